@@ -8,7 +8,7 @@ GOVULNCHECK = $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 AZURITE    = pump/storage/storagetest/azurite
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test verify test-race members cluster simulate mutants windows chaos count poison foreign runs day drop limits scale lint docs-metrics check-alerts fmt vuln fuzz bench soak cover package deb image package-test service-test first-hour azurite azure azure-try e2e-page page-scale clean
+.PHONY: help build run test verify test-race members cluster simulate mutants windows chaos count poison foreign runs day day-cost drop limits scale lint docs-metrics check-alerts fmt vuln fuzz bench soak cover package deb image package-test service-test first-hour azurite azure azure-try e2e-page page-scale clean
 
 help: ## list the goals
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -118,6 +118,9 @@ drop: ## end a run of ten million tasks with --drop at published limits in virtu
 day: ## make RATE (10) runs a second for HOURS (24h) of virtual time with a retention of KEEP (2h), some broken, abandoned or with tasks in quarantine, and write docs/runs.md: what is stored
 	cd pump/worlds && GOGC=400 $(GO) test -count 1 -v -timeout 24h -run '^TestWhatIsStoredOfRuns' -day.for $(HOURS) -day.rate $(RATE) -day.retention $(KEEP) -day.write '$(CURDIR)/docs/runs.md'
 
+day-cost: ## play HOURS (24h) of virtual time with a cap on what a day costs, and write the table of docs/money.md (two minutes)
+	cd pump/worlds && GOGC=400 $(GO) test -count 1 -v -timeout 1h -run '^TestADayStaysWithinItsCap' -cost.for $(HOURS) -cost.write '$(CURDIR)/docs/money.md'
+
 simulate: ## play SEEDS (5000) worlds of the whole pump, FROM a seed on, and write docs/simulation.md, going on with what out/simulate.json says; or the one that PLAN=file holds
 ifdef PLAN
 	$(GO) test ./pump/worlds -count 1 -v -run '^TestSimulationPlays$$' -simulate.plan '$(or $(realpath $(PLAN)),$(PLAN))'
@@ -126,7 +129,7 @@ else
 endif
 
 # Every package with mutants. Each has a TestMutantsAreFound.
-MUTATED = $(addprefix ./pump/,internal/workload internal/election internal/cluster internal/ledger source distributor processor worlds)
+MUTATED = $(addprefix ./pump/,internal/workload internal/election internal/cluster internal/ledger internal/sampling internal/money source distributor processor worlds)
 mutants: ## build each of the listed mutants in, see which seed finds it, and write the MUTANTS.md beside each list; ONLY=name,name only those
 	$(GO) run ./internal/mutants/overlay -o out/mutants
 	$(GO) test $(MUTATED) -count 1 -v -timeout 2h -overlay out/mutants/overlay.json -run '^TestMutants' -mutants.write $(if $(ONLY),-mutants.only $(call quote,$(ONLY)))

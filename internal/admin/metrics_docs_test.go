@@ -34,7 +34,7 @@ func allMetrics(t *testing.T) (all map[string]*dto.MetricFamily, roles map[strin
 	left := int64(7)
 	accounts := []pump.AccountState{{Name: "a"}}
 	backlog := &waiting.Backlog{Time: now, Accounts: []waiting.Account{{Name: "a", Time: now}}}
-	money := prices.Day{Currency: "USD", Cost: new(1.), PerDay: new(2.)}
+	money := prices.Day{Currency: "USD", Cost: new(1.), PerDay: new(2.), Cap: new(3.)}
 	for _, role := range []string{"processor", "distributor"} {
 		m := newMetrics(Options{Workload: "work", Role: role, Version: "v1"})
 		h := m.hooks(pump.Hooks{})

@@ -11,10 +11,15 @@ var (
 
 	dayCost = prometheus.NewDesc("queuepump_day_cost", "Estimate: what the requests of all processes have cost since midnight UTC; from the process that samples.", currencyLabel, nil)
 	perDay  = prometheus.NewDesc("queuepump_cost_per_day", "Estimate: what a day costs at the rate of the last minutes; from the process that samples.", currencyLabel, nil)
+
+	costCap    = prometheus.NewDesc("queuepump_cost_cap_per_day", "What a day may cost (budget.costPerDay); only with a cap.", currencyLabel, nil)
+	costShare  = prometheus.NewDesc("queuepump_cost_share_per_day", "What this process would spend a day at what it may spend now; only with a cap.", currencyLabel, nil)
+	costSlower = prometheus.NewDesc("queuepump_cost_times_slower", "How many times as long as otherwise this process leaves empty queues alone to keep to the cap; only with a cap.", nil, nil)
+	costHolds  = prometheus.NewDesc("queuepump_cost_holds_back", "1 while gets of full queues wait too, to keep to the cap; only with a cap.", nil, nil)
 )
 
 // moneyDescs are what is told of money.
-var moneyDescs = []*prometheus.Desc{dayCost, perDay}
+var moneyDescs = []*prometheus.Desc{dayCost, perDay, costCap, costShare, costSlower, costHolds}
 
 func collectMoney(out chan<- prometheus.Metric, d *prices.Day) {
 	gauge := func(desc *prometheus.Desc, value *float64) {
@@ -24,4 +29,11 @@ func collectMoney(out chan<- prometheus.Metric, d *prices.Day) {
 	}
 	gauge(dayCost, d.Cost)
 	gauge(perDay, d.PerDay)
+	if d.Cap == nil {
+		return
+	}
+	gauge(costCap, d.Cap)
+	gauge(costShare, &d.Share)
+	out <- prometheus.MustNewConstMetric(costSlower, prometheus.GaugeValue, d.TimesSlower)
+	out <- prometheus.MustNewConstMetric(costHolds, prometheus.GaugeValue, truth(d.HoldsBack))
 }

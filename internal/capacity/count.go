@@ -1,19 +1,18 @@
 package capacity
 
-import "math"
+import (
+	"math"
+
+	"github.com/queuepump/queuepump/internal/upkeep"
+)
 
 const (
-	// A process reads the cluster and says that it lives every 5 s: a query and a write.
-	tablePerMember = 2.0 / 5
 	// A processor also counts what became of the tasks, in 5 s.
 	tablePerTally = 1.0 / 5
 	// A leader saves a checkpoint and says that it leads: a write a second and one in 5 s.
 	tablePerLeader = 1 + 1.0/5
 	// A distributor beats in the row of its run every 15 s.
 	tablePerRun = 1.0 / 15
-	// In mode once each processor reads every 15 s which runs are prunable, and one of them lists
-	// the runs that live and reads what is recorded, a query for each 64 segments.
-	tablePerPrune = 1.0 / 15
 	// In mode once a processor commits half a time a second, and seven times more for a thousand
 	// requests.
 	commitsIdle       = 0.5
@@ -42,19 +41,19 @@ func (in *Input) count(p *Plan, got float64) {
 		r.Renew = m * (1 + math.Floor((held-noRenewal)/renewEvery))
 	}
 	members := float64(p.Processors + p.Distributors)
-	idle := members * tablePerMember
+	idle := members * upkeep.PerMember
 	r.Table = idle + float64(p.Processors)*tablePerTally + float64(p.Distributors)*tablePerRun
 	if in.Elected {
 		r.Table += tablePerLeader
 	}
 	if in.Once {
-		r.Table += float64(p.Processors)*tablePerPrune + (1+math.Ceil(float64(p.Segments)/64))*tablePerPrune
+		r.Table += float64(p.Processors)*upkeep.PerPrune + (1+math.Ceil(float64(p.Segments)/64))*upkeep.PerPrune
 		r.Table += min(m, float64(p.Processors)*commitsIdle+(r.Get+r.Delete)*commitsPerRequest)
 	}
 	queues := r.Put + r.Get + r.Delete + r.Renew
 	r.PerThousand = queues / in.Rate * 1000
 	busy := in.Hours * 3600
-	queuesDay := queues*busy + idleGets(p.Queues*in.readers(p))*(day-busy)
+	queuesDay := queues*busy + upkeep.IdleGets(p.Queues*in.readers(p))*(day-busy)
 	tablesDay := r.Table*busy + idle*(day-busy)
 	r.PerDay = queuesDay + tablesDay
 
@@ -67,11 +66,6 @@ func (in *Input) count(p *Plan, got float64) {
 		p.Money.PerMillion = p.Money.Total / tasks * 1e6
 	}
 	p.Connections = in.connections(p)
-}
-
-// idleGets is how many gets a second idle queues cost.
-func idleGets(queues int) float64 {
-	return min(pollIdleRate, float64(queues)/pollIdleLeast.Seconds())
 }
 
 // connections is how many are open at once: what is under way at a time by Little's law, and one to

@@ -3,6 +3,8 @@ package capacity
 import (
 	"math"
 	"time"
+
+	"github.com/queuepump/queuepump/internal/upkeep"
 )
 
 // How a processor polls a queue (package pump/processor/internal/poll): what gave something is
@@ -10,13 +12,11 @@ import (
 // of an idle queue. Each pause is longer or shorter by up to a quarter, which evens out. A message
 // that comes after a second without one is nudged about, which ends the pause (P8.2).
 const (
-	pollBase      = 100 * time.Millisecond
-	nudgedAfter   = 1.0  // second
-	pollIdleRate  = 10.0 // gets a second of all idle queues together
-	pollIdleLeast = 5 * time.Second
-	livelyMore    = 10 // times as often idle queues are asked where messages come without a nudge
-	livelyLeast   = 750 * time.Millisecond
-	maxGet        = 32 // messages
+	pollBase    = 100 * time.Millisecond
+	nudgedAfter = 1.0 // second
+	livelyMore  = 10  // times as often idle queues are asked where messages come without a nudge
+	livelyLeast = 750 * time.Millisecond
+	maxGet      = 32 // messages
 )
 
 // gets is how many gets a message costs that comes with others at this rate a second into one
@@ -35,7 +35,7 @@ func gets(rate float64, latency time.Duration, queues, readers int) (all, empty 
 		return max(1/x, 1.0/maxGet), 0
 	}
 	c := cycle{rate: rate, rtt: latency.Seconds(), readers: readers}
-	c.most = max(pollIdleLeast, time.Duration(float64(queues*readers)/pollIdleRate*float64(time.Second))).Seconds()
+	c.most = upkeep.IdlePause(queues * readers).Seconds()
 	if readers == 1 {
 		return c.gets(0)
 	}

@@ -186,6 +186,13 @@ func (d *decoder) budget(path string, n ast.Node) pump.Budget {
 	d.mapping(path, n, []field{
 		{"account", rate(&b.Account)},
 		{"queue", rate(&b.Queue)},
+		{"costPerDay", func(path string, n ast.Node) {
+			if v, ok := d.number(path, n); ok && v <= 0 {
+				d.fail(line(n), path, fmt.Sprintf("%v is out of range", v), "use what a day may cost, or leave it out for no cap")
+			} else {
+				b.CostPerDay = v
+			}
+		}},
 		{"getCost", func(path string, n ast.Node) {
 			switch s, ok := d.text(path, n); {
 			case !ok:

@@ -47,7 +47,7 @@ control: beta
 segments: 1_024
 delivery: at-least-once
 foreign: {encoding: base64, key: order.city}
-budget: {account: 100, queue: 10.5, getCost: request}
+budget: {account: 100, queue: 10.5, getCost: request, costPerDay: 1.5}
 prices: {currency: EUR, queue: 0.0037, table: 0.0003, source: our contract, date: 2026-10}
 admin: {listen: "0.0.0.0:9090", advertise: "worker1:9090"}
 page: {tokenFile: /etc/queuepump/token, onAdminPort: false}
@@ -64,7 +64,7 @@ page: {tokenFile: /etc/queuepump/token, onAdminPort: false}
 		Control:  "beta",
 		Segments: 1024,
 		Delivery: pump.AtLeastOnce,
-		Budget:   pump.Budget{Account: 100, Queue: 10.5, GetCostsMessages: new(false)},
+		Budget:   pump.Budget{Account: 100, Queue: 10.5, GetCostsMessages: new(false), CostPerDay: 1.5},
 	}
 	if d := cmp.Diff(want.Accounts, f.Config.Accounts, cmpopts.IgnoreUnexported(pump.Account{})); d != "" {
 		t.Error(d)

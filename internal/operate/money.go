@@ -6,6 +6,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/pump/status"
 )
 
@@ -40,6 +41,16 @@ func moneyLine(m *status.Money) string {
 	}
 	if m.PerDay != nil && *m.PerDay > 0 {
 		parts = append(parts, moneyText(*m.PerDay, m.Prices.Currency)+" a day at this rate")
+	}
+	if m.CapPerDay != nil {
+		text := "at most " + moneyText(*m.CapPerDay, "")
+		switch {
+		case m.HoldBack > 0:
+			text += fmt.Sprintf(", so gets are held back by %s", cli.Plural(int64(m.HoldBack), "processor"))
+		case m.Slowed > 0:
+			text += fmt.Sprintf(", so empty queues are polled more slowly by %s", cli.Plural(int64(m.Slowed), "processor"))
+		}
+		parts = append(parts, text)
 	}
 	return strings.Join(parts, " · ")
 }

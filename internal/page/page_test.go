@@ -30,14 +30,19 @@ const rightToken = "0123456789-the-token"
 // newSim is accounts with a workload in which so many tasks wait.
 func newSim(t *testing.T, tasks int) (*azsim.Sim, pump.Config) {
 	t.Helper()
+	return newSimOf(t, tasks, 2)
+}
+
+func newSimOf(t *testing.T, tasks, queues int) (*azsim.Sim, pump.Config) {
+	t.Helper()
 	sim := azsim.New(azsim.Config{Accounts: []azsim.Account{{Name: "accounta"}, {Name: "accountb"}}, Limits: azsim.NoLimits()})
-	cfg := pump.Config{Workload: "demo", Segments: 64, Log: slog.New(slog.DiscardHandler)}
+	cfg := pump.Config{Workload: "demo", Segments: 128, Log: slog.New(slog.DiscardHandler)}
 	for _, name := range []string{"accounta", "accountb"} {
 		st, err := azure.Open(azure.Options{ConnectionString: sim.ConnectionString(name), Transport: sim.Transport()})
 		if err != nil {
 			t.Fatal(err)
 		}
-		cfg.Accounts = append(cfg.Accounts, pump.Account{Storage: st, Queues: 2})
+		cfg.Accounts = append(cfg.Accounts, pump.Account{Storage: st, Queues: queues})
 	}
 	var lines strings.Builder
 	for i := range tasks {
@@ -270,7 +275,7 @@ func TestADarkControlAccountIsSaidAndLeavesWhatWasKnown(t *testing.T) {
 		if err := json.Unmarshal(s.parts(t)[partHead], &h); err != nil {
 			t.Fatal(err)
 		}
-		if !h.Old || h.Headline.Tone != Bad || h.Segments != 64 {
+		if !h.Old || h.Headline.Tone != Bad || h.Segments != 128 {
 			t.Errorf("%+v", h)
 		}
 	})
@@ -298,6 +303,50 @@ func TestWhatWasSeenBeforeIsShownOnceItIsRead(t *testing.T) {
 		}
 		if len(c.Rate) < 3 || c.Rate[0] != 7 || c.Rate[1] != 8 || c.Messages[0] != nil {
 			t.Errorf("%+v", c)
+		}
+	})
+}
+
+func TestTheDoctorLooksAtALargeWorkloadIfAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, cfg := newSimOf(t, 1, doctorMost/2+1)
+		p := opened(t, cfg, "")
+		defer p.Close()
+		s, leave := watch(t.Context(), p)
+		defer leave()
+		shown := func() (d diagnosis) {
+			t.Helper()
+			if err := json.Unmarshal(s.parts(t)[partDoctor], &d); err != nil {
+				t.Fatal(err)
+			}
+			return d
+		}
+		time.Sleep(time.Minute)
+		if d := shown(); !d.Asks || d.Report != nil {
+			t.Errorf("%+v", d)
+		}
+		elsewhere := func(r *http.Request) { r.Header.Set("Origin", "http://evil.example") }
+		if got, _ := post(p, "/page/doctor", "", elsewhere); got != http.StatusForbidden {
+			t.Errorf("asked from elsewhere: %d", got)
+		}
+		for range 3 {
+			if got, _ := post(p, "/page/doctor", "", nil); got != http.StatusAccepted {
+				t.Errorf("asked: %d", got)
+			}
+		}
+		time.Sleep(time.Minute)
+		first := shown()
+		if first.Report == nil || first.Looks {
+			t.Fatalf("%+v", first)
+		}
+		if post(p, "/page/doctor", "", nil); !shown().At.Equal(first.At) {
+			t.Error("the doctor looks again at once")
+		}
+		time.Sleep(doctorEvery)
+		post(p, "/page/doctor", "", nil)
+		time.Sleep(time.Minute)
+		if d := shown(); !d.At.After(first.At) {
+			t.Error("the doctor does not look again")
 		}
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/queuepump/queuepump/pump/distributor/internal/send"
 	"github.com/queuepump/queuepump/pump/internal/grace"
 	"github.com/queuepump/queuepump/pump/internal/member"
+	"github.com/queuepump/queuepump/pump/internal/money"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/reading"
 	"github.com/queuepump/queuepump/pump/internal/rounds"
@@ -204,6 +205,9 @@ func (d *Distributor) Hurry(most time.Duration) { d.grace.Hurry(most) }
 func New(cfg pump.Config, source source.Source, o Options) (*Distributor, error) {
 	cfg, err := settings.Complete(cfg)
 	if err != nil {
+		return nil, err
+	}
+	if err := money.Check(&cfg); err != nil {
 		return nil, err
 	}
 	if o, err = o.withDefaults(); err != nil {

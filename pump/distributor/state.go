@@ -154,6 +154,8 @@ func (d *Distributor) State() State {
 			s.Reasons = append(s.Reasons, reason.OfCluster(&s.Cluster)...)
 		}
 		s.Backlog, s.Money = of.samples.Latest(), of.samples.Money()
+		d.fleet.Allowance.State(&s.Money)
+		s.Money.Share, s.Money.TimesSlower = 0, 0 // it is not held back
 	}
 	if t := d.router.Current(); t != nil {
 		s.Trouble = t.Trouble()

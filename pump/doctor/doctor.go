@@ -51,6 +51,7 @@ const (
 	CheckRows          = "damaged-row"        // a row of the cluster cannot be read
 	CheckDisk          = "disk-space"         // of --out
 	CheckPaused        = "paused"             // an operator has paused the workload
+	CheckDayCost       = "day-cost"           // work is held back to keep to a day's cap
 )
 
 // Finding is one thing that is wrong.

@@ -332,6 +332,22 @@ var faults = []fault{
 		}, says: fmt.Sprintf("900 of %d live runs", ledger.MaxLiveRuns), mends: "distributor runs list",
 	},
 	{
+		name: "a processor holds gets back to keep to a cap",
+		plant: func(_ *testing.T, c *clinic) {
+			c.cfg.Budget.CostPerDay = 1.5
+			c.join("poor", cluster.Options{Report: func() cluster.Report {
+				return cluster.Report{Reads: 2, Slower: 12, HoldsBack: true, Spends: 1e-5}
+			}})
+			time.Sleep(2 * time.Minute)
+		},
+		want: []string{"warning day-cost"}, says: "gets are held back by 1 of the processors", mends: "raise budget.costPerDay",
+	},
+	{
+		name:  "a cap that its processes cannot keep to",
+		plant: func(_ *testing.T, c *clinic) { c.cfg.Budget.CostPerDay = 0.001 },
+		want:  []string{"warning day-cost"}, says: "at the least", mends: "or stop processes",
+	},
+	{
 		name: "a processor of an older version",
 		plant: func(t *testing.T, c *clinic) {
 			c.join("old", cluster.Options{Report: func() cluster.Report { return cluster.Report{Reads: 1} }})

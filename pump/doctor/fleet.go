@@ -175,6 +175,7 @@ func (c *checkup) judge(l look) {
 	}
 	c.processors(s, v, live)
 	c.formats(v, silent)
+	c.money(s)
 	if u := s.Ledger; u != nil && u.Used >= closing.Pressure {
 		severity, means := Warning, "runs that no process continues end sooner"
 		if u.Used >= 1 {

@@ -53,4 +53,12 @@ type Day struct {
 	// at the rate of the last minutes. Null unless this process is the one that samples the queues.
 	Cost   *float64 `json:"cost"`
 	PerDay *float64 `json:"costPerDayNow"`
+	// Cap is budget.costPerDay, null without, and Share what this process would spend a day at what
+	// it may spend now. TimesSlower is how many times as long as otherwise it leaves empty queues
+	// alone, 1 or more; HoldsBack: that is not enough, so gets of full queues wait too. Share and
+	// TimesSlower are 0 of a distributor, which is not held back.
+	Cap         *float64 `json:"capPerDay"`
+	Share       float64  `json:"sharePerDay"`
+	TimesSlower float64  `json:"timesSlower"`
+	HoldsBack   bool     `json:"holdsBack"`
 }

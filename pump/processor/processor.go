@@ -17,6 +17,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/grace"
 	"github.com/queuepump/queuepump/pump/internal/locate"
 	"github.com/queuepump/queuepump/pump/internal/member"
+	"github.com/queuepump/queuepump/pump/internal/money"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/sampling"
 	"github.com/queuepump/queuepump/pump/internal/settings"
@@ -79,6 +80,9 @@ type Processor struct {
 func New(cfg pump.Config, h pump.Handler, o Options) (*Processor, error) {
 	cfg, err := settings.Complete(cfg)
 	if err != nil {
+		return nil, err
+	}
+	if err := money.Check(&cfg); err != nil {
 		return nil, err
 	}
 	if o, err = o.withDefaults(); err != nil {

@@ -152,6 +152,7 @@ func (p *Processor) State() State {
 		s.TasksRemaining = &n
 	}
 	s.Backlog, s.Money = r.sampler.Latest(), r.sampler.Money()
+	r.Queues.Allowance.State(&s.Money)
 	if tasks := r.Queues.Tasks; tasks != nil {
 		s.RateUsed = tasks.Used()
 	}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/history"
+	"github.com/queuepump/queuepump/pump/internal/money"
 	"github.com/queuepump/queuepump/pump/prices"
 )
 
@@ -17,6 +19,13 @@ type Money struct {
 	// minutes. Null if no process samples, or it does not know yet.
 	DayCost *float64 `json:"dayCost"`
 	PerDay  *float64 `json:"costPerDayNow"`
+	// CapPerDay is budget.costPerDay of this configuration; null without. LeastPerDay is what a day of
+	// the processes that live costs at the least. Slowed is how many processors poll empty queues more
+	// slowly to keep to the cap, and HoldBack how many of them hold back gets as well.
+	CapPerDay   *float64 `json:"capPerDay"`
+	LeastPerDay float64  `json:"leastPerDay"`
+	Slowed      int      `json:"slowed"`
+	HoldBack    int      `json:"holdBack"`
 	// Accounts are those of the day, by name, as of the last row of the history; empty without one.
 	Accounts []MoneyAccount `json:"accounts"`
 }
@@ -40,12 +49,39 @@ func (r *statusReader) readMoney(ctx context.Context) error {
 	return err
 }
 
+// slowed counts who holds back.
+func (r *statusReader) slowed(m *Money) {
+	processors, distributors := 0, 0
+	for i := range r.view.Members {
+		of := &r.view.Members[i]
+		switch {
+		case r.silent[of.Instance]:
+			continue
+		case of.Role == cluster.RoleDistributor:
+			distributors++
+			continue
+		}
+		processors++
+		if of.Slower > 1 {
+			m.Slowed++
+		}
+		if of.HoldsBack {
+			m.HoldBack++
+		}
+	}
+	m.LeastPerDay = money.Least(r.cfg, processors, distributors)
+}
+
 // money fills in what the day has cost.
 func (r *statusReader) money(s *Status) {
 	m := &s.Money
 	m.Prices, m.Day, m.Accounts = r.cfg.Prices, s.Time.Format(time.DateOnly), []MoneyAccount{}
 	today := s.Time.Unix() / (24 * 60 * 60)
+	if c := r.cfg.Budget.CostPerDay; c > 0 {
+		m.CapPerDay = &c
+	}
 	if r.view != nil {
+		r.slowed(m)
 		if d := r.view.Day(today, r.seen()); d != nil {
 			m.DayCost = &d.Cost
 			m.PerDay = new(d.Rate * (24 * time.Hour).Seconds())

@@ -151,6 +151,7 @@ func instanceStatus(v *cluster.View, m *cluster.Member, seen time.Time) Instance
 		Segments: m.Holds.Len(), Queues: m.Queues, Tasks: m.Tasks, Rate: m.Rate, Seconds: m.Seconds,
 		Busy: min(m.Rate*m.Pace, 1), LeaseSeconds: m.Hides, Throttled: m.Throttled,
 		Demand: m.Demand, Admin: m.Admin, Waiting: m.Waiting, Draining: m.Draining, Paused: m.Paused, Trouble: m.Trouble,
+		TimesSlower: m.Slower, HoldsBack: m.HoldsBack,
 	}
 	if i.Demand == nil || m.Guessed {
 		i.Demand = map[string]float64{}

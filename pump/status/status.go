@@ -135,6 +135,10 @@ type Instance struct {
 	Draining     bool               `json:"draining"`
 	Paused       bool               `json:"paused"` // it starts nothing, and no handler is at work
 	Trouble      string             `json:"trouble"`
+	// TimesSlower is how many times as long as otherwise it leaves empty queues alone to keep to
+	// budget.costPerDay; 0: there is no cap, or it does not say. HoldsBack: gets wait as well.
+	TimesSlower float64 `json:"timesSlower"`
+	HoldsBack   bool    `json:"holdsBack"`
 }
 
 // Account is one storage account.

@@ -63,6 +63,9 @@ func (v *View) Stamp() (newest time.Time) {
 	return newest
 }
 
+// ServerTime is the time of the server's clock at a local time, late by a beat at most.
+func (v *View) ServerTime(now time.Time) time.Time { return v.Stamp().Add(now.Sub(v.Read)) }
+
 // Rows is about how many rows a look at the cluster costs the table.
 func (v *View) Rows() int { return len(v.Members) + ownerRows(len(v.Owners)) + 2 }
 

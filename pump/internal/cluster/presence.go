@@ -209,6 +209,9 @@ func (p *Presence) join(ctx context.Context, w *workload.Workload) error {
 	return nil
 }
 
+// withdrawFor is short: a process that ends waits for it, also if the account does not answer.
+const withdrawFor = 800 * time.Millisecond
+
 // withdraw removes the row of a member that did not come to be. An insert whose caller gave up while
 // it was under way may have acted, so the row is read, and it goes if it is of this incarnation. One
 // that lands later stays until others evict it as dead.
@@ -216,7 +219,7 @@ func (p *Presence) withdraw() {
 	if p.loop.beatTried.IsZero() {
 		return // nothing was sent
 	}
-	ctx, cancel := context.WithTimeout(p.ctx, p.times.Timeout()) // Join's may be what ended
+	ctx, cancel := context.WithTimeout(p.ctx, withdrawFor) // Join's may be what ended
 	defer cancel()
 	now, err := p.row.Read(ctx)
 	if err == nil && now.Value.Incarnation == p.incarnation {

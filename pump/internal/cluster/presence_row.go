@@ -84,6 +84,11 @@ type Report struct {
 	// Asked is how many requests it has made of each account since it started, by which others add
 	// up what the workload costs.
 	Asked map[string]Asked
+	// Spends is what its requests cost a second, lately, in its currency. Slower is how many times as
+	// long as otherwise it leaves empty queues alone, to keep to a day's cap; HoldsBack: that is not
+	// enough, so gets wait. All are zero without a cap.
+	Spends, Slower float64
+	HoldsBack      bool
 	// Day is what the one that samples knows of a UTC day's cost; nil: nothing, or it is another one.
 	Day *Day
 }
@@ -219,6 +224,9 @@ func encodeMember(m memberRow) map[string]any {
 	if len(m.Asked) > 0 {
 		props["Asked"] = encodeAsked(m.Asked)
 	}
+	if m.Slower > 0 {
+		props["Spends"], props["Slower"], props["HoldsBack"] = row.Finite(m.Spends), row.Finite(m.Slower), m.HoldsBack
+	}
 	if d := m.Day; d != nil {
 		props["Day"], props["DayCost"], props["DayRate"] = d.Number, row.Finite(d.Cost), row.Finite(d.Rate)
 	}
@@ -242,6 +250,7 @@ func decodeMember(f *row.Fields, instance string) memberRow {
 				Samples: f.Flag("Samples"), Held: decodeAmounts(f, "Held"), Later: decodeAmounts(f, "Later"), Deletes: f.Count("Deletes"),
 				Throttled: f.Count("Throttled"), Queues: int(f.UpTo("Queues", math.MaxInt32)), Trouble: f.Line("Trouble"),
 				Paused: f.Flag("Paused"), Asked: decodeAsked(f), Day: decodeDay(f),
+				Spends: f.Number("Spends"), Slower: f.Number("Slower"), HoldsBack: f.Flag("HoldsBack"),
 			},
 		},
 		Times: row.Times{Beat: f.Duration("Beat"), Lease: f.Duration("Lease"), Margin: f.Duration("Margin")},

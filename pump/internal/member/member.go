@@ -187,6 +187,7 @@ func (m *Member) report() cluster.Report {
 		Demand: m.Queues.Demand(), Guessed: m.Queues.Guessed(), Throttled: uint64(throttled), Throttles: m.Queues.Throttles(),
 		Asked: m.Queues.Asked(),
 	}
+	m.Queues.Allowance.Report(&r)
 	if m.cfg.Sample > 0 {
 		r.Held, r.Later, r.Deletes = m.Queues.Known(time.Now())
 	}
@@ -287,6 +288,7 @@ func (m *Member) see(v *cluster.View) {
 	m.sharing.Observe(v)
 	m.sharing.Advance(time.Now())
 	m.Queues.Retarget(m.sharing.Targets())
+	m.Queues.Allowance.Follow(v, m.cfg.Instance, v.ServerTime(time.Now()))
 }
 
 // ShareEvery is how often a process looks whether its shares, or what it needs,

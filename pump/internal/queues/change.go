@@ -25,6 +25,7 @@ func (f *Set) Add(a pump.Account) (added bool) {
 		return false
 	}
 	acct := &Account{Name: a.Name, Store: a.Storage, Budget: quota.New(f.Limits().Account), shards: map[string]*Queue{}}
+	acct.counts.allowance = f.Allowance
 	if f.Cfg.Sample > 0 {
 		acct.known = &known{later: map[int64]int{}}
 	}

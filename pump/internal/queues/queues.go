@@ -18,6 +18,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/money"
 	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -31,6 +32,8 @@ type Set struct {
 	Control storage.Table
 	Targets atomic.Pointer[quota.Targets] // nil: this process has the limits for itself
 	Tasks   *quota.Budget                 // of the tasks that are started; nil: no limit
+	// Allowance is what this process may spend; nil: there is no cap.
+	Allowance *money.Allowance
 
 	directory atomic.Pointer[directory]
 	limits    atomic.Pointer[quota.Limits] // of all processes together
@@ -78,7 +81,7 @@ type Queue struct {
 // Open makes the handles; it makes no request. The configuration must have
 // its defaults. controlTable is the name of the table for the workload's rows.
 func Open(cfg *pump.Config, controlTable string) *Set {
-	f := &Set{Cfg: *cfg}
+	f := &Set{Cfg: *cfg, Allowance: money.New(cfg)}
 	f.directory.Store(&directory{accounts: map[string]*Account{}})
 	f.limits.Store(&quota.Limits{Account: cfg.Budget.Account, Queue: cfg.Budget.Queue})
 	for _, a := range cfg.Accounts {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/money"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -39,6 +40,7 @@ type requestCounts struct {
 	silent    atomic.Int64          // when the first request was not answered since the last one that was, Unix ns; 0: none
 	refused   atomic.Bool           // the last answer was that the credential is not good
 	failure   atomic.Pointer[error] // of the last request that was not answered
+	allowance *money.Allowance      // nil: what it costs does not matter
 }
 
 func (c *requestCounts) add(op operation, err error) {
@@ -47,6 +49,7 @@ func (c *requestCounts) add(op operation, err error) {
 		return
 	}
 	c.made[op].Add(1)
+	c.allowance.Spend(op.String())
 	c.heard(err)
 	if err != nil && storage.Is(err, storage.Throttled) {
 		c.throttled.Add(1)

@@ -94,7 +94,7 @@ func (s *Sampler) Last(ctx context.Context) {
 	}
 	defer s.mu.Unlock()
 	if s.observe(ctx, v) {
-		s.recording.books.own(v, s.cfg.Instance, s.asked(), serverTime(v))
+		s.recording.books.own(v, s.cfg.Instance, s.asked(), v.ServerTime(time.Now()))
 		s.write(ctx, v, true)
 	}
 }
@@ -104,7 +104,7 @@ func (s *Sampler) Last(ctx context.Context) {
 // is held.
 func (s *Sampler) observe(ctx context.Context, v *cluster.View) bool {
 	r := &s.recording
-	now := serverTime(v)
+	now := v.ServerTime(time.Now())
 	if r.books == nil {
 		last, marks, err := history.Newest(ctx, s.queues.Control, s.cfg.Workload)
 		if err != nil {
@@ -123,7 +123,7 @@ func (s *Sampler) observe(ctx context.Context, v *cluster.View) bool {
 // held.
 func (s *Sampler) write(ctx context.Context, v *cluster.View, last bool) {
 	r := &s.recording
-	minute := history.Minute(serverTime(v))
+	minute := history.Minute(v.ServerTime(time.Now()))
 	if !minute.After(r.minute) && !last {
 		return
 	}
@@ -139,6 +139,3 @@ func (s *Sampler) write(ctx context.Context, v *cluster.View, last bool) {
 	}
 	r.dark = err != nil
 }
-
-// serverTime is the time by the server's clock, late by a beat at most.
-func serverTime(v *cluster.View) time.Time { return v.Stamp().Add(time.Since(v.Read)) }

@@ -107,7 +107,7 @@ func (s *Sampler) Keep(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { s.record(ctx) })
-	for n := uint64(0); backoff.Wait(ctx, s.jitter.Around(s.cfg.Sample, "sample", s.cfg.Workload, n)); n++ {
+	for n := uint64(0); backoff.Wait(ctx, s.jitter.Around(s.queues.Allowance.Sample(s.cfg.Sample), "sample", s.cfg.Workload, n)); n++ {
 		v := s.view()
 		if v == nil || !Chosen(v, s.cfg.Instance) {
 			s.latest.Store(nil)

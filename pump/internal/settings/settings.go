@@ -93,10 +93,6 @@ func Complete(c pump.Config) (pump.Config, error) {
 		return c, &pump.ConfigError{Field: "instance", Problem: redact.Quoted(c.Instance) + " is not an instance's name", Fix: "use 1 to 200 of letters, digits and _ . ~ -, another name in each process, or leave it out", Err: err}
 	}
 	Default(&c.Retention, defaultRetained)
-	var err error
-	if c.Prices, err = priceList(c.Prices); err != nil {
-		return c, err
-	}
 	if c.Sample < 0 || c.Sample > 0 && c.Sample < time.Second {
 		return c, &pump.ConfigError{Field: "sample", Problem: fmt.Sprintf("%v is out of range", c.Sample), Fix: "use 1s or more, or leave it out for no samples"}
 	}
@@ -106,7 +102,18 @@ func Complete(c pump.Config) (pump.Config, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
+	return withBudget(c)
+}
+
+// withBudget completes and checks what may be spent, of requests and of money.
+func withBudget(c pump.Config) (_ pump.Config, err error) {
+	if c.Prices, err = priceList(c.Prices); err != nil {
+		return c, err
+	}
 	c.Budget, err = Budget(c.Budget)
+	if c.Budget.CostPerDay > 0 {
+		Default(&c.Sample, time.Minute) // the sum of all is needed
+	}
 	return c, err
 }
 
@@ -261,6 +268,9 @@ func Budget(b pump.Budget) (pump.Budget, error) {
 	}
 	if b.GetCostsMessages == nil {
 		b.GetCostsMessages = new(true)
+	}
+	if c := b.CostPerDay; !(c >= 0 && c <= 1e9) { // so written that NaN fails too
+		return b, &pump.ConfigError{Field: "budget.costPerDay", Problem: fmt.Sprintf("%v is out of range", c), Fix: "use what a day may cost, or leave it out for no cap"}
 	}
 	for _, f := range []struct {
 		name string

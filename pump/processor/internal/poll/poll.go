@@ -81,8 +81,15 @@ func (p *Poller) round(ctx context.Context) time.Duration {
 	}
 	p.Rounds.Add()
 	wait := rounds.Rest
+	ready, again := p.Env.Queues.Allowance.Ready(now)
+	if !ready {
+		wait = min(wait, max(again, pollBase))
+	}
 	for _, a := range p.accounts {
 		for _, q := range a.queues {
+			if d := q.askedAt.Add(p.slowest()).Sub(now); !ready && d > 0 {
+				wait = min(wait, d)
+			}
 			// What is due already waits for room or for an answer, which wakes the poller.
 			if d := q.due.Sub(now); d > 0 && q.flying < q.width {
 				wait = min(wait, d)
@@ -97,14 +104,18 @@ func (p *Poller) startOne(ctx context.Context, now time.Time, swept bool) bool {
 	if c := p.Recorder; p.paused || c != nil && c.Full() {
 		return false // a commit, or the end of the pause, wakes the poller
 	}
-	full := p.LobbyFull(p.maybeWaiting)
+	want := wanted{full: p.LobbyFull(p.maybeWaiting), swept: swept}
+	thrifty := false
+	if ready, _ := p.Env.Queues.Allowance.Ready(now); !ready {
+		thrifty, want.before = true, now.Add(-p.slowest())
+	}
 	for i := range p.accounts {
 		at := (p.turn + i) % len(p.accounts)
 		a := p.accounts[at]
 		if a.flying >= a.width {
 			continue
 		}
-		next := a.next(now, full, swept)
+		next := a.next(now, want)
 		if next < 0 {
 			continue
 		}
@@ -120,10 +131,14 @@ func (p *Poller) startOne(ctx context.Context, now time.Time, swept bool) bool {
 		} else if q.failures >= probeAgain {
 			limit = 1
 		}
+		if thrifty {
+			limit = 1 // each message costs more than the get
+		}
 		// Turns pass only with a get: were they to pass with every look, the same
 		// few queues could be next each time there is room.
 		p.turn, a.turn = (at+1)%len(p.accounts), (next+1)%len(a.queues)
 		q.asked++
+		q.askedAt = now
 		q.flying++
 		a.flying++
 		p.Gets.Add(1)
@@ -186,11 +201,11 @@ func (p *Poller) get(ctx context.Context, a *account, q *entry, ask asking) {
 		if len(msgs) < limit { // and none of our own was behind them
 			q.emptyAt = sent
 		}
-		most := p.longest(now)
+		base, most := p.Env.Queues.Allowance.Slow(pollBase), p.longest(now)
 		if len(msgs) == limit { // our own may be behind them
-			most = pollBehind
+			base, most = pollBase, pollBehind
 		}
-		q.due = now.Add(p.Jitter.Around(backoff.Doubled(pollBase, most, q.empties), "poll", q.queue.String(), q.asked))
+		q.due = now.Add(p.Jitter.Around(backoff.Doubled(base, most, q.empties), "poll", q.queue.String(), q.asked))
 		q.empties++
 		if q.hinted.After(sent) { // the message may have come after this get looked
 			q.hint(now)

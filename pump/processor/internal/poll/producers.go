@@ -3,6 +3,7 @@ package poll
 import (
 	"time"
 
+	"github.com/queuepump/queuepump/internal/upkeep"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -45,10 +46,16 @@ type haste struct {
 
 // longest is the longest back-off of an idle queue now.
 func (p *Poller) longest(now time.Time) time.Duration {
+	most := p.idleMost
 	if now.Before(p.haste.until) {
-		return hasteBound(p.idleMost)
+		most = hasteBound(p.idleMost)
 	}
-	return p.idleMost
+	return p.Env.Queues.Allowance.Slow(most)
+}
+
+// slowest is how long a queue is left alone at most to keep to a day's cap.
+func (p *Poller) slowest() time.Duration {
+	return upkeep.SlowPause(p.idleMost, upkeep.MostSlower)
 }
 
 // unannounced reports whether messages that a get brought say that a producer does not
@@ -93,7 +100,7 @@ func (p *Poller) Hasten() {
 // makeDue makes idle queues due within what is their longest back-off from now on. One in
 // trouble keeps to its own.
 func (p *Poller) makeDue(now time.Time) {
-	most := hasteBound(p.idleMost)
+	most := p.Env.Queues.Allowance.Slow(hasteBound(p.idleMost))
 	for _, a := range p.accounts {
 		for _, q := range a.queues {
 			if q.failures == 0 && q.due.Sub(now) > most {

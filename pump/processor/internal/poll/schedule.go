@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/upkeep"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/rounds"
@@ -18,13 +19,11 @@ import (
 
 // The schedule of gets. An empty queue is asked again after pollBase, then
 // after twice that, and so on up to a bound that keeps all idle queues together,
-// by whomever they are polled, at pollIdleRate gets a second, but not below
-// pollIdleLeast: with up to 50 queues a first task waits at most 6 s, with 1,000 at
+// by whomever they are polled, at upkeep.IdleRate gets a second, but not below
+// upkeep.IdleLeast: with up to 50 queues a first task waits at most 6 s, with 1,000 at
 // most 100 s. A nudge shortens that (P8.2).
 const (
-	pollBase      = 100 * time.Millisecond
-	pollIdleLeast = 5 * time.Second
-	pollIdleRate  = 10
+	pollBase = 100 * time.Millisecond
 
 	// pollBehind is the longest back-off of a queue that gives as much as it is asked
 	// for, all of it others'. Their messages are out of the way for up to passMost
@@ -44,12 +43,6 @@ const (
 	// gets a second are what a false hint may cost.
 	hintEvery = 250 * time.Millisecond
 )
-
-// idleBound is how long an idle queue is left alone at most, where so many pairs
-// of a queue and a processor that polls it are idle.
-func idleBound(pairs int) time.Duration {
-	return max(pollIdleLeast, time.Duration(pairs)*time.Second/pollIdleRate)
-}
 
 // Parts are the parts of a processor that the poller asks.
 type Parts struct {
@@ -122,12 +115,13 @@ type entry struct {
 	swept    bool // what the last get brought is mostly dropped, or may be; see Sweep
 	unready  bool // it is the home of segments that are this process's and not ready
 	due      time.Time
-	flying   int    // gets under way
-	slow     int    // of them, those that take longer than getSlow
-	width    int    // gets that may be under way at once
-	asked    uint64 // gets so far
-	empties  uint64 // empty gets since the last message
-	failures uint64 // failed gets since the last answer
+	flying   int       // gets under way
+	slow     int       // of them, those that take longer than getSlow
+	width    int       // gets that may be under way at once
+	asked    uint64    // gets so far
+	askedAt  time.Time // when the last of them was started
+	empties  uint64    // empty gets since the last message
+	failures uint64    // failed gets since the last answer
 	// emptyAt is when the last get was sent, if it found nothing for this process.
 	emptyAt time.Time
 	// heard is when the last get was sent that was answered.
@@ -148,7 +142,7 @@ type entry struct {
 
 // New makes a poller that has nothing to poll.
 func New(env *base.Env, parts Parts) *Poller {
-	return &Poller{Env: env, Parts: parts, wake: make(chan struct{}, 1), queues: map[*queues.Queue]*entry{}, idleMost: pollIdleLeast}
+	return &Poller{Env: env, Parts: parts, wake: make(chan struct{}, 1), queues: map[*queues.Queue]*entry{}, idleMost: upkeep.IdleLeast}
 }
 
 // Wake has the poller look again at what it may get.
@@ -161,7 +155,7 @@ func (p *Poller) Follow(assigned *ownership.Assignment) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	shards := assigned.Polled()
-	p.idleMost = idleBound(assigned.Pairs)
+	p.idleMost = upkeep.IdlePause(assigned.Pairs)
 	now := time.Now()
 	in := make(map[*queues.Queue]bool, len(shards))
 	index := map[*queues.Account]*account{}
@@ -279,12 +273,22 @@ func (q *entry) hint(now time.Time) {
 	}
 }
 
-// next gives the account's next queue in turn that is due, -1 if none is. While the lobby is full
-// nothing is got that may have to wait there; swept: only a queue that is swept is asked.
-func (a *account) next(now time.Time, full, swept bool) int {
+// wanted says which queues may be asked now.
+type wanted struct {
+	full  bool // none that brings what may have to wait in the lobby, because that is full
+	swept bool // only those that are swept
+	// before is when they must have been asked last; zero: at any time. It is not while the process
+	// has nothing to spend.
+	before time.Time
+}
+
+// next gives the account's next queue in turn that is due, -1 if none is.
+func (a *account) next(now time.Time, w wanted) int {
 	for i := range a.queues {
 		at := (a.turn + i) % len(a.queues)
-		if q := a.queues[at]; q.flying < q.width && q.slow == 0 && !q.due.After(now) && !q.blocked() && !(full && q.unready) && (q.swept || !swept) {
+		q := a.queues[at]
+		if q.flying < q.width && q.slow == 0 && !q.due.After(now) && !q.blocked() && !(w.full && q.unready) &&
+			(q.swept || !w.swept) && (w.before.IsZero() || q.askedAt.Before(w.before)) {
 			return at
 		}
 	}

@@ -1,0 +1,31 @@
+package prices
+
+import (
+	"math"
+	"testing"
+)
+
+func TestWhatIsNotGivenIsAsPublished(t *testing.T) {
+	for _, c := range []struct{ given, want List }{
+		{List{}, Published},
+		{List{Currency: "EUR"}, List{"EUR", Published.Queue, Published.Table, Published.Source, Published.Date}},
+		{List{Queue: 1}, List{"USD", 1, Published.Table, "as configured", ""}},
+		{List{"EUR", 1, 2, "ours", "2026-10"}, List{"EUR", 1, 2, "ours", "2026-10"}},
+	} {
+		if got := c.given.OrPublished(); got != c.want {
+			t.Errorf("%+v: %+v, want %+v", c.given, got, c.want)
+		}
+	}
+}
+
+// The engine counts by operation, and beats by service: both must come to the same.
+func TestARequestCostsWhatItsServiceDoes(t *testing.T) {
+	l := List{Queue: 10_000, Table: 20_000}
+	sum := 0.
+	for _, operation := range []string{"put", "get", "renew", "replace", "delete", "create", "count", "peek", "read", "write", "query"} {
+		sum += l.Of(operation)
+	}
+	if want := l.Cost(8, 3); math.Abs(sum-want) > 1e-9 || want != 14 {
+		t.Errorf("%v by operation, %v by service", sum, want)
+	}
+}

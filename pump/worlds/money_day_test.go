@@ -1,0 +1,167 @@
+package worlds
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/prices"
+	"github.com/queuepump/queuepump/pump/status"
+)
+
+var (
+	costHours = flag.Duration("cost.for", 3*time.Hour, "how much of a day is played, up to midnight")
+	costWrite = flag.String("cost.write", "", "write the table of docs/money.md into this file")
+)
+
+// spentDay is what a part of a day has cost, and what that did to tasks.
+type spentDay struct {
+	cost      float64 // by what the accounts were asked, but for the puts of the test
+	done, put int
+	p50, p99  time.Duration // from put to handled, of what was handled
+	worst     time.Duration
+	slowed    float64 // the part of the time in which a processor polled more slowly
+	held      float64 // and in which it held gets back
+	day       float64 // as the status has it at the end
+}
+
+// costDay plays a part of a day up to midnight: one message in each `every`, and a cap. Two
+// processors read the two queues of an account.
+func costDay(t *testing.T, span, every time.Duration, most float64) (d spentDay) {
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		time.Sleep(24*time.Hour - span - time.Second)
+		var mu sync.Mutex
+		born := map[string]time.Time{}
+		var waits []time.Duration
+		h := pump.HandlerFunc(func(_ context.Context, task *pump.Task) error {
+			mu.Lock()
+			defer mu.Unlock()
+			waits = append(waits, time.Since(born[fmt.Sprintf("%d/%d", task.Segment, task.N)]))
+			return nil
+		})
+		before := w.asked()
+		change := func(cfg *pump.Config) { cfg.Budget.CostPerDay = most }
+		p, q := w.sampling("p", h, change), w.sampling("q", h, change)
+		m := w.ShardMap()
+		end := time.Now().Add(span - time.Second)
+		looks := 0.
+		for i := 0; time.Now().Before(end); i++ {
+			segment := uint32(i*37) % uint32(m.Segments)
+			mu.Lock()
+			born[fmt.Sprintf("%d/%d", segment, w.Ns[segment])] = time.Now()
+			mu.Unlock()
+			home := m.Shards[m.Home(segment)]
+			w.PutText(home.Account, home.Queue, w.Envelope(segment, 1))
+			d.put++
+			money := p.Of.State().Money
+			looks++
+			if money.TimesSlower > 1 {
+				d.slowed++
+			}
+			if money.HoldsBack {
+				d.held++
+			}
+			time.Sleep(min(every, time.Until(end)))
+		}
+		spent := w.asked().Since(before)
+		spent.Queue -= uint64(d.put)
+		s := w.status(status.Options{})
+		d.day, d.cost = *s.Money.DayCost, prices.Published.Cost(float64(spent.Queue), float64(spent.Table))
+		d.slowed, d.held = d.slowed/looks, d.held/looks
+		sp, sq := p.End(), q.End()
+		mu.Lock()
+		defer mu.Unlock()
+		d.done = len(waits)
+		if n := int(sp.Handled + sq.Handled); n != d.done || sp.Lost+sq.Lost > 0 {
+			t.Errorf("%d tasks were handled and %d settled; %d leases were lost", d.done, n, sp.Lost+sq.Lost)
+		}
+		slices.Sort(waits)
+		if n := len(waits); n > 0 {
+			d.p50, d.p99, d.worst = waits[n/2], waits[n*99/100], waits[n-1]
+		}
+	})
+	return d
+}
+
+// A day stays within its cap by 1 %: where idle polling alone must be slowed, and where tasks wait
+// because there are more than the cap pays for. Nothing that was begun is left unsettled.
+func TestADayStaysWithinItsCap(t *testing.T) {
+	span := min(*costHours, 24*time.Hour)
+	free := costDay(t, span, 20*time.Second, 0)
+	var rows []string
+	row := func(load string, most float64, d spentDay) {
+		text := "none"
+		if most > 0 {
+			text = fmt.Sprintf("%.4f", most)
+		}
+		rows = append(rows, fmt.Sprintf(
+			"| %s | %s | %.4f | %d of %d | %v | %v | %v | %.0f %% | %.0f %% |", load, text, d.cost, d.done, d.put,
+			d.p50.Round(100*time.Millisecond), d.p99.Round(100*time.Millisecond), d.worst.Round(100*time.Millisecond), 100*d.slowed, 100*d.held,
+		))
+	}
+	row("a message each 20 s", 0, free)
+	t.Logf("without a cap: %+v", free)
+	for _, c := range []struct {
+		load  string
+		span  time.Duration
+		every time.Duration
+		most  float64
+		full  bool // more comes than the cap pays for
+	}{
+		// 0.0058 is just above the least of a whole day. A part of a day may cost as much.
+		{"a message each 20 s", span, 20 * time.Second, max(0.6*free.cost, 0.0058), false},
+		{"10 messages a second for a part of that", span / 6, 100 * time.Millisecond, max(0.02*span.Hours()/24, 0.0058), true},
+	} {
+		d := costDay(t, c.span, c.every, c.most)
+		row(c.load, c.most, d)
+		t.Logf("%s: cap %.5f, cost %.5f, by the status %.5f, %d of %d done, waits %v to %v, slowed %.2f, held %.2f",
+			c.load, c.most, d.cost, d.day, d.done, d.put, d.p50, d.worst, d.slowed, d.held)
+		if d.cost > 1.01*c.most {
+			t.Errorf("%s: the day cost %.5f, and the cap is %.5f", c.load, d.cost, c.most)
+		}
+		if off := d.day/d.cost - 1; math.Abs(off) > 0.02 {
+			t.Errorf("%s: the day's sum is %.5f, and the accounts were asked for %.5f", c.load, d.day, d.cost)
+		}
+		switch {
+		case c.full && (d.cost < 0.95*c.most || d.held == 0 || d.done == d.put):
+			t.Errorf("%s: %+v of a cap of %.5f", c.load, d, c.most)
+		case !c.full && (d.done < d.put-20 || d.slowed == 0 || d.p99 > 3*time.Minute):
+			t.Errorf("%s: %+v", c.load, d)
+		}
+	}
+	if *costWrite != "" {
+		writeCosts(t, span, rows)
+	}
+}
+
+const (
+	costBegin = "<!-- make day-cost writes what follows -->\n"
+	costEnd   = "<!-- until here -->\n"
+)
+
+func writeCosts(t *testing.T, span time.Duration, rows []string) {
+	t.Helper()
+	text, err := os.ReadFile(*costWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, begins := strings.Cut(string(text), costBegin)
+	_, tail, ends := strings.Cut(rest, costEnd)
+	if !begins || !ends {
+		t.Fatalf("%s has no place for the table", *costWrite)
+	}
+	table := fmt.Sprintf("\n%v of virtual time; amounts in USD.\n\n", span) +
+		"| load | cap | cost | tasks done | median wait | 99 % | longest | time slowed | gets held |\n|---|---|---|---|---|---|---|---|---|\n" +
+		strings.Join(rows, "\n") + "\n\n"
+	if err := os.WriteFile(*costWrite, []byte(head+costBegin+table+costEnd+tail), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
