@@ -125,7 +125,7 @@ func (m *model) take(msg seenMsg) tea.Cmd {
 	every := m.source.every(msg.status)
 	next := tea.Tick(every, func(time.Time) tea.Msg { return dueMsg{} })
 	if m.paused {
-		return next // rates are measured on, but nothing moves
+		return next // readings go on, and nothing moves
 	}
 	if msg.status != nil {
 		m.status = msg.status
