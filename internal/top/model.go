@@ -26,13 +26,15 @@ type model struct {
 	views         []view // by tab: what the reader chose there
 
 	status  *status.Status
+	every   time.Duration // how long after a reading the next one is due
 	err     error
 	seen    page.Seen
 	causes  *page.Causes
 	looked  time.Time // when quarantine was looked into last
 	looking bool      // it is being looked into
-	paused  bool      // the reader wants the figures to stand still
-	typing  bool      // the filter is being typed
+	past    past
+	paused  bool // the reader wants the figures to stand still
+	typing  bool // the filter is being typed
 }
 
 // view is what the reader chose in a tab.
@@ -107,6 +109,8 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		return m, m.take(msg)
 	case dueMsg:
 		return m, m.source.read
+	case pastMsg:
+		m.past.take(msg)
 	case causesMsg:
 		m.causes, m.looking = &msg.Causes, false
 	case tea.KeyMsg:
@@ -118,15 +122,16 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 // take shows a reading and has the next one come in time. One that failed leaves the figures of
 // before, and the headline says so.
 func (m *model) take(msg seenMsg) tea.Cmd {
-	next := tea.Tick(m.source.every(msg.status), func(time.Time) tea.Msg { return dueMsg{} })
+	every := m.source.every(msg.status)
+	next := tea.Tick(every, func(time.Time) tea.Msg { return dueMsg{} })
 	if m.paused {
-		return next // rates are measured on, but nothing moves
+		return next // readings go on, and nothing moves
 	}
 	if msg.status != nil {
 		m.status = msg.status
 	}
-	m.err, m.seen = msg.err, m.seer.See(msg.status, msg.err)
-	return tea.Batch(next, m.lookIntoQuarantine())
+	m.every, m.err, m.seen = every, msg.err, m.seer.See(msg.status, msg.err)
+	return tea.Batch(next, m.lookIntoQuarantine(), m.past.look(m.source, m.status))
 }
 
 // lookIntoQuarantine looks while that table is shown.

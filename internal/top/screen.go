@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/charmbracelet/bubbles/help"
 	"github.com/charmbracelet/lipgloss"
@@ -52,7 +53,17 @@ func (m *model) View() string {
 	above := m.above()
 	below := m.below()
 	room := max(m.height-lines(above)-lines(below), 1)
-	return strings.Join([]string{above, m.table(room), below}, "\n")
+	return m.clip(strings.Join([]string{above, m.table(room), below}, "\n"))
+}
+
+// clip keeps to the screen what is too large for a small one: a line more would scroll it.
+func (m *model) clip(text string) string {
+	all := strings.Split(text, "\n")
+	all = all[:min(len(all), max(m.height, 1))]
+	for i, l := range all {
+		all[i] = ansi.Truncate(l, max(m.width, 1), "")
+	}
+	return strings.Join(all, "\n")
 }
 
 // within keeps the first line that is shown where the last one is not above the end of the room.
@@ -68,7 +79,13 @@ func (m *model) above() string {
 	if h.Text == "" {
 		h = page.Headline{Text: "Reading the workload", Tone: page.Quiet}
 	}
-	headline := ansi.Wrap(signs[h.Tone]+" "+cli.Plain(h.Text), max(m.width, 20), "")
+	headline := ansi.Wrap(signs[h.Tone]+" "+cli.Plain(h.Text), max(m.width, 1), "")
+	// The table needs room too.
+	if all, most := strings.Split(headline, "\n"), max(m.height/3, 1); len(all) > most {
+		all = all[:most]
+		all[most-1] = ansi.Truncate(all[most-1], max(m.width-1, 0), "") + "…"
+		headline = strings.Join(all, "\n")
+	}
 	parts := []string{m.styles.tone[h.Tone].Render(headline)}
 	if s := m.status; s != nil {
 		about := fmt.Sprintf("workload %s · %s · %s", cli.Plain(s.Workload), s.Delivery, s.Time.UTC().Format("15:04:05 MST"))
@@ -76,6 +93,11 @@ func (m *model) above() string {
 			about += " · held, p goes on"
 		} else if m.err != nil {
 			about += " · this is what was known then"
+		} else {
+			about += fmt.Sprintf(" · every %s at %s requests", m.every.Round(100*time.Millisecond), count(s.Requests))
+		}
+		if text := moneyOf(&s.Money); text != "" {
+			about += " · " + text
 		}
 		parts = append(parts, m.styles.title.Render(ansi.Truncate(about, m.width, "…")))
 	}
@@ -187,8 +209,8 @@ const gap = "  "
 // cutTo is the least that a column keeps that may be cut.
 const cutTo = 14
 
-// fit is how wide each column is: as wide as its texts if that fits. Else those that may be cut are,
-// then columns go by their rank, and in the end the widest of what is left is cut. A column without
+// fit is how wide each column is: as wide as its texts if that fits. Else spare ones go, those that
+// may be cut are, then columns go by their rank, and in the end the widest of what is left is cut. A column without
 // a text has no width.
 func fit(columns []column, list []line, width int) []int {
 	widths := make([]int, len(columns))
@@ -197,6 +219,11 @@ func fit(columns []column, list []line, width int) []int {
 			if w := ansi.StringWidth(l.cells[i]); w > 0 {
 				widths[i] = max(widths[i], w, ansi.StringWidth(c.title))
 			}
+		}
+	}
+	for i, c := range columns {
+		if c.spare && total(widths) > width {
+			widths[i] = 0
 		}
 	}
 	for total(widths) > width {

@@ -23,12 +23,13 @@ type tab struct {
 	none    string // what is said where there is no line
 }
 
-// column is one of a table. Where the screen is too narrow, texts that may be are cut; then columns
-// go, those of the highest rank first, and those without one never.
+// column is one of a table. Where the screen is too narrow, spare ones go, then texts that may be are
+// cut; then columns go, those of the highest rank first, and those without one never.
 type column struct {
 	title string
 	right bool
 	cut   bool
+	spare bool
 	rank  int
 }
 
@@ -44,14 +45,15 @@ const quarantineTab = "quarantine"
 var tabs = []tab{
 	{"accounts", []column{
 		{title: "ACCOUNT"},
-		{title: "STATE", rank: 2},
+		{title: "STATE", rank: 4},
 		{title: "OF ITS LIMIT"},
-		{title: "MESSAGES", right: true, rank: 1},
+		{title: "LAST 20 MIN", spare: true},
+		{title: "MESSAGES", right: true, rank: 3},
 		{title: "VISIBLE", right: true},
-		{title: "IN FLIGHT", right: true},
-		{title: "OLDEST", right: true},
-		{title: "THROTTLED", right: true, rank: 3},
-		{title: "QUARANTINE", right: true, rank: 4},
+		{title: "IN FLIGHT", right: true, rank: 2},
+		{title: "OLDEST", right: true, rank: 1},
+		{title: "THROTTLED", right: true, rank: 5},
+		{title: "QUARANTINE", right: true, rank: 6},
 		{title: "", cut: true},
 	}, accountLines, "no account is known"},
 	{"queues", []column{
@@ -121,8 +123,8 @@ func accountLines(m *model) (lines []line) {
 		}
 		d := depthOf(a.Depth)
 		lines = append(lines, line{
-			cells: []string{a.Name, a.State, bar(part, 10), d.messages, d.visible, d.inFlight, d.oldest, count(int64(a.Throttled)), poison, note},
-			by:    []float64{text, text, part, float64(a.Messages), float64(a.Visible), float64(a.InFlight), d.age, float64(a.Throttled), poisonBy, text},
+			cells: []string{a.Name, a.State, bar(part, 10), m.past.line(a.Name), d.messages, d.visible, d.inFlight, d.oldest, count(int64(a.Throttled)), poison, note},
+			by:    []float64{text, text, part, part, float64(a.Messages), float64(a.Visible), float64(a.InFlight), d.age, float64(a.Throttled), poisonBy, text},
 			alarm: a.Dark != "",
 		})
 	}
@@ -319,13 +321,14 @@ func count(n int64) string { return humanize.Comma(n) }
 
 func percent(part float64) string { return fmt.Sprintf("%.0f %%", 100*part) }
 
-// bar shows a part of a whole as a bar and as a number.
+// bar shows a part of a whole as a number and as a bar; where both are cut, the number stays.
 func bar(part float64, width int) string {
 	if math.IsNaN(part) || part < 0 {
 		return ""
 	}
 	full := min(int(math.Round(part*float64(width))), width)
-	return strings.Repeat("█", full) + strings.Repeat("░", width-full) + fmt.Sprintf(" %4s", fmt.Sprintf("%.0f%%", 100*part))
+	number := fmt.Sprintf("%.0f%%", 100*part)
+	return fmt.Sprintf("%4s ", number) + strings.Repeat("█", full) + strings.Repeat("░", width-full)
 }
 
 func rate(perSecond float64) string {

@@ -34,6 +34,12 @@ func Run(ctx context.Context, cfg pump.Config, o status.Options, in io.Reader, o
 			return page.CausesOf(ctx, cfg, s, w.Pay)
 		},
 		every: func(s *status.Status) time.Duration { return page.Every(w, s) },
+		past: func(after time.Time) ([]status.HistoryPoint, error) {
+			if err := w.Pay(ctx); err != nil {
+				return nil, err
+			}
+			return status.History(ctx, cfg, after)
+		},
 	})
 	// Signals are the caller's, whose context they end.
 	_, err = tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out),
@@ -49,16 +55,21 @@ type source struct {
 	rows   func() (*status.Status, error)
 	causes func(*status.Status) page.Causes
 	every  func(*status.Status) time.Duration
+	past   func(after time.Time) ([]status.HistoryPoint, error)
 }
 
-// seenMsg is a reading, causesMsg a look into quarantine; dueMsg says that the next reading is due.
+// seenMsg is a reading, causesMsg a look into quarantine, pastMsg the last minutes; dueMsg says that the next reading is due.
 type (
 	seenMsg struct {
 		status *status.Status
 		err    error
 	}
 	causesMsg struct{ page.Causes }
-	dueMsg    struct{}
+	pastMsg   struct {
+		points []status.HistoryPoint
+		err    error
+	}
+	dueMsg struct{}
 )
 
 func (s source) read() tea.Msg {

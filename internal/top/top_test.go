@@ -17,6 +17,7 @@ import (
 	"github.com/queuepump/queuepump/internal/page"
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/gates"
+	"github.com/queuepump/queuepump/pump/prices"
 	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/status"
 )
@@ -54,10 +55,32 @@ func sample() *status.Status {
 			},
 			{ID: strings.Repeat("fedcba9876543210", 2), State: "broken", Sent: ptr(uint64(12)), AtLeast: true, Handled: 12, Note: "the source is gone"},
 		},
-		Gates:    []gates.Status{{Name: "morning", Open: true, By: "me", Since: ptr(at.Add(-time.Hour)), Waiting: 2}},
-		Keys:     []status.Key{{Key: "Oslo\x1b]0;title\a", Instance: "vm-1-a", Start: at.Add(-time.Minute), Running: true}},
+		Gates: []gates.Status{{Name: "morning", Open: true, By: "me", Since: ptr(at.Add(-time.Hour)), Waiting: 2}},
+		Keys:  []status.Key{{Key: "Oslo\x1b]0;title\a", Instance: "vm-1-a", Start: at.Add(-time.Minute), Running: true}},
+		Money: status.Money{
+			Prices: prices.List{Currency: "USD"}, DayCost: ptr(1.2345), PerDay: ptr(4321.5),
+		},
 		Problems: []string{"account west does not answer"},
+		Requests: 14,
 	}
+}
+
+// minutes are the last ones of the sample: two are missing, and one account is not known before.
+func minutes(now time.Time) (points []status.HistoryPoint) {
+	for i := range 25 {
+		if i == 10 || i == 11 {
+			continue
+		}
+		p := status.HistoryPoint{Time: now.Truncate(time.Minute).Add(time.Duration(i-25) * time.Minute)}
+		p.Accounts = append(p.Accounts, status.HistoryAccount{
+			Name: "north", Asked: float64(i) * 1000, Limit: 20000,
+		})
+		if i > 20 {
+			p.Accounts = append(p.Accounts, status.HistoryAccount{Name: "south", Asked: 800, Limit: 20000})
+		}
+		points = append(points, p)
+	}
+	return points
 }
 
 // screens has a model of the sample that reads nothing by itself.
@@ -67,7 +90,8 @@ func screens(width, height int) *model {
 		causes: func(*status.Status) page.Causes {
 			return page.Causes{Messages: 4, Shown: 4, List: []page.CauseSeen{{Cause: "rejected", Messages: 4, Tasks: 4, Detail: "no such city"}}}
 		},
-		every: func(*status.Status) time.Duration { return time.Hour },
+		every: func(*status.Status) time.Duration { return 2 * time.Second },
+		past:  func(time.Time) ([]status.HistoryPoint, error) { return minutes(sample().Time), nil },
 	})
 	m.Update(tea.WindowSizeMsg{Width: width, Height: height})
 	return m
@@ -88,10 +112,11 @@ func (m *model) type_(keys ...string) (last tea.Cmd) {
 
 func TestTheScreens(t *testing.T) {
 	var b strings.Builder
-	for _, size := range [][2]int{{80, 24}, {132, 14}, {40, 12}} {
+	for _, size := range [][2]int{{80, 24}, {132, 14}, {160, 9}, {40, 12}} {
 		for i, tab := range tabs {
 			m := screens(size[0], size[1])
 			m.Update(m.source.read())
+			m.Update(pastMsg{points: minutes(sample().Time)})
 			if cmd := m.type_(fmt.Sprint(i + 1)); cmd != nil {
 				m.Update(cmd())
 			}
@@ -213,5 +238,67 @@ func TestALongTableIsScrolled(t *testing.T) {
 	m.type_("g")
 	if firstOf(m) != "vm-1-a" {
 		t.Errorf("the beginning:\n%s", m.View())
+	}
+}
+
+// The last minutes are read every half a minute, one reading at a time; a failure leaves them.
+func TestTheLastMinutesAreReadInTime(t *testing.T) {
+	m := screens(132, 20)
+	at := sample().Time
+	var asked []time.Time
+	var fails error
+	m.source.past = func(after time.Time) ([]status.HistoryPoint, error) {
+		asked = append(asked, after)
+		if fails != nil {
+			return nil, fails
+		}
+		return minutes(at), nil
+	}
+	look := func(after time.Duration) tea.Cmd {
+		return m.past.look(m.source, &status.Status{Time: at.Add(after)})
+	}
+	first := look(0)
+	if first == nil || look(time.Hour) != nil {
+		t.Fatal("it is read once at a time")
+	}
+	m.Update(first())
+	if look(29*time.Second) != nil {
+		t.Error("it is read again at once")
+	}
+	if want := at.Add(-21 * time.Minute); len(asked) != 1 || !asked[0].Equal(want) {
+		t.Errorf("asked for what is after %v, want %v", asked, want)
+	}
+	north := m.past.line("north")
+	if want := "▃▃▃▄▄··▅▆▆▆▇▇▇██████"; north != want {
+		t.Errorf("north: %s, want %s", north, want)
+	}
+	if got := m.past.line("south"); got != strings.Repeat("·", 16)+"▁▁▁▁" {
+		t.Errorf("south: %s", got)
+	}
+	fails = errors.New("no answer")
+	if again := look(30 * time.Second); again == nil {
+		t.Error("it is not read again")
+	} else if m.Update(again()); m.past.line("north") != north {
+		t.Error("a failure takes away what was known")
+	}
+}
+
+// However small the screen, nothing is drawn beyond it.
+func TestASmallScreenIsKeptTo(t *testing.T) {
+	for _, size := range [][2]int{{20, 6}, {10, 3}, {1, 1}, {300, 80}, {24, 4}} {
+		m := screens(size[0], size[1])
+		m.Update(m.source.read())
+		for _, keys := range [][]string{nil, {"?"}, {"?", "/"}, {"enter", "6"}} {
+			m.type_(keys...)
+			text := m.View()
+			if n := lines(text); n != size[1] {
+				t.Errorf("%v after %q: %d lines\n%s", size, keys, n, text)
+			}
+			for l := range strings.Lines(text) {
+				if w := ansi.StringWidth(strings.TrimSuffix(l, "\n")); w > size[0] {
+					t.Errorf("%v after %q: %d columns: %q", size, keys, w, l)
+				}
+			}
+		}
 	}
 }

@@ -16,6 +16,8 @@ type Comparison struct {
 	Lines  []Change `json:"lines"`
 	// Differing are the settings that are not the same, so that figures differ for that reason too.
 	Differing []Differing `json:"differing"`
+	// Warnings say why a change may be none of the program, for people.
+	Warnings []string `json:"warnings"`
 
 	results [2]*Result // the first of each side
 	sides   [2][]*Result
@@ -66,7 +68,7 @@ func Compare(before, after []*Result) (*Comparison, error) {
 		}
 	}
 	c := &Comparison{
-		Before: sideOf(before), After: sideOf(after), Lines: []Change{}, Differing: []Differing{},
+		Before: sideOf(before), After: sideOf(after), Lines: []Change{}, Differing: []Differing{}, Warnings: []string{},
 		results: [2]*Result{before[0], after[0]}, sides: [2][]*Result{before, after},
 	}
 	for _, f := range before[0].Findings {
@@ -95,6 +97,7 @@ func Compare(before, after []*Result) (*Comparison, error) {
 		}
 	}
 	c.settings()
+	c.warn()
 	return c, nil
 }
 
@@ -160,31 +163,57 @@ func median(values []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// settings finds what was not the same: the settings, what it ran against, the limits.
+// settings finds what was not the same in all runs: the settings, what they ran against, the limits.
+// Runs of one side are to be alike too: else what looks like noise is a difference.
 func (c *Comparison) settings() {
-	differ := func(name, before, after string) {
-		if before != after {
-			c.Differing = append(c.Differing, Differing{name, before, after})
+	differ := func(name string, value func(*Result) string) {
+		var values [2][]string
+		for side, results := range c.sides {
+			for _, r := range results {
+				if v := value(r); !slices.Contains(values[side], v) {
+					values[side] = append(values[side], v)
+				}
+			}
+		}
+		if b, a := values[0], values[1]; len(b) > 1 || len(a) > 1 || b[0] != a[0] {
+			c.Differing = append(c.Differing, Differing{name, strings.Join(b, ", "), strings.Join(a, ", ")})
 		}
 	}
-	b, a := c.results[0], c.results[1]
-	differ("against", against(b.Against), against(a.Against))
-	differ("limits", b.Limits.String(), a.Limits.String())
-	differ("machine", count(int64(b.Machine.CPUs), "CPU"), count(int64(a.Machine.CPUs), "CPU"))
-	differ("system", b.Machine.OS, a.Machine.OS)
-	differ("Go", b.Machine.Go, a.Machine.Go)
-	value := func(r *Result, name string) string {
-		if i := slices.IndexFunc(r.Settings, func(s Setting) bool { return s.Name == name }); i >= 0 {
-			return r.Settings[i].Value
+	differ("against", func(r *Result) string { return against(r.Against) })
+	differ("limits", func(r *Result) string { return r.Limits.String() })
+	differ("machine", func(r *Result) string { return count(int64(r.Machine.CPUs), "CPU") })
+	differ("system", func(r *Result) string { return r.Machine.OS })
+	differ("Go", func(r *Result) string { return r.Machine.Go })
+	said := map[string]bool{}
+	for _, r := range slices.Concat(c.sides[0], c.sides[1]) {
+		for _, s := range r.Settings {
+			if !said[s.Name] {
+				said[s.Name] = true
+				differ(s.Name, func(r *Result) string { return r.setting(s.Name) })
+			}
 		}
-		return "default"
 	}
-	for _, s := range b.Settings {
-		differ(s.Name, s.Value, value(a, s.Name))
+}
+
+func (r *Result) setting(name string) string {
+	if i := slices.IndexFunc(r.Settings, func(s Setting) bool { return s.Name == name }); i >= 0 {
+		return r.Settings[i].Value
 	}
-	for _, s := range a.Settings {
-		if !slices.ContainsFunc(b.Settings, func(o Setting) bool { return o.Name == s.Name }) {
-			differ(s.Name, "default", s.Value)
+	return "default"
+}
+
+// warn says why a change may be none of the program.
+func (c *Comparison) warn() {
+	if n := len(c.Differing); n == 1 {
+		c.Warnings = append(c.Warnings, "1 setting is not the same: a change may come from it")
+	} else if n > 1 {
+		c.Warnings = append(c.Warnings, fmt.Sprintf("%d settings are not the same: a change may come from them", n))
+	}
+	for side, results := range c.sides {
+		for i, r := range results {
+			for _, s := range r.Trouble {
+				c.Warnings = append(c.Warnings, fmt.Sprintf("run %d %s: %s", i+1, []string{"before", "after"}[side], s))
+			}
 		}
 	}
 }
@@ -198,7 +227,7 @@ func (l Limits) String() string {
 }
 
 func (c *Comparison) rows() table {
-	t := table{header: []string{"figure", "before", "after", "change", "", "95 % of before; after"}}
+	t := table{header: []string{"figure", "before", "after", "change", "", "95 % interval of before; of after"}}
 	for _, l := range c.Lines {
 		change := ""
 		if l.Relative != nil {
@@ -229,6 +258,16 @@ func (l *Change) judged() string {
 	return "within noise"
 }
 
+// judgedFigures counts the figures whose noise is known: each is one more that can look changed.
+func (c *Comparison) judgedFigures() (n int) {
+	for _, l := range c.Lines {
+		if l.Noise != nil {
+			n++
+		}
+	}
+	return n
+}
+
 func (c *Comparison) differing() table {
 	t := table{header: []string{"not the same", "before", "after"}}
 	for _, d := range c.Differing {
@@ -248,6 +287,10 @@ func (c *Comparison) words() string {
 	}
 	text := fmt.Sprintf("%s: before %s, after %s; a change is judged by Mann-Whitney's U test at p < %g",
 		c.Before.Scenario, side(c.Before), side(c.After), significance)
+	if n := c.judgedFigures(); n > 1 {
+		text += fmt.Sprintf(": of %d figures that are judged, chance alone makes about %s look changed",
+			n, number(significance*float64(n)))
+	}
 	if c.Before.Runs < enough || c.After.Runs < enough {
 		text += fmt.Sprintf(". Parts of a run show how it went on, and not how far two runs of one test are apart: "+
 			"repeat both %d times to know that", enough)
@@ -258,7 +301,11 @@ func (c *Comparison) words() string {
 // Text writes the comparison for a terminal.
 func (c *Comparison) Text(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n\n", plain(c.words()))
+	fmt.Fprintf(&b, "%s\n", plain(c.words()))
+	for _, s := range c.Warnings {
+		fmt.Fprintf(&b, "! %s\n", plain(s))
+	}
+	fmt.Fprintln(&b)
 	section(&b, c.differing())
 	section(&b, c.rows())
 	_, err := io.WriteString(w, b.String())
@@ -270,12 +317,15 @@ func (c *Comparison) HTML(w io.Writer, draw Draw) error {
 	d := pageData{
 		Title:    "Two load tests: " + c.Before.Scenario,
 		Intro:    c.words(),
+		Trouble:  c.Warnings,
 		Sentence: "Lines of the plots: before is dashed",
 	}
 	if len(c.Differing) > 0 {
 		d.Sections = append(d.Sections, sectionOf("Not the same", c.differing()))
 	}
-	d.Sections = append(d.Sections, sectionOf("Figures", c.rows()))
+	figures := sectionOf("Figures", c.rows())
+	figures.Table.Class = "prose"
+	d.Sections = append(d.Sections, figures)
 	for _, of := range []struct {
 		title, text, y string
 		log            bool

@@ -26,6 +26,8 @@ type Spread struct {
 	Median  float64 `json:"median"`
 	Low     float64 `json:"low"`
 	High    float64 `json:"high"`
+	// Confidence is how surely the median lies there: of four samples 0.875 at most.
+	Confidence float64 `json:"confidence"`
 }
 
 const (
@@ -50,11 +52,13 @@ func noiseOf(of string, before, after []float64) *Noise {
 	a := benchmath.NewSample(after, &benchmath.DefaultThresholds)
 	spread := func(s *benchmath.Sample) Spread {
 		sum := benchmath.AssumeNothing.Summary(s, confidence)
-		low, high := sum.Lo, sum.Hi
+		low, high, sure := sum.Lo, sum.Hi, sum.Confidence
 		if math.IsInf(low, 0) || math.IsInf(high, 0) { // so few samples have no such interval
 			low, high = s.Values[0], s.Values[len(s.Values)-1]
+			// All samples lie on one side of the median with a chance of one half each.
+			sure = 1 - math.Pow(2, 1-float64(len(s.Values)))
 		}
-		return Spread{Samples: len(s.Values), Median: sum.Center, Low: low, High: high}
+		return Spread{len(s.Values), sum.Center, low, high, sure}
 	}
 	n := &Noise{Of: of, Before: spread(b), After: spread(a), P: benchmath.AssumeNothing.Compare(b, a).P}
 	if math.IsNaN(n.P) { // all values are the same
@@ -105,5 +109,9 @@ func (n *Noise) words(unit string) string {
 		return "not known: one value each"
 	}
 	side := func(s Spread) string { return quantity(s.Low, unit) + " to " + quantity(s.High, unit) }
-	return fmt.Sprintf("%s; %s (%d and %d %s, p = %.2g)", side(n.Before), side(n.After), n.Before.Samples, n.After.Samples, n.Of, n.P)
+	about := fmt.Sprintf("%d and %d %s, p = %.2g", n.Before.Samples, n.After.Samples, n.Of, n.P)
+	if sure := min(n.Before.Confidence, n.After.Confidence); sure < confidence {
+		about += fmt.Sprintf(", %.0f %% sure only", 100*sure)
+	}
+	return fmt.Sprintf("%s; %s (%s)", side(n.Before), side(n.After), about)
 }

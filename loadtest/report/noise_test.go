@@ -2,9 +2,15 @@ package report
 
 import (
 	"bytes"
+	"errors"
+	"html/template"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // runsOf are results of a test that was repeated: so many tasks a second, more or less.
@@ -104,6 +110,97 @@ func TestPartsOfAPhase(t *testing.T) {
 		got := parts(known(values), c.interval, c.from, c.to)
 		if len(got) != c.parts || len(got) > 0 && got[0] != c.first {
 			t.Errorf("%+v: %d parts, %v", c, len(got), got)
+		}
+	}
+}
+
+// What differs is looked for in every run of a side, and said before the figures; so is what a run
+// was not meant to be.
+func TestAComparisonWarnsOfWhatItsRunsDoNotShare(t *testing.T) {
+	const seed = 7
+	r := rand.New(rand.NewPCG(seed, 0))
+	side := func() []*Result {
+		list := runsOf(4, 1000, 20, r)
+		for _, one := range list {
+			one.Trouble = nil
+		}
+		return list
+	}
+	compare := func(before, after []*Result) *Comparison {
+		c, err := Compare(before, after)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	if c := compare(side(), side()); len(c.Differing) != 0 || len(c.Warnings) != 0 {
+		t.Errorf("alike: %+v %q", c.Differing, c.Warnings)
+	}
+	before, after := side(), side()
+	before[2].Machine.CPUs, after[3].Settings[0].Value = 8, "9"
+	after[1].Trouble = []string{"it was interrupted"}
+	c := compare(before, after)
+	want := []Differing{
+		{"machine", "2 CPUs, 8 CPUs", "2 CPUs"}, {"processors", "2", "2, 9"},
+	}
+	if diff := cmp.Diff(want, c.Differing); diff != "" {
+		t.Error(diff)
+	}
+	var text, html bytes.Buffer
+	if err := c.Text(&text); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.HTML(&html, func(*Chart) (template.HTML, error) { return "", nil }); err != nil {
+		t.Fatal(err)
+	}
+	for _, says := range []string{
+		"2 settings are not the same", "run 2 after: it was interrupted",
+	} {
+		if !strings.Contains(text.String(), "! "+says) || !strings.Contains(html.String(), says) {
+			t.Errorf("%q is not said:\n%s", says, text.String())
+		}
+	}
+	if i, j := strings.Index(text.String(), "! "), strings.Index(text.String(), "FIGURE"); i > j {
+		t.Errorf("the warning comes after the figures:\n%s", text.String())
+	}
+}
+
+// A file that is given twice would make noise look smaller than it is.
+func TestAFileIsOneRunOfASide(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"a.json", "b.json"} {
+		f, err := os.Create(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(sample("soak", 1).Write(f), f.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, b := filepath.Join(dir, "a.json"), filepath.Join(dir, "b.json")
+	if _, err := ReadSides([]string{a + "," + b, a}); err != nil {
+		t.Error(err)
+	}
+	again := dir + "/./a.json"
+	if _, err := ReadSides([]string{a + "," + again, b}); err == nil || !strings.Contains(err.Error(), "twice") {
+		t.Errorf("the same file twice: %v", err)
+	}
+}
+
+// Of four or five samples no interval reaches 95 %, and the words do not say that it does.
+func TestAnIntervalSaysHowSureItIs(t *testing.T) {
+	for n, want := range map[int]float64{4: 0.875, 5: 0.9375, 6: 0.95, 12: 0.95} {
+		values := make([]float64, n)
+		for i := range values {
+			values[i] = float64(i)
+		}
+		noise := noiseOf("runs", values, values)
+		got, words := noise.Before.Confidence, noise.words("tasks/s")
+		if got < want || got > 1 || n < 6 && got != want {
+			t.Errorf("%d samples: %v, want %v", n, got, want)
+		}
+		if said := strings.Contains(words, "% sure"); said != (n < 6) {
+			t.Errorf("%d samples: %s", n, words)
 		}
 	}
 }

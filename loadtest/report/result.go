@@ -16,6 +16,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -267,7 +268,12 @@ func ReadFile(path string) (*Result, error) {
 func ReadSides(args []string) (sides [][]*Result, err error) {
 	for _, arg := range args {
 		var side []*Result
+		given := map[string]bool{} // a run that counts twice makes noise look smaller than it is
 		for path := range strings.SplitSeq(arg, ",") {
+			if given[filepath.Clean(path)] {
+				return nil, fmt.Errorf("%s is given twice on one side", path)
+			}
+			given[filepath.Clean(path)] = true
 			r, err := ReadFile(path)
 			if err != nil {
 				return nil, err
