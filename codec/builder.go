@@ -192,7 +192,10 @@ func (b *Builder) add(t *Task, size int) (fits bool, err error) {
 	if traced && len(t.Trace) > maxTrace {
 		return false, fmt.Errorf("codec: trace context of %d bytes, at most %d are carried", len(t.Trace), maxTrace)
 	}
-	if b.rawLen+size+len(b.traces.section)+maxTrace+maxTrace/8 > maxRaw || b.tasks == maxTasks {
+	if b.rawLen+size+len(b.traces.section)+traceSize(t, traced) > maxRaw || b.tasks == maxTasks {
+		if traced && b.tasks == 0 {
+			return false, wrap(ErrTaskTooLarge, "%d bytes with its trace context", size)
+		}
 		return false, nil
 	}
 	defer b.measure()

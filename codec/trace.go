@@ -13,6 +13,14 @@ type traces struct {
 	next    int    // the place of the task after the last one with a context
 }
 
+// traceSize is at most what the context of a task takes: that, its place and its length.
+func traceSize(t *Task, traced bool) int {
+	if !traced {
+		return 0
+	}
+	return len(t.Trace) + uvarintLen(maxTasks) + uvarintLen(maxTrace)
+}
+
 func (t *traces) add(place int, trace []byte) {
 	t.section = binary.AppendUvarint(t.section, uint64(place-t.next))
 	t.section = append(binary.AppendUvarint(t.section, uint64(len(trace))), trace...)

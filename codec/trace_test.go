@@ -80,6 +80,25 @@ func TestAContextThatIsTooLongIsRefused(t *testing.T) {
 	}
 }
 
+// The largest record that fits without a context is refused with one, so that the context can be left
+// out; it takes no room from a task that is not traced.
+func TestTheLargestTaskGoesBeforeItsContext(t *testing.T) {
+	largest := Task{Body: make([]byte, maxRaw-6)} // three lengths: one byte each but the last
+	if recordSize(&largest) != maxRaw {
+		t.Fatalf("a record of %d bytes", recordSize(&largest))
+	}
+	b := NewBuilder(0)
+	b.Reset(testHeader())
+	traced := largest
+	traced.Trace = []byte("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	if fits, err := b.Add(traced); fits || !errors.Is(err, ErrTaskTooLarge) {
+		t.Errorf("with its context: %v %v", fits, err)
+	}
+	if fits, err := b.Add(largest); !fits || err != nil {
+		t.Errorf("without: %v %v", fits, err)
+	}
+}
+
 func TestADamagedSectionOfContextsIsCorrupt(t *testing.T) {
 	records := []byte{0, 0, 0, 0, 0, 0}
 	for name, section := range map[string][]byte{
