@@ -1,0 +1,70 @@
+package tracing
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/codes"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/coordination"
+)
+
+// Who does not trace pays nothing: neither a program without a provider, nor one with it for a task
+// that carries no context.
+func TestWhatIsNotTracedAllocatesNothing(t *testing.T) {
+	none := New(&pump.Config{Workload: "demo"})
+	if none != nil {
+		t.Fatal("there is a tracer without a provider")
+	}
+	with := New(&pump.Config{Workload: "demo", TracerProvider: sdk.NewTracerProvider()})
+	ctx, task := context.Background(), &pump.Task{Body: []byte("x")}
+	if n := testing.AllocsPerRun(100, func() {
+		_, sent := none.Send(ctx, 1)
+		sent(nil)
+		within, span := with.Process(ctx, "queue", task)
+		span.End(nil, nil)
+		if within != ctx {
+			t.Error("another context")
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func TestTheSpansOfABatchAndOfFailures(t *testing.T) {
+	kept := tracetest.NewInMemoryExporter()
+	tracer := New(&pump.Config{Workload: "demo", Instance: "p", TracerProvider: sdk.NewTracerProvider(sdk.WithSyncer(kept))})
+	traced := tracer.Created(t.Context(), coordination.TaskRef{Run: pump.RunID{1}, Segment: 2, N: 3})
+	tasks := []*pump.Task{{}, {Run: pump.RunID{1}, Segment: 2, N: 3, Trace: traced}}
+	ctx, span := tracer.ProcessBatch(t.Context(), "a/demo-00", tasks)
+	span.End(nil, []error{nil, errors.New("not today")})
+	if _, none := tracer.ProcessBatch(t.Context(), "a/demo-00", tasks[:1]); none != nil {
+		t.Error("a batch without a traced task has a span")
+	}
+	created, batch := kept.GetSpans()[0], kept.GetSpans()[1]
+	if len(batch.Links) != 1 || batch.Links[0].SpanContext.SpanID() != created.SpanContext.SpanID() || batch.Parent.IsValid() ||
+		batch.SpanContext.TraceID() == created.SpanContext.TraceID() || batch.Status.Code != codes.Error || batch.SpanKind != trace.SpanKindConsumer {
+		t.Errorf("%+v", batch)
+	}
+	// What a handler starts belongs to its own span, and without one to the span of sending.
+	if parent, _ := tasks[1].TraceContext(ctx); parent != "00-"+batch.SpanContext.TraceID().String()+"-"+batch.SpanContext.SpanID().String()+"-01" {
+		t.Error(parent)
+	}
+	if parent, _ := tasks[1].TraceContext(t.Context()); parent != string(traced) {
+		t.Error(parent)
+	}
+	for err, code := range map[error]codes.Code{nil: codes.Unset, pump.RetryAfter(time.Second, errors.New("later")): codes.Error, pump.Reject(errors.New("never")): codes.Error} {
+		kept.Reset()
+		_, span := tracer.Process(t.Context(), "a/demo-00", tasks[1])
+		span.End(err, nil)
+		if got := kept.GetSpans()[0].Status.Code; got != code {
+			t.Errorf("%v: %v, want %v", err, got, code)
+		}
+	}
+}
