@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -249,7 +250,9 @@ func TestTheHistoryIsThereAfterItsWriterWasKilled(t *testing.T) {
 		began := time.Now()
 		table := faketable.NewServer().Client("a")
 		a, c := newParty("a", began), newParty("c", began)
-		view := func() *cluster.View { return viewOf(time.Now(), a, c) }
+		var mu sync.Mutex // guards a and c, which two samplers see
+		move := func(f func()) { mu.Lock(); defer mu.Unlock(); f() }
+		view := func() *cluster.View { mu.Lock(); defer mu.Unlock(); return viewOf(time.Now(), a, c) }
 		first, killed := context.WithCancel(t.Context())
 		second, stop := context.WithCancel(t.Context())
 		one, two := recorder(table, "a", view), recorder(table, "c", view)
@@ -257,14 +260,16 @@ func TestTheHistoryIsThereAfterItsWriterWasKilled(t *testing.T) {
 		go two.record(second)
 		for range 600 {
 			time.Sleep(time.Second)
-			a.asks("alpha", 2, 1)
-			c.asks("alpha", 1, 0)
+			move(func() {
+				a.asks("alpha", 2, 1)
+				c.asks("alpha", 1, 0)
+			})
 		}
 		killed()
-		a.gone, a.m.Samples = true, false // as an eviction has it, and the next is the first now
+		move(func() { a.gone, a.m.Samples = true, false }) // as an eviction has it, and the next is the first now
 		for range 600 {
 			time.Sleep(time.Second)
-			c.asks("alpha", 1, 0)
+			move(func() { c.asks("alpha", 1, 0) })
 		}
 		time.Sleep(90 * time.Second)
 		day := two.Day()
