@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/doctor"
@@ -136,7 +137,7 @@ func (c *clinic) join(instance string, o cluster.Options) {
 		o.Host = c.o.Host
 	}
 	if o.Report == nil {
-		o.Report = func() cluster.Report { return cluster.Report{Reads: 2} }
+		o.Report = func() cluster.Report { return cluster.Report{Reads: codec.Version} }
 	}
 	p, err := cluster.Join(c.T.Context(), w, o)
 	if err != nil {

@@ -336,7 +336,7 @@ var faults = []fault{
 		plant: func(_ *testing.T, c *clinic) {
 			c.cfg.Budget.CostPerDay = 1.5
 			c.join("poor", cluster.Options{Report: func() cluster.Report {
-				return cluster.Report{Reads: 2, Slower: 12, HoldsBack: true, Spends: 1e-5}
+				return cluster.Report{Reads: codec.Version, Slower: 12, HoldsBack: true, Spends: 1e-5}
 			}})
 			time.Sleep(2 * time.Minute)
 		},
@@ -353,7 +353,7 @@ var faults = []fault{
 			c.join("old", cluster.Options{Report: func() cluster.Report { return cluster.Report{Reads: 1} }})
 			time.Sleep(2 * time.Minute)
 		},
-		want: []string{"warning mixed-formats old"}, says: "format 1 and of format 2", mends: "restart",
+		want: []string{"warning mixed-formats old"}, says: "format 1 and of format 3", mends: "restart",
 	},
 	{
 		name: "a process of a newer version",

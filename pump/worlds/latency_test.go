@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/pump"
@@ -135,6 +137,7 @@ func TestP46EnvelopesAreOfTheFormatThatAllProcessorsRead(t *testing.T) {
 				w.joined("other", cluster.RoleDistributor, cluster.Report{Reads: 1}) // reads nothing
 				cfg := w.Cfg
 				cfg.Instance = "d"
+				cfg.TracerProvider = sdk.NewTracerProvider() // a traced task needs the newest format
 				d, err := distributor.New(cfg, source.FromSeq(func(yield func(source.Record, error) bool) {
 					time.Sleep(5 * time.Second) // it has joined
 					yield(source.Record{Key: []byte("key"), Body: []byte("body")}, nil)
