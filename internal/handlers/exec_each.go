@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -54,6 +56,14 @@ func NewExecEach(o CommandOptions) (*ExecEach, error) {
 	if err := o.defaults(); err != nil {
 		return nil, err
 	}
+	if o.Env == nil {
+		o.Env = os.Environ()
+	}
+	// The context in which this process was started is no task's.
+	o.Env = slices.DeleteFunc(slices.Clone(o.Env), func(pair string) bool {
+		name, _, _ := strings.Cut(pair, "=")
+		return name == "TRACEPARENT" || name == "TRACESTATE"
+	})
 	return &ExecEach{opts: o, idle: make(chan struct{}, o.Children), stderr: newStderrLog(o.Log), health: newHealth(o.Broken)}, nil
 }
 

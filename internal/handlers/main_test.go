@@ -102,6 +102,8 @@ func each() {
 				fmt.Println(pair)
 			}
 		}
+	case b.String() == "traced":
+		fmt.Print(os.Getenv("TRACEPARENT"), "|", os.Getenv("TRACESTATE"))
 	case b.String() == "hang":
 		time.Sleep(time.Hour)
 	default:

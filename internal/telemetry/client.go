@@ -83,7 +83,10 @@ func newClient() (*client, error) {
 	if transport.TLSClientConfig, err = tlsConfig(); err != nil {
 		return nil, err
 	}
-	c.http = &http.Client{Transport: transport}
+	// An answer that leads elsewhere is an error: the headers may hold a key, which is the collector's.
+	c.http = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}
 	return c, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -39,6 +40,9 @@ func Traces(binary, version string, log *slog.Logger) (provider trace.TracerProv
 	}
 	c, err := newClient()
 	if err != nil {
+		return nil, end, err
+	}
+	if err := checkSampler(); err != nil {
 		return nil, end, err
 	}
 	ctx := context.Background()
@@ -77,6 +81,27 @@ func wanted() bool {
 		return first("ENDPOINT") != ""
 	}
 	return true
+}
+
+// checkSampler refuses what the SDK would only log, to sample every task then.
+func checkSampler() error {
+	name := strings.ToLower(strings.TrimSpace(os.Getenv("OTEL_TRACES_SAMPLER")))
+	switch name {
+	case "", "always_on", "always_off", "parentbased_always_on", "parentbased_always_off":
+		return nil
+	case "traceidratio", "parentbased_traceidratio":
+	default:
+		return fmt.Errorf("OTEL_TRACES_SAMPLER: %q is not known; use always_on, always_off, "+
+			"traceidratio, or one of them behind parentbased_", name)
+	}
+	arg := strings.TrimSpace(os.Getenv("OTEL_TRACES_SAMPLER_ARG"))
+	if arg == "" {
+		return nil // the SDK's: all
+	}
+	if part, err := strconv.ParseFloat(arg, 64); err != nil || !(part >= 0 && part <= 1) {
+		return fmt.Errorf("OTEL_TRACES_SAMPLER_ARG: %q is not a number from 0 to 1", arg)
+	}
+	return nil
 }
 
 // first is a variable of the exporter: that of traces, or else that of all signals.

@@ -123,11 +123,12 @@ func TestP46EnvelopesAreOfTheFormatThatAllProcessorsRead(t *testing.T) {
 		reads []int
 		want  uint8
 	}{
-		"all new":   {[]int{codec.Version, codec.Version}, codec.Version},
-		"one old":   {[]int{codec.Version, 1}, 1},
-		"one newer": {[]int{codec.Version + 1}, codec.Version},
-		"damaged":   {[]int{0}, 1},
-		"none":      {nil, codec.Version},
+		"all new":    {[]int{codec.Version, codec.Version}, codec.Version},
+		"one old":    {[]int{codec.Version, 1}, 1},
+		"one before": {[]int{codec.Version, 2}, 2},
+		"one newer":  {[]int{codec.Version + 1}, codec.Version},
+		"damaged":    {[]int{0}, 1},
+		"none":       {nil, codec.Version},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
