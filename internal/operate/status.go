@@ -82,14 +82,21 @@ func (f *statusFlags) check(cmd *cobra.Command, args []string) error {
 	switch {
 	case watching && f.watch < 100*time.Millisecond:
 		return cli.Usage("--watch: %v is out of range; use 100ms or more", f.watch)
-	case f.options.Runs < 1 || f.options.Runs > 1000:
-		return cli.Usage("--runs: %d is out of range; use 1 to 1000", f.options.Runs)
-	case f.options.Keys < 1 || f.options.Keys > 10_000:
-		return cli.Usage("--keys: %d is out of range; use 1 to 10000", f.options.Keys)
-	case f.options.Timeout < 100*time.Millisecond:
-		return cli.Usage("--timeout: %v is out of range; use 100ms or more", f.options.Timeout)
 	case f.width != 0 && f.width < 40:
 		return cli.Usage("--width: %d is out of range; use 40 or more", f.width)
+	}
+	return checkReading(f.options)
+}
+
+// checkReading checks the flags that bound a reading of the status.
+func checkReading(o status.Options) error {
+	switch {
+	case o.Runs < 1 || o.Runs > 1000:
+		return cli.Usage("--runs: %d is out of range; use 1 to 1000", o.Runs)
+	case o.Keys < 1 || o.Keys > 10_000:
+		return cli.Usage("--keys: %d is out of range; use 1 to 10000", o.Keys)
+	case o.Timeout < 100*time.Millisecond:
+		return cli.Usage("--timeout: %v is out of range; use 100ms or more", o.Timeout)
 	}
 	return nil
 }

@@ -51,8 +51,7 @@ func (f *topFlags) show(cmd *cobra.Command) error {
 	if _, _, terminal := size(out); !terminal || !isFile || !term.IsTerminal(int(in.Fd())) {
 		return cli.Usage("top needs a terminal to show and to read keys from; in a script use: %s status --watch", cmd.Root().Name())
 	}
-	check := statusFlags{options: f.options}
-	if err := check.check(cmd, nil); err != nil {
+	if err := checkReading(f.options); err != nil {
 		return err
 	}
 	f.cfg.Log = slog.New(slog.NewTextHandler(io.Discard, nil)) // lines between the figures would spoil them

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -404,20 +405,19 @@ func (o *accountsOf) createHomes(ctx context.Context, name string) {
 			others[s.Account] = append(others[s.Account], s)
 		}
 	}
-	var all errgroup.Group
+	var all sync.WaitGroup
 	for account, qs := range others {
-		all.Go(func() error {
+		all.Go(func() {
 			if o.Queues.Account(account) == nil {
-				return nil // this configuration does not have it
+				return // this configuration does not have it
 			}
 			if err := o.createQueues(ctx, account, qs); err != nil {
 				o.Cfg.Log.Warn("it is not known whether every queue of an account is there; if one is missing, messages of the drained account wait until a distributor makes it",
 					"account", account, "error", err)
 			}
-			return nil
 		})
 	}
-	_ = all.Wait()
+	all.Wait()
 }
 
 // change changes the map and tells the members.

@@ -87,10 +87,7 @@ func (l *Lane) offer(ctx context.Context, segment uint32, n uint64, r *source.Re
 		}
 	}
 	at := len(q.bytes)
-	q.bytes = append(append(append(q.bytes, r.Key...), r.ID...), r.Body...)
-	if len(r.Trace) > 0 {
-		q.bytes = append(q.bytes, r.Trace...)
-	}
+	q.bytes = append(append(append(append(q.bytes, r.Key...), r.ID...), r.Body...), r.Trace...)
 	q.items = append(q.items, laneItem{
 		n, r.Receipt, segment, uint32(at), uint32(len(r.Key)), uint32(len(r.ID)), uint32(len(r.Body)), uint32(len(r.Trace)),
 	})

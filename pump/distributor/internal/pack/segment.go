@@ -57,11 +57,12 @@ type Segmenter struct {
 	handed      time.Time // when all that was collected was handed over
 	BadLines    uint64    // skipped so far
 	PoisonLines uint64    // sent to quarantine so far
+	Quarantines bool      // what bad lines count as
+	BarrierAt   int64     // tasks when the last barrier was taken
+	barrierBad  uint64    // bad lines then
+
 	// Trace makes the span of a task that is sent and gives its context; nil: none is traced.
-	Trace       func(ctx context.Context, segment uint32, n uint64) []byte
-	Quarantines bool   // what bad lines count as
-	BarrierAt   int64  // tasks when the last barrier was taken
-	barrierBad  uint64 // bad lines then
+	Trace func(ctx context.Context, segment uint32, n uint64) []byte
 }
 
 // surelyFits is a size of key, id and body up to which any task fits an empty
