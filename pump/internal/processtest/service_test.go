@@ -60,6 +60,27 @@ func (m *manager) heard(prefix string) (n int) {
 	return n
 }
 
+// heardItEnd waits until the process has ended well and all that it said is heard: its last words may be
+// in the socket still when it is gone. What stands in a socket of this kind is read in order, so a
+// word of the test's own comes after all of them.
+func (m *manager) heardItEnd(p *process) {
+	p.t.Helper()
+	p.succeeds()
+	c, err := net.Dial("unixgram", strings.TrimPrefix(m.env[0], "NOTIFY_SOCKET="))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Write([]byte("OVER=1")); err != nil {
+		p.t.Fatal(err)
+	}
+	for deadline := time.Now().Add(patience); m.heard("OVER=1") == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			p.t.Fatalf("%s: its last words were not heard", p.name)
+		}
+	}
+}
+
 func (m *manager) hears(p *process, prefix string) {
 	p.t.Helper()
 	p.until("it says "+prefix, func() bool { return m.heard(prefix) > 0 })
@@ -78,7 +99,7 @@ func TestAServiceManagerIsTold(t *testing.T) {
 	writeTasks(t, w.path("tasks.jsonl"), 1)
 	of := newManager(t, newWorld(t, 1, 1))
 	d := startEnv(t, of.env, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"), "--key", "city")
-	d.succeeds()
+	of.heardItEnd(d)
 	if of.heard("READY=1") != 1 || of.heard("STOPPING=1") != 1 {
 		t.Errorf("the distributor said %q", of.said)
 	}
@@ -87,7 +108,7 @@ func TestAServiceManagerIsTold(t *testing.T) {
 	alive := m.heard("WATCHDOG=1")
 	p.until("it has said five times more that it lives", func() bool { return m.heard("WATCHDOG=1") >= alive+5 })
 	p.signal(syscall.SIGTERM)
-	p.succeeds()
+	m.heardItEnd(p)
 	if m.heard("STOPPING=1") != 1 || m.heard("READY=1") != 1 || m.heard("EXTEND_TIMEOUT_USEC=") == 0 {
 		t.Errorf("the processor said %q", m.said)
 	}
