@@ -1,15 +1,14 @@
 package top
 
 import (
-	"fmt"
 	"math"
 	"strings"
 	"time"
 
 	tea "github.com/charmbracelet/bubbletea"
-	"github.com/dustin/go-humanize"
 
 	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/internal/page"
 	"github.com/queuepump/queuepump/pump/status"
 )
 
@@ -91,9 +90,9 @@ func moneyOf(m *status.Money) string {
 	if m.DayCost == nil {
 		return ""
 	}
-	text := fmt.Sprintf("today %s %s", humanize.CommafWithDigits(*m.DayCost, 2), cli.Plain(m.Prices.Currency))
+	text := "today " + page.Amount(*m.DayCost, cli.Plain(m.Prices.Currency))
 	if m.PerDay != nil && *m.PerDay > 0 {
-		text += fmt.Sprintf(", %s a day now", humanize.CommafWithDigits(*m.PerDay, 2))
+		text += ", " + page.Amount(*m.PerDay, "") + " a day now"
 	}
-	return strings.TrimSpace(text)
+	return text
 }

@@ -199,6 +199,18 @@ func TestAReadingThatFailsLeavesTheFiguresAndSaysSo(t *testing.T) {
 	}
 }
 
+// The terminal's headline is the page's: it names a cap that holds work back too.
+func TestTheHeadlineNamesTheCapOfADay(t *testing.T) {
+	m := screens(132, 20)
+	s := sample()
+	s.Accounts, s.Instances = s.Accounts[:2], s.Instances[:1]
+	s.Money.CapPerDay, s.Money.HoldBack = ptr(1.25), 1
+	m.Update(seenMsg{s, nil})
+	if text := m.View(); !strings.Contains(text, "what holds it back: the day's cap of 1.25 USD\n") {
+		t.Errorf("it is not named:\n%s", text)
+	}
+}
+
 func TestWhatIsHeldDoesNotMove(t *testing.T) {
 	m := screens(100, 20)
 	m.Update(m.source.read())
