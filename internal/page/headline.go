@@ -36,9 +36,9 @@ type Headline struct {
 	HeldBackBy string `json:"heldBackBy"`
 }
 
-// Trend is what two readings say that one does not: the requests a second that were refused as too
+// trend is what two readings say that one does not: the requests a second that were refused as too
 // many, by account.
-type Trend struct{ Refused map[string]float64 }
+type trend struct{ refused map[string]float64 }
 
 const (
 	// atLimit is the part of a limit from which on it is what holds the rate back. Budgets leave the
@@ -51,8 +51,8 @@ const (
 	waitsFrom = 3.0
 )
 
-// HeadlineOf makes the headline of a status. The error is that of reading it.
-func HeadlineOf(s *status.Status, t Trend, err error) Headline {
+// headlineOf makes the headline of a status. The error is that of reading it.
+func headlineOf(s *status.Status, t trend, err error) Headline {
 	if s == nil || err != nil {
 		return unknown(err)
 	}
@@ -202,7 +202,7 @@ func (h *Headline) standing(s *status.Status, n counted) bool {
 
 // heldBack is what holds the rate back, the worst first; empty: nothing does but what there is to
 // do.
-func heldBack(s *status.Status, t Trend, n counted, h Headline) (what, tone string) {
+func heldBack(s *status.Status, t trend, n counted, h Headline) (what, tone string) {
 	if dark := darkOnes(s); len(dark) > 0 {
 		return someOf(dark, "account", "which does not answer", "which do not answer"), Bad
 	}
@@ -296,8 +296,8 @@ func darkOnes(s *status.Status) (names []string) {
 	return names
 }
 
-func mostRefused(t Trend) (name string, most float64) {
-	for account, rate := range t.Refused {
+func mostRefused(t trend) (name string, most float64) {
+	for account, rate := range t.refused {
 		if rate > most || rate == most && account < name {
 			name, most = account, rate
 		}

@@ -47,7 +47,7 @@ func TestTheHeadlineSaysHowThingsStandAndWhatLimitsThem(t *testing.T) {
 	for name, tt := range map[string]struct {
 		of   func() *status.Status
 		do   func(*status.Status)
-		t    Trend
+		t    trend
 		err  error
 		want string
 		tone string
@@ -92,7 +92,7 @@ func TestTheHeadlineSaysHowThingsStandAndWhatLimitsThem(t *testing.T) {
 			want: most + "what holds it back: accounts A and 1 other, which do not answer", tone: Bad,
 		},
 		"throttled": {
-			of: working, t: Trend{map[string]float64{"A": 12.2, "B": 3}},
+			of: working, t: trend{map[string]float64{"A": 12.2, "B": 3}},
 			want: most + "what holds it back: account A, which refuses 12 requests/s as too many", tone: Warn,
 		},
 		"at a limit": {
@@ -187,7 +187,7 @@ func TestTheHeadlineSaysHowThingsStandAndWhatLimitsThem(t *testing.T) {
 		if tt.do != nil {
 			tt.do(s)
 		}
-		if h := HeadlineOf(s, tt.t, tt.err); h.Text != tt.want || h.Tone != tt.tone {
+		if h := headlineOf(s, tt.t, tt.err); h.Text != tt.want || h.Tone != tt.tone {
 			t.Errorf("%s:\ngot  %s (%s)\nwant %s (%s)", name, h.Text, h.Tone, tt.want, tt.tone)
 		}
 	}

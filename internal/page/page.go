@@ -64,8 +64,7 @@ type Page struct {
 	reading sync.Mutex // held by the reader
 
 	shown  sync.Mutex // guards what follows
-	past   past
-	pace   pace
+	seer   Seer
 	owned  []string
 	moves  []Move
 	doctor diagnosis

@@ -62,7 +62,7 @@ func (p *past) forget() {
 }
 
 // see takes a reading, and gives its point if it is worth one. It also measures what is refused.
-func (p *past) see(s *status.Status) (*Point, Trend) {
+func (p *past) see(s *status.Status) (*Point, trend) {
 	p.refusals(s)
 	n := count(s)
 	point := Point{At: s.Time, Rate: n.rate, Accounts: map[string]AccountPoint{}}
@@ -73,13 +73,13 @@ func (p *past) see(s *status.Status) (*Point, Trend) {
 		a := &s.Accounts[i]
 		point.Accounts[a.Name] = AccountPoint{Demand: a.Demand, Limit: a.Limit}
 	}
-	trend := Trend{Refused: p.refused}
+	now := trend{refused: p.refused}
 	if k := len(p.points); k > 0 && s.Time.Sub(p.points[k-1].At) < pastEvery {
-		return nil, trend
+		return nil, now
 	}
 	p.points = append(p.points, point)
 	p.forget()
-	return &point, trend
+	return &point, now
 }
 
 // refusals measures how many requests a second were refused as too many since the last beats. A
