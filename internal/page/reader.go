@@ -100,7 +100,7 @@ func (p *Page) read(ctx context.Context) {
 	all.Go(func() { w.Look(ctx) })
 	all.Go(func() { p.lookIntoQuarantine(ctx, w) })
 	all.Go(func() { p.diagnose(ctx) })
-	p.recall(ctx)
+	p.recall()
 	for began := time.Now(); ctx.Err() == nil; {
 		s, err := w.Rows(ctx)
 		if ctx.Err() != nil {
@@ -132,15 +132,9 @@ func queuesIn(s *status.Status) (n int64) {
 }
 
 // recall takes what was seen before this process watched.
-func (p *Page) recall(ctx context.Context) {
-	if p.o.Past == nil {
-		return
-	}
+func (p *Page) recall() {
 	p.all.Go(func() {
-		points, err := p.o.Past(ctx, time.Now().Add(-pastFor))
-		if err != nil {
-			p.o.Log.Debug("some of what was seen before cannot be read", "error", err)
-		}
+		points := p.hours.since(p.life, time.Now().Add(-pastFor))
 		p.shown.Lock()
 		defer p.shown.Unlock()
 		p.seer.past.add(points)

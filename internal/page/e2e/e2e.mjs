@@ -154,6 +154,7 @@ async function drive({ browser, url, faults, first, process }) {
   await darkAccount(page, faults);
   await quarantine(page);
   await figuresAtRest(page);
+  await lastHours(page);
   await keyboard(page);
   await processPort(browser, first);
   await attacker(browser, url);
@@ -276,6 +277,27 @@ async function quarantine(page) {
   await until("the redrive is told", 30, async () => /were put back/.test(await text(page, "#acted")));
   const did = /: ([\d,]+) messages? with/.exec(await text(page, "#acted"))?.[1];
   same("as many are redriven as were tried", did, would);
+}
+
+// lastHours: the keyboard chooses how far back the charts reach, a reader of the screen is told, and
+// the page stays as it is.
+async function lastHours(page) {
+  await page.evaluate(() => { window.stays = true; });
+  const label = () => page.$eval("#throughput-chart", (e) => e.getAttribute("aria-label"));
+  const asked = () => page.evaluate(() => performance.getEntriesByType("resource").filter((r) => r.name.endsWith("/page/hours")).length);
+  same("the last hours are not asked for until they are chosen", await asked(), 0);
+  await page.focus("#reach input:checked");
+  await page.keyboard.press("ArrowRight");
+  await until("the charts reach back six hours", 10, async () => /^Tasks a second over the last six hours: now/.test(await label()));
+  await until("the rows of the last hours come", 10, async () => (await asked()) === 1);
+  await sleep(500);
+  same("all rows could be read", await text(page, "#reach-note"), "");
+  same("the heading says so", await text(page, "#h-throughput"), "The last six hours");
+  const tree = JSON.stringify(await page.accessibility.snapshot());
+  check("a reader of the screen has the choice", /"role":"radio","name":"6 hours"[^}]*"checked":true/.test(tree), tree.match(/\{[^{}]*"radio"[^}]*\}/g)?.join());
+  await page.keyboard.press("ArrowLeft");
+  await until("and back to the last minutes", 10, async () => /^Tasks a second over the last minutes: now/.test(await label()));
+  same("the page was not loaded again", await page.evaluate(() => window.stays), true);
 }
 
 async function keyboard(page) {
