@@ -290,7 +290,8 @@ func TestWhatWasSeenBeforeIsShownOnceItIsRead(t *testing.T) {
 			time.Sleep(time.Second) // it takes longer than what is seen first
 			since := time.Now().Add(-pastFor)
 			return []status.HistoryPoint{
-				{Time: since.Add(-time.Minute), Tasks: 6}, {Time: since.Add(time.Minute), Tasks: 7},
+				{Time: since.Add(-time.Minute), Tasks: 6},
+				{Time: since.Add(time.Minute), Tasks: 7},
 				{Time: since.Add(2 * time.Minute), Tasks: 8},
 			}, nil
 		}

@@ -29,15 +29,22 @@ type past struct {
 }
 
 // look reads the last minutes if that is due.
-func (p *past) look(from source, s *status.Status) tea.Cmd {
+func (p *past) look(t turn, from source, s *status.Status) tea.Cmd {
 	if s == nil || p.looking || s.Time.Sub(p.looked) < pastEvery {
 		return nil
 	}
 	p.looking, p.looked = true, s.Time
 	after := s.Time.Add(-(pastMinutes + 1) * time.Minute)
 	return func() tea.Msg {
-		points, err := from.past(after)
-		return pastMsg{points, err}
+		points, err := from.past(t.ctx, after)
+		return pastMsg{points, err, t.number}
+	}
+}
+
+// stop forgets that the last minutes are being read: they come too late.
+func (p *past) stop() {
+	if p.looking {
+		p.looking, p.looked = false, time.Time{}
 	}
 }
 
