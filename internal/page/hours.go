@@ -15,7 +15,7 @@ import (
 
 const (
 	// hoursEvery is how often rows of the history are read at most: one is written each minute. Those
-	// of six hours and 250 accounts are some 4 MiB here.
+	// of six hours and 250 accounts are some 10 MiB here.
 	hoursEvery = time.Minute
 	// hoursAgain is how far before the newest row reading begins the next time: rows come late where
 	// another process with another clock goes on writing them.
