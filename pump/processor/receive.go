@@ -263,6 +263,9 @@ func (r *run) unpack(d *message.Delivery) *message.Disposition {
 	if w := r.trials.Split(d); w != nil {
 		return w
 	}
+	if w := r.parkTasks(d); w != nil {
+		return w
+	}
 	if d.Header.Run == (pump.RunID{}) || d.Runless {
 		return r.beginForeign(d)
 	}

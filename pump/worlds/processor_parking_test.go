@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
@@ -13,6 +14,7 @@ import (
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/status"
 	"github.com/queuepump/queuepump/pump/workloads"
+	"github.com/queuepump/queuepump/shardmap"
 )
 
 // ofRun counts the tasks of a run that were begun after a time.
@@ -123,6 +125,105 @@ func TestARunThatIsPausedWaitsOutOfTheWay(t *testing.T) {
 					}
 					if sa.Parked+sb.Parked == 0 {
 						t.Error("nothing was parked")
+					}
+					w.ExpectEmpty()
+				})
+			})
+		}
+	}
+}
+
+// putKeyed puts envelopes of a segment of a key, with tasks of it and of others between them.
+func (w *world) putKeyed(key string, envelopes, of, others int) (tasks, held int) {
+	w.T.Helper()
+	m := w.ShardMap()
+	segment := shardmap.Segment([]byte(key), m.Segments)
+	home := m.Shards[m.Home(segment)]
+	for range envelopes {
+		b := codec.NewBuilder(0)
+		b.Reset(codec.Header{Workload: w.Cfg.Workload, Run: w.Run, Segment: segment, MapVersion: 1})
+		for i := range of + others {
+			k := key
+			if i%2 == 1 && i/2 < others || i >= 2*of {
+				k = fmt.Sprint("other", i)
+			} else {
+				held++
+			}
+			n := w.Ns[segment]
+			w.Ns[segment]++
+			if fits, err := b.Add(codec.Task{N: n, Key: []byte(k), Body: fmt.Append(nil, n)}); !fits || err != nil {
+				w.T.Fatal(err)
+			}
+			tasks++
+		}
+		text, _, err := b.Seal(nil)
+		if err != nil {
+			w.T.Fatal(err)
+		}
+		w.PutText(home.Account, home.Queue, text)
+	}
+	return tasks, held
+}
+
+// ofKey counts the tasks of a key that were begun after a time.
+func (b *begun) ofKey(key string, after time.Time) (n int) {
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
+	for i, at := range b.at {
+		if at.After(after) && string(b.Order[i].Key) == key {
+			n++
+		}
+	}
+	return n
+}
+
+// The same of a key: those beside it in its messages are done.
+func TestAKeyThatIsPausedWaitsOutOfTheWay(t *testing.T) {
+	verify.Only(t)
+	for _, way := range []workload.Spec{{Delivery: workload.DeliverOnce}, {}, {Shared: true}} {
+		for _, moment := range []time.Duration{0, 20 * time.Millisecond, 1200 * time.Millisecond, 5 * time.Second} {
+			t.Run(fmt.Sprint(way.Delivery, way.Shared, " ", moment), func(t *testing.T) {
+				inWorldOf(t, way, 2, 2, nil, func(t *testing.T, w *world) {
+					const key = "customer-17"
+					mixed, held := w.putKeyed(key, 8, 5, 7)
+					alone, more := w.putKeyed(key, 3, 4, 0)
+					tasks := mixed + alone + w.PutHome(w.EverySegment(), 2)
+					held += more
+					h := &begun{Seen: testworld.Seen{Work: func(ctx context.Context, _ *pump.Task) error {
+						return testworld.Pause(ctx, 500*time.Millisecond)
+					}}}
+					o := processor.Options{Concurrency: 2}
+					a, b := w.start(w.processorOf("a", h, o)), w.start(w.processorOf("b", h, o))
+					time.Sleep(3*time.Second + moment)
+					w.pausePart(workloads.Part{Key: []byte(key)})
+					at := time.Now()
+					time.Sleep(5 * time.Minute)
+					if n := h.ofKey(key, at.Add(twoBeats)); n > 0 {
+						t.Errorf("%d tasks of the paused key were begun later than two beats after", n)
+					}
+					begun := h.ofKey(key, time.Time{})
+					if others := h.Tasks() - begun; begun == held || others != tasks-held {
+						t.Errorf("%d of %d tasks of the key are done, and %d of %d others", begun, held, others, tasks-held)
+					}
+					w.ExpectEmpty()
+					if list := w.parked(); len(list) != 1 || list[0].Key != key || *list[0].Messages == 0 {
+						t.Errorf("%+v", list)
+					}
+					w.resumePart(workloads.Part{Key: []byte(key)})
+					w.Within(20*time.Minute, "all is done", func() bool { return h.Tasks() == tasks })
+					w.comesHome()
+					sa, sb := a.End(), b.End()
+					h.Expect(t, tasks, tasks)
+					for _, task := range h.Order {
+						if task.Attempt != 1 {
+							t.Errorf("a pause was counted as an attempt: %+v", task)
+						}
+					}
+					if n := sa.Failed + sb.Failed + sa.Quarantined + sb.Quarantined + sa.Split + sb.Split + sa.Lost + sb.Lost; n > 0 {
+						t.Errorf("%+v %+v", sa, sb)
+					}
+					if n := sa.Parked + sb.Parked; n != int64(held-begun) {
+						t.Errorf("%d tasks were parked, and %d were not begun", n, held-begun)
 					}
 					w.ExpectEmpty()
 				})

@@ -93,6 +93,23 @@ func (w *Workload) Held(run codec.RunID) *Parking {
 	return nil
 }
 
+// HeldKey is the mark that holds of a key; nil: there is none.
+func (w *Workload) HeldKey(key []byte) *Parking {
+	for i := range w.Parkings {
+		if p := &w.Parkings[i]; p.Run.IsZero() && p.Holds() && bytes.Equal(p.Key, key) {
+			return p
+		}
+	}
+	return nil
+}
+
+// HoldsKeys reports whether a key is paused whose segment this is.
+func (w *Workload) HoldsKeys(segment uint32) bool {
+	return slices.ContainsFunc(w.Parkings, func(p Parking) bool {
+		return p.Run.IsZero() && p.Holds() && shardmap.Segment(p.Key, w.Map.Segments) == segment
+	})
+}
+
 // Parked says of each shard of the map which mark's messages it keeps, by its number; 0: none, or
 // what is in it comes home.
 func (w *Workload) Parked() []int {

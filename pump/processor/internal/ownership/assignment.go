@@ -189,8 +189,11 @@ func (s *Assignment) Foreign(q *queues.Queue) bool {
 
 // UnreadForeign is for how long messages may wait unread in the foreign queue that is read least
 // far, by what the processors that read them say. It is not known while one of those queues has no
-// reader that has said so.
+// reader that has said so, and while a run or a key is paused by itself.
 func (s *Assignment) UnreadForeign() (longest time.Duration, known bool) {
+	if len(s.View.Workload.Parkings) > 0 { // copies of what is done may be parked
+		return 0, false
+	}
 	for i, sh := range s.Of.Shards {
 		if sh.State != shardmap.Foreign {
 			continue

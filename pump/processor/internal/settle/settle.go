@@ -218,6 +218,7 @@ func (r *Settlers) settleLater(d *message.Delivery, err error) {
 		}
 		r.AlarmOnce("forward", text, append(d.Attrs(-1), what, s.Copies[0].Queue.String(), "error", err)...)
 		s.Copies, s.Final, s.Delay = nil, message.StepRelease, poisonDelay
+		s.Released = 0
 	}
 	wait := r.Jitter.Full(settleBase, settleLimit, "settle again", d.ID, s.Tries)
 	if e, ok := queues.AsError(err); ok {
