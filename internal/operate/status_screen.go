@@ -110,12 +110,8 @@ func parkedText(p *status.Parked, now time.Time) string {
 	if p.Returning != nil {
 		return fmt.Sprintf("%s comes home since %s%s", plain(p.What()), timeText(*p.Returning, now), messages)
 	}
-	flag := "--run " + p.Run
-	if p.Run == "" {
-		flag = "--key " + p.Key
-	}
 	return fmt.Sprintf("PAUSED %s since %s by %s%s · go on with: distributor resume %s",
-		plain(p.What()), timeText(p.Since, now), plain(p.By), messages, plain(flag))
+		plain(p.What()), timeText(p.Since, now), plain(p.By), messages, plain(p.Flag()))
 }
 
 // settled is how the segments are given out.

@@ -202,17 +202,7 @@ func (c *checkup) judge(l look) {
 
 // processors tells of too many or too few of them.
 func (c *checkup) processors(s *status.Status, v *cluster.View, live int) {
-	if s.PausedSince != nil {
-		c.find(
-			CheckPaused,
-			Warning,
-			"",
-			c.command("distributor resume"),
-			"the workload is paused since %s by %s: processors start nothing",
-			s.PausedSince.Format(time.DateTime),
-			s.PausedBy,
-		)
-	}
+	c.paused(s)
 	active := 0
 	for _, q := range v.Workload.Map.Shards {
 		if q.State == shardmap.Active {

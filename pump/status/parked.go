@@ -36,6 +36,14 @@ func (p *Parked) What() string {
 	return "key " + p.Key
 }
 
+// Flag is how a command names it.
+func (p *Parked) Flag() string {
+	if p.Run != "" {
+		return "--run " + p.Run
+	}
+	return "--key " + p.Key
+}
+
 func parkedOf(w *workload.Workload) []Parked {
 	list := make([]Parked, len(w.Parkings))
 	for i, p := range w.Parkings {
