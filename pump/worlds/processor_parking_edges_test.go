@@ -13,6 +13,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/distributor"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
@@ -300,7 +301,7 @@ func TestWhatIsMetInAnAddedAccountIsParkedInAnother(t *testing.T) {
 // While the control account is dark nothing is parked, and nothing of a paused run is begun.
 func TestNothingIsParkedByAnOldMap(t *testing.T) {
 	verify.Only(t)
-	inOnceWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 		part := workloads.Part{Run: w.Run.String()}
 		w.pausePart(part)
 		h := &begun{}
@@ -337,6 +338,83 @@ func TestWhatIsParkedWithoutAMarkComesHome(t *testing.T) {
 		w.ExpectEmpty()
 		w.editRow("workload", storage.Upsert, func(e *storage.Entity) { delete(e.Properties, "Parkings") })
 		w.Within(3*time.Minute, "all is done", func() bool { return h.Tasks() == tasks })
+		w.comesHome()
+		p.End()
+		h.Expect(t, tasks, tasks)
+	})
+}
+
+// A14: while a key is paused no name goes for its age, since a copy of its task may be parked. Once
+// all is home they do.
+func TestANameIsKnownWhileACopyOfItIsParked(t *testing.T) {
+	verify.Only(t)
+	inOnceWorld(t, 2, 1, nil, func(t *testing.T, w *world) {
+		w.fillNames(ledger.MaxForeign)
+		part := workloads.Part{Key: []byte("key")}
+		w.pausePart(part)
+		account, queue := w.Home(testworld.Greeted)
+		for range 3 {
+			w.PutText(account, queue, testworld.Greeting)
+		}
+		h := &testworld.Seen{}
+		p := w.start(w.processor(h, processor.Options{Grace: 5 * time.Second}))
+		time.Sleep(2 * namesKept)
+		h.Expect(t, 0, 0)
+		w.resumePart(part)
+		w.comesHome()
+		w.Within(10*time.Minute, "all are handled", func() bool { return h.Tasks() == 3 })
+		p.End()
+	})
+}
+
+// What is in hand and not started goes back, and is parked when it comes again.
+func TestWhatIsInHandOfARunThatIsPausedIsParked(t *testing.T) {
+	inOnceWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+		tasks := w.PutHome([]uint32{3}, 100)
+		h := &begun{Seen: testworld.Seen{Work: func(ctx context.Context, _ *pump.Task) error {
+			return testworld.Pause(ctx, time.Second)
+		}}}
+		p := w.start(w.processor(h, processor.Options{Concurrency: 1}))
+		time.Sleep(8 * time.Second)
+		part := workloads.Part{Run: w.Run.String()}
+		w.pausePart(part)
+		at := time.Now()
+		time.Sleep(time.Minute)
+		if n := h.ofRun(w.Run, at.Add(twoBeats)); n > 0 || h.Tasks() == 0 {
+			t.Errorf("%d tasks were begun later than two beats after the pause, %d in all", n, h.Tasks())
+		}
+		if n := w.Count("accounta", "work-park-1"); n != 1 {
+			t.Errorf("%d messages are parked", n)
+		}
+		w.resumePart(part)
+		w.Within(3*time.Minute, "all is done", func() bool { return h.Tasks() == tasks })
+		w.comesHome()
+		if s := p.End(); s.Failed > 0 {
+			t.Errorf("%+v", s)
+		}
+		h.Expect(t, tasks, tasks)
+	})
+}
+
+// A mark stays while a processor works on what came out of its queues.
+func TestAMarkStaysUntilItsQueuesAreEmpty(t *testing.T) {
+	verify.Only(t)
+	inOnceWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+		part := workloads.Part{Run: w.Run.String()}
+		w.pausePart(part)
+		tasks := w.PutHome([]uint32{3, 4, 5}, 1)
+		h := &begun{Seen: testworld.Seen{Work: func(ctx context.Context, _ *pump.Task) error {
+			return testworld.Pause(ctx, 5*time.Minute)
+		}}}
+		p := w.start(w.processor(h, processor.Options{Concurrency: 1}))
+		time.Sleep(time.Minute)
+		w.resumePart(part)
+		time.Sleep(8 * time.Minute)
+		if list := w.parked(); len(list) != 1 || list[0].Returning == nil || *list[0].Messages != 2 {
+			t.Errorf("%+v", list)
+		}
+		w.Within(20*time.Minute, "all is done", func() bool { return h.Tasks() == tasks })
+		time.Sleep(6 * time.Minute)
 		w.comesHome()
 		p.End()
 		h.Expect(t, tasks, tasks)
