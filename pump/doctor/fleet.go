@@ -399,7 +399,7 @@ func (c *checkup) inventory(ctx context.Context, m *shardmap.Map) {
 			}
 		}
 	}
-	numbered := regexp.MustCompile(`^` + regexp.QuoteMeta(c.cfg.Workload) + `-[0-9]{2}$`)
+	numbered := regexp.MustCompile(`^` + regexp.QuoteMeta(c.cfg.Workload) + `-([0-9]{2}|park-[1-8])$`)
 	var wg sync.WaitGroup
 	for _, a := range c.cfg.Accounts {
 		wg.Go(func() {
@@ -408,7 +408,8 @@ func (c *checkup) inventory(ctx context.Context, m *shardmap.Map) {
 				return // the account's examination says why
 			}
 			for _, queue := range mapped[a.Name] {
-				if !slices.Contains(names, queue) {
+				parks := workload.ParkingNumber(c.cfg.Workload, queue) > 0 // made when it is needed
+				if !parks && !slices.Contains(names, queue) {
 					c.find(
 						CheckQueue,
 						Error,
