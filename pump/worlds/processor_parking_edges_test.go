@@ -134,6 +134,7 @@ func TestARunIsPausedAgainWhileItComesHome(t *testing.T) {
 		w.Fault(azsim.Rule{Instance: "operator", Fault: azsim.AnswerLost, First: 1}, "UpdateEntity", "MergeEntity")
 		w.resumePart(part)
 		w.pausePart(part)
+		windowHit(t, len(w.EverySegment())) // messages, each on its way
 		time.Sleep(time.Hour)
 		w.ExpectEmpty()
 		if n := h.Tasks(); n > 0 {
@@ -314,6 +315,7 @@ func TestNothingIsParkedByAnOldMap(t *testing.T) {
 		if n := w.Count("accounta", "work-park-1") + w.Count("accountb", "work-park-1"); n > 0 || h.Tasks() > 0 {
 			t.Errorf("%d messages are parked and %d tasks begun", n, h.Tasks())
 		}
+		windowHit(t, w.Left())
 		dark.Remove()
 		w.Within(3*time.Minute, "all is parked", func() bool { return w.Left() == 0 })
 		w.resumePart(part)
@@ -337,6 +339,7 @@ func TestWhatIsParkedWithoutAMarkComesHome(t *testing.T) {
 		time.Sleep(time.Minute)
 		w.ExpectEmpty()
 		w.editRow("workload", storage.Upsert, func(e *storage.Entity) { delete(e.Properties, "Parkings") })
+		windowHit(t, 1)
 		w.Within(3*time.Minute, "all is done", func() bool { return h.Tasks() == tasks })
 		w.comesHome()
 		p.End()
