@@ -197,7 +197,7 @@ var windowRows = []windowRow{
 	},
 	{
 		number: "34b", window: "a run or a key is paused, or resumed, while messages are in flight",
-		done: "what is in hand and not begun goes back and is parked; what a crash leaves of a put beside its message is a copy (7); by an old map nothing is parked and nothing begun; its queues leave the map when they were empty for longer than a map is used. A mark that is lost is a resume: `status` shows it no more",
+		done:  "what is in hand and not begun goes back and is parked; what a crash leaves of a put beside its message is a copy (7); by an old map nothing is parked and nothing begun; its queues leave the map when they were empty for longer than a map is used. A mark that is lost is a resume: `status` shows it no more",
 		play:  []func(*testing.T){TestARunIsPausedAgainWhileItComesHome, TestNothingIsParkedByAnOldMap, TestWhatIsParkedWithoutAMarkComesHome},
 		tests: []string{"worlds.TestARunThatIsPausedWaitsOutOfTheWay", "worlds.TestAKeyThatIsPausedWaitsOutOfTheWay"},
 	},
