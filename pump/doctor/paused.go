@@ -25,7 +25,7 @@ func (c *checkup) paused(s *status.Status) {
 				CheckPaused,
 				Warning,
 				"",
-				c.command("distributor resume "+p.Flag()),
+				c.command("distributor resume %s", p.Flag()),
 				"%s is paused since %s by %s: its tasks are parked, and no run ends for being quiet",
 				p.What(),
 				p.Since.Format(time.DateTime),

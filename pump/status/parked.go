@@ -2,6 +2,7 @@ package status
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,13 +37,19 @@ func (p *Parked) What() string {
 	return "key " + p.Key
 }
 
-// Flag is how a command names it.
+// Flag is how a command names it, quoted for a shell.
 func (p *Parked) Flag() string {
 	if p.Run != "" {
 		return "--run " + p.Run
 	}
-	return "--key " + p.Key
+	if strings.Trim(p.Key, plainInShells) == "" {
+		return "--key " + p.Key
+	}
+	return "--key '" + strings.ReplaceAll(p.Key, "'", `'\''`) + "'"
 }
+
+// plainInShells are characters that mean nothing to a shell.
+const plainInShells = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:@"
 
 func parkedOf(w *workload.Workload) []Parked {
 	list := make([]Parked, len(w.Parkings))
