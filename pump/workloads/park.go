@@ -42,8 +42,8 @@ type ParkChange struct {
 
 // PausePart has processors start nothing more of a run or a key: what they meet of it goes into
 // parking queues, out of the way of the rest, and comes back when it is resumed, without an attempt.
-// What is paused already stays so, as of then. It is an [*Error] if a live processor is of a version
-// that would go on, if the run is done with, or if no more can be paused; in all of them nothing has
+// What is paused already stays so, as of then. It is an [*Error] if a live process is of a version
+// that does not know it, if the run is done with, or if no more can be paused; in all of them nothing has
 // changed. Up to [workload.MaxParkings] runs and keys can be paused.
 func PausePart(ctx context.Context, cfg pump.Config, part Part, by string) (ParkChange, error) {
 	o, mark, err := openPart(ctx, cfg, part)
@@ -138,15 +138,15 @@ func (o *parts) canPark(ctx context.Context, mark *workload.Parking) error {
 		return locate.WithAdvice(ctx, &o.Cfg, err)
 	}
 	var older []string
-	for _, m := range processorsOf(v) {
-		if !m.Parks {
+	stamp := v.Stamp()
+	for i := range v.Members {
+		if m := &v.Members[i]; !m.Parks && !m.Silent(stamp) {
 			older = append(older, m.Instance)
 		}
 	}
 	if len(older) > 0 {
 		return refuse(
-			fmt.Sprintf("%d processors of an older version would go on with it: %s",
-				len(older), locate.SomeOf(older, 10)),
+			"processes of an older version do not know it: "+locate.SomeOf(older, 10),
 			"upgrade or stop them, or pause the whole workload: distributor pause",
 		)
 	}

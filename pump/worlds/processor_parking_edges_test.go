@@ -113,7 +113,7 @@ func TestWhatCannotBePausedIsRefused(t *testing.T) {
 		w.editRow("present.p", storage.Upsert, func(e *storage.Entity) { // which its next beat undoes
 			delete(e.Properties, "Parks")
 		})
-		refused(workloads.Part{Key: []byte("key")}, "1 processors of an older version would go on with it: p")
+		refused(workloads.Part{Key: []byte("key")}, "processes of an older version do not know it: p")
 		p.End()
 	})
 }

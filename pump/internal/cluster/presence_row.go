@@ -73,7 +73,7 @@ type Report struct {
 	Queues int
 	// Paused: by the mark in the workload's row it starts nothing, and no handler is at work.
 	Paused bool
-	// Parks: it knows runs and keys that are paused by themselves.
+	// Parks: it knows runs and keys that are paused by themselves, and ends no run meanwhile.
 	Parks bool
 	// Trouble is one line for people; empty: none.
 	Trouble string

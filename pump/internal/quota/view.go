@@ -75,7 +75,7 @@ func (c *sharedView) addMember(member int, index map[string]int) {
 // addStakes says who has to do with which queue.
 func (c *sharedView) addStakes(index map[string]int, putters []int) {
 	m := c.view.Workload.Map
-	readers, loads := c.readers(), m.Loads()
+	readers, loads, parked := c.readers(), m.Loads(), c.view.Workload.Parked()
 	owned := make([][]float64, len(c.accounts)) // segments, by account and member
 	homes := make([]float64, len(c.accounts))
 	for i := range owned {
@@ -93,7 +93,7 @@ func (c *sharedView) addStakes(index map[string]int, putters []int) {
 	}
 	for i, s := range m.Shards {
 		account, ok := index[s.Account]
-		if !ok {
+		if !ok || parked[i] > 0 { // into which all may put, as into a poison queue, and none reads
 			continue
 		}
 		q := sharedQueue{name: s.Queue}
