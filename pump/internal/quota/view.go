@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -118,14 +119,17 @@ func (c *sharedView) addStakes(index map[string]int, putters []int) {
 	}
 }
 
-// bringers are those who read foreign queues: they put what they find there into all other queues.
+// bringers are those who read foreign queues, or parking queues of what comes home: they put what
+// they find there into all other queues.
 func (c *sharedView) bringers() (members []int) {
 	if c.view.Owners == nil {
 		return nil // who gets a message keeps it
 	}
+	parked := c.view.Workload.Parked()
 	for i, s := range c.view.Workload.Map.Shards {
 		reader := c.view.Sweeper(i)
-		if s.State != shardmap.Foreign || reader == "" {
+		home := parked[i] == 0 && workload.ParkingNumber(c.view.Workload.Name, s.Queue) > 0
+		if s.State != shardmap.Foreign && !home || reader == "" {
 			continue
 		}
 		if at := c.memberIndex(reader); !slices.Contains(members, at) {
