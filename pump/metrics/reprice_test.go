@@ -14,7 +14,9 @@ import (
 func TestRequestsAreCountedAtThePricesOfTheirTime(t *testing.T) {
 	m := NewCounters(prices.List{Currency: "EUR", Queue: 0.1, Table: 0.1})
 	get := func() { m.Hooks(pump.Hooks{}).Request("a", "work-00", "get", time.Millisecond, nil) }
-	spent := func(currency string) float64 { return testutil.ToFloat64(m.spent.WithLabelValues("a", "get", currency)) }
+	spent := func(currency string) float64 {
+		return testutil.ToFloat64(m.spent.WithLabelValues("a", "get", currency))
+	}
 	get()
 	m.Reprice(prices.List{Currency: "EUR", Queue: 0.3, Table: 0.1})
 	get()
