@@ -10,7 +10,9 @@ import (
 )
 
 // reloads has a distributor take what is new in its configuration on SIGHUP.
-func (f *runFlags) reloads(console *cli.Console, file *configfile.File, port *admin.Server, d *distributor.Distributor) {
+func (f *runFlags) reloads(
+	console *cli.Console, file *configfile.File, port *admin.Server, d *distributor.Distributor,
+) {
 	console.OnHangup(func() {
 		_ = f.service.Manager.Reload(func() error {
 			return console.Reload(f.config, file, f.service.Keys, func(now *configfile.File) error {

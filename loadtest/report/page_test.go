@@ -89,7 +89,8 @@ func TestPlotsFollowThePageIntoTheDark(t *testing.T) {
 	text := b.String()
 	used := map[string]bool{}
 	for _, svg := range regexp.MustCompile(`(?s)<svg.*?</svg>`).FindAllString(text, -1) {
-		if fixed := regexp.MustCompile(`(?:fill|stroke)(?::|=")\s*(?:#|rgb|white|black)[^;"]*`).FindString(svg); fixed != "" {
+		colour := regexp.MustCompile(`(?:fill|stroke)(?::|=")\s*(?:#|rgb|white|black)[^;"]*`)
+		if fixed := colour.FindString(svg); fixed != "" {
 			t.Errorf("a plot has the fixed colour %q", fixed)
 		}
 		for _, name := range regexp.MustCompile(`var\((--[a-z0-9-]+)\)`).FindAllStringSubmatch(svg, -1) {

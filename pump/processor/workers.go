@@ -130,7 +130,8 @@ func (s *worker) runNext() (more bool) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = &panicked{v}
-			r.Log.Error("handler panicked", append(d.TaskAttrs(d.At(from), span.Context()), slog.Any("panic", v), slog.String("stack", string(debug.Stack())))...)
+			r.Log.Error("handler panicked", append(d.TaskAttrs(d.At(from), span.Context()),
+				slog.Any("panic", v), slog.String("stack", string(debug.Stack())))...)
 		}
 		span.End(err, errs, context.Cause(ctx))
 		s.endTasks(ctx, err, errs)
@@ -153,7 +154,9 @@ func (s *worker) runNext() (more bool) {
 }
 
 // trace begins the span of what a slot works on, if that is traced. The handler gets the context.
-func (s *worker) trace(ctx context.Context, d *message.Delivery, from int) (handled context.Context, span *tracing.Span) {
+func (s *worker) trace(
+	ctx context.Context, d *message.Delivery, from int,
+) (handled context.Context, span *tracing.Span) {
 	r := s.pool.r
 	switch {
 	case r.tracer == nil:
@@ -299,7 +302,8 @@ func (s *worker) check(now time.Time) {
 		return
 	}
 	if limit := s.pool.r.o.Timeout; limit > 0 && now.Sub(s.began) >= limit && s.ctx.Err() == nil {
-		s.pool.r.Log.Warn("handler takes too long; its context is ended", append(s.d.TaskAttrs(s.d.At(s.from), s.span.Context()), "for", now.Sub(s.began))...)
+		s.pool.r.Log.Warn("handler takes too long; its context is ended",
+			append(s.d.TaskAttrs(s.d.At(s.from), s.span.Context()), "for", now.Sub(s.began))...)
 		s.endCtx(ErrTimedOut)
 	}
 	switch {

@@ -94,7 +94,8 @@ func TestTheCopyrightFileHasAllTexts(t *testing.T) {
 			t.Errorf("%s is not named", p.name)
 		}
 	}
-	for _, name := range []string{"Go go1.", "uPlot", "github.com/charmbracelet/bubbletea v", "github.com/charmbracelet/lipgloss v"} {
+	const charm = "github.com/charmbracelet/"
+	for _, name := range []string{"Go go1.", "uPlot", charm + "bubbletea v", charm + "lipgloss v"} {
 		if !strings.Contains(got, "\n"+name) {
 			t.Errorf("%s is not there", name)
 		}
@@ -116,7 +117,8 @@ func TestWhatMayNotBeLinkedIsFound(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "no licence that is known") {
 		t.Errorf("a text that is no licence: %v", err)
 	}
-	for _, p := range []part{{name: "theirs"}, {name: "theirs", kinds: []string{"MIT", "GPL-3.0"}}, {name: "theirs", kinds: []string{"MPL-2.0"}}} {
+	for _, kinds := range [][]string{nil, {"MIT", "GPL-3.0"}, {"MPL-2.0"}} {
+		p := part{name: "theirs", kinds: kinds}
 		if err := p.judge(); err == nil || !strings.Contains(err.Error(), "theirs has") {
 			t.Errorf("%v: %v", p.kinds, err)
 		}

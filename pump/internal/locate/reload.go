@@ -14,9 +14,10 @@ import (
 )
 
 // Reload lets a process that runs take what is new in a configuration: accounts, the limits of
-// budgets, the cap on what a day costs and prices. It reports whether there was something. Upon an error, which is a [*pump.ConfigError],
-// nothing has changed. An account that is not there any more stays in use, since messages of it may
-// be in hand. Foreign queues are not compared: the workload's map says which are read.
+// budgets, the cap on what a day costs and prices. It reports whether there was something. Upon
+// an error, which is a [*pump.ConfigError], nothing has changed. An account that is not there
+// any more stays in use, since messages of it may be in hand. Foreign queues are not compared:
+// the workload's map says which are read.
 func Reload(f *queues.Set, now, next pump.Config) (changed bool, err error) {
 	next, err = settings.Complete(next)
 	if err != nil {
@@ -82,8 +83,8 @@ func tellMoney(now, next pump.Config) {
 	now.Log.Info("the cap on what a day costs, or the prices, are others", "cap", limit,
 		"currency", p.Currency, "queue", p.Queue, "table", p.Table)
 	if next.Budget.CostPerDay > 0 && now.Sample <= 0 {
-		now.Log.Warn("this process keeps to the cap, and begins to sample the queues for it only when it is started again: " +
-			"unless another one samples, what the day has cost is not known")
+		now.Log.Warn("this process keeps to the cap, and begins to sample the queues for it only " +
+			"when it is started again: unless another one samples, what the day has cost is not known")
 	}
 }
 

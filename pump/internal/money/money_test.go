@@ -257,7 +257,8 @@ func TestACapComesChangesAndGoes(t *testing.T) {
 		var day prices.Day
 		a.Report(&r)
 		a.State(&day)
-		if ready, _ := a.Ready(time.Now()); !ready || a.Slow(time.Second) != time.Second || r.Slower != 0 || r.HoldsBack || day.Cap != nil {
+		ready, _ := a.Ready(time.Now())
+		if !ready || a.Slow(time.Second) != time.Second || r.Slower != 0 || r.HoldsBack || day.Cap != nil {
 			t.Errorf("without the cap: %v, %+v, %+v", ready, r, day)
 		}
 		a.Change(86400, dear)

@@ -20,7 +20,10 @@ func TestALogLineNamesTheSpanOfATask(t *testing.T) {
 		})
 	}
 	sent := tracecontext.Encode(of(2, trace.FlagsSampled))
-	d := &Delivery{Queue: &queues.Queue{Account: &queues.Account{}}, Tasks: []pump.Task{{}, {Trace: sent}, {Trace: []byte("damaged")}}}
+	d := &Delivery{
+		Queue: &queues.Queue{Account: &queues.Account{}},
+		Tasks: []pump.Task{{}, {Trace: sent}, {Trace: []byte("damaged")}},
+	}
 	for _, c := range []struct {
 		task    int
 		handled trace.SpanContext
