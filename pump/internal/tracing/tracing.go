@@ -6,9 +6,9 @@
 //	send NAME      a Sender was given tasks, until queues have them; a child of its caller's span
 //	process NAME   a handler works on a task: of the trace in which it was sent, and linked to it
 //
-// A batch that a handler gets has one span, linked to the contexts of all its tasks and of no trace of
-// theirs. Only a task whose sending was sampled has a context, and only such a task has a span of
-// its handling: what is traced is decided once.
+// A batch that a handler gets has one span. It belongs to the trace of the batch's first traced task,
+// and is linked to the contexts of all its tasks. Only a task whose sending was sampled has a context,
+// and only such a task has a span of its handling: what is traced is decided once.
 package tracing
 
 import (
@@ -103,11 +103,17 @@ func (t *Tracer) Process(ctx context.Context, queue string, task *pump.Task) (co
 	return ctx, &Span{span}
 }
 
-// ProcessBatch begins the span of a batch, if any of its tasks was traced as it was sent.
+// ProcessBatch begins the span of a batch, if any of its tasks was traced as it was sent. It is a child
+// of the first one's context: a trace of its own would be sampled anew, and lose most of what was
+// decided to be traced.
 func (t *Tracer) ProcessBatch(ctx context.Context, queue string, tasks []*pump.Task) (context.Context, *Span) {
+	var first trace.SpanContext
 	var links []trace.Link
 	for _, task := range tasks {
 		if from, ok := tracecontext.Decode(task.Trace); ok {
+			if links == nil {
+				first = from
+			}
 			links = append(links, trace.Link{
 				SpanContext: from, Attributes: []attribute.KeyValue{attribute.String("messaging.message.id", idOf(task))},
 			})
@@ -116,8 +122,10 @@ func (t *Tracer) ProcessBatch(ctx context.Context, queue string, tasks []*pump.T
 	if links == nil {
 		return ctx, nil
 	}
-	ctx, span := t.start(ctx, "process", "process", trace.SpanKindConsumer, trace.WithNewRoot(), trace.WithLinks(links...),
-		trace.WithAttributes(attribute.Int("messaging.batch.message_count", len(tasks)), attribute.String("queuepump.queue", queue)))
+	ctx, span := t.start(trace.ContextWithRemoteSpanContext(ctx, first), "process", "process", trace.SpanKindConsumer,
+		trace.WithLinks(links...), trace.WithAttributes(
+			attribute.Int("messaging.batch.message_count", len(tasks)), attribute.String("queuepump.queue", queue),
+		))
 	return ctx, &Span{span}
 }
 

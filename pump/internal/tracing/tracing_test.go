@@ -3,6 +3,7 @@ package tracing
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,8 +49,8 @@ func TestTheSpansOfABatchAndOfFailures(t *testing.T) {
 		t.Error("a batch without a traced task has a span")
 	}
 	created, batch := kept.GetSpans()[0], kept.GetSpans()[1]
-	if len(batch.Links) != 1 || batch.Links[0].SpanContext.SpanID() != created.SpanContext.SpanID() || batch.Parent.IsValid() ||
-		batch.SpanContext.TraceID() == created.SpanContext.TraceID() || batch.Status.Code != codes.Error || batch.SpanKind != trace.SpanKindConsumer {
+	if len(batch.Links) != 1 || batch.Links[0].SpanContext.SpanID() != created.SpanContext.SpanID() || batch.Parent.SpanID() != created.SpanContext.SpanID() ||
+		batch.SpanContext.TraceID() != created.SpanContext.TraceID() || batch.Status.Code != codes.Error || batch.SpanKind != trace.SpanKindConsumer {
 		t.Errorf("%+v", batch)
 	}
 	// What a handler starts belongs to its own span, and without one to the span of sending.
@@ -66,5 +67,32 @@ func TestTheSpansOfABatchAndOfFailures(t *testing.T) {
 		if got := kept.GetSpans()[0].Status.Code; got != code {
 			t.Errorf("%v: %v, want %v", err, got, code)
 		}
+	}
+}
+
+// What is traced is decided once, as a task is sent: with a sampler that keeps few traces, each batch
+// with a traced task has a span, and what its handler starts belongs to a trace that is kept.
+func TestABatchIsNotSampledASecondTime(t *testing.T) {
+	kept := tracetest.NewInMemoryExporter()
+	few := sdk.WithSampler(sdk.TraceIDRatioBased(0.05))
+	tracer := New(&pump.Config{Workload: "demo", TracerProvider: sdk.NewTracerProvider(sdk.WithSyncer(kept), few)})
+	batches, spans := 0, 0
+	for n := range uint64(2000) {
+		ref := coordination.TaskRef{Run: pump.RunID{1}, N: n}
+		task := &pump.Task{Run: ref.Run, N: n, Trace: tracer.Created(t.Context(), ref)}
+		if task.Trace == nil {
+			continue
+		}
+		batches++
+		kept.Reset()
+		ctx, span := tracer.ProcessBatch(t.Context(), "a/demo-00", []*pump.Task{{}, task})
+		span.End(nil, nil)
+		spans += len(kept.GetSpans())
+		if parent, _ := task.TraceContext(ctx); !strings.HasSuffix(parent, "-01") {
+			t.Fatalf("a traced task's handler goes on with %q", parent)
+		}
+	}
+	if batches < 20 || spans != batches {
+		t.Errorf("%d batches with a traced task have %d spans", batches, spans)
 	}
 }
