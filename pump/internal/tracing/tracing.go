@@ -14,6 +14,7 @@ package tracing
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -25,8 +26,12 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/tracecontext"
 )
 
-// scope is the name of the instrumentation.
-const scope = "github.com/queuepump/queuepump/pump"
+const (
+	// scope is the name of the instrumentation.
+	scope = "github.com/queuepump/queuepump/pump"
+	// maxText bounds what a span has of a text that is not the pump's, in bytes.
+	maxText = 400
+)
 
 // Tracer makes spans. A nil Tracer makes none. It may be used from many goroutines.
 type Tracer struct {
@@ -151,7 +156,7 @@ func failed(span trace.Span, err error) {
 	if w, ok := outcome.Of(err); ok && !w.Reject && (w.Skip || w.Release) {
 		return
 	}
-	span.SetStatus(codes.Error, err.Error())
+	span.SetStatus(codes.Error, text(err.Error()))
 	kind := "_OTHER"
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		kind = "timeout"
@@ -159,9 +164,18 @@ func failed(span trace.Span, err error) {
 	span.SetAttributes(attribute.String("error.type", kind))
 }
 
+// text is what a span has of a text that is not the pump's. OTLP takes UTF-8 only: one text that is
+// something else would lose the whole batch of spans that it is exported with.
+func text(s string) string {
+	if len(s) > maxText {
+		s = strings.ToValidUTF8(s[:maxText], "") + "..."
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
+}
+
 func idOf(t *pump.Task) string {
 	if t.Foreign != "" {
-		return t.Foreign
+		return text(t.Foreign)
 	}
 	return coordination.TaskRef{Run: t.Run, Segment: t.Segment, N: t.N}.String()
 }

@@ -96,3 +96,39 @@ func TestABatchIsNotSampledASecondTime(t *testing.T) {
 		t.Errorf("%d batches with a traced task have %d spans", batches, spans)
 	}
 }
+
+// OTLP takes UTF-8 only, and one span that has something else loses all that are exported with it. A
+// handler's error may be of any bytes and any length, and so may be what another program wrote.
+func TestTextsOfOthersAreShortAndUTF8(t *testing.T) {
+	kept := tracetest.NewInMemoryExporter()
+	tracer := New(&pump.Config{Workload: "demo", TracerProvider: sdk.NewTracerProvider(sdk.WithSyncer(kept))})
+	traced := tracer.Created(t.Context(), coordination.TaskRef{})
+	for bad, shown := range map[string]string{
+		"503 Verf\xfcgbar":                        "503 Verf\uFFFDgbar",
+		strings.Repeat("\xfc", 500):               "...",
+		strings.Repeat("x", 400):                  strings.Repeat("x", 400),
+		strings.Repeat("x", 399) + "\u00fc" + "y": strings.Repeat("x", 399) + "...",
+		strings.Repeat("x", 1<<20):                strings.Repeat("x", 400) + "...",
+	} {
+		task := &pump.Task{Foreign: bad, Trace: traced}
+		for _, process := range []func() *Span{
+			func() *Span { _, span := tracer.Process(t.Context(), "a/demo-00", task); return span },
+			func() *Span {
+				_, span := tracer.ProcessBatch(t.Context(), "a/demo-00", []*pump.Task{task})
+				return span
+			},
+		} {
+			kept.Reset()
+			process().End(errors.New(bad), nil)
+			span := kept.GetSpans()[0]
+			if got := span.Status.Description; got != shown {
+				t.Errorf("the status %.40q is told as %q", bad, got)
+			}
+			for _, a := range append(span.Attributes, span.Links[0].Attributes...) {
+				if a.Key == "messaging.message.id" && a.Value.AsString() != shown {
+					t.Errorf("the id %.40q is told as %q", bad, a.Value.AsString())
+				}
+			}
+		}
+	}
+}
