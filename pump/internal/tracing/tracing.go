@@ -91,6 +91,12 @@ func (t *Tracer) Send(ctx context.Context, tasks int) (context []byte, sent func
 	return tracecontext.Encode(span.SpanContext()), sent
 }
 
+// Without is the context with no span in it. Handlers get what the program has in its context, but not
+// its span: a task belongs to the trace that it was sent in, or to none.
+func Without(ctx context.Context) context.Context {
+	return trace.ContextWithSpanContext(ctx, trace.SpanContext{})
+}
+
 // Span is the span of a handling; nil: it is not traced.
 type Span struct{ span trace.Span }
 
