@@ -50,7 +50,8 @@ type Day struct {
 	Date     string `json:"date"` // 2026-11-25; empty: not known
 	Currency string `json:"currency"`
 	// Cost is what the day has cost all processes of the workload so far, and PerDay what a day costs
-	// at the rate of the last minutes. Null unless this process is the one that samples the queues.
+	// at the rate of the last minutes. Null unless this process is the one that samples the queues, and
+	// has done so long enough to know.
 	Cost   *float64 `json:"cost"`
 	PerDay *float64 `json:"costPerDayNow"`
 	// Cap is budget.costPerDay, null without, and Share what this process would spend a day at what

@@ -84,7 +84,7 @@ func (r *statusReader) money(s *Status) {
 		r.slowed(m)
 		if d := r.view.Day(today, r.seen()); d != nil {
 			m.DayCost = &d.Cost
-			m.PerDay = new(d.Rate * (24 * time.Hour).Seconds())
+			m.PerDay = d.PerDay()
 		}
 	}
 	if r.last == nil || r.last.Time.Format(time.DateOnly) != m.Day {

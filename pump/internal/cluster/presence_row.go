@@ -98,9 +98,9 @@ type Asked struct{ Queue, Table uint64 }
 
 // Day is what a UTC day has cost all processes together.
 type Day struct {
-	Number int64   // days since 1970
-	Cost   float64 // up to this beat, as the member's configuration has the prices
-	Rate   float64 // a second, lately
+	Number int64    // days since 1970
+	Cost   float64  // up to this beat, as the member's configuration has the prices
+	Rate   *float64 // a second, lately; nil: not known
 }
 
 // Member is a process that takes part in a workload, as its row says.
@@ -228,7 +228,10 @@ func encodeMember(m memberRow) map[string]any {
 		props["Spends"], props["Slower"], props["HoldsBack"] = row.Finite(m.Spends), row.Finite(m.Slower), m.HoldsBack
 	}
 	if d := m.Day; d != nil {
-		props["Day"], props["DayCost"], props["DayRate"] = d.Number, row.Finite(d.Cost), row.Finite(d.Rate)
+		props["Day"], props["DayCost"] = d.Number, row.Finite(d.Cost)
+		if d.Rate != nil {
+			props["DayRate"] = row.Finite(*d.Rate)
+		}
 	}
 	// A clock may show anything, but the service keeps no time outside these.
 	if y := m.Started.UTC().Year(); y >= 1900 && y < 9999 {

@@ -53,21 +53,13 @@ func viewOf(at time.Time, of ...*party) *cluster.View {
 	return v
 }
 
-// sum is what the books have of the day.
-func (b *books) sum() (all history.Requests) {
-	for _, n := range b.total {
-		all = all.Add(n)
-	}
-	return all
-}
-
 var evening = time.Date(2020, 1, 1, 20, 0, 0, 0, time.UTC)
 
 func emptyBooks() *books { return newBooks(prices.Published, 20_000, history.Point{}, nil) }
 
 func wantSum(t *testing.T, what string, b *books, want history.Requests) {
 	t.Helper()
-	if got := b.sum(); got != want {
+	if got := b.whole(); got != want {
 		t.Errorf("%s: %+v, want %+v", what, got, want)
 	}
 }
@@ -77,14 +69,17 @@ func TestTheDaysSumIsThatOfAllMembers(t *testing.T) {
 	a.asks("alpha", 100, 10)
 	c.asks("beta", 1, 0)
 	b.observe(viewOf(evening, a, c), evening)
+	if rate := b.rate(); rate != nil {
+		t.Errorf("after one look a second costs %v", *rate)
+	}
 	wantSum(t, "two members that began today", b, history.Requests{Queue: 101, Table: 10})
 	a.asks("alpha", 5, 5)
 	b.observe(viewOf(evening.Add(time.Minute), a, c), evening.Add(time.Minute))
 	wantSum(t, "one asks more", b, history.Requests{Queue: 106, Table: 15})
-	if got, want := b.cost(), (106*0.004+15*0.00036)/1e4; math.Abs(got-want) > 1e-12 {
+	if got, want := b.cost(b.whole()), (106*0.004+15*0.00036)/1e4; math.Abs(got-want) > 1e-12 {
 		t.Errorf("it costs %v, want %v", got, want)
 	}
-	if got, want := b.rate(), (5*0.004+5*0.00036)/1e4/60; math.Abs(got-want) > 1e-12 {
+	if got, want := b.rate(), (5*0.004+5*0.00036)/1e4/60; got == nil || math.Abs(*got-want) > 1e-12 {
 		t.Errorf("a second it costs %v, want %v", got, want)
 	}
 	older := *a
@@ -207,13 +202,13 @@ func dayHistory(t *testing.T, seed uint64) (wrong string) {
 		v := viewOf(now, shown...)
 		b.observe(v, now)
 		whole := !slices.ContainsFunc(shown, func(p *party) bool { return p.m.Err != nil })
-		if got := b.sum(); whole && got != truth {
+		if got := b.whole(); whole && got != truth {
 			return fmt.Sprintf("step %d, %v: the day's sum is %+v, and %+v were asked", step, now.Format(time.TimeOnly), got, truth)
 		}
-		if whole && b.sum().Since(seen) == (history.Requests{}) && truth.Since(seen) != (history.Requests{}) {
+		if whole && b.whole().Since(seen) == (history.Requests{}) && truth.Since(seen) != (history.Requests{}) {
 			return "the sum stands still"
 		}
-		seen = b.sum()
+		seen = b.whole()
 		if minute := history.Minute(now); minute.After(written) {
 			p, marks := b.row(written, v, nil)
 			written = minute
@@ -298,6 +293,76 @@ func TestTheHistoryIsThereAfterItsWriterWasKilled(t *testing.T) {
 			t.Errorf("the minutes have %+v, want %+v", sum, want)
 		}
 	})
+}
+
+// The row of a day's last minute says what the day came to, though it is written on the next day; the
+// rate goes on over midnight; and a sampler that comes then counts nothing twice, and misses nothing.
+func TestTheLastRowOfADayHasItsSum(t *testing.T) {
+	for _, killed := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			time.Sleep(24*time.Hour - 5*time.Minute)
+			table := faketable.NewServer().Client("a")
+			a := newParty("a", time.Now())
+			var mu sync.Mutex // guards a
+			view := func() *cluster.View { mu.Lock(); defer mu.Unlock(); return viewOf(time.Now(), a) }
+			ctx, kill := context.WithCancel(t.Context())
+			s := recorder(table, "a", view)
+			go s.record(ctx)
+			ask := func(seconds int) {
+				for range seconds {
+					time.Sleep(time.Second)
+					mu.Lock()
+					a.asks("alpha", 10, 1)
+					mu.Unlock()
+				}
+			}
+			ask(5*60 + 40)
+			second := prices.Published.Cost(10, 1)
+			if day := s.Money(); day.PerDay == nil || math.Abs(*day.PerDay/(second*secondsADay)-1) > 0.1 || *day.Cost > 41*second {
+				t.Errorf("just after midnight: %+v", day)
+			}
+			if killed {
+				kill()
+				synctest.Wait()
+				ctx, kill = context.WithCancel(t.Context())
+				s = recorder(table, "a", view)
+				go s.record(ctx)
+			}
+			ask(140)
+			time.Sleep(20 * time.Second)
+			kill()
+			synctest.Wait()
+			points, err := history.Read(t.Context(), table, "work", time.Time{})
+			if err != nil || len(points) < 6 {
+				t.Fatalf("%d points: %v", len(points), err)
+			}
+			began, sum := history.Minute(time.Now()).Truncate(24*time.Hour), history.Requests{}
+			for _, p := range points {
+				sum = sum.Add(p.Accounts[0].Requests)
+				past := p.Time.Add(time.Minute).Sub(began)
+				if past <= 0 {
+					past += 5 * time.Minute // since the first look
+				}
+				most := uint64((past + 20*time.Second) / time.Second)
+				if n := p.Accounts[0].Day; n.Table > most || n.Table+40 < most || n.Queue != 10*n.Table {
+					t.Errorf("killed %v, %v: %+v of the day, %d s after it began", killed, p.Time.Format(time.TimeOnly), n, most)
+				}
+				if want := prices.Published.Cost(float64(p.Accounts[0].Day.Queue), float64(p.Accounts[0].Day.Table)); math.Abs(p.DayCost-want) > 1e-12 {
+					t.Errorf("%v: the day costs %v, want %v", p.Time, p.DayCost, want)
+				}
+			}
+			last := points[len(points)-1].Accounts[0].Day
+			var eve history.Point
+			for _, p := range points {
+				if dayOf(p.Time) != dayOf(began) {
+					eve = p
+				}
+			}
+			if all := eve.Accounts[0].Day.Add(last); all != sum || all != (history.Requests{Queue: 4800, Table: 480}) {
+				t.Errorf("killed %v: the two days have %+v and %+v, the minutes %+v", killed, eve.Accounts[0].Day, last, sum)
+			}
+		})
+	}
 }
 
 // A process that lives for less than a minute leaves what it has asked.

@@ -43,7 +43,7 @@ func (s *Sampler) Money() prices.Day {
 	}
 	return prices.Day{
 		Date: midnight(d.Number).Format(time.DateOnly), Currency: s.cfg.Prices.Currency,
-		Cost: new(d.Cost), PerDay: new(d.Rate * secondsADay),
+		Cost: new(d.Cost), PerDay: d.PerDay(),
 	}
 }
 
