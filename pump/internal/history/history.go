@@ -82,7 +82,13 @@ func (r Requests) Max(o Requests) Requests {
 
 // Marks are what each member had asked when a row was written, by what [MarkOf] makes of its
 // incarnation: the next sampling process counts from there.
-type Marks map[uint64]Requests
+type Marks map[uint64]Mark
+
+// Mark is what a member had asked when it was last seen, and how long ago that was, to the minute.
+type Mark struct {
+	Requests
+	Ago time.Duration
+}
 
 // Partition is the partition with the rows.
 func Partition(workload string) string { return workload + ".history" }
@@ -98,7 +104,7 @@ func Write(ctx context.Context, t storage.Table, workloadName string, p Point, m
 	props := map[string]any{
 		row.FormatProperty: int64(row.Format), "Minute": p.Time.Unix() / 60, "Point": p.encode(),
 	}
-	row.PutParts(props, "Marks", markPart, marks.encode())
+	marks.put(props)
 	ctx, cancel := context.WithTimeout(ctx, row.RequestTimeout)
 	defer cancel()
 	_, err := t.Write(ctx, storage.Write{Mode: storage.Upsert, Entity: storage.Entity{

@@ -68,7 +68,7 @@ func atNoon(t *testing.T, test func(t *testing.T, server *faketable.Server, tabl
 func TestAPointIsReadAsItWasWritten(t *testing.T) {
 	atNoon(t, func(t *testing.T, _ *faketable.Server, table storage.Table) {
 		want := example(time.Now(), 3)
-		marks := Marks{MarkOf("a", "1"): {7, 8}, MarkOf("b", "1"): {1 << 50, 0}}
+		marks := Marks{MarkOf("a", "1"): {Requests{7, 8}, 59 * time.Minute}, MarkOf("b", "1"): {Requests: Requests{1 << 50, 0}}}
 		write(t, table, want, marks)
 		got, err := Read(t.Context(), table, "work", time.Time{})
 		if err != nil {
@@ -154,7 +154,7 @@ func TestOldLapsAreNotShown(t *testing.T) {
 func TestRowsThatCannotBeReadHideNoOthers(t *testing.T) {
 	atNoon(t, func(t *testing.T, server *faketable.Server, table storage.Table) {
 		for range 6 {
-			write(t, table, example(time.Now(), 1), Marks{1: {1, 1}})
+			write(t, table, example(time.Now(), 1), Marks{1: {Requests: Requests{1, 1}}})
 			time.Sleep(time.Minute)
 		}
 		now := Minute(time.Now())
@@ -201,8 +201,8 @@ func TestARowIsBounded(t *testing.T) {
 	atNoon(t, func(t *testing.T, server *faketable.Server, table storage.Table) {
 		p := example(time.Now(), 1000)
 		marks := Marks{}
-		for i := range uint64(maxMarks) {
-			marks[i<<32] = Requests{1 << 40, 1 << 40}
+		for i := range uint64(2 * maxMarks) {
+			marks[i<<32] = Mark{Requests{1 << 40, 1 << 40}, time.Duration(i%2) * time.Hour}
 		}
 		write(t, table, p, marks)
 		got, m, err := Newest(t.Context(), table, "work")
@@ -210,6 +210,11 @@ func TestARowIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		same(t, "the marks", len(m), maxMarks)
+		for key, mark := range m {
+			if mark.Ago > 0 {
+				t.Fatalf("mark %d is of an hour ago, and newer ones are left out", key)
+			}
+		}
 		if n := len(got.Accounts); n != MaxAccounts || got.Accounts[n-1].Name != "" {
 			t.Fatalf("%d accounts, the last is %q", n, got.Accounts[n-1].Name)
 		}
@@ -229,6 +234,29 @@ func TestARowIsBounded(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A row of an older program says nothing of when members were seen; ages that are of other marks are
+// damage.
+func TestAgesBelongToMarks(t *testing.T) {
+	props := map[string]any{}
+	Marks{1: {Requests{2, 3}, 5 * time.Minute}, 2: {Requests{4, 5}, 300 * time.Minute}}.put(props)
+	for ages, want := range map[string]Marks{
+		"":         {1: {Requests: Requests{2, 3}}, 2: {Requests: Requests{4, 5}}},
+		"\x05\xff": {1: {Requests{2, 3}, 5 * time.Minute}, 2: {Requests{4, 5}, 255 * time.Minute}},
+		"\x05":     nil,
+		"123":      nil,
+	} {
+		if ages == "\x05\xff" {
+			same(t, "the ages", props["Ages"], []byte(ages))
+		}
+		props := map[string]any{"Marks": props["Marks"], "Ages": []byte(ages)}
+		f := &row.Fields{Props: props}
+		same(t, fmt.Sprintf("with the ages %q", ages), decodeMarks(f), want)
+		if (f.Err != nil) != (want == nil) {
+			t.Errorf("%q: %v", ages, f.Err)
+		}
+	}
 }
 
 func TestADarkTableIsAnErrorInTime(t *testing.T) {
@@ -263,11 +291,11 @@ func FuzzRow(f *testing.F) {
 	at := time.Date(2030, 1, 2, 3, 4, 0, 0, time.UTC)
 	store := func(p Point, m Marks) map[string]any {
 		props := map[string]any{row.FormatProperty: int64(row.Format), "Minute": p.Time.Unix() / 60, "Point": p.encode()}
-		row.PutParts(props, "Marks", markPart, m.encode())
+		m.put(props)
 		return props
 	}
 	rowtest.Fuzz(f, []rowtest.Kind{{
-		Name: "history", Good: store(example(at, 2), Marks{1: {2, 3}, 1 << 60: {4, 5}}),
+		Name: "history", Good: store(example(at, 2), Marks{1: {Requests{2, 3}, time.Hour}, 1 << 60: {Requests: Requests{4, 5}}}),
 		Reread: func(props map[string]any) (map[string]any, error) {
 			minute, _ := props["Minute"].(int64)
 			e := storage.Entity{Row: key(minute), Properties: props}

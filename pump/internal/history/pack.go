@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -17,7 +18,8 @@ import (
 
 // The columns of bytes. Point is a sequence of records: that of the workload, then one for each
 // account. A record is its length as a varint, then its fields; a reader passes over what stands
-// behind the fields that it knows. Marks is a sequence of 8 bytes and two varints.
+// behind the fields that it knows. Marks is a sequence of 8 bytes and two varints, and Ages has a byte
+// for each: how many minutes ago the member was seen; it is left out if all are 0.
 const (
 	maxPoint = 60 << 10 // bytes, of 64 KiB that a property may have
 	maxName  = 100      // bytes of an account's name, or of a currency
@@ -251,40 +253,52 @@ func (p *Point) decode(packed []byte) error {
 	return all.err
 }
 
-// encode never fails: of more members than there may be the last are left out.
-func (m Marks) encode() []byte {
-	var all packer
-	keys := slices.Sorted(maps.Keys(m))
+// put never fails: of more members than there may be those are left out that were seen longest ago.
+func (m Marks) put(props map[string]any) {
+	var all, ages packer
+	keys := slices.SortedFunc(maps.Keys(m), func(a, b uint64) int {
+		return cmp.Or(cmp.Compare(m[a].Ago, m[b].Ago), cmp.Compare(a, b))
+	})
 	for _, key := range keys[:min(len(keys), maxMarks)] {
 		var one packer
 		one = binary.LittleEndian.AppendUint64(one, key)
-		one.requests(m[key])
+		one.requests(m[key].Requests)
 		if len(all)+len(one) > markPart*markParts {
 			break
 		}
-		all = append(all, one...)
+		all, ages = append(all, one...), append(ages, byte(min(m[key].Ago/time.Minute, math.MaxUint8)))
 	}
-	return all
+	row.PutParts(props, "Marks", markPart, all)
+	if n := len(ages); n > 0 && ages[n-1] > 0 { // the last is the greatest
+		props["Ages"] = []byte(ages)
+	}
 }
 
 func decodeMarks(f *row.Fields) Marks {
-	u := &unpacker{rest: f.Parts("Marks", markParts)}
+	u, ages := &unpacker{rest: f.Parts("Marks", markParts)}, f.Binary("Ages")
 	if len(u.rest) > markPart*markParts+4*(4<<10) {
 		f.Fail("Marks", fmt.Sprintf("has %d bytes", len(u.rest)))
 	}
-	m := Marks{}
-	for f.Err == nil && len(u.rest) > 0 {
+	m, n := Marks{}, 0
+	for ; f.Err == nil && len(u.rest) > 0; n++ {
 		var key uint64
 		if b := u.take(8); b != nil {
 			key = binary.LittleEndian.Uint64(b)
 		}
-		m[key] = u.requests()
+		mark := Mark{Requests: u.requests()}
+		if n < len(ages) {
+			mark.Ago = time.Duration(ages[n]) * time.Minute
+		}
+		m[key] = mark
 		if u.err != nil {
 			f.Fail("Marks", u.err.Error())
 		}
 		if len(m) > maxMarks {
 			f.Fail("Marks", "has too many members")
 		}
+	}
+	if len(ages) > 0 && len(ages) != n {
+		f.Fail("Ages", fmt.Sprintf("has %d bytes for %d marks", len(ages), n))
 	}
 	if f.Err != nil {
 		return nil

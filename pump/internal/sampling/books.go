@@ -23,11 +23,14 @@ type books struct {
 	sums
 	closed *closedDay // until its last row is written
 	// marks are what members had asked at the last look, by incarnation, and before, until they are
-	// seen, what the row says. Those of members that are not there are kept for a while: one whose
-	// row could not be read, or that was evicted while it was suspended, comes back as it was.
+	// seen, what the row says. Those of members that are not there are kept for a while, here and in
+	// the rows: one whose row could not be read, or that was evicted while it was suspended, comes
+	// back as it was.
 	marks  map[uint64]memberMark
 	before history.Marks
 	from   time.Time // what before is as of
+	looked time.Time // at first
+	at     time.Time // the last look
 	spent  float64   // since these books began, whatever the day
 	rates  []point   // of the last minutes
 }
@@ -108,6 +111,9 @@ func (b *books) observe(v *cluster.View, now time.Time) {
 		b.closed = &closedDay{b.day, b.sums, b.marked()}
 		b.day, b.sums = today, newSums()
 	}
+	if b.at = now; b.looked.IsZero() {
+		b.looked = now
+	}
 	for i := range v.Members {
 		m := &v.Members[i]
 		if m.Err == nil {
@@ -144,7 +150,7 @@ func (b *books) member(m *cluster.Member, id uint64) map[string]asked {
 	// has asked as much in each hour.
 	news, from := all, m.Started
 	if before, known := b.before[id]; known {
-		news, from = all.Since(before), b.from
+		news, from = all.Since(before.Requests), b.from.Add(-before.Ago)
 	}
 	part := today(b.day, from, m.Beat)
 	queue, table := divided(part, all.Queue, news.Queue), divided(part, all.Table, news.Table)
@@ -282,13 +288,21 @@ func (s sums) names(v *cluster.View) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// marked are the marks of the members that were seen.
+// marked are the marks of the members that were seen, and of those that a row of before has and that
+// were not, unless that is long ago.
 func (b *books) marked() history.Marks {
 	marks := history.Marks{}
-	for id, m := range b.marks {
-		for _, n := range m.of {
-			marks[id] = marks[id].Add(n.requests)
+	for id, m := range b.before {
+		if m.Ago += b.at.Sub(b.looked); m.Ago <= forget {
+			marks[id] = m
 		}
+	}
+	for id, m := range b.marks {
+		mark := history.Mark{Ago: max(b.at.Sub(m.at), 0)}
+		for _, n := range m.of {
+			mark.Requests = mark.Add(n.requests)
+		}
+		marks[id] = mark
 	}
 	return marks
 }
