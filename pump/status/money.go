@@ -41,9 +41,14 @@ type MoneyAccount struct {
 // lastRows is how old a row of the history may be that tells of the accounts.
 const lastRows = 10 * time.Minute
 
-// readMoney reads the last rows of the history.
+// readMoney reads the last rows of the history. Rows say minutes of the server's clock, of which the
+// one of this machine may differ.
 func (r *statusReader) readMoney(ctx context.Context) error {
-	points, err := history.Read(ctx, r.table, r.cfg.Workload, time.Now().Add(-lastRows))
+	now := time.Now()
+	if !r.view.Stamp().IsZero() {
+		now = r.view.ServerTime(now)
+	}
+	points, err := history.Read(ctx, r.table, r.cfg.Workload, now.Add(-lastRows))
 	if len(points) > 0 {
 		r.last = &points[len(points)-1]
 	}

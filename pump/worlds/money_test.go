@@ -118,3 +118,25 @@ func TestAnAmountIsNotSaidInAnotherCurrency(t *testing.T) {
 		}
 	})
 }
+
+// The rows of the history are of the service's clock. A machine whose clock is wrong sees them.
+func TestAWrongClockHidesNoMoney(t *testing.T) {
+	for _, off := range []time.Duration{-12 * time.Minute, -4 * time.Minute, 4 * time.Minute, 8 * time.Minute, 12 * time.Minute} {
+		inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+			time.Sleep(12 * time.Hour)
+			w.Sim.SetClockOffset(off)
+			p := w.sampling("p", &testworld.Seen{}, nil)
+			time.Sleep(30 * time.Minute)
+			s := w.status(status.Options{})
+			if m := s.Money; len(s.Problems) > 0 || m.DayCost == nil || len(m.Accounts) != 1 || m.Accounts[0].Cost < 0.9**m.DayCost {
+				t.Errorf("the service's clock is %v ahead: %+v, problems %v", off, m, s.Problems)
+			}
+			server := time.Now().Add(off)
+			points, err := status.History(t.Context(), w.Operator(), server.Add(-10*time.Minute))
+			if err != nil || len(points) < 8 || server.Sub(points[len(points)-1].Time) > 3*time.Minute {
+				t.Errorf("the service's clock is %v ahead: %d points of the last ten minutes, %v", off, len(points), err)
+			}
+			p.End()
+		})
+	}
+}

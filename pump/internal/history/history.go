@@ -25,6 +25,9 @@ const (
 	// ahead is how far a row may be ahead of the service's stamp on it. A row that is further ahead
 	// is of a process with a wrong clock: it would hide all others.
 	ahead = 2 * time.Minute
+	// skew is how far the clock of this machine may be behind that of the service, whose minutes the
+	// rows are of. The service refuses requests that are signed with one that is 15 minutes off.
+	skew = 16 * time.Minute
 	// bad is how many rows that cannot be read are told of, and how many are passed over in search
 	// of the newest one.
 	bad = 5
@@ -148,8 +151,7 @@ func Read(ctx context.Context, t storage.Table, workloadName string, after time.
 // queries are those that reach all rows after a time. Those of a few minutes are a few rows.
 func queries(workloadName string, after, now time.Time) []storage.Query {
 	all := storage.Query{Partition: Partition(workloadName), From: "m.", To: "m.~"}
-	// The clocks of this machine and of the writer may differ.
-	from, to := after.Unix()/60-1, now.Add(5*time.Minute).Unix()/60
+	from, to := after.Unix()/60-1, now.Add(skew).Unix()/60
 	if after.IsZero() || to-from >= ring-1 || to < from {
 		return []storage.Query{all}
 	}

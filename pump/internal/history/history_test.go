@@ -122,8 +122,8 @@ func TestLateMinutesAreFewRows(t *testing.T) {
 		after, now time.Duration // from the begin of a lap
 		want       string
 	}{
-		{100 * time.Minute, 103 * time.Minute, "m.099-m.108~"},
-		{-2 * time.Minute, 3 * time.Minute, "m.357-m.359~ m.000-m.008~"},
+		{100 * time.Minute, 103 * time.Minute, "m.099-m.119~"},
+		{-2 * time.Minute, 3 * time.Minute, "m.357-m.359~ m.000-m.019~"},
 		{0, 7 * time.Hour, "m.-m.~"},
 		{time.Hour, 0, "m.-m.~"}, // the clock of this machine stands before the reader's
 	} {
