@@ -35,10 +35,12 @@ const (
 
 // Point is what a workload was like in one minute.
 type Point struct {
-	Time    time.Time `json:"time"`                  // the beginning of the minute, UTC
-	Tasks   float64   `json:"tasksPerSecond"`        // handled
-	Done    float64   `json:"messagesDonePerSecond"` // see waiting.Backlog, as the next
-	Waiting float64   `json:"waitingSeconds"`
+	Time  time.Time `json:"time"`           // the beginning of the minute, UTC
+	Tasks float64   `json:"tasksPerSecond"` // handled
+	// Sampled: the next two are known; see waiting.Backlog. They are 0 until the queues were looked at.
+	Sampled bool    `json:"sampled"`
+	Done    float64 `json:"messagesDonePerSecond"`
+	Waiting float64 `json:"waitingSeconds"`
 	// Cost is that of the minute, and of what came before it since the last row was written; DayCost
 	// is that of the UTC day up to now. Both are in Currency.
 	Cost     float64   `json:"cost"`
@@ -53,9 +55,14 @@ type Account struct {
 	Asked float64 `json:"askedPerSecond"`
 	Limit float64 `json:"limit"` // messages a second
 	// Throttled counts the requests of the minute that were refused as too many.
-	Throttled   uint64  `json:"throttled"`
+	Throttled uint64 `json:"throttled"`
+	// Sampled: the queues were looked at within the last minutes, and the next are known; see
+	// waiting.Account. Else they are 0.
+	Sampled     bool    `json:"sampled"`
+	Messages    uint64  `json:"messages"`
 	Visible     uint64  `json:"visible"`
 	InFlight    uint64  `json:"inFlight"`
+	Delayed     uint64  `json:"delayed"`
 	Quarantined uint64  `json:"quarantined"`
 	Oldest      float64 `json:"oldestSeconds"`
 	// Requests are those of the minute, Day those of the UTC day up to now.

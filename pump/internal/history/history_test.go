@@ -21,14 +21,14 @@ import (
 // example is a point of a minute with so many accounts.
 func example(at time.Time, accounts int) Point {
 	p := Point{
-		Time: Minute(at), Tasks: 12.5, Done: 3, Waiting: 60, Cost: 0.001, DayCost: 1.2345,
+		Time: Minute(at), Tasks: 12.5, Sampled: true, Done: 3, Waiting: 60, Cost: 0.001, DayCost: 1.2345,
 		Currency: "USD", Accounts: []Account{},
 	}
 	for i := range accounts {
 		n := uint64(i)
 		p.Accounts = append(p.Accounts, Account{
 			Name: fmt.Sprintf("account%04d%s", i, strings.Repeat("x", 13)), Asked: 2.5, Limit: 20_000,
-			Throttled: n, Visible: 1 << 40, InFlight: 7, Quarantined: 1, Oldest: 0.5,
+			Throttled: n, Sampled: i != 1, Messages: 1 << 41, Visible: 1 << 40, InFlight: 7, Delayed: 9, Quarantined: 1, Oldest: 0.5,
 			Requests: Requests{1 << 50, n}, Day: Requests{1 << 52, 2 * n}, Cost: 0.5,
 		})
 	}
@@ -284,6 +284,52 @@ func TestNumbersThatAreNoneAreZero(t *testing.T) {
 		t.Fatal(err)
 	}
 	same(t, "the point", got, Point{Waiting: row.MaxDemand, Accounts: []Account{}})
+}
+
+// A row of an older program has no word of what is known, and wrote it down.
+func TestARowOfAnOlderProgramIsKnown(t *testing.T) {
+	var b, head, one packer
+	for range 3 {
+		head.rough(1)
+	}
+	head.number(1)
+	head.number(1)
+	head.text("USD")
+	one.text("a")
+	for range 3 {
+		one.rough(1)
+	}
+	one.number(1)
+	for n := range uint64(8) {
+		one.count(n)
+	}
+	b.record(head)
+	b.record(one)
+	var got Point
+	if err := got.decode(b); err != nil {
+		t.Fatal(err)
+	}
+	if a := got.Accounts[0]; !got.Sampled || !a.Sampled || a.Messages != 3 || a.Visible != 1 || a.Day != (Requests{6, 7}) {
+		t.Errorf("%+v", got)
+	}
+}
+
+// The rest of many accounts is known if all of it is.
+func TestASumOfUnknownsIsUnknown(t *testing.T) {
+	for n, want := range map[int]bool{MaxAccounts: false, MaxAccounts - 2: true} {
+		p := example(time.Now(), 2*MaxAccounts)
+		for i := range p.Accounts {
+			p.Accounts[i].Sampled = i != n
+		}
+		var got Point
+		if err := got.decode(p.encode()); err != nil {
+			t.Fatal(err)
+		}
+		rest := got.Accounts[len(got.Accounts)-1]
+		if rest.Name != "" || rest.Sampled != want || rest.Delayed != 9*uint64(MaxAccounts+1) {
+			t.Errorf("account %d of %d is not known: %+v", n, len(p.Accounts), rest)
+		}
+	}
 }
 
 // FuzzRow reads rows, whatever they hold.

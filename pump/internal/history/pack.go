@@ -61,6 +61,14 @@ func (b *packer) requests(r Requests) {
 	b.count(r.Table)
 }
 
+func (b *packer) flag(is bool) {
+	n := uint64(0)
+	if is {
+		n = 1
+	}
+	b.count(n)
+}
+
 func (b *packer) record(of packer) {
 	b.count(uint64(len(of)))
 	*b = append(*b, of...)
@@ -75,6 +83,7 @@ func (p Point) encode() []byte {
 	head.number(p.Cost)
 	head.number(p.DayCost)
 	head.text(p.Currency)
+	head.flag(p.Sampled)
 	all.record(head)
 	for _, a := range bounded(p.Accounts) {
 		var one packer
@@ -88,6 +97,9 @@ func (p Point) encode() []byte {
 		}
 		one.requests(a.Requests)
 		one.requests(a.Day)
+		one.flag(a.Sampled)
+		one.count(a.Delayed)
+		one.count(a.Messages)
 		all.record(one)
 	}
 	return all
@@ -99,7 +111,7 @@ func bounded(of []Account) []Account {
 	accounts := slices.Clone(of)
 	slices.SortStableFunc(accounts, func(a, b Account) int { return compareNames(a.Name, b.Name) })
 	var kept []Account
-	rest, any := Account{}, false
+	rest, any := Account{Sampled: true}, false
 	for _, a := range accounts {
 		if a.Name != "" && len(a.Name) <= maxName && len(kept) < MaxAccounts-1 {
 			kept = append(kept, a)
@@ -110,6 +122,8 @@ func bounded(of []Account) []Account {
 		rest.Oldest = max(rest.Oldest, a.Oldest)
 		rest.Throttled, rest.Visible = rest.Throttled+a.Throttled, rest.Visible+a.Visible
 		rest.InFlight, rest.Quarantined = rest.InFlight+a.InFlight, rest.Quarantined+a.Quarantined
+		rest.Sampled = rest.Sampled && a.Sampled // else it is a part
+		rest.Delayed, rest.Messages = rest.Delayed+a.Delayed, rest.Messages+a.Messages
 		rest.Requests, rest.Day = rest.Requests.Add(a.Requests), rest.Day.Add(a.Day)
 	}
 	if any {
@@ -202,6 +216,11 @@ func (u *unpacker) text() string { return string(u.take(u.upTo(maxName))) }
 
 func (u *unpacker) requests() Requests { return Requests{u.count(), u.count()} }
 
+func (u *unpacker) flag() bool { return u.upTo(1) == 1 }
+
+// more reports whether there are fields that older programs did not write.
+func (u *unpacker) more() bool { return len(u.rest) > 0 }
+
 func (u *unpacker) record() *unpacker { return &unpacker{rest: u.take(u.upTo(maxPoint)), err: u.err} }
 
 // decodePoint reads the columns of a row but its marks.
@@ -228,6 +247,9 @@ func (p *Point) decode(packed []byte) error {
 	p.Tasks, p.Done, p.Waiting = head.rough(), head.rough(), head.rough()
 	p.Cost, p.DayCost = head.number(), head.number()
 	p.Currency = head.text()
+	if p.Sampled = true; head.more() {
+		p.Sampled = head.flag()
+	}
 	if head.err != nil {
 		return head.err
 	}
@@ -242,6 +264,9 @@ func (p *Point) decode(packed []byte) error {
 			*n = one.count()
 		}
 		a.Requests, a.Day = one.requests(), one.requests()
+		if a.Sampled, a.Messages = true, a.Visible+a.InFlight; one.more() {
+			a.Sampled, a.Delayed, a.Messages = one.flag(), one.count(), one.count()
+		}
 		if one.err != nil {
 			return one.err
 		}

@@ -257,18 +257,25 @@ func (b *books) row(minute time.Time, v *cluster.View, backlog *waiting.Backlog)
 	}
 	looked := map[string]waiting.Account{}
 	if backlog != nil {
-		p.Done, p.Waiting = backlog.Done, backlog.Seconds
+		p.Sampled, p.Done, p.Waiting = true, backlog.Done, backlog.Seconds
 		for _, a := range backlog.Accounts {
 			looked[a.Name] = a
 		}
 	}
-	for _, name := range is.names(v) {
-		a, e := looked[name], is.since[name]
+	queues := map[string]bool{}
+	for _, s := range v.Workload.Map.Shards {
+		queues[s.Account] = true
+	}
+	for _, name := range is.names(queues) {
+		a, sampled := looked[name]
+		e := is.since[name]
 		cost := b.cost(e.requests)
 		p.Cost += cost
 		p.Accounts = append(p.Accounts, history.Account{
 			Name: name, Asked: wants[name], Limit: b.limit, Throttled: e.throttled, Cost: cost,
-			Visible: uint64(max(a.Visible, 0)), InFlight: uint64(max(a.InFlight, 0)),
+			Sampled:  sampled || backlog != nil && !queues[name], // where there are no queues, none is to be looked at
+			Messages: uint64(max(a.Messages, 0)), Visible: uint64(max(a.Visible, 0)),
+			InFlight: uint64(max(a.InFlight, 0)), Delayed: uint64(max(a.Delayed, 0)),
 			Quarantined: uint64(max(a.Quarantined, 0)), Oldest: a.Oldest,
 			Requests: e.requests, Day: is.total[name],
 		})
@@ -276,12 +283,9 @@ func (b *books) row(minute time.Time, v *cluster.View, backlog *waiting.Backlog)
 	return p, marks
 }
 
-// names are the accounts of the map and those that were asked on the day.
-func (s sums) names(v *cluster.View) []string {
-	all := map[string]bool{}
-	for _, s := range v.Workload.Map.Shards {
-		all[s.Account] = true
-	}
+// names are the accounts with queues and those that were asked on the day.
+func (s sums) names(queues map[string]bool) []string {
+	all := maps.Clone(queues)
 	for name := range s.total {
 		all[name] = true
 	}

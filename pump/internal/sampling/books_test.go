@@ -20,6 +20,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/prices"
+	"github.com/queuepump/queuepump/pump/waiting"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -396,6 +397,44 @@ func TestTheLastRowOfADayHasItsSum(t *testing.T) {
 				t.Errorf("killed %v: the two days have %+v and %+v, the minutes %+v", killed, eve.Accounts[0].Day, last, sum)
 			}
 		})
+	}
+}
+
+// What is not known of queues is not written down as nothing.
+func TestARowSaysWhatIsNotKnown(t *testing.T) {
+	minute := history.Minute(time.Now())
+	a := newParty("a", minute)
+	a.asks("table only", 0, 1)
+	v := viewOf(minute, a)
+	v.Workload.Map.Shards = []shardmap.Shard{{Account: "alpha", Queue: "q"}, {Account: "dark", Queue: "q"}}
+	alpha := waiting.Account{Name: "alpha", Messages: 60, Visible: 30, InFlight: 20, Delayed: 10, Quarantined: 2, Oldest: 3}
+	for _, c := range []struct {
+		what                string
+		backlog             *waiting.Backlog
+		all, lit, dark, one bool
+	}{
+		{"no sample yet", nil, false, false, false, false},
+		{"one account is dark", &waiting.Backlog{Accounts: []waiting.Account{alpha}, Done: 2, Seconds: 15}, true, true, false, true},
+	} {
+		b := emptyBooks()
+		b.observe(v, minute)
+		table := faketable.NewServer().Client("a")
+		table.SetLatency(func(faketable.Call) time.Duration { return 0 })
+		p, marks := b.row(minute, v, c.backlog)
+		if err := history.Write(t.Context(), table, "work", p, marks); err != nil {
+			t.Fatal(err)
+		}
+		p, _, err := history.Newest(t.Context(), table, "work")
+		if err != nil || len(p.Accounts) != 3 {
+			t.Fatalf("%+v, %v", p, err)
+		}
+		lit, dark, one := p.Accounts[0], p.Accounts[1], p.Accounts[2]
+		if p.Sampled != c.all || lit.Sampled != c.lit || dark.Sampled != c.dark || one.Sampled != c.one || dark.Messages != 0 {
+			t.Errorf("%s: %+v", c.what, p)
+		}
+		if c.lit && (lit.Messages != 60 || lit.Visible != 30 || lit.InFlight != 20 || lit.Delayed != 10 || lit.Quarantined != 2 || p.Done != 2) {
+			t.Errorf("%s: %+v", c.what, p)
+		}
 	}
 }
 
