@@ -90,8 +90,8 @@ func (r Requests) Max(o Requests) Requests {
 	return Requests{max(r.Queue, o.Queue), max(r.Table, o.Table)}
 }
 
-// Marks are what each member had asked when a row was written, by what [MarkOf] makes of its
-// incarnation: the next sampling process counts from there.
+// Marks are what each process had asked when a row was written, by what [MarkOf] makes of it: the next
+// sampling process counts from there.
 type Marks map[uint64]Mark
 
 // Mark is what a member had asked when it was last seen, and how long ago that was, to the minute.
@@ -253,5 +253,8 @@ func readWhole(ctx context.Context, t storage.Table, e storage.Entity) (p Point,
 // Minute is the minute of a time.
 func Minute(at time.Time) time.Time { return at.UTC().Truncate(time.Minute) }
 
-// MarkOf is what stands for a member's incarnation among [Marks].
-func MarkOf(instance, incarnation string) uint64 { return hash(strconv.Quote(instance) + incarnation) }
+// MarkOf is what stands among [Marks] for a process that counts since a time of its clock. The
+// incarnation of its member does not: one that was evicted has another one when it is back.
+func MarkOf(instance string, since time.Time) uint64 {
+	return hash(strconv.Quote(instance) + strconv.FormatInt(since.UnixMicro(), 10))
+}

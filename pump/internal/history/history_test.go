@@ -68,7 +68,7 @@ func atNoon(t *testing.T, test func(t *testing.T, server *faketable.Server, tabl
 func TestAPointIsReadAsItWasWritten(t *testing.T) {
 	atNoon(t, func(t *testing.T, _ *faketable.Server, table storage.Table) {
 		want := example(time.Now(), 3)
-		marks := Marks{MarkOf("a", "1"): {Requests{7, 8}, 59 * time.Minute}, MarkOf("b", "1"): {Requests: Requests{1 << 50, 0}}}
+		marks := Marks{MarkOf("a", time.Now()): {Requests{7, 8}, 59 * time.Minute}, MarkOf("b", time.Now()): {Requests: Requests{1 << 50, 0}}}
 		write(t, table, want, marks)
 		got, err := Read(t.Context(), table, "work", time.Time{})
 		if err != nil {

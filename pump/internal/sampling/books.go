@@ -22,7 +22,7 @@ type books struct {
 	day int64 // since 1970; 0: nothing was seen yet
 	sums
 	closed *closedDay // until its last row is written
-	// marks are what members had asked at the last look, by incarnation, and before, until they are
+	// marks are what members had asked at the last look, by process, and before, until they are
 	// seen, what the row says. Those of members that are not there are kept for a while, here and in
 	// the rows: one whose row could not be read, or that was evicted while it was suspended, comes
 	// back as it was.
@@ -117,7 +117,7 @@ func (b *books) observe(v *cluster.View, now time.Time) {
 	for i := range v.Members {
 		m := &v.Members[i]
 		if m.Err == nil {
-			id := history.MarkOf(m.Instance, m.Incarnation)
+			id := markOf(m)
 			b.marks[id] = memberMark{b.member(m, id), now}
 		}
 	}
@@ -127,6 +127,16 @@ func (b *books) observe(v *cluster.View, now time.Time) {
 		b.rates = b.rates[1:]
 	}
 }
+
+// since is when a process began to count, and markOf what stands for it.
+func since(m *cluster.Member) time.Time {
+	if m.AskedSince.IsZero() {
+		return m.Started
+	}
+	return m.AskedSince
+}
+
+func markOf(m *cluster.Member) uint64 { return history.MarkOf(m.Instance, since(m)) }
 
 // member counts what a member has asked since the last look, or since the row. A row of a member that
 // came back as it was of before says less than what is known: that is no news.
@@ -146,9 +156,9 @@ func (b *books) member(m *cluster.Member, id uint64) map[string]asked {
 		}
 		return now
 	}
-	// Of the others it is not known when they asked. Since the row, or since the member started, it
+	// Of the others it is not known when they asked. Since the row, or since the process counts, it
 	// has asked as much in each hour.
-	news, from := all, m.Started
+	news, from := all, since(m)
 	if before, known := b.before[id]; known {
 		news, from = all.Since(before.Requests), b.from.Add(-before.Ago)
 	}
@@ -182,7 +192,7 @@ func (b *books) own(v *cluster.View, instance string, now map[string]cluster.Ask
 	for i := range v.Members {
 		if m := v.Members[i]; m.Instance == instance && m.Err == nil {
 			m.Asked = now
-			id := history.MarkOf(m.Instance, m.Incarnation)
+			id := markOf(&m)
 			b.marks[id] = memberMark{b.member(&m, id), at}
 		}
 	}

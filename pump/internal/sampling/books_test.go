@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -326,6 +327,47 @@ func TestTheHistoryIsThereAfterItsWriterWasKilled(t *testing.T) {
 		}
 		if sum != want {
 			t.Errorf("the minutes have %+v, want %+v", sum, want)
+		}
+	})
+}
+
+// One that is cut off from the table says nothing of the day once the others take it for dead. When it
+// is back it goes on from their rows, and not from what it knew.
+func TestASamplerThatIsCutOffBeginsAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(12 * time.Hour)
+		table := faketable.NewServer().Client("a")
+		a, c := newParty("a", time.Now()), newParty("c", time.Now())
+		var v atomic.Pointer[cluster.View]
+		v.Store(viewOf(time.Now(), a, c))
+		s := recorder(table, "a", v.Load)
+		go s.record(t.Context())
+		time.Sleep(18 * time.Second)
+		if s.Day() == nil {
+			t.Error("it says nothing while it samples")
+		}
+		time.Sleep(30 * time.Second)
+		if day := s.Day(); day != nil {
+			t.Errorf("it has been cut off for 48 s, and says %+v", day)
+		}
+		other := emptyBooks()
+		c.asks("alpha", 1000, 0)
+		now := viewOf(time.Now(), c)
+		other.observe(now, time.Now())
+		p, marks := other.row(history.Minute(time.Now()), now, nil)
+		if err := history.Write(t.Context(), table, "work", p, marks); err != nil {
+			t.Fatal(err)
+		}
+		for range 8 {
+			time.Sleep(10 * time.Second)
+			c.asks("alpha", 1, 0)
+			v.Store(viewOf(time.Now(), a, c))
+		}
+		time.Sleep(19 * time.Second)
+		points, err := history.Read(t.Context(), table, "work", time.Time{})
+		last := points[len(points)-1]
+		if err != nil || last.Accounts[0].Requests.Queue > 10 || last.Accounts[0].Day.Queue < 1002 || last.Accounts[0].Day.Queue > 1008 {
+			t.Errorf("%+v, %v", last, err)
 		}
 	})
 }
