@@ -13,15 +13,34 @@ import (
 
 func pauseCommand() *cobra.Command {
 	var o workloads.PauseOptions
+	var part partFlags
 	cmd := changeCommand("pause", "Let processors start nothing more until it is resumed", `Pause the workload: processors finish the tasks that they have begun, put back the others
 without an attempt, and start nothing more until `+"`distributor resume`"+`. Processors that are
 told do so at once, and others within two beats; of more than 32 processes those that have no
 admin port take up to four beats. Distributors go on: what they send waits. A processor that
 cannot read the control account goes on, too, and so does one of an older version.
-distributor status says since when a workload is paused, and which processors stand still.`,
+
+With --run or --key only the tasks of that run, or with that key, wait. Processors put them into
+parking queues of their own, out of the way of the rest, and `+"`distributor resume`"+` with the same
+flag brings them home. At most eight runs and keys can be paused at the same time. While one is,
+no run ends for being quiet.
+distributor status says what is paused since when, and which processors stand still.`,
 		`  distributor pause --config pump.yaml
-  distributor pause --wait && ./migrate-database && distributor resume`, cli.NoArguments(nil),
-		func(cmd *cobra.Command, cfg pump.Config, _ []string) (workloads.PauseChange, error) {
+  distributor pause --wait && ./migrate-database && distributor resume
+  distributor pause --run 3f2a
+  distributor pause --key customer-17`, cli.NoArguments(nil),
+		func(cmd *cobra.Command, cfg pump.Config, _ []string) (any, error) {
+			switch is, err := part.given(cmd); {
+			case err != nil:
+				return nil, err
+			case is && o.Wait:
+				return nil, &pump.ConfigError{
+					Field: "--wait", Problem: "it waits until no handler of the workload is at work",
+					Fix: "leave it out with --run and --key",
+				}
+			case is:
+				return workloads.PausePart(cmd.Context(), cfg, part.part(), operator())
+			}
 			told := 0
 			o.Seen = func(c workloads.PauseChange) {
 				if n := len(c.Working); n != told {
@@ -30,18 +49,91 @@ distributor status says since when a workload is paused, and which processors st
 				}
 			}
 			return workloads.Pause(cmd.Context(), cfg, operator(), o)
-		}, pauseText)
+		}, changedText)
 	cmd.Flags().BoolVar(&o.Wait, "wait", false, "wait until no handler of any live processor is at work")
+	part.add(cmd, "pause")
 	return cmd
 }
 
 func resumeCommand() *cobra.Command {
-	return changeCommand("resume", "Let processors go on that were paused", `Resume the workload after `+"`distributor pause`"+`. Processors that are told go on at once, and
-others at their next look. To resume a workload that is not paused changes nothing.`,
-		`  distributor resume --config pump.yaml`, cli.NoArguments(nil),
-		func(cmd *cobra.Command, cfg pump.Config, _ []string) (workloads.PauseChange, error) {
+	var part partFlags
+	cmd := changeCommand("resume", "Let processors go on that were paused", `Resume the workload after `+"`distributor pause`"+`. Processors that are told go on at once, and
+others at their next look. To resume a workload that is not paused changes nothing.
+With --run or --key what is parked of that run or key comes home to its queues, behind what waits
+there.`,
+		`  distributor resume --config pump.yaml
+  distributor resume --run 3f2a`, cli.NoArguments(nil),
+		func(cmd *cobra.Command, cfg pump.Config, _ []string) (any, error) {
+			switch is, err := part.given(cmd); {
+			case err != nil:
+				return nil, err
+			case is:
+				return workloads.ResumePart(cmd.Context(), cfg, part.part())
+			}
 			return workloads.Resume(cmd.Context(), cfg)
-		}, pauseText)
+		}, changedText)
+	part.add(cmd, "resume")
+	return cmd
+}
+
+// partFlags name a run or a key.
+type partFlags struct{ run, key string }
+
+func (f *partFlags) add(cmd *cobra.Command, verb string) {
+	cmd.Flags().StringVar(&f.run, "run", "", verb+" only this run: its id, or four digits or more of it")
+	cmd.Flags().StringVar(&f.key, "key", "", verb+" only the tasks with this key")
+}
+
+// given reports whether there is one of the two.
+func (f *partFlags) given(cmd *cobra.Command) (bool, error) {
+	run, key := cmd.Flags().Changed("run"), cmd.Flags().Changed("key")
+	switch {
+	case run && key:
+		return false, &pump.ConfigError{
+			Field: "--key", Problem: "there is --run beside it",
+			Fix: "name a run or a key, one at a time",
+		}
+	case run && f.run == "":
+		return false, &pump.ConfigError{
+			Field: "--run", Problem: "it is empty", Fix: "give the id of a run: distributor runs list",
+		}
+	case key && f.key == "":
+		return false, &pump.ConfigError{
+			Field: "--key", Problem: "it is empty", Fix: "give a key, as tasks have it",
+		}
+	}
+	return run || key, nil
+}
+
+func (f *partFlags) part() workloads.Part {
+	return workloads.Part{Run: f.run, Key: []byte(f.key)}
+}
+
+// changedText says what a pause or a resume came to.
+func changedText(c any) string {
+	if c, ok := c.(workloads.ParkChange); ok {
+		return parkText(c)
+	}
+	return pauseText(c.(workloads.PauseChange))
+}
+
+func parkText(c workloads.ParkChange) string {
+	what := "run " + c.Run
+	if c.Run == "" {
+		what = "key " + plain(c.Key)
+	}
+	switch {
+	case !c.Paused && !c.Changed:
+		return what + " was not paused"
+	case !c.Paused:
+		return fmt.Sprintf("%s goes on; %s", what, told(c.Processors, c.Nudged))
+	case !c.Changed:
+		return fmt.Sprintf("%s was paused already, since %s by %s",
+			what, c.Since.Format(time.DateTime), plain(c.By))
+	case c.Processors == 0:
+		return fmt.Sprintf("%s is paused; no processor is there", what)
+	}
+	return fmt.Sprintf("%s is paused; %s", what, told(c.Processors, c.Nudged))
 }
 
 func pauseText(c workloads.PauseChange) string {
@@ -50,7 +142,7 @@ func pauseText(c workloads.PauseChange) string {
 	case !c.Paused && !c.Changed:
 		return fmt.Sprintf("workload %s was not paused", name)
 	case !c.Paused:
-		return fmt.Sprintf("workload %s goes on; %s", name, told(c))
+		return fmt.Sprintf("workload %s goes on; %s", name, told(c.Processors, c.Nudged))
 	}
 	paused := "is paused"
 	if !c.Changed {
@@ -62,14 +154,14 @@ func pauseText(c workloads.PauseChange) string {
 	case working == 0:
 		return fmt.Sprintf("workload %s %s; no handler is at work", name, paused)
 	}
-	return fmt.Sprintf("workload %s %s; %s, and finish what they have begun", name, paused, told(c))
+	return fmt.Sprintf("workload %s %s; %s, and finish what they have begun", name, paused, told(c.Processors, c.Nudged))
 }
 
 // told says how many processors know.
-func told(c workloads.PauseChange) string {
-	all := cli.Plural(int64(c.Processors), "processor")
-	if c.Nudged == c.Processors {
+func told(processors, nudged int) string {
+	all := cli.Plural(int64(processors), "processor")
+	if nudged == processors {
 		return all + " told"
 	}
-	return fmt.Sprintf("%d of %s could be told, the others look by themselves", c.Nudged, all)
+	return fmt.Sprintf("%d of %s could be told, the others look by themselves", nudged, all)
 }

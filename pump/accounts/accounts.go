@@ -118,6 +118,9 @@ func UsesOf(cfg *pump.Config, shards []shardmap.Shard, loads []int) []Use {
 			u.Foreign = append(u.Foreign, s.Queue)
 			continue
 		}
+		if workload.ParkingNumber(cfg.Workload, s.Queue) > 0 {
+			continue
+		}
 		u.Queues++
 		u.Weight += s.Weight
 		u.Segments += loads[i]
@@ -174,7 +177,7 @@ func Add(ctx context.Context, cfg pump.Config, name string) (Change, error) {
 		return Change{}, err
 	}
 	c, err := o.change(ctx, name, Active, func(m *shardmap.Map) ([]shardmap.Shard, error) {
-		shards, found := withState(m, name, shardmap.Active)
+		shards, found := o.withState(m, name, shardmap.Active)
 		if !found {
 			shards = append(slices.Clone(m.Shards), queues...)
 		} else if foreign := unread(m, queues); len(foreign) > 0 {
@@ -240,7 +243,7 @@ func (o *accountsOf) stillKnownToAll(ctx context.Context, name string) error {
 		return nil
 	}
 	_, err := o.change(ctx, name, Draining, func(m *shardmap.Map) ([]shardmap.Shard, error) {
-		shards, _ := withState(m, name, shardmap.Draining)
+		shards, _ := o.withState(m, name, shardmap.Draining)
 		return shards, nil
 	})
 	if err != nil {
@@ -261,7 +264,7 @@ func Drain(ctx context.Context, cfg pump.Config, name string) (Change, error) {
 	}
 	o.createHomes(ctx, name)
 	return o.change(ctx, name, Draining, func(m *shardmap.Map) ([]shardmap.Shard, error) {
-		shards, found := withState(m, name, shardmap.Draining)
+		shards, found := o.withState(m, name, shardmap.Draining)
 		if !found {
 			return nil, o.notUsed(m, name)
 		}
@@ -305,12 +308,14 @@ func (o *accountsOf) notUsed(m *shardmap.Map, name string) error {
 }
 
 // withState gives the map's shards with an account's in a state, nil if they all are;
-// found is false if it has none. Other programs' queues in it are read in either state.
-func withState(m *shardmap.Map, name string, state shardmap.State) (shards []shardmap.Shard, found bool) {
+// found is false if it has none. Other programs' queues in it are read in either state, and parking
+// queues drain.
+func (o *accountsOf) withState(m *shardmap.Map, name string, state shardmap.State) (shards []shardmap.Shard, found bool) {
 	changed := false
 	shards = slices.Clone(m.Shards)
 	for i := range shards {
-		if s := &shards[i]; s.Account == name && s.State != shardmap.Foreign {
+		parks := workload.ParkingNumber(o.Cfg.Workload, shards[i].Queue) > 0
+		if s := &shards[i]; s.Account == name && s.State != shardmap.Foreign && !parks {
 			found = true
 			changed = changed || s.State != state
 			s.State = state

@@ -202,17 +202,7 @@ func (c *checkup) judge(l look) {
 
 // processors tells of too many or too few of them.
 func (c *checkup) processors(s *status.Status, v *cluster.View, live int) {
-	if s.PausedSince != nil {
-		c.find(
-			CheckPaused,
-			Warning,
-			"",
-			c.command("distributor resume"),
-			"the workload is paused since %s by %s: processors start nothing",
-			s.PausedSince.Format(time.DateTime),
-			s.PausedBy,
-		)
-	}
+	c.paused(s)
 	active := 0
 	for _, q := range v.Workload.Map.Shards {
 		if q.State == shardmap.Active {
@@ -409,7 +399,7 @@ func (c *checkup) inventory(ctx context.Context, m *shardmap.Map) {
 			}
 		}
 	}
-	numbered := regexp.MustCompile(`^` + regexp.QuoteMeta(c.cfg.Workload) + `-[0-9]{2}$`)
+	numbered := regexp.MustCompile(`^` + regexp.QuoteMeta(c.cfg.Workload) + `-([0-9]{2}|park-[1-8])$`)
 	var wg sync.WaitGroup
 	for _, a := range c.cfg.Accounts {
 		wg.Go(func() {
@@ -418,7 +408,8 @@ func (c *checkup) inventory(ctx context.Context, m *shardmap.Map) {
 				return // the account's examination says why
 			}
 			for _, queue := range mapped[a.Name] {
-				if !slices.Contains(names, queue) {
+				parks := workload.ParkingNumber(c.cfg.Workload, queue) > 0 // made when it is needed
+				if !parks && !slices.Contains(names, queue) {
 					c.find(
 						CheckQueue,
 						Error,

@@ -75,6 +75,7 @@ var processorSamples = []sample[processor.State]{
 	counter("messages_received_total", "Messages received.", func(s processor.State) float64 { return float64(s.Done.Envelopes) }),
 	counter("messages_foreign_total", "Messages received that no distributor made.", func(s processor.State) float64 { return float64(s.Done.Foreign) }),
 	counter("messages_passed_total", "Messages of other processors' segments put back for them.", func(s processor.State) float64 { return float64(s.Done.Passed) }),
+	counter("tasks_parked_total", "Tasks of runs and keys that are paused, put into parking queues.", func(s processor.State) float64 { return float64(s.Done.Parked) }),
 	counter("messages_forwarded_total", "Messages of other processors' segments put where they belong.", func(s processor.State) float64 { return float64(s.Done.Forwarded) }),
 	counter("messages_split_total", "Messages cut into pieces, to find a task that may end its processes.", func(s processor.State) float64 { return float64(s.Done.Split) }),
 	counter("messages_lost_total", "Messages whose lease ended while they were in hand.", func(s processor.State) float64 { return float64(s.Done.Lost) }),

@@ -78,6 +78,7 @@ func (r *run) follow() {
 	r.poller.Follow(s)
 	r.poller.MarkUnready(s, r.unready(s))
 	r.followPause(s.View.Workload)
+	r.followParkings(s.View.Workload)
 	r.followEnds(s.View.Workload.Ended)
 	r.lobby.releaseReady()
 }
@@ -139,6 +140,7 @@ func (r *run) fillBeat(to *cluster.Report) {
 	to.Unread, to.UnreadQueue = r.unread(now)
 	to.UnreadForeign = r.poller.UnreadForeign(now)
 	to.Draining, to.Paused = r.Stopping.Load(), r.stands()
+	to.Parks = true
 	to.Samples = r.sampler != nil && phase(r.phase.Load()) == phaseWorking
 	to.Day = r.sampler.Day()
 }

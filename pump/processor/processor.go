@@ -55,6 +55,7 @@ type Summary struct {
 	Foreign     int64         `json:"foreign"`           // messages that no distributor made
 	Passed      int64         `json:"passed"`            // messages of other processors' segments that were put back for them
 	Forwarded   int64         `json:"forwarded"`         // messages of other processors' segments that were put where they belong
+	Parked      int64         `json:"parked"`            // tasks of runs and keys that are paused, put into parking queues
 	Split       int64         `json:"split"`             // messages cut into pieces, to find a task that may end its processes
 	Lost        int64         `json:"lost"`              // messages whose lease ended while they were in hand
 	Envelopes   int64         `json:"envelopes"`         // messages received
@@ -130,6 +131,7 @@ type run struct {
 	pausedAt time.Time       // guarded by followMu
 	paused   atomic.Pointer[workload.Pause]
 	ended    []workload.EndedRun // as the last view had them; guarded by followMu
+	parkings []workload.Parking  // too
 	owned    *owned
 	lobby    *lobby
 	foreign  *foreign.Reader
@@ -435,7 +437,7 @@ func (r *run) summary() Summary {
 		Instance: r.Cfg.Instance, Waiting: r.waitingAt(),
 		Handled: c.Handled.Load(), Failed: c.Failed.Load(), Rejected: c.Rejected.Load(), Retried: c.Retried.Load(),
 		Released: c.Released.Load(), Skipped: c.Skipped.Load(), Quarantined: c.Quarantined.Load(), Duplicates: c.Duplicates.Load(), Dropped: c.Dropped.Load(),
-		Foreign: c.Foreign.Load(), Passed: c.Passed.Load(), Forwarded: c.Forwarded.Load(), Split: c.Split.Load(), Lost: c.Lost.Load(), Envelopes: c.Envelopes.Load(),
+		Foreign: c.Foreign.Load(), Passed: c.Passed.Load(), Forwarded: c.Forwarded.Load(), Parked: c.Parked.Load(), Split: c.Split.Load(), Lost: c.Lost.Load(), Envelopes: c.Envelopes.Load(),
 		Recorded: c.Recorded.Load(), Commits: c.Commits.Load(),
 		Seconds: r.working().Seconds(),
 	}

@@ -28,8 +28,8 @@ const metAge = time.Minute
 
 // receive takes what a get brought: every message is kept from here on, and
 // its header says where it goes. It runs in the get's goroutine and returns how many
-// of the messages belong to this process, and how many of these are of runs that are dropped.
-func (r *run) receive(g poll.Get) (own, dropped int) {
+// of the messages belong to this process, and how many are of runs that are dropped or paused.
+func (r *run) receive(g poll.Get) (own, aside int) {
 	msgs := g.Messages
 	r.Messages.Add(len(msgs))
 	g.Queue.Account.Hold(len(msgs))
@@ -48,8 +48,8 @@ func (r *run) receive(g poll.Get) (own, dropped int) {
 		if !d.PassedOn() {
 			own++
 		}
-		if r.dropQuickly(d) {
-			dropped++
+		if r.park(d) || r.dropQuickly(d) {
+			aside++
 		}
 		if d.Waits && r.lobby.add(d) {
 			waiting = true
@@ -66,7 +66,7 @@ func (r *run) receive(g poll.Get) (own, dropped int) {
 		d.Started.Store(true)
 		d.Settler.Add(d)
 	}
-	return own, dropped
+	return own, aside
 }
 
 // runsOf are the runs of messages that are to be worked on now, each once if its messages
@@ -261,6 +261,9 @@ func (r *run) unpack(d *message.Delivery) *message.Disposition {
 	d.Env = env
 	d.Tasks = d.Unpacked(env.Tasks)
 	if w := r.trials.Split(d); w != nil {
+		return w
+	}
+	if w := r.parkTasks(d); w != nil {
 		return w
 	}
 	if d.Header.Run == (pump.RunID{}) || d.Runless {

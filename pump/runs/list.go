@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/operator"
@@ -115,7 +114,7 @@ func Show(ctx context.Context, cfg pump.Config, id string) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	run, err := o.find(ctx, id)
+	run, err := o.FindRun(ctx, id)
 	if err != nil {
 		return Info{}, err
 	}
@@ -140,7 +139,7 @@ func End(ctx context.Context, cfg pump.Config, id string, drop bool, note string
 	if err != nil {
 		return Info{}, err
 	}
-	run, err := o.find(ctx, id)
+	run, err := o.FindRun(ctx, id)
 	if err == nil {
 		err = o.Runs().End(ctx, run, drop, note)
 	}
@@ -152,6 +151,11 @@ func End(ctx context.Context, cfg pump.Config, id string, drop bool, note string
 		o.Cfg.Log.Warn("processors could not be told of the end of the run; they learn of it within minutes", "run", run, "error", err)
 	} else {
 		o.Tell(ctx)
+	}
+	// What is parked of it comes home and meets its end. After the end, or it would be begun.
+	end := workload.Parking{Run: run, Returning: time.Now()}
+	if _, _, err := workload.Unpark(ctx, o.Queues.Control, o.Workload.Name, end); err != nil {
+		o.Cfg.Log.Warn("what is parked of the run does not come home yet; try again", "run", run, "error", err)
 	}
 	return o.show(ctx, run)
 }
@@ -168,18 +172,12 @@ func openRuns(ctx context.Context, cfg pump.Config) (*openedRuns, error) {
 	return &openedRuns{*o}, err
 }
 
-const (
-	// runDigits is how many digits of a run's id a user writes at least: the first 4 of two among
-	// a hundred runs are the same once in 13 times, but who reads 4 off a screen is told so.
-	runDigits = 4
-)
-
 // Find gives the run that a user means: by the whole id, which is not looked up, or by its first
 // digits, at least four, if it is the only one that has a row and begins with them. A
 // [pump.ConfigError] of the field "run" says that it is no id, or names the runs that it may mean;
 // [workload.ErrNoRun], that there is none.
 func Find(ctx context.Context, cfg pump.Config, id string) (pump.RunID, error) {
-	id, whole, err := runDigitsOf(id)
+	id, whole, err := operator.RunDigits(id)
 	if err != nil || !whole.IsZero() {
 		return whole, err
 	}
@@ -187,54 +185,7 @@ func Find(ctx context.Context, cfg pump.Config, id string) (pump.RunID, error) {
 	if err != nil {
 		return pump.RunID{}, err
 	}
-	return o.find(ctx, id)
-}
-
-// runDigitsOf reads what a user wrote for a run: a whole id, or its first digits.
-func runDigitsOf(text string) (digits string, whole pump.RunID, err error) {
-	digits = strings.ToLower(strings.TrimSpace(text))
-	bad := func(problem string) (string, pump.RunID, error) {
-		return "", pump.RunID{}, &pump.ConfigError{Field: "run", Problem: problem, Fix: "see: distributor runs list"}
-	}
-	switch {
-	case len(digits) > 2*len(whole) || strings.Trim(digits, "0123456789abcdef") != "":
-		return bad(fmt.Sprintf("%q is not the id of a run, which is 32 of 0-9 and a-f, nor the beginning of one", text))
-	case len(digits) < runDigits:
-		return bad(fmt.Sprintf("%q is too short for the beginning of a run's id; write %d digits or more", text, runDigits))
-	case len(digits) < 2*len(whole):
-		return digits, whole, nil
-	}
-	if whole, err = codec.ParseRunID(digits); err != nil || whole.IsZero() {
-		return bad(fmt.Sprintf("%q is not the id of a run", text))
-	}
-	return digits, whole, nil
-}
-
-// find is [Find].
-func (o *openedRuns) find(ctx context.Context, id string) (pump.RunID, error) {
-	digits, whole, err := runDigitsOf(id)
-	if err != nil || !whole.IsZero() {
-		return whole, err
-	}
-	found, err := o.Runs().Find(ctx, digits, operator.RunsNamed+1)
-	switch {
-	case err != nil:
-		return pump.RunID{}, err
-	case len(found) == 0:
-		return pump.RunID{}, fmt.Errorf("run %s: %w; see: distributor runs list (of a run whose row is gone only the whole id is known)", digits, workload.ErrNoRun)
-	case len(found) == 1:
-		return found[0], nil
-	}
-	var names []string
-	for _, f := range found[:min(len(found), operator.RunsNamed)] {
-		names = append(names, f.String())
-	}
-	if len(found) > operator.RunsNamed {
-		names = append(names, "and others")
-	}
-	return pump.RunID{}, &pump.ConfigError{
-		Field: "run", Problem: fmt.Sprintf("the ids of several runs begin with %s: %s", digits, strings.Join(names, ", ")), Fix: "write more digits",
-	}
+	return o.FindRun(ctx, id)
 }
 
 func (o *openedRuns) show(ctx context.Context, id pump.RunID) (Info, error) {

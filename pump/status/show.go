@@ -23,7 +23,7 @@ func (r *statusReader) status(rows time.Time) *Status {
 	s := &Status{
 		Workload: r.cfg.Workload, Time: r.byServer(rows), LocalClock: r.server.IsZero(), Delivery: string(r.cfg.Delivery),
 		Distribution: Distribution{Phase: "unknown"},
-		Runs:         []Run{}, Instances: []Instance{}, Accounts: r.accounts, Unowned: []uint32{}, Gates: []gates.Status{}, Keys: []Key{},
+		Runs:         []Run{}, Instances: []Instance{}, Accounts: r.accounts, Unowned: []uint32{}, Gates: []gates.Status{}, Keys: []Key{}, Parked: []Parked{},
 	}
 	if r.view != nil {
 		r.cluster(s)
@@ -76,6 +76,9 @@ func (r *statusReader) cluster(s *Status) {
 	s.Delivery, s.Segments, s.Shared, s.MapVersion = v.Workload.Delivery, v.Workload.Map.Segments, v.Workload.Shared, v.Workload.Map.Version
 	if p := v.Workload.Paused; p.Is() {
 		s.PausedSince, s.PausedBy = new(p.Since.UTC()), p.By
+	}
+	if s.Parked = r.parked; s.Parked == nil {
+		s.Parked = parkedOf(v.Workload)
 	}
 	s.Settled = v.Settled()
 	var silent []string

@@ -82,18 +82,32 @@ func setPause(ctx context.Context, cfg pump.Config, p workload.Pause) (PauseChan
 	}
 	c := PauseChange{Workload: w.Name, Changed: changed, Working: []string{}}
 	c.stands(w.Paused)
-	view, err := cluster.LoadView(ctx, s.Queues.Control, w.Name)
-	if err != nil { // the row is the truth, and they read it
-		s.Cfg.Log.Warn("who processes the workload could not be read; they look by themselves", "error", err)
-		return c, s, nil
+	if view := viewOf(ctx, s); view != nil {
+		c.of(view)
+		c.Nudged = tell(ctx, s, view)
 	}
-	c.of(view)
+	return c, s, nil
+}
+
+// viewOf reads who processes the workload; nil: that could not be read, and they look by themselves,
+// since the row is the truth.
+func viewOf(ctx context.Context, s *operator.Session) *cluster.View {
+	view, err := cluster.LoadView(ctx, s.Queues.Control, s.Workload.Name)
+	if err != nil {
+		s.Cfg.Log.Warn("who processes the workload could not be read; they look by themselves",
+			"error", err)
+		return nil
+	}
+	return view
+}
+
+// tell nudges all processors to look at the workload's row, and says how many took it.
+func tell(ctx context.Context, s *operator.Session, view *cluster.View) (nudged int) {
 	var nudges []pump.Nudge
 	for _, m := range processorsOf(view) {
 		nudges = append(nudges, nudging.To(m, pump.Nudge{}))
 	}
-	c.Nudged = nudging.Send(ctx, &s.Cfg, nudges)
-	return c, s, nil
+	return nudging.Send(ctx, &s.Cfg, nudges)
 }
 
 // look brings what is known up to date.

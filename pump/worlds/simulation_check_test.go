@@ -11,6 +11,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/quarantine"
@@ -217,6 +218,9 @@ func (w *simWorld) bound() time.Duration {
 	}
 	if p.changes() {
 		changes = simSoon + 2*p.pace + 2*distributor.UnreadPause
+	}
+	if p.parking() { // an account that was dark at the pause; the rows; and what comes home is as new
+		changes += 2*queues.RemoveAfter + handling
 	}
 	return changes + dead + hidden + p.pace + retries + handling + operators + 6*time.Minute + 50*time.Second
 }

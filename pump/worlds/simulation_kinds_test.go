@@ -39,7 +39,8 @@ var simKinds = []simKind{
 	{name: "removals", share: 4, write: (*simSeeded).removals},
 	{name: "lost runs", share: 4, write: (*simSeeded).lostRuns},
 	{name: "suspended", share: 6, write: (*simSeeded).suspended},
-	{name: "pauses", share: 6, write: (*simSeeded).pauses},
+	{name: "pauses", share: 4, write: (*simSeeded).pauses},
+	{name: "parkings", share: 4, write: (*simSeeded).parkings},
 }
 
 const (

@@ -66,7 +66,7 @@ func (w *simWorld) unfinished(ctx context.Context) string {
 			return fmt.Sprintf("%d messages are in %v", n, q)
 		}
 	}
-	return ""
+	return w.parked(ctx)
 }
 
 // within says something of the messages that can be seen.
@@ -109,6 +109,11 @@ func (w *simWorld) queues() (all []simPlace) {
 		st := w.account(name)
 		for i := range w.plan.queues {
 			all = append(all, simPlace{st.Queue(fmt.Sprintf("work-%02d", i)), name})
+		}
+		if w.plan.parking() {
+			for n := range workload.MaxParkings {
+				all = append(all, simPlace{st.Queue(workload.ParkingQueue("work", n+1)), name})
+			}
 		}
 	}
 	return all

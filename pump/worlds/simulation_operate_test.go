@@ -28,7 +28,7 @@ const simGate = "go"
 
 // Commands of operators, by whether they name an account.
 var (
-	simCommands        = []string{"redrive", "drop", "repair", "release", "hold", "end", "end-drop", "pause", "resume"}
+	simCommands        = []string{"redrive", "drop", "repair", "release", "hold", "end", "end-drop", "pause", "resume", "park-run", "park-key", "unpark"}
 	simAccountCommands = []string{"add", "drain", "remove"}
 )
 
@@ -73,6 +73,8 @@ func (p *simProcess) operates(ctx context.Context, order []string) error {
 		_, err = gates.Close(ctx, cfg, simGate, p.name)
 	case "pause", "resume":
 		err = p.pauses(ctx, cfg, order[0])
+	case "park-run", "park-key", "unpark":
+		err = p.parks(ctx, cfg, order[0])
 	case "add":
 		_, err = accounts.Add(ctx, cfg, order[1])
 	case "drain":

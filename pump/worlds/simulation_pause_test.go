@@ -2,6 +2,7 @@ package worlds
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -51,6 +52,8 @@ type simPauses struct {
 	since    time.Time // a command that paused has returned then, and none has resumed since
 	resumed  int       // commands that have begun to resume
 	resuming int       // of them, those that may have an effect yet
+	// parts are the runs and keys that are paused by themselves, as since.
+	parts map[string]time.Time
 }
 
 // pauses carries out an operator's pause or resume.
@@ -74,6 +77,9 @@ func (p *simProcess) pauses(ctx context.Context, cfg pump.Config, order string) 
 	w.mu.Unlock()
 	if order == "resume" {
 		_, err := workloads.Resume(ctx, cfg)
+		if p.name == simResumer {
+			err = errors.Join(err, p.unparks(ctx, cfg, true))
+		}
 		if err == nil {
 			w.mu.Lock()
 			w.paused.resuming--
@@ -95,6 +101,7 @@ func (p *simProcess) pauses(ctx context.Context, cfg pump.Config, order string) 
 
 // judgePauseLocked says what is wrong with a task that is begun now.
 func (w *simWorld) judgePauseLocked(p *simProcess, task *simTask) {
+	w.judgeParkedLocked(p, task)
 	switch since := w.paused.since; {
 	case since.IsZero() || !w.plan.calm():
 	case time.Since(since) > 2*w.plan.beat:

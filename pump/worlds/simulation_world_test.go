@@ -373,7 +373,7 @@ func (w *simWorld) calm() {
 	if w.plan.gated {
 		w.start("x98", "release")
 	}
-	if w.plan.pausing() {
+	if w.plan.pausing() || w.plan.parking() {
 		w.start(simResumer, "resume")
 	}
 }

@@ -196,6 +196,12 @@ var windowRows = []windowRow{
 		tests: []string{"worlds.TestADrainingAccountGetsNothingMore", "worlds.TestPutsStopWhenTheMapIsTooOld", "worlds.TestAnAccountAddedInMidRunTakesItsShare"},
 	},
 	{
+		number: "34b", window: "a run or a key is paused, or resumed, while messages are in flight",
+		done:  "what is in hand and not begun goes back and is parked; what a crash leaves of a put beside its message is a copy (7); by an old map nothing is parked and nothing begun; its queues leave the map when they were empty for longer than a map is used. A mark that is lost is a resume: `status` shows it no more",
+		play:  []func(*testing.T){TestARunIsPausedAgainWhileItComesHome, TestNothingIsParkedByAnOldMap, TestWhatIsParkedWithoutAMarkComesHome},
+		tests: []string{"worlds.TestARunThatIsPausedWaitsOutOfTheWay", "worlds.TestAKeyThatIsPausedWaitsOutOfTheWay"},
+	},
+	{
 		number: "35", window: "a graceful stop", done: "no Get any more; what runs is finished, the rest made visible again",
 		plan:  "work 3s\n0.3s start p2\n5s stop p1",
 		hits:  []string{"stop"},

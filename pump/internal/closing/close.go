@@ -9,6 +9,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -70,6 +71,7 @@ type Closer struct {
 	// Far learns how far the queues are read, horizon is what it said in this pass.
 	Far     func(context.Context) (Horizon, error)
 	horizon Horizon
+	view    *cluster.View // by which it was learned; nil: there is none
 	waits   waits
 	// Unfinished is how many runs wait for their ends, for those who look at this process.
 	Unfinished *atomic.Int64
@@ -287,8 +289,11 @@ func (c *Closer) Keep(ctx context.Context, j backoff.Jitter, mine func(context.C
 		if err == nil {
 			err = c.retire(ctx)
 		}
+		if err == nil {
+			err = c.endParkings(ctx)
+		}
 		if err != nil && ctx.Err() == nil {
-			c.log.Warn("runs that are done with could not all be ended; trying again", "error", err)
+			c.log.Warn("runs and pauses that are done with could not all be ended; trying again", "error", err)
 		}
 	}
 }

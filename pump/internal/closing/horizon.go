@@ -84,6 +84,9 @@ func (h *Horizons) Look(v *cluster.View, segments int) Horizon {
 	if !found.At.IsZero() {
 		found.At = found.At.Add(-HorizonSlack)
 	}
+	if v.Workload != nil && len(v.Workload.Parkings) > 0 { // whose messages lie unread, or are on their way
+		found = Horizon{By: v.Workload.Parkings[0].String() + ", which is paused"}
+	}
 	return found
 }
 
@@ -95,6 +98,7 @@ func (c *Closer) HorizonBy(view func(context.Context) (*cluster.View, error)) {
 	h := &Horizons{}
 	c.Far = func(ctx context.Context) (Horizon, error) {
 		v, err := view(ctx)
+		c.view = v
 		if err != nil || v == nil {
 			return Horizon{By: "the control account, which does not answer"}, err
 		}

@@ -25,6 +25,9 @@ type retired struct {
 // retire removes the rows of runs that were done with a retention ago, by the server's clock, their
 // tallies, and claims of then.
 func (c *Closer) retire(ctx context.Context) error {
+	if c.view == nil || len(c.view.Workload.Parkings) > 0 {
+		return nil // what is parked is of runs that are known when it comes home
+	}
 	if time.Since(c.retired.at) < min(retireEvery, max(retireLeast, c.retain/20)) {
 		return nil
 	}

@@ -73,6 +73,8 @@ type Report struct {
 	Queues int
 	// Paused: by the mark in the workload's row it starts nothing, and no handler is at work.
 	Paused bool
+	// Parks: it knows runs and keys that are paused by themselves, and ends no run meanwhile.
+	Parks bool
 	// Trouble is one line for people; empty: none.
 	Trouble string
 	// Samples: it looks at all queues if it is the first of those that do; the next three are for
@@ -223,6 +225,9 @@ func encodeMember(m memberRow) map[string]any {
 	if m.Paused {
 		props["Paused"] = true
 	}
+	if m.Parks {
+		props["Parks"] = true
+	}
 	if len(m.Asked) > 0 {
 		props["Asked"] = encodeAsked(m.Asked)
 		putMoment(props, "AskedSince", m.AskedSince)
@@ -259,7 +264,7 @@ func decodeMember(f *row.Fields, instance string) memberRow {
 				Unread: f.Number("Unread"), UnreadQueue: f.Line("UnreadQueue"), UnreadForeign: f.Number("UnreadForeign"),
 				Samples: f.Flag("Samples"), Held: decodeAmounts(f, "Held"), Later: decodeAmounts(f, "Later"), Deletes: f.Count("Deletes"),
 				Throttled: f.Count("Throttled"), Queues: int(f.UpTo("Queues", math.MaxInt32)), Trouble: f.Line("Trouble"),
-				Paused: f.Flag("Paused"), Asked: decodeAsked(f), AskedSince: f.Moment("AskedSince"), Day: decodeDay(f),
+				Paused: f.Flag("Paused"), Parks: f.Flag("Parks"), Asked: decodeAsked(f), AskedSince: f.Moment("AskedSince"), Day: decodeDay(f),
 				Spends: f.Number("Spends"), Slower: f.Number("Slower"), HoldsBack: f.Flag("HoldsBack"),
 			},
 		},

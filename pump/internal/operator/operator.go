@@ -69,6 +69,3 @@ func Open(ctx context.Context, cfg pump.Config) (*Session, error) {
 
 // Runs are the runs of the workload.
 func (o *Session) Runs() *workload.Runs { return workload.NewRuns(o.Queues.Control, o.Cfg.Workload) }
-
-// RunsNamed is how many runs an error names at most.
-const RunsNamed = 8

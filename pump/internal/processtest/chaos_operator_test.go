@@ -13,13 +13,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
 
 // operator gives the commands of a person, one after the other, while the processes are killed:
 // with what is in quarantine, with the second account, which is drained, removed and added again,
-// and with small runs of clients, which are ended. At times the command is killed too.
+// with small runs of clients, which are ended, and with runs that are paused for a while. At times the command is killed too.
 type operator struct {
 	*chaos
 	random *rand.Rand
@@ -51,6 +52,7 @@ func (c *chaos) newOperator() *operator {
 	o.ended.Go(func() { o.quarantine(ctx) })
 	o.ended.Go(func() { o.accounts(ctx) })
 	o.ended.Go(func() { o.sideRuns(ctx) })
+	o.ended.Go(func() { o.pauses(ctx) })
 	return o
 }
 
@@ -106,6 +108,29 @@ func (o *operator) accounts(ctx context.Context) {
 	}
 }
 
+// pauses lets a run that is counted wait in parking queues for a while, and then go on.
+func (o *operator) pauses(ctx context.Context) {
+	for ctx.Err() == nil {
+		o.pause(ctx, time.Duration(o.roll(10_000))*time.Millisecond)
+		runs, err := o.runs.List(ctx, 20)
+		runs = slices.DeleteFunc(runs, func(r workload.Run) bool { return isSide(r) || r.State == workload.RunClosed })
+		if err != nil || len(runs) == 0 {
+			continue
+		}
+		run := runs[o.roll(len(runs))].ID.String()
+		if !o.command(ctx, 20*time.Second, "pause", "--run", run) {
+			// It may have been paused all the same.
+			o.pause(ctx, time.Second)
+		}
+		o.pause(ctx, time.Duration(o.roll(5000))*time.Millisecond)
+		for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
+			if o.command(ctx, 20*time.Second, "resume", "--run", run) {
+				break
+			}
+		}
+	}
+}
+
 // command runs a command of the distributor, which is killed now and then, and says whether it
 // succeeded.
 func (o *operator) command(ctx context.Context, most time.Duration, args ...string) bool {
@@ -113,7 +138,7 @@ func (o *operator) command(ctx context.Context, most time.Duration, args ...stri
 	if o.roll(6) == 0 {
 		most = time.Duration(o.roll(3000)) * time.Millisecond
 	}
-	if args[0] == "quarantine" {
+	if args[0] == "quarantine" || args[0] == "resume" {
 		ctx = context.WithoutCancel(ctx) // the last one is let finish, or what it has taken is hidden when all is judged
 	}
 	limited, cancel := context.WithTimeout(ctx, most)
@@ -143,7 +168,7 @@ const fewTries = 4
 // nothing.
 func (o *operator) requireDone() {
 	o.t.Helper()
-	for _, what := range []string{"quarantine redrive", "quarantine drop", "accounts drain", "runs end"} {
+	for _, what := range []string{"quarantine redrive", "quarantine drop", "accounts drain", "runs end", "pause --run"} {
 		if o.did[what] == 0 && (o.length >= wholeChaos || o.tried[what] >= fewTries) {
 			o.t.Errorf("no %q of %d succeeded: %s", what, o.tried[what], o.refused[what])
 		}

@@ -61,6 +61,8 @@ func (s *scriptsWorld) play() {
 	s.run("distributor", "gate", "list")
 	s.run("distributor", "pause")
 	s.run("distributor", "resume")
+	s.run("distributor", "pause", "--key", "nowhere") // which stands in the status
+	s.run("distributor", "resume", "--key", "elsewhere")
 	s.run("distributor", "ids", "next", "orders")
 	// A handler that refuses some, so that there is something in quarantine; and a processor that
 	// stays to be seen.

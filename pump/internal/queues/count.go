@@ -19,11 +19,25 @@ func (f *Set) CountAll(ctx context.Context, name string) (messages int64, err er
 	if err != nil {
 		return 0, err
 	}
+	return f.count(ctx, w, func(s *shardmap.Shard) bool { return s.State != shardmap.Foreign })
+}
+
+// CountParked counts the messages in the parking queues of a mark.
+func (f *Set) CountParked(ctx context.Context, w *workload.Workload, number int) (int64, error) {
+	return f.count(ctx, w, func(s *shardmap.Shard) bool {
+		return s.State != shardmap.Foreign && workload.ParkingNumber(w.Name, s.Queue) == number
+	})
+}
+
+// count counts what is in some queues of a map. One that is not there has nothing.
+func (f *Set) count(
+	ctx context.Context, w *workload.Workload, wanted func(*shardmap.Shard) bool,
+) (messages int64, err error) {
 	counts := make([]int64, len(w.Map.Shards))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(AtOnce)
 	for n, s := range w.Map.Shards {
-		if s.State == shardmap.Foreign {
+		if !wanted(&s) {
 			continue
 		}
 		queue, err := f.Queue(s.Account, s.Queue)

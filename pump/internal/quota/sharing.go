@@ -11,7 +11,7 @@ import (
 type Targets struct {
 	Accounts map[string]float64
 	queues   map[string]float64 // by "account/queue"
-	// other is for queues that are in no map: poison, or not known yet.
+	// other is for queues that are in no map (poison, or not known yet) or keep what is paused.
 	other float64
 	Tasks float64 // of the limit of tasks, if there is one
 }

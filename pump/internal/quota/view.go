@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -75,7 +76,7 @@ func (c *sharedView) addMember(member int, index map[string]int) {
 // addStakes says who has to do with which queue.
 func (c *sharedView) addStakes(index map[string]int, putters []int) {
 	m := c.view.Workload.Map
-	readers, loads := c.readers(), m.Loads()
+	readers, loads, parked := c.readers(), m.Loads(), c.view.Workload.Parked()
 	owned := make([][]float64, len(c.accounts)) // segments, by account and member
 	homes := make([]float64, len(c.accounts))
 	for i := range owned {
@@ -93,7 +94,7 @@ func (c *sharedView) addStakes(index map[string]int, putters []int) {
 	}
 	for i, s := range m.Shards {
 		account, ok := index[s.Account]
-		if !ok {
+		if !ok || parked[i] > 0 { // into which all may put, as into a poison queue, and none reads
 			continue
 		}
 		q := sharedQueue{name: s.Queue}
@@ -118,14 +119,17 @@ func (c *sharedView) addStakes(index map[string]int, putters []int) {
 	}
 }
 
-// bringers are those who read foreign queues: they put what they find there into all other queues.
+// bringers are those who read foreign queues, or parking queues of what comes home: they put what
+// they find there into all other queues.
 func (c *sharedView) bringers() (members []int) {
 	if c.view.Owners == nil {
 		return nil // who gets a message keeps it
 	}
+	parked := c.view.Workload.Parked()
 	for i, s := range c.view.Workload.Map.Shards {
 		reader := c.view.Sweeper(i)
-		if s.State != shardmap.Foreign || reader == "" {
+		home := parked[i] == 0 && workload.ParkingNumber(c.view.Workload.Name, s.Queue) > 0
+		if s.State != shardmap.Foreign && !home || reader == "" {
 			continue
 		}
 		if at := c.memberIndex(reader); !slices.Contains(members, at) {

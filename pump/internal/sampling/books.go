@@ -272,9 +272,9 @@ func (b *books) row(minute time.Time, v *cluster.View, backlog *waiting.Backlog)
 			looked[a.Name] = a
 		}
 	}
-	queues := map[string]bool{}
-	for _, s := range v.Workload.Map.Shards {
-		queues[s.Account] = true
+	queues, parked := map[string]bool{}, v.Workload.Parked() // true: some are looked at
+	for i, s := range v.Workload.Map.Shards {
+		queues[s.Account] = queues[s.Account] || parked[i] == 0
 	}
 	for _, name := range is.names(queues) {
 		a, sampled := looked[name]

@@ -85,6 +85,8 @@ type Workload struct {
 	Deleting time.Time
 	// Paused is an operator's mark that nothing of it is to be started now.
 	Paused Pause
+	// Parkings are operators' marks that runs and keys wait in queues of their own.
+	Parkings []Parking
 	// Ended are the runs that operators have ended lately, the last one last.
 	Ended []EndedRun
 	// Extra are the accounts of the spec that the map does not use, sorted;
@@ -251,6 +253,7 @@ type Row struct {
 	made        time.Time
 	deleting    time.Time
 	paused      Pause
+	parkings    []Parking
 	ended       []EndedRun
 	// origin is the version with which the map was made: a map that was put back has a version
 	// that none had before, and its origin. 0: its version.
@@ -267,7 +270,7 @@ func FromRow(t storage.Table, name string, v row.Version[Row]) *Workload {
 	return &Workload{
 		Name: name, origin: origin, Map: v.Value.shards, Delivery: v.Value.delivery, Shared: v.Value.shared, Reducer: v.Value.reducer,
 		ForeignKey: v.Value.foreignKey, Incarnation: v.Value.incarnation, Made: v.Value.made, Changed: v.Modified, Deleting: v.Value.deleting,
-		Paused: v.Value.paused, Ended: v.Value.ended,
+		Paused: v.Value.paused, Parkings: v.Value.parkings, Ended: v.Value.ended,
 		Table: t, etag: v.ETag, read: v.Sent,
 	}
 }
@@ -310,6 +313,9 @@ func RowOf(t storage.Table, name string) row.Row[Row] {
 				props["Deleting"] = w.deleting
 			}
 			w.paused.encode(props)
+			if len(w.parkings) > 0 {
+				props["Parkings"] = encodeParkings(w.parkings)
+			}
 			if len(w.ended) > 0 {
 				props["Ended"] = encodeEnded(w.ended)
 			}
@@ -325,7 +331,7 @@ func RowOf(t storage.Table, name string) row.Row[Row] {
 			w := Row{
 				shards: new(shardmap.Map), delivery: f.Text("Delivery"), shared: f.Flag("Shared"), reducer: f.Text("Reducer"),
 				foreignKey: f.Text("ForeignKey"), incarnation: f.Text("Incarnation"), made: f.Moment("Made"), deleting: f.Moment("Deleting"), changes: strings.Fields(f.Text("Changes")),
-				paused: decodePause(f), ended: decodeEnded(f),
+				paused: decodePause(f), parkings: decodeParkings(f), ended: decodeEnded(f),
 			}
 			if of := f.Text("MapOrigin"); of != "" {
 				var err error

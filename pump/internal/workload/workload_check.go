@@ -87,7 +87,7 @@ func (s Spec) Check(w *Workload) error {
 		}
 		disagree("foreign.key", fmt.Sprintf("it is %q, but the workload was created %s, and that never changes", s.ForeignKey, pinned), fix+beside)
 	}
-	config, row := byAccount(s.Shards), byAccount(w.Map.Shards)
+	config, row := byAccount(s.Name, s.Shards), byAccount(s.Name, w.Map.Shards)
 	for _, a := range slices.Sorted(maps.Keys(config)) {
 		ours, theirs := config[a], row[a]
 		switch {
@@ -108,8 +108,8 @@ const beside = "; for another value make a new workload beside this one: give th
 // Extra are the accounts that only the spec has, sorted. They are no mistake: an
 // account is in all configurations before the map uses it (P6.5).
 func (s Spec) Extra(w *Workload) (names []string) {
-	row := byAccount(w.Map.Shards)
-	for _, a := range slices.Sorted(maps.Keys(byAccount(s.Shards))) {
+	row := byAccount(s.Name, w.Map.Shards)
+	for _, a := range slices.Sorted(maps.Keys(byAccount(s.Name, s.Shards))) {
 		if row[a] == nil {
 			names = append(names, a)
 		}
@@ -120,7 +120,7 @@ func (s Spec) Extra(w *Workload) (names []string) {
 // ExtraQueues are other programs' queues that only the spec has, of accounts that the map uses, as
 // account/queue, sorted. No processor reads them.
 func (s Spec) ExtraQueues(w *Workload) (names []string) {
-	row := byAccount(w.Map.Shards)
+	row := byAccount(s.Name, w.Map.Shards)
 	for _, sh := range s.Shards {
 		if sh.State == shardmap.Foreign && row[sh.Account] != nil && !w.reads(sh) {
 			names = append(names, sh.Account+"/"+sh.Queue)
@@ -137,11 +137,11 @@ func (w *Workload) reads(queue shardmap.Shard) bool {
 }
 
 // byAccount gives the sorted names of the workload's own queues in each account: which ones of other
-// programs are read may change.
-func byAccount(shards []shardmap.Shard) map[string][]string {
+// programs are read may change, and parking queues come and go.
+func byAccount(workload string, shards []shardmap.Shard) map[string][]string {
 	queues := map[string][]string{}
 	for _, s := range shards {
-		if s.State != shardmap.Foreign {
+		if s.State != shardmap.Foreign && parkingOf(workload, &s) == 0 {
 			queues[s.Account] = append(queues[s.Account], s.Queue)
 		}
 	}

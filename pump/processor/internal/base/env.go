@@ -70,7 +70,7 @@ func NewEnv(cfg *pump.Config) *Env {
 
 // counters is what a Summary is made of.
 type counters struct {
-	Handled, Failed, Rejected, Retried, Released, Skipped, Quarantined, Duplicates, Dropped, Foreign, Passed, Forwarded, Split, Lost, Envelopes, Recorded, Commits atomic.Int64
+	Handled, Failed, Rejected, Retried, Released, Skipped, Quarantined, Duplicates, Dropped, Foreign, Passed, Forwarded, Parked, Split, Lost, Envelopes, Recorded, Commits atomic.Int64
 }
 
 // AlarmOnce logs an error that would repeat with every message, at most once a minute.

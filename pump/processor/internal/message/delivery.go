@@ -126,6 +126,7 @@ type Disposition struct {
 	Forget         bool          // else delete, because it was done before
 	Record         bool          // of forget: what was begun of it is to be recorded as done
 	Forward        *queues.Queue // else put into this queue, and delete
+	Parks          int           // of a forward: the number of the mark that parks it
 	PassOn         bool          // it is another's: no work of this process
 	Ours           bool          // it is put back although it is this process's: no reason for suspicion
 	Hint           bool          // of a pass: its owner should look when it is visible

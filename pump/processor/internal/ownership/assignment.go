@@ -25,6 +25,7 @@ type Assignment struct {
 	Spills    []spill
 	sweeper   []bool // by shard
 	onlySwept []bool // by shard: this process sweeps it, and it is no segment's home
+	parked    []int  // by shard: the number of the mark whose messages it keeps; 0: it is read
 	owners    []int  // by shard: processors that own a segment whose home it is
 	Readers   []int  // by shard: those, and the owners of segments that a mark says to look for there
 	// Pairs is how many pairs of a queue and a processor that polls it there are
@@ -61,6 +62,7 @@ func Assign(instance string, v *cluster.View, held func(uint32) bool, open func(
 		Shards: make([]*queues.Queue, len(m.Shards)), index: make(map[*queues.Queue]int, len(m.Shards)),
 		homes: make([]bool, len(m.Shards)), sweeper: make([]bool, len(m.Shards)), onlySwept: make([]bool, len(m.Shards)), owners: make([]int, len(m.Shards)), Readers: make([]int, len(m.Shards)),
 	}
+	s.parked = v.Workload.Parked()
 	for i, sh := range m.Shards {
 		if q := open(sh); q != nil {
 			s.Shards[i] = q
@@ -187,8 +189,11 @@ func (s *Assignment) Foreign(q *queues.Queue) bool {
 
 // UnreadForeign is for how long messages may wait unread in the foreign queue that is read least
 // far, by what the processors that read them say. It is not known while one of those queues has no
-// reader that has said so.
+// reader that has said so, and while a run or a key is paused by itself.
 func (s *Assignment) UnreadForeign() (longest time.Duration, known bool) {
+	if len(s.View.Workload.Parkings) > 0 { // copies of what is done may be parked
+		return 0, false
+	}
 	for i, sh := range s.Of.Shards {
 		if sh.State != shardmap.Foreign {
 			continue
@@ -216,7 +221,7 @@ func (s *Assignment) Unreadable() (names []string) {
 func (s *Assignment) wanted() []bool {
 	polls := make([]bool, len(s.Shards))
 	for i := range s.Shards {
-		polls[i] = s.View.Workload.Shared || s.homes[i] || s.onlySwept[i]
+		polls[i] = s.parked[i] == 0 && (s.View.Workload.Shared || s.homes[i] || s.onlySwept[i])
 	}
 	for _, sp := range s.Spills {
 		polls[sp.Shard] = true
@@ -243,6 +248,25 @@ func (s *Assignment) Stray(at *queues.Queue, segment uint32) *queues.Queue {
 		}
 	}
 	return s.Shards[home]
+}
+
+// Parking gives the queue that keeps what a mark parks: in the message's own account if there is one,
+// which one that was added since has not. By an old map nothing is parked: what it names may have
+// been found empty and left the map since, and no process would read it (P6.5). Nil: there is none.
+func (s *Assignment) Parking(at *queues.Queue, mark int) (found *queues.Queue) {
+	if !queues.Young(s.View.Read) {
+		return nil
+	}
+	for i, n := range s.parked {
+		switch q := s.Shards[i]; {
+		case n != mark || q == nil:
+		case q.Account == at.Account:
+			return q
+		case found == nil:
+			found = q
+		}
+	}
+	return found
 }
 
 // Uses reports whether the workload uses an account, as far as is known.

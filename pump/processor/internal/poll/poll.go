@@ -173,13 +173,13 @@ func (p *Poller) get(ctx context.Context, a *account, q *entry, ask asking) {
 	if wasSlow {
 		held = backlog.Reservation{} // given back already
 	}
-	own, dropped := p.Receive(Get{Queue: q.queue, Messages: msgs, Sent: sent, Lease: lease, Limit: limit, Room: held})
+	own, aside := p.Receive(Get{Queue: q.queue, Messages: msgs, Sent: sent, Lease: lease, Limit: limit, Room: held})
 	tell := false // the other processors of messages that come without nudges
 
 	p.mu.Lock()
 	if err == nil {
 		q.noteRead(msgs, sent, lease, limit)
-		p.sweep(q, q.polls && dropped > 0 && 2*dropped >= len(msgs))
+		p.sweep(q, q.polls && aside > 0 && 2*aside >= len(msgs))
 	}
 	q.flying--
 	if wasSlow {

@@ -209,7 +209,7 @@ func (p *Poller) Pause(on bool) {
 }
 
 // Sweep has each queue asked once for as many messages as there are in a get, whether there is room
-// for their tasks or not, and again as long as most of them are dropped: they take no room.
+// for their tasks or not, and again as long as most of them are dropped or parked: they take no room.
 func (p *Poller) Sweep() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,18 +9,24 @@ import (
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
-// forward makes the copy of a message that goes to its segment's home. A text that
+// forward makes the copy of a message that goes to its segment's home, or into a parking queue. A text that
 // no distributor made is wrapped, so that it keeps its identity (P1.4), if that fits.
-func (r *Settlers) forward(d *message.Delivery, home *queues.Queue) []message.Copy {
+func (r *Settlers) forward(d *message.Delivery, w *message.Disposition) []message.Copy {
 	text := slices.Clone(d.Text)
 	if wrapped, ok := d.Wrap(d.Header.Attempt); ok {
 		text = wrapped
 	}
-	return []message.Copy{{Queue: home, Text: text, Tasks: d.Count, Forward: true, Segment: d.Header.Segment}}
+	return []message.Copy{{
+		Queue: w.Forward, Text: text, Tasks: d.Count,
+		Forward: true, Segment: d.Header.Segment, Parks: w.Parks,
+	}}
 }
 
-// errNotHome: a message is not to be brought where it was meant to go.
+// errNotHome: a message is not to be brought, or parked, where it was meant to go.
 var errNotHome = errors.New("pump: the shard map that says where the message belongs is too old, or there is another")
+
+// errMade: a parking queue was missing and is there now, so that the put may be tried again.
+var errMade = errors.New("pump: the parking queue was missing and has been made")
 
 // bringHome puts the copy that forward has made. Trying and the budget may have kept
 // it waiting for long, so where it belongs is asked again in the last moment.
@@ -30,11 +36,25 @@ func (r *Settlers) bringHome(d *message.Delivery, c *message.Copy) error {
 		return err
 	}
 	s := r.Assignment.Load()
-	if s.Stray(d.Queue, c.Segment) != c.Queue {
+	right := s.Stray(d.Queue, c.Segment)
+	if c.Parks > 0 {
+		right = s.Parking(d.Queue, c.Parks)
+	}
+	if right != c.Queue {
 		return errNotHome
 	}
-	if err := c.Queue.PutBy(r.Wire, s.View.Read, c.Text, 0, about); err != nil {
+	err := c.Queue.PutBy(r.Wire, s.View.Read, c.Text, 0, about)
+	if c.Parks > 0 && queues.NotThere(err) { // the command makes them all but in accounts in trouble
+		if err = c.Queue.Create(r.Wire, r.Log); err == nil {
+			return errMade
+		}
+	}
+	if err != nil {
 		return err
+	}
+	if c.Parks > 0 {
+		r.Counts.Parked.Add(int64(c.Tasks))
+		return nil
 	}
 	r.Counts.Forwarded.Add(1)
 	if d.Foreign != "" {

@@ -100,7 +100,7 @@ func (r *Settlers) planWhole(d *message.Delivery) *message.Settlement {
 	case w.Forget:
 		return &message.Settlement{Final: message.StepDelete}
 	case w.Forward != nil:
-		return &message.Settlement{Final: message.StepDelete, Copies: r.forward(d, w.Forward)}
+		return &message.Settlement{Final: message.StepDelete, Copies: r.forward(d, w)}
 	case w.Pieces != nil:
 		return r.Trials.PlanSplit(d)
 	case w.PassOn:

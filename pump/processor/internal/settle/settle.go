@@ -212,8 +212,13 @@ func (r *Settlers) settleLater(d *message.Delivery, err error) {
 			r.Recorder.Unquarantine(d)
 		}
 	case len(s.Copies) > 0 && s.Copies[0].Forward && s.Tries >= forwardTries:
-		r.AlarmOnce("forward", "messages cannot be brought to the queues that are their homes; they stay for a while", append(d.Attrs(-1), "home", s.Copies[0].Queue.String(), "error", err)...)
+		what, text := "home", "messages cannot be brought to the queues that are their homes; they stay for a while"
+		if s.Copies[0].Parks > 0 {
+			what, text = "parking", "messages of what is paused cannot be parked; they stay for a while"
+		}
+		r.AlarmOnce("forward", text, append(d.Attrs(-1), what, s.Copies[0].Queue.String(), "error", err)...)
 		s.Copies, s.Final, s.Delay = nil, message.StepRelease, poisonDelay
+		s.Released = 0
 	}
 	wait := r.Jitter.Full(settleBase, settleLimit, "settle again", d.ID, s.Tries)
 	if e, ok := queues.AsError(err); ok {

@@ -33,35 +33,39 @@ func (t *Trials) cut(d *message.Delivery) (pieces []message.Copy, ok bool) {
 	parts := min(splitInto, d.Count)
 	for i := range parts {
 		from, to := i*d.Count/parts, (i+1)*d.Count/parts
-		if pieces, ok = t.cutRange(d, pieces, from, to); !ok {
+		tasks := make([]int, 0, to-from)
+		for i := from; i < to; i++ {
+			tasks = append(tasks, i)
+		}
+		if pieces, ok = Cut(d, pieces, tasks, message.Copy{Queue: d.Queue}); !ok {
 			return nil, false
 		}
 	}
 	return pieces, true
 }
 
-// cutRange adds a message of some consecutive tasks, or several if it would not fit:
-// tasks that are alike take more room apart.
-func (t *Trials) cutRange(d *message.Delivery, pieces []message.Copy, from, to int) (_ []message.Copy, ok bool) {
-	tasks := make([]int, 0, to-from)
-	for i := from; i < to; i++ {
-		tasks = append(tasks, i)
-	}
+// Cut adds a message of some of a message's tasks, or several if it would not fit: tasks that are
+// alike take more room apart. Like says where it goes. It is not ok if a task cannot be put into a
+// message of its own.
+func Cut(
+	d *message.Delivery, pieces []message.Copy, tasks []int, like message.Copy,
+) (_ []message.Copy, ok bool) {
 	text, ok := d.Pack(d.Header.Attempt, tasks, storage.MaxText-codec.DefaultHeadroom)
 	if !ok && len(tasks) == 1 {
 		text, ok = d.Pack(d.Header.Attempt, tasks, storage.MaxText)
 	}
 	switch {
 	case ok:
-		return append(pieces, message.Copy{Queue: d.Queue, Text: text, Tasks: len(tasks)}), true
+		like.Text, like.Tasks = text, len(tasks)
+		return append(pieces, like), true
 	case len(tasks) == 1:
 		return nil, false
 	}
-	middle := (from + to) / 2
-	if pieces, ok = t.cutRange(d, pieces, from, middle); !ok {
+	middle := len(tasks) / 2
+	if pieces, ok = Cut(d, pieces, tasks[:middle], like); !ok {
 		return nil, false
 	}
-	return t.cutRange(d, pieces, middle, to)
+	return Cut(d, pieces, tasks[middle:], like)
 }
 
 // PlanSplit settles a message that is cut into pieces. Without trust in the lease the message is
@@ -70,6 +74,14 @@ func (t *Trials) PlanSplit(d *message.Delivery) *message.Settlement {
 	if !t.Keeper.Trusted(d) {
 		return &message.Settlement{Final: message.StepForget}
 	}
-	t.Counts.Split.Add(1)
-	return &message.Settlement{Copies: d.Whole.Pieces, Final: message.StepDelete, Released: d.Count}
+	s := &message.Settlement{Copies: d.Whole.Pieces, Final: message.StepDelete}
+	for _, c := range s.Copies {
+		if c.Parks == 0 {
+			s.Released += c.Tasks
+		}
+	}
+	if s.Released == d.Count { // else it was cut because of a pause
+		t.Counts.Split.Add(1)
+	}
+	return s
 }
