@@ -8,7 +8,7 @@ import (
 	"github.com/queuepump/queuepump/pump/prices"
 )
 
-// prices reads what requests cost. What is left out is as published.
+// prices reads what requests cost. What is left out is as published, but not in another currency.
 func (d *decoder) prices(path string, n ast.Node) (l prices.List) {
 	price := func(to *float64) func(string, ast.Node) {
 		return func(path string, n ast.Node) {
@@ -29,5 +29,8 @@ func (d *decoder) prices(path string, n ast.Node) (l prices.List) {
 		{"source", text(&l.Source)},
 		{"date", text(&l.Date)},
 	})
+	if problem, fix, mixed := l.Mixed(); mixed {
+		d.fail(d.lines[path+".currency"], path+".currency", problem, fix)
+	}
 	return l
 }

@@ -27,6 +27,7 @@ type planFlags struct {
 	tasks     int
 	delivery  string
 	getCosts  string
+	priced    string // the currency of the configuration's prices; empty: it has none
 	json      bool
 }
 
@@ -189,6 +190,7 @@ func (f *planFlags) configured(changed func(string) bool) error {
 		take("table-price", func() { f.in.Prices.Table = given.Table })
 		take("currency", func() { f.in.Prices.Currency = given.Currency })
 		f.in.Prices.Source, f.in.Prices.Date = given.Source, given.Date
+		f.priced = given.Currency
 	}
 	if costs := c.Budget.GetCostsMessages; costs != nil && !*costs {
 		take("get-costs", func() { f.getCosts = "request" })
@@ -215,11 +217,29 @@ func (f *planFlags) settings(changed func(string) bool) error {
 	if f.in.Machine.CPUs != capacity.DefaultMachine.CPUs || f.in.Machine.Mbits != capacity.DefaultMachine.Mbits {
 		f.in.Machine.Describe = fmt.Sprintf("%g CPUs, %g Mbit/s", f.in.Machine.CPUs, f.in.Machine.Mbits)
 	}
-	if changed("queue-price") || changed("table-price") || changed("vm-price") {
-		f.in.Prices.Source = "as given, the others " + prices.Published.Source
+	if err := f.oneCurrency(changed); err != nil {
+		return err
 	}
 	if changed("sample") && f.tasks < 1 {
 		return cli.Usage("--sample: %d is out of range; use 1 or more", f.tasks)
+	}
+	return nil
+}
+
+// oneCurrency refuses prices of several currencies: those that are not given are of the published
+// one, or of the configuration's.
+func (f *planFlags) oneCurrency(changed func(string) bool) error {
+	is, published := f.in.Prices.Currency, prices.Published.Currency
+	requests := cmp.Or(f.priced, published)
+	for _, price := range []struct{ flag, currency string }{{"queue-price", requests}, {"table-price", requests}, {"vm-price", published}} {
+		if is != price.currency && !changed(price.flag) {
+			return cli.Usage("--%s is missing: the plan is in %.12q, and this price in %s unless you give it; 0 leaves it out", price.flag, is, price.currency)
+		}
+	}
+	if changed("queue-price") || changed("table-price") || changed("vm-price") {
+		if f.in.Prices.Source = "as given"; is == published {
+			f.in.Prices.Source += ", the others " + prices.Published.Source
+		}
 	}
 	return nil
 }

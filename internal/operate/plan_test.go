@@ -166,6 +166,36 @@ func TestWhereSegmentsHaveNoOwnersNoProcessorIsABottleneckByItself(t *testing.T)
 	}
 }
 
+// A sum of prices of two currencies is none.
+func TestAPlanIsInOneCurrency(t *testing.T) {
+	config := filepath.Join(t.TempDir(), "pump.yaml")
+	text := "workload: work\naccounts:\n  - connectionString: DefaultEndpointsProtocol=https;AccountName=alpha;AccountKey=c2VjcmV0;EndpointSuffix=core.windows.net\n" +
+		"prices: {currency: EUR, queue: 0.0037, table: 0.0003, source: ours}\n"
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for args, want := range map[string]string{
+		"":                " USD",
+		"--queue-price 1": "Prices: as given, the others list prices",
+		"--currency EUR":  "--queue-price is missing",
+		"--currency EUR --queue-price 1 --table-price 1":                "--vm-price is missing",
+		"--currency EUR --queue-price 1 --table-price 1 --vm-price 0.2": "Prices: as given.",
+		"--config " + config:                                             "--vm-price is missing",
+		"--vm-price 0 --config " + config:                                "machines 0.00 EUR",
+		"--vm-price 0 --currency USD --config " + config:                 "--queue-price is missing",
+		"--vm-price 0 --currency USD --queue-price 1 --config " + config: "--table-price is missing",
+	} {
+		args := append(strings.Fields(args), "--rate", "10", "--handler-seconds", "0.1", "--task-bytes", "100")
+		out, err := planned(t, args...)
+		if err != nil {
+			out += err.Error()
+		}
+		if !strings.Contains(out, want) {
+			t.Errorf("%v: want %q\n%s", args, want, out)
+		}
+	}
+}
+
 func TestTheCommandThatAPlanMeasuresSeesNoCredentials(t *testing.T) {
 	t.Setenv("AZURE_CLIENT_SECRET", "hunter2")
 	t.Setenv("OF_THE_CONFIGURATION", "c2VjcmV0")

@@ -39,7 +39,8 @@ var ages = []float64{.01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 60, 300, 1200, 
 // hours.
 var durations = []float64{.001, .005, .02, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 4 * 3600}
 
-// NewCounters makes counters with the prices of list; those that it lacks are as published.
+// NewCounters makes counters with the prices of list; those that it lacks are as published,
+// unless it is of another currency: then what it lacks costs nothing.
 func NewCounters(list prices.List) *Counters {
 	m := &Counters{}
 	request := []string{"account", "operation"}

@@ -1,7 +1,10 @@
 // Package prices says what storage requests cost.
 package prices
 
-import "cmp"
+import (
+	"cmp"
+	"fmt"
+)
 
 // List is what requests cost, for 10,000. The published lists have classes of requests to queues and
 // to tables; where data is stored locally redundant, all classes of a service cost the same.
@@ -19,8 +22,22 @@ var Published = List{
 	Source: "list prices of East US, August 2026 (prices.azure.com): GPv2 accounts with LRS",
 }
 
-// OrPublished is the list with what is not given as published.
+// Mixed reports whether the list is of another currency than the published one and lacks a price,
+// and says why that cannot be and what to do.
+func (l List) Mixed() (problem, fix string, mixed bool) {
+	if l.Currency == "" || l.Currency == Published.Currency || l.Queue != 0 && l.Table != 0 {
+		return "", "", false
+	}
+	return fmt.Sprintf("is %.12q, and the published prices, which are taken where none are given, are in %s", l.Currency, Published.Currency),
+		"give both prices.queue and prices.table in that currency, or leave it out for " + Published.Currency, true
+}
+
+// OrPublished is the list with what is not given as published. A list that is [List.Mixed] stays as
+// it is: no price of one currency is one of another.
 func (l List) OrPublished() List {
+	if _, _, mixed := l.Mixed(); mixed {
+		return l
+	}
 	given := l.Queue != 0 || l.Table != 0
 	l.Currency = cmp.Or(l.Currency, Published.Currency)
 	l.Queue, l.Table = cmp.Or(l.Queue, Published.Queue), cmp.Or(l.Table, Published.Table)
@@ -50,7 +67,8 @@ type Day struct {
 	Date     string `json:"date"` // 2026-11-25; empty: not known
 	Currency string `json:"currency"`
 	// Cost is what the day has cost all processes of the workload so far, and PerDay what a day costs
-	// at the rate of the last minutes. Null unless this process is the one that samples the queues.
+	// at the rate of the last minutes. Null unless this process is the one that samples the queues, and
+	// has done so long enough to know.
 	Cost   *float64 `json:"cost"`
 	PerDay *float64 `json:"costPerDayNow"`
 	// Cap is budget.costPerDay, null without, and Share what this process would spend a day at what

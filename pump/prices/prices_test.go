@@ -8,12 +8,27 @@ import (
 func TestWhatIsNotGivenIsAsPublished(t *testing.T) {
 	for _, c := range []struct{ given, want List }{
 		{List{}, Published},
-		{List{Currency: "EUR"}, List{"EUR", Published.Queue, Published.Table, Published.Source, Published.Date}},
+		{List{Currency: "USD", Table: 1}, List{"USD", Published.Queue, 1, "as configured", ""}},
+		{List{Currency: "EUR"}, List{Currency: "EUR"}},
+		{List{Currency: "EUR", Queue: 1}, List{Currency: "EUR", Queue: 1}},
 		{List{Queue: 1}, List{"USD", 1, Published.Table, "as configured", ""}},
 		{List{"EUR", 1, 2, "ours", "2026-10"}, List{"EUR", 1, 2, "ours", "2026-10"}},
 	} {
 		if got := c.given.OrPublished(); got != c.want {
 			t.Errorf("%+v: %+v, want %+v", c.given, got, c.want)
+		}
+	}
+}
+
+// A price in dollars is none in euros.
+func TestPublishedPricesAreNotOfAnotherCurrency(t *testing.T) {
+	for given, mixed := range map[List]bool{
+		{}: false, {Queue: 1}: false, {Currency: "USD"}: false, {Currency: "USD", Table: 1}: false,
+		{Currency: "EUR"}: true, {Currency: "EUR", Queue: 1}: true, {Currency: "EUR", Table: 1}: true,
+		{Currency: "EUR", Queue: 1, Table: 1}: false,
+	} {
+		if _, _, is := given.Mixed(); is != mixed {
+			t.Errorf("%+v is mixed: %v", given, is)
 		}
 	}
 }

@@ -239,7 +239,7 @@ func (p *Processor) newProcessing(ctx context.Context) *run {
 		return time.Duration(seconds * float64(time.Second))
 	}
 	r.Wire, r.CutWire = context.WithCancel(context.WithoutCancel(ctx))
-	r.work, r.endWork = context.WithCancelCause(context.WithoutCancel(ctx))
+	r.work, r.endWork = context.WithCancelCause(tracing.Without(context.WithoutCancel(ctx)))
 	return r
 }
 

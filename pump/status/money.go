@@ -16,7 +16,8 @@ type Money struct {
 	Prices prices.List `json:"prices"` // as this configuration has them
 	Day    string      `json:"day"`    // UTC: 2026-11-25
 	// DayCost is what the day has cost so far, and PerDay what a day costs at the rate of the last
-	// minutes. Null if no process samples, or it does not know yet.
+	// minutes. Null if no process samples, or it does not know yet. If the process that samples has
+	// prices in another currency, DayCost is that of the requests up to the last row of the history.
 	DayCost *float64 `json:"dayCost"`
 	PerDay  *float64 `json:"costPerDayNow"`
 	// CapPerDay is budget.costPerDay of this configuration; null without. LeastPerDay is what a day of
@@ -40,9 +41,14 @@ type MoneyAccount struct {
 // lastRows is how old a row of the history may be that tells of the accounts.
 const lastRows = 10 * time.Minute
 
-// readMoney reads the last rows of the history.
+// readMoney reads the last rows of the history. Rows say minutes of the server's clock, of which the
+// one of this machine may differ.
 func (r *statusReader) readMoney(ctx context.Context) error {
-	points, err := history.Read(ctx, r.table, r.cfg.Workload, time.Now().Add(-lastRows))
+	now := time.Now()
+	if !r.view.Stamp().IsZero() {
+		now = r.view.ServerTime(now)
+	}
+	points, err := history.Read(ctx, r.table, r.cfg.Workload, now.Add(-lastRows))
 	if len(points) > 0 {
 		r.last = &points[len(points)-1]
 	}
@@ -82,20 +88,27 @@ func (r *statusReader) money(s *Status) {
 	}
 	if r.view != nil {
 		r.slowed(m)
-		if d := r.view.Day(today, r.seen()); d != nil {
+		if d := r.view.Day(today, r.seen()); d != nil && !r.otherCurrency() {
 			m.DayCost = &d.Cost
-			m.PerDay = new(d.Rate * (24 * time.Hour).Seconds())
+			m.PerDay = d.PerDay()
 		}
 	}
 	if r.last == nil || r.last.Time.Format(time.DateOnly) != m.Day {
 		return
 	}
-	if m.DayCost == nil {
-		m.DayCost = &r.last.DayCost
-	}
+	sum := 0.0
 	for _, a := range r.last.Accounts {
-		m.Accounts = append(m.Accounts, MoneyAccount{
-			Name: a.Name, Requests: a.Day, Cost: m.Prices.Cost(float64(a.Day.Queue), float64(a.Day.Table)),
-		})
+		cost := m.Prices.Cost(float64(a.Day.Queue), float64(a.Day.Table))
+		sum += cost
+		m.Accounts = append(m.Accounts, MoneyAccount{Name: a.Name, Requests: a.Day, Cost: cost})
 	}
+	if m.DayCost == nil {
+		m.DayCost = &sum
+	}
+}
+
+// otherCurrency reports whether the process that samples the queues has prices in another currency,
+// as its rows say: its beats do not.
+func (r *statusReader) otherCurrency() bool {
+	return r.last != nil && r.last.Currency != "" && r.last.Currency != r.cfg.Prices.Currency
 }

@@ -48,7 +48,7 @@ func Read(ctx context.Context, cfg pump.Config, o Options) (*Status, error) {
 }
 
 func newReader(cfg *pump.Config, o Options, set *queues.Set) *statusReader {
-	r := &statusReader{cfg: cfg, options: o, queues: set}
+	r := &statusReader{cfg: cfg, options: o, queues: set, asOf: map[string]time.Time{}, missed: map[string]bool{}}
 	r.table = &statusTable{Table: set.Control, made: &r.requests, rows: &r.rows}
 	return r
 }
@@ -81,8 +81,10 @@ type statusReader struct {
 	parked        []Parked       // nil: nothing was counted
 	last          *history.Point // the newest row of the history
 
-	mu       sync.Mutex
+	mu       sync.Mutex // guards what follows while parts are read
 	problems []string
+	asOf     map[string]time.Time // by part: when what is known of it was read, by the local clock
+	missed   map[string]bool      // parts that could not be read now
 }
 
 // problem notes what an operator should know. The first line says it; secrets are in no error.
@@ -103,35 +105,6 @@ func (r *statusReader) read(ctx context.Context) (*Status, error) {
 
 func nothingKnown(err error) string {
 	return fmt.Sprintf("nothing is known of the workload: %v", err)
-}
-
-// gather reads all rows, and the queues as it is told to.
-func (r *statusReader) gather(ctx context.Context, accounts func(context.Context)) error {
-	var rows sync.WaitGroup
-	var viewErr error
-	part := func(what string, read func(context.Context) error) {
-		rows.Go(func() {
-			err := read(ctx)
-			if err != nil && viewErr == nil { // a dark control account is named once
-				r.problem("%s: %v", what, err)
-			}
-		})
-	}
-	viewErr = r.readView(ctx)
-	// The queues are those of the map, or, if there is none, of the configuration.
-	rows.Go(func() { accounts(ctx) })
-	r.electionKnown = errors.Is(viewErr, workload.ErrNoWorkload) // there was none
-	if viewErr == nil {
-		part("the server's time", r.readTime)
-		part("the election", r.readElection)
-		part("the runs", r.readRuns)
-		part("the ends of runs", r.readEnds)
-		part("the gates", r.readGates)
-		part("the claims", r.readClaims)
-		part("the history", r.readMoney)
-	}
-	rows.Wait()
-	return viewErr
 }
 
 // half leaves the other half of the time for those that answer.
@@ -166,11 +139,12 @@ func (r *statusReader) readElection(ctx context.Context) (err error) {
 
 func (r *statusReader) readRuns(ctx context.Context) (err error) {
 	// Before the rows: of a run whose row says "sealed" afterwards nothing was pruned then.
-	r.readRecorded(ctx)
-	if r.runs, err = workload.NewRuns(r.table, r.cfg.Workload).List(ctx, r.options.Runs); err != nil {
+	ledgerErr := r.readRecorded(ctx)
+	r.runs, err = workload.NewRuns(r.table, r.cfg.Workload).List(ctx, r.options.Runs)
+	r.note("ledger", "the ledger", errors.Join(ledgerErr, r.readRests(ctx)))
+	if err != nil {
 		return err
 	}
-	r.readRests(ctx)
 	if err := r.readClients(ctx); err != nil {
 		return err
 	}
@@ -214,15 +188,14 @@ func (r *statusReader) readClients(ctx context.Context) error {
 
 // readRecorded reads what the ledger knows of all runs. A damaged segment makes every run
 // look less far than it is, so then nothing exact is shown.
-func (r *statusReader) readRecorded(ctx context.Context) {
+func (r *statusReader) readRecorded(ctx context.Context) error {
 	w := r.view.Workload
 	if w.Delivery != workload.DeliverOnce {
-		return
+		return nil
 	}
 	recorded, err := ledger.ReadSums(ctx, r.table, r.cfg.Workload, w.Map.Segments)
 	if err != nil {
-		r.problem("the ledger: %v", err)
-		return
+		return err
 	}
 	r.recorded = recorded
 	if use := recorded.Use; use.Fullest() >= closing.Pressure {
@@ -232,10 +205,11 @@ func (r *statusReader) readRecorded(ctx context.Context) {
 			ledger.MaxBytes,
 		)
 	}
+	return nil
 }
 
 // readRests reads what is still in quarantine of the runs that were closed with that.
-func (r *statusReader) readRests(ctx context.Context) {
+func (r *statusReader) readRests(ctx context.Context) error {
 	var ids []pump.RunID
 	for _, run := range r.runs {
 		if run.State == workload.RunClosed && run.Rest > 0 {
@@ -243,16 +217,14 @@ func (r *statusReader) readRests(ctx context.Context) {
 		}
 	}
 	if r.recorded == nil || len(ids) == 0 {
-		return
+		return nil
 	}
 	rests, err := ledger.ReadProgress(ctx, r.table, r.cfg.Workload, r.view.Workload.Map.Segments, ids...)
-	if err != nil {
-		r.problem("the ledger: %v", err)
-	}
 	for id, p := range rests {
 		_, quarantined := p.Sums()
 		r.recorded.Runs[id] = workload.RunSum{Quarantined: quarantined}
 	}
+	return err
 }
 
 func (r *statusReader) readGates(ctx context.Context) (err error) {

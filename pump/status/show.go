@@ -37,6 +37,7 @@ func (r *statusReader) status(rows time.Time) *Status {
 	r.runStatuses(s)
 	r.ends(s)
 	r.money(s)
+	r.notRead(s)
 	for _, k := range r.claims {
 		s.Keys = append(s.Keys, keyStatus(k))
 	}

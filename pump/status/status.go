@@ -56,6 +56,10 @@ type Status struct {
 	Money Money `json:"money"`
 	// Problems say, for people, what could not be read and what needs an operator.
 	Problems []string `json:"problems"`
+	// NotRead are the parts that could not be read. What they fill is as a [Watcher] had read it
+	// before, or empty or null where nothing is known: an empty list is then no news of there being
+	// none. If there is an error beside the status, it has none of the parts.
+	NotRead []PartNotRead `json:"notRead"`
 	// Requests is what reading all this has cost.
 	Requests int64 `json:"requests"`
 }

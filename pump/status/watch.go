@@ -74,8 +74,9 @@ func NewWatcher(cfg pump.Config, o Options) (*Watcher, error) {
 	}, nil
 }
 
-// Rows reads all rows, and gives the status with what is known of the queues by now. The error is
-// that of [Read]; beside it is then what was known before, or nil. It pays for its requests once it
+// Rows reads all rows, and gives the status with what is known of the queues by now. Of a part that
+// cannot be read it has what was known before; [Status.NotRead] says as of when. The error is that of
+// [Read]; beside it is then what was known before, or nil. It pays for its requests once it
 // has made them, so the next one waits.
 func (w *Watcher) Rows(ctx context.Context) (*Status, error) {
 	w.busy.Lock()
@@ -93,6 +94,7 @@ func (w *Watcher) Rows(ctx context.Context) (*Status, error) {
 	}
 	w.mu.Lock()
 	if err == nil || w.rows == nil || w.rows.view == nil {
+		r.complete(w.rows)
 		w.rows, w.read, w.said = r, time.Now(), slices.Clone(r.problems)
 		w.uses, w.lists = r.uses()
 	}

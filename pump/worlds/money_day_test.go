@@ -31,10 +31,15 @@ type spentDay struct {
 	slowed    float64 // the part of the time in which a processor polled more slowly
 	held      float64 // and in which it held gets back
 	day       float64 // as the status has it at the end
+	row       float64 // and as the history has it in the last minute
+	// Of the first half an hour of the next day: what it has cost, by the accounts and by the status, and
+	// the rate of a day that the metrics say just after midnight; -1: none.
+	night, nextDay, rate float64
 }
 
 // costDay plays a part of a day up to midnight: one message in each `every`, and a cap. Two
-// processors read the two queues of an account.
+// processors read the two queues of an account. Half an hour of the next day follows, with a message
+// in each 20 s.
 func costDay(t *testing.T, span, every time.Duration, most float64) (d spentDay) {
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		time.Sleep(24*time.Hour - span - time.Second)
@@ -52,14 +57,17 @@ func costDay(t *testing.T, span, every time.Duration, most float64) (d spentDay)
 		p, q := w.sampling("p", h, change), w.sampling("q", h, change)
 		m := w.ShardMap()
 		end := time.Now().Add(span - time.Second)
-		looks := 0.
-		for i := 0; time.Now().Before(end); i++ {
+		put := func(i int) {
 			segment := uint32(i*37) % uint32(m.Segments)
 			mu.Lock()
 			born[fmt.Sprintf("%d/%d", segment, w.Ns[segment])] = time.Now()
 			mu.Unlock()
 			home := m.Shards[m.Home(segment)]
 			w.PutText(home.Account, home.Queue, w.Envelope(segment, 1))
+		}
+		looks := 0.
+		for i := 0; time.Now().Before(end); i++ {
+			put(i)
 			d.put++
 			money := p.Of.State().Money
 			looks++
@@ -76,19 +84,78 @@ func costDay(t *testing.T, span, every time.Duration, most float64) (d spentDay)
 		s := w.status(status.Options{})
 		d.day, d.cost = *s.Money.DayCost, prices.Published.Cost(float64(spent.Queue), float64(spent.Table))
 		d.slowed, d.held = d.slowed/looks, d.held/looks
+		mu.Lock()
+		d.done = len(waits)
+		mu.Unlock()
+		before = w.asked()
+		for i := range 90 {
+			put(d.put + i)
+			time.Sleep(20 * time.Second)
+			if i == 1 {
+				d.rate = w.perDay(p, q)
+			}
+		}
+		spent = w.asked().Since(before)
+		spent.Queue -= 90
+		d.night = prices.Published.Cost(float64(spent.Queue), float64(spent.Table))
+		d.nextDay = *w.status(status.Options{}).Money.DayCost
+		d.row = w.lastOfDay()
 		sp, sq := p.End(), q.End()
 		mu.Lock()
 		defer mu.Unlock()
-		d.done = len(waits)
-		if n := int(sp.Handled + sq.Handled); n != d.done || sp.Lost+sq.Lost > 0 {
-			t.Errorf("%d tasks were handled and %d settled; %d leases were lost", d.done, n, sp.Lost+sq.Lost)
+		if n := int(sp.Handled + sq.Handled); n != len(waits) || sp.Lost+sq.Lost > 0 {
+			t.Errorf("%d tasks were handled and %d settled; %d leases were lost", len(waits), n, sp.Lost+sq.Lost)
 		}
+		waits = waits[:d.done]
 		slices.Sort(waits)
 		if n := len(waits); n > 0 {
 			d.p50, d.p99, d.worst = waits[n/2], waits[n*99/100], waits[n-1]
 		}
 	})
 	return d
+}
+
+// perDay is what the one of these that samples says that a day costs, in its metrics; -1: nothing.
+func (w *world) perDay(of ...*started) float64 {
+	for _, p := range of {
+		if rate := p.Of.State().Money.PerDay; rate != nil {
+			return *rate
+		}
+	}
+	return -1
+}
+
+// lastOfDay is what the day before has cost, by its last row of the history.
+func (w *world) lastOfDay() (cost float64) {
+	points, err := status.History(w.T.Context(), w.Operator(), time.Time{})
+	if err != nil {
+		w.T.Error(err)
+	}
+	for _, p := range points {
+		if p.Time.Before(time.Now().UTC().Truncate(24 * time.Hour)) {
+			cost = p.DayCost
+		}
+	}
+	return cost
+}
+
+// nextDay fails if a day that ends leaves its sum nowhere, or the next one begins with another's.
+func nextDay(t *testing.T, load string, d spentDay, most float64) {
+	t.Helper()
+	if math.Abs(d.row/d.day-1) > 0.01 {
+		t.Errorf("%s: the day's last row has %.5f, and the day cost %.5f", load, d.row, d.day)
+	}
+	// What was asked in the last seconds before midnight is in it, up to a beat, a look and a sum.
+	if off := d.nextDay - d.night; off < -0.02*d.night || off > 0.02*d.night+d.rate*45/86400 {
+		t.Errorf("%s: the next day's sum is %.6f, and half an hour cost %.6f", load, d.nextDay, d.night)
+	}
+	if least := 0.5 * d.night * 48; d.rate < least {
+		t.Errorf("%s: just after midnight a day costs %.5f, and that half an hour is one of at least %.5f", load, d.rate, least)
+	}
+	// A cap near the least that a day costs is reached after a while, and made up for later.
+	if part := most / 48; most > 0 && d.night > 2*part {
+		t.Errorf("%s: the first half an hour cost %.6f, and its part of the cap is %.6f", load, d.night, part)
+	}
 }
 
 // A day stays within its cap by 1 %: where idle polling alone must be slowed, and where tasks wait
@@ -109,6 +176,7 @@ func TestADayStaysWithinItsCap(t *testing.T) {
 	}
 	row("a message each 20 s", 0, free)
 	t.Logf("without a cap: %+v", free)
+	nextDay(t, "without a cap", free, 0)
 	for _, c := range []struct {
 		load  string
 		span  time.Duration
@@ -122,14 +190,15 @@ func TestADayStaysWithinItsCap(t *testing.T) {
 	} {
 		d := costDay(t, c.span, c.every, c.most)
 		row(c.load, c.most, d)
-		t.Logf("%s: cap %.5f, cost %.5f, by the status %.5f, %d of %d done, waits %v to %v, slowed %.2f, held %.2f",
-			c.load, c.most, d.cost, d.day, d.done, d.put, d.p50, d.worst, d.slowed, d.held)
+		t.Logf("%s: cap %.5f, cost %.5f, by the status %.5f, %d of %d done, waits %v to %v, slowed %.2f, held %.2f, row %.5f, night %.6f of %.6f, by the status %.6f, rate %.5f",
+			c.load, c.most, d.cost, d.day, d.done, d.put, d.p50, d.worst, d.slowed, d.held, d.row, d.night, c.most/48, d.nextDay, d.rate)
 		if d.cost > 1.01*c.most {
 			t.Errorf("%s: the day cost %.5f, and the cap is %.5f", c.load, d.cost, c.most)
 		}
 		if off := d.day/d.cost - 1; math.Abs(off) > 0.02 {
 			t.Errorf("%s: the day's sum is %.5f, and the accounts were asked for %.5f", c.load, d.day, d.cost)
 		}
+		nextDay(t, c.load, d, c.most)
 		switch {
 		case c.full && (d.cost < 0.95*c.most || d.held == 0 || d.done == d.put):
 			t.Errorf("%s: %+v of a cap of %.5f", c.load, d, c.most)

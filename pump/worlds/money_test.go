@@ -8,6 +8,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/prices"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/status"
@@ -91,4 +92,51 @@ func TestAWorkloadSaysWhatItCosts(t *testing.T) {
 		p.End()
 		q.End()
 	})
+}
+
+// Who reads the status with prices in another currency than the process that samples sees no amount
+// of that one with the own currency beside it.
+func TestAnAmountIsNotSaidInAnotherCurrency(t *testing.T) {
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		p := w.sampling("p", &testworld.Seen{}, nil)
+		time.Sleep(5 * time.Minute)
+		cfg := w.Operator()
+		cfg.Prices = prices.List{Currency: "NOK", Queue: 40, Table: 3.6} // 10,000 times as much
+		theirs := w.status(status.Options{}).Money
+		s, err := status.Read(t.Context(), cfg, status.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m := s.Money; m.DayCost == nil || m.PerDay != nil || len(m.Accounts) != 1 || *m.DayCost != m.Accounts[0].Cost ||
+			*m.DayCost < 5000**theirs.DayCost {
+			t.Errorf("%+v costs %v, and in USD %v", m, m.DayCost, theirs.DayCost)
+		}
+		p.End()
+		s, err = status.Read(t.Context(), cfg, status.Options{})
+		if err != nil || s.Money.DayCost == nil || *s.Money.DayCost < 5000**theirs.DayCost {
+			t.Errorf("when none samples: %+v, %v", s.Money, err)
+		}
+	})
+}
+
+// The rows of the history are of the service's clock. A machine whose clock is wrong sees them.
+func TestAWrongClockHidesNoMoney(t *testing.T) {
+	for _, off := range []time.Duration{-12 * time.Minute, -4 * time.Minute, 4 * time.Minute, 8 * time.Minute, 12 * time.Minute} {
+		inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+			time.Sleep(12 * time.Hour)
+			w.Sim.SetClockOffset(off)
+			p := w.sampling("p", &testworld.Seen{}, nil)
+			time.Sleep(30 * time.Minute)
+			s := w.status(status.Options{})
+			if m := s.Money; len(s.Problems) > 0 || m.DayCost == nil || len(m.Accounts) != 1 || m.Accounts[0].Cost < 0.9**m.DayCost {
+				t.Errorf("the service's clock is %v ahead: %+v, problems %v", off, m, s.Problems)
+			}
+			server := time.Now().Add(off)
+			points, err := status.History(t.Context(), w.Operator(), server.Add(-10*time.Minute))
+			if err != nil || len(points) < 8 || server.Sub(points[len(points)-1].Time) > 3*time.Minute {
+				t.Errorf("the service's clock is %v ahead: %d points of the last ten minutes, %v", off, len(points), err)
+			}
+			p.End()
+		})
+	}
 }

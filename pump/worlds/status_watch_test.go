@@ -2,12 +2,20 @@ package worlds
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/coordination"
+	"github.com/queuepump/queuepump/pump/distributor"
+	"github.com/queuepump/queuepump/pump/gates"
+	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/status"
 )
 
@@ -144,5 +152,88 @@ func TestAWatcherShowsADarkAccountAndGoesOnWithTheOthers(t *testing.T) {
 		}
 		w.Sim.Hang("accounta", false)
 		look()
+	})
+}
+
+// ofTheView is how many requests a look at the cluster makes.
+const ofTheView = 1
+
+// A table that is slow for the one who watches empties nothing of what was known. What is old says so.
+func TestAWatcherKeepsWhatItCannotReadNow(t *testing.T) {
+	inWorldOf(t, workload.Spec{Delivery: workload.DeliverOnce}, 1, 2, nil, func(t *testing.T, w *world) {
+		w.Sim.SetClockOffset(10 * time.Minute)
+		p := w.sampling("p", &testworld.Seen{}, nil)
+		defer p.End()
+		d, err := distributor.New(w.Config("d", 2), &testworld.ListSource{Print: "a", N: 8, Key: func(int) string { return "one" }}, distributor.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := gates.Open(t.Context(), w.Operator(), "morning", "me"); err != nil {
+			t.Fatal(err)
+		}
+		claims := coordination.NewClaims(w.Table(), w.Cfg.Workload, time.Hour, "p")
+		if _, _, _, err := claims.Claim(t.Context(), []byte("Oslo"), coordination.TaskRef{Foreign: "o/1"}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Minute)
+		watcher, err := status.NewWatcher(w.Operator(), status.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		look := func() *status.Status {
+			t.Helper()
+			s, err := watcher.Rows(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		known := look()
+		if len(known.Runs) != 2 || known.Runs[0].Exact == nil || len(known.Gates) != 1 || len(known.Keys) != 1 || known.Ledger == nil ||
+			len(known.Money.Accounts) != 1 || known.LocalClock || known.Distribution.Phase == "unknown" || len(known.NotRead) != 0 {
+			t.Fatalf("%+v", known)
+		}
+		everything := []string{"time", "election", "runs", "ledger", "ends", "gates", "keys", "history"}
+		for range 2 { // the second time from what the first one took over
+			dark := w.Fault(azsim.Rule{Instance: "operator", Service: "table", Fault: azsim.DelayBefore, Delay: time.Minute, Skip: ofTheView})
+			s := look()
+			dark.Remove()
+			same := cmp.Options{
+				cmpopts.IgnoreFields(status.Status{}, "Time", "Requests", "Instances", "Problems", "NotRead", "Accounts"),
+				cmpopts.EquateApprox(0, 90), // ages
+			}
+			if diff := cmp.Diff(known, s, same); diff != "" {
+				t.Errorf("what cannot be read now:\n%s", diff)
+			}
+			var names []string
+			for _, part := range s.NotRead {
+				names = append(names, part.Part)
+				if part.AsOf == nil || part.AsOf.Sub(known.Time).Abs() > time.Second {
+					t.Errorf("%s is as of %v, and was read at %v", part.Part, part.AsOf, known.Time)
+				}
+			}
+			if !slices.Equal(names, everything) || !slices.ContainsFunc(s.Problems, func(p string) bool { return strings.HasPrefix(p, "the runs: ") }) {
+				t.Errorf("not read are %v; problems %q", names, s.Problems)
+			}
+			if now := time.Now().Add(10 * time.Minute); s.Time.Sub(now).Abs() > 2*time.Second {
+				t.Errorf("it is %v, and the status is of %v", now, s.Time)
+			}
+		}
+		// Of a table that takes 4 s for each request some is read.
+		slow := w.Fault(azsim.Rule{Instance: "operator", Service: "table", Fault: azsim.DelayBefore, Delay: 4 * time.Second})
+		if s := look(); len(s.NotRead) == 0 || len(s.NotRead) == len(everything) || len(s.Runs) != 2 || len(s.Gates) != 1 || s.LocalClock {
+			t.Errorf("%+v: %+v", s.NotRead, s)
+		}
+		one, err := status.Read(t.Context(), w.Operator(), status.Options{})
+		if err != nil || len(one.NotRead) == 0 || one.NotRead[0].AsOf != nil {
+			t.Errorf("who looks once: %+v, %v", one.NotRead, err)
+		}
+		slow.Remove()
+		if s := look(); len(s.NotRead) != 0 || len(s.Problems) != 0 {
+			t.Errorf("%+v, problems %q", s.NotRead, s.Problems)
+		}
 	})
 }

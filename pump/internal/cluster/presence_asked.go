@@ -58,11 +58,22 @@ func decodeAsked(f *row.Fields) map[string]Asked {
 
 func decodeDay(f *row.Fields) *Day {
 	number := int64(f.UpTo("Day", maxDay))
-	d := Day{number, f.Number("DayCost"), f.Number("DayRate")}
+	d := Day{Number: number, Cost: f.Number("DayCost")}
+	if f.Props["DayRate"] != nil {
+		d.Rate = new(f.Number("DayRate"))
+	}
 	if number == 0 || f.Err != nil {
 		return nil
 	}
 	return &d
+}
+
+// PerDay is what a day costs at that rate; nil: not known.
+func (d *Day) PerDay() *float64 {
+	if d.Rate == nil {
+		return nil
+	}
+	return new(*d.Rate * (24 * time.Hour).Seconds())
 }
 
 // Day is what members say that a UTC day has cost, the one that says most: two that believe for a

@@ -83,9 +83,11 @@ type Report struct {
 	Samples     bool
 	Held, Later map[string]float64
 	Deletes     uint64
-	// Asked is how many requests it has made of each account since it started, by which others add
-	// up what the workload costs.
-	Asked map[string]Asked
+	// Asked is how many requests the process has made of each account since AskedSince, by its own
+	// clock; by this others add up what the workload costs. A process that was evicted, or that is a
+	// member now and then, comes back with another incarnation and the same counts.
+	Asked      map[string]Asked
+	AskedSince time.Time
 	// Spends is what its requests cost a second, lately, in its currency. Slower is how many times as
 	// long as otherwise it leaves empty queues alone, to keep to a day's cap; HoldsBack: that is not
 	// enough, so gets wait. All are zero without a cap.
@@ -100,9 +102,9 @@ type Asked struct{ Queue, Table uint64 }
 
 // Day is what a UTC day has cost all processes together.
 type Day struct {
-	Number int64   // days since 1970
-	Cost   float64 // up to this beat, as the member's configuration has the prices
-	Rate   float64 // a second, lately
+	Number int64    // days since 1970
+	Cost   float64  // up to this beat, as the member's configuration has the prices
+	Rate   *float64 // a second, lately; nil: not known
 }
 
 // Member is a process that takes part in a workload, as its row says.
@@ -228,18 +230,26 @@ func encodeMember(m memberRow) map[string]any {
 	}
 	if len(m.Asked) > 0 {
 		props["Asked"] = encodeAsked(m.Asked)
+		putMoment(props, "AskedSince", m.AskedSince)
 	}
 	if m.Slower > 0 {
 		props["Spends"], props["Slower"], props["HoldsBack"] = row.Finite(m.Spends), row.Finite(m.Slower), m.HoldsBack
 	}
 	if d := m.Day; d != nil {
-		props["Day"], props["DayCost"], props["DayRate"] = d.Number, row.Finite(d.Cost), row.Finite(d.Rate)
+		props["Day"], props["DayCost"] = d.Number, row.Finite(d.Cost)
+		if d.Rate != nil {
+			props["DayRate"] = row.Finite(*d.Rate)
+		}
 	}
-	// A clock may show anything, but the service keeps no time outside these.
-	if y := m.Started.UTC().Year(); y >= 1900 && y < 9999 {
-		props["Started"] = m.Started.UTC().Truncate(time.Microsecond)
-	}
+	putMoment(props, "Started", m.Started)
 	return props
+}
+
+// putMoment stores what a clock shows. That may be anything, but the service keeps no time outside these.
+func putMoment(props map[string]any, name string, at time.Time) {
+	if y := at.UTC().Year(); y >= 1900 && y < 9999 {
+		props[name] = at.UTC().Truncate(time.Microsecond)
+	}
 }
 
 func decodeMember(f *row.Fields, instance string) memberRow {
@@ -254,7 +264,7 @@ func decodeMember(f *row.Fields, instance string) memberRow {
 				Unread: f.Number("Unread"), UnreadQueue: f.Line("UnreadQueue"), UnreadForeign: f.Number("UnreadForeign"),
 				Samples: f.Flag("Samples"), Held: decodeAmounts(f, "Held"), Later: decodeAmounts(f, "Later"), Deletes: f.Count("Deletes"),
 				Throttled: f.Count("Throttled"), Queues: int(f.UpTo("Queues", math.MaxInt32)), Trouble: f.Line("Trouble"),
-				Paused: f.Flag("Paused"), Parks: f.Flag("Parks"), Asked: decodeAsked(f), Day: decodeDay(f),
+				Paused: f.Flag("Paused"), Parks: f.Flag("Parks"), Asked: decodeAsked(f), AskedSince: f.Moment("AskedSince"), Day: decodeDay(f),
 				Spends: f.Number("Spends"), Slower: f.Number("Slower"), HoldsBack: f.Flag("HoldsBack"),
 			},
 		},

@@ -167,6 +167,21 @@ func TestWhateverAMemberSaysOfItselfItsRowIsSmallAndCanBeRead(t *testing.T) {
 	}
 }
 
+// What a day costs at the rate of the last minutes is not known at once, which is not the same as 0.
+func TestARateThatIsNotKnownIsNotZero(t *testing.T) {
+	for _, rate := range []*float64{nil, new(0.0), new(2.0)} {
+		m := someMember()
+		m.Day = &Day{Number: 20_000, Cost: 1, Rate: rate}
+		got, err := decodeRow(encodeMember(m), func(f *row.Fields) memberRow { return decodeMember(f, "a") })
+		if err != nil || got.Day == nil || (got.Day.Rate == nil) != (rate == nil) {
+			t.Fatalf("%+v, %v", got.Day, err)
+		}
+		if per := got.Day.PerDay(); (per == nil) != (rate == nil) || rate != nil && *per != *rate*86400 {
+			t.Errorf("%v a second are %v a day", rate, per)
+		}
+	}
+}
+
 func TestADamagedMemberIsRefused(t *testing.T) {
 	for property, value := range map[string]any{
 		"Instance": "b", "Incarnation": "", "Role": "king", "Lease": int64(48 * time.Hour), "Margin": int64(-1), "Beat": int64(0),

@@ -23,7 +23,7 @@ func FuzzRow(f *testing.F) {
 					Admin: "host:1", Accounts: []string{"alpha", "beta"}, Reads: 1, Demand: map[string]float64{"alpha": 1.5}, Tasks: 7, Rate: 1, Seconds: 0.5,
 					Throttled: 3, Throttles: map[string]uint64{"beta": 3}, Queues: 2, Trouble: "none",
 					Unread: 1.5, UnreadQueue: "alpha/work-00",
-					Asked: map[string]Asked{"alpha": {7, 1 << 40}, "beta": {1, 0}}, Day: &Day{20_000, 1.25, 0.001}, Spends: 1e-6, Slower: 1.5, HoldsBack: true,
+					Asked: map[string]Asked{"alpha": {7, 1 << 40}, "beta": {1, 0}}, AskedSince: started, Day: &Day{20_000, 1.25, new(0.001)}, Spends: 1e-6, Slower: 1.5, HoldsBack: true,
 				},
 			},
 			Times: row.Times{Beat: 5 * time.Second, Lease: 20 * time.Second, Margin: time.Second}, beats: 9,

@@ -25,6 +25,9 @@ const (
 	// ahead is how far a row may be ahead of the service's stamp on it. A row that is further ahead
 	// is of a process with a wrong clock: it would hide all others.
 	ahead = 2 * time.Minute
+	// skew is how far the clock of this machine may be behind that of the service, whose minutes the
+	// rows are of. The service refuses requests that are signed with one that is 15 minutes off.
+	skew = 16 * time.Minute
 	// bad is how many rows that cannot be read are told of, and how many are passed over in search
 	// of the newest one.
 	bad = 5
@@ -32,10 +35,12 @@ const (
 
 // Point is what a workload was like in one minute.
 type Point struct {
-	Time    time.Time `json:"time"`                  // the beginning of the minute, UTC
-	Tasks   float64   `json:"tasksPerSecond"`        // handled
-	Done    float64   `json:"messagesDonePerSecond"` // see waiting.Backlog, as the next
-	Waiting float64   `json:"waitingSeconds"`
+	Time  time.Time `json:"time"`           // the beginning of the minute, UTC
+	Tasks float64   `json:"tasksPerSecond"` // handled
+	// Sampled: the next two are known; see waiting.Backlog. They are 0 until the queues were looked at.
+	Sampled bool    `json:"sampled"`
+	Done    float64 `json:"messagesDonePerSecond"`
+	Waiting float64 `json:"waitingSeconds"`
 	// Cost is that of the minute, and of what came before it since the last row was written; DayCost
 	// is that of the UTC day up to now. Both are in Currency.
 	Cost     float64   `json:"cost"`
@@ -50,9 +55,14 @@ type Account struct {
 	Asked float64 `json:"askedPerSecond"`
 	Limit float64 `json:"limit"` // messages a second
 	// Throttled counts the requests of the minute that were refused as too many.
-	Throttled   uint64  `json:"throttled"`
+	Throttled uint64 `json:"throttled"`
+	// Sampled: the queues were looked at within the last minutes, and the next are known; see
+	// waiting.Account. Else they are 0.
+	Sampled     bool    `json:"sampled"`
+	Messages    uint64  `json:"messages"`
 	Visible     uint64  `json:"visible"`
 	InFlight    uint64  `json:"inFlight"`
+	Delayed     uint64  `json:"delayed"`
 	Quarantined uint64  `json:"quarantined"`
 	Oldest      float64 `json:"oldestSeconds"`
 	// Requests are those of the minute, Day those of the UTC day up to now.
@@ -80,9 +90,15 @@ func (r Requests) Max(o Requests) Requests {
 	return Requests{max(r.Queue, o.Queue), max(r.Table, o.Table)}
 }
 
-// Marks are what each member had asked when a row was written, by what [MarkOf] makes of its
-// incarnation: the next sampling process counts from there.
-type Marks map[uint64]Requests
+// Marks are what each process had asked when a row was written, by what [MarkOf] makes of it: the next
+// sampling process counts from there.
+type Marks map[uint64]Mark
+
+// Mark is what a member had asked when it was last seen, and how long ago that was, to the minute.
+type Mark struct {
+	Requests
+	Ago time.Duration
+}
 
 // Partition is the partition with the rows.
 func Partition(workload string) string { return workload + ".history" }
@@ -98,7 +114,7 @@ func Write(ctx context.Context, t storage.Table, workloadName string, p Point, m
 	props := map[string]any{
 		row.FormatProperty: int64(row.Format), "Minute": p.Time.Unix() / 60, "Point": p.encode(),
 	}
-	row.PutParts(props, "Marks", markPart, marks.encode())
+	marks.put(props)
 	ctx, cancel := context.WithTimeout(ctx, row.RequestTimeout)
 	defer cancel()
 	_, err := t.Write(ctx, storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
@@ -142,8 +158,7 @@ func Read(ctx context.Context, t storage.Table, workloadName string, after time.
 // queries are those that reach all rows after a time. Those of a few minutes are a few rows.
 func queries(workloadName string, after, now time.Time) []storage.Query {
 	all := storage.Query{Partition: Partition(workloadName), From: "m.", To: "m.~"}
-	// The clocks of this machine and of the writer may differ.
-	from, to := after.Unix()/60-1, now.Add(5*time.Minute).Unix()/60
+	from, to := after.Unix()/60-1, now.Add(skew).Unix()/60
 	if after.IsZero() || to-from >= ring-1 || to < from {
 		return []storage.Query{all}
 	}
@@ -238,5 +253,8 @@ func readWhole(ctx context.Context, t storage.Table, e storage.Entity) (p Point,
 // Minute is the minute of a time.
 func Minute(at time.Time) time.Time { return at.UTC().Truncate(time.Minute) }
 
-// MarkOf is what stands for a member's incarnation among [Marks].
-func MarkOf(instance, incarnation string) uint64 { return hash(strconv.Quote(instance) + incarnation) }
+// MarkOf is what stands among [Marks] for a process that counts since a time of its clock. The
+// incarnation of its member does not: one that was evicted has another one when it is back.
+func MarkOf(instance string, since time.Time) uint64 {
+	return hash(strconv.Quote(instance) + strconv.FormatInt(since.UnixMicro(), 10))
+}

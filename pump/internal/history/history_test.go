@@ -21,14 +21,14 @@ import (
 // example is a point of a minute with so many accounts.
 func example(at time.Time, accounts int) Point {
 	p := Point{
-		Time: Minute(at), Tasks: 12.5, Done: 3, Waiting: 60, Cost: 0.001, DayCost: 1.2345,
+		Time: Minute(at), Tasks: 12.5, Sampled: true, Done: 3, Waiting: 60, Cost: 0.001, DayCost: 1.2345,
 		Currency: "USD", Accounts: []Account{},
 	}
 	for i := range accounts {
 		n := uint64(i)
 		p.Accounts = append(p.Accounts, Account{
 			Name: fmt.Sprintf("account%04d%s", i, strings.Repeat("x", 13)), Asked: 2.5, Limit: 20_000,
-			Throttled: n, Visible: 1 << 40, InFlight: 7, Quarantined: 1, Oldest: 0.5,
+			Throttled: n, Sampled: i != 1, Messages: 1 << 41, Visible: 1 << 40, InFlight: 7, Delayed: 9, Quarantined: 1, Oldest: 0.5,
 			Requests: Requests{1 << 50, n}, Day: Requests{1 << 52, 2 * n}, Cost: 0.5,
 		})
 	}
@@ -68,7 +68,7 @@ func atNoon(t *testing.T, test func(t *testing.T, server *faketable.Server, tabl
 func TestAPointIsReadAsItWasWritten(t *testing.T) {
 	atNoon(t, func(t *testing.T, _ *faketable.Server, table storage.Table) {
 		want := example(time.Now(), 3)
-		marks := Marks{MarkOf("a", "1"): {7, 8}, MarkOf("b", "1"): {1 << 50, 0}}
+		marks := Marks{MarkOf("a", time.Now()): {Requests{7, 8}, 59 * time.Minute}, MarkOf("b", time.Now()): {Requests: Requests{1 << 50, 0}}}
 		write(t, table, want, marks)
 		got, err := Read(t.Context(), table, "work", time.Time{})
 		if err != nil {
@@ -122,8 +122,8 @@ func TestLateMinutesAreFewRows(t *testing.T) {
 		after, now time.Duration // from the begin of a lap
 		want       string
 	}{
-		{100 * time.Minute, 103 * time.Minute, "m.099-m.108~"},
-		{-2 * time.Minute, 3 * time.Minute, "m.357-m.359~ m.000-m.008~"},
+		{100 * time.Minute, 103 * time.Minute, "m.099-m.119~"},
+		{-2 * time.Minute, 3 * time.Minute, "m.357-m.359~ m.000-m.019~"},
 		{0, 7 * time.Hour, "m.-m.~"},
 		{time.Hour, 0, "m.-m.~"}, // the clock of this machine stands before the reader's
 	} {
@@ -154,7 +154,7 @@ func TestOldLapsAreNotShown(t *testing.T) {
 func TestRowsThatCannotBeReadHideNoOthers(t *testing.T) {
 	atNoon(t, func(t *testing.T, server *faketable.Server, table storage.Table) {
 		for range 6 {
-			write(t, table, example(time.Now(), 1), Marks{1: {1, 1}})
+			write(t, table, example(time.Now(), 1), Marks{1: {Requests: Requests{1, 1}}})
 			time.Sleep(time.Minute)
 		}
 		now := Minute(time.Now())
@@ -201,8 +201,8 @@ func TestARowIsBounded(t *testing.T) {
 	atNoon(t, func(t *testing.T, server *faketable.Server, table storage.Table) {
 		p := example(time.Now(), 1000)
 		marks := Marks{}
-		for i := range uint64(maxMarks) {
-			marks[i<<32] = Requests{1 << 40, 1 << 40}
+		for i := range uint64(2 * maxMarks) {
+			marks[i<<32] = Mark{Requests{1 << 40, 1 << 40}, time.Duration(i%2) * time.Hour}
 		}
 		write(t, table, p, marks)
 		got, m, err := Newest(t.Context(), table, "work")
@@ -210,6 +210,11 @@ func TestARowIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		same(t, "the marks", len(m), maxMarks)
+		for key, mark := range m {
+			if mark.Ago > 0 {
+				t.Fatalf("mark %d is of an hour ago, and newer ones are left out", key)
+			}
+		}
 		if n := len(got.Accounts); n != MaxAccounts || got.Accounts[n-1].Name != "" {
 			t.Fatalf("%d accounts, the last is %q", n, got.Accounts[n-1].Name)
 		}
@@ -229,6 +234,29 @@ func TestARowIsBounded(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A row of an older program says nothing of when members were seen; ages that are of other marks are
+// damage.
+func TestAgesBelongToMarks(t *testing.T) {
+	props := map[string]any{}
+	Marks{1: {Requests{2, 3}, 5 * time.Minute}, 2: {Requests{4, 5}, 300 * time.Minute}}.put(props)
+	for ages, want := range map[string]Marks{
+		"":         {1: {Requests: Requests{2, 3}}, 2: {Requests: Requests{4, 5}}},
+		"\x05\xff": {1: {Requests{2, 3}, 5 * time.Minute}, 2: {Requests{4, 5}, 255 * time.Minute}},
+		"\x05":     nil,
+		"123":      nil,
+	} {
+		if ages == "\x05\xff" {
+			same(t, "the ages", props["Ages"], []byte(ages))
+		}
+		props := map[string]any{"Marks": props["Marks"], "Ages": []byte(ages)}
+		f := &row.Fields{Props: props}
+		same(t, fmt.Sprintf("with the ages %q", ages), decodeMarks(f), want)
+		if (f.Err != nil) != (want == nil) {
+			t.Errorf("%q: %v", ages, f.Err)
+		}
+	}
 }
 
 func TestADarkTableIsAnErrorInTime(t *testing.T) {
@@ -258,16 +286,62 @@ func TestNumbersThatAreNoneAreZero(t *testing.T) {
 	same(t, "the point", got, Point{Waiting: row.MaxDemand, Accounts: []Account{}})
 }
 
+// A row of an older program has no word of what is known, and wrote it down.
+func TestARowOfAnOlderProgramIsKnown(t *testing.T) {
+	var b, head, one packer
+	for range 3 {
+		head.rough(1)
+	}
+	head.number(1)
+	head.number(1)
+	head.text("USD")
+	one.text("a")
+	for range 3 {
+		one.rough(1)
+	}
+	one.number(1)
+	for n := range uint64(8) {
+		one.count(n)
+	}
+	b.record(head)
+	b.record(one)
+	var got Point
+	if err := got.decode(b); err != nil {
+		t.Fatal(err)
+	}
+	if a := got.Accounts[0]; !got.Sampled || !a.Sampled || a.Messages != 3 || a.Visible != 1 || a.Day != (Requests{6, 7}) {
+		t.Errorf("%+v", got)
+	}
+}
+
+// The rest of many accounts is known if all of it is.
+func TestASumOfUnknownsIsUnknown(t *testing.T) {
+	for n, want := range map[int]bool{MaxAccounts: false, MaxAccounts - 2: true} {
+		p := example(time.Now(), 2*MaxAccounts)
+		for i := range p.Accounts {
+			p.Accounts[i].Sampled = i != n
+		}
+		var got Point
+		if err := got.decode(p.encode()); err != nil {
+			t.Fatal(err)
+		}
+		rest := got.Accounts[len(got.Accounts)-1]
+		if rest.Name != "" || rest.Sampled != want || rest.Delayed != 9*uint64(MaxAccounts+1) {
+			t.Errorf("account %d of %d is not known: %+v", n, len(p.Accounts), rest)
+		}
+	}
+}
+
 // FuzzRow reads rows, whatever they hold.
 func FuzzRow(f *testing.F) {
 	at := time.Date(2030, 1, 2, 3, 4, 0, 0, time.UTC)
 	store := func(p Point, m Marks) map[string]any {
 		props := map[string]any{row.FormatProperty: int64(row.Format), "Minute": p.Time.Unix() / 60, "Point": p.encode()}
-		row.PutParts(props, "Marks", markPart, m.encode())
+		m.put(props)
 		return props
 	}
 	rowtest.Fuzz(f, []rowtest.Kind{{
-		Name: "history", Good: store(example(at, 2), Marks{1: {2, 3}, 1 << 60: {4, 5}}),
+		Name: "history", Good: store(example(at, 2), Marks{1: {Requests{2, 3}, time.Hour}, 1 << 60: {Requests: Requests{4, 5}}}),
 		Reread: func(props map[string]any) (map[string]any, error) {
 			minute, _ := props["Minute"].(int64)
 			e := storage.Entity{Row: key(minute), Properties: props}

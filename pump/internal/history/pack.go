@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -17,7 +18,8 @@ import (
 
 // The columns of bytes. Point is a sequence of records: that of the workload, then one for each
 // account. A record is its length as a varint, then its fields; a reader passes over what stands
-// behind the fields that it knows. Marks is a sequence of 8 bytes and two varints.
+// behind the fields that it knows. Marks is a sequence of 8 bytes and two varints, and Ages has a byte
+// for each: how many minutes ago the member was seen; it is left out if all are 0.
 const (
 	maxPoint = 60 << 10 // bytes, of 64 KiB that a property may have
 	maxName  = 100      // bytes of an account's name, or of a currency
@@ -59,6 +61,14 @@ func (b *packer) requests(r Requests) {
 	b.count(r.Table)
 }
 
+func (b *packer) flag(is bool) {
+	n := uint64(0)
+	if is {
+		n = 1
+	}
+	b.count(n)
+}
+
 func (b *packer) record(of packer) {
 	b.count(uint64(len(of)))
 	*b = append(*b, of...)
@@ -73,6 +83,7 @@ func (p Point) encode() []byte {
 	head.number(p.Cost)
 	head.number(p.DayCost)
 	head.text(p.Currency)
+	head.flag(p.Sampled)
 	all.record(head)
 	for _, a := range bounded(p.Accounts) {
 		var one packer
@@ -86,6 +97,9 @@ func (p Point) encode() []byte {
 		}
 		one.requests(a.Requests)
 		one.requests(a.Day)
+		one.flag(a.Sampled)
+		one.count(a.Delayed)
+		one.count(a.Messages)
 		all.record(one)
 	}
 	return all
@@ -97,7 +111,7 @@ func bounded(of []Account) []Account {
 	accounts := slices.Clone(of)
 	slices.SortStableFunc(accounts, func(a, b Account) int { return compareNames(a.Name, b.Name) })
 	var kept []Account
-	rest, any := Account{}, false
+	rest, any := Account{Sampled: true}, false
 	for _, a := range accounts {
 		if a.Name != "" && len(a.Name) <= maxName && len(kept) < MaxAccounts-1 {
 			kept = append(kept, a)
@@ -108,6 +122,8 @@ func bounded(of []Account) []Account {
 		rest.Oldest = max(rest.Oldest, a.Oldest)
 		rest.Throttled, rest.Visible = rest.Throttled+a.Throttled, rest.Visible+a.Visible
 		rest.InFlight, rest.Quarantined = rest.InFlight+a.InFlight, rest.Quarantined+a.Quarantined
+		rest.Sampled = rest.Sampled && a.Sampled // else it is a part
+		rest.Delayed, rest.Messages = rest.Delayed+a.Delayed, rest.Messages+a.Messages
 		rest.Requests, rest.Day = rest.Requests.Add(a.Requests), rest.Day.Add(a.Day)
 	}
 	if any {
@@ -200,6 +216,11 @@ func (u *unpacker) text() string { return string(u.take(u.upTo(maxName))) }
 
 func (u *unpacker) requests() Requests { return Requests{u.count(), u.count()} }
 
+func (u *unpacker) flag() bool { return u.upTo(1) == 1 }
+
+// more reports whether there are fields that older programs did not write.
+func (u *unpacker) more() bool { return len(u.rest) > 0 }
+
 func (u *unpacker) record() *unpacker { return &unpacker{rest: u.take(u.upTo(maxPoint)), err: u.err} }
 
 // decodePoint reads the columns of a row but its marks.
@@ -226,6 +247,9 @@ func (p *Point) decode(packed []byte) error {
 	p.Tasks, p.Done, p.Waiting = head.rough(), head.rough(), head.rough()
 	p.Cost, p.DayCost = head.number(), head.number()
 	p.Currency = head.text()
+	if p.Sampled = true; head.more() {
+		p.Sampled = head.flag()
+	}
 	if head.err != nil {
 		return head.err
 	}
@@ -240,6 +264,9 @@ func (p *Point) decode(packed []byte) error {
 			*n = one.count()
 		}
 		a.Requests, a.Day = one.requests(), one.requests()
+		if a.Sampled, a.Messages = true, a.Visible+a.InFlight; one.more() {
+			a.Sampled, a.Delayed, a.Messages = one.flag(), one.count(), one.count()
+		}
 		if one.err != nil {
 			return one.err
 		}
@@ -251,40 +278,52 @@ func (p *Point) decode(packed []byte) error {
 	return all.err
 }
 
-// encode never fails: of more members than there may be the last are left out.
-func (m Marks) encode() []byte {
-	var all packer
-	keys := slices.Sorted(maps.Keys(m))
+// put never fails: of more members than there may be those are left out that were seen longest ago.
+func (m Marks) put(props map[string]any) {
+	var all, ages packer
+	keys := slices.SortedFunc(maps.Keys(m), func(a, b uint64) int {
+		return cmp.Or(cmp.Compare(m[a].Ago, m[b].Ago), cmp.Compare(a, b))
+	})
 	for _, key := range keys[:min(len(keys), maxMarks)] {
 		var one packer
 		one = binary.LittleEndian.AppendUint64(one, key)
-		one.requests(m[key])
+		one.requests(m[key].Requests)
 		if len(all)+len(one) > markPart*markParts {
 			break
 		}
-		all = append(all, one...)
+		all, ages = append(all, one...), append(ages, byte(min(m[key].Ago/time.Minute, math.MaxUint8)))
 	}
-	return all
+	row.PutParts(props, "Marks", markPart, all)
+	if n := len(ages); n > 0 && ages[n-1] > 0 { // the last is the greatest
+		props["Ages"] = []byte(ages)
+	}
 }
 
 func decodeMarks(f *row.Fields) Marks {
-	u := &unpacker{rest: f.Parts("Marks", markParts)}
+	u, ages := &unpacker{rest: f.Parts("Marks", markParts)}, f.Binary("Ages")
 	if len(u.rest) > markPart*markParts+4*(4<<10) {
 		f.Fail("Marks", fmt.Sprintf("has %d bytes", len(u.rest)))
 	}
-	m := Marks{}
-	for f.Err == nil && len(u.rest) > 0 {
+	m, n := Marks{}, 0
+	for ; f.Err == nil && len(u.rest) > 0; n++ {
 		var key uint64
 		if b := u.take(8); b != nil {
 			key = binary.LittleEndian.Uint64(b)
 		}
-		m[key] = u.requests()
+		mark := Mark{Requests: u.requests()}
+		if n < len(ages) {
+			mark.Ago = time.Duration(ages[n]) * time.Minute
+		}
+		m[key] = mark
 		if u.err != nil {
 			f.Fail("Marks", u.err.Error())
 		}
 		if len(m) > maxMarks {
 			f.Fail("Marks", "has too many members")
 		}
+	}
+	if len(ages) > 0 && len(ages) != n {
+		f.Fail("Ages", fmt.Sprintf("has %d bytes for %d marks", len(ages), n))
 	}
 	if f.Err != nil {
 		return nil

@@ -185,7 +185,7 @@ func (m *Member) report() cluster.Report {
 	r := cluster.Report{
 		Admin: m.cfg.Admin, Accounts: m.Queues.Names(), Reads: codec.Version,
 		Demand: m.Queues.Demand(), Guessed: m.Queues.Guessed(), Throttled: uint64(throttled), Throttles: m.Queues.Throttles(),
-		Asked: m.Queues.Asked(),
+		Asked: m.Queues.Asked(), AskedSince: m.Queues.Opened,
 	}
 	m.Queues.Allowance.Report(&r)
 	if m.cfg.Sample > 0 {

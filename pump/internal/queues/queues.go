@@ -34,6 +34,8 @@ type Set struct {
 	Tasks   *quota.Budget                 // of the tasks that are started; nil: no limit
 	// Allowance is what this process may spend; nil: there is no cap.
 	Allowance *money.Allowance
+	// Opened is since when requests are counted, by the machine's clock.
+	Opened time.Time
 
 	directory atomic.Pointer[directory]
 	limits    atomic.Pointer[quota.Limits] // of all processes together
@@ -81,7 +83,7 @@ type Queue struct {
 // Open makes the handles; it makes no request. The configuration must have
 // its defaults. controlTable is the name of the table for the workload's rows.
 func Open(cfg *pump.Config, controlTable string) *Set {
-	f := &Set{Cfg: *cfg, Allowance: money.New(cfg)}
+	f := &Set{Cfg: *cfg, Allowance: money.New(cfg), Opened: time.Now()}
 	f.directory.Store(&directory{accounts: map[string]*Account{}})
 	f.limits.Store(&quota.Limits{Account: cfg.Budget.Account, Queue: cfg.Budget.Queue})
 	for _, a := range cfg.Accounts {

@@ -19,16 +19,34 @@ type books struct {
 	prices prices.List
 	limit  float64 // messages a second of an account
 
-	day   int64 // since 1970; 0: nothing was seen yet
-	total map[string]history.Requests
-	since map[string]entry // since the last row
-	// marks are what members had asked at the last look, by incarnation, and before, until they are
-	// seen, what the row says. Those of members that are not there are kept for a while: one whose
-	// row could not be read, or that was evicted while it was suspended, comes back as it was.
+	day int64 // since 1970; 0: nothing was seen yet
+	sums
+	closed *closedDay // until its last row is written
+	// marks are what members had asked at the last look, by process, and before, until they are
+	// seen, what the row says. Those of members that are not there are kept for a while, here and in
+	// the rows: one whose row could not be read, or that was evicted while it was suspended, comes
+	// back as it was.
 	marks  map[uint64]memberMark
 	before history.Marks
 	from   time.Time // what before is as of
+	looked time.Time // at first
+	at     time.Time // the last look
+	spent  float64   // since these books began, whatever the day
 	rates  []point   // of the last minutes
+}
+
+// sums are what a row says of requests, by account.
+type sums struct {
+	total map[string]history.Requests // of the day
+	since map[string]entry            // since the last row
+}
+
+// closedDay is what was known at the last look before midnight. The row of the day's last minute is
+// only written after the first look behind it.
+type closedDay struct {
+	day int64
+	sums
+	marks history.Marks
 }
 
 // entry is what one account was asked since the last row.
@@ -49,10 +67,10 @@ type asked struct {
 	throttled uint64
 }
 
-// point is what all had cost at a time.
+// point is what all had spent at a time.
 type point struct {
-	at   time.Time
-	cost float64
+	at    time.Time
+	spent float64
 }
 
 const (
@@ -72,7 +90,7 @@ func midnight(day int64) time.Time { return time.Unix(day*secondsADay, 0).UTC() 
 // newBooks goes on from a row, or begins anew if there is none.
 func newBooks(prices prices.List, limit float64, last history.Point, marks history.Marks) *books {
 	b := &books{
-		prices: prices, limit: limit, total: map[string]history.Requests{}, since: map[string]entry{},
+		prices: prices, limit: limit, sums: newSums(),
 		marks: map[uint64]memberMark{}, before: marks,
 	}
 	if !last.Time.IsZero() {
@@ -84,26 +102,41 @@ func newBooks(prices prices.List, limit float64, last history.Point, marks histo
 	return b
 }
 
+func newSums() sums { return sums{map[string]history.Requests{}, map[string]entry{}} }
+
 // observe takes the beats of a view, at a time of the server's clock. What members had asked before
 // they were first seen is of this day as far as they ran on this day.
 func (b *books) observe(v *cluster.View, now time.Time) {
 	if today := dayOf(now); b.day != today {
-		b.day, b.rates = today, nil
-		clear(b.total)
+		b.closed = &closedDay{b.day, b.sums, b.marked()}
+		b.day, b.sums = today, newSums()
+	}
+	if b.at = now; b.looked.IsZero() {
+		b.looked = now
 	}
 	for i := range v.Members {
 		m := &v.Members[i]
 		if m.Err == nil {
-			id := history.MarkOf(m.Instance, m.Incarnation)
+			id := markOf(m)
 			b.marks[id] = memberMark{b.member(m, id), now}
 		}
 	}
 	maps.DeleteFunc(b.marks, func(_ uint64, m memberMark) bool { return now.Sub(m.at) > forget })
-	b.rates = append(b.rates, point{now, b.cost()})
+	b.rates = append(b.rates, point{now, b.spent})
 	for len(b.rates) > 2 && now.Sub(b.rates[1].at) >= rateOver {
 		b.rates = b.rates[1:]
 	}
 }
+
+// since is when a process began to count, and markOf what stands for it.
+func since(m *cluster.Member) time.Time {
+	if m.AskedSince.IsZero() {
+		return m.Started
+	}
+	return m.AskedSince
+}
+
+func markOf(m *cluster.Member) uint64 { return history.MarkOf(m.Instance, since(m)) }
 
 // member counts what a member has asked since the last look, or since the row. A row of a member that
 // came back as it was of before says less than what is known: that is no news.
@@ -123,11 +156,11 @@ func (b *books) member(m *cluster.Member, id uint64) map[string]asked {
 		}
 		return now
 	}
-	// Of the others it is not known when they asked. Since the row, or since the member started, it
+	// Of the others it is not known when they asked. Since the row, or since the process counts, it
 	// has asked as much in each hour.
-	news, from := all, m.Started
+	news, from := all, since(m)
 	if before, known := b.before[id]; known {
-		news, from = all.Since(before), b.from
+		news, from = all.Since(before.Requests), b.from.Add(-before.Ago)
 	}
 	part := today(b.day, from, m.Beat)
 	queue, table := divided(part, all.Queue, news.Queue), divided(part, all.Table, news.Table)
@@ -159,7 +192,7 @@ func (b *books) own(v *cluster.View, instance string, now map[string]cluster.Ask
 	for i := range v.Members {
 		if m := v.Members[i]; m.Instance == instance && m.Err == nil {
 			m.Asked = now
-			id := history.MarkOf(m.Instance, m.Incarnation)
+			id := markOf(&m)
 			b.marks[id] = memberMark{b.member(&m, id), at}
 		}
 	}
@@ -178,34 +211,46 @@ func (b *books) add(name string, n history.Requests, throttled uint64) {
 	b.total[name] = b.total[name].Add(n)
 	e := b.since[name]
 	b.since[name] = entry{e.requests.Add(n), e.throttled + throttled}
+	b.spent += b.cost(n)
 }
 
-// cost is that of the day.
-func (b *books) cost() float64 {
-	var all history.Requests
-	for _, n := range b.total {
+func (b *books) cost(of history.Requests) float64 {
+	return b.prices.Cost(float64(of.Queue), float64(of.Table))
+}
+
+// whole is what all accounts together were asked on the day.
+func (s sums) whole() (all history.Requests) {
+	for _, n := range s.total {
 		all = all.Add(n)
 	}
-	return b.prices.Cost(float64(all.Queue), float64(all.Table))
+	return all
 }
 
-// rate is what all spend a second, lately; 0 until that is known, and for a while after midnight.
-func (b *books) rate() float64 {
+// rate is what all spend a second, lately; nil until that is known.
+func (b *books) rate() *float64 {
 	if len(b.rates) < 2 {
-		return 0
+		return nil
 	}
 	first, last := b.rates[0], b.rates[len(b.rates)-1]
-	return max(last.cost-first.cost, 0) / last.at.Sub(first.at).Seconds()
+	return new((last.spent - first.spent) / last.at.Sub(first.at).Seconds())
 }
 
 // published is what the process says of the day in its beats.
 func (b *books) published() *cluster.Day {
-	return &cluster.Day{Number: b.day, Cost: b.cost(), Rate: b.rate()}
+	return &cluster.Day{Number: b.day, Cost: b.cost(b.whole()), Rate: b.rate()}
 }
 
-// row makes the row of a minute, with the marks to go on from, and begins with the next.
+// row makes the row of a minute, with the marks to go on from, and begins with the next. That of a
+// day's last minute has the sums and marks of that day; what was asked since goes into the next.
 func (b *books) row(minute time.Time, v *cluster.View, backlog *waiting.Backlog) (history.Point, history.Marks) {
-	p := history.Point{Time: minute, DayCost: b.cost(), Currency: b.prices.Currency}
+	is, marks := b.sums, history.Marks(nil)
+	if c := b.closed; c != nil && c.day == dayOf(minute) {
+		is, marks = c.sums, c.marks
+	} else {
+		marks, b.since = b.marked(), map[string]entry{}
+	}
+	b.closed = nil
+	p := history.Point{Time: minute, DayCost: b.cost(is.whole()), Currency: b.prices.Currency}
 	stamp := v.Stamp()
 	wants := map[string]float64{}
 	for i := range v.Members {
@@ -222,45 +267,56 @@ func (b *books) row(minute time.Time, v *cluster.View, backlog *waiting.Backlog)
 	}
 	looked := map[string]waiting.Account{}
 	if backlog != nil {
-		p.Done, p.Waiting = backlog.Done, backlog.Seconds
+		p.Sampled, p.Done, p.Waiting = true, backlog.Done, backlog.Seconds
 		for _, a := range backlog.Accounts {
 			looked[a.Name] = a
 		}
 	}
-	for _, name := range b.names(v) {
-		a, e := looked[name], b.since[name]
-		cost := b.prices.Cost(float64(e.requests.Queue), float64(e.requests.Table))
+	queues, parked := map[string]bool{}, v.Workload.Parked() // true: some are looked at
+	for i, s := range v.Workload.Map.Shards {
+		queues[s.Account] = queues[s.Account] || parked[i] == 0
+	}
+	for _, name := range is.names(queues) {
+		a, sampled := looked[name]
+		e := is.since[name]
+		cost := b.cost(e.requests)
 		p.Cost += cost
 		p.Accounts = append(p.Accounts, history.Account{
 			Name: name, Asked: wants[name], Limit: b.limit, Throttled: e.throttled, Cost: cost,
-			Visible: uint64(max(a.Visible, 0)), InFlight: uint64(max(a.InFlight, 0)),
+			Sampled:  sampled || backlog != nil && !queues[name], // where there are no queues, none is to be looked at
+			Messages: uint64(max(a.Messages, 0)), Visible: uint64(max(a.Visible, 0)),
+			InFlight: uint64(max(a.InFlight, 0)), Delayed: uint64(max(a.Delayed, 0)),
 			Quarantined: uint64(max(a.Quarantined, 0)), Oldest: a.Oldest,
-			Requests: e.requests, Day: b.total[name],
+			Requests: e.requests, Day: is.total[name],
 		})
 	}
-	clear(b.since)
-	return p, b.marked()
+	return p, marks
 }
 
-// names are the accounts of the map and those that were asked today.
-func (b *books) names(v *cluster.View) []string {
-	all := map[string]bool{}
-	for _, s := range v.Workload.Map.Shards {
-		all[s.Account] = true
-	}
-	for name := range b.total {
+// names are the accounts with queues and those that were asked on the day.
+func (s sums) names(queues map[string]bool) []string {
+	all := maps.Clone(queues)
+	for name := range s.total {
 		all[name] = true
 	}
 	return slices.Sorted(maps.Keys(all))
 }
 
-// marked are the marks of the members that were seen.
+// marked are the marks of the members that were seen, and of those that a row of before has and that
+// were not, unless that is long ago.
 func (b *books) marked() history.Marks {
 	marks := history.Marks{}
-	for id, m := range b.marks {
-		for _, n := range m.of {
-			marks[id] = marks[id].Add(n.requests)
+	for id, m := range b.before {
+		if m.Ago += b.at.Sub(b.looked); m.Ago <= forget {
+			marks[id] = m
 		}
+	}
+	for id, m := range b.marks {
+		mark := history.Mark{Ago: max(b.at.Sub(m.at), 0)}
+		for _, n := range m.of {
+			mark.Requests = mark.Add(n.requests)
+		}
+		marks[id] = mark
 	}
 	return marks
 }

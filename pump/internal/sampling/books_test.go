@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/prices"
+	"github.com/queuepump/queuepump/pump/waiting"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -54,21 +56,13 @@ func viewOf(at time.Time, of ...*party) *cluster.View {
 	return v
 }
 
-// sum is what the books have of the day.
-func (b *books) sum() (all history.Requests) {
-	for _, n := range b.total {
-		all = all.Add(n)
-	}
-	return all
-}
-
 var evening = time.Date(2020, 1, 1, 20, 0, 0, 0, time.UTC)
 
 func emptyBooks() *books { return newBooks(prices.Published, 20_000, history.Point{}, nil) }
 
 func wantSum(t *testing.T, what string, b *books, want history.Requests) {
 	t.Helper()
-	if got := b.sum(); got != want {
+	if got := b.whole(); got != want {
 		t.Errorf("%s: %+v, want %+v", what, got, want)
 	}
 }
@@ -78,14 +72,17 @@ func TestTheDaysSumIsThatOfAllMembers(t *testing.T) {
 	a.asks("alpha", 100, 10)
 	c.asks("beta", 1, 0)
 	b.observe(viewOf(evening, a, c), evening)
+	if rate := b.rate(); rate != nil {
+		t.Errorf("after one look a second costs %v", *rate)
+	}
 	wantSum(t, "two members that began today", b, history.Requests{Queue: 101, Table: 10})
 	a.asks("alpha", 5, 5)
 	b.observe(viewOf(evening.Add(time.Minute), a, c), evening.Add(time.Minute))
 	wantSum(t, "one asks more", b, history.Requests{Queue: 106, Table: 15})
-	if got, want := b.cost(), (106*0.004+15*0.00036)/1e4; math.Abs(got-want) > 1e-12 {
+	if got, want := b.cost(b.whole()), (106*0.004+15*0.00036)/1e4; math.Abs(got-want) > 1e-12 {
 		t.Errorf("it costs %v, want %v", got, want)
 	}
-	if got, want := b.rate(), (5*0.004+5*0.00036)/1e4/60; math.Abs(got-want) > 1e-12 {
+	if got, want := b.rate(), (5*0.004+5*0.00036)/1e4/60; got == nil || math.Abs(*got-want) > 1e-12 {
 		t.Errorf("a second it costs %v, want %v", got, want)
 	}
 	older := *a
@@ -152,6 +149,40 @@ func TestTheNextSamplerGoesOnFromTheRow(t *testing.T) {
 	}
 }
 
+// A member may be out of sight of a sampler, evicted or with a row that cannot be read. The one that
+// comes after that sampler still knows what was counted of it before.
+func TestTwoTakeoversCountAMemberOnce(t *testing.T) {
+	minute := time.Date(2020, 1, 1, 20, 0, 0, 0, time.UTC)
+	a, c := newParty("a", minute), newParty("c", minute)
+	a.asks("alpha", 40_000, 0)
+	b := emptyBooks()
+	b.observe(viewOf(minute, a, c), minute)
+	for n := range 6 { // samplers, each for 9 minutes
+		b = goOn(t, b, viewOf(minute, c), minute)
+		minute = minute.Add(time.Minute)
+		for range 9 {
+			minute = minute.Add(time.Minute)
+			c.asks("beta", 1, 1)
+			b.observe(viewOf(minute, c), minute)
+		}
+		if n == 4 {
+			a.asks("alpha", 40, 0)
+			back := goOn(t, b, viewOf(minute, c), minute)
+			at := minute.Add(2 * time.Minute)
+			back.observe(viewOf(at, a, c), at)
+			wantSum(t, "it comes back after 50 minutes", back, history.Requests{Queue: 40_040 + 45, Table: 45})
+		}
+	}
+	if n := len(b.marked()); n != 2 {
+		t.Errorf("after an hour there are %d marks", n)
+	}
+	minute = minute.Add(20 * time.Minute)
+	b.observe(viewOf(minute, c), minute)
+	if n := len(b.marked()); n != 1 {
+		t.Errorf("a member that was not seen for over an hour is one of %d marks", n)
+	}
+}
+
 // dayHistory plays an evening with members that come, die and come back as they were, and samplers
 // that are killed. What the books say of a day is what was asked on it, whatever happened.
 func dayHistory(t *testing.T, seed uint64) (wrong string) {
@@ -185,7 +216,7 @@ func dayHistory(t *testing.T, seed uint64) (wrong string) {
 				truth = truth.Add(history.Requests{Queue: queue, Table: tables})
 			}
 			as := *p
-			if r.IntN(30) == 0 && away == 0 && !nearMidnight {
+			if r.IntN(30) == 0 && !nearMidnight {
 				as.m.Err = fmt.Errorf("damaged")
 			}
 			shown = append(shown, &as)
@@ -208,13 +239,13 @@ func dayHistory(t *testing.T, seed uint64) (wrong string) {
 		v := viewOf(now, shown...)
 		b.observe(v, now)
 		whole := !slices.ContainsFunc(shown, func(p *party) bool { return p.m.Err != nil })
-		if got := b.sum(); whole && got != truth {
+		if got := b.whole(); whole && got != truth {
 			return fmt.Sprintf("step %d, %v: the day's sum is %+v, and %+v were asked", step, now.Format(time.TimeOnly), got, truth)
 		}
-		if whole && b.sum().Since(seen) == (history.Requests{}) && truth.Since(seen) != (history.Requests{}) {
+		if whole && b.whole().Since(seen) == (history.Requests{}) && truth.Since(seen) != (history.Requests{}) {
 			return "the sum stands still"
 		}
-		seen = b.sum()
+		seen = b.whole()
 		if minute := history.Minute(now); minute.After(written) {
 			p, marks := b.row(written, v, nil)
 			written = minute
@@ -301,6 +332,155 @@ func TestTheHistoryIsThereAfterItsWriterWasKilled(t *testing.T) {
 	})
 }
 
+// One that is cut off from the table says nothing of the day once the others take it for dead. When it
+// is back it goes on from their rows, and not from what it knew.
+func TestASamplerThatIsCutOffBeginsAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(12 * time.Hour)
+		table := faketable.NewServer().Client("a")
+		a, c := newParty("a", time.Now()), newParty("c", time.Now())
+		var v atomic.Pointer[cluster.View]
+		v.Store(viewOf(time.Now(), a, c))
+		s := recorder(table, "a", v.Load)
+		go s.record(t.Context())
+		time.Sleep(18 * time.Second)
+		if s.Day() == nil {
+			t.Error("it says nothing while it samples")
+		}
+		time.Sleep(30 * time.Second)
+		if day := s.Day(); day != nil {
+			t.Errorf("it has been cut off for 48 s, and says %+v", day)
+		}
+		other := emptyBooks()
+		c.asks("alpha", 1000, 0)
+		now := viewOf(time.Now(), c)
+		other.observe(now, time.Now())
+		p, marks := other.row(history.Minute(time.Now()), now, nil)
+		if err := history.Write(t.Context(), table, "work", p, marks); err != nil {
+			t.Fatal(err)
+		}
+		for range 8 {
+			time.Sleep(10 * time.Second)
+			c.asks("alpha", 1, 0)
+			v.Store(viewOf(time.Now(), a, c))
+		}
+		time.Sleep(19 * time.Second)
+		points, err := history.Read(t.Context(), table, "work", time.Time{})
+		last := points[len(points)-1]
+		if err != nil || last.Accounts[0].Requests.Queue > 10 || last.Accounts[0].Day.Queue < 1002 || last.Accounts[0].Day.Queue > 1008 {
+			t.Errorf("%+v, %v", last, err)
+		}
+	})
+}
+
+// The row of a day's last minute says what the day came to, though it is written on the next day; the
+// rate goes on over midnight; and a sampler that comes then counts nothing twice, and misses nothing.
+func TestTheLastRowOfADayHasItsSum(t *testing.T) {
+	for _, killed := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			time.Sleep(24*time.Hour - 5*time.Minute)
+			table := faketable.NewServer().Client("a")
+			a := newParty("a", time.Now())
+			var mu sync.Mutex // guards a
+			view := func() *cluster.View { mu.Lock(); defer mu.Unlock(); return viewOf(time.Now(), a) }
+			ctx, kill := context.WithCancel(t.Context())
+			s := recorder(table, "a", view)
+			go s.record(ctx)
+			ask := func(seconds int) {
+				for range seconds {
+					time.Sleep(time.Second)
+					mu.Lock()
+					a.asks("alpha", 10, 1)
+					mu.Unlock()
+				}
+			}
+			ask(5*60 + 40)
+			second := prices.Published.Cost(10, 1)
+			if day := s.Money(); day.PerDay == nil || math.Abs(*day.PerDay/(second*secondsADay)-1) > 0.1 || *day.Cost > 41*second {
+				t.Errorf("just after midnight: %+v", day)
+			}
+			if killed {
+				kill()
+				synctest.Wait()
+				ctx, kill = context.WithCancel(t.Context())
+				s = recorder(table, "a", view)
+				go s.record(ctx)
+			}
+			ask(140)
+			time.Sleep(20 * time.Second)
+			kill()
+			synctest.Wait()
+			points, err := history.Read(t.Context(), table, "work", time.Time{})
+			if err != nil || len(points) < 6 {
+				t.Fatalf("%d points: %v", len(points), err)
+			}
+			began, sum := history.Minute(time.Now()).Truncate(24*time.Hour), history.Requests{}
+			for _, p := range points {
+				sum = sum.Add(p.Accounts[0].Requests)
+				past := p.Time.Add(time.Minute).Sub(began)
+				if past <= 0 {
+					past += 5 * time.Minute // since the first look
+				}
+				most := uint64((past + 20*time.Second) / time.Second)
+				if n := p.Accounts[0].Day; n.Table > most || n.Table+40 < most || n.Queue != 10*n.Table {
+					t.Errorf("killed %v, %v: %+v of the day, %d s after it began", killed, p.Time.Format(time.TimeOnly), n, most)
+				}
+				if want := prices.Published.Cost(float64(p.Accounts[0].Day.Queue), float64(p.Accounts[0].Day.Table)); math.Abs(p.DayCost-want) > 1e-12 {
+					t.Errorf("%v: the day costs %v, want %v", p.Time, p.DayCost, want)
+				}
+			}
+			last := points[len(points)-1].Accounts[0].Day
+			var eve history.Point
+			for _, p := range points {
+				if dayOf(p.Time) != dayOf(began) {
+					eve = p
+				}
+			}
+			if all := eve.Accounts[0].Day.Add(last); all != sum || all != (history.Requests{Queue: 4800, Table: 480}) {
+				t.Errorf("killed %v: the two days have %+v and %+v, the minutes %+v", killed, eve.Accounts[0].Day, last, sum)
+			}
+		})
+	}
+}
+
+// What is not known of queues is not written down as nothing.
+func TestARowSaysWhatIsNotKnown(t *testing.T) {
+	minute := history.Minute(time.Now())
+	a := newParty("a", minute)
+	a.asks("table only", 0, 1)
+	v := viewOf(minute, a)
+	v.Workload.Map.Shards = []shardmap.Shard{{Account: "alpha", Queue: "q"}, {Account: "dark", Queue: "q"}}
+	alpha := waiting.Account{Name: "alpha", Messages: 60, Visible: 30, InFlight: 20, Delayed: 10, Quarantined: 2, Oldest: 3}
+	for _, c := range []struct {
+		what                string
+		backlog             *waiting.Backlog
+		all, lit, dark, one bool
+	}{
+		{"no sample yet", nil, false, false, false, false},
+		{"one account is dark", &waiting.Backlog{Accounts: []waiting.Account{alpha}, Done: 2, Seconds: 15}, true, true, false, true},
+	} {
+		b := emptyBooks()
+		b.observe(v, minute)
+		table := faketable.NewServer().Client("a")
+		table.SetLatency(func(faketable.Call) time.Duration { return 0 })
+		p, marks := b.row(minute, v, c.backlog)
+		if err := history.Write(t.Context(), table, "work", p, marks); err != nil {
+			t.Fatal(err)
+		}
+		p, _, err := history.Newest(t.Context(), table, "work")
+		if err != nil || len(p.Accounts) != 3 {
+			t.Fatalf("%+v, %v", p, err)
+		}
+		lit, dark, one := p.Accounts[0], p.Accounts[1], p.Accounts[2]
+		if p.Sampled != c.all || lit.Sampled != c.lit || dark.Sampled != c.dark || one.Sampled != c.one || dark.Messages != 0 {
+			t.Errorf("%s: %+v", c.what, p)
+		}
+		if c.lit && (lit.Messages != 60 || lit.Visible != 30 || lit.InFlight != 20 || lit.Delayed != 10 || lit.Quarantined != 2 || p.Done != 2) {
+			t.Errorf("%s: %+v", c.what, p)
+		}
+	}
+}
+
 // A process that lives for less than a minute leaves what it has asked.
 func TestTheLastRowIsWrittenByTheLastProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -343,7 +523,7 @@ func TestADarkTableMakesAGapAndNoWrongSum(t *testing.T) {
 		go s.record(t.Context())
 		time.Sleep(3 * time.Minute)
 		if day := s.Day(); day != nil {
-			t.Errorf("the row of before cannot be read, and the day costs %+v", day)
+			t.Errorf("the row of before cannot be read, and the day costs %v", day.Cost)
 		}
 		table.SetFault(nil)
 		table.SetLatency(func(faketable.Call) time.Duration { return 3 * time.Second })

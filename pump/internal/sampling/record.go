@@ -43,7 +43,7 @@ func (s *Sampler) Money() prices.Day {
 	}
 	return prices.Day{
 		Date: midnight(d.Number).Format(time.DateOnly), Currency: s.queues.Allowance.Prices().Currency,
-		Cost: new(d.Cost), PerDay: new(d.Rate * secondsADay),
+		Cost: new(d.Cost), PerDay: d.PerDay(),
 	}
 }
 
@@ -58,6 +58,9 @@ func (s *Sampler) record(ctx context.Context) {
 		}
 		s.mu.Lock()
 		switch by := chosen(v); {
+		case s.cutOff(v): // its rows and sums end here: another one goes on from them
+			s.day.Store(nil)
+			s.recording = recording{}
 		case by == s.cfg.Instance:
 			if s.observe(ctx, v) {
 				s.day.Store(s.recording.books.published())
@@ -73,6 +76,17 @@ func (s *Sampler) record(ctx context.Context) {
 	}
 }
 
+// cutOff reports whether a look at the cluster is so old that the others may have taken this process
+// for dead since then.
+func (s *Sampler) cutOff(v *cluster.View) bool {
+	for i := range v.Members {
+		if m := &v.Members[i]; m.Instance == s.cfg.Instance && m.Dead > 0 {
+			return time.Since(v.Read) > m.Dead
+		}
+	}
+	return false
+}
+
 // Last writes what is known when this process leaves, unless another one goes on with it: a process
 // that lives for a minute would never write a row. It takes no longer than lastRow, and gives way to
 // a row that is just being written.
@@ -84,7 +98,7 @@ func (s *Sampler) Last(ctx context.Context) {
 	if v == nil {
 		return
 	}
-	if by := chosen(v); by != "" && by != s.cfg.Instance {
+	if by := chosen(v); by != "" && by != s.cfg.Instance || s.cutOff(v) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, lastRow)

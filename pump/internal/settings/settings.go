@@ -285,6 +285,9 @@ func Budget(b pump.Budget) (pump.Budget, error) {
 
 // priceList completes and checks a list of prices: what is not given is as published.
 func priceList(p prices.List) (prices.List, error) {
+	if problem, fix, mixed := p.Mixed(); mixed {
+		return p, &pump.ConfigError{Field: "prices.currency", Problem: problem, Fix: fix}
+	}
 	p = p.OrPublished()
 	for _, f := range []struct {
 		name  string

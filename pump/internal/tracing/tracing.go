@@ -6,14 +6,15 @@
 //	send NAME      a Sender was given tasks, until queues have them; a child of its caller's span
 //	process NAME   a handler works on a task: of the trace in which it was sent, and linked to it
 //
-// A batch that a handler gets has one span, linked to the contexts of all its tasks and of no trace of
-// theirs. Only a task whose sending was sampled has a context, and only such a task has a span of
-// its handling: what is traced is decided once.
+// A batch that a handler gets has one span. It belongs to the trace of the batch's first traced task,
+// and is linked to the contexts of all its tasks. Only a task whose sending was sampled has a context,
+// and only such a task has a span of its handling: what is traced is decided once.
 package tracing
 
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -25,8 +26,12 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/tracecontext"
 )
 
-// scope is the name of the instrumentation.
-const scope = "github.com/queuepump/queuepump/pump"
+const (
+	// scope is the name of the instrumentation.
+	scope = "github.com/queuepump/queuepump/pump"
+	// maxText bounds what a span has of a text that is not the pump's, in bytes.
+	maxText = 400
+)
 
 // Tracer makes spans. A nil Tracer makes none. It may be used from many goroutines.
 type Tracer struct {
@@ -86,6 +91,12 @@ func (t *Tracer) Send(ctx context.Context, tasks int) (context []byte, sent func
 	return tracecontext.Encode(span.SpanContext()), sent
 }
 
+// Without is the context with no span in it. Handlers get what the program has in its context, but not
+// its span: a task belongs to the trace that it was sent in, or to none.
+func Without(ctx context.Context) context.Context {
+	return trace.ContextWithSpanContext(ctx, trace.SpanContext{})
+}
+
 // Span is the span of a handling; nil: it is not traced.
 type Span struct{ span trace.Span }
 
@@ -103,11 +114,17 @@ func (t *Tracer) Process(ctx context.Context, queue string, task *pump.Task) (co
 	return ctx, &Span{span}
 }
 
-// ProcessBatch begins the span of a batch, if any of its tasks was traced as it was sent.
+// ProcessBatch begins the span of a batch, if any of its tasks was traced as it was sent. It is a child
+// of the first one's context: a trace of its own would be sampled anew, and lose most of what was
+// decided to be traced.
 func (t *Tracer) ProcessBatch(ctx context.Context, queue string, tasks []*pump.Task) (context.Context, *Span) {
+	var first trace.SpanContext
 	var links []trace.Link
 	for _, task := range tasks {
 		if from, ok := tracecontext.Decode(task.Trace); ok {
+			if links == nil {
+				first = from
+			}
 			links = append(links, trace.Link{
 				SpanContext: from, Attributes: []attribute.KeyValue{attribute.String("messaging.message.id", idOf(task))},
 			})
@@ -116,8 +133,10 @@ func (t *Tracer) ProcessBatch(ctx context.Context, queue string, tasks []*pump.T
 	if links == nil {
 		return ctx, nil
 	}
-	ctx, span := t.start(ctx, "process", "process", trace.SpanKindConsumer, trace.WithNewRoot(), trace.WithLinks(links...),
-		trace.WithAttributes(attribute.Int("messaging.batch.message_count", len(tasks)), attribute.String("queuepump.queue", queue)))
+	ctx, span := t.start(trace.ContextWithRemoteSpanContext(ctx, first), "process", "process", trace.SpanKindConsumer,
+		trace.WithLinks(links...), trace.WithAttributes(
+			attribute.Int("messaging.batch.message_count", len(tasks)), attribute.String("queuepump.queue", queue),
+		))
 	return ctx, &Span{span}
 }
 
@@ -156,7 +175,7 @@ func failed(span trace.Span, err, cause error) {
 	if wish {
 		cause = nil // the handler says outright what is with the task
 	}
-	span.SetStatus(codes.Error, err.Error())
+	span.SetStatus(codes.Error, text(err.Error()))
 	span.SetAttributes(attribute.String("error.type", kindOf(err, cause)))
 }
 
@@ -181,9 +200,18 @@ func isTimeout(err error) bool {
 	return ok && e.Timeout()
 }
 
+// text is what a span has of a text that is not the pump's. OTLP takes UTF-8 only: one text that is
+// something else would lose the whole batch of spans that it is exported with.
+func text(s string) string {
+	if len(s) > maxText {
+		s = strings.ToValidUTF8(s[:maxText], "") + "..."
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
+}
+
 func idOf(t *pump.Task) string {
 	if t.Foreign != "" {
-		return t.Foreign
+		return text(t.Foreign)
 	}
 	return coordination.TaskRef{Run: t.Run, Segment: t.Segment, N: t.N}.String()
 }

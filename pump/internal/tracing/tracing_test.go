@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -50,8 +51,8 @@ func TestTheSpansOfABatchAndOfFailures(t *testing.T) {
 		t.Error("a batch without a traced task has a span")
 	}
 	created, batch := kept.GetSpans()[0], kept.GetSpans()[1]
-	if len(batch.Links) != 1 || batch.Links[0].SpanContext.SpanID() != created.SpanContext.SpanID() || batch.Parent.IsValid() ||
-		batch.SpanContext.TraceID() == created.SpanContext.TraceID() || batch.Status.Code != codes.Error || batch.SpanKind != trace.SpanKindConsumer {
+	if len(batch.Links) != 1 || batch.Links[0].SpanContext.SpanID() != created.SpanContext.SpanID() || batch.Parent.SpanID() != created.SpanContext.SpanID() ||
+		batch.SpanContext.TraceID() != created.SpanContext.TraceID() || batch.Status.Code != codes.Error || batch.SpanKind != trace.SpanKindConsumer {
 		t.Errorf("%+v", batch)
 	}
 	// What a handler starts belongs to its own span, and without one to the span of sending.
@@ -114,6 +115,69 @@ func TestTheKindOfAnError(t *testing.T) {
 		}
 		if got != c.want {
 			t.Errorf("%v, ended by %v: %q, want %q", c.err, c.cause, got, c.want)
+		}
+	}
+}
+
+// What is traced is decided once, as a task is sent: with a sampler that keeps few traces, each batch
+// with a traced task has a span, and what its handler starts belongs to a trace that is kept.
+func TestABatchIsNotSampledASecondTime(t *testing.T) {
+	kept := tracetest.NewInMemoryExporter()
+	few := sdk.WithSampler(sdk.TraceIDRatioBased(0.05))
+	tracer := New(&pump.Config{Workload: "demo", TracerProvider: sdk.NewTracerProvider(sdk.WithSyncer(kept), few)})
+	batches, spans := 0, 0
+	for n := range uint64(2000) {
+		ref := coordination.TaskRef{Run: pump.RunID{1}, N: n}
+		task := &pump.Task{Run: ref.Run, N: n, Trace: tracer.Created(t.Context(), ref)}
+		if task.Trace == nil {
+			continue
+		}
+		batches++
+		kept.Reset()
+		ctx, span := tracer.ProcessBatch(t.Context(), "a/demo-00", []*pump.Task{{}, task})
+		span.End(nil, nil, nil)
+		spans += len(kept.GetSpans())
+		if parent, _ := task.TraceContext(ctx); !strings.HasSuffix(parent, "-01") {
+			t.Fatalf("a traced task's handler goes on with %q", parent)
+		}
+	}
+	if batches < 20 || spans != batches {
+		t.Errorf("%d batches with a traced task have %d spans", batches, spans)
+	}
+}
+
+// OTLP takes UTF-8 only, and one span that has something else loses all that are exported with it. A
+// handler's error may be of any bytes and any length, and so may be what another program wrote.
+func TestTextsOfOthersAreShortAndUTF8(t *testing.T) {
+	kept := tracetest.NewInMemoryExporter()
+	tracer := New(&pump.Config{Workload: "demo", TracerProvider: sdk.NewTracerProvider(sdk.WithSyncer(kept))})
+	traced := tracer.Created(t.Context(), coordination.TaskRef{})
+	for bad, shown := range map[string]string{
+		"503 Verf\xfcgbar":                        "503 Verf\uFFFDgbar",
+		strings.Repeat("\xfc", 500):               "...",
+		strings.Repeat("x", 400):                  strings.Repeat("x", 400),
+		strings.Repeat("x", 399) + "\u00fc" + "y": strings.Repeat("x", 399) + "...",
+		strings.Repeat("x", 1<<20):                strings.Repeat("x", 400) + "...",
+	} {
+		task := &pump.Task{Foreign: bad, Trace: traced}
+		for _, process := range []func() *Span{
+			func() *Span { _, span := tracer.Process(t.Context(), "a/demo-00", task); return span },
+			func() *Span {
+				_, span := tracer.ProcessBatch(t.Context(), "a/demo-00", []*pump.Task{task})
+				return span
+			},
+		} {
+			kept.Reset()
+			process().End(errors.New(bad), nil, nil)
+			span := kept.GetSpans()[0]
+			if got := span.Status.Description; got != shown {
+				t.Errorf("the status %.40q is told as %q", bad, got)
+			}
+			for _, a := range append(span.Attributes, span.Links[0].Attributes...) {
+				if a.Key == "messaging.message.id" && a.Value.AsString() != shown {
+					t.Errorf("the id %.40q is told as %q", bad, a.Value.AsString())
+				}
+			}
 		}
 	}
 }
