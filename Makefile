@@ -8,7 +8,7 @@ GOVULNCHECK = $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 AZURITE    = pump/storage/storagetest/azurite
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test verify test-race members cluster simulate mutants windows chaos count poison foreign runs day day-cost drop limits scale lint docs-metrics check-alerts fmt vuln fuzz bench soak cover package deb image package-test service-test first-hour azurite azure azure-try e2e-page page-scale clean
+.PHONY: help build run test verify test-race members cluster simulate mutants windows chaos count poison foreign runs day day-cost drop limits scale lint docs-metrics check-alerts fmt vuln fuzz bench soak cover package deb image package-test service-test first-hour azurite azure azure-try e2e-page e2e-report page-scale clean
 
 help: ## list the goals
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -222,10 +222,17 @@ first-hour: ## type what README.md says in an empty folder, build and service in
 	GO='$(GO)' out/first-hour/lifecycle --first-hour --out out/first-hour
 
 PAGE = internal/page/e2e
+CHROMIUM = command -v chromium >/dev/null || { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends chromium fonts-dejavu-core; }
 e2e-page: build $(PAGE)/node_modules/.package-lock.json ## drive the page with a headless Chromium under a real load, and take the screenshots of docs/ (two minutes; it installs Debian's chromium by apt-get if there is none)
-	@command -v chromium >/dev/null || { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends chromium fonts-dejavu-core; }
+	@$(CHROMIUM)
 	node $(PAGE)/e2e.mjs bin out/e2e
 	cp out/e2e/page.png out/e2e/page-dark.png out/e2e/page-phone.png docs/
+
+e2e-report: $(PAGE)/node_modules/.package-lock.json ## look at the page of a load test with that Chromium, in light and dark (half a minute)
+	@$(CHROMIUM)
+	mkdir -p out/e2e-report
+	$(GO) build -o out/e2e-report/ ./loadtest ./loadtest/plot
+	node $(PAGE)/report.mjs out/e2e-report out/e2e-report/pages
 
 page-scale: ## serve the page of 200 processors, 1,000 queues and 4,096 segments for two minutes and measure its first figures, CPU and memory
 	$(GO) test ./pump/internal/processtest -count 1 -v -timeout 20m -run '^TestThePageOfALarge' -scale

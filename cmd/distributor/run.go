@@ -217,7 +217,7 @@ func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.C
 	}
 	port.ShowDistributor(d)
 	port.Also(f.service.Keys)
-	f.reloads(console, file, d)
+	f.reloads(console, file, port, d)
 	summary, err := service.Run(ctx, f.service, service.Distributor(d), d)
 	console.Done()
 	switch {

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 
+	"github.com/queuepump/queuepump/internal/admin"
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/pump/processor"
@@ -10,14 +11,20 @@ import (
 
 // reloads has a processor take what is new in its configuration on SIGHUP, and --out opened again,
 // if there is a way to do that.
-func (f *runFlags) reloads(console *cli.Console, file *configfile.File, p *processor.Processor, reopen func()) {
+func (f *runFlags) reloads(
+	console *cli.Console, file *configfile.File, port *admin.Server, p *processor.Processor, reopen func(),
+) {
 	console.OnHangup(func() {
 		if reopen != nil {
 			reopen()
 		}
 		_ = f.service.Manager.Reload(func() error {
 			return console.Reload(f.config, file, f.service.Keys, func(now *configfile.File) error {
-				return errors.Join(p.Reload(now.Config), f.page.Reload(now.Config))
+				err := errors.Join(p.Reload(now.Config), f.page.Reload(now.Config))
+				if err == nil {
+					port.Reprice(now.Config.Prices)
+				}
+				return err
 			})
 		})
 	})

@@ -285,7 +285,7 @@ func (f *runFlags) process(ctx context.Context, out io.Writer, console *cli.Cons
 	}
 	port.ShowProcessor(p)
 	port.Also(f.service.Keys)
-	f.reloads(console, file, p, h.reopen)
+	f.reloads(console, file, port, p, h.reopen)
 	summary, err := service.Run(ctx, f.service, service.Processor(p), p)
 	console.Done()
 	if err = cli.Explain(err, file); cli.IsMistake(err) {

@@ -122,6 +122,13 @@ func Open(o Options) (*Server, error) {
 	return s, nil
 }
 
+// Reprice has the metrics count requests with other prices from now on. A nil server does nothing.
+func (s *Server) Reprice(list prices.List) {
+	if s != nil {
+		s.metrics.counters.Reprice(list)
+	}
+}
+
 // Address is what others reach the port at, host:port; empty if there is none.
 func (s *Server) Address() string {
 	if s == nil {

@@ -166,13 +166,21 @@ func (c *child) ask(ctx context.Context, request []byte, timeout time.Duration) 
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, fmt.Errorf("no outcome within %v", timeout)
+		return nil, lateError(fmt.Sprintf("no outcome within %v", timeout))
 	case errors.Is(err, errLineTooLong):
 		return nil, err
 	default:
 		return nil, c.whyEnded(errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE))
 	}
 }
+
+// lateError is that the time for one task is over.
+type lateError string
+
+func (e lateError) Error() string { return string(e) }
+
+// Timeout tells it from other errors, as those of package net do.
+func (e lateError) Timeout() bool { return true }
 
 // errRecycled is a child that ended by itself, with status 0, before it
 // printed anything for a task that was not its first. Some programs do so after so

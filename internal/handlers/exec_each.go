@@ -121,7 +121,8 @@ func (e *startError) Error() string { return "starting the command: " + e.err.Er
 func (e *startError) Unwrap() error { return e.err }
 
 func (e *ExecEach) run(ctx context.Context, t *pump.Task) (json.RawMessage, error) {
-	limited, cancel := context.WithTimeoutCause(ctx, e.opts.Timeout, fmt.Errorf("not ended within %v", e.opts.Timeout))
+	late := lateError(fmt.Sprintf("not ended within %v", e.opts.Timeout))
+	limited, cancel := context.WithTimeoutCause(ctx, e.opts.Timeout, late)
 	defer cancel()
 	cmd := exec.CommandContext(limited, e.opts.Argv[0], e.opts.Argv[1:]...)
 	group.Own(cmd)

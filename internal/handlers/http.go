@@ -123,7 +123,8 @@ func (h *HTTP) post(ctx context.Context, t *pump.Task) (json.RawMessage, error) 
 		GetConn: func(string) { connected.Store(false) },
 		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
 	})
-	limited, cancel := context.WithTimeoutCause(ctx, h.opts.Timeout, fmt.Errorf("%s did not answer within %v", h.shown, h.opts.Timeout))
+	late := lateError(fmt.Sprintf("%s did not answer within %v", h.shown, h.opts.Timeout))
+	limited, cancel := context.WithTimeoutCause(ctx, h.opts.Timeout, late)
 	defer cancel()
 	// A copy, because the transport may still read it when the answer is there
 	// already, and the task's own bytes are reused after the return.

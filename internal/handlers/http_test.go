@@ -133,7 +133,7 @@ func TestAnEndpointThatDoesNotAnswerIsAFailureWithoutTheURL(t *testing.T) {
 	})
 	defer close(release)
 	h := newHTTP(t, url+"/?token=hunter2", HTTPOptions{Timeout: 50 * time.Millisecond})
-	if _, err := h.Work(t.Context(), task("x")); err == nil || err.Error() != url+" did not answer within 50ms" {
+	if _, err := h.Work(t.Context(), task("x")); !isLate(err) || err.Error() != url+" did not answer within 50ms" {
 		t.Errorf("got %v", err)
 	}
 	h = newHTTP(t, "http://user:hunter2@127.0.0.1:1/?token=hunter2", HTTPOptions{})

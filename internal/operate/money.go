@@ -4,25 +4,25 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/dustin/go-humanize"
-
 	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/internal/page"
 	"github.com/queuepump/queuepump/pump/status"
 )
 
 // moneyText is an amount with its currency: of small ones as many digits as say something.
 func moneyText(x float64, currency string) string {
-	digits := 2
-	if x > 0 && x < 0.995 {
-		digits = 4
-	}
-	return strings.TrimSpace(humanize.FormatFloat("#,###."+strings.Repeat("#", digits), x) + " " + plain(currency))
+	return page.Amount(x, plain(currency))
 }
 
-// moneyLine is what the day has cost; empty if that is not known.
+// moneyLine is what the day has cost as far as that is known, and what its cap does.
 func moneyLine(m *status.Money) string {
+	return strings.Join(append(spent(m), capped(m)...), " · ")
+}
+
+// spent is what the day has cost; none if that is not known.
+func spent(m *status.Money) []string {
 	if m.DayCost == nil {
-		return ""
+		return nil
 	}
 	parts := []string{"today " + moneyText(*m.DayCost, m.Prices.Currency)}
 	var queues, tables uint64
@@ -42,15 +42,28 @@ func moneyLine(m *status.Money) string {
 	if m.PerDay != nil && *m.PerDay > 0 {
 		parts = append(parts, moneyText(*m.PerDay, m.Prices.Currency)+" a day at this rate")
 	}
-	if m.CapPerDay != nil {
-		text := "at most " + moneyText(*m.CapPerDay, "")
-		switch {
-		case m.HoldBack > 0:
-			text += fmt.Sprintf(", so gets are held back by %s", cli.Plural(int64(m.HoldBack), "processor"))
-		case m.Slowed > 0:
-			text += fmt.Sprintf(", so empty queues are polled more slowly by %s", cli.Plural(int64(m.Slowed), "processor"))
-		}
-		parts = append(parts, text)
+	return parts
+}
+
+// capped is what may be spent and what is held back for that. The configuration of who looks may
+// have no cap.
+func capped(m *status.Money) []string {
+	what := ""
+	switch {
+	case m.HoldBack > 0:
+		what = fmt.Sprintf("gets are held back by %s", cli.Plural(int64(m.HoldBack), "processor"))
+	case m.Slowed > 0:
+		what = fmt.Sprintf("empty queues are polled more slowly by %s", cli.Plural(int64(m.Slowed), "processor"))
 	}
-	return strings.Join(parts, " · ")
+	if m.CapPerDay != nil {
+		most := "at most " + moneyText(*m.CapPerDay, m.Prices.Currency) + " a day"
+		if what != "" {
+			most += ", so " + what
+		}
+		return []string{most}
+	}
+	if what != "" {
+		return []string{what + " to keep to a cap that this configuration does not have"}
+	}
+	return nil
 }

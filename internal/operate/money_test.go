@@ -26,8 +26,16 @@ func TestTheStatusSaysWhatTheDayCosts(t *testing.T) {
 	}{
 		{status.Money{}, ""},
 		{known, "today 1,234.50 USD · 1,500 requests to queues, 20 to tables · most of account alpha, 0.5000 · 0.0213 USD a day at this rate"},
-		{capped, "today 1,234.50 USD · 0.0213 USD a day at this rate · at most 1,300.00, so gets are held back by 1 processor"},
-		{slowed, "today 1,234.50 USD · 0.0213 USD a day at this rate · at most 1,300.00, so empty queues are polled more slowly by 3 processors"},
+		{capped, "today 1,234.50 USD · 0.0213 USD a day at this rate · at most 1,300.00 USD a day, so gets are held back by 1 processor"},
+		{slowed, "today 1,234.50 USD · 0.0213 USD a day at this rate · at most 1,300.00 USD a day, so empty queues are polled more slowly by 3 processors"},
+		{
+			status.Money{Prices: prices.Published, CapPerDay: new(0.0213), HoldBack: 2},
+			"at most 0.0213 USD a day, so gets are held back by 2 processors",
+		},
+		{
+			status.Money{Slowed: 1},
+			"empty queues are polled more slowly by 1 processor to keep to a cap that this configuration does not have",
+		},
 	} {
 		if got := moneyLine(&c.money); got != c.want {
 			t.Errorf("%s\nwant %s", got, c.want)

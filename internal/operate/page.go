@@ -1,12 +1,10 @@
 package operate
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"os"
 	"runtime/debug"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -14,7 +12,6 @@ import (
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/internal/page"
-	"github.com/queuepump/queuepump/pump/status"
 )
 
 // OpenPage makes the page of the workload of a configuration, for an admin port at listen; nil if
@@ -28,33 +25,10 @@ func OpenPage(listen, config string, file *configfile.File, log *slog.Logger) (*
 
 func newPage(config string, file *configfile.File, log *slog.Logger) (*page.Page, error) {
 	path, _ := configfile.Path(config)
-	cfg := file.Config
 	p, err := page.New(page.Options{
-		Config: cfg, Path: path, Locate: file.Locate, TokenFile: file.Page.TokenFile, Log: log,
-		Past: func(ctx context.Context, since time.Time) ([]page.Point, error) {
-			points, err := status.History(ctx, cfg, since)
-			return pastOf(points), err
-		},
+		Config: file.Config, Path: path, Locate: file.Locate, TokenFile: file.Page.TokenFile, Log: log,
 	})
 	return p, cli.Explain(err, file)
-}
-
-// pastOf are rows of the history as the page draws them.
-func pastOf(rows []status.HistoryPoint) []page.Point {
-	points := make([]page.Point, len(rows))
-	for i, r := range rows {
-		var messages int64
-		p := page.Point{At: r.Time, Rate: r.Tasks, Accounts: map[string]page.AccountPoint{}}
-		for _, a := range r.Accounts {
-			messages += int64(a.Visible + a.InFlight)
-			if a.Name != "" { // those beyond what a row holds are one without a name
-				p.Accounts[a.Name] = page.AccountPoint{Demand: a.Asked, Limit: a.Limit}
-			}
-		}
-		p.Messages = &messages
-		points[i] = p
-	}
-	return points
 }
 
 // pageGarbage lets garbage pile up to four times of what is in use, some 10 MiB: readings are all

@@ -1,9 +1,10 @@
 // Package page is the page that shows a workload to people: one document, with its script and styles
-// embedded, that gets all it shows over one stream of server-sent events.
+// embedded, that gets what it shows over one stream of server-sent events.
 //
 //	GET  /page/               the document
 //	GET  /page/assets/NAME    its script, styles and picture
 //	GET  /page/events         the stream
+//	GET  /page/hours          what rows of the history say of the last six hours
 //	POST /page/redrive        puts what is in quarantine for a cause back, or says what that would do
 //	POST /page/samples        tasks in quarantine with their keys and bodies
 //	POST /page/stop           ends a redrive that is under way

@@ -36,9 +36,9 @@ type Headline struct {
 	HeldBackBy string `json:"heldBackBy"`
 }
 
-// Trend is what two readings say that one does not: the requests a second that were refused as too
+// trend is what two readings say that one does not: the requests a second that were refused as too
 // many, by account.
-type Trend struct{ Refused map[string]float64 }
+type trend struct{ refused map[string]float64 }
 
 const (
 	// atLimit is the part of a limit from which on it is what holds the rate back. Budgets leave the
@@ -51,8 +51,8 @@ const (
 	waitsFrom = 3.0
 )
 
-// HeadlineOf makes the headline of a status. The error is that of reading it.
-func HeadlineOf(s *status.Status, t Trend, err error) Headline {
+// headlineOf makes the headline of a status. The error is that of reading it.
+func headlineOf(s *status.Status, t trend, err error) Headline {
 	if s == nil || err != nil {
 		return unknown(err)
 	}
@@ -202,7 +202,7 @@ func (h *Headline) standing(s *status.Status, n counted) bool {
 
 // heldBack is what holds the rate back, the worst first; empty: nothing does but what there is to
 // do.
-func heldBack(s *status.Status, t Trend, n counted, h Headline) (what, tone string) {
+func heldBack(s *status.Status, t trend, n counted, h Headline) (what, tone string) {
 	if dark := darkOnes(s); len(dark) > 0 {
 		return someOf(dark, "account", "which does not answer", "which do not answer"), Bad
 	}
@@ -228,7 +228,22 @@ func heldBack(s *status.Status, t Trend, n counted, h Headline) (what, tone stri
 	if n.live == 0 {
 		return "no live processor", Bad
 	}
+	if of := s.Money.HoldBack; of > 0 { // gets wait, however much the handlers have to do
+		what = capOf(&s.Money)
+		if of < n.live {
+			what += fmt.Sprintf(": gets are held back by %d of %d processors", of, n.live)
+		}
+		return what, Warn
+	}
 	return handlers(s)
+}
+
+// capOf names the cap on what a day costs. The configuration of who looks may have none.
+func capOf(m *status.Money) string {
+	if m.CapPerDay == nil {
+		return "the day's cap"
+	}
+	return "the day's cap of " + Amount(*m.CapPerDay, m.Prices.Currency)
 }
 
 // handlers says which handlers hold the rate back, or that none do.
@@ -256,6 +271,8 @@ func handlers(s *status.Status) (what, tone string) {
 		worst = slices.MaxFunc(busy, func(a, b *status.Instance) int { return cmp.Compare(a.Busy, b.Busy) }).Host
 	}
 	switch {
+	case len(busy) == 0 && s.Money.Slowed > 0: // what waits is in queues that were empty
+		return capOf(&s.Money) + ": empty queues are polled more slowly", Warn
 	case known == 0:
 		return "processors that have only begun", Good
 	case len(busy) == 0:
@@ -279,8 +296,8 @@ func darkOnes(s *status.Status) (names []string) {
 	return names
 }
 
-func mostRefused(t Trend) (name string, most float64) {
-	for account, rate := range t.Refused {
+func mostRefused(t trend) (name string, most float64) {
+	for account, rate := range t.refused {
 		if rate > most || rate == most && account < name {
 			name, most = account, rate
 		}
@@ -310,6 +327,16 @@ func rateText(r float64) string {
 		return fmt.Sprintf("%.1f", r)
 	}
 	return humanize.Comma(int64(r + 0.5))
+}
+
+// Amount is an amount of money with its currency, of small ones with as many digits as matter.
+func Amount(x float64, currency string) string {
+	digits := 2
+	if x > 0 && x < 0.995 {
+		digits = 4
+	}
+	text := humanize.FormatFloat("#,###."+strings.Repeat("#", digits), x)
+	return strings.TrimSpace(text + " " + currency)
 }
 
 // leftOf is how long what is left takes at a rate.

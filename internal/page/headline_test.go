@@ -8,6 +8,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
+	"github.com/queuepump/queuepump/pump/prices"
 	"github.com/queuepump/queuepump/pump/status"
 )
 
@@ -46,7 +47,7 @@ func TestTheHeadlineSaysHowThingsStandAndWhatLimitsThem(t *testing.T) {
 	for name, tt := range map[string]struct {
 		of   func() *status.Status
 		do   func(*status.Status)
-		t    Trend
+		t    trend
 		err  error
 		want string
 		tone string
@@ -91,7 +92,7 @@ func TestTheHeadlineSaysHowThingsStandAndWhatLimitsThem(t *testing.T) {
 			want: most + "what holds it back: accounts A and 1 other, which do not answer", tone: Bad,
 		},
 		"throttled": {
-			of: working, t: Trend{map[string]float64{"A": 12.2, "B": 3}},
+			of: working, t: trend{map[string]float64{"A": 12.2, "B": 3}},
 			want: most + "what holds it back: account A, which refuses 12 requests/s as too many", tone: Warn,
 		},
 		"at a limit": {
@@ -128,6 +129,34 @@ func TestTheHeadlineSaysHowThingsStandAndWhatLimitsThem(t *testing.T) {
 			want: most + "what holds it back: neither accounts nor handlers (25 % busy): a rate that is set, " +
 				"or tasks that wait for their turn", tone: Good,
 		},
+		"the cap holds back": {of: working, do: func(s *status.Status) {
+			s.Instances[0].Busy = 0.98
+			s.Money = status.Money{Prices: prices.Published, CapPerDay: new(2.0), Slowed: 2, HoldBack: 2}
+		}, want: most + "what holds it back: the day's cap of 2.00 USD", tone: Warn},
+		"the cap holds one back": {of: working, do: func(s *status.Status) {
+			s.Money = status.Money{Prices: prices.Published, CapPerDay: new(0.0143), Slowed: 2, HoldBack: 1}
+		}, want: most + "what holds it back: the day's cap of 0.0143 USD: " +
+			"gets are held back by 1 of 2 processors", tone: Warn},
+		"a cap of others": {of: working, do: func(s *status.Status) {
+			s.Money = status.Money{Slowed: 2, HoldBack: 2}
+		}, want: most + "what holds it back: the day's cap", tone: Warn},
+		"the cap slows, and nothing else does": {of: working, do: func(s *status.Status) {
+			s.Money = status.Money{Prices: prices.Published, CapPerDay: new(2.0), Slowed: 1}
+		}, want: most + "what holds it back: the day's cap of 2.00 USD: " +
+			"empty queues are polled more slowly", tone: Warn},
+		"the cap slows, and handlers are busy": {of: working, do: func(s *status.Status) {
+			s.Instances[0].Busy = 0.98
+			s.Money = status.Money{Prices: prices.Published, CapPerDay: new(2.0), Slowed: 1}
+		}, want: most + "what holds it back: handlers on vm-7", tone: Good},
+		"a cap, and nothing waits": {of: working, do: func(s *status.Status) {
+			q := &s.Accounts[0].ByQueue[0]
+			q.Bounds, q.Oldest = false, new(0.4)
+			s.Money = status.Money{Prices: prices.Published, CapPerDay: new(2.0), Slowed: 2, HoldBack: 2}
+		}, want: most + "nothing waits", tone: Good},
+		"an account is at its limit, beside a cap": {of: working, do: func(s *status.Status) {
+			s.Accounts[0].Demand = 19_000
+			s.Money = status.Money{Prices: prices.Published, CapPerDay: new(2.0), Slowed: 2, HoldBack: 2}
+		}, want: "4,212 tasks/s; 95 % of account A's limit; what holds it back: account A's limit", tone: Warn},
 		"just begun": {of: working, do: func(s *status.Status) {
 			s.Instances[0].Busy, s.Instances[1].Busy, s.Instances[0].Rate, s.Instances[1].Rate = 0, 0, 0, 0
 			s.Accounts[1].Demand = 0
@@ -158,7 +187,7 @@ func TestTheHeadlineSaysHowThingsStandAndWhatLimitsThem(t *testing.T) {
 		if tt.do != nil {
 			tt.do(s)
 		}
-		if h := HeadlineOf(s, tt.t, tt.err); h.Text != tt.want || h.Tone != tt.tone {
+		if h := headlineOf(s, tt.t, tt.err); h.Text != tt.want || h.Tone != tt.tone {
 			t.Errorf("%s:\ngot  %s (%s)\nwant %s (%s)", name, h.Text, h.Tone, tt.want, tt.tone)
 		}
 	}

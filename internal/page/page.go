@@ -33,10 +33,7 @@ type Options struct {
 	Locate func(error) error
 	// TokenFile is the file of the token with which people act here; empty: no one does.
 	TokenFile string
-	// Past gives what was seen since a time, before this process watched, in the order of time, and
-	// what there is of it beside an error; nil: nothing is known.
-	Past func(ctx context.Context, since time.Time) ([]Point, error)
-	Log  *slog.Logger // default: nothing
+	Log       *slog.Logger // default: nothing
 
 	doctor doctor.Options // replaces this machine, for tests
 }
@@ -51,6 +48,8 @@ type Page struct {
 	watcher atomic.Pointer[status.Watcher]
 	poison  atomic.Pointer[map[string]int64] // messages in quarantine, by account
 
+	hours hours
+
 	asked chan struct{} // capacity 1: that the doctor is to look
 
 	life context.Context // until Close
@@ -64,8 +63,7 @@ type Page struct {
 	reading sync.Mutex // held by the reader
 
 	shown  sync.Mutex // guards what follows
-	past   past
-	pace   pace
+	seer   Seer
 	owned  []string
 	moves  []Move
 	doctor diagnosis
@@ -84,6 +82,7 @@ func New(o Options) (*Page, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	p := &Page{o: o, hub: newHub(o.Log), wrong: newWrongs(), asked: make(chan struct{}, 1)}
+	p.hours.read, p.hours.log = p.readHistory, o.Log
 	p.life, p.end = context.WithCancel(context.Background())
 	if err := p.use(o.Config); err != nil {
 		p.end()
@@ -102,6 +101,7 @@ func New(o Options) (*Page, error) {
 		mux.HandleFunc("GET /page/assets/"+name, file(assets, name))
 	}
 	mux.HandleFunc("GET /page/events", p.events)
+	mux.HandleFunc("GET /page/hours", p.lastHours)
 	mux.HandleFunc("POST /page/redrive", p.acting(p.redrive))
 	mux.HandleFunc("POST /page/samples", p.acting(p.samples))
 	mux.HandleFunc("POST /page/stop", p.acting(p.stopActing))
@@ -202,9 +202,15 @@ const (
 	aliveEvery = 15 * time.Second
 )
 
+// ours reports whether a request may be of this page itself, by what the browser says.
+func ours(r *http.Request) bool {
+	site := r.Header.Get("Sec-Fetch-Site")
+	return site == "" || site == "same-origin"
+}
+
 // events is the stream. A stream outlives the times that the server allows for a request.
 func (p *Page) events(w http.ResponseWriter, r *http.Request) {
-	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" {
+	if !ours(r) {
 		refuse(w, http.StatusForbidden, "only this page itself may watch")
 		return
 	}

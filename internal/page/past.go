@@ -40,29 +40,30 @@ type past struct {
 }
 
 // add takes points that were kept elsewhere; those that are known already are left out.
-func (p *past) add(points []Point) {
-	for _, point := range points {
-		at, found := slices.BinarySearchFunc(p.points, point, byTime)
-		near := found || at > 0 && point.At.Sub(p.points[at-1].At) < pastEvery ||
-			at < len(p.points) && p.points[at].At.Sub(point.At) < pastEvery
+func (p *past) add(points []Point) { p.points = keep(p.points, points, pastEvery, pastFor) }
+
+// keep puts points between others that are in the order of time, but those that are nearer to one of
+// them than apart, and drops all that are longer before the newest than a span.
+func keep(points, more []Point, apart, span time.Duration) []Point {
+	for _, point := range more {
+		at, found := slices.BinarySearchFunc(points, point, byTime)
+		near := found || at > 0 && point.At.Sub(points[at-1].At) < apart ||
+			at < len(points) && points[at].At.Sub(point.At) < apart
 		if !near {
-			p.points = slices.Insert(p.points, at, point)
+			points = slices.Insert(points, at, point)
 		}
 	}
-	p.forget()
+	if n := len(points); n > 0 {
+		oldest := points[n-1].At.Add(-span)
+		points = slices.DeleteFunc(points, func(q Point) bool { return q.At.Before(oldest) })
+	}
+	return points
 }
 
 func byTime(a, b Point) int { return a.At.Compare(b.At) }
 
-func (p *past) forget() {
-	if n := len(p.points); n > 0 {
-		oldest := p.points[n-1].At.Add(-pastFor)
-		p.points = slices.DeleteFunc(p.points, func(q Point) bool { return q.At.Before(oldest) })
-	}
-}
-
 // see takes a reading, and gives its point if it is worth one. It also measures what is refused.
-func (p *past) see(s *status.Status) (*Point, Trend) {
+func (p *past) see(s *status.Status) (*Point, trend) {
 	p.refusals(s)
 	n := count(s)
 	point := Point{At: s.Time, Rate: n.rate, Accounts: map[string]AccountPoint{}}
@@ -73,13 +74,12 @@ func (p *past) see(s *status.Status) (*Point, Trend) {
 		a := &s.Accounts[i]
 		point.Accounts[a.Name] = AccountPoint{Demand: a.Demand, Limit: a.Limit}
 	}
-	trend := Trend{Refused: p.refused}
+	now := trend{refused: p.refused}
 	if k := len(p.points); k > 0 && s.Time.Sub(p.points[k-1].At) < pastEvery {
-		return nil, trend
+		return nil, now
 	}
-	p.points = append(p.points, point)
-	p.forget()
-	return &point, trend
+	p.add([]Point{point})
+	return &point, now
 }
 
 // refusals measures how many requests a second were refused as too many since the last beats. A

@@ -2,6 +2,7 @@ package page
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -66,10 +67,10 @@ func TestWhatWasSeenBeforeIsPutBeforeWhatIsSeenNow(t *testing.T) {
 func TestRefusalsAreMeasuredBetweenReadings(t *testing.T) {
 	var p past
 	see := func(after time.Duration, throttled uint64) float64 {
-		_, trend := p.see(&status.Status{Time: began.Add(after), Accounts: []status.Account{
+		_, now := p.see(&status.Status{Time: began.Add(after), Accounts: []status.Account{
 			{Use: accounts.Use{Name: "a"}, Throttled: throttled},
 		}})
-		return trend.Refused["a"]
+		return now.refused["a"]
 	}
 	var got []float64
 	for _, of := range []struct {
@@ -143,5 +144,20 @@ func TestHandOversAreTold(t *testing.T) {
 func TestRowsAreReadSeldomerTheMoreThereAre(t *testing.T) {
 	if small, large := every(30), every(9000); small > 3*time.Second || large != showMost {
 		t.Errorf("%v, %v", small, large)
+	}
+}
+
+// A page and a terminal see the same because one type makes of readings what people see.
+func TestOneTypeHoldsWhatWasSeen(t *testing.T) {
+	seer, page := reflect.TypeFor[Seer](), reflect.TypeFor[Page]()
+	for i := range seer.NumField() {
+		for k := range page.NumField() {
+			if of := page.Field(k); of.Type == seer.Field(i).Type {
+				t.Errorf("the page holds %s beside its Seer", of.Name)
+			}
+		}
+	}
+	if of, ok := page.FieldByName("seer"); !ok || of.Type != seer {
+		t.Error("the page has no Seer")
 	}
 }

@@ -100,7 +100,7 @@ func (p *Page) read(ctx context.Context) {
 	all.Go(func() { w.Look(ctx) })
 	all.Go(func() { p.lookIntoQuarantine(ctx, w) })
 	all.Go(func() { p.diagnose(ctx) })
-	p.recall(ctx)
+	p.recall()
 	for began := time.Now(); ctx.Err() == nil; {
 		s, err := w.Rows(ctx)
 		if ctx.Err() != nil {
@@ -132,18 +132,12 @@ func queuesIn(s *status.Status) (n int64) {
 }
 
 // recall takes what was seen before this process watched.
-func (p *Page) recall(ctx context.Context) {
-	if p.o.Past == nil {
-		return
-	}
+func (p *Page) recall() {
 	p.all.Go(func() {
-		points, err := p.o.Past(ctx, time.Now().Add(-pastFor))
-		if err != nil {
-			p.o.Log.Debug("some of what was seen before cannot be read", "error", err)
-		}
+		points := p.hours.since(p.life, time.Now().Add(-pastFor))
 		p.shown.Lock()
 		defer p.shown.Unlock()
-		p.past.add(points)
+		p.seer.past.add(points)
 		p.hub.otherPast()
 	})
 }
@@ -152,20 +146,17 @@ func (p *Page) recall(ctx context.Context) {
 func (p *Page) show(s *status.Status, err error) {
 	p.shown.Lock()
 	defer p.shown.Unlock()
+	seen := p.seer.See(s, err)
 	if s == nil {
-		p.hub.put(partHead, head{Headline: HeadlineOf(nil, Trend{}, err), Problems: []string{}})
+		p.hub.put(partHead, head{Headline: seen.Headline, Problems: []string{}})
 		return
 	}
-	point, trend := (*Point)(nil), Trend{}
-	if err == nil {
-		point, trend = p.past.see(s)
-	}
 	failed := err != nil && !errors.Is(err, pump.ErrNoWorkload) // of which all is known
-	p.hub.put(partHead, headOf(s, HeadlineOf(s, trend, err), failed))
+	p.hub.put(partHead, headOf(s, seen.Headline, failed))
 	p.hub.put(partAccounts, accountsOf(s))
 	p.hub.put(partQueues, queuesOf(s))
 	p.hub.put(partProcesses, processesOf(s))
-	p.hub.put(partRuns, runsOf(s, p.pace.see(s.Time, doneOf(s))))
+	p.hub.put(partRuns, seen.Runs)
 	p.hub.put(partMoney, s.Money)
 	p.hub.put(partGates, s.Gates)
 	p.hub.put(partKeys, s.Keys)
@@ -174,8 +165,8 @@ func (p *Page) show(s *status.Status, err error) {
 	p.moves = p.moves[:min(len(p.moves), movesKept)]
 	p.owned = names
 	p.hub.put(partOwners, ownersOf(names, p.moves))
-	if point != nil {
-		p.hub.put(partPoint, chartOf([]Point{*point}))
+	if seen.point != nil {
+		p.hub.put(partPoint, chartOf([]Point{*seen.point}))
 	}
 	p.poison.Store(new(poisonOf(s)))
 }
@@ -197,7 +188,7 @@ func poisonOf(s *status.Status) map[string]int64 {
 // pastFrame is what was seen in the last minutes, for one who has just come.
 func (p *Page) pastFrame() []byte {
 	p.shown.Lock()
-	c := chartOf(p.past.points)
+	c := chartOf(p.seer.past.points)
 	p.shown.Unlock()
 	text, err := event(partPast, c)
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 )
 
 // Seer makes of one reading after the other what people see beside the status itself: the page does,
-// and so does a terminal. The zero value works, for one goroutine.
+// and so does a terminal. It keeps what was seen in the last minutes. The zero value works, for one
+// goroutine at a time.
 type Seer struct {
 	past past
 	pace pace
@@ -19,29 +20,28 @@ type Seer struct {
 type Seen struct {
 	Headline Headline
 	Runs     []RunSeen
+
+	point *Point // what there is to draw; nil: it is too near to the one before
 }
 
 // RunSeen is a run with how fast it is done, in tasks a second, and in how many seconds it will be
 // over; nil if that is not known.
 type RunSeen struct {
 	status.Run
-	PerSecond   *float64
-	SecondsLeft *float64
+	PerSecond   *float64 `json:"perSecond"`
+	SecondsLeft *float64 `json:"secondsLeft"`
 }
 
 // See takes a reading. The error is that of reading it; the status may be nil.
-func (s *Seer) See(st *status.Status, err error) Seen {
-	if st == nil {
-		return Seen{Headline: HeadlineOf(nil, Trend{}, err)}
+func (s *Seer) See(st *status.Status, err error) (seen Seen) {
+	var now trend
+	if st != nil {
+		if err == nil {
+			seen.point, now = s.past.see(st)
+		}
+		seen.Runs = runsOf(st, s.pace.see(st.Time, doneOf(st)))
 	}
-	var trend Trend
-	if err == nil {
-		_, trend = s.past.see(st)
-	}
-	seen := Seen{Headline: HeadlineOf(st, trend, err)}
-	for _, r := range runsOf(st, s.pace.see(st.Time, doneOf(st))) {
-		seen.Runs = append(seen.Runs, RunSeen(r))
-	}
+	seen.Headline = headlineOf(st, now, err)
 	return seen
 }
 

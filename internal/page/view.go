@@ -192,13 +192,6 @@ func processesOf(s *status.Status) []process {
 	return list
 }
 
-// run is a run with how fast it is done and when that will be over.
-type run struct {
-	status.Run
-	PerSecond   *float64 `json:"perSecond"`
-	SecondsLeft *float64 `json:"secondsLeft"`
-}
-
 // doneOf is how much of each run is settled that goes on: exactly, or as its processors count.
 func doneOf(s *status.Status) map[string]uint64 {
 	done := map[string]uint64{}
@@ -214,10 +207,10 @@ func doneOf(s *status.Status) map[string]uint64 {
 	return done
 }
 
-func runsOf(s *status.Status, rates map[string]float64) []run {
-	list := make([]run, len(s.Runs))
+func runsOf(s *status.Status, rates map[string]float64) []RunSeen {
+	list := make([]RunSeen, len(s.Runs))
 	for i := range s.Runs {
-		r := run{Run: s.Runs[i]}
+		r := RunSeen{Run: s.Runs[i]}
 		if rate, known := rates[r.ID]; known {
 			r.PerSecond = &rate
 			if left, ok := leftIn(&r.Run); ok && left > 0 {

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"golang.org/x/net/http/httpguts"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -28,6 +30,9 @@ type client struct {
 	gzip   bool
 	wait   time.Duration // for one batch, with its repetitions
 	http   *http.Client
+	// refused is told of spans that the collector did not take from a batch that it took, and what it
+	// says; it may also only say something.
+	refused func(spans int64, says string)
 }
 
 const (
@@ -38,6 +43,8 @@ const (
 	firstPause = 500 * time.Millisecond
 	// maxAnswer bounds what is read of an answer.
 	maxAnswer = 64 << 10
+	// maxSaid bounds what is told of the collector's text, in bytes.
+	maxSaid = 200
 )
 
 // newClient reads the exporter's variables.
@@ -48,7 +55,7 @@ func newClient() (*client, error) {
 	if p := first("PROTOCOL"); p != "" && p != "http/protobuf" {
 		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_PROTOCOL: %q is not spoken here; use http/protobuf, and the collector's port for it (4318)", p)
 	}
-	c := &client{header: http.Header{}, wait: defaultWait}
+	c := &client{header: http.Header{}, wait: defaultWait, refused: func(int64, string) {}}
 	at := os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 	if at == "" {
 		base := os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT")
@@ -102,6 +109,14 @@ func (c *client) headers(text string) error {
 		value, err2 := url.PathUnescape(strings.TrimSpace(value))
 		if !ok || err != nil || err2 != nil || name == "" {
 			return fmt.Errorf("OTEL_EXPORTER_OTLP_HEADERS: part %d is not name=value", i+1)
+		}
+		// Else every request would fail, once spans are there. Where a part is cut wrongly its name may
+		// be a key, so that it is not shown either.
+		if !httpguts.ValidHeaderFieldName(name) {
+			return fmt.Errorf("OTEL_EXPORTER_OTLP_HEADERS: the name in part %d cannot be that of a header", i+1)
+		}
+		if !httpguts.ValidHeaderFieldValue(value) {
+			return fmt.Errorf("OTEL_EXPORTER_OTLP_HEADERS: the value in part %d cannot be that of a header", i+1)
 		}
 		c.header.Set(name, value)
 	}
@@ -198,8 +213,11 @@ func (c *client) post(ctx context.Context, text []byte) (again bool, after time.
 		return ctx.Err() == nil, 0, err
 	}
 	defer answer.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, maxAnswer))
+	said, _ := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
 	if answer.StatusCode/100 == 2 {
+		if spans, says := partial(said); spans > 0 || says != "" {
+			c.refused(spans, c.plain(says))
+		}
 		return false, 0, nil
 	}
 	if seconds, err := strconv.Atoi(answer.Header.Get("Retry-After")); err == nil {
@@ -210,4 +228,63 @@ func (c *client) post(ctx context.Context, text []byte) (again bool, after time.
 		again = true
 	}
 	return again, after, fmt.Errorf("the collector answered %s", answer.Status)
+}
+
+// partial reads what an ExportTraceServiceResponse says of spans that were not taken
+// (partial_success). What is no such message says nothing.
+func partial(answer []byte) (spans int64, says string) {
+	fields(answer, func(n protowire.Number, success []byte, _ uint64) {
+		if n != 1 {
+			return
+		}
+		fields(success, func(n protowire.Number, text []byte, value uint64) {
+			switch n {
+			case 1:
+				spans = max(int64(value), 0)
+			case 2:
+				says = string(text)
+			}
+		})
+	})
+	return spans, says
+}
+
+// fields calls do for each field of a message that has bytes or a varint.
+func fields(b []byte, do func(n protowire.Number, text []byte, value uint64)) {
+	for len(b) > 0 {
+		n, kind, size := protowire.ConsumeTag(b)
+		if size < 0 {
+			return
+		}
+		b = b[size:]
+		whole := protowire.ConsumeFieldValue(n, kind, b)
+		if whole < 0 {
+			return
+		}
+		switch kind {
+		case protowire.BytesType:
+			text, _ := protowire.ConsumeBytes(b)
+			do(n, text, 0)
+		case protowire.VarintType:
+			value, _ := protowire.ConsumeVarint(b)
+			do(n, nil, value)
+		}
+		b = b[whole:]
+	}
+}
+
+// plain is a text of the collector as a log may have it: short, and without the headers that it was
+// sent, one of which may be a key.
+func (c *client) plain(says string) string {
+	for _, values := range c.header {
+		for _, value := range values {
+			if value != "" {
+				says = strings.ReplaceAll(says, value, "...")
+			}
+		}
+	}
+	if len(says) > maxSaid {
+		says = says[:maxSaid] + "..."
+	}
+	return strings.ToValidUTF8(says, "")
 }

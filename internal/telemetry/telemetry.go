@@ -58,6 +58,7 @@ func Traces(binary, version string, log *slog.Logger) (provider trace.TracerProv
 	}
 	say := &sparingly{log: log, to: c.shown}
 	otel.SetErrorHandler(say)
+	c.refused = say.refused
 	p := sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(about))
 	log.Info("spans are exported", "to", c.shown)
 	return p, sync.OnceFunc(func() {
@@ -66,6 +67,7 @@ func Traces(binary, version string, log *slog.Logger) (provider trace.TracerProv
 		if err := p.Shutdown(limited); err != nil {
 			log.Warn("the last spans were not exported", "to", c.shown, "error", err)
 		}
+		say.rest()
 	}), nil
 }
 
@@ -109,14 +111,19 @@ func first(name string) string {
 	return cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_"+name), os.Getenv("OTEL_EXPORTER_OTLP_"+name))
 }
 
-// sparingly tells the errors of the exporter to the log, once a minute at most.
+// sparingly tells the errors of the exporter to the log, and what the collector refuses, each once a
+// minute at most.
 type sparingly struct {
 	log *slog.Logger
 	to  string
 
-	mu    sync.Mutex
-	said  time.Time
-	since int // errors that were not told
+	mu     sync.Mutex // guards what follows
+	said   time.Time
+	since  int // errors that were not told
+	told   time.Time
+	spans  int64 // refused that were not told
+	says   string
+	untold bool
 }
 
 // Handle is otel.ErrorHandler's.
@@ -129,4 +136,29 @@ func (s *sparingly) Handle(err error) {
 	}
 	s.log.Warn("spans cannot be exported", "to", s.to, "error", err, "more", s.since)
 	s.said, s.since = time.Now(), 0
+}
+
+// refused counts spans that the collector refused, and tells of them with what it said last.
+func (s *sparingly) refused(spans int64, says string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.spans, s.says, s.untold = s.spans+spans, says, true
+	if s.told.IsZero() || time.Since(s.told) >= sayEvery {
+		s.tell()
+	}
+}
+
+// rest tells at the end what was not told.
+func (s *sparingly) rest() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.untold {
+		s.tell()
+	}
+}
+
+// tell is called with the lock held.
+func (s *sparingly) tell() {
+	s.log.Warn("the collector does not take all spans", "to", s.to, "refused", s.spans, "says", s.says)
+	s.told, s.spans, s.says, s.untold = time.Now(), 0, "", false
 }

@@ -1,6 +1,7 @@
 package top
 
 import (
+	"context"
 	"time"
 
 	"github.com/charmbracelet/bubbles/help"
@@ -14,6 +15,7 @@ import (
 
 // model is all that the screen shows. Bubble Tea calls its methods from one goroutine.
 type model struct {
+	life   context.Context // of the whole screen
 	source source
 	styles styles
 	keys   keyMap
@@ -33,7 +35,9 @@ type model struct {
 	looked  time.Time // when quarantine was looked into last
 	looking bool      // it is being looked into
 	past    past
-	paused  bool // the reader wants the figures to stand still
+	turn    turn
+	held    time.Time // since when the reader wants the figures to stand still; zero: they move
+	now     func() time.Time
 	typing  bool // the filter is being typed
 }
 
@@ -86,8 +90,11 @@ func (k keyMap) FullHelp() [][]key.Binding {
 	}
 }
 
-func newModel(s styles, from source) *model {
-	m := &model{source: from, styles: s, keys: newKeys(), views: make([]view, len(tabs)), width: 80, height: 24}
+func newModel(life context.Context, s styles, from source) *model {
+	m := &model{
+		life: life, source: from, styles: s, keys: newKeys(), views: make([]view, len(tabs)),
+		width: 80, height: 24, now: time.Now,
+	}
 	m.help = help.New()
 	m.help.Styles = s.help
 	m.filter = textinput.New()
@@ -97,7 +104,25 @@ func newModel(s styles, from source) *model {
 }
 
 // Init begins to read.
-func (m *model) Init() tea.Cmd { return m.source.read }
+func (m *model) Init() tea.Cmd { return m.goOn() }
+
+// goOn begins a turn of reading.
+func (m *model) goOn() tea.Cmd {
+	m.held = time.Time{}
+	m.turn.number++
+	m.turn.ctx, m.turn.end = context.WithCancel(m.life)
+	m.source.look(m.turn.ctx)
+	return m.turn.read(m.source)
+}
+
+// hold ends the turn: nothing is read, and what is under way comes too late.
+func (m *model) hold() {
+	m.held = m.now()
+	m.turn.number++
+	m.turn.end()
+	m.past.stop()
+	m.looking, m.looked = false, time.Time{}
+}
 
 // Update takes a key, a reading, or a new size of the terminal.
 func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
@@ -106,13 +131,21 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m.width, m.height = msg.Width, msg.Height
 		m.help.Width = msg.Width
 	case seenMsg:
-		return m, m.take(msg)
+		if msg.turn == m.turn.number {
+			return m, m.take(msg)
+		}
 	case dueMsg:
-		return m, m.source.read
+		if msg.turn == m.turn.number {
+			return m, m.turn.read(m.source)
+		}
 	case pastMsg:
-		m.past.take(msg)
+		if msg.turn == m.turn.number {
+			m.past.take(msg)
+		}
 	case causesMsg:
-		m.causes, m.looking = &msg.Causes, false
+		if msg.turn == m.turn.number {
+			m.causes, m.looking = &msg.Causes, false
+		}
 	case tea.KeyMsg:
 		return m, m.press(msg)
 	}
@@ -123,26 +156,24 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 // before, and the headline says so.
 func (m *model) take(msg seenMsg) tea.Cmd {
 	every := m.source.every(msg.status)
-	next := tea.Tick(every, func(time.Time) tea.Msg { return dueMsg{} })
-	if m.paused {
-		return next // readings go on, and nothing moves
-	}
+	of := m.turn.number
+	next := tea.Tick(every, func(time.Time) tea.Msg { return dueMsg{of} })
 	if msg.status != nil {
 		m.status = msg.status
 	}
 	m.every, m.err, m.seen = every, msg.err, m.seer.See(msg.status, msg.err)
-	return tea.Batch(next, m.lookIntoQuarantine(), m.past.look(m.source, m.status))
+	return tea.Batch(next, m.lookIntoQuarantine(), m.past.look(m.turn, m.source, m.status))
 }
 
 // lookIntoQuarantine looks while that table is shown.
 func (m *model) lookIntoQuarantine() tea.Cmd {
-	if tabs[m.tab].name != quarantineTab || m.status == nil || m.looking || m.paused ||
+	if tabs[m.tab].name != quarantineTab || m.status == nil || m.looking || !m.held.IsZero() ||
 		m.causes != nil && m.status.Time.Sub(m.looked) < causesEvery {
 		return nil
 	}
 	m.looking, m.looked = true, m.status.Time
-	s := m.status
-	return func() tea.Msg { return causesMsg{m.source.causes(s)} }
+	s, t := m.status, m.turn
+	return func() tea.Msg { return causesMsg{m.source.causes(t.ctx, s), t.number} }
 }
 
 func (m *model) press(msg tea.KeyMsg) tea.Cmd {
@@ -187,7 +218,10 @@ func (m *model) press(msg tea.KeyMsg) tea.Cmd {
 	case key.Matches(msg, k.reverse):
 		v.reversed = !v.reversed
 	case key.Matches(msg, k.pause):
-		m.paused = !m.paused
+		if !m.held.IsZero() {
+			return m.goOn()
+		}
+		m.hold()
 	case key.Matches(msg, k.help):
 		m.help.ShowAll = !m.help.ShowAll
 	}

@@ -1,15 +1,14 @@
 package top
 
 import (
-	"fmt"
 	"math"
 	"strings"
 	"time"
 
 	tea "github.com/charmbracelet/bubbletea"
-	"github.com/dustin/go-humanize"
 
 	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/internal/page"
 	"github.com/queuepump/queuepump/pump/status"
 )
 
@@ -30,15 +29,22 @@ type past struct {
 }
 
 // look reads the last minutes if that is due.
-func (p *past) look(from source, s *status.Status) tea.Cmd {
+func (p *past) look(t turn, from source, s *status.Status) tea.Cmd {
 	if s == nil || p.looking || s.Time.Sub(p.looked) < pastEvery {
 		return nil
 	}
 	p.looking, p.looked = true, s.Time
 	after := s.Time.Add(-(pastMinutes + 1) * time.Minute)
 	return func() tea.Msg {
-		points, err := from.past(after)
-		return pastMsg{points, err}
+		points, err := from.past(t.ctx, after)
+		return pastMsg{points, err, t.number}
+	}
+}
+
+// stop forgets that the last minutes are being read: they come too late.
+func (p *past) stop() {
+	if p.looking {
+		p.looking, p.looked = false, time.Time{}
 	}
 }
 
@@ -91,9 +97,9 @@ func moneyOf(m *status.Money) string {
 	if m.DayCost == nil {
 		return ""
 	}
-	text := fmt.Sprintf("today %s %s", humanize.CommafWithDigits(*m.DayCost, 2), cli.Plain(m.Prices.Currency))
+	text := "today " + page.Amount(*m.DayCost, cli.Plain(m.Prices.Currency))
 	if m.PerDay != nil && *m.PerDay > 0 {
-		text += fmt.Sprintf(", %s a day now", humanize.CommafWithDigits(*m.PerDay, 2))
+		text += ", " + page.Amount(*m.PerDay, "") + " a day now"
 	}
-	return strings.TrimSpace(text)
+	return text
 }

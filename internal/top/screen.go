@@ -76,7 +76,15 @@ func (m *model) room() int { return max(m.height-lines(m.above())-lines(m.below(
 
 func (m *model) above() string {
 	h := m.seen.Headline
-	if h.Text == "" {
+	held := ""
+	if !m.held.IsZero() {
+		held = "held since " + m.held.UTC().Format("15:04:05 MST") + ", nothing is read, p goes on"
+	}
+	switch {
+	case h.Text != "":
+	case held != "":
+		h = page.Headline{Text: "H" + held[1:], Tone: page.Quiet}
+	default:
 		h = page.Headline{Text: "Reading the workload", Tone: page.Quiet}
 	}
 	headline := ansi.Wrap(signs[h.Tone]+" "+cli.Plain(h.Text), max(m.width, 1), "")
@@ -89,8 +97,8 @@ func (m *model) above() string {
 	parts := []string{m.styles.tone[h.Tone].Render(headline)}
 	if s := m.status; s != nil {
 		about := fmt.Sprintf("workload %s · %s · %s", cli.Plain(s.Workload), s.Delivery, s.Time.UTC().Format("15:04:05 MST"))
-		if m.paused {
-			about += " · held, p goes on"
+		if held != "" {
+			about = held + " · " + about
 		} else if m.err != nil {
 			about += " · this is what was known then"
 		} else {
@@ -186,6 +194,8 @@ func (m *model) none(t tab, v view) string {
 		return "no figures yet"
 	case v.filter != "":
 		return "nothing matches " + cli.Plain(v.filter) + "; esc takes the filter away"
+	case t.name == quarantineTab && m.causes == nil && !m.held.IsZero():
+		return "quarantine was not looked into before the figures were held"
 	case t.name == quarantineTab && m.causes == nil:
 		return "looking into quarantine"
 	case t.name == quarantineTab && m.causes.Problem != "":

@@ -27,14 +27,14 @@ func Run(ctx context.Context, cfg pump.Config, o status.Options, in io.Reader, o
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer cancel()
-	all.Go(func() { w.Look(ctx) })
-	m := newModel(stylesFor(out), source{
-		rows: func() (*status.Status, error) { return w.Rows(ctx) },
-		causes: func(s *status.Status) page.Causes {
+	m := newModel(ctx, stylesFor(out), source{
+		look: func(ctx context.Context) { all.Go(func() { w.Look(ctx) }) },
+		rows: w.Rows,
+		causes: func(ctx context.Context, s *status.Status) page.Causes {
 			return page.CausesOf(ctx, cfg, s, w.Pay)
 		},
 		every: func(s *status.Status) time.Duration { return page.Every(w, s) },
-		past: func(after time.Time) ([]status.HistoryPoint, error) {
+		past: func(ctx context.Context, after time.Time) ([]status.HistoryPoint, error) {
 			if err := w.Pay(ctx); err != nil {
 				return nil, err
 			}
@@ -50,29 +50,46 @@ func Run(ctx context.Context, cfg pump.Config, o status.Options, in io.Reader, o
 	return err
 }
 
-// source is where the figures come from.
+// source is where the figures come from. All that it does ends with the context that it is given.
 type source struct {
-	rows   func() (*status.Status, error)
-	causes func(*status.Status) page.Causes
+	look   func(context.Context) // begins to look at queues
+	rows   func(context.Context) (*status.Status, error)
+	causes func(context.Context, *status.Status) page.Causes
 	every  func(*status.Status) time.Duration
-	past   func(after time.Time) ([]status.HistoryPoint, error)
+	past   func(ctx context.Context, after time.Time) ([]status.HistoryPoint, error)
 }
 
-// seenMsg is a reading, causesMsg a look into quarantine, pastMsg the last minutes; dueMsg says that the next reading is due.
+// seenMsg is a reading, causesMsg a look into quarantine, pastMsg the last minutes; dueMsg says that
+// the next reading is due. Each is of a turn of reading: what is of an earlier one comes too late.
 type (
 	seenMsg struct {
 		status *status.Status
 		err    error
+		turn   int
 	}
-	causesMsg struct{ page.Causes }
-	pastMsg   struct {
+	causesMsg struct {
+		page.Causes
+		turn int
+	}
+	pastMsg struct {
 		points []status.HistoryPoint
 		err    error
+		turn   int
 	}
-	dueMsg struct{}
+	dueMsg struct{ turn int }
 )
 
-func (s source) read() tea.Msg {
-	st, err := s.rows()
-	return seenMsg{st, err}
+// turn is the time from which on the workload is read until the reader holds the figures.
+type turn struct {
+	number int
+	ctx    context.Context // ends with it
+	end    context.CancelFunc
+}
+
+// read is the command that reads the rows.
+func (t turn) read(from source) tea.Cmd {
+	return func() tea.Msg {
+		st, err := from.rows(t.ctx)
+		return seenMsg{st, err, t.number}
+	}
 }

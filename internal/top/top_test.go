@@ -1,6 +1,7 @@
 package top
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -85,16 +86,27 @@ func minutes(now time.Time) (points []status.HistoryPoint) {
 
 // screens has a model of the sample that reads nothing by itself.
 func screens(width, height int) *model {
-	m := newModel(stylesFor(io.Discard), source{
-		rows: func() (*status.Status, error) { return sample(), nil },
-		causes: func(*status.Status) page.Causes {
+	m := newModel(context.Background(), stylesFor(io.Discard), source{
+		look: func(context.Context) {},
+		rows: func(context.Context) (*status.Status, error) { return sample(), nil },
+		causes: func(context.Context, *status.Status) page.Causes {
 			return page.Causes{Messages: 4, Shown: 4, List: []page.CauseSeen{{Cause: "rejected", Messages: 4, Tasks: 4, Detail: "no such city"}}}
 		},
 		every: func(*status.Status) time.Duration { return 2 * time.Second },
-		past:  func(time.Time) ([]status.HistoryPoint, error) { return minutes(sample().Time), nil },
+		past: func(context.Context, time.Time) ([]status.HistoryPoint, error) {
+			return minutes(sample().Time), nil
+		},
 	})
+	m.now = func() time.Time { return sample().Time.Add(9 * time.Second) }
+	m.Init()
 	m.Update(tea.WindowSizeMsg{Width: width, Height: height})
 	return m
+}
+
+// see shows a reading.
+func (m *model) see(s *status.Status, err error) tea.Cmd {
+	_, next := m.Update(seenMsg{s, err, m.turn.number})
+	return next
 }
 
 func (m *model) type_(keys ...string) (last tea.Cmd) {
@@ -115,8 +127,8 @@ func TestTheScreens(t *testing.T) {
 	for _, size := range [][2]int{{80, 24}, {132, 14}, {160, 9}, {40, 12}} {
 		for i, tab := range tabs {
 			m := screens(size[0], size[1])
-			m.Update(m.source.read())
-			m.Update(pastMsg{points: minutes(sample().Time)})
+			m.see(sample(), nil)
+			m.Update(pastMsg{points: minutes(sample().Time), turn: m.turn.number})
 			if cmd := m.type_(fmt.Sprint(i + 1)); cmd != nil {
 				m.Update(cmd())
 			}
@@ -161,7 +173,7 @@ func firstOf(m *model) string {
 
 func TestATableIsSortedReversedAndFiltered(t *testing.T) {
 	m := screens(132, 24)
-	m.Update(m.source.read())
+	m.see(sample(), nil)
 	for _, c := range []struct {
 		keys  []string
 		first string
@@ -192,30 +204,95 @@ func TestAReadingThatFailsLeavesTheFiguresAndSaysSo(t *testing.T) {
 	if text := m.View(); !strings.Contains(text, "Reading the workload") {
 		t.Errorf("before the first reading:\n%s", text)
 	}
-	m.Update(m.source.read())
-	m.Update(seenMsg{nil, errors.New("no answer came")})
+	m.see(sample(), nil)
+	m.see(nil, errors.New("no answer came"))
 	if text := m.View(); !strings.Contains(text, "no answer came") || !strings.Contains(text, "north") || !strings.Contains(text, "known then") {
 		t.Errorf("after a failure:\n%s", text)
 	}
 }
 
-func TestWhatIsHeldDoesNotMove(t *testing.T) {
+// The terminal's headline is the page's: it names a cap that holds work back too.
+func TestTheHeadlineNamesTheCapOfADay(t *testing.T) {
+	m := screens(132, 20)
+	s := sample()
+	s.Accounts, s.Instances = s.Accounts[:2], s.Instances[:1]
+	s.Money.CapPerDay, s.Money.HoldBack = ptr(1.25), 1
+	m.see(s, nil)
+	if text := m.View(); !strings.Contains(text, "what holds it back: the day's cap of 1.25 USD\n") {
+		t.Errorf("it is not named:\n%s", text)
+	}
+}
+
+// While the reader holds the figures nothing is read, and the screen says since when.
+func TestWhatIsHeldDoesNotMoveAndReadsNothing(t *testing.T) {
 	m := screens(100, 20)
-	m.Update(m.source.read())
+	reads := 0
+	m.source.rows = func(ctx context.Context) (*status.Status, error) {
+		reads++
+		return sample(), ctx.Err()
+	}
+	var looks []context.Context
+	m.source.look = func(ctx context.Context) { looks = append(looks, ctx) }
+	m.Init()
+	m.see(sample(), nil)
+	due, before := dueMsg{m.turn.number}, m.turn
+	under := m.turn.read(m.source) // a reading that is under way when p is pressed
 	m.type_("p")
-	before := m.View()
+	held := m.View()
+	if !strings.Contains(held, "held since 03:04:14 UTC, nothing is read, p goes on") {
+		t.Errorf("it does not say so:\n%s", held)
+	}
+	if before.ctx.Err() == nil || looks[0].Err() == nil {
+		t.Error("queues are looked at on and on")
+	}
+	reads = 0
+	if _, next := m.Update(due); next != nil {
+		t.Error("a reading that was due is made")
+	}
+	for _, tab := range []string{"5", "6", "1"} {
+		if cmd := m.type_(tab); cmd != nil {
+			t.Errorf("table %s has something read", tab)
+		}
+	}
 	later := sample()
 	later.Accounts[0].Name = "changed"
-	if _, next := m.Update(seenMsg{later, nil}); next == nil {
-		t.Error("nothing is read any more")
+	late := under()
+	for _, msg := range []tea.Msg{
+		late, seenMsg{later, nil, before.number}, pastMsg{turn: before.number}, causesMsg{turn: before.number},
+	} {
+		if _, next := m.Update(msg); next != nil || m.View() != held {
+			t.Errorf("%T moves it, or has something read:\n%s", msg, m.View())
+		}
 	}
-	if m.View() != before || !strings.Contains(before, "held") {
-		t.Errorf("it moved:\n%s", m.View())
+	if reads > 1 { // the one that was under way
+		t.Errorf("%d readings", reads)
 	}
-	m.type_("p")
-	m.Update(seenMsg{later, nil})
-	if !strings.Contains(m.View(), "changed") {
-		t.Error("it does not go on")
+	again := m.type_("p")
+	if again == nil || len(looks) != 2 || looks[1].Err() != nil {
+		t.Fatal("it does not go on")
+	}
+	m.Update(due)
+	m.Update(late)
+	if m.err != nil || strings.Contains(m.View(), "held") {
+		t.Errorf("what is of the time before comes through:\n%s", m.View())
+	}
+	if got, ok := again().(seenMsg); !ok || got.turn != m.turn.number || got.err != nil {
+		t.Errorf("it is not read anew: %+v", got)
+	}
+	if m.see(later, nil); !strings.Contains(m.View(), "changed") {
+		t.Error("what is read is not shown")
+	}
+}
+
+func TestWhatIsHeldBeforeTheFirstReadingSaysSo(t *testing.T) {
+	m := screens(100, 20)
+	if m.type_("p"); !strings.Contains(m.View(), "Held since 03:04:14 UTC, nothing is read") {
+		t.Errorf("before the first reading:\n%s", m.View())
+	}
+	m = screens(100, 20)
+	m.see(sample(), nil)
+	if m.type_("p", "5"); !strings.Contains(m.View(), "not looked into before the figures were held") {
+		t.Errorf("quarantine:\n%s", m.View())
 	}
 }
 
@@ -226,7 +303,7 @@ func TestALongTableIsScrolled(t *testing.T) {
 	for i := range 100 {
 		long.Instances = append(long.Instances, status.Instance{Instance: fmt.Sprintf("p-%03d", i), Role: "processor"})
 	}
-	m.Update(seenMsg{long, nil})
+	m.see(long, nil)
 	m.type_("3", "end")
 	if text := m.View(); !strings.Contains(text, "p-099") || lines(text) != 12 {
 		t.Errorf("the end:\n%s", text)
@@ -247,7 +324,7 @@ func TestTheLastMinutesAreReadInTime(t *testing.T) {
 	at := sample().Time
 	var asked []time.Time
 	var fails error
-	m.source.past = func(after time.Time) ([]status.HistoryPoint, error) {
+	m.source.past = func(_ context.Context, after time.Time) ([]status.HistoryPoint, error) {
 		asked = append(asked, after)
 		if fails != nil {
 			return nil, fails
@@ -255,7 +332,7 @@ func TestTheLastMinutesAreReadInTime(t *testing.T) {
 		return minutes(at), nil
 	}
 	look := func(after time.Duration) tea.Cmd {
-		return m.past.look(m.source, &status.Status{Time: at.Add(after)})
+		return m.past.look(m.turn, m.source, &status.Status{Time: at.Add(after)})
 	}
 	first := look(0)
 	if first == nil || look(time.Hour) != nil {
@@ -287,7 +364,7 @@ func TestTheLastMinutesAreReadInTime(t *testing.T) {
 func TestASmallScreenIsKeptTo(t *testing.T) {
 	for _, size := range [][2]int{{20, 6}, {10, 3}, {1, 1}, {300, 80}, {24, 4}} {
 		m := screens(size[0], size[1])
-		m.Update(m.source.read())
+		m.see(sample(), nil)
 		for _, keys := range [][]string{nil, {"?"}, {"?", "/"}, {"enter", "6"}} {
 			m.type_(keys...)
 			text := m.View()

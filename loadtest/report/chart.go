@@ -5,6 +5,7 @@ import (
 	"html/template"
 	"image/color"
 	"math"
+	"strings"
 )
 
 // Chart is lines over two axes. A curve without a value is not among its lines.
@@ -51,8 +52,9 @@ type figure struct {
 
 // keyEntry says which line is what. It stands above the plot, where it hides no line.
 type keyEntry struct {
-	Name, Colour string
-	Dashed       bool
+	Name   string
+	Line   int // the place of its colour
+	Dashed bool
 }
 
 // curve is one line of a plot. Where a value is null there is a gap.
@@ -87,6 +89,39 @@ var Colours = []color.RGBA{
 	{0, 0, 0, 255},
 }
 
+// atNight are the same by their places, for a dark page.
+var atNight = []color.RGBA{
+	{90, 169, 230, 255},
+	{255, 138, 61, 255},
+	{46, 201, 154, 255},
+	{226, 154, 194, 255},
+	{240, 185, 58, 255},
+	{154, 212, 247, 255},
+	{165, 165, 165, 255},
+	{230, 237, 243, 255},
+}
+
+// Hex is a colour as style sheets write it.
+func Hex(c color.RGBA) string { return fmt.Sprintf("#%02x%02x%02x", c.R, c.G, c.B) }
+
+// LineProperty is the property of the page's style with the colour of a line, by its place among
+// [Colours]. It follows the reader's choice of light or dark.
+func LineProperty(i int) string { return fmt.Sprintf("--line-%d", i) }
+
+// lineStyles define what the lines of plots look like, and those of their keys.
+func lineStyles() template.CSS {
+	var b strings.Builder
+	b.WriteString(":root {\n")
+	for i := range Colours {
+		fmt.Fprintf(&b, "  %s: light-dark(%s, %s);\n", LineProperty(i), Hex(Colours[i]), Hex(atNight[i]))
+	}
+	b.WriteString("}\n")
+	for i := range Colours {
+		fmt.Fprintf(&b, ".line%d { stroke: var(%s); }\n", i, LineProperty(i))
+	}
+	return template.CSS(b.String()) //nolint:gosec // it is of constants
+}
+
 // draw makes the figure; without SVG if there is nothing to be drawn.
 func (c *chart) draw(draw Draw) (figure, error) {
 	f := figure{Title: c.title, Text: c.text}
@@ -96,9 +131,9 @@ func (c *chart) draw(draw Draw) (figure, error) {
 		if !u.hasValue() {
 			continue
 		}
-		k := Colours[i%len(Colours)]
-		f.Key = append(f.Key, keyEntry{u.name, fmt.Sprintf("#%02x%02x%02x", k.R, k.G, k.B), u.dashed})
-		out.Traces = append(out.Traces, Trace{plain(u.name), u.xs, u.ys, k, u.dashed, u.points})
+		k := i % len(Colours)
+		f.Key = append(f.Key, keyEntry{u.name, k, u.dashed})
+		out.Traces = append(out.Traces, Trace{plain(u.name), u.xs, u.ys, Colours[k], u.dashed, u.points})
 	}
 	if len(out.Traces) == 0 {
 		return f, nil

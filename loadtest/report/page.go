@@ -16,6 +16,7 @@ var pageText string
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"plain":  plain,
 	"tokens": func() template.CSS { return template.CSS(look.Tokens) }, //nolint:gosec // a file of ours
+	"lines":  lineStyles,
 	"judged": func(cell string) string {
 		if cell == "better" || cell == "worse" {
 			return cell

@@ -79,6 +79,39 @@ func alone(t *testing.T, name string, page []byte) {
 	}
 }
 
+// A dark page has dark plots: no colour of them is fixed, and each is a property that the page's style
+// has in light and in dark.
+func TestPlotsFollowThePageIntoTheDark(t *testing.T) {
+	var b bytes.Buffer
+	if err := report.Sample(report.Hostile, 1).HTML(&b, drawing.Element); err != nil {
+		t.Fatal(err)
+	}
+	text := b.String()
+	used := map[string]bool{}
+	for _, svg := range regexp.MustCompile(`(?s)<svg.*?</svg>`).FindAllString(text, -1) {
+		colour := regexp.MustCompile(`(?:fill|stroke)(?::|=")\s*(?:#|rgb|white|black)[^;"]*`)
+		if fixed := colour.FindString(svg); fixed != "" {
+			t.Errorf("a plot has the fixed colour %q", fixed)
+		}
+		for _, name := range regexp.MustCompile(`var\((--[a-z0-9-]+)\)`).FindAllStringSubmatch(svg, -1) {
+			used[name[1]] = true
+		}
+		for _, class := range regexp.MustCompile(`class="(line\d)"`).FindAllStringSubmatch(svg, -1) {
+			if !strings.Contains(text, "."+class[1]+" { stroke: var(--line-") {
+				t.Errorf("the style has no %s", class[1])
+			}
+		}
+	}
+	if len(used) < 5 {
+		t.Errorf("only %v are used", used)
+	}
+	for name := range used {
+		if !strings.Contains(text, name+": light-dark(") {
+			t.Errorf("the page's style has no %s of both", name)
+		}
+	}
+}
+
 func TestAResultOfNothingCanBeShown(t *testing.T) {
 	for _, r := range []*report.Result{
 		{Format: report.Format, Scenario: "soak"},

@@ -167,7 +167,7 @@ func TestEveryLineOfAPlotIsNamedOnceAboveIt(t *testing.T) {
 		}
 	}
 	// Nothing is known of the 99th percentile from send.
-	want := []keyEntry{{"p50 from schedule", "#0072b2", false}, {"p99 from schedule", "#d55e00", false}, {"p50 from send", "#009e73", true}}
+	want := []keyEntry{{"p50 from schedule", 0, false}, {"p99 from schedule", 1, false}, {"p50 from send", 2, true}}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}

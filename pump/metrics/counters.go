@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,7 +23,7 @@ type Counters struct {
 	age         prometheus.Histogram
 	took        prometheus.Histogram
 	cost        *prometheus.CounterVec // account
-	price       prices.List
+	price       atomic.Pointer[prices.List]
 	spent       *prometheus.CounterVec // account, operation, currency
 }
 
@@ -67,11 +68,17 @@ func NewCounters(list prices.List) *Counters {
 	m.cost = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "queuepump_requests_cost_dollars_total", Help: "Estimate: what the storage requests sent cost in US dollars; " + prices.Published.Source + ". A query of several pages counts as one.",
 	}, []string{"account"})
-	m.price = list.OrPublished()
+	m.Reprice(list)
 	m.spent = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "queuepump_requests_cost_total", Help: "Estimate: what the storage requests sent cost, at the prices of the configuration. A query of several pages counts as one.",
 	}, append(request, "currency"))
 	return m
+}
+
+// Reprice has requests counted with other prices from now on; those that list lacks are as published.
+func (m *Counters) Reprice(list prices.List) {
+	list = list.OrPublished()
+	m.price.Store(&list)
 }
 
 func (m *Counters) all() []prometheus.Collector {
@@ -132,7 +139,8 @@ func (m *Counters) request(account, operation string, took time.Duration, err er
 	m.requests.WithLabelValues(account, operation).Inc()
 	m.latency.WithLabelValues(account, operation).Observe(took.Seconds())
 	m.cost.WithLabelValues(account).Add(prices.Published.Of(operation))
-	m.spent.WithLabelValues(account, operation, m.price.Currency).Add(m.price.Of(operation))
+	price := m.price.Load()
+	m.spent.WithLabelValues(account, operation, price.Currency).Add(price.Of(operation))
 	if err == nil {
 		return
 	}

@@ -21,7 +21,7 @@ import (
 // Why the context of a handler ends, by context.Cause, when the processor ends it.
 var (
 	// ErrTimedOut: the handler did not return within Options.Timeout.
-	ErrTimedOut = errors.New("pump: the handler did not return within the time for one task")
+	ErrTimedOut error = timedOut("pump: the handler did not return within the time for one task")
 	// ErrStopped: the processor stops. The task is delivered again, without an attempt.
 	ErrStopped = errors.New("pump: the processor stops; the task will be delivered again")
 	// ErrLeaseEnded: the message of the task is not this process's any more.
@@ -32,6 +32,12 @@ var (
 	errHung   = errors.New("pump: the handler goes on although its context has ended")
 	errGoexit = errors.New("pump: the handler ended its goroutine")
 )
+
+// timedOut is an error that says of itself that it is one of time, as those of package net do.
+type timedOut string
+
+func (e timedOut) Error() string { return string(e) }
+func (e timedOut) Timeout() bool { return true }
 
 // panicked is a handler's panic.
 type panicked struct{ value any }
@@ -63,6 +69,7 @@ type worker struct {
 	ended  time.Time     // when that was
 
 	mu        sync.Mutex        // guards what follows; the slot's goroutine and the watch
+	span      *tracing.Span     // nil: what it works on is not traced
 	d         *message.Delivery // nil while idle
 	from, to  int               // in the order of starting
 	began     time.Time
@@ -119,13 +126,14 @@ func (s *worker) runNext() (more bool) {
 	ctx := s.startTasks(d, from, to, now)
 	err := errGoexit // stands if the handler does not return
 	var errs []error
-	handled, span := r.trace(ctx, d, from)
+	handled, span := s.trace(ctx, d, from)
 	defer func() {
 		if v := recover(); v != nil {
 			err = &panicked{v}
-			r.Log.Error("handler panicked", append(d.Attrs(d.At(from)), slog.Any("panic", v), slog.String("stack", string(debug.Stack())))...)
+			r.Log.Error("handler panicked", append(d.TaskAttrs(d.At(from), span.Context()),
+				slog.Any("panic", v), slog.String("stack", string(debug.Stack())))...)
 		}
-		span.End(err, errs)
+		span.End(err, errs, context.Cause(ctx))
 		s.endTasks(ctx, err, errs)
 	}()
 	switch {
@@ -146,14 +154,24 @@ func (s *worker) runNext() (more bool) {
 }
 
 // trace begins the span of what a slot works on, if that is traced. The handler gets the context.
-func (r *run) trace(ctx context.Context, d *message.Delivery, from int) (context.Context, *tracing.Span) {
+func (s *worker) trace(
+	ctx context.Context, d *message.Delivery, from int,
+) (handled context.Context, span *tracing.Span) {
+	r := s.pool.r
 	switch {
 	case r.tracer == nil:
 		return ctx, nil
 	case r.batch == nil:
-		return r.tracer.Process(ctx, d.Queue.String(), &d.Tasks[d.At(from)])
+		handled, span = r.tracer.Process(ctx, d.Queue.String(), &d.Tasks[d.At(from)])
+	default:
+		handled, span = r.tracer.ProcessBatch(ctx, d.Queue.String(), d.Pointers())
 	}
-	return r.tracer.ProcessBatch(ctx, d.Queue.String(), d.Pointers())
+	if span != nil {
+		s.mu.Lock()
+		s.span = span
+		s.mu.Unlock()
+	}
+	return handled, span
 }
 
 // startTasks notes what the slot works on. The context is made anew only when the
@@ -180,8 +198,8 @@ func (s *worker) startTasks(d *message.Delivery, from, to int, now time.Time) co
 // abandoned: then they were recorded.
 func (s *worker) endTasks(ctx context.Context, err error, errs []error) {
 	s.mu.Lock()
-	d, from, to := s.d, s.from, s.to
-	s.d = nil
+	d, from, to, span := s.d, s.from, s.to, s.span
+	s.d, s.span = nil, nil
 	s.ended = time.Now()
 	s.took = max(s.ended.Sub(s.began), 1)
 	took, abandoned := s.took, s.abandoned
@@ -190,7 +208,7 @@ func (s *worker) endTasks(ctx context.Context, err error, errs []error) {
 	queues.HookEnded(&s.pool.r.Cfg.Hooks, to-from, took)
 	if abandoned {
 		s.pool.r.backlog.AddHung(-1)
-		s.pool.r.Log.Warn("a handler that was given up has returned", d.Attrs(d.At(from))...)
+		s.pool.r.Log.Warn("a handler that was given up has returned", d.TaskAttrs(d.At(from), span.Context())...)
 		s.of = nil
 		return
 	}
@@ -284,7 +302,8 @@ func (s *worker) check(now time.Time) {
 		return
 	}
 	if limit := s.pool.r.o.Timeout; limit > 0 && now.Sub(s.began) >= limit && s.ctx.Err() == nil {
-		s.pool.r.Log.Warn("handler takes too long; its context is ended", append(s.d.Attrs(s.d.At(s.from)), "for", now.Sub(s.began))...)
+		s.pool.r.Log.Warn("handler takes too long; its context is ended",
+			append(s.d.TaskAttrs(s.d.At(s.from), s.span.Context()), "for", now.Sub(s.began))...)
 		s.endCtx(ErrTimedOut)
 	}
 	switch {
@@ -316,12 +335,12 @@ func (p *workers) giveUp() {
 // that only outlives its lease or the processor has not.
 func (s *worker) abandon() {
 	s.abandoned = true
-	d, from, to, ctx := s.d, s.from, s.to, s.ctx
+	d, from, to, ctx, span := s.d, s.from, s.to, s.ctx, s.span
 	s.mu.Unlock()
 	r := s.pool.r
 	r.backlog.AddHung(+1)
 	r.Log.Error("handler ignores that its context has ended; its task is settled without it and its place stays taken until it returns",
-		append(d.Attrs(d.At(from)), "cause", context.Cause(ctx))...)
+		append(d.TaskAttrs(d.At(from), span.Context()), "cause", context.Cause(ctx))...)
 	// The handler may read the tasks for as long as it runs, so their buffer
 	// never goes back to a pool.
 	d.Mu.Lock()
@@ -337,7 +356,7 @@ func (s *worker) abandon() {
 func (r *run) lost(d *message.Delivery, cause error) {
 	if cause != nil {
 		r.Counts.Lost.Add(1)
-		attrs := d.Attrs(-1)
+		attrs := d.Attrs()
 		r.Lines.Of("lost").Add(d.Count, func(messages, _ int) {
 			r.Log.Warn("lease lost; the message will be delivered again", append(attrs, "messages", messages)...)
 		})

@@ -10,6 +10,7 @@ import (
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/prices"
 	"github.com/queuepump/queuepump/pump/processor"
 )
 
@@ -99,6 +100,55 @@ func TestALimitIsChangedWithoutARestart(t *testing.T) {
 		time.Sleep(time.Minute)
 		if target() != 500 {
 			t.Errorf("and a minute later %v", target())
+		}
+		run.End()
+	})
+}
+
+// TestACapAndPricesAreChangedWithoutARestart: a processor without a cap takes one, slows its polling of
+// empty queues, and polls as ever once the cap is taken away. A cap that cannot be kept is refused.
+func TestACapAndPricesAreChangedWithoutARestart(t *testing.T) {
+	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+		c := w.Config("p", 2)
+		c.Sample = time.Minute
+		p, err := processor.New(c, &testworld.Seen{}, processor.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		run := w.start(p)
+		time.Sleep(5 * time.Minute)
+		before := p.State().Money
+		if before.Cap != nil || before.Cost == nil || before.Currency != "USD" {
+			t.Fatalf("at first %+v", before)
+		}
+		next := w.Config("p", 2)
+		next.Prices = prices.List{Currency: "EUR", Queue: 0.4, Table: 0.036, Source: "a contract"}
+		next.Budget.CostPerDay = 0.01
+		var ce *pump.ConfigError
+		if err := p.Reload(next); !errors.As(err, &ce) || ce.Field != "budget.costPerDay" {
+			t.Errorf("a cap that cannot be kept is taken: %v", err)
+		}
+		if m := p.State().Money; m.Cap != nil || m.Currency != "USD" {
+			t.Errorf("of a configuration that is refused something was taken: %+v", m)
+		}
+		next.Budget.CostPerDay = 1.5
+		if err := p.Reload(next); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Minute)
+		with := p.State().Money
+		if with.Cap == nil || *with.Cap != 1.5 || with.Currency != "EUR" || with.TimesSlower <= 1 {
+			t.Errorf("with a cap: %+v", with)
+		}
+		if with.Cost == nil || *with.Cost < 50**before.Cost {
+			t.Errorf("the day is counted as %v after %v, at a hundred times the price", with.Cost, *before.Cost)
+		}
+		next.Budget.CostPerDay = 0
+		if err := p.Reload(next); err != nil {
+			t.Fatal(err)
+		}
+		if m := p.State().Money; m.Cap != nil || m.TimesSlower != 0 {
+			t.Errorf("without the cap: %+v", m)
 		}
 		run.End()
 	})

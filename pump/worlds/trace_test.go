@@ -2,16 +2,21 @@ package worlds
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/queuepump/queuepump/internal/testbuf"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
@@ -149,6 +154,86 @@ func TestATaskHasNothingOfTheSpanOfTheProgram(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A log line of a task has the trace and the span of what it is about: that of the handling, so that
+// a line and a span are found by each other. The span says what ended a handler.
+func TestLogLinesOfATracedTaskNameItsSpan(t *testing.T) {
+	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+		kept := tracetest.NewInMemoryExporter()
+		provider := sdk.NewTracerProvider(sdk.WithSyncer(kept))
+		cfg := w.Config("sender", 1)
+		cfg.TracerProvider = provider
+		source := &testworld.ListSource{Print: "a", N: 3, Key: func(n int) string { return fmt.Sprint(n) }}
+		d, err := distributor.New(cfg, source, distributor.Options{Pack: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		kept.Reset()
+		var lines testbuf.Buffer
+		pc := w.Config("p", 1)
+		pc.TracerProvider, pc.Log = provider, slog.New(slog.NewJSONHandler(&lines, nil))
+		p, err := processor.New(pc, pump.HandlerFunc(func(ctx context.Context, t *pump.Task) error {
+			switch {
+			case t.Attempt > 1:
+				return nil
+			case string(t.Key) == "0":
+				panic("at first")
+			case string(t.Key) == "1":
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return errors.New("not yet")
+		}), processor.Options{Timeout: 10 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		working := w.start(p)
+		time.Sleep(2 * time.Minute)
+		working.End()
+		spans := map[string]tracetest.SpanStub{}
+		kinds := map[string]int{}
+		for _, s := range kept.GetSpans() {
+			spans[s.SpanContext.SpanID().String()] = s
+			for _, a := range s.Attributes {
+				if a.Key == "error.type" {
+					kinds[a.Value.AsString()]++
+				}
+			}
+		}
+		if kinds["timeout"] != 1 || kinds["_OTHER"] != 2 || len(kinds) != 2 {
+			t.Errorf("%v", kinds)
+		}
+		told := map[string]string{} // status of the span by the line's text
+		for line := range strings.Lines(lines.String()) {
+			var l struct {
+				Msg   string
+				Trace string `json:"trace_id"`
+				Span  string `json:"span_id"`
+			}
+			if err := json.Unmarshal([]byte(line), &l); err != nil {
+				t.Fatal(err)
+			}
+			if l.Trace == "" {
+				continue
+			}
+			s, ok := spans[l.Span]
+			if !ok || s.SpanContext.TraceID().String() != l.Trace {
+				t.Errorf("no span has the ids of %s", line)
+			}
+			told[l.Msg] = s.Status.Description
+		}
+		want := map[string]string{
+			"handler panicked": "panic: at first",
+			"handler takes too long; its context is ended": "context canceled",
+		}
+		if d := cmp.Diff(want, told); d != "" {
+			t.Error(d)
+		}
+	})
 }
 
 // everyOther samples every other span.

@@ -68,7 +68,7 @@ func small(t *testing.T) *build {
 	b := &build{release{version: "1.2.3~rc.1", revision: "v1.2.3-rc.1", when: aDay}, t.TempDir()}
 	t.Chdir("../../..")
 	for _, arch := range architectures {
-		for _, name := range []string{"queuepump-distributor", "queuepump-processor"} {
+		for _, name := range []string{"queuepump-distributor", "queuepump-processor", "copyright"} {
 			for _, ext := range []string{"", ".bash", ".zsh", ".fish"} {
 				file := filepath.Join(b.built(arch), name+ext)
 				err := errors.Join(os.MkdirAll(b.built(arch), 0o755), os.WriteFile(file, []byte(file), 0o600))
@@ -129,6 +129,7 @@ func TestTheArchiveHasWhatPackagesHave(t *testing.T) {
 		"etc/queuepump/":                                        0o750,
 		"etc/queuepump/pump.yaml.example":                       0o644,
 		"usr/share/doc/queuepump/docs/service.md":               0o644,
+		"usr/share/doc/queuepump/copyright":                     0o644,
 		"usr/share/zsh/site-functions/_queuepump-processor":     0o644,
 	} {
 		h := found[name+"/"+path]
@@ -290,7 +291,7 @@ func checkImage(t *testing.T, img v1.Image, arch string) {
 	found := archived(t, r)
 	for path, mode := range map[string]int64{
 		"usr/bin/distributor": 0o755, "usr/bin/processor": 0o755, "etc/passwd": 0o644, "tmp/": 0o1777,
-		"var/lib/queuepump/": 0o750,
+		"var/lib/queuepump/": 0o750, "usr/share/doc/queuepump/copyright": 0o644,
 	} {
 		if h := found[path]; h == nil || h.Mode != mode {
 			t.Errorf("%s: %+v", path, h)

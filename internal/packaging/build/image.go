@@ -148,7 +148,12 @@ func (b *build) layer(arch string) ([]byte, error) {
 		data, readErr := os.ReadFile(filepath.Join(b.built(arch), "queuepump-"+name))
 		err = errors.Join(err, readErr, add("usr/bin/"+name, 0o755, 0, data))
 	}
-	err = errors.Join(err,
+	copyright, readErr := os.ReadFile(filepath.Join(b.built(arch), "copyright"))
+	err = errors.Join(err, readErr,
+		add("usr/share/", 0o755, 0, nil),
+		add("usr/share/doc/", 0o755, 0, nil),
+		add("usr/share/doc/queuepump/", 0o755, 0, nil),
+		add("usr/share/doc/queuepump/copyright", 0o644, 0, copyright),
 		add("var/", 0o755, 0, nil),
 		add("var/lib/", 0o755, 0, nil),
 		add(imageHome[1:]+"/", 0o750, imageUser, nil),

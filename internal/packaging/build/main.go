@@ -57,7 +57,8 @@ func newBuild(out, version string) (*build, error) {
 // built is the folder with the binaries of an architecture, under their names in packages.
 func (b *build) built(arch string) string { return filepath.Join(b.out, "built", arch) }
 
-// binaries builds both for an architecture: static, and the same on every machine.
+// binaries builds both for an architecture: static, and the same on every machine. Their copyright
+// file stands beside them.
 func (b *build) binaries(arch string) error {
 	for _, name := range []string{"distributor", "processor"} {
 		err := b.run([]string{"CGO_ENABLED=0", "GOOS=linux", "GOARCH=" + arch},
@@ -68,7 +69,7 @@ func (b *build) binaries(arch string) error {
 			return err
 		}
 	}
-	return nil
+	return b.copyright(arch)
 }
 
 // revisionVariable is what Revision of internal/cli gives if the linker has set it.

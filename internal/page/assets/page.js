@@ -187,35 +187,101 @@
     }
   }
 
-  // ---- the last minutes
+  // ---- the last minutes, or hours
 
-  const past = { times: [], rate: [], messages: [], accounts: {}, limits: {} };
-  const pastFor = 15 * 60;
+  // A Past keeps columns of what was seen, as far back as so many seconds before the newest.
+  class Past {
+    constructor(seconds) {
+      this.seconds = seconds;
+      this.set({ times: [], rate: [], messages: [], accounts: {}, limits: {} });
+    }
+
+    set(c) {
+      this.times = [];
+      this.rate = [];
+      this.messages = [];
+      this.accounts = {};
+      this.limits = {};
+      this.add(c);
+    }
+
+    // add takes what is newer than all before.
+    add(c) {
+      c.times.forEach((time, i) => {
+        const n = this.times.length;
+        if (n && time <= this.times[n - 1]) return;
+        this.times.push(time);
+        this.rate.push(c.rate[i]);
+        this.messages.push(c.messages[i]);
+        for (const name of new Set([...Object.keys(this.accounts), ...Object.keys(c.accounts)])) {
+          const column = this.accounts[name] || (this.accounts[name] = new Array(n).fill(null));
+          column.push(c.accounts[name] ? c.accounts[name][i] : null);
+        }
+      });
+      Object.assign(this.limits, c.limits);
+      let first = 0;
+      while (this.times.length && this.times[first] < this.times[this.times.length - 1] - this.seconds) first++;
+      if (first) for (const column of [this.times, this.rate, this.messages, ...Object.values(this.accounts)]) column.splice(0, first);
+    }
+  }
+  const minutes = new Past(15 * 60); // what was seen in the last minutes
+  let past = minutes; // what the charts show
+  let hours = null; // the rows of the last hours; null: they are not shown, or did not come yet
   function setPast(c) {
-    past.times = [];
-    past.rate = [];
-    past.messages = [];
-    past.accounts = {};
-    addPoints(c);
+    minutes.set(c);
+    join();
+    if (!hours) { askedAt = 0; readHours(); }
   }
   function addPoints(c) {
-    c.times.forEach((time, i) => {
-      const n = past.times.length;
-      if (n && time <= past.times[n - 1]) return;
-      past.times.push(time);
-      past.rate.push(c.rate[i]);
-      past.messages.push(c.messages[i]);
-      for (const name of new Set([...Object.keys(past.accounts), ...Object.keys(c.accounts)])) {
-        const column = past.accounts[name] || (past.accounts[name] = new Array(n).fill(null));
-        column.push(c.accounts[name] ? c.accounts[name][i] : null);
-      }
-    });
-    Object.assign(past.limits, c.limits);
-    let first = 0;
-    while (past.times.length && past.times[first] < past.times[past.times.length - 1] - pastFor) first++;
-    if (first) for (const column of [past.times, past.rate, past.messages, ...Object.values(past.accounts)]) column.splice(0, first);
+    minutes.add(c);
+    if (past !== minutes) past.add(c);
     drawPast();
   }
+  // join puts behind the rows of the last hours what came since, which is seen here only.
+  function join() {
+    past = minutes;
+    if (reach === "hours") {
+      past = new Past(6 * 60 * 60);
+      if (hours) past.add(hours);
+      past.add(minutes);
+    }
+    drawPast();
+  }
+  const reachNames = { minutes: "The last 15 minutes", hours: "The last six hours" };
+  let reach = "minutes", askedAt = 0;
+  const over = () => (reach === "hours" ? "over the last six hours" : "over the last minutes");
+  function setReach(s) {
+    reach = s in reachNames ? s : "minutes";
+    for (const radio of document.querySelectorAll("#reach input")) radio.checked = radio.value === reach;
+    set($("h-throughput"), reachNames[reach]);
+    set($("reach-note"), "");
+    if (reach === "minutes") { hours = null; askedAt = 0; } // they are some hundred kilobytes
+    else if (readAt) readHours(); // else once the stream has come
+    try { localStorage.setItem("reach", reach); } catch { /* a browser that keeps nothing */ }
+    join();
+  }
+  // readHours reads the rows of the last hours, of which a new one comes each minute.
+  async function readHours() {
+    if (reach !== "hours" || document.hidden || Date.now() - askedAt < 55000) return;
+    askedAt = Date.now();
+    let came = null, problem = "";
+    try {
+      const r = await fetch("hours");
+      const answer = await r.json();
+      if (r.ok) [came, problem] = [answer, answer.problem];
+      else problem = answer.error || `status ${r.status}`;
+    } catch {
+      problem = "the process that serves this page did not answer";
+    }
+    if (reach !== "hours") return;
+    hours = came || hours;
+    set($("reach-note"), problem ? `Some of the last hours cannot be read: ${problem}.` : hours && hours.times.length ? "" :
+      "No row of these hours was written: a process that samples the queues writes one each minute.");
+    join();
+  }
+  $("reach").addEventListener("change", (e) => setReach(e.target.value));
+  setInterval(readHours, 60000);
+  document.addEventListener("visibilitychange", readHours);
   // withGaps puts a point without a value where nothing was seen for long, so that no line is drawn.
   function withGaps(...columns) {
     const out = columns.map(() => []);
@@ -234,7 +300,7 @@
     Draw.draw(throughput, withGaps(past.times, past.rate, past.messages));
     const last = past.times.length - 1;
     $("throughput-chart").setAttribute("aria-label",
-      `Tasks a second over the last minutes: now ${rate(past.rate[last])}, at most ${rate(Math.max(...past.rate))}. ` +
+      `Tasks a second ${over()}: now ${rate(past.rate[last])}, at most ${rate(Math.max(...past.rate))}. ` +
       (past.messages[last] === null ? "" : `Messages: now ${number(past.messages[last])}, at most ${number(Math.max(...past.messages))}.`));
     for (const [name, card] of cards) drawAccount(name, card);
   }
@@ -322,7 +388,7 @@
     // A limit that is far away would make a flat line of all else: the bar shows it then.
     const near = limit > 0 && most > limit / 4;
     Draw.draw(card.chart, withGaps(past.times, column, column.map(() => (near ? limit : null))));
-    card.chart.box.setAttribute("aria-label", `Messages a second asked of ${name} over the last minutes: now ${rate(column[column.length - 1] || 0)}, at most ${rate(most)}, limit ${number(limit || 0)}.`);
+    card.chart.box.setAttribute("aria-label", `Messages a second asked of ${name} ${over()}: now ${rate(column[column.length - 1] || 0)}, at most ${rate(most)}, limit ${number(limit || 0)}.`);
   }
 
   // ---- segments
@@ -550,7 +616,10 @@
     currency = m.prices.currency;
     set($("money-day"), `on ${m.day}, UTC`);
     const sum = (name, value) => [el("dt", {}, name), el("dd", {}, value === null ? "not known" : price(value))];
-    $("money-sums").replaceChildren(el("div", {}, ...sum("Today so far", m.dayCost)), el("div", {}, ...sum("A day at the rate of now", m.costPerDayNow)));
+    const held = m.holdBack ? `${plural(m.holdBack, "processor holds", "processors hold")} gets back` :
+      m.slowed ? `${plural(m.slowed, "processor polls", "processors poll")} empty queues more slowly` : "nothing is held back";
+    $("money-sums").replaceChildren(el("div", {}, ...sum("Today so far", m.dayCost)), el("div", {}, ...sum("A day at the rate of now", m.costPerDayNow)),
+      ...(m.capPerDay === null ? [] : [el("div", {}, ...sum("The cap of a day", m.capPerDay), el("dd", { class: "note" }, held))]));
     moneyTable.set(m.accounts);
     set($("prices"), `10,000 requests to queues cost ${m.prices.queue} ${currency}, to tables ${m.prices.table} ${currency}: ${m.prices.source}.`);
   }
@@ -629,6 +698,9 @@
   $("theme").addEventListener("click", () => setTheme(themes[(themes.indexOf(theme) + 1) % themes.length]));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
   setTheme(theme);
+  let kept = "minutes";
+  try { kept = localStorage.getItem("reach") || kept; } catch { /* as above */ }
+  setReach(kept);
   addEventListener("pagehide", () => stream.close());
   addEventListener("pageshow", (e) => { if (e.persisted) location.reload(); });
 })();

@@ -4,28 +4,16 @@
 import { execFile, spawn } from "node:child_process";
 import { createServer } from "node:http";
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { createRequire } from "node:module";
 import { promisify } from "node:util";
 import path from "node:path";
-import puppeteer from "puppeteer-core";
+import { check, checks, judge, launch, problems, same, sleep } from "./checks.mjs";
 
 const [bin, out] = process.argv.slice(2).map((p) => path.resolve(p));
-const chromium = process.env.CHROMIUM || "/usr/bin/chromium";
-const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const run = promisify(execFile);
-const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 const work = path.join(out, "work");
 rmSync(work, { recursive: true, force: true });
 mkdirSync(work, { recursive: true });
 const config = path.join(work, "pump.yaml"), token = "a-token-of-the-test-0123456789";
-
-const problems = [], checks = [];
-function check(what, ok, detail = "") {
-  checks.push(what);
-  console.log(`${ok ? "ok  " : "FAIL"} ${what}${ok || !detail ? "" : `\n     ${detail}`}`);
-  if (!ok) problems.push(`${what}: ${detail}`);
-}
-const same = (what, got, want) => check(what, JSON.stringify(got) === JSON.stringify(want), `got ${JSON.stringify(got)}, want ${JSON.stringify(want)}`);
 
 // until waits until f gives something, for at most so many seconds.
 async function until(what, seconds, f) {
@@ -94,10 +82,7 @@ async function main() {
   process("b");
   await until("tasks are done", 30, () => done > 200);
 
-  const browser = await puppeteer.launch({
-    executablePath: chromium, headless: true,
-    args: ["--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP evil.example 127.0.0.1", "--force-color-profile=srgb"],
-  });
+  const browser = await launch("--host-resolver-rules=MAP evil.example 127.0.0.1");
   try {
     await drive({ browser, url, faults, first, process });
   } finally {
@@ -154,6 +139,7 @@ async function drive({ browser, url, faults, first, process }) {
   await darkAccount(page, faults);
   await quarantine(page);
   await figuresAtRest(page);
+  await lastHours(page);
   await keyboard(page);
   await processPort(browser, first);
   await attacker(browser, url);
@@ -278,6 +264,27 @@ async function quarantine(page) {
   same("as many are redriven as were tried", did, would);
 }
 
+// lastHours: the keyboard chooses how far back the charts reach, a reader of the screen is told, and
+// the page stays as it is.
+async function lastHours(page) {
+  await page.evaluate(() => { window.stays = true; });
+  const label = () => page.$eval("#throughput-chart", (e) => e.getAttribute("aria-label"));
+  const asked = () => page.evaluate(() => performance.getEntriesByType("resource").filter((r) => r.name.endsWith("/page/hours")).length);
+  same("the last hours are not asked for until they are chosen", await asked(), 0);
+  await page.focus("#reach input:checked");
+  await page.keyboard.press("ArrowRight");
+  await until("the charts reach back six hours", 10, async () => /^Tasks a second over the last six hours: now/.test(await label()));
+  await until("the rows of the last hours come", 10, async () => (await asked()) > 0);
+  // One who samples writes the first row within two minutes, and the page asks again each minute.
+  await until("rows of the last hours are shown", 150, async () => (await text(page, "#reach-note")) === "");
+  same("the heading says so", await text(page, "#h-throughput"), "The last six hours");
+  const tree = JSON.stringify(await page.accessibility.snapshot());
+  check("a reader of the screen has the choice", /"role":"radio","name":"6 hours"[^}]*"checked":true/.test(tree), tree.match(/\{[^{}]*"radio"[^}]*\}/g)?.join());
+  await page.keyboard.press("ArrowLeft");
+  await until("and back to the last minutes", 10, async () => /^Tasks a second over the last minutes: now/.test(await label()));
+  same("the page was not loaded again", await page.evaluate(() => window.stays), true);
+}
+
 async function keyboard(page) {
   await page.reload({ waitUntil: "domcontentloaded" });
   await page.waitForSelector("#legend button");
@@ -291,18 +298,9 @@ async function keyboard(page) {
   await page.keyboard.press("Space");
 }
 
-// looks judges the page by axe-core at a width and in a theme, and takes a picture of it.
+// looks judges the page at a width and in a theme, and takes a picture of it.
 async function looks(browser, page, theme, width, picture) {
-  await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: theme }]);
-  await page.setViewport({ width, height: width < 500 ? 844 : 1000, isMobile: width < 500, hasTouch: width < 500 });
-  await sleep(1500);
-  await page.evaluate(() => scrollTo(0, 0));
-  const wide = await page.evaluate(() => document.documentElement.scrollWidth);
-  check(`${theme}, ${width} wide: nothing is wider than the screen`, wide <= width, `${wide}`);
-  await page.evaluate(axe);
-  const found = await page.evaluate(async () => (await window.axe.run(document)).violations
-    .filter((v) => ["serious", "critical"].includes(v.impact)).map((v) => `${v.id}: ${v.nodes.slice(0, 3).map((n) => n.html).join(" | ")}`));
-  same(`${theme}, ${width} wide: axe-core finds nothing serious`, found, []);
+  await judge(page, "", theme, width);
   if (!picture) return;
   if (width > 500) { // smaller pictures for the documents
     await page.setViewport({ width, height: 1000, deviceScaleFactor: 0.75 });

@@ -23,8 +23,8 @@ import (
 // least is the smallest value on a logarithmic scale: a microsecond.
 const least = 1e-6
 
-// Element draws a chart as an element of a page. What stands before the element, and
-// its namespaces, are of no use in a page.
+// Element draws a chart as an element of a page. What stands before the element, and its namespaces,
+// are of no use in a page. Its colours are properties of the page's style, so that they follow it.
 func Element(c *report.Chart) (template.HTML, error) {
 	svg, err := document(c, false)
 	if err != nil {
@@ -37,11 +37,49 @@ func Element(c *report.Chart) (template.HTML, error) {
 	svg = svg[i:]
 	end := bytes.IndexByte(svg, '>') + 1
 	head := namespaces.ReplaceAll(svg[:end], nil)
+	svg = append(head, styles.ReplaceAllFunc(svg[end:], func(style []byte) []byte {
+		return hex.ReplaceAllFunc(style, property)
+	})...)
+	end = len(head)
 	return template.HTML(head) + template.HTML(svg[end:]), nil //nolint:gosec // names in it were escaped by the canvas
 }
 
 // Document draws a chart as a file of its own, with the names of its lines.
 func Document(c *report.Chart) ([]byte, error) { return document(c, true) }
+
+var (
+	styles = regexp.MustCompile(`\sstyle="[^"]*"`)
+	hex    = regexp.MustCompile(`#[0-9A-Fa-f]{6}`)
+)
+
+// ground, ink and what is drawn under and over the lines.
+var (
+	ground   = color.RGBA{255, 255, 255, 255}
+	ink      = color.RGBA{0, 0, 0, 255}
+	grid     = color.RGBA{225, 225, 225, 255}
+	fineGrid = color.RGBA{240, 240, 240, 255}
+	event    = color.RGBA{130, 130, 130, 255}
+)
+
+// properties are what the page's style calls these colours. Where a line is as the ink, it is ink.
+var properties = func() map[string]string {
+	of := map[string]string{}
+	for i, c := range report.Colours {
+		of[report.Hex(c)] = "var(" + report.LineProperty(i) + ")"
+	}
+	of[report.Hex(ground)], of[report.Hex(ink)] = "none", "var(--text)"
+	of[report.Hex(grid)], of[report.Hex(fineGrid)] = "var(--grid)", "var(--grid-fine)"
+	of[report.Hex(event)] = "var(--mark)"
+	return of
+}()
+
+// property is a colour as the page's style has it; one that is not known stays as it is.
+func property(hex []byte) []byte {
+	if p, ok := properties[string(bytes.ToLower(hex))]; ok {
+		return []byte(p)
+	}
+	return hex
+}
 
 var namespaces = regexp.MustCompile(`\s+xmlns(:\w+)?="[^"]*"`)
 
@@ -59,9 +97,9 @@ func document(c *report.Chart, names bool) ([]byte, error) {
 		p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, labelled{plot.LogTicks{Prec: -1}, c.LabelY}
 	}
 	style(p)
-	grid := plotter.NewGrid()
-	grid.Horizontal.Color, grid.Vertical.Color = color.Gray{225}, color.Gray{240}
-	p.Add(grid)
+	lattice := plotter.NewGrid()
+	lattice.Horizontal.Color, lattice.Vertical.Color = grid, fineGrid
+	p.Add(lattice)
 	for i := range c.Traces {
 		line, err := add(p, &c.Traces[i], c.Log)
 		if err != nil {
@@ -153,7 +191,7 @@ func mark(p *plot.Plot, events []float64) error {
 		if err != nil {
 			return err
 		}
-		l.Color, l.Width, l.Dashes = color.Gray{130}, vg.Points(0.7), []vg.Length{vg.Points(2), vg.Points(2)}
+		l.Color, l.Width, l.Dashes = event, vg.Points(0.7), []vg.Length{vg.Points(2), vg.Points(2)}
 		p.Add(l)
 	}
 	return nil

@@ -7,15 +7,17 @@ import (
 
 	"github.com/queuepump/queuepump/internal/redact"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/money"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 )
 
-// Reload lets a process that runs take what is new in a configuration: accounts, and the limits of
-// budgets. It reports whether there was something. Upon an error, which is a [*pump.ConfigError],
-// nothing has changed. An account that is not there any more stays in use, since messages of it may
-// be in hand. Foreign queues are not compared: the workload's map says which are read.
+// Reload lets a process that runs take what is new in a configuration: accounts, the limits of
+// budgets, the cap on what a day costs and prices. It reports whether there was something. Upon
+// an error, which is a [*pump.ConfigError], nothing has changed. An account that is not there
+// any more stays in use, since messages of it may be in hand. Foreign queues are not compared:
+// the workload's map says which are read.
 func Reload(f *queues.Set, now, next pump.Config) (changed bool, err error) {
 	next, err = settings.Complete(next)
 	if err != nil {
@@ -41,6 +43,13 @@ func Reload(f *queues.Set, now, next pump.Config) (changed bool, err error) {
 	case next.ForeignEncoding != now.ForeignEncoding:
 		return false, fixed("foreign.encoding", now.ForeignEncoding, next.ForeignEncoding)
 	}
+	judged := next
+	if now.Sample > 0 { // it samples as it was started
+		judged.Sample = now.Sample
+	}
+	if err := money.Check(&judged); err != nil {
+		return false, err
+	}
 	there := map[string]bool{}
 	var added, gone []string
 	for _, a := range next.Accounts {
@@ -57,7 +66,26 @@ func Reload(f *queues.Set, now, next pump.Config) (changed bool, err error) {
 	limits := quota.Limits{Account: next.Budget.Account, Queue: next.Budget.Queue}
 	others := f.SetLimits(limits)
 	tell(now.Log, added, gone, others, limits)
-	return others || len(added) > 0, nil
+	dear := f.Allowance.Change(next.Budget.CostPerDay, next.Prices)
+	if dear {
+		tellMoney(now, next)
+	}
+	return others || dear || len(added) > 0, nil
+}
+
+// tellMoney says what is new of the cap and the prices.
+func tellMoney(now, next pump.Config) {
+	limit := any("none")
+	if next.Budget.CostPerDay > 0 {
+		limit = next.Budget.CostPerDay
+	}
+	p := next.Prices
+	now.Log.Info("the cap on what a day costs, or the prices, are others", "cap", limit,
+		"currency", p.Currency, "queue", p.Queue, "table", p.Table)
+	if next.Budget.CostPerDay > 0 && now.Sample <= 0 {
+		now.Log.Warn("this process keeps to the cap, and begins to sample the queues for it only " +
+			"when it is started again: unless another one samples, what the day has cost is not known")
+	}
 }
 
 // tell says what a reload has changed, and what it has not.

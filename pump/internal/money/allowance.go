@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/queuepump/queuepump/internal/upkeep"
@@ -30,37 +31,62 @@ const (
 	tellEvery = 10 * time.Minute
 )
 
-// Allowance is what a process may spend, and what it has. A nil Allowance is that of a workload
-// without a cap. It may be used from many goroutines.
+// Allowance is what a process may spend, and what it has. Without a cap it holds nothing back; nor
+// does a nil Allowance. It may be used from many goroutines.
 type Allowance struct {
-	cap    float64
-	prices prices.List
 	log    *slog.Logger
+	capped atomic.Bool // there is a cap
 
 	mu      sync.Mutex // guards what follows
-	at      time.Time  // of the balance
-	balance float64    // below zero: it owes
-	rate    float64    // its share, a second
-	spends  float64    // a second, averaged
-	slower  float64    // how many times as long the pauses of empty queues are
-	dry     bool       // there was nothing to spend since the last look
-	holds   bool       // as of the last look: dry, and no pause can grow
-	day     int64      // of which the sum was last known
-	told    time.Time  // when it last said that it holds back; zero: it does not
+	cap     float64    // 0: none
+	prices  prices.List
+	at      time.Time // of the balance
+	balance float64   // below zero: it owes
+	rate    float64   // its share, a second
+	spends  float64   // a second, averaged
+	slower  float64   // how many times as long the pauses of empty queues are
+	dry     bool      // there was nothing to spend since the last look
+	holds   bool      // as of the last look: dry, and no pause can grow
+	day     int64     // of which the sum was last known
+	told    time.Time // when it last said that it holds back; zero: it does not
 }
 
-// New makes the allowance of a process; nil without a cap.
+// New makes the allowance of a process.
 func New(cfg *pump.Config) *Allowance {
-	if cfg.Budget.CostPerDay <= 0 {
-		return nil
-	}
-	a := &Allowance{
-		cap: cfg.Budget.CostPerDay, prices: cfg.Prices, log: cfg.Log, at: time.Now(), slower: 1,
-		rate: cfg.Budget.CostPerDay / dayLength.Seconds(), // until it knows more
-	}
-	a.balance = a.most()
+	a := &Allowance{log: cfg.Log, slower: 1}
+	a.Change(cfg.Budget.CostPerDay, cfg.Prices)
 	return a
 }
+
+// Change gives it another cap, 0 for none, and other prices, and reports whether they were others.
+func (a *Allowance) Change(limit float64, list prices.List) (changed bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if limit == a.cap && list == a.prices {
+		return false
+	}
+	a.prices = list
+	if limit != a.cap {
+		a.day, a.rate = -1, limit/dayLength.Seconds() // until it knows more
+	}
+	if limit > 0 && a.cap == 0 { // from now on
+		a.at, a.spends, a.slower, a.dry, a.holds, a.told = time.Now(), 0, 1, false, false, time.Time{}
+		a.balance = a.most()
+	}
+	a.cap = limit
+	a.capped.Store(limit > 0)
+	return true
+}
+
+// Prices are what requests cost.
+func (a *Allowance) Prices() prices.List {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.prices
+}
+
+// free reports whether nothing is held back. It is asked at each request, and without a lock.
+func (a *Allowance) free() bool { return a == nil || !a.capped.Load() }
 
 // most is how much may be saved.
 func (a *Allowance) most() float64 {
@@ -78,7 +104,7 @@ func (a *Allowance) advance(now time.Time) {
 
 // Spend counts a request, whatever it is.
 func (a *Allowance) Spend(operation string) {
-	if a == nil {
+	if a.free() {
 		return
 	}
 	a.mu.Lock()
@@ -91,7 +117,7 @@ func (a *Allowance) Spend(operation string) {
 
 // Ready reports whether a get may be made now, and if not, how long to wait until one may.
 func (a *Allowance) Ready(now time.Time) (ready bool, wait time.Duration) {
-	if a == nil {
+	if a.free() {
 		return true, 0
 	}
 	a.mu.Lock()
@@ -106,7 +132,7 @@ func (a *Allowance) Ready(now time.Time) (ready bool, wait time.Duration) {
 
 // Slow is how long an empty queue is left alone that is otherwise left alone for that long.
 func (a *Allowance) Slow(pause time.Duration) time.Duration {
-	if a == nil {
+	if a.free() {
 		return pause
 	}
 	a.mu.Lock()
@@ -116,7 +142,7 @@ func (a *Allowance) Slow(pause time.Duration) time.Duration {
 
 // Sample is how often the queues are sampled that otherwise are as often as that.
 func (a *Allowance) Sample(every time.Duration) time.Duration {
-	if a == nil {
+	if a.free() {
 		return every
 	}
 	a.mu.Lock()
@@ -127,7 +153,7 @@ func (a *Allowance) Sample(every time.Duration) time.Duration {
 // Follow takes a look at the cluster, at a time of the server's clock. The process's share follows,
 // and how slow it polls.
 func (a *Allowance) Follow(v *cluster.View, instance string, server time.Time) {
-	if a == nil {
+	if a.free() {
 		return
 	}
 	a.mu.Lock()
@@ -171,7 +197,7 @@ func (a *Allowance) say() {
 
 // Report says in a beat what the process spends, and whether it would spend more.
 func (a *Allowance) Report(to *cluster.Report) {
-	if a == nil {
+	if a.free() {
 		return
 	}
 	a.mu.Lock()
@@ -182,7 +208,7 @@ func (a *Allowance) Report(to *cluster.Report) {
 
 // State is what the process may spend, for who looks at it.
 func (a *Allowance) State(to *prices.Day) {
-	if a == nil {
+	if a.free() {
 		return
 	}
 	a.mu.Lock()

@@ -203,6 +203,71 @@ func TestWithoutACapNothingIsHeldBack(t *testing.T) {
 	}
 }
 
+// A process takes another cap and other prices while it works: its share follows at once, what it had
+// before is no debt, and without a cap nothing is left of it.
+func TestACapComesChangesAndGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := New(capped(0))
+		list := a.Prices()
+		for range 1000 {
+			a.Spend("get")
+		}
+		if a.Change(0, list) {
+			t.Error("nothing is other, and it says so")
+		}
+		time.Sleep(time.Hour)
+		if !a.Change(86400, list) || a.Prices() != list {
+			t.Error("a cap is not taken")
+		}
+		if ready, _ := a.Ready(time.Now()); !ready {
+			t.Error("what was spent before there was a cap is owed")
+		}
+		m := member("p", cluster.RoleProcessor, 1, 1)
+		follow := func() {
+			m.Beat = time.Now()
+			a.Follow(view(&cluster.Day{Number: dayOf(time.Now())}, m), "p", time.Now())
+		}
+		for range 60 {
+			for range 20 {
+				a.Spend("get")
+			}
+			a.Ready(time.Now())
+			time.Sleep(5 * time.Second)
+			follow()
+		}
+		var r cluster.Report
+		if a.Report(&r); r.Slower != upkeep.MostSlower || !r.HoldsBack {
+			t.Errorf("with a cap: %+v", r)
+		}
+		before := a.rate
+		if a.Change(10*86400, list); a.rate <= before || a.slower != upkeep.MostSlower {
+			t.Errorf("ten times the cap: %v after %v, %v times slower", a.rate, before, a.slower)
+		}
+		dear := prices.List{Currency: "EUR", Queue: 2e4, Table: 1e4}
+		spends := a.spends
+		if !a.Change(10*86400, dear) || a.spends != spends {
+			t.Error("prices are not taken, or forget what is spent")
+		}
+		balance := a.balance
+		if a.Spend("get"); balance-a.balance != 2 {
+			t.Errorf("a get costs %v", balance-a.balance)
+		}
+		a.Change(0, dear)
+		r = cluster.Report{}
+		var day prices.Day
+		a.Report(&r)
+		a.State(&day)
+		ready, _ := a.Ready(time.Now())
+		if !ready || a.Slow(time.Second) != time.Second || r.Slower != 0 || r.HoldsBack || day.Cap != nil {
+			t.Errorf("without the cap: %v, %+v, %+v", ready, r, day)
+		}
+		a.Change(86400, dear)
+		if a.Report(&r); r.Slower != 1 || r.HoldsBack || r.Spends != 0 {
+			t.Errorf("with a cap again: %+v", r)
+		}
+	})
+}
+
 func TestACapBelowWhatADayCostsAtTheLeastIsRefused(t *testing.T) {
 	cfg := capped(0.001)
 	cfg.Prices = prices.Published

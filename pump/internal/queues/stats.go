@@ -40,7 +40,7 @@ type requestCounts struct {
 	silent    atomic.Int64          // when the first request was not answered since the last one that was, Unix ns; 0: none
 	refused   atomic.Bool           // the last answer was that the credential is not good
 	failure   atomic.Pointer[error] // of the last request that was not answered
-	allowance *money.Allowance      // nil: what it costs does not matter
+	allowance *money.Allowance      // nil: what they cost does not matter
 }
 
 func (c *requestCounts) add(op operation, err error) {

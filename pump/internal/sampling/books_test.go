@@ -18,6 +18,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/history"
+	"github.com/queuepump/queuepump/pump/internal/money"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/prices"
@@ -271,7 +272,7 @@ func recorder(table *faketable.Client, instance string, view func() *cluster.Vie
 		Workload: "work", Instance: instance, Sample: 15 * time.Second, Prices: prices.Published,
 		Budget: pump.Budget{Account: 20_000}, Log: slog.New(slog.DiscardHandler),
 	}
-	return New(cfg, &queues.Set{Control: table}, view)
+	return New(cfg, &queues.Set{Control: table, Allowance: money.New(cfg)}, view)
 }
 
 // The rows are there after the process was killed that wrote them, and the next one goes on.

@@ -42,7 +42,7 @@ func (s *Sampler) Money() prices.Day {
 		return prices.Day{}
 	}
 	return prices.Day{
-		Date: midnight(d.Number).Format(time.DateOnly), Currency: s.cfg.Prices.Currency,
+		Date: midnight(d.Number).Format(time.DateOnly), Currency: s.queues.Allowance.Prices().Currency,
 		Cost: new(d.Cost), PerDay: d.PerDay(),
 	}
 }
@@ -127,8 +127,9 @@ func (s *Sampler) observe(ctx context.Context, v *cluster.View) bool {
 				return false
 			}
 		}
-		r.books, r.minute = newBooks(s.cfg.Prices, s.cfg.Budget.Account, last, marks), history.Minute(now)
+		r.books, r.minute = newBooks(s.queues.Allowance.Prices(), s.cfg.Budget.Account, last, marks), history.Minute(now)
 	}
+	r.books.prices = s.queues.Allowance.Prices() // a reload may have brought others
 	r.books.observe(v, now)
 	return true
 }

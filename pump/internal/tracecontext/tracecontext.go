@@ -37,15 +37,6 @@ func Decode(b []byte) (trace.SpanContext, bool) {
 	return sc, sc.IsValid()
 }
 
-// ID is the trace of a context in 32 hex digits, for logs; empty if there is none.
-func ID(b []byte) string {
-	sc, ok := Decode(b)
-	if !ok {
-		return ""
-	}
-	return sc.TraceID().String()
-}
-
 // Headers is a context as the headers of a request carry it; state may be empty.
 func Headers(sc trace.SpanContext) (parent, state string) {
 	carrier := propagation.MapCarrier{}

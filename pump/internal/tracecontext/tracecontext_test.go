@@ -35,7 +35,4 @@ func TestAStateThatIsTooLongIsLeftOut(t *testing.T) {
 	if b := Encode(sc); len(b) != 55 {
 		t.Errorf("%q", b)
 	}
-	if ID(Encode(sc)) != sc.TraceID().String() || ID([]byte("damaged")) != "" || ID(nil) != "" {
-		t.Error("the id of a trace")
-	}
 }

@@ -82,7 +82,7 @@ func (t *Tracer) Send(ctx context.Context, tasks int) (context []byte, sent func
 		span.SetAttributes(attribute.Int("messaging.batch.message_count", tasks))
 	}
 	sent = func(err error) {
-		failed(span, err)
+		failed(span, err, nil)
 		span.End()
 	}
 	if !span.SpanContext().IsSampled() {
@@ -140,8 +140,17 @@ func (t *Tracer) ProcessBatch(ctx context.Context, queue string, tasks []*pump.T
 	return ctx, &Span{span}
 }
 
-// End ends the span with what the handler returned.
-func (s *Span) End(err error, errs []error) {
+// Context is that of the span; not valid if there is none.
+func (s *Span) Context() trace.SpanContext {
+	if s == nil {
+		return trace.SpanContext{}
+	}
+	return s.span.SpanContext()
+}
+
+// End ends the span with what the handler returned, and with why its context had ended before, nil if
+// it had not.
+func (s *Span) End(err error, errs []error, cause error) {
 	if s == nil {
 		return
 	}
@@ -150,24 +159,45 @@ func (s *Span) End(err error, errs []error) {
 			err = e
 		}
 	}
-	failed(s.span, err)
+	failed(s.span, err, cause)
 	s.span.End()
 }
 
 // failed notes an error. That a task was skipped or is put off is none.
-func failed(span trace.Span, err error) {
+func failed(span trace.Span, err, cause error) {
 	if err == nil {
 		return
 	}
-	if w, ok := outcome.Of(err); ok && !w.Reject && (w.Skip || w.Release) {
+	w, wish := outcome.Of(err)
+	if wish && !w.Reject && (w.Skip || w.Release) {
 		return
 	}
-	span.SetStatus(codes.Error, text(err.Error()))
-	kind := "_OTHER"
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		kind = "timeout"
+	if wish {
+		cause = nil // the handler says outright what is with the task
 	}
-	span.SetAttributes(attribute.String("error.type", kind))
+	span.SetStatus(codes.Error, text(err.Error()))
+	span.SetAttributes(attribute.String("error.type", kindOf(err, cause)))
+}
+
+// kindOf tells errors apart as far as there are few kinds: that the time for it was over, that
+// who began it ended it for another reason, and others.
+func kindOf(err, cause error) string {
+	switch {
+	case isTimeout(cause), isTimeout(err):
+		return "timeout"
+	case cause != nil, errors.Is(err, context.Canceled):
+		return "cancelled"
+	}
+	return "_OTHER"
+}
+
+// isTimeout asks the error itself, as package net does: context.DeadlineExceeded says so too.
+func isTimeout(err error) bool {
+	e, ok := errors.AsType[interface {
+		error
+		Timeout() bool
+	}](err)
+	return ok && e.Timeout()
 }
 
 // text is what a span has of a text that is not the pump's. OTLP takes UTF-8 only: one text that is

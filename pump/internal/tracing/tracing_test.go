@@ -3,6 +3,8 @@ package tracing
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -29,7 +31,7 @@ func TestWhatIsNotTracedAllocatesNothing(t *testing.T) {
 		_, sent := none.Send(ctx, 1)
 		sent(nil)
 		within, span := with.Process(ctx, "queue", task)
-		span.End(nil, nil)
+		span.End(nil, nil, nil)
 		if within != ctx {
 			t.Error("another context")
 		}
@@ -44,7 +46,7 @@ func TestTheSpansOfABatchAndOfFailures(t *testing.T) {
 	traced := tracer.Created(t.Context(), coordination.TaskRef{Run: pump.RunID{1}, Segment: 2, N: 3})
 	tasks := []*pump.Task{{}, {Run: pump.RunID{1}, Segment: 2, N: 3, Trace: traced}}
 	ctx, span := tracer.ProcessBatch(t.Context(), "a/demo-00", tasks)
-	span.End(nil, []error{nil, errors.New("not today")})
+	span.End(nil, []error{nil, errors.New("not today")}, nil)
 	if _, none := tracer.ProcessBatch(t.Context(), "a/demo-00", tasks[:1]); none != nil {
 		t.Error("a batch without a traced task has a span")
 	}
@@ -63,7 +65,7 @@ func TestTheSpansOfABatchAndOfFailures(t *testing.T) {
 	for err, code := range map[error]codes.Code{nil: codes.Unset, pump.RetryAfter(time.Second, errors.New("later")): codes.Error, pump.Reject(errors.New("never")): codes.Error} {
 		kept.Reset()
 		_, span := tracer.Process(t.Context(), "a/demo-00", tasks[1])
-		span.End(err, nil)
+		span.End(err, nil, nil)
 		if got := kept.GetSpans()[0].Status.Code; got != code {
 			t.Errorf("%v: %v, want %v", err, got, code)
 		}
@@ -86,7 +88,7 @@ func TestABatchIsNotSampledASecondTime(t *testing.T) {
 		batches++
 		kept.Reset()
 		ctx, span := tracer.ProcessBatch(t.Context(), "a/demo-00", []*pump.Task{{}, task})
-		span.End(nil, nil)
+		span.End(nil, nil, nil)
 		spans += len(kept.GetSpans())
 		if parent, _ := task.TraceContext(ctx); !strings.HasSuffix(parent, "-01") {
 			t.Fatalf("a traced task's handler goes on with %q", parent)
@@ -119,7 +121,7 @@ func TestTextsOfOthersAreShortAndUTF8(t *testing.T) {
 			},
 		} {
 			kept.Reset()
-			process().End(errors.New(bad), nil)
+			process().End(errors.New(bad), nil, nil)
 			span := kept.GetSpans()[0]
 			if got := span.Status.Description; got != shown {
 				t.Errorf("the status %.40q is told as %q", bad, got)
@@ -129,6 +131,53 @@ func TestTextsOfOthersAreShortAndUTF8(t *testing.T) {
 					t.Errorf("the id %.40q is told as %q", bad, a.Value.AsString())
 				}
 			}
+		}
+	}
+}
+
+// late is an error of time, as a handler's own.
+type late struct{ error }
+
+func (late) Timeout() bool { return true }
+
+// What ended the handler is told apart from what it says of the task.
+func TestTheKindOfAnError(t *testing.T) {
+	kept := tracetest.NewInMemoryExporter()
+	tracer := New(&pump.Config{Workload: "demo", TracerProvider: sdk.NewTracerProvider(sdk.WithSyncer(kept))})
+	task := &pump.Task{Trace: tracer.Created(t.Context(), coordination.TaskRef{})}
+	stopped, over := errors.New("the processor stops"), late{errors.New("it takes too long")}
+	flop := errors.New("no such city")
+	for _, c := range []struct {
+		err, cause error
+		want       string
+	}{
+		{nil, nil, ""},
+		{nil, stopped, ""},
+		{flop, nil, "_OTHER"},
+		{flop, over, "timeout"},
+		{flop, stopped, "cancelled"},
+		{over, nil, "timeout"},
+		{fmt.Errorf("wrapped: %w", over), nil, "timeout"},
+		{pump.RetryAfter(time.Second, over), nil, "timeout"},
+		{context.DeadlineExceeded, nil, "timeout"},
+		{os.ErrDeadlineExceeded, nil, "timeout"},
+		{context.Canceled, nil, "cancelled"},
+		{context.Canceled, stopped, "cancelled"},
+		{context.Canceled, over, "timeout"},
+		{pump.Reject(flop), stopped, "_OTHER"},
+		{pump.Release(flop), over, ""},
+	} {
+		kept.Reset()
+		_, span := tracer.Process(t.Context(), "a/demo-00", task)
+		span.End(c.err, nil, c.cause)
+		got := ""
+		for _, a := range kept.GetSpans()[0].Attributes {
+			if a.Key == "error.type" {
+				got = a.Value.AsString()
+			}
+		}
+		if got != c.want {
+			t.Errorf("%v, ended by %v: %q, want %q", c.err, c.cause, got, c.want)
 		}
 	}
 }

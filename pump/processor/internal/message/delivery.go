@@ -10,6 +10,8 @@ import (
 	"time"
 	"unsafe"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/coordination"
@@ -222,18 +224,29 @@ func ReuseTasks(tasks []pump.Task) {
 	taskLists.Put(&tasks)
 }
 
-// Attrs are what a log line says about a delivery, and about a task of it.
-func (d *Delivery) Attrs(task int) []any {
+// Attrs are what a log line says about a delivery.
+func (d *Delivery) Attrs() []any {
 	a := []any{"queue", d.Queue.String(), "message", d.ID}
 	if d.Foreign == "" && d.Header.Run != (pump.RunID{}) {
 		a = append(a, "run", d.Header.Run, "segment", d.Header.Segment)
 	}
-	if task >= 0 && task < len(d.Tasks) {
-		t := &d.Tasks[task]
-		a = append(a, "n", t.N, "attempt", t.Attempt)
-		if id := tracecontext.ID(t.Trace); id != "" {
-			a = append(a, "trace_id", id)
-		}
+	return a
+}
+
+// TaskAttrs are what a log line says about a task of a delivery. Handled is the span of what a worker
+// does with it. Without one that is exported, the span in which the task was sent is said.
+func (d *Delivery) TaskAttrs(task int, handled trace.SpanContext) []any {
+	a := d.Attrs()
+	if task < 0 || task >= len(d.Tasks) {
+		return a
+	}
+	t := &d.Tasks[task]
+	a = append(a, "n", t.N, "attempt", t.Attempt)
+	if !handled.IsSampled() {
+		handled, _ = tracecontext.Decode(t.Trace)
+	}
+	if handled.IsValid() {
+		a = append(a, "trace_id", handled.TraceID().String(), "span_id", handled.SpanID().String())
 	}
 	return a
 }

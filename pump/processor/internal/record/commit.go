@@ -301,19 +301,19 @@ func (m *Committer) outcome(d *message.Delivery) (known bool) {
 	case errors.Is(worst, ledger.ErrFenced):
 		// Another owner does these tasks, or has done them: the results are dropped (P3.5).
 		backoff.Signal(c.Fencer.wake) // or none does, for the rows are those of some time ago
-		c.r.Log.Info("results came after another owner of their segment; they are dropped", append(d.Attrs(-1), "error", worst)...)
+		c.r.Log.Info("results came after another owner of their segment; they are dropped", append(d.Attrs(), "error", worst)...)
 		s.PutBack(d, 0)
 	case isStateFull(worst):
 		c.endEntries(d)
 		s.PutBack(d, c.refusedState(d, worst))
 	case !mayPass(worst):
-		c.r.AlarmOnce("ledger", "results cannot be recorded; their messages go back for a while", append(d.Attrs(-1), "error", worst)...)
+		c.r.AlarmOnce("ledger", "results cannot be recorded; their messages go back for a while", append(d.Attrs(), "error", worst)...)
 		c.endEntries(d)
 		s.PutBack(d, c.r.Jitter.Around(fullDelay, "full", d.ID, s.Tries))
 	case m.patience.Err() == nil && c.r.Member.Load().Keeps(d.Header.Segment):
 		return false
 	default:
-		c.r.Log.Warn("results could not be recorded; their message is delivered again", append(d.Attrs(-1), "error", worst)...)
+		c.r.Log.Warn("results could not be recorded; their message is delivered again", append(d.Attrs(), "error", worst)...)
 		c.endEntries(d)
 		s.PutBack(d, 0)
 	}

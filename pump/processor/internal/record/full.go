@@ -156,11 +156,11 @@ func (c *Recorder) refusedState(d *message.Delivery, err error) (delay time.Dura
 	delay, since := c.States.refused(d.Header.Segment, d.ID)
 	if delay == 0 {
 		c.r.AlarmOnce("state", "a reducer's state is full; tasks that it has no room for go into quarantine",
-			append(d.Attrs(-1), "full_since", since, "reason", pump.ReasonStateFull, "error", err)...)
+			append(d.Attrs(), "full_since", since, "reason", pump.ReasonStateFull, "error", err)...)
 		return 0
 	}
 	c.r.AlarmOnce("state", "a reducer's state is full; tasks of its segment wait, and go into quarantine when it stays full: keep less of each key, or use more segments",
-		append(d.Attrs(-1), "full_since", since, "quarantine_after", statePatience, "error", err)...)
+		append(d.Attrs(), "full_since", since, "quarantine_after", statePatience, "error", err)...)
 	return c.r.Jitter.Around(delay, "state", d.ID, uint64(d.Dequeued))
 }
 

@@ -207,7 +207,7 @@ func (c *Recorder) copyDelay(d *message.Delivery) time.Duration {
 func (c *Recorder) refused(d *message.Delivery, err error) *message.Disposition {
 	if errors.Is(err, ledger.ErrTooManyRuns) {
 		// It passes as runs end, a few thousand in a minute; other runs' tasks go on.
-		c.r.AlarmOnce("runs", "tasks of further runs wait, because a segment has as many live runs as it may", append(d.Attrs(-1), "error", err)...)
+		c.r.AlarmOnce("runs", "tasks of further runs wait, because a segment has as many live runs as it may", append(d.Attrs(), "error", err)...)
 		n := uint64(max(d.Dequeued, 1))
 		return &message.Disposition{Delay: c.r.Jitter.Around(backoff.Doubled(inHandLeast, crowdedMost, n-1), "crowded", d.ID, n), Ours: true}
 	}
@@ -215,7 +215,7 @@ func (c *Recorder) refused(d *message.Delivery, err error) *message.Disposition 
 		return c.crowdedForeign(d, err)
 	}
 	if errors.Is(err, ledger.ErrLedgerFull) {
-		c.r.AlarmOnce("ledger", "the ledger has no room; tasks go back for a while", append(d.Attrs(-1), "error", err)...)
+		c.r.AlarmOnce("ledger", "the ledger has no room; tasks go back for a while", append(d.Attrs(), "error", err)...)
 		return &message.Disposition{Delay: c.r.Jitter.Around(fullDelay, "full", d.ID, uint64(d.Dequeued)), Ours: true}
 	}
 	return &message.Disposition{}

@@ -161,7 +161,7 @@ func (r *Settlers) planRest(d *message.Delivery, s *message.Settlement, groups [
 	for i, g := range groups {
 		text, ok := r.rewrite(d, g)
 		if !ok {
-			attrs := d.Attrs(-1)
+			attrs := d.Attrs()
 			r.Lines.Of("full").Add(d.Count, func(messages, _ int) {
 				r.Log.Warn("message is too full to be rewritten; all of its tasks come back, with no attempt counted", append(attrs, "messages", messages)...)
 			})

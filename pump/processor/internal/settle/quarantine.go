@@ -90,7 +90,7 @@ func (r *Settlers) cause(d *message.Delivery, reason, detail string, now uint32)
 // poisonText puts the cause into a text's header. A text that has no header to
 // put it in, or no room, goes as it is, with its cause in a row (P4.3).
 func (r *Settlers) poisonText(d *message.Delivery, text []byte, c codec.Cause, tasks int) message.Copy {
-	attrs := append(d.Attrs(-1), "reason", c.Reason, "detail", c.Detail)
+	attrs := append(d.Attrs(), "reason", c.Reason, "detail", c.Detail)
 	r.Lines.Of("quarantined "+c.Reason).Add(tasks, func(messages, tasks int) {
 		r.Log.Warn("quarantined", append(attrs, "messages", messages, "tasks", tasks)...)
 	})

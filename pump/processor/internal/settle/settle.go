@@ -94,14 +94,14 @@ func (r *Settlers) settle(d *message.Delivery) {
 		// another process got the message and will settle it, or a renewal of ours
 		// acted whose answer was lost (window 14).
 		if s.Final != message.StepDelete && !s.Doubt {
-			r.Log.Debug("message went to another process before it was settled", d.Attrs(-1)...)
+			r.Log.Debug("message went to another process before it was settled", d.Attrs()...)
 		}
 		if !s.Doubt && !(s.Recorded && s.Final == message.StepDelete) {
 			r.leaveToLease(d)
 			return
 		}
 	case storage.Is(err, storage.Missing), storage.Is(err, storage.Invalid), storage.Is(err, storage.TooLarge), storage.Is(err, storage.Precondition), storage.Is(err, storage.Exists):
-		r.Log.Error("message cannot be settled; it is left to its lease", append(d.Attrs(-1), "error", err)...)
+		r.Log.Error("message cannot be settled; it is left to its lease", append(d.Attrs(), "error", err)...)
 		r.leaveToLease(d)
 		return
 	default:
@@ -201,11 +201,11 @@ func (r *Settlers) settleLater(d *message.Delivery, err error) {
 			settlerFor(d).resume(d)
 			return
 		}
-		r.Log.Warn("message could not be settled while it was leased; it will be delivered again", append(d.Attrs(-1), "error", err)...)
+		r.Log.Warn("message could not be settled while it was leased; it will be delivered again", append(d.Attrs(), "error", err)...)
 		r.end(d)
 		return
 	case len(s.Copies) > 0 && s.Copies[0].Reason != "" && s.Tries >= poisonTries:
-		r.AlarmOnce("poison", "cannot quarantine; messages go back for a while", append(d.Attrs(-1), "error", err)...)
+		r.AlarmOnce("poison", "cannot quarantine; messages go back for a while", append(d.Attrs(), "error", err)...)
 		s.Copies, s.Final, s.Delay, s.Text = nil, message.StepRelease, poisonDelay, nil
 		s.Retried = 0
 		if r.Recorder != nil {
@@ -216,7 +216,7 @@ func (r *Settlers) settleLater(d *message.Delivery, err error) {
 		if s.Copies[0].Parks > 0 {
 			what, text = "parking", "messages of what is paused cannot be parked; they stay for a while"
 		}
-		r.AlarmOnce("forward", text, append(d.Attrs(-1), what, s.Copies[0].Queue.String(), "error", err)...)
+		r.AlarmOnce("forward", text, append(d.Attrs(), what, s.Copies[0].Queue.String(), "error", err)...)
 		s.Copies, s.Final, s.Delay = nil, message.StepRelease, poisonDelay
 		s.Released = 0
 	}

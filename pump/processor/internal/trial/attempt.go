@@ -159,6 +159,6 @@ func (t *Trials) CloseAttempts(d *message.Delivery) {
 		err = t.writeAttemptRow(d, d.Header.Attempt, d.AloneTrials())
 	}
 	if err != nil && !storage.Is(err, storage.Gone) && !errors.Is(err, context.Canceled) {
-		t.Log.Debug("the row that counts a message's attempts was not brought up to date", append(d.Attrs(-1), "error", err)...)
+		t.Log.Debug("the row that counts a message's attempts was not brought up to date", append(d.Attrs(), "error", err)...)
 	}
 }

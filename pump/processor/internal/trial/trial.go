@@ -160,7 +160,7 @@ func (t *Trials) settleUnstarted(d *message.Delivery) {
 
 // postpone puts a message back whose attempt cannot be written down.
 func (t *Trials) postpone(d *message.Delivery, err error) {
-	attrs := append(d.Attrs(-1), "error", err)
+	attrs := append(d.Attrs(), "error", err)
 	t.Lines.Of("unmarked").Add(d.Count, func(messages, _ int) {
 		t.Log.Warn("a task that may have ended its processes could not be marked; it is put back for a while", append(attrs, "messages", messages)...)
 	})
@@ -187,7 +187,7 @@ func (t *Trials) begin(d *message.Delivery, alone bool) {
 		return
 	}
 	t.Log.Warn("a message came back so often that its task may have ended its processes; this attempt was written down before it begins",
-		append(d.Attrs(-1), "deliveries", d.Dequeued, "attempt", fmt.Sprintf("%d of %d", d.Header.Attempt+1, t.o.MaxAttempts), "alone", alone)...)
+		append(d.Attrs(), "deliveries", d.Dequeued, "attempt", fmt.Sprintf("%d of %d", d.Header.Attempt+1, t.o.MaxAttempts), "alone", alone)...)
 	t.Open(d)
 }
 

@@ -1,0 +1,206 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/google/licensecheck"
+)
+
+// permissive are the licences that what the binaries link may have: they ask for their text, and
+// nothing of those who use it.
+var permissive = map[string]bool{
+	"MIT": true, "BSD-2-Clause": true, "BSD-3-Clause": true, "Apache-2.0": true, "ISC": true,
+}
+
+// embedded are what the binaries hold beside code in Go, by the files with their licences.
+var embedded = map[string]string{"uPlot": "internal/page/assets/uPlot.LICENSE"}
+
+// sure is how much of a text, in hundredths, must be that of licences that are known.
+const sure = 75
+
+// part is something that the binaries hold and that others have made.
+type part struct {
+	name, version string
+	kinds         []string // of its licences
+	texts         []string // of its licences and notices
+}
+
+// licenceFile is a file with a licence, or with what must go along with it.
+var licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)([-.].*)?$`)
+
+// partsOf are the parts of the binaries for an architecture, by name. It is an error if one of them
+// has no licence that is known and permissive. It runs in the root of the source tree.
+func partsOf(arch string) ([]part, error) {
+	root, err := goOutput(arch, "env", "GOROOT")
+	if err != nil {
+		return nil, err
+	}
+	version, err := goOutput(arch, "env", "GOVERSION")
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]*part{"Go": {name: "Go", version: version}}
+	errs := []error{found["Go"].take(root)}
+	for name, file := range embedded {
+		found[name] = &part{name: name}
+		errs = append(errs, found[name].read(file))
+	}
+	list, err := goOutput(arch, "list", "-deps", "-json=Dir,Module", "./cmd/distributor", "./cmd/processor")
+	if err != nil {
+		return nil, err
+	}
+	seen := map[string]bool{}
+	for d := json.NewDecoder(strings.NewReader(list)); ; {
+		var p struct {
+			Dir    string
+			Module *struct {
+				Path, Version, Dir string
+				Main               bool
+			}
+		}
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, fmt.Errorf("go list: %w", err)
+		}
+		if p.Module == nil || p.Module.Main {
+			continue
+		}
+		of := found[p.Module.Path]
+		if of == nil {
+			of = &part{name: p.Module.Path, version: p.Module.Version}
+			found[p.Module.Path] = of
+		}
+		// A package that was taken from elsewhere has its licence beside it.
+		for dir := p.Dir; !seen[dir] && strings.HasPrefix(dir, p.Module.Dir); dir = filepath.Dir(dir) {
+			seen[dir] = true
+			errs = append(errs, of.take(dir))
+		}
+	}
+	var parts []part
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		errs = append(errs, found[name].judge())
+		parts = append(parts, *found[name])
+	}
+	return parts, errors.Join(errs...)
+}
+
+// goOutput is what the go command says for an architecture.
+func goOutput(arch string, args ...string) (string, error) {
+	cmd := exec.Command(goTool(), args...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
+	var failed bytes.Buffer
+	cmd.Stderr = &failed
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w: %s", cmd, err, &failed)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// take reads the licences of a folder.
+func (p *part) take(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !e.IsDir() && licenceFile.MatchString(e.Name()) && filepath.Ext(e.Name()) != ".go" {
+			if err := p.read(filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// read reads a file with a licence or a notice.
+func (p *part) read(file string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	p.texts = append(p.texts, strings.TrimSpace(strings.ReplaceAll(string(text), "\r\n", "\n")))
+	name := strings.ToLower(filepath.Base(file))
+	if strings.HasPrefix(name, "notice") || strings.HasPrefix(name, "patents") {
+		return nil // it goes along and is no licence
+	}
+	c := licensecheck.Scan(text)
+	if c.Percent < sure {
+		return fmt.Errorf("%s: %s is no licence that is known: %.0f %% of it is", p.name, file, c.Percent)
+	}
+	for _, m := range c.Match {
+		if !m.IsURL {
+			p.kinds = append(p.kinds, m.ID)
+		}
+	}
+	return nil
+}
+
+// judge is an error if a licence of the part is not permissive, or it has none.
+func (p *part) judge() error {
+	slices.Sort(p.kinds)
+	p.kinds = slices.Compact(p.kinds)
+	if len(p.kinds) == 0 {
+		return fmt.Errorf("%s has no licence", p.name)
+	}
+	for _, kind := range p.kinds {
+		if !permissive[kind] {
+			return fmt.Errorf("%s has the licence %s, which is not among those that may be linked", p.name, kind)
+		}
+	}
+	return nil
+}
+
+// copyright writes the terms of the binaries of an architecture: the project's own, and those of all
+// parts, each text once.
+func (b *build) copyright(arch string) error {
+	own, err := os.ReadFile("LICENSE")
+	if err != nil {
+		return err
+	}
+	parts, err := partsOf(arch)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(b.built(arch), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(b.built(arch), "copyright"), terms(string(own), parts), 0o644)
+}
+
+// terms are the texts behind each other, each with the names of the parts that it is of.
+func terms(own string, parts []part) []byte {
+	of := map[string][]string{}
+	for _, p := range parts {
+		for _, text := range p.texts {
+			name := strings.TrimSpace(p.name + " " + p.version)
+			if !slices.Contains(of[text], name) {
+				of[text] = append(of[text], name)
+			}
+		}
+	}
+	var out bytes.Buffer
+	rule := strings.Repeat("-", 80) + "\n"
+	fmt.Fprintf(&out, "queuepump\n\n%s\n\n%sThe binaries hold parts that others have made, each under its own terms.\n",
+		strings.TrimSpace(own), rule)
+	texts := slices.SortedFunc(maps.Keys(of), func(a, b string) int {
+		return cmp.Or(cmp.Compare(of[a][0], of[b][0]), cmp.Compare(a, b))
+	})
+	for _, text := range texts {
+		fmt.Fprintf(&out, "%s%s:\n\n%s\n\n", rule, strings.Join(of[text], ",\n"), text)
+	}
+	return out.Bytes()
+}
