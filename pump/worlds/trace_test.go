@@ -111,6 +111,51 @@ func TestATaskKeepsItsContextWhateverBecomesOfIt(t *testing.T) {
 	})
 }
 
+// A program may run its processor within a span of its own. That is of none of its tasks: one that
+// was not traced has no context, and one that was has its own, whether the processor traces or not.
+func TestATaskHasNothingOfTheSpanOfTheProgram(t *testing.T) {
+	for _, tracing := range []bool{true, false} {
+		inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+			provider := sdk.NewTracerProvider()
+			cfg := w.Config("sender", 1)
+			cfg.TracerProvider = sdk.NewTracerProvider(sdk.WithSampler(&everyOther{}))
+			d, err := distributor.New(cfg, &testworld.ListSource{Print: "a", N: 8, Key: func(int) string { return "one" }}, distributor.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := d.Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			handled := map[bool]int{}
+			h := func(ctx context.Context, task *pump.Task) error {
+				sent, _ := task.TraceContext(context.Background())
+				parent, _ := task.TraceContext(ctx)
+				switch {
+				case sent == "" && parent != "":
+					t.Errorf("the processor traces: %v; what a task starts that is not traced belongs to %s", tracing, parent)
+				case !tracing && parent != sent, len(parent) != len(sent), sent != "" && parent[:35] != sent[:35]:
+					t.Errorf("the processor traces: %v; the task was sent in %s, and what it starts belongs to %s", tracing, sent, parent)
+				}
+				handled[sent != ""]++
+				return nil
+			}
+			pc := w.Config("p", 1)
+			if tracing {
+				pc.TracerProvider = provider
+			}
+			p, err := processor.New(pc, pump.HandlerFunc(h), processor.Options{Concurrency: 1, UntilIdle: 5 * time.Second})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, span := provider.Tracer("the program").Start(t.Context(), "main")
+			defer span.End()
+			if _, err := p.Run(ctx); err != nil || handled[true] != 4 || handled[false] != 4 {
+				t.Errorf("%v were handled: %v", handled, err)
+			}
+		})
+	}
+}
+
 // A log line of a task has the trace and the span of what it is about: that of the handling, so that
 // a line and a span are found by each other. The span says what ended a handler.
 func TestLogLinesOfATracedTaskNameItsSpan(t *testing.T) {
@@ -189,51 +234,6 @@ func TestLogLinesOfATracedTaskNameItsSpan(t *testing.T) {
 			t.Error(d)
 		}
 	})
-}
-
-// A program may run its processor within a span of its own. That is of none of its tasks: one that
-// was not traced has no context, and one that was has its own, whether the processor traces or not.
-func TestATaskHasNothingOfTheSpanOfTheProgram(t *testing.T) {
-	for _, tracing := range []bool{true, false} {
-		inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
-			provider := sdk.NewTracerProvider()
-			cfg := w.Config("sender", 1)
-			cfg.TracerProvider = sdk.NewTracerProvider(sdk.WithSampler(&everyOther{}))
-			d, err := distributor.New(cfg, &testworld.ListSource{Print: "a", N: 8, Key: func(int) string { return "one" }}, distributor.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := d.Run(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			handled := map[bool]int{}
-			h := func(ctx context.Context, task *pump.Task) error {
-				sent, _ := task.TraceContext(context.Background())
-				parent, _ := task.TraceContext(ctx)
-				switch {
-				case sent == "" && parent != "":
-					t.Errorf("the processor traces: %v; what a task starts that is not traced belongs to %s", tracing, parent)
-				case !tracing && parent != sent, len(parent) != len(sent), sent != "" && parent[:35] != sent[:35]:
-					t.Errorf("the processor traces: %v; the task was sent in %s, and what it starts belongs to %s", tracing, sent, parent)
-				}
-				handled[sent != ""]++
-				return nil
-			}
-			pc := w.Config("p", 1)
-			if tracing {
-				pc.TracerProvider = provider
-			}
-			p, err := processor.New(pc, pump.HandlerFunc(h), processor.Options{Concurrency: 1, UntilIdle: 5 * time.Second})
-			if err != nil {
-				t.Fatal(err)
-			}
-			ctx, span := provider.Tracer("the program").Start(t.Context(), "main")
-			defer span.End()
-			if _, err := p.Run(ctx); err != nil || handled[true] != 4 || handled[false] != 4 {
-				t.Errorf("%v were handled: %v", handled, err)
-			}
-		})
-	}
 }
 
 // everyOther samples every other span.

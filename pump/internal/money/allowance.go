@@ -171,6 +171,8 @@ func (a *Allowance) Follow(v *cluster.View, instance string, server time.Time) {
 	case a.spends < slack*a.rate:
 		a.slower = max(a.slower/ease, 1)
 	}
+	// Gets that wait are told of only once slower polling is not enough, which takes half a minute: that
+	// a burst waits for seconds is no news.
 	a.holds, a.dry = a.dry && a.slower == upkeep.MostSlower, false
 	a.say()
 }

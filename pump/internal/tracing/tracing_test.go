@@ -72,53 +72,6 @@ func TestTheSpansOfABatchAndOfFailures(t *testing.T) {
 	}
 }
 
-// late is an error of time, as a handler's own.
-type late struct{ error }
-
-func (late) Timeout() bool { return true }
-
-// What ended the handler is told apart from what it says of the task.
-func TestTheKindOfAnError(t *testing.T) {
-	kept := tracetest.NewInMemoryExporter()
-	tracer := New(&pump.Config{Workload: "demo", TracerProvider: sdk.NewTracerProvider(sdk.WithSyncer(kept))})
-	task := &pump.Task{Trace: tracer.Created(t.Context(), coordination.TaskRef{})}
-	stopped, over := errors.New("the processor stops"), late{errors.New("it takes too long")}
-	flop := errors.New("no such city")
-	for _, c := range []struct {
-		err, cause error
-		want       string
-	}{
-		{nil, nil, ""},
-		{nil, stopped, ""},
-		{flop, nil, "_OTHER"},
-		{flop, over, "timeout"},
-		{flop, stopped, "cancelled"},
-		{over, nil, "timeout"},
-		{fmt.Errorf("wrapped: %w", over), nil, "timeout"},
-		{pump.RetryAfter(time.Second, over), nil, "timeout"},
-		{context.DeadlineExceeded, nil, "timeout"},
-		{os.ErrDeadlineExceeded, nil, "timeout"},
-		{context.Canceled, nil, "cancelled"},
-		{context.Canceled, stopped, "cancelled"},
-		{context.Canceled, over, "timeout"},
-		{pump.Reject(flop), stopped, "_OTHER"},
-		{pump.Release(flop), over, ""},
-	} {
-		kept.Reset()
-		_, span := tracer.Process(t.Context(), "a/demo-00", task)
-		span.End(c.err, nil, c.cause)
-		got := ""
-		for _, a := range kept.GetSpans()[0].Attributes {
-			if a.Key == "error.type" {
-				got = a.Value.AsString()
-			}
-		}
-		if got != c.want {
-			t.Errorf("%v, ended by %v: %q, want %q", c.err, c.cause, got, c.want)
-		}
-	}
-}
-
 // What is traced is decided once, as a task is sent: with a sampler that keeps few traces, each batch
 // with a traced task has a span, and what its handler starts belongs to a trace that is kept.
 func TestABatchIsNotSampledASecondTime(t *testing.T) {
@@ -178,6 +131,53 @@ func TestTextsOfOthersAreShortAndUTF8(t *testing.T) {
 					t.Errorf("the id %.40q is told as %q", bad, a.Value.AsString())
 				}
 			}
+		}
+	}
+}
+
+// late is an error of time, as a handler's own.
+type late struct{ error }
+
+func (late) Timeout() bool { return true }
+
+// What ended the handler is told apart from what it says of the task.
+func TestTheKindOfAnError(t *testing.T) {
+	kept := tracetest.NewInMemoryExporter()
+	tracer := New(&pump.Config{Workload: "demo", TracerProvider: sdk.NewTracerProvider(sdk.WithSyncer(kept))})
+	task := &pump.Task{Trace: tracer.Created(t.Context(), coordination.TaskRef{})}
+	stopped, over := errors.New("the processor stops"), late{errors.New("it takes too long")}
+	flop := errors.New("no such city")
+	for _, c := range []struct {
+		err, cause error
+		want       string
+	}{
+		{nil, nil, ""},
+		{nil, stopped, ""},
+		{flop, nil, "_OTHER"},
+		{flop, over, "timeout"},
+		{flop, stopped, "cancelled"},
+		{over, nil, "timeout"},
+		{fmt.Errorf("wrapped: %w", over), nil, "timeout"},
+		{pump.RetryAfter(time.Second, over), nil, "timeout"},
+		{context.DeadlineExceeded, nil, "timeout"},
+		{os.ErrDeadlineExceeded, nil, "timeout"},
+		{context.Canceled, nil, "cancelled"},
+		{context.Canceled, stopped, "cancelled"},
+		{context.Canceled, over, "timeout"},
+		{pump.Reject(flop), stopped, "_OTHER"},
+		{pump.Release(flop), over, ""},
+	} {
+		kept.Reset()
+		_, span := tracer.Process(t.Context(), "a/demo-00", task)
+		span.End(c.err, nil, c.cause)
+		got := ""
+		for _, a := range kept.GetSpans()[0].Attributes {
+			if a.Key == "error.type" {
+				got = a.Value.AsString()
+			}
+		}
+		if got != c.want {
+			t.Errorf("%v, ended by %v: %q, want %q", c.err, c.cause, got, c.want)
 		}
 	}
 }
