@@ -186,6 +186,9 @@ func Add(ctx context.Context, cfg pump.Config, name string) (Change, error) {
 			}
 			shards = append(shards, foreign...)
 		}
+		if shards != nil {
+			shards = workload.AddParking(o.Cfg.Workload, shards, o.Workload.Parkings)
+		}
 		return shards, hasRoom(m, name, shards)
 	})
 	if err != nil {

@@ -423,32 +423,3 @@ func TestAMarkStaysUntilItsQueuesAreEmpty(t *testing.T) {
 		h.Expect(t, tasks, tasks)
 	})
 }
-
-// What is paused is parked, and comes home, about as fast as the parking queue can be written and
-// read: the processors share its budget, and the one that reads it has shares of the homes.
-func TestWhatIsPausedIsParkedAndComesHomeQuickly(t *testing.T) {
-	verify.Only(t)
-	inOnceWorld(t, 1, 10, func(c *azsim.Config) {
-		c.Limits, c.Latency = azsim.PublishedLimits(), 20*time.Millisecond
-	}, func(t *testing.T, w *world) {
-		part := workloads.Part{Run: w.Run.String()}
-		w.pausePart(part)
-		tasks := 0
-		for range 16 {
-			tasks += w.PutHome(w.EverySegment(), 1)
-		}
-		h := &testworld.Seen{}
-		var ps []*started
-		for _, name := range []string{"a", "b", "c", "d"} {
-			ps = append(ps, w.start(w.processorOf(name, h, processor.Options{Concurrency: 64})))
-		}
-		w.Within(15*time.Second, "8,192 messages are parked", func() bool { return w.Left() == 0 })
-		time.Sleep(10 * time.Second)
-		w.resumePart(part)
-		w.Within(25*time.Second, "all are home and done", func() bool { return h.Tasks() == tasks })
-		for _, p := range ps {
-			p.End()
-		}
-		h.Expect(t, tasks, tasks)
-	})
-}

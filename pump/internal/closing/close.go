@@ -73,6 +73,8 @@ type Closer struct {
 	horizon Horizon
 	view    *cluster.View // by which it was learned; nil: there is none
 	waits   waits
+	// returning are the marks whose messages come home, since when as far as this process looked.
+	returning map[returning]time.Time
 	// Unfinished is how many runs wait for their ends, for those who look at this process.
 	Unfinished *atomic.Int64
 	// Remaining is how many tasks of runs that are not over are not done and not in quarantine; -1:

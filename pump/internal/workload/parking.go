@@ -144,8 +144,8 @@ func numbered(list []Parking, n int) int {
 }
 
 // Park pauses a run or a key: its mark and, in each account of the map, its parking queue are there
-// from then on. The queues must exist before. What is paused already stays so, as of then; what
-// comes home is paused again. It is [ErrParkingTaken] if another mark has got the number. It is
+// from then on. The queues should exist before. What is paused already stays so, as of then, and gets
+// the queues that it lacks; what comes home is paused again. It is [ErrParkingTaken] if another mark has got the number. It is
 // applied once at most and gives up after a minute, as [ChangeMap].
 func Park(
 	ctx context.Context, t storage.Table, workload string, p Parking,
@@ -153,14 +153,18 @@ func Park(
 	p.Since, p.By = p.Since.UTC().Truncate(time.Microsecond), row.Clip(p.By)
 	return changeRow(ctx, t, workload, func(is Row) (Row, bool, error) {
 		if at := slices.IndexFunc(is.parkings, func(q Parking) bool { return p.Same(&q) }); at >= 0 {
-			if is.parkings[at].Holds() {
-				return is, false, nil
-			}
 			again := p
 			again.Number = is.parkings[at].Number
-			is.parkings = slices.Clone(is.parkings)
-			is.parkings[at] = again
-			return is, true, nil
+			held := is.parkings[at].Holds()
+			if !held {
+				is.parkings = slices.Clone(is.parkings)
+				is.parkings[at] = again
+			}
+			shards := AddParking(workload, is.shards.Shards, is.parkings)
+			if len(shards) == len(is.shards.Shards) {
+				return is, !held, nil
+			}
+			return is.withShards(shards)
 		}
 		switch next := nextParking(workload, is.shards, is.parkings); {
 		case next == 0:
@@ -168,19 +172,34 @@ func Park(
 		case next != p.Number:
 			return is, false, ErrParkingTaken
 		}
-		shards := slices.Clone(is.shards.Shards)
-		var accounts []string
-		for _, s := range is.shards.Shards {
+		is.parkings = append(slices.Clone(is.parkings), p)
+		return is.withShards(AddParking(workload, is.shards.Shards, is.parkings))
+	})
+}
+
+// AddParking gives shards of a map with the parking queues that marks lack in its accounts: were the
+// last account with one to be removed, what is held would go back again and again.
+func AddParking(workload string, shards []shardmap.Shard, marks []Parking) []shardmap.Shard {
+	shards = slices.Clone(shards)
+	for _, p := range marks {
+		var accounts, with []string
+		for _, s := range shards {
 			if !slices.Contains(accounts, s.Account) {
 				accounts = append(accounts, s.Account)
+			}
+			if parkingOf(workload, &s) == p.Number {
+				with = append(with, s.Account)
+			}
+		}
+		for _, a := range accounts {
+			if p.Holds() && !slices.Contains(with, a) {
 				shards = append(shards, shardmap.Shard{
-					Account: s.Account, Queue: ParkingQueue(workload, p.Number), State: shardmap.Draining,
+					Account: a, Queue: ParkingQueue(workload, p.Number), State: shardmap.Draining,
 				})
 			}
 		}
-		is.parkings = append(slices.Clone(is.parkings), p)
-		return is.withShards(shards)
-	})
+	}
+	return shards
 }
 
 func (w Row) withShards(shards []shardmap.Shard) (next Row, changed bool, err error) {

@@ -3,6 +3,7 @@ package settle
 import (
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/quota"
@@ -24,6 +25,24 @@ func (r *Settlers) forward(d *message.Delivery, w *message.Disposition) []messag
 
 // errNotHome: a message is not to be brought, or parked, where it was meant to go.
 var errNotHome = errors.New("pump: the shard map that says where the message belongs is too old, or there is another")
+
+// parkLater has what cannot be parked put anew into the message's own queue, for a while: put back
+// as it is, it would be suspicious after a few times (P4.2). It is false where nothing is to be
+// parked, and for a foreign queue, into which nothing is put.
+func (r *Settlers) parkLater(d *message.Delivery, delay time.Duration) bool {
+	s := d.Settlement
+	parks := slices.ContainsFunc(s.Copies, func(c message.Copy) bool { return c.Parks > 0 })
+	if !parks || r.Assignment.Load().Foreign(d.Queue) {
+		return false
+	}
+	for i := range s.Copies {
+		if c := &s.Copies[i]; c.Parks > 0 {
+			c.Queue, c.Delay, c.Forward, c.Parks = d.Queue, delay, false, 0
+			s.Released += c.Tasks
+		}
+	}
+	return true
+}
 
 // errMade: a parking queue was missing and is there now, so that the put may be tried again.
 var errMade = errors.New("pump: the parking queue was missing and has been made")

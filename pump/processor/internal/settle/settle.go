@@ -186,9 +186,10 @@ func (r *Settlers) settleLater(d *message.Delivery, err error) {
 	case r.Wire.Err() != nil:
 		r.end(d)
 		return
+	case errors.Is(err, errNotHome) && r.parkLater(d, ownership.PassOnMost):
 	case errors.Is(err, errNotHome): // it is judged anew when it comes back
 		s.Copies, s.Final, s.Delay, s.Text = nil, message.StepRelease, ownership.PassOnMost, nil
-		s.Retried = 0
+		s.Retried, s.Released = 0, 0
 		if r.Recorder != nil {
 			r.Recorder.Unquarantine(d)
 		}
@@ -217,6 +218,9 @@ func (r *Settlers) settleLater(d *message.Delivery, err error) {
 			what, text = "parking", "messages of what is paused cannot be parked; they stay for a while"
 		}
 		r.AlarmOnce("forward", text, append(d.Attrs(), what, s.Copies[0].Queue.String(), "error", err)...)
+		if r.parkLater(d, poisonDelay) {
+			break
+		}
 		s.Copies, s.Final, s.Delay = nil, message.StepRelease, poisonDelay
 		s.Released = 0
 	}

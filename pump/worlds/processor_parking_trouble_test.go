@@ -1,0 +1,130 @@
+package worlds
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/accounts"
+	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/processor"
+	"github.com/queuepump/queuepump/pump/workloads"
+)
+
+// What is paused is parked, and comes home, about as fast as the parking queue can be written and
+// read: the processors share its budget, and the one that reads it has shares of the homes.
+func TestWhatIsPausedIsParkedAndComesHomeQuickly(t *testing.T) {
+	verify.Only(t)
+	inOnceWorld(t, 1, 10, func(c *azsim.Config) {
+		c.Limits, c.Latency = azsim.PublishedLimits(), 20*time.Millisecond
+	}, func(t *testing.T, w *world) {
+		part := workloads.Part{Run: w.Run.String()}
+		w.pausePart(part)
+		tasks := 0
+		for range 16 {
+			tasks += w.PutHome(w.EverySegment(), 1)
+		}
+		h := &testworld.Seen{}
+		var ps []*started
+		for _, name := range []string{"a", "b", "c", "d"} {
+			ps = append(ps, w.start(w.processorOf(name, h, processor.Options{Concurrency: 64})))
+		}
+		w.Within(15*time.Second, "8,192 messages are parked", func() bool { return w.Left() == 0 })
+		time.Sleep(10 * time.Second)
+		w.resumePart(part)
+		w.Within(25*time.Second, "all are home and done", func() bool { return h.Tasks() == tasks })
+		for _, p := range ps {
+			p.End()
+		}
+		h.Expect(t, tasks, tasks)
+	})
+}
+
+// The account in which a run was paused goes, and another has come meanwhile: what is met there is
+// parked there.
+func TestTheAccountsOfAPauseMayAllChange(t *testing.T) {
+	verify.Only(t)
+	inOnceWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+		w.Without("accountb")
+		part := workloads.Part{Run: w.Run.String()}
+		w.pausePart(part)
+		h := &begun{}
+		p := w.start(w.processorOf("p", h, processor.Options{}))
+		time.Sleep(30 * time.Second)
+		if _, err := accounts.Add(t.Context(), w.Operator(), "accountb"); err != nil {
+			t.Fatal(err)
+		}
+		w.DrainAccount("accounta")
+		time.Sleep(5 * time.Minute)
+		w.Without("accounta") // which holds the rows, so no command would
+		time.Sleep(30 * time.Second)
+		tasks := w.PutHome(w.EverySegment()[:16], 2)
+		time.Sleep(3 * time.Minute)
+		w.ExpectEmpty()
+		if n := w.Count("accountb", "work-park-1"); n != 16 || h.Tasks() > 0 {
+			t.Errorf("%d messages are parked and %d tasks begun", n, h.Tasks())
+		}
+		w.resumePart(part)
+		w.Within(3*time.Minute, "all is done", func() bool { return h.Tasks() == tasks })
+		w.comesHome()
+		p.End()
+		h.Expect(t, tasks, tasks)
+	})
+}
+
+// Where parking queues take nothing, what is paused goes back again and again, and is never suspected
+// of ending its processes.
+func TestWhatCannotBeParkedIsNotSuspected(t *testing.T) {
+	verify.Only(t)
+	for _, ofKey := range []bool{false, true} {
+		t.Run(fmt.Sprint(ofKey), func(t *testing.T) {
+			inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+				const key = "customer-17"
+				tasks, held := w.putKeyed(key, 3, 4, 4)
+				part := workloads.Part{Run: w.Run.String()}
+				if ofKey {
+					part = workloads.Part{Key: []byte(key)}
+				} else {
+					held = tasks
+				}
+				w.pausePart(part)
+				full := w.Fault(azsim.Rule{Fault: azsim.FailBefore, Object: "work-park-1"}, "PutMessage")
+				h := &begun{}
+				p := w.start(w.processorOf("p", h, processor.Options{}))
+				time.Sleep(time.Hour)
+				if n := h.Tasks(); n != tasks-held || w.Count("accounta", "work-park-1") > 0 {
+					t.Errorf("%d of %d tasks that are not paused were done", n, tasks-held)
+				}
+				full.Remove()
+				time.Sleep(5 * time.Minute)
+				w.ExpectEmpty()
+				w.resumePart(part)
+				w.Within(3*time.Minute, "all is done", func() bool { return h.Tasks() == tasks })
+				w.comesHome()
+				s := p.End()
+				h.Expect(t, tasks, tasks)
+				if s.Split+s.Quarantined+s.Failed > 0 || w.Logged("suspiciously") > 0 {
+					t.Errorf("%+v", s)
+				}
+			})
+		})
+	}
+}
+
+// A mark of a run that is closed goes by itself: nothing else would take it away, and no other run
+// would end for being quiet.
+func TestAMarkOfARunThatIsDoneGoesByItself(t *testing.T) {
+	verify.Only(t)
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		w.pausePart(workloads.Part{Run: w.Run.String()})
+		p := w.start(w.processorOf("p", &begun{}, processor.Options{}))
+		time.Sleep(time.Minute)
+		if err := w.AllRuns().End(t.Context(), w.Run, false, "the command died when it had written this"); err != nil {
+			t.Fatal(err)
+		}
+		w.comesHome()
+		p.End()
+	})
+}
