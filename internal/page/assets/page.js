@@ -668,17 +668,26 @@
     if (!lost) live();
   }
   function later(draw) { document.hidden ? setTimeout(draw, 0) : requestAnimationFrame(draw); }
-  const stream = new EventSource("events");
-  for (const name of Object.keys(parts)) {
-    stream.addEventListener(name, (e) => {
-      lost = false;
-      const data = JSON.parse(e.data);
-      if (name === "point" || name === "past") { parts[name](data); return; } // none is left out
-      waiting.set(name, data);
-      if (!asked) { asked = true; later(drawWaiting); }
-    });
+  // A browser connects again by itself when a stream breaks off, but gives one up for good that was
+  // answered with anything else than a stream: a full page's 503, or a proxy's 502.
+  let stream = null;
+  function watch() {
+    stream = new EventSource("events");
+    for (const name of Object.keys(parts)) stream.addEventListener(name, (e) => hear(name, e.data));
+    stream.onerror = () => {
+      lost = true;
+      live();
+      if (stream.readyState === EventSource.CLOSED) setTimeout(watch, 5000);
+    };
   }
-  stream.onerror = () => { lost = true; live(); };
+  function hear(name, text) {
+    lost = false;
+    const data = JSON.parse(text);
+    if (name === "point" || name === "past") { parts[name](data); return; } // none is left out
+    waiting.set(name, data);
+    if (!asked) { asked = true; later(drawWaiting); }
+  }
+  watch();
   setInterval(live, 1000);
 
   // ---- theme

@@ -7,6 +7,7 @@ import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { promisify } from "node:util";
 import path from "node:path";
 import { check, checks, judge, launch, problems, same, sleep } from "./checks.mjs";
+import { streams } from "./stream.mjs";
 
 const [bin, out] = process.argv.slice(2).map((p) => path.resolve(p));
 const run = promisify(execFile);
@@ -84,6 +85,7 @@ async function main() {
 
   const browser = await launch("--host-resolver-rules=MAP evil.example 127.0.0.1");
   try {
+    await streams(browser);
     await drive({ browser, url, faults, first, process });
   } finally {
     await browser.close();

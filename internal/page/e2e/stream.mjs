@@ -1,0 +1,101 @@
+// Shows the page with a stream that says what a workload seldom does: it is refused, it breaks off, it
+// says nothing, or it says what the page's script does not know. e2e.mjs does this too; by itself it
+// is run so: node stream.mjs
+import { createServer } from "node:http";
+import { readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import path from "node:path";
+import { check, launch, problems, same, sleep } from "./checks.mjs";
+
+const assets = path.join(path.dirname(fileURLToPath(import.meta.url)), "..", "assets");
+const kinds = { ".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml" };
+
+const headOf = (text, more) => ({
+  workload: "demo", time: new Date().toISOString(), localClock: false, delivery: "once", segments: 0, shared: false, mapVersion: 1,
+  settled: true, spilled: 0, unowned: 0, distribution: { phase: "none" }, ends: null, ledger: null, problems: [], notRead: [], requests: 1,
+  old: false, version: "one", headline: { text, tone: "good", tasksPerSecond: 1, account: "", part: 0, heldBackBy: "" },
+  totals: { messages: 0, visible: 0, inFlight: 0, bounds: false, oldestSeconds: null, quarantined: 0, processors: 1, distributors: 0, silent: 0, accounts: 1, dark: 0, queues: 0, looked: 0 },
+  ...more,
+});
+
+// serve serves the page's files, and a stream to all who watch.
+async function serve() {
+  const s = { refuse: 0, open: new Set(), answers: {} };
+  const server = createServer((request, response) => {
+    const name = new URL(request.url, "http://x").pathname.replace(/^\/page\//, "");
+    if (name === "events") {
+      if (s.refuse > 0) { s.refuse--; response.writeHead(502).end(); return; }
+      response.writeHead(200, { "Content-Type": "text/event-stream" }).write("retry: 200\n\n");
+      s.open.add(response);
+      response.on("close", () => s.open.delete(response));
+      response.write(s.first || "");
+    } else if (s.answers[name]) {
+      response.writeHead(s.answers[name].status, { "Content-Type": "application/json" }).end(JSON.stringify(s.answers[name].body));
+    } else {
+      try {
+        const file = path.join(assets, path.basename(name) || "page.html");
+        response.writeHead(200, { "Content-Type": kinds[path.extname(file)] }).end(readFileSync(file));
+      } catch {
+        response.writeHead(404).end();
+      }
+    }
+  });
+  await new Promise((up) => server.listen(0, "127.0.0.1", up));
+  s.url = `http://127.0.0.1:${server.address().port}/page/`;
+  const event = (part, data) => `event: ${part}\ndata: ${JSON.stringify(data)}\n\n`;
+  s.begin = (part, data) => { s.first = event(part, data); };
+  s.send = (part, data) => { for (const r of s.open) r.write(event(part, data)); };
+  s.breakOff = () => { for (const r of s.open) r.destroy(); };
+  s.close = () => { server.close(); server.closeAllConnections(); };
+  return s;
+}
+
+const text = (page, selector) => page.$eval(selector, (e) => e.textContent);
+
+export async function streams(browser) {
+  const s = await serve();
+  const page = await browser.newPage();
+  // The page's time can be moved on.
+  await page.evaluateOnNewDocument(() => {
+    const now = Date.now.bind(Date);
+    window.ahead = 0;
+    Date.now = () => now() + window.ahead;
+  });
+  const within = async (what, ms, f) => {
+    const end = Date.now() + ms;
+    while (!(await f())) {
+      if (Date.now() > end) { check(what, false, `not within ${ms} ms`); return; }
+      await sleep(100);
+    }
+    check(what, true);
+  };
+  const says = (what, ms = 9000) => within(`the page comes to say “${what}”`, ms, async () => (await text(page, "#headline")) === what);
+  try {
+    for (const look of looks) await look({ page, s, says, within });
+  } finally {
+    await page.close();
+    s.close();
+  }
+}
+
+const looks = [refused];
+
+// refused: a stream that is answered with a 502 or a 503 comes back.
+async function refused({ page, s, says }) {
+  s.begin("head", headOf("after a refusal"));
+  s.refuse = 1;
+  await page.goto(s.url, { waitUntil: "domcontentloaded" });
+  await says("after a refusal");
+  s.begin("head", headOf("after a restart"));
+  s.refuse = 2;
+  s.breakOff();
+  await says("after a restart", 14000);
+  same("and it is live again", await text(page, "#live"), "live");
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  const browser = await launch();
+  await streams(browser);
+  await browser.close();
+  process.exit(problems.length ? 1 : 0);
+}
