@@ -197,8 +197,9 @@ func file(assets fs.FS, name string) http.HandlerFunc {
 const (
 	// sendWithin is how long one who watches may take to receive what is sent.
 	sendWithin = 10 * time.Second
-	// aliveEvery is how often something is sent if nothing changes, so that a connection whose other
-	// end is gone is found.
+	// aliveEvery is how often a sign of life is sent, so that a connection whose other end is gone is
+	// found, here and by the script: nothing changes for long where rows cannot be read. It is an
+	// event, for a script does not see comments.
 	aliveEvery = 15 * time.Second
 )
 
@@ -251,7 +252,7 @@ func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 		select {
 		case <-changed:
 		case <-alive.C:
-			if !send([]byte(": alive\n\n")) {
+			if !send([]byte("event: " + partAlive + "\ndata: {}\n\n")) {
 				return
 			}
 		case <-r.Context().Done():

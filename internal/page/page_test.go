@@ -172,6 +172,13 @@ func (s *stream) Write(p []byte) (int, error) {
 	return s.all.Write(p)
 }
 
+// text is all that has come.
+func (s *stream) text() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all.String()
+}
+
 // parts are the newest parts that have come.
 func (s *stream) parts(t *testing.T) map[string]json.RawMessage {
 	t.Helper()
@@ -277,6 +284,10 @@ func TestADarkControlAccountIsSaidAndLeavesWhatWasKnown(t *testing.T) {
 		}
 		if !h.Old || h.Headline.Tone != Bad || h.Segments != 128 {
 			t.Errorf("%+v", h)
+		}
+		// While nothing changes the script hears that the stream lives.
+		if n := strings.Count(s.text(), "event: "+partAlive+"\ndata: "); n < 3 {
+			t.Errorf("%d signs of life in a minute", n)
 		}
 	})
 }

@@ -25,6 +25,7 @@ const (
 	partAct        = "act"
 	partPast       = "past"  // what was seen, for one who has just come
 	partPoint      = "point" // what is seen now, for all
+	partAlive      = "alive" // nothing; the stream lives
 )
 
 // head is what stands above all.

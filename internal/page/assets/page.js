@@ -647,8 +647,9 @@
   // ---- the stream
 
   let lost = false;
+  let heardAt = 0; // when anything came last, be it a sign of life alone
   function live() {
-    const seconds = readAt ? (Date.now() - readAt) / 1000 : 0, e = $("live");
+    const seconds = heardAt ? (Date.now() - heardAt) / 1000 : 0, e = $("live");
     const state = lost || seconds > 45 ? "lost" : !readAt ? "wait" : old ? "old" : "live";
     e.dataset.state = state;
     set(e, { lost: "connection lost, trying again", wait: "connecting", old: "rows cannot be read now", live: "live" }[state]);
@@ -657,6 +658,7 @@
   const parts = {
     head, past: setPast, point: addPoints, accounts, queues, owners, processes: (p) => processesTable.set(p), runs: (r) => runsTable.set(r),
     money, keys: (k) => keysTable.set(k), gates: (g) => gatesTable.set(g), quarantine, doctor, act: acted,
+    alive: () => {},
   };
   // Each part is drawn once in a frame at most, with what is newest.
   const waiting = new Map();
@@ -682,6 +684,7 @@
   }
   function hear(name, text) {
     lost = false;
+    heardAt = Date.now();
     const data = JSON.parse(text);
     if (name === "point" || name === "past") { parts[name](data); return; } // none is left out
     waiting.set(name, data);

@@ -78,7 +78,7 @@ export async function streams(browser) {
   }
 }
 
-const looks = [refused];
+const looks = [refused, silent];
 
 // refused: a stream that is answered with a 502 or a 503 comes back.
 async function refused({ page, s, says }) {
@@ -91,6 +91,17 @@ async function refused({ page, s, says }) {
   s.breakOff();
   await says("after a restart", 14000);
   same("and it is live again", await text(page, "#live"), "live");
+}
+
+// silent: while rows cannot be read nothing changes, and the stream says that it lives.
+async function silent({ page, s, says }) {
+  s.send("head", headOf("the rows cannot be read", { old: true }));
+  await says("the rows cannot be read");
+  const live = async () => { await sleep(2500); return text(page, "#live"); };
+  await page.evaluate(() => { window.ahead += 60000; });
+  same("a stream that says nothing for a minute is lost", await live(), "connection lost, trying again");
+  s.send("alive", {});
+  same("one that lives is not, however old the rows are", await live(), "rows cannot be read now");
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
