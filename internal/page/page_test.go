@@ -229,6 +229,11 @@ func TestTheStreamShowsWhatTheStatusSays(t *testing.T) {
 			t.Fatal(err)
 		}
 		var h head
+		defer func() {
+			if h.Version == "" || h.Version != version() {
+				t.Errorf("the version is %q", h.Version)
+			}
+		}()
 		var qs []struct {
 			Account, Queue              string
 			Messages, Visible, InFlight int64

@@ -148,7 +148,7 @@ func (p *Page) show(s *status.Status, err error) {
 	defer p.shown.Unlock()
 	seen := p.seer.See(s, err)
 	if s == nil {
-		p.hub.put(partHead, head{Headline: seen.Headline, Problems: []string{}})
+		p.hub.put(partHead, head{Headline: seen.Headline, Problems: []string{}, Version: version()})
 		return
 	}
 	failed := err != nil && !errors.Is(err, pump.ErrNoWorkload) // of which all is known

@@ -1,6 +1,9 @@
 package page
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"sync"
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
@@ -49,7 +52,20 @@ type head struct {
 	Requests     int64               `json:"requests"`
 	// Old: the rows cannot be read now, and all is as it was at Time.
 	Old bool `json:"old"`
+	// Version is that of the page's files: one that was loaded before another version loads anew.
+	Version string `json:"version"`
 }
+
+// version is another one whenever the page's files are others.
+var version = sync.OnceValue(func() string {
+	sum := sha256.New()
+	list, _ := embedded.ReadDir("assets") // it is part of the binary
+	for _, f := range list {
+		text, _ := embedded.ReadFile("assets/" + f.Name())
+		sum.Write(text)
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:8])
+})
 
 // totals are sums over what is known.
 type totals struct {
@@ -70,6 +86,7 @@ func headOf(s *status.Status, h Headline, failed bool) head {
 		Delivery: s.Delivery, Segments: s.Segments, Shared: s.Shared, MapVersion: s.MapVersion,
 		Settled: s.Settled, Spilled: s.Spilled, Unowned: len(s.Unowned), Distribution: s.Distribution,
 		Ends: s.Ends, Ledger: s.Ledger, Problems: s.Problems, Requests: s.Requests, Old: failed,
+		Version: version(),
 	}
 	t := &out.Totals
 	for i := range s.Accounts {

@@ -119,7 +119,11 @@
 
   let spoken = "";
   let readAt = 0, old = false, allRead = false;
+  let version = "";
   function head(h) {
+    // After an upgrade this script may not know what is sent.
+    if (version && h.version !== version) { location.reload(); return; }
+    version = h.version;
     document.body.dataset.tone = h.headline.tone;
     set($("headline"), h.headline.text);
     set($("workload"), h.workload);
@@ -665,8 +669,14 @@
   let asked = false;
   function drawWaiting() {
     asked = false;
-    for (const [name, data] of waiting) parts[name](data);
-    waiting.clear();
+    for (const [name, data] of [...waiting]) {
+      waiting.delete(name);
+      try {
+        parts[name](data);
+      } catch (e) { // it hides no other part
+        console.error(`the part ${name} cannot be drawn`, e);
+      }
+    }
     if (!lost) live();
   }
   function later(draw) { document.hidden ? setTimeout(draw, 0) : requestAnimationFrame(draw); }

@@ -78,7 +78,7 @@ export async function streams(browser) {
   }
 }
 
-const looks = [refused, silent];
+const looks = [refused, silent, upgraded];
 
 // refused: a stream that is answered with a 502 or a 503 comes back.
 async function refused({ page, s, says }) {
@@ -102,6 +102,20 @@ async function silent({ page, s, says }) {
   same("a stream that says nothing for a minute is lost", await live(), "connection lost, trying again");
   s.send("alive", {});
   same("one that lives is not, however old the rows are", await live(), "rows cannot be read now");
+}
+
+// upgraded: a part that the script cannot draw hides no other, and a page of another version is loaded.
+async function upgraded({ page, s, says, within }) {
+  await page.evaluate(() => { window.stays = true; });
+  s.send("runs", null);
+  await sleep(500);
+  s.send("head", headOf("after a part that cannot be drawn"));
+  await says("after a part that cannot be drawn");
+  same("the page was not loaded again", await page.evaluate(() => window.stays), true);
+  s.begin("head", headOf("of another version", { version: "two" }));
+  s.send("head", headOf("of another version", { version: "two" }));
+  await within("a page of another version is loaded", 9000, () => page.evaluate(() => window.stays === undefined).catch(() => false));
+  await says("of another version");
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
