@@ -559,16 +559,21 @@
     if (focused) { const again = $("causes").querySelector(`[data-act="${CSS.escape(focused)}"]`); if (again) again.focus(); }
   }
   async function post(what, body) {
-    say("");
+    complain("");
     try {
       const r = await fetch(what, { method: "POST", headers: { "Content-Type": "application/json", "X-Queuepump-Token": $("token").value.trim() }, body: JSON.stringify(body) });
       const answer = await r.json();
-      if (!r.ok) { say(answer.error || `status ${r.status}`, true); return null; }
+      if (!r.ok) { complain(answer.error || `status ${r.status}`); return null; }
       return answer;
     } catch {
-      say("The process that serves this page did not answer; whether it acts, the lines below say once it does.", true);
+      complain("The process that serves this page did not answer; whether it acts, the lines below say once it does.");
       return null;
     }
+  }
+  // complain says why a request came to nothing, beside what a trial or a redrive has said.
+  function complain(text) {
+    show($("act-problem"), text !== "");
+    set($("act-problem"), text);
   }
   async function showTasks(cause) {
     const answer = await post("samples", { cause });

@@ -248,7 +248,7 @@ async function quarantine(page) {
   const press = async (act) => page.$eval(`[data-act="${act}"]`, (b) => b.click());
   await page.type("#token", "a-wrong-token-of-16");
   await press("try rejected");
-  await until("a wrong token is refused", 10, async () => /token is wrong/.test(await text(page, "#acted")));
+  await until("a wrong token is refused", 10, async () => /token is wrong/.test(await text(page, "#act-problem")));
   await page.$eval("#token", (i) => { i.value = ""; });
   await page.type("#token", token);
   await sleep(1200); // wrong tokens are taken at a rate

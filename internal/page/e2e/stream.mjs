@@ -78,7 +78,7 @@ export async function streams(browser) {
   }
 }
 
-const looks = [refused, silent, upgraded];
+const looks = [refused, silent, upgraded, tried];
 
 // refused: a stream that is answered with a 502 or a 503 comes back.
 async function refused({ page, s, says }) {
@@ -116,6 +116,24 @@ async function upgraded({ page, s, says, within }) {
   s.send("head", headOf("of another version", { version: "two" }));
   await within("a page of another version is loaded", 9000, () => page.evaluate(() => window.stays === undefined).catch(() => false));
   await says("of another version");
+}
+
+// tried: what a trial says stays, with the button that goes on, whatever else is asked meanwhile.
+async function tried({ page, s, within }) {
+  s.send("quarantine", { groups: [{ cause: "rejected", messages: 3, tasks: 3, stuck: 0, samples: [] }], dark: [], messages: 3, shown: 3, error: "" });
+  s.send("act", { can: true, id: "a-trial", dry: true, running: false, cause: "rejected", messages: 3, tasks: 3, kept: 0, keptWhy: [], error: "" });
+  const button = () => page.$eval("#acted .strong", (b) => b.checkVisibility()).catch(() => false);
+  await within("a trial has its button", 3000, button);
+  const show = () => page.$eval('[data-act="show rejected"]', (b) => b.click());
+  s.answers.samples = { status: 401, body: { error: "the token is wrong" } };
+  await show();
+  await within("a wrong token is told", 3000, async () => /token is wrong/.test(await text(page, "#act-problem").catch(() => "")));
+  same("a wrong token leaves the button", await button(), true);
+  s.answers.samples = { status: 200, body: { tasks: [{ account: "a", id: "1", key: "Lima", body: "{}" }], error: "" } };
+  await show();
+  await within("tasks are shown", 3000, async () => /Lima/.test(await text(page, "#causes pre").catch(() => "")));
+  same("tasks that are shown leave the button", await button(), true);
+  same("and take the problem away", await page.$eval("#act-problem", (e) => e.hidden).catch(() => null), true);
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
