@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -368,6 +369,57 @@ func TestTheDoctorLooksAtALargeWorkloadIfAsked(t *testing.T) {
 		time.Sleep(time.Minute)
 		if d := shown(); !d.At.After(first.At) {
 			t.Error("the doctor does not look again")
+		}
+	})
+}
+
+// The counts of the queues do not say everything that changes in quarantine.
+func TestQuarantineIsLookedIntoAgainThoughNoCountChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, cfg := newSim(t, 1)
+		poisoned(t, cfg, "a", "b")
+		q := cfg.Accounts[0].Storage.Queue("demo-poison")
+		held, err := q.Get(t.Context(), 32, time.Minute)
+		if err != nil || len(held) != 2 {
+			t.Fatal(len(held), err)
+		}
+		p := opened(t, cfg, "")
+		defer p.Close()
+		s, leave := watch(t.Context(), p)
+		defer leave()
+		shown := func() (ids []string) {
+			t.Helper()
+			var found quarantined
+			if err := json.Unmarshal(s.parts(t)[partQuarantine], &found); err != nil || found.Messages != 2 {
+				t.Fatal(found, err)
+			}
+			for _, g := range found.Groups {
+				for _, m := range g.Samples {
+					ids = append(ids, m.ID)
+				}
+			}
+			return ids
+		}
+		time.Sleep(10 * time.Second)
+		if ids := shown(); len(ids) != 0 {
+			t.Errorf("%v are shown, which another holds", ids)
+		}
+		time.Sleep(time.Minute + 2*peekEvery)
+		if ids := shown(); len(ids) != 2 {
+			t.Errorf("%v are shown after another has let go of both", ids)
+		}
+		held, err = q.Get(t.Context(), 1, time.Minute)
+		if err != nil || len(held) != 1 {
+			t.Fatal(len(held), err)
+		}
+		gone := held[0].ID
+		if err := q.Delete(t.Context(), held[0].Receipt); err != nil {
+			t.Fatal(err)
+		}
+		poisoned(t, cfg, "c")
+		time.Sleep(peekAnyway + 2*peekEvery)
+		if ids := shown(); len(ids) != 2 || slices.Contains(ids, gone) {
+			t.Errorf("%v are shown, of which %s has gone", ids, gone)
 		}
 	})
 }

@@ -3,6 +3,7 @@ package page
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +21,23 @@ type quarantined struct {
 	Groups   []causeGroup `json:"groups"`
 	Dark     []string     `json:"dark"` // accounts of which it is not known
 	Error    string       `json:"error"`
+
+	expected int // how many are shown if none is held by another
+}
+
+// peekMost is how many messages of an account are looked at.
+const peekMost = 32
+
+// lookAgain is after what time to look again although no count has changed. Messages that another
+// holds come back, and so does an account that failed.
+func (q *quarantined) lookAgain() time.Duration {
+	switch {
+	case q.Messages == 0:
+		return math.MaxInt64
+	case q.Error != "" || q.Shown < q.expected:
+		return peekEvery
+	}
+	return peekAnyway
 }
 
 // causeGroup are the messages of one cause.
@@ -63,6 +81,7 @@ func peekQuarantine(
 		} else if n > 0 {
 			counts[name] = n
 			out.Messages += n
+			out.expected += int(min(n, peekMost))
 		}
 	}
 	slices.Sort(out.Dark)

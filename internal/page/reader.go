@@ -36,8 +36,10 @@ const (
 	doctorMost  = 100
 	// doctorAfter lets what is shown first come first.
 	doctorAfter = 3 * time.Second
-	// peekEvery is how often quarantine is looked into, if something of it changed.
-	peekEvery = 10 * time.Second
+	// peekEvery is how often quarantine is looked into if something of it changed, or was not seen;
+	// peekAnyway how often if neither is known.
+	peekEvery  = 10 * time.Second
+	peekAnyway = time.Minute
 )
 
 // every is how far apart two readings of so many rows and queues are.
@@ -243,18 +245,21 @@ func (p *Page) diagnose(ctx context.Context) {
 	}
 }
 
-// lookIntoQuarantine shows what is in quarantine, whenever something of it changed.
+// lookIntoQuarantine shows what is in quarantine whenever something of it changed, and from time to
+// time: one message that comes as another goes leaves the counts as they are.
 func (p *Page) lookIntoQuarantine(ctx context.Context, w *status.Watcher) {
 	var last map[string]int64
+	var at time.Time
+	var found quarantined
 	for {
 		now := p.poison.Load()
-		if now != nil && len(*now) > 0 && !maps.Equal(last, *now) {
-			found := peekQuarantine(ctx, *p.cfg.Load(), *now, w.Pay)
+		if now != nil && len(*now) > 0 && (!maps.Equal(last, *now) || time.Since(at) >= found.lookAgain()) {
+			found = peekQuarantine(ctx, *p.cfg.Load(), *now, w.Pay)
 			if ctx.Err() != nil {
 				return
 			}
 			p.hub.put(partQuarantine, found)
-			last = *now
+			last, at = *now, time.Now()
 			if found.Shown > 0 && !wait(ctx, peekEvery) {
 				return
 			}
