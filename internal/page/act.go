@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -48,6 +49,9 @@ type action struct {
 	KeptWhy  []string  `json:"keptWhy"` // some of the reasons, each once
 	Error    string    `json:"error"`
 	Began    time.Time `json:"began"`
+
+	// newest is when the newest message that was counted was tried last, or put into quarantine.
+	newest time.Time
 }
 
 // whysShown is how many reasons are shown for which messages stay.
@@ -155,7 +159,9 @@ func (p *Page) redrive(w http.ResponseWriter, _ *http.Request, in request) {
 	}
 	f := quarantine.Filter{Reasons: []string{in.Cause}}
 	if !next.Dry {
-		f.Until = now.Began // what came since then was not in the trial
+		// What came since was not in the trial. Its own messages say until when: their times are those
+		// of workers and of the service, whose clocks may be before this machine's.
+		f.Until = now.newest.Add(1)
 	}
 	p.action = next
 	p.hub.put(partAct, next)
@@ -183,6 +189,9 @@ func (p *Page) act(ctx context.Context, f quarantine.Filter, a action) {
 	q, err := quarantine.Open(ctx, *p.cfg.Load())
 	if err == nil {
 		err = q.Redrive(ctx, f, quarantine.Options{Dry: a.Dry}, func(o quarantine.Outcome) bool {
+			if at := *cmp.Or(o.Last, &o.Put); at.After(a.newest) {
+				a.newest = at
+			}
 			if o.Outcome == quarantine.Kept {
 				a.Kept++
 				if !slices.Contains(a.KeptWhy, o.Problem) && len(a.KeptWhy) < whysShown {

@@ -153,3 +153,37 @@ func TestARedriveIsTriedFirst(t *testing.T) {
 		redrive(`{"cause":"","dry":"`+old+`"}`, http.StatusConflict) // it is too old
 	})
 }
+
+// Messages have their times from the service, whose clock may be ahead of the page's.
+func TestARedriveMeansWhatItsTrialCountedWhateverTheClocksSay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sim, cfg := newSim(t, 1)
+		sim.SetClockOffset(3 * time.Minute)
+		poisoned(t, cfg, "a", "b", "c")
+		p := opened(t, cfg, rightToken)
+		defer p.Close()
+		s, leave := watch(t.Context(), p)
+		defer leave()
+		act := func(body string) (a action) {
+			t.Helper()
+			got, answer := post(p, "/page/redrive", body, nil)
+			if got != http.StatusAccepted {
+				t.Fatalf("%s: %d %v", body, got, answer)
+			}
+			time.Sleep(10 * time.Second)
+			if err := json.Unmarshal(s.parts(t)[partAct], &a); err != nil {
+				t.Fatal(err)
+			}
+			return a
+		}
+		trial := act(`{"cause":""}`)
+		poisoned(t, cfg, "d") // which was not in the trial
+		if a := act(`{"cause":"","dry":"` + trial.ID + `"}`); trial.Messages != 3 || a.Messages != 3 {
+			t.Errorf("the trial: %+v, the redrive: %+v", trial, a)
+		}
+		trial = act(`{"cause":"nothing has it"}`)
+		if a := act(`{"cause":"nothing has it","dry":"` + trial.ID + `"}`); a.Messages != 0 {
+			t.Errorf("a redrive of nothing: %+v", a)
+		}
+	})
+}
