@@ -62,8 +62,14 @@ func keep(points, more []Point, apart, span time.Duration) []Point {
 
 func byTime(a, b Point) int { return a.At.Compare(b.At) }
 
-// see takes a reading, and gives its point if it is worth one. It also measures what is refused.
+// see takes a reading, and gives its point if it is worth one. It also measures what is refused. One
+// by this machine's clock says when nothing was: that clock may be minutes before the service's, or
+// after it.
 func (p *past) see(s *status.Status) (*Point, trend) {
+	if s.LocalClock {
+		return nil, trend{}
+	}
+	p.points = slices.DeleteFunc(p.points, func(q Point) bool { return q.At.After(s.Time) })
 	p.refusals(s)
 	n := count(s)
 	point := Point{At: s.Time, Rate: n.rate, Accounts: map[string]AccountPoint{}}
@@ -86,6 +92,9 @@ func (p *past) see(s *status.Status) (*Point, trend) {
 // counter that fell is one of which a process has gone.
 func (p *past) refusals(s *status.Status) {
 	span := s.Time.Sub(p.counted)
+	if span < 0 { // the clock went back
+		p.counted, span, p.throttled, p.refused = time.Time{}, 0, nil, nil
+	}
 	if !p.counted.IsZero() && span < pastEvery {
 		return
 	}
@@ -138,7 +147,10 @@ func chartOf(points []Point) chart {
 func tenths(x float64) float64 { return math.Round(10*x) / 10 }
 
 // pace measures how fast runs are done.
-type pace struct{ marks map[string][]mark }
+type pace struct {
+	marks map[string][]mark
+	rates map[string]float64 // as they were measured last
+}
 
 // mark is how much of a run was done at a time.
 type mark struct {
@@ -158,7 +170,7 @@ const (
 func (p *pace) see(now time.Time, done map[string]uint64) map[string]float64 {
 	marks, rates := map[string][]mark{}, map[string]float64{}
 	for run, n := range done {
-		list := p.marks[run]
+		list := slices.DeleteFunc(p.marks[run], func(m mark) bool { return m.at.After(now) })
 		if k := len(list); k == 0 || now.Sub(list[k-1].at) >= time.Second {
 			list = append(list, mark{now, n})
 		}
@@ -171,7 +183,7 @@ func (p *pace) see(now time.Time, done map[string]uint64) map[string]float64 {
 			rates[run] = float64(n-list[0].done) / span.Seconds()
 		}
 	}
-	p.marks = marks
+	p.marks, p.rates = marks, rates
 	return rates
 }
 

@@ -85,6 +85,35 @@ func TestRefusalsAreMeasuredBetweenReadings(t *testing.T) {
 	}
 }
 
+// One reading by this machine's clock, which is ahead, leaves the chart and the headline as they are.
+func TestAReadingByTheLocalClockStopsNothing(t *testing.T) {
+	var s Seer
+	see := func(after, ahead time.Duration, throttled, done uint64) Seen {
+		return s.See(&status.Status{
+			Time: began.Add(after + ahead), LocalClock: ahead != 0,
+			Accounts:  []status.Account{{Use: accounts.Use{Name: "a"}, Throttled: throttled}},
+			Runs:      []status.Run{{ID: "r", State: "open", Handled: done}},
+			Instances: []status.Instance{{Role: "processor", Rate: 10}},
+		}, nil)
+	}
+	see(0, 0, 100, 0)
+	see(10*time.Second, 0, 250, 100)
+	if seen := see(20*time.Second, 5*time.Minute, 250, 200); seen.point != nil {
+		t.Errorf("a point of another clock: %+v", seen.point)
+	}
+	seen := see(30*time.Second, 0, 250, 300)
+	if seen.point == nil || strings.Contains(seen.Headline.Text, "refuses") {
+		t.Errorf("%+v", seen)
+	}
+	if r := seen.Runs[0]; r.PerSecond == nil || *r.PerSecond != 10 {
+		t.Errorf("the run's pace: %+v", r.PerSecond)
+	}
+	// A service whose clock goes back.
+	if seen := see(-time.Minute, 0, 250, 400); seen.point == nil {
+		t.Error("no point after the clock went back")
+	}
+}
+
 func TestARunHasAPaceAndATimeThatIsLeft(t *testing.T) {
 	var p pace
 	r := status.Run{ID: "r", State: "sealed", Sent: new(uint64(1000)), Exact: &runs.Progress{Total: new(uint64(1000)), Remaining: new(uint64(400))}}

@@ -39,7 +39,11 @@ func (s *Seer) See(st *status.Status, err error) (seen Seen) {
 		if err == nil {
 			seen.point, now = s.past.see(st)
 		}
-		seen.Runs = runsOf(st, s.pace.see(st.Time, doneOf(st)))
+		rates := s.pace.rates
+		if !st.LocalClock { // by which nothing is measured
+			rates = s.pace.see(st.Time, doneOf(st))
+		}
+		seen.Runs = runsOf(st, rates)
 	}
 	seen.Headline = headlineOf(st, now, err)
 	return seen

@@ -168,7 +168,7 @@ func (m *model) take(msg seenMsg) tea.Cmd {
 // lookIntoQuarantine looks while that table is shown.
 func (m *model) lookIntoQuarantine() tea.Cmd {
 	if tabs[m.tab].name != quarantineTab || m.status == nil || m.looking || !m.held.IsZero() ||
-		m.causes != nil && m.status.Time.Sub(m.looked) < causesEvery {
+		m.causes != nil && m.status.Time.Sub(m.looked).Abs() < causesEvery { // a clock may go back
 		return nil
 	}
 	m.looking, m.looked = true, m.status.Time

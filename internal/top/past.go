@@ -30,7 +30,7 @@ type past struct {
 
 // look reads the last minutes if that is due.
 func (p *past) look(t turn, from source, s *status.Status) tea.Cmd {
-	if s == nil || p.looking || s.Time.Sub(p.looked) < pastEvery {
+	if s == nil || p.looking || s.Time.Sub(p.looked).Abs() < pastEvery { // a clock may go back
 		return nil
 	}
 	p.looking, p.looked = true, s.Time

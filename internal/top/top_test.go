@@ -296,6 +296,19 @@ func TestWhatIsHeldBeforeTheFirstReadingSaysSo(t *testing.T) {
 	}
 }
 
+func TestAReadingByAnotherClockDoesNotPutQuarantineOff(t *testing.T) {
+	m := screens(100, 20)
+	m.see(sample(), nil)
+	for _, after := range []time.Duration{0, 5 * time.Minute, 0} {
+		s := sample()
+		s.Time = s.Time.Add(after)
+		m.status, m.tab, m.looking, m.causes = s, 4, false, &page.Causes{}
+		if m.lookIntoQuarantine() == nil {
+			t.Errorf("it is not looked into after %v", after)
+		}
+	}
+}
+
 // A table with more lines than the screen is scrolled to its end and no further.
 func TestALongTableIsScrolled(t *testing.T) {
 	m := screens(80, 12)
@@ -351,6 +364,14 @@ func TestTheLastMinutesAreReadInTime(t *testing.T) {
 	}
 	if got := m.past.line("south"); got != strings.Repeat("·", 16)+"▁▁▁▁" {
 		t.Errorf("south: %s", got)
+	}
+	// A reading by this machine's clock, which is ahead, does not put the next one off.
+	for _, after := range []time.Duration{5 * time.Minute, 0} {
+		next := look(after)
+		if next == nil {
+			t.Fatalf("it is not read after %v", after)
+		}
+		m.Update(next())
 	}
 	fails = errors.New("no answer")
 	if again := look(30 * time.Second); again == nil {
