@@ -1,69 +1,8 @@
 package operate
 
-import (
-	"fmt"
-	"strings"
-
-	"github.com/queuepump/queuepump/internal/cli"
-	"github.com/queuepump/queuepump/internal/page"
-	"github.com/queuepump/queuepump/pump/status"
-)
+import "github.com/queuepump/queuepump/internal/page"
 
 // moneyText is an amount with its currency: of small ones as many digits as say something.
 func moneyText(x float64, currency string) string {
 	return page.Amount(x, plain(currency))
-}
-
-// moneyLine is what the day has cost as far as that is known, and what its cap does.
-func moneyLine(m *status.Money) string {
-	return strings.Join(append(spent(m), capped(m)...), " · ")
-}
-
-// spent is what the day has cost; none if that is not known.
-func spent(m *status.Money) []string {
-	if m.DayCost == nil {
-		return nil
-	}
-	parts := []string{"today " + moneyText(*m.DayCost, m.Prices.Currency)}
-	var queues, tables uint64
-	most, name := 0.0, ""
-	for _, a := range m.Accounts {
-		queues, tables = queues+a.Requests.Queue, tables+a.Requests.Table
-		if a.Cost > most {
-			most, name = a.Cost, a.Name
-		}
-	}
-	if queues+tables > 0 {
-		parts = append(parts, fmt.Sprintf("%s requests to queues, %s to tables", number(queues), number(tables)))
-	}
-	if len(m.Accounts) > 1 && name != "" {
-		parts = append(parts, fmt.Sprintf("most of account %s, %s", plain(name), moneyText(most, "")))
-	}
-	if m.PerDay != nil && *m.PerDay > 0 {
-		parts = append(parts, moneyText(*m.PerDay, m.Prices.Currency)+" a day at this rate")
-	}
-	return parts
-}
-
-// capped is what may be spent and what is held back for that. The configuration of who looks may
-// have no cap.
-func capped(m *status.Money) []string {
-	what := ""
-	switch {
-	case m.HoldBack > 0:
-		what = fmt.Sprintf("gets are held back by %s", cli.Plural(int64(m.HoldBack), "processor"))
-	case m.Slowed > 0:
-		what = fmt.Sprintf("empty queues are polled more slowly by %s", cli.Plural(int64(m.Slowed), "processor"))
-	}
-	if m.CapPerDay != nil {
-		most := "at most " + moneyText(*m.CapPerDay, m.Prices.Currency) + " a day"
-		if what != "" {
-			most += ", so " + what
-		}
-		return []string{most}
-	}
-	if what != "" {
-		return []string{what + " to keep to a cap that this configuration does not have"}
-	}
-	return nil
 }

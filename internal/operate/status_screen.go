@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/internal/page"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/gates"
@@ -81,7 +82,7 @@ func (c screen) head(w io.Writer, s *status.Status, now time.Time) {
 	for i := range s.Parked {
 		c.wrap(w, "", parkedText(&s.Parked[i], now))
 	}
-	if text := moneyLine(&s.Money); text != "" {
+	if text := plain(page.Spending(&s.Money)); text != "" {
 		c.wrap(w, "", text)
 	}
 }

@@ -159,7 +159,7 @@ func (p *Page) show(s *status.Status, err error) {
 	p.hub.put(partQueues, queuesOf(s))
 	p.hub.put(partProcesses, processesOf(s))
 	p.hub.put(partRuns, seen.Runs)
-	p.hub.put(partMoney, s.Money)
+	p.hub.put(partMoney, moneySeen{s.Money, Spending(&s.Money)})
 	p.hub.put(partGates, s.Gates)
 	p.hub.put(partKeys, s.Keys)
 	names := ownerNames(s)

@@ -159,6 +159,12 @@ func accountsOf(s *status.Status) []account {
 	return list
 }
 
+// moneySeen is what requests cost, with the text of it that the status has too.
+type moneySeen struct {
+	status.Money
+	Spending string `json:"spending"`
+}
+
 // owners is who owns which segment.
 type owners struct {
 	// Names are the owners; Cells has for each segment the place of its owner there, -1 for none.

@@ -7,8 +7,6 @@ import (
 
 	tea "github.com/charmbracelet/bubbletea"
 
-	"github.com/queuepump/queuepump/internal/cli"
-	"github.com/queuepump/queuepump/internal/page"
 	"github.com/queuepump/queuepump/pump/status"
 )
 
@@ -90,16 +88,4 @@ func (p *past) line(account string) string {
 		b.WriteRune(levels[max(0, min(level, len(levels)-1))])
 	}
 	return b.String()
-}
-
-// moneyOf is what the day has cost, and would at this rate; empty if that is not known.
-func moneyOf(m *status.Money) string {
-	if m.DayCost == nil {
-		return ""
-	}
-	text := "today " + page.Amount(*m.DayCost, cli.Plain(m.Prices.Currency))
-	if m.PerDay != nil && *m.PerDay > 0 {
-		text += ", " + page.Amount(*m.PerDay, "") + " a day now"
-	}
-	return text
 }

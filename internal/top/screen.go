@@ -104,7 +104,7 @@ func (m *model) above() string {
 		} else {
 			about += fmt.Sprintf(" · every %s at %s requests", m.every.Round(100*time.Millisecond), count(s.Requests))
 		}
-		if text := moneyOf(&s.Money); text != "" {
+		if text := cli.Plain(page.Spending(&s.Money)); text != "" {
 			about += " · " + text
 		}
 		parts = append(parts, m.styles.title.Render(ansi.Truncate(about, m.width, "…")))

@@ -223,6 +223,17 @@ func TestTheHeadlineNamesTheCapOfADay(t *testing.T) {
 	}
 }
 
+func TestTheScreenSaysWhatTheCapOfADayDoes(t *testing.T) {
+	m := screens(200, 20)
+	s := sample()
+	s.Money = status.Money{Prices: prices.List{Currency: "USD"}, DayCost: ptr(0.0042), CapPerDay: ptr(1.25), Slowed: 1}
+	m.see(s, nil)
+	want := "today 0.0042 USD · at most 1.25 USD a day, so empty queues are polled more slowly by 1 processor"
+	if text := m.View(); !strings.Contains(text, want) {
+		t.Errorf("it is not said:\n%s", text)
+	}
+}
+
 // While the reader holds the figures nothing is read, and the screen says since when.
 func TestWhatIsHeldDoesNotMoveAndReadsNothing(t *testing.T) {
 	m := screens(100, 20)

@@ -625,10 +625,9 @@
     currency = m.prices.currency;
     set($("money-day"), `on ${m.day}, UTC`);
     const sum = (name, value) => [el("dt", {}, name), el("dd", {}, value === null ? "not known" : price(value))];
-    const held = m.holdBack ? `${plural(m.holdBack, "processor holds", "processors hold")} gets back` :
-      m.slowed ? `${plural(m.slowed, "processor polls", "processors poll")} empty queues more slowly` : "nothing is held back";
     $("money-sums").replaceChildren(el("div", {}, ...sum("Today so far", m.dayCost)), el("div", {}, ...sum("A day at the rate of now", m.costPerDayNow)),
-      ...(m.capPerDay === null ? [] : [el("div", {}, ...sum("The cap of a day", m.capPerDay), el("dd", { class: "note" }, held))]));
+      ...(m.capPerDay === null ? [] : [el("div", {}, ...sum("The cap of a day", m.capPerDay), m.leastPerDay > 0 ? el("dd", { class: "note" }, `at least ${price(m.leastPerDay)} for the processes that live`) : null)]));
+    set($("spending"), m.spending);
     moneyTable.set(m.accounts);
     set($("prices"), `10,000 requests to queues cost ${m.prices.queue} ${currency}, to tables ${m.prices.table} ${currency}: ${m.prices.source}.`);
   }

@@ -78,7 +78,7 @@ export async function streams(browser) {
   }
 }
 
-const looks = [refused, silent, upgraded, tried];
+const looks = [refused, silent, upgraded, tried, capped];
 
 // refused: a stream that is answered with a 502 or a 503 comes back.
 async function refused({ page, s, says }) {
@@ -134,6 +134,14 @@ async function tried({ page, s, within }) {
   await within("tasks are shown", 3000, async () => /Lima/.test(await text(page, "#causes pre").catch(() => "")));
   same("tasks that are shown leave the button", await button(), true);
   same("and take the problem away", await page.$eval("#act-problem", (e) => e.hidden).catch(() => null), true);
+}
+
+// capped: the page says what the status does of the cap of a day.
+async function capped({ page, s, within }) {
+  s.send("money", { prices: { currency: "USD", queue: 0.004, table: 0.00036, source: "a list" }, day: "2026-01-02", dayCost: 0.0042, costPerDayNow: 1, capPerDay: 2,
+    leastPerDay: 0.25, slowed: 2, holdBack: 1, accounts: [], spending: "at most 2.00 USD a day, so gets are held back by 1 processor" });
+  await within("the page says what the cap does", 3000, async () => /so gets are held back by 1 processor/.test(await text(page, "#money")));
+  same("and what a day costs at the least", /at least 0.25 USD/.test(await text(page, "#money-sums")), true);
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {

@@ -1,4 +1,4 @@
-package operate
+package page
 
 import (
 	"testing"
@@ -7,7 +7,7 @@ import (
 	"github.com/queuepump/queuepump/pump/status"
 )
 
-func TestTheStatusSaysWhatTheDayCosts(t *testing.T) {
+func TestOneTextSaysWhatTheDayCosts(t *testing.T) {
 	known := status.Money{
 		Prices: prices.Published, DayCost: new(1234.5), PerDay: new(0.0213),
 		Accounts: []status.MoneyAccount{
@@ -33,11 +33,15 @@ func TestTheStatusSaysWhatTheDayCosts(t *testing.T) {
 			"at most 0.0213 USD a day, so gets are held back by 2 processors",
 		},
 		{
+			status.Money{Prices: prices.Published, CapPerDay: new(0.0213), LeastPerDay: 0.5},
+			"at most 0.0213 USD a day; the processes that live cost at least 0.5000",
+		},
+		{
 			status.Money{Slowed: 1},
 			"empty queues are polled more slowly by 1 processor to keep to a cap that this configuration does not have",
 		},
 	} {
-		if got := moneyLine(&c.money); got != c.want {
+		if got := Spending(&c.money); got != c.want {
 			t.Errorf("%s\nwant %s", got, c.want)
 		}
 	}

@@ -1,0 +1,68 @@
+package page
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/queuepump/queuepump/pump/status"
+)
+
+// Spending is what the day has cost as far as that is known, and what its cap does. Names in it come
+// from outside.
+func Spending(m *status.Money) string {
+	return strings.Join(append(spent(m), capped(m)...), " · ")
+}
+
+// spent is what the day has cost; none if that is not known.
+func spent(m *status.Money) []string {
+	if m.DayCost == nil {
+		return nil
+	}
+	parts := []string{"today " + Amount(*m.DayCost, m.Prices.Currency)}
+	var queues, tables uint64
+	most, name := 0.0, ""
+	for _, a := range m.Accounts {
+		queues, tables = queues+a.Requests.Queue, tables+a.Requests.Table
+		if a.Cost > most {
+			most, name = a.Cost, a.Name
+		}
+	}
+	if queues+tables > 0 {
+		parts = append(parts, fmt.Sprintf("%s requests to queues, %s to tables", humanize.Comma(int64(queues)), humanize.Comma(int64(tables))))
+	}
+	if len(m.Accounts) > 1 && name != "" {
+		parts = append(parts, fmt.Sprintf("most of account %s, %s", name, Amount(most, "")))
+	}
+	if m.PerDay != nil && *m.PerDay > 0 {
+		parts = append(parts, Amount(*m.PerDay, m.Prices.Currency)+" a day at this rate")
+	}
+	return parts
+}
+
+// capped is what may be spent and what is held back for that. The configuration of who looks may
+// have no cap.
+func capped(m *status.Money) []string {
+	what := ""
+	switch {
+	case m.HoldBack > 0:
+		what = fmt.Sprintf("gets are held back by %s", plural(int64(m.HoldBack), "processor", "processors"))
+	case m.Slowed > 0:
+		what = fmt.Sprintf("empty queues are polled more slowly by %s", plural(int64(m.Slowed), "processor", "processors"))
+	}
+	if m.CapPerDay != nil {
+		most := "at most " + Amount(*m.CapPerDay, m.Prices.Currency) + " a day"
+		if what != "" {
+			most += ", so " + what
+		}
+		if m.LeastPerDay > *m.CapPerDay {
+			most += "; the processes that live cost at least " + Amount(m.LeastPerDay, "")
+		}
+		return []string{most}
+	}
+	if what != "" {
+		return []string{what + " to keep to a cap that this configuration does not have"}
+	}
+	return nil
+}
