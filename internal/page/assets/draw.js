@@ -151,7 +151,7 @@ const Draw = (() => {
     }
 
     colourOf(name) {
-      return name === "" || name === undefined ? this.none : ownerColour(Owners.place(name));
+      return !places.has(name) ? this.none : ownerColour(Owners.place(name));
     }
 
     paint() {
@@ -159,7 +159,8 @@ const Draw = (() => {
       c.setTransform(ratio, 0, 0, ratio, 0, 0);
       c.clearRect(0, 0, this.canvas.width, this.canvas.height);
       this.none = colour("--bar");
-      const frame = colour("--text"), gap = this.size > 7 ? 1.5 : this.size > 4 ? .75 : .25;
+      // Once for all cells: a look at the styles takes some microseconds.
+      const frame = colour("--text"), cross = colour("--bad"), gap = this.size > 7 ? 1.5 : this.size > 4 ? .75 : .25;
       this.cells.forEach((name, i) => {
         const x = (i % this.columns) * this.size, y = Math.floor(i / this.columns) * this.cellHeight;
         const w = this.size - gap, h = this.cellHeight - gap, age = now - this.changed[i];
@@ -180,7 +181,7 @@ const Draw = (() => {
         }
         if (name === "" && this.size > 5) { // without an owner: crossed, not by colour alone
           c.globalAlpha = 1;
-          c.strokeStyle = colour("--bad");
+          c.strokeStyle = cross;
           c.lineWidth = 1;
           c.beginPath();
           c.moveTo(x + 1, y + h - 1);
@@ -206,12 +207,19 @@ const Draw = (() => {
       return i >= 0 && i < this.cells.length ? i : -1;
     }
   }
-  // An owner keeps its colour for as long as the page is open.
+  // An owner keeps its colour for as long as it owns something; then another may have it. So a page
+  // that is open for days does not run out of those that can be told apart.
   const places = new Map();
   Owners.place = (name) => {
-    if (!places.has(name)) places.set(name, places.size);
+    if (!places.has(name)) {
+      const taken = new Set(places.values());
+      let free = 0;
+      while (taken.has(free)) free++;
+      places.set(name, free);
+    }
     return places.get(name);
   };
+  Owners.keep = (names) => { for (const name of places.keys()) if (!names.has(name)) places.delete(name); };
 
   return { make, draw, again, drop, Owners, ownerColour: (name) => ownerColour(Owners.place(name)) };
 })();

@@ -405,6 +405,7 @@
     const counts = new Map();
     for (const name of cellNames) counts.set(name, (counts.get(name) || 0) + 1);
     const names = [...counts.keys()].sort((a, b) => (a === "") - (b === "") || (a < b ? -1 : 1));
+    Draw.Owners.keep(counts);
     names.forEach((name) => name !== "" && Draw.Owners.place(name));
     picture.set(cellNames);
     for (const [name, item] of legend) {

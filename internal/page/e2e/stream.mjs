@@ -78,7 +78,7 @@ export async function streams(browser) {
   }
 }
 
-const looks = [refused, silent, upgraded, tried, capped];
+const looks = [refused, silent, upgraded, tried, capped, ownerless];
 
 // refused: a stream that is answered with a 502 or a 503 comes back.
 async function refused({ page, s, says }) {
@@ -142,6 +142,29 @@ async function capped({ page, s, within }) {
     leastPerDay: 0.25, slowed: 2, holdBack: 1, accounts: [], spending: "at most 2.00 USD a day, so gets are held back by 1 processor" });
   await within("the page says what the cap does", 3000, async () => /so gets are held back by 1 processor/.test(await text(page, "#money")));
   same("and what a day costs at the least", /at least 0.25 USD/.test(await text(page, "#money-sums")), true);
+}
+
+// ownerless: many segments without owners are drawn with few looks at the styles, and owners that
+// come after many others have colours that can be told apart.
+async function ownerless({ page, s, within }) {
+  await page.evaluate(() => {
+    const real = window.getComputedStyle;
+    window.styles = 0;
+    window.getComputedStyle = (...args) => { window.styles++; return real(...args); };
+  });
+  s.send("head", headOf("segments have no owners", { segments: 4096, version: "two" }));
+  s.send("owners", { names: [], cells: new Array(4096).fill(-1), moves: [] });
+  await within("the segments are drawn", 3000, async () => /4,096/.test(await page.$eval("#owners", (c) => c.getAttribute("aria-label"))));
+  await sleep(300);
+  const styles = await page.evaluate(() => window.styles);
+  check("the styles are looked at a few times a picture", styles > 0 && styles < 200, `${styles}`);
+  const colours = new Set();
+  for (let i = 0; i < 30; i++) {
+    s.send("owners", { names: [`p${i}`], cells: [0, 0, 0, 0], moves: [] });
+    await page.waitForFunction((name) => document.getElementById("owners").getAttribute("aria-label").includes(name), { timeout: 3000 }, `p${i} `);
+    colours.add(await page.$eval("#legend .swatch", (e) => e.style.background));
+  }
+  check("owners that come after many others have colours of the palette", colours.size <= 12, [...colours].join(" "));
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
