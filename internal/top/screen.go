@@ -12,6 +12,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/page"
+	"github.com/queuepump/queuepump/pump/accounts"
 )
 
 // styles are how the parts look. Nothing is said by colour alone.
@@ -187,6 +188,16 @@ func (m *model) table(room int) string {
 	return fill(out, room)
 }
 
+// allRead reports whether it is known of each account how much is in quarantine.
+func (m *model) allRead() bool {
+	for i := range m.status.Accounts {
+		if a := &m.status.Accounts[i]; a.State != accounts.Unused && a.Poison == nil {
+			return false
+		}
+	}
+	return true
+}
+
 // none is why a table has no line.
 func (m *model) none(t tab, v view) string {
 	switch {
@@ -202,6 +213,10 @@ func (m *model) none(t tab, v view) string {
 		return "quarantine cannot be seen: " + cli.Plain(m.causes.Problem)
 	case t.name == quarantineTab && m.causes.Messages > 0:
 		return count(m.causes.Messages) + " messages are in quarantine; none of them is visible now"
+	case t.name == quarantineTab && len(m.causes.Dark) > 0:
+		return "nothing is in quarantine in the accounts that answer; not known of " + cli.Plain(strings.Join(m.causes.Dark, ", "))
+	case t.name == quarantineTab && !m.allRead():
+		return "nothing is in quarantine in what was read so far"
 	}
 	return t.none
 }

@@ -251,6 +251,18 @@ func causeLines(m *model) (lines []line) {
 			by:    []float64{text, float64(c.Messages), float64(c.Tasks), float64(c.Stuck), text},
 		})
 	}
+	if len(lines) == 0 {
+		return nil // none says why
+	}
+	also := func(what, why string) {
+		lines = append(lines, line{cells: []string{what, "", "", "", why}, by: []float64{text, -1, -1, -1, text}, alarm: true})
+	}
+	if len(m.causes.Dark) > 0 {
+		also("not known", "of "+strings.Join(m.causes.Dark, ", "))
+	}
+	if m.causes.Problem != "" {
+		also("cannot be read", m.causes.Problem)
+	}
 	return lines
 }
 

@@ -320,6 +320,33 @@ func TestAReadingByAnotherClockDoesNotPutQuarantineOff(t *testing.T) {
 	}
 }
 
+// What is not known of quarantine is not taken for nothing.
+func TestTheScreenSaysWhereQuarantineIsNotKnown(t *testing.T) {
+	list := []page.CauseSeen{{Cause: "rejected", Messages: 4}}
+	for _, c := range []struct {
+		causes page.Causes
+		unread bool
+		want   string
+	}{
+		{page.Causes{}, false, "nothing is in quarantine\n"},
+		{page.Causes{}, true, "nothing is in quarantine in what was read so far"},
+		{page.Causes{Dark: []string{"west"}}, false, "nothing is in quarantine in the accounts that answer; not known of west"},
+		{page.Causes{List: list, Dark: []string{"west"}}, false, "of west"},
+		{page.Causes{List: list, Problem: "no answer came"}, false, "no answer came"},
+	} {
+		m := screens(100, 20)
+		s := sample()
+		if c.unread {
+			s.Accounts[0].Poison = nil
+		}
+		m.see(s, nil)
+		m.tab, m.causes = 4, &c.causes
+		if text := m.View(); !strings.Contains(text, c.want) {
+			t.Errorf("%+v: it does not say %q:\n%s", c.causes, c.want, text)
+		}
+	}
+}
+
 // A table with more lines than the screen is scrolled to its end and no further.
 func TestALongTableIsScrolled(t *testing.T) {
 	m := screens(80, 12)
