@@ -329,6 +329,23 @@ func TestWhatWasSeenBeforeIsShownOnceItIsRead(t *testing.T) {
 	})
 }
 
+// Until the rows were read it is not known how large a workload is.
+func TestTheDoctorDoesNotLookUnaskedAtALargeWorkloadThatIsSlowToRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sim, cfg := newSimOf(t, 1, doctorMost/2+1)
+		sim.SetLatency(azsim.Latency{Queue: time.Second, Table: 2 * time.Second})
+		p := opened(t, cfg, "")
+		defer p.Close()
+		s, leave := watch(t.Context(), p)
+		defer leave()
+		time.Sleep(2 * time.Minute)
+		var d diagnosis
+		if err := json.Unmarshal(s.parts(t)[partDoctor], &d); err != nil || !d.Asks || d.Looks || d.Report != nil {
+			t.Errorf("%+v, %v", d, err)
+		}
+	})
+}
+
 func TestTheDoctorLooksAtALargeWorkloadIfAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, cfg := newSimOf(t, 1, doctorMost/2+1)

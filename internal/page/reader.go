@@ -212,6 +212,11 @@ func (p *Page) diagnose(ctx context.Context) {
 	if !wait(ctx, doctorAfter) {
 		return
 	}
+	for p.watcher.Load().Now() == nil { // else it is not known how large the workload is
+		if !wait(ctx, time.Second) {
+			return
+		}
+	}
 	for {
 		p.shown.Lock()
 		p.doctor.Asks = queuesIn(p.watcher.Load().Now()) > doctorMost
