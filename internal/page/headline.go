@@ -60,6 +60,7 @@ func headlineOf(s *status.Status, t trend, err error) Headline {
 	h := Headline{Rate: n.rate, Tone: Good}
 	h.Account, h.Part = busiest(s)
 	if h.standing(s, n) {
+		h.Text += parkedText(s)
 		return h
 	}
 	what, tone := heldBack(s, t, n, h)
@@ -81,8 +82,35 @@ func headlineOf(s *status.Status, t trend, err error) Headline {
 	} else {
 		parts = append(parts, "nothing waits")
 	}
-	h.Text = strings.Join(parts, "; ")
+	h.Text = strings.Join(parts, "; ") + parkedText(s)
 	return h
+}
+
+// idShown is how many digits of a run's identity the headline has, keyShown how many bytes of a key.
+const idShown, keyShown = 4, 40
+
+// parkedText says what is paused by itself; empty: nothing is. What comes home is not paused any more.
+func parkedText(s *status.Status) string {
+	var paused []*status.Parked
+	for i := range s.Parked {
+		if p := &s.Parked[i]; p.Returning == nil {
+			paused = append(paused, p)
+		}
+	}
+	switch n := len(paused); {
+	case n == 0:
+		return ""
+	case n > 1:
+		return fmt.Sprintf("; %d runs and keys are paused", n)
+	}
+	if p := paused[0]; p.Run != "" {
+		return fmt.Sprintf("; run %s… is paused", p.Run[:min(idShown, len(p.Run))])
+	}
+	key := paused[0].Key
+	if len(key) > keyShown {
+		key = strings.ToValidUTF8(key[:keyShown], "") + "…"
+	}
+	return fmt.Sprintf("; key %s is paused", key)
 }
 
 func unknown(err error) Headline {

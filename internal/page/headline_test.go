@@ -3,6 +3,7 @@ package page
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -170,6 +171,18 @@ func TestTheHeadlineSaysHowThingsStandAndWhatLimitsThem(t *testing.T) {
 			q.Bounds, q.Oldest = false, new(40.0)
 			s.Instances[0].Busy = 1
 		}, want: most + "what holds it back: handlers on vm-7", tone: Good},
+		"a run is paused": {of: calm, do: func(s *status.Status) {
+			s.Parked = []status.Parked{{Run: "3f2a0123456789ab"}, {Key: "Oslo", Returning: &began}}
+		}, want: "Nothing to do: no message waits, and 2 processors are ready; run 3f2a… is paused", tone: Good},
+		"a key is paused": {of: working, do: func(s *status.Status) {
+			s.Instances[0].Busy, s.Parked = 0.98, []status.Parked{{Key: "Oslo"}}
+		}, want: most + "what holds it back: handlers on vm-7; key Oslo is paused", tone: Good},
+		"a long key is paused": {of: working, do: func(s *status.Status) {
+			s.Instances[0].Busy, s.Parked = 0.98, []status.Parked{{Key: strings.Repeat("ö", 30)}}
+		}, want: most + "what holds it back: handlers on vm-7; key " + strings.Repeat("ö", 20) + "… is paused", tone: Good},
+		"some are paused": {of: working, do: func(s *status.Status) {
+			s.Instances[0].Busy, s.Parked = 0.98, []status.Parked{{Key: "Oslo"}, {Run: "3f2a"}, {Run: "4f2a"}}
+		}, want: most + "what holds it back: handlers on vm-7; 3 runs and keys are paused", tone: Good},
 		"no workload": {
 			of: calm, err: fmt.Errorf("wrapped: %w", pump.ErrNoWorkload),
 			want: "There is no such workload yet: the first distributor run makes it", tone: Quiet,
