@@ -89,15 +89,18 @@ func (h *hours) all(ctx context.Context) []byte {
 func pointsOf(rows []status.HistoryPoint) []Point {
 	points := make([]Point, len(rows))
 	for i, r := range rows {
-		var messages int64
+		messages, sampled := int64(0), true
 		p := Point{At: r.Time, Rate: r.Tasks, Accounts: map[string]AccountPoint{}}
 		for _, a := range r.Accounts {
-			messages += int64(a.Visible + a.InFlight)
-			if a.Name != "" { // those beyond what a row holds are one without a name
+			messages += int64(a.Messages)
+			sampled = sampled && a.Sampled // else the sum is a part
+			if a.Name != "" {              // those beyond what a row holds are one without a name
 				p.Accounts[a.Name] = AccountPoint{Demand: a.Asked, Limit: a.Limit}
 			}
 		}
-		p.Messages = &messages
+		if sampled {
+			p.Messages = &messages
+		}
 		points[i] = p
 	}
 	return points

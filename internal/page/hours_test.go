@@ -19,13 +19,15 @@ import (
 func TestRowsOfTheHistoryArePointsOfThePage(t *testing.T) {
 	at := time.Date(2026, 1, 2, 10, 4, 0, 0, time.UTC)
 	got := pointsOf([]status.HistoryPoint{{Time: at, Tasks: 12.5, Accounts: []status.HistoryAccount{
-		{Name: "a", Asked: 30, Limit: 20_000, Visible: 5, InFlight: 2},
-		{Name: "", Asked: 9, Visible: 1},
+		{Name: "a", Asked: 30, Limit: 20_000, Sampled: true, Messages: 7, Visible: 5, InFlight: 2},
+		{Name: "", Asked: 9, Sampled: true, Messages: 1, Visible: 1},
+	}}, {Time: at.Add(time.Minute), Accounts: []status.HistoryAccount{
+		{Name: "a", Sampled: true, Messages: 7}, {Name: "b"}, // of which nothing is known
 	}}})
 	want := []Point{{
 		At: at, Rate: 12.5, Messages: new(int64(8)),
 		Accounts: map[string]AccountPoint{"a": {Demand: 30, Limit: 20_000}},
-	}}
+	}, {At: at.Add(time.Minute), Accounts: map[string]AccountPoint{"a": {}, "b": {}}}}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}

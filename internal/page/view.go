@@ -52,6 +52,8 @@ type head struct {
 	Requests     int64               `json:"requests"`
 	// Old: the rows cannot be read now, and all is as it was at Time.
 	Old bool `json:"old"`
+	// NotRead are the parts that could not be read now.
+	NotRead []status.PartNotRead `json:"notRead"`
 	// Version is that of the page's files: one that was loaded before another version loads anew.
 	Version string `json:"version"`
 }
@@ -86,7 +88,7 @@ func headOf(s *status.Status, h Headline, failed bool) head {
 		Delivery: s.Delivery, Segments: s.Segments, Shared: s.Shared, MapVersion: s.MapVersion,
 		Settled: s.Settled, Spilled: s.Spilled, Unowned: len(s.Unowned), Distribution: s.Distribution,
 		Ends: s.Ends, Ledger: s.Ledger, Problems: s.Problems, Requests: s.Requests, Old: failed,
-		Version: version(),
+		NotRead: s.NotRead, Version: version(),
 	}
 	t := &out.Totals
 	for i := range s.Accounts {

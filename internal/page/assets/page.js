@@ -138,6 +138,7 @@
     const most = problems.length > 6 ? 5 : 6;
     $("problems").replaceChildren(...problems.slice(0, most).map((p) => el("li", {}, p)),
       ...(problems.length > most ? [el("li", {}, `and ${problems.length - most} more: distributor status has all`)] : []));
+    olds(h.notRead || []);
     if (!h.time) { set($("about"), ""); return; }
     const d = h.distribution;
     set($("about"), [
@@ -175,6 +176,25 @@
       set($("ends"), `${plural(e.waiting, "run waits for its end", "runs wait for their ends")}${e.heldBackBy ? `, held back by ${e.heldBackBy}` : ""}.`);
     }
     set($("foot"), `Read at ${clock(h.time)} by the control account's clock, with ${plural(h.requests, "request", "requests")} for its rows.`);
+  }
+  // olds says beside a part that it could not be read this time, and as of when it is.
+  const oldNames = {
+    runs: ["runs", "the runs are"], ledger: ["runs", "what is exact of runs is"], ends: ["runs", "the ends of runs are"],
+    history: ["money", "the history is"], keys: ["keys", "the keys are"], gates: ["gates", "the gates are"],
+  };
+  function olds(list) {
+    const texts = new Map();
+    for (const not of list) {
+      const [at, what] = oldNames[not.part] || [];
+      if (!at) continue; // problems tell of it
+      const text = not.asOf ? `${what} as of ${clock(not.asOf)}, cannot be read now` : `${what} not known, cannot be read now`;
+      texts.set(at, [...(texts.get(at) || []), text]);
+    }
+    for (const at of ["runs", "money", "keys", "gates"]) {
+      const text = (texts.get(at) || []).join("; ");
+      show($(`${at}-old`), text !== "");
+      set($(`${at}-old`), text && `${text[0].toUpperCase()}${text.slice(1)}.`);
+    }
   }
   const tileOf = new Map();
   function tiles(list) {
@@ -305,7 +325,7 @@
     const last = past.times.length - 1;
     $("throughput-chart").setAttribute("aria-label",
       `Tasks a second ${over()}: now ${rate(past.rate[last])}, at most ${rate(Math.max(...past.rate))}. ` +
-      (past.messages[last] === null ? "" : `Messages: now ${number(past.messages[last])}, at most ${number(Math.max(...past.messages))}.`));
+      (past.messages[last] === null ? "" : `Messages: now ${number(past.messages[last])}, at most ${number(Math.max(...past.messages.filter((n) => n !== null)))}.`));
     for (const [name, card] of cards) drawAccount(name, card);
   }
 

@@ -78,7 +78,7 @@ export async function streams(browser) {
   }
 }
 
-const looks = [refused, silent, upgraded, tried, capped, ownerless];
+const looks = [refused, silent, upgraded, tried, capped, ownerless, unread];
 
 // refused: a stream that is answered with a 502 or a 503 comes back.
 async function refused({ page, s, says }) {
@@ -165,6 +165,19 @@ async function ownerless({ page, s, within }) {
     colours.add(await page.$eval("#legend .swatch", (e) => e.style.background));
   }
   check("owners that come after many others have colours of the palette", colours.size <= 12, [...colours].join(" "));
+}
+
+// unread: a part that could not be read says as of when it is, until it can be.
+async function unread({ page, s, says }) {
+  const asOf = new Date();
+  s.send("head", headOf("parts cannot be read", { version: "two", notRead: [{ part: "keys", asOf }, { part: "gates", asOf: null }, { part: "time", asOf: null }] }));
+  await says("parts cannot be read");
+  const at = asOf.toLocaleTimeString("en-GB");
+  same("a part that cannot be read says as of when it is", await text(page, "#keys-old").catch(() => ""), `The keys are as of ${at}, cannot be read now.`);
+  same("or that it is not known", await text(page, "#gates-old").catch(() => ""), "The gates are not known, cannot be read now.");
+  s.send("head", headOf("all can be read", { version: "two" }));
+  await says("all can be read");
+  same("until it can be read", await page.$eval("#keys-old", (e) => e.hidden).catch(() => null), true);
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
