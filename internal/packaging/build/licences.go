@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -54,6 +55,9 @@ func partsOf(arch string) ([]part, error) {
 	found := map[string]*part{"Go": {name: "Go", version: version}}
 	errs := []error{found["Go"].take(root)}
 	for name, file := range embedded {
+		if _, err := os.Stat(filepath.Dir(file)); errors.Is(err, fs.ErrNotExist) {
+			continue // an older tree, from whose package an upgrade is tried
+		}
 		found[name] = &part{name: name}
 		errs = append(errs, found[name].read(file))
 	}
