@@ -650,7 +650,7 @@
       ...(m.capPerDay === null ? [] : [el("div", {}, ...sum("The cap of a day", m.capPerDay), m.leastPerDay > 0 ? el("dd", { class: "note" }, `at least ${price(m.leastPerDay)} for the processes that live`) : null)]));
     set($("spending"), m.spending);
     moneyTable.set(m.accounts);
-    set($("prices"), `10,000 requests to queues cost ${m.prices.queue} ${currency}, to tables ${m.prices.table} ${currency}: ${m.prices.source}.`);
+    set($("prices"), `10,000 requests to queues cost ${m.prices.queue} ${currency}, to tables ${m.prices.table} ${currency}: ${m.prices.source}${m.prices.date ? `, as of ${m.prices.date}` : ""}.`);
   }
 
   // ---- doctor

@@ -138,9 +138,10 @@ async function tried({ page, s, within }) {
 
 // capped: the page says what the status does of the cap of a day.
 async function capped({ page, s, within }) {
-  s.send("money", { prices: { currency: "USD", queue: 0.004, table: 0.00036, source: "a list" }, day: "2026-01-02", dayCost: 0.0042, costPerDayNow: 1, capPerDay: 2,
+  s.send("money", { prices: { currency: "USD", queue: 0.004, table: 0.00036, source: "a list", date: "2026-08" }, day: "2026-01-02", dayCost: 0.0042, costPerDayNow: 1, capPerDay: 2,
     leastPerDay: 0.25, slowed: 2, holdBack: 1, accounts: [], spending: "at most 2.00 USD a day, so gets are held back by 1 processor" });
   await within("the page says what the cap does", 3000, async () => /so gets are held back by 1 processor/.test(await text(page, "#money")));
+  same("and as of when the prices are", await text(page, "#prices").then((t) => /: a list, as of 2026-08\.$/.test(t)), true);
   same("and what a day costs at the least", /at least 0.25 USD/.test(await text(page, "#money-sums")), true);
 }
 
