@@ -86,10 +86,12 @@ func headlineOf(s *status.Status, t trend, err error) Headline {
 	return h
 }
 
-// idShown is how many digits of a run's identity the headline has, keyShown how many bytes of a key.
+// idShown is how many digits of a run's identity the headline has, keyShown how many bytes of a
+// key.
 const idShown, keyShown = 4, 40
 
-// parkedText says what is paused by itself; empty: nothing is. What comes home is not paused any more.
+// parkedText says what is paused by itself; empty: nothing is. What comes home is not paused any
+// more.
 func parkedText(s *status.Status) string {
 	var paused []*status.Parked
 	for i := range s.Parked {

@@ -9,8 +9,8 @@ import (
 	"github.com/queuepump/queuepump/pump/status"
 )
 
-// Spending is what the day has cost as far as that is known, and what its cap does. Names in it come
-// from outside.
+// Spending is what the day has cost as far as that is known, and what its cap does. Names in it
+// come from outside.
 func Spending(m *status.Money) string {
 	return strings.Join(append(spent(m), capped(m)...), " · ")
 }
@@ -30,7 +30,8 @@ func spent(m *status.Money) []string {
 		}
 	}
 	if queues+tables > 0 {
-		parts = append(parts, fmt.Sprintf("%s requests to queues, %s to tables", humanize.Comma(int64(queues)), humanize.Comma(int64(tables))))
+		parts = append(parts, fmt.Sprintf("%s requests to queues, %s to tables",
+			humanize.Comma(int64(queues)), humanize.Comma(int64(tables))))
 	}
 	if len(m.Accounts) > 1 && name != "" {
 		parts = append(parts, fmt.Sprintf("most of account %s, %s", name, Amount(most, "")))
@@ -47,9 +48,10 @@ func capped(m *status.Money) []string {
 	what := ""
 	switch {
 	case m.HoldBack > 0:
-		what = fmt.Sprintf("gets are held back by %s", plural(int64(m.HoldBack), "processor", "processors"))
+		what = "gets are held back by " + plural(int64(m.HoldBack), "processor", "processors")
 	case m.Slowed > 0:
-		what = fmt.Sprintf("empty queues are polled more slowly by %s", plural(int64(m.Slowed), "processor", "processors"))
+		what = "empty queues are polled more slowly by " +
+			plural(int64(m.Slowed), "processor", "processors")
 	}
 	if m.CapPerDay != nil {
 		most := "at most " + Amount(*m.CapPerDay, m.Prices.Currency) + " a day"
