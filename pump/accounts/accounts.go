@@ -118,7 +118,7 @@ func UsesOf(cfg *pump.Config, shards []shardmap.Shard, loads []int) []Use {
 			u.Foreign = append(u.Foreign, s.Queue)
 			continue
 		}
-		if workload.ParkingNumber(cfg.Workload, s.Queue) > 0 {
+		if workload.ParkingOf(cfg.Workload, &s) > 0 {
 			continue
 		}
 		u.Queues++
@@ -317,7 +317,7 @@ func (o *accountsOf) withState(m *shardmap.Map, name string, state shardmap.Stat
 	changed := false
 	shards = slices.Clone(m.Shards)
 	for i := range shards {
-		parks := workload.ParkingNumber(o.Cfg.Workload, shards[i].Queue) > 0
+		parks := workload.ParkingOf(o.Cfg.Workload, &shards[i]) > 0
 		if s := &shards[i]; s.Account == name && s.State != shardmap.Foreign && !parks {
 			found = true
 			changed = changed || s.State != state

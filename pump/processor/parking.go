@@ -75,8 +75,8 @@ func (r *run) parkWhole(s *ownership.Assignment, d *message.Delivery, p *workloa
 }
 
 // parkTasks takes the tasks out of an opened message whose keys are paused: they go into parking
-// queues, and the others into a message of their own, which is as new. The parked ones first: were
-// one of the puts to fail for good, nothing has been begun, and the whole comes back.
+// queues, and the others into a message of their own, which is as new. What cannot be parked then is
+// put anew where it was, for a while.
 func (r *run) parkTasks(d *message.Delivery) *message.Disposition {
 	s := r.Assignment.Load()
 	w := s.View.Workload

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump/internal/workload"
-	"github.com/queuepump/queuepump/shardmap"
 )
 
 // Parked is a run or a key that an operator has paused by itself: what processors meet of it waits
@@ -83,18 +82,10 @@ func (r *statusReader) readParked(ctx context.Context) {
 			p.Messages = &n
 		})
 		for _, s := range r.view.Workload.Map.Shards {
-			if r.parks(&s) == p.number {
+			if workload.ParkingOf(r.cfg.Workload, &s) == p.number {
 				r.requests.Add(1)
 			}
 		}
 	}
 	g.Wait()
-}
-
-// parks is the number of a parking queue; 0: it is none.
-func (r *statusReader) parks(s *shardmap.Shard) int {
-	if s.State == shardmap.Foreign {
-		return 0
-	}
-	return workload.ParkingNumber(r.cfg.Workload, s.Queue)
 }

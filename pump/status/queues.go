@@ -12,6 +12,7 @@ import (
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -21,7 +22,7 @@ func (r *statusReader) uses() (uses []accounts.Use, queues map[string][]string) 
 	if r.view != nil {
 		uses = accounts.Uses(r.cfg, r.view.Workload.Map)
 		for _, s := range r.view.Workload.Map.Shards {
-			if r.parks(&s) == 0 {
+			if workload.ParkingOf(r.cfg.Workload, &s) == 0 {
 				queues[s.Account] = append(queues[s.Account], s.Queue)
 			}
 		}

@@ -25,7 +25,7 @@ func (f *Set) CountAll(ctx context.Context, name string) (messages int64, err er
 // CountParked counts the messages in the parking queues of a mark.
 func (f *Set) CountParked(ctx context.Context, w *workload.Workload, number int) (int64, error) {
 	return f.count(ctx, w, func(s *shardmap.Shard) bool {
-		return s.State != shardmap.Foreign && workload.ParkingNumber(w.Name, s.Queue) == number
+		return workload.ParkingOf(w.Name, s) == number
 	})
 }
 

@@ -128,7 +128,7 @@ func (c *sharedView) bringers() (members []int) {
 	parked := c.view.Workload.Parked()
 	for i, s := range c.view.Workload.Map.Shards {
 		reader := c.view.Sweeper(i)
-		home := parked[i] == 0 && workload.ParkingNumber(c.view.Workload.Name, s.Queue) > 0
+		home := parked[i] == 0 && workload.ParkingOf(c.view.Workload.Name, &s) > 0
 		if s.State != shardmap.Foreign && !home || reader == "" {
 			continue
 		}

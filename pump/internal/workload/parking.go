@@ -75,8 +75,8 @@ func ParkingNumber(workload, queue string) int {
 	return 0
 }
 
-// parkingOf is the number of a shard's parking queue; 0: it is none.
-func parkingOf(workload string, s *shardmap.Shard) int {
+// ParkingOf is the number of a shard's parking queue; 0: it is none.
+func ParkingOf(workload string, s *shardmap.Shard) int {
 	if s.State == shardmap.Foreign {
 		return 0
 	}
@@ -115,7 +115,7 @@ func (w *Workload) HoldsKeys(segment uint32) bool {
 func (w *Workload) Parked() []int {
 	of := make([]int, len(w.Map.Shards))
 	for i := range w.Map.Shards {
-		n := parkingOf(w.Name, &w.Map.Shards[i])
+		n := ParkingOf(w.Name, &w.Map.Shards[i])
 		if at := numbered(w.Parkings, n); at >= 0 && w.Parkings[at].Holds() {
 			of[i] = n
 		}
@@ -130,7 +130,7 @@ func (w *Workload) NextParking() int { return nextParking(w.Name, w.Map, w.Parki
 func nextParking(name string, m *shardmap.Map, list []Parking) int {
 	for n := 1; n <= MaxParkings; n++ {
 		inMap := slices.ContainsFunc(m.Shards, func(s shardmap.Shard) bool {
-			return parkingOf(name, &s) == n
+			return ParkingOf(name, &s) == n
 		})
 		if !inMap && numbered(list, n) < 0 {
 			return n
@@ -187,7 +187,7 @@ func AddParking(workload string, shards []shardmap.Shard, marks []Parking) []sha
 			if !slices.Contains(accounts, s.Account) {
 				accounts = append(accounts, s.Account)
 			}
-			if parkingOf(workload, &s) == p.Number {
+			if ParkingOf(workload, &s) == p.Number {
 				with = append(with, s.Account)
 			}
 		}
@@ -230,7 +230,7 @@ func Unpark(
 // Returning are the numbers of the parking queues in the map whose messages come home.
 func (w *Workload) Returning() (numbers []int) {
 	for i := range w.Map.Shards {
-		n := parkingOf(w.Name, &w.Map.Shards[i])
+		n := ParkingOf(w.Name, &w.Map.Shards[i])
 		if n == 0 || slices.Contains(numbers, n) {
 			continue
 		}
@@ -260,7 +260,7 @@ func EndParking(ctx context.Context, judged *Workload, number int) (changed bool
 			is.parkings = slices.Delete(slices.Clone(is.parkings), at, at+1)
 		}
 		shards := slices.DeleteFunc(slices.Clone(is.shards.Shards), func(s shardmap.Shard) bool {
-			return parkingOf(judged.Name, &s) == number
+			return ParkingOf(judged.Name, &s) == number
 		})
 		if len(shards) == len(is.shards.Shards) {
 			return is, at >= 0, nil

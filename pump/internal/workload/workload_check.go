@@ -141,7 +141,7 @@ func (w *Workload) reads(queue shardmap.Shard) bool {
 func byAccount(workload string, shards []shardmap.Shard) map[string][]string {
 	queues := map[string][]string{}
 	for _, s := range shards {
-		if s.State != shardmap.Foreign && parkingOf(workload, &s) == 0 {
+		if s.State != shardmap.Foreign && ParkingOf(workload, &s) == 0 {
 			queues[s.Account] = append(queues[s.Account], s.Queue)
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
-// forward makes the copy of a message that goes to its segment's home, or into a parking queue. A text that
-// no distributor made is wrapped, so that it keeps its identity (P1.4), if that fits.
+// forward makes the copy of a message that goes to its segment's home, or into a parking queue. A
+// text that no distributor made is wrapped, so that it keeps its identity (P1.4), if that fits.
 func (r *Settlers) forward(d *message.Delivery, w *message.Disposition) []message.Copy {
 	text := slices.Clone(d.Text)
 	if wrapped, ok := d.Wrap(d.Header.Attempt); ok {
