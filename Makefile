@@ -8,7 +8,7 @@ GOVULNCHECK = $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 AZURITE    = pump/storage/storagetest/azurite
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test verify test-race members cluster simulate mutants windows chaos count poison foreign runs day day-cost drop limits scale lint docs-metrics check-alerts fmt vuln fuzz bench soak cover package deb image package-test service-test first-hour azurite azure azure-try e2e-page e2e-report page-scale clean
+.PHONY: help build run test verify test-race rounds members cluster simulate mutants windows chaos count poison foreign runs day day-cost drop limits scale lint docs-metrics check-alerts fmt vuln fuzz bench soak cover package deb image package-test service-test first-hour azurite azure azure-try e2e-page e2e-report page-scale clean
 
 help: ## list the goals
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,7 +36,7 @@ ENGINE = ./pump/worlds ./pump/internal/cluster
 test-pump:
 	GOGC=400 $(GO) test -short -p 1 -timeout 30m $(ENGINE)
 test-rest:
-	$(GO) test -short -timeout 30m $$($(GO) list ./... | grep -vxF "$$($(GO) list $(ENGINE))")
+	$(GO) test -short $(FRESH) -timeout 30m $$($(GO) list ./... | grep -vxF "$$($(GO) list $(ENGINE))")
 
 # What make test leaves out, in parts of a core each, two at a time; a part that fails names its goal.
 # The tests that internal/verify marks, and those that do less under -short, are found by name.
@@ -78,6 +78,15 @@ race-bubbles:
 race-rest:
 	$(RACE) -p 1 $$($(GO) list ./... | grep -vxF -e "$$($(GO) list ./pump/worlds)" -e "$$($(GO) list $(BUBBLES))")
 .PHONY: test-pump test-rest $(RACES) verify-engine verify-rest verify-worlds verify-mutants verify-chaos
+
+# Every round is played, so that the last line says how often tests fail that need a quick machine.
+ROUNDS ?= 10
+BUSY   ?= 4
+rounds: azurite ## run the tests of make test, but for the engine's in virtual time, ROUNDS (10) times beside BUSY (4) processes that only take CPU (70 minutes)
+	@mkdir -p out; busy=; for b in $$(seq $(BUSY)); do while :; do :; done & busy="$$busy $$!"; done; trap "kill $$busy" EXIT; \
+	failed=0; for r in $$(seq $(ROUNDS)); do echo "round $$r of $(ROUNDS), $$failed failed"; \
+		$(MAKE) -s test-rest FRESH='-count 1' > out/round-$$r.txt 2>&1 || { failed=$$((failed + 1)); grep -E '^ *--- FAIL|^FAIL|^panic:' out/round-$$r.txt; }; \
+	done; echo "$$failed of $(ROUNDS) rounds failed"; test $$failed = 0
 
 members: ## 1,000 processors, distributors and both in virtual time: what they read and write a second (some 20 minutes)
 	$(GO) test ./pump/internal/cluster -count 1 -v -timeout 3h -run '^TestWhatManyMembersReadAndWriteIsBounded$$' -presence.members 1000
