@@ -633,14 +633,26 @@
   let currency = "";
   // price has as many digits as matter: requests cost fractions of a cent.
   function price(x) {
-    const digits = x >= 1 || x === 0 ? 2 : Math.min(6, 1 - Math.floor(Math.log10(x)));
+    const digits = x >= 1 || x === 0 ? 2 : Math.min(8, 1 - Math.floor(Math.log10(x)));
     return `${x.toFixed(digits)} ${currency}`.trim();
   }
+  const byCost = (list) => [...list].sort((a, b) => b.cost - a.cost);
+  // kind is what a request is called in metrics and in docs/money.md.
+  const kind = (o) => o.operation || "not known";
+  const kindsTable = new Table($("kinds-table"), "Requests and cost by operation", [
+    { title: "Operation", text: kind, class: "name" },
+    { title: "To", text: (o) => (o.service === "table" ? "tables" : "queues") },
+    { title: "A minute now", number: true, text: (o) => (o.perMinuteNow === null ? "" : rate(o.perMinuteNow)) },
+    { title: "Cost a minute", number: true, text: (o) => (o.costPerMinuteNow === null ? "" : price(o.costPerMinuteNow)) },
+    { title: "Today", number: true, text: (o) => number(o.requests) },
+    { title: "Cost today", number: true, text: (o) => price(o.cost) },
+  ], { key: (o) => `${o.service} ${o.operation}`, text: kind, empty: "What kinds of requests were made today is not known yet." });
   const moneyTable = new Table($("money-table"), "Requests of the day by account", [
     { title: "Account", text: (a) => a.name || "all others", class: "name" },
     { title: "To queues", number: true, text: (a) => number(a.requests.queue) },
     { title: "To tables", number: true, text: (a) => number(a.requests.table) },
     { title: "Cost", number: true, text: (a) => price(a.cost) },
+    { title: "By operation", class: "long", text: (a) => byCost(a.operations).map((o) => `${kind(o)} ${number(o.requests)}`).join(", ") },
   ], { key: (a) => a.name, text: (a) => a.name, empty: "No process has written down yet what the accounts were asked today." });
   function money(m) {
     currency = m.prices.currency;
@@ -649,6 +661,7 @@
     $("money-sums").replaceChildren(el("div", {}, ...sum("Today so far", m.dayCost)), el("div", {}, ...sum("A day at the rate of now", m.costPerDayNow)),
       ...(m.capPerDay === null ? [] : [el("div", {}, ...sum("The cap of a day", m.capPerDay), m.leastPerDay > 0 ? el("dd", { class: "note" }, `at least ${price(m.leastPerDay)} for the processes that live`) : null)]));
     set($("spending"), m.spending);
+    kindsTable.set(byCost(m.operations));
     moneyTable.set(m.accounts);
     set($("prices"), `10,000 requests to queues cost ${m.prices.queue} ${currency}, to tables ${m.prices.table} ${currency}: ${m.prices.source}${m.prices.date ? `, as of ${m.prices.date}` : ""}.`);
   }
