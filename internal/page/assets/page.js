@@ -229,6 +229,14 @@
       this.add(c);
     }
 
+    // until drops what is later than a time: it was seen before the service's clock went back.
+    until(time) {
+      const first = this.times.findIndex((t) => t > time);
+      if (first >= 0) for (const column of this.columns()) column.length = first;
+    }
+
+    columns() { return [this.times, this.rate, this.messages, ...Object.values(this.accounts)]; }
+
     // add takes what is newer than all before.
     add(c) {
       c.times.forEach((time, i) => {
@@ -245,7 +253,7 @@
       Object.assign(this.limits, c.limits);
       let first = 0;
       while (this.times.length && this.times[first] < this.times[this.times.length - 1] - this.seconds) first++;
-      if (first) for (const column of [this.times, this.rate, this.messages, ...Object.values(this.accounts)]) column.splice(0, first);
+      if (first) for (const column of this.columns()) column.splice(0, first);
     }
   }
   const minutes = new Past(15 * 60); // what was seen in the last minutes
@@ -257,8 +265,10 @@
     if (!hours) { askedAt = 0; readHours(); }
   }
   function addPoints(c) {
-    minutes.add(c);
-    if (past !== minutes) past.add(c);
+    for (const p of new Set([minutes, past])) {
+      if (c.times.length) p.until(c.times[0]); // what is seen now is the newest there is
+      p.add(c);
+    }
     drawPast();
   }
   // join puts behind the rows of the last hours what came since, which is seen here only.
@@ -267,6 +277,7 @@
     if (reach === "hours") {
       past = new Past(6 * 60 * 60);
       if (hours) past.add(hours);
+      if (minutes.times.length) past.until(minutes.times[minutes.times.length - 1]);
       past.add(minutes);
     }
     drawPast();

@@ -78,7 +78,7 @@ export async function streams(browser) {
   }
 }
 
-const looks = [refused, silent, upgraded, tried, capped, byKind, ownerless, unread];
+const looks = [refused, silent, upgraded, tried, capped, byKind, backwards, ownerless, unread];
 
 // refused: a stream that is answered with a 502 or a 503 comes back.
 async function refused({ page, s, says }) {
@@ -164,6 +164,27 @@ async function byKind({ page, s, within }) {
   same("and by account", (await rows("#money-table")).map((r) => r[4]), ["get 12,345, read 1", ""]);
   same("the table has a name and heads for those who hear it", await page.$eval("#kinds-table", (e) =>
     [e.querySelector("caption").textContent, e.querySelectorAll("th[scope=col]").length, e.querySelector("[role=region]").tabIndex]), ["Requests and cost by operation", 6, 0]);
+}
+
+// backwards: a clock of the service that goes back stops nothing: what comes last is the newest.
+async function backwards({ page, s, within }) {
+  const now = Math.floor(Date.now() / 1000);
+  const chart = (times, rates) => ({ times, rate: rates, messages: rates, accounts: { alpha: rates }, limits: { alpha: 100 } });
+  const shown = async () => /now ([0-9.]+)/.exec(await page.$eval("#throughput-chart", (e) => e.getAttribute("aria-label") || ""))?.[1];
+  const says = (what, want) => within(what, 3000, async () => (await shown()) === want);
+  s.send("past", chart([now - 20, now - 10, now], [11, 12, 13]));
+  await says("the chart has what was seen", "13");
+  s.send("point", chart([now - 600], [21]));
+  await says("what comes after the clock went back is drawn", "21");
+  s.send("point", chart([now - 595], [22]));
+  await says("and what comes then", "22");
+  s.answers.hours = { status: 200, body: { ...chart([now - 7200, now - 3600, now], [1, 2, 3]), problem: "" } };
+  await page.$eval('#reach input[value="hours"]', (e) => e.click());
+  await sleep(1000);
+  await says("in six hours too", "22");
+  s.send("point", chart([now - 590], [23]));
+  await says("and what comes there", "23");
+  await page.$eval('#reach input[value="minutes"]', (e) => e.click());
 }
 
 // ownerless: many segments without owners are drawn with few looks at the styles, and owners that
