@@ -35,8 +35,8 @@ func TestTheDaysOperationsAreThoseOfTheBeat(t *testing.T) {
 		},
 	}
 	accounts := []MoneyAccount{
-		{"alpha", Requests{7, 3}, 13, []MoneyRequests{{"get", "queue", 5, 5}, {"", "queue", 2, 2}, {"read", "table", 3, 6}}},
-		{"beta", Requests{1, 0}, 1, []MoneyRequests{}},
+		{"alpha", Requests{Queue: 7, Table: 3}, 13, []MoneyRequests{{"get", "queue", 5, 5}, {"", "queue", 2, 2}, {"read", "table", 3, 6}}},
+		{"beta", Requests{Queue: 1}, 1, []MoneyRequests{}},
 	}
 	kinds := map[cluster.DayKind]cluster.DayCount{
 		{Service: "table", Operation: "read"}: {Requests: 4, Rate: new(0.5)}, {Service: "queue", Operation: "get"}: {Requests: 6, Rate: new(0.0)},
@@ -62,7 +62,7 @@ func TestTheDaysOperationsAreThoseOfTheBeat(t *testing.T) {
 		"one of an older program":        {&cluster.Day{Number: today, Cost: 17}, last, fromRow},
 		"yesterday's":                    {&cluster.Day{Number: today - 1, Cost: 17, Kinds: kinds}, nil, []MoneyOperation{}},
 		"nothing is known":               {nil, nil, []MoneyOperation{}},
-		"a row of an older program":      {nil, &history.Point{Time: noon, Accounts: []history.Account{{Name: "alpha", Day: Requests{1, 1}}}}, []MoneyOperation{}},
+		"a row of an older program":      {nil, &history.Point{Time: noon, Accounts: []history.Account{{Name: "alpha", Day: Requests{Queue: 1, Table: 1}}}}, []MoneyOperation{}},
 		"a row of before midnight alone": {nil, &history.Point{Time: noon.Add(-13 * time.Hour), DayKinds: last.DayKinds}, []MoneyOperation{}},
 	} {
 		m := moneyOf(c.day, c.last)
