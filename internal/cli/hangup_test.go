@@ -12,7 +12,8 @@ import (
 	"github.com/queuepump/queuepump/internal/configfile"
 )
 
-// What of the file is only taken by a restart is said in its words, each time it is read and is another.
+// What of the file is only taken by a restart is said in its words, each time it is read and is
+// another.
 func TestAReloadSaysWhatNeedsARestart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pump.yaml")
 	write := func(more string) {
@@ -47,7 +48,8 @@ func TestAReloadSaysWhatNeedsARestart(t *testing.T) {
 			t.Fatal(err)
 		}
 		text := log.String()
-		if warns := strings.Count(text, "level=WARN"); warns != min(len(step.says), 1) || !strings.Contains(text, step.says) {
+		if warns := strings.Count(text, "level=WARN"); warns != min(len(step.says), 1) ||
+			!strings.Contains(text, step.says) {
 			t.Errorf("%q: %s", step.more, text)
 		}
 	}

@@ -106,8 +106,8 @@ func (m *model) above() string {
 // nameMost is how much of a workload's name is shown where there is no room for all of the line.
 const nameMost = 20
 
-// about is the line below the headline. It is cut at the end, so what matters most comes first: that
-// the figures are not of now, the workload, what the day has cost, and its cap.
+// about is the line below the headline. It is cut at the end, so what matters most comes first:
+// that the figures are not of now, the workload, what the day has cost, and its cap.
 func (m *model) about(held string) string {
 	s := m.status
 	name := cli.Plain(s.Workload)
@@ -120,11 +120,14 @@ func (m *model) about(held string) string {
 	case m.err != nil:
 		said = []string{"this is what was known at " + at}
 	default:
-		every := fmt.Sprintf("every %s at %s requests", m.every.Round(100*time.Millisecond), count(s.Requests))
+		every := fmt.Sprintf(
+			"every %s at %s requests", m.every.Round(100*time.Millisecond), count(s.Requests),
+		)
 		now = []string{at, every}
 	}
 	line := func(name string) string {
-		return strings.Join(slices.Concat(said, []string{"workload " + name}, first, now, []string{s.Delivery}, rest), " · ")
+		parts := slices.Concat(said, []string{"workload " + name}, first, now, []string{s.Delivery}, rest)
+		return strings.Join(parts, " · ")
 	}
 	if text := cli.Plain(line(name)); ansi.StringWidth(text) <= m.width {
 		return text

@@ -322,8 +322,10 @@ func moneyLines(m *model) (lines []line) {
 			perMinute, cost = *o.PerMinute, *o.CostPerMinute
 		}
 		lines = append(lines, line{
-			cells: []string{k.Operation, k.To, k.PerMinute, k.CostPerMinute, count(int64(o.Requests)), k.Cost},
-			by:    []float64{text, text, perMinute, cost, float64(o.Requests), o.Cost},
+			cells: []string{
+				k.Operation, k.To, k.PerMinute, k.CostPerMinute, count(int64(o.Requests)), k.Cost,
+			},
+			by: []float64{text, text, perMinute, cost, float64(o.Requests), o.Cost},
 		})
 	}
 	return lines

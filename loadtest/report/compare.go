@@ -243,8 +243,8 @@ func (c *Comparison) rows() table {
 	return t
 }
 
-// judged says whether a change is one. What only parts of the runs say is no verdict on two runs, so
-// the page does not colour it.
+// judged says whether a change is one. What only parts of the runs say is no verdict on two runs,
+// so the page does not colour it.
 func (l *Change) judged() string {
 	switch {
 	case l.Noise == nil:

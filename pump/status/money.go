@@ -31,8 +31,9 @@ type Money struct {
 	LeastPerDay float64  `json:"leastPerDay"`
 	Slowed      int      `json:"slowed"`
 	HoldBack    int      `json:"holdBack"`
-	// Operations are the day's requests by kind, those of queues first, then by name; empty if that is
-	// not known. They add up to DayCost, but for prices that the process that samples has otherwise.
+	// Operations are the day's requests by kind, those of queues first, then by name; empty if that
+	// is not known. They add up to DayCost, but for prices that the process that samples has
+	// otherwise.
 	Operations []MoneyOperation `json:"operations"`
 	// Accounts are those of the day, by name, as of the last row of the history; empty without one.
 	Accounts []MoneyAccount `json:"accounts"`
@@ -40,15 +41,16 @@ type Money struct {
 
 // MoneyRequests are requests of one kind.
 type MoneyRequests struct {
-	// Operation is the kind, as metrics have it: "get"; empty: requests of processes that do not say it.
+	// Operation is the kind, as metrics have it: "get"; empty: requests of processes that do not
+	// say it.
 	Operation string  `json:"operation"`
 	Service   string  `json:"service"` // "queue", "table"
 	Requests  uint64  `json:"requests"`
 	Cost      float64 `json:"cost"`
 }
 
-// MoneyOperation is what requests of one kind have cost on this day, and how many a minute there were
-// in the last minutes, with what a minute of them costs; null: not known.
+// MoneyOperation is what requests of one kind have cost on this day, and how many a minute there
+// were in the last minutes, with what a minute of them costs; null: not known.
 type MoneyOperation struct {
 	MoneyRequests
 	PerMinute     *float64 `json:"perMinuteNow"`
@@ -129,7 +131,12 @@ func (r *statusReader) money(s *Status) {
 	for _, a := range r.last.Accounts {
 		cost := m.Prices.Cost(float64(a.Day.Queue), float64(a.Day.Table))
 		sum, requests = sum+cost, requests.Add(a.Day)
-		one := MoneyAccount{Name: a.Name, Requests: a.Day, Cost: cost, Operations: []MoneyRequests{}}
+		one := MoneyAccount{
+			Name:       a.Name,
+			Requests:   a.Day,
+			Cost:       cost,
+			Operations: []MoneyRequests{},
+		}
 		if a.DayKinds != (operations.Counts{}) {
 			one.Operations = requestsOf(a.DayKinds, a.Day, m.Prices)
 		}
@@ -156,7 +163,10 @@ func operationsOf(of map[cluster.DayKind]cluster.DayCount, list prices.List) []M
 		}
 		all = append(all, o)
 	}
-	slices.SortFunc(all, func(a, b MoneyOperation) int { return byKind(a.MoneyRequests, b.MoneyRequests) })
+	slices.SortFunc(
+		all,
+		func(a, b MoneyOperation) int { return byKind(a.MoneyRequests, b.MoneyRequests) },
+	)
 	return all
 }
 
@@ -172,7 +182,9 @@ func requestsOf(kinds operations.Counts, all Requests, list prices.List) []Money
 		kind := operations.Kind(k)
 		put(kind.Service(), kind.String(), n)
 	}
-	rest := all.Since(Requests{Queue: kinds.Of(operations.Queue), Table: kinds.Of(operations.Table)})
+	rest := all.Since(
+		Requests{Queue: kinds.Of(operations.Queue), Table: kinds.Of(operations.Table)},
+	)
 	put(operations.Queue, "", rest.Queue)
 	put(operations.Table, "", rest.Table)
 	slices.SortFunc(of, byKind)

@@ -18,7 +18,10 @@ var noon = time.Date(2030, 1, 2, 12, 0, 0, 0, time.UTC)
 func moneyOf(day *cluster.Day, last *history.Point) Money {
 	cfg := &pump.Config{Prices: prices.List{Currency: "USD", Queue: 1e4, Table: 2e4}}
 	r := &statusReader{cfg: cfg, last: last, server: noon, local: noon}
-	r.view = &cluster.View{Read: noon, Members: []cluster.Member{{Instance: "a", Role: cluster.RoleDistributor, Beat: noon}}}
+	r.view = &cluster.View{
+		Read:    noon,
+		Members: []cluster.Member{{Instance: "a", Role: cluster.RoleDistributor, Beat: noon}},
+	}
 	r.view.Members[0].Day = day
 	s := &Status{Time: noon}
 	r.money(s)
@@ -28,19 +31,35 @@ func moneyOf(day *cluster.Day, last *history.Point) Money {
 func TestTheDaysOperationsAreThoseOfTheBeat(t *testing.T) {
 	today := noon.Unix() / (24 * 60 * 60)
 	last := &history.Point{
-		Time: noon.Add(-time.Minute), Currency: "USD", DayKinds: operations.Counts{operations.Get: 5, operations.Read: 3},
+		Time: noon.Add(
+			-time.Minute,
+		), Currency: "USD", DayKinds: operations.Counts{operations.Get: 5, operations.Read: 3},
 		Accounts: []history.Account{
-			{Name: "alpha", Day: Requests{Queue: 7, Table: 3}, DayKinds: operations.Counts{operations.Get: 5, operations.Read: 3}},
+			{
+				Name:     "alpha",
+				Day:      Requests{Queue: 7, Table: 3},
+				DayKinds: operations.Counts{operations.Get: 5, operations.Read: 3},
+			},
 			{Name: "beta", Day: Requests{Queue: 1}},
 		},
 	}
 	accounts := []MoneyAccount{
-		{"alpha", Requests{Queue: 7, Table: 3}, 13, []MoneyRequests{{"get", "queue", 5, 5}, {"", "queue", 2, 2}, {"read", "table", 3, 6}}},
+		{
+			"alpha",
+			Requests{Queue: 7, Table: 3},
+			13,
+			[]MoneyRequests{{"get", "queue", 5, 5}, {"", "queue", 2, 2}, {"read", "table", 3, 6}},
+		},
 		{"beta", Requests{Queue: 1}, 1, []MoneyRequests{}},
 	}
 	kinds := map[cluster.DayKind]cluster.DayCount{
-		{Service: "table", Operation: "read"}: {Requests: 4, Rate: new(0.5)}, {Service: "queue", Operation: "get"}: {Requests: 6, Rate: new(0.0)},
-		{Service: "queue", Operation: ""}: {Requests: 2}, {Service: "queue", Operation: "of-later"}: {Requests: 1, Rate: new(1.0)},
+		{Service: "table", Operation: "read"}: {
+			Requests: 4,
+			Rate:     new(0.5),
+		}, {Service: "queue", Operation: "get"}: {Requests: 6, Rate: new(0.0)},
+		{Service: "queue", Operation: ""}: {
+			Requests: 2,
+		}, {Service: "queue", Operation: "of-later"}: {Requests: 1, Rate: new(1.0)},
 	}
 	fromRow := []MoneyOperation{
 		{MoneyRequests{"get", "queue", 5, 5}, nil, nil},

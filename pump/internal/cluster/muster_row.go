@@ -126,8 +126,8 @@ func musterRowOf(t storage.Table, workload string, timeout time.Duration) row.Ro
 	return row.Row[*muster]{Table: t, Partition: workload, Key: musterKey, Timeout: timeout, Decode: decodeMuster}
 }
 
-// encodeMuster is nil for a cluster that is too large for a row. What members say of each account by
-// kind is left out before that: it is worth less than a muster.
+// encodeMuster is nil for a cluster that is too large for a row. What members say of each account
+// by kind is left out before that: it is worth less than a muster.
 func encodeMuster(m *muster) map[string]any {
 	if props := encodeWhole(m); props != nil {
 		return props

@@ -19,10 +19,16 @@ func busyCounts(rnd *rand.Rand, accounts int) map[string]operations.Counts {
 		n := uint64(5_000_000 + rnd.IntN(5_000_000))
 		of[fmt.Sprintf("storageaccountnumber%04d", i)] = operations.Counts{
 			operations.Put: n / 1000, operations.Get: n, operations.Renew: n / 7, operations.Replace: n / 5000,
-			operations.Delete: n - uint64(rnd.IntN(1000)), operations.Create: 10, operations.Count: n / 50, operations.Peek: n / 90,
+			operations.Delete: n - uint64(
+				rnd.IntN(1000),
+			), operations.Create: 10, operations.Count: n / 50, operations.Peek: n / 90,
 		}
 	}
-	of["storageaccountnumber0000"] = operations.Counts{operations.Read: 40_000, operations.Write: 20_000, operations.Query: 17_280}
+	of["storageaccountnumber0000"] = operations.Counts{
+		operations.Read:  40_000,
+		operations.Write: 20_000,
+		operations.Query: 17_280,
+	}
 	return of
 }
 
@@ -48,7 +54,9 @@ func musterSize(members, accounts int, change func(m *memberRow)) (size int, pro
 		r := busyMember(rnd, fmt.Sprintf("m%04d", i), accounts)
 		change(&r)
 		m.Members = append(m.Members, musterMember{r.Instance, copyOf(storage.Entity{
-			ETag: storage.ETag(fmt.Sprint(rnd.Uint64())), Modified: time.Now(), Properties: encodeMember(r),
+			ETag: storage.ETag(
+				fmt.Sprint(rnd.Uint64()),
+			), Modified: time.Now(), Properties: encodeMember(r),
 		})})
 	}
 	props = encodeMuster(m)
@@ -62,7 +70,10 @@ func musterSize(members, accounts int, change func(m *memberRow)) (size int, pro
 
 func decoded(t *testing.T, m memberRow) Member {
 	t.Helper()
-	got, err := decodeRow(encodeMember(m), func(f *row.Fields) memberRow { return decodeMember(f, m.Instance) })
+	got, err := decodeRow(
+		encodeMember(m),
+		func(f *row.Fields) memberRow { return decodeMember(f, m.Instance) },
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +92,13 @@ func TestABeatSaysWhatWasAskedByAccountAndKind(t *testing.T) {
 		for name, n := range counts {
 			want = want.Add(n)
 			if a := (Asked{n.Of(operations.Queue), n.Of(operations.Table)}); got.Asked[name] != a {
-				t.Errorf("%d accounts: %s was asked %+v, want %+v", accounts, name, got.Asked[name], a)
+				t.Errorf(
+					"%d accounts: %s was asked %+v, want %+v",
+					accounts,
+					name,
+					got.Asked[name],
+					a,
+				)
 			}
 		}
 		if !known || all != want {
@@ -93,7 +110,12 @@ func TestABeatSaysWhatWasAskedByAccountAndKind(t *testing.T) {
 		if n := len(m.Operations); n > maxOperations {
 			t.Errorf("%d accounts: %d bytes", accounts, n)
 		}
-		t.Logf("%d accounts: %d bytes, beside %d of Asked", accounts, len(m.Operations), len(encodeAsked(m.Asked)))
+		t.Logf(
+			"%d accounts: %d bytes, beside %d of Asked",
+			accounts,
+			len(m.Operations),
+			len(encodeAsked(m.Asked)),
+		)
 	}
 }
 
@@ -114,7 +136,8 @@ func TestAMemberThatDoesNotSayKindsIsReadAsBefore(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 			continue
 		}
-		if all, each, known := got.Kinds(); known || each != nil || all != (operations.Counts{}) || len(got.Asked) != 3 {
+		if all, each, known := got.Kinds(); known || each != nil || all != (operations.Counts{}) ||
+			len(got.Asked) != 3 {
 			t.Errorf("%s: %v, %v, %v", what, all, each, known)
 		}
 	}
@@ -125,7 +148,8 @@ func TestAMemberThatDoesNotSayKindsIsReadAsBefore(t *testing.T) {
 	} {
 		of := m
 		of.Operations = packed
-		if all, each, known := of.Kinds(); !known || each != nil || all.Of(operations.Table) != 77_280 {
+		if all, each, known := of.Kinds(); !known || each != nil ||
+			all.Of(operations.Table) != 77_280 {
 			t.Errorf("%s: %v, %v, %v", what, all, each, known)
 		}
 	}
@@ -135,7 +159,10 @@ func TestAMemberThatDoesNotSayKindsIsReadAsBefore(t *testing.T) {
 func TestTheDaysKindsAreReadAsTheyWereWritten(t *testing.T) {
 	m := someMember()
 	m.Day = &Day{Number: 20_000, Cost: 1, Kinds: map[DayKind]DayCount{
-		{operations.Queue, "get"}: {1 << 52, new(0.25)}, {operations.Table, "read"}: {3, nil}, {operations.Queue, ""}: {9, new(0.0)},
+		{operations.Queue, "get"}: {
+			1 << 52,
+			new(0.25),
+		}, {operations.Table, "read"}: {3, nil}, {operations.Queue, ""}: {9, new(0.0)},
 		{operations.Queue, "of-later"}: {1, new(1.0)},
 	}}
 	if got := decoded(t, m); !reflect.DeepEqual(got.Day, m.Day) {
@@ -167,18 +194,39 @@ func TestKindsMakeNoMusterTooLarge(t *testing.T) {
 	for _, c := range []struct{ members, accounts int }{{1000, 8}, {300, 60}} {
 		small, _ := musterSize(c.members, c.accounts, without)
 		size, props := musterSize(c.members, c.accounts, with)
-		t.Logf("%d members, %d accounts: %d KiB, without kinds %d", c.members, c.accounts, size>>10, small>>10)
+		t.Logf(
+			"%d members, %d accounts: %d KiB, without kinds %d",
+			c.members,
+			c.accounts,
+			size>>10,
+			small>>10,
+		)
 		if size == 0 || size > musterPart*musterParts {
-			t.Fatalf("%d members with %d accounts: a muster of %d bytes, without kinds %d", c.members, c.accounts, size, small)
+			t.Fatalf(
+				"%d members with %d accounts: a muster of %d bytes, without kinds %d",
+				c.members,
+				c.accounts,
+				size,
+				small,
+			)
 		}
 		m := decodeMuster(&row.Fields{Props: props})
 		e := m.Members[7].entity("work", "present.m0007")
-		got, err := decodeRow(e.Properties, func(f *row.Fields) memberRow { return decodeMember(f, "m0007") })
+		got, err := decodeRow(
+			e.Properties,
+			func(f *row.Fields) memberRow { return decodeMember(f, "m0007") },
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, each, known := got.Kinds(); !known || (each != nil) != (c.accounts == 8) {
-			t.Errorf("%d members, %d accounts: %v, of %d accounts", c.members, c.accounts, known, len(each))
+			t.Errorf(
+				"%d members, %d accounts: %v, of %d accounts",
+				c.members,
+				c.accounts,
+				known,
+				len(each),
+			)
 		}
 	}
 }

@@ -12,21 +12,21 @@ import (
 )
 
 const (
-	// operationsForm is the first byte of a member's counts by kind; what follows another one is not
-	// known to this program. Behind it stand the counts over all accounts, and then those of each
-	// account, in the order of the names in Asked.
+	// operationsForm is the first byte of a member's counts by kind; what follows another one is
+	// not known to this program. Behind it stand the counts over all accounts, and then those of
+	// each account, in the order of the names in Asked.
 	operationsForm = 1
-	// maxOperations bounds them, in bytes: with those of the accounts where that is enough, else without.
-	// An account takes some 20 bytes, and it is the muster that has least room: with 250 accounts
-	// a member of it takes 5 KiB already.
+	// maxOperations bounds them, in bytes: with those of the accounts where that is enough, else
+	// without. An account takes some 25 bytes, and it is the muster that has least room: with 250
+	// accounts a member of it takes 7.7 KiB already.
 	maxOperations = 2 << 10
 	// maxDayCounts bounds how many kinds of requests a row may tell of.
 	maxDayCounts = 100
 	maxDayKind   = 40 // bytes of a name
 )
 
-// AskedOf gives what beats say of a process that has made these requests of each account: by service,
-// and packed by kind.
+// AskedOf gives what beats say of a process that has made these requests of each account: by
+// service, and packed by kind.
 func AskedOf(counts map[string]operations.Counts) (of map[string]Asked, packed []byte) {
 	of = make(map[string]Asked, len(counts))
 	for name, n := range counts {
@@ -51,8 +51,9 @@ func askedNames(of map[string]Asked) []string {
 	return slices.DeleteFunc(names, func(name string) bool { return of[name] == Asked{} })
 }
 
-// Kinds is what a member has asked by the kind of requests, over all accounts, and of each account if
-// that is known. A member of an older program, or one whose row is damaged there, does not say it.
+// Kinds is what a member has asked by the kind of requests, over all accounts, and of each account
+// if that is known. A member of an older program, or one whose row is damaged there, does not say
+// it.
 func (m *Member) Kinds() (all operations.Counts, each map[string]operations.Counts, known bool) {
 	if len(m.Operations) == 0 || m.Operations[0] != operationsForm {
 		return all, nil, false
@@ -110,8 +111,8 @@ func encodeDayKinds(of map[DayKind]DayCount) string {
 	return string(text)
 }
 
-// decodeDayKinds gives nil for what is not there, or not as this program would write it: the rest of
-// the row is as good without.
+// decodeDayKinds gives nil for what is not there, or not as this program would write it: the rest
+// of the row is as good without.
 func decodeDayKinds(f *row.Fields) map[DayKind]DayCount {
 	text, _ := f.Props["DayOperations"].(string)
 	var kept map[string][]float64
@@ -124,7 +125,8 @@ func decodeDayKinds(f *row.Fields) map[DayKind]DayCount {
 		if service != operations.Queue && service != operations.Table {
 			continue // of a newer program; it has no price here
 		}
-		if len(name) > maxDayKind || !lowercase(operation) || len(numbers) == 0 || numbers[0] < 0 || numbers[0] > maxAsked {
+		if len(name) > maxDayKind || !lowercase(operation) || len(numbers) == 0 || numbers[0] < 0 ||
+			numbers[0] > maxAsked {
 			return nil
 		}
 		n := DayCount{Requests: uint64(numbers[0])}

@@ -88,8 +88,9 @@ type Report struct {
 	// member now and then, comes back with another incarnation and the same counts.
 	Asked      map[string]Asked
 	AskedSince time.Time
-	// Operations are the same counts by the kind of requests, as [AskedOf] packs them: only a process
-	// that adds up unpacks them (Kinds), and those of a newer program make no row unreadable.
+	// Operations are the same counts by the kind of requests, as [AskedOf] packs them: only a
+	// process that adds up unpacks them (Kinds), and those of a newer program make no row
+	// unreadable.
 	Operations []byte
 	// Spends is what its requests cost a second, lately, in its currency. Slower is how many times as
 	// long as otherwise it leaves empty queues alone, to keep to a day's cap; HoldsBack: that is not

@@ -72,7 +72,8 @@ type Account struct {
 	Requests Requests `json:"requests"`
 	Day      Requests `json:"day"`
 	Cost     float64  `json:"cost"` // of the minute
-	// DayKinds are the day's requests by kind, as far as processes say it by account; see [ReadKinds].
+	// DayKinds are the day's requests by kind, as far as processes say it by account; see
+	// [ReadKinds].
 	DayKinds operations.Counts `json:"-"`
 }
 
@@ -141,8 +142,11 @@ func Read(ctx context.Context, t storage.Table, workloadName string, after time.
 
 // ReadKinds is [Read] with the day's requests by kind, which make a row larger by half. A row of an
 // older program, or one that is damaged there, has none.
-func ReadKinds(ctx context.Context, t storage.Table, workloadName string, after time.Time) ([]Point, error) {
-	return readPoints(ctx, t, workloadName, after, row.FormatProperty, "Minute", "Point", kindsColumn)
+func ReadKinds(
+	ctx context.Context, t storage.Table, workloadName string, after time.Time,
+) ([]Point, error) {
+	columns := []string{row.FormatProperty, "Minute", "Point", kindsColumn}
+	return readPoints(ctx, t, workloadName, after, columns...)
 }
 
 func readPoints(

@@ -108,8 +108,8 @@ func (t *selecting) Query(ctx context.Context, q storage.Query) iter.Seq2[storag
 	return t.Table.Query(ctx, q)
 }
 
-// What kind the requests of a day are is known to who asks for it, and of a row that says it as this
-// program does.
+// What kind the requests of a day are is known to who asks for it, and of a row that says it as
+// this program does.
 func TestTheKindsOfADayAreReadByWhoAsksForThem(t *testing.T) {
 	atNoon(t, func(t *testing.T, server *faketable.Server, table storage.Table) {
 		want := withKinds(example(time.Now(), 3))

@@ -27,8 +27,8 @@ const (
 	maxName  = 100      // bytes of an account's name, or of a currency
 	maxCount = 1 << 53  // of requests or messages: a thousand a second for 285,000 years
 
-	// kindsColumn has the day's requests by kind. Its first byte is kindsForm; what follows another one
-	// is not known to this program.
+	// kindsColumn has the day's requests by kind. Its first byte is kindsForm; what follows another
+	// one is not known to this program.
 	kindsColumn = "Operations"
 	kindsForm   = 1
 
@@ -252,8 +252,8 @@ func decodePoint(f *row.Fields) Point {
 	return p
 }
 
-// encodeKinds packs the day's requests by kind: over all accounts, then of each account of Point, in
-// its order. With 250 accounts that is 6 KiB on a busy day, and 23 at most.
+// encodeKinds packs the day's requests by kind: over all accounts, then of each account of Point,
+// in its order. With 250 accounts that is 6 KiB on a busy day, and 23 at most.
 func (p Point) encodeKinds() []byte {
 	packed := p.DayKinds.Append([]byte{kindsForm})
 	for _, a := range bounded(p.Accounts) {

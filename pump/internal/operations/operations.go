@@ -105,8 +105,8 @@ func (c Counts) Append(to []byte) []byte {
 	return to
 }
 
-// Take unpacks the counts at the beginning of packed, and gives the rest. Kinds that a newer program
-// has added are passed over.
+// Take unpacks the counts at the beginning of packed, and gives the rest. Kinds that a newer
+// program has added are passed over.
 func Take(packed []byte) (c Counts, rest []byte, ok bool) {
 	set, size := binary.Uvarint(packed)
 	if size <= 0 {

@@ -114,7 +114,10 @@ func newBooks(prices prices.List, limit float64, last history.Point, marks histo
 }
 
 func newSums() sums {
-	return sums{map[string]history.Requests{}, map[string]entry{}, kinds{of: map[string]operations.Counts{}}}
+	return sums{
+		total: map[string]history.Requests{}, since: map[string]entry{},
+		kinds: kinds{of: map[string]operations.Counts{}},
+	}
 }
 
 // observe takes the beats of a view, at a time of the server's clock. What members had asked before
@@ -193,10 +196,12 @@ func (b *books) again(m *cluster.Member, last map[string]asked) map[string]asked
 }
 
 // first counts what a member has asked since the row, and gives how much of each account that is.
-func (b *books) first(m *cluster.Member, id uint64) (now map[string]asked, counted map[string]history.Requests) {
+func (b *books) first(
+	m *cluster.Member, id uint64,
+) (now map[string]asked, counted map[string]history.Requests) {
 	now, all := askedBy(m)
-	// It is not known when it asked. Since the row, or since the process counts, it has asked as much
-	// in each hour.
+	// It is not known when it asked. Since the row, or since the process counts, it has asked as
+	// much in each hour.
 	news, from := all, since(m)
 	if before, known := b.before[id]; known {
 		news, from = all.Since(before.Requests), b.from.Add(-before.Ago)
@@ -294,7 +299,8 @@ func (b *books) row(minute time.Time, v *cluster.View, backlog *waiting.Backlog)
 	}
 	b.closed = nil
 	p := history.Point{
-		Time: minute, DayCost: b.cost(is.whole()), Currency: b.prices.Currency, DayKinds: is.kinds.all,
+		Time: minute, DayCost: b.cost(is.whole()), Currency: b.prices.Currency,
+		DayKinds: is.kinds.all,
 	}
 	stamp := v.Stamp()
 	wants := map[string]float64{}

@@ -16,8 +16,8 @@ type kinds struct {
 
 func (k *kinds) add(name string, n operations.Counts) { k.of[name] = k.of[name].Add(n) }
 
-// kindsMark is what a member had said by kind when it was last seen. What it does not say for a while
-// stays as it was: it counts all the time, so that later nothing is missing.
+// kindsMark is what a member had said by kind when it was last seen. What it does not say for a
+// while stays as it was: it counts all the time, so that later nothing is missing.
 type kindsMark struct {
 	known bool
 	all   operations.Counts
@@ -41,8 +41,8 @@ func (k kindsMark) note(m *cluster.Member) kindsMark {
 	return next
 }
 
-// more counts what a member has asked by kind between two looks. What it had asked when it first said
-// so is of no look.
+// more counts what a member has asked by kind between two looks. What it had asked when it first
+// said so is of no look.
 func (b *books) more(was, now kindsMark) {
 	if was.known && now.known {
 		b.addKinds(now.all.Since(was.all))
@@ -61,7 +61,8 @@ func (b *books) addKinds(n operations.Counts) {
 	b.kinds.all, b.ever.kinds = b.kinds.all.Add(n), b.ever.kinds.Add(n)
 }
 
-// spread counts what was counted of a member at the first look, by account, as its kinds are in all.
+// spread counts what was counted of a member at the first look, by account, as its kinds are in
+// all.
 func (b *books) spread(now kindsMark, counted map[string]history.Requests) {
 	var whole history.Requests
 	var all operations.Counts
@@ -122,5 +123,7 @@ func (b *books) dayKinds() map[cluster.DayKind]cluster.DayCount {
 
 // unknown are the requests whose kind is not known.
 func unknown(all history.Requests, known operations.Counts) history.Requests {
-	return all.Since(history.Requests{Queue: known.Of(operations.Queue), Table: known.Of(operations.Table)})
+	return all.Since(
+		history.Requests{Queue: known.Of(operations.Queue), Table: known.Of(operations.Table)},
+	)
 }

@@ -19,8 +19,8 @@ func tableKind(operation string) cluster.DayKind {
 	return cluster.DayKind{Service: operations.Table, Operation: operation}
 }
 
-// wantKinds compares the day's counts by kind, and what is asked a minute of them; below zero: that is
-// not known.
+// wantKinds compares the day's counts by kind, and what is asked a minute of them; below zero: that
+// is not known.
 func wantKinds(t *testing.T, what string, b *books, want map[cluster.DayKind][2]float64) {
 	t.Helper()
 	got := map[cluster.DayKind][2]float64{}
@@ -52,7 +52,8 @@ func TestTheDaysSumByKindIsThatOfAllMembers(t *testing.T) {
 	})
 	p, _ := b.row(history.Minute(at), viewOf(at, a, c), nil)
 	want := operations.Counts{operations.Get: 80, operations.Delete: 40, operations.Read: 15}
-	if got := p.Accounts[0]; got.Name != "alpha" || got.DayKinds != want || p.DayKinds[operations.Get] != 82 {
+	if got := p.Accounts[0]; got.Name != "alpha" || got.DayKinds != want ||
+		p.DayKinds[operations.Get] != 82 {
 		t.Errorf("the row has %+v, of all accounts %v", got, p.DayKinds)
 	}
 	next := evening.Add(4*time.Hour + time.Minute)
@@ -63,8 +64,8 @@ func TestTheDaysSumByKindIsThatOfAllMembers(t *testing.T) {
 	}
 }
 
-// A member of an older program does not say what kind its requests are. They are in the sums as such,
-// so that the kinds add up to what the day has cost.
+// A member of an older program does not say what kind its requests are. They are in the sums as
+// such, so that the kinds add up to what the day has cost.
 func TestRequestsWhoseKindIsNotKnownAreInTheSums(t *testing.T) {
 	b, a, old := emptyBooks(), newParty("a", evening), newParty("old", evening)
 	old.older = true
@@ -98,7 +99,10 @@ func TestRequestsWhoseKindIsNotKnownAreInTheSums(t *testing.T) {
 	at = at.Add(time.Minute)
 	next.observe(viewOf(at, a, old), at)
 	wantKinds(t, "after a sampler of an older program", next, map[cluster.DayKind][2]float64{
-		queueKind("get"): {4, -1}, queueKind("delete"): {2, -1}, queueKind(""): {107, -1}, tableKind(""): {13, -1},
+		queueKind("get"): {
+			4,
+			-1,
+		}, queueKind("delete"): {2, -1}, queueKind(""): {107, -1}, tableKind(""): {13, -1},
 	})
 }
 
@@ -117,7 +121,8 @@ func TestWhatAMemberDoesNotSayByKindForAWhileIsNotMissing(t *testing.T) {
 	less := *a
 	less.m.Operations = a.m.Operations[:1+len(mustTake(t, a))]
 	look(&less) // over all accounts only
-	if all, of := b.kinds.all, b.kinds.of["alpha"]; all[operations.Get] != 220 || of[operations.Get] != 200 {
+	if all, of := b.kinds.all, b.kinds.of["alpha"]; all[operations.Get] != 220 ||
+		of[operations.Get] != 200 {
 		t.Errorf("without accounts: %v, of the account %v", all, of)
 	}
 	look(a)
