@@ -70,6 +70,15 @@ func (c *Console) Reload(path string, was *configfile.File, keys *renew.Keys, ap
 	if file.Admin != was.Admin {
 		c.Log.Warn("the admin port stays where it is until the process is started again")
 	}
+	if file.Page.TokenFile != was.Page.TokenFile {
+		c.Log.Warn("page.tokenFile is another: "+
+			"the page goes by the one of before until the process is started again", "before", was.Page.TokenFile,
+			"now", file.Page.TokenFile)
+	}
+	if file.Page.ByCommand != was.Page.ByCommand {
+		c.Log.Warn("page.onAdminPort is another: " +
+			"the page is where it was until the process is started again")
+	}
 	c.Log.Info("the configuration was read again", "file", path)
 	return nil
 }

@@ -39,6 +39,7 @@ func (c screen) draw(w io.Writer, s *status.Status) {
 	c.ends(w, s, now)
 	c.instances(w, s)
 	c.accounts(w, s)
+	c.operations(w, s)
 	c.gates(w, s, now)
 	c.keys(w, s, now)
 }

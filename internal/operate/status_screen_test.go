@@ -69,6 +69,17 @@ func busy() *status.Status {
 	s.Accounts[7].Dark, s.Accounts[7].Poison = "get northwind7/city-03: maybe-done", nil
 	s.Accounts[2].State = "draining"
 	s.Accounts[3] = status.Account{Use: accounts.Use{Name: "northwind3", State: "unused", Configured: true, Queues: 8}, Limit: 20_000}
+	for i, name := range []string{"count", "create", "delete", "get", "peek\x1b[2J", "put", "renew", "replace", ""} {
+		s.Money.Operations = append(s.Money.Operations, status.MoneyOperation{
+			MoneyRequests: status.MoneyRequests{Operation: name, Service: "queue", Requests: 1 << (4 * i), Cost: float64(int(1)<<(4*i)) * 4e-7},
+			PerMinute:     new(float64(i*i*i) / 4), CostPerMinute: new(float64(i*i*i) * 1e-7),
+		})
+	}
+	for i, name := range []string{"query", "read", "write", ""} {
+		s.Money.Operations = append(s.Money.Operations, status.MoneyOperation{
+			MoneyRequests: status.MoneyRequests{Operation: name, Service: "table", Requests: 9_000_000 >> (4 * i), Cost: 0.324 / float64(int(1)<<(4*i))},
+		})
+	}
 	s.Accounts[5].Name = "the-account-with-the-longest-name-that-anybody-could-think-of-63"
 	return s
 }

@@ -29,7 +29,7 @@ func topCommand() *cobra.Command {
 them, and one table at a time of accounts, queues, processes, runs, causes of quarantine,
 keys and gates, and problems. It changes nothing.
 
-Press ? for the keys: tab and 1 to 7 choose a table, / filters it, s sorts it, p holds it:
+Press ? for the keys: tab and 1 to 8 choose a table, / filters it, s sorts it, p holds it:
 nothing is read then, until p is pressed again.
 It makes 25 requests a second at most, so a large workload's queues come one by one.
 NO_COLOR=1 shows no colours. Scripts take "status --json" or "status --watch".`,

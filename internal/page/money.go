@@ -1,7 +1,10 @@
 package page
 
 import (
+	"cmp"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 
 	"github.com/dustin/go-humanize"
@@ -13,6 +16,46 @@ import (
 // come from outside.
 func Spending(m *status.Money) string {
 	return strings.Join(append(spent(m), capped(m)...), " · ")
+}
+
+// SpendingFirst is the same in an order for who has room for a part of it: first what the day has
+// cost, then its cap, and in rest what may be missing.
+func SpendingFirst(m *status.Money) (first, rest []string) {
+	all := spent(m)
+	first = append(first, all[:min(len(all), 1)]...)
+	rest = all[len(first):]
+	return append(first, capped(m)...), rest
+}
+
+// ByCost are operations, those first that cost most.
+func ByCost(list []status.MoneyOperation) []status.MoneyOperation {
+	list = slices.Clone(list)
+	slices.SortStableFunc(
+		list,
+		func(a, b status.MoneyOperation) int { return cmp.Compare(b.Cost, a.Cost) },
+	)
+	return list
+}
+
+// Kind is a kind of requests in the words of tables, without the currency; empty: not known.
+type Kind struct{ Operation, To, PerMinute, CostPerMinute, Cost string }
+
+// KindOf says what is known of an operation. Its name comes from outside.
+func KindOf(o *status.MoneyOperation) Kind {
+	k := Kind{Operation: cmp.Or(o.Operation, "not known"), To: o.Service + "s", Cost: Price(o.Cost)}
+	if o.PerMinute != nil {
+		k.PerMinute, k.CostPerMinute = rateText(*o.PerMinute), Price(*o.CostPerMinute)
+	}
+	return k
+}
+
+// Price is an amount of which two digits matter: a request costs less than a thousandth of a cent.
+func Price(x float64) string {
+	digits := 2
+	if x > 0 && x < 0.995 {
+		digits = min(1-int(math.Floor(math.Log10(x))), 8)
+	}
+	return humanize.FormatFloat("#,###."+strings.Repeat("#", digits), x)
 }
 
 // spent is what the day has cost; none if that is not known.

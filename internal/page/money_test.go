@@ -1,6 +1,10 @@
 package page
 
 import (
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/queuepump/queuepump/pump/prices"
@@ -41,8 +45,79 @@ func TestOneTextSaysWhatTheDayCosts(t *testing.T) {
 			"empty queues are polled more slowly by 1 processor to keep to a cap that this configuration does not have",
 		},
 	} {
+		first, rest := SpendingFirst(&c.money)
+		parts, all := append(first, rest...), strings.Split(c.want, " · ")
+		slices.Sort(parts)
+		slices.Sort(all)
+		if c.want != "" && !slices.Equal(parts, all) {
+			t.Errorf("in another order it says %q, want %q", parts, all)
+		}
 		if got := Spending(&c.money); got != c.want {
 			t.Errorf("%s\nwant %s", got, c.want)
 		}
+	}
+}
+
+func TestTheDaysCostAndItsCapComeFirst(t *testing.T) {
+	m := status.Money{
+		Prices: prices.Published, DayCost: new(1.), PerDay: new(2.), CapPerDay: new(3.), HoldBack: 1,
+		Accounts: []status.MoneyAccount{{Name: "alpha", Requests: status.Requests{Queue: 1}, Cost: 1}},
+	}
+	first, rest := SpendingFirst(&m)
+	want := []string{"today 1.00 USD", "at most 3.00 USD a day, so gets are held back by 1 processor"}
+	if !slices.Equal(first, want) || len(rest) != 2 {
+		t.Errorf("%q and %q", first, rest)
+	}
+	m.DayCost = nil
+	if first, rest = SpendingFirst(&m); !slices.Equal(first, want[1:]) || len(rest) > 0 {
+		t.Errorf("where the day's cost is not known: %q and %q", first, rest)
+	}
+}
+
+func TestAPriceHasTwoDigitsThatMatter(t *testing.T) {
+	for x, want := range map[float64]string{
+		0: "0.00", 1234.5: "1,234.50", 0.999: "1.00", 0.5: "0.50", 0.0123: "0.012", 0.00000816: "0.0000082", 3.6e-8: "0.00000004",
+	} {
+		if got := Price(x); got != want {
+			t.Errorf("%v: %s, want %s", x, got, want)
+		}
+	}
+}
+
+// The page has the figures of the status as they are.
+func TestThePageHasTheMoneyOfTheStatus(t *testing.T) {
+	m := status.Money{
+		Prices: prices.Published, Day: "2030-01-02", DayCost: new(0.1), Accounts: []status.MoneyAccount{},
+		Operations: []status.MoneyOperation{
+			{MoneyRequests: status.MoneyRequests{Operation: "put", Service: "queue", Requests: 1, Cost: 0.1}, PerMinute: new(2.5)},
+			{MoneyRequests: status.MoneyRequests{Operation: "get", Service: "queue", Requests: 9, Cost: 0.9}},
+		},
+	}
+	tree := func(v any) (tree map[string]any) {
+		text, err := json.Marshal(v)
+		if err == nil {
+			err = json.Unmarshal(text, &tree)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tree
+	}
+	shown := tree(moneySeen{m, "a text"})
+	if delete(shown, "spending"); !reflect.DeepEqual(shown, tree(m)) {
+		t.Errorf("%v, want %v", shown, tree(m))
+	}
+	want := Kind{"put", "queues", "2.5", "0.0000010", "0.10"}
+	o := m.Operations[0]
+	o.CostPerMinute = new(0.000001)
+	if got := KindOf(&o); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	rest := status.MoneyOperation{MoneyRequests: status.MoneyRequests{Service: "table"}}
+	if got, want := KindOf(&rest), (Kind{"not known", "tables", "", "", "0.00"}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if list := ByCost(m.Operations); list[0].Operation != "get" || m.Operations[0].Operation != "put" {
+		t.Errorf("%+v", list)
 	}
 }

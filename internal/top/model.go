@@ -61,7 +61,7 @@ func newKeys() keyMap {
 	return keyMap{
 		next:     bind([]string{"tab", "right", "l"}, "tab", "next table"),
 		back:     bind([]string{"shift+tab", "left", "h"}, "shift+tab", "table before"),
-		jump:     bind([]string{"1", "2", "3", "4", "5", "6", "7"}, "1-7", "that table"),
+		jump:     bind([]string{"1", "2", "3", "4", "5", "6", "7", "8"}, "1-8", "that table"),
 		up:       bind([]string{"up", "k"}, "↑", "line up"),
 		down:     bind([]string{"down", "j"}, "↓", "line down"),
 		pageUp:   bind([]string{"pgup", "b"}, "pgup", "page up"),

@@ -3,6 +3,7 @@ package top
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -97,38 +98,59 @@ func (m *model) above() string {
 	}
 	parts := []string{m.styles.tone[h.Tone].Render(headline)}
 	if s := m.status; s != nil {
-		about := fmt.Sprintf("workload %s · %s · %s", cli.Plain(s.Workload), s.Delivery, s.Time.UTC().Format("15:04:05 MST"))
-		if held != "" {
-			about = held + " · " + about
-		} else if m.err != nil {
-			about += " · this is what was known then"
-		} else {
-			about += fmt.Sprintf(" · every %s at %s requests", m.every.Round(100*time.Millisecond), count(s.Requests))
-		}
-		if text := cli.Plain(page.Spending(&s.Money)); text != "" {
-			about += " · " + text
-		}
-		parts = append(parts, m.styles.title.Render(ansi.Truncate(about, m.width, "…")))
+		parts = append(parts, m.styles.title.Render(ansi.Truncate(m.about(held), m.width, "…")))
 	}
 	return strings.Join(append(parts, m.names()), "\n")
 }
 
+// nameMost is how much of a workload's name is shown where there is no room for all of the line.
+const nameMost = 20
+
+// about is the line below the headline. It is cut at the end, so what matters most comes first:
+// that the figures are not of now, the workload, what the day has cost, and its cap.
+func (m *model) about(held string) string {
+	s := m.status
+	name := cli.Plain(s.Workload)
+	first, rest := page.SpendingFirst(&s.Money)
+	at := s.Time.UTC().Format("15:04:05 MST")
+	var said, now []string
+	switch {
+	case held != "":
+		said, now = []string{held}, []string{at}
+	case m.err != nil:
+		said = []string{"this is what was known at " + at}
+	default:
+		every := fmt.Sprintf(
+			"every %s at %s requests", m.every.Round(100*time.Millisecond), count(s.Requests),
+		)
+		now = []string{at, every}
+	}
+	line := func(name string) string {
+		parts := slices.Concat(said, []string{"workload " + name}, first, now, []string{s.Delivery}, rest)
+		return strings.Join(parts, " · ")
+	}
+	if text := cli.Plain(line(name)); ansi.StringWidth(text) <= m.width {
+		return text
+	}
+	return cli.Plain(line(ansi.Truncate(name, nameMost, "…")))
+}
+
 // names are those of the tables, the one that is shown marked.
 func (m *model) names() string {
-	var b strings.Builder
+	list := make([]string, len(tabs))
 	for i, t := range tabs {
-		name := fmt.Sprintf(" %d %s ", i+1, t.name)
+		name := fmt.Sprintf("%d %s", i+1, t.name)
 		if i == m.tab {
-			name = m.styles.chosen.Render("[" + strings.TrimSpace(name) + "]")
+			list[i] = m.styles.chosen.Render("[" + name + "]")
 		} else {
-			name = m.styles.title.Render(name)
+			list[i] = m.styles.title.Render(name)
 		}
-		b.WriteString(name)
 	}
-	if ansi.StringWidth(b.String()) > m.width { // only the one that is shown
+	text := strings.Join(list, " ")
+	if ansi.StringWidth(text) > m.width { // only the one that is shown
 		return m.styles.chosen.Render(ansi.Truncate(fmt.Sprintf("[%d %s]", m.tab+1, tabs[m.tab].name), m.width, "…"))
 	}
-	return b.String()
+	return text
 }
 
 func (m *model) below() string {

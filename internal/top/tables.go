@@ -11,6 +11,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/internal/page"
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/status"
 )
@@ -103,6 +104,14 @@ var tabs = []tab{
 		{title: "WAITING", right: true, rank: 1},
 	}, keyLines, "no key has a claim, and there is no gate"},
 	{"problems", []column{{title: "WHAT NEEDS SOMEBODY"}}, problemLines, "no problem is known; distributor doctor looks closer"},
+	{"money", []column{
+		{title: "OPERATION"},
+		{title: "TO", rank: 1},
+		{title: "A MINUTE", right: true},
+		{title: "COST A MINUTE", right: true},
+		{title: "TODAY", right: true},
+		{title: "COST TODAY", right: true},
+	}, moneyLines, "what kinds of requests were made today is not known"},
 }
 
 var text = math.NaN()
@@ -300,6 +309,23 @@ func keyLines(m *model) (lines []line) {
 		ago, by := since(at)
 		lines = append(lines, line{
 			cells: []string{k.Key, state, k.Instance, ago, ""}, by: []float64{text, text, text, by, -1}, alarm: k.Failed,
+		})
+	}
+	return lines
+}
+
+func moneyLines(m *model) (lines []line) {
+	for _, o := range page.ByCost(m.status.Money.Operations) {
+		k := page.KindOf(&o)
+		perMinute, cost := -1.0, -1.0
+		if o.PerMinute != nil {
+			perMinute, cost = *o.PerMinute, *o.CostPerMinute
+		}
+		lines = append(lines, line{
+			cells: []string{
+				k.Operation, k.To, k.PerMinute, k.CostPerMinute, count(int64(o.Requests)), k.Cost,
+			},
+			by: []float64{text, text, perMinute, cost, float64(o.Requests), o.Cost},
 		})
 	}
 	return lines

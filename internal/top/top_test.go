@@ -60,6 +60,11 @@ func sample() *status.Status {
 		Keys:  []status.Key{{Key: "Oslo\x1b]0;title\a", Instance: "vm-1-a", Start: at.Add(-time.Minute), Running: true}},
 		Money: status.Money{
 			Prices: prices.List{Currency: "USD"}, DayCost: ptr(1.2345), PerDay: ptr(4321.5),
+			Operations: []status.MoneyOperation{
+				{MoneyRequests: status.MoneyRequests{Operation: "delete", Service: "queue", Requests: 1000, Cost: 0.0004}, PerMinute: ptr(0.25), CostPerMinute: ptr(1e-7)},
+				{MoneyRequests: status.MoneyRequests{Operation: "get", Service: "queue", Requests: 3_000_000, Cost: 1.2}, PerMinute: ptr(12000.), CostPerMinute: ptr(0.0048)},
+				{MoneyRequests: status.MoneyRequests{Operation: "read\x1b[2J", Service: "table", Requests: 40, Cost: 0.0000014}},
+			},
 		},
 		Problems: []string{"account west does not answer"},
 		Requests: 14,
@@ -206,8 +211,21 @@ func TestAReadingThatFailsLeavesTheFiguresAndSaysSo(t *testing.T) {
 	}
 	m.see(sample(), nil)
 	m.see(nil, errors.New("no answer came"))
-	if text := m.View(); !strings.Contains(text, "no answer came") || !strings.Contains(text, "north") || !strings.Contains(text, "known then") {
+	if text := m.View(); !strings.Contains(text, "no answer came") || !strings.Contains(text, "north") || !strings.Contains(text, "this is what was known at 03:04:05") {
 		t.Errorf("after a failure:\n%s", text)
+	}
+}
+
+// A screen of 80 columns cuts the second line: what the day has cost and its cap come before that.
+func TestTheCapOfADayIsSeenAt80Columns(t *testing.T) {
+	for _, name := range []string{"demo", strings.Repeat("a-long-name-", 5)} {
+		m := screens(80, 24)
+		s := sample()
+		s.Workload, s.Money.CapPerDay, s.Money.Slowed = name, ptr(2.0), 3
+		m.see(s, nil)
+		if text := m.View(); !strings.Contains(text, "today 1.23 USD · at most 2.00 USD a day") {
+			t.Errorf("workload %s:\n%s", name, text)
+		}
 	}
 }
 

@@ -146,9 +146,9 @@ func (c *Comparison) add(
 	if len(runs[0]) == 0 || len(runs[1]) == 0 {
 		return
 	}
-	noise := noiseOf("runs", runs[0], runs[1])
+	noise := noiseOf(ofRuns, runs[0], runs[1])
 	if noise == nil {
-		noise = noiseOf("parts", within[0], within[1])
+		noise = noiseOf(ofParts, within[0], within[1])
 	}
 	l := Change{Name: name, Unit: unit, Before: median(runs[0]), After: median(runs[1]), Noise: noise, Better: noise.verdict(better)}
 	if l.Before != 0 {
@@ -243,15 +243,20 @@ func (c *Comparison) rows() table {
 	return t
 }
 
-// judged says whether a change is one.
+// judged says whether a change is one. What only parts of the runs say is no verdict on two runs,
+// so the page does not colour it.
 func (l *Change) judged() string {
 	switch {
-	case l.Better > 0:
-		return "better"
-	case l.Better < 0:
-		return "worse"
 	case l.Noise == nil:
-		return ""
+		return "not judged"
+	case l.Better > 0 && l.Noise.Of == ofRuns:
+		return "better"
+	case l.Better < 0 && l.Noise.Of == ofRuns:
+		return "worse"
+	case l.Better > 0:
+		return "better by parts"
+	case l.Better < 0:
+		return "worse by parts"
 	case l.Noise.P < significance && l.Noise.Before.Median != l.Noise.After.Median:
 		return "differs"
 	}

@@ -30,6 +30,12 @@ type Spread struct {
 	Confidence float64 `json:"confidence"`
 }
 
+// What the samples are.
+const (
+	ofRuns  = "runs"
+	ofParts = "parts"
+)
+
 const (
 	// enough is the least number of samples of each side by which the test can find anything at
 	// significance: with four each the most that it can say is p = 0.03.
@@ -106,7 +112,7 @@ func (n *Noise) verdict(better int) int {
 // words say what the noise is.
 func (n *Noise) words(unit string) string {
 	if n == nil {
-		return "not known: one value each"
+		return fmt.Sprintf("not known: fewer than %d values a side", enough)
 	}
 	side := func(s Spread) string { return quantity(s.Low, unit) + " to " + quantity(s.High, unit) }
 	about := fmt.Sprintf("%d and %d %s, p = %.2g", n.Before.Samples, n.After.Samples, n.Of, n.P)

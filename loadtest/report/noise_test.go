@@ -74,6 +74,20 @@ func TestPartsOfARunAreSamplesWhereRunsAreTooFew(t *testing.T) {
 	if l.Better != 1 || l.Noise.Of != "parts" || l.Noise.Before.Samples != 12 || l.Noise.P >= significance {
 		t.Errorf("%+v %+v", l, l.Noise)
 	}
+	// How one run went on is no verdict on two, so it is not shown as one.
+	for text, of := range map[string][2][]*Result{
+		"better by parts": {side(1000, 1), side(1100, 1)}, "worse by parts": {side(1100, 1), side(1000, 1)},
+	} {
+		c, err := Compare(of[0], of[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		if err := c.HTML(&b, func(*Chart) (template.HTML, error) { return "", nil }); err != nil || !strings.Contains(b.String(), "<td>"+text+"</td>") ||
+			strings.Contains(b.String(), `class="worse"`) || strings.Contains(b.String(), `class="better"`) {
+			t.Errorf("%v: the page does not say %q without a colour", err, text)
+		}
+	}
 	if l := handledOf(t, side(1000, 1), side(1000, 1)); l.Better != 0 || l.judged() != "within noise" {
 		t.Errorf("%+v %+v", l, l.Noise)
 	}

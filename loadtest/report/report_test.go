@@ -201,6 +201,9 @@ func TestTwoResultsAreComparedFigureByFigure(t *testing.T) {
 		if l.Better != 0 || l.Noise != nil {
 			t.Errorf("%s is judged by one value of each side: %+v", name, l)
 		}
+		if text := l.judged(); text != "not judged" {
+			t.Errorf("of %s, with one value a side, it is said to be %q", name, text)
+		}
 	}
 	for _, name := range []string{"throttled", hostile, "rate", "dark: handled", "dark: p99 from schedule", "dark: use"} {
 		if _, ok := got[name]; !ok {

@@ -1,12 +1,16 @@
 package status
 
 import (
+	"cmp"
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/history"
 	"github.com/queuepump/queuepump/pump/internal/money"
+	"github.com/queuepump/queuepump/pump/internal/operations"
 	"github.com/queuepump/queuepump/pump/prices"
 )
 
@@ -27,8 +31,30 @@ type Money struct {
 	LeastPerDay float64  `json:"leastPerDay"`
 	Slowed      int      `json:"slowed"`
 	HoldBack    int      `json:"holdBack"`
+	// Operations are the day's requests by kind, those of queues first, then by name; empty if that
+	// is not known. They add up to DayCost, but for prices that the process that samples has
+	// otherwise.
+	Operations []MoneyOperation `json:"operations"`
 	// Accounts are those of the day, by name, as of the last row of the history; empty without one.
 	Accounts []MoneyAccount `json:"accounts"`
+}
+
+// MoneyRequests are requests of one kind.
+type MoneyRequests struct {
+	// Operation is the kind, as metrics have it: "get"; empty: requests of processes that do not
+	// say it.
+	Operation string  `json:"operation"`
+	Service   string  `json:"service"` // "queue", "table"
+	Requests  uint64  `json:"requests"`
+	Cost      float64 `json:"cost"`
+}
+
+// MoneyOperation is what requests of one kind have cost on this day, and how many a minute there
+// were in the last minutes, with what a minute of them costs; null: not known.
+type MoneyOperation struct {
+	MoneyRequests
+	PerMinute     *float64 `json:"perMinuteNow"`
+	CostPerMinute *float64 `json:"costPerMinuteNow"`
 }
 
 // MoneyAccount is what an account has cost on this day.
@@ -36,6 +62,9 @@ type MoneyAccount struct {
 	Name     string   `json:"name"` // empty: many accounts together, as [HistoryAccount] has it
 	Requests Requests `json:"requests"`
 	Cost     float64  `json:"cost"`
+	// Operations are the same requests by kind, as in Money; empty if that is not known by account:
+	// processes say it of up to some 80.
+	Operations []MoneyRequests `json:"operations"`
 }
 
 // lastRows is how old a row of the history may be that tells of the accounts.
@@ -48,7 +77,7 @@ func (r *statusReader) readMoney(ctx context.Context) error {
 	if !r.view.Stamp().IsZero() {
 		now = r.view.ServerTime(now)
 	}
-	points, err := history.Read(ctx, r.table, r.cfg.Workload, now.Add(-lastRows))
+	points, err := history.ReadKinds(ctx, r.table, r.cfg.Workload, now.Add(-lastRows))
 	if len(points) > 0 {
 		r.last = &points[len(points)-1]
 	}
@@ -81,7 +110,8 @@ func (r *statusReader) slowed(m *Money) {
 // money fills in what the day has cost.
 func (r *statusReader) money(s *Status) {
 	m := &s.Money
-	m.Prices, m.Day, m.Accounts = r.cfg.Prices, s.Time.Format(time.DateOnly), []MoneyAccount{}
+	m.Prices, m.Day = r.cfg.Prices, s.Time.Format(time.DateOnly)
+	m.Accounts, m.Operations = []MoneyAccount{}, []MoneyOperation{}
 	today := s.Time.Unix() / (24 * 60 * 60)
 	if c := r.cfg.Budget.CostPerDay; c > 0 {
 		m.CapPerDay = &c
@@ -91,20 +121,93 @@ func (r *statusReader) money(s *Status) {
 		if d := r.view.Day(today, r.seen()); d != nil && !r.otherCurrency() {
 			m.DayCost = &d.Cost
 			m.PerDay = d.PerDay()
+			m.Operations = operationsOf(d.Kinds, m.Prices)
 		}
 	}
 	if r.last == nil || r.last.Time.Format(time.DateOnly) != m.Day {
 		return
 	}
-	sum := 0.0
+	sum, requests := 0.0, Requests{}
 	for _, a := range r.last.Accounts {
 		cost := m.Prices.Cost(float64(a.Day.Queue), float64(a.Day.Table))
-		sum += cost
-		m.Accounts = append(m.Accounts, MoneyAccount{Name: a.Name, Requests: a.Day, Cost: cost})
+		sum, requests = sum+cost, requests.Add(a.Day)
+		one := MoneyAccount{
+			Name:       a.Name,
+			Requests:   a.Day,
+			Cost:       cost,
+			Operations: []MoneyRequests{},
+		}
+		if a.DayKinds != (operations.Counts{}) {
+			one.Operations = requestsOf(a.DayKinds, a.Day, m.Prices)
+		}
+		m.Accounts = append(m.Accounts, one)
+	}
+	if len(m.Operations) == 0 && r.last.DayKinds != (operations.Counts{}) {
+		for _, n := range requestsOf(r.last.DayKinds, requests, m.Prices) {
+			m.Operations = append(m.Operations, MoneyOperation{MoneyRequests: n})
+		}
 	}
 	if m.DayCost == nil {
 		m.DayCost = &sum
 	}
+}
+
+// operationsOf are what the process that samples says of the day.
+func operationsOf(of map[cluster.DayKind]cluster.DayCount, list prices.List) []MoneyOperation {
+	all := make([]MoneyOperation, 0, len(of))
+	for k, n := range of {
+		o := MoneyOperation{MoneyRequests: costing(k.Service, k.Operation, n.Requests, list)}
+		if n.Rate != nil {
+			o.PerMinute = new(60 * *n.Rate)
+			o.CostPerMinute = new(costOf(k.Service, *o.PerMinute, list))
+		}
+		all = append(all, o)
+	}
+	slices.SortFunc(
+		all,
+		func(a, b MoneyOperation) int { return byKind(a.MoneyRequests, b.MoneyRequests) },
+	)
+	return all
+}
+
+// requestsOf are what a row of the history says by kind of so many requests.
+func requestsOf(kinds operations.Counts, all Requests, list prices.List) []MoneyRequests {
+	var of []MoneyRequests
+	put := func(service, operation string, n uint64) {
+		if n > 0 {
+			of = append(of, costing(service, operation, n, list))
+		}
+	}
+	for k, n := range kinds {
+		kind := operations.Kind(k)
+		put(kind.Service(), kind.String(), n)
+	}
+	rest := all.Since(
+		Requests{Queue: kinds.Of(operations.Queue), Table: kinds.Of(operations.Table)},
+	)
+	put(operations.Queue, "", rest.Queue)
+	put(operations.Table, "", rest.Table)
+	slices.SortFunc(of, byKind)
+	return of
+}
+
+func costing(service, operation string, n uint64, list prices.List) MoneyRequests {
+	return MoneyRequests{operation, service, n, costOf(service, float64(n), list)}
+}
+
+func costOf(service string, n float64, list prices.List) float64 {
+	if service == operations.Table {
+		return list.Cost(0, n)
+	}
+	return list.Cost(n, 0)
+}
+
+// byKind has those whose kind is not known last of their service.
+func byKind(a, b MoneyRequests) int {
+	return cmp.Or(
+		strings.Compare(a.Service, b.Service),
+		strings.Compare(cmp.Or(a.Operation, "~"), cmp.Or(b.Operation, "~")),
+	)
 }
 
 // otherCurrency reports whether the process that samples the queues has prices in another currency,

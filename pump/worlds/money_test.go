@@ -64,6 +64,7 @@ func TestAWorkloadSaysWhatItCosts(t *testing.T) {
 		if off := *s.Money.DayCost/want - 1; math.Abs(off) > 0.03 { // a beat and a look are not in it yet
 			t.Errorf("the day costs %v, and the accounts were asked %+v, which is %v", *s.Money.DayCost, spent, want)
 		}
+		saysKinds(t, &s.Money, p.Of.State().Done.Requests, q.Of.State().Done.Requests)
 		if rate := *s.Money.PerDay; rate < want || rate > 1e4*want {
 			t.Errorf("a day costs %v at this rate", rate)
 		}
@@ -94,6 +95,48 @@ func TestAWorkloadSaysWhatItCosts(t *testing.T) {
 	})
 }
 
+// saysKinds compares what the status says by kind with what the processes have counted.
+func saysKinds(t *testing.T, m *status.Money, of ...pump.Requests) {
+	t.Helper()
+	counted := map[string]int64{}
+	for _, r := range of {
+		for _, kinds := range r {
+			for kind, n := range kinds {
+				counted[kind] += n
+			}
+		}
+	}
+	day, perDay := 0.0, 0.0
+	for _, o := range m.Operations {
+		if n := float64(counted[o.Operation]); float64(o.Requests) > n || float64(o.Requests) < 0.9*n-10 {
+			t.Errorf("%v were counted, and the day has %+v", n, o)
+		}
+		if o.PerMinute == nil || math.Abs(*o.CostPerMinute-*o.PerMinute*m.Prices.Of(o.Operation)) > 1e-12 {
+			t.Errorf("of a minute: %+v", o)
+			return
+		}
+		day, perDay = day+o.Cost, perDay+*o.CostPerMinute*24*60
+		delete(counted, o.Operation)
+	}
+	for kind, n := range counted {
+		if n > 20 {
+			t.Errorf("the status says nothing of %d times %s", n, kind)
+		}
+	}
+	if math.Abs(day / *m.DayCost - 1) > 1e-9 || math.Abs(perDay / *m.PerDay - 1) > 1e-9 {
+		t.Errorf("by kind the day costs %v, in all %v; a day now %v, in all %v", day, *m.DayCost, perDay, *m.PerDay)
+	}
+	for _, a := range m.Accounts {
+		sum := 0.0
+		for _, o := range a.Operations {
+			sum += o.Cost
+		}
+		if len(a.Operations) < 2 || math.Abs(sum/a.Cost-1) > 1e-9 {
+			t.Errorf("account %s costs %v, by kind %+v", a.Name, a.Cost, a.Operations)
+		}
+	}
+}
+
 // Who reads the status with prices in another currency than the process that samples sees no amount
 // of that one with the own currency beside it.
 func TestAnAmountIsNotSaidInAnotherCurrency(t *testing.T) {
@@ -108,6 +151,7 @@ func TestAnAmountIsNotSaidInAnotherCurrency(t *testing.T) {
 			t.Fatal(err)
 		}
 		if m := s.Money; m.DayCost == nil || m.PerDay != nil || len(m.Accounts) != 1 || *m.DayCost != m.Accounts[0].Cost ||
+			len(m.Operations) < 4 || m.Operations[0].PerMinute != nil ||
 			*m.DayCost < 5000**theirs.DayCost {
 			t.Errorf("%+v costs %v, and in USD %v", m, m.DayCost, theirs.DayCost)
 		}

@@ -229,6 +229,14 @@
       this.add(c);
     }
 
+    // until drops what is later than a time: it was seen before the service's clock went back.
+    until(time) {
+      const first = this.times.findIndex((t) => t > time);
+      if (first >= 0) for (const column of this.columns()) column.length = first;
+    }
+
+    columns() { return [this.times, this.rate, this.messages, ...Object.values(this.accounts)]; }
+
     // add takes what is newer than all before.
     add(c) {
       c.times.forEach((time, i) => {
@@ -245,7 +253,7 @@
       Object.assign(this.limits, c.limits);
       let first = 0;
       while (this.times.length && this.times[first] < this.times[this.times.length - 1] - this.seconds) first++;
-      if (first) for (const column of [this.times, this.rate, this.messages, ...Object.values(this.accounts)]) column.splice(0, first);
+      if (first) for (const column of this.columns()) column.splice(0, first);
     }
   }
   const minutes = new Past(15 * 60); // what was seen in the last minutes
@@ -257,8 +265,10 @@
     if (!hours) { askedAt = 0; readHours(); }
   }
   function addPoints(c) {
-    minutes.add(c);
-    if (past !== minutes) past.add(c);
+    for (const p of new Set([minutes, past])) {
+      if (c.times.length) p.until(c.times[0]); // what is seen now is the newest there is
+      p.add(c);
+    }
     drawPast();
   }
   // join puts behind the rows of the last hours what came since, which is seen here only.
@@ -267,6 +277,7 @@
     if (reach === "hours") {
       past = new Past(6 * 60 * 60);
       if (hours) past.add(hours);
+      if (minutes.times.length) past.until(minutes.times[minutes.times.length - 1]);
       past.add(minutes);
     }
     drawPast();
@@ -633,14 +644,26 @@
   let currency = "";
   // price has as many digits as matter: requests cost fractions of a cent.
   function price(x) {
-    const digits = x >= 1 || x === 0 ? 2 : Math.min(6, 1 - Math.floor(Math.log10(x)));
+    const digits = x >= 1 || x === 0 ? 2 : Math.min(8, 1 - Math.floor(Math.log10(x)));
     return `${x.toFixed(digits)} ${currency}`.trim();
   }
+  const byCost = (list) => [...list].sort((a, b) => b.cost - a.cost);
+  // kind is what a request is called in metrics and in docs/money.md.
+  const kind = (o) => o.operation || "not known";
+  const kindsTable = new Table($("kinds-table"), "Requests and cost by operation", [
+    { title: "Operation", text: kind, class: "name" },
+    { title: "To", text: (o) => (o.service === "table" ? "tables" : "queues") },
+    { title: "A minute now", number: true, text: (o) => (o.perMinuteNow === null ? "" : rate(o.perMinuteNow)) },
+    { title: "Cost a minute", number: true, text: (o) => (o.costPerMinuteNow === null ? "" : price(o.costPerMinuteNow)) },
+    { title: "Today", number: true, text: (o) => number(o.requests) },
+    { title: "Cost today", number: true, text: (o) => price(o.cost) },
+  ], { key: (o) => `${o.service} ${o.operation}`, text: kind, empty: "What kinds of requests were made today is not known yet." });
   const moneyTable = new Table($("money-table"), "Requests of the day by account", [
     { title: "Account", text: (a) => a.name || "all others", class: "name" },
     { title: "To queues", number: true, text: (a) => number(a.requests.queue) },
     { title: "To tables", number: true, text: (a) => number(a.requests.table) },
     { title: "Cost", number: true, text: (a) => price(a.cost) },
+    { title: "By operation", class: "long", text: (a) => byCost(a.operations).map((o) => `${kind(o)} ${number(o.requests)}`).join(", ") },
   ], { key: (a) => a.name, text: (a) => a.name, empty: "No process has written down yet what the accounts were asked today." });
   function money(m) {
     currency = m.prices.currency;
@@ -649,6 +672,7 @@
     $("money-sums").replaceChildren(el("div", {}, ...sum("Today so far", m.dayCost)), el("div", {}, ...sum("A day at the rate of now", m.costPerDayNow)),
       ...(m.capPerDay === null ? [] : [el("div", {}, ...sum("The cap of a day", m.capPerDay), m.leastPerDay > 0 ? el("dd", { class: "note" }, `at least ${price(m.leastPerDay)} for the processes that live`) : null)]));
     set($("spending"), m.spending);
+    kindsTable.set(byCost(m.operations));
     moneyTable.set(m.accounts);
     set($("prices"), `10,000 requests to queues cost ${m.prices.queue} ${currency}, to tables ${m.prices.table} ${currency}: ${m.prices.source}${m.prices.date ? `, as of ${m.prices.date}` : ""}.`);
   }

@@ -211,7 +211,27 @@ async function figuresAtRest(page) {
     for (const part of Object.keys(want)) same(`at rest, ${part} are those of status --json`, got[part], want[part]);
     break;
   }
+  await moneyByOperation(page);
   await distributor("resume");
+}
+
+// moneyByOperation: what was asked on the day only grows, so it lies between two readings of status.
+async function moneyByOperation(page) {
+  const counts = (s) => Object.fromEntries(s.money.operations.map((o) => [o.operation, o]));
+  const before = await status();
+  await until("the page reads after that", 20, async () => (await readAt(page)) > Date.parse(before.time) + 1000);
+  await sleep(300);
+  const shown = await rows(page, "kinds-table");
+  const later = await status();
+  const [a, b] = [counts(before), counts(later)];
+  same("the kinds of requests are those of status --json", shown.map((r) => r[0]).sort(), Object.keys(b).sort());
+  for (const [operation, , perMinute, , today, cost] of shown) {
+    const n = digits(today), [from, to] = [a[operation]?.requests ?? 0, b[operation].requests];
+    check(`${operation}: requests and cost of the day`, from <= n && n <= to && digits(cost) <= b[operation].cost * 1.06, `${from} <= ${n} <= ${to}, ${cost}`);
+    check(`${operation}: requests a minute`, /^[0-9.,]+$/.test(perMinute), perMinute);
+  }
+  const sum = later.money.operations.reduce((all, o) => all + o.cost, 0);
+  check("they add up to the day's cost", Math.abs(sum / later.money.dayCost - 1) < 1e-6, `${sum}, ${later.money.dayCost}`);
 }
 
 async function handOver(page, process) {

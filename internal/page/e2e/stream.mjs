@@ -78,7 +78,7 @@ export async function streams(browser) {
   }
 }
 
-const looks = [refused, silent, upgraded, tried, capped, ownerless, unread];
+const looks = [refused, silent, upgraded, tried, capped, byKind, backwards, ownerless, unread];
 
 // refused: a stream that is answered with a 502 or a 503 comes back.
 async function refused({ page, s, says }) {
@@ -139,10 +139,52 @@ async function tried({ page, s, within }) {
 // capped: the page says what the status does of the cap of a day.
 async function capped({ page, s, within }) {
   s.send("money", { prices: { currency: "USD", queue: 0.004, table: 0.00036, source: "a list", date: "2026-08" }, day: "2026-01-02", dayCost: 0.0042, costPerDayNow: 1, capPerDay: 2,
-    leastPerDay: 0.25, slowed: 2, holdBack: 1, accounts: [], spending: "at most 2.00 USD a day, so gets are held back by 1 processor" });
+    leastPerDay: 0.25, slowed: 2, holdBack: 1, operations: [], accounts: [], spending: "at most 2.00 USD a day, so gets are held back by 1 processor" });
   await within("the page says what the cap does", 3000, async () => /so gets are held back by 1 processor/.test(await text(page, "#money")));
   same("and as of when the prices are", await text(page, "#prices").then((t) => /: a list, as of 2026-08\.$/.test(t)), true);
   same("and what a day costs at the least", /at least 0.25 USD/.test(await text(page, "#money-sums")), true);
+}
+
+// byKind: the page says what each kind of request costs, now and on the day, and of each account.
+async function byKind({ page, s, within }) {
+  const get = { operation: "get", service: "queue", requests: 12345, cost: 0.0049, perMinuteNow: 20.4, costPerMinuteNow: 0.00000816 };
+  const read = { operation: "read", service: "table", requests: 1, cost: 0.000000036, perMinuteNow: 0, costPerMinuteNow: 0 };
+  const rest = { operation: "", service: "queue", requests: 3, cost: 0.0000012, perMinuteNow: null, costPerMinuteNow: null };
+  s.send("money", { prices: { currency: "USD", queue: 0.004, table: 0.00036, source: "a list", date: "2026-08" }, day: "2026-01-02", dayCost: 0.0042, costPerDayNow: 1, capPerDay: null,
+    leastPerDay: 0, slowed: 0, holdBack: 0, operations: [read, get, rest], spending: "", accounts: [
+      { name: "alpha", requests: { queue: 12345, table: 1 }, cost: 0.0049, operations: [read, get] },
+      { name: "beta", requests: { queue: 3, table: 0 }, cost: 0.0000012, operations: [] },
+    ] });
+  const rows = (selector) => page.$$eval(`${selector} tbody tr`, (list) => list.map((r) => [...r.children].map((c) => c.textContent)));
+  await within("the page says what kinds of requests were made", 3000, async () => (await rows("#kinds-table")).length === 3);
+  same("the kinds that cost most come first, with figures as known", await rows("#kinds-table"), [
+    ["get", "queues", "20", "0.0000082 USD", "12,345", "0.0049 USD"], ["not known", "queues", "", "", "3", "0.0000012 USD"],
+    ["read", "tables", "0", "0.00 USD", "1", "0.00000004 USD"],
+  ]);
+  same("and by account", (await rows("#money-table")).map((r) => r[4]), ["get 12,345, read 1", ""]);
+  same("the table has a name and heads for those who hear it", await page.$eval("#kinds-table", (e) =>
+    [e.querySelector("caption").textContent, e.querySelectorAll("th[scope=col]").length, e.querySelector("[role=region]").tabIndex]), ["Requests and cost by operation", 6, 0]);
+}
+
+// backwards: a clock of the service that goes back stops nothing: what comes last is the newest.
+async function backwards({ page, s, within }) {
+  const now = Math.floor(Date.now() / 1000);
+  const chart = (times, rates) => ({ times, rate: rates, messages: rates, accounts: { alpha: rates }, limits: { alpha: 100 } });
+  const shown = async () => /now ([0-9.]+)/.exec(await page.$eval("#throughput-chart", (e) => e.getAttribute("aria-label") || ""))?.[1];
+  const says = (what, want) => within(what, 3000, async () => (await shown()) === want);
+  s.send("past", chart([now - 20, now - 10, now], [11, 12, 13]));
+  await says("the chart has what was seen", "13");
+  s.send("point", chart([now - 600], [21]));
+  await says("what comes after the clock went back is drawn", "21");
+  s.send("point", chart([now - 595], [22]));
+  await says("and what comes then", "22");
+  s.answers.hours = { status: 200, body: { ...chart([now - 7200, now - 3600, now], [1, 2, 3]), problem: "" } };
+  await page.$eval('#reach input[value="hours"]', (e) => e.click());
+  await sleep(1000);
+  await says("in six hours too", "22");
+  s.send("point", chart([now - 590], [23]));
+  await says("and what comes there", "23");
+  await page.$eval('#reach input[value="minutes"]', (e) => e.click());
 }
 
 // ownerless: many segments without owners are drawn with few looks at the styles, and owners that

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -124,8 +126,26 @@ func musterRowOf(t storage.Table, workload string, timeout time.Duration) row.Ro
 	return row.Row[*muster]{Table: t, Partition: workload, Key: musterKey, Timeout: timeout, Decode: decodeMuster}
 }
 
-// encodeMuster is nil for a cluster that is too large for a row.
+// encodeMuster is nil for a cluster that is too large for a row. What members say of each account
+// by kind is left out before that: it is worth less than a muster.
 func encodeMuster(m *muster) map[string]any {
+	if props := encodeWhole(m); props != nil {
+		return props
+	}
+	less := *m
+	less.Members = slices.Clone(m.Members)
+	for i := range less.Members {
+		of := &less.Members[i]
+		if packed, is := of.Bytes["Operations"]; is {
+			of.Bytes = maps.Clone(of.Bytes)
+			of.Bytes["Operations"] = withoutAccounts(packed)
+		}
+	}
+	return encodeWhole(&less)
+}
+
+// encodeWhole leaves nothing out.
+func encodeWhole(m *muster) map[string]any {
 	var packed bytes.Buffer
 	z, _ := flate.NewWriter(&packed, flate.BestSpeed) // fails for a wrong level only
 	if json.NewEncoder(z).Encode(m) != nil || z.Close() != nil || packed.Len() > musterPart*musterParts {

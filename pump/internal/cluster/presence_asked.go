@@ -3,9 +3,7 @@ package cluster
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/queuepump/queuepump/pump/internal/row"
@@ -21,11 +19,8 @@ const (
 // encodeAsked stores two numbers for each account, [queues, tables], those that are zero left out.
 func encodeAsked(of map[string]Asked) string {
 	kept := map[string][2]uint64{}
-	// "":[,], and two numbers of up to 16 digits
-	for _, name := range fitting(slices.Sorted(maps.Keys(of)), 40) {
-		if a := of[name]; a != (Asked{}) {
-			kept[name] = [2]uint64{min(a.Queue, maxAsked), min(a.Table, maxAsked)}
-		}
+	for _, name := range askedNames(of) {
+		kept[name] = [2]uint64{min(of[name].Queue, maxAsked), min(of[name].Table, maxAsked)}
 	}
 	text, _ := json.Marshal(kept) // keys in order
 	return string(text)
@@ -58,7 +53,7 @@ func decodeAsked(f *row.Fields) map[string]Asked {
 
 func decodeDay(f *row.Fields) *Day {
 	number := int64(f.UpTo("Day", maxDay))
-	d := Day{Number: number, Cost: f.Number("DayCost")}
+	d := Day{Number: number, Cost: f.Number("DayCost"), Kinds: decodeDayKinds(f)}
 	if f.Props["DayRate"] != nil {
 		d.Rate = new(f.Number("DayRate"))
 	}

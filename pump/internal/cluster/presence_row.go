@@ -88,6 +88,10 @@ type Report struct {
 	// member now and then, comes back with another incarnation and the same counts.
 	Asked      map[string]Asked
 	AskedSince time.Time
+	// Operations are the same counts by the kind of requests, as [AskedOf] packs them: only a
+	// process that adds up unpacks them (Kinds), and those of a newer program make no row
+	// unreadable.
+	Operations []byte
 	// Spends is what its requests cost a second, lately, in its currency. Slower is how many times as
 	// long as otherwise it leaves empty queues alone, to keep to a day's cap; HoldsBack: that is not
 	// enough, so gets wait. All are zero without a cap.
@@ -105,6 +109,8 @@ type Day struct {
 	Number int64    // days since 1970
 	Cost   float64  // up to this beat, as the member's configuration has the prices
 	Rate   *float64 // a second, lately; nil: not known
+	// Kinds are the day's requests by kind; nil: a member of an older program does not say it.
+	Kinds map[DayKind]DayCount
 }
 
 // Member is a process that takes part in a workload, as its row says.
@@ -231,6 +237,9 @@ func encodeMember(m memberRow) map[string]any {
 	if len(m.Asked) > 0 {
 		props["Asked"] = encodeAsked(m.Asked)
 		putMoment(props, "AskedSince", m.AskedSince)
+		if len(m.Operations) > 0 {
+			props["Operations"] = m.Operations
+		}
 	}
 	if m.Slower > 0 {
 		props["Spends"], props["Slower"], props["HoldsBack"] = row.Finite(m.Spends), row.Finite(m.Slower), m.HoldsBack
@@ -239,6 +248,9 @@ func encodeMember(m memberRow) map[string]any {
 		props["Day"], props["DayCost"] = d.Number, row.Finite(d.Cost)
 		if d.Rate != nil {
 			props["DayRate"] = row.Finite(*d.Rate)
+		}
+		if d.Kinds != nil {
+			props["DayOperations"] = encodeDayKinds(d.Kinds)
 		}
 	}
 	putMoment(props, "Started", m.Started)
@@ -264,7 +276,7 @@ func decodeMember(f *row.Fields, instance string) memberRow {
 				Unread: f.Number("Unread"), UnreadQueue: f.Line("UnreadQueue"), UnreadForeign: f.Number("UnreadForeign"),
 				Samples: f.Flag("Samples"), Held: decodeAmounts(f, "Held"), Later: decodeAmounts(f, "Later"), Deletes: f.Count("Deletes"),
 				Throttled: f.Count("Throttled"), Queues: int(f.UpTo("Queues", math.MaxInt32)), Trouble: f.Line("Trouble"),
-				Paused: f.Flag("Paused"), Parks: f.Flag("Parks"), Asked: decodeAsked(f), AskedSince: f.Moment("AskedSince"), Day: decodeDay(f),
+				Paused: f.Flag("Paused"), Parks: f.Flag("Parks"), Asked: decodeAsked(f), AskedSince: f.Moment("AskedSince"), Operations: bytesOf(f, "Operations"), Day: decodeDay(f),
 				Spends: f.Number("Spends"), Slower: f.Number("Slower"), HoldsBack: f.Flag("HoldsBack"),
 			},
 		},
@@ -287,6 +299,12 @@ func decodeMember(f *row.Fields, instance string) memberRow {
 		f.Fail("Accounts", fmt.Sprintf("has %d names", len(m.Accounts)))
 	}
 	return m
+}
+
+// bytesOf is a property of which nothing is concluded if it is not one of bytes.
+func bytesOf(f *row.Fields, name string) []byte {
+	b, _ := f.Props[name].([]byte)
+	return b
 }
 
 // encodeAmounts stores a number for each account, those of zero left out.

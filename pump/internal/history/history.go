@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/operations"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -47,6 +48,8 @@ type Point struct {
 	DayCost  float64   `json:"dayCost"`
 	Currency string    `json:"currency"`
 	Accounts []Account `json:"accounts"` // by name
+	// DayKinds are the day's requests by kind, as far as processes say it; see [ReadKinds].
+	DayKinds operations.Counts `json:"-"`
 }
 
 // Account is what an account was like in one minute.
@@ -69,6 +72,9 @@ type Account struct {
 	Requests Requests `json:"requests"`
 	Day      Requests `json:"day"`
 	Cost     float64  `json:"cost"` // of the minute
+	// DayKinds are the day's requests by kind, as far as processes say it by account; see
+	// [ReadKinds].
+	DayKinds operations.Counts `json:"-"`
 }
 
 // Requests counts requests of the two services, which have a price each.
@@ -113,6 +119,7 @@ func Write(ctx context.Context, t storage.Table, workloadName string, p Point, m
 	}
 	props := map[string]any{
 		row.FormatProperty: int64(row.Format), "Minute": p.Time.Unix() / 60, "Point": p.encode(),
+		kindsColumn: p.encodeKinds(),
 	}
 	marks.put(props)
 	ctx, cancel := context.WithTimeout(ctx, row.RequestTimeout)
@@ -130,13 +137,28 @@ func Write(ctx context.Context, t storage.Table, workloadName string, p Point, m
 // without a row is missing among them. A row of a newer program is passed over. Rows that cannot be
 // read are part of the error, beside what the others say. It gives up after a minute.
 func Read(ctx context.Context, t storage.Table, workloadName string, after time.Time) ([]Point, error) {
+	return readPoints(ctx, t, workloadName, after, row.FormatProperty, "Minute", "Point")
+}
+
+// ReadKinds is [Read] with the day's requests by kind, which make a row larger by half. A row of an
+// older program, or one that is damaged there, has none.
+func ReadKinds(
+	ctx context.Context, t storage.Table, workloadName string, after time.Time,
+) ([]Point, error) {
+	columns := []string{row.FormatProperty, "Minute", "Point", kindsColumn}
+	return readPoints(ctx, t, workloadName, after, columns...)
+}
+
+func readPoints(
+	ctx context.Context, t storage.Table, workloadName string, after time.Time, columns ...string,
+) ([]Point, error) {
 	if err := workload.CheckName(workloadName); err != nil {
 		return nil, err
 	}
 	var points []Point
 	var errs []error
 	for _, q := range queries(workloadName, after, time.Now()) {
-		q.Select = []string{row.FormatProperty, "Minute", "Point"}
+		q.Select = columns
 		rows, err := row.MustFind(ctx, t, q, int(ring))
 		if err != nil {
 			return nil, fmt.Errorf("the history of workload %s: %w", workloadName, err)

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/queuepump/queuepump/pump/internal/faketable"
+	"github.com/queuepump/queuepump/pump/internal/operations"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/rowtest"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -31,6 +35,15 @@ func example(at time.Time, accounts int) Point {
 			Throttled: n, Sampled: i != 1, Messages: 1 << 41, Visible: 1 << 40, InFlight: 7, Delayed: 9, Quarantined: 1, Oldest: 0.5,
 			Requests: Requests{1 << 50, n}, Day: Requests{1 << 52, 2 * n}, Cost: 0.5,
 		})
+	}
+	return p
+}
+
+// withKinds says of the example's requests what kind they are.
+func withKinds(p Point) Point {
+	for i := range p.Accounts {
+		kinds := operations.Counts{operations.Get: 1 << 40, operations.Peek: 3, operations.Read: uint64(i)}
+		p.Accounts[i].DayKinds, p.DayKinds = kinds, p.DayKinds.Add(kinds)
 	}
 	return p
 }
@@ -81,6 +94,62 @@ func TestAPointIsReadAsItWasWritten(t *testing.T) {
 		}
 		same(t, "the newest", p, want)
 		same(t, "its marks", m, marks)
+	})
+}
+
+// selecting knows which columns were asked for last.
+type selecting struct {
+	storage.Table
+	columns []string
+}
+
+func (t *selecting) Query(ctx context.Context, q storage.Query) iter.Seq2[storage.Entity, error] {
+	t.columns = q.Select
+	return t.Table.Query(ctx, q)
+}
+
+// What kind the requests of a day are is known to who asks for it, and of a row that says it as
+// this program does.
+func TestTheKindsOfADayAreReadByWhoAsksForThem(t *testing.T) {
+	atNoon(t, func(t *testing.T, server *faketable.Server, table storage.Table) {
+		want := withKinds(example(time.Now(), 3))
+		write(t, table, want, nil)
+		read := func(what string, want Point) {
+			t.Helper()
+			got, err := ReadKinds(t.Context(), table, "work", time.Time{})
+			if err != nil {
+				t.Fatal(what, err)
+			}
+			same(t, what, got, []Point{want})
+			p, _, err := Newest(t.Context(), table, "work")
+			if err != nil {
+				t.Fatal(what, err)
+			}
+			same(t, what+", the newest", p, want)
+		}
+		read("with kinds", want)
+		plain := example(time.Now(), 3)
+		asked := &selecting{Table: table}
+		if _, err := Read(t.Context(), asked, "work", time.Time{}); err != nil || slices.Contains(asked.columns, kindsColumn) {
+			t.Errorf("six hours are read with %v, %v", asked.columns, err)
+		}
+		if _, err := ReadKinds(t.Context(), asked, "work", time.Time{}); err != nil || !slices.Contains(asked.columns, kindsColumn) {
+			t.Errorf("kinds are read with %v, %v", asked.columns, err)
+		}
+		e := server.Rows[Partition("work")+"/"+key(plain.Time.Unix()/60)]
+		good := e.Properties[kindsColumn].([]byte)
+		for what, value := range map[string]any{
+			"an older program": nil, "a newer form": []byte{2}, "another type": int64(1), "nothing": []byte{},
+			"cut": good[:len(good)-1], "of more accounts": append(good[:len(good):len(good)], 0),
+		} {
+			props := maps.Clone(e.Properties)
+			if props[kindsColumn] = value; value == nil {
+				delete(props, kindsColumn)
+			}
+			e.Properties = props
+			server.Rows[Partition("work")+"/"+key(plain.Time.Unix()/60)] = e
+			read(what, plain)
+		}
 	})
 }
 
@@ -199,7 +268,7 @@ func TestRowsThatCannotBeReadHideNoOthers(t *testing.T) {
 // A row is bounded: of more accounts the rest is added up, and nothing of a sum is lost.
 func TestARowIsBounded(t *testing.T) {
 	atNoon(t, func(t *testing.T, server *faketable.Server, table storage.Table) {
-		p := example(time.Now(), 1000)
+		p := withKinds(example(time.Now(), 1000))
 		marks := Marks{}
 		for i := range uint64(2 * maxMarks) {
 			marks[i<<32] = Mark{Requests{1 << 40, 1 << 40}, time.Duration(i%2) * time.Hour}
@@ -218,6 +287,11 @@ func TestARowIsBounded(t *testing.T) {
 		if n := len(got.Accounts); n != MaxAccounts || got.Accounts[n-1].Name != "" {
 			t.Fatalf("%d accounts, the last is %q", n, got.Accounts[n-1].Name)
 		}
+		var kinds operations.Counts
+		for _, a := range got.Accounts {
+			kinds = kinds.Add(a.DayKinds)
+		}
+		same(t, "the kinds of accounts", kinds, p.DayKinds)
 		var sum, want Requests
 		for _, a := range p.Accounts {
 			want = want.Add(Requests{0, a.Day.Table})
@@ -336,12 +410,12 @@ func TestASumOfUnknownsIsUnknown(t *testing.T) {
 func FuzzRow(f *testing.F) {
 	at := time.Date(2030, 1, 2, 3, 4, 0, 0, time.UTC)
 	store := func(p Point, m Marks) map[string]any {
-		props := map[string]any{row.FormatProperty: int64(row.Format), "Minute": p.Time.Unix() / 60, "Point": p.encode()}
+		props := map[string]any{row.FormatProperty: int64(row.Format), "Minute": p.Time.Unix() / 60, "Point": p.encode(), kindsColumn: p.encodeKinds()}
 		m.put(props)
 		return props
 	}
 	rowtest.Fuzz(f, []rowtest.Kind{{
-		Name: "history", Good: store(example(at, 2), Marks{1: {Requests{2, 3}, time.Hour}, 1 << 60: {Requests: Requests{4, 5}}}),
+		Name: "history", Good: store(withKinds(example(at, 2)), Marks{1: {Requests{2, 3}, time.Hour}, 1 << 60: {Requests: Requests{4, 5}}}),
 		Reread: func(props map[string]any) (map[string]any, error) {
 			minute, _ := props["Minute"].(int64)
 			e := storage.Entity{Row: key(minute), Properties: props}

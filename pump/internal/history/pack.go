@@ -13,6 +13,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/queuepump/queuepump/pump/internal/operations"
 	"github.com/queuepump/queuepump/pump/internal/row"
 )
 
@@ -20,10 +21,16 @@ import (
 // account. A record is its length as a varint, then its fields; a reader passes over what stands
 // behind the fields that it knows. Marks is a sequence of 8 bytes and two varints, and Ages has a byte
 // for each: how many minutes ago the member was seen; it is left out if all are 0.
+// Operations is [operations.Counts], one behind the other.
 const (
 	maxPoint = 60 << 10 // bytes, of 64 KiB that a property may have
 	maxName  = 100      // bytes of an account's name, or of a currency
 	maxCount = 1 << 53  // of requests or messages: a thousand a second for 285,000 years
+
+	// kindsColumn has the day's requests by kind. Its first byte is kindsForm; what follows another
+	// one is not known to this program.
+	kindsColumn = "Operations"
+	kindsForm   = 1
 
 	markPart  = 60 << 10
 	markParts = 4
@@ -125,6 +132,7 @@ func bounded(of []Account) []Account {
 		rest.Sampled = rest.Sampled && a.Sampled // else it is a part
 		rest.Delayed, rest.Messages = rest.Delayed+a.Delayed, rest.Messages+a.Messages
 		rest.Requests, rest.Day = rest.Requests.Add(a.Requests), rest.Day.Add(a.Day)
+		rest.DayKinds = rest.DayKinds.Add(a.DayKinds)
 	}
 	if any {
 		kept = append(kept, rest)
@@ -238,7 +246,41 @@ func decodePoint(f *row.Fields) Point {
 		f.Fail("Point", err.Error())
 		return Point{}
 	}
+	if packed, is := f.Props[kindsColumn].([]byte); is {
+		p.decodeKinds(packed)
+	}
 	return p
+}
+
+// encodeKinds packs the day's requests by kind: over all accounts, then of each account of Point,
+// in its order. With 250 accounts that is 6 KiB on a busy day, and 23 at most.
+func (p Point) encodeKinds() []byte {
+	packed := p.DayKinds.Append([]byte{kindsForm})
+	for _, a := range bounded(p.Accounts) {
+		packed = a.DayKinds.Append(packed)
+	}
+	return packed
+}
+
+// decodeKinds takes all or nothing: what is not as this program writes it is not known.
+func (p *Point) decodeKinds(packed []byte) {
+	if len(packed) == 0 || packed[0] != kindsForm {
+		return
+	}
+	all, rest, ok := operations.Take(packed[1:])
+	each := make([]operations.Counts, len(p.Accounts))
+	for i := range each {
+		if ok {
+			each[i], rest, ok = operations.Take(rest)
+		}
+	}
+	if !ok || len(rest) > 0 {
+		return
+	}
+	p.DayKinds = all
+	for i := range each {
+		p.Accounts[i].DayKinds = each[i]
+	}
 }
 
 func (p *Point) decode(packed []byte) error {

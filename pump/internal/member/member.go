@@ -185,8 +185,9 @@ func (m *Member) report() cluster.Report {
 	r := cluster.Report{
 		Admin: m.cfg.Admin, Accounts: m.Queues.Names(), Reads: codec.Version,
 		Demand: m.Queues.Demand(), Guessed: m.Queues.Guessed(), Throttled: uint64(throttled), Throttles: m.Queues.Throttles(),
-		Asked: m.Queues.Asked(), AskedSince: m.Queues.Opened,
+		AskedSince: m.Queues.Opened,
 	}
+	r.Asked, r.Operations = m.Queues.Asked()
 	m.Queues.Allowance.Report(&r)
 	if m.cfg.Sample > 0 {
 		r.Held, r.Later, r.Deletes = m.Queues.Known(time.Now())

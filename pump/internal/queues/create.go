@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/operations"
 	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -61,7 +62,7 @@ func Create(ctx context.Context, s *Queue, j backoff.Jitter, log *slog.Logger) e
 
 // Create asks once for the queue to be made.
 func (s *Queue) Create(ctx context.Context, log *slog.Logger) error {
-	err := s.Do(ctx, quota.ClassPut, 1, opCreate, "", s.Queue.Create)
+	err := s.Do(ctx, quota.ClassPut, 1, operations.Create, "", s.Queue.Create)
 	if mayNotCreate(err) {
 		// A SAS that may only add messages is a fine thing to give to a
 		// client. If the queue is not there, its first put will say so.
@@ -113,7 +114,7 @@ func mayNotCreate(err error) bool {
 // Made is how many requests to queues this process has made.
 func (f *Set) Made() (n int64) {
 	for _, name := range f.Names() {
-		for _, op := range [...]operation{OpGet, OpPut, OpDelete, opRenew, OpReplace} {
+		for _, op := range [...]operation{OpGet, OpPut, OpDelete, operations.Renew, OpReplace} {
 			n += f.Account(name).counts.made[op].Load()
 		}
 	}

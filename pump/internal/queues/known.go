@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/operations"
 	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -77,7 +78,7 @@ func (f *Set) Known(now time.Time) (held, later map[string]float64, deletes uint
 // samples the queues would get no turn where an account is at its limit, when its numbers are wanted
 // most. It asks seldom. It waits for the budget as long as ctx lasts, and then for the answer so long.
 func (s *Queue) Count(ctx context.Context, within time.Duration) (n int64, err error) {
-	err = s.look(ctx, within, opCount, func(ctx context.Context) error {
+	err = s.look(ctx, within, operations.Count, func(ctx context.Context) error {
 		n, err = s.Queue.Count(ctx)
 		return err
 	})
@@ -89,7 +90,7 @@ func (s *Queue) Count(ctx context.Context, within time.Duration) (n int64, err e
 func (s *Queue) Peek(
 	ctx context.Context, within time.Duration, limit int,
 ) (found []storage.Message, err error) {
-	err = s.look(ctx, within, opPeek, func(ctx context.Context) error {
+	err = s.look(ctx, within, operations.Peek, func(ctx context.Context) error {
 		found, err = s.Queue.Peek(ctx, limit)
 		return err
 	})

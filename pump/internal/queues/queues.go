@@ -19,6 +19,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/money"
+	"github.com/queuepump/queuepump/pump/internal/operations"
 	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -148,15 +149,16 @@ func (f *Set) Requests() (r pump.Requests, throttled int64) {
 	return r, throttled
 }
 
-// Asked counts what this process has asked of each account so far, by service.
-func (f *Set) Asked() map[string]cluster.Asked {
-	of := map[string]cluster.Asked{}
+// Asked counts what this process has asked of each account so far, by kind, as its beats say it.
+// Accounts that were asked nothing are left out.
+func (f *Set) Asked() (of map[string]cluster.Asked, packed []byte) {
+	counts := map[string]operations.Counts{}
 	for _, name := range f.Names() {
-		if n := f.Account(name).counts.asked(); n != (cluster.Asked{}) {
-			of[name] = n
+		if n := f.Account(name).counts.counts(); n != (operations.Counts{}) {
+			counts[name] = n
 		}
 	}
-	return of
+	return cluster.AskedOf(counts)
 }
 
 // Throttles counts the refused requests by account, those without any left out.
@@ -256,7 +258,7 @@ func (s *Queue) Put(ctx context.Context, text []byte, delay time.Duration) error
 	if s != s.Account.Poison || !storage.Is(err, storage.Missing) {
 		return err
 	}
-	if err := s.Do(ctx, quota.ClassPut, 1, opCreate, about, s.Queue.Create); err != nil {
+	if err := s.Do(ctx, quota.ClassPut, 1, operations.Create, about, s.Queue.Create); err != nil {
 		return err
 	}
 	s.log.Warn("the poison queue was missing and has been made", "queue", s.String())
@@ -325,7 +327,7 @@ func (s *Queue) Get(wait, ctx context.Context, limit int, visibility time.Durati
 
 // Renew also says when the request was sent, as get does.
 func (s *Queue) Renew(ctx context.Context, r storage.Receipt, visibility time.Duration) (next storage.Receipt, sent time.Time, err error) {
-	err = s.Do(ctx, quota.ClassRenew, 1, opRenew, r.ID, func(ctx context.Context) error {
+	err = s.Do(ctx, quota.ClassRenew, 1, operations.Renew, r.ID, func(ctx context.Context) error {
 		sent = time.Now()
 		var err error
 		next, err = s.Queue.Renew(ctx, r, visibility)
@@ -336,7 +338,7 @@ func (s *Queue) Renew(ctx context.Context, r storage.Receipt, visibility time.Du
 
 // Release makes a message visible again; it settles, so it goes before renewals.
 func (s *Queue) Release(ctx context.Context, r storage.Receipt, delay time.Duration) error {
-	err := s.Do(ctx, quota.ClassSettle, 1, opRenew, r.ID, func(ctx context.Context) error {
+	err := s.Do(ctx, quota.ClassSettle, 1, operations.Renew, r.ID, func(ctx context.Context) error {
 		_, err := s.Queue.Renew(ctx, r, delay)
 		return err
 	})
@@ -377,28 +379,28 @@ func (t *countedTable) note(op operation, start time.Time, err error) {
 func (t *countedTable) Create(ctx context.Context) error {
 	start := time.Now()
 	err := t.Table.Create(ctx)
-	t.note(opCreate, start, err)
+	t.note(operations.Create, start, err)
 	return err
 }
 
 func (t *countedTable) Read(ctx context.Context, partition, row string) (storage.Entity, error) {
 	start := time.Now()
 	e, err := t.Table.Read(ctx, partition, row)
-	t.note(opRead, start, err)
+	t.note(operations.Read, start, err)
 	return e, err
 }
 
 func (t *countedTable) Write(ctx context.Context, w storage.Write) (storage.ETag, error) {
 	start := time.Now()
 	e, err := t.Table.Write(ctx, w)
-	t.note(opWrite, start, err)
+	t.note(operations.Write, start, err)
 	return e, err
 }
 
 func (t *countedTable) Transact(ctx context.Context, ws []storage.Write) ([]storage.ETag, error) {
 	start := time.Now()
 	e, err := t.Table.Transact(ctx, ws)
-	t.note(opWrite, start, err)
+	t.note(operations.Write, start, err)
 	return e, err
 }
 
@@ -406,7 +408,7 @@ func (t *countedTable) Query(ctx context.Context, q storage.Query) iter.Seq2[sto
 	return func(yield func(storage.Entity, error) bool) {
 		start := time.Now()
 		var last error
-		defer func() { t.note(opQuery, start, last) }()
+		defer func() { t.note(operations.Query, start, last) }()
 		for e, err := range t.Table.Query(ctx, q) {
 			last = err
 			if !yield(e, err) {

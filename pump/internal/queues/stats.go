@@ -5,37 +5,26 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/money"
+	"github.com/queuepump/queuepump/pump/internal/operations"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // operation is a kind of storage request, as it is counted.
-type operation uint8
+type operation = operations.Kind
 
+// The kinds that others than this package pay for.
 const (
-	OpPut operation = iota // one message
-	OpGet                  // up to 32
-	opRenew
-	OpReplace // of a text
-	OpDelete  // of a message
-	opCreate
-	opRead
-	opWrite
-	opQuery
-	opCount // of a queue
-	opPeek
-	operations // how many there are
+	OpPut     = operations.Put
+	OpGet     = operations.Get
+	OpReplace = operations.Replace
+	OpDelete  = operations.Delete
 )
-
-var operationNames = [operations]string{"put", "get", "renew", "replace", "delete", "create", "read", "write", "query", "count", "peek"}
-
-func (o operation) String() string { return operationNames[o] }
 
 // requestCounts counts the requests to one account. It may be used from many
 // goroutines at once.
 type requestCounts struct {
-	made      [operations]atomic.Int64
+	made      [operations.Kinds]atomic.Int64
 	throttled atomic.Int64
 	silent    atomic.Int64          // when the first request was not answered since the last one that was, Unix ns; 0: none
 	refused   atomic.Bool           // the last answer was that the credential is not good
@@ -91,7 +80,7 @@ func (c *requestCounts) trouble() error {
 // snapshot gives the counts by the operation's name, without those at zero.
 func (c *requestCounts) snapshot() map[string]int64 {
 	out := map[string]int64{}
-	for op := range operations {
+	for op := range operations.Kinds {
 		if n := c.made[op].Load(); n > 0 {
 			out[op.String()] = n
 		}
@@ -99,22 +88,13 @@ func (c *requestCounts) snapshot() map[string]int64 {
 	return out
 }
 
-// asked gives the counts by service.
-func (c *requestCounts) asked() (n cluster.Asked) {
-	for op := range operations {
-		made := uint64(c.made[op].Load())
-		if op.ofTables() {
-			n.Table += made
-		} else {
-			n.Queue += made
-		}
+// counts gives the counts by kind.
+func (c *requestCounts) counts() (n operations.Counts) {
+	for op := range operations.Kinds {
+		n[op] = uint64(c.made[op].Load())
 	}
 	return n
 }
-
-// ofTables reports whether requests of the kind are paid for as those of tables; see Of of
-// prices.List.
-func (o operation) ofTables() bool { return o == opRead || o == opWrite || o == opQuery }
 
 // Since is what was asked of r after the counts in before.
 func Since(r, before pump.Requests) pump.Requests {

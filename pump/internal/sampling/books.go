@@ -8,6 +8,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/history"
+	"github.com/queuepump/queuepump/pump/internal/operations"
 	"github.com/queuepump/queuepump/pump/prices"
 	"github.com/queuepump/queuepump/pump/waiting"
 )
@@ -31,7 +32,7 @@ type books struct {
 	from   time.Time // what before is as of
 	looked time.Time // at first
 	at     time.Time // the last look
-	spent  float64   // since these books began, whatever the day
+	ever   ever      // since these books began, whatever the day
 	rates  []point   // of the last minutes
 }
 
@@ -39,6 +40,7 @@ type books struct {
 type sums struct {
 	total map[string]history.Requests // of the day
 	since map[string]entry            // since the last row
+	kinds kinds                       // of the day
 }
 
 // closedDay is what was known at the last look before midnight. The row of the day's last minute is
@@ -57,8 +59,9 @@ type entry struct {
 
 // memberMark is what a member had asked of each account when it was last seen.
 type memberMark struct {
-	of map[string]asked
-	at time.Time
+	of    map[string]asked
+	kinds kindsMark
+	at    time.Time
 }
 
 // asked is what a member had asked of an account in all.
@@ -67,10 +70,17 @@ type asked struct {
 	throttled uint64
 }
 
-// point is what all had spent at a time.
+// ever is what all have asked and spent.
+type ever struct {
+	spent    float64
+	requests history.Requests
+	kinds    operations.Counts
+}
+
+// point is what that was at a time.
 type point struct {
-	at    time.Time
-	spent float64
+	at time.Time
+	ever
 }
 
 const (
@@ -95,14 +105,20 @@ func newBooks(prices prices.List, limit float64, last history.Point, marks histo
 	}
 	if !last.Time.IsZero() {
 		b.day, b.from = dayOf(last.Time), last.Time.Add(time.Minute)
+		b.kinds.all = last.DayKinds
 		for _, a := range last.Accounts {
-			b.total[a.Name] = a.Day
+			b.total[a.Name], b.kinds.of[a.Name] = a.Day, a.DayKinds
 		}
 	}
 	return b
 }
 
-func newSums() sums { return sums{map[string]history.Requests{}, map[string]entry{}} }
+func newSums() sums {
+	return sums{
+		total: map[string]history.Requests{}, since: map[string]entry{},
+		kinds: kinds{of: map[string]operations.Counts{}},
+	}
+}
 
 // observe takes the beats of a view, at a time of the server's clock. What members had asked before
 // they were first seen is of this day as far as they ran on this day.
@@ -118,11 +134,11 @@ func (b *books) observe(v *cluster.View, now time.Time) {
 		m := &v.Members[i]
 		if m.Err == nil {
 			id := markOf(m)
-			b.marks[id] = memberMark{b.member(m, id), now}
+			b.mark(m, id, now)
 		}
 	}
 	maps.DeleteFunc(b.marks, func(_ uint64, m memberMark) bool { return now.Sub(m.at) > forget })
-	b.rates = append(b.rates, point{now, b.spent})
+	b.rates = append(b.rates, point{now, b.ever})
 	for len(b.rates) > 2 && now.Sub(b.rates[1].at) >= rateOver {
 		b.rates = b.rates[1:]
 	}
@@ -138,37 +154,67 @@ func since(m *cluster.Member) time.Time {
 
 func markOf(m *cluster.Member) uint64 { return history.MarkOf(m.Instance, since(m)) }
 
-// member counts what a member has asked since the last look, or since the row. A row of a member that
-// came back as it was of before says less than what is known: that is no news.
-func (b *books) member(m *cluster.Member, id uint64) map[string]asked {
+// mark counts what a member has asked since the last look, or since the row, and notes what it had
+// asked by now.
+func (b *books) mark(m *cluster.Member, id uint64, at time.Time) {
 	last, seen := b.marks[id]
-	now := make(map[string]asked, len(m.Asked))
-	var all history.Requests
-	for name, n := range m.Asked {
-		now[name] = asked{history.Requests{Queue: n.Queue, Table: n.Table}, m.Throttles[name]}
-		all = all.Add(now[name].requests)
+	was := last.kinds
+	if seen && len(last.of) == 0 { // it had asked nothing, of any kind
+		was.known, was.of = true, map[string]operations.Counts{}
 	}
+	now := was.note(m)
 	if seen {
-		for name, n := range now {
-			was := last.of[name]
-			b.add(name, n.requests.Since(was.requests), n.throttled-min(was.throttled, n.throttled))
-			now[name] = asked{n.requests.Max(was.requests), max(n.throttled, was.throttled)}
-		}
-		return now
+		b.more(was, now)
+		b.marks[id] = memberMark{b.again(m, last.of), now, at}
+		return
 	}
-	// Of the others it is not known when they asked. Since the row, or since the process counts, it
-	// has asked as much in each hour.
+	of, counted := b.first(m, id)
+	b.spread(now, counted)
+	b.marks[id] = memberMark{of, now, at}
+}
+
+// askedBy is what a member has asked of each account in all.
+func askedBy(m *cluster.Member) (of map[string]asked, all history.Requests) {
+	of = make(map[string]asked, len(m.Asked))
+	for name, n := range m.Asked {
+		of[name] = asked{history.Requests{Queue: n.Queue, Table: n.Table}, m.Throttles[name]}
+		all = all.Add(of[name].requests)
+	}
+	return of, all
+}
+
+// again counts what a member has asked since the last look. A row of a member that came back as it
+// was of before says less than what is known: that is no news.
+func (b *books) again(m *cluster.Member, last map[string]asked) map[string]asked {
+	now, _ := askedBy(m)
+	for name, n := range now {
+		was := last[name]
+		b.add(name, n.requests.Since(was.requests), n.throttled-min(was.throttled, n.throttled))
+		now[name] = asked{n.requests.Max(was.requests), max(n.throttled, was.throttled)}
+	}
+	return now
+}
+
+// first counts what a member has asked since the row, and gives how much of each account that is.
+func (b *books) first(
+	m *cluster.Member, id uint64,
+) (now map[string]asked, counted map[string]history.Requests) {
+	now, all := askedBy(m)
+	// It is not known when it asked. Since the row, or since the process counts, it has asked as
+	// much in each hour.
 	news, from := all, since(m)
 	if before, known := b.before[id]; known {
 		news, from = all.Since(before.Requests), b.from.Add(-before.Ago)
 	}
 	part := today(b.day, from, m.Beat)
 	queue, table := divided(part, all.Queue, news.Queue), divided(part, all.Table, news.Table)
+	counted = make(map[string]history.Requests, len(now))
 	for _, name := range slices.Sorted(maps.Keys(now)) { // so that the same row gives the same sums
 		n := now[name].requests
-		b.add(name, history.Requests{Queue: queue(n.Queue), Table: table(n.Table)}, 0)
+		counted[name] = history.Requests{Queue: queue(n.Queue), Table: table(n.Table)}
+		b.add(name, counted[name], 0)
 	}
-	return now
+	return now, counted
 }
 
 // divided shares out a part of what is new by what there is in all: called for each part of all, it
@@ -188,12 +234,13 @@ func divided(part float64, all, news uint64) func(of uint64) uint64 {
 }
 
 // own counts what this process has asked after its last beat.
-func (b *books) own(v *cluster.View, instance string, now map[string]cluster.Asked, at time.Time) {
+func (b *books) own(
+	v *cluster.View, instance string, now map[string]cluster.Asked, packed []byte, at time.Time,
+) {
 	for i := range v.Members {
 		if m := v.Members[i]; m.Instance == instance && m.Err == nil {
-			m.Asked = now
-			id := markOf(&m)
-			b.marks[id] = memberMark{b.member(&m, id), at}
+			m.Asked, m.Operations = now, packed
+			b.mark(&m, markOf(&m), at)
 		}
 	}
 }
@@ -211,7 +258,8 @@ func (b *books) add(name string, n history.Requests, throttled uint64) {
 	b.total[name] = b.total[name].Add(n)
 	e := b.since[name]
 	b.since[name] = entry{e.requests.Add(n), e.throttled + throttled}
-	b.spent += b.cost(n)
+	b.ever.spent += b.cost(n)
+	b.ever.requests = b.ever.requests.Add(n)
 }
 
 func (b *books) cost(of history.Requests) float64 {
@@ -237,7 +285,7 @@ func (b *books) rate() *float64 {
 
 // published is what the process says of the day in its beats.
 func (b *books) published() *cluster.Day {
-	return &cluster.Day{Number: b.day, Cost: b.cost(b.whole()), Rate: b.rate()}
+	return &cluster.Day{Number: b.day, Cost: b.cost(b.whole()), Rate: b.rate(), Kinds: b.dayKinds()}
 }
 
 // row makes the row of a minute, with the marks to go on from, and begins with the next. That of a
@@ -250,7 +298,10 @@ func (b *books) row(minute time.Time, v *cluster.View, backlog *waiting.Backlog)
 		marks, b.since = b.marked(), map[string]entry{}
 	}
 	b.closed = nil
-	p := history.Point{Time: minute, DayCost: b.cost(is.whole()), Currency: b.prices.Currency}
+	p := history.Point{
+		Time: minute, DayCost: b.cost(is.whole()), Currency: b.prices.Currency,
+		DayKinds: is.kinds.all,
+	}
 	stamp := v.Stamp()
 	wants := map[string]float64{}
 	for i := range v.Members {
@@ -287,7 +338,7 @@ func (b *books) row(minute time.Time, v *cluster.View, backlog *waiting.Backlog)
 			Messages: uint64(max(a.Messages, 0)), Visible: uint64(max(a.Visible, 0)),
 			InFlight: uint64(max(a.InFlight, 0)), Delayed: uint64(max(a.Delayed, 0)),
 			Quarantined: uint64(max(a.Quarantined, 0)), Oldest: a.Oldest,
-			Requests: e.requests, Day: is.total[name],
+			Requests: e.requests, Day: is.total[name], DayKinds: is.kinds.of[name],
 		})
 	}
 	return p, marks

@@ -19,6 +19,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/history"
 	"github.com/queuepump/queuepump/pump/internal/money"
+	"github.com/queuepump/queuepump/pump/internal/operations"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/prices"
@@ -28,15 +29,24 @@ import (
 
 // party is a member as a test moves it.
 type party struct {
-	m    cluster.Member
-	gone bool // dead: its row stands still
+	m      cluster.Member
+	gone   bool // dead: its row stands still
+	older  bool // of a program that does not say what kind its requests are
+	counts map[string]operations.Counts
 }
 
+// asks makes requests: a third of those to queues are deletes, the others gets.
 func (p *party) asks(account string, queue, table uint64) {
-	now := map[string]cluster.Asked{}
-	maps.Copy(now, p.m.Asked) // a beat of before keeps what it said
-	now[account] = cluster.Asked{Queue: now[account].Queue + queue, Table: now[account].Table + table}
-	p.m.Asked = now
+	now := map[string]operations.Counts{}
+	maps.Copy(now, p.counts) // a beat of before keeps what it said
+	now[account] = now[account].Add(operations.Counts{
+		operations.Get: queue - queue/3, operations.Delete: queue / 3, operations.Read: table,
+	})
+	p.counts = now
+	p.m.Asked, p.m.Operations = cluster.AskedOf(now)
+	if p.older {
+		p.m.Operations = nil
+	}
 }
 
 func newParty(name string, started time.Time) *party {
@@ -65,6 +75,26 @@ func wantSum(t *testing.T, what string, b *books, want history.Requests) {
 	if got := b.whole(); got != want {
 		t.Errorf("%s: %+v, want %+v", what, got, want)
 	}
+	if wrong := kindsWrong(b); wrong != "" {
+		t.Errorf("%s: %s", what, wrong)
+	}
+}
+
+// kindsWrong says where the sums by kind are others than those by service, of members that all say
+// what kind their requests are.
+func kindsWrong(b *books) string {
+	is := func(c operations.Counts) history.Requests {
+		return history.Requests{Queue: c.Of(operations.Queue), Table: c.Of(operations.Table)}
+	}
+	if got := is(b.kinds.all); got != b.whole() {
+		return fmt.Sprintf("by kind the day has %+v, in all %+v", got, b.whole())
+	}
+	for name, n := range b.total {
+		if got := is(b.kinds.of[name]); got != n {
+			return fmt.Sprintf("by kind account %s has %+v, in all %+v", name, got, n)
+		}
+	}
+	return ""
 }
 
 func TestTheDaysSumIsThatOfAllMembers(t *testing.T) {
@@ -241,6 +271,9 @@ func dayHistory(t *testing.T, seed uint64) (wrong string) {
 		whole := !slices.ContainsFunc(shown, func(p *party) bool { return p.m.Err != nil })
 		if got := b.whole(); whole && got != truth {
 			return fmt.Sprintf("step %d, %v: the day's sum is %+v, and %+v were asked", step, now.Format(time.TimeOnly), got, truth)
+		}
+		if wrong := kindsWrong(b); wrong != "" {
+			return fmt.Sprintf("step %d, %v: %s", step, now.Format(time.TimeOnly), wrong)
 		}
 		if whole && b.whole().Since(seen) == (history.Requests{}) && truth.Since(seen) != (history.Requests{}) {
 			return "the sum stands still"
@@ -491,7 +524,7 @@ func TestTheLastRowIsWrittenByTheLastProcess(t *testing.T) {
 			s := recorder(table, a.m.Instance, nil)
 			a.asks("alpha", 10, 1)
 			time.Sleep(20 * time.Second)
-			s.asked = func() map[string]cluster.Asked { return a.m.Asked }
+			s.asked = func() (map[string]cluster.Asked, []byte) { return a.m.Asked, a.m.Operations }
 			v := viewOf(time.Now(), a)
 			s.view = func() *cluster.View { return v }
 			a.asks("alpha", 5, 0) // after its last beat

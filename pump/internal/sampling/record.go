@@ -108,7 +108,8 @@ func (s *Sampler) Last(ctx context.Context) {
 	}
 	defer s.mu.Unlock()
 	if s.observe(ctx, v) {
-		s.recording.books.own(v, s.cfg.Instance, s.asked(), v.ServerTime(time.Now()))
+		asked, packed := s.asked()
+		s.recording.books.own(v, s.cfg.Instance, asked, packed, v.ServerTime(time.Now()))
 		s.write(ctx, v, true)
 	}
 }

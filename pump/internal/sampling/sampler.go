@@ -40,7 +40,7 @@ type Sampler struct {
 	cfg    *pump.Config
 	queues *queues.Set
 	view   func() *cluster.View
-	asked  func() map[string]cluster.Asked // by this process, up to now
+	asked  func() (map[string]cluster.Asked, []byte) // by this process, up to now
 	jitter backoff.Jitter
 	log    *slog.Logger
 	pace   *rate.Limiter

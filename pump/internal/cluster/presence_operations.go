@@ -1,0 +1,145 @@
+package cluster
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/queuepump/queuepump/pump/internal/operations"
+	"github.com/queuepump/queuepump/pump/internal/row"
+)
+
+const (
+	// operationsForm is the first byte of a member's counts by kind; what follows another one is
+	// not known to this program. Behind it stand the counts over all accounts, and then those of
+	// each account, in the order of the names in Asked.
+	operationsForm = 1
+	// maxOperations bounds them, in bytes: with those of the accounts where that is enough, else
+	// without. An account takes some 25 bytes, and it is the muster that has least room: with 250
+	// accounts a member of it takes 7.7 KiB already.
+	maxOperations = 2 << 10
+	// maxDayCounts bounds how many kinds of requests a row may tell of.
+	maxDayCounts = 100
+	maxDayKind   = 40 // bytes of a name
+)
+
+// AskedOf gives what beats say of a process that has made these requests of each account: by
+// service, and packed by kind.
+func AskedOf(counts map[string]operations.Counts) (of map[string]Asked, packed []byte) {
+	of = make(map[string]Asked, len(counts))
+	for name, n := range counts {
+		of[name] = Asked{n.Of(operations.Queue), n.Of(operations.Table)}
+	}
+	all, each := operations.Counts{}, []byte(nil)
+	for _, name := range askedNames(of) {
+		all = all.Add(counts[name])
+		each = counts[name].Append(each)
+	}
+	packed = all.Append([]byte{operationsForm})
+	if len(packed)+len(each) <= maxOperations {
+		packed = append(packed, each...)
+	}
+	return of, packed
+}
+
+// askedNames are the accounts that the row says something of, by name.
+func askedNames(of map[string]Asked) []string {
+	// "":[,], and two numbers of up to 16 digits
+	names := fitting(slices.Sorted(maps.Keys(of)), 40)
+	return slices.DeleteFunc(names, func(name string) bool { return of[name] == Asked{} })
+}
+
+// Kinds is what a member has asked by the kind of requests, over all accounts, and of each account
+// if that is known. A member of an older program, or one whose row is damaged there, does not say
+// it.
+func (m *Member) Kinds() (all operations.Counts, each map[string]operations.Counts, known bool) {
+	if len(m.Operations) == 0 || m.Operations[0] != operationsForm {
+		return all, nil, false
+	}
+	all, rest, ok := operations.Take(m.Operations[1:])
+	if !ok {
+		return operations.Counts{}, nil, false
+	}
+	each = make(map[string]operations.Counts, len(m.Asked))
+	for _, name := range slices.Sorted(maps.Keys(m.Asked)) {
+		if each[name], rest, ok = operations.Take(rest); !ok {
+			return all, nil, true
+		}
+	}
+	if len(rest) > 0 { // not in the order of these accounts
+		return all, nil, true
+	}
+	return all, each, true
+}
+
+// withoutAccounts is what a member says by kind without what it says of each account.
+func withoutAccounts(packed []byte) []byte {
+	if len(packed) == 0 || packed[0] != operationsForm {
+		return nil
+	}
+	_, rest, ok := operations.Take(packed[1:])
+	if !ok {
+		return nil
+	}
+	return packed[:len(packed)-len(rest)]
+}
+
+// DayKind is a kind of requests of a day. An empty Operation are those whose kind is not known:
+// processes of before do not say it.
+type DayKind struct{ Service, Operation string }
+
+// DayCount is how many requests of a kind all processes have made on a day, and how many a second
+// lately; nil: not known.
+type DayCount struct {
+	Requests uint64
+	Rate     *float64
+}
+
+// encodeDayKinds stores by name, so that a reader knows kinds of a newer program.
+func encodeDayKinds(of map[DayKind]DayCount) string {
+	kept := map[string][]float64{}
+	for k, n := range of {
+		numbers := []float64{float64(min(n.Requests, maxAsked))}
+		if n.Rate != nil {
+			numbers = append(numbers, row.Finite(*n.Rate))
+		}
+		kept[k.Service+" "+k.Operation] = numbers
+	}
+	text, _ := json.Marshal(kept) // keys in order; finite numbers only
+	return string(text)
+}
+
+// decodeDayKinds gives nil for what is not there, or not as this program would write it: the rest
+// of the row is as good without.
+func decodeDayKinds(f *row.Fields) map[DayKind]DayCount {
+	text, _ := f.Props["DayOperations"].(string)
+	var kept map[string][]float64
+	if text == "" || json.Unmarshal([]byte(text), &kept) != nil || len(kept) > maxDayCounts {
+		return nil
+	}
+	of := make(map[DayKind]DayCount, len(kept))
+	for name, numbers := range kept {
+		service, operation, _ := strings.Cut(name, " ")
+		if service != operations.Queue && service != operations.Table {
+			continue // of a newer program; it has no price here
+		}
+		if len(name) > maxDayKind || !lowercase(operation) || len(numbers) == 0 || numbers[0] < 0 ||
+			numbers[0] > maxAsked {
+			return nil
+		}
+		n := DayCount{Requests: uint64(numbers[0])}
+		if len(numbers) > 1 {
+			if n.Rate = &numbers[1]; *n.Rate < 0 || *n.Rate > row.MaxDemand {
+				return nil
+			}
+		}
+		of[DayKind{service, operation}] = n
+	}
+	return of
+}
+
+func lowercase(name string) bool {
+	return !strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsLower(r) && r != '-' })
+}

@@ -1,0 +1,129 @@
+package sampling
+
+import (
+	"maps"
+
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/history"
+	"github.com/queuepump/queuepump/pump/internal/operations"
+)
+
+// kinds are requests by kind, of the members that say it: over all accounts, and by account.
+type kinds struct {
+	all operations.Counts
+	of  map[string]operations.Counts
+}
+
+func (k *kinds) add(name string, n operations.Counts) { k.of[name] = k.of[name].Add(n) }
+
+// kindsMark is what a member had said by kind when it was last seen. What it does not say for a
+// while stays as it was: it counts all the time, so that later nothing is missing.
+type kindsMark struct {
+	known bool
+	all   operations.Counts
+	of    map[string]operations.Counts // nil: it was never said by account
+}
+
+// note gives what is known now.
+func (k kindsMark) note(m *cluster.Member) kindsMark {
+	all, each, known := m.Kinds()
+	if !known {
+		return k
+	}
+	next := kindsMark{true, all.Max(k.all), k.of}
+	if each != nil {
+		next.of = make(map[string]operations.Counts, len(each))
+		maps.Copy(next.of, k.of)
+		for name, n := range each {
+			next.of[name] = n.Max(k.of[name])
+		}
+	}
+	return next
+}
+
+// more counts what a member has asked by kind between two looks. What it had asked when it first
+// said so is of no look.
+func (b *books) more(was, now kindsMark) {
+	if was.known && now.known {
+		b.addKinds(now.all.Since(was.all))
+	}
+	if was.of == nil {
+		return
+	}
+	for name, n := range now.of {
+		if n = n.Since(was.of[name]); n != (operations.Counts{}) {
+			b.kinds.add(name, n)
+		}
+	}
+}
+
+func (b *books) addKinds(n operations.Counts) {
+	b.kinds.all, b.ever.kinds = b.kinds.all.Add(n), b.ever.kinds.Add(n)
+}
+
+// spread counts what was counted of a member at the first look, by account, as its kinds are in
+// all.
+func (b *books) spread(now kindsMark, counted map[string]history.Requests) {
+	var whole history.Requests
+	var all operations.Counts
+	for name, n := range counted {
+		whole = whole.Add(n)
+		if now.of != nil {
+			part := partOf(now.of[name], n)
+			b.kinds.add(name, part)
+			all = all.Add(part)
+		}
+	}
+	switch {
+	case now.of != nil:
+		b.addKinds(all)
+	case now.known:
+		b.addKinds(partOf(now.all, whole))
+	}
+}
+
+// partOf divides so many requests as they are divided in all.
+func partOf(all operations.Counts, n history.Requests) (part operations.Counts) {
+	queue := divided(1, all.Of(operations.Queue), n.Queue)
+	table := divided(1, all.Of(operations.Table), n.Table)
+	for k := range operations.Kinds {
+		if k.Service() == operations.Table {
+			part[k] = table(all[k])
+		} else {
+			part[k] = queue(all[k])
+		}
+	}
+	return part
+}
+
+// dayKinds are the day's requests by kind, those of which it is not known included, with how many a
+// second there were lately.
+func (b *books) dayKinds() map[cluster.DayKind]cluster.DayCount {
+	of := map[cluster.DayKind]cluster.DayCount{}
+	first, last := b.rates[0], b.rates[len(b.rates)-1]
+	put := func(service, operation string, day, from, to uint64) {
+		if day == 0 {
+			return
+		}
+		n := cluster.DayCount{Requests: day}
+		if span := last.at.Sub(first.at).Seconds(); span > 0 {
+			n.Rate = new(float64(to-min(from, to)) / span)
+		}
+		of[cluster.DayKind{Service: service, Operation: operation}] = n
+	}
+	for k := range operations.Kinds {
+		put(k.Service(), k.String(), b.kinds.all[k], first.kinds[k], last.kinds[k])
+	}
+	day := unknown(b.whole(), b.kinds.all)
+	from, to := unknown(first.requests, first.kinds), unknown(last.requests, last.kinds)
+	put(operations.Queue, "", day.Queue, from.Queue, to.Queue)
+	put(operations.Table, "", day.Table, from.Table, to.Table)
+	return of
+}
+
+// unknown are the requests whose kind is not known.
+func unknown(all history.Requests, known operations.Counts) history.Requests {
+	return all.Since(
+		history.Requests{Queue: known.Of(operations.Queue), Table: known.Of(operations.Table)},
+	)
+}
