@@ -27,7 +27,7 @@ type Config struct {
 	// workload whose rows are in another account is refused, and not made a second time.
 	Control string
 	// Segments is the number of segments, pinned when the workload is created
-	// (P6.1): a power of two from 64 to 16,384, at least as many as queues; 0 for 32 a queue
+	// (P6.1): a multiple of 64 up to 16,384, at least as many as queues; 0 for 32 a queue
 	// within 64 to 4,096; or [Shared].
 	Segments int
 	// Delivery is a property of the workload, pinned when it is created. Default [AtLeastOnce].

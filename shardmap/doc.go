@@ -7,7 +7,7 @@
 //
 // # Segment
 //
-// The segment of a key is xxhash64(key) mod S ([Segment]). S is a power of two,
+// The segment of a key is xxhash64(key) mod S ([Segment]). S is a multiple of 64,
 // pinned when a workload is created and never changed, because a changed S
 // would give every task another identity. The hash is pinned by golden vectors.
 //

@@ -3,6 +3,7 @@ package shardmap
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -53,6 +54,17 @@ func TestTheMapOf2500QueuesIsStoredAndSharesTheAccountsEvenly(t *testing.T) {
 	}
 }
 
+// The busiest queue has a whole number of segments: of a number of segments that is just below six
+// times that of the queues none has a seventh, which 45 % of them would lack.
+func TestSegmentsThatAreAMultipleOfTheQueuesShareThemEvenly(t *testing.T) {
+	const segments = 14976
+	m := mustNew(t, segments, striped(250, 10))
+	busiest := slices.Max(m.Loads())
+	if used := float64(segments) / float64(busiest*len(m.Shards)); busiest != 6 || used < 0.998 {
+		t.Errorf("the busiest queue has %d segments, want 6; all are used to %.3f", busiest, used)
+	}
+}
+
 // The version before must not take a map for damaged that is too large for it.
 func TestAMapThatTheVersionBeforeCannotReadSaysSoByItsFormat(t *testing.T) {
 	for _, c := range []struct {
@@ -63,6 +75,7 @@ func TestAMapThatTheVersionBeforeCannotReadSaysSoByItsFormat(t *testing.T) {
 		{4096, 2, 8, firstFormat},
 		{8192, 1, 1, secondFormat},
 		{2048, 103, 10, secondFormat},
+		{192, 1, 8, fourthFormat},
 	} {
 		b := mustMarshal(t, mustNew(t, c.segments, striped(c.accounts, c.queues)))
 		if b[0] != c.want {

@@ -12,7 +12,7 @@ import (
 
 // The stored form, all integers unsigned varints unless said otherwise:
 //
-//	format (1 byte, 1 to 3) | version | log2 S (1 byte)
+//	format (1 byte, 1 to 4) | version | log2 S (1 byte; in format 4: S)
 //	accounts: how many, then length (1 byte) and bytes of each
 //	queues:   the same
 //	shards:   how many, then account, queue, weight in millionths, state (1 byte, 0 active, 1 draining, 2 foreign) of each
@@ -25,7 +25,8 @@ import (
 //
 // Format 2 is written of a map that the version before could not read, for its size:
 // so that it says that it is too old, and not that the map is damaged. Format 3 is written of a map
-// with foreign shards: a program that does not know them would put tasks into them.
+// with foreign shards: a program that does not know them would put tasks into them. Format 4 is
+// written where S is no power of two, with or without foreign shards.
 
 // MaxBytes is the largest stored form of a map: three binary properties of 60 KiB. The
 // longest names of 1,000 accounts and 4,096 queues at S = 16,384 take less.
@@ -42,6 +43,7 @@ const (
 	firstFormat  = 1
 	secondFormat = 2
 	thirdFormat  = 3
+	fourthFormat = 4
 )
 
 // Errors of MarshalBinary and UnmarshalBinary, wrapped with detail.
@@ -58,7 +60,11 @@ var (
 func (m *Map) MarshalBinary() ([]byte, error) {
 	b := []byte{firstFormat}
 	b = binary.AppendUvarint(b, m.Version)
-	b = append(b, byte(bits.TrailingZeros(uint(m.Segments))))
+	if powerOfTwo(m.Segments) {
+		b = append(b, byte(bits.TrailingZeros(uint(m.Segments))))
+	} else {
+		b = binary.AppendUvarint(b, uint64(m.Segments))
+	}
 	accounts, queues := newNames(), newNames()
 	for _, s := range m.Shards {
 		accounts.add(s.Account)
@@ -81,6 +87,9 @@ func (m *Map) MarshalBinary() ([]byte, error) {
 	if slices.ContainsFunc(m.Shards, func(s Shard) bool { return s.State == Foreign }) {
 		b[0] = thirdFormat
 	}
+	if !powerOfTwo(m.Segments) {
+		b[0] = fourthFormat
+	}
 	b = binary.BigEndian.AppendUint64(b, xxhash.Sum64(b))
 	if len(b) > MaxBytes {
 		return nil, fmt.Errorf("%w: %d bytes for %d shards, at most %d", ErrTooLarge, len(b), len(m.Shards), MaxBytes)
@@ -100,17 +109,13 @@ func (m *Map) UnmarshalBinary(data []byte) error {
 	if len(data) == 0 {
 		return fmt.Errorf("%w: it is empty", ErrCorrupt)
 	}
-	if data[0] < firstFormat || data[0] > thirdFormat {
-		return fmt.Errorf("%w: format %d, want %d to %d; use a newer program", ErrFormat, data[0], firstFormat, thirdFormat)
+	if data[0] < firstFormat || data[0] > fourthFormat {
+		return fmt.Errorf("%w: format %d, want %d to %d; use a newer program", ErrFormat, data[0], firstFormat, fourthFormat)
 	}
 	if len(data) < 8 || xxhash.Sum64(data[:len(data)-8]) != binary.BigEndian.Uint64(data[len(data)-8:]) {
 		return fmt.Errorf("%w: wrong checksum", ErrCorrupt)
 	}
-	states := storedStates[:2]
-	if data[0] == thirdFormat {
-		states = storedStates
-	}
-	read, err := decode(&decoder{rest: data[1 : len(data)-8], states: states})
+	read, err := decode(data[0], data[1:len(data)-8])
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
@@ -118,10 +123,18 @@ func (m *Map) UnmarshalBinary(data []byte) error {
 	return nil
 }
 
-func decode(d *decoder) (*Map, error) {
+func decode(format byte, data []byte) (*Map, error) {
+	d := &decoder{rest: data, states: storedStates[:2]}
+	if format >= thirdFormat {
+		d.states = storedStates
+	}
 	version := d.uvarint()
-	// A byte of 64 or more shifts the bit out and leaves 0, which is refused.
-	segments := 1 << d.byte()
+	segments := 0
+	if format == fourthFormat {
+		segments = int(min(d.uvarint(), MaxSegments+1))
+	} else {
+		segments = 1 << d.byte() // a byte of 64 or more shifts the bit out and leaves 0, which is refused
+	}
 	if err := checkSegments(segments); err != nil {
 		return nil, err
 	}

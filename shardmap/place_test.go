@@ -144,7 +144,7 @@ func drawShards(t *rapid.T, label string) []Shard {
 }
 
 // drawSegments draws as many segments as drawShards draws shards, or more.
-func drawSegments(t *rapid.T) int { return 1 << rapid.IntRange(6, 10).Draw(t, "log2 S") }
+func drawSegments(t *rapid.T) int { return SegmentStep * rapid.IntRange(1, 16).Draw(t, "S/64") }
 
 func TestNoShardIsAboveItsWeightedShareRoundedUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -386,7 +386,8 @@ func TestAMapThatCannotBeIsRefusedWithItsReason(t *testing.T) {
 	}{
 		"no segments":        {0, []Shard{good}, ErrSegments},
 		"negative segments":  {-64, []Shard{good}, ErrSegments},
-		"no power of two":    {100, []Shard{good}, ErrSegments},
+		"no multiple of 64":  {100, []Shard{good}, ErrSegments},
+		"48 segments":        {48, []Shard{good}, ErrSegments},
 		"too many segments":  {32768, []Shard{good}, ErrSegments},
 		"no shards":          {64, nil, ErrShards},
 		"too many shards":    {64, long, ErrShards},

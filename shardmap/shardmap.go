@@ -41,8 +41,9 @@ const (
 
 // Errors of New and Change; each is wrapped with the offending value.
 var (
-	// ErrSegments: the number of segments is not a power of two from 1 to MaxSegments.
-	ErrSegments = errors.New("the number of segments must be a power of two from 1 to 16384")
+	// ErrSegments: the number of segments is neither a multiple of 64 up to MaxSegments, nor 1, 2,
+	// 4, 8, 16 or 32.
+	ErrSegments = errors.New("the number of segments must be a multiple of 64, up to 16384")
 	// ErrShards: the list of shards is empty, too long, or has a wrong entry.
 	ErrShards = errors.New("invalid list of shards")
 	// ErrFewSegments: there are more active shards than segments, so some would be the
@@ -194,11 +195,13 @@ func blank(segments int, shards []Shard) (*Map, error) {
 }
 
 func checkSegments(segments int) error {
-	if segments < 1 || segments > MaxSegments || segments&(segments-1) != 0 {
+	if segments < 1 || segments > MaxSegments || segments%SegmentStep != 0 && !powerOfTwo(segments) {
 		return fmt.Errorf("%w, not %d", ErrSegments, segments)
 	}
 	return nil
 }
+
+func powerOfTwo(n int) bool { return n&(n-1) == 0 }
 
 // normalise checks a shard and fills in its defaults.
 func (s *Shard) normalise() error {

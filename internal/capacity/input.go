@@ -131,8 +131,8 @@ func (in Input) Defaults() (Input, error) {
 	if in.Accounts*in.Queues > shardmap.MaxShards {
 		return in, &pump.ConfigError{Field: "queues", Problem: fmt.Sprintf("%d accounts of %d queues are more than the %d queues that a workload can have", in.Accounts, in.Queues, shardmap.MaxShards), Fix: "use fewer queues of each account, or plan several workloads"}
 	}
-	if s := in.Segments; s != 0 && (s < 64 || s > shardmap.MaxSegments || s&(s-1) != 0) {
-		return in, &pump.ConfigError{Field: "segments", Problem: fmt.Sprintf("%d is not a possible number of segments", s), Fix: "use a power of two from 64 to 16384, or leave it out"}
+	if s := in.Segments; s != 0 && (s < shardmap.SegmentStep || s > shardmap.MaxSegments || s%shardmap.SegmentStep != 0) {
+		return in, &pump.ConfigError{Field: "segments", Problem: fmt.Sprintf("%d is not a possible number of segments", s), Fix: "use a multiple of 64 up to 16384, or leave it out"}
 	}
 	if in.Shared && in.Segments != 0 {
 		return in, &pump.ConfigError{Field: "segments", Problem: "a shared workload has no number of segments of its own", Fix: "leave it out"}

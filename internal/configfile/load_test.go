@@ -141,7 +141,7 @@ func TestMistakesAreNamedByLineFieldAndFix(t *testing.T) {
 		{"boolean", ok + "    allowHTTP: yes\n", `pump.yaml:4: accounts[0].allowHTTP: "yes" is neither true nor false; write true or false without quotes`},
 		{"service version", ok + "    serviceVersion: 2019-7-7\n", `pump.yaml:4: accounts[0].serviceVersion: "2019-7-7" is no version that can be used; write a date from 2017-07-29 on, such as 2019-07-07, or leave it out for the newest`},
 		{"service version too old", ok + "    serviceVersion: 2009-09-19\n", `pump.yaml:4: accounts[0].serviceVersion: "2009-09-19" is no version that can be used; write a date from 2017-07-29 on, such as 2019-07-07, or leave it out for the newest`},
-		{"negative segments", ok + "segments: -1\n", "pump.yaml:4: segments: -1 is not a possible number of segments; use a power of two from 64 to 16384, 0 for a shared workload, or leave it out"},
+		{"negative segments", ok + "segments: -1\n", "pump.yaml:4: segments: -1 is not a possible number of segments; use a multiple of 64 up to 16384, 0 for a shared workload, or leave it out"},
 		{"price", ok + "prices:\n  queue: -1\n", `pump.yaml:5: prices.queue: -1 is out of range; use what 10,000 requests cost, up to 10000, or leave it out for the published price`},
 		{"price of another currency", ok + "prices:\n  queue: 0.0037\n  currency: EUR\n", `pump.yaml:6: prices.currency: is "EUR", and the published prices, which are taken where none are given, are in USD; give both prices.queue and prices.table in that currency, or leave it out for USD`},
 		{"get cost", ok + "budget:\n  getCost: bytes\n", `pump.yaml:5: budget.getCost: "bytes" is no way to count a get; use messages (each message counts) or request (a get counts as one)`},

@@ -74,7 +74,9 @@ func TestMoreQueuesThanSegmentsAreRefusedWithTheReasonAndTheFix(t *testing.T) {
 		{250, 10, 2048, "segments", "2048 segments are fewer than the accounts' 2500 queues, of which some would be the home of no segment; use 4096 segments or more"},
 		{7, 10, 64, "segments", "use 128 segments or more"},
 		{410, 10, 16384, "accounts", "they have 4100 queues in all, and a workload has at most 4096; use up to 9 queues of each"},
-		{1, 1, 32768, "segments", "use a power of two from 64 to 16384"},
+		{1, 1, 32768, "segments", "use a multiple of 64 up to 16384"},
+		{1, 1, 100, "segments", "100 is not a possible number of segments; use a multiple of 64 up to 16384"},
+		{250, 10, 14976, "", ""},
 	} {
 		_, err := settings.Complete(accountsOfQueues(c.accounts, c.queues, c.segments))
 		e, ok := errors.AsType[*pump.ConfigError](err)

@@ -63,7 +63,9 @@ func TestLimitsAreReachedByAnyNumberOfAccounts(t *testing.T) {
 			{1, 10, 0, 0, 0},
 			{2, 10, 0, 0, 0},
 			{5, 10, 0, 0, 0},
-			{250, 10, time.Millisecond, 0.1, 16384}, // a tenth of the limits: one process has 1,024 puts under way
+			// A tenth of the limits: one process has 1,024 puts under way. Of 16,384 segments some queues
+			// have 7 and some 6, which are used to 93.6 % when the others are at their limit.
+			{250, 10, time.Millisecond, 0.1, 14976},
 			{1, 1, limitFar, 0, 0},
 			{5, 1, limitFar, 0, 0},
 			{1, 10, limitFar, 0, 0},

@@ -216,8 +216,8 @@ func (p *simPlan) setting(name, value string) (err error) {
 			err = errors.New("must be 400 or 404")
 		}
 	case "segments":
-		if number(&p.segments, 64, 4096); err == nil && p.segments&(p.segments-1) != 0 {
-			err = errors.New("must be a power of two")
+		if number(&p.segments, 64, 4096); err == nil && p.segments%64 != 0 {
+			err = errors.New("must be a multiple of 64")
 		}
 	case "tables":
 		span(&p.tables)

@@ -111,7 +111,7 @@ func TestAMistakeInAFaultPlanIsNamedWithItsLine(t *testing.T) {
 		"1s operate x1 burn":                   `"burn" is no command`,
 		"1s operate x1 drain accountb":         `"accountb" is no account`,
 		"1s operate p1 redrive":                `"p1" is no operator`,
-		"segments 100":                         "must be a power of two",
+		"segments 100":                         "must be a multiple of 64",
 		"1s fault 3s answer":                   "a fault has a span, a kind and an operation",
 		"1s fault 3s answer PutMessage loud=1": `no such property "loud"`,
 	} {

@@ -140,8 +140,8 @@ func checkSize(c pump.Config) error {
 	switch {
 	case s == 0 || s == pump.Shared:
 		s = shardmap.DefaultSegments(queues)
-	case s < 64 || s > shardmap.MaxSegments || s&(s-1) != 0:
-		return &pump.ConfigError{Field: "segments", Problem: fmt.Sprintf("%d is not a possible number of segments", s), Fix: fmt.Sprintf("use a power of two from 64 to %d, or leave it out for %d", shardmap.MaxSegments, shardmap.DefaultSegments(queues))}
+	case s < shardmap.SegmentStep || s > shardmap.MaxSegments || s%shardmap.SegmentStep != 0:
+		return &pump.ConfigError{Field: "segments", Problem: fmt.Sprintf("%d is not a possible number of segments", s), Fix: fmt.Sprintf("use a multiple of 64 up to %d, or leave it out for %d", shardmap.MaxSegments, shardmap.DefaultSegments(queues))}
 	}
 	switch {
 	case queues+foreign > shardmap.MaxShards:

@@ -41,7 +41,7 @@ const (
 type Spec struct {
 	// Name is 1 to 63 of [A-Za-z0-9_-].
 	Name string
-	// Segments is S, a power of two, or 0 for shardmap.DefaultSegments of the
+	// Segments is S, a multiple of 64, or 0 for shardmap.DefaultSegments of the
 	// shards in a new workload and for whatever is pinned in one that exists.
 	Segments int
 	// Shared: segments have no owners and any instance takes anything.
