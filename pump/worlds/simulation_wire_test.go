@@ -9,6 +9,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -207,6 +208,12 @@ func (q *simQueue) Count(ctx context.Context) (int64, error) {
 	return sendSim(q.by, ctx, q.request("count", ""), q.Queue.Count)
 }
 
+func (q *simQueue) Drop(ctx context.Context) error {
+	r := q.request("delete queue", "")
+	r.step = "drop"
+	return runSim(q.by, ctx, r, q.Queue.Drop)
+}
+
 // simDigest names a text in a history.
 func simDigest(text []byte) string {
 	const hex = "0123456789abcdef"
@@ -230,6 +237,8 @@ func rowRequest(op string, w storage.Write) simRequest {
 		r.step = "seal"
 	case strings.Contains(r.object, ".ledger.") && has("Counts"):
 		r.step = "commit"
+	case r.object == "work" && r.key == cluster.WorkloadKey && has("Deleting"):
+		r.step = "mark"
 	}
 	return r
 }
@@ -266,7 +275,11 @@ func (t *simTable) Read(ctx context.Context, partition, row string) (storage.Ent
 }
 
 func (t *simTable) Write(ctx context.Context, w storage.Write) (storage.ETag, error) {
-	return sendRow(t.by, ctx, rowRequest("write", w), func(ctx context.Context) (storage.ETag, error) {
+	r := rowRequest("write", w)
+	if r.step == "mark" {
+		t.by.marks(ctx)
+	}
+	return sendRow(t.by, ctx, r, func(ctx context.Context) (storage.ETag, error) {
 		tag, err := t.Table.Write(ctx, w)
 		t.by.world.wrote([]storage.Write{w}, err)
 		return tag, err
