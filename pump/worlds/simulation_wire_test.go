@@ -32,7 +32,7 @@ func (w *simWire) Queue(name string) storage.Queue {
 }
 
 func (w *simWire) Table(name string) storage.Table {
-	return &simTable{w.Account.Table(name), w.by}
+	return &simTable{w.Account.Table(name), w.by, w.Name()}
 }
 
 var errSimLost = errors.New("no answer came")
@@ -245,7 +245,17 @@ func rowRequest(op string, w storage.Write) simRequest {
 
 type simTable struct {
 	storage.Table
-	by *simProcess
+	by      *simProcess
+	account string
+}
+
+// key tells a row from that of the same name in another account: who starts and who deletes looks
+// into all of them at once. The control account's have their names alone.
+func (t *simTable) key(row string) string {
+	if t.account == t.by.world.sim.Accounts()[0] {
+		return row
+	}
+	return t.account + "/" + row
 }
 
 // sendRow is sendSim to a table, which may be slow: half of what it takes is before the request acts.
@@ -269,7 +279,7 @@ func (t *simTable) Create(ctx context.Context) error {
 }
 
 func (t *simTable) Read(ctx context.Context, partition, row string) (storage.Entity, error) {
-	return sendRow(t.by, ctx, simRequest{op: "read", object: partition, key: row}, func(ctx context.Context) (storage.Entity, error) {
+	return sendRow(t.by, ctx, simRequest{op: "read", object: partition, key: t.key(row)}, func(ctx context.Context) (storage.Entity, error) {
 		return t.Table.Read(ctx, partition, row)
 	})
 }
@@ -279,6 +289,7 @@ func (t *simTable) Write(ctx context.Context, w storage.Write) (storage.ETag, er
 	if r.step == "mark" {
 		t.by.marks(ctx)
 	}
+	r.key = t.key(r.key)
 	return sendRow(t.by, ctx, r, func(ctx context.Context) (storage.ETag, error) {
 		tag, err := t.Table.Write(ctx, w)
 		t.by.world.wrote([]storage.Write{w}, err)
@@ -298,7 +309,7 @@ func (t *simTable) Transact(ctx context.Context, writes []storage.Write) ([]stor
 // stopped process is stopped before the first or after the last.
 func (t *simTable) Query(ctx context.Context, q storage.Query) iter.Seq2[storage.Entity, error] {
 	return func(yield func(storage.Entity, error) bool) {
-		rows, err := sendRow(t.by, ctx, simRequest{op: "query", object: q.Partition, key: q.From}, func(ctx context.Context) (rows []storage.Entity, _ error) {
+		rows, err := sendRow(t.by, ctx, simRequest{op: "query", object: q.Partition, key: t.key(q.From)}, func(ctx context.Context) (rows []storage.Entity, _ error) {
 			for e, err := range t.Table.Query(ctx, q) {
 				if err != nil {
 					return nil, err
