@@ -8,10 +8,10 @@ GOVULNCHECK = $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 AZURITE    = pump/storage/storagetest/azurite
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test verify test-race rounds members cluster simulate mutants windows chaos count poison foreign runs day day-cost drop limits scale lint docs-metrics check-alerts fmt vuln fuzz bench soak cover package deb image package-test service-test first-hour azurite azure azure-try e2e-page e2e-report page-scale clean
+.PHONY: help build run test verify test-race rounds members simulate-cluster moves simulate mutants windows chaos count poison foreign runs day day-cost drop limits scale lint docs-metrics check-alerts fmt vuln fuzz bench soak cover package deb image package-test service-test first-hour azurite azure azure-try e2e-page e2e-report page-scale clean
 
 help: ## list the goals
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build the binaries into bin/
 	$(GO) build -o bin/ ./cmd/distributor ./cmd/processor ./loadtest
@@ -93,12 +93,15 @@ members: ## 1,000 processors, distributors and both in virtual time: what they r
 
 SEEDS ?= 5000
 FROM ?= 0
-cluster: ## play SEEDS (5000) seeded histories of a cluster, FROM a seed on; or the one that SCRIPT=file holds
+simulate-cluster: ## play SEEDS (5000) seeded histories of a cluster, FROM a seed on; or the one that SCRIPT=file holds
 ifdef SCRIPT
 	$(GO) test ./pump/internal/cluster -count 1 -v -run '^TestClusterScripts$$' -cluster.script '$(abspath $(SCRIPT))'
 else
 	$(GO) test ./pump/internal/cluster -count 1 -v -timeout 24h -run '^Test(AClusterHas|TheSameSeedGivesTheSameCluster)' -cluster.seeds $(SEEDS) -cluster.from $(FROM)
 endif
+
+moves: ## redrive and drop what is in quarantine while accounts are drained, removed and added, in SEEDS (5000) histories in virtual time (1,000 take 25 minutes of a core)
+	$(GO) test ./pump/worlds -cpu 1 -count 1 -v -timeout 24h -run '^TestRedriveAndDropLoseNothing' -move.seeds $(SEEDS)
 
 chaos: ## kill and stop real processes at random for five minutes while 200,000 tasks are counted and an operator works; nothing lost, nothing twice
 	$(GO) test ./pump/internal/processtest -count 1 -v -timeout 1h -run '^TestChaos$$' -chaos.for 5m -chaos.tasks 200000

@@ -5,7 +5,7 @@
 // A [Builder] packs tasks into message text, [ReadHeader] says whose tasks they
 // are without unpacking, [Open] unpacks them within [Limits], [Quarantined] and
 // [Restamped] change a header without unpacking. A message that is no envelope
-// is one task, [Foreign]. The package is pure: no I/O, no clock.
+// is [ErrForeign]. The package is pure: no I/O, no clock.
 //
 // # The format, version 3
 //

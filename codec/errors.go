@@ -12,7 +12,7 @@ import (
 // is quarantined with its cause and never retried, because the same bytes will
 // fail the same way.
 var (
-	// ErrForeign: the text is no envelope of ours. See [Foreign].
+	// ErrForeign: the text is no envelope of ours.
 	ErrForeign = errors.New("codec: not an envelope")
 	// ErrTruncated: the text is the beginning of an envelope.
 	ErrTruncated = errors.New("codec: envelope truncated")

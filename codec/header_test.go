@@ -156,9 +156,6 @@ func TestTextsOfOtherProgramsAreForeign(t *testing.T) {
 		if _, err := Open(text, Limits{}); !errors.Is(err, ErrForeign) {
 			t.Errorf("%s: Open says %v", name, err)
 		}
-		if task := Foreign(text); !bytes.Equal(task.Body, text) || task.Key != nil || task.ID != nil || task.N != 0 {
-			t.Errorf("%s: as a task %+v", name, task)
-		}
 	}
 }
 

@@ -50,10 +50,6 @@ func ReadHeader(text []byte) (Header, error) {
 	return fr.Header, err
 }
 
-// Foreign is the one task of a message that is no envelope (P1.4): its body is
-// the text as it is, plain or base64. The body aliases text.
-func Foreign(text []byte) Task { return Task{Body: text} }
-
 // Envelope is an opened envelope.
 type Envelope struct {
 	Header Header

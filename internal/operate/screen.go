@@ -3,7 +3,6 @@ package operate
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -212,28 +211,4 @@ func timeText(t, now time.Time) string {
 		return t.Format("Jan _2 15:04")
 	}
 	return t.Format(time.DateOnly)
-}
-
-// listText is the beginning of a list of numbers, with runs drawn together.
-func listText(numbers []uint32, most int) string {
-	numbers = slices.Clone(numbers)
-	slices.Sort(numbers)
-	var parts []string
-	for i := 0; i < len(numbers); {
-		j := i
-		for j+1 < len(numbers) && numbers[j+1] == numbers[j]+1 {
-			j++
-		}
-		if len(parts) == most {
-			return strings.Join(parts, ", ") + ", …"
-		}
-		if j > i+1 {
-			parts = append(parts, fmt.Sprintf("%d-%d", numbers[i], numbers[j]))
-			i = j + 1
-		} else {
-			parts = append(parts, fmt.Sprint(numbers[i]))
-			i++
-		}
-	}
-	return strings.Join(parts, ", ")
 }

@@ -103,12 +103,7 @@ func (f comparison) bounds() keyBounds {
 	return keyBounds{}
 }
 
-// below tells whether key lies before the span, above whether it lies after.
-func (a keySpan) below(key string) bool {
-	c := strings.Compare(key, a.low.key)
-	return a.low.set && (c < 0 || c == 0 && a.low.open)
-}
-
+// above tells whether key lies after the span.
 func (a keySpan) above(key string) bool {
 	c := strings.Compare(key, a.high.key)
 	return a.high.set && (c > 0 || c == 0 && a.high.open)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -283,11 +284,11 @@ func (d *workloadDeletion) countQueues(ctx context.Context) error {
 	var mu sync.Mutex
 	var g errgroup.Group
 	g.SetLimit(queues.AtOnce)
-	for name, list := range qs {
+	for _, name := range slices.Sorted(maps.Keys(qs)) { // in one order, as P9 has it
 		if slices.Contains(d.found.Kept, name) {
 			continue
 		}
-		list = append(list, d.parking(ctx, name)...)
+		list := append(qs[name], d.parking(ctx, name)...)
 		slices.Sort(list)
 		for _, q := range append(slices.Compact(list), poison) {
 			g.Go(func() error {

@@ -17,7 +17,7 @@ var limitsTable = flag.Bool("limits", false, "measure all numbers of accounts at
 
 // The figures that the pump keeps at the published limits, of either side alone.
 const (
-	limitsUsed      = 0.97  // of the summed limits
+	limitsUsed      = 0.98  // of the summed limits
 	limitsThrottled = 0.001 // of all requests
 	// Where unknown clients use three tenths of an account.
 	limitsLeftUsed      = 0.90

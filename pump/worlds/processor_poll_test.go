@@ -453,17 +453,6 @@ func TestARefusedControlAccountIsAnErrorAtOnce(t *testing.T) {
 	})
 }
 
-func TestDiscardSettlesWithoutHandlerAndCountsTheTasks(t *testing.T) {
-	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
-		tasks := w.Spread(40, 30)
-		w.PutText("accounta", "work-00", []byte("a foreign one"))
-		s := w.drain(nil, processor.Options{Discard: true, UntilIdle: 5 * time.Second})
-		if s.Handled != int64(tasks+1) || s.Foreign != 1 || w.Left() != 0 {
-			t.Errorf("%d left, %+v", w.Left(), s)
-		}
-	})
-}
-
 func TestProgressIsReportedAndEndsWithTheSummary(t *testing.T) {
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		tasks := w.Spread(10, 10)

@@ -131,12 +131,45 @@ func TestP65ATaskIsRedrivenToItsHomeOfTheMomentOfEachTry(t *testing.T) {
 // and back in, with puts that fail, hang, land unanswered and stand still: no task is lost.
 func TestRedriveAndDropLoseNothingWhileAccountsAreDrainedAndRemoved(t *testing.T) {
 	verify.Only(t)
+	var all moved
 	for seed := range uint64(*moveSeeds) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			inOnceWorld(t, 4, 1, func(c *azsim.Config) { c.Seed = seed }, func(t *testing.T, w *world) {
-				newMoving(w, seed).play()
+				m := newMoving(w, seed)
+				m.play()
+				all.add(m)
 			})
 		})
+	}
+	t.Logf("%d histories: %v", *moveSeeds, all)
+	if all.removed < *moveSeeds || all.still < *moveSeeds {
+		t.Error("too little went on beside the redrives and drops")
+	}
+}
+
+// moved is what went on in all histories, and what came of their tasks.
+type moved struct {
+	redriven, dropped, missing, twice int // tasks
+	removed                           int // accounts
+	still                             int // puts before which the operator's process stood still
+}
+
+func (a moved) String() string {
+	return fmt.Sprintf("%d tasks redriven, %d dropped, %d lost, %d done twice; accounts were removed %d times, puts stood still %d times",
+		a.redriven, a.dropped, a.missing, a.twice, a.removed, a.still)
+}
+
+func (a *moved) add(m *moving) {
+	a.removed += m.removed
+	a.still += m.stills
+	for _, n := range m.effects {
+		a.twice += n - 1
+	}
+	a.missing += m.missing
+	if m.outcome == quarantine.Redriven {
+		a.redriven += movingTasks - m.missing
+	} else {
+		a.dropped += movingTasks - m.missing
 	}
 }
 
@@ -148,6 +181,9 @@ type moving struct {
 	mu      sync.Mutex
 	random  *rand.Rand
 	effects map[string]int
+	removed int // accounts, how often
+	stills  int // how often a put stood still
+	missing int // tasks that are not recorded as done in the end
 }
 
 const movingTasks = 24
@@ -185,6 +221,9 @@ func (m *moving) still() time.Duration {
 	if m.draw(4) > 0 {
 		return 0
 	}
+	m.mu.Lock()
+	m.stills++
+	m.mu.Unlock()
 	return m.seconds(200)
 }
 
@@ -217,6 +256,7 @@ func (m *moving) play() {
 	time.Sleep(2 * time.Minute)
 	p.End()
 	done, quarantined := w.recorded()
+	m.missing = movingTasks - int(done)
 	if done != movingTasks || quarantined != 0 {
 		t.Errorf("%s: %d of %d recorded as done, %d as quarantined", m.outcome, done, movingTasks, quarantined)
 	}
@@ -263,6 +303,7 @@ func (m *moving) moveAccounts(ctx context.Context) {
 		for tries := 0; err == nil && tries < 30 && ctx.Err() == nil; tries++ {
 			backoff.Wait(ctx, m.seconds(5))
 			if _, err := accounts.Remove(ctx, cfg, name, accounts.RemoveOptions{}); err == nil {
+				m.removed++
 				break
 			}
 		}

@@ -159,6 +159,11 @@ func (w *simWorld) wrote(writes []storage.Write, err error) {
 		return
 	}
 	for _, write := range writes {
+		if instance, is := strings.CutPrefix(write.Entity.Row, "present."); is && write.Mode != storage.Remove {
+			w.mu.Lock()
+			w.beatLocked(instance)
+			w.mu.Unlock()
+		}
 		owner, ok := write.Entity.Properties["Owner"].(string)
 		epoch, is := write.Entity.Properties["Epoch"].(int64)
 		if !ok || !is || !strings.HasPrefix(write.Entity.Row, "head.") {

@@ -2,6 +2,7 @@ package worlds
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -391,7 +392,16 @@ func TestEachKindOfWorldHasItsShareOfTheSeeds(t *testing.T) {
 			}
 		}
 	}
-	t.Log(strings.Join(simMix(), ", "))
+	mix := strings.Join(simMix(), ", ")
+	t.Log(mix)
+	protocols, err := os.ReadFile("../../docs/protocols.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := strings.Join(strings.Fields(strings.ReplaceAll(string(protocols), "5,000", "5000")), " ")
+	if !strings.Contains(said, mix) {
+		t.Errorf("docs/protocols.md does not say of P9 that it plays %s", mix)
+	}
 	if have[simKindSmall] < rest-1 || rest < simKindsOf/2 {
 		t.Errorf("%d of %d worlds are small", have[simKindSmall], simKindsOf)
 	}

@@ -28,7 +28,7 @@ const simGate = "go"
 
 // Commands of operators, by whether they name an account.
 var (
-	simCommands        = []string{"redrive", "drop", "repair", "release", "hold", "end", "end-drop", "pause", "resume", "park-run", "park-key", "unpark"}
+	simCommands        = []string{"redrive", "drop", "repair", "release", "hold", "end", "end-drop", "pause", "resume", "park-run", "park-key", "unpark", "delete", "show"}
 	simAccountCommands = []string{"add", "drain", "remove"}
 )
 
@@ -75,6 +75,12 @@ func (p *simProcess) operates(ctx context.Context, order []string) error {
 		err = p.pauses(ctx, cfg, order[0])
 	case "park-run", "park-key", "unpark":
 		err = p.parks(ctx, cfg, order[0])
+	case "delete":
+		err = p.triesToDelete(ctx, cfg)
+	case simDeletes:
+		err = p.deletesAllBy(all, cfg)
+	case "show":
+		err = p.shows(ctx, cfg)
 	case "add":
 		_, err = accounts.Add(ctx, cfg, order[1])
 	case "drain":

@@ -63,6 +63,7 @@ import (
 //	9s dark accountb 20s             nothing reaches the account; "hang": it never answers
 //	9s operate x1 redrive            or drop, repair, release, hold: of all that is in quarantine, of each run, of the gate
 //	9s operate x1 end                or end-drop: one of the runs that are not closed
+//	9s operate x1 delete             or show: the workload, of which all go on
 //	9s operate x1 drain accountb     or add, remove
 //	9s keep work                     a partition of the control table is remembered
 //	9s back work                     and comes back as it was then
@@ -119,7 +120,7 @@ type simStep struct {
 var simPoints = []string{"put", "get", "renew", "replace", "delete", "read", "write", "transact", "query", "effect"}
 
 // simSteps are requests that are told by what they do. Plans of seeds do not have them.
-var simSteps = []string{"checkpoint", "seal", "commit", "poison"}
+var simSteps = []string{"checkpoint", "seal", "commit", "poison", "mark", "drop"}
 
 func newSimPlan() *simPlan {
 	return &simPlan{

@@ -60,6 +60,7 @@ type simProcess struct {
 	points   []*simPoint
 	hands    int    // handlers at work
 	emptying string // of an operator at the quarantine: redrive or drop
+	deleting *simDeleting
 }
 
 // simPoint is where a process is to die.

@@ -68,6 +68,9 @@ func (k *simKind) planOf(seed uint64) *simPlan {
 		g.at += g.pause()
 		g.event()
 	}
+	if g.operating {
+		g.deletions()
+	}
 	slices.SortStableFunc(p.steps, func(a, b simStep) int { return int(a.at - b.at) })
 	return p
 }

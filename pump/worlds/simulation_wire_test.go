@@ -9,6 +9,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -31,7 +32,7 @@ func (w *simWire) Queue(name string) storage.Queue {
 }
 
 func (w *simWire) Table(name string) storage.Table {
-	return &simTable{w.Account.Table(name), w.by}
+	return &simTable{w.Account.Table(name), w.by, w.Name()}
 }
 
 var errSimLost = errors.New("no answer came")
@@ -207,6 +208,12 @@ func (q *simQueue) Count(ctx context.Context) (int64, error) {
 	return sendSim(q.by, ctx, q.request("count", ""), q.Queue.Count)
 }
 
+func (q *simQueue) Drop(ctx context.Context) error {
+	r := q.request("delete queue", "")
+	r.step = "drop"
+	return runSim(q.by, ctx, r, q.Queue.Drop)
+}
+
 // simDigest names a text in a history.
 func simDigest(text []byte) string {
 	const hex = "0123456789abcdef"
@@ -230,13 +237,25 @@ func rowRequest(op string, w storage.Write) simRequest {
 		r.step = "seal"
 	case strings.Contains(r.object, ".ledger.") && has("Counts"):
 		r.step = "commit"
+	case r.object == "work" && r.key == cluster.WorkloadKey && has("Deleting"):
+		r.step = "mark"
 	}
 	return r
 }
 
 type simTable struct {
 	storage.Table
-	by *simProcess
+	by      *simProcess
+	account string
+}
+
+// key tells a row from that of the same name in another account: who starts and who deletes looks
+// into all of them at once. The control account's have their names alone.
+func (t *simTable) key(row string) string {
+	if t.account == t.by.world.sim.Accounts()[0] {
+		return row
+	}
+	return t.account + "/" + row
 }
 
 // sendRow is sendSim to a table, which may be slow: half of what it takes is before the request acts.
@@ -260,13 +279,18 @@ func (t *simTable) Create(ctx context.Context) error {
 }
 
 func (t *simTable) Read(ctx context.Context, partition, row string) (storage.Entity, error) {
-	return sendRow(t.by, ctx, simRequest{op: "read", object: partition, key: row}, func(ctx context.Context) (storage.Entity, error) {
+	return sendRow(t.by, ctx, simRequest{op: "read", object: partition, key: t.key(row)}, func(ctx context.Context) (storage.Entity, error) {
 		return t.Table.Read(ctx, partition, row)
 	})
 }
 
 func (t *simTable) Write(ctx context.Context, w storage.Write) (storage.ETag, error) {
-	return sendRow(t.by, ctx, rowRequest("write", w), func(ctx context.Context) (storage.ETag, error) {
+	r := rowRequest("write", w)
+	if r.step == "mark" {
+		t.by.marks(ctx)
+	}
+	r.key = t.key(r.key)
+	return sendRow(t.by, ctx, r, func(ctx context.Context) (storage.ETag, error) {
 		tag, err := t.Table.Write(ctx, w)
 		t.by.world.wrote([]storage.Write{w}, err)
 		return tag, err
@@ -285,7 +309,7 @@ func (t *simTable) Transact(ctx context.Context, writes []storage.Write) ([]stor
 // stopped process is stopped before the first or after the last.
 func (t *simTable) Query(ctx context.Context, q storage.Query) iter.Seq2[storage.Entity, error] {
 	return func(yield func(storage.Entity, error) bool) {
-		rows, err := sendRow(t.by, ctx, simRequest{op: "query", object: q.Partition, key: q.From}, func(ctx context.Context) (rows []storage.Entity, _ error) {
+		rows, err := sendRow(t.by, ctx, simRequest{op: "query", object: q.Partition, key: t.key(q.From)}, func(ctx context.Context) (rows []storage.Entity, _ error) {
 			for e, err := range t.Table.Query(ctx, q) {
 				if err != nil {
 					return nil, err

@@ -62,6 +62,8 @@ type simWorld struct {
 	put          map[simKey]bool              // tasks that a queue has taken of who distributes
 	touched      map[simKey]string            // tasks that an operator redrove or dropped, or was about to: drop, if it was ever that
 	paused       simPauses
+	beats        map[string]*simBeats // by instance
+	shown        string               // the workload's incarnation, to who asked first
 	// leftInQuarantine is how many messages are, in the end, by account.
 	leftInQuarantine map[string]int
 
@@ -93,7 +95,7 @@ const simEvery = 2 * time.Hour
 // playSim plays a plan in a bubble of virtual time.
 func playSim(t *testing.T, plan *simPlan, change ...func(*simWorld)) *simWorld {
 	w := &simWorld{
-		plan: plan, sources: map[string]*simSource{}, latest: map[string]*simProcess{},
+		plan: plan, beats: map[string]*simBeats{}, sources: map[string]*simSource{}, latest: map[string]*simProcess{},
 		messages: map[string]bool{}, tasks: map[simKey]*simTask{}, most: map[simKey]uint64{}, counts: map[string]int{}, turns: testworld.NewTurns(plan.seed),
 		put: map[simKey]bool{}, novel: map[string]int{}, newest: map[string]bool{}, kept: map[string]*azsim.Snapshot{}, before: map[codec.RunID]workload.Run{}, touched: map[simKey]string{}, leftInQuarantine: map[string]int{},
 		judge: simJudge{fences: map[simFence]string{}, owning: map[string]string{}, shut: map[codec.RunID]bool{}, left: map[simKey]bool{}, known: map[simKey]bool{}},
@@ -159,6 +161,7 @@ func (w *simWorld) play(ctx context.Context) {
 	w.calm()
 	if w.recovers(ctx) && w.remembers(ctx) && w.runsEnd(ctx) && w.copiesAreKnown(ctx) && w.redrivesAreKnown(ctx) && w.unprovenEnd(ctx) {
 		w.check(ctx)
+		w.deletesAll(ctx)
 	}
 }
 

@@ -1,14 +1,10 @@
 package processtest
 
 import (
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
-	"maps"
 	"math/rand/v2"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -17,7 +13,6 @@ import (
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
-	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -388,115 +383,6 @@ func (c *chaos) isMember(p *process) bool {
 	return slices.ContainsFunc(v.Members, func(m cluster.Member) bool {
 		return strings.Contains(m.Instance, fmt.Sprintf("-%d-", p.cmd.Process.Pid))
 	})
-}
-
-// complete reports whether each run is closed, or all that it was sealed with is done.
-func (c *chaos) complete() bool {
-	c.sealed = c.list()
-	progress, err := ledger.ReadProgress(c.t.Context(), c.table, "test", len(c.sealed[0].Sealed))
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	for _, r := range c.sealed {
-		if r.State == workload.RunClosed {
-			continue
-		}
-		p := progress[r.ID]
-		if r.State != workload.RunSealed || p == nil || !slices.Equal(p.Done, r.Sealed) {
-			return false
-		}
-	}
-	return true
-}
-
-// requireComplete checks that no run broke and nothing is left in quarantine.
-func (c *chaos) requireComplete() {
-	c.t.Helper()
-	for _, r := range c.sealed {
-		if r.State != workload.RunSealed && r.State != workload.RunClosed || int(r.Tasks) != c.each {
-			c.t.Errorf("run %v is %s with %d tasks, want %d: %s", r.ID, r.State, r.Tasks, c.each, r.Note)
-		}
-	}
-	if n := c.inQuarantine(); n != 0 {
-		c.t.Errorf("%d messages are in quarantine", n)
-	}
-}
-
-// inQuarantine counts what is in quarantine, in all accounts.
-func (c *chaos) inQuarantine() (all int64) {
-	c.t.Helper()
-	for _, name := range c.names {
-		account, err := azure.Open(azure.Options{ConnectionString: c.server.ConnectionString(name)})
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		n, err := account.Queue("test-poison").Count(c.t.Context())
-		if err != nil && !storage.Is(err, storage.Missing) {
-			c.t.Fatal(err)
-		}
-		all += n
-	}
-	return all
-}
-
-// counted is a line of `distributor counts --json`.
-type counted struct {
-	Key   string
-	Count int64
-	Sum   json.Number
-}
-
-// requireState checks the reducer's state against the tasks themselves.
-func (c *chaos) requireState() {
-	c.t.Helper()
-	want := map[string][2]int64{}
-	for line := range strings.Lines(readText(c.t, c.input)) {
-		var task struct {
-			City string
-			N    any
-		}
-		if err := json.Unmarshal([]byte(line), &task); err != nil {
-			c.t.Fatal(err)
-		}
-		n, is := task.N.(float64)
-		if !is {
-			continue
-		}
-		v, runs := want[task.City], int64(len(c.sealed))
-		want[task.City] = [2]int64{v[0] + runs, v[1] + runs*int64(n)}
-	}
-	have := c.state()
-	maps.DeleteFunc(have, func(city string, _ [2]int64) bool { return isSideCity(city) })
-	for _, key := range slices.Sorted(maps.Keys(want)) {
-		if have[key] != want[key] {
-			c.t.Errorf("%s has count and sum %d, want %d: lost, or done twice", key, have[key], want[key])
-		}
-	}
-	if len(have) != len(want) {
-		c.t.Errorf("there are %d keys, want %d", len(have), len(want))
-	}
-}
-
-// state is what the reducer has: count and sum by city.
-func (c *chaos) state() map[string][2]int64 {
-	c.t.Helper()
-	out, err := exec.Command(filepath.Join(bin, "distributor"), "counts", "--config", c.config, "--json").Output()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	have := map[string][2]int64{}
-	for line := range strings.Lines(string(out)) {
-		var s counted
-		if err := json.Unmarshal([]byte(line), &s); err != nil {
-			c.t.Fatalf("%q: %v", line, err)
-		}
-		sum, err := s.Sum.Int64()
-		if err != nil {
-			c.t.Fatalf("%q: %v", line, err)
-		}
-		have[s.Key] = [2]int64{s.Count, sum}
-	}
-	return have
 }
 
 func (c *chaos) String() string {

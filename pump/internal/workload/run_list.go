@@ -173,15 +173,27 @@ const countedMost = 100_000
 // It gives up after a minute.
 func (r *Runs) CountStates(ctx context.Context) (counts map[RunState]int, all bool, err error) {
 	// Of all keys of the partition only ids begin with a hexadecimal digit.
-	q := storage.Query{Partition: r.partition(), From: "0", To: "g", Select: []string{"State"}}
+	q := storage.Query{Partition: r.partition(), From: "0", To: "g", Select: stateProperties}
 	rows, err := row.MustFind(ctx, r.table, q, countedMost)
 	if err != nil {
 		return nil, false, fmt.Errorf("counting runs of %s: %w", r.workload, err)
 	}
 	counts = map[RunState]int{}
 	for _, e := range rows {
-		state, _ := e.Properties["State"].(string)
-		counts[RunState(state)]++
+		counts[storedState(e)]++
 	}
 	return counts, len(rows) < countedMost, nil
+}
+
+// stateProperties are what storedState reads of a run's row.
+var stateProperties = []string{"State", "Rest"}
+
+// storedState is the state of a run of which not all was read: one that was closed with a rest is
+// stored as sealed, for programs of before.
+func storedState(e storage.Entity) RunState {
+	state, _ := e.Properties["State"].(string)
+	if rest, _ := e.Properties["Rest"].(int64); RunState(state) == RunSealed && rest > 0 {
+		return RunClosed
+	}
+	return RunState(state)
 }

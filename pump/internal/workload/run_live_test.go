@@ -3,6 +3,8 @@ package workload
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -221,3 +223,32 @@ func TestARunAndItsRowAmongThoseThatLiveChangeTogether(t *testing.T) {
 
 // anyRun lets a run be closed whatever the ledger has of it.
 func anyRun(*Run) error { return nil }
+
+// A run that was closed with a rest in quarantine is stored as sealed, and is finished all the same.
+func TestARunThatIsClosedWithARestIsFinished(t *testing.T) {
+	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		runs := NewRuns(faketable.OverTheWire(t, sim, "a"), "city")
+		err := runs.table.Create(t.Context())
+		for n := range byte(4) {
+			err = errors.Join(err, runs.Create(t.Context(), Run{ID: faketable.RunID(n + 1), Mode: "client", Instance: "me"}))
+		}
+		for n := range byte(3) {
+			err = errors.Join(err, runs.Seal(t.Context(), faketable.RunID(n+1), []uint64{4, 5}))
+		}
+		for n := range byte(2) {
+			err = errors.Join(err, runs.closeWith(t.Context(), faketable.RunID(n+1), uint64(n), anyRun))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for sealed, want := range map[bool][]codec.RunID{true: {faketable.RunID(4), faketable.RunID(3)}, false: {faketable.RunID(4)}} {
+			if ids, err := runs.Unfinished(t.Context(), sealed, 9); err != nil || !slices.Equal(ids, want) {
+				t.Errorf("with sealed ones %v: %v are not finished, want %v; %v", sealed, ids, want, err)
+			}
+		}
+		counts, all, err := runs.CountStates(t.Context())
+		if want := map[RunState]int{RunOpen: 1, RunSealed: 1, RunClosed: 2}; err != nil || !all || !maps.Equal(counts, want) {
+			t.Errorf("%v, want %v; %v, %v", counts, want, all, err)
+		}
+	})
+}

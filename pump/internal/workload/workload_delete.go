@@ -76,15 +76,15 @@ func RemoveAnchor(ctx context.Context, t storage.Table, workload string, look bo
 func (r *Runs) Unfinished(ctx context.Context, sealed bool, most int) ([]codec.RunID, error) {
 	var ids []codec.RunID
 	for from := "0"; ; {
-		q := storage.Query{Partition: r.partition(), From: from, To: "g", Select: []string{"State"}}
+		q := storage.Query{Partition: r.partition(), From: from, To: "g", Select: stateProperties}
 		rows, err := row.MustFind(ctx, r.table, q, row.PageSize)
 		if err != nil {
 			return nil, fmt.Errorf("looking for runs of %s that are not finished: %w", r.workload, err)
 		}
 		for _, e := range rows {
-			state, _ := e.Properties["State"].(string)
 			id, err := codec.ParseRunID(e.Row)
-			if err == nil && (RunState(state) == RunOpen || sealed && RunState(state) == RunSealed) {
+			state := storedState(e)
+			if err == nil && (state == RunOpen || sealed && state == RunSealed) {
 				ids = append(ids, id)
 			}
 		}

@@ -24,82 +24,88 @@ func jsonError(code string) string {
 	return `{"odata.error":{"code":"` + code + `","message":{"lang":"en-US","value":"What was wrong.\nRequestId:11111111-2222\nTime:2023-06-16T19:55:42.2926148Z"}}}`
 }
 
-// The answers of azsim/AZURE.md A1, A3 and A4, in the queue's form with the code in
-// header and body, in the table's with the code in the JSON only.
+// answered is an answer to a request, and the code that it becomes.
+type answered struct {
+	op     string
+	status int
+	code   string
+	want   storage.Code
+}
+
+// answers are those of azsim/AZURE.md A1, A3 and A4.
+var answers = []answered{
+	{"delete", 404, "MessageNotFound", storage.Gone},
+	{"renew", 404, "MessageNotFound", storage.Gone},
+	{"delete", 400, "PopReceiptMismatch", storage.Gone},
+	{"renew", 400, "PopReceiptMismatch", storage.Gone},
+	{"replace", 400, "PopReceiptMismatch", storage.Gone},
+	{"delete", 400, "InvalidQueryParameterValue", storage.Invalid},
+	{"get", 400, "OutOfRangeQueryParameterValue", storage.Invalid},
+	{"get", 404, "QueueNotFound", storage.Missing},
+	{"put", 404, "ResourceNotFound", storage.Missing}, // unknown account
+	{"create", 409, "QueueBeingDeleted", storage.Missing},
+	{"put", 409, "QueueBeingDeleted", storage.Missing},
+	{"put", 409, "QueueDisabled", storage.Missing},
+	{"put", 403, "AccountIsDisabled", storage.Missing},
+	{"put", 413, "RequestBodyTooLarge", storage.TooLarge},
+	{"put", 400, "MessageTooLarge", storage.TooLarge},
+	{"put", 413, "", storage.TooLarge},
+	{"put", 403, "AuthenticationFailed", storage.Auth},
+	{"put", 403, "AuthorizationPermissionMismatch", storage.Auth},
+	{"put", 403, "InsufficientAccountPermissions", storage.Auth},
+	{"put", 403, "", storage.Auth},
+	{"put", 401, "NoAuthenticationInformation", storage.Auth},
+	{"put", 401, "", storage.Auth},
+	{"put", 400, "InvalidAuthenticationInfo", storage.Auth},
+	{"put", 503, "ServerBusy", storage.Throttled},
+	{"put", 503, "", storage.Throttled},
+	{"put", 500, "OperationTimedOut", storage.Throttled},
+	{"put", 429, "TooManyRequests", storage.Throttled},
+	{"put", 500, "InternalError", storage.MaybeDone},
+	{"put", 500, "", storage.MaybeDone},
+	{"put", 502, "", storage.MaybeDone},
+	{"put", 504, "", storage.MaybeDone},
+	{"put", 408, "", storage.MaybeDone},
+	{"put", 307, "", storage.MaybeDone},
+	{"put", 200, "", storage.MaybeDone}, // not the 201 of a put
+	{"delete", 200, "", storage.MaybeDone},
+	{"delete", 404, "", storage.MaybeDone}, // from a proxy, for all one knows
+	{"put", 409, "SomethingNew", storage.MaybeDone},
+	{"put", 400, "", storage.Invalid},
+	{"put", 405, "UnsupportedHttpVerb", storage.Invalid},
+	{"put", 411, "MissingContentLengthHeader", storage.Invalid},
+
+	{"table read", 404, "ResourceNotFound", storage.Gone},
+	{"table read", 404, "EntityNotFound", storage.Gone},
+	{"table read", 404, "TableNotFound", storage.Missing},
+	{"table write", 404, "ResourceNotFound", storage.Gone},
+	{"table write", 404, "TableNotFound", storage.Missing},
+	{"table write", 412, "UpdateConditionNotSatisfied", storage.Precondition},
+	{"table write", 412, "ConditionNotMet", storage.Precondition},
+	{"table write", 412, "", storage.Precondition},
+	{"table write", 409, "EntityAlreadyExists", storage.Exists},
+	{"table write", 400, "EntityTooLarge", storage.TooLarge},
+	{"table write", 400, "PropertyValueTooLarge", storage.TooLarge},
+	{"table write", 400, "TooManyProperties", storage.TooLarge},
+	{"table write", 400, "InvalidInput", storage.Invalid},
+	{"table write", 415, "JsonFormatNotSupported", storage.Invalid},
+	{"table write", 409, "TableBeingDeleted", storage.Missing},
+	{"table create", 409, "TableBeingDeleted", storage.Missing},
+	{"table drop", 404, "ResourceNotFound", storage.Missing},
+	{"table query", 404, "ResourceNotFound", storage.Missing},
+	{"table query", 404, "TableNotFound", storage.Missing},
+	{"table transact", 413, "RequestBodyTooLarge", storage.TooLarge},
+	{"table transact", 404, "TableNotFound", storage.Missing},
+	{"table read", 503, "ServerBusy", storage.Throttled},
+	{"table read", 500, "OperationTimedOut", storage.Throttled},
+	{"table read", 403, "AuthenticationFailed", storage.Auth},
+}
+
+// They come in the queue's form with the code in header and body, in the table's with the code in
+// the JSON only.
 func TestAnswersBecomeCodes(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		op     string
-		status int
-		code   string
-		want   storage.Code
-	}{
-		{"delete", 404, "MessageNotFound", storage.Gone},
-		{"renew", 404, "MessageNotFound", storage.Gone},
-		{"delete", 400, "PopReceiptMismatch", storage.Gone},
-		{"renew", 400, "PopReceiptMismatch", storage.Gone},
-		{"replace", 400, "PopReceiptMismatch", storage.Gone},
-		{"delete", 400, "InvalidQueryParameterValue", storage.Invalid},
-		{"get", 400, "OutOfRangeQueryParameterValue", storage.Invalid},
-		{"get", 404, "QueueNotFound", storage.Missing},
-		{"put", 404, "ResourceNotFound", storage.Missing}, // unknown account
-		{"create", 409, "QueueBeingDeleted", storage.Missing},
-		{"put", 409, "QueueBeingDeleted", storage.Missing},
-		{"put", 409, "QueueDisabled", storage.Missing},
-		{"put", 403, "AccountIsDisabled", storage.Missing},
-		{"put", 413, "RequestBodyTooLarge", storage.TooLarge},
-		{"put", 400, "MessageTooLarge", storage.TooLarge},
-		{"put", 413, "", storage.TooLarge},
-		{"put", 403, "AuthenticationFailed", storage.Auth},
-		{"put", 403, "AuthorizationPermissionMismatch", storage.Auth},
-		{"put", 403, "InsufficientAccountPermissions", storage.Auth},
-		{"put", 403, "", storage.Auth},
-		{"put", 401, "NoAuthenticationInformation", storage.Auth},
-		{"put", 401, "", storage.Auth},
-		{"put", 400, "InvalidAuthenticationInfo", storage.Auth},
-		{"put", 503, "ServerBusy", storage.Throttled},
-		{"put", 503, "", storage.Throttled},
-		{"put", 500, "OperationTimedOut", storage.Throttled},
-		{"put", 429, "TooManyRequests", storage.Throttled},
-		{"put", 500, "InternalError", storage.MaybeDone},
-		{"put", 500, "", storage.MaybeDone},
-		{"put", 502, "", storage.MaybeDone},
-		{"put", 504, "", storage.MaybeDone},
-		{"put", 408, "", storage.MaybeDone},
-		{"put", 307, "", storage.MaybeDone},
-		{"put", 200, "", storage.MaybeDone}, // not the 201 of a put
-		{"delete", 200, "", storage.MaybeDone},
-		{"delete", 404, "", storage.MaybeDone}, // from a proxy, for all one knows
-		{"put", 409, "SomethingNew", storage.MaybeDone},
-		{"put", 400, "", storage.Invalid},
-		{"put", 405, "UnsupportedHttpVerb", storage.Invalid},
-		{"put", 411, "MissingContentLengthHeader", storage.Invalid},
-
-		{"table read", 404, "ResourceNotFound", storage.Gone},
-		{"table read", 404, "EntityNotFound", storage.Gone},
-		{"table read", 404, "TableNotFound", storage.Missing},
-		{"table write", 404, "ResourceNotFound", storage.Gone},
-		{"table write", 404, "TableNotFound", storage.Missing},
-		{"table write", 412, "UpdateConditionNotSatisfied", storage.Precondition},
-		{"table write", 412, "ConditionNotMet", storage.Precondition},
-		{"table write", 412, "", storage.Precondition},
-		{"table write", 409, "EntityAlreadyExists", storage.Exists},
-		{"table write", 400, "EntityTooLarge", storage.TooLarge},
-		{"table write", 400, "PropertyValueTooLarge", storage.TooLarge},
-		{"table write", 400, "TooManyProperties", storage.TooLarge},
-		{"table write", 400, "InvalidInput", storage.Invalid},
-		{"table write", 415, "JsonFormatNotSupported", storage.Invalid},
-		{"table write", 409, "TableBeingDeleted", storage.Missing},
-		{"table create", 409, "TableBeingDeleted", storage.Missing},
-		{"table drop", 404, "ResourceNotFound", storage.Missing},
-		{"table query", 404, "ResourceNotFound", storage.Missing},
-		{"table query", 404, "TableNotFound", storage.Missing},
-		{"table transact", 413, "RequestBodyTooLarge", storage.TooLarge},
-		{"table transact", 404, "TableNotFound", storage.Missing},
-		{"table read", 503, "ServerBusy", storage.Throttled},
-		{"table read", 500, "OperationTimedOut", storage.Throttled},
-		{"table read", 403, "AuthenticationFailed", storage.Auth},
-	} {
+	for _, c := range answers {
 		f := &fake{status: c.status, body: xmlError(c.code), header: http.Header{"X-Ms-Request-Id": {"11111111-2222"}}}
 		if strings.HasPrefix(c.op, "table ") {
 			f.body = jsonError(c.code)
