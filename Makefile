@@ -27,20 +27,24 @@ else
 	bin/loadtest demo --out out --files "$$($(GO) env GOROOT)/src"
 endif
 
-test: azurite ## run the tests: units, conformance on the simulator and on Azurite, the real binaries, 200 worlds (seven minutes)
-	$(MAKE) -k -j 2 test-pump test-rest
+test: azurite ## run the tests: units, conformance on the simulator and on Azurite, the real binaries, 200 worlds (six minutes)
+	$(MAKE) -k -j 3 test-pump test-processes test-rest
 
 # The engine's tests are the longest: begun last, as go test ./... does, they would end alone. They
 # leave much garbage and little behind, so that a collection seldom pays.
 ENGINE = ./pump/worlds ./pump/internal/cluster
 test-pump:
 	GOGC=400 $(GO) test -short -p 1 -timeout 30m $(ENGINE)
+# Those of the binaries wait for processes most of their time: begun at once, they do so beside the others.
+PROCESSES = ./pump/internal/processtest
+test-processes:
+	$(GO) test -short $(FRESH) -timeout 30m $(PROCESSES)
 test-rest:
-	$(GO) test -short $(FRESH) -timeout 30m $$($(GO) list ./... | grep -vxF "$$($(GO) list $(ENGINE))")
+	$(GO) test -short $(FRESH) -timeout 30m $$($(GO) list ./... | grep -vxF "$$($(GO) list $(ENGINE) $(PROCESSES))")
 
 # What make test leaves out, in parts of a core each, two at a time; a part that fails names its goal.
 # The tests that internal/verify marks, and those that do less under -short, are found by name.
-MARKED = $(shell grep -rhB 1 'verify[.]Only(t)' --include='*_test.go' pump internal loadtest | sed -n 's/^func \(Test[A-Za-z0-9]*\).*/\1/p' | paste -s -d '|' -)
+MARKED = $(shell grep -rlE 'verify[.](Only|Less)[(]t[)]' --include='*_test.go' pump internal loadtest | xargs awk -F '[ ()]' '/^func / { name = $$2 } /verify[.](Only|Less)[(]t[)]/ && name ~ /^Test/ { print name }' | sort -u | paste -s -d '|' -)
 LONG   = $(GO) test -cpu 1 -p 1 -timeout 80m -run '^($(MARKED)|TestCountOnce.*|TestAClusterHas.*|TestTheSameSeed.*|TestSimulationTheSame.*)$$'
 WORLDS ?= 1000
 verify: azurite ## run the rest: long tests, mutants, 1,000 worlds, two minutes of chaos, the race detector (50 minutes)
@@ -77,7 +81,7 @@ race-bubbles:
 	$(RACE) -cpu 1 -p 1 $(BUBBLES)
 race-rest:
 	$(RACE) -p 1 $$($(GO) list ./... | grep -vxF -e "$$($(GO) list ./pump/worlds)" -e "$$($(GO) list $(BUBBLES))")
-.PHONY: test-pump test-rest $(RACES) verify-engine verify-rest verify-worlds verify-mutants verify-chaos
+.PHONY: test-pump test-processes test-rest $(RACES) verify-engine verify-rest verify-worlds verify-mutants verify-chaos
 
 # Every round is played, so that the last line says how often tests fail that need a quick machine.
 ROUNDS ?= 10
@@ -85,7 +89,7 @@ BUSY   ?= 4
 rounds: azurite ## run the tests of make test, but for the engine's in virtual time, ROUNDS (10) times beside BUSY (4) processes that only take CPU (70 minutes)
 	@mkdir -p out; busy=; for b in $$(seq $(BUSY)); do while :; do :; done & busy="$$busy $$!"; done; trap "kill $$busy" EXIT; \
 	failed=0; for r in $$(seq $(ROUNDS)); do echo "round $$r of $(ROUNDS), $$failed failed"; \
-		$(MAKE) -s test-rest FRESH='-count 1' > out/round-$$r.txt 2>&1 || { failed=$$((failed + 1)); grep -E '^ *--- FAIL|^FAIL|^panic:' out/round-$$r.txt; }; \
+		$(MAKE) -s -k -j 2 test-processes test-rest FRESH='-count 1' > out/round-$$r.txt 2>&1 || { failed=$$((failed + 1)); grep -E '^ *--- FAIL|^FAIL|^panic:' out/round-$$r.txt; }; \
 	done; echo "$$failed of $(ROUNDS) rounds failed"; test $$failed = 0
 
 members: ## 1,000 processors, distributors and both in virtual time: what they read and write a second (some 20 minutes)

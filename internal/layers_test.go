@@ -114,6 +114,7 @@ var levels = map[string]int{
 	"pump/metrics":                      17,
 	"internal/configfile":               17,
 	"internal/handlers":                 17,
+	"internal/handlers/count":           17,
 	"internal/renew":                    17,
 	"loadtest/scenario":                 17,
 	"pump/worlds":                       17,

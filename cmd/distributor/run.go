@@ -106,7 +106,7 @@ where /readyz, /metrics and /debug/pprof/ are.
 	flags.IntVar(&f.options.Pack, "pack", 0, "the most tasks in a message (default: as many as fit)")
 	flags.DurationVar(&f.options.SealAge, "seal-age", 0, "the longest that a task waits for others to fill its message (default 1s for pipes and commands, else no limit)")
 	flags.Float64Var(&f.options.MaxRate, "max-rate", 0, "read so many tasks a second from the source at most (default: no limit)")
-	flags.DurationVar(&f.options.CheckpointEvery, "checkpoint-every", 0, "the time between checkpoints (default 1s)")
+	cli.Gone(cmd, "checkpoint-every", "leave it out: a checkpoint is saved every second")
 	flags.DurationVar(&f.options.Grace, "grace", 0, "how long to go on sending what was read after a signal (default 20s)")
 	flags.DurationVar(&f.options.Beat, "beat", 0, "how often the distributor says that it lives, and a leader that it leads; the same in all processes of a workload (default 5s)")
 	flags.DurationVar(&f.options.Lease, "lease", 0, "after how long without that it counts as dead, and another leads; the same in all processes (default 4 x --beat)")
@@ -127,9 +127,6 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 		return cli.Usage("--every: %s is standard input, which can be read only once, and the second distribution would find nothing; name a file, or leave --every out", flag)
 	}
 	if err := cli.Belong(cmd, "--wait", f.wait, "stuck-after", "wait-timeout"); err != nil {
-		return err
-	}
-	if err := cli.Belong(cmd, "--every", f.options.Every > 0, "checkpoint-every"); err != nil {
 		return err
 	}
 	src, err := f.source.Source()

@@ -17,13 +17,13 @@ import (
 	"github.com/queuepump/queuepump/internal/admin"
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
+	"github.com/queuepump/queuepump/internal/handlers/count"
 	"github.com/queuepump/queuepump/internal/operate"
 	"github.com/queuepump/queuepump/internal/page"
 	"github.com/queuepump/queuepump/internal/service"
 	"github.com/queuepump/queuepump/internal/telemetry"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/processor"
-	"github.com/queuepump/queuepump/pump/reduce"
 )
 
 // runFlags are the flags of `processor run`.
@@ -232,7 +232,7 @@ func (e *brokenError) Unwrap() error { return e.err }
 func (f *runFlags) check(file *configfile.File) error {
 	var handler pump.Handler = pump.HandlerFunc(func(context.Context, *pump.Task) error { return nil })
 	if f.work.countBy != "" {
-		handler = reduce.CountBy(f.work.countBy, f.work.sum)
+		handler = count.By(f.work.countBy, f.work.sum)
 	}
 	_, err := processor.New(file.Config, handler, f.processor())
 	if ce, is := errors.AsType[*pump.ConfigError](err); is && ce.Field == "reducer" {

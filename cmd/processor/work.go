@@ -20,8 +20,8 @@ import (
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/internal/handlers"
+	"github.com/queuepump/queuepump/internal/handlers/count"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/reduce"
 )
 
 // workFlags say what is done with a task.
@@ -141,7 +141,7 @@ func (f *workFlags) handler(ctx context.Context, file *configfile.File, log *slo
 		return h, nil
 	}
 	if f.countBy != "" {
-		h.handler = reduce.CountBy(f.countBy, f.sum)
+		h.handler = count.By(f.countBy, f.sum)
 		return h, nil
 	}
 	w, err := f.worker(ctx, h, file, log, broken)

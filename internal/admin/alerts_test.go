@@ -18,12 +18,12 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/internal/generate"
+	"github.com/queuepump/queuepump/internal/handlers/count"
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/processor"
-	"github.com/queuepump/queuepump/pump/reduce"
 	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/pump/workloads"
 )
@@ -185,7 +185,7 @@ var scenes = []planted{
 	},
 	{
 		name: "a reducer's state is full", accounts: 1, change: func(c *pump.Config) { c.Segments, c.Delivery = 64, pump.Once },
-		healthy: func(s *scene) { s.processor("p", reduce.CountBy("count", ""), processor.Options{}) },
+		healthy: func(s *scene) { s.processor("p", count.By("count", ""), processor.Options{}) },
 		fault: func(s *scene) {
 			var b strings.Builder
 			for range 4000 {

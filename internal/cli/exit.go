@@ -120,6 +120,14 @@ func Renamed(old, now string) *cobra.Command {
 	}
 }
 
+// Gone is a hidden flag that a command once had. It is refused, with what to do instead.
+func Gone(cmd *cobra.Command, name, instead string) {
+	cmd.Flags().Func(name, "", func(string) error {
+		return errors.New("there is no such flag any more; " + instead)
+	})
+	_ = cmd.Flags().MarkHidden(name)
+}
+
 // Main runs the program and ends the process. atOnce is called before the
 // process ends without further ado on a second signal.
 func Main(root *cobra.Command, atOnce func()) {

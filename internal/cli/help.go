@@ -98,7 +98,7 @@ func havingFlag(cmd *cobra.Command, name string) (path string) {
 	found := map[string]bool{}
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
-		if !c.Hidden && c.LocalNonPersistentFlags().Lookup(name) != nil {
+		if f := c.LocalNonPersistentFlags().Lookup(name); !c.Hidden && f != nil && !f.Hidden {
 			found[c.CommandPath()] = true
 		}
 		for _, sub := range c.Commands() {

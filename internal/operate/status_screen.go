@@ -192,7 +192,7 @@ func (c screen) runs(w io.Writer, s *status.Status, now time.Time) {
 			handled, done, left, percent = exactCells(e)
 			poison = e.Quarantined
 		}
-		note := notes(r.Note, count(poison, "quarantined"), count(r.Failed, "failed"), count(r.Retried, "retried"), count(r.Duplicates, "twice"), count(r.Skipped, "skipped"))
+		note := notes(r.Note, some(poison, "quarantined"), some(r.Failed, "failed"), some(r.Retried, "retried"), some(r.Duplicates, "twice"), some(r.Skipped, "skipped"))
 		t.add(shortRun(r.ID), plain(r.State), plain(r.Mode), timeText(r.Started, now), sent, handled, done, left, percent, note)
 	}
 	c.section(w, &t)
@@ -249,8 +249,8 @@ func notes(all ...string) string {
 	return plain(strings.Join(all, ", "))
 }
 
-// count is a number of something, or nothing.
-func count[T int64 | uint64](n T, of string) string {
+// some is a number of something, or nothing.
+func some[T int64 | uint64](n T, of string) string {
 	if n == 0 {
 		return ""
 	}
@@ -307,7 +307,7 @@ func (c screen) instances(w io.Writer, s *status.Status) {
 		text := fmt.Sprintf("and %s more: %s segments, %s tasks, %s, %s in trouble", cli.Plural(int64(len(rest)), "instance"),
 			number(sum.Segments), number(sum.Tasks), rateText(sum.Rate), number(troubled))
 		if silent > 0 {
-			text += ", " + count(int64(silent), "silent")
+			text += ", " + some(int64(silent), "silent")
 		}
 		c.wrap(w, "", text)
 	}
@@ -324,7 +324,7 @@ func instanceNote(i status.Instance) string {
 	if i.Waiting != "" {
 		waits = "waits at " + i.Waiting
 	}
-	return notes(stopping, waits, i.Trouble, count(i.Throttled, "throttled"))
+	return notes(stopping, waits, i.Trouble, some(i.Throttled, "throttled"))
 }
 
 func (c screen) accounts(w io.Writer, s *status.Status) {
@@ -365,9 +365,9 @@ func accountCells(a status.Account) []string {
 		state = notes("dark", state)
 	}
 	if a.Poison != nil {
-		poison = count(*a.Poison, "quarantined")
+		poison = some(*a.Poison, "quarantined")
 	}
-	cells := []string{plain(a.Name), number(a.Queues), "", "", "", "", notes(state, poison, count(a.Throttled, "throttled"))}
+	cells := []string{plain(a.Name), number(a.Queues), "", "", "", "", notes(state, poison, some(a.Throttled, "throttled"))}
 	if a.State == accounts.Unused {
 		return cells
 	}

@@ -14,3 +14,10 @@ func Only(t testing.TB) {
 		t.Skip("costs seconds of a core; make verify runs it")
 	}
 }
+
+// Less reports that t is to do less than all of what it can: under -short, and make verify runs all
+// of it. What is left shows the same of fewer cases.
+func Less(t testing.TB) bool {
+	t.Helper()
+	return testing.Short()
+}

@@ -275,7 +275,7 @@ func (r *runner) kill(ctx context.Context) error {
 	// A third of the tasks are read by the time of the blow, whatever this machine is.
 	rate := max(float64(r.o.Tasks)/12, 20)
 	distribute := append([]string{
-		"run", "--every", "1h", "--checkpoint-every", "500ms", "--input", s.tasks, "--key", "id",
+		"run", "--every", "1h", "--input", s.tasks, "--key", "id",
 		"--pack", strconv.Itoa(pack), "--max-rate", fmt.Sprint(rate),
 	}, lease...)
 	process := append([]string{"run", "--count-by", "city", "--visibility", "8s"}, lease...)

@@ -1,6 +1,7 @@
 package coordination
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,9 +52,7 @@ func NewIDRange(t storage.Table, workloadName, name string, size int) (*IDRange,
 	if size < 0 {
 		return nil, fmt.Errorf("id range %q: a range of %d numbers", name, size)
 	}
-	if size == 0 {
-		size = defaultIDs
-	}
+	size = cmp.Or(size, defaultIDs)
 	return &IDRange{row: idRowOf(t, workloadName, name), size: uint64(size)}, nil
 }
 

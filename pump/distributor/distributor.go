@@ -56,8 +56,6 @@ type Options struct {
 	// MaxRate is how many tasks a second are read from the source at most. It is of one
 	// distribution: of those that are elected one runs at a time. Default 0: no limit.
 	MaxRate float64
-	// CheckpointEvery is the time between checkpoints. Default 1 s.
-	CheckpointEvery time.Duration
 	// Grace is how long a distributor that is told to stop goes on sending what
 	// it has read. Default 20 s.
 	Grace time.Duration
@@ -78,6 +76,9 @@ type Options struct {
 }
 
 const (
+	// defaultCheckpointEvery is the time between checkpoints: what a takeover distributes again is
+	// a second of work, and the 1.2 requests a second to one table that it costs are few.
+	defaultCheckpointEvery = time.Second
 	// defaultBarrierAge is how long a checkpoint waits for envelopes to fill before
 	// they are sent as they are (P2.1, docs/protocols.md).
 	defaultBarrierAge = 10 * time.Second
@@ -104,7 +105,6 @@ func (o Options) withDefaults() (Options, error) {
 		initial time.Duration
 	}{
 		{"every", &o.Every, 0},
-		{"checkpoint-every", &o.CheckpointEvery, time.Second},
 		{"grace", &o.Grace, 20 * time.Second},
 		{"beat", &o.Beat, member.DefaultBeat},
 		{"lease", &o.Lease, 4 * cmp.Or(o.Beat, member.DefaultBeat)},
@@ -227,6 +227,7 @@ func New(cfg pump.Config, source source.Source, o Options) (*Distributor, error)
 	}
 	d := &Distributor{cfg: cfg, opts: o, source: source, tracer: tracing.New(&cfg), mode: "once"}
 	settings.Default(&d.cfg.Private.Lanes, min(runtime.GOMAXPROCS(0), pack.MaxLanes))
+	settings.Default(&d.cfg.Private.CheckpointEvery, defaultCheckpointEvery)
 	settings.Default(&d.cfg.Private.BarrierAge, defaultBarrierAge)
 	settings.Default(&d.cfg.Private.MaxUnsaved, defaultMaxUnsaved)
 	d.fleet = queues.Open(&cfg, row.TableName)

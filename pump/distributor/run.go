@@ -279,7 +279,7 @@ func (r *distribution) assemble(stages *errgroup.Group, work context.Context, so
 	}
 	check := &pack.Checkpointer{
 		Tracker: track, Save: r.save, Lanes: lanes, Log: r.log, Turn: d.cfg.Private.Seeding.Turn,
-		Every: d.opts.CheckpointEvery, Age: d.cfg.Private.BarrierAge, Max: d.cfg.Private.MaxUnsaved, Saved: make(chan struct{}, 1),
+		Every: d.cfg.Private.CheckpointEvery, Age: d.cfg.Private.BarrierAge, Max: d.cfg.Private.MaxUnsaved, Saved: make(chan struct{}, 1),
 	}
 	check.SavedTasks.Store(r.count.Tasks.Load())
 	r.read.Check = check

@@ -1,3 +1,3 @@
 // Package reduce counts by segment: a [Reducer] keeps a state for each segment that every task
-// changes exactly once, whatever crashes. [CountBy] is the one that counts a field.
+// changes exactly once, whatever crashes.
 package reduce

@@ -112,23 +112,3 @@ func ExampleReducer() {
 	// bob 1 1
 	// eve 1 4
 }
-
-// Count and sum by a field that is not the key: it is in the states of several
-// segments, and reduce.ReadCounts adds them up.
-func ExampleCountBy() {
-	cfg, file, remove := orders()
-	defer remove()
-	ctx := context.Background()
-
-	work(ctx, cfg, file, "customer", reduce.CountBy("city", "euros"))
-
-	for k, err := range reduce.ReadCounts(ctx, cfg) {
-		if err != nil {
-			log.Fatal(err)
-		}
-		fmt.Println(k.Key, k.Count, k.Sum)
-	}
-	// Output:
-	// Bern 2 5.2
-	// Oslo 2 27.15
-}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -142,12 +143,7 @@ func CheckReducer(h pump.Handler, cfg *pump.Config, discard bool, minInterval ti
 }
 
 func printable(s string) bool {
-	for _, r := range s {
-		if r < ' ' || r == 0x7f || r == utf8.RuneError {
-			return false
-		}
-	}
-	return true
+	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f || r == utf8.RuneError })
 }
 
 // Contribute is what a task adds to the state of its segment. The processor asks for it.

@@ -2,11 +2,9 @@ package reduce
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
-	"strconv"
-	"strings"
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
@@ -15,6 +13,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // States reads the states of all segments that have one, in the order of their segments, from the
@@ -24,125 +23,62 @@ import (
 func (r *Reducer[S, D]) States(ctx context.Context, cfg pump.Config) iter.Seq2[S, error] {
 	return func(yield func(S, error) bool) {
 		var none S
-		s := stored[S, D]{r}
-		for b, err := range readStates(ctx, cfg, r.sameName) {
-			if err == nil {
-				var state any
-				if state, err = s.Load(b.state); err == nil {
-					if !yield(*state.(*S), nil) {
-						return
-					}
-					continue
-				}
-				err = fmt.Errorf("segment %d: %w", b.segment, err)
-			}
+		table, w, err := reduced(ctx, &cfg)
+		if err == nil && w.Reducer != r.Name {
+			err = fmt.Errorf("workload %q: its states are of reducer %q, not of %q", cfg.Workload, w.Reducer, r.Name)
+		}
+		if err != nil {
 			yield(none, err)
 			return
 		}
-	}
-}
-
-func (r *Reducer[S, D]) sameName(name string) error {
-	if name != r.Name {
-		return fmt.Errorf("its states are of reducer %q, not of %q", name, r.Name)
-	}
-	return nil
-}
-
-// segmentState is what is stored for a segment.
-type segmentState struct {
-	segment uint32
-	state   []byte // as stored.Store made it
-}
-
-// readStates reads the states of the workload if its reducer is one that can be read.
-func readStates(ctx context.Context, cfg pump.Config, can func(reducer string) error) iter.Seq2[segmentState, error] {
-	return func(yield func(segmentState, error) bool) {
-		fail := func(err error) { yield(segmentState{}, err) }
-		cfg, err := settings.Complete(cfg)
-		if err != nil {
-			fail(err)
-			return
-		}
-		table := queues.Open(&cfg, row.TableName).Control
-		w, err := workload.Load(ctx, table, cfg.Workload)
-		if err != nil {
-			fail(locate.WithAdvice(ctx, &cfg, err))
-			return
-		}
-		if w.Reducer == "" {
-			fail(
-				fmt.Errorf(
-					"workload %q: it has no states: no processor with a reducer has worked on it, such as one with --count-by",
-					cfg.Workload,
-				),
-			)
-			return
-		}
-		if err := can(w.Reducer); err != nil {
-			fail(fmt.Errorf("workload %q: %w", cfg.Workload, err))
-			return
-		}
+		s := stored[S, D]{r}
 		for record, err := range ledger.ReadRecord(ctx, table, cfg.Workload, w.Map.Segments) {
 			if err != nil {
-				fail(locate.WithAdvice(ctx, &cfg, err))
+				yield(none, locate.WithAdvice(ctx, &cfg, err))
 				return
 			}
-			if b := record.State(); len(b) > 0 && !yield(segmentState{record.Segment, b}, nil) {
-				return
+			b := record.State() // as stored.Store made it
+			if len(b) == 0 {
+				continue
 			}
-		}
-	}
-}
-
-// ReadCounts reads what a workload's [CountBy] has counted, for each key the sum over all segments,
-// sorted by key. As with [Reducer.States] it is of one moment only when nothing is being counted.
-// All is read before the first key is given; in memory is twice what all keys and their numbers
-// take, some 20 bytes and the key each. An error is the last that it gives.
-func ReadCounts(ctx context.Context, cfg pump.Config) iter.Seq2[KeyCount, error] {
-	return func(yield func(KeyCount, error) bool) {
-		reducer := &Reducer[counts, keySums]{Decode: decodeCounts}
-		sums := false
-		can := func(name string) (err error) {
-			reducer.Name = name
-			sums, err = countsAndSums(name)
-			return err
-		}
-		var runs countRuns
-		for b, err := range readStates(ctx, cfg, can) {
-			var state any
-			if err == nil {
-				state, err = stored[counts, keySums]{reducer}.Load(b.state)
-			}
+			state, err := s.Load(b)
 			if err != nil {
-				yield(KeyCount{}, err)
+				yield(none, fmt.Errorf("segment %d: %w", record.Segment, err))
 				return
 			}
-			runs.add(*state.(*counts))
-		}
-		for k := range runs.all() {
-			out := KeyCount{Key: k.key, Count: k.count}
-			if sums {
-				out.Sum = json.Number(k.sum.String())
-			}
-			if !yield(out, nil) {
+			if !yield(*state.(*S), nil) {
 				return
 			}
 		}
 	}
 }
 
-// countsAndSums says of a reducer that CountBy made, by its name, whether it sums.
-func countsAndSums(name string) (sums bool, err error) {
-	rest, counts := strings.CutPrefix(name, countName+" by ")
-	if !counts {
-		return false, fmt.Errorf(
-			"its states are of reducer %q, which does not count: only the program that it belongs to can read them",
-			name,
-		)
+// Name reads the name of the reducer that a workload's states are of. Without one it is an error.
+func Name(ctx context.Context, cfg pump.Config) (string, error) {
+	_, w, err := reduced(ctx, &cfg)
+	if err != nil {
+		return "", err
 	}
-	if field, err := strconv.QuotedPrefix(rest); err == nil {
-		return rest != field, nil
-	}
-	return strings.Contains(rest, " "), nil
+	return w.Reducer, nil
 }
+
+// reduced completes the configuration and reads its workload, which has a reducer.
+func reduced(ctx context.Context, cfg *pump.Config) (storage.Table, *workload.Workload, error) {
+	var err error
+	if *cfg, err = settings.Complete(*cfg); err != nil {
+		return nil, nil, err
+	}
+	table := queues.Open(cfg, row.TableName).Control
+	w, err := workload.Load(ctx, table, cfg.Workload)
+	if err != nil {
+		return nil, nil, locate.WithAdvice(ctx, cfg, err)
+	}
+	if w.Reducer == "" {
+		return nil, nil, fmt.Errorf("workload %q: %w", cfg.Workload, errNoStates)
+	}
+	return table, w, nil
+}
+
+var errNoStates = errors.New(
+	"it has no states: no processor with a reducer has worked on it, such as one with --count-by",
+)

@@ -1,6 +1,7 @@
 package runs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,9 +41,7 @@ const DefaultStuckAfter = time.Minute
 
 // Complete gives the options with their defaults. A value out of range is a [*pump.ConfigError].
 func (o WaitOptions) Complete() (WaitOptions, error) {
-	if o.StuckAfter == 0 {
-		o.StuckAfter = DefaultStuckAfter
-	}
+	o.StuckAfter = cmp.Or(o.StuckAfter, DefaultStuckAfter)
 	if o.StuckAfter < time.Second {
 		return o, &pump.ConfigError{
 			Field:   "stuck-after",

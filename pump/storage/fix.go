@@ -2,6 +2,7 @@ package storage
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -64,10 +65,7 @@ func refusedConnection(e *Error) bool {
 
 // local reports whether a failed dial was to this machine.
 func local(text string) bool {
-	for _, host := range []string{"tcp 127.", "tcp [::1]", "localhost"} {
-		if strings.Contains(text, host) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]string{"tcp 127.", "tcp [::1]", "localhost"}, func(host string) bool {
+		return strings.Contains(text, host)
+	})
 }

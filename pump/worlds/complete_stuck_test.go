@@ -124,7 +124,7 @@ func TestARunIsNotStuckWhileAnythingIsRecordedOrAQueueMayHoldSomething(t *testin
 			w.empty()
 			w.Fault(azsim.Rule{Instance: "waiter", Account: "accountb", Service: "queue", Fault: azsim.FailBefore})
 			g := w.wait(t.Context(), run.ID, runs.WaitOptions{})
-			time.Sleep(time.Hour)
+			time.Sleep(10 * runs.DefaultStuckAfter)
 			if g.over() || w.Logged("whether messages are left could not be learned") == 0 {
 				t.Errorf("it gave up: %v", g.err)
 			}
@@ -135,7 +135,7 @@ func TestARunIsNotStuckWhileAnythingIsRecordedOrAQueueMayHoldSomething(t *testin
 			run := w.distributed(100)
 			w.empty()
 			g := w.wait(t.Context(), run.ID, runs.WaitOptions{})
-			for range 60 { // another run's, or one that is passed on
+			for range 20 { // another run's, or one that is passed on
 				time.Sleep(runs.DefaultStuckAfter / 2)
 				w.Put("accounta", "work-01", 1, 1)
 				time.Sleep(runs.DefaultStuckAfter / 2)

@@ -149,7 +149,7 @@ func TestWaitingEndsWhenEveryTaskIsRecordedAndNotBefore(t *testing.T) {
 		run, s := w.distributed(1000), w.scribe()
 		w.Collect() // no queue shows a message any more, and nothing is done
 		g := w.wait(t.Context(), run.ID, runs.WaitOptions{StuckAfter: time.Hour})
-		time.Sleep(10 * time.Minute)
+		time.Sleep(2 * time.Minute)
 		if g.over() {
 			t.Fatalf("the waiting ended: %+v, %v", g.Completion, g.err)
 		}
@@ -157,7 +157,7 @@ func TestWaitingEndsWhenEveryTaskIsRecordedAndNotBefore(t *testing.T) {
 		almost := below(run.Sealed)
 		almost[last] = codec.MakeNSet(0)
 		s.record(run.ID, almost, nil)
-		time.Sleep(10 * time.Minute)
+		time.Sleep(2 * time.Minute)
 		if g.over() {
 			t.Fatalf("the waiting ended before the last task: %+v, %v", g.Completion, g.err)
 		}

@@ -304,9 +304,10 @@ func TestUnsavedWorkIsCapped(t *testing.T) {
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		var mu sync.Mutex
 		var p distributor.Progress
+		w.Private.CheckpointEvery = 100 * time.Millisecond
 		w.Private.BarrierAge, w.Private.MaxUnsaved = time.Second, 200
 		s := &testworld.ListSource{Print: "a", N: 3000, Pace: time.Millisecond}
-		o := distributor.Options{Every: time.Hour, CheckpointEvery: 100 * time.Millisecond, Progress: func(now distributor.Progress) {
+		o := distributor.Options{Every: time.Hour, Progress: func(now distributor.Progress) {
 			mu.Lock()
 			defer mu.Unlock()
 			p = now

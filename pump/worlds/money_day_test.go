@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/prices"
 	"github.com/queuepump/queuepump/pump/status"
@@ -162,7 +163,6 @@ func nextDay(t *testing.T, load string, d spentDay, most float64) {
 // because there are more than the cap pays for. Nothing that was begun is left unsettled.
 func TestADayStaysWithinItsCap(t *testing.T) {
 	span := min(*costHours, 24*time.Hour)
-	free := costDay(t, span, 20*time.Second, 0)
 	var rows []string
 	row := func(load string, most float64, d spentDay) {
 		text := "none"
@@ -174,9 +174,14 @@ func TestADayStaysWithinItsCap(t *testing.T) {
 			d.p50.Round(100*time.Millisecond), d.p99.Round(100*time.Millisecond), d.worst.Round(100*time.Millisecond), 100*d.slowed, 100*d.held,
 		))
 	}
-	row("a message each 20 s", 0, free)
-	t.Logf("without a cap: %+v", free)
-	nextDay(t, "without a cap", free, 0)
+	most := 0.0058 // just above the least of a whole day; a part of a day may cost as much
+	if !verify.Less(t) {
+		free := costDay(t, span, 20*time.Second, 0)
+		row("a message each 20 s", 0, free)
+		t.Logf("without a cap: %+v", free)
+		nextDay(t, "without a cap", free, 0)
+		most = max(most, 0.6*free.cost)
+	}
 	for _, c := range []struct {
 		load  string
 		span  time.Duration
@@ -184,8 +189,7 @@ func TestADayStaysWithinItsCap(t *testing.T) {
 		most  float64
 		full  bool // more comes than the cap pays for
 	}{
-		// 0.0058 is just above the least of a whole day. A part of a day may cost as much.
-		{"a message each 20 s", span, 20 * time.Second, max(0.6*free.cost, 0.0058), false},
+		{"a message each 20 s", span, 20 * time.Second, most, false},
 		{"10 messages a second for a part of that", span / 6, 100 * time.Millisecond, max(0.02*span.Hours()/24, 0.0058), true},
 	} {
 		d := costDay(t, c.span, c.every, c.most)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/prices"
@@ -165,7 +166,11 @@ func TestAnAmountIsNotSaidInAnotherCurrency(t *testing.T) {
 
 // The rows of the history are of the service's clock. A machine whose clock is wrong sees them.
 func TestAWrongClockHidesNoMoney(t *testing.T) {
-	for _, off := range []time.Duration{-12 * time.Minute, -4 * time.Minute, 4 * time.Minute, 8 * time.Minute, 12 * time.Minute} {
+	clocks := []time.Duration{-12 * time.Minute, 12 * time.Minute, -4 * time.Minute, 4 * time.Minute, 8 * time.Minute}
+	if verify.Less(t) {
+		clocks = clocks[:2]
+	}
+	for _, off := range clocks {
 		inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 			time.Sleep(12 * time.Hour)
 			w.Sim.SetClockOffset(off)

@@ -363,13 +363,13 @@ func TestOneEnvelopeMayEndInEveryWayAtOnce(t *testing.T) {
 			case 0:
 				return testworld.ErrFlop
 			case 1:
-				return pump.RetryAfter(time.Hour, testworld.ErrFlop)
+				return pump.RetryAfter(10*time.Minute, testworld.ErrFlop)
 			case 2:
 				return pump.Reject(fmt.Errorf("number %d", task.N)) // 20 different details
 			}
 			return nil
 		}}
-		s := w.drain(h, processor.Options{UntilIdle: 2 * time.Hour})
+		s := w.drain(h, processor.Options{UntilIdle: 20 * time.Minute})
 		h.Expect(t, 100, 140)
 		if s.Handled != 80 || s.Failed != 20 || s.Retried != 40 || s.Rejected != 20 || s.Quarantined != 20 || w.Left() != 0 {
 			t.Errorf("%+v", s)

@@ -38,7 +38,11 @@ func TestP3OnceHandlesAndRecordsEachTask(t *testing.T) {
 // their commits will come: they are recorded at once. *Of 64 partitions the last waited for a
 // sixth of their lease: half the time of a run of ten seconds.*
 func TestTheLastResultsOfARunAreRecordedAtOnceInEveryPartition(t *testing.T) {
-	for _, segments := range []int{64, 1024, 4096} {
+	sizes := []int{64, 1024, 4096}
+	if verify.Less(t) {
+		sizes = sizes[:2]
+	}
+	for _, segments := range sizes {
 		t.Run(fmt.Sprint(segments), func(t *testing.T) {
 			spec := workload.Spec{Delivery: workload.DeliverOnce, Segments: segments}
 			slow := func(c *azsim.Config) { c.Latency = 5 * time.Millisecond }

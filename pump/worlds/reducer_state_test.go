@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/handlers/count"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
@@ -63,9 +64,9 @@ func (w *world) record(l *ledger.Ledger, h pump.Handler, t *pump.Task) {
 	}
 }
 
-// readCounts gives what reduce.ReadCounts does, a text for each key.
+// readCounts gives what count.Read does, a text for each key.
 func (w *world) readCounts() (lines []string, err error) {
-	for k, e := range reduce.ReadCounts(w.T.Context(), w.Cfg) {
+	for k, e := range count.Read(w.T.Context(), w.Cfg) {
 		if e != nil {
 			return lines, e
 		}
@@ -76,7 +77,7 @@ func (w *world) readCounts() (lines []string, err error) {
 
 func TestCountsOfOneKeyInManySegmentsAreOneSortedLine(t *testing.T) {
 	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
-		h := reduce.CountBy("city", "people")
+		h := count.By("city", "people")
 		l := w.records(h)
 		for n, body := range []string{
 			`{"city":"Rome","people":1}`, `{"city":"Oslo","people":0.25}`, `{"city":"Rome","people":-3}`,
@@ -88,7 +89,7 @@ func TestCountsOfOneKeyInManySegmentsAreOneSortedLine(t *testing.T) {
 		if want := []string{"Bern 1 7", "Oslo 3 100000000000000000000.75", "Rome 2 -2"}; err != nil || !slices.Equal(got, want) {
 			t.Errorf("%q, %v; want %q", got, err, want)
 		}
-		for k := range reduce.ReadCounts(t.Context(), w.Cfg) {
+		for k := range count.Read(t.Context(), w.Cfg) {
 			if k.Key != "Bern" {
 				t.Errorf("went on to %q", k.Key)
 			}
@@ -96,7 +97,7 @@ func TestCountsOfOneKeyInManySegmentsAreOneSortedLine(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		for _, err := range reduce.ReadCounts(ctx, w.Cfg) {
+		for _, err := range count.Read(ctx, w.Cfg) {
 			if err == nil {
 				t.Error("what was not read is given")
 			}

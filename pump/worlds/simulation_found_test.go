@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
@@ -184,6 +185,7 @@ limit 40
 // judge waited it also peeked at the messages that were left, every second or two, and that took
 // half of what a queue with a limit of 40 messages a second lets through.
 func TestTheJudgeWaitsForAllRunsOfALiveSourceAndTakesNothingOfAQueuesLimit(t *testing.T) {
+	verify.Only(t)
 	plan, err := parseSimPlan(simBacklog)
 	if err != nil {
 		t.Fatal(err)

@@ -214,7 +214,7 @@ func (p *simProcess) newDistributor(src *simSource) (*distributor.Distributor, e
 	w := p.world
 	o := distributor.Options{
 		Pack: w.plan.pack, OnBadLine: distributor.BadLineQuarantine, SealAge: time.Second, Grace: simGrace,
-		CheckpointEvery: time.Second, Beat: w.plan.beat, Lease: w.plan.lease(),
+		Beat: w.plan.beat, Lease: w.plan.lease(),
 	}
 	o.OnRun = func(s distributor.Summary, _ error) {
 		if s.Resumed && !p.over() {

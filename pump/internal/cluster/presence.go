@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -78,21 +79,11 @@ type Options struct {
 }
 
 func (o Options) withDefaults() (Options, error) {
-	if o.Beat == 0 {
-		o.Beat = 5 * time.Second
-	}
-	if o.Lease == 0 {
-		o.Lease = 4 * o.Beat
-	}
-	if o.Margin == 0 {
-		o.Margin = o.Lease * 3 / 20
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	if o.many == 0 {
-		o.many = manyMembers
-	}
+	o.Beat = cmp.Or(o.Beat, 5*time.Second)
+	o.Lease = cmp.Or(o.Lease, 4*o.Beat)
+	o.Margin = cmp.Or(o.Margin, o.Lease*3/20)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	o.many = cmp.Or(o.many, manyMembers)
 	if o.wall == nil {
 		o.wall = time.Now
 	}

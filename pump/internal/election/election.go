@@ -1,6 +1,7 @@
 package election
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,24 +41,12 @@ type Options struct {
 }
 
 func (o Options) withDefaults() (Options, error) {
-	if o.Every == 0 {
-		o.Every = time.Minute
-	}
-	if o.Beat == 0 {
-		o.Beat = 5 * time.Second
-	}
-	if o.Lease == 0 {
-		o.Lease = 4 * o.Beat
-	}
-	if o.Margin == 0 {
-		o.Margin = o.Lease * 3 / 20
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	if o.Rounds == nil {
-		o.Rounds = &rounds.Counter{}
-	}
+	o.Every = cmp.Or(o.Every, time.Minute)
+	o.Beat = cmp.Or(o.Beat, 5*time.Second)
+	o.Lease = cmp.Or(o.Lease, 4*o.Beat)
+	o.Margin = cmp.Or(o.Margin, o.Lease*3/20)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	o.Rounds = cmp.Or(o.Rounds, &rounds.Counter{})
 	switch {
 	case o.Instance == "":
 		return o, errors.New("election: Instance is empty")

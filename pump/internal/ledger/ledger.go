@@ -136,9 +136,7 @@ type ledgerSegment struct {
 
 // Open gives the ledger of a workload; it makes no request.
 func Open(t storage.Table, w *workload.Workload, o Options) *Ledger {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	l := &Ledger{
 		table: t, workload: w.Name, options: o, draw: row.DrawOf(t), token: row.TokenOf(t, o.Instance),
 		segments:   make([]ledgerSegment, w.Map.Segments),

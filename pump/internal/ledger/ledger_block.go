@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -123,12 +124,7 @@ func validKey(key string) bool {
 }
 
 func sortedKeys(b block) []string {
-	keys := make([]string, 0, len(b))
-	for key := range b {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
+	return slices.Sorted(maps.Keys(b))
 }
 
 // The directory of pages: the next number of a page, how many pages there are, and of each its
@@ -268,10 +264,5 @@ func readRests(b []byte) (rests []restCount, err error) {
 }
 
 func sortedRuns[V any](runs map[codec.RunID]V) []codec.RunID {
-	ids := make([]codec.RunID, 0, len(runs))
-	for id := range runs {
-		ids = append(ids, id)
-	}
-	slices.SortFunc(ids, workload.CompareRuns)
-	return ids
+	return slices.SortedFunc(maps.Keys(runs), workload.CompareRuns)
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -312,9 +313,7 @@ func (d *draft) store(segment uint32, s State, changes block) error {
 		return fmt.Errorf("segment %d: %w: the reducer's state has %d bytes, more than %d even when compressed, or than %d; keep less of each key, or use more segments",
 			segment, ErrStateFull, len(raw), maxState, maxRawState)
 	}
-	for key, value := range parts {
-		changes[key] = value
-	}
+	maps.Copy(changes, parts)
 	d.raw = raw
 	return nil
 }
@@ -336,9 +335,7 @@ func (d *draft) write(t *transaction, partition string, segment uint32) {
 	runs := d.image.runs
 	if len(d.runs)+len(d.gone) > 0 {
 		runs = make(map[codec.RunID]*runBook, len(d.image.runs)+len(d.runs))
-		for id, b := range d.image.runs {
-			runs[id] = b
-		}
+		maps.Copy(runs, d.image.runs)
 		d.apply(runs)
 	}
 	head := storage.Write{Mode: storage.Replace, Entity: storage.Entity{
@@ -358,9 +355,7 @@ func (d *draft) write(t *transaction, partition string, segment uint32) {
 }
 
 func (d *draft) apply(runs map[codec.RunID]*runBook) {
-	for id, b := range d.runs {
-		runs[id] = b
-	}
+	maps.Copy(runs, d.runs)
 	for _, id := range d.gone {
 		delete(runs, id)
 	}

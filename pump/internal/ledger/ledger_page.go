@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"maps"
 	"sort"
 )
 
@@ -50,9 +51,7 @@ func (l *layout) get(key string) []byte {
 func (l *layout) all() block {
 	merged := block{}
 	for _, p := range l.pages {
-		for key, value := range p.block {
-			merged[key] = value
-		}
+		maps.Copy(merged, p.block)
 	}
 	for key, value := range l.hot {
 		if value == nil {
@@ -73,9 +72,7 @@ func (l *layout) pageOf(key string) int {
 // are new and which are replaced. It is false if that takes more pages than there may be.
 func (l *layout) with(changes block) (next *layout, added, removed []*ledgerPage, ok bool) {
 	next = &layout{next: l.next, hot: make(block, len(l.hot)+len(changes)), pages: l.pages}
-	for key, value := range l.hot {
-		next.hot[key] = value
-	}
+	maps.Copy(next.hot, l.hot)
 	for key, value := range changes {
 		if value == nil && !l.paged(key) {
 			delete(next.hot, key)

@@ -17,9 +17,10 @@ type Config struct {
 	ControlGiven bool            // Control was not left out
 	AnyQueues    map[string]bool // accounts by name for which Queues was left out
 	// Tests and simulations set the following. A distributor works with zero.
-	Lanes      int           // packers at work
-	BarrierAge time.Duration // how old a barrier may get
-	MaxUnsaved int64         // tasks since the last checkpoint
+	Lanes           int           // packers at work
+	CheckpointEvery time.Duration // between checkpoints
+	BarrierAge      time.Duration // how old a barrier may get
+	MaxUnsaved      int64         // tasks since the last checkpoint
 	// Hands is told of the ledger of a processor, and of what the processor holds, when it begins.
 	Hands func(l *ledger.Ledger, hold func(segment uint32) (cluster.Hold, bool))
 }

@@ -130,7 +130,7 @@ func newChaos(t *testing.T, length time.Duration, tasks int) *chaos {
 		p := &part{role: "processor", args: append([]string{"run", "--config", c.config, "--count-by", "city", "--sum", "n", "--visibility", chaosVisibility, "--quiet"}, chaosLease...)}
 		if i < 2 {
 			p.role = "distributor"
-			p.args = append([]string{"run", "--config", c.config, "--every", "1s", "--checkpoint-every", "100ms", "--input", c.input, "--key", "id", "--pack", "10", "--quiet"}, chaosLease...)
+			p.args = append([]string{"run", "--config", c.config, "--every", "1s", "--input", c.input, "--key", "id", "--pack", "10", "--quiet"}, chaosLease...)
 		}
 		c.parts = append(c.parts, p)
 		c.start(p)

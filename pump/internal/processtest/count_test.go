@@ -183,7 +183,7 @@ func countUnderFire(t *testing.T, once bool) (off int64) {
 		p := &part{role: "processor", args: append(slices.Clone(general), "--visibility", chaosVisibility, "--count-by", "city", "--sum", "euros")}
 		if i < 2 {
 			p.role = "distributor"
-			p.args = append(slices.Clone(general), "--every", "24h", "--checkpoint-every", "200ms", "--input", w.path("orders.jsonl"), "--key", "order", "--pack", strconv.Itoa(max(8, n/40_000)))
+			p.args = append(slices.Clone(general), "--every", "24h", "--input", w.path("orders.jsonl"), "--key", "order", "--pack", strconv.Itoa(max(8, n/40_000)))
 		}
 		c.parts = append(c.parts, p)
 		c.start(p)

@@ -66,9 +66,9 @@ const leaderRate = "500"
 
 // startDistributors starts two on the same tasks and waits until the first leads and has sent some.
 // Their lease is so long that who leads does not lose it on a machine that is busy for seconds.
-func startDistributors(t *testing.T, w *world, tasks, checkpointEvery string) distributors {
+func startDistributors(t *testing.T, w *world, tasks string) distributors {
 	t.Helper()
-	args := []string{"run", "--config", w.config, "--every", "1h", "--beat", "500ms", "--lease", "10s", "--checkpoint-every", checkpointEvery, "--input", tasks, "--key", "city", "--pack", "5", "--json"}
+	args := []string{"run", "--config", w.config, "--every", "1h", "--beat", "500ms", "--lease", "10s", "--input", tasks, "--key", "city", "--pack", "5", "--json"}
 	a := start(t, "distributor", append(slices.Clone(args), "--max-rate", leaderRate)...)
 	a.says("msg=leading")
 	b := start(t, "distributor", args...)
@@ -121,7 +121,7 @@ func TestAKilledLeadersRunIsContinuedFromItsCheckpoint(t *testing.T) {
 	tasks := w.path("tasks.jsonl")
 	writeTasksOf(t, tasks, n, readAhead/250)
 	slow := w.slowPuts(200 * time.Millisecond)
-	ds := startDistributors(t, w, tasks, "100ms")
+	ds := startDistributors(t, w, tasks)
 	ds.untilCheckpoint(t, w)
 	ds.leader.kill()
 	slow.Remove()
@@ -152,9 +152,14 @@ func TestALeaderKilledBeforeItsFirstCheckpointIsContinuedFromTheStart(t *testing
 	tasks := w.path("tasks.jsonl")
 	writeTasks(t, tasks, n)
 	slow := w.slowPuts(20 * time.Millisecond)
-	ds := startDistributors(t, w, tasks, "1h")
+	// No checkpoint is complete while what one account was sent is not acknowledged.
+	stuck := w.sim.Inject(azsim.Rule{
+		Account: "account2", Operations: []string{"PutMessage"}, Fault: azsim.DelayBefore, Delay: time.Hour,
+	})
+	ds := startDistributors(t, w, tasks)
 	ds.leader.kill()
 	slow.Remove()
+	stuck.Remove()
 	s := ds.otherFinishes(t)
 	if !s.Resumed || s.Tasks != n || s.Envelopes < n/5 {
 		t.Errorf("the other's summary: %+v", s)
@@ -177,7 +182,7 @@ func TestAChangedSourceIsRefused(t *testing.T) {
 	changed := w.path("changed.jsonl")
 	writeText(t, changed, `{"city":"Bern","n":-1}`+"\n"+readText(t, tasks))
 	slow := w.slowPuts(200 * time.Millisecond)
-	ds := startDistributors(t, w, tasks, "100ms")
+	ds := startDistributors(t, w, tasks)
 	ds.untilCheckpoint(t, w)
 	ds.leader.kill()
 	// At once and whole: the other may open it as soon as the lease ends.

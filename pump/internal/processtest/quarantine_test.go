@@ -41,8 +41,10 @@ func (w *world) quarantined(args ...string) (all []quarantined) {
 
 // TestWhatIsInQuarantineIsSeenRedrivenAndDropped by the commands alone.
 func TestWhatIsInQuarantineIsSeenRedrivenAndDropped(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{"at-least-once", "once"} {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
 			w := newWorld(t, 3, 2)
 			appendText(t, w.config, "delivery: "+mode+"\n")
 			tasks := w.path("tasks.jsonl")
@@ -110,6 +112,7 @@ func TestWhatIsInQuarantineIsSeenRedrivenAndDropped(t *testing.T) {
 // TestAnInterruptedListingPutsBackWhatItHadTaken: what a listing had taken is there again at once
 // when it is interrupted.
 func TestAnInterruptedListingPutsBackWhatItHadTaken(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, 1, 2)
 	tasks := w.path("tasks.txt")
 	writeText(t, tasks, strings.Repeat("x\n", 300))
@@ -130,6 +133,7 @@ func TestAnInterruptedListingPutsBackWhatItHadTaken(t *testing.T) {
 
 // TestATaskThatFailsWhenItIsTooOldGoesIntoQuarantine, however many attempts it has left.
 func TestATaskThatFailsWhenItIsTooOldGoesIntoQuarantine(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, 1, 1)
 	tasks := w.path("tasks.txt")
 	writeText(t, tasks, "x\n")

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
@@ -99,9 +100,7 @@ func Complete(c pump.Config) (pump.Config, error) {
 	if c.Retention < time.Minute {
 		return c, &pump.ConfigError{Field: "retention", Problem: fmt.Sprintf("%v is out of range", c.Retention), Fix: "use 1m or more, or leave it out for 168h"}
 	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	return withBudget(c)
 }
 
@@ -195,15 +194,11 @@ func accountWithDefaults(a pump.Account, field string, queues int) (pump.Account
 	if a.Name == "" {
 		a.Name = a.Storage.Name()
 	}
-	if a.Queues == 0 {
-		a.Queues = queues
-	}
+	a.Queues = cmp.Or(a.Queues, queues)
 	if a.Queues < 1 || a.Queues > maxQueues {
 		return a, &pump.ConfigError{Field: field + ".queues", Problem: fmt.Sprintf("%d is out of range", a.Queues), Fix: fmt.Sprintf("use 1 to %d, or leave it out for %d", maxQueues, queues)}
 	}
-	if a.Weight == 0 {
-		a.Weight = 1
-	}
+	a.Weight = cmp.Or(a.Weight, 1)
 	if !(a.Weight >= 0.01 && a.Weight <= 100) { // so written that NaN fails too
 		return a, &pump.ConfigError{Field: field + ".weight", Problem: fmt.Sprintf("%v is out of range", a.Weight), Fix: "use 0.01 to 100, or leave it out for 1"}
 	}
@@ -260,15 +255,9 @@ func Default[T comparable](field *T, value T) {
 
 // Budget completes and checks a budget. The error is a [*pump.ConfigError].
 func Budget(b pump.Budget) (pump.Budget, error) {
-	if b.Account == 0 {
-		b.Account = 20_000
-	}
-	if b.Queue == 0 {
-		b.Queue = 2_000
-	}
-	if b.GetCostsMessages == nil {
-		b.GetCostsMessages = new(true)
-	}
+	b.Account = cmp.Or(b.Account, 20_000)
+	b.Queue = cmp.Or(b.Queue, 2_000)
+	b.GetCostsMessages = cmp.Or(b.GetCostsMessages, new(true))
 	if c := b.CostPerDay; !(c >= 0 && c <= 1e9) { // so written that NaN fails too
 		return b, &pump.ConfigError{Field: "budget.costPerDay", Problem: fmt.Sprintf("%v is out of range", c), Fix: "use what a day may cost, or leave it out for no cap"}
 	}
@@ -319,12 +308,8 @@ func CheckMaxRate(rate float64) error {
 
 // Retry completes and checks a retry policy. The error is a [*pump.ConfigError].
 func Retry(p pump.RetryPolicy) (pump.RetryPolicy, error) {
-	if p.MaxAttempts == 0 {
-		p.MaxAttempts = 8
-	}
-	if p.Max == 0 {
-		p.Max = max(10*time.Minute, p.Base)
-	}
+	p.MaxAttempts = cmp.Or(p.MaxAttempts, 8)
+	p.Max = cmp.Or(p.Max, max(10*time.Minute, p.Base))
 	switch {
 	case p.Base < 0 || p.Base > storage.MaxVisibility:
 		return p, &pump.ConfigError{Field: "retry.base", Problem: p.Base.String() + " is out of range", Fix: "use up to 168h, or leave it out for one that follows how long tasks take"}

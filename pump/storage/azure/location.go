@@ -1,6 +1,7 @@
 package azure
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -227,17 +228,9 @@ func fromConnectionString(s, tableEndpoint string) (location, error) {
 			return location{}, fmt.Errorf("SharedAccessSignature: %w", err)
 		}
 	}
-	protocol, suffix := fields["defaultendpointsprotocol"], fields["endpointsuffix"]
-	if protocol == "" {
-		protocol = "https"
-	}
-	if suffix == "" {
-		suffix = "core.windows.net"
-	}
-	queue, table := fields["queueendpoint"], fields["tableendpoint"]
-	if tableEndpoint != "" {
-		table = tableEndpoint
-	}
+	protocol := cmp.Or(fields["defaultendpointsprotocol"], "https")
+	suffix := cmp.Or(fields["endpointsuffix"], "core.windows.net")
+	queue, table := fields["queueendpoint"], cmp.Or(tableEndpoint, fields["tableendpoint"])
 	if name == "" && queue == "" {
 		return location{}, errors.New("it has neither AccountName= nor QueueEndpoint=")
 	}
@@ -257,16 +250,10 @@ func fromConnectionString(s, tableEndpoint string) (location, error) {
 	if name != "" {
 		l.name, l.signer = name, name
 	}
-	switch {
-	case key != "":
+	if key != "" {
 		l.key, l.sas, l.tableSAS = key, "", ""
-	default:
-		if l.sas == "" {
-			l.sas = sas
-		}
-		if l.tableSAS == "" {
-			l.tableSAS = sas
-		}
+	} else {
+		l.sas, l.tableSAS = cmp.Or(l.sas, sas), cmp.Or(l.tableSAS, sas)
 	}
 	return l, nil
 }

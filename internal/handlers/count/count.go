@@ -1,4 +1,6 @@
-package reduce
+// Package count is the reducer behind `processor run --count-by`: it counts the tasks of each value
+// of a field, adds up another field, and reads what all segments have counted.
+package count
 
 import (
 	"context"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/jsonline"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/reduce"
 )
 
 const (
@@ -27,7 +30,7 @@ const (
 	maxExponent = 100
 )
 
-// KeyCount is what [CountBy] knows of one value of the field that it counts by.
+// KeyCount is what [By] knows of one value of the field that it counts by.
 type KeyCount struct {
 	Key   string
 	Count uint64
@@ -36,7 +39,7 @@ type KeyCount struct {
 	Sum json.Number
 }
 
-// CountBy returns a [Reducer] that counts the tasks of each value of a field of their
+// By returns a [reduce.Reducer] that counts the tasks of each value of a field of their
 // bodies, which are JSON objects, and adds up another field, unless sum is empty. Fields
 // are named as in [source.JSONLines]. The value of field is a text, number or boolean of at most
 // 1 KiB and counts as it is written: 1 and 1.0 are two values, 1 and "1" one. The value of sum is a
@@ -44,10 +47,10 @@ type KeyCount struct {
 // sums are decimal and exact. A task without one of both is rejected.
 //
 // The name of the reducer, and thus what is pinned in the workload, is made of both
-// names. [ReadCounts] reads what was counted.
-func CountBy(field, sum string) pump.Handler {
+// names. [Read] reads what was counted.
+func By(field, sum string) pump.Handler {
 	c := &counting{field: field, sum: sum}
-	return &Reducer[counts, keySums]{
+	return &reduce.Reducer[counts, keySums]{
 		Name: c.name(), Map: c.count, Fold: (*counts).add, Encode: (*counts).encode, Decode: decodeCounts,
 	}
 }

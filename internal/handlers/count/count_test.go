@@ -1,4 +1,4 @@
-package reduce
+package count
 
 import (
 	"bytes"
@@ -14,14 +14,14 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/outcome"
+	"github.com/queuepump/queuepump/pump/reduce"
 )
 
 // countOf folds bodies as a processor does, and gives what each key came to.
 func countOf(t *testing.T, field, sum string, bodies ...string) map[string]string {
 	t.Helper()
-	r := CountBy(field, sum).(Reducing)
-	if err := r.check(); err != nil {
+	r := By(field, sum).(reduce.Reducing)
+	if err := reduce.CheckReducer(r, &pump.Config{}, false, 0); err != nil {
 		t.Fatal(err)
 	}
 	s, err := r.State().Load(nil)
@@ -99,9 +99,8 @@ func TestATaskWithoutFieldOrNumberIsRejectedWithACauseThatNamesTheField(t *testi
 		{``, `no field "city" to count by: invalid JSON`},
 		{`["Oslo"]`, `there is no field "city"`},
 	} {
-		_, err := CountBy("city", "people").(Reducing).Contribute(t.Context(), &pump.Task{Body: []byte(c.body)})
-		w, is := outcome.Of(err)
-		if !is || !w.Reject || !strings.Contains(err.Error(), c.cause) || len(err.Error()) > 400 {
+		_, err := By("city", "people").(reduce.Reducing).Contribute(t.Context(), &pump.Task{Body: []byte(c.body)})
+		if word, _ := pump.OutcomeOf(err); word != "rejected" || !strings.Contains(err.Error(), c.cause) || len(err.Error()) > 400 {
 			t.Errorf("%.80s: %v; want it rejected because %s", c.body, err, c.cause)
 		}
 	}
@@ -109,7 +108,7 @@ func TestATaskWithoutFieldOrNumberIsRejectedWithACauseThatNamesTheField(t *testi
 
 func TestWhatIsCountedKeepsNothingOfTheTask(t *testing.T) {
 	body := []byte(`{"k":"abc","v":"12345678901234567890"}`)
-	r := CountBy("k", "v").(Reducing)
+	r := By("k", "v").(reduce.Reducing)
 	c, err := r.Contribute(t.Context(), &pump.Task{Body: body})
 	if err != nil {
 		t.Fatal(err)
@@ -123,7 +122,7 @@ func TestWhatIsCountedKeepsNothingOfTheTask(t *testing.T) {
 func TestReducersThatCountBySomethingElseHaveOtherNames(t *testing.T) {
 	names := map[string][]string{}
 	for _, fields := range [][]string{{"a", ""}, {"a", "b"}, {"b", "a"}, {`a" sum "b`, ""}, {"a\n", ""}, {"é", ""}, {"a", `"`}, {"a b", ""}, {"a b", "c d"}, {"a", "b sum c"}, {"", ""}, {"a.b", "c"}} {
-		name := CountBy(fields[0], fields[1]).(Reducing).Reducer()
+		name := By(fields[0], fields[1]).(reduce.Reducing).Reducer()
 		if other, is := names[name]; is {
 			t.Errorf("%q and %q are both %s", fields, other, name)
 		}
@@ -131,11 +130,11 @@ func TestReducersThatCountBySomethingElseHaveOtherNames(t *testing.T) {
 		if sums, err := countsAndSums(name); err != nil || sums != (fields[1] != "") {
 			t.Errorf("of %s it is said that it sums: %v, %v", name, sums, err)
 		}
-		if err := CountBy(fields[0], fields[1]).(Reducing).check(); err != nil {
+		if err := reduce.CheckReducer(By(fields[0], fields[1]), &pump.Config{}, false, 0); err != nil {
 			t.Errorf("%q: %v", fields, err)
 		}
 	}
-	if got := CountBy("city", "people").(Reducing).Reducer(); got != "count/1 by city sum people" {
+	if got := By("city", "people").(reduce.Reducing).Reducer(); got != "count/1 by city sum people" {
 		t.Errorf("the name of what is stored has become %s", got)
 	}
 }
