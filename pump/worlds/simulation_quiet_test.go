@@ -2,16 +2,19 @@ package worlds
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // quiet reports whether nothing goes wrong in a plan: processes start, and that is all.
 func (p *simPlan) quiet() bool {
-	return p.trouble == 0 && p.limit == 0 && !slices.ContainsFunc(p.steps, func(s simStep) bool { return s.verb != "start" })
+	return p.trouble == 0 && p.limit == 0 && !p.full && p.foreign == 0 &&
+		!slices.ContainsFunc(p.steps, func(s simStep) bool { return s.verb != "start" })
 }
 
 // got counts what a process was given, by its account of it: every message once, and every delivery.
@@ -53,10 +56,21 @@ func (w *simWorld) checkQuiet(context.Context) {
 	if suspects := len(w.messages) / 20; split > int64(suspects)+2 || !shared && split > 0 { // P4.2 counts by what owners of one queue pass on
 		w.wrongf("%d healthy messages were split though no process died", split)
 	}
+	w.judgeFences(processors)
 	if lost > 0 {
 		w.wrongf("the lease of %d messages ended though nothing went wrong", lost)
 	}
 	if w.judge.repeated > 0 {
 		w.wrongf("%d tasks were done again though nothing went wrong", w.judge.repeated)
+	}
+}
+
+// judgeFences judges how fast a lone processor makes ledgers its own that are of several
+// partitions: several of them at once, though requests of tables take long (A4).
+func (w *simWorld) judgeFences(processors int) {
+	partitions := w.plan.segments / ledger.PartitionSegments
+	if n := len(w.judge.fenced); processors == 1 && n > 0 && partitions > 1 {
+		took := w.judge.fenced[n-1].Sub(w.judge.fenced[0])
+		fmt.Printf("DEBUG fences %d partitions %d tables %v: %v\n", n, partitions, w.plan.tables, took)
 	}
 }
