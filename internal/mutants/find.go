@@ -24,6 +24,7 @@ var (
 	)
 	onlyFlag  = flag.String("mutants.only", "", "play only the mutants with these names, separated by commas")
 	byFlag    = flag.String("mutants.by", "", "search in this way, whatever the list says; nothing is written")
+	alsoFlag  = flag.Bool("mutants.also", false, "search by second finders only")
 	writeFlag = flag.Bool("mutants.write", false, "count the seeds anew and write MUTANTS.md")
 )
 
@@ -83,7 +84,7 @@ func Find(t *testing.T, h Hunt) {
 			continue
 		}
 		here := m.Folder == filepath.ToSlash(folder)
-		if here && (*byFlag == "" || m.Also == "") {
+		if here && !*alsoFlag && (*byFlag == "" || m.Also == "") {
 			h.find(t, m, cmp.Or(*byFlag, m.FoundBy), p.rows)
 		}
 		if h.Ways[m.Also] != nil {

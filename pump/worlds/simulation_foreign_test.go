@@ -18,11 +18,11 @@ func (g *simSeeded) foreignMessages() {
 	p := g.plan
 	p.accounts, p.queues, p.limit, p.bad = 2, 1, 0, 0
 	p.delivery, p.reducer, p.live = pump.Once, false, false
-	p.foreign, p.keys, p.tasks, p.pack = 150+g.roll(150), 1, 40, 1+g.roll(4)
+	p.foreign, p.keys, p.tasks, p.pack = 50+g.roll(12), 1, 20, 1+g.roll(4)
 	p.work, p.handlers, p.visibility = 12*time.Second, 32+g.roll(16), 15*time.Second
 	p.pace = g.seconds(20, 40)
 	g.events, g.few = -1, true
-	at := g.seconds(6, 20)
+	at := g.seconds(6, 9)
 	span := g.seconds(60, 240)
 	if g.roll(4) == 0 {
 		span = g.seconds(1400, 1800)
@@ -36,7 +36,7 @@ func (g *simSeeded) foreignMessages() {
 // simNames is how many names a segment keeps in worlds with messages of another program. Of more
 // than a quarter of it the oldest go; those of messages that were delivered more than once stay
 // for a while, and were they as many, further messages would wait for that.
-const simNames = 96
+const simNames = 64
 
 // simForeign is a message of another program.
 type simForeign struct {
@@ -63,10 +63,11 @@ func foreignMessage(body []byte) (n int, is bool) {
 
 // otherProgram puts its messages, most of them early.
 func (w *simWorld) otherProgram() {
+	time.Sleep(3 * time.Second) // until queues are made
 	for i := range w.plan.foreign {
-		wait := w.plan.pace / time.Duration(4*w.plan.foreign)
+		wait := w.plan.pace / time.Duration(8*w.plan.foreign)
 		if i > w.plan.foreign*3/4 {
-			wait *= 12
+			wait *= 24
 		}
 		time.Sleep(wait/2 + time.Duration(w.roll(uint64(wait), "foreign", i)))
 		account := w.sim.Accounts()[w.roll(uint64(w.plan.accounts), "foreign account", i)]
@@ -81,7 +82,9 @@ func (w *simWorld) otherProgram() {
 			continue // nobody has made the queue yet
 		}
 		w.mu.Lock()
-		w.foreign[i+1] = &simForeign{}
+		if w.foreign[i+1] == nil { // else a handler was faster than the answer
+			w.foreign[i+1] = &simForeign{}
+		}
 		w.counts["messages of another program"]++
 		w.mu.Unlock()
 	}

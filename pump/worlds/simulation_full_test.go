@@ -1,6 +1,7 @@
 package worlds
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -17,7 +18,7 @@ import (
 func (g *simSeeded) fullStates() {
 	p := g.plan
 	p.full, p.reducer, p.delivery, p.live, p.limit, p.bad = true, true, pump.Once, false, 0, 0
-	p.keys, p.tasks, p.pad, p.work = 4+g.roll(8), 60+g.roll(60), 0, min(p.work, 300*time.Millisecond)
+	p.keys, p.tasks, p.pad, p.work = 8+g.roll(16), 60+g.roll(60), 0, min(p.work, 300*time.Millisecond)
 	g.events, g.lone = -1, true
 }
 
@@ -57,9 +58,20 @@ func (w *simWorld) judgeFull(task *simTask, condemned bool, poison []string) {
 		w.wrongf("lost: %v has no room in the state of its segment and is in no poison queue", task)
 	case !condemned && slices.ContainsFunc(poison, other):
 		w.wrongf("%v has no room in the state of its segment, and is in quarantine for %v", task, poison)
-	case task.begun > simCalls+simAttempts:
-		w.wrongf("%v was handled %d times though its state has no room for it (A13)", task, task.begun)
 	}
+}
+
+// triedTooOften judges how often a task comes to a handler that has no room. Then it comes to its
+// end by being rejected: a reducer's result for it costs much.
+func (w *simWorld) triedTooOften(task *simTask) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.plan.isFull(task.segment) || task.begun <= simCalls+simAttempts {
+		return false
+	}
+	const often = "%v is handled for the %dth time though its state has no room for it (A13)"
+	w.wrong = append(w.wrong, fmt.Sprintf(often, task, task.begun))
+	return true
 }
 
 // fewerAttempts are worlds in which a processor dies again and again, and is started then with

@@ -320,6 +320,9 @@ func (p *simProcess) handler() pump.Handler {
 	})
 }
 
+// errSimRoom is why a task without room is rejected in the end.
+var errSimRoom = errors.New("there is no room for it")
+
 // errSimDead is what a handler of a dead process returns, to no caller.
 var errSimDead = errors.New("the process is dead")
 
@@ -342,6 +345,9 @@ func (p *simProcess) handle(ctx context.Context, t *pump.Task) (*simTask, error)
 		return nil, pump.Reject(err)
 	}
 	defer w.returns(p, task)
+	if w.triedTooOften(task) {
+		return nil, pump.Reject(errSimRoom)
+	}
 	began := time.Now()
 	waitAny(ctx, p.alive, w.works(task, t))
 	p.judgeLease(ctx, began, task)

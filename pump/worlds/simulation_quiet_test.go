@@ -2,9 +2,9 @@ package worlds
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/settings"
@@ -65,12 +65,17 @@ func (w *simWorld) checkQuiet(context.Context) {
 	}
 }
 
-// judgeFences judges how fast a lone processor makes ledgers its own that are of several
-// partitions: several of them at once, though requests of tables take long (A4).
+// simFencing is how long a lone processor takes at most for the ledgers of eight partitions, which
+// it makes its own at once: requests of tables take so long, and it needs four of each.
+func (p *simPlan) simFencing() time.Duration { return 4 * (p.tables + 50*time.Millisecond) }
+
+// judgeFences judges how fast a lone processor makes ledgers its own: several at once (A4).
 func (w *simWorld) judgeFences(processors int) {
-	partitions := w.plan.segments / ledger.PartitionSegments
-	if n := len(w.judge.fenced); processors == 1 && n > 0 && partitions > 1 {
+	rounds := time.Duration(w.plan.segments/ledger.PartitionSegments+7) / 8
+	if n := len(w.judge.fenced); processors == 1 && n > 0 {
 		took := w.judge.fenced[n-1].Sub(w.judge.fenced[0])
-		fmt.Printf("DEBUG fences %d partitions %d tables %v: %v\n", n, partitions, w.plan.tables, took)
+		if most := rounds * w.plan.simFencing(); took > most {
+			w.wrongf("%d segments were fenced within %v though nothing went wrong (at most %v; A4)", n, took, most)
+		}
 	}
 }
