@@ -29,5 +29,8 @@
 // matter. A mutant of which that is not so fails this package's tests.
 //
 // What follows "found by" is a way of searching that the package's test has (worlds of one
-// seed after the other, mostly), a file of its folder testdata, or the name of a test.
+// seed after the other, mostly), a file of its folder testdata, or the name of a test. A line
+// "and by WAY" below it names a second one, which need not be of the same package: what a test of
+// its own finds is found by whole worlds too. It is searched for by the package that has this way,
+// and that package's report says of how many seeds some find it.
 package mutants

@@ -1,6 +1,7 @@
 package mutants
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"maps"
@@ -23,6 +24,7 @@ var (
 	)
 	onlyFlag  = flag.String("mutants.only", "", "play only the mutants with these names, separated by commas")
 	byFlag    = flag.String("mutants.by", "", "search in this way, whatever the list says; nothing is written")
+	alsoFlag  = flag.Bool("mutants.also", false, "search by second finders only")
 	writeFlag = flag.Bool("mutants.write", false, "count the seeds anew and write MUTANTS.md")
 )
 
@@ -37,6 +39,10 @@ type Hunt struct {
 
 	// Kinds are those of Ways that play only a part of what there is, and the report says which.
 	Kinds map[string]string
+
+	// Counted says, for ways, how many seeds are played to count those that find a mutant of which
+	// that way is the second finder. It is only counted when the report is written.
+	Counted map[string]int
 
 	// Files are what plays a file of testdata, by the ending of its name.
 	Files map[string]func(t *testing.T, text string) (wrong string)
@@ -64,7 +70,7 @@ func Find(t *testing.T, h Hunt) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, err := Read(root, filepath.ToSlash(folder))
+	all, err := ReadAll(root)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,74 +78,98 @@ func Find(t *testing.T, h Hunt) {
 		h.Seeds = *seedsFlag
 	}
 	p := readPage()
-	for i := range list {
-		m := &list[i]
+	for i := range all {
+		m := &all[i]
 		if *onlyFlag != "" && !slices.Contains(strings.Split(*onlyFlag, ","), m.Name) {
 			continue
 		}
-		if *byFlag != "" {
-			m.FoundBy = *byFlag
+		here := m.Folder == filepath.ToSlash(folder)
+		if here && !*alsoFlag && (*byFlag == "" || m.Also == "") {
+			h.find(t, m, cmp.Or(*byFlag, m.FoundBy), p.rows)
 		}
-		by, wrong := h.search(t, m, p.seed(m))
-		if wrong == "" {
-			t.Errorf("%s: %s: not found by %s", m, m.What, by)
-			continue
-		}
-		t.Logf("%-24s %-30s %.200s", m.Name, by, wrong)
-		p.rows[m.What] = [2]string{
-			by,
-			strings.ReplaceAll(strings.ReplaceAll(fmt.Sprintf("%.160s", wrong), "|", "/"), "\n", " "),
+		if h.Ways[m.Also] != nil {
+			h.find(t, m, cmp.Or(*byFlag, m.Also), p.also)
 		}
 	}
 	if *writeFlag && *byFlag == "" {
-		p.write(t, h.Head, list)
+		p.write(t, h.Head, filepath.ToSlash(folder), all)
 	}
+}
+
+// find plays what must find a mutant, and fails if that does not.
+func (h *Hunt) find(t *testing.T, m *Mutant, how string, rows map[string][2]string) {
+	by, wrong := h.search(t, m, how, seedOf(rows[m.What]))
+	if wrong == "" {
+		t.Errorf("%s: %s: not found by %s", m, m.What, by)
+		return
+	}
+	if n := h.Counted[how]; n > 0 && how == m.Also && *writeFlag {
+		by += h.count(t, m, how, n)
+	}
+	t.Logf("%-24s %-30s %.200s", m.Name, by, wrong)
+	rows[m.What] = [2]string{
+		by,
+		strings.ReplaceAll(strings.ReplaceAll(fmt.Sprintf("%.160s", wrong), "|", "/"), "\n", " "),
+	}
+}
+
+// count says how many of the first seeds find a mutant.
+func (h *Hunt) count(t *testing.T, m *Mutant, how string, seeds int) string {
+	plant(m.Name)
+	defer plant("")
+	found := 0
+	batch := runtime.GOMAXPROCS(0)
+	for from := 0; from < seeds; from += batch {
+		found += len(playSeeds(t, m.Name, uint64(from), uint64(min(batch, seeds-from)), h.Ways[how]))
+	}
+	return fmt.Sprintf("; %d of the first %d", found, seeds)
 }
 
 // search plays what must find a mutant, and tells what was wrong first. No seed at all is tried
 // before the one that is known to find it.
-func (h *Hunt) search(t *testing.T, m *Mutant, known uint64) (by, wrong string) {
-	if play := h.Files[path.Ext(m.FoundBy)]; play != nil {
-		text, err := os.ReadFile(filepath.Join("testdata", m.FoundBy))
+func (h *Hunt) search(t *testing.T, m *Mutant, how string, known uint64) (by, wrong string) {
+	if play := h.Files[path.Ext(how)]; play != nil {
+		text, err := os.ReadFile(filepath.Join("testdata", how))
 		if err != nil {
 			t.Fatalf("%s: %v", m, err)
 		}
 		plant(m.Name)
 		defer plant("")
-		return m.FoundBy, play(t, string(text))
+		return how, play(t, string(text))
 	}
-	if strings.HasPrefix(m.FoundBy, "Test") {
-		return fmt.Sprintf("`%s`", m.FoundBy), ownTest(t, m)
+	if strings.HasPrefix(how, "Test") {
+		return fmt.Sprintf("`%s`", how), ownTest(t, m)
 	}
-	play := h.Ways[m.FoundBy]
+	play := h.Ways[how]
 	if play == nil {
 		t.Fatalf(
 			"%s is found by %q: this package has only %q, files of testdata and tests", m,
-			m.FoundBy, slices.Sorted(maps.Keys(h.Ways)),
+			how, slices.Sorted(maps.Keys(h.Ways)),
 		)
 	}
 	plant(m.Name)
 	defer plant("")
 	if known > 0 && !*writeFlag && known <= uint64(h.Seeds) {
-		if wrong := playSeeds(t, m.Name, known-1, 1, play); wrong[known-1] != "" && innocent(t, m, known-1, play) {
-			return h.took(m, known-1), wrong[known-1]
+		wrong := playSeeds(t, m.Name, known-1, 1, play)[known-1]
+		if wrong != "" && innocent(t, m, how, known-1, play) {
+			return h.took(how, known-1), wrong
 		}
 	}
 	batch := uint64(runtime.GOMAXPROCS(0))
 	for from := uint64(0); from < uint64(h.Seeds); from += batch {
 		wrong := playSeeds(t, m.Name, from, batch, play)
 		for _, seed := range slices.Sorted(maps.Keys(wrong)) {
-			if innocent(t, m, seed, play) {
-				return h.took(m, seed), wrong[seed]
+			if innocent(t, m, how, seed, play) {
+				return h.took(how, seed), wrong[seed]
 			}
 		}
 	}
-	return fmt.Sprintf("%d seeds of %s", h.Seeds, m.FoundBy), ""
+	return fmt.Sprintf("%d seeds of %s", h.Seeds, how), ""
 }
 
 // took tells that a seed found a mutant.
-func (h *Hunt) took(m *Mutant, seed uint64) string {
-	if kind, ok := h.Kinds[m.FoundBy]; ok {
+func (h *Hunt) took(how string, seed uint64) string {
+	if kind, ok := h.Kinds[how]; ok {
 		return fmt.Sprintf("%d of %s", seed+1, kind)
 	}
 	return fmt.Sprint(seed + 1)
@@ -147,12 +177,14 @@ func (h *Hunt) took(m *Mutant, seed uint64) string {
 
 // innocent reports whether a seed shows nothing wrong without the mutant; else it has found
 // something else.
-func innocent(t *testing.T, m *Mutant, seed uint64, play func(*testing.T, uint64) string) bool {
+func innocent(
+	t *testing.T, m *Mutant, how string, seed uint64, play func(*testing.T, uint64) string,
+) bool {
 	plant("")
 	defer plant(m.Name)
 	wrong := playSeeds(t, m.Name+", not built in", seed, 1, play)[seed]
 	if wrong != "" {
-		t.Logf("seed %d of %s shows something wrong without any mutant: %.200s", seed, m.FoundBy, wrong)
+		t.Logf("seed %d of %s shows something wrong without any mutant: %.200s", seed, how, wrong)
 	}
 	return wrong == ""
 }

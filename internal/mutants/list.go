@@ -19,6 +19,7 @@ type Mutant struct {
 	Name    string // an identifier
 	What    string // the mistake, as a sentence without a full stop
 	FoundBy string // a way of searching, a file of testdata, or a test
+	Also    string // a way of searching of whichever package has it, that must find it too; or ""
 	Edits   []Edit
 	Folder  string // of the package that lists it, from the module's root
 	Line    int    // in its list
@@ -143,6 +144,8 @@ func (p *lister) line(number int, line string) error {
 	switch {
 	case strings.HasPrefix(line, "found by "):
 		m.FoundBy = strings.TrimPrefix(line, "found by ")
+	case strings.HasPrefix(line, "and by "):
+		m.Also = strings.TrimPrefix(line, "and by ")
 	case strings.HasPrefix(line, "in "):
 		e := Edit{Folder: p.folder, Function: strings.TrimPrefix(line, "in ")}
 		if folder, function, ok := strings.Cut(e.Function, " "); ok {
@@ -151,7 +154,7 @@ func (p *lister) line(number int, line string) error {
 		m.Edits = append(m.Edits, e)
 		p.apart = true
 	case len(m.Edits) == 0:
-		return fmt.Errorf("%q is neither \"found by ...\" nor \"in FUNCTION\"", line)
+		return fmt.Errorf("%q is neither \"found by ...\" nor \"and by ...\" nor \"in FUNCTION\"", line)
 	case strings.HasPrefix(line, "import "):
 		e := &m.Edits[len(m.Edits)-1]
 		e.Imports = append(e.Imports, strings.TrimPrefix(line, "import "))

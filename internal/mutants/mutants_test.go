@@ -21,6 +21,11 @@ func TestEveryMutantAppliesToTheCodeAsItIs(t *testing.T) {
 	if len(list) < 29 {
 		t.Fatalf("%d mutants are listed", len(list))
 	}
+	for i := range list {
+		if m := &list[i]; m.Also != "" && !strings.HasPrefix(m.Also, "worlds") {
+			t.Errorf("%s is found by %q as well, and no package has that way", m, m.Also)
+		}
+	}
 	files, err := build(root, list)
 	if err != nil {
 		t.Fatal(err)

@@ -25,6 +25,7 @@ type simTask struct {
 	record int
 
 	begun    int // handlings that were begun
+	deaths   int // of processes that had it in hand
 	effects  int // handlings that came to their end
 	released int
 	busy     map[*simProcess]int // handlings under way
@@ -43,6 +44,7 @@ type simJudge struct {
 	broken       int
 	ended        int
 	fences       map[simFence]string  // whose each is
+	fenced       []time.Time          // when each was made
 	shut         map[codec.RunID]bool // runs that were closed when copies of their messages were put
 	left         map[simKey]bool      // tasks that were done and were left in quarantine
 	known        map[simKey]bool      // those of which a redrive was interrupted since
@@ -146,7 +148,7 @@ func (w *simWorld) effect(p *simProcess, task *simTask) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.judge.effects++
-	if task.effects++; task.effects > 1 {
+	if task.effects++; task.effects > 1 && !w.plan.isFull(task.segment) {
 		w.judge.repeated++
 	}
 	w.noteLocked(p.String(), fmt.Sprint("does ", task))
@@ -174,6 +176,7 @@ func (w *simWorld) wrote(writes []storage.Write, err error) {
 		was := w.judge.fences[f]
 		if was == "" {
 			w.judge.fences[f] = owner
+			w.judge.fenced = append(w.judge.fenced, time.Now())
 			w.counts["fences"]++
 		}
 		w.mu.Unlock()
@@ -223,6 +226,9 @@ func (w *simWorld) bound() time.Duration {
 	}
 	if p.changes() {
 		changes = simSoon + 2*p.pace + 2*distributor.UnreadPause
+	}
+	if p.full {
+		changes += simFullFor
 	}
 	if p.parking() { // an account that was dark at the pause; the rows; and what comes home is as new
 		changes += 2*queues.RemoveAfter + handling
@@ -283,12 +289,14 @@ func (w *simWorld) check(ctx context.Context) {
 		}
 	}
 	w.checkSent(v)
+	w.checkForeign()
 	w.checkFiles(runs)
 	w.checkNewer(ctx)
 	w.checkPut(ctx, runs, v)
 	w.checkRecords(v)
 	w.checkRepeats(v)
 	w.checkAccounts(ctx)
+	w.checkOneWorkload(ctx)
 	w.checkQuiet(ctx)
 	if w.plan.delivery == pump.Once && w.judge.effects > 0 && len(w.judge.fences) == 0 {
 		w.wrongf("tasks were done in mode once, and no process was seen to fence a segment")
@@ -315,7 +323,7 @@ func (w *simWorld) ends(ctx context.Context) bool {
 		}
 		select {
 		case <-p.ended:
-			if p.err != nil && (p.name[0] == 'd' || p.name[0] == 'p') {
+			if !p.endedWell() && (p.name[0] == 'd' || p.name[0] == 'p') {
 				w.wrongf("%s ended with an error: %v", p, p.err)
 			}
 		case <-soon.Done():
@@ -389,6 +397,9 @@ func (w *simWorld) checkTask(key simKey, condemned bool, poison []string) {
 		return
 	}
 	switch {
+	case w.plan.isFull(key.segment):
+		w.judgeFull(task, condemned, poison)
+	case w.plan.fewer() && w.judgeFewer(task, poison):
 	case !condemned && w.suspected(poison):
 	case condemned && task.effects > 0:
 		w.wrongf("%v was done, though it always fails", task)

@@ -28,10 +28,12 @@ func (s *simStep) parseNewer(args []string, accounts int) (err error) {
 	switch {
 	case len(args) == 2 && args[0] == "envelopes":
 		err = checkSimAccount(args[1], accounts)
+	case len(args) == 2 && args[0] == "member":
+		err = checkSimName(args[1])
 	case len(args) == 3 && args[0] == "row" && strings.Contains(args[1], "/"):
 		s.span, err = simSpan(args[2])
 	default:
-		return errors.New("write: newer envelopes ACCOUNT, or newer row PARTITION/BEGINNING SPAN")
+		return errors.New("write: newer envelopes ACCOUNT, member PROCESS, row PARTITION/START SPAN")
 	}
 	s.who, s.order = args[0], args[1:2]
 	return err
@@ -42,8 +44,42 @@ func (w *simWorld) newer(s simStep) {
 		w.goes.Go(func() { w.newerEnvelopes(s) })
 		return
 	}
+	if s.who == "member" {
+		w.newerMember(s.order[0])
+		return
+	}
 	w.lasts(s.span + simSent)
 	w.goes.Go(func() { w.newerRow(s) })
+}
+
+// simNewer is a process of a newer version, as far as others see of it when it has died.
+const simNewer = "p9"
+
+// newerMember has a process die whose row as a member is of a newer format. No process here can
+// read it; that it is silent all can see, and what it held must be claimed (A15).
+func (w *simWorld) newerMember(name string) {
+	w.mu.Lock()
+	p := w.latest[name]
+	w.mu.Unlock()
+	if p == nil || p.over() {
+		return
+	}
+	p.kill("as a newer version")
+	w.goes.Go(func() {
+		table, ctx := w.sure(w.sim.Accounts()[0]).Table(row.TableName), context.Background()
+		for range 20 {
+			e, err := table.Read(ctx, "work", "present."+name)
+			if err == nil {
+				e.Properties = map[string]any{simFormat: int64(2), simNovel: "of a newer version"}
+				_, err = table.Write(ctx, storage.Write{Mode: storage.Merge, Entity: e})
+			}
+			if err == nil {
+				w.count("members of a newer version that died")
+				return
+			}
+			time.Sleep(time.Second)
+		}
+	})
 }
 
 // newerEnvelopes puts what a newer version would have made of messages that can be seen, into their queue.

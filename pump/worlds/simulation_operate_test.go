@@ -13,7 +13,6 @@ import (
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/gates"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/quarantine"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -212,44 +211,4 @@ func (w *simWorld) checkAccounts(ctx context.Context) {
 			w.wrongf("lost: %d messages are in quarantine in %s, which was removed", n, name)
 		}
 	}
-}
-
-// runsEnd waits, in worlds of many runs in mode once, until of all that are done only those with a
-// task in quarantine are not closed: at the pace at which they came, and two minutes.
-func (w *simWorld) runsEnd(ctx context.Context) bool {
-	if w.plan.runs == 0 || w.plan.delivery != pump.Once {
-		return true
-	}
-	for end := time.Now().Add(simClosing); ; {
-		backoff.Wait(ctx, w.looks("runs end", int(w.now()/time.Second)))
-		runs, err := w.runs(ctx)
-		if err != nil {
-			w.wrongf("the runs cannot be read: %v", err)
-			return false
-		}
-		left := 0
-		for _, r := range runs {
-			if r.State == workload.RunSealed && !w.quarantined(r) {
-				left++
-			}
-		}
-		if left == 0 {
-			return true
-		}
-		if time.Now().After(end) {
-			w.wrongf("stuck: %d of %d runs are done and not closed %v after the last fault", left, len(runs), simClosing)
-			return false
-		}
-	}
-}
-
-// quarantined reports whether a task of a run was rejected, or fails always.
-func (w *simWorld) quarantined(r workload.Run) bool {
-	source := w.sourceOf(r)
-	for segment := range source.tasks {
-		if slices.ContainsFunc(source.tasks[segment], source.condemned) {
-			return true
-		}
-	}
-	return false
 }

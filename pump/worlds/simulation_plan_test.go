@@ -42,6 +42,8 @@ import (
 //	every 0s           a run begins so long after the one before
 //	beat 5s            how often processes say that they live; their lease is four times that
 //	files 0            the elected distributors read so many files; 0: records that are made on the way
+//	foreign 0          messages of another program, of which ledgers keep few names
+//	full no            the reducer's state of one segment has no room
 //	gated no           p3, p4, ... wait at the gate "go" when they start, which is open in the end at the latest
 //
 // Steps follow, each with the time since the beginning at which it happens. d1, d2, ... are
@@ -56,6 +58,7 @@ import (
 //	9s crash p1 after delete 3       after that has acted, before the answer is seen
 //	9s restart p1                    crash, unless it is gone, and start
 //	9s pause p1 40s                  a stopped process: what it was about to send is sent when it goes on
+//	9s pause p1 40s before delete 3  when that is about to be sent
 //	9s clock +30s                    the service's clock jumps
 //	9s suspend p1 40s                or "all": its machine sleeps, so that the monotonic clock misses what passes
 //	9s stray accountb                a message of a run that no process has begun is put into a queue
@@ -71,7 +74,11 @@ import (
 //	9s source grow                   the files of the elected distributors: grow, cut, rewrite (a line), appear, vanish (a file)
 //	9s unread d1 20s                 or "all": it cannot read the files; for an hour: never again
 //	9s newer envelopes accountb      messages of a queue are put into it as a newer version would have made them
+//	9s newer member p9               it dies, and its row as a member is of a newer format
 //	9s newer row work.runs/ 20s      a row of that partition, whose key begins so, is of a newer format for so long
+//	9s remake                        the workload's row is removed and made again as it was
+//	9s fewer p1                      it is started again with fewer attempts
+//	9s turn p1                       it is started again with its accounts in another order
 //	9s fault 20s answer-lost PutMessage probability=0.3 account=accountb instance=p1
 //	                                 requests of an operation go wrong for 20 s, in a way of package azsim
 type simPlan struct {
@@ -97,6 +104,8 @@ type simPlan struct {
 	gated             bool
 	beat              time.Duration
 	files             int
+	foreign           int
+	full              bool
 	steps             []simStep
 
 	kind string // of the seed that wrote it; see simKinds
@@ -120,7 +129,7 @@ type simStep struct {
 var simPoints = []string{"put", "get", "renew", "replace", "delete", "read", "write", "transact", "query", "effect"}
 
 // simSteps are requests that are told by what they do. Plans of seeds do not have them.
-var simSteps = []string{"checkpoint", "seal", "commit", "poison", "mark", "drop"}
+var simSteps = []string{"checkpoint", "seal", "break", "commit", "poison", "mark", "drop"}
 
 func newSimPlan() *simPlan {
 	return &simPlan{
@@ -238,6 +247,10 @@ func (p *simPlan) setting(name, value string) (err error) {
 		}
 	case "files":
 		number(&p.files, 0, 9)
+	case "foreign":
+		number(&p.foreign, 0, 10_000)
+	case "full":
+		yes(&p.full)
 	default:
 		err = errors.New("no such setting")
 	}
@@ -255,7 +268,9 @@ func (s *simStep) parse(args []string, accounts int) (err error) {
 		s.who = args[0]
 	}
 	switch s.verb {
-	case "start", "stop", "restart":
+	case "remake":
+		want(0)
+	case "start", "stop", "restart", "turn", "fewer":
 		if want(1) {
 			err = checkSimName(s.who)
 		}
@@ -267,9 +282,12 @@ func (s *simStep) parse(args []string, accounts int) (err error) {
 			err = s.parsePoint(args[1:])
 		}
 	case "pause":
-		if want(2) {
-			s.span, err = simSpan(args[1])
-			err = cmp.Or(checkSimName(s.who), err)
+		if len(args) != 5 && !want(2) {
+			return err
+		}
+		s.span, err = simSpan(args[1])
+		if err = cmp.Or(checkSimName(s.who), err); err == nil && len(args) == 5 {
+			err = s.parsePoint(args[2:])
 		}
 	case "suspend":
 		if want(2) {

@@ -22,7 +22,12 @@ func (s simStep) String() string {
 		}
 	case "clock":
 		words = append(words, fmt.Sprintf("%+.3fs", s.span.Seconds()))
-	case "pause", "dark", "hang", "unread", "suspend":
+	case "pause":
+		if words = append(words, s.span.String()); s.point != "" {
+			words = append(words, map[bool]string{false: "before", true: "after"}[s.after])
+			words = append(words, s.point, strconv.Itoa(s.nth))
+		}
+	case "dark", "hang", "unread", "suspend":
 		words = append(words, s.span.String())
 	case "operate":
 		words = append(words, s.order...)
@@ -63,8 +68,9 @@ func (p *simPlan) String() string {
 	fmt.Fprintf(&b, "seed %d\naccounts %d\nqueues %d\ntasks %d\nkeys %d\npack %d\npace %v\nlive %s\nbad %d\ndelivery %s\nreducer %s\n",
 		p.seed, p.accounts, p.queues, p.tasks, p.keys, p.pack, p.pace, yes[p.live], p.bad, p.delivery, yes[p.reducer])
 	fmt.Fprintf(&b, "handlers %d\nwork %v\ntrouble %d\nvisibility %v\nlimit %d\nreceipts %d\n", p.handlers, p.work, p.trouble, p.visibility, p.limit, p.receipts)
-	fmt.Fprintf(&b, "segments %d\ntables %v\nentities %s\npad %d\nruns %d\nevery %v\nfiles %d\ngated %s\nbeat %v\n",
-		p.segments, p.tables, yes[p.entities], p.pad, p.runs, p.every, p.files, yes[p.gated], p.beat)
+	fmt.Fprintf(&b, "segments %d\ntables %v\nentities %s\npad %d\n", p.segments, p.tables, yes[p.entities], p.pad)
+	fmt.Fprintf(&b, "runs %d\nevery %v\nfiles %d\nforeign %d\n", p.runs, p.every, p.files, p.foreign)
+	fmt.Fprintf(&b, "full %s\ngated %s\nbeat %v\n", yes[p.full], yes[p.gated], p.beat)
 	for _, s := range p.steps {
 		fmt.Fprintln(&b, s)
 	}

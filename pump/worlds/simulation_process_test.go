@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -51,23 +52,28 @@ type simProcess struct {
 
 	// Guarded by world.mu.
 	dead     bool
+	died     time.Time
 	stopping bool
 	err      error // of Run
 	did      processor.Summary
 	pausedTo time.Time
 	slept    []simSleep
+	heard    time.Time // when the last request of a table that was answered was sent
 	calls    map[string]int
 	points   []*simPoint
 	hands    int    // handlers at work
+	turned   bool   // its accounts are in another order
+	fewer    bool   // it makes fewer attempts
 	emptying string // of an operator at the quarantine: redrive or drop
 	deleting *simDeleting
 }
 
-// simPoint is where a process is to die.
+// simPoint is where a process is to die, or to stand still for so long.
 type simPoint struct {
 	after bool
 	op    string
 	left  int
+	pause time.Duration
 }
 
 func (p *simProcess) String() string { return fmt.Sprintf("%s/%d", p.name, p.number) }
@@ -86,24 +92,6 @@ func (p *simProcess) roll(n uint64, what, object string, times int) uint64 {
 }
 
 func (p *simProcess) over() bool { return p.alive.Err() != nil }
-
-// simSleep is a time that the process's monotonic clock has missed.
-type simSleep struct {
-	woke time.Time
-	span time.Duration
-}
-
-// ahead is how much the process's monotonic clock has missed at a time.
-func (p *simProcess) ahead(at time.Time) (missed time.Duration) {
-	p.world.mu.Lock()
-	defer p.world.mu.Unlock()
-	for _, s := range p.slept {
-		if !at.Before(s.woke) {
-			missed += s.span
-		}
-	}
-	return missed
-}
 
 // stopped waits while the process is stopped, and says whether it was. Whatever
 // shows outside the process calls it first: timers may have fired
@@ -130,7 +118,9 @@ func (p *simProcess) reaches(r simRequest, after bool) bool {
 	due := ""
 	for _, point := range p.points {
 		if (point.op == r.op || point.op == r.step) && point.after == after && point.left > 0 {
-			if point.left--; point.left == 0 && !p.dead {
+			if point.left--; point.left == 0 && point.pause > 0 {
+				p.pausedTo = time.Now().Add(point.pause)
+			} else if point.left == 0 && !p.dead {
 				due = map[bool]string{false: "before ", true: "after "}[after] + point.op
 			}
 		}
@@ -151,7 +141,8 @@ func (p *simProcess) kill(at string) {
 	if p.dead || p.alive.Err() != nil {
 		return
 	}
-	p.dead = true
+	p.dead, p.died = true, time.Now()
+	p.diesLocked()
 	if !w.over {
 		w.counts["crash "+at]++
 		if p.hands > 0 {
@@ -166,6 +157,8 @@ func (p *simProcess) kill(at string) {
 // start begins a life of a process; order is what an operator is to do.
 func (w *simWorld) start(name string, order ...string) {
 	p := &simProcess{world: w, name: name, calls: map[string]int{}, ended: make(chan struct{})}
+	p.turned = slices.Equal(order, []string{simTurned})
+	p.fewer = slices.Equal(order, []string{simFewerTurn})
 	p.alive, p.die = context.WithCancel(context.Background())
 	p.asked, p.stop = context.WithCancel(p.alive)
 	w.mu.Lock()
@@ -206,6 +199,9 @@ func (p *simProcess) processorOptions() processor.Options {
 	if p.world.plan.gated && p.name[1:] > "2" {
 		o.Gate = simGate
 	}
+	if p.fewer {
+		o.Retry.MaxAttempts = simFewer
+	}
 	return o
 }
 
@@ -223,7 +219,8 @@ func (p *simProcess) newDistributor(src *simSource) (*distributor.Distributor, e
 	}
 	if p.name[0] == 'd' {
 		o.Every = simEvery
-		if w.plan.live || w.plan.changes() { // a run that cannot be continued is broken, and the next one comes after this
+		// A run that cannot be continued is broken, and the next one comes after this.
+		if w.plan.live || w.plan.changes() || w.plan.remakes() {
 			o.Every = simSoon
 		}
 	}
@@ -267,10 +264,18 @@ func (p *simProcess) config() pump.Config {
 		Admin: p.name + ":80", Nudge: p.nudge, Private: private.Config{Seeding: w.turns.Of(p.String())},
 	}
 	c.Private.Hands = func(l *ledger.Ledger, hold func(uint32) (cluster.Hold, bool)) { p.inHand.Store(&simHands{l, hold}) }
+	if w.plan.foreign > 0 {
+		c.ForeignKey, c.Private.Names = "key", simNames
+	}
 	if w.plan.suspends() {
 		c.Private.Seeding.Ahead = p.ahead
 	}
-	for _, name := range w.sim.Accounts() {
+	names := w.sim.Accounts()
+	if p.turned {
+		names = slices.Clone(names)
+		slices.Reverse(names)
+	}
+	for _, name := range names {
 		st, err := azure.Open(azure.Options{ConnectionString: w.sim.ConnectionString(name), Transport: w.sim.Transport().As(p.name)})
 		if err != nil {
 			panic(err) // the simulator's own connection string
@@ -316,6 +321,9 @@ func (p *simProcess) handler() pump.Handler {
 	})
 }
 
+// errSimRoom is why a task without room is rejected in the end.
+var errSimRoom = errors.New("there is no room for it")
+
 // errSimDead is what a handler of a dead process returns, to no caller.
 var errSimDead = errors.New("the process is dead")
 
@@ -326,6 +334,9 @@ func (p *simProcess) handle(ctx context.Context, t *pump.Task) (*simTask, error)
 	if p.over() { // its slots go on with what they have, in any order
 		return nil, errSimDead
 	}
+	if n, is := foreignMessage(t.Body); is && w.plan.foreign > 0 {
+		return nil, p.handleForeign(ctx, n)
+	}
 	task, err := w.begins(p, t)
 	if string(t.Body) == simStray && w.plan.delivery == pump.AtLeastOnce {
 		return nil, pump.Reject(err) // no run row could be read, and in this mode that stops no process (P5.6)
@@ -335,7 +346,12 @@ func (p *simProcess) handle(ctx context.Context, t *pump.Task) (*simTask, error)
 		return nil, pump.Reject(err)
 	}
 	defer w.returns(p, task)
+	if w.triedTooOften(task) {
+		return nil, pump.Reject(errSimRoom)
+	}
+	began := time.Now()
 	waitAny(ctx, p.alive, w.works(task, t))
+	p.judgeLease(ctx, began, task)
 	w.turns.Of(p.String()).Turn("handled", task.String()) // two that end in one nanosecond have no order
 	p.stopped("handle " + task.String())
 	switch {
@@ -380,8 +396,9 @@ type simSums map[string]simAmount
 type simAmount struct{ Count, Sum int64 }
 
 type simAddend struct {
-	key string
-	sum int64
+	key     string
+	sum     int64
+	segment uint32
 }
 
 func (p *simProcess) reducer() pump.Handler {
@@ -392,11 +409,14 @@ func (p *simProcess) reducer() pump.Handler {
 			if err != nil {
 				return simAddend{}, err
 			}
-			return simAddend{task.source.key(task.record), task.source.sum(task.record)}, nil
+			return simAddend{task.source.key(task.record), task.source.sum(task.record), task.segment}, nil
 		},
 		Fold: func(state *simState, a simAddend) {
 			if state.Sums == nil {
 				state.Sums, state.Pad = simSums{}, simPad(p.world.plan)
+				if p.world.plan.isFull(a.segment) {
+					state.Pad = string(simHoard(p.world.plan))
+				}
 			}
 			s := state.Sums[a.key]
 			state.Sums[a.key] = simAmount{s.Count + 1, s.Sum + a.sum}

@@ -4,14 +4,17 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // quiet reports whether nothing goes wrong in a plan: processes start, and that is all.
 func (p *simPlan) quiet() bool {
-	return p.trouble == 0 && p.limit == 0 && !slices.ContainsFunc(p.steps, func(s simStep) bool { return s.verb != "start" })
+	return p.trouble == 0 && p.limit == 0 && !p.full && p.foreign == 0 &&
+		!slices.ContainsFunc(p.steps, func(s simStep) bool { return s.verb != "start" })
 }
 
 // got counts what a process was given, by its account of it: every message once, and every delivery.
@@ -53,10 +56,26 @@ func (w *simWorld) checkQuiet(context.Context) {
 	if suspects := len(w.messages) / 20; split > int64(suspects)+2 || !shared && split > 0 { // P4.2 counts by what owners of one queue pass on
 		w.wrongf("%d healthy messages were split though no process died", split)
 	}
+	w.judgeFences(processors)
 	if lost > 0 {
 		w.wrongf("the lease of %d messages ended though nothing went wrong", lost)
 	}
 	if w.judge.repeated > 0 {
 		w.wrongf("%d tasks were done again though nothing went wrong", w.judge.repeated)
+	}
+}
+
+// simFencing is how long a lone processor takes at most for the ledgers of eight partitions, which
+// it makes its own at once: requests of tables take so long, and it needs four of each.
+func (p *simPlan) simFencing() time.Duration { return 4 * (p.tables + 50*time.Millisecond) }
+
+// judgeFences judges how fast a lone processor makes ledgers its own: several at once (A4).
+func (w *simWorld) judgeFences(processors int) {
+	rounds := time.Duration(w.plan.segments/ledger.PartitionSegments+7) / 8
+	if n := len(w.judge.fenced); processors == 1 && n > 0 {
+		took := w.judge.fenced[n-1].Sub(w.judge.fenced[0])
+		if most := rounds * w.plan.simFencing(); took > most {
+			w.wrongf("%d segments were fenced within %v though nothing went wrong (at most %v; A4)", n, took, most)
+		}
 	}
 }

@@ -56,6 +56,7 @@ func (k *simKind) planOf(seed uint64) *simPlan {
 		k.write(g)
 	}
 	g.begin()
+	g.at = max(g.at, g.calm)
 	if g.events == 0 {
 		g.events = 4 + g.roll(14)
 	}
@@ -99,6 +100,8 @@ type simSeeded struct {
 	removing  bool          // an account is removed by a step of the kind
 	few       bool          // one process joins the first two
 	late      time.Duration // processors start so much later
+	lone      bool          // the first of a role stays the only one
+	calm      time.Duration // nothing else happens before
 	rows      []simStep     // what happens to rows, in this order
 	events    int           // how many things go wrong; 0: some, -1: none
 }
@@ -143,6 +146,9 @@ func (g *simSeeded) begin() {
 	more := g.roll(simProcessors)
 	if g.few {
 		more = 1
+	}
+	if g.lone {
+		more = 0
 	}
 	for range more {
 		g.join([]byte("dppp")[g.roll(4)])

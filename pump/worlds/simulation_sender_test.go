@@ -22,40 +22,83 @@ func (p *simProcess) sends(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for next := 0; next < src.n && ctx.Err() == nil; {
-		size := min(1+int(p.roll(6, "batch", "", next)), src.n-next)
+	before := src.n - simSendsLast
+	for next := 0; next < before && ctx.Err() == nil; {
+		size := min(1+int(p.roll(6, "batch", "", next)), before-next)
 		d := w.plan.pace * time.Duration(size) / time.Duration(src.n)
 		if !backoff.Wait(ctx, d/2+time.Duration(p.roll(uint64(d)+1, "pace", "", next))) {
 			break
 		}
-		p.stopped("sends")
-		var batch []source.Record
-		for i := next; i < next+size; i++ {
-			batch = append(batch, source.Record{Key: []byte(src.key(i)), ID: src.body(i), Body: []byte(src.body(i))})
-		}
-		patience, cancel := context.WithTimeout(ctx, simSend)
-		err = s.Send(patience, batch...)
-		cancel()
-		w.mu.Lock()
-		if err == nil && !p.over() {
-			for i := next; i < next+size; i++ {
-				src.acknowledged[i] = true
-			}
-			w.counts["tasks acknowledged by Send"] += size
-		}
-		w.mu.Unlock()
+		_ = p.sendBatch(ctx, s, src, next, size)
 		next += size
 	}
+	p.sendsLast(ctx, s, src)
 	end, cancel := context.WithTimeout(p.alive, simPatience)
 	defer cancel()
 	_, err = s.Close(end)
 	return err
 }
 
-// newSentSource is what one life of a program sends. Which task of which run each record of it is, is
-// known when it comes to a handler.
+// sendBatch sends some records, once.
+func (p *simProcess) sendBatch(
+	ctx context.Context, s *distributor.Sender, src *simSource, next, size int,
+) error {
+	w := p.world
+	p.stopped("sends")
+	var batch []source.Record
+	for i := next; i < next+size; i++ {
+		body := src.body(i)
+		batch = append(batch, source.Record{Key: []byte(src.key(i)), ID: body, Body: []byte(body)})
+	}
+	patience, cancel := context.WithTimeout(ctx, simSend)
+	defer cancel()
+	err := s.Send(patience, batch...)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err == nil && !p.over() {
+		for i := next; i < next+size; i++ {
+			src.acknowledged[i] = true
+		}
+		w.counts["tasks acknowledged by Send"] += size
+	}
+	return err
+}
+
+// simSendsLast is how many records a program keeps back, of which it sends one after the other
+// until a Send is acknowledged, when nothing goes wrong any more.
+const simSendsLast = 8
+
+// sendsLast has a program that lives on send again in the end: whatever ended its runs, and
+// whatever its first Send met, it is no error for ever (A16).
+func (p *simProcess) sendsLast(ctx context.Context, s *distributor.Sender, src *simSource) {
+	w := p.world
+	calm := func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.calmed > 0
+	}
+	for n := 0; !calm(); n++ {
+		if !backoff.Wait(ctx, 5*time.Second+time.Duration(p.roll(uint64(time.Second), "calm", "", n))) {
+			return
+		}
+	}
+	var err error
+	for i := src.n - simSendsLast; i < src.n; i++ {
+		wait := 40*time.Second + time.Duration(p.roll(uint64(time.Second), "last", "", i))
+		if err = p.sendBatch(ctx, s, src, i, 1); err == nil || !backoff.Wait(ctx, wait) {
+			return
+		}
+	}
+	if !p.over() && ctx.Err() == nil {
+		w.wrongf("%s cannot send any more though nothing goes wrong: %v (A16)", p, err)
+	}
+}
+
+// newSentSource is what one life of a program sends. Which task of which run each record of it is,
+// is known when it comes to a handler.
 func newSentSource(plan *simPlan, name string) *simSource {
-	return &simSource{plan: plan, name: name, n: max(1, plan.tasks/5), sent: true, acknowledged: map[int]bool{}}
+	n := max(1, plan.tasks/5) + simSendsLast
+	return &simSource{plan: plan, name: name, n: n, sent: true, acknowledged: map[int]bool{}}
 }
 
 // learned: which task each of its records is, is known when it comes to a handler.
@@ -70,7 +113,8 @@ func (s *simSource) isTask(record int, key simKey) bool {
 	return key.n < uint64(len(of)) && of[key.n] == record
 }
 
-// tasksOf gives the records of a run's tasks in a segment, by their numbers; -1 is one that is not known.
+// tasksOf gives the records of a run's tasks in a segment, by their numbers; -1 is one that is not
+// known.
 func (w *simWorld) tasksOf(source *simSource, key simKey, sealed uint64) []int {
 	if !source.learned() {
 		return source.tasks[key.segment]
@@ -89,8 +133,8 @@ func (w *simWorld) tasksOf(source *simSource, key simKey, sealed uint64) []int {
 	}
 }
 
-// checkSent judges what programs were told: what Send has acknowledged is one task, and that is done or in
-// quarantine, whatever became of the program.
+// checkSent judges what programs were told: what Send has acknowledged is one task, and that is
+// done or in quarantine, whatever became of the program.
 func (w *simWorld) checkSent(v *simVerdict) {
 	identities := map[*simSource]map[int][]*simTask{}
 	for _, t := range w.tasks {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -54,8 +55,11 @@ type simRequest struct {
 // sendSim carries one request.
 func sendSim[T any](p *simProcess, ctx context.Context, r simRequest, act func(context.Context) (T, error)) (T, error) {
 	n := p.count(r.op + " " + r.object + " " + r.key)
-	began := p.world.now()
+	began, at := p.world.now(), time.Now()
 	answer, err := carrySim(p, ctx, r, n, act)
+	if err == nil && slices.Contains([]string{"read", "query", "write", "transact"}, r.op) {
+		p.hears(at)
+	}
 	p.world.sent(p, began, r, n, err)
 	return answer, err
 }
@@ -80,6 +84,7 @@ func carrySim[T any](p *simProcess, ctx context.Context, r simRequest, n int, ac
 		<-ctx.Done()
 		return zero, notSent()
 	}
+	paused = p.stopped(id) || paused // it may have reached where it is to stand still
 	if paused {
 		p.world.count(simSentLate)
 	}
@@ -233,8 +238,10 @@ func rowRequest(op string, w storage.Write) simRequest {
 	switch {
 	case strings.HasSuffix(r.object, ".election") && has("Checkpoint0"):
 		r.step = "checkpoint"
-	case strings.HasSuffix(r.object, ".runs") && w.Entity.Properties["State"] == string(workload.RunSealed):
-		r.step = "seal"
+	case strings.HasSuffix(r.object, ".runs"):
+		sealed, broken := string(workload.RunSealed), string(workload.RunBroken)
+		state, _ := w.Entity.Properties["State"].(string)
+		r.step = map[string]string{sealed: "seal", broken: "break"}[state]
 	case strings.Contains(r.object, ".ledger.") && has("Counts"):
 		r.step = "commit"
 	case r.object == "work" && r.key == cluster.WorkloadKey && has("Deleting"):

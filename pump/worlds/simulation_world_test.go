@@ -14,6 +14,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -64,6 +65,7 @@ type simWorld struct {
 	paused       simPauses
 	beats        map[string]*simBeats // by instance
 	shown        string               // the workload's incarnation, to who asked first
+	foreign      map[int]*simForeign  // messages of another program
 	// leftInQuarantine is how many messages are, in the end, by account.
 	leftInQuarantine map[string]int
 
@@ -144,6 +146,11 @@ func (w *simWorld) play(ctx context.Context) {
 	w.sim, w.tables = azsim.New(c), c.Tables
 	begun := make(chan struct{})
 	w.goes.Go(func() { w.manyRuns(); close(begun) })
+	if w.plan.foreign > 0 {
+		w.foreign = map[int]*simForeign{}
+		w.lasts(2 * w.plan.pace)
+		w.goes.Go(w.otherProgram)
+	}
 	for _, s := range w.plan.steps {
 		backoff.Wait(ctx, time.Until(w.began.Add(s.at)))
 		w.note("plan", s.String())
@@ -215,6 +222,13 @@ func (w *simWorld) do(s simStep) {
 			p.kill("at once")
 		}
 		w.start(s.who)
+	case "turn", "fewer":
+		if here {
+			p.kill("at once")
+		}
+		w.start(s.who, map[string]string{"turn": simTurned, "fewer": simFewerTurn}[s.verb])
+	case "remake":
+		w.remake()
 	case "clock":
 		w.count("clock jump")
 		w.jump(s.span)
@@ -265,10 +279,15 @@ func (w *simWorld) suspend(s simStep) {
 	w.jump(s.span)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	var slept []*simProcess
 	for _, p := range w.latest {
 		if s.who == "all" || s.who == p.name {
 			p.slept = append(p.slept, simSleep{time.Now(), s.span})
+			slept = append(slept, p)
 		}
+	}
+	if s.span > w.plan.lease() && w.plan.delivery == pump.Once {
+		w.goes.Go(func() { w.judgeTrust(slept, s.span) })
 	}
 }
 
@@ -284,6 +303,13 @@ func (p *simProcess) suffer(s simStep) {
 		p.stop()
 	case "pause":
 		w.count("pause")
+		if s.point != "" {
+			w.lasts(s.span + simSent)
+			w.mu.Lock()
+			p.points = append(p.points, &simPoint{s.after, s.point, s.nth, s.span})
+			w.mu.Unlock()
+			return
+		}
 		if s.span > w.plan.lease() {
 			w.count(simLongPause)
 		}
@@ -300,7 +326,7 @@ func (p *simProcess) suffer(s simStep) {
 			return
 		}
 		w.mu.Lock()
-		p.points = append(p.points, &simPoint{s.after, s.point, s.nth})
+		p.points = append(p.points, &simPoint{s.after, s.point, s.nth, 0})
 		w.mu.Unlock()
 	}
 }
@@ -386,6 +412,9 @@ func (w *simWorld) looks(what string, n int) time.Duration {
 	d := time.Second
 	if w.plan.runs > 0 {
 		d = 5 * time.Second
+	}
+	if w.plan.full {
+		d = 15 * time.Second
 	}
 	return d + time.Duration(w.roll(uint64(d), what, n))
 }

@@ -75,6 +75,9 @@ type Options struct {
 	// Old is told of segments whose rows turned out to be those of some time ago. It must be quick,
 	// and must not call the ledger. nil: nothing is told.
 	Old func(segments []uint32)
+	// Names is how many names of tasks without a run a segment keeps at most, in a simulation that
+	// has few. 0: MaxForeign.
+	Names int
 }
 
 // Ledger is what is done of the segments that this process holds (P3): for each

@@ -17,10 +17,9 @@ const (
 	foreignHash = 16
 	foreignPer  = 128 // in a bucket
 	// maxForeign is how many names a segment keeps at most: further tasks without a run wait. Of
-	// more than foreignRoomy the oldest go, when they have been kept for long enough
+	// more than a quarter of that the oldest go, when they have been kept for long enough
 	// ([Ledger.AgeForeign]).
-	maxForeign   = 16384
-	foreignRoomy = maxForeign / 4
+	maxForeign = 16384
 )
 
 // foreignBook is which names are recorded.
@@ -29,10 +28,17 @@ type foreignBook struct {
 	buckets     map[uint32][]byte
 	since       map[uint32]time.Time // when this process recorded the newest of a bucket, or read it
 	known       map[string]uint32    // the bucket of each
+	most        int                  // maxForeign, or fewer in a simulation
 }
 
+// roomy is how many names are kept however old they are.
+func (f *foreignBook) roomy() int { return f.most / 4 }
+
 func newForeignBook() *foreignBook {
-	return &foreignBook{buckets: map[uint32][]byte{}, since: map[uint32]time.Time{}, known: map[string]uint32{}}
+	return &foreignBook{
+		buckets: map[uint32][]byte{}, since: map[uint32]time.Time{}, known: map[string]uint32{},
+		most: maxForeign,
+	}
 }
 
 // foreignName is the identity as it is kept. Two messages of one hash would mean a
@@ -49,7 +55,7 @@ func (f *foreignBook) has(name string) bool {
 
 // crowded reports whether names that were recorded before a moment may go because there are many.
 func (f *foreignBook) crowded(before time.Time) bool {
-	if len(f.known) <= foreignRoomy {
+	if len(f.known) <= f.roomy() {
 		return false
 	}
 	for _, at := range f.since {
@@ -118,7 +124,7 @@ func (d *foreignDraft) forget(names []string, before time.Time, changes block) {
 		}
 		d.set(number, rest, d.book.since[number], changes)
 	}
-	for d.first < d.next && d.count > foreignRoomy {
+	for d.first < d.next && d.count > d.book.roomy() {
 		oldest := d.oldest()
 		if !d.sinceOf(oldest).Before(before) {
 			break
@@ -243,8 +249,9 @@ func (l *Ledger) BeginForeign(segment uint32, epoch uint64, id string, more bool
 		return true, false, nil
 	case s.inFlight.foreign[name]:
 		return false, true, nil
-	case !more && s.foreignUse() >= maxForeign:
-		return false, false, fmt.Errorf("segment %d: %w: %d are all that it keeps, and further ones wait until deletes of what is done are acknowledged", segment, ErrTooManyForeign, maxForeign)
+	case !more && s.foreignUse() >= s.image.foreign.most:
+		return false, false, fmt.Errorf("segment %d: %w: %d are all that it keeps, and further ones wait until deletes of what is done are acknowledged",
+			segment, ErrTooManyForeign, s.image.foreign.most)
 	}
 	if s.inFlight.foreign == nil {
 		s.inFlight.foreign = map[string]bool{}
@@ -343,7 +350,7 @@ func (l *Ledger) SweepForeign(ctx context.Context) error {
 	before := l.agedBefore()
 	return l.commitWith(ctx, &doneWith{}, "forgetting foreign messages", func(s *ledgerSegment) bool {
 		f := s.image.foreign
-		return len(f.known) >= maxForeign/2 && (len(s.deleted) > 0 || f.crowded(before))
+		return len(f.known) >= f.most/2 && (len(s.deleted) > 0 || f.crowded(before))
 	})
 }
 

@@ -108,7 +108,7 @@ func TestAtTheBoundFurtherForeignMessagesWaitUntilDeletesAreAcknowledged(t *test
 		if err := a.SweepForeign(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if n := namesOf(t, a); n > foreignRoomy || n < foreignRoomy-foreignPer {
+		if n := namesOf(t, a); n > maxForeign/4 || n < maxForeign/4-foreignPer {
 			t.Errorf("%d names are stored", n)
 		}
 		a.mustKnow(1, maxForeign-3, maxForeign, true)
@@ -120,8 +120,8 @@ func TestAtTheBoundFurtherForeignMessagesWaitUntilDeletesAreAcknowledged(t *test
 		b := openBook(t, a.table, "b")
 		b.AgeForeign(time.Now().Add(-time.Second))
 		b.mustFence(2, 7)
-		b.mustCommit(foreignEntries(7, 2, maxForeign, maxForeign+2*foreignRoomy)...)
-		b.mustKnow(2, maxForeign-3, maxForeign+2*foreignRoomy, true)
+		b.mustCommit(foreignEntries(7, 2, maxForeign, maxForeign+maxForeign/2)...)
+		b.mustKnow(2, maxForeign-3, maxForeign+maxForeign/2, true)
 	})
 }
 

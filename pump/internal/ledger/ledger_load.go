@@ -134,6 +134,9 @@ func (g *loading) finish() {
 // imageOf makes sense of a head whose pages are there.
 func (l *Ledger) imageOf(partition int, segment uint32, h *ledgerHead) (*image, error) {
 	m, err := newImage(h)
+	if err == nil && l.options.Names > 0 {
+		m.foreign.most = l.options.Names
+	}
 	if err == nil && l.options.State != nil {
 		err = m.loadState(l.options.State)
 	}

@@ -21,6 +21,7 @@ type Config struct {
 	CheckpointEvery time.Duration // between checkpoints
 	BarrierAge      time.Duration // how old a barrier may get
 	MaxUnsaved      int64         // tasks since the last checkpoint
+	Names           int           // of tasks without a run, in a segment's ledger
 	// Hands is told of the ledger of a processor, and of what the processor holds, when it begins.
 	Hands func(l *ledger.Ledger, hold func(segment uint32) (cluster.Hold, bool))
 }

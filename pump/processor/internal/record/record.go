@@ -73,6 +73,7 @@ func NewRecorder(r *base.Env) *Recorder {
 	c.Fencer, c.Committer, c.Checker = newFencer(c), newCommitter(c), newChecker(c)
 	c.Ledger = ledger.Open(r.Queues.Control, r.Workload, ledger.Options{
 		Instance: r.Cfg.Instance, Record: once, State: state, Log: r.Log, Old: c.Checker.old,
+		Names: r.Cfg.Private.Names,
 	})
 	return c
 }
