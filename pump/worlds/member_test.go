@@ -221,7 +221,8 @@ func TestP81WhoNeedsLessThanAnEvenShareHasItBesideOthersThatTakeAll(t *testing.T
 	})
 }
 
-// Processes that were stopped all the same, or cannot say that they leave, count until they are evicted.
+// Processes that were stopped all the same, or cannot say that they leave, count until others evict
+// them.
 func TestP81WhoDiesLeavesItsShareWhenItIsEvicted(t *testing.T) {
 	verify.Only(t)
 	inSharedWorld(t, func(t *testing.T, w *world) {

@@ -14,8 +14,8 @@ the election are beside them: [cluster](../internal/cluster/MUTANTS.md), [ledger
 [election](../internal/election/MUTANTS.md), [workload](../internal/workload/MUTANTS.md). "3 of kind partitions" is the third of the worlds of that [kind](simulation_kinds_test.go).
 `
 
-// TestMutantsAreFound is the proof of the simulation: with each listed mistake a plan of testdata or that of some
-// seed shows something wrong.
+// TestMutantsAreFound is the proof of the simulation: with each listed mistake, a plan of testdata
+// or of some seed shows something wrong.
 func TestMutantsAreFound(t *testing.T) {
 	play := func(t *testing.T, plan *simPlan) string {
 		if w := playSim(t, plan); len(w.wrong) > 0 {

@@ -148,8 +148,8 @@ func TestARunIsPausedAgainWhileItComesHome(t *testing.T) {
 	})
 }
 
-// A processor and a distributor that come while a run is paused take part, though the map has queues
-// that no configuration names.
+// A processor and a distributor that come while a run is paused take part, though the map has
+// queues that no configuration names.
 func TestWhoComesWhileARunIsPausedTakesPart(t *testing.T) {
 	verify.Only(t)
 	inOnceWorld(t, 2, 2, nil, func(t *testing.T, w *world) {

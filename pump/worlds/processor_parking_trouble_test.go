@@ -74,8 +74,8 @@ func TestTheAccountsOfAPauseMayAllChange(t *testing.T) {
 	})
 }
 
-// Where parking queues take nothing, what is paused goes back again and again, and is never suspected
-// of ending its processes.
+// Where parking queues take nothing, paused messages go back again and again, and are never
+// suspected of ending their processes.
 func TestWhatCannotBeParkedIsNotSuspected(t *testing.T) {
 	verify.Only(t)
 	for _, ofKey := range []bool{false, true} {

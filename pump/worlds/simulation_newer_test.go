@@ -14,8 +14,8 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// What processes of a newer version leave beside ours: envelopes and rows of a format that is not known here. Both are
-// waited for, loudly, and neither is touched.
+// These worlds have leftovers of processes of a newer version: envelopes and rows of a format that
+// is not known here. Our processes wait for both, loudly, and touch neither.
 
 // What a newer version calls its format, and a property that no process here knows.
 const (
@@ -46,7 +46,8 @@ func (w *simWorld) newer(s simStep) {
 	w.goes.Go(func() { w.newerRow(s) })
 }
 
-// newerEnvelopes puts what a newer version would have made of messages that can be seen, into their queue.
+// newerEnvelopes takes the visible messages of a queue and puts them as a newer version would have
+// made them.
 func (w *simWorld) newerEnvelopes(s simStep) {
 	q := w.sure(s.order[0]).Queue(fmt.Sprintf("work-%02d", w.roll(uint64(w.plan.queues), "newer queue", int(s.at))))
 	ms, err := q.Peek(context.Background(), 4)

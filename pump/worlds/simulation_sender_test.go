@@ -52,8 +52,8 @@ func (p *simProcess) sends(ctx context.Context) error {
 	return err
 }
 
-// newSentSource is what one life of a program sends. Which task of which run each record of it is, is
-// known when it comes to a handler.
+// newSentSource is what one life of a program sends. A record's task and run are known when it
+// comes to a handler.
 func newSentSource(plan *simPlan, name string) *simSource {
 	return &simSource{plan: plan, name: name, n: max(1, plan.tasks/5), sent: true, acknowledged: map[int]bool{}}
 }
@@ -70,7 +70,7 @@ func (s *simSource) isTask(record int, key simKey) bool {
 	return key.n < uint64(len(of)) && of[key.n] == record
 }
 
-// tasksOf gives the records of a run's tasks in a segment, by their numbers; -1 is one that is not known.
+// tasksOf gives the records of a run's tasks in a segment, by their numbers; -1 is an unknown one.
 func (w *simWorld) tasksOf(source *simSource, key simKey, sealed uint64) []int {
 	if !source.learned() {
 		return source.tasks[key.segment]
@@ -89,8 +89,8 @@ func (w *simWorld) tasksOf(source *simSource, key simKey, sealed uint64) []int {
 	}
 }
 
-// checkSent judges what programs were told: what Send has acknowledged is one task, and that is done or in
-// quarantine, whatever became of the program.
+// checkSent judges what programs were told. Each record that Send has acknowledged is one task, and
+// that is done or in quarantine, even if the program died.
 func (w *simWorld) checkSent(v *simVerdict) {
 	identities := map[*simSource]map[int][]*simTask{}
 	for _, t := range w.tasks {

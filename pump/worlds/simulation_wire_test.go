@@ -239,7 +239,8 @@ type simTable struct {
 	by *simProcess
 }
 
-// sendRow is sendSim to a table, which may be slow: half of what it takes is before the request acts.
+// sendRow is sendSim to a table, which may be slow: half of its time passes before the request
+// acts.
 func sendRow[T any](p *simProcess, ctx context.Context, r simRequest, act func(context.Context) (T, error)) (T, error) {
 	slow := p.world.plan.tables
 	if slow == 0 {
