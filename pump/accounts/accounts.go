@@ -256,10 +256,10 @@ func (o *accountsOf) stillKnownToAll(ctx context.Context, name string) error {
 	return refusal
 }
 
-// Drain gives the segments of an account other homes: nothing new is put into
-// its queues once all have noticed, at most workload.MapMaxAge later, and what
-// is in them is read. It is an [*Error] if no other account is active. Queues of other accounts that
-// are missing are made first.
+// Drain gives the segments of an account other homes. Once all have noticed, at most
+// workload.MapMaxAge later, nothing new goes into its queues, and processors read what is in them.
+// The error is an [*Error] if no other account is active. Drain makes missing queues of other
+// accounts first.
 func Drain(ctx context.Context, cfg pump.Config, name string) (Change, error) {
 	o, err := openAccounts(ctx, cfg)
 	if err != nil {

@@ -227,8 +227,8 @@ func onlyPoison(p Progress) bool {
 	return p.Noticing == 0 && !slices.ContainsFunc(p.Left, func(q QueueLeft) bool { return !q.Poison })
 }
 
-// parks reports whether all that is left, but for quarantine, is parked, and names a mark that parks
-// it.
+// parks reports whether everything that is left outside quarantine is parked, and names a mark that
+// parks it.
 func (p Progress) parks(w *workload.Workload) (mark string) {
 	for _, q := range p.Left {
 		n := workload.ParkingNumber(w.Name, q.Queue)

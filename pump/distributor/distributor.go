@@ -235,9 +235,10 @@ func New(cfg pump.Config, source source.Source, o Options) (*Distributor, error)
 	return d, nil
 }
 
-// Run distributes. Without Every it returns after the one distribution: nil if
-// every task was put and acknowledged, the run sealed, and with Wait all of it done or in quarantine. A run that ctx ends before
-// is sent as far as it was read (within Grace) and marked as broken.
+// Run distributes. Without Every it returns after the one distribution. It returns nil if it put
+// every task with an acknowledgement and sealed the run, and with Wait if all tasks are done or in
+// quarantine. When ctx ends before, Run sends what it has read (within Grace) and marks the run as
+// broken.
 //
 // With Every it goes on until ctx ends, which is no error: within Grace it sends
 // what it has read and saves how far it came, so that another distributor

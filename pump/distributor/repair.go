@@ -66,8 +66,8 @@ type RepairSummary struct {
 // work is refused ([workload.ErrRunState]), and so is a run whose source cannot be read again
 // ([ErrNotReplayable]). Of a closed run nothing is missing.
 //
-// It uses those of the options that say how to read and put. Progress is that of reading twice, of
-// which only the second time puts. The summary is valid with an error as well. Repair must not be called
+// It uses those of the options that say how to read and put. Progress is that of reading twice;
+// only the second time puts. The summary is valid with an error as well. Do not call Repair
 // concurrently with itself or with Run.
 func (d *Distributor) Repair(ctx context.Context, run pump.RunID, o RepairOptions) (RepairSummary, error) {
 	defer d.stage.begin(ctx)()

@@ -33,10 +33,10 @@ type SenderOptions struct {
 
 const defaultLinger = 10 * time.Millisecond
 
-// Sender sends tasks as they come up in a program, many small sends in one run (P1.1): the
-// run is begun by the first Send, held open, and sealed by Close. A run costs
-// rows, and with delivery mode [pump.Once] each that is open costs room in the ledger of every segment; so a
-// program should have one Sender for as long as it runs, and not one for each task.
+// Sender sends tasks as they come up in a program, many small sends in one run (P1.1). The first
+// Send begins the run, the sender holds it open, and Close seals it. A run costs rows, and with
+// delivery mode [pump.Once] each open run costs room in the ledger of every segment. So a program
+// should have one Sender for as long as it runs, and not one for each task.
 //
 // A sender outlives its troubles. While no run can be begun, because the control account does
 // not answer or refuses the credential, each Send waits or fails by itself, and the next
@@ -204,11 +204,11 @@ func passes(err error) bool {
 	return ok && (e.Ambiguous() || e.Code == storage.Canceled)
 }
 
-// Close takes no more tasks, sends those that were handed in, and seals the run. If ctx ends first
-// the run is left as broken, after at most 20 s in which what was handed in is still sent. To know when
-// the tasks are done, give the summary's Run to [runs.Wait]. Summary and error are of the newest run, when
-// earlier ones failed. A sender that never handed a task in has no run.
-// Close may be called again, with the same result.
+// Close takes no more tasks, sends those that were handed in, and seals the run. If ctx ends first,
+// Close goes on sending what was handed in for at most 20 s, and leaves the run as broken. To know
+// when the tasks are done, give the summary's Run to [runs.Wait]. When earlier runs failed, summary
+// and error are of the newest one. A sender that never handed a task in has no run. Close may be
+// called again, with the same result.
 func (s *Sender) Close(ctx context.Context) (Summary, error) {
 	s.mu.Lock()
 	in := s.now

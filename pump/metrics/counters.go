@@ -75,7 +75,8 @@ func NewCounters(list prices.List) *Counters {
 	return m
 }
 
-// Reprice has requests counted with other prices from now on; those that list lacks are as published.
+// Reprice has requests counted with other prices from now on; requests that list lacks cost as
+// published.
 func (m *Counters) Reprice(list prices.List) {
 	list = list.OrPublished()
 	m.price.Store(&list)

@@ -117,9 +117,9 @@ func TestTheSampledBacklogIsTheSimulatorsWithinOneSample(t *testing.T) {
 				t.Fatalf("%+v", b)
 			}
 			for _, a := range b.Accounts {
-				// What is done between a beat and the sample is counted as held, and not counted any more. A beat
-				// may fall into the moment in which the handlers of a process are between two tasks, which the
-				// truth of every second misses.
+				// A task that is done between a beat and the sample still counts as held by that beat, though
+				// its message is gone. A beat may fall into the moment in which the handlers of a process are
+				// between two tasks, which the truth of every second misses.
 				was := between(a.Name, b.Time.Add(-20*time.Second), b.Time.Add(5*time.Second))
 				for _, c := range []struct {
 					what string

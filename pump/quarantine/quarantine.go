@@ -213,9 +213,9 @@ func (q *Quarantine) List(ctx context.Context, f Filter, visit func(*Message) (m
 	}))
 }
 
-// Peek shows the first 32 messages in quarantine of each of these accounts, and takes none: nothing
-// is hidden from others, and each account is asked once, after ask has returned without an error. The
-// error is that of [Quarantine.List].
+// Peek shows the first 32 messages in quarantine of each of these accounts, and takes none. It
+// hides nothing from others. It asks each account once, after ask has returned without an error.
+// The error is that of [Quarantine.List].
 func (q *Quarantine) Peek(
 	ctx context.Context, accounts []string, ask func(context.Context) error,
 ) ([]*Message, error) {

@@ -40,11 +40,11 @@ type ParkChange struct {
 	Nudged     int `json:"nudged"`
 }
 
-// PausePart has processors start nothing more of a run or a key: what they meet of it goes into
-// parking queues, out of the way of the rest, and comes back when it is resumed, without an attempt.
-// What is paused already stays so, as of then. It is an [*Error] if a live process is of a version
-// that does not know it, if the run is done with, or if no more can be paused; in all of them nothing has
-// changed. Up to [workload.MaxParkings] runs and keys can be paused.
+// PausePart has processors start nothing more of a run or a key. Its tasks go into parking queues,
+// out of the way of the rest, and come back when it is resumed, without an attempt. A run or key
+// that is paused already stays so, as of then. The error is an [*Error] if a live process is of a
+// version that does not know it, if the run is done with, or if no more can be paused; then nothing
+// has changed. Up to [workload.MaxParkings] runs and keys can be paused.
 func PausePart(ctx context.Context, cfg pump.Config, part Part, by string) (ParkChange, error) {
 	o, mark, err := openPart(ctx, cfg, part)
 	if err != nil {

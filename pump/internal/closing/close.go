@@ -339,8 +339,8 @@ func (c *Closer) close(ctx context.Context, l *workload.LiveRun, k *observed) er
 	return nil
 }
 
-// lookMet looks at what processors have noted of a run, and reports whether that is the same as before. If it is not,
-// the quiet time begins anew.
+// lookMet looks at what processors have noted of a run, and reports whether that is the same as
+// before. If it has changed, the quiet time begins anew.
 func (c *Closer) lookMet(ctx context.Context, l *workload.LiveRun, k *observed) (same bool, err error) {
 	tallies, err := workload.Tallies(ctx, c.queues.Control, c.workload, l.ID)
 	if err != nil {

@@ -13,8 +13,8 @@ seed after the other are played until one breaks a promise; ` + "`" + `make test
 pump are [beside the worlds](../../worlds/MUTANTS.md).
 `
 
-// TestMutantsAreFound is the proof of the proof: with each listed mistake, a script of testdata or the history of some
-// seed breaks a promise.
+// TestMutantsAreFound is the proof of the proof: with each listed mistake, a script of testdata or
+// the history of some seed breaks a promise.
 func TestMutantsAreFound(t *testing.T) {
 	play := func(t *testing.T, s *clusterScript) string {
 		if w := playCluster(t, s); len(w.wrong) > 0 {

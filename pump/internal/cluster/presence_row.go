@@ -245,7 +245,8 @@ func encodeMember(m memberRow) map[string]any {
 	return props
 }
 
-// putMoment stores what a clock shows. That may be anything, but the service keeps no time outside these.
+// putMoment stores the time that a clock shows. The clock may show anything, but the service keeps
+// no time outside these.
 func putMoment(props map[string]any, name string, at time.Time) {
 	if y := at.UTC().Year(); y >= 1900 && y < 9999 {
 		props[name] = at.UTC().Truncate(time.Microsecond)

@@ -236,8 +236,8 @@ func TestARowIsBounded(t *testing.T) {
 	})
 }
 
-// A row of an older program says nothing of when members were seen; ages that are of other marks are
-// damage.
+// A row of an older program does not say when members were seen. Ages that belong to other marks
+// are damage.
 func TestAgesBelongToMarks(t *testing.T) {
 	props := map[string]any{}
 	Marks{1: {Requests{2, 3}, 5 * time.Minute}, 2: {Requests{4, 5}, 300 * time.Minute}}.put(props)

@@ -86,7 +86,7 @@ type Options struct {
 //	  not fenced ---------------------------> written --------> fenced ----> not fenced,
 //	     ^                                       |                |          its own results
 //	     |   the head is a foreign epoch's       |                |          can be committed
-//	     +---------------------------------------+----------------+          while the head is still mine
+//	     +---------------------------------------+----------------+          while my head stands
 //
 // What a segment without pages has recorded stands in its head, so that it is fenced at once.
 //

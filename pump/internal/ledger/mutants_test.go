@@ -13,7 +13,8 @@ seed after the other are played until one breaks a promise; ` + "`" + `make test
 pump are [beside the worlds](../../worlds/MUTANTS.md).
 `
 
-// TestMutantsAreFound is the proof of the proof: with each listed mistake, the fight of some seed breaks a promise.
+// TestMutantsAreFound is the proof of the proof: with each listed mistake, the fight of some seed
+// breaks a promise.
 func TestMutantsAreFound(t *testing.T) {
 	mutants.Find(t, mutants.Hunt{
 		Head: mutantsHead, Seeds: 300,

@@ -78,8 +78,8 @@ func Least(cfg *pump.Config, processors, distributors int) float64 {
 	return cfg.Prices.Cost(queues, tables) * dayLength.Seconds()
 }
 
-// Check refuses a cap that is less than what a day costs at the least, with one process of each role.
-// The configuration has its defaults.
+// Check refuses a cap below the least cost of a day, that with one process of each role. The
+// configuration has its defaults.
 func Check(cfg *pump.Config) error {
 	least := Least(cfg, 1, 1)
 	if c := cfg.Budget.CostPerDay; c <= 0 || c >= least {

@@ -18,9 +18,10 @@ import (
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
 
-// operator gives the commands of a person, one after the other, while the processes are killed:
-// with what is in quarantine, with the second account, which is drained, removed and added again,
-// with small runs of clients, which are ended, and with runs that are paused for a while. At times the command is killed too.
+// operator gives the commands of a person, one after the other, while the processes are killed.
+// They are about tasks in quarantine, the second account, which is drained, removed and added
+// again, small runs of clients, which are ended, and runs that are paused for a while. At times the
+// command is killed too.
 type operator struct {
 	*chaos
 	random *rand.Rand

@@ -87,8 +87,8 @@ for line in sys.stdin:
     print(json.dumps({"seq": task["seq"], "ok": True}), flush=True)
 `
 
-// One trace leads from a program that sends a task, through the Sender, the processor and its Python
-// child, to the HTTP call that the child makes. A task that is not traced leaves none.
+// One trace leads from a program that sends a task, through the Sender, the processor and its
+// Python child, to the HTTP call that the child makes. A task that is not traced leaves no span.
 func TestOneTraceLeadsFromASenderToWhatAChildCalls(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("python3"); err != nil {

@@ -138,8 +138,8 @@ func since(m *cluster.Member) time.Time {
 
 func markOf(m *cluster.Member) uint64 { return history.MarkOf(m.Instance, since(m)) }
 
-// member counts what a member has asked since the last look, or since the row. A row of a member that
-// came back as it was of before says less than what is known: that is no news.
+// member counts what a member has asked since the last look, or since the row. When the row of a
+// member came back as it was before, it says less than the sampler knows: that is no news.
 func (b *books) member(m *cluster.Member, id uint64) map[string]asked {
 	last, seen := b.marks[id]
 	now := make(map[string]asked, len(m.Asked))
@@ -302,8 +302,8 @@ func (s sums) names(queues map[string]bool) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// marked are the marks of the members that were seen, and of those that a row of before has and that
-// were not, unless that is long ago.
+// marked are the marks of the members that were seen. It keeps those of the row before whose
+// members were not seen, unless they are old.
 func (b *books) marked() history.Marks {
 	marks := history.Marks{}
 	for id, m := range b.before {

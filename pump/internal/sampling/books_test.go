@@ -149,8 +149,8 @@ func TestTheNextSamplerGoesOnFromTheRow(t *testing.T) {
 	}
 }
 
-// A member may be out of sight of a sampler, evicted or with a row that cannot be read. The one that
-// comes after that sampler still knows what was counted of it before.
+// A member may be out of sight of a sampler, evicted or with a row that cannot be read. The next
+// sampler still knows what was counted of the member before.
 func TestTwoTakeoversCountAMemberOnce(t *testing.T) {
 	minute := time.Date(2020, 1, 1, 20, 0, 0, 0, time.UTC)
 	a, c := newParty("a", minute), newParty("c", minute)
@@ -332,8 +332,8 @@ func TestTheHistoryIsThereAfterItsWriterWasKilled(t *testing.T) {
 	})
 }
 
-// One that is cut off from the table says nothing of the day once the others take it for dead. When it
-// is back it goes on from their rows, and not from what it knew.
+// A sampler that is cut off from the table says nothing of the day once the others take it for
+// dead. When it is back it goes on from their rows, and not from its own knowledge.
 func TestASamplerThatIsCutOffBeginsAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(12 * time.Hour)
@@ -373,8 +373,9 @@ func TestASamplerThatIsCutOffBeginsAnew(t *testing.T) {
 	})
 }
 
-// The row of a day's last minute says what the day came to, though it is written on the next day; the
-// rate goes on over midnight; and a sampler that comes then counts nothing twice, and misses nothing.
+// The row of a day's last minute says what the day came to, though it is written on the next day.
+// The rate goes on over midnight. A sampler that comes then counts nothing twice, and misses
+// nothing.
 func TestTheLastRowOfADayHasItsSum(t *testing.T) {
 	for _, killed := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

@@ -136,8 +136,8 @@ func (w *Workload) reads(queue shardmap.Shard) bool {
 	})
 }
 
-// byAccount gives the sorted names of the workload's own queues in each account: which ones of other
-// programs are read may change, and parking queues come and go.
+// byAccount gives the sorted names of the workload's own queues in each account. It leaves out
+// those of other programs, which may change, and parking queues, which come and go.
 func byAccount(workload string, shards []shardmap.Shard) map[string][]string {
 	queues := map[string][]string{}
 	for _, s := range shards {

@@ -17,7 +17,8 @@ import (
 //
 //  1. look: no account has the workload (Absent);
 //  2. note the version of the anchor in the own account;
-//  3. in each other account change the anchor, and look into that account after it (Announce, Absent);
+//  3. in each other account change the anchor, and look into that account after it (Announce,
+//     Absent);
 //  4. insert the workload's row and change the own anchor, in one transaction on the
 //     condition that this anchor is still as noted.
 //

@@ -146,7 +146,8 @@ var errShape = errors.New("not the XML of a list of messages")
 
 // scanner reads
 //
-//	[<?xml ... ?>] <QueueMessagesList> { <QueueMessage> { <Name>text</Name> } </QueueMessage> } </QueueMessagesList>
+//	[<?xml ... ?>] <QueueMessagesList> { <QueueMessage> { <Name>text</Name> } </QueueMessage> }
+//	</QueueMessagesList>
 //
 // with white space between elements, <Name/> and <Name /> for empty ones, and
 // nothing else: no attributes, comments, CDATA or further nesting. Everything

@@ -233,7 +233,8 @@ func (s *Segmenter) progress() {
 	s.Count.Total.Store(total)
 }
 
-// TryLarge tries a large task against an empty envelope, before it has a number. The error is a [*source.BadInput].
+// TryLarge tries a large task against an empty envelope, before the task has a number. The error is
+// a [*source.BadInput].
 func (s *Segmenter) TryLarge(segment uint32, n uint64, rec *source.Record) error {
 	h := s.Whole
 	h.Segment = segment

@@ -250,9 +250,10 @@ func (s *Assignment) Stray(at *queues.Queue, segment uint32) *queues.Queue {
 	return s.Shards[home]
 }
 
-// Parking gives the queue that keeps what a mark parks: in the message's own account if there is one,
-// which one that was added since has not. By an old map nothing is parked: what it names may have
-// been found empty and left the map since, and no process would read it (P6.5). Nil: there is none.
+// Parking gives the queue that keeps what a mark parks, nil if there is none. It is in the
+// message's own account if that has one; an account that was added since has not. By an old map
+// nothing is parked: a queue that it names may have been found empty and left the map since, and no
+// process would read it (P6.5).
 func (s *Assignment) Parking(at *queues.Queue, mark int) (found *queues.Queue) {
 	if !queues.Young(s.View.Read) {
 		return nil

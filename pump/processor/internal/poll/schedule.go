@@ -208,8 +208,9 @@ func (p *Poller) Pause(on bool) {
 	backoff.Signal(p.wake)
 }
 
-// Sweep has each queue asked once for as many messages as there are in a get, whether there is room
-// for their tasks or not, and again as long as most of them are dropped or parked: they take no room.
+// Sweep has each queue asked once for as many messages as a get has, whether there is room for
+// their tasks or not. A queue is asked again as long as most of its messages are dropped or parked:
+// they take no room.
 func (p *Poller) Sweep() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
