@@ -39,7 +39,7 @@ func (b Bound) String() string {
 	return text
 }
 
-// Kept reports whether the figure keeps to its bound. It is judged as it is shown, and so is the bound.
+// Kept reports whether the figure keeps to its bound. Both are judged as they are shown.
 func (f Figure) Kept() bool {
 	v := shown(f.Value)
 	return (f.Wanted.AtLeast == 0 || v >= shown(f.Wanted.AtLeast)) && (f.Wanted.AtMost == 0 || v <= f.Wanted.AtMost)
@@ -146,7 +146,7 @@ func (r *Results) binaries() (figures []Figure) {
 	return figures
 }
 
-// shown is v as it is printed: three significant digits, and whole where it has more before the point.
+// shown is v as it is printed: with three significant digits, and whole from 100 on.
 func shown(v float64) float64 {
 	if v == 0 || math.IsInf(v, 0) || math.IsNaN(v) {
 		return v

@@ -242,7 +242,8 @@ func (r *Results) InsertEntry(doc string) (string, error) {
 	return doc, nil
 }
 
-// ReplaceTable puts the table of the results into docs/performance.md. An error says what the file lacks.
+// ReplaceTable puts the table of the results into docs/performance.md. Its error says what the file
+// lacks.
 func (r *Results) ReplaceTable(doc string) (string, error) {
 	return replaceBetween(doc, tableBegins, tableEnds, r.Table())
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// identity is whose token opens an account: a managed identity, or with a tenant a service principal.
+// identity says whose token opens an account: a managed identity's, or with a tenant a service
+// principal's.
 type identity struct {
 	client, tenant, secret, certificate string
 	pem                                 string // what the certificate's file holds

@@ -45,7 +45,8 @@ type HTTPOptions struct {
 //	Queuepump-Attempt
 //	Queuepump-Epoch                                 [pump.Task]'s Epoch
 //	Queuepump-Foreign                               only of a message that no distributor made
-//	Idempotency-Key                                 RUN-SEGMENT-N or Queuepump-Foreign (over 4 KiB its SHA-256), the same in every delivery
+//	Idempotency-Key                                 RUN-SEGMENT-N or Queuepump-Foreign (over 4 KiB
+//	                                                its SHA-256), the same in every delivery
 //
 // The answer's status is the outcome: 2xx done, its body (up to 1 MiB) the
 // result; 410, 413, 415 and 422 rejected; 408, 425, 429 and 5xx failed, with

@@ -1,5 +1,5 @@
-// Package journald writes the log where systemd's journal keeps it: each line with its priority, and
-// with fields by which it can be found again. The journal knows the time by itself.
+// Package journald writes the log where systemd's journal keeps it: each line with its priority,
+// and with fields by which it can be found again. The journal knows the time by itself.
 package journald
 
 import (
@@ -27,8 +27,8 @@ func IsStderr() bool {
 // fields are the attributes that are fields of the journal too.
 var fields = map[string]string{"run": "RUN", "account": "ACCOUNT", "instance": "INSTANCE", "workload": "WORKLOAD", "queue": "QUEUE"}
 
-// identities are the fields that each line has once they are known. They say of which process it is,
-// so the text of its own lines does not.
+// identities are the fields that each line has once they are known. They name the process, so the
+// text of its lines need not.
 var identities = map[string]bool{"WORKLOAD": true, "INSTANCE": true}
 
 // Handler is a [slog.Handler] that writes to the journal. Many goroutines may use it at once.

@@ -251,8 +251,8 @@ func (p *Page) samples(w http.ResponseWriter, r *http.Request, in request) {
 	answer(w, http.StatusOK, out)
 }
 
-// askDoctor has the doctor look at a large workload, if that was not done lately. It needs no token:
-// it changes nothing of the workload.
+// askDoctor has the doctor look at a large workload, unless it did so lately. It needs no token,
+// because it changes nothing of the workload.
 func (p *Page) askDoctor(w http.ResponseWriter, r *http.Request) {
 	if !sameOrigin(r) {
 		refuse(w, http.StatusForbidden, "only this page itself may act here")

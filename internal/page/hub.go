@@ -79,8 +79,8 @@ type seen struct {
 	pasts   int
 }
 
-// since gives the frames that are newer than what was seen, how far that is, and what is closed when
-// there are newer ones.
+// since gives the frames that are newer than those seen, how far they go, and the channel that is
+// closed when newer ones come.
 func (h *hub) since(was seen) (texts [][]byte, now seen, changed <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

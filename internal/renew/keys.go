@@ -45,9 +45,9 @@ func options(a pump.Account) azure.Options {
 }
 
 // Adopt makes the accounts of a configuration ones whose credentials may change: it sets their
-// Storage. With take they are adopted: it changes the credentials of accounts that were adopted before
-// to those of this configuration. Upon an error, which is a [*pump.ConfigError], and without take
-// nothing has changed.
+// Storage. With take it also changes the credentials of accounts that it adopted before to those of
+// this configuration. Upon an error, which is a [*pump.ConfigError], and without take nothing has
+// changed.
 func (k *Keys) Adopt(accounts []pump.Account) (take func(), err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -126,8 +126,9 @@ func (k *Keys) refused() {
 	}
 }
 
-// again takes the credentials of accounts that are in use as they stand now, and nothing else of the
-// configuration. One that is wrong for now, as in the midst of being written, changes nothing.
+// again takes the credentials of accounts that are in use as they stand now, and nothing else of
+// the configuration. A configuration that is wrong for now, as while it is being written, changes
+// nothing.
 func (k *Keys) again() {
 	accounts, err := k.load()
 	if err != nil {

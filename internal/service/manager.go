@@ -57,8 +57,8 @@ func status(text string) string {
 	}, text)
 }
 
-// Reload tells the service manager that the process reloads its configuration while f does, and what
-// that came to.
+// Reload tells the service manager that the process reloads its configuration while f does, and how
+// that ended.
 func (m *Manager) Reload(f func() error) error {
 	if m == nil {
 		return f()

@@ -90,7 +90,7 @@ func newClient() (*client, error) {
 	if transport.TLSClientConfig, err = tlsConfig(); err != nil {
 		return nil, err
 	}
-	// An answer that leads elsewhere is an error: the headers may hold a key, which is the collector's.
+	// A redirection is an error: the headers may hold a key, which is for the collector alone.
 	c.http = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse
 	}}

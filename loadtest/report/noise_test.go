@@ -38,7 +38,7 @@ func handledOf(t *testing.T, before, after []*Result) Change {
 	return Change{}
 }
 
-// Of a thousand pairs of sides that are alike about one in twenty may be judged to differ, and sides
+// Of a thousand pairs of sides that are alike, about one in twenty may be judged to differ. Sides
 // that are three times their spread apart nearly always are.
 func TestNoiseIsToldFromWhatIsNot(t *testing.T) {
 	const seed = 7
