@@ -8,10 +8,12 @@ import (
 
 const mutantsHead = `# Mutants that the simulation must find
 
-Made by ` + "`make mutants`" + `. Each of these mistakes ([the list](testdata/mutants.txt)) is built into the pump, and worlds of one seed after
-the other are played until one shows something wrong; ` + "`make test`" + ` fails if 200 do not. Those of the ledger, the cluster and
-the election are beside them: [cluster](../internal/cluster/MUTANTS.md), [ledger](../internal/ledger/MUTANTS.md),
-[election](../internal/election/MUTANTS.md), [workload](../internal/workload/MUTANTS.md). "3 of kind partitions" is the third of the worlds of that [kind](simulation_kinds_test.go).
+Made by ` + "`make mutants`" + `. Each of these mistakes ([the list](testdata/mutants.txt)) is built into the
+pump, and worlds of one seed after the other are played until one shows something wrong; ` + "`make test`" + `
+fails if 200 do not. Those of the ledger, the cluster and the election are beside them:
+[cluster](../internal/cluster/MUTANTS.md), [ledger](../internal/ledger/MUTANTS.md),
+[election](../internal/election/MUTANTS.md), [workload](../internal/workload/MUTANTS.md). "3 of kind
+partitions" is the third of the worlds of that [kind](simulation_kinds_test.go).
 `
 
 // TestMutantsAreFound is the proof of the simulation: with each listed mistake, a plan of testdata
