@@ -45,7 +45,7 @@ func (f Figure) Kept() bool {
 	return (f.Wanted.AtLeast == 0 || v >= shown(f.Wanted.AtLeast)) && (f.Wanted.AtMost == 0 || v <= f.Wanted.AtMost)
 }
 
-// What memory the binaries may need, whatever the size of the input.
+// These bound the memory that the binaries may need, whatever the size of the input.
 const (
 	mostDistributor = 512 << 20
 	mostProcessor   = 192 << 20

@@ -57,8 +57,9 @@ var (
 // new one holds nothing. The same tasks in the same order make the same text. A
 // Builder is not safe for concurrent use.
 type Builder struct {
-	// What adding a task takes as long as it is clear that it fits. A distributor has a
-	// thousand builders, and finds what it touches of one in no cache.
+	// These fields are all that adding a task touches while it is clear that it fits. A
+	// distributor has a thousand builders, and finds what it touches of one in no
+	// cache.
 	easy int    // bytes of records that surely fit, behind each other; 0: see Add
 	next uint64 // n of the task that continues the last span, whose end in spans is out of date
 	// buf[:start] are records that are in chunks already and serve as the

@@ -194,7 +194,7 @@ func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.C
 	defer exported()
 	cfg.TracerProvider = spans
 	cfg.Log, cfg.Admin, cfg.Hooks = console.Log, port.Address(), f.service.Hooks(port.Hooks(cfg.Hooks))
-	if port != nil { // the metrics of a process without one are seen by no one
+	if port != nil { // a process without one shows its metrics to no scraper
 		cfg.Sample = file.Admin.SampleEvery()
 	}
 	o := f.options

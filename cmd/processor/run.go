@@ -54,7 +54,7 @@ On the first signal the processor takes no more tasks, lets those that run finis
 130 or 143. --until-idle does not wait for tasks that come back later than it: let it be
 longer than --retry-max to see every retry through.
 
-With --gate the processor waits until somebody says "distributor gate open NAME". With
+With --gate the processor waits until an operator opens it ("distributor gate open NAME"). With
 --min-interval a key is handled at most once in so long: other tasks of it are settled
 without being handled and counted as skipped. Exit status: processor --help.`,
 		Example: `  # write every task to a file, and leave when there are no more
@@ -270,7 +270,7 @@ func (f *runFlags) process(ctx context.Context, out io.Writer, console *cli.Cons
 	defer exported()
 	cfg.TracerProvider = spans
 	cfg.Log, cfg.Admin, cfg.Hooks = console.Log, port.Address(), f.service.Hooks(port.Hooks(cfg.Hooks))
-	if port != nil { // the metrics of a process without one are seen by no one
+	if port != nil { // a process without one shows its metrics to no scraper
 		cfg.Sample = file.Admin.SampleEvery()
 	}
 	o := f.processor()

@@ -33,7 +33,7 @@ type decoder struct {
 	unset     Errors // variables of the admin port that are not set
 }
 
-// maxErrors is how many errors are reported: more no one reads.
+// maxErrors is how many errors are reported: no reader takes in more.
 const maxErrors = 20
 
 func (d *decoder) fail(line int, field, problem, fix string) {

@@ -109,7 +109,7 @@ func (a Admin) SampleEvery() time.Duration { return max(cmp.Or(a.Sample, 15*time
 
 // Page says what the page that shows the workload may do, and where it is.
 type Page struct {
-	TokenFile string // of the token with which people act there; empty: no one does
+	TokenFile string // of the token with which people act there; empty: no viewer does
 	ByCommand bool   // it is served by `distributor page` alone, and not on admin ports
 }
 
@@ -230,8 +230,8 @@ func read(path string) ([]byte, error) {
 	return nil, fail("is UTF-16", "save it as UTF-8")
 }
 
-// asUTF8 takes away the byte order mark that Windows' editors and shells put
-// first. What they write as UTF-16 is told by its own mark, or by the zeros of plain letters.
+// asUTF8 takes away the byte order mark that Windows' editors and shells put first. Their
+// UTF-16 has a mark of its own, or the zeros of plain letters.
 func asUTF8(text []byte) (_ []byte, ok bool) {
 	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
 	for _, start := range []string{"\xff\xfe", "\xfe\xff"} {

@@ -8,7 +8,8 @@ import (
 	"github.com/queuepump/queuepump/pump/prices"
 )
 
-// prices reads what requests cost. What is left out is as published, but not in another currency.
+// prices reads what requests cost. A price that is left out is as published, but not in another
+// currency.
 func (d *decoder) prices(path string, n ast.Node) (l prices.List) {
 	price := func(to *float64) func(string, ast.Node) {
 		return func(path string, n ast.Node) {

@@ -21,13 +21,13 @@
 //	-	if h.epoch != epoch {
 //	+	if false {
 //
-// What follows "in" is a function or method, after the folder of its package if that is another.
+// Behind "in" stands a function or method, after the folder of its package if that is another.
 // Below it stand changes as in a diff: lines with - go, lines with + come, lines with a blank stay
 // and tell the place. Several changes of one function are parted by a line "@@"; a line "import
 // PATH" before them names a package that only the mutant needs. The lines with - and blank must
 // stand in the function exactly once, one after the other; how far they are indented does not
 // matter. A mutant of which that is not so fails this package's tests.
 //
-// What follows "found by" is a way of searching that the package's test has (worlds of one
+// Behind "found by" stands a way of searching that the package's test has (worlds of one
 // seed after the other, mostly), a file of its folder testdata, or the name of a test.
 package mutants

@@ -40,7 +40,7 @@ started later find it open.`, `  processor run --config pump.yaml --gate morning
 			}
 			return gates.Open(ctx, cfg, name, by)
 		})
-	cmd.Flags().BoolVar(&fresh, "new", false, "open it although nobody waits at it and others wait elsewhere")
+	cmd.Flags().BoolVar(&fresh, "new", false, "open it although no process waits at it and others wait elsewhere")
 	return cmd
 }
 
@@ -63,7 +63,7 @@ func knownGate(ctx context.Context, cfg pump.Config, name string) error {
 	if len(others) == 0 {
 		return nil
 	}
-	return cli.Usage("nobody waits at gate %q, which was never opened or closed; processes wait at %s; to open it for those who come later give --new",
+	return cli.Usage("no process waits at gate %q, which was never opened or closed; processes wait at %s; to open it for those who come later give --new",
 		name, plain(strings.Join(others, ", ")))
 }
 
@@ -96,7 +96,7 @@ func gateText(c gates.Change) string {
 	case !c.Open:
 		return fmt.Sprintf("gate %s is closed", name)
 	case c.Waiting == 0:
-		return fmt.Sprintf("gate %s is open; nobody waits at it", name)
+		return fmt.Sprintf("gate %s is open; no process waits at it", name)
 	case c.Nudged == c.Waiting:
 		return fmt.Sprintf("gate %s is open; %s at it, and %s told", name, waiting(c.Waiting), map[bool]string{true: "was", false: "were"}[c.Waiting == 1])
 	}
@@ -129,7 +129,7 @@ func gateList() *cobra.Command {
 				}{o.cfg.Workload, list})
 			}
 			if len(list) == 0 {
-				_, err := fmt.Fprintln(cmd.OutOrStdout(), "no gate was ever opened or closed, and nobody waits at one")
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), "no gate was ever opened or closed, and no process waits at one")
 				return err
 			}
 			t := table{columns: gateColumns}

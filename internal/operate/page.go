@@ -15,7 +15,7 @@ import (
 )
 
 // OpenPage makes the page of the workload of a configuration, for an admin port at listen; nil if
-// there is to be none. The configuration's keys are renewed by whoever gave them.
+// there is to be none. The caller renews the configuration's keys.
 func OpenPage(listen, config string, file *configfile.File, log *slog.Logger) (*page.Page, error) {
 	if listen == admin.Off || file.Page.ByCommand {
 		return nil, nil
@@ -53,8 +53,8 @@ what limits them, accounts, queues, segments and their owners, runs, keys, gates
 quarantine, and what the doctor finds. It prints its address. Every process with an
 admin port serves the same page there, below /page/.
 
-It reads nothing while no one watches, and makes 25 requests a second at most however
-many do. It shows what "status --json" says, and changes nothing, unless the
+It reads nothing without a viewer, and makes 25 requests a second at most for any number
+of them. It shows what "status --json" says, and changes nothing, unless the
 configuration names a file with a token: then who has the token can redrive what is in
 quarantine. It listens on loopback unless told otherwise; docs/page.md says how others
 reach it safely.`,

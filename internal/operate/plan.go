@@ -47,8 +47,8 @@ first: that one is the bottleneck, and what follows it says what comes next. Of
 everything --headroom is left free. --config, --accounts and --queues ask what is
 possible with what there is; the exit status is 1 if that is less than --rate.
 
-The published 2,000 messages/s of a queue are for messages of 1 KiB; nobody has
-promised as much for full ones of 64 KiB, so try it (loadtest) before relying on it.
+The published 2,000 messages/s of a queue are for messages of 1 KiB; Azure does
+not promise as much for full ones of 64 KiB, so try it (loadtest) before relying on it.
 The CPU of packing and opening is measured on this machine, the handler's is what
 --handler-cpu-seconds says. The plan counts no retries, no traffic to other regions,
 and no storage of what waits. Prices are

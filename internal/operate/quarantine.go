@@ -34,7 +34,7 @@ Causes:
   state-full                        its reducer's state had no room for it for an hour
   ends-process                      its processes died, or were not heard of again
   truncated, corrupt, bomb          the message cannot be unpacked
-  unknown-run, other-workload       nobody here may do it
+  unknown-run, other-workload       no processor of this workload may do it
   run-ended, run-expired            its run has ended, or its rows are gone; redriven it is done
   bad-line                          no task could be made of a line (distributor run --on-bad-line)`,
 	}
@@ -42,8 +42,8 @@ Causes:
 }
 
 const aboutHiding = `Messages are taken to be looked at, for five minutes at most, and put back before the
-command ends, also by Ctrl-C. Somebody else who looks at the same time sees
-only the others. What a killed command had taken is there again after five minutes.`
+command ends, also by Ctrl-C. Another command that looks at the same time sees
+only the others. Messages that a killed command had taken are there again after five minutes.`
 
 // which says what messages are meant.
 type which struct {

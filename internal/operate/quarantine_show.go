@@ -89,7 +89,7 @@ func (s *showing) show(cmd *cobra.Command) error {
 		fmt.Fprintln(out, "nothing is in quarantine that is meant by this")
 	}
 	if n == 0 && err == nil && len(s.ids) > 0 {
-		err = errors.New("no message in quarantine has that id; somebody else may be looking at it just now")
+		err = errors.New("no message in quarantine has that id; another command may be looking at it just now")
 	}
 	if !s.body && !s.json && s.limit > 0 && n == s.limit {
 		fmt.Fprintf(out, "\nthe first %s; --limit says how many\n", cli.Plural(int64(n), "message"))

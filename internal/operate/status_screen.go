@@ -137,7 +137,7 @@ func (c screen) leadership(s *status.Status, now time.Time) string {
 	case d.Phase == "" || d.Phase == "none":
 		return "" // who sends once elects no leader
 	case d.Phase == "unknown":
-		return "whether anybody distributes is not known"
+		return "whether a distributor is at work is not known"
 	case d.Phase == "running" && d.Leader == "":
 		leader = "the leader left its run to another"
 	case d.Phase == "running":
@@ -277,7 +277,7 @@ func (c screen) instances(w io.Writer, s *status.Status) {
 		case i.Role == "processor":
 			rank = "-"
 		}
-		// What one that is silent held, and how fast it was, is not so any more.
+		// A silent one no longer holds what it held, nor works as fast as it did.
 		segments, rate := "", ""
 		if i.Role == "processor" && !s.Shared && !i.Silent {
 			segments = number(i.Segments)

@@ -129,8 +129,8 @@ func WaitProgress(console *cli.Console) func(runs.Progress) {
 	}
 }
 
-// PrintCompletion says how a run ended. What the ledger knows is exact; what the
-// processors report is not, and is said to be theirs.
+// PrintCompletion says how a run ended. The ledger's counts are exact. The
+// processors' reports are not, and it says that they are theirs.
 func PrintCompletion(b *bytes.Buffer, c *runs.Completion) {
 	missing := c.Tasks - min(c.Done+c.Quarantined, c.Tasks)
 	switch c.State {

@@ -159,8 +159,8 @@ func (p *Page) redrive(w http.ResponseWriter, _ *http.Request, in request) {
 	}
 	f := quarantine.Filter{Reasons: []string{in.Cause}}
 	if !next.Dry {
-		// What came since was not in the trial. Its own messages say until when: their times are those
-		// of workers and of the service, whose clocks may be before this machine's.
+		// Messages that came since were not in the trial. Its own messages say until when: their times
+		// are those of workers and of the service, whose clocks may be before this machine's.
 		f.Until = now.newest.Add(1)
 	}
 	p.action = next

@@ -14,7 +14,7 @@
 // --json`. One reader serves all viewers. Without a viewer it reads nothing. It makes at most
 // [status.WatchRate] requests a second; only a doctor's look comes on top of that.
 //
-// The page is read only unless the configuration names a file with a token. What acts, or shows
-// bodies of tasks, then takes that token in a header, from this page's origin alone. Host names are
-// checked by who serves the handler (admin.Server).
+// The page is read only unless the configuration names a file with a token. Requests that act, or
+// show bodies of tasks, then need that token in a header, from this page's origin alone. Host names
+// are checked by who serves the handler (admin.Server).
 package page

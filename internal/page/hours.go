@@ -125,7 +125,7 @@ func (p *Page) lastHours(w http.ResponseWriter, r *http.Request) {
 	watched := p.stop != nil
 	p.mu.Unlock()
 	if !watched {
-		refuse(w, http.StatusConflict, "no one watches")
+		refuse(w, http.StatusConflict, "no viewer watches")
 		return
 	}
 	text := p.hours.all(p.life)

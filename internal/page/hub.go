@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// hub holds the newest frame of each part for all who watch. Someone who is slow skips frames and
-// delays no one, and however many watch, each part is kept once.
+// hub holds the newest frame of each part for all viewers. A slow viewer skips frames and delays no
+// other, and for any number of viewers each part is kept once.
 type hub struct {
 	log *slog.Logger
 

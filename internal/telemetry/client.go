@@ -231,7 +231,7 @@ func (c *client) post(ctx context.Context, text []byte) (again bool, after time.
 }
 
 // partial reads what an ExportTraceServiceResponse says of spans that were not taken
-// (partial_success). What is no such message says nothing.
+// (partial_success). A body that is no such message says nothing.
 func partial(answer []byte) (spans int64, says string) {
 	fields(answer, func(n protowire.Number, success []byte, _ uint64) {
 		if n != 1 {

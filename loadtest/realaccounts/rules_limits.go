@@ -328,7 +328,7 @@ func drive(ctx context.Context, workers int, rate float64, f *flow, request func
 				if due >= loadFor || wait(ctx, due-time.Since(began)) != nil {
 					return
 				}
-				// What a slow machine or a long way cannot send in time is not sent at all.
+				// A request that a slow machine or a long way cannot send in time is not sent at all.
 				if time.Since(began) >= loadFor {
 					return
 				}

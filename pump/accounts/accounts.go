@@ -402,8 +402,8 @@ const homesPatience = 10 * time.Second
 
 // createHomes makes the queues that get segments of an account, where they are missing: no
 // distributor may have reached them yet, and a processor cannot bring a message to a queue that is
-// not there and makes none itself (window 33). What cannot be made is told, and holds up no drain:
-// the account that drains may be the one in trouble.
+// not there and makes none itself (window 33). The log tells of queues that cannot be made, and
+// they hold up no drain: the account that drains may be the one in trouble.
 func (o *accountsOf) createHomes(ctx context.Context, name string) {
 	ctx, cancel := context.WithTimeout(ctx, homesPatience)
 	defer cancel()

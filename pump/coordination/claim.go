@@ -26,9 +26,9 @@ var ErrClaimTaken = errors.New("the claim was older than its interval and was ta
 //	  an interval after its start |   |               | an interval after the start,
 //	  (abandoned)                 +---+---------------+ or at once: the same task, failed
 //
-// The process that writes the row by compare-and-swap has the claim. What
-// the interval is counted from and to are stamps of the service, of the row itself and of a
-// clock row beside it; no machine's clock is asked, and in doubt a key counts as younger.
+// The process that writes the row by compare-and-swap has the claim. The interval runs from
+// and to stamps of the service, of the row itself and of a clock row beside it. It uses no
+// machine's clock, and in doubt a key counts as younger.
 //
 // The interval must be longer than the longest work: a running claim that is
 // older is taken for abandoned. Where processes have different intervals,

@@ -21,7 +21,7 @@ const runBeats = 3
 // runBeat is how often this distributor beats in the row of its run.
 func (d *Distributor) runBeat() time.Duration { return runBeats * d.opts.Beat }
 
-// errRunOver is that the run may not go on: an operator ended it, or somebody else broke it.
+// errRunOver is that the run may not go on: an operator ended it, or another leader broke it.
 var errRunOver = errors.New("the run was ended while it was distributed")
 
 // keepBeating says, until the returned function is called, that this process is at work on the run.
@@ -133,7 +133,7 @@ func (d *Distributor) keepSealed(ctx context.Context) {
 	case run.State == workload.RunSealed && !last.closed:
 		return
 	case !gone && run.State != workload.RunOpen && run.State != workload.RunAbandoned && run.State != workload.RunSealed:
-		return // somebody has ended or broken it
+		return // an operator or another leader has ended or broken it
 	}
 	if err = r.runs.Seal(ctx, r.id, last.counts); err == nil && last.closed {
 		err = r.runs.Close(ctx, r.id)

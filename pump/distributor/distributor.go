@@ -185,8 +185,8 @@ type Distributor struct {
 	stage  stage
 	loops  send.Loops // of the distribution under way
 	grace  grace.Period
-	// standing counts what is done to be elected, and to stay it. What a leader distributes, and
-	// from what source, is not its business.
+	// standing counts what is done to be elected, and to stay it. It does not care what a leader
+	// distributes, and from what source.
 	standing rounds.Counter
 
 	router  *send.Router            // where tasks go; it outlives Run

@@ -56,8 +56,8 @@ type putInto struct {
 	segment uint32
 }
 
-// What waits for the cluster to be known: at most maxPending puts, and none that
-// is among the last lookBack.
+// These puts wait until the cluster is known: at most maxPending, and none of
+// those of the last lookBack.
 const (
 	maxPending = 4096
 	lookBack   = 64

@@ -42,8 +42,8 @@ const defaultLinger = 10 * time.Millisecond
 // not answer or refuses the credential, each Send waits or fails by itself, and the next
 // one tries again. After a run that failed the next Send begins another.
 //
-// Any number of programs may send to a workload at the same time (origins H6). What a program
-// has sent that dies without Close is done as ever, but its run stays open.
+// Any number of programs may send to a workload at the same time (origins H6). When a program
+// dies without Close, the tasks that it sent are done as ever, but its run stays open.
 //
 // Send may be called from many goroutines at once; that is also how many small sends get
 // into one message.
@@ -271,7 +271,7 @@ func (i *intake) failure() error {
 	return ErrSenderClosed
 }
 
-// late is why tasks could not be handed in for as long as somebody waited.
+// late is why tasks could not be handed in for as long as a caller waited.
 func (i *intake) late(control string, cause error) error {
 	switch {
 	case i.opened.Load():

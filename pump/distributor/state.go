@@ -101,8 +101,8 @@ func (s *stage) ended(r *distribution, err error) {
 	}
 }
 
-// add counts what a distribution has done here. What was done before a takeover
-// is in its counters from some moment on, so less than that is nothing.
+// add counts what a distribution has done here. Its counters hold the work before
+// a takeover from some moment on, so less than that is nothing.
 func (c *Counts) add(r *distribution) {
 	var tasks, skipped, quarantined int64
 	if r.from != nil {

@@ -175,7 +175,7 @@ var clusterSamples = []sample[pump.ClusterState]{
 
 var accountLabel = []string{"account"}
 
-// What there is one of for each account.
+// These metrics have a series for each account.
 var (
 	budgetRate   = prometheus.NewDesc("queuepump_budget_messages_per_second", "Messages a second that this process may spend on the account now.", accountLabel, nil)
 	budgetTarget = prometheus.NewDesc("queuepump_budget_target_messages_per_second", "What that grows to while nothing is throttled: this process's share.", accountLabel, nil)

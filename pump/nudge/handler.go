@@ -17,7 +17,7 @@ import (
 const Path = "/nudge"
 
 // Of incoming nudges: an owner of a thousand queues may be told of all of them at once,
-// and then of a few hundred a second. What is more says nothing new.
+// and then of a few hundred a second. Further ones say nothing new.
 const (
 	Taken      = 256
 	TakenBurst = 1024

@@ -113,7 +113,7 @@ func (r *run) tellAwaited(s *ownership.Assignment) {
 func (r *run) reach(s shardmap.Shard) *queues.Queue {
 	q, err := r.Queues.Queue(s.Account, s.Queue)
 	if err != nil {
-		r.AlarmOnce("account "+s.Account, "queues cannot be read here; others must, or nobody does", "account", s.Account, "error", err)
+		r.AlarmOnce("account "+s.Account, "queues cannot be read here; other processors must, or none does", "account", s.Account, "error", err)
 		return nil
 	}
 	return q

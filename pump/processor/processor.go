@@ -99,12 +99,12 @@ func New(cfg pump.Config, h pump.Handler, o Options) (*Processor, error) {
 	return &Processor{cfg: cfg, o: o, handler: h}, nil
 }
 
-// run is one Run of a processor. Along the data path: the poller gets
-// messages (internal/poll), they are kept (internal/leases/keep.go) and their headers
-// judged (receive.go, segments.go), they wait
-// (internal/backlog/backlog.go), are opened, their tasks handled (workers.go), and
-// the message is settled (internal/settle). What is polled
-// and what is its own follows the cluster (cluster.go, internal/ownership/assignment.go).
+// run is one Run of a processor. Along the data path: the poller gets messages
+// (internal/poll), they are kept (internal/leases/keep.go) and their headers judged
+// (receive.go, segments.go), they wait (internal/backlog/backlog.go), are opened, their
+// tasks handled (workers.go), and the message is settled (internal/settle). The queues
+// that it polls and the segments that are its own follow the cluster (cluster.go,
+// internal/ownership/assignment.go).
 type run struct {
 	*base.Env
 	o        *Options

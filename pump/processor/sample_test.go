@@ -78,9 +78,9 @@ func samplers(w *world, o Options, h func(instance string) pump.Handler, instanc
 	return all
 }
 
-// What is sampled lies between the least and the most that the simulator had in the time of the
-// sample, and the age of the beats of which it is made: hundreds of messages, of which many are in
-// hand and many put back for a minute and more.
+// A sample lies between the least and the most that the simulator had in its time and in the age
+// of the beats that it is made of: hundreds of messages, of which many are in hand and many put
+// back for a minute and more.
 func TestTheSampledBacklogIsTheSimulatorsWithinOneSample(t *testing.T) {
 	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 		ctx, cancel := context.WithCancel(t.Context())

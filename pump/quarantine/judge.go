@@ -149,7 +149,7 @@ func (q *Quarantine) problem(ctx context.Context, m *Message, err error) string 
 	case err != nil:
 		return "it is damaged: " + err.Error()
 	case h.Workload != q.cfg.Workload:
-		return fmt.Sprintf("it belongs to workload %q; put there it would be done, here nobody would", h.Workload)
+		return fmt.Sprintf("it belongs to workload %q; a processor of that workload would do it, and none of this one", h.Workload)
 	case int64(h.Segment) >= int64(q.workload.Map.Segments):
 		return fmt.Sprintf("it says segment %d of %d", h.Segment, q.workload.Map.Segments)
 	case m.Reason == pump.ReasonBadLine:

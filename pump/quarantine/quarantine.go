@@ -25,10 +25,10 @@ import (
 // at once, drained ones too. It is for one goroutine.
 //
 // Messages are looked at by taking them: no request shows more than the first 32 of a
-// queue. What is not redriven or dropped is put back, visible, before a method returns,
-// also when its context has ended; what a crash or a request without an answer
-// leaves hidden is visible again after five minutes. Two who do this at the
-// same time each see a part.
+// queue. A method puts back the messages that it does not redrive or drop, visible,
+// before it returns, also when its context has ended. Messages that a crash or a
+// request without an answer leaves hidden are visible again after five minutes. Two who
+// do this at the same time each see a part.
 //
 // The file is the first of those along the way of a message: scan.go takes
 // them, judge.go says what each is and what can be done with it, settle.go does it.

@@ -80,10 +80,10 @@ type taken struct {
 // sure reports whether no other process can get the message while it is settled.
 func (t *taken) sure() bool { return time.Until(t.until) > quarantineMargin }
 
-// scan visits the messages that a filter means, and puts back what is not settled. What
-// is put into quarantine after it began is not visited: a task that is redriven and fails
-// again at once would be redriven for ever.
-// At most so many are taken at once.
+// scan visits the messages that a filter means, and puts back what is not settled. It
+// does not visit messages that were put into quarantine after it began: a task that is
+// redriven and fails again at once would be redriven for ever. At most so many are taken
+// at once.
 func (q *Quarantine) scan(ctx context.Context, f Filter, atOnce int, visit visitor) error {
 	if err := q.readCauses(ctx); err != nil {
 		return err

@@ -138,8 +138,8 @@ func (s *settling) visit(ctx context.Context, t *taken) scanVerdict {
 	return verdict
 }
 
-// settleOne redrives or drops one message, or the tasks of it that are meant. What is
-// begun is finished, also when the context ends in the midst of it.
+// settleOne redrives or drops one message, or the tasks of it that are meant. It
+// finishes what it has begun, also when the context ends in the midst of it.
 func (q *Quarantine) settleOne(
 	ctx context.Context, t *taken, outcome string, redrives *redrives, hints *redriveHints,
 ) (scanVerdict, error) {

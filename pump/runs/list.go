@@ -152,7 +152,7 @@ func End(ctx context.Context, cfg pump.Config, id string, drop bool, note string
 	} else {
 		o.Tell(ctx)
 	}
-	// What is parked of it comes home and meets its end. After the end, or it would be begun.
+	// Its parked messages come home and meet its end. After the end, or it would be begun.
 	end := workload.Parking{Run: run, Returning: time.Now()}
 	if _, _, err := workload.Unpark(ctx, o.Queues.Control, o.Workload.Name, end); err != nil {
 		o.Cfg.Log.Warn("what is parked of the run does not come home yet; try again", "run", run, "error", err)

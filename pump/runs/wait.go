@@ -182,8 +182,8 @@ type waiter struct {
 	recorded *ledger.RunProgress // nil: nothing is
 	shown    uint64              // settled, when progress was reported last
 	idle     idleness
-	// askedOpen is when it was asked last whether anybody sends the run, and orphan since when the
-	// answer was always no; zero: it was yes.
+	// askedOpen is when it was asked last whether a distributor sends the run, and orphan since when
+	// the answer was always no; zero: it was yes.
 	askedOpen, orphan time.Time
 	attended          attendance
 }

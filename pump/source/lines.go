@@ -86,7 +86,7 @@ func (c *lineReader) discard(n int64) error {
 	return nil
 }
 
-// fill reads once more. What is buffered moves to the front of the buffer, so
+// fill reads once more. The buffered bytes move to the front of the buffer, so
 // that slices given before are dead.
 func (c *lineReader) fill() {
 	if c.start > 0 {

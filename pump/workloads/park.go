@@ -156,8 +156,9 @@ func (o *parts) canPark(ctx context.Context, mark *workload.Parking) error {
 // parkingPatience is how long a pause waits for accounts that do not answer.
 const parkingPatience = 10 * time.Second
 
-// makeParking makes the parking queue of a number in each account, before the map names them. What
-// cannot be made is told: a processor that needs it makes it, and the account may be in trouble.
+// makeParking makes the parking queue of a number in each account, before the map names them. The
+// log tells of a queue that cannot be made: a processor that needs it makes it, and the account
+// may be in trouble.
 func (o *parts) makeParking(ctx context.Context, number int) error {
 	limited, cancel := context.WithTimeout(ctx, parkingPatience)
 	defer cancel()

@@ -304,7 +304,7 @@ func TestADistributorGoesOnWithoutAClusterAndAProcessorWaitsForIt(t *testing.T) 
 			t.Errorf("waited %v, want %v", took, member.JoinPatience)
 		}
 		if r := df.Account("accounta").Budget.Rate(); r != 5_000 {
-			t.Errorf("has %v of 20000 while it knows of nobody, want a quarter", r)
+			t.Errorf("has %v of 20000 while it knows of no other, want a quarter", r)
 		}
 		short, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()

@@ -145,7 +145,7 @@ func nextDay(t *testing.T, load string, d spentDay, most float64) {
 	if math.Abs(d.row/d.day-1) > 0.01 {
 		t.Errorf("%s: the day's last row has %.5f, and the day cost %.5f", load, d.row, d.day)
 	}
-	// What was asked in the last seconds before midnight is in it, up to a beat, a look and a sum.
+	// The requests of the last seconds before midnight are in it, up to a beat, a look and a sum.
 	if off := d.nextDay - d.night; off < -0.02*d.night || off > 0.02*d.night+d.rate*45/86400 {
 		t.Errorf("%s: the next day's sum is %.6f, and half an hour cost %.6f", load, d.nextDay, d.night)
 	}

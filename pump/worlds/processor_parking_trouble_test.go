@@ -13,8 +13,8 @@ import (
 	"github.com/queuepump/queuepump/pump/workloads"
 )
 
-// What is paused is parked, and comes home, about as fast as the parking queue can be written and
-// read: the processors share its budget, and the one that reads it has shares of the homes.
+// Paused messages are parked, and come home, about as fast as the parking queue can be written
+// and read: the processors share its budget, and the one that reads it has shares of the homes.
 func TestWhatIsPausedIsParkedAndComesHomeQuickly(t *testing.T) {
 	verify.Only(t)
 	inOnceWorld(t, 1, 10, func(c *azsim.Config) {

@@ -190,7 +190,7 @@ func TestAPausedWorkloadStaysSoForThoseWhoCome(t *testing.T) {
 	})
 }
 
-// What waits in hand goes back at once, however much it is.
+// Messages that wait in hand go back at once, however many they are.
 func TestAPausedProcessorPutsBackWhatItHasNotStarted(t *testing.T) {
 	inOnceWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		tasks := w.PutHome([]uint32{3}, 100)

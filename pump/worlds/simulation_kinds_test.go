@@ -343,7 +343,7 @@ func (g *simSeeded) removals() {
 		operate(at+g.seconds(0, 2), "x5", "remove", "accountb")
 		return
 	}
-	// What is in its queues fails while the removal counts, which takes its time.
+	// The messages in its queues fail while the removal counts, which takes its time.
 	at := g.seconds(6, 10)
 	p.tasks, p.trouble = 30+g.roll(30), 20
 	p.bad = max(p.bad, 1)

@@ -241,9 +241,9 @@ func (c *Closer) observeSum(k *observed, gap time.Duration) {
 // sign notes that something of the run was seen, or is hidden until then.
 func (k *observed) sign(until time.Time) { k.since, k.from, k.quiet = until, time.Time{}, 0 }
 
-// isQuiet reports whether nothing of a run has happened for so long that it is over. What the
-// queues had when the quiet began must have been delivered, too: a message whose processor was
-// killed comes back behind all others.
+// isQuiet reports whether nothing of a run has happened for so long that it is over. All
+// messages that the queues had when the quiet began must have been delivered, too: a message
+// whose processor was killed comes back behind all others.
 func (c *Closer) isQuiet(k *observed) bool {
 	return k.quiet >= c.quietFor() && c.horizon.At.After(k.from.Add(c.quietFor()/2))
 }

@@ -48,8 +48,8 @@ func LoadView(ctx context.Context, t storage.Table, workloadName string) (*View,
 	return v, nil
 }
 
-// viewReader reads the cluster. What did not change since the view before is
-// not decoded again.
+// viewReader reads the cluster. It does not decode rows again that have not
+// changed since the view before.
 type viewReader struct {
 	table    storage.Table
 	workload string

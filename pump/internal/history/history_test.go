@@ -276,7 +276,7 @@ func TestADarkTableIsAnErrorInTime(t *testing.T) {
 	})
 }
 
-// What is no number is stored as none.
+// A value that is no number is stored as none.
 func TestNumbersThatAreNoneAreZero(t *testing.T) {
 	p := Point{Tasks: math.NaN(), Waiting: math.Inf(1), Cost: -1, Accounts: []Account{}}
 	var got Point

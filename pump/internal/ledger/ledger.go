@@ -88,7 +88,7 @@ type Options struct {
 //	     |   the head is a foreign epoch's       |                |          can be committed
 //	     +---------------------------------------+----------------+          while my head stands
 //
-// What a segment without pages has recorded stands in its head, so that it is fenced at once.
+// A segment without pages has all that it recorded in its head, so that it is fenced at once.
 //
 // Its methods may be called from many goroutines at once. Requests about one partition
 // ([Ledger.Partition]) are made one after the other; those that wait for that end with their

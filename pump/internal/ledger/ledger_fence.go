@@ -171,8 +171,8 @@ func (f *fencing) run(ctx context.Context, holds []cluster.Hold) {
 	slices.Sort(f.fenced)
 }
 
-// round reads the heads of what is to be fenced and writes them. What is not
-// done, for others were quicker, stays to be done.
+// round reads the heads of what is to be fenced and writes them. A head that it
+// could not write, for others were quicker, stays to be fenced.
 func (f *fencing) round(ctx context.Context) error {
 	segments := make([]uint32, len(f.todo))
 	for i, c := range f.todo {

@@ -127,7 +127,7 @@ func TestGetsWaitForWhatThereIsToSpend(t *testing.T) {
 	})
 }
 
-// What is not known of the day changes nothing; a new day begins anew.
+// Unknown costs of the day change nothing; a new day begins anew.
 func TestAProcessKeepsToTheShareThatItLastKnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := New(capped(86400))

@@ -31,8 +31,8 @@ func rest(left float64, now time.Time) float64 {
 }
 
 // Share is what one processor may spend a second, where all processes together may spend so much.
-// What distributors and others spend that poll nothing comes first, because they are not held back.
-// A processor that is not slowed needs what it spends; those that are share the rest.
+// The spending of distributors and others that poll nothing comes first, because they are not held
+// back. A processor that is not slowed needs what it spends; those that are share the rest.
 func Share(v *cluster.View, instance string, all float64) float64 {
 	stamp := v.Stamp()
 	var demands []float64

@@ -173,8 +173,8 @@ func TestOneTraceLeadsFromASenderToWhatAChildCalls(t *testing.T) {
 	}
 }
 
-// What a variable says wrong is said at once, by its name and without a value that may be secret; a
-// collector that is not there stops nothing.
+// A wrong variable is named at once, without its value, which may be secret. A collector that is
+// not there stops nothing.
 func TestTheExportOfSpansIsToldByTheEnvironment(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 1, 2)

@@ -42,7 +42,7 @@ type Set struct {
 	change    sync.Mutex                   // of both, held by who changes them
 }
 
-// directory are the accounts of a set. What is pointed to never changes.
+// directory are the accounts of a set. The set that it points to never changes.
 type directory struct {
 	accounts map[string]*Account
 	names    []string // in the order of the configuration, and then as they were added

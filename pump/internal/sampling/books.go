@@ -104,8 +104,8 @@ func newBooks(prices prices.List, limit float64, last history.Point, marks histo
 
 func newSums() sums { return sums{map[string]history.Requests{}, map[string]entry{}} }
 
-// observe takes the beats of a view, at a time of the server's clock. What members had asked before
-// they were first seen is of this day as far as they ran on this day.
+// observe takes the beats of a view, at a time of the server's clock. The requests of members
+// before they were first seen are of this day as far as they ran on this day.
 func (b *books) observe(v *cluster.View, now time.Time) {
 	if today := dayOf(now); b.day != today {
 		b.closed = &closedDay{b.day, b.sums, b.marked()}

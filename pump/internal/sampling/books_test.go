@@ -184,7 +184,7 @@ func TestTwoTakeoversCountAMemberOnce(t *testing.T) {
 }
 
 // dayHistory plays an evening with members that come, die and come back as they were, and samplers
-// that are killed. What the books say of a day is what was asked on it, whatever happened.
+// that are killed. The books say of a day just the requests of that day, whatever happened.
 func dayHistory(t *testing.T, seed uint64) (wrong string) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	now := evening.Add(time.Duration(r.IntN(3600)) * time.Second)
@@ -444,7 +444,7 @@ func TestTheLastRowOfADayHasItsSum(t *testing.T) {
 	}
 }
 
-// What is not known of queues is not written down as nothing.
+// An unknown length of a queue is not written down as nothing.
 func TestARowSaysWhatIsNotKnown(t *testing.T) {
 	minute := history.Minute(time.Now())
 	a := newParty("a", minute)

@@ -140,7 +140,7 @@ type late struct{ error }
 
 func (late) Timeout() bool { return true }
 
-// What ended the handler is told apart from what it says of the task.
+// The span tells the reason that ended the handler from the handler's verdict on the task.
 func TestTheKindOfAnError(t *testing.T) {
 	kept := tracetest.NewInMemoryExporter()
 	tracer := New(&pump.Config{Workload: "demo", TracerProvider: sdk.NewTracerProvider(sdk.WithSyncer(kept))})

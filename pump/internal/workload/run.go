@@ -84,7 +84,7 @@ type Run struct {
 	// Drop, of an ended run: its tasks are dropped when they are met, not quarantined.
 	Drop bool
 	// Over: nothing of an ended run was met for a quiet time, or what the ledger keeps of a closed
-	// one was given up. What the ledger has of it goes. A task that was redriven is done under the
+	// one was given up. The ledger's record of it goes. A task that was redriven is done under the
 	// identity of a foreign message.
 	Over bool
 	// Changed is the server's time of the last change; only Get and List give it.
@@ -107,8 +107,9 @@ func NewRuns(t storage.Table, workload string) *Runs {
 	return &Runs{table: t, workload: workload, beats: newBeats(), crowd: new(atomic.Int64)}
 }
 
-// By gives a handle for the leader of a term. What it creates or takes over belongs to that
-// term, and Seal and Break by an earlier one, or by none, are refused with ErrRunState.
+// By gives a handle for the leader of a term. A run that it creates or takes over belongs
+// to that term, and Seal and Break by an earlier one, or by none, are refused with
+// ErrRunState.
 func (r *Runs) By(epoch uint64) *Runs {
 	by := *r
 	by.epoch = epoch

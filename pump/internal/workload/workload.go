@@ -109,15 +109,15 @@ func (w *Workload) Age() time.Duration {
 	return max(time.Since(w.read), time.Now().Round(0).Sub(w.read.Round(0)))
 }
 
-// Ensure makes the table and the workload's row if they are not there,
-// and otherwise checks that the row agrees with the spec. What is pinned and
-// disagrees is a [*MismatchError], or several joined, naming field and fix. The
-// row's map wins over the spec's accounts, weights and states (P6.6): accounts
-// that only the spec has are no error but the result's Extra, and those that only
-// the row has are for the caller to judge, who knows for which it has credentials. Other
-// queues of an account than the map's are an error, because tasks would stay in
-// queues that this process does not know. It may be called by any number of
-// processes at once: all get the same map. It gives up after a minute.
+// Ensure makes the table and the workload's row if they are not there, and otherwise
+// checks that the row agrees with the spec. A pinned value that disagrees is a
+// [*MismatchError], or several joined, naming field and fix. The row's map wins over the
+// spec's accounts, weights and states (P6.6): accounts that only the spec has are no
+// error but the result's Extra, and those that only the row has are for the caller to
+// judge, who knows for which it has credentials. Other queues of an account than the
+// map's are an error, because tasks would stay in queues that this process does not
+// know. It may be called by any number of processes at once: all get the same map. It
+// gives up after a minute.
 func Ensure(ctx context.Context, t storage.Table, spec Spec) (*Workload, error) {
 	if err := spec.valid(); err != nil {
 		return nil, err

@@ -70,14 +70,14 @@ type Segmenter struct {
 // codec.DefaultHeadroom and at most 2 KiB of header. Larger ones are tried.
 const surelyFits = 44 << 10
 
-// Read reads until the source ends (nil), reading ends (the cause of its
-// context), a bad line ends the run or something fails. What is read once is
-// offered to its lane under ctx, which lives longer than reading: a task that
-// was read and numbered and not offered would be lost to the checkpoint behind it.
+// Read reads until the source ends (nil), reading ends (the cause of its context),
+// a bad line ends the run or something fails. A task that is read is offered to
+// its lane under ctx, which lives longer than reading: a task that was read and
+// numbered and not offered would be lost to the checkpoint behind it.
 //
 // It collects tasks, and hands them over when they are many, before the source has to be waited
-// for, and before it waits for anything else. What it has collected at its end a lane gets
-// when it is closed.
+// for, and before it waits for anything else. A lane gets the tasks that it has collected at
+// its end when the lane is closed.
 func (s *Segmenter) Read(ctx, within context.Context) error {
 	defer s.progress()
 	s.tasks = s.Count.Tasks.Load()

@@ -48,9 +48,9 @@ type Sink struct {
 	refused error
 	most    int           // in flight
 	room    chan struct{} // capacity 1: one less waits
-	// accepted: the queue has acknowledged a message of this process. Before, a
-	// missing queue is a mistake in the configuration, and so may a refused credential be
-	// (AuthPatience); after, somebody rotates keys or tidies up, and the tasks wait for him to finish.
+	// accepted: the queue has acknowledged a message of this process. Before, a missing queue is a
+	// mistake in the configuration, and so may a refused credential be (AuthPatience); after, an
+	// operator rotates keys or tidies up, and the tasks wait until that is done.
 	accepted atomic.Bool
 
 	// made: this process knows that the queue was there: it made it, or put

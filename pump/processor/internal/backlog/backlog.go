@@ -105,7 +105,7 @@ func New(o Options, batch bool, wake func()) *Backlog {
 	return b
 }
 
-// limit is how many tasks may wait. What is discarded waits for no handler: there the bytes alone
+// limit is how many tasks may wait. A discarded task waits for no handler: there the bytes alone
 // bound it.
 func (b *Backlog) limit(now time.Time) int {
 	if b.discards {

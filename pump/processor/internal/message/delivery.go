@@ -21,8 +21,8 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// maxOpened is the most that codec.Open unpacks by default. What a header
-// declares beyond it will be refused, so no room is kept for it.
+// maxOpened is the most that codec.Open unpacks by default. A message whose
+// header declares more will be refused, so no room is kept for it.
 const maxOpened = 4 << 20
 
 // maxTasks is the most tasks that codec.Open unpacks by default.
@@ -366,7 +366,7 @@ type Lease struct {
 
 	Since time.Time // when the get was sent that brought the message
 
-	// What follows is guarded by keeper.mu.
+	// The lock keeper.mu guards the fields below.
 	Receipt storage.Receipt
 	Length  time.Duration // of the lease: what the get, or the last renewal, asked for
 	Until   time.Time     // on the local clock: before then no other process gets the message

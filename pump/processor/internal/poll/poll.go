@@ -90,7 +90,7 @@ func (p *Poller) round(ctx context.Context) time.Duration {
 			if d := q.askedAt.Add(p.slowest()).Sub(now); !ready && d > 0 {
 				wait = min(wait, d)
 			}
-			// What is due already waits for room or for an answer, which wakes the poller.
+			// A queue that is due already waits for room or for an answer, which wakes the poller.
 			if d := q.due.Sub(now); d > 0 && q.flying < q.width {
 				wait = min(wait, d)
 			}

@@ -26,10 +26,10 @@ const (
 	pollBase = 100 * time.Millisecond
 
 	// pollBehind is the longest back-off of a queue that gives as much as it is asked
-	// for, all of it others'. Their messages are out of the way for up to passMost
-	// after some deliveries (P7), but only if all are delivered that often: at 160 a
-	// second and processor, three of them get past 500 of an owner who does not take his
-	// in a minute. What many processors may do is bounded by their shares of the budget.
+	// for, all of it others'. Their messages are out of the way for up to passMost after
+	// some deliveries (P7), but only if all are delivered that often: at 160 a second
+	// and processor, three of them get past 500 of an owner who does not take his in a
+	// minute. Shares of the budget bound what many processors may do.
 	pollBehind = 200 * time.Millisecond
 
 	// pollTroubled is the longest back-off of a queue that does not answer, where few are

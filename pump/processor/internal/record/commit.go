@@ -434,8 +434,8 @@ func (c *Recorder) foreignEntry(d *message.Delivery, i int) *ledger.Entry {
 	return e
 }
 
-// Unquarantine gives up quarantining: those tasks come back with the message. What
-// is done of it is recorded all the same.
+// Unquarantine gives up quarantining: those tasks come back with the message. Its
+// done tasks are recorded all the same.
 func (c *Recorder) Unquarantine(d *message.Delivery) {
 	s := d.Settlement
 	s.Entries = slices.DeleteFunc(s.Entries, func(e *ledger.Entry) bool {
