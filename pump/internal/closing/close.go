@@ -105,7 +105,9 @@ type observed struct {
 func New(cfg *pump.Config, f *queues.Set, w *workload.Workload) *Closer {
 	return &Closer{
 		workload: cfg.Workload, segments: w.Map.Segments, once: w.Delivery == workload.DeliverOnce, retain: cfg.Retention,
-		queues: f, Runs: workload.NewRuns(f.Control, cfg.Workload), log: cfg.Log, Known: map[pump.RunID]*observed{}, absent: map[pump.RunID]time.Time{}, Unfinished: new(atomic.Int64), Remaining: new(atomic.Int64),
+		queues: f, Runs: workload.NewRuns(f.Control, cfg.Workload), log: cfg.Log,
+		Known: map[pump.RunID]*observed{}, absent: map[pump.RunID]time.Time{},
+		Unfinished: new(atomic.Int64), Remaining: new(atomic.Int64),
 	}
 }
 
@@ -186,7 +188,8 @@ func (c *Closer) warn() {
 // UseAttrs says in the log how much of its bounds a segment uses.
 func UseAttrs(use ledger.Use) []any {
 	return []any{
-		"segment", use.Segment, "runs", use.Runs, "runs_most", ledger.MaxLiveRuns, "pages", use.Pages, "pages_most", ledger.MaxPages,
+		"segment", use.Segment, "runs", use.Runs, "runs_most", ledger.MaxLiveRuns, "pages", use.Pages,
+		"pages_most", ledger.MaxPages,
 		"bytes", use.Bytes, "bytes_most", ledger.MaxBytes, "foreign", use.Foreign, "foreign_most", ledger.MaxForeign,
 	}
 }
