@@ -333,7 +333,8 @@ func (p *Presence) evict(v *View) (evicted bool, next time.Time) {
 		switch err := p.remove(ctx, v, i); {
 		case err == nil:
 			evicted = true
-			p.options.Log.Warn("a member is dead: evicted", "member", m.Instance, "incarnation", m.Incarnation, "held", m.Holds.Len())
+			p.options.Log.Warn("a member is dead: evicted",
+				"member", m.Instance, "incarnation", m.Incarnation, "held", m.Holds.Len())
 		case errors.Is(err, row.ErrLost):
 			p.options.Log.Info("a member that seemed dead beats again", "member", m.Instance)
 		default:
