@@ -345,7 +345,8 @@ const (
 
 // Fullest is the largest part of a bound that is used: 1 is all of it.
 func (u Use) Fullest() float64 {
-	return max(float64(u.Runs)/MaxLiveRuns, float64(u.Pages)/MaxPages, float64(u.Bytes)/MaxBytes, float64(u.Foreign)/MaxForeign)
+	return max(float64(u.Runs)/MaxLiveRuns, float64(u.Pages)/MaxPages, float64(u.Bytes)/MaxBytes,
+		float64(u.Foreign)/MaxForeign)
 }
 
 // Use gives the fenced segment that is nearest to one of its bounds.

@@ -208,7 +208,8 @@ func (d *foreignDraft) landed() {
 
 // read takes over a stored bucket; they come in order.
 func (f *foreignBook) read(bucket uint32, stored []byte, now time.Time) error {
-	if len(stored) == 0 || len(stored)%foreignHash != 0 || len(stored) > foreignPer*foreignHash || f.next > f.first && bucket != f.next || bucket == 1<<32-1 {
+	if len(stored) == 0 || len(stored)%foreignHash != 0 || len(stored) > foreignPer*foreignHash ||
+		f.next > f.first && bucket != f.next || bucket == 1<<32-1 {
 		return fmt.Errorf("foreign messages %d cannot be read", bucket)
 	}
 	if f.next == f.first {
@@ -244,7 +245,8 @@ func (l *Ledger) BeginForeign(segment uint32, epoch uint64, id string, more bool
 	case s.inFlight.foreign[name]:
 		return false, true, nil
 	case !more && s.foreignUse() >= maxForeign:
-		return false, false, fmt.Errorf("segment %d: %w: %d are all that it keeps, and further ones wait until deletes of what is done are acknowledged", segment, ErrTooManyForeign, maxForeign)
+		return false, false, fmt.Errorf("segment %d: %w: %d are all that it keeps, and further ones wait until deletes of what is done are acknowledged",
+			segment, ErrTooManyForeign, maxForeign)
 	}
 	if s.inFlight.foreign == nil {
 		s.inFlight.foreign = map[string]bool{}

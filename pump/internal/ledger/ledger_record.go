@@ -270,7 +270,9 @@ func (b *runBook) condemn(ns codec.NSet, generation uint32) {
 				return
 			}
 			c := b.changing(index)
-			i, found := slices.BinarySearchFunc(c.poison, generation, func(p poisonSet, g uint32) int { return int(int64(p.generation) - int64(g)) })
+			i, found := slices.BinarySearchFunc(c.poison, generation, func(p poisonSet, g uint32) int {
+				return int(int64(p.generation) - int64(g))
+			})
 			if !found {
 				c.poison = slices.Insert(c.poison, i, poisonSet{generation, roaring.New()})
 			}
