@@ -123,7 +123,11 @@ func (f *Set) open(a *Account, queue string) *Queue {
 func (f *Set) Queue(accountName, queue string) (*Queue, error) {
 	a := f.Account(accountName)
 	if a == nil {
-		return nil, &pump.ConfigError{Field: "accounts", Problem: fmt.Sprintf("the workload uses account %q, for which there are no credentials here", accountName), Fix: "add it to the accounts"}
+		return nil, &pump.ConfigError{
+			Field:   "accounts",
+			Problem: fmt.Sprintf("the workload uses account %q, for which there are no credentials here", accountName),
+			Fix:     "add it to the accounts",
+		}
 	}
 	return f.open(a, queue), nil
 }
@@ -173,7 +177,10 @@ func (f *Set) Throttles() map[string]uint64 {
 // Do pays for one request from the queue's and the account's budget, makes it
 // under a deadline, counts it, and lets a throttle reach the budgets. About is which
 // of several of its kind it is (turn).
-func (s *Queue) Do(ctx context.Context, c quota.Class, cost int, op operation, about string, call func(context.Context) error) error {
+func (s *Queue) Do(
+	ctx context.Context, c quota.Class, cost int, op operation, about string,
+	call func(context.Context) error,
+) error {
 	if err := s.Pay(ctx, c, cost, op, about); err != nil {
 		return err
 	}
@@ -296,7 +303,9 @@ func (s *Queue) sendPut(ctx context.Context, text []byte, delay time.Duration, a
 // and settles the difference with the answer. Charged only then, the messages of gets
 // under way are nowhere in the budget: with answers that take 60 ms, those of four are
 // more than the service forgives.
-func (s *Queue) Get(wait, ctx context.Context, limit int, visibility time.Duration) (msgs []storage.Message, sent time.Time, err error) {
+func (s *Queue) Get(
+	wait, ctx context.Context, limit int, visibility time.Duration,
+) (msgs []storage.Message, sent time.Time, err error) {
 	paid := 1
 	if s.perMsg {
 		paid = max(min(limit, int(s.brought.Load())), 1)
@@ -324,7 +333,9 @@ func (s *Queue) Get(wait, ctx context.Context, limit int, visibility time.Durati
 }
 
 // Renew also says when the request was sent, as get does.
-func (s *Queue) Renew(ctx context.Context, r storage.Receipt, visibility time.Duration) (next storage.Receipt, sent time.Time, err error) {
+func (s *Queue) Renew(
+	ctx context.Context, r storage.Receipt, visibility time.Duration,
+) (next storage.Receipt, sent time.Time, err error) {
 	err = s.Do(ctx, quota.ClassRenew, 1, opRenew, r.ID, func(ctx context.Context) error {
 		sent = time.Now()
 		var err error

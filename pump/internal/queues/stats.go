@@ -28,7 +28,9 @@ const (
 	operations // how many there are
 )
 
-var operationNames = [operations]string{"put", "get", "renew", "replace", "delete", "create", "read", "write", "query", "count", "peek"}
+var operationNames = [operations]string{
+	"put", "get", "renew", "replace", "delete", "create", "read", "write", "query", "count", "peek",
+}
 
 func (o operation) String() string { return operationNames[o] }
 
@@ -37,7 +39,8 @@ func (o operation) String() string { return operationNames[o] }
 type requestCounts struct {
 	made      [operations]atomic.Int64
 	throttled atomic.Int64
-	silent    atomic.Int64          // when the first request was not answered since the last one that was, Unix ns; 0: none
+	// silent is when the first request was not answered since the last one that was, Unix ns; 0: none.
+	silent    atomic.Int64
 	refused   atomic.Bool           // the last answer was that the credential is not good
 	failure   atomic.Pointer[error] // of the last request that was not answered
 	allowance *money.Allowance      // nil: what they cost does not matter
