@@ -125,7 +125,10 @@ type portions struct {
 }
 
 func (p *portions) of(member int) portion {
-	if i, ok := slices.BinarySearchFunc(p.list, member, func(p portion, m int) int { return cmp.Compare(p.member, m) }); ok {
+	i, ok := slices.BinarySearchFunc(p.list, member, func(p portion, m int) int {
+		return cmp.Compare(p.member, m)
+	})
+	if ok {
 		return p.list[i]
 	}
 	return p.stranger
