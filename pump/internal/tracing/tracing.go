@@ -55,9 +55,14 @@ func New(cfg *pump.Config) *Tracer {
 	}
 }
 
-func (t *Tracer) start(ctx context.Context, operation, kind string, as trace.SpanKind, more ...trace.SpanStartOption) (context.Context, trace.Span) {
-	return t.tracer.Start(ctx, operation+" "+t.name, append(more, trace.WithSpanKind(as), trace.WithAttributes(t.common...),
-		trace.WithAttributes(attribute.String("messaging.operation.name", operation), attribute.String("messaging.operation.type", kind)))...)
+func (t *Tracer) start(
+	ctx context.Context, operation, kind string, as trace.SpanKind, more ...trace.SpanStartOption,
+) (context.Context, trace.Span) {
+	return t.tracer.Start(ctx, operation+" "+t.name, append(more,
+		trace.WithSpanKind(as), trace.WithAttributes(t.common...), trace.WithAttributes(
+			attribute.String("messaging.operation.name", operation),
+			attribute.String("messaging.operation.type", kind),
+		))...)
 }
 
 // Created makes the span of a task that was read, and gives its context; nil if it is not sampled.
