@@ -358,7 +358,9 @@ func (r *Runs) End(ctx context.Context, id codec.RunID, drop bool, note string) 
 
 // change applies a change to the newest version until it is written, not needed,
 // or refused. Every time round that the write is lost another process's was not.
-func (r *Runs) change(ctx context.Context, doing string, id codec.RunID, apply func(*Run) (done bool, err error)) error {
+func (r *Runs) change(
+	ctx context.Context, doing string, id codec.RunID, apply func(*Run) (done bool, err error),
+) error {
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)
 	defer cancel()
 	stored := r.row(id)
@@ -426,7 +428,8 @@ func (r *Runs) row(id codec.RunID) row.Row[Run] {
 				ID: id, Workload: r.workload, Mode: f.Text("Mode"), Fingerprint: f.Text("Fingerprint"),
 				State: RunState(f.Text("State")), Started: f.Moment("Started").UTC(), Ended: f.Moment("Ended").UTC(),
 				Instance: f.Text("Instance"), Note: f.Text("Note"), Tasks: f.Count("Tasks"),
-				Epoch: f.UpTo("Epoch", row.MaxEpoch), Beat: f.Duration("Beat"), Rest: f.Count("Rest"), Drop: f.Flag("Drop"), Over: f.Flag("Over"),
+				Epoch: f.UpTo("Epoch", row.MaxEpoch), Beat: f.Duration("Beat"), Rest: f.Count("Rest"),
+				Drop: f.Flag("Drop"), Over: f.Flag("Over"),
 			}
 			if run.State == RunSealed && run.Rest > 0 {
 				run.State = RunClosed
