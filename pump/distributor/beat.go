@@ -90,7 +90,10 @@ const rowLost = "its row was gone when another leader took it over: the account 
 func (l *leadership) bringBack(ctx context.Context, id pump.RunID) error {
 	runs := l.d.runs.By(l.term.Epoch)
 	l.d.cfg.Log.Error("a run cannot be continued", "run", id.String(), "note", rowLost)
-	err := runs.Create(ctx, workload.Run{ID: id, Workload: l.d.cfg.Workload, Mode: closing.ModeEvery, Instance: l.d.cfg.Instance, Beat: l.d.runBeat()})
+	err := runs.Create(ctx, workload.Run{
+		ID: id, Workload: l.d.cfg.Workload, Mode: closing.ModeEvery, Instance: l.d.cfg.Instance,
+		Beat: l.d.runBeat(),
+	})
 	if err != nil {
 		return err
 	}
@@ -139,7 +142,8 @@ func (d *Distributor) keepSealed(ctx context.Context) {
 		err = r.runs.Close(ctx, r.id)
 	}
 	if err != nil {
-		r.log.Error("the row of the run came back as it was before the run's end, which cannot be written again yet", "error", err)
+		r.log.Error("the row of the run came back as it was before the run's end, which cannot be written again yet",
+			"error", err)
 		return
 	}
 	r.log.Error("the row of the run had come back as it was before the run's end, and is as it was again: its account failed over, or the table was restored")

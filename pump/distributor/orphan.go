@@ -32,7 +32,8 @@ func (l *leadership) orphans(ctx context.Context) []workload.Run {
 	}
 	var open []workload.Run
 	for _, run := range runs {
-		if run.State == workload.RunOpen && run.Mode == closing.ModeEvery && (l.term.Resume == nil || run.ID != l.term.Resume.Run) {
+		if run.State == workload.RunOpen && run.Mode == closing.ModeEvery &&
+			(l.term.Resume == nil || run.ID != l.term.Resume.Run) {
 			open = append(open, run)
 		}
 	}

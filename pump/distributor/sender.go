@@ -61,7 +61,10 @@ type Sender struct {
 func NewSender(cfg pump.Config, o SenderOptions) (*Sender, error) {
 	settings.Default(&o.Linger, defaultLinger)
 	if o.Linger < time.Millisecond {
-		return nil, &pump.ConfigError{Field: "linger", Problem: fmt.Sprintf("%v is out of range", o.Linger), Fix: "use 1ms or more, or leave it out for 10ms"}
+		return nil, &pump.ConfigError{
+			Field: "linger", Problem: fmt.Sprintf("%v is out of range", o.Linger),
+			Fix: "use 1ms or more, or leave it out for 10ms",
+		}
 	}
 	s := &Sender{closing: make(chan struct{})}
 	var err error
@@ -171,7 +174,8 @@ func (s *Sender) current() *intake {
 		if s.failed++; s.now.summary.Envelopes > 0 {
 			s.failed = 1
 		}
-		pause = backoff.Jitter(s.d.cfg.Instance).Around(backoff.Doubled(sendAgain, retryPause, s.failed-1), "send again", s.d.cfg.Workload, s.failed)
+		pause = backoff.Jitter(s.d.cfg.Instance).Around(backoff.Doubled(sendAgain, retryPause, s.failed-1), "send again",
+			s.d.cfg.Workload, s.failed)
 	}
 	in := &intake{batches: make(chan []source.Record), closing: s.closing, over: make(chan struct{}), before: before}
 	in.ctx, in.stop = context.WithCancelCause(context.Background())
@@ -194,7 +198,8 @@ func (s *Sender) run(in *intake, pause time.Duration) {
 	s.d.source = in
 	in.summary, in.err = s.d.Run(in.ctx)
 	if in.err != nil && in.ctx.Err() == nil {
-		s.d.cfg.Log.Warn("the sender's run has failed; the next task begins another", "run", in.summary.Run.String(), "error", in.err)
+		s.d.cfg.Log.Warn("the sender's run has failed; the next task begins another",
+			"run", in.summary.Run.String(), "error", in.err)
 	}
 }
 

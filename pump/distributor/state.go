@@ -121,7 +121,10 @@ func (c *Counts) add(r *distribution) {
 // State is what the distributor is doing now. It may be called at any time, from
 // any goroutine, and makes no request.
 func (d *Distributor) State() State {
-	s := State{Workload: d.cfg.Workload, Instance: d.cfg.Instance, Phase: "stopped", Reasons: []string{}, Cluster: pump.ClusterState{Rank: -1}, Accounts: d.fleet.States(time.Now())}
+	s := State{
+		Workload: d.cfg.Workload, Instance: d.cfg.Instance, Phase: "stopped", Reasons: []string{},
+		Cluster: pump.ClusterState{Rank: -1}, Accounts: d.fleet.States(time.Now()),
+	}
 	st := &d.stage
 	st.mu.Lock()
 	run, prepared, current := st.run, st.prepared, st.current

@@ -133,7 +133,9 @@ func (s *Segmenter) Read(ctx, within context.Context) error {
 }
 
 // next gets a record, or marks an error as the source's.
-func (s *Segmenter) next(reading context.Context, fill func(context.Context, *source.Record) error, rec *source.Record) (err error) {
+func (s *Segmenter) next(
+	reading context.Context, fill func(context.Context, *source.Record) error, rec *source.Record,
+) (err error) {
 	if first := s.First; first != nil {
 		s.First = nil
 		*rec, err = first.Rec, first.Err
@@ -254,7 +256,10 @@ func (s *Segmenter) TryLarge(segment uint32, n uint64, rec *source.Record) error
 	if l, ok := s.Source.(reading.Placed); ok {
 		where = l.Where()
 	}
-	return &source.BadInput{Where: where, Raw: rec.Body[:min(len(rec.Body), storage.MaxText)], Err: &tooLarge{len(rec.Key) + len(rec.ID) + len(rec.Body), err}}
+	return &source.BadInput{
+		Where: where, Raw: rec.Body[:min(len(rec.Body), storage.MaxText)],
+		Err: &tooLarge{len(rec.Key) + len(rec.ID) + len(rec.Body), err},
+	}
 }
 
 // tooLarge is a task that fits no message, in words that say what would.

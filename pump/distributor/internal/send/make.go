@@ -52,7 +52,8 @@ func (r *Router) MakeQueues(ctx context.Context, j backoff.Jitter) (late bool, e
 	}
 	if len(names) > 0 {
 		slices.Sort(names)
-		r.log.Warn("queues could not be made yet; the others are distributed to meanwhile", "queues", strings.Join(names, " "))
+		r.log.Warn("queues could not be made yet; the others are distributed to meanwhile",
+			"queues", strings.Join(names, " "))
 	}
 	return len(names) > 0, nil
 }

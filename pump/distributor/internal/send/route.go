@@ -235,7 +235,8 @@ func (r *Router) open(account, queue string, active bool) *Sink {
 	}
 	if _, said := r.warned[account]; !said && active {
 		r.warned[account] = struct{}{}
-		r.log.Error("the workload has an account that this process has no credentials for; its tasks cannot be put", "account", account, "error", err)
+		r.log.Error("the workload has an account that this process has no credentials for; its tasks cannot be put",
+			"account", account, "error", err)
 	}
 	return refusedSink(account+"/"+queue, err)
 }

@@ -72,7 +72,10 @@ type Sink struct {
 
 // newSink makes a sink that may have up to most messages in flight.
 func newSink(q *queues.Queue, most int) *Sink {
-	return &Sink{name: q.String(), shard: q, most: most, inFlight: min(most, inFlightFirst), room: make(chan struct{}, 1), heard: map[string]time.Time{}}
+	return &Sink{
+		name: q.String(), shard: q, most: most, inFlight: min(most, inFlightFirst),
+		room: make(chan struct{}, 1), heard: map[string]time.Time{},
+	}
 }
 
 // refusedSink leads to an account that this process cannot reach.
@@ -214,7 +217,8 @@ func (s *Sink) refuses(err error, now time.Time, patience time.Duration) error {
 		s.refusing = now
 	}
 	if patience > 0 && now.Sub(s.refusing) >= patience {
-		return fmt.Errorf("queue %s takes no messages: it has refused the credential for %v; %s: %w", s.name, patience, authFix, err)
+		return fmt.Errorf("queue %s takes no messages: it has refused the credential for %v; %s: %w",
+			s.name, patience, authFix, err)
 	}
 	return nil
 }
