@@ -27,7 +27,8 @@ func (r *run) pinReducer(ctx context.Context) error {
 		case !member.MayJoinLater(err) || r.startIsOver():
 			return err
 		}
-		r.Log.Warn("the reducer could not be noted in the workload's row; trying again", "control", r.Cfg.Control, "error", err)
+		r.Log.Warn("the reducer could not be noted in the workload's row; trying again",
+			"control", r.Cfg.Control, "error", err)
 		if !r.startLater(ctx, "pin", n) {
 			return context.Cause(ctx)
 		}

@@ -142,5 +142,7 @@ func (r *run) notMine(d *message.Delivery) *message.Disposition {
 	if home := s.Stray(d.Queue, d.Header.Segment); home != nil {
 		return &message.Disposition{Forward: home}
 	}
-	return &message.Disposition{PassOn: true, Delay: s.PassOn(r.Jitter, d.Queue, d.Header.Segment, d.ID, d.Dequeued, r.lease())}
+	return &message.Disposition{
+		PassOn: true, Delay: s.PassOn(r.Jitter, d.Queue, d.Header.Segment, d.ID, d.Dequeued, r.lease()),
+	}
 }

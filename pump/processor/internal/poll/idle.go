@@ -19,7 +19,8 @@ func (p *Poller) logLeft() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if left := time.Until(p.later); left > 0 {
-		p.Log.Info("idle; tasks that were put back come back later, for the processor that runs then", "last_in", left.Round(time.Second))
+		p.Log.Info("idle; tasks that were put back come back later, for the processor that runs then",
+			"last_in", left.Round(time.Second))
 	}
 }
 

@@ -220,7 +220,8 @@ func (p *Poller) get(ctx context.Context, a *account, q *entry, ask asking) {
 		// There is more where that came from. Where most of it is others', more gets
 		// would only take it out of their reach.
 		if len(msgs) == limit && 2*own >= limit {
-			q.width = min(q.flying+2, q.queue.Gets.Ahead(q.queue.Budget.Rate()/storage.MaxGet, getsPerQueue, getsMost*getsPerQueue))
+			q.width = min(q.flying+2,
+				q.queue.Gets.Ahead(q.queue.Budget.Rate()/storage.MaxGet, getsPerQueue, getsMost*getsPerQueue))
 			a.width = q.queue.Gets.Ahead(a.account.Budget.Rate()/storage.MaxGet, getsPerAccount, getsMost*getsPerAccount)
 		}
 	}

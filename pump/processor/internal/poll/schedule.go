@@ -142,7 +142,10 @@ type entry struct {
 
 // New makes a poller that has nothing to poll.
 func New(env *base.Env, parts Parts) *Poller {
-	return &Poller{Env: env, Parts: parts, wake: make(chan struct{}, 1), queues: map[*queues.Queue]*entry{}, idleMost: upkeep.IdleLeast}
+	return &Poller{
+		Env: env, Parts: parts, wake: make(chan struct{}, 1), queues: map[*queues.Queue]*entry{},
+		idleMost: upkeep.IdleLeast,
+	}
 }
 
 // Wake has the poller look again at what it may get.

@@ -151,6 +151,7 @@ func (k *checker) look(ctx context.Context, partition int, holds []cluster.Hold)
 	try, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	if err := k.c.Ledger.Check(try, holds); err != nil && ctx.Err() == nil {
-		k.c.r.Log.Info("whether the ledger's rows are this process's last ones could not be learned", "partition", partition, "error", err)
+		k.c.r.Log.Info("whether the ledger's rows are this process's last ones could not be learned",
+			"partition", partition, "error", err)
 	}
 }

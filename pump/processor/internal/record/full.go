@@ -143,7 +143,8 @@ func (c *Recorder) Gate(d *message.Delivery) *message.Disposition {
 	case unfit:
 		return &message.Disposition{
 			Reason: pump.ReasonStateFull,
-			Detail: fmt.Sprintf("the reducer's state of segment %d has had no room for it for %v", d.Header.Segment, statePatience),
+			Detail: fmt.Sprintf("the reducer's state of segment %d has had no room for it for %v",
+				d.Header.Segment, statePatience),
 		}
 	case delay > 0:
 		return &message.Disposition{Delay: c.r.Jitter.Around(delay, "state", d.ID, uint64(d.Dequeued)), Ours: true}
