@@ -225,13 +225,18 @@ func hasRoom(m *shardmap.Map, name string, shards []shardmap.Shard) error {
 	switch {
 	case len(shards) > shardmap.MaxShards && len(shards) > len(m.Shards):
 		return &Error{
-			Account: name, Problem: fmt.Sprintf("with it the workload would have %d queues, and it can have at most %d", len(shards), shardmap.MaxShards),
+			Account: name,
+			Problem: fmt.Sprintf("with it the workload would have %d queues, and it can have at most %d",
+				len(shards), shardmap.MaxShards),
 			Fix: "drain and remove another account first",
 		}
 	case active > m.Segments && active > m.Active():
 		return &Error{
-			Account: name, Problem: fmt.Sprintf("with it the workload would have %d queues, but it has %d segments, so some would be the home of none", active, m.Segments),
-			Fix: fmt.Sprintf("use at most %d queues of it (queues:), drain another account first, %s", max(m.Segments-m.Active(), 0), beside),
+			Account: name,
+			Problem: fmt.Sprintf("with it the workload would have %d queues, but it has %d segments, so some would be the home of none",
+				active, m.Segments),
+			Fix: fmt.Sprintf("use at most %d queues of it (queues:), drain another account first, %s",
+				max(m.Segments-m.Active(), 0), beside),
 		}
 	}
 	return nil
@@ -250,7 +255,8 @@ func (o *accountsOf) stillKnownToAll(ctx context.Context, name string) error {
 		return shards, nil
 	})
 	if err != nil {
-		return errors.Join(refusal, fmt.Errorf("it was added all the same; drain it: distributor accounts drain %s: %w", name, err))
+		return errors.Join(refusal,
+			fmt.Errorf("it was added all the same; drain it: distributor accounts drain %s: %w", name, err))
 	}
 	refusal.Problem = "it drains again, because processes joined meanwhile: " + refusal.Problem
 	return refusal
@@ -355,7 +361,9 @@ func (o *accountsOf) knownToAll(ctx context.Context, name string) error {
 		return nil
 	}
 	return &Error{
-		Account: name, Problem: fmt.Sprintf("%d of %d live processes do not have it in their configuration: %s", len(without), len(v.Members)+len(senders), locate.SomeOf(without, 10)),
+		Account: name,
+		Problem: fmt.Sprintf("%d of %d live processes do not have it in their configuration: %s",
+			len(without), len(v.Members)+len(senders), locate.SomeOf(without, 10)),
 		Fix: "add it to their configuration and have them read it again (systemctl reload, or SIGHUP; else a restart, one after another), then try again (one that is dead leaves the list a lease after its last beat)",
 	}
 }
@@ -442,7 +450,8 @@ func (o *accountsOf) change(ctx context.Context, name, state string, change func
 		return Change{}, refused // no storage failed, and nothing is in doubt
 	}
 	if storage.Ambiguous(err) && before != nil {
-		err = fmt.Errorf("whether the map was changed could not be learned; run the command again, which does nothing twice: %w", err)
+		err = fmt.Errorf("whether the map was changed could not be learned; run the command again, which does nothing twice: %w",
+			err)
 	}
 	if err != nil {
 		return Change{}, locate.WithAdvice(ctx, &o.Cfg, err)
