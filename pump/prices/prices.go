@@ -28,7 +28,8 @@ func (l List) Mixed() (problem, fix string, mixed bool) {
 	if l.Currency == "" || l.Currency == Published.Currency || l.Queue != 0 && l.Table != 0 {
 		return "", "", false
 	}
-	return fmt.Sprintf("is %.12q, and the published prices, which are taken where none are given, are in %s", l.Currency, Published.Currency),
+	return fmt.Sprintf("is %.12q, and the published prices, which are taken where none are given, are in %s",
+			l.Currency, Published.Currency),
 		"give both prices.queue and prices.table in that currency, or leave it out for " + Published.Currency, true
 }
 
