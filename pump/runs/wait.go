@@ -190,7 +190,8 @@ type waiter struct {
 
 func newWaiter(cfg *pump.Config, f *queues.Set, segments int, run pump.RunID, o WaitOptions) *waiter {
 	return &waiter{
-		cfg: cfg, queues: f, segments: segments, id: run, o: o, runs: workload.NewRuns(f.Control, cfg.Workload), began: time.Now(), askedOpen: time.Now(),
+		cfg: cfg, queues: f, segments: segments, id: run, o: o,
+		runs: workload.NewRuns(f.Control, cfg.Workload), began: time.Now(), askedOpen: time.Now(),
 		idle:     idleness{cfg: cfg, queues: f, run: run, after: o.StuckAfter},
 		attended: attendance{cfg: cfg, queues: f, run: run},
 	}
@@ -312,8 +313,9 @@ func (w *waiter) tell() {
 func (w *waiter) sofar(state string) Completion {
 	p := w.progress()
 	c := Completion{
-		Run: w.id, State: state, Done: p.Done, Quarantined: p.Quarantined, Lacking: []SegmentLack{}, Seconds: time.Since(w.began).Seconds(),
-		Closed: w.run.State == workload.RunClosed,
+		Run: w.id, State: state, Done: p.Done, Quarantined: p.Quarantined, Lacking: []SegmentLack{},
+		Seconds: time.Since(w.began).Seconds(),
+		Closed:  w.run.State == workload.RunClosed,
 	}
 	if p.Total != nil {
 		c.Tasks = *p.Total
