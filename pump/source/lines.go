@@ -50,7 +50,8 @@ const byteOrderMark = "\xef\xbb\xbf"
 // text. It reads on only while what is there may be one: a silent pipe's first
 // line may be shorter.
 func (c *lineReader) skipBOM() {
-	for c.err == nil && c.end-c.start < len(byteOrderMark) && strings.HasPrefix(byteOrderMark, string(c.buf[c.start:c.end])) {
+	for c.err == nil && c.end-c.start < len(byteOrderMark) &&
+		strings.HasPrefix(byteOrderMark, string(c.buf[c.start:c.end])) {
 		c.fill()
 	}
 	if bytes.HasPrefix(c.buf[c.start:c.end], []byte(byteOrderMark)) {
