@@ -136,7 +136,8 @@ func azuriteMain() (string, error) {
 	}
 	for {
 		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			main := filepath.Join(dir, "pump", "storage", "storagetest", "azurite", "node_modules", "azurite", "dist", "src", "azurite.js")
+			main := filepath.Join(dir, "pump", "storage", "storagetest", "azurite", "node_modules",
+				"azurite", "dist", "src", "azurite.js")
 			_, err := os.Stat(main)
 			return main, err
 		}
