@@ -129,7 +129,8 @@ func (r *Results) binaries() (figures []Figure) {
 	}
 	add(mebibytes(func(m Measurement) Usage { return m.Take }), Figure{
 		Name: "processor memory", Unit: "MiB", Wanted: Bound{AtMost: mostProcessor >> 20},
-		What: "most memory of `processor run --out`, both deliveries", Brief: "most memory of a processor that writes results",
+		What:  "most memory of `processor run --out`, both deliveries",
+		Brief: "most memory of a processor that writes results",
 	})
 	add(mebibytes(func(m Measurement) Usage { return m.Put }), Figure{
 		Name: "distributor memory", Unit: "MiB", Wanted: Bound{AtMost: mostDistributor >> 20},
@@ -141,7 +142,8 @@ func (r *Results) binaries() (figures []Figure) {
 	})
 	add(typical(Measurement.doneRate), Figure{
 		Name: "processor tasks/s", Unit: "tasks/s",
-		What: tasks + " tasks through one processor, results written to a file", Brief: "the same through a processor on one core",
+		What:  tasks + " tasks through one processor, results written to a file",
+		Brief: "the same through a processor on one core",
 	})
 	return figures
 }
