@@ -50,7 +50,9 @@ func Keys(log *slog.Logger, path string, file *configfile.File) (*renew.Keys, er
 
 // Reload reads the configuration at path again and lets apply take what is new in it. The log says
 // what came of that. Reload takes nothing of a wrong file.
-func (c *Console) Reload(path string, was *configfile.File, keys *renew.Keys, apply func(*configfile.File) error) error {
+func (c *Console) Reload(
+	path string, was *configfile.File, keys *renew.Keys, apply func(*configfile.File) error,
+) error {
 	file, err := configfile.Load(path)
 	if err == nil {
 		var take func()
