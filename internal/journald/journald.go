@@ -25,7 +25,10 @@ func IsStderr() bool {
 }
 
 // fields are the attributes that are fields of the journal too.
-var fields = map[string]string{"run": "RUN", "account": "ACCOUNT", "instance": "INSTANCE", "workload": "WORKLOAD", "queue": "QUEUE"}
+var fields = map[string]string{
+	"run": "RUN", "account": "ACCOUNT", "instance": "INSTANCE", "workload": "WORKLOAD",
+	"queue": "QUEUE",
+}
 
 // identities are the fields that each line has once they are known. They name the process, so the
 // text of its lines need not.
