@@ -72,14 +72,20 @@ func gateClose() *cobra.Command {
 Those that passed it go on working.`, `  distributor gate close morning --config pump.yaml`, gates.Close)
 }
 
-func gateCommand(use, short, long, example string, change func(context.Context, pump.Config, string, string) (gates.Change, error)) *cobra.Command {
+func gateCommand(
+	use, short, long, example string,
+	change func(context.Context, pump.Config, string, string) (gates.Change, error),
+) *cobra.Command {
 	return onGate(use, short, long, example, func(cmd *cobra.Command, cfg pump.Config, name string) (gates.Change, error) {
 		return change(cmd.Context(), cfg, name, operator())
 	}, gateText)
 }
 
 // onGate is a command that does something with one gate.
-func onGate[C any](use, short, long, example string, change func(*cobra.Command, pump.Config, string) (C, error), text func(C) string) *cobra.Command {
+func onGate[C any](
+	use, short, long, example string, change func(*cobra.Command, pump.Config, string) (C, error),
+	text func(C) string,
+) *cobra.Command {
 	return changeCommand(use, short, long, example, cli.OneArgument, func(cmd *cobra.Command, cfg pump.Config, args []string) (c C, err error) {
 		if err := coordination.CheckGate(args[0]); err != nil {
 			return c, cli.Usage("%w", err)
@@ -98,9 +104,11 @@ func gateText(c gates.Change) string {
 	case c.Waiting == 0:
 		return fmt.Sprintf("gate %s is open; no process waits at it", name)
 	case c.Nudged == c.Waiting:
-		return fmt.Sprintf("gate %s is open; %s at it, and %s told", name, waiting(c.Waiting), map[bool]string{true: "was", false: "were"}[c.Waiting == 1])
+		return fmt.Sprintf("gate %s is open; %s at it, and %s told",
+			name, waiting(c.Waiting), map[bool]string{true: "was", false: "were"}[c.Waiting == 1])
 	}
-	return fmt.Sprintf("gate %s is open; %s at it, %d of them could be told, the others look within 2.5 s", name, waiting(c.Waiting), c.Nudged)
+	return fmt.Sprintf("gate %s is open; %s at it, %d of them could be told, the others look within 2.5 s",
+		name, waiting(c.Waiting), c.Nudged)
 }
 
 func waiting(n int) string {

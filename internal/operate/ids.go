@@ -65,7 +65,9 @@ several as the first and the last of them. Programs in Go take them with coordin
 			switch {
 			case o.json:
 				// As texts: most readers of JSON take numbers for floats.
-				return printJSON(cmd.OutOrStdout(), map[string]string{"name": args[0], "first": fmt.Sprint(first), "last": fmt.Sprint(last)})
+				return printJSON(cmd.OutOrStdout(), map[string]string{
+					"name": args[0], "first": fmt.Sprint(first), "last": fmt.Sprint(last),
+				})
 			case count == 1:
 				_, err = fmt.Fprintln(cmd.OutOrStdout(), first)
 			default:

@@ -67,7 +67,8 @@ reach it safely.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	cli.ConfigFlag(cmd, &f.config)
-	flags.StringVar(&f.listen, "listen", "127.0.0.1:0", "where the page is, `ADDR` as host:port; port 0 is any that is free")
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:0",
+		"where the page is, `ADDR` as host:port; port 0 is any that is free")
 	flags.BoolVar(&f.json, "json", false, "print the address as a JSON object")
 	f.console.Add(cmd, 0)
 	_ = flags.MarkHidden("progress-every") // it has none

@@ -72,7 +72,9 @@ func runLine(r *runs.Info) string {
 	if r.Tasks != nil {
 		tasks = humanize.Comma(int64(*r.Tasks))
 	}
-	return strings.TrimRight(fmt.Sprintf("%s  %-9s  %-6s  %12s tasks  %s  %s", r.ID, r.State, plain(r.Mode), tasks, r.Started.Format(time.DateTime), plain(r.Note)), " ")
+	line := fmt.Sprintf("%s  %-9s  %-6s  %12s tasks  %s  %s", r.ID, r.State, plain(r.Mode), tasks,
+		r.Started.Format(time.DateTime), plain(r.Note))
+	return strings.TrimRight(line, " ")
 }
 
 func runsShow() *cobra.Command {
@@ -100,7 +102,10 @@ RUN is the run's id, or the beginning of it that no other has: 4 digits or more.
 		})
 }
 
-func runCommand(use, short, long, example string, flags func(*cobra.Command), act func(context.Context, pump.Config, string) (runs.Info, error)) *cobra.Command {
+func runCommand(
+	use, short, long, example string, flags func(*cobra.Command),
+	act func(context.Context, pump.Config, string) (runs.Info, error),
+) *cobra.Command {
 	var o operation
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long, Example: example, Args: cli.OneArgument,

@@ -191,8 +191,10 @@ func (c screen) runs(w io.Writer, s *status.Status, now time.Time) {
 			handled, done, left, percent = exactCells(e)
 			poison = e.Quarantined
 		}
-		note := notes(r.Note, count(poison, "quarantined"), count(r.Failed, "failed"), count(r.Retried, "retried"), count(r.Duplicates, "twice"), count(r.Skipped, "skipped"))
-		t.add(shortRun(r.ID), plain(r.State), plain(r.Mode), timeText(r.Started, now), sent, handled, done, left, percent, note)
+		note := notes(r.Note, count(poison, "quarantined"), count(r.Failed, "failed"),
+			count(r.Retried, "retried"), count(r.Duplicates, "twice"), count(r.Skipped, "skipped"))
+		t.add(shortRun(r.ID), plain(r.State), plain(r.Mode), timeText(r.Started, now), sent, handled,
+			done, left, percent, note)
 	}
 	c.section(w, &t)
 }
@@ -200,7 +202,13 @@ func (c screen) runs(w io.Writer, s *status.Status, now time.Time) {
 // ends are runs that no distributor continues, and what holds their ends back: the queue that is
 // read least far is one for all of them.
 func (c screen) ends(w io.Writer, s *status.Status, now time.Time) {
-	t := table{columns: []column{{title: "ENDING"}, {title: "STATE"}, {title: "LAST SIGN"}, {title: "NOT BEFORE"}, {title: "WAITS FOR", shrink: 8}}}
+	t := table{columns: []column{
+		{title: "ENDING"},
+		{title: "STATE"},
+		{title: "LAST SIGN"},
+		{title: "NOT BEFORE"},
+		{title: "WAITS FOR", shrink: 8},
+	}}
 	for _, e := range s.Ends.Runs {
 		waits := "a quiet time"
 		if e.WaitsFor == "reading" {
@@ -351,7 +359,9 @@ func (c screen) accounts(w io.Writer, s *status.Status) {
 				dark++
 			}
 		}
-		c.wrap(w, "", fmt.Sprintf("and %s more: %s queues, %s messages, %s dark", cli.Plural(int64(len(rest)), "account"), number(sum.Queues), number(sum.Messages), number(dark)))
+		c.wrap(w, "",
+			fmt.Sprintf("and %s more: %s queues, %s messages, %s dark",
+				cli.Plural(int64(len(rest)), "account"), number(sum.Queues), number(sum.Messages), number(dark)))
 	}
 }
 
@@ -366,7 +376,10 @@ func accountCells(a status.Account) []string {
 	if a.Poison != nil {
 		poison = count(*a.Poison, "quarantined")
 	}
-	cells := []string{plain(a.Name), number(a.Queues), "", "", "", "", notes(state, poison, count(a.Throttled, "throttled"))}
+	cells := []string{
+		plain(a.Name), number(a.Queues), "", "", "", "",
+		notes(state, poison, count(a.Throttled, "throttled")),
+	}
 	if a.State == accounts.Unused {
 		return cells
 	}
@@ -395,7 +408,13 @@ func (c screen) gates(w io.Writer, s *status.Status, now time.Time) {
 	c.section(w, &t)
 }
 
-var gateColumns = []column{{title: "GATE", shrink: 8}, {title: "STATE"}, {title: "SINCE"}, {title: "BY", shrink: 8, cut: cutMiddle}, {title: "WAITING", right: true}}
+var gateColumns = []column{
+	{title: "GATE", shrink: 8},
+	{title: "STATE"},
+	{title: "SINCE"},
+	{title: "BY", shrink: 8, cut: cutMiddle},
+	{title: "WAITING", right: true},
+}
 
 func gateCells(g gates.Status, now time.Time) []string {
 	state, since := "closed", ""
@@ -409,7 +428,12 @@ func gateCells(g gates.Status, now time.Time) []string {
 }
 
 func (c screen) keys(w io.Writer, s *status.Status, now time.Time) {
-	t := table{columns: []column{{title: "KEY", shrink: 8}, {title: "START"}, {title: "STOP"}, {title: "BY", shrink: 8, cut: cutMiddle}}}
+	t := table{columns: []column{
+		{title: "KEY", shrink: 8},
+		{title: "START"},
+		{title: "STOP"},
+		{title: "BY", shrink: 8, cut: cutMiddle},
+	}}
 	shown := fold(len(s.Keys), c.rows)
 	for _, k := range s.Keys[:shown] {
 		stop := ""
