@@ -68,8 +68,9 @@ func (k *Keys) Adopt(accounts []pump.Account) (take func(), err error) {
 			a.now.Store(o)
 		case a.place != place:
 			return nil, &pump.ConfigError{
-				Field: fmt.Sprintf("accounts[%d]", i), Problem: fmt.Sprintf("is another storage account than %q in the process that runs", o.Name()),
-				Fix: "give it another name, or start the process again",
+				Field:   fmt.Sprintf("accounts[%d]", i),
+				Problem: fmt.Sprintf("is another storage account than %q in the process that runs", o.Name()),
+				Fix:     "give it another name, or start the process again",
 			}
 		case differ(a.now.Load().by, by):
 			changed[a] = o
@@ -102,7 +103,8 @@ func (k *Keys) opened(by pump.Account) (o *opened, place string, err error) {
 
 // differ reports whether accounts are opened in different ways.
 func differ(x, y pump.Account) bool {
-	return x.ConnectionString != y.ConnectionString || x.Endpoint != y.Endpoint || x.TableEndpoint != y.TableEndpoint || x.Credential != y.Credential
+	return x.ConnectionString != y.ConnectionString || x.Endpoint != y.Endpoint ||
+		x.TableEndpoint != y.TableEndpoint || x.Credential != y.Credential
 }
 
 func (k *Keys) take(changed map[*account]*opened) {
