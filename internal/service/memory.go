@@ -26,7 +26,9 @@ const (
 // ctx ends.
 func LimitMemory(ctx context.Context, goal uint64, children bool, log *slog.Logger) {
 	limit := memoryLimit(memlimit.FromCgroup, goal, children)
-	if _, err := memlimit.Set(memlimit.WithProvider(limit), memlimit.WithRatio(1), memlimit.WithRefreshInterval(ctx, memoryEvery)); err != nil {
+	_, err := memlimit.Set(memlimit.WithProvider(limit), memlimit.WithRatio(1),
+		memlimit.WithRefreshInterval(ctx, memoryEvery))
+	if err != nil {
 		log.Warn("the memory limit cannot be set", "error", err)
 	}
 }
