@@ -52,7 +52,8 @@ func Traces(binary, version string, log *slog.Logger) (provider trace.TracerProv
 	}
 	// What the environment says of the resource comes last, so it wins.
 	about, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithHost(), resource.WithAttributes(
-		attribute.String("service.name", "queuepump-"+binary), attribute.String("service.version", version)), resource.WithFromEnv())
+		attribute.String("service.name", "queuepump-"+binary),
+		attribute.String("service.version", version)), resource.WithFromEnv())
 	if err != nil {
 		return nil, end, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
