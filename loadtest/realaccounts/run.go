@@ -211,7 +211,8 @@ func (r *runner) describe(w io.Writer) error {
 func (r *runner) names() []string {
 	var lines []string
 	if r.has(partConformance) {
-		lines = append(lines, r.prefix+"cNxM: queues and tables of case N of the conformance suite, in the first account; at most some 180")
+		lines = append(lines,
+			r.prefix+"cNxM: queues and tables of case N of the conformance suite, in the first account; at most some 180")
 	}
 	if r.has(partRules) || r.has(partLimits) {
 		lines = append(lines, r.prefix+"rN: queues and tables of the rules, in the first account; at most 20")
@@ -226,7 +227,8 @@ func (r *runner) names() []string {
 		}
 	}
 	if r.has(partPump) || r.has(partKill) {
-		lines = append(lines, "rows of table "+pumpTable+" of each account, whose partitions begin so; the table too, if it is not there yet")
+		lines = append(lines,
+			"rows of table "+pumpTable+" of each account, whose partitions begin so; the table too, if it is not there yet")
 	}
 	return lines
 }
