@@ -47,7 +47,8 @@ type Packing struct {
 	By       string  `json:"by"`       // what limits that: size, pack, handling, memory or seal-age
 	Bytes    float64 `json:"bytes"`    // of a message's text
 	Messages float64 `json:"messages"` // a second
-	// Counts is what one counts against the limits of its queue and account, from its put to its delete.
+	// Counts is what one counts against the limits of its queue and account, from its put to its
+	// delete.
 	Counts float64 `json:"counts"`
 }
 
