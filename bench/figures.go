@@ -39,13 +39,13 @@ func (b Bound) String() string {
 	return text
 }
 
-// Kept reports whether the figure keeps to its bound. It is judged as it is shown, and so is the bound.
+// Kept reports whether the figure keeps to its bound. Both are judged as they are shown.
 func (f Figure) Kept() bool {
 	v := shown(f.Value)
 	return (f.Wanted.AtLeast == 0 || v >= shown(f.Wanted.AtLeast)) && (f.Wanted.AtMost == 0 || v <= f.Wanted.AtMost)
 }
 
-// What memory the binaries may need, whatever the size of the input.
+// These bound the memory that the binaries may need, whatever the size of the input.
 const (
 	mostDistributor = 512 << 20
 	mostProcessor   = 192 << 20
@@ -129,7 +129,8 @@ func (r *Results) binaries() (figures []Figure) {
 	}
 	add(mebibytes(func(m Measurement) Usage { return m.Take }), Figure{
 		Name: "processor memory", Unit: "MiB", Wanted: Bound{AtMost: mostProcessor >> 20},
-		What: "most memory of `processor run --out`, both deliveries", Brief: "most memory of a processor that writes results",
+		What:  "most memory of `processor run --out`, both deliveries",
+		Brief: "most memory of a processor that writes results",
 	})
 	add(mebibytes(func(m Measurement) Usage { return m.Put }), Figure{
 		Name: "distributor memory", Unit: "MiB", Wanted: Bound{AtMost: mostDistributor >> 20},
@@ -141,12 +142,13 @@ func (r *Results) binaries() (figures []Figure) {
 	})
 	add(typical(Measurement.doneRate), Figure{
 		Name: "processor tasks/s", Unit: "tasks/s",
-		What: tasks + " tasks through one processor, results written to a file", Brief: "the same through a processor on one core",
+		What:  tasks + " tasks through one processor, results written to a file",
+		Brief: "the same through a processor on one core",
 	})
 	return figures
 }
 
-// shown is v as it is printed: three significant digits, and whole where it has more before the point.
+// shown is v as it is printed: with three significant digits, and whole from 100 on.
 func shown(v float64) float64 {
 	if v == 0 || math.IsInf(v, 0) || math.IsNaN(v) {
 		return v

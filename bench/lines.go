@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// LineBytes is the length of a line that WriteLines makes, its newline included: within a byte or two.
+// LineBytes is the length of a line that WriteLines makes, with its newline, within a byte or two.
 const LineBytes = 131
 
 // Keys is how many different keys WriteLines draws from, uniformly. It is far

@@ -22,8 +22,8 @@ import (
 // The pump as a Go program uses it: a distributor that reads the file of lines, then
 // a processor with a handler that reads each task. Everything else is the default.
 
-// quiet is how long the processor must have had nothing to do before it leaves. What it costs, a
-// few polls, is the pump's.
+// quiet is how long the processor must have had nothing to do before it leaves. The pump bears
+// its cost, a few polls.
 const quiet = time.Second
 
 // runPump distributes the lines and processes them, at accounts that are served or

@@ -195,7 +195,8 @@ func (r *Results) Table() string {
 	for _, k := range r.ways() {
 		fmt.Fprintf(&b, "| %s |", k.name())
 		for _, f := range []func(Measurement) float64{
-			func(m Measurement) float64 { return 1e6 * m.CPUPerTask() }, Measurement.RequestsPerThousand, Measurement.AllocsPerTask,
+			func(m Measurement) float64 { return 1e6 * m.CPUPerTask() }, Measurement.RequestsPerThousand,
+			Measurement.AllocsPerTask,
 		} {
 			v, _ := r.typical(k.Way, k.Over, f)
 			fmt.Fprintf(&b, " %s |", orEmpty(v))
@@ -242,7 +243,8 @@ func (r *Results) InsertEntry(doc string) (string, error) {
 	return doc, nil
 }
 
-// ReplaceTable puts the table of the results into docs/performance.md. An error says what the file lacks.
+// ReplaceTable puts the table of the results into docs/performance.md. Its error says what the file
+// lacks.
 func (r *Results) ReplaceTable(doc string) (string, error) {
 	return replaceBetween(doc, tableBegins, tableEnds, r.Table())
 }

@@ -34,7 +34,7 @@ func Quick() Suite {
 	return Suite{Rounds: 1, Runs: compared(1_000_000, 1_000_000, 5_000), StageTime: 20 * time.Millisecond}
 }
 
-// compared are the runs of a round. What is compared stands together; each takes some
+// compared are the runs of a round. Benchmarks that are compared stand together; each takes some
 // seconds of CPU, over which the garbage collector comes often enough to count. The binaries get
 // more tasks, because what they do at their beginnings and ends is in their time.
 func compared(packed, binaries, single int) []Run {

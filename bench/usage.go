@@ -10,7 +10,8 @@ import (
 type Usage struct {
 	CPUSeconds float64 `json:"cpuSeconds"` // user and system, of all threads, the garbage collector's too
 	Seconds    float64 `json:"seconds"`    // by the clock
-	// SimulatorSeconds is the CPU time of a simulator in the same process, which CPUSeconds leaves out.
+	// SimulatorSeconds is the CPU time of a simulator in the same process, which CPUSeconds leaves
+	// out.
 	SimulatorSeconds float64 `json:"simulatorSeconds,omitempty"`
 	// Allocs and AllocBytes are 0 where they are not known: of the binaries.
 	Allocs     uint64 `json:"allocs"`

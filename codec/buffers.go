@@ -10,7 +10,7 @@ import (
 // and moves to the next one when it grows, instead of keeping the largest.
 type slab struct{ b []byte }
 
-// Sizes are the powers of two from 2 KiB to 1 MiB. What is larger comes from a
+// Sizes are the powers of two from 2 KiB to 1 MiB. A larger buffer comes from a
 // rare, highly compressible envelope and is left to the garbage collector.
 const (
 	minSlabBits = 11

@@ -57,8 +57,9 @@ var (
 // new one holds nothing. The same tasks in the same order make the same text. A
 // Builder is not safe for concurrent use.
 type Builder struct {
-	// What adding a task takes as long as it is clear that it fits. A distributor has a
-	// thousand builders, and finds what it touches of one in no cache.
+	// These fields are all that adding a task touches while it is clear that it fits. A
+	// distributor has a thousand builders, and finds what it touches of one in no
+	// cache.
 	easy int    // bytes of records that surely fit, behind each other; 0: see Add
 	next uint64 // n of the task that continues the last span, whose end in spans is out of date
 	// buf[:start] are records that are in chunks already and serve as the
@@ -158,11 +159,11 @@ func (b *Builder) measure() {
 	}
 }
 
-// Add copies t into the envelope if it fits. If it does not, fits is false and
-// the envelope is as it was: seal it, Reset and Add t again. That it does not
-// fit even then is ErrTaskTooLarge. t.N must be greater than that of the task
-// before; that it is not, like using a builder that was not Reset, is an error
-// that leaves the envelope as it was, too. A t.Trace is left out where the version has no room for it.
+// Add copies t into the envelope if it fits. If it does not, fits is false and the envelope is as
+// it was: seal it, Reset and Add t again. ErrTaskTooLarge says that t does not fit even then. t.N
+// must be greater than that of the task before. A smaller one is an error that leaves the envelope
+// as it was, and so is a builder that was not Reset. A t.Trace is left out where the version has no
+// room for it.
 func (b *Builder) Add(t Task) (fits bool, err error) {
 	size := recordSize(&t)
 	if size <= b.easy && t.N == b.next && t.Trace == nil {

@@ -182,7 +182,7 @@ func TestAnEnvelopeOfTheDefaultLimitIsAsGoodAsFull(t *testing.T) {
 		if err != nil || len(text) > limit {
 			t.Fatalf("%d characters of %d, %v", len(text), limit, err)
 		}
-		// What is free is less than a spare share, and a task of stored size may not have fitted.
+		// The free space is less than a spare share, and a task of stored size may not have fitted.
 		if free := limit - len(text); tasks < maxTasks && free > limit/spareShare+most*4/3+20 {
 			t.Fatalf("%d characters are free with %d tasks", free, tasks)
 		}
@@ -255,7 +255,7 @@ func TestATaskThatDoesNotFitAnEmptyEnvelopeIsTooLarge(t *testing.T) {
 			t.Errorf("%d random bytes: %t, %v", size, fits, err)
 		}
 	}
-	// What is left unharmed takes any task that does fit.
+	// A builder that is left unharmed takes any task that does fit.
 	if fits, err := b.Add(Task{Body: bytesOf(r, 2, maxRaw/2)}); !fits || err != nil {
 		t.Errorf("%d zeros: %t, %v", maxRaw/2, fits, err)
 	}
@@ -486,7 +486,7 @@ func TestAnEnvelopeSaysWhenItWasSealed(t *testing.T) {
 		if err != nil || read.Version != version || !read.Sealed.Equal(want) || !made.Sealed.Equal(want) {
 			t.Errorf("version %d: %v and %v, want %v; %v", version, made.Sealed, read.Sealed, want, err)
 		}
-		// What is put back and what is set aside was sealed when it was.
+		// An envelope that is put back or set aside was sealed when it was.
 		again, err := Restamped(text, 7, 1)
 		if err != nil {
 			t.Fatal(err)

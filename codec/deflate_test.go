@@ -78,7 +78,7 @@ func TestChunksOfAnyKindMakeOneStreamAlwaysTheSame(t *testing.T) {
 	})
 }
 
-// A compressor numbers the places that it has seen. What it packs must not depend on how many those
+// A compressor numbers the places that it has seen. Its output must not depend on how many those
 // are, nor change where the numbers begin anew, which they do behind some 65,000 chunks.
 func TestAChunkKnowsNothingOfThoseThatWerePackedBefore(t *testing.T) {
 	records := recordsOf(jsonTasks(1, 100))

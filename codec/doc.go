@@ -84,13 +84,13 @@
 //
 // # Versions
 //
-// A reader of version n reads all versions up to n. What the table says of the
-// bytes before the fields and of the last 4 bytes of the header holds in every
-// version, so a reader can tell a newer envelope that is intact ([ErrVersion])
-// from one that is damaged ([ErrCorrupt]). A change to anything else, a new
-// field too, is a new version. Writers write no version above the one that the
-// live members read ([Header.Version] given to [Builder.Reset]), and version 3 only
-// where a task has a context.
+// A reader of version n reads all versions up to n. The table's rows for the bytes
+// before the fields and for the last 4 bytes of the header hold in every version,
+// so a reader can tell a newer envelope that is intact ([ErrVersion]) from one that
+// is damaged ([ErrCorrupt]). A change to anything else, a new field too, is a new
+// version. Writers write no version above the one that the live members read
+// ([Header.Version] given to [Builder.Reset]), and version 3 only where a task has
+// a context.
 //
 // # Bounds
 //

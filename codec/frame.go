@@ -144,7 +144,8 @@ func readHead(buf, text []byte) ([]byte, error) {
 	}
 	extra := int(binary.LittleEndian.Uint16(lengths[gzipHeader:]))
 	size := idAt + extra
-	if sub := int(binary.LittleEndian.Uint16(lengths[idAt+2:])); sub != extra-4 || size < fieldsAt+checkLen || size%3 != 0 {
+	if sub := int(binary.LittleEndian.Uint16(lengths[idAt+2:])); sub != extra-4 ||
+		size < fieldsAt+checkLen || size%3 != 0 {
 		return nil, corrupt("header of %d bytes with a subfield of %d", size, sub)
 	}
 	if len(text) < size/3*4 {

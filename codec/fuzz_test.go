@@ -144,7 +144,7 @@ func checkOpen(t *testing.T, text []byte) {
 		}
 		i++
 	}
-	// What can be opened is a gzip file for everybody.
+	// An envelope that can be opened is a gzip file for every reader.
 	r, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, bytes.NewReader(text)))
 	if err != nil {
 		t.Fatal(err)

@@ -205,7 +205,7 @@ func TestANewerVersionIsToldFromDamage(t *testing.T) {
 	text := seal(t, testHeader(), jsonTasks(1, 3))
 	newer := resealed(t, text, func(m []byte, head int) []byte {
 		m[versionAt] = 9
-		clear(m[fieldsAt : head-checkLen]) // fields that nobody here can know
+		clear(m[fieldsAt : head-checkLen]) // fields that no reader here can know
 		return m
 	})
 	h, err := ReadHeader(newer)

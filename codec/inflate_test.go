@@ -29,7 +29,7 @@ func checkStream(t interface {
 	got := s.b
 	defer s.free()
 	switch {
-	case len(want) > most: // and nobody knows whether it is right to its end
+	case len(want) > most: // and no decoder knows whether it is right to its end
 		if err == nil {
 			t.Fatalf("%x: more than %d bytes were taken for %d", stream, most, len(got))
 		}

@@ -149,7 +149,7 @@ func TestAFlippedBitIsFoundOrHarmless(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What does not compress is stored, where nothing but the checksums notices.
+	// A body that does not compress is stored, where nothing but the checksums notices.
 	stored := seal(t, testHeader(), []Task{{N: 3, Key: []byte("k"), Body: []byte{0xf0, 0x01, 0x99}}})
 	for name, text := range map[string][]byte{"compressed": text, "quarantined": quarantined, "stored": stored} {
 		whole := open(t, text)

@@ -33,9 +33,9 @@ func appendRecord(b []byte, t *Task) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(t.Body))), t.Body...)
 }
 
-// readRecords appends the tasks of the n-set to tasks; they alias raw. The
-// records must be exactly as many as the set says and, with the trace contexts of a version that has
-// them, fill raw to its end.
+// readRecords appends the tasks of the n-set to tasks; they alias raw. The set says exactly how
+// many records there must be. With the trace contexts of a version that has them, they must fill
+// raw to its end.
 func readRecords(tasks []Task, raw []byte, set NSet, version uint8) ([]Task, error) {
 	for _, sp := range set.spans {
 		for n := sp.from; n < sp.to; n++ {

@@ -80,8 +80,8 @@ func TestAContextThatIsTooLongIsRefused(t *testing.T) {
 	}
 }
 
-// The largest record that fits without a context is refused with one, so that the context can be left
-// out; it takes no room from a task that is not traced.
+// A builder that is full without a context refuses a record with one, so that the caller can leave
+// the context out. A task that is not traced loses no room to contexts.
 func TestTheLargestTaskGoesBeforeItsContext(t *testing.T) {
 	largest := Task{Body: make([]byte, maxRaw-6)} // three lengths: one byte each but the last
 	if recordSize(&largest) != maxRaw {
@@ -122,7 +122,8 @@ func TestADamagedSectionOfContextsIsCorrupt(t *testing.T) {
 	}
 }
 
-// A section costs the place, the length and the context of each traced task, and the others nothing.
+// A section costs each traced task its place, the length and the context. The other tasks cost
+// nothing.
 func TestWhatContextsCost(t *testing.T) {
 	tasks := jsonTasks(4, 100)
 	without := open(t, seal(t, testHeader(), tasks))

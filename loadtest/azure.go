@@ -63,10 +63,12 @@ that could not be decided is no difference; the report says why it was not.
 	flags.SortFlags = false
 	o := &f.options
 	flags.BoolVar(&o.DryRun, "dry-run", false, "only say what would be done")
-	flags.Int64Var(&o.Requests, "requests", realaccounts.DefaultRequests(), "the most requests, of all processes and with the removing")
+	flags.Int64Var(&o.Requests, "requests", realaccounts.DefaultRequests(),
+		"the most requests, of all processes and with the removing")
 	flags.StringSliceVar(&f.skip, "skip", nil, "`PARTS` to leave out, of "+strings.Join(realaccounts.Parts, ","))
 	flags.IntVar(&o.Tasks, "tasks", 3000, "tasks of each of the two runs of the pump")
-	flags.DurationVar(&o.Older, "older", realaccounts.DefaultOlder, "remove what other runs have left if they began so long ago")
+	flags.DurationVar(&o.Older, "older", realaccounts.DefaultOlder,
+		"remove what other runs have left if they began so long ago")
 	flags.StringVar(&f.out, "out", filepath.Join("out", "azure"), "the `DIR` for the report and what the binaries write")
 	flags.StringVar(&o.Distributor, "distributor", sibling("distributor"), "the distributor's `BINARY`")
 	flags.StringVar(&o.Processor, "processor", sibling("processor"), "the processor's `BINARY`")
@@ -114,7 +116,9 @@ func (f *azureFlags) parts() ([]string, error) {
 			return nil, cli.Usage("--skip: %q is no part; use some of %s", part, strings.Join(realaccounts.Parts, ","))
 		}
 	}
-	parts := slices.DeleteFunc(slices.Clone(realaccounts.Parts), func(part string) bool { return slices.Contains(f.skip, part) })
+	parts := slices.DeleteFunc(slices.Clone(realaccounts.Parts), func(part string) bool {
+		return slices.Contains(f.skip, part)
+	})
 	if len(parts) == 0 {
 		return nil, cli.Usage("--skip leaves out every part")
 	}

@@ -218,7 +218,8 @@ func (t *trial) pump(ctx context.Context) error {
 			}
 		}
 	}()
-	t.console.Log.Info("simulated accounts are served", "accounts", t.flags.simulate.accounts, "queues", t.flags.simulate.queues, "limits", t.flags.simulate.limits, "config", t.config)
+	t.console.Log.Info("simulated accounts are served", "accounts", t.flags.simulate.accounts,
+		"queues", t.flags.simulate.queues, "limits", t.flags.simulate.limits, "config", t.config)
 	t.began = time.Now()
 	if err := t.start(); err != nil {
 		return err
@@ -320,7 +321,8 @@ func (t *trial) watch(ctx context.Context) error {
 		}
 		handled, quarantined := int64(t.results.handled()), t.quarantined()
 		t.console.Progress(handled, total, fmt.Sprintf("%s sent · %s handled · %s", humanize.Comma(sent), humanize.Comma(handled), speed.Per(handled)),
-			"sent", sent, "handled", handled, "quarantined", quarantined, "seconds", strconv.FormatFloat(time.Since(t.began).Seconds(), 'f', 1, 64))
+			"sent", sent, "handled", handled, "quarantined", quarantined,
+			"seconds", strconv.FormatFloat(time.Since(t.began).Seconds(), 'f', 1, 64))
 		if t.distributor.ended() && handled+quarantined >= total {
 			// The counts suffice, but a task may be in them twice.
 			if quarantined > 0 {

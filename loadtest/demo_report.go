@@ -175,7 +175,8 @@ func (r *accounting) verdict() error {
 	if r.Lost == 0 && r.Mismatched == 0 && r.Quarantined == 0 {
 		return nil
 	}
-	err := fmt.Errorf("%d of %d tasks lost, %d quarantined, %d results wrong", r.Lost, r.Tasks, r.Quarantined, r.Mismatched)
+	err := fmt.Errorf("%d of %d tasks lost, %d quarantined, %d results wrong",
+		r.Lost, r.Tasks, r.Quarantined, r.Mismatched)
 	for _, cause := range r.Causes {
 		err = fmt.Errorf("%w\nquarantined because of: %s", err, cause)
 	}
@@ -204,9 +205,11 @@ func writeReport(path string, r any) error {
 
 func (r *accounting) print(w io.Writer) {
 	fmt.Fprintf(w, "%s: %s over %s x %s (limits: %s) to %s\n", r.Input, cli.Plural(r.Tasks, "task"),
-		cli.Plural(int64(r.Accounts), "account"), cli.Plural(int64(r.Queues), "queue"), r.Limits, cli.Plural(int64(len(r.Processors)), "processor"))
+		cli.Plural(int64(r.Accounts), "account"), cli.Plural(int64(r.Queues), "queue"), r.Limits,
+		cli.Plural(int64(len(r.Processors)), "processor"))
 	fmt.Fprintf(w, "work: %s\n", r.Work)
-	fmt.Fprintf(w, "%s handled, %s lost, %s wrong, %s done twice", humanize.Comma(r.Handled), humanize.Comma(r.Lost), humanize.Comma(r.Mismatched), humanize.Comma(r.Duplicates))
+	fmt.Fprintf(w, "%s handled, %s lost, %s wrong, %s done twice", humanize.Comma(r.Handled),
+		humanize.Comma(r.Lost), humanize.Comma(r.Mismatched), humanize.Comma(r.Duplicates))
 	if r.Quarantined > 0 {
 		fmt.Fprintf(w, ", %s quarantined", humanize.Comma(r.Quarantined))
 	}

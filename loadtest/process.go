@@ -58,7 +58,10 @@ func killProcesses() {
 // own, or Ctrl-C at the terminal would be the first signal for all of them at
 // once, and the one we send the second.
 func startProcess(name string, log *slog.Logger, path string, args ...string) (*process, error) {
-	p := &process{name: name, cmd: exec.Command(path, args...), log: log, done: make(chan struct{}), values: map[string]float64{}, shown: map[string]bool{}}
+	p := &process{
+		name: name, cmd: exec.Command(path, args...), log: log, done: make(chan struct{}),
+		values: map[string]float64{}, shown: map[string]bool{},
+	}
 	p.cmd.SysProcAttr = ownGroup()
 	p.cmd.Stdout = &p.out
 	stderr, err := p.cmd.StderrPipe()

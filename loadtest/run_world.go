@@ -51,11 +51,15 @@ func configured(file *configfile.File, against report.Against, closeIt func()) (
 		var err error
 		// As the pump opens them. One handle serves all instances: they are one process.
 		opened[i], err = azure.Open(azure.Options{
-			Name: a.Name, ConnectionString: a.ConnectionString, Endpoint: a.Endpoint, TableEndpoint: a.TableEndpoint, Credential: a.Credential, AllowHTTP: a.AllowHTTP, ServiceVersion: a.ServiceVersion,
+			Name: a.Name, ConnectionString: a.ConnectionString, Endpoint: a.Endpoint,
+			TableEndpoint: a.TableEndpoint, Credential: a.Credential, AllowHTTP: a.AllowHTTP,
+			ServiceVersion: a.ServiceVersion,
 		})
 		if err != nil {
 			return nil, file.Locate(&pump.ConfigError{
-				Field: fmt.Sprintf("accounts[%d]", i), Problem: err.Error(), Fix: "give a connection string, or an endpoint such as https://NAME.queue.core.windows.net", Err: err,
+				Field: fmt.Sprintf("accounts[%d]", i), Problem: err.Error(),
+				Fix: "give a connection string, or an endpoint such as https://NAME.queue.core.windows.net",
+				Err: err,
 			})
 		}
 	}
@@ -87,7 +91,10 @@ func budgetLimits(b pump.Budget) report.Limits {
 // budget tells the pump what simulated accounts give, as its user would. Where they have no
 // limit it keeps to the published one.
 func budget(l azsim.Limits) pump.Budget {
-	return pump.Budget{Account: max(float64(l.QueueAccount), 0), Queue: max(float64(l.Queue), 0), GetCostsMessages: new(l.GetCost > 1)}
+	return pump.Budget{
+		Account: max(float64(l.QueueAccount), 0), Queue: max(float64(l.Queue), 0),
+		GetCostsMessages: new(l.GetCost > 1),
+	}
 }
 
 // virtualLatency is what a request takes in virtual time: within a region.
@@ -112,7 +119,10 @@ func (f *simulateFlags) virtual() (*loadWorld, error) {
 			r, err = scenario.Run(ctx, scenario.World{
 				Against: report.Virtual, Config: cfg, Limits: budgetLimits(cfg.Budget),
 				Open: func(instance string, i int) (storage.Account, error) {
-					return azure.Open(azure.Options{ConnectionString: sim.ConnectionString(cfg.Accounts[i].Name), Transport: sim.Transport().As(instance)})
+					return azure.Open(azure.Options{
+						ConnectionString: sim.ConnectionString(cfg.Accounts[i].Name),
+						Transport:        sim.Transport().As(instance),
+					})
 				},
 			}, o)
 		})
@@ -178,7 +188,8 @@ func (f *simulateFlags) beside(ctx context.Context, console *cli.Console) (*load
 	}
 	path := filepath.Join(dir, "pump.yaml")
 	p, err := startProcess("simulator", console.Log, self, "serve", "--write-config", path,
-		"--accounts", strconv.Itoa(f.accounts), "--queues", strconv.Itoa(f.queues), "--limits", f.limits, "--seed", strconv.FormatUint(f.seed, 10))
+		"--accounts", strconv.Itoa(f.accounts), "--queues", strconv.Itoa(f.queues),
+		"--limits", f.limits, "--seed", strconv.FormatUint(f.seed, 10))
 	if err != nil {
 		_ = os.RemoveAll(dir)
 		return nil, err

@@ -36,7 +36,8 @@ func (f *simulateFlags) addAccounts(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.IntVar(&f.accounts, "accounts", 4, "how many accounts are simulated")
 	flags.IntVar(&f.queues, "queues", 2, "how many queues of each account are used")
-	flags.StringVar(&f.limits, "limits", "published", "request rates to enforce: published, none, queue=N,account=N, or a JSON `FILE`")
+	flags.StringVar(&f.limits, "limits", "published",
+		"request rates to enforce: published, none, queue=N,account=N, or a JSON `FILE`")
 	flags.Uint64Var(&f.seed, "seed", 1, "decides everything that the simulator leaves to chance")
 }
 
@@ -126,7 +127,8 @@ func (s *simulation) configuration() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append([]byte("# Simulated accounts on this machine, served by loadtest for as long as it runs.\n"), text...), nil
+	return append([]byte("# Simulated accounts on this machine, served by loadtest for as long as it runs.\n"),
+		text...), nil
 }
 
 // writeFile replaces a file in one step: a process that waits for it finds it whole or not at all.

@@ -12,9 +12,9 @@ type Budget struct {
 	// "messages", without saying what a batch get is. Default, the careful reading: true.
 	GetCostsMessages *bool
 	// CostPerDay caps what the requests of all processes may cost in a UTC day, in the currency of
-	// Config.Prices; 0: no cap. Polling of empty queues is slowed first, then gets: tasks wait. What
-	// settles messages, keeps leases or records is never held back, and neither are puts, so a day may
-	// cost more if those alone do. A cap below what a day costs at the least is refused. It needs the
-	// sum of all, so Config.Sample is a minute if it is not set.
+	// Config.Prices; 0: no cap. Polling of empty queues is slowed first, then gets: tasks wait.
+	// Requests that settle messages, keep leases or record are never held back, and neither are puts,
+	// so a day may cost more if those alone do. A cap below the least cost of a day is refused. It
+	// needs the sum of all, so Config.Sample is a minute if it is not set.
 	CostPerDay float64
 }

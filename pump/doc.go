@@ -10,7 +10,10 @@
 //
 //	cfg := pump.Config{
 //		Workload: "cities",
-//		Accounts: []pump.Account{{ConnectionString: os.Getenv("ACCOUNT_A")}, {ConnectionString: os.Getenv("ACCOUNT_B")}},
+//		Accounts: []pump.Account{
+//			{ConnectionString: os.Getenv("ACCOUNT_A")},
+//			{ConnectionString: os.Getenv("ACCOUNT_B")},
+//		},
 //	}
 //	d, err := distributor.New(cfg, source.JSONLines("cities.jsonl", "city"), distributor.Options{})
 //	...

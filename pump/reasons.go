@@ -17,5 +17,7 @@ const (
 	ReasonRunEnded      = "run-ended"      // its run has ended before it was done
 	ReasonOtherWorkload = "other-workload" // it belongs to another workload
 	ReasonStateFull     = "state-full"     // its reducer's state had no room for it, for an hour
-	ReasonEndsProcess   = "ends-process"   // its processes died or vanished while they had it alone, RetryPolicy.MaxAttempts times
+	// ReasonEndsProcess: its processes died or vanished while they had it alone,
+	// RetryPolicy.MaxAttempts times.
+	ReasonEndsProcess = "ends-process"
 )

@@ -21,8 +21,9 @@ type AccountState struct {
 	BudgetTarget float64 `json:"budgetTarget"` // what that grows to while nothing is throttled
 	Throttled    int64   `json:"throttled"`    // requests that were refused as too many
 	DownSeconds  float64 `json:"downSeconds"`  // for how long no request was answered; 0: the last one was
-	QueueUsed    float64 `json:"queueUsed"`    // what it would ask of the queue that it asks most of, as a part of a queue's limit
-	Refused      bool    `json:"refused"`      // the last answer was that the credential is not good
+	// QueueUsed is what it would ask of the queue that it asks most of, as a part of a queue's limit.
+	QueueUsed float64 `json:"queueUsed"`
+	Refused   bool    `json:"refused"` // the last answer was that the credential is not good
 }
 
 // LedgerStatus is how much of a segment's ledger is used, of the segment that is nearest to a

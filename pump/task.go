@@ -35,8 +35,8 @@ type Task struct {
 	// made; it is empty otherwise. Such a task has a zero Run.
 	Foreign string
 	// Trace is the context in which the task was sent, if that was traced: a W3C traceparent, and
-	// behind a line feed a tracestate, if there is one. The context that a handler gets has the span of
-	// its handling, if the processor traces too.
+	// after a line feed a tracestate, if there is one. If the processor traces too, the context that a
+	// handler gets has the span of its handling.
 	Trace []byte
 }
 

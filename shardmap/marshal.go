@@ -15,7 +15,8 @@ import (
 //	format (1 byte, 1 to 4) | version | log2 S (1 byte; in format 4: S)
 //	accounts: how many, then length (1 byte) and bytes of each
 //	queues:   the same
-//	shards:   how many, then account, queue, weight in millionths, state (1 byte, 0 active, 1 draining, 2 foreign) of each
+//	shards:   how many, then account, queue, weight in millionths, state (1 byte, 0 active,
+//	          1 draining, 2 foreign) of each
 //	homes:    S shard numbers
 //	xxhash64 of all before (8 bytes, big endian)
 //

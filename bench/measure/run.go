@@ -53,7 +53,9 @@ there, beside what an older FILE came to; "measure render" makes the documents o
 			if err != nil {
 				return cli.Usage("--only: %w", err)
 			}
-			s.Runs = slices.DeleteFunc(s.Runs, func(r bench.Run) bool { return !chosen.MatchString(fmt.Sprintf("%s %s", r.Way, r.Over)) })
+			s.Runs = slices.DeleteFunc(s.Runs, func(r bench.Run) bool {
+				return !chosen.MatchString(fmt.Sprintf("%s %s", r.Way, r.Over))
+			})
 			if cmd.Flags().Changed("rounds") {
 				s.Rounds = rounds
 			}
@@ -76,7 +78,8 @@ there, beside what an older FILE came to; "measure render" makes the documents o
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.BoolVar(&quick, "quick", false, "fewer tasks, one round")
-	flags.StringVar(&only, "only", "", "only the ways that the regular expression `RE` finds, for example 'pump.*TCP', and no benchmarks of the parts")
+	flags.StringVar(&only, "only", "",
+		"only the ways that the regular expression `RE` finds, for example 'pump.*TCP', and no benchmarks of the parts")
 	flags.IntVar(&rounds, "rounds", 0, "how often each way is measured (default 5, with --quick 1)")
 	flags.StringVar(&file, "json", "", "write the results to `FILE`")
 	flags.StringVar(&profiles, "profiles", "", "leave CPU profiles of the clients in `DIR`")

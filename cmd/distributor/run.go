@@ -98,19 +98,24 @@ where /readyz, /metrics and /debug/pprof/ are.
 	flags.SortFlags = false
 	cli.ConfigFlag(cmd, &f.config)
 	flags.BoolVar(&f.once, "once", false, "send the source once (the default)")
-	flags.DurationVar(&f.options.Every, "every", 0, "send it again so long after the end of the last time, on one of all distributors")
+	flags.DurationVar(&f.options.Every, "every", 0,
+		"send it again so long after the end of the last time, on one of all distributors")
 	flags.BoolVar(&f.wait, "wait", false, "wait until every task is done or in quarantine; needs delivery: once")
 	operate.WaitFlags(cmd, &f.waiting, "wait-timeout")
 	f.source.Add(cmd)
-	flags.StringVar(&f.onBadLine, "on-bad-line", "fail", "what to do with a line that cannot be a task, the `POLICY`: fail, skip or quarantine")
+	flags.StringVar(&f.onBadLine, "on-bad-line", "fail",
+		"what to do with a line that cannot be a task, the `POLICY`: fail, skip or quarantine")
 	flags.IntVar(&f.options.Pack, "pack", 0, "the most tasks in a message (default: as many as fit)")
 	flags.DurationVar(&f.options.SealAge, "seal-age", 0, "the longest that a task waits for others to fill its message (default 1s for pipes and commands, else no limit)")
 	flags.Float64Var(&f.options.MaxRate, "max-rate", 0, "read so many tasks a second from the source at most (default: no limit)")
 	cli.Gone(cmd, "checkpoint-every", "leave it out: a checkpoint is saved every second")
 	flags.DurationVar(&f.options.Grace, "grace", 0, "how long to go on sending what was read after a signal (default 20s)")
-	flags.DurationVar(&f.options.Beat, "beat", 0, "how often the distributor says that it lives, and a leader that it leads; the same in all processes of a workload (default 5s)")
-	flags.DurationVar(&f.options.Lease, "lease", 0, "after how long without that it counts as dead, and another leads; the same in all processes (default 4 x --beat)")
-	flags.StringVar(&f.admin, "admin", "", "where the admin port listens, `ADDR` as host:port, or off (default: what the configuration says, or a free port of loopback)")
+	flags.DurationVar(&f.options.Beat, "beat", 0,
+		"how often the distributor says that it lives, and a leader that it leads; the same in all processes of a workload (default 5s)")
+	flags.DurationVar(&f.options.Lease, "lease", 0,
+		"after how long without that it counts as dead, and another leads; the same in all processes (default 4 x --beat)")
+	flags.StringVar(&f.admin, "admin", "",
+		"where the admin port listens, `ADDR` as host:port, or off (default: what the configuration says, or a free port of loopback)")
 	flags.BoolVar(&f.json, "json", false, "print the summary as a JSON object; with --every one for each distribution")
 	f.console.Add(cmd, 5*time.Second)
 	return cmd
@@ -124,7 +129,8 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 		return cli.Usage("--every: %v is out of range; use more than 0", f.options.Every)
 	}
 	if flag := f.source.ReadsStdin(); f.options.Every > 0 && flag != "" {
-		return cli.Usage("--every: %s is standard input, which can be read only once, and the second distribution would find nothing; name a file, or leave --every out", flag)
+		return cli.Usage("--every: %s is standard input, which can be read only once, and the second distribution would find nothing; name a file, or leave --every out",
+			flag)
 	}
 	if err := cli.Belong(cmd, "--wait", f.wait, "stuck-after", "wait-timeout"); err != nil {
 		return err
@@ -182,7 +188,10 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	return f.distribute(ctx, cmd.OutOrStdout(), console, file, src, port)
 }
 
-func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.Console, file *configfile.File, src source.Source, port *admin.Server) error {
+func (f *runFlags) distribute(
+	ctx context.Context, out io.Writer, console *cli.Console, file *configfile.File, src source.Source,
+	port *admin.Server,
+) error {
 	cfg := file.Config
 	spans, exported, err := telemetry.Traces("distributor", cli.Revision(), console.Log)
 	if err != nil {
@@ -191,7 +200,7 @@ func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.C
 	defer exported()
 	cfg.TracerProvider = spans
 	cfg.Log, cfg.Admin, cfg.Hooks = console.Log, port.Address(), f.service.Hooks(port.Hooks(cfg.Hooks))
-	if port != nil { // the metrics of a process without one are seen by no one
+	if port != nil { // a process without one shows its metrics to no scraper
 		cfg.Sample = file.Admin.SampleEvery()
 	}
 	o := f.options
@@ -224,7 +233,8 @@ func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.C
 		console.Log.Info("the run is sent, and processors go on with it", "run", summary.Run,
 			"to_wait", "distributor wait "+summary.Run.String())
 	default:
-		console.Log.Warn("this run is not continued; running the command again is a new run, which sends everything again", "run", summary.Run)
+		console.Log.Warn("this run is not continued; running the command again is a new run, which sends everything again",
+			"run", summary.Run)
 	}
 	if interrupted := cli.WasInterrupted(ctx); interrupted != nil {
 		if f.options.Every > 0 && err == nil {
@@ -250,17 +260,24 @@ func (f *runFlags) print(out io.Writer, s distributor.Summary, err error) error 
 	}
 	var b bytes.Buffer
 	if err != nil && s.Completion == nil {
-		fmt.Fprintf(&b, "run %s: stopped after %.1f s: %s read, %s sent\n", s.Run, s.Seconds, cli.Plural(s.Tasks, "task"), cli.Plural(s.Envelopes, "message"))
+		fmt.Fprintf(&b, "run %s: stopped after %.1f s: %s read, %s sent\n",
+			s.Run, s.Seconds, cli.Plural(s.Tasks, "task"), cli.Plural(s.Envelopes, "message"))
 	} else {
-		fmt.Fprintf(&b, "run %s: %s in %s (%.1f a message) in %.1f s (%s/s)\n", s.Run, cli.Plural(s.Tasks, "task"), cli.Plural(s.Envelopes, "message"),
-			float64(s.Tasks)/float64(max(s.Envelopes, 1)), s.Seconds, humanize.Comma(int64(float64(s.Tasks)/max(s.Seconds, 1e-3))))
+		fmt.Fprintf(&b, "run %s: %s in %s (%.1f a message) in %.1f s (%s/s)\n",
+			s.Run, cli.Plural(s.Tasks, "task"), cli.Plural(s.Envelopes, "message"),
+			float64(s.Tasks)/float64(max(s.Envelopes, 1)), s.Seconds,
+			humanize.Comma(int64(float64(s.Tasks)/max(s.Seconds, 1e-3))))
 	}
 	fmt.Fprintf(&b, "%s read, %s sent", cli.Bytes(s.BytesIn), cli.Bytes(s.BytesSent))
 	for _, n := range []struct {
 		count int64
 		thing string
 		what  string
-	}{{s.Skipped, "bad line", "skipped"}, {s.Quarantined, "bad line", "quarantined"}, {s.Resent, "message", "sent again after an unclear answer"}} {
+	}{
+		{s.Skipped, "bad line", "skipped"},
+		{s.Quarantined, "bad line", "quarantined"},
+		{s.Resent, "message", "sent again after an unclear answer"},
+	} {
 		if n.count > 0 {
 			fmt.Fprintf(&b, ", %s %s", cli.Plural(n.count, n.thing), n.what)
 		}

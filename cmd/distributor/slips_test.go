@@ -175,7 +175,7 @@ func TestASlipOfTheFirstHourIsRefusedWithItsCauseAndMakesNothing(t *testing.T) {
 			}
 		})
 	}
-	// What is right makes what it says.
+	// The right options make what they say.
 	if status, said := cli.Run(t.Context(), root(), words("run --input tasks.jsonl --key city --quiet --json")); status != 0 || d.made() == 0 {
 		t.Errorf("status %d: %s", status, said)
 	}

@@ -54,7 +54,7 @@ On the first signal the processor takes no more tasks, lets those that run finis
 130 or 143. --until-idle does not wait for tasks that come back later than it: let it be
 longer than --retry-max to see every retry through.
 
-With --gate the processor waits until somebody says "distributor gate open NAME". With
+With --gate the processor waits until an operator opens it ("distributor gate open NAME"). With
 --min-interval a key is handled at most once in so long: other tasks of it are settled
 without being handled and counted as skipped. Exit status: processor --help.`,
 		Example: `  # write every task to a file, and leave when there are no more
@@ -84,21 +84,34 @@ without being handled and counted as skipped. Exit status: processor --help.`,
 	flags.SortFlags = false
 	cli.ConfigFlag(cmd, &f.config)
 	f.work.add(cmd)
-	flags.DurationVar(&f.options.UntilIdle, "until-idle", 0, "leave after so long without a task (default: run until a signal)")
-	flags.IntVar(&f.options.Concurrency, "concurrency", 0, "how many tasks are in work at once (default 256; with a command as many as --children, with --out 64 or more)")
-	flags.DurationVar(&f.options.Visibility, "visibility", 0, "for how long a taken message stays hidden unless renewed (default: it follows how long messages take)")
-	flags.DurationVar(&f.options.Grace, "grace", 30*time.Second, "how long running tasks may go on when the processor stops")
-	flags.IntVar(&f.options.Retry.MaxAttempts, "max-attempts", 0, "how often a task is tried before it is quarantined; -1 for no limit (default 8)")
-	flags.DurationVar(&f.options.Retry.MaxAge, "max-age", 0, "quarantine a task that fails when its message is older than that (default: no limit)")
-	flags.DurationVar(&f.options.Retry.Base, "retry-base", 0, "the longest delay before the second attempt; it doubles with each (default: it follows how long tasks take)")
+	flags.DurationVar(&f.options.UntilIdle, "until-idle", 0,
+		"leave after so long without a task (default: run until a signal)")
+	flags.IntVar(&f.options.Concurrency, "concurrency", 0,
+		"how many tasks are in work at once (default 256; with a command as many as --children, with --out 64 or more)")
+	flags.DurationVar(&f.options.Visibility, "visibility", 0,
+		"for how long a taken message stays hidden unless renewed (default: it follows how long messages take)")
+	flags.DurationVar(&f.options.Grace, "grace", 30*time.Second,
+		"how long running tasks may go on when the processor stops")
+	flags.IntVar(&f.options.Retry.MaxAttempts, "max-attempts", 0,
+		"how often a task is tried before it is quarantined; -1 for no limit (default 8)")
+	flags.DurationVar(&f.options.Retry.MaxAge, "max-age", 0,
+		"quarantine a task that fails when its message is older than that (default: no limit)")
+	flags.DurationVar(&f.options.Retry.Base, "retry-base", 0,
+		"the longest delay before the second attempt; it doubles with each (default: it follows how long tasks take)")
 	flags.DurationVar(&f.options.Retry.Max, "retry-max", 0, "the longest delay before any attempt (default 10m0s)")
-	flags.BoolVar(&f.options.Make, "make-workload", false, "make the workload and its queues if no distributor has, for tasks of other programs alone")
+	flags.BoolVar(&f.options.Make, "make-workload", false,
+		"make the workload and its queues if no distributor has, for tasks of other programs alone")
 	flags.StringVar(&f.options.Gate, "gate", "", "wait at the gate `NAME` before the first task is taken")
-	flags.DurationVar(&f.options.MinInterval, "min-interval", 0, "handle a key at most once in so long (default: no limit)")
-	flags.Float64Var(&f.options.MaxRate, "max-rate", 0, "start so many tasks a second at most, all processors together; the same in all (default: no limit)")
-	flags.DurationVar(&f.options.Beat, "beat", 0, "how often the processor says that it lives; the same in all processes of a workload (default 5s)")
-	flags.DurationVar(&f.options.Lease, "lease", 0, "after how long without that others take its segments over; the same in all processes (default 4 x --beat)")
-	flags.StringVar(&f.admin, "admin", "", "where /readyz, /metrics and /debug/pprof/ are, `ADDR` as host:port, or off (default: as configured, or a free port of loopback)")
+	flags.DurationVar(&f.options.MinInterval, "min-interval", 0,
+		"handle a key at most once in so long (default: no limit)")
+	flags.Float64Var(&f.options.MaxRate, "max-rate", 0,
+		"start so many tasks a second at most, all processors together; the same in all (default: no limit)")
+	flags.DurationVar(&f.options.Beat, "beat", 0,
+		"how often the processor says that it lives; the same in all processes of a workload (default 5s)")
+	flags.DurationVar(&f.options.Lease, "lease", 0,
+		"after how long without that others take its segments over; the same in all processes (default 4 x --beat)")
+	flags.StringVar(&f.admin, "admin", "",
+		"where /readyz, /metrics and /debug/pprof/ are, `ADDR` as host:port, or off (default: as configured, or a free port of loopback)")
 	flags.BoolVar(&f.json, "json", false, "print the summary as a JSON object")
 	f.console.Add(cmd, 5*time.Second)
 	return cmd
@@ -184,7 +197,8 @@ func (f *runFlags) checkRanges(cmd *cobra.Command) error {
 		return cli.Usage("--gate: the gate has no name")
 	}
 	if cmd.Flags().Changed("min-interval") && f.options.MinInterval <= 0 {
-		return cli.Usage("--min-interval: %v is out of range; use more than 0, or leave it out for no limit", f.options.MinInterval)
+		return cli.Usage("--min-interval: %v is out of range; use more than 0, or leave it out for no limit",
+			f.options.MinInterval)
 	}
 	if cmd.Flags().Changed("max-rate") && f.options.MaxRate == 0 {
 		return cli.Usage("--max-rate: 0 is out of range; use more than 0, or leave it out for no limit")
@@ -193,10 +207,12 @@ func (f *runFlags) checkRanges(cmd *cobra.Command) error {
 		return cli.Usage("--max-rate: --discard starts no task, so there is nothing to limit; use --out /dev/null to take tasks at a rate")
 	}
 	if cmd.Flags().Changed("max-age") && f.options.Retry.MaxAge <= 0 {
-		return cli.Usage("--max-age: %v is out of range; use more than 0, or leave it out for no limit", f.options.Retry.MaxAge)
+		return cli.Usage("--max-age: %v is out of range; use more than 0, or leave it out for no limit",
+			f.options.Retry.MaxAge)
 	}
 	if cmd.Flags().Changed("until-idle") && f.options.UntilIdle <= 0 {
-		return cli.Usage("--until-idle: %v is out of range; use more than 0, or leave it out to run until a signal", f.options.UntilIdle)
+		return cli.Usage("--until-idle: %v is out of range; use more than 0, or leave it out to run until a signal",
+			f.options.UntilIdle)
 	}
 	return effective(cmd.Flags())
 }
@@ -261,7 +277,10 @@ func (f *runFlags) processor() processor.Options {
 	return o
 }
 
-func (f *runFlags) process(ctx context.Context, out io.Writer, console *cli.Console, file *configfile.File, h *handler, port *admin.Server) error {
+func (f *runFlags) process(
+	ctx context.Context, out io.Writer, console *cli.Console, file *configfile.File, h *handler,
+	port *admin.Server,
+) error {
 	cfg := file.Config
 	spans, exported, err := telemetry.Traces("processor", cli.Revision(), console.Log)
 	if err != nil {
@@ -270,7 +289,7 @@ func (f *runFlags) process(ctx context.Context, out io.Writer, console *cli.Cons
 	defer exported()
 	cfg.TracerProvider = spans
 	cfg.Log, cfg.Admin, cfg.Hooks = console.Log, port.Address(), f.service.Hooks(port.Hooks(cfg.Hooks))
-	if port != nil { // the metrics of a process without one are seen by no one
+	if port != nil { // a process without one shows its metrics to no scraper
 		cfg.Sample = file.Admin.SampleEvery()
 	}
 	o := f.processor()
@@ -304,7 +323,8 @@ func (f *runFlags) process(ctx context.Context, out io.Writer, console *cli.Cons
 		err = errors.Join(err, printSummary(out, summary, idle))
 	}
 	if o.UntilIdle > 0 && summary.Retried > 0 {
-		console.Log.Warn("tasks were put back for another attempt; --until-idle does not wait for those that come back later than it", "retried", summary.Retried)
+		console.Log.Warn("tasks were put back for another attempt; --until-idle does not wait for those that come back later than it",
+			"retried", summary.Retried)
 	}
 	if err != nil {
 		return err
@@ -388,7 +408,8 @@ func printSummary(w io.Writer, s processor.Summary, idle time.Duration) error {
 		}
 	}
 	if l := s.Latency; l.Tasks > 0 {
-		fmt.Fprintf(&b, "from ready to be put to started: half of the tasks within %s, 99%% within %s, all within %s\n", seconds(l.P50), seconds(l.P99), seconds(l.Max))
+		fmt.Fprintf(&b, "from ready to be put to started: half of the tasks within %s, 99%% within %s, all within %s\n",
+			seconds(l.P50), seconds(l.P99), seconds(l.Max))
 	}
 	cli.Requests(&b, s.Requests, s.Throttled, s.Handled)
 	_, err := w.Write(b.Bytes())

@@ -63,7 +63,8 @@ func TestASlipOfTheFirstHourIsRefusedWithItsCause(t *testing.T) {
 	}
 }
 
-// The help fits two screens of 50 lines: what a command or an endpoint is told is a topic of its own.
+// The help fits two screens of 50 lines. A topic of its own says what a command or an endpoint is
+// told.
 func TestTheHelpOfRunFitsTwoScreens(t *testing.T) {
 	for _, args := range []string{"run --help", "help exec", "help http", "help out", "help count", "--help"} {
 		text := help(t, args)

@@ -49,12 +49,17 @@ func (f *workFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.out, "out", "", "append each task, or its result, to `FILE` as a JSON line")
 	flags.StringVar(&f.countBy, "count-by", "", "count tasks by the `FIELD` of their bodies")
 	flags.StringVar(&f.sum, "sum", "", "with --count-by: add up the `FIELD` of their bodies, exactly")
-	flags.BoolVar(&f.discard, "discard", false, "settle every task of every run at once, doing nothing (for measuring; \"distributor runs end RUN --drop\" throws one run away)")
+	flags.BoolVar(&f.discard, "discard", false,
+		"settle every task of every run at once, doing nothing (for measuring; \"distributor runs end RUN --drop\" throws one run away)")
 	flags.IntVar(&f.children, "children", runtime.GOMAXPROCS(0), "how many processes --exec and --exec-each run at once")
-	flags.DurationVar(&f.timeout, "task-timeout", 5*time.Minute, "how long one task may take with --exec, --exec-each and --http")
-	flags.StringArrayVar(&f.headers, "http-header", nil, "a `HEADER` sent with --http, as 'Name: value'; ${VAR} is taken from the environment; may be repeated")
-	flags.StringArrayVar(&f.keepEnv, "keep-env", nil, "an environment variable `NAME` that commands get although it is a credential or the configuration's; may be repeated")
-	flags.DurationVar(&f.patience, "out-patience", 30*time.Second, "how long writing --out may fail, with nothing settled, before the processor stops with status 1")
+	flags.DurationVar(&f.timeout, "task-timeout", 5*time.Minute,
+		"how long one task may take with --exec, --exec-each and --http")
+	flags.StringArrayVar(&f.headers, "http-header", nil,
+		"a `HEADER` sent with --http, as 'Name: value'; ${VAR} is taken from the environment; may be repeated")
+	flags.StringArrayVar(&f.keepEnv, "keep-env", nil,
+		"an environment variable `NAME` that commands get although it is a credential or the configuration's; may be repeated")
+	flags.DurationVar(&f.patience, "out-patience", 30*time.Second,
+		"how long writing --out may fail, with nothing settled, before the processor stops with status 1")
 }
 
 // belongings are flags that have no effect without one of others.
@@ -135,7 +140,9 @@ func (h *handler) close() error {
 
 // handler makes the handler that the flags ask for. Broken is called when it
 // turns out that it cannot work at all. The end of ctx means that the processor stops.
-func (f *workFlags) handler(ctx context.Context, file *configfile.File, log *slog.Logger, broken func(error)) (*handler, error) {
+func (f *workFlags) handler(
+	ctx context.Context, file *configfile.File, log *slog.Logger, broken func(error),
+) (*handler, error) {
 	h := &handler{}
 	if f.discard {
 		return h, nil
@@ -179,7 +186,9 @@ func (f *workFlags) handler(ctx context.Context, file *configfile.File, log *slo
 }
 
 // worker makes what does the work, nil if there is only --out.
-func (f *workFlags) worker(ctx context.Context, h *handler, file *configfile.File, log *slog.Logger, broken func(error)) (handlers.Worker, error) {
+func (f *workFlags) worker(
+	ctx context.Context, h *handler, file *configfile.File, log *slog.Logger, broken func(error),
+) (handlers.Worker, error) {
 	switch {
 	case f.exec != "":
 		o, err := f.command(f.exec, file, log, broken)
@@ -209,7 +218,10 @@ func (f *workFlags) worker(ctx context.Context, h *handler, file *configfile.Fil
 		if err != nil {
 			return nil, err
 		}
-		w, err := handlers.NewHTTP(handlers.HTTPOptions{URL: f.http, Header: header, Timeout: f.timeout, Concurrency: f.connections, Stopping: ctx.Done(), Log: log})
+		w, err := handlers.NewHTTP(handlers.HTTPOptions{
+			URL: f.http, Header: header, Timeout: f.timeout, Concurrency: f.connections,
+			Stopping: ctx.Done(), Log: log,
+		})
 		if err != nil {
 			return nil, cli.Usage("--http: %w", err)
 		}
@@ -218,7 +230,9 @@ func (f *workFlags) worker(ctx context.Context, h *handler, file *configfile.Fil
 	return nil, nil
 }
 
-func (f *workFlags) command(line string, file *configfile.File, log *slog.Logger, broken func(error)) (handlers.CommandOptions, error) {
+func (f *workFlags) command(
+	line string, file *configfile.File, log *slog.Logger, broken func(error),
+) (handlers.CommandOptions, error) {
 	argv, err := cli.Split(line)
 	return handlers.CommandOptions{
 		Argv: argv, Env: cli.ChildEnv(file, f.keepEnv), Children: f.children,
@@ -238,7 +252,8 @@ func parseHeaders(lines []string) (http.Header, error) {
 		if err != nil {
 			return nil, cli.Usage("--http-header %s: %w", name, err)
 		}
-		if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) || strings.ContainsAny(name, " \t\r\n") {
+		if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) ||
+			strings.ContainsAny(name, " \t\r\n") {
 			return nil, cli.Usage("--http-header: number %d holds a character that a header must not", i+1)
 		}
 		out.Add(strings.TrimSpace(name), value)
@@ -253,5 +268,6 @@ func (f *workFlags) advice() string {
 	if line == "" || err != nil {
 		return ""
 	}
-	return fmt.Sprintf("\nrun %q by hand, in the directory and with the user of the processor; what it reads and prints: processor help exec", argv[0])
+	return fmt.Sprintf("\nrun %q by hand, in the directory and with the user of the processor; what it reads and prints: processor help exec",
+		argv[0])
 }

@@ -29,7 +29,9 @@ func newMetrics(o Options) *metrics {
 	})
 	build.Set(1)
 	m.ours.MustRegister(m.counters, build)
-	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
+	m.registry.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		collectors.NewBuildInfoCollector())
 	return m
 }
 

@@ -125,7 +125,7 @@ each with the label ` + "`workload`" + `, beside those of the Go runtime and of 
 made from the program (` + "`make docs-metrics`" + `). ` + "`distributor generate grafana`" + ` prints a dashboard,
 and ` + "`distributor generate alerts`" + ` the rules of [alerts](operations.md#runbook-alerts).
 
-What is named an estimate is sampled by one process of the workload, every 15 s
+One process of the workload samples each figure that is named an estimate, every 15 s
 (` + "`admin: {sample: 15s}`" + ` in pump.yaml, or ` + "`off`" + `), more seldom where there are hundreds of
 queues. Only that process has these series, but for a moment two may: take the maximum by workload
 and account. No series carries a queue, a run or a key: there are as many as accounts and

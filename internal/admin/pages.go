@@ -52,7 +52,8 @@ func (s *Server) guard(pages http.Handler) http.Handler {
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		switch {
 		case !asked(s.names, r.Host):
-			http.Error(w, "this port is not called so; ask it by its address in numbers, or advertise the name", http.StatusMisdirectedRequest)
+			http.Error(w, "this port is not called so; ask it by its address in numbers, or advertise the name",
+				http.StatusMisdirectedRequest)
 			return
 		case r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodPost:
 			h.Set("Allow", "GET, HEAD, POST")

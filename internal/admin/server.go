@@ -105,7 +105,10 @@ func Open(o Options) (*Server, error) {
 	case err != nil:
 		return nil, fmt.Errorf("the admin port cannot be opened: %w", err)
 	}
-	s := &Server{address: published(o.Advertise, l.Addr()), metrics: newMetrics(o), page: o.Page, alone: o.PageAlone, served: make(chan struct{})}
+	s := &Server{
+		address: published(o.Advertise, l.Addr()), metrics: newMetrics(o), page: o.Page,
+		alone: o.PageAlone, served: make(chan struct{}),
+	}
 	s.names = names(s.address)
 	s.http = &http.Server{
 		Handler:     s.handler(),

@@ -47,7 +47,9 @@ type Packing struct {
 	By       string  `json:"by"`       // what limits that: size, pack, handling, memory or seal-age
 	Bytes    float64 `json:"bytes"`    // of a message's text
 	Messages float64 `json:"messages"` // a second
-	Counts   float64 `json:"counts"`   // what one counts against the limits of its queue and account, from its put to its delete
+	// Counts is what one counts against the limits of its queue and account, from its put to its
+	// delete.
+	Counts float64 `json:"counts"`
 }
 
 // Requests are those to the queues and tables of the workload.
@@ -93,7 +95,8 @@ func Make(in Input) (*Plan, error) {
 		}
 	}
 	var best *Plan
-	for accounts := max(in.Accounts, 1); accounts <= maxAccounts && accounts*max(in.Queues, 1) <= shardmap.MaxShards; accounts++ {
+	most := min(maxAccounts, shardmap.MaxShards/max(in.Queues, 1))
+	for accounts := max(in.Accounts, 1); accounts <= most; accounts++ {
 		p := in.withAccounts(accounts)
 		if best == nil || p.worst < 0.999*best.worst {
 			best = p

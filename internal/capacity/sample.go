@@ -17,8 +17,10 @@ import (
 
 // Sample is what the beginning of an input says about all of it.
 type Sample struct {
-	Tasks    int     `json:"tasks"`    // read
-	Messages int     `json:"messages"` // full ones, that were packed of them; 0: the rest is extrapolated from one that is not full
+	Tasks int `json:"tasks"` // read
+	// Messages are full ones that were packed of them; 0: the rest is extrapolated from one that is
+	// not full.
+	Messages int     `json:"messages"`
 	BadLines int     `json:"badLines"` // lines that cannot be tasks, which are left out
 	Whole    bool    `json:"whole"`    // the sample is all of the input
 	Body     float64 `json:"body"`     // bytes of a task's body

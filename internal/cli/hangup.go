@@ -14,9 +14,9 @@ import (
 	"github.com/queuepump/queuepump/pump"
 )
 
-// OnHangup has f called on each SIGHUP from now on, which ended the process before: what users expect
-// of a daemon. Where the log goes to a terminal the signal says that this was closed, and goes on to
-// end the process.
+// OnHangup has f called on each SIGHUP from now on, as users expect of a daemon. Before, the signal
+// ended the process. Where the log goes to a terminal, the signal says that the terminal was
+// closed, and still ends the process.
 func (c *Console) OnHangup(f func()) {
 	if term.IsTerminal(int(c.out.Fd())) {
 		return
@@ -48,9 +48,11 @@ func Keys(log *slog.Logger, path string, file *configfile.File) (*renew.Keys, er
 	return keys, nil
 }
 
-// Reload reads the configuration at path again and lets apply take what is new in it. It says in the
-// log what came of that; of a wrong file nothing is taken.
-func (c *Console) Reload(path string, was *configfile.File, keys *renew.Keys, apply func(*configfile.File) error) error {
+// Reload reads the configuration at path again and lets apply take what is new in it. The log says
+// what came of that. Reload takes nothing of a wrong file.
+func (c *Console) Reload(
+	path string, was *configfile.File, keys *renew.Keys, apply func(*configfile.File) error,
+) error {
 	file, err := configfile.Load(path)
 	if err == nil {
 		var take func()

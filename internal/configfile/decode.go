@@ -33,7 +33,7 @@ type decoder struct {
 	unset     Errors // variables of the admin port that are not set
 }
 
-// maxErrors is how many errors are reported: more no one reads.
+// maxErrors is how many errors are reported: no reader takes in more.
 const maxErrors = 20
 
 func (d *decoder) fail(line int, field, problem, fix string) {
@@ -102,7 +102,8 @@ func (d *decoder) account(path string, n ast.Node) pump.Account {
 		{"name", func(path string, n ast.Node) { a.Name, _ = d.text(path, n) }},
 		{"queues", func(path string, n ast.Node) {
 			if v, ok := d.integer(path, n); ok && v < 1 {
-				d.fail(line(n), path, fmt.Sprintf("%d is out of range", v), fmt.Sprintf("use 1 to 100, or leave it out for %d", pump.DefaultQueues))
+				d.fail(line(n), path, fmt.Sprintf("%d is out of range", v),
+					fmt.Sprintf("use 1 to 100, or leave it out for %d", pump.DefaultQueues))
 			} else {
 				a.Queues = v
 			}
@@ -124,7 +125,8 @@ func (d *decoder) account(path string, n ast.Node) pump.Account {
 		{"serviceVersion", func(path string, n ast.Node) {
 			s, ok := d.text(path, n)
 			if err := azure.CheckServiceVersion(s); ok && (err != nil || s == "") {
-				d.fail(line(n), path, fmt.Sprintf("%s is no version that can be used", redact.Quoted(s)), "write a date from 2017-07-29 on, such as 2019-07-07, or leave it out for the newest")
+				d.fail(line(n), path, fmt.Sprintf("%s is no version that can be used", redact.Quoted(s)),
+					"write a date from 2017-07-29 on, such as 2019-07-07, or leave it out for the newest")
 				return
 			}
 			a.ServiceVersion = s
@@ -140,13 +142,18 @@ func (d *decoder) account(path string, n ast.Node) pump.Account {
 	_, hasTable := d.lines[path+".tableEndpoint"]
 	switch {
 	case hasString && hasEndpoint:
-		d.fail(d.lines[path+".endpoint"], path+".endpoint", "stands beside connectionString, which names the endpoint already", "keep one of the two")
+		d.fail(d.lines[path+".endpoint"], path+".endpoint",
+			"stands beside connectionString, which names the endpoint already", "keep one of the two")
 	case hasString && hasTable:
-		d.fail(d.lines[path+".tableEndpoint"], path+".tableEndpoint", "belongs to endpoint, not to connectionString", "write TableEndpoint= into the connection string")
+		d.fail(d.lines[path+".tableEndpoint"], path+".tableEndpoint",
+			"belongs to endpoint, not to connectionString",
+			"write TableEndpoint= into the connection string")
 	case a.Credential != nil && (hasString || strings.Contains(a.Endpoint, "?")):
-		d.fail(d.lines[path+".identity"], path+".identity", "stands beside a key or a shared access signature", "keep one of the two")
+		d.fail(d.lines[path+".identity"], path+".identity",
+			"stands beside a key or a shared access signature", "keep one of the two")
 	case !hasString && !hasEndpoint:
-		d.fail(d.lines[path], path, "says nothing about where the account is", "add `connectionString: ...`, or `endpoint: https://NAME.queue.core.windows.net`")
+		d.fail(d.lines[path], path, "says nothing about where the account is",
+			"add `connectionString: ...`, or `endpoint: https://NAME.queue.core.windows.net`")
 	}
 	return a
 }
@@ -177,7 +184,8 @@ func (d *decoder) budget(path string, n ast.Node) pump.Budget {
 	rate := func(dst *float64) func(string, ast.Node) {
 		return func(path string, n ast.Node) {
 			if v, ok := d.number(path, n); ok && v <= 0 {
-				d.fail(line(n), path, fmt.Sprintf("%v is out of range", v), "use 1 to 1e9 messages a second, or leave it out for the published limit")
+				d.fail(line(n), path, fmt.Sprintf("%v is out of range", v),
+					"use 1 to 1e9 messages a second, or leave it out for the published limit")
 			} else {
 				*dst = v
 			}
@@ -201,7 +209,8 @@ func (d *decoder) budget(path string, n ast.Node) pump.Budget {
 			case s == "request":
 				b.GetCostsMessages = new(false)
 			default:
-				d.fail(line(n), path, fmt.Sprintf("%s is no way to count a get", redact.Quoted(s)), "use messages (each message counts) or request (a get counts as one)")
+				d.fail(line(n), path, fmt.Sprintf("%s is no way to count a get", redact.Quoted(s)),
+					"use messages (each message counts) or request (a get counts as one)")
 			}
 		}},
 	})
@@ -248,7 +257,8 @@ func (d *decoder) address(path string, n ast.Node, s, example string) bool {
 func (d *decoder) mapping(path string, n ast.Node, fields []field) {
 	m, ok := asMapping(n)
 	if !ok {
-		d.fail(line(n), path, "is "+kind(n)+", not a list of fields", "indent its fields below it, as in `"+fields[0].name+": ...`")
+		d.fail(line(n), path, "is "+kind(n)+", not a list of fields",
+			"indent its fields below it, as in `"+fields[0].name+": ...`")
 		return
 	}
 	seen := map[string]int{}

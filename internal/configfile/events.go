@@ -27,5 +27,6 @@ func (d *decoder) readEvents(path string, n ast.Node) {
 			return
 		}
 	}
-	d.fail(line(n), path, redact.Quoted(s)+" is no address of this machine", "use off, azure, or an address such as http://127.0.0.1:8080")
+	d.fail(line(n), path, redact.Quoted(s)+" is no address of this machine",
+		"use off, azure, or an address such as http://127.0.0.1:8080")
 }

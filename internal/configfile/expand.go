@@ -14,9 +14,9 @@ func (e *undefinedError) Error() string {
 	return fmt.Sprintf("the environment variable %s is not set", e.name)
 }
 
-// Expand replaces ${NAME} by the variable's value, ${file:PATH} by what stands in a file, and $${ by a
-// literal ${. It names what was used: variables, and files with their prefix. A value is not expanded
-// again. The errors never hold a value.
+// Expand replaces ${NAME} by the variable's value, ${file:PATH} by the text of a file, and $${ by a
+// literal ${. It names the variables that it used, and the files with their prefix. It does not
+// expand a value again. Its errors never hold a value.
 func Expand(s string, env func(string) (string, bool)) (text string, names []string, err error) {
 	var b strings.Builder
 	for {

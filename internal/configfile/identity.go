@@ -10,7 +10,8 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// identity is whose token opens an account: a managed identity, or with a tenant a service principal.
+// identity says whose token opens an account: a managed identity's, or with a tenant a service
+// principal's.
 type identity struct {
 	client, tenant, secret, certificate string
 	pem                                 string // what the certificate's file holds
@@ -31,17 +32,22 @@ func (d *decoder) identity(path string, n ast.Node) azcore.TokenCredential {
 	}
 	failed := len(d.errs)
 	d.mapping(path, n, []field{
-		{"client", text(&id.client)}, {"tenant", text(&id.tenant)}, {"secret", text(&id.secret)}, {"certificate", text(&id.certificate)},
+		{"client", text(&id.client)},
+		{"tenant", text(&id.tenant)},
+		{"secret", text(&id.secret)},
+		{"certificate", text(&id.certificate)},
 	})
 	if len(d.errs) > failed {
 		return nil
 	}
 	switch principal := id.secret != "" || id.certificate != ""; {
 	case id.client == "":
-		d.fail(line(n), path, "has no client", "write `client: system` for the machine's managed identity, or the client id of another identity")
+		d.fail(line(n), path, "has no client",
+			"write `client: system` for the machine's managed identity, or the client id of another identity")
 		return nil
 	case principal && id.tenant == "", !principal && id.tenant != "":
-		d.fail(line(n), path, "is neither a managed identity nor a service principal", "keep client only, or add tenant and one of secret and certificate")
+		d.fail(line(n), path, "is neither a managed identity nor a service principal",
+			"keep client only, or add tenant and one of secret and certificate")
 		return nil
 	case id.secret != "" && id.certificate != "":
 		d.fail(line(n), path, "has a secret and a certificate", "keep one of the two")

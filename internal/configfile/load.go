@@ -109,7 +109,7 @@ func (a Admin) SampleEvery() time.Duration { return max(cmp.Or(a.Sample, 15*time
 
 // Page says what the page that shows the workload may do, and where it is.
 type Page struct {
-	TokenFile string // of the token with which people act there; empty: no one does
+	TokenFile string // of the token with which people act there; empty: no viewer does
 	ByCommand bool   // it is served by `distributor page` alone, and not on admin ports
 }
 
@@ -212,7 +212,8 @@ func read(path string) ([]byte, error) {
 		if path == localPath {
 			problem += ", nor " + SystemPath
 		}
-		return nil, fail(problem, "name it with --config or "+PathVariable+", or let `loadtest serve --write-config "+path+"` write one for simulated accounts")
+		return nil, fail(problem,
+			"name it with --config or "+PathVariable+", or let `loadtest serve --write-config "+path+"` write one for simulated accounts")
 	case err != nil:
 		return nil, fail("cannot be opened: "+cause(err), "")
 	}
@@ -222,7 +223,8 @@ func read(path string) ([]byte, error) {
 	case err != nil:
 		return nil, fail("cannot be read: "+cause(err), "")
 	case len(text) > maxSize:
-		return nil, fail(fmt.Sprintf("is larger than %d KiB", maxSize>>10), "a configuration is a few hundred bytes an account; is this the right file?")
+		return nil, fail(fmt.Sprintf("is larger than %d KiB", maxSize>>10),
+			"a configuration is a few hundred bytes an account; is this the right file?")
 	}
 	if text, ok := asUTF8(text); ok {
 		return text, nil
@@ -230,8 +232,8 @@ func read(path string) ([]byte, error) {
 	return nil, fail("is UTF-16", "save it as UTF-8")
 }
 
-// asUTF8 takes away the byte order mark that Windows' editors and shells put
-// first. What they write as UTF-16 is told by its own mark, or by the zeros of plain letters.
+// asUTF8 takes away the byte order mark that Windows' editors and shells put first. Their
+// UTF-16 has a mark of its own, or the zeros of plain letters.
 func asUTF8(text []byte) (_ []byte, ok bool) {
 	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
 	for _, start := range []string{"\xff\xfe", "\xfe\xff"} {
@@ -265,7 +267,10 @@ func parse(path string, text []byte, env func(string) (string, bool)) (*File, er
 		return nil, d.errs
 	}
 	slices.Sort(d.variables)
-	return &File{Config: cfg, Variables: slices.Compact(d.variables), Admin: d.admin, Page: d.page, Events: d.events, unset: d.unset, path: path, lines: d.lines}, nil
+	return &File{
+		Config: cfg, Variables: slices.Compact(d.variables), Admin: d.admin, Page: d.page,
+		Events: d.events, unset: d.unset, path: path, lines: d.lines,
+	}, nil
 }
 
 // root parses the text to its one mapping. The parser's own errors quote the
@@ -300,11 +305,17 @@ func (d *decoder) root(text []byte) (m *ast.MappingNode, e *Error) {
 		return nil, &Error{File: d.file, Problem: "is empty", Fix: "give at least workload and accounts"}
 	case 1:
 	default:
-		return nil, &Error{File: d.file, Line: line(docs[1]), Problem: "holds more than one YAML document", Fix: "keep one, without ---"}
+		return nil, &Error{
+			File: d.file, Line: line(docs[1]), Problem: "holds more than one YAML document",
+			Fix: "keep one, without ---",
+		}
 	}
 	root, ok := asMapping(docs[0])
 	if !ok {
-		return nil, &Error{File: d.file, Line: line(docs[0]), Problem: "is not a list of fields", Fix: "begin with `workload: NAME`"}
+		return nil, &Error{
+			File: d.file, Line: line(docs[0]), Problem: "is not a list of fields",
+			Fix: "begin with `workload: NAME`",
+		}
 	}
 	return root, nil
 }
@@ -313,7 +324,10 @@ func (d *decoder) root(text []byte) (m *ast.MappingNode, e *Error) {
 // configuration file may hold.
 func Has(field string) bool {
 	root := field[:len(field)-len(strings.TrimLeft(field, "abcdefghijklmnopqrstuvwxyzE"))]
-	return slices.Contains([]string{"workload", "accounts", "control", "segments", "delivery", "foreign", "retention", "budget", "prices", "admin", "page", "scheduledEvents"}, root)
+	return slices.Contains([]string{
+		"workload", "accounts", "control", "segments", "delivery", "foreign", "retention", "budget",
+		"prices", "admin", "page", "scheduledEvents",
+	}, root)
 }
 
 // Locate turns a [pump.ConfigError] anywhere in err into an [Error] with the

@@ -308,8 +308,8 @@ func TestLoadRefusesWhatIsNoConfiguration(t *testing.T) {
 	}
 }
 
-// FuzzParse looks for a panic, for a value of the environment in an error, and for a
-// secret of the file in one, in whichever field it stands. What is accepted can be read again.
+// FuzzParse looks for a panic, for a value of the environment in an error, and for a secret of
+// the file in one, in whichever field it stands. A file that is accepted can be read again.
 func FuzzParse(f *testing.F) {
 	const planted = "Q2FuWW91U2VlTWU/IFRoaXNJc0FTZWNyZXRBbmRJdE11c3ROb3RCZVNob3duSW5BbnlFcnJvcg=="
 	f.Add("workload: abc\naccounts:\n  - connectionString: ${SECRET}\n    queues: ${SECRET}\n")

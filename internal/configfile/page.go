@@ -2,8 +2,8 @@ package configfile
 
 import "github.com/goccy/go-yaml/ast"
 
-// readPage reads what the page may do. The token's file is not read here: other commands have no use
-// for it, and a new token counts at once.
+// readPage reads what the page may do. It does not read the token's file: other commands have no
+// use for the token, and a new token counts at once.
 func (d *decoder) readPage(path string, n ast.Node) {
 	d.mapping(path, n, []field{
 		{"tokenFile", func(path string, n ast.Node) {

@@ -8,12 +8,14 @@ import (
 	"github.com/queuepump/queuepump/pump/prices"
 )
 
-// prices reads what requests cost. What is left out is as published, but not in another currency.
+// prices reads what requests cost. A price that is left out is as published, but not in another
+// currency.
 func (d *decoder) prices(path string, n ast.Node) (l prices.List) {
 	price := func(to *float64) func(string, ast.Node) {
 		return func(path string, n ast.Node) {
 			if v, ok := d.number(path, n); ok && !(v > 0 && v <= 1e4) {
-				d.fail(line(n), path, fmt.Sprintf("%v is out of range", v), "use what 10,000 requests cost, up to 10000, or leave it out for the published price")
+				d.fail(line(n), path, fmt.Sprintf("%v is out of range", v),
+					"use what 10,000 requests cost, up to 10000, or leave it out for the published price")
 			} else {
 				*to = v
 			}

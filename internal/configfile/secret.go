@@ -15,8 +15,8 @@ const filePrefix = "file:"
 // maxSecret bounds such a file: a connection string has some 200 bytes.
 const maxSecret = 16 << 10
 
-// besideCredentials makes a relative path one below the credentials that systemd gives a service, if
-// it gives some.
+// besideCredentials puts a relative path below the folder of credentials that systemd gives a
+// service, if it gives one.
 func besideCredentials(path string) string {
 	if dir := os.Getenv("CREDENTIALS_DIRECTORY"); dir != "" && !filepath.IsAbs(path) {
 		return filepath.Join(dir, path)

@@ -53,8 +53,8 @@ type Error struct{ Flag, Problem string }
 
 func (e *Error) Error() string { return "--" + e.Flag + ": " + e.Problem }
 
-// complete gives the options their defaults. What becomes part of a file has no characters that mean
-// something there.
+// complete gives the options their defaults. It refuses characters that would mean something in the
+// file that they become part of.
 func (o Options) complete(kind string) (Options, error) {
 	set := func(field *string, to string) {
 		if *field == "" {

@@ -18,7 +18,8 @@ func ended(p *os.Process) bool {
 	}
 	var info [16]uint64 // as large as any siginfo_t
 	for {
-		_, _, err := syscall.Syscall6(syscall.SYS_WAITID, byPid, uintptr(p.Pid), uintptr(unsafe.Pointer(&info[0])), uintptr(options), 0, 0)
+		_, _, err := syscall.Syscall6(syscall.SYS_WAITID, byPid, uintptr(p.Pid),
+			uintptr(unsafe.Pointer(&info[0])), uintptr(options), 0, 0)
 		if err != syscall.EINTR {
 			return err == 0
 		}

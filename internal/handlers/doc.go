@@ -4,13 +4,13 @@
 // three may give a result, and [Recorded] writes that to a file before the
 // message is settled.
 //
-// Two kinds of failure are kept apart. What a task's own handling does wrong (a
+// Two kinds of failure are kept apart. A failure of a task's own handling (a
 // child that dies, hangs or prints garbage, a status 500) costs that task an
-// attempt. What has nothing to do with the task (a command that cannot be
-// started, a full disk) must cost it none, or a few minutes of it would
-// quarantine every task there is: the handler waits and tries again, and after
-// a while reports itself as broken, upon which the processor stops and gives
-// back what it holds, untried.
+// attempt. A failure that has nothing to do with the task (a command that cannot
+// be started, a full disk) must cost it none, or a few minutes of it would
+// quarantine every task there is: the handler waits and tries again, and after a
+// while reports itself as broken, upon which the processor stops and gives back
+// what it holds, untried.
 package handlers
 
 import (

@@ -64,7 +64,10 @@ func NewExecEach(o CommandOptions) (*ExecEach, error) {
 		name, _, _ := strings.Cut(pair, "=")
 		return name == "TRACEPARENT" || name == "TRACESTATE"
 	})
-	return &ExecEach{opts: o, idle: make(chan struct{}, o.Children), stderr: newStderrLog(o.Log), health: newHealth(o.Broken)}, nil
+	return &ExecEach{
+		opts: o, idle: make(chan struct{}, o.Children), stderr: newStderrLog(o.Log),
+		health: newHealth(o.Broken),
+	}, nil
 }
 
 // Work runs a process for the task and waits for its end; see [Worker].

@@ -60,7 +60,7 @@ type File struct {
 	// broken is closed when nothing more will be written, after Patience.
 	broken chan struct{}
 
-	reopen atomic.Bool // somebody asked for a look at what the path names
+	reopen atomic.Bool // an operator asked for a look at what the path names
 
 	info os.FileInfo // of a regular file that may be rotated; the committer's own
 	size int64       // length up to the last whole line on disk; the committer's own
@@ -83,10 +83,10 @@ type commit struct {
 	written chan struct{} // closed when the lines are on disk
 }
 
-// OpenFile opens or creates the file for appending. What a crash left of a
-// last line is cut off: its task was not settled and comes again. A second
-// process cannot open it meanwhile, because undoing a failed write would cut
-// off the other's lines.
+// OpenFile opens or creates the file for appending. It cuts off the rest of a
+// last line that a crash left: its task was not settled and comes again. A second
+// process cannot open it meanwhile, because undoing a failed write would cut off
+// the other's lines.
 func OpenFile(path string, o FileOptions) (*File, error) {
 	f, info, size, err := openOut(path)
 	if err != nil {
@@ -335,8 +335,8 @@ func (f *File) reuse(lines []byte) {
 	f.spare = lines
 }
 
-// write writes and syncs whole lines, or leaves the file as it was. What
-// could not be cut off at once is cut off before the next write.
+// write writes and syncs whole lines, or leaves the file as it was. Bytes that
+// could not be cut off at once are cut off before the next write.
 func (f *File) write(lines []byte) error {
 	if err := f.follow(); err != nil {
 		return err

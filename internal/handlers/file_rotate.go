@@ -37,8 +37,8 @@ func (f *File) Reopen() {
 	}
 }
 
-// follow goes on in the file that the path names, which is another one after a rotation. What stands
-// in the file before is whole lines, on disk: commits are never divided between two files.
+// follow goes on in the file that the path names, which is another one after a rotation. The file
+// before holds whole lines, on disk: no commit is divided between two files.
 func (f *File) follow() error {
 	if f.info == nil {
 		return nil // no regular file

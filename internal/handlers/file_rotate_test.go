@@ -77,7 +77,7 @@ func TestNoLineIsLostOrSplitWhenTheFileIsRotated(t *testing.T) {
 	}
 }
 
-// TestAFileThatIsIdleIsOpenedAgainAtOnce, so that whoever rotated it may compress it.
+// TestAFileThatIsIdleIsOpenedAgainAtOnce, so that the program that rotated it may compress it.
 func TestAFileThatIsIdleIsOpenedAgainAtOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "done.jsonl")
 	var log testbuf.Buffer

@@ -53,7 +53,10 @@ type taskID struct {
 func idOf(t *pump.Task) taskID { return taskID{t.Run, uint32(t.Segment), t.N, t.Foreign} }
 
 func newHealth(report func(error)) *health {
-	return &health{report: report, killed: map[taskID]struct{}{}, refused: map[taskID]struct{}{}, broken: make(chan struct{})}
+	return &health{
+		report: report, killed: map[taskID]struct{}{}, refused: map[taskID]struct{}{},
+		broken: make(chan struct{}),
+	}
 }
 
 // works: it has given a proper outcome.

@@ -45,7 +45,8 @@ type HTTPOptions struct {
 //	Queuepump-Attempt
 //	Queuepump-Epoch                                 [pump.Task]'s Epoch
 //	Queuepump-Foreign                               only of a message that no distributor made
-//	Idempotency-Key                                 RUN-SEGMENT-N or Queuepump-Foreign (over 4 KiB its SHA-256), the same in every delivery
+//	Idempotency-Key                                 RUN-SEGMENT-N or Queuepump-Foreign (over 4 KiB
+//	                                                its SHA-256), the same in every delivery
 //
 // The answer's status is the outcome: 2xx done, its body (up to 1 MiB) the
 // result; 410, 413, 415 and 422 rejected; 408, 425, 429 and 5xx failed, with
@@ -188,7 +189,9 @@ func (h *HTTP) header(ctx context.Context, to http.Header, t *pump.Task) {
 	to.Set("Queuepump-Attempt", strconv.Itoa(t.Attempt))
 	to.Set("Queuepump-Epoch", strconv.FormatUint(t.Epoch, 10))
 	identity := run + "-" + segment + "-" + n
-	for name, value := range map[string]string{"Queuepump-Key": string(t.Key), "Queuepump-Id": t.ID, "Queuepump-Foreign": t.Foreign} {
+	for name, value := range map[string]string{
+		"Queuepump-Key": string(t.Key), "Queuepump-Id": t.ID, "Queuepump-Foreign": t.Foreign,
+	} {
 		if value = url.PathEscape(value); value != "" && len(value) <= maxValue {
 			to.Set(name, value)
 		}
@@ -230,7 +233,8 @@ func outcomeOf(resp *http.Response, body []byte, now time.Time) error {
 		why = fmt.Errorf("%w: %s", why, shorten(said, 200))
 	}
 	switch code {
-	case http.StatusGone, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
+	case http.StatusGone, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType,
+		http.StatusUnprocessableEntity:
 		return pump.Reject(why)
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
 	default:

@@ -11,8 +11,9 @@ const (
 	tracestate  = "rojo=00f067aa0ba902b7"
 )
 
-// A child's line, a process's environment and an endpoint's headers have the context of a task that is
-// traced, and nothing of one that is not: not that in which this process was started, either.
+// A child's line, a process's environment and an endpoint's headers have the context of a traced
+// task. They have none for a task that is not traced, and never that in which this process was
+// started.
 func TestWorkersGetTheContextOfATracedTask(t *testing.T) {
 	asked := make(chan http.Header, 2)
 	url := serve(t, func(_ http.ResponseWriter, r *http.Request) { asked <- r.Header })

@@ -1,5 +1,5 @@
-// Package journald writes the log where systemd's journal keeps it: each line with its priority, and
-// with fields by which it can be found again. The journal knows the time by itself.
+// Package journald writes the log where systemd's journal keeps it: each line with its priority,
+// and with fields by which it can be found again. The journal knows the time by itself.
 package journald
 
 import (
@@ -25,10 +25,13 @@ func IsStderr() bool {
 }
 
 // fields are the attributes that are fields of the journal too.
-var fields = map[string]string{"run": "RUN", "account": "ACCOUNT", "instance": "INSTANCE", "workload": "WORKLOAD", "queue": "QUEUE"}
+var fields = map[string]string{
+	"run": "RUN", "account": "ACCOUNT", "instance": "INSTANCE", "workload": "WORKLOAD",
+	"queue": "QUEUE",
+}
 
-// identities are the fields that each line has once they are known. They say of which process it is,
-// so the text of its own lines does not.
+// identities are the fields that each line has once they are known. They name the process, so the
+// text of its lines need not.
 var identities = map[string]bool{"WORKLOAD": true, "INSTANCE": true}
 
 // Handler is a [slog.Handler] that writes to the journal. Many goroutines may use it at once.
@@ -49,8 +52,8 @@ type shared struct {
 	own  map[string]string // identities of this process
 }
 
-// New makes a handler of lines of a level and above. What the journal does not take is written to
-// spare, as lines that systemd reads there.
+// New makes a handler of lines of a level and above. The handler writes lines that the journal
+// does not take to spare, where systemd reads them.
 func New(level slog.Leveler, spare io.Writer) *Handler {
 	s := &shared{send: journal.Send, spare: spare, own: map[string]string{}}
 	return &Handler{shared: s, text: slog.NewTextHandler(&s.line, &slog.HandlerOptions{Level: level, ReplaceAttr: rest})}
@@ -67,8 +70,8 @@ func rest(groups []string, a slog.Attr) slog.Attr {
 // Enabled is [slog.Handler]'s.
 func (h *Handler) Enabled(ctx context.Context, l slog.Level) bool { return h.text.Enabled(ctx, l) }
 
-// WithAttrs is [slog.Handler]'s. What a part of the process says of all its lines is true of the
-// process: the first identities are its own.
+// WithAttrs is [slog.Handler]'s. A part of the process that says something of all its lines says
+// it of the process: the first identities are its own.
 func (h *Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	next := *h
 	next.fields = maps.Clone(h.fields)
@@ -94,7 +97,7 @@ func (h *Handler) isOwn(a slog.Attr) bool {
 	return identities[name] && h.groups == 0 && h.own[name] == a.Value.Resolve().String()
 }
 
-// WithGroup is [slog.Handler]'s. What a group names is no field.
+// WithGroup is [slog.Handler]'s. The attributes of a group are no fields.
 func (h *Handler) WithGroup(name string) slog.Handler {
 	next := *h
 	next.text = h.text.WithGroup(name)

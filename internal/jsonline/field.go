@@ -116,8 +116,8 @@ func hexRune(digits []byte) rune {
 	return rune(n)
 }
 
-// AppendQuoted appends s to dst as a JSON string. What is not UTF-8 becomes U+FFFD,
-// because JSON cannot hold it.
+// AppendQuoted appends s to dst as a JSON string. Bytes that are not UTF-8 become
+// U+FFFD, because JSON cannot hold it.
 func AppendQuoted(dst []byte, s []byte) []byte {
 	const hex = "0123456789abcdef"
 	dst = append(dst, '"')

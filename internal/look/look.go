@@ -1,5 +1,5 @@
-// Package look holds the colours that all pages share: the page of a workload and the reports of load
-// tests. They follow the reader's choice of light or dark.
+// Package look holds the colours that all pages share: the page of a workload and the reports of
+// load tests. They follow the reader's choice of light or dark.
 package look
 
 import _ "embed"

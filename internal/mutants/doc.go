@@ -21,7 +21,7 @@
 //	-	if h.epoch != epoch {
 //	+	if false {
 //
-// What follows "in" is a function or method, after the folder of its package if that is another.
+// Behind "in" stands a function or method, after the folder of its package if that is another.
 // Below it stand changes as in a diff: lines with - go, lines with + come, lines with a blank stay
 // and tell the place. Several changes of one function are parted by a line "@@"; a line "import
 // PATH" before them names a package that only the mutant needs. The lines with - and blank must

@@ -62,7 +62,12 @@ func accountsList() *cobra.Command {
 
 func printAccounts(w io.Writer, uses []accounts.Use) {
 	t := table{columns: []column{
-		{title: "ACCOUNT", shrink: 16}, {title: "STATE"}, {title: "QUEUES", right: true}, {title: "WEIGHT", right: true}, {title: "SEGMENTS", right: true}, {title: "NOTE", shrink: 8},
+		{title: "ACCOUNT", shrink: 16},
+		{title: "STATE"},
+		{title: "QUEUES", right: true},
+		{title: "WEIGHT", right: true},
+		{title: "SEGMENTS", right: true},
+		{title: "NOTE", shrink: 8},
 	}}
 	for _, u := range uses {
 		control, missing, foreign := "", "", ""
@@ -75,7 +80,8 @@ func printAccounts(w io.Writer, uses []accounts.Use) {
 		if !u.Configured {
 			missing = "not in this configuration"
 		}
-		t.add(plain(u.Name), u.State, number(u.Queues), fmt.Sprintf("%.4g", u.Weight), number(u.Segments), notes(control, missing, plain(foreign)))
+		t.add(plain(u.Name), u.State, number(u.Queues), fmt.Sprintf("%.4g", u.Weight), number(u.Segments),
+			notes(control, missing, plain(foreign)))
 	}
 	t.write(w, 120)
 }
@@ -164,7 +170,9 @@ holds the workload's rows, cannot be removed.`,
 		RunE: c.run(func(cmd *cobra.Command, args []string) error {
 			question := "Account %s will not be read any more."
 			return c.apply(cmd, args[0], question, func(console *cli.Console) (accounts.Change, error) {
-				return accounts.Remove(cmd.Context(), c.cfg, args[0], accounts.RemoveOptions{Wait: c.wait, Progress: removeProgress(console)})
+				return accounts.Remove(cmd.Context(), c.cfg, args[0], accounts.RemoveOptions{
+					Wait: c.wait, Progress: removeProgress(console),
+				})
 			})
 		}),
 	}
@@ -185,7 +193,9 @@ func removeProgress(console *cli.Console) func(accounts.Progress) {
 }
 
 // apply makes a change, after asking if there is a question, and says what it came to.
-func (c *change) apply(cmd *cobra.Command, name, question string, do func(*cli.Console) (accounts.Change, error)) error {
+func (c *change) apply(
+	cmd *cobra.Command, name, question string, do func(*cli.Console) (accounts.Change, error),
+) error {
 	console, err := c.console.Console()
 	if err != nil {
 		return err
@@ -241,7 +251,8 @@ func (c *change) report(w io.Writer, d accounts.Change) error {
 // confirm asks at a terminal. A script must say that it means it.
 func confirm(cmd *cobra.Command, statement string) error {
 	if !terminal(cmd) {
-		return cli.Usage("nothing was done, because nobody can be asked here. %s Give --yes to do that without being asked", statement)
+		return cli.Usage("nothing was done, because this is no terminal to ask at. %s Give --yes to do that without being asked",
+			statement)
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s Go on? [y/N] ", statement)
 	answer, _ := bufio.NewReader(io.LimitReader(cmd.InOrStdin(), 100)).ReadString('\n')

@@ -31,7 +31,7 @@ func counts() *cobra.Command {
 		Short: "Show what processors with --count-by have counted",
 		Long: `Show what the processors of a workload have counted ("processor run --count-by"):
 a line for each key, sorted by key, with how many tasks had it and, with --sum,
-what its numbers come to, exactly. All segments are added up, whoever holds them.
+what its numbers come to, exactly. All segments are added up, with and without an owner.
 
 It is read from the workload's rows; no process is asked. While tasks are being done,
 segments are of different moments; when a run is complete it is all in. With

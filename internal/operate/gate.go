@@ -40,7 +40,7 @@ started later find it open.`, `  processor run --config pump.yaml --gate morning
 			}
 			return gates.Open(ctx, cfg, name, by)
 		})
-	cmd.Flags().BoolVar(&fresh, "new", false, "open it although nobody waits at it and others wait elsewhere")
+	cmd.Flags().BoolVar(&fresh, "new", false, "open it although no process waits at it and others wait elsewhere")
 	return cmd
 }
 
@@ -63,7 +63,7 @@ func knownGate(ctx context.Context, cfg pump.Config, name string) error {
 	if len(others) == 0 {
 		return nil
 	}
-	return cli.Usage("nobody waits at gate %q, which was never opened or closed; processes wait at %s; to open it for those who come later give --new",
+	return cli.Usage("no process waits at gate %q, which was never opened or closed; processes wait at %s; to open it for those who come later give --new",
 		name, plain(strings.Join(others, ", ")))
 }
 
@@ -72,14 +72,20 @@ func gateClose() *cobra.Command {
 Those that passed it go on working.`, `  distributor gate close morning --config pump.yaml`, gates.Close)
 }
 
-func gateCommand(use, short, long, example string, change func(context.Context, pump.Config, string, string) (gates.Change, error)) *cobra.Command {
+func gateCommand(
+	use, short, long, example string,
+	change func(context.Context, pump.Config, string, string) (gates.Change, error),
+) *cobra.Command {
 	return onGate(use, short, long, example, func(cmd *cobra.Command, cfg pump.Config, name string) (gates.Change, error) {
 		return change(cmd.Context(), cfg, name, operator())
 	}, gateText)
 }
 
 // onGate is a command that does something with one gate.
-func onGate[C any](use, short, long, example string, change func(*cobra.Command, pump.Config, string) (C, error), text func(C) string) *cobra.Command {
+func onGate[C any](
+	use, short, long, example string, change func(*cobra.Command, pump.Config, string) (C, error),
+	text func(C) string,
+) *cobra.Command {
 	return changeCommand(use, short, long, example, cli.OneArgument, func(cmd *cobra.Command, cfg pump.Config, args []string) (c C, err error) {
 		if err := coordination.CheckGate(args[0]); err != nil {
 			return c, cli.Usage("%w", err)
@@ -96,11 +102,13 @@ func gateText(c gates.Change) string {
 	case !c.Open:
 		return fmt.Sprintf("gate %s is closed", name)
 	case c.Waiting == 0:
-		return fmt.Sprintf("gate %s is open; nobody waits at it", name)
+		return fmt.Sprintf("gate %s is open; no process waits at it", name)
 	case c.Nudged == c.Waiting:
-		return fmt.Sprintf("gate %s is open; %s at it, and %s told", name, waiting(c.Waiting), map[bool]string{true: "was", false: "were"}[c.Waiting == 1])
+		return fmt.Sprintf("gate %s is open; %s at it, and %s told",
+			name, waiting(c.Waiting), map[bool]string{true: "was", false: "were"}[c.Waiting == 1])
 	}
-	return fmt.Sprintf("gate %s is open; %s at it, %d of them could be told, the others look within 2.5 s", name, waiting(c.Waiting), c.Nudged)
+	return fmt.Sprintf("gate %s is open; %s at it, %d of them could be told, the others look within 2.5 s",
+		name, waiting(c.Waiting), c.Nudged)
 }
 
 func waiting(n int) string {
@@ -129,7 +137,7 @@ func gateList() *cobra.Command {
 				}{o.cfg.Workload, list})
 			}
 			if len(list) == 0 {
-				_, err := fmt.Fprintln(cmd.OutOrStdout(), "no gate was ever opened or closed, and nobody waits at one")
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), "no gate was ever opened or closed, and no process waits at one")
 				return err
 			}
 			t := table{columns: gateColumns}

@@ -26,7 +26,10 @@ var generated = map[string][2]string{
 	"systemd": {"Template units for systemd", `  distributor generate systemd --out /etc/systemd/system`},
 	"kubernetes": {"Deployments with probes for Kubernetes", `  distributor generate kubernetes --name cities --image registry.example/cities:1 > cities.yaml
   kubectl apply --dry-run=server -f cities.yaml`},
-	"keda": {"A ScaledObject that scales processors by the backlog", `  distributor generate keda --name cities --namespace work --workload cities | kubectl apply -f -`},
+	"keda": {
+		"A ScaledObject that scales processors by the backlog",
+		`  distributor generate keda --name cities --namespace work --workload cities | kubectl apply -f -`,
+	},
 	"bicep": {"Storage accounts and roles in Bicep", `  distributor generate bicep --account pumpone --account pumptwo > accounts.bicep
   az deployment group create --resource-group pump --template-file accounts.bicep`},
 	"terraform": {"Storage accounts and roles in Terraform", `  distributor generate terraform --account pumpone --account pumptwo > accounts.tf
@@ -65,14 +68,16 @@ func generateKind(kind string) *cobra.Command {
 	}
 	switch kind {
 	case "alerts", "grafana", "keda":
-		flags.StringVar(&o.Workload, "workload", "", "the workload (default: "+map[bool]string{true: "as --name", false: "all of them"}[kind == "keda"]+")")
+		flags.StringVar(&o.Workload, "workload", "",
+			"the workload (default: "+map[bool]string{true: "as --name", false: "all of them"}[kind == "keda"]+")")
 	case "bicep", "terraform":
 		flags.StringArrayVar(&o.Accounts, "account", nil, "a storage account to make, `NAME`; once for each")
 		flags.StringVar(&o.Location, "location", "westeurope", "the region of the accounts")
 	}
 	switch kind {
 	case "keda":
-		flags.StringVar(&o.Prometheus, "prometheus", "http://prometheus-server.monitoring.svc:80", "the `URL` where KEDA asks")
+		flags.StringVar(&o.Prometheus, "prometheus", "http://prometheus-server.monitoring.svc:80",
+			"the `URL` where KEDA asks")
 		flags.StringVar(&o.Namespace, "namespace", "default", "of Kubernetes")
 	case "kubernetes":
 		flags.StringVar(&o.Namespace, "namespace", "default", "of Kubernetes")

@@ -35,7 +35,7 @@ func idsNext() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "next NAME",
 		Short: "Take the next numbers of an id range",
-		Long: `Take numbers that nobody else gets, from a range of that name in the workload, which
+		Long: `Take numbers that no other process gets, from a range of that name in the workload, which
 begins with 1 and is made by the first who asks. One number is printed as it is,
 several as the first and the last of them. Programs in Go take them with coordination.IDRange.`,
 		Example: `  distributor ids next orders --config pump.yaml
@@ -65,7 +65,9 @@ several as the first and the last of them. Programs in Go take them with coordin
 			switch {
 			case o.json:
 				// As texts: most readers of JSON take numbers for floats.
-				return printJSON(cmd.OutOrStdout(), map[string]string{"name": args[0], "first": fmt.Sprint(first), "last": fmt.Sprint(last)})
+				return printJSON(cmd.OutOrStdout(), map[string]string{
+					"name": args[0], "first": fmt.Sprint(first), "last": fmt.Sprint(last),
+				})
 			case count == 1:
 				_, err = fmt.Fprintln(cmd.OutOrStdout(), first)
 			default:

@@ -82,7 +82,7 @@ func operator() string {
 	return name + "@" + host
 }
 
-// changeCommand is a command that changes something by one call and prints what came of it, as JSON or
+// changeCommand is a command that changes something by one call and prints the outcome, as JSON or
 // as a line.
 func changeCommand[C any](
 	use, short, long, example string, arguments cobra.PositionalArgs,

@@ -193,9 +193,9 @@ func TestAccountsAreAddedAndDrainedByCommands(t *testing.T) {
 
 func TestGatesAndNumbersByCommands(t *testing.T) {
 	d := made(t)
-	d.says("no gate was ever opened or closed, and nobody waits at one\n", "gate", "list")
+	d.says("no gate was ever opened or closed, and no process waits at one\n", "gate", "list")
 	d.says("gate morning is closed\n", "gate", "close", "morning")
-	d.says("gate morning is open; nobody waits at it\n", "gate", "open", "morning")
+	d.says("gate morning is open; no process waits at it\n", "gate", "open", "morning")
 	var g struct{ Gates []gates.Status }
 	if err := json.Unmarshal([]byte(d.ok("gate", "list", "--json")), &g); err != nil || len(g.Gates) != 1 || !g.Gates[0].Open || g.Gates[0].By == "" || g.Gates[0].Since == nil {
 		t.Errorf("%+v, %v", g, err)
@@ -207,7 +207,7 @@ func TestGatesAndNumbersByCommands(t *testing.T) {
 	d.says("gate morning is removed\n", "gate", "remove", "morning")
 	d.says("there is no gate morning\n", "gate", "remove", "morning")
 	d.says("{\"gate\":\"morning\",\"removed\":false}\n", "gate", "remove", "morning", "--json")
-	d.says("no gate was ever opened or closed, and nobody waits at one\n", "gate", "list")
+	d.says("no gate was ever opened or closed, and no process waits at one\n", "gate", "list")
 	d.fails(true, `"a b"`, "gate", "remove", "a b")
 
 	d.says("1\n", "ids", "next", "orders")
@@ -282,7 +282,7 @@ func TestEveryCommandHasAConfigurationAndExamples(t *testing.T) {
 	walk(root())
 }
 
-// What a command was called before it is refused with the name of now, whatever stands behind it.
+// The former name of a command is refused with its name of now, whatever stands behind it.
 func TestAFormerNameOfACommandIsRefusedWithTheNewOne(t *testing.T) {
 	for args, want := range map[string]string{
 		"release morning":        "distributor gate open",

@@ -15,7 +15,7 @@ import (
 )
 
 // OpenPage makes the page of the workload of a configuration, for an admin port at listen; nil if
-// there is to be none. The configuration's keys are renewed by whoever gave them.
+// there is to be none. The caller renews the configuration's keys.
 func OpenPage(listen, config string, file *configfile.File, log *slog.Logger) (*page.Page, error) {
 	if listen == admin.Off || file.Page.ByCommand {
 		return nil, nil
@@ -53,8 +53,8 @@ what limits them, accounts, queues, segments and their owners, runs, keys, gates
 quarantine, and what the doctor finds. It prints its address. Every process with an
 admin port serves the same page there, below /page/.
 
-It reads nothing while no one watches, and makes 25 requests a second at most however
-many do. It shows what "status --json" says, and changes nothing, unless the
+It reads nothing without a viewer, and makes 25 requests a second at most for any number
+of them. It shows what "status --json" says, and changes nothing, unless the
 configuration names a file with a token: then who has the token can redrive what is in
 quarantine. It listens on loopback unless told otherwise; docs/page.md says how others
 reach it safely.`,
@@ -67,7 +67,8 @@ reach it safely.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	cli.ConfigFlag(cmd, &f.config)
-	flags.StringVar(&f.listen, "listen", "127.0.0.1:0", "where the page is, `ADDR` as host:port; port 0 is any that is free")
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:0",
+		"where the page is, `ADDR` as host:port; port 0 is any that is free")
 	flags.BoolVar(&f.json, "json", false, "print the address as a JSON object")
 	f.console.Add(cmd, 0)
 	_ = flags.MarkHidden("progress-every") // it has none

@@ -34,22 +34,33 @@ func printPlan(w io.Writer, p *capacity.Plan, in *capacity.Input, measured strin
 	row := func(name, value string, why ...string) {
 		fmt.Fprintf(t, "%s\t%s\t%s\n", name, value, strings.Join(why, "; "))
 	}
-	row("accounts", fmt.Sprint(p.Accounts), fmt.Sprintf("with %s each, %d in all, and %d segments", cli.Plural(int64(p.QueuesPerAccount), "queue"), p.Queues, p.Segments))
-	row("processors", fmt.Sprint(p.Processors), fmt.Sprintf("with --concurrency %d; %s handlers are at work on average", p.Concurrency, capacity.Short(p.Rate*in.HandlerSeconds)))
+	row("accounts", fmt.Sprint(p.Accounts),
+		fmt.Sprintf("with %s each, %d in all, and %d segments",
+			cli.Plural(int64(p.QueuesPerAccount), "queue"), p.Queues, p.Segments))
+	row("processors", fmt.Sprint(p.Processors),
+		fmt.Sprintf("with --concurrency %d; %s handlers are at work on average",
+			p.Concurrency, capacity.Short(p.Rate*in.HandlerSeconds)))
 	row("distributors", fmt.Sprint(p.Distributors))
 	row("machines", fmt.Sprint(p.VMs), p.Machine.Describe)
 	row("connections", humanize.Comma(int64(p.Connections)), "at once, of all processes")
 	row("tasks a message", capacity.Short(p.Packing.Tasks), packedBy(p, in))
-	row("messages", capacity.Short(p.Packing.Messages)+"/s", fmt.Sprintf("of %s, each of which counts %s against the limits: put 1, get %s, delete 1", cli.Bytes(int64(p.Packing.Bytes)), capacity.Short(p.Packing.Counts), capacity.Short(p.Packing.Counts-2)))
+	row("messages", capacity.Short(p.Packing.Messages)+"/s",
+		fmt.Sprintf("of %s, each of which counts %s against the limits: put 1, get %s, delete 1",
+			cli.Bytes(int64(p.Packing.Bytes)), capacity.Short(p.Packing.Counts),
+			capacity.Short(p.Packing.Counts-2)))
 	r := &p.Requests
-	row("requests", capacity.Short(r.Put+r.Get+r.Delete+r.Renew+r.Table)+"/s", fmt.Sprintf("put %s, get %s, delete %s, renew %s, tables %s; %s for a thousand tasks; %s a day",
-		capacity.Short(r.Put), capacity.Short(r.Get), capacity.Short(r.Delete), capacity.Short(r.Renew), capacity.Short(r.Table), capacity.Short(r.PerThousand), capacity.Short(r.PerDay)))
+	row("requests", capacity.Short(r.Put+r.Get+r.Delete+r.Renew+r.Table)+"/s",
+		fmt.Sprintf("put %s, get %s, delete %s, renew %s, tables %s; %s for a thousand tasks; %s a day",
+			capacity.Short(r.Put), capacity.Short(r.Get), capacity.Short(r.Delete),
+			capacity.Short(r.Renew), capacity.Short(r.Table),
+			capacity.Short(r.PerThousand), capacity.Short(r.PerDay)))
 	c := p.Prices.Currency
 	row("money a day", money(p.Money.Total, c), fmt.Sprintf("queues %s, tables %s, machines %s; %s for a million tasks",
 		money(p.Money.Queues, c), money(p.Money.Tables, c), money(p.Money.VMs, c), money(p.Money.PerMillion, c)))
 	_ = t.Flush()
 
-	fmt.Fprintf(&b, "\nbottleneck: %s, full at %s tasks/s. What moves it: %s.\n\n", p.Bottleneck, capacity.Short(p.Most), p.Limits[0].Remedy)
+	fmt.Fprintf(&b, "\nbottleneck: %s, full at %s tasks/s. What moves it: %s.\n\n",
+		p.Bottleneck, capacity.Short(p.Most), p.Limits[0].Remedy)
 	t = tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "full at tasks/s\tused\tlimit\thow it comes about")
 	for _, l := range p.Limits {
@@ -59,15 +70,19 @@ func printPlan(w io.Writer, p *capacity.Plan, in *capacity.Input, measured strin
 
 	fmt.Fprintln(&b)
 	if s := &p.Sample; measured != "" {
-		fmt.Fprintf(&b, "Measured on %s, %s of %s bytes: %s bytes of text a task, 1 for %s; %s keys.\n", measured, cli.Plural(int64(s.Tasks), "task"), capacity.Short(s.Body), capacity.Short(s.Text), capacity.Short(s.Ratio), humanize.Comma(int64(s.Keys)))
+		fmt.Fprintf(&b, "Measured on %s, %s of %s bytes: %s bytes of text a task, 1 for %s; %s keys.\n",
+			measured, cli.Plural(int64(s.Tasks), "task"), capacity.Short(s.Body), capacity.Short(s.Text),
+			capacity.Short(s.Ratio), humanize.Comma(int64(s.Keys)))
 		if s.Messages == 0 {
-			fmt.Fprintln(&b, "They do not fill a message, so what a full one holds is extrapolated; more of the input says more.")
+			fmt.Fprintln(&b,
+				"They do not fill a message, so what a full one holds is extrapolated; more of the input says more.")
 		}
 		if s.BadLines > 0 {
 			fmt.Fprintf(&b, "%s were left out: they cannot be tasks.\n", cli.Plural(int64(s.BadLines), "line"))
 		}
 	} else {
-		fmt.Fprintf(&b, "Assumed, not measured: %s characters of text a task, 1 for %s bytes. --input measures it on your own.\n", capacity.Short(s.Text), capacity.Short(s.Ratio))
+		fmt.Fprintf(&b, "Assumed, not measured: %s characters of text a task, 1 for %s bytes. --input measures it on your own.\n",
+			capacity.Short(s.Text), capacity.Short(s.Ratio))
 	}
 	fmt.Fprintf(&b, "Prices: %s.\n", p.Prices.Source)
 	_, err := w.Write(b.Bytes())
@@ -83,9 +98,11 @@ func packedBy(p *capacity.Plan, in *capacity.Input) string {
 	case "handling":
 		return fmt.Sprintf("as many as %d handlers do in 5 s; %s would fit", in.Concurrency, full)
 	case "memory":
-		return fmt.Sprintf("by the distributor's memory for %d segments; %s would fit: fewer --segments fill more", p.Segments, full)
+		return fmt.Sprintf("by the distributor's memory for %d segments; %s would fit: fewer --segments fill more",
+			p.Segments, full)
 	case "seal-age":
-		return fmt.Sprintf("as many as come for one of %d segments in %v; %s would fit: a longer --seal-age, or fewer --segments, fill more", p.Segments, in.SealAge, full)
+		return fmt.Sprintf("as many as come for one of %d segments in %v; %s would fit: a longer --seal-age, or fewer --segments, fill more",
+			p.Segments, in.SealAge, full)
 	default:
 		return "as many as fit"
 	}

@@ -34,7 +34,7 @@ Causes:
   state-full                        its reducer's state had no room for it for an hour
   ends-process                      its processes died, or were not heard of again
   truncated, corrupt, bomb          the message cannot be unpacked
-  unknown-run, other-workload       nobody here may do it
+  unknown-run, other-workload       no processor of this workload may do it
   run-ended, run-expired            its run has ended, or its rows are gone; redriven it is done
   bad-line                          no task could be made of a line (distributor run --on-bad-line)`,
 	}
@@ -42,8 +42,8 @@ Causes:
 }
 
 const aboutHiding = `Messages are taken to be looked at, for five minutes at most, and put back before the
-command ends, also by Ctrl-C. Somebody else who looks at the same time sees
-only the others. What a killed command had taken is there again after five minutes.`
+command ends, also by Ctrl-C. Another command that looks at the same time sees
+only the others. Messages that a killed command had taken are there again after five minutes.`
 
 // which says what messages are meant.
 type which struct {
@@ -64,7 +64,8 @@ func (w *which) flags(cmd *cobra.Command, limit int) {
 	flags.Lookup("json").Usage = "print each message as a JSON object on a line of its own"
 	flags.StringSliceVar(&w.causes, "cause", nil, "only what is there for this `REASON`; may be given several times")
 	flags.StringVar(&w.key, "key", "", "only tasks of this key; others in the same message stay as they are")
-	flags.StringVar(&w.since, "since", "", "only what was last tried at or after this `TIME`: 2h (ago), 2006-01-02, 2006-01-02 15:04, RFC 3339")
+	flags.StringVar(&w.since, "since", "",
+		"only what was last tried at or after this `TIME`: 2h (ago), 2006-01-02, 2006-01-02 15:04, RFC 3339")
 	flags.StringVar(&w.until, "until", "", "only what was last tried before this `TIME`")
 	flags.StringVar(&w.runID, "run", "", "only tasks of this run, by its `ID` or the beginning of it")
 	flags.StringSliceVar(&w.ids, "id", nil, "only the message with this `ID`; may be given several times")
@@ -74,8 +75,10 @@ func (w *which) flags(cmd *cobra.Command, limit int) {
 
 // causes are those that a message may be in quarantine for.
 var causes = []string{
-	pump.ReasonRejected, pump.ReasonAttempts, pump.ReasonAge, pump.ReasonStateFull, pump.ReasonEndsProcess, pump.ReasonTruncated, pump.ReasonCorrupt,
-	pump.ReasonBomb, pump.ReasonUnknownRun, pump.ReasonRunExpired, pump.ReasonRunEnded, pump.ReasonOtherWorkload, pump.ReasonBadLine,
+	pump.ReasonRejected, pump.ReasonAttempts, pump.ReasonAge, pump.ReasonStateFull,
+	pump.ReasonEndsProcess, pump.ReasonTruncated, pump.ReasonCorrupt,
+	pump.ReasonBomb, pump.ReasonUnknownRun, pump.ReasonRunExpired, pump.ReasonRunEnded,
+	pump.ReasonOtherWorkload, pump.ReasonBadLine,
 }
 
 // filter is what the flags mean.
@@ -122,7 +125,8 @@ func when(flag, s string, now time.Time) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, cli.Usage("--%s: %q is not a time; use 90m, 2h or 3d for so long ago, 2006-01-02, 2006-01-02 15:04 or RFC 3339", flag, s)
+	return time.Time{}, cli.Usage("--%s: %q is not a time; use 90m, 2h or 3d for so long ago, 2006-01-02, 2006-01-02 15:04 or RFC 3339",
+		flag, s)
 }
 
 // open opens the quarantine, with its log on the console.
@@ -225,7 +229,9 @@ func (w *which) list(cmd *cobra.Command) error {
 		if m.Matching < m.Tasks {
 			tasks += " of " + humanize.Comma(int64(m.Tasks))
 		}
-		t.add(cmp.Or(plain(m.Reason), "?"), number(int64(m.Attempts)), tasks, dayText(m.First, now), dayText(cmp.Or(m.Last, &m.Put), now), keyText(m), plain(m.Detail), plain(m.Instance), plain(m.Account), plain(m.ID), note)
+		t.add(cmp.Or(plain(m.Reason), "?"), number(int64(m.Attempts)), tasks, dayText(m.First, now),
+			dayText(cmp.Or(m.Last, &m.Put), now), keyText(m), plain(m.Detail), plain(m.Instance),
+			plain(m.Account), plain(m.ID), note)
 		console.Progress(c.messages, 0, "messages", "messages", c.messages)
 		return true
 	})
@@ -366,7 +372,8 @@ func (m *moving) move(cmd *cobra.Command, outcome string) error {
 	if f.Limit > 0 {
 		total = min(total, int64(f.Limit))
 	}
-	err = do(cmd.Context(), f, quarantine.Options{Rate: m.rate, Dry: m.dry, Again: m.again}, func(o quarantine.Outcome) bool {
+	options := quarantine.Options{Rate: m.rate, Dry: m.dry, Again: m.again}
+	err = do(cmd.Context(), f, options, func(o quarantine.Outcome) bool {
 		if o.Outcome == quarantine.Kept {
 			kept.add(o.Message)
 		} else {
@@ -376,11 +383,13 @@ func (m *moving) move(cmd *cobra.Command, outcome string) error {
 		case m.json:
 			printing = printJSON(out, o)
 		case o.Outcome == quarantine.Kept && kept.messages <= 20:
-			_, printing = fmt.Fprintf(out, "kept %s/%s (%s): %s\n", plain(o.Account), plain(o.ID), cli.Plural(int64(o.Tasks), "task"), plain(o.Problem))
+			_, printing = fmt.Fprintf(out, "kept %s/%s (%s): %s\n",
+				plain(o.Account), plain(o.ID), cli.Plural(int64(o.Tasks), "task"), plain(o.Problem))
 		}
 		seen := moved.messages + kept.messages
 		text, left := timeLeft(seen, total, time.Since(began))
-		console.Progress(seen, total, outcome+text, outcome, moved.messages, "kept", kept.messages, "of_at_most", total, "left", left)
+		console.Progress(seen, total, outcome+text, outcome, moved.messages, "kept", kept.messages,
+			"of_at_most", total, "left", left)
 		return printing == nil
 	})
 	console.Done()

@@ -89,7 +89,7 @@ func (s *showing) show(cmd *cobra.Command) error {
 		fmt.Fprintln(out, "nothing is in quarantine that is meant by this")
 	}
 	if n == 0 && err == nil && len(s.ids) > 0 {
-		err = errors.New("no message in quarantine has that id; somebody else may be looking at it just now")
+		err = errors.New("no message in quarantine has that id; another command may be looking at it just now")
 	}
 	if !s.body && !s.json && s.limit > 0 && n == s.limit {
 		fmt.Fprintf(out, "\nthe first %s; --limit says how many\n", cli.Plural(int64(n), "message"))
@@ -97,7 +97,9 @@ func (s *showing) show(cmd *cobra.Command) error {
 	return errors.Join(printing, out.Flush(), err)
 }
 
-func writeBodies(w io.Writer, m *quarantine.Message, tasks []quarantine.Task, open error, before int) (after int, err error) {
+func writeBodies(
+	w io.Writer, m *quarantine.Message, tasks []quarantine.Task, open error, before int,
+) (after int, err error) {
 	if open != nil {
 		tasks = []quarantine.Task{{Body: m.Text()}}
 	}
@@ -126,7 +128,9 @@ func (s *showing) one(w io.Writer, m *quarantine.Message, tasks []quarantine.Tas
 		cause += ": " + strconv.Quote(m.Detail)
 	}
 	line("cause", cause)
-	line("tried", fmt.Sprintf("%s, first %s, last %s, by %s", times(m.Attempts), orUnknown(m.First, now), orUnknown(m.Last, now), plain(m.Instance)))
+	line("tried",
+		fmt.Sprintf("%s, first %s, last %s, by %s",
+			times(m.Attempts), orUnknown(m.First, now), orUnknown(m.Last, now), plain(m.Instance)))
 	line("quarantined", timeText(m.Put, now))
 	if m.Run != "" {
 		line("run", fmt.Sprintf("%s, segment %d, generation %d", m.Run, *m.Segment, m.Generation))

@@ -57,7 +57,7 @@ func TestQuarantineIsShownAndDropped(t *testing.T) {
 
 func TestQuarantineRefusesWhatItDoesNotUnderstand(t *testing.T) {
 	d := spoilt(t)
-	d.fails(true, "nobody can be asked here", "quarantine", "drop")
+	d.fails(true, "this is no terminal to ask at", "quarantine", "drop")
 	d.fails(false, "3 messages could not be redriven", "quarantine", "redrive")
 	d.fails(true, "--rate", "quarantine", "redrive", "--rate", "0")
 	d.fails(true, "is not a time", "quarantine", "list", "--since", "yesterday")

@@ -58,7 +58,8 @@ runs over standard input or a command, which cannot be read again.
 	flags := cmd.Flags()
 	flags.BoolVar(&f.repair.DryRun, "dry-run", false, "only say what is missing")
 	f.source.Add(cmd)
-	flags.StringVar(&f.onBadLine, "on-bad-line", "fail", "what the run did with a line that cannot be a task, the `POLICY`: fail, skip or quarantine")
+	flags.StringVar(&f.onBadLine, "on-bad-line", "fail",
+		"what the run did with a line that cannot be a task, the `POLICY`: fail, skip or quarantine")
 	flags.IntVar(&f.options.Pack, "pack", 0, "the most tasks in a message (default: as many as fit)")
 	flags.DurationVar(&f.options.Grace, "grace", 0, "how long to go on sending what was read after a signal (default 20s)")
 	f.console.Add(cmd, 5*time.Second)
@@ -112,7 +113,8 @@ func printRepair(b *bytes.Buffer, s *distributor.RepairSummary, err error) {
 		return
 	}
 	fmt.Fprintf(b, "run %s (%s): %s, %s done, %s in quarantine, %s missing", s.Run, s.State,
-		cli.Plural(int64(s.Tasks), "task"), humanize.Comma(int64(s.Done)), humanize.Comma(int64(s.Quarantined)), humanize.Comma(int64(s.Missing)))
+		cli.Plural(int64(s.Tasks), "task"), humanize.Comma(int64(s.Done)),
+		humanize.Comma(int64(s.Quarantined)), humanize.Comma(int64(s.Missing)))
 	if s.Missing > 0 {
 		fmt.Fprintf(b, " in %s", cli.Plural(int64(len(s.Lacking)), "segment"))
 	}
@@ -127,7 +129,8 @@ func printRepair(b *bytes.Buffer, s *distributor.RepairSummary, err error) {
 	case err != nil:
 		fmt.Fprintf(b, "stopped: %s put again\n", cli.Plural(s.Put, "task"))
 	case s.Missing > 0:
-		fmt.Fprintf(b, "put again: %s in %s in %.1f s\n", cli.Plural(s.Put, "task"), cli.Plural(s.Envelopes, "message"), s.Seconds)
+		fmt.Fprintf(b, "put again: %s in %s in %.1f s\n",
+			cli.Plural(s.Put, "task"), cli.Plural(s.Envelopes, "message"), s.Seconds)
 	}
 	if s.Sealed {
 		fmt.Fprintf(b, "the run was %s and is sealed now\n", s.State)
@@ -142,10 +145,12 @@ func printRepair(b *bytes.Buffer, s *distributor.RepairSummary, err error) {
 func SendProgress(console *cli.Console) func(distributor.Progress) {
 	var speed cli.Rate
 	return func(p distributor.Progress) {
-		text := fmt.Sprintf("%s tasks · %s · %s messages", humanize.Comma(p.Tasks), speed.Per(p.Tasks), humanize.Comma(p.Envelopes))
+		text := fmt.Sprintf("%s tasks · %s · %s messages",
+			humanize.Comma(p.Tasks), speed.Per(p.Tasks), humanize.Comma(p.Envelopes))
 		if bad := p.Skipped + p.Quarantined; bad > 0 {
 			text += fmt.Sprintf(" · %s bad lines", humanize.Comma(bad))
 		}
-		console.Progress(p.Done, p.Total, text, "run", p.Run, "tasks", p.Tasks, "envelopes", p.Envelopes, "read", p.Done, "of", p.Total)
+		console.Progress(p.Done, p.Total, text, "run", p.Run, "tasks", p.Tasks, "envelopes", p.Envelopes,
+			"read", p.Done, "of", p.Total)
 	}
 }

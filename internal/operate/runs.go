@@ -22,7 +22,7 @@ func runsCommand(sub ...*cobra.Command) *cobra.Command {
 		Long: `List, show and end runs. A run is one distribution. It is open until its source is sent,
 sealed then, and closed when every task is done or in quarantine. One that cannot go on
 is broken; one whose client is gone is abandoned, and its source can be sent to the end with
-distributor repair RUN. Runs that nobody continues end by themselves after a quiet hour.`,
+distributor repair RUN. Runs that no distributor continues end by themselves after a quiet hour.`,
 	}
 	return cli.Group(cmd, sub...)
 }
@@ -72,12 +72,14 @@ func runLine(r *runs.Info) string {
 	if r.Tasks != nil {
 		tasks = humanize.Comma(int64(*r.Tasks))
 	}
-	return strings.TrimRight(fmt.Sprintf("%s  %-9s  %-6s  %12s tasks  %s  %s", r.ID, r.State, plain(r.Mode), tasks, r.Started.Format(time.DateTime), plain(r.Note)), " ")
+	line := fmt.Sprintf("%s  %-9s  %-6s  %12s tasks  %s  %s", r.ID, r.State, plain(r.Mode), tasks,
+		r.Started.Format(time.DateTime), plain(r.Note))
+	return strings.TrimRight(line, " ")
 }
 
 func runsShow() *cobra.Command {
-	return runCommand("show RUN", "Show a run", `Show a run: its state, how far it is, who made it, and of one that nobody
-continues when it ends and what that waits for. RUN is its id,
+	return runCommand("show RUN", "Show a run", `Show a run: its state, how far it is, who made it, and of one that no
+distributor continues when it ends and what that waits for. RUN is its id,
 or the beginning of it that no other has: 4 digits or more.`,
 		`  distributor runs show 0123456789ab --config pump.yaml`, nil,
 		func(ctx context.Context, cfg pump.Config, id string) (runs.Info, error) {
@@ -100,7 +102,10 @@ RUN is the run's id, or the beginning of it that no other has: 4 digits or more.
 		})
 }
 
-func runCommand(use, short, long, example string, flags func(*cobra.Command), act func(context.Context, pump.Config, string) (runs.Info, error)) *cobra.Command {
+func runCommand(
+	use, short, long, example string, flags func(*cobra.Command),
+	act func(context.Context, pump.Config, string) (runs.Info, error),
+) *cobra.Command {
 	var o operation
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long, Example: example, Args: cli.OneArgument,

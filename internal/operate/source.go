@@ -51,7 +51,8 @@ func (f *SourceFlags) Add(cmd *cobra.Command) {
 	flags.StringArrayVar(&f.files, "files", nil, "make a task of each file under `DIR`; may be repeated")
 	flags.StringVar(&f.list, "list", "", "make a task of each path in `F`")
 	flags.StringVar(&f.exec, "exec", "", "read the lines that `CMD` prints")
-	flags.StringArrayVar(&f.keepEnv, "keep-env", nil, "an environment variable `NAME` that --exec gets although it is a credential or the configuration's; may be repeated")
+	flags.StringArrayVar(&f.keepEnv, "keep-env", nil,
+		"an environment variable `NAME` that --exec gets although it is a credential or the configuration's; may be repeated")
 	flags.StringVar(&f.format, "format", "", "the `FORMAT` of a line: jsonl, csv or lines (default: by the file's name)")
 	flags.StringVar(&f.key, "key", "", "the `FIELD` or column that tasks are segmented by (default: the whole line)")
 	flags.StringVar(&f.id, "id", "", "the `FIELD` or column with your own name of the task")
@@ -147,7 +148,8 @@ func (f *SourceFlags) formatOf(paths []string) (source.Format, error) {
 		case this == "":
 			return "", cli.Usage("the name of %s does not say what its lines are; give --format jsonl, csv or lines", p)
 		case i > 0 && this != format:
-			return "", cli.Usage("the names of %s and %s say different formats; give --format, or distribute them apart", paths[0], p)
+			return "", cli.Usage("the names of %s and %s say different formats; give --format, or distribute them apart",
+				paths[0], p)
 		}
 		format = this
 	}

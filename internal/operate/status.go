@@ -30,7 +30,7 @@ func statusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Show what the workload is doing",
 		Long: `Show the leader, the last runs, the processes, the accounts and what else needs
-somebody, on one screen. Everything is read from the workload's rows and queues; no
+an operator, on one screen. Everything is read from the workload's rows and queues; no
 process is asked, and an account that does not answer is shown as dark.
 
   SENT       tasks of the run; ≥ as far as is known while it goes on, ? if nothing is
@@ -38,12 +38,12 @@ process is asked, and an account that does not answer is shown as dark.
              delivered again counts again
   DONE LEFT  the same exactly, each task once: with delivery: once, instead of
   %          HANDLED. What is in quarantine is in the note, and not in LEFT
-  VISIBLE    messages that anybody could get now. The service counts visible and
+  VISIBLE    messages that a get would bring now. The service counts visible and
   IN FLIGHT  hidden messages together, and shows 32 of the visible ones. Where
              more are visible, only bounds are known: at least ≥ are visible,
              at most ≤ are in flight, which is being handled, or put back for later
-  ENDING     runs that nobody continues, with delivery: once: until each ends it takes
-             room in the ledger. It ends when the queues are read beyond the LAST SIGN
+  ENDING     runs that no distributor continues, with delivery: once: until each ends it
+             takes room in the ledger. It ends when the queues are read beyond the LAST SIGN
              of it and then nothing of it is met for a quiet time, NOT BEFORE a time
   OLDEST     age of the oldest visible message that was shown
   BUDGET     what all processes would ask of the account now, as a part of its limit;

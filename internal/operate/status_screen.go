@@ -138,7 +138,7 @@ func (c screen) leadership(s *status.Status, now time.Time) string {
 	case d.Phase == "" || d.Phase == "none":
 		return "" // who sends once elects no leader
 	case d.Phase == "unknown":
-		return "whether anybody distributes is not known"
+		return "whether a distributor is at work is not known"
 	case d.Phase == "running" && d.Leader == "":
 		leader = "the leader left its run to another"
 	case d.Phase == "running":
@@ -201,7 +201,13 @@ func (c screen) runs(w io.Writer, s *status.Status, now time.Time) {
 // ends are runs that no distributor continues, and what holds their ends back: the queue that is
 // read least far is one for all of them.
 func (c screen) ends(w io.Writer, s *status.Status, now time.Time) {
-	t := table{columns: []column{{title: "ENDING"}, {title: "STATE"}, {title: "LAST SIGN"}, {title: "NOT BEFORE"}, {title: "WAITS FOR", shrink: 8}}}
+	t := table{columns: []column{
+		{title: "ENDING"},
+		{title: "STATE"},
+		{title: "LAST SIGN"},
+		{title: "NOT BEFORE"},
+		{title: "WAITS FOR", shrink: 8},
+	}}
 	for _, e := range s.Ends.Runs {
 		waits := "a quiet time"
 		if e.WaitsFor == "reading" {
@@ -278,7 +284,7 @@ func (c screen) instances(w io.Writer, s *status.Status) {
 		case i.Role == "processor":
 			rank = "-"
 		}
-		// What one that is silent held, and how fast it was, is not so any more.
+		// A silent one no longer holds what it held, nor works as fast as it did.
 		segments, rate := "", ""
 		if i.Role == "processor" && !s.Shared && !i.Silent {
 			segments = number(i.Segments)
@@ -352,7 +358,9 @@ func (c screen) accounts(w io.Writer, s *status.Status) {
 				dark++
 			}
 		}
-		c.wrap(w, "", fmt.Sprintf("and %s more: %s queues, %s messages, %s dark", cli.Plural(int64(len(rest)), "account"), number(sum.Queues), number(sum.Messages), number(dark)))
+		c.wrap(w, "",
+			fmt.Sprintf("and %s more: %s queues, %s messages, %s dark",
+				cli.Plural(int64(len(rest)), "account"), number(sum.Queues), number(sum.Messages), number(dark)))
 	}
 }
 
@@ -396,7 +404,13 @@ func (c screen) gates(w io.Writer, s *status.Status, now time.Time) {
 	c.section(w, &t)
 }
 
-var gateColumns = []column{{title: "GATE", shrink: 8}, {title: "STATE"}, {title: "SINCE"}, {title: "BY", shrink: 8, cut: cutMiddle}, {title: "WAITING", right: true}}
+var gateColumns = []column{
+	{title: "GATE", shrink: 8},
+	{title: "STATE"},
+	{title: "SINCE"},
+	{title: "BY", shrink: 8, cut: cutMiddle},
+	{title: "WAITING", right: true},
+}
 
 func gateCells(g gates.Status, now time.Time) []string {
 	state, since := "closed", ""
@@ -410,7 +424,12 @@ func gateCells(g gates.Status, now time.Time) []string {
 }
 
 func (c screen) keys(w io.Writer, s *status.Status, now time.Time) {
-	t := table{columns: []column{{title: "KEY", shrink: 8}, {title: "START"}, {title: "STOP"}, {title: "BY", shrink: 8, cut: cutMiddle}}}
+	t := table{columns: []column{
+		{title: "KEY", shrink: 8},
+		{title: "START"},
+		{title: "STOP"},
+		{title: "BY", shrink: 8, cut: cutMiddle},
+	}}
 	shown := fold(len(s.Keys), c.rows)
 	for _, k := range s.Keys[:shown] {
 		stop := ""

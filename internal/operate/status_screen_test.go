@@ -84,7 +84,7 @@ func busy() *status.Status {
 	return s
 }
 
-// dead is the status of a cluster of which nobody is left, with names as long as they may be.
+// dead is the status of a cluster without a process left, with names as long as they may be.
 func dead() *status.Status {
 	s := quiet()
 	s.Workload, s.Segments, s.Settled = "a-workload-with-a-name-of-40-characters-", 4096, false

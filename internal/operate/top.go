@@ -42,7 +42,8 @@ NO_COLOR=1 shows no colours. Scripts take "status --json" or "status --watch".`,
 	cli.ConfigFlag(cmd, &f.config)
 	cmd.Flags().IntVar(&f.options.Runs, "runs", 20, "how many of the last runs to show")
 	cmd.Flags().IntVar(&f.options.Keys, "keys", 100, "how many keys with claims to look at")
-	cmd.Flags().DurationVar(&f.options.Timeout, "timeout", 10*time.Second, "how long to wait for accounts that do not answer")
+	cmd.Flags().DurationVar(&f.options.Timeout, "timeout", 10*time.Second,
+		"how long to wait for accounts that do not answer")
 	return cmd
 }
 
@@ -50,7 +51,8 @@ func (f *topFlags) show(cmd *cobra.Command) error {
 	out := cmd.OutOrStdout()
 	in, isFile := cmd.InOrStdin().(*os.File)
 	if _, _, terminal := size(out); !terminal || !isFile || !term.IsTerminal(int(in.Fd())) {
-		return cli.Usage("top needs a terminal to show and to read keys from; in a script use: %s status --watch", cmd.Root().Name())
+		return cli.Usage("top needs a terminal to show and to read keys from; in a script use: %s status --watch",
+			cmd.Root().Name())
 	}
 	if err := checkReading(f.options); err != nil {
 		return err

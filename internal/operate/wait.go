@@ -16,8 +16,10 @@ import (
 
 // WaitFlags adds the flags that say when a run that is waited for is given up.
 func WaitFlags(cmd *cobra.Command, o *runs.WaitOptions, timeout string) {
-	cmd.Flags().DurationVar(&o.StuckAfter, "stuck-after", 0, "with nothing recorded for so long, and every queue empty for as long after that, give the run up as stuck; so long without a distributor too, if it is open (default 1m)")
-	cmd.Flags().DurationVar(&o.Timeout, timeout, 0, "wait so long at most, then end with status 6 (default: until the run is over)")
+	cmd.Flags().DurationVar(&o.StuckAfter, "stuck-after", 0,
+		"with nothing recorded for so long, and every queue empty for as long after that, give the run up as stuck; so long without a distributor too, if it is open (default 1m)")
+	cmd.Flags().DurationVar(&o.Timeout, timeout, 0,
+		"wait so long at most, then end with status 6 (default: until the run is over)")
 }
 
 // waitFlags are the flags of `distributor wait`.
@@ -91,10 +93,17 @@ func Outcome(c *runs.Completion, err error) error {
 		return &cli.Status{Code: cli.ExitStuck, Err: err}
 	}
 	if errors.Is(err, runs.ErrTimeout) {
-		return &cli.Status{Code: cli.ExitNotOver, Err: fmt.Errorf("run %s: %w; to wait on: distributor wait %[1]s", c.Run, err)}
+		return &cli.Status{
+			Code: cli.ExitNotOver,
+			Err:  fmt.Errorf("run %s: %w; to wait on: distributor wait %[1]s", c.Run, err),
+		}
 	}
 	if err == nil && c != nil && c.State == runs.Quarantined {
-		return &cli.Status{Code: cli.ExitQuarantined, Err: fmt.Errorf("run %s: %s in quarantine; see them with: distributor quarantine list", c.Run, areTasks(c.Quarantined))}
+		return &cli.Status{
+			Code: cli.ExitQuarantined,
+			Err: fmt.Errorf("run %s: %s in quarantine; see them with: distributor quarantine list",
+				c.Run, areTasks(c.Quarantined)),
+		}
 	}
 	return err
 }
@@ -129,20 +138,23 @@ func WaitProgress(console *cli.Console) func(runs.Progress) {
 	}
 }
 
-// PrintCompletion says how a run ended. What the ledger knows is exact; what the
-// processors report is not, and is said to be theirs.
+// PrintCompletion says how a run ended. The ledger's counts are exact. The
+// processors' reports are not, and it says that they are theirs.
 func PrintCompletion(b *bytes.Buffer, c *runs.Completion) {
 	missing := c.Tasks - min(c.Done+c.Quarantined, c.Tasks)
 	switch c.State {
 	case runs.Done:
 		fmt.Fprintf(b, "done: %s", cli.Plural(int64(c.Done), "task"))
 	case runs.Quarantined:
-		fmt.Fprintf(b, "settled: %s done, %s in quarantine", cli.Plural(int64(c.Done), "task"), humanize.Comma(int64(c.Quarantined)))
+		fmt.Fprintf(b, "settled: %s done, %s in quarantine",
+			cli.Plural(int64(c.Done), "task"), humanize.Comma(int64(c.Quarantined)))
 	case runs.Stuck:
-		fmt.Fprintf(b, "stuck: %s done, %s in quarantine, %s missing in %s", cli.Plural(int64(c.Done), "task"), humanize.Comma(int64(c.Quarantined)),
+		fmt.Fprintf(b, "stuck: %s done, %s in quarantine, %s missing in %s",
+			cli.Plural(int64(c.Done), "task"), humanize.Comma(int64(c.Quarantined)),
 			humanize.Comma(int64(missing)), cli.Plural(int64(len(c.Lacking)), "segment"))
 	default:
-		fmt.Fprintf(b, "not over yet: %s done, %s in quarantine", cli.Plural(int64(c.Done), "task"), humanize.Comma(int64(c.Quarantined)))
+		fmt.Fprintf(b, "not over yet: %s done, %s in quarantine",
+			cli.Plural(int64(c.Done), "task"), humanize.Comma(int64(c.Quarantined)))
 		if c.Tasks > 0 {
 			fmt.Fprintf(b, ", %s to go", humanize.Comma(int64(missing)))
 		}
@@ -157,5 +169,7 @@ func PrintCompletion(b *bytes.Buffer, c *runs.Completion) {
 		return // they have not noted all of it yet, and what they have says nothing more
 	}
 	fmt.Fprintf(b, "the processors have reported so far, each delivery counted: %s handled, %s failed, %s retried, %s quarantined, %s recognised\n",
-		cli.Plural(int64(r.Handled), "task"), humanize.Comma(int64(r.Failed)), humanize.Comma(int64(r.Retried)), humanize.Comma(int64(r.Quarantined)), cli.Plural(int64(r.Duplicates), "duplicate"))
+		cli.Plural(int64(r.Handled), "task"), humanize.Comma(int64(r.Failed)),
+		humanize.Comma(int64(r.Retried)), humanize.Comma(int64(r.Quarantined)),
+		cli.Plural(int64(r.Duplicates), "duplicate"))
 }

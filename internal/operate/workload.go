@@ -69,7 +69,8 @@ func printWorkload(out io.Writer, i *workloads.Info) error {
 		line("made", i.Made.Format(time.DateTime)+" UTC")
 	}
 	if i.Deleting != nil {
-		line("!", "it is being deleted, since "+i.Deleting.Format(time.DateTime)+" UTC; to go on: distributor workload delete")
+		line("!",
+			"it is being deleted, since "+i.Deleting.Format(time.DateTime)+" UTC; to go on: distributor workload delete")
 	}
 	line("delivery", i.Delivery)
 	segments := humanize.Comma(int64(i.Segments))
@@ -96,7 +97,8 @@ func printWorkload(out io.Writer, i *workloads.Info) error {
 		line("!", text)
 	}
 	if len(i.Unseen) > 0 {
-		line("!", "these accounts could not be looked into for another workload of this name: "+plain(strings.Join(i.Unseen, ", ")))
+		line("!",
+			"these accounts could not be looked into for another workload of this name: "+plain(strings.Join(i.Unseen, ", ")))
 	}
 	_, err := io.WriteString(out, b.String())
 	return err

@@ -98,7 +98,8 @@ func halfway(err error) error {
 // confirm shows what goes, and asks for the workload's name.
 func (f *deleteFlags) confirm(cmd *cobra.Command, console *cli.Console) error {
 	if !terminal(cmd) {
-		return cli.Usage("nothing was done, because nobody can be asked here. Workload %[1]s and what is in its queues would be gone for good. Give --yes %[1]s to do that without being asked", f.cfg.Workload)
+		return cli.Usage("nothing was done, because this is no terminal to ask at. Workload %[1]s and what is in its queues would be gone for good. Give --yes %[1]s to do that without being asked",
+			f.cfg.Workload)
 	}
 	plan := f.options
 	plan.DryRun = true
@@ -145,16 +146,20 @@ func (f *deleteFlags) report(out io.Writer, d *workloads.Deletion) error {
 func deletionText(d *workloads.Deletion) string {
 	var b strings.Builder
 	if len(d.Leftovers) > 0 {
-		fmt.Fprintf(&b, "workload %s does not exist; what is left of the making of one is in %s\n", d.Workload, plain(strings.Join(d.Leftovers, ", ")))
+		fmt.Fprintf(&b, "workload %s does not exist; what is left of the making of one is in %s\n",
+			d.Workload, plain(strings.Join(d.Leftovers, ", ")))
 		return b.String()
 	}
 	goes := "goes"
 	if d.Deleted {
 		goes = "is deleted"
 	}
-	fmt.Fprintf(&b, "workload %s (incarnation %s, rows in %s) %s\n", d.Workload, plain(d.Incarnation), plain(d.Control), goes)
+	fmt.Fprintf(&b, "workload %s (incarnation %s, rows in %s) %s\n",
+		d.Workload, plain(d.Incarnation), plain(d.Control), goes)
 	all, quarantined := d.Messages()
-	fmt.Fprintf(&b, "  %s with %s, %s of them in quarantine\n", cli.Plural(int64(len(d.Queues)), "queue"), cli.Plural(all, "message"), humanize.Comma(quarantined))
+	fmt.Fprintf(&b, "  %s with %s, %s of them in quarantine\n",
+		cli.Plural(int64(len(d.Queues)), "queue"), cli.Plural(all, "message"),
+		humanize.Comma(quarantined))
 	var parts []string
 	for _, what := range slices.Sorted(maps.Keys(d.Rows)) {
 		parts = append(parts, fmt.Sprintf("%s %s", plain(what), humanize.Comma(int64(d.Rows[what]))))
@@ -167,7 +172,8 @@ func deletionText(d *workloads.Deletion) string {
 		fmt.Fprintf(&b, "  queues stay in %s: another workload of this name uses them\n", plain(strings.Join(d.Kept, ", ")))
 	}
 	if n := len(d.Members); n > 0 && !d.Deleted {
-		fmt.Fprintf(&b, "  %s of it still live: %s\n", cli.Plural(int64(n), "process"), plain(strings.Join(d.Members[:min(n, 10)], ", ")))
+		fmt.Fprintf(&b, "  %s of it still live: %s\n",
+			cli.Plural(int64(n), "process"), plain(strings.Join(d.Members[:min(n, 10)], ", ")))
 	}
 	if n := len(d.Unfinished); n > 0 && !d.Deleted {
 		fmt.Fprintf(&b, "  runs that are not finished: %s\n", strings.Join(d.Unfinished, ", "))

@@ -159,8 +159,8 @@ func (p *Page) redrive(w http.ResponseWriter, _ *http.Request, in request) {
 	}
 	f := quarantine.Filter{Reasons: []string{in.Cause}}
 	if !next.Dry {
-		// What came since was not in the trial. Its own messages say until when: their times are those
-		// of workers and of the service, whose clocks may be before this machine's.
+		// Messages that came since were not in the trial. Its own messages say until when: their times
+		// are those of workers and of the service, whose clocks may be before this machine's.
 		f.Until = now.newest.Add(1)
 	}
 	p.action = next
@@ -251,8 +251,8 @@ func (p *Page) samples(w http.ResponseWriter, r *http.Request, in request) {
 	answer(w, http.StatusOK, out)
 }
 
-// askDoctor has the doctor look at a large workload, if that was not done lately. It needs no token:
-// it changes nothing of the workload.
+// askDoctor has the doctor look at a large workload, unless it did so lately. It needs no token,
+// because it changes nothing of the workload.
 func (p *Page) askDoctor(w http.ResponseWriter, r *http.Request) {
 	if !sameOrigin(r) {
 		refuse(w, http.StatusForbidden, "only this page itself may act here")

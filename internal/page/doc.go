@@ -1,5 +1,5 @@
-// Package page is the page that shows a workload to people: one document, with its script and styles
-// embedded, that gets what it shows over one stream of server-sent events.
+// Package page is the page that shows a workload to people: one document, with its script and
+// styles embedded, that gets what it shows over one stream of server-sent events.
 //
 //	GET  /page/               the document
 //	GET  /page/assets/NAME    its script, styles and picture
@@ -10,11 +10,11 @@
 //	POST /page/stop           ends a redrive that is under way
 //	POST /page/doctor         has the doctor look, in a workload of many queues
 //
-// What it shows is one reading of the workload (status.Watcher), so that it cannot contradict
-// `status --json`. One reader serves all who watch. It reads nothing while no one watches, and makes
-// [status.WatchRate] requests a second at most; only a doctor's look is beside that.
+// The page shows one reading of the workload (status.Watcher), so that it cannot contradict `status
+// --json`. One reader serves all viewers. Without a viewer it reads nothing. It makes at most
+// [status.WatchRate] requests a second; only a doctor's look comes on top of that.
 //
-// The page is read only unless the configuration names a file with a token. What acts, or shows
-// bodies of tasks, then takes that token in a header, from this page's origin alone. Host names are
-// checked by who serves the handler (admin.Server).
+// The page is read only unless the configuration names a file with a token. Requests that act, or
+// show bodies of tasks, then need that token in a header, from this page's origin alone. Host names
+// are checked by who serves the handler (admin.Server).
 package page

@@ -18,7 +18,7 @@ import (
 // How things stand, in a word.
 const (
 	Good  = "good"  // work is done, or there is none
-	Quiet = "quiet" // nothing is to be done, or somebody has ordered that nothing is
+	Quiet = "quiet" // nothing is to be done, or an operator has ordered that nothing is
 	Warn  = "warn"  // work goes on, slower than it could
 	Bad   = "bad"   // work stands still, or nothing is known
 )
@@ -90,8 +90,8 @@ func headlineOf(s *status.Status, t trend, err error) Headline {
 // key.
 const idShown, keyShown = 4, 40
 
-// parkedText says what is paused by itself; empty: nothing is. What comes home is not paused any
-// more.
+// parkedText says what is paused by itself; empty: nothing is. A run or key that comes home is
+// not paused any more.
 func parkedText(s *status.Status) string {
 	var paused []*status.Parked
 	for i := range s.Parked {

@@ -42,7 +42,7 @@ type hoursSent struct {
 	Problem string `json:"problem"` // why rows are missing; empty: none is that was written
 }
 
-// fresh reads the rows that have come since, unless that was done lately. The caller holds the lock.
+// fresh reads the rows that have come since, unless it did so lately. The caller holds the lock.
 func (h *hours) fresh(ctx context.Context) {
 	if !h.at.IsZero() && time.Since(h.at) < hoursEvery {
 		return
@@ -114,8 +114,8 @@ func (p *Page) readHistory(ctx context.Context, after time.Time) ([]status.Histo
 	return status.History(ctx, *p.cfg.Load(), after)
 }
 
-// lastHours answers one who watches and wants to see the last six hours. While no one watches nothing
-// is read.
+// lastHours answers a viewer who wants to see the last six hours. Without a viewer it reads
+// nothing.
 func (p *Page) lastHours(w http.ResponseWriter, r *http.Request) {
 	if !ours(r) {
 		refuse(w, http.StatusForbidden, "only this page itself may watch")
@@ -125,7 +125,7 @@ func (p *Page) lastHours(w http.ResponseWriter, r *http.Request) {
 	watched := p.stop != nil
 	p.mu.Unlock()
 	if !watched {
-		refuse(w, http.StatusConflict, "no one watches")
+		refuse(w, http.StatusConflict, "no viewer watches")
 		return
 	}
 	text := p.hours.all(p.life)

@@ -75,7 +75,7 @@ func TestTheLastHoursAreReadOnceAMinuteAndOnlyWhileSomeoneWatches(t *testing.T) 
 		var r rows
 		p.hours.read = r.read
 		if w := served(p, "/page/hours", nil); w.Code != http.StatusConflict || len(r.asked) != 0 {
-			t.Errorf("while no one watches: %d, %d reads", w.Code, len(r.asked))
+			t.Errorf("without a viewer: %d, %d reads", w.Code, len(r.asked))
 		}
 		leave, _ := p.join()
 		time.Sleep(time.Second)

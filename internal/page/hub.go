@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// hub holds the newest frame of each part for all who watch. Someone who is slow skips frames and
-// delays no one, and however many watch, each part is kept once.
+// hub holds the newest frame of each part for all viewers. A slow viewer skips frames and delays no
+// other, and for any number of viewers each part is kept once.
 type hub struct {
 	log *slog.Logger
 
@@ -79,8 +79,8 @@ type seen struct {
 	pasts   int
 }
 
-// since gives the frames that are newer than what was seen, how far that is, and what is closed when
-// there are newer ones.
+// since gives the frames that are newer than those seen, how far they go, and the channel that is
+// closed when newer ones come.
 func (h *hub) since(was seen) (texts [][]byte, now seen, changed <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

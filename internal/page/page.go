@@ -31,7 +31,7 @@ type Options struct {
 	// where in it an error has its cause. Both may be left out.
 	Path   string
 	Locate func(error) error
-	// TokenFile is the file of the token with which people act here; empty: no one does.
+	// TokenFile is the file of the token with which people act here; empty: no viewer does.
 	TokenFile string
 	Log       *slog.Logger // default: nothing
 
@@ -76,7 +76,7 @@ type Page struct {
 //go:embed assets
 var embedded embed.FS
 
-// New makes a page. It makes no request, and reads nothing until someone watches.
+// New makes a page. It makes no request, and reads nothing until a viewer comes.
 func New(o Options) (*Page, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

@@ -42,8 +42,8 @@ type past struct {
 // add takes points that were kept elsewhere; those that are known already are left out.
 func (p *past) add(points []Point) { p.points = keep(p.points, points, pastEvery, pastFor) }
 
-// keep puts points between others that are in the order of time, but those that are nearer to one of
-// them than apart, and drops all that are longer before the newest than a span.
+// keep puts points between others, in the order of time. It leaves out those that are nearer than
+// apart to one of the others, and drops all that are more than a span older than the newest.
 func keep(points, more []Point, apart, span time.Duration) []Point {
 	for _, point := range more {
 		at, found := slices.BinarySearchFunc(points, point, byTime)
@@ -62,9 +62,9 @@ func keep(points, more []Point, apart, span time.Duration) []Point {
 
 func byTime(a, b Point) int { return a.At.Compare(b.At) }
 
-// see takes a reading, and gives its point if it is worth one. It also measures what is refused. One
-// by this machine's clock says when nothing was: that clock may be minutes before the service's, or
-// after it.
+// see takes a reading, and gives its point if it is worth one. It also measures how much the
+// service refuses. A reading by this machine's clock has no certain time: that clock may be minutes
+// before the service's, or after it.
 func (p *past) see(s *status.Status) (*Point, trend) {
 	if s.LocalClock {
 		return nil, trend{}

@@ -85,7 +85,8 @@ func TestRefusalsAreMeasuredBetweenReadings(t *testing.T) {
 	}
 }
 
-// One reading by this machine's clock, which is ahead, leaves the chart and the headline as they are.
+// One reading by this machine's clock, which is ahead, leaves the chart and the headline as they
+// are.
 func TestAReadingByTheLocalClockStopsNothing(t *testing.T) {
 	var s Seer
 	see := func(after, ahead time.Duration, throttled, done uint64) Seen {

@@ -80,8 +80,8 @@ func (p *Page) start() {
 	})
 }
 
-// stopIdle ends reading if no one watches. A timer of an earlier leave may be early: who comes and
-// goes has reading start again.
+// stopIdle ends reading if no viewer is left. A timer of an earlier leave may be early: the next
+// viewer starts reading again.
 func (p *Page) stopIdle() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,7 +95,7 @@ func (p *Page) stopIdle() {
 func (p *Page) read(ctx context.Context) {
 	w := p.watcher.Load()
 	p.shown.Lock()
-	p.owned = nil // what moved while no one watched was not seen to move
+	p.owned = nil // a segment that moved without a viewer was not seen to move
 	p.shown.Unlock()
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -203,7 +203,7 @@ func (p *Page) pastFrame() []byte {
 type diagnosis struct {
 	At     time.Time      `json:"at"`
 	Report *doctor.Report `json:"report"` // null: the doctor has not looked
-	Asks   bool           `json:"asks"`   // the doctor looks only if someone asks for it
+	Asks   bool           `json:"asks"`   // the doctor looks only if a viewer asks for it
 	Looks  bool           `json:"looks"`  // the doctor is at it
 }
 

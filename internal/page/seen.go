@@ -8,9 +8,9 @@ import (
 	"github.com/queuepump/queuepump/pump/status"
 )
 
-// Seer makes of one reading after the other what people see beside the status itself: the page does,
-// and so does a terminal. It keeps what was seen in the last minutes. The zero value works, for one
-// goroutine at a time.
+// Seer follows one reading after the other and gathers what people see beside the status itself, on
+// the page and in a terminal. It keeps the last minutes. The zero value works, for one goroutine at
+// a time.
 type Seer struct {
 	past past
 	pace pace
@@ -69,7 +69,7 @@ type CauseSeen struct {
 	Detail          string // of one of them
 }
 
-// CausesOf looks at the first messages in quarantine, without taking them; pay is called before each
+// CausesOf looks at the first messages in quarantine and takes none; it calls pay before each
 // request.
 func CausesOf(ctx context.Context, cfg pump.Config, s *status.Status, pay func(context.Context) error) Causes {
 	q := peekQuarantine(ctx, cfg, poisonOf(s), pay)

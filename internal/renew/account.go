@@ -100,7 +100,9 @@ func (q *queue) Renew(ctx context.Context, r storage.Receipt, visibility time.Du
 	return next, q.of.heard(err)
 }
 
-func (q *queue) Replace(ctx context.Context, r storage.Receipt, text []byte, visibility time.Duration) (storage.Receipt, error) {
+func (q *queue) Replace(
+	ctx context.Context, r storage.Receipt, text []byte, visibility time.Duration,
+) (storage.Receipt, error) {
 	next, err := q.now().Replace(ctx, r, text, visibility)
 	return next, q.of.heard(err)
 }

@@ -45,9 +45,9 @@ func options(a pump.Account) azure.Options {
 }
 
 // Adopt makes the accounts of a configuration ones whose credentials may change: it sets their
-// Storage. With take they are adopted: it changes the credentials of accounts that were adopted before
-// to those of this configuration. Upon an error, which is a [*pump.ConfigError], and without take
-// nothing has changed.
+// Storage. With take it also changes the credentials of accounts that it adopted before to those of
+// this configuration. Upon an error, which is a [*pump.ConfigError], and without take nothing has
+// changed.
 func (k *Keys) Adopt(accounts []pump.Account) (take func(), err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -68,8 +68,9 @@ func (k *Keys) Adopt(accounts []pump.Account) (take func(), err error) {
 			a.now.Store(o)
 		case a.place != place:
 			return nil, &pump.ConfigError{
-				Field: fmt.Sprintf("accounts[%d]", i), Problem: fmt.Sprintf("is another storage account than %q in the process that runs", o.Name()),
-				Fix: "give it another name, or start the process again",
+				Field:   fmt.Sprintf("accounts[%d]", i),
+				Problem: fmt.Sprintf("is another storage account than %q in the process that runs", o.Name()),
+				Fix:     "give it another name, or start the process again",
 			}
 		case differ(a.now.Load().by, by):
 			changed[a] = o
@@ -102,7 +103,8 @@ func (k *Keys) opened(by pump.Account) (o *opened, place string, err error) {
 
 // differ reports whether accounts are opened in different ways.
 func differ(x, y pump.Account) bool {
-	return x.ConnectionString != y.ConnectionString || x.Endpoint != y.Endpoint || x.TableEndpoint != y.TableEndpoint || x.Credential != y.Credential
+	return x.ConnectionString != y.ConnectionString || x.Endpoint != y.Endpoint ||
+		x.TableEndpoint != y.TableEndpoint || x.Credential != y.Credential
 }
 
 func (k *Keys) take(changed map[*account]*opened) {
@@ -126,8 +128,9 @@ func (k *Keys) refused() {
 	}
 }
 
-// again takes the credentials of accounts that are in use as they stand now, and nothing else of the
-// configuration. One that is wrong for now, as in the midst of being written, changes nothing.
+// again takes the credentials of accounts that are in use as they stand now, and nothing else of
+// the configuration. A configuration that is wrong for now, as while it is being written, changes
+// nothing.
 func (k *Keys) again() {
 	accounts, err := k.load()
 	if err != nil {

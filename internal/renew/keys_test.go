@@ -150,7 +150,7 @@ func TestAReloadTakesAnotherKey(t *testing.T) {
 	}
 }
 
-// An account of a configuration that was refused is not there: the mended file may name another one.
+// A refused configuration adds no account: the mended file may name another one.
 func TestAnAccountOfARefusedReloadIsForgotten(t *testing.T) {
 	k := New(slog.New(slog.DiscardHandler), nil)
 	at := func(endpoint string) []pump.Account {

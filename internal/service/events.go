@@ -30,8 +30,8 @@ const (
 	mostEvents   = 1 << 20         // bytes
 )
 
-// drainsOn are the kinds of events after which this machine's memory is gone. A Freeze is over after
-// some seconds.
+// drainsOn are the kinds of events after which this machine's memory is gone. A Freeze is over
+// after some seconds, and is none of them.
 var drainsOn = []string{"Preempt", "Terminate", "Redeploy", "Reboot"}
 
 // Events are what Azure announces to this machine.
@@ -48,8 +48,8 @@ type Events struct {
 	seen time.Time // when
 }
 
-// NewEvents makes events that are asked for at an address; "" is nowhere, and then there are none: a
-// nil Events does nothing.
+// NewEvents makes events that are asked for at an address. Without an address there are none, and
+// the Events are nil, which do nothing.
 func NewEvents(address string, log *slog.Logger) *Events {
 	if address == "" {
 		return nil

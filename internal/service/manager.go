@@ -21,8 +21,8 @@ type Manager struct {
 	failed   sparing.Lines
 }
 
-// Open finds the service manager. What the environment says of it is taken away, so that children
-// do not speak in the name of this process.
+// Open finds the service manager. It takes the manager's variables out of the environment, so
+// that children do not speak in the name of this process.
 func Open(log *slog.Logger) *Manager {
 	socket := os.Getenv("NOTIFY_SOCKET")
 	watchdog, err := daemon.SdWatchdogEnabled(true)
@@ -47,7 +47,7 @@ func (m *Manager) say(things ...string) {
 	}
 }
 
-// status is a line for people. What it is made of may hold names from outside.
+// status is a line for people. Its parts may hold names from outside.
 func status(text string) string {
 	return "STATUS=" + strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
@@ -57,8 +57,8 @@ func status(text string) string {
 	}, text)
 }
 
-// Reload tells the service manager that the process reloads its configuration while f does, and what
-// that came to.
+// Reload tells the service manager that the process reloads its configuration while f does, and how
+// that ended.
 func (m *Manager) Reload(f func() error) error {
 	if m == nil {
 		return f()

@@ -20,12 +20,15 @@ const (
 	memoryEvery = time.Minute
 )
 
-// LimitMemory gives the garbage collector a soft limit: what the control group of this process
-// allows, or goal where there is none; a goal of 0 is no limit. Where children share the group, goal is
-// the most. GOMEMLIMIT in the environment goes before all that. It follows the group until ctx ends.
+// LimitMemory gives the garbage collector a soft limit: that of this process's control group, or
+// goal where the group has none. A goal of 0 is no limit. Where children share the group, goal is
+// the most. GOMEMLIMIT in the environment goes before all that. LimitMemory follows the group until
+// ctx ends.
 func LimitMemory(ctx context.Context, goal uint64, children bool, log *slog.Logger) {
 	limit := memoryLimit(memlimit.FromCgroup, goal, children)
-	if _, err := memlimit.Set(memlimit.WithProvider(limit), memlimit.WithRatio(1), memlimit.WithRefreshInterval(ctx, memoryEvery)); err != nil {
+	_, err := memlimit.Set(memlimit.WithProvider(limit), memlimit.WithRatio(1),
+		memlimit.WithRefreshInterval(ctx, memoryEvery))
+	if err != nil {
 		log.Warn("the memory limit cannot be set", "error", err)
 	}
 }

@@ -53,7 +53,8 @@ func newClient() (*client, error) {
 		return nil, fmt.Errorf("OTEL_TRACES_EXPORTER: %q is not known here; use otlp, or none", e)
 	}
 	if p := first("PROTOCOL"); p != "" && p != "http/protobuf" {
-		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_PROTOCOL: %q is not spoken here; use http/protobuf, and the collector's port for it (4318)", p)
+		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_PROTOCOL: %q is not spoken here; use http/protobuf, and the collector's port for it (4318)",
+			p)
 	}
 	c := &client{header: http.Header{}, wait: defaultWait, refused: func(int64, string) {}}
 	at := os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
@@ -90,7 +91,7 @@ func newClient() (*client, error) {
 	if transport.TLSClientConfig, err = tlsConfig(); err != nil {
 		return nil, err
 	}
-	// An answer that leads elsewhere is an error: the headers may hold a key, which is the collector's.
+	// A redirection is an error: the headers may hold a key, which is for the collector alone.
 	c.http = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse
 	}}
@@ -231,7 +232,7 @@ func (c *client) post(ctx context.Context, text []byte) (again bool, after time.
 }
 
 // partial reads what an ExportTraceServiceResponse says of spans that were not taken
-// (partial_success). What is no such message says nothing.
+// (partial_success). A body that is no such message says nothing.
 func partial(answer []byte) (spans int64, says string) {
 	fields(answer, func(n protowire.Number, success []byte, _ uint64) {
 		if n != 1 {

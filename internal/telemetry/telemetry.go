@@ -1,8 +1,8 @@
 // Package telemetry exports the spans of a binary by OTLP over HTTP. The environment alone says
 // whether and where to, in the variables that OpenTelemetry names
 // (https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/). Spans,
-// batches, samplers and resources are the SDK's; the exporter of the project brings gRPC with it, so
-// the request is made here (client.go).
+// batches, samplers and resources are the SDK's. OpenTelemetry's own exporter brings gRPC with it,
+// so this package makes the request itself (client.go).
 package telemetry
 
 import (
@@ -31,8 +31,8 @@ const (
 	sayEvery = time.Minute
 )
 
-// Traces makes the provider that the environment asks for, nil if it asks for none. End exports what
-// is left, within five seconds; it is never nil. An error names the variable.
+// Traces makes the provider that the environment asks for, nil if it asks for none. End exports the
+// rest within five seconds; it is never nil. An error names the variable.
 func Traces(binary, version string, log *slog.Logger) (provider trace.TracerProvider, end func(), err error) {
 	end = func() {}
 	if !wanted() {
@@ -52,7 +52,8 @@ func Traces(binary, version string, log *slog.Logger) (provider trace.TracerProv
 	}
 	// What the environment says of the resource comes last, so it wins.
 	about, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithHost(), resource.WithAttributes(
-		attribute.String("service.name", "queuepump-"+binary), attribute.String("service.version", version)), resource.WithFromEnv())
+		attribute.String("service.name", "queuepump-"+binary),
+		attribute.String("service.version", version)), resource.WithFromEnv())
 	if err != nil {
 		return nil, end, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
@@ -111,8 +112,8 @@ func first(name string) string {
 	return cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_"+name), os.Getenv("OTEL_EXPORTER_OTLP_"+name))
 }
 
-// sparingly tells the errors of the exporter to the log, and what the collector refuses, each once a
-// minute at most.
+// sparingly logs the errors of the exporter and the refusals of the collector, each at most once a
+// minute.
 type sparingly struct {
 	log *slog.Logger
 	to  string

@@ -74,8 +74,8 @@ func answerOf(spans int64, says string) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(out, 1, protowire.BytesType), success)
 }
 
-// A collector that takes a batch and not all of its spans is told of, once a minute, with the number
-// and with what it says, cut and without the key that it was sent.
+// When a collector takes only a part of a batch's spans, the log says so once a minute. It says how
+// many were refused and the collector's reason, cut and without the key that it was sent.
 func TestSpansThatTheCollectorRefusesAreToldOf(t *testing.T) {
 	long := "quota of key secret-key is used up: " + strings.Repeat("x", 300)
 	collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

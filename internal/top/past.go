@@ -46,7 +46,8 @@ func (p *past) stop() {
 	}
 }
 
-// take keeps what was read. What could not be read leaves what was known: it is drawn as it ages.
+// take keeps what was read. A part that could not be read stays as it was known, and is drawn as it
+// ages.
 func (p *past) take(msg pastMsg) {
 	p.looking = false
 	if msg.err != nil && len(msg.points) == 0 {

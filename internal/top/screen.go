@@ -256,9 +256,9 @@ const gap = "  "
 // cutTo is the least that a column keeps that may be cut.
 const cutTo = 14
 
-// fit is how wide each column is: as wide as its texts if that fits. Else spare ones go, those that
-// may be cut are, then columns go by their rank, and in the end the widest of what is left is cut. A column without
-// a text has no width.
+// fit says how wide each column is. Each is as wide as its texts if all fit. Else the spare columns
+// go; then the texts that may be cut are cut; then columns go by their rank; and in the end the
+// widest that is left is cut. A column without a text has no width.
 func fit(columns []column, list []line, width int) []int {
 	widths := make([]int, len(columns))
 	for i, c := range columns {

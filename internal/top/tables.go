@@ -24,8 +24,9 @@ type tab struct {
 	none    string // what is said where there is no line
 }
 
-// column is one of a table. Where the screen is too narrow, spare ones go, then texts that may be are
-// cut; then columns go, those of the highest rank first, and those without one never.
+// column is one of a table. Where the screen is too narrow, spare columns go first, then the texts
+// that may be cut are cut. Then further columns go, those of the highest rank first. A column
+// without a rank always stays.
 type column struct {
 	title string
 	right bool

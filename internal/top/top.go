@@ -59,8 +59,9 @@ type source struct {
 	past   func(ctx context.Context, after time.Time) ([]status.HistoryPoint, error)
 }
 
-// seenMsg is a reading, causesMsg a look into quarantine, pastMsg the last minutes; dueMsg says that
-// the next reading is due. Each is of a turn of reading: what is of an earlier one comes too late.
+// seenMsg is a reading, causesMsg a look into quarantine, pastMsg the last minutes; dueMsg says
+// that the next reading is due. Each belongs to a round of reading, and one of an earlier round
+// comes too late.
 type (
 	seenMsg struct {
 		status *status.Status

@@ -338,7 +338,7 @@ func TestAReadingByAnotherClockDoesNotPutQuarantineOff(t *testing.T) {
 	}
 }
 
-// What is not known of quarantine is not taken for nothing.
+// An unknown quarantine is not taken for an empty one.
 func TestTheScreenSaysWhereQuarantineIsNotKnown(t *testing.T) {
 	list := []page.CauseSeen{{Cause: "rejected", Messages: 4}}
 	for _, c := range []struct {

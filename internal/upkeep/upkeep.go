@@ -1,5 +1,5 @@
-// Package upkeep says what a workload asks of its accounts when there is nothing to do: the beats,
-// the looks at the cluster, the polling of empty queues. Plans and caps go by the same figures as the
+// Package upkeep says what a workload asks of its accounts when it has nothing to do: the beats,
+// the looks at the cluster, the polling of empty queues. Plans and caps use the same figures as the
 // poller itself.
 package upkeep
 

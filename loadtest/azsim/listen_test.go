@@ -159,10 +159,10 @@ func TestFaultsReachAClientOnTCP(t *testing.T) {
 	}
 }
 
-// What a lost answer does to a client of net/http, whose transport sends a GET
-// again by itself when a connection that was used before breaks without an
-// answer: turning an SDK's retries off does not help, two gets lease messages
-// (window 4). POST, PUT and DELETE are not sent again.
+// A lost answer harms a client of net/http, whose transport sends a GET again by
+// itself when a connection that was used before breaks without an answer: turning
+// an SDK's retries off does not help, two gets lease messages (window 4). POST,
+// PUT and DELETE are not sent again.
 func TestALostAnswerOnAKeptConnectionMakesNetHTTPGetTwice(t *testing.T) {
 	s := serve(t, Config{})
 	s.sim.Inject(Rule{Fault: AnswerLost, Operations: []string{"GetMessages", "PutMessage"}})

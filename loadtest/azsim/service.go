@@ -110,8 +110,8 @@ type backend interface {
 	policies(object string) (p []signedIdentifier, found bool)
 }
 
-// account is one storage account. What can change has its own lock or
-// is atomic; the rest is fixed after New.
+// account is one storage account. A part that can change has its own lock or is
+// atomic; the rest is fixed after New.
 type account struct {
 	name         string
 	key          []byte

@@ -194,8 +194,8 @@ func (s *Sim) Depth(account, queue string) (visible, all int) {
 	return len(q.messages.visible(s.now().UnixNano(), q.messages.len())), q.messages.len()
 }
 
-// SetClockOffset sets how far the servers' clock is ahead of package time's (behind, if negative). It
-// shows in Date headers, timestamps, visibility, expiry, and where dates and SAS are judged.
+// SetClockOffset sets how far the servers' clock is ahead of package time's (behind, if negative).
+// It shows in Date headers, timestamps, visibility and expiry, and in how dates and SAS are judged.
 func (s *Sim) SetClockOffset(d time.Duration) { s.offset.Store(int64(d)) }
 
 // now is the servers' clock: wall time only, so that an offset that jumps

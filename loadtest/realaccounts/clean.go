@@ -100,7 +100,8 @@ func (r *runner) sweep(ctx context.Context, t *target, judge func(prefix string,
 	return n, err
 }
 
-// again makes a request that removes something until it is answered. That there is nothing is right.
+// again repeats a request that removes something until it is answered. An answer that there is
+// nothing is right.
 func again(ctx context.Context, request func() error) (err error) {
 	for try := range tries {
 		err = request()

@@ -5,5 +5,5 @@ package realaccounts
 import "os/exec"
 
 // dieWithParent does nothing where no kernel does it: children of a run that was killed go on until
-// somebody ends them.
+// an operator ends them.
 func dieWithParent(*exec.Cmd) {}

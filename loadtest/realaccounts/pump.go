@@ -178,7 +178,8 @@ func (r *runner) pump(ctx context.Context) error {
 			return err // it would be counted
 		}
 		outs = append(outs, out)
-		one, err := s.start(fmt.Sprintf("processor %d", i+1), "processor", "run", "--out", out, "--json", "--beat", "1s", "--lease", "5s")
+		one, err := s.start(fmt.Sprintf("processor %d", i+1), "processor", "run", "--out", out, "--json",
+			"--beat", "1s", "--lease", "5s")
 		if err != nil {
 			return err
 		}

@@ -131,7 +131,7 @@ func TestEveryRuleThatRestsOnMemoryHasACheck(t *testing.T) {
 	marked := regexp.MustCompile(`\b(MEM|INF)\b`)
 	references := map[string]string{
 		"| INF |": "", "| MEM |": "", // the legend, and lines with an id of their own below
-		"an account altogether": "(A2)", "mechanism inside the service": "(A2)", "also one that a filter": "INF; `Limits.GetCost`",
+		"an account altogether": "(A2)", "mechanism inside the service": "(A2)", "other properties leaves out": "INF; `Limits.GetCost`",
 		"| batch: codes": "(A4", "| other codes": "(A4", "refused too is INF": "(A5)", "| D5 ": "(D5", "| D6 ": "D6)",
 		"| Q55 ": "Q55", "| Q74 ": "Q74", "| T24 ": "T24", "| T32 ": "T32", "| T42, T43 ": "T42, T43",
 	}

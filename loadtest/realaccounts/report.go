@@ -259,7 +259,8 @@ func (r *Report) hidden(text []byte) []byte {
 func (r *Report) Markdown() []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# Real accounts: run %s\n\n", r.Run)
-	fmt.Fprintf(&b, "%s, %.0f s, %s. Parts: %s.\n\n", r.Began.Format(time.RFC3339), r.Seconds, r.Machine, strings.Join(r.Parts, ", "))
+	fmt.Fprintf(&b, "%s, %.0f s, %s. Parts: %s.\n\n",
+		r.Began.Format(time.RFC3339), r.Seconds, r.Machine, strings.Join(r.Parts, ", "))
 	row(&b, "account", "queues", "tables", "credential")
 	row(&b, "---", "---", "---", "---")
 	for _, a := range r.Accounts {
@@ -334,10 +335,12 @@ func (r *Report) figures(b *bytes.Buffer) {
 	if p := r.Pump; p != nil {
 		fmt.Fprintf(b, "\n## The whole pump\n\n%d tasks in %d messages, %d processors, %d queues: %d lost, %d done twice. "+
 			"%.1f s from the start of the distributor to the last result, %.0f tasks a second. %.1f requests to queues for a thousand tasks, %d to tables.\n",
-			p.Tasks, p.Messages, p.Processors, p.Queues, p.Lost, p.Duplicates, p.Seconds, p.TasksPerSecond, p.RequestsPerThousand, p.TableRequests)
+			p.Tasks, p.Messages, p.Processors, p.Queues, p.Lost, p.Duplicates, p.Seconds, p.TasksPerSecond,
+			p.RequestsPerThousand, p.TableRequests)
 	}
 	if p := r.Plan; p != nil {
-		fmt.Fprintf(b, "\n`distributor plan` for %.0f tasks/s at %.1f ms a request (bottleneck: %s):\n\n", p.Rate, p.LatencyMilliseconds, p.Bottleneck)
+		fmt.Fprintf(b, "\n`distributor plan` for %.0f tasks/s at %.1f ms a request (bottleneck: %s):\n\n",
+			p.Rate, p.LatencyMilliseconds, p.Bottleneck)
 		row(b, "", "planned", "measured")
 		row(b, "---", "--:", "--:")
 		for _, line := range p.Rows {
@@ -346,13 +349,15 @@ func (r *Report) figures(b *bytes.Buffer) {
 	}
 	if k := r.Kill; k != nil {
 		fmt.Fprintf(b, "\n## kill -9\n\nDelivery once, %d tasks. Killed: %s, when %d were counted. %d are counted in the end, %s, %.0f s after the blow.\n",
-			k.Tasks, strings.Join(k.Killed, ", "), k.CountedBefore, k.total(), map[bool]string{true: "each exactly once", false: "and not each once"}[k.Exact], k.SecondsAfter)
+			k.Tasks, strings.Join(k.Killed, ", "), k.CountedBefore, k.total(),
+			map[bool]string{true: "each exactly once", false: "and not each once"}[k.Exact], k.SecondsAfter)
 	}
 }
 
 func (r *Report) usage(b *bytes.Buffer) {
 	u := &r.Usage
-	fmt.Fprintf(b, "\n## Requests\n\n%d of at most %d, some %.4f %s (%s).\n\n", u.Used, u.Most, u.Cost, u.Currency, u.Prices)
+	fmt.Fprintf(b, "\n## Requests\n\n%d of at most %d, some %.4f %s (%s).\n\n",
+		u.Used, u.Most, u.Cost, u.Currency, u.Prices)
 	row(b, "operation", "answer", "requests")
 	row(b, "---", "---", "--:")
 	for _, o := range u.Operations {

@@ -26,7 +26,8 @@ func get(queue string, query url.Values) question {
 
 var documentedRules = []rule{
 	{
-		id: "ttl", mark: "DOC", part: partRules, says: "times to live of 0 and -2, and a visibility of 7 days beside the default of 7 days (Q11, Q12, Q15)",
+		id: "ttl", mark: "DOC", part: partRules,
+		says: "times to live of 0 and -2, and a visibility of 7 days beside the default of 7 days (Q11, Q12, Q15)",
 		ask: onQueue([]string{"0", "-2", "visible in 7 days"}, func(q string) []question {
 			return []question{
 				put(q, text("x"), url.Values{"messagettl": {"0"}}), put(q, text("x"), url.Values{"messagettl": {"-2"}}),
@@ -59,8 +60,15 @@ var documentedRules = []rule{
 		ask: onQueue([]string{"no visibility", "no receipt"}, func(q string) []question {
 			path := "/" + q + "/messages/f7bff1d3-3b0b-4b38-9e1c-5e2e8a1f0f00"
 			return []question{
-				{method: http.MethodPut, path: path, query: url.Values{"popreceipt": {"AgAAAAMAAAAAAAAAMhKHpEdo1QE="}}, header: xmlHeader, body: text("x")},
-				{method: http.MethodPut, path: path, query: url.Values{"visibilitytimeout": {"1"}}, header: xmlHeader, body: text("x")},
+				{
+					method: http.MethodPut, path: path,
+					query: url.Values{"popreceipt": {"AgAAAAMAAAAAAAAAMhKHpEdo1QE="}}, header: xmlHeader,
+					body: text("x"),
+				},
+				{
+					method: http.MethodPut, path: path, query: url.Values{"visibilitytimeout": {"1"}},
+					header: xmlHeader, body: text("x"),
+				},
 			}
 		}),
 	},
@@ -90,7 +98,10 @@ var documentedRules = []rule{
 			return []question{
 				{table: true, method: http.MethodDelete, path: path},
 				{table: true, method: http.MethodPut, path: path, header: none, body: `{"PartitionKey":"p","RowKey":"r"}`},
-				{table: true, method: http.MethodPut, path: path, header: jsonHeader, body: `{"PartitionKey":"p","RowKey":"other"}`},
+				{
+					table: true, method: http.MethodPut, path: path, header: jsonHeader,
+					body: `{"PartitionKey":"p","RowKey":"other"}`,
+				},
 			}
 		}),
 	},

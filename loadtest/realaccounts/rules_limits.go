@@ -116,7 +116,9 @@ type loadOnce struct {
 
 // underLoad makes the question of a rule out of what the load showed. Every rule needs that the
 // limit was reached.
-func underLoad(say func(*load) (answer, detail string, err error)) func(context.Context, *prober) (string, string, error) {
+func underLoad(
+	say func(*load) (answer, detail string, err error),
+) func(context.Context, *prober) (string, string, error) {
 	return func(ctx context.Context, p *prober) (string, string, error) {
 		p.load.once.Do(func() { p.load.load, p.load.err = p.measure(ctx) })
 		if p.load.err != nil {
@@ -127,7 +129,9 @@ func underLoad(say func(*load) (answer, detail string, err error)) func(context.
 }
 
 // throttled is underLoad for rules about what happens at the limit of a queue.
-func throttled(say func(*load) (answer, detail string, err error)) func(context.Context, *prober) (string, string, error) {
+func throttled(
+	say func(*load) (answer, detail string, err error),
+) func(context.Context, *prober) (string, string, error) {
 	return underLoad(func(l *load) (string, string, error) {
 		if l.puts.refused == 0 {
 			return "", "", undecided("the queue's limit was not reached: puts " + l.puts.String() +
@@ -154,7 +158,8 @@ var limitRules = []rule{
 		}),
 	},
 	{
-		id: "query-charge", mark: "INF", part: partLimits, says: "a query charges its request, and not each entity that it looks at",
+		id: "query-charge", mark: "INF", part: partLimits,
+		says: "a query charges its request, and not each entity that it looks at",
 		ask: throttled(func(l *load) (string, string, error) {
 			queries, _ := l.queries.perSecond()
 			switch entities := queries * queryRows; {
@@ -201,7 +206,8 @@ var limitRules = []rule{
 		}),
 	},
 	{
-		id: "neighbour", mark: "MEM", part: partLimits, says: "a queue at its limit does not throttle the account's other queues",
+		id: "neighbour", mark: "MEM", part: partLimits,
+		says: "a queue at its limit does not throttle the account's other queues",
 		ask: throttled(func(l *load) (string, string, error) {
 			if l.neighbour.refused > 0 {
 				return "it does", l.neighbour.String(), nil
@@ -210,15 +216,18 @@ var limitRules = []rule{
 		}),
 	},
 	{
-		id: "scan-limit", mark: "own choice", part: partLimits, says: "a query ends its page after a number of rows looked at, far beyond 1,000",
+		id: "scan-limit", mark: "own choice", part: partLimits,
+		says: "a query ends its page after a number of rows looked at, far beyond 1,000",
 		ask: underLoad(func(l *load) (string, string, error) {
 			return l.scan, "1,000 rows, none of which passes the filter", nil
 		}),
 	},
 	{
-		id: "account-limit", mark: "MEM", part: partLimits, says: "there is a limit of the account over all its services, which the simulator does not have",
+		id: "account-limit", mark: "MEM", part: partLimits,
+		says: "there is a limit of the account over all its services, which the simulator does not have",
 		ask: underLoad(func(l *load) (string, string, error) {
-			return "", "", undecided(fmt.Sprintf("it takes 20,000 requests a second, and this sent up to %.0f; `loadtest run saturate` on many machines shows it", l.total))
+			return "", "", undecided(fmt.Sprintf("it takes 20,000 requests a second, and this sent up to %.0f; `loadtest run saturate` on many machines shows it",
+				l.total))
 		}),
 	},
 }
@@ -268,7 +277,10 @@ func (p *prober) measureQueries(ctx context.Context, l *load) error {
 	if err := wait(ctx, time.Second); err != nil { // what the rows owe is paid by then
 		return err
 	}
-	q := question{table: true, path: "/" + t.Name() + "()", query: map[string][]string{"$filter": {"PartitionKey eq 'p' and Absent eq 1"}}}
+	q := question{
+		table: true, path: "/" + t.Name() + "()",
+		query: map[string][]string{"$filter": {"PartitionKey eq 'p' and Absent eq 1"}},
+	}
 	re, err := p.ask(ctx, q)
 	if err != nil {
 		return err
@@ -328,7 +340,7 @@ func drive(ctx context.Context, workers int, rate float64, f *flow, request func
 				if due >= loadFor || wait(ctx, due-time.Since(began)) != nil {
 					return
 				}
-				// What a slow machine or a long way cannot send in time is not sent at all.
+				// A request that a slow machine or a long way cannot send in time is not sent at all.
 				if time.Since(began) >= loadFor {
 					return
 				}

@@ -18,7 +18,9 @@ import (
 // azsim/AZURE.md lists under "What rests on memory".
 
 // onTable asks questions about a table that is made for them.
-func onTable(about []string, questions func(table string) []question) func(context.Context, *prober) (string, string, error) {
+func onTable(
+	about []string, questions func(table string) []question,
+) func(context.Context, *prober) (string, string, error) {
 	return func(ctx context.Context, p *prober) (string, string, error) {
 		t, err := p.table(ctx)
 		if err != nil {
@@ -29,7 +31,9 @@ func onTable(about []string, questions func(table string) []question) func(conte
 }
 
 // onQueue asks questions about a queue that is made for them.
-func onQueue(about []string, questions func(queue string) []question) func(context.Context, *prober) (string, string, error) {
+func onQueue(
+	about []string, questions func(queue string) []question,
+) func(context.Context, *prober) (string, string, error) {
 	return func(ctx context.Context, p *prober) (string, string, error) {
 		q, err := p.queue(ctx)
 		if err != nil {

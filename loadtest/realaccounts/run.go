@@ -26,7 +26,8 @@ const (
 	partClean       = "clean"
 )
 
-// Parts are the parts that can be chosen, in order. What was made is removed after any of them.
+// Parts are the parts that can be chosen, in order. After any of them everything that it made is
+// removed.
 var Parts = []string{partConformance, partRules, partLimits, partFigures, partPump, partKill}
 
 // allowance is what a part may come to, in requests, on accounts that answer: three times what it
@@ -92,7 +93,7 @@ type runner struct {
 }
 
 // Run tries the accounts. The report is there also beside an error, if anything was done: the error
-// is that the run could not be completed. What it has made is removed in any case.
+// is that the run could not be completed. In any case it removes everything that it has made.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	r, err := newRunner(o)
 	if err != nil {
@@ -210,7 +211,8 @@ func (r *runner) describe(w io.Writer) error {
 func (r *runner) names() []string {
 	var lines []string
 	if r.has(partConformance) {
-		lines = append(lines, r.prefix+"cNxM: queues and tables of case N of the conformance suite, in the first account; at most some 180")
+		lines = append(lines,
+			r.prefix+"cNxM: queues and tables of case N of the conformance suite, in the first account; at most some 180")
 	}
 	if r.has(partRules) || r.has(partLimits) {
 		lines = append(lines, r.prefix+"rN: queues and tables of the rules, in the first account; at most 20")
@@ -225,7 +227,8 @@ func (r *runner) names() []string {
 		}
 	}
 	if r.has(partPump) || r.has(partKill) {
-		lines = append(lines, "rows of table "+pumpTable+" of each account, whose partitions begin so; the table too, if it is not there yet")
+		lines = append(lines,
+			"rows of table "+pumpTable+" of each account, whose partitions begin so; the table too, if it is not there yet")
 	}
 	return lines
 }

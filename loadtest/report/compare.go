@@ -163,8 +163,8 @@ func median(values []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// settings finds what was not the same in all runs: the settings, what they ran against, the limits.
-// Runs of one side are to be alike too: else what looks like noise is a difference.
+// settings finds what differed between runs: the settings, their targets, the limits. Runs of one
+// side are to be alike too, or a difference looks like noise.
 func (c *Comparison) settings() {
 	differ := func(name string, value func(*Result) string) {
 		var values [2][]string

@@ -38,7 +38,7 @@ func handledOf(t *testing.T, before, after []*Result) Change {
 	return Change{}
 }
 
-// Of a thousand pairs of sides that are alike about one in twenty may be judged to differ, and sides
+// Of a thousand pairs of sides that are alike, about one in twenty may be judged to differ. Sides
 // that are three times their spread apart nearly always are.
 func TestNoiseIsToldFromWhatIsNot(t *testing.T) {
 	const seed = 7
@@ -128,8 +128,8 @@ func TestPartsOfAPhase(t *testing.T) {
 	}
 }
 
-// What differs is looked for in every run of a side, and said before the figures; so is what a run
-// was not meant to be.
+// The report looks for differences in every run of a side, and says them before the figures. So it
+// does with a run that is not as it was meant to be.
 func TestAComparisonWarnsOfWhatItsRunsDoNotShare(t *testing.T) {
 	const seed = 7
 	r := rand.New(rand.NewPCG(seed, 0))

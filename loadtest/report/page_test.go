@@ -79,8 +79,8 @@ func alone(t *testing.T, name string, page []byte) {
 	}
 }
 
-// A dark page has dark plots: no colour of them is fixed, and each is a property that the page's style
-// has in light and in dark.
+// A dark page has dark plots. None of their colours is fixed: each is a property that the page's
+// style has in light and in dark.
 func TestPlotsFollowThePageIntoTheDark(t *testing.T) {
 	var b bytes.Buffer
 	if err := report.Sample(report.Hostile, 1).HTML(&b, drawing.Element); err != nil {

@@ -173,7 +173,7 @@ type Curve struct {
 	Points []Point `json:"points"`
 }
 
-// What a latency is measured from.
+// These are the moments from which a latency is measured.
 const (
 	FromSchedule = "from schedule"
 	FromSend     = "from send"

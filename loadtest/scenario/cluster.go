@@ -162,7 +162,8 @@ func (c *cluster) settled(ctx context.Context) error {
 		c.mu.Lock()
 		for _, w := range c.processors {
 			s := w.of.State()
-			ready = ready && s.Phase == "working" && (s.Cluster.Segments == 0 || s.Cluster.Missing == 0 && s.Cluster.Members >= len(c.processors))
+			ready = ready && s.Phase == "working" &&
+				(s.Cluster.Segments == 0 || s.Cluster.Missing == 0 && s.Cluster.Members >= len(c.processors))
 		}
 		err := c.failed
 		c.mu.Unlock()

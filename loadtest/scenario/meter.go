@@ -30,13 +30,15 @@ type counts struct {
 
 func (m *meter) read() counts {
 	return counts{
-		m.units.Load(), m.puts.Load(), m.taken.Load(), m.requests.Load(), m.throttled.Load(), m.failed.Load(), m.control.Load(),
+		m.units.Load(), m.puts.Load(), m.taken.Load(), m.requests.Load(), m.throttled.Load(),
+		m.failed.Load(), m.control.Load(),
 	}
 }
 
 func (c counts) minus(o counts) counts {
 	return counts{
-		c.units - o.units, c.puts - o.puts, c.taken - o.taken, c.requests - o.requests, c.throttled - o.throttled, c.failed - o.failed, c.control - o.control,
+		c.units - o.units, c.puts - o.puts, c.taken - o.taken, c.requests - o.requests,
+		c.throttled - o.throttled, c.failed - o.failed, c.control - o.control,
 	}
 }
 
@@ -163,7 +165,9 @@ func (q *meteredQueue) Peek(ctx context.Context, n int) (ms []storage.Message, e
 	return ms, err
 }
 
-func (q *meteredQueue) Renew(ctx context.Context, r storage.Receipt, visibility time.Duration) (now storage.Receipt, err error) {
+func (q *meteredQueue) Renew(
+	ctx context.Context, r storage.Receipt, visibility time.Duration,
+) (now storage.Receipt, err error) {
 	err = q.meter.call("renew", q.Name(), func() (int, error) {
 		now, err = q.Queue.Renew(ctx, r, visibility)
 		return 1, err
@@ -171,7 +175,9 @@ func (q *meteredQueue) Renew(ctx context.Context, r storage.Receipt, visibility 
 	return now, err
 }
 
-func (q *meteredQueue) Replace(ctx context.Context, r storage.Receipt, text []byte, visibility time.Duration) (now storage.Receipt, err error) {
+func (q *meteredQueue) Replace(
+	ctx context.Context, r storage.Receipt, text []byte, visibility time.Duration,
+) (now storage.Receipt, err error) {
 	err = q.meter.call("replace", q.Name(), func() (int, error) {
 		now, err = q.Queue.Replace(ctx, r, text, visibility)
 		return 1, err

@@ -16,10 +16,12 @@ func (t *test) result(began time.Time) *report.Result {
 	defer r.mu.Unlock()
 	sent := r.sent.Load()
 	out := &report.Result{
-		Format: report.Format, Scenario: t.info.Name, Against: t.world.Against, Workload: t.workload, Started: began.UTC(), Seconds: t.seconds,
+		Format: report.Format, Scenario: t.info.Name, Against: t.world.Against, Workload: t.workload,
+		Started: began.UTC(), Seconds: t.seconds,
 		Settings: t.settings(), Limits: t.world.Limits, Phases: t.phases, Series: t.series.out,
 		Tasks: report.Tasks{
-			Sent: sent, WarmUp: t.warmUp, Unsent: t.source.unsent, Handled: r.handled, Duplicates: r.duplicates, Strangers: r.strangers,
+			Sent: sent, WarmUp: t.warmUp, Unsent: t.source.unsent, Handled: r.handled,
+			Duplicates: r.duplicates, Strangers: r.strangers,
 			Messages: t.sender.summary.Envelopes, Finishing: max(r.last.Seconds()-t.seconds, 0),
 		},
 		Machine: report.Machine{
@@ -37,7 +39,8 @@ func (t *test) result(began time.Time) *report.Result {
 	for i, m := range t.meters {
 		c := m.read().minus(begin[i])
 		out.Accounts = append(out.Accounts, report.Account{
-			Name: m.name, Queues: m.queues, Limit: m.limit, Units: float64(spent[i].minus(begin[i]).units) / max(t.seconds, 1e-6), Peak: t.series.peaks[i],
+			Name: m.name, Queues: m.queues, Limit: m.limit,
+			Units: float64(spent[i].minus(begin[i]).units) / max(t.seconds, 1e-6), Peak: t.series.peaks[i],
 			Put: c.puts, Taken: c.taken, Requests: c.requests, Throttled: c.throttled, Failed: c.failed, Control: c.control,
 		})
 	}
@@ -99,7 +102,8 @@ func (t *test) groups() (list []report.Group) {
 			continue
 		}
 		list = append(list, report.Group{
-			Name: t.groupName(g), Sent: sent.count, Handled: seen.handled, First: sent.first.Seconds(), Last: seen.last.Seconds(),
+			Name: t.groupName(g), Sent: sent.count, Handled: seen.handled, First: sent.first.Seconds(),
+			Last:         seen.last.Seconds(),
 			FromSchedule: latency(seen.schedule), FromSend: latency(seen.send),
 		})
 	}

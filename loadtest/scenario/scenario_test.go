@@ -14,8 +14,8 @@ import (
 	"github.com/queuepump/queuepump/pump"
 )
 
-// The scenarios in virtual time, each as short as shows what it is about. What the
-// pump gives is judged elsewhere: bounds here are what a broken measurement would miss.
+// The scenarios in virtual time, each as short as shows what it is about. Other tests
+// judge the pump: a broken measurement would miss the bounds here.
 
 func TestSaturateMeasuresEachSideByItself(t *testing.T) {
 	r := inBubble(t, 2, 1000, Options{Scenario: "saturate", Duration: 16 * time.Second, WarmUp: -1})

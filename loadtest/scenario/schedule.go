@@ -22,9 +22,9 @@ type load struct {
 
 const asTaken = -1
 
-// schedule says when each task is due. What is due does not depend on how the system
-// copes: a test that waits for answers before it asks again hides the very delays it
-// is to measure (coordinated omission).
+// schedule says when each task is due. The schedule does not depend on how the
+// system copes: a test that waits for answers before it asks again hides the very
+// delays it is to measure (coordinated omission).
 type schedule struct {
 	loads []load
 	i     int           // into loads

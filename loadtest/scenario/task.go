@@ -92,7 +92,8 @@ func appendHex(dst []byte, v uint64, width int) []byte {
 // readTask reads what appendTask wrote. Anything may be in a queue: ok says that it is a
 // task of the test named id.
 func readTask(body []byte, id string) (t task, ok bool) {
-	if len(body) < MinTaskBytes || !bytes.HasPrefix(body, []byte(nameTest)) || string(body[len(nameTest):len(nameTest)+idLen]) != id {
+	if len(body) < MinTaskBytes || !bytes.HasPrefix(body, []byte(nameTest)) ||
+		string(body[len(nameTest):len(nameTest)+idLen]) != id {
 		return t, false
 	}
 	number := func(off, width int) uint64 {

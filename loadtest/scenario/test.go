@@ -99,7 +99,10 @@ func newTest(w World, o Options) (*test, error) {
 	}
 	// Pinned for all accounts, however many there are at the beginning.
 	t.segments = cmp.Or(w.Config.Segments, shardmap.DefaultSegments(shards))
-	p := &planner{plan: plan{processors: o.Processors, accounts: len(t.meters)}, o: &t.o, limits: w.Limits, meters: t.meters}
+	p := &planner{
+		plan: plan{processors: o.Processors, accounts: len(t.meters)}, o: &t.o, limits: w.Limits,
+		meters: t.meters,
+	}
 	if err := info.plan(p); err != nil {
 		return nil, err
 	}
@@ -124,8 +127,10 @@ func (t *test) judgeQueues() {
 	for i := range t.plan.phases {
 		ph := &t.plan.phases[i]
 		if n := queuesOf(t.meters[:ph.accounts]); ph.processors > n {
-			t.note("%d processors share the queues, of which there are %d while it is %q, and pass on what is another's, which is slow: have at least as many queues", ph.processors, n, ph.name)
-			t.o.Log.Warn("processors share queues, which is slow: have at least as many queues", "processors", ph.processors, "queues", n, "phase", ph.name)
+			t.note("%d processors share the queues, of which there are %d while it is %q, and pass on what is another's, which is slow: have at least as many queues",
+				ph.processors, n, ph.name)
+			t.o.Log.Warn("processors share queues, which is slow: have at least as many queues",
+				"processors", ph.processors, "queues", n, "phase", ph.name)
 			return
 		}
 	}
@@ -256,8 +261,10 @@ func (t *test) first(ctx context.Context) error {
 		return err
 	}
 	cfg.Accounts = cfg.Accounts[:t.plan.accounts]
-	if cfg.Control != "" && !slices.ContainsFunc(cfg.Accounts, func(a pump.Account) bool { return a.Name == cfg.Control }) {
-		return wrong("scenario", "%s begins with the first account, so that must be the control account, which is %q", t.info.Name, cfg.Control)
+	if cfg.Control != "" &&
+		!slices.ContainsFunc(cfg.Accounts, func(a pump.Account) bool { return a.Name == cfg.Control }) {
+		return wrong("scenario",
+			"%s begins with the first account, so that must be the control account, which is %q", t.info.Name, cfg.Control)
 	}
 	d, err := distributor.New(cfg, source.FromSeq(func(func(source.Record, error) bool) {}), distributor.Options{})
 	if err != nil {
@@ -399,7 +406,10 @@ func (t *test) progress(phase string, perSecond float64) {
 	if t.o.Progress == nil {
 		return
 	}
-	p := Progress{Phase: phase, Seconds: t.record.now().Seconds(), Of: t.plan.end().Seconds(), Sent: t.record.sent.Load(), HandledPerLast: perSecond}
+	p := Progress{
+		Phase: phase, Seconds: t.record.now().Seconds(), Of: t.plan.end().Seconds(),
+		Sent: t.record.sent.Load(), HandledPerLast: perSecond,
+	}
 	p.Handled = p.Sent - t.record.waiting()
 	for _, m := range t.meters {
 		p.Throttled += m.throttled.Load()

@@ -9,9 +9,9 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 )
 
-// Fault is one way in which things go wrong, how often and when. What is left out matches all.
-// Its text is that of [ParseFault]; its JSON is an object of the same names, the kind under
-// "fault".
+// Fault is one way in which things go wrong, how often and when. A field that is left out
+// matches all. Its text is that of [ParseFault]; its JSON is an object of the same names, the
+// kind under "fault".
 type Fault struct {
 	Kind string // as in Kinds
 

@@ -225,13 +225,18 @@ func hasRoom(m *shardmap.Map, name string, shards []shardmap.Shard) error {
 	switch {
 	case len(shards) > shardmap.MaxShards && len(shards) > len(m.Shards):
 		return &Error{
-			Account: name, Problem: fmt.Sprintf("with it the workload would have %d queues, and it can have at most %d", len(shards), shardmap.MaxShards),
+			Account: name,
+			Problem: fmt.Sprintf("with it the workload would have %d queues, and it can have at most %d",
+				len(shards), shardmap.MaxShards),
 			Fix: "drain and remove another account first",
 		}
 	case active > m.Segments && active > m.Active():
 		return &Error{
-			Account: name, Problem: fmt.Sprintf("with it the workload would have %d queues, but it has %d segments, so some would be the home of none", active, m.Segments),
-			Fix: fmt.Sprintf("use at most %d queues of it (queues:), drain another account first, %s", max(m.Segments-m.Active(), 0), beside),
+			Account: name,
+			Problem: fmt.Sprintf("with it the workload would have %d queues, but it has %d segments, so some would be the home of none",
+				active, m.Segments),
+			Fix: fmt.Sprintf("use at most %d queues of it (queues:), drain another account first, %s",
+				max(m.Segments-m.Active(), 0), beside),
 		}
 	}
 	return nil
@@ -250,16 +255,17 @@ func (o *accountsOf) stillKnownToAll(ctx context.Context, name string) error {
 		return shards, nil
 	})
 	if err != nil {
-		return errors.Join(refusal, fmt.Errorf("it was added all the same; drain it: distributor accounts drain %s: %w", name, err))
+		return errors.Join(refusal,
+			fmt.Errorf("it was added all the same; drain it: distributor accounts drain %s: %w", name, err))
 	}
 	refusal.Problem = "it drains again, because processes joined meanwhile: " + refusal.Problem
 	return refusal
 }
 
-// Drain gives the segments of an account other homes: nothing new is put into
-// its queues once all have noticed, at most workload.MapMaxAge later, and what
-// is in them is read. It is an [*Error] if no other account is active. Queues of other accounts that
-// are missing are made first.
+// Drain gives the segments of an account other homes. Once all have noticed, at most
+// workload.MapMaxAge later, nothing new goes into its queues, and processors read what is in them.
+// The error is an [*Error] if no other account is active. Drain makes missing queues of other
+// accounts first.
 func Drain(ctx context.Context, cfg pump.Config, name string) (Change, error) {
 	o, err := openAccounts(ctx, cfg)
 	if err != nil {
@@ -355,7 +361,9 @@ func (o *accountsOf) knownToAll(ctx context.Context, name string) error {
 		return nil
 	}
 	return &Error{
-		Account: name, Problem: fmt.Sprintf("%d of %d live processes do not have it in their configuration: %s", len(without), len(v.Members)+len(senders), locate.SomeOf(without, 10)),
+		Account: name,
+		Problem: fmt.Sprintf("%d of %d live processes do not have it in their configuration: %s",
+			len(without), len(v.Members)+len(senders), locate.SomeOf(without, 10)),
 		Fix: "add it to their configuration and have them read it again (systemctl reload, or SIGHUP; else a restart, one after another), then try again (one that is dead leaves the list a lease after its last beat)",
 	}
 }
@@ -402,8 +410,8 @@ const homesPatience = 10 * time.Second
 
 // createHomes makes the queues that get segments of an account, where they are missing: no
 // distributor may have reached them yet, and a processor cannot bring a message to a queue that is
-// not there and makes none itself (window 33). What cannot be made is told, and holds up no drain:
-// the account that drains may be the one in trouble.
+// not there and makes none itself (window 33). The log tells of queues that cannot be made, and
+// they hold up no drain: the account that drains may be the one in trouble.
 func (o *accountsOf) createHomes(ctx context.Context, name string) {
 	ctx, cancel := context.WithTimeout(ctx, homesPatience)
 	defer cancel()
@@ -442,7 +450,8 @@ func (o *accountsOf) change(ctx context.Context, name, state string, change func
 		return Change{}, refused // no storage failed, and nothing is in doubt
 	}
 	if storage.Ambiguous(err) && before != nil {
-		err = fmt.Errorf("whether the map was changed could not be learned; run the command again, which does nothing twice: %w", err)
+		err = fmt.Errorf("whether the map was changed could not be learned; run the command again, which does nothing twice: %w",
+			err)
 	}
 	if err != nil {
 		return Change{}, locate.WithAdvice(ctx, &o.Cfg, err)

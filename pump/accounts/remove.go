@@ -129,7 +129,10 @@ func (o *accountsOf) removable(ctx context.Context, name string) (version uint64
 		switch {
 		case s.Account != name:
 		case s.State == shardmap.Active:
-			return 0, nil, &Error{Account: name, Problem: "it is active", Fix: fmt.Sprintf("drain it first: distributor accounts drain %s", name)}
+			return 0, nil, &Error{
+				Account: name, Problem: "it is active",
+				Fix: fmt.Sprintf("drain it first: distributor accounts drain %s", name),
+			}
 		default:
 			qs = append(qs, s.Queue)
 		}
@@ -140,7 +143,11 @@ func (o *accountsOf) removable(ctx context.Context, name string) (version uint64
 	case qs == nil:
 		return w.Map.Version, nil, nil
 	case !slices.Contains(o.Queues.Names(), name):
-		return 0, nil, &pump.ConfigError{Field: "accounts", Problem: fmt.Sprintf("there is no credential for %q here, and its queues must be seen to be empty", name), Fix: "keep it in the configuration until it is removed"}
+		return 0, nil, &pump.ConfigError{
+			Field:   "accounts",
+			Problem: fmt.Sprintf("there is no credential for %q here, and its queues must be seen to be empty", name),
+			Fix:     "keep it in the configuration until it is removed",
+		}
 	}
 	// Any change of the map starts the time anew: which of them made the account
 	// drain is not kept, and a minute more does no harm.
@@ -227,8 +234,8 @@ func onlyPoison(p Progress) bool {
 	return p.Noticing == 0 && !slices.ContainsFunc(p.Left, func(q QueueLeft) bool { return !q.Poison })
 }
 
-// parks reports whether all that is left, but for quarantine, is parked, and names a mark that parks
-// it.
+// parks reports whether everything that is left outside quarantine is parked, and names a mark that
+// parks it.
 func (p Progress) parks(w *workload.Workload) (mark string) {
 	for _, q := range p.Left {
 		n := workload.ParkingNumber(w.Name, q.Queue)
@@ -256,7 +263,8 @@ func (p Progress) refusal(w *workload.Workload, name string) *Error {
 	}
 	switch {
 	case len(p.Left) == 0:
-		e.Problem = fmt.Sprintf("it has not been draining for long enough: for another %v a distributor may still write to it", p.Noticing.Round(time.Second))
+		e.Problem = fmt.Sprintf("it has not been draining for long enough: for another %v a distributor may still write to it",
+			p.Noticing.Round(time.Second))
 		e.Fix = "wait, or let the command wait"
 	case p.parks(w) != "":
 		e.Problem = "messages of what is paused are left: " + strings.Join(parts, ", ")

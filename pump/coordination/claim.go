@@ -26,9 +26,9 @@ var ErrClaimTaken = errors.New("the claim was older than its interval and was ta
 //	  an interval after its start |   |               | an interval after the start,
 //	  (abandoned)                 +---+---------------+ or at once: the same task, failed
 //
-// The process that writes the row by compare-and-swap has the claim. What
-// the interval is counted from and to are stamps of the service, of the row itself and of a
-// clock row beside it; no machine's clock is asked, and in doubt a key counts as younger.
+// The process that writes the row by compare-and-swap has the claim. The interval runs from
+// and to stamps of the service, of the row itself and of a clock row beside it. It uses no
+// machine's clock, and in doubt a key counts as younger.
 //
 // The interval must be longer than the longest work: a running claim that is
 // older is taken for abandoned. Where processes have different intervals,
@@ -50,12 +50,17 @@ type Claims struct {
 // start to start of a key's work; instance is this process's name. What cannot
 // be is reported by the methods.
 func NewClaims(t storage.Table, workloadName string, interval time.Duration, instance string) *Claims {
-	c := &Claims{table: t, workload: workloadName, interval: interval, err: workload.CheckName(workloadName), token: row.TokenOf(t, row.Clip(instance))}
+	c := &Claims{
+		table: t, workload: workloadName, interval: interval, err: workload.CheckName(workloadName),
+		token: row.TokenOf(t, row.Clip(instance)),
+	}
 	if interval <= 0 {
 		c.err = errors.Join(c.err, fmt.Errorf("claims: an interval of %v", interval))
 	}
 	for part := range c.clocks {
-		c.clocks[part] = row.ServerClock{Table: t, Partition: ClaimsPartition(workloadName, part), Timeout: row.RequestTimeout}
+		c.clocks[part] = row.ServerClock{
+			Table: t, Partition: ClaimsPartition(workloadName, part), Timeout: row.RequestTimeout,
+		}
 	}
 	return c
 }
@@ -131,7 +136,9 @@ func (c *Claims) Claim(ctx context.Context, key []byte, task TaskRef) (*Claim, V
 	return claim, verdict, wait, nil
 }
 
-func (c *Claims) claim(ctx context.Context, r row.Row[claimRow], part int, mine claimRow) (*Claim, Verdict, time.Duration, error) {
+func (c *Claims) claim(
+	ctx context.Context, r row.Row[claimRow], part int, mine claimRow,
+) (*Claim, Verdict, time.Duration, error) {
 	for {
 		v, err := r.MustReadOrCreate(ctx)
 		if err != nil {
@@ -143,7 +150,10 @@ func (c *Claims) claim(ctx context.Context, r row.Row[claimRow], part int, mine 
 		}
 		won, err := r.TryWrite(ctx, v, mine)
 		if err == nil {
-			claim := &Claim{Until: won.Sent.Add(row.Slowest(c.interval)), row: r, won: won, leave: sync.OnceFunc(func() { c.hands.leave(r.Key) })}
+			claim := &Claim{
+				Until: won.Sent.Add(row.Slowest(c.interval)), row: r, won: won,
+				leave: sync.OnceFunc(func() { c.hands.leave(r.Key) }),
+			}
 			if time.Now().Before(claim.Until) {
 				return claim, Granted, 0, nil
 			}
@@ -155,7 +165,9 @@ func (c *Claims) claim(ctx context.Context, r row.Row[claimRow], part int, mine 
 }
 
 // judge says what a task may do with a key whose row is v.
-func (c *Claims) judge(ctx context.Context, r row.Row[claimRow], part int, v row.Version[claimRow], mine claimRow) (Verdict, time.Duration, error) {
+func (c *Claims) judge(
+	ctx context.Context, r row.Row[claimRow], part int, v row.Version[claimRow], mine claimRow,
+) (Verdict, time.Duration, error) {
 	old, interval := v.Value, c.interval
 	same := old.task == mine.task
 	switch {
@@ -237,7 +249,8 @@ func (cl *Claim) own(ctx context.Context, next claimRow, lost error) error {
 	if err != nil {
 		return err
 	}
-	if now := v.Value; now.owner == next.owner && now.task == next.task && now.running == next.running && now.failed == next.failed {
+	if now := v.Value; now.owner == next.owner && now.task == next.task &&
+		now.running == next.running && now.failed == next.failed {
 		return nil
 	}
 	return lost

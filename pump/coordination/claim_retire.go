@@ -12,10 +12,13 @@ import (
 // RetireClaims removes claims that were written before a moment of the server's clock, and whose
 // interval was over then too. It looks at up to a thousand claims of one of the parts (0 to 15),
 // those from a key on, and gives the key to go on from, "" at the end.
-func RetireClaims(ctx context.Context, t storage.Table, workload string, part int, before time.Time, from string) (removed int, next string, err error) {
+func RetireClaims(
+	ctx context.Context, t storage.Table, workload string, part int, before time.Time, from string,
+) (removed int, next string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)
 	defer cancel()
-	found, err := row.MustFind(ctx, t, storage.Query{Partition: ClaimsPartition(workload, part%ClaimParts), From: from}, row.PageSize)
+	found, err := row.MustFind(ctx, t,
+		storage.Query{Partition: ClaimsPartition(workload, part%ClaimParts), From: from}, row.PageSize)
 	if err != nil {
 		return 0, from, fmt.Errorf("looking for old claims of %s: %w", workload, err)
 	}

@@ -103,7 +103,10 @@ func claimRowOf(t storage.Table, workload string, key []byte) (r row.Row[claimRo
 }
 
 func claimRowAt(t storage.Table, partition, key string) row.Row[claimRow] {
-	return row.Row[claimRow]{Table: t, Partition: partition, Key: key, Timeout: row.RequestTimeout, Encode: encodeClaim, Decode: decodeClaim}
+	return row.Row[claimRow]{
+		Table: t, Partition: partition, Key: key, Timeout: row.RequestTimeout, Encode: encodeClaim,
+		Decode: decodeClaim,
+	}
 }
 
 func encodeClaim(c claimRow) map[string]any {
@@ -115,7 +118,8 @@ func encodeClaim(c claimRow) map[string]any {
 
 func decodeClaim(f *row.Fields) claimRow {
 	c := claimRow{
-		key: f.Text("Key"), base64: f.Flag("KeyBase64"), bytes: f.Count("KeyBytes"), task: f.Text("Task"), owner: f.Text("Owner"),
+		key: f.Text("Key"), base64: f.Flag("KeyBase64"), bytes: f.Count("KeyBytes"), task: f.Text("Task"),
+		owner:   f.Text("Owner"),
 		running: f.Flag("Running"), failed: f.Flag("Failed"), took: f.Duration("Took"), interval: f.Duration("Interval"),
 	}
 	switch {

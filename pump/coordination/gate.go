@@ -50,7 +50,7 @@ type GateState struct {
 	Name string
 	Open bool
 	// Since is when it was opened or closed, by the server's clock, and By is who
-	// did it; both are zero if no one ever did.
+	// did it; both are zero if no operator ever did.
 	Since time.Time
 	By    string
 }

@@ -21,11 +21,11 @@ const runBeats = 3
 // runBeat is how often this distributor beats in the row of its run.
 func (d *Distributor) runBeat() time.Duration { return runBeats * d.opts.Beat }
 
-// errRunOver is that the run may not go on: an operator ended it, or somebody else broke it.
+// errRunOver is that the run may not go on: an operator ended it, or another leader broke it.
 var errRunOver = errors.New("the run was ended while it was distributed")
 
-// keepBeating says that this process is at work on the run until the returned function is called, and
-// ends the distribution when the run may not go on.
+// keepBeating says, until the returned function is called, that this process is at work on the run.
+// It ends the distribution when the run may not go on.
 func (r *distribution) keepBeating(all context.Context, end context.CancelCauseFunc) (finish func()) {
 	if r.repairs {
 		return func() {} // the run's maker is gone, or will see that it was sealed
@@ -63,9 +63,10 @@ func (r *distribution) pulse(every time.Duration) workload.Pulse {
 	return p
 }
 
-// putBack makes the row of a run again that is gone, and reports whether it is there: its account
-// failed over, or the table was restored, to a time before the run. What was put of the run would go to
-// quarantine, as that of a run that never was. In a workload that is no more nothing is made.
+// putBack makes the row of a run again that is gone, and reports whether it is there. Its account
+// failed over, or the table was restored, to a time before the run. Without the row, messages of
+// the run would go to quarantine as those of an unknown run. In a deleted workload putBack makes
+// nothing.
 func (r *distribution) putBack(ctx context.Context) bool {
 	if _, err := send.Refresh(ctx, r.d.router.Current().Workload); workload.Lost(err) {
 		return false
@@ -84,19 +85,23 @@ func (r *distribution) putBack(ctx context.Context) bool {
 // rowLost is the note of a run whose row was gone when the next leader wanted to continue it.
 const rowLost = "its row was gone when another leader took it over: the account failed over, or the table was restored; another run reads the source anew"
 
-// bringBack makes the row of such a run again, as a broken one, so that what was put of it is done. It
-// cannot be continued: no row says any more what source it was made from (P2.3).
+// bringBack makes the row of such a run again, as a broken one, so that processors do its tasks.
+// The run cannot be continued: no row says any more what source it was made from (P2.3).
 func (l *leadership) bringBack(ctx context.Context, id pump.RunID) error {
 	runs := l.d.runs.By(l.term.Epoch)
 	l.d.cfg.Log.Error("a run cannot be continued", "run", id.String(), "note", rowLost)
-	err := runs.Create(ctx, workload.Run{ID: id, Workload: l.d.cfg.Workload, Mode: closing.ModeEvery, Instance: l.d.cfg.Instance, Beat: l.d.runBeat()})
+	err := runs.Create(ctx, workload.Run{
+		ID: id, Workload: l.d.cfg.Workload, Mode: closing.ModeEvery, Instance: l.d.cfg.Instance,
+		Beat: l.d.runBeat(),
+	})
 	if err != nil {
 		return err
 	}
 	return runs.Break(ctx, id, rowLost)
 }
 
-// sealedKept is for how long a distributor that stands by looks whether the run that it sealed is still so.
+// sealedKept is how long a distributor that stands by looks whether the run that it sealed is still
+// sealed.
 const sealedKept = 10 * time.Minute
 
 // sealedRun is what is kept of a distribution whose run is sealed: none of its buffers.
@@ -131,13 +136,14 @@ func (d *Distributor) keepSealed(ctx context.Context) {
 	case run.State == workload.RunSealed && !last.closed:
 		return
 	case !gone && run.State != workload.RunOpen && run.State != workload.RunAbandoned && run.State != workload.RunSealed:
-		return // somebody has ended or broken it
+		return // an operator or another leader has ended or broken it
 	}
 	if err = r.runs.Seal(ctx, r.id, last.counts); err == nil && last.closed {
 		err = r.runs.Close(ctx, r.id)
 	}
 	if err != nil {
-		r.log.Error("the row of the run came back as it was before the run's end, which cannot be written again yet", "error", err)
+		r.log.Error("the row of the run came back as it was before the run's end, which cannot be written again yet",
+			"error", err)
 		return
 	}
 	r.log.Error("the row of the run had come back as it was before the run's end, and is as it was again: its account failed over, or the table was restored")

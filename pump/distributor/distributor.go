@@ -97,7 +97,10 @@ func (o Options) withDefaults() (Options, error) {
 		o.OnBadLine = BadLineFail
 	case BadLineFail, BadLineSkip, BadLineQuarantine:
 	default:
-		return o, &pump.ConfigError{Field: "on-bad-line", Problem: fmt.Sprintf("%q is not possible", o.OnBadLine), Fix: "use fail, skip or quarantine"}
+		return o, &pump.ConfigError{
+			Field: "on-bad-line", Problem: fmt.Sprintf("%q is not possible", o.OnBadLine),
+			Fix: "use fail, skip or quarantine",
+		}
 	}
 	for _, f := range []struct {
 		field   string
@@ -125,12 +128,18 @@ func (o Options) withDefaults() (Options, error) {
 			return o, err
 		}
 		if o.Every > 0 {
-			return o, &pump.ConfigError{Field: "wait", Problem: "a distribution that is made again and again has no end", Fix: "leave wait or every out, and wait for single runs with: distributor wait RUN"}
+			return o, &pump.ConfigError{
+				Field: "wait", Problem: "a distribution that is made again and again has no end",
+				Fix: "leave wait or every out, and wait for single runs with: distributor wait RUN",
+			}
 		}
 		o.Wait = &wait
 	}
 	if o.Lease < 3*o.Beat {
-		return o, &pump.ConfigError{Field: "lease", Problem: fmt.Sprintf("%v is less than three beats of %v", o.Lease, o.Beat), Fix: "use four beats, or leave it out"}
+		return o, &pump.ConfigError{
+			Field: "lease", Problem: fmt.Sprintf("%v is less than three beats of %v", o.Lease, o.Beat),
+			Fix: "use four beats, or leave it out",
+		}
 	}
 	if o.Pack < 0 {
 		return o, &pump.ConfigError{Field: "pack", Problem: "it is negative", Fix: "use 1 or more, or leave it out"}
@@ -156,18 +165,19 @@ type Progress struct {
 // and bad lines are of this process only; they leave out what an earlier leader
 // of a resumed run did.
 type Summary struct {
-	Run         pump.RunID    `json:"run"`
-	Tasks       int64         `json:"tasks"`     // in the run
-	Envelopes   int64         `json:"envelopes"` // put and acknowledged
-	BytesIn     int64         `json:"bytesIn"`   // of the bodies of tasks
-	BytesSent   int64         `json:"bytesSent"` // of acknowledged message text
-	Requests    pump.Requests `json:"requests"`
-	Throttled   int64         `json:"throttled"`   // requests that were refused as too many
-	Seconds     float64       `json:"seconds"`     // from the start of the distribution to its end, without waiting for tasks to be done
-	Skipped     int64         `json:"skipped"`     // bad lines left out
-	Quarantined int64         `json:"quarantined"` // bad lines put into a poison queue
-	Resent      int64         `json:"resent"`      // puts repeated after an answer that told nothing: possible duplicates
-	Resumed     bool          `json:"resumed"`     // begun by another process
+	Run       pump.RunID    `json:"run"`
+	Tasks     int64         `json:"tasks"`     // in the run
+	Envelopes int64         `json:"envelopes"` // put and acknowledged
+	BytesIn   int64         `json:"bytesIn"`   // of the bodies of tasks
+	BytesSent int64         `json:"bytesSent"` // of acknowledged message text
+	Requests  pump.Requests `json:"requests"`
+	Throttled int64         `json:"throttled"` // requests that were refused as too many
+	// Seconds is from the start of the distribution to its end, without waiting for tasks to be done.
+	Seconds     float64 `json:"seconds"`
+	Skipped     int64   `json:"skipped"`     // bad lines left out
+	Quarantined int64   `json:"quarantined"` // bad lines put into a poison queue
+	Resent      int64   `json:"resent"`      // puts repeated after an answer that told nothing: possible duplicates
+	Resumed     bool    `json:"resumed"`     // begun by another process
 	// Completion is how the run ended, with Options.Wait; nil if it came to no waiting.
 	Completion *runs.Completion `json:"completion,omitempty"`
 }
@@ -185,8 +195,8 @@ type Distributor struct {
 	stage  stage
 	loops  send.Loops // of the distribution under way
 	grace  grace.Period
-	// standing counts what is done to be elected, and to stay it. What a leader distributes, and
-	// from what source, is not its business.
+	// standing counts what is done to be elected, and to stay it. It does not care what a leader
+	// distributes, and from what source.
 	standing rounds.Counter
 
 	router  *send.Router            // where tasks go; it outlives Run
@@ -236,9 +246,10 @@ func New(cfg pump.Config, source source.Source, o Options) (*Distributor, error)
 	return d, nil
 }
 
-// Run distributes. Without Every it returns after the one distribution: nil if
-// every task was put and acknowledged, the run sealed, and with Wait all of it done or in quarantine. A run that ctx ends before
-// is sent as far as it was read (within Grace) and marked as broken.
+// Run distributes. Without Every it returns after the one distribution. It returns nil if it put
+// every task with an acknowledgement and sealed the run, and with Wait if all tasks are done or in
+// quarantine. When ctx ends before, Run sends what it has read (within Grace) and marks the run as
+// broken.
 //
 // With Every it goes on until ctx ends, which is no error: within Grace it sends
 // what it has read and saves how far it came, so that another distributor

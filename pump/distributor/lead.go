@@ -81,7 +81,8 @@ const maxFingerprint = 2 << 10
 // fingerprint is of the source and of the settings that decide which records
 // become tasks with which numbers (P2.3).
 func (d *Distributor) fingerprint(of string) string {
-	return fmt.Sprintf("v%d S=%d bad=%s %s", distributorVersion, d.router.Current().Workload.Map.Segments, d.opts.OnBadLine, of)
+	segments := d.router.Current().Workload.Map.Segments
+	return fmt.Sprintf("v%d S=%d bad=%s %s", distributorVersion, segments, d.opts.OnBadLine, of)
 }
 
 // create makes a new run and inserts its row, before the run's first put (P1.1).
@@ -95,7 +96,10 @@ func (d *Distributor) create(ctx context.Context, r *distribution, mode string) 
 	}
 	r.id = newRun(d.cfg.Private.Seeding, d.cfg.Workload)
 	r.log = d.cfg.Log.With("run", r.id.String())
-	r.row = workload.Run{ID: r.id, Workload: d.cfg.Workload, Mode: mode, Fingerprint: print, Instance: d.cfg.Instance, Beat: d.runBeat()}
+	r.row = workload.Run{
+		ID: r.id, Workload: d.cfg.Workload, Mode: mode, Fingerprint: print, Instance: d.cfg.Instance,
+		Beat: d.runBeat(),
+	}
 	return r.runs.Create(ctx, r.row)
 }
 
@@ -133,7 +137,8 @@ func (d *Distributor) conduct(ctx context.Context, r *distribution) error {
 			return fmt.Errorf("every task was put, but the run could not be sealed: %w", err)
 		}
 		if r.leads != nil {
-			d.sealed = &sealedRun{of: &distribution{d: d, id: r.id, runs: r.runs, row: r.row, log: r.log}, counts: r.read.Counts, at: time.Now()}
+			of := &distribution{d: d, id: r.id, runs: r.runs, row: r.row, log: r.log}
+			d.sealed = &sealedRun{of: of, counts: r.read.Counts, at: time.Now()}
 		}
 		d.closeEmpty(rows, r)
 		r.log.Info("distributed", "tasks", r.count.Tasks.Load(), "envelopes", r.count.Envelopes.Load())
@@ -144,7 +149,8 @@ func (d *Distributor) conduct(ctx context.Context, r *distribution) error {
 		return outcome.ErrHalted
 	}
 	err = fmt.Errorf("%w: %w", errBroken, context.Cause(ctx))
-	d.noteEnd(rows, r, errBroken.Error(), slog.LevelInfo, "the run ends before its source does, because the distributor was stopped")
+	d.noteEnd(rows, r, errBroken.Error(), slog.LevelInfo,
+		"the run ends before its source does, because the distributor was stopped")
 	return err
 }
 
@@ -187,7 +193,8 @@ func (d *Distributor) noteEnd(ctx context.Context, r *distribution, note string,
 // not only what was read.
 func noteOf(r *distribution, why string) string {
 	c := &r.count
-	note := fmt.Sprintf("read %d tasks, acknowledged %d of them (%d envelopes by this process): %s", c.Tasks.Load(), c.Acked.Load(), c.Envelopes.Load(), why)
+	note := fmt.Sprintf("read %d tasks, acknowledged %d of them (%d envelopes by this process): %s",
+		c.Tasks.Load(), c.Acked.Load(), c.Envelopes.Load(), why)
 	return strings.ToValidUTF8(note[:min(len(note), 4<<10)], "")
 }
 
@@ -354,9 +361,11 @@ func (l *leadership) lead(ctx context.Context) (wait time.Duration, err error) {
 // The distribution stays due: nothing was sent.
 func (l *leadership) stepBack(ctx context.Context, err error) time.Duration {
 	d := l.d
-	pause := backoff.Jitter(d.cfg.Instance).Around(backoff.Doubled(2*retryPause, UnreadPause, d.unread), "step back", d.cfg.Workload, d.unread)
+	pause := backoff.Doubled(2*retryPause, UnreadPause, d.unread)
+	pause = backoff.Jitter(d.cfg.Instance).Around(pause, "step back", d.cfg.Workload, d.unread)
 	d.unread++
-	d.cfg.Log.Error("the source cannot be read on this machine; another distributor may lead, or this one again later", "error", err, "pause", pause.Round(time.Second))
+	d.cfg.Log.Error("the source cannot be read on this machine; another distributor may lead, or this one again later",
+		"error", err, "pause", pause.Round(time.Second))
 	l.abandon(ctx)
 	return pause
 }
@@ -472,7 +481,8 @@ func (l *leadership) resume(ctx context.Context, from *election.Resume) (r *dist
 	case r.live || run.Fingerprint == "":
 		return nil, false, l.refuse(ctx, r, source.ErrNotReplayable)
 	case d.fingerprint(r.print) != run.Fingerprint:
-		return nil, false, l.refuse(ctx, r, fmt.Errorf("%w: it was %q and is %q", source.ErrSourceChanged, run.Fingerprint, d.fingerprint(r.print)))
+		return nil, false, l.refuse(ctx, r,
+			fmt.Errorf("%w: it was %q and is %q", source.ErrSourceChanged, run.Fingerprint, d.fingerprint(r.print)))
 	}
 	return r, false, nil
 }

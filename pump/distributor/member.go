@@ -56,15 +56,18 @@ type putInto struct {
 	segment uint32
 }
 
-// What waits for the cluster to be known: at most maxPending puts, and none that
-// is among the last lookBack.
+// These puts wait until the cluster is known: at most maxPending, and none of
+// those of the last lookBack.
 const (
 	maxPending = 4096
 	lookBack   = 64
 )
 
 func newSending(d *Distributor) *sending {
-	s := &sending{d: d, visits: d.mode == closing.ModeClient, arrives: make(chan struct{}), nudges: nudging.NewSender(context.Background(), &d.cfg)}
+	s := &sending{
+		d: d, visits: d.mode == closing.ModeClient, arrives: make(chan struct{}),
+		nudges: nudging.NewSender(context.Background(), &d.cfg),
+	}
 	if !s.visits {
 		s.samples = sampling.New(&d.cfg, d.fleet, s.view)
 	}
@@ -103,7 +106,8 @@ func (s *sending) arrived() { s.arrive.Do(func() { close(s.arrives) }) }
 func (s *sending) enter() {
 	d := s.d
 	m, err := member.Join(s.ctx, &d.cfg, d.fleet, d.router.Current().Workload, member.Options{
-		Role: cluster.RoleDistributor, Report: s.report, Changed: s.changed, Lost: d.router.Lost, Beat: d.opts.Beat, Lease: d.opts.Lease, Optional: true,
+		Role: cluster.RoleDistributor, Report: s.report, Changed: s.changed, Lost: d.router.Lost,
+		Beat: d.opts.Beat, Lease: d.opts.Lease, Optional: true,
 	})
 	if err != nil { // never, of an optional membership
 		d.cfg.Log.Error("the cluster cannot be joined", "error", err)

@@ -7,9 +7,9 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
-// A leader makes a run's row before it names the run in the election row (P1.1). One that
-// dies, or loses the leadership, between the two leaves a run that is open for ever, without a task, and
-// that no distributor continues, because no election row ever named it. The next leader ends it.
+// A leader makes a run's row before it names the run in the election row (P1.1). A leader that
+// dies, or loses the leadership, between the two leaves an open run without a task. No distributor
+// continues that run, because no election row ever named it. The next leader ends it.
 
 // orphanReads is how many of the newest runs a leader looks at for such ones: more leaders
 // than that do not die in the same place without one that lives.
@@ -32,7 +32,8 @@ func (l *leadership) orphans(ctx context.Context) []workload.Run {
 	}
 	var open []workload.Run
 	for _, run := range runs {
-		if run.State == workload.RunOpen && run.Mode == closing.ModeEvery && (l.term.Resume == nil || run.ID != l.term.Resume.Run) {
+		if run.State == workload.RunOpen && run.Mode == closing.ModeEvery &&
+			(l.term.Resume == nil || run.ID != l.term.Resume.Run) {
 			open = append(open, run)
 		}
 	}

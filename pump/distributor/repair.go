@@ -66,8 +66,8 @@ type RepairSummary struct {
 // work is refused ([workload.ErrRunState]), and so is a run whose source cannot be read again
 // ([ErrNotReplayable]). Of a closed run nothing is missing.
 //
-// It uses those of the options that say how to read and put. Progress is that of reading twice, of
-// which only the second time puts. The summary is valid with an error as well. Repair must not be called
+// It uses those of the options that say how to read and put. Progress is that of reading twice;
+// only the second time puts. The summary is valid with an error as well. Do not call Repair
 // concurrently with itself or with Run.
 func (d *Distributor) Repair(ctx context.Context, run pump.RunID, o RepairOptions) (RepairSummary, error) {
 	defer d.stage.begin(ctx)()
@@ -75,11 +75,15 @@ func (d *Distributor) Repair(ctx context.Context, run pump.RunID, o RepairOption
 	d.running.Store(s)
 	defer d.running.Store(nil)
 	defer s.end(ctx)
-	r := &repair{d: d, o: o, began: time.Now(), summary: RepairSummary{Run: run, DryRun: o.DryRun, Lacking: []runs.SegmentLack{}}}
+	r := &repair{
+		d: d, o: o, began: time.Now(),
+		summary: RepairSummary{Run: run, DryRun: o.DryRun, Lacking: []runs.SegmentLack{}},
+	}
 	before, throttled := d.fleet.Requests()
 	err := r.repair(ctx)
 	all, now := d.fleet.Requests()
-	r.summary.Requests, r.summary.Throttled, r.summary.Seconds = queues.Since(all, before), now-throttled, time.Since(r.began).Seconds()
+	r.summary.Requests, r.summary.Throttled = queues.Since(all, before), now-throttled
+	r.summary.Seconds = time.Since(r.began).Seconds()
 	return r.summary, err
 }
 
@@ -151,14 +155,16 @@ func (r *repair) find(ctx context.Context) error {
 	case workload.RunOpen:
 		by, err := closing.AtWork(ctx, &d.cfg, d.fleet, &r.run, d.opts.Lease)
 		if err == nil && by != "" {
-			err = fmt.Errorf("run %s: %w: it is open, and %s is at work on it; wait until it has ended", r.run.ID, workload.ErrRunState, by)
+			err = fmt.Errorf("run %s: %w: it is open, and %s is at work on it; wait until it has ended",
+				r.run.ID, workload.ErrRunState, by)
 		}
 		return err
 	case workload.RunEnded: // what is put of it goes to quarantine, and it cannot be sealed
 		return fmt.Errorf("run %s: %w: it has ended: %s", r.run.ID, workload.ErrRunState, r.run.Note)
 	}
 	if n := len(r.run.Sealed); r.run.State == workload.RunSealed && n != w.Map.Segments {
-		return fmt.Errorf("run %s: %w: it was sealed with %d segments, and the workload has %d", r.run.ID, workload.ErrRunState, n, w.Map.Segments)
+		return fmt.Errorf("run %s: %w: it was sealed with %d segments, and the workload has %d",
+			r.run.ID, workload.ErrRunState, n, w.Map.Segments)
 	}
 	return nil
 }
@@ -178,7 +184,8 @@ func (r *repair) compare(ctx context.Context) error {
 	case of.live:
 		return source.ErrNotReplayable
 	case print != r.run.Fingerprint:
-		return fmt.Errorf("run %s: %w: %s", r.run.ID, source.ErrSourceChanged, strings.Join(differences(r.run.Fingerprint, print), "; "))
+		return fmt.Errorf("run %s: %w: %s",
+			r.run.ID, source.ErrSourceChanged, strings.Join(differences(r.run.Fingerprint, print), "; "))
 	}
 	return nil
 }
@@ -189,7 +196,10 @@ func differences(was, is string) (said []string) {
 	if len(a) < 4 || len(b) < 4 {
 		return []string{fmt.Sprintf("it was %q and is %q", was, is)}
 	}
-	for i, what := range []string{"the version of the program's numbering", "the number of segments", "what is done with bad lines (--on-bad-line)"} {
+	for i, what := range []string{
+		"the version of the program's numbering", "the number of segments",
+		"what is done with bad lines (--on-bad-line)",
+	} {
 		if a[i] != b[i] {
 			said = append(said, fmt.Sprintf("%s was %s and is %s", what, value(a[i]), value(b[i])))
 		}
@@ -200,7 +210,8 @@ func differences(was, is string) (said []string) {
 	case knownA && knownB && kindA != kindB:
 		said = append(said, fmt.Sprintf("the kind of source was %s and is %s", kindA, kindB))
 	case a[3] != b[3]:
-		said = append(said, "the source is another one or was changed: the files, their order, sizes, times of change (a copy must keep them) and first 64 KiB, and --key, --id and --max-line must be as they were")
+		said = append(said,
+			"the source is another one or was changed: the files, their order, sizes, times of change (a copy must keep them) and first 64 KiB, and --key, --id and --max-line must be as they were")
 	}
 	return said
 }
@@ -245,7 +256,8 @@ func (r *repair) count(ctx context.Context) error {
 	}
 	for s, n := range r.counts {
 		if sealed := r.run.Sealed[s]; n != sealed {
-			return fmt.Errorf("run %s: %w: the source has %d tasks, %d of them in segment %d, and the run was sealed with %d, and %d in that", r.run.ID, source.ErrSourceChanged, r.summary.Tasks, n, s, r.run.Tasks, sealed)
+			return fmt.Errorf("run %s: %w: the source has %d tasks, %d of them in segment %d, and the run was sealed with %d, and %d in that",
+				r.run.ID, source.ErrSourceChanged, r.summary.Tasks, n, s, r.run.Tasks, sealed)
 		}
 	}
 	return nil
@@ -286,7 +298,8 @@ func (r *repair) plan(ctx context.Context) error {
 		}
 		done, quarantined := rec.Counts(r.run.ID)
 		if done+quarantined != n-missing {
-			return fmt.Errorf("run %s: %w: of segment %d more tasks are recorded than the source has", r.run.ID, source.ErrSourceChanged, rec.Segment)
+			return fmt.Errorf("run %s: %w: of segment %d more tasks are recorded than the source has",
+				r.run.ID, source.ErrSourceChanged, rec.Segment)
 		}
 		if missing > 0 {
 			r.summary.Lacking = append(r.summary.Lacking, runs.SegmentLack{Segment: rec.Segment, Tasks: missing})
@@ -302,7 +315,8 @@ func (r *repair) plan(ctx context.Context) error {
 	}
 	r.summary.Messages = &messages
 	if messages > 0 && r.summary.Missing > 0 {
-		d.cfg.Log.Warn("messages are left in the queues, and missing tasks may be in them; what is put again is recognised", "messages", messages, "missing", r.summary.Missing)
+		d.cfg.Log.Warn("messages are left in the queues, and missing tasks may be in them; what is put again is recognised",
+			"messages", messages, "missing", r.summary.Missing)
 	}
 	return nil
 }
@@ -322,9 +336,11 @@ func (r *repair) put(ctx context.Context) error {
 	r.summary.Put, r.summary.Envelopes = dist.count.Acked.Load(), dist.count.Envelopes.Load()
 	switch {
 	case err == nil && how != endOfSource:
-		err = errors.Join(fmt.Errorf("%w: what is still missing was not put; repair the run again", errBroken), context.Cause(ctx))
+		err = errors.Join(fmt.Errorf("%w: what is still missing was not put; repair the run again", errBroken),
+			context.Cause(ctx))
 	case err == nil && !slices.Equal(dist.read.Counts, r.counts):
-		err = fmt.Errorf("run %s: %w while it was read; what was put may have been other tasks than were lost", r.run.ID, source.ErrSourceChanged)
+		err = fmt.Errorf("run %s: %w while it was read; what was put may have been other tasks than were lost",
+			r.run.ID, source.ErrSourceChanged)
 	}
 	r.d.stage.ended(dist, err)
 	return err

@@ -133,7 +133,10 @@ func (r *distribution) run(ctx context.Context) (ending, error) {
 	defer watching.Wait() // after end, below
 	defer end(nil)
 	defer r.watch(all)()
-	routes := send.Follower{Router: r.d.router, Log: r.log, Instance: r.d.cfg.Instance, MarkSpill: r.markSpill, Rounds: &r.d.loops.Map}
+	routes := send.Follower{
+		Router: r.d.router, Log: r.log, Instance: r.d.cfg.Instance, MarkSpill: r.markSpill,
+		Rounds: &r.d.loops.Map,
+	}
 	defer routes.Start(all)()
 	defer r.keepBeating(all, end)()
 
@@ -243,8 +246,10 @@ func (r *distribution) assemble(stages *errgroup.Group, work context.Context, so
 	for i := range lanes {
 		lanes[i] = pack.NewLane(&pack.Packer{
 			Head: head, Most: d.opts.Pack, MaxHeld: pack.DefaultMaxOpen / d.cfg.Private.Lanes,
-			Opened: track.Opened, Open: make([]*pack.OpenEnvelope, w.Map.Segments/d.cfg.Private.Lanes+1), Stride: d.cfg.Private.Lanes,
-			Emit: r.put.Send, MapVersion: func() uint64 { return d.router.Current().Workload.Map.Version }, Writes: d.router.Writes, Limit: d.router.Limit,
+			Opened: track.Opened, Open: make([]*pack.OpenEnvelope, w.Map.Segments/d.cfg.Private.Lanes+1),
+			Stride: d.cfg.Private.Lanes,
+			Emit:   r.put.Send, MapVersion: func() uint64 { return d.router.Current().Workload.Map.Version },
+			Writes: d.router.Writes, Limit: d.router.Limit,
 		})
 		lanes[i].SealAge = max(age, 0)
 		lanes[i].Passed, lanes[i].Turn, lanes[i].Name = track.Passed, d.cfg.Private.Seeding.Turn, strconv.Itoa(i)

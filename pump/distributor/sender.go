@@ -33,17 +33,17 @@ type SenderOptions struct {
 
 const defaultLinger = 10 * time.Millisecond
 
-// Sender sends tasks as they come up in a program, many small sends in one run (P1.1): the
-// run is begun by the first Send, held open, and sealed by Close. A run costs
-// rows, and with delivery mode [pump.Once] each that is open costs room in the ledger of every segment; so a
-// program should have one Sender for as long as it runs, and not one for each task.
+// Sender sends tasks as they come up in a program, many small sends in one run (P1.1). The first
+// Send begins the run, the sender holds it open, and Close seals it. A run costs rows, and with
+// delivery mode [pump.Once] each open run costs room in the ledger of every segment. So a program
+// should have one Sender for as long as it runs, and not one for each task.
 //
 // A sender outlives its troubles. While no run can be begun, because the control account does
 // not answer or refuses the credential, each Send waits or fails by itself, and the next
 // one tries again. After a run that failed the next Send begins another.
 //
-// Any number of programs may send to a workload at the same time (origins H6). What a program
-// has sent that dies without Close is done as ever, but its run stays open.
+// Any number of programs may send to a workload at the same time (origins H6). When a program
+// dies without Close, the tasks that it sent are done as ever, but its run stays open.
 //
 // Send may be called from many goroutines at once; that is also how many small sends get
 // into one message.
@@ -61,7 +61,10 @@ type Sender struct {
 func NewSender(cfg pump.Config, o SenderOptions) (*Sender, error) {
 	settings.Default(&o.Linger, defaultLinger)
 	if o.Linger < time.Millisecond {
-		return nil, &pump.ConfigError{Field: "linger", Problem: fmt.Sprintf("%v is out of range", o.Linger), Fix: "use 1ms or more, or leave it out for 10ms"}
+		return nil, &pump.ConfigError{
+			Field: "linger", Problem: fmt.Sprintf("%v is out of range", o.Linger),
+			Fix: "use 1ms or more, or leave it out for 10ms",
+		}
 	}
 	s := &Sender{closing: make(chan struct{})}
 	var err error
@@ -171,7 +174,8 @@ func (s *Sender) current() *intake {
 		if s.failed++; s.now.summary.Envelopes > 0 {
 			s.failed = 1
 		}
-		pause = backoff.Jitter(s.d.cfg.Instance).Around(backoff.Doubled(sendAgain, retryPause, s.failed-1), "send again", s.d.cfg.Workload, s.failed)
+		pause = backoff.Jitter(s.d.cfg.Instance).Around(backoff.Doubled(sendAgain, retryPause, s.failed-1), "send again",
+			s.d.cfg.Workload, s.failed)
 	}
 	in := &intake{batches: make(chan []source.Record), closing: s.closing, over: make(chan struct{}), before: before}
 	in.ctx, in.stop = context.WithCancelCause(context.Background())
@@ -194,7 +198,8 @@ func (s *Sender) run(in *intake, pause time.Duration) {
 	s.d.source = in
 	in.summary, in.err = s.d.Run(in.ctx)
 	if in.err != nil && in.ctx.Err() == nil {
-		s.d.cfg.Log.Warn("the sender's run has failed; the next task begins another", "run", in.summary.Run.String(), "error", in.err)
+		s.d.cfg.Log.Warn("the sender's run has failed; the next task begins another",
+			"run", in.summary.Run.String(), "error", in.err)
 	}
 }
 
@@ -204,11 +209,11 @@ func passes(err error) bool {
 	return ok && (e.Ambiguous() || e.Code == storage.Canceled)
 }
 
-// Close takes no more tasks, sends those that were handed in, and seals the run. If ctx ends first
-// the run is left as broken, after at most 20 s in which what was handed in is still sent. To know when
-// the tasks are done, give the summary's Run to [runs.Wait]. Summary and error are of the newest run, when
-// earlier ones failed. A sender that never handed a task in has no run.
-// Close may be called again, with the same result.
+// Close takes no more tasks, sends those that were handed in, and seals the run. If ctx ends first,
+// Close goes on sending what was handed in for at most 20 s, and leaves the run as broken. To know
+// when the tasks are done, give the summary's Run to [runs.Wait]. When earlier runs failed, summary
+// and error are of the newest one. A sender that never handed a task in has no run. Close may be
+// called again, with the same result.
 func (s *Sender) Close(ctx context.Context) (Summary, error) {
 	s.mu.Lock()
 	in := s.now
@@ -271,7 +276,7 @@ func (i *intake) failure() error {
 	return ErrSenderClosed
 }
 
-// late is why tasks could not be handed in for as long as somebody waited.
+// late is why tasks could not be handed in for as long as a caller waited.
 func (i *intake) late(control string, cause error) error {
 	switch {
 	case i.opened.Load():

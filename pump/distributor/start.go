@@ -77,8 +77,9 @@ func (d *Distributor) waitForWorkload(ctx context.Context) (*workload.Workload, 
 	return w, err
 }
 
-// workload reads the workload's row. The first time it is made if it is not there and nowhere
-// else; asking is of Config.maker. Later a row that is gone was deleted, and its deletion is not undone.
+// workload reads the workload's row. The first time it makes the row if that is not there and
+// nowhere else; asking is of Config.maker. Later a row that is gone was deleted, and workload does
+// not undo the deletion.
 func (d *Distributor) workload(ctx context.Context, asking func() (asked func())) (*workload.Workload, error) {
 	t := d.router.Current()
 	switch {

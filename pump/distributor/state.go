@@ -101,8 +101,8 @@ func (s *stage) ended(r *distribution, err error) {
 	}
 }
 
-// add counts what a distribution has done here. What was done before a takeover
-// is in its counters from some moment on, so less than that is nothing.
+// add counts what a distribution has done here. Its counters hold the work before
+// a takeover from some moment on, so less than that is nothing.
 func (c *Counts) add(r *distribution) {
 	var tasks, skipped, quarantined int64
 	if r.from != nil {
@@ -121,7 +121,10 @@ func (c *Counts) add(r *distribution) {
 // State is what the distributor is doing now. It may be called at any time, from
 // any goroutine, and makes no request.
 func (d *Distributor) State() State {
-	s := State{Workload: d.cfg.Workload, Instance: d.cfg.Instance, Phase: "stopped", Reasons: []string{}, Cluster: pump.ClusterState{Rank: -1}, Accounts: d.fleet.States(time.Now())}
+	s := State{
+		Workload: d.cfg.Workload, Instance: d.cfg.Instance, Phase: "stopped", Reasons: []string{},
+		Cluster: pump.ClusterState{Rank: -1}, Accounts: d.fleet.States(time.Now()),
+	}
 	st := &d.stage
 	st.mu.Lock()
 	run, prepared, current := st.run, st.prepared, st.current

@@ -212,8 +212,8 @@ type checkup struct {
 	report *Report
 }
 
-// find notes a finding. What was typed, or stands in the configuration, may be a secret in the
-// wrong place.
+// find notes a finding. A text that was typed, or stands in the configuration, may be a secret
+// in the wrong place.
 func (c *checkup) find(check, severity, subject, mend, problem string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

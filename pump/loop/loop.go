@@ -4,9 +4,9 @@ package loop
 
 import "time"
 
-// State is how one loop gets on. A loop goes round whether its attempts succeed or fail, and whether
-// there is work or none: one that has not gone round for longer than Most is stuck, and another
-// process has to do its work.
+// State is how one loop gets on. A loop goes round whether its attempts succeed or fail, and
+// whether there is work or none. A loop that has not gone round for longer than Most is stuck, and
+// another process has to do its work.
 type State struct {
 	Name   string
 	Rounds uint64        // so far

@@ -33,7 +33,10 @@ var latencies = []float64{.005, .01, .02, .04, .08, .15, .3, .6, 1.2, 2.5, 5, 10
 
 // ages are the buckets of how old a task is when it is started: from "at once" to a week,
 // fine where a nudged and a polled task of an idle queue differ.
-var ages = []float64{.01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 60, 300, 1200, 3600, 6 * 3600, 24 * 3600, 7 * 24 * 3600}
+var ages = []float64{
+	.01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 60, 300, 1200, 3600, 6 * 3600, 24 * 3600,
+	7 * 24 * 3600,
+}
 
 // durations are the buckets of a handler: a lookup takes a millisecond, a child its time limit of
 // hours.
@@ -51,38 +54,50 @@ func NewCounters(list prices.List) *Counters {
 		Name: "queuepump_throttles_total", Help: "Storage requests that were refused as too many.",
 	}, request)
 	m.failures = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "queuepump_request_failures_total", Help: "Storage requests that did not succeed, by what their answer says; maybe-done is no usable answer.",
+		Name: "queuepump_request_failures_total",
+		Help: "Storage requests that did not succeed, by what their answer says; maybe-done is no usable answer.",
 	}, append(request, "code"))
 	m.latency = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "queuepump_request_duration_seconds", Help: "Time from sending a storage request to its answer or deadline.", Buckets: latencies,
+		Name: "queuepump_request_duration_seconds",
+		Help: "Time from sending a storage request to its answer or deadline.", Buckets: latencies,
 	}, request)
 	m.quarantined = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "queuepump_tasks_quarantined_total", Help: "Tasks put into a poison queue; a message that could not be read counts as one.",
+		Name: "queuepump_tasks_quarantined_total",
+		Help: "Tasks put into a poison queue; a message that could not be read counts as one.",
 	}, []string{"account", "reason"})
 	m.age = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: "queuepump_task_age_seconds", Help: "Age of tasks when their handling starts, since their message was ready to be put; of messages that do not say when, by the service's whole seconds.", Buckets: ages,
+		Name:    "queuepump_task_age_seconds",
+		Help:    "Age of tasks when their handling starts, since their message was ready to be put; of messages that do not say when, by the service's whole seconds.",
+		Buckets: ages,
 	})
 	m.took = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: "queuepump_handler_duration_seconds", Help: "Time that a handler took for a task, or for a batch if it takes batches, however it ended.", Buckets: durations,
+		Name:    "queuepump_handler_duration_seconds",
+		Help:    "Time that a handler took for a task, or for a batch if it takes batches, however it ended.",
+		Buckets: durations,
 	})
 	m.cost = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "queuepump_requests_cost_dollars_total", Help: "Estimate: what the storage requests sent cost in US dollars; " + prices.Published.Source + ". A query of several pages counts as one.",
+		Name: "queuepump_requests_cost_dollars_total",
+		Help: "Estimate: what the storage requests sent cost in US dollars; " + prices.Published.Source + ". A query of several pages counts as one.",
 	}, []string{"account"})
 	m.Reprice(list)
 	m.spent = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "queuepump_requests_cost_total", Help: "Estimate: what the storage requests sent cost, at the prices of the configuration. A query of several pages counts as one.",
+		Name: "queuepump_requests_cost_total",
+		Help: "Estimate: what the storage requests sent cost, at the prices of the configuration. A query of several pages counts as one.",
 	}, append(request, "currency"))
 	return m
 }
 
-// Reprice has requests counted with other prices from now on; those that list lacks are as published.
+// Reprice has requests counted with other prices from now on; requests that list lacks cost as
+// published.
 func (m *Counters) Reprice(list prices.List) {
 	list = list.OrPublished()
 	m.price.Store(&list)
 }
 
 func (m *Counters) all() []prometheus.Collector {
-	return []prometheus.Collector{m.requests, m.throttles, m.failures, m.latency, m.quarantined, m.age, m.took, m.cost, m.spent}
+	return []prometheus.Collector{
+		m.requests, m.throttles, m.failures, m.latency, m.quarantined, m.age, m.took, m.cost, m.spent,
+	}
 }
 
 // Describe is of [prometheus.Collector].

@@ -45,45 +45,79 @@ func part(n, most int) float64 {
 type processorMetrics struct{ state func() processor.State }
 
 var processorSamples = []sample[processor.State]{
-	gauge("ready", "1 if the process does what it should; /readyz says why not.", func(s processor.State) float64 { return truth(s.Ready) }),
-	gauge("paused", "1 while an operator has paused the workload, so that nothing is started.", func(s processor.State) float64 { return truth(s.PausedSince != nil) }),
-	gauge("messages_in_hand", "Messages taken and not yet settled.", func(s processor.State) float64 { return float64(s.Messages) }),
-	gauge("handlers", "How many handlers may be at work at once (--concurrency).", func(s processor.State) float64 { return float64(s.Handlers) }),
-	gauge("lease_seconds", "For how long messages are hidden that are got now; it follows the work unless it is fixed.", func(s processor.State) float64 { return s.LeaseSeconds }),
-	gauge("task_seconds", "How long a task usually takes in the handler; 0: none has ended.", func(s processor.State) float64 { return s.TaskSeconds }),
-	gauge("retry_first_seconds", "The longest delay of a task that fails for the first time.", func(s processor.State) float64 { return s.RetrySeconds }),
+	gauge("ready", "1 if the process does what it should; /readyz says why not.",
+		func(s processor.State) float64 { return truth(s.Ready) }),
+	gauge("paused", "1 while an operator has paused the workload, so that nothing is started.",
+		func(s processor.State) float64 { return truth(s.PausedSince != nil) }),
+	gauge("messages_in_hand", "Messages taken and not yet settled.",
+		func(s processor.State) float64 { return float64(s.Messages) }),
+	gauge("handlers", "How many handlers may be at work at once (--concurrency).",
+		func(s processor.State) float64 { return float64(s.Handlers) }),
+	gauge("lease_seconds", "For how long messages are hidden that are got now; it follows the work unless it is fixed.",
+		func(s processor.State) float64 { return s.LeaseSeconds }),
+	gauge("task_seconds", "How long a task usually takes in the handler; 0: none has ended.",
+		func(s processor.State) float64 { return s.TaskSeconds }),
+	gauge("retry_first_seconds", "The longest delay of a task that fails for the first time.",
+		func(s processor.State) float64 { return s.RetrySeconds }),
 	gauge("queues_read", "Queues that the process reads.", func(s processor.State) float64 { return float64(s.Queues) }),
-	counter("tasks_handled_total", "Tasks that the handler has done.", func(s processor.State) float64 { return float64(s.Done.Handled) }),
-	counter("tasks_failed_total", "Tasks whose handler failed.", func(s processor.State) float64 { return float64(s.Done.Failed) }),
-	counter("tasks_rejected_total", "Tasks that the handler rejected.", func(s processor.State) float64 { return float64(s.Done.Rejected) }),
-	counter("tasks_retried_total", "Tasks put back for another attempt.", func(s processor.State) float64 { return float64(s.Done.Retried) }),
-	counter("tasks_released_total", "Tasks put back without an attempt.", func(s processor.State) float64 { return float64(s.Done.Released) }),
-	counter("tasks_skipped_total", "Tasks settled without being handled, because their key was begun too recently.", func(s processor.State) float64 { return float64(s.Done.Skipped) }),
-	counter("tasks_duplicate_total", "Tasks recognised as done before, by the ledger or because their run was closed.", func(s processor.State) float64 { return float64(s.Done.Duplicates) }),
-	counter("tasks_recorded_total", "Tasks whose end was recorded in the ledger.", func(s processor.State) float64 { return float64(s.Done.Recorded) }),
-	counter("ledger_commits_total", "Group commits to the ledger.", func(s processor.State) float64 { return float64(s.Done.Commits) }),
-	gauge("messages_uncommitted", "Messages whose results wait to be recorded in the ledger.", func(s processor.State) float64 { return float64(s.Uncommitted) }),
-	gauge("state_used", "The part of its bound that the fullest reducer's state of its segments takes, from 0 to 1.", func(s processor.State) float64 { return s.StateUsed }),
-	gauge("states_full", "Segments whose reducer's state had no room for results within the last hour: their tasks wait or go into quarantine.", func(s processor.State) float64 { return float64(s.StatesFull) }),
-	gauge("ledger_runs", "Live runs in the ledger of the segment, of those of this process, that is nearest to a bound.", func(s processor.State) float64 { return float64(s.Ledger.Runs) }),
-	gauge("ledger_runs_used", "The part of the live runs that it may have, from 0 to 1; from 0.5 on runs that no process continues end sooner, at 1 tasks of further runs wait.", func(s processor.State) float64 { return part(s.Ledger.Runs, s.Ledger.RunsMost) }),
-	gauge("ledger_pages_used", "The part of the pages that it may have, from 0 to 1.", func(s processor.State) float64 { return part(s.Ledger.Pages, s.Ledger.PagesMost) }),
-	gauge("ledger_bytes_used", "The part of the bytes of records that it may have, from 0; at 1 nothing more is begun that needs another record.", func(s processor.State) float64 { return part(s.Ledger.Bytes, s.Ledger.BytesMost) }),
-	gauge("runs_unfinished", "Runs that no process continues and that are not over yet; the processor of rank 0 knows, which ends them, others say 0.", func(s processor.State) float64 { return float64(s.RunsUnfinished) }),
-	gauge("rate_limit_used_ratio", "What this process would start a second, as a part of --max-rate; 0 without.", func(s processor.State) float64 { return s.RateUsed }),
-	gauge("foreign_waits", "Segments in which foreign messages have lately waited, because deletes of done ones were not acknowledged.", func(s processor.State) float64 { return float64(s.ForeignWaits) }),
-	counter("messages_received_total", "Messages received.", func(s processor.State) float64 { return float64(s.Done.Envelopes) }),
-	counter("messages_foreign_total", "Messages received that no distributor made.", func(s processor.State) float64 { return float64(s.Done.Foreign) }),
-	counter("messages_passed_total", "Messages of other processors' segments put back for them.", func(s processor.State) float64 { return float64(s.Done.Passed) }),
-	counter("tasks_parked_total", "Tasks of runs and keys that are paused, put into parking queues.", func(s processor.State) float64 { return float64(s.Done.Parked) }),
-	counter("messages_forwarded_total", "Messages of other processors' segments put where they belong.", func(s processor.State) float64 { return float64(s.Done.Forwarded) }),
-	counter("messages_split_total", "Messages cut into pieces, to find a task that may end its processes.", func(s processor.State) float64 { return float64(s.Done.Split) }),
-	counter("messages_lost_total", "Messages whose lease ended while they were in hand.", func(s processor.State) float64 { return float64(s.Done.Lost) }),
+	counter("tasks_handled_total", "Tasks that the handler has done.",
+		func(s processor.State) float64 { return float64(s.Done.Handled) }),
+	counter("tasks_failed_total", "Tasks whose handler failed.",
+		func(s processor.State) float64 { return float64(s.Done.Failed) }),
+	counter("tasks_rejected_total", "Tasks that the handler rejected.",
+		func(s processor.State) float64 { return float64(s.Done.Rejected) }),
+	counter("tasks_retried_total", "Tasks put back for another attempt.",
+		func(s processor.State) float64 { return float64(s.Done.Retried) }),
+	counter("tasks_released_total", "Tasks put back without an attempt.",
+		func(s processor.State) float64 { return float64(s.Done.Released) }),
+	counter("tasks_skipped_total", "Tasks settled without being handled, because their key was begun too recently.",
+		func(s processor.State) float64 { return float64(s.Done.Skipped) }),
+	counter("tasks_duplicate_total", "Tasks recognised as done before, by the ledger or because their run was closed.",
+		func(s processor.State) float64 { return float64(s.Done.Duplicates) }),
+	counter("tasks_recorded_total", "Tasks whose end was recorded in the ledger.",
+		func(s processor.State) float64 { return float64(s.Done.Recorded) }),
+	counter("ledger_commits_total", "Group commits to the ledger.",
+		func(s processor.State) float64 { return float64(s.Done.Commits) }),
+	gauge("messages_uncommitted", "Messages whose results wait to be recorded in the ledger.",
+		func(s processor.State) float64 { return float64(s.Uncommitted) }),
+	gauge("state_used", "The part of its bound that the fullest reducer's state of its segments takes, from 0 to 1.",
+		func(s processor.State) float64 { return s.StateUsed }),
+	gauge("states_full", "Segments whose reducer's state had no room for results within the last hour: their tasks wait or go into quarantine.",
+		func(s processor.State) float64 { return float64(s.StatesFull) }),
+	gauge("ledger_runs", "Live runs in the ledger of the segment, of those of this process, that is nearest to a bound.",
+		func(s processor.State) float64 { return float64(s.Ledger.Runs) }),
+	gauge("ledger_runs_used", "The part of the live runs that it may have, from 0 to 1; from 0.5 on runs that no process continues end sooner, at 1 tasks of further runs wait.",
+		func(s processor.State) float64 { return part(s.Ledger.Runs, s.Ledger.RunsMost) }),
+	gauge("ledger_pages_used", "The part of the pages that it may have, from 0 to 1.",
+		func(s processor.State) float64 { return part(s.Ledger.Pages, s.Ledger.PagesMost) }),
+	gauge("ledger_bytes_used", "The part of the bytes of records that it may have, from 0; at 1 nothing more is begun that needs another record.",
+		func(s processor.State) float64 { return part(s.Ledger.Bytes, s.Ledger.BytesMost) }),
+	gauge("runs_unfinished", "Runs that no process continues and that are not over yet; the processor of rank 0 knows, which ends them, others say 0.",
+		func(s processor.State) float64 { return float64(s.RunsUnfinished) }),
+	gauge("rate_limit_used_ratio", "What this process would start a second, as a part of --max-rate; 0 without.",
+		func(s processor.State) float64 { return s.RateUsed }),
+	gauge("foreign_waits", "Segments in which foreign messages have lately waited, because deletes of done ones were not acknowledged.",
+		func(s processor.State) float64 { return float64(s.ForeignWaits) }),
+	counter("messages_received_total", "Messages received.",
+		func(s processor.State) float64 { return float64(s.Done.Envelopes) }),
+	counter("messages_foreign_total", "Messages received that no distributor made.",
+		func(s processor.State) float64 { return float64(s.Done.Foreign) }),
+	counter("messages_passed_total", "Messages of other processors' segments put back for them.",
+		func(s processor.State) float64 { return float64(s.Done.Passed) }),
+	counter("tasks_parked_total", "Tasks of runs and keys that are paused, put into parking queues.",
+		func(s processor.State) float64 { return float64(s.Done.Parked) }),
+	counter("messages_forwarded_total", "Messages of other processors' segments put where they belong.",
+		func(s processor.State) float64 { return float64(s.Done.Forwarded) }),
+	counter("messages_split_total", "Messages cut into pieces, to find a task that may end its processes.",
+		func(s processor.State) float64 { return float64(s.Done.Split) }),
+	counter("messages_lost_total", "Messages whose lease ended while they were in hand.",
+		func(s processor.State) float64 { return float64(s.Done.Lost) }),
 }
 
 // taskLatency is of the first attempts of the last minute or two: the answer to "how long does
 // a task wait here now", which the buckets of task_age_seconds give by range only.
-var taskLatency = prometheus.NewDesc("queuepump_task_latency_seconds", "Time from a message ready to be put to the start of its tasks, of first attempts; the quantiles are of the last minute or two.", nil, nil)
+var taskLatency = prometheus.NewDesc("queuepump_task_latency_seconds",
+	"Time from a message ready to be put to the start of its tasks, of first attempts; the quantiles are of the last minute or two.", nil, nil)
 
 // latencySummary is a latency as a metric: count and sum since the start, so that they only grow,
 // and quantiles of late, none if nothing was measured: a zero would be a good one.
@@ -126,17 +160,28 @@ type distributorMetrics struct {
 }
 
 var distributorSamples = []sample[distributor.State]{
-	gauge("ready", "1 if the process does what it should; /readyz says why not.", func(s distributor.State) float64 { return truth(s.Ready) }),
-	gauge("distributing", "1 while a distribution is under way here.", func(s distributor.State) float64 { return truth(s.Run != "") }),
-	counter("tasks_read_total", "Tasks read from the source by this process.", func(s distributor.State) float64 { return float64(s.Done.Tasks) }),
-	counter("messages_sent_total", "Messages put and acknowledged.", func(s distributor.State) float64 { return float64(s.Done.Envelopes) }),
-	counter("messages_resent_total", "Puts repeated after an answer that told nothing.", func(s distributor.State) float64 { return float64(s.Done.Resent) }),
-	counter("read_bytes_total", "Bytes of the bodies of tasks read.", func(s distributor.State) float64 { return float64(s.Done.BytesIn) }),
-	counter("sent_bytes_total", "Bytes of the text of acknowledged messages.", func(s distributor.State) float64 { return float64(s.Done.BytesSent) }),
-	counter("lines_skipped_total", "Bad lines of the source left out.", func(s distributor.State) float64 { return float64(s.Done.Skipped) }),
-	counter("lines_quarantined_total", "Bad lines of the source put into a poison queue.", func(s distributor.State) float64 { return float64(s.Done.Quarantined) }),
-	counter("distributions_total", "Distributions that ended here with everything sent.", func(s distributor.State) float64 { return float64(s.Done.Sent) }),
-	counter("distributions_failed_total", "Distributions that ended here in another way.", func(s distributor.State) float64 { return float64(s.Done.Failed) }),
+	gauge("ready", "1 if the process does what it should; /readyz says why not.",
+		func(s distributor.State) float64 { return truth(s.Ready) }),
+	gauge("distributing", "1 while a distribution is under way here.",
+		func(s distributor.State) float64 { return truth(s.Run != "") }),
+	counter("tasks_read_total", "Tasks read from the source by this process.",
+		func(s distributor.State) float64 { return float64(s.Done.Tasks) }),
+	counter("messages_sent_total", "Messages put and acknowledged.",
+		func(s distributor.State) float64 { return float64(s.Done.Envelopes) }),
+	counter("messages_resent_total", "Puts repeated after an answer that told nothing.",
+		func(s distributor.State) float64 { return float64(s.Done.Resent) }),
+	counter("read_bytes_total", "Bytes of the bodies of tasks read.",
+		func(s distributor.State) float64 { return float64(s.Done.BytesIn) }),
+	counter("sent_bytes_total", "Bytes of the text of acknowledged messages.",
+		func(s distributor.State) float64 { return float64(s.Done.BytesSent) }),
+	counter("lines_skipped_total", "Bad lines of the source left out.",
+		func(s distributor.State) float64 { return float64(s.Done.Skipped) }),
+	counter("lines_quarantined_total", "Bad lines of the source put into a poison queue.",
+		func(s distributor.State) float64 { return float64(s.Done.Quarantined) }),
+	counter("distributions_total", "Distributions that ended here with everything sent.",
+		func(s distributor.State) float64 { return float64(s.Done.Sent) }),
+	counter("distributions_failed_total", "Distributions that ended here in another way.",
+		func(s distributor.State) float64 { return float64(s.Done.Failed) }),
 }
 
 // Distributor are the metrics that are read from a distributor's state when they are asked for.
@@ -161,26 +206,39 @@ func (m *distributorMetrics) Collect(out chan<- prometheus.Metric) {
 }
 
 var clusterSamples = []sample[pump.ClusterState]{
-	gauge("members", "Live processes of the workload, as this one sees them.", func(s pump.ClusterState) float64 { return float64(s.Members) }),
-	gauge("rank", "Place among the processors that take segments, from 0; -1: none.", func(s pump.ClusterState) float64 { return float64(s.Rank) }),
-	gauge("segments", "Segments of the workload; 0 if they have no owners.", func(s pump.ClusterState) float64 { return float64(s.Segments) }),
-	gauge("segments_held", "Segments that this process holds.", func(s pump.ClusterState) float64 { return float64(s.Held) }),
-	gauge("segments_planned", "Segments that this process should hold.", func(s pump.ClusterState) float64 { return float64(s.Planned) }),
-	gauge("segments_missing", "Of those planned, the segments that it does not hold yet.", func(s pump.ClusterState) float64 { return float64(s.Missing) }),
-	gauge("segments_unowned", "Segments that no live process owns.", func(s pump.ClusterState) float64 { return float64(s.Unowned) }),
-	gauge("segments_unowned_seconds", "For how long the longest of the segments without an owner has had none.", func(s pump.ClusterState) float64 { return s.UnownedSeconds }),
-	gauge("control_dark_seconds", "For how long the control account has not answered; 0: it does.", func(s pump.ClusterState) float64 { return s.DarkSeconds }),
+	gauge("members", "Live processes of the workload, as this one sees them.",
+		func(s pump.ClusterState) float64 { return float64(s.Members) }),
+	gauge("rank", "Place among the processors that take segments, from 0; -1: none.",
+		func(s pump.ClusterState) float64 { return float64(s.Rank) }),
+	gauge("segments", "Segments of the workload; 0 if they have no owners.",
+		func(s pump.ClusterState) float64 { return float64(s.Segments) }),
+	gauge("segments_held", "Segments that this process holds.",
+		func(s pump.ClusterState) float64 { return float64(s.Held) }),
+	gauge("segments_planned", "Segments that this process should hold.",
+		func(s pump.ClusterState) float64 { return float64(s.Planned) }),
+	gauge("segments_missing", "Of those planned, the segments that it does not hold yet.",
+		func(s pump.ClusterState) float64 { return float64(s.Missing) }),
+	gauge("segments_unowned", "Segments that no live process owns.",
+		func(s pump.ClusterState) float64 { return float64(s.Unowned) }),
+	gauge("segments_unowned_seconds", "For how long the longest of the segments without an owner has had none.",
+		func(s pump.ClusterState) float64 { return s.UnownedSeconds }),
+	gauge("control_dark_seconds", "For how long the control account has not answered; 0: it does.",
+		func(s pump.ClusterState) float64 { return s.DarkSeconds }),
 	gauge("map_version", "Version of the shard map.", func(s pump.ClusterState) float64 { return float64(s.MapVersion) }),
 }
 
 var accountLabel = []string{"account"}
 
-// What there is one of for each account.
+// These metrics have a series for each account.
 var (
-	budgetRate   = prometheus.NewDesc("queuepump_budget_messages_per_second", "Messages a second that this process may spend on the account now.", accountLabel, nil)
-	budgetTarget = prometheus.NewDesc("queuepump_budget_target_messages_per_second", "What that grows to while nothing is throttled: this process's share.", accountLabel, nil)
-	silence      = prometheus.NewDesc("queuepump_account_silent_seconds", "For how long the account has answered no request; 0: it does.", accountLabel, nil)
-	refused      = prometheus.NewDesc("queuepump_account_refused", "1 if the account's last answer was that the credential is not good.", accountLabel, nil)
+	budgetRate = prometheus.NewDesc("queuepump_budget_messages_per_second",
+		"Messages a second that this process may spend on the account now.", accountLabel, nil)
+	budgetTarget = prometheus.NewDesc("queuepump_budget_target_messages_per_second",
+		"What that grows to while nothing is throttled: this process's share.", accountLabel, nil)
+	silence = prometheus.NewDesc("queuepump_account_silent_seconds",
+		"For how long the account has answered no request; 0: it does.", accountLabel, nil)
+	refused = prometheus.NewDesc("queuepump_account_refused",
+		"1 if the account's last answer was that the credential is not good.", accountLabel, nil)
 )
 
 func describeShared(out chan<- *prometheus.Desc) {
@@ -193,7 +251,10 @@ func describeShared(out chan<- *prometheus.Desc) {
 	describeBacklog(out)
 }
 
-func collectShared(out chan<- prometheus.Metric, cluster pump.ClusterState, accounts []pump.AccountState, b *waiting.Backlog) {
+func collectShared(
+	out chan<- prometheus.Metric, cluster pump.ClusterState, accounts []pump.AccountState,
+	b *waiting.Backlog,
+) {
 	collectBacklog(out, b, time.Now())
 	for _, s := range clusterSamples {
 		out <- prometheus.MustNewConstMetric(s.desc, s.kind, s.value(cluster))
@@ -202,7 +263,13 @@ func collectShared(out chan<- prometheus.Metric, cluster pump.ClusterState, acco
 		for _, v := range []struct {
 			desc  *prometheus.Desc
 			value float64
-		}{{budgetRate, a.BudgetRate}, {budgetTarget, a.BudgetTarget}, {silence, a.DownSeconds}, {refused, truth(a.Refused)}, {queueUsed, a.QueueUsed}} {
+		}{
+			{budgetRate, a.BudgetRate},
+			{budgetTarget, a.BudgetTarget},
+			{silence, a.DownSeconds},
+			{refused, truth(a.Refused)},
+			{queueUsed, a.QueueUsed},
+		} {
 			out <- prometheus.MustNewConstMetric(v.desc, prometheus.GaugeValue, v.value, a.Name)
 		}
 	}

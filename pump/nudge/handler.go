@@ -17,7 +17,7 @@ import (
 const Path = "/nudge"
 
 // Of incoming nudges: an owner of a thousand queues may be told of all of them at once,
-// and then of a few hundred a second. What is more says nothing new.
+// and then of a few hundred a second. Further ones say nothing new.
 const (
 	Taken      = 256
 	TakenBurst = 1024
@@ -66,7 +66,10 @@ func Parse(query string) (pump.Nudge, error) {
 	if err != nil {
 		return pump.Nudge{}, errNudge
 	}
-	n := pump.Nudge{Instance: values.Get("instance"), Queue: values.Get("queue"), Gate: values.Get("gate"), Traffic: values.Get("traffic") == "1"}
+	n := pump.Nudge{
+		Instance: values.Get("instance"), Queue: values.Get("queue"), Gate: values.Get("gate"),
+		Traffic: values.Get("traffic") == "1",
+	}
 	switch {
 	case n.Instance == "", len(values["instance"])+len(values["queue"])+len(values["gate"])+len(values["traffic"]) > 2,
 		len(values["traffic"]) > 0 && !n.Traffic,

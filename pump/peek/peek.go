@@ -36,8 +36,8 @@ type Filter struct {
 type Queue struct {
 	Account string `json:"account"`
 	Queue   string `json:"queue"`
-	// Messages is the service's count, hidden ones included; it is approximate. What came between
-	// the count and the look is counted as seen.
+	// Messages is the service's count, hidden ones included; it is approximate. A message that
+	// came between the count and the look is counted as seen.
 	Messages int64 `json:"messages"`
 	Seen     int   `json:"seen"`
 	// Unseen are the others: behind the first 32, or hidden.

@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// List is what requests cost, for 10,000. The published lists have classes of requests to queues and
-// to tables; where data is stored locally redundant, all classes of a service cost the same.
+// List is what requests cost, for 10,000. The published lists have classes of requests to queues
+// and to tables. With locally redundant storage, all classes of a service cost the same.
 type List struct {
 	Currency string  `json:"currency"`
 	Queue    float64 `json:"queue"`  // requests to queues
@@ -28,7 +28,8 @@ func (l List) Mixed() (problem, fix string, mixed bool) {
 	if l.Currency == "" || l.Currency == Published.Currency || l.Queue != 0 && l.Table != 0 {
 		return "", "", false
 	}
-	return fmt.Sprintf("is %.12q, and the published prices, which are taken where none are given, are in %s", l.Currency, Published.Currency),
+	return fmt.Sprintf("is %.12q, and the published prices, which are taken where none are given, are in %s",
+			l.Currency, Published.Currency),
 		"give both prices.queue and prices.table in that currency, or leave it out for " + Published.Currency, true
 }
 
@@ -67,8 +68,8 @@ type Day struct {
 	Date     string `json:"date"` // 2026-11-25; empty: not known
 	Currency string `json:"currency"`
 	// Cost is what the day has cost all processes of the workload so far, and PerDay what a day costs
-	// at the rate of the last minutes. Null unless this process is the one that samples the queues, and
-	// has done so long enough to know.
+	// at the rate of the last minutes. Both are null unless this process is the one that samples the
+	// queues, and has done so long enough to know.
 	Cost   *float64 `json:"cost"`
 	PerDay *float64 `json:"costPerDayNow"`
 	// Cap is budget.costPerDay, null without, and Share what this process would spend a day at what

@@ -29,7 +29,7 @@ func TestAMessageWhoseLeaseEndedBeforeItArrivedTakesNoRoom(t *testing.T) {
 		}
 		refused := b.Add([]*message.Delivery{late, good}, backlog.Reservation{})
 		if len(refused) != 1 || refused[0] != late {
-			t.Errorf("refused %v, want the one that nobody should start", refused)
+			t.Errorf("refused %v, want the one that no worker should start", refused)
 		}
 		if len(b.Unopened) != 1 || b.Unstarted != 3 || b.Bytes != 4 {
 			t.Errorf("%d messages of %d tasks and %d bytes wait, want 1 of 3 and 4", len(b.Unopened), b.Unstarted, b.Bytes)
@@ -112,7 +112,7 @@ func TestRoomIsKeptForTextsAsLargeAsTheyLatelyWere(t *testing.T) {
 	}
 }
 
-// What an opened message takes counts as a whole: of small tasks the lists are more than the
+// An opened message counts with all its memory: of small tasks the lists are more than the
 // records.
 func TestAnOpenedMessageCountsWithTheListsOfItsTasks(t *testing.T) {
 	builder := codec.NewBuilder(0)

@@ -51,7 +51,8 @@ func (r *run) join(ctx context.Context) error {
 		}
 	}
 	r.follow()
-	r.Log.Info("processing", "queues", len(r.Workload.Map.Shards), "accounts", len(r.Queues.Names()), "concurrency", r.o.Concurrency, "visibility", r.timing.Lease())
+	r.Log.Info("processing", "queues", len(r.Workload.Map.Shards), "accounts", len(r.Queues.Names()),
+		"concurrency", r.o.Concurrency, "visibility", r.timing.Lease())
 	return nil
 }
 
@@ -105,7 +106,8 @@ func (r *run) tellAwaited(s *ownership.Assignment) {
 			lease = max(lease, m.Dead)
 		}
 	}
-	r.Log.Info("waiting for the lease of members that do not beat to run out; they own segments of this one", "members", locate.SomeOf(news, 10), "segments", s.Late, "lease", lease)
+	r.Log.Info("waiting for the lease of members that do not beat to run out; they own segments of this one",
+		"members", locate.SomeOf(news, 10), "segments", s.Late, "lease", lease)
 }
 
 // reach gives the queue of a shard, or nil with an alarm if there are no credentials
@@ -113,7 +115,8 @@ func (r *run) tellAwaited(s *ownership.Assignment) {
 func (r *run) reach(s shardmap.Shard) *queues.Queue {
 	q, err := r.Queues.Queue(s.Account, s.Queue)
 	if err != nil {
-		r.AlarmOnce("account "+s.Account, "queues cannot be read here; others must, or nobody does", "account", s.Account, "error", err)
+		r.AlarmOnce("account "+s.Account, "queues cannot be read here; other processors must, or none does",
+			"account", s.Account, "error", err)
 		return nil
 	}
 	return q
@@ -159,7 +162,8 @@ func (r *run) unread(now time.Time) (longest float64, queue string) {
 func (r *run) trouble() string {
 	if m := r.Member.Load(); m != nil {
 		if dark := m.Presence.Load().Dark(); dark > 0 {
-			return fmt.Sprintf("the control account has not answered for %v; going on with what is held", dark.Round(time.Second))
+			return fmt.Sprintf("the control account has not answered for %v; going on with what is held",
+				dark.Round(time.Second))
 		}
 	}
 	if s := r.Assignment.Load(); s != nil {

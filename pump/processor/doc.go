@@ -4,11 +4,12 @@
 // The data path, in the order of a message's way:
 //
 //   - Package internal/poll gets messages.
-//   - receive.go decides whether each belongs to this process, and unpacks it. segments.go and spill.go deal
-//     with messages of others, lobby.go keeps those whose segment is not ready.
-//   - Package internal/backlog holds the tasks that wait for a handler, and workers.go runs handlers.
-//   - Package internal/settle decides what becomes of the message: it puts copies and deletes the message.
-//     Package internal/record enters the result into the ledger before.
+//   - receive.go decides whether each belongs to this process, and unpacks it. segments.go and
+//     spill.go deal with messages of others. lobby.go keeps those whose segment is not ready.
+//   - Package internal/backlog holds the tasks that wait for a handler, and workers.go runs
+//     handlers.
+//   - Package internal/settle decides what becomes of the message: it puts copies and deletes the
+//     message. Package internal/record enters the result into the ledger before.
 //
 // Meanwhile package internal/leases renews leases, cluster.go follows which segments are held, and
 // package internal/trial finds the task that kills its process.

@@ -9,11 +9,11 @@ import (
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
-// followEnds has the rows of runs read again that an operator has ended since the view before, and
-// puts back what is in hand of them and not started: it is judged by the run's end when it comes
-// again. If such a run is dropped the queues are then read whether there is room for tasks or not,
-// until what they bring is not of such a run: else a run of millions of tasks would be thrown away no
-// quicker than handlers take up tasks of others. followMu is held.
+// followEnds reads the rows of runs again that an operator has ended since the view before. It puts
+// back what is in hand of them and not started: the run's end judges it when it comes again. If
+// such a run is dropped, the processor then reads the queues whether it has room for tasks or not,
+// until they bring nothing more of such a run. Otherwise it would throw a run of millions of tasks
+// away no quicker than handlers take up tasks of others. followMu is held.
 func (r *run) followEnds(now []workload.EndedRun) {
 	was := r.ended
 	r.ended = now
@@ -46,8 +46,8 @@ func (r *run) followEnds(now []workload.EndedRun) {
 	})
 }
 
-// dropQuickly settles a message of a run that is known to be dropped where it arrives, by its header
-// alone, and reports whether it did.
+// dropQuickly settles a message of a run that is known to be dropped where it arrives, by its
+// header alone, and reports whether it did.
 func (r *run) dropQuickly(d *message.Delivery) bool {
 	if d.Whole != nil || d.Waits || d.Foreign != "" || !r.Runs.Stands(d.Header.Run, closing.Dropped) {
 		return false

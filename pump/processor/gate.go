@@ -84,7 +84,10 @@ func checkGate(name string) error {
 		return nil
 	}
 	if err := coordination.CheckGate(name); err != nil {
-		return &pump.ConfigError{Field: "gate", Problem: fmt.Sprintf("%.80q is not the name of a gate", name), Fix: "use 1 to 63 of letters, digits, _ . ~ and -", Err: err}
+		return &pump.ConfigError{
+			Field: "gate", Problem: fmt.Sprintf("%.80q is not the name of a gate", name),
+			Fix: "use 1 to 63 of letters, digits, _ . ~ and -", Err: err,
+		}
 	}
 	return nil
 }

@@ -114,7 +114,10 @@ func (l *latencies) merged(now time.Time) Latency {
 		return Latency{}
 	}
 	at := func(quantile float64) float64 { return float64(sum.ValueAtQuantile(quantile)) / 1e3 }
-	return Latency{Tasks: n, Mean: sum.Mean() / 1e3, P50: at(50), P90: at(90), P99: at(99), P999: at(99.9), Max: float64(sum.Max()) / 1e3}
+	return Latency{
+		Tasks: n, Mean: sum.Mean() / 1e3, P50: at(50), P90: at(90), P99: at(99), P999: at(99.9),
+		Max: float64(sum.Max()) / 1e3,
+	}
 }
 
 // countStarts counts the tasks of a message that a slot has started at that time: those that are

@@ -83,7 +83,8 @@ func (r *run) makeLater(late []*queues.Queue) {
 		names = append(names, q.String())
 		r.Background.Go(func() {
 			if err := queues.Create(r.Wire, q, r.Jitter, r.Log); err != nil && r.Wire.Err() == nil {
-				r.Log.Error("a queue could not be made; start a processor with --make-workload again, or make it", "queue", q.String(), "error", err)
+				r.Log.Error("a queue could not be made; start a processor with --make-workload again, or make it",
+					"queue", q.String(), "error", err)
 			}
 		})
 	}

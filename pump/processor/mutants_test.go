@@ -8,8 +8,8 @@ import (
 
 const mutantsHead = `# Mutants that the tests inside the processor must find
 
-Made by ` + "`make mutants`" + `. Each of these mistakes ([the list](testdata/mutants.txt)) is built in, and a test must
-fail. Those of the whole pump are [beside the worlds](../worlds/MUTANTS.md).
+Made by ` + "`make mutants`" + `. Each of these mistakes ([the list](testdata/mutants.txt)) is built in, and a
+test must fail. Those of the whole pump are [beside the worlds](../worlds/MUTANTS.md).
 `
 
 // TestMutantsAreFound is the proof of those tests: with each listed mistake one fails.

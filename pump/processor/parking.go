@@ -10,9 +10,9 @@ import (
 )
 
 // followParkings puts back what is in hand, and not started, of runs and keys that were not paused
-// in the view before: it is parked when it comes again. The queues are then read whether there is
-// room for tasks or not, until what they bring is not of such a run: else a paused run would stand in
-// the way of others for as long as handlers take for their tasks. followMu is held.
+// in the view before: it is parked when it comes again. The processor then reads the queues whether
+// it has room for tasks or not, until they bring nothing more of such a run. Otherwise a paused run
+// would stand in the way of others for as long as handlers take for their tasks. followMu is held.
 func (r *run) followParkings(w *workload.Workload) {
 	was := r.parkings
 	r.parkings = w.Parkings
@@ -45,9 +45,9 @@ func (r *run) followParkings(w *workload.Workload) {
 }
 
 // park reports whether a message is of a run that is paused, or another program's with a key that
-// is, and settles it if so: it goes into a parking queue as it is, without an attempt and in hand of
-// no ledger. Where nothing may be parked, since the control account is dark, it goes back for a
-// while.
+// is, and settles it if so. The message goes into a parking queue as it is, without an attempt and
+// in hand of no ledger. Where nothing may be parked, since the control account is dark, it goes
+// back for a while.
 func (r *run) park(d *message.Delivery) bool {
 	s := r.Assignment.Load()
 	if d.Whole != nil || len(s.View.Workload.Parkings) == 0 {
@@ -74,9 +74,9 @@ func (r *run) parkWhole(s *ownership.Assignment, d *message.Delivery, p *workloa
 	return &message.Disposition{Forward: to, Parks: p.Number}
 }
 
-// parkTasks takes the tasks out of an opened message whose keys are paused: they go into parking
-// queues, and the others into a message of their own, which is as new. What cannot be parked then is
-// put anew where it was, for a while.
+// parkTasks takes the tasks whose keys are paused out of an opened message. They go into parking
+// queues, and the others into a message of their own, which is as new. Tasks that cannot be parked
+// then are put anew where they were, for a while.
 func (r *run) parkTasks(d *message.Delivery) *message.Disposition {
 	s := r.Assignment.Load()
 	w := s.View.Workload

@@ -35,7 +35,8 @@ func (r *run) followPause(w *workload.Workload) {
 		for _, d := range r.keeper.All() {
 			r.withdraw(d)
 		}
-		r.Log.Info("the workload is paused: what is begun is finished, and nothing more is started", "by", now.By, "since", now.Since)
+		r.Log.Info("the workload is paused: what is begun is finished, and nothing more is started",
+			"by", now.By, "since", now.Since)
 	}
 }
 

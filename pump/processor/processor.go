@@ -39,30 +39,38 @@ import (
 // Summary counts what a processor has done. Tasks are counted once for
 // each delivery.
 type Summary struct {
-	Instance    string        `json:"instance"`
-	Waiting     string        `json:"waiting,omitempty"` // the gate that it waits at
-	Handled     int64         `json:"handled"`           // tasks that the handler has done
-	Failed      int64         `json:"failed"`            // tasks whose handler failed
-	Rejected    int64         `json:"rejected"`          // tasks that the handler rejected
-	Retried     int64         `json:"retried"`           // tasks that were put back for another attempt
-	Released    int64         `json:"released"`          // tasks that were put back without an attempt
-	Skipped     int64         `json:"skipped"`           // tasks settled without being handled, because their key was begun less than MinInterval ago
-	Quarantined int64         `json:"quarantined"`       // tasks put into a poison queue; a message that could not be read counts as one
-	Dropped     int64         `json:"dropped"`           // tasks of runs that an operator ended with --drop
-	Duplicates  int64         `json:"duplicates"`        // tasks recognised as done before, in mode once by the ledger, or because their run was closed
-	Recorded    int64         `json:"recorded"`          // tasks whose end was recorded in the ledger
-	Commits     int64         `json:"commits"`           // writes to the ledger
-	Foreign     int64         `json:"foreign"`           // messages that no distributor made
-	Passed      int64         `json:"passed"`            // messages of other processors' segments that were put back for them
-	Forwarded   int64         `json:"forwarded"`         // messages of other processors' segments that were put where they belong
-	Parked      int64         `json:"parked"`            // tasks of runs and keys that are paused, put into parking queues
-	Split       int64         `json:"split"`             // messages cut into pieces, to find a task that may end its processes
-	Lost        int64         `json:"lost"`              // messages whose lease ended while they were in hand
-	Envelopes   int64         `json:"envelopes"`         // messages received
-	Requests    pump.Requests `json:"requests"`
-	Throttled   int64         `json:"throttled"` // requests that were refused as too many
-	Seconds     float64       `json:"seconds"`
-	Latency     Latency       `json:"latency"` // from a message ready to be put to the start of its tasks
+	Instance string `json:"instance"`
+	Waiting  string `json:"waiting,omitempty"` // the gate that it waits at
+	Handled  int64  `json:"handled"`           // tasks that the handler has done
+	Failed   int64  `json:"failed"`            // tasks whose handler failed
+	Rejected int64  `json:"rejected"`          // tasks that the handler rejected
+	Retried  int64  `json:"retried"`           // tasks that were put back for another attempt
+	Released int64  `json:"released"`          // tasks that were put back without an attempt
+	// Skipped are tasks settled without being handled, because their key was begun less than
+	// MinInterval ago.
+	Skipped int64 `json:"skipped"`
+	// Quarantined are tasks put into a poison queue; a message that could not be read counts as one.
+	Quarantined int64 `json:"quarantined"`
+	Dropped     int64 `json:"dropped"` // tasks of runs that an operator ended with --drop
+	// Duplicates are tasks recognised as done before, in mode once by the ledger, or because their run
+	// was closed.
+	Duplicates int64 `json:"duplicates"`
+	Recorded   int64 `json:"recorded"` // tasks whose end was recorded in the ledger
+	Commits    int64 `json:"commits"`  // writes to the ledger
+	Foreign    int64 `json:"foreign"`  // messages that no distributor made
+	// Passed are messages of other processors' segments that were put back for them.
+	Passed int64 `json:"passed"`
+	// Forwarded are messages of other processors' segments that were put where they belong.
+	Forwarded int64 `json:"forwarded"`
+	Parked    int64 `json:"parked"` // tasks of runs and keys that are paused, put into parking queues
+	// Split are messages cut into pieces, to find a task that may end its processes.
+	Split     int64         `json:"split"`
+	Lost      int64         `json:"lost"`      // messages whose lease ended while they were in hand
+	Envelopes int64         `json:"envelopes"` // messages received
+	Requests  pump.Requests `json:"requests"`
+	Throttled int64         `json:"throttled"` // requests that were refused as too many
+	Seconds   float64       `json:"seconds"`
+	Latency   Latency       `json:"latency"` // from a message ready to be put to the start of its tasks
 }
 
 // Processor takes tasks from a workload's queues and hands them to a handler. The
@@ -99,12 +107,12 @@ func New(cfg pump.Config, h pump.Handler, o Options) (*Processor, error) {
 	return &Processor{cfg: cfg, o: o, handler: h}, nil
 }
 
-// run is one Run of a processor. Along the data path: the poller gets
-// messages (internal/poll), they are kept (internal/leases/keep.go) and their headers
-// judged (receive.go, segments.go), they wait
-// (internal/backlog/backlog.go), are opened, their tasks handled (workers.go), and
-// the message is settled (internal/settle). What is polled
-// and what is its own follows the cluster (cluster.go, internal/ownership/assignment.go).
+// run is one Run of a processor. Along the data path: the poller gets messages
+// (internal/poll), they are kept (internal/leases/keep.go) and their headers judged
+// (receive.go, segments.go), they wait (internal/backlog/backlog.go), are opened, their
+// tasks handled (workers.go), and the message is settled (internal/settle). The queues
+// that it polls and the segments that are its own follow the cluster (cluster.go,
+// internal/ownership/assignment.go).
 type run struct {
 	*base.Env
 	o        *Options
@@ -436,9 +444,12 @@ func (r *run) summary() Summary {
 	s := Summary{
 		Instance: r.Cfg.Instance, Waiting: r.waitingAt(),
 		Handled: c.Handled.Load(), Failed: c.Failed.Load(), Rejected: c.Rejected.Load(), Retried: c.Retried.Load(),
-		Released: c.Released.Load(), Skipped: c.Skipped.Load(), Quarantined: c.Quarantined.Load(), Duplicates: c.Duplicates.Load(), Dropped: c.Dropped.Load(),
-		Foreign: c.Foreign.Load(), Passed: c.Passed.Load(), Forwarded: c.Forwarded.Load(), Parked: c.Parked.Load(), Split: c.Split.Load(), Lost: c.Lost.Load(), Envelopes: c.Envelopes.Load(),
-		Recorded: c.Recorded.Load(), Commits: c.Commits.Load(),
+		Released: c.Released.Load(), Skipped: c.Skipped.Load(), Quarantined: c.Quarantined.Load(),
+		Duplicates: c.Duplicates.Load(), Dropped: c.Dropped.Load(),
+		Foreign: c.Foreign.Load(), Passed: c.Passed.Load(), Forwarded: c.Forwarded.Load(),
+		Parked: c.Parked.Load(), Split: c.Split.Load(), Lost: c.Lost.Load(),
+		Envelopes: c.Envelopes.Load(),
+		Recorded:  c.Recorded.Load(), Commits: c.Commits.Load(),
 		Seconds: r.working().Seconds(),
 	}
 	s.Requests, s.Throttled = r.Queues.Requests()

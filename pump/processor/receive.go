@@ -123,7 +123,10 @@ func (r *run) discard(d *message.Delivery) {
 // deliver makes a delivery of a message and judges its header.
 func (r *run) deliver(g *poll.Get, m *storage.Message, settler message.Settler) *message.Delivery {
 	s, sent, lease := g.Queue, g.Sent, g.Lease
-	d := &message.Delivery{Queue: s, Settler: settler, ID: m.ID, Text: m.Text, Inserted: m.Inserted, Dequeued: m.Dequeued, Together: len(g.Messages)}
+	d := &message.Delivery{
+		Queue: s, Settler: settler, ID: m.ID, Text: m.Text, Inserted: m.Inserted, Dequeued: m.Dequeued,
+		Together: len(g.Messages),
+	}
 	d.Age = message.AgeOf(m, lease)
 	d.Ctx, d.End = context.WithCancelCause(r.work)
 	r.Counts.Envelopes.Add(1)
@@ -141,14 +144,21 @@ func (r *run) deliver(g *poll.Get, m *storage.Message, settler message.Settler) 
 	case errors.Is(err, codec.ErrVersion):
 		// Another process writes what this one cannot read. That is no fault of the
 		// message, so it waits, for ever if need be (P4.6).
-		r.AlarmOnce("version", "message of a newer format; this processor must be upgraded", "message", d.String(), "error", err)
+		r.AlarmOnce("version", "message of a newer format; this processor must be upgraded",
+			"message", d.String(), "error", err)
 		d.Whole = &message.Disposition{Delay: r.Jitter.Around(newerDelay, "newer", m.ID, uint64(m.Dequeued))}
 	case err != nil:
 		d.Whole = unreadable(err)
 	case d.Header.Workload != r.Cfg.Workload:
-		d.Whole = &message.Disposition{Reason: pump.ReasonOtherWorkload, Detail: fmt.Sprintf("the message belongs to workload %q", d.Header.Workload)}
+		d.Whole = &message.Disposition{
+			Reason: pump.ReasonOtherWorkload,
+			Detail: fmt.Sprintf("the message belongs to workload %q", d.Header.Workload),
+		}
 	case int(d.Header.Segment) >= r.Workload.Map.Segments:
-		d.Whole = &message.Disposition{Reason: pump.ReasonCorrupt, Detail: fmt.Sprintf("segment %d of %d", d.Header.Segment, r.Workload.Map.Segments)}
+		d.Whole = &message.Disposition{
+			Reason: pump.ReasonCorrupt,
+			Detail: fmt.Sprintf("segment %d of %d", d.Header.Segment, r.Workload.Map.Segments),
+		}
 	}
 	d.Born, d.Exact = d.Readiness(sent, d.Age)
 	d.Count = d.Header.Tasks.Len()
@@ -246,7 +256,10 @@ func (r *run) open(ctx context.Context, d *message.Delivery) {
 
 func (r *run) unpack(d *message.Delivery) *message.Disposition {
 	if d.Foreign != "" {
-		d.Tasks = []pump.Task{{Segment: d.Header.Segment, Key: d.Key, Body: d.Body, Epoch: d.Epoch, Attempt: int(d.Header.Attempt) + 1, Foreign: d.Foreign}}
+		d.Tasks = []pump.Task{{
+			Segment: d.Header.Segment, Key: d.Key, Body: d.Body, Epoch: d.Epoch,
+			Attempt: int(d.Header.Attempt) + 1, Foreign: d.Foreign,
+		}}
 		return r.beginForeign(d)
 	}
 	if d.Header.Run != (pump.RunID{}) { // else see beginForeign

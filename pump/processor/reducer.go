@@ -8,9 +8,9 @@ import (
 )
 
 // pinReducer makes sure that all processors of the workload reduce by the same reducer, or by none.
-// What the control account does not answer is tried again, as when the workload is loaded: a
-// machine that stands still for a minute in between must not end its processor. The row says who
-// pinned which.
+// A request that the control account does not answer is tried again, as when the workload is
+// loaded: a machine that stands still for a minute in between must not end its processor. The row
+// says who pinned which.
 func (r *run) pinReducer(ctx context.Context) error {
 	name := ""
 	if reducer, is := r.handler.(reduce.Reducing); is {
@@ -27,7 +27,8 @@ func (r *run) pinReducer(ctx context.Context) error {
 		case !member.MayJoinLater(err) || r.startIsOver():
 			return err
 		}
-		r.Log.Warn("the reducer could not be noted in the workload's row; trying again", "control", r.Cfg.Control, "error", err)
+		r.Log.Warn("the reducer could not be noted in the workload's row; trying again",
+			"control", r.Cfg.Control, "error", err)
 		if !r.startLater(ctx, "pin", n) {
 			return context.Cause(ctx)
 		}

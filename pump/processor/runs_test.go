@@ -51,7 +51,7 @@ func TestP56ARunThatMayGoOnIsAskedAboutAgainInTheBackground(t *testing.T) {
 		look(closing.GoOn, 0)
 		time.Sleep(base.RunKnownFor)
 		rows.dark = true
-		for range 1000 { // an hour of darkness, in which nobody waits
+		for range 1000 { // an hour of darkness, in which no worker waits
 			look(closing.GoOn, 0)
 			time.Sleep(3600 * time.Millisecond)
 		}

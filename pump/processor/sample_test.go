@@ -78,9 +78,9 @@ func samplers(w *world, o Options, h func(instance string) pump.Handler, instanc
 	return all
 }
 
-// What is sampled lies between the least and the most that the simulator had in the time of the
-// sample, and the age of the beats of which it is made: hundreds of messages, of which many are in
-// hand and many put back for a minute and more.
+// A sample lies between the least and the most that the simulator had in its time and in the age
+// of the beats that it is made of: hundreds of messages, of which many are in hand and many put
+// back for a minute and more.
 func TestTheSampledBacklogIsTheSimulatorsWithinOneSample(t *testing.T) {
 	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -117,9 +117,9 @@ func TestTheSampledBacklogIsTheSimulatorsWithinOneSample(t *testing.T) {
 				t.Fatalf("%+v", b)
 			}
 			for _, a := range b.Accounts {
-				// What is done between a beat and the sample is counted as held, and not counted any more. A beat
-				// may fall into the moment in which the handlers of a process are between two tasks, which the
-				// truth of every second misses.
+				// A task that is done between a beat and the sample still counts as held by that beat, though
+				// its message is gone. A beat may fall into the moment in which the handlers of a process are
+				// between two tasks, which the truth of every second misses.
 				was := between(a.Name, b.Time.Add(-20*time.Second), b.Time.Add(5*time.Second))
 				for _, c := range []struct {
 					what string

@@ -116,8 +116,9 @@ func (r *run) handOver(segments []uint32) {
 }
 
 // hold gives a segment that this process may take tasks of: it holds it, and if
-// there is a ledger it is the one who writes it (P3.2). What a former owner recorded
-// is known then, and what that one finishes later is refused.
+// there is a ledger it is the one who writes it (P3.2). From then on this processor
+// knows all that a former owner recorded, and the ledger refuses what that one
+// finishes later.
 func (r *run) hold(segment uint32) (cluster.Hold, bool) {
 	h, ok := r.Member.Load().Hold(segment)
 	if ok && r.recorder != nil && !r.recorder.Ready(h) {
@@ -141,5 +142,7 @@ func (r *run) notMine(d *message.Delivery) *message.Disposition {
 	if home := s.Stray(d.Queue, d.Header.Segment); home != nil {
 		return &message.Disposition{Forward: home}
 	}
-	return &message.Disposition{PassOn: true, Delay: s.PassOn(r.Jitter, d.Queue, d.Header.Segment, d.ID, d.Dequeued, r.lease())}
+	return &message.Disposition{
+		PassOn: true, Delay: s.PassOn(r.Jitter, d.Queue, d.Header.Segment, d.ID, d.Dequeued, r.lease()),
+	}
 }

@@ -67,8 +67,8 @@ func TestP7OneQueueWithManyOwnersWorks(t *testing.T) {
 					passed += s.Passed
 					envelopes += s.Envelopes
 					split += s.Split
-					// What came back often enough to be suspicious is split, innocent or not
-					// (P4.2).
+					// A message that came back often enough to be suspicious is split, innocent
+					// or not (P4.2).
 					if p.Err != nil || s.Handled != int64(tasks/owners) || s.Released != s.Split*int64(tasks/640) || s.Lost+s.Failed != 0 {
 						t.Errorf("%v, %+v", p.Err, s)
 					}

@@ -135,7 +135,8 @@ func (w *spillWatch) clear(ctx context.Context, now time.Time) {
 		err := w.r.Member.Load().ClearSpill(try, segments, choice)
 		cancel()
 		if err != nil {
-			w.r.Log.Warn("a spill mark could not be taken back; it is tried again", "segments", segments, "choice", choice, "error", err)
+			w.r.Log.Warn("a spill mark could not be taken back; it is tried again",
+				"segments", segments, "choice", choice, "error", err)
 			continue
 		}
 		w.forget(segments, choice)

@@ -124,7 +124,11 @@ func (p *Processor) Loops() []loop.State {
 // State is what the processor is doing now. It may be called at any time, from
 // any goroutine, and makes no request.
 func (p *Processor) State() State {
-	s := State{Workload: p.cfg.Workload, Instance: p.cfg.Instance, Phase: phaseStopped.String(), Reasons: []string{}, Accounts: []pump.AccountState{}, Done: Summary{Requests: pump.Requests{}}, Cluster: pump.ClusterState{Rank: -1}}
+	s := State{
+		Workload: p.cfg.Workload, Instance: p.cfg.Instance, Phase: phaseStopped.String(),
+		Reasons: []string{}, Accounts: []pump.AccountState{}, Done: Summary{Requests: pump.Requests{}},
+		Cluster: pump.ClusterState{Rank: -1},
+	}
 	r := p.running.Load()
 	if r == nil {
 		if last := p.last.Load(); last != nil {
@@ -170,23 +174,7 @@ func (p *Processor) State() State {
 	}
 	if now > phaseStarting {
 		s.Reasons = append(s.Reasons, reason.OfCluster(&s.Cluster)...)
-		if c := r.recorder; c != nil {
-			s.Uncommitted, s.Unfenced = c.Uncommitted(), len(c.ToFence(r.Member.Load()))
-			if s.Unfenced > 0 {
-				s.Reasons = append(s.Reasons, fmt.Sprintf("the ledger of %d of its segments is not its own yet", s.Unfenced))
-			}
-			s.Ledger = closing.LedgerStatus(c.Ledger.Use())
-			s.StateUsed, s.StatesFull = c.StateUsed(), c.States.Count()
-			if s.StatesFull > 0 {
-				s.Reasons = append(s.Reasons, fmt.Sprintf("the reducer's state of %d of its segments is full: keep less of each key, or use more segments", s.StatesFull))
-			}
-			if s.ForeignWaits = c.Names.Count(); s.ForeignWaits > 0 {
-				s.Reasons = append(s.Reasons, fmt.Sprintf("foreign messages of %d of its segments wait until deletes of done ones are acknowledged", s.ForeignWaits))
-			}
-			if c.Full() {
-				s.Reasons = append(s.Reasons, fmt.Sprintf("the results of %d messages wait to be recorded", s.Uncommitted))
-			}
-		}
+		r.addLedger(&s)
 		if share := r.Assignment.Load(); share != nil {
 			if awaits := share.Awaits(); awaits != "" {
 				s.Reasons = append(s.Reasons, awaits)
@@ -199,6 +187,32 @@ func (p *Processor) State() State {
 	s.Reasons = append(s.Reasons, reason.OfAccounts(s.Accounts)...)
 	s.Ready = len(s.Reasons) == 0
 	return s
+}
+
+// addLedger adds what there is to say of the ledger, if there is one.
+func (r *run) addLedger(s *State) {
+	c := r.recorder
+	if c == nil {
+		return
+	}
+	because := func(format string, n int) { s.Reasons = append(s.Reasons, fmt.Sprintf(format, n)) }
+	s.Uncommitted, s.Unfenced = c.Uncommitted(), len(c.ToFence(r.Member.Load()))
+	if s.Unfenced > 0 {
+		because("the ledger of %d of its segments is not its own yet", s.Unfenced)
+	}
+	s.Ledger = closing.LedgerStatus(c.Ledger.Use())
+	s.StateUsed, s.StatesFull = c.StateUsed(), c.States.Count()
+	if s.StatesFull > 0 {
+		because("the reducer's state of %d of its segments is full: keep less of each key, or use more segments",
+			s.StatesFull)
+	}
+	if s.ForeignWaits = c.Names.Count(); s.ForeignWaits > 0 {
+		because("foreign messages of %d of its segments wait until deletes of done ones are acknowledged",
+			s.ForeignWaits)
+	}
+	if c.Full() {
+		because("the results of %d messages wait to be recorded", s.Uncommitted)
+	}
 }
 
 // reportEvery is how often Progress is called.

@@ -57,7 +57,7 @@ func (r *run) stop() {
 	if !calm {
 		r.Log.Error("stopped with messages that could not be put back; they are delivered again when their leases end")
 	}
-	// 5. What is still held is given up, and this process leaves the cluster.
+	// 5. The processor gives up the segments that it still holds, and leaves the cluster.
 	r.Tallies.Last(r.Wire)
 	r.sampler.Last(r.Wire)
 	r.Cfg.Private.Seeding.Turn.Wait("leave")

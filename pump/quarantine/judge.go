@@ -149,7 +149,8 @@ func (q *Quarantine) problem(ctx context.Context, m *Message, err error) string 
 	case err != nil:
 		return "it is damaged: " + err.Error()
 	case h.Workload != q.cfg.Workload:
-		return fmt.Sprintf("it belongs to workload %q; put there it would be done, here nobody would", h.Workload)
+		return fmt.Sprintf("it belongs to workload %q; a processor of that workload would do it, and none of this one",
+			h.Workload)
 	case int64(h.Segment) >= int64(q.workload.Map.Segments):
 		return fmt.Sprintf("it says segment %d of %d", h.Segment, q.workload.Map.Segments)
 	case m.Reason == pump.ReasonBadLine:
@@ -234,7 +235,10 @@ func (q *Quarantine) removeCause(ctx context.Context, c *causeFound) {
 		return
 	}
 	err := backoff.Within(ctx, func(ctx context.Context) error {
-		_, err := q.queues.Control.Write(ctx, storage.Write{Mode: storage.Remove, Entity: storage.Entity{Partition: tombstone.Partition(q.cfg.Workload), Row: c.row}})
+		_, err := q.queues.Control.Write(ctx, storage.Write{
+			Mode:   storage.Remove,
+			Entity: storage.Entity{Partition: tombstone.Partition(q.cfg.Workload), Row: c.row},
+		})
 		return err
 	})
 	if err != nil && !storage.Is(err, storage.Gone) {

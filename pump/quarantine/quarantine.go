@@ -25,10 +25,10 @@ import (
 // at once, drained ones too. It is for one goroutine.
 //
 // Messages are looked at by taking them: no request shows more than the first 32 of a
-// queue. What is not redriven or dropped is put back, visible, before a method returns,
-// also when its context has ended; what a crash or a request without an answer
-// leaves hidden is visible again after five minutes. Two who do this at the
-// same time each see a part.
+// queue. A method puts back the messages that it does not redrive or drop, visible,
+// before it returns, also when its context has ended. Messages that a crash or a
+// request without an answer leaves hidden are visible again after five minutes. Two who
+// do this at the same time each see a part.
 //
 // The file is the first of those along the way of a message: scan.go takes
 // them, judge.go says what each is and what can be done with it, settle.go does it.
@@ -213,9 +213,9 @@ func (q *Quarantine) List(ctx context.Context, f Filter, visit func(*Message) (m
 	}))
 }
 
-// Peek shows the first 32 messages in quarantine of each of these accounts, and takes none: nothing
-// is hidden from others, and each account is asked once, after ask has returned without an error. The
-// error is that of [Quarantine.List].
+// Peek shows the first 32 messages in quarantine of each of these accounts, and takes none. It
+// hides nothing from others. It asks each account once, after ask has returned without an error.
+// The error is that of [Quarantine.List].
 func (q *Quarantine) Peek(
 	ctx context.Context, accounts []string, ask func(context.Context) error,
 ) ([]*Message, error) {

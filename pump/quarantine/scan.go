@@ -80,10 +80,10 @@ type taken struct {
 // sure reports whether no other process can get the message while it is settled.
 func (t *taken) sure() bool { return time.Until(t.until) > quarantineMargin }
 
-// scan visits the messages that a filter means, and puts back what is not settled. What
-// is put into quarantine after it began is not visited: a task that is redriven and fails
-// again at once would be redriven for ever.
-// At most so many are taken at once.
+// scan visits the messages that a filter means, and puts back what is not settled. It
+// does not visit messages that were put into quarantine after it began: a task that is
+// redriven and fails again at once would be redriven for ever. At most so many are taken
+// at once.
 func (q *Quarantine) scan(ctx context.Context, f Filter, atOnce int, visit visitor) error {
 	if err := q.readCauses(ctx); err != nil {
 		return err
@@ -147,7 +147,9 @@ func (q *Quarantine) starts(ctx context.Context) []scanStart {
 				s.empty = true
 			default:
 				s.at = msgs[0].NextVisible.Add(-short)
-				s.err = q.trying(ctx, poison, "put back", msgs[0].ID, func(ctx context.Context) error { return poison.Release(ctx, msgs[0].Receipt, 0) })
+				s.err = q.trying(ctx, poison, "put back", msgs[0].ID, func(ctx context.Context) error {
+					return poison.Release(ctx, msgs[0].Receipt, 0)
+				})
 				if storage.Is(s.err, storage.Gone) { // it comes back by itself
 					s.err = nil
 				}
@@ -160,11 +162,14 @@ func (q *Quarantine) starts(ctx context.Context) []scanStart {
 }
 
 // take gets messages, trying again: each try that is not answered may hide some.
-func (q *Quarantine) take(ctx context.Context, s *queues.Queue, limit int, lease time.Duration) (msgs []storage.Message, sent time.Time, err error) {
+func (q *Quarantine) take(
+	ctx context.Context, s *queues.Queue, limit int, lease time.Duration,
+) (msgs []storage.Message, sent time.Time, err error) {
 	err = q.trying(ctx, s, "get", "", func(ctx context.Context) (err error) {
 		msgs, sent, err = s.Get(ctx, context.WithoutCancel(ctx), limit, lease)
 		if storage.Ambiguous(err) && !storage.Is(err, storage.Throttled) {
-			q.cfg.Log.Warn("a request was not answered; up to 32 messages may be hidden for a while", "queue", s.String(), "for", lease, "error", err)
+			q.cfg.Log.Warn("a request was not answered; up to 32 messages may be hidden for a while",
+				"queue", s.String(), "for", lease, "error", err)
 		}
 		return err
 	})
@@ -175,7 +180,9 @@ func (q *Quarantine) take(ctx context.Context, s *queues.Queue, limit int, lease
 }
 
 // trying makes a request until it is answered, a few times.
-func (q *Quarantine) trying(ctx context.Context, s *queues.Queue, operation, object string, f func(context.Context) error) (err error) {
+func (q *Quarantine) trying(
+	ctx context.Context, s *queues.Queue, operation, object string, f func(context.Context) error,
+) (err error) {
 	for try := range uint64(quarantineTries) {
 		if err = f(ctx); !storage.Ambiguous(err) {
 			return err
@@ -197,7 +204,9 @@ func (q *Quarantine) pauseAfter(ctx context.Context, err error, operation, objec
 }
 
 // scanAccount visits the messages of one account.
-func (q *Quarantine) scanAccount(ctx context.Context, a *queues.Account, start time.Time, f Filter, atOnce int, visit visitor) (enough bool, err error) {
+func (q *Quarantine) scanAccount(
+	ctx context.Context, a *queues.Account, start time.Time, f Filter, atOnce int, visit visitor,
+) (enough bool, err error) {
 	var back []storage.Receipt
 	seen := map[string]bool{}
 	defer func() {
@@ -251,7 +260,9 @@ func (q *Quarantine) putBack(ctx context.Context, a *queues.Account, back []stor
 	g.SetLimit(putBackAtOnce)
 	for _, r := range back {
 		g.Go(func() error {
-			err := q.trying(ctx, a.Poison, "put back", r.ID, func(ctx context.Context) error { return a.Poison.Release(ctx, r, 0) })
+			err := q.trying(ctx, a.Poison, "put back", r.ID, func(ctx context.Context) error {
+				return a.Poison.Release(ctx, r, 0)
+			})
 			if storage.Is(err, storage.Gone) { // a repeated try's own effect, or the lease was over
 				return nil
 			}

@@ -64,9 +64,14 @@ func (q *Quarantine) Drop(ctx context.Context, f Filter, o Options, done func(Ou
 	return q.settleAll(ctx, f, o, Dropped, done)
 }
 
-func (q *Quarantine) settleAll(ctx context.Context, f Filter, o Options, outcome string, done func(Outcome) bool) error {
+func (q *Quarantine) settleAll(
+	ctx context.Context, f Filter, o Options, outcome string, done func(Outcome) bool,
+) error {
 	if !(o.Rate >= 0 && o.Rate <= 1e6) {
-		return &pump.ConfigError{Field: "rate", Problem: fmt.Sprintf("%v is out of range", o.Rate), Fix: "use 0.01 to 1e6 messages a second, or leave it out for no limit"}
+		return &pump.ConfigError{
+			Field: "rate", Problem: fmt.Sprintf("%v is out of range", o.Rate),
+			Fix: "use 0.01 to 1e6 messages a second, or leave it out for no limit",
+		}
 	}
 	redrives, err := q.redrives(ctx, outcome, o.Again)
 	if err != nil {
@@ -138,8 +143,8 @@ func (s *settling) visit(ctx context.Context, t *taken) scanVerdict {
 	return verdict
 }
 
-// settleOne redrives or drops one message, or the tasks of it that are meant. What is
-// begun is finished, also when the context ends in the midst of it.
+// settleOne redrives or drops one message, or the tasks of it that are meant. It
+// finishes what it has begun, also when the context ends in the midst of it.
 func (q *Quarantine) settleOne(
 	ctx context.Context, t *taken, outcome string, redrives *redrives, hints *redriveHints,
 ) (scanVerdict, error) {
@@ -254,7 +259,8 @@ func (m *Message) cut() (p parts, err error) {
 				continue
 			}
 			if fits, err := b.Add(t); err != nil || !fits {
-				return nil, codec.Header{}, errors.Join(err, errors.New("pump: some tasks of the message take more room without the others than a message has; settle it as a whole"))
+				return nil, codec.Header{}, errors.Join(err,
+					errors.New("pump: some tasks of the message take more room without the others than a message has; settle it as a whole"))
 			}
 		}
 		return b.Seal(nil)
@@ -281,7 +287,9 @@ func (m *Message) cut() (p parts, err error) {
 }
 
 // replacement is what is put home in place of tasks in quarantine; nil if nothing is.
-func (q *Quarantine) replacement(ctx context.Context, m *Message, p parts, outcome string) (text []byte, segment uint32, err error) {
+func (q *Quarantine) replacement(
+	ctx context.Context, m *Message, p parts, outcome string,
+) (text []byte, segment uint32, err error) {
 	segment = q.segmentOf(m)
 	now := q.mapNow()
 	switch {

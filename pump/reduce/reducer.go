@@ -100,7 +100,7 @@ func (r *Reducer[S, D]) check() error {
 	case (r.Encode == nil) != (r.Decode == nil):
 		return bad("only one of Encode and Decode is given", "give both, or leave both out for JSON")
 	}
-	// What a type does not allow (JSON of a channel) shows before the first task is taken.
+	// A type that cannot be encoded (JSON of a channel) shows before the first task is taken.
 	s := stored[S, D]{r}
 	b, err := s.Store(new(S))
 	if err == nil {

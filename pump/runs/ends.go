@@ -110,7 +110,8 @@ func (e *EndsView) Behind() (time.Duration, bool) {
 // Of tells what a run waits for.
 func (e *EndsView) Of(r Unended) RunEnd {
 	end := RunEnd{
-		ID: r.id.String(), State: string(r.state), LastSign: r.sign.UTC(), WaitsFor: endWaitsForQuiet, NotBefore: r.sign.Add(e.quiet).UTC(),
+		ID: r.id.String(), State: string(r.state), LastSign: r.sign.UTC(), WaitsFor: endWaitsForQuiet,
+		NotBefore: r.sign.Add(e.quiet).UTC(),
 	}
 	behind, known := e.Behind()
 	passed := e.now.Sub(r.sign)

@@ -63,7 +63,8 @@ func States() []string {
 
 func infoOf(run *workload.Run) Info {
 	i := Info{
-		ID: run.ID.String(), State: string(run.State), Mode: run.Mode, Instance: run.Instance, Started: run.Started, Note: run.Note, Drop: run.Drop,
+		ID: run.ID.String(), State: string(run.State), Mode: run.Mode, Instance: run.Instance,
+		Started: run.Started, Note: run.Note, Drop: run.Drop,
 	}
 	if !run.Ended.IsZero() {
 		i.Ended = &run.Ended
@@ -82,10 +83,16 @@ const runsMost = 10_000
 // looks at the last ten thousand.
 func List(ctx context.Context, cfg pump.Config, state string, limit int) ([]Info, error) {
 	if state != "" && !slices.Contains(States(), state) {
-		return nil, &pump.ConfigError{Field: "state", Problem: fmt.Sprintf("%q is no state of a run", state), Fix: "use " + strings.Join(States(), ", ")}
+		return nil, &pump.ConfigError{
+			Field: "state", Problem: fmt.Sprintf("%q is no state of a run", state),
+			Fix: "use " + strings.Join(States(), ", "),
+		}
 	}
 	if limit < 1 || limit > runsMost {
-		return nil, &pump.ConfigError{Field: "limit", Problem: fmt.Sprintf("%d is out of range", limit), Fix: fmt.Sprintf("use 1 to %d", runsMost)}
+		return nil, &pump.ConfigError{
+			Field: "limit", Problem: fmt.Sprintf("%d is out of range", limit),
+			Fix: fmt.Sprintf("use 1 to %d", runsMost),
+		}
 	}
 	o, err := openRuns(ctx, cfg)
 	if err != nil {
@@ -148,11 +155,12 @@ func End(ctx context.Context, cfg pump.Config, id string, drop bool, note string
 	}
 	// The run's row is the truth, and processors read it again after minutes.
 	if err := workload.NoteEnded(ctx, o.Queues.Control, o.Workload.Name, run); err != nil {
-		o.Cfg.Log.Warn("processors could not be told of the end of the run; they learn of it within minutes", "run", run, "error", err)
+		o.Cfg.Log.Warn("processors could not be told of the end of the run; they learn of it within minutes",
+			"run", run, "error", err)
 	} else {
 		o.Tell(ctx)
 	}
-	// What is parked of it comes home and meets its end. After the end, or it would be begun.
+	// Its parked messages come home and meet its end. After the end, or it would be begun.
 	end := workload.Parking{Run: run, Returning: time.Now()}
 	if _, _, err := workload.Unpark(ctx, o.Queues.Control, o.Workload.Name, end); err != nil {
 		o.Cfg.Log.Warn("what is parked of the run does not come home yet; try again", "run", run, "error", err)

@@ -181,15 +181,16 @@ type waiter struct {
 	recorded *ledger.RunProgress // nil: nothing is
 	shown    uint64              // settled, when progress was reported last
 	idle     idleness
-	// askedOpen is when it was asked last whether anybody sends the run, and orphan since when the
-	// answer was always no; zero: it was yes.
+	// askedOpen is when it was asked last whether a distributor sends the run, and orphan since when
+	// the answer was always no; zero: it was yes.
 	askedOpen, orphan time.Time
 	attended          attendance
 }
 
 func newWaiter(cfg *pump.Config, f *queues.Set, segments int, run pump.RunID, o WaitOptions) *waiter {
 	return &waiter{
-		cfg: cfg, queues: f, segments: segments, id: run, o: o, runs: workload.NewRuns(f.Control, cfg.Workload), began: time.Now(), askedOpen: time.Now(),
+		cfg: cfg, queues: f, segments: segments, id: run, o: o,
+		runs: workload.NewRuns(f.Control, cfg.Workload), began: time.Now(), askedOpen: time.Now(),
 		idle:     idleness{cfg: cfg, queues: f, run: run, after: o.StuckAfter},
 		attended: attendance{cfg: cfg, queues: f, run: run},
 	}
@@ -311,8 +312,9 @@ func (w *waiter) tell() {
 func (w *waiter) sofar(state string) Completion {
 	p := w.progress()
 	c := Completion{
-		Run: w.id, State: state, Done: p.Done, Quarantined: p.Quarantined, Lacking: []SegmentLack{}, Seconds: time.Since(w.began).Seconds(),
-		Closed: w.run.State == workload.RunClosed,
+		Run: w.id, State: state, Done: p.Done, Quarantined: p.Quarantined, Lacking: []SegmentLack{},
+		Seconds: time.Since(w.began).Seconds(),
+		Closed:  w.run.State == workload.RunClosed,
 	}
 	if p.Total != nil {
 		c.Tasks = *p.Total

@@ -89,7 +89,10 @@ func (f *csvRows) next(c *lineReader, rec *Record) error {
 	}
 	f.body = append(f.body, '}')
 	if len(f.fields) != len(f.header) {
-		return &BadInput{Raw: keep(f.text), Err: fmt.Errorf("invalid CSV: %d fields where the header has %d", len(f.fields), len(f.header))}
+		return &BadInput{
+			Raw: keep(f.text),
+			Err: fmt.Errorf("invalid CSV: %d fields where the header has %d", len(f.fields), len(f.header)),
+		}
 	}
 	rec.Key, rec.ID, rec.Body = f.body, "", f.body
 	if f.key >= 0 {

@@ -181,9 +181,9 @@ func (r *treeReader) begin(ctx context.Context) (string, error) {
 	return root, nil
 }
 
-// enter reads a directory and appends it to the levels. What sorts at or before
-// the path `after` below it is left out: comparing names, not counting entries,
-// because files may have come and gone (P2.3).
+// enter reads a directory and appends it to the levels. It leaves out all that
+// sorts at or before the path `after` below it: comparing names, not counting
+// entries, because files may have come and gone (P2.3).
 func enter(ctx context.Context, levels []treeLevel, below, path string, after []string) ([]treeLevel, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)

@@ -138,13 +138,15 @@ func (f *fixedFile) unchanged(cut bool) error {
 	}
 	switch {
 	case st.Size() < f.size:
-		return fmt.Errorf("%w: %s has become shorter while it was read: it had %d bytes and has %d", ErrSourceChanged, f.name, f.size, st.Size())
+		return fmt.Errorf("%w: %s has become shorter while it was read: it had %d bytes and has %d",
+			ErrSourceChanged, f.name, f.size, st.Size())
 	case st.Size() == f.size && !st.ModTime().Equal(f.changed):
 		return fmt.Errorf("%w: %s was written to while it was read, at %v", ErrSourceChanged, f.name, st.ModTime())
 	case st.Size() == f.size:
 		return nil
 	case cut:
-		return fmt.Errorf("%w: %s has grown while it was read, and its last line was not complete then", ErrSourceChanged, f.name)
+		return fmt.Errorf("%w: %s has grown while it was read, and its last line was not complete then",
+			ErrSourceChanged, f.name)
 	}
 	open, err := os.Open(f.name)
 	if err != nil {
@@ -181,7 +183,8 @@ func (e *corrupt) Unwrap() error { return e.error }
 
 // judged marks an error of reading text as corrupt unless it is the machine's.
 func judged(err error) error {
-	if err == nil || err == io.EOF || ofMachine(err) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, outcome.ErrHalted) {
+	if err == nil || err == io.EOF || ofMachine(err) || errors.Is(err, context.Canceled) ||
+		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, outcome.ErrHalted) {
 		return err
 	}
 	return &corrupt{err}

@@ -50,7 +50,8 @@ const byteOrderMark = "\xef\xbb\xbf"
 // text. It reads on only while what is there may be one: a silent pipe's first
 // line may be shorter.
 func (c *lineReader) skipBOM() {
-	for c.err == nil && c.end-c.start < len(byteOrderMark) && strings.HasPrefix(byteOrderMark, string(c.buf[c.start:c.end])) {
+	for c.err == nil && c.end-c.start < len(byteOrderMark) &&
+		strings.HasPrefix(byteOrderMark, string(c.buf[c.start:c.end])) {
 		c.fill()
 	}
 	if bytes.HasPrefix(c.buf[c.start:c.end], []byte(byteOrderMark)) {
@@ -86,7 +87,7 @@ func (c *lineReader) discard(n int64) error {
 	return nil
 }
 
-// fill reads once more. What is buffered moves to the front of the buffer, so
+// fill reads once more. The buffered bytes move to the front of the buffer, so
 // that slices given before are dead.
 func (c *lineReader) fill() {
 	if c.start > 0 {

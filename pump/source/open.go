@@ -86,7 +86,8 @@ func openFile(ctx context.Context, of *fixedFile) (*input, error) {
 // short is an error if the file ended before it should have.
 func (in *input) short() error {
 	if in.raw != nil && in.read.n < in.size {
-		return fmt.Errorf("%w: %s has become shorter while it was read: it had %d bytes, and ended after %d", ErrSourceChanged, in.name, in.size, in.read.n)
+		return fmt.Errorf("%w: %s has become shorter while it was read: it had %d bytes, and ended after %d",
+			ErrSourceChanged, in.name, in.size, in.read.n)
 	}
 	return nil
 }
@@ -98,7 +99,8 @@ func (in *input) judge(err error) error {
 		return err
 	}
 	if st, e := in.raw.Stat(); e == nil && st.Size() < in.size {
-		return fmt.Errorf("%w: it has become shorter while it was read, %d bytes of %d: %w", ErrSourceChanged, st.Size(), in.size, err)
+		return fmt.Errorf("%w: it has become shorter while it was read, %d bytes of %d: %w",
+			ErrSourceChanged, st.Size(), in.size, err)
 	}
 	return err
 }
@@ -218,7 +220,8 @@ func (in *input) decompress() error {
 		}
 		in.text = z
 	case bytes.HasPrefix(head, zstdMagic), len(head) == 4 && head[0]&0xf0 == 0x50 && bytes.Equal(head[1:], zstdSkip):
-		z, err := zstd.NewReader(buffered, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
+		z, err := zstd.NewReader(buffered, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+			zstd.WithDecoderMaxWindow(maxWindow))
 		if err != nil {
 			return fmt.Errorf("%s: %w", in.name, err)
 		}

@@ -92,22 +92,40 @@ func (s *TextSource) Check() error {
 	case "", FormatJSONLines, FormatCSV:
 	case FormatLines:
 		if s.Key != "" || s.ID != "" {
-			return &pump.ConfigError{Field: "key", Problem: "plain lines have no fields", Fix: "leave key and id out, or read the text as jsonl or csv"}
+			return &pump.ConfigError{
+				Field: "key", Problem: "plain lines have no fields",
+				Fix: "leave key and id out, or read the text as jsonl or csv",
+			}
 		}
 	default:
-		return &pump.ConfigError{Field: "format", Problem: fmt.Sprintf("%q is not a format", s.Format), Fix: "use jsonl, csv or lines"}
+		return &pump.ConfigError{
+			Field: "format", Problem: fmt.Sprintf("%q is not a format", s.Format),
+			Fix: "use jsonl, csv or lines",
+		}
 	}
 	switch {
 	case len(s.Paths) == 0 && len(s.Command) == 0:
-		return &pump.ConfigError{Field: "input", Problem: "there is nothing to read", Fix: "name a file, - for standard input, or a command"}
+		return &pump.ConfigError{
+			Field: "input", Problem: "there is nothing to read",
+			Fix: "name a file, - for standard input, or a command",
+		}
 	case len(s.Paths) > 0 && len(s.Command) > 0:
 		return &pump.ConfigError{Field: "input", Problem: "files and a command are given", Fix: "use one of them"}
 	case slices.Contains(s.Paths, stdin) && len(s.Paths) > 1:
 		return &pump.ConfigError{Field: "input", Problem: "standard input and files are given", Fix: "use one of them"}
-	case slices.ContainsFunc(s.Paths, func(p string) bool { _, err := filepath.Match(p, ""); return err != nil && !exists(p) }):
-		return &pump.ConfigError{Field: "input", Problem: "a pattern is not well-formed", Fix: "close each [, or put a backslash before it"}
+	case slices.ContainsFunc(s.Paths, func(p string) bool {
+		_, err := filepath.Match(p, "")
+		return err != nil && !exists(p)
+	}):
+		return &pump.ConfigError{
+			Field: "input", Problem: "a pattern is not well-formed",
+			Fix: "close each [, or put a backslash before it",
+		}
 	case s.MaxLine < 0 || s.MaxLine > maxMaxLine:
-		return &pump.ConfigError{Field: "max-line", Problem: fmt.Sprintf("%d is out of range", s.MaxLine), Fix: fmt.Sprintf("use up to %d bytes", maxMaxLine)}
+		return &pump.ConfigError{
+			Field: "max-line", Problem: fmt.Sprintf("%d is out of range", s.MaxLine),
+			Fix: fmt.Sprintf("use up to %d bytes", maxMaxLine),
+		}
 	}
 	return nil
 }
@@ -418,7 +436,8 @@ func (r *textReader) moveTo(cursor []byte) error {
 	// Another machine may have the files elsewhere, but not under other names. A cursor
 	// without a name is of a single file, or was saved before there were names.
 	if was := string(rest); was != "" && filepath.Base(was) != filepath.Base(r.files[r.file].name) {
-		return fmt.Errorf("%w: it was reading %s, and file %d of its %d is %s", ErrSourceChanged, was, r.file+1, len(r.files), r.files[r.file].name)
+		return fmt.Errorf("%w: it was reading %s, and file %d of its %d is %s",
+			ErrSourceChanged, was, r.file+1, len(r.files), r.files[r.file].name)
 	}
 	for i := range r.files[:r.file] {
 		r.before += max(r.files[i].size, 0)

@@ -24,9 +24,9 @@ type (
 )
 
 // History gives what the workload was like in each of the last minutes, those later than after only
-// (the zero time: all of six hours), in the order of time. The process that samples the queues writes
-// them ([pump.Config].Sample), so a minute in which none ran is missing. Rows that cannot be read
-// are part of the error, beside what the others say.
+// (the zero time: all of six hours), in the order of time. The process that samples the queues
+// writes them ([pump.Config].Sample), so a minute in which none ran is missing. Rows that cannot be
+// read are part of the error, beside what the others say.
 func History(ctx context.Context, cfg pump.Config, after time.Time) ([]HistoryPoint, error) {
 	cfg, err := settings.Complete(cfg)
 	if err != nil {

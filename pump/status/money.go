@@ -14,7 +14,7 @@ import (
 	"github.com/queuepump/queuepump/pump/prices"
 )
 
-// Money is what the requests of a workload cost, those of all its processes together, as the process
+// Money is what the requests of a workload cost, those of all its processes together. The process
 // that samples the queues adds them up.
 type Money struct {
 	Prices prices.List `json:"prices"` // as this configuration has them
@@ -70,8 +70,8 @@ type MoneyAccount struct {
 // lastRows is how old a row of the history may be that tells of the accounts.
 const lastRows = 10 * time.Minute
 
-// readMoney reads the last rows of the history. Rows say minutes of the server's clock, of which the
-// one of this machine may differ.
+// readMoney reads the last rows of the history. Rows say minutes of the server's clock, from which
+// this machine's clock may differ.
 func (r *statusReader) readMoney(ctx context.Context) error {
 	now := time.Now()
 	if !r.view.Stamp().IsZero() {

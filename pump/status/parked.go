@@ -28,7 +28,7 @@ type Parked struct {
 	number int
 }
 
-// What says what it is, for people.
+// What names it for people.
 func (p *Parked) What() string {
 	if p.Run != "" {
 		return "run " + p.Run

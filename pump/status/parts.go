@@ -82,8 +82,8 @@ func (r *statusReader) gather(ctx context.Context, accounts func(context.Context
 	return err
 }
 
-// note says what is wrong with a part, and whether it was read. Rows that are damaged are no reason to
-// show what was before: the others were read, and they stay damaged.
+// note says what is wrong with a part, and whether it was read. Damaged rows are no reason to show
+// the state before: the others were read, and the damaged ones stay so.
 func (r *statusReader) note(name, shown string, err error) {
 	if err != nil {
 		r.problem("%s: %v", shown, err)

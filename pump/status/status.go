@@ -56,7 +56,7 @@ type Status struct {
 	Money Money `json:"money"`
 	// Problems say, for people, what could not be read and what needs an operator.
 	Problems []string `json:"problems"`
-	// NotRead are the parts that could not be read. What they fill is as a [Watcher] had read it
+	// NotRead are the parts that could not be read. Their fields are as a [Watcher] had read them
 	// before, or empty or null where nothing is known: an empty list is then no news of there being
 	// none. If there is an error beside the status, it has none of the parts.
 	NotRead []PartNotRead `json:"notRead"`
@@ -93,7 +93,7 @@ type Run struct {
 	// Exact is how far the run is by the ledger, each task counted once. Null in delivery
 	// mode at-least-once, in which that is not recorded, and if the ledger could not be read.
 	Exact *runs.Progress `json:"exact"`
-	// What its processors say they did, each task counted as often as it was delivered.
+	// These counts are what its processors say they did, each task as often as it was delivered.
 	Handled     uint64 `json:"handled"`
 	Failed      uint64 `json:"failed"`
 	Retried     uint64 `json:"retried"`

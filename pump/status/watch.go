@@ -74,10 +74,10 @@ func NewWatcher(cfg pump.Config, o Options) (*Watcher, error) {
 	}, nil
 }
 
-// Rows reads all rows, and gives the status with what is known of the queues by now. Of a part that
-// cannot be read it has what was known before; [Status.NotRead] says as of when. The error is that of
-// [Read]; beside it is then what was known before, or nil. It pays for its requests once it
-// has made them, so the next one waits.
+// Rows reads all rows, and gives the status with what is known of the queues by now. A part that it
+// cannot read stays as it was before; [Status.NotRead] says as of when. The error is that of
+// [Read]; with it comes the status from before, or nil. Rows pays for its requests once it has made
+// them, so the next call waits.
 func (w *Watcher) Rows(ctx context.Context) (*Status, error) {
 	w.busy.Lock()
 	defer w.busy.Unlock()

@@ -42,7 +42,10 @@ const (
 	Canceled
 )
 
-var codeNames = [...]string{"maybe-done", "throttled", "gone", "missing", "precondition", "exists", "too-large", "auth", "invalid", "canceled"}
+var codeNames = [...]string{
+	"maybe-done", "throttled", "gone", "missing", "precondition", "exists", "too-large", "auth",
+	"invalid", "canceled",
+}
 
 func (c Code) String() string {
 	if int(c) < len(codeNames) {

@@ -4,8 +4,9 @@ package waiting
 
 import "time"
 
-// Backlog is what waits in the queues of a workload, sampled as pump.Config.Sample says. All of it is an estimate: the service's counts are approximate, and what
-// processes hold is known as of their last beats.
+// Backlog is the work that waits in the queues of a workload, sampled as pump.Config.Sample says.
+// All of it is an estimate: the service's counts are approximate, and the tasks that processes hold
+// are known as of their last beats.
 type Backlog struct {
 	Time     time.Time `json:"time"`     // when the sample was complete, by the process's clock
 	Accounts []Account `json:"accounts"` // those that are known, by name

@@ -175,7 +175,8 @@ func (d *workloadDeletion) plan(ctx context.Context) error {
 	w := d.Workload
 	d.found = Deletion{
 		Workload: w.Name, Incarnation: w.Incarnation, Control: d.Cfg.Control, Begun: d.found.Begun, Rows: map[string]int{},
-		Queues: []Queue{}, Foreign: []string{}, Kept: []string{}, Members: []string{}, Unfinished: []string{}, Leftovers: []string{},
+		Queues: []Queue{}, Foreign: []string{}, Kept: []string{}, Members: []string{},
+		Unfinished: []string{}, Leftovers: []string{},
 	}
 	for _, s := range w.Map.Shards {
 		if _, err := d.Queues.Queue(s.Account, s.Queue); err != nil {
@@ -219,7 +220,8 @@ func (d *workloadDeletion) plan(ctx context.Context) error {
 func (d *workloadDeletion) inUse() error {
 	switch f := &d.found; {
 	case len(f.Members) > 0:
-		return d.refuse(fmt.Sprintf("%d processes of it live: %s", len(f.Members), locate.SomeOf(f.Members, 10)), "stop them, or give --force: then they end by themselves")
+		return d.refuse(fmt.Sprintf("%d processes of it live: %s", len(f.Members), locate.SomeOf(f.Members, 10)),
+			"stop them, or give --force: then they end by themselves")
 	case len(f.Unfinished) > 0:
 		return d.refuse("runs of it are not finished: "+locate.SomeOf(f.Unfinished, operator.RunsNamed),
 			"let processors finish them, or end them (distributor runs end RUN), or give --force: then what is left of them goes")
@@ -232,14 +234,16 @@ func (d *workloadDeletion) learnRivals(ctx context.Context) error {
 	rivals, unseen := locate.Rivals(ctx, &d.Cfg, d.Workload)
 	for _, r := range rivals {
 		if r.Problem != "" {
-			return d.refuse(fmt.Sprintf("another workload of this name is in account %s, and its row cannot be read, so whose the queues are cannot be told: %s", r.Account, r.Problem), "mend or remove that row, or use a newer program")
+			return d.refuse(fmt.Sprintf("another workload of this name is in account %s, and its row cannot be read, so whose the queues are cannot be told: %s", r.Account, r.Problem),
+				"mend or remove that row, or use a newer program")
 		}
 		d.found.Kept = append(d.found.Kept, r.SameQueues...)
 	}
 	slices.Sort(d.found.Kept)
 	d.found.Kept = slices.Compact(d.found.Kept)
 	if len(unseen) > 0 && !d.opts.Force && !d.opts.DryRun {
-		return d.refuse("these accounts could not be looked into for another workload over the same queues: "+locate.SomeOf(unseen, 10), "try again, or mend their credentials, or give --force")
+		return d.refuse("these accounts could not be looked into for another workload over the same queues: "+locate.SomeOf(unseen, 10),
+			"try again, or mend their credentials, or give --force")
 	}
 	return nil
 }
@@ -343,7 +347,8 @@ const deleteTries = 8
 func (d *workloadDeletion) insist(ctx context.Context, about string, request func(context.Context) error) error {
 	for try := uint64(0); ; try++ {
 		err := backoff.Within(ctx, request)
-		wait := backoff.Jitter(d.Cfg.Instance).Around(backoff.Doubled(250*time.Millisecond, 5*time.Second, try), "delete", about, try)
+		wait := backoff.Jitter(d.Cfg.Instance).Around(backoff.Doubled(250*time.Millisecond, 5*time.Second, try),
+			"delete", about, try)
 		if err == nil || !storage.Ambiguous(err) || try == deleteTries || !backoff.Wait(ctx, wait) {
 			return err
 		}
@@ -403,7 +408,8 @@ func (d *workloadDeletion) gone(ctx context.Context) error {
 		return err
 	}
 	if m := d.found.Members; len(m) > 0 {
-		return d.refuse(fmt.Sprintf("%d processes of it still live: %s", len(m), locate.SomeOf(m, 10)), "stop them (those of an older version do not end by themselves), and run the command again")
+		return d.refuse(fmt.Sprintf("%d processes of it still live: %s", len(m), locate.SomeOf(m, 10)),
+			"stop them (those of an older version do not end by themselves), and run the command again")
 	}
 	return nil
 }
@@ -489,6 +495,7 @@ func (d *workloadDeletion) leftovers(ctx context.Context, absent error) (*Deleti
 	}
 	return &Deletion{
 		Workload: d.Cfg.Workload, Control: d.Cfg.Control, Deleted: !d.opts.DryRun, Rows: map[string]int{"anchors": len(found)},
-		Queues: []Queue{}, Foreign: []string{}, Kept: []string{}, Members: []string{}, Unfinished: []string{}, Leftovers: found,
+		Queues: []Queue{}, Foreign: []string{}, Kept: []string{}, Members: []string{},
+		Unfinished: []string{}, Leftovers: found,
 	}, nil
 }

@@ -40,11 +40,11 @@ type ParkChange struct {
 	Nudged     int `json:"nudged"`
 }
 
-// PausePart has processors start nothing more of a run or a key: what they meet of it goes into
-// parking queues, out of the way of the rest, and comes back when it is resumed, without an attempt.
-// What is paused already stays so, as of then. It is an [*Error] if a live process is of a version
-// that does not know it, if the run is done with, or if no more can be paused; in all of them nothing has
-// changed. Up to [workload.MaxParkings] runs and keys can be paused.
+// PausePart has processors start nothing more of a run or a key. Its tasks go into parking queues,
+// out of the way of the rest, and come back when it is resumed, without an attempt. A run or key
+// that is paused already stays so, as of then. The error is an [*Error] if a live process is of a
+// version that does not know it, if the run is done with, or if no more can be paused; then nothing
+// has changed. Up to [workload.MaxParkings] runs and keys can be paused.
 func PausePart(ctx context.Context, cfg pump.Config, part Part, by string) (ParkChange, error) {
 	o, mark, err := openPart(ctx, cfg, part)
 	if err != nil {
@@ -156,8 +156,9 @@ func (o *parts) canPark(ctx context.Context, mark *workload.Parking) error {
 // parkingPatience is how long a pause waits for accounts that do not answer.
 const parkingPatience = 10 * time.Second
 
-// makeParking makes the parking queue of a number in each account, before the map names them. What
-// cannot be made is told: a processor that needs it makes it, and the account may be in trouble.
+// makeParking makes the parking queue of a number in each account, before the map names them. The
+// log tells of a queue that cannot be made: a processor that needs it makes it, and the account
+// may be in trouble.
 func (o *parts) makeParking(ctx context.Context, number int) error {
 	limited, cancel := context.WithTimeout(ctx, parkingPatience)
 	defer cancel()

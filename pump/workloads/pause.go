@@ -89,8 +89,8 @@ func setPause(ctx context.Context, cfg pump.Config, p workload.Pause) (PauseChan
 	return c, s, nil
 }
 
-// viewOf reads who processes the workload; nil: that could not be read, and they look by themselves,
-// since the row is the truth.
+// viewOf reads which processes take part in the workload. It is nil if it could not: they look by
+// themselves, since the row is the truth.
 func viewOf(ctx context.Context, s *operator.Session) *cluster.View {
 	view, err := cluster.LoadView(ctx, s.Queues.Control, s.Workload.Name)
 	if err != nil {

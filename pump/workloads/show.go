@@ -60,8 +60,10 @@ func Show(ctx context.Context, cfg pump.Config) (*Info, error) {
 	}
 	cfg, w := o.Cfg, o.Workload
 	i := &Info{
-		Name: w.Name, Incarnation: w.Incarnation, Control: cfg.Control, Changed: w.Changed, Delivery: w.Delivery, Segments: w.Map.Segments,
-		Shared: w.Shared, Reducer: w.Reducer, MapVersion: w.Map.Version, Queues: len(w.Map.Shards), Accounts: accounts.Uses(&cfg, w.Map),
+		Name: w.Name, Incarnation: w.Incarnation, Control: cfg.Control, Changed: w.Changed,
+		Delivery: w.Delivery, Segments: w.Map.Segments,
+		Shared: w.Shared, Reducer: w.Reducer, MapVersion: w.Map.Version, Queues: len(w.Map.Shards),
+		Accounts:  accounts.Uses(&cfg, w.Map),
 		Retention: cfg.Retention.Seconds(), Runs: map[string]int{},
 	}
 	if !w.Made.IsZero() {

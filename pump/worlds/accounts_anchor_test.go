@@ -13,8 +13,9 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
-// madeOfTwo is a workload "town" of the first two of three accounts, made as a distributor does. It gives a start
-// of another one of that name in the second and third account, whose configuration does not list the first.
+// madeOfTwo is a workload "town" of the first two of three accounts, made as a distributor does. It
+// gives a function that starts another workload of that name in the second and third account, with
+// a configuration that does not list the first.
 func madeOfTwo(t *testing.T, test func(t *testing.T, w *world, other func() error)) {
 	inWorld(t, 3, 2, nil, func(t *testing.T, w *world) {
 		w.Cfg.Workload = "town"
@@ -56,7 +57,7 @@ func (w *world) anchorIn(i int) string {
 	return name
 }
 
-// An account that was removed is as one that never took part: another workload of the name may be made in it.
+// A removed account is as one that never took part: another workload of the name may be made in it.
 func TestARemovedAccountTakesPartInNothing(t *testing.T) {
 	madeOfTwo(t, func(t *testing.T, w *world, other func() error) {
 		if err := other(); err == nil || !strings.Contains(err.Error(), "of account accounta") {
@@ -106,8 +107,8 @@ func TestAnAccountThatIsAddedTakesPartAgain(t *testing.T) {
 	})
 }
 
-// The anchor is the last of the account. A removal that could not learn what became of it says so, and the
-// command made again finishes it.
+// The anchor is the last of the account. A removal that could not learn whether it went says so,
+// and the command made again finishes it.
 func TestARemovalWhoseAnchorIsLeftIsFinishedByTheNext(t *testing.T) {
 	for _, fault := range []azsim.FaultKind{azsim.FailBefore, azsim.HangBefore} {
 		madeOfTwo(t, func(t *testing.T, w *world, other func() error) {
@@ -145,7 +146,8 @@ func TestARemovalWhoseAnchorIsLeftIsFinishedByTheNext(t *testing.T) {
 	}
 }
 
-// Credentials for queues alone are enough to remove an account in which no table may be looked into.
+// Credentials for queues alone are enough to remove an account in which no table may be looked
+// into.
 func TestAnAccountWhoseTableRefusesIsRemovedAndAdded(t *testing.T) {
 	madeOfTwo(t, func(t *testing.T, w *world, _ func() error) {
 		w.drained("accountb")
@@ -159,7 +161,8 @@ func TestAnAccountWhoseTableRefusesIsRemovedAndAdded(t *testing.T) {
 	})
 }
 
-// The anchor of who makes another workload of the name in the account, or in a third one, is not ours.
+// The anchor of a process that makes another workload of the name in the account, or in a third
+// one, is not ours.
 func TestTheAnchorOfAnotherMakerStays(t *testing.T) {
 	madeOfTwo(t, func(t *testing.T, w *world, _ func() error) {
 		w.drained("accountb")

@@ -429,7 +429,7 @@ func TestWhoIsToldToStopWaitingSaysHowFarItWas(t *testing.T) {
 	})
 }
 
-// What is recorded of a run can be more than the run has only if a row is not what it was.
+// More can be recorded of a run than the run has only if a row is not what it was.
 func TestMoreRecordedThanSealedIsAnErrorThatNamesTheSegment(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		run, s := w.distributed(100), w.scribe()

@@ -18,7 +18,8 @@ import (
 	"github.com/queuepump/queuepump/shardmap"
 )
 
-// accountsOfQueues is a configuration of so many accounts of so many queues; 0: it does not say how many.
+// accountsOfQueues is a configuration of so many accounts of so many queues; with 0 it does not say
+// how many.
 func accountsOfQueues(accounts, queues, segments int) pump.Config {
 	c := pump.Config{Workload: "cities", Segments: segments}
 	for i := range accounts {
@@ -107,7 +108,8 @@ func TestAnAccountWithMoreQueuesThanThereAreSegmentsLeftIsNotAdded(t *testing.T)
 	})
 }
 
-// A workload that was made with more accounts, or fewer, has another number of queues than the default is now.
+// A workload that was made with more or fewer accounts has another number of queues than the
+// default is now.
 func TestTheDefaultNumberOfQueuesIsNoClaimAboutAWorkloadThatExists(t *testing.T) {
 	inWorld(t, 2, 3, nil, func(t *testing.T, w *world) {
 		cfg := w.Operator()

@@ -14,7 +14,8 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// A17: a role that was assigned a minute ago is not known everywhere. Whatever a queue refuses first is waited for.
+// A17: a role that was assigned a minute ago is not known everywhere. A distributor waits for
+// whatever a queue refuses first.
 func TestAFirstRefusalOfAQueueIsWaitedFor(t *testing.T) {
 	for _, refused := range []azsim.Rule{
 		{Status: 403, Code: "AuthorizationPermissionMismatch"},

@@ -23,7 +23,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// A11: a file that changes while it is read is complete or the run is broken, never less and sealed.
+// A11: the run of a file that changes while it is read is complete or broken, and never sealed with
+// less.
 func TestAFileThatChangesWhileItIsReadIsNotSealedAsComplete(t *testing.T) {
 	const lines, packed = 20_000, 100
 	text := inputtest.Numbered(0, lines)

@@ -11,7 +11,8 @@ import (
 	"github.com/queuepump/queuepump/pump/processor"
 )
 
-// W5: a processor that handles 20 tasks a second gets envelopes of 100, which take envelopeFor; a fast one gets full ones.
+// W5: a processor that handles 20 tasks a second gets envelopes of 100, which take envelopeFor. A
+// fast one gets full ones.
 func TestThePackerFollowsTheMeasuredTimeOfHandlers(t *testing.T) {
 	for name, c := range map[string]struct {
 		takes time.Duration

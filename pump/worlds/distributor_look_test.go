@@ -18,7 +18,8 @@ import (
 	"github.com/queuepump/queuepump/pump/source"
 )
 
-// mount is a testworld.ListSource that lies on a mount which may be missing or failing on this machine.
+// mount is a testworld.ListSource that lies on a mount which may be missing or failing on this
+// machine.
 type mount struct {
 	testworld.ListSource
 	fails func(where string, i int) error // where is "look", "open" or "read"

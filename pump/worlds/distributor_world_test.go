@@ -134,7 +134,8 @@ func TestDarkQueuesHoldTheRunUpAndLoseNothing(t *testing.T) {
 	})
 }
 
-// Window 38 and 33: a queue that has taken messages and then refuses the credential or is gone pauses.
+// Window 38 and 33: a queue that has taken messages and then refuses the credential or is gone
+// pauses.
 func TestAQueueThatStopsTakingMessagesIsWaitedFor(t *testing.T) {
 	for name, rule := range map[string]azsim.Rule{
 		"refused credential": {Fault: azsim.Answer, Status: 403, Code: "AuthenticationFailed", Skip: 5, First: 40},

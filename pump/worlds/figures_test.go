@@ -2,8 +2,8 @@ package worlds
 
 import "time"
 
-// What the worlds know of the halves' own figures, which no caller can name. A world that meets another
-// figure fails.
+// These are the halves' own figures, which no caller can name. A world that meets another figure
+// fails.
 const (
 	passMost           = 15 * time.Second
 	authPatience       = 15 * time.Minute

@@ -22,7 +22,8 @@ var hurries = []struct {
 	{"in the midst of the stop", 4 * time.Second, 9 * time.Second},
 }
 
-// TestADistributorWhoseMachineEndsLeavesInTime: it does not use its whole grace to send what it read.
+// TestADistributorWhoseMachineEndsLeavesInTime: it does not use its whole grace to send what it
+// read.
 func TestADistributorWhoseMachineEndsLeavesInTime(t *testing.T) {
 	for _, tt := range hurries {
 		t.Run(tt.name, func(t *testing.T) {

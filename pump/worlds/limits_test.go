@@ -46,8 +46,8 @@ func limitsRow(t *testing.T, w *limitsWorld, what string, put, got limitsRate) {
 // settle is until a process has joined, has its share of the limits and is at full speed.
 const limitsSettle = 4 * time.Second
 
-// Virtual time at published limits: uniform keys reach the summed limits of any number of accounts, either
-// side, with hardly a refusal.
+// Virtual time at published limits: uniform keys reach the summed limits of any number of accounts,
+// on either side, with hardly a refusal.
 func TestLimitsAreReachedByAnyNumberOfAccounts(t *testing.T) {
 	verify.Only(t)
 	small := []limitsOf{{1, 1, 0, 0, 0}, {1, 1, limitFar, 0, 0}, {3, 1, 0, 0, 0}, {1, 10, 0, 0.2, 0}}
@@ -106,7 +106,8 @@ func TestLimitsAreReachedByAnyNumberOfAccounts(t *testing.T) {
 // queue's, what they leave is used, and little is refused.
 func TestLimitsWithUnknownClientsWhatTheyLeaveIsUsed(t *testing.T) {
 	verify.Only(t)
-	// A tenth of the limits is cut in coarse steps, of which a single one takes a tenth from 20 s: it is measured for longer.
+	// A tenth of the limits is cut in coarse steps. A single one takes a tenth of 20 s, so the test
+	// measures for longer.
 	small, length := []limitsOf{{1, 1, 0, 0.2, 0}, {4, 1, 0, 0.1, 0}, {1, 10, 0, 0.1, 0}}, time.Minute
 	if *limitsTable {
 		small, length = []limitsOf{{1, 1, 0, 0, 0}, {1, 10, 0, 0, 0}, {10, 1, 0, 0, 0}}, 20*time.Second
@@ -143,8 +144,8 @@ func TestLimitsWithUnknownClientsWhatTheyLeaveIsUsed(t *testing.T) {
 	}
 }
 
-// One account of ten is dark for a minute: the others go on at their limits, it is at its own soon after,
-// and nothing is lost.
+// One account of ten is dark for a minute. The others go on at their limits, it is at its own soon
+// after, and nothing is lost.
 func TestLimitsWithADarkAccountTheOthersGoOn(t *testing.T) {
 	verify.Only(t)
 	of, kinds := limitsOf{10, 1, 0, 0.05, 0}, []string{"hangs"}

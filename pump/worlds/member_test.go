@@ -221,7 +221,8 @@ func TestP81WhoNeedsLessThanAnEvenShareHasItBesideOthersThatTakeAll(t *testing.T
 	})
 }
 
-// Processes that were stopped all the same, or cannot say that they leave, count until they are evicted.
+// Processes that were stopped all the same, or cannot say that they leave, count until others evict
+// them.
 func TestP81WhoDiesLeavesItsShareWhenItIsEvicted(t *testing.T) {
 	verify.Only(t)
 	inSharedWorld(t, func(t *testing.T, w *world) {
@@ -303,7 +304,7 @@ func TestADistributorGoesOnWithoutAClusterAndAProcessorWaitsForIt(t *testing.T) 
 			t.Errorf("waited %v, want %v", took, member.JoinPatience)
 		}
 		if r := df.Account("accounta").Budget.Rate(); r != 5_000 {
-			t.Errorf("has %v of 20000 while it knows of nobody, want a quarter", r)
+			t.Errorf("has %v of 20000 while it knows of no other, want a quarter", r)
 		}
 		short, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()

@@ -33,14 +33,14 @@ type spentDay struct {
 	held      float64 // and in which it held gets back
 	day       float64 // as the status has it at the end
 	row       float64 // and as the history has it in the last minute
-	// Of the first half an hour of the next day: what it has cost, by the accounts and by the status, and
-	// the rate of a day that the metrics say just after midnight; -1: none.
+	// Of the first half an hour of the next day: its cost, by the accounts and by the status, and the
+	// rate of a day that the metrics say just after midnight; -1: none.
 	night, nextDay, rate float64
 }
 
 // costDay plays a part of a day up to midnight: one message in each `every`, and a cap. Two
-// processors read the two queues of an account. Half an hour of the next day follows, with a message
-// in each 20 s.
+// processors read the two queues of an account. Half an hour of the next day follows, with a
+// message in each 20 s.
 func costDay(t *testing.T, span, every time.Duration, most float64) (d spentDay) {
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		time.Sleep(24*time.Hour - span - time.Second)
@@ -146,7 +146,7 @@ func nextDay(t *testing.T, load string, d spentDay, most float64) {
 	if math.Abs(d.row/d.day-1) > 0.01 {
 		t.Errorf("%s: the day's last row has %.5f, and the day cost %.5f", load, d.row, d.day)
 	}
-	// What was asked in the last seconds before midnight is in it, up to a beat, a look and a sum.
+	// The requests of the last seconds before midnight are in it, up to a beat, a look and a sum.
 	if off := d.nextDay - d.night; off < -0.02*d.night || off > 0.02*d.night+d.rate*45/86400 {
 		t.Errorf("%s: the next day's sum is %.6f, and half an hour cost %.6f", load, d.nextDay, d.night)
 	}

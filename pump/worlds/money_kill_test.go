@@ -11,7 +11,8 @@ import (
 )
 
 // The process that samples is cut off, and then the one after it, each until others have its place;
-// then both are back. The history goes on each time, and the day's sum is what the accounts were asked.
+// then both are back. The history goes on each time, and the day's sum is that of the accounts' own
+// counts.
 func TestTheHistoryAndTheDaysSumOutliveTheirWriters(t *testing.T) {
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		time.Sleep(12 * time.Hour)

@@ -42,7 +42,7 @@ func (w *world) sampling(instance string, h pump.Handler, change func(*pump.Conf
 	return w.start(p)
 }
 
-// What the status says that a day and a run cost is what the accounts were asked.
+// The status says the costs of a day and of a run as the accounts counted their requests.
 func TestAWorkloadSaysWhatItCosts(t *testing.T) {
 	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 		h := &testworld.Seen{Work: func(ctx context.Context, _ *pump.Task) error { return testworld.Pause(ctx, time.Second) }}

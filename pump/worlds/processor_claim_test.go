@@ -182,7 +182,8 @@ func TestWhatIsStoppedInMidWorkIsNotSkippedByTheNext(t *testing.T) {
 	})
 }
 
-// batches notes which batches it was given, and fails each task's first attempt whose key it is told.
+// batches notes the batches that it was given, and fails the first attempt of each task with one of
+// its keys.
 type batches struct {
 	mu    sync.Mutex
 	given [][]string

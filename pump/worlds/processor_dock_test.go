@@ -47,7 +47,8 @@ func TestP42WhoCameThroughATrialIsRecordedBeforeTheNextBegins(t *testing.T) {
 	})
 }
 
-// fenceOff makes another the writer of a segment's ledger, under an epoch above which there is none.
+// fenceOff makes another the writer of a segment's ledger, under an epoch above which there is
+// none.
 func (w *world) fenceOff(segment uint32) {
 	w.T.Helper()
 	w.fenceAt(segment, 1<<53)

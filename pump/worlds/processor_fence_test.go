@@ -51,8 +51,8 @@ func deliveredEach(s processor.Summary, messages int) float64 {
 	return float64(s.Envelopes) / float64(messages)
 }
 
-// A3: an owner that began to poll before it noted that it had fenced got its own messages again and again,
-// 38,983 deliveries of 4,096, and split 3,584 of them as suspicious.
+// A3: an owner that began to poll before it noted that it had fenced got its own messages again and
+// again, 38,983 deliveries of 4,096, and split 3,584 of them as suspicious.
 func TestP32AnOwnerPutsNothingOfItsOwnBackWhileItFences(t *testing.T) {
 	verify.Only(t)
 	for _, c := range []struct {
@@ -146,8 +146,9 @@ func (w *world) setHead(segment uint32, property string, value any) {
 	}
 }
 
-// Two processes hand segments over while messages are in their queues and a request to the table takes
-// a fifth of a second. Each message is put back once or twice on the way, and none is suspected.
+// Two processes hand segments over while messages are in their queues and a request to the table
+// takes a fifth of a second. Each message is put back once or twice on the way, and none is
+// suspected.
 func TestP32SegmentsThatAreHandedOverAreNotPutBackAgainAndAgain(t *testing.T) {
 	inFencedWorld(t, 256, 8, 200*time.Millisecond, func(t *testing.T, w *world) {
 		tasks := w.fill(1, 2)
@@ -167,7 +168,8 @@ func TestP32SegmentsThatAreHandedOverAreNotPutBackAgainAndAgain(t *testing.T) {
 	})
 }
 
-// A5: an epoch of the ledger at or above the owner row's locked its segment for ever, and nothing was said.
+// A5: an epoch of the ledger at or above the owner row's locked its segment for ever, and nothing
+// was said.
 func TestP32LostOwnerRowsAndALedgerPartitionOfAMinuteAgoHealThemselvesLoudly(t *testing.T) {
 	inFencedWorld(t, 256, 8, 20*time.Millisecond, func(t *testing.T, w *world) {
 		h := &testworld.Seen{}

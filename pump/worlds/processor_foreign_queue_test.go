@@ -262,9 +262,9 @@ func TestAForeignQueueIsAddedAndOutlivesItsWorkload(t *testing.T) {
 	})
 }
 
-// A message of a foreign queue that was brought home, and whose delete was lost, may come again when
-// its reader can read the queue again. The owner of its segment is another process, all of whose
-// queues answer, and must know its name until then.
+// A message of a foreign queue that was brought home, and whose delete was lost, may come again
+// when its reader can read the queue again. The owner of its segment is another process, whose
+// queues all answer. It must know the message's name until then.
 func TestNoNameGoesForItsAgeWhileAnotherProcessorCannotReadAForeignQueue(t *testing.T) {
 	inOnceWorld(t, 2, 1, nil, func(t *testing.T, w *world) {
 		foreign := []string{"orders-1", "orders-2"} // neighbours by name have different readers

@@ -15,7 +15,8 @@ import (
 	"github.com/queuepump/queuepump/shardmap"
 )
 
-// foreignBound is how many foreign messages of a segment were recognised once, whatever became of them.
+// foreignBound was once the number of foreign messages that a segment recognised, whatever their
+// end.
 const foreignBound = 8192
 
 // A14: messages whose deletes an account does not take are recognised when it is back, however many
@@ -70,7 +71,8 @@ func (w *world) fillNames(names int) {
 	}
 }
 
-// A14: at the bound foreign messages wait, loudly and without suspicion, and go on when deletes are acknowledged.
+// A14: at the bound foreign messages wait, loudly and without suspicion, and go on when deletes are
+// acknowledged.
 func TestForeignMessagesWaitWhereNamesAreTooManyAndGoOnWhenDeletesAreAcknowledged(t *testing.T) {
 	onceWorld(t, func(t *testing.T, w *world) {
 		const room, all = 20, 40
@@ -143,7 +145,8 @@ func TestNoNameGoesForItsAgeWhileAQueueDoesNotAnswer(t *testing.T) {
 	})
 }
 
-// A14: a message and the copies with which sweepers bring it home are one task, whichever comes first.
+// A14: a message and the copies with which sweepers bring it home are one task, whichever comes
+// first.
 func TestAForeignMessageAndItsForwardedCopiesAreOneTask(t *testing.T) {
 	inOnceWorld(t, 2, 1, nil, func(t *testing.T, w *world) {
 		const all = 60
@@ -177,7 +180,8 @@ func TestAForeignMessageAndItsForwardedCopiesAreOneTask(t *testing.T) {
 	})
 }
 
-// A task that was redriven of an ended run is recognised after its message was deleted, and by the next process.
+// A task of an ended run that was redriven is recognised after its message was deleted, and by the
+// next process.
 func TestACopyOfARedrivenTaskOfAnEndedRunIsRecognisedAfterItsMessageWasDeleted(t *testing.T) {
 	onceWorld(t, func(t *testing.T, w *world) {
 		ended := w.NewRun()

@@ -17,7 +17,8 @@ import (
 	"github.com/queuepump/queuepump/pump/reduce"
 )
 
-// hoarder is a reducer that keeps 300 KiB that do not compress of each task of one segment, and 8 bytes of any other.
+// hoarder is a reducer. Of each task of one segment it keeps 300 KiB that do not compress, and 8
+// bytes of any other.
 func hoarder(segment uint32, calls *sync.Map) *reduce.Reducer[[]byte, []byte] {
 	return &reduce.Reducer[[]byte, []byte]{
 		Name: "hoard/1",
@@ -40,8 +41,9 @@ func hoarder(segment uint32, calls *sync.Map) *reduce.Reducer[[]byte, []byte] {
 	}
 }
 
-// A13: what does not fit into a state is refused before the handler, less and less often, is no
-// suspect, and stands in quarantine with a cause of its own when the state has been full for an hour. What fits goes on.
+// A13: a result that does not fit into a state is refused before the handler, less and less often,
+// and is no suspect. It stands in quarantine with a cause of its own when the state has been full
+// for an hour. Results that fit go on.
 func TestTasksThatAStateHasNoRoomForAreTriedSeldomAndThenQuarantined(t *testing.T) {
 	verify.Only(t)
 	const tasks = 8

@@ -464,8 +464,8 @@ func TestAForeignMessageIsOneTaskWithAnIdentityOfItsOwn(t *testing.T) {
 	})
 }
 
-// A text without room for an envelope's header around it cannot carry its attempts. It comes back more
-// and more slowly, and once that is suspicious they are counted in a row (P4.2).
+// A text without room for an envelope's header around it cannot carry its attempts. It comes back
+// more and more slowly. Once that is suspicious, its attempts are counted in a row (P4.2).
 func TestAForeignMessageTooFullToBeRewrittenIsQuarantinedInTheEnd(t *testing.T) {
 	verify.Only(t)
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {

@@ -168,8 +168,9 @@ func TestUntilIdleNamesTheQueuesThatItHasNoCredentialsFor(t *testing.T) {
 	})
 }
 
-// What the processor put back for a moment, here a copy of what it has in hand, is its own to settle
-// when that comes back. It left without it when it was to leave after less than that moment.
+// A message that the processor put back for a moment, here a copy of one in hand, is its own to
+// settle when it comes back. The processor once left without it, when it was to leave after less
+// than that moment.
 func TestUntilIdleWaitsForWhatTheProcessorPutBackForAMoment(t *testing.T) {
 	inOnceWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		text := w.Envelope(7, 3)

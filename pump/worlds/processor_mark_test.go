@@ -253,8 +253,8 @@ func TestP42WhatIsReleasedAgainAndAgainIsNotSplit(t *testing.T) {
 	})
 }
 
-// A19, P4.2: a task that failed under a larger --max-attempts is no task that ended processes. With fewer of
-// them after a restart it was quarantined as one, without a trial.
+// A19, P4.2: a task that failed under a larger --max-attempts is no task that ended processes.
+// After a restart with a smaller one the processor quarantined it as such, without a trial.
 func TestP42FewerAttemptsAfterARestartCondemnNobodyWithoutATrial(t *testing.T) {
 	for name, attempts := range map[string]uint32{"as many as the attempts that it made": 3, "fewer": 5} {
 		t.Run(name, func(t *testing.T) {

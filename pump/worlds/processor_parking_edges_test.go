@@ -74,7 +74,7 @@ func TestForeignMessagesOfAPausedKeyWaitOutOfTheWay(t *testing.T) {
 	})
 }
 
-// What cannot be paused is refused, and nothing has changed.
+// A run or key that cannot be paused is refused, and nothing has changed.
 func TestWhatCannotBePausedIsRefused(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		version := w.ShardMap().Version
@@ -148,8 +148,8 @@ func TestARunIsPausedAgainWhileItComesHome(t *testing.T) {
 	})
 }
 
-// A processor and a distributor that come while a run is paused take part, though the map has queues
-// that no configuration names.
+// A processor and a distributor that come while a run is paused take part, though the map has
+// queues that no configuration names.
 func TestWhoComesWhileARunIsPausedTakesPart(t *testing.T) {
 	verify.Only(t)
 	inOnceWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
@@ -370,7 +370,7 @@ func TestANameIsKnownWhileACopyOfItIsParked(t *testing.T) {
 	})
 }
 
-// What is in hand and not started goes back, and is parked when it comes again.
+// A message in hand that is not started goes back, and is parked when it comes again.
 func TestWhatIsInHandOfARunThatIsPausedIsParked(t *testing.T) {
 	inOnceWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		tasks := w.PutHome([]uint32{3}, 100)

@@ -13,8 +13,8 @@ import (
 	"github.com/queuepump/queuepump/pump/workloads"
 )
 
-// What is paused is parked, and comes home, about as fast as the parking queue can be written and
-// read: the processors share its budget, and the one that reads it has shares of the homes.
+// Paused messages are parked, and come home, about as fast as the parking queue can be written
+// and read: the processors share its budget, and the one that reads it has shares of the homes.
 func TestWhatIsPausedIsParkedAndComesHomeQuickly(t *testing.T) {
 	verify.Only(t)
 	inOnceWorld(t, 1, 10, func(c *azsim.Config) {
@@ -74,8 +74,8 @@ func TestTheAccountsOfAPauseMayAllChange(t *testing.T) {
 	})
 }
 
-// Where parking queues take nothing, what is paused goes back again and again, and is never suspected
-// of ending its processes.
+// Where parking queues take nothing, paused messages go back again and again, and are never
+// suspected of ending their processes.
 func TestWhatCannotBeParkedIsNotSuspected(t *testing.T) {
 	verify.Only(t)
 	for _, ofKey := range []bool{false, true} {

@@ -190,7 +190,7 @@ func TestAPausedWorkloadStaysSoForThoseWhoCome(t *testing.T) {
 	})
 }
 
-// What waits in hand goes back at once, however much it is.
+// Messages that wait in hand go back at once, however many they are.
 func TestAPausedProcessorPutsBackWhatItHasNotStarted(t *testing.T) {
 	inOnceWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		tasks := w.PutHome([]uint32{3}, 100)
@@ -285,8 +285,8 @@ func TestNoRunEndsForBeingQuietWhileItIsPaused(t *testing.T) {
 	})
 }
 
-// An account that is dark when the workload is paused is seen to answer again, though nothing is got,
-// and no loop stands still.
+// An account that is dark when the workload is paused is seen to answer again, though processors
+// get nothing, and no loop stands still.
 func TestAPausedProcessorSeesThatAnAccountAnswersAgain(t *testing.T) {
 	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 		p := w.processor(&begun{}, processor.Options{})

@@ -373,7 +373,8 @@ func TestAProcessorRefusesAWorkloadThatItHasNoCredentialsFor(t *testing.T) {
 	})
 }
 
-// TestAProcessorTakesWhatIsPinnedWhereItsConfigurationSaysNothing: neither of segments nor of queues.
+// TestAProcessorTakesWhatIsPinnedWhereItsConfigurationSaysNothing: neither of segments nor of
+// queues.
 func TestAProcessorTakesWhatIsPinnedWhereItsConfigurationSaysNothing(t *testing.T) {
 	inWorldOf(t, workload.Spec{Segments: 1024}, 2, 2, nil, func(t *testing.T, w *world) {
 		cfg := w.Config("p", 0)

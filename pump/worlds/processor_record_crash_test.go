@@ -293,7 +293,8 @@ func TestHandOversAndStopsDoNotWaitForCredit(t *testing.T) {
 			}
 			q := w.join("q", &testworld.Seen{}, processor.Options{})
 			w.Settled(2)
-			// One beat to be seen by, another to claim with; results that wait for credit wait for ten seconds.
+			// One beat to be seen by, another to claim with; results that wait for credit wait for ten
+			// seconds.
 			if d := time.Since(began); d > 8*time.Second {
 				t.Errorf("the hand-over took %v", d)
 			}

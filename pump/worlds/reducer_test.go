@@ -164,7 +164,8 @@ func TestAReducerThatCannotWorkIsRefusedBeforeAnythingIsDone(t *testing.T) {
 	}
 }
 
-// A processor that starts while the workload's row cannot be written for minutes waits, and does not end.
+// A processor that starts while the workload's row cannot be written for minutes waits, and does
+// not end.
 func TestAReducerIsPinnedWhenTheRowCanBeWrittenAgain(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		dark := w.Fault(azsim.Rule{Service: "table", Fault: azsim.FailBefore}, "UpdateEntity", "MergeEntity")

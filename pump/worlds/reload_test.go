@@ -105,8 +105,9 @@ func TestALimitIsChangedWithoutARestart(t *testing.T) {
 	})
 }
 
-// TestACapAndPricesAreChangedWithoutARestart: a processor without a cap takes one, slows its polling of
-// empty queues, and polls as ever once the cap is taken away. A cap that cannot be kept is refused.
+// TestACapAndPricesAreChangedWithoutARestart: a processor without a cap takes one, slows its
+// polling of empty queues, and polls as ever once the cap is taken away. A cap that cannot be kept
+// is refused.
 func TestACapAndPricesAreChangedWithoutARestart(t *testing.T) {
 	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 		c := w.Config("p", 2)
@@ -154,9 +155,9 @@ func TestACapAndPricesAreChangedWithoutARestart(t *testing.T) {
 	})
 }
 
-// TestHowForeignMessagesAreReadIsNotChangedWithoutARestart: a process that took another key would look
-// for messages in other segments than the others do. Which queues are read the map says, so those of
-// the file may be others.
+// TestHowForeignMessagesAreReadIsNotChangedWithoutARestart: a process that took another key would
+// look for messages in other segments than the others do. The map says which queues are read, so
+// the file may name others.
 func TestHowForeignMessagesAreReadIsNotChangedWithoutARestart(t *testing.T) {
 	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 		p := w.processor(&testworld.Seen{}, processor.Options{})

@@ -140,8 +140,8 @@ func TestARunThatIsOpenAgainIsSealedAndClosedAgain(t *testing.T) {
 	})
 }
 
-// The workload's row comes back with an older map: who has read the newer one puts it back, and what is in
-// the queues that only that has is read.
+// The workload's row comes back with an older map. A process that has read the newer one puts it
+// back, and processors read the messages in the queues that only the newer one has.
 func TestAMapThatWentBackIsPutBackLoudlyByWhoKnowsTheNewer(t *testing.T) {
 	verify.Only(t)
 	inWorld(t, 3, 2, nil, func(t *testing.T, w *world) {

@@ -59,7 +59,8 @@ func (d *day) Handle(_ context.Context, t *pump.Task) error {
 	return nil
 }
 
-// kindOf makes one in a hundred broken or abandoned, and one in a hundred with a task in quarantine.
+// kindOf makes one run in a hundred broken or abandoned, and one in a hundred with a task in
+// quarantine.
 func kindOf(i int) byte {
 	switch i % 200 {
 	case 0:
@@ -252,7 +253,8 @@ func (d *day) judge(t *testing.T, samples []daySample) {
 			}
 			return n
 		}
-		// The simulated world is random: a tenth, and where there is little of it some rows of a few hundred bytes.
+		// The simulated world is random: the bound is a tenth, and for small numbers some rows of a few
+		// hundred bytes.
 		slack := 30
 		if strings.HasPrefix(what, "bytes") {
 			slack = 5_000

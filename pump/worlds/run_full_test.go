@@ -20,7 +20,8 @@ import (
 	"github.com/queuepump/queuepump/pump/status"
 )
 
-// crowd makes as many runs as a segment may have, each with a client that beats for as long as alive has the run.
+// crowd makes as many runs as a segment may have. Each has a client that beats for as long as alive
+// has the run.
 func (w *world) crowd(segment uint32, most int) (ids []pump.RunID, alive *sync.Map) {
 	w.T.Helper()
 	s := w.scribe()
@@ -63,9 +64,9 @@ func (w *world) putOf(run pump.RunID, segment uint32, ns ...uint64) {
 	w.PutText(account, queue, w.Text(segment, func(h *codec.Header) { h.Run = run }, ns...))
 }
 
-// A1: the bound on live runs is back-pressure. Tasks of further runs wait, those of runs that live and of other
-// segments go on, and the log and the status say what to do. `runs end` makes room for one; when the
-// clients are gone it heals by itself.
+// A1: the bound on live runs is back-pressure. Tasks of further runs wait, those of live runs and
+// of other segments go on, and the log and the status say what to do. `runs end` makes room for
+// one. When the clients are gone the segment heals by itself.
 func TestASegmentWithAllTheRunsThatItMayHaveHoldsFurtherOnesBackSaysSoAndHeals(t *testing.T) {
 	verify.Only(t)
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {

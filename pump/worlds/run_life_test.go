@@ -50,8 +50,8 @@ func (w *world) oneTask(segment uint32) pump.RunID {
 	return id
 }
 
-// A1: 2,400 runs of one task with one key, as fast as they come: every task is handled within a minute of
-// the last, because what is done with makes room.
+// A1: 2,400 runs of one task with one key, as fast as they come. Every task is handled within a
+// minute of the last, because runs that are done with make room.
 func TestThousandsOfRunsOfOneTaskWithOneKeyAreAllHandled(t *testing.T) {
 	verify.Only(t)
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
@@ -306,7 +306,8 @@ func (w *world) newest() pump.RunID {
 	return all[0].ID
 }
 
-// Rows, tallies and rests go after the retention, by the server's clock, and then a copy has a defined end.
+// Rows, tallies and rests go after the retention, by the server's clock. From then on a copy has a
+// defined end.
 func TestAfterTheRetentionNothingIsLeftOfARun(t *testing.T) {
 	verify.Only(t)
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
@@ -404,8 +405,9 @@ func TestABeginningThatSeveralRunsShareNamesThem(t *testing.T) {
 	})
 }
 
-// Where nothing records what is done no run closes; rows of sealed and broken runs go all the same when nothing
-// of them has been met for the retention, and what comes later is done.
+// Where no ledger records what is done no run closes. Rows of sealed and broken runs go all the
+// same when no process has met any of their tasks for the retention, and tasks that come later are
+// done.
 func TestRowsOfRunsGoInAtLeastOnceDeliveryToo(t *testing.T) {
 	verify.Only(t)
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {

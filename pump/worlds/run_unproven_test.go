@@ -16,8 +16,9 @@ import (
 
 const saidUnproven = "sealed runs have ended though tasks of them are not recorded as done"
 
-// The row of a closed run comes back as it was when the run was sealed, after owners have forgotten the run. It
-// ends by itself, loudly, and a copy of its task that comes then is neither done again nor lost.
+// The row of a closed run comes back as it was when the run was sealed, after owners have forgotten
+// the run. The run ends by itself, loudly. A copy of its task that comes then is neither done again
+// nor lost.
 func TestAClosedRunThatIsSealedAgainEndsByItselfLoudly(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		account, queue := w.Home(7)
@@ -52,7 +53,7 @@ func TestAClosedRunThatIsSealedAgainEndsByItselfLoudly(t *testing.T) {
 	})
 }
 
-// A run of which tasks were lost is kept for a repair for as long as rows are kept, and then ends, too.
+// A run that has lost tasks is kept for a repair for as long as rows are kept, and then ends, too.
 func TestASealedRunWhoseTasksWereLostWaitsForARepair(t *testing.T) {
 	verify.Only(t)
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {

@@ -286,7 +286,8 @@ func (w *world) sendsWithin(s *distributor.Sender, patience time.Duration, text 
 	return s.Send(ctx, newTask(text))
 }
 
-// A sender belongs to a program that runs for months: no trouble of its first minute may last longer than it does.
+// A sender belongs to a program that runs for months: no trouble of its first minute may last
+// longer than it does.
 func TestAFirstSendInADarkMinuteWaitsAndTheSenderLives(t *testing.T) {
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		dark := w.Fault(azsim.Rule{Instance: "d", Service: "table", Fault: azsim.FailBefore})

@@ -189,23 +189,26 @@ func (w *simWorld) wrote(writes []storage.Write, err error) {
 // bound is within which time after the last fault everything is done. It adds up what
 // each thing that may still be amiss takes at most:
 //
-//   - The dead are noticed by those who elect and who own, one after the other, and what they
-//     had is claimed or handed over, which may take a lease more: three leases, margins and some beats.
+//   - The electors and the owners notice the dead one after the other, and others claim or take
+//     over what those had, which may take a lease more: three leases, margins and some beats.
 //   - Messages of the dead and those that were hidden by a lost answer come back when their
 //     visibility ends, for which the service's clock may have to make up what it was put back by.
 //     A message may go through that twice: the copy, or the piece of it, of a second process.
-//   - The rest of the source is read, and each of up to 4 attempts fails: its back-off, and what the
-//     message of others that it shares asks for, twice as long and a second (pump/processor/internal/settle/plan.go).
-//   - One processor's handlers work off what is left, which takes a fifth of the longest time a
-//     task in the mean (simWorld.works), and all of it twice, as tasks fail; ten times as slowly if
-//     processors share queues (P7). Left is what was put and is not done, of every run so far: a
-//     live source has one each half minute. One more source is for what is still read, or read again
-//     because its run was broken.
+//   - The rest of the source is read, and each of up to 4 attempts fails. An attempt takes its
+//     back-off, and the time that the message of others that it shares asks for: twice as long and
+//     a second (pump/processor/internal/settle/plan.go).
+//   - One processor's handlers work off the rest, which takes a fifth of the longest time a task in
+//     the mean (simWorld.works). They do all of it twice, as tasks fail, and ten times as slowly if
+//     processors share queues (P7). The rest is what was put and is not done, of every run so far:
+//     a live source has one each half minute. One more source stands for tasks that are still read,
+//     or read again because their run was broken.
 //   - A queue that went dark twice is held dark for up to 5 minutes, and a mark stays for a minute
 //     after its queue has become quiet (P6.3).
-//   - Operators give up after simPatience, may have hidden what is in quarantine, and what they put back is tried anew.
-//   - A run of files that changed is broken, the next one begins a while after, and reads more than there was at first; who
-//     could not read them stands back for a minute and a half.
+//   - Operators give up after simPatience, may have hidden messages in quarantine, and what they
+//     put back is tried anew.
+//   - A run of files that changed is broken. The next one begins a while after, and reads more than
+//     there was at first. A distributor that could not read them stands back for a minute and a
+//     half.
 //   - Budgets that were cut to a hundredth climb by 2 % of the whole in a second.
 func (w *simWorld) bound() time.Duration {
 	p := w.plan
@@ -413,10 +416,10 @@ func (w *simWorld) checkTask(key simKey, condemned bool, poison []string) {
 	}
 }
 
-// checkRepeats bounds how often tasks were done that were done before. What goes wrong with a
-// request can show a get's worth of messages twice, with their tasks; what happens to a process, all that it
-// may have in hand; who takes a run over distributes again what no checkpoint says (P2.5); and what was rolled back
-// is forgotten.
+// checkRepeats bounds how often tasks were done that were done before. A request that goes wrong
+// can show a get's worth of messages twice, with their tasks. A process that dies or stops can show
+// all that it may have in hand. A distributor that takes a run over distributes again what no
+// checkpoint says (P2.5). What was rolled back is forgotten.
 func (w *simWorld) checkRepeats(v *simVerdict) {
 	w.mu.Lock()
 	wrong := w.troubleLocked()

@@ -42,7 +42,8 @@ func (p *simProcess) endsRun(ctx context.Context, cfg pump.Config, drop bool) er
 	return err
 }
 
-// puts notes what a queue has taken of somebody who distributes: from here on each task has an outcome.
+// puts notes the messages that a queue has taken of a distributor: from here on each task has an
+// outcome.
 func (q *simQueue) puts(text []byte) {
 	redrives := q.by.name == simInterrupted
 	if q.by.processor != nil || q.by.name[0] == 'x' && !redrives {
@@ -95,8 +96,8 @@ func (w *simWorld) checkPut(ctx context.Context, runs []workload.Run, v *simVerd
 	}
 }
 
-// checkDropped compares what is missing of an ended run with what processors say they dropped, unless one of
-// them died with what it had counted.
+// checkDropped compares the missing tasks of an ended run with those that processors say they
+// dropped, unless a processor died with what it had counted.
 func (w *simWorld) checkDropped(ctx context.Context, id codec.RunID, missing int) {
 	for _, p := range w.all {
 		if p.processor != nil && p.dead {

@@ -24,8 +24,9 @@ import (
 	"github.com/queuepump/queuepump/shardmap"
 )
 
-// simFiles are the files that the elected distributors read, as on a disk that all of them have. They are
-// real files, read as the pump reads files: what changes in them changes while it is read.
+// simFiles are the files that the elected distributors read, as on a disk that all of them have.
+// They are real files, and the world reads them as the pump does, so they change while it reads
+// them.
 type simFiles struct {
 	dir string
 
@@ -187,8 +188,8 @@ func (w *simWorld) unread(step simStep) {
 	s.files.unread[step.who] = time.Now().Add(step.span)
 }
 
-// changes reports whether the files do. Otherwise they are distributed once in all, which no trouble
-// with reading uses up.
+// changes reports whether the files change. Files that do not are distributed just once, and no
+// trouble with reading uses that up.
 func (p *simPlan) changes() bool {
 	return slices.ContainsFunc(p.steps, func(s simStep) bool { return s.verb == "source" })
 }
@@ -223,7 +224,8 @@ func (s simShelf) trouble(what string) error {
 	return nil
 }
 
-// fix looks the files up. The machine may fail here, or where they are opened, or where they are read.
+// fix looks the files up. The machine may fail here, or where it opens them, or where it reads
+// them.
 func (s simShelf) Fix(ctx context.Context) (source.Source, error) {
 	if s.by.roll(3, "where it fails", "", s.by.count("looks up")) > 0 {
 		if err := s.trouble("stat"); err != nil {
@@ -320,8 +322,8 @@ func (r *simFileReader) Next(ctx context.Context) (source.Record, error) {
 	return source.Record{Key: []byte(s.key(i)), ID: s.body(i), Body: []byte(s.body(i))}, nil
 }
 
-// checkFiles judges the runs of sources that may change. A run that is sealed has all that the files
-// held when it began, and nothing else; one that is broken has a cause that really was one; and of no run is a
+// checkFiles judges the runs of sources that may change. A sealed run has all that the files held
+// when it began, and nothing else. A broken run has a cause that really was one. In no run is a
 // record two tasks.
 func (w *simWorld) checkFiles(runs []workload.Run) {
 	src := w.sources["elected"]

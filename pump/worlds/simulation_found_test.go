@@ -22,14 +22,15 @@ import (
 
 // What the simulation has found, each as the smallest test that shows it.
 
-// An owner that has nothing to write any more is not told that its ledger's rows came back as they were, and knew all
-// tasks as done: what a repair put was a duplicate to it, and the run lacked it for ever.
+// An owner that has nothing to write any more did not learn that its ledger's rows came back as
+// they were. It knew all tasks as done, took what a repair put for a duplicate, and the run lacked
+// it for ever.
 func TestSimulationOfARolledBackLedgerWhoseOwnerIsIdle(t *testing.T) {
 	failOnSim(t, playSim(t, keptSimPlan(t, "ledgerRolledBack")))
 }
 
-// No distributor had reached an account's queues when another account was drained to them: processors
-// make no queue, so its messages waited for ever.
+// No distributor had reached an account's queues when another account was drained to them.
+// Processors make no queue, so its messages waited for ever.
 func TestSimulationOfADrainToQueuesThatWereNeverMade(t *testing.T) {
 	failOnSim(t, playSim(t, keptSimPlan(t, "drainedToUnmadeQueues")))
 }

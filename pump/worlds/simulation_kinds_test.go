@@ -22,7 +22,8 @@ type simKind struct {
 	write func(g *simSeeded)
 }
 
-// simKinds are the kinds, but for the small one, which is the rest. The first has the seeds 199, 399 and so on.
+// simKinds are the kinds, but for the small one, which takes the rest. The first has the seeds 199,
+// 399 and so on.
 var simKinds = []simKind{
 	{name: "many segments", share: 1, every: 2, write: (*simSeeded).manySegments},
 	// One takes half a minute of CPU time, or more.
@@ -112,8 +113,8 @@ func (g *simSeeded) manySegments() {
 	}
 }
 
-// day is a day of some hundred runs, or of more than a thousand in one world of three. Its processes
-// are few and beat seldom, which is most of what they do in it.
+// day is a day of some hundred runs, or of more than a thousand in one world of three. Its
+// processes are few and beat seldom, which is most of what they do in it.
 func (g *simSeeded) day() {
 	g.manyRuns()
 	g.plan.queues, g.plan.live, g.few = 1, false, true // of a live source there would be a run each half minute
@@ -148,7 +149,8 @@ func (g *simSeeded) quiet() {
 	}
 }
 
-// partitions is a ledger of several partitions, at times with pages: more segments than 64 have one each.
+// partitions is a ledger of several partitions, at times with pages. From 65 segments on, each 64
+// have one.
 func (g *simSeeded) partitions() {
 	p := g.plan
 	p.segments = 128 << g.roll(3)
@@ -160,7 +162,8 @@ func (g *simSeeded) partitions() {
 	}
 }
 
-// slowTables is a table that takes up to a second for a request, or one whose queries cost their rows.
+// slowTables is a table that takes up to a second for a request, or one whose queries cost their
+// rows.
 func (g *simSeeded) slowTables() {
 	p := g.plan
 	if g.roll(3) > 0 {
@@ -190,7 +193,7 @@ func (g *simSeeded) senders() {
 	}
 }
 
-// operators do at any time what they may: with what is in quarantine, with accounts, with runs and with the gate.
+// operators do at any time what they may, with messages in quarantine, accounts, runs and the gate.
 func (g *simSeeded) operators() {
 	p := g.plan
 	p.accounts, p.trouble = 2+g.roll(2), []int{5, 20, 60}[g.roll(3)]
@@ -259,8 +262,8 @@ func (g *simSeeded) lostOwners() {
 	}
 }
 
-// lostRuns are the rows of runs, which come back as they were before: in half of the worlds at any time, and in the
-// others about as they were when all was sent, after all is closed and forgotten.
+// lostRuns are rows of runs that come back as they were before: in half of the worlds at any time,
+// and in the others about as they were when all was sent, after all is closed and forgotten.
 func (g *simSeeded) lostRuns() {
 	p := g.plan
 	p.live = false
@@ -275,8 +278,9 @@ func (g *simSeeded) lostRuns() {
 	}
 }
 
-// suspended are machines that sleep, one or all of them, for less than a lease or for more. In all they sleep for
-// less than five minutes: a request of which the service's clock says that it is 15 minutes old is refused.
+// suspended are machines that sleep, one or all of them, for less than a lease or for more. In all
+// they sleep for less than five minutes: the service refuses a request that is 15 minutes old by
+// its clock.
 func (g *simSeeded) suspended() {
 	longest := 120
 	if p := g.plan; g.roll(2) == 0 { // handlers are at work when their machine wakes
@@ -305,8 +309,8 @@ func (g *simSeeded) rolledBack() {
 	}
 }
 
-// removal is an account that is drained and removed while it or its quarantine is in trouble, and somebody
-// empties that quarantine.
+// removal is an account that is drained and removed while it or its quarantine is in trouble. An
+// operator empties that quarantine.
 func (g *simSeeded) removal() {
 	account := g.other()
 	operate := func(order ...string) string {
@@ -371,7 +375,7 @@ func (g *simSeeded) removals() {
 		operate(at+g.seconds(0, 2), "x5", "remove", "accountb")
 		return
 	}
-	// What is in its queues fails while the removal counts, which takes its time.
+	// The messages in its queues fail while the removal counts, which takes its time.
 	at := g.seconds(6, 10)
 	p.tasks, p.trouble = 30+g.roll(30), 20
 	p.bad = max(p.bad, 1)

@@ -71,7 +71,8 @@ func (w *simWorld) checkHand(p *simProcess, hands *simHands, run workload.Run) {
 	}
 }
 
-// checkRecord judges what the ledger says of a task of a sealed run. Of a closed run it may have forgotten it.
+// checkRecord judges what the ledger says of a task of a sealed run. It may have forgotten the task
+// of a closed one.
 func (w *simWorld) checkRecord(r workload.Run, key simKey, v *simVerdict) {
 	record := v.records[key.segment]
 	if record == nil {
@@ -94,8 +95,8 @@ func (w *simWorld) checkRecord(r workload.Run, key simKey, v *simVerdict) {
 	}
 }
 
-// checkRecords judges the ledger by what was done, and by nothing else: it holds no task of a run that
-// is none, none that its source does not have, and none that was not done.
+// checkRecords judges the ledger by what was done, and by nothing else. It holds no task of a run
+// that is none, none that its source does not have, and none that was not done.
 func (w *simWorld) checkRecords(v *simVerdict) {
 	for _, record := range v.records {
 		if record == nil {
@@ -174,8 +175,8 @@ func (v *simVerdict) letGo(id codec.RunID, segment uint32) bool {
 	return done+quarantined == 0
 }
 
-// addDone adds what the tasks of a run that are done come to, and to maybe those of a closed run that were forgotten,
-// which no process has done again.
+// addDone adds up the done tasks of a run. It adds to maybe those of a closed run that the ledger
+// has forgotten and no process has done again.
 func (w *simWorld) addDone(sums simSums, maybe map[string][]int64, r workload.Run, segment uint32, v *simVerdict) {
 	source := v.runs[r.ID]
 	r = w.asSealed(r) // its ledger may have been forgotten since

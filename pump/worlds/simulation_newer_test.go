@@ -14,8 +14,8 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// What processes of a newer version leave beside ours: envelopes and rows of a format that is not known here. Both are
-// waited for, loudly, and neither is touched.
+// These worlds have leftovers of processes of a newer version: envelopes and rows of a format that
+// is not known here. Our processes wait for both, loudly, and touch neither.
 
 // What a newer version calls its format, and a property that no process here knows.
 const (

@@ -49,8 +49,8 @@ func (s *simStep) parseOrder(args []string, accounts int) error {
 	return nil
 }
 
-// operates carries out one command. That it fails while things go wrong is what an operator sees too; what
-// it has done all the same is judged in the end.
+// operates carries out one command. That it fails while things go wrong is what an operator sees
+// too. The end of the world judges what it has done all the same.
 func (p *simProcess) operates(ctx context.Context, order []string) error {
 	w := p.world
 	w.count("operate " + order[0])
@@ -93,8 +93,8 @@ func (p *simProcess) operates(ctx context.Context, order []string) error {
 	return err
 }
 
-// empties redrives or drops what is in quarantine. Bad lines stay there, and so does, of a drop, what
-// is there as if it had ended its processes: whether that was done before cannot be told from outside.
+// empties redrives or drops the tasks in quarantine. Bad lines stay there. A drop leaves tasks that
+// seem to have ended their processes: from outside nothing tells whether those were done before.
 func (p *simProcess) empties(ctx context.Context, cfg pump.Config, what string) error {
 	q, err := quarantine.Open(ctx, cfg)
 	if err != nil {
@@ -123,7 +123,8 @@ func (p *simProcess) empties(ctx context.Context, cfg pump.Config, what string) 
 	return p.redrivesUnknown(ctx, cfg, q, seen)
 }
 
-// redrivesUnknown redrives what is in quarantine as of an unknown run, of each run whose row is there again.
+// redrivesUnknown redrives the tasks that are in quarantine as of an unknown run, if the row of
+// their run is there again.
 func (p *simProcess) redrivesUnknown(ctx context.Context, cfg pump.Config, q *quarantine.Quarantine, seen func(quarantine.Outcome) bool) error {
 	runs, err := operatedRuns(ctx, cfg)
 	for _, r := range runs {
@@ -133,7 +134,8 @@ func (p *simProcess) redrivesUnknown(ctx context.Context, cfg pump.Config, q *qu
 	return err
 }
 
-// takes notes what an operator is about to redrive or drop: from here on that may be done, whatever it says.
+// takes notes the tasks that an operator is about to redrive or drop: from here on that may be
+// done, whatever the command says.
 func (p *simProcess) takes(ms []storage.Message) {
 	w := p.world
 	w.mu.Lock()

@@ -15,8 +15,8 @@ import (
 )
 
 // Worlds in which operators pause runs and keys by themselves. In each of them nothing is lost or
-// doubled, all comes home, and the marks go. In those in which nothing goes wrong, nothing of what is
-// paused is begun later than two beats after.
+// doubled, all comes home, and the marks go. Where nothing goes wrong, no paused task begins later
+// than two beats after.
 
 // simParks are the commands that pause a run or a key.
 var simParks = []string{"park-run", "park-key"}

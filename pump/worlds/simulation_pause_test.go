@@ -11,11 +11,11 @@ import (
 	"github.com/queuepump/queuepump/pump/workloads"
 )
 
-// Worlds in which operators pause the workload. In each of them nothing is lost or doubled. In those
-// in which nothing goes wrong, nothing is begun later than two beats after a pause.
+// Worlds in which operators pause the workload. In each of them nothing is lost or doubled. Where
+// nothing goes wrong, no task begins later than two beats after a pause.
 
-// pauses are those worlds: in half of them nothing else happens, in the others an operator may die of
-// it, and another one may pause what the first lets go on.
+// pauses are those worlds. In half of them nothing else happens. In the others an operator may die
+// of it, and another one may pause what the first lets go on.
 func (g *simSeeded) pauses() {
 	p := g.plan
 	p.tasks, p.work, p.pace = max(p.tasks, 200), max(p.work, 2*time.Second), max(p.pace, 20*time.Second)

@@ -17,10 +17,12 @@ import (
 // setting or a step, # for remarks. simPlanOf writes one for a seed, and a seed that fails
 // prints it. Settings come first; what is left out has the value shown:
 //
-//	seed 1             what chance is made of: latencies, jitter, nonces, which request a fault hits, what handlers do
+//	seed 1             what chance is made of: latencies, jitter, nonces, which request a fault
+//	                   hits, what handlers do
 //	accounts 1         accounta (which has the control table), accountb, ...
 //	queues 2           of each
-//	tasks 200          of the elected distributors' source; a distributor o1, o2, ... has a fifth of that of its own
+//	tasks 200          of the elected distributors' source; a distributor o1, o2, ... has a fifth
+//	                   of that of its own
 //	keys 40            how many keys the tasks have
 //	pack 4             tasks in an envelope, at most
 //	pace 20s           how long it takes to read the source
@@ -37,8 +39,10 @@ import (
 //	segments 64        of the workload; each 64 have a ledger partition of their own
 //	tables 0s          a request of a table takes up to so long more than one of a queue
 //	entities no        a query costs the rows it answers, and not one request
-//	pad 0              bytes that each segment's state has beside its sums, so that its ledger has pages
-//	runs 0             so many distributions of a few tasks besides, one after the other; one in a hundred dies in the middle
+//	pad 0              bytes that each segment's state has beside its sums, so that its ledger has
+//	                   pages
+//	runs 0             so many distributions of a few tasks besides, one after the other; one in a
+//	                   hundred dies in the middle
 //	every 0s           a run begins so long after the one before
 //	beat 5s            how often processes say that they live; their lease is four times that
 //	files 0            the elected distributors read so many files; 0: records that are made on the way
@@ -46,10 +50,11 @@ import (
 //	full no            the reducer's state of one segment has no room
 //	gated no           p3, p4, ... wait at the gate "go" when they start, which is open in the end at the latest
 //
-// Steps follow, each with the time since the beginning at which it happens. d1, d2, ... are
-// elected distributors, o1, ... distribute once (and so do o100, ..., which the setting runs is about), s1, ... are programs with a Sender, p1, ... are
-// processors, x1, ... operators, each of whom lives as long as its command. A process that
-// crashed or whose Run failed is not started again by itself.
+// Steps follow, each with the time since the beginning at which it happens. d1, d2, ... are elected
+// distributors. o1, ... distribute once, and so do o100, ..., which the setting runs is about. s1,
+// ... are programs with a Sender, p1, ... are processors, and x1, ... operators, each of whom lives
+// as long as its command. A process that crashed or whose Run failed is not started again by
+// itself.
 //
 //	3.5s start p1
 //	9s stop p1                       in good order, in the background
@@ -60,18 +65,22 @@ import (
 //	9s pause p1 40s                  a stopped process: what it was about to send is sent when it goes on
 //	9s pause p1 40s before delete 3  when that is about to be sent
 //	9s clock +30s                    the service's clock jumps
-//	9s suspend p1 40s                or "all": its machine sleeps, so that the monotonic clock misses what passes
+//	9s suspend p1 40s                or "all": its machine sleeps, so that the monotonic clock
+//	                                 misses what passes
 //	9s stray accountb                a message of a run that no process has begun is put into a queue
-//	9s copy accountb                 messages of a queue are put into it again, long after their run was closed
+//	9s copy accountb                 messages of a queue are put into it again, long after their
+//	                                 run was closed
 //	9s dark accountb 20s             nothing reaches the account; "hang": it never answers
-//	9s operate x1 redrive            or drop, repair, release, hold: of all that is in quarantine, of each run, of the gate
+//	9s operate x1 redrive            or drop, repair, release, hold: of all that is in quarantine,
+//	                                 of each run, of the gate
 //	9s operate x1 end                or end-drop: one of the runs that are not closed
 //	9s operate x1 delete             or show: the workload, of which all go on
 //	9s operate x1 drain accountb     or add, remove
 //	9s keep work                     a partition of the control table is remembered
 //	9s back work                     and comes back as it was then
 //	9s lose owner                    rows of the workload's partition that begin so are gone
-//	9s source grow                   the files of the elected distributors: grow, cut, rewrite (a line), appear, vanish (a file)
+//	9s source grow                   the files of the elected distributors: grow, cut, rewrite (a
+//	                                 line), appear, vanish (a file)
 //	9s unread d1 20s                 or "all": it cannot read the files; for an hour: never again
 //	9s newer envelopes accountb      messages of a queue are put into it as a newer version would have made them
 //	9s newer member p9               it dies, and its row as a member is of a newer format
@@ -80,7 +89,8 @@ import (
 //	9s fewer p1                      it is started again with fewer attempts
 //	9s turn p1                       it is started again with its accounts in another order
 //	9s fault 20s answer-lost PutMessage probability=0.3 account=accountb instance=p1
-//	                                 requests of an operation go wrong for 20 s, in a way of package azsim
+//	                                 requests of an operation go wrong for 20 s, in a way of
+//	                                 package azsim
 type simPlan struct {
 	seed              uint64
 	accounts, queues  int

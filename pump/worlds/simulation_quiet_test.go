@@ -17,7 +17,7 @@ func (p *simPlan) quiet() bool {
 		!slices.ContainsFunc(p.steps, func(s simStep) bool { return s.verb != "start" })
 }
 
-// got counts what a process was given, by its account of it: every message once, and every delivery.
+// got counts what a process was given, by its own account: every message once, and every delivery.
 func (w *simWorld) got(q *simQueue, ms []storage.Message) {
 	if q.by.processor == nil || strings.HasSuffix(q.object, "/"+settings.PoisonQueue("work")) {
 		return
@@ -30,9 +30,9 @@ func (w *simWorld) got(q *simQueue, ms []storage.Message) {
 	}
 }
 
-// checkQuiet judges a world in which nothing went wrong. A message is delivered once to its owner; while owners
-// change, as processors start, or where several share a queue, some are passed on (P7). None is
-// suspected of anything, and nothing is done again.
+// checkQuiet judges a world in which nothing went wrong. A message is delivered once to its owner.
+// While owners change, as processors start, or where several share a queue, some are passed on
+// (P7). No message is suspected of anything, and no task is done again.
 func (w *simWorld) checkQuiet(context.Context) {
 	if !w.plan.quiet() {
 		return

@@ -24,8 +24,8 @@ import (
 // simLeftMost is how many tasks are left in quarantine, simLeftOf how many of one run.
 const simLeftMost, simLeftOf = 8, 2
 
-// simInterrupted is the operator whose redrive is interrupted, simLeftFor what those tasks are in quarantine
-// for, which no processor of a world says.
+// simInterrupted is the operator whose redrive is interrupted. simLeftFor is the cause for which
+// those tasks are in quarantine; no processor of a world says it.
 const (
 	simInterrupted = "x94"
 	simLeftFor     = pump.ReasonAge

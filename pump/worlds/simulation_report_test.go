@@ -15,7 +15,8 @@ import (
 	"github.com/queuepump/queuepump/pump"
 )
 
-// simSum adds up what was played. It is stored as JSON, so that a play that was interrupted goes on.
+// simSum adds up the worlds that were played. It is stored as JSON, so that an interrupted play
+// goes on.
 type simSum struct {
 	mu    sync.Mutex
 	began time.Time
@@ -40,7 +41,8 @@ type simSum struct {
 	Counts   map[string]int
 }
 
-// simKindSum is what the worlds of one kind came to. Took is by the wall's clock, of worlds that were played beside others.
+// simKindSum is the sum of the worlds of one kind. Took is by the wall's clock, of worlds that were
+// played beside others.
 type simKindSum struct {
 	Worlds, Wrong, Requests, Tasks int
 	Virtual, Took                  time.Duration

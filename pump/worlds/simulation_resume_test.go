@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// resumeSim gives what was played before, by the file of -simulate.state, and a function that
-// stores what has been played. Worlds of another commit or of other kinds are no part of the same play.
+// resumeSim gives the sum of earlier plays, from the file of -simulate.state, and a function that
+// stores the sum. Worlds of another commit or of other kinds are no part of the same play.
 func resumeSim(t *testing.T) (sum *simSum, keep func()) {
 	sum = newSimSum()
 	if *simKept == "" {

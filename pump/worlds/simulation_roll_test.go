@@ -65,8 +65,9 @@ func (w *simWorld) rolled(rows *azsim.Snapshot, from uint32) {
 	w.rolls = append(w.rolls, r)
 }
 
-// remembers has put again what was forgotten, by what people are told to do then: a repair if the ledger
-// forgot it, and a redrive of what is in quarantine as of unknown runs if the rows of these were gone.
+// remembers has put again what was forgotten, as people are told to do then: by a repair if the
+// ledger forgot it, and by a redrive of tasks in quarantine as of unknown runs if the rows of these
+// were gone.
 func (w *simWorld) remembers(ctx context.Context) bool {
 	order := "repair"
 	switch {
@@ -82,8 +83,8 @@ func (w *simWorld) remembers(ctx context.Context) bool {
 	return w.recovers(ctx)
 }
 
-// findForgotten learns which tasks the ledger forgot: those that were done when rows came back, and that these rows do
-// not have. It is the end of the world's ledger, of which everything else has been read.
+// findForgotten learns which tasks the ledger forgot: those that were done when rows came back, and
+// that these rows do not have. It is the end of the world's ledger, which has no other reader left.
 func (w *simWorld) findForgotten(ctx context.Context, v *simVerdict) {
 	v.forgotten = map[simKey]bool{}
 	for _, roll := range w.rolls {
@@ -111,8 +112,8 @@ func (w *simWorld) again(v *simVerdict) (n int) {
 	return n
 }
 
-// sameSums compares the state of a segment with what its tasks come to, of which some may be in it: those of closed runs that
-// the ledger has forgotten.
+// sameSums compares the state of a segment with the sum of its tasks, of which some may be in it:
+// those of closed runs that the ledger has forgotten.
 func sameSums(got, want simSums, maybe map[string][]int64) bool {
 	for key := range got {
 		if _, is := want[key]; !is {
@@ -133,9 +134,9 @@ func sameSums(got, want simSums, maybe map[string][]int64) bool {
 	return true
 }
 
-// noteRuns remembers the runs as they were when their rows came back as they had been. One whose
-// distributor has died stays open until the next distribution ends it, and its tasks are done all the
-// same; one that was made since is gone. The rows are read in a simulator of their own. In the
+// noteRuns remembers the runs as they were when their rows came back as they had been. A run whose
+// distributor has died stays open until the next distribution ends it, and its tasks are done all
+// the same. A run that was made since is gone. A simulator of its own reads the rows. In the
 // world's the reading would take time and meet the world's faults: a run that is sealed after its
 // row was read, and before the rows come back, would be known as open.
 func (w *simWorld) noteRuns(rows *azsim.Snapshot) {
@@ -182,8 +183,8 @@ func (w *simWorld) runsAreBack() bool {
 	return w.runsWentBack
 }
 
-// asSealed gives a run as it was before its row came back. Of one that was closed the ledger may have
-// forgotten everything, whatever the row says now.
+// asSealed gives a run as it was before its row came back. The ledger may have forgotten everything
+// of a closed run, whatever the row says now.
 func (w *simWorld) asSealed(r workload.Run) workload.Run {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -194,13 +195,15 @@ func (w *simWorld) asSealed(r workload.Run) workload.Run {
 	return r
 }
 
-// simUnproven is within which time a run ends of which the ledger has forgotten everything: a quarter of the quiet
-// time until it is looked for what was noted of it, the quiet time, half of it in which the queues must be
-// read, and what an operator or a process that was lost may have hidden.
+// simUnproven is the time within which a run ends of which the ledger has forgotten everything. It
+// is a quarter of the quiet time until a process looks for what was noted of the run, the quiet
+// time, half of it in which the queues must be read, and the time for which an operator or a lost
+// process may have hidden messages.
 const simUnproven = 2*closing.OverAfter + 10*time.Minute
 
-// unprovenEnd waits until no run that was closed is sealed because its row came back, where processors have noted
-// that they did tasks of it and the ledger knows of none. Others may wait for a repair for the retention.
+// unprovenEnd waits until no closed run is sealed because its row came back, where processors have
+// noted that they did tasks of it and the ledger knows of none. Others may wait for a repair for
+// the retention.
 func (w *simWorld) unprovenEnd(ctx context.Context) bool {
 	if w.plan.delivery != pump.Once || !w.runsAreBack() {
 		return true

@@ -265,7 +265,8 @@ func (t *simTable) key(row string) string {
 	return t.account + "/" + row
 }
 
-// sendRow is sendSim to a table, which may be slow: half of what it takes is before the request acts.
+// sendRow is sendSim to a table, which may be slow: half of its time passes before the request
+// acts.
 func sendRow[T any](p *simProcess, ctx context.Context, r simRequest, act func(context.Context) (T, error)) (T, error) {
 	slow := p.world.plan.tables
 	if slow == 0 {

@@ -407,7 +407,7 @@ func (w *simWorld) calm() {
 	}
 }
 
-// looks is how long it is waited before the end is looked for again: where there are many runs each look costs some.
+// looks is the time between two looks for the end: where there are many runs each look costs some.
 func (w *simWorld) looks(what string, n int) time.Duration {
 	d := time.Second
 	if w.plan.runs > 0 {

@@ -158,7 +158,7 @@ func TestAWatcherShowsADarkAccountAndGoesOnWithTheOthers(t *testing.T) {
 // ofTheView is how many requests a look at the cluster makes.
 const ofTheView = 1
 
-// A table that is slow for the one who watches empties nothing of what was known. What is old says so.
+// A table that is slow for a viewer empties nothing of what was known. Old parts say that they are.
 func TestAWatcherKeepsWhatItCannotReadNow(t *testing.T) {
 	inWorldOf(t, workload.Spec{Delivery: workload.DeliverOnce}, 1, 2, nil, func(t *testing.T, w *world) {
 		w.Sim.SetClockOffset(10 * time.Minute)

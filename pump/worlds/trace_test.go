@@ -41,8 +41,9 @@ func (h *traces) Handle(ctx context.Context, t *pump.Task) error {
 	return h.do(t, len(h.seen[t.N]))
 }
 
-// A task keeps its context when it is tried again beside others that are done, goes into quarantine,
-// and comes back from there; and one whose sending was not sampled has none, and no span.
+// A task keeps its context when it is tried again beside others that are done, goes into
+// quarantine, and comes back from there. A task whose sending was not sampled has none, and no
+// span.
 func TestATaskKeepsItsContextWhateverBecomesOfIt(t *testing.T) {
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		kept := tracetest.NewInMemoryExporter()
@@ -156,8 +157,8 @@ func TestATaskHasNothingOfTheSpanOfTheProgram(t *testing.T) {
 	}
 }
 
-// A log line of a task has the trace and the span of what it is about: that of the handling, so that
-// a line and a span are found by each other. The span says what ended a handler.
+// A log line of a task has the trace and the span of its handling, so that a line and a span are
+// found by each other. The span says what ended a handler.
 func TestLogLinesOfATracedTaskNameItsSpan(t *testing.T) {
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		kept := tracetest.NewInMemoryExporter()

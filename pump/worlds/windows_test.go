@@ -26,16 +26,16 @@ type windowRow struct {
 	window string
 	done   string
 
-	// plan is what goes wrong in a world of windowBase, which is played in both delivery
-	// modes, or in once only, and judged as every simulation is: each task of the sealed run is done or in
-	// quarantine, none that no run holds is, in mode once each is recorded once, and it is
-	// all over in time. hits are what must have been counted in it; none: the faults themselves.
+	// plan is what goes wrong in a world of windowBase. The world is played in both delivery modes, or
+	// in once only, and judged as every simulation is. Each task of the sealed run is done or in
+	// quarantine, none that no run holds is, in mode once each is recorded once, and it is all over in
+	// time. hits are what must have been counted in it; none: the faults themselves.
 	plan     string
 	onlyOnce bool
 	hits     []string
-	// open: a processor dies, or loses its lease, with tasks in hand. Effects outside may then be repeated
-	// in mode once too, those of a reducer not, so that one is played as well; in all other
-	// windows nothing is done twice in mode once.
+	// open: a processor dies, or loses its lease, with tasks in hand. Effects outside may then be
+	// repeated in mode once too. Those of a reducer may not, so a reducer is played as well. In all
+	// other windows nothing is done twice in mode once.
 	open bool
 	// many: how often depends on more than the plan, so that only "at all" is said.
 	many bool

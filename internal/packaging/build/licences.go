@@ -168,7 +168,7 @@ func (p *part) judge() error {
 	return nil
 }
 
-// copyright writes the terms of the binaries of an architecture: the project's own, and those of all
+// copyright writes the terms of an architecture's binaries: the project's own and those of all
 // parts, each text once.
 func (b *build) copyright(arch string) error {
 	own, err := os.ReadFile("LICENSE")

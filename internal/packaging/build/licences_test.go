@@ -57,8 +57,8 @@ func TestAllThatIsLinkedMayBeLinkedAndIsNamed(t *testing.T) {
 	}
 }
 
-// The copyright file of packages and image has the text of each licence, and the notices that must go
-// along.
+// The copyright file of packages and image has the text of each licence, and the notices that must
+// go with it.
 func TestTheCopyrightFileHasAllTexts(t *testing.T) {
 	b := small(t)
 	if err := b.copyright("amd64"); err != nil {

@@ -1,7 +1,7 @@
-// Command build makes what is released of the binaries: `packages` (deb, rpm and tar.gz with their
-// checksums) and `image` (for containers), each for the architectures of [architectures], and `deb`,
-// which is of this machine's architecture alone. It runs in the root of the source tree; `make
-// package`, `make image` and `make service-test` call it.
+// Command build makes the releases of the binaries. `packages` (deb, rpm and tar.gz with their
+// checksums) and `image` (for containers) are for each of the [architectures], `deb` is for this
+// machine's alone. The command runs in the root of the source tree; `make package`, `make image`
+// and `make service-test` call it.
 package main
 
 import (

@@ -31,7 +31,7 @@ func boot(base, console string) (*container, error) {
 	if err := c.mount(); err != nil {
 		return nil, untried{err.Error()}
 	}
-	// What runs as a service here is not to run twice, and what is of queuepump is the package's.
+	// A service that runs here must not run twice, and the files of queuepump are the package's.
 	for _, pattern := range []string{
 		"etc/systemd/system/*", "etc/rc?.d/*", "etc/queuepump", "var/lib/queuepump",
 	} {

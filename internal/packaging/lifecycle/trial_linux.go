@@ -108,7 +108,8 @@ func (t *trial) install() (string, error) {
 	return "the user queuepump is there", err
 }
 
-// dpkg runs dpkg. What packages depend on may be lacking on this machine: it is not what is tried.
+// dpkg runs dpkg. This machine may lack packages that these depend on: the trial is not about
+// those.
 func (t *trial) dpkg(args ...string) (string, error) {
 	return t.c.run(append([]string{"dpkg", "--force-depends", "--force-confold"}, args...)...)
 }

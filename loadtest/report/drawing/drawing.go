@@ -23,8 +23,9 @@ import (
 // least is the smallest value on a logarithmic scale: a microsecond.
 const least = 1e-6
 
-// Element draws a chart as an element of a page. What stands before the element, and its namespaces,
-// are of no use in a page. Its colours are properties of the page's style, so that they follow it.
+// Element draws a chart as an element of a page. A page has no use for the lines before the element
+// and its namespaces. The chart's colours are properties of the page's style, so that they follow
+// it.
 func Element(c *report.Chart) (template.HTML, error) {
 	svg, err := document(c, false)
 	if err != nil {

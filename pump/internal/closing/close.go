@@ -105,7 +105,9 @@ type observed struct {
 func New(cfg *pump.Config, f *queues.Set, w *workload.Workload) *Closer {
 	return &Closer{
 		workload: cfg.Workload, segments: w.Map.Segments, once: w.Delivery == workload.DeliverOnce, retain: cfg.Retention,
-		queues: f, Runs: workload.NewRuns(f.Control, cfg.Workload), log: cfg.Log, Known: map[pump.RunID]*observed{}, absent: map[pump.RunID]time.Time{}, Unfinished: new(atomic.Int64), Remaining: new(atomic.Int64),
+		queues: f, Runs: workload.NewRuns(f.Control, cfg.Workload), log: cfg.Log,
+		Known: map[pump.RunID]*observed{}, absent: map[pump.RunID]time.Time{},
+		Unfinished: new(atomic.Int64), Remaining: new(atomic.Int64),
 	}
 }
 
@@ -186,7 +188,8 @@ func (c *Closer) warn() {
 // UseAttrs says in the log how much of its bounds a segment uses.
 func UseAttrs(use ledger.Use) []any {
 	return []any{
-		"segment", use.Segment, "runs", use.Runs, "runs_most", ledger.MaxLiveRuns, "pages", use.Pages, "pages_most", ledger.MaxPages,
+		"segment", use.Segment, "runs", use.Runs, "runs_most", ledger.MaxLiveRuns, "pages", use.Pages,
+		"pages_most", ledger.MaxPages,
 		"bytes", use.Bytes, "bytes_most", ledger.MaxBytes, "foreign", use.Foreign, "foreign_most", ledger.MaxForeign,
 	}
 }
@@ -241,9 +244,9 @@ func (c *Closer) observeSum(k *observed, gap time.Duration) {
 // sign notes that something of the run was seen, or is hidden until then.
 func (k *observed) sign(until time.Time) { k.since, k.from, k.quiet = until, time.Time{}, 0 }
 
-// isQuiet reports whether nothing of a run has happened for so long that it is over. What the
-// queues had when the quiet began must have been delivered, too: a message whose processor was
-// killed comes back behind all others.
+// isQuiet reports whether nothing of a run has happened for so long that it is over. All
+// messages that the queues had when the quiet began must have been delivered, too: a message
+// whose processor was killed comes back behind all others.
 func (c *Closer) isQuiet(k *observed) bool {
 	return k.quiet >= c.quietFor() && c.horizon.At.After(k.from.Add(c.quietFor()/2))
 }
@@ -339,8 +342,8 @@ func (c *Closer) close(ctx context.Context, l *workload.LiveRun, k *observed) er
 	return nil
 }
 
-// lookMet looks at what processors have noted of a run, and reports whether that is the same as before. If it is not,
-// the quiet time begins anew.
+// lookMet looks at what processors have noted of a run, and reports whether that is the same as
+// before. If it has changed, the quiet time begins anew.
 func (c *Closer) lookMet(ctx context.Context, l *workload.LiveRun, k *observed) (same bool, err error) {
 	tallies, err := workload.Tallies(ctx, c.queues.Control, c.workload, l.ID)
 	if err != nil {

@@ -165,7 +165,9 @@ func (v *View) alive(owner Owner) int {
 
 // index finds a member by its name.
 func (v *View) index(instance string) int {
-	i, ok := slices.BinarySearchFunc(v.Members, instance, func(m Member, name string) int { return strings.Compare(m.Instance, name) })
+	i, ok := slices.BinarySearchFunc(v.Members, instance, func(m Member, name string) int {
+		return strings.Compare(m.Instance, name)
+	})
 	if !ok || instance == "" {
 		return -1
 	}
@@ -176,8 +178,10 @@ func (v *View) index(instance string) int {
 // of this member's own.
 func (v *View) withOwners(index int, now row.Version[[]Owner]) *View {
 	next := &View{
-		Workload: v.Workload, Members: v.Members, Owners: slices.Clone(v.Owners), Spills: v.Spills, Read: v.Read, Damaged: v.Damaged,
-		received: v.received, muster: v.muster, owners: slices.Clone(v.owners), bad: v.bad, present: v.present, spill: v.spill, workload: v.workload,
+		Workload: v.Workload, Members: v.Members, Owners: slices.Clone(v.Owners), Spills: v.Spills,
+		Read: v.Read, Damaged: v.Damaged,
+		received: v.received, muster: v.muster, owners: slices.Clone(v.owners), bad: v.bad,
+		present: v.present, spill: v.spill, workload: v.workload,
 	}
 	next.owners[index] = now
 	copy(next.Owners[ownerRowFirst(index):], now.Value)

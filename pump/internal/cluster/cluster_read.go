@@ -48,8 +48,8 @@ func LoadView(ctx context.Context, t storage.Table, workloadName string) (*View,
 	return v, nil
 }
 
-// viewReader reads the cluster. What did not change since the view before is
-// not decoded again.
+// viewReader reads the cluster. It does not decode rows again that have not
+// changed since the view before.
 type viewReader struct {
 	table    storage.Table
 	workload string
@@ -136,14 +136,17 @@ func (r viewReader) queryOn(ctx context.Context, rows *[]storage.Entity) error {
 			return err
 		}
 		if *rows = append(*rows, e); len(*rows) > maxViewRows {
-			return fmt.Errorf("%w: partition %s of table %s has more than %d rows between %s and %s", row.ErrCorrupt, r.workload, r.table.Name(), maxViewRows, ownerPrefix, afterView)
+			return fmt.Errorf("%w: partition %s of table %s has more than %d rows between %s and %s",
+				row.ErrCorrupt, r.workload, r.table.Name(), maxViewRows, ownerPrefix, afterView)
 		}
 	}
 	return nil
 }
 
 func find(rows []storage.Entity, key string) (storage.Entity, bool) {
-	i, ok := slices.BinarySearchFunc(rows, key, func(e storage.Entity, key string) int { return strings.Compare(e.Row, key) })
+	i, ok := slices.BinarySearchFunc(rows, key, func(e storage.Entity, key string) int {
+		return strings.Compare(e.Row, key)
+	})
 	if !ok {
 		return storage.Entity{}, false
 	}

@@ -18,9 +18,12 @@ import (
 //	accounts 2      storage accounts acct01, acct02, ... of the map
 //	queues 4        queues of each
 //	segments 64
-//	many 2          of more than so many members two look for all, and the others read what those write down
-//	pages 3         a table query ends its page after so many rows looked at, so that a view is no one moment's
-//	work 5s         handlers still have work of a segment in hand for up to so long when it is handed over
+//	many 2          of more than so many members two look for all, and the others read what
+//	                those write down
+//	pages 3         a table query ends its page after so many rows looked at, so that a view is
+//	                not of one moment
+//	work 5s         handlers still have work of a segment in hand for up to so long when it is
+//	                handed over
 //	nudges off      no member tells another to look
 //
 // and then what happens, each at once unless it is a wait:
@@ -30,12 +33,15 @@ import (
 //	leave 2         in good order, in the background
 //	crash 2         the process is gone, with what it had not sent
 //	restart 2       crash (unless that happened already) and join
-//	pause 1 40s     a stopped process: what it was about to send is sent later, what it was sent is looked at later
+//	pause 1 40s     a stopped process: what it was about to send is sent later, what it was sent
+//	                is looked at later
 //	partition 1 40s nothing that it sends arrives, by failing or by hanging
 //	slow 1 40s      each request takes up to 3 s longer
-//	lose 1-3 30% 9s a share of the requests goes wrong: lost before or after it acted, refused, cut, hung, late
-//	fault 1 lost present. 2   the next 2 writes of rows with that prefix: lost (acted), broken (did not), refused
-//	                (503, did not), hung (did not, no answer), late (told that it failed, lands seconds later)
+//	lose 1-3 30% 9s a share of the requests goes wrong: lost before or after it acted, refused,
+//	                cut, hung, late
+//	fault 1 lost present. 2   the next 2 writes of rows with that prefix: lost (acted), broken
+//	                (did not), refused (503, did not), hung (did not, no answer), late (told that
+//	                it failed, lands seconds later)
 //	clock 1 +10m    the machine's wall clock; "clock server -10m" the service's
 //	drift 1 -10%    the speed of the machine's clocks, before it joins
 //	dark 1m         the control account answers no member
@@ -44,7 +50,8 @@ import (
 //	wait 30s
 //	settle          wait until all that is above is over and each member has its share
 //	check           each segment is held once, balanced (P5.5); right after settle
-//	remember        who owns what; "unmoved": the same own the same as then, and none was evicted since
+//	remember        who owns what; "unmoved": the same own the same as then, and none was evicted
+//	                since
 type clusterScript struct {
 	seed                       uint64
 	accounts, queues, segments int

@@ -182,7 +182,8 @@ func (m *muster) check() error {
 	for i := range m.Members {
 		now := &m.Members[i]
 		if now.Instance <= before || now.ETag == "" {
-			return fmt.Errorf("has %q, version %q, after %q", row.Clip(now.Instance), row.Clip(string(now.ETag)), row.Clip(before))
+			return fmt.Errorf("has %q, version %q, after %q",
+				row.Clip(now.Instance), row.Clip(string(now.ETag)), row.Clip(before))
 		}
 		before = now.Instance
 	}

@@ -8,13 +8,13 @@ import (
 
 const mutantsHead = `# Mutants that the tests of the cluster must find
 
-Made by ` + "`" + `make mutants` + "`" + `. Each of these mistakes ([the list](testdata/mutants.txt)) is built in, and histories of one
-seed after the other are played until one breaks a promise; ` + "`" + `make test` + "`" + ` fails if 300 do not. Those of the whole
-pump are [beside the worlds](../../worlds/MUTANTS.md).
+Made by ` + "`make mutants`" + `. Each of these mistakes ([the list](testdata/mutants.txt)) is built in, and
+histories of one seed after the other are played until one breaks a promise; ` + "`make test`" + ` fails if
+300 do not. Those of the whole pump are [beside the worlds](../../worlds/MUTANTS.md).
 `
 
-// TestMutantsAreFound is the proof of the proof: with each listed mistake, a script of testdata or the history of some
-// seed breaks a promise.
+// TestMutantsAreFound is the proof of the proof: with each listed mistake, a script of testdata or
+// the history of some seed breaks a promise.
 func TestMutantsAreFound(t *testing.T) {
 	play := func(t *testing.T, s *clusterScript) string {
 		if w := playCluster(t, s); len(w.wrong) > 0 {

@@ -13,11 +13,11 @@ import (
 const claimAttempts = 6
 
 // change is a claim or a giving-up of one segment: the entry as it was judged,
-// and as it is to be. What was judged of an entry stays true for as long as the
-// entry is the same: an incarnation that is gone never comes back, and an owner
-// whose trust is over can only trust again after a claim, which changes the
-// entry. So a change may be tried on a later version of the row, without
-// another look at the members, if the entry in it is still `from`.
+// and as it is to be. A judgement of an entry stays true for as long as the entry
+// is the same: an incarnation that is gone never comes back, and an owner whose
+// trust is over can only trust again after a claim, which changes the entry. So a
+// change may be tried on a later version of the row, without another look at the
+// members, if the entry in it is still `from`.
 type change struct {
 	segment  uint32
 	from, to Owner
@@ -108,7 +108,8 @@ func (p *Presence) attend(v *View) (pending bool) {
 	}
 	p.drained(append(todo.lost, todo.drain...))
 	if todo.raised > 0 {
-		p.options.Log.Warn("segments are claimed again above epochs that their ledgers had: rows of the control account are those of some time ago, as after a fail-over, in a restored table or where rows were removed", "segments", todo.raised)
+		p.options.Log.Warn("segments are claimed again above epochs that their ledgers had: rows of the control account are those of some time ago, as after a fail-over, in a restored table or where rows were removed",
+			"segments", todo.raised)
 	}
 	if len(todo.changes)+len(p.readyToGive(v)) == 0 {
 		return todo.pending

@@ -46,7 +46,10 @@ func (p *Presence) changeRow(ctx context.Context, v *View, index int, changes []
 
 // writeChanges gives the row as this member wrote it, and which of the changes
 // are in it: none if others made all of them pointless.
-func (p *Presence) writeChanges(ctx context.Context, r row.Row[[]Owner], base row.Version[[]Owner], first, count int, changes []change) (now row.Version[[]Owner], done []change, err error) {
+func (p *Presence) writeChanges(
+	ctx context.Context, r row.Row[[]Owner], base row.Version[[]Owner], first, count int,
+	changes []change,
+) (now row.Version[[]Owner], done []change, err error) {
 	for attempt := 1; ; attempt++ {
 		next := make([]Owner, count)
 		copy(next, base.Value)

@@ -203,9 +203,9 @@ func (p *Presence) join(ctx context.Context, w *workload.Workload) error {
 // withdrawFor is short: a process that ends waits for it, also if the account does not answer.
 const withdrawFor = 800 * time.Millisecond
 
-// withdraw removes the row of a member that did not come to be. An insert whose caller gave up while
-// it was under way may have acted, so the row is read, and it goes if it is of this incarnation. One
-// that lands later stays until others evict it as dead.
+// withdraw removes the row of a member that did not come to be. An insert whose caller gave up
+// while it was under way may have acted. So withdraw reads the row, and removes it if it is of this
+// incarnation. A row that lands later stays until others evict it as dead.
 func (p *Presence) withdraw() {
 	if p.loop.beatTried.IsZero() {
 		return // nothing was sent

@@ -183,7 +183,8 @@ func (p *Presence) enter(ctx context.Context) error {
 			return err
 		case err != nil || now.Absent():
 		case beats > 1 && !now.Value.Draining: // one that stops will be gone soon
-			return fmt.Errorf("%w: %q on host %q, incarnation %s", ErrNameTaken, p.options.Instance, now.Value.Host, now.Value.Incarnation)
+			return fmt.Errorf("%w: %q on host %q, incarnation %s",
+				ErrNameTaken, p.options.Instance, now.Value.Host, now.Value.Incarnation)
 		case own(&now.Value) || !w.Look(now.ETag, now.Sent, now.Received, row.Longer(p.times, now.Value.Times)):
 			if err := p.row.TryRemove(ctx, now); err != nil && !errors.Is(err, row.ErrLost) {
 				return err
@@ -191,7 +192,8 @@ func (p *Presence) enter(ctx context.Context) error {
 			there = row.Version[memberRow]{}
 			continue
 		case there.Absent():
-			p.options.Log.Info("waiting for an earlier process of the same name to be dead", "incarnation", now.Value.Incarnation)
+			p.options.Log.Info("waiting for an earlier process of the same name to be dead",
+				"incarnation", now.Value.Incarnation)
 		}
 		if err == nil {
 			there = now
@@ -261,5 +263,6 @@ func (p *Presence) alarmDamaged(v *View) {
 		return
 	}
 	p.loop.alarmed = time.Now()
-	p.options.Log.Error("rows of the cluster cannot be read: what they say is left as it is", "err", errors.Join(v.Damaged...))
+	p.options.Log.Error("rows of the cluster cannot be read: what they say is left as it is",
+		"err", errors.Join(v.Damaged...))
 }

@@ -199,8 +199,8 @@ func (p *Presence) noNews() {
 	p.schedule(p.View(), false, pending, time.Time{})
 }
 
-// lost notes that the workload is no more. What was held has no owner, or by the
-// rows of another workload to others, and the half is told once.
+// lost notes that the workload is no more. The segments that were held have no
+// owner, or others by the rows of another workload, and the half is told once.
 func (p *Presence) lost(err error) {
 	if p.loop.lost {
 		return
@@ -218,8 +218,8 @@ func (p *Presence) lost(err error) {
 func (p *Presence) consider(v *View) {
 	l := &p.loop
 	if !p.shown(v) {
-		// Evicted since the last beat. What would be judged from here on would be
-		// judged as a member that is none.
+		// Evicted since the last beat. From here on it would judge as a member that is
+		// none.
 		p.rejoin(errEvicted)
 		l.lookDue = time.Now()
 		return
@@ -333,7 +333,8 @@ func (p *Presence) evict(v *View) (evicted bool, next time.Time) {
 		switch err := p.remove(ctx, v, i); {
 		case err == nil:
 			evicted = true
-			p.options.Log.Warn("a member is dead: evicted", "member", m.Instance, "incarnation", m.Incarnation, "held", m.Holds.Len())
+			p.options.Log.Warn("a member is dead: evicted",
+				"member", m.Instance, "incarnation", m.Incarnation, "held", m.Holds.Len())
 		case errors.Is(err, row.ErrLost):
 			p.options.Log.Info("a member that seemed dead beats again", "member", m.Instance)
 		default:

@@ -116,7 +116,8 @@ func (p *Presence) byMuster(ctx context.Context, before *View) (*View, error) {
 	l.muster = now.ETag
 	m := now.Value
 	at := l.signs.shownBy(m, p.options.Instance)
-	if at.IsZero() || time.Since(at) > musterAge*p.times.Beat || before.Workload != nil && m.Incarnation != before.Workload.Incarnation {
+	if at.IsZero() || time.Since(at) > musterAge*p.times.Beat ||
+		before.Workload != nil && m.Incarnation != before.Workload.Incarnation {
 		return nil, nil
 	}
 	l.standsIn = false // another keeps it up
@@ -192,13 +193,17 @@ func (p *Presence) readRow(ctx context.Context, key string) (storage.Entity, err
 func (p *Presence) writeMuster(v *View, rows []storage.Entity) {
 	props := encodeMuster(musterOf(v, rows))
 	if props == nil {
-		p.loop.crowded.goesOn(p.options.Log, "the cluster is too large for one row: each member reads all rows, seldom", errMusterTooLarge)
+		p.loop.crowded.goesOn(p.options.Log, "the cluster is too large for one row: each member reads all rows, seldom",
+			errMusterTooLarge)
 		return
 	}
 	p.loop.crowded.over(p.options.Log, "the cluster fits one row again")
 	ctx, cancel := p.beforeBeat()
 	defer cancel()
-	w := storage.Write{Mode: storage.Replace, Entity: storage.Entity{Partition: p.workload, Row: musterKey, Properties: props}}
+	w := storage.Write{
+		Mode:   storage.Replace,
+		Entity: storage.Entity{Partition: p.workload, Row: musterKey, Properties: props},
+	}
 	for attempt := 1; ; attempt++ {
 		etag, err := p.table.Write(ctx, w)
 		if err == nil {

@@ -212,11 +212,15 @@ func encodeMember(m memberRow) map[string]any {
 	props := map[string]any{
 		"Instance": m.Instance, "Incarnation": m.Incarnation, "Host": row.Clip(m.Host), "Version": row.Clip(m.Version),
 		"Role": string(m.Role),
-		"Beat": int64(m.Times.Beat), "Lease": int64(m.Times.Lease), "Margin": int64(m.Times.Margin), "Beats": int64(m.beats), // ns
+		// In nanoseconds.
+		"Beat": int64(m.Times.Beat), "Lease": int64(m.Times.Lease), "Margin": int64(m.Times.Margin),
+		"Beats": int64(m.beats),
 		"Holds": []byte(m.Holds),
 		"Admin": row.Clip(m.Admin), "Waiting": row.Clip(m.Waiting), "Draining": m.Draining, "Reads": int64(m.Reads),
-		"Accounts": strings.Join(fitting(m.Accounts, 1), " "), "Demand": encodeAmounts(m.Demand), "Guessed": m.Guessed, "Throttles": encodeAmounts(amounts(m.Throttles)),
-		"Tasks": row.Count63(m.Tasks), "Rate": row.Finite(m.Rate), "Seconds": row.Finite(m.Seconds), "Pace": row.Finite(m.Pace), "Hides": row.Finite(m.Hides),
+		"Accounts": strings.Join(fitting(m.Accounts, 1), " "), "Demand": encodeAmounts(m.Demand),
+		"Guessed": m.Guessed, "Throttles": encodeAmounts(amounts(m.Throttles)),
+		"Tasks": row.Count63(m.Tasks), "Rate": row.Finite(m.Rate), "Seconds": row.Finite(m.Seconds),
+		"Pace": row.Finite(m.Pace), "Hides": row.Finite(m.Hides),
 		"Unread": row.Finite(m.Unread), "UnreadQueue": row.Clip(m.UnreadQueue),
 		"Throttled": row.Count63(m.Throttled), "Queues": int64(m.Queues), "Trouble": row.Clip(m.Trouble),
 		"Musters": m.musters,
@@ -257,7 +261,8 @@ func encodeMember(m memberRow) map[string]any {
 	return props
 }
 
-// putMoment stores what a clock shows. That may be anything, but the service keeps no time outside these.
+// putMoment stores the time that a clock shows. The clock may show anything, but the service keeps
+// no time outside these.
 func putMoment(props map[string]any, name string, at time.Time) {
 	if y := at.UTC().Year(); y >= 1900 && y < 9999 {
 		props[name] = at.UTC().Truncate(time.Microsecond)
@@ -270,11 +275,15 @@ func decodeMember(f *row.Fields, instance string) memberRow {
 			Instance: f.Text("Instance"), Incarnation: f.Text("Incarnation"), Host: f.Line("Host"), Version: f.Line("Version"),
 			Role: Role(f.Text("Role")), Started: f.Moment("Started"), Holds: f.Binary("Holds"),
 			Report: Report{
-				Admin: f.Line("Admin"), Waiting: f.Line("Waiting"), Draining: f.Flag("Draining"), Reads: int(f.UpTo("Reads", math.MaxInt32)),
-				Accounts: strings.Fields(f.Text("Accounts")), Demand: decodeAmounts(f, "Demand"), Guessed: f.Flag("Guessed"), Throttles: counts(decodeAmounts(f, "Throttles")),
-				Tasks: f.Count("Tasks"), Rate: f.Number("Rate"), Seconds: f.Number("Seconds"), Pace: f.Number("Pace"), Hides: f.Number("Hides"),
+				Admin: f.Line("Admin"), Waiting: f.Line("Waiting"), Draining: f.Flag("Draining"),
+				Reads:    int(f.UpTo("Reads", math.MaxInt32)),
+				Accounts: strings.Fields(f.Text("Accounts")), Demand: decodeAmounts(f, "Demand"),
+				Guessed: f.Flag("Guessed"), Throttles: counts(decodeAmounts(f, "Throttles")),
+				Tasks: f.Count("Tasks"), Rate: f.Number("Rate"), Seconds: f.Number("Seconds"),
+				Pace: f.Number("Pace"), Hides: f.Number("Hides"),
 				Unread: f.Number("Unread"), UnreadQueue: f.Line("UnreadQueue"), UnreadForeign: f.Number("UnreadForeign"),
-				Samples: f.Flag("Samples"), Held: decodeAmounts(f, "Held"), Later: decodeAmounts(f, "Later"), Deletes: f.Count("Deletes"),
+				Samples: f.Flag("Samples"), Held: decodeAmounts(f, "Held"), Later: decodeAmounts(f, "Later"),
+				Deletes:   f.Count("Deletes"),
 				Throttled: f.Count("Throttled"), Queues: int(f.UpTo("Queues", math.MaxInt32)), Trouble: f.Line("Trouble"),
 				Paused: f.Flag("Paused"), Parks: f.Flag("Parks"), Asked: decodeAsked(f), AskedSince: f.Moment("AskedSince"), Operations: bytesOf(f, "Operations"), Day: decodeDay(f),
 				Spends: f.Number("Spends"), Slower: f.Number("Slower"), HoldsBack: f.Flag("HoldsBack"),
@@ -369,7 +378,8 @@ func fitting(names []string, extra int) []string {
 		if size += len(n) + extra; size > maxNames || len(kept) == maxAccounts {
 			break
 		}
-		if n != "" && !strings.ContainsFunc(n, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`"\\<>&`, r) }) {
+		if n != "" &&
+			!strings.ContainsFunc(n, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`"\\<>&`, r) }) {
 			kept = append(kept, n)
 		}
 	}

@@ -167,7 +167,8 @@ func TestWhateverAMemberSaysOfItselfItsRowIsSmallAndCanBeRead(t *testing.T) {
 	}
 }
 
-// What a day costs at the rate of the last minutes is not known at once, which is not the same as 0.
+// The cost of a day at the rate of the last minutes is not known at once, which is not the same as
+// 0.
 func TestARateThatIsNotKnownIsNotZero(t *testing.T) {
 	for _, rate := range []*float64{nil, new(0.0), new(2.0)} {
 		m := someMember()

@@ -40,10 +40,13 @@ func (v *View) LookBeats() int {
 	switch n := len(v.Members); {
 	case n <= manyMembers:
 		return 1
-	case len(v.present) < n || slices.ContainsFunc(v.present, func(m row.Version[memberRow]) bool { return !m.Value.musters }):
+	case len(v.present) < n ||
+		slices.ContainsFunc(v.present, func(m row.Version[memberRow]) bool { return !m.Value.musters }):
 		return crowdBeats(n)
 	default:
-		quickest := slices.MinFunc(v.present, func(a, b row.Version[memberRow]) int { return cmp.Compare(a.Value.Times.Beat, b.Value.Times.Beat) })
+		quickest := slices.MinFunc(v.present, func(a, b row.Version[memberRow]) int {
+			return cmp.Compare(a.Value.Times.Beat, b.Value.Times.Beat)
+		})
 		return everyLook(n, quickest.Value.Times) + musterAge
 	}
 }
@@ -107,7 +110,10 @@ type entrySighting struct {
 }
 
 func newObserver(self string, t row.Times, segments int) *observer {
-	return &observer{self: self, times: t, many: manyMembers, members: map[string]*sighting{}, entries: make([]entrySighting, segments)}
+	return &observer{
+		self: self, times: t, many: manyMembers, members: map[string]*sighting{},
+		entries: make([]entrySighting, segments),
+	}
 }
 
 // see notes a successful read.

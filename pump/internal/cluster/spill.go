@@ -72,7 +72,9 @@ func (p *Presence) ClearSpill(ctx context.Context, segments []uint32, choice int
 	return nil
 }
 
-func (p *Presence) changeSpill(ctx context.Context, segments []uint32, choice int, marked bool) (changed bool, err error) {
+func (p *Presence) changeSpill(
+	ctx context.Context, segments []uint32, choice int, marked bool,
+) (changed bool, err error) {
 	if choice < 1 || choice > spillChoices {
 		return false, fmt.Errorf("choice %d is not from 1 to %d", choice, spillChoices)
 	}

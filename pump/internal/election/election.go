@@ -53,7 +53,8 @@ func (o Options) withDefaults() (Options, error) {
 	case o.Every < 0 || o.Beat < 0 || o.Margin < 0:
 		return o, errors.New("election: Every, Beat and Margin must not be negative")
 	case o.trust() < 2*o.Beat:
-		return o, fmt.Errorf("election: Lease %v less Margin %v must be at least two beats of %v, or one lost beat ends a term", o.Lease, o.Margin, o.Beat)
+		return o, fmt.Errorf("election: Lease %v less Margin %v must be at least two beats of %v, or one lost beat ends a term",
+			o.Lease, o.Margin, o.Beat)
 	}
 	return o, nil
 }
@@ -138,7 +139,8 @@ func (e *Election) Try(ctx context.Context) (term *Term, wait time.Duration, err
 
 // judge says why this instance may lead now, or after how long to look again.
 func (e *Election) judge(ctx context.Context, v row.Version[electionRow]) (why string, wait time.Duration, err error) {
-	alive := e.watch.Look(v.ETag, v.Sent, v.Received, row.Longer(e.options.times(), row.Times{Beat: v.Value.beat, Lease: v.Value.lease, Margin: v.Value.margin}))
+	alive := e.watch.Look(v.ETag, v.Sent, v.Received,
+		row.Longer(e.options.times(), row.Times{Beat: v.Value.beat, Lease: v.Value.lease, Margin: v.Value.margin}))
 	switch {
 	case v.Absent():
 		return "there was no leader before", 0, nil

@@ -20,7 +20,9 @@ type schedule struct {
 // untilDue says how long until the idle row v is due: the time of its last
 // write, by the server's clock, plus its period or ours, whichever is shorter.
 // Zero or less is due.
-func (s *schedule) untilDue(ctx context.Context, v row.Version[electionRow], every time.Duration) (time.Duration, error) {
+func (s *schedule) untilDue(
+	ctx context.Context, v row.Version[electionRow], every time.Duration,
+) (time.Duration, error) {
 	if v.ETag != s.etag || time.Since(s.at) > row.ClockAge {
 		server, local, err := s.clock.Read(ctx)
 		if err != nil {

@@ -70,7 +70,10 @@ type request struct {
 }
 
 func newTerm(r row.Row[electionRow], o Options, draw row.Draw, won row.Version[electionRow]) *Term {
-	t := &Term{Epoch: won.Value.epoch, row: r, options: o, draw: draw, requests: make(chan request), done: make(chan struct{})}
+	t := &Term{
+		Epoch: won.Value.epoch, row: r, options: o, draw: draw, requests: make(chan request),
+		done: make(chan struct{}),
+	}
 	if !won.Value.run.IsZero() {
 		t.Resume = &Resume{Run: won.Value.run, Checkpoint: won.Value.checkpoint}
 	}

@@ -18,7 +18,9 @@ func Simulated() *azsim.Sim {
 // OverTheWire is the table as one process reaches it.
 func OverTheWire(t *testing.T, sim *azsim.Sim, instance string) storage.Table {
 	t.Helper()
-	account, err := azure.Open(azure.Options{ConnectionString: sim.ConnectionString("north"), Transport: sim.Transport().As(instance)})
+	account, err := azure.Open(azure.Options{
+		ConnectionString: sim.ConnectionString("north"), Transport: sim.Transport().As(instance),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,7 +38,8 @@ const (
 type Point struct {
 	Time  time.Time `json:"time"`           // the beginning of the minute, UTC
 	Tasks float64   `json:"tasksPerSecond"` // handled
-	// Sampled: the next two are known; see waiting.Backlog. They are 0 until the queues were looked at.
+	// Sampled: the next two are known; see waiting.Backlog. They are 0 until a process looked at the
+	// queues.
 	Sampled bool    `json:"sampled"`
 	Done    float64 `json:"messagesDonePerSecond"`
 	Waiting float64 `json:"waitingSeconds"`
@@ -96,8 +97,8 @@ func (r Requests) Max(o Requests) Requests {
 	return Requests{max(r.Queue, o.Queue), max(r.Table, o.Table)}
 }
 
-// Marks are what each process had asked when a row was written, by what [MarkOf] makes of it: the next
-// sampling process counts from there.
+// Marks are what each process had asked when a row was written, by process as [MarkOf] names it:
+// the next sampling process counts from there.
 type Marks map[uint64]Mark
 
 // Mark is what a member had asked when it was last seen, and how long ago that was, to the minute.
@@ -133,9 +134,10 @@ func Write(ctx context.Context, t storage.Table, workloadName string, p Point, m
 	return nil
 }
 
-// Read gives the points that are later than after, in the order of time; the zero time: all. A minute
-// without a row is missing among them. A row of a newer program is passed over. Rows that cannot be
-// read are part of the error, beside what the others say. It gives up after a minute.
+// Read gives the points that are later than after, in the order of time; the zero time: all. A
+// minute without a row is missing among them. Read passes over a row of a newer program. Rows that
+// cannot be read are part of the error, beside the points of the others. Read gives up after a
+// minute.
 func Read(ctx context.Context, t storage.Table, workloadName string, after time.Time) ([]Point, error) {
 	return readPoints(ctx, t, workloadName, after, row.FormatProperty, "Minute", "Point")
 }
@@ -224,7 +226,7 @@ func read(e storage.Entity) (Point, error) {
 }
 
 // Newest gives the newest row that can be read, with its marks, for the process that goes on from
-// it; the zero Point if there is none. A row that came back as it was of a while ago is no harm: its
+// it; the zero Point if there is none. A row that came back as it was a while ago does no harm: its
 // marks came back with it.
 func Newest(ctx context.Context, t storage.Table, workloadName string) (Point, Marks, error) {
 	if err := workload.CheckName(workloadName); err != nil {

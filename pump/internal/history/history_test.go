@@ -310,8 +310,8 @@ func TestARowIsBounded(t *testing.T) {
 	})
 }
 
-// A row of an older program says nothing of when members were seen; ages that are of other marks are
-// damage.
+// A row of an older program does not say when members were seen. Ages that belong to other marks
+// are damage.
 func TestAgesBelongToMarks(t *testing.T) {
 	props := map[string]any{}
 	Marks{1: {Requests{2, 3}, 5 * time.Minute}, 2: {Requests{4, 5}, 300 * time.Minute}}.put(props)
@@ -350,7 +350,7 @@ func TestADarkTableIsAnErrorInTime(t *testing.T) {
 	})
 }
 
-// What is no number is stored as none.
+// A value that is no number is stored as none.
 func TestNumbersThatAreNoneAreZero(t *testing.T) {
 	p := Point{Tasks: math.NaN(), Waiting: math.Inf(1), Cost: -1, Accounts: []Account{}}
 	var got Point

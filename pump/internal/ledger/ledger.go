@@ -89,9 +89,9 @@ type Options struct {
 //	  not fenced ---------------------------> written --------> fenced ----> not fenced,
 //	     ^                                       |                |          its own results
 //	     |   the head is a foreign epoch's       |                |          can be committed
-//	     +---------------------------------------+----------------+          while the head is still mine
+//	     +---------------------------------------+----------------+          while my head stands
 //
-// What a segment without pages has recorded stands in its head, so that it is fenced at once.
+// A segment without pages has all that it recorded in its head, so that it is fenced at once.
 //
 // Its methods may be called from many goroutines at once. Requests about one partition
 // ([Ledger.Partition]) are made one after the other; those that wait for that end with their
@@ -346,7 +346,8 @@ const (
 
 // Fullest is the largest part of a bound that is used: 1 is all of it.
 func (u Use) Fullest() float64 {
-	return max(float64(u.Runs)/MaxLiveRuns, float64(u.Pages)/MaxPages, float64(u.Bytes)/MaxBytes, float64(u.Foreign)/MaxForeign)
+	return max(float64(u.Runs)/MaxLiveRuns, float64(u.Pages)/MaxPages, float64(u.Bytes)/MaxBytes,
+		float64(u.Foreign)/MaxForeign)
 }
 
 // Use gives the fenced segment that is nearest to one of its bounds.

@@ -64,7 +64,9 @@ func (l *Ledger) Prune(ctx context.Context, closed []codec.RunID, over ...codec.
 }
 
 // commitWith commits what goes, and no entries, in the fenced segments that it concerns.
-func (l *Ledger) commitWith(ctx context.Context, with *doneWith, what string, concerns func(s *ledgerSegment) bool) error {
+func (l *Ledger) commitWith(
+	ctx context.Context, with *doneWith, what string, concerns func(s *ledgerSegment) bool,
+) error {
 	commits := make([]commit, len(l.partitions))
 	l.eachImage(func(s *ledgerSegment) {
 		if concerns(s) {
@@ -164,7 +166,8 @@ func (c *commit) run(ctx context.Context) {
 // tellOthers says in one line what a takeover of many segments took.
 func (c *commit) tellOthers() {
 	if len(c.others) > 0 {
-		c.l.options.Log.Warn("segments' ledgers belong to another owner; what was not recorded yet is left to it", "segments", len(c.others), "first", slices.Min(c.others), "owner", c.owner)
+		c.l.options.Log.Warn("segments' ledgers belong to another owner; what was not recorded yet is left to it",
+			"segments", len(c.others), "first", slices.Min(c.others), "owner", c.owner)
 	}
 }
 
@@ -290,7 +293,8 @@ func (c *commit) transact(ctx context.Context) error {
 	case err != nil:
 		return err
 	case o.tooLarge && len(sent) == 1:
-		sent[0].ends(fmt.Errorf("segment %d: %w: the service refuses a transaction of it as too large", sent[0].s.number, ErrLedgerFull))
+		sent[0].ends(fmt.Errorf("segment %d: %w: the service refuses a transaction of it as too large",
+			sent[0].s.number, ErrLedgerFull))
 		return nil
 	case o.tooLarge:
 		c.most = size / 2

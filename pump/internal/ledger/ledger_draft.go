@@ -203,7 +203,8 @@ func (d *draft) books(segment uint32, changes block) error {
 				continue
 			}
 			if changes[key] = c.append(nil); len(changes[key]) > maxRecord {
-				return fmt.Errorf("segment %d, run %s: %w: too many of its tasks stand in quarantine with too many different generations", segment, id, ErrLedgerFull)
+				return fmt.Errorf("segment %d, run %s: %w: too many of its tasks stand in quarantine with too many different generations",
+					segment, id, ErrLedgerFull)
 			}
 		}
 		b.own, b.dirty = nil, nil
@@ -339,7 +340,8 @@ func (d *draft) write(t *transaction, partition string, segment uint32) {
 		d.apply(runs)
 	}
 	head := storage.Write{Mode: storage.Replace, Entity: storage.Entity{
-		Partition: partition, Row: headKey(segment), ETag: d.image.head.etag, Properties: headProperties(&d.head, runs, d.booked),
+		Partition: partition, Row: headKey(segment), ETag: d.image.head.etag,
+		Properties: headProperties(&d.head, runs, d.booked),
 	}}
 	if head.Entity.ETag == "" {
 		head.Mode = storage.Insert
@@ -350,7 +352,9 @@ func (d *draft) write(t *transaction, partition string, segment uint32) {
 		t.add(segment, storage.Write{Mode: storage.Upsert, Entity: pageEntity(partition, segment, p)})
 	}
 	for _, p := range d.removed {
-		t.add(segment, storage.Write{Mode: storage.Remove, Entity: storage.Entity{Partition: partition, Row: pageKey(segment, p.id)}})
+		t.add(segment, storage.Write{
+			Mode: storage.Remove, Entity: storage.Entity{Partition: partition, Row: pageKey(segment, p.id)},
+		})
 	}
 }
 

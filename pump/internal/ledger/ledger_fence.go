@@ -54,7 +54,8 @@ func (e *UnfencedError) Error() string {
 		if n == 1 {
 			reasons = append(reasons, fmt.Sprintf("fencing segment %d: %v", u.Segment, u.Err))
 		} else {
-			reasons = append(reasons, fmt.Sprintf("fencing %d segments from %d to %d: %v", n, u.Segment, e.Segments[i+n-1].Segment, u.Err))
+			reasons = append(reasons,
+				fmt.Sprintf("fencing %d segments from %d to %d: %v", n, u.Segment, e.Segments[i+n-1].Segment, u.Err))
 		}
 		i += n
 	}
@@ -112,7 +113,8 @@ func unfenced(failed []Unfenced) error {
 
 // errBehind is why a segment is not fenced under an epoch that its rows have had in another
 // history.
-var errBehind = fmt.Errorf("%w, or to this one of some time ago: its rows are behind, and it takes a later epoch than any that it had", ErrFenced)
+var errBehind = fmt.Errorf("%w, or to this one of some time ago: its rows are behind, and it takes a later epoch than any that it had",
+	ErrFenced)
 
 // fencing is the fencing of segments of one partition.
 type fencing struct {
@@ -171,8 +173,8 @@ func (f *fencing) run(ctx context.Context, holds []cluster.Hold) {
 	slices.Sort(f.fenced)
 }
 
-// round reads the heads of what is to be fenced and writes them. What is not
-// done, for others were quicker, stays to be done.
+// round reads the heads of what is to be fenced and writes them. A head that it
+// could not write, for others were quicker, stays to be fenced.
 func (f *fencing) round(ctx context.Context) error {
 	segments := make([]uint32, len(f.todo))
 	for i, c := range f.todo {
@@ -258,7 +260,8 @@ func (f *fencing) judge(c *claimant, r headRead) (ready bool, above uint64, err 
 		return false, above, errBehind
 	}
 	if h.epoch > c.epoch || h.epoch == c.epoch && !mine && h.etag != "" {
-		return false, h.epoch, fencedOff(c.s.number, fmt.Sprintf("epoch %d is not above epoch %d of %s", c.epoch, h.epoch, h.owner))
+		return false, h.epoch, fencedOff(c.s.number,
+			fmt.Sprintf("epoch %d is not above epoch %d of %s", c.epoch, h.epoch, h.owner))
 	}
 	c.base, c.head, c.image = h.etag, h, nil
 	if len(h.layout.pages) == 0 {

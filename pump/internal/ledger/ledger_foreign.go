@@ -214,7 +214,8 @@ func (d *foreignDraft) landed() {
 
 // read takes over a stored bucket; they come in order.
 func (f *foreignBook) read(bucket uint32, stored []byte, now time.Time) error {
-	if len(stored) == 0 || len(stored)%foreignHash != 0 || len(stored) > foreignPer*foreignHash || f.next > f.first && bucket != f.next || bucket == 1<<32-1 {
+	if len(stored) == 0 || len(stored)%foreignHash != 0 || len(stored) > foreignPer*foreignHash ||
+		f.next > f.first && bucket != f.next || bucket == 1<<32-1 {
 		return fmt.Errorf("foreign messages %d cannot be read", bucket)
 	}
 	if f.next == f.first {
@@ -265,8 +266,8 @@ func (s *ledgerSegment) foreignUse() int {
 	return len(s.image.foreign.known) - len(s.deleted) + len(s.inFlight.foreign)
 }
 
-// Standing says what the segment knows of a task under its number in a run. One that was redriven when
-// the run had ended has a name, and may be done, or in hand, from before that.
+// Standing says what the segment knows of a task under its number in a run. A task that was
+// redriven after the run had ended has a name, and may be done, or in hand, from before that.
 func (l *Ledger) Standing(
 	segment uint32, run codec.RunID, generation uint32, n uint64,
 ) (recorded, inHand bool) {
@@ -282,8 +283,8 @@ func (l *Ledger) Standing(
 	return s.image.runs[run].settled(n, generation), s.inFlight.runs[run].contains(n)
 }
 
-// StandingForeign says what the segment knows of a task by its name: see Standing. One that was done
-// under its name may come again under its number, when the row of its run is there again.
+// StandingForeign says what the segment knows of a task by its name: see Standing. A task that was
+// done under its name may come again under its number, when the row of its run is there again.
 func (l *Ledger) StandingForeign(segment uint32, id string) (recorded, inHand bool) {
 	s, err := l.segment(segment)
 	if err != nil || !l.options.Record {

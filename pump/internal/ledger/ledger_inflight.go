@@ -33,11 +33,15 @@ func (l *Ledger) Begin(segment uint32, epoch uint64, run codec.RunID, generation
 
 // BeginClosed is Begin for tasks of a closed run that had tasks in quarantine: only those of which
 // the ledger still says so are fresh; the others are done.
-func (l *Ledger) BeginClosed(segment uint32, epoch uint64, run codec.RunID, generation uint32, ns codec.NSet) (Begun, error) {
+func (l *Ledger) BeginClosed(
+	segment uint32, epoch uint64, run codec.RunID, generation uint32, ns codec.NSet,
+) (Begun, error) {
 	return l.begins(segment, epoch, run, generation, ns, false)
 }
 
-func (l *Ledger) begins(segment uint32, epoch uint64, run codec.RunID, generation uint32, ns codec.NSet, live bool) (Begun, error) {
+func (l *Ledger) begins(
+	segment uint32, epoch uint64, run codec.RunID, generation uint32, ns codec.NSet, live bool,
+) (Begun, error) {
 	s, err := l.segment(segment)
 	if err != nil {
 		return Begun{}, err
@@ -107,11 +111,13 @@ func (s *ledgerSegment) room(run codec.RunID, book *runBook, fresh nspans) error
 }
 
 func tooManyRuns(segment uint32, run codec.RunID) error {
-	return fmt.Errorf("segment %d, run %s: %w: %d runs are all that it may have, and tasks of further runs wait until others have ended; end runs that no process continues with: distributor runs end RUN", segment, run, ErrTooManyRuns, maxLiveRuns)
+	return fmt.Errorf("segment %d, run %s: %w: %d runs are all that it may have, and tasks of further runs wait until others have ended; end runs that no process continues with: distributor runs end RUN",
+		segment, run, ErrTooManyRuns, maxLiveRuns)
 }
 
 func tooScattered(segment uint32, run codec.RunID) error {
-	return fmt.Errorf("segment %d, run %s: %w: what is done of it is too scattered to be kept; let what was begun before be finished first, or use more segments", segment, run, ErrLedgerFull)
+	return fmt.Errorf("segment %d, run %s: %w: what is done of it is too scattered to be kept; let what was begun before be finished first, or use more segments",
+		segment, run, ErrLedgerFull)
 }
 
 // End takes tasks out of hand that will not be recorded now: they failed, were not

@@ -121,7 +121,7 @@ func TestTasksDoneAllOverThePlaceAreAClearErrorAndCostNothingElse(t *testing.T) 
 	if use := a.Use(); use.Fullest() < 1 || use.Segment != 7 || err != nil || sums.Use != use {
 		t.Errorf("it is full, and says %+v of itself; read it is %+v, %v", use, sums.Use, err)
 	}
-	// What was begun before finds its place, and what fills the gaps makes room.
+	// Tasks that were begun before find their place, and those that fill the gaps make room.
 	a.mustCommit(Entry{Segment: 7, Epoch: 1, Run: faketable.RunID(1), Done: scattered(500, chunks, 3)})
 	want(t, "a gap", a.begin(7, 1, faketable.RunID(1), 0, ns(0, chunkSize))[0] != "", true)
 	a.mustCommit(Entry{Segment: 7, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 30*chunkSize)})

@@ -39,7 +39,8 @@ func (l *Ledger) Load(ctx context.Context, holds []cluster.Hold, ready func(segm
 	var failed []Unfenced
 	for len(holds) > 0 {
 		n, partition := 1, l.Partition(holds[0].Segment)
-		for n < min(len(holds), loadMost) && l.Partition(holds[n].Segment) == partition && holds[n].Segment-holds[n-1].Segment <= loadGap+1 {
+		for n < min(len(holds), loadMost) && l.Partition(holds[n].Segment) == partition &&
+			holds[n].Segment-holds[n-1].Segment <= loadGap+1 {
 			n++
 		}
 		g := loading{l: l, partition: partition, todo: holds[:n], ready: ready}

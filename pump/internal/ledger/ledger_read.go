@@ -38,7 +38,9 @@ func (p *RunProgress) Sums() (done, quarantined uint64) {
 // nothing could be read. It is no snapshot of all segments, but of each of them, and the number of
 // tasks done gets no less while a run is live. Each run takes 16 bytes a segment; for all that live
 // see [ReadSums].
-func ReadProgress(ctx context.Context, t storage.Table, workload string, segments int, wanted ...codec.RunID) (map[codec.RunID]*RunProgress, error) {
+func ReadProgress(
+	ctx context.Context, t storage.Table, workload string, segments int, wanted ...codec.RunID,
+) (map[codec.RunID]*RunProgress, error) {
 	runs := map[codec.RunID]*RunProgress{}
 	of := func(id codec.RunID) *RunProgress {
 		p := runs[id]
@@ -106,12 +108,16 @@ type headCounts struct {
 
 // readCountsOf visits the small columns of all heads, in order; damage names those that cannot be
 // read.
-func readCountsOf(ctx context.Context, t storage.Table, workload string, segments int, visit func(segment int, c *headCounts)) (damage []error, err error) {
+func readCountsOf(
+	ctx context.Context, t storage.Table, workload string, segments int,
+	visit func(segment int, c *headCounts),
+) (damage []error, err error) {
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)
 	defer cancel()
 	for first := 0; first < segments; first += PartitionSegments {
 		count := min(PartitionSegments, segments-first)
-		rows, err := headRows(ctx, t, Partition(workload, first/PartitionSegments), row.FormatProperty, countsProperty, restsProperty, pagesProperty, bookedProperty)
+		rows, err := headRows(ctx, t, Partition(workload, first/PartitionSegments), row.FormatProperty,
+			countsProperty, restsProperty, pagesProperty, bookedProperty)
 		if err != nil {
 			return nil, fmt.Errorf("reading the progress of %s: %w", workload, err)
 		}
@@ -150,8 +156,12 @@ func readHeadCounts(f *row.Fields) headCounts {
 }
 
 // headRows reads all heads of a partition; only some properties, or all if none is named.
-func headRows(ctx context.Context, t storage.Table, partition string, properties ...string) (map[string]storage.Entity, error) {
-	found, err := row.MustFind(ctx, t, storage.Query{Partition: partition, From: headPrefix, To: headPrefix + "~", Select: properties}, -1)
+func headRows(
+	ctx context.Context, t storage.Table, partition string, properties ...string,
+) (map[string]storage.Entity, error) {
+	found, err := row.MustFind(ctx, t,
+		storage.Query{Partition: partition, From: headPrefix, To: headPrefix + "~", Select: properties},
+		-1)
 	rows := make(map[string]storage.Entity, len(found))
 	for _, e := range found {
 		rows[e.Row] = e

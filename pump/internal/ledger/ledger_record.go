@@ -229,7 +229,7 @@ func (b *runBook) changing(index uint64) *chunk {
 }
 
 // finish records tasks as done: what is not settled, and what this generation
-// reopens. What is recorded already stays as it is. On a draft only.
+// reopens. A task that is recorded already stays as it is. On a draft only.
 func (b *runBook) finish(ns codec.NSet, generation uint32) {
 	for from, to := range ns.Spans() {
 		b.walk(from, to, generation, func(index uint64, low, end uint32, what standing) {
@@ -270,7 +270,9 @@ func (b *runBook) condemn(ns codec.NSet, generation uint32) {
 				return
 			}
 			c := b.changing(index)
-			i, found := slices.BinarySearchFunc(c.poison, generation, func(p poisonSet, g uint32) int { return int(int64(p.generation) - int64(g)) })
+			i, found := slices.BinarySearchFunc(c.poison, generation, func(p poisonSet, g uint32) int {
+				return int(int64(p.generation) - int64(g))
+			})
 			if !found {
 				c.poison = slices.Insert(c.poison, i, poisonSet{generation, roaring.New()})
 			}
@@ -330,8 +332,8 @@ func (b *runBook) advance() {
 			break
 		}
 	}
-	// What lies under the floor now: only chunks of this draft can have changed or
-	// been passed since the last time, when it was done for all.
+	// Chunks may lie under the floor now. Only those of this draft can have changed
+	// or been passed since the last time, when it was done for all.
 	for index := range b.dirty {
 		c := b.chunks[index]
 		if c == nil || index > b.floor>>chunkBits {

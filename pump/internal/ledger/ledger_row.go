@@ -63,7 +63,10 @@ type ledgerHead struct {
 
 // readShortHead reads whose a head is, and nothing else.
 func readShortHead(f *row.Fields) *ledgerHead {
-	return &ledgerHead{epoch: f.UpTo(epochProperty, row.MaxEpoch), owner: f.Line(ownerProperty), commits: f.Count(commitsProperty)}
+	return &ledgerHead{
+		epoch: f.UpTo(epochProperty, row.MaxEpoch), owner: f.Line(ownerProperty),
+		commits: f.Count(commitsProperty),
+	}
 }
 
 func readHead(f *row.Fields) *ledgerHead {
@@ -201,7 +204,8 @@ func (m *image) readRun(key string, value []byte) error {
 	if err != nil {
 		return err
 	}
-	if c.done != nil && (index < b.floor>>chunkBits || index == b.floor>>chunkBits && uint64(c.done.Minimum()) <= b.floor&(chunkSize-1)) {
+	if c.done != nil &&
+		(index < b.floor>>chunkBits || index == b.floor>>chunkBits && uint64(c.done.Minimum()) <= b.floor&(chunkSize-1)) {
 		return errRunRecord
 	}
 	b.chunks[index] = c
@@ -211,7 +215,8 @@ func (m *image) readRun(key string, value []byte) error {
 // headProperties are what the head's row says when all else is.
 func headProperties(h *ledgerHead, runs map[codec.RunID]*runBook, booked int) map[string]any {
 	props := map[string]any{
-		row.FormatProperty: int64(row.Format), epochProperty: int64(h.epoch), ownerProperty: h.owner, fenceProperty: h.fence, row.NonceProperty: h.nonce,
+		row.FormatProperty: int64(row.Format), epochProperty: int64(h.epoch), ownerProperty: h.owner,
+		fenceProperty: h.fence, row.NonceProperty: h.nonce,
 		commitsProperty: int64(h.commits), bookedProperty: int64(booked),
 	}
 	if counts := appendRunCounts(nil, runs); len(counts) > 0 {

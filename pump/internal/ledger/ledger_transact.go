@@ -203,7 +203,9 @@ func (l *Ledger) load(ctx context.Context, segment uint32, h *ledgerHead) (*imag
 	if len(h.layout.pages) > 0 {
 		rows := map[string]storage.Entity{}
 		prefix := pagesOf(segment)
-		err := l.rows(ctx, storage.Query{Partition: partition, From: prefix, To: prefix + "~"}, func(e storage.Entity) { rows[e.Row] = e })
+		err := l.rows(ctx, storage.Query{Partition: partition, From: prefix, To: prefix + "~"}, func(e storage.Entity) {
+			rows[e.Row] = e
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -227,7 +229,8 @@ func (y *layout) fill(table storage.Table, partition string, segment uint32, row
 		}
 		for key := range p.block {
 			if key < p.first || i+1 < len(y.pages) && key >= y.pages[i+1].first {
-				return row.Damaged(table, partition, e.Row, fmt.Errorf("%w: a record that belongs into another page", row.ErrCorrupt))
+				return row.Damaged(table, partition, e.Row,
+					fmt.Errorf("%w: a record that belongs into another page", row.ErrCorrupt))
 			}
 		}
 	}

@@ -8,12 +8,13 @@ import (
 
 const mutantsHead = `# Mutants that the tests of the ledger must find
 
-Made by ` + "`" + `make mutants` + "`" + `. Each of these mistakes ([the list](testdata/mutants.txt)) is built in, and fights of one
-seed after the other are played until one breaks a promise; ` + "`" + `make test` + "`" + ` fails if 300 do not. Those of the whole
-pump are [beside the worlds](../../worlds/MUTANTS.md).
+Made by ` + "`make mutants`" + `. Each of these mistakes ([the list](testdata/mutants.txt)) is built in, and
+fights of one seed after the other are played until one breaks a promise; ` + "`make test`" + ` fails if 300
+do not. Those of the whole pump are [beside the worlds](../../worlds/MUTANTS.md).
 `
 
-// TestMutantsAreFound is the proof of the proof: with each listed mistake, the fight of some seed breaks a promise.
+// TestMutantsAreFound is the proof of the proof: with each listed mistake, the fight of some seed
+// breaks a promise.
 func TestMutantsAreFound(t *testing.T) {
 	mutants.Find(t, mutants.Hunt{
 		Head: mutantsHead, Seeds: 300,

@@ -70,7 +70,8 @@ func Elsewhere(ctx context.Context, c *pump.Config, announcing *workload.Maker) 
 				refused = append(refused, a.Name)
 				cause = err
 			case err != nil:
-				unanswered = fmt.Errorf("account %s does not answer, so it cannot be known whether workload %q is there: %w", a.Name, c.Workload, err)
+				unanswered = fmt.Errorf("account %s does not answer, so it cannot be known whether workload %q is there: %w",
+					a.Name, c.Workload, err)
 			}
 			return nil
 		})
@@ -84,7 +85,9 @@ func Elsewhere(ctx context.Context, c *pump.Config, announcing *workload.Maker) 
 	switch {
 	case len(found) > 0:
 		return &pump.ConfigError{
-			Field: "control", Problem: fmt.Sprintf("workload %q is in account %s, and not in %s, where this configuration expects it", c.Workload, strings.Join(found, " and "), c.Control),
+			Field: "control",
+			Problem: fmt.Sprintf("workload %q is in account %s, and not in %s, where this configuration expects it",
+				c.Workload, strings.Join(found, " and "), c.Control),
 			Fix: "set control: " + found[0] + " (without it the first account listed is meant, so their order counts)",
 		}
 	case stranger != nil:
@@ -93,7 +96,9 @@ func Elsewhere(ctx context.Context, c *pump.Config, announcing *workload.Maker) 
 		return unanswered
 	case len(refused) > 0 && !c.Private.ControlGiven:
 		return &pump.ConfigError{
-			Field: "control", Problem: fmt.Sprintf("workload %q is not in account %s, and %s cannot be looked into with the credentials given: %v", c.Workload, c.Control, SomeOf(refused, 4), cause),
+			Field: "control",
+			Problem: fmt.Sprintf("workload %q is not in account %s, and %s cannot be looked into with the credentials given: %v",
+				c.Workload, c.Control, SomeOf(refused, 4), cause),
 			Fix: "mend the credentials, or say which account has the workload, or shall have it: control: " + c.Control,
 		}
 	}
@@ -159,8 +164,9 @@ func isKnown(c *pump.Config, account string) error {
 		return nil
 	}
 	return &pump.ConfigError{
-		Field:   "accounts",
-		Problem: fmt.Sprintf("an account of it takes part in workload %q of account %s, which is not among them, so that workload cannot be looked for", c.Workload, account),
+		Field: "accounts",
+		Problem: fmt.Sprintf("an account of it takes part in workload %q of account %s, which is not among them, so that workload cannot be looked for",
+			c.Workload, account),
 		Fix: fmt.Sprintf("add account %s, and set control: %s if that workload is meant; or use another workload name; "+
 			"or if that account is gone for good, remove what is left: distributor workload delete", account, account),
 	}
@@ -177,7 +183,8 @@ func beforeMaking(ctx context.Context, c *pump.Config, m *workload.Maker) error 
 			return nil
 		}
 		wait := j.Around(backoff.Doubled(250*time.Millisecond, 5*time.Second, n), "elsewhere", c.Workload, n)
-		if _, found := errors.AsType[*pump.ConfigError](err); found || storage.Hopeless(err) || !storage.Ambiguous(err) || !backoff.Wait(ctx, wait) {
+		if _, found := errors.AsType[*pump.ConfigError](err); found || storage.Hopeless(err) ||
+			!storage.Ambiguous(err) || !backoff.Wait(ctx, wait) {
 			return fmt.Errorf("the workload was not made: %w", err)
 		}
 		if n == 0 {
@@ -202,8 +209,9 @@ func Unrivalled(ctx context.Context, c *pump.Config, w *workload.Workload) error
 	}
 	other := found[0].Account
 	return &pump.ConfigError{
-		Field:   "control",
-		Problem: fmt.Sprintf("workload %q is in account %s, and another one of that name is in account %s", c.Workload, c.Control, other),
+		Field: "control",
+		Problem: fmt.Sprintf("workload %q is in account %s, and another one of that name is in account %s",
+			c.Workload, c.Control, other),
 		Fix: fmt.Sprintf("see which one is meant (distributor workload show, with control: %s and with control: %s), stop all processes of the other one, "+
 			"and delete it with its account as control: distributor workload delete (queues that both use stay)", c.Control, other),
 	}
@@ -213,10 +221,12 @@ func Unrivalled(ctx context.Context, c *pump.Config, w *workload.Workload) error
 func WithAdvice(ctx context.Context, cfg *pump.Config, err error) error {
 	switch {
 	case errors.Is(err, workload.ErrNoWorkload):
-		if there, ok := errors.AsType[*pump.ConfigError](Elsewhere(ctx, cfg, nil)); ok && strings.Contains(there.Problem, "is in account") {
+		if there, ok := errors.AsType[*pump.ConfigError](Elsewhere(ctx, cfg, nil)); ok &&
+			strings.Contains(there.Problem, "is in account") {
 			return there
 		}
-		return fmt.Errorf("%w in account %s; the first `distributor run` makes it, of all the accounts in its configuration", err, cfg.Control)
+		return fmt.Errorf("%w in account %s; the first `distributor run` makes it, of all the accounts in its configuration",
+			err, cfg.Control)
 	case err != nil:
 		return fmt.Errorf("control account %s: %w", cfg.Control, err)
 	}
@@ -260,7 +270,9 @@ func Rivals(ctx context.Context, c *pump.Config, w *workload.Workload) (found []
 			defer mu.Unlock()
 			switch {
 			case err == nil, errors.Is(err, workload.ErrDeleting):
-				found = append(found, WorkloadRival{Account: a.Name, Incarnation: other.Incarnation, SameQueues: sameQueues(w, other)})
+				found = append(found, WorkloadRival{
+					Account: a.Name, Incarnation: other.Incarnation, SameQueues: sameQueues(w, other),
+				})
 			case errors.Is(err, workload.ErrNoWorkload):
 			case errors.Is(err, row.ErrCorrupt):
 				found = append(found, WorkloadRival{Account: a.Name, SameQueues: []string{}, Problem: err.Error()})
@@ -281,7 +293,8 @@ func Rivals(ctx context.Context, c *pump.Config, w *workload.Workload) (found []
 // the operator did not make, and it depends on how many accounts are listed.
 func SpecOf(c *pump.Config) workload.Spec {
 	s := workload.Spec{
-		Name: c.Workload, Segments: max(c.Segments, 0), Shared: c.Segments == pump.Shared, Shards: settings.Shards(*c), Delivery: string(c.Delivery),
+		Name: c.Workload, Segments: max(c.Segments, 0), Shared: c.Segments == pump.Shared,
+		Shards: settings.Shards(*c), Delivery: string(c.Delivery),
 		ForeignKey: c.ForeignKey, Guessed: map[string]bool{},
 	}
 	for _, a := range c.Accounts {
@@ -293,14 +306,16 @@ func SpecOf(c *pump.Config) workload.Spec {
 // WarnUnread names other programs' queues of a configuration that the workload does not read.
 func WarnUnread(log *slog.Logger, unread []string) {
 	if len(unread) > 0 {
-		log.Warn("foreign queues of the configuration are not read; add them to the workload with: distributor accounts add ACCOUNT", "queues", SomeOf(unread, 10))
+		log.Warn("foreign queues of the configuration are not read; add them to the workload with: distributor accounts add ACCOUNT",
+			"queues", SomeOf(unread, 10))
 	}
 }
 
 // WarnExtra names accounts of a configuration that the workload does not use.
 func WarnExtra(log *slog.Logger, extra []string) {
 	if len(extra) > 0 {
-		log.Warn("accounts of the configuration are not in use; add them to the workload with: distributor accounts add", "accounts", strings.Join(extra, " "))
+		log.Warn("accounts of the configuration are not in use; add them to the workload with: distributor accounts add",
+			"accounts", strings.Join(extra, " "))
 	}
 }
 

@@ -25,8 +25,9 @@ func Reload(f *queues.Set, now, next pump.Config) (changed bool, err error) {
 	}
 	fixed := func(field, was, is string) error {
 		return &pump.ConfigError{
-			Field: field, Problem: fmt.Sprintf("it is %s, and %s in the process that runs", redact.Quoted(is), redact.Quoted(was)),
-			Fix: "put it back, or start the process again",
+			Field:   field,
+			Problem: fmt.Sprintf("it is %s, and %s in the process that runs", redact.Quoted(is), redact.Quoted(was)),
+			Fix:     "put it back, or start the process again",
 		}
 	}
 	switch {
@@ -97,6 +98,7 @@ func tell(log *slog.Logger, added, gone []string, others bool, l quota.Limits) {
 		log.Info("the limits of the budgets are others", "account", l.Account, "queue", l.Queue)
 	}
 	if len(gone) > 0 {
-		log.Warn("accounts are not in the configuration any more; this process uses them until it ends", "accounts", strings.Join(gone, " "))
+		log.Warn("accounts are not in the configuration any more; this process uses them until it ends",
+			"accounts", strings.Join(gone, " "))
 	}
 }

@@ -171,14 +171,14 @@ func (a *Allowance) Follow(v *cluster.View, instance string, server time.Time) {
 	case a.spends < slack*a.rate:
 		a.slower = max(a.slower/ease, 1)
 	}
-	// Gets that wait are told of only once slower polling is not enough, which takes half a minute: that
-	// a burst waits for seconds is no news.
+	// The log tells of gets that wait only once slower polling is not enough, which takes half a
+	// minute: a burst that waits for seconds is no news.
 	a.holds, a.dry = a.dry && a.slower == upkeep.MostSlower, false
 	a.say()
 }
 
-// say tells of it when the process begins to hold back, and no more, now and then while it does, and
-// when that is over. The lock is held.
+// say logs when the process begins to hold back, now and then while it does, and when that is over.
+// The lock is held.
 func (a *Allowance) say() {
 	now := time.Now()
 	switch {

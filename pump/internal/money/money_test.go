@@ -127,7 +127,7 @@ func TestGetsWaitForWhatThereIsToSpend(t *testing.T) {
 	})
 }
 
-// What is not known of the day changes nothing; a new day begins anew.
+// Unknown costs of the day change nothing; a new day begins anew.
 func TestAProcessKeepsToTheShareThatItLastKnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := New(capped(86400))
@@ -203,8 +203,8 @@ func TestWithoutACapNothingIsHeldBack(t *testing.T) {
 	}
 }
 
-// A process takes another cap and other prices while it works: its share follows at once, what it had
-// before is no debt, and without a cap nothing is left of it.
+// A process takes another cap and other prices while it works. Its share follows at once, its
+// earlier spending is no debt, and without a cap nothing is left of it.
 func TestACapComesChangesAndGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := New(capped(0))

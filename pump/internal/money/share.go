@@ -31,8 +31,8 @@ func rest(left float64, now time.Time) float64 {
 }
 
 // Share is what one processor may spend a second, where all processes together may spend so much.
-// What distributors and others spend that poll nothing comes first, because they are not held back.
-// A processor that is not slowed needs what it spends; those that are share the rest.
+// The spending of distributors and others that poll nothing comes first, because they are not held
+// back. A processor that is not slowed needs what it spends; those that are share the rest.
 func Share(v *cluster.View, instance string, all float64) float64 {
 	stamp := v.Stamp()
 	var demands []float64
@@ -78,8 +78,8 @@ func Least(cfg *pump.Config, processors, distributors int) float64 {
 	return cfg.Prices.Cost(queues, tables) * dayLength.Seconds()
 }
 
-// Check refuses a cap that is less than what a day costs at the least, with one process of each role.
-// The configuration has its defaults.
+// Check refuses a cap below the least cost of a day, that with one process of each role. The
+// configuration has its defaults.
 func Check(cfg *pump.Config) error {
 	least := Least(cfg, 1, 1)
 	if c := cfg.Budget.CostPerDay; c <= 0 || c >= least {

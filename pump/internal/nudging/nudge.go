@@ -23,8 +23,8 @@ const (
 	// are dropped. 256 is a gate opened, or a map changed, before a large cluster.
 	AtOnce      = 16
 	MostWaiting = 256 // see AtOnce
-	// Every is how often at most one process is nudged about the same thing. What
-	// comes sooner is sent once, at the end of that time: the last news counts.
+	// Every is how often at most one process is nudged about the same thing. News
+	// that come sooner are sent once, at the end of that time: the last ones count.
 	Every = 250 * time.Millisecond
 	// Spread is over what time nudges of the same moment are spread: of two things
 	// at the very same instant it could not be said which was first (P9).

@@ -48,7 +48,8 @@ func (o *Session) FindRun(ctx context.Context, id string) (pump.RunID, error) {
 	case err != nil:
 		return pump.RunID{}, err
 	case len(found) == 0:
-		return pump.RunID{}, fmt.Errorf("run %s: %w; see: distributor runs list (of a run whose row is gone only the whole id is known)", digits, workload.ErrNoRun)
+		return pump.RunID{}, fmt.Errorf("run %s: %w; see: distributor runs list (of a run whose row is gone only the whole id is known)",
+			digits, workload.ErrNoRun)
 	case len(found) == 1:
 		return found[0], nil
 	}
@@ -60,6 +61,8 @@ func (o *Session) FindRun(ctx context.Context, id string) (pump.RunID, error) {
 		names = append(names, "and others")
 	}
 	return pump.RunID{}, &pump.ConfigError{
-		Field: "run", Problem: fmt.Sprintf("the ids of several runs begin with %s: %s", digits, strings.Join(names, ", ")), Fix: "write more digits",
+		Field:   "run",
+		Problem: fmt.Sprintf("the ids of several runs begin with %s: %s", digits, strings.Join(names, ", ")),
+		Fix:     "write more digits",
 	}
 }

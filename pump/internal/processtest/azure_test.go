@@ -229,7 +229,7 @@ func TestTheTrialOfAccountsWithoutAnySaysWhatToSet(t *testing.T) {
 }
 
 // TestTheTrialOfAccountsRemovesWhatItMade also when it is interrupted in the middle of the pump.
-// What a run leaves that is killed, the next one removes.
+// The next run removes the leftovers of one that was killed.
 func TestTheTrialOfAccountsRemovesWhatItMade(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 2, 2)

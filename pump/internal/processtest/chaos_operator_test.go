@@ -18,9 +18,10 @@ import (
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
 
-// operator gives the commands of a person, one after the other, while the processes are killed:
-// with what is in quarantine, with the second account, which is drained, removed and added again,
-// with small runs of clients, which are ended, and with runs that are paused for a while. At times the command is killed too.
+// operator gives the commands of a person, one after the other, while the processes are killed.
+// They are about tasks in quarantine, the second account, which is drained, removed and added
+// again, small runs of clients, which are ended, and runs that are paused for a while. At times the
+// command is killed too.
 type operator struct {
 	*chaos
 	random *rand.Rand
@@ -74,10 +75,10 @@ func (o *operator) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// quarantine redrives what is there, which fails again, and drops it. What is there because its run
-// was ended is only dropped: redriven, it is done under the identity of a foreign message, which is
-// forgotten when that is deleted, so the other copy that a killed command leaves would be done
-// again.
+// quarantine redrives what is there, which fails again, and drops it. It only drops a task that is
+// there because its run was ended. Redriven, that is done under the identity of a foreign message,
+// which is forgotten when the message is deleted. So the other copy that a killed command leaves
+// would be done again.
 func (o *operator) quarantine(ctx context.Context) {
 	for ctx.Err() == nil {
 		switch o.roll(4) {

@@ -280,7 +280,7 @@ func (d *desk) types(b docscheck.Block) {
 		}
 		writeText(d.t, d.path(file), text.String())
 	}
-	// What was started beside the shell ends with it.
+	// Processes that were started beside the shell end with it.
 	const atEnd = "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n"
 	cmd := exec.Command("bash", "-e", "-u", "-o", "pipefail", "-c", atEnd+strings.Join(script, "\n"))
 	cmd.Dir = d.dir

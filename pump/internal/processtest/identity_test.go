@@ -279,7 +279,7 @@ func TestEveryCommandWorksWithAManagedIdentity(t *testing.T) {
 	}
 
 	// The endpoint does demand it, or the rows above show nothing.
-	without := machine.startWith("of-nobody", "distributor", "status", "--config", w.config)
+	without := machine.startWith("of-no-user", "distributor", "status", "--config", w.config)
 	if code := without.wait(); code == 0 || machine.refusals() == 0 {
 		t.Errorf("with a wrong secret: exit status %d, %d requests refused", code, machine.refusals())
 	}

@@ -203,9 +203,9 @@ func (f *fleet) packed(from int) []byte {
 }
 
 // TestThePageOfALargeWorkload: 200 processors and 1,000 queues, whose rows and messages a generator
-// writes. What one who opens the page sees first is there within a second, and the process that
-// serves it takes a CPU-second a minute at most, and bounded memory. make page-scale measures that
-// for two minutes.
+// writes. A viewer who opens the page sees its first parts within a second. The process that serves
+// it takes a CPU-second a minute at most, and bounded memory. make page-scale measures that for two
+// minutes.
 func TestThePageOfALargeWorkload(t *testing.T) {
 	verify.Only(t)
 	processors, accounts, span := sized(40, 200), sized(25, 125), time.Duration(sized(20, 120))*time.Second

@@ -25,8 +25,8 @@ const goldenFile = "testdata/scripts.golden"
 // TestWhatScriptsReadStays compares what people's scripts rely on with what it was: the JSON keys
 // that commands print, the names of metrics, exit statuses, the flags of loadtest serve, and the
 // names of queues and rows. A name that is gone or new fails it. A new one is added with
-// -scripts.write; one that goes is an incompatible change. What is printed only sometimes has a
-// question mark in the file and may be missing.
+// -scripts.write; one that goes is an incompatible change. A line that is printed only sometimes
+// has a question mark in the file and may be missing.
 func TestWhatScriptsReadStays(t *testing.T) {
 	t.Parallel()
 	s := &scriptsWorld{world: newWorld(t, 2, 2), seen: map[string]bool{}}

@@ -60,9 +60,9 @@ func (m *manager) heard(prefix string) (n int) {
 	return n
 }
 
-// heardItEnd waits until the process has ended well and all that it said is heard: its last words may be
-// in the socket still when it is gone. What stands in a socket of this kind is read in order, so a
-// word of the test's own comes after all of them.
+// heardItEnd waits until the process has ended well and the test has heard all that it said: its
+// last words may still be in the socket when it is gone. A socket of this kind is read in order, so
+// a word of the test's own comes after all of them.
 func (m *manager) heardItEnd(p *process) {
 	p.t.Helper()
 	p.succeeds()
@@ -114,8 +114,8 @@ func TestAServiceManagerIsTold(t *testing.T) {
 	}
 }
 
-// TestAProcessThatItsWatchdogEndsDiesBySignal: SIGABRT is what a service manager ends it with, which
-// Go answers with its stacks and exit status 2. That is the status of a wrong configuration, after
+// TestAProcessThatItsWatchdogEndsDiesBySignal: a service manager ends it with SIGABRT, which Go
+// answers with its stacks and exit status 2. That is the status of a wrong configuration, after
 // which the unit does not start again.
 func TestAProcessThatItsWatchdogEndsDiesBySignal(t *testing.T) {
 	t.Parallel()

@@ -48,7 +48,8 @@ func (c *terminal) press(key string) {
 	}
 }
 
-// In a terminal top draws the tables that its keys ask for, and q ends it with the screen as it was.
+// In a terminal top draws the tables that its keys ask for, and q ends it with the screen as it
+// was.
 func TestTopDrawsInATerminal(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 2, 2)

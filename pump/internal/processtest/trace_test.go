@@ -87,8 +87,8 @@ for line in sys.stdin:
     print(json.dumps({"seq": task["seq"], "ok": True}), flush=True)
 `
 
-// One trace leads from a program that sends a task, through the Sender, the processor and its Python
-// child, to the HTTP call that the child makes. A task that is not traced leaves none.
+// One trace leads from a program that sends a task, through the Sender, the processor and its
+// Python child, to the HTTP call that the child makes. A task that is not traced leaves no span.
 func TestOneTraceLeadsFromASenderToWhatAChildCalls(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("python3"); err != nil {
@@ -173,8 +173,8 @@ func TestOneTraceLeadsFromASenderToWhatAChildCalls(t *testing.T) {
 	}
 }
 
-// What a variable says wrong is said at once, by its name and without a value that may be secret; a
-// collector that is not there stops nothing.
+// A wrong variable is named at once, without its value, which may be secret. A collector that is
+// not there stops nothing.
 func TestTheExportOfSpansIsToldByTheEnvironment(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 1, 2)

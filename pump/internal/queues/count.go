@@ -12,8 +12,9 @@ import (
 	"github.com/queuepump/queuepump/shardmap"
 )
 
-// CountAll counts the messages in all queues that a task of a run may be in: all that the map names,
-// because it may have spilled, or lie in a queue that drains, but for those of other programs.
+// CountAll counts the messages in all queues that a task of a run may be in. Those are all queues
+// that the map names but those of other programs, because a task may have spilled, or lie in a
+// queue that drains.
 func (f *Set) CountAll(ctx context.Context, name string) (messages int64, err error) {
 	w, err := workload.Load(ctx, f.Control, name)
 	if err != nil {

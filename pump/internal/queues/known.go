@@ -74,9 +74,9 @@ func (f *Set) Known(now time.Time) (held, later map[string]float64, deletes uint
 	return held, later, deletes
 }
 
-// Count is the service's approximate count of the queue, paid for as a put: paid for as a get, what
-// samples the queues would get no turn where an account is at its limit, when its numbers are wanted
-// most. It asks seldom. It waits for the budget as long as ctx lasts, and then for the answer so long.
+// Count is the service's approximate count of the queue, paid for as a put. Paid for as a get, a
+// sampler would get no turn where an account is at its limit, when its numbers are wanted most. It
+// asks seldom. Count waits for the budget as long as ctx lasts, and then as long for the answer.
 func (s *Queue) Count(ctx context.Context, within time.Duration) (n int64, err error) {
 	err = s.look(ctx, within, operations.Count, func(ctx context.Context) error {
 		n, err = s.Queue.Count(ctx)
@@ -85,8 +85,8 @@ func (s *Queue) Count(ctx context.Context, within time.Duration) (n int64, err e
 	return n, err
 }
 
-// Peek looks at visible messages, paid for as a put that costs as many as it shows. It waits as Count
-// does.
+// Peek looks at visible messages, paid for as a put that costs as many as it shows. It waits as
+// Count does.
 func (s *Queue) Peek(
 	ctx context.Context, within time.Duration, limit int,
 ) (found []storage.Message, err error) {

@@ -35,7 +35,10 @@ var errLateAnswer = errors.New("it was answered so late that the queue's account
 func (s *Queue) PutBy(ctx context.Context, read time.Time, text []byte, delay time.Duration, about string) error {
 	err := s.sendPut(ctx, text, delay, about)
 	if err == nil && Elapsed(read) >= RemoveAfter {
-		return &storage.Error{Code: storage.MaybeDone, Op: OpPut.String(), Account: s.Account.Name, Object: s.Name, Index: -1, Err: errLateAnswer}
+		return &storage.Error{
+			Code: storage.MaybeDone, Op: OpPut.String(), Account: s.Account.Name, Object: s.Name, Index: -1,
+			Err: errLateAnswer,
+		}
 	}
 	return err
 }

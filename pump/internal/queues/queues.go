@@ -43,7 +43,7 @@ type Set struct {
 	change    sync.Mutex                   // of both, held by who changes them
 }
 
-// directory are the accounts of a set. What is pointed to never changes.
+// directory are the accounts of a set. The set that it points to never changes.
 type directory struct {
 	accounts map[string]*Account
 	names    []string // in the order of the configuration, and then as they were added
@@ -124,7 +124,11 @@ func (f *Set) open(a *Account, queue string) *Queue {
 func (f *Set) Queue(accountName, queue string) (*Queue, error) {
 	a := f.Account(accountName)
 	if a == nil {
-		return nil, &pump.ConfigError{Field: "accounts", Problem: fmt.Sprintf("the workload uses account %q, for which there are no credentials here", accountName), Fix: "add it to the accounts"}
+		return nil, &pump.ConfigError{
+			Field:   "accounts",
+			Problem: fmt.Sprintf("the workload uses account %q, for which there are no credentials here", accountName),
+			Fix:     "add it to the accounts",
+		}
 	}
 	return f.open(a, queue), nil
 }
@@ -175,7 +179,10 @@ func (f *Set) Throttles() map[string]uint64 {
 // Do pays for one request from the queue's and the account's budget, makes it
 // under a deadline, counts it, and lets a throttle reach the budgets. About is which
 // of several of its kind it is (turn).
-func (s *Queue) Do(ctx context.Context, c quota.Class, cost int, op operation, about string, call func(context.Context) error) error {
+func (s *Queue) Do(
+	ctx context.Context, c quota.Class, cost int, op operation, about string,
+	call func(context.Context) error,
+) error {
 	if err := s.Pay(ctx, c, cost, op, about); err != nil {
 		return err
 	}
@@ -298,7 +305,9 @@ func (s *Queue) sendPut(ctx context.Context, text []byte, delay time.Duration, a
 // and settles the difference with the answer. Charged only then, the messages of gets
 // under way are nowhere in the budget: with answers that take 60 ms, those of four are
 // more than the service forgives.
-func (s *Queue) Get(wait, ctx context.Context, limit int, visibility time.Duration) (msgs []storage.Message, sent time.Time, err error) {
+func (s *Queue) Get(
+	wait, ctx context.Context, limit int, visibility time.Duration,
+) (msgs []storage.Message, sent time.Time, err error) {
 	paid := 1
 	if s.perMsg {
 		paid = max(min(limit, int(s.brought.Load())), 1)

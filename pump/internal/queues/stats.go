@@ -26,7 +26,8 @@ const (
 type requestCounts struct {
 	made      [operations.Kinds]atomic.Int64
 	throttled atomic.Int64
-	silent    atomic.Int64          // when the first request was not answered since the last one that was, Unix ns; 0: none
+	// silent is when the first request was not answered since the last one that was, Unix ns; 0: none.
+	silent    atomic.Int64
 	refused   atomic.Bool           // the last answer was that the credential is not good
 	failure   atomic.Pointer[error] // of the last request that was not answered
 	allowance *money.Allowance      // nil: what they cost does not matter

@@ -22,18 +22,18 @@ const (
 	classes
 )
 
-// The back-off of a throttled budget. A throttle cuts the rate, but at most once per
-// CutEvery, because a burst of answers to requests sent together is one piece of
-// news: to firstCut of what it is, for a limit that was only just reached; when
-// throttles go on within cutWindow of a cut, to a little less than what the service has
-// let through since, but at least to deepestCut of the rate, because what is under way is
-// not known to be let through. Afterwards the rate grows by climb of the target a second.
-// So where others use a part of a limit, the rate finds what they leave within a second and
-// swings between 0.9 and 1 of it (cuts to 0.7, one after another, made that 82 % on
-// average); 2 % a second find it again every few seconds, with a refusal or two each time
-// (0.04 % of requests; a steeper climb finds it more often). The longer nothing was
-// refused, the quicker it grows, in each climbDoubling by as much more: the target is
-// reached within 8 s of a limit that was a third lower for a while, and in 18 s from next to nothing.
+// The back-off of a throttled budget. A throttle cuts the rate, but at most once per CutEvery,
+// because a burst of answers to requests sent together is one piece of news. A first cut leaves
+// firstCut of the rate, for a limit that was only just reached. When throttles go on within
+// cutWindow of a cut, the next cut goes a little below what the service has let through since, but
+// to deepestCut of the rate at least, because requests under way are not counted yet. Afterwards
+// the rate grows by climb of the target a second. So where others use a part of a limit, the rate
+// finds what they leave within a second and swings between 0.9 and 1 of it. (Cuts to 0.7, one after
+// another, made that 82 % on average.) 2 % a second find it again every few seconds, with a refusal
+// or two each time (0.04 % of requests; a steeper climb finds it more often). The longer the
+// service refuses nothing, the quicker the rate grows, in each climbDoubling by as much more. It
+// reaches the target within 8 s of a limit that was a third lower for a while, and in 18 s from
+// next to nothing.
 const (
 	firstCut      = 0.9
 	laterCut      = 0.95
@@ -160,8 +160,8 @@ func (b *Budget) Spend(ctx context.Context, c Class, cost int) error {
 	return context.Cause(ctx)
 }
 
-// Charge spends what turned out to be due after the fact, without waiting; the next ones wait for it.
-// A negative cost gives back what was paid and is not due.
+// Charge spends, without waiting, what turned out to be due after the fact; the next requests wait
+// for it. A negative cost gives back what was paid and is not due.
 func (b *Budget) Charge(cost int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

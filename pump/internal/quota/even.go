@@ -1,7 +1,7 @@
 package quota
 
-// Even shares out a limit among those who would use so much of it, as budgets are shared: each has a
-// small floor, none more than it would use while others want more, and what is left is given out too.
+// Even shares out a limit among those who would use so much of it, as budgets are shared. Each has
+// a small floor. None has more than it would use while others want more. The rest is given out too.
 func Even(limit float64, demands []float64) []float64 {
 	claims := make([]claim, len(demands))
 	for i, d := range demands {

@@ -32,12 +32,12 @@ type claim struct {
 	weight float64 // how it counts against the others; positive
 }
 
-// divide shares out a limit. Each claim gets its floor and then, while something
-// is left, in proportion to the weights but to none more than it asks for: a claim that wants
-// less than its share leaves it to the others (max-min fairness). What none asks
-// for is given out as well, in proportion to what they have, so that
-// a process that begins to need more has it at once. The shares come to the limit, or, when
-// the floors alone exceed it, in proportion to those.
+// divide shares out a limit. Each claim gets its floor and then, while something is left, in
+// proportion to the weights but to none more than it asks for: a claim that wants less than
+// its share leaves it to the others (max-min fairness). The part that none asks for is given
+// out as well, in proportion to what they have, so that a process that begins to need more
+// has it at once. The shares come to the limit, or, when the floors alone exceed it, in
+// proportion to those.
 func divide(limit float64, claims []claim) []float64 {
 	shares := make([]float64, len(claims))
 	var sum, weights float64
@@ -125,7 +125,10 @@ type portions struct {
 }
 
 func (p *portions) of(member int) portion {
-	if i, ok := slices.BinarySearchFunc(p.list, member, func(p portion, m int) int { return cmp.Compare(p.member, m) }); ok {
+	i, ok := slices.BinarySearchFunc(p.list, member, func(p portion, m int) int {
+		return cmp.Compare(p.member, m)
+	})
+	if ok {
 		return p.list[i]
 	}
 	return p.stranger

@@ -168,8 +168,8 @@ func BenchmarkSharesOf200ProcessorsOn1000Queues(b *testing.B) {
 	}
 }
 
-// Who reads a foreign queue brings its messages into the others' queues: it has a share there as one
-// who puts, and all shares of a queue still fit its limit.
+// A processor that reads a foreign queue brings its messages into the others' queues. It has a
+// share there as one that puts, and all shares of a queue still fit its limit.
 func TestWhoReadsAForeignQueueHasAShareOfTheQueuesThatItPutsInto(t *testing.T) {
 	l := Limits{Account: 20_000, Queue: 2000}
 	before := sharesIn(crowd(t, 4, 0, 2, 4, 5000), l)

@@ -4,21 +4,31 @@
 // and coordination each keep some of the rows:
 //
 //	row            partition          row key           what it is
-//	owners         NAME               owner.NNNN        who owns segments NNNN to NNNN+511, and each one's epoch (xNNNNN from 10,000 on)
-//	member         NAME               present.INSTANCE  a process that takes part: its beat, what it holds and wants
-//	spill          NAME               spill             which choices of which segments are marked (P6.3)
-//	anchor         NAME               anchor            in each account: who last set about making the workload (Maker)
-//	workload       NAME               workload          shard map, number of segments, delivery; pinned when created
-//	run            NAME.runs          32 hex digits     one distribution; never removed by age (P1.1, docs/protocols.md)
+//	owners         NAME               owner.NNNN        who owns segments NNNN to NNNN+511, and each
+//	                                                    one's epoch (xNNNNN from 10,000 on)
+//	member         NAME               present.INSTANCE  a process that takes part: its beat, what it
+//	                                                    holds and wants
+//	spill          NAME               spill             which choices of which segments are marked
+//	                                                    (P6.3)
+//	anchor         NAME               anchor            in each account: who last set about making
+//	                                                    the workload (Maker)
+//	workload       NAME               workload          shard map, number of segments, delivery;
+//	                                                    pinned when created
+//	run            NAME.runs          32 hex digits     one distribution; never removed by age (P1.1,
+//	                                                    docs/protocols.md)
 //	run by time    NAME.runs          t.TIME.RUN        makes runs listable newest first
-//	election       NAME.election      election          who distributes, until when, and how far it got
-//	clock          several            clock             written only to learn what time the service has
+//	election       NAME.election      election          who distributes, until when, and how far it
+//	                                                    got
+//	clock          several            clock             written only to learn the service's time
 //	gate           NAME.gates         the gate's name   open or not
 //	id range       NAME.ids           the range's name  the next number that is free
-//	claim          NAME.claims.X      hash of a key     when work on the key began and ended (16 partitions)
-//	history        NAME.history       m.NNN             what the workload was like in minute NNN of a ring of 360
+//	claim          NAME.claims.X      hash of a key     when work on the key began and ended (16
+//	                                                    partitions)
+//	history        NAME.history       m.NNN             how the workload was in minute NNN of a ring
+//	                                                    of 360
 //	tally          NAME.progress      RUN.INSTANCE      what an instance has done of a run
-//	ledger head    NAME.ledger.PP     head.SSSS         what is recorded of segment SSSS, under whose epoch (PP = SSSS/64; xSSSSS from 10,000 on)
+//	ledger head    NAME.ledger.PP     head.SSSS         what is recorded of segment SSSS, under whose
+//	                                                    epoch (PP = SSSS/64; xSSSSS from 10,000 on)
 //	ledger page    NAME.ledger.PP     page.SSSS.NNNNNN  more of it; never changed, only replaced
 //
 // # Ambiguous answers

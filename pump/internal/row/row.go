@@ -237,7 +237,8 @@ func (r Row[T]) Unknown(ctx context.Context, doubt, readBack error) error {
 	if readBack == nil {
 		readBack = context.Cause(ctx)
 	}
-	return fmt.Errorf("row %s: whether it was written could not be learned: %w (reading it back: %w)", r.Object(), doubt, readBack)
+	return fmt.Errorf("row %s: whether it was written could not be learned: %w (reading it back: %w)",
+		r.Object(), doubt, readBack)
 }
 
 func (r Row[T]) send(ctx context.Context, w storage.Write) (storage.ETag, error) {
@@ -261,7 +262,10 @@ func (r Row[T]) Prepare(base Version[T], next T, nonce string) storage.Write {
 	if !ok {
 		format = Format
 	}
-	w := storage.Write{Mode: storage.Insert, Entity: storage.Entity{Partition: r.Partition, Row: r.Key, ETag: base.ETag, Properties: props}}
+	w := storage.Write{
+		Mode:   storage.Insert,
+		Entity: storage.Entity{Partition: r.Partition, Row: r.Key, ETag: base.ETag, Properties: props},
+	}
 	if !base.Absent() {
 		w.Mode = storage.Merge
 		before := r.Encode(base.Value)

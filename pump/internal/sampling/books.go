@@ -120,8 +120,8 @@ func newSums() sums {
 	}
 }
 
-// observe takes the beats of a view, at a time of the server's clock. What members had asked before
-// they were first seen is of this day as far as they ran on this day.
+// observe takes the beats of a view, at a time of the server's clock. The requests of members
+// before they were first seen are of this day as far as they ran on this day.
 func (b *books) observe(v *cluster.View, now time.Time) {
 	if today := dayOf(now); b.day != today {
 		b.closed = &closedDay{b.day, b.sums, b.marked()}
@@ -353,8 +353,8 @@ func (s sums) names(queues map[string]bool) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// marked are the marks of the members that were seen, and of those that a row of before has and that
-// were not, unless that is long ago.
+// marked are the marks of the members that were seen. It keeps those of the row before whose
+// members were not seen, unless they are old.
 func (b *books) marked() history.Marks {
 	marks := history.Marks{}
 	for id, m := range b.before {

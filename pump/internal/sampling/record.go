@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// recordEvery is how often the beats are added up. It makes no request but for the row of a minute:
-	// what is known of the day's cost is at most as old as this, a beat and a look.
+	// recordEvery is how often the sampler adds up the beats. It makes no request but for the row of a
+	// minute. The day's cost is known as of this time, a beat and a look before.
 	recordEvery = 15 * time.Second
 	// lastRow is what a process that stops takes to write the last row.
 	lastRow = 2 * time.Second
@@ -47,8 +47,8 @@ func (s *Sampler) Money() prices.Day {
 	}
 }
 
-// record keeps the history until ctx ends, beside the looks at queues: of a thousand queues one takes
-// longer than a minute.
+// record keeps the history until ctx ends, beside the looks at queues: a look at a thousand queues
+// takes longer than a minute.
 func (s *Sampler) record(ctx context.Context) {
 	defer s.day.Store(nil)
 	for n := uint64(0); backoff.Wait(ctx, s.jitter.Around(recordEvery, "history", s.cfg.Workload, n)); n++ {
@@ -76,8 +76,8 @@ func (s *Sampler) record(ctx context.Context) {
 	}
 }
 
-// cutOff reports whether a look at the cluster is so old that the others may have taken this process
-// for dead since then.
+// cutOff reports whether a look at the cluster is so old that the others may have taken this
+// process for dead since.
 func (s *Sampler) cutOff(v *cluster.View) bool {
 	for i := range v.Members {
 		if m := &v.Members[i]; m.Instance == s.cfg.Instance && m.Dead > 0 {
@@ -88,8 +88,8 @@ func (s *Sampler) cutOff(v *cluster.View) bool {
 }
 
 // Last writes what is known when this process leaves, unless another one goes on with it: a process
-// that lives for a minute would never write a row. It takes no longer than lastRow, and gives way to
-// a row that is just being written.
+// that lives for a minute would never write a row. Last takes no longer than lastRow, and gives way
+// to a row that is being written.
 func (s *Sampler) Last(ctx context.Context) {
 	if s == nil {
 		return
@@ -114,9 +114,9 @@ func (s *Sampler) Last(ctx context.Context) {
 	}
 }
 
-// observe adds up a view. A process that has just been chosen goes on from the newest row; while that
-// cannot be read it says nothing of the day, so that no process takes a part of it for all. The lock
-// is held.
+// observe adds up a view. A process that has just been chosen goes on from the newest row. While it
+// cannot read that row it says nothing of the day, so that no process takes a part of the day for
+// all of it. The lock is held.
 func (s *Sampler) observe(ctx context.Context, v *cluster.View) bool {
 	r := &s.recording
 	now := v.ServerTime(time.Now())
@@ -135,8 +135,8 @@ func (s *Sampler) observe(ctx context.Context, v *cluster.View) bool {
 	return true
 }
 
-// write writes the row of a minute that is over, or of one that is not if it is the last. The lock is
-// held.
+// write writes the row of a minute that is over, or the last one of a minute that is not. The lock
+// is held.
 func (s *Sampler) write(ctx context.Context, v *cluster.View, last bool) {
 	r := &s.recording
 	minute := history.Minute(v.ServerTime(time.Now()))

@@ -33,10 +33,73 @@ var validWorkload = regexp.MustCompile(`^[a-z](-?[a-z0-9])+$`)
 // result shares nothing with c that the caller may still change.
 func Complete(c pump.Config) (pump.Config, error) {
 	if len(c.Workload) < 3 || len(c.Workload) > 40 || !validWorkload.MatchString(c.Workload) {
-		return c, &pump.ConfigError{Field: "workload", Problem: redact.Quoted(c.Workload) + " is not a workload name", Fix: "use 3 to 40 of a-z, 0-9 and single dashes, beginning with a letter"}
+		return c, &pump.ConfigError{
+			Field: "workload", Problem: redact.Quoted(c.Workload) + " is not a workload name",
+			Fix: "use 3 to 40 of a-z, 0-9 and single dashes, beginning with a letter",
+		}
 	}
+	c, err := withAccounts(c)
+	if err != nil {
+		return c, err
+	}
+	if err := checkSize(c); err != nil {
+		return c, err
+	}
+	switch c.Delivery {
+	case "":
+		c.Delivery = pump.AtLeastOnce
+	case pump.AtLeastOnce:
+	case pump.Once:
+		if c.Segments == pump.Shared {
+			return c, &pump.ConfigError{
+				Field: "delivery", Problem: "once needs segments with owners, and segments is 0",
+				Fix: "leave segments out, or use at-least-once",
+			}
+		}
+	default:
+		return c, &pump.ConfigError{
+			Field: "delivery", Problem: redact.Quoted(string(c.Delivery)) + " is not a delivery mode",
+			Fix: "use at-least-once or once, or leave it out for at-least-once",
+		}
+	}
+	if err := checkForeign(&c); err != nil {
+		return c, err
+	}
+	if c.Instance == "" {
+		c.Instance = Instance()
+	}
+	if err := cluster.CheckInstance(c.Instance); err != nil {
+		return c, &pump.ConfigError{
+			Field: "instance", Problem: redact.Quoted(c.Instance) + " is not an instance's name",
+			Fix: "use 1 to 200 of letters, digits and _ . ~ -, another name in each process, or leave it out",
+			Err: err,
+		}
+	}
+	Default(&c.Retention, defaultRetained)
+	if c.Sample < 0 || c.Sample > 0 && c.Sample < time.Second {
+		return c, &pump.ConfigError{
+			Field: "sample", Problem: fmt.Sprintf("%v is out of range", c.Sample),
+			Fix: "use 1s or more, or leave it out for no samples",
+		}
+	}
+	if c.Retention < time.Minute {
+		return c, &pump.ConfigError{
+			Field: "retention", Problem: fmt.Sprintf("%v is out of range", c.Retention),
+			Fix: "use 1m or more, or leave it out for 168h",
+		}
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return withBudget(c)
+}
+
+// withAccounts completes and checks the accounts, and which of them has the tables.
+func withAccounts(c pump.Config) (pump.Config, error) {
 	if len(c.Accounts) == 0 {
-		return c, &pump.ConfigError{Field: "accounts", Problem: "no account is given", Fix: "name at least one storage account"}
+		return c, &pump.ConfigError{
+			Field: "accounts", Problem: "no account is given", Fix: "name at least one storage account",
+		}
 	}
 	accounts := make([]pump.Account, len(c.Accounts))
 	seen := map[string]int{}
@@ -52,7 +115,11 @@ func Complete(c pump.Config) (pump.Config, error) {
 			return c, err
 		}
 		if j, dup := seen[a.Name]; dup {
-			return c, &pump.ConfigError{Field: fmt.Sprintf("accounts[%d]", i), Problem: fmt.Sprintf("is account %q, which accounts[%d] is already", a.Name, j), Fix: "remove one, or give them different names if they are different accounts"}
+			return c, &pump.ConfigError{
+				Field:   fmt.Sprintf("accounts[%d]", i),
+				Problem: fmt.Sprintf("is account %q, which accounts[%d] is already", a.Name, j),
+				Fix:     "remove one, or give them different names if they are different accounts",
+			}
 		}
 		seen[a.Name] = i
 		accounts[i] = a
@@ -68,21 +135,10 @@ func Complete(c pump.Config) (pump.Config, error) {
 		c.Control = accounts[0].Name
 	}
 	if _, ok := seen[c.Control]; !ok {
-		return c, &pump.ConfigError{Field: "control", Problem: "account " + redact.Quoted(c.Control) + " is not among the accounts", Fix: "name one of the accounts listed"}
-	}
-	if err := checkSize(c); err != nil {
-		return c, err
-	}
-	switch c.Delivery {
-	case "":
-		c.Delivery = pump.AtLeastOnce
-	case pump.AtLeastOnce:
-	case pump.Once:
-		if c.Segments == pump.Shared {
-			return c, &pump.ConfigError{Field: "delivery", Problem: "once needs segments with owners, and segments is 0", Fix: "leave segments out, or use at-least-once"}
+		return c, &pump.ConfigError{
+			Field: "control", Problem: "account " + redact.Quoted(c.Control) + " is not among the accounts",
+			Fix: "name one of the accounts listed",
 		}
-	default:
-		return c, &pump.ConfigError{Field: "delivery", Problem: redact.Quoted(string(c.Delivery)) + " is not a delivery mode", Fix: "use at-least-once or once, or leave it out for at-least-once"}
 	}
 	if err := checkForeign(&c); err != nil {
 		return c, err
@@ -145,13 +201,19 @@ func checkSize(c pump.Config) error {
 	switch {
 	case queues+foreign > shardmap.MaxShards:
 		return &pump.ConfigError{
-			Field: "accounts", Problem: fmt.Sprintf("they have %d queues in all, and a workload has at most %d", queues+foreign, shardmap.MaxShards),
-			Fix: fmt.Sprintf("use up to %d queues of each (queues:), or make several workloads", max(shardmap.MaxShards/len(c.Accounts), 1)),
+			Field: "accounts",
+			Problem: fmt.Sprintf("they have %d queues in all, and a workload has at most %d",
+				queues+foreign, shardmap.MaxShards),
+			Fix: fmt.Sprintf("use up to %d queues of each (queues:), or make several workloads",
+				max(shardmap.MaxShards/len(c.Accounts), 1)),
 		}
 	case queues > s:
 		return &pump.ConfigError{
-			Field: "segments", Problem: fmt.Sprintf("%d segments are fewer than the accounts' %d queues, of which some would be the home of no segment", s, queues),
-			Fix: fmt.Sprintf("use %d segments or more, or fewer queues of each account; for a workload that exists already leave segments and queues out", 1<<bits.Len(uint(queues-1))),
+			Field: "segments",
+			Problem: fmt.Sprintf("%d segments are fewer than the accounts' %d queues, of which some would be the home of no segment",
+				s, queues),
+			Fix: fmt.Sprintf("use %d segments or more, or fewer queues of each account; for a workload that exists already leave segments and queues out",
+				1<<bits.Len(uint(queues-1))),
 		}
 	}
 	return nil
@@ -168,7 +230,9 @@ func sameAccounts(accounts []pump.Account) error {
 		}
 		if j, dup := seen[at.Place()]; dup {
 			return &pump.ConfigError{
-				Field: fmt.Sprintf("accounts[%d]", i), Problem: fmt.Sprintf("is the same storage account as accounts[%d], under another name (%q and %q)", j, a.Name, accounts[j].Name),
+				Field: fmt.Sprintf("accounts[%d]", i),
+				Problem: fmt.Sprintf("is the same storage account as accounts[%d], under another name (%q and %q)",
+					j, a.Name, accounts[j].Name),
 				Fix: "remove one of them",
 			}
 		}
@@ -179,7 +243,10 @@ func sameAccounts(accounts []pump.Account) error {
 
 func accountWithDefaults(a pump.Account, field string, queues int) (pump.Account, error) {
 	if err := azure.CheckServiceVersion(a.ServiceVersion); err != nil {
-		return a, &pump.ConfigError{Field: field + ".serviceVersion", Problem: err.Error(), Fix: "use the newest that the cloud documents, or leave it out", Err: err}
+		return a, &pump.ConfigError{
+			Field: field + ".serviceVersion", Problem: err.Error(),
+			Fix: "use the newest that the cloud documents, or leave it out", Err: err,
+		}
 	}
 	if a.Storage == nil {
 		st, err := azure.Open(azure.Options{
@@ -187,7 +254,11 @@ func accountWithDefaults(a pump.Account, field string, queues int) (pump.Account
 			TableEndpoint: a.TableEndpoint, Credential: a.Credential, AllowHTTP: a.AllowHTTP, ServiceVersion: a.ServiceVersion,
 		})
 		if err != nil {
-			return a, &pump.ConfigError{Field: field, Problem: err.Error(), Fix: "give a connection string, or an endpoint such as https://NAME.queue.core.windows.net", Err: err}
+			return a, &pump.ConfigError{
+				Field: field, Problem: err.Error(),
+				Fix: "give a connection string, or an endpoint such as https://NAME.queue.core.windows.net",
+				Err: err,
+			}
 		}
 		a.Storage = st
 	}
@@ -196,11 +267,17 @@ func accountWithDefaults(a pump.Account, field string, queues int) (pump.Account
 	}
 	a.Queues = cmp.Or(a.Queues, queues)
 	if a.Queues < 1 || a.Queues > maxQueues {
-		return a, &pump.ConfigError{Field: field + ".queues", Problem: fmt.Sprintf("%d is out of range", a.Queues), Fix: fmt.Sprintf("use 1 to %d, or leave it out for %d", maxQueues, queues)}
+		return a, &pump.ConfigError{
+			Field: field + ".queues", Problem: fmt.Sprintf("%d is out of range", a.Queues),
+			Fix: fmt.Sprintf("use 1 to %d, or leave it out for %d", maxQueues, queues),
+		}
 	}
 	a.Weight = cmp.Or(a.Weight, 1)
 	if !(a.Weight >= 0.01 && a.Weight <= 100) { // so written that NaN fails too
-		return a, &pump.ConfigError{Field: field + ".weight", Problem: fmt.Sprintf("%v is out of range", a.Weight), Fix: "use 0.01 to 100, or leave it out for 1"}
+		return a, &pump.ConfigError{
+			Field: field + ".weight", Problem: fmt.Sprintf("%v is out of range", a.Weight),
+			Fix: "use 0.01 to 100, or leave it out for 1",
+		}
 	}
 	return a, nil
 }
@@ -259,14 +336,20 @@ func Budget(b pump.Budget) (pump.Budget, error) {
 	b.Queue = cmp.Or(b.Queue, 2_000)
 	b.GetCostsMessages = cmp.Or(b.GetCostsMessages, new(true))
 	if c := b.CostPerDay; !(c >= 0 && c <= 1e9) { // so written that NaN fails too
-		return b, &pump.ConfigError{Field: "budget.costPerDay", Problem: fmt.Sprintf("%v is out of range", c), Fix: "use what a day may cost, or leave it out for no cap"}
+		return b, &pump.ConfigError{
+			Field: "budget.costPerDay", Problem: fmt.Sprintf("%v is out of range", c),
+			Fix: "use what a day may cost, or leave it out for no cap",
+		}
 	}
 	for _, f := range []struct {
 		name string
 		rate float64
 	}{{"budget.account", b.Account}, {"budget.queue", b.Queue}} {
 		if !(f.rate >= 1 && f.rate <= 1e9) {
-			return b, &pump.ConfigError{Field: f.name, Problem: fmt.Sprintf("%v is out of range", f.rate), Fix: "use 1 to 1e9 messages a second"}
+			return b, &pump.ConfigError{
+				Field: f.name, Problem: fmt.Sprintf("%v is out of range", f.rate),
+				Fix: "use 1 to 1e9 messages a second",
+			}
 		}
 	}
 	return b, nil
@@ -303,7 +386,10 @@ func CheckMaxRate(rate float64) error {
 	if rate == 0 || rate >= 0.001 && rate <= 1e9 && !math.IsNaN(rate) {
 		return nil
 	}
-	return &pump.ConfigError{Field: "max-rate", Problem: fmt.Sprintf("%v is out of range", rate), Fix: "use 0.001 to 1e9 tasks a second, or leave it out for no limit"}
+	return &pump.ConfigError{
+		Field: "max-rate", Problem: fmt.Sprintf("%v is out of range", rate),
+		Fix: "use 0.001 to 1e9 tasks a second, or leave it out for no limit",
+	}
 }
 
 // Retry completes and checks a retry policy. The error is a [*pump.ConfigError].
@@ -312,11 +398,19 @@ func Retry(p pump.RetryPolicy) (pump.RetryPolicy, error) {
 	p.Max = cmp.Or(p.Max, max(10*time.Minute, p.Base))
 	switch {
 	case p.Base < 0 || p.Base > storage.MaxVisibility:
-		return p, &pump.ConfigError{Field: "retry.base", Problem: p.Base.String() + " is out of range", Fix: "use up to 168h, or leave it out for one that follows how long tasks take"}
+		return p, &pump.ConfigError{
+			Field: "retry.base", Problem: p.Base.String() + " is out of range",
+			Fix: "use up to 168h, or leave it out for one that follows how long tasks take",
+		}
 	case p.Max < p.Base || p.Max > storage.MaxVisibility:
-		return p, &pump.ConfigError{Field: "retry.max", Problem: p.Max.String() + " is out of range", Fix: "use at least retry.base and at most 168h"}
+		return p, &pump.ConfigError{
+			Field: "retry.max", Problem: p.Max.String() + " is out of range",
+			Fix: "use at least retry.base and at most 168h",
+		}
 	case p.MaxAge < 0:
-		return p, &pump.ConfigError{Field: "retry.maxAge", Problem: p.MaxAge.String() + " is negative", Fix: "use 0 for no limit"}
+		return p, &pump.ConfigError{
+			Field: "retry.maxAge", Problem: p.MaxAge.String() + " is negative", Fix: "use 0 for no limit",
+		}
 	}
 	return p, nil
 }

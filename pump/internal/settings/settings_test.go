@@ -8,7 +8,7 @@ import (
 	"github.com/queuepump/queuepump/pump/prices"
 )
 
-// What is not given of a list of prices is published in one currency only.
+// A price that a list leaves out is published in one currency only.
 func TestPricesAreOfOneCurrency(t *testing.T) {
 	c := pump.Config{Workload: "work", Accounts: []pump.Account{{ConnectionString: development}}}
 	for given, field := range map[prices.List]string{

@@ -72,7 +72,8 @@ func (w *World) Book() book {
 func (w *World) ExpectBook(done, quarantined int) {
 	w.T.Helper()
 	if b := w.Book(); b.Done != uint64(done) || b.quarantined != uint64(quarantined) {
-		w.T.Errorf("%d tasks are recorded as done and %d as quarantined, want %d and %d", b.Done, b.quarantined, done, quarantined)
+		w.T.Errorf("%d tasks are recorded as done and %d as quarantined, want %d and %d",
+			b.Done, b.quarantined, done, quarantined)
 	}
 }
 

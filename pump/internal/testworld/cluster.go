@@ -25,9 +25,10 @@ func (w *World) Table() storage.Table { return queues.Open(&w.Cfg, row.TableName
 // Change changes the map as `distributor accounts` does.
 func (w *World) Change(shards func(old []shardmap.Shard) []shardmap.Shard) {
 	w.T.Helper()
-	_, err := workload.ChangeMap(w.T.Context(), w.Table(), w.Cfg.Workload, func(m *shardmap.Map) ([]shardmap.Shard, error) {
+	change := func(m *shardmap.Map) ([]shardmap.Shard, error) {
 		return shards(slices.Clone(m.Shards)), nil
-	})
+	}
+	_, err := workload.ChangeMap(w.T.Context(), w.Table(), w.Cfg.Workload, change)
 	if err != nil {
 		w.T.Fatal(err)
 	}
@@ -149,7 +150,8 @@ func (hs *Handlings) Check(t *testing.T) {
 			epoch = max(epoch, h.Epoch)
 			for instance, o := range last {
 				if instance != h.Instance && (h.Began.Before(o.End) || h.Epoch <= o.Epoch) {
-					t.Errorf("segment %d: %s (epoch %d) until %v, %s (epoch %d) from %v", segment, instance, o.Epoch, o.End, h.Instance, h.Epoch, h.Began)
+					t.Errorf("segment %d: %s (epoch %d) until %v, %s (epoch %d) from %v",
+						segment, instance, o.Epoch, o.End, h.Instance, h.Epoch, h.Began)
 				}
 			}
 			if h.End.After(last[h.Instance].End) {
@@ -252,9 +254,10 @@ func (w *World) ForeignOf(m *shardmap.Map, segment uint32) []byte {
 // ChangeMap changes the shards of the workload as an operator does.
 func (w *World) ChangeMap(change func(shards []shardmap.Shard) []shardmap.Shard) *shardmap.Map {
 	w.T.Helper()
-	wl, err := workload.ChangeMap(w.T.Context(), w.Table(), w.Cfg.Workload, func(m *shardmap.Map) ([]shardmap.Shard, error) {
+	byMap := func(m *shardmap.Map) ([]shardmap.Shard, error) {
 		return change(slices.Clone(m.Shards)), nil
-	})
+	}
+	wl, err := workload.ChangeMap(w.T.Context(), w.Table(), w.Cfg.Workload, byMap)
 	if err != nil {
 		w.T.Fatal(err)
 	}

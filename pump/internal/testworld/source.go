@@ -60,7 +60,9 @@ func (r *ListReader) Next(ctx context.Context) (source.Record, error) {
 	}
 	r.At++
 	if r.S.Bad[i] {
-		return source.Record{}, &source.BadInput{Where: fmt.Sprintf("list:%d", i+1), Raw: fmt.Appendf(nil, "raw %d", i), Err: ErrFlop}
+		return source.Record{}, &source.BadInput{
+			Where: fmt.Sprintf("list:%d", i+1), Raw: fmt.Appendf(nil, "raw %d", i), Err: ErrFlop,
+		}
 	}
 	return source.Record{Key: []byte(r.S.keyOf(i)), ID: fmt.Sprint(i), Body: fmt.Appendf(nil, "body %d", i)}, nil
 }
@@ -207,5 +209,7 @@ func Sum(counts []uint64) (n uint64) {
 
 // Choice is which of its segment's choices a message lay in; -1 for none of them.
 func (f Found) Choice(m *shardmap.Map) int {
-	return slices.IndexFunc(m.Choices(f.segment), func(i int) bool { return m.Shards[i].Account == f.Account && m.Shards[i].Queue == f.Queue })
+	return slices.IndexFunc(m.Choices(f.segment), func(i int) bool {
+		return m.Shards[i].Account == f.Account && m.Shards[i].Queue == f.Queue
+	})
 }

@@ -103,7 +103,9 @@ func (ts *Turns) place(s *turnStep, w *turnWait) int {
 	defer ts.mu.Unlock()
 	if !s.begun {
 		s.begun = true
-		slices.SortFunc(s.waiting, func(a, b *turnWait) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.came, b.came)) })
+		slices.SortFunc(s.waiting, func(a, b *turnWait) int {
+			return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.came, b.came))
+		})
 	}
 	return slices.Index(s.waiting, w)
 }

@@ -46,7 +46,10 @@ type World struct {
 }
 
 // In runs a test in a world; spec says more of the workload besides its queues.
-func In(t *testing.T, spec workload.Spec, accounts, qs int, change func(*azsim.Config), test func(t *testing.T, w *World)) {
+func In(
+	t *testing.T, spec workload.Spec, accounts, qs int, change func(*azsim.Config),
+	test func(t *testing.T, w *World),
+) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		sc := azsim.Config{Seed: 1, Latency: 10 * time.Millisecond}
@@ -56,7 +59,10 @@ func In(t *testing.T, spec workload.Spec, accounts, qs int, change func(*azsim.C
 		if change != nil {
 			change(&sc)
 		}
-		w := &World{T: t, Sim: azsim.New(sc), Ns: map[uint32]uint64{}, Log: new(bytes.Buffer), Private: private.Config{Lanes: 2}, delivery: pump.Delivery(spec.Delivery)}
+		w := &World{
+			T: t, Sim: azsim.New(sc), Ns: map[uint32]uint64{}, Log: new(bytes.Buffer),
+			Private: private.Config{Lanes: 2}, delivery: pump.Delivery(spec.Delivery),
+		}
 		if spec.Shared {
 			w.Pinned = pump.Shared
 		}
@@ -115,13 +121,19 @@ func (w *World) NewRun() pump.RunID {
 
 // Config is the configuration of one instance.
 func (w *World) Config(instance string, queues int) pump.Config {
-	c := pump.Config{Workload: "work", Instance: instance, Segments: w.Pinned, Delivery: w.delivery, Retention: w.Cfg.Retention, Log: slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	c := pump.Config{
+		Workload: "work", Instance: instance, Segments: w.Pinned, Delivery: w.delivery,
+		Retention: w.Cfg.Retention,
+		Log:       slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	}
 	c.Private = w.Private
 	if w.Turns != nil {
 		c.Private.Seeding = w.Turns.Of(instance)
 	}
 	for _, name := range w.Sim.Accounts() {
-		st, err := azure.Open(azure.Options{ConnectionString: w.Sim.ConnectionString(name), Transport: w.Sim.Transport().As(instance)})
+		st, err := azure.Open(azure.Options{
+			ConnectionString: w.Sim.ConnectionString(name), Transport: w.Sim.Transport().As(instance),
+		})
 		if err != nil {
 			w.T.Fatal(err)
 		}

@@ -6,9 +6,9 @@
 //	send NAME      a Sender was given tasks, until queues have them; a child of its caller's span
 //	process NAME   a handler works on a task: of the trace in which it was sent, and linked to it
 //
-// A batch that a handler gets has one span. It belongs to the trace of the batch's first traced task,
-// and is linked to the contexts of all its tasks. Only a task whose sending was sampled has a context,
-// and only such a task has a span of its handling: what is traced is decided once.
+// A batch that a handler gets has one span. It belongs to the trace of the batch's first traced
+// task, and is linked to the contexts of all its tasks. Only a task whose sending was sampled has a
+// context, and only such a task has a span of its handling: the sender decides once what is traced.
 package tracing
 
 import (
@@ -55,9 +55,14 @@ func New(cfg *pump.Config) *Tracer {
 	}
 }
 
-func (t *Tracer) start(ctx context.Context, operation, kind string, as trace.SpanKind, more ...trace.SpanStartOption) (context.Context, trace.Span) {
-	return t.tracer.Start(ctx, operation+" "+t.name, append(more, trace.WithSpanKind(as), trace.WithAttributes(t.common...),
-		trace.WithAttributes(attribute.String("messaging.operation.name", operation), attribute.String("messaging.operation.type", kind)))...)
+func (t *Tracer) start(
+	ctx context.Context, operation, kind string, as trace.SpanKind, more ...trace.SpanStartOption,
+) (context.Context, trace.Span) {
+	return t.tracer.Start(ctx, operation+" "+t.name, append(more,
+		trace.WithSpanKind(as), trace.WithAttributes(t.common...), trace.WithAttributes(
+			attribute.String("messaging.operation.name", operation),
+			attribute.String("messaging.operation.type", kind),
+		))...)
 }
 
 // Created makes the span of a task that was read, and gives its context; nil if it is not sampled.
@@ -71,8 +76,8 @@ func (t *Tracer) Created(ctx context.Context, ref coordination.TaskRef) []byte {
 	return tracecontext.Encode(span.SpanContext())
 }
 
-// Send begins the span of tasks that are sent for a caller, and gives their context, nil if they are
-// not sampled. Sent ends it.
+// Send begins the span of tasks that are sent for a caller, and gives their context, nil if they
+// are not sampled. Sent ends it.
 func (t *Tracer) Send(ctx context.Context, tasks int) (context []byte, sent func(error)) {
 	if t == nil {
 		return nil, func(error) {}
@@ -91,8 +96,8 @@ func (t *Tracer) Send(ctx context.Context, tasks int) (context []byte, sent func
 	return tracecontext.Encode(span.SpanContext()), sent
 }
 
-// Without is the context with no span in it. Handlers get what the program has in its context, but not
-// its span: a task belongs to the trace that it was sent in, or to none.
+// Without is the context with no span in it. Handlers get what the program has in its context, but
+// not its span: a task belongs to the trace that it was sent in, or to none.
 func Without(ctx context.Context) context.Context {
 	return trace.ContextWithSpanContext(ctx, trace.SpanContext{})
 }
@@ -114,9 +119,9 @@ func (t *Tracer) Process(ctx context.Context, queue string, task *pump.Task) (co
 	return ctx, &Span{span}
 }
 
-// ProcessBatch begins the span of a batch, if any of its tasks was traced as it was sent. It is a child
-// of the first one's context: a trace of its own would be sampled anew, and lose most of what was
-// decided to be traced.
+// ProcessBatch begins the span of a batch, if any of its tasks was traced as it was sent. The span
+// is a child of the first one's context: a trace of its own would be sampled anew, and lose most of
+// the tasks that the sender decided to trace.
 func (t *Tracer) ProcessBatch(ctx context.Context, queue string, tasks []*pump.Task) (context.Context, *Span) {
 	var first trace.SpanContext
 	var links []trace.Link
@@ -148,8 +153,8 @@ func (s *Span) Context() trace.SpanContext {
 	return s.span.SpanContext()
 }
 
-// End ends the span with what the handler returned, and with why its context had ended before, nil if
-// it had not.
+// End ends the span with what the handler returned, and with the reason why its context had ended
+// before, nil if it had not.
 func (s *Span) End(err error, errs []error, cause error) {
 	if s == nil {
 		return

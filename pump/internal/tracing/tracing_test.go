@@ -72,8 +72,8 @@ func TestTheSpansOfABatchAndOfFailures(t *testing.T) {
 	}
 }
 
-// What is traced is decided once, as a task is sent: with a sampler that keeps few traces, each batch
-// with a traced task has a span, and what its handler starts belongs to a trace that is kept.
+// The sender decides once what is traced. With a sampler that keeps few traces, each batch with a
+// traced task has a span, and what its handler starts belongs to a trace that is kept.
 func TestABatchIsNotSampledASecondTime(t *testing.T) {
 	kept := tracetest.NewInMemoryExporter()
 	few := sdk.WithSampler(sdk.TraceIDRatioBased(0.05))
@@ -99,8 +99,8 @@ func TestABatchIsNotSampledASecondTime(t *testing.T) {
 	}
 }
 
-// OTLP takes UTF-8 only, and one span that has something else loses all that are exported with it. A
-// handler's error may be of any bytes and any length, and so may be what another program wrote.
+// OTLP takes UTF-8 only, and one span that has something else loses all that are exported with it.
+// A handler's error may be of any bytes and any length, and so may the text of another program.
 func TestTextsOfOthersAreShortAndUTF8(t *testing.T) {
 	kept := tracetest.NewInMemoryExporter()
 	tracer := New(&pump.Config{Workload: "demo", TracerProvider: sdk.NewTracerProvider(sdk.WithSyncer(kept))})
@@ -140,7 +140,7 @@ type late struct{ error }
 
 func (late) Timeout() bool { return true }
 
-// What ended the handler is told apart from what it says of the task.
+// The span tells the reason that ended the handler from the handler's verdict on the task.
 func TestTheKindOfAnError(t *testing.T) {
 	kept := tracetest.NewInMemoryExporter()
 	tracer := New(&pump.Config{Workload: "demo", TracerProvider: sdk.NewTracerProvider(sdk.WithSyncer(kept))})

@@ -88,7 +88,9 @@ func NoteTallies(ctx context.Context, t storage.Table, workload, instance string
 
 // write is what puts the instance's row of the run.
 func (t *RunTally) write(workload, instance string) storage.Write {
-	props := map[string]any{row.FormatProperty: int64(row.Format), "Instance": printable(instance), "Hides": int64(t.Hides)}
+	props := map[string]any{
+		row.FormatProperty: int64(row.Format), "Instance": printable(instance), "Hides": int64(t.Hides),
+	}
 	for _, p := range t.properties() {
 		props[p.name] = int64(min(*p.count, math.MaxInt64))
 	}
@@ -105,7 +107,9 @@ func Tallies(ctx context.Context, t storage.Table, workload string, run codec.Ru
 	return found, err
 }
 
-func readTallies(ctx context.Context, t storage.Table, workload string, run codec.RunID) (found map[string]Tally, last time.Time, err error) {
+func readTallies(
+	ctx context.Context, t storage.Table, workload string, run codec.RunID,
+) (found map[string]Tally, last time.Time, err error) {
 	if err := CheckName(workload); err != nil {
 		return nil, last, err
 	}
@@ -137,7 +141,9 @@ func LastNoted(ctx context.Context, t storage.Table, workload string, run codec.
 	return last, err
 }
 
-func findTallies(ctx context.Context, t storage.Table, workload string, run codec.RunID) (found map[string]Tally, last time.Time, bad []error, err error) {
+func findTallies(
+	ctx context.Context, t storage.Table, workload string, run codec.RunID,
+) (found map[string]Tally, last time.Time, bad []error, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*row.RequestTimeout) // a request a thousand rows
 	defer cancel()
 	found = map[string]Tally{}

@@ -123,8 +123,8 @@ func (w *Workload) Parked() []int {
 	return of
 }
 
-// NextParking is the lowest number whose queues are not in the map and that no mark has; 0: there is
-// none.
+// NextParking is the lowest number that no mark has and whose queues are not in the map; 0: there
+// is none.
 func (w *Workload) NextParking() int { return nextParking(w.Name, w.Map, w.Parkings) }
 
 func nextParking(name string, m *shardmap.Map, list []Parking) int {
@@ -143,10 +143,11 @@ func numbered(list []Parking, n int) int {
 	return slices.IndexFunc(list, func(p Parking) bool { return p.Number == n })
 }
 
-// Park pauses a run or a key: its mark and, in each account of the map, its parking queue are there
-// from then on. The queues should exist before. What is paused already stays so, as of then, and gets
-// the queues that it lacks; what comes home is paused again. It is [ErrParkingTaken] if another mark has got the number. It is
-// applied once at most and gives up after a minute, as [ChangeMap].
+// Park pauses a run or a key: from then on its mark is there and, in each account of the map, its
+// parking queue. The queues should exist before. A run or key that is paused already stays so, as
+// of then, and gets the queues that it lacks. One that comes home is paused again. The error is
+// [ErrParkingTaken] if another mark has got the number. Park applies once at most and gives up
+// after a minute, as [ChangeMap].
 func Park(
 	ctx context.Context, t storage.Table, workload string, p Parking,
 ) (w *Workload, changed bool, err error) {
@@ -177,8 +178,9 @@ func Park(
 	})
 }
 
-// AddParking gives shards of a map with the parking queues that marks lack in its accounts: were the
-// last account with one to be removed, what is held would go back again and again.
+// AddParking gives shards of a map with the parking queues that marks lack in its accounts.
+// Otherwise, once the last account with one was removed, paused messages would go back again and
+// again.
 func AddParking(workload string, shards []shardmap.Shard, marks []Parking) []shardmap.Shard {
 	shards = slices.Clone(shards)
 	for _, p := range marks {

@@ -87,7 +87,8 @@ func TestAMarkComesAndGoesWithItsQueues(t *testing.T) {
 	})
 }
 
-// Between the look and the end it was paused and resumed again: what was parked then was not counted.
+// Between the look and the end an operator paused and resumed it again: the messages parked then
+// were not counted.
 func TestAMarkThatWasSetAgainSinceItWasJudgedStays(t *testing.T) {
 	inCity(t, func(t *testing.T, _ *faketable.Server, w *Workload) {
 		run := Parking{Run: codec.NewRunID()}
@@ -131,8 +132,8 @@ func TestNumbersOfMarksAreTakenOnce(t *testing.T) {
 	})
 }
 
-// A queue in the map that no mark has keeps its number until it was emptied: another mark's messages
-// must not be among what is in it.
+// A queue in the map that no mark has keeps its number until it is emptied: messages of another
+// mark must not come among those in it.
 func TestANumberWhoseMarkWasLostIsNotTaken(t *testing.T) {
 	inCity(t, func(t *testing.T, server *faketable.Server, w *Workload) {
 		w = park(t, w, Parking{Key: []byte("a")})

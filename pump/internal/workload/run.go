@@ -84,7 +84,7 @@ type Run struct {
 	// Drop, of an ended run: its tasks are dropped when they are met, not quarantined.
 	Drop bool
 	// Over: nothing of an ended run was met for a quiet time, or what the ledger keeps of a closed
-	// one was given up. What the ledger has of it goes. A task that was redriven is done under the
+	// one was given up. The ledger's record of it goes. A task that was redriven is done under the
 	// identity of a foreign message.
 	Over bool
 	// Changed is the server's time of the last change; only Get and List give it.
@@ -107,8 +107,9 @@ func NewRuns(t storage.Table, workload string) *Runs {
 	return &Runs{table: t, workload: workload, beats: newBeats(), crowd: new(atomic.Int64)}
 }
 
-// By gives a handle for the leader of a term. What it creates or takes over belongs to that
-// term, and Seal and Break by an earlier one, or by none, are refused with ErrRunState.
+// By gives a handle for the leader of a term. A run that it creates or takes over belongs
+// to that term, and Seal and Break by an earlier one, or by none, are refused with
+// ErrRunState.
 func (r *Runs) By(epoch uint64) *Runs {
 	by := *r
 	by.epoch = epoch
@@ -357,7 +358,9 @@ func (r *Runs) End(ctx context.Context, id codec.RunID, drop bool, note string) 
 
 // change applies a change to the newest version until it is written, not needed,
 // or refused. Every time round that the write is lost another process's was not.
-func (r *Runs) change(ctx context.Context, doing string, id codec.RunID, apply func(*Run) (done bool, err error)) error {
+func (r *Runs) change(
+	ctx context.Context, doing string, id codec.RunID, apply func(*Run) (done bool, err error),
+) error {
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)
 	defer cancel()
 	stored := r.row(id)
@@ -425,7 +428,8 @@ func (r *Runs) row(id codec.RunID) row.Row[Run] {
 				ID: id, Workload: r.workload, Mode: f.Text("Mode"), Fingerprint: f.Text("Fingerprint"),
 				State: RunState(f.Text("State")), Started: f.Moment("Started").UTC(), Ended: f.Moment("Ended").UTC(),
 				Instance: f.Text("Instance"), Note: f.Text("Note"), Tasks: f.Count("Tasks"),
-				Epoch: f.UpTo("Epoch", row.MaxEpoch), Beat: f.Duration("Beat"), Rest: f.Count("Rest"), Drop: f.Flag("Drop"), Over: f.Flag("Over"),
+				Epoch: f.UpTo("Epoch", row.MaxEpoch), Beat: f.Duration("Beat"), Rest: f.Count("Rest"),
+				Drop: f.Flag("Drop"), Over: f.Flag("Over"),
 			}
 			if run.State == RunSealed && run.Rest > 0 {
 				run.State = RunClosed

@@ -63,7 +63,8 @@ func liveProperties(run Run) map[string]any {
 
 func readLive(f *row.Fields) LiveRun {
 	return LiveRun{
-		State: RunState(f.Text("State")), Mode: f.Text("Mode"), Instance: f.Text("Instance"), Tasks: f.Count("Tasks"), Rest: f.Count("Rest"),
+		State: RunState(f.Text("State")), Mode: f.Text("Mode"), Instance: f.Text("Instance"),
+		Tasks: f.Count("Tasks"), Rest: f.Count("Rest"),
 		Drop: f.Flag("Drop"), Over: f.Flag("Over"), Beat: f.Duration("Beat"), Epoch: f.Count("Epoch"),
 		Accounts: strings.Fields(f.Text("Accounts")), Put: f.Count("Put"),
 	}

@@ -14,8 +14,8 @@ func (r *Runs) Over(ctx context.Context, id codec.RunID, note string) error {
 	return r.over(ctx, id, note, RunBroken, RunAbandoned, RunEnded, RunClosed)
 }
 
-// OverSealed is Over for a sealed run of which tasks are not recorded as settled. One that is closed by now,
-// or in another state, is ErrRunState.
+// OverSealed is Over for a sealed run with tasks that are not recorded as settled. A run that is
+// closed by now, or in another state, is ErrRunState.
 func (r *Runs) OverSealed(ctx context.Context, id codec.RunID, note string) error {
 	return r.over(ctx, id, note, RunSealed)
 }

@@ -29,7 +29,9 @@ const (
 // Their tallies go first, then the run's row and its row by time together. It looks at up to a
 // thousand runs that began before that moment, those from a key on ("" at first), and gives the key
 // to go on from, "" at the end.
-func (r *Runs) Retire(ctx context.Context, before time.Time, from string, counted bool) (removed int, next string, err error) {
+func (r *Runs) Retire(
+	ctx context.Context, before time.Time, from string, counted bool,
+) (removed int, next string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)
 	defer cancel()
 	if from == "" {
@@ -94,7 +96,10 @@ func (r *Runs) retireOne(ctx context.Context, n noted, before time.Time, counted
 	if err := row.RemoveFound(ctx, r.table, tallies); err != nil {
 		return false, err
 	}
-	writes = append(writes, storage.Write{Mode: storage.Remove, Entity: storage.Entity{Partition: r.partition(), Row: n.run.String(), ETag: v.ETag}})
+	writes = append(writes, storage.Write{
+		Mode:   storage.Remove,
+		Entity: storage.Entity{Partition: r.partition(), Row: n.run.String(), ETag: v.ETag},
+	})
 	return true, row.RemoveAll(ctx, r.table, writes)
 }
 
@@ -109,6 +114,9 @@ func (run *Run) doneWith(counted bool) bool {
 }
 
 func (r *Runs) tallyRows(ctx context.Context, id codec.RunID) ([]storage.Entity, error) {
-	q := storage.Query{Partition: TallyPartition(r.workload), From: id.String() + ".", To: id.String() + "~", Select: []string{"Instance"}}
+	q := storage.Query{
+		Partition: TallyPartition(r.workload), From: id.String() + ".", To: id.String() + "~",
+		Select: []string{"Instance"},
+	}
 	return row.MustFind(ctx, r.table, q, -1)
 }

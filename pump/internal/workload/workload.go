@@ -109,15 +109,15 @@ func (w *Workload) Age() time.Duration {
 	return max(time.Since(w.read), time.Now().Round(0).Sub(w.read.Round(0)))
 }
 
-// Ensure makes the table and the workload's row if they are not there,
-// and otherwise checks that the row agrees with the spec. What is pinned and
-// disagrees is a [*MismatchError], or several joined, naming field and fix. The
-// row's map wins over the spec's accounts, weights and states (P6.6): accounts
-// that only the spec has are no error but the result's Extra, and those that only
-// the row has are for the caller to judge, who knows for which it has credentials. Other
-// queues of an account than the map's are an error, because tasks would stay in
-// queues that this process does not know. It may be called by any number of
-// processes at once: all get the same map. It gives up after a minute.
+// Ensure makes the table and the workload's row if they are not there, and otherwise
+// checks that the row agrees with the spec. A pinned value that disagrees is a
+// [*MismatchError], or several joined, naming field and fix. The row's map wins over the
+// spec's accounts, weights and states (P6.6): accounts that only the spec has are no
+// error but the result's Extra, and those that only the row has are for the caller to
+// judge, who knows for which it has credentials. Other queues of an account than the
+// map's are an error, because tasks would stay in queues that this process does not
+// know. It may be called by any number of processes at once: all get the same map. It
+// gives up after a minute.
 func Ensure(ctx context.Context, t storage.Table, spec Spec) (*Workload, error) {
 	if err := spec.valid(); err != nil {
 		return nil, err
@@ -204,7 +204,8 @@ func Lost(err error) bool {
 // Deleted is the error for a process that has read the workload and finds its row gone:
 // an ErrNoWorkload that says what to do.
 func (w *Workload) Deleted() error {
-	return fmt.Errorf("workload %q: %w any more: it was deleted while this process was running; restart the process if the workload shall exist again", w.Name, ErrNoWorkload)
+	return fmt.Errorf("workload %q: %w any more: it was deleted while this process was running; restart the process if the workload shall exist again",
+		w.Name, ErrNoWorkload)
 }
 
 // Later gives now, unless it is no later version of the same workload.
@@ -227,11 +228,15 @@ func (w *Workload) Later(now *Workload) (*Workload, error) {
 func (w *Workload) Replaced(now *Workload) error {
 	switch {
 	case now.Incarnation != w.Incarnation:
-		return fmt.Errorf("workload %q: %w (its incarnation is %q, not %q)", w.Name, ErrReplaced, now.Incarnation, w.Incarnation)
-	case now.Map.Segments != w.Map.Segments || now.Delivery != w.Delivery || now.Shared != w.Shared || now.ForeignKey != w.ForeignKey:
-		return fmt.Errorf("workload %q: %w (segments, delivery, sharing or the key of foreign messages differ)", w.Name, ErrReplaced)
+		return fmt.Errorf("workload %q: %w (its incarnation is %q, not %q)",
+			w.Name, ErrReplaced, now.Incarnation, w.Incarnation)
+	case now.Map.Segments != w.Map.Segments || now.Delivery != w.Delivery || now.Shared != w.Shared ||
+		now.ForeignKey != w.ForeignKey:
+		return fmt.Errorf("workload %q: %w (segments, delivery, sharing or the key of foreign messages differ)",
+			w.Name, ErrReplaced)
 	case now.origin < w.origin:
-		return fmt.Errorf("workload %q: %w (its map is that of version %d, and was that of version %d)", w.Name, ErrRolledBack, now.origin, w.origin)
+		return fmt.Errorf("workload %q: %w (its map is that of version %d, and was that of version %d)",
+			w.Name, ErrRolledBack, now.origin, w.origin)
 	case now.etag != w.etag && now.Map.Version == w.Map.Version && !sameMap(now.Map, w.Map):
 		return fmt.Errorf("workload %q: %w (its row came back as it was some time ago and was changed then: its map has version %d as before, and other queues)",
 			w.Name, ErrReplaced, now.Map.Version)
@@ -268,8 +273,10 @@ func FromRow(t storage.Table, name string, v row.Version[Row]) *Workload {
 		origin = v.Value.shards.Version
 	}
 	return &Workload{
-		Name: name, origin: origin, Map: v.Value.shards, Delivery: v.Value.delivery, Shared: v.Value.shared, Reducer: v.Value.reducer,
-		ForeignKey: v.Value.foreignKey, Incarnation: v.Value.incarnation, Made: v.Value.made, Changed: v.Modified, Deleting: v.Value.deleting,
+		Name: name, origin: origin, Map: v.Value.shards, Delivery: v.Value.delivery,
+		Shared: v.Value.shared, Reducer: v.Value.reducer,
+		ForeignKey: v.Value.foreignKey, Incarnation: v.Value.incarnation, Made: v.Value.made,
+		Changed: v.Modified, Deleting: v.Value.deleting,
 		Paused: v.Value.paused, Parkings: v.Value.parkings, Ended: v.Value.ended,
 		Table: t, etag: v.ETag, read: v.Sent,
 	}
@@ -330,7 +337,8 @@ func RowOf(t storage.Table, name string) row.Row[Row] {
 		Decode: func(f *row.Fields) Row {
 			w := Row{
 				shards: new(shardmap.Map), delivery: f.Text("Delivery"), shared: f.Flag("Shared"), reducer: f.Text("Reducer"),
-				foreignKey: f.Text("ForeignKey"), incarnation: f.Text("Incarnation"), made: f.Moment("Made"), deleting: f.Moment("Deleting"), changes: strings.Fields(f.Text("Changes")),
+				foreignKey: f.Text("ForeignKey"), incarnation: f.Text("Incarnation"), made: f.Moment("Made"),
+				deleting: f.Moment("Deleting"), changes: strings.Fields(f.Text("Changes")),
 				paused: decodePause(f), parkings: decodeParkings(f), ended: decodeEnded(f),
 			}
 			if of := f.Text("MapOrigin"); of != "" {

@@ -25,7 +25,10 @@ const keptChanges = 32
 // answers are lost. ChangeMap gives up after a minute; if then a write may have been
 // applied, or may be yet, the error is storage.Ambiguous. It is ErrNoWorkload if the
 // workload does not exist.
-func ChangeMap(ctx context.Context, t storage.Table, workload string, change func(*shardmap.Map) ([]shardmap.Shard, error)) (*Workload, error) {
+func ChangeMap(
+	ctx context.Context, t storage.Table, workload string,
+	change func(*shardmap.Map) ([]shardmap.Shard, error),
+) (*Workload, error) {
 	w, _, err := changeRow(ctx, t, workload, func(is Row) (next Row, changed bool, err error) {
 		shards, err := change(is.shards)
 		if err != nil || shards == nil {
@@ -41,7 +44,10 @@ func ChangeMap(ctx context.Context, t storage.Table, workload string, change fun
 
 // changeRow changes the row as ChangeMap does, and reports whether it did: change may say that
 // there is nothing to change.
-func changeRow(ctx context.Context, t storage.Table, workload string, change func(Row) (next Row, changed bool, err error)) (w *Workload, changed bool, err error) {
+func changeRow(
+	ctx context.Context, t storage.Table, workload string,
+	change func(Row) (next Row, changed bool, err error),
+) (w *Workload, changed bool, err error) {
 	if err := CheckName(workload); err != nil {
 		return nil, false, err
 	}
@@ -76,7 +82,10 @@ func changeRow(ctx context.Context, t storage.Table, workload string, change fun
 	}
 }
 
-func applyChange(ctx context.Context, r row.Row[Row], v row.Version[Row], id string, change func(Row) (Row, bool, error)) (row.Version[Row], error) {
+func applyChange(
+	ctx context.Context, r row.Row[Row], v row.Version[Row], id string,
+	change func(Row) (Row, bool, error),
+) (row.Version[Row], error) {
 	next, changed, err := change(v.Value)
 	if err != nil || !changed {
 		return v, err

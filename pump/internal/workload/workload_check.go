@@ -59,7 +59,10 @@ func (s Spec) first(draw row.Draw) (Row, error) {
 		return Row{}, fmt.Errorf("workload %q: %w", s.Name, err)
 	}
 	incarnation := fmt.Sprintf("%016x", draw("incarnation", s.Name+"/workload"))
-	return Row{shards: m, delivery: s.Delivery, shared: s.Shared, foreignKey: s.ForeignKey, incarnation: incarnation, made: milliseconds(time.Now())}, nil
+	return Row{
+		shards: m, delivery: s.Delivery, shared: s.Shared, foreignKey: s.ForeignKey,
+		incarnation: incarnation, made: milliseconds(time.Now()),
+	}, nil
 }
 
 // Check compares the spec with what the row says, as [Ensure] does; nil if they agree.
@@ -71,21 +74,29 @@ func (s Spec) Check(w *Workload) error {
 	pinned := fmt.Sprintf("%d", w.Map.Segments)
 	switch {
 	case s.Shared && !w.Shared:
-		disagree("segments", "it says that segments have no owners, but the workload was created with owned segments", "set segments: "+pinned+beside)
+		disagree("segments", "it says that segments have no owners, but the workload was created with owned segments",
+			"set segments: "+pinned+beside)
 	case !s.Shared && w.Shared:
-		disagree("segments", "it says that segments have owners, but the workload was created with segments that any instance takes", "set segments: 0"+beside)
+		disagree("segments", "it says that segments have owners, but the workload was created with segments that any instance takes",
+			"set segments: 0"+beside)
 	case s.Segments != 0 && s.Segments != w.Map.Segments:
-		disagree("segments", fmt.Sprintf("it is %d, but the workload was created with %s, and that never changes", s.Segments, pinned), "set segments: "+pinned+" or leave it out"+beside)
+		disagree("segments",
+			fmt.Sprintf("it is %d, but the workload was created with %s, and that never changes", s.Segments, pinned),
+			"set segments: "+pinned+" or leave it out"+beside)
 	}
 	if s.Delivery != w.Delivery {
-		disagree("delivery", fmt.Sprintf("it is %s, but the workload was created with %s", s.Delivery, w.Delivery), "set delivery: "+w.Delivery+beside)
+		disagree("delivery",
+			fmt.Sprintf("it is %s, but the workload was created with %s", s.Delivery, w.Delivery),
+			"set delivery: "+w.Delivery+beside)
 	}
 	if s.ForeignKey != "" && s.ForeignKey != w.ForeignKey {
 		pinned, fix := fmt.Sprintf("with %q", w.ForeignKey), "set foreign.key: "+w.ForeignKey+" or leave it out"
 		if w.ForeignKey == "" {
 			pinned, fix = "without one", "leave it out"
 		}
-		disagree("foreign.key", fmt.Sprintf("it is %q, but the workload was created %s, and that never changes", s.ForeignKey, pinned), fix+beside)
+		disagree("foreign.key",
+			fmt.Sprintf("it is %q, but the workload was created %s, and that never changes", s.ForeignKey, pinned),
+			fix+beside)
 	}
 	config, row := byAccount(s.Name, s.Shards), byAccount(s.Name, w.Map.Shards)
 	for _, a := range slices.Sorted(maps.Keys(config)) {
@@ -93,9 +104,14 @@ func (s Spec) Check(w *Workload) error {
 		switch {
 		case theirs == nil || slices.Equal(ours, theirs) || s.Guessed[a]: // unused ones are Extra
 		case len(ours) != len(theirs):
-			disagree("accounts", fmt.Sprintf("account %q has %d queues, but the workload uses %d of it", a, len(ours), len(theirs)), fmt.Sprintf("set its queues: %d", len(theirs))+beside)
+			disagree("accounts",
+				fmt.Sprintf("account %q has %d queues, but the workload uses %d of it", a, len(ours), len(theirs)),
+				fmt.Sprintf("set its queues: %d", len(theirs))+beside)
 		default:
-			disagree("accounts", fmt.Sprintf("account %q has the queues %s, but the workload uses %s", a, strings.Join(ours, " "), strings.Join(theirs, " ")), "use those queues"+beside)
+			disagree("accounts",
+				fmt.Sprintf("account %q has the queues %s, but the workload uses %s",
+					a, strings.Join(ours, " "), strings.Join(theirs, " ")),
+				"use those queues"+beside)
 		}
 	}
 	return errors.Join(found...)
@@ -136,8 +152,8 @@ func (w *Workload) reads(queue shardmap.Shard) bool {
 	})
 }
 
-// byAccount gives the sorted names of the workload's own queues in each account: which ones of other
-// programs are read may change, and parking queues come and go.
+// byAccount gives the sorted names of the workload's own queues in each account. It leaves out
+// those of other programs, which may change, and parking queues, which come and go.
 func byAccount(workload string, shards []shardmap.Shard) map[string][]string {
 	queues := map[string][]string{}
 	for _, s := range shards {

@@ -17,7 +17,8 @@ import (
 //
 //  1. look: no account has the workload (Absent);
 //  2. note the version of the anchor in the own account;
-//  3. in each other account change the anchor, and look into that account after it (Announce, Absent);
+//  3. in each other account change the anchor, and look into that account after it (Announce,
+//     Absent);
 //  4. insert the workload's row and change the own anchor, in one transaction on the
 //     condition that this anchor is still as noted.
 //
@@ -65,7 +66,9 @@ func (s Spec) makeRow(ctx context.Context, r row.Row[Row]) (row.Version[Row], er
 }
 
 // makeGuarded inserts the row on the condition that the own anchor is as it was noted.
-func (s Spec) makeGuarded(ctx context.Context, r row.Row[Row], first Row, noted row.Version[anchorRow]) (row.Version[Row], error) {
+func (s Spec) makeGuarded(
+	ctx context.Context, r row.Row[Row], first Row, noted row.Version[anchorRow],
+) (row.Version[Row], error) {
 	draw, anchors := row.DrawOf(r.Table), anchorRowOf(r.Table, s.Name)
 	nonce := draw.Nonce(r.Object())
 	writes := []storage.Write{
@@ -213,7 +216,9 @@ func PlaceAnchor(ctx context.Context, t storage.Table, workload, account string)
 // NoteAnchor reads the anchor in an account that a workload will use no more, and gives what
 // removes it if it is still as it was read: not after [PlaceAnchor]. An anchor that names another
 // account than the one that the workload is in stays. That there is none is no error.
-func NoteAnchor(ctx context.Context, t storage.Table, workload, account string) (remove func(context.Context) error, err error) {
+func NoteAnchor(
+	ctx context.Context, t storage.Table, workload, account string,
+) (remove func(context.Context) error, err error) {
 	r := anchorRowOf(t, workload)
 	v, err := r.MustRead(ctx)
 	if storage.Is(err, storage.Missing) || err == nil && v.Value.account != account {

@@ -130,7 +130,9 @@ func (a *account) connect(o Options, where location, w wire) error {
 		// One policy for both services, so that they share a token. It stands in
 		// for the SDK's constructors with a credential because that of aztables
 		// refuses plain http even to an emulator.
-		auth = runtime.NewBearerTokenPolicy(cred, []string{storageScope}, &policy.BearerTokenOptions{InsecureAllowCredentialWithHTTP: where.plainHTTP})
+		auth = runtime.NewBearerTokenPolicy(cred, []string{storageScope}, &policy.BearerTokenOptions{
+			InsecureAllowCredentialWithHTTP: where.plainHTTP,
+		})
 		a.bearer = true
 	}
 	// The constructors append their signing policy to the options they are
@@ -157,7 +159,9 @@ func (a *account) connect(o Options, where location, w wire) error {
 	return a.connectClients(where, queueOptions, tableOptions)
 }
 
-func (a *account) connectClients(where location, queueOptions *azqueue.ClientOptions, tableOptions *aztables.ClientOptions) error {
+func (a *account) connectClients(
+	where location, queueOptions *azqueue.ClientOptions, tableOptions *aztables.ClientOptions,
+) error {
 	var err error
 	if a.queueURL, err = url.Parse(withSAS(where.queue, where.sas)); err != nil {
 		return a.hide.error(err)

@@ -32,13 +32,21 @@ func (t *table) Transact(ctx context.Context, writes []storage.Write) ([]storage
 		object = t.object(writes[0].Entity.Partition, strconv.Itoa(len(writes))+" rows")
 	}
 	if code, index, err := checkTransaction(writes); err != nil {
-		return nil, &storage.Error{Code: code, Op: "transact", Account: t.account.name, Object: object, Index: index, Err: err}
+		return nil, &storage.Error{
+			Code: code, Op: "transact", Account: t.account.name, Object: object, Index: index, Err: err,
+		}
 	}
 	body, index, err := t.batchBody(writes)
 	if err != nil {
-		return nil, &storage.Error{Code: storage.Invalid, Op: "transact", Account: t.account.name, Object: object, Index: index, Err: err}
+		return nil, &storage.Error{
+			Code: storage.Invalid, Op: "transact", Account: t.account.name, Object: object, Index: index,
+			Err: err,
+		}
 	}
-	x := &exchange{body: body, contentType: "multipart/mixed; boundary=" + batchBoundary, want: http.StatusAccepted, limit: batchAnswer}
+	x := &exchange{
+		body: body, contentType: "multipart/mixed; boundary=" + batchBoundary, want: http.StatusAccepted,
+		limit: batchAnswer,
+	}
 	err = t.do(ctx, "transact", object, x, func(ctx context.Context) error {
 		// One action of any kind makes the request; its body is replaced whole.
 		_, err := t.client.SubmitTransaction(ctx, []aztables.TransactionAction{{
@@ -102,7 +110,8 @@ func (t *table) batchBody(writes []storage.Write) (body []byte, index int, err e
 		}
 		fmt.Fprintf(&b, "--%s\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n", changeBoundary)
 		fmt.Fprintf(&b, "%s %s HTTP/1.1\r\n", method, address)
-		fmt.Fprintf(&b, "Accept: application/json;odata=minimalmetadata\r\nDataServiceVersion: 3.0\r\nx-ms-version: %s\r\n", t.account.tableVersion)
+		fmt.Fprintf(&b, "Accept: application/json;odata=minimalmetadata\r\nDataServiceVersion: 3.0\r\nx-ms-version: %s\r\n",
+			t.account.tableVersion)
 		switch w.Mode {
 		case storage.Insert:
 			b.WriteString("Prefer: return-no-content\r\n")
@@ -194,7 +203,8 @@ func (t *table) outcome(object string, writes []storage.Write, x *exchange, part
 		return nil, e
 	}
 	if len(parts) != len(writes) {
-		return nil, t.account.unreadable("transact", object, x, fmt.Errorf("%d answers to %d writes", len(parts), len(writes)))
+		return nil, t.account.unreadable("transact", object, x,
+			fmt.Errorf("%d answers to %d writes", len(parts), len(writes)))
 	}
 	etags := make([]storage.ETag, len(writes))
 	for i, p := range parts {

@@ -9,7 +9,8 @@
 //
 //	queue.go, table.go    check the arguments, make the body, call the SDK
 //	document.go           the body of a put or replacement
-//	exchange.go           the carrier policy puts other bodies into the SDK's request before it is signed
+//	exchange.go           the carrier policy puts other bodies into the SDK's request before it is
+//	                      signed
 //	transport.go          the wire sends it, reads the whole answer within a bound
 //	exchange.go           the carrier ends the SDK's call there: the SDK never decodes an answer
 //	errors.go             status and service code become a storage.Error, without secrets

@@ -31,7 +31,8 @@ func document(text []byte) ([]byte, error) {
 // Base64 does not, and four searches for one byte each are far quicker than a look
 // at each byte.
 func escaped(text []byte) []byte {
-	if bytes.IndexByte(text, '&') < 0 && bytes.IndexByte(text, '<') < 0 && bytes.IndexByte(text, '>') < 0 && bytes.IndexByte(text, '\r') < 0 {
+	if bytes.IndexByte(text, '&') < 0 && bytes.IndexByte(text, '<') < 0 &&
+		bytes.IndexByte(text, '>') < 0 && bytes.IndexByte(text, '\r') < 0 {
 		return text
 	}
 	b := make([]byte, 0, len(text)+len(text)/8)

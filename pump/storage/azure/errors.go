@@ -93,10 +93,10 @@ func codeOf(status int, service string, row bool) storage.Code {
 		http.StatusRequestHeaderFieldsTooLarge, http.StatusNotImplemented:
 		return storage.Invalid
 	}
-	// What is left: 5xx other than the above; 408; a 404 or 409 whose code is
-	// unknown, for example from a proxy, of which it cannot be said whether it
-	// is about the message, the queue or the way there; redirects; a success
-	// with the wrong status. Nothing of it proves that nothing was done.
+	// The rest is: 5xx other than the above; 408; a 404 or 409 whose code is
+	// unknown, for example from a proxy, of which it cannot be said whether it is
+	// about the message, the queue or the way there; redirects; a success with the
+	// wrong status. Nothing of it proves that nothing was done.
 	return storage.MaybeDone
 }
 

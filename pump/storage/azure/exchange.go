@@ -110,13 +110,18 @@ func (a *account) do(ctx context.Context, op, object string, x *exchange, call f
 	case x.status != 0:
 		return a.refused(op, object, x)
 	case x.sent:
-		return &storage.Error{Code: storage.MaybeDone, Op: op, Account: a.name, Object: object, Index: -1, Err: a.hide.error(err)}
+		return &storage.Error{
+			Code: storage.MaybeDone, Op: op, Account: a.name, Object: object, Index: -1,
+			Err: a.hide.error(err),
+		}
 	case ctx.Err() != nil:
 		return storage.NotSent(ctx, op, a.name, object)
 	case a.bearer:
 		return &storage.Error{Code: storage.Auth, Op: op, Account: a.name, Object: object, Index: -1, Err: a.hide.error(err)}
 	}
-	return &storage.Error{Code: storage.Invalid, Op: op, Account: a.name, Object: object, Index: -1, Err: a.hide.error(err)}
+	return &storage.Error{
+		Code: storage.Invalid, Op: op, Account: a.name, Object: object, Index: -1, Err: a.hide.error(err),
+	}
 }
 
 // requestStack is what the frames of a request take: 5.2 KB from here to the transport, and some

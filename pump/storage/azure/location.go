@@ -82,7 +82,8 @@ func locate(o Options) (location, error) {
 		}
 		if u.Scheme == "http" {
 			if !o.AllowHTTP && !loopback(u.Hostname()) {
-				return l, fmt.Errorf("plain http to %s would show the credential to the network; use https, or allow http on purpose", u.Host)
+				return l, fmt.Errorf("plain http to %s would show the credential to the network; use https, or allow http on purpose",
+					u.Host)
 			}
 			l.plainHTTP = true
 		}

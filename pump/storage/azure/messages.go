@@ -49,7 +49,8 @@ func firstIllegal(b []byte) int {
 
 // legal is the production Char of XML 1.0.
 func legal(r rune) bool {
-	return r == '\t' || r == '\n' || r == '\r' || r >= 0x20 && r <= 0xD7FF || r >= 0xE000 && r <= 0xFFFD || r >= 0x10000 && r <= 0x10FFFF
+	return r == '\t' || r == '\n' || r == '\r' || r >= 0x20 && r <= 0xD7FF ||
+		r >= 0xE000 && r <= 0xFFFD || r >= 0x10000 && r <= 0x10FFFF
 }
 
 // parts says which elements a message must have to be of use. The others are
@@ -146,7 +147,8 @@ var errShape = errors.New("not the XML of a list of messages")
 
 // scanner reads
 //
-//	[<?xml ... ?>] <QueueMessagesList> { <QueueMessage> { <Name>text</Name> } </QueueMessage> } </QueueMessagesList>
+//	[<?xml ... ?>] <QueueMessagesList> { <QueueMessage> { <Name>text</Name> } </QueueMessage> }
+//	</QueueMessagesList>
 //
 // with white space between elements, <Name/> and <Name /> for empty ones, and
 // nothing else: no attributes, comments, CDATA or further nesting. Everything
@@ -310,7 +312,10 @@ func (s *scanner) name() string {
 	}
 	name := s.rest[:n]
 	s.rest = s.rest[n:]
-	for _, known := range [...]string{"MessageId", "InsertionTime", "ExpirationTime", "PopReceipt", "TimeNextVisible", "DequeueCount", "MessageText"} {
+	for _, known := range [...]string{
+		"MessageId", "InsertionTime", "ExpirationTime", "PopReceipt", "TimeNextVisible", "DequeueCount",
+		"MessageText",
+	} {
 		if string(name) == known {
 			return known // no allocation
 		}

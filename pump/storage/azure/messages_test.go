@@ -98,7 +98,7 @@ func TestAnswersThatAreNoListAreErrors(t *testing.T) {
 	}
 }
 
-// What is only for display must not keep messages from being handled.
+// A field that is only for display must not keep messages from being handled.
 func TestDatesThatCannotBeReadAreZero(t *testing.T) {
 	t.Parallel()
 	doc := strings.NewReplacer("Wed, 11 Sep 2019 02:21:08 GMT", "yesterday", "<DequeueCount>3</DequeueCount>", "<DequeueCount>many</DequeueCount>").Replace(azureGet)

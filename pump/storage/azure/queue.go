@@ -151,7 +151,9 @@ func (q *queue) Renew(ctx context.Context, r storage.Receipt, visibility time.Du
 	return q.update(ctx, "renew", r, visibility, x)
 }
 
-func (q *queue) Replace(ctx context.Context, r storage.Receipt, text []byte, visibility time.Duration) (storage.Receipt, error) {
+func (q *queue) Replace(
+	ctx context.Context, r storage.Receipt, text []byte, visibility time.Duration,
+) (storage.Receipt, error) {
 	body, err := q.document("replace", text)
 	if err != nil {
 		return storage.Receipt{}, err
@@ -186,7 +188,9 @@ func (q *queue) update(
 		// The message was updated and no client holds its receipt.
 		return storage.Receipt{}, q.account.unreadable(op, q.name, x, errors.New("no pop receipt in it"))
 	}
-	return storage.Receipt{ID: r.ID, PopReceipt: pop, NextVisible: httpTime([]byte(x.header.Get("x-ms-time-next-visible")))}, nil
+	return storage.Receipt{
+		ID: r.ID, PopReceipt: pop, NextVisible: httpTime([]byte(x.header.Get("x-ms-time-next-visible"))),
+	}, nil
 }
 
 func (q *queue) Delete(ctx context.Context, r storage.Receipt) error {
@@ -227,7 +231,8 @@ func (q *queue) Clear(ctx context.Context) error {
 // document checks text and wraps it.
 func (q *queue) document(op string, text []byte) ([]byte, error) {
 	if len(text) > storage.MaxText {
-		return nil, q.account.invalid(storage.TooLarge, op, q.name, fmt.Errorf("%d bytes of text; a message holds %d", len(text), storage.MaxText))
+		return nil, q.account.invalid(storage.TooLarge, op, q.name,
+			fmt.Errorf("%d bytes of text; a message holds %d", len(text), storage.MaxText))
 	}
 	d, err := document(text)
 	if err != nil {
@@ -240,14 +245,16 @@ func (q *queue) document(op string, text []byte) ([]byte, error) {
 // than the one asked for ends while its holder still trusts it.
 func (q *queue) seconds(op string, d time.Duration, least int32) (int32, error) {
 	if d < 0 || d > storage.MaxVisibility || least > 0 && d == 0 {
-		return 0, q.account.invalid(storage.Invalid, op, q.name, fmt.Errorf("a visibility of %v; it must be %d s to %v", d, least, storage.MaxVisibility))
+		return 0, q.account.invalid(storage.Invalid, op, q.name,
+			fmt.Errorf("a visibility of %v; it must be %d s to %v", d, least, storage.MaxVisibility))
 	}
 	return int32((d + time.Second - 1) / time.Second), nil
 }
 
 func (q *queue) count(op string, n int) (int32, error) {
 	if n < 1 || n > storage.MaxGet {
-		return 0, q.account.invalid(storage.Invalid, op, q.name, fmt.Errorf("%d messages asked for; it must be 1 to %d", n, storage.MaxGet))
+		return 0, q.account.invalid(storage.Invalid, op, q.name,
+			fmt.Errorf("%d messages asked for; it must be 1 to %d", n, storage.MaxGet))
 	}
 	return int32(n), nil
 }

@@ -103,7 +103,10 @@ func (t *table) Write(ctx context.Context, w storage.Write) (storage.ETag, error
 	if err != nil {
 		return "", t.account.invalid(storage.Invalid, "write", object, err)
 	}
-	x := &exchange{body: body, contentType: "application/json", row: needsRow(w.Mode), want: http.StatusNoContent, limit: smallAnswer}
+	x := &exchange{
+		body: body, contentType: "application/json", row: needsRow(w.Mode), want: http.StatusNoContent,
+		limit: smallAnswer,
+	}
 	if w.Mode == storage.Insert {
 		x.quiet = true // else the service sends the whole row back
 	}
@@ -138,9 +141,13 @@ func (t *table) send(ctx context.Context, w storage.Write) error {
 	case storage.Insert:
 		_, err = t.client.AddEntity(ctx, row, nil)
 	case storage.Replace:
-		_, err = t.client.UpdateEntity(ctx, row, &aztables.UpdateEntityOptions{IfMatch: &match, UpdateMode: aztables.UpdateModeReplace})
+		_, err = t.client.UpdateEntity(ctx, row, &aztables.UpdateEntityOptions{
+			IfMatch: &match, UpdateMode: aztables.UpdateModeReplace,
+		})
 	case storage.Merge:
-		_, err = t.client.UpdateEntity(ctx, row, &aztables.UpdateEntityOptions{IfMatch: &match, UpdateMode: aztables.UpdateModeMerge})
+		_, err = t.client.UpdateEntity(ctx, row, &aztables.UpdateEntityOptions{
+			IfMatch: &match, UpdateMode: aztables.UpdateModeMerge,
+		})
 	case storage.Upsert:
 		_, err = t.client.UpsertEntity(ctx, row, &aztables.UpsertEntityOptions{UpdateMode: aztables.UpdateModeReplace})
 	case storage.Remove:

@@ -32,11 +32,11 @@ const azuriteStart = 5 * time.Minute
 // the pipe on its standard input closes.
 const azuriteParent = `process.stdin.on("close", () => process.exit(0)).resume(); require(process.argv[1])`
 
-// StartAzurite runs Azurite with the named accounts (one called "azurite" if
-// none is named) on free ports of this machine and in memory, until the test
-// ends. It needs Node and the packages that `make azurite` installs; without
-// them the test fails, or is skipped in -short mode. What Azurite writes to
-// its standard error is shown if the test fails.
+// StartAzurite runs Azurite with the named accounts (one called "azurite" if none
+// is named) on free ports of this machine and in memory, until the test ends. It
+// needs Node and the packages that `make azurite` installs; without them the test
+// fails, or is skipped in -short mode. If the test fails, it shows what Azurite
+// wrote to its standard error.
 func StartAzurite(t testing.TB, accounts ...string) *Azurite {
 	t.Helper()
 	if len(accounts) == 0 {
@@ -136,7 +136,8 @@ func azuriteMain() (string, error) {
 	}
 	for {
 		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			main := filepath.Join(dir, "pump", "storage", "storagetest", "azurite", "node_modules", "azurite", "dist", "src", "azurite.js")
+			main := filepath.Join(dir, "pump", "storage", "storagetest", "azurite", "node_modules",
+				"azurite", "dist", "src", "azurite.js")
 			_, err := os.Stat(main)
 			return main, err
 		}

@@ -83,7 +83,10 @@ var messageCases = []testCase{
 		q := c.queue()
 		r := c.put(q, "kept")
 		before := c.Wire.Requests()
-		for _, text := range []string{"\x00", "a\x01b", "\x1f\x8b\x08 gzip", "\xff\xfe", "\xed\xa0\x80", "\uFFFE", "\uFFFF", strings.Repeat("a", 1000) + "\x0b"} {
+		for _, text := range []string{
+			"\x00", "a\x01b", "\x1f\x8b\x08 gzip", "\xff\xfe", "\xed\xa0\x80", "\uFFFE", "\uFFFF",
+			strings.Repeat("a", 1000) + "\x0b",
+		} {
 			_, err := q.Put(c.ctx, []byte(text), 0)
 			c.want(storage.Invalid, err, "put")
 			_, err = q.Replace(c.ctx, r, []byte(text), 0)
@@ -246,7 +249,13 @@ var messageCases = []testCase{
 		q := c.queue()
 		r := c.put(q, "x")
 		before := c.Wire.Requests()
-		for _, bad := range []storage.Receipt{{}, {ID: r.ID}, {PopReceipt: r.PopReceipt}, {ID: "../../other/messages/" + r.ID, PopReceipt: r.PopReceipt}, {ID: r.ID + "?x", PopReceipt: r.PopReceipt}} {
+		for _, bad := range []storage.Receipt{
+			{},
+			{ID: r.ID},
+			{PopReceipt: r.PopReceipt},
+			{ID: "../../other/messages/" + r.ID, PopReceipt: r.PopReceipt},
+			{ID: r.ID + "?x", PopReceipt: r.PopReceipt},
+		} {
 			c.want(storage.Invalid, q.Delete(c.ctx, bad), "delete")
 			_, err := q.Renew(c.ctx, bad, time.Hour)
 			c.want(storage.Invalid, err, "renew")

@@ -17,7 +17,10 @@ var propertyCases = []testCase{
 	{name: "integers are exact", run: func(c *C) {
 		t := c.table()
 		want := map[string]any{}
-		for i, n := range []int64{0, 1, -1, 1<<31 - 1, 1 << 31, 1<<53 - 1, 1<<53 + 1, -(1<<53 + 1), 1234567890123456789, math.MaxInt64, math.MinInt64} {
+		for i, n := range []int64{
+			0, 1, -1, 1<<31 - 1, 1 << 31, 1<<53 - 1, 1<<53 + 1, -(1<<53 + 1), 1234567890123456789,
+			math.MaxInt64, math.MinInt64,
+		} {
 			want[fmt.Sprintf("n%d", i)] = n
 		}
 		_, err := t.Write(c.ctx, insert("p", "r", want))
@@ -35,7 +38,10 @@ var propertyCases = []testCase{
 	}},
 	{name: "fractions are exact", run: func(c *C) {
 		t := c.table()
-		want := map[string]any{"tenth": 0.1, "pi": math.Pi, "big": 1e300, "small": 5e-324, "max": math.MaxFloat64, "negative": -2.5}
+		want := map[string]any{
+			"tenth": 0.1, "pi": math.Pi, "big": 1e300, "small": 5e-324, "max": math.MaxFloat64,
+			"negative": -2.5,
+		}
 		_, err := t.Write(c.ctx, insert("p", "r", want))
 		c.must(err)
 		c.same("read", c.properties(t, "p", "r"), want)
@@ -61,9 +67,12 @@ var propertyCases = []testCase{
 			all[i] = byte(i)
 		}
 		want := map[string]any{
-			"empty": "", "quotes": `' " \ / < > & {}`, "lines": "a\r\nb\tc", "far": "é 漢字 😀 \u2028", "number": "9007199254740993",
-			"looksLikeTime": "2022-04-13T19:29:04.2283077Z", "yes": true, "no": false, "bytes": all, "noBytes": []byte{}, "_under9": "x",
-			"time": time.Date(2024, 2, 29, 23, 59, 59, 123456700, time.UTC), "early": time.Date(1601, 1, 1, 0, 0, 0, 0, time.UTC),
+			"empty": "", "quotes": `' " \ / < > & {}`, "lines": "a\r\nb\tc", "far": "é 漢字 😀 \u2028",
+			"number":        "9007199254740993",
+			"looksLikeTime": "2022-04-13T19:29:04.2283077Z", "yes": true, "no": false, "bytes": all,
+			"noBytes": []byte{}, "_under9": "x",
+			"time":  time.Date(2024, 2, 29, 23, 59, 59, 123456700, time.UTC),
+			"early": time.Date(1601, 1, 1, 0, 0, 0, 0, time.UTC),
 			"whole": time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC),
 		}
 		_, err := t.Write(c.ctx, insert("p", "r", want))
@@ -127,7 +136,10 @@ var propertyCases = []testCase{
 	}},
 	{name: "a string property holds 32 Ki characters of UTF-16", run: func(c *C) {
 		t := c.table()
-		want := map[string]any{"s": strings.Repeat("é", storage.MaxProperty/2), "emoji": strings.Repeat("😀", storage.MaxProperty/4)}
+		want := map[string]any{
+			"s":     strings.Repeat("é", storage.MaxProperty/2),
+			"emoji": strings.Repeat("😀", storage.MaxProperty/4),
+		}
 		_, err := t.Write(c.ctx, insert("p", "r", want))
 		c.must(err)
 		c.same("read", c.properties(t, "p", "r"), want)

@@ -59,7 +59,10 @@ var queueCases = []testCase{
 		}
 	}},
 	{name: "a name that no queue can have is Invalid", run: func(c *C) {
-		for _, name := range []string{"", "ab", "UPPER", "under_score", "../other", "a?b", "dot.dot", "two--dashes", "-dash", "dash-", string(make([]byte, 64))} {
+		for _, name := range []string{
+			"", "ab", "UPPER", "under_score", "../other", "a?b", "dot.dot", "two--dashes", "-dash", "dash-",
+			string(make([]byte, 64)),
+		} {
 			c.want(storage.Invalid, c.Account.Queue(name).Create(c.ctx), name)
 		}
 	}},

@@ -57,7 +57,8 @@ type testCase struct {
 func allCases() []testCase {
 	var all []testCase
 	for _, part := range [][]testCase{
-		queueCases, messageCases, visibilityCases, tableCases, propertyCases, transactionCases, queryCases, raceCases, ambiguityCases,
+		queueCases, messageCases, visibilityCases, tableCases, propertyCases, transactionCases,
+		queryCases, raceCases, ambiguityCases,
 	} {
 		all = append(all, part...)
 	}

@@ -11,7 +11,10 @@ import (
 
 // write makes a write.
 func write(mode storage.Mode, partition, row string, etag storage.ETag, properties map[string]any) storage.Write {
-	return storage.Write{Mode: mode, Entity: storage.Entity{Partition: partition, Row: row, ETag: etag, Properties: properties}}
+	return storage.Write{
+		Mode:   mode,
+		Entity: storage.Entity{Partition: partition, Row: row, ETag: etag, Properties: properties},
+	}
 }
 
 func insert(partition, row string, properties map[string]any) storage.Write {
@@ -209,7 +212,10 @@ var tableCases = []testCase{
 	{name: "any other key is Invalid and never sent", run: func(c *C) {
 		t := c.table()
 		before := c.Wire.Requests()
-		for _, key := range []string{"", "it's", "a/b", `a\b`, "a#b", "a?b", "a b", "a%b", "é", "\x00", "a+b", "a'", strings.Repeat("k", 513)} {
+		for _, key := range []string{
+			"", "it's", "a/b", `a\b`, "a#b", "a?b", "a b", "a%b", "é", "\x00", "a+b", "a'",
+			strings.Repeat("k", 513),
+		} {
 			for _, k := range [][2]string{{key, "ok"}, {"ok", key}} {
 				_, err := t.Read(c.ctx, k[0], k[1])
 				c.want(storage.Invalid, err, "read")
@@ -236,5 +242,6 @@ var tableCases = []testCase{
 }
 
 var modeNames = map[storage.Mode]string{
-	storage.Insert: "insert", storage.Replace: "replace", storage.Merge: "merge", storage.Upsert: "upsert", storage.Remove: "remove",
+	storage.Insert: "insert", storage.Replace: "replace", storage.Merge: "merge",
+	storage.Upsert: "upsert", storage.Remove: "remove",
 }

@@ -313,9 +313,9 @@ type grouping struct {
 	order []uint32
 }
 
-// groupFrom is how many tasks a segment must have among those that are packed together, on average,
-// to group them by segment. An open envelope is in no cache when its turn comes, because thousands of
-// tasks went into others since; a group waits for it once.
+// groupFrom is how many tasks a segment must have on average, among those that are packed together,
+// for the lane to group them by segment. When the turn of an open envelope comes it is in no cache,
+// because thousands of tasks went into others since; a group waits for it once.
 const groupFrom = 2
 
 // bySegment is the order in which to pack the items: by segment, and those of a segment as

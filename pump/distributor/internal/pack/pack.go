@@ -108,7 +108,10 @@ func (p *Packer) begin(segment uint32, n uint64, now time.Time) *OpenEnvelope {
 		e = &OpenEnvelope{builder: codec.NewBuilder(0)}
 	}
 	b := e.builder
-	*e = OpenEnvelope{builder: b, segment: segment, firstN: n, interval: p.interval, most: p.Most, since: now, prev: p.last}
+	*e = OpenEnvelope{
+		builder: b, segment: segment, firstN: n, interval: p.interval, most: p.Most, since: now,
+		prev: p.last,
+	}
 	if p.Limit != nil {
 		if n := p.Limit(segment); n > 0 && (e.most == 0 || n < e.most) {
 			e.most = n

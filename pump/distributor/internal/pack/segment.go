@@ -70,14 +70,14 @@ type Segmenter struct {
 // codec.DefaultHeadroom and at most 2 KiB of header. Larger ones are tried.
 const surelyFits = 44 << 10
 
-// Read reads until the source ends (nil), reading ends (the cause of its
-// context), a bad line ends the run or something fails. What is read once is
-// offered to its lane under ctx, which lives longer than reading: a task that
-// was read and numbered and not offered would be lost to the checkpoint behind it.
+// Read reads until the source ends (nil), reading ends (the cause of its context),
+// a bad line ends the run or something fails. A task that is read is offered to
+// its lane under ctx, which lives longer than reading: a task that was read and
+// numbered and not offered would be lost to the checkpoint behind it.
 //
 // It collects tasks, and hands them over when they are many, before the source has to be waited
-// for, and before it waits for anything else. What it has collected at its end a lane gets
-// when it is closed.
+// for, and before it waits for anything else. A lane gets the tasks that it has collected at
+// its end when the lane is closed.
 func (s *Segmenter) Read(ctx, within context.Context) error {
 	defer s.progress()
 	s.tasks = s.Count.Tasks.Load()
@@ -133,7 +133,9 @@ func (s *Segmenter) Read(ctx, within context.Context) error {
 }
 
 // next gets a record, or marks an error as the source's.
-func (s *Segmenter) next(reading context.Context, fill func(context.Context, *source.Record) error, rec *source.Record) (err error) {
+func (s *Segmenter) next(
+	reading context.Context, fill func(context.Context, *source.Record) error, rec *source.Record,
+) (err error) {
 	if first := s.First; first != nil {
 		s.First = nil
 		*rec, err = first.Rec, first.Err
@@ -233,7 +235,8 @@ func (s *Segmenter) progress() {
 	s.Count.Total.Store(total)
 }
 
-// TryLarge tries a large task against an empty envelope, before it has a number. The error is a [*source.BadInput].
+// TryLarge tries a large task against an empty envelope, before the task has a number. The error is
+// a [*source.BadInput].
 func (s *Segmenter) TryLarge(segment uint32, n uint64, rec *source.Record) error {
 	h := s.Whole
 	h.Segment = segment
@@ -253,7 +256,10 @@ func (s *Segmenter) TryLarge(segment uint32, n uint64, rec *source.Record) error
 	if l, ok := s.Source.(reading.Placed); ok {
 		where = l.Where()
 	}
-	return &source.BadInput{Where: where, Raw: rec.Body[:min(len(rec.Body), storage.MaxText)], Err: &tooLarge{len(rec.Key) + len(rec.ID) + len(rec.Body), err}}
+	return &source.BadInput{
+		Where: where, Raw: rec.Body[:min(len(rec.Body), storage.MaxText)],
+		Err: &tooLarge{len(rec.Key) + len(rec.ID) + len(rec.Body), err},
+	}
 }
 
 // tooLarge is a task that fits no message, in words that say what would.

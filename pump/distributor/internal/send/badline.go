@@ -15,7 +15,9 @@ import (
 // it has no key and so no segment of its own, and a number would make the
 // run's sealed count wrong. So its envelope has a zero run, like a foreign message, and
 // the cause says where it comes from.
-func BadLine(workload, instance string, run pump.RunID, bad *source.BadInput, segment uint32, interval int) (*pack.Message, error) {
+func BadLine(
+	workload, instance string, run pump.RunID, bad *source.BadInput, segment uint32, interval int,
+) (*pack.Message, error) {
 	now := time.Now()
 	cause := codec.Cause{Reason: pump.ReasonBadLine, Instance: instance, Attempts: 1, First: now, Last: now}
 	raw := bad.Raw

@@ -82,7 +82,8 @@ func (f *Follower) follow(ctx context.Context) {
 		}
 		if now := time.Now(); !routes.Current().Fresh() && now.Sub(alarmed) >= queues.AlarmEvery && ctx.Err() == nil {
 			alarmed = now
-			f.Log.Error("the shard map could not be read for too long; nothing is put until it can be", "age", now.Sub(t.read).Round(time.Second), "error", err)
+			f.Log.Error("the shard map could not be read for too long; nothing is put until it can be",
+				"age", now.Sub(t.read).Round(time.Second), "error", err)
 		}
 		backoff.Wait(ctx, j.Around(refreshRetry, "map again", t.Workload.Name, n))
 	}
@@ -121,7 +122,8 @@ func (f *Follower) markSpills(ctx context.Context) {
 				alarmed = now
 				f.Log.Warn("the tasks of queues in trouble wait, because it cannot be marked that others take them", "error", err)
 			}
-			backoff.Wait(ctx, backoff.Jitter(f.Instance).Full(markBase, markLimit, "mark", f.Router.Current().Workload.Name, failures))
+			backoff.Wait(ctx,
+				backoff.Jitter(f.Instance).Full(markBase, markLimit, "mark", f.Router.Current().Workload.Name, failures))
 			failures++
 		}
 	}

@@ -117,7 +117,7 @@ func (h *health) lost(now time.Time) {
 }
 
 // answered is a put that was turned down by a queue or an account that is not
-// dark: it has other troubles, which somebody must see to.
+// dark: it has other troubles, which an operator must see to.
 func (h *health) answered(now time.Time) {
 	h.silent, h.unanswered = time.Time{}, 0
 	h.endProbe(now)

@@ -7,11 +7,11 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 )
 
-// envelopeFor is how long the tasks of one envelope should be in the handlers at most. That
-// is for how long a hand-over waits for it, what a death does again, and how long the
-// tasks behind its first ones wait while other handlers may be free. Envelopes of fast tasks fill up
-// all the same: it is 640 tasks in 64 handlers of half a second each. And of slow ones the
-// messages cost next to nothing: a processor ends one in so long.
+// envelopeFor is how long the tasks of one envelope should be in the handlers at most. A hand-over
+// waits so long for the envelope, a death repeats so much, and the tasks behind its first ones wait
+// so long while other handlers may be free. Envelopes of fast tasks fill up all the same: the time
+// is enough for 640 tasks in 64 handlers of half a second each. The messages of slow tasks cost
+// next to nothing: a processor ends one in so long.
 const envelopeFor = 5 * time.Second
 
 // envelopeLimits says, by segment, how many tasks an envelope may hold so that its handling

@@ -9,7 +9,8 @@ import (
 	"github.com/queuepump/queuepump/shardmap"
 )
 
-// W5: envelopes are as large as their owner handles within the bound, the owner's own measure first.
+// W5: an envelope holds as much as its owner handles within the bound, by the owner's own measure
+// first.
 func TestEnvelopesFollowTheSlownessOfWhoHandlesThem(t *testing.T) {
 	m, err := shardmap.New(64, []shardmap.Shard{{Account: "a", Queue: "q", Weight: 1, State: shardmap.Active}})
 	if err != nil {

@@ -23,12 +23,11 @@ const createSlow = 2 * time.Second
 // createTogether is how many queues of one account are made at once.
 const createTogether = 8
 
-// MakeQueues makes the queues of the map that this process has not made or
-// used yet: nearly always they are there. What is a mistake in the configuration
-// shows here, before a run is begun. A right that may just have been given is waited for. An
-// account that does not answer shows too, and must not keep the tasks of all the others waiting:
-// its queues are late, and are left to MakeLate and to the first put that finds them missing
-// (sink.make).
+// MakeQueues makes the queues of the map that this process has not made or used yet: nearly
+// always they are there. A mistake in the configuration shows here, before a run is begun. A
+// right that may just have been given is waited for. An account that does not answer shows too,
+// and must not keep the tasks of all the others waiting: its queues are late, and are left to
+// MakeLate and to the first put that finds them missing (sink.make).
 func (r *Router) MakeQueues(ctx context.Context, j backoff.Jitter) (late bool, err error) {
 	todo, err := r.unmade()
 	if err != nil {
@@ -53,7 +52,8 @@ func (r *Router) MakeQueues(ctx context.Context, j backoff.Jitter) (late bool, e
 	}
 	if len(names) > 0 {
 		slices.Sort(names)
-		r.log.Warn("queues could not be made yet; the others are distributed to meanwhile", "queues", strings.Join(names, " "))
+		r.log.Warn("queues could not be made yet; the others are distributed to meanwhile",
+			"queues", strings.Join(names, " "))
 	}
 	return len(names) > 0, nil
 }

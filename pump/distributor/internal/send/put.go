@@ -93,7 +93,8 @@ type Options struct {
 	Acked func(interval int)
 	// Delivered is told of each acknowledged envelope of tasks; it must not wait.
 	Delivered func(into *Sink, m *pack.Message)
-	// Patience is for how long a queue may refuse the credential that has taken nothing yet; 0: for ever.
+	// Patience is for how long a queue that has taken nothing yet may refuse the credential; 0: for
+	// ever.
 	Patience time.Duration
 	// Loops counts what goes round. Default: none looks.
 	Loops *Loops

@@ -235,7 +235,8 @@ func (r *Router) open(account, queue string, active bool) *Sink {
 	}
 	if _, said := r.warned[account]; !said && active {
 		r.warned[account] = struct{}{}
-		r.log.Error("the workload has an account that this process has no credentials for; its tasks cannot be put", "account", account, "error", err)
+		r.log.Error("the workload has an account that this process has no credentials for; its tasks cannot be put",
+			"account", account, "error", err)
 	}
 	return refusedSink(account+"/"+queue, err)
 }
@@ -274,10 +275,11 @@ func (t *Route) marked(segment uint32, choice int) bool {
 // and in a better state than the home:
 //
 //   - Of a home that is well that is the home alone.
-//   - At its limit it is helped by choices that are well. When every queue is at its limit none helps.
-//   - Dark it is helped by those that are not. There are several because the one queue with most such
-//     segments would hold up all others. If there is none it is the home again: there is nothing
-//     better than to go on trying.
+//   - At its limit a queue is helped by choices that are well. When every queue is at its limit
+//     none helps.
+//   - A dark queue is helped by those that are not. There are several, because the one queue with
+//     the most such segments would hold up all others. If there is none the home is the choice
+//     again: there is nothing better than to go on trying.
 func (t *Route) destinations(segment uint32, dst *[3]*Sink) ([]*Sink, error) {
 	home := t.home(segment)
 	if home.refused != nil {

@@ -48,9 +48,9 @@ type Sink struct {
 	refused error
 	most    int           // in flight
 	room    chan struct{} // capacity 1: one less waits
-	// accepted: the queue has acknowledged a message of this process. Before, a
-	// missing queue is a mistake in the configuration, and so may a refused credential be
-	// (AuthPatience); after, somebody rotates keys or tidies up, and the tasks wait for him to finish.
+	// accepted: the queue has acknowledged a message of this process. Before, a missing queue is a
+	// mistake in the configuration, and so may a refused credential be (AuthPatience); after, an
+	// operator rotates keys or tidies up, and the tasks wait until that is done.
 	accepted atomic.Bool
 
 	// made: this process knows that the queue was there: it made it, or put
@@ -72,7 +72,10 @@ type Sink struct {
 
 // newSink makes a sink that may have up to most messages in flight.
 func newSink(q *queues.Queue, most int) *Sink {
-	return &Sink{name: q.String(), shard: q, most: most, inFlight: min(most, inFlightFirst), room: make(chan struct{}, 1), heard: map[string]time.Time{}}
+	return &Sink{
+		name: q.String(), shard: q, most: most, inFlight: min(most, inFlightFirst),
+		room: make(chan struct{}, 1), heard: map[string]time.Time{},
+	}
 }
 
 // refusedSink leads to an account that this process cannot reach.
@@ -214,7 +217,8 @@ func (s *Sink) refuses(err error, now time.Time, patience time.Duration) error {
 		s.refusing = now
 	}
 	if patience > 0 && now.Sub(s.refusing) >= patience {
-		return fmt.Errorf("queue %s takes no messages: it has refused the credential for %v; %s: %w", s.name, patience, authFix, err)
+		return fmt.Errorf("queue %s takes no messages: it has refused the credential for %v; %s: %w",
+			s.name, patience, authFix, err)
 	}
 	return nil
 }

@@ -97,7 +97,8 @@ func TestARefusedPutEndsWhatWaits(t *testing.T) {
 	})
 }
 
-// A queue that is far away has as many messages in flight as its limit needs, one that is near no more than that.
+// A queue that is far away has as many messages in flight as its limit needs. A near one has no
+// more than that.
 func TestMessagesInFlightFitHowLongPutsTake(t *testing.T) {
 	for name, c := range map[string]struct {
 		latency     time.Duration

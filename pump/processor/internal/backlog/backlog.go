@@ -43,7 +43,9 @@ const (
 // takes, and would be given back before its turn came. In bytes it counts the
 // text of each message and what each opened envelope takes (delivery.unpacks).
 type Backlog struct {
-	visibility time.Duration // the user's; or what it would be, whatever leases have grown to by slow tasks: those must not be hoarded
+	// visibility is the user's; or what it would be, whatever leases have grown to by slow tasks:
+	// those must not be hoarded.
+	visibility time.Duration
 	maxBytes   int64
 	width      int    // handlers that may be at work at once
 	batch      bool   // an envelope is started as a whole
@@ -99,13 +101,14 @@ type Options struct {
 func New(o Options, batch bool, wake func()) *Backlog {
 	b := &Backlog{
 		width: o.Handlers, visibility: cmp.Or(o.Lease, leases.FirstLease), maxBytes: o.MaxBytes,
-		batch: batch, paced: o.Paced, discards: o.Discards, wake: wake, perMessage: firstPerMessage, text: storage.MaxText, Measured: time.Now(), Busy: o.Handlers,
+		batch: batch, paced: o.Paced, discards: o.Discards, wake: wake, perMessage: firstPerMessage,
+		text: storage.MaxText, Measured: time.Now(), Busy: o.Handlers,
 	}
 	b.startable.L, b.openable.L, b.calm.L = &b.Mu, &b.Mu, &b.Mu
 	return b
 }
 
-// limit is how many tasks may wait. What is discarded waits for no handler: there the bytes alone
+// limit is how many tasks may wait. A discarded task waits for no handler: there the bytes alone
 // bound it.
 func (b *Backlog) limit(now time.Time) int {
 	if b.discards {

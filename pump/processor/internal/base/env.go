@@ -70,7 +70,11 @@ func NewEnv(cfg *pump.Config) *Env {
 
 // counters is what a Summary is made of.
 type counters struct {
-	Handled, Failed, Rejected, Retried, Released, Skipped, Quarantined, Duplicates, Dropped, Foreign, Passed, Forwarded, Parked, Split, Lost, Envelopes, Recorded, Commits atomic.Int64
+	Handled, Failed, Rejected, Retried, Released, Skipped, Quarantined atomic.Int64
+
+	Duplicates, Dropped, Foreign, Passed, Forwarded, Parked, Split, Lost atomic.Int64
+
+	Envelopes, Recorded, Commits atomic.Int64
 }
 
 // AlarmOnce logs an error that would repeat with every message, at most once a minute.

@@ -26,8 +26,8 @@ func (h *InFlight) Add(n int) {
 	h.mu.Unlock()
 }
 
-// Done counts less, and reports whether nothing is left. What was not work does not count for since
-// when nothing is under way.
+// Done counts less, and reports whether nothing is left. Something that was not work does not count
+// for since when nothing is under way.
 func (h *InFlight) Done(n int, work bool) (calm bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -164,7 +164,7 @@ func (c *runCache) enter(id pump.RunID) *runEntry {
 func newRunEntry() *runEntry { return &runEntry{asked: time.Now(), read: make(chan struct{})} }
 
 // readAgain replaces an entry once its row was read; until then the old one is looked
-// at. What the old one says of a row that was read is better than one that was not.
+// at. An old answer by a row that was read is better than a new one without.
 func (c *runCache) readAgain(ctx context.Context, id pump.RunID, old *runEntry) {
 	fresh := newRunEntry()
 	c.readRow(ctx, id, fresh)

@@ -26,10 +26,10 @@ const (
 	lastTallies = 2 * time.Second
 )
 
-// tallies is what this process has done of each run, which it writes to rows of
-// its own, for those who look at the run (origins B1). They are for people, and for the
-// closer, which ends no run of which something was met of late. What could not be
-// written is written with the next beat, or never.
+// tallies is what this process has done of each run, which it writes to rows of its
+// own, for those who look at the run (origins B1). They are for people, and for the
+// closer, which ends no run of which something was met of late. A tally that could not
+// be written is written with the next beat, or never.
 type tallies struct {
 	write func(ctx context.Context, tallies []workload.RunTally) error
 

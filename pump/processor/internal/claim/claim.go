@@ -27,7 +27,10 @@ const (
 )
 
 // Limit puts claims before a handler, and before the one for batches if that is not nil.
-func Limit(claims *coordination.Claims, h pump.Handler, batch pump.BatchHandler, jitter backoff.Jitter, log *slog.Logger, alarm func(kind, msg string, attrs ...any)) (pump.Handler, pump.BatchHandler) {
+func Limit(
+	claims *coordination.Claims, h pump.Handler, batch pump.BatchHandler, jitter backoff.Jitter,
+	log *slog.Logger, alarm func(kind, msg string, attrs ...any),
+) (pump.Handler, pump.BatchHandler) {
 	l := &limiter{claims: claims, handler: h, batch: batch, jitter: jitter, log: log, alarm: alarm}
 	if batch != nil {
 		batch = limitedBatch{l}
@@ -143,14 +146,17 @@ func (l *limiter) claim(ctx context.Context, t *pump.Task) (*coordination.Claim,
 	if len(t.Key) == 0 {
 		return nil, nil
 	}
-	claim, verdict, wait, err := l.claims.Claim(ctx, t.Key, coordination.TaskRef{Run: t.Run, Segment: t.Segment, N: t.N, Foreign: t.Foreign})
+	claim, verdict, wait, err := l.claims.Claim(ctx, t.Key, coordination.TaskRef{
+		Run: t.Run, Segment: t.Segment, N: t.N, Foreign: t.Foreign,
+	})
 	switch {
 	case err == nil && verdict == coordination.Granted:
 		return claim, nil
 	case err == nil && verdict == coordination.Fresh:
 		return nil, &outcome.Wish{Skip: true}
 	case err == nil: // Busy
-		l.log.Debug("another process began this task and has not ended it; it comes back later", "task", taskRef(t), "after", wait)
+		l.log.Debug("another process began this task and has not ended it; it comes back later",
+			"task", taskRef(t), "after", wait)
 		return nil, &outcome.Wish{Release: true, After: max(wait, time.Second)}
 	case ctx.Err() != nil:
 		return nil, pump.Release(context.Cause(ctx))
@@ -158,7 +164,10 @@ func (l *limiter) claim(ctx context.Context, t *pump.Task) (*coordination.Claim,
 		return nil, err // no waiting mends it: the task fails, and its cause names the row
 	}
 	l.alarm("claims", "keys cannot be claimed; their tasks go back for a while", "error", err)
-	return nil, &outcome.Wish{Release: true, After: l.jitter.Around(claimAgain, "claim", taskRef(t), uint64(t.Attempt)), Err: err}
+	return nil, &outcome.Wish{
+		Release: true, After: l.jitter.Around(claimAgain, "claim", taskRef(t), uint64(t.Attempt)),
+		Err: err,
+	}
 }
 
 // done ends a claim. If that cannot be written the key counts as at work until
@@ -176,7 +185,9 @@ func (l *limiter) done(ctx context.Context, claim *coordination.Claim, t *pump.T
 	switch err := claim.Done(ctx, failed); {
 	case err == nil:
 	case errors.Is(err, coordination.ErrClaimTaken):
-		l.alarm("taken over", "work on a key took longer than the least interval between two, so another began meanwhile; make the interval longer than any work takes", "task", taskRef(t))
+		l.alarm("taken over",
+			"work on a key took longer than the least interval between two, so another began meanwhile; make the interval longer than any work takes",
+			"task", taskRef(t))
 	default:
 		l.alarm("claims", "the end of work on a key could not be written", "task", taskRef(t), "error", err)
 	}

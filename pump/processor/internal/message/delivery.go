@@ -21,8 +21,8 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// maxOpened is the most that codec.Open unpacks by default. What a header
-// declares beyond it will be refused, so no room is kept for it.
+// maxOpened is the most that codec.Open unpacks by default. A message whose
+// header declares more will be refused, so no room is kept for it.
 const maxOpened = 4 << 20
 
 // maxTasks is the most tasks that codec.Open unpacks by default.
@@ -112,8 +112,8 @@ type Delivery struct {
 const Request = 1000
 
 // Spent is what a delivery has cost when it ends, beside its renewals: its part of the get, the
-// request that ends it, the message's put if this is its first delivery, and the puts of copies that
-// no processor will get.
+// request that ends it, the message's put if this is its first delivery, and the puts of copies
+// that no processor will get.
 func (d *Delivery) Spent(quarantined int) uint64 {
 	n := uint64(Request/max(d.Together, 1)) + Request + uint64(quarantined)*Request
 	if d.Dequeued <= 1 {
@@ -233,8 +233,8 @@ func (d *Delivery) Attrs() []any {
 	return a
 }
 
-// TaskAttrs are what a log line says about a task of a delivery. Handled is the span of what a worker
-// does with it. Without one that is exported, the span in which the task was sent is said.
+// TaskAttrs are what a log line says about a task of a delivery. Handled is the span of what a
+// worker does with it. If that is not exported, the line names the span in which the task was sent.
 func (d *Delivery) TaskAttrs(task int, handled trace.SpanContext) []any {
 	a := d.Attrs()
 	if task < 0 || task >= len(d.Tasks) {
@@ -366,7 +366,7 @@ type Lease struct {
 
 	Since time.Time // when the get was sent that brought the message
 
-	// What follows is guarded by keeper.mu.
+	// The lock keeper.mu guards the fields below.
 	Receipt storage.Receipt
 	Length  time.Duration // of the lease: what the get, or the last renewal, asked for
 	Until   time.Time     // on the local clock: before then no other process gets the message

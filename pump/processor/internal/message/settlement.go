@@ -41,8 +41,8 @@ const (
 	StepForget              // nothing: it comes back by itself
 )
 
-// Settlement is what is left to do for one message, in this order. What is
-// done is not done again when a later part has to be retried.
+// Settlement is what is left to do for one message, in this order. A part that is
+// done is not done again when a later one has to be retried.
 type Settlement struct {
 	Copies []Copy // each acknowledged before the next
 	// Entries are what the ledger is to record; recorded: it did, or there was nothing.

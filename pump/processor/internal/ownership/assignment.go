@@ -55,12 +55,16 @@ type spill struct {
 
 // Assign reads a view. held says which segments this process holds; open gives
 // the queue of a shard, nil if it cannot be reached from here.
-func Assign(instance string, v *cluster.View, held func(uint32) bool, open func(shardmap.Shard) *queues.Queue) *Assignment {
+func Assign(
+	instance string, v *cluster.View, held func(uint32) bool, open func(shardmap.Shard) *queues.Queue,
+) *Assignment {
 	m := v.Workload.Map
 	s := &Assignment{
 		instance: instance, View: v, Of: m,
 		Shards: make([]*queues.Queue, len(m.Shards)), index: make(map[*queues.Queue]int, len(m.Shards)),
-		homes: make([]bool, len(m.Shards)), sweeper: make([]bool, len(m.Shards)), onlySwept: make([]bool, len(m.Shards)), owners: make([]int, len(m.Shards)), Readers: make([]int, len(m.Shards)),
+		homes: make([]bool, len(m.Shards)), sweeper: make([]bool, len(m.Shards)),
+		onlySwept: make([]bool, len(m.Shards)), owners: make([]int, len(m.Shards)),
+		Readers: make([]int, len(m.Shards)),
 	}
 	s.parked = v.Workload.Parked()
 	for i, sh := range m.Shards {
@@ -123,7 +127,8 @@ func (s *Assignment) Awaits() string {
 	if len(s.Awaited) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("it waits for the lease of %s to run out, who own %d of its segments and have missed beats", locate.SomeOf(s.Awaited, 4), s.Late)
+	return fmt.Sprintf("it waits for the lease of %s to run out, who own %d of its segments and have missed beats",
+		locate.SomeOf(s.Awaited, 4), s.Late)
 }
 
 // marked reports whether messages of a segment may be in its choice-th queue
@@ -250,9 +255,10 @@ func (s *Assignment) Stray(at *queues.Queue, segment uint32) *queues.Queue {
 	return s.Shards[home]
 }
 
-// Parking gives the queue that keeps what a mark parks: in the message's own account if there is one,
-// which one that was added since has not. By an old map nothing is parked: what it names may have
-// been found empty and left the map since, and no process would read it (P6.5). Nil: there is none.
+// Parking gives the queue that keeps what a mark parks, nil if there is none. It is in the
+// message's own account if that has one; an account that was added since has not. By an old map
+// nothing is parked: a queue that it names may have been found empty and left the map since, and no
+// process would read it (P6.5).
 func (s *Assignment) Parking(at *queues.Queue, mark int) (found *queues.Queue) {
 	if !queues.Young(s.View.Read) {
 		return nil
@@ -291,7 +297,10 @@ const (
 
 // PassOn is how long to hide a message of a segment that another member owns, or none,
 // after so many deliveries. The service counts whole seconds.
-func (s *Assignment) PassOn(j backoff.Jitter, at *queues.Queue, segment uint32, id string, deliveries int64, lease time.Duration) time.Duration {
+func (s *Assignment) PassOn(
+	j backoff.Jitter, at *queues.Queue, segment uint32, id string, deliveries int64,
+	lease time.Duration,
+) time.Duration {
 	deliveries = max(deliveries, 1)
 	_, live := s.View.OwnerOf(segment)
 	// Without an owner: for moments in good times, and after a crash for a lease.

@@ -15,7 +15,7 @@ import (
 )
 
 // viewOf is a view of processors "0", "1", ... where segment s belongs to the
-// one that owner says, "" for nobody.
+// one that owner says, "" for none.
 func viewOf(m *shardmap.Map, processors int, owner func(segment uint32) string) *cluster.View {
 	v := &cluster.View{Workload: &workload.Workload{Map: m}, Read: time.Now()}
 	for i := range processors {
@@ -216,7 +216,7 @@ func TestP7ReleasesAreImmediateForAWhileAndThenComeLaterAndLater(t *testing.T) {
 	}
 	for n, most := range map[int64]time.Duration{0: time.Second, 1: time.Second, 2: 2 * time.Second, 50: lease / 2} {
 		if d := s.PassOn("0", queue, 9, "m", n, lease); d <= 0 || d > most || d < most/2 {
-			t.Errorf("delivery %d of what nobody owns is hidden for %v, want up to %v", n, d, most)
+			t.Errorf("delivery %d of a segment without an owner is hidden for %v, want up to %v", n, d, most)
 		}
 	}
 	if d := s.PassOn("0", queue, 0, "m", 1, lease); d != 0 {

@@ -19,17 +19,18 @@ func (p *Poller) logLeft() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if left := time.Until(p.later); left > 0 {
-		p.Log.Info("idle; tasks that were put back come back later, for the processor that runs then", "last_in", left.Round(time.Second))
+		p.Log.Info("idle; tasks that were put back come back later, for the processor that runs then",
+			"last_in", left.Round(time.Second))
 	}
 }
 
 // idle reports whether nothing has been in hand for d and every queue of this process has then
-// answered "empty" once more, or when to look again: an answer from before may be older than a
-// retry that was put back for less than d. It is not idle while segments are on their way to it, or
-// may be, and begins to be when they are there; nor while it is paused. What this process may have hidden by a request
-// without an answer is waited for as well, and what it put back for a moment because it could not
-// take it yet. A queue that keeps failing is waited for no longer than d or half a minute, and
-// named in the error.
+// answered "empty" once more, or when to look again. An answer from before may be older than a
+// retry that was put back for less than d. A process is not idle while it is paused, nor while
+// segments are on their way to it, or may be: its time begins when they are there. It waits as well
+// for what it may have hidden by a request without an answer, and for what it put back for a moment
+// because it could not take it yet. It waits for a queue that keeps failing no longer than d or
+// half a minute, and names it in the error.
 func (p *Poller) idle(d time.Duration) (over bool, again time.Duration, err error) {
 	// Under this lock no get is between bringing messages and saying so.
 	p.mu.Lock()

@@ -90,7 +90,7 @@ func (p *Poller) round(ctx context.Context) time.Duration {
 			if d := q.askedAt.Add(p.slowest()).Sub(now); !ready && d > 0 {
 				wait = min(wait, d)
 			}
-			// What is due already waits for room or for an answer, which wakes the poller.
+			// A queue that is due already waits for room or for an answer, which wakes the poller.
 			if d := q.due.Sub(now); d > 0 && q.flying < q.width {
 				wait = min(wait, d)
 			}
@@ -220,7 +220,8 @@ func (p *Poller) get(ctx context.Context, a *account, q *entry, ask asking) {
 		// There is more where that came from. Where most of it is others', more gets
 		// would only take it out of their reach.
 		if len(msgs) == limit && 2*own >= limit {
-			q.width = min(q.flying+2, q.queue.Gets.Ahead(q.queue.Budget.Rate()/storage.MaxGet, getsPerQueue, getsMost*getsPerQueue))
+			q.width = min(q.flying+2,
+				q.queue.Gets.Ahead(q.queue.Budget.Rate()/storage.MaxGet, getsPerQueue, getsMost*getsPerQueue))
 			a.width = q.queue.Gets.Ahead(a.account.Budget.Rate()/storage.MaxGet, getsPerAccount, getsMost*getsPerAccount)
 		}
 	}

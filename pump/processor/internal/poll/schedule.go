@@ -26,10 +26,10 @@ const (
 	pollBase = 100 * time.Millisecond
 
 	// pollBehind is the longest back-off of a queue that gives as much as it is asked
-	// for, all of it others'. Their messages are out of the way for up to passMost
-	// after some deliveries (P7), but only if all are delivered that often: at 160 a
-	// second and processor, three of them get past 500 of an owner who does not take his
-	// in a minute. What many processors may do is bounded by their shares of the budget.
+	// for, all of it others'. Their messages are out of the way for up to passMost after
+	// some deliveries (P7), but only if all are delivered that often: at 160 a second
+	// and processor, three of them get past 500 of an owner who does not take his in a
+	// minute. Shares of the budget bound what many processors may do.
 	pollBehind = 200 * time.Millisecond
 
 	// pollTroubled is the longest back-off of a queue that does not answer, where few are
@@ -142,7 +142,10 @@ type entry struct {
 
 // New makes a poller that has nothing to poll.
 func New(env *base.Env, parts Parts) *Poller {
-	return &Poller{Env: env, Parts: parts, wake: make(chan struct{}, 1), queues: map[*queues.Queue]*entry{}, idleMost: upkeep.IdleLeast}
+	return &Poller{
+		Env: env, Parts: parts, wake: make(chan struct{}, 1), queues: map[*queues.Queue]*entry{},
+		idleMost: upkeep.IdleLeast,
+	}
 }
 
 // Wake has the poller look again at what it may get.
@@ -208,8 +211,9 @@ func (p *Poller) Pause(on bool) {
 	backoff.Signal(p.wake)
 }
 
-// Sweep has each queue asked once for as many messages as there are in a get, whether there is room
-// for their tasks or not, and again as long as most of them are dropped or parked: they take no room.
+// Sweep has each queue asked once for as many messages as a get has, whether there is room for
+// their tasks or not. A queue is asked again as long as most of its messages are dropped or parked:
+// they take no room.
 func (p *Poller) Sweep() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -20,14 +20,15 @@ const (
 	// checkSoon is how often it looks where something is odd: a duplicate, which it knows by what
 	// it remembers, or rows of some time ago.
 	checkSoon = 10 * time.Second
-	// checkTimeout is what one look may take. What could not be learned then is learned a minute
-	// later.
+	// checkTimeout is what one look may take. A head that could not be read then is read a
+	// minute later.
 	checkTimeout = 20 * time.Second
 )
 
 // checker looks whether the rows of the ledger are still those that this process wrote. One that
 // has nothing to record learns by nothing else that they came back as they were some time ago, and
-// takes for duplicates what a repair puts. What is behind is fenced anew, under a later epoch.
+// takes for duplicates what a repair puts. A segment that is behind is fenced anew, under a later
+// epoch.
 type checker struct {
 	c    *Recorder
 	wake chan struct{} // has room for one token
@@ -142,7 +143,7 @@ func (k *checker) isOdd(partition int) bool {
 	return k.odd[partition]
 }
 
-// look reads the heads of a partition. What is odd from then on has it read again.
+// look reads the heads of a partition. Odd heads from then on have it read again.
 func (k *checker) look(ctx context.Context, partition int, holds []cluster.Hold) {
 	k.mu.Lock()
 	delete(k.odd, partition)
@@ -150,6 +151,7 @@ func (k *checker) look(ctx context.Context, partition int, holds []cluster.Hold)
 	try, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	if err := k.c.Ledger.Check(try, holds); err != nil && ctx.Err() == nil {
-		k.c.r.Log.Info("whether the ledger's rows are this process's last ones could not be learned", "partition", partition, "error", err)
+		k.c.r.Log.Info("whether the ledger's rows are this process's last ones could not be learned",
+			"partition", partition, "error", err)
 	}
 }

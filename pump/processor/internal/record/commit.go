@@ -105,7 +105,9 @@ func (m *Committer) Add(d *message.Delivery) {
 	q := &m.queue
 	q.Lock()
 	defer q.Unlock()
-	i, found := slices.BinarySearchFunc(q.partitions, number, func(p *partition, n int) int { return cmp.Compare(p.number, n) })
+	i, found := slices.BinarySearchFunc(q.partitions, number, func(p *partition, n int) int {
+		return cmp.Compare(p.number, n)
+	})
 	if !found {
 		q.partitions = slices.Insert(q.partitions, i, &partition{number: number})
 	}
@@ -127,7 +129,8 @@ func (m *Committer) Hurry(segments []uint32) {
 	q.Lock()
 	defer q.Unlock()
 	for _, p := range q.partitions {
-		p.hurried = p.hurried || slices.ContainsFunc(p.waiting, func(d *message.Delivery) bool { return slices.Contains(segments, d.Header.Segment) })
+		p.hurried = p.hurried ||
+			slices.ContainsFunc(p.waiting, func(d *message.Delivery) bool { return slices.Contains(segments, d.Header.Segment) })
 	}
 	backoff.Signal(m.Wake)
 }
@@ -211,7 +214,8 @@ func (m *Committer) due(now time.Time, inHand int) (next *partition) {
 		if p.busy || len(p.waiting) == 0 || now.Before(p.after) {
 			continue
 		}
-		if p.hurried || r.Stopping.Load() || len(p.waiting) >= commitMost || m.fullLocked() || now.Sub(p.since) >= r.Visibility()/latePart {
+		if p.hurried || r.Stopping.Load() || len(p.waiting) >= commitMost || m.fullLocked() ||
+			now.Sub(p.since) >= r.Visibility()/latePart {
 			return p
 		}
 		if next == nil || p.since.Before(next.since) {
@@ -263,7 +267,8 @@ func (m *Committer) leave(p *partition, batch, again []*message.Delivery) {
 	if len(again) > 0 {
 		p.fails++
 		p.waiting, p.since = append(again, p.waiting...), time.Now()
-		p.after = p.since.Add(m.c.r.Jitter.Around(backoff.Doubled(fenceBase, fenceMost, p.fails), "commit", fmt.Sprint(p.number), p.fails))
+		p.after = p.since.Add(m.c.r.Jitter.Around(backoff.Doubled(fenceBase, fenceMost, p.fails),
+			"commit", fmt.Sprint(p.number), p.fails))
 	} else {
 		p.fails = 0
 	}
@@ -301,13 +306,15 @@ func (m *Committer) outcome(d *message.Delivery) (known bool) {
 	case errors.Is(worst, ledger.ErrFenced):
 		// Another owner does these tasks, or has done them: the results are dropped (P3.5).
 		backoff.Signal(c.Fencer.wake) // or none does, for the rows are those of some time ago
-		c.r.Log.Info("results came after another owner of their segment; they are dropped", append(d.Attrs(), "error", worst)...)
+		c.r.Log.Info("results came after another owner of their segment; they are dropped",
+			append(d.Attrs(), "error", worst)...)
 		s.PutBack(d, 0)
 	case isStateFull(worst):
 		c.endEntries(d)
 		s.PutBack(d, c.refusedState(d, worst))
 	case !mayPass(worst):
-		c.r.AlarmOnce("ledger", "results cannot be recorded; their messages go back for a while", append(d.Attrs(), "error", worst)...)
+		c.r.AlarmOnce("ledger", "results cannot be recorded; their messages go back for a while",
+			append(d.Attrs(), "error", worst)...)
 		c.endEntries(d)
 		s.PutBack(d, c.r.Jitter.Around(fullDelay, "full", d.ID, s.Tries))
 	case m.patience.Err() == nil && c.r.Member.Load().Keeps(d.Header.Segment):
@@ -434,8 +441,8 @@ func (c *Recorder) foreignEntry(d *message.Delivery, i int) *ledger.Entry {
 	return e
 }
 
-// Unquarantine gives up quarantining: those tasks come back with the message. What
-// is done of it is recorded all the same.
+// Unquarantine gives up quarantining: those tasks come back with the message. Its
+// done tasks are recorded all the same.
 func (c *Recorder) Unquarantine(d *message.Delivery) {
 	s := d.Settlement
 	s.Entries = slices.DeleteFunc(s.Entries, func(e *ledger.Entry) bool {

@@ -73,7 +73,10 @@ type Fencer struct {
 }
 
 func newFencer(c *Recorder) *Fencer {
-	return &Fencer{c: c, wake: make(chan struct{}, 1), fenced: map[uint32]fencing{}, failed: map[uint32]*unfencedSegment{}, busy: map[int]bool{}}
+	return &Fencer{
+		c: c, wake: make(chan struct{}, 1), fenced: map[uint32]fencing{},
+		failed: map[uint32]*unfencedSegment{}, busy: map[int]bool{},
+	}
 }
 
 // Ready reports whether a segment that is held is fenced, and that is noted.
@@ -261,7 +264,9 @@ func (f *Fencer) conclude(partition int, holds []cluster.Hold, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, u := range failed.Segments {
-		i, is := slices.BinarySearchFunc(holds, u.Segment, func(h cluster.Hold, s uint32) int { return cmp.Compare(h.Segment, s) })
+		i, is := slices.BinarySearchFunc(holds, u.Segment, func(h cluster.Hold, s uint32) int {
+			return cmp.Compare(h.Segment, s)
+		})
 		if !is {
 			continue
 		}
@@ -271,7 +276,8 @@ func (f *Fencer) conclude(partition int, holds []cluster.Hold, err error) {
 			f.failed[u.Segment] = was
 		}
 		was.epoch, was.err = holds[i].Epoch, u.Err
-		was.after = now.Add(f.c.r.Jitter.Around(backoff.Doubled(fenceBase, fenceMost, was.trials), "fence", strconv.Itoa(partition), was.trials))
+		was.after = now.Add(f.c.r.Jitter.Around(backoff.Doubled(fenceBase, fenceMost, was.trials),
+			"fence", strconv.Itoa(partition), was.trials))
 		was.trials++
 	}
 }
@@ -296,7 +302,8 @@ func (f *Fencer) tell(failed *ledger.UnfencedError) {
 		log.Info("segments' ledgers have a later owner already", "segments", foreign, "error", failed)
 	}
 	if damaged > 0 {
-		f.c.r.AlarmOnce("ledger row", "the ledger of segments cannot be read; their tasks wait", "segments", damaged, "error", failed)
+		f.c.r.AlarmOnce("ledger row",
+			"the ledger of segments cannot be read; their tasks wait", "segments", damaged, "error", failed)
 	}
 	if other > 0 {
 		log.Warn("segments cannot be fenced yet; their tasks wait", "segments", other, "error", failed)

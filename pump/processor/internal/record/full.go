@@ -133,7 +133,7 @@ func (f *fullStates) gate(segment uint32, message string) (delay time.Duration, 
 }
 
 // Gate is what to do with a message whose segment's state is full, before its tasks are handled;
-// nil: try it. What goes into quarantine is to be recorded like what was begun.
+// nil: try it. A task that goes into quarantine is to be recorded like one that was begun.
 func (c *Recorder) Gate(d *message.Delivery) *message.Disposition {
 	if c.r.Reducer == nil || c.asWhole(d) {
 		return nil
@@ -143,7 +143,8 @@ func (c *Recorder) Gate(d *message.Delivery) *message.Disposition {
 	case unfit:
 		return &message.Disposition{
 			Reason: pump.ReasonStateFull,
-			Detail: fmt.Sprintf("the reducer's state of segment %d has had no room for it for %v", d.Header.Segment, statePatience),
+			Detail: fmt.Sprintf("the reducer's state of segment %d has had no room for it for %v",
+				d.Header.Segment, statePatience),
 		}
 	case delay > 0:
 		return &message.Disposition{Delay: c.r.Jitter.Around(delay, "state", d.ID, uint64(d.Dequeued)), Ours: true}

@@ -155,7 +155,9 @@ const lookAgain = 3
 
 // BeginStanding is beginOpen, and looks again when the row is being read anew in this moment: to
 // put the message back for that would cost it two seconds.
-func (c *Recorder) BeginStanding(ctx context.Context, d *message.Delivery, verdict closing.Verdict, since time.Time) (b ledger.Begun, ok bool, err error) {
+func (c *Recorder) BeginStanding(
+	ctx context.Context, d *message.Delivery, verdict closing.Verdict, since time.Time,
+) (b ledger.Begun, ok bool, err error) {
 	for range lookAgain {
 		if b, ok, err = c.beginOpen(d, verdict); ok || err != nil {
 			break
@@ -208,9 +210,13 @@ func (c *Recorder) copyDelay(d *message.Delivery) time.Duration {
 func (c *Recorder) refused(d *message.Delivery, err error) *message.Disposition {
 	if errors.Is(err, ledger.ErrTooManyRuns) {
 		// It passes as runs end, a few thousand in a minute; other runs' tasks go on.
-		c.r.AlarmOnce("runs", "tasks of further runs wait, because a segment has as many live runs as it may", append(d.Attrs(), "error", err)...)
+		c.r.AlarmOnce("runs", "tasks of further runs wait, because a segment has as many live runs as it may",
+			append(d.Attrs(), "error", err)...)
 		n := uint64(max(d.Dequeued, 1))
-		return &message.Disposition{Delay: c.r.Jitter.Around(backoff.Doubled(inHandLeast, crowdedMost, n-1), "crowded", d.ID, n), Ours: true}
+		return &message.Disposition{
+			Delay: c.r.Jitter.Around(backoff.Doubled(inHandLeast, crowdedMost, n-1), "crowded", d.ID, n),
+			Ours:  true,
+		}
 	}
 	if errors.Is(err, ledger.ErrTooManyForeign) {
 		return c.crowdedForeign(d, err)
@@ -331,7 +337,10 @@ func Beyond(r *base.Env, d *message.Delivery, verdict closing.Verdict, once bool
 
 // RunEndedWhole is the quarantine of all of a message's tasks.
 func RunEndedWhole(h *codec.Header) *message.Disposition {
-	return &message.Disposition{Reason: pump.ReasonRunEnded, Detail: fmt.Sprintf("run %v has ended; what is redriven is done all the same", h.Run)}
+	return &message.Disposition{
+		Reason: pump.ReasonRunEnded,
+		Detail: fmt.Sprintf("run %v has ended; what is redriven is done all the same", h.Run),
+	}
 }
 
 // Dropped settles a message of a run whose tasks are dropped when they are met.
@@ -360,7 +369,9 @@ func recognised(r *base.Env, d *message.Delivery, tasks int) {
 // end, or by an operator, or there never was one.
 func unknownRun(r *base.Env, d *message.Delivery) *message.Disposition {
 	if d.Age >= r.Cfg.Retention {
-		return &message.Disposition{Reason: pump.ReasonRunExpired, Detail: fmt.Sprintf("run %v has no row any more", d.Header.Run)}
+		return &message.Disposition{
+			Reason: pump.ReasonRunExpired, Detail: fmt.Sprintf("run %v has no row any more", d.Header.Run),
+		}
 	}
 	return &message.Disposition{Reason: pump.ReasonUnknownRun, Detail: fmt.Sprintf("run %v has no row", d.Header.Run)}
 }

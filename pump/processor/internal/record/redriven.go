@@ -7,10 +7,10 @@ import (
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
-// A task that was redriven has its number in its run while that lives, and a name when the run has
-// ended or its row is gone (P4.4). A redrive that was killed between its put and its delete leaves
-// the task in quarantine, and it is redriven again; meanwhile the run may have ended, or its row may
-// have come back. So a task of either identity is looked for under the other one, too.
+// A redriven task has its number in its run while that lives, and a name when the run has ended or
+// its row is gone (P4.4). A redrive that was killed between its put and its delete leaves the task
+// in quarantine, and an operator redrives it again. Meanwhile the run may have ended, or its row
+// may have come back. So the recorder looks for a task of either identity under the other one, too.
 
 // nameOf is the name of a task of a run.
 func nameOf(h *codec.Header, n uint64) string {

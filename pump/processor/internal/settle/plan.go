@@ -163,7 +163,8 @@ func (r *Settlers) planRest(d *message.Delivery, s *message.Settlement, groups [
 		if !ok {
 			attrs := d.Attrs()
 			r.Lines.Of("full").Add(d.Count, func(messages, _ int) {
-				r.Log.Warn("message is too full to be rewritten; all of its tasks come back, with no attempt counted", append(attrs, "messages", messages)...)
+				r.Log.Warn("message is too full to be rewritten; all of its tasks come back, with no attempt counted",
+					append(attrs, "messages", messages)...)
 			})
 			s.Copies = slices.DeleteFunc(s.Copies, func(c message.Copy) bool { return c.Reason == "" })
 			s.Final, s.Text = message.StepRelease, nil

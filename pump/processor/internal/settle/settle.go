@@ -64,8 +64,7 @@ func (r *Settlers) settle(d *message.Delivery) {
 	if err == nil {
 		err = r.finalStep(d, receipt)
 	} else if errors.Is(err, leases.ErrEnded) {
-		// Renewing found out that the receipt is dead.
-		err = &storage.Error{Code: storage.Gone, Op: "settle", Account: d.Queue.Account.Name, Object: d.Queue.Name, Index: -1, Err: err}
+		err = receiptDead(d, err)
 	} else {
 		r.end(d) // the processor's last moment is over
 		return
@@ -100,7 +99,8 @@ func (r *Settlers) settle(d *message.Delivery) {
 			r.leaveToLease(d)
 			return
 		}
-	case storage.Is(err, storage.Missing), storage.Is(err, storage.Invalid), storage.Is(err, storage.TooLarge), storage.Is(err, storage.Precondition), storage.Is(err, storage.Exists):
+	case storage.Is(err, storage.Missing), storage.Is(err, storage.Invalid),
+		storage.Is(err, storage.TooLarge), storage.Is(err, storage.Precondition), storage.Is(err, storage.Exists):
 		r.Log.Error("message cannot be settled; it is left to its lease", append(d.Attrs(), "error", err)...)
 		r.leaveToLease(d)
 		return
@@ -112,6 +112,14 @@ func (r *Settlers) settle(d *message.Delivery) {
 	}
 	r.Trials.CloseAttempts(d)
 	r.end(d)
+}
+
+// receiptDead is the error of a message whose receipt is dead, as renewing found out.
+func receiptDead(d *message.Delivery, err error) error {
+	return &storage.Error{
+		Code: storage.Gone, Op: "settle", Account: d.Queue.Account.Name, Object: d.Queue.Name, Index: -1,
+		Err: err,
+	}
 }
 
 // soonBack is the longest delay of a message that this processor put back undone, and still waits
@@ -202,7 +210,8 @@ func (r *Settlers) settleLater(d *message.Delivery, err error) {
 			settlerFor(d).resume(d)
 			return
 		}
-		r.Log.Warn("message could not be settled while it was leased; it will be delivered again", append(d.Attrs(), "error", err)...)
+		r.Log.Warn("message could not be settled while it was leased; it will be delivered again",
+			append(d.Attrs(), "error", err)...)
 		r.end(d)
 		return
 	case len(s.Copies) > 0 && s.Copies[0].Reason != "" && s.Tries >= poisonTries:

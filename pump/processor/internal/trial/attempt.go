@@ -69,7 +69,9 @@ func (t *Trials) attemptText(d *message.Delivery, alone bool) (text []byte, ok b
 func (t *Trials) stamped(d *message.Delivery, text []byte, attempts uint32, trials int) (_ []byte, ok bool) {
 	text, err := codec.Restamped(text, attempts, d.Header.Generation)
 	if err == nil && trials > 0 {
-		text, err = codec.Quarantined(text, codec.Cause{Reason: message.ReasonOnTrial, Instance: t.Cfg.Instance, Attempts: uint32(trials)})
+		text, err = codec.Quarantined(text, codec.Cause{
+			Reason: message.ReasonOnTrial, Instance: t.Cfg.Instance, Attempts: uint32(trials),
+		})
 	}
 	return text, err == nil
 }
@@ -135,7 +137,8 @@ func (t *Trials) writeAttemptRow(d *message.Delivery, n uint32, alone int) error
 	_, err := t.Queues.Control.Write(ctx, storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
 		Partition: partition, Row: row,
 		Properties: map[string]any{
-			"Attempts": int64(n), "Alone": int64(alone), "Instance": t.Cfg.Instance, "Queue": d.Queue.Name, "Account": d.Queue.Account.Name, "Message": d.ID,
+			"Attempts": int64(n), "Alone": int64(alone), "Instance": t.Cfg.Instance, "Queue": d.Queue.Name,
+			"Account": d.Queue.Account.Name, "Message": d.ID,
 		},
 	}})
 	return err
@@ -154,7 +157,9 @@ func (t *Trials) CloseAttempts(d *message.Delivery) {
 		ctx, cancel := context.WithTimeout(t.Wire, backoff.RequestTimeout)
 		defer cancel()
 		partition, row := t.attemptsKey(d)
-		_, err = t.Queues.Control.Write(ctx, storage.Write{Mode: storage.Remove, Entity: storage.Entity{Partition: partition, Row: row}})
+		_, err = t.Queues.Control.Write(ctx, storage.Write{
+			Mode: storage.Remove, Entity: storage.Entity{Partition: partition, Row: row},
+		})
 	case d.Written == message.WrittenInRow && d.Untried:
 		err = t.writeAttemptRow(d, d.Header.Attempt, d.AloneTrials())
 	}

@@ -17,7 +17,8 @@ func (t *Trials) Split(d *message.Delivery) *message.Disposition {
 	}
 	pieces, ok := t.cut(d)
 	if !ok {
-		t.Log.Warn("a message came back suspiciously often and cannot be split; it is opened as it is", append(d.Attrs(), "deliveries", d.Dequeued)...)
+		t.Log.Warn("a message came back suspiciously often and cannot be split; it is opened as it is",
+			append(d.Attrs(), "deliveries", d.Dequeued)...)
 		return nil
 	}
 	t.Log.Info("a message came back suspiciously often; it is split, to find the task that may end its processes",

@@ -162,7 +162,8 @@ func (t *Trials) settleUnstarted(d *message.Delivery) {
 func (t *Trials) postpone(d *message.Delivery, err error) {
 	attrs := append(d.Attrs(), "error", err)
 	t.Lines.Of("unmarked").Add(d.Count, func(messages, _ int) {
-		t.Log.Warn("a task that may have ended its processes could not be marked; it is put back for a while", append(attrs, "messages", messages)...)
+		t.Log.Warn("a task that may have ended its processes could not be marked; it is put back for a while",
+			append(attrs, "messages", messages)...)
 	})
 	d.Whole = &message.Disposition{Delay: t.Jitter.Around(markAgain, "mark", d.ID, uint64(d.Dequeued))}
 	t.settleUnstarted(d)
@@ -187,7 +188,8 @@ func (t *Trials) begin(d *message.Delivery, alone bool) {
 		return
 	}
 	t.Log.Warn("a message came back so often that its task may have ended its processes; this attempt was written down before it begins",
-		append(d.Attrs(), "deliveries", d.Dequeued, "attempt", fmt.Sprintf("%d of %d", d.Header.Attempt+1, t.o.MaxAttempts), "alone", alone)...)
+		append(d.Attrs(), "deliveries", d.Dequeued,
+			"attempt", fmt.Sprintf("%d of %d", d.Header.Attempt+1, t.o.MaxAttempts), "alone", alone)...)
 	t.Open(d)
 }
 
