@@ -145,7 +145,10 @@ func (in *Input) fits() error {
 		}
 	}
 	if s := in.Segments; s != 0 && (s < shardmap.SegmentStep || s > shardmap.MaxSegments || s%shardmap.SegmentStep != 0) {
-		return in, &pump.ConfigError{Field: "segments", Problem: fmt.Sprintf("%d is not a possible number of segments", s), Fix: "use a multiple of 64 up to 16384, or leave it out"}
+		return &pump.ConfigError{
+			Field: "segments", Problem: fmt.Sprintf("%d is not a possible number of segments", s),
+			Fix: "use a multiple of 64 up to 16384, or leave it out",
+		}
 	}
 	if in.Shared && in.Segments != 0 {
 		return &pump.ConfigError{

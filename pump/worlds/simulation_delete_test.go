@@ -196,7 +196,7 @@ func (w *simWorld) deletesAll(ctx context.Context) {
 	}
 	if w.roll(2, "deletes and dies", 0) == 0 {
 		point := []string{"mark", "write", "transact", "drop", "query"}[w.roll(5, "deletes and dies at", 0)]
-		_ = w.deletes(ctx, "x92", &simPoint{w.roll(2, "deletes and dies after", 0) == 0, point, 1 + int(w.roll(5, "deletes and dies, nth", 0))})
+		_ = w.deletes(ctx, "x92", &simPoint{w.roll(2, "deletes and dies after", 0) == 0, point, 1 + int(w.roll(5, "deletes and dies, nth", 0)), 0})
 	}
 	if err := w.deletes(ctx, "x93", nil); err != nil && !errors.Is(err, workload.ErrNoWorkload) {
 		w.wrongf("the workload was not deleted: %v", err)
