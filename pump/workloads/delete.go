@@ -38,8 +38,7 @@ type Error struct {
 	Workload string
 	Problem  string
 	Fix      string
-	// Begun: the workload is marked, and a part of it may be gone. The deletion can only be
-	// continued.
+	// Begun: the workload is marked, and a part of it may be gone; it can only be continued.
 	Begun bool
 	Err   error // the cause, if it is one of storage
 }
