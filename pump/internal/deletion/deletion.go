@@ -25,10 +25,9 @@ type Group struct {
 func Groups(w *workload.Workload) []Group {
 	var groups []Group
 	add := func(what, partition string) { groups = append(groups, Group{what, partition}) }
-	if w.Delivery == workload.DeliverOnce {
-		for n := range (w.Map.Segments + ledger.PartitionSegments - 1) / ledger.PartitionSegments {
-			add("ledger", ledger.Partition(w.Name, n))
-		}
+	// At-least-once has a ledger, too, where a reducer keeps its state in it.
+	for n := range (w.Map.Segments + ledger.PartitionSegments - 1) / ledger.PartitionSegments {
+		add("ledger", ledger.Partition(w.Name, n))
 	}
 	for n := range coordination.ClaimParts {
 		add("claims", coordination.ClaimsPartition(w.Name, n))
