@@ -204,7 +204,7 @@ func TestAWatcherKeepsWhatItCannotReadNow(t *testing.T) {
 			same := cmp.Options{
 				cmpopts.IgnoreFields(status.Status{}, "Time", "Requests", "Instances", "Problems", "NotRead", "Accounts"),
 				cmpopts.IgnoreFields(status.MoneyRequests{}, "Requests"), // of members, whose rows are read
-				cmpopts.EquateApprox(0, 90),                              // ages
+				cmpopts.EquateApprox(0, 90), // ages
 			}
 			if diff := cmp.Diff(known, s, same); diff != "" {
 				t.Errorf("what cannot be read now:\n%s", diff)
