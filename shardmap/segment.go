@@ -24,6 +24,12 @@ const (
 	perShard    = 32
 )
 
+// CanBeSegments reports whether a new workload may have so many segments: a multiple of SegmentStep
+// up to MaxSegments.
+func CanBeSegments(segments int) bool {
+	return segments >= SegmentStep && segments <= MaxSegments && segments%SegmentStep == 0
+}
+
 // Segment gives the segment of a key in a workload of the given number of
 // segments, which must be positive: xxhash64(key) mod segments. It never
 // changes; a key of any bytes and any length, the empty one included, has one.

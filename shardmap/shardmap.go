@@ -195,7 +195,8 @@ func blank(segments int, shards []Shard) (*Map, error) {
 }
 
 func checkSegments(segments int) error {
-	if segments < 1 || segments > MaxSegments || segments%SegmentStep != 0 && !powerOfTwo(segments) {
+	few := segments > 0 && segments < SegmentStep && powerOfTwo(segments)
+	if !few && !CanBeSegments(segments) {
 		return fmt.Errorf("%w, not %d", ErrSegments, segments)
 	}
 	return nil

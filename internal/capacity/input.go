@@ -144,7 +144,7 @@ func (in *Input) fits() error {
 			Fix: "use fewer queues of each account, or plan several workloads",
 		}
 	}
-	if s := in.Segments; s != 0 && (s < shardmap.SegmentStep || s > shardmap.MaxSegments || s%shardmap.SegmentStep != 0) {
+	if s := in.Segments; s != 0 && !shardmap.CanBeSegments(s) {
 		return &pump.ConfigError{
 			Field: "segments", Problem: fmt.Sprintf("%d is not a possible number of segments", s),
 			Fix: "use a multiple of 64 up to 16384, or leave it out",

@@ -195,7 +195,7 @@ func checkSize(c pump.Config) error {
 	switch {
 	case s == 0 || s == pump.Shared:
 		s = shardmap.DefaultSegments(queues)
-	case s < shardmap.SegmentStep || s > shardmap.MaxSegments || s%shardmap.SegmentStep != 0:
+	case !shardmap.CanBeSegments(s):
 		return &pump.ConfigError{
 			Field: "segments", Problem: fmt.Sprintf("%d is not a possible number of segments", s),
 			Fix: fmt.Sprintf("use a multiple of 64 up to %d, or leave it out for %d",
