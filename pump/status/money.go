@@ -182,9 +182,7 @@ func requestsOf(kinds operations.Counts, all Requests, list prices.List) []Money
 		kind := operations.Kind(k)
 		put(kind.Service(), kind.String(), n)
 	}
-	rest := all.Since(
-		Requests{Queue: kinds.Of(operations.Queue), Table: kinds.Of(operations.Table)},
-	)
+	rest := all.Unknown(kinds)
 	put(operations.Queue, "", rest.Queue)
 	put(operations.Table, "", rest.Table)
 	slices.SortFunc(of, byKind)

@@ -92,6 +92,11 @@ func (r Requests) Since(o Requests) Requests {
 	return Requests{r.Queue - min(o.Queue, r.Queue), r.Table - min(o.Table, r.Table)}
 }
 
+// Unknown are the requests of r that are not among those whose kind is known.
+func (r Requests) Unknown(known operations.Counts) Requests {
+	return r.Since(Requests{known.Of(operations.Queue), known.Of(operations.Table)})
+}
+
 // Max gives the larger count of each service.
 func (r Requests) Max(o Requests) Requests {
 	return Requests{max(r.Queue, o.Queue), max(r.Table, o.Table)}

@@ -114,16 +114,9 @@ func (b *books) dayKinds() map[cluster.DayKind]cluster.DayCount {
 	for k := range operations.Kinds {
 		put(k.Service(), k.String(), b.kinds.all[k], first.kinds[k], last.kinds[k])
 	}
-	day := unknown(b.whole(), b.kinds.all)
-	from, to := unknown(first.requests, first.kinds), unknown(last.requests, last.kinds)
+	day := b.whole().Unknown(b.kinds.all)
+	from, to := first.requests.Unknown(first.kinds), last.requests.Unknown(last.kinds)
 	put(operations.Queue, "", day.Queue, from.Queue, to.Queue)
 	put(operations.Table, "", day.Table, from.Table, to.Table)
 	return of
-}
-
-// unknown are the requests whose kind is not known.
-func unknown(all history.Requests, known operations.Counts) history.Requests {
-	return all.Since(
-		history.Requests{Queue: known.Of(operations.Queue), Table: known.Of(operations.Table)},
-	)
 }

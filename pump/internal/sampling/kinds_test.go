@@ -144,7 +144,7 @@ func TestWhatAMemberDoesNotSayByKindForAWhileIsNotMissing(t *testing.T) {
 	late.older = false
 	late.asks("beta", 3, 0)
 	look(late) // what it asked before stays unknown
-	if got := unknown(b.whole(), b.kinds.all); got != (history.Requests{Queue: 6}) {
+	if got := b.whole().Unknown(b.kinds.all); got != (history.Requests{Queue: 6}) {
 		t.Errorf("of a kind that is not known: %+v", got)
 	}
 }
