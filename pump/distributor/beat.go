@@ -26,7 +26,7 @@ var errRunOver = errors.New("the run was ended while it was distributed")
 
 // keepBeating says, until the returned function is called, that this process is at work on the run.
 // It ends the distribution when the run may not go on.
-func (r *distribution) keepBeating(all context.Context, end context.CancelCauseFunc) (finish func()) {
+func (r *run) keepBeating(all context.Context, end context.CancelCauseFunc) (finish func()) {
 	if r.repairs {
 		return func() {} // the run's maker is gone, or will see that it was sealed
 	}
@@ -55,7 +55,7 @@ func (r *distribution) keepBeating(all context.Context, end context.CancelCauseF
 }
 
 // pulse is what a beat says. A guest of the cluster has no other row to say it in.
-func (r *distribution) pulse(every time.Duration) workload.Pulse {
+func (r *run) pulse(every time.Duration) workload.Pulse {
 	p := workload.Pulse{Every: every, Put: uint64(r.count.Acked.Load())}
 	if s := r.d.running.Load(); s != nil && s.guest() {
 		p.Accounts = r.d.fleet.Names()
@@ -67,7 +67,7 @@ func (r *distribution) pulse(every time.Duration) workload.Pulse {
 // failed over, or the table was restored, to a time before the run. Without the row, messages of
 // the run would go to quarantine as those of an unknown run. In a deleted workload putBack makes
 // nothing.
-func (r *distribution) putBack(ctx context.Context) bool {
+func (r *run) putBack(ctx context.Context) bool {
 	if _, err := send.Refresh(ctx, r.d.router.Current().Workload); workload.Lost(err) {
 		return false
 	}
@@ -87,12 +87,12 @@ const rowLost = "its row was gone when another leader took it over: the account 
 
 // bringBack makes the row of such a run again, as a broken one, so that processors do its tasks.
 // The run cannot be continued: no row says any more what source it was made from (P2.3).
-func (l *leadership) bringBack(ctx context.Context, id pump.RunID) error {
-	runs := l.d.runs.By(l.term.Epoch)
-	l.d.cfg.Log.Error("a run cannot be continued", "run", id.String(), "note", rowLost)
+func (t *term) bringBack(ctx context.Context, id pump.RunID) error {
+	runs := t.d.runs.By(t.won.Epoch)
+	t.d.cfg.Log.Error("a run cannot be continued", "run", id.String(), "note", rowLost)
 	err := runs.Create(ctx, workload.Run{
-		ID: id, Workload: l.d.cfg.Workload, Mode: closing.ModeEvery, Instance: l.d.cfg.Instance,
-		Beat: l.d.runBeat(),
+		ID: id, Workload: t.d.cfg.Workload, Mode: closing.ModeEvery, Instance: t.d.cfg.Instance,
+		Beat: t.d.runBeat(),
 	})
 	if err != nil {
 		return err
@@ -106,7 +106,7 @@ const sealedKept = 10 * time.Minute
 
 // sealedRun is what is kept of a distribution whose run is sealed: none of its buffers.
 type sealedRun struct {
-	of     *distribution
+	of     *run
 	counts []uint64
 	at     time.Time
 	closed bool // it was seen closed

@@ -26,7 +26,7 @@ func (d *Distributor) closeRuns(ctx context.Context) {
 }
 
 // closeEmpty closes a sealed run that has no tasks. The ledger will never know of it.
-func (d *Distributor) closeEmpty(ctx context.Context, r *distribution) {
+func (d *Distributor) closeEmpty(ctx context.Context, r *run) {
 	if d.router.Current().Workload.Delivery != workload.DeliverOnce || r.count.Tasks.Load() > 0 {
 		return
 	}

@@ -199,8 +199,8 @@ type Distributor struct {
 	// distributes, and from what source.
 	standing rounds.Counter
 
-	router  *send.Router            // where tasks go; it outlives Run
-	running atomic.Pointer[sending] // of Run; nil outside of it
+	router  *send.Router               // where tasks go; it outlives Run
+	running atomic.Pointer[membership] // of Run; nil outside of it
 
 	saidExtra bool       // that accounts of the configuration are not in use
 	alone     bool       // no other workload of its name was found

@@ -35,7 +35,7 @@ func (d *Distributor) once(ctx context.Context) (Summary, error) {
 	}
 	if err == nil {
 		if err = d.create(ctx, r, d.mode); err == nil {
-			err = d.conduct(ctx, r)
+			err = d.distribute(ctx, r)
 		}
 	}
 	if err == nil && d.opts.Wait != nil {
@@ -45,7 +45,7 @@ func (d *Distributor) once(ctx context.Context) (Summary, error) {
 }
 
 // await waits until what was distributed is done.
-func (d *Distributor) await(ctx context.Context, r *distribution) error {
+func (d *Distributor) await(ctx context.Context, r *run) error {
 	r.took = time.Since(r.begun)
 	r.log.Info("waiting until every task is done")
 	sealed := workload.Run{ID: r.id, State: workload.RunSealed, Sealed: r.read.Counts, Tasks: uint64(r.count.Tasks.Load())}
@@ -55,13 +55,13 @@ func (d *Distributor) await(ctx context.Context, r *distribution) error {
 }
 
 // begin makes a distribution that has no run yet.
-func (d *Distributor) begin() *distribution {
-	r := &distribution{d: d, runs: d.runs, begun: time.Now(), log: d.cfg.Log}
+func (d *Distributor) begin() *run {
+	r := &run{d: d, runs: d.runs, begun: time.Now(), log: d.cfg.Log}
 	r.before, r.beforeThrottled = d.fleet.Requests()
 	return r
 }
 
-func (d *Distributor) report(r *distribution, err error) (Summary, error) {
+func (d *Distributor) report(r *run, err error) (Summary, error) {
 	s := r.summary()
 	d.stage.ended(r, err)
 	if d.opts.OnRun != nil {
@@ -86,7 +86,7 @@ func (d *Distributor) fingerprint(of string) string {
 }
 
 // create makes a new run and inserts its row, before the run's first put (P1.1).
-func (d *Distributor) create(ctx context.Context, r *distribution, mode string) error {
+func (d *Distributor) create(ctx context.Context, r *run, mode string) error {
 	var print string
 	if !r.live {
 		print = d.fingerprint(r.print)
@@ -106,13 +106,13 @@ func (d *Distributor) create(ctx context.Context, r *distribution, mode string) 
 // errBroken is a distribution that was told to stop and that no process continues.
 var errBroken = errors.New("stopped before the end of the source")
 
-// conduct makes the distribution and gives the run its end: sealed after the
+// distribute makes the distribution and gives the run its end: sealed after the
 // last acknowledgement (P2.2), broken if no process can or should continue it. A run that another
 // leader continues stays open, with outcome.ErrHalted or the cause of the lost leadership.
-func (d *Distributor) conduct(ctx context.Context, r *distribution) error {
-	d.stage.conducts(r)
+func (d *Distributor) distribute(ctx context.Context, r *run) error {
+	d.stage.hasRun(r)
 	r.log.Info("distributing", "from", r.count.Tasks.Load(), "resumed", r.from != nil)
-	how, err := r.run(ctx)
+	how, err := r.sendAll(ctx)
 	// The run's end is recorded even if the process is being stopped.
 	rows, done := outlive(ctx)
 	defer done()
@@ -137,7 +137,7 @@ func (d *Distributor) conduct(ctx context.Context, r *distribution) error {
 			return fmt.Errorf("every task was put, but the run could not be sealed: %w", err)
 		}
 		if r.leads != nil {
-			of := &distribution{d: d, id: r.id, runs: r.runs, row: r.row, log: r.log}
+			of := &run{d: d, id: r.id, runs: r.runs, row: r.row, log: r.log}
 			d.sealed = &sealedRun{of: of, counts: r.read.Counts, at: time.Now()}
 		}
 		d.closeEmpty(rows, r)
@@ -173,12 +173,12 @@ func outlive(ctx context.Context) (context.Context, context.CancelFunc) {
 	}
 }
 
-func (d *Distributor) breakRun(ctx context.Context, r *distribution, note string) {
+func (d *Distributor) breakRun(ctx context.Context, r *run, note string) {
 	d.noteEnd(ctx, r, note, slog.LevelError, "the run is broken")
 }
 
 // noteEnd marks a run as broken, and says so as loudly as that is news.
-func (d *Distributor) noteEnd(ctx context.Context, r *distribution, note string, level slog.Level, said string) {
+func (d *Distributor) noteEnd(ctx context.Context, r *run, note string, level slog.Level, said string) {
 	note = noteOf(r, note)
 	r.log.Log(ctx, level, said, "note", note)
 	if err := r.runs.Break(ctx, r.id, note); err != nil {
@@ -191,7 +191,7 @@ func (d *Distributor) noteEnd(ctx context.Context, r *distribution, note string,
 // noteOf is why a run broke and how far it had come, within the bounds of its
 // row. To decide whether to distribute again you need to know what was sent,
 // not only what was read.
-func noteOf(r *distribution, why string) string {
+func noteOf(r *run, why string) string {
 	c := &r.count
 	note := fmt.Sprintf("read %d tasks, acknowledged %d of them (%d envelopes by this process): %s",
 		c.Tasks.Load(), c.Acked.Load(), c.Envelopes.Load(), why)
@@ -219,12 +219,12 @@ func (d *Distributor) elected(ctx context.Context) (last Summary, err error) {
 	})
 	for ctx.Err() == nil {
 		stood := d.standing.Begin()
-		term, wait, err := e.Try(ctx)
+		won, wait, err := e.Try(ctx)
 		stood()
 		switch {
-		case term != nil:
-			l := &leadership{d: d, term: term, last: &last}
-			wait, err = l.lead(ctx)
+		case won != nil:
+			t := &term{d: d, won: won, last: &last}
+			wait, err = t.lead(ctx)
 			if err != nil {
 				return last, err
 			}
@@ -297,10 +297,10 @@ func final(err error) bool {
 // before it stands again; another one may do better meanwhile.
 const retryPause = 5 * time.Second
 
-// leadership is what a distributor does between a won election and giving it up.
-type leadership struct {
+// term is what a distributor does between a won election and giving it up.
+type term struct {
 	d    *Distributor
-	term *election.Term
+	won  *election.Term
 	last *Summary
 }
 
@@ -315,58 +315,58 @@ type leadership struct {
 //	leadership is lost            nothing is left to give up
 //
 // Only an error that no waiting mends is returned.
-func (l *leadership) lead(ctx context.Context) (wait time.Duration, err error) {
-	r, err := l.job(ctx) // an error may come with a run that has no tasks yet
+func (t *term) lead(ctx context.Context) (wait time.Duration, err error) {
+	r, err := t.job(ctx) // an error may come with a run that has no tasks yet
 	defer r.close()
 	if err == nil && r == nil {
-		return l.finish(ctx)
+		return t.finish(ctx)
 	}
-	conducted := err == nil
-	if conducted {
-		err = l.d.conduct(ctx, r)
-		*l.last, _ = l.d.report(r, err)
+	distributed := err == nil
+	if distributed {
+		err = t.d.distribute(ctx, r)
+		*t.last, _ = t.d.report(r, err)
 		if !troubled(err) || r.moved() {
-			l.d.unread = 0
+			t.d.unread = 0
 		}
 		switch {
-		case l.term.Context().Err() != nil:
-			l.d.cfg.Log.Warn("leadership was lost; another distributor continues the run", "run", r.id.String(), "error", err)
+		case t.won.Context().Err() != nil:
+			t.d.cfg.Log.Warn("leadership was lost; another distributor continues the run", "run", r.id.String(), "error", err)
 			return 0, nil
 		case err == nil || r.broken:
-			return l.finish(ctx)
+			return t.finish(ctx)
 		}
 	}
 	if _, unusable := errors.AsType[*pack.SourceError](err); unusable && !final(err) && ctx.Err() == nil {
-		if !conducted {
-			*l.last, _ = l.d.report(l.begin(), err)
+		if !distributed {
+			*t.last, _ = t.d.report(t.begin(), err)
 		}
 		if troubled(err) {
-			return l.stepBack(ctx, err), nil
+			return t.stepBack(ctx, err), nil
 		}
-		l.d.cfg.Log.Error("the source is of no use; the next distribution is due as usual", "error", err)
-		return l.finish(ctx)
+		t.d.cfg.Log.Error("the source is of no use; the next distribution is due as usual", "error", err)
+		return t.finish(ctx)
 	}
-	l.abandon(ctx)
+	t.abandon(ctx)
 	switch {
 	case ctx.Err() != nil:
 		return 0, nil
 	case final(err):
 		return 0, err
 	}
-	l.d.cfg.Log.Error("the distribution could not go on; trying again", "error", err)
+	t.d.cfg.Log.Error("the distribution could not go on; trying again", "error", err)
 	return retryPause, nil
 }
 
 // stepBack gives the leadership up to who can read the source, and says when to stand again.
 // The distribution stays due: nothing was sent.
-func (l *leadership) stepBack(ctx context.Context, err error) time.Duration {
-	d := l.d
+func (t *term) stepBack(ctx context.Context, err error) time.Duration {
+	d := t.d
 	pause := backoff.Doubled(2*retryPause, UnreadPause, d.unread)
 	pause = backoff.Jitter(d.cfg.Instance).Around(pause, "step back", d.cfg.Workload, d.unread)
 	d.unread++
 	d.cfg.Log.Error("the source cannot be read on this machine; another distributor may lead, or this one again later",
 		"error", err, "pause", pause.Round(time.Second))
-	l.abandon(ctx)
+	t.abandon(ctx)
 	return pause
 }
 
@@ -376,48 +376,48 @@ const UnreadPause = time.Minute
 
 // finish makes the next distribution due after Every. Until that is written
 // the others wait, so it is tried again as long as leadership lasts.
-func (l *leadership) finish(ctx context.Context) (time.Duration, error) {
+func (t *term) finish(ctx context.Context) (time.Duration, error) {
 	rows, done := outlive(ctx)
 	defer done()
 	for attempt := uint64(0); ; attempt++ {
-		err := backoff.Within(rows, l.term.Finish)
+		err := backoff.Within(rows, t.won.Finish)
 		if err == nil || errors.Is(err, election.ErrDeposed) || errors.Is(err, election.ErrTermOver) {
 			return 0, nil
 		}
-		l.d.cfg.Log.Warn("the end of the distribution could not be written; trying again", "error", err)
-		if !backoff.Wait(ctx, backoff.Jitter(l.d.cfg.Instance).Full(500*time.Millisecond, 5*time.Second, "finish", l.d.cfg.Workload, attempt)) {
+		t.d.cfg.Log.Warn("the end of the distribution could not be written; trying again", "error", err)
+		if !backoff.Wait(ctx, backoff.Jitter(t.d.cfg.Instance).Full(500*time.Millisecond, 5*time.Second, "finish", t.d.cfg.Workload, attempt)) {
 			// Stopped: the next leader finds the run at its end and only finishes.
-			l.abandon(ctx)
+			t.abandon(ctx)
 			return 0, nil
 		}
 	}
 }
 
-func (l *leadership) abandon(ctx context.Context) {
+func (t *term) abandon(ctx context.Context) {
 	rows, done := outlive(ctx)
 	defer done()
 	_ = backoff.Within(rows, func(ctx context.Context) error {
-		l.term.Abandon(ctx)
+		t.won.Abandon(ctx)
 		return nil
 	})
 }
 
 // job decides what this term distributes: the run it took over, from its
 // checkpoint, or a new one. Nil means that there is nothing left to do.
-func (l *leadership) job(ctx context.Context) (*distribution, error) {
-	d := l.d
+func (t *term) job(ctx context.Context) (*run, error) {
+	d := t.d
 	if err := d.Prepare(ctx); err != nil {
 		return nil, err
 	}
-	if resume := l.term.Resume; resume != nil {
-		r, over, err := l.resume(ctx, resume)
+	if resume := t.won.Resume; resume != nil {
+		r, over, err := t.resume(ctx, resume)
 		if r != nil || over || err != nil {
 			return r, err
 		}
 	}
-	orphans := l.orphans(ctx)
+	orphans := t.orphans(ctx)
 	d.led = 0
-	r := l.begin()
+	r := t.begin()
 	if err := d.look(ctx, r); err != nil {
 		return r, err
 	}
@@ -426,18 +426,18 @@ func (l *leadership) job(ctx context.Context) (*distribution, error) {
 	}
 	// If the answer is lost, the row may hold the run: the next leader then
 	// continues it from its start.
-	if err := backoff.Within(ctx, func(ctx context.Context) error { return l.term.Begin(ctx, r.id) }); err != nil {
+	if err := backoff.Within(ctx, func(ctx context.Context) error { return t.won.Begin(ctx, r.id) }); err != nil {
 		return r, err
 	}
-	d.led = l.term.Epoch
-	l.bury(ctx, orphans)
+	d.led = t.won.Epoch
+	t.bury(ctx, orphans)
 	return r, nil
 }
 
-func (l *leadership) begin() *distribution {
-	r := l.d.begin()
-	r.leads, r.save = l.term.Context(), l.term.Save
-	r.runs = l.d.runs.By(l.term.Epoch)
+func (t *term) begin() *run {
+	r := t.d.begin()
+	r.leads, r.save = t.won.Context(), t.won.Save
+	r.runs = t.d.runs.By(t.won.Epoch)
 	return r
 }
 
@@ -445,26 +445,26 @@ func (l *leadership) begin() *distribution {
 // settings are still those of the run (P2.3) and the source can be read again (P2.4);
 // otherwise the run is broken, loudly, and nil says that a new one begins. Over
 // means that the run had come to its end and only Finish is missing.
-func (l *leadership) resume(ctx context.Context, from *election.Resume) (r *distribution, over bool, err error) {
-	d := l.d
+func (t *term) resume(ctx context.Context, from *election.Resume) (r *run, over bool, err error) {
+	d := t.d
 	// From here on a leader of before, who does not know yet that it was replaced, can neither
 	// seal nor break the run.
-	run, err := d.runs.By(l.term.Epoch).Take(ctx, from.Run)
+	run, err := d.runs.By(t.won.Epoch).Take(ctx, from.Run)
 	switch {
 	case errors.Is(err, workload.ErrNoRun):
-		return nil, false, l.bringBack(ctx, from.Run)
+		return nil, false, t.bringBack(ctx, from.Run)
 	case err != nil:
 		return nil, false, err
 	case run.State != workload.RunOpen:
 		return nil, true, nil
 	}
-	r = l.begin()
+	r = t.begin()
 	r.id, r.row, r.log = run.ID, run, d.cfg.Log.With("run", run.ID.String())
 	r.from = &workload.Checkpoint{Counts: make([]uint64, d.router.Current().Workload.Map.Segments)}
 	if from.Checkpoint != nil {
 		saved, err := workload.DecodeCheckpoint(from.Checkpoint, d.router.Current().Workload.Map.Segments)
 		if err != nil {
-			return nil, false, l.refuse(ctx, r, err)
+			return nil, false, t.refuse(ctx, r, err)
 		}
 		r.from = saved
 		r.count.Tasks.Store(saved.Tasks())
@@ -477,11 +477,11 @@ func (l *leadership) resume(ctx context.Context, from *election.Resume) (r *dist
 	case troubled(err):
 		return nil, false, err // which says nothing about the source
 	case err != nil:
-		return nil, false, l.refuse(ctx, r, fmt.Errorf("%w: %w", source.ErrSourceChanged, err))
+		return nil, false, t.refuse(ctx, r, fmt.Errorf("%w: %w", source.ErrSourceChanged, err))
 	case r.live || run.Fingerprint == "":
-		return nil, false, l.refuse(ctx, r, source.ErrNotReplayable)
+		return nil, false, t.refuse(ctx, r, source.ErrNotReplayable)
 	case d.fingerprint(r.print) != run.Fingerprint:
-		return nil, false, l.refuse(ctx, r,
+		return nil, false, t.refuse(ctx, r,
 			fmt.Errorf("%w: it was %q and is %q", source.ErrSourceChanged, run.Fingerprint, d.fingerprint(r.print)))
 	}
 	return r, false, nil
@@ -489,12 +489,12 @@ func (l *leadership) resume(ctx context.Context, from *election.Resume) (r *dist
 
 // refuse ends a run that cannot be continued. A new one may begin only when the
 // row says so: else a later leader would take the old run up again.
-func (l *leadership) refuse(ctx context.Context, r *distribution, why error) error {
+func (t *term) refuse(ctx context.Context, r *run, why error) error {
 	note := noteOf(r, why.Error())
 	r.log.Error("a run cannot be continued", "note", note)
 	if err := r.runs.Break(ctx, r.id, note); err != nil {
 		return err
 	}
-	*l.last, _ = l.d.report(r, why)
+	*t.last, _ = t.d.report(r, why)
 	return nil
 }

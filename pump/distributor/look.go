@@ -21,7 +21,7 @@ func troubled(err error) bool {
 }
 
 // fix looks up what r distributes, and fingerprints it.
-func (d *Distributor) fix(ctx context.Context, r *distribution) (err error) {
+func (d *Distributor) fix(ctx context.Context, r *run) (err error) {
 	r.source = d.source
 	if s, ok := d.source.(reading.Fixer); ok {
 		r.source, err = s.Fix(ctx)
@@ -37,7 +37,7 @@ func (d *Distributor) fix(ctx context.Context, r *distribution) (err error) {
 }
 
 // look opens what a new run distributes and, if that takes no waiting, reads its first record.
-func (d *Distributor) look(ctx context.Context, r *distribution) error {
+func (d *Distributor) look(ctx context.Context, r *run) error {
 	if err := d.fix(ctx, r); err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (d *Distributor) look(ctx context.Context, r *distribution) error {
 }
 
 // firstGood is an error if the first record is bad and a bad one ends the run.
-func (r *distribution) firstGood(policy BadLine) error {
+func (r *run) firstGood(policy BadLine) error {
 	if policy != BadLineFail || r.first == nil {
 		return nil
 	}
@@ -77,7 +77,7 @@ func (r *distribution) firstGood(policy BadLine) error {
 }
 
 // close lets go of a source that was looked at and not read.
-func (r *distribution) close() {
+func (r *run) close() {
 	if r != nil && r.reader != nil {
 		r.reader.Close()
 		r.reader = nil
@@ -85,7 +85,7 @@ func (r *distribution) close() {
 }
 
 // moved reports whether anything was read here.
-func (r *distribution) moved() bool {
+func (r *run) moved() bool {
 	var before int64
 	if r.from != nil {
 		before = r.from.Tasks()

@@ -18,13 +18,13 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/sampling"
 )
 
-// sending is one Run of a Distributor: what lasts over all its distributions,
+// membership is one Run of a Distributor: what lasts over all its distributions,
 // which is its part in the cluster. A distributor is a member for its share of
 // the budgets (P8.1), for marks (P6.3), for nudges (P8.2) and to be seen, and does
 // without all that as long as it cannot join: thousands of clients may distribute
 // by themselves (origins H6), and none of them shall wait for a row. A sender joins only
 // while it needs to (sender_guest.go).
-type sending struct {
+type membership struct {
 	d      *Distributor
 	member atomic.Pointer[member.Member] // nil until joined
 	tasks  atomic.Uint64                 // acknowledged
@@ -63,8 +63,8 @@ const (
 	lookBack   = 64
 )
 
-func newSending(d *Distributor) *sending {
-	s := &sending{
+func newSending(d *Distributor) *membership {
+	s := &membership{
 		d: d, visits: d.mode == closing.ModeClient, arrives: make(chan struct{}),
 		nudges: nudging.NewSender(context.Background(), &d.cfg),
 	}
@@ -77,7 +77,7 @@ func newSending(d *Distributor) *sending {
 
 // join makes this process a member, beside everything else, as soon as the
 // cluster's rows can be reached.
-func (s *sending) join() {
+func (s *membership) join() {
 	s.once.Do(func() {
 		s.wg.Go(func() {
 			defer s.arrived()
@@ -91,7 +91,7 @@ func (s *sending) join() {
 }
 
 // makeLate makes the queues that were late, beside everything else.
-func (s *sending) makeLate() {
+func (s *membership) makeLate() {
 	if s.makes.Swap(true) {
 		return
 	}
@@ -101,9 +101,9 @@ func (s *sending) makeLate() {
 	})
 }
 
-func (s *sending) arrived() { s.arrive.Do(func() { close(s.arrives) }) }
+func (s *membership) arrived() { s.arrive.Do(func() { close(s.arrives) }) }
 
-func (s *sending) enter() {
+func (s *membership) enter() {
 	d := s.d
 	m, err := member.Join(s.ctx, &d.cfg, d.fleet, d.router.Current().Workload, member.Options{
 		Role: cluster.RoleDistributor, Report: s.report, Changed: s.changed, Lost: d.router.Lost,
@@ -123,7 +123,7 @@ func (s *sending) enter() {
 }
 
 // changed takes a look at the cluster. The first tells whom the puts before it concern.
-func (s *sending) changed(v *cluster.View) {
+func (s *membership) changed(v *cluster.View) {
 	s.d.router.See(v)
 	if s.member.Load() != nil {
 		s.notifyOwners(v)
@@ -131,7 +131,7 @@ func (s *sending) changed(v *cluster.View) {
 }
 
 // notifyOwners tells whom the puts before a look concern.
-func (s *sending) notifyOwners(v *cluster.View) {
+func (s *membership) notifyOwners(v *cluster.View) {
 	s.mu.Lock()
 	pending := s.pending
 	s.pending = nil
@@ -142,7 +142,7 @@ func (s *sending) notifyOwners(v *cluster.View) {
 }
 
 // view is what is known of the cluster; nil: nothing.
-func (s *sending) view() *cluster.View {
+func (s *membership) view() *cluster.View {
 	if m := s.member.Load(); m != nil {
 		return m.View()
 	}
@@ -159,7 +159,7 @@ const (
 )
 
 // end ends the membership. Ctx is Run's.
-func (s *sending) end(ctx context.Context) {
+func (s *membership) end(ctx context.Context) {
 	s.once.Do(s.arrived) // it never began to join
 	s.mu.Lock()
 	pending := len(s.pending) > 0
@@ -180,7 +180,7 @@ func (s *sending) end(ctx context.Context) {
 }
 
 // leave ends the membership if there is one.
-func (s *sending) leave(ctx context.Context) {
+func (s *membership) leave(ctx context.Context) {
 	if m := s.member.Swap(nil); m != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveSlow)
 		defer cancel()
@@ -189,7 +189,7 @@ func (s *sending) leave(ctx context.Context) {
 }
 
 // delivered is told of each envelope of tasks that a queue has acknowledged.
-func (s *sending) delivered(into *send.Sink, m *pack.Message) {
+func (s *membership) delivered(into *send.Sink, m *pack.Message) {
 	s.tasks.Add(uint64(m.Tasks))
 	u := putInto{into, m.Segment}
 	s.put.Store(true)
@@ -206,7 +206,7 @@ func (s *sending) delivered(into *send.Sink, m *pack.Message) {
 
 // notifyOwner tells the owner of a segment of a message in a queue, unless it has had
 // another there from this process just before.
-func (s *sending) notifyOwner(v *cluster.View, u putInto) {
+func (s *membership) notifyOwner(v *cluster.View, u putInto) {
 	owner := ""
 	if by, ok := v.OwnerOf(u.segment); ok {
 		owner = by.Instance
@@ -222,7 +222,7 @@ func (s *sending) notifyOwner(v *cluster.View, u putInto) {
 }
 
 // report is what a distributor says of itself in each beat.
-func (s *sending) report(r *cluster.Report) {
+func (s *membership) report(r *cluster.Report) {
 	now, tasks := time.Now(), s.tasks.Load()
 	r.Parks = true
 	r.Tasks, r.Samples, r.Day = tasks, s.samples != nil, s.samples.Day()

@@ -21,19 +21,19 @@ const neverBegun = "its leader was lost before the run began; nothing of it was 
 // orphans lists runs that look never begun. It must be read before this term begins its own run:
 // once Begin is acknowledged, no process can have led after this term, so who made them cannot
 // begin them any more. A leader whose own last term was the one before need not look.
-func (l *leadership) orphans(ctx context.Context) []workload.Run {
-	if l.d.led != 0 && l.term.Epoch == l.d.led+1 {
+func (t *term) orphans(ctx context.Context) []workload.Run {
+	if t.d.led != 0 && t.won.Epoch == t.d.led+1 {
 		return nil
 	}
-	runs, err := l.d.runs.List(ctx, orphanReads)
+	runs, err := t.d.runs.List(ctx, orphanReads)
 	if err != nil {
-		l.d.cfg.Log.Debug("runs that never began could not be looked for", "error", err)
+		t.d.cfg.Log.Debug("runs that never began could not be looked for", "error", err)
 		return nil // another leader looks again
 	}
 	var open []workload.Run
 	for _, run := range runs {
 		if run.State == workload.RunOpen && run.Mode == closing.ModeEvery &&
-			(l.term.Resume == nil || run.ID != l.term.Resume.Run) {
+			(t.won.Resume == nil || run.ID != t.won.Resume.Run) {
 			open = append(open, run)
 		}
 	}
@@ -41,12 +41,12 @@ func (l *leadership) orphans(ctx context.Context) []workload.Run {
 }
 
 // bury ends runs that were never begun.
-func (l *leadership) bury(ctx context.Context, orphans []workload.Run) {
+func (t *term) bury(ctx context.Context, orphans []workload.Run) {
 	for _, run := range orphans {
-		if err := l.d.runs.By(l.term.Epoch).Break(ctx, run.ID, neverBegun); err != nil {
-			l.d.cfg.Log.Debug("a run that never began could not be ended", "run", run.ID.String(), "error", err)
+		if err := t.d.runs.By(t.won.Epoch).Break(ctx, run.ID, neverBegun); err != nil {
+			t.d.cfg.Log.Debug("a run that never began could not be ended", "run", run.ID.String(), "error", err)
 			continue
 		}
-		l.d.cfg.Log.Info("a run that never began was ended", "run", run.ID.String(), "instance", run.Instance)
+		t.d.cfg.Log.Info("a run that never began was ended", "run", run.ID.String(), "instance", run.Instance)
 	}
 }

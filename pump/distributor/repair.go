@@ -264,7 +264,7 @@ func (r *repair) count(ctx context.Context) error {
 }
 
 // passOver is for a bad line that is only met: it counts, or ends what cannot go on.
-func (r *repair) passOver(dist *distribution, bad *source.BadInput) error {
+func (r *repair) passOver(dist *run, bad *source.BadInput) error {
 	if r.d.opts.OnBadLine == BadLineFail {
 		return bad
 	}
@@ -273,7 +273,7 @@ func (r *repair) passOver(dist *distribution, bad *source.BadInput) error {
 }
 
 // reading makes a distribution of this run.
-func (r *repair) reading() *distribution {
+func (r *repair) reading() *run {
 	dist := r.d.begin()
 	dist.repairs = true
 	dist.source = r.source
@@ -331,8 +331,8 @@ func (r *repair) put(ctx context.Context) error {
 		dist.onBad = func(bad *source.BadInput, _ int) error { return r.passOver(dist, bad) }
 	}
 	dist.log.Info("putting what is missing", "tasks", r.summary.Missing, "segments", len(r.summary.Lacking))
-	r.d.stage.conducts(dist)
-	how, err := dist.run(ctx)
+	r.d.stage.hasRun(dist)
+	how, err := dist.sendAll(ctx)
 	r.summary.Put, r.summary.Envelopes = dist.count.Acked.Load(), dist.count.Envelopes.Load()
 	switch {
 	case err == nil && how != endOfSource:

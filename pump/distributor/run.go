@@ -35,9 +35,9 @@ var (
 	errGraceOver = errors.New("the distributor was told to stop, and the time for sending what was read is over")
 )
 
-// distribution is one process's part in one run: from the start or a checkpoint
+// run is one process's part in one run: from the start or a checkpoint
 // to the end of the source, a stop or a failure.
-type distribution struct {
+type run struct {
 	d      *Distributor
 	id     pump.RunID
 	runs   *workload.Runs       // of this distribution's term
@@ -91,7 +91,7 @@ const (
 // Three contexts end them. reading ends when ctx does, softly: no more records,
 // but what was read is packed and put. work ends every stage at once, when one has
 // failed or all ends: after the grace, when leadership is lost (P5.2), or when reading failed.
-func (r *distribution) run(ctx context.Context) (ending, error) {
+func (r *run) sendAll(ctx context.Context) (ending, error) {
 	source, err := r.open(ctx)
 	if err != nil {
 		return 0, &pack.SourceError{Err: err}
@@ -169,7 +169,7 @@ func (r *distribution) run(ctx context.Context) (ending, error) {
 }
 
 // readOn reads the source to its end, or until it is stopped there.
-func (r *distribution) readOn(work, reading context.Context, saves bool) (stopped bool, err error) {
+func (r *run) readOn(work, reading context.Context, saves bool) (stopped bool, err error) {
 	err = r.read.Read(work, reading)
 	// A failure in the moment of the stop is a failure: the reader may stand behind a bad line.
 	stopped = err != nil && reading.Err() != nil && (errors.Is(err, outcome.ErrHalted) || errors.Is(err, context.Canceled))
@@ -185,7 +185,7 @@ func (r *distribution) readOn(work, reading context.Context, saves bool) (stoppe
 }
 
 // cutShort saves what can still be saved after a hard end.
-func (r *distribution) cutShort(cause error, check *pack.Checkpointer) (ending, error) {
+func (r *run) cutShort(cause error, check *pack.Checkpointer) (ending, error) {
 	if cause != errGraceOver {
 		return 0, cause
 	}
@@ -195,7 +195,7 @@ func (r *distribution) cutShort(cause error, check *pack.Checkpointer) (ending, 
 	return endOfGrace, nil
 }
 
-func (r *distribution) flush(check *pack.Checkpointer, final *pack.Barrier) {
+func (r *run) flush(check *pack.Checkpointer, final *pack.Barrier) {
 	ctx, cancel := context.WithTimeout(r.leads, lastWords)
 	defer cancel()
 	if err := check.Flush(ctx, final); err != nil {
@@ -213,7 +213,7 @@ func unchanged(source source.Reader) error {
 	return nil
 }
 
-func (r *distribution) open(ctx context.Context) (source.Reader, error) {
+func (r *run) open(ctx context.Context) (source.Reader, error) {
 	if opened := r.reader; opened != nil {
 		r.reader = nil
 		return opened, nil
@@ -225,7 +225,7 @@ func (r *distribution) open(ctx context.Context) (source.Reader, error) {
 }
 
 // assemble builds the stages from the source to the sinks.
-func (r *distribution) assemble(stages *errgroup.Group, work context.Context, source source.Reader) *pack.Checkpointer {
+func (r *run) assemble(stages *errgroup.Group, work context.Context, source source.Reader) *pack.Checkpointer {
 	d, w := r.d, r.d.router.Current().Workload
 	track := pack.NewTracker(d.cfg.Private.Lanes)
 	o := send.Options{
@@ -296,7 +296,7 @@ func (r *distribution) assemble(stages *errgroup.Group, work context.Context, so
 const loggedBadLines = 20
 
 // badLine does with a bad line what the options say.
-func (r *distribution) badLine(bad *source.BadInput, interval int) error {
+func (r *run) badLine(bad *source.BadInput, interval int) error {
 	switch r.d.opts.OnBadLine {
 	case BadLineSkip:
 		if n := r.count.Skipped.Add(1); n <= loggedBadLines {
@@ -320,14 +320,14 @@ func (r *distribution) badLine(bad *source.BadInput, interval int) error {
 	return bad
 }
 
-func (r *distribution) delivered(into *send.Sink, m *pack.Message) {
+func (r *run) delivered(into *send.Sink, m *pack.Message) {
 	if s := r.d.running.Load(); s != nil {
 		s.delivered(into, m)
 	}
 }
 
 // markSpill has a choice of segments marked by this process's member.
-func (r *distribution) markSpill(ctx context.Context, segments []uint32, choice int) error {
+func (r *run) markSpill(ctx context.Context, segments []uint32, choice int) error {
 	s := r.d.running.Load()
 	if s == nil {
 		return member.ErrOutside
@@ -340,7 +340,7 @@ func (r *distribution) markSpill(ctx context.Context, segments []uint32, choice 
 }
 
 // watch reports progress until the returned function is called.
-func (r *distribution) watch(all context.Context) (finish func()) {
+func (r *run) watch(all context.Context) (finish func()) {
 	report := r.d.opts.Progress
 	if report == nil {
 		return func() {}
@@ -366,7 +366,7 @@ func (r *distribution) watch(all context.Context) (finish func()) {
 	}
 }
 
-func (r *distribution) progress() Progress {
+func (r *run) progress() Progress {
 	c := &r.count
 	return Progress{
 		Run: r.id, Tasks: c.Tasks.Load(), Envelopes: c.Envelopes.Load(), BytesIn: c.BytesIn.Load(), BytesSent: c.Sent.Load(),
@@ -375,7 +375,7 @@ func (r *distribution) progress() Progress {
 }
 
 // summary is called after run, and after the run's row has its end.
-func (r *distribution) summary() Summary {
+func (r *run) summary() Summary {
 	c := &r.count
 	total, throttled := r.d.fleet.Requests()
 	took := r.took

@@ -32,7 +32,7 @@ const (
 )
 
 // visit is the part in the cluster of a sender, until it ends.
-func (s *sending) visit() {
+func (s *membership) visit() {
 	for s.beGuest() {
 		s.enter()
 		if !s.whileNeeded() {
@@ -44,7 +44,7 @@ func (s *sending) visit() {
 }
 
 // beGuest returns when this process needs to be a member; false: it ends.
-func (s *sending) beGuest() bool {
+func (s *membership) beGuest() bool {
 	d, j := s.d, backoff.Jitter(s.d.cfg.Instance)
 	d.fleet.Retarget(quota.Unjoined(d.fleet.Limits(), 0, d.fleet.Names()))
 	var due, busy time.Time
@@ -70,7 +70,7 @@ func (s *sending) beGuest() bool {
 }
 
 // whileNeeded returns when the membership has not been needed for a while; false: it ends.
-func (s *sending) whileNeeded() bool {
+func (s *membership) whileNeeded() bool {
 	j := backoff.Jitter(s.d.cfg.Instance)
 	last := time.Now()
 	for n := uint64(0); backoff.Wait(s.ctx, j.Around(guestTick, "stays", s.d.cfg.Workload, n)); n++ {
@@ -87,7 +87,7 @@ func (s *sending) whileNeeded() bool {
 
 // needs says whether this process puts more than a guest should, and whether something holds it
 // back that a member could do something about.
-func (s *sending) needs() (held, more bool) {
+func (s *membership) needs() (held, more bool) {
 	f := s.d.fleet
 	if t := s.d.router.Current(); t != nil {
 		held = t.Strained()
@@ -101,7 +101,7 @@ func (s *sending) needs() (held, more bool) {
 }
 
 // glance looks at the cluster without being seen there, and says after how long to look again.
-func (s *sending) glance() time.Duration {
+func (s *membership) glance() time.Duration {
 	d := s.d
 	ctx, cancel := context.WithTimeout(s.ctx, backoff.RequestTimeout)
 	defer cancel()
@@ -118,4 +118,4 @@ func (s *sending) glance() time.Duration {
 }
 
 // guest reports whether this process has no member row though it could have one.
-func (s *sending) guest() bool { return s.visits && s.member.Load() == nil }
+func (s *membership) guest() bool { return s.visits && s.member.Load() == nil }

@@ -60,7 +60,7 @@ type stage struct {
 	mu       sync.Mutex
 	run      context.Context // Run's; nil outside of it
 	prepared bool            // the workload was read
-	current  *distribution
+	current  *run
 	past     Counts // of the distributions that have ended
 }
 
@@ -82,14 +82,14 @@ func (s *stage) ready() {
 	s.prepared = true
 }
 
-func (s *stage) conducts(r *distribution) {
+func (s *stage) hasRun(r *run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.current = r
 }
 
 // ended takes a distribution's counts over, in the moment in which it is no longer the current one.
-func (s *stage) ended(r *distribution, err error) {
+func (s *stage) ended(r *run, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.current = nil
@@ -103,7 +103,7 @@ func (s *stage) ended(r *distribution, err error) {
 
 // add counts what a distribution has done here. Its counters hold the work before
 // a takeover from some moment on, so less than that is nothing.
-func (c *Counts) add(r *distribution) {
+func (c *Counts) add(r *run) {
 	var tasks, skipped, quarantined int64
 	if r.from != nil {
 		tasks, skipped, quarantined = r.from.Tasks(), int64(r.from.Skipped), int64(r.from.Quarantined)

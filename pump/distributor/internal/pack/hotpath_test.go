@@ -63,7 +63,7 @@ func (w *wayOut) round(tb testing.TB) {
 			tb.Fatal(err)
 		}
 		segment := shardmap.Segment(rec.Key, len(w.counts))
-		if err := w.lane.offer(tb.Context(), segment, w.counts[segment], &rec); err != nil {
+		if err := w.lane.append(tb.Context(), segment, w.counts[segment], &rec); err != nil {
 			tb.Fatal(err)
 		}
 		w.counts[segment]++
@@ -81,7 +81,7 @@ func (w *wayOut) round(tb testing.TB) {
 }
 
 func (w *wayOut) pack(tb testing.TB) {
-	if err := w.lane.handOver(tb.Context()); err != nil {
+	if err := w.lane.flush(tb.Context()); err != nil {
 		tb.Fatal(err)
 	}
 	w.lane.swap(&w.queue)

@@ -77,9 +77,9 @@ func NewLane(p *Packer) *Lane {
 	return &Lane{packer: p, wake: make(chan struct{}, 1), space: make(chan struct{}, 1)}
 }
 
-// offer copies a task into what is handed over next, waiting for room. The reader alone
-// calls it, and mark, handOver and close.
-func (l *Lane) offer(ctx context.Context, segment uint32, n uint64, r *source.Record) error {
+// append copies a task into what is handed over next, waiting for room. The reader alone
+// calls it, and mark, flush and close.
+func (l *Lane) append(ctx context.Context, segment uint32, n uint64, r *source.Record) error {
 	q := &l.filling
 	if q.full() {
 		if err := l.swapIn(ctx); err != nil {
@@ -117,17 +117,17 @@ func (l *Lane) swapIn(ctx context.Context) error {
 	return nil
 }
 
-// handOver hands over what was collected: nothing of it may stay behind while the reader waits for
+// flush hands over what was collected: nothing of it may stay behind while the reader waits for
 // something else.
-func (l *Lane) handOver(ctx context.Context) error {
-	if l.tryHandOver() {
+func (l *Lane) flush(ctx context.Context) error {
+	if l.tryFlush() {
 		return nil
 	}
 	return l.swapIn(ctx)
 }
 
-// tryHandOver hands over what was collected, behind what waits already, if there is room.
-func (l *Lane) tryHandOver() bool {
+// tryFlush hands over what was collected, behind what waits already, if there is room.
+func (l *Lane) tryFlush() bool {
 	if len(l.filling.items) == 0 {
 		return true
 	}

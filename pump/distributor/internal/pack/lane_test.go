@@ -73,7 +73,7 @@ func TestALaneKeepsTheOrderOfASegmentAndOfBarriers(t *testing.T) {
 					if l.filling.full() {
 						work() // or who offers would wait
 					}
-					if err := l.offer(t.Context(), uint32(segment), uint64(n), &r); err != nil {
+					if err := l.append(t.Context(), uint32(segment), uint64(n), &r); err != nil {
 						t.Fatal(err)
 					}
 					clear(r.Body) // it was copied
@@ -86,7 +86,7 @@ func TestALaneKeepsTheOrderOfASegmentAndOfBarriers(t *testing.T) {
 				if len(l.waiting.bytes)+len(l.filling.bytes) > laneBytes || len(l.waiting.items)+len(l.filling.items) > laneTasks {
 					work() // or who hands over would wait
 				}
-				if err := l.handOver(t.Context()); err != nil {
+				if err := l.flush(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			case "pack":
@@ -123,10 +123,10 @@ func TestALaneThatStandsStillHoldsItsReaderUp(t *testing.T) {
 		l := NewLane(newTestPacker(1, 0, 1<<20, nil))
 		r := source.Record{Body: make([]byte, size)}
 		for n := uint64(0); ; n++ {
-			err := l.offer(ctx, 0, n, &r)
+			err := l.append(ctx, 0, n, &r)
 			if err == nil && n%7 == 0 {
 				l.mark(int(n))
-				err = l.handOver(ctx)
+				err = l.flush(ctx)
 			}
 			if held := len(l.filling.bytes) + len(l.waiting.bytes); held > 2*laneBytes+2*size {
 				t.Fatalf("%d bytes wait for the lane", held)
@@ -249,7 +249,7 @@ func TestALaneThatStandsStillKeepsNothingFromTheOthers(t *testing.T) {
 				if n%100 == 99 {
 					segment = 1
 				}
-				if s.admit(ctx, &source.Record{Key: keys[segment], Body: body}) != nil {
+				if s.accept(ctx, &source.Record{Key: keys[segment], Body: body}) != nil {
 					return
 				}
 				offered += segment

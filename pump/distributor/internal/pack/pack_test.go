@@ -206,7 +206,7 @@ func TestACheckpointCoversOnlyWhatIsAcknowledged(t *testing.T) {
 		}
 		work := func(l *Lane) {
 			var q laneQueue
-			if err := l.handOver(t.Context()); err != nil {
+			if err := l.flush(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			l.swap(&q)
@@ -298,7 +298,7 @@ func TestAnOldBarrierForcesWhatItWaitsForToBeSealed(t *testing.T) {
 		go func() { _ = l.Run(ctx) }()
 		go func() { _ = c.Run(ctx, nil) }()
 		offer := func(segment uint32) {
-			if err := errors.Join(l.offer(ctx, segment, 0, &source.Record{Body: []byte("x")}), l.handOver(ctx)); err != nil {
+			if err := errors.Join(l.append(ctx, segment, 0, &source.Record{Body: []byte("x")}), l.flush(ctx)); err != nil {
 				t.Error(err)
 			}
 		}

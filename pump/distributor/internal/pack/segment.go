@@ -101,7 +101,7 @@ func (s *Segmenter) Read(ctx, within context.Context) error {
 			}
 		}
 		if s.eager || s.Pace != nil {
-			if err := s.handOver(ctx); err != nil {
+			if err := s.flush(ctx); err != nil {
 				return err
 			}
 		}
@@ -110,7 +110,7 @@ func (s *Segmenter) Read(ctx, within context.Context) error {
 		}
 		err := s.next(within, fill, &rec)
 		if err == nil {
-			err = s.admit(ctx, &rec)
+			err = s.accept(ctx, &rec)
 		}
 		if err == nil {
 			continue
@@ -120,7 +120,7 @@ func (s *Segmenter) Read(ctx, within context.Context) error {
 				rec.Receipt.Refuse(bad.Err)
 				err = nil
 			} else {
-				err = s.setAside(ctx, bad)
+				err = s.badRecord(ctx, bad)
 			}
 		}
 		if err == io.EOF {
@@ -157,9 +157,9 @@ func (s *Segmenter) fill(reading context.Context, rec *source.Record) (err error
 	return err
 }
 
-// admit gives a record its identity and hands it on. A task too large for a
+// accept gives a record its identity and hands it on. A task too large for a
 // message is found out before: a number given to it would be missing for ever.
-func (s *Segmenter) admit(ctx context.Context, rec *source.Record) error {
+func (s *Segmenter) accept(ctx context.Context, rec *source.Record) error {
 	segment := shardmap.Segment(rec.Key, len(s.Counts))
 	n := s.Counts[segment]
 	if len(rec.Key)+len(rec.ID)+len(rec.Body) > surelyFits {
@@ -169,8 +169,8 @@ func (s *Segmenter) admit(ctx context.Context, rec *source.Record) error {
 	}
 	if s.Wanted == nil || s.Wanted(segment, n) {
 		l := s.Lanes[segment%uint32(len(s.Lanes))]
-		if l.filling.full() && !l.tryHandOver() {
-			s.tryHandOver() // the other lanes need not wait for this one
+		if l.filling.full() && !l.tryFlush() {
+			s.tryFlush() // the other lanes need not wait for this one
 		}
 		if rec.Receipt == nil { // else the Sender has done it
 			rec.Trace = nil
@@ -178,7 +178,7 @@ func (s *Segmenter) admit(ctx context.Context, rec *source.Record) error {
 				rec.Trace = s.Trace(ctx, segment, n)
 			}
 		}
-		if err := l.offer(ctx, segment, n, rec); err != nil {
+		if err := l.append(ctx, segment, n, rec); err != nil {
 			return err
 		}
 	}
@@ -198,27 +198,27 @@ const collectFor = 5 * time.Millisecond
 // paused is called before the source is read.
 func (s *Segmenter) paused(ctx context.Context, wait bool) error {
 	if wait || time.Since(s.handed) >= collectFor {
-		return s.handOver(ctx)
+		return s.flush(ctx)
 	}
 	return nil
 }
 
-// tryHandOver hands over to the lanes what was collected where there is room.
-func (s *Segmenter) tryHandOver() {
+// tryFlush hands over to the lanes what was collected where there is room.
+func (s *Segmenter) tryFlush() {
 	for _, l := range s.Lanes {
-		l.tryHandOver()
+		l.tryFlush()
 	}
 }
 
-// handOver hands over to the lanes all that was collected.
-func (s *Segmenter) handOver(ctx context.Context) error {
+// flush hands over to the lanes all that was collected.
+func (s *Segmenter) flush(ctx context.Context) error {
 	s.progress()
 	if !s.eager {
 		s.handed = time.Now()
 	}
-	s.tryHandOver() // before one is waited for
+	s.tryFlush() // before one is waited for
 	for _, l := range s.Lanes {
-		if err := l.handOver(ctx); err != nil {
+		if err := l.flush(ctx); err != nil {
 			return err
 		}
 	}
@@ -274,9 +274,9 @@ func (e *tooLarge) Error() string {
 
 func (e *tooLarge) Unwrap() error { return e.err }
 
-// setAside deals with a bad line as the policy says.
-func (s *Segmenter) setAside(ctx context.Context, bad *source.BadInput) error {
-	if err := s.handOver(ctx); err != nil {
+// badRecord deals with a bad line as the policy says.
+func (s *Segmenter) badRecord(ctx context.Context, bad *source.BadInput) error {
+	if err := s.flush(ctx); err != nil {
 		return err
 	}
 	if err := s.OnBad(bad, s.interval); err != nil {
@@ -304,7 +304,7 @@ func (s *Segmenter) checkpoint(ctx, reading context.Context) error {
 		if tasks-s.Check.SavedTasks.Load() < s.Check.Max {
 			return nil
 		}
-		if err := s.handOver(ctx); err != nil {
+		if err := s.flush(ctx); err != nil {
 			return err
 		}
 		select {

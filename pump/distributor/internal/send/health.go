@@ -28,7 +28,7 @@ import (
 // elsewhere, so that being at its limit is no reason to flap: its load does not
 // fall when others help.
 //
-// A queue that turns dark again soon after it came back (a relapse) is held down for a
+// A queue that turns dark again within a minute of its coming back is held down for a
 // while, longer each time: each return costs its tasks darkAfter of waiting.
 type health struct {
 	dark, atLimit bool
@@ -77,7 +77,7 @@ const (
 	// A probe is one put that may be sent twice, so three seconds are cheap; they and what a
 	// probe may take (queues.TroubledTimeout) are how long a queue that is back stands idle.
 	probeEvery  = 3 * time.Second
-	relapse     = time.Minute // turning dark again within this after coming back
+	againWithin = time.Minute // turning dark again within this after coming back
 	holdFirst   = 15 * time.Second
 	holdLongest = 5 * time.Minute
 
@@ -138,7 +138,7 @@ func (h *health) darken(now time.Time) {
 		return
 	}
 	switch {
-	case h.openAt.IsZero() || now.Sub(h.openAt) >= max(relapse, h.heldDown):
+	case h.openAt.IsZero() || now.Sub(h.openAt) >= max(againWithin, h.heldDown):
 		h.heldDown = 0
 	default:
 		h.heldDown = min(max(2*h.heldDown, holdFirst), holdLongest)

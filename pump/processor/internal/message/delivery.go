@@ -104,8 +104,8 @@ type Delivery struct {
 	Hung     bool // a handler that ignores its context may still read the tasks
 
 	// Of the one settler that has it in hand.
-	Settlement *Settlement
-	Held       int // bytes of text counted as unsettled
+	Plan *Plan
+	Held int // bytes of text counted as unsettled
 }
 
 // Request is what a request counts in what a run has spent: a message's part of a get is less.

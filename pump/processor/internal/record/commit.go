@@ -239,7 +239,7 @@ func (m *Committer) commit(p *partition, batch []*message.Delivery) {
 	slices.SortFunc(batch, func(a, b *message.Delivery) int { return strings.Compare(a.ID, b.ID) })
 	var entries []*ledger.Entry
 	for _, d := range batch {
-		entries = append(entries, d.Settlement.Entries...)
+		entries = append(entries, d.Plan.Entries...)
 	}
 	ctx, cancel := context.WithTimeout(m.patience, lostResults)
 	m.c.Ledger.Commit(ctx, entries)
@@ -288,7 +288,7 @@ func (m *Committer) leave(p *partition, batch, again []*message.Delivery) {
 // outcome makes of what became of a delivery's entries how it is settled. It is
 // false if they are to be recorded once more: it is not known yet, and no other owner stops them.
 func (m *Committer) outcome(d *message.Delivery) (known bool) {
-	c, s := m.c, d.Settlement
+	c, s := m.c, d.Plan
 	var worst error
 	for _, e := range s.Entries {
 		switch {
@@ -337,7 +337,7 @@ func mayPass(err error) bool {
 
 // endEntries takes the tasks of entries that are not recorded out of hand.
 func (c *Recorder) endEntries(d *message.Delivery) {
-	for _, e := range d.Settlement.Entries {
+	for _, e := range d.Plan.Entries {
 		switch {
 		case e.Err == nil:
 		case e.Foreign != "":
@@ -358,7 +358,7 @@ func tasksOf(e *ledger.Entry) int {
 
 // Enter makes the entries of a delivery whose settling is planned, and takes what
 // will not be recorded out of hand. poison are the tasks of which copies are to be put.
-func (c *Recorder) Enter(d *message.Delivery, s *message.Settlement, poison []message.ToQuarantine) {
+func (c *Recorder) Enter(d *message.Delivery, s *message.Plan, poison []message.ToQuarantine) {
 	switch w := d.Whole; {
 	case !c.Once && w != nil: // there is nothing to contribute
 	case w != nil && (w.Record || w.Reason != "") && d.Begun.Len() > 0:
@@ -383,7 +383,7 @@ func (c *Recorder) Enter(d *message.Delivery, s *message.Settlement, poison []me
 	d.Begun = codec.NSet{}
 }
 
-func (c *Recorder) enterTasks(d *message.Delivery, s *message.Settlement, poison []message.ToQuarantine) {
+func (c *Recorder) enterTasks(d *message.Delivery, s *message.Plan, poison []message.ToQuarantine) {
 	var done, poisoned, rest []uint64
 	for _, p := range poison {
 		poisoned = append(poisoned, d.Tasks[p.Task].N)
@@ -417,7 +417,7 @@ func (c *Recorder) enterTasks(d *message.Delivery, s *message.Settlement, poison
 
 // enterForeign does the same for tasks without a run. One in quarantine needs no
 // record: a redrive puts it back under the same identity, and it is to be done then.
-func (c *Recorder) enterForeign(d *message.Delivery, s *message.Settlement) {
+func (c *Recorder) enterForeign(d *message.Delivery, s *message.Plan) {
 	var rest []int
 	for k := range d.Starts() {
 		i := d.At(k)
@@ -444,7 +444,7 @@ func (c *Recorder) foreignEntry(d *message.Delivery, i int) *ledger.Entry {
 // Unquarantine gives up quarantining: those tasks come back with the message. Its
 // done tasks are recorded all the same.
 func (c *Recorder) Unquarantine(d *message.Delivery) {
-	s := d.Settlement
+	s := d.Plan
 	s.Entries = slices.DeleteFunc(s.Entries, func(e *ledger.Entry) bool {
 		c.End(d, e.Quarantined)
 		e.Quarantined = codec.NSet{}

@@ -27,7 +27,7 @@ const (
 // message was delivered once only, and as its producer put it, so that no process can have made a
 // copy of it.
 func (c *Recorder) Deleted(d *message.Delivery) {
-	if s := d.Settlement; s.Final == message.StepDelete && s.Recorded && d.Foreign != "" && d.Dequeued == 1 {
+	if s := d.Plan; s.Final == message.StepDelete && s.Recorded && d.Foreign != "" && d.Dequeued == 1 {
 		c.Ledger.DeletedForeign(d.Header.Segment, d.Foreign)
 	}
 }

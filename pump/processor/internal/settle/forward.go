@@ -30,7 +30,7 @@ var errNotHome = errors.New("pump: the shard map that says where the message bel
 // as it is, it would be suspicious after a few times (P4.2). It is false where nothing is to be
 // parked, and for a foreign queue, into which nothing is put.
 func (r *Settlers) parkLater(d *message.Delivery, delay time.Duration) bool {
-	s := d.Settlement
+	s := d.Plan
 	parks := slices.ContainsFunc(s.Copies, func(c message.Copy) bool { return c.Parks > 0 })
 	if !parks || r.Assignment.Load().Foreign(d.Queue) {
 		return false

@@ -20,7 +20,7 @@ type retryGroup struct {
 }
 
 // plan decides how a message is settled, and what of it is recorded before.
-func (r *Settlers) plan(d *message.Delivery) *message.Settlement {
+func (r *Settlers) plan(d *message.Delivery) *message.Plan {
 	s, poison := r.planTasks(d)
 	if r.Recorder != nil {
 		r.Recorder.Enter(d, s, poison)
@@ -33,7 +33,7 @@ func (r *Settlers) plan(d *message.Delivery) *message.Settlement {
 
 // planTasks decides from the verdicts on the message's tasks. poison are those
 // that go into quarantine.
-func (r *Settlers) planTasks(d *message.Delivery) (s *message.Settlement, poison []message.ToQuarantine) {
+func (r *Settlers) planTasks(d *message.Delivery) (s *message.Plan, poison []message.ToQuarantine) {
 	if d.Whole != nil {
 		return r.planWhole(d), nil
 	}
@@ -74,14 +74,14 @@ func (r *Settlers) planTasks(d *message.Delivery) (s *message.Settlement, poison
 		}
 	}
 	if len(rest) == 0 && len(poison) == 0 {
-		return &message.Settlement{Final: message.StepDelete}, nil
+		return &message.Plan{Final: message.StepDelete}, nil
 	}
 	// Without trust in the lease another process may already work on the message:
 	// it is left to that process, rather than making copies besides its own.
 	if !r.Keeper.Trusted(d) {
-		return &message.Settlement{Final: message.StepForget}, nil
+		return &message.Plan{Final: message.StepForget}, nil
 	}
-	s = &message.Settlement{Final: message.StepDelete, Copies: r.quarantineTasks(d, poison)}
+	s = &message.Plan{Final: message.StepDelete, Copies: r.quarantineTasks(d, poison)}
 	r.planRest(d, s, groupRetries(rest))
 	return s, poison
 }
@@ -94,30 +94,30 @@ func (r *Settlers) backoff(d *message.Delivery, n uint64) time.Duration {
 }
 
 // planWhole settles a message without looking at its tasks.
-func (r *Settlers) planWhole(d *message.Delivery) *message.Settlement {
+func (r *Settlers) planWhole(d *message.Delivery) *message.Plan {
 	w := d.Whole
 	switch {
 	case w.Forget:
-		return &message.Settlement{Final: message.StepDelete}
+		return &message.Plan{Final: message.StepDelete}
 	case w.Forward != nil:
-		return &message.Settlement{Final: message.StepDelete, Copies: r.forward(d, w)}
+		return &message.Plan{Final: message.StepDelete, Copies: r.forward(d, w)}
 	case w.Pieces != nil:
 		return r.Trials.PlanSplit(d)
 	case w.PassOn:
-		return &message.Settlement{Final: message.StepRelease, Delay: w.Delay}
+		return &message.Plan{Final: message.StepRelease, Delay: w.Delay}
 	case w.Reason == "":
 		return r.putBack(d, w.Delay, 0, max(d.Count, 1))
 	default:
-		return &message.Settlement{Final: message.StepDelete, Copies: r.quarantineWhole(d, w.Reason, w.Detail)}
+		return &message.Plan{Final: message.StepDelete, Copies: r.quarantineWhole(d, w.Reason, w.Detail)}
 	}
 }
 
 // putBack makes the message visible again as it is.
-func (r *Settlers) putBack(d *message.Delivery, delay time.Duration, retried, released int) *message.Settlement {
+func (r *Settlers) putBack(d *message.Delivery, delay time.Duration, retried, released int) *message.Plan {
 	if s := r.Trials.PlanPutBack(d, delay, released); s != nil {
 		return s
 	}
-	return &message.Settlement{Final: message.StepRelease, Delay: delay, Retried: retried, Released: released}
+	return &message.Plan{Final: message.StepRelease, Delay: delay, Retried: retried, Released: released}
 }
 
 // groupRetries joins tasks that may come back in one message. A message has one
@@ -154,7 +154,7 @@ func groupRetries(rest []retryGroup) []retryGroup {
 // Its attempts cannot be written down then, so it is left to how often it was
 // delivered that it comes back less and less often: the only place where that
 // counts, because it also grows where no process worked on the message (P4.2).
-func (r *Settlers) planRest(d *message.Delivery, s *message.Settlement, groups []retryGroup) {
+func (r *Settlers) planRest(d *message.Delivery, s *message.Plan, groups []retryGroup) {
 	if len(groups) == 0 {
 		return
 	}

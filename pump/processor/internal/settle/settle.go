@@ -35,12 +35,12 @@ const (
 // that ends the delivery. A crash between any two of these delivers tasks again
 // and loses none (windows 7, 17).
 func (r *Settlers) settle(d *message.Delivery) {
-	if d.Settlement == nil {
-		d.Settlement = r.plan(d)
+	if d.Plan == nil {
+		d.Plan = r.plan(d)
 		r.tally(d)
 		r.freeContents(d)
 	}
-	s := d.Settlement
+	s := d.Plan
 	for len(s.Copies) > 0 {
 		if err := r.putCopy(d, &s.Copies[0]); err != nil {
 			r.settleLater(d, err)
@@ -139,7 +139,7 @@ func (r *Settlers) isSoonHere(d *message.Delivery, delay time.Duration) bool {
 
 // finalStep makes the request that ends a delivery.
 func (r *Settlers) finalStep(d *message.Delivery, receipt storage.Receipt) error {
-	s := d.Settlement
+	s := d.Plan
 	switch s.Final {
 	case message.StepReplace:
 		err := d.Queue.Replace(r.Wire, receipt, s.Text, s.Delay)
@@ -187,7 +187,7 @@ func (r *Settlers) putCopy(d *message.Delivery, c *message.Copy) error {
 
 // settleLater tries again after a back-off, while the keeper holds the lease.
 func (r *Settlers) settleLater(d *message.Delivery, err error) {
-	s := d.Settlement
+	s := d.Plan
 	s.Tries++
 	over := time.Since(r.Keeper.Until(d))
 	switch {
@@ -243,7 +243,7 @@ func (r *Settlers) settleLater(d *message.Delivery, err error) {
 	time.AfterFunc(wait, func() { settlerFor(d).resume(d) })
 }
 
-// freeContents frees the contents of a message: what is needed of them stands in the settlement.
+// freeContents frees the contents of a message: what is needed of them stands in the plan.
 func (r *Settlers) freeContents(d *message.Delivery) {
 	d.Mu.Lock()
 	hung := d.Hung
@@ -257,7 +257,7 @@ func (r *Settlers) freeContents(d *message.Delivery) {
 		message.ReuseTasks(d.Tasks)
 		d.Tasks, d.Fresh, d.Verdicts, d.Troubles, d.Contributions = nil, nil, nil, nil, nil
 	}
-	kept := d.Settlement.Size()
+	kept := d.Plan.Size()
 	settlerFor(d).holds(d, kept)
 	r.Backlog.Free(d, kept)
 }
@@ -302,8 +302,8 @@ func (r *Settlers) tally(d *message.Delivery) {
 	}
 	d.Mu.Unlock()
 	quarantined := 0
-	for i := range d.Settlement.Copies {
-		if d.Settlement.Copies[i].Reason != "" {
+	for i := range d.Plan.Copies {
+		if d.Plan.Copies[i].Reason != "" {
 			quarantined++
 		}
 	}

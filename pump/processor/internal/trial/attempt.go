@@ -152,7 +152,7 @@ func (t *Trials) CloseAttempts(d *message.Delivery) {
 		return
 	}
 	var err error
-	switch final := d.Settlement.Final; {
+	switch final := d.Plan.Final; {
 	case final == message.StepDelete:
 		ctx, cancel := context.WithTimeout(t.Wire, backoff.RequestTimeout)
 		defer cancel()

@@ -71,11 +71,11 @@ func Cut(
 
 // PlanSplit settles a message that is cut into pieces. Without trust in the lease the message is
 // left to the process that has it now.
-func (t *Trials) PlanSplit(d *message.Delivery) *message.Settlement {
+func (t *Trials) PlanSplit(d *message.Delivery) *message.Plan {
 	if !t.Keeper.Trusted(d) {
-		return &message.Settlement{Final: message.StepForget}
+		return &message.Plan{Final: message.StepForget}
 	}
-	s := &message.Settlement{Copies: d.Whole.Pieces, Final: message.StepDelete}
+	s := &message.Plan{Copies: d.Whole.Pieces, Final: message.StepDelete}
 	for _, c := range s.Copies {
 		if c.Parks == 0 {
 			s.Released += c.Tasks

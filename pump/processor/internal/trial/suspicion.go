@@ -133,11 +133,11 @@ func (t *Trials) Acquits(d *message.Delivery) bool {
 
 // PlanPutBack puts a message back of which nothing was done, if its attempt was written down, which
 // is taken back, or if the message is acquitted. Else it is nil.
-func (t *Trials) PlanPutBack(d *message.Delivery, delay time.Duration, released int) *message.Settlement {
+func (t *Trials) PlanPutBack(d *message.Delivery, delay time.Duration, released int) *message.Plan {
 	switch {
 	case d.Written == message.WrittenInText:
 		if text, ok := t.UntriedText(d); ok {
-			return &message.Settlement{Final: message.StepReplace, Text: text, Delay: delay, Released: released}
+			return &message.Plan{Final: message.StepReplace, Text: text, Delay: delay, Released: released}
 		}
 	case d.Written == message.WrittenInRow:
 		d.Untried = true
@@ -146,7 +146,7 @@ func (t *Trials) PlanPutBack(d *message.Delivery, delay time.Duration, released 
 		if !ok {
 			text = d.Text
 		}
-		return &message.Settlement{
+		return &message.Plan{
 			Copies: []message.Copy{{Queue: d.Queue, Text: text, Delay: delay, Tasks: d.Count}},
 			Final:  message.StepDelete, Released: released,
 		}

@@ -41,9 +41,9 @@ const (
 	StepForget              // nothing: it comes back by itself
 )
 
-// Settlement is what is left to do for one message, in this order. A part that is
+// Plan is what is left to do for one message, in this order. A part that is
 // done is not done again when a later one has to be retried.
-type Settlement struct {
+type Plan struct {
 	Copies []Copy // each acknowledged before the next
 	// Entries are what the ledger is to record; recorded: it did, or there was nothing.
 	Entries  []*ledger.Entry
@@ -75,7 +75,7 @@ type Copy struct {
 }
 
 // Size is how much memory the texts take that are still to be put.
-func (s *Settlement) Size() int {
+func (s *Plan) Size() int {
 	n := len(s.Text)
 	for _, c := range s.Copies {
 		n += len(c.Text)
@@ -84,7 +84,7 @@ func (s *Settlement) Size() int {
 }
 
 // PutBack makes the whole message visible again, whatever was to be done with it.
-func (s *Settlement) PutBack(d *Delivery, delay time.Duration) {
+func (s *Plan) PutBack(d *Delivery, delay time.Duration) {
 	s.Entries, s.Copies, s.Text = nil, nil, s.Unmarked
 	s.Final, s.Delay = StepRelease, delay
 	s.Retried, s.Released = 0, d.Count
