@@ -27,7 +27,7 @@ else
 	bin/loadtest demo --out out --files "$$($(GO) env GOROOT)/src"
 endif
 
-test: azurite ## run the tests: units, conformance on the simulator and on Azurite, the real binaries, 200 worlds (six minutes)
+test: azurite ## run the tests: units, conformance on the simulator and on Azurite, the real binaries, 200 worlds (four minutes)
 	$(MAKE) -k -j 3 test-pump test-processes test-rest
 
 # The engine's tests are the longest: begun last, as go test ./... does, they would end alone. They
@@ -146,9 +146,9 @@ endif
 
 # Every package with mutants. Each has a TestMutantsAreFound.
 MUTATED = $(addprefix ./pump/,internal/workload internal/election internal/cluster internal/ledger internal/sampling internal/money source distributor processor worlds)
-mutants: ## build each of the listed mutants in, see which seed finds it, and write the MUTANTS.md beside each list; ONLY=name,name only those
+mutants: ## build each of the listed mutants in, see which seed finds it, and write docs/mutants.md; ONLY=name,name only those
 	$(GO) run ./internal/mutants/overlay -o out/mutants
-	$(GO) test $(MUTATED) -count 1 -v -timeout 2h -overlay out/mutants/overlay.json -run '^TestMutants' -mutants.write $(if $(ONLY),-mutants.only $(call quote,$(ONLY)))
+	$(GO) test $(MUTATED) -p 1 -count 1 -v -timeout 2h -overlay out/mutants/overlay.json -run '^TestMutants' -mutants.write $(if $(ONLY),-mutants.only $(call quote,$(ONLY)))
 
 windows: ## hit every window of vulnerability and write docs/windows.md
 	$(GO) test ./pump/worlds -count 1 -timeout 30m -run '^TestWindows$$' -windows.write

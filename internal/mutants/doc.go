@@ -6,8 +6,8 @@
 // prepares). A mutated function has a copy for each of its mutants in that build, and
 // begins by asking On which of them is at work. So one build plays all, one after the other.
 //
-// Find plays what must find each mutant of a package, and writes the report MUTANTS.md
-// beside the package. Only tests and the generator (mutants/overlay) use this package.
+// Find plays what must find each mutant of a package, and writes the package's part of
+// docs/mutants.md. Only tests and the generator (mutants/overlay) use this package.
 //
 // A list holds blocks like this one. Lines that begin with # are remarks.
 //
@@ -32,5 +32,5 @@
 // seed after the other, mostly), a file of its folder testdata, or the name of a test. A line
 // "and by WAY" below it names a second one, which need not be of the same package: what a test of
 // its own finds is found by whole worlds too. It is searched for by the package that has this way,
-// and that package's report says of how many seeds some find it.
+// and that package's part of the report says of how many seeds some find it.
 package mutants

@@ -25,12 +25,13 @@ var (
 	onlyFlag  = flag.String("mutants.only", "", "play only the mutants with these names, separated by commas")
 	byFlag    = flag.String("mutants.by", "", "search in this way, whatever the list says; nothing is written")
 	alsoFlag  = flag.Bool("mutants.also", false, "search by second finders only")
-	writeFlag = flag.Bool("mutants.write", false, "count the seeds anew and write MUTANTS.md")
+	writeFlag = flag.Bool("mutants.write", false, "count the seeds anew and write "+report)
 )
 
 // Hunt says how a package searches for its mutants.
 type Hunt struct {
-	Head  string // of its report MUTANTS.md, up to the table
+	Title string // of the package's part of the report
+	Text  string // how the package searches, in lines; "" where tests of its own find all
 	Seeds int    // how many may be played to find a mutant
 
 	// Ways are what plays one seed, by the name that the list has after "found by". They return
@@ -48,8 +49,8 @@ type Hunt struct {
 	Files map[string]func(t *testing.T, text string) (wrong string)
 }
 
-// report is the name of a package's report.
-const report = "MUTANTS.md"
+// report is where the report stands, with a part for each package.
+const report = "docs/mutants.md"
 
 // Find plays each mutant that the list of the package under test has, and fails if something is not
 // found. It skips in a build without mutants. It calls t.Run and must not run beside other tests.
@@ -77,7 +78,7 @@ func Find(t *testing.T, h Hunt) {
 	if *seedsFlag > 0 {
 		h.Seeds = *seedsFlag
 	}
-	p := readPage()
+	p := readPage(filepath.Join(root, report), h.Title)
 	for i := range all {
 		m := &all[i]
 		if *onlyFlag != "" && !slices.Contains(strings.Split(*onlyFlag, ","), m.Name) {
@@ -92,7 +93,7 @@ func Find(t *testing.T, h Hunt) {
 		}
 	}
 	if *writeFlag && *byFlag == "" {
-		p.write(t, h.Head, filepath.ToSlash(folder), all)
+		p.write(t, h.Text, filepath.ToSlash(folder), all)
 	}
 }
 

@@ -12,18 +12,28 @@ const (
 	alsoHead  = "\nThese are found by a test of their own, and by worlds as well:\n"
 )
 
-// page is a package's report: what found a mutant and what was wrong, by the mutant's sentence.
+// page is a package's part of the report: what found a mutant and what was wrong, by the mutant's
+// sentence.
 type page struct {
-	rows map[string][2]string
-	also map[string][2]string // of second finders
+	file         string
+	title        string
+	before, rest string // what stands around the part, other packages' parts
+	rows         map[string][2]string
+	also         map[string][2]string // of second finders
 }
 
-// readPage reads the report as it is, so that it can be written in parts. One that cannot be read
-// is empty.
-func readPage() page {
-	p := page{map[string][2]string{}, map[string][2]string{}}
-	text, _ := os.ReadFile(report)
-	first, second, _ := strings.Cut(string(text), alsoHead)
+// readPage reads a package's part of the report as it is, so that it can be written in parts. One
+// that is not there is empty, and comes last.
+func readPage(file, title string) page {
+	p := page{file: file, title: title, rows: map[string][2]string{}, also: map[string][2]string{}}
+	all, _ := os.ReadFile(file)
+	head := "\n## " + title + "\n"
+	before, part, _ := strings.Cut(string(all), head)
+	part, rest, more := strings.Cut(part, "\n## ")
+	if p.before = before; more {
+		p.rest = "\n## " + rest
+	}
+	first, second, _ := strings.Cut(part, alsoHead)
 	for part, rows := range map[string]map[string][2]string{first: p.rows, second: p.also} {
 		for _, line := range strings.Split(part, "\n") {
 			if cells := strings.Split(strings.Trim(line, "| "), " | "); len(cells) == 3 {
@@ -41,11 +51,12 @@ func seedOf(row [2]string) uint64 {
 	return n
 }
 
-// write writes the report: rows of the mutants that the folder's package lists, and those of
-// which it is the second finder, whoever lists them.
-func (p page) write(t *testing.T, head, folder string, all []Mutant) {
+// write writes the part: rows of the mutants that the folder's package lists, and those of
+// which it is the second finder, in the lists of all packages. Packages write one after the other.
+func (p page) write(t *testing.T, text, folder string, all []Mutant) {
 	var b strings.Builder
-	b.WriteString(head + tableHead)
+	b.WriteString(p.before + "\n## " + p.title + "\n\nThe list: [" + folder + "](../" + folder +
+		"/testdata/mutants.txt).\n" + text + tableHead)
 	line := func(m *Mutant, rows map[string][2]string) {
 		if row, ok := rows[m.What]; ok {
 			b.WriteString("| " + m.What + " | " + row[0] + " | " + row[1] + " |\n")
@@ -64,7 +75,8 @@ func (p page) write(t *testing.T, head, folder string, all []Mutant) {
 			line(&all[i], p.also)
 		}
 	}
-	if err := os.WriteFile(report, []byte(b.String()), 0o644); err != nil {
+	b.WriteString(p.rest)
+	if err := os.WriteFile(p.file, []byte(b.String()), 0o644); err != nil {
 		t.Error(err)
 	}
 }

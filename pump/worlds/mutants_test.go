@@ -6,14 +6,10 @@ import (
 	"github.com/queuepump/queuepump/internal/mutants"
 )
 
-const mutantsHead = `# Mutants that the simulation must find
-
-Made by ` + "`make mutants`" + `. Each of these mistakes ([the list](testdata/mutants.txt)) is built into the pump, and worlds of one seed after
-the other are played until one shows something wrong; ` + "`make test`" + ` fails if 200 do not. Those of the ledger, the cluster and
-the election are beside them: [cluster](../internal/cluster/MUTANTS.md), [ledger](../internal/ledger/MUTANTS.md),
-[election](../internal/election/MUTANTS.md), [workload](../internal/workload/MUTANTS.md).
-"3 of kind partitions" is the third of the worlds of that [kind](simulation_kinds_test.go);
-"7 of the first 12" is how many of the first 12 worlds of the kind show something wrong.
+const mutantsText = `Worlds of one seed after the other are played until one shows something wrong; ` + "`make verify`" + ` fails
+if 200 do not. "3 of kind partitions" is the third of the worlds of that
+[kind](../pump/worlds/simulation_kinds_test.go); "7 of the first 12" is how many of the first 12
+worlds of the kind show something wrong.
 `
 
 // mutantsCounted is of how many worlds of the larger kinds it is counted how many find a mutant;
@@ -44,7 +40,7 @@ func TestMutantsAreFound(t *testing.T) {
 		ways[way] = func(t *testing.T, seed uint64) string { return play(t, k.planOf(seed)) }
 	}
 	mutants.Find(t, mutants.Hunt{
-		Head: mutantsHead, Seeds: 200, Ways: ways, Kinds: kinds, Counted: counted,
+		Title: "The whole pump", Text: mutantsText, Seeds: 200, Ways: ways, Kinds: kinds, Counted: counted,
 		Files: map[string]func(*testing.T, string) string{
 			".plan": func(t *testing.T, text string) string {
 				plan, err := parseSimPlan(text)

@@ -6,11 +6,8 @@ import (
 	"github.com/queuepump/queuepump/internal/mutants"
 )
 
-const mutantsHead = `# Mutants that the tests of the cluster must find
-
-Made by ` + "`make mutants`" + `. Each of these mistakes ([the list](testdata/mutants.txt)) is built in, and
-histories of one seed after the other are played until one breaks a promise; ` + "`make test`" + ` fails if
-300 do not. Those of the whole pump are [beside the worlds](../../worlds/MUTANTS.md).
+const mutantsText = `Histories of one seed after the other are played until one breaks a promise; ` + "`make verify`" + ` fails if
+300 do not.
 `
 
 // TestMutantsAreFound is the proof of the proof: with each listed mistake, a script of testdata or
@@ -23,7 +20,7 @@ func TestMutantsAreFound(t *testing.T) {
 		return ""
 	}
 	mutants.Find(t, mutants.Hunt{
-		Head: mutantsHead, Seeds: 300,
+		Title: "The cluster", Text: mutantsText, Seeds: 300,
 		Ways: map[string]func(*testing.T, uint64) string{
 			"cluster": func(t *testing.T, seed uint64) string { return play(t, clusterScriptOf(seed)) },
 		},

@@ -6,11 +6,5 @@ import (
 	"github.com/queuepump/queuepump/internal/mutants"
 )
 
-const mutantsHead = `# Mutants that the tests of a workload's rows must find
-
-Made by ` + "`make mutants`" + `. Each of these mistakes ([the list](testdata/mutants.txt)) is built in, and a
-test must fail. Those of the whole pump are [beside the worlds](../../worlds/MUTANTS.md).
-`
-
 // TestMutantsAreFound is the proof of the proof: with each listed mistake, a test fails.
-func TestMutantsAreFound(t *testing.T) { mutants.Find(t, mutants.Hunt{Head: mutantsHead}) }
+func TestMutantsAreFound(t *testing.T) { mutants.Find(t, mutants.Hunt{Title: "A workload's rows"}) }
