@@ -166,6 +166,7 @@ func (w *simWorld) play(ctx context.Context) {
 	backoff.Wait(ctx, time.Until(busy)+time.Millisecond)
 	<-begun
 	w.calm()
+	w.sumsAreSmall(ctx)
 	if w.recovers(ctx) && w.remembers(ctx) && w.runsEnd(ctx) && w.copiesAreKnown(ctx) && w.redrivesAreKnown(ctx) && w.unprovenEnd(ctx) {
 		w.check(ctx)
 		w.deletesAll(ctx)
