@@ -142,9 +142,10 @@ func (p *simProcess) shows(ctx context.Context, cfg pump.Config) error {
 	for _, p := range w.all {
 		roles[p.name[0]]++
 	}
-	// One that was killed is a member until it is removed, so lives count.
+	// One that was killed is a member until it is removed, so lives count. An operator who repairs a
+	// run is a distributor.
 	if i.Segments != w.plan.segments || i.Delivery != string(w.plan.delivery) || i.Deleting != nil || len(i.Rivals) > 0 ||
-		i.Processors > roles['p'] || i.Distributors > len(w.all)-roles['p']-roles['x'] ||
+		i.Processors > roles['p'] || i.Distributors > len(w.all)-roles['p'] ||
 		i.AllRuns && known > len(w.all)+int(time.Since(w.began)/simSoon) {
 		w.wrong = append(w.wrong, fmt.Sprintf("%s is shown a workload that is none: %+v", p, i))
 	}
