@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/queues"
@@ -105,13 +107,27 @@ func (r *repair) repair(ctx context.Context) error {
 	if err := r.find(ctx); err != nil || r.run.State == workload.RunClosed {
 		return err
 	}
+	kept, done := r.keep(ctx)
+	defer done()
+	err := r.mend(kept)
+	if err != nil && ctx.Err() == nil && kept.Err() != nil {
+		err = context.Cause(kept)
+	}
+	return err
+}
+
+// mend repairs a run that is found.
+func (r *repair) mend(ctx context.Context) error {
 	if err := r.compare(ctx); err != nil {
 		return err
 	}
 	if err := r.count(ctx); err != nil {
 		return err
 	}
-	if err := r.plan(ctx); err != nil || r.o.DryRun {
+	if err := r.plan(ctx); err != nil {
+		return err
+	}
+	if err := r.confirm(ctx); err != nil || r.o.DryRun || r.run.State == workload.RunClosed {
 		return err
 	}
 	if r.summary.Missing > 0 {
@@ -159,14 +175,68 @@ func (r *repair) find(ctx context.Context) error {
 				r.run.ID, workload.ErrRunState, by)
 		}
 		return err
-	case workload.RunEnded: // what is put of it goes to quarantine, and it cannot be sealed
-		return fmt.Errorf("run %s: %w: it has ended: %s", r.run.ID, workload.ErrRunState, r.run.Note)
+	case workload.RunEnded:
+		return r.hasEnded(&r.run)
 	}
 	if n := len(r.run.Sealed); r.run.State == workload.RunSealed && n != w.Map.Segments {
 		return fmt.Errorf("run %s: %w: it was sealed with %d segments, and the workload has %d",
 			r.run.ID, workload.ErrRunState, n, w.Map.Segments)
 	}
 	return nil
+}
+
+// keepEvery is how often a repair gives a sign of life of its run: a run that no distributor
+// continues is over when there was none for five minutes at the least.
+const keepEvery = time.Minute
+
+// keep gives signs of life of a run that no distributor continues, until done is called: to read a
+// large source twice may take longer than such a run lives. The context ends when the run does.
+// *The run was over by then, and the ledger had forgotten it: all of it was put again.*
+func (r *repair) keep(ctx context.Context) (kept context.Context, done func()) {
+	if r.o.DryRun || r.run.State == workload.RunSealed { // which waits for a repair for a retention
+		return ctx, func() {}
+	}
+	kept, end := context.WithCancelCause(ctx)
+	var g sync.WaitGroup
+	g.Go(func() {
+		j := backoff.Jitter(r.d.cfg.Instance)
+		for n := uint64(0); ; n++ {
+			err := r.d.runs.Keep(kept, r.run.ID)
+			if errors.Is(err, workload.ErrRunState) || errors.Is(err, workload.ErrNoRun) {
+				end(err)
+			}
+			if !backoff.Wait(kept, j.Around(keepEvery, "keep", r.run.ID.String(), n)) {
+				return
+			}
+		}
+	})
+	return kept, func() {
+		end(nil)
+		g.Wait()
+	}
+}
+
+// confirm reads the run's row again, after the ledger: what is done of a run is forgotten when its
+// row says that it is closed or over, and not before. Of a run that is closed by now nothing is
+// missing.
+func (r *repair) confirm(ctx context.Context) error {
+	run, err := r.d.runs.Get(ctx, r.run.ID)
+	switch {
+	case err != nil:
+		return err
+	case run.State == workload.RunEnded:
+		return r.hasEnded(&run)
+	case run.State == workload.RunClosed:
+		r.run = run
+		r.summary.Tasks, r.summary.Done, r.summary.Quarantined = run.Tasks, run.Tasks, 0
+		r.summary.Missing, r.summary.Lacking = 0, []runs.SegmentLack{}
+	}
+	return nil
+}
+
+// hasEnded refuses a run of which all that is put goes to quarantine, and that cannot be sealed.
+func (r *repair) hasEnded(run *workload.Run) error {
+	return fmt.Errorf("run %s: %w: it has ended: %s", run.ID, workload.ErrRunState, run.Note)
 }
 
 // compare compares source and settings with those of the run (P2.3, P2.4).

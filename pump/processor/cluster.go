@@ -71,7 +71,7 @@ func (r *run) follow() {
 	s := ownership.Assign(r.Cfg.Instance, m.View(), func(n uint32) bool {
 		_, ok := r.hold(n)
 		return ok
-	}, r.reach)
+	}, func(n uint32) bool { return r.recorder != nil && r.recorder.IsStuck(n) }, r.reach)
 	r.Assignment.Store(s)
 	r.trials.Follow(s)
 	r.tellAwaited(s)

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/accounts"
@@ -126,5 +127,31 @@ func TestAMarkOfARunThatIsDoneGoesByItself(t *testing.T) {
 		}
 		w.comesHome()
 		p.End()
+	})
+}
+
+// A row of the ledger that cannot be read is of one segment. It keeps neither what is parked, nor
+// what is in an account that drains, from coming home, nor a mark from going: with it no run would
+// end for being quiet.
+func TestADamagedLedgerKeepsNothingFromComingHome(t *testing.T) {
+	inOnceWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+		w.damageHead("head.0001")
+		w.oneTask(1) // which lives on
+		part := workloads.Part{Run: w.Run.String()}
+		w.pausePart(part)
+		tasks := w.PutHome([]uint32{3, 4, 5, 6}, 1)
+		h := &begun{}
+		p := w.start(w.processorOf("p", h, processor.Options{}))
+		time.Sleep(time.Minute)
+		if list := w.parked(); len(list) != 1 || int(*list[0].Messages) != tasks {
+			t.Fatalf("%+v", list)
+		}
+		w.drained("accountb")
+		w.PutText("accountb", "work-00", w.Text(7, func(h *codec.Header) { h.Run = w.NewRun() }, 0))
+		w.Within(time.Minute, "what drains is done", func() bool { return h.Tasks() == 1 })
+		w.resumePart(part)
+		w.comesHome()
+		p.End()
+		h.Expect(t, tasks+1, tasks+1)
 	})
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
+	"github.com/queuepump/queuepump/pump/quarantine"
 	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/source"
 )
@@ -342,5 +343,70 @@ func TestAnInterruptedRepairGoesOnWhereItWas(t *testing.T) {
 		}
 		p.End()
 		h.Expect(t, 3000, 3000)
+	})
+}
+
+// The source of a broken run takes hours to read again. Meanwhile it gives no other sign of life, and
+// what is done of it is not forgotten and put again.
+func TestARunWhoseSourceTakesHoursToReadIsRepaired(t *testing.T) {
+	for name, dry := range map[string]bool{"repaired": false, "looked at": true} {
+		t.Run(name, func(t *testing.T) {
+			inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+				var h testworld.Seen
+				run, p := w.stoppedHalfWay(&h)
+				did := h.Tasks()
+				source := &testworld.ListSource{Print: "a", N: 200, Pace: 40 * time.Second}
+				sum, err := w.mend(run, source, distributor.RepairOptions{DryRun: dry}, distributor.Options{})
+				time.Sleep(time.Minute)
+				w.redrive(quarantine.Filter{}, quarantine.Options{})
+				time.Sleep(time.Minute)
+				p.End()
+				if dry {
+					h.Expect(t, did, did)
+					if !errors.Is(err, workload.ErrRunState) || !strings.Contains(err.Error(), "it has ended") {
+						t.Errorf("%+v, %v", sum, err)
+					}
+					return
+				}
+				h.Expect(t, 200, 200)
+				if err != nil || sum.Missing != uint64(200-did) || !sum.Sealed {
+					t.Errorf("%+v, %v", sum, err)
+				}
+			})
+		})
+	}
+}
+
+// stoppedHalfWay distributes about a half of 200 tasks and has them handled.
+func (w *world) stoppedHalfWay(h pump.Handler) (run pump.RunID, p *started) {
+	w.T.Helper()
+	slow := &testworld.ListSource{Print: "a", N: 200, Pace: 50 * time.Millisecond}
+	d := w.startDistributor(w.distributor("d", slow, distributor.Options{SealAge: time.Second}))
+	time.Sleep(5 * time.Second)
+	d.cancel()
+	_ = d.wait()
+	p = w.start(w.processor(h, processor.Options{}))
+	time.Sleep(time.Minute)
+	return d.summary.Run, p
+}
+
+// An operator ends a run while it is repaired: nothing more of it is put.
+func TestTheRepairOfARunThatIsEndedStops(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		var h testworld.Seen
+		run, p := w.stoppedHalfWay(&h)
+		time.AfterFunc(5*time.Minute, func() {
+			if _, err := runs.End(t.Context(), w.Operator(), run.String(), false, "by hand"); err != nil {
+				t.Error(err)
+			}
+		})
+		began := time.Now()
+		sum, err := w.mend(run, &testworld.ListSource{Print: "a", N: 200, Pace: time.Minute}, distributor.RepairOptions{},
+			distributor.Options{})
+		if took := time.Since(began); took > 8*time.Minute || sum.Put > 0 || !errors.Is(err, workload.ErrRunState) ||
+			!strings.Contains(err.Error(), "by hand") {
+			t.Errorf("after %v: %+v, %v", took, sum, err)
+		}
+		p.End()
 	})
 }

@@ -291,12 +291,9 @@ func (c *Closer) Keep(ctx context.Context, j backoff.Jitter, mine func(context.C
 		if more {
 			wait = closeAgain
 		}
-		if err == nil {
-			err = c.retire(ctx)
-		}
-		if err == nil {
-			err = c.endParkings(ctx)
-		}
+		// One row that cannot be read must not keep what does not depend on it from its end: while
+		// there is a mark of a pause no run ends for being quiet.
+		err = errors.Join(err, c.retire(ctx), c.endParkings(ctx))
 		if err != nil && ctx.Err() == nil {
 			c.log.Warn("runs and pauses that are done with could not all be ended; trying again", "error", err)
 		}

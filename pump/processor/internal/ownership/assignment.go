@@ -36,7 +36,7 @@ type Assignment struct {
 	// passed its gate.
 	Outside bool
 	// Lacking is how many segments are planned for this process and not held yet, and
-	// claimable how many of them no other member holds.
+	// claimable how many of them no other member holds and may be held in a moment.
 	Lacking, claimable int
 	// Awaited are members that own segments planned for this process and have missed two
 	// beats: if they are dead, those are free when their leases have run out. They own
@@ -53,10 +53,11 @@ type spill struct {
 	Shard   int // of the map
 }
 
-// Assign reads a view. held says which segments this process holds; open gives
-// the queue of a shard, nil if it cannot be reached from here.
+// Assign reads a view. held says which segments this process holds, stuck which of the others will
+// hardly be its own in a moment, as their ledgers cannot be read; open gives the queue of a shard,
+// nil if it cannot be reached from here.
 func Assign(
-	instance string, v *cluster.View, held func(uint32) bool, open func(shardmap.Shard) *queues.Queue,
+	instance string, v *cluster.View, held, stuck func(uint32) bool, open func(shardmap.Shard) *queues.Queue,
 ) *Assignment {
 	m := v.Workload.Map
 	s := &Assignment{
@@ -77,7 +78,7 @@ func Assign(
 		s.Pairs = len(m.Shards) * max(len(v.Processors()), 1)
 		return s
 	}
-	s.readSegments(held)
+	s.readSegments(held, stuck)
 	s.readOwners()
 	loads := m.Loads()
 	for i := range m.Shards {
@@ -88,7 +89,7 @@ func Assign(
 }
 
 // readSegments finds what is held here, what is lacking, and which marks matter.
-func (s *Assignment) readSegments(held func(uint32) bool) {
+func (s *Assignment) readSegments(held, stuck func(uint32) bool) {
 	rank := s.View.Rank(s.instance)
 	s.Outside = rank < 0
 	plan, newest := s.View.Plan(), s.View.Stamp()
@@ -99,7 +100,9 @@ func (s *Assignment) readSegments(held func(uint32) bool) {
 				s.Lacking++
 				switch owner, live := s.View.OwnerOf(n); {
 				case !live || owner.Instance == s.instance:
-					s.claimable++
+					if !stuck(n) {
+						s.claimable++
+					}
 				case owner.Every > 0 && newest.Sub(owner.Beat) > 2*owner.Every:
 					s.Late++
 					if !slices.Contains(s.Awaited, owner.Instance) {
@@ -176,7 +179,9 @@ func (s *Assignment) readOwners() {
 // shared workload all, otherwise the homes and the marked choices of what it holds, and
 // the queues that it keeps though they are no homes any more. (Of a home it is an owner
 // who keeps it; one without owners waits for them.) The last come only when nothing is
-// left to claim: what is in them may become its own in a moment.
+// left to claim: what is in them may become its own in a moment. *A segment with a damaged ledger was
+// left to claim for ever, and no queue of other programs, none that drained and nothing that came
+// home from a pause was read.*
 func (s *Assignment) Polled() (out []*queues.Queue) {
 	for i, wanted := range s.wanted() {
 		if q := s.Shards[i]; wanted && q != nil {

@@ -48,9 +48,20 @@ func mapOf(t *testing.T, accounts, queues int, draining ...int) *shardmap.Map {
 
 // shareOf is an instance's share of a cluster that holds what it owns.
 func shareOf(instance string, v *cluster.View, shards map[shardmap.Shard]*queues.Queue) *Assignment {
-	return Assign(instance, v, func(s uint32) bool { return v.Owners[s].Instance == instance }, func(s shardmap.Shard) *queues.Queue {
-		return shards[s]
-	})
+	return stuckShareOf(instance, v, shards, v.Workload.Map.Segments)
+}
+
+// stuckShareOf is shareOf where the ledgers of what it owns from a segment on cannot be read.
+func stuckShareOf(
+	instance string, v *cluster.View, shards map[shardmap.Shard]*queues.Queue, from int,
+) *Assignment {
+	owns := func(s uint32) bool { return v.Owners[s].Instance == instance }
+	return Assign(
+		instance, v,
+		func(s uint32) bool { return owns(s) && int(s) < from },
+		func(s uint32) bool { return owns(s) && int(s) >= from },
+		func(s shardmap.Shard) *queues.Queue { return shards[s] },
+	)
 }
 
 func handles(m *shardmap.Map) map[shardmap.Shard]*queues.Queue {
@@ -135,6 +146,11 @@ func TestWhatItKeepsIsPolledOnceNothingIsLeftToClaim(t *testing.T) {
 	s = shareOf("0", v, handles(m))
 	if got := names(s.Polled()); len(got) != 3 || s.Lacking != 0 {
 		t.Errorf("polls %v; the draining queue must be read by its sweeper", got)
+	}
+	s = stuckShareOf("0", v, handles(m), 63)
+	if got := names(s.Polled()); len(got) != 3 || s.Lacking != 1 {
+		t.Errorf("polls %v and lacks %d; a segment that cannot be read keeps no draining queue from being read",
+			got, s.Lacking)
 	}
 }
 
