@@ -111,15 +111,34 @@ func value(t *testing.T, fs map[string]*dto.MetricFamily, name string, labels ..
 	return 0
 }
 
+// wantMetrics checks the values of metrics that have these labels.
+func wantMetrics(
+	t *testing.T, when string, got map[string]*dto.MetricFamily, want map[string]float64,
+	labels ...string,
+) {
+	t.Helper()
+	for name, want := range want {
+		if v := value(t, got, name, labels...); v != want {
+			t.Errorf("%s: %s is %v, want %v", when, name, v, want)
+		}
+	}
+}
+
 // TestTheMetricsSayWhatWasDone distributes and handles a known number of tasks,
 // one of which is rejected, and reads the metrics of both.
 func TestTheMetricsSayWhatWasDone(t *testing.T) {
 	const n = 500
 	_, cfg := world(t, "alpha", "beta")
+	checkMetricsOfDistributing(t, cfg, n)
+	checkMetricsOfHandling(t, cfg, n)
+}
+
+// checkMetricsOfDistributing distributes n tasks and reads the metrics.
+func checkMetricsOfDistributing(t *testing.T, cfg pump.Config, n int) {
+	t.Helper()
 	out := open(t, func(o *Options) { o.Role = "distributor" })
-	dc := cfg
-	dc.Hooks = out.Hooks(dc.Hooks)
-	d, err := distributor.New(dc, tasksOf(t, n), distributor.Options{Pack: 10})
+	cfg.Hooks = out.Hooks(cfg.Hooks)
+	d, err := distributor.New(cfg, tasksOf(t, n), distributor.Options{Pack: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,8 +148,8 @@ func TestTheMetricsSayWhatWasDone(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := families(t, out)
-	for name, want := range map[string]float64{
-		"queuepump_tasks_read_total":           n,
+	wantMetrics(t, "distributed", got, map[string]float64{
+		"queuepump_tasks_read_total":           float64(n),
 		"queuepump_messages_sent_total":        float64(sent.Envelopes),
 		"queuepump_read_bytes_total":           float64(sent.BytesIn),
 		"queuepump_sent_bytes_total":           float64(sent.BytesSent),
@@ -138,17 +157,17 @@ func TestTheMetricsSayWhatWasDone(t *testing.T) {
 		"queuepump_distributions_failed_total": 0,
 		"queuepump_distributing":               0,
 		"queuepump_build_info":                 1,
-	} {
-		if v := value(t, got, name, "workload", "test"); v != want {
-			t.Errorf("%s is %v, want %v", name, v, want)
-		}
-	}
+	}, "workload", "test")
 	requestsAre(t, got, d.State().Done.Requests)
+}
 
+// checkMetricsOfHandling reads the metrics while the first of n tasks is handled, and once all are.
+func checkMetricsOfHandling(t *testing.T, cfg pump.Config, n int) {
+	t.Helper()
 	in := open(t, nil)
-	pc := cfg
 	quarantined := 0
-	pc.Hooks = in.Hooks(pump.Hooks{Quarantine: func(_, _ string, tasks int) { quarantined += tasks }})
+	count := func(_, _ string, tasks int) { quarantined += tasks }
+	cfg.Hooks = in.Hooks(pump.Hooks{Quarantine: count})
 	held, goOn := make(chan struct{}), make(chan struct{})
 	var first sync.Once
 	handle := func(_ context.Context, t *pump.Task) error {
@@ -161,57 +180,69 @@ func TestTheMetricsSayWhatWasDone(t *testing.T) {
 		}
 		return nil
 	}
-	p, err := processor.New(pc, pump.HandlerFunc(handle), processor.Options{UntilIdle: 300 * time.Millisecond})
+	o := processor.Options{UntilIdle: 300 * time.Millisecond}
+	p, err := processor.New(cfg, pump.HandlerFunc(handle), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	in.ShowProcessor(p)
 	done := run(t, p)
 	<-held
-	until(t, "it is ready", func() bool { status, _ := get(t, in, "/readyz"); return status == http.StatusOK })
-	got = families(t, in)
-	for name, want := range map[string]float64{
-		"queuepump_members": 1, "queuepump_rank": 0, "queuepump_queues_read": 4, "queuepump_map_version": 1, "queuepump_segments": 128,
-		"queuepump_segments_held": 128, "queuepump_segments_planned": 128, "queuepump_segments_missing": 0, "queuepump_segments_unowned": 0,
-		"queuepump_control_dark_seconds": 0,
-	} {
-		if v := value(t, got, name); v != want {
-			t.Errorf("at work: %s is %v, want %v", name, v, want)
-		}
+	checkMetricsAtWork(t, in)
+	close(goOn)
+	summary := <-done
+	if summary.Handled != int64(n-1) || summary.Rejected != 1 || quarantined != 1 {
+		t.Fatalf("%+v, %d quarantined", summary, quarantined)
 	}
-	if ready, hand := value(t, got, "queuepump_ready"), value(t, got, "queuepump_messages_in_hand"); ready != 1 || hand < 1 {
+	got := families(t, in)
+	wantMetrics(t, "handled", got, map[string]float64{
+		"queuepump_tasks_handled_total":     float64(n - 1),
+		"queuepump_tasks_rejected_total":    1,
+		"queuepump_tasks_failed_total":      0,
+		"queuepump_tasks_quarantined_total": 1,
+		"queuepump_task_age_seconds":        float64(n),
+		"queuepump_messages_received_total": float64(summary.Envelopes),
+		"queuepump_messages_lost_total":     0,
+		"queuepump_ready":                   0,
+		"queuepump_messages_in_hand":        0,
+	}, "workload", "test")
+	requestsAre(t, got, p.State().Done.Requests)
+	checkNames(t, got)
+}
+
+// checkMetricsAtWork reads the metrics of a processor that has all segments and a message.
+func checkMetricsAtWork(t *testing.T, in *Server) {
+	t.Helper()
+	until(t, "it is ready", func() bool {
+		status, _ := get(t, in, "/readyz")
+		return status == http.StatusOK
+	})
+	got := families(t, in)
+	wantMetrics(t, "at work", got, map[string]float64{
+		"queuepump_members":              1,
+		"queuepump_rank":                 0,
+		"queuepump_queues_read":          4,
+		"queuepump_map_version":          1,
+		"queuepump_segments":             128,
+		"queuepump_segments_held":        128,
+		"queuepump_segments_planned":     128,
+		"queuepump_segments_missing":     0,
+		"queuepump_segments_unowned":     0,
+		"queuepump_control_dark_seconds": 0,
+	})
+	ready, hand := value(t, got, "queuepump_ready"), value(t, got, "queuepump_messages_in_hand")
+	if ready != 1 || hand < 1 {
 		t.Errorf("at work: ready %v, %v messages in hand", ready, hand)
 	}
 	for _, account := range []string{"alpha", "beta"} {
-		for _, name := range []string{"queuepump_budget_messages_per_second", "queuepump_budget_target_messages_per_second"} {
+		for _, name := range []string{
+			"queuepump_budget_messages_per_second", "queuepump_budget_target_messages_per_second",
+		} {
 			if v := value(t, got, name, "account", account); v <= 0 {
 				t.Errorf("%s of %s is %v", name, account, v)
 			}
 		}
 	}
-	close(goOn)
-	summary := <-done
-	if summary.Handled != n-1 || summary.Rejected != 1 || quarantined != 1 {
-		t.Fatalf("%+v, %d quarantined", summary, quarantined)
-	}
-	got = families(t, in)
-	for name, want := range map[string]float64{
-		"queuepump_tasks_handled_total":     n - 1,
-		"queuepump_tasks_rejected_total":    1,
-		"queuepump_tasks_failed_total":      0,
-		"queuepump_tasks_quarantined_total": 1,
-		"queuepump_task_age_seconds":        n,
-		"queuepump_messages_received_total": float64(summary.Envelopes),
-		"queuepump_messages_lost_total":     0,
-		"queuepump_ready":                   0,
-		"queuepump_messages_in_hand":        0,
-	} {
-		if v := value(t, got, name, "workload", "test"); v != want {
-			t.Errorf("%s is %v, want %v", name, v, want)
-		}
-	}
-	requestsAre(t, got, p.State().Done.Requests)
-	checkNames(t, got)
 }
 
 // TestTheMetricsSayHowFullTheLedgerIs: a run that is open has a place in the ledger of its
@@ -242,13 +273,12 @@ func TestTheMetricsSayHowFullTheLedgerIs(t *testing.T) {
 	}()
 	until(t, "it is recorded", func() bool { return value(t, families(t, in), "queuepump_tasks_recorded_total") == 1 })
 	got := families(t, in)
-	for name, want := range map[string]float64{
-		"queuepump_ledger_runs": 1, "queuepump_ledger_runs_used": 1 / float64(p.State().Ledger.RunsMost), "queuepump_ledger_pages_used": 0, "queuepump_runs_unfinished": 0,
-	} {
-		if v := value(t, got, name, "workload", "test"); v != want {
-			t.Errorf("%s is %v, want %v", name, v, want)
-		}
-	}
+	wantMetrics(t, "recorded", got, map[string]float64{
+		"queuepump_ledger_runs":       1,
+		"queuepump_ledger_runs_used":  1 / float64(p.State().Ledger.RunsMost),
+		"queuepump_ledger_pages_used": 0,
+		"queuepump_runs_unfinished":   0,
+	}, "workload", "test")
 	if v := value(t, got, "queuepump_ledger_bytes_used"); v <= 0 || v > 0.01 {
 		t.Errorf("%v of the bytes are used", v)
 	}

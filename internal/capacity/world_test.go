@@ -43,93 +43,135 @@ type trial struct {
 func (tr trial) run(t *testing.T) (m measured) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		limits := azsim.Limits{Queue: azsim.Rate(tr.in.QueueLimit), QueueAccount: azsim.Rate(tr.in.AccountLimit)}
-		if !tr.in.GetPerMsg {
-			limits.GetCost = 1
-		}
-		// The simulator adds an eighth on average.
-		sc := azsim.Config{Seed: 1, Latency: tr.in.Latency * 8 / 9, Limits: limits}
-		for i := range tr.plan.Accounts {
-			sc.Accounts = append(sc.Accounts, azsim.Account{Name: fmt.Sprintf("account%d", i)})
-		}
-		sim := azsim.New(sc)
-		var handled atomic.Int64
-		handler := pump.HandlerFunc(func(ctx context.Context, _ *pump.Task) error {
-			time.Sleep(time.Duration(tr.in.HandlerSeconds * float64(time.Second)))
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			handled.Add(1)
-			return nil
-		})
-		var processors sync.Map // by instance, for nudges
-		nudge := func(ctx context.Context, n pump.Nudge) error {
-			time.Sleep(5 * time.Millisecond) // as between machines of a region
-			if p, ok := processors.Load(n.Instance); ok {
-				p.(*processor.Processor).Nudged(n)
-			}
-			return nil
-		}
+		w := &works{trial: tr, sim: tr.simulator(), finished: make(chan error)}
 		ctx, stop := context.WithCancel(t.Context())
-		finished := make(chan error)
 		for i := range tr.plan.Processors {
-			p, err := processor.New(
-				tr.config(t, sim, fmt.Sprint("p", i), nudge), handler,
-				processor.Options{Concurrency: tr.plan.Concurrency},
-			)
-			if err != nil {
-				t.Fatal(err)
-			}
-			processors.Store(fmt.Sprint("p", i), p)
-			go func() {
-				_, err := p.Run(ctx)
-				finished <- err
-			}()
+			w.startProcessor(ctx, t, fmt.Sprint("p", i))
 		}
-		feed := &feed{trial: tr, ctx: ctx}
-		d, err := distributor.New(
-			tr.config(t, sim, "d", nudge), source.FromSeq(feed.tasks),
-			distributor.Options{Pack: tr.in.Pack, SealAge: tr.in.SealAge},
-		)
-		if err != nil {
-			t.Fatal(err)
-		}
-		go func() {
-			_, err := d.Run(ctx)
-			finished <- err
-		}()
+		w.startDistributor(ctx, t)
 		time.Sleep(tr.settle)
-		before, fed, done, sent := sim.Stats(), feed.fed.Load(), handled.Load(), d.State().Done
+		before := w.counts()
 		time.Sleep(tr.measure)
-		after, per := sim.Stats(), 1/tr.measure.Seconds()
-		now := d.State().Done
-		m = measured{
-			fed: float64(feed.fed.Load()-fed) * per, handled: float64(handled.Load()-done) * per,
-			perMessage: float64(now.Tasks-sent.Tasks) / float64(now.Envelopes-sent.Envelopes),
-		}
-		for _, c := range []struct {
-			sum        *float64
-			operations []string
-		}{{&m.put, []string{"PutMessage"}}, {&m.get, []string{"GetMessages"}}, {&m.delete, []string{"DeleteMessage"}}} {
-			for _, op := range c.operations {
-				*c.sum += float64(after.Count("", op)-before.Count("", op)) * per
-			}
-		}
-		for sign, s := range map[float64]azsim.Stats{1: after, -1: before} {
-			for _, r := range s.Requests {
-				if r.Service == "table" {
-					m.table += sign * float64(r.Count) * per
-				}
-				if r.Status == 503 {
-					m.throttle += sign * float64(r.Count) * per
-				}
-			}
-		}
+		m = w.counts().since(before, tr.measure)
 		stop()
 		for range tr.plan.Processors + 1 {
-			<-finished
+			<-w.finished
 		}
 	})
+	return m
+}
+
+// simulator is the accounts that the plan asks for.
+func (tr trial) simulator() *azsim.Sim {
+	limits := azsim.Limits{
+		Queue: azsim.Rate(tr.in.QueueLimit), QueueAccount: azsim.Rate(tr.in.AccountLimit),
+	}
+	if !tr.in.GetPerMsg {
+		limits.GetCost = 1
+	}
+	// The simulator adds an eighth on average.
+	sc := azsim.Config{Seed: 1, Latency: tr.in.Latency * 8 / 9, Limits: limits}
+	for i := range tr.plan.Accounts {
+		sc.Accounts = append(sc.Accounts, azsim.Account{Name: fmt.Sprintf("account%d", i)})
+	}
+	return azsim.New(sc)
+}
+
+// works is a trial under way.
+type works struct {
+	trial
+	sim         *azsim.Sim
+	handled     atomic.Int64
+	processors  sync.Map // by instance, for nudges
+	feed        *feed
+	distributor *distributor.Distributor
+	finished    chan error // of each process
+}
+
+// handle takes as long as the plan has it.
+func (w *works) handle(ctx context.Context, _ *pump.Task) error {
+	time.Sleep(time.Duration(w.in.HandlerSeconds * float64(time.Second)))
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	w.handled.Add(1)
+	return nil
+}
+
+func (w *works) nudge(_ context.Context, n pump.Nudge) error {
+	time.Sleep(5 * time.Millisecond) // as between machines of a region
+	if p, ok := w.processors.Load(n.Instance); ok {
+		p.(*processor.Processor).Nudged(n)
+	}
+	return nil
+}
+
+func (w *works) startProcessor(ctx context.Context, t *testing.T, instance string) {
+	t.Helper()
+	p, err := processor.New(
+		w.config(t, w.sim, instance, w.nudge), pump.HandlerFunc(w.handle),
+		processor.Options{Concurrency: w.plan.Concurrency},
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.processors.Store(instance, p)
+	go func() {
+		_, err := p.Run(ctx)
+		w.finished <- err
+	}()
+}
+
+func (w *works) startDistributor(ctx context.Context, t *testing.T) {
+	t.Helper()
+	w.feed = &feed{trial: w.trial, ctx: ctx}
+	var err error
+	w.distributor, err = distributor.New(
+		w.config(t, w.sim, "d", w.nudge), source.FromSeq(w.feed.tasks),
+		distributor.Options{Pack: w.in.Pack, SealAge: w.in.SealAge},
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_, err := w.distributor.Run(ctx)
+		w.finished <- err
+	}()
+}
+
+// counts is what a trial has come to at one moment.
+type counts struct {
+	requests     azsim.Stats
+	fed, handled int64 // tasks
+	sent         distributor.Counts
+}
+
+func (w *works) counts() counts {
+	return counts{w.sim.Stats(), w.feed.fed.Load(), w.handled.Load(), w.distributor.State().Done}
+}
+
+// since is what was done after earlier counts, a second.
+func (c counts) since(before counts, took time.Duration) measured {
+	per := 1 / took.Seconds()
+	of := func(operation string) float64 {
+		return float64(c.requests.Count("", operation)-before.requests.Count("", operation)) * per
+	}
+	tasks, messages := c.sent.Tasks-before.sent.Tasks, c.sent.Envelopes-before.sent.Envelopes
+	m := measured{
+		fed: float64(c.fed-before.fed) * per, handled: float64(c.handled-before.handled) * per,
+		put: of("PutMessage"), get: of("GetMessages"), delete: of("DeleteMessage"),
+		perMessage: float64(tasks) / float64(messages),
+	}
+	for sign, s := range map[float64]azsim.Stats{1: c.requests, -1: before.requests} {
+		for _, r := range s.Requests {
+			if r.Service == "table" {
+				m.table += sign * float64(r.Count) * per
+			}
+			if r.Status == 503 {
+				m.throttle += sign * float64(r.Count) * per
+			}
+		}
+	}
 	return m
 }
 
