@@ -71,7 +71,8 @@ func (r *Results) Figures() (figures []Figure) {
 	}
 	ratio(pair{Written, OverTCP, Rival, OverTCP}, Measurement.TasksPerCPU, Figure{
 		Name: "written/rival", Wanted: Bound{AtLeast: 50, Aim: 60},
-		What:  "default packing, results written to a file: tasks per CPU-second, distributor and processor together, beside azqueue's",
+		What: "default packing, results written to a file: tasks per CPU-second, " +
+			"distributor and processor together, beside azqueue's",
 		Brief: "tasks per CPU-second beside azqueue's, a message a task: results written to a file",
 	})
 	ratio(pair{Reading, OverTCP, Rival, OverTCP}, Measurement.TasksPerCPU, Figure{

@@ -99,16 +99,20 @@ func (r *Results) writeWays(b *strings.Builder) {
 		return
 	}
 	rounds := slices.MaxFunc(r.Runs, func(a, b Measured) int { return cmp.Compare(a.Round, b.Round) }).Round
-	fmt.Fprintf(b, `
-CPU time of the client's process, medians of %d rounds. Over TCP the simulator is a process of its own and answers after
-%d ms; in process it is in the client's and left out by a CPU profile. "out" is putting, or compressing; "back" is getting,
-handling and deleting, or decompressing. azqueue and the floor have their lines in memory; the pump reads a file and looks
-for keys. Of results in a file, "out" and "back" are the processes of the two binaries from start to end. Bodies are lines
-of %d bytes.
-
-| way | over | tasks | tasks a message | µs of CPU a task | out | back | tasks per CPU-second | requests per thousand | allocations a task | connections | tasks/s out | back | MiB out | back |
-|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|
-`, rounds, Latency.Milliseconds(), LineBytes-1)
+	fmt.Fprintf(b, "\nCPU time of the client's process, medians of %d rounds. "+
+		"Over TCP the simulator is a process of its own and answers after\n%d ms; "+
+		"in process it is in the client's and left out by a CPU profile. "+
+		`"out" is putting, or compressing; "back" is getting,`+
+		"\nhandling and deleting, or decompressing. "+
+		"azqueue and the floor have their lines in memory; the pump reads a file and looks\nfor keys. "+
+		`Of results in a file, "out" and "back" are the processes of the two binaries from start to end. `+
+		"Bodies are lines\nof %d bytes.\n\n",
+		rounds, Latency.Milliseconds(), LineBytes-1)
+	b.WriteString(head(
+		"way", "over", "tasks", "tasks a message", "µs of CPU a task", "out", "back",
+		"tasks per CPU-second", "requests per thousand", "allocations a task", "connections",
+		"tasks/s out", "back", "MiB out", "back",
+	))
 	for _, k := range r.ways() {
 		r.writeWay(b, k)
 	}
@@ -189,9 +193,8 @@ func (r *Results) Table() string {
 	for _, f := range r.Figures() {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", f.What, f.value(), f.verdict())
 	}
-	b.WriteString(
-		"\n| way of 130-byte tasks through queues and back | µs of client CPU a task | requests per thousand tasks | allocations a task |\n|---|---|---|---|\n",
-	)
+	b.WriteString("\n" + head("way of 130-byte tasks through queues and back", "µs of client CPU a task",
+		"requests per thousand tasks", "allocations a task"))
 	for _, k := range r.ways() {
 		fmt.Fprintf(&b, "| %s |", k.name())
 		for _, f := range []func(Measurement) float64{
@@ -204,6 +207,11 @@ func (r *Results) Table() string {
 		b.WriteString("\n")
 	}
 	return b.String()
+}
+
+// head is the head of a table of Markdown.
+func head(columns ...string) string {
+	return "| " + strings.Join(columns, " | ") + " |\n" + strings.Repeat("|---", len(columns)) + "|\n"
 }
 
 // Brief is the part of README.md that shows the results.

@@ -91,7 +91,8 @@ func (r SoakResult) Section() string {
 	fmt.Fprintf(
 		&b,
 		"`make soak`, commit %s, %s, %s, %d cores, %s: %s tasks at %s a second through both binaries, %s, in %.0f s. "+
-			"Medians over the two halves of the time after its first quarter, in MiB; \"live\" is the heap after a garbage collection.\n\n",
+			"Medians over the two halves of the time after its first quarter, in MiB; "+
+			"\"live\" is the heap after a garbage collection.\n\n",
 		r.revision(),
 		r.Began.Format("2006-01-02"),
 		r.CPU,

@@ -89,7 +89,8 @@ func (s Suite) log(format string, args ...any) {
 // String is the measurement on one line.
 func (m Measurement) String() string {
 	line := fmt.Sprintf(
-		"%-30s %-10s %9s tasks  %7s us of CPU a task (%s + %s)  %7s requests a thousand  %s connections  %.1f s + %.1f s  %d + %d MiB",
+		"%-30s %-10s %9s tasks  %7s us of CPU a task (%s + %s)  "+
+			"%7s requests a thousand  %s connections  %.1f s + %.1f s  %d + %d MiB",
 		m.Way, m.Over, humanize.Comma(m.Tasks), number(1e6*m.CPUPerTask()),
 		number(1e6*m.Put.CPUSeconds/float64(m.Tasks)),
 		number(1e6*m.Take.CPUSeconds/float64(m.Tasks)), number(m.RequestsPerThousand()),

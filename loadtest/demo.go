@@ -320,7 +320,9 @@ func (t *trial) watch(ctx context.Context) error {
 			sent, total = t.summary.Tasks, t.summary.Tasks
 		}
 		handled, quarantined := int64(t.results.handled()), t.quarantined()
-		t.console.Progress(handled, total, fmt.Sprintf("%s sent · %s handled · %s", humanize.Comma(sent), humanize.Comma(handled), speed.Per(handled)),
+		line := fmt.Sprintf("%s sent · %s handled · %s",
+			humanize.Comma(sent), humanize.Comma(handled), speed.Per(handled))
+		t.console.Progress(handled, total, line,
 			"sent", sent, "handled", handled, "quarantined", quarantined,
 			"seconds", strconv.FormatFloat(time.Since(t.began).Seconds(), 'f', 1, 64))
 		if t.distributor.ended() && handled+quarantined >= total {

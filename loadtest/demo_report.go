@@ -213,8 +213,9 @@ func (r *accounting) print(w io.Writer) {
 	if r.Quarantined > 0 {
 		fmt.Fprintf(w, ", %s quarantined", humanize.Comma(r.Quarantined))
 	}
-	fmt.Fprintf(w, "\n%.1f s, %s tasks/s; %s of %.1f tasks, %s read, %s sent\n", r.Seconds, humanize.Comma(int64(r.TasksPerSecond)),
-		cli.Plural(r.Envelopes, "message"), r.TasksPerEnvelope, cli.Bytes(r.BytesIn), cli.Bytes(r.BytesSent))
+	fmt.Fprintf(w, "\n%.1f s, %s tasks/s; %s of %.1f tasks, %s read, %s sent\n",
+		r.Seconds, humanize.Comma(int64(r.TasksPerSecond)), cli.Plural(r.Envelopes, "message"),
+		r.TasksPerEnvelope, cli.Bytes(r.BytesIn), cli.Bytes(r.BytesSent))
 	for i, p := range r.Processors {
 		fmt.Fprintf(w, "processor %d: %s from %s\n", i+1, cli.Plural(p.Handled, "task"), cli.Plural(p.Envelopes, "message"))
 	}

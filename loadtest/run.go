@@ -92,6 +92,12 @@ was handled, however fast.
 		},
 		ValidArgs: scenario.Names(),
 	}
+	f.add(cmd)
+	return cmd
+}
+
+// add adds the flags to a command.
+func (f *runFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&f.config, "config", "", "load the real accounts of the configuration `FILE`")
@@ -100,22 +106,29 @@ was handled, however fast.
 	o := &f.options
 	flags.DurationVar(&o.Duration, "duration", 0, "how long to measure (default: as listed above)")
 	flags.DurationVar(&f.warmUp, "warm-up", 15*time.Second, "for how long there is load before that; 0 for not at all")
-	flags.Float64Var(&o.Rate, "rate", 0, "how many tasks a second are due (default: half of what the accounts give from put to delete; in ramp all of it; not in saturate and scale-out)")
-	flags.IntVar(&o.Processors, "processors", 0, "how many processors, or how many in the end (default 2; in scale-out 4 with --over processors, and 1 if it begins with one queue)")
-	flags.IntVar(&o.Concurrency, "concurrency", 0, "how many tasks each of them handles at once (default 64; 16 with --over processors)")
+	flags.Float64Var(&o.Rate, "rate", 0,
+		"how many tasks a second are due (default: half of what the accounts give from put to delete; "+
+			"in ramp all of it; not in saturate and scale-out)")
+	flags.IntVar(&o.Processors, "processors", 0,
+		"how many processors, or how many in the end "+
+			"(default 2; in scale-out 4 with --over processors, and 1 if it begins with one queue)")
+	flags.IntVar(&o.Concurrency, "concurrency", 0,
+		"how many tasks each of them handles at once (default 64; 16 with --over processors)")
 	flags.DurationVar(&o.HandlerTime, "handler-time", 0, "how long a task takes (default 0; 20ms with --over processors)")
 	flags.IntVar(&f.pack, "pack", 1, "the most tasks in a message; 0 for as many as fit")
 	flags.DurationVar(&o.Linger, "linger", 50*time.Millisecond, "how long a task waits for others to fill its message")
 	flags.IntVar(&o.TaskBytes, "task-bytes", 130, "the size of a task")
 	flags.IntVar(&o.Keys, "keys", 100_000, "how many keys the tasks have")
-	flags.Float64Var(&o.HotShare, "hot-share", 0, "the share of the tasks with one and the same key (default: 0.5 in hot-key)")
+	flags.Float64Var(&o.HotShare, "hot-share", 0,
+		"the share of the tasks with one and the same key (default: 0.5 in hot-key)")
 	flags.StringVar(&o.Over, "over", "", "what scale-out adds: accounts or processors (default accounts)")
-	flags.StringVar(&o.Account, "account", "", "the `NAME` of the account that goes dark or is drained (default: the last one)")
-	flags.StringVar(&f.delivery, "delivery", "", "at-least-once or once (default: what the configuration says, else at-least-once)")
+	flags.StringVar(&o.Account, "account", "",
+		"the `NAME` of the account that goes dark or is drained (default: the last one)")
+	flags.StringVar(&f.delivery, "delivery", "",
+		"at-least-once or once (default: what the configuration says, else at-least-once)")
 	flags.StringVar(&f.out, "out", "out", "the `DIR` for the saved report")
 	flags.BoolVar(&f.json, "json", false, "print the report as JSON")
 	f.console.Add(cmd, 5*time.Second)
-	return cmd
 }
 
 // scenarioHelp lists the scenarios for the help.
@@ -221,7 +234,8 @@ func (f *runFlags) run(cmd *cobra.Command, name string) error {
 	} else {
 		err = errors.Join(err, r.Text(cmd.OutOrStdout()))
 		if saveErr == nil {
-			fmt.Fprintf(cmd.OutOrStdout(), "the report is in %s; as a page with plots, in the folder of the source: %s\n", saved, plotted(saved))
+			fmt.Fprintf(cmd.OutOrStdout(), "the report is in %s; "+
+				"as a page with plots, in the folder of the source: %s\n", saved, plotted(saved))
 		}
 	}
 	return f.explain(ctx, errors.Join(err, saveErr), w.file)
@@ -280,9 +294,13 @@ func show(console *cli.Console, now *atomic.Pointer[scenario.Progress]) (stop fu
 				continue
 			}
 			waiting := p.Sent - p.Handled
-			console.Progress(int64(min(p.Seconds, p.Of)*1000), int64(p.Of*1000), fmt.Sprintf("%s · %.0f of %.0f s · %s handled, %s/s · %s waiting · %s throttled",
-				p.Phase, p.Seconds, p.Of, humanize.Comma(p.Handled), humanize.Comma(int64(p.HandledPerLast)), humanize.Comma(waiting), humanize.Comma(p.Throttled)),
-				"phase", p.Phase, "seconds", int64(p.Seconds), "of", int64(p.Of), "sent", p.Sent, "handled", p.Handled, "perSecond", int64(p.HandledPerLast), "throttled", p.Throttled)
+			line := fmt.Sprintf("%s · %.0f of %.0f s · %s handled, %s/s · %s waiting · %s throttled",
+				p.Phase, p.Seconds, p.Of,
+				humanize.Comma(p.Handled), humanize.Comma(int64(p.HandledPerLast)),
+				humanize.Comma(waiting), humanize.Comma(p.Throttled))
+			console.Progress(int64(min(p.Seconds, p.Of)*1000), int64(p.Of*1000), line,
+				"phase", p.Phase, "seconds", int64(p.Seconds), "of", int64(p.Of), "sent", p.Sent,
+				"handled", p.Handled, "perSecond", int64(p.HandledPerLast), "throttled", p.Throttled)
 		}
 	}()
 	return func() {

@@ -67,9 +67,10 @@ func configured(file *configfile.File, against report.Against, closeIt func()) (
 		Against: against, Config: file.Config, Limits: budgetLimits(file.Config.Budget),
 		Open: func(_ string, i int) (storage.Account, error) { return opened[i], nil },
 	}
-	return &loadWorld{file: file, close: closeIt, run: func(ctx context.Context, o scenario.Options) (*report.Result, error) {
+	run := func(ctx context.Context, o scenario.Options) (*report.Result, error) {
 		return scenario.Run(ctx, w, o)
-	}}, nil
+	}
+	return &loadWorld{file: file, close: closeIt, run: run}, nil
 }
 
 // budgetLimits are the limits that a configuration states; by default the published ones.

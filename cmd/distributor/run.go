@@ -55,7 +55,8 @@ are not there.
 
 With --once (the default) the source is sent once, whatever other distributors
 do: several of them each send all of their source. Running the command again is
-a new run that sends everything again; your own --id tells repeats. With --every any number of distributors, started alike on several machines,
+a new run that sends everything again; your own --id tells repeats. ` +
+			`With --every any number of distributors, started alike on several machines,
 send it again and again: whenever a distribution is due, one of them makes it,
 and when that one dies another continues from its last checkpoint. That needs a
 source that can be read again: standard input is refused, and a run over a
@@ -94,6 +95,12 @@ where /readyz, /metrics and /debug/pprof/ are.
 		Args: cli.NoArguments(func(word string) string { return "--input " + word }),
 		RunE: cli.Command(f.run),
 	}
+	f.add(cmd)
+	return cmd
+}
+
+// add adds the flags to a command.
+func (f *runFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	cli.ConfigFlag(cmd, &f.config)
@@ -106,19 +113,23 @@ where /readyz, /metrics and /debug/pprof/ are.
 	flags.StringVar(&f.onBadLine, "on-bad-line", "fail",
 		"what to do with a line that cannot be a task, the `POLICY`: fail, skip or quarantine")
 	flags.IntVar(&f.options.Pack, "pack", 0, "the most tasks in a message (default: as many as fit)")
-	flags.DurationVar(&f.options.SealAge, "seal-age", 0, "the longest that a task waits for others to fill its message (default 1s for pipes and commands, else no limit)")
-	flags.Float64Var(&f.options.MaxRate, "max-rate", 0, "read so many tasks a second from the source at most (default: no limit)")
+	flags.DurationVar(&f.options.SealAge, "seal-age", 0,
+		"the longest that a task waits for others to fill its message "+
+			"(default 1s for pipes and commands, else no limit)")
+	flags.Float64Var(&f.options.MaxRate, "max-rate", 0,
+		"read so many tasks a second from the source at most (default: no limit)")
 	cli.Gone(cmd, "checkpoint-every", "leave it out: a checkpoint is saved every second")
 	flags.DurationVar(&f.options.Grace, "grace", 0, "how long to go on sending what was read after a signal (default 20s)")
 	flags.DurationVar(&f.options.Beat, "beat", 0,
-		"how often the distributor says that it lives, and a leader that it leads; the same in all processes of a workload (default 5s)")
+		"how often the distributor says that it lives, and a leader that it leads; "+
+			"the same in all processes of a workload (default 5s)")
 	flags.DurationVar(&f.options.Lease, "lease", 0,
 		"after how long without that it counts as dead, and another leads; the same in all processes (default 4 x --beat)")
 	flags.StringVar(&f.admin, "admin", "",
-		"where the admin port listens, `ADDR` as host:port, or off (default: what the configuration says, or a free port of loopback)")
+		"where the admin port listens, `ADDR` as host:port, or off "+
+			"(default: what the configuration says, or a free port of loopback)")
 	flags.BoolVar(&f.json, "json", false, "print the summary as a JSON object; with --every one for each distribution")
 	f.console.Add(cmd, 5*time.Second)
-	return cmd
 }
 
 func (f *runFlags) run(cmd *cobra.Command) error {
@@ -129,8 +140,8 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 		return cli.Usage("--every: %v is out of range; use more than 0", f.options.Every)
 	}
 	if flag := f.source.ReadsStdin(); f.options.Every > 0 && flag != "" {
-		return cli.Usage("--every: %s is standard input, which can be read only once, and the second distribution would find nothing; name a file, or leave --every out",
-			flag)
+		return cli.Usage("--every: %s is standard input, which can be read only once, "+
+			"and the second distribution would find nothing; name a file, or leave --every out", flag)
 	}
 	if err := cli.Belong(cmd, "--wait", f.wait, "stuck-after", "wait-timeout"); err != nil {
 		return err
@@ -307,5 +318,6 @@ func smallMessages(s *distributor.Summary, pack int) string {
 	if pack > 0 || s.Envelopes < 2 || s.Tasks >= fewTasks*s.Envelopes || s.BytesSent/s.Envelopes > 16<<10 {
 		return ""
 	}
-	return "a message holds the tasks of one segment, and a segment had few of them: more tasks in a run, or fewer segments in the configuration, make fuller messages"
+	return "a message holds the tasks of one segment, and a segment had few of them: " +
+		"more tasks in a run, or fewer segments in the configuration, make fuller messages"
 }

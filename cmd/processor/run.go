@@ -111,7 +111,8 @@ without being handled and counted as skipped. Exit status: processor --help.`,
 	flags.DurationVar(&f.options.Lease, "lease", 0,
 		"after how long without that others take its segments over; the same in all processes (default 4 x --beat)")
 	flags.StringVar(&f.admin, "admin", "",
-		"where /readyz, /metrics and /debug/pprof/ are, `ADDR` as host:port, or off (default: as configured, or a free port of loopback)")
+		"where /readyz, /metrics and /debug/pprof/ are, `ADDR` as host:port, or off "+
+			"(default: as configured, or a free port of loopback)")
 	flags.BoolVar(&f.json, "json", false, "print the summary as a JSON object")
 	f.console.Add(cmd, 5*time.Second)
 	return cmd
@@ -204,7 +205,8 @@ func (f *runFlags) checkRanges(cmd *cobra.Command) error {
 		return cli.Usage("--max-rate: 0 is out of range; use more than 0, or leave it out for no limit")
 	}
 	if f.options.MaxRate > 0 && f.work.discard {
-		return cli.Usage("--max-rate: --discard starts no task, so there is nothing to limit; use --out /dev/null to take tasks at a rate")
+		return cli.Usage("--max-rate: --discard starts no task, so there is nothing to limit; " +
+			"use --out /dev/null to take tasks at a rate")
 	}
 	if cmd.Flags().Changed("max-age") && f.options.Retry.MaxAge <= 0 {
 		return cli.Usage("--max-age: %v is out of range; use more than 0, or leave it out for no limit",
@@ -260,7 +262,9 @@ func (f *runFlags) check(file *configfile.File) error {
 // warnInexact tells of counts that depend on how often a task is delivered.
 func (f *runFlags) warnInexact(log *slog.Logger, delivery pump.Delivery) {
 	if f.work.countBy != "" && delivery != pump.Once {
-		log.Warn("a task that is delivered twice is counted twice, because the workload delivers at least once; for exact counts make a workload with delivery: once")
+		log.Warn("a task that is delivered twice is counted twice, " +
+			"because the workload delivers at least once; " +
+			"for exact counts make a workload with delivery: once")
 	}
 }
 
@@ -323,7 +327,8 @@ func (f *runFlags) process(
 		err = errors.Join(err, printSummary(out, summary, idle))
 	}
 	if o.UntilIdle > 0 && summary.Retried > 0 {
-		console.Log.Warn("tasks were put back for another attempt; --until-idle does not wait for those that come back later than it",
+		console.Log.Warn("tasks were put back for another attempt; "+
+			"--until-idle does not wait for those that come back later than it",
 			"retried", summary.Retried)
 	}
 	if err != nil {

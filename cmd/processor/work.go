@@ -50,14 +50,16 @@ func (f *workFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.countBy, "count-by", "", "count tasks by the `FIELD` of their bodies")
 	flags.StringVar(&f.sum, "sum", "", "with --count-by: add up the `FIELD` of their bodies, exactly")
 	flags.BoolVar(&f.discard, "discard", false,
-		"settle every task of every run at once, doing nothing (for measuring; \"distributor runs end RUN --drop\" throws one run away)")
+		"settle every task of every run at once, doing nothing "+
+			"(for measuring; \"distributor runs end RUN --drop\" throws one run away)")
 	flags.IntVar(&f.children, "children", runtime.GOMAXPROCS(0), "how many processes --exec and --exec-each run at once")
 	flags.DurationVar(&f.timeout, "task-timeout", 5*time.Minute,
 		"how long one task may take with --exec, --exec-each and --http")
 	flags.StringArrayVar(&f.headers, "http-header", nil,
 		"a `HEADER` sent with --http, as 'Name: value'; ${VAR} is taken from the environment; may be repeated")
 	flags.StringArrayVar(&f.keepEnv, "keep-env", nil,
-		"an environment variable `NAME` that commands get although it is a credential or the configuration's; may be repeated")
+		"an environment variable `NAME` that commands get "+
+			"although it is a credential or the configuration's; may be repeated")
 	flags.DurationVar(&f.patience, "out-patience", 30*time.Second,
 		"how long writing --out may fail, with nothing settled, before the processor stops with status 1")
 }
@@ -102,7 +104,8 @@ func (f *workFlags) check() error {
 	case f.sum != "" && f.countBy == "":
 		return cli.Usage("--sum needs --count-by: a sum belongs to the value that is counted by")
 	case ways == 0 && f.out == "":
-		return cli.Usage("nothing says what to do with a task; give --exec, --exec-each, --http, --out, --count-by or --discard")
+		return cli.Usage("nothing says what to do with a task; " +
+			"give --exec, --exec-each, --http, --out, --count-by or --discard")
 	case ways > 1:
 		return cli.Usage("only one of --exec, --exec-each, --http, --count-by and --discard can be given")
 	case f.discard && f.out != "":
@@ -268,6 +271,6 @@ func (f *workFlags) advice() string {
 	if line == "" || err != nil {
 		return ""
 	}
-	return fmt.Sprintf("\nrun %q by hand, in the directory and with the user of the processor; what it reads and prints: processor help exec",
-		argv[0])
+	return fmt.Sprintf("\nrun %q by hand, in the directory and with the user of the processor; "+
+		"what it reads and prints: processor help exec", argv[0])
 }

@@ -47,7 +47,8 @@ type ConsoleFlags struct {
 // Add adds the flags to a command, which logs its progress so often by default.
 func (f *ConsoleFlags) Add(cmd *cobra.Command, every time.Duration) {
 	cmd.Flags().StringVar(&f.format, "log-format", "",
-		"the `FORMAT` of the log on standard error: text, json or journal (default: journal where systemd's journal reads it, else text)")
+		"the `FORMAT` of the log on standard error: text, json or journal "+
+			"(default: journal where systemd's journal reads it, else text)")
 	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "log warnings and errors only, and no progress")
 	cmd.Flags().BoolVar(&f.debug, "debug", false, "log details too")
 	cmd.Flags().DurationVar(&f.every, "progress-every", every,

@@ -165,7 +165,8 @@ func (d *decoder) segments(path string, n ast.Node) int {
 	case ok && v == 0:
 		return pump.Shared
 	case ok && v < 0:
-		d.fail(line(n), path, fmt.Sprintf("%d is not a possible number of segments", v), "use a multiple of 64 up to 16384, 0 for a shared workload, or leave it out")
+		d.fail(line(n), path, fmt.Sprintf("%d is not a possible number of segments", v),
+			"use a multiple of 64 up to 16384, 0 for a shared workload, or leave it out")
 		return 0
 	}
 	return v

@@ -213,7 +213,8 @@ func read(path string) ([]byte, error) {
 			problem += ", nor " + SystemPath
 		}
 		return nil, fail(problem,
-			"name it with --config or "+PathVariable+", or let `loadtest serve --write-config "+path+"` write one for simulated accounts")
+			"name it with --config or "+PathVariable+
+				", or let `loadtest serve --write-config "+path+"` write one for simulated accounts")
 	case err != nil:
 		return nil, fail("cannot be opened: "+cause(err), "")
 	}

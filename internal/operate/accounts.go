@@ -251,8 +251,8 @@ func (c *change) report(w io.Writer, d accounts.Change) error {
 // confirm asks at a terminal. A script must say that it means it.
 func confirm(cmd *cobra.Command, statement string) error {
 	if !terminal(cmd) {
-		return cli.Usage("nothing was done, because this is no terminal to ask at. %s Give --yes to do that without being asked",
-			statement)
+		return cli.Usage("nothing was done, because this is no terminal to ask at. "+
+			"%s Give --yes to do that without being asked", statement)
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s Go on? [y/N] ", statement)
 	answer, _ := bufio.NewReader(io.LimitReader(cmd.InOrStdin(), 100)).ReadString('\n')

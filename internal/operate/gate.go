@@ -28,9 +28,12 @@ wait at it until you open it. A gate that was never opened is closed.`,
 
 func gateOpen() *cobra.Command {
 	var fresh bool
-	cmd := gateCommand("open NAME", "Open a gate, and tell those who wait at it", `Open a gate. Processors that were started with `+"`--gate NAME`"+` wait at it; they start to
+	cmd := gateCommand(
+		"open NAME", "Open a gate, and tell those who wait at it",
+		`Open a gate. Processors that were started with `+"`--gate NAME`"+` wait at it; they start to
 work at once if they can be told, and otherwise within 2.5 seconds. Those that are
-started later find it open.`, `  processor run --config pump.yaml --gate morning --exec ./work &
+started later find it open.`,
+		`  processor run --config pump.yaml --gate morning --exec ./work &
   distributor gate open morning --config pump.yaml`,
 		func(ctx context.Context, cfg pump.Config, name, by string) (gates.Change, error) {
 			if !fresh {
@@ -63,13 +66,17 @@ func knownGate(ctx context.Context, cfg pump.Config, name string) error {
 	if len(others) == 0 {
 		return nil
 	}
-	return cli.Usage("no process waits at gate %q, which was never opened or closed; processes wait at %s; to open it for those who come later give --new",
+	return cli.Usage("no process waits at gate %q, which was never opened or closed; "+
+		"processes wait at %s; to open it for those who come later give --new",
 		name, plain(strings.Join(others, ", ")))
 }
 
 func gateClose() *cobra.Command {
-	return gateCommand("close NAME", "Close a gate for those who come later", `Close a gate: processors that are started with `+"`--gate NAME`"+` from now on wait at it.
-Those that passed it go on working.`, `  distributor gate close morning --config pump.yaml`, gates.Close)
+	return gateCommand(
+		"close NAME", "Close a gate for those who come later",
+		`Close a gate: processors that are started with `+"`--gate NAME`"+` from now on wait at it.
+Those that passed it go on working.`,
+		`  distributor gate close morning --config pump.yaml`, gates.Close)
 }
 
 func gateCommand(
@@ -86,12 +93,13 @@ func onGate[C any](
 	use, short, long, example string, change func(*cobra.Command, pump.Config, string) (C, error),
 	text func(C) string,
 ) *cobra.Command {
-	return changeCommand(use, short, long, example, cli.OneArgument, func(cmd *cobra.Command, cfg pump.Config, args []string) (c C, err error) {
-		if err := coordination.CheckGate(args[0]); err != nil {
-			return c, cli.Usage("%w", err)
-		}
-		return change(cmd, cfg, args[0])
-	}, text)
+	return changeCommand(use, short, long, example, cli.OneArgument,
+		func(cmd *cobra.Command, cfg pump.Config, args []string) (c C, err error) {
+			if err := coordination.CheckGate(args[0]); err != nil {
+				return c, cli.Usage("%w", err)
+			}
+			return change(cmd, cfg, args[0])
+		}, text)
 }
 
 func gateText(c gates.Change) string {
@@ -159,8 +167,11 @@ type gateRemoved struct {
 }
 
 func gateRemove() *cobra.Command {
-	return onGate("remove NAME", "Remove a gate that has served", `Remove a gate from the list. It is then as a gate that was never opened: processors that
-are started with `+"`--gate NAME`"+` wait at it. A gate that processes wait at is not removed.`, `  distributor gate remove morning --config pump.yaml`,
+	return onGate(
+		"remove NAME", "Remove a gate that has served",
+		`Remove a gate from the list. It is then as a gate that was never opened: processors that
+are started with `+"`--gate NAME`"+` wait at it. A gate that processes wait at is not removed.`,
+		`  distributor gate remove morning --config pump.yaml`,
 		func(cmd *cobra.Command, cfg pump.Config, name string) (gateRemoved, error) {
 			removed, err := gates.Remove(cmd.Context(), cfg, name)
 			if errors.Is(err, gates.ErrWaiting) {

@@ -24,16 +24,25 @@ var generated = map[string][2]string{
   promtool check rules /etc/prometheus/rules/queuepump.yaml`},
 	"grafana": {"A dashboard for Grafana", `  distributor generate grafana --workload cities > dashboard.json`},
 	"systemd": {"Template units for systemd", `  distributor generate systemd --out /etc/systemd/system`},
-	"kubernetes": {"Deployments with probes for Kubernetes", `  distributor generate kubernetes --name cities --image registry.example/cities:1 > cities.yaml
-  kubectl apply --dry-run=server -f cities.yaml`},
+	"kubernetes": {
+		"Deployments with probes for Kubernetes",
+		`  distributor generate kubernetes --name cities --image registry.example/cities:1 > cities.yaml
+  kubectl apply --dry-run=server -f cities.yaml`,
+	},
 	"keda": {
 		"A ScaledObject that scales processors by the backlog",
 		`  distributor generate keda --name cities --namespace work --workload cities | kubectl apply -f -`,
 	},
-	"bicep": {"Storage accounts and roles in Bicep", `  distributor generate bicep --account pumpone --account pumptwo > accounts.bicep
-  az deployment group create --resource-group pump --template-file accounts.bicep`},
-	"terraform": {"Storage accounts and roles in Terraform", `  distributor generate terraform --account pumpone --account pumptwo > accounts.tf
-  terraform plan -var resource_group=pump`},
+	"bicep": {
+		"Storage accounts and roles in Bicep",
+		`  distributor generate bicep --account pumpone --account pumptwo > accounts.bicep
+  az deployment group create --resource-group pump --template-file accounts.bicep`,
+	},
+	"terraform": {
+		"Storage accounts and roles in Terraform",
+		`  distributor generate terraform --account pumpone --account pumptwo > accounts.tf
+  terraform plan -var resource_group=pump`,
+	},
 }
 
 func generateCommand() *cobra.Command {

@@ -14,7 +14,9 @@ import (
 func pauseCommand() *cobra.Command {
 	var o workloads.PauseOptions
 	var part partFlags
-	cmd := changeCommand("pause", "Let processors start nothing more until it is resumed", `Pause the workload: processors finish the tasks that they have begun, put back the others
+	cmd := changeCommand(
+		"pause", "Let processors start nothing more until it is resumed",
+		`Pause the workload: processors finish the tasks that they have begun, put back the others
 without an attempt, and start nothing more until `+"`distributor resume`"+`. Processors that are
 told do so at once, and others within two beats; of more than 32 processes those that have no
 admin port take up to four beats. Distributors go on: what they send waits. A processor that
@@ -57,7 +59,9 @@ distributor status says what is paused since when, and which processors stand st
 
 func resumeCommand() *cobra.Command {
 	var part partFlags
-	cmd := changeCommand("resume", "Let processors go on that were paused", `Resume the workload after `+"`distributor pause`"+`. Processors that are told go on at once, and
+	cmd := changeCommand(
+		"resume", "Let processors go on that were paused",
+		`Resume the workload after `+"`distributor pause`"+`. Processors that are told go on at once, and
 others at their next look. To resume a workload that is not paused changes nothing.
 With --run or --key what is parked of that run or key comes home to its queues, behind what waits
 there.`,

@@ -90,7 +90,8 @@ func plan() *cobra.Command {
 	flags.Float64Var(&f.in.HandlerCPU, "handler-cpu-seconds", 0, "how much of that is CPU of the machine, in seconds")
 	flags.Float64Var(&f.taskBytes, "task-bytes", 0, "bytes of a task, where there is no input to measure")
 	flags.Float64Var(&f.ratio, "ratio", 4,
-		"with --task-bytes: bytes of task that a character of message text carries; JSON lines have 3 to 6, what does not compress has 0.75")
+		"with --task-bytes: bytes of task that a character of message text carries; "+
+			"JSON lines have 3 to 6, what does not compress has 0.75")
 	f.source.Add(cmd)
 	flags.StringVar(&f.config, "config", "",
 		"a configuration `FILE` whose accounts, queues, segments, delivery and budget are to do (default: none)")
@@ -99,7 +100,8 @@ func plan() *cobra.Command {
 	flags.IntVar(&f.in.Concurrency, "concurrency", 256, "tasks in the handlers of one processor")
 	flags.IntVar(&f.in.Pack, "pack", 0, "the most tasks in a message (default: as many as fit)")
 	flags.DurationVar(&f.in.SealAge, "seal-age", 0,
-		"how long a task waits for others to fill its message; -1s: as long as it takes (default: 1s for pipes, commands and --task-bytes; files: 10s, as checkpoints have it)")
+		"how long a task waits for others to fill its message; -1s: as long as it takes "+
+			"(default: 1s for pipes, commands and --task-bytes; files: 10s, as checkpoints have it)")
 	flags.StringVar(&f.delivery, "delivery", string(pump.AtLeastOnce), "the delivery `MODE`: at-least-once or once")
 	flags.BoolVar(&f.in.Elected, "elected", false,
 		"distributors elect one of them, as with run --every, who saves checkpoints")
@@ -269,7 +271,8 @@ func (f *planFlags) sample(ctx context.Context, changed func(string) bool) (meas
 	case input && (changed("task-bytes") || changed("ratio")):
 		return "", cli.Usage("--task-bytes and --ratio are for when there is no input to measure")
 	case !input && !changed("task-bytes"):
-		return "", cli.Usage("nothing says how large tasks are; give --input (or --files, --list, --exec) to measure some, or --task-bytes")
+		return "", cli.Usage("nothing says how large tasks are; " +
+			"give --input (or --files, --list, --exec) to measure some, or --task-bytes")
 	case !input && (f.taskBytes < 0 || f.taskBytes > 44<<10):
 		return "", cli.Usage("--task-bytes: %v is out of range; use 0 to %d, as a task has to fit into a message",
 			f.taskBytes, 44<<10)

@@ -81,8 +81,8 @@ func printPlan(w io.Writer, p *capacity.Plan, in *capacity.Input, measured strin
 			fmt.Fprintf(&b, "%s were left out: they cannot be tasks.\n", cli.Plural(int64(s.BadLines), "line"))
 		}
 	} else {
-		fmt.Fprintf(&b, "Assumed, not measured: %s characters of text a task, 1 for %s bytes. --input measures it on your own.\n",
-			capacity.Short(s.Text), capacity.Short(s.Ratio))
+		fmt.Fprintf(&b, "Assumed, not measured: %s characters of text a task, 1 for %s bytes. "+
+			"--input measures it on your own.\n", capacity.Short(s.Text), capacity.Short(s.Ratio))
 	}
 	fmt.Fprintf(&b, "Prices: %s.\n", p.Prices.Source)
 	_, err := w.Write(b.Bytes())
@@ -101,7 +101,8 @@ func packedBy(p *capacity.Plan, in *capacity.Input) string {
 		return fmt.Sprintf("by the distributor's memory for %d segments; %s would fit: fewer --segments fill more",
 			p.Segments, full)
 	case "seal-age":
-		return fmt.Sprintf("as many as come for one of %d segments in %v; %s would fit: a longer --seal-age, or fewer --segments, fill more",
+		return fmt.Sprintf("as many as come for one of %d segments in %v; "+
+			"%s would fit: a longer --seal-age, or fewer --segments, fill more",
 			p.Segments, in.SealAge, full)
 	default:
 		return "as many as fit"

@@ -125,8 +125,8 @@ func when(flag, s string, now time.Time) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, cli.Usage("--%s: %q is not a time; use 90m, 2h or 3d for so long ago, 2006-01-02, 2006-01-02 15:04 or RFC 3339",
-		flag, s)
+	return time.Time{}, cli.Usage("--%s: %q is not a time; "+
+		"use 90m, 2h or 3d for so long ago, 2006-01-02, 2006-01-02 15:04 or RFC 3339", flag, s)
 }
 
 // open opens the quarantine, with its log on the console.

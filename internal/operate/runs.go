@@ -89,10 +89,13 @@ or the beginning of it that no other has: 4 digits or more.`,
 
 func runsEnd() *cobra.Command {
 	var drop bool
-	return runCommand("end RUN", "End a run", `End a run. Its distributor stops within half a minute, and nothing more of the run is started.
+	return runCommand(
+		"end RUN", "End a run",
+		`End a run. Its distributor stops within half a minute, and nothing more of the run is started.
 What handlers have in hand they finish. A task that is met later goes to quarantine with the
 cause run-ended, from where it can be redriven; with --drop it is deleted and counted.
-RUN is the run's id, or the beginning of it that no other has: 4 digits or more.`, `  distributor runs end 0123456789ab --config pump.yaml
+RUN is the run's id, or the beginning of it that no other has: 4 digits or more.`,
+		`  distributor runs end 0123456789ab --config pump.yaml
   distributor runs end 0123456789ab --drop`,
 		func(cmd *cobra.Command) {
 			cmd.Flags().BoolVar(&drop, "drop", false, "delete and count what is met of the run, rather than quarantine it")

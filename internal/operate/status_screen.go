@@ -192,8 +192,12 @@ func (c screen) runs(w io.Writer, s *status.Status, now time.Time) {
 			handled, done, left, percent = exactCells(e)
 			poison = e.Quarantined
 		}
-		note := notes(r.Note, some(poison, "quarantined"), some(r.Failed, "failed"), some(r.Retried, "retried"), some(r.Duplicates, "twice"), some(r.Skipped, "skipped"))
-		t.add(shortRun(r.ID), plain(r.State), plain(r.Mode), timeText(r.Started, now), sent, handled, done, left, percent, note)
+		note := notes(
+			r.Note, some(poison, "quarantined"), some(r.Failed, "failed"), some(r.Retried, "retried"),
+			some(r.Duplicates, "twice"), some(r.Skipped, "skipped"),
+		)
+		t.add(shortRun(r.ID), plain(r.State), plain(r.Mode), timeText(r.Started, now),
+			sent, handled, done, left, percent, note)
 	}
 	c.section(w, &t)
 }
@@ -375,7 +379,8 @@ func accountCells(a status.Account) []string {
 	if a.Poison != nil {
 		poison = some(*a.Poison, "quarantined")
 	}
-	cells := []string{plain(a.Name), number(a.Queues), "", "", "", "", notes(state, poison, some(a.Throttled, "throttled"))}
+	note := notes(state, poison, some(a.Throttled, "throttled"))
+	cells := []string{plain(a.Name), number(a.Queues), "", "", "", "", note}
 	if a.State == accounts.Unused {
 		return cells
 	}

@@ -17,7 +17,8 @@ import (
 // WaitFlags adds the flags that say when a run that is waited for is given up.
 func WaitFlags(cmd *cobra.Command, o *runs.WaitOptions, timeout string) {
 	cmd.Flags().DurationVar(&o.StuckAfter, "stuck-after", 0,
-		"with nothing recorded for so long, and every queue empty for as long after that, give the run up as stuck; so long without a distributor too, if it is open (default 1m)")
+		"with nothing recorded for so long, and every queue empty for as long after that, "+
+			"give the run up as stuck; so long without a distributor too, if it is open (default 1m)")
 	cmd.Flags().DurationVar(&o.Timeout, timeout, 0,
 		"wait so long at most, then end with status 6 (default: until the run is over)")
 }
@@ -168,7 +169,8 @@ func PrintCompletion(b *bytes.Buffer, c *runs.Completion) {
 	if r.Handled < c.Done && r.Failed+r.Retried+r.Quarantined+r.Duplicates == 0 {
 		return // they have not noted all of it yet, and what they have says nothing more
 	}
-	fmt.Fprintf(b, "the processors have reported so far, each delivery counted: %s handled, %s failed, %s retried, %s quarantined, %s recognised\n",
+	fmt.Fprintf(b, "the processors have reported so far, each delivery counted: "+
+		"%s handled, %s failed, %s retried, %s quarantined, %s recognised\n",
 		cli.Plural(int64(r.Handled), "task"), humanize.Comma(int64(r.Failed)),
 		humanize.Comma(int64(r.Retried)), humanize.Comma(int64(r.Quarantined)),
 		cli.Plural(int64(r.Duplicates), "duplicate"))

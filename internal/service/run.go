@@ -167,8 +167,8 @@ func (w *watch) lives(loops []loop.State, now time.Time) bool {
 	if now := strings.Join(stuck, ", "); now != w.stuck {
 		w.stuck = now
 		if now != "" && w.watchdog > 0 {
-			w.log.Error("a loop of this process is stuck; the service manager is not told any more that it lives, and will end it",
-				"loop", now)
+			w.log.Error("a loop of this process is stuck; "+
+				"the service manager is not told any more that it lives, and will end it", "loop", now)
 		}
 	}
 	return len(stuck) == 0

@@ -53,8 +53,8 @@ func newClient() (*client, error) {
 		return nil, fmt.Errorf("OTEL_TRACES_EXPORTER: %q is not known here; use otlp, or none", e)
 	}
 	if p := first("PROTOCOL"); p != "" && p != "http/protobuf" {
-		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_PROTOCOL: %q is not spoken here; use http/protobuf, and the collector's port for it (4318)",
-			p)
+		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_PROTOCOL: %q is not spoken here; "+
+			"use http/protobuf, and the collector's port for it (4318)", p)
 	}
 	c := &client{header: http.Header{}, wait: defaultWait, refused: func(int64, string) {}}
 	at := os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")

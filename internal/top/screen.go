@@ -236,7 +236,8 @@ func (m *model) none(t tab, v view) string {
 	case t.name == quarantineTab && m.causes.Messages > 0:
 		return count(m.causes.Messages) + " messages are in quarantine; none of them is visible now"
 	case t.name == quarantineTab && len(m.causes.Dark) > 0:
-		return "nothing is in quarantine in the accounts that answer; not known of " + cli.Plain(strings.Join(m.causes.Dark, ", "))
+		return "nothing is in quarantine in the accounts that answer; not known of " +
+			cli.Plain(strings.Join(m.causes.Dark, ", "))
 	case t.name == quarantineTab && !m.allRead():
 		return "nothing is in quarantine in what was read so far"
 	}

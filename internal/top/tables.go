@@ -104,7 +104,9 @@ var tabs = []tab{
 		{title: "SINCE", right: true},
 		{title: "WAITING", right: true, rank: 1},
 	}, keyLines, "no key has a claim, and there is no gate"},
-	{"problems", []column{{title: "WHAT NEEDS SOMEBODY"}}, problemLines, "no problem is known; distributor doctor looks closer"},
+	{"problems", []column{
+		{title: "WHAT NEEDS SOMEBODY"},
+	}, problemLines, "no problem is known; distributor doctor looks closer"},
 	{"money", []column{
 		{title: "OPERATION"},
 		{title: "TO", rank: 1},
@@ -133,8 +135,14 @@ func accountLines(m *model) (lines []line) {
 		}
 		d := depthOf(a.Depth)
 		lines = append(lines, line{
-			cells: []string{a.Name, a.State, bar(part, 10), m.past.line(a.Name), d.messages, d.visible, d.inFlight, d.oldest, count(int64(a.Throttled)), poison, note},
-			by:    []float64{text, text, part, part, float64(a.Messages), float64(a.Visible), float64(a.InFlight), d.age, float64(a.Throttled), poisonBy, text},
+			cells: []string{
+				a.Name, a.State, bar(part, 10), m.past.line(a.Name), d.messages, d.visible,
+				d.inFlight, d.oldest, count(int64(a.Throttled)), poison, note,
+			},
+			by: []float64{
+				text, text, part, part, float64(a.Messages), float64(a.Visible),
+				float64(a.InFlight), d.age, float64(a.Throttled), poisonBy, text,
+			},
 			alarm: a.Dark != "",
 		})
 	}
@@ -257,15 +265,22 @@ func causeLines(m *model) (lines []line) {
 	}
 	for _, c := range m.causes.List {
 		lines = append(lines, line{
-			cells: []string{cmp.Or(c.Cause, "unknown"), count(int64(c.Messages)), count(int64(c.Tasks)), count(int64(c.Stuck)), c.Detail},
-			by:    []float64{text, float64(c.Messages), float64(c.Tasks), float64(c.Stuck), text},
+			cells: []string{
+				cmp.Or(c.Cause, "unknown"), count(int64(c.Messages)), count(int64(c.Tasks)),
+				count(int64(c.Stuck)), c.Detail,
+			},
+			by: []float64{text, float64(c.Messages), float64(c.Tasks), float64(c.Stuck), text},
 		})
 	}
 	if len(lines) == 0 {
 		return nil // none says why
 	}
 	also := func(what, why string) {
-		lines = append(lines, line{cells: []string{what, "", "", "", why}, by: []float64{text, -1, -1, -1, text}, alarm: true})
+		lines = append(lines, line{
+			cells: []string{what, "", "", "", why},
+			by:    []float64{text, -1, -1, -1, text},
+			alarm: true,
+		})
 	}
 	if len(m.causes.Dark) > 0 {
 		also("not known", "of "+strings.Join(m.causes.Dark, ", "))

@@ -83,7 +83,8 @@ func (e *aclError) answer(r *request) reply {
 	if e.node == "" {
 		return r.fail(http.StatusBadRequest, "InvalidXmlDocument", "")
 	}
-	return r.fail(http.StatusBadRequest, "InvalidXmlNodeValue", "", element{"XmlNodeName", e.node}, element{"XmlNodeValue", e.value})
+	return r.fail(http.StatusBadRequest, "InvalidXmlNodeValue", "",
+		element{"XmlNodeName", e.node}, element{"XmlNodeValue", e.value})
 }
 
 // renderACL writes a SignedIdentifiers document.

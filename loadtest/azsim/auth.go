@@ -17,9 +17,9 @@ import (
 // is refused as a replay (learn.microsoft.com/rest/api/storageservices/authorize-with-shared-key).
 const maxSkew = 15 * time.Minute
 
-// challenge answers requests without usable credentials; clients take the
-// tenant from it.
-const challenge = "Bearer authorization_uri=https://login.microsoftonline.com/00000000-0000-0000-0000-000000000000/oauth2/authorize resource_id=https://storage.azure.com"
+// challenge answers requests without usable credentials; clients take the tenant from it.
+const challenge = "Bearer authorization_uri=https://login.microsoftonline.com/" +
+	"00000000-0000-0000-0000-000000000000/oauth2/authorize resource_id=https://storage.azure.com"
 
 // authorise checks that the sender of the request may do the operation; nil if
 // so, else the answer. It sets r.keyRange.
@@ -46,9 +46,8 @@ func (r *request) unauthenticated(code string) *reply {
 	return &rep
 }
 
-// forbidden is 403 AuthenticationFailed with what Azure tells about the
-// reason. The detail never holds the key nor the signature that would have
-// been right.
+// forbidden is 403 AuthenticationFailed with what Azure tells about the reason. The detail never
+// holds the key nor the signature that would have been right.
 func (r *request) forbidden(detail string) *reply {
 	message := ""
 	if r.service == tableService {
@@ -104,10 +103,9 @@ func (r *request) checkDate() *reply {
 	return nil
 }
 
-// stringToSign builds what the client has to have signed. Four forms exist:
-// full and lite, for queues and for tables (AZURE.md A5). The canonical
-// resource is always "/account" and the path as it was sent, which in path
-// style begins with the account a second time.
+// stringToSign builds what the client has to have signed. Four forms exist: full and lite, for
+// queues and for tables (AZURE.md A5). The canonical resource is always "/account" and the path as
+// it was sent, which in path style begins with the account a second time.
 func (r *request) stringToSign(c *call, lite bool) string {
 	h := r.header
 	date := h.Get("X-Ms-Date")

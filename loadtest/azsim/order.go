@@ -70,7 +70,9 @@ func (o *order) rank(s *orderStep, w *orderWait) int {
 	defer o.mu.Unlock()
 	if !s.begun {
 		s.begun = true
-		slices.SortFunc(s.waiting, func(a, b *orderWait) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.came, b.came)) })
+		slices.SortFunc(s.waiting, func(a, b *orderWait) int {
+			return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.came, b.came))
+		})
 	}
 	return slices.Index(s.waiting, w)
 }

@@ -64,8 +64,7 @@ func (q *queue) take(n int, now int64, lease time.Duration, mis mischief) []*mes
 	return got
 }
 
-// leaseEnd is when a lease runs out: at the latest when the message expires
-// (AZURE.md A3, clamp).
+// leaseEnd is when a lease runs out: at the latest when the message expires (AZURE.md A3, clamp).
 func leaseEnd(m *message, now int64, lease time.Duration) int64 {
 	return min(now+int64(lease), m.expires)
 }
@@ -85,8 +84,7 @@ func (q *queue) betray(m *message, now int64, lease time.Duration, mis mischief,
 // reorderWindow is how far ahead a Reorder fault reaches.
 const reorderWindow = 256
 
-// shuffled chooses up to n of the first visible messages, in an order that the
-// hash decides.
+// shuffled chooses up to n of the first visible messages, in an order that the hash decides.
 func (q *queue) shuffled(n int, now int64, h uint64) []*message {
 	ms := q.messages.visible(now, max(n, reorderWindow))
 	for i := range min(n, len(ms)) {

@@ -31,22 +31,20 @@ type message struct {
 	ttlAt   int // in the expiry heap; < 0: never expires
 }
 
-// before is the order in which messages are handed out: by the time at which
-// they became visible, then by insertion. New messages are thus strictly first
-// in, first out, and one that was released goes behind what was put before its
-// release, on Azure as on Azurite (AZURE.md Q66, window 37).
+// before is the order in which messages are handed out: by the time at which they became visible,
+// then by insertion. New messages are thus strictly first in, first out, and one that was released
+// goes behind what was put before its release, on Azure as on Azurite (AZURE.md Q66, window 37).
 func (m *message) before(o *message) bool {
 	return m.visible < o.visible || m.visible == o.visible && m.seq < o.seq
 }
 
-// messageSet holds the messages of one queue. The obvious structure, one heap
-// ordered by visibility, moves every message of a deep queue through log n
-// cache misses when it is taken. Here messages that were never taken wait in
-// an array in the order of their arrival, which is the order of before, and
-// only those that are leased or delayed are in a heap: taking is a step in the
-// array, and the heap is as small as what is in flight. With millions of
-// messages, put is O(1), take O(log leased), update and delete O(log leased),
-// and the expiry heap adds O(log n) for messages that have a time to live.
+// messageSet holds the messages of one queue. The obvious structure, one heap ordered by
+// visibility, moves every message of a deep queue through log n cache misses when it is taken. Here
+// messages that were never taken wait in an array in the order of their arrival, which is the order
+// of before, and only those that are leased or delayed are in a heap: taking is a step in the
+// array, and the heap is as small as what is in flight. With millions of messages, put is O(1),
+// take O(log leased), update and delete O(log leased), and the expiry heap adds O(log n) for
+// messages that have a time to live.
 type messageSet struct {
 	byID  map[uuid.UUID]*message
 	fifo  fifo
@@ -107,9 +105,8 @@ func (s *messageSet) remove(m *message) {
 	delete(s.byID, m.id)
 }
 
-// expire deletes what has outlived its time. It is called before every
-// operation instead of from a timer: no goroutine keeps a synctest bubble
-// busy, and an idle queue costs nothing.
+// expire deletes what has outlived its time. It is called before every operation instead of from a
+// timer: no goroutine keeps a synctest bubble busy, and an idle queue costs nothing.
 func (s *messageSet) expire(now int64) {
 	for len(s.ttl) > 0 && s.ttl[0].expires <= now {
 		s.remove(s.ttl[0])
@@ -130,13 +127,11 @@ func (s *messageSet) first(now int64) *message {
 	return m
 }
 
-// visible lists up to n messages that may be taken now, in order, without
-// touching them.
+// visible lists up to n messages that may be taken now, in order, without touching them.
 func (s *messageSet) visible(now int64, n int) []*message {
 	out := make([]*message, 0, min(n, len(s.byID)))
-	// The smallest elements of a heap are a connected part of its tree, from
-	// the root: a frontier of candidates, smallest first, finds them in
-	// O(n log n) whatever the size of the heap.
+	// The smallest elements of a heap are a connected part of its tree, from the root: a frontier of
+	// candidates, smallest first, finds them in O(n log n) whatever the size of the heap.
 	frontier := frontier{lease: s.lease}
 	frontier.reach(0)
 	place := s.fifo.head
@@ -246,8 +241,7 @@ func (f *fifo) first() *message {
 	return nil
 }
 
-// at returns the first message at or after index *place, which it moves there;
-// nil at the end.
+// at returns the first message at or after index *place, which it moves there; nil at the end.
 func (f *fifo) at(place *int) *message {
 	for ; *place < len(f.items); *place++ {
 		if m := f.items[*place]; m != nil {

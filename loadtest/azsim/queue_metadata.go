@@ -78,8 +78,7 @@ func readMetadata(r *request) (map[string]string, *reply) {
 	return m, nil
 }
 
-// identifier reports whether s is a C# identifier in ASCII, which names of
-// metadata have to be.
+// identifier reports whether s is a C# identifier in ASCII, which names of metadata have to be.
 func identifier(s string) bool {
 	for i, c := range []byte(s) {
 		switch {

@@ -5,10 +5,9 @@ import (
 	"encoding/binary"
 )
 
-// popReceipt is proof of a delivery: opaque to clients, and in the real
-// service's form (AZURE.md A3): base64 of three little-endian uint32 and the
-// FILETIME at which the message becomes visible again; four bytes more after
-// an update.
+// popReceipt is proof of a delivery: opaque to clients, and in the real service's form (AZURE.md
+// A3): base64 of three little-endian uint32 and the FILETIME at which the message becomes visible
+// again; four bytes more after an update.
 type popReceipt struct {
 	kind    uint32 // 2 from a put or get, 3 from an update
 	serial  uint64 // of the put, get or update, within the queue: two at one instant differ

@@ -23,8 +23,7 @@ func xmlNoCache() http.Header {
 	return h
 }
 
-// messageOverhead is a little more than the elements around one message's
-// text take.
+// messageOverhead is a little more than the elements around one message's text take.
 const messageOverhead = 512
 
 func renderPut(m *message) []byte {

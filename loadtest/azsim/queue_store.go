@@ -180,8 +180,7 @@ func checkQueueName(r *request, name string) *reply {
 	return nil
 }
 
-// intParameter reads an integer of the query within [least, most]; absent
-// gives def.
+// intParameter reads an integer of the query within [least, most]; absent gives def.
 func intParameter(r *request, name string, def, least, most int64) (int64, *reply) {
 	text := r.query.Get(name)
 	if text == "" {

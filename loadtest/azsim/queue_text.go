@@ -15,9 +15,8 @@ var errNoText = errors.New("azsim: no MessageText in the body")
 //
 //	<QueueMessage><MessageText>text</MessageText></QueueMessage>
 //
-// with or without a byte order mark and an XML prolog (AZURE.md A3). The text
-// is a part of body if that is possible. plain is true if the text can be
-// written into XML as it is.
+// with or without a byte order mark and an XML prolog (AZURE.md A3). The text is a part of body if
+// that is possible. plain is true if the text can be written into XML as it is.
 func parseMessage(body []byte) (text []byte, plain bool, err error) {
 	body = bytes.TrimPrefix(body, []byte(bom))
 	if text, ok := plainMessage(body); ok {
@@ -34,7 +33,8 @@ func plainMessage(body []byte) ([]byte, bool) {
 	rest := bytes.TrimLeft(body, " \t\r\n")
 	if bytes.HasPrefix(rest, []byte("<?xml")) {
 		end := bytes.Index(rest, []byte("?>"))
-		if end < 0 || end > 128 || bytes.Contains(rest[:end], []byte("encoding")) && !bytes.Contains(bytes.ToLower(rest[:end]), []byte("utf-8")) {
+		if end < 0 || end > 128 || bytes.Contains(rest[:end], []byte("encoding")) &&
+			!bytes.Contains(bytes.ToLower(rest[:end]), []byte("utf-8")) {
 			return nil, false
 		}
 		rest = bytes.TrimLeft(rest[end+2:], " \t\r\n")

@@ -68,9 +68,8 @@ func checkReceipt(r *request) *reply {
 	return &bad
 }
 
-// held finds the message that the request's receipt proves the holding of. A
-// receipt stays good after its lease ran out, until another client takes the
-// message (AZURE.md Q46, Q52).
+// held finds the message that the request's receipt proves the holding of. A receipt stays good
+// after its lease ran out, until another client takes the message (AZURE.md Q46, Q52).
 func (q *queue) held(r *request, id string) (*message, *reply) {
 	var m *message
 	if u, err := uuid.Parse(id); err == nil {

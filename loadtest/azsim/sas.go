@@ -14,9 +14,8 @@ type sasToken struct {
 	permission    string
 }
 
-// authoriseSAS verifies a service or account SAS: signature, times, address,
-// protocol, and that it covers the operation
-// (learn.microsoft.com/rest/api/storageservices/create-service-sas and
+// authoriseSAS verifies a service or account SAS: signature, times, address, protocol, and that it
+// covers the operation (learn.microsoft.com/rest/api/storageservices/create-service-sas and
 // .../create-account-sas).
 func (r *request) authoriseSAS(c *call, op *operation) *reply {
 	q := r.query
@@ -215,8 +214,9 @@ func (r *request) checkServiceScope(op *operation, t sasToken) *reply {
 // allows reports whether the letters granted hold all of one alternative of
 // need (see operation.permission).
 func allows(granted, need string) bool {
+	lacking := func(letter rune) bool { return !strings.ContainsRune(granted, letter) }
 	for alternative := range strings.SplitSeq(need, ",") {
-		if alternative != "" && strings.IndexFunc(alternative, func(c rune) bool { return !strings.ContainsRune(granted, c) }) < 0 {
+		if alternative != "" && !strings.ContainsFunc(alternative, lacking) {
 			return true
 		}
 	}

@@ -54,15 +54,15 @@ func (o occasion) hash() uint64 {
 	return mix(hashString(o.instance), hashString(o.operation), hashString(o.account), hashString(o.object))
 }
 
-// words is everything that a request says, hashed, by which those of one instant are
-// told apart. A pop receipt is not part of it: which one a message has says who
-// came when.
+// words is everything that a request says, hashed, by which those of one instant are told apart. A
+// pop receipt is not part of it: which one a message has says who came when.
 func (r *request) words(c *call) uint64 {
 	query := c.rawQuery
 	if r.query.Has("popreceipt") {
 		query = r.query.Get("visibilitytimeout")
 	}
-	return mix(hashString(c.instance), hashString(r.account.name), hashString(c.method), hashString(r.path), hashString(query), xxhash.Sum64(r.body))
+	return mix(hashString(c.instance), hashString(r.account.name), hashString(c.method),
+		hashString(r.path), hashString(query), xxhash.Sum64(r.body))
 }
 
 // maxOccasions bounds the counters: object names come from outside. Beyond it

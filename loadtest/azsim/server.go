@@ -236,7 +236,8 @@ func (r *request) readBody(c *call) (*reply, error) {
 // route finds the operation: the core's own, or the backend's.
 func (s *Sim) route(r *request) (*operation, reply) {
 	if v := r.header.Get("X-Ms-Version"); v != "" && !serviceVersions[v] {
-		return nil, r.fail(http.StatusBadRequest, "InvalidHeaderValue", "", element{"HeaderName", "x-ms-version"}, element{"HeaderValue", v})
+		return nil, r.fail(http.StatusBadRequest, "InvalidHeaderValue", "",
+			element{"HeaderName", "x-ms-version"}, element{"HeaderValue", v})
 	}
 	if r.secondary && r.method != http.MethodGet && r.method != http.MethodHead {
 		return nil, r.fail(http.StatusForbidden, "WriteOperationNotSupportedOnSecondary", "")
@@ -321,8 +322,7 @@ var (
 	zeroLength = []string{"0"}
 )
 
-// echoable tells client request ids that are sent back: up to 1,024 visible
-// ASCII characters.
+// echoable tells client request ids that are sent back: up to 1,024 visible ASCII characters.
 func echoable(id string) bool {
 	if id == "" || len(id) > 1024 {
 		return false

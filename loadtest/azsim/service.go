@@ -32,7 +32,7 @@ const (
 // off the path, the body read within its bound. It is used by one goroutine only.
 type request struct {
 	method  string
-	path    string // escaped, after the account: "/q/messages/id", "/t(PartitionKey='p',RowKey='r')"; "/" alone is the service
+	path    string // escaped, after the account: "/q/messages/id", "/t(PartitionKey='p',RowKey='r')"; "/": the service
 	query   url.Values
 	header  http.Header // keys in canonical form, whatever the client sent
 	body    []byte      // the backend may keep it: nothing else has it or writes to it
@@ -80,9 +80,9 @@ type looked struct {
 // authorised, counted, throttled or failed on purpose, so that each of those
 // can speak of the operation, and carried out last.
 type operation struct {
-	name      string // "PutMessage", "GetMessages", "InsertEntity", "Batch", ...: the REST reference's names without spaces
+	name      string // "PutMessage", "InsertEntity", "Batch", ...: the REST reference's names without spaces
 	object    string // queue or table; "" for operations of the account
-	partition string // what the per-partition limit is counted on: the queue, or table + "\x00" + partition key; "" if none
+	partition string // what a partition's limit is counted on: the queue, or table, "\x00" and partition key; or ""
 	cost      int    // messages or entities that the published limits count; 0 counts as 1
 
 	// What a SAS must hold. Alternatives are separated by commas; of one

@@ -17,8 +17,7 @@ type serviceProperties struct {
 	doc propertiesDoc // guarded by mu
 }
 
-// propertiesDoc is the document of Get and Set Service Properties, the same
-// for queues and tables
+// propertiesDoc is the document of Get and Set Service Properties, the same for queues and tables
 // (learn.microsoft.com/rest/api/storageservices/set-queue-service-properties).
 type propertiesDoc struct {
 	XMLName       xml.Name     `xml:"StorageServiceProperties"`
@@ -119,7 +118,8 @@ func (p *serviceProperties) set(r *request) reply {
 		return r.fail(http.StatusBadRequest, "InvalidXmlDocument", "")
 	}
 	if name, value, ok := doc.check(); !ok {
-		return r.fail(http.StatusBadRequest, "InvalidXmlNodeValue", "", element{"XmlNodeName", name}, element{"XmlNodeValue", value})
+		return r.fail(http.StatusBadRequest, "InvalidXmlNodeValue", "",
+			element{"XmlNodeName", name}, element{"XmlNodeValue", value})
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -184,9 +184,8 @@ func (d *propertiesDoc) check() (name, value string, ok bool) {
 	return "", "", true
 }
 
-// serviceStats answers how far the secondary is behind: never more than a
-// minute. It is asked of the secondary endpoint, NAME-secondary; asking the
-// primary is an error.
+// serviceStats answers how far the secondary is behind: never more than a minute. It is asked of
+// the secondary endpoint, NAME-secondary; asking the primary is an error.
 func serviceStats(r *request) reply {
 	if !r.secondary {
 		return badParameter(r, "comp", "stats", "The statistics are those of the secondary endpoint.")

@@ -176,15 +176,15 @@ func (s *Sim) Key(account string) string {
 	return base64.StdEncoding.EncodeToString(a.key)
 }
 
-// ConnectionString returns the connection string of an account for clients
-// that use Transport: the names are Azure's own, so they reach nothing but the
-// simulator. "" if there is no such account.
+// ConnectionString returns the connection string of an account for clients that use Transport: the
+// names are Azure's own, so they reach nothing but the simulator. "" if there is no such account.
 func (s *Sim) ConnectionString(account string) string {
 	key := s.Key(account)
 	if key == "" {
 		return ""
 	}
-	return "DefaultEndpointsProtocol=https;AccountName=" + account + ";AccountKey=" + key + ";EndpointSuffix=core.windows.net"
+	return "DefaultEndpointsProtocol=https;AccountName=" + account + ";AccountKey=" + key +
+		";EndpointSuffix=core.windows.net"
 }
 
 // Depth is how many messages a queue, which must be there, has that may be taken now, and in all.

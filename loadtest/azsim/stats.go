@@ -20,7 +20,7 @@ type RequestCount struct {
 	Account   string // "" if the request named none that exists
 	Service   string // "queue" or "table"
 	Operation string // "PutMessage", ...; "" if the request was none
-	Status    int    // as decided by the server, even if a fault kept the answer from the client; 0: it was given up before it acted
+	Status    int    // the server's, even if a fault kept it from the client; 0: given up before it acted
 	Code      string // error code, "" on success
 	Count     int64
 }

@@ -18,8 +18,7 @@ import (
 // maxChanges is how many changes a batch may have.
 const maxChanges = 100
 
-// batch is a parsed entity group transaction, or the one query that a batch
-// may hold instead.
+// batch is a parsed entity group transaction, or the one query that a batch may hold instead.
 type batch struct {
 	changes []*change
 	parts   []*request // the requests of the changes
@@ -160,8 +159,7 @@ func batchChange(sub *request) (*change, *tableError) {
 	return parseChange(sub, t, method)
 }
 
-// fits holds a change to the rules of a batch: one table, one partition, each
-// row once.
+// fits holds a change to the rules of a batch: one table, one partition, each row once.
 func (b *batch) fits(c *change, rows map[rowKey]bool) *tableError {
 	if len(b.changes) > 0 {
 		first := b.changes[0]
@@ -209,8 +207,7 @@ func partRequest(r *request, text []byte) (*request, bool) {
 	sub.query = address.Query()
 	sub.header = http.Header(header)
 	sub.body = body
-	// The parts repeat the whole address, with the account where it stands in
-	// the path.
+	// The parts repeat the whole address, with the account where it stands in the path.
 	if base, err := url.Parse(r.baseURL); err == nil && base.Path != "" {
 		if p, ok := strings.CutPrefix(sub.path, base.EscapedPath()+"/"); ok {
 			sub.path = "/" + p

@@ -12,9 +12,8 @@ type bound struct {
 // keySpan is a range of one of the two keys.
 type keySpan struct{ low, high bound }
 
-// keyBounds is a range of partition keys, and of row keys within each of them.
-// A query looks at nothing outside, so that a point or range query costs what
-// it returns however big the table is.
+// keyBounds is a range of partition keys, and of row keys within each of them. A query looks at
+// nothing outside, so that a point or range query costs what it returns however big the table is.
 type keyBounds struct{ partition, row keySpan }
 
 // point returns the only partition key within the bounds, if there is one.

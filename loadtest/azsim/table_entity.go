@@ -78,8 +78,7 @@ func merged(old, p []property) []property {
 	return append(append(out, old...), p...)
 }
 
-// check judges what only the whole entity shows: the number of its properties
-// and its size.
+// check judges what only the whole entity shows: the number of its properties and its size.
 func (e *entity) check() *tableError {
 	if len(e.properties) > maxProperties {
 		return errTooManyProperties
@@ -136,9 +135,8 @@ type jsonField struct {
 	jsonLiteral
 }
 
-// parsePayload reads a JSON entity. Properties without a value are dropped,
-// names that begin with "odata." and the Timestamp are the server's own and
-// are passed over (AZURE.md A4, Types).
+// parsePayload reads a JSON entity. Properties without a value are dropped, names that begin with
+// "odata." and the Timestamp are the server's own and are passed over (AZURE.md A4, Types).
 func parsePayload(body []byte) (*payload, *tableError) {
 	if len(body) > maxTableBody {
 		return nil, errBodyTooLarge

@@ -71,8 +71,7 @@ func (f boolean) match(find func(string) (value, bool)) bool {
 	return ok && v.kind == edmBoolean && v.num != 0
 }
 
-// match is false for a property that is missing or of another type, whatever
-// the operator.
+// match is false for a property that is missing or of another type, whatever the operator.
 func (f comparison) match(find func(string) (value, bool)) bool {
 	v, ok := find(f.name)
 	if !ok {
@@ -173,7 +172,8 @@ func (p *filterParser) next() {
 }
 
 func wordRune(c rune) bool {
-	return c == '_' || c == '.' || c == '-' || c == '+' || unicode.In(c, unicode.L, unicode.Nl, unicode.Nd, unicode.Mn, unicode.Mc, unicode.Pc, unicode.Cf)
+	return strings.ContainsRune("_.-+", c) ||
+		unicode.In(c, unicode.L, unicode.Nl, unicode.Nd, unicode.Mn, unicode.Mc, unicode.Pc, unicode.Cf)
 }
 
 // quoted reads a quoted string at the start of s, in which two quotes are one.

@@ -16,7 +16,9 @@ const (
 	fullMetadata
 )
 
-var metadataNames = [...]string{minimalMetadata: "minimalmetadata", noMetadata: "nometadata", fullMetadata: "fullmetadata"}
+var metadataNames = [...]string{
+	minimalMetadata: "minimalmetadata", noMetadata: "nometadata", fullMetadata: "fullmetadata",
+}
 
 // The parameters of a Content-Type are written with spaces in the header of an
 // answer and without in the parts of a batch, both as recorded (AZURE.md A4).
@@ -26,15 +28,15 @@ const (
 )
 
 func contentType(level metadata, separator string) string {
-	return "application/json" + separator + "odata=" + metadataNames[level] + separator + "streaming=true" + separator + "charset=utf-8"
+	return "application/json" + separator + "odata=" + metadataNames[level] +
+		separator + "streaming=true" + separator + "charset=utf-8"
 }
 
 // firstJSON is the service version that learnt JSON (DOC: payload format).
 const firstJSON = "2013-08-15"
 
-// requestLevel reads the format that a request wants its answer in: $format,
-// else Accept. Without either the service would answer in Atom, which it no
-// longer speaks.
+// requestLevel reads the format that a request wants its answer in: $format, else Accept. Without
+// either the service would answer in Atom, which it no longer speaks.
 func requestLevel(r *request) (metadata, *tableError) {
 	if !r.sinceVersion(firstJSON) {
 		return minimalMetadata, errJSONFormat
@@ -124,10 +126,11 @@ func appendMember(b []byte, name, text string) []byte {
 	return appendString(b, text)
 }
 
-// appendEntity writes an entity. context is its odata.metadata, "" for one in
-// a list. selected names the properties wanted, nil for all; one that the
-// entity has not is null.
-func (s *tableStore) appendEntity(b []byte, r *request, level metadata, t *table, e *entity, context string, selected []string) []byte {
+// appendEntity writes an entity. context is its odata.metadata, "" for one in a list. selected
+// names the properties wanted, nil for all; one that the entity has not is null.
+func (s *tableStore) appendEntity(
+	b []byte, r *request, level metadata, t *table, e *entity, context string, selected []string,
+) []byte {
 	b = append(b, '{')
 	empty := len(b)
 	comma := func() {

@@ -73,9 +73,8 @@ func (q entityQuery) context(r *request, t *table, suffix string) string {
 	return c
 }
 
-// pageToken writes a key as a continuation token: "1!", the length of the base64
-// that follows, "!", and base64 that needs no escaping in an address
-// (AZURE.md A4, Query).
+// pageToken writes a key as a continuation token: "1!", the length of the base64 that follows, "!",
+// and base64 that needs no escaping in an address (AZURE.md A4, Query).
 func pageToken(key string) string {
 	text := tokenAlphabet.Replace(base64.StdEncoding.EncodeToString([]byte(key)))
 	return "1!" + strconv.Itoa(len(text)) + "!" + text
@@ -194,8 +193,7 @@ type pager struct {
 	boundary bool    // next begins another partition and the token says only that
 }
 
-// begin finds where the page starts: at the beginning of what can match, or
-// where the token says.
+// begin finds where the page starts: at the beginning of what can match, or where the token says.
 func (p *pager) begin(r *request) *tableError {
 	if p.query.filter != nil {
 		p.bounds = p.query.filter.bounds()
@@ -297,8 +295,7 @@ func (p *pager) look(partition string) {
 	p.looked = append(p.looked, looked{partition, 1})
 }
 
-// crossed ends the page between two rows of different partitions, if pages end
-// there.
+// crossed ends the page between two rows of different partitions, if pages end there.
 func (p *pager) crossed(last, e *entity) bool {
 	if !p.options.PartitionPages || last.pk == e.pk {
 		return false

@@ -241,12 +241,7 @@ func jsonBody(r *request) *tableError {
 
 func (s *tableStore) routeChange(r *request, t tableTarget, method string) *operation {
 	c, e := parseChange(r, t, method)
-	op := &operation{
-		name:     verbs[c.verb].name,
-		object:   t.table,
-		cost:     1,
-		resource: 'o',
-	}
+	op := &operation{name: verbs[c.verb].name, object: t.table, cost: 1, resource: 'o'}
 	op.permission = verbs[c.verb].permission
 	op.accountPermission = op.permission
 	op.partition = partitionName(t.table, c.key.pk)
@@ -264,7 +259,8 @@ func (s *tableStore) routeChange(r *request, t tableTarget, method string) *oper
 func partitionName(table, pk string) string { return strings.ToLower(table) + "\x00" + pk }
 
 func (s *tableStore) routeQuery(r *request, t tableTarget) *operation {
-	op := &operation{name: "QueryEntities", object: t.table, cost: 1, permission: "r", accountPermission: "r", resource: 'o'}
+	op := &operation{name: "QueryEntities", object: t.table, cost: 1, permission: "r", resource: 'o'}
+	op.accountPermission = op.permission
 	if t.resource == oneEntity {
 		op.name = "GetEntity"
 		op.partition = partitionName(t.table, t.key.pk)

@@ -10,18 +10,16 @@ import (
 	"time"
 )
 
-// The Table service, in the order of a request's way: table_route.go finds
-// what is asked for, table_entity.go and table_value.go read the entity,
-// table_filter.go the filter, table_batch.go a batch; table_write.go and
-// table_query.go carry it out on the tables here, whose rows are kept by
+// The Table service, in the order of a request's way: table_route.go finds what is asked for,
+// table_entity.go and table_value.go read the entity, table_filter.go the filter, table_batch.go a
+// batch; table_write.go and table_query.go carry it out on the tables here, whose rows are kept by
 // table_rows.go; table_json.go and table_error.go answer.
 
 // TableOptions are behaviours of the Table service that a client must cope
 // with but rarely meets. The zero value is the service on an ordinary day.
 type TableOptions struct {
-	// EmptyPages begins every query that is not confined to one partition with
-	// an empty page that carries a continuation token, which the service may
-	// do at any time (AZURE.md A2, Query).
+	// EmptyPages begins every query that is not confined to one partition with an empty page that
+	// carries a continuation token, which the service may do at any time (AZURE.md A2, Query).
 	EmptyPages bool
 
 	// PartitionPages ends a page wherever the next row is of another

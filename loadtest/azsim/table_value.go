@@ -84,7 +84,9 @@ func parseDateTime(s string) (int64, bool) {
 			return 0, false
 		}
 	}
-	for _, layout := range [...]string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02T15:04Z07:00", "2006-01-02T15:04", "2006-01-02"} {
+	for _, layout := range [...]string{
+		time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02T15:04Z07:00", "2006-01-02T15:04", "2006-01-02",
+	} {
 		if t, err := time.Parse(layout, s); err == nil {
 			return toTicks(t.UTC()), true
 		}
@@ -177,8 +179,7 @@ func parseNumber(kind edm, typed bool, s string) (value, error) {
 	return value{kind: edmDouble, real: f}, nil
 }
 
-// size is what the value counts towards the entity's 1 MiB, by the formula of
-// the data model page.
+// size is what the value counts towards the entity's 1 MiB, by the formula of the data model page.
 func (v value) size() int {
 	switch v.kind {
 	case edmString:

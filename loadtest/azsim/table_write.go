@@ -94,9 +94,8 @@ func checkKeys(k rowKey) *tableError {
 	return checkKey("RowKey", k.rk)
 }
 
-// parseBody reads the entity of a change. The keys of an insertion come from
-// the body; those of the others from the address, which the body may repeat
-// but not contradict (AZURE.md T54).
+// parseBody reads the entity of a change. The keys of an insertion come from the body; those of the
+// others from the address, which the body may repeat but not contradict (AZURE.md T54).
 func (c *change) parseBody(r *request) *tableError {
 	if e := jsonBody(r); e != nil {
 		return e
@@ -179,8 +178,7 @@ func (t *table) write(changes []*change, now time.Time) ([]*entity, *tableError)
 	return made, nil
 }
 
-// minGraves is how many removed rows are remembered at least before forget
-// looks through them.
+// minGraves is how many removed rows are remembered at least before forget looks through them.
 const minGraves = 1024
 
 // forget drops the memory of removed rows once no new timestamp can equal

@@ -12,10 +12,9 @@ import (
 	"syscall"
 )
 
-// Transport carries requests to a Sim without sockets. It is an azcore
-// policy.Transporter and an http.RoundTripper, works inside a testing/synctest
-// bubble, and serves every host: NAME.queue.* and NAME.table.* by name, others
-// in path style. Use by many goroutines at once is safe.
+// Transport carries requests to a Sim without sockets. It is an azcore policy.Transporter and an
+// http.RoundTripper, works inside a testing/synctest bubble, and serves every host: NAME.queue.*
+// and NAME.table.* by name, others in path style. Use by many goroutines at once is safe.
 type Transport struct {
 	sim      *Sim
 	instance string
@@ -52,10 +51,9 @@ func (t *Transport) From(addr netip.Addr) *Transport {
 	return &c
 }
 
-// Do is like http.Client.Do without redirects: errors are *url.Error, whose
-// URL has lost its query because that may hold a SAS. The answer's body is the
-// caller's own copy. A request whose context ends gets the context's error at
-// once; whether it acted depends on how far it had come.
+// Do is like http.Client.Do without redirects: errors are *url.Error, whose URL has lost its query
+// because that may hold a SAS. The answer's body is the caller's own copy. A request whose context
+// ends gets the context's error at once; whether it acted depends on how far it had come.
 func (t *Transport) Do(req *http.Request) (*http.Response, error) {
 	resp, err := t.RoundTrip(req)
 	if err != nil {
@@ -125,9 +123,8 @@ func empty(body io.Reader) bool {
 	return n == 0 && err == io.EOF
 }
 
-// canonical copies a header as a server would see it: the Azure SDK sets
-// "x-ms-version" and the like in small letters, which TCP would not keep, and
-// what net/http writes by itself.
+// canonical copies a header as a server would see it: the Azure SDK sets "x-ms-version" and the
+// like in small letters, which TCP would not keep, and what net/http writes by itself.
 func canonical(h http.Header, length int64) http.Header {
 	c := make(http.Header, len(h)+1)
 	for k, v := range h {

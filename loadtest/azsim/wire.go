@@ -25,42 +25,52 @@ type element struct{ name, value string }
 // messages are the texts of the common error codes, for request.fail callers
 // that leave theirs empty.
 var messages = map[string]string{
-	"AccountIsDisabled":                     "The specified account is disabled.",
-	"QueueDisabled":                         "The specified queue has been disabled by the administrator.",
-	"ConditionNotMet":                       "The condition specified using HTTP conditional header(s) is not met.",
-	"AuthenticationFailed":                  "Server failed to authenticate the request. Make sure the value of Authorization header is formed correctly including the signature.",
-	"AuthorizationFailure":                  "This request is not authorized to perform this operation.",
-	"AuthorizationPermissionMismatch":       "This request is not authorized to perform this operation using this permission.",
-	"AuthorizationProtocolMismatch":         "This request is not authorized to perform this operation using this protocol.",
-	"AuthorizationResourceTypeMismatch":     "This request is not authorized to perform this operation using this resource type.",
-	"AuthorizationServiceMismatch":          "This request is not authorized to perform this operation using this service.",
-	"EmptyMetadataKey":                      "The key for one of the metadata key-value pairs is empty.",
-	"InternalError":                         "The server encountered an internal error. Please retry the request.",
-	"InvalidAuthenticationInfo":             "Server failed to authenticate the request. Please refer to the information in the www-authenticate header.",
-	"InvalidHeaderValue":                    "The value for one of the HTTP headers is not in the correct format.",
-	"InvalidMetadata":                       "The metadata specified is invalid. It has characters that are not permitted.",
-	"InvalidQueryParameterValue":            "Value for one of the query parameters specified in the request URI is invalid.",
-	"InvalidResourceName":                   "The specifed resource name contains invalid characters.",
-	"InvalidUri":                            "The requested URI does not represent any resource on the server.",
-	"InvalidXmlDocument":                    "XML specified is not syntactically valid.",
-	"InvalidXmlNodeValue":                   "The value for one of the XML nodes is not in the correct format.",
-	"MessageNotFound":                       "The specified message does not exist.",
-	"MetadataTooLarge":                      "The metadata specified exceeds the maximum allowed limit (8KB).",
-	"MissingContentLengthHeader":            "The Content-Length header was not specified.",
-	"MissingRequiredQueryParameter":         "A query parameter that's mandatory for this request is not specified.",
-	"MissingRequiredXmlNode":                "An XML node that's mandatory for this request is not specified.",
-	"NoAuthenticationInformation":           "Server failed to authenticate the request. Please refer to the information in the www-authenticate header.",
-	"OperationTimedOut":                     "Operation could not be completed within the specified time.",
-	"OutOfRangeInput":                       "The specified resource name length is not within the permissible limits.",
-	"OutOfRangeQueryParameterValue":         "One of the query parameters specified in the request URI is outside the permissible range.",
-	"PopReceiptMismatch":                    "The specified pop receipt did not match the pop receipt for a dequeued message.",
-	"QueueAlreadyExists":                    "The specified queue already exists.",
-	"QueueBeingDeleted":                     "The specified queue is being deleted.",
-	"QueueNotFound":                         "The specified queue does not exist.",
-	"RequestBodyTooLarge":                   "The request body is too large and exceeds the maximum permissible limit.",
-	"ResourceNotFound":                      "The specified resource does not exist.",
-	"ServerBusy":                            "The server is currently unable to receive requests. Please retry your request.",
-	"UnsupportedHttpVerb":                   "The resource doesn't support specified Http Verb.",
+	"AccountIsDisabled": "The specified account is disabled.",
+	"QueueDisabled":     "The specified queue has been disabled by the administrator.",
+	"ConditionNotMet":   "The condition specified using HTTP conditional header(s) is not met.",
+	"AuthenticationFailed": "Server failed to authenticate the request. " +
+		"Make sure the value of Authorization header is formed correctly including the signature.",
+	"AuthorizationFailure": "This request is not authorized to perform this operation.",
+	"AuthorizationPermissionMismatch": "This request is not authorized to perform this operation " +
+		"using this permission.",
+	"AuthorizationProtocolMismatch": "This request is not authorized to perform this operation " +
+		"using this protocol.",
+	"AuthorizationResourceTypeMismatch": "This request is not authorized to perform this operation " +
+		"using this resource type.",
+	"AuthorizationServiceMismatch": "This request is not authorized to perform this operation " +
+		"using this service.",
+	"EmptyMetadataKey": "The key for one of the metadata key-value pairs is empty.",
+	"InternalError":    "The server encountered an internal error. Please retry the request.",
+	"InvalidAuthenticationInfo": "Server failed to authenticate the request. " +
+		"Please refer to the information in the www-authenticate header.",
+	"InvalidHeaderValue": "The value for one of the HTTP headers is not in the correct format.",
+	"InvalidMetadata": "The metadata specified is invalid. " +
+		"It has characters that are not permitted.",
+	"InvalidQueryParameterValue":    "Value for one of the query parameters specified in the request URI is invalid.",
+	"InvalidResourceName":           "The specifed resource name contains invalid characters.", // the service's spelling
+	"InvalidUri":                    "The requested URI does not represent any resource on the server.",
+	"InvalidXmlDocument":            "XML specified is not syntactically valid.",
+	"InvalidXmlNodeValue":           "The value for one of the XML nodes is not in the correct format.",
+	"MessageNotFound":               "The specified message does not exist.",
+	"MetadataTooLarge":              "The metadata specified exceeds the maximum allowed limit (8KB).",
+	"MissingContentLengthHeader":    "The Content-Length header was not specified.",
+	"MissingRequiredQueryParameter": "A query parameter that's mandatory for this request is not specified.",
+	"MissingRequiredXmlNode":        "An XML node that's mandatory for this request is not specified.",
+	"NoAuthenticationInformation": "Server failed to authenticate the request. " +
+		"Please refer to the information in the www-authenticate header.",
+	"OperationTimedOut": "Operation could not be completed within the specified time.",
+	"OutOfRangeInput":   "The specified resource name length is not within the permissible limits.",
+	"OutOfRangeQueryParameterValue": "One of the query parameters specified in the request URI " +
+		"is outside the permissible range.",
+	"PopReceiptMismatch":  "The specified pop receipt did not match the pop receipt for a dequeued message.",
+	"QueueAlreadyExists":  "The specified queue already exists.",
+	"QueueBeingDeleted":   "The specified queue is being deleted.",
+	"QueueNotFound":       "The specified queue does not exist.",
+	"RequestBodyTooLarge": "The request body is too large and exceeds the maximum permissible limit.",
+	"ResourceNotFound":    "The specified resource does not exist.",
+	"ServerBusy":          "The server is currently unable to receive requests. Please retry your request.",
+	"UnsupportedHttpVerb": "The resource doesn't support specified Http Verb.",
+
 	"WriteOperationNotSupportedOnSecondary": "Write operations are not allowed.",
 }
 

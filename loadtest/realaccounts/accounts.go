@@ -121,7 +121,8 @@ func (a Account) open(transport storagetest.Doer) (opened, error) {
 		return nil, fmt.Errorf("the driver's %T cannot be asked", account)
 	}
 	if of.TableEndpoint() == "" {
-		return nil, errors.New("the address of its table service is not known: set the variable that ends in " + tableVariable)
+		return nil, errors.New("the address of its table service is not known: " +
+			"set the variable that ends in " + tableVariable)
 	}
 	return of, nil
 }

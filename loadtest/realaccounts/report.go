@@ -333,8 +333,10 @@ func (r *Report) figures(b *bytes.Buffer) {
 		}
 	}
 	if p := r.Pump; p != nil {
-		fmt.Fprintf(b, "\n## The whole pump\n\n%d tasks in %d messages, %d processors, %d queues: %d lost, %d done twice. "+
-			"%.1f s from the start of the distributor to the last result, %.0f tasks a second. %.1f requests to queues for a thousand tasks, %d to tables.\n",
+		fmt.Fprintf(b, "\n## The whole pump\n\n"+
+			"%d tasks in %d messages, %d processors, %d queues: %d lost, %d done twice. "+
+			"%.1f s from the start of the distributor to the last result, %.0f tasks a second. "+
+			"%.1f requests to queues for a thousand tasks, %d to tables.\n",
 			p.Tasks, p.Messages, p.Processors, p.Queues, p.Lost, p.Duplicates, p.Seconds, p.TasksPerSecond,
 			p.RequestsPerThousand, p.TableRequests)
 	}
@@ -348,7 +350,8 @@ func (r *Report) figures(b *bytes.Buffer) {
 		}
 	}
 	if k := r.Kill; k != nil {
-		fmt.Fprintf(b, "\n## kill -9\n\nDelivery once, %d tasks. Killed: %s, when %d were counted. %d are counted in the end, %s, %.0f s after the blow.\n",
+		fmt.Fprintf(b, "\n## kill -9\n\nDelivery once, %d tasks. Killed: %s, when %d were counted. "+
+			"%d are counted in the end, %s, %.0f s after the blow.\n",
 			k.Tasks, strings.Join(k.Killed, ", "), k.CountedBefore, k.total(),
 			map[bool]string{true: "each exactly once", false: "and not each once"}[k.Exact], k.SecondsAfter)
 	}

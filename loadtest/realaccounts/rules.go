@@ -36,7 +36,9 @@ func (u undecided) Error() string { return string(u) }
 // allRules are the rules of both parts.
 func allRules() []rule {
 	var all []rule
-	for _, group := range [][]rule{tableRules, batchRules, queueRules, serviceRules, namesRules, documentedRules, limitRules} {
+	for _, group := range [][]rule{
+		tableRules, batchRules, queueRules, serviceRules, namesRules, documentedRules, limitRules,
+	} {
 		all = append(all, group...)
 	}
 	return all

@@ -91,7 +91,8 @@ var documentedRules = []rule{
 	},
 	{
 		id: "entity-conditions", mark: "DOC", part: partRules,
-		says: "a delete without If-Match, a PUT with If-None-Match, keys in the body that contradict the address (T22, T53, T54)",
+		says: "a delete without If-Match, a PUT with If-None-Match, " +
+			"keys in the body that contradict the address (T22, T53, T54)",
 		ask: onTable([]string{"delete", "If-None-Match", "other keys"}, func(table string) []question {
 			path := "/" + table + "(PartitionKey='p',RowKey='r')"
 			none := map[string]string{"Content-Type": "application/json", "If-None-Match": "*"}

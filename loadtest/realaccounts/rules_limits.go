@@ -226,8 +226,8 @@ var limitRules = []rule{
 		id: "account-limit", mark: "MEM", part: partLimits,
 		says: "there is a limit of the account over all its services, which the simulator does not have",
 		ask: underLoad(func(l *load) (string, string, error) {
-			return "", "", undecided(fmt.Sprintf("it takes 20,000 requests a second, and this sent up to %.0f; `loadtest run saturate` on many machines shows it",
-				l.total))
+			return "", "", undecided(fmt.Sprintf("it takes 20,000 requests a second, "+
+				"and this sent up to %.0f; `loadtest run saturate` on many machines shows it", l.total))
 		}),
 	},
 }

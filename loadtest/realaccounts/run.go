@@ -158,7 +158,8 @@ func newRunner(o Options) (*runner, error) {
 			return nil, err
 		}
 		t := &target{Account: a, name: of.Name(), queues: of.Endpoint(), tables: of.TableEndpoint()}
-		if slices.ContainsFunc(r.targets, func(other *target) bool { return other.name == t.name || other.queues == t.queues }) {
+		same := func(other *target) bool { return other.name == t.name || other.queues == t.queues }
+		if slices.ContainsFunc(r.targets, same) {
 			return nil, fmt.Errorf("account %s is named twice", t.name)
 		}
 		r.targets = append(r.targets, t)

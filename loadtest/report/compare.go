@@ -108,11 +108,27 @@ var phaseFigures = []struct {
 	value      func(*Phase) *float64
 	series     func(*Series) []*float64
 }{
-	{"handled", "tasks/s", 1, func(p *Phase) *float64 { return &p.Handled }, func(s *Series) []*float64 { return known(s.Handled) }},
+	{
+		"handled", "tasks/s", 1,
+		func(p *Phase) *float64 { return &p.Handled },
+		func(s *Series) []*float64 { return known(s.Handled) },
+	},
 	{"use", "share", 0, func(p *Phase) *float64 { return &p.Use }, nil},
-	{"p50 from schedule", "s", -1, func(p *Phase) *float64 { return p.FromSchedule.P50 }, func(s *Series) []*float64 { return s.ScheduleP50 }},
-	{"p99 from schedule", "s", -1, func(p *Phase) *float64 { return p.FromSchedule.P99 }, func(s *Series) []*float64 { return s.ScheduleP99 }},
-	{"p99 from send", "s", -1, func(p *Phase) *float64 { return p.FromSend.P99 }, func(s *Series) []*float64 { return s.SendP99 }},
+	{
+		"p50 from schedule", "s", -1,
+		func(p *Phase) *float64 { return p.FromSchedule.P50 },
+		func(s *Series) []*float64 { return s.ScheduleP50 },
+	},
+	{
+		"p99 from schedule", "s", -1,
+		func(p *Phase) *float64 { return p.FromSchedule.P99 },
+		func(s *Series) []*float64 { return s.ScheduleP99 },
+	},
+	{
+		"p99 from send", "s", -1,
+		func(p *Phase) *float64 { return p.FromSend.P99 },
+		func(s *Series) []*float64 { return s.SendP99 },
+	},
 }
 
 func (r *Result) phase(name string) *Phase {
@@ -150,7 +166,10 @@ func (c *Comparison) add(
 	if noise == nil {
 		noise = noiseOf(ofParts, within[0], within[1])
 	}
-	l := Change{Name: name, Unit: unit, Before: median(runs[0]), After: median(runs[1]), Noise: noise, Better: noise.verdict(better)}
+	l := Change{
+		Name: name, Unit: unit, Before: median(runs[0]), After: median(runs[1]),
+		Noise: noise, Better: noise.verdict(better),
+	}
 	if l.Before != 0 {
 		l.Relative = new((l.After - l.Before) / l.Before)
 	}
@@ -336,10 +355,23 @@ func (c *Comparison) HTML(w io.Writer, draw Draw) error {
 		log            bool
 		values         func(*Series) []*float64
 	}{
-		{"Handled", "Tasks whose handling began.", "tasks/s", false, func(s *Series) []*float64 { return known(s.Handled) }},
-		{"p99 from schedule", "The time within which 99 % of the tasks of an interval began, since they were due.", "", true, func(s *Series) []*float64 { return s.ScheduleP99 }},
-		{"p99 from send", "The same, since the distributor took them.", "", true, func(s *Series) []*float64 { return s.SendP99 }},
-		{"Throttled", "Requests to queues that an account refused as too many.", "requests/s", false, func(s *Series) []*float64 { return known(s.Throttled) }},
+		{
+			"Handled", "Tasks whose handling began.", "tasks/s", false,
+			func(s *Series) []*float64 { return known(s.Handled) },
+		},
+		{
+			"p99 from schedule",
+			"The time within which 99 % of the tasks of an interval began, since they were due.", "", true,
+			func(s *Series) []*float64 { return s.ScheduleP99 },
+		},
+		{
+			"p99 from send", "The same, since the distributor took them.", "", true,
+			func(s *Series) []*float64 { return s.SendP99 },
+		},
+		{
+			"Throttled", "Requests to queues that an account refused as too many.", "requests/s", false,
+			func(s *Series) []*float64 { return known(s.Throttled) },
+		},
 	} {
 		ch := &chart{
 			title:   of.title,

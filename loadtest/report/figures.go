@@ -53,7 +53,9 @@ func (r *Result) rates() *chart {
 	s := &r.Series
 	return &chart{
 		title: "Throughput", x: "seconds", y: "tasks/s", atZero: true, events: r.Events,
-		text: "Tasks that the distributor took and tasks whose handling began. Dashed: what was due by the schedule, bursts spread over their phase; nothing where as many were offered as were taken.",
+		text: "Tasks that the distributor took and tasks whose handling began. " +
+			"Dashed: what was due by the schedule, bursts spread over their phase; " +
+			"nothing where as many were offered as were taken.",
 		curves: []curve{
 			{name: "handled", xs: s.ends(), ys: known(s.Handled)},
 			{name: "sent", xs: s.ends(), ys: known(s.Sent)},
@@ -72,7 +74,10 @@ func (r *Result) units() *chart {
 	}
 	c := &chart{
 		title: "Against the limits", x: "seconds", y: "units/s", atZero: true, events: r.Events,
-		text:   "What was asked of the queues of all accounts together: a put, a delete and a renewal are a unit each, a get is one for each message or, if the test was told so, one. Dashed: what the accounts that are in use give.",
+		text: "What was asked of the queues of all accounts together: " +
+			"a put, a delete and a renewal are a unit each, " +
+			"a get is one for each message or, if the test was told so, one. " +
+			"Dashed: what the accounts that are in use give.",
 		curves: []curve{{name: "spent", xs: s.ends(), ys: known(total)}},
 	}
 	if r.Capacity() > 0 {
@@ -90,8 +95,13 @@ func (r *Result) units() *chart {
 func (r *Result) latencies() *chart {
 	s := &r.Series
 	return &chart{
-		title: "Time until a task's handling began", x: "seconds", y: "", log: true, seconds: true, events: r.Events,
-		text: "From schedule: since the task was due, so that it includes the time in which no distributor took it; nothing where as many were offered as were taken. From send: since the distributor took it. Of each interval, the time within which half or 99 % of its tasks began.",
+		title: "Time until a task's handling began", x: "seconds", y: "",
+		log: true, seconds: true, events: r.Events,
+		text: "From schedule: since the task was due, " +
+			"so that it includes the time in which no distributor took it; " +
+			"nothing where as many were offered as were taken. " +
+			"From send: since the distributor took it. " +
+			"Of each interval, the time within which half or 99 % of its tasks began.",
 		curves: []curve{
 			{name: "p50 from schedule", xs: s.ends(), ys: s.ScheduleP50},
 			{name: "p99 from schedule", xs: s.ends(), ys: s.ScheduleP99},
@@ -184,7 +194,8 @@ func (r *Result) refusals() *chart {
 	s := &r.Series
 	return &chart{
 		title: "Refused and failed requests", x: "seconds", y: "requests/s", atZero: true, events: r.Events,
-		text: "Throttled: the account said that it is too busy. Failed: anything else, such as a broken connection. Both are tried again.",
+		text: "Throttled: the account said that it is too busy. " +
+			"Failed: anything else, such as a broken connection. Both are tried again.",
 		curves: []curve{
 			{name: "throttled", xs: s.ends(), ys: known(s.Throttled)},
 			{name: "failed", xs: s.ends(), ys: known(s.Failed)},
@@ -198,7 +209,8 @@ func (r *Result) memory() *chart {
 	for i, v := range s.MemoryBytes {
 		mib[i] = v / (1 << 20)
 	}
-	text := "Heap in use of the process that the distributor and all processors ran in, up to its next collection of garbage."
+	text := "Heap in use of the process that the distributor and all processors ran in, " +
+		"up to its next collection of garbage."
 	if r.Against == Virtual {
 		text += " The simulated accounts and all messages in them are in it."
 	}

@@ -66,7 +66,8 @@ func (r *Result) HTML(w io.Writer, draw Draw) error {
 		return err
 	}
 	d := pageData{
-		Title: "Load test: " + r.Scenario, Settings: r.Settings, Trouble: r.Trouble, Sentence: r.account(), Figures: figures, Legend: terms(), Machine: r.machine(),
+		Title: "Load test: " + r.Scenario, Settings: r.Settings, Trouble: r.Trouble,
+		Sentence: r.account(), Figures: figures, Legend: terms(), Machine: r.machine(),
 		Intro: fmt.Sprintf(
 			"On %s, %s, %s of load.", against(r.Against), r.Started.Format(time.RFC3339),
 			duration(r.Seconds),

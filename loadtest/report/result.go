@@ -300,9 +300,10 @@ func (r *Result) check() error {
 	n := len(r.Series.Sent)
 	s := &r.Series
 	for name, l := range map[string]int{
-		"handledPerSecond": len(s.Handled), "putPerSecond": len(s.Put), "takenPerSecond": len(s.Taken), "throttledPerSecond": len(s.Throttled),
-		"failedPerSecond": len(s.Failed), "fromScheduleP50": len(s.ScheduleP50), "fromScheduleP99": len(s.ScheduleP99), "fromSendP50": len(s.SendP50), "fromSendP99": len(s.SendP99),
-		"memoryBytes": len(s.MemoryBytes),
+		"handledPerSecond": len(s.Handled), "putPerSecond": len(s.Put), "takenPerSecond": len(s.Taken),
+		"throttledPerSecond": len(s.Throttled), "failedPerSecond": len(s.Failed),
+		"fromScheduleP50": len(s.ScheduleP50), "fromScheduleP99": len(s.ScheduleP99),
+		"fromSendP50": len(s.SendP50), "fromSendP99": len(s.SendP99), "memoryBytes": len(s.MemoryBytes),
 	} {
 		if l != n {
 			return fmt.Errorf("is damaged: %s has %d intervals and sentPerSecond %d", name, l, n)

@@ -177,8 +177,9 @@ func (r *Result) phaseRows() table {
 			offered = number(*p.Offered)
 		}
 		t.rows = append(t.rows, []string{
-			p.Name, moment(p.From), moment(p.To), strconv.Itoa(p.Processors), strconv.Itoa(p.Accounts), offered, number(p.Sent), number(p.Put), number(p.Taken),
-			number(p.Handled), percent(p.Use), ratio(p.Throttled, p.Requests),
+			p.Name, moment(p.From), moment(p.To), strconv.Itoa(p.Processors), strconv.Itoa(p.Accounts),
+			offered, number(p.Sent), number(p.Put), number(p.Taken), number(p.Handled), percent(p.Use),
+			ratio(p.Throttled, p.Requests),
 		})
 	}
 	return t
@@ -268,10 +269,9 @@ func (r *Result) accountRows() table {
 			limit, use = number(a.Limit), percent(a.Units/a.Limit)
 		}
 		t.rows = append(t.rows, []string{
-			a.Name, strconv.Itoa(a.Queues), limit, number(a.Units), use, number(a.Peak), number(float64(a.Put)), number(float64(a.Taken)),
-			number(
-				float64(a.Requests),
-			), number(float64(a.Throttled)), number(float64(a.Failed)), number(float64(a.Control)),
+			a.Name, strconv.Itoa(a.Queues), limit, number(a.Units), use, number(a.Peak),
+			number(float64(a.Put)), number(float64(a.Taken)), number(float64(a.Requests)),
+			number(float64(a.Throttled)), number(float64(a.Failed)), number(float64(a.Control)),
 		})
 	}
 	return t

@@ -280,9 +280,8 @@ func planRolling(p *planner) error {
 	p.phase("after", load{until: p.part(1), rate: rate})
 	for i := range p.o.Processors {
 		at := p.part((1 + float64(i)/float64(p.o.Processors)) / 3)
-		p.steps = append(p.steps, step{at, fmt.Sprintf("processor %d is replaced", i+1), func(ctx context.Context, t *test) error {
-			return t.cluster.replace(ctx, i)
-		}})
+		replace := func(ctx context.Context, t *test) error { return t.cluster.replace(ctx, i) }
+		p.steps = append(p.steps, step{at, fmt.Sprintf("processor %d is replaced", i+1), replace})
 	}
 	p.answer = answerRolling
 	return err
@@ -317,9 +316,8 @@ func planScaleOut(p *planner) error {
 		if i == 0 {
 			p.accounts, p.processors = p.scaled(n)
 		} else {
-			p.steps = append(p.steps, step{p.last().until, fmt.Sprintf("%d %s", n, p.o.Over), func(ctx context.Context, t *test) error {
-				return t.scale(ctx, n)
-			}})
+			scale := func(ctx context.Context, t *test) error { return t.scale(ctx, n) }
+			p.steps = append(p.steps, step{p.last().until, fmt.Sprintf("%d %s", n, p.o.Over), scale})
 		}
 		// The first half of each part is for what was added to come into use: all have read the
 		// new map after 30 s at the latest (P6.5), by a nudge at once.

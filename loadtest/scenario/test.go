@@ -127,7 +127,8 @@ func (t *test) judgeQueues() {
 	for i := range t.plan.phases {
 		ph := &t.plan.phases[i]
 		if n := queuesOf(t.meters[:ph.accounts]); ph.processors > n {
-			t.note("%d processors share the queues, of which there are %d while it is %q, and pass on what is another's, which is slow: have at least as many queues",
+			t.note("%d processors share the queues, of which there are %d while it is %q, "+
+				"and pass on what is another's, which is slow: have at least as many queues",
 				ph.processors, n, ph.name)
 			t.o.Log.Warn("processors share queues, which is slow: have at least as many queues",
 				"processors", ph.processors, "queues", n, "phase", ph.name)

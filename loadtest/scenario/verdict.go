@@ -46,25 +46,30 @@ func (a *answers) common() {
 	}
 	if requests > 0 {
 		a.find("throttled", float64(throttled)/float64(requests), share, -1,
-			"Of %s requests to queues, the share that the accounts refused as too many. The pump slows down and tries again, so nothing is lost by it.",
+			"Of %s requests to queues, the share that the accounts refused as too many. "+
+				"The pump slows down and tries again, so nothing is lost by it.",
 			humanize.Comma(requests))
 	}
 	if a.Tasks.Handled > 0 {
 		a.find("requests for a thousand tasks", 1000*float64(requests)/float64(a.Tasks.Handled), "", -1,
-			"Put, get, delete and whatever else was asked of queues, for each thousand tasks that were handled; %s requests to the control table are not in it.",
+			"Put, get, delete and whatever else was asked of queues, for each thousand tasks that were "+
+				"handled; %s requests to the control table are not in it.",
 			humanize.Comma(control))
 		a.find("handled twice", float64(a.Tasks.Duplicates)/float64(a.Tasks.Handled), share, -1,
 			"Tasks that were delivered again, as after a lost answer or a stopped processor.")
 	}
 	if a.Tasks.Unsent > 0 {
 		a.find("never taken", float64(a.Tasks.Unsent)/float64(a.Tasks.Unsent+a.Tasks.Sent), share, -1,
-			"Tasks that were due by the schedule and that the distributor had not taken when the load ended: more was offered than the accounts or this machine take. They are in no latency.")
+			"Tasks that were due by the schedule and that the distributor had not taken when the load ended: "+
+				"more was offered than the accounts or this machine take. They are in no latency.")
 	}
 	if c := a.Machine.CPUSeconds; c != nil && a.Seconds > 0 {
 		cpus := float64(a.Machine.CPUs)
 		used := *c / a.Seconds / cpus
 		a.find("CPU used", used, share, 0,
-			"Of the %d CPUs of this machine, the share that the load test itself used while load was on. Above 80 %%, or if other programs had the rest, this machine was the limit rather than the accounts.",
+			"Of the %d CPUs of this machine, the share that the load test itself used while load was on. "+
+				"Above 80 %%, or if other programs had the rest, "+
+				"this machine was the limit rather than the accounts.",
 			a.Machine.CPUs)
 	}
 }
@@ -87,7 +92,8 @@ func answerSaturate(a *answers) {
 	a.find("puts", put.Put, messagesSecond, 1, "Messages that the accounts took while nothing was read.")
 	a.find("share of the limits, puts", put.Use, share, 1, "What was spent then of what the accounts give.")
 	a.find("gets and deletes", take.Taken, messagesSecond, 1,
-		"Messages that were got and deleted while nothing was put. If fewer were waiting than the accounts give in that time, it is less than they give.")
+		"Messages that were got and deleted while nothing was put. "+
+			"If fewer were waiting than the accounts give in that time, it is less than they give.")
 	a.find("share of the limits, gets and deletes", take.Use, share, 1, "What was spent then of what the accounts give.")
 	a.find("put to done", both.Handled, tasksASecond, 1, "Tasks that went all the way while both sides were at work.")
 	a.find("share of the limits, both", both.Use, share, 1, "What was spent then of what the accounts give.")
@@ -117,7 +123,8 @@ func answerRamp(a *answers) {
 	}
 	a.Curve = curve
 	a.find("highest rate that held", best, tasksASecond, 1,
-		"The highest step of which at least 98 %% was handled and 99 of 100 tasks began within 2 s of when they were due; 0: none.")
+		"The highest step of which at least 98 %% was handled "+
+			"and 99 of 100 tasks began within 2 s of when they were due; 0: none.")
 	first := steps[0].FromSchedule
 	if first.P99 != nil {
 		a.find("p99 at the lowest step", *first.P99, seconds, -1,
@@ -133,7 +140,9 @@ func answerSoak(a *answers) {
 	third := func(i int) float64 { return median(a.Series.MemoryBytes[n*i/3 : n*(i+1)/3]) }
 	if first := third(0); first > 0 {
 		a.find("growth of memory", third(2)/first, factor, 0,
-			"The median of the heap in use in the last third of the time, divided by that in the first. About 1 is flat; a leak shows as more with each hour. Below 0.7 means that the start was the busiest part.")
+			"The median of the heap in use in the last third of the time, divided by that in the first. "+
+				"About 1 is flat; a leak shows as more with each hour. "+
+				"Below 0.7 means that the start was the busiest part.")
 	}
 	a.kept("first third")
 	a.kept("last third")
@@ -164,7 +173,8 @@ func answerBurst(a *answers) {
 		return
 	}
 	a.find("a burst takes", median(took), seconds, -1,
-		"From when all of a burst's tasks were due until the handling of the last one began; the median of %d bursts of %s tasks.",
+		"From when all of a burst's tasks were due until the handling of the last one began; "+
+			"the median of %d bursts of %s tasks.",
 		len(took), humanize.Comma(a.Groups[len(a.Groups)-1].Sent))
 	a.find("the slowest burst", slices.Max(took), seconds, -1, "The same of the burst that took longest.")
 	a.find("half of a burst", median(half), seconds, -1,
@@ -179,7 +189,8 @@ func answerHotKey(a *answers) {
 	for _, g := range a.Groups {
 		if g.FromSchedule.P99 != nil {
 			a.find("p99, "+g.Name, *g.FromSchedule.P99, seconds, -1,
-				"99 of 100 of these tasks began within this time of when they were due. All tasks of one key belong to one segment and have one queue as their home.")
+				"99 of 100 of these tasks began within this time of when they were due. "+
+					"All tasks of one key belong to one segment and have one queue as their home.")
 		}
 	}
 	a.kept("second half")

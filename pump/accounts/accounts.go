@@ -1,7 +1,6 @@
 package accounts
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,71 +77,6 @@ type Change struct {
 	// the hint. The others see the new map at their next beat.
 	Members int `json:"members"`
 	Nudged  int `json:"nudged"`
-}
-
-// List says how the workload uses each account of its map and of the
-// configuration, by name. It is workload.ErrNoWorkload if the workload does not exist. A
-// configuration that says something else than what is pinned is a [*workload.MismatchError]
-// beside the list.
-func List(ctx context.Context, cfg pump.Config) ([]Use, error) {
-	cfg, err := settings.Complete(cfg)
-	if err != nil {
-		return nil, err
-	}
-	o := &accountsOf{operator.Session{Cfg: cfg, Queues: queues.Open(&cfg, row.TableName)}}
-	if err := o.Reload(ctx); err != nil {
-		return nil, err
-	}
-	return Uses(&cfg, o.Workload.Map), locate.SpecOf(&cfg).Check(o.Workload)
-}
-
-// Uses says how a workload with this map uses each account of it and of the configuration, by name.
-func Uses(cfg *pump.Config, m *shardmap.Map) []Use {
-	return UsesOf(cfg, m.Shards, m.Loads())
-}
-
-// UsesOf is Uses of shards that are the homes of so many segments each.
-func UsesOf(cfg *pump.Config, shards []shardmap.Shard, loads []int) []Use {
-	var uses []Use
-	find := func(name string) *Use {
-		i := slices.IndexFunc(uses, func(u Use) bool { return u.Name == name })
-		if i < 0 {
-			i = len(uses)
-			uses = append(uses, Use{Name: name, State: Unused, Control: name == cfg.Control, Foreign: []string{}})
-		}
-		return &uses[i]
-	}
-	for i, s := range shards {
-		u := find(s.Account)
-		if s.State == shardmap.Foreign {
-			u.Foreign = append(u.Foreign, s.Queue)
-			continue
-		}
-		if workload.ParkingOf(cfg.Workload, &s) > 0 {
-			continue
-		}
-		u.Queues++
-		u.Weight += s.Weight
-		u.Segments += loads[i]
-		// The operations change all queues of an account together.
-		u.State = Draining
-		if s.State == shardmap.Active {
-			u.State = Active
-		}
-	}
-	for _, a := range cfg.Accounts {
-		u := find(a.Name)
-		u.Configured = true
-		if u.State == Unused {
-			u.Queues, u.Weight = a.Queues, a.Weight
-		}
-	}
-	for i := range uses {
-		// A weight is kept in millionths for each queue; people gave it for all.
-		uses[i].Weight = float64(int64(uses[i].Weight*1e4+0.5)) / 1e4
-	}
-	slices.SortFunc(uses, func(a, b Use) int { return cmp.Compare(a.Name, b.Name) })
-	return uses
 }
 
 // Add lets a workload that exists use one more of the configured accounts,
@@ -233,8 +167,8 @@ func hasRoom(m *shardmap.Map, name string, shards []shardmap.Shard) error {
 	case active > m.Segments && active > m.Active():
 		return &Error{
 			Account: name,
-			Problem: fmt.Sprintf("with it the workload would have %d queues, but it has %d segments, so some would be the home of none",
-				active, m.Segments),
+			Problem: fmt.Sprintf("with it the workload would have %d queues, but it has %d segments, "+
+				"so some would be the home of none", active, m.Segments),
 			Fix: fmt.Sprintf("use at most %d queues of it (queues:), drain another account first, %s",
 				max(m.Segments-m.Active(), 0), beside),
 		}
@@ -277,8 +211,13 @@ func Drain(ctx context.Context, cfg pump.Config, name string) (Change, error) {
 		if !found {
 			return nil, o.notUsed(m, name)
 		}
-		if !slices.ContainsFunc(m.Shards, func(s shardmap.Shard) bool { return s.Account != name && s.State == shardmap.Active }) {
-			return nil, &Error{Account: name, Problem: "it is the only active account, so nothing could be sent any more", Fix: "add another one first"}
+		another := func(s shardmap.Shard) bool { return s.Account != name && s.State == shardmap.Active }
+		if !slices.ContainsFunc(m.Shards, another) {
+			return nil, &Error{
+				Account: name,
+				Problem: "it is the only active account, so nothing could be sent any more",
+				Fix:     "add another one first",
+			}
 		}
 		return shards, nil
 	})
@@ -304,7 +243,11 @@ func openAccounts(ctx context.Context, cfg pump.Config) (*accountsOf, error) {
 }
 
 func notConfigured(name string) error {
-	return &pump.ConfigError{Field: "accounts", Problem: fmt.Sprintf("no account is called %q", name), Fix: "add it with its connection string, or check the spelling"}
+	return &pump.ConfigError{
+		Field:   "accounts",
+		Problem: fmt.Sprintf("no account is called %q", name),
+		Fix:     "add it with its connection string, or check the spelling",
+	}
 }
 
 // notUsed judges a name that is not in the map: a configured account is one that
@@ -313,13 +256,19 @@ func (o *accountsOf) notUsed(m *shardmap.Map, name string) error {
 	if !slices.ContainsFunc(o.Cfg.Accounts, func(a pump.Account) bool { return a.Name == name }) {
 		return notConfigured(name)
 	}
-	return &Error{Account: name, Problem: fmt.Sprintf("the workload does not use it (map version %d)", m.Version), Fix: "add it first"}
+	return &Error{
+		Account: name,
+		Problem: fmt.Sprintf("the workload does not use it (map version %d)", m.Version),
+		Fix:     "add it first",
+	}
 }
 
 // withState gives the map's shards with an account's in a state, nil if they all are;
 // found is false if it has none. Other programs' queues in it are read in either state, and parking
 // queues drain.
-func (o *accountsOf) withState(m *shardmap.Map, name string, state shardmap.State) (shards []shardmap.Shard, found bool) {
+func (o *accountsOf) withState(
+	m *shardmap.Map, name string, state shardmap.State,
+) (shards []shardmap.Shard, found bool) {
 	changed := false
 	shards = slices.Clone(m.Shards)
 	for i := range shards {
@@ -364,7 +313,9 @@ func (o *accountsOf) knownToAll(ctx context.Context, name string) error {
 		Account: name,
 		Problem: fmt.Sprintf("%d of %d live processes do not have it in their configuration: %s",
 			len(without), len(v.Members)+len(senders), locate.SomeOf(without, 10)),
-		Fix: "add it to their configuration and have them read it again (systemctl reload, or SIGHUP; else a restart, one after another), then try again (one that is dead leaves the list a lease after its last beat)",
+		Fix: "add it to their configuration and have them read it again " +
+			"(systemctl reload, or SIGHUP; else a restart, one after another), " +
+			"then try again (one that is dead leaves the list a lease after its last beat)",
 	}
 }
 
@@ -428,7 +379,8 @@ func (o *accountsOf) createHomes(ctx context.Context, name string) {
 				return // this configuration does not have it
 			}
 			if err := o.createQueues(ctx, account, qs); err != nil {
-				o.Cfg.Log.Warn("it is not known whether every queue of an account is there; if one is missing, messages of the drained account wait until a distributor makes it",
+				o.Cfg.Log.Warn("it is not known whether every queue of an account is there; "+
+					"if one is missing, messages of the drained account wait until a distributor makes it",
 					"account", account, "error", err)
 			}
 		})
@@ -437,7 +389,9 @@ func (o *accountsOf) createHomes(ctx context.Context, name string) {
 }
 
 // change changes the map and tells the members.
-func (o *accountsOf) change(ctx context.Context, name, state string, change func(*shardmap.Map) ([]shardmap.Shard, error)) (Change, error) {
+func (o *accountsOf) change(
+	ctx context.Context, name, state string, change func(*shardmap.Map) ([]shardmap.Shard, error),
+) (Change, error) {
 	var before *shardmap.Map // that the change was made from
 	var refused error
 	w, err := workload.ChangeMap(ctx, o.Queues.Control, o.Cfg.Workload, func(m *shardmap.Map) ([]shardmap.Shard, error) {
@@ -450,14 +404,17 @@ func (o *accountsOf) change(ctx context.Context, name, state string, change func
 		return Change{}, refused // no storage failed, and nothing is in doubt
 	}
 	if storage.Ambiguous(err) && before != nil {
-		err = fmt.Errorf("whether the map was changed could not be learned; run the command again, which does nothing twice: %w",
-			err)
+		err = fmt.Errorf("whether the map was changed could not be learned; "+
+			"run the command again, which does nothing twice: %w", err)
 	}
 	if err != nil {
 		return Change{}, locate.WithAdvice(ctx, &o.Cfg, err)
 	}
 	o.Workload = w
-	c := Change{Account: name, State: state, MapVersion: w.Map.Version, Changed: w.Map != before, Moved: moved(before, w.Map)}
+	c := Change{
+		Account: name, State: state, MapVersion: w.Map.Version,
+		Changed: w.Map != before, Moved: moved(before, w.Map),
+	}
 	if c.Changed {
 		c.Members, c.Nudged = o.Tell(ctx)
 	}
@@ -473,27 +430,4 @@ func moved(from, to *shardmap.Map) (n int) {
 		}
 	}
 	return n
-}
-
-// The states of an account in a workload.
-const (
-	Active   = "active"
-	Draining = "draining" // gets nothing new, is still read
-	Unused   = "unused"   // configured, but not in the workload's map
-)
-
-// Use says how a workload uses a storage account.
-type Use struct {
-	Name string `json:"name"`
-	// State is Active, Draining or Unused.
-	State string `json:"state"`
-	// Control: the workload's rows are in this account.
-	Control bool `json:"control"`
-	// Configured: this configuration has credentials for it.
-	Configured bool    `json:"configured"`
-	Queues     int     `json:"queues"`
-	Weight     float64 `json:"weight"`
-	Segments   int     `json:"homes"` // whose home is one of its queues
-	// Foreign are other programs' queues in it that the workload reads; never null.
-	Foreign []string `json:"foreignQueues"`
 }

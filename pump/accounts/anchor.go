@@ -72,7 +72,8 @@ func (n notedAnchor) remove(ctx context.Context) error {
 		return nil
 	}
 	return fmt.Errorf(
-		"account %s is out of the workload, but its anchor may be left in its table, and keeps others from making a workload %q there; "+
+		"account %s is out of the workload, but its anchor may be left in its table, "+
+			"and keeps others from making a workload %q there; "+
 			"before the account leaves the configuration run again: distributor accounts remove %[1]s: %[3]w",
 		n.name,
 		n.of.Cfg.Workload,

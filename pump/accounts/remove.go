@@ -60,7 +60,8 @@ func Remove(ctx context.Context, cfg pump.Config, name string, opts RemoveOption
 	if name == o.Cfg.Control {
 		return Change{}, &Error{
 			Account: name, Problem: "it is the control account, which holds the workload's rows and cannot be removed",
-			Fix: "drain it if only its queues should not be used, or make a new workload beside this one, with another name and another control account",
+			Fix: "drain it if only its queues should not be used, or make a new workload beside this one, " +
+				"with another name and another control account",
 		}
 	}
 	version, err := o.waitRemovable(ctx, name, opts)
@@ -263,8 +264,8 @@ func (p Progress) refusal(w *workload.Workload, name string) *Error {
 	}
 	switch {
 	case len(p.Left) == 0:
-		e.Problem = fmt.Sprintf("it has not been draining for long enough: for another %v a distributor may still write to it",
-			p.Noticing.Round(time.Second))
+		e.Problem = fmt.Sprintf("it has not been draining for long enough: "+
+			"for another %v a distributor may still write to it", p.Noticing.Round(time.Second))
 		e.Fix = "wait, or let the command wait"
 	case p.parks(w) != "":
 		e.Problem = "messages of what is paused are left: " + strings.Join(parts, ", ")

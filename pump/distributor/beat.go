@@ -83,7 +83,8 @@ func (r *run) putBack(ctx context.Context) bool {
 }
 
 // rowLost is the note of a run whose row was gone when the next leader wanted to continue it.
-const rowLost = "its row was gone when another leader took it over: the account failed over, or the table was restored; another run reads the source anew"
+const rowLost = "its row was gone when another leader took it over: " +
+	"the account failed over, or the table was restored; another run reads the source anew"
 
 // bringBack makes the row of such a run again, as a broken one, so that processors do its tasks.
 // The run cannot be continued: no row says any more what source it was made from (P2.3).
@@ -146,5 +147,6 @@ func (d *Distributor) keepSealed(ctx context.Context) {
 			"error", err)
 		return
 	}
-	r.log.Error("the row of the run had come back as it was before the run's end, and is as it was again: its account failed over, or the table was restored")
+	r.log.Error("the row of the run had come back as it was before the run's end, " +
+		"and is as it was again: its account failed over, or the table was restored")
 }

@@ -70,21 +70,6 @@ func (d *Distributor) report(r *run, err error) (Summary, error) {
 	return s, err
 }
 
-// distributorVersion changes whenever the same records would become other tasks
-// than before, by other numbering or another judgement of what is too large. A new format of
-// envelopes changes it only if its header is longer, or its packing worse.
-const distributorVersion = 2
-
-// maxFingerprint is what [source.Source] allows, with our own part.
-const maxFingerprint = 2 << 10
-
-// fingerprint is of the source and of the settings that decide which records
-// become tasks with which numbers (P2.3).
-func (d *Distributor) fingerprint(of string) string {
-	segments := d.router.Current().Workload.Map.Segments
-	return fmt.Sprintf("v%d S=%d bad=%s %s", distributorVersion, segments, d.opts.OnBadLine, of)
-}
-
 // create makes a new run and inserts its row, before the run's first put (P1.1).
 func (d *Distributor) create(ctx context.Context, r *run, mode string) error {
 	var print string
@@ -273,7 +258,8 @@ func (d *Distributor) prepareElected(ctx context.Context) error {
 			return err
 		case send.MayBeGiven(err):
 			d.cfg.Log.Warn("the distributor may not begin; trying again", "error", err,
-				"fix", `give the identity the role "Storage Table Data Contributor" on the control account; a new assignment takes minutes`)
+				"fix", `give the identity the role "Storage Table Data Contributor" on the control account; `+
+					"a new assignment takes minutes")
 		case passes(err):
 			d.cfg.Log.Warn("the distributor could not begin; trying again", "error", err)
 		default:
@@ -385,7 +371,9 @@ func (t *term) finish(ctx context.Context) (time.Duration, error) {
 			return 0, nil
 		}
 		t.d.cfg.Log.Warn("the end of the distribution could not be written; trying again", "error", err)
-		if !backoff.Wait(ctx, backoff.Jitter(t.d.cfg.Instance).Full(500*time.Millisecond, 5*time.Second, "finish", t.d.cfg.Workload, attempt)) {
+		pause := backoff.Jitter(t.d.cfg.Instance).
+			Full(500*time.Millisecond, 5*time.Second, "finish", t.d.cfg.Workload, attempt)
+		if !backoff.Wait(ctx, pause) {
 			// Stopped: the next leader finds the run at its end and only finishes.
 			t.abandon(ctx)
 			return 0, nil

@@ -3,6 +3,7 @@ package distributor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 
 	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
@@ -34,6 +35,21 @@ func (d *Distributor) fix(ctx context.Context, r *run) (err error) {
 		return &pack.SourceError{Err: err}
 	}
 	return nil
+}
+
+// distributorVersion changes whenever the same records would become other tasks
+// than before, by other numbering or another judgement of what is too large. A new format of
+// envelopes changes it only if its header is longer, or its packing worse.
+const distributorVersion = 2
+
+// maxFingerprint is what [source.Source] allows, with our own part.
+const maxFingerprint = 2 << 10
+
+// fingerprint is of the source and of the settings that decide which records
+// become tasks with which numbers (P2.3).
+func (d *Distributor) fingerprint(of string) string {
+	segments := d.router.Current().Workload.Map.Segments
+	return fmt.Sprintf("v%d S=%d bad=%s %s", distributorVersion, segments, d.opts.OnBadLine, of)
 }
 
 // look opens what a new run distributes and, if that takes no waiting, reads its first record.

@@ -280,8 +280,9 @@ func differences(was, is string) (said []string) {
 	case knownA && knownB && kindA != kindB:
 		said = append(said, fmt.Sprintf("the kind of source was %s and is %s", kindA, kindB))
 	case a[3] != b[3]:
-		said = append(said,
-			"the source is another one or was changed: the files, their order, sizes, times of change (a copy must keep them) and first 64 KiB, and --key, --id and --max-line must be as they were")
+		said = append(said, "the source is another one or was changed: the files, their order, sizes, "+
+			"times of change (a copy must keep them) and first 64 KiB, "+
+			"and --key, --id and --max-line must be as they were")
 	}
 	return said
 }
@@ -326,7 +327,8 @@ func (r *repair) count(ctx context.Context) error {
 	}
 	for s, n := range r.counts {
 		if sealed := r.run.Sealed[s]; n != sealed {
-			return fmt.Errorf("run %s: %w: the source has %d tasks, %d of them in segment %d, and the run was sealed with %d, and %d in that",
+			return fmt.Errorf("run %s: %w: the source has %d tasks, %d of them in segment %d, "+
+				"and the run was sealed with %d, and %d in that",
 				r.run.ID, source.ErrSourceChanged, r.summary.Tasks, n, s, r.run.Tasks, sealed)
 		}
 	}

@@ -284,7 +284,8 @@ func (r *run) assemble(stages *errgroup.Group, work context.Context, source sour
 	}
 	check := &pack.Checkpointer{
 		Tracker: track, Save: r.save, Lanes: lanes, Log: r.log, Turn: d.cfg.Private.Seeding.Turn,
-		Every: d.cfg.Private.CheckpointEvery, Age: d.cfg.Private.BarrierAge, Max: d.cfg.Private.MaxUnsaved, Saved: make(chan struct{}, 1),
+		Every: d.cfg.Private.CheckpointEvery, Age: d.cfg.Private.BarrierAge, Max: d.cfg.Private.MaxUnsaved,
+		Saved: make(chan struct{}, 1),
 	}
 	check.SavedTasks.Store(r.count.Tasks.Load())
 	r.read.Check = check

@@ -16,7 +16,10 @@ var accountGauges = []struct {
 }{
 	{
 		prometheus.NewDesc("queuepump_backlog_messages",
-			"Estimate: messages that wait for a processor. The service's approximate count, less what live members said in their last beats to hold and to have put back for later; exact where a queue holds 32 or fewer.", accountLabel, nil),
+			"Estimate: messages that wait for a processor. "+
+				"The service's approximate count, less what live members said in their last beats "+
+				"to hold and to have put back for later; exact where a queue holds 32 or fewer.",
+			accountLabel, nil),
 		func(a *waiting.Account, _ time.Time) float64 { return float64(a.Visible) },
 	},
 	{
@@ -26,12 +29,17 @@ var accountGauges = []struct {
 	},
 	{
 		prometheus.NewDesc("queuepump_backlog_delayed_messages",
-			"Estimate: messages that live members have put back for later, as of their last beats; what a member that has ended put back counts as waiting.", accountLabel, nil),
+			"Estimate: messages that live members have put back for later, as of their last beats; "+
+				"what a member that has ended put back counts as waiting.",
+			accountLabel, nil),
 		func(a *waiting.Account, _ time.Time) float64 { return float64(a.Delayed) },
 	},
 	{
 		prometheus.NewDesc("queuepump_backlog_oldest_seconds",
-			"Estimate: age of the first message that a peek shows, the oldest of all queues, by the process's clock; 0: nothing is visible. A message that was put back is as old as when it was put.", accountLabel, nil),
+			"Estimate: age of the first message that a peek shows, the oldest of all queues, "+
+				"by the process's clock; 0: nothing is visible. "+
+				"A message that was put back is as old as when it was put.",
+			accountLabel, nil),
 		func(a *waiting.Account, _ time.Time) float64 { return a.Oldest },
 	},
 	{
@@ -41,7 +49,9 @@ var accountGauges = []struct {
 	},
 	{
 		prometheus.NewDesc("queuepump_account_limit_used_ratio",
-			"Estimate: messages a second that all live members would ask of the account, divided by its limit; above 1 the limit holds them back.", accountLabel, nil),
+			"Estimate: messages a second that all live members would ask of the account, "+
+				"divided by its limit; above 1 the limit holds them back.",
+			accountLabel, nil),
 		func(a *waiting.Account, _ time.Time) float64 { return a.LimitUsed },
 	},
 	{
@@ -53,11 +63,17 @@ var accountGauges = []struct {
 
 var (
 	backlogSeconds = prometheus.NewDesc("queuepump_backlog_seconds",
-		"Estimate: how long it takes to do what waits at the rate of queuepump_messages_done_per_second, which counts as one an hour at least.", nil, nil)
+		"Estimate: how long it takes to do what waits at the rate of "+
+			"queuepump_messages_done_per_second, which counts as one an hour at least.",
+		nil, nil)
 	doneRate = prometheus.NewDesc("queuepump_messages_done_per_second",
-		"Estimate: messages that all processors do a second, by the deletes in their beats; it rises at once and falls within a minute or two while something waits.", nil, nil)
+		"Estimate: messages that all processors do a second, by the deletes in their beats; "+
+			"it rises at once and falls within a minute or two while something waits.",
+		nil, nil)
 	remaining = prometheus.NewDesc("queuepump_tasks_remaining",
-		"Tasks of runs that are not over which are neither done nor in quarantine, by the ledger, of all runs together; from the processor of rank 0, with delivery once.", nil, nil)
+		"Tasks of runs that are not over which are neither done nor in quarantine, by the ledger, "+
+			"of all runs together; from the processor of rank 0, with delivery once.",
+		nil, nil)
 	queueUsed = prometheus.NewDesc("queuepump_queue_limit_used_ratio",
 		"What this process would ask of the queue that it asks most of, divided by a queue's limit.", accountLabel, nil)
 )

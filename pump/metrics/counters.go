@@ -66,8 +66,9 @@ func NewCounters(list prices.List) *Counters {
 		Help: "Tasks put into a poison queue; a message that could not be read counts as one.",
 	}, []string{"account", "reason"})
 	m.age = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name:    "queuepump_task_age_seconds",
-		Help:    "Age of tasks when their handling starts, since their message was ready to be put; of messages that do not say when, by the service's whole seconds.",
+		Name: "queuepump_task_age_seconds",
+		Help: "Age of tasks when their handling starts, since their message was ready to be put; " +
+			"of messages that do not say when, by the service's whole seconds.",
 		Buckets: ages,
 	})
 	m.took = prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -77,12 +78,14 @@ func NewCounters(list prices.List) *Counters {
 	})
 	m.cost = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "queuepump_requests_cost_dollars_total",
-		Help: "Estimate: what the storage requests sent cost in US dollars; " + prices.Published.Source + ". A query of several pages counts as one.",
+		Help: "Estimate: what the storage requests sent cost in US dollars; " + prices.Published.Source +
+			". A query of several pages counts as one.",
 	}, []string{"account"})
 	m.Reprice(list)
 	m.spent = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "queuepump_requests_cost_total",
-		Help: "Estimate: what the storage requests sent cost, at the prices of the configuration. A query of several pages counts as one.",
+		Help: "Estimate: what the storage requests sent cost, at the prices of the configuration. " +
+			"A query of several pages counts as one.",
 	}, append(request, "currency"))
 	return m
 }

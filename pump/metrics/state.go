@@ -82,21 +82,31 @@ var processorSamples = []sample[processor.State]{
 		func(s processor.State) float64 { return float64(s.Uncommitted) }),
 	gauge("state_used", "The part of its bound that the fullest reducer's state of its segments takes, from 0 to 1.",
 		func(s processor.State) float64 { return s.StateUsed }),
-	gauge("states_full", "Segments whose reducer's state had no room for results within the last hour: their tasks wait or go into quarantine.",
+	gauge("states_full",
+		"Segments whose reducer's state had no room for results within the last hour: "+
+			"their tasks wait or go into quarantine.",
 		func(s processor.State) float64 { return float64(s.StatesFull) }),
 	gauge("ledger_runs", "Live runs in the ledger of the segment, of those of this process, that is nearest to a bound.",
 		func(s processor.State) float64 { return float64(s.Ledger.Runs) }),
-	gauge("ledger_runs_used", "The part of the live runs that it may have, from 0 to 1; from 0.5 on runs that no process continues end sooner, at 1 tasks of further runs wait.",
+	gauge("ledger_runs_used",
+		"The part of the live runs that it may have, from 0 to 1; "+
+			"from 0.5 on runs that no process continues end sooner, at 1 tasks of further runs wait.",
 		func(s processor.State) float64 { return part(s.Ledger.Runs, s.Ledger.RunsMost) }),
 	gauge("ledger_pages_used", "The part of the pages that it may have, from 0 to 1.",
 		func(s processor.State) float64 { return part(s.Ledger.Pages, s.Ledger.PagesMost) }),
-	gauge("ledger_bytes_used", "The part of the bytes of records that it may have, from 0; at 1 nothing more is begun that needs another record.",
+	gauge("ledger_bytes_used",
+		"The part of the bytes of records that it may have, from 0; "+
+			"at 1 nothing more is begun that needs another record.",
 		func(s processor.State) float64 { return part(s.Ledger.Bytes, s.Ledger.BytesMost) }),
-	gauge("runs_unfinished", "Runs that no process continues and that are not over yet; the processor of rank 0 knows, which ends them, others say 0.",
+	gauge("runs_unfinished",
+		"Runs that no process continues and that are not over yet; "+
+			"the processor of rank 0 knows, which ends them, others say 0.",
 		func(s processor.State) float64 { return float64(s.RunsUnfinished) }),
 	gauge("rate_limit_used_ratio", "What this process would start a second, as a part of --max-rate; 0 without.",
 		func(s processor.State) float64 { return s.RateUsed }),
-	gauge("foreign_waits", "Segments in which foreign messages have lately waited, because deletes of done ones were not acknowledged.",
+	gauge("foreign_waits",
+		"Segments in which foreign messages have lately waited, "+
+			"because deletes of done ones were not acknowledged.",
 		func(s processor.State) float64 { return float64(s.ForeignWaits) }),
 	counter("messages_received_total", "Messages received.",
 		func(s processor.State) float64 { return float64(s.Done.Envelopes) }),
@@ -117,7 +127,9 @@ var processorSamples = []sample[processor.State]{
 // taskLatency is of the first attempts of the last minute or two: the answer to "how long does
 // a task wait here now", which the buckets of task_age_seconds give by range only.
 var taskLatency = prometheus.NewDesc("queuepump_task_latency_seconds",
-	"Time from a message ready to be put to the start of its tasks, of first attempts; the quantiles are of the last minute or two.", nil, nil)
+	"Time from a message ready to be put to the start of its tasks, of first attempts; "+
+		"the quantiles are of the last minute or two.",
+	nil, nil)
 
 // latencySummary is a latency as a metric: count and sum since the start, so that they only grow,
 // and quantiles of late, none if nothing was measured: a zero would be a good one.

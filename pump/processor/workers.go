@@ -339,7 +339,8 @@ func (s *worker) abandon() {
 	s.mu.Unlock()
 	r := s.pool.r
 	r.backlog.AddHung(+1)
-	r.Log.Error("handler ignores that its context has ended; its task is settled without it and its place stays taken until it returns",
+	r.Log.Error("handler ignores that its context has ended; "+
+		"its task is settled without it and its place stays taken until it returns",
 		append(d.TaskAttrs(d.At(from), span.Context()), "cause", context.Cause(ctx))...)
 	// The handler may read the tasks for as long as it runs, so their buffer
 	// never goes back to a pool.

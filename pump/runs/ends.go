@@ -150,7 +150,8 @@ func (e *EndsView) text(end *RunEnd, passed time.Duration) string {
 	default:
 		fmt.Fprintf(
 			&b,
-			"the queues are read beyond the last sign of it, %s ago, and then nothing of it has been met for %s; held back by %s",
+			"the queues are read beyond the last sign of it, %s ago, "+
+				"and then nothing of it has been met for %s; held back by %s",
 			about(passed), about(e.quiet), e.Read.By,
 		)
 		if known {

@@ -90,7 +90,9 @@ func (r *statusReader) note(name, shown string, err error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err == nil || errors.Is(err, row.ErrCorrupt) && !queues.Unanswered(err) && !errors.Is(err, context.DeadlineExceeded) {
+	damaged := errors.Is(err, row.ErrCorrupt) && !queues.Unanswered(err) &&
+		!errors.Is(err, context.DeadlineExceeded)
+	if err == nil || damaged {
 		r.asOf[name] = time.Now()
 	} else {
 		r.missed[name] = true

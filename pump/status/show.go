@@ -21,13 +21,16 @@ import (
 // are is counted until now.
 func (r *statusReader) status(rows time.Time) *Status {
 	s := &Status{
-		Workload: r.cfg.Workload, Time: r.byServer(rows), LocalClock: r.server.IsZero(), Delivery: string(r.cfg.Delivery),
-		Distribution: Distribution{Phase: "unknown"},
-		Runs:         []Run{}, Instances: []Instance{}, Accounts: r.accounts, Unowned: []uint32{}, Gates: []gates.Status{}, Keys: []Key{}, Parked: []Parked{},
+		Workload: r.cfg.Workload, Time: r.byServer(rows), LocalClock: r.server.IsZero(),
+		Delivery: string(r.cfg.Delivery), Distribution: Distribution{Phase: "unknown"},
+		Runs: []Run{}, Instances: []Instance{}, Accounts: r.accounts, Unowned: []uint32{},
+		Gates: []gates.Status{}, Keys: []Key{}, Parked: []Parked{},
 	}
 	if r.view != nil {
 		r.cluster(s)
-		s.Gates = gates.Statuses(r.gates, slices.DeleteFunc(slices.Clone(r.view.Members), func(m cluster.Member) bool { return r.silent[m.Instance] }))
+		live := slices.DeleteFunc(slices.Clone(r.view.Members),
+			func(m cluster.Member) bool { return r.silent[m.Instance] })
+		s.Gates = gates.Statuses(r.gates, live)
 	}
 	r.distribution(s)
 	if r.recorded != nil {
@@ -73,7 +76,8 @@ func (r *statusReader) seen() time.Time {
 func (r *statusReader) cluster(s *Status) {
 	v := r.view
 	r.silent = map[string]bool{}
-	s.Delivery, s.Segments, s.Shared, s.MapVersion = v.Workload.Delivery, v.Workload.Map.Segments, v.Workload.Shared, v.Workload.Map.Version
+	s.Delivery, s.Shared = v.Workload.Delivery, v.Workload.Shared
+	s.Segments, s.MapVersion = v.Workload.Map.Segments, v.Workload.Map.Version
 	if p := v.Workload.Paused; p.Is() {
 		s.PausedSince, s.PausedBy = new(p.Since.UTC()), p.By
 	}
@@ -137,13 +141,15 @@ func (r *statusReader) absent(s *Status, silent []string, live int) {
 		if s.LocalClock {
 			clock = ", by the clock of this machine"
 		}
-		r.problem("%d of %d processes are silent, so dead or cut off from the control account%s: %s", n, len(s.Instances), clock, locate.SomeOf(silent, 4))
+		r.problem("%d of %d processes are silent, so dead or cut off from the control account%s: %s",
+			n, len(s.Instances), clock, locate.SomeOf(silent, 4))
 	}
 	// Without processors no member can own anything, which is no news. One look
 	// cannot tell for how long that has been so.
 	switch n := len(s.Unowned); {
 	case n > 0 && live > 0:
-		r.problem("%d of %d segments have no live owner; that passes within two leases after a processor comes or dies", n, s.Segments)
+		r.problem("%d of %d segments have no live owner; "+
+			"that passes within two leases after a processor comes or dies", n, s.Segments)
 	case n > 0 && len(r.view.Processors()) > 0:
 		r.problem("%d of %d segments have no live owner, and no live processor is there to take them", n, s.Segments)
 	}
@@ -151,7 +157,8 @@ func (r *statusReader) absent(s *Status, silent []string, live int) {
 
 func instanceStatus(v *cluster.View, m *cluster.Member, seen time.Time) Instance {
 	i := Instance{
-		Instance: m.Instance, Role: string(m.Role), Host: m.Host, Version: m.Version, Started: m.Started.UTC(), BeatAge: age(seen, m.Beat), Silent: m.Silent(seen),
+		Instance: m.Instance, Role: string(m.Role), Host: m.Host, Version: m.Version,
+		Started: m.Started.UTC(), BeatAge: age(seen, m.Beat), Silent: m.Silent(seen),
 		Segments: m.Holds.Len(), Queues: m.Queues, Tasks: m.Tasks, Rate: m.Rate, Seconds: m.Seconds,
 		Busy: min(m.Rate*m.Pace, 1), LeaseSeconds: m.Hides, Throttled: m.Throttled,
 		Demand: m.Demand, Admin: m.Admin, Waiting: m.Waiting, Draining: m.Draining, Paused: m.Paused, Trouble: m.Trouble,
@@ -200,9 +207,11 @@ func (r *statusReader) runStatuses(s *Status) {
 	for _, run := range r.runs {
 		t := r.tallies[run.ID]
 		st := Run{
-			ID: run.ID.String(), Mode: run.Mode, State: string(run.State), Instance: run.Instance, Started: run.Started, Note: run.Note,
-			Handled: t.Handled, Failed: t.Failed, Retried: t.Retried, Quarantined: t.Quarantined, Duplicates: t.Duplicates, Dropped: t.Dropped,
-			Skipped: t.Skipped, Requests: t.Requests(), Cost: r.cfg.Prices.Cost(t.Requests(), 0),
+			ID: run.ID.String(), Mode: run.Mode, State: string(run.State), Instance: run.Instance,
+			Started: run.Started, Note: run.Note,
+			Handled: t.Handled, Failed: t.Failed, Retried: t.Retried, Quarantined: t.Quarantined,
+			Duplicates: t.Duplicates, Dropped: t.Dropped, Skipped: t.Skipped,
+			Requests: t.Requests(), Cost: r.cfg.Prices.Cost(t.Requests(), 0),
 		}
 		if !run.Ended.IsZero() {
 			st.Ended = &run.Ended
@@ -245,7 +254,10 @@ func (r *statusReader) sentSoFar(run workload.Run) (uint64, bool) {
 }
 
 func keyStatus(k coordination.ClaimState) Key {
-	s := Key{Key: k.Key, Base64: k.Base64, Task: k.Task, Instance: k.Instance, Start: k.Start.UTC(), Running: k.Running, Failed: k.Failed}
+	s := Key{
+		Key: k.Key, Base64: k.Base64, Task: k.Task, Instance: k.Instance,
+		Start: k.Start.UTC(), Running: k.Running, Failed: k.Failed,
+	}
 	if k.KeyBytes > len(k.Key) && !k.Base64 {
 		s.Key += "…"
 	}

@@ -223,7 +223,8 @@ func (d *workloadDeletion) inUse() error {
 			"stop them, or give --force: then they end by themselves")
 	case len(f.Unfinished) > 0:
 		return d.refuse("runs of it are not finished: "+locate.SomeOf(f.Unfinished, operator.RunsNamed),
-			"let processors finish them, or end them (distributor runs end RUN), or give --force: then what is left of them goes")
+			"let processors finish them, or end them (distributor runs end RUN), "+
+				"or give --force: then what is left of them goes")
 	}
 	return nil
 }
@@ -233,7 +234,8 @@ func (d *workloadDeletion) learnRivals(ctx context.Context) error {
 	rivals, unseen := locate.Rivals(ctx, &d.Cfg, d.Workload)
 	for _, r := range rivals {
 		if r.Problem != "" {
-			return d.refuse(fmt.Sprintf("another workload of this name is in account %s, and its row cannot be read, so whose the queues are cannot be told: %s", r.Account, r.Problem),
+			return d.refuse(fmt.Sprintf("another workload of this name is in account %s, "+
+				"and its row cannot be read, so whose the queues are cannot be told: %s", r.Account, r.Problem),
 				"mend or remove that row, or use a newer program")
 		}
 		d.found.Kept = append(d.found.Kept, r.SameQueues...)
@@ -241,7 +243,8 @@ func (d *workloadDeletion) learnRivals(ctx context.Context) error {
 	slices.Sort(d.found.Kept)
 	d.found.Kept = slices.Compact(d.found.Kept)
 	if len(unseen) > 0 && !d.opts.Force && !d.opts.DryRun {
-		return d.refuse("these accounts could not be looked into for another workload over the same queues: "+locate.SomeOf(unseen, 10),
+		return d.refuse("these accounts could not be looked into for another workload "+
+			"over the same queues: "+locate.SomeOf(unseen, 10),
 			"try again, or mend their credentials, or give --force")
 	}
 	return nil
@@ -299,7 +302,8 @@ func (d *workloadDeletion) countQueues(ctx context.Context) error {
 				mu.Lock()
 				defer mu.Unlock()
 				if there {
-					d.found.Queues = append(d.found.Queues, Queue{name, accounts.QueueLeft{Queue: q, Messages: n, Poison: q == poison}})
+					left := accounts.QueueLeft{Queue: q, Messages: n, Poison: q == poison}
+					d.found.Queues = append(d.found.Queues, Queue{name, left})
 				}
 				if err != nil {
 					return fmt.Errorf("what is in queue %s/%s could not be learned: %w", name, q, err)
@@ -359,7 +363,10 @@ func (d *workloadDeletion) run(ctx context.Context) error {
 	w, err := d.Workload.MarkDeleting(ctx)
 	if err != nil {
 		if storage.Ambiguous(err) {
-			return &Error{Workload: d.Cfg.Workload, Problem: err.Error(), Fix: "it may be marked for deletion; run the command again", Begun: true, Err: err}
+			return &Error{
+				Workload: d.Cfg.Workload, Problem: err.Error(), Begun: true, Err: err,
+				Fix: "it may be marked for deletion; run the command again",
+			}
 		}
 		return err
 	}
@@ -371,7 +378,10 @@ func (d *workloadDeletion) run(ctx context.Context) error {
 		}
 	}
 	if _, told := errors.AsType[*Error](err); err != nil && !told {
-		err = &Error{Workload: w.Name, Problem: err.Error(), Fix: "run the command again, which continues", Begun: true, Err: err}
+		err = &Error{
+			Workload: w.Name, Problem: err.Error(), Begun: true, Err: err,
+			Fix: "run the command again, which continues",
+		}
 	}
 	d.found.Deleted = err == nil
 	return err
@@ -446,55 +456,4 @@ func (d *workloadDeletion) removeRows(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// removeAnchors removes the anchors in other accounts; the own one went with the rows.
-func (d *workloadDeletion) removeAnchors(ctx context.Context) error {
-	_, err := d.anchors(ctx, false)
-	return err
-}
-
-// anchors removes the anchors of all accounts, or only looks which have one.
-func (d *workloadDeletion) anchors(ctx context.Context, look bool) (accounts []string, err error) {
-	var mu sync.Mutex
-	var g errgroup.Group
-	g.SetLimit(queues.AtOnce)
-	for _, a := range d.Cfg.Accounts {
-		g.Go(func() error {
-			there, err := workload.RemoveAnchor(ctx, locate.TableIn(&d.Cfg, a), d.Cfg.Workload, look)
-			mu.Lock()
-			defer mu.Unlock()
-			if there {
-				accounts = append(accounts, a.Name)
-			}
-			if storage.Is(err, storage.Auth) {
-				return nil // it was given no right to make one
-			}
-			return err
-		})
-	}
-	err = g.Wait()
-	slices.Sort(accounts)
-	return accounts, err
-}
-
-// leftovers removes anchors where no workload is: what a maker has left that
-// died, whose accounts are partly others. They keep such others from making it.
-func (d *workloadDeletion) leftovers(ctx context.Context, absent error) (*Deletion, error) {
-	err := locate.Elsewhere(ctx, &d.Cfg, nil)
-	if err != nil {
-		return nil, err
-	}
-	found, err := d.anchors(ctx, d.opts.DryRun)
-	switch {
-	case err != nil:
-		return nil, err
-	case len(found) == 0:
-		return nil, locate.WithAdvice(ctx, &d.Cfg, absent)
-	}
-	return &Deletion{
-		Workload: d.Cfg.Workload, Control: d.Cfg.Control, Deleted: !d.opts.DryRun, Rows: map[string]int{"anchors": len(found)},
-		Queues: []Queue{}, Foreign: []string{}, Kept: []string{}, Members: []string{},
-		Unfinished: []string{}, Leftovers: found,
-	}, nil
 }

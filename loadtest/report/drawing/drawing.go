@@ -124,7 +124,8 @@ func document(c *report.Chart, names bool) ([]byte, error) {
 func style(p *plot.Plot) {
 	sans := font.Font{Typeface: "Liberation", Variant: "Sans", Size: 10}
 	for _, t := range []*font.Font{
-		&p.X.Label.TextStyle.Font, &p.Y.Label.TextStyle.Font, &p.X.Tick.Label.Font, &p.Y.Tick.Label.Font, &p.Legend.TextStyle.Font,
+		&p.X.Label.TextStyle.Font, &p.Y.Label.TextStyle.Font,
+		&p.X.Tick.Label.Font, &p.Y.Tick.Label.Font, &p.Legend.TextStyle.Font,
 	} {
 		*t = sans
 	}

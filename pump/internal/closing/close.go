@@ -181,7 +181,8 @@ func (c *Closer) warn() {
 	}
 	c.warned = time.Now()
 	c.log.Warn(
-		"a segment's ledger is half full or more; runs that no process continues end sooner, and at the bound tasks of further runs wait until others have ended",
+		"a segment's ledger is half full or more; runs that no process continues end sooner, "+
+			"and at the bound tasks of further runs wait until others have ended",
 		UseAttrs(c.use)...)
 }
 
@@ -313,7 +314,8 @@ func (c *Closer) write(ctx context.Context, list workload.Prunable) error {
 }
 
 func (c *Closer) abandon(ctx context.Context, l *workload.LiveRun, k *observed) error {
-	const note = "its client beats no more; what was put of it is done as ever, and its source can be sent to the end with: distributor repair"
+	const note = "its client beats no more; what was put of it is done as ever, " +
+		"and its source can be sent to the end with: distributor repair"
 	if err := c.Runs.Abandon(ctx, l.ID, note); err != nil {
 		return err
 	}

@@ -108,7 +108,9 @@ func (p *Presence) attend(v *View) (pending bool) {
 	}
 	p.drained(append(todo.lost, todo.drain...))
 	if todo.raised > 0 {
-		p.options.Log.Warn("segments are claimed again above epochs that their ledgers had: rows of the control account are those of some time ago, as after a fail-over, in a restored table or where rows were removed",
+		p.options.Log.Warn("segments are claimed again above epochs that their ledgers had: "+
+			"rows of the control account are those of some time ago, "+
+			"as after a fail-over, in a restored table or where rows were removed",
 			"segments", todo.raised)
 	}
 	if len(todo.changes)+len(p.readyToGive(v)) == 0 {

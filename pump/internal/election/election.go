@@ -53,8 +53,8 @@ func (o Options) withDefaults() (Options, error) {
 	case o.Every < 0 || o.Beat < 0 || o.Margin < 0:
 		return o, errors.New("election: Every, Beat and Margin must not be negative")
 	case o.trust() < 2*o.Beat:
-		return o, fmt.Errorf("election: Lease %v less Margin %v must be at least two beats of %v, or one lost beat ends a term",
-			o.Lease, o.Margin, o.Beat)
+		return o, fmt.Errorf("election: Lease %v less Margin %v must be at least two beats of %v, "+
+			"or one lost beat ends a term", o.Lease, o.Margin, o.Beat)
 	}
 	return o, nil
 }

@@ -203,7 +203,8 @@ func (d *draft) books(segment uint32, changes block) error {
 				continue
 			}
 			if changes[key] = c.append(nil); len(changes[key]) > maxRecord {
-				return fmt.Errorf("segment %d, run %s: %w: too many of its tasks stand in quarantine with too many different generations",
+				return fmt.Errorf("segment %d, run %s: %w: "+
+					"too many of its tasks stand in quarantine with too many different generations",
 					segment, id, ErrLedgerFull)
 			}
 		}
@@ -311,7 +312,8 @@ func (d *draft) store(segment uint32, s State, changes block) error {
 	}
 	parts, ok := d.image.stateChanges(raw)
 	if !ok {
-		return fmt.Errorf("segment %d: %w: the reducer's state has %d bytes, more than %d even when compressed, or than %d; keep less of each key, or use more segments",
+		return fmt.Errorf("segment %d: %w: the reducer's state has %d bytes, "+
+			"more than %d even when compressed, or than %d; keep less of each key, or use more segments",
 			segment, ErrStateFull, len(raw), maxState, maxRawState)
 	}
 	maps.Copy(changes, parts)

@@ -113,8 +113,8 @@ func unfenced(failed []Unfenced) error {
 
 // errBehind is why a segment is not fenced under an epoch that its rows have had in another
 // history.
-var errBehind = fmt.Errorf("%w, or to this one of some time ago: its rows are behind, and it takes a later epoch than any that it had",
-	ErrFenced)
+var errBehind = fmt.Errorf("%w, or to this one of some time ago: "+
+	"its rows are behind, and it takes a later epoch than any that it had", ErrFenced)
 
 // fencing is the fencing of segments of one partition.
 type fencing struct {

@@ -251,7 +251,8 @@ func (l *Ledger) BeginForeign(segment uint32, epoch uint64, id string, more bool
 	case s.inFlight.foreign[name]:
 		return false, true, nil
 	case !more && s.foreignUse() >= s.image.foreign.most:
-		return false, false, fmt.Errorf("segment %d: %w: %d are all that it keeps, and further ones wait until deletes of what is done are acknowledged",
+		return false, false, fmt.Errorf("segment %d: %w: %d are all that it keeps, "+
+			"and further ones wait until deletes of what is done are acknowledged",
 			segment, ErrTooManyForeign, s.image.foreign.most)
 	}
 	if s.inFlight.foreign == nil {

@@ -111,12 +111,15 @@ func (s *ledgerSegment) room(run codec.RunID, book *runBook, fresh nspans) error
 }
 
 func tooManyRuns(segment uint32, run codec.RunID) error {
-	return fmt.Errorf("segment %d, run %s: %w: %d runs are all that it may have, and tasks of further runs wait until others have ended; end runs that no process continues with: distributor runs end RUN",
+	return fmt.Errorf("segment %d, run %s: %w: %d runs are all that it may have, "+
+		"and tasks of further runs wait until others have ended; "+
+		"end runs that no process continues with: distributor runs end RUN",
 		segment, run, ErrTooManyRuns, maxLiveRuns)
 }
 
 func tooScattered(segment uint32, run codec.RunID) error {
-	return fmt.Errorf("segment %d, run %s: %w: what is done of it is too scattered to be kept; let what was begun before be finished first, or use more segments",
+	return fmt.Errorf("segment %d, run %s: %w: what is done of it is too scattered to be kept; "+
+		"let what was begun before be finished first, or use more segments",
 		segment, run, ErrLedgerFull)
 }
 

@@ -165,8 +165,8 @@ func isKnown(c *pump.Config, account string) error {
 	}
 	return &pump.ConfigError{
 		Field: "accounts",
-		Problem: fmt.Sprintf("an account of it takes part in workload %q of account %s, which is not among them, so that workload cannot be looked for",
-			c.Workload, account),
+		Problem: fmt.Sprintf("an account of it takes part in workload %q of account %s, "+
+			"which is not among them, so that workload cannot be looked for", c.Workload, account),
 		Fix: fmt.Sprintf("add account %s, and set control: %s if that workload is meant; or use another workload name; "+
 			"or if that account is gone for good, remove what is left: distributor workload delete", account, account),
 	}
@@ -212,8 +212,10 @@ func Unrivalled(ctx context.Context, c *pump.Config, w *workload.Workload) error
 		Field: "control",
 		Problem: fmt.Sprintf("workload %q is in account %s, and another one of that name is in account %s",
 			c.Workload, c.Control, other),
-		Fix: fmt.Sprintf("see which one is meant (distributor workload show, with control: %s and with control: %s), stop all processes of the other one, "+
-			"and delete it with its account as control: distributor workload delete (queues that both use stay)", c.Control, other),
+		Fix: fmt.Sprintf("see which one is meant "+
+			"(distributor workload show, with control: %s and with control: %s), "+
+			"stop all processes of the other one, and delete it with its account as control: "+
+			"distributor workload delete (queues that both use stay)", c.Control, other),
 	}
 }
 
@@ -306,7 +308,8 @@ func SpecOf(c *pump.Config) workload.Spec {
 // WarnUnread names other programs' queues of a configuration that the workload does not read.
 func WarnUnread(log *slog.Logger, unread []string) {
 	if len(unread) > 0 {
-		log.Warn("foreign queues of the configuration are not read; add them to the workload with: distributor accounts add ACCOUNT",
+		log.Warn("foreign queues of the configuration are not read; "+
+			"add them to the workload with: distributor accounts add ACCOUNT",
 			"queues", SomeOf(unread, 10))
 	}
 }

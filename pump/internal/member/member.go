@@ -165,7 +165,8 @@ func MayJoinLater(err error) bool {
 
 func (m *Member) presenceOptions() cluster.Options {
 	return cluster.Options{
-		Instance: m.cfg.Instance, Host: nudging.HostName(), Version: buildVersion(), Role: m.o.Role, Beat: m.o.Beat, Lease: m.o.Lease, Grace: m.o.Grace,
+		Instance: m.cfg.Instance, Host: nudging.HostName(), Version: buildVersion(),
+		Role: m.o.Role, Beat: m.o.Beat, Lease: m.o.Lease, Grace: m.o.Grace,
 		Report: m.report, InHand: m.o.InHand, Drain: m.o.Drain, Nudge: m.nudgeMembers, Log: m.cfg.Log,
 		Lost:       m.o.Lost,
 		BestEffort: m.cfg.Delivery == pump.AtLeastOnce, // a task done twice is the worst (P5.6)
@@ -282,7 +283,8 @@ func (m *Member) see(v *cluster.View) {
 	defer m.mu.Unlock()
 	if w := v.Workload; w.PutBack() && m.backs != w.Map.Version {
 		m.backs = w.Map.Version
-		m.log.Error("the shard map had gone back, because the control account failed over or its table was restored, and was put back by a process that knew it; "+
+		m.log.Error("the shard map had gone back, because the control account failed over "+
+			"or its table was restored, and was put back by a process that knew it; "+
 			"changes of accounts in between are undone: see distributor accounts list", "version", w.Map.Version)
 	}
 	m.sharing.Accounts, m.sharing.Limits = m.Queues.Names(), m.Queues.Limits() // they may have changed

@@ -188,7 +188,9 @@ func (a *Allowance) say() {
 		if a.holds {
 			what = "gets are held back to keep to budget.costPerDay; tasks wait"
 		}
-		a.log.Warn(what, "cap", a.cap, "currency", a.prices.Currency, "share_per_day", a.rate*dayLength.Seconds(), "times_slower", math.Round(10*a.slower)/10)
+		a.log.Warn(what,
+			"cap", a.cap, "currency", a.prices.Currency,
+			"share_per_day", a.rate*dayLength.Seconds(), "times_slower", math.Round(10*a.slower)/10)
 	case a.slower == 1 && !a.told.IsZero():
 		a.told = time.Time{}
 		a.log.Info("queues are polled as ever again: the day's cost is within budget.costPerDay")

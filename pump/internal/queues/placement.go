@@ -28,7 +28,8 @@ func Elapsed(since time.Time) time.Duration { return awake.Clock{}.Since(since) 
 // Young reports whether a map that was read then may be used for a put now.
 func Young(read time.Time) bool { return Elapsed(read) < workload.MapMaxAge }
 
-var errLateAnswer = errors.New("it was answered so late that the queue's account may have been removed before it was put")
+var errLateAnswer = errors.New("it was answered so late " +
+	"that the queue's account may have been removed before it was put")
 
 // PutBy sends a put that is paid for, to a queue that is right by a map which was read
 // then. An answer that comes too late for that map is "maybe done".

@@ -335,7 +335,9 @@ func (s *Queue) Get(
 }
 
 // Renew also says when the request was sent, as get does.
-func (s *Queue) Renew(ctx context.Context, r storage.Receipt, visibility time.Duration) (next storage.Receipt, sent time.Time, err error) {
+func (s *Queue) Renew(
+	ctx context.Context, r storage.Receipt, visibility time.Duration,
+) (next storage.Receipt, sent time.Time, err error) {
 	err = s.Do(ctx, quota.ClassRenew, 1, operations.Renew, r.ID, func(ctx context.Context) error {
 		sent = time.Now()
 		var err error

@@ -62,7 +62,8 @@ func New(cfg *pump.Config, f *queues.Set, view func() *cluster.View) *Sampler {
 		return nil
 	}
 	return &Sampler{
-		cfg: cfg, queues: f, view: view, asked: f.Asked, jitter: backoff.Jitter(cfg.Instance), log: cfg.Log.With("workload", cfg.Workload, "instance", cfg.Instance),
+		cfg: cfg, queues: f, view: view, asked: f.Asked, jitter: backoff.Jitter(cfg.Instance),
+		log:  cfg.Log.With("workload", cfg.Workload, "instance", cfg.Instance),
 		pace: rate.NewLimiter(perSecond, 1),
 	}
 }
@@ -107,7 +108,10 @@ func (s *Sampler) Keep(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { s.record(ctx) })
-	for n := uint64(0); backoff.Wait(ctx, s.jitter.Around(s.queues.Allowance.Sample(s.cfg.Sample), "sample", s.cfg.Workload, n)); n++ {
+	pause := func(n uint64) time.Duration {
+		return s.jitter.Around(s.queues.Allowance.Sample(s.cfg.Sample), "sample", s.cfg.Workload, n)
+	}
+	for n := uint64(0); backoff.Wait(ctx, pause(n)); n++ {
 		v := s.view()
 		if v == nil || !Chosen(v, s.cfg.Instance) {
 			s.latest.Store(nil)
@@ -153,7 +157,9 @@ func (s *Sampler) sample(ctx context.Context, v *cluster.View) {
 }
 
 // publish makes of what was seen and of what members say what others may know.
-func (s *Sampler) publish(v *cluster.View, shards map[string][]shardmap.Shard, found map[string]sighting, now time.Time) {
+func (s *Sampler) publish(
+	v *cluster.View, shards map[string][]shardmap.Shard, found map[string]sighting, now time.Time,
+) {
 	known := maps.Clone(s.known)
 	if known == nil {
 		known = map[string]waiting.Account{}

@@ -147,14 +147,28 @@ func withAccounts(c pump.Config) (pump.Config, error) {
 		c.Instance = Instance()
 	}
 	if err := cluster.CheckInstance(c.Instance); err != nil {
-		return c, &pump.ConfigError{Field: "instance", Problem: redact.Quoted(c.Instance) + " is not an instance's name", Fix: "use 1 to 200 of letters, digits and _ . ~ -, another name in each process, or leave it out", Err: err}
+		return c, &pump.ConfigError{
+			Field:   "instance",
+			Problem: redact.Quoted(c.Instance) + " is not an instance's name",
+			Fix: "use 1 to 200 of letters, digits and _ . ~ -, another name in each process, " +
+				"or leave it out",
+			Err: err,
+		}
 	}
 	Default(&c.Retention, defaultRetained)
 	if c.Sample < 0 || c.Sample > 0 && c.Sample < time.Second {
-		return c, &pump.ConfigError{Field: "sample", Problem: fmt.Sprintf("%v is out of range", c.Sample), Fix: "use 1s or more, or leave it out for no samples"}
+		return c, &pump.ConfigError{
+			Field:   "sample",
+			Problem: fmt.Sprintf("%v is out of range", c.Sample),
+			Fix:     "use 1s or more, or leave it out for no samples",
+		}
 	}
 	if c.Retention < time.Minute {
-		return c, &pump.ConfigError{Field: "retention", Problem: fmt.Sprintf("%v is out of range", c.Retention), Fix: "use 1m or more, or leave it out for 168h"}
+		return c, &pump.ConfigError{
+			Field:   "retention",
+			Problem: fmt.Sprintf("%v is out of range", c.Retention),
+			Fix:     "use 1m or more, or leave it out for 168h",
+		}
 	}
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	return withBudget(c)
@@ -214,9 +228,10 @@ func checkSize(c pump.Config) error {
 	case queues > s:
 		return &pump.ConfigError{
 			Field: "segments",
-			Problem: fmt.Sprintf("%d segments are fewer than the accounts' %d queues, of which some would be the home of no segment",
-				s, queues),
-			Fix: fmt.Sprintf("use %d segments or more, or fewer queues of each account; for a workload that exists already leave segments and queues out",
+			Problem: fmt.Sprintf("%d segments are fewer than the accounts' %d queues, "+
+				"of which some would be the home of no segment", s, queues),
+			Fix: fmt.Sprintf("use %d segments or more, or fewer queues of each account; "+
+				"for a workload that exists already leave segments and queues out",
 				1<<bits.Len(uint(queues-1))),
 		}
 	}

@@ -255,7 +255,8 @@ func (r *Runs) seal(ctx context.Context, id codec.RunID, counts []uint64, allowe
 			run.State, run.Sealed, run.Tasks, run.Ended = RunSealed, counts, total, milliseconds(time.Now())
 			return false, nil
 		case !slices.Equal(run.Sealed, counts):
-			return false, fmt.Errorf("%w: it was sealed with %d tasks in %d segments, and these are %d in %d or divided differently",
+			return false, fmt.Errorf("%w: it was sealed with %d tasks in %d segments, "+
+				"and these are %d in %d or divided differently",
 				ErrRunState, run.Tasks, len(run.Sealed), total, len(counts))
 		}
 		return true, nil
@@ -296,7 +297,8 @@ var ErrOverfull = errors.New("more tasks are recorded than the run has")
 func (r *Runs) CloseSummed(ctx context.Context, id codec.RunID, sum RunSum) error {
 	return r.closeWith(ctx, id, sum.Quarantined, func(run *Run) error {
 		if run.Tasks != sum.Done+sum.Quarantined || PrintOf(run.Sealed) != sum.Print {
-			return fmt.Errorf("%w: %d are recorded and it was sealed with %d, or they are divided differently among the segments",
+			return fmt.Errorf("%w: %d are recorded and it was sealed with %d, "+
+				"or they are divided differently among the segments",
 				ErrOverfull, sum.Done+sum.Quarantined, run.Tasks)
 		}
 		return nil

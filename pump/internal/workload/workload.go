@@ -19,12 +19,15 @@ var (
 	// ErrNoWorkload: the workload has no row. A distributor creates it.
 	ErrNoWorkload = errors.New("the workload does not exist")
 	// ErrDeleting: an operator deletes the workload, or has begun to.
-	ErrDeleting = errors.New("the workload is being deleted: distributor workload delete has marked it, and no process takes part in it any more")
+	ErrDeleting = errors.New("the workload is being deleted: " +
+		"distributor workload delete has marked it, and no process takes part in it any more")
 	// ErrRolledBack: the row is an older version of the one that was read before.
-	ErrRolledBack = errors.New("the workload's row came back as it was some time ago: its account failed over, or the table was restored")
+	ErrRolledBack = errors.New("the workload's row came back as it was some time ago: " +
+		"its account failed over, or the table was restored")
 	// ErrReplaced: the row is not the one that was read before: it was deleted and
 	// made again. Restart the process.
-	ErrReplaced = errors.New("the workload was deleted and made again while this process was running, and this process does not touch the new one; restart it")
+	ErrReplaced = errors.New("the workload was deleted and made again while this process was running, " +
+		"and this process does not touch the new one; restart it")
 )
 
 // MapMaxAge is how long after it was read a map may be used for Puts (P6.5,
@@ -204,8 +207,8 @@ func Lost(err error) bool {
 // Deleted is the error for a process that has read the workload and finds its row gone:
 // an ErrNoWorkload that says what to do.
 func (w *Workload) Deleted() error {
-	return fmt.Errorf("workload %q: %w any more: it was deleted while this process was running; restart the process if the workload shall exist again",
-		w.Name, ErrNoWorkload)
+	return fmt.Errorf("workload %q: %w any more: it was deleted while this process was running; "+
+		"restart the process if the workload shall exist again", w.Name, ErrNoWorkload)
 }
 
 // Later gives now, unless it is no later version of the same workload.
@@ -238,8 +241,8 @@ func (w *Workload) Replaced(now *Workload) error {
 		return fmt.Errorf("workload %q: %w (its map is that of version %d, and was that of version %d)",
 			w.Name, ErrRolledBack, now.origin, w.origin)
 	case now.etag != w.etag && now.Map.Version == w.Map.Version && !sameMap(now.Map, w.Map):
-		return fmt.Errorf("workload %q: %w (its row came back as it was some time ago and was changed then: its map has version %d as before, and other queues)",
-			w.Name, ErrReplaced, now.Map.Version)
+		return fmt.Errorf("workload %q: %w (its row came back as it was some time ago and was changed then: "+
+			"its map has version %d as before, and other queues)", w.Name, ErrReplaced, now.Map.Version)
 	}
 	return now.standing()
 }

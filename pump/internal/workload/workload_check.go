@@ -77,7 +77,9 @@ func (s Spec) Check(w *Workload) error {
 		disagree("segments", "it says that segments have no owners, but the workload was created with owned segments",
 			"set segments: "+pinned+beside)
 	case !s.Shared && w.Shared:
-		disagree("segments", "it says that segments have owners, but the workload was created with segments that any instance takes",
+		disagree("segments",
+			"it says that segments have owners, "+
+				"but the workload was created with segments that any instance takes",
 			"set segments: 0"+beside)
 	case s.Segments != 0 && s.Segments != w.Map.Segments:
 		disagree("segments",
@@ -119,7 +121,9 @@ func (s Spec) Check(w *Workload) error {
 
 // beside is the way to another value of what is pinned: identities of tasks and
 // the places of messages depend on it, so it cannot change under a workload that exists.
-const beside = "; for another value make a new workload beside this one: give the configuration another workload name, let the distributors use it, and stop the old workload's processors when its queues are empty"
+const beside = "; for another value make a new workload beside this one: " +
+	"give the configuration another workload name, let the distributors use it, " +
+	"and stop the old workload's processors when its queues are empty"
 
 // Extra are the accounts that only the spec has, sorted. They are no mistake: an
 // account is in all configurations before the map uses it (P6.5).

@@ -186,13 +186,15 @@ func (a *account) connectClients(
 		}
 		return nil
 	}
-	if a.queues, err = azqueue.NewServiceClientWithNoCredential(withSAS(where.queue, where.sas), queueOptions); err != nil {
+	queueURL := withSAS(where.queue, where.sas)
+	if a.queues, err = azqueue.NewServiceClientWithNoCredential(queueURL, queueOptions); err != nil {
 		return a.hide.error(err)
 	}
 	if where.table != "" {
 		// Not from the connection string: there aztables ignores TableEndpoint
 		// as soon as a SAS is given (azsim/AZURE.md D16).
-		if a.tables, err = aztables.NewServiceClientWithNoCredential(withSAS(where.table, where.tableSAS), tableOptions); err != nil {
+		tableURL := withSAS(where.table, where.tableSAS)
+		if a.tables, err = aztables.NewServiceClientWithNoCredential(tableURL, tableOptions); err != nil {
 			return a.hide.error(err)
 		}
 	}

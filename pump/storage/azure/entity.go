@@ -49,8 +49,8 @@ func entityJSON(e storage.Entity) ([]byte, error) {
 	doc["PartitionKey"], doc["RowKey"] = e.Partition, e.Row
 	for name, value := range e.Properties {
 		if !validProperty(name) {
-			return nil, fmt.Errorf("property %.40q: a name is a letter or _, then letters, digits and _, and not one of the service's own",
-				name)
+			return nil, fmt.Errorf("property %.40q: a name is a letter or _, then letters, digits and _, "+
+				"and not one of the service's own", name)
 		}
 		switch v := value.(type) {
 		case string:

@@ -23,7 +23,8 @@ func (a *account) refused(op, object string, x *exchange) error {
 	}
 	e := a.failure(op, object, x.status, service, message, x.row)
 	e.RetryAfter = retryAfter(x.header)
-	if id := x.header.Get("x-ms-request-id"); within(id, 1, 64, func(c byte) bool { return letter(c) || digit(c) || c == '-' }) {
+	inID := func(c byte) bool { return letter(c) || digit(c) || c == '-' }
+	if id := x.header.Get("x-ms-request-id"); within(id, 1, 64, inID) {
 		// What Microsoft's support asks for first.
 		e.Err = a.hide.error(errors.New(strings.TrimPrefix(message+" (request "+id+")", " ")))
 	}

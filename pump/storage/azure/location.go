@@ -69,11 +69,13 @@ func locate(o Options) (location, error) {
 	if o.Name != "" {
 		l.name = o.Name
 		if !validName(l.name) {
-			return l, errors.New("the name is not one: it stands in logs and rows, so use up to 64 letters, digits, dots, dashes and underscores")
+			return l, errors.New("the name is not one: it stands in logs and rows, " +
+				"so use up to 64 letters, digits, dots, dashes and underscores")
 		}
 	}
 	if !validName(l.name) {
-		return l, errors.New("the end of the endpoint's address is not the name of an account; is a ? missing before the shared access signature?")
+		return l, errors.New("the end of the endpoint's address is not the name of an account; " +
+			"is a ? missing before the shared access signature?")
 	}
 	for _, address := range []string{l.queue, l.table} {
 		u, err := url.Parse(address)
@@ -82,8 +84,8 @@ func locate(o Options) (location, error) {
 		}
 		if u.Scheme == "http" {
 			if !o.AllowHTTP && !loopback(u.Hostname()) {
-				return l, fmt.Errorf("plain http to %s would show the credential to the network; use https, or allow http on purpose",
-					u.Host)
+				return l, fmt.Errorf("plain http to %s would show the credential to the network; "+
+					"use https, or allow http on purpose", u.Host)
 			}
 			l.plainHTTP = true
 		}
@@ -138,6 +140,7 @@ func splitEndpoint(s string) (*url.URL, string, error) {
 	if err != nil {
 		return nil, "", errors.New("not an address; it should look like https://NAME.queue.core.windows.net")
 	}
+	inHost := func(c byte) bool { return letter(c) || digit(c) || strings.IndexByte(".-_:[]%", c) >= 0 }
 	switch {
 	case u.Scheme != "https" && u.Scheme != "http":
 		return nil, "", errors.New("the address must begin with https://, like https://NAME.queue.core.windows.net")
@@ -145,7 +148,7 @@ func splitEndpoint(s string) (*url.URL, string, error) {
 		return nil, "", errors.New("the address has no host; it should look like https://NAME.queue.core.windows.net")
 	case u.User != nil:
 		return nil, "", errors.New("the address must not have a user or password in it")
-	case !within(u.Host, 1, 300, func(c byte) bool { return letter(c) || digit(c) || strings.IndexByte(".-_:[]%", c) >= 0 }):
+	case !within(u.Host, 1, 300, inHost):
 		return nil, "", errors.New("the address has no proper host; it should look like https://NAME.queue.core.windows.net")
 	case u.Fragment != "":
 		return nil, "", errors.New("the address must not have a # in it")
@@ -186,7 +189,8 @@ func accountName(u *url.URL) string {
 // tableBeside finds the table service that goes with a queue service.
 func tableBeside(queue *url.URL) (string, error) {
 	if !strings.Contains(queue.Host, ".queue.") {
-		return "", errors.New("the address of the table service cannot be told from that of the queue service; give tableEndpoint (TableEndpoint in a connection string)")
+		return "", errors.New("the address of the table service cannot be told from that of " +
+			"the queue service; give tableEndpoint (TableEndpoint in a connection string)")
 	}
 	t := *queue
 	t.Host = strings.Replace(t.Host, ".queue.", ".table.", 1)

@@ -68,7 +68,8 @@ func (t *table) Create(ctx context.Context) error {
 }
 
 func (t *table) Drop(ctx context.Context) error {
-	return t.do(ctx, "drop", t.name, &exchange{want: http.StatusNoContent, limit: smallAnswer}, func(ctx context.Context) error {
+	x := &exchange{want: http.StatusNoContent, limit: smallAnswer}
+	return t.do(ctx, "drop", t.name, x, func(ctx context.Context) error {
 		_, err := t.client.Delete(ctx, nil)
 		return err
 	})

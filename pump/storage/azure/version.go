@@ -35,7 +35,8 @@ func CheckServiceVersion(v string) error {
 }
 
 // unknownVersion ends the message of a service that may not know the version.
-const unknownVersion = " If the account does not know the service version that it was asked for, set serviceVersion to one that it knows."
+const unknownVersion = " If the account does not know the service version that it was asked for, " +
+	"set serviceVersion to one that it knows."
 
 // perhapsVersion reports whether the header that a service refused may be the
 // version: it names that one, or none, as tables do.

@@ -63,15 +63,19 @@ var ambiguityCases = []testCase{
 			}
 		}
 	}},
-	{name: "the messages of a get whose answer was lost come back with the delivery counted", waits: true, run: func(c *C) {
-		q := c.queue()
-		c.put(q, "x")
-		c.maybe(LoseAnswer, "get", func() error { _, err := q.Get(c.ctx, 32, time.Second); return err })
-		c.await("the message to come back", func() bool { return c.visible(q) == 1 })
-		if m := c.get(q, time.Hour); m.Dequeued != 2 {
-			c.Errorf("dequeued %d, want 2", m.Dequeued)
-		}
-	}},
+	{
+		name:  "the messages of a get whose answer was lost come back with the delivery counted",
+		waits: true,
+		run: func(c *C) {
+			q := c.queue()
+			c.put(q, "x")
+			c.maybe(LoseAnswer, "get", func() error { _, err := q.Get(c.ctx, 32, time.Second); return err })
+			c.await("the message to come back", func() bool { return c.visible(q) == 1 })
+			if m := c.get(q, time.Hour); m.Dequeued != 2 {
+				c.Errorf("dequeued %d, want 2", m.Dequeued)
+			}
+		},
+	},
 	{name: "a delete whose answer is lost is Gone when repeated", run: func(c *C) {
 		for _, how := range []string{"lost", "500"} {
 			q := c.queue()
@@ -115,21 +119,24 @@ var ambiguityCases = []testCase{
 			c.same("row", c.properties(t, "p", "row"+how), map[string]any{"nonce": how})
 		}
 	}},
-	{name: "a conditional write whose answer is lost is Precondition when repeated, and the row is its own", run: func(c *C) {
-		t := c.table()
-		for how, fault := range acted {
-			if fault == CutAnswer {
-				continue
+	{
+		name: "a conditional write whose answer is lost is Precondition when repeated, and the row is its own",
+		run: func(c *C) {
+			t := c.table()
+			for how, fault := range acted {
+				if fault == CutAnswer {
+					continue
+				}
+				etag, err := t.Write(c.ctx, insert("p", "row"+how, nil))
+				c.must(err)
+				w := write(storage.Replace, "p", "row"+how, etag, map[string]any{"nonce": how})
+				c.maybe(fault, "replace, answer "+how, func() error { _, err := t.Write(c.ctx, w); return err })
+				_, err = t.Write(c.ctx, w)
+				c.want(storage.Precondition, err, "the same write again")
+				c.same("row", c.properties(t, "p", "row"+how), map[string]any{"nonce": how})
 			}
-			etag, err := t.Write(c.ctx, insert("p", "row"+how, nil))
-			c.must(err)
-			w := write(storage.Replace, "p", "row"+how, etag, map[string]any{"nonce": how})
-			c.maybe(fault, "replace, answer "+how, func() error { _, err := t.Write(c.ctx, w); return err })
-			_, err = t.Write(c.ctx, w)
-			c.want(storage.Precondition, err, "the same write again")
-			c.same("row", c.properties(t, "p", "row"+how), map[string]any{"nonce": how})
-		}
-	}},
+		},
+	},
 	{name: "a transaction whose answer is lost is done, whole", run: func(c *C) {
 		t := c.table()
 		for how, fault := range acted {

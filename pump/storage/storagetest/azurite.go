@@ -124,7 +124,8 @@ func (a *Azurite) ConnectionString(account string) string {
 	if !ok {
 		panic(fmt.Sprintf("storagetest: Azurite was not started with an account %q", account))
 	}
-	return fmt.Sprintf("DefaultEndpointsProtocol=http;AccountName=%s;AccountKey=%s;QueueEndpoint=%s/%s;TableEndpoint=%s/%s;",
+	return fmt.Sprintf("DefaultEndpointsProtocol=http;AccountName=%s;AccountKey=%s;"+
+		"QueueEndpoint=%s/%s;TableEndpoint=%s/%s;",
 		account, key, a.queueURL, account, a.tableURL, account)
 }
 

@@ -43,27 +43,35 @@ var visibilityCases = []testCase{
 			c.Errorf("came back as %+v after %+v", again, held)
 		}
 	}},
-	{name: "a receipt whose visibility has run out deletes until another process has got the message", waits: true, run: func(c *C) {
-		q := c.queue()
-		c.put(q, "x")
-		held := c.get(q, time.Second)
-		c.await("the visibility to end", func() bool { return c.visible(q) == 1 })
-		c.must(q.Delete(c.ctx, held.Receipt))
-		if n := c.visible(q); n != 0 {
-			c.Errorf("%d messages left", n)
-		}
-	}},
-	{name: "a receipt whose visibility has run out renews until another process has got the message", waits: true, run: func(c *C) {
-		q := c.queue()
-		c.put(q, "x")
-		held := c.get(q, time.Second)
-		c.await("the visibility to end", func() bool { return c.visible(q) == 1 })
-		_, err := q.Renew(c.ctx, held.Receipt, time.Hour)
-		c.must(err)
-		if n := c.visible(q); n != 0 {
-			c.Errorf("%d messages are visible after the renewal", n)
-		}
-	}},
+	{
+		name:  "a receipt whose visibility has run out deletes until another process has got the message",
+		waits: true,
+		run: func(c *C) {
+			q := c.queue()
+			c.put(q, "x")
+			held := c.get(q, time.Second)
+			c.await("the visibility to end", func() bool { return c.visible(q) == 1 })
+			c.must(q.Delete(c.ctx, held.Receipt))
+			if n := c.visible(q); n != 0 {
+				c.Errorf("%d messages left", n)
+			}
+		},
+	},
+	{
+		name:  "a receipt whose visibility has run out renews until another process has got the message",
+		waits: true,
+		run: func(c *C) {
+			q := c.queue()
+			c.put(q, "x")
+			held := c.get(q, time.Second)
+			c.await("the visibility to end", func() bool { return c.visible(q) == 1 })
+			_, err := q.Renew(c.ctx, held.Receipt, time.Hour)
+			c.must(err)
+			if n := c.visible(q); n != 0 {
+				c.Errorf("%d messages are visible after the renewal", n)
+			}
+		},
+	},
 	{name: "the older holder's receipt is Gone once another has got the message", waits: true, run: func(c *C) {
 		q := c.queue()
 		c.put(q, "x")

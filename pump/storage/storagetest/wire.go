@@ -121,7 +121,8 @@ func (brokenReader) Read([]byte) (int, error) { return 0, errBroken }
 
 // answer makes an error answer in the form of the queue service.
 func answer(req *http.Request, status int, code, retryAfter string) *http.Response {
-	body := "\ufeff<?xml version=\"1.0\" encoding=\"utf-8\"?><Error><Code>" + code + "</Code><Message>Made by the wire.\nRequestId:0\nTime:0</Message></Error>"
+	body := "\ufeff<?xml version=\"1.0\" encoding=\"utf-8\"?><Error><Code>" + code + "</Code>" +
+		"<Message>Made by the wire.\nRequestId:0\nTime:0</Message></Error>"
 	h := http.Header{
 		"Content-Type": {"application/xml"}, "X-Ms-Error-Code": {code},
 		"Content-Length": {strconv.Itoa(len(body))},

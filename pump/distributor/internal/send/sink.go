@@ -224,7 +224,8 @@ func (s *Sink) refuses(err error, now time.Time, patience time.Duration) error {
 }
 
 // authFix is what to do about a refused credential.
-const authFix = `give the identity the role "Storage Queue Data Contributor" on the account (a new assignment takes minutes), or use a SAS or key that may add messages`
+const authFix = `give the identity the role "Storage Queue Data Contributor" on the account ` +
+	"(a new assignment takes minutes), or use a SAS or key that may add messages"
 
 // observe changes what is known of the queue's health. It reports whether that
 // makes other destinations the better ones.

@@ -186,7 +186,8 @@ func (l *limiter) done(ctx context.Context, claim *coordination.Claim, t *pump.T
 	case err == nil:
 	case errors.Is(err, coordination.ErrClaimTaken):
 		l.alarm("taken over",
-			"work on a key took longer than the least interval between two, so another began meanwhile; make the interval longer than any work takes",
+			"work on a key took longer than the least interval between two, so another began meanwhile; "+
+				"make the interval longer than any work takes",
 			"task", taskRef(t))
 	default:
 		l.alarm("claims", "the end of work on a key could not be written", "task", taskRef(t), "error", err)

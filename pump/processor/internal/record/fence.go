@@ -315,7 +315,8 @@ func (f *Fencer) alarm(now time.Time) {
 	long := fenceLong * f.c.r.OwnLease()
 	n, first := f.failing(func(u *unfencedSegment) bool { return now.Sub(u.since) >= long })
 	if n > 0 {
-		f.c.r.AlarmOnce("unfenced", "segments are held and their ledgers have not become this process's for long; their tasks wait",
+		f.c.r.AlarmOnce("unfenced",
+			"segments are held and their ledgers have not become this process's for long; their tasks wait",
 			"segments", n, "for", now.Sub(first.since).Round(time.Second), "error", first.err)
 	}
 }

@@ -160,7 +160,9 @@ func (c *Recorder) refusedState(d *message.Delivery, err error) (delay time.Dura
 			append(d.Attrs(), "full_since", since, "reason", pump.ReasonStateFull, "error", err)...)
 		return 0
 	}
-	c.r.AlarmOnce("state", "a reducer's state is full; tasks of its segment wait, and go into quarantine when it stays full: keep less of each key, or use more segments",
+	c.r.AlarmOnce("state", "a reducer's state is full; "+
+		"tasks of its segment wait, and go into quarantine when it stays full: "+
+		"keep less of each key, or use more segments",
 		append(d.Attrs(), "full_since", since, "quarantine_after", statePatience, "error", err)...)
 	return c.r.Jitter.Around(delay, "state", d.ID, uint64(d.Dequeued))
 }
@@ -185,7 +187,9 @@ func (c *Recorder) recordedState(d *message.Delivery) {
 	c.States.warned[segment] = true
 	c.States.mu.Unlock()
 	if first {
-		c.r.Log.Warn("a reducer's state takes more than half of what it may have; at its bound tasks of the segment wait and then go into quarantine: keep less of each key, or use more segments",
+		c.r.Log.Warn("a reducer's state takes more than half of what it may have; "+
+			"at its bound tasks of the segment wait and then go into quarantine: "+
+			"keep less of each key, or use more segments",
 			"segment", segment, "used", fmt.Sprintf("%.0f %%", 100*used))
 	}
 }

@@ -49,7 +49,9 @@ func (c *Recorder) pruneNames(ctx context.Context) error {
 
 // crowdedForeign puts a message back whose segment keeps as many names as it may.
 func (c *Recorder) crowdedForeign(d *message.Delivery, err error) *message.Disposition {
-	c.r.AlarmOnce("foreign", "foreign messages wait, because their segment keeps as many names of done ones as it may, whose deletes were not acknowledged: see whether all accounts answer",
+	c.r.AlarmOnce("foreign", "foreign messages wait, "+
+		"because their segment keeps as many names of done ones as it may, "+
+		"whose deletes were not acknowledged: see whether all accounts answer",
 		append(d.Attrs(), "names_most", ledger.MaxForeign, "error", err)...)
 	delay := c.Names.refused(d.Header.Segment)
 	return &message.Disposition{Delay: c.r.Jitter.Around(delay, "names", d.ID, uint64(max(d.Dequeued, 1))), Ours: true}

@@ -130,7 +130,9 @@ func (c *Recorder) pruneRests(ctx context.Context) error {
 func (c *Recorder) warnFull() {
 	use := c.Ledger.Use()
 	if use.Fullest() >= closing.Pressure {
-		c.r.AlarmOnce("ledger use", "a segment's ledger is half full or more; at a bound tasks of further runs, or further foreign messages, wait until others are done with; see what lives with: distributor runs list",
+		c.r.AlarmOnce("ledger use", "a segment's ledger is half full or more; "+
+			"at a bound tasks of further runs, or further foreign messages, "+
+			"wait until others are done with; see what lives with: distributor runs list",
 			closing.UseAttrs(use)...)
 	}
 }

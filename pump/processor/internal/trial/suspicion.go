@@ -107,8 +107,8 @@ func (t *Trials) KillsProcess(d *message.Delivery) *message.Disposition {
 	}
 	return &message.Disposition{
 		Reason: pump.ReasonEndsProcess,
-		Detail: fmt.Sprintf("%d attempts; the last ones ended without a word from the process that made them, which died, was cut off, or lost the message",
-			d.Header.Attempt),
+		Detail: fmt.Sprintf("%d attempts; the last ones ended without a word from the process "+
+			"that made them, which died, was cut off, or lost the message", d.Header.Attempt),
 	}
 }
 

@@ -1,0 +1,66 @@
+package workloads
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/queuepump/queuepump/pump/internal/locate"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// removeAnchors removes the anchors in other accounts; the own one went with the rows.
+func (d *workloadDeletion) removeAnchors(ctx context.Context) error {
+	_, err := d.anchors(ctx, false)
+	return err
+}
+
+// anchors removes the anchors of all accounts, or only looks which have one.
+func (d *workloadDeletion) anchors(ctx context.Context, look bool) (accounts []string, err error) {
+	var mu sync.Mutex
+	var g errgroup.Group
+	g.SetLimit(queues.AtOnce)
+	for _, a := range d.Cfg.Accounts {
+		g.Go(func() error {
+			there, err := workload.RemoveAnchor(ctx, locate.TableIn(&d.Cfg, a), d.Cfg.Workload, look)
+			mu.Lock()
+			defer mu.Unlock()
+			if there {
+				accounts = append(accounts, a.Name)
+			}
+			if storage.Is(err, storage.Auth) {
+				return nil // it was given no right to make one
+			}
+			return err
+		})
+	}
+	err = g.Wait()
+	slices.Sort(accounts)
+	return accounts, err
+}
+
+// leftovers removes anchors where no workload is: what a maker has left that
+// died, whose accounts are partly others. They keep such others from making it.
+func (d *workloadDeletion) leftovers(ctx context.Context, absent error) (*Deletion, error) {
+	err := locate.Elsewhere(ctx, &d.Cfg, nil)
+	if err != nil {
+		return nil, err
+	}
+	found, err := d.anchors(ctx, d.opts.DryRun)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(found) == 0:
+		return nil, locate.WithAdvice(ctx, &d.Cfg, absent)
+	}
+	return &Deletion{
+		Workload: d.Cfg.Workload, Control: d.Cfg.Control, Deleted: !d.opts.DryRun,
+		Rows:   map[string]int{"anchors": len(found)},
+		Queues: []Queue{}, Foreign: []string{}, Kept: []string{}, Members: []string{},
+		Unfinished: []string{}, Leftovers: found,
+	}, nil
+}
