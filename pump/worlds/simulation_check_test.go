@@ -220,7 +220,7 @@ func (w *simWorld) bound() time.Duration {
 		handling *= 10 // P7
 	}
 	if p.work > p.visibility { // all that is left may be suspected, and the last attempts are made alone
-		handling += time.Duration(w.undone()) * p.work / 5
+		handling += 2 * time.Duration(w.undone()) * p.work / 5
 	}
 	operators := time.Duration(0)
 	if slices.ContainsFunc(p.steps, func(s simStep) bool { return s.verb == "operate" }) {
