@@ -177,11 +177,6 @@ func (d *workloadDeletion) plan(ctx context.Context) error {
 		Queues: []Queue{}, Foreign: []string{}, Kept: []string{}, Members: []string{},
 		Unfinished: []string{}, Leftovers: []string{},
 	}
-	for _, s := range w.Map.Shards {
-		if _, err := d.Queues.Queue(s.Account, s.Queue); err != nil {
-			return err
-		}
-	}
 	if err := d.learnRivals(ctx); err != nil {
 		return err
 	}
@@ -250,8 +245,7 @@ func (d *workloadDeletion) learnRivals(ctx context.Context) error {
 	return nil
 }
 
-// learnMembers finds the processes that live. The row of one that was killed stays when no process
-// is there to remove it.
+// learnMembers finds the processes that live. A killed one's row stays if none is left.
 func (d *workloadDeletion) learnMembers(ctx context.Context) error {
 	d.found.Members = []string{}
 	server, _, err := workload.ServerTime(ctx, d.Queues.Control, d.Cfg.Workload)
@@ -270,15 +264,18 @@ func (d *workloadDeletion) learnMembers(ctx context.Context) error {
 	return nil
 }
 
-// silentForSure is after how long without a beat a member is dead whose row does not tell its
-// lease.
+// silentForSure is when a member without a beat is dead whose row does not tell its lease.
 const silentForSure = 5 * time.Minute
 
 // countQueues counts what is in the queues that go. One that is not there does not go.
 func (d *workloadDeletion) countQueues(ctx context.Context) error {
+	d.found.Queues, d.found.Foreign = []Queue{}, []string{}
 	poison := settings.PoisonQueue(d.Cfg.Workload)
 	qs := map[string][]string{}
 	for _, s := range d.Workload.Map.Shards {
+		if _, err := d.Queues.Queue(s.Account, s.Queue); err != nil {
+			return err
+		}
 		if s.State == shardmap.Foreign {
 			// It was there before, and stays.
 			d.found.Foreign = append(d.found.Foreign, s.Account+"/"+s.Queue)
@@ -319,8 +316,7 @@ func (d *workloadDeletion) countQueues(ctx context.Context) error {
 	return err
 }
 
-// parking are the parking queues that may be in an account: those of pauses that are over are in no
-// map.
+// parking are the parking queues that may be in an account: those of old pauses are in no map.
 func (d *workloadDeletion) parking(ctx context.Context, account string) (names []string) {
 	for n := range workload.MaxParkings {
 		names = append(names, workload.ParkingQueue(d.Cfg.Workload, n+1))
@@ -346,7 +342,7 @@ func (d *workloadDeletion) countOne(ctx context.Context, q storage.Queue) (n int
 // deleteTries is how often a request of a deletion is made.
 const deleteTries = 8
 
-// insist makes a request that may be made twice until it is answered.
+// insist makes a request until it is answered.
 func (d *workloadDeletion) insist(ctx context.Context, about string, request func(context.Context) error) error {
 	for try := uint64(0); ; try++ {
 		err := backoff.Within(ctx, request)
@@ -395,7 +391,7 @@ func (d *workloadDeletion) noticed(ctx context.Context) error {
 	}
 	d.Workload = w
 	if len(d.found.Members) > 0 {
-		_, _ = d.Tell(ctx)
+		d.Tell(ctx)
 	}
 	for {
 		server, _, err := workload.ServerTime(ctx, d.Queues.Control, w.Name)
@@ -423,7 +419,11 @@ func (d *workloadDeletion) gone(ctx context.Context) error {
 	return nil
 }
 
+// dropQueues deletes the queues that are there now: some may be newer than the plan.
 func (d *workloadDeletion) dropQueues(ctx context.Context) error {
+	if err := d.countQueues(ctx); err != nil {
+		return err
+	}
 	var mu sync.Mutex
 	done := 0
 	g, ctx := errgroup.WithContext(ctx)

@@ -15,6 +15,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
+	"github.com/queuepump/queuepump/pump/storage"
 )
 
 func (w *world) closer(instance string) *closing.Closer {
@@ -220,5 +221,48 @@ func TestTheFirstProcessorClosesRuns(t *testing.T) {
 		if n := w.Logged("runs are done and closed"); n != 1 {
 			t.Errorf("it was closed %d times", n)
 		}
+	})
+}
+
+// While a segment's ledger cannot be read, it is not known whether that knows a closed run. The other
+// segments go on forgetting: a list of all runs that were closed since has room for no more of them
+// in the end. What the segment knows after all is seen when it can be read again.
+func TestADamagedLedgerKeepsNoClosedRunAlive(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		s := w.scribe()
+		c := w.closer("c")
+		both, one := w.sealedRun(2, 2), w.sealedRun(2)
+		s.record(both.ID, below([]uint64{2, 2}), nil)
+		s.record(one.ID, below([]uint64{2}), nil)
+		mustPass(t, c)
+		mustPass(t, c)
+		head, err := w.Table().Read(t.Context(), "work.ledger.00", "head.0001")
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.damageHead("head.0001")
+		if err := s.ledger.Prune(t.Context(), []pump.RunID{both.ID, one.ID}); err == nil {
+			t.Fatal("a damaged head was written over")
+		}
+		listed := func(want int) {
+			t.Helper()
+			time.Sleep(2 * time.Minute) // the ledger is looked at
+			for range 2 {
+				_, _ = c.Pass(t.Context())
+			}
+			list, err := c.Runs.Prunable(t.Context())
+			if err != nil || len(list.Closed) != want {
+				t.Errorf("%d runs are listed, want %d: %v", len(list.Closed), want, err)
+			}
+			if live, err := c.Runs.Live(t.Context()); err != nil || len(live) != 1+want { // the world's own
+				t.Errorf("%d runs live, want %d: %v", len(live), 1+want, err)
+			}
+		}
+		listed(0)
+		head.ETag = ""
+		if _, err := w.Table().Write(t.Context(), storage.Write{Mode: storage.Upsert, Entity: head}); err != nil {
+			t.Fatal(err)
+		}
+		listed(1)
 	})
 }

@@ -2,6 +2,7 @@ package worlds
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -173,6 +174,59 @@ func TestAFullStateHoldsItsTasksBackInAtLeastOnceTooAndOthersGoOn(t *testing.T) 
 		calls.Range(func(_, c any) bool { n += *c.(*int); return true })
 		if most := 5 + 12*4; n > most {
 			t.Errorf("%d calls of the handler, want %d at most", n, most)
+		}
+	})
+}
+
+// A segment has more rests than half of its bound, and the rows of some of their runs went early (a
+// restored table), or came back as they were before the runs were closed. The others go all the same.
+func TestOldRestsGoThoughARowOfARunIsGone(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		s := w.scribe()
+		const rests = 1203 // three more than stay
+		var entries []*ledger.Entry
+		var ids []pump.RunID
+		for i := range rests {
+			id := pump.RunID{0xdd, 14: byte(i >> 8), 15: byte(i)}
+			ids = append(ids, id)
+			entries = append(entries, &ledger.Entry{Segment: 3, Epoch: 1, Run: id, Quarantined: codec.MakeNSet(0)})
+		}
+		counts := make([]uint64, w.Segments())
+		counts[3] = 1
+		for i, id := range ids[1:3] { // of the first there is no row
+			all := w.AllRuns()
+			if err := all.Create(t.Context(), workload.Run{ID: id}); err != nil {
+				t.Fatal(err)
+			}
+			if err := all.Seal(t.Context(), id, counts); err != nil {
+				t.Fatal(err)
+			}
+			if i == 0 {
+				continue // it came back
+			}
+			sum := workload.RunSum{Quarantined: 1, Print: workload.PrintOf(counts)}
+			if err := all.CloseSummed(t.Context(), id, sum); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.ledger.Commit(t.Context(), entries)
+		if err := s.ledger.Prune(t.Context(), ids); err != nil {
+			t.Fatal(err)
+		}
+		var h testworld.Seen
+		p := w.start(w.processor(&h, processor.Options{}))
+		time.Sleep(25 * time.Minute)
+		p.End()
+		for r, err := range ledger.ReadRecord(t.Context(), w.Table(), w.Cfg.Workload, w.Segments()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if left := len(r.Rests()); r.Segment == 3 && (left != rests-2 || slices.Contains(r.Rests(), ids[0]) || slices.Contains(r.Rests(), ids[2])) {
+				t.Errorf("%d rests are left of %d", left, rests)
+			}
+		}
+		if row := w.RunRow(ids[2]); !row.Over {
+			t.Errorf("%+v", row)
 		}
 	})
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/internal/tombstone"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/status"
@@ -159,6 +160,31 @@ func TestAfterADeletionNothingIsLeftOfAWorkloadAndItsNameIsFree(t *testing.T) {
 		again, err := workloads.Show(t.Context(), w.Operator())
 		if err != nil || again.Incarnation == first.Incarnation || again.Runs["sealed"] != 1 || len(again.Runs) != 1 {
 			t.Errorf("%+v, %v", again, err)
+		}
+	})
+}
+
+// What is made after the deletion was planned goes as well: a processor makes a queue before it has
+// noticed. So do causes that stand in rows.
+func TestWhatIsMadeWhileAWorkloadIsDeletedGoesToo(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		if _, err := w.Table().Write(t.Context(), storage.Write{Mode: storage.Insert, Entity: storage.Entity{
+			Partition: tombstone.Partition(w.Cfg.Workload), Row: "accounta.work-00.1",
+			Properties: map[string]any{row.FormatProperty: int64(row.Format), "Text": "0-0"},
+		}}); err != nil {
+			t.Fatal(err)
+		}
+		made := false
+		done, err := w.deleted("o", workloads.Options{Force: true, Progress: func(workloads.Progress) {
+			if !made {
+				made = true
+				if err := w.Queue("accounta", "work-park-2").Create(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		}})
+		if left := w.leftOf(); err != nil || !made || !done.Deleted || len(left) > 0 {
+			t.Errorf("%+v, %v: %q are left", done, err, left)
 		}
 	})
 }

@@ -64,11 +64,14 @@ func (w *closing) judge(l *workload.LiveRun) {
 	}
 }
 
-// done is for runs that are closed or over: the owners of segments forget them, and then so do we.
+// done is for runs that are closed or over: the owners of segments forget them, and then so do we. A
+// segment that cannot be read now may know a run that no other one does: it is a stranger then, once
+// the segment can be read. *They were kept until then, and were more than the list holds of which
+// owners take what to forget: in the end healthy segments forgot no run any more.*
 func (w *closing) done(l *workload.LiveRun) {
 	_, recorded := w.c.sums.Runs[l.ID]
 	switch {
-	case !recorded && !w.damaged:
+	case !recorded:
 		w.forget = append(w.forget, *l)
 	case l.Over:
 		w.list.Over = append(w.list.Over, l.ID)

@@ -10,6 +10,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/history"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/tombstone"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -35,6 +36,7 @@ func Groups(w *workload.Workload) []Group {
 	add("progress", workload.TallyPartition(w.Name))
 	add("runs", workload.RunsPartition(w.Name))
 	add("redrives", workload.RedrivesPartition(w.Name))
+	add("causes", tombstone.Partition(w.Name))
 	add("gates", coordination.GatesPartition(w.Name))
 	add("ranges of ids", coordination.IDsPartition(w.Name))
 	add("history", history.Partition(w.Name))

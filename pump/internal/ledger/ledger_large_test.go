@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
@@ -57,6 +58,25 @@ func TestTheLedgerOfTheLastSegmentsIsReadBack(t *testing.T) {
 			if got := all[codec.RunID{1}].Done[s]; got != uint64(s) { // 0 to s-1
 				t.Errorf("of segment %d %d tasks are done", s, got)
 			}
+		}
+	})
+}
+
+// Of 256 partitions each may take half a second and more: who ends runs reads them all in each pass,
+// and no run would end.
+func TestASlowTableKeepsNobodyFromReadingTheSumsOfAllSegments(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := faketable.NewServer().Client("a")
+		table.SetLatency(func(faketable.Call) time.Duration { return time.Second })
+		began := time.Now()
+		if _, err := ReadSums(t.Context(), table, "city", shardmap.MaxSegments); err != nil {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		// A partition that does not answer is still given up in time.
+		table.Dies()
+		began = time.Now()
+		if _, err := ReadSums(t.Context(), table, "city", shardmap.MaxSegments); err == nil || time.Since(began) > 2*row.Patience {
+			t.Errorf("after %v: %v", time.Since(began), err)
 		}
 	})
 }

@@ -107,17 +107,17 @@ type headCounts struct {
 }
 
 // readCountsOf visits the small columns of all heads, in order; damage names those that cannot be
-// read.
+// read. Each partition has its own time to answer: of 16,384 segments there are 256.
 func readCountsOf(
 	ctx context.Context, t storage.Table, workload string, segments int,
 	visit func(segment int, c *headCounts),
 ) (damage []error, err error) {
-	ctx, cancel := context.WithTimeout(ctx, row.Patience)
-	defer cancel()
 	for first := 0; first < segments; first += PartitionSegments {
 		count := min(PartitionSegments, segments-first)
-		rows, err := headRows(ctx, t, Partition(workload, first/PartitionSegments), row.FormatProperty,
+		one, cancel := context.WithTimeout(ctx, row.Patience)
+		rows, err := headRows(one, t, Partition(workload, first/PartitionSegments), row.FormatProperty,
 			countsProperty, restsProperty, pagesProperty, bookedProperty)
+		cancel()
 		if err != nil {
 			return nil, fmt.Errorf("reading the progress of %s: %w", workload, err)
 		}

@@ -27,8 +27,8 @@ const (
 	statePatience = time.Hour
 	// stateWarns is the part of the bounds from which on there are warnings.
 	stateWarns = 0.5
-	// unfitMost bounds how many refused messages are remembered until they come back. One that
-	// is forgotten is tried once more.
+	// unfitMost bounds how many refused messages are remembered until they come back. Of more, one
+	// waits and is tried once more.
 	unfitMost = 1 << 14
 )
 
@@ -92,10 +92,11 @@ func (f *fullStates) refused(segment uint32, message string) (delay time.Duratio
 	}
 	s.last = now
 	if now.Sub(s.since) >= statePatience {
-		if len(s.unfit) < unfitMost {
-			s.unfit[message] = true
-		}
 		s.until = time.Time{}
+		if len(s.unfit) >= unfitMost && !s.unfit[message] {
+			return statePauseLeast, s.since // it would be tried again and again
+		}
+		s.unfit[message] = true
 		return 0, s.since
 	}
 	delay = min(max(now.Sub(s.since)/2, statePauseLeast), statePauseMost)
@@ -123,6 +124,9 @@ func (f *fullStates) gate(segment uint32, message string) (delay time.Duration, 
 	case s == nil:
 		return 0, false
 	case s.unfit[message]:
+		// It goes into quarantine, and others have room to be remembered. Should it come back all the
+		// same, it is tried once more.
+		delete(s.unfit, message)
 		return 0, true
 	case now.Before(s.until):
 		return s.until.Sub(now), false

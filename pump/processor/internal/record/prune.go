@@ -2,12 +2,14 @@ package record
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/closing"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -106,16 +108,19 @@ func (c *Recorder) forget(ctx context.Context, closed, over []pump.RunID) error 
 }
 
 // pruneRests takes out rests whose runs are over or gone, and ends the oldest where there are too
-// many. This machine's clock only says when to look.
+// many. One stays whose row cannot be read, or came back as it was before the run was closed: who
+// ends runs ends that, too. None of them holds up the others. This machine's clock only says when to look.
 func (c *Recorder) pruneRests(ctx context.Context) error {
 	hours := uint64(max(0, time.Now().Add(-c.r.Cfg.Retention).Unix()/3600))
 	aged, crowded := c.Ledger.OldRests(hours)
 	var over []pump.RunID
 	for _, id := range crowded[:min(len(crowded), restsMost)] {
-		if err := c.rows.Over(ctx, id, ""); err != nil {
-			return err
+		switch err := c.rows.Over(ctx, id, ""); {
+		case err == nil, errors.Is(err, workload.ErrNoRun):
+			over = append(over, id)
+		case !errors.Is(err, workload.ErrRunState) && !errors.Is(err, row.ErrCorrupt):
+			return errors.Join(err, c.forget(ctx, nil, over))
 		}
-		over = append(over, id)
 	}
 	for _, id := range aged[:min(len(aged), restsMost)] {
 		switch v := c.r.Runs.LookSince(ctx, id, time.Now().Add(-restsEvery/2)); v {
