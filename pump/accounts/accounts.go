@@ -226,7 +226,8 @@ func Drain(ctx context.Context, cfg pump.Config, name string) (Change, error) {
 // accountsOf is a workload whose accounts are looked at or changed.
 type accountsOf struct{ operator.Session }
 
-func openAccounts(ctx context.Context, cfg pump.Config) (*accountsOf, error) {
+// readAccounts gives the workload that a configuration means, whatever else that says of it.
+func readAccounts(ctx context.Context, cfg pump.Config) (*accountsOf, error) {
 	cfg, err := settings.Complete(cfg)
 	if err != nil {
 		return nil, err
@@ -235,8 +236,17 @@ func openAccounts(ctx context.Context, cfg pump.Config) (*accountsOf, error) {
 	if err := o.Reload(ctx); err != nil {
 		return nil, err
 	}
-	// A configuration that means other queues must not decide what is empty.
-	if err := locate.SpecOf(&cfg).Check(o.Workload); err != nil {
+	return o, nil
+}
+
+// openAccounts is readAccounts for a change: a configuration that means other queues must not
+// decide what is empty.
+func openAccounts(ctx context.Context, cfg pump.Config) (*accountsOf, error) {
+	o, err := readAccounts(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := locate.SpecOf(&o.Cfg).Check(o.Workload); err != nil {
 		return nil, err
 	}
 	return o, nil

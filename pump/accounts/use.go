@@ -7,10 +7,6 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/locate"
-	"github.com/queuepump/queuepump/pump/internal/operator"
-	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/row"
-	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -43,15 +39,11 @@ type Use struct {
 // configuration that says something else than what is pinned is a [*workload.MismatchError]
 // beside the list.
 func List(ctx context.Context, cfg pump.Config) ([]Use, error) {
-	cfg, err := settings.Complete(cfg)
+	o, err := readAccounts(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
-	o := &accountsOf{operator.Session{Cfg: cfg, Queues: queues.Open(&cfg, row.TableName)}}
-	if err := o.Reload(ctx); err != nil {
-		return nil, err
-	}
-	return Uses(&cfg, o.Workload.Map), locate.SpecOf(&cfg).Check(o.Workload)
+	return Uses(&o.Cfg, o.Workload.Map), locate.SpecOf(&o.Cfg).Check(o.Workload)
 }
 
 // Uses says how a workload with this map uses each account of it and of the configuration, by name.

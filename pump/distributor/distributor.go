@@ -262,7 +262,7 @@ func New(cfg pump.Config, source source.Source, o Options) (*Distributor, error)
 // Run must not be called concurrently with itself.
 func (d *Distributor) Run(ctx context.Context) (Summary, error) {
 	defer d.stage.begin(ctx)()
-	s := newSending(d)
+	s := newMembership(d)
 	d.running.Store(s)
 	defer d.running.Store(nil)
 	defer s.end(ctx)

@@ -63,7 +63,7 @@ const (
 	lookBack   = 64
 )
 
-func newSending(d *Distributor) *membership {
+func newMembership(d *Distributor) *membership {
 	s := &membership{
 		d: d, visits: d.mode == closing.ModeClient, arrives: make(chan struct{}),
 		nudges: nudging.NewSender(context.Background(), &d.cfg),

@@ -73,7 +73,7 @@ type RepairSummary struct {
 // concurrently with itself or with Run.
 func (d *Distributor) Repair(ctx context.Context, run pump.RunID, o RepairOptions) (RepairSummary, error) {
 	defer d.stage.begin(ctx)()
-	s := newSending(d)
+	s := newMembership(d)
 	d.running.Store(s)
 	defer d.running.Store(nil)
 	defer s.end(ctx)
@@ -176,7 +176,7 @@ func (r *repair) find(ctx context.Context) error {
 		}
 		return err
 	case workload.RunEnded:
-		return r.hasEnded(&r.run)
+		return hasEnded(&r.run)
 	}
 	if n := len(r.run.Sealed); r.run.State == workload.RunSealed && n != w.Map.Segments {
 		return fmt.Errorf("run %s: %w: it was sealed with %d segments, and the workload has %d",
@@ -225,7 +225,7 @@ func (r *repair) confirm(ctx context.Context) error {
 	case err != nil:
 		return err
 	case run.State == workload.RunEnded:
-		return r.hasEnded(&run)
+		return hasEnded(&run)
 	case run.State == workload.RunClosed:
 		r.run = run
 		r.summary.Tasks, r.summary.Done, r.summary.Quarantined = run.Tasks, run.Tasks, 0
@@ -235,7 +235,7 @@ func (r *repair) confirm(ctx context.Context) error {
 }
 
 // hasEnded refuses a run of which all that is put goes to quarantine, and that cannot be sealed.
-func (r *repair) hasEnded(run *workload.Run) error {
+func hasEnded(run *workload.Run) error {
 	return fmt.Errorf("run %s: %w: it has ended: %s", run.ID, workload.ErrRunState, run.Note)
 }
 

@@ -245,7 +245,8 @@ func (d *workloadDeletion) learnRivals(ctx context.Context) error {
 	return nil
 }
 
-// learnMembers finds the processes that live. A killed one's row stays if none is left.
+// learnMembers finds the processes that live. The row of one that was killed stays when no process
+// is there to remove it.
 func (d *workloadDeletion) learnMembers(ctx context.Context) error {
 	d.found.Members = []string{}
 	server, _, err := workload.ServerTime(ctx, d.Queues.Control, d.Cfg.Workload)
@@ -264,7 +265,8 @@ func (d *workloadDeletion) learnMembers(ctx context.Context) error {
 	return nil
 }
 
-// silentForSure is when a member without a beat is dead whose row does not tell its lease.
+// silentForSure is after how long without a beat a member is dead whose row does not tell its
+// lease.
 const silentForSure = 5 * time.Minute
 
 // countQueues counts what is in the queues that go. One that is not there does not go.
@@ -316,7 +318,8 @@ func (d *workloadDeletion) countQueues(ctx context.Context) error {
 	return err
 }
 
-// parking are the parking queues that may be in an account: those of old pauses are in no map.
+// parking are the parking queues that may be in an account: those of pauses that are over are in no
+// map.
 func (d *workloadDeletion) parking(ctx context.Context, account string) (names []string) {
 	for n := range workload.MaxParkings {
 		names = append(names, workload.ParkingQueue(d.Cfg.Workload, n+1))
@@ -342,7 +345,7 @@ func (d *workloadDeletion) countOne(ctx context.Context, q storage.Queue) (n int
 // deleteTries is how often a request of a deletion is made.
 const deleteTries = 8
 
-// insist makes a request until it is answered.
+// insist makes a request that may be made twice until it is answered.
 func (d *workloadDeletion) insist(ctx context.Context, about string, request func(context.Context) error) error {
 	for try := uint64(0); ; try++ {
 		err := backoff.Within(ctx, request)
@@ -391,7 +394,7 @@ func (d *workloadDeletion) noticed(ctx context.Context) error {
 	}
 	d.Workload = w
 	if len(d.found.Members) > 0 {
-		d.Tell(ctx)
+		_, _ = d.Tell(ctx)
 	}
 	for {
 		server, _, err := workload.ServerTime(ctx, d.Queues.Control, w.Name)

@@ -224,9 +224,9 @@ func TestTheFirstProcessorClosesRuns(t *testing.T) {
 	})
 }
 
-// While a segment's ledger cannot be read, it is not known whether that knows a closed run. The other
-// segments go on forgetting: a list of all runs that were closed since has room for no more of them
-// in the end. What the segment knows after all is seen when it can be read again.
+// While a segment's ledger cannot be read, it is not known whether that knows a closed run. The
+// other segments go on forgetting: a list of all runs that were closed since has room for no more
+// of them in the end. What the segment knows after all is seen when it can be read again.
 func TestADamagedLedgerKeepsNoClosedRunAlive(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		s := w.scribe()

@@ -346,8 +346,8 @@ func TestAnInterruptedRepairGoesOnWhereItWas(t *testing.T) {
 	})
 }
 
-// The source of a broken run takes hours to read again. Meanwhile it gives no other sign of life, and
-// what is done of it is not forgotten and put again.
+// The source of a broken run takes hours to read again. Meanwhile it gives no other sign of life,
+// and what is done of it is not forgotten and put again.
 func TestARunWhoseSourceTakesHoursToReadIsRepaired(t *testing.T) {
 	for name, dry := range map[string]bool{"repaired": false, "looked at": true} {
 		t.Run(name, func(t *testing.T) {

@@ -179,7 +179,8 @@ func TestAFullStateHoldsItsTasksBackInAtLeastOnceTooAndOthersGoOn(t *testing.T) 
 }
 
 // A segment has more rests than half of its bound, and the rows of some of their runs went early (a
-// restored table), or came back as they were before the runs were closed. The others go all the same.
+// restored table), or came back as they were before the runs were closed. The others go all the
+// same.
 func TestOldRestsGoThoughARowOfARunIsGone(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		s := w.scribe()

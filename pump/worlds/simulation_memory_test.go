@@ -9,8 +9,9 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 )
 
-// simBytesPerRun is what the sums of all live runs may take for each of them: a map that grows takes
-// some 150. 16 bytes of each segment for each run are 1 KiB at 64 segments and 64 KiB at 4,096.
+// simBytesPerRun is what the sums of all live runs may take for each of them: a map that grows
+// takes some 150. 16 bytes of each segment for each run are 1 KiB at 64 segments and 64 KiB at
+// 4,096.
 const simBytesPerRun = 400
 
 // profiling is held while all allocations of the process are sampled.
@@ -38,7 +39,8 @@ func (w *simWorld) sumsAreSmall(ctx context.Context) {
 	}
 }
 
-// addingUpTook is how many bytes ledger.ReadSums itself has allocated for this judge, of all worlds.
+// addingUpTook is how many bytes ledger.ReadSums itself has allocated for this judge, in all
+// worlds.
 func addingUpTook() (bytes int64) {
 	runtime.GC() // the profile is of the last but one
 	runtime.GC()

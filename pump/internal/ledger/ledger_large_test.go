@@ -62,8 +62,8 @@ func TestTheLedgerOfTheLastSegmentsIsReadBack(t *testing.T) {
 	})
 }
 
-// Of 256 partitions each may take half a second and more: who ends runs reads them all in each pass,
-// and no run would end.
+// Of 256 partitions each may take half a second and more: who ends runs reads them all in each
+// pass, and no run would end.
 func TestASlowTableKeepsNobodyFromReadingTheSumsOfAllSegments(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := faketable.NewServer().Client("a")

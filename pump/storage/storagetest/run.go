@@ -295,6 +295,14 @@ func (c *C) get(q storage.Queue, visibility time.Duration) storage.Message {
 	return ms[0]
 }
 
+// lapsed puts a message, gets it for a second, and waits until that is over.
+func (c *C) lapsed(q storage.Queue) storage.Message {
+	c.put(q, "x")
+	m := c.get(q, time.Second)
+	c.await("the visibility to end", func() bool { return c.visible(q) == 1 })
+	return m
+}
+
 // visible counts the visible messages, up to 32.
 func (c *C) visible(q storage.Queue) int {
 	ms, err := q.Peek(c.ctx, storage.MaxGet)

@@ -48,9 +48,7 @@ var visibilityCases = []testCase{
 		waits: true,
 		run: func(c *C) {
 			q := c.queue()
-			c.put(q, "x")
-			held := c.get(q, time.Second)
-			c.await("the visibility to end", func() bool { return c.visible(q) == 1 })
+			held := c.lapsed(q)
 			c.must(q.Delete(c.ctx, held.Receipt))
 			if n := c.visible(q); n != 0 {
 				c.Errorf("%d messages left", n)
@@ -62,9 +60,7 @@ var visibilityCases = []testCase{
 		waits: true,
 		run: func(c *C) {
 			q := c.queue()
-			c.put(q, "x")
-			held := c.get(q, time.Second)
-			c.await("the visibility to end", func() bool { return c.visible(q) == 1 })
+			held := c.lapsed(q)
 			_, err := q.Renew(c.ctx, held.Receipt, time.Hour)
 			c.must(err)
 			if n := c.visible(q); n != 0 {
@@ -74,9 +70,7 @@ var visibilityCases = []testCase{
 	},
 	{name: "the older holder's receipt is Gone once another has got the message", waits: true, run: func(c *C) {
 		q := c.queue()
-		c.put(q, "x")
-		first := c.get(q, time.Second)
-		c.await("the visibility to end", func() bool { return c.visible(q) == 1 })
+		first := c.lapsed(q)
 		second := c.get(q, time.Hour)
 		c.want(storage.Gone, q.Delete(c.ctx, first.Receipt), "the first holder's delete")
 		_, err := q.Renew(c.ctx, first.Receipt, time.Hour)

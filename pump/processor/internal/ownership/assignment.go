@@ -179,9 +179,9 @@ func (s *Assignment) readOwners() {
 // shared workload all, otherwise the homes and the marked choices of what it holds, and
 // the queues that it keeps though they are no homes any more. (Of a home it is an owner
 // who keeps it; one without owners waits for them.) The last come only when nothing is
-// left to claim: what is in them may become its own in a moment. *A segment with a damaged ledger was
-// left to claim for ever, and no queue of other programs, none that drained and nothing that came
-// home from a pause was read.*
+// left to claim: what is in them may become its own in a moment. *A segment with a damaged ledger
+// was left to claim for ever, and no queue of other programs, none that drained and nothing that
+// came home from a pause was read.*
 func (s *Assignment) Polled() (out []*queues.Queue) {
 	for i, wanted := range s.wanted() {
 		if q := s.Shards[i]; wanted && q != nil {
