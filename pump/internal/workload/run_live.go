@@ -72,10 +72,8 @@ func readLive(f *row.Fields) LiveRun {
 
 // Live gives the runs that are not done with, by id: a request for each thousand, and where it
 // found hundreds before at least sixteen. A run that a program of before made is not among them
-// until [Runs.Adopt] has put it there.
+// until [Runs.Adopt] has put it there. It gives up when a minute brought no further run.
 func (r *Runs) Live(ctx context.Context) ([]LiveRun, error) {
-	ctx, cancel := context.WithTimeout(ctx, row.Patience)
-	defer cancel()
 	var found []LiveRun
 	from, parts := livePrefix, r.liveParts()
 	for i, to := range parts {
@@ -121,9 +119,10 @@ func (r *Runs) liveParts() []string {
 }
 
 // liveBetween adds the runs of a part. After a failure it goes on where it was: begun anew,
-// a list of more than a page would never end while the partition is busy.
+// a list of more than a page would never end while the partition is busy. For the same reason a
+// minute that brought it further is followed by another.
 func (r *Runs) liveBetween(ctx context.Context, found []LiveRun, from, to string) ([]LiveRun, error) {
-	err := row.Insist(ctx, r.table, r.partition(), func(ctx context.Context) error {
+	read := func(ctx context.Context) error {
 		for e, err := range r.table.Query(ctx, storage.Query{Partition: r.partition(), From: from, To: to}) {
 			if err != nil {
 				return err
@@ -136,8 +135,17 @@ func (r *Runs) liveBetween(ctx context.Context, found []LiveRun, from, to string
 			found = append(found, r.liveFrom(id, e))
 		}
 		return nil
-	})
-	return found, err
+	}
+	for {
+		began := from
+		minute, cancel := context.WithTimeout(ctx, row.Patience)
+		err := row.Insist(minute, r.table, r.partition(), read)
+		passed := minute.Err() != nil
+		cancel()
+		if err == nil || !passed || ctx.Err() != nil || from == began {
+			return found, err
+		}
+	}
 }
 
 func (r *Runs) liveFrom(id codec.RunID, e storage.Entity) LiveRun {
