@@ -37,14 +37,14 @@ func (c *Closer) retire(ctx context.Context) error {
 	}
 	c.retired.at = time.Now()
 	before := server.Add(time.Since(local) - c.retain)
-	removed := 0
+	removed, damaged := 0, error(nil)
 	for next := ""; ; {
-		n, from, err := c.Runs.Retire(ctx, before, next, c.once)
-		removed += n
+		n, from, damage, err := c.Runs.Retire(ctx, before, next, c.once)
+		removed, damaged = removed+n, errors.Join(damaged, damage)
 		if next = from; err != nil || next == "" || ctx.Err() != nil {
 			c.tellRetired(removed)
 			if err != nil {
-				return err
+				return errors.Join(damaged, err)
 			}
 			break
 		}
@@ -55,7 +55,7 @@ func (c *Closer) retire(ctx context.Context) error {
 	if err == nil && c.retired.claims == "" {
 		c.retired.part++
 	}
-	return errors.Join(err, context.Cause(ctx))
+	return errors.Join(damaged, err, context.Cause(ctx))
 }
 
 func (c *Closer) tellRetired(removed int) {

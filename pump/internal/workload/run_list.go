@@ -61,6 +61,9 @@ func (r *Runs) List(ctx context.Context, limit int) ([]Run, error) {
 			break
 		}
 		for _, n := range noted {
+			if n.err != nil {
+				return nil, n.err
+			}
 			run, err := r.Get(ctx, n.run)
 			if errors.Is(err, ErrNoRun) || err == nil && r.timeKey(run) != n.key {
 				// Left by a Create that did not get further, or that was made
@@ -81,6 +84,7 @@ func (r *Runs) List(ctx context.Context, limit int) ([]Run, error) {
 type noted struct {
 	key string
 	run codec.RunID
+	err error // of a row that cannot be read
 }
 
 // mustFindNoted reads the first `limit` rows by time from a key on, until there
@@ -106,10 +110,11 @@ func (r *Runs) findNoted(ctx context.Context, from string, limit int) ([]noted, 
 			return nil, err
 		}
 		f := &row.Fields{Props: e.Properties}
-		if found = append(found, noted{e.Row, f.Run("Run")}); f.Err != nil {
-			return nil, fmt.Errorf("row %s/%s: %w", e.Partition, e.Row, f.Err)
+		n := noted{key: e.Row, run: f.Run("Run")}
+		if f.Err != nil {
+			n.err = row.Damaged(r.table, e.Partition, e.Row, f.Err)
 		}
-		if len(found) == limit {
+		if found = append(found, n); len(found) == limit {
 			break
 		}
 	}

@@ -36,8 +36,8 @@ func (s slowPages) Query(ctx context.Context, q storage.Query) iter.Seq2[storage
 	}
 }
 
-// Where hundreds of runs live the list is read in sixteen parts, each of which may take seconds: the
-// process that ends runs reads it in each pass, and no run would end.
+// Where hundreds of runs live, the list is read in sixteen parts. Each may take seconds, and the
+// process that ends runs reads all of it in each pass: no run would end.
 func TestASlowTableKeepsNobodyFromReadingWhatLives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := faketable.NewServer()

@@ -2,6 +2,7 @@ package workload
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -28,10 +29,10 @@ const (
 // broken or abandoned and have not changed since, and of which no process has met a task since.
 // Their tallies go first, then the run's row and its row by time together. It looks at up to a
 // thousand runs that began before that moment, those from a key on ("" at first), and gives the key
-// to go on from, "" at the end.
+// to go on from, "" at the end. Damage names rows that cannot be read, which stay; the others go.
 func (r *Runs) Retire(
 	ctx context.Context, before time.Time, from string, counted bool,
-) (removed int, next string, err error) {
+) (removed int, next string, damage, err error) {
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)
 	defer cancel()
 	if from == "" {
@@ -39,10 +40,10 @@ func (r *Runs) Retire(
 	}
 	noted, err := r.mustFindNoted(ctx, from, retireMost)
 	if storage.Is(err, storage.Missing) {
-		return 0, "", nil
+		return 0, "", nil, nil
 	}
 	if err != nil {
-		return 0, from, fmt.Errorf("looking for old runs of %s: %w", r.workload, err)
+		return 0, from, nil, fmt.Errorf("looking for old runs of %s: %w", r.workload, err)
 	}
 	var g errgroup.Group
 	g.SetLimit(1)
@@ -50,11 +51,19 @@ func (r *Runs) Retire(
 		g.SetLimit(retireTogether)
 	}
 	var count atomic.Int64
-	for _, n := range noted {
+	damaged := make([]error, len(noted))
+	for i, n := range noted {
 		g.Go(func() error {
 			gone, err := r.retireOne(ctx, n, before, counted)
 			if err != nil {
-				return fmt.Errorf("removing run %s: %w", n.run, err)
+				err = fmt.Errorf("removing run %s: %w", n.run, err)
+			}
+			if errors.Is(err, row.ErrCorrupt) {
+				damaged[i] = err
+				return nil
+			}
+			if err != nil {
+				return err
 			}
 			if gone {
 				count.Add(1)
@@ -63,17 +72,20 @@ func (r *Runs) Retire(
 		})
 	}
 	err = g.Wait()
-	removed = int(count.Load())
+	removed, damage = int(count.Load()), errors.Join(damaged...)
 	switch {
 	case err != nil:
-		return removed, from, err
+		return removed, from, damage, err
 	case len(noted) < retireMost:
-		return removed, "", nil
+		return removed, "", damage, nil
 	}
-	return removed, noted[len(noted)-1].key + "-", nil // the first key after it
+	return removed, noted[len(noted)-1].key + "-", damage, nil // the first key after it
 }
 
 func (r *Runs) retireOne(ctx context.Context, n noted, before time.Time, counted bool) (gone bool, err error) {
+	if n.err != nil {
+		return false, n.err
+	}
 	v, err := r.row(n.run).MustRead(ctx)
 	if err != nil {
 		return false, err

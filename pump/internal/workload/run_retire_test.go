@@ -1,0 +1,75 @@
+package workload
+
+import (
+	"encoding/binary"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/faketable"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// A row that cannot be read stays, and is named. It keeps no row of the pages after its own.
+func TestADamagedRowKeepsNoOtherOldRun(t *testing.T) {
+	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		runs := NewRuns(faketable.OverTheWire(t, sim, "a"), "city")
+		if err := runs.table.Create(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		var writes []storage.Write
+		put := func(key string, props map[string]any) {
+			props[row.FormatProperty] = int64(row.Format)
+			writes = append(writes, storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
+				Partition: runs.partition(), Row: key, Properties: props,
+			}})
+		}
+		// Rows by time whose runs have none are the plainest that may go. The last is the newest,
+		// and of the first page.
+		const many = retireMost + 10
+		ids := make([]codec.RunID, many)
+		for n := range ids {
+			ids[n][0] = 7
+			binary.BigEndian.PutUint32(ids[n][12:], uint32(n))
+			what := map[string]any{"Run": ids[n].String()}
+			if n == many-1 {
+				what["Run"] = 1.5
+			}
+			put(runs.timeKey(Run{ID: ids[n], Started: began.Add(time.Duration(n) * time.Millisecond)}), what)
+		}
+		put(ids[many-2].String(), map[string]any{"State": 1.5})
+		for batch := range slices.Chunk(writes, storage.MaxBatch) {
+			if _, err := runs.table.Transact(t.Context(), batch); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second) // of a partition's rows in a second
+		}
+		time.Sleep(time.Hour)
+		removed, said := 0, ""
+		for next := ""; ; {
+			n, from, damage, err := runs.Retire(t.Context(), time.Now(), next, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if damage != nil {
+				said += damage.Error()
+			}
+			if removed, next = removed+n, from; next == "" {
+				break
+			}
+		}
+		if removed != many-2 {
+			t.Errorf("%d rows of %d are removed", removed, many)
+		}
+		for _, id := range ids[many-2:] {
+			if !strings.Contains(said, id.String()) {
+				t.Errorf("%s is not named: %s", id, said)
+			}
+		}
+	})
+}
