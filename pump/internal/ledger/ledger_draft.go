@@ -83,9 +83,7 @@ func (l *Ledger) draft(segment uint32, m *image, entries []*Entry, with *doneWit
 			return nil, err
 		}
 	}
-	if err := d.books(segment, changes); err != nil {
-		return nil, err
-	}
+	d.books(changes)
 	d.prune(with, changes)
 	if err := d.countRuns(segment); err != nil {
 		return nil, err
@@ -184,7 +182,7 @@ func (d *draft) fold(l *Ledger, segment uint32, value any) error {
 }
 
 // books adds the records of the runs that changed.
-func (d *draft) books(segment uint32, changes block) error {
+func (d *draft) books(changes block) {
 	for _, id := range sortedRuns(d.runs) {
 		b, before := d.runs[id], d.image.runs[id]
 		if len(b.dirty) == 0 && before != nil && before.floor == b.floor || len(b.chunks) == 0 && b.floor == 0 {
@@ -202,15 +200,10 @@ func (d *draft) books(segment uint32, changes block) error {
 				}
 				continue
 			}
-			if changes[key] = c.append(nil); len(changes[key]) > maxRecord {
-				return fmt.Errorf("segment %d, run %s: %w: "+
-					"too many of its tasks stand in quarantine with too many different generations",
-					segment, id, ErrLedgerFull)
-			}
+			changes[key] = c.pack()
 		}
 		b.own, b.dirty = nil, nil
 	}
-	return nil
 }
 
 // prune takes out what is done with: of closed runs all but what is in quarantine, which becomes a

@@ -154,15 +154,35 @@ func TestMoreThanTheHardLimitIsRefusedAndNothingOfItRecorded(t *testing.T) {
 	want(t, "runs", recordOf(t, a.table, 7).Runs(), []codec.RunID{faketable.RunID(2)})
 }
 
-func TestManyGenerationsInOneChunkAreAClearError(t *testing.T) {
-	a := openBook(t, newMemTable(), "a")
+// Each commit that was refused had put a copy into quarantine before, and its message came back
+// after a minute to be tried again: a copy a minute, for ever.
+func TestManyGenerationsInOneChunkFindRoom(t *testing.T) {
+	table := newMemTable()
+	a := openBook(t, table, "a")
 	a.mustFence(1, 7)
-	var err error
-	generation := uint32(0)
-	for ; err == nil && generation < 100; generation++ {
-		err = a.commit(Entry{Segment: 7, Epoch: 1, Run: faketable.RunID(1), Generation: generation, Quarantined: scattered(uint64(generation), 0, 1)})
+	run := faketable.RunID(1)
+	a.mustCommit(Entry{Segment: 7, Epoch: 1, Run: run, Done: scattered(14, 0, 1)})
+	const generations = 14
+	tasks := scattered(14, 0, 1).Len()
+	for g := range uint32(generations) {
+		set := scattered(uint64(g), 0, 1)
+		tasks += set.Len()
+		a.mustCommit(Entry{Segment: 7, Epoch: 1, Run: run, Generation: g, Quarantined: set})
 	}
-	wantFull(t, err, "segment 7", faketable.RunID(1).String(), "generations")
+	b := openBook(t, table, "b")
+	b.mustFence(2, 7)
+	finished, poisoned := recordOf(t, table, 7).Counts(run)
+	want(t, "done and in quarantine", finished+poisoned, uint64(tasks))
+	for g := range uint32(generations) {
+		set := scattered(uint64(g), 0, 1)
+		begun, err := b.Begin(7, 2, run, g+1, set)
+		if err != nil || begun.Fresh.Len() != set.Len() {
+			t.Errorf("%d of %d that are redriven from generation %d are fresh, %v", begun.Fresh.Len(), set.Len(), g, err)
+		}
+		b.mustCommit(Entry{Segment: 7, Epoch: 2, Run: run, Generation: g + 1, Done: set})
+	}
+	finished, poisoned = recordOf(t, table, 7).Counts(run)
+	want(t, "done and in quarantine in the end", [2]uint64{finished, poisoned}, [2]uint64{uint64(tasks), 0})
 }
 
 func TestAStateThatIsTooLargeIsAClearErrorAndTheLastOneStays(t *testing.T) {

@@ -382,6 +382,21 @@ func (b *runBook) count() bool {
 // done-set, that set, and for each generation in quarantine the generation, a
 // length and a set.
 
+// pack is append for a chunk of a draft. Where it would be too large, the tasks of the two lowest
+// generations stand in quarantine with the lower one: at worst a late copy of the other is tried
+// again, and a task that is done stays done. The done-set and one other always fit. *Refused, the
+// tasks were tried and put into quarantine once more each minute, for ever.*
+func (c *chunk) pack() []byte {
+	for {
+		b := c.append(nil)
+		if len(b) <= maxRecord || len(c.poison) < 2 {
+			return b
+		}
+		c.poison[0].ns.Or(c.poison[1].ns)
+		c.poison = slices.Delete(c.poison, 1, 2)
+	}
+}
+
 func (c *chunk) append(b []byte) []byte {
 	b = appendBitmap(b, c.done)
 	for _, p := range c.poison {
