@@ -22,8 +22,29 @@ const (
 	pruneCrowd = 64 // processors beyond which they look less often
 	// restsEvery is how often old rests are looked for, whose runs' rows are read.
 	restsEvery = 10 * time.Minute
-	restsMost  = 256 // of those in one look
+	restsMost  = 64 // of each kind in one round; the others have their turn in the next ones
 )
+
+// turn is how far runs have been looked at, in the order of their ids.
+type turn struct {
+	last pump.RunID
+	more bool // not all have had their turn
+}
+
+// next gives those runs, sorted, whose turn it is.
+func (t *turn) next(runs []pump.RunID) []pump.RunID {
+	i, found := slices.BinarySearchFunc(runs, t.last, workload.CompareRuns)
+	if found {
+		i++
+	}
+	runs = runs[i:]
+	if t.more = len(runs) > restsMost; !t.more {
+		t.last = pump.RunID{}
+		return runs
+	}
+	t.last = runs[restsMost-1]
+	return runs[:restsMost]
+}
 
 // Prune forgets what is recorded of runs that are done with (P3.7), until ctx ends.
 func (c *Recorder) Prune(ctx context.Context) {
@@ -44,7 +65,7 @@ func (c *Recorder) Prune(ctx context.Context) {
 		if err := c.pruneNames(ctx); err != nil && ctx.Err() == nil {
 			c.r.Log.Warn("foreign messages that are done with could not be forgotten yet", "error", err)
 		}
-		if time.Since(rests) >= restsEvery {
+		if c.aged.more || c.crowded.more || time.Since(rests) >= restsEvery {
 			rests = time.Now()
 			if err := c.pruneRests(ctx); err != nil && ctx.Err() == nil {
 				c.r.Log.Warn("old tasks in quarantine could not be forgotten yet", "error", err)
@@ -109,13 +130,13 @@ func (c *Recorder) forget(ctx context.Context, closed, over []pump.RunID) error 
 
 // pruneRests takes out rests whose runs are over or gone, and ends the oldest where there are too
 // many. One stays whose row cannot be read, or came back as it was before the run was closed: who
-// ends runs ends that, too. None of them holds up the others. This machine's clock only says when
-// to look.
+// ends runs ends that, too. None of them holds up the others, however many stay. This machine's clock
+// only says when to look.
 func (c *Recorder) pruneRests(ctx context.Context) error {
 	hours := uint64(max(0, time.Now().Add(-c.r.Cfg.Retention).Unix()/3600))
 	aged, crowded := c.Ledger.OldRests(hours)
 	var over []pump.RunID
-	for _, id := range crowded[:min(len(crowded), restsMost)] {
+	for _, id := range c.crowded.next(crowded) {
 		switch err := c.rows.Over(ctx, id, ""); {
 		case err == nil, errors.Is(err, workload.ErrNoRun):
 			over = append(over, id)
@@ -123,7 +144,7 @@ func (c *Recorder) pruneRests(ctx context.Context) error {
 			return errors.Join(err, c.forget(ctx, nil, over))
 		}
 	}
-	for _, id := range aged[:min(len(aged), restsMost)] {
+	for _, id := range c.aged.next(aged) {
 		switch v := c.r.Runs.LookSince(ctx, id, time.Now().Add(-restsEvery/2)); v {
 		case closing.Spent, closing.Over, closing.Dropped, closing.Absent:
 			over = append(over, id)

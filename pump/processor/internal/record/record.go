@@ -56,6 +56,8 @@ type Recorder struct {
 
 	States fullStates // segments whose reducer's state has no room
 	Names  fullNames  // and those that keep as many names as they may
+
+	aged, crowded turn // of the old rests
 }
 
 // NewRecorder makes the recorder that the workload and the handler need; nil if
