@@ -3,6 +3,7 @@ package worlds
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -207,5 +208,51 @@ func TestALostMarkIsObservedAnewAfterAnotherProcessDid(t *testing.T) {
 		returning(0)
 		cancel()
 		wg.Wait()
+	})
+}
+
+// While an account is dark, runs and keys are paused as ever, up to the bound. What was resumed may
+// have messages in that account, so its mark stays until the account answers or has left, and the
+// refusal of one more says so.
+func TestMarksWaitForADarkAccountAndGoWithIt(t *testing.T) {
+	inOnceWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+		p := w.start(w.processorOf("p", &begun{}, processor.Options{}))
+		w.Settled(1)
+		key := func(i int) workloads.Part { return workloads.Part{Key: fmt.Appendf(nil, "key %d", i)} }
+		marks := func(want int) {
+			t.Helper()
+			wl, err := workload.Load(t.Context(), w.Table(), w.Cfg.Workload)
+			if err != nil || len(wl.Parkings) != want {
+				t.Errorf("%d marks, want %d: %v", len(wl.Parkings), want, err)
+			}
+		}
+		dark := w.Sim.Inject(azsim.Rule{Account: "accountb", Service: "queue", Fault: azsim.FailBefore})
+		for i := range workload.MaxParkings {
+			w.pausePart(key(i))
+		}
+		for i := range workload.MaxParkings {
+			w.resumePart(key(i))
+		}
+		time.Sleep(10 * time.Minute)
+		marks(workload.MaxParkings)
+		_, err := workloads.PausePart(t.Context(), w.Operator(), key(99), "me")
+		if err == nil || !strings.Contains(err.Error(), "stays until all accounts answer") {
+			t.Error(err)
+		}
+		dark.Remove()
+		time.Sleep(10 * time.Minute)
+		marks(0)
+		w.pausePart(key(99))
+		w.DrainAccount("accountb")
+		time.Sleep(5 * time.Minute)
+		remove := accounts.RemoveOptions{Wait: true}
+		if _, err := accounts.Remove(t.Context(), w.Operator(), "accountb", remove); err != nil {
+			t.Error(err)
+		}
+		w.Sim.Inject(azsim.Rule{Account: "accountb", Fault: azsim.FailBefore})
+		w.resumePart(key(99))
+		time.Sleep(5 * time.Minute)
+		marks(0)
+		p.End()
 	})
 }
