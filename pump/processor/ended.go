@@ -30,6 +30,9 @@ func (r *run) followEnds(now []workload.EndedRun) {
 		return
 	}
 	r.Runs.Forget(news)
+	if len(news) == workload.KeptEnded { // a script ended so many and perhaps more since the last look
+		r.Runs.ForgetAll()
+	}
 	for _, d := range r.keeper.All() {
 		if slices.Contains(news, d.Header.Run) {
 			r.withdraw(d)

@@ -200,3 +200,40 @@ func TestALargeRunThatIsDroppedIsGoneSoonAndHoldsUpNoOther(t *testing.T) {
 		})
 	}
 }
+
+// A script ends many runs, one after the other. The workload's row names the last 32, and a
+// processor that looked before the first and after the last has missed some.
+func TestManyRunsThatEndBetweenTwoLooksAreAllNoticed(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		h := &testworld.Seen{}
+		p := w.start(w.processor(h, processor.Options{}))
+		const many = 40
+		ids := make([]pump.RunID, many)
+		account, queue := w.Home(3)
+		put := func(id pump.RunID, n uint64) {
+			w.PutText(account, queue, w.Text(3, func(h *codec.Header) { h.Run = id }, n))
+		}
+		for i := range ids {
+			ids[i] = w.manyRun()
+			put(ids[i], 0)
+		}
+		w.Within(time.Minute, "the first tasks are done", func() bool { return h.Deliveries() == many })
+		for _, id := range ids {
+			if err := w.AllRuns().End(t.Context(), id, true, "by a script"); err != nil {
+				t.Fatal(err)
+			}
+			if err := workload.NoteEnded(t.Context(), w.Table(), w.Cfg.Workload, id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(15 * time.Second)
+		for _, id := range ids {
+			put(id, 1)
+		}
+		time.Sleep(15 * time.Second)
+		if n := h.Deliveries() - many; n > 0 {
+			t.Errorf("%d tasks of ended runs were begun", n)
+		}
+		p.End()
+	})
+}

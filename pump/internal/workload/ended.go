@@ -19,9 +19,9 @@ type EndedRun struct {
 	Times int // how often: a run that was ended can be ended again, so that its tasks are dropped
 }
 
-// keptEnded is how many of them the row has at most. Older ones are known by then: a row of a run
-// is read again after minutes.
-const keptEnded = 32
+// KeptEnded is how many of them the row has at most. Who finds that many new ones may have missed
+// others.
+const KeptEnded = 32
 
 // NoteEnded tells all processors, with their next look, that a run was ended.
 func NoteEnded(ctx context.Context, t storage.Table, workload string, id codec.RunID) error {
@@ -34,7 +34,7 @@ func NoteEnded(ctx context.Context, t storage.Table, workload string, id codec.R
 			return e.Run == id
 		})
 		ended = append(ended, news)
-		is.ended = ended[max(0, len(ended)-keptEnded):]
+		is.ended = ended[max(0, len(ended)-KeptEnded):]
 		return is, true, nil
 	})
 	return err
@@ -53,7 +53,7 @@ func decodeEnded(f *row.Fields) (ended []EndedRun) {
 		id, times, _ := strings.Cut(word, ":")
 		run, err := codec.ParseRunID(id)
 		n, errTimes := strconv.Atoi(times)
-		if err != nil || errTimes != nil || n < 1 || len(ended) == keptEnded {
+		if err != nil || errTimes != nil || n < 1 || len(ended) == KeptEnded {
 			f.Fail("Ended", "is no list of runs")
 			return nil
 		}

@@ -115,6 +115,13 @@ func (c *runCache) Forget(runs []pump.RunID) {
 	}
 }
 
+// ForgetAll has the rows of all runs read anew.
+func (c *runCache) ForgetAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.known)
+}
+
 // Stands reports whether a verdict on a run is still what is known, without asking anybody.
 func (c *runCache) Stands(id pump.RunID, verdict closing.Verdict) bool {
 	c.mu.Lock()
