@@ -13,9 +13,9 @@ import (
 	"github.com/queuepump/queuepump/pump/quarantine"
 )
 
-// A processor that dies between the put into quarantine and the record leaves a copy there of a task
-// that may be done later. A redrive knows that for as long as the run's row is there, and not longer
-// (docs/operations.md, "Its limits").
+// A processor that dies between the put into quarantine and the record leaves a copy there of a
+// task that may be done later. A redrive knows that for as long as the run's row is there, and not
+// longer (docs/operations.md, "Its limits").
 func TestACopyInQuarantineOfATaskThatIsDoneIsRecognisedUntilTheRetention(t *testing.T) {
 	verify.Only(t)
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {

@@ -130,8 +130,8 @@ func (c *Recorder) forget(ctx context.Context, closed, over []pump.RunID) error 
 
 // pruneRests takes out rests whose runs are over or gone, and ends the oldest where there are too
 // many. One stays whose row cannot be read, or came back as it was before the run was closed: who
-// ends runs ends that, too. None of them holds up the others, however many stay. This machine's clock
-// only says when to look.
+// ends runs ends that, too. None of them holds up the others, however many stay. This machine's
+// clock only says when to look.
 func (c *Recorder) pruneRests(ctx context.Context) error {
 	hours := uint64(max(0, time.Now().Add(-c.r.Cfg.Retention).Unix()/3600))
 	aged, crowded := c.Ledger.OldRests(hours)
