@@ -88,9 +88,7 @@ func Complete(c pump.Config) (pump.Config, error) {
 			Fix: "use 1m or more, or leave it out for 168h",
 		}
 	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	return withBudget(c)
 }
 
@@ -140,38 +138,7 @@ func withAccounts(c pump.Config) (pump.Config, error) {
 			Fix: "name one of the accounts listed",
 		}
 	}
-	if err := checkForeign(&c); err != nil {
-		return c, err
-	}
-	if c.Instance == "" {
-		c.Instance = Instance()
-	}
-	if err := cluster.CheckInstance(c.Instance); err != nil {
-		return c, &pump.ConfigError{
-			Field:   "instance",
-			Problem: redact.Quoted(c.Instance) + " is not an instance's name",
-			Fix: "use 1 to 200 of letters, digits and _ . ~ -, another name in each process, " +
-				"or leave it out",
-			Err: err,
-		}
-	}
-	Default(&c.Retention, defaultRetained)
-	if c.Sample < 0 || c.Sample > 0 && c.Sample < time.Second {
-		return c, &pump.ConfigError{
-			Field:   "sample",
-			Problem: fmt.Sprintf("%v is out of range", c.Sample),
-			Fix:     "use 1s or more, or leave it out for no samples",
-		}
-	}
-	if c.Retention < time.Minute {
-		return c, &pump.ConfigError{
-			Field:   "retention",
-			Problem: fmt.Sprintf("%v is out of range", c.Retention),
-			Fix:     "use 1m or more, or leave it out for 168h",
-		}
-	}
-	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
-	return withBudget(c)
+	return c, nil
 }
 
 // withBudget completes and checks what may be spent, of requests and of money.
