@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/closing"
@@ -358,12 +356,9 @@ func (o *accountsOf) createQueues(ctx context.Context, name string, qs []shardma
 		}
 		all = append(all, sh)
 	}
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(16)
-	for _, s := range all {
-		g.Go(func() error { return queues.Create(ctx, s, backoff.Jitter(o.Cfg.Instance), o.Cfg.Log) })
-	}
-	return g.Wait()
+	return queues.Each(ctx, all, func(ctx context.Context, _ int, q *queues.Queue) error {
+		return queues.Create(ctx, q, backoff.Jitter(o.Cfg.Instance), o.Cfg.Log)
+	})
 }
 
 // homesPatience is how long a drain waits for accounts that do not answer.

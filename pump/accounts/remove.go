@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/operator"
@@ -194,16 +192,12 @@ func (o *accountsOf) left(ctx context.Context, name string, queues []string) (le
 func (o *accountsOf) countAll(ctx context.Context, name string, qs []string) ([]QueueLeft, error) {
 	store, poison := o.Queues.Account(name).Store, settings.PoisonQueue(o.Cfg.Workload)
 	left := make([]QueueLeft, len(qs))
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(queues.AtOnce)
-	for i, q := range qs {
-		g.Go(func() (err error) {
-			left[i] = QueueLeft{Queue: q, Poison: q == poison}
-			left[i].Messages, err = o.count(ctx, store.Queue(q))
-			return err
-		})
-	}
-	if err := g.Wait(); err != nil {
+	err := queues.Each(ctx, qs, func(ctx context.Context, i int, q string) (err error) {
+		left[i] = QueueLeft{Queue: q, Poison: q == poison}
+		left[i].Messages, err = o.count(ctx, store.Queue(q))
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
 	return slices.DeleteFunc(left, func(q QueueLeft) bool { return q.Messages == 0 }), nil

@@ -15,6 +15,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/nudging"
+	"github.com/queuepump/queuepump/pump/internal/rounds"
 	"github.com/queuepump/queuepump/pump/internal/sampling"
 )
 
@@ -165,12 +166,7 @@ func (s *membership) end(ctx context.Context) {
 	pending := len(s.pending) > 0
 	s.mu.Unlock()
 	if pending && ctx.Err() == nil {
-		last := time.NewTimer(sayLast)
-		defer last.Stop()
-		select {
-		case <-s.arrives:
-		case <-last.C:
-		}
+		rounds.Sleep(context.WithoutCancel(ctx), sayLast, s.arrives)
 	}
 	s.stop()
 	s.wg.Wait()

@@ -23,6 +23,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/outcome"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/reading"
+	"github.com/queuepump/queuepump/pump/internal/rounds"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/runs"
@@ -349,16 +350,7 @@ func (r *run) watch(all context.Context) (finish func()) {
 	ctx, cancel := context.WithCancel(all)
 	var g sync.WaitGroup
 	g.Go(func() {
-		tick := time.NewTicker(200 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-				report(r.progress())
-			case <-ctx.Done():
-				return
-			}
-		}
+		rounds.Every(ctx, 200*time.Millisecond, func(time.Time) { report(r.progress()) })
 	})
 	return func() {
 		cancel()

@@ -61,10 +61,7 @@ type Sender struct {
 func NewSender(cfg pump.Config, o SenderOptions) (*Sender, error) {
 	settings.Default(&o.Linger, defaultLinger)
 	if o.Linger < time.Millisecond {
-		return nil, &pump.ConfigError{
-			Field: "linger", Problem: fmt.Sprintf("%v is out of range", o.Linger),
-			Fix: "use 1ms or more, or leave it out for 10ms",
-		}
+		return nil, settings.OutOfRange("linger", o.Linger, "use 1ms or more, or leave it out for 10ms")
 	}
 	s := &Sender{closing: make(chan struct{})}
 	var err error

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/internal/foreign"
 	"github.com/queuepump/queuepump/pump"
@@ -170,19 +168,13 @@ type reader struct {
 func (r *reader) look(ctx context.Context, part []shardmap.Shard) []*Queue {
 	found := make([]*Queue, len(part))
 	lost := make([]error, len(part))
-	var g errgroup.Group
-	g.SetLimit(queues.AtOnce)
-	for i, s := range part {
+	_ = queues.Each(ctx, part, func(ctx context.Context, i int, s shardmap.Shard) error {
 		found[i] = &Queue{Account: s.Account, Queue: s.Queue, Shown: []*Message{}}
-		if found[i].Dark = r.dark[s.Account]; found[i].Dark != "" {
-			continue
-		}
-		g.Go(func() error {
+		if found[i].Dark = r.dark[s.Account]; found[i].Dark == "" {
 			lost[i] = r.read(ctx, found[i])
-			return nil
-		})
-	}
-	_ = g.Wait()
+		}
+		return nil
+	})
 	for i, err := range lost {
 		if err == nil {
 			continue

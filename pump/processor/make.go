@@ -41,21 +41,17 @@ func (r *run) makeQueues(ctx context.Context) error {
 	var late []*queues.Queue
 	for account, list := range r.ownQueues() {
 		all.Go(func() error {
-			g, soon := errgroup.WithContext(soon)
-			g.SetLimit(queues.AtOnce)
-			for _, q := range append(list, r.Queues.Account(account).Poison) {
-				g.Go(func() error {
-					err := queues.Create(soon, q, r.Jitter, r.Log)
-					if err != nil && soon.Err() != nil && ctx.Err() == nil {
-						mu.Lock()
-						defer mu.Unlock()
-						late = append(late, q)
-						return nil
-					}
-					return err
-				})
-			}
-			return g.Wait()
+			list = append(list, r.Queues.Account(account).Poison)
+			return queues.Each(soon, list, func(soon context.Context, _ int, q *queues.Queue) error {
+				err := queues.Create(soon, q, r.Jitter, r.Log)
+				if err != nil && soon.Err() != nil && ctx.Err() == nil {
+					mu.Lock()
+					defer mu.Unlock()
+					late = append(late, q)
+					return nil
+				}
+				return err
+			})
 		})
 	}
 	if err := all.Wait(); err != nil || len(late) == 0 {

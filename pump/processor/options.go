@@ -87,10 +87,7 @@ func (o Options) withDefaults() (Options, error) {
 	settings.Default(&o.Lease, 4*o.Beat)
 	switch {
 	case o.Concurrency < 1 || o.Concurrency > 100_000:
-		return o, &pump.ConfigError{
-			Field: "concurrency", Problem: fmt.Sprintf("%d is out of range", o.Concurrency),
-			Fix: "use 1 to 100000, or leave it out for 256",
-		}
+		return o, settings.OutOfRange("concurrency", o.Concurrency, "use 1 to 100000, or leave it out for 256")
 	case o.Visibility != 0 && (o.Visibility < 3*time.Second || o.Visibility > time.Hour || o.Visibility%time.Second != 0):
 		return o, &pump.ConfigError{
 			Field: "visibility", Problem: fmt.Sprintf("%v is not possible", o.Visibility),
@@ -102,10 +99,7 @@ func (o Options) withDefaults() (Options, error) {
 			Fix: "use 0 to run until stopped",
 		}
 	case o.Beat < time.Millisecond || o.Beat > 10*time.Minute:
-		return o, &pump.ConfigError{
-			Field: "beat", Problem: fmt.Sprintf("%v is out of range", o.Beat),
-			Fix: "use 1ms to 10m, or leave it out for 5s",
-		}
+		return o, settings.OutOfRange("beat", o.Beat, "use 1ms to 10m, or leave it out for 5s")
 	case o.Lease < 3*o.Beat || o.Lease > time.Hour:
 		return o, &pump.ConfigError{
 			Field:   "lease",

@@ -8,6 +8,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/rounds"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor/internal/ownership"
 )
@@ -113,16 +114,7 @@ func (w *spillWatch) over(now time.Time) (by [spillChoices + 1][]uint32) {
 
 // run takes back marks until the context ends.
 func (w *spillWatch) run(ctx context.Context) {
-	ticker := time.NewTicker(spillEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-ticker.C:
-			w.clear(ctx, now)
-		}
-	}
+	rounds.Every(ctx, spillEvery, func(now time.Time) { w.clear(ctx, now) })
 }
 
 func (w *spillWatch) clear(ctx context.Context, now time.Time) {

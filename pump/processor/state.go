@@ -219,17 +219,7 @@ func (r *run) addLedger(s *State) {
 const reportEvery = 200 * time.Millisecond
 
 func (r *run) reportProgress(ctx context.Context) {
-	if r.o.Progress == nil {
-		return
-	}
-	ticker := time.NewTicker(reportEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			r.o.Progress(r.summary())
-		}
+	if r.o.Progress != nil {
+		rounds.Every(ctx, reportEvery, func(time.Time) { r.o.Progress(r.summary()) })
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump/internal/outcome"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/rounds"
 	"github.com/queuepump/queuepump/pump/internal/tracing"
 	"github.com/queuepump/queuepump/pump/processor/internal/claim"
 	"github.com/queuepump/queuepump/pump/processor/internal/leases"
@@ -281,18 +282,11 @@ func verdictOf(ctx context.Context, err error) (v message.Verdict, after time.Du
 // watch ends the contexts of handlers that take too long, and gives up on those
 // that then do not return, until ctx ends.
 func (p *workers) watch(ctx context.Context) {
-	ticker := time.NewTicker(watchEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-ticker.C:
-			for i := range p.all {
-				p.all[i].check(now)
-			}
+	rounds.Every(ctx, watchEvery, func(now time.Time) {
+		for i := range p.all {
+			p.all[i].check(now)
 		}
-	}
+	})
 }
 
 func (s *worker) check(now time.Time) {

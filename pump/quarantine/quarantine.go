@@ -5,9 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/internal/foreign"
@@ -223,24 +222,19 @@ func (q *Quarantine) Peek(
 		return nil, err
 	}
 	shown, errs := make([][]storage.Message, len(accounts)), make([]error, len(accounts))
-	var g errgroup.Group
-	g.SetLimit(queues.AtOnce)
-	for i, name := range accounts {
+	_ = queues.Each(ctx, accounts, func(ctx context.Context, i int, name string) (err error) {
 		account := q.queues.Account(name)
 		if account == nil {
-			continue
-		}
-		g.Go(func() (err error) {
-			if err = ask(ctx); err == nil {
-				shown[i], err = account.Poison.Queue.Peek(ctx, storage.MaxGet)
-			}
-			if err != nil && !queues.NotThere(err) {
-				errs[i] = fmt.Errorf("quarantine of account %s: %w", name, err)
-			}
 			return nil
-		})
-	}
-	_ = g.Wait()
+		}
+		if err = ask(ctx); err == nil {
+			shown[i], err = account.Poison.Queue.Peek(ctx, storage.MaxGet)
+		}
+		if err != nil && !queues.NotThere(err) {
+			errs[i] = fmt.Errorf("quarantine of account %s: %w", name, err)
+		}
+		return nil
+	})
 	var all []*Message
 	for i, name := range accounts {
 		for j := range shown[i] {
@@ -253,22 +247,17 @@ func (q *Quarantine) Peek(
 // Count is about how many messages are in quarantine, hidden ones too, as far as the accounts
 // answer: for showing how far redriving is.
 func (q *Quarantine) Count(ctx context.Context) (messages int64) {
-	counts := make([]int64, len(q.queues.Names()))
-	var g errgroup.Group
-	g.SetLimit(queues.AtOnce)
-	for i, name := range q.queues.Names() {
-		g.Go(func() error {
-			return backoff.Within(ctx, func(ctx context.Context) (err error) {
-				counts[i], err = q.queues.Account(name).Poison.Queue.Count(ctx)
-				return err
-			})
+	var all atomic.Int64
+	_ = queues.Each(ctx, q.queues.Names(), func(ctx context.Context, _ int, name string) error {
+		// One that does not answer, or has no such queue, counts as empty.
+		_ = backoff.Within(ctx, func(ctx context.Context) error {
+			n, err := q.queues.Account(name).Poison.Queue.Count(ctx)
+			all.Add(n)
+			return err
 		})
-	}
-	_ = g.Wait() // one that does not answer, or has no such queue, counts as empty
-	for _, n := range counts {
-		messages += n
-	}
-	return messages
+		return nil
+	})
+	return all.Load()
 }
 
 var errLeftLooking = errors.New("pump: the message was taken too long ago to be settled safely; run it again")

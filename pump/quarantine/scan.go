@@ -132,32 +132,27 @@ type scanStart struct {
 // quarantine, and what time it is there. The answer to a get says both.
 func (q *Quarantine) starts(ctx context.Context) []scanStart {
 	out := make([]scanStart, len(q.queues.Names()))
-	var g errgroup.Group
-	g.SetLimit(queues.AtOnce)
-	for i, name := range q.queues.Names() {
-		g.Go(func() error {
-			s := &out[i]
-			poison := q.queues.Account(name).Poison
-			const short = 10 * time.Second
-			msgs, _, err := q.take(ctx, poison, 1, short)
-			switch {
-			case err != nil:
-				s.err = err
-			case len(msgs) == 0:
-				s.empty = true
-			default:
-				s.at = msgs[0].NextVisible.Add(-short)
-				s.err = q.trying(ctx, poison, "put back", msgs[0].ID, func(ctx context.Context) error {
-					return poison.Release(ctx, msgs[0].Receipt, 0)
-				})
-				if storage.Is(s.err, storage.Gone) { // it comes back by itself
-					s.err = nil
-				}
+	_ = queues.Each(ctx, q.queues.Names(), func(ctx context.Context, i int, name string) error {
+		s := &out[i]
+		poison := q.queues.Account(name).Poison
+		const short = 10 * time.Second
+		msgs, _, err := q.take(ctx, poison, 1, short)
+		switch {
+		case err != nil:
+			s.err = err
+		case len(msgs) == 0:
+			s.empty = true
+		default:
+			s.at = msgs[0].NextVisible.Add(-short)
+			s.err = q.trying(ctx, poison, "put back", msgs[0].ID, func(ctx context.Context) error {
+				return poison.Release(ctx, msgs[0].Receipt, 0)
+			})
+			if storage.Is(s.err, storage.Gone) { // it comes back by itself
+				s.err = nil
 			}
-			return nil
-		})
-	}
-	_ = g.Wait()
+		}
+		return nil
+	})
 	return out
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/quota"
+	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/tombstone"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -68,10 +69,7 @@ func (q *Quarantine) settleAll(
 	ctx context.Context, f Filter, o Options, outcome string, done func(Outcome) bool,
 ) error {
 	if !(o.Rate >= 0 && o.Rate <= 1e6) {
-		return &pump.ConfigError{
-			Field: "rate", Problem: fmt.Sprintf("%v is out of range", o.Rate),
-			Fix: "use 0.01 to 1e6 messages a second, or leave it out for no limit",
-		}
+		return settings.OutOfRange("rate", o.Rate, "use 0.01 to 1e6 messages a second, or leave it out for no limit")
 	}
 	redrives, err := q.redrives(ctx, outcome, o.Again)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/operator"
+	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/prices"
 )
@@ -89,10 +90,7 @@ func List(ctx context.Context, cfg pump.Config, state string, limit int) ([]Info
 		}
 	}
 	if limit < 1 || limit > runsMost {
-		return nil, &pump.ConfigError{
-			Field: "limit", Problem: fmt.Sprintf("%d is out of range", limit),
-			Fix: fmt.Sprintf("use 1 to %d", runsMost),
-		}
+		return nil, settings.OutOfRange("limit", limit, fmt.Sprintf("use 1 to %d", runsMost))
 	}
 	o, err := openRuns(ctx, cfg)
 	if err != nil {

@@ -43,11 +43,7 @@ const DefaultStuckAfter = time.Minute
 func (o WaitOptions) Complete() (WaitOptions, error) {
 	o.StuckAfter = cmp.Or(o.StuckAfter, DefaultStuckAfter)
 	if o.StuckAfter < time.Second {
-		return o, &pump.ConfigError{
-			Field:   "stuck-after",
-			Problem: fmt.Sprintf("%v is out of range", o.StuckAfter),
-			Fix:     "use 1s or more, or leave it out for 1m",
-		}
+		return o, settings.OutOfRange("stuck-after", o.StuckAfter, "use 1s or more, or leave it out for 1m")
 	}
 	if o.Timeout < 0 {
 		return o, &pump.ConfigError{

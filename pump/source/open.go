@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
 	"time"
 
@@ -249,8 +250,8 @@ func (in *input) seek(pos int64) error {
 
 func (in *input) close() error {
 	var errs []error
-	for i := len(in.closes) - 1; i >= 0; i-- {
-		errs = append(errs, in.closes[i]())
+	for _, closeOne := range slices.Backward(in.closes) {
+		errs = append(errs, closeOne())
 	}
 	in.closes = nil
 	return errors.Join(errs...)

@@ -45,7 +45,7 @@ func (r *statusReader) status(rows time.Time) *Status {
 		s.Keys = append(s.Keys, keyStatus(k))
 	}
 	for i := range s.Accounts {
-		r.finish(s, &s.Accounts[i])
+		r.finish(&s.Accounts[i])
 	}
 	slices.Sort(r.problems) // they came from many goroutines
 	s.Problems = append([]string{}, r.problems...)
@@ -268,7 +268,7 @@ func keyStatus(k coordination.ClaimState) Key {
 }
 
 // finish fills in of an account what the members say, and turns stamps to ages.
-func (r *statusReader) finish(s *Status, a *Account) {
+func (r *statusReader) finish(a *Account) {
 	if r.view != nil {
 		for i := range r.view.Members {
 			m := &r.view.Members[i]

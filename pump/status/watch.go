@@ -10,6 +10,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/settings"
@@ -175,7 +176,7 @@ func (w *Watcher) Look(ctx context.Context) {
 			}
 		}
 		w.mu.Unlock()
-		wait(ctx, roundEvery/4) // for the rows, and for accounts that are added
+		backoff.Wait(ctx, roundEvery/4) // for the rows, and for accounts that are added
 	}
 }
 
@@ -189,7 +190,7 @@ func (w *Watcher) lookAt(ctx context.Context, name string) {
 		if w.round(ctx, name, list) != nil {
 			next = time.Now().Add(darkEvery)
 		}
-		wait(ctx, time.Until(next))
+		backoff.Wait(ctx, time.Until(next))
 	}
 }
 
@@ -265,13 +266,4 @@ func (w *Watcher) round(ctx context.Context, name string, list []string) error {
 		}
 	})
 	return bad
-}
-
-func wait(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(max(d, 0))
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
 }

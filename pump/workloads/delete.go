@@ -429,22 +429,17 @@ func (d *workloadDeletion) dropQueues(ctx context.Context) error {
 	}
 	var mu sync.Mutex
 	done := 0
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(queues.AtOnce)
-	for _, q := range d.found.Queues {
-		g.Go(func() error {
-			err := d.insist(ctx, q.Account+"/"+q.Queue, d.Queues.Account(q.Account).Store.Queue(q.Queue).Drop)
-			if err != nil && !storage.Is(err, storage.Missing) {
-				return fmt.Errorf("queue %s/%s could not be deleted: %w", q.Account, q.Queue, err)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			done++
-			d.say(Progress{Step: "queues", Done: done, Total: len(d.found.Queues)})
-			return nil
-		})
-	}
-	return g.Wait()
+	return queues.Each(ctx, d.found.Queues, func(ctx context.Context, _ int, q Queue) error {
+		err := d.insist(ctx, q.Account+"/"+q.Queue, d.Queues.Account(q.Account).Store.Queue(q.Queue).Drop)
+		if err != nil && !storage.Is(err, storage.Missing) {
+			return fmt.Errorf("queue %s/%s could not be deleted: %w", q.Account, q.Queue, err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		done++
+		d.say(Progress{Step: "queues", Done: done, Total: len(d.found.Queues)})
+		return nil
+	})
 }
 
 func (d *workloadDeletion) removeRows(ctx context.Context) error {

@@ -3,6 +3,8 @@ package backoff
 import (
 	"context"
 	"time"
+
+	"github.com/queuepump/queuepump/pump/internal/rounds"
 )
 
 // Signal wakes who waits on c, now or next. The channel has room for one: any
@@ -15,16 +17,7 @@ func Signal(c chan struct{}) {
 }
 
 // Wait waits unless the context ends; it reports whether the time is over.
-func Wait(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
+func Wait(ctx context.Context, d time.Duration) bool { return rounds.Sleep(ctx, d, nil) }
 
 // Within gives one request [RequestTimeout].
 func Within(ctx context.Context, f func(context.Context) error) error {

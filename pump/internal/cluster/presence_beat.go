@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/rounds"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
@@ -221,13 +222,7 @@ func (p *Presence) leaves() bool {
 // pause ends early with the context and with Leave.
 func (p *Presence) pause(ctx context.Context, most time.Duration) {
 	p.rounds.Add()
-	timer := time.NewTimer(p.draw.Jitter("pause", p.row.Object(), most))
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-p.leave:
-	case <-timer.C:
-	}
+	rounds.Sleep(ctx, p.draw.Jitter("pause", p.row.Object(), most), p.leave)
 }
 
 // remove removes a member's row, on the condition that it is still the one that

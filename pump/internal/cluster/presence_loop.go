@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/rounds"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -84,13 +85,7 @@ func (p *Presence) await(w wishes) {
 			until = at
 		}
 	}
-	timer := time.NewTimer(time.Until(until))
-	defer timer.Stop()
-	select {
-	case <-p.ctx.Done():
-	case <-p.wake:
-	case <-timer.C:
-	}
+	rounds.Sleep(p.ctx, time.Until(until), p.wake)
 }
 
 // wishes are what others want of the loop.

@@ -165,32 +165,33 @@ func (l *Ledger) segment(number uint32) (*ledgerSegment, error) {
 	return &l.segments[number], nil
 }
 
+// use calls f with a segment, if there is such a one, while its lock is held.
+func (l *Ledger) use(number uint32, f func(s *ledgerSegment)) {
+	if s, err := l.segment(number); err == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		f(s)
+	}
+}
+
 func fencedOff(segment uint32, why string) error {
 	return fmt.Errorf("segment %d: %w: %s", segment, ErrFenced, why)
 }
 
 // Fenced reports whether this process is the segment's writer under this epoch and knows
 // what is recorded of it. It is quick. That it is can end at any moment, which a commit finds out.
-func (l *Ledger) Fenced(segment uint32, epoch uint64) bool {
-	s, err := l.segment(segment)
-	if err != nil {
-		return false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.fencedAs(epoch)
+func (l *Ledger) Fenced(segment uint32, epoch uint64) (is bool) {
+	l.use(segment, func(s *ledgerSegment) { is = s.fencedAs(epoch) })
+	return is
 }
 
 // Unloaded reports whether this process is the segment's writer under this epoch and [Ledger.Load]
 // is still to read what is recorded of it. It is quick.
-func (l *Ledger) Unloaded(segment uint32, epoch uint64) bool {
-	s, err := l.segment(segment)
-	if err != nil {
-		return false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.written && s.epoch == epoch && s.image == nil && epoch > s.above
+func (l *Ledger) Unloaded(segment uint32, epoch uint64) (is bool) {
+	l.use(segment, func(s *ledgerSegment) {
+		is = s.written && s.epoch == epoch && s.image == nil && epoch > s.above
+	})
+	return is
 }
 
 func (s *ledgerSegment) fencedAs(epoch uint64) bool {
@@ -205,11 +206,7 @@ func (s *ledgerSegment) drop() { s.written, s.head, s.image = false, nil, nil }
 // stays so, for as long as no other owner was there.
 func (l *Ledger) Drop(segments []uint32) {
 	for _, number := range segments {
-		if s, err := l.segment(number); err == nil {
-			s.mu.Lock()
-			s.drop()
-			s.mu.Unlock()
-		}
+		l.use(number, (*ledgerSegment).drop)
 	}
 }
 

@@ -272,41 +272,28 @@ func (s *ledgerSegment) foreignUse() int {
 func (l *Ledger) Standing(
 	segment uint32, run codec.RunID, generation uint32, n uint64,
 ) (recorded, inHand bool) {
-	s, err := l.segment(segment)
-	if err != nil || !l.options.Record {
-		return false, false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.image == nil {
-		return false, false
-	}
-	return s.image.runs[run].settled(n, generation), s.inFlight.runs[run].contains(n)
+	l.use(segment, func(s *ledgerSegment) {
+		if l.options.Record && s.image != nil {
+			recorded, inHand = s.image.runs[run].settled(n, generation), s.inFlight.runs[run].contains(n)
+		}
+	})
+	return recorded, inHand
 }
 
 // StandingForeign says what the segment knows of a task by its name: see Standing. A task that was
 // done under its name may come again under its number, when the row of its run is there again.
 func (l *Ledger) StandingForeign(segment uint32, id string) (recorded, inHand bool) {
-	s, err := l.segment(segment)
-	if err != nil || !l.options.Record {
-		return false, false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.image == nil {
-		return false, false
-	}
-	name := foreignName(id)
-	return s.image.foreign.has(name), s.inFlight.foreign[name]
+	l.use(segment, func(s *ledgerSegment) {
+		if name := foreignName(id); l.options.Record && s.image != nil {
+			recorded, inHand = s.image.foreign.has(name), s.inFlight.foreign[name]
+		}
+	})
+	return recorded, inHand
 }
 
 // EndForeign is End for a task without a run.
 func (l *Ledger) EndForeign(segment uint32, epoch uint64, id string) {
-	if s, err := l.segment(segment); err == nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.endForeign(epoch, foreignName(id))
-	}
+	l.use(segment, func(s *ledgerSegment) { s.endForeign(epoch, foreignName(id)) })
 }
 
 func (s *ledgerSegment) endForeign(epoch uint64, name string) {
@@ -318,18 +305,14 @@ func (s *ledgerSegment) endForeign(epoch uint64, name string) {
 // DeletedForeign says that no copy of a task is left that could come: its message was delivered
 // once only, and its delete is acknowledged. Its name goes with the next commit of the segment.
 func (l *Ledger) DeletedForeign(segment uint32, id string) {
-	s, err := l.segment(segment)
-	if err != nil || !l.options.Record {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if name := foreignName(id); s.image != nil && s.image.foreign.has(name) {
-		if s.deleted == nil {
-			s.deleted = map[string]bool{}
+	l.use(segment, func(s *ledgerSegment) {
+		if name := foreignName(id); l.options.Record && s.image != nil && s.image.foreign.has(name) {
+			if s.deleted == nil {
+				s.deleted = map[string]bool{}
+			}
+			s.deleted[name] = true
 		}
-		s.deleted[name] = true
-	}
+	})
 }
 
 // AgeForeign says since when any copy of a task would have been met: where names are many, those

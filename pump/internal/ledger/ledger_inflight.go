@@ -127,11 +127,7 @@ func tooScattered(segment uint32, run codec.RunID) error {
 // finished, or are handed back. epoch is that of their Begin; when another owner was there
 // since, it does nothing.
 func (l *Ledger) End(segment uint32, epoch uint64, run codec.RunID, ns codec.NSet) {
-	if s, err := l.segment(segment); err == nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.end(epoch, run, ns)
-	}
+	l.use(segment, func(s *ledgerSegment) { s.end(epoch, run, ns) })
 }
 
 // mine reports whether an epoch is one of the unbroken row of this process's.

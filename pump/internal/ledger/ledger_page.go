@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"maps"
+	"slices"
 	"sort"
 )
 
@@ -150,15 +151,15 @@ func (l *layout) dropEmpty() {
 		return
 	}
 	byPage := l.byPage()
-	for i := len(byPage) - 1; i >= 0; i-- {
+	for i, keys := range slices.Backward(byPage) {
 		gone := 0
-		for _, key := range byPage[i] {
+		for _, key := range keys {
 			if _, is := l.pages[i].block[key]; is && l.hot[key] == nil {
 				gone++
 			}
 		}
 		if gone == len(l.pages[i].block) {
-			l.merge(i, byPage[i])
+			l.merge(i, keys)
 		}
 	}
 }
@@ -170,9 +171,7 @@ func (l *layout) merge(at int, keys []string) {
 	first := ""
 	if len(l.pages) > 0 {
 		first = l.pages[at].first
-		for key, value := range l.pages[at].block {
-			merged[key] = value
-		}
+		maps.Copy(merged, l.pages[at].block)
 	}
 	for _, key := range keys {
 		if value := l.hot[key]; value != nil {

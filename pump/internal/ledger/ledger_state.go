@@ -117,15 +117,11 @@ func (m *image) stateUse() float64 {
 
 // StateUse is the part of its bounds that the state of a segment takes as it was last
 // recorded, from 0 to 1; 0 of a segment that this process has not fenced. It is quick.
-func (l *Ledger) StateUse(segment uint32) float64 {
-	s, err := l.segment(segment)
-	if err != nil {
-		return 0
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.image == nil {
-		return 0
-	}
-	return s.image.used
+func (l *Ledger) StateUse(segment uint32) (used float64) {
+	l.use(segment, func(s *ledgerSegment) {
+		if s.image != nil {
+			used = s.image.used
+		}
+	})
+	return used
 }

@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/queues"
@@ -40,43 +38,35 @@ func Elsewhere(ctx context.Context, c *pump.Config, announcing *workload.Maker) 
 	waits := NewWaits(c.Log, "waiting for accounts to answer, because the workload may be there", "accounts")
 	ctx, gaveUp := waits.GiveUp(ctx)
 	defer waits.Stop()
-	var g errgroup.Group
-	g.SetLimit(queues.AtOnce)
-	for _, a := range c.Accounts {
-		if a.Name == c.Control {
-			continue
+	_ = queues.Each(ctx, others(c), func(ctx context.Context, _ int, a pump.Account) error {
+		table := &watchedTable{Table: a.Storage.Table(row.TableName)}
+		waits.Begin(a.Name, table.trouble)
+		var there bool
+		var err error
+		if announcing != nil {
+			err = announce(ctx, c, announcing, table)
 		}
-		g.Go(func() error {
-			table := &watchedTable{Table: a.Storage.Table(row.TableName)}
-			waits.Begin(a.Name, table.trouble)
-			var there bool
-			var err error
-			if announcing != nil {
-				err = announce(ctx, c, announcing, table)
-			}
-			if err == nil {
-				there, err = hasWorkload(ctx, table, c)
-			}
-			waits.End(a.Name)
-			mu.Lock()
-			defer mu.Unlock()
-			strange, ok := errors.AsType[*pump.ConfigError](err)
-			switch {
-			case ok:
-				stranger = strange
-			case there:
-				found = append(found, a.Name)
-			case err != nil && !storage.Ambiguous(err) && !storage.Is(err, storage.Canceled):
-				refused = append(refused, a.Name)
-				cause = err
-			case err != nil:
-				unanswered = fmt.Errorf("account %s does not answer, so it cannot be known whether workload %q is there: %w",
-					a.Name, c.Workload, err)
-			}
-			return nil
-		})
-	}
-	_ = g.Wait()
+		if err == nil {
+			there, err = hasWorkload(ctx, table, c)
+		}
+		waits.End(a.Name)
+		mu.Lock()
+		defer mu.Unlock()
+		strange, ok := errors.AsType[*pump.ConfigError](err)
+		switch {
+		case ok:
+			stranger = strange
+		case there:
+			found = append(found, a.Name)
+		case err != nil && !storage.Ambiguous(err) && !storage.Is(err, storage.Canceled):
+			refused = append(refused, a.Name)
+			cause = err
+		case err != nil:
+			unanswered = fmt.Errorf("account %s does not answer, so it cannot be known whether workload %q is there: %w",
+				a.Name, c.Workload, err)
+		}
+		return nil
+	})
 	if err := gaveUp(); err != nil && unanswered != nil {
 		unanswered = err
 	}
@@ -260,34 +250,31 @@ type WorkloadRival struct {
 func Rivals(ctx context.Context, c *pump.Config, w *workload.Workload) (found []WorkloadRival, unseen []string) {
 	found, unseen = []WorkloadRival{}, []string{}
 	var mu sync.Mutex
-	var g errgroup.Group
-	g.SetLimit(queues.AtOnce)
-	for _, a := range c.Accounts {
-		if a.Name == c.Control {
-			continue
+	_ = queues.Each(ctx, others(c), func(ctx context.Context, _ int, a pump.Account) error {
+		other, err := lookInto(ctx, a.Storage.Table(row.TableName), c)
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case err == nil, errors.Is(err, workload.ErrDeleting):
+			found = append(found, WorkloadRival{
+				Account: a.Name, Incarnation: other.Incarnation, SameQueues: sameQueues(w, other),
+			})
+		case errors.Is(err, workload.ErrNoWorkload):
+		case errors.Is(err, row.ErrCorrupt):
+			found = append(found, WorkloadRival{Account: a.Name, SameQueues: []string{}, Problem: err.Error()})
+		default:
+			unseen = append(unseen, a.Name)
 		}
-		g.Go(func() error {
-			other, err := lookInto(ctx, a.Storage.Table(row.TableName), c)
-			mu.Lock()
-			defer mu.Unlock()
-			switch {
-			case err == nil, errors.Is(err, workload.ErrDeleting):
-				found = append(found, WorkloadRival{
-					Account: a.Name, Incarnation: other.Incarnation, SameQueues: sameQueues(w, other),
-				})
-			case errors.Is(err, workload.ErrNoWorkload):
-			case errors.Is(err, row.ErrCorrupt):
-				found = append(found, WorkloadRival{Account: a.Name, SameQueues: []string{}, Problem: err.Error()})
-			default:
-				unseen = append(unseen, a.Name)
-			}
-			return nil
-		})
-	}
-	_ = g.Wait()
+		return nil
+	})
 	slices.SortFunc(found, func(x, y WorkloadRival) int { return strings.Compare(x.Account, y.Account) })
 	slices.Sort(unseen)
 	return found, unseen
+}
+
+// others are the configured accounts but the control account.
+func others(c *pump.Config) []pump.Account {
+	return slices.DeleteFunc(slices.Clone(c.Accounts), func(a pump.Account) bool { return a.Name == c.Control })
 }
 
 // spec is the workload that the configuration describes. The number of queues of an account for

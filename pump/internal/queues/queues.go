@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
@@ -442,6 +443,17 @@ func Unanswered(err error) bool {
 // thousand queues of ten accounts are seen in under a second, with a thousandth of the
 // requests that the accounts allow.
 const AtOnce = 8
+
+// Each calls f for each of some things, with its place, for [AtOnce] of them at once. The first
+// error ends the context of the others, and is Each's.
+func Each[T any](ctx context.Context, of []T, f func(ctx context.Context, i int, one T) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(AtOnce)
+	for i, one := range of {
+		g.Go(func() error { return f(ctx, i, one) })
+	}
+	return g.Wait()
+}
 
 // NotThere tells a queue that does not exist, and so holds nothing, from an account that
 // is disabled or unknown, of whose queues that says nothing.

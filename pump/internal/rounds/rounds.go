@@ -1,8 +1,10 @@
-// Package rounds counts how often a loop of a process has gone round. A supervisor tells by that
-// a loop that is stuck from one whose attempts fail, and from one that has nothing to do.
+// Package rounds is how the loops of a process go round: how they wait between two rounds, and how
+// often they have gone round. A supervisor tells by that a loop that is stuck from one whose
+// attempts fail, and from one that has nothing to do.
 package rounds
 
 import (
+	"context"
 	"sync/atomic"
 	"time"
 )
@@ -38,3 +40,46 @@ func (c *Counter) Count() uint64 { return c.rounds.Load() }
 
 // Running reports whether the loop runs.
 func (c *Counter) Running() bool { return c.running.Load() > 0 }
+
+// Sleep returns after d, or sooner: when there is a token in wake, when wake is closed, or when ctx
+// ends. Over says that d has passed. A nil wake wakes never.
+func Sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) (over bool) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	return wait(ctx, t, wake)
+}
+
+// Loop goes round until ctx ends: each time for as long as a round says, or until there is a token
+// in wake, it rests.
+func Loop(ctx context.Context, wake <-chan struct{}, round func() (rest time.Duration)) {
+	t := time.NewTimer(time.Hour)
+	defer t.Stop()
+	for ctx.Err() == nil {
+		t.Reset(round())
+		wait(ctx, t, wake)
+	}
+}
+
+// Every calls f each time that d has passed, with the time, until ctx ends.
+func Every(ctx context.Context, d time.Duration, f func(now time.Time)) {
+	ticker := time.NewTicker(d)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			f(now)
+		}
+	}
+}
+
+func wait(ctx context.Context, t *time.Timer, wake <-chan struct{}) (over bool) {
+	select {
+	case <-ctx.Done():
+	case <-wake:
+	case <-t.C:
+		return true
+	}
+	return false
+}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/internal/awake"
+	"github.com/queuepump/queuepump/pump/internal/rounds"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -124,10 +125,5 @@ func (d Draw) Pause(ctx context.Context, object string, attempt int, longest tim
 	if e, ok := StorageError(err); ok {
 		wait = max(wait, min(e.RetryAfter, longest))
 	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
+	rounds.Sleep(ctx, wait, nil)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -75,7 +76,7 @@ func (f *Fields) Moment(name string) time.Time {
 func (f *Fields) Parts(name string, most int) []byte {
 	all := f.Binary(name)
 	for i := 1; i < most && all != nil; i++ {
-		all = append(all[:len(all):len(all)], f.Binary(partName(name, i))...)
+		all = append(slices.Clip(all), f.Binary(partName(name, i))...)
 	}
 	return all
 }

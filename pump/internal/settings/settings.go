@@ -77,20 +77,12 @@ func Complete(c pump.Config) (pump.Config, error) {
 	}
 	Default(&c.Retention, defaultRetained)
 	if c.Sample < 0 || c.Sample > 0 && c.Sample < time.Second {
-		return c, &pump.ConfigError{
-			Field: "sample", Problem: fmt.Sprintf("%v is out of range", c.Sample),
-			Fix: "use 1s or more, or leave it out for no samples",
-		}
+		return c, OutOfRange("sample", c.Sample, "use 1s or more, or leave it out for no samples")
 	}
 	if c.Retention < time.Minute {
-		return c, &pump.ConfigError{
-			Field: "retention", Problem: fmt.Sprintf("%v is out of range", c.Retention),
-			Fix: "use 1m or more, or leave it out for 168h",
-		}
+		return c, OutOfRange("retention", c.Retention, "use 1m or more, or leave it out for 168h")
 	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	return withBudget(c)
 }
 
@@ -140,38 +132,7 @@ func withAccounts(c pump.Config) (pump.Config, error) {
 			Fix: "name one of the accounts listed",
 		}
 	}
-	if err := checkForeign(&c); err != nil {
-		return c, err
-	}
-	if c.Instance == "" {
-		c.Instance = Instance()
-	}
-	if err := cluster.CheckInstance(c.Instance); err != nil {
-		return c, &pump.ConfigError{
-			Field:   "instance",
-			Problem: redact.Quoted(c.Instance) + " is not an instance's name",
-			Fix: "use 1 to 200 of letters, digits and _ . ~ -, another name in each process, " +
-				"or leave it out",
-			Err: err,
-		}
-	}
-	Default(&c.Retention, defaultRetained)
-	if c.Sample < 0 || c.Sample > 0 && c.Sample < time.Second {
-		return c, &pump.ConfigError{
-			Field:   "sample",
-			Problem: fmt.Sprintf("%v is out of range", c.Sample),
-			Fix:     "use 1s or more, or leave it out for no samples",
-		}
-	}
-	if c.Retention < time.Minute {
-		return c, &pump.ConfigError{
-			Field:   "retention",
-			Problem: fmt.Sprintf("%v is out of range", c.Retention),
-			Fix:     "use 1m or more, or leave it out for 168h",
-		}
-	}
-	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
-	return withBudget(c)
+	return c, nil
 }
 
 // withBudget completes and checks what may be spent, of requests and of money.
@@ -286,17 +247,12 @@ func accountWithDefaults(a pump.Account, field string, queues int) (pump.Account
 	}
 	a.Queues = cmp.Or(a.Queues, queues)
 	if a.Queues < 1 || a.Queues > maxQueues {
-		return a, &pump.ConfigError{
-			Field: field + ".queues", Problem: fmt.Sprintf("%d is out of range", a.Queues),
-			Fix: fmt.Sprintf("use 1 to %d, or leave it out for %d", maxQueues, queues),
-		}
+		fix := fmt.Sprintf("use 1 to %d, or leave it out for %d", maxQueues, queues)
+		return a, OutOfRange(field+".queues", a.Queues, fix)
 	}
 	a.Weight = cmp.Or(a.Weight, 1)
 	if !(a.Weight >= 0.01 && a.Weight <= 100) { // so written that NaN fails too
-		return a, &pump.ConfigError{
-			Field: field + ".weight", Problem: fmt.Sprintf("%v is out of range", a.Weight),
-			Fix: "use 0.01 to 100, or leave it out for 1",
-		}
+		return a, OutOfRange(field+".weight", a.Weight, "use 0.01 to 100, or leave it out for 1")
 	}
 	return a, nil
 }
@@ -341,6 +297,11 @@ func Instance() string {
 
 const defaultRetained = 7 * 24 * time.Hour
 
+// OutOfRange is the error of a setting that is less or more than it may be; fix says what it may be.
+func OutOfRange(field string, value any, fix string) *pump.ConfigError {
+	return &pump.ConfigError{Field: field, Problem: fmt.Sprintf("%v is out of range", value), Fix: fix}
+}
+
 // Default gives a field that is zero a value.
 func Default[T comparable](field *T, value T) {
 	var zero T
@@ -355,20 +316,14 @@ func Budget(b pump.Budget) (pump.Budget, error) {
 	b.Queue = cmp.Or(b.Queue, 2_000)
 	b.GetCostsMessages = cmp.Or(b.GetCostsMessages, new(true))
 	if c := b.CostPerDay; !(c >= 0 && c <= 1e9) { // so written that NaN fails too
-		return b, &pump.ConfigError{
-			Field: "budget.costPerDay", Problem: fmt.Sprintf("%v is out of range", c),
-			Fix: "use what a day may cost, or leave it out for no cap",
-		}
+		return b, OutOfRange("budget.costPerDay", c, "use what a day may cost, or leave it out for no cap")
 	}
 	for _, f := range []struct {
 		name string
 		rate float64
 	}{{"budget.account", b.Account}, {"budget.queue", b.Queue}} {
 		if !(f.rate >= 1 && f.rate <= 1e9) {
-			return b, &pump.ConfigError{
-				Field: f.name, Problem: fmt.Sprintf("%v is out of range", f.rate),
-				Fix: "use 1 to 1e9 messages a second",
-			}
+			return b, OutOfRange(f.name, f.rate, "use 1 to 1e9 messages a second")
 		}
 	}
 	return b, nil
@@ -385,10 +340,8 @@ func priceList(p prices.List) (prices.List, error) {
 		price float64
 	}{{"prices.queue", p.Queue}, {"prices.table", p.Table}} {
 		if !(f.price > 0 && f.price <= 1e4) { // so written that NaN fails too
-			return p, &pump.ConfigError{
-				Field: f.name, Problem: fmt.Sprintf("%v is out of range", f.price),
-				Fix: "use what 10,000 requests cost, up to 10000, or leave it out for the published price",
-			}
+			return p, OutOfRange(f.name, f.price,
+				"use what 10,000 requests cost, up to 10000, or leave it out for the published price")
 		}
 	}
 	if n := len(p.Currency); n > 12 || len(p.Source) > 200 || len(p.Date) > 20 {
@@ -405,10 +358,7 @@ func CheckMaxRate(rate float64) error {
 	if rate == 0 || rate >= 0.001 && rate <= 1e9 && !math.IsNaN(rate) {
 		return nil
 	}
-	return &pump.ConfigError{
-		Field: "max-rate", Problem: fmt.Sprintf("%v is out of range", rate),
-		Fix: "use 0.001 to 1e9 tasks a second, or leave it out for no limit",
-	}
+	return OutOfRange("max-rate", rate, "use 0.001 to 1e9 tasks a second, or leave it out for no limit")
 }
 
 // Retry completes and checks a retry policy. The error is a [*pump.ConfigError].
@@ -417,15 +367,10 @@ func Retry(p pump.RetryPolicy) (pump.RetryPolicy, error) {
 	p.Max = cmp.Or(p.Max, max(10*time.Minute, p.Base))
 	switch {
 	case p.Base < 0 || p.Base > storage.MaxVisibility:
-		return p, &pump.ConfigError{
-			Field: "retry.base", Problem: p.Base.String() + " is out of range",
-			Fix: "use up to 168h, or leave it out for one that follows how long tasks take",
-		}
+		return p, OutOfRange("retry.base", p.Base,
+			"use up to 168h, or leave it out for one that follows how long tasks take")
 	case p.Max < p.Base || p.Max > storage.MaxVisibility:
-		return p, &pump.ConfigError{
-			Field: "retry.max", Problem: p.Max.String() + " is out of range",
-			Fix: "use at least retry.base and at most 168h",
-		}
+		return p, OutOfRange("retry.max", p.Max, "use at least retry.base and at most 168h")
 	case p.MaxAge < 0:
 		return p, &pump.ConfigError{
 			Field: "retry.maxAge", Problem: p.MaxAge.String() + " is negative", Fix: "use 0 for no limit",

@@ -49,7 +49,7 @@ func encodeEnded(ended []EndedRun) string {
 }
 
 func decodeEnded(f *row.Fields) (ended []EndedRun) {
-	for _, word := range strings.Fields(f.Text("Ended")) {
+	for word := range strings.FieldsSeq(f.Text("Ended")) {
 		id, times, _ := strings.Cut(word, ":")
 		run, err := codec.ParseRunID(id)
 		n, errTimes := strconv.Atoi(times)

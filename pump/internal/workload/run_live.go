@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/rounds"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -88,10 +89,7 @@ func (r *Runs) Live(ctx context.Context) ([]LiveRun, error) {
 		}
 		from = to
 		if i+1 < len(parts) {
-			select {
-			case <-time.After(min(time.Duration(len(found)-before)*liveEach, livePause)):
-			case <-ctx.Done():
-			}
+			rounds.Sleep(ctx, min(time.Duration(len(found)-before)*liveEach, livePause), nil)
 		}
 	}
 	r.crowd.Store(int64(len(found)))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/rounds"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -140,14 +141,8 @@ func (m *Maker) stepAside(ctx context.Context, r row.Row[anchorRow], lost int) e
 		wait = most
 	}
 	wait += row.DrawOf(r.Table).Spread("step aside", r.Object(), most)
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
-	}
+	rounds.Sleep(ctx, wait, nil)
+	return context.Cause(ctx)
 }
 
 // ownAnchor gives the anchor of the account in which the workload shall be.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -215,10 +216,8 @@ func (s *scanner) message(m *partial) bool {
 		if name == "" {
 			return false
 		}
-		for _, before := range seen[:n] {
-			if before == name {
-				return false
-			}
+		if slices.Contains(seen[:n], name) {
+			return false
 		}
 		seen[n] = name
 		if s.take("/>") || s.take(" />") {

@@ -170,19 +170,12 @@ func (k *Keeper) All() []*message.Delivery {
 
 // Run keeps until the context ends.
 func (k *Keeper) Run(ctx context.Context) {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
 	defer k.Rounds.Begin()()
-	for ctx.Err() == nil {
+	rounds.Loop(ctx, k.wake, func() time.Duration {
 		k.Rounds.Add()
 		k.Step.Wait("keep")
-		timer.Reset(k.round(ctx))
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-		case <-k.wake:
-		}
-	}
+		return k.round(ctx)
+	})
 }
 
 // round does what is due and says how long nothing will be.

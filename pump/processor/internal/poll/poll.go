@@ -43,8 +43,6 @@ const (
 func (p *Poller) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
 	defer p.Rounds.Begin()()
 	for ctx.Err() == nil {
 		p.Cfg.Private.Seeding.Turn.Wait("poll")
@@ -61,12 +59,7 @@ func (p *Poller) Run(ctx context.Context) error {
 			}
 			wait = min(wait, again)
 		}
-		timer.Reset(wait)
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-		case <-p.wake:
-		}
+		rounds.Sleep(ctx, wait, p.wake)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/rounds"
 )
 
 const (
@@ -71,17 +72,10 @@ func (k *checker) old(segments []uint32) {
 
 // Check looks until ctx ends.
 func (k *checker) Check(ctx context.Context) {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	for ctx.Err() == nil {
+	rounds.Loop(ctx, k.wake, func() time.Duration {
 		k.c.r.Cfg.Private.Seeding.Turn.Wait("check")
-		timer.Reset(k.round(ctx))
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-		case <-k.wake:
-		}
-	}
+		return k.round(ctx)
+	})
 }
 
 // round reads the heads of the partitions that are due, one after the other, and says how long none

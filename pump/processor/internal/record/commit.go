@@ -15,6 +15,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/rounds"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
@@ -155,17 +156,10 @@ func (m *Committer) Uncommitted() int {
 
 // Run commits until ctx ends.
 func (m *Committer) Run(ctx context.Context) {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	for ctx.Err() == nil {
+	rounds.Loop(ctx, m.Wake, func() time.Duration {
 		m.c.r.Cfg.Private.Seeding.Turn.Wait("commit")
-		timer.Reset(m.round())
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-		case <-m.Wake:
-		}
-	}
+		return m.round()
+	})
 }
 
 // round starts the commits that are due and says how long nothing will be.

@@ -14,6 +14,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/member"
+	"github.com/queuepump/queuepump/pump/internal/rounds"
 	"github.com/queuepump/queuepump/pump/internal/row"
 )
 
@@ -132,21 +133,14 @@ func (f *Fencer) ended(m *member.Member) (segments []uint32) {
 
 // Fence fences what this process holds, until ctx ends.
 func (f *Fencer) Fence(ctx context.Context) {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	for ctx.Err() == nil {
+	rounds.Loop(ctx, f.wake, func() time.Duration {
 		f.c.r.Cfg.Private.Seeding.Turn.Wait("fence")
 		wait, news := f.round(ctx)
 		if news { // what was not polled is, and what waits in the lobby goes on
 			f.c.r.Refollow()
 		}
-		timer.Reset(wait)
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-		case <-f.wake:
-		}
-	}
+		return wait
+	})
 }
 
 // round notes what has become ready, starts what is to be done, and says how long nothing
