@@ -185,17 +185,9 @@ func (p *simPlan) line(words []string) error {
 }
 
 func (p *simPlan) setting(name, value string) (err error) {
-	number := func(to *int, least, most int) {
-		if *to, err = strconv.Atoi(value); err == nil && (*to < least || *to > most) {
-			err = fmt.Errorf("must be %d to %d", least, most)
-		}
-	}
+	number := func(to *int, least, most int) { err = parseNumber(to, value, least, most) }
 	span := func(to *time.Duration) { *to, err = time.ParseDuration(value) }
-	yes := func(to *bool) {
-		if *to = value == "yes"; !*to && value != "no" {
-			err = errors.New("must be yes or no")
-		}
-	}
+	yes := func(to *bool) { err = parseYes(to, value) }
 	switch name {
 	case "seed":
 		p.seed, err = strconv.ParseUint(value, 10, 64)
@@ -265,6 +257,20 @@ func (p *simPlan) setting(name, value string) (err error) {
 		err = errors.New("no such setting")
 	}
 	return err
+}
+
+func parseNumber(to *int, value string, least, most int) (err error) {
+	if *to, err = strconv.Atoi(value); err == nil && (*to < least || *to > most) {
+		err = fmt.Errorf("must be %d to %d", least, most)
+	}
+	return err
+}
+
+func parseYes(to *bool, value string) error {
+	if *to = value == "yes"; !*to && value != "no" {
+		return errors.New("must be yes or no")
+	}
+	return nil
 }
 
 func (s *simStep) parse(args []string, accounts int) (err error) {

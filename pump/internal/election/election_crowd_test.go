@@ -36,28 +36,11 @@ func TestAThousandCandidatesAskOnePartitionForLittle(t *testing.T) {
 				return
 			}
 			e := New(a.Table(row.TableName), "city", Options{Instance: name})
-			for ctx.Err() == nil {
-				term, wait, _ := e.Try(ctx)
-				if term != nil {
-					mu.Lock()
-					terms, leads = terms+1, name
-					mu.Unlock()
-					wait = 0
-					select {
-					case <-time.After(30 * time.Second):
-						if err := term.Finish(ctx); err != nil {
-							t.Logf("%s: %v", name, err)
-						}
-					case <-term.Context().Done():
-					case <-ctx.Done():
-						term.Abandon(t.Context())
-					}
-				}
-				select {
-				case <-time.After(wait):
-				case <-ctx.Done():
-				}
-			}
+			standFor30s(ctx, t, e, name, func() {
+				mu.Lock()
+				defer mu.Unlock()
+				terms, leads = terms+1, name
+			})
 		}
 		server, _ := azure.Open(azure.Options{ConnectionString: sim.ConnectionString("north"), Transport: sim.Transport().As("setup")})
 		if err := server.Table(row.TableName).Create(t.Context()); err != nil {
@@ -99,4 +82,29 @@ func TestAThousandCandidatesAskOnePartitionForLittle(t *testing.T) {
 		stop()
 		all.Wait()
 	})
+}
+
+// standFor30s stands for election until ctx ends, and leads for 30 s each time that it wins, which
+// it says to elected.
+func standFor30s(ctx context.Context, t *testing.T, e *Election, name string, elected func()) {
+	for ctx.Err() == nil {
+		term, wait, _ := e.Try(ctx)
+		if term != nil {
+			elected()
+			wait = 0
+			select {
+			case <-time.After(30 * time.Second):
+				if err := term.Finish(ctx); err != nil {
+					t.Logf("%s: %v", name, err)
+				}
+			case <-term.Context().Done():
+			case <-ctx.Done():
+				term.Abandon(t.Context())
+			}
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
+	}
 }

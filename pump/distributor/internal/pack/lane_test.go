@@ -21,6 +21,30 @@ import (
 	"github.com/queuepump/queuepump/shardmap"
 )
 
+// requireNext checks that an envelope holds the tasks of its segment from first on, of the interval
+// in which the first of them was read, and gives how many they are.
+func requireNext(t *rapid.T, c *Message, intervals []int, first int) (tasks int) {
+	t.Helper()
+	e, err := codec.Open(c.Text, codec.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Release()
+	if c.Interval != intervals[first] {
+		t.Fatalf("an envelope of segment %d from task %d on is of interval %d, the task of %d",
+			c.Segment, first, c.Interval, intervals[first])
+	}
+	for i, task := range e.Tasks {
+		n := first + i
+		text := fmt.Sprintf("%d/%d", c.Segment, n)
+		if task.N != uint64(n) || string(task.Key) != "k"+text || string(task.ID) != "i"+text ||
+			!bytes.HasPrefix(task.Body, []byte("b"+text)) {
+			t.Fatalf("segment %d: task %d is %q %q %.20q, want %d", c.Segment, task.N, task.Key, task.ID, task.Body, n)
+		}
+	}
+	return len(e.Tasks)
+}
+
 // P2.1: whatever is collected, handed over and packed together, the tasks of a segment come out in
 // their order, each once, and an envelope counts for the interval in which its first task was read.
 func TestALaneKeepsTheOrderOfASegmentAndOfBarriers(t *testing.T) {
@@ -34,22 +58,7 @@ func TestALaneKeepsTheOrderOfASegmentAndOfBarriers(t *testing.T) {
 		)
 		p := newTestPacker(segments, rapid.SampledFrom([]int{0, 0, 0, 1, 4}).Draw(t, "most"), rapid.SampledFrom([]int{20_000, 1 << 20}).Draw(t, "held"), nil)
 		p.Emit = func(c *Message) error {
-			e, err := codec.Open(c.Text, codec.Limits{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer e.Release()
-			first := packed[c.Segment]
-			if c.Interval != read[c.Segment][first] {
-				t.Fatalf("an envelope of segment %d from task %d on is of interval %d, the task of %d", c.Segment, first, c.Interval, read[c.Segment][first])
-			}
-			for _, task := range e.Tasks {
-				n := packed[c.Segment]
-				if text := fmt.Sprintf("%d/%d", c.Segment, n); task.N != uint64(n) || string(task.Key) != "k"+text || string(task.ID) != "i"+text || !bytes.HasPrefix(task.Body, []byte("b"+text)) {
-					t.Fatalf("segment %d: task %d is %q %q %.20q, want %d", c.Segment, task.N, task.Key, task.ID, task.Body, n)
-				}
-				packed[c.Segment]++
-			}
+			packed[c.Segment] += requireNext(t, c, read[c.Segment], packed[c.Segment])
 			return nil
 		}
 		l := NewLane(p)

@@ -133,106 +133,28 @@ func (r *replay) Close() error                   { return nil }
 // task's envelope and each bad line's quarantine. And once all is acknowledged,
 // all barriers are complete.
 func TestACheckpointCoversOnlyWhatIsAcknowledged(t *testing.T) {
-	const segments, lanes = 8, 2
 	rapid.Check(t, func(t *rapid.T) {
-		src := &replay{bad: map[int]bool{}}
-		track := NewTracker(lanes)
-		check := &Checkpointer{Tracker: track, Max: 1 << 40}
-		acked := map[string]bool{} // identities and bad lines
-		var flying []func()        // acknowledgements to come
-		s := &Segmenter{
-			Source: src, Counts: make([]uint64, segments), Tracker: track, Check: check, Count: new(Tally),
-			Trial: codec.NewBuilder(0), Quarantines: true,
-		}
-		s.OnBad = func(bad *source.BadInput, interval int) error {
-			where := bad.Where
-			track.Opened(interval)
-			flying = append(flying, func() { acked["bad "+where] = true; track.Done(interval) })
-			return nil
-		}
-		for range lanes {
-			p := newTestPacker(segments, rapid.IntRange(1, 6).Draw(t, "most"), 1<<30, func(c *Message) error {
-				e, err := codec.Open(c.Text, codec.Limits{})
-				if err != nil {
-					return err
-				}
-				var ids []string
-				for _, task := range e.Tasks {
-					ids = append(ids, fmt.Sprintf("%d/%d %s", c.Segment, task.N, task.Body))
-				}
-				flying = append(flying, func() {
-					for _, id := range ids {
-						acked[id] = true
-					}
-					track.Done(c.Interval)
-				})
-				return nil
-			})
-			p.Opened = track.Opened
-			l := NewLane(p)
-			l.Passed = track.Passed
-			s.Lanes = append(s.Lanes, l)
-		}
-		saved := 0
-		verify := func() {
-			b, _, _, _ := track.fetch()
-			if b == nil {
-				return
-			}
-			if b.number < saved {
-				t.Fatalf("barrier %d after barrier %d", b.number, saved)
-			}
-			saved = b.number
-			var cursor, bad int
-			fmt.Sscan(string(b.at.Cursor), &cursor)
-			counts := make([]uint64, segments)
-			for i := range cursor {
-				if src.bad[i] {
-					bad++
-					if !acked[fmt.Sprint("bad ", i)] {
-						t.Fatalf("barrier at %d: the bad line %d is not acknowledged", cursor, i)
-					}
-					continue
-				}
-				segment := shardmap.Segment(replayKey(i), segments)
-				if id := fmt.Sprintf("%d/%d %d", segment, counts[segment], i); !acked[id] {
-					t.Fatalf("barrier at %d: task %s is not acknowledged", cursor, id)
-				}
-				counts[segment]++
-			}
-			if fmt.Sprint(counts) != fmt.Sprint(b.at.Counts) || bad != int(b.at.Quarantined) {
-				t.Fatalf("barrier at %d: counters %v, want %v; %d bad lines, want %d", cursor, b.at.Counts, counts, b.at.Quarantined, bad)
-			}
-		}
-		work := func(l *Lane) {
-			var q laneQueue
-			if err := l.flush(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			l.swap(&q)
-			if err := l.pack(&q); err != nil {
-				t.Fatal(err)
-			}
-		}
+		w := newCheckpoints(t, 2)
+		s := w.segmenter
 		t.Repeat(map[string]func(*rapid.T){
 			"read": func(t *rapid.T) {
 				for i := range rapid.IntRange(1, 10).Draw(t, "n") {
 					if rapid.IntRange(0, 9).Draw(t, "bad") == 0 {
-						src.bad[src.until+i] = true
+						w.src.bad[w.src.until+i] = true
 					}
-					src.until++
+					w.src.until++
 				}
 				if err := s.Read(t.Context(), t.Context()); !errors.Is(err, errPause) {
 					t.Fatal(err)
 				}
 			},
 			"barrier": func(t *rapid.T) {
-				check.want.Store(true)
+				s.Check.want.Store(true)
 				if err := s.checkpoint(t.Context(), t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			},
-			"pack": func(t *rapid.T) { work(rapid.SampledFrom(s.Lanes).Draw(t, "lane")) },
+			"pack": func(t *rapid.T) { packWaiting(t, rapid.SampledFrom(s.Lanes).Draw(t, "lane")) },
 			"force": func(t *rapid.T) {
 				l := rapid.SampledFrom(s.Lanes).Draw(t, "lane")
 				if err := l.packer.sealBefore(rapid.IntRange(0, s.interval).Draw(t, "barrier")); err != nil {
@@ -240,31 +162,130 @@ func TestACheckpointCoversOnlyWhatIsAcknowledged(t *testing.T) {
 				}
 			},
 			"acknowledge": func(t *rapid.T) {
-				if len(flying) == 0 {
+				if len(w.flying) == 0 {
 					t.Skip()
 				}
-				i := rapid.IntRange(0, len(flying)-1).Draw(t, "which")
-				flying[i]()
-				flying = append(flying[:i], flying[i+1:]...)
+				i := rapid.IntRange(0, len(w.flying)-1).Draw(t, "which")
+				w.flying[i]()
+				w.flying = append(w.flying[:i], w.flying[i+1:]...)
 			},
-			"": func(t *rapid.T) { verify() },
+			"": w.verify,
 		})
 		newest := s.interval
 		for _, l := range s.Lanes {
-			work(l)
+			packWaiting(t, l)
 			if err := l.packer.sealAll(); err != nil {
 				t.Fatal(err)
 			}
 		}
-		verify()
-		for _, f := range flying {
+		w.verify(t)
+		for _, f := range w.flying {
 			f()
-			verify()
+			w.verify(t)
 		}
-		if saved != newest {
-			t.Fatalf("everything is acknowledged and barrier %d of %d is complete", saved, newest)
+		if w.saved != newest {
+			t.Fatalf("everything is acknowledged and barrier %d of %d is complete", w.saved, newest)
 		}
 	})
+}
+
+// checkpoints is a segmenter with its lanes, whose messages are acknowledged when a test says so.
+type checkpoints struct {
+	src       *replay
+	segmenter *Segmenter
+	acked     map[string]bool // identities and bad lines
+	flying    []func()        // acknowledgements to come
+	saved     int             // the barrier that was complete last
+}
+
+func newCheckpoints(t *rapid.T, lanes int) *checkpoints {
+	const segments = 8
+	w := &checkpoints{src: &replay{bad: map[int]bool{}}, acked: map[string]bool{}}
+	track := NewTracker(lanes)
+	w.segmenter = &Segmenter{
+		Source: w.src, Counts: make([]uint64, segments), Tracker: track, Count: new(Tally),
+		Check: &Checkpointer{Tracker: track, Max: 1 << 40}, Trial: codec.NewBuilder(0), Quarantines: true,
+	}
+	w.segmenter.OnBad = func(bad *source.BadInput, interval int) error {
+		track.Opened(interval)
+		w.fly(interval, "bad "+bad.Where)
+		return nil
+	}
+	for range lanes {
+		p := newTestPacker(segments, rapid.IntRange(1, 6).Draw(t, "most"), 1<<30, func(c *Message) error {
+			e, err := codec.Open(c.Text, codec.Limits{})
+			if err != nil {
+				return err
+			}
+			var ids []string
+			for _, task := range e.Tasks {
+				ids = append(ids, fmt.Sprintf("%d/%d %s", c.Segment, task.N, task.Body))
+			}
+			w.fly(c.Interval, ids...)
+			return nil
+		})
+		p.Opened = track.Opened
+		l := NewLane(p)
+		l.Passed = track.Passed
+		w.segmenter.Lanes = append(w.segmenter.Lanes, l)
+	}
+	return w
+}
+
+// fly puts a message on its way, which holds what these identities name.
+func (w *checkpoints) fly(interval int, ids ...string) {
+	w.flying = append(w.flying, func() {
+		for _, id := range ids {
+			w.acked[id] = true
+		}
+		w.segmenter.Tracker.Done(interval)
+	})
+}
+
+// packWaiting has a lane pack all that was read for it.
+func packWaiting(t *rapid.T, l *Lane) {
+	var q laneQueue
+	if err := l.flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l.swap(&q)
+	if err := l.pack(&q); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// verify checks the barrier that is complete now: all before it is acknowledged, and its counters
+// are those of what is before it.
+func (w *checkpoints) verify(t *rapid.T) {
+	b, _, _, _ := w.segmenter.Tracker.fetch()
+	if b == nil {
+		return
+	}
+	if b.number < w.saved {
+		t.Fatalf("barrier %d after barrier %d", b.number, w.saved)
+	}
+	w.saved = b.number
+	var cursor, bad int
+	fmt.Sscan(string(b.at.Cursor), &cursor)
+	counts := make([]uint64, len(w.segmenter.Counts))
+	for i := range cursor {
+		if w.src.bad[i] {
+			bad++
+			if !w.acked[fmt.Sprint("bad ", i)] {
+				t.Fatalf("barrier at %d: the bad line %d is not acknowledged", cursor, i)
+			}
+			continue
+		}
+		segment := shardmap.Segment(replayKey(i), len(counts))
+		if id := fmt.Sprintf("%d/%d %d", segment, counts[segment], i); !w.acked[id] {
+			t.Fatalf("barrier at %d: task %s is not acknowledged", cursor, id)
+		}
+		counts[segment]++
+	}
+	if fmt.Sprint(counts) != fmt.Sprint(b.at.Counts) || bad != int(b.at.Quarantined) {
+		t.Fatalf("barrier at %d: counters %v, want %v; %d bad lines, want %d",
+			cursor, b.at.Counts, counts, b.at.Quarantined, bad)
+	}
 }
 
 // A barrier older than its age limit forces what it waits for to be sealed, and
