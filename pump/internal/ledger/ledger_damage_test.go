@@ -48,17 +48,14 @@ func populated(t testing.TB) *memTable {
 	return table
 }
 
-func TestADamagedRowIsNamedNeverWrittenAndStopsNoOtherSegment(t *testing.T) {
-	const head = "city.ledger.00/head.0007"
-	page := ""
-	for key := range populated(t).rows {
-		if strings.Contains(key, "/page.0007.") {
-			page = max(page, key)
-		}
-	}
-	if page == "" {
-		t.Fatal("there is no page")
-	}
+// damage is what may be wrong with a row, and which row that is.
+type damage struct {
+	row string
+	do  func(m *memTable)
+}
+
+// damages are those of a head, and of a page of its segment.
+func damages(head, page string) map[string]damage {
 	set := func(key, property string, value any) func(m *memTable) {
 		return func(m *memTable) {
 			e := m.rows[key]
@@ -73,10 +70,7 @@ func TestADamagedRowIsNamedNeverWrittenAndStopsNoOtherSegment(t *testing.T) {
 			set(key, property, b[:len(b)-1])(m)
 		}
 	}
-	cases := map[string]struct {
-		row    string
-		damage func(m *memTable)
-	}{
+	return map[string]damage{
 		"another format":        {head, set(head, row.FormatProperty, int64(2))},
 		"no format":             {head, set(head, row.FormatProperty, "one")},
 		"a negative epoch":      {head, set(head, epochProperty, int64(-1))},
@@ -97,11 +91,25 @@ func TestADamagedRowIsNamedNeverWrittenAndStopsNoOtherSegment(t *testing.T) {
 		"a floor beyond all":    {head, set(head, recordsProperty, appendBlock(nil, block{runKey(faketable.RunID(77)): bytes.Repeat([]byte{0xff}, 9)}))},
 		"a state with a hole":   {head, set(head, recordsProperty, appendBlock(nil, block{stateKey(60): {statePlain, 1}}))},
 	}
+}
+
+func TestADamagedRowIsNamedNeverWrittenAndStopsNoOtherSegment(t *testing.T) {
+	const head = "city.ledger.00/head.0007"
+	page := ""
+	for key := range populated(t).rows {
+		if strings.Contains(key, "/page.0007.") {
+			page = max(page, key)
+		}
+	}
+	if page == "" {
+		t.Fatal("there is no page")
+	}
+	cases := damages(head, page)
 	for _, what := range slices.Sorted(maps.Keys(cases)) {
 		t.Run(what, func(t *testing.T) {
 			c := cases[what]
 			table := populated(t)
-			c.damage(table)
+			c.do(table)
 			before := maps.Clone(table.rows)
 			b := openBook(t, table, "b", withBytes)
 			fenced, err := fenceAll(t.Context(), b, holdsOf(2, 7, 8))
@@ -310,14 +318,23 @@ func FuzzLedgerRow(f *testing.F) {
 		if err != nil {
 			t.Fatalf("what was recorded cannot be read: %v", err)
 		}
-		for _, id := range sortedRuns(m.runs) {
-			a, b := m.runs[id], again.runs[id]
-			if b == nil || a.floor != b.floor || a.done != b.done || a.quarantined != b.quarantined {
-				t.Fatalf("run %s is %+v after it was written, and was %+v", id, b, a)
-			}
-		}
-		if !bytes.Equal(again.raw, []byte("state")) || fmt.Sprint(again.foreign.known) != fmt.Sprint(m.foreign.known) {
-			t.Fatalf("state %q, foreign %v, want %v", again.raw, again.foreign.known, m.foreign.known)
+		requireSame(t, again, m)
+		if !bytes.Equal(again.raw, []byte("state")) {
+			t.Fatalf("state %q", again.raw)
 		}
 	})
+}
+
+// requireSame checks that what was read is what was written.
+func requireSame(t *testing.T, read, written *image) {
+	t.Helper()
+	for _, id := range sortedRuns(written.runs) {
+		a, b := written.runs[id], read.runs[id]
+		if b == nil || a.floor != b.floor || a.done != b.done || a.quarantined != b.quarantined {
+			t.Fatalf("run %s is %+v after it was written, and was %+v", id, b, a)
+		}
+	}
+	if fmt.Sprint(read.foreign.known) != fmt.Sprint(written.foreign.known) {
+		t.Fatalf("foreign %v, want %v", read.foreign.known, written.foreign.known)
+	}
 }

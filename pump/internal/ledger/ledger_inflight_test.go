@@ -22,10 +22,6 @@ func TestWhatIsInHandIsWhatWasBegunAndNotEnded(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		table := newMemTable()
 		a, b := openBook(t, table, "a"), openBook(t, table, "b")
-		type holding struct {
-			epoch, since uint64
-			set          codec.NSet
-		}
 		var (
 			epoch, since uint64 // of a; since: its first one without another owner between
 			fenced       bool
@@ -34,13 +30,8 @@ func TestWhatIsInHandIsWhatWasBegunAndNotEnded(t *testing.T) {
 			held         []holding // what was begun, also by epochs from before another owner
 		)
 		take := func() (h holding, ok bool) {
-			if len(held) == 0 {
-				return h, false
-			}
-			i := rapid.IntRange(0, len(held)-1).Draw(rt, "which")
-			h = held[i]
-			held = append(held[:i], held[i+1:]...)
-			return h, true
+			h, held, ok = takeOne(rt, held)
+			return h, ok
 		}
 		next := uint64(1)
 		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
@@ -94,12 +85,7 @@ func TestWhatIsInHandIsWhatWasBegunAndNotEnded(t *testing.T) {
 				if err != nil {
 					continue
 				}
-				for n := range set.All() {
-					is := [3]bool{got.Fresh.Contains(n), got.Recorded.Contains(n), got.InHand.Contains(n)}
-					if is != [3]bool{!recorded[n] && !inHand[n], recorded[n], inHand[n]} {
-						rt.Fatalf("%d: fresh, recorded, in hand %v; recorded %v, in hand %v", n, is, recorded[n], inHand[n])
-					}
-				}
+				requireBegun(rt, got, set, recorded, inHand)
 				for n := range got.Fresh.All() {
 					inHand[n] = true
 				}
@@ -109,6 +95,33 @@ func TestWhatIsInHandIsWhatWasBegunAndNotEnded(t *testing.T) {
 			}
 		}
 	})
+}
+
+// holding is what was begun by an epoch, since that and others before it own the segment.
+type holding struct {
+	epoch, since uint64
+	set          codec.NSet
+}
+
+// takeOne takes one of those that are held; ok is false if there is none.
+func takeOne(t *rapid.T, held []holding) (h holding, rest []holding, ok bool) {
+	if len(held) == 0 {
+		return h, held, false
+	}
+	i := rapid.IntRange(0, len(held)-1).Draw(t, "which")
+	h = held[i]
+	return h, append(held[:i], held[i+1:]...), true
+}
+
+// requireBegun checks what Begin said of each task of a set.
+func requireBegun(t *rapid.T, got Begun, set codec.NSet, recorded, inHand map[uint64]bool) {
+	t.Helper()
+	for n := range set.All() {
+		is := [3]bool{got.Fresh.Contains(n), got.Recorded.Contains(n), got.InHand.Contains(n)}
+		if is != [3]bool{!recorded[n] && !inHand[n], recorded[n], inHand[n]} {
+			t.Fatalf("%d: fresh, recorded, in hand %v; recorded %v, in hand %v", n, is, recorded[n], inHand[n])
+		}
+	}
 }
 
 // TestNoTaskIsInTwoHands lets many goroutines begin, end and commit while holds end and

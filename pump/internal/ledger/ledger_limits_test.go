@@ -350,32 +350,44 @@ func TestWhatIsCommittedReadsBack(t *testing.T) {
 		}
 		for i := range byte(8) {
 			run := faketable.RunID(i + 1)
-			finished, quarantined := r.Counts(run)
-			if int(finished+quarantined) != len(model[run]) {
-				rt.Fatalf("run %d: %d done, %d in quarantine, want %d", i+1, finished, quarantined, len(model[run]))
-			}
-			for n, task := range model[run] {
-				if r.Done(run, n) != task.done || !r.Settled(run, n) {
-					rt.Fatalf("run %d: %d is done: %v, want %+v", i+1, n, r.Done(run, n), task)
-				}
-			}
+			requireRecorded(rt, r, run, model[run])
 		}
-		// No page is left that no head names, and nothing is larger than it may be.
-		named := 0
-		for key, e := range table.rows {
-			if strings.Contains(key, "/page.") {
-				named++
-			}
-			for name, value := range e.Properties {
-				if v, is := value.([]byte); is && len(v) > pageMost {
-					rt.Fatalf("%s %s has %d bytes", key, name, len(v))
-				}
-			}
-		}
-		if named != len(r.image.layout.pages) || table.largest > transactionMost {
-			rt.Fatalf("%d pages, %d of them named; a transaction of %d bytes", named, len(r.image.layout.pages), table.largest)
-		}
+		requireNamedPages(rt, table, len(r.image.layout.pages))
 	})
+}
+
+// requireRecorded checks what a record says of a run.
+func requireRecorded(t *rapid.T, r *SegmentRecord, run codec.RunID, want modelBook) {
+	t.Helper()
+	finished, quarantined := r.Counts(run)
+	if int(finished+quarantined) != len(want) {
+		t.Fatalf("run %s: %d done, %d in quarantine, want %d", run, finished, quarantined, len(want))
+	}
+	for n, task := range want {
+		if r.Done(run, n) != task.done || !r.Settled(run, n) {
+			t.Fatalf("run %s: %d is done: %v, want %+v", run, n, r.Done(run, n), task)
+		}
+	}
+}
+
+// requireNamedPages checks that no page is left that no head names, and that nothing is larger than
+// it may be.
+func requireNamedPages(t *rapid.T, table *memTable, pages int) {
+	t.Helper()
+	named := 0
+	for key, e := range table.rows {
+		if strings.Contains(key, "/page.") {
+			named++
+		}
+		for name, value := range e.Properties {
+			if v, is := value.([]byte); is && len(v) > pageMost {
+				t.Fatalf("%s %s has %d bytes", key, name, len(v))
+			}
+		}
+	}
+	if named != pages || table.largest > transactionMost {
+		t.Fatalf("%d pages, %d of them named; a transaction of %d bytes", named, pages, table.largest)
+	}
 }
 
 func TestTheTableIsThrottledAndSlowAndEverythingIsRecordedAllTheSame(t *testing.T) {

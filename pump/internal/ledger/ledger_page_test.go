@@ -76,32 +76,10 @@ func TestPagesHoldWhatAMapHolds(t *testing.T) {
 				}
 				stored[p.id] = read
 			}
-			// As it is read: the head's own records, the directory, the pages' rows.
-			hot := appendBlock(nil, next.hot)
-			if len(hot) > hotMost || len(next.pages) > maxPages || len(added)+len(removed)+1 > 2*maxPages+1 {
-				t.Fatalf("%d bytes in the head, %d pages, %d rows to be written", len(hot), len(next.pages), len(added)+len(removed))
+			if n := len(added) + len(removed) + 1; n > 2*maxPages+1 {
+				t.Fatalf("%d rows to be written", n)
 			}
-			l = &layout{}
-			var err error
-			if l.hot, err = readBlock(hot); err != nil {
-				t.Fatal(err)
-			}
-			if l.next, l.pages, err = readDirectory(appendDirectory(nil, next.next, next.pages)); err != nil {
-				t.Fatal(err)
-			}
-			if len(l.pages) != len(stored) {
-				t.Fatalf("%d pages are named, %d there", len(l.pages), len(stored))
-			}
-			for i, p := range l.pages {
-				if p.block = stored[p.id]; len(p.block) == 0 {
-					t.Fatalf("page %d is empty or not there", p.id)
-				}
-				for key := range p.block {
-					if l.pageOf(key) != i {
-						t.Fatalf("%q stands in another page than in its own", key)
-					}
-				}
-			}
+			l = readAgain(t, next, stored)
 			if all := l.all(); !maps.EqualFunc(all, model, bytes.Equal) {
 				t.Fatalf("%d records, want %d, or others", len(all), len(model))
 			}
@@ -113,6 +91,38 @@ func TestPagesHoldWhatAMapHolds(t *testing.T) {
 			}
 		}
 	})
+}
+
+// readAgain reads a layout as a process does: the head's own records, the directory, and the rows of
+// the pages.
+func readAgain(t *rapid.T, written *layout, stored map[uint64]block) *layout {
+	t.Helper()
+	hot := appendBlock(nil, written.hot)
+	if len(hot) > hotMost || len(written.pages) > maxPages {
+		t.Fatalf("%d bytes in the head, %d pages", len(hot), len(written.pages))
+	}
+	l := &layout{}
+	var err error
+	if l.hot, err = readBlock(hot); err != nil {
+		t.Fatal(err)
+	}
+	if l.next, l.pages, err = readDirectory(appendDirectory(nil, written.next, written.pages)); err != nil {
+		t.Fatal(err)
+	}
+	if len(l.pages) != len(stored) {
+		t.Fatalf("%d pages are named, %d there", len(l.pages), len(stored))
+	}
+	for i, p := range l.pages {
+		if p.block = stored[p.id]; len(p.block) == 0 {
+			t.Fatalf("page %d is empty or not there", p.id)
+		}
+		for key := range p.block {
+			if l.pageOf(key) != i {
+				t.Fatalf("%q stands in another page than in its own", key)
+			}
+		}
+	}
+	return l
 }
 
 func TestPagesOfNothingButClosedRunsGo(t *testing.T) {
