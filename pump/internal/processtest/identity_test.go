@@ -201,17 +201,47 @@ func TestEveryCommandWorksWithAManagedIdentity(t *testing.T) {
 	do(identityCommand{command: "distributor run", args: []string{"--input", w.path("tasks.jsonl"), "--key", "city", "--json"}}).summary(&first)
 	do(identityCommand{command: "distributor repair", args: []string{first.Run, "--input", w.path("tasks.jsonl"), "--key", "city"}, says: first.Run})
 	do(identityCommand{command: "processor run", args: []string{"--exec-each", work, "--until-idle", "1s"}})
-	for _, c := range []identityCommand{
-		{command: "distributor wait", args: []string{first.Run}, code: 3, says: "10 in quarantine"},
+	for _, c := range identityCommands(w, first.Run) {
+		do(c)
+	}
+	do(identityCommand{command: "distributor run", args: []string{"--input", w.path("more.jsonl"), "--key", "city", "--json"}}).summary(&second)
+	do(identityCommand{command: "distributor runs end", args: []string{second.Run}, says: second.Run})
+	do(identityCommand{command: "distributor workload delete", args: []string{"--dry-run"}, says: "dry run"})
+	machine.requireNoneRefused()
+
+	for _, binary := range []string{"distributor", "processor"} {
+		for _, command := range commandsOf(t, binary) {
+			if !has[command] {
+				t.Errorf("%q has no row: whether it works with a managed identity is not known", command)
+			}
+			delete(has, command)
+		}
+	}
+	for command := range has {
+		t.Errorf("the help names no %q", command)
+	}
+
+	// The endpoint does demand it, or the rows above show nothing.
+	without := machine.startWith("of-no-user", "distributor", "status", "--config", w.config)
+	if code := without.wait(); code == 0 || machine.refusals() == 0 {
+		t.Errorf("with a wrong secret: exit status %d, %d requests refused", code, machine.refusals())
+	}
+}
+
+// identityCommands are the commands in the order in which they are tried, but for those whose
+// output the test reads. The run has ten tasks in quarantine.
+func identityCommands(w *world, run string) []identityCommand {
+	return []identityCommand{
+		{command: "distributor wait", args: []string{run}, code: 3, says: "10 in quarantine"},
 		{command: "distributor quarantine list", says: "rejected"},
 		{command: "distributor quarantine show", says: "Lima"},
 		{command: "distributor quarantine redrive", args: []string{"--key", "Lima"}, says: "with 5 tasks redriven"},
 		{command: "distributor quarantine drop", args: []string{"--key", "Cairo", "--yes"}, says: "with 5 tasks dropped"},
-		{command: "distributor status", says: first.Run[:12]},
+		{command: "distributor status", says: run[:12]},
 		{command: "processor run", args: []string{"--count-by", "city", "--until-idle", "1s"}}, // what was redriven
 		{command: "distributor counts", says: "Lima"},
-		{command: "distributor runs list", says: first.Run[:12]},
-		{command: "distributor runs show", args: []string{first.Run}, says: first.Run},
+		{command: "distributor runs list", says: run[:12]},
+		{command: "distributor runs show", args: []string{run}, says: run},
 		{command: "distributor gate list"},
 		{command: "distributor gate close", args: []string{"morning"}},
 		{command: "distributor gate open", args: []string{"morning"}},
@@ -237,8 +267,8 @@ func TestEveryCommandWorksWithAManagedIdentity(t *testing.T) {
 		{command: "processor counts", says: "Lima"},
 		{command: "processor quarantine list"},
 		{command: "processor quarantine show"},
-		{command: "processor runs list", says: first.Run[:12]},
-		{command: "processor runs show", args: []string{first.Run}, says: first.Run},
+		{command: "processor runs list", says: run[:12]},
+		{command: "processor runs show", args: []string{run}, says: run},
 		{command: "processor plan", args: []string{"--rate", "100", "--handler-seconds", "0.1", "--task-bytes", "100"}, local: true},
 		{command: "distributor doctor"},
 		{command: "distributor peek"},
@@ -258,30 +288,6 @@ func TestEveryCommandWorksWithAManagedIdentity(t *testing.T) {
 		{command: "distributor generate terraform", args: []string{"--account", "pumpone"}, local: true},
 		{command: "distributor version", local: true},
 		{command: "processor version", local: true},
-	} {
-		do(c)
-	}
-	do(identityCommand{command: "distributor run", args: []string{"--input", w.path("more.jsonl"), "--key", "city", "--json"}}).summary(&second)
-	do(identityCommand{command: "distributor runs end", args: []string{second.Run}, says: second.Run})
-	do(identityCommand{command: "distributor workload delete", args: []string{"--dry-run"}, says: "dry run"})
-	machine.requireNoneRefused()
-
-	for _, binary := range []string{"distributor", "processor"} {
-		for _, command := range commandsOf(t, binary) {
-			if !has[command] {
-				t.Errorf("%q has no row: whether it works with a managed identity is not known", command)
-			}
-			delete(has, command)
-		}
-	}
-	for command := range has {
-		t.Errorf("the help names no %q", command)
-	}
-
-	// The endpoint does demand it, or the rows above show nothing.
-	without := machine.startWith("of-no-user", "distributor", "status", "--config", w.config)
-	if code := without.wait(); code == 0 || machine.refusals() == 0 {
-		t.Errorf("with a wrong secret: exit status %d, %d requests refused", code, machine.refusals())
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -249,33 +249,7 @@ func TestSecretsAreNowhereInFailures(t *testing.T) {
 	w := newSecretWorld(t)
 	writeTasks(t, w.path("tasks.jsonl"), 20)
 	good := w.server.ConnectionString("account1")
-	var echoes int
-	var mu sync.Mutex // guards echoes
-	echo := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		echoes++
-		n := echoes
-		mu.Unlock()
-		said := "you asked for " + r.URL.String() + " as " + r.Header.Get("Authorization") + " with " + fmt.Sprint(r.Header)
-		rw.Header().Set("Location", "http://127.0.0.1:1"+r.URL.String())
-		rw.Header().Set("X-Ms-Request-Id", said)
-		rw.Header().Set("X-Ms-Error-Code", "AuthenticationFailed"+r.URL.RawQuery)
-		rw.Header().Set("ETag", said)
-		switch n % 4 {
-		case 0:
-			http.Error(rw, said, http.StatusForbidden)
-		case 1:
-			rw.WriteHeader(http.StatusFound)
-		case 2:
-			rw.WriteHeader(http.StatusBadRequest)
-			fmt.Fprintf(rw, "<Error><Code>InvalidUri</Code><Message>%s</Message></Error>", html.EscapeString(said))
-		case 3:
-			rw.WriteHeader(http.StatusForbidden)
-			text, _ := json.Marshal(said)
-			fmt.Fprintf(rw, `{"odata.error":{"code":"AuthorizationFailure","message":{"value":%s}}}`, text)
-		}
-	}))
-	t.Cleanup(echo.Close) // after the parallel tests below
+	echo := newEcho(t)
 	sas := w.sas("account3", "rwdlacup", "2099-01-01T00:00:00Z")
 	escapedLow := percentEscape.ReplaceAllStringFunc(sas, strings.ToLower)
 	for name, accounts := range map[string][3]string{
@@ -318,31 +292,61 @@ func TestSecretsAreNowhereInFailures(t *testing.T) {
 			v.evidence.judge("account")
 		})
 	}
-	t.Cleanup(func() {
-		mu.Lock()
-		defer mu.Unlock()
-		if echoes == 0 {
+	t.Run("dark accounts", w.darkAccounts)
+}
+
+// newEcho is an endpoint that throws what it is asked back at who asks, in each way in which a
+// client may take up what a server says.
+func newEcho(t *testing.T) *httptest.Server {
+	var echoes atomic.Int64
+	echo := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		n := echoes.Add(1)
+		said := "you asked for " + r.URL.String() + " as " + r.Header.Get("Authorization") + " with " + fmt.Sprint(r.Header)
+		rw.Header().Set("Location", "http://127.0.0.1:1"+r.URL.String())
+		rw.Header().Set("X-Ms-Request-Id", said)
+		rw.Header().Set("X-Ms-Error-Code", "AuthenticationFailed"+r.URL.RawQuery)
+		rw.Header().Set("ETag", said)
+		switch n % 4 {
+		case 0:
+			http.Error(rw, said, http.StatusForbidden)
+		case 1:
+			rw.WriteHeader(http.StatusFound)
+		case 2:
+			rw.WriteHeader(http.StatusBadRequest)
+			fmt.Fprintf(rw, "<Error><Code>InvalidUri</Code><Message>%s</Message></Error>", html.EscapeString(said))
+		case 3:
+			rw.WriteHeader(http.StatusForbidden)
+			text, _ := json.Marshal(said)
+			fmt.Fprintf(rw, `{"odata.error":{"code":"AuthorizationFailure","message":{"value":%s}}}`, text)
+		}
+	}))
+	t.Cleanup(func() { // after parallel tests
+		echo.Close()
+		if echoes.Load() == 0 {
 			t.Error("no request was thrown back")
 		}
 	})
-	t.Run("dark accounts", func(t *testing.T) {
-		v := &secretWorld{world: &world{t: t, dir: w.dir, sim: w.sim, server: w.server}, env: w.env, evidence: &evidence{t: t, vault: w.evidence.vault}}
-		p := v.start("processor", "run", "--config", w.config, "--discard", "--debug")
-		p.says("admin port")
-		for _, name := range w.names {
-			w.sim.Blackout(name, true)
-			defer w.sim.Blackout(name, false)
-		}
-		p.until("it says that an account is silent", func() bool {
-			_, body := ask(t, adminAddress.FindStringSubmatch(p.log.String())[1], "/readyz")
-			return strings.Contains(body, "answer")
-		})
-		v.evidence.pages(adminAddress.FindStringSubmatch(p.log.String())[1])
-		p.signal(syscall.SIGQUIT)
-		p.wait()
-		v.evidence.output(p)
-		v.evidence.judge("account", "goroutine ")
+	return echo
+}
+
+// darkAccounts looks at what a processor says while none of its accounts answers.
+func (w *secretWorld) darkAccounts(t *testing.T) {
+	v := &secretWorld{world: &world{t: t, dir: w.dir, sim: w.sim, server: w.server}, env: w.env, evidence: &evidence{t: t, vault: w.evidence.vault}}
+	p := v.start("processor", "run", "--config", w.config, "--discard", "--debug")
+	p.says("admin port")
+	for _, name := range w.names {
+		w.sim.Blackout(name, true)
+		defer w.sim.Blackout(name, false)
+	}
+	p.until("it says that an account is silent", func() bool {
+		_, body := ask(t, adminAddress.FindStringSubmatch(p.log.String())[1], "/readyz")
+		return strings.Contains(body, "answer")
 	})
+	v.evidence.pages(adminAddress.FindStringSubmatch(p.log.String())[1])
+	p.signal(syscall.SIGQUIT)
+	p.wait()
+	v.evidence.output(p)
+	v.evidence.judge("account", "goroutine ")
 }
 
 // TestSecretsAreNowhereInWhatIsSaidOfMistakes in the configuration and on the command

@@ -1,6 +1,7 @@
 package processtest
 
 import (
+	"context"
 	"encoding/hex"
 	"io"
 	"net/http"
@@ -19,6 +20,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/queuepump/queuepump/internal/configfile"
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/source"
 )
@@ -113,24 +115,10 @@ func TestOneTraceLeadsFromASenderToWhatAChildCalls(t *testing.T) {
 	provider := sdk.NewTracerProvider(sdk.WithSyncer(kept))
 	cfg := file.Config
 	cfg.TracerProvider = provider
-	traced, err := distributor.NewSender(cfg, distributor.SenderOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.TracerProvider = nil
-	untraced, err := distributor.NewSender(cfg, distributor.SenderOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx, caller := provider.Tracer("the caller").Start(t.Context(), "order")
-	for _, s := range []*distributor.Sender{traced, untraced} {
-		if err := s.Send(ctx, source.Record{Key: []byte("Oslo"), Body: []byte(`{"n":1}`)}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
+	sendOne(ctx, t, cfg)
+	cfg.TracerProvider = nil
+	sendOne(ctx, t, cfg)
 	caller.End()
 
 	writeText(t, w.path("worker.py"), tracedWorker)
@@ -170,6 +158,21 @@ func TestOneTraceLeadsFromASenderToWhatAChildCalls(t *testing.T) {
 	if span.Kind != tracepb.Span_SPAN_KIND_CONSUMER || attribute(span.Attributes, "messaging.destination.name") != "test" ||
 		attribute(span.Attributes, "messaging.operation.type") != "process" || spans.about["service.name"] != "queuepump-processor" {
 		t.Errorf("%v of %v", span, spans.about)
+	}
+}
+
+// sendOne sends a task through a sender of its own.
+func sendOne(ctx context.Context, t *testing.T, cfg pump.Config) {
+	t.Helper()
+	s, err := distributor.NewSender(cfg, distributor.SenderOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Send(ctx, source.Record{Key: []byte("Oslo"), Body: []byte(`{"n":1}`)}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Close(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 }
 
