@@ -18,7 +18,7 @@ import (
 )
 
 // size is what one person can hold: files and lines of a package, tests not counted, lines of a
-// file and of a function, and characters of a line, tests not counted either.
+// file and of a function, those of tests as well, and characters of a line of what is no test.
 type size struct{ files, lines, file, function, line int }
 
 var (
@@ -65,7 +65,8 @@ func TestPackagesFilesAndFunctionsCanBeHeld(t *testing.T) {
 	}
 }
 
-// tooLong names the files that have more lines than most: tests count by that alone.
+// tooLong names the files and the functions that have more lines than most: tests count by that
+// alone.
 func tooLong(t *testing.T, name, dir string, files []string, most size) (problems []string) {
 	t.Helper()
 	for _, file := range files {
@@ -75,6 +76,21 @@ func tooLong(t *testing.T, name, dir string, files []string, most size) (problem
 		}
 		if n := strings.Count(string(text), "\n"); n > most.file {
 			problems = append(problems, fmt.Sprintf("%s/%s has %d lines, more than %d", name, file, n, most.file))
+		}
+		set := token.NewFileSet()
+		parsed, err := parser.ParseFile(set, file, text, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range parsed.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			if n := set.Position(f.End()).Line - set.Position(f.Pos()).Line + 1; n > most.function {
+				problems = append(problems,
+					fmt.Sprintf("%s of %s/%s has %d lines, more than %d", f.Name.Name, name, file, n, most.function))
+			}
 		}
 	}
 	return problems
@@ -109,18 +125,6 @@ func tooLarge(t *testing.T, name, dir string, files []string, most size) (proble
 			t.Fatal(err)
 		}
 		lines += strings.Count(string(text), "\n")
-		set := token.NewFileSet()
-		parsed, err := parser.ParseFile(set, file, text, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, d := range parsed.Decls {
-			if f, ok := d.(*ast.FuncDecl); ok {
-				if n := set.Position(f.End()).Line - set.Position(f.Pos()).Line + 1; n > most.function {
-					problems = append(problems, fmt.Sprintf("%s of %s/%s has %d lines, more than %d", f.Name.Name, name, file, n, most.function))
-				}
-			}
-		}
 	}
 	if len(files) > most.files || lines > most.lines {
 		problems = append(problems, fmt.Sprintf("%s has %d files and %d lines, more than %d or %d", name, len(files), lines, most.files, most.lines))
