@@ -65,8 +65,8 @@ mostly this machine that is measured. Rates are even, and a task is due when the
 schedule says so, whatever became of those before it.
 
 The report is printed, and saved as JSON in the --out directory: "loadtest report" shows and
-compares what was saved, "go run ./loadtest/plot" writes it as a page with plots. The status is 0 if every task
-was handled, however fast.
+compares what was saved, "go run ./loadtest/plot" writes it as a page with plots. The status is 0
+if every task was handled, however fast.
 
 ` + cli.ExitCodes,
 		Example: `  # what four simulated accounts give on this machine

@@ -55,8 +55,9 @@ are not there.
 
 With --once (the default) the source is sent once, whatever other distributors
 do: several of them each send all of their source. Running the command again is
-a new run that sends everything again; your own --id tells repeats. ` +
-			`With --every any number of distributors, started alike on several machines,
+a new run that sends everything again; your own --id tells repeats.
+
+With --every any number of distributors, started alike on several machines,
 send it again and again: whenever a distribution is due, one of them makes it,
 and when that one dies another continues from its last checkpoint. That needs a
 source that can be read again: standard input is refused, and a run over a
