@@ -57,11 +57,6 @@ var (
 // new one holds nothing. The same tasks in the same order make the same text. A
 // Builder is not safe for concurrent use.
 type Builder struct {
-	// These fields are all that adding a task touches while it is clear that it fits. A
-	// distributor has a thousand builders, and finds what it touches of one in no
-	// cache.
-	easy int    // bytes of records that surely fit, behind each other; 0: see Add
-	next uint64 // n of the task that continues the last span, whose end in spans is out of date
 	// buf[:start] are records that are in chunks already and serve as the
 	// window of the next one; buf[start:] wait.
 	buf    []byte
@@ -140,7 +135,7 @@ func (b *Builder) free() {
 		b.raw.free()
 	}
 	b.chunks.free()
-	b.raw, b.chunks, b.buf, b.start, b.easy = nil, nil, nil, 0, 0
+	b.raw, b.chunks, b.buf, b.start = nil, nil, nil, 0
 	if cap(b.spans) > 64 {
 		b.spans = nil
 	}
@@ -165,24 +160,10 @@ func (b *Builder) measure() {
 // as it was, and so is a builder that was not Reset. A t.Trace is left out where the version has no
 // room for it.
 func (b *Builder) Add(t Task) (fits bool, err error) {
-	size := recordSize(&t)
-	if size <= b.easy && t.N == b.next && t.Trace == nil {
-		b.easy -= size
-		b.next++
-		b.tasks++
-		b.rawLen += size
-		b.buf = appendRecord(b.buf, &t)
-		return true, nil
-	}
-	return b.add(&t, size)
-}
-
-// add is Add where something is to be decided, or done besides.
-func (b *Builder) add(t *Task, size int) (fits bool, err error) {
 	if b.err != nil {
 		return false, b.err
 	}
-	b.endSpan()
+	size := recordSize(&t)
 	if k := len(b.spans); k > 0 && t.N < b.spans[k-1].to || t.N+1 == 0 {
 		return false, fmt.Errorf("codec: task %d out of order or out of range", t.N)
 	}
@@ -193,7 +174,7 @@ func (b *Builder) add(t *Task, size int) (fits bool, err error) {
 	if traced && len(t.Trace) > maxTrace {
 		return false, fmt.Errorf("codec: trace context of %d bytes, at most %d are carried", len(t.Trace), maxTrace)
 	}
-	if b.rawLen+size+len(b.traces.section)+traceSize(t, traced) > maxRaw || b.tasks == maxTasks {
+	if b.rawLen+size+len(b.traces.section)+traceSize(&t, traced) > maxRaw || b.tasks == maxTasks {
 		if traced && b.tasks == 0 {
 			return false, wrap(ErrTaskTooLarge, "%d bytes with its trace context", size)
 		}
@@ -212,17 +193,15 @@ func (b *Builder) add(t *Task, size int) (fits bool, err error) {
 	if b.tasks > 0 && room < b.spare && storedSize(b.waiting()+size) > room {
 		return false, nil
 	}
-	b.push(t, size)
+	b.push(&t, size)
 	if storedSize(b.waiting()) > room && !b.try(room) {
 		b.buf = b.buf[:len(b.buf)-size]
-		b.easy = 0
 		if b.tasks == 0 {
 			return false, wrap(ErrTaskTooLarge, "%d bytes", size)
 		}
 		return false, nil
 	}
 	b.count(t.N, size)
-	b.easy = b.sure()
 	return true, nil
 }
 
@@ -236,30 +215,6 @@ func (b *Builder) makeRoom(n uint64, size int) int {
 	}
 	b.flush()
 	return b.room(n, size)
-}
-
-// endSpan brings the last span up to date.
-func (b *Builder) endSpan() {
-	if k := len(b.spans); k > 0 {
-		b.spans[k-1].to = b.next
-	}
-}
-
-// sureSlack is more than what the header and the heads of stored blocks grow by with
-// maxWaiting bytes of records of consecutive tasks.
-const sureSlack = 32
-
-// sure is how many bytes of records of consecutive tasks can be added without a chunk being
-// due, a larger buffer or any other bound.
-func (b *Builder) sure() int {
-	if b.next > math.MaxInt64 {
-		return 0 // n may come to their end
-	}
-	waiting := b.waiting()
-	sure := b.room(b.next, 0) - waiting - sureSlack
-	// A task more takes three bytes at least.
-	sure = min(sure, maxRaw-b.rawLen-len(b.traces.section), minRecord*(maxTasks-b.tasks))
-	return max(0, min(sure, maxWaiting-waiting, cap(b.buf)-len(b.buf)))
 }
 
 // room is how many bytes the records that wait may take, together with a task n whose record
@@ -323,7 +278,6 @@ func (b *Builder) count(n uint64, size int) {
 		b.done += b.spanSize(k-1, b.spans[k-1])
 	}
 	b.spans = appendN(b.spans, n)
-	b.next = n + 1
 	b.rawLen += size
 	b.tasks++
 }
@@ -389,7 +343,6 @@ func (b *Builder) Seal(dst []byte) ([]byte, Header, error) {
 	default:
 		b.flush()
 	}
-	b.endSpan()
 	h := b.head
 	h.Version = min(h.Version, tracedSince-1)
 	if section := b.traces.section; len(section) > 0 {

@@ -24,7 +24,7 @@ func clone(b *Builder) *Builder {
 	c.raw, c.chunks = nil, nil
 	if b.raw != nil {
 		c.raw = &slab{bytes.Clone(b.buf)}
-		c.buf, c.easy = c.raw.b, 0
+		c.buf = c.raw.b
 	}
 	if b.chunks != nil {
 		c.chunks = &slab{bytes.Clone(b.chunks.b)}
