@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"math"
 	"testing"
 
 	"github.com/queuepump/queuepump/pump/internal/reading"
@@ -72,7 +73,7 @@ func (w *wayOut) round(tb testing.TB) {
 		}
 	}
 	w.pack(tb)
-	if err := w.lane.packer.sealAll(); err != nil {
+	if err := w.lane.packer.sealBefore(math.MaxInt); err != nil {
 		tb.Fatal(err)
 	}
 	if w.sealed != wayTasks {

@@ -3,7 +3,6 @@ package pack
 import (
 	"context"
 	"math"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,7 +38,6 @@ type Lane struct {
 	space chan struct{} // capacity 1: the queue was emptied
 
 	filling laneQueue // the reader's own, until it hands it over
-	group   grouping  // of the goroutine that packs
 
 	mu      sync.Mutex // guards what follows; never held while waiting or packing
 	waiting laneQueue
@@ -198,7 +196,7 @@ func (l *Lane) Run(ctx context.Context) error {
 			return err
 		}
 		if closed {
-			if err := l.packer.sealAll(); err != nil {
+			if err := l.packer.sealBefore(math.MaxInt); err != nil {
 				return err
 			}
 			l.Passed(l.packer.interval + 1)
@@ -214,7 +212,7 @@ func (l *Lane) Run(ctx context.Context) error {
 			}
 			age.Reset(next)
 			due = age.C
-			if l.packer.first == nil { // nothing can come of age; a task wakes the lane
+			if len(l.packer.order) == 0 { // nothing can come of age; a task wakes the lane
 				due = nil
 			}
 		}
@@ -234,15 +232,16 @@ const busyAges = 10
 
 // sealAged seals what has been open for SealAge, and says when to look again.
 func (l *Lane) sealAged() (next time.Duration, err error) {
-	for l.packer.first != nil {
+	for len(l.packer.order) > 0 {
+		oldest := l.packer.order[0]
 		limit := l.SealAge
 		if l.busy() {
 			limit *= busyAges
 		}
-		if open := time.Since(l.packer.first.since); open < limit {
+		if open := time.Since(oldest.since); open < limit {
 			return min(limit-open, l.SealAge), nil
 		}
-		if err := l.packer.seal(l.packer.first); err != nil {
+		if err := l.packer.seal(oldest); err != nil {
 			return 0, err
 		}
 	}
@@ -269,31 +268,14 @@ func (l *Lane) swap(q *laneQueue) (closed bool) {
 // pack packs what lies between the barriers, and passes those.
 func (l *Lane) pack(q *laneQueue) error {
 	now := time.Now()
-	for items := q.items; len(items) > 0; {
-		tasks := items
-		if next := slices.IndexFunc(items, func(i laneItem) bool { return i.segment == barrierItem }); next >= 0 {
-			tasks = items[:next]
+	for at := range q.items {
+		i := &q.items[at]
+		if i.segment == barrierItem {
+			l.packer.interval = int(i.n)
+			l.Passed(int(i.n))
+			continue
 		}
-		if err := l.packTasks(q.bytes, tasks, now); err != nil {
-			return err
-		}
-		if items = items[len(tasks):]; len(items) > 0 {
-			l.packer.interval = int(items[0].n)
-			l.Passed(int(items[0].n))
-			items = items[1:]
-		}
-	}
-	return nil
-}
-
-func (l *Lane) packTasks(text []byte, items []laneItem, now time.Time) error {
-	order := l.group.bySegment(l.packer, items)
-	for at := range items {
-		i := &items[at]
-		if order != nil {
-			i = &items[order[at]]
-		}
-		record := text[i.at:]
+		record := q.bytes[i.at:]
 		id := i.key + i.id
 		t := codec.Task{N: i.n, Key: record[:i.key], ID: record[i.key:id], Body: record[id : id+i.body]}
 		if i.trace > 0 {
@@ -305,40 +287,4 @@ func (l *Lane) packTasks(text []byte, items []laneItem, now time.Time) error {
 		}
 	}
 	return nil
-}
-
-// grouping puts tasks of one segment next to each other.
-type grouping struct {
-	next  []uint32 // by segment / stride: where its next task goes
-	order []uint32
-}
-
-// groupFrom is how many tasks a segment must have on average, among those that are packed together,
-// for the lane to group them by segment. When the turn of an open envelope comes it is in no cache,
-// because thousands of tasks went into others since; a group waits for it once.
-const groupFrom = 2
-
-// bySegment is the order in which to pack the items: by segment, and those of a segment as
-// they come. nil: as they come.
-func (g *grouping) bySegment(p *Packer, items []laneItem) []uint32 {
-	if p.Most != 0 || len(items) < groupFrom*len(p.Open) {
-		return nil
-	}
-	g.next = slices.Grow(g.next[:0], len(p.Open))[:len(p.Open)]
-	clear(g.next)
-	g.order = slices.Grow(g.order[:0], len(items))[:len(items)]
-	for i := range items {
-		g.next[int(items[i].segment)/p.Stride]++
-	}
-	at := uint32(0)
-	for i, n := range g.next {
-		g.next[i] = at
-		at += n
-	}
-	for i := range items {
-		next := &g.next[int(items[i].segment)/p.Stride]
-		g.order[*next] = uint32(i)
-		*next++
-	}
-	return g.order
 }

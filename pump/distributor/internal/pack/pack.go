@@ -2,6 +2,7 @@ package pack
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
@@ -31,13 +32,12 @@ type Packer struct {
 	Opened func(interval int)
 	Emit   func(*Message) error
 
-	Open        []*OpenEnvelope // by segment / stride
-	Stride      int
-	first, last *OpenEnvelope // open ones, the oldest first
-	held        int
-	interval    int            // the tasks being added were read in (P2.1)
-	receipt     source.Receipt // of the task being added; nil: no caller waits for it
-	spare       *OpenEnvelope
+	Open     []*OpenEnvelope // by segment / stride
+	Stride   int
+	order    []*OpenEnvelope // open ones, the oldest first
+	held     int
+	interval int            // the tasks being added were read in (P2.1)
+	receipt  source.Receipt // of the task being added; nil: no caller waits for it
 }
 
 // OpenEnvelope is one envelope being filled.
@@ -48,11 +48,10 @@ type OpenEnvelope struct {
 	most     int // tasks in it; 0: as many as fit
 	receipts []receiptPart
 
-	segment    uint32
-	firstN     uint64
-	interval   int // in which its first task was read
-	since      time.Time
-	prev, next *OpenEnvelope // next also links spare ones
+	segment  uint32
+	firstN   uint64
+	interval int // in which its first task was read
+	since    time.Time
 }
 
 // add puts a task into its segment's envelope. If it does not fit, that envelope
@@ -92,8 +91,8 @@ func (p *Packer) add(segment uint32, task codec.Task, now time.Time) error {
 	if e.builder.Len() == e.most {
 		return p.seal(e)
 	}
-	for p.held > p.MaxHeld && p.first != nil {
-		if err := p.seal(p.first); err != nil {
+	for p.held > p.MaxHeld && len(p.order) > 0 {
+		if err := p.seal(p.order[0]); err != nil {
 			return err
 		}
 	}
@@ -101,16 +100,8 @@ func (p *Packer) add(segment uint32, task codec.Task, now time.Time) error {
 }
 
 func (p *Packer) begin(segment uint32, n uint64, now time.Time) *OpenEnvelope {
-	e := p.spare
-	if e != nil {
-		p.spare = e.next
-	} else {
-		e = &OpenEnvelope{builder: codec.NewBuilder(0)}
-	}
-	b := e.builder
-	*e = OpenEnvelope{
-		builder: b, segment: segment, firstN: n, interval: p.interval, most: p.Most, since: now,
-		prev: p.last,
+	e := &OpenEnvelope{
+		builder: codec.NewBuilder(0), segment: segment, firstN: n, interval: p.interval, most: p.Most, since: now,
 	}
 	if p.Limit != nil {
 		if n := p.Limit(segment); n > 0 && (e.most == 0 || n < e.most) {
@@ -125,13 +116,8 @@ func (p *Packer) begin(segment uint32, n uint64, now time.Time) *OpenEnvelope {
 	if p.Writes != nil {
 		head.Version = p.Writes()
 	}
-	b.Reset(head)
-	if p.last != nil {
-		p.last.next = e
-	} else {
-		p.first = e
-	}
-	p.last = e
+	e.builder.Reset(head)
+	p.order = append(p.order, e)
 	p.Open[int(segment)/p.Stride] = e
 	p.Opened(p.interval)
 	return e
@@ -145,36 +131,18 @@ func (p *Packer) seal(e *OpenEnvelope) error {
 	if c.Text, _, err = e.builder.Seal((*buffer)[:0]); err != nil {
 		return fmt.Errorf("segment %d: %w", e.segment, err)
 	}
-	if e.prev != nil {
-		e.prev.next = e.next
-	} else {
-		p.first = e.next
-	}
-	if e.next != nil {
-		e.next.prev = e.prev
-	} else {
-		p.last = e.prev
-	}
+	at := slices.Index(p.order, e)
+	p.order = slices.Delete(p.order, at, at+1)
 	p.held -= e.held
 	p.Open[int(e.segment)/p.Stride] = nil
-	e.prev, e.next, p.spare = nil, p.spare, e
 	return p.Emit(c)
 }
 
 // sealBefore seals what holds a task from before the barrier of that number.
 // Envelopes are listed as they were opened, so those come first.
 func (p *Packer) sealBefore(barrier int) error {
-	for p.first != nil && p.first.interval < barrier {
-		if err := p.seal(p.first); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (p *Packer) sealAll() error {
-	for p.first != nil {
-		if err := p.seal(p.first); err != nil {
+	for len(p.order) > 0 && p.order[0].interval < barrier {
+		if err := p.seal(p.order[0]); err != nil {
 			return err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -79,16 +80,16 @@ func TestOpenEnvelopesShareOneByteBudget(t *testing.T) {
 				opened[segment] = step
 			}
 			held := 0
-			for e := p.first; e != nil; e = e.next {
+			for _, e := range p.order {
 				held += e.builder.Held()
 			}
 			if held != p.held || held > maxHeld {
 				t.Fatalf("%d bytes are held, the packer counts %d, the budget is %d", held, p.held, maxHeld)
 			}
 		}
-		for p.first != nil {
-			adding = p.first.segment
-			if err := p.seal(p.first); err != nil {
+		for len(p.order) > 0 {
+			adding = p.order[0].segment
+			if err := p.seal(p.order[0]); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -97,7 +98,7 @@ func TestOpenEnvelopesShareOneByteBudget(t *testing.T) {
 				t.Fatalf("segment %d: %d tasks in, %d out", s, added[s], next[s])
 			}
 		}
-		if p.held != 0 || p.first != nil || p.last != nil {
+		if p.held != 0 || len(p.order) > 0 {
 			t.Fatalf("%d bytes are held by nothing", p.held)
 		}
 	})
@@ -174,7 +175,7 @@ func TestACheckpointCoversOnlyWhatIsAcknowledged(t *testing.T) {
 		newest := s.interval
 		for _, l := range s.Lanes {
 			packWaiting(t, l)
-			if err := l.packer.sealAll(); err != nil {
+			if err := l.packer.sealBefore(math.MaxInt); err != nil {
 				t.Fatal(err)
 			}
 		}
