@@ -20,9 +20,6 @@ import (
 // it begins. It takes some 50 ms; what takes this long is an account in trouble.
 const createSlow = 2 * time.Second
 
-// createTogether is how many queues of one account are made at once.
-const createTogether = 8
-
 // MakeQueues makes the queues of the map that this process has not made or used yet: nearly
 // always they are there. A mistake in the configuration shows here, before a run is begun. A
 // right that may just have been given is waited for. An account that does not answer shows too,
@@ -108,12 +105,9 @@ func (r *Router) make(ctx context.Context, j backoff.Jitter, byAccount map[strin
 	all, ctx := errgroup.WithContext(ctx)
 	for _, sinks := range byAccount {
 		all.Go(func() error {
-			g, ctx := errgroup.WithContext(ctx)
-			g.SetLimit(createTogether)
-			for _, o := range sinks {
-				g.Go(func() error { return o.ensure(ctx, j, r.log) })
-			}
-			return g.Wait()
+			return queues.Each(ctx, sinks, func(ctx context.Context, _ int, s *Sink) error {
+				return s.ensure(ctx, j, r.log)
+			})
 		})
 	}
 	return all.Wait()

@@ -161,9 +161,8 @@ func (p *Putter) Send(pm *pack.Message) error {
 // pick picks the sink that a message goes to now: the first of its destinations that
 // is not busy, or else the one in which the fewest wait.
 func (p *Putter) pick(m *message) (*Sink, error) {
-	var buffer [3]*Sink
 	t := p.Router.Current()
-	home, list, err := p.destinations(t, m, &buffer)
+	home, list, err := p.destinations(t, m)
 	if err != nil {
 		return nil, err
 	}
@@ -201,14 +200,14 @@ func (p *Putter) pick(m *message) (*Sink, error) {
 }
 
 // destinations is where the message may go now, and where it would go if all were well.
-func (p *Putter) destinations(t *Route, m *message, buffer *[3]*Sink) (home *Sink, list []*Sink, err error) {
+func (p *Putter) destinations(t *Route, m *message) (home *Sink, list []*Sink, err error) {
 	if t.Fatal != nil {
 		return nil, nil, t.Fatal
 	}
 	if m.Bad {
-		return t.poisonDestinations(m.Segment, buffer)
+		return t.poisonDestinations(m.Segment)
 	}
-	list, err = t.destinations(m.Segment, buffer)
+	list, err = t.destinations(m.Segment)
 	return t.home(m.Segment), list, err
 }
 
@@ -219,8 +218,7 @@ func (p *Putter) belongs(m *message) bool {
 	if t == m.route {
 		return true
 	}
-	var buffer [3]*Sink
-	home, list, err := p.destinations(t, m, &buffer)
+	home, list, err := p.destinations(t, m)
 	if err != nil || !(m.probe && m.sink == home) && !slices.Contains(list, m.sink) {
 		return false
 	}

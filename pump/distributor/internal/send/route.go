@@ -271,7 +271,7 @@ func (t *Route) marked(segment uint32, choice int) bool {
 }
 
 // destinations lists where a segment's message may be put now, best first and never
-// empty; dst is for the result. It is the home unless that is dark, and the choices that are marked
+// empty. It is the home unless that is dark, and the choices that are marked
 // and in a better state than the home:
 //
 //   - Of a home that is well that is the home alone.
@@ -280,12 +280,12 @@ func (t *Route) marked(segment uint32, choice int) bool {
 //   - A dark queue is helped by those that are not. There are several, because the one queue with
 //     the most such segments would hold up all others. If there is none the home is the choice
 //     again: there is nothing better than to go on trying.
-func (t *Route) destinations(segment uint32, dst *[3]*Sink) ([]*Sink, error) {
+func (t *Route) destinations(segment uint32) (list []*Sink, err error) {
 	home := t.home(segment)
 	if home.refused != nil {
 		return nil, home.refused
 	}
-	of, list := home.state(), dst[:0]
+	of := home.state()
 	if of != dark {
 		list = append(list, home)
 	}
@@ -345,7 +345,7 @@ var errNoPoison = errors.New("no account of the workload has a poison queue that
 // poisonDestinations is where a bad line goes: the poison queue of the account of its
 // home or, while that is dark, of a choice. No process owns what lies there, so no
 // mark is needed.
-func (t *Route) poisonDestinations(segment uint32, dst *[3]*Sink) (home *Sink, list []*Sink, err error) {
+func (t *Route) poisonDestinations(segment uint32) (home *Sink, list []*Sink, err error) {
 	for _, shard := range t.choices.get(t.Workload.Map, segment) {
 		o := t.poison[t.Workload.Map.Shards[shard].Account]
 		if o == nil {
@@ -355,11 +355,11 @@ func (t *Route) poisonDestinations(segment uint32, dst *[3]*Sink) (home *Sink, l
 			home = o
 		}
 		if o.state() != dark {
-			return home, append(dst[:0], o), nil
+			return home, []*Sink{o}, nil
 		}
 	}
 	if home == nil {
 		return nil, nil, errNoPoison
 	}
-	return home, append(dst[:0], home), nil
+	return home, []*Sink{home}, nil
 }

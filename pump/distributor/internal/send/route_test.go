@@ -14,8 +14,7 @@ import (
 // destinationNames shows destinations as the choices that they are, 0 for the home.
 func destinationNames(t *testing.T, r *Route, segment uint32) string {
 	t.Helper()
-	var buffer [3]*Sink
-	list, err := r.destinations(segment, &buffer)
+	list, err := r.destinations(segment)
 	if err != nil {
 		t.Fatal(err)
 	}
