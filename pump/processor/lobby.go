@@ -128,13 +128,8 @@ func (l *lobby) remove(d *message.Delivery) bool {
 		return false
 	}
 	d.Whole = l.r.notNow(d, lobbyAgain)
-	l.putBack(d)
+	d.Settle()
 	return true
-}
-
-func (l *lobby) putBack(d *message.Delivery) {
-	d.Started.Store(true)
-	d.Settler.Add(d)
 }
 
 // close has everything put back that waits, and will wait.
@@ -191,7 +186,7 @@ func (l *lobby) routeAgain(ds []*message.Delivery) {
 		}
 	}
 	for _, d := range r.backlog.Add(work, backlog.Reservation{}) {
-		l.putBack(d)
+		d.Settle()
 	}
 }
 

@@ -63,8 +63,7 @@ func (r *run) receive(g poll.Get) (own, aside int) {
 		r.lobby.releaseReady() // segments may have become ready meanwhile
 	}
 	for _, d := range r.backlog.Add(work, g.Room) {
-		d.Started.Store(true)
-		d.Settler.Add(d)
+		d.Settle()
 	}
 	return own, aside
 }
@@ -225,8 +224,7 @@ func (r *run) open(ctx context.Context, d *message.Delivery) {
 	}
 	if d.Whole != nil {
 		r.backlog.SetAside(d)
-		d.Started.Store(true)
-		d.Settler.Add(d)
+		d.Settle()
 		return
 	}
 	r.Cfg.Private.Seeding.Turn.Wait("opened", d.Queue.Account.Name, d.ID)
@@ -240,8 +238,7 @@ func (r *run) open(ctx context.Context, d *message.Delivery) {
 	if d.Ended {
 		d.Reject()
 		r.backlog.SetAside(d)
-		d.Started.Store(true)
-		d.Settler.Add(d)
+		d.Settle()
 		return
 	}
 	if r.Reducer != nil {
@@ -249,8 +246,7 @@ func (r *run) open(ctx context.Context, d *message.Delivery) {
 	}
 	d.Pending = d.Starts()
 	if !r.backlog.Open(d) {
-		d.Started.Store(true)
-		d.Settler.Add(d)
+		d.Settle()
 	}
 }
 

@@ -369,8 +369,7 @@ func (r *run) withdraw(d *message.Delivery) {
 	unstarted, unopened := r.backlog.Withdraw(d)
 	defer r.trials.StartDue()
 	if unopened {
-		d.Started.Store(true)
-		d.Settler.Add(d)
+		d.Settle()
 	}
 	if unstarted == 0 {
 		return

@@ -146,6 +146,12 @@ func (d *Delivery) Unpacks() int64 {
 
 func (d *Delivery) String() string { return d.Queue.String() + "/" + d.ID }
 
+// Settle hands the message to its settler: none of its tasks will be started any more.
+func (d *Delivery) Settle() {
+	d.Started.Store(true)
+	d.Settler.Add(d)
+}
+
 // Starts is how many tasks are to be started, at which of the tasks is the k-th of them.
 func (d *Delivery) Starts() int {
 	if d.Fresh == nil {

@@ -154,8 +154,7 @@ func (t *Trials) startLocked() {
 // settleUnstarted settles a message that will not be started here.
 func (t *Trials) settleUnstarted(d *message.Delivery) {
 	t.Backlog.SetAside(d)
-	d.Started.Store(true)
-	d.Settler.Add(d)
+	d.Settle()
 }
 
 // postpone puts a message back whose attempt cannot be written down.
