@@ -87,11 +87,5 @@ func shortHeadOf(table storage.Table, e storage.Entity) (*ledgerHead, error) {
 	if e.Row == "" {
 		return &ledgerHead{}, nil
 	}
-	f := &row.Fields{Props: e.Properties}
-	h := row.ReadFormat(f, readShortHead)
-	if f.Err != nil {
-		return nil, row.Damaged(table, e.Partition, e.Row, f.Err)
-	}
-	h.etag = e.ETag
-	return h, nil
+	return decodeHead(table, e, readShortHead)
 }

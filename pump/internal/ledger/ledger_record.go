@@ -231,53 +231,48 @@ func (b *runBook) changing(index uint64) *chunk {
 // finish records tasks as done: what is not settled, and what this generation
 // reopens. A task that is recorded already stays as it is. On a draft only.
 func (b *runBook) finish(ns codec.NSet, generation uint32) {
-	for from, to := range ns.Spans() {
-		b.walk(from, to, generation, func(index uint64, low, end uint32, what standing) {
-			switch what {
-			case reopenable:
-				b.release(b.changing(index), low)
-			case unsettled:
-			default:
-				return
+	b.settle(ns, generation, func(index uint64, low, end uint32) {
+		b.done += uint64(end - low)
+		switch n := absolute(index, low); {
+		case n < b.floor: // it says so by itself
+		case n == b.floor && (b.chunks[index] == nil || b.chunks[index].done == nil):
+			b.floor += uint64(end - low)
+		default:
+			c := b.changing(index)
+			if c.done == nil {
+				c.done = roaring.New()
 			}
-			b.done += uint64(end - low)
-			switch n := absolute(index, low); {
-			case n < b.floor: // it says so by itself
-			case n == b.floor && (b.chunks[index] == nil || b.chunks[index].done == nil):
-				b.floor += uint64(end - low)
-			default:
-				c := b.changing(index)
-				if c.done == nil {
-					c.done = roaring.New()
-				}
-				addRange(c.done, low, end)
-			}
-		})
-	}
-	b.advance()
+			addRange(c.done, low, end)
+		}
+	})
 }
 
 // condemn records tasks as being in quarantine with a generation: what is not
 // settled, and what stands there with a lower one. On a draft only.
 func (b *runBook) condemn(ns codec.NSet, generation uint32) {
+	b.settle(ns, generation, func(index uint64, low, end uint32) {
+		c := b.changing(index)
+		i, found := slices.BinarySearchFunc(c.poison, generation, func(p poisonSet, g uint32) int {
+			return int(int64(p.generation) - int64(g))
+		})
+		if !found {
+			c.poison = slices.Insert(c.poison, i, poisonSet{generation, roaring.New()})
+		}
+		addRange(c.poison[i].ns, low, end)
+		b.quarantined += uint64(end - low)
+	})
+}
+
+// settle calls record for what of a set is not settled, or is reopened by this generation.
+func (b *runBook) settle(ns codec.NSet, generation uint32, record func(index uint64, low, end uint32)) {
 	for from, to := range ns.Spans() {
 		b.walk(from, to, generation, func(index uint64, low, end uint32, what standing) {
-			switch what {
-			case reopenable:
+			if what == reopenable {
 				b.release(b.changing(index), low)
-			case unsettled:
-			default:
-				return
 			}
-			c := b.changing(index)
-			i, found := slices.BinarySearchFunc(c.poison, generation, func(p poisonSet, g uint32) int {
-				return int(int64(p.generation) - int64(g))
-			})
-			if !found {
-				c.poison = slices.Insert(c.poison, i, poisonSet{generation, roaring.New()})
+			if what == reopenable || what == unsettled {
+				record(index, low, end)
 			}
-			addRange(c.poison[i].ns, low, end)
-			b.quarantined += uint64(end - low)
 		})
 	}
 	b.advance()

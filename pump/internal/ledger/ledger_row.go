@@ -86,8 +86,14 @@ func readHead(f *row.Fields) *ledgerHead {
 }
 
 func headOf(table storage.Table, e storage.Entity) (*ledgerHead, error) {
+	return decodeHead(table, e, readHead)
+}
+
+func decodeHead(
+	table storage.Table, e storage.Entity, read func(*row.Fields) *ledgerHead,
+) (*ledgerHead, error) {
 	f := &row.Fields{Props: e.Properties}
-	h := row.ReadFormat(f, readHead)
+	h := row.ReadFormat(f, read)
 	if f.Err != nil {
 		return nil, row.Damaged(table, e.Partition, e.Row, f.Err)
 	}
