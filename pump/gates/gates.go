@@ -22,12 +22,14 @@ import (
 
 // Table is the table of the workload's rows, for those who use what package
 // control has by itself: id ranges, gates, claims, tallies. It makes no request.
-func Table(cfg pump.Config) (storage.Table, error) {
-	cfg, err := settings.Complete(cfg)
-	if err != nil {
+func Table(cfg pump.Config) (storage.Table, error) { return open(&cfg) }
+
+// open completes a configuration and gives the table of its workload's rows.
+func open(cfg *pump.Config) (_ storage.Table, err error) {
+	if *cfg, err = settings.Complete(*cfg); err != nil {
 		return nil, err
 	}
-	return queues.Open(&cfg, row.TableName).Control, nil
+	return queues.Open(cfg, row.TableName).Control, nil
 }
 
 // Change is what a release or hold of a gate came to.
@@ -52,25 +54,24 @@ func Close(ctx context.Context, cfg pump.Config, name, by string) (Change, error
 	return changeGate(ctx, cfg, name, false, by)
 }
 
-func changeGate(ctx context.Context, cfg pump.Config, name string, open bool, by string) (Change, error) {
-	cfg, err := settings.Complete(cfg)
+func changeGate(ctx context.Context, cfg pump.Config, name string, opens bool, by string) (Change, error) {
+	table, err := open(&cfg)
 	if err != nil {
 		return Change{}, err
 	}
-	table := queues.Open(&cfg, row.TableName).Control
 	// Gates need no workload, but a gate of a workload that is misspelt is of no use.
 	if _, err := workload.Load(ctx, table, cfg.Workload); err != nil {
 		return Change{}, locate.WithAdvice(ctx, &cfg, err)
 	}
 	gate := coordination.NewGate(table, cfg.Workload, name)
 	change := gate.Hold
-	if open {
+	if opens {
 		change = gate.Release
 	}
 	if err := change(ctx, by); err != nil {
 		return Change{}, err
 	}
-	c := Change{Gate: name, Open: open}
+	c := Change{Gate: name, Open: opens}
 	v, err := cluster.LoadView(ctx, table, cfg.Workload)
 	if err != nil {
 		cfg.Log.Warn("who waits at the gate could not be read; they look by themselves", "gate", name, "error", err)
@@ -83,7 +84,7 @@ func changeGate(ctx context.Context, cfg pump.Config, name string, open bool, by
 		}
 	}
 	c.Waiting = len(nudges)
-	if open {
+	if opens {
 		c.Nudged = nudging.Send(ctx, &cfg, nudges)
 	}
 	return c, nil
@@ -120,11 +121,10 @@ func Remove(ctx context.Context, cfg pump.Config, name string) (removed bool, er
 
 // List gives the workload's gates, by name, with those that are only waited at.
 func List(ctx context.Context, cfg pump.Config) ([]Status, error) {
-	cfg, err := settings.Complete(cfg)
+	table, err := open(&cfg)
 	if err != nil {
 		return nil, err
 	}
-	table := queues.Open(&cfg, row.TableName).Control
 	v, err := cluster.LoadView(ctx, table, cfg.Workload)
 	if err != nil {
 		return nil, locate.WithAdvice(ctx, &cfg, err)
