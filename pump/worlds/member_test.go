@@ -124,7 +124,9 @@ func rates(d time.Duration, of ...*sharer) (list []float64, sum float64) {
 const testBeat = 5 * time.Second // the default
 
 // target is the process's share of the account.
-func (s *sharer) target() float64 { return s.queues.Budgets()[0].Target }
+func (s *sharer) target() float64 {
+	return s.queues.Account(s.queues.Names()[0]).Budget.Show("", "").Target
+}
 
 func TestP81ProcessesOnOneAccountShareItAndAdaptWithinABeat(t *testing.T) {
 	verify.Only(t)
@@ -270,7 +272,7 @@ func TestALonelyProcessHasItsWholeBudgetAtOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 			if f.Account("accounta").Budget.Rate() != 20_000 || before.Budget.Rate() != 2_000 || after.Budget.Rate() != 2_000 {
-				t.Errorf("%s: %+v", role, f.Budgets())
+				t.Errorf("%s: %+v", role, f.Account("accounta").Budget.Show("accounta", ""))
 			}
 			m.Leave(t.Context())
 			m.Leave(t.Context()) // is one too many, and does no harm

@@ -67,17 +67,3 @@ func (f *Set) Short(name string, demand float64, t *quota.Targets) bool {
 	}
 	return min(t.Accounts[name], queues) < demand
 }
-
-// Budgets shows all budgets: of each account, in the order of the configuration, and of
-// its queues by name.
-func (f *Set) Budgets() []quota.BudgetState {
-	var out []quota.BudgetState
-	for _, name := range f.Names() {
-		a := f.Account(name)
-		out = append(out, a.Budget.Show(name, ""))
-		for _, s := range a.opened() {
-			out = append(out, s.Budget.Show(name, s.Name))
-		}
-	}
-	return out
-}

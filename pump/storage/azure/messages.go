@@ -309,17 +309,9 @@ func (s *scanner) name() string {
 	for n < len(s.rest) && n < 32 && (letter(s.rest[n]) || n > 0 && digit(s.rest[n])) {
 		n++
 	}
-	name := s.rest[:n]
+	name := string(s.rest[:n])
 	s.rest = s.rest[n:]
-	for _, known := range [...]string{
-		"MessageId", "InsertionTime", "ExpirationTime", "PopReceipt", "TimeNextVisible", "DequeueCount",
-		"MessageText",
-	} {
-		if string(name) == known {
-			return known // no allocation
-		}
-	}
-	return string(name)
+	return name
 }
 
 func (s *scanner) take(prefix string) bool {
