@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
@@ -105,9 +106,7 @@ func NewBuilder(textLimit int) *Builder {
 // the error of the next Add or Seal.
 func (b *Builder) Reset(h Header) {
 	b.free()
-	if h.Version == 0 {
-		h.Version = Version
-	}
+	h.Version = cmp.Or(h.Version, Version)
 	h.Tasks, h.RawLen, h.Checksum, h.Cause = NSet{}, 0, 0, nil
 	b.head = h
 	b.err = nil

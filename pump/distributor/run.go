@@ -1,6 +1,7 @@
 package distributor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -371,13 +372,9 @@ func (r *run) progress() Progress {
 func (r *run) summary() Summary {
 	c := &r.count
 	total, throttled := r.d.fleet.Requests()
-	took := r.took
-	if took == 0 {
-		took = time.Since(r.begun)
-	}
 	return Summary{
 		Run: r.id, Tasks: c.Tasks.Load(), Envelopes: c.Envelopes.Load(), BytesIn: c.BytesIn.Load(), BytesSent: c.Sent.Load(),
-		Requests: queues.Since(total, r.before), Throttled: throttled - r.beforeThrottled, Seconds: took.Seconds(),
+		Requests: queues.Since(total, r.before), Throttled: throttled - r.beforeThrottled, Seconds: cmp.Or(r.took, time.Since(r.begun)).Seconds(),
 		Skipped: c.Skipped.Load(), Quarantined: c.Quarantined.Load(), Resent: c.Resent.Load(), Resumed: r.from != nil,
 		Completion: r.completion,
 	}

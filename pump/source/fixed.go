@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -54,10 +55,7 @@ func (s *TextSource) fixed(ctx context.Context) (*fixedText, error) {
 		return nil, err
 	}
 	sum := sha256.New()
-	format := s.Format
-	if format == "" {
-		format = FormatJSONLines
-	}
+	format := cmp.Or(s.Format, FormatJSONLines)
 	fmt.Fprintf(sum, "%d %q %q %q %d %d\n", textVersion, format, s.Key, s.ID, s.maxLine(), len(names))
 	again := true
 	head := make([]byte, headBytes)

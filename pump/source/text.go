@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -317,11 +318,7 @@ func (r *textReader) openNext(ctx context.Context) error {
 			err = in.decompress()
 		}
 	case r.files[r.file].name == stdin:
-		text := r.source.Stdin
-		if text == nil {
-			text = os.Stdin
-		}
-		in, err = openStream(ctx, "stdin", text)
+		in, err = openStream(ctx, "stdin", cmp.Or[io.Reader](r.source.Stdin, os.Stdin))
 	default:
 		in, err = openFile(ctx, &r.files[r.file])
 	}
@@ -344,11 +341,7 @@ func (r *textReader) openNext(ctx context.Context) error {
 // start starts the command, if it has not been.
 func (r *textReader) start(ctx context.Context) (err error) {
 	if r.begun == nil && r.in == nil && r.file == 0 {
-		stderr := r.source.Stderr
-		if stderr == nil {
-			stderr = os.Stderr
-		}
-		r.begun, err = openCommand(ctx, r.source.Command, r.source.Env, stderr)
+		r.begun, err = openCommand(ctx, r.source.Command, r.source.Env, cmp.Or[io.Writer](r.source.Stderr, os.Stderr))
 	}
 	return err
 }

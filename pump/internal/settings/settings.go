@@ -65,9 +65,7 @@ func Complete(c pump.Config) (pump.Config, error) {
 	if err := checkForeign(&c); err != nil {
 		return c, err
 	}
-	if c.Instance == "" {
-		c.Instance = Instance()
-	}
+	c.Instance = cmp.Or(c.Instance, Instance())
 	if err := cluster.CheckInstance(c.Instance); err != nil {
 		return c, &pump.ConfigError{
 			Field: "instance", Problem: redact.Quoted(c.Instance) + " is not an instance's name",
@@ -242,9 +240,7 @@ func accountWithDefaults(a pump.Account, field string, queues int) (pump.Account
 		}
 		a.Storage = st
 	}
-	if a.Name == "" {
-		a.Name = a.Storage.Name()
-	}
+	a.Name = cmp.Or(a.Name, a.Storage.Name())
 	a.Queues = cmp.Or(a.Queues, queues)
 	if a.Queues < 1 || a.Queues > maxQueues {
 		fix := fmt.Sprintf("use 1 to %d, or leave it out for %d", maxQueues, queues)
