@@ -118,14 +118,10 @@ func (r *repair) repair(ctx context.Context) error {
 
 // mend repairs a run that is found.
 func (r *repair) mend(ctx context.Context) error {
-	if err := r.compare(ctx); err != nil {
-		return err
-	}
-	if err := r.count(ctx); err != nil {
-		return err
-	}
-	if err := r.plan(ctx); err != nil {
-		return err
+	for _, step := range []func(context.Context) error{r.compare, r.count, r.plan} {
+		if err := step(ctx); err != nil {
+			return err
+		}
 	}
 	if err := r.confirm(ctx); err != nil || r.o.DryRun || r.run.State == workload.RunClosed {
 		return err

@@ -177,14 +177,10 @@ func (d *workloadDeletion) plan(ctx context.Context) error {
 		Queues: []Queue{}, Foreign: []string{}, Kept: []string{}, Members: []string{},
 		Unfinished: []string{}, Leftovers: []string{},
 	}
-	if err := d.learnRivals(ctx); err != nil {
-		return err
-	}
-	if err := d.learnMembers(ctx); err != nil {
-		return err
-	}
-	if err := d.countQueues(ctx); err != nil {
-		return err
+	for _, learn := range []func(context.Context) error{d.learnRivals, d.learnMembers, d.countQueues} {
+		if err := learn(ctx); err != nil {
+			return err
+		}
 	}
 	for _, g := range deletion.Groups(w) {
 		n, err := deletion.Count(ctx, w, g)

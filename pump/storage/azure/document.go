@@ -3,6 +3,7 @@ package azure
 import (
 	"bytes"
 	"fmt"
+	"strings"
 )
 
 const (
@@ -35,20 +36,8 @@ func escaped(text []byte) []byte {
 		bytes.IndexByte(text, '>') < 0 && bytes.IndexByte(text, '\r') < 0 {
 		return text
 	}
-	b := make([]byte, 0, len(text)+len(text)/8)
-	for _, c := range text {
-		switch c {
-		case '&':
-			b = append(b, "&amp;"...)
-		case '<':
-			b = append(b, "&lt;"...)
-		case '>':
-			b = append(b, "&gt;"...)
-		case '\r':
-			b = append(b, "&#13;"...) // XML readers turn a bare one into a newline
-		default:
-			b = append(b, c)
-		}
-	}
-	return b
+	return []byte(escaper.Replace(string(text)))
 }
+
+// XML readers turn a bare carriage return into a newline.
+var escaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "\r", "&#13;")

@@ -272,19 +272,13 @@ func (s *scanner) text(raw []byte) ([]byte, bool) {
 	return s.scratch, true
 }
 
+// references are those that XML has by name.
+var references = map[string]rune{"amp": '&', "lt": '<', "gt": '>', "quot": '"', "apos": '\''}
+
 // reference decodes what stands between & and ; in XML.
 func reference(name string) (rune, bool) {
-	switch name {
-	case "amp":
-		return '&', true
-	case "lt":
-		return '<', true
-	case "gt":
-		return '>', true
-	case "quot":
-		return '"', true
-	case "apos":
-		return '\'', true
+	if r, ok := references[name]; ok {
+		return r, true
 	}
 	if name[0] != '#' || len(name) < 2 {
 		return 0, false
