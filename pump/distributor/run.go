@@ -374,7 +374,8 @@ func (r *run) summary() Summary {
 	total, throttled := r.d.fleet.Requests()
 	return Summary{
 		Run: r.id, Tasks: c.Tasks.Load(), Envelopes: c.Envelopes.Load(), BytesIn: c.BytesIn.Load(), BytesSent: c.Sent.Load(),
-		Requests: queues.Since(total, r.before), Throttled: throttled - r.beforeThrottled, Seconds: cmp.Or(r.took, time.Since(r.begun)).Seconds(),
+		Requests: queues.Since(total, r.before), Throttled: throttled - r.beforeThrottled,
+		Seconds: cmp.Or(r.took, time.Since(r.begun)).Seconds(),
 		Skipped: c.Skipped.Load(), Quarantined: c.Quarantined.Load(), Resent: c.Resent.Load(), Resumed: r.from != nil,
 		Completion: r.completion,
 	}

@@ -214,6 +214,7 @@ type textReader struct {
 	before int64 // size of the files before it
 	in     *input
 	lines  *lineReader
+	rec    Record                // given last: one of the call would be on the heap
 	behind textPosition          // behind the last record
 	about  func(wait bool) error // see pausing
 }
@@ -226,15 +227,14 @@ type textPosition struct {
 	pos, line int64
 }
 
-func (r *textReader) Next(ctx context.Context) (rec Record, err error) {
-	if err := r.Fill(ctx, &rec); err != nil {
+func (r *textReader) Next(ctx context.Context) (Record, error) {
+	if err := r.fill(ctx, &r.rec); err != nil {
 		return Record{}, err
 	}
-	return rec, nil
+	return r.rec, nil
 }
 
-// Fill is Next into a record that the caller has.
-func (r *textReader) Fill(ctx context.Context, rec *Record) error {
+func (r *textReader) fill(ctx context.Context, rec *Record) error {
 	if ctx.Err() != nil { // before anything moves
 		return context.Cause(ctx)
 	}

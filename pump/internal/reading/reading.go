@@ -24,12 +24,6 @@ type Looker interface {
 	Look(ctx context.Context) (ready bool, err error)
 }
 
-// Filler is a reader that gives its records without copying them from function to function.
-type Filler interface {
-	// Fill is Next into a record that the caller has; it is only good without an error.
-	Fill(ctx context.Context, rec *source.Record) error
-}
-
 // Pausing is a reader that says when it is about to read more: until then its records come without
 // waiting for anything.
 type Pausing interface {

@@ -7,7 +7,6 @@ import (
 	"math"
 	"testing"
 
-	"github.com/queuepump/queuepump/pump/internal/reading"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/shardmap"
@@ -52,11 +51,9 @@ func (w *wayOut) round(tb testing.TB) {
 		tb.Fatal(err)
 	}
 	defer r.Close()
-	fill := r.(reading.Filler).Fill
 	w.sealed, w.messages = 0, 0
-	var rec source.Record
 	for n := 0; ; n++ {
-		err := fill(tb.Context(), &rec)
+		rec, err := r.Next(tb.Context())
 		if err == io.EOF && n == wayTasks {
 			break
 		}

@@ -25,7 +25,7 @@ type Packer struct {
 	MapVersion func() uint64
 	// Limit is how many tasks a new envelope of a segment may hold besides, 0 for as many as fit.
 	Limit func(segment uint32) int
-	// Writes is the version of the format that everybody reads at this moment; nil: the newest.
+	// Writes is the version of the format that everybody reads at this moment.
 	Writes func() uint8
 	// Opened is called when an envelope gets its first task, before that can
 	// be part of a barrier; emit when it is sealed.
@@ -103,19 +103,12 @@ func (p *Packer) begin(segment uint32, n uint64, now time.Time) *OpenEnvelope {
 	e := &OpenEnvelope{
 		builder: codec.NewBuilder(0), segment: segment, firstN: n, interval: p.interval, most: p.Most, since: now,
 	}
-	if p.Limit != nil {
-		if n := p.Limit(segment); n > 0 && (e.most == 0 || n < e.most) {
-			e.most = n
-		}
+	if n := p.Limit(segment); n > 0 && (e.most == 0 || n < e.most) {
+		e.most = n
 	}
 	head := p.Head
 	head.Segment = segment
-	if p.MapVersion != nil {
-		head.MapVersion = p.MapVersion()
-	}
-	if p.Writes != nil {
-		head.Version = p.Writes()
-	}
+	head.MapVersion, head.Version = p.MapVersion(), p.Writes()
 	e.builder.Reset(head)
 	p.order = append(p.order, e)
 	p.Open[int(segment)/p.Stride] = e

@@ -23,6 +23,8 @@ func newTestPacker(segments, most, maxHeld int, emit func(*Message) error) *Pack
 	return &Packer{
 		Head: codec.Header{Workload: "work", Run: pump.RunID{1}, MapVersion: 1}, Most: most, MaxHeld: maxHeld,
 		Opened: func(int) {}, Emit: emit, Open: make([]*OpenEnvelope, segments), Stride: 1,
+		MapVersion: func() uint64 { return 1 }, Writes: func() uint8 { return codec.Version },
+		Limit: func(uint32) int { return 0 },
 	}
 }
 

@@ -86,10 +86,6 @@ func (s *Segmenter) Read(ctx, within context.Context) error {
 	} else {
 		s.eager = true
 	}
-	fill := s.fill
-	if source, ok := s.Source.(reading.Filler); ok {
-		fill = source.Fill
-	}
 	var rec source.Record
 	for {
 		if within.Err() != nil {
@@ -108,7 +104,7 @@ func (s *Segmenter) Read(ctx, within context.Context) error {
 		if s.Pace != nil && s.Pace.Wait(within) != nil {
 			return context.Cause(within)
 		}
-		err := s.next(within, fill, &rec)
+		err := s.next(within, &rec)
 		if err == nil {
 			err = s.accept(ctx, &rec)
 		}
@@ -133,14 +129,12 @@ func (s *Segmenter) Read(ctx, within context.Context) error {
 }
 
 // next gets a record, or marks an error as the source's.
-func (s *Segmenter) next(
-	reading context.Context, fill func(context.Context, *source.Record) error, rec *source.Record,
-) (err error) {
+func (s *Segmenter) next(reading context.Context, rec *source.Record) (err error) {
 	if first := s.First; first != nil {
 		s.First = nil
 		*rec, err = first.Rec, first.Err
 	} else {
-		err = fill(reading, rec)
+		*rec, err = s.Source.Next(reading)
 	}
 	if err == nil || err == io.EOF {
 		return err
@@ -149,12 +143,6 @@ func (s *Segmenter) next(
 		return err
 	}
 	return &SourceError{err}
-}
-
-// fill is for readers that are no Filler.
-func (s *Segmenter) fill(reading context.Context, rec *source.Record) (err error) {
-	*rec, err = s.Source.Next(reading)
-	return err
 }
 
 // accept gives a record its identity and hands it on. A task too large for a

@@ -96,7 +96,7 @@ type Options struct {
 	// Patience is for how long a queue that has taken nothing yet may refuse the credential; 0: for
 	// ever.
 	Patience time.Duration
-	// Loops counts what goes round. Default: none looks.
+	// Loops counts what goes round.
 	Loops *Loops
 }
 
@@ -118,9 +118,6 @@ const (
 
 // NewPutter makes the putter of a distribution.
 func NewPutter(o Options) *Putter {
-	if o.Loops == nil {
-		o.Loops = &Loops{}
-	}
 	return &Putter{Options: o, memory: semaphore.NewWeighted(memoryFor(len(o.Router.Current().sinks)))}
 }
 

@@ -150,7 +150,7 @@ func TestAMessageWhoseProbeIsOverBelongsElsewhere(t *testing.T) {
 		home.observe(func(h *health, now time.Time) { h.darken(now) })
 		r.turned()
 		time.Sleep(2 * probeEvery)
-		p := NewPutter(Options{Router: r, Jitter: "d"})
+		p := NewPutter(Options{Router: r, Jitter: "d", Loops: &Loops{}})
 		m := &message{Message: &pack.Message{Segment: segment}, refused: helpAfter}
 		to, err := p.pick(m)
 		if err != nil || to != home || !m.probe || m.refused != 0 {
