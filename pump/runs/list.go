@@ -128,11 +128,7 @@ func Show(ctx context.Context, cfg pump.Config, id string) (Info, error) {
 
 // spent fills in what the run has cost.
 func (i *Info) spent(tallies map[string]workload.Tally, list *prices.List) {
-	var sum workload.Tally
-	for _, t := range tallies {
-		sum = sum.Add(t)
-	}
-	requests := sum.Requests()
+	requests := workload.SumTallies(tallies).Requests()
 	i.Requests, i.Cost, i.Currency = &requests, new(list.Cost(requests, 0)), list.Currency
 }
 

@@ -357,11 +357,7 @@ func (w *waiter) report(ctx context.Context) Report {
 	if err != nil {
 		return Report{}
 	}
-	var sum workload.Tally
-	for _, t := range tallies {
-		sum = sum.Add(t)
-	}
-	return reportOf(sum)
+	return reportOf(workload.SumTallies(tallies))
 }
 
 // orphanLook is how often it is asked at most whether a distributor sends an open run: three

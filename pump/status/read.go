@@ -158,11 +158,7 @@ func (r *statusReader) readRuns(ctx context.Context) (err error) {
 				break // nor would the next be read
 			}
 		}
-		var sum workload.Tally
-		for _, t := range tallies {
-			sum = sum.Add(t)
-		}
-		r.tallies[run.ID] = sum
+		r.tallies[run.ID] = workload.SumTallies(tallies)
 	}
 	return errors.Join(bad...)
 }

@@ -349,10 +349,7 @@ func (c *Closer) lookMet(ctx context.Context, l *workload.LiveRun, k *observed) 
 	if err != nil {
 		return false, err
 	}
-	var sum workload.Tally
-	for _, t := range tallies {
-		sum = sum.Add(t)
-	}
+	sum := workload.SumTallies(tallies)
 	if k.tallied && k.tally == sum {
 		return true, nil
 	}

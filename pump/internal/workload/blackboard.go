@@ -48,6 +48,14 @@ func (t Tally) Add(o Tally) Tally {
 	}
 }
 
+// SumTallies adds up what the processes of a run have counted.
+func SumTallies(tallies map[string]Tally) (sum Tally) {
+	for _, t := range tallies {
+		sum = sum.Add(t)
+	}
+	return sum
+}
+
 // Requests are those that were spent.
 func (t Tally) Requests() float64 { return float64(t.Spent) / 1000 }
 

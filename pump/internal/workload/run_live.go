@@ -247,7 +247,6 @@ func newBeats() *beats { return &beats{rows: map[codec.RunID]row.Version[liveBea
 
 // liveBeat is what a beat changes of a row.
 type liveBeat struct {
-	state RunState
 	beats uint64
 	Pulse
 }
@@ -271,7 +270,7 @@ func (r *Runs) beatRow(id codec.RunID) row.Row[liveBeat] {
 			}
 		},
 		Decode: func(f *row.Fields) liveBeat {
-			return liveBeat{state: RunState(f.Text("State")), beats: f.Count("Beats")}
+			return liveBeat{beats: f.Count("Beats")}
 		},
 	}
 }
