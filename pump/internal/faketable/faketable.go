@@ -286,6 +286,12 @@ func (s *Server) Written() []storage.Entity {
 
 func (c *Client) Query(ctx context.Context, q storage.Query) iter.Seq2[storage.Entity, error] {
 	return func(yield func(storage.Entity, error) bool) {
+		for _, key := range []string{q.Partition, q.From, q.To} {
+			if strings.ContainsFunc(key, notOfKeys) { // as a driver does
+				yield(storage.Entity{}, &storage.Error{Code: storage.Invalid, Op: "query", Object: key, Index: -1})
+				return
+			}
+		}
 		var found []storage.Entity
 		err := c.do(ctx, "query", q.Partition, storage.Write{}, func() error {
 			c.Mu.Lock()
@@ -308,6 +314,11 @@ func (c *Client) Query(ctx context.Context, q storage.Query) iter.Seq2[storage.E
 			}
 		}
 	}
+}
+
+// notOfKeys reports whether keys have no such character; see [storage.Table].
+func notOfKeys(r rune) bool {
+	return !strings.ContainsRune("-.~_", r) && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
 }
 
 // Dies makes a machine disappear: its beats reach no row and it hears nothing.
