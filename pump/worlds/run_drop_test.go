@@ -237,3 +237,37 @@ func TestManyRunsThatEndBetweenTwoLooksAreAllNoticed(t *testing.T) {
 		p.End()
 	})
 }
+
+// A script ends more runs than the workload's row names, and another one ends them again, so that
+// their tasks are dropped. What the row forgot between the two ends of a run is news all the same.
+func TestRunsThatAreEndedAgainAreNewsThoughTheRowForgotTheirFirstEnd(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		const many = workload.KeptEnded + 1
+		ids := make([]pump.RunID, many)
+		for i := range ids {
+			ids[i] = w.manyRun()
+		}
+		end := func() map[workload.EndedRun]bool {
+			for _, id := range ids {
+				if err := workload.NoteEnded(t.Context(), w.Table(), w.Cfg.Workload, id); err != nil {
+					t.Fatal(err)
+				}
+			}
+			wl, err := workload.Load(t.Context(), w.Table(), w.Cfg.Workload)
+			if err != nil {
+				t.Fatal(err)
+			}
+			is := map[workload.EndedRun]bool{}
+			for _, e := range wl.Ended {
+				is[e] = true
+			}
+			return is
+		}
+		was := end()
+		for e := range end() {
+			if was[e] {
+				t.Errorf("that %v was ended again is no news", e.Run)
+			}
+		}
+	})
+}

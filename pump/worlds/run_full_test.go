@@ -14,11 +14,13 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/status"
+	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // crowd makes as many runs as a segment may have. Each has a client that beats for as long as alive
@@ -232,5 +234,50 @@ func TestOldRestsGoThoughARowOfARunIsGone(t *testing.T) {
 		if row := w.RunRow(ids[stay+1]); !row.Over {
 			t.Errorf("%+v", row)
 		}
+	})
+}
+
+// A segment has hundreds of rests that are old and hundreds more than it may, and all of them stay.
+// Both kinds have their turn in parts. When one of them is through it waits until it is due again,
+// though the other one is not: else the two would begin each other anew for hours.
+func TestOldRestsThatStayAreLookedForOnceInTenMinutes(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		s := w.scribe()
+		rests := func(kind byte, n, stay int) {
+			var ids []pump.RunID
+			var entries []*ledger.Entry
+			var rows []storage.Write
+			for i := range n {
+				id := pump.RunID{kind, 14: byte(i >> 8), 15: byte(i)}
+				ids = append(ids, id)
+				entries = append(entries, &ledger.Entry{
+					Segment: 3, Epoch: 1, Run: id, Quarantined: codec.MakeNSet(0),
+				})
+				rows = append(rows, storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
+					Partition: w.Cfg.Workload + ".runs", Row: id.String(),
+					Properties: map[string]any{row.FormatProperty: int64(row.Format), "State": 1.5}, // damaged
+				}})
+			}
+			s.ledger.Commit(t.Context(), entries)
+			if err := s.ledger.Prune(t.Context(), ids); err != nil {
+				t.Fatal(err)
+			}
+			for batch := range slices.Chunk(rows[:stay], storage.MaxBatch) {
+				if _, err := w.Table().Transact(t.Context(), batch); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Second) // of a partition's rows in a second
+			}
+		}
+		const aged, crowded = 7 * 64, 8 * 64
+		rests(0xaa, aged, aged)
+		time.Sleep(8 * 24 * time.Hour)
+		rests(0xbb, 1200+crowded, crowded)
+		p := w.start(w.processor(&testworld.Seen{}, processor.Options{}))
+		time.Sleep(9 * time.Minute)
+		if n := w.Sim.Stats().Count("", "GetEntity"); n < aged+crowded || n > aged+crowded+200 {
+			t.Errorf("%d rows are read one by one, of which %d are of runs that stay", n, aged+crowded)
+		}
+		p.End()
 	})
 }

@@ -286,6 +286,10 @@ func (s *Server) Written() []storage.Entity {
 
 func (c *Client) Query(ctx context.Context, q storage.Query) iter.Seq2[storage.Entity, error] {
 	return func(yield func(storage.Entity, error) bool) {
+		if err := CheckKeys(q); err != nil {
+			yield(storage.Entity{}, err)
+			return
+		}
 		var found []storage.Entity
 		err := c.do(ctx, "query", q.Partition, storage.Write{}, func() error {
 			c.Mu.Lock()
@@ -308,6 +312,20 @@ func (c *Client) Query(ctx context.Context, q storage.Query) iter.Seq2[storage.E
 			}
 		}
 	}
+}
+
+// CheckKeys refuses a query as a driver does: its keys have a character that keys have not.
+func CheckKeys(q storage.Query) error {
+	strange := func(r rune) bool {
+		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
+		return !letter && !(r >= '0' && r <= '9') && !strings.ContainsRune("-.~_", r)
+	}
+	for _, key := range []string{q.Partition, q.From, q.To} {
+		if strings.ContainsFunc(key, strange) {
+			return &storage.Error{Code: storage.Invalid, Op: "query", Object: key, Index: -1}
+		}
+	}
+	return nil
 }
 
 // Dies makes a machine disappear: its beats reach no row and it hears nothing.

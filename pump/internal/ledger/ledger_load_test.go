@@ -3,13 +3,16 @@ package ledger
 import (
 	"context"
 	"errors"
+	"iter"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // paged is a ledger of a partition all of whose segments have pages.
@@ -71,6 +74,40 @@ func TestP32APageThatIsMissingDelaysNoOtherSegment(t *testing.T) {
 		fenced, err := fenceAll(t.Context(), b, holdsOf(2, segments...))
 		if !errors.Is(err, row.ErrCorrupt) || !strings.Contains(err.Error(), "page.0007.") || len(fenced) != len(segments)-1 || b.Fenced(7, 2) {
 			t.Errorf("%d are fenced: %v", len(fenced), err)
+		}
+	})
+}
+
+// brokenOff is a table whose answer to a query of pages ends after each row, until it has ended so
+// often.
+type brokenOff struct {
+	*memTable
+	left int
+}
+
+func (b *brokenOff) Query(ctx context.Context, q storage.Query) iter.Seq2[storage.Entity, error] {
+	return func(yield func(storage.Entity, error) bool) {
+		for e, err := range b.memTable.Query(ctx, q) {
+			if !yield(e, err) {
+				return
+			}
+			if b.left > 0 && strings.HasPrefix(e.Row, pagePrefix) {
+				b.left--
+				yield(storage.Entity{}, problem(storage.Throttled, -1, e.Row))
+				return
+			}
+		}
+	}
+}
+
+// What is recorded of 64 segments is many answers, any of which may be lost.
+func TestLoadingGoesOnBehindTheLastRowThatCame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := &brokenOff{populated(t), 2}
+		b := openBook(t, table, "b", withBytes)
+		fenced, err := fenceAll(t.Context(), b, holdsOf(2, 7, 8))
+		if err != nil || len(fenced) != 2 || table.left > 0 {
+			t.Errorf("%v are fenced, %d answers are still to end early: %v", fenced, table.left, err)
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -121,6 +122,10 @@ func (m *memTable) Transact(_ context.Context, writes []storage.Write) ([]storag
 
 func (m *memTable) Query(_ context.Context, q storage.Query) iter.Seq2[storage.Entity, error] {
 	return func(yield func(storage.Entity, error) bool) {
+		if err := faketable.CheckKeys(q); err != nil {
+			yield(storage.Entity{}, err)
+			return
+		}
 		m.mu.Lock()
 		var found []storage.Entity
 		for _, e := range m.rows {

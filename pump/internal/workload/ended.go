@@ -15,8 +15,10 @@ import (
 // EndedRun is the news, in the workload's row, that an operator has ended a run. The run's own row
 // is the truth: processors that have read it before read it again.
 type EndedRun struct {
-	Run   codec.RunID
-	Times int // how often: a run that was ended can be ended again, so that its tasks are dropped
+	Run codec.RunID
+	// Number is higher than that of any end before: a run that was ended can be ended again, so that
+	// its tasks are dropped, and the row may have forgotten its first end by then.
+	Number int
 }
 
 // KeptEnded is how many of them the row has at most. Who finds that many new ones may have missed
@@ -27,12 +29,10 @@ const KeptEnded = 32
 func NoteEnded(ctx context.Context, t storage.Table, workload string, id codec.RunID) error {
 	_, _, err := changeRow(ctx, t, workload, func(is Row) (Row, bool, error) {
 		news := EndedRun{id, 1}
-		ended := slices.DeleteFunc(slices.Clone(is.ended), func(e EndedRun) bool {
-			if e.Run == id {
-				news.Times = e.Times + 1
-			}
-			return e.Run == id
-		})
+		for _, e := range is.ended {
+			news.Number = max(news.Number, e.Number+1)
+		}
+		ended := slices.DeleteFunc(slices.Clone(is.ended), func(e EndedRun) bool { return e.Run == id })
 		ended = append(ended, news)
 		is.ended = ended[max(0, len(ended)-KeptEnded):]
 		return is, true, nil
@@ -43,17 +43,17 @@ func NoteEnded(ctx context.Context, t storage.Table, workload string, id codec.R
 func encodeEnded(ended []EndedRun) string {
 	words := make([]string, len(ended))
 	for i, e := range ended {
-		words[i] = fmt.Sprintf("%v:%d", e.Run, e.Times)
+		words[i] = fmt.Sprintf("%v:%d", e.Run, e.Number)
 	}
 	return strings.Join(words, " ")
 }
 
 func decodeEnded(f *row.Fields) (ended []EndedRun) {
 	for word := range strings.FieldsSeq(f.Text("Ended")) {
-		id, times, _ := strings.Cut(word, ":")
+		id, number, _ := strings.Cut(word, ":")
 		run, err := codec.ParseRunID(id)
-		n, errTimes := strconv.Atoi(times)
-		if err != nil || errTimes != nil || n < 1 || len(ended) == KeptEnded {
+		n, errNumber := strconv.Atoi(number)
+		if err != nil || errNumber != nil || n < 1 || len(ended) == KeptEnded {
 			f.Fail("Ended", "is no list of runs")
 			return nil
 		}

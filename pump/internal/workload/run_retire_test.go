@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
@@ -70,6 +71,24 @@ func TestADamagedRowKeepsNoOtherOldRun(t *testing.T) {
 			if !strings.Contains(said, id.String()) {
 				t.Errorf("%s is not named: %s", id, said)
 			}
+		}
+	})
+}
+
+// A workload may have more runs than a page of rows.
+func TestUnfinishedRunsOfSeveralPagesAreFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runs := NewRuns(faketable.NewServer().Client("a"), "city")
+		const many = 2*row.PageSize + 1
+		for n := range many {
+			id := codec.RunID{7}
+			binary.BigEndian.PutUint32(id[12:], uint32(n))
+			if err := runs.Create(t.Context(), Run{ID: id}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if ids, err := runs.Unfinished(t.Context(), false, many); len(ids) != many || err != nil {
+			t.Errorf("%d runs of %d, %v", len(ids), many, err)
 		}
 	})
 }

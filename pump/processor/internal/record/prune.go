@@ -28,11 +28,21 @@ const (
 // turn is how far runs have been looked at, in the order of their ids.
 type turn struct {
 	last pump.RunID
-	more bool // not all have had their turn
+	more bool      // not all have had their turn
+	at   time.Time // when some had theirs
 }
+
+// due reports whether some have their turn: the next ones, or when all are through the first ones
+// after a while. *What was through began anew for as long as the other kind was not: while hundreds
+// of both stayed the two of them hardly ever ended.*
+func (t *turn) due() bool { return t.more || time.Since(t.at) >= restsEvery }
 
 // next gives those runs, sorted, whose turn it is.
 func (t *turn) next(runs []pump.RunID) []pump.RunID {
+	if !t.due() {
+		return nil
+	}
+	t.at = time.Now()
 	i, found := slices.BinarySearchFunc(runs, t.last, workload.CompareRuns)
 	if found {
 		i++
@@ -52,7 +62,6 @@ func (c *Recorder) Prune(ctx context.Context) {
 		return
 	}
 	wait := pruneEvery
-	var rests time.Time
 	for n := uint64(0); backoff.Wait(ctx, c.r.Jitter.Around(wait, "prune", c.r.Cfg.Workload, n)); n++ {
 		wait = pruneEvery * time.Duration(max(1, c.crowd()/pruneCrowd))
 		switch pruned, err := c.pruneListed(ctx); {
@@ -65,8 +74,7 @@ func (c *Recorder) Prune(ctx context.Context) {
 		if err := c.pruneNames(ctx); err != nil && ctx.Err() == nil {
 			c.r.Log.Warn("foreign messages that are done with could not be forgotten yet", "error", err)
 		}
-		if c.aged.more || c.crowded.more || time.Since(rests) >= restsEvery {
-			rests = time.Now()
+		if c.aged.due() || c.crowded.due() {
 			if err := c.pruneRests(ctx); err != nil && ctx.Err() == nil {
 				c.r.Log.Warn("old tasks in quarantine could not be forgotten yet", "error", err)
 			}
