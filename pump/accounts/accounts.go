@@ -329,11 +329,12 @@ func (o *accountsOf) knownToAll(ctx context.Context, name string) error {
 
 // senders are the runs of live processes that are no members.
 func (o *accountsOf) senders(ctx context.Context) ([]workload.LiveRun, error) {
-	live, err := workload.NewRuns(o.Queues.Control, o.Cfg.Workload).Live(ctx)
+	// Of the time before the list: that may take minutes, in which each of them beats again.
+	server, _, err := workload.ServerTime(ctx, o.Queues.Control, o.Cfg.Workload)
 	if err != nil {
 		return nil, err
 	}
-	server, _, err := workload.ServerTime(ctx, o.Queues.Control, o.Cfg.Workload)
+	live, err := workload.NewRuns(o.Queues.Control, o.Cfg.Workload).Live(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,9 @@
 package worlds
 
 import (
+	"context"
 	"fmt"
+	"iter"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/status"
+	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // memberNames are the instances that have a member row.
@@ -201,6 +204,77 @@ func TestAnAccountThatASenderDoesNotHaveIsRefused(t *testing.T) {
 		}
 		if _, err := accounts.Add(ctx, w.Operator(), "accountc"); err != nil {
 			t.Errorf("after its end: %v", err)
+		}
+	})
+}
+
+// stalledLive is an account whose table gives the first of the runs that live at once, and the
+// others after so long.
+type stalledLive struct {
+	storage.Account
+	takes time.Duration
+}
+
+func (s stalledLive) Table(name string) storage.Table {
+	return &stalledLiveTable{Table: s.Account.Table(name), takes: s.takes}
+}
+
+type stalledLiveTable struct {
+	storage.Table
+	takes time.Duration
+	until time.Time
+}
+
+func (s *stalledLiveTable) Query(
+	ctx context.Context, q storage.Query,
+) iter.Seq2[storage.Entity, error] {
+	const first = "live."
+	if !strings.HasPrefix(q.From, first) || q.From != first && !time.Now().Before(s.until) {
+		return s.Table.Query(ctx, q)
+	}
+	return func(yield func(storage.Entity, error) bool) {
+		if q.From == first {
+			s.until = time.Now().Add(s.takes)
+			for e, err := range s.Table.Query(ctx, q) {
+				if !yield(e, err) {
+					return
+				}
+				break
+			}
+		}
+		yield(storage.Entity{}, &storage.Error{Code: storage.Throttled, Op: "query", Index: -1})
+	}
+}
+
+// P6.5: the list of the runs that live may take longer than a live sender is without a beat. It has
+// beaten since its row was read.
+func TestAnAccountThatASenderDoesNotHaveIsRefusedThoughTheTableIsSlow(t *testing.T) {
+	inThree(t, func(t *testing.T, w *world) {
+		ctx, cfg := t.Context(), w.Operator()
+		cfg.Instance, cfg.Accounts = "d", cfg.Accounts[:2]
+		s, err := distributor.NewSender(cfg, distributor.SenderOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Send(ctx, newTask("first")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if _, err := w.Table().Write(ctx, storage.Write{Mode: storage.Insert, Entity: storage.Entity{
+			Partition: w.Cfg.Workload + ".runs", Row: "live." + strings.Repeat("f", 32),
+		}}); err != nil {
+			t.Fatal(err)
+		}
+		began, takes := time.Now(), 100*time.Second
+		cfg = w.Operator()
+		cfg.Accounts[0].Storage = stalledLive{cfg.Accounts[0].Storage, takes}
+		refused(t, second(accounts.Add(ctx, cfg, "accountc")),
+			"1 of 1 live processes do not have it in their configuration: d")
+		if time.Since(began) < takes {
+			t.Error("the list was not slow")
+		}
+		if _, err := s.Close(ctx); err != nil {
+			t.Fatal(err)
 		}
 	})
 }
