@@ -178,19 +178,26 @@ func TestASenderThatIsAGuestNudges(t *testing.T) {
 	})
 }
 
+// senderOfTwo gives a sender that lacks the third account, sent a task a minute ago, and lives.
+func (w *world) senderOfTwo() *distributor.Sender {
+	w.T.Helper()
+	cfg := w.Operator()
+	cfg.Instance, cfg.Accounts = "d", cfg.Accounts[:2]
+	s, err := distributor.NewSender(cfg, distributor.SenderOptions{})
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	if err := s.Send(w.T.Context(), newTask("first")); err != nil {
+		w.T.Fatal(err)
+	}
+	time.Sleep(time.Minute)
+	return s
+}
+
 // P6.5: an account that a live sender has no credentials for is refused, member or not.
 func TestAnAccountThatASenderDoesNotHaveIsRefused(t *testing.T) {
 	inThree(t, func(t *testing.T, w *world) {
-		ctx, cfg := t.Context(), w.Operator()
-		cfg.Instance, cfg.Accounts = "d", cfg.Accounts[:2]
-		s, err := distributor.NewSender(cfg, distributor.SenderOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Send(ctx, newTask("first")); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Minute)
+		ctx, s := t.Context(), w.senderOfTwo()
 		if _, err := accounts.Add(ctx, w.Operator(), "accountb"); err != nil {
 			t.Error(err)
 		}
@@ -250,23 +257,14 @@ func (s *stalledLiveTable) Query(
 // beaten since its row was read.
 func TestAnAccountThatASenderDoesNotHaveIsRefusedThoughTheTableIsSlow(t *testing.T) {
 	inThree(t, func(t *testing.T, w *world) {
-		ctx, cfg := t.Context(), w.Operator()
-		cfg.Instance, cfg.Accounts = "d", cfg.Accounts[:2]
-		s, err := distributor.NewSender(cfg, distributor.SenderOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Send(ctx, newTask("first")); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Minute)
+		ctx, s := t.Context(), w.senderOfTwo()
 		if _, err := w.Table().Write(ctx, storage.Write{Mode: storage.Insert, Entity: storage.Entity{
 			Partition: w.Cfg.Workload + ".runs", Row: "live." + strings.Repeat("f", 32),
 		}}); err != nil {
 			t.Fatal(err)
 		}
 		began, takes := time.Now(), 100*time.Second
-		cfg = w.Operator()
+		cfg := w.Operator()
 		cfg.Accounts[0].Storage = stalledLive{cfg.Accounts[0].Storage, takes}
 		refused(t, second(accounts.Add(ctx, cfg, "accountc")),
 			"1 of 1 live processes do not have it in their configuration: d")
