@@ -23,7 +23,7 @@ func RetireClaims(
 		return 0, from, fmt.Errorf("looking for old claims of %s: %w", workload, err)
 	}
 	if len(found) == row.PageSize {
-		next = found[len(found)-1].Row + "-"
+		next = row.After(found[len(found)-1].Row)
 	}
 	var old []storage.Entity
 	for _, e := range found {

@@ -129,7 +129,7 @@ func (r viewReader) query(ctx context.Context) ([]storage.Entity, error) {
 func (r viewReader) queryOn(ctx context.Context, rows *[]storage.Entity) error {
 	q := storage.Query{Partition: r.workload, From: ownerPrefix, To: afterView}
 	if n := len(*rows); n > 0 {
-		q.From = (*rows)[n-1].Row + "-" // the first of the characters that keys have: no key is between the two
+		q.From = row.After((*rows)[n-1].Row)
 	}
 	for e, err := range r.table.Query(ctx, q) {
 		if err != nil {

@@ -65,7 +65,7 @@ func Count(ctx context.Context, w *workload.Workload, g Group) (n int, err error
 		if err != nil || len(rows) < row.PageSize {
 			return n, err
 		}
-		from = rows[len(rows)-1].Row + "-" // the next key that may be
+		from = row.After(rows[len(rows)-1].Row)
 	}
 }
 

@@ -154,7 +154,7 @@ func (l *Ledger) rows(ctx context.Context, q storage.Query, each func(storage.En
 	for attempt := 1; ; attempt++ {
 		from := q.From
 		err := l.rowsOnce(ctx, q, func(e storage.Entity) {
-			q.From = e.Row + "-" // behind it, and before every other key: no character of keys is before it
+			q.From = row.After(e.Row)
 			each(e)
 		})
 		if err == nil {

@@ -24,6 +24,10 @@ func (r Row[T]) MustReadOrCreate(ctx context.Context) (Version[T], error) {
 // query.
 const PageSize = 1000
 
+// After gives the first key that may follow a key, for a query that goes on behind it: a dash is
+// the first of the characters that keys have, and a driver refuses all others.
+func After(key string) string { return key + "-" }
+
 // MustFind gives the first rows of a query, at most `most`, trying until there
 // is an answer or patience is over. Without the table there are none.
 func MustFind(ctx context.Context, t storage.Table, q storage.Query, most int) ([]storage.Entity, error) {

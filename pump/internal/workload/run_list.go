@@ -75,7 +75,7 @@ func (r *Runs) List(ctx context.Context, limit int) ([]Run, error) {
 			}
 			runs = append(runs, run)
 		}
-		from = noted[len(noted)-1].key + "-" // the first key after it
+		from = row.After(noted[len(noted)-1].key)
 	}
 	return runs, nil
 }

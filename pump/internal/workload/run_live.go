@@ -125,7 +125,7 @@ func (r *Runs) liveBetween(ctx context.Context, found []LiveRun, from, to string
 			if err != nil {
 				return err
 			}
-			from = e.Row + "-" // the next key that there can be
+			from = row.After(e.Row)
 			id, err := codec.ParseRunID(e.Row[len(livePrefix):])
 			if err != nil {
 				continue // no row of ours

@@ -79,7 +79,7 @@ func (r *Runs) Retire(
 	case len(noted) < retireMost:
 		return removed, "", damage, nil
 	}
-	return removed, noted[len(noted)-1].key + "-", damage, nil // the first key after it
+	return removed, row.After(noted[len(noted)-1].key), damage, nil
 }
 
 func (r *Runs) retireOne(ctx context.Context, n noted, before time.Time, counted bool) (gone bool, err error) {

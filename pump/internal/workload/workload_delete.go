@@ -91,6 +91,6 @@ func (r *Runs) Unfinished(ctx context.Context, sealed bool, most int) ([]codec.R
 		if len(rows) < row.PageSize || len(ids) >= most {
 			return ids[:min(len(ids), most)], nil
 		}
-		from = rows[len(rows)-1].Row + "-" // the first key after it
+		from = row.After(rows[len(rows)-1].Row)
 	}
 }
