@@ -38,7 +38,7 @@ func TestTheHistoryAndTheDaysSumOutliveTheirWriters(t *testing.T) {
 			return w.Fault(azsim.Rule{Instance: instance, Fault: azsim.FailBefore})
 		}
 		work(15 * time.Minute)
-		sum("p samples", 0.98)
+		sum("p samples", 0.95) // what was asked since the last beats is not said: 12 to 20 s of 900
 		first := cut("p")
 		work(15 * time.Minute)
 		sum("p is cut off", 0.9) // what it tries to ask is not known
