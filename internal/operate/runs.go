@@ -2,6 +2,7 @@ package operate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -38,32 +39,36 @@ func runsList() *cobra.Command {
   distributor runs list --state abandoned --json`,
 		Args: cli.NoArguments(nil),
 		RunE: o.run(func(cmd *cobra.Command, _ []string) error {
-			list, err := runs.List(cmd.Context(), o.cfg, state, limit)
-			if err != nil {
-				return err
+			list, bad := runs.List(cmd.Context(), o.cfg, state, limit)
+			if bad != nil && len(list) == 0 {
+				return bad
 			}
-			if o.json {
-				return printJSON(cmd.OutOrStdout(), struct {
-					Workload string      `json:"workload"`
-					Runs     []runs.Info `json:"runs"`
-				}{o.cfg.Workload, list})
-			}
-			if len(list) == 0 {
-				_, err := fmt.Fprintln(cmd.OutOrStdout(), "there is no such run")
-				return err
-			}
-			for _, r := range list {
-				if _, err := fmt.Fprintln(cmd.OutOrStdout(), runLine(&r)); err != nil {
-					return err
-				}
-			}
-			return nil
+			return errors.Join(printRuns(cmd.OutOrStdout(), &o, list), bad)
 		}),
 	}
 	o.add(cmd)
 	cmd.Flags().StringVar(&state, "state", "", "only runs in this state: "+strings.Join(runs.States(), ", "))
 	cmd.Flags().IntVar(&limit, "limit", 50, "the most runs to list")
 	return cmd
+}
+
+func printRuns(out io.Writer, o *operation, list []runs.Info) error {
+	if o.json {
+		return printJSON(out, struct {
+			Workload string      `json:"workload"`
+			Runs     []runs.Info `json:"runs"`
+		}{o.cfg.Workload, list})
+	}
+	if len(list) == 0 {
+		_, err := fmt.Fprintln(out, "there is no such run")
+		return err
+	}
+	for i := range list {
+		if _, err := fmt.Fprintln(out, runLine(&list[i])); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // runLine is a run on one line.

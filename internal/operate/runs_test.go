@@ -86,6 +86,40 @@ func TestEveryCommandTakesTheBeginningOfARunsID(t *testing.T) {
 	d.fails(true, "not the id of a run", "repair", "tasks.jsonl", "--input", tasks)
 }
 
+func TestRunsAreListedBesideADamagedOne(t *testing.T) {
+	d := newDesk(t)
+	tasks := filepath.Join(t.TempDir(), "tasks.txt")
+	if err := os.WriteFile(tasks, []byte("a\nb\nc\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	from := &source.TextSource{Paths: []string{tasks}, Format: source.FormatLines}
+	damaged, sound := d.send(d.three, from, "").Run.String(), d.send(d.three, from, "").Run.String()
+	table, err := gates.Table(configOf(t, d.three))
+	if err != nil {
+		t.Fatal(err)
+	}
+	row, err := table.Read(t.Context(), "test.runs", damaged)
+	if err != nil {
+		t.Fatal(err)
+	}
+	row.Properties["State"] = "?"
+	if _, err := table.Write(t.Context(), storage.Write{Mode: storage.Upsert, Entity: row}); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"runs", "list"}, {"runs", "list", "--json"}, {"runs", "list", "--state", "sealed"}} {
+		got, err := d.typed(args...)
+		if !strings.Contains(got, sound) || strings.Contains(got, damaged) {
+			t.Errorf("%v printed %s", args, got)
+		}
+		if err == nil || !strings.Contains(err.Error(), damaged) {
+			t.Errorf("%v: %v", args, err)
+		}
+	}
+	if got := d.ok("status"); !strings.Contains(got, sound[:12]) || !strings.Contains(got, damaged) {
+		t.Errorf("status printed %s", got)
+	}
+}
+
 func configOf(t *testing.T, path string) pump.Config {
 	t.Helper()
 	f, err := configfile.Load(path)

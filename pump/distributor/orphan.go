@@ -27,8 +27,8 @@ func (t *term) orphans(ctx context.Context) []workload.Run {
 	}
 	runs, err := t.d.runs.List(ctx, orphanReads)
 	if err != nil {
-		t.d.cfg.Log.Debug("runs that never began could not be looked for", "error", err)
-		return nil // another leader looks again
+		t.d.cfg.Log.Debug("runs that never began could not all be looked for", "error", err)
+		// Another leader looks again.
 	}
 	var open []workload.Run
 	for _, run := range runs {

@@ -81,7 +81,7 @@ func infoOf(run *workload.Run) Info {
 const runsMost = 10_000
 
 // List lists up to limit runs, the last started first; only those in a state, if one is given. It
-// looks at the last ten thousand.
+// looks at the last ten thousand. Damaged rows are an error beside the runs that can be read.
 func List(ctx context.Context, cfg pump.Config, state string, limit int) ([]Info, error) {
 	if state != "" && !slices.Contains(States(), state) {
 		return nil, &pump.ConfigError{
@@ -101,16 +101,13 @@ func List(ctx context.Context, cfg pump.Config, state string, limit int) ([]Info
 		look = runsMost
 	}
 	all, err := o.Runs().List(ctx, look)
-	if err != nil {
-		return nil, err
-	}
 	list := []Info{}
 	for i := range all {
 		if len(list) < limit && (state == "" || string(all[i].State) == state) {
 			list = append(list, infoOf(&all[i]))
 		}
 	}
-	return list, nil
+	return list, err
 }
 
 // Show tells of the run whose id is, or begins with, id.

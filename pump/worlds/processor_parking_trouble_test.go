@@ -3,6 +3,7 @@ package worlds
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -177,14 +178,7 @@ func TestALostMarkIsObservedAnewAfterAnotherProcessDid(t *testing.T) {
 				delete(e.Properties, "Parkings")
 			})
 		}
-		c := w.closer("c")
-		c.HorizonBy(func(ctx context.Context) (*cluster.View, error) {
-			return cluster.LoadView(ctx, w.Table(), w.Cfg.Workload)
-		})
-		var mine atomic.Bool
-		ctx, cancel := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
-		wg.Go(func() { c.Keep(ctx, "c", func(context.Context) bool { return mine.Load() }) })
+		mine, stop := w.keepClosing()
 		returning := func(want int) {
 			t.Helper()
 			wl, err := workload.Load(t.Context(), w.Table(), w.Cfg.Workload)
@@ -206,8 +200,89 @@ func TestALostMarkIsObservedAnewAfterAnotherProcessDid(t *testing.T) {
 		returning(1)
 		time.Sleep(2 * time.Minute)
 		returning(0)
-		cancel()
-		wg.Wait()
+		stop()
+	})
+}
+
+// keepClosing runs a closer, which has the duty while mine is true.
+func (w *world) keepClosing() (mine *atomic.Bool, stop func()) {
+	w.T.Helper()
+	c := w.closer("c")
+	c.HorizonBy(func(ctx context.Context) (*cluster.View, error) {
+		return cluster.LoadView(ctx, w.Table(), w.Cfg.Workload)
+	})
+	mine = &atomic.Bool{}
+	ctx, cancel := context.WithCancel(w.T.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { c.Keep(ctx, "c", func(context.Context) bool { return mine.Load() }) })
+	return mine, func() { cancel(); wg.Wait() }
+}
+
+// Nor does what it saw of a run without a row. Were the run over at once, the owners would forget
+// tasks that were done, while its row may come back.
+func TestARunWithoutARowIsObservedAnewAfterAnotherProcessDid(t *testing.T) {
+	inOnceWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+		before := w.rowsOf("work.runs")
+		run := w.sealedRun(3)
+		w.scribe().record(run.ID, below([]uint64{2}), nil)
+		after := w.rowsOf("work.runs")
+		mine, stop := w.keepClosing()
+		over := func() bool {
+			t.Helper()
+			list, err := w.AllRuns().Prunable(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return slices.Contains(list.Over, run.ID)
+		}
+		before.Restore()
+		mine.Store(true)
+		time.Sleep(closing.Every * 3 / 2) // for a pass
+		mine.Store(false)
+		after.Restore()
+		time.Sleep(2 * closing.OverAfter)
+		before.Restore()
+		mine.Store(true)
+		time.Sleep(closing.OverAfter - time.Minute)
+		if over() {
+			t.Error("its owners are to forget a run that has had no row for less than an hour")
+		}
+		time.Sleep(2 * time.Minute)
+		if !over() {
+			t.Error("a run that has had no row for an hour is not over")
+		}
+		stop()
+	})
+}
+
+// The row of one paused run is damaged. Another paused run ends, and what is parked of it comes
+// home all the same.
+func TestADamagedRowOfAPausedRunKeepsNoOtherFromComingHome(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		damaged, ends := w.sealedRun(1), w.sealedRun(1)
+		for _, run := range []workload.Run{damaged, ends} {
+			w.pausePart(workloads.Part{Run: run.ID.String()})
+		}
+		if err := w.AllRuns().End(t.Context(), ends.ID, false, "its command died here"); err != nil {
+			t.Fatal(err)
+		}
+		e, err := w.Table().Read(t.Context(), "work.runs", damaged.ID.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Properties["State"] = "?"
+		if _, err := w.Table().Write(t.Context(), storage.Write{Mode: storage.Upsert, Entity: e}); err != nil {
+			t.Fatal(err)
+		}
+		p := w.start(w.processorOf("p", &begun{}, processor.Options{}))
+		w.Within(5*time.Minute, "the mark of the run that ended goes", func() bool {
+			wl, err := workload.Load(t.Context(), w.Table(), w.Cfg.Workload)
+			return err == nil && len(wl.Parkings) == 1 && wl.Parkings[0].Run == damaged.ID
+		})
+		if w.Logged(damaged.ID.String()) == 0 {
+			t.Error("nothing is said of the damaged row")
+		}
+		p.End()
 	})
 }
 

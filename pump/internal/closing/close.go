@@ -282,6 +282,7 @@ func (c *Closer) Keep(ctx context.Context, j backoff.Jitter, mine func(context.C
 		wait = Every
 		if !mine(ctx) {
 			clear(c.Known) // what others see meanwhile is not observed here
+			clear(c.absent)
 			c.returning = nil
 			c.wrote = false
 			c.looked = time.Time{}

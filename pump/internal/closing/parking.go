@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -57,8 +58,10 @@ func (c *Closer) endParkings(ctx context.Context) error {
 }
 
 // resumeEnded lets what is parked of runs come home that are closed or have ended: nothing else
-// would, and no run ends for being quiet while there is a mark.
+// would, and no run ends for being quiet while there is a mark. The damaged row of one run keeps no
+// other run from it.
 func (c *Closer) resumeEnded(ctx context.Context, w *workload.Workload) error {
+	var bad []error
 	for _, p := range w.Parkings {
 		if p.Run.IsZero() || !p.Holds() {
 			continue
@@ -66,6 +69,9 @@ func (c *Closer) resumeEnded(ctx context.Context, w *workload.Workload) error {
 		run, err := c.Runs.Get(ctx, p.Run)
 		switch {
 		case errors.Is(err, workload.ErrNoRun):
+			continue
+		case errors.Is(err, row.ErrCorrupt):
+			bad = append(bad, err)
 			continue
 		case err != nil:
 			return err
@@ -79,7 +85,7 @@ func (c *Closer) resumeEnded(ctx context.Context, w *workload.Workload) error {
 		c.log.Info("a run that was paused is done with; what is parked of it comes home",
 			"run", p.Run.String(), "state", string(run.State))
 	}
-	return nil
+	return errors.Join(bad...)
 }
 
 func (c *Closer) endParking(ctx context.Context, w *workload.Workload, number int) (ended bool, err error) {

@@ -44,14 +44,20 @@ func (r *Runs) note(ctx context.Context, run Run) error {
 	})
 }
 
+// toldDamaged is how many damaged rows a list names.
+const toldDamaged = 10
+
 // List gives up to limit runs, the last started first, by the clocks of the
 // instances that started them. It costs one request for the keys of each
-// thousand and one for each run, and gives up after a minute.
+// thousand and one for each run, and gives up after a minute. Damaged rows are
+// an error beside the runs that can be read ([row.ErrCorrupt], which names the
+// first ten); any other error ends the list.
 func (r *Runs) List(ctx context.Context, limit int) ([]Run, error) {
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)
 	defer cancel()
 	var runs []Run
-	// More than once round only if rows by time were left without a run.
+	var bad []error
+	// More than once round only if there are rows by time without a run to show.
 	for from := byTime; len(runs) < limit; {
 		noted, err := r.mustFindNoted(ctx, from, limit-len(runs))
 		if err != nil {
@@ -61,23 +67,33 @@ func (r *Runs) List(ctx context.Context, limit int) ([]Run, error) {
 			break
 		}
 		for _, n := range noted {
-			if n.err != nil {
-				return nil, n.err
-			}
-			run, err := r.Get(ctx, n.run)
-			if errors.Is(err, ErrNoRun) || err == nil && r.timeKey(run) != n.key {
-				// Left by a Create that did not get further, or that was made
-				// again at another time.
-				continue
-			}
-			if err != nil {
+			run, err := r.ofNoted(ctx, n)
+			switch {
+			case err == nil:
+				runs = append(runs, run)
+			case errors.Is(err, ErrNoRun):
+			case !errors.Is(err, row.ErrCorrupt):
 				return nil, err
+			case len(bad) < toldDamaged:
+				bad = append(bad, err)
 			}
-			runs = append(runs, run)
 		}
 		from = row.After(noted[len(noted)-1].key)
 	}
-	return runs, nil
+	return runs, errors.Join(bad...)
+}
+
+// ofNoted reads the run of a row by time. [ErrNoRun]: a Create left the row that did not get
+// further, or that was made again at another time.
+func (r *Runs) ofNoted(ctx context.Context, n noted) (Run, error) {
+	if n.err != nil {
+		return Run{}, n.err
+	}
+	run, err := r.Get(ctx, n.run)
+	if err == nil && r.timeKey(run) != n.key {
+		return Run{}, ErrNoRun
+	}
+	return run, err
 }
 
 // noted is a row by time.

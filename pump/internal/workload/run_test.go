@@ -3,6 +3,7 @@ package workload
 import (
 	"encoding/binary"
 	"errors"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -287,6 +288,44 @@ func TestRunsAreListedNewestFirst(t *testing.T) {
 			}
 			if !slices.Equal(got, want[:min(max(limit, 0), 30)]) {
 				t.Errorf("limit %d: %v", limit, got)
+			}
+		}
+	})
+}
+
+func TestADamagedRowHidesNoOtherRunOfAList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := faketable.NewServer()
+		runs := NewRuns(server.Client("me"), "city")
+		for i := range byte(30) {
+			if err := runs.Create(t.Context(), Run{ID: faketable.RunID(i + 1)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		damage := func(row, property string) {
+			broken := server.Rows[row]
+			broken.Properties = maps.Clone(broken.Properties)
+			broken.Properties[property] = "?"
+			server.Rows[row] = broken
+		}
+		of, err := runs.Get(t.Context(), faketable.RunID(28))
+		if err != nil {
+			t.Fatal(err)
+		}
+		damage("city.runs/"+faketable.RunID(29).String(), "State")
+		damage("city.runs/"+runs.timeKey(of), "Run")
+		list, err := runs.List(t.Context(), 3)
+		var got []codec.RunID
+		for _, r := range list {
+			got = append(got, r.ID)
+		}
+		want := []codec.RunID{faketable.RunID(30), faketable.RunID(27), faketable.RunID(26)}
+		if !slices.Equal(got, want) || !errors.Is(err, row.ErrCorrupt) {
+			t.Errorf("%v, %v", got, err)
+		}
+		for _, name := range []string{faketable.RunID(29).String(), runs.timeKey(of)} {
+			if err == nil || !strings.Contains(err.Error(), name) {
+				t.Errorf("row %s is not named: %v", name, err)
 			}
 		}
 	})
