@@ -19,6 +19,7 @@ import (
 	"github.com/queuepump/queuepump/internal/operate"
 	"github.com/queuepump/queuepump/internal/page"
 	"github.com/queuepump/queuepump/internal/service"
+	"github.com/queuepump/queuepump/internal/sourceflags"
 	"github.com/queuepump/queuepump/internal/telemetry"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
@@ -35,7 +36,7 @@ type runFlags struct {
 	onBadLine string
 	wait      bool
 	waiting   runs.WaitOptions
-	source    operate.SourceFlags
+	source    sourceflags.Flags
 	console   cli.ConsoleFlags
 	options   distributor.Options
 
@@ -51,7 +52,7 @@ func run() *cobra.Command {
 		Long: `Read tasks and send them to the queues of the workload, which are made if they
 are not there.
 
-` + operate.Sources + `
+` + sourceflags.Help + `
 
 With --once (the default) the source is sent once, whatever other distributors
 do: several of them each send all of their source. Running the command again is

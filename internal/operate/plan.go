@@ -12,6 +12,7 @@ import (
 	"github.com/queuepump/queuepump/internal/capacity"
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
+	"github.com/queuepump/queuepump/internal/sourceflags"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/prices"
 )
@@ -20,7 +21,7 @@ import (
 type planFlags struct {
 	config    string
 	in        capacity.Input
-	source    SourceFlags
+	source    sourceflags.Flags
 	file      *configfile.File // what --config names, or an empty one
 	taskBytes float64
 	ratio     float64
@@ -287,7 +288,7 @@ func (f *planFlags) sample(ctx context.Context, changed func(string) bool) (meas
 		return "", err
 	}
 	f.source.Hide(src, f.file)
-	if f.in.SealAge == 0 && f.source.exec == "" && !slices.Contains(f.source.input, "-") {
+	if f.in.SealAge == 0 && f.source.Repeatable() {
 		f.in.SealAge = fileSealAge
 	}
 	f.in.Sample, err = capacity.Measure(ctx, src, f.tasks, f.in.Pack)

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/internal/sourceflags"
 	"github.com/queuepump/queuepump/pump/distributor"
 )
 
@@ -18,7 +19,7 @@ import (
 type repairFlags struct {
 	operation
 	onBadLine string
-	source    SourceFlags
+	source    sourceflags.Flags
 	options   distributor.Options
 	repair    distributor.RepairOptions
 	console   cli.ConsoleFlags
@@ -42,7 +43,7 @@ A run that broke, or was left open by a distributor that is gone, is put to the 
 its source and sealed. While its distributor is at work it is refused, and so are
 runs over standard input or a command, which cannot be read again.
 
-` + Sources + `
+` + sourceflags.Help + `
 
 ` + cli.ExitCodes,
 		Example: `  # what is missing?

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"net/http"
 	"time"
+
+	"github.com/queuepump/queuepump/loadtest/azsim/internal/draw"
 )
 
 const (
@@ -44,7 +46,7 @@ func (s *queueStore) runPut(r *request, name string) reply {
 		}
 		m.visible = m.inserted + visibility*int64(time.Second)
 		m.receipt = q.nextReceipt(receiptGiven, m.visible)
-		m.id = guid(q.seed, q.messages.seq+1)
+		m.id = draw.GUID(q.seed, q.messages.seq+1)
 		q.messages.add(m, m.inserted)
 		return reply{status: http.StatusCreated, header: xmlHeader(), body: renderPut(m)}
 	})

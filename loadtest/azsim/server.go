@@ -9,7 +9,9 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
-	"time"
+
+	"github.com/queuepump/queuepump/loadtest/azsim/internal/draw"
+	"github.com/queuepump/queuepump/loadtest/azsim/internal/order"
 )
 
 // call is one request as it came in, by TCP or through a Transport, before
@@ -104,7 +106,7 @@ func (s *Sim) read(c *call, r *request) (*operation, reply, error) {
 // turnAway answers a request that asks for no operation. It takes its time all
 // the same: a client that asks again at once must not stop virtual time.
 func (s *Sim) turnAway(ctx context.Context, r *request, rep reply) outcome {
-	if l, _ := s.latencyOf(r.service); !sleep(ctx, l) {
+	if l, _ := s.latencyOf(r.service); !order.Sleep(ctx, l) {
 		return outcome{delivery: gaveUp}
 	}
 	return s.answer(r, nil, rep)
@@ -112,7 +114,7 @@ func (s *Sim) turnAway(ctx context.Context, r *request, rep reply) outcome {
 
 // travel is the way there, the operation, and the way back.
 func (s *Sim) travel(ctx context.Context, c *call, r *request, op *operation, p *plan) outcome {
-	if !s.pass(ctx, p.before, mix(p.mischief.hash, 7)) {
+	if !s.pass(ctx, p.before, draw.Mix(p.mischief.hash, 7)) {
 		return outcome{delivery: gaveUp}
 	}
 	r.now = s.now()
@@ -145,7 +147,7 @@ func (s *Sim) travel(ctx context.Context, c *call, r *request, op *operation, p 
 		out.delivery = gaveUp
 		return out
 	}
-	if !s.pass(ctx, p.after, mix(p.mischief.hash, 8)) {
+	if !s.pass(ctx, p.after, draw.Mix(p.mischief.hash, 8)) {
 		out.delivery = gaveUp
 	} else if !r.spared && darkness(r.account.dark.Load()) != lit {
 		out.delivery = lost // it went dark while the answer was on its way
@@ -180,7 +182,7 @@ func (s *Sim) newRequest(c *call) *request {
 		header:  c.header,
 		service: svc,
 		baseURL: base,
-		id:      guid(s.config.Seed, requestWord, s.requests.Add(1)).String(),
+		id:      draw.GUID(s.config.Seed, requestWord, s.requests.Add(1)).String(),
 		now:     s.now(),
 		version: c.header.Get("X-Ms-Version"),
 	}
@@ -333,22 +335,4 @@ func echoable(id string) bool {
 		}
 	}
 	return true
-}
-
-// sleep waits for d in package time; false if the context ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	if ctx.Err() != nil {
-		return false
-	}
-	if d <= 0 {
-		return true
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

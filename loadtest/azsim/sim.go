@@ -9,6 +9,9 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/queuepump/queuepump/loadtest/azsim/internal/draw"
+	"github.com/queuepump/queuepump/loadtest/azsim/internal/order"
 )
 
 // Config says what a Sim simulates. The zero value is one account named
@@ -79,7 +82,7 @@ type Sim struct {
 	offset   atomic.Int64  // server clock minus time.Now, nanoseconds
 	requests atomic.Uint64 // for request ids
 	tally    tally
-	order    order
+	order    order.Order
 	faults   faults
 	stats    counters
 	loads    loads
@@ -124,7 +127,7 @@ func (s *Sim) newAccount(c Account) *account {
 	a := &account{
 		name:            c.Name,
 		key:             key,
-		seed:            mix(s.config.Seed, hashString(c.Name)),
+		seed:            draw.Mix(s.config.Seed, draw.Hash(c.Name)),
 		beingDeleted:    max(s.config.BeingDeleted, 0),
 		sim:             s,
 		queueProperties: defaultProperties(),

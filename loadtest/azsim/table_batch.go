@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/queuepump/queuepump/loadtest/azsim/internal/draw"
 )
 
 // maxChanges is how many changes a batch may have.
@@ -256,8 +258,8 @@ func (s *tableStore) runBatch(r *request, b *batch) reply {
 	for _, sub := range b.parts {
 		sub.now = r.now
 	}
-	id := hashString(r.id)
-	out := batchWriter{boundary: "batchresponse_" + guid(id).String()}
+	id := draw.Hash(r.id)
+	out := batchWriter{boundary: "batchresponse_" + draw.GUID(id).String()}
 	var seen []looked
 	if b.query != nil {
 		b.query.now, b.query.keyRange = r.now, r.keyRange
@@ -265,7 +267,7 @@ func (s *tableStore) runBatch(r *request, b *batch) reply {
 		seen = a.looked
 		out.part(a, "3.0;")
 	} else {
-		set := batchWriter{boundary: "changesetresponse_" + guid(id, 1).String()}
+		set := batchWriter{boundary: "changesetresponse_" + draw.GUID(id, 1).String()}
 		s.runChanges(b, &set)
 		out.changeSet(&set)
 	}

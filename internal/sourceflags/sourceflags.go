@@ -1,9 +1,12 @@
-package operate
+// Package sourceflags has the flags that say what a distributor reads: --input, --files, --list and
+// --exec, with what belongs to them.
+package sourceflags
 
 import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,8 +16,8 @@ import (
 	"github.com/queuepump/queuepump/pump/source"
 )
 
-// SourceFlags say what to read.
-type SourceFlags struct {
+// Flags say what to read.
+type Flags struct {
 	input   []string
 	files   []string
 	list    string
@@ -25,8 +28,8 @@ type SourceFlags struct {
 	keepEnv []string
 }
 
-// Sources is the part of the help that says what a task is.
-const Sources = `Exactly one of --input, --files, --list and --exec says what to read:
+// Help is the part of the help that says what a task is.
+const Help = `Exactly one of --input, --files, --list and --exec says what to read:
   --input F     the lines of a file, of all files that a pattern matches, or of
                 standard input (-). gzip and zstd are read as they are.
   --files DIR   every regular file under a directory: key and body of a task are its path
@@ -45,7 +48,7 @@ const Sources = `Exactly one of --input, --files, --list and --exec says what to
 Tasks with equal keys go to the same segment; without --key the whole line is the key.`
 
 // Add adds the flags to a command.
-func (f *SourceFlags) Add(cmd *cobra.Command) {
+func (f *Flags) Add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.input, "input", nil, "read the lines of `F`; may be repeated")
 	flags.StringArrayVar(&f.files, "files", nil, "make a task of each file under `DIR`; may be repeated")
@@ -60,7 +63,7 @@ func (f *SourceFlags) Add(cmd *cobra.Command) {
 }
 
 // Source makes the source that the flags ask for.
-func (f *SourceFlags) Source() (source.Source, error) {
+func (f *Flags) Source() (source.Source, error) {
 	given := 0
 	for _, is := range []bool{len(f.input) > 0, len(f.files) > 0, f.list != "", f.exec != ""} {
 		if is {
@@ -98,7 +101,7 @@ func (f *SourceFlags) Source() (source.Source, error) {
 }
 
 // ReadsStdin gives the flag that names standard input, under whatever name, or nothing.
-func (f *SourceFlags) ReadsStdin() string {
+func (f *Flags) ReadsStdin() string {
 	for _, path := range f.input {
 		if isStdin(path) {
 			return "--input " + path
@@ -109,6 +112,9 @@ func (f *SourceFlags) ReadsStdin() string {
 	}
 	return ""
 }
+
+// Repeatable reports whether what is named can be read again, so that its beginning may be looked at.
+func (f *Flags) Repeatable() bool { return f.exec == "" && !slices.Contains(f.input, "-") }
 
 func isStdin(path string) bool {
 	if path == "-" {
@@ -122,18 +128,18 @@ func isStdin(path string) bool {
 }
 
 // RunsCommand reports whether a command prints what is read.
-func (f *SourceFlags) RunsCommand() bool { return f.exec != "" }
+func (f *Flags) RunsCommand() bool { return f.exec != "" }
 
 // Hide keeps credentials from a command that is read from. This process keeps its own environment:
 // a managed identity needs it for each new token.
-func (f *SourceFlags) Hide(src source.Source, file *configfile.File) {
+func (f *Flags) Hide(src source.Source, file *configfile.File) {
 	if s, ok := src.(*source.TextSource); ok {
 		s.Env = cli.ChildEnv(file, f.keepEnv)
 	}
 }
 
 // formatOf is the format that was asked for, or the one that the names of all files agree on.
-func (f *SourceFlags) formatOf(paths []string) (source.Format, error) {
+func (f *Flags) formatOf(paths []string) (source.Format, error) {
 	switch f.format {
 	case "":
 	case "jsonl", "csv", "lines":

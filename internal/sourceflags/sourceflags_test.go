@@ -1,4 +1,4 @@
-package operate
+package sourceflags
 
 import (
 	"os"
@@ -26,22 +26,22 @@ func TestTheNameOfAFileSaysItsFormat(t *testing.T) {
 func TestWhatToReadIsSaidExactlyOnce(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		flags SourceFlags
+		flags Flags
 		err   string
 	}{
-		{"nothing", SourceFlags{}, "nothing says what to read"},
-		{"two things", SourceFlags{input: []string{"a.csv"}, exec: "ls"}, "only one of"},
-		{"a key for paths", SourceFlags{files: []string{"."}, key: "k"}, "belong to --input and --exec"},
-		{"a format for a list", SourceFlags{list: "l", format: "csv"}, "belong to --input and --exec"},
-		{"no format", SourceFlags{input: []string{"a.xml"}}, "does not say what its lines are"},
-		{"two formats", SourceFlags{input: []string{"a.csv", "b.jsonl"}}, "say different formats"},
-		{"a format that is none", SourceFlags{input: []string{"a"}, format: "xml"}, `"xml" is not a format`},
-		{"quotes", SourceFlags{exec: "ls 'a"}, "quotes do not match"},
-		{"files", SourceFlags{input: []string{"a.csv", "b.csv.gz"}}, ""},
-		{"any file with a format", SourceFlags{input: []string{"a.xml"}, format: "lines"}, ""},
-		{"a command", SourceFlags{exec: "cat a", key: "k", id: "i"}, ""},
-		{"a tree", SourceFlags{files: []string{"."}}, ""},
-		{"a list", SourceFlags{list: "l"}, ""},
+		{"nothing", Flags{}, "nothing says what to read"},
+		{"two things", Flags{input: []string{"a.csv"}, exec: "ls"}, "only one of"},
+		{"a key for paths", Flags{files: []string{"."}, key: "k"}, "belong to --input and --exec"},
+		{"a format for a list", Flags{list: "l", format: "csv"}, "belong to --input and --exec"},
+		{"no format", Flags{input: []string{"a.xml"}}, "does not say what its lines are"},
+		{"two formats", Flags{input: []string{"a.csv", "b.jsonl"}}, "say different formats"},
+		{"a format that is none", Flags{input: []string{"a"}, format: "xml"}, `"xml" is not a format`},
+		{"quotes", Flags{exec: "ls 'a"}, "quotes do not match"},
+		{"files", Flags{input: []string{"a.csv", "b.csv.gz"}}, ""},
+		{"any file with a format", Flags{input: []string{"a.xml"}, format: "lines"}, ""},
+		{"a command", Flags{exec: "cat a", key: "k", id: "i"}, ""},
+		{"a tree", Flags{files: []string{"."}}, ""},
+		{"a list", Flags{list: "l"}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := tt.flags.Source()
@@ -56,7 +56,7 @@ func TestWhatToReadIsSaidExactlyOnce(t *testing.T) {
 func TestACommandThatIsReadGetsNoCredentialsAndTheProcessKeepsThem(t *testing.T) {
 	t.Setenv("IDENTITY_HEADER", "header-of-a-managed-identity")
 	t.Setenv("HARMLESS", "yes")
-	f := SourceFlags{exec: "env"}
+	f := Flags{exec: "env"}
 	src, err := f.Source()
 	if err != nil {
 		t.Fatal(err)
