@@ -65,7 +65,9 @@ func runBinaries(ctx context.Context, dir string, j job) (m Measurement, err err
 	m.Way, m.Over = j.Way, j.Over
 
 	var s sent
-	distributor := []string{"run", "--config", config, "--once", "--input", j.Input, "--key", "city", "--json", "--quiet"}
+	distributor := []string{
+		"run", "--config", config, "--once", "--input", j.Input, "--key", "city", "--json", "--quiet",
+	}
 	m.Put, err = runJSON(ctx, &s, binaryOf(dir, "distributor"), distributor...)
 	m.Tasks, m.Messages, m.Put.Seconds = s.Tasks, s.Envelopes, s.Seconds
 	if err == nil && s.Tasks != int64(j.Tasks) {
@@ -75,7 +77,9 @@ func runBinaries(ctx context.Context, dir string, j job) (m Measurement, err err
 		return m, err
 	}
 	var d done
-	processor := []string{"run", "--config", config, "--out", out, "--until-idle", idle.String(), "--json", "--quiet"}
+	processor := []string{
+		"run", "--config", config, "--out", out, "--until-idle", idle.String(), "--json", "--quiet",
+	}
 	m.Take, err = runJSON(ctx, &d, binaryOf(dir, "processor"), processor...)
 	m.Repeated, m.Take.Seconds = d.Handled-m.Tasks, d.Seconds-idle.Seconds()
 	if err != nil {
@@ -88,7 +92,8 @@ func runBinaries(ctx context.Context, dir string, j job) (m Measurement, err err
 // It is at least once: on a machine so busy that leases end, some tasks come again.
 func checkWritten(out string, j job, d done) error {
 	if d.Handled < int64(j.Tasks) || j.Way == WrittenOnce && d.Recorded != int64(j.Tasks) {
-		return fmt.Errorf("%d tasks were handled %d times, and %d recorded", j.Tasks, d.Handled, d.Recorded)
+		return fmt.Errorf("%d tasks were handled %d times, and %d recorded", j.Tasks, d.Handled,
+			d.Recorded)
 	}
 	lines, err := countLines(out)
 	if err == nil && lines < d.Handled {

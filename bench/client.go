@@ -16,11 +16,13 @@ type Way string
 
 // The ways that are compared.
 const (
-	Rival       Way = "azqueue"                       // the rival: one task a message
-	Floor       Way = "floor"                         // gzip, base64 and back, as the pump compresses
-	Reading     Way = "pump, handler in Go"           // default packing, a handler that reads each task
-	PackOne     Way = "pump, one task a message"      // the same, for consumers that are no pump
-	Written     Way = "pump, results in a file"       // default packing, both binaries, processor --out
+	Rival Way = "azqueue" // the rival: one task a message
+	Floor Way = "floor"   // gzip, base64 and back, as the pump compresses
+	// default packing, a handler that reads each task
+	Reading Way = "pump, handler in Go"
+	PackOne Way = "pump, one task a message" // the same, for consumers that are no pump
+	// default packing, both binaries, processor --out
+	Written     Way = "pump, results in a file"
 	WrittenOnce Way = "pump, results in a file, once" // the same with delivery: once
 )
 

@@ -42,7 +42,8 @@ func (b Bound) String() string {
 // Kept reports whether the figure keeps to its bound. Both are judged as they are shown.
 func (f Figure) Kept() bool {
 	v := shown(f.Value)
-	return (f.Wanted.AtLeast == 0 || v >= shown(f.Wanted.AtLeast)) && (f.Wanted.AtMost == 0 || v <= f.Wanted.AtMost)
+	return (f.Wanted.AtLeast == 0 || v >= shown(f.Wanted.AtLeast)) &&
+		(f.Wanted.AtMost == 0 || v <= f.Wanted.AtMost)
 }
 
 // These bound the memory that the binaries may need, whatever the size of the input.
@@ -82,7 +83,8 @@ func (r *Results) Figures() (figures []Figure) {
 	})
 	ratio(pair{Reading, InProcess, Floor, Nowhere}, Measurement.CPUPerTask, Figure{
 		Name: "reading/floor", Wanted: Bound{AtMost: 3.8},
-		What: "that handler: CPU per task, beside bare gzip, base64, gunzip of the same bytes by the same library and level",
+		What: "that handler: CPU per task, beside bare gzip, base64, gunzip of the same bytes by " +
+			"the same library and level",
 	})
 	v, ok := r.typical(Reading, OverTCP, Measurement.RequestsPerThousand)
 	add(v, ok, Figure{
@@ -125,7 +127,9 @@ func (r *Results) binaries() (figures []Figure) {
 		return v
 	}
 	mebibytes := func(f func(Measurement) Usage) float64 {
-		v, _ := r.most([]Way{Written, WrittenOnce}, func(m Measurement) float64 { return float64(f(m).PeakBytes) })
+		v, _ := r.most([]Way{Written, WrittenOnce}, func(m Measurement) float64 {
+			return float64(f(m).PeakBytes)
+		})
 		return v / (1 << 20)
 	}
 	add(mebibytes(func(m Measurement) Usage { return m.Take }), Figure{
@@ -139,7 +143,8 @@ func (r *Results) binaries() (figures []Figure) {
 	})
 	add(typical(Measurement.sentRate), Figure{
 		Name: "distributor tasks/s", Unit: "tasks/s",
-		What: tasks + " tasks through the distributor", Brief: tasks + " tasks through a distributor on one core",
+		What:  tasks + " tasks through the distributor",
+		Brief: tasks + " tasks through a distributor on one core",
 	})
 	add(typical(Measurement.doneRate), Figure{
 		Name: "processor tasks/s", Unit: "tasks/s",

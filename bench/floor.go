@@ -41,7 +41,9 @@ func runFloor(ctx context.Context, j job) (m Measurement, err error) {
 	}
 	texts := make([][]byte, len(blocks))
 	m.Tasks, m.Messages = int64(len(lines)), int64(len(blocks))
-	if m.Put, err = j.phase("put", func() error { return eachBlock(ctx, blocks, encoder(texts)) }); err != nil {
+	if m.Put, err = j.phase("put", func() error {
+		return eachBlock(ctx, blocks, encoder(texts))
+	}); err != nil {
 		return m, err
 	}
 	var back atomic.Int64

@@ -31,7 +31,9 @@ func PlayRole() {
 	if role == "" {
 		return
 	}
-	roles := map[string]func(context.Context, io.Reader, io.Writer) error{roleSimulator: simulate, roleClient: client}
+	roles := map[string]func(context.Context, io.Reader, io.Writer) error{
+		roleSimulator: simulate, roleClient: client,
+	}
 	play, ok := roles[role]
 	if !ok {
 		fmt.Fprintf(os.Stderr, "bench: there is no role %q\n", role)

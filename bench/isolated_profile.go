@@ -63,7 +63,9 @@ func (j job) phase(name string, do func() error) (Usage, error) {
 	return u, err
 }
 
-var errNoSamples = errors.New("the CPU profile has no samples: the work was too short to be measured this way")
+var errNoSamples = errors.New(
+	"the CPU profile has no samples: the work was too short to be measured this way",
+)
 
 // labelledShare is the part of a profile's CPU time, 0 to 1, that was spent under a label.
 func labelledShare(recorded *bytes.Buffer, key, value string) (float64, error) {

@@ -47,7 +47,9 @@ func Measure(ctx context.Context, dir string, r Run) (m Measurement, err error) 
 			err = fmt.Errorf("%s: %w", r.name(), err)
 		}
 	}()
-	j := job{Way: r.Way, Over: r.Over, Tasks: r.Tasks, Input: inputOf(dir, r.Tasks), Profiles: r.Profiles}
+	j := job{
+		Way: r.Way, Over: r.Over, Tasks: r.Tasks, Input: inputOf(dir, r.Tasks), Profiles: r.Profiles,
+	}
 	if err := writeInput(j.Input, r.Tasks); err != nil {
 		return m, err
 	}

@@ -34,7 +34,9 @@ func runPump(ctx context.Context, j job) (m Measurement, err error) {
 		cfg.Accounts = append(cfg.Accounts, pump.Account{ConnectionString: a})
 	}
 	if j.Over == InProcess {
-		sim := azsim.New(azsim.Config{Accounts: simulatedAccounts(pumpAccounts), Limits: azsim.NoLimits()})
+		sim := azsim.New(azsim.Config{
+			Accounts: simulatedAccounts(pumpAccounts), Limits: azsim.NoLimits(),
+		})
 		for _, name := range sim.Accounts() {
 			a, err := azure.Open(azure.Options{
 				ConnectionString: sim.ConnectionString(name), Transport: isolatedSimulator{sim.Transport()},
@@ -59,7 +61,8 @@ func runPump(ctx context.Context, j job) (m Measurement, err error) {
 }
 
 func distribute(ctx context.Context, cfg pump.Config, j job, m *Measurement) error {
-	d, err := distributor.New(cfg, source.JSONLines(j.Input, "city"), distributor.Options{Pack: j.Pack})
+	d, err := distributor.New(cfg, source.JSONLines(j.Input, "city"),
+		distributor.Options{Pack: j.Pack})
 	if err != nil {
 		return err
 	}
@@ -98,7 +101,8 @@ func (r *reading) Handle(_ context.Context, t *pump.Task) error {
 func (r *reading) check(j job, m Measurement) error {
 	read := r.tasks.Load()
 	if m.Repeated < 0 || read < m.Tasks {
-		return fmt.Errorf("%d tasks were handled %d times, recorded as done %d times", m.Tasks, read, m.Tasks+m.Repeated)
+		return fmt.Errorf("%d tasks were handled %d times, recorded as done %d times", m.Tasks, read,
+			m.Tasks+m.Repeated)
 	}
 	if read > m.Tasks {
 		return nil

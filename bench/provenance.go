@@ -33,8 +33,8 @@ type Provenance struct {
 func here(command, note string) Provenance {
 	p := Provenance{
 		Command: command, Note: note, Began: time.Now().UTC().Truncate(time.Second),
-		CPU: cpuModel(), Cores: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(),
-		Commit: git("rev-parse", "--short", "HEAD"),
+		CPU: cpuModel(), Cores: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH,
+		Go: runtime.Version(), Commit: git("rev-parse", "--short", "HEAD"),
 		// Files that measurements write do not change the measured program.
 		Changed: git("status", "--porcelain", "--untracked-files=no", "--", "*.go", "go.mod") != "",
 	}
@@ -81,7 +81,8 @@ func cpuModel() string {
 	}
 	defer func() { _ = f.Close() }()
 	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if name, value, ok := strings.Cut(lines.Text(), ":"); ok && strings.TrimSpace(name) == "model name" {
+		if name, value, ok := strings.Cut(lines.Text(), ":"); ok &&
+			strings.TrimSpace(name) == "model name" {
 			return strings.TrimSpace(value)
 		}
 	}

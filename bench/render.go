@@ -98,7 +98,9 @@ func (r *Results) writeWays(b *strings.Builder) {
 	if len(r.Runs) == 0 {
 		return
 	}
-	rounds := slices.MaxFunc(r.Runs, func(a, b Measured) int { return cmp.Compare(a.Round, b.Round) }).Round
+	rounds := slices.MaxFunc(r.Runs, func(a, b Measured) int {
+		return cmp.Compare(a.Round, b.Round)
+	}).Round
 	fmt.Fprintf(b, "\nCPU time of the client's process, medians of %d rounds. "+
 		"Over TCP the simulator is a process of its own and answers after\n%d ms; "+
 		"in process it is in the client's and left out by a CPU profile. "+
@@ -189,12 +191,13 @@ func (r *Results) Table() string {
 	if r.Load != "" {
 		fmt.Fprintf(&b, ", load average before it %s", r.Load)
 	}
-	fmt.Fprintf(&b, ";\nazqueue %s; %s:\n\n| what | result | wanted |\n|---|---|---|\n", r.Rival, r.Placement)
+	fmt.Fprintf(&b, ";\nazqueue %s; %s:\n\n| what | result | wanted |\n|---|---|---|\n", r.Rival,
+		r.Placement)
 	for _, f := range r.Figures() {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", f.What, f.value(), f.verdict())
 	}
-	b.WriteString("\n" + head("way of 130-byte tasks through queues and back", "µs of client CPU a task",
-		"requests per thousand tasks", "allocations a task"))
+	b.WriteString("\n" + head("way of 130-byte tasks through queues and back",
+		"µs of client CPU a task", "requests per thousand tasks", "allocations a task"))
 	for _, k := range r.ways() {
 		fmt.Fprintf(&b, "| %s |", k.name())
 		for _, f := range []func(Measurement) float64{
@@ -217,8 +220,9 @@ func head(columns ...string) string {
 // Brief is the part of README.md that shows the results.
 func (r *Results) Brief() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "CPU time of the client, tasks of 130 bytes, beside azqueue %s, a simulator that answers after\n"+
-		"%d ms (%s, %d cores, commit %s;\n[all figures](docs/performance.md)):\n\n| what | result |\n|---|---|\n",
+	fmt.Fprintf(&b, "CPU time of the client, tasks of 130 bytes, beside azqueue %s, a "+
+		"simulator that answers after\n%d ms (%s, %d cores, commit %s;\n[all "+
+		"figures](docs/performance.md)):\n\n| what | result |\n|---|---|\n",
 		r.Rival, Latency.Milliseconds(), r.CPU, r.Cores, r.revision())
 	for _, f := range r.Figures() {
 		if f.Brief != "" {
@@ -237,7 +241,8 @@ func (r *Results) InsertEntry(doc string) (string, error) {
 	}
 	rest = strings.TrimLeft(rest, "\n")
 	first, _, _ := strings.Cut(rest, "\n")
-	if _, commit, _ := strings.Cut(first, ", commit "); commit == r.Commit && strings.HasPrefix(first, "## ") {
+	if _, commit, _ := strings.Cut(first, ", commit "); commit == r.Commit &&
+		strings.HasPrefix(first, "## ") {
 		if i := strings.Index(rest, "\n## "); i >= 0 {
 			rest = rest[i+1:]
 		} else {

@@ -72,7 +72,9 @@ type serving struct {
 }
 
 func newServing(what simulated) (*serving, error) {
-	config := azsim.Config{Accounts: simulatedAccounts(what.Accounts), Limits: azsim.NoLimits(), Latency: what.Latency}
+	config := azsim.Config{
+		Accounts: simulatedAccounts(what.Accounts), Limits: azsim.NoLimits(), Latency: what.Latency,
+	}
 	s := &serving{sim: azsim.New(config)}
 	var addresses []string
 	for _, h := range []http.Handler{s.sim.QueueHandler(), s.sim.TableHandler()} {

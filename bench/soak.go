@@ -171,7 +171,9 @@ type watched struct {
 	err            error // how it ended; valid once ended is closed
 }
 
-func startWatched(ctx context.Context, name string, in io.Reader, path string, args ...string) (*watched, error) {
+func startWatched(
+	ctx context.Context, name string, in io.Reader, path string, args ...string,
+) (*watched, error) {
 	admin, err := freeAddress()
 	if err != nil {
 		return nil, err
@@ -248,7 +250,8 @@ func residentMemory(pid int) (int64, error) {
 func liveHeap(ctx context.Context, admin string) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+"/debug/pprof/heap?gc=1&debug=1", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		"http://"+admin+"/debug/pprof/heap?gc=1&debug=1", nil)
 	if err != nil {
 		return 0, err
 	}

@@ -37,11 +37,14 @@ func (r SoakResult) Flat() error {
 		if len(p.looks) < 8 {
 			errs = append(
 				errs,
-				fmt.Errorf("the memory of the %s was looked at %d times, which says nothing", p.name, len(p.looks)),
+				fmt.Errorf("the memory of the %s was looked at %d times, which says nothing", p.name,
+					len(p.looks)),
 			)
 			continue
 		}
-		for what, f := range map[string]func(MemoryLook) int64{"resident memory": resident, "live heap": live} {
+		for what, f := range map[string]func(MemoryLook) int64{
+			"resident memory": resident, "live heap": live,
+		} {
 			if before, after := halves(p.looks, f); after > before*(1+mostGrowth)+slack {
 				errs = append(
 					errs,
@@ -53,7 +56,8 @@ func (r SoakResult) Flat() error {
 			}
 		}
 		if m := most(p.looks); m > mostSoak {
-			errs = append(errs, fmt.Errorf("the %s had %d MiB resident, want at most %d", p.name, m>>20, mostSoak>>20))
+			errs = append(errs, fmt.Errorf("the %s had %d MiB resident, want at most %d", p.name, m>>20,
+				mostSoak>>20))
 		}
 	}
 	return errors.Join(errs...)
@@ -90,9 +94,9 @@ func (r SoakResult) Section() string {
 	}
 	fmt.Fprintf(
 		&b,
-		"`make soak`, commit %s, %s, %s, %d cores, %s: %s tasks at %s a second through both binaries, %s, in %.0f s. "+
-			"Medians over the two halves of the time after its first quarter, in MiB; "+
-			"\"live\" is the heap after a garbage collection.\n\n",
+		"`make soak`, commit %s, %s, %s, %d cores, %s: %s tasks at %s a second through both "+
+			"binaries, %s, in %.0f s. Medians over the two halves of the time after "+
+			"its first quarter, in MiB; \"live\" is the heap after a garbage collection.\n\n",
 		r.revision(),
 		r.Began.Format("2006-01-02"),
 		r.CPU,

@@ -42,7 +42,9 @@ func parseStages(out io.Reader) (stages []Stage, err error) {
 		if !ok {
 			continue // lines of other kinds
 		}
-		s := Stage{Package: strings.TrimPrefix(res.GetConfig("pkg"), module), Values: map[string]float64{}}
+		s := Stage{
+			Package: strings.TrimPrefix(res.GetConfig("pkg"), module), Values: map[string]float64{},
+		}
 		base, parts := res.Name.Parts()
 		s.Name = string(base)
 		for _, p := range parts {

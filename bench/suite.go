@@ -26,12 +26,16 @@ type Suite struct {
 
 // Full is what `make bench` measures: some ten minutes.
 func Full() Suite {
-	return Suite{Rounds: 5, Runs: compared(2_000_000, 4_000_000, 10_000), StageTime: 100 * time.Millisecond}
+	return Suite{
+		Rounds: 5, Runs: compared(2_000_000, 4_000_000, 10_000), StageTime: 100 * time.Millisecond,
+	}
 }
 
 // Quick is all of it in a minute, with less to average over.
 func Quick() Suite {
-	return Suite{Rounds: 1, Runs: compared(1_000_000, 1_000_000, 5_000), StageTime: 20 * time.Millisecond}
+	return Suite{
+		Rounds: 1, Runs: compared(1_000_000, 1_000_000, 5_000), StageTime: 20 * time.Millisecond,
+	}
 }
 
 // compared are the runs of a round. Benchmarks that are compared stand together; each takes some

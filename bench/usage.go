@@ -8,8 +8,9 @@ import (
 
 // Usage is what a piece of work took of the process that did it.
 type Usage struct {
-	CPUSeconds float64 `json:"cpuSeconds"` // user and system, of all threads, the garbage collector's too
-	Seconds    float64 `json:"seconds"`    // by the clock
+	// user and system, of all threads, the garbage collector's too
+	CPUSeconds float64 `json:"cpuSeconds"`
+	Seconds    float64 `json:"seconds"` // by the clock
 	// SimulatorSeconds is the CPU time of a simulator in the same process, which CPUSeconds leaves
 	// out.
 	SimulatorSeconds float64 `json:"simulatorSeconds,omitempty"`

@@ -147,7 +147,8 @@ func (b *Builder) Len() int { return b.tasks }
 func (b *Builder) Held() int { return b.held }
 
 func (b *Builder) measure() {
-	b.held = int(unsafe.Sizeof(*b)) + cap(b.spans)*int(unsafe.Sizeof(span{})) + cap(b.buf) + cap(b.traces.section)
+	b.held = int(unsafe.Sizeof(*b)) + cap(b.spans)*int(unsafe.Sizeof(span{})) + cap(b.buf) +
+		cap(b.traces.section)
 	if b.chunks != nil {
 		b.held += cap(b.chunks.b)
 	}
@@ -171,7 +172,8 @@ func (b *Builder) Add(t Task) (fits bool, err error) {
 	}
 	traced, before := len(t.Trace) > 0 && b.head.Version >= tracedSince, b.traces
 	if traced && len(t.Trace) > maxTrace {
-		return false, fmt.Errorf("codec: trace context of %d bytes, at most %d are carried", len(t.Trace), maxTrace)
+		return false, fmt.Errorf("codec: trace context of %d bytes, at most %d are carried",
+			len(t.Trace), maxTrace)
 	}
 	if b.rawLen+size+len(b.traces.section)+traceSize(&t, traced) > maxRaw || b.tasks == maxTasks {
 		if traced && b.tasks == 0 {
@@ -362,7 +364,8 @@ func (b *Builder) Seal(dst []byte) ([]byte, Header, error) {
 	body = binary.LittleEndian.AppendUint32(body, uint32(b.rawLen))
 	b.chunks.b = body
 
-	dst = slices.Grow(dst, base64.StdEncoding.EncodedLen(headSize(b.fixed+uvarintLen(h.RawLen)+h.Tasks.size())+len(body)))
+	dst = slices.Grow(dst,
+		base64.StdEncoding.EncodedLen(headSize(b.fixed+uvarintLen(h.RawLen)+h.Tasks.size())+len(body)))
 	dst = appendText(dst, &h, body)
 	b.free()
 	b.measure()

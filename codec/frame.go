@@ -34,7 +34,8 @@ var strict = base64.StdEncoding.Strict()
 // frameStart is the beginning of every header with the two lengths left 0:
 // magic of gzip, deflate, flag FEXTRA, no time, no hint, unknown system, XLEN,
 // subfield id and length, magic of ours.
-const frameStart = "\x1f\x8b\x08\x04\x00\x00\x00\x00\x00\xff" + "\x00\x00" + "QP" + "\x00\x00" + magic
+const frameStart = "\x1f\x8b\x08\x04\x00\x00\x00\x00\x00\xff" + "\x00\x00" + "QP" +
+	"\x00\x00" + magic
 
 // signature is the text of frameStart with 0 for the characters that depend on
 // the lengths. 21 of its 28 characters are fixed.
@@ -124,7 +125,8 @@ func readFrame(text []byte) (frame, error) {
 	}
 	f := fields{rest: head[fieldsAt : len(head)-checkLen]}
 	h := readFields(&f, fr.Version, fr.packed)
-	if f.err == nil && (len(f.rest) > 2 || len(f.rest) > 0 && f.rest[0] != 0 || len(f.rest) > 1 && f.rest[1] != 0) {
+	if f.err == nil && (len(f.rest) > 2 || len(f.rest) > 0 && f.rest[0] != 0 ||
+		len(f.rest) > 1 && f.rest[1] != 0) {
 		f.fail("more than the fields")
 	}
 	if f.err != nil {

@@ -33,7 +33,8 @@ func (l Limits) check(fr *frame) error {
 	case fr.RawLen > limit(l.MaxRaw, maxRaw):
 		return bomb("%d bytes of records, the limit is %d", fr.RawLen, limit(l.MaxRaw, maxRaw))
 	case fr.RawLen/limit(l.MaxRatio, maxDeflateRatio) > uint64(fr.packed):
-		return bomb("%d bytes of records in %d, the limit is 1:%d", fr.RawLen, fr.packed, limit(l.MaxRatio, maxDeflateRatio))
+		return bomb("%d bytes of records in %d, the limit is 1:%d", fr.RawLen, fr.packed,
+			limit(l.MaxRatio, maxDeflateRatio))
 	case tasks > limit(l.MaxTasks, maxTasks):
 		return bomb("%d tasks, the limit is %d", tasks, limit(l.MaxTasks, maxTasks))
 	}

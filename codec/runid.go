@@ -39,7 +39,8 @@ func (id RunID) MarshalText() ([]byte, error) {
 // UnmarshalText is [ParseRunID] for decoders. On an error id is unchanged.
 func (id *RunID) UnmarshalText(text []byte) error {
 	if len(text) != 2*len(id) {
-		return fmt.Errorf("codec: run id has %d characters, want %d hexadecimal digits", len(text), 2*len(id))
+		return fmt.Errorf("codec: run id has %d characters, want %d hexadecimal digits", len(text),
+			2*len(id))
 	}
 	var parsed RunID
 	if _, err := hex.Decode(parsed[:], text); err != nil {

@@ -42,13 +42,15 @@ func readTraces(tasks []Task, section []byte) error {
 	}
 	for place := uint64(0); len(section) > 0; place++ {
 		skipped, n := binary.Uvarint(section)
-		if n <= 0 || n != uvarintLen(skipped) || skipped >= uint64(len(tasks))-min(place, uint64(len(tasks))) {
+		if n <= 0 || n != uvarintLen(skipped) ||
+			skipped >= uint64(len(tasks))-min(place, uint64(len(tasks))) {
 			return corrupt("trace context of no task")
 		}
 		place += skipped
 		trace, rest, ok := cut(section[n:])
 		if !ok || len(trace) == 0 || len(trace) > maxTrace {
-			return corrupt("trace context of task %d of %d ends early, or is of no length", place, len(tasks))
+			return corrupt("trace context of task %d of %d ends early, or is of no length", place,
+				len(tasks))
 		}
 		tasks[place].Trace, section = trace, rest
 	}

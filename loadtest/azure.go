@@ -65,12 +65,15 @@ that could not be decided is no difference; the report says why it was not.
 	flags.BoolVar(&o.DryRun, "dry-run", false, "only say what would be done")
 	flags.Int64Var(&o.Requests, "requests", realaccounts.DefaultRequests(),
 		"the most requests, of all processes and with the removing")
-	flags.StringSliceVar(&f.skip, "skip", nil, "`PARTS` to leave out, of "+strings.Join(realaccounts.Parts, ","))
+	flags.StringSliceVar(&f.skip, "skip", nil,
+		"`PARTS` to leave out, of "+strings.Join(realaccounts.Parts, ","))
 	flags.IntVar(&o.Tasks, "tasks", 3000, "tasks of each of the two runs of the pump")
 	flags.DurationVar(&o.Older, "older", realaccounts.DefaultOlder,
 		"remove what other runs have left if they began so long ago")
-	flags.StringVar(&f.out, "out", filepath.Join("out", "azure"), "the `DIR` for the report and what the binaries write")
-	flags.StringVar(&o.Distributor, "distributor", sibling("distributor"), "the distributor's `BINARY`")
+	flags.StringVar(&f.out, "out", filepath.Join("out", "azure"),
+		"the `DIR` for the report and what the binaries write")
+	flags.StringVar(&o.Distributor, "distributor", sibling("distributor"),
+		"the distributor's `BINARY`")
 	flags.StringVar(&o.Processor, "processor", sibling("processor"), "the processor's `BINARY`")
 	f.console.Add(cmd, 5*time.Second)
 	return cmd
@@ -106,14 +109,16 @@ func (f *azureFlags) run(cmd *cobra.Command) error {
 	if report == nil {
 		return err
 	}
-	return errors.Join(f.write(cmd.OutOrStdout(), report), cli.WasInterrupted(cmd.Context()), report.Verdict())
+	return errors.Join(f.write(cmd.OutOrStdout(), report), cli.WasInterrupted(cmd.Context()),
+		report.Verdict())
 }
 
 // parts are those that were not left out.
 func (f *azureFlags) parts() ([]string, error) {
 	for _, part := range f.skip {
 		if !slices.Contains(realaccounts.Parts, part) {
-			return nil, cli.Usage("--skip: %q is no part; use some of %s", part, strings.Join(realaccounts.Parts, ","))
+			return nil, cli.Usage("--skip: %q is no part; use some of %s", part,
+				strings.Join(realaccounts.Parts, ","))
 		}
 	}
 	parts := slices.DeleteFunc(slices.Clone(realaccounts.Parts), func(part string) bool {
@@ -136,7 +141,8 @@ func (f *azureFlags) write(out io.Writer, report *realaccounts.Report) error {
 	}
 	path := filepath.Join(f.out, "report.md")
 	err = errors.Join(
-		writeFile(path, report.Markdown(), 0o644), writeFile(filepath.Join(f.out, "report.json"), text, 0o644),
+		writeFile(path, report.Markdown(), 0o644),
+		writeFile(filepath.Join(f.out, "report.json"), text, 0o644),
 	)
 	if err == nil {
 		fmt.Fprintf(out, "%s\nthe report is in %s\n", report.Summary(), path)

@@ -59,12 +59,14 @@ was handled: none was lost, none quarantined, and no result is wrong.
 	flags.StringVar(&f.files, "files", "", "hash every regular file under `DIR`")
 	flags.StringVar(&f.input, "input", "", "take the tasks from `FILE`")
 	flags.StringVar(&f.key, "key", "", "with --input: the `FIELD` that tasks are segmented by")
-	flags.StringVar(&f.exec, "exec", "", "with --input: give the tasks to long-lived children running `CMD`")
+	flags.StringVar(&f.exec, "exec", "",
+		"with --input: give the tasks to long-lived children running `CMD`")
 	flags.StringVar(&f.each, "exec-each", "", "with --input: run `CMD` for each task")
 	f.simulate.add(cmd)
 	flags.IntVar(&f.processors, "processors", 2, "how many processors")
 	flags.StringVar(&f.out, "out", "out", "the `DIR` for the report and the results")
-	flags.StringVar(&f.distributor, "distributor", sibling("distributor"), "the distributor's `BINARY`")
+	flags.StringVar(&f.distributor, "distributor", sibling("distributor"),
+		"the distributor's `BINARY`")
 	flags.StringVar(&f.processor, "processor", sibling("processor"), "the processor's `BINARY`")
 	flags.DurationVar(&f.stall, "stall", 90*time.Second, "give up when nothing has moved for so long")
 	f.console.Add(cmd, 500*time.Millisecond)
@@ -245,7 +247,9 @@ func (t *trial) pump(ctx context.Context) error {
 
 func (t *trial) start() error {
 	f := t.flags
-	common := []string{"run", "--config", t.config, "--json", "--log-format", "json", "--progress-every", "200ms"}
+	common := []string{
+		"run", "--config", t.config, "--json", "--log-format", "json", "--progress-every", "200ms",
+	}
 	args := append(common[:len(common):len(common)], "--once")
 	if f.files != "" {
 		args = append(args, "--files", f.files)
@@ -256,7 +260,8 @@ func (t *trial) start() error {
 		}
 	}
 	var err error
-	if t.distributor, err = startProcess("distributor", t.console.Log, f.distributor, args...); err != nil {
+	if t.distributor, err = startProcess("distributor", t.console.Log, f.distributor,
+		args...); err != nil {
 		return err
 	}
 	work, err := t.workArgs()
@@ -264,8 +269,10 @@ func (t *trial) start() error {
 		return err
 	}
 	for i := range f.processors {
-		args := append(common[:len(common):len(common)], "--out", t.results.files[i].path, "--retry-max", "5s")
-		p, err := startProcess(fmt.Sprintf("processor %d", i+1), t.console.Log, f.processor, append(args, work...)...)
+		args := append(common[:len(common):len(common)], "--out", t.results.files[i].path,
+			"--retry-max", "5s")
+		p, err := startProcess(fmt.Sprintf("processor %d", i+1), t.console.Log, f.processor,
+			append(args, work...)...)
 		if err != nil {
 			return err
 		}

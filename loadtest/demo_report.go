@@ -42,15 +42,16 @@ type processorSummary struct {
 
 // accounting is run.json.
 type accounting struct {
-	Tasks       int64         `json:"tasks"`       // that the distributor sent
-	Handled     int64         `json:"handled"`     // different ones with a result
-	Lost        int64         `json:"lost"`        // neither handled nor in quarantine
-	Mismatched  int64         `json:"mismatched"`  // with a wrong result
-	Duplicates  int64         `json:"duplicates"`  // results beyond the first of a task
-	Quarantined int64         `json:"quarantined"` // different ones without a result, in a poison queue
-	Envelopes   int64         `json:"envelopes"`   // messages sent
-	Seconds     float64       `json:"seconds"`     // from the start of the processes to the last result
-	Requests    pump.Requests `json:"requests"`    // by account and operation, of all processes
+	Tasks      int64 `json:"tasks"`      // that the distributor sent
+	Handled    int64 `json:"handled"`    // different ones with a result
+	Lost       int64 `json:"lost"`       // neither handled nor in quarantine
+	Mismatched int64 `json:"mismatched"` // with a wrong result
+	Duplicates int64 `json:"duplicates"` // results beyond the first of a task
+	// different ones without a result, in a poison queue
+	Quarantined int64         `json:"quarantined"`
+	Envelopes   int64         `json:"envelopes"` // messages sent
+	Seconds     float64       `json:"seconds"`   // from the start of the processes to the last result
+	Requests    pump.Requests `json:"requests"`  // by account and operation, of all processes
 	Throttled   int64         `json:"throttled"`
 
 	TasksPerSecond           float64 `json:"tasksPerSecond"`
@@ -66,12 +67,13 @@ type accounting struct {
 	Limits      string             `json:"limits"`
 	Distributor distributorSummary `json:"distributor"`
 	Processors  []processorSummary `json:"processors"`
-	Unfinished  bool               `json:"unfinished,omitempty"` // given up before every task was accounted for
-	Error       string             `json:"error,omitempty"`      // why the status is not 0
-	Causes      []string           `json:"causes,omitempty"`     // the first ones for which tasks were quarantined
-	Go          string             `json:"go"`
-	CPUs        int                `json:"cpus"`
-	Time        time.Time          `json:"time"`
+	// given up before every task was accounted for
+	Unfinished bool      `json:"unfinished,omitempty"`
+	Error      string    `json:"error,omitempty"`  // why the status is not 0
+	Causes     []string  `json:"causes,omitempty"` // the first ones for which tasks were quarantined
+	Go         string    `json:"go"`
+	CPUs       int       `json:"cpus"`
+	Time       time.Time `json:"time"`
 }
 
 // failure is run.json of a trial that failed before the tasks were accounted
@@ -125,12 +127,12 @@ func (t *trial) given() (n int64, keys map[string]bool) {
 func (t *trial) report() (*accounting, error) {
 	f := t.flags
 	r := &accounting{
-		Tasks: t.summary.Tasks, Handled: int64(t.results.handled()), Duplicates: int64(t.results.duplicates),
-		Envelopes: t.summary.Envelopes, Seconds: t.took.Seconds(), Requests: pump.Requests{},
-		BytesIn: t.summary.BytesIn, BytesSent: t.summary.BytesSent,
-		Input: f.input, Work: t.work, Accounts: f.simulate.accounts, Queues: f.simulate.queues, Limits: f.simulate.limits,
-		Distributor: t.summary, Processors: t.summaries,
-		Go: runtime.Version(), CPUs: runtime.NumCPU(), Time: t.began.UTC(),
+		Tasks: t.summary.Tasks, Handled: int64(t.results.handled()),
+		Duplicates: int64(t.results.duplicates), Envelopes: t.summary.Envelopes,
+		Seconds: t.took.Seconds(), Requests: pump.Requests{}, BytesIn: t.summary.BytesIn,
+		BytesSent: t.summary.BytesSent, Input: f.input, Work: t.work, Accounts: f.simulate.accounts,
+		Queues: f.simulate.queues, Limits: f.simulate.limits, Distributor: t.summary,
+		Processors: t.summaries, Go: runtime.Version(), CPUs: runtime.NumCPU(), Time: t.began.UTC(),
 	}
 	addRequests(r.Requests, t.summary.Requests)
 	r.Throttled = t.summary.Throttled
@@ -217,7 +219,8 @@ func (r *accounting) print(w io.Writer) {
 		r.Seconds, humanize.Comma(int64(r.TasksPerSecond)), cli.Plural(r.Envelopes, "message"),
 		r.TasksPerEnvelope, cli.Bytes(r.BytesIn), cli.Bytes(r.BytesSent))
 	for i, p := range r.Processors {
-		fmt.Fprintf(w, "processor %d: %s from %s\n", i+1, cli.Plural(p.Handled, "task"), cli.Plural(p.Envelopes, "message"))
+		fmt.Fprintf(w, "processor %d: %s from %s\n", i+1, cli.Plural(p.Handled, "task"),
+			cli.Plural(p.Envelopes, "message"))
 	}
 	cli.Requests(w, r.Requests, r.Throttled, r.Tasks)
 }

@@ -122,7 +122,9 @@ func (r *results) handled() int { return len(r.seen) }
 // paths that should have been hashed, and each is hashed again here. Lost are
 // those that have no result and are not quarantined, mismatched those with a
 // wrong result, and results that no file asked for.
-func (r *results) compare(want []string, quarantined map[string]bool) (lost, mismatched int, err error) {
+func (r *results) compare(
+	want []string, quarantined map[string]bool,
+) (lost, mismatched int, err error) {
 	expected := make(map[string]bool, len(want))
 	for _, path := range want {
 		expected[path] = true

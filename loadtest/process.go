@@ -120,7 +120,8 @@ func (p *process) relay(record map[string]any) {
 	if show {
 		p.shown[text] = true
 	}
-	if cause := causeOf(record); msg == "quarantined" && len(p.causes) < keptCauses && !slices.Contains(p.causes, cause) {
+	if cause := causeOf(record); msg == "quarantined" && len(p.causes) < keptCauses &&
+		!slices.Contains(p.causes, cause) {
 		p.causes = append(p.causes, cause)
 	}
 	p.mu.Unlock()

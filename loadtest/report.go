@@ -37,12 +37,15 @@ of each side on, noise is how far those are apart; before, how far parts of a ru
   loadtest report b1.json,b2.json,b3.json,b4.json a1.json,a2.json,a3.json,a4.json`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 1 || len(args) > 2 {
-				return cli.Usage("give one saved report, or two to compare them, not %d\nusage: %s", len(args), cmd.UseLine())
+				return cli.Usage("give one saved report, or two to compare them, not %d\nusage: %s", len(args),
+					cmd.UseLine())
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return cli.Command(func(cmd *cobra.Command) error { return f.run(cmd.OutOrStdout(), args) })(cmd, nil)
+			return cli.Command(func(cmd *cobra.Command) error {
+				return f.run(cmd.OutOrStdout(), args)
+			})(cmd, nil)
 		},
 	}
 	flags := cmd.Flags()

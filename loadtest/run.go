@@ -105,7 +105,8 @@ func (f *runFlags) add(cmd *cobra.Command) {
 	f.simulate.addAccounts(cmd)
 	o := &f.options
 	flags.DurationVar(&o.Duration, "duration", 0, "how long to measure (default: as listed above)")
-	flags.DurationVar(&f.warmUp, "warm-up", 15*time.Second, "for how long there is load before that; 0 for not at all")
+	flags.DurationVar(&f.warmUp, "warm-up", 15*time.Second,
+		"for how long there is load before that; 0 for not at all")
 	flags.Float64Var(&o.Rate, "rate", 0,
 		"how many tasks a second are due (default: half of what the accounts give from put to delete; "+
 			"in ramp all of it; not in saturate and scale-out)")
@@ -114,14 +115,17 @@ func (f *runFlags) add(cmd *cobra.Command) {
 			"(default 2; in scale-out 4 with --over processors, and 1 if it begins with one queue)")
 	flags.IntVar(&o.Concurrency, "concurrency", 0,
 		"how many tasks each of them handles at once (default 64; 16 with --over processors)")
-	flags.DurationVar(&o.HandlerTime, "handler-time", 0, "how long a task takes (default 0; 20ms with --over processors)")
+	flags.DurationVar(&o.HandlerTime, "handler-time", 0,
+		"how long a task takes (default 0; 20ms with --over processors)")
 	flags.IntVar(&f.pack, "pack", 1, "the most tasks in a message; 0 for as many as fit")
-	flags.DurationVar(&o.Linger, "linger", 50*time.Millisecond, "how long a task waits for others to fill its message")
+	flags.DurationVar(&o.Linger, "linger", 50*time.Millisecond,
+		"how long a task waits for others to fill its message")
 	flags.IntVar(&o.TaskBytes, "task-bytes", 130, "the size of a task")
 	flags.IntVar(&o.Keys, "keys", 100_000, "how many keys the tasks have")
 	flags.Float64Var(&o.HotShare, "hot-share", 0,
 		"the share of the tasks with one and the same key (default: 0.5 in hot-key)")
-	flags.StringVar(&o.Over, "over", "", "what scale-out adds: accounts or processors (default accounts)")
+	flags.StringVar(&o.Over, "over", "",
+		"what scale-out adds: accounts or processors (default accounts)")
 	flags.StringVar(&o.Account, "account", "",
 		"the `NAME` of the account that goes dark or is drained (default: the last one)")
 	flags.StringVar(&f.delivery, "delivery", "",
@@ -266,7 +270,8 @@ func plotted(saved string) string { return "go run ./loadtest/plot " + shellquot
 
 // save writes the report under a name that no earlier one has.
 func (f *runFlags) save(r *report.Result) (path string, err error) {
-	path = filepath.Join(f.out, fmt.Sprintf("loadtest-%s-%s.json", r.Scenario, r.Started.Format("20060102-150405")))
+	path = filepath.Join(f.out,
+		fmt.Sprintf("loadtest-%s-%s.json", r.Scenario, r.Started.Format("20060102-150405")))
 	var text bytes.Buffer
 	if err := r.Write(&text); err != nil {
 		return "", err

@@ -26,7 +26,8 @@ const shownEach = 2
 
 // unused is a warning that scale-out means to provoke: it adds the accounts that it names, which
 // may be a hundred, by and by.
-const unused = "accounts of the configuration are not in use; add them to the workload with: distributor accounts add"
+const unused = "accounts of the configuration are not in use; add them to the workload " +
+	"with: distributor accounts add"
 
 func newFewer(h slog.Handler) *fewer {
 	return &fewer{h, &seenWarnings{times: map[string]int{}}}
@@ -58,10 +59,14 @@ func (f *fewer) Handle(ctx context.Context, r slog.Record) error {
 }
 
 // WithAttrs implements [slog.Handler].
-func (f *fewer) WithAttrs(a []slog.Attr) slog.Handler { return &fewer{f.Handler.WithAttrs(a), f.seen} }
+func (f *fewer) WithAttrs(a []slog.Attr) slog.Handler {
+	return &fewer{f.Handler.WithAttrs(a), f.seen}
+}
 
 // WithGroup implements [slog.Handler].
-func (f *fewer) WithGroup(name string) slog.Handler { return &fewer{f.Handler.WithGroup(name), f.seen} }
+func (f *fewer) WithGroup(name string) slog.Handler {
+	return &fewer{f.Handler.WithGroup(name), f.seen}
+}
 
 // rest tells how many were not shown.
 func (f *fewer) rest(log *slog.Logger) {

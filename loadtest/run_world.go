@@ -107,28 +107,31 @@ func (f *simulateFlags) virtual() (*loadWorld, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &loadWorld{close: func() {}, run: func(ctx context.Context, o scenario.Options) (r *report.Result, err error) {
-		inVirtualTime(ctx, func(ctx context.Context) {
-			c := azsim.Config{Limits: limits, Seed: f.seed, Latency: virtualLatency}
-			cfg := pump.Config{Budget: budget(limits)}
-			for i := range f.accounts {
-				name := fmt.Sprintf("simulated%d", i+1)
-				c.Accounts = append(c.Accounts, azsim.Account{Name: name})
-				cfg.Accounts = append(cfg.Accounts, pump.Account{Name: name, Queues: f.queues})
-			}
-			sim := azsim.New(c)
-			r, err = scenario.Run(ctx, scenario.World{
-				Against: report.Virtual, Config: cfg, Limits: budgetLimits(cfg.Budget),
-				Open: func(instance string, i int) (storage.Account, error) {
-					return azure.Open(azure.Options{
-						ConnectionString: sim.ConnectionString(cfg.Accounts[i].Name),
-						Transport:        sim.Transport().As(instance),
-					})
-				},
-			}, o)
-		})
-		return r, err
-	}}, nil
+	return &loadWorld{
+		close: func() {},
+		run: func(ctx context.Context, o scenario.Options) (r *report.Result, err error) {
+			inVirtualTime(ctx, func(ctx context.Context) {
+				c := azsim.Config{Limits: limits, Seed: f.seed, Latency: virtualLatency}
+				cfg := pump.Config{Budget: budget(limits)}
+				for i := range f.accounts {
+					name := fmt.Sprintf("simulated%d", i+1)
+					c.Accounts = append(c.Accounts, azsim.Account{Name: name})
+					cfg.Accounts = append(cfg.Accounts, pump.Account{Name: name, Queues: f.queues})
+				}
+				sim := azsim.New(c)
+				r, err = scenario.Run(ctx, scenario.World{
+					Against: report.Virtual, Config: cfg, Limits: budgetLimits(cfg.Budget),
+					Open: func(instance string, i int) (storage.Account, error) {
+						return azure.Open(azure.Options{
+							ConnectionString: sim.ConnectionString(cfg.Accounts[i].Name),
+							Transport:        sim.Transport().As(instance),
+						})
+					},
+				}, o)
+			})
+			return r, err
+		},
+	}, nil
 }
 
 // inVirtualTime calls do in a bubble of virtual time. Bubbles are only to be had of a test, so

@@ -59,7 +59,8 @@ func sumFiles(in io.Reader, out io.Writer) error {
 		answer := map[string]any{}
 		if err := json.Unmarshal(line, &task); err != nil {
 			answer["reject"], answer["error"] = true, err.Error()
-		} else if sum, err := sumFile(cmp.Or(task.Body, string(task.BodyBase64))); errors.Is(err, fs.ErrNotExist) {
+		} else if sum, err := sumFile(cmp.Or(task.Body, string(task.BodyBase64))); errors.Is(err,
+			fs.ErrNotExist) {
 			answer["reject"], answer["error"] = true, err.Error()
 		} else if err != nil {
 			answer["error"] = err.Error() // may pass: tried again

@@ -28,7 +28,8 @@ type simulateFlags struct {
 
 func (f *simulateFlags) add(cmd *cobra.Command) {
 	f.addAccounts(cmd)
-	cmd.Flags().StringVar(&f.workload, "workload", "demo", "the `NAME` of the workload in the configuration")
+	cmd.Flags().StringVar(&f.workload, "workload", "demo",
+		"the `NAME` of the workload in the configuration")
 }
 
 // addAccounts adds the flags without that of a workload.
@@ -127,7 +128,8 @@ func (s *simulation) configuration() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append([]byte("# Simulated accounts on this machine, served by loadtest for as long as it runs.\n"),
+	return append([]byte("# Simulated accounts on this machine, served by loadtest "+
+		"for as long as it runs.\n"),
 		text...), nil
 }
 
@@ -156,7 +158,8 @@ func (s *simulation) describe() string {
 		names = append(names[:len(names):len(names)], a.Name)
 	}
 	for _, name := range names {
-		fmt.Fprintf(&b, "%-14s queues %s  tables %s\n", name, s.QueueEndpoint(name), s.TableEndpoint(name))
+		fmt.Fprintf(&b, "%-14s queues %s  tables %s\n", name, s.QueueEndpoint(name),
+			s.TableEndpoint(name))
 	}
 	return b.String()
 }

@@ -8,7 +8,8 @@ type Nudge struct {
 	Instance string // whose it is; another process at that address ignores the nudge
 	Queue    string // "account/queue" to be read; empty: none
 	Gate     string // the gate to look at; empty: none
-	Traffic  bool   // messages come without nudges: idle queues are worth a look more often for a while
+	// messages come without nudges: idle queues are worth a look more often for a while
+	Traffic bool
 	// With none of them the cluster's rows are what to look at.
 
 	// Here: the other process runs on this machine, so its address may be a loopback one.

@@ -6,14 +6,15 @@ const ReasonBadLine = "bad-line"
 // The reasons for which tasks and messages are quarantined, as they stand in
 // the cause and in metrics.
 const (
-	ReasonRejected      = "rejected"       // the handler said so
-	ReasonAttempts      = "attempts"       // RetryPolicy.MaxAttempts
-	ReasonAge           = "age"            // RetryPolicy.MaxAge
-	ReasonTruncated     = "truncated"      // the envelope's end is missing
-	ReasonCorrupt       = "corrupt"        // its checksums do not agree
-	ReasonBomb          = "bomb"           // it unpacks to more than the limits allow
-	ReasonUnknownRun    = "unknown-run"    // its run has no row
-	ReasonRunExpired    = "run-expired"    // its run has no row any more, and the message is older than the retention
+	ReasonRejected   = "rejected"    // the handler said so
+	ReasonAttempts   = "attempts"    // RetryPolicy.MaxAttempts
+	ReasonAge        = "age"         // RetryPolicy.MaxAge
+	ReasonTruncated  = "truncated"   // the envelope's end is missing
+	ReasonCorrupt    = "corrupt"     // its checksums do not agree
+	ReasonBomb       = "bomb"        // it unpacks to more than the limits allow
+	ReasonUnknownRun = "unknown-run" // its run has no row
+	// its run has no row any more, and the message is older than the retention
+	ReasonRunExpired    = "run-expired"
 	ReasonRunEnded      = "run-ended"      // its run has ended before it was done
 	ReasonOtherWorkload = "other-workload" // it belongs to another workload
 	ReasonStateFull     = "state-full"     // its reducer's state had no room for it, for an hour

@@ -2,16 +2,18 @@ package pump
 
 // ClusterState is a process's place in the cluster, as of its last look.
 type ClusterState struct {
-	Members        int     `json:"members"`        // processes of the workload; 0: not joined
-	Rank           int     `json:"rank"`           // among the processors that take segments, from 0; -1: not one of them
+	Members int `json:"members"` // processes of the workload; 0: not joined
+	// among the processors that take segments, from 0; -1: not one of them
+	Rank           int     `json:"rank"`
 	Segments       int     `json:"segments"`       // of the workload; 0 if they have no owners
 	Held           int     `json:"held"`           // segments, by this process
 	Planned        int     `json:"planned"`        // segments that are meant for this process
 	Missing        int     `json:"missing"`        // of those, the ones that it does not hold yet
 	Unowned        int     `json:"unowned"`        // segments without an owner
 	UnownedSeconds float64 `json:"unownedSeconds"` // for how long the longest of those
-	DarkSeconds    float64 `json:"darkSeconds"`    // for how long the control account has not answered; 0: it answers
-	MapVersion     uint64  `json:"mapVersion"`     // of the shard map
+	// for how long the control account has not answered; 0: it answers
+	DarkSeconds float64 `json:"darkSeconds"`
+	MapVersion  uint64  `json:"mapVersion"` // of the shard map
 }
 
 // AccountState is what a process may do on one account.
@@ -20,7 +22,8 @@ type AccountState struct {
 	BudgetRate   float64 `json:"budgetRate"`   // messages a second that it may spend now
 	BudgetTarget float64 `json:"budgetTarget"` // what that grows to while nothing is throttled
 	Throttled    int64   `json:"throttled"`    // requests that were refused as too many
-	DownSeconds  float64 `json:"downSeconds"`  // for how long no request was answered; 0: the last one was
+	// for how long no request was answered; 0: the last one was
+	DownSeconds float64 `json:"downSeconds"`
 	// QueueUsed is what it would ask of the queue that it asks most of, as a part of a queue's limit.
 	QueueUsed float64 `json:"queueUsed"`
 	Refused   bool    `json:"refused"` // the last answer was that the credential is not good

@@ -93,7 +93,8 @@ func (m *Map) MarshalBinary() ([]byte, error) {
 	}
 	b = binary.BigEndian.AppendUint64(b, xxhash.Sum64(b))
 	if len(b) > MaxBytes {
-		return nil, fmt.Errorf("%w: %d bytes for %d shards, at most %d", ErrTooLarge, len(b), len(m.Shards), MaxBytes)
+		return nil, fmt.Errorf("%w: %d bytes for %d shards, at most %d", ErrTooLarge, len(b),
+			len(m.Shards), MaxBytes)
 	}
 	return b, nil
 }
@@ -111,9 +112,11 @@ func (m *Map) UnmarshalBinary(data []byte) error {
 		return fmt.Errorf("%w: it is empty", ErrCorrupt)
 	}
 	if data[0] < firstFormat || data[0] > fourthFormat {
-		return fmt.Errorf("%w: format %d, want %d to %d; use a newer program", ErrFormat, data[0], firstFormat, fourthFormat)
+		return fmt.Errorf("%w: format %d, want %d to %d; use a newer program", ErrFormat, data[0],
+			firstFormat, fourthFormat)
 	}
-	if len(data) < 8 || xxhash.Sum64(data[:len(data)-8]) != binary.BigEndian.Uint64(data[len(data)-8:]) {
+	if len(data) < 8 ||
+		xxhash.Sum64(data[:len(data)-8]) != binary.BigEndian.Uint64(data[len(data)-8:]) {
 		return fmt.Errorf("%w: wrong checksum", ErrCorrupt)
 	}
 	read, err := decode(data[0], data[1:len(data)-8])

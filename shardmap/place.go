@@ -209,7 +209,8 @@ func (s *offered) look(m *Map, deficit []int, compare func(a, b offer) int) {
 	}
 	best := make([]offer, 0, offersKept+1)
 	for i, n := range deficit {
-		if n == 0 || len(best) == offersKept && m.dearer(s.segment, i, (best[offersKept-1].rank+here)*(1+1e-9)) {
+		if n == 0 || len(best) == offersKept &&
+			m.dearer(s.segment, i, (best[offersKept-1].rank+here)*(1+1e-9)) {
 			continue
 		}
 		o := offer{m.cost(s.segment, i) - here, s.segment, s.from, uint16(i)}

@@ -104,7 +104,8 @@ func holdings(unit, current []int, instances int) []holding {
 	})
 	kinds := all[:0]
 	for _, h := range all {
-		if last := len(kinds) - 1; last >= 0 && kinds[last].unit == h.unit && kinds[last].instance == h.instance {
+		if last := len(kinds) - 1; last >= 0 && kinds[last].unit == h.unit &&
+			kinds[last].instance == h.instance {
 			kinds[last].segments++
 		} else {
 			kinds = append(kinds, h)

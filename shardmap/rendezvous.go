@@ -96,7 +96,8 @@ func (m *Map) Choices(segment uint32) []int {
 				continue
 			}
 			c := m.cost(segment, i)
-			if best < 0 || cmp.Or(cmp.Compare(n, near), cmp.Compare(c, cost), compareNames(s, m.Shards[best])) < 0 {
+			if best < 0 || cmp.Or(cmp.Compare(n, near), cmp.Compare(c, cost),
+				compareNames(s, m.Shards[best])) < 0 {
 				best, near, cost = i, n, c
 			}
 		}

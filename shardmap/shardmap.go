@@ -104,7 +104,8 @@ func (m *Map) Active() (n int) {
 // before this one made such maps, and they may shrink.
 func (m *Map) checkRoom(before int) error {
 	if n := m.Active(); n > m.Segments && n > before {
-		return fmt.Errorf("%w: %d queues of %d segments, and some would be the home of none", ErrFewSegments, n, m.Segments)
+		return fmt.Errorf("%w: %d queues of %d segments, and some would be the home of none",
+			ErrFewSegments, n, m.Segments)
 	}
 	return nil
 }
@@ -188,7 +189,8 @@ func blank(segments int, shards []Shard) (*Map, error) {
 	byName := slices.SortedFunc(slices.Values(m.Shards), compareNames)
 	for i := 1; i < len(byName); i++ {
 		if compareNames(byName[i-1], byName[i]) == 0 {
-			return nil, fmt.Errorf("%w: %s/%s stands in it twice", ErrShards, byName[i].Account, byName[i].Queue)
+			return nil, fmt.Errorf("%w: %s/%s stands in it twice", ErrShards, byName[i].Account,
+				byName[i].Queue)
 		}
 	}
 	return m, nil
@@ -224,7 +226,8 @@ func (s *Shard) normalise() error {
 	}
 	// The comparison is this way round so that NaN fails it.
 	if !(s.Weight >= MinWeight && s.Weight <= MaxWeight) {
-		return fmt.Errorf("weight %v of %s/%s is not from %v to %v", s.Weight, s.Account, s.Queue, MinWeight, MaxWeight)
+		return fmt.Errorf("weight %v of %s/%s is not from %v to %v", s.Weight, s.Account, s.Queue,
+			MinWeight, MaxWeight)
 	}
 	s.Weight = stepsWeight(s.steps())
 	return nil
@@ -242,7 +245,8 @@ func checkName(what, name string) error {
 	}
 	for _, c := range []byte(name) {
 		if c <= ' ' || c > '~' || c == '/' || c == '\\' {
-			return fmt.Errorf("%s name %q has a character that is not printable ASCII, or a slash", what, name)
+			return fmt.Errorf("%s name %q has a character that is not printable ASCII, or a slash",
+				what, name)
 		}
 	}
 	return nil

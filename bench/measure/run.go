@@ -79,11 +79,13 @@ there, beside what an older FILE came to; "measure render" makes the documents o
 	flags.SortFlags = false
 	flags.BoolVar(&quick, "quick", false, "fewer tasks, one round")
 	flags.StringVar(&only, "only", "",
-		"only the ways that the regular expression `RE` finds, for example 'pump.*TCP', and no benchmarks of the parts")
+		"only the ways that the regular expression `RE` finds, for example 'pump.*TCP', and "+
+			"no benchmarks of the parts")
 	flags.IntVar(&rounds, "rounds", 0, "how often each way is measured (default 5, with --quick 1)")
 	flags.StringVar(&file, "json", "", "write the results to `FILE`")
 	flags.StringVar(&profiles, "profiles", "", "leave CPU profiles of the clients in `DIR`")
-	flags.StringVar(&note, "note", "", "what changed since the results before, for the entry in RESULTS.md")
+	flags.StringVar(&note, "note", "",
+		"what changed since the results before, for the entry in RESULTS.md")
 	flags.BoolVar(&keep, "keep-input", false, "leave the input in out/bench for the next time")
 	return cmd
 }
@@ -127,8 +129,9 @@ func measure(cmd *cobra.Command, s bench.Suite, file string) error {
 
 func renderCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "render",
-		Short: "Make the newest entry of bench/RESULTS.md and the tables of the documents of bench/results.json",
+		Use: "render",
+		Short: "Make the newest entry of bench/RESULTS.md and the tables of the " +
+			"documents of bench/results.json",
 		Long: `Make the newest entry of bench/RESULTS.md and the tables of docs/performance.md and
 README.md of bench/results.json.
 The status is 1 if a figure misses what it is held to.

@@ -46,9 +46,11 @@ The status is 1 if it grew. It needs Linux.
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.DurationVar(&s.For, "for", 10*time.Minute, "how long tasks come; at least a minute says something")
+	flags.DurationVar(&s.For, "for", 10*time.Minute,
+		"how long tasks come; at least a minute says something")
 	flags.IntVar(&s.Rate, "rate", 20_000, "tasks a second")
-	flags.StringVar(&s.Delivery, "delivery", "", "the delivery `MODE` of the workload (default at-least-once)")
+	flags.StringVar(&s.Delivery, "delivery", "",
+		"the delivery `MODE` of the workload (default at-least-once)")
 	flags.BoolVar(&write, "write", false, "write what it came to into "+entriesFile)
 	return cmd
 }

@@ -109,7 +109,8 @@ func (f *runFlags) add(cmd *cobra.Command) {
 	flags.BoolVar(&f.once, "once", false, "send the source once (the default)")
 	flags.DurationVar(&f.options.Every, "every", 0,
 		"send it again so long after the end of the last time, on one of all distributors")
-	flags.BoolVar(&f.wait, "wait", false, "wait until every task is done or in quarantine; needs delivery: once")
+	flags.BoolVar(&f.wait, "wait", false,
+		"wait until every task is done or in quarantine; needs delivery: once")
 	operate.WaitFlags(cmd, &f.waiting, "wait-timeout")
 	f.source.Add(cmd)
 	flags.StringVar(&f.onBadLine, "on-bad-line", "fail",
@@ -121,16 +122,19 @@ func (f *runFlags) add(cmd *cobra.Command) {
 	flags.Float64Var(&f.options.MaxRate, "max-rate", 0,
 		"read so many tasks a second from the source at most (default: no limit)")
 	cli.Gone(cmd, "checkpoint-every", "leave it out: a checkpoint is saved every second")
-	flags.DurationVar(&f.options.Grace, "grace", 0, "how long to go on sending what was read after a signal (default 20s)")
+	flags.DurationVar(&f.options.Grace, "grace", 0,
+		"how long to go on sending what was read after a signal (default 20s)")
 	flags.DurationVar(&f.options.Beat, "beat", 0,
 		"how often the distributor says that it lives, and a leader that it leads; "+
 			"the same in all processes of a workload (default 5s)")
 	flags.DurationVar(&f.options.Lease, "lease", 0,
-		"after how long without that it counts as dead, and another leads; the same in all processes (default 4 x --beat)")
+		"after how long without that it counts as dead, and another leads; the same in all "+
+			"processes (default 4 x --beat)")
 	flags.StringVar(&f.admin, "admin", "",
 		"where the admin port listens, `ADDR` as host:port, or off "+
 			"(default: what the configuration says, or a free port of loopback)")
-	flags.BoolVar(&f.json, "json", false, "print the summary as a JSON object; with --every one for each distribution")
+	flags.BoolVar(&f.json, "json", false,
+		"print the summary as a JSON object; with --every one for each distribution")
 	f.console.Add(cmd, 5*time.Second)
 }
 
@@ -179,8 +183,8 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	f.service = &service.Supervised{
-		Keys: keys, Events: service.NewEvents(file.Events, console.Log), Manager: service.Open(console.Log),
-		Grace: cmp.Or(f.options.Grace, 20*time.Second),
+		Keys: keys, Events: service.NewEvents(file.Events, console.Log),
+		Manager: service.Open(console.Log), Grace: cmp.Or(f.options.Grace, 20*time.Second),
 	}
 	service.LimitMemory(cmd.Context(), 0, f.source.RunsCommand(), console.Log)
 	listen := cmp.Or(f.admin, file.Admin.Listen)
@@ -246,7 +250,8 @@ func (f *runFlags) distribute(
 		console.Log.Info("the run is sent, and processors go on with it", "run", summary.Run,
 			"to_wait", "distributor wait "+summary.Run.String())
 	default:
-		console.Log.Warn("this run is not continued; running the command again is a new run, which sends everything again",
+		console.Log.Warn("this run is not continued; running the command again is a new run, "+
+			"which sends everything again",
 			"run", summary.Run)
 	}
 	if interrupted := cli.WasInterrupted(ctx); interrupted != nil {
@@ -317,7 +322,8 @@ const fewTasks = 64
 
 // smallMessages says why a run's messages hold few tasks where you did not ask for it.
 func smallMessages(s *distributor.Summary, pack int) string {
-	if pack > 0 || s.Envelopes < 2 || s.Tasks >= fewTasks*s.Envelopes || s.BytesSent/s.Envelopes > 16<<10 {
+	if pack > 0 || s.Envelopes < 2 || s.Tasks >= fewTasks*s.Envelopes ||
+		s.BytesSent/s.Envelopes > 16<<10 {
 		return ""
 	}
 	return "a message holds the tasks of one segment, and a segment had few of them: " +

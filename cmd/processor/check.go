@@ -93,7 +93,8 @@ Exit status:
 		&f.work.headers,
 		"http-header",
 		nil,
-		"a `HEADER` sent with --http, as 'Name: value'; ${VAR} is taken from the environment; may be repeated",
+		"a `HEADER` sent with --http, as 'Name: value'; ${VAR} is taken from the "+
+			"environment; may be repeated",
 	)
 	flags.StringArrayVar(
 		&f.work.keepEnv,

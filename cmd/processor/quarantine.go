@@ -53,7 +53,9 @@ func (q *quarantined) warn(log *slog.Logger, workload string, failures []string)
 	for _, reason := range slices.Sorted(maps.Keys(reasons)) {
 		why = append(why, fmt.Sprintf("%s %s", reason, humanize.Comma(reasons[reason])))
 	}
-	attrs := []any{"tasks", total, "queues", strings.Join(queues, " "), "reasons", strings.Join(why, ", ")}
+	attrs := []any{
+		"tasks", total, "queues", strings.Join(queues, " "), "reasons", strings.Join(why, ", "),
+	}
 	if len(failures) > 0 {
 		attrs = append(attrs, "first_failures", strings.Join(failures, " | "))
 	}

@@ -12,7 +12,8 @@ import (
 // reloads has a processor take what is new in its configuration on SIGHUP, and --out opened again,
 // if there is a way to do that.
 func (f *runFlags) reloads(
-	console *cli.Console, file *configfile.File, port *admin.Server, p *processor.Processor, reopen func(),
+	console *cli.Console, file *configfile.File, port *admin.Server, p *processor.Processor,
+	reopen func(),
 ) {
 	console.OnHangup(func() {
 		if reopen != nil {

@@ -87,9 +87,11 @@ without being handled and counted as skipped. Exit status: processor --help.`,
 	flags.DurationVar(&f.options.UntilIdle, "until-idle", 0,
 		"leave after so long without a task (default: run until a signal)")
 	flags.IntVar(&f.options.Concurrency, "concurrency", 0,
-		"how many tasks are in work at once (default 256; with a command as many as --children, with --out 64 or more)")
+		"how many tasks are in work at once (default 256; with a command as many as "+
+			"--children, with --out 64 or more)")
 	flags.DurationVar(&f.options.Visibility, "visibility", 0,
-		"for how long a taken message stays hidden unless renewed (default: it follows how long messages take)")
+		"for how long a taken message stays hidden unless renewed (default: it "+
+			"follows how long messages take)")
 	flags.DurationVar(&f.options.Grace, "grace", 30*time.Second,
 		"how long running tasks may go on when the processor stops")
 	flags.IntVar(&f.options.Retry.MaxAttempts, "max-attempts", 0,
@@ -97,19 +99,25 @@ without being handled and counted as skipped. Exit status: processor --help.`,
 	flags.DurationVar(&f.options.Retry.MaxAge, "max-age", 0,
 		"quarantine a task that fails when its message is older than that (default: no limit)")
 	flags.DurationVar(&f.options.Retry.Base, "retry-base", 0,
-		"the longest delay before the second attempt; it doubles with each (default: it follows how long tasks take)")
-	flags.DurationVar(&f.options.Retry.Max, "retry-max", 0, "the longest delay before any attempt (default 10m0s)")
+		"the longest delay before the second attempt; it doubles with each (default: it "+
+			"follows how long tasks take)")
+	flags.DurationVar(&f.options.Retry.Max, "retry-max", 0,
+		"the longest delay before any attempt (default 10m0s)")
 	flags.BoolVar(&f.options.Make, "make-workload", false,
 		"make the workload and its queues if no distributor has, for tasks of other programs alone")
-	flags.StringVar(&f.options.Gate, "gate", "", "wait at the gate `NAME` before the first task is taken")
+	flags.StringVar(&f.options.Gate, "gate", "",
+		"wait at the gate `NAME` before the first task is taken")
 	flags.DurationVar(&f.options.MinInterval, "min-interval", 0,
 		"handle a key at most once in so long (default: no limit)")
 	flags.Float64Var(&f.options.MaxRate, "max-rate", 0,
-		"start so many tasks a second at most, all processors together; the same in all (default: no limit)")
+		"start so many tasks a second at most, all processors together; the same "+
+			"in all (default: no limit)")
 	flags.DurationVar(&f.options.Beat, "beat", 0,
-		"how often the processor says that it lives; the same in all processes of a workload (default 5s)")
+		"how often the processor says that it lives; the same in all processes "+
+			"of a workload (default 5s)")
 	flags.DurationVar(&f.options.Lease, "lease", 0,
-		"after how long without that others take its segments over; the same in all processes (default 4 x --beat)")
+		"after how long without that others take its segments over; the same in all "+
+			"processes (default 4 x --beat)")
 	flags.StringVar(&f.admin, "admin", "",
 		"where /readyz, /metrics and /debug/pprof/ are, `ADDR` as host:port, or off "+
 			"(default: as configured, or a free port of loopback)")
@@ -150,8 +158,8 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 		return err // before --out is opened: upon a mistake nothing is made
 	}
 	f.service = &service.Supervised{
-		Keys: keys, Events: service.NewEvents(file.Events, console.Log), Manager: service.Open(console.Log),
-		Grace: f.options.Grace,
+		Keys: keys, Events: service.NewEvents(file.Events, console.Log),
+		Manager: service.Open(console.Log), Grace: f.options.Grace,
 	}
 	f.limitMemory(cmd.Context(), console)
 	ctx, end := console.Outlive(cmd.Context())
@@ -198,7 +206,8 @@ func (f *runFlags) checkRanges(cmd *cobra.Command) error {
 		return cli.Usage("--gate: the gate has no name")
 	}
 	if cmd.Flags().Changed("min-interval") && f.options.MinInterval <= 0 {
-		return cli.Usage("--min-interval: %v is out of range; use more than 0, or leave it out for no limit",
+		return cli.Usage("--min-interval: %v is out of range; use more than 0, or "+
+			"leave it out for no limit",
 			f.options.MinInterval)
 	}
 	if cmd.Flags().Changed("max-rate") && f.options.MaxRate == 0 {
@@ -213,7 +222,8 @@ func (f *runFlags) checkRanges(cmd *cobra.Command) error {
 			f.options.Retry.MaxAge)
 	}
 	if cmd.Flags().Changed("until-idle") && f.options.UntilIdle <= 0 {
-		return cli.Usage("--until-idle: %v is out of range; use more than 0, or leave it out to run until a signal",
+		return cli.Usage("--until-idle: %v is out of range; use more than 0, or leave it "+
+			"out to run until a signal",
 			f.options.UntilIdle)
 	}
 	return effective(cmd.Flags())
@@ -362,7 +372,8 @@ func progress(console *cli.Console) func(processor.Summary) {
 			return
 		}
 		attrs := cli.Nonzero("failed", s.Failed, "rejected", s.Rejected, "retried", s.Retried,
-			"skipped", s.Skipped, "quarantined", s.Quarantined, "envelopes", s.Envelopes, "throttled", s.Throttled)
+			"skipped", s.Skipped, "quarantined", s.Quarantined, "envelopes", s.Envelopes, "throttled",
+			s.Throttled)
 		console.Progress(s.Handled, 0, text, append([]any{"handled", s.Handled}, attrs...)...)
 	}
 }
@@ -413,7 +424,8 @@ func printSummary(w io.Writer, s processor.Summary, idle time.Duration) error {
 		}
 	}
 	if l := s.Latency; l.Tasks > 0 {
-		fmt.Fprintf(&b, "from ready to be put to started: half of the tasks within %s, 99%% within %s, all within %s\n",
+		fmt.Fprintf(&b,
+			"from ready to be put to started: half of the tasks within %s, 99%% within %s, all within %s\n",
 			seconds(l.P50), seconds(l.P99), seconds(l.Max))
 	}
 	cli.Requests(&b, s.Requests, s.Throttled, s.Handled)

@@ -52,11 +52,13 @@ func (f *workFlags) add(cmd *cobra.Command) {
 	flags.BoolVar(&f.discard, "discard", false,
 		"settle every task of every run at once, doing nothing "+
 			"(for measuring; \"distributor runs end RUN --drop\" throws one run away)")
-	flags.IntVar(&f.children, "children", runtime.GOMAXPROCS(0), "how many processes --exec and --exec-each run at once")
+	flags.IntVar(&f.children, "children", runtime.GOMAXPROCS(0),
+		"how many processes --exec and --exec-each run at once")
 	flags.DurationVar(&f.timeout, "task-timeout", 5*time.Minute,
 		"how long one task may take with --exec, --exec-each and --http")
 	flags.StringArrayVar(&f.headers, "http-header", nil,
-		"a `HEADER` sent with --http, as 'Name: value'; ${VAR} is taken from the environment; may be repeated")
+		"a `HEADER` sent with --http, as 'Name: value'; ${VAR} is taken from the "+
+			"environment; may be repeated")
 	flags.StringArrayVar(&f.keepEnv, "keep-env", nil,
 		"an environment variable `NAME` that commands get "+
 			"although it is a credential or the configuration's; may be repeated")
@@ -84,7 +86,9 @@ func effective(flags *pflag.FlagSet) error {
 		return cli.Usage("--%s has no effect without --%s", name, strings.Join(to, " or --"))
 	}
 	if flags.Changed("discard") {
-		for _, name := range []string{"max-attempts", "max-age", "retry-base", "retry-max", "concurrency"} {
+		for _, name := range []string{
+			"max-attempts", "max-age", "retry-base", "retry-max", "concurrency",
+		} {
 			if flags.Changed(name) {
 				return cli.Usage("--%s has no effect with --discard, which starts no task", name)
 			}
@@ -95,7 +99,9 @@ func effective(flags *pflag.FlagSet) error {
 
 func (f *workFlags) check() error {
 	ways := 0
-	for _, is := range []bool{f.exec != "", f.execEach != "", f.http != "", f.countBy != "", f.discard} {
+	for _, is := range []bool{
+		f.exec != "", f.execEach != "", f.http != "", f.countBy != "", f.discard,
+	} {
 		if is {
 			ways++
 		}
@@ -111,7 +117,8 @@ func (f *workFlags) check() error {
 	case f.discard && f.out != "":
 		return cli.Usage("--discard has nothing to write to --out")
 	case f.countBy != "" && f.out != "":
-		return cli.Usage("--count-by has nothing to write to --out; `distributor counts` shows what was counted")
+		return cli.Usage("--count-by has nothing to write to --out; `distributor " +
+			"counts` shows what was counted")
 	case f.children < 1 || f.children > 10_000:
 		return cli.Usage("--children: %d is out of range; use 1 to 10000", f.children)
 	case f.timeout <= 0:
@@ -168,7 +175,8 @@ func (f *workFlags) handler(
 		h.handler = handlers.Handler(w)
 		return h, nil
 	}
-	out, err := handlers.OpenFile(f.out, handlers.FileOptions{Patience: f.patience, Broken: broken, Log: log})
+	out, err := handlers.OpenFile(f.out,
+		handlers.FileOptions{Patience: f.patience, Broken: broken, Log: log})
 	if err != nil {
 		return nil, errors.Join(err, h.close())
 	}

@@ -38,7 +38,8 @@ func checkAddress(what, s string) error {
 		_, err = strconv.ParseUint(port, 10, 16)
 	}
 	if err != nil {
-		return &AddressError{fmt.Errorf("%s: %s is not an address; write host:port, as in 127.0.0.1:9090, or %s",
+		return &AddressError{fmt.Errorf("%s: %s is not an address; write host:port, "+
+			"as in 127.0.0.1:9090, or %s",
 			what, redact.Quoted(s), Off)}
 	}
 	return nil

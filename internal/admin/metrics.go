@@ -39,9 +39,10 @@ func newMetrics(o Options) *metrics {
 func (m *metrics) register(c prometheus.Collector) { m.ours.MustRegister(c) }
 
 func (m *metrics) page() http.Handler {
-	return promhttp.InstrumentMetricHandler(m.registry, promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
-		MaxRequestsInFlight: 4, Timeout: 10 * time.Second,
-	}))
+	return promhttp.InstrumentMetricHandler(m.registry,
+		promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+			MaxRequestsInFlight: 4, Timeout: 10 * time.Second,
+		}))
 }
 
 func (m *metrics) hooks(h pump.Hooks) pump.Hooks { return m.counters.Hooks(h) }

@@ -22,7 +22,9 @@ func (s *Server) handler() http.Handler {
 		return s.guard(mux)
 	}
 	mux.HandleFunc("GET /{$}", s.index)
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "alive") })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, "alive")
+	})
 	mux.HandleFunc("GET /readyz", s.readyz)
 	mux.HandleFunc("GET /state", s.state)
 	mux.Handle("GET /metrics", s.metrics.page())
@@ -52,7 +54,8 @@ func (s *Server) guard(pages http.Handler) http.Handler {
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		switch {
 		case !asked(s.names, r.Host):
-			http.Error(w, "this port is not called so; ask it by its address in numbers, or advertise the name",
+			http.Error(w,
+				"this port is not called so; ask it by its address in numbers, or advertise the name",
 				http.StatusMisdirectedRequest)
 			return
 		case r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodPost:
@@ -108,7 +111,8 @@ func bounded(page http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if s := r.FormValue("seconds"); s != "" {
 			if n, err := strconv.ParseFloat(s, 64); err != nil || !(n >= 0 && n <= maxProfile.Seconds()) {
-				http.Error(w, fmt.Sprintf("seconds: use 0 to %d", maxProfile/time.Second), http.StatusBadRequest)
+				http.Error(w, fmt.Sprintf("seconds: use 0 to %d", maxProfile/time.Second),
+					http.StatusBadRequest)
 				return
 			}
 		}

@@ -112,12 +112,13 @@ func Open(o Options) (*Server, error) {
 	s.names = names(s.address)
 	s.http = &http.Server{
 		Handler:     s.handler(),
-		ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
-		ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
+		ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
+		MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
 	}
 	go func() {
 		defer close(s.served)
-		if err := s.http.Serve(netutil.LimitListener(l, maxConnections)); !errors.Is(err, http.ErrServerClosed) {
+		if err := s.http.Serve(netutil.LimitListener(l, maxConnections)); !errors.Is(err,
+			http.ErrServerClosed) {
 			o.Log.Warn("the admin port is closed", "error", err)
 		}
 	}()

@@ -47,7 +47,8 @@ func (in *Input) count(p *Plan, got float64) {
 		r.Table += tablePerLeader
 	}
 	if in.Once {
-		r.Table += float64(p.Processors)*upkeep.PerPrune + (1+math.Ceil(float64(p.Segments)/64))*upkeep.PerPrune
+		r.Table += float64(p.Processors)*upkeep.PerPrune +
+			(1+math.Ceil(float64(p.Segments)/64))*upkeep.PerPrune
 		r.Table += min(m, float64(p.Processors)*commitsIdle+(r.Get+r.Delete)*commitsPerRequest)
 	}
 	queues := r.Put + r.Get + r.Delete + r.Renew

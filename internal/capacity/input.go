@@ -16,12 +16,13 @@ type Input struct {
 	HandlerCPU     float64 // of these, seconds of a core
 	Sample         Sample  // of the input, measured or assumed
 
-	Concurrency int           // tasks in the handlers of one processor. Default 256, as of a processor
-	Pack        int           // the most tasks in a message. Default: as many as fit
-	SealAge     time.Duration // how long a task waits for its message to fill. Default 1 s; negative: as long as it takes
-	MaxOpen     int64         // bytes of all open messages of the distributor. Default 96 MiB
-	Once        bool          // mode once: each task's end is recorded
-	Elected     bool          // distributors elect one of them, who saves checkpoints
+	Concurrency int // tasks in the handlers of one processor. Default 256, as of a processor
+	Pack        int // the most tasks in a message. Default: as many as fit
+	// how long a task waits for its message to fill. Default 1 s; negative: as long as it takes
+	SealAge time.Duration
+	MaxOpen int64 // bytes of all open messages of the distributor. Default 96 MiB
+	Once    bool  // mode once: each task's end is recorded
+	Elected bool  // distributors elect one of them, who saves checkpoints
 
 	Accounts int // to be used; 0: as many as it takes
 	Queues   int // of each account; 0: as many as it takes, and 8 at least
@@ -36,7 +37,8 @@ type Input struct {
 	Headroom     float64 // part of everything that is to be left free, 0 to 0.9
 	Latency      time.Duration
 	RequestCPU   float64 // seconds of a core for one request. Default 150 us
-	Hours        float64 // of a day in which tasks come at that rate; in the others there are none. Default 24
+	// of a day in which tasks come at that rate; in the others there are none. Default 24
+	Hours float64
 
 	Machine Machine
 	Prices  prices.List
@@ -139,7 +141,8 @@ func (in *Input) fits() error {
 	if in.Accounts*in.Queues > shardmap.MaxShards {
 		return &pump.ConfigError{
 			Field: "queues",
-			Problem: fmt.Sprintf("%d accounts of %d queues are more than the %d queues that a workload can have",
+			Problem: fmt.Sprintf("%d accounts of %d queues are more than the %d "+
+				"queues that a workload can have",
 				in.Accounts, in.Queues, shardmap.MaxShards),
 			Fix: "use fewer queues of each account, or plan several workloads",
 		}

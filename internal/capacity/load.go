@@ -80,7 +80,8 @@ func (in *Input) bytesPerSecond() float64 { return in.Machine.Mbits * 1e6 / 8 }
 // busy is the part of a processor that a task a second keeps busy: of its handlers, CPU or network,
 // whichever is the most.
 func (in *Input) busy(l *load) float64 {
-	return max(in.HandlerSeconds/float64(in.Concurrency), in.cpu(l)/in.Machine.CPUs, in.bytes(l)/in.bytesPerSecond())
+	return max(in.HandlerSeconds/float64(in.Concurrency), in.cpu(l)/in.Machine.CPUs,
+		in.bytes(l)/in.bytesPerSecond())
 }
 
 // resource is something that can be full.
@@ -98,11 +99,14 @@ func (in *Input) resources(p *Plan) (all []resource) {
 	queues := ceil(p.Segments, p.Queues) / float64(p.Segments)
 	processors := in.spread(p, p.Processors)
 	add("accounts", "more accounts, or more tasks in a message",
-		func(l *load) float64 { return l.packing.Messages * l.cost / in.AccountLimit / float64(p.Accounts) },
+		func(l *load) float64 {
+			return l.packing.Messages * l.cost / in.AccountLimit / float64(p.Accounts)
+		},
 		"%d x %s messages/s", p.Accounts, Short(in.AccountLimit))
 	add("queues", "more queues an account, or more accounts",
 		func(l *load) float64 { return l.packing.Messages * l.cost / in.QueueLimit * queues },
-		"%d x %s messages/s; the fullest has %s %% of the tasks", p.Queues, Short(in.QueueLimit), Short(100*queues))
+		"%d x %s messages/s; the fullest has %s %% of the tasks", p.Queues, Short(in.QueueLimit),
+		Short(100*queues))
 	if in.HandlerSeconds > 0 {
 		add(
 			"handlers",
@@ -119,7 +123,8 @@ func (in *Input) resources(p *Plan) (all []resource) {
 	}
 	add("processors' CPU", "more or larger machines",
 		func(l *load) float64 { return l.rate * in.cpu(l) / in.Machine.CPUs * processors },
-		"%d x %s CPUs; the fullest has %s %% of the tasks", p.Processors, Short(in.Machine.CPUs), Short(100*processors))
+		"%d x %s CPUs; the fullest has %s %% of the tasks", p.Processors, Short(in.Machine.CPUs),
+		Short(100*processors))
 	add(
 		"processors' network",
 		"more or larger machines",
@@ -129,18 +134,22 @@ func (in *Input) resources(p *Plan) (all []resource) {
 		Short(in.Machine.Mbits),
 		Short(100*processors),
 	)
-	add("distributors' CPU", "larger machines, or the input divided among more distributors run --once",
-		func(l *load) float64 { return l.rate * in.sending(l) / in.Machine.CPUs / float64(p.Distributors) },
-		"%d x %s CPUs", p.Distributors, Short(in.Machine.CPUs))
+	add("distributors' CPU",
+		"larger machines, or the input divided among more distributors run --once",
+		func(l *load) float64 {
+			return l.rate * in.sending(l) / in.Machine.CPUs / float64(p.Distributors)
+		}, "%d x %s CPUs", p.Distributors, Short(in.Machine.CPUs))
 	if p.Processors > p.Queues && !in.Shared {
 		// Who shares a queue passes on what is another's, at ten times the cost of one alone (P7),
 		// so more processors than queues are counted as no more than queues.
 		add("processors a queue", "more queues, or a higher --concurrency",
 			func(l *load) float64 { return l.rate * in.busy(l) / float64(p.Queues) },
-			"queues %d, processors %d: several read one queue, and put back what is another's", p.Queues, p.Processors)
+			"queues %d, processors %d: several read one queue, and put back what is another's", p.Queues,
+			p.Processors)
 	}
 	if in.Sample.Hottest > 0 {
-		why := fmt.Sprintf("%s %% of the tasks have the key %s", Short(100*in.Sample.Hottest), in.Sample.HottestKey)
+		why := fmt.Sprintf("%s %% of the tasks have the key %s", Short(100*in.Sample.Hottest),
+			in.Sample.HottestKey)
 		key := len(all)
 		add("hottest key's queue", "another --key, or one that is finer: a key has one queue",
 			func(l *load) float64 { return in.keyMessages(l, in.withKey(queues)) * l.cost / in.QueueLimit },

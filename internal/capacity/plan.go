@@ -163,7 +163,8 @@ func (in *Input) with(accounts, queuesEach int) *Plan {
 // hardly anything else, which is the most that size can do for it.
 func (in *Input) keyFits(p *Plan, l *load) bool {
 	alone := in.withKey(1 / float64(p.Segments))
-	return in.enough(in.keyMessages(l, alone)*l.cost/in.QueueLimit) && (in.Shared || in.enough(l.rate*in.busy(l)*alone))
+	return in.enough(in.keyMessages(l, alone)*l.cost/in.QueueLimit) &&
+		(in.Shared || in.enough(l.rate*in.busy(l)*alone))
 }
 
 // processes finds how many it takes: T x X / S must reach the rate, with the fullest of them in
@@ -185,7 +186,8 @@ func (in *Input) processes(p *Plan, l *load) {
 	if !in.Shared { // who owns nothing does nothing
 		p.Processors = min(x, p.Segments)
 	}
-	p.Distributors = max(1, int(math.Ceil(in.Rate*in.sending(l)/(in.Machine.CPUs*(1-in.Headroom))-1e-9)))
+	p.Distributors = max(1,
+		int(math.Ceil(in.Rate*in.sending(l)/(in.Machine.CPUs*(1-in.Headroom))-1e-9)))
 	p.VMs = p.Processors + p.Distributors
 }
 
@@ -196,7 +198,8 @@ func (in *Input) finish(p *Plan) {
 	for _, r := range in.resources(p) {
 		used, most := r.used(&at), in.ceiling(p, r)
 		p.Fits = p.Fits && in.enough(used)
-		p.Limits = append(p.Limits, Limit{Name: r.name, Tasks: most, Used: used, What: r.what, Remedy: r.remedy})
+		p.Limits = append(p.Limits,
+			Limit{Name: r.name, Tasks: most, Used: used, What: r.what, Remedy: r.remedy})
 	}
 	slices.SortStableFunc(p.Limits, func(a, b Limit) int { return cmp.Compare(a.Tasks, b.Tasks) })
 	p.Bottleneck, p.Most = p.Limits[0].Name, p.Limits[0].Tasks
@@ -240,7 +243,8 @@ func (in *Input) packing(rate float64, segments int) Packing {
 		k, by = float64(in.Pack), "pack"
 	}
 	if in.HandlerSeconds > 0 {
-		if most := max(1, math.Floor(envelopeSeconds*float64(in.Concurrency)/in.HandlerSeconds)); most < k {
+		if most := max(1,
+			math.Floor(envelopeSeconds*float64(in.Concurrency)/in.HandlerSeconds)); most < k {
 			k, by = most, "handling"
 		}
 	}

@@ -100,7 +100,9 @@ const surelyFits = 44 << 10
 func (r *records) task(i int, n uint64) codec.Task {
 	t := r.tasks[i]
 	b := r.bytes[t.from:]
-	return codec.Task{N: n, Key: b[:t.key], ID: b[t.key : t.key+t.id], Body: b[t.key+t.id : t.key+t.id+t.body]}
+	return codec.Task{
+		N: n, Key: b[:t.key], ID: b[t.key : t.key+t.id], Body: b[t.key+t.id : t.key+t.id+t.body],
+	}
 }
 
 // read takes the sample into memory and counts its keys.
@@ -130,7 +132,10 @@ func read(ctx context.Context, src source.Source, tasks int) (s Sample, all *rec
 		if err != nil {
 			return s, nil, err
 		}
-		t := record{from: len(all.bytes), key: len(r.Key), id: len(r.ID), body: len(r.Body), hash: xxhash.Sum64(r.Key)}
+		t := record{
+			from: len(all.bytes), key: len(r.Key), id: len(r.ID), body: len(r.Body),
+			hash: xxhash.Sum64(r.Key),
+		}
 		all.bytes = append(append(append(all.bytes, r.Key...), r.ID...), r.Body...)
 		all.tasks = append(all.tasks, t)
 		s.Body += float64(t.body)
@@ -161,7 +166,8 @@ func (s *Sample) split(all *records) int {
 	// enough for that.
 	perFull := float64(len(all.tasks)) / float64(len(all.bytes)+1) * 4 * fullText
 	segments := 1
-	for segments < shardmap.MaxSegments && float64(len(all.tasks)) > 2*float64(segments)*fullPerSegment*perFull {
+	for segments < shardmap.MaxSegments &&
+		float64(len(all.tasks)) > 2*float64(segments)*fullPerSegment*perFull {
 		segments *= 2
 	}
 	return segments
@@ -174,7 +180,9 @@ type sampleEnvelope struct {
 }
 
 // add adds a task, after what is full was sealed.
-func (e *sampleEnvelope) add(all *records, i int, seal func(e *sampleEnvelope, full bool) error) error {
+func (e *sampleEnvelope) add(
+	all *records, i int, seal func(e *sampleEnvelope, full bool) error,
+) error {
 	for fresh := e.Len() == 0; ; fresh = true {
 		fits, err := e.Add(all.task(i, e.n))
 		if err != nil {
@@ -243,7 +251,8 @@ func (s *Sample) pack(all *records, segments, most int) (texts [][]byte, err err
 		}
 	}
 	if s.Messages > 0 {
-		s.PerFull, s.Text, s.Ratio, s.held = tasks/float64(s.Messages), text/tasks, raw/text, held/float64(s.Messages)
+		s.PerFull, s.Text, s.Ratio, s.held = tasks/float64(s.Messages), text/tasks, raw/text,
+			held/float64(s.Messages)
 		return texts, nil
 	}
 	for i := range envelopes {

@@ -49,7 +49,8 @@ func (f *ConsoleFlags) Add(cmd *cobra.Command, every time.Duration) {
 	cmd.Flags().StringVar(&f.format, "log-format", "",
 		"the `FORMAT` of the log on standard error: text, json or journal "+
 			"(default: journal where systemd's journal reads it, else text)")
-	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "log warnings and errors only, and no progress")
+	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false,
+		"log warnings and errors only, and no progress")
 	cmd.Flags().BoolVar(&f.debug, "debug", false, "log details too")
 	cmd.Flags().DurationVar(&f.every, "progress-every", every,
 		"how often progress is logged where standard error is no terminal")
@@ -76,7 +77,8 @@ func (f *ConsoleFlags) Console() (*Console, error) {
 		c.Log = slog.New(newIdentified(slog.NewJSONHandler(c, o)))
 	case "journal":
 		if !journald.Listens() {
-			return nil, Usage("--log-format: there is no journal of systemd on this machine; use text or json")
+			return nil,
+				Usage("--log-format: there is no journal of systemd on this machine; use text or json")
 		}
 		c.Log = slog.New(journald.New(o.Level, c))
 	default:
@@ -169,8 +171,9 @@ func (c *Console) Progress(done, total int64, text string, attrs ...any) {
 	}
 	if c.bar == nil {
 		c.bar = progressbar.NewOptions64(total,
-			progressbar.OptionSetWriter(c.out), progressbar.OptionSetWidth(24), progressbar.OptionSetRenderBlankState(true),
-			progressbar.OptionUseANSICodes(true), progressbar.OptionSetElapsedTime(true), progressbar.OptionSpinnerType(14),
+			progressbar.OptionSetWriter(c.out), progressbar.OptionSetWidth(24),
+			progressbar.OptionSetRenderBlankState(true), progressbar.OptionUseANSICodes(true),
+			progressbar.OptionSetElapsedTime(true), progressbar.OptionSpinnerType(14),
 			progressbar.OptionSetPredictTime(total > 0), progressbar.OptionShowDescriptionAtLineEnd())
 	}
 	if total > 0 && total != c.bar.GetMax64() {

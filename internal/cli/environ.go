@@ -15,7 +15,9 @@ import (
 
 // credentials are the variables, besides those that a pattern below finds, that
 // Azure's libraries and tools take credentials from.
-var credentials = []string{"IDENTITY_HEADER", "MSI_SECRET", "AzureWebJobsStorage", "CREDENTIALS_DIRECTORY"}
+var credentials = []string{
+	"IDENTITY_HEADER", "MSI_SECRET", "AzureWebJobsStorage", "CREDENTIALS_DIRECTORY",
+}
 
 var (
 	// ofStorage are those of Azure's command line for storage: keys, signatures and

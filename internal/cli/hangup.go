@@ -65,7 +65,8 @@ func (c *Console) Reload(
 	}
 	if err != nil {
 		for line := range strings.Lines(err.Error()) {
-			c.Log.Error("the configuration is not taken; the process goes on as before", "error", strings.TrimSpace(line))
+			c.Log.Error("the configuration is not taken; the process goes on as before",
+				"error", strings.TrimSpace(line))
 		}
 		return err
 	}
@@ -74,8 +75,8 @@ func (c *Console) Reload(
 	}
 	if file.Page.TokenFile != was.Page.TokenFile {
 		c.Log.Warn("page.tokenFile is another: "+
-			"the page goes by the one of before until the process is started again", "before", was.Page.TokenFile,
-			"now", file.Page.TokenFile)
+			"the page goes by the one of before until the process is started again",
+			"before", was.Page.TokenFile, "now", file.Page.TokenFile)
 	}
 	if file.Page.ByCommand != was.Page.ByCommand {
 		c.Log.Warn("page.onAdminPort is another: " +

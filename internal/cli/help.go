@@ -15,8 +15,9 @@ import (
 
 // ConfigFlag adds the flag that names the configuration file; see [configfile.Path].
 func ConfigFlag(cmd *cobra.Command, path *string) {
-	cmd.Flags().StringVar(path, "config", "", "the configuration `FILE` (default: $"+configfile.PathVariable+
-		", else pump.yaml, else "+configfile.SystemPath+")")
+	cmd.Flags().StringVar(path, "config", "",
+		"the configuration `FILE` (default: $"+configfile.PathVariable+
+			", else pump.yaml, else "+configfile.SystemPath+")")
 }
 
 // NoArguments is the Args of a command that takes none. Meant says how a word was probably meant;
@@ -49,7 +50,8 @@ func Group(cmd *cobra.Command, sub ...*cobra.Command) *cobra.Command {
 		for _, c := range cmd.Commands() {
 			names = append(names, c.Name())
 		}
-		return Usage("%s has no command %q; it has %s", cmd.CommandPath(), args[0], strings.Join(names, ", "))
+		return Usage("%s has no command %q; it has %s", cmd.CommandPath(), args[0],
+			strings.Join(names, ", "))
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	return cmd

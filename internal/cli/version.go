@@ -23,7 +23,8 @@ func Version() *cobra.Command {
 
 // version is what `version` and --version print.
 func version(root *cobra.Command) string {
-	return fmt.Sprintf("%s %s %s %s/%s", root.Name(), Revision(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return fmt.Sprintf("%s %s %s %s/%s", root.Name(), Revision(), runtime.Version(), runtime.GOOS,
+		runtime.GOARCH)
 }
 
 // revision is set by the linker where packages are built.

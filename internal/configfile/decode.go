@@ -38,7 +38,9 @@ const maxErrors = 20
 
 func (d *decoder) fail(line int, field, problem, fix string) {
 	if len(d.errs) < maxErrors {
-		d.errs = append(d.errs, &Error{File: d.file, Line: line, Field: field, Problem: problem, Fix: fix})
+		d.errs = append(d.errs, &Error{
+			File: d.file, Line: line, Field: field, Problem: problem, Fix: fix,
+		})
 	}
 }
 
@@ -53,7 +55,9 @@ func (d *decoder) config(root *ast.MappingNode) pump.Config {
 	d.mapping("", root, []field{
 		{"workload", func(path string, n ast.Node) { c.Workload, _ = d.text(path, n) }},
 		{"accounts", func(path string, n ast.Node) {
-			d.sequence(path, n, func(path string, n ast.Node) { c.Accounts = append(c.Accounts, d.account(path, n)) })
+			d.sequence(path, n, func(path string, n ast.Node) {
+				c.Accounts = append(c.Accounts, d.account(path, n))
+			})
 		}},
 		{"control", func(path string, n ast.Node) { c.Control, _ = d.text(path, n) }},
 		{"segments", func(path string, n ast.Node) { c.Segments = d.segments(path, n) }},
@@ -117,7 +121,8 @@ func (d *decoder) account(path string, n ast.Node) pump.Account {
 		}},
 		{"weight", func(path string, n ast.Node) {
 			if v, ok := d.number(path, n); ok && v <= 0 {
-				d.fail(line(n), path, fmt.Sprintf("%v is out of range", v), "use 0.01 to 100, or leave it out for 1")
+				d.fail(line(n), path, fmt.Sprintf("%v is out of range", v),
+					"use 0.01 to 100, or leave it out for 1")
 			} else {
 				a.Weight = v
 			}
@@ -197,7 +202,8 @@ func (d *decoder) budget(path string, n ast.Node) pump.Budget {
 		{"queue", rate(&b.Queue)},
 		{"costPerDay", func(path string, n ast.Node) {
 			if v, ok := d.number(path, n); ok && v <= 0 {
-				d.fail(line(n), path, fmt.Sprintf("%v is out of range", v), "use what a day may cost, or leave it out for no cap")
+				d.fail(line(n), path, fmt.Sprintf("%v is out of range", v),
+					"use what a day may cost, or leave it out for no cap")
 			} else {
 				b.CostPerDay = v
 			}
@@ -223,7 +229,8 @@ func (d *decoder) readAdmin(path string, n ast.Node) {
 	defer func() { d.inAdmin = false }()
 	d.mapping(path, n, []field{
 		{"listen", func(path string, n ast.Node) {
-			if s, ok := d.text(path, n); ok && (s == "off" || d.address(path, n, s, "127.0.0.1:9090, or off")) {
+			if s, ok := d.text(path, n); ok &&
+				(s == "off" || d.address(path, n, s, "127.0.0.1:9090, or off")) {
 				d.admin.Listen = s
 			}
 		}},
@@ -287,7 +294,8 @@ func (d *decoder) sequence(path string, n ast.Node, item func(path string, n ast
 		if strings.HasSuffix(path, ".foreignQueues") {
 			example = "orders"
 		}
-		d.fail(line(n), path, "is "+kind(n)+", not a list", "begin each item with a dash: `  - "+example+"`")
+		d.fail(line(n), path, "is "+kind(n)+", not a list",
+			"begin each item with a dash: `  - "+example+"`")
 		return
 	}
 	for i, v := range s.Values {
@@ -334,7 +342,8 @@ func (d *decoder) expand(path string, n ast.Node, s string) (scalar, bool) {
 		if ue, ok := errors.AsType[*undefinedError](err); ok {
 			fix = "run `export " + ue.name + "=...` first"
 			if d.inAdmin {
-				d.unset = append(d.unset, &Error{File: d.file, Line: line(n), Field: path, Problem: err.Error(), Fix: fix})
+				d.unset = append(d.unset,
+					&Error{File: d.file, Line: line(n), Field: path, Problem: err.Error(), Fix: fix})
 				return scalar{}, false
 			}
 		}
@@ -371,7 +380,8 @@ func (d *decoder) integer(path string, n ast.Node) (int, bool) {
 	}
 	v, err := strconv.Atoi(strings.ReplaceAll(s.text, "_", ""))
 	if _, isText := s.node.(*ast.StringNode); err != nil || isText && !s.expanded {
-		d.fail(line(n), path, s.show()+" is not a whole number", "write it as digits without quotes, as in 8")
+		d.fail(line(n), path, s.show()+" is not a whole number",
+			"write it as digits without quotes, as in 8")
 		return 0, false
 	}
 	return v, true
@@ -383,7 +393,8 @@ func (d *decoder) number(path string, n ast.Node) (float64, bool) {
 		return 0, false
 	}
 	v, err := strconv.ParseFloat(strings.ReplaceAll(s.text, "_", ""), 64)
-	if _, isText := s.node.(*ast.StringNode); err != nil || isText && !s.expanded || math.IsNaN(v) || math.IsInf(v, 0) {
+	if _, isText := s.node.(*ast.StringNode); err != nil || isText && !s.expanded || math.IsNaN(v) ||
+		math.IsInf(v, 0) {
 		d.fail(line(n), path, s.show()+" is not a number", "write it as digits without quotes, as in 1.5")
 		return 0, false
 	}
@@ -428,7 +439,9 @@ func asMapping(n ast.Node) (*ast.MappingNode, bool) {
 	case *ast.MappingNode:
 		return n, true
 	case *ast.MappingValueNode:
-		return &ast.MappingNode{BaseNode: &ast.BaseNode{}, Start: n.Start, Values: []*ast.MappingValueNode{n}}, true
+		return &ast.MappingNode{
+			BaseNode: &ast.BaseNode{}, Start: n.Start, Values: []*ast.MappingValueNode{n},
+		}, true
 	}
 	return nil, false
 }

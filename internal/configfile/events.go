@@ -21,8 +21,10 @@ func (d *decoder) readEvents(path string, n ast.Node) {
 		return
 	}
 	u, err := url.Parse(s)
-	if err == nil && u.Scheme == "http" && u.User == nil && u.RawQuery == "" && (u.Path == "" || u.Path == "/") {
-		if at, err := netip.ParseAddr(u.Hostname()); err == nil && (at.IsLoopback() || at.IsLinkLocalUnicast()) {
+	if err == nil && u.Scheme == "http" && u.User == nil && u.RawQuery == "" &&
+		(u.Path == "" || u.Path == "/") {
+		if at, err := netip.ParseAddr(u.Hostname()); err == nil &&
+			(at.IsLoopback() || at.IsLinkLocalUnicast()) {
 			d.events = s
 			return
 		}

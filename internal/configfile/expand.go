@@ -44,7 +44,8 @@ func Expand(s string, env func(string) (string, bool)) (text string, names []str
 			s = rest
 			continue
 		case !variable.MatchString(name):
-			return "", nil, fmt.Errorf("${...} holds neither the name of an environment variable nor file:PATH")
+			return "", nil,
+				fmt.Errorf("${...} holds neither the name of an environment variable nor file:PATH")
 		}
 		value, ok := env(name)
 		if !ok {

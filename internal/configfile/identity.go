@@ -43,7 +43,8 @@ func (d *decoder) identity(path string, n ast.Node) azcore.TokenCredential {
 	switch principal := id.secret != "" || id.certificate != ""; {
 	case id.client == "":
 		d.fail(line(n), path, "has no client",
-			"write `client: system` for the machine's managed identity, or the client id of another identity")
+			"write `client: system` for the machine's managed identity, or the "+
+				"client id of another identity")
 		return nil
 	case principal && id.tenant == "", !principal && id.tenant != "":
 		d.fail(line(n), path, "is neither a managed identity nor a service principal",
@@ -55,7 +56,8 @@ func (d *decoder) identity(path string, n ast.Node) azcore.TokenCredential {
 	}
 	c, err := id.credential()
 	if err != nil {
-		d.fail(line(n), path, "cannot be used: "+err.Error(), "see Azure without keys in docs/configuration.md")
+		d.fail(line(n), path, "cannot be used: "+err.Error(),
+			"see Azure without keys in docs/configuration.md")
 		return nil
 	}
 	return c
@@ -98,11 +100,14 @@ func (id identity) open() (azcore.TokenCredential, error) {
 	case id.certificate != "":
 		certs, key, err := azidentity.ParseCertificates([]byte(id.pem), nil)
 		if err != nil {
-			return nil, errors.New("the certificate's file holds no certificate and key, as PEM or PKCS#12 without a password")
+			return nil,
+				errors.New("the certificate's file holds no certificate and key, as PEM or " +
+					"PKCS#12 without a password")
 		}
 		c, err := azidentity.NewClientCertificateCredential(id.tenant, id.client, certs, key, nil)
 		if err != nil {
-			return nil, errors.New("tenant or client is not one of Azure's, or the certificate's key is not of RSA")
+			return nil,
+				errors.New("tenant or client is not one of Azure's, or the certificate's key is not of RSA")
 		}
 		return c, nil
 	case id.client == "system":

@@ -279,13 +279,17 @@ func parse(path string, text []byte, env func(string) (string, bool)) (*File, er
 func (d *decoder) root(text []byte) (m *ast.MappingNode, e *Error) {
 	defer func() {
 		if r := recover(); r != nil { // the parser on input its authors did not think of
-			m, e = nil, &Error{File: d.file, Problem: "is not valid YAML", Fix: "check its indentation, quotes and brackets"}
+			m, e = nil, &Error{
+				File: d.file, Problem: "is not valid YAML", Fix: "check its indentation, quotes and brackets",
+			}
 		}
 	}()
 	// Duplicates are found by the decoder, whose message quotes no values.
 	f, err := parser.ParseBytes(text, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
-		e := &Error{File: d.file, Problem: "is not valid YAML", Fix: "check its indentation, quotes and brackets"}
+		e := &Error{
+			File: d.file, Problem: "is not valid YAML", Fix: "check its indentation, quotes and brackets",
+		}
 		if ye, ok := errors.AsType[yaml.Error](err); ok {
 			what, _, _ := strings.Cut(ye.GetMessage(), `"`)
 			e.Problem += ": " + strings.TrimSpace(what)
@@ -338,7 +342,9 @@ func (f *File) Locate(err error) error {
 	if !ok {
 		return err
 	}
-	return Errors{{File: f.path, Line: f.line(ce.Field), Field: ce.Field, Problem: ce.Problem, Fix: ce.Fix}}
+	return Errors{
+		{File: f.path, Line: f.line(ce.Field), Field: ce.Field, Problem: ce.Problem, Fix: ce.Fix},
+	}
 }
 
 // line of a field, or of the nearest thing around it that stands in the file.

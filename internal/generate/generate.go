@@ -32,8 +32,9 @@ type Options struct {
 
 // kinds are what can be made, with the name of each one's file.
 var kinds = map[string]string{
-	"alerts": "queuepump-alerts.yaml", "grafana": "queuepump-dashboard.json", "kubernetes": "queuepump-kubernetes.yaml",
-	"keda": "queuepump-keda.yaml", "bicep": "queuepump-accounts.bicep", "terraform": "queuepump-accounts.tf",
+	"alerts": "queuepump-alerts.yaml", "grafana": "queuepump-dashboard.json",
+	"kubernetes": "queuepump-kubernetes.yaml", "keda": "queuepump-keda.yaml",
+	"bicep": "queuepump-accounts.bicep", "terraform": "queuepump-accounts.tf",
 }
 
 //go:embed files
@@ -90,7 +91,10 @@ func (o Options) complete(kind string) (Options, error) {
 	}
 	if kind == "bicep" || kind == "terraform" {
 		if len(o.Accounts) == 0 {
-			return o, &Error{"account", "there is none; name each storage account to be made, which Azure has once in the world"}
+			return o, &Error{
+				"account",
+				"there is none; name each storage account to be made, which Azure has once in the world",
+			}
 		}
 		o.Accounts = slices.Clone(o.Accounts)
 		slices.Sort(o.Accounts)
@@ -100,7 +104,9 @@ func (o Options) complete(kind string) (Options, error) {
 	}
 	for _, name := range o.Accounts {
 		if !account.MatchString(name) {
-			return o, &Error{"account", fmt.Sprintf("%q is no name of a storage account; use 3 to 24 of a-z and 0-9", name)}
+			return o, &Error{
+				"account", fmt.Sprintf("%q is no name of a storage account; use 3 to 24 of a-z and 0-9", name),
+			}
 		}
 	}
 	return o, nil
@@ -125,7 +131,8 @@ func Files(kind string, o Options) ([]File, error) {
 	}
 	name, ok := kinds[kind]
 	if !ok {
-		return nil, fmt.Errorf("%q cannot be generated; the kinds are %s", kind, strings.Join(Kinds(), ", "))
+		return nil, fmt.Errorf("%q cannot be generated; the kinds are %s", kind,
+			strings.Join(Kinds(), ", "))
 	}
 	// Rules have templates of their own in braces.
 	t, err := template.New(name+".tmpl").Delims("[[", "]]").ParseFS(files, "files/"+name+".tmpl")

@@ -67,7 +67,8 @@ func (o *breaker) begin(why error) {
 	}
 	if o.said.IsZero() || now.Sub(o.said) >= sparing.Every {
 		o.said = now
-		o.log.Error("the endpoint cannot be reached; tasks wait until it can, and lose no attempt", "error", why)
+		o.log.Error("the endpoint cannot be reached; tasks wait until it can, and lose no attempt",
+			"error", why)
 	}
 }
 

@@ -108,7 +108,10 @@ func NewExec(o CommandOptions) (*Exec, error) {
 	if err := o.defaults(); err != nil {
 		return nil, err
 	}
-	e := &Exec{opts: o, idle: make(chan *slot, o.Children), stderr: newStderrLog(o.Log), health: newHealth(o.Broken)}
+	e := &Exec{
+		opts: o, idle: make(chan *slot, o.Children), stderr: newStderrLog(o.Log),
+		health: newHealth(o.Broken),
+	}
 	for range o.Children {
 		e.idle <- &slot{}
 	}

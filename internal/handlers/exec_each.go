@@ -157,7 +157,8 @@ func (e *ExecEach) run(ctx context.Context, t *pump.Task) (json.RawMessage, erro
 	}
 	exit, isExit := errors.AsType[*exec.ExitError](err)
 	switch {
-	case err == nil || errors.Is(err, exec.ErrWaitDelay): // a grandchild kept a pipe; its parent is done
+	// a grandchild kept a pipe; its parent is done
+	case err == nil || errors.Is(err, exec.ErrWaitDelay):
 		if out.cut {
 			return nil, fmt.Errorf("the command printed more than %d KiB", maxAnswer>>10)
 		}

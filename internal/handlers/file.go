@@ -114,8 +114,9 @@ func makeFile(path string, f sink, size int64, regular bool, o FileOptions) *Fil
 	}
 	out := &File{
 		path: path, f: f, size: size, regular: regular, opts: o, retry: time.Second,
-		next: newCommit(nil), wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
-		broken: make(chan struct{}), buffers: make(chan []byte, runtime.GOMAXPROCS(0)),
+		next: newCommit(nil), wake: make(chan struct{}, 1), stop: make(chan struct{}),
+		done: make(chan struct{}), broken: make(chan struct{}),
+		buffers: make(chan []byte, runtime.GOMAXPROCS(0)),
 	}
 	for range cap(out.buffers) {
 		out.buffers <- nil
@@ -308,7 +309,8 @@ func (f *File) flush() (usable bool) {
 			f.opts.Log.Error("nothing is settled until this works", "error", err)
 		case f.opts.Broken != nil && time.Since(since) >= f.opts.Patience:
 			close(f.broken)
-			f.opts.Broken(fmt.Errorf("%w (for %v; what was not written has not been settled)", err, f.opts.Patience))
+			f.opts.Broken(fmt.Errorf("%w (for %v; what was not written has not been settled)", err,
+				f.opts.Patience))
 			return false
 		}
 		select {

@@ -53,7 +53,8 @@ func prepare(f *os.File) (size int64, regular bool, err error) {
 		}
 		return size, true, f.Sync()
 	default:
-		return 0, true, errors.New("its last line has no end and was not written by a processor; is it the right file?")
+		return 0, true,
+			errors.New("its last line has no end and was not written by a processor; is it the right file?")
 	}
 }
 

@@ -100,7 +100,8 @@ func (h *health) dies(t *pump.Task, why error) {
 	if len(h.killed) < usedTasks {
 		h.killed[idOf(t)] = struct{}{}
 	}
-	h.judge(h.deaths >= unusableDeaths && len(h.killed) >= h.limit(unusableTasks, usedTasks), h.deaths, why)
+	h.judge(h.deaths >= unusableDeaths && len(h.killed) >= h.limit(unusableTasks, usedTasks),
+		h.deaths, why)
 }
 
 // refuses: its process failed the task in an orderly way.
@@ -141,7 +142,8 @@ func (h *health) judge(broken bool, failures int, why error) {
 	}
 	h.mu.Unlock()
 	if broken {
-		h.report(fmt.Errorf("the command does not work (%d failures in a row); the last: %w", failures, why))
+		h.report(fmt.Errorf("the command does not work (%d failures in a row); the last: %w",
+			failures, why))
 	}
 }
 

@@ -70,7 +70,8 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 	u, err := url.Parse(o.URL)
 	switch {
 	case err != nil:
-		return nil, errors.New("the URL cannot be parsed") // the parser's error would show it, with what secret it may hold
+		// the parser's error would show it, with what secret it may hold
+		return nil, errors.New("the URL cannot be parsed")
 	case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
 		return nil, errors.New("the URL must begin with http:// or https:// and a host")
 	}
@@ -129,7 +130,8 @@ func (h *HTTP) post(ctx context.Context, t *pump.Task) (json.RawMessage, error) 
 	defer cancel()
 	// A copy, because the transport may still read it when the answer is there
 	// already, and the task's own bytes are reused after the return.
-	req, err := http.NewRequestWithContext(limited, http.MethodPost, h.opts.URL, bytes.NewReader(bytes.Clone(t.Body)))
+	req, err := http.NewRequestWithContext(limited, http.MethodPost, h.opts.URL,
+		bytes.NewReader(bytes.Clone(t.Body)))
 	if err != nil {
 		return nil, errors.New("the request cannot be made")
 	}
@@ -182,7 +184,8 @@ func (h *HTTP) header(ctx context.Context, to http.Header, t *pump.Task) {
 			to.Set("Tracestate", state)
 		}
 	}
-	run, segment, n := t.Run.String(), strconv.FormatUint(uint64(t.Segment), 10), strconv.FormatUint(t.N, 10)
+	run, segment, n := t.Run.String(), strconv.FormatUint(uint64(t.Segment), 10),
+		strconv.FormatUint(t.N, 10)
 	to.Set("Queuepump-Run", run)
 	to.Set("Queuepump-Segment", segment)
 	to.Set("Queuepump-N", n)
@@ -229,7 +232,8 @@ func outcomeOf(resp *http.Response, body []byte, now time.Time) error {
 		return nil
 	}
 	why := fmt.Errorf("the endpoint answered %s", resp.Status)
-	if said := strings.TrimSpace(strings.ToValidUTF8(string(body), "")); said != "" && !strings.HasPrefix(said, "<") {
+	if said := strings.TrimSpace(strings.ToValidUTF8(string(body), "")); said != "" &&
+		!strings.HasPrefix(said, "<") {
 		why = fmt.Errorf("%w: %s", why, shorten(said, 200))
 	}
 	switch code {

@@ -33,7 +33,8 @@ const maxCause = 500
 func parseOutcome(line []byte, seq uint64) (result json.RawMessage, task, garbage error) {
 	var o outcome
 	garbled := func(why string) (json.RawMessage, error, error) {
-		return nil, nil, fmt.Errorf("the child printed %q, which is no outcome: %s", shorten(string(line), 120), why)
+		return nil, nil, fmt.Errorf("the child printed %q, which is no outcome: %s",
+			shorten(string(line), 120), why)
 	}
 	if err := json.Unmarshal(line, &o); err != nil {
 		return garbled(err.Error())
@@ -42,7 +43,8 @@ func parseOutcome(line []byte, seq uint64) (result json.RawMessage, task, garbag
 	case o.Seq == nil:
 		return garbled(`it has no "seq"; give back that of the task`)
 	case *o.Seq != seq:
-		return garbled(fmt.Sprintf("its seq is %d, and the task's is %d; print one line a task, in order", *o.Seq, seq))
+		return garbled(fmt.Sprintf("its seq is %d, and the task's is %d; print one line a task, in order",
+			*o.Seq, seq))
 	}
 	said := errors.New(shorten(o.Error, maxCause))
 	wishes := 0

@@ -56,12 +56,16 @@ type shared struct {
 // does not take to spare, where systemd reads them.
 func New(level slog.Leveler, spare io.Writer) *Handler {
 	s := &shared{send: journal.Send, spare: spare, own: map[string]string{}}
-	return &Handler{shared: s, text: slog.NewTextHandler(&s.line, &slog.HandlerOptions{Level: level, ReplaceAttr: rest})}
+	return &Handler{
+		shared: s,
+		text:   slog.NewTextHandler(&s.line, &slog.HandlerOptions{Level: level, ReplaceAttr: rest}),
+	}
 }
 
 // rest leaves out what is no attribute: the message is written as it is.
 func rest(groups []string, a slog.Attr) slog.Attr {
-	if len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey || a.Key == slog.MessageKey) {
+	if len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey ||
+		a.Key == slog.MessageKey) {
 		return slog.Attr{}
 	}
 	return a
@@ -80,7 +84,8 @@ func (h *Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	var shown []slog.Attr
 	for _, a := range attrs {
 		next.fields = h.field(next.fields, a)
-		if name, value := fields[a.Key], a.Value.Resolve().String(); identities[name] && h.groups == 0 && h.own[name] == "" {
+		if name, value := fields[a.Key],
+			a.Value.Resolve().String(); identities[name] && h.groups == 0 && h.own[name] == "" {
 			h.own[name] = value
 		}
 		if !h.isOwn(a) {

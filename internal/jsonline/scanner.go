@@ -185,7 +185,8 @@ func spaced(data []byte, pos int) int {
 }
 
 func spacedSlow(data []byte, pos int) int {
-	for pos < len(data) && (data[pos] == ' ' || data[pos] == '\t' || data[pos] == '\r' || data[pos] == '\n') {
+	for pos < len(data) && (data[pos] == ' ' || data[pos] == '\t' || data[pos] == '\r' ||
+		data[pos] == '\n') {
 		pos++
 	}
 	return pos

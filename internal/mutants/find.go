@@ -22,8 +22,10 @@ var (
 		"mutants.seeds", 0,
 		"how many seeds may be played to find a mutant; 0: as many as the package says",
 	)
-	onlyFlag  = flag.String("mutants.only", "", "play only the mutants with these names, separated by commas")
-	byFlag    = flag.String("mutants.by", "", "search in this way, whatever the list says; nothing is written")
+	onlyFlag = flag.String("mutants.only", "",
+		"play only the mutants with these names, separated by commas")
+	byFlag = flag.String("mutants.by", "",
+		"search in this way, whatever the list says; nothing is written")
 	alsoFlag  = flag.Bool("mutants.also", false, "search by second finders only")
 	writeFlag = flag.Bool("mutants.write", false, "count the seeds anew and write "+report)
 )
@@ -191,7 +193,9 @@ func innocent(
 }
 
 // playSeeds plays several seeds at once and gives what was wrong, by seed.
-func playSeeds(t *testing.T, name string, from, n uint64, play func(*testing.T, uint64) string) map[uint64]string {
+func playSeeds(
+	t *testing.T, name string, from, n uint64, play func(*testing.T, uint64) string,
+) map[uint64]string {
 	var mu sync.Mutex
 	wrong := map[uint64]string{}
 	t.Run(name, func(t *testing.T) {
@@ -228,7 +232,8 @@ func ownTest(t *testing.T, m *Mutant) (wrong string) {
 	if err == nil {
 		return ""
 	}
-	if first := regexp.MustCompile(`(?m)^(?:\s+\S+_test\.go:\d+: |panic: )(.+)$`).FindSubmatch(out); first != nil {
+	if first := regexp.MustCompile(`(?m)^(?:\s+\S+_test\.go:\d+: |panic: )(.+)$`).
+		FindSubmatch(out); first != nil {
 		return string(first[1])
 	}
 	return err.Error()

@@ -67,7 +67,8 @@ func ReadAll(root string) ([]Mutant, error) {
 			return err
 		}
 		if e.IsDir() &&
-			(e.Name() == "node_modules" || e.Name() == "out" || strings.HasPrefix(e.Name(), ".") && name != root) {
+			(e.Name() == "node_modules" || e.Name() == "out" ||
+				strings.HasPrefix(e.Name(), ".") && name != root) {
 			return filepath.SkipDir
 		}
 		if e.IsDir() || !strings.HasSuffix(filepath.ToSlash(name), "/"+listFile) {
@@ -97,7 +98,9 @@ func ReadAll(root string) ([]Mutant, error) {
 
 // Read reads the list of the package in a folder, which is given from the root.
 func Read(root, folder string) ([]Mutant, error) {
-	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(folder), filepath.FromSlash(listFile)))
+	text, err := os.ReadFile(
+		filepath.Join(root, filepath.FromSlash(folder), filepath.FromSlash(listFile)),
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +192,8 @@ func (p *lister) change(e *Edit, number int, line string) error {
 
 func (m *Mutant) check() error {
 	switch {
-	case strings.Trim(m.Name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") != "" || m.Name == "":
+	case strings.Trim(m.Name,
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") != "" || m.Name == "":
 		return errors.New("a name is letters and digits")
 	case m.FoundBy == "":
 		return errors.New("it is not said what it is \"found by\"")

@@ -86,7 +86,8 @@ func build(root string, list []Mutant) (map[string]string, error) {
 			f := functions[e.Function]
 			if f == nil {
 				errs = append(errs, fmt.Errorf("%s: there is no function %s in %s.\n"+
-					"Write the mutant anew for the code as it is now; delete it if what it spoils is gone", m, e.Function, e.Folder))
+					"Write the mutant anew for the code as it is now; delete it if what it spoils is gone", m,
+					e.Function, e.Folder))
 				continue
 			}
 			body, err := f.mutated(e)
@@ -120,11 +121,14 @@ func (s *source) with(changes []mutation) string {
 			call += "; return"
 		}
 		byFunction[c.f] += fmt.Sprintf(" if mutants.On(%q) { %s };", c.mutant, call)
-		fmt.Fprintf(&behind, "\n//line mutant-%s.go:1\n%s__%s%s{%s\n}\n", c.mutant, sig.before, c.mutant, sig.after, c.body)
+		fmt.Fprintf(&behind, "\n//line mutant-%s.go:1\n%s__%s%s{%s\n}\n", c.mutant, sig.before, c.mutant,
+			sig.after, c.body)
 	}
 	for f, switches := range byFunction {
 		sig := f.signature()
-		spans = append(spans, span{s.at(f.decl.Pos()), s.at(f.decl.Body.Lbrace) + 1, sig.before + sig.after + "{" + switches})
+		spans = append(spans, span{
+			s.at(f.decl.Pos()), s.at(f.decl.Body.Lbrace) + 1, sig.before + sig.after + "{" + switches,
+		})
 	}
 	return replaced(s.text, 0, spans) + behind.String()
 }

@@ -8,8 +8,9 @@ import (
 )
 
 const (
-	tableHead = "\n| mutant | seeds it took, or what found it | what was wrong first |\n|---|---|---|\n"
-	alsoHead  = "\nThese are found by a test of their own, and by worlds as well:\n"
+	tableHead = "\n| mutant | seeds it took, or what found it | what was " +
+		"wrong first |\n|---|---|---|\n"
+	alsoHead = "\nThese are found by a test of their own, and by worlds as well:\n"
 )
 
 // page is a package's part of the report: what found a mutant and what was wrong, by the mutant's

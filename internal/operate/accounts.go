@@ -188,7 +188,8 @@ func removeProgress(console *cli.Console) func(accounts.Progress) {
 		if p.Noticing > 0 {
 			text += fmt.Sprintf(", writers may take another %.0f s to notice", p.Noticing.Seconds())
 		}
-		console.Progress(0, 0, text, "messages", p.Messages(), "queues", len(p.Left), "noticing", p.Noticing)
+		console.Progress(0, 0, text, "messages", p.Messages(), "queues", len(p.Left), "noticing",
+			p.Noticing)
 	}
 }
 
@@ -224,7 +225,8 @@ func (c *change) report(w io.Writer, d accounts.Change) error {
 	}
 	name := plain(d.Account)
 	if !d.Changed {
-		_, err := fmt.Fprintf(w, "account %s was %s already (map version %d)\n", name, d.State, d.MapVersion)
+		_, err := fmt.Fprintf(w, "account %s was %s already (map version %d)\n", name, d.State,
+			d.MapVersion)
 		return err
 	}
 	text := fmt.Sprintf("account %s is %s now (map version %d)", name, d.State, d.MapVersion)
@@ -236,11 +238,13 @@ func (c *change) report(w io.Writer, d accounts.Change) error {
 	case d.Nudged == d.Members:
 		text += "; all running processes were told"
 	default:
-		text += fmt.Sprintf("; %d of %d processes were told, the others see it at their next beat", d.Nudged, d.Members)
+		text += fmt.Sprintf("; %d of %d processes were told, the others see it at their next beat",
+			d.Nudged, d.Members)
 	}
 	switch {
 	case d.State == accounts.Draining && !c.wait:
-		text += fmt.Sprintf("\nwhen it is empty: distributor accounts remove %s --config %s", name, plain(c.config))
+		text += fmt.Sprintf("\nwhen it is empty: distributor accounts remove %s --config %s", name,
+			plain(c.config))
 	case d.State == accounts.Unused:
 		text += "\nits queues are empty and stay where they are; it can be taken out of the configuration"
 	}

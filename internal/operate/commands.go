@@ -28,7 +28,8 @@ func Add(root *cobra.Command) {
 	add(root, groupWatch, statusCommand(), runsCommand(runsList(), runsShow(), runsEnd()), counts(),
 		quarantineCommand(quarantineList(), quarantineShow(), quarantineRedrive(), quarantineDrop()),
 		doctorCommand(), peekCommand(), pageCommand(), topCommand())
-	add(root, groupOperate, pauseCommand(), resumeCommand(), accountsCommand(), gate(), ids(), workload())
+	add(root, groupOperate, pauseCommand(), resumeCommand(), accountsCommand(), gate(), ids(),
+		workload())
 	add(root, groupPlan, plan(), generateCommand())
 	root.AddCommand(
 		cli.Renamed("release", "gate open"), cli.Renamed("hold", "gate close"),
@@ -44,7 +45,8 @@ func AddReading(root *cobra.Command) {
 	)
 	add(root, groupWatch,
 		statusCommand(), runsCommand(runsList(), runsShow()), counts(),
-		quarantineCommand(quarantineList(), quarantineShow()), doctorCommand(), peekCommand(), topCommand())
+		quarantineCommand(quarantineList(), quarantineShow()), doctorCommand(), peekCommand(),
+		topCommand())
 	add(root, groupPlan, plan())
 	for _, c := range root.Commands() {
 		switch c.Name() {
@@ -67,7 +69,8 @@ func add(root *cobra.Command, group string, commands ...*cobra.Command) {
 // ofBinary lets the examples of a command and of those below it name the binary that they are of.
 func ofBinary(cmd *cobra.Command, name string) {
 	cmd.Example = strings.ReplaceAll(cmd.Example, "distributor "+cmd.Name(), name+" "+cmd.Name())
-	cmd.Example = strings.ReplaceAll(cmd.Example, "distributor "+parentName(cmd)+" ", name+" "+parentName(cmd)+" ")
+	cmd.Example = strings.ReplaceAll(cmd.Example, "distributor "+parentName(cmd)+" ",
+		name+" "+parentName(cmd)+" ")
 	for _, c := range cmd.Commands() {
 		ofBinary(c, name)
 	}

@@ -43,7 +43,8 @@ started later find it open.`,
 			}
 			return gates.Open(ctx, cfg, name, by)
 		})
-	cmd.Flags().BoolVar(&fresh, "new", false, "open it although no process waits at it and others wait elsewhere")
+	cmd.Flags().BoolVar(&fresh, "new", false,
+		"open it although no process waits at it and others wait elsewhere")
 	return cmd
 }
 
@@ -83,7 +84,9 @@ func gateCommand(
 	use, short, long, example string,
 	change func(context.Context, pump.Config, string, string) (gates.Change, error),
 ) *cobra.Command {
-	return onGate(use, short, long, example, func(cmd *cobra.Command, cfg pump.Config, name string) (gates.Change, error) {
+	return onGate(use, short, long, example, func(
+		cmd *cobra.Command, cfg pump.Config, name string,
+	) (gates.Change, error) {
 		return change(cmd.Context(), cfg, name, operator())
 	}, gateText)
 }
@@ -115,7 +118,8 @@ func gateText(c gates.Change) string {
 		return fmt.Sprintf("gate %s is open; %s at it, and %s told",
 			name, waiting(c.Waiting), map[bool]string{true: "was", false: "were"}[c.Waiting == 1])
 	}
-	return fmt.Sprintf("gate %s is open; %s at it, %d of them could be told, the others look within 2.5 s",
+	return fmt.Sprintf("gate %s is open; %s at it, %d of them could be told, "+
+		"the others look within 2.5 s",
 		name, waiting(c.Waiting), c.Nudged)
 }
 
@@ -145,7 +149,8 @@ func gateList() *cobra.Command {
 				}{o.cfg.Workload, list})
 			}
 			if len(list) == 0 {
-				_, err := fmt.Fprintln(cmd.OutOrStdout(), "no gate was ever opened or closed, and no process waits at one")
+				_, err := fmt.Fprintln(cmd.OutOrStdout(),
+					"no gate was ever opened or closed, and no process waits at one")
 				return err
 			}
 			t := table{columns: gateColumns}

@@ -20,10 +20,17 @@ type generateFlags struct {
 
 // generated says of each kind what it is, and how it is used.
 var generated = map[string][2]string{
-	"alerts": {"Alert rules for Prometheus", `  distributor generate alerts > /etc/prometheus/rules/queuepump.yaml
-  promtool check rules /etc/prometheus/rules/queuepump.yaml`},
-	"grafana": {"A dashboard for Grafana", `  distributor generate grafana --workload cities > dashboard.json`},
-	"systemd": {"Template units for systemd", `  distributor generate systemd --out /etc/systemd/system`},
+	"alerts": {
+		"Alert rules for Prometheus",
+		`  distributor generate alerts > /etc/prometheus/rules/queuepump.yaml
+  promtool check rules /etc/prometheus/rules/queuepump.yaml`,
+	},
+	"grafana": {
+		"A dashboard for Grafana", `  distributor generate grafana --workload cities > dashboard.json`,
+	},
+	"systemd": {
+		"Template units for systemd", `  distributor generate systemd --out /etc/systemd/system`,
+	},
 	"kubernetes": {
 		"Deployments with probes for Kubernetes",
 		`  distributor generate kubernetes --name cities --image registry.example/cities:1 > cities.yaml
@@ -78,9 +85,11 @@ func generateKind(kind string) *cobra.Command {
 	switch kind {
 	case "alerts", "grafana", "keda":
 		flags.StringVar(&o.Workload, "workload", "",
-			"the workload (default: "+map[bool]string{true: "as --name", false: "all of them"}[kind == "keda"]+")")
+			"the workload (default: "+
+				map[bool]string{true: "as --name", false: "all of them"}[kind == "keda"]+")")
 	case "bicep", "terraform":
-		flags.StringArrayVar(&o.Accounts, "account", nil, "a storage account to make, `NAME`; once for each")
+		flags.StringArrayVar(&o.Accounts, "account", nil,
+			"a storage account to make, `NAME`; once for each")
 		flags.StringVar(&o.Location, "location", "westeurope", "the region of the accounts")
 	}
 	switch kind {
@@ -90,7 +99,8 @@ func generateKind(kind string) *cobra.Command {
 		flags.StringVar(&o.Namespace, "namespace", "default", "of Kubernetes")
 	case "kubernetes":
 		flags.StringVar(&o.Namespace, "namespace", "default", "of Kubernetes")
-		flags.StringVar(&o.Image, "image", "", "that holds the pump and your worker (default queuepump:VERSION)")
+		flags.StringVar(&o.Image, "image", "",
+			"that holds the pump and your worker (default queuepump:VERSION)")
 	}
 	flags.StringVar(&f.out, "out", "", "write into this `FOLDER` and do not print")
 	return cmd

@@ -34,7 +34,9 @@ func (o *operation) add(cmd *cobra.Command) {
 
 // run makes an action of the command, with the configuration read and its errors
 // told where they stand.
-func (o *operation) run(f func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+func (o *operation) run(
+	f func(cmd *cobra.Command, args []string) error,
+) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		return cli.Command(func(cmd *cobra.Command) error {
 			var err error

@@ -77,7 +77,8 @@ reach it safely.`,
 
 func (f *pageFlags) serve(cmd *cobra.Command) error {
 	if f.listen == admin.Off || f.listen == "" {
-		return cli.Usage("--listen: %q is not an address; write host:port, as in 127.0.0.1:9080", f.listen)
+		return cli.Usage("--listen: %q is not an address; write host:port, as in 127.0.0.1:9080",
+			f.listen)
 	}
 	console, err := f.console.Console()
 	if err != nil {
@@ -108,7 +109,9 @@ func (f *pageFlags) serve(cmd *cobra.Command) error {
 	}
 	defer port.Close()
 	console.OnHangup(func() {
-		_ = console.Reload(f.config, file, keys, func(now *configfile.File) error { return p.Reload(now.Config) })
+		_ = console.Reload(f.config, file, keys, func(now *configfile.File) error {
+			return p.Reload(now.Config)
+		})
 	})
 	url := "http://" + port.Address() + page.Path
 	if f.json {

@@ -23,7 +23,8 @@ admin port take up to four beats. Distributors go on: what they send waits. A pr
 cannot read the control account goes on, too, and so does one of an older version.
 
 With --run or --key only the tasks of that run, or with that key, wait. Processors put them into
-parking queues of their own, out of the way of the rest, and `+"`distributor resume`"+` with the same
+parking queues of their own, out of the way of the rest, and `+"`distributor resume`"+
+			` with the same
 flag brings them home. At most eight runs and keys can be paused at the same time. While one is,
 no run ends for being quiet.
 distributor status says what is paused since when, and which processors stand still.`,
@@ -52,7 +53,8 @@ distributor status says what is paused since when, and which processors stand st
 			}
 			return workloads.Pause(cmd.Context(), cfg, operator(), o)
 		}, changedText)
-	cmd.Flags().BoolVar(&o.Wait, "wait", false, "wait until no handler of any live processor is at work")
+	cmd.Flags().BoolVar(&o.Wait, "wait", false,
+		"wait until no handler of any live processor is at work")
 	part.add(cmd, "pause")
 	return cmd
 }
@@ -84,7 +86,8 @@ there.`,
 type partFlags struct{ run, key string }
 
 func (f *partFlags) add(cmd *cobra.Command, verb string) {
-	cmd.Flags().StringVar(&f.run, "run", "", verb+" only this run: its id, or four digits or more of it")
+	cmd.Flags().StringVar(&f.run, "run", "",
+		verb+" only this run: its id, or four digits or more of it")
 	cmd.Flags().StringVar(&f.key, "key", "", verb+" only the tasks with this key")
 }
 
@@ -150,7 +153,8 @@ func pauseText(c workloads.PauseChange) string {
 	}
 	paused := "is paused"
 	if !c.Changed {
-		paused = fmt.Sprintf("was paused already, since %s by %s", c.Since.Format(time.DateTime), plain(c.By))
+		paused = fmt.Sprintf("was paused already, since %s by %s", c.Since.Format(time.DateTime),
+			plain(c.By))
 	}
 	switch working := len(c.Working); {
 	case c.Processors == 0:
@@ -158,7 +162,8 @@ func pauseText(c workloads.PauseChange) string {
 	case working == 0:
 		return fmt.Sprintf("workload %s %s; no handler is at work", name, paused)
 	}
-	return fmt.Sprintf("workload %s %s; %s, and finish what they have begun", name, paused, told(c.Processors, c.Nudged))
+	return fmt.Sprintf("workload %s %s; %s, and finish what they have begun", name, paused,
+		told(c.Processors, c.Nudged))
 }
 
 // told says how many processors know.

@@ -88,14 +88,17 @@ func plan() *cobra.Command {
 	flags.Float64Var(&f.in.Rate, "rate", 0, "tasks a second (required)")
 	flags.Float64Var(&f.in.HandlerSeconds, "handler-seconds", 0,
 		"how long the handler is at work for a task, in seconds (required)")
-	flags.Float64Var(&f.in.HandlerCPU, "handler-cpu-seconds", 0, "how much of that is CPU of the machine, in seconds")
-	flags.Float64Var(&f.taskBytes, "task-bytes", 0, "bytes of a task, where there is no input to measure")
+	flags.Float64Var(&f.in.HandlerCPU, "handler-cpu-seconds", 0,
+		"how much of that is CPU of the machine, in seconds")
+	flags.Float64Var(&f.taskBytes, "task-bytes", 0,
+		"bytes of a task, where there is no input to measure")
 	flags.Float64Var(&f.ratio, "ratio", 4,
 		"with --task-bytes: bytes of task that a character of message text carries; "+
 			"JSON lines have 3 to 6, what does not compress has 0.75")
 	f.source.Add(cmd)
 	flags.StringVar(&f.config, "config", "",
-		"a configuration `FILE` whose accounts, queues, segments, delivery and budget are to do (default: none)")
+		"a configuration `FILE` whose accounts, queues, segments, delivery and budget "+
+			"are to do (default: none)")
 	flags.IntVar(&f.tasks, "sample", capacity.DefaultSampleTasks,
 		"tasks of the input to measure at most, up to 64 MiB of them")
 	flags.IntVar(&f.in.Concurrency, "concurrency", 256, "tasks in the handlers of one processor")
@@ -103,28 +106,37 @@ func plan() *cobra.Command {
 	flags.DurationVar(&f.in.SealAge, "seal-age", 0,
 		"how long a task waits for others to fill its message; -1s: as long as it takes "+
 			"(default: 1s for pipes, commands and --task-bytes; files: 10s, as checkpoints have it)")
-	flags.StringVar(&f.delivery, "delivery", string(pump.AtLeastOnce), "the delivery `MODE`: at-least-once or once")
+	flags.StringVar(&f.delivery, "delivery", string(pump.AtLeastOnce),
+		"the delivery `MODE`: at-least-once or once")
 	flags.BoolVar(&f.in.Elected, "elected", false,
 		"distributors elect one of them, as with run --every, who saves checkpoints")
-	flags.IntVar(&f.in.Accounts, "accounts", 0, "storage accounts to use (default: as many as it takes)")
-	flags.IntVar(&f.in.Queues, "queues", 0, "queues of each account (default: as many as it takes, and 8 at least)")
+	flags.IntVar(&f.in.Accounts, "accounts", 0,
+		"storage accounts to use (default: as many as it takes)")
+	flags.IntVar(&f.in.Queues, "queues", 0,
+		"queues of each account (default: as many as it takes, and 8 at least)")
 	flags.IntVar(&f.in.Segments, "segments", 0, "segments of the workload (default: 32 a queue)")
 	flags.Float64Var(&f.in.Headroom, "headroom", 0.2, "part of every limit that is to be left free")
-	flags.Float64Var(&f.in.AccountLimit, "account-limit", 20_000, "messages a second of an account; published")
+	flags.Float64Var(&f.in.AccountLimit, "account-limit", 20_000,
+		"messages a second of an account; published")
 	flags.Float64Var(&f.in.QueueLimit, "queue-limit", 2_000, "messages a second of a queue; published")
 	flags.StringVar(&f.getCosts, "get-costs", "messages",
-		"what a get counts, `WHAT`: each of its messages, or one as a request; what is published leaves it open")
+		"what a get counts, `WHAT`: each of its messages, or one as a request; what "+
+			"is published leaves it open")
 	flags.DurationVar(&f.in.Latency, "latency", 10*time.Millisecond, "of a storage request")
-	flags.Float64Var(&f.in.RequestCPU, "request-cpu", 150e-6, "CPU that a storage request takes, in seconds")
-	flags.Float64Var(&f.in.Hours, "hours", 24, "hours of a day in which tasks come at that rate; in the others none do")
+	flags.Float64Var(&f.in.RequestCPU, "request-cpu", 150e-6,
+		"CPU that a storage request takes, in seconds")
+	flags.Float64Var(&f.in.Hours, "hours", 24,
+		"hours of a day in which tasks come at that rate; in the others none do")
 	flags.Float64Var(&f.in.Machine.CPUs, "vm-cpus", f.in.Machine.CPUs, "CPUs of a machine")
 	flags.Float64Var(&f.in.Machine.Mbits, "vm-mbits", f.in.Machine.Mbits, "its network, in Mbit/s")
 	flags.Float64Var(&f.in.Machine.PerHour, "vm-price", f.in.Machine.PerHour,
 		"its price an hour; by default those three are of a "+f.in.Machine.Describe)
 	flags.Float64Var(&f.in.Prices.Queue, "queue-price", f.in.Prices.Queue,
 		"of 10,000 requests to queues (general-purpose v1 accounts: 0.00036)")
-	flags.Float64Var(&f.in.Prices.Table, "table-price", f.in.Prices.Table, "of 10,000 requests to tables")
-	flags.StringVar(&f.in.Prices.Currency, "currency", f.in.Prices.Currency, "of the prices, for the printout")
+	flags.Float64Var(&f.in.Prices.Table, "table-price", f.in.Prices.Table,
+		"of 10,000 requests to tables")
+	flags.StringVar(&f.in.Prices.Currency, "currency", f.in.Prices.Currency,
+		"of the prices, for the printout")
 	flags.BoolVar(&f.json, "json", false, "print the plan as a JSON object")
 	return cmd
 }
@@ -164,7 +176,8 @@ func (f *planFlags) run(cmd *cobra.Command) error {
 		err = fmt.Errorf("this is not enough for %s tasks/s: the bottleneck (%s) is full at %s",
 			capacity.Short(p.Rate), p.Bottleneck, capacity.Short(p.Most))
 		if p.Most >= p.Rate {
-			err = fmt.Errorf("this leaves less than the headroom of %.0f %% at %s tasks/s: the bottleneck (%s) is full at %s",
+			err = fmt.Errorf("this leaves less than the headroom of %.0f %% at %s tasks/s: the "+
+				"bottleneck (%s) is full at %s",
 				100*f.in.Headroom, capacity.Short(p.Rate), p.Bottleneck, capacity.Short(p.Most))
 		}
 	}
@@ -232,7 +245,8 @@ func (f *planFlags) settings(changed func(string) bool) error {
 	default:
 		return cli.Usage("--get-costs: %q is not a way to count; use messages or request", f.getCosts)
 	}
-	if f.in.Machine.CPUs != capacity.DefaultMachine.CPUs || f.in.Machine.Mbits != capacity.DefaultMachine.Mbits {
+	if f.in.Machine.CPUs != capacity.DefaultMachine.CPUs ||
+		f.in.Machine.Mbits != capacity.DefaultMachine.Mbits {
 		f.in.Machine.Describe = fmt.Sprintf("%g CPUs, %g Mbit/s", f.in.Machine.CPUs, f.in.Machine.Mbits)
 	}
 	if err := f.oneCurrency(changed); err != nil {
@@ -253,7 +267,8 @@ func (f *planFlags) oneCurrency(changed func(string) bool) error {
 		{"queue-price", requests}, {"table-price", requests}, {"vm-price", published},
 	} {
 		if is != price.currency && !changed(price.flag) {
-			return cli.Usage("--%s is missing: the plan is in %.12q, and this price in %s unless you give it; 0 leaves it out",
+			return cli.Usage("--%s is missing: the plan is in %.12q, and this price in %s unless "+
+				"you give it; 0 leaves it out",
 				price.flag, is, price.currency)
 		}
 	}
@@ -266,7 +281,9 @@ func (f *planFlags) oneCurrency(changed func(string) bool) error {
 }
 
 // sample measures the input, or assumes one, and says what of it was measured.
-func (f *planFlags) sample(ctx context.Context, changed func(string) bool) (measured string, err error) {
+func (f *planFlags) sample(
+	ctx context.Context, changed func(string) bool,
+) (measured string, err error) {
 	input := slices.ContainsFunc([]string{"input", "files", "list", "exec"}, changed)
 	switch {
 	case input && (changed("task-bytes") || changed("ratio")):
@@ -275,8 +292,9 @@ func (f *planFlags) sample(ctx context.Context, changed func(string) bool) (meas
 		return "", cli.Usage("nothing says how large tasks are; " +
 			"give --input (or --files, --list, --exec) to measure some, or --task-bytes")
 	case !input && (f.taskBytes < 0 || f.taskBytes > 44<<10):
-		return "", cli.Usage("--task-bytes: %v is out of range; use 0 to %d, as a task has to fit into a message",
-			f.taskBytes, 44<<10)
+		return "",
+			cli.Usage("--task-bytes: %v is out of range; use 0 to %d, as a task has to fit into a message",
+				f.taskBytes, 44<<10)
 	case !input && !(f.ratio >= 0.5 && f.ratio <= 700):
 		return "", cli.Usage("--ratio: %v is out of range; use 0.5 to 700", f.ratio)
 	case !input:

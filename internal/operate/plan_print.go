@@ -29,7 +29,8 @@ func money(v float64, currency string) string {
 // printPlan prints a plan for people: what it takes, why, and what is full first.
 func printPlan(w io.Writer, p *capacity.Plan, in *capacity.Input, measured string) error {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s tasks/s of %s s each\n\n", capacity.Short(p.Rate), capacity.Short(in.HandlerSeconds))
+	fmt.Fprintf(&b, "%s tasks/s of %s s each\n\n", capacity.Short(p.Rate),
+		capacity.Short(in.HandlerSeconds))
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	row := func(name, value string, why ...string) {
 		fmt.Fprintf(t, "%s\t%s\t%s\n", name, value, strings.Join(why, "; "))
@@ -55,8 +56,10 @@ func printPlan(w io.Writer, p *capacity.Plan, in *capacity.Input, measured strin
 			capacity.Short(r.Renew), capacity.Short(r.Table),
 			capacity.Short(r.PerThousand), capacity.Short(r.PerDay)))
 	c := p.Prices.Currency
-	row("money a day", money(p.Money.Total, c), fmt.Sprintf("queues %s, tables %s, machines %s; %s for a million tasks",
-		money(p.Money.Queues, c), money(p.Money.Tables, c), money(p.Money.VMs, c), money(p.Money.PerMillion, c)))
+	row("money a day", money(p.Money.Total, c),
+		fmt.Sprintf("queues %s, tables %s, machines %s; %s for a million tasks",
+			money(p.Money.Queues, c), money(p.Money.Tables, c), money(p.Money.VMs, c),
+			money(p.Money.PerMillion, c)))
 	_ = t.Flush()
 
 	fmt.Fprintf(&b, "\nbottleneck: %s, full at %s tasks/s. What moves it: %s.\n\n",
@@ -75,10 +78,12 @@ func printPlan(w io.Writer, p *capacity.Plan, in *capacity.Input, measured strin
 			capacity.Short(s.Ratio), humanize.Comma(int64(s.Keys)))
 		if s.Messages == 0 {
 			fmt.Fprintln(&b,
-				"They do not fill a message, so what a full one holds is extrapolated; more of the input says more.")
+				"They do not fill a message, so what a full one holds is extrapolated; "+
+					"more of the input says more.")
 		}
 		if s.BadLines > 0 {
-			fmt.Fprintf(&b, "%s were left out: they cannot be tasks.\n", cli.Plural(int64(s.BadLines), "line"))
+			fmt.Fprintf(&b, "%s were left out: they cannot be tasks.\n",
+				cli.Plural(int64(s.BadLines), "line"))
 		}
 	} else {
 		fmt.Fprintf(&b, "Assumed, not measured: %s characters of text a task, 1 for %s bytes. "+
@@ -98,7 +103,8 @@ func packedBy(p *capacity.Plan, in *capacity.Input) string {
 	case "handling":
 		return fmt.Sprintf("as many as %d handlers do in 5 s; %s would fit", in.Concurrency, full)
 	case "memory":
-		return fmt.Sprintf("by the distributor's memory for %d segments; %s would fit: fewer --segments fill more",
+		return fmt.Sprintf("by the distributor's memory for %d segments; %s would fit: "+
+			"fewer --segments fill more",
 			p.Segments, full)
 	case "seal-age":
 		return fmt.Sprintf("as many as come for one of %d segments in %v; "+

@@ -62,13 +62,17 @@ func (w *which) flags(cmd *cobra.Command, limit int) {
 	w.add(cmd)
 	flags := cmd.Flags()
 	flags.Lookup("json").Usage = "print each message as a JSON object on a line of its own"
-	flags.StringSliceVar(&w.causes, "cause", nil, "only what is there for this `REASON`; may be given several times")
-	flags.StringVar(&w.key, "key", "", "only tasks of this key; others in the same message stay as they are")
+	flags.StringSliceVar(&w.causes, "cause", nil,
+		"only what is there for this `REASON`; may be given several times")
+	flags.StringVar(&w.key, "key", "",
+		"only tasks of this key; others in the same message stay as they are")
 	flags.StringVar(&w.since, "since", "",
-		"only what was last tried at or after this `TIME`: 2h (ago), 2006-01-02, 2006-01-02 15:04, RFC 3339")
+		"only what was last tried at or after this `TIME`: 2h (ago), 2006-01-02, "+
+			"2006-01-02 15:04, RFC 3339")
 	flags.StringVar(&w.until, "until", "", "only what was last tried before this `TIME`")
 	flags.StringVar(&w.runID, "run", "", "only tasks of this run, by its `ID` or the beginning of it")
-	flags.StringSliceVar(&w.ids, "id", nil, "only the message with this `ID`; may be given several times")
+	flags.StringSliceVar(&w.ids, "id", nil,
+		"only the message with this `ID`; may be given several times")
 	flags.IntVar(&w.limit, "limit", limit, "at most `N` messages; 0 is all")
 	w.console.Add(cmd, 10*time.Second)
 }
@@ -89,7 +93,8 @@ func (w *which) filter(cmd *cobra.Command, now time.Time) (f quarantine.Filter, 
 	}
 	for _, c := range w.causes {
 		if !slices.Contains(causes, c) { // or a slip would look like an empty quarantine
-			return f, cli.Usage("--cause: nothing is in quarantine for %q; the causes are %s", c, strings.Join(causes, ", "))
+			return f, cli.Usage("--cause: nothing is in quarantine for %q; the causes are %s", c,
+				strings.Join(causes, ", "))
 		}
 	}
 	if cmd.Flags().Changed("key") {
@@ -120,7 +125,9 @@ func when(flag, s string, now time.Time) (time.Time, error) {
 	if d, err := time.ParseDuration(s); err == nil && d >= 0 {
 		return now.Add(-d), nil
 	}
-	for _, layout := range []string{time.RFC3339, time.DateTime, "2006-01-02 15:04", "2006-01-02T15:04", time.DateOnly} {
+	for _, layout := range []string{
+		time.RFC3339, time.DateTime, "2006-01-02 15:04", "2006-01-02T15:04", time.DateOnly,
+	} {
 		if t, err := time.ParseInLocation(layout, s, now.Location()); err == nil {
 			return t, nil
 		}
@@ -246,7 +253,8 @@ func (w *which) list(cmd *cobra.Command) error {
 	case c.messages > 0:
 		_, printing = fmt.Fprintf(out, "%s: %s\n", c.what(), c.why())
 		if c.stuck > 0 {
-			fmt.Fprintf(out, "%s cannot be redriven (stuck); `quarantine show` says why\n", cli.Plural(c.stuck, "message"))
+			fmt.Fprintf(out, "%s cannot be redriven (stuck); `quarantine show` says why\n",
+				cli.Plural(c.stuck, "message"))
 		}
 	}
 	return errors.Join(printing, err)
@@ -288,7 +296,8 @@ type moving struct {
 func (m *moving) flags(cmd *cobra.Command, limit int) {
 	m.which.flags(cmd, limit)
 	cmd.Flags().BoolVar(&m.dry, "dry-run", false, "only say what would be done")
-	cmd.Flags().Float64Var(&m.rate, "rate", 0, "at most `N` messages a second (default: as fast as the budgets allow)")
+	cmd.Flags().Float64Var(&m.rate, "rate", 0,
+		"at most `N` messages a second (default: as fast as the budgets allow)")
 }
 
 func quarantineRedrive() *cobra.Command {
@@ -312,11 +321,14 @@ fails again while the command runs is not redriven again by it.
   distributor quarantine redrive --config pump.yaml --cause attempts --since 2h
   distributor quarantine redrive --config pump.yaml --key Oslo --rate 5`,
 		Args: cli.NoArguments(nil),
-		RunE: m.run(func(cmd *cobra.Command, _ []string) error { return m.move(cmd, quarantine.Redriven) }),
+		RunE: m.run(func(cmd *cobra.Command, _ []string) error {
+			return m.move(cmd, quarantine.Redriven)
+		}),
 	}
 	m.flags(cmd, 0)
 	cmd.Flags().BoolVar(&m.again, "again", false,
-		"also what an interrupted redrive may have put back, where it is not known whether it was done: it may be done twice")
+		"also what an interrupted redrive may have put back, where it is not known whether it was "+
+			"done: it may be done twice")
 	return cmd
 }
 
@@ -334,7 +346,9 @@ It asks before, unless --yes is given.
 		Example: `  distributor quarantine drop --config pump.yaml --cause bad-line --dry-run
   distributor quarantine drop --config pump.yaml --id 5f0e4a1c-2f83-4f0b-9d55-0a8d5c3e7f11 --yes`,
 		Args: cli.NoArguments(nil),
-		RunE: m.run(func(cmd *cobra.Command, _ []string) error { return m.move(cmd, quarantine.Dropped) }),
+		RunE: m.run(func(cmd *cobra.Command, _ []string) error {
+			return m.move(cmd, quarantine.Dropped)
+		}),
 	}
 	m.flags(cmd, 0)
 	cmd.Flags().BoolVarP(&m.yes, "yes", "y", false, "do not ask")
@@ -348,7 +362,8 @@ func (m *moving) move(cmd *cobra.Command, outcome string) error {
 		return err
 	}
 	if cmd.Flags().Changed("rate") && !(m.rate >= 0.01 && m.rate <= 1e6) {
-		return cli.Usage("--rate: %v is out of range; use 0.01 to 1e6, or leave it out for no limit", m.rate)
+		return cli.Usage("--rate: %v is out of range; use 0.01 to 1e6, or leave it out for no limit",
+			m.rate)
 	}
 	if outcome == quarantine.Dropped && !m.yes && !m.dry && !terminal(cmd) {
 		return confirm(cmd, "Tasks will be gone for good.")
@@ -409,7 +424,8 @@ func timeLeft(seen, total int64, took time.Duration) (text string, left time.Dur
 		return "", 0
 	}
 	left = time.Duration(float64(took) / float64(seen) * float64(total-seen)).Round(time.Second)
-	return fmt.Sprintf(" %s of at most %s, %v left", humanize.Comma(seen), humanize.Comma(total), left), left
+	return fmt.Sprintf(" %s of at most %s, %v left", humanize.Comma(seen), humanize.Comma(total),
+		left), left
 }
 
 // ask says how much would be dropped, and asks.
@@ -443,6 +459,7 @@ func (m *moving) report(w io.Writer, outcome string, moved, kept *counted) error
 		_, err := fmt.Fprintf(w, "%s%s\n", kept.what(), stays)
 		return err
 	}
-	_, err := fmt.Fprintf(w, "%s %s%s: %s; %s%s\n", moved.what(), was, outcome, moved.why(), kept.what(), stays)
+	_, err := fmt.Fprintf(w, "%s %s%s: %s; %s%s\n", moved.what(), was, outcome, moved.why(),
+		kept.what(), stays)
 	return err
 }

@@ -45,7 +45,8 @@ cannot be unpacked it writes the message. --json has bodies whole as well.
 	}
 	s.flags(cmd, 10)
 	cmd.Flags().IntVar(&s.tasks, "tasks", 20, "show at most `N` tasks of each message; 0 is all")
-	cmd.Flags().BoolVar(&s.body, "body", false, "write the bodies of the tasks as they are, and nothing else")
+	cmd.Flags().BoolVar(&s.body, "body", false,
+		"write the bodies of the tasks as they are, and nothing else")
 	return cmd
 }
 
@@ -89,7 +90,8 @@ func (s *showing) show(cmd *cobra.Command) error {
 		fmt.Fprintln(out, "nothing is in quarantine that is meant by this")
 	}
 	if n == 0 && err == nil && len(s.ids) > 0 {
-		err = errors.New("no message in quarantine has that id; another command may be looking at it just now")
+		err = errors.New("no message in quarantine has that id; another command may " +
+			"be looking at it just now")
 	}
 	if !s.body && !s.json && s.limit > 0 && n == s.limit {
 		fmt.Fprintf(out, "\nthe first %s; --limit says how many\n", cli.Plural(int64(n), "message"))
@@ -113,7 +115,9 @@ func writeBodies(
 }
 
 // one prints a message for people.
-func (s *showing) one(w io.Writer, m *quarantine.Message, tasks []quarantine.Task, err error, now time.Time) {
+func (s *showing) one(
+	w io.Writer, m *quarantine.Message, tasks []quarantine.Task, err error, now time.Time,
+) {
 	line := func(name, value string) {
 		if value != "" {
 			fmt.Fprintf(w, "%-11s %s\n", name, value)

@@ -62,7 +62,8 @@ runs over standard input or a command, which cannot be read again.
 	flags.StringVar(&f.onBadLine, "on-bad-line", "fail",
 		"what the run did with a line that cannot be a task, the `POLICY`: fail, skip or quarantine")
 	flags.IntVar(&f.options.Pack, "pack", 0, "the most tasks in a message (default: as many as fit)")
-	flags.DurationVar(&f.options.Grace, "grace", 0, "how long to go on sending what was read after a signal (default 20s)")
+	flags.DurationVar(&f.options.Grace, "grace", 0,
+		"how long to go on sending what was read after a signal (default 20s)")
 	f.console.Add(cmd, 5*time.Second)
 	return cmd
 }
@@ -110,7 +111,8 @@ func (f *repairFlags) print(out io.Writer, s *distributor.RepairSummary, err err
 
 func printRepair(b *bytes.Buffer, s *distributor.RepairSummary, err error) {
 	if s.State == "closed" {
-		fmt.Fprintf(b, "run %s: closed; nothing of its %s is missing\n", s.Run, cli.Plural(int64(s.Tasks), "task"))
+		fmt.Fprintf(b, "run %s: closed; nothing of its %s is missing\n", s.Run,
+			cli.Plural(int64(s.Tasks), "task"))
 		return
 	}
 	fmt.Fprintf(b, "run %s (%s): %s, %s done, %s in quarantine, %s missing", s.Run, s.State,

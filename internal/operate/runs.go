@@ -47,7 +47,8 @@ func runsList() *cobra.Command {
 		}),
 	}
 	o.add(cmd)
-	cmd.Flags().StringVar(&state, "state", "", "only runs in this state: "+strings.Join(runs.States(), ", "))
+	cmd.Flags().StringVar(&state, "state", "",
+		"only runs in this state: "+strings.Join(runs.States(), ", "))
 	cmd.Flags().IntVar(&limit, "limit", 50, "the most runs to list")
 	return cmd
 }
@@ -83,7 +84,8 @@ func runLine(r *runs.Info) string {
 }
 
 func runsShow() *cobra.Command {
-	return runCommand("show RUN", "Show a run", `Show a run: its state, how far it is, who made it, and of one that no
+	return runCommand("show RUN", "Show a run",
+		`Show a run: its state, how far it is, who made it, and of one that no
 distributor continues when it ends and what that waits for. RUN is its id,
 or the beginning of it that no other has: 4 digits or more.`,
 		`  distributor runs show 0123456789ab --config pump.yaml`, nil,
@@ -103,7 +105,8 @@ RUN is the run's id, or the beginning of it that no other has: 4 digits or more.
 		`  distributor runs end 0123456789ab --config pump.yaml
   distributor runs end 0123456789ab --drop`,
 		func(cmd *cobra.Command) {
-			cmd.Flags().BoolVar(&drop, "drop", false, "delete and count what is met of the run, rather than quarantine it")
+			cmd.Flags().BoolVar(&drop, "drop", false,
+				"delete and count what is met of the run, rather than quarantine it")
 		},
 		func(ctx context.Context, cfg pump.Config, id string) (runs.Info, error) {
 			return runs.End(ctx, cfg, id, drop, "ended by "+operator())

@@ -21,7 +21,8 @@ func quoted(b []byte) string {
 	for end > bodyShown-utf8.UTFMax && !utf8.RuneStart(b[end]) {
 		end--
 	}
-	return fmt.Sprintf("%s and %s more", strconv.QuoteToGraphic(string(b[:end])), cli.Bytes(int64(len(b)-end)))
+	return fmt.Sprintf("%s and %s more", strconv.QuoteToGraphic(string(b[:end])),
+		cli.Bytes(int64(len(b)-end)))
 }
 
 // taskLine is a task in what --json prints: texts as texts, other bytes in base64.

@@ -88,7 +88,8 @@ func (o *operation) saySlow(log *slog.Logger) (stop func()) {
 			return
 		}
 		if account, err := o.trouble.now(); err != nil {
-			log.Warn("waiting for the control account to answer", "account", account, "error", err, "fix", storage.Fix(err))
+			log.Warn("waiting for the control account to answer", "account", account, "error", err,
+				"fix", storage.Fix(err))
 		}
 		timer.Reset(slowAgain)
 	}

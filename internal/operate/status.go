@@ -65,8 +65,10 @@ With --json the names are stable and all is there that the screen leaves out.`,
 	flags.Lookup("watch").NoOptDefVal = "2s"
 	flags.IntVar(&f.options.Runs, "runs", 5, "how many of the last runs to show")
 	flags.IntVar(&f.options.Keys, "keys", 100, "how many keys with claims to look at")
-	flags.DurationVar(&f.options.Timeout, "timeout", 10*time.Second, "how long to wait for accounts that do not answer")
-	flags.IntVar(&f.width, "width", 0, "how wide the screen is (default: as the terminal; in a pipe nothing is cut)")
+	flags.DurationVar(&f.options.Timeout, "timeout", 10*time.Second,
+		"how long to wait for accounts that do not answer")
+	flags.IntVar(&f.width, "width", 0,
+		"how wide the screen is (default: as the terminal; in a pipe nothing is cut)")
 	return cmd
 }
 

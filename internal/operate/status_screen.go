@@ -99,7 +99,8 @@ func pausedText(s *status.Status, now time.Time) string {
 			}
 		}
 	}
-	return fmt.Sprintf("PAUSED since %s by %s · %d of %s without a task at work · go on with: distributor resume",
+	return fmt.Sprintf("PAUSED since %s by %s · %d of %s without a task at work · go "+
+		"on with: distributor resume",
 		timeText(*s.PausedSince, now), plain(s.PausedBy), still, cli.Plural(int64(all), "processor"))
 }
 
@@ -110,7 +111,8 @@ func parkedText(p *status.Parked, now time.Time) string {
 		messages = fmt.Sprintf(" · %s parked", cli.Plural(*p.Messages, "message"))
 	}
 	if p.Returning != nil {
-		return fmt.Sprintf("%s comes home since %s%s", plain(p.What()), timeText(*p.Returning, now), messages)
+		return fmt.Sprintf("%s comes home since %s%s", plain(p.What()),
+			timeText(*p.Returning, now), messages)
 	}
 	return fmt.Sprintf("PAUSED %s since %s by %s%s · go on with: distributor resume %s",
 		plain(p.What()), timeText(p.Since, now), plain(p.By), messages, plain(p.Flag()))
@@ -121,7 +123,9 @@ func settled(s *status.Status) string {
 	switch {
 	case s.Settled:
 		return "settled"
-	case !slices.ContainsFunc(s.Instances, func(i status.Instance) bool { return i.Rank != nil && !i.Silent }):
+	case !slices.ContainsFunc(s.Instances, func(i status.Instance) bool {
+		return i.Rank != nil && !i.Silent
+	}):
 		return "no processor"
 	}
 	return "settling"
@@ -217,7 +221,8 @@ func (c screen) ends(w io.Writer, s *status.Status, now time.Time) {
 		if e.WaitsFor == "reading" {
 			waits = "the queues to be read"
 		}
-		t.add(shortRun(e.ID), plain(e.State), timeText(e.LastSign, now), timeText(e.NotBefore, now), waits)
+		t.add(shortRun(e.ID), plain(e.State), timeText(e.LastSign, now),
+			timeText(e.NotBefore, now), waits)
 	}
 	c.section(w, &t)
 	if rest := s.Ends.Waiting - len(s.Ends.Runs); rest > 0 {
@@ -296,7 +301,8 @@ func (c screen) instances(w io.Writer, s *status.Status) {
 		if !i.Silent {
 			rate = rateText(i.Rate)
 		}
-		t.add(plain(i.Instance), rank, segments, number(i.Tasks), rate, ageText(i.BeatAge), instanceNote(i))
+		t.add(plain(i.Instance), rank, segments, number(i.Tasks), rate, ageText(i.BeatAge),
+			instanceNote(i))
 	}
 	c.section(w, &t)
 	if rest := s.Instances[shown:]; len(rest) > 0 {
@@ -314,8 +320,9 @@ func (c screen) instances(w io.Writer, s *status.Status) {
 				troubled++
 			}
 		}
-		text := fmt.Sprintf("and %s more: %s segments, %s tasks, %s, %s in trouble", cli.Plural(int64(len(rest)), "instance"),
-			number(sum.Segments), number(sum.Tasks), rateText(sum.Rate), number(troubled))
+		text := fmt.Sprintf("and %s more: %s segments, %s tasks, %s, %s in trouble",
+			cli.Plural(int64(len(rest)), "instance"), number(sum.Segments), number(sum.Tasks),
+			rateText(sum.Rate), number(troubled))
 		if silent > 0 {
 			text += ", " + some(int64(silent), "silent")
 		}
@@ -364,7 +371,8 @@ func (c screen) accounts(w io.Writer, s *status.Status) {
 		}
 		c.wrap(w, "",
 			fmt.Sprintf("and %s more: %s queues, %s messages, %s dark",
-				cli.Plural(int64(len(rest)), "account"), number(sum.Queues), number(sum.Messages), number(dark)))
+				cli.Plural(int64(len(rest)), "account"), number(sum.Queues), number(sum.Messages),
+				number(dark)))
 	}
 }
 
@@ -453,7 +461,8 @@ func (c screen) keys(w io.Writer, s *status.Status, now time.Time) {
 				running++
 			}
 		}
-		c.wrap(w, "", fmt.Sprintf("and %s more, %s running", cli.Plural(int64(len(rest)), "key"), number(running)))
+		c.wrap(w, "", fmt.Sprintf("and %s more, %s running", cli.Plural(int64(len(rest)), "key"),
+			number(running)))
 	}
 }
 

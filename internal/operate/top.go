@@ -51,12 +51,14 @@ func (f *topFlags) show(cmd *cobra.Command) error {
 	out := cmd.OutOrStdout()
 	in, isFile := cmd.InOrStdin().(*os.File)
 	if _, _, terminal := size(out); !terminal || !isFile || !term.IsTerminal(int(in.Fd())) {
-		return cli.Usage("top needs a terminal to show and to read keys from; in a script use: %s status --watch",
+		return cli.Usage("top needs a terminal to show and to read keys from; in a "+
+			"script use: %s status --watch",
 			cmd.Root().Name())
 	}
 	if err := checkReading(f.options); err != nil {
 		return err
 	}
-	f.cfg.Log = slog.New(slog.NewTextHandler(io.Discard, nil)) // lines between the figures would spoil them
+	// lines between the figures would spoil them
+	f.cfg.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	return top.Run(cmd.Context(), f.cfg, f.options, in, out)
 }

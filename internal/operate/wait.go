@@ -130,7 +130,8 @@ func WaitProgress(console *cli.Console) func(runs.Progress) {
 		total := int64(0)
 		if p.Total != nil {
 			total = int64(*p.Total)
-			text = fmt.Sprintf("%s of %s done · %s", humanize.Comma(int64(p.Done)), humanize.Comma(total), speed.Per(settled))
+			text = fmt.Sprintf("%s of %s done · %s", humanize.Comma(int64(p.Done)), humanize.Comma(total),
+				speed.Per(settled))
 		}
 		if p.Quarantined > 0 {
 			text += fmt.Sprintf(" · %s in quarantine", humanize.Comma(int64(p.Quarantined)))

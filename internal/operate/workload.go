@@ -70,7 +70,8 @@ func printWorkload(out io.Writer, i *workloads.Info) error {
 	}
 	if i.Deleting != nil {
 		line("!",
-			"it is being deleted, since "+i.Deleting.Format(time.DateTime)+" UTC; to go on: distributor workload delete")
+			"it is being deleted, since "+i.Deleting.Format(time.DateTime)+
+				" UTC; to go on: distributor workload delete")
 	}
 	line("delivery", i.Delivery)
 	segments := humanize.Comma(int64(i.Segments))
@@ -80,9 +81,12 @@ func printWorkload(out io.Writer, i *workloads.Info) error {
 	line("segments", segments)
 	line("reducer", plain(i.Reducer))
 	line("accounts", accountsText(i))
-	line("map", fmt.Sprintf("version %d of %s UTC", i.MapVersion, i.Changed.UTC().Format(time.DateTime)))
-	line("retention", fmt.Sprintf("%v (this configuration's)", time.Duration(i.Retention*float64(time.Second))))
-	line("members", cli.Plural(int64(i.Distributors), "distributor")+", "+cli.Plural(int64(i.Processors), "processor"))
+	line("map", fmt.Sprintf("version %d of %s UTC", i.MapVersion,
+		i.Changed.UTC().Format(time.DateTime)))
+	line("retention", fmt.Sprintf("%v (this configuration's)",
+		time.Duration(i.Retention*float64(time.Second))))
+	line("members", cli.Plural(int64(i.Distributors), "distributor")+", "+
+		cli.Plural(int64(i.Processors), "processor"))
 	line("runs", runsText(i))
 	for _, r := range i.Rivals {
 		text := "another workload of this name is in account " + plain(r.Account)
@@ -98,7 +102,8 @@ func printWorkload(out io.Writer, i *workloads.Info) error {
 	}
 	if len(i.Unseen) > 0 {
 		line("!",
-			"these accounts could not be looked into for another workload of this name: "+plain(strings.Join(i.Unseen, ", ")))
+			"these accounts could not be looked into for another workload of this name: "+
+				plain(strings.Join(i.Unseen, ", ")))
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
@@ -111,7 +116,8 @@ func accountsText(i *workloads.Info) string {
 			used++
 		}
 	}
-	return fmt.Sprintf("%d, with %s in all; see: distributor accounts list", used, cli.Plural(int64(i.Queues), "queue"))
+	return fmt.Sprintf("%d, with %s in all; see: distributor accounts list", used,
+		cli.Plural(int64(i.Queues), "queue"))
 }
 
 func runsText(i *workloads.Info) string {

@@ -56,7 +56,8 @@ what a distributor has left that died while it made one.
 	f.add(cmd)
 	flags := cmd.Flags()
 	flags.BoolVar(&f.options.DryRun, "dry-run", false, "only say what would go")
-	flags.BoolVar(&f.options.Force, "force", false, "delete it whether processes live and whether runs are finished")
+	flags.BoolVar(&f.options.Force, "force", false,
+		"delete it whether processes live and whether runs are finished")
 	flags.StringVar(&f.yes, "yes", "", "do not ask: the `NAME` of the workload")
 	f.console.Add(cmd, 5*time.Second)
 	return cmd
@@ -69,7 +70,8 @@ func (f *deleteFlags) delete(cmd *cobra.Command) error {
 	}
 	f.cfg.Log = console.Log
 	if f.yes != "" && f.yes != f.cfg.Workload {
-		return cli.Usage("nothing was done: --yes names %q, and the configuration means workload %q", f.yes, f.cfg.Workload)
+		return cli.Usage("nothing was done: --yes names %q, and the configuration means workload %q",
+			f.yes, f.cfg.Workload)
 	}
 	if !f.options.DryRun && f.yes == "" {
 		if err := f.confirm(cmd, console); err != nil {
@@ -111,7 +113,8 @@ func (f *deleteFlags) confirm(cmd *cobra.Command, console *cli.Console) error {
 		return err
 	}
 	fmt.Fprint(cmd.ErrOrStderr(), deletionText(d))
-	fmt.Fprintf(cmd.ErrOrStderr(), "All that will be gone for good. To go on, type the workload's name: ")
+	fmt.Fprintf(cmd.ErrOrStderr(),
+		"All that will be gone for good. To go on, type the workload's name: ")
 	answer, _ := bufio.NewReader(io.LimitReader(cmd.InOrStdin(), 100)).ReadString('\n')
 	if strings.TrimSpace(answer) != f.cfg.Workload {
 		return cli.Usage("nothing was done")
@@ -167,10 +170,12 @@ func deletionText(d *workloads.Deletion) string {
 	}
 	fmt.Fprintf(&b, "  %s: %s\n", cli.Plural(int64(d.AllRows()), "row"), strings.Join(parts, ", "))
 	if len(d.Foreign) > 0 {
-		fmt.Fprintf(&b, "  foreign queues stay, with their messages: %s\n", plain(strings.Join(d.Foreign, ", ")))
+		fmt.Fprintf(&b, "  foreign queues stay, with their messages: %s\n",
+			plain(strings.Join(d.Foreign, ", ")))
 	}
 	if len(d.Kept) > 0 {
-		fmt.Fprintf(&b, "  queues stay in %s: another workload of this name uses them\n", plain(strings.Join(d.Kept, ", ")))
+		fmt.Fprintf(&b, "  queues stay in %s: another workload of this name uses them\n",
+			plain(strings.Join(d.Kept, ", ")))
 	}
 	if n := len(d.Members); n > 0 && !d.Deleted {
 		fmt.Fprintf(&b, "  %s of it still live: %s\n",

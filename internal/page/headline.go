@@ -197,7 +197,8 @@ func (h *Headline) standing(s *status.Status, n counted) bool {
 		h.Tone, h.HeldBackBy = Quiet, "a pause"
 		h.Text = fmt.Sprintf("Paused since %s by %s", s.PausedSince.UTC().Format("15:04 MST"), s.PausedBy)
 		if still := n.live - n.paused - n.at; still > 0 {
-			h.Text += fmt.Sprintf("; %s still finish what they began", plural(int64(still), "processor", "processors"))
+			h.Text += fmt.Sprintf("; %s still finish what they began",
+				plural(int64(still), "processor", "processors"))
 			if still == 1 {
 				h.Text = strings.Replace(h.Text, "still finish what they", "still finishes what it", 1)
 			}
@@ -213,7 +214,8 @@ func (h *Headline) standing(s *status.Status, n counted) bool {
 		h.Text = fmt.Sprintf("Nothing is done: no processor is live; %s", wait)
 	case n.live == 0 && n.silent > 0:
 		h.Tone, h.HeldBackBy = Bad, "no live processor"
-		h.Text = fmt.Sprintf("Nothing is done: %s", plural(int64(n.silent), "processor is silent", "processors are silent"))
+		h.Text = fmt.Sprintf("Nothing is done: %s",
+			plural(int64(n.silent), "processor is silent", "processors are silent"))
 	case n.live == 0 && n.sending == 0 && n.known:
 		h.Tone, h.Text = Quiet, "Nothing to do: no message waits, and no processor is live"
 	case n.rate < 0.05 && n.sending == 0 && n.messages == 0 && n.known && len(s.Unowned) == 0:
@@ -237,7 +239,8 @@ func heldBack(s *status.Status, t trend, n counted, h Headline) (what, tone stri
 		return someOf(dark, "account", "which does not answer", "which do not answer"), Bad
 	}
 	if name, rate := mostRefused(t); rate >= 0.5 {
-		return fmt.Sprintf("account %s, which refuses %s requests/s as too many", name, rateText(rate)), Warn
+		return fmt.Sprintf("account %s, which refuses %s requests/s as too many", name, rateText(rate)),
+			Warn
 	}
 	if h.Part >= atLimit {
 		return fmt.Sprintf("account %s's limit", h.Account), Warn
@@ -298,7 +301,9 @@ func handlers(s *status.Status) (what, tone string) {
 	}
 	worst := ""
 	if len(busy) > 0 {
-		worst = slices.MaxFunc(busy, func(a, b *status.Instance) int { return cmp.Compare(a.Busy, b.Busy) }).Host
+		worst = slices.MaxFunc(busy, func(a, b *status.Instance) int {
+			return cmp.Compare(a.Busy, b.Busy)
+		}).Host
 	}
 	switch {
 	case len(busy) == 0 && s.Money.Slowed > 0: // what waits is in queues that were empty

@@ -97,7 +97,9 @@ func New(o Options) (*Page, error) {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /page/{$}", file(assets, "page.html"))
-	for _, name := range []string{"page.js", "draw.js", "page.css", "icon.svg", "uPlot.iife.min.js", "uPlot.min.css"} {
+	for _, name := range []string{
+		"page.js", "draw.js", "page.css", "icon.svg", "uPlot.iife.min.js", "uPlot.min.css",
+	} {
 		mux.HandleFunc("GET /page/assets/"+name, file(assets, name))
 	}
 	mux.HandleFunc("GET /page/events", p.events)
@@ -152,8 +154,8 @@ func (p *Page) Close() {
 
 // policy allows nothing but this page's own files. No text becomes a script or an element of the
 // document: the script makes elements and sets their texts.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
-	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src " +
+	"'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
 	"require-trusted-types-for 'script'; trusted-types 'none'"
 
 // ServeHTTP serves the page. Host names are the business of who calls it.

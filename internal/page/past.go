@@ -213,7 +213,8 @@ func movesOf(before, now []string, at time.Time) (moves []Move) {
 		moves = append(moves, Move{At: at, From: way[0], To: way[1], Segments: n})
 	}
 	slices.SortFunc(moves, func(a, b Move) int {
-		return cmp.Or(cmp.Compare(b.Segments, a.Segments), cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
+		return cmp.Or(cmp.Compare(b.Segments, a.Segments), cmp.Compare(a.From, b.From),
+			cmp.Compare(a.To, b.To))
 	})
 	return moves
 }

@@ -258,7 +258,8 @@ func (p *Page) lookIntoQuarantine(ctx context.Context, w *status.Watcher) {
 	var found quarantined
 	for {
 		now := p.poison.Load()
-		if now != nil && len(*now) > 0 && (!maps.Equal(last, *now) || time.Since(at) >= found.lookAgain()) {
+		if now != nil && len(*now) > 0 &&
+			(!maps.Equal(last, *now) || time.Since(at) >= found.lookAgain()) {
 			found = peekQuarantine(ctx, *p.cfg.Load(), *now, w.Pay)
 			if ctx.Err() != nil {
 				return

@@ -50,7 +50,9 @@ func (s *Seer) See(st *status.Status, err error) (seen Seen) {
 }
 
 // Every is how long after a reading the next one is due, by what one costs.
-func Every(w *status.Watcher, s *status.Status) time.Duration { return every(w.Read() + queuesIn(s)) }
+func Every(w *status.Watcher, s *status.Status) time.Duration {
+	return every(w.Read() + queuesIn(s))
+}
 
 // Causes are why messages are in quarantine.
 type Causes struct {
@@ -71,7 +73,9 @@ type CauseSeen struct {
 
 // CausesOf looks at the first messages in quarantine and takes none; it calls pay before each
 // request.
-func CausesOf(ctx context.Context, cfg pump.Config, s *status.Status, pay func(context.Context) error) Causes {
+func CausesOf(
+	ctx context.Context, cfg pump.Config, s *status.Status, pay func(context.Context) error,
+) Causes {
 	q := peekQuarantine(ctx, cfg, poisonOf(s), pay)
 	c := Causes{Messages: q.Messages, Shown: q.Shown, Problem: q.Error, Dark: q.Dark}
 	for _, g := range q.Groups {

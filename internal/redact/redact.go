@@ -36,5 +36,6 @@ func Quoted(s string) string {
 	if harmless.MatchString(s) {
 		return strconv.Quote(s)
 	}
-	return fmt.Sprintf("the value (%d characters, not shown: it may be a secret)", utf8.RuneCountInString(s))
+	return fmt.Sprintf("the value (%d characters, not shown: it may be a secret)",
+		utf8.RuneCountInString(s))
 }

@@ -80,12 +80,16 @@ func (q *queue) Create(ctx context.Context) error { return q.of.heard(q.now().Cr
 
 func (q *queue) Drop(ctx context.Context) error { return q.of.heard(q.now().Drop(ctx)) }
 
-func (q *queue) Put(ctx context.Context, text []byte, delay time.Duration) (storage.Receipt, error) {
+func (q *queue) Put(
+	ctx context.Context, text []byte, delay time.Duration,
+) (storage.Receipt, error) {
 	r, err := q.now().Put(ctx, text, delay)
 	return r, q.of.heard(err)
 }
 
-func (q *queue) Get(ctx context.Context, most int, visibility time.Duration) ([]storage.Message, error) {
+func (q *queue) Get(
+	ctx context.Context, most int, visibility time.Duration,
+) ([]storage.Message, error) {
 	ms, err := q.now().Get(ctx, most, visibility)
 	return ms, q.of.heard(err)
 }
@@ -95,7 +99,9 @@ func (q *queue) Peek(ctx context.Context, most int) ([]storage.Message, error) {
 	return ms, q.of.heard(err)
 }
 
-func (q *queue) Renew(ctx context.Context, r storage.Receipt, visibility time.Duration) (storage.Receipt, error) {
+func (q *queue) Renew(
+	ctx context.Context, r storage.Receipt, visibility time.Duration,
+) (storage.Receipt, error) {
 	next, err := q.now().Renew(ctx, r, visibility)
 	return next, q.of.heard(err)
 }

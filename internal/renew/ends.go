@@ -46,13 +46,15 @@ func (k *Keys) warn(now time.Time) {
 			k.log.Warn("the shared access signature of an account ends soon",
 				"account", name, "ends", at.Format(time.RFC3339), "in", at.Sub(now).Round(time.Minute))
 		default:
-			k.log.Error("the shared access signature of an account has ended", "account", name, "ended", at.Format(time.RFC3339))
+			k.log.Error("the shared access signature of an account has ended", "account", name,
+				"ended", at.Format(time.RFC3339))
 		}
 	}
 }
 
 var endOf = prometheus.NewDesc("queuepump_account_sas_ends_seconds",
-	"When the account's shared access signature ends, in seconds since 1970.", []string{"account"}, nil)
+	"When the account's shared access signature ends, in seconds since 1970.",
+	[]string{"account"}, nil)
 
 // Describe is [prometheus.Collector]'s.
 func (k *Keys) Describe(out chan<- *prometheus.Desc) { out <- endOf }

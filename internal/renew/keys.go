@@ -32,15 +32,18 @@ type Keys struct {
 
 // New makes keys that load reads again from where they stand.
 func New(log *slog.Logger, load func() ([]pump.Account, error)) *Keys {
-	return &Keys{log: log, load: load, open: open, accounts: map[string]*account{}, told: map[string]time.Time{}}
+	return &Keys{
+		log: log, load: load, open: open, accounts: map[string]*account{}, told: map[string]time.Time{},
+	}
 }
 
 func open(a pump.Account) (storage.Account, error) { return azure.Open(options(a)) }
 
 func options(a pump.Account) azure.Options {
 	return azure.Options{
-		Name: a.Name, ConnectionString: a.ConnectionString, Endpoint: a.Endpoint, TableEndpoint: a.TableEndpoint,
-		Credential: a.Credential, AllowHTTP: a.AllowHTTP, ServiceVersion: a.ServiceVersion,
+		Name: a.Name, ConnectionString: a.ConnectionString, Endpoint: a.Endpoint,
+		TableEndpoint: a.TableEndpoint, Credential: a.Credential, AllowHTTP: a.AllowHTTP,
+		ServiceVersion: a.ServiceVersion,
 	}
 }
 

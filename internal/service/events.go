@@ -83,10 +83,13 @@ func (e *Events) Watch(ctx context.Context, ends func()) {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			e.silent.Add(1, func(int, int) { e.log.Warn("the machine's scheduled events cannot be read", "error", err) })
+			e.silent.Add(1, func(int, int) {
+				e.log.Warn("the machine's scheduled events cannot be read", "error", err)
+			})
 		case found != nil:
 			e.due, e.seen = found.ID, time.Now()
-			e.log.Warn("this machine is about to end; stopping", "event", found.Type, "not before", found.NotBefore)
+			e.log.Warn("this machine is about to end; stopping", "event", found.Type, "not before",
+				found.NotBefore)
 			ends()
 			return
 		}
@@ -101,7 +104,8 @@ func (e *Events) Watch(ctx context.Context, ends func()) {
 // look gives an event that ends this machine, if there is one.
 func (e *Events) look(ctx context.Context) (*event, error) {
 	if e.name == "" {
-		text, err := e.ask(ctx, http.MethodGet, "/metadata/instance/compute/name?api-version=2021-02-01&format=text", nil)
+		text, err := e.ask(ctx, http.MethodGet,
+			"/metadata/instance/compute/name?api-version=2021-02-01&format=text", nil)
 		if err != nil {
 			return nil, err
 		}

@@ -51,13 +51,17 @@ Tasks with equal keys go to the same segment; without --key the whole line is th
 func (f *Flags) Add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.input, "input", nil, "read the lines of `F`; may be repeated")
-	flags.StringArrayVar(&f.files, "files", nil, "make a task of each file under `DIR`; may be repeated")
+	flags.StringArrayVar(&f.files, "files", nil,
+		"make a task of each file under `DIR`; may be repeated")
 	flags.StringVar(&f.list, "list", "", "make a task of each path in `F`")
 	flags.StringVar(&f.exec, "exec", "", "read the lines that `CMD` prints")
 	flags.StringArrayVar(&f.keepEnv, "keep-env", nil,
-		"an environment variable `NAME` that --exec gets although it is a credential or the configuration's; may be repeated")
-	flags.StringVar(&f.format, "format", "", "the `FORMAT` of a line: jsonl, csv or lines (default: by the file's name)")
-	flags.StringVar(&f.key, "key", "", "the `FIELD` or column that tasks are segmented by (default: the whole line)")
+		"an environment variable `NAME` that --exec gets although it is a credential or the "+
+			"configuration's; may be repeated")
+	flags.StringVar(&f.format, "format", "",
+		"the `FORMAT` of a line: jsonl, csv or lines (default: by the file's name)")
+	flags.StringVar(&f.key, "key", "",
+		"the `FIELD` or column that tasks are segmented by (default: the whole line)")
 	flags.StringVar(&f.id, "id", "", "the `FIELD` or column with your own name of the task")
 	flags.IntVar(&f.maxLine, "max-line", 0, "the longest line in bytes (default 1 MiB)")
 }
@@ -152,10 +156,14 @@ func (f *Flags) formatOf(paths []string) (source.Format, error) {
 		this := formatByName(p)
 		switch {
 		case this == "":
-			return "", cli.Usage("the name of %s does not say what its lines are; give --format jsonl, csv or lines", p)
+			return "",
+				cli.Usage("the name of %s does not say what its lines are; give --format jsonl, csv or lines",
+					p)
 		case i > 0 && this != format:
-			return "", cli.Usage("the names of %s and %s say different formats; give --format, or distribute them apart",
-				paths[0], p)
+			return "",
+				cli.Usage("the names of %s and %s say different formats; give "+
+					"--format, or distribute them apart",
+					paths[0], p)
 		}
 		format = this
 	}

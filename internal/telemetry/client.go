@@ -67,7 +67,9 @@ func newClient() (*client, error) {
 	}
 	u, err := url.Parse(at)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, errors.New("OTEL_EXPORTER_OTLP_ENDPOINT: it is not an address; use one such as http://localhost:4318")
+		return nil,
+			errors.New("OTEL_EXPORTER_OTLP_ENDPOINT: it is not an address; use one " +
+				"such as http://localhost:4318")
 	}
 	c.url, c.shown = u.String(), u.Scheme+"://"+u.Host+u.Path
 	switch z := first("COMPRESSION"); z {
@@ -92,9 +94,12 @@ func newClient() (*client, error) {
 		return nil, err
 	}
 	// A redirection is an error: the headers may hold a key, which is for the collector alone.
-	c.http = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
-		return http.ErrUseLastResponse
-	}}
+	c.http = &http.Client{
+		Transport: transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse
+		},
+	}
 	return c, nil
 }
 
@@ -114,10 +119,12 @@ func (c *client) headers(text string) error {
 		// Else every request would fail, once spans are there. Where a part is cut wrongly its name may
 		// be a key, so that it is not shown either.
 		if !httpguts.ValidHeaderFieldName(name) {
-			return fmt.Errorf("OTEL_EXPORTER_OTLP_HEADERS: the name in part %d cannot be that of a header", i+1)
+			return fmt.Errorf("OTEL_EXPORTER_OTLP_HEADERS: the name in part %d cannot be that of a header",
+				i+1)
 		}
 		if !httpguts.ValidHeaderFieldValue(value) {
-			return fmt.Errorf("OTEL_EXPORTER_OTLP_HEADERS: the value in part %d cannot be that of a header", i+1)
+			return fmt.Errorf("OTEL_EXPORTER_OTLP_HEADERS: the value in part %d cannot be that of a header",
+				i+1)
 		}
 		c.header.Set(name, value)
 	}
@@ -193,7 +200,9 @@ func (c *client) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpan
 	}
 }
 
-func (c *client) post(ctx context.Context, text []byte) (again bool, after time.Duration, err error) {
+func (c *client) post(
+	ctx context.Context, text []byte,
+) (again bool, after time.Duration, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(text))
 	if err != nil {
 		return false, 0, errors.New("the request cannot be made")
@@ -225,7 +234,8 @@ func (c *client) post(ctx context.Context, text []byte) (again bool, after time.
 		after = min(time.Duration(seconds)*time.Second, c.wait)
 	}
 	switch answer.StatusCode {
-	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable,
+		http.StatusGatewayTimeout:
 		again = true
 	}
 	return again, after, fmt.Errorf("the collector answered %s", answer.Status)

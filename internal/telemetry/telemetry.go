@@ -33,7 +33,9 @@ const (
 
 // Traces makes the provider that the environment asks for, nil if it asks for none. End exports the
 // rest within five seconds; it is never nil. An error names the variable.
-func Traces(binary, version string, log *slog.Logger) (provider trace.TracerProvider, end func(), err error) {
+func Traces(
+	binary, version string, log *slog.Logger,
+) (provider trace.TracerProvider, end func(), err error) {
 	end = func() {}
 	if !wanted() {
 		return nil, end, nil
@@ -51,9 +53,10 @@ func Traces(binary, version string, log *slog.Logger) (provider trace.TracerProv
 		return nil, end, err
 	}
 	// What the environment says of the resource comes last, so it wins.
-	about, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithHost(), resource.WithAttributes(
-		attribute.String("service.name", "queuepump-"+binary),
-		attribute.String("service.version", version)), resource.WithFromEnv())
+	about, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithHost(),
+		resource.WithAttributes(
+			attribute.String("service.name", "queuepump-"+binary),
+			attribute.String("service.version", version)), resource.WithFromEnv())
 	if err != nil {
 		return nil, end, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}

@@ -148,7 +148,9 @@ func (m *model) names() string {
 	}
 	text := strings.Join(list, " ")
 	if ansi.StringWidth(text) > m.width { // only the one that is shown
-		return m.styles.chosen.Render(ansi.Truncate(fmt.Sprintf("[%d %s]", m.tab+1, tabs[m.tab].name), m.width, "…"))
+		return m.styles.chosen.Render(
+			ansi.Truncate(fmt.Sprintf("[%d %s]", m.tab+1, tabs[m.tab].name), m.width, "…"),
+		)
 	}
 	return text
 }

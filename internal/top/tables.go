@@ -157,7 +157,9 @@ func queueLines(m *model) (lines []line) {
 			d := depthOf(q.Depth)
 			lines = append(lines, line{
 				cells: []string{a.Name, q.Queue, d.messages, d.visible, d.inFlight, d.oldest, q.Dark},
-				by:    []float64{text, text, float64(q.Messages), float64(q.Visible), float64(q.InFlight), d.age, text},
+				by: []float64{
+					text, text, float64(q.Messages), float64(q.Visible), float64(q.InFlight), d.age, text,
+				},
 				alarm: q.Dark != "",
 			})
 		}
@@ -177,11 +179,12 @@ func processLines(m *model) (lines []line) {
 		}
 		lines = append(lines, line{
 			cells: []string{
-				p.Instance, p.Role, p.Host, count(int64(p.Segments)), rate(p.Rate), seconds, busy, count(int64(p.Throttled)),
-				age(p.BeatAge), processNote(p),
+				p.Instance, p.Role, p.Host, count(int64(p.Segments)), rate(p.Rate), seconds, busy,
+				count(int64(p.Throttled)), age(p.BeatAge), processNote(p),
 			},
 			by: []float64{
-				text, text, text, float64(p.Segments), p.Rate, p.Seconds, p.Busy, float64(p.Throttled), p.BeatAge, text,
+				text, text, text, float64(p.Segments), p.Rate, p.Seconds, p.Busy, float64(p.Throttled),
+				p.BeatAge, text,
 			},
 			alarm: p.Silent || p.Trouble != "",
 		})
@@ -237,7 +240,9 @@ func runLines(m *model) (lines []line) {
 			over, overBy = span(*r.SecondsLeft), *r.SecondsLeft
 		}
 		lines = append(lines, line{
-			cells: []string{r.ID[:min(12, len(r.ID))], r.State, sent, done, left, progress, speed, over, runNote(&r.Run)},
+			cells: []string{
+				r.ID[:min(12, len(r.ID))], r.State, sent, done, left, progress, speed, over, runNote(&r.Run),
+			},
 			by:    []float64{text, text, sentBy, doneBy, leftBy, part, speedBy, overBy, text},
 			alarm: r.State == "broken",
 		})
@@ -324,7 +329,8 @@ func keyLines(m *model) (lines []line) {
 		}
 		ago, by := since(at)
 		lines = append(lines, line{
-			cells: []string{k.Key, state, k.Instance, ago, ""}, by: []float64{text, text, text, by, -1}, alarm: k.Failed,
+			cells: []string{k.Key, state, k.Instance, ago, ""}, by: []float64{text, text, text, by, -1},
+			alarm: k.Failed,
 		})
 	}
 	return lines
@@ -361,7 +367,9 @@ type depth struct {
 }
 
 func depthOf(d status.Depth) depth {
-	t := depth{messages: count(d.Messages), visible: count(d.Visible), inFlight: count(d.InFlight), age: -1}
+	t := depth{
+		messages: count(d.Messages), visible: count(d.Visible), inFlight: count(d.InFlight), age: -1,
+	}
 	if d.Bounds {
 		t.visible, t.inFlight = "≥"+t.visible, "≤"+t.inFlight
 	}

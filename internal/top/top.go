@@ -18,7 +18,9 @@ import (
 const causesEvery = 10 * time.Second
 
 // Run shows a workload until q is pressed or ctx ends. In and out must be a terminal.
-func Run(ctx context.Context, cfg pump.Config, o status.Options, in io.Reader, out io.Writer) error {
+func Run(
+	ctx context.Context, cfg pump.Config, o status.Options, in io.Reader, out io.Writer,
+) error {
 	w, err := status.NewWatcher(cfg, o)
 	if err != nil {
 		return err

@@ -120,7 +120,8 @@ func parseSASTime(text string) (time.Time, bool) {
 	if text == "" {
 		return time.Time{}, true
 	}
-	if _, fraction, _ := strings.Cut(text, "."); len(fraction) > 7 && fraction[7] >= '0' && fraction[7] <= '9' {
+	if _, fraction, _ := strings.Cut(text, "."); len(fraction) > 7 && fraction[7] >= '0' &&
+		fraction[7] <= '9' {
 		return time.Time{}, false // 100 ns is all that the services know
 	}
 	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04Z", "2006-01-02"} {

@@ -53,7 +53,8 @@ func (r *request) forbidden(detail string) *reply {
 	if r.service == tableService {
 		message = messages["AuthenticationFailed"] + " " + detail // its errors have no extra elements
 	}
-	rep := r.fail(http.StatusForbidden, "AuthenticationFailed", message, element{"AuthenticationErrorDetail", detail})
+	rep := r.fail(http.StatusForbidden, "AuthenticationFailed", message,
+		element{"AuthenticationErrorDetail", detail})
 	return &rep
 }
 
@@ -79,7 +80,8 @@ func (r *request) authoriseKey(c *call, credential string, lite bool) *reply {
 	text := r.stringToSign(c, lite)
 	if !r.account.signed(text, signature) {
 		return r.forbidden("The MAC signature found in the HTTP request '" + signature +
-			"' is not the same as any computed signature. Server used following string to sign: '" + text + "'.")
+			"' is not the same as any computed signature. Server used following string to sign: '" +
+			text + "'.")
 	}
 	return nil
 }
@@ -134,15 +136,17 @@ func (r *request) stringToSign(c *call, lite bool) string {
 		if comp := r.query.Get("comp"); comp != "" {
 			resource += "?comp=" + comp
 		}
-		return join(r.method, h.Get("Content-Md5"), h.Get("Content-Type"), date) + "\n" + canonicalHeaders(h) + resource
+		return join(r.method, h.Get("Content-Md5"), h.Get("Content-Type"), date) + "\n" +
+			canonicalHeaders(h) + resource
 	}
 	length := h.Get("Content-Length")
 	if length == "0" && r.sinceVersion("2015-02-21") {
 		length = ""
 	}
-	return join(r.method, h.Get("Content-Encoding"), h.Get("Content-Language"), length, h.Get("Content-Md5"),
-		h.Get("Content-Type"), date, h.Get("If-Modified-Since"), h.Get("If-Match"), h.Get("If-None-Match"),
-		h.Get("If-Unmodified-Since"), h.Get("Range")) + "\n" + canonicalHeaders(h) + resource + canonicalQuery(r)
+	return join(r.method, h.Get("Content-Encoding"), h.Get("Content-Language"), length,
+		h.Get("Content-Md5"), h.Get("Content-Type"), date, h.Get("If-Modified-Since"), h.Get("If-Match"),
+		h.Get("If-None-Match"), h.Get("If-Unmodified-Since"),
+		h.Get("Range")) + "\n" + canonicalHeaders(h) + resource + canonicalQuery(r)
 }
 
 func join(lines ...string) string { return strings.Join(lines, "\n") }

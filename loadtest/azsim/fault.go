@@ -19,18 +19,21 @@ type FaultKind string
 // The kinds of fault. "Acts" means that the operation is carried out, so that
 // the client's view and the server's differ (the windows of docs/protocols.md).
 const (
-	Answer        FaultKind = "answer"         // does not act; answers Status and Code
-	FailBefore    FaultKind = "fail-before"    // does not act; the connection breaks without an answer
-	AnswerAfter   FaultKind = "answer-after"   // acts; answers Status and Code all the same
-	AnswerLost    FaultKind = "answer-lost"    // acts; the connection breaks without an answer
-	CutBody       FaultKind = "cut-body"       // acts; the connection breaks in the middle of the answer's body
-	DelayBefore   FaultKind = "delay-before"   // waits Delay, then acts
-	DelayAfter    FaultKind = "delay-after"    // acts, then waits Delay before answering
-	HangBefore    FaultKind = "hang-before"    // never acts; no answer until the client gives up
-	HangAfter     FaultKind = "hang-after"     // acts; no answer until the client gives up
-	DeliverTwice  FaultKind = "deliver-twice"  // GetMessages: what it hands out stays visible
-	ReappearEarly FaultKind = "reappear-early" // GetMessages, UpdateMessage: visible again after 10 to 90 % of its lease
-	Reorder       FaultKind = "reorder"        // GetMessages: takes visible messages in an order chosen by the seed
+	Answer      FaultKind = "answer"       // does not act; answers Status and Code
+	FailBefore  FaultKind = "fail-before"  // does not act; the connection breaks without an answer
+	AnswerAfter FaultKind = "answer-after" // acts; answers Status and Code all the same
+	AnswerLost  FaultKind = "answer-lost"  // acts; the connection breaks without an answer
+	// acts; the connection breaks in the middle of the answer's body
+	CutBody      FaultKind = "cut-body"
+	DelayBefore  FaultKind = "delay-before"  // waits Delay, then acts
+	DelayAfter   FaultKind = "delay-after"   // acts, then waits Delay before answering
+	HangBefore   FaultKind = "hang-before"   // never acts; no answer until the client gives up
+	HangAfter    FaultKind = "hang-after"    // acts; no answer until the client gives up
+	DeliverTwice FaultKind = "deliver-twice" // GetMessages: what it hands out stays visible
+	// GetMessages, UpdateMessage: visible again after 10 to 90 % of its lease
+	ReappearEarly FaultKind = "reappear-early"
+	// GetMessages: takes visible messages in an order chosen by the seed
+	Reorder FaultKind = "reorder"
 )
 
 // Rule says which requests go wrong, how, and how often. The zero value of a
@@ -43,9 +46,10 @@ type Rule struct {
 	Instance   string   // client, see Transport.As; by TCP its User-Agent
 
 	Fault  FaultKind
-	Status int           // Answer, AnswerAfter: HTTP status; 0: 503, or 500 for AnswerAfter
-	Code   string        // Answer, AnswerAfter: error code; "": ServerBusy, or InternalError for AnswerAfter
-	Delay  time.Duration // DelayBefore, DelayAfter
+	Status int // Answer, AnswerAfter: HTTP status; 0: 503, or 500 for AnswerAfter
+	// Answer, AnswerAfter: error code; "": ServerBusy, or InternalError for AnswerAfter
+	Code  string
+	Delay time.Duration // DelayBefore, DelayAfter
 
 	// RetryAfter, if positive, is sent with an Answer or AnswerAfter as a
 	// Retry-After header in whole seconds, rounded up.

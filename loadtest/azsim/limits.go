@@ -61,7 +61,9 @@ func PublishedLimits() Limits { return Limits{}.filled() }
 
 // NoLimits never refuse a request.
 func NoLimits() Limits {
-	return Limits{Queue: Unlimited, QueueAccount: Unlimited, TablePartition: Unlimited, TableAccount: Unlimited}.filled()
+	return Limits{
+		Queue: Unlimited, QueueAccount: Unlimited, TablePartition: Unlimited, TableAccount: Unlimited,
+	}.filled()
 }
 
 func (l Limits) filled() Limits {
@@ -189,7 +191,8 @@ func (l *Limits) UnmarshalJSON(data []byte) error {
 	for _, f := range limitsFields {
 		known = append(known, f.name)
 	}
-	return fmt.Errorf("limits: unknown field %q: want one of %v", slices.Min(slices.Collect(maps.Keys(raw))), known)
+	return fmt.Errorf("limits: unknown field %q: want one of %v",
+		slices.Min(slices.Collect(maps.Keys(raw))), known)
 }
 
 // MarshalJSON writes the form that ParseLimits reads, defaults filled in.
@@ -351,7 +354,8 @@ func (s *Sim) SetLimits(l Limits) error {
 	l = l.filled()
 	for _, a := range s.accounts {
 		n := &limiter{Limits: l}
-		n.queue.account, n.table.account = newBucket(l.QueueAccount, l.Burst), newBucket(l.TableAccount, l.Burst)
+		n.queue.account, n.table.account = newBucket(l.QueueAccount, l.Burst),
+			newBucket(l.TableAccount, l.Burst)
 		a.limiter.Store(n)
 	}
 	return nil

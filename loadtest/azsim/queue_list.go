@@ -50,7 +50,8 @@ func (s *queueStore) runList(r *request) reply {
 	if r.query.Has("maxresults") {
 		b = appendElement(b, "MaxResults", itoa(limit))
 	}
-	b = s.appendQueues(b, names, slices.Contains(strings.Split(r.query.Get("include"), ","), "metadata"))
+	b = s.appendQueues(b, names,
+		slices.Contains(strings.Split(r.query.Get("include"), ","), "metadata"))
 	b = appendElement(b, "NextMarker", next)
 	b = append(b, "</EnumerationResults>"...)
 	return reply{status: http.StatusOK, header: xmlNoCache(), body: b}

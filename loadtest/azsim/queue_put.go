@@ -33,7 +33,8 @@ func (s *queueStore) runPut(r *request, name string) reply {
 		return *rep
 	}
 	if ttl != foreverTTL && visibility >= ttl {
-		return badParameter(r, "visibilitytimeout", itoa(visibility), "messagettl must be greater than visibilitytimeout")
+		return badParameter(r, "visibilitytimeout", itoa(visibility),
+			"messagettl must be greater than visibilitytimeout")
 	}
 	text, plain, rep := messageText(r)
 	if rep != nil {
@@ -77,11 +78,13 @@ func messageText(r *request) (text []byte, plain bool, rep *reply) {
 	var bad reply
 	switch {
 	case errors.Is(err, errNoText):
-		bad = r.fail(http.StatusBadRequest, "MissingRequiredXmlNode", "", element{"XmlNodeName", "MessageText"})
+		bad = r.fail(http.StatusBadRequest, "MissingRequiredXmlNode", "",
+			element{"XmlNodeName", "MessageText"})
 	case err != nil:
 		bad = r.fail(http.StatusBadRequest, "InvalidXmlDocument", "")
 	case len(text) > maxMessageText:
-		bad = r.fail(http.StatusRequestEntityTooLarge, "RequestBodyTooLarge", "", element{"MaxLimit", itoa(maxMessageText)})
+		bad = r.fail(http.StatusRequestEntityTooLarge, "RequestBodyTooLarge", "",
+			element{"MaxLimit", itoa(maxMessageText)})
 	default:
 		return text, plain, nil
 	}

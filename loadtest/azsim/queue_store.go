@@ -40,7 +40,9 @@ type queue struct {
 }
 
 func newQueueStore(a *account) backend {
-	return &queueStore{account: a, queues: make(map[string]*queue), deleted: make(map[string]time.Time)}
+	return &queueStore{
+		account: a, queues: make(map[string]*queue), deleted: make(map[string]time.Time),
+	}
 }
 
 // find returns a living queue, locked and rid of expired messages, or nil.
@@ -211,5 +213,6 @@ func badParameter(r *request, name, value, reason string) reply {
 }
 
 func missingParameter(r *request, name string) reply {
-	return r.fail(http.StatusBadRequest, "MissingRequiredQueryParameter", "", element{"QueryParameterName", name})
+	return r.fail(http.StatusBadRequest, "MissingRequiredQueryParameter", "",
+		element{"QueryParameterName", name})
 }

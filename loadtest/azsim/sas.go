@@ -54,8 +54,9 @@ func (r *request) serviceStringToSign(op *operation) string {
 	if r.service == tableService {
 		object = strings.ToLower(object)
 	}
-	text := join(q.Get("sp"), q.Get("st"), q.Get("se"), "/"+string(r.service)+"/"+r.account.name+"/"+object,
-		q.Get("si"), q.Get("sip"), q.Get("spr"), q.Get("sv"))
+	text := join(q.Get("sp"), q.Get("st"), q.Get("se"),
+		"/"+string(r.service)+"/"+r.account.name+"/"+object, q.Get("si"), q.Get("sip"), q.Get("spr"),
+		q.Get("sv"))
 	if r.service == tableService {
 		text = join(text, q.Get("spk"), q.Get("srk"), q.Get("epk"), q.Get("erk"))
 	}
@@ -107,7 +108,8 @@ func (r *request) fillIn(token sasToken, op *operation, id string) (sasToken, *r
 			{"sp", token.permission != "" && p.permission != ""},
 		} {
 			if f.twice {
-				rep := badParameter(r, f.name, r.query.Get(f.name), "The field is also specified by the stored access policy.")
+				rep := badParameter(r, f.name, r.query.Get(f.name),
+					"The field is also specified by the stored access policy.")
 				return token, &rep
 			}
 		}
@@ -130,8 +132,10 @@ func (r *request) checkSASTimes(t sasToken) *reply {
 		return r.forbidden("The SAS has no expiry.")
 	}
 	if !r.now.Before(t.expiry) || r.now.Before(t.start) {
-		return r.forbidden("Signature not valid in the specified time frame: Start [" + t.start.Format(http.TimeFormat) +
-			"] - Expiry [" + t.expiry.Format(http.TimeFormat) + "] - Current [" + r.now.Format(http.TimeFormat) + "]")
+		return r.forbidden("Signature not valid in the specified time frame: Start [" +
+			t.start.Format(http.TimeFormat) +
+			"] - Expiry [" + t.expiry.Format(http.TimeFormat) + "] - Current [" +
+			r.now.Format(http.TimeFormat) + "]")
 	}
 	return nil
 }
@@ -198,7 +202,9 @@ func (r *request) checkServiceScope(op *operation, t sasToken) *reply {
 		if tn := r.query.Get("tn"); !strings.EqualFold(tn, op.object) {
 			return r.forbidden("The SAS is for another table.")
 		}
-		r.keyRange = keyRange{r.query.Get("spk"), r.query.Get("srk"), r.query.Get("epk"), r.query.Get("erk")}
+		r.keyRange = keyRange{
+			r.query.Get("spk"), r.query.Get("srk"), r.query.Get("epk"), r.query.Get("erk"),
+		}
 		for _, k := range op.keys {
 			if !r.keyRange.holds(k[0], k[1]) {
 				return r.refused("AuthorizationFailure")

@@ -16,7 +16,8 @@ type occasion struct {
 }
 
 func (o occasion) hash() uint64 {
-	return draw.Mix(draw.Hash(o.instance), draw.Hash(o.operation), draw.Hash(o.account), draw.Hash(o.object))
+	return draw.Mix(draw.Hash(o.instance), draw.Hash(o.operation), draw.Hash(o.account),
+		draw.Hash(o.object))
 }
 
 // words is everything that a request says, hashed, by which those of one instant are told apart. A

@@ -223,7 +223,8 @@ func (r *request) readBody(c *call) (*reply, error) {
 		rep := r.fail(http.StatusLengthRequired, "MissingContentLengthHeader", "")
 		return &rep, nil
 	case c.length > limit:
-		rep := r.fail(http.StatusRequestEntityTooLarge, "RequestBodyTooLarge", "", element{"MaxLimit", named})
+		rep := r.fail(http.StatusRequestEntityTooLarge, "RequestBodyTooLarge", "",
+			element{"MaxLimit", named})
 		return &rep, nil
 	case c.length == 0 || c.body == nil:
 		return nil, nil
@@ -281,9 +282,10 @@ func (s *Sim) note(ctx context.Context, c *call, r *request, op *operation, out 
 		return
 	}
 	attrs := []slog.Attr{
-		slog.String("service", string(r.service)), slog.String("method", r.method), slog.String("path", r.path),
-		slog.Int("status", out.status), slog.String("code", out.code), slog.String("request", r.id),
-		slog.String("instance", c.instance), slog.Time("came", r.now), slog.String("delivery", out.delivery.String()),
+		slog.String("service", string(r.service)), slog.String("method", r.method),
+		slog.String("path", r.path), slog.Int("status", out.status), slog.String("code", out.code),
+		slog.String("request", r.id), slog.String("instance", c.instance), slog.Time("came", r.now),
+		slog.String("delivery", out.delivery.String()),
 	}
 	if r.account != nil {
 		attrs = append(attrs, slog.String("account", r.account.name))

@@ -31,15 +31,18 @@ const (
 // request is one request after the core has read it: the account found, the account's name taken
 // off the path, the body read within its bound. It is used by one goroutine only.
 type request struct {
-	method  string
-	path    string // escaped, after the account: "/q/messages/id", "/t(PartitionKey='p',RowKey='r')"; "/": the service
+	method string
+	// escaped, after the account: "/q/messages/id", "/t(PartitionKey='p',RowKey='r')"; "/": the
+	// service
+	path    string
 	query   url.Values
 	header  http.Header // keys in canonical form, whatever the client sent
 	body    []byte      // the backend may keep it: nothing else has it or writes to it
 	account *account
 	service service
 	version string // x-ms-version, one of the known ones; "" if none was sent
-	baseURL string // what Location headers and ServiceEndpoint attributes begin with, no trailing slash
+	// what Location headers and ServiceEndpoint attributes begin with, no trailing slash
+	baseURL string
 	id      string // the answer's x-ms-request-id, also in error bodies
 
 	// now is the server's clock (time.Now plus the configured offset, UTC).
@@ -67,7 +70,8 @@ type reply struct {
 	body   []byte      // the core takes it over: it is handed to the client as is
 	code   string      // error code, "" on success; request.fail fills it in
 	served int         // messages in the answer, for limits that charge them (Limits.GetCost)
-	looked []looked    // entities that a query looked at, for limits that charge them (Limits.QueryCost)
+	// entities that a query looked at, for limits that charge them (Limits.QueryCost)
+	looked []looked
 }
 
 // looked is how many entities of one partition a query looked at.
@@ -80,19 +84,23 @@ type looked struct {
 // authorised, counted, throttled or failed on purpose, so that each of those
 // can speak of the operation, and carried out last.
 type operation struct {
-	name      string // "PutMessage", "InsertEntity", "Batch", ...: the REST reference's names without spaces
-	object    string // queue or table; "" for operations of the account
-	partition string // what a partition's limit is counted on: the queue, or table, "\x00" and partition key; or ""
-	cost      int    // messages or entities that the published limits count; 0 counts as 1
+	// "PutMessage", "InsertEntity", "Batch", ...: the REST reference's names without spaces
+	name   string
+	object string // queue or table; "" for operations of the account
+	// what a partition's limit is counted on: the queue, or table, "\x00" and partition key; or ""
+	partition string
+	cost      int // messages or entities that the published limits count; 0 counts as 1
 
 	// What a SAS must hold. Alternatives are separated by commas; of one
 	// alternative all letters are needed: "au" is add and update, "c,w" is
 	// create or write, "" is never allowed by that kind of SAS.
 	permission        string // service SAS, and the permissions of a stored access policy
 	accountPermission string // account SAS
-	resource          byte   // account SAS resource type: 's' service, 'c' queue or table, 'o' message or entity
+	// account SAS resource type: 's' service, 'c' queue or table, 'o' message or entity
+	resource byte
 
-	keys [][2]string // table service: partition and row keys addressed, for SAS key ranges; nil for queries and tables
+	// table service: partition and row keys addressed, for SAS key ranges; nil for queries and tables
+	keys [][2]string
 
 	run func() reply
 }
@@ -113,10 +121,11 @@ type backend interface {
 // account is one storage account. A part that can change has its own lock or is
 // atomic; the rest is fixed after New.
 type account struct {
-	name         string
-	key          []byte
-	seed         uint64        // of this account, from Config.Seed and its name
-	beingDeleted time.Duration // how long a deleted queue's or table's name stays taken (Config.BeingDeleted)
+	name string
+	key  []byte
+	seed uint64 // of this account, from Config.Seed and its name
+	// how long a deleted queue's or table's name stays taken (Config.BeingDeleted)
+	beingDeleted time.Duration
 	sim          *Sim
 
 	stores          atomic.Pointer[stores]

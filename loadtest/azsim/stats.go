@@ -9,8 +9,9 @@ import (
 
 // Stats are what a Sim has counted since it was made.
 type Stats struct {
-	Requests  []RequestCount      // sorted by account, service, operation, status, code
-	Throttled int64               // requests refused by Limits (not those refused by an injected Answer)
+	Requests []RequestCount // sorted by account, service, operation, status, code
+	// requests refused by Limits (not those refused by an injected Answer)
+	Throttled int64
 	Faults    map[FaultKind]int64 // faults that happened, by kind
 	Blackouts map[string]int64    // requests that met a dark account, by account
 }
@@ -20,9 +21,10 @@ type RequestCount struct {
 	Account   string // "" if the request named none that exists
 	Service   string // "queue" or "table"
 	Operation string // "PutMessage", ...; "" if the request was none
-	Status    int    // the server's, even if a fault kept it from the client; 0: given up before it acted
-	Code      string // error code, "" on success
-	Count     int64
+	// the server's, even if a fault kept it from the client; 0: given up before it acted
+	Status int
+	Code   string // error code, "" on success
+	Count  int64
 }
 
 // Count sums the requests of an operation on an account; "" matches all.
@@ -76,7 +78,9 @@ func (c *counters) fault(k FaultKind) { count(&c.faults, k) }
 // Stats returns a snapshot of the counters. Requests that are under way may be
 // in some of them and not yet in others.
 func (s *Sim) Stats() Stats {
-	st := Stats{Throttled: s.stats.throttled.Load(), Faults: map[FaultKind]int64{}, Blackouts: map[string]int64{}}
+	st := Stats{
+		Throttled: s.stats.throttled.Load(), Faults: map[FaultKind]int64{}, Blackouts: map[string]int64{},
+	}
 	s.stats.requests.Range(func(k, v any) bool {
 		key := k.(requestKey)
 		st.Requests = append(st.Requests, RequestCount{
@@ -87,8 +91,9 @@ func (s *Sim) Stats() Stats {
 	})
 	slices.SortFunc(st.Requests, func(a, b RequestCount) int {
 		return cmp.Or(
-			cmp.Compare(a.Account, b.Account), cmp.Compare(a.Service, b.Service), cmp.Compare(a.Operation, b.Operation),
-			cmp.Compare(a.Status, b.Status), cmp.Compare(a.Code, b.Code))
+			cmp.Compare(a.Account, b.Account), cmp.Compare(a.Service, b.Service),
+			cmp.Compare(a.Operation, b.Operation), cmp.Compare(a.Status, b.Status),
+			cmp.Compare(a.Code, b.Code))
 	})
 	s.stats.faults.Range(func(k, v any) bool {
 		st.Faults[k.(FaultKind)] = v.(*atomic.Int64).Load()

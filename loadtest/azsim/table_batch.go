@@ -64,7 +64,9 @@ func parseBatch(r *request) *batch {
 // multipartOf opens a multipart/mixed body.
 func multipartOf(contentType string, body []byte) (*multipart.Reader, bool) {
 	media, params, err := mime.ParseMediaType(contentType)
-	if err != nil || media != "multipart/mixed" || params["boundary"] == "" || len(params["boundary"]) > 70 { // RFC 2046
+	// RFC 2046
+	if err != nil || media != "multipart/mixed" || params["boundary"] == "" ||
+		len(params["boundary"]) > 70 {
 		return nil, false
 	}
 	return multipart.NewReader(bytes.NewReader(body), params["boundary"]), true
@@ -342,13 +344,15 @@ type batchWriter struct {
 // partHeaders are the headers of an answer within a batch, in the order and
 // spelling of the recordings.
 var partHeaders = []string{
-	"X-Content-Type-Options", "Cache-Control", "Preference-Applied", "DataServiceVersion", "Content-Type",
-	"Location", "DataServiceId", "ETag", "x-ms-continuation-NextPartitionKey", "x-ms-continuation-NextRowKey",
+	"X-Content-Type-Options", "Cache-Control", "Preference-Applied", "DataServiceVersion",
+	"Content-Type", "Location", "DataServiceId", "ETag", "x-ms-continuation-NextPartitionKey",
+	"x-ms-continuation-NextRowKey",
 }
 
 func (w *batchWriter) part(a reply, version string) {
 	a.header.Set("DataServiceVersion", version)
-	w.b.WriteString("--" + w.boundary + "\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n")
+	w.b.WriteString("--" + w.boundary +
+		"\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n")
 	w.b.WriteString("HTTP/1.1 " + strconv.Itoa(a.status) + " " + http.StatusText(a.status) + "\r\n")
 	for _, name := range partHeaders {
 		if v := a.header.Get(name); v != "" {
@@ -361,7 +365,8 @@ func (w *batchWriter) part(a reply, version string) {
 }
 
 func (w *batchWriter) changeSet(set *batchWriter) {
-	w.b.WriteString("--" + w.boundary + "\r\nContent-Type: multipart/mixed; boundary=" + set.boundary + "\r\n\r\n")
+	w.b.WriteString("--" + w.boundary + "\r\nContent-Type: multipart/mixed; boundary=" + set.boundary +
+		"\r\n\r\n")
 	w.b.Write(set.close())
 }
 

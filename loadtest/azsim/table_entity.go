@@ -59,7 +59,9 @@ func (e *entity) find(name string) (value, bool) {
 }
 
 func findProperty(p []property, name string) (int, bool) {
-	return slices.BinarySearchFunc(p, name, func(p property, name string) int { return strings.Compare(p.name, name) })
+	return slices.BinarySearchFunc(p, name, func(p property, name string) int {
+		return strings.Compare(p.name, name)
+	})
 }
 
 // merged returns the properties of old with those of p put over them.
@@ -113,7 +115,8 @@ func checkPropertyName(name string) *tableError {
 	}
 	for i, c := range name {
 		letter := c == '_' || unicode.IsLetter(c) || unicode.Is(unicode.Nl, c)
-		if !letter && (i == 0 || !unicode.In(c, unicode.Nd, unicode.Pc, unicode.Mn, unicode.Mc, unicode.Cf)) {
+		if !letter &&
+			(i == 0 || !unicode.In(c, unicode.Nd, unicode.Pc, unicode.Mn, unicode.Mc, unicode.Cf)) {
 			return errPropertyName
 		}
 	}

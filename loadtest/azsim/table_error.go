@@ -34,23 +34,26 @@ func refuse(status int, code, message string) *tableError {
 var (
 	errTableNotFound     = refuse(404, "TableNotFound", "The table specified does not exist.")
 	errTableExists       = refuse(409, "TableAlreadyExists", "The table specified already exists.")
-	errTableBeingDeleted = refuse(409, "TableBeingDeleted", "The specified table is being deleted. Try operation later.")
-	errResourceNotFound  = refuse(404, "ResourceNotFound", "The specified resource does not exist.")
-	errEntityExists      = refuse(409, "EntityAlreadyExists", "The specified entity already exists.")
-	errConditionNotMet   = refuse(412, "UpdateConditionNotSatisfied",
+	errTableBeingDeleted = refuse(409, "TableBeingDeleted",
+		"The specified table is being deleted. Try operation later.")
+	errResourceNotFound = refuse(404, "ResourceNotFound", "The specified resource does not exist.")
+	errEntityExists     = refuse(409, "EntityAlreadyExists", "The specified entity already exists.")
+	errConditionNotMet  = refuse(412, "UpdateConditionNotSatisfied",
 		"The update condition specified in the request was not satisfied.")
 	errInvalidInput   = refuse(400, "InvalidInput", "One of the request inputs is not valid.")
 	errPropertiesNeed = refuse(400, "PropertiesNeedValue",
 		"The values are not specified for all properties in the entity.")
-	errDuplicateProperty = refuse(400, "DuplicatePropertiesSpecified", "A property is specified more than one time.")
-	errPropertyName      = refuse(400, "PropertyNameInvalid", "The property name is invalid.")
-	errPropertyNameLong  = refuse(400, "PropertyNameTooLong",
+	errDuplicateProperty = refuse(400, "DuplicatePropertiesSpecified",
+		"A property is specified more than one time.")
+	errPropertyName     = refuse(400, "PropertyNameInvalid", "The property name is invalid.")
+	errPropertyNameLong = refuse(400, "PropertyNameTooLong",
 		"The property name exceeds the maximum allowed length (255).")
 	errPropertyTooLarge = refuse(400, "PropertyValueTooLarge",
 		"The property value exceeds the maximum allowed size (64KB). "+
 			"If the property value is a string, it is UTF-16 encoded "+
 			"and the maximum number of characters should be 32K or less.")
-	errEntityTooLarge    = refuse(400, "EntityTooLarge", "The entity is larger than the maximum allowed size (1MB).")
+	errEntityTooLarge = refuse(400, "EntityTooLarge",
+		"The entity is larger than the maximum allowed size (1MB).")
 	errTooManyProperties = refuse(400, "TooManyProperties",
 		"The entity contains more properties than allowed. "+
 			"Each entity can include up to 252 properties to store data. "+
@@ -65,16 +68,18 @@ var (
 		"The requested operation is not implemented on the specified resource.")
 	errMethodNotUsingPost = refuse(400, "XMethodNotUsingPost",
 		"The request uses X-HTTP-Method with an HTTP verb other than POST.")
-	errMethodCount   = refuse(400, "XMethodIncorrectCount", "More than one X-HTTP-Method is specified.")
+	errMethodCount = refuse(400, "XMethodIncorrectCount",
+		"More than one X-HTTP-Method is specified.")
 	errMethodValue   = refuse(400, "XMethodIncorrectValue", "The specified X-HTTP-Method is invalid.")
 	errMissingHeader = refuse(400, "MissingRequiredHeader",
 		"An HTTP header that's mandatory for this request is not specified.")
 	errBothConditions = refuse(400, "InvalidInput",
 		"Both If-Match and If-None-Match HTTP headers cannot be specified at the same time. "+
 			"Please specify either one of the headers or none of them.")
-	errAtomFormat   = refuse(415, "AtomFormatNotSupported", "Atom format is not supported.")
-	errJSONFormat   = refuse(415, "JsonFormatNotSupported", "JSON format is not supported.")
-	errMediaType    = refuse(415, "MediaTypeNotSupported", "None of the provided media types are supported")
+	errAtomFormat = refuse(415, "AtomFormatNotSupported", "Atom format is not supported.")
+	errJSONFormat = refuse(415, "JsonFormatNotSupported", "JSON format is not supported.")
+	errMediaType  = refuse(415, "MediaTypeNotSupported",
+		"None of the provided media types are supported")
 	errBodyTooLarge = refuse(413, "RequestBodyTooLarge", messages["RequestBodyTooLarge"])
 	errBatchTooLong = refuse(400, "InvalidInput",
 		"The batch request operation exceeds the maximum 100 changes per change set.")
@@ -95,7 +100,8 @@ func errETag(etag string) *tableError {
 }
 
 func errOutOfRange(name, value string) *tableError {
-	return refuse(400, "OutOfRangeInput", fmt.Sprintf("The '%s' parameter of value '%s' is out of range.", name, value))
+	return refuse(400, "OutOfRangeInput",
+		fmt.Sprintf("The '%s' parameter of value '%s' is out of range.", name, value))
 }
 
 func errDuplicateRow(row string) *tableError {

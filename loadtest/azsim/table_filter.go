@@ -98,7 +98,9 @@ func (f comparison) match(find func(string) (value, bool)) bool {
 }
 
 // mirrored is the operator with its sides exchanged.
-var mirrored = map[string]string{"eq": "eq", "ne": "ne", "gt": "lt", "ge": "le", "lt": "gt", "le": "ge"}
+var mirrored = map[string]string{
+	"eq": "eq", "ne": "ne", "gt": "lt", "ge": "le", "lt": "gt", "le": "ge",
+}
 
 // parseFilter parses $filter; an empty one is none.
 func parseFilter(s string) (filter, *tableError) {

@@ -132,7 +132,8 @@ func (s *tableStore) getEntity(r *request, t tableTarget, separator string) repl
 	h := tableHeader(r)
 	h.Set("Content-Type", contentType(level, separator))
 	h.Set("ETag", formatETag(found.ticks))
-	body := s.appendEntity(nil, r, level, tab, found, entityQuery{sel: sel}.context(r, tab, "/@Element"), sel)
+	body := s.appendEntity(nil, r, level, tab, found,
+		entityQuery{sel: sel}.context(r, tab, "/@Element"), sel)
 	return reply{status: http.StatusOK, header: h, body: body}
 }
 

@@ -91,7 +91,9 @@ func (s *rows) remove(k rowKey) {
 // window copies the rows from the key `from` on for which in is true, up to
 // limit of them, and returns the first key not looked at, if in was true of it.
 // in must be true of one run of the order that begins at or before from.
-func (s *rows) window(from rowKey, in func(*entity) bool, limit int) (window []*entity, next *entity) {
+func (s *rows) window(
+	from rowKey, in func(*entity) bool, limit int,
+) (window []*entity, next *entity) {
 	chunk, at, _ := s.find(from)
 	for ; chunk < len(s.chunks); chunk, at = chunk+1, 0 {
 		for _, e := range s.chunks[chunk][at:] {

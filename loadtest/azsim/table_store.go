@@ -68,12 +68,14 @@ func makeTableStore(account string, window time.Duration, o TableOptions) *table
 type table struct {
 	name string // as it was created
 
-	mu      sync.RWMutex
-	rows    rows               // guarded by mu
-	gone    bool               // deleted: operations that found the table before see it here; guarded by mu
-	acl     []signedIdentifier // guarded by mu
-	graves  map[rowKey]int64   // timestamps of deleted rows that the clock may not have passed yet; guarded by mu
-	crowded int                // how many graves there are when forget looks next; guarded by mu
+	mu   sync.RWMutex
+	rows rows // guarded by mu
+	// deleted: operations that found the table before see it here; guarded by mu
+	gone bool
+	acl  []signedIdentifier // guarded by mu
+	// timestamps of deleted rows that the clock may not have passed yet; guarded by mu
+	graves  map[rowKey]int64
+	crowded int // how many graves there are when forget looks next; guarded by mu
 }
 
 // checkTableName judges the name of a table to be created.

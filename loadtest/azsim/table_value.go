@@ -85,7 +85,8 @@ func parseDateTime(s string) (int64, bool) {
 		}
 	}
 	for _, layout := range [...]string{
-		time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02T15:04Z07:00", "2006-01-02T15:04", "2006-01-02",
+		time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02T15:04Z07:00", "2006-01-02T15:04",
+		"2006-01-02",
 	} {
 		if t, err := time.Parse(layout, s); err == nil {
 			return toTicks(t.UTC()), true

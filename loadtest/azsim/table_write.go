@@ -213,7 +213,9 @@ func (s *tableStore) changeEntity(r *request, c *change) reply {
 }
 
 // changed is the answer to a change that was made.
-func (s *tableStore) changed(r *request, t *table, c *change, e *entity, level metadata, separator string) reply {
+func (s *tableStore) changed(
+	r *request, t *table, c *change, e *entity, level metadata, separator string,
+) reply {
 	a := reply{status: http.StatusNoContent, header: tableHeader(r)}
 	if e == nil {
 		return a

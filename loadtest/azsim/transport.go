@@ -84,9 +84,13 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return nil, errShortBody
 	case noConnect:
-		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+		return nil, &net.OpError{
+			Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED),
+		}
 	case lost:
-		return nil, &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", syscall.ECONNRESET)}
+		return nil, &net.OpError{
+			Op: "read", Net: "tcp", Err: os.NewSyscallError("read", syscall.ECONNRESET),
+		}
 	}
 	return response(req, out), nil
 }

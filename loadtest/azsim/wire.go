@@ -46,29 +46,36 @@ var messages = map[string]string{
 	"InvalidHeaderValue": "The value for one of the HTTP headers is not in the correct format.",
 	"InvalidMetadata": "The metadata specified is invalid. " +
 		"It has characters that are not permitted.",
-	"InvalidQueryParameterValue":    "Value for one of the query parameters specified in the request URI is invalid.",
-	"InvalidResourceName":           "The specifed resource name contains invalid characters.", // the service's spelling
-	"InvalidUri":                    "The requested URI does not represent any resource on the server.",
-	"InvalidXmlDocument":            "XML specified is not syntactically valid.",
-	"InvalidXmlNodeValue":           "The value for one of the XML nodes is not in the correct format.",
-	"MessageNotFound":               "The specified message does not exist.",
-	"MetadataTooLarge":              "The metadata specified exceeds the maximum allowed limit (8KB).",
-	"MissingContentLengthHeader":    "The Content-Length header was not specified.",
-	"MissingRequiredQueryParameter": "A query parameter that's mandatory for this request is not specified.",
-	"MissingRequiredXmlNode":        "An XML node that's mandatory for this request is not specified.",
+	"InvalidQueryParameterValue": "Value for one of the query parameters specified in " +
+		"the request URI is invalid.",
+	// the service's spelling
+	"InvalidResourceName": "The specifed resource name contains invalid characters.",
+	"InvalidUri": "The requested URI does not represent " +
+		"any resource on the server.",
+	"InvalidXmlDocument": "XML specified is not syntactically valid.",
+	"InvalidXmlNodeValue": "The value for one of the XML nodes is " +
+		"not in the correct format.",
+	"MessageNotFound":            "The specified message does not exist.",
+	"MetadataTooLarge":           "The metadata specified exceeds the maximum allowed limit (8KB).",
+	"MissingContentLengthHeader": "The Content-Length header was not specified.",
+	"MissingRequiredQueryParameter": "A query parameter that's mandatory for this " +
+		"request is not specified.",
+	"MissingRequiredXmlNode": "An XML node that's mandatory for this request is not specified.",
 	"NoAuthenticationInformation": "Server failed to authenticate the request. " +
 		"Please refer to the information in the www-authenticate header.",
 	"OperationTimedOut": "Operation could not be completed within the specified time.",
 	"OutOfRangeInput":   "The specified resource name length is not within the permissible limits.",
 	"OutOfRangeQueryParameterValue": "One of the query parameters specified in the request URI " +
 		"is outside the permissible range.",
-	"PopReceiptMismatch":  "The specified pop receipt did not match the pop receipt for a dequeued message.",
+	"PopReceiptMismatch": "The specified pop receipt did not match the pop " +
+		"receipt for a dequeued message.",
 	"QueueAlreadyExists":  "The specified queue already exists.",
 	"QueueBeingDeleted":   "The specified queue is being deleted.",
 	"QueueNotFound":       "The specified queue does not exist.",
 	"RequestBodyTooLarge": "The request body is too large and exceeds the maximum permissible limit.",
 	"ResourceNotFound":    "The specified resource does not exist.",
-	"ServerBusy":          "The server is currently unable to receive requests. Please retry your request.",
+	"ServerBusy": "The server is currently unable to receive requests. " +
+		"Please retry your request.",
 	"UnsupportedHttpVerb": "The resource doesn't support specified Http Verb.",
 
 	"WriteOperationNotSupportedOnSecondary": "Write operations are not allowed.",
@@ -86,7 +93,10 @@ func (r *request) fail(status int, code, message string, extra ...element) reply
 	case r.service != tableService:
 		return failXML(status, code, r.stamped(message), extra)
 	case r.speaksXML():
-		return reply{status: status, code: code, header: xmlHeader(), body: odataXML(r, refuse(status, code, message))}
+		return reply{
+			status: status, code: code, header: xmlHeader(),
+			body: odataXML(r, refuse(status, code, message)),
+		}
 	default:
 		return failJSON(status, code, r.stamped(message))
 	}
@@ -143,7 +153,9 @@ func failJSON(status int, code, message string) reply {
 		panic(err)
 	}
 	return reply{status: status, code: code, body: b, header: http.Header{
-		"Content-Type":           {"application/json; odata=minimalmetadata; streaming=true; charset=utf-8"},
+		"Content-Type": {
+			"application/json; odata=minimalmetadata; streaming=true; charset=utf-8",
+		},
 		"Cache-Control":          {"no-cache"},
 		"X-Content-Type-Options": {"nosniff"},
 	}}
@@ -153,7 +165,8 @@ func failJSON(status int, code, message string) reply {
 // character of XML becomes U+FFFD.
 func legalXML(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r == '\t' || r == '\n' || r == '\r' || r >= ' ' && r <= 0xD7FF || r >= 0xE000 && r <= 0xFFFD || r >= 0x10000 {
+		if r == '\t' || r == '\n' || r == '\r' || r >= ' ' && r <= 0xD7FF || r >= 0xE000 && r <= 0xFFFD ||
+			r >= 0x10000 {
 			return r
 		}
 		return utf8.RuneError

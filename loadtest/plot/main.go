@@ -35,17 +35,21 @@ Of two files of one scenario the second is compared with the first; --to says wh
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) < 1 || len(args) > 2:
-				return cli.Usage("give one saved report, or two to compare them, not %d\nusage: %s", len(args), cmd.UseLine())
+				return cli.Usage("give one saved report, or two to compare them, not %d\nusage: %s", len(args),
+					cmd.UseLine())
 			case len(args) == 2 && to == "":
 				return cli.Usage("two reports need --to FILE: where their comparison goes")
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return cli.Command(func(cmd *cobra.Command) error { return run(cmd.OutOrStdout(), args, to) })(cmd, nil)
+			return cli.Command(func(cmd *cobra.Command) error {
+				return run(cmd.OutOrStdout(), args, to)
+			})(cmd, nil)
 		},
 	}
-	cmd.Flags().StringVar(&to, "to", "", "write the page to `FILE` (default: the report's name with .html)")
+	cmd.Flags().StringVar(&to, "to", "",
+		"write the page to `FILE` (default: the report's name with .html)")
 	return cmd
 }
 

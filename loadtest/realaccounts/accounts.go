@@ -42,7 +42,8 @@ var ErrNotConfigured = errors.New(`no account is named. Set
       the address alone. The credential is then what azidentity finds: AZURE_CLIENT_ID and the
       like, a managed identity, or the login of az. It needs the roles "Storage Queue Data
       Contributor" and "Storage Table Data Contributor", which
-      ` + "`distributor generate bicep`" + ` and ` + "`distributor generate terraform`" + ` write down
+      ` + "`distributor generate bicep`" + ` and ` + "`distributor generate terraform`" +
+	` write down
 
 and in the same way QUEUEPUMP_AZURE_2 to _9 for more accounts. Optional:
 
@@ -59,8 +60,8 @@ func FromEnvironment(lookup func(string) string) ([]Account, error) {
 	for i := 1; i <= maxAccounts; i++ {
 		name := fmt.Sprint(variable, i)
 		a := Account{
-			Connection: strings.TrimSpace(lookup(name)), Table: strings.TrimSpace(lookup(name + tableVariable)),
-			ServiceVersion: lookup(versionName),
+			Connection: strings.TrimSpace(lookup(name)),
+			Table:      strings.TrimSpace(lookup(name + tableVariable)), ServiceVersion: lookup(versionName),
 		}
 		switch {
 		case a.Connection == "" && a.Table != "":

@@ -199,7 +199,9 @@ func queueOperation(req *http.Request, path string) string {
 	case path == "":
 		names = map[string]string{"GET": "ListQueues"}
 	case len(parts) == 1:
-		names = map[string]string{"PUT": "CreateQueue", "DELETE": "DeleteQueue", "GET": "GetQueueMetadata"}
+		names = map[string]string{
+			"PUT": "CreateQueue", "DELETE": "DeleteQueue", "GET": "GetQueueMetadata",
+		}
 	case len(parts) == 2:
 		names = map[string]string{"POST": "PutMessage", "GET": "GetMessages", "DELETE": "ClearMessages"}
 		if req.URL.Query().Get("peekonly") == "true" {

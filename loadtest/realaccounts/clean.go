@@ -50,7 +50,8 @@ func (r *runner) earlier(ctx context.Context, t *target) (int, error) {
 	}
 	n, err := r.sweep(ctx, t, old)
 	if n > 0 {
-		r.o.Log.Info("removed what an earlier run has left", "account", t.name, "queues, tables and rows", n)
+		r.o.Log.Info("removed what an earlier run has left", "account", t.name,
+			"queues, tables and rows", n)
 	}
 	return n, err
 }
@@ -64,7 +65,9 @@ type found struct {
 func (f *found) empty() bool { return len(f.queues)+len(f.tables)+len(f.rows) == 0 }
 
 // sweep removes what the runs that judge names have made, and says how much that was.
-func (r *runner) sweep(ctx context.Context, t *target, judge func(prefix string, began time.Time) bool) (int, error) {
+func (r *runner) sweep(
+	ctx context.Context, t *target, judge func(prefix string, began time.Time) bool,
+) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, cleanTimeout)
 	defer cancel()
 	a, err := r.open(t, partClean, nil)
@@ -148,7 +151,9 @@ const afterMark = mark + "~"
 
 // tablesOf lists the tables whose names begin with the mark.
 func tablesOf(ctx context.Context, a asker) (names []string, err error) {
-	query := url.Values{"$filter": {fmt.Sprintf("TableName ge '%s' and TableName lt '%s'", mark, afterMark)}}
+	query := url.Values{
+		"$filter": {fmt.Sprintf("TableName ge '%s' and TableName lt '%s'", mark, afterMark)},
+	}
 	for {
 		re, err := ask(ctx, a, question{table: true, path: "/Tables", query: query})
 		if err != nil {
@@ -267,7 +272,9 @@ func dropIfEmpty(ctx context.Context, a opened, made []storage.Entity) error {
 				}
 			}
 			return nil
-		case !slices.ContainsFunc(made, func(m storage.Entity) bool { return m.Partition == e.Partition && m.Row == e.Row }):
+		case !slices.ContainsFunc(made, func(m storage.Entity) bool {
+			return m.Partition == e.Partition && m.Row == e.Row
+		}):
 			others = true // of a run that is under way; a later one drops the table
 		}
 	}
@@ -283,7 +290,9 @@ func (r *runner) claimTable(ctx context.Context, t *target) error {
 	if err != nil {
 		return err
 	}
-	re, err := ask(ctx, a, question{table: true, path: "/" + pumpTable + "()", query: url.Values{"$top": {"1"}}})
+	re, err := ask(ctx, a, question{
+		table: true, path: "/" + pumpTable + "()", query: url.Values{"$top": {"1"}},
+	})
 	if err != nil || re.status == 200 {
 		return err
 	}
@@ -300,7 +309,9 @@ func (r *runner) claimTable(ctx context.Context, t *target) error {
 			return err
 		}
 	}
-	row := storage.Write{Mode: storage.Upsert, Entity: storage.Entity{Partition: r.prefix, Row: madeRow}}
+	row := storage.Write{
+		Mode: storage.Upsert, Entity: storage.Entity{Partition: r.prefix, Row: madeRow},
+	}
 	_, err = a.Table(pumpTable).Write(ctx, row)
 	return err
 }

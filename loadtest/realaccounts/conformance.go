@@ -23,7 +23,9 @@ func (r *runner) conformance(ctx context.Context) error {
 	began := time.Now()
 	trial := storagetest.Trial{
 		Open: func(via func(storagetest.Doer) storagetest.Doer) (storage.Account, error) {
-			return r.open(t, partConformance, func(next storagetest.Doer) storagetest.Doer { return via(patient{next}) })
+			return r.open(t, partConformance, func(next storagetest.Doer) storagetest.Doer {
+				return via(patient{next})
+			})
 		},
 		Prefix: r.prefix + "c", Only: r.o.Cases, AtOnce: casesAtOnce,
 	}
@@ -31,7 +33,9 @@ func (r *runner) conformance(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	c := &Conformance{Cases: len(outcomes), Seconds: time.Since(began).Seconds(), Different: []CaseResult{}}
+	c := &Conformance{
+		Cases: len(outcomes), Seconds: time.Since(began).Seconds(), Different: []CaseResult{},
+	}
 	var failed []string
 	for _, o := range outcomes {
 		if o.Failure != "" {
@@ -93,7 +97,9 @@ func onSimulator(ctx context.Context, cases []string) []storagetest.Outcome {
 	}
 	return storagetest.Trial{
 		Open: func(via func(storagetest.Doer) storagetest.Doer) (storage.Account, error) {
-			sim := azsim.New(azsim.Config{Accounts: []azsim.Account{{Name: simulatedName}}, Limits: azsim.NoLimits()})
+			sim := azsim.New(azsim.Config{
+				Accounts: []azsim.Account{{Name: simulatedName}}, Limits: azsim.NoLimits(),
+			})
 			return Account{Connection: sim.ConnectionString(simulatedName)}.open(via(sim.Transport()))
 		},
 		Prefix: mark + "sim", AtOnce: casesAtOnce,

@@ -30,7 +30,9 @@ type gateway struct {
 }
 
 // newGateway listens on loopback for the service at upstream, one of two of an account.
-func newGateway(b *budget, next storagetest.Doer, account, upstream, queues, tables string) (*gateway, error) {
+func newGateway(
+	b *budget, next storagetest.Doer, account, upstream, queues, tables string,
+) (*gateway, error) {
 	to, err := url.Parse(upstream)
 	if err != nil {
 		return nil, err
@@ -52,14 +54,18 @@ func newGateway(b *budget, next storagetest.Doer, account, upstream, queues, tab
 					return nil, err
 				}
 			}
-			m := meter{budget: b, next: next, part: *g.part.Load(), account: account, queues: queues, tables: tables}
+			m := meter{
+				budget: b, next: next, part: *g.part.Load(), account: account, queues: queues, tables: tables,
+			}
 			return m.Do(req)
 		}),
 		// The client must not take a failure on the way for an answer of the account.
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 		ErrorLog:     log.New(io.Discard, "", 0),
 	}
-	g.server = &http.Server{Handler: proxy, ReadHeaderTimeout: 30 * time.Second, ErrorLog: log.New(io.Discard, "", 0)}
+	g.server = &http.Server{
+		Handler: proxy, ReadHeaderTimeout: 30 * time.Second, ErrorLog: log.New(io.Discard, "", 0),
+	}
 	go func() {
 		defer close(g.ended)
 		_ = g.server.Serve(listener)

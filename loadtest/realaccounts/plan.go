@@ -17,9 +17,10 @@ func (r *runner) plan(ctx context.Context, s *site) error {
 	if latency == 0 {
 		latency = 10 * time.Millisecond
 	}
-	d, err := s.start("distributor plan", "distributor", "plan", "--json", "--rate", fmt.Sprint(p.TasksPerSecond),
-		"--handler-seconds", "0.0001", "--input", s.tasks, "--key", "id", "--pack", fmt.Sprint(pack),
-		"--latency", latency.Round(time.Microsecond).String(), "--queue-limit", "2000", "--account-limit", "20000")
+	d, err := s.start("distributor plan", "distributor", "plan", "--json", "--rate",
+		fmt.Sprint(p.TasksPerSecond), "--handler-seconds", "0.0001", "--input", s.tasks, "--key", "id",
+		"--pack", fmt.Sprint(pack), "--latency", latency.Round(time.Microsecond).String(),
+		"--queue-limit", "2000", "--account-limit", "20000")
 	if err != nil {
 		return err
 	}
@@ -28,15 +29,20 @@ func (r *runner) plan(ctx context.Context, s *site) error {
 		return err
 	}
 	var plan capacity.Plan
-	if e := json.Unmarshal([]byte(d.out.String()), &plan); e != nil { // status 1 with a plan: it does not fit
+	// status 1 with a plan: it does not fit
+	if e := json.Unmarshal([]byte(d.out.String()), &plan); e != nil {
 		return fmt.Errorf("the plan cannot be read: %w", errorOf(err, e))
 	}
 	r.report.Plan = &PlanBeside{
-		Rate: plan.Rate, Fits: plan.Fits, Bottleneck: plan.Bottleneck, LatencyMilliseconds: milliseconds(latency),
+		Rate: plan.Rate, Fits: plan.Fits, Bottleneck: plan.Bottleneck,
+		LatencyMilliseconds: milliseconds(latency),
 		Rows: []PlanRow{
 			{"tasks a message", plan.Packing.Tasks, p.TasksPerMessage},
 			{"requests to queues for a thousand tasks", plan.Requests.PerThousand, p.RequestsPerThousand},
-			{"cost of a million tasks in requests, " + plan.Prices.Currency, requestMoney(&plan), p.CostPerMillion},
+			{
+				"cost of a million tasks in requests, " + plan.Prices.Currency, requestMoney(&plan),
+				p.CostPerMillion,
+			},
 		},
 	}
 	return nil

@@ -40,7 +40,9 @@ type reply struct {
 
 // ask asks. An error means that there was no answer.
 func ask(ctx context.Context, a asker, q question) (reply, error) {
-	req := &http.Request{Method: q.method, URL: &url.URL{Path: q.path, RawQuery: q.query.Encode()}, Header: http.Header{}}
+	req := &http.Request{
+		Method: q.method, URL: &url.URL{Path: q.path, RawQuery: q.query.Encode()}, Header: http.Header{},
+	}
 	if q.method == "" {
 		req.Method = http.MethodGet
 	}
@@ -151,7 +153,9 @@ func (p *prober) table(ctx context.Context) (storage.Table, error) {
 	return t, t.Create(ctx)
 }
 
-func (p *prober) ask(ctx context.Context, q question) (reply, error) { return ask(ctx, p.account, q) }
+func (p *prober) ask(ctx context.Context, q question) (reply, error) {
+	return ask(ctx, p.account, q)
+}
 
 // answer asks and gives the answer in words.
 func (p *prober) answer(ctx context.Context, q question) (string, error) {
@@ -173,7 +177,9 @@ var (
 // insert is the question that inserts an entity.
 func insert(table string, entity map[string]any) question {
 	body, _ := json.Marshal(entity) // of strings and numbers only
-	return question{table: true, method: http.MethodPost, path: "/" + table, header: jsonHeader, body: string(body)}
+	return question{
+		table: true, method: http.MethodPost, path: "/" + table, header: jsonHeader, body: string(body),
+	}
 }
 
 // change is a change of a batch.
@@ -193,16 +199,21 @@ func (p *prober) batch(changes ...change) question {
 			entity[fmt.Sprint("F", i)] = c.fill[i*fillChunk : min(len(c.fill), (i+1)*fillChunk)]
 		}
 		body, _ := json.Marshal(entity)
-		b.WriteString("--changeset_trial\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n")
-		fmt.Fprintf(&b, "POST %s/%s HTTP/1.1\r\nAccept: application/json;odata=minimalmetadata\r\n", base, c.table)
-		b.WriteString("Content-Type: application/json\r\nDataServiceVersion: 3.0\r\nPrefer: return-no-content\r\n\r\n")
+		b.WriteString("--changeset_trial\r\nContent-Type: " +
+			"application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n")
+		fmt.Fprintf(&b, "POST %s/%s HTTP/1.1\r\nAccept: application/json;odata=minimalmetadata\r\n",
+			base, c.table)
+		b.WriteString("Content-Type: application/json\r\nDataServiceVersion: 3.0\r\nPrefer: " +
+			"return-no-content\r\n\r\n")
 		b.Write(body)
 		b.WriteString("\r\n")
 	}
 	b.WriteString("--changeset_trial--\r\n--batch_trial--\r\n")
 	return question{
 		table: true, method: http.MethodPost, path: "/$batch", body: b.String(),
-		header: map[string]string{"Content-Type": "multipart/mixed; boundary=batch_trial", "DataServiceVersion": "3.0"},
+		header: map[string]string{
+			"Content-Type": "multipart/mixed; boundary=batch_trial", "DataServiceVersion": "3.0",
+		},
 	}
 }
 

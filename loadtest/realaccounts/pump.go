@@ -51,7 +51,8 @@ func (r *runner) openSite(ctx context.Context, part, delivery string) (*site, er
 		}
 	}
 	s := &site{
-		r: r, part: part, config: filepath.Join(r.o.Dir, part+".yaml"), tasks: filepath.Join(r.o.Dir, "tasks.jsonl"),
+		r: r, part: part, config: filepath.Join(r.o.Dir, part+".yaml"),
+		tasks: filepath.Join(r.o.Dir, "tasks.jsonl"),
 	}
 	if err := writeTasks(s.tasks, r.o.Tasks); err != nil {
 		return nil, err
@@ -104,7 +105,9 @@ func broken(processes ...*process) error {
 
 // configuration is the pump.yaml of a workload on the accounts, and the environment with their
 // credentials: none of those is in the file.
-func configuration(workload, delivery string, targets []*target, accounts []Account) ([]byte, []string, error) {
+func configuration(
+	workload, delivery string, targets []*target, accounts []Account,
+) ([]byte, []string, error) {
 	type account struct {
 		ConnectionString string `yaml:"connectionString,omitempty"`
 		Endpoint         string `yaml:"endpoint,omitempty"`
@@ -145,7 +148,8 @@ func writeTasks(path string, n int) error {
 	}
 	w := bufio.NewWriter(f)
 	for i := range n {
-		fmt.Fprintf(w, "{\"id\":\"t%06d\",\"city\":%q,\"text\":%q}\n", i, cities[i%len(cities)], randomText(60))
+		fmt.Fprintf(w, "{\"id\":\"t%06d\",\"city\":%q,\"text\":%q}\n", i, cities[i%len(cities)],
+			randomText(60))
 	}
 	return errors.Join(w.Flush(), f.Close())
 }
@@ -186,8 +190,8 @@ func (r *runner) pump(ctx context.Context) error {
 		processors = append(processors, one)
 	}
 	began := time.Now()
-	d, err := s.start("distributor", "distributor", "run", "--once", "--input", s.tasks, "--key", "id", "--json",
-		"--pack", strconv.Itoa(pack), "--beat", "1s", "--lease", "5s")
+	d, err := s.start("distributor", "distributor", "run", "--once", "--input", s.tasks, "--key",
+		"id", "--json", "--pack", strconv.Itoa(pack), "--beat", "1s", "--lease", "5s")
 	if err != nil {
 		return err
 	}
@@ -217,7 +221,9 @@ func (r *runner) pump(ctx context.Context) error {
 }
 
 // awaitTasks waits until every task has a line, and gives how many each has.
-func (r *runner) awaitTasks(ctx context.Context, outs []string, processors []*process) (map[string]int, error) {
+func (r *runner) awaitTasks(
+	ctx context.Context, outs []string, processors []*process,
+) (map[string]int, error) {
 	moved, before := time.Now(), -1
 	for {
 		done, err := readDone(outs)
@@ -228,7 +234,8 @@ func (r *runner) awaitTasks(ctx context.Context, outs []string, processors []*pr
 			moved, before = time.Now(), len(done)
 		}
 		if time.Since(moved) > stall {
-			return done, fmt.Errorf("%d of %d tasks are done, and nothing has moved for %v", len(done), r.o.Tasks, stall)
+			return done, fmt.Errorf("%d of %d tasks are done, and nothing has moved for %v", len(done),
+				r.o.Tasks, stall)
 		}
 		if err := broken(processors...); err != nil {
 			return done, err

@@ -152,7 +152,8 @@ type Removed struct {
 func (r *runner) finish(failed error) {
 	rep := r.report
 	rep.Seconds = time.Since(r.began).Seconds()
-	rep.Machine = fmt.Sprintf("%s, %d CPUs, %s", runtime.GOOS+"/"+runtime.GOARCH, runtime.NumCPU(), runtime.Version())
+	rep.Machine = fmt.Sprintf("%s, %d CPUs, %s", runtime.GOOS+"/"+runtime.GOARCH, runtime.NumCPU(),
+		runtime.Version())
 	rep.Usage = r.budget.usage()
 	rep.Removed.Queues, rep.Removed.Tables = r.budget.created()
 	if rep.Removed.Left == nil {
@@ -183,7 +184,8 @@ func (r *Report) differences() (list []string) {
 		list = append(list, fmt.Sprintf("pump: %d of %d tasks are lost", p.Lost, p.Tasks))
 	}
 	if k := r.Kill; k != nil && !k.Exact {
-		list = append(list, fmt.Sprintf("kill: %d of %d tasks are counted, and not each once", k.total(), k.Tasks))
+		list = append(list, fmt.Sprintf("kill: %d of %d tasks are counted, and not each once",
+			k.total(), k.Tasks))
 	}
 	for _, left := range r.Removed.Left {
 		list = append(list, "removing: "+left)
@@ -213,7 +215,8 @@ func (r *Report) Summary() string {
 		for _, rule := range r.Rules {
 			n[rule.Verdict]++
 		}
-		fmt.Fprintf(&b, "rules: %d same, %d different, %d not decided\n", n[same], n[different], n[notDecided])
+		fmt.Fprintf(&b, "rules: %d same, %d different, %d not decided\n", n[same], n[different],
+			n[notDecided])
 	}
 	if p := r.Pump; p != nil {
 		fmt.Fprintf(&b, "pump: %d tasks, %d lost, %.0f a second\n", p.Tasks, p.Lost, p.TasksPerSecond)
@@ -291,7 +294,8 @@ func (r *Report) verdict(b *bytes.Buffer) {
 		fmt.Fprintf(b, "\nNot decided: %s.\n", strings.Join(undecided, ", "))
 	}
 	rm := &r.Removed
-	fmt.Fprintf(b, "\nMade and removed: %d queues, %d tables; left over: %d. Left by earlier runs and removed: %d.\n",
+	fmt.Fprintf(b, "\nMade and removed: %d queues, %d tables; left over: %d. Left by "+
+		"earlier runs and removed: %d.\n",
 		rm.Queues, rm.Tables, len(rm.Left), rm.Earlier)
 }
 
@@ -312,7 +316,8 @@ func (r *Report) conformance(b *bytes.Buffer) {
 	if c == nil {
 		return
 	}
-	fmt.Fprintf(b, "\n## Conformance\n\n%d of %d cases are as the suite says, in %.0f s.\n\n", c.Same, c.Cases, c.Seconds)
+	fmt.Fprintf(b, "\n## Conformance\n\n%d of %d cases are as the suite says, in %.0f s.\n\n", c.Same,
+		c.Cases, c.Seconds)
 	if len(c.Different) == 0 {
 		return
 	}

@@ -181,11 +181,15 @@ func simulated(limits azsim.Limits) (*prober, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &prober{account: a, prefix: newPrefix(time.Now()), keyed: true, hosted: true, pace: simulatorPace}, nil
+	return &prober{
+		account: a, prefix: newPrefix(time.Now()), keyed: true, hosted: true, pace: simulatorPace,
+	}, nil
 }
 
 // joined puts the answers to several questions into one.
-func joined(ctx context.Context, p *prober, about []string, questions ...question) (string, string, error) {
+func joined(
+	ctx context.Context, p *prober, about []string, questions ...question,
+) (string, string, error) {
 	answers := make([]string, len(questions))
 	for i, q := range questions {
 		answer, err := p.answer(ctx, q)

@@ -16,7 +16,8 @@ import (
 
 func put(queue, body string, query url.Values) question {
 	return question{
-		method: http.MethodPost, path: "/" + queue + "/messages", query: query, header: xmlHeader, body: body,
+		method: http.MethodPost, path: "/" + queue + "/messages", query: query, header: xmlHeader,
+		body: body,
 	}
 }
 
@@ -27,32 +28,38 @@ func get(queue string, query url.Values) question {
 var documentedRules = []rule{
 	{
 		id: "ttl", mark: "DOC", part: partRules,
-		says: "times to live of 0 and -2, and a visibility of 7 days beside the default of 7 days (Q11, Q12, Q15)",
+		says: "times to live of 0 and -2, and a visibility of 7 days beside the default " +
+			"of 7 days (Q11, Q12, Q15)",
 		ask: onQueue([]string{"0", "-2", "visible in 7 days"}, func(q string) []question {
 			return []question{
-				put(q, text("x"), url.Values{"messagettl": {"0"}}), put(q, text("x"), url.Values{"messagettl": {"-2"}}),
+				put(q, text("x"), url.Values{"messagettl": {"0"}}),
+				put(q, text("x"), url.Values{"messagettl": {"-2"}}),
 				put(q, text("x"), url.Values{"visibilitytimeout": {"604800"}}),
 			}
 		}),
 	},
 	{
-		id: "bodies", mark: "DOC", part: partRules, says: "broken XML in a put is 400 InvalidXmlDocument (Q31)",
+		id: "bodies", mark: "DOC", part: partRules,
+		says: "broken XML in a put is 400 InvalidXmlDocument (Q31)",
 		ask: onQueue([]string{"broken XML"}, func(q string) []question {
 			return []question{put(q, "<QueueMessage><MessageText>x</MessageText>", nil)}
 		}),
 	},
 	{
-		id: "gets", mark: "DOC", part: partRules, says: "a get of 0, of 33, for 0 s and for more than 7 days (Q32 to Q36)",
+		id: "gets", mark: "DOC", part: partRules,
+		says: "a get of 0, of 33, for 0 s and for more than 7 days (Q32 to Q36)",
 		ask: onQueue([]string{"0", "33", "0 s", "604,801 s"}, func(q string) []question {
 			return []question{
 				get(q, url.Values{"numofmessages": {"0"}}), get(q, url.Values{"numofmessages": {"33"}}),
-				get(q, url.Values{"visibilitytimeout": {"0"}}), get(q, url.Values{"visibilitytimeout": {"604801"}}),
+				get(q, url.Values{"visibilitytimeout": {"0"}}),
+				get(q, url.Values{"visibilitytimeout": {"604801"}}),
 			}
 		}),
 	},
 	{
 		id: "superseded-receipt", mark: "DOC", part: partRules, ask: askReceipts,
-		says: "a superseded pop receipt is 404 MessageNotFound, one that is none 400 InvalidQueryParameterValue (Q47, Q53)",
+		says: "a superseded pop receipt is 404 MessageNotFound, one that is none 400 " +
+			"InvalidQueryParameterValue (Q47, Q53)",
 	},
 	{
 		id: "update-parameters", mark: "DOC", part: partRules,
@@ -77,17 +84,22 @@ var documentedRules = []rule{
 		says: "a lease ends no later than its message (Q61)",
 	},
 	{
-		id: "old-date", mark: "DOC", part: partRules, says: "a date 20 minutes old is 403 AuthenticationFailed (Q73)",
+		id: "old-date", mark: "DOC", part: partRules,
+		says: "a date 20 minutes old is 403 AuthenticationFailed (Q73)",
 		ask: func(ctx context.Context, p *prober) (string, string, error) {
 			if !p.keyed {
-				return "", "", undecided("dates count in requests that a key signs, and this account is not opened by its key")
+				return "", "", undecided(
+					"dates count in requests that a key signs, and this account is not opened by its key",
+				)
 			}
-			return joined(ctx, p, []string{"queues", "tables"}, dated(false, -20*time.Minute), dated(true, -20*time.Minute))
+			return joined(ctx, p, []string{"queues", "tables"}, dated(false, -20*time.Minute),
+				dated(true, -20*time.Minute))
 		},
 	},
 	{
 		id: "entity-bounds", mark: "DOC", part: partRules, ask: askEntities,
-		says: "an entity over 1 MiB is EntityTooLarge, one of 253 properties TooManyProperties (T28, T29)",
+		says: "an entity over 1 MiB is EntityTooLarge, one of 253 properties " +
+			"TooManyProperties (T28, T29)",
 	},
 	{
 		id: "entity-conditions", mark: "DOC", part: partRules,
@@ -98,7 +110,10 @@ var documentedRules = []rule{
 			none := map[string]string{"Content-Type": "application/json", "If-None-Match": "*"}
 			return []question{
 				{table: true, method: http.MethodDelete, path: path},
-				{table: true, method: http.MethodPut, path: path, header: none, body: `{"PartitionKey":"p","RowKey":"r"}`},
+				{
+					table: true, method: http.MethodPut, path: path, header: none,
+					body: `{"PartitionKey":"p","RowKey":"r"}`,
+				},
 				{
 					table: true, method: http.MethodPut, path: path, header: jsonHeader,
 					body: `{"PartitionKey":"p","RowKey":"other"}`,
@@ -107,9 +122,15 @@ var documentedRules = []rule{
 		}),
 	},
 	{
-		id: "filter-function", mark: "DOC", part: partRules, says: "a function in $filter is refused (T41)",
+		id: "filter-function", mark: "DOC", part: partRules,
+		says: "a function in $filter is refused (T41)",
 		ask: onTable([]string{"startswith"}, func(table string) []question {
-			return []question{{table: true, path: "/" + table + "()", query: url.Values{"$filter": {"startswith(RowKey,'r')"}}}}
+			return []question{
+				{
+					table: true, path: "/" + table + "()",
+					query: url.Values{"$filter": {"startswith(RowKey,'r')"}},
+				},
+			}
 		}),
 	},
 	{
@@ -175,11 +196,14 @@ func askEntities(ctx context.Context, p *prober) (string, string, error) {
 	for i := range 253 {
 		many["F"+strconv.Itoa(i)] = i
 	}
-	return joined(ctx, p, []string{"1.2 MB", "253 properties"}, insert(t.Name(), large), insert(t.Name(), many))
+	return joined(ctx, p, []string{"1.2 MB", "253 properties"}, insert(t.Name(), large),
+		insert(t.Name(), many))
 }
 
 func askWire(ctx context.Context, p *prober) (string, string, error) {
-	list, err := p.ask(ctx, question{path: "/", query: url.Values{"comp": {"list"}, "maxresults": {"1"}}})
+	list, err := p.ask(ctx, question{
+		path: "/", query: url.Values{"comp": {"list"}, "maxresults": {"1"}},
+	})
 	if err != nil {
 		return "", "", err
 	}
@@ -194,5 +218,6 @@ func askWire(ctx context.Context, p *prober) (string, string, error) {
 		return "no " + what
 	}
 	return say(strings.HasPrefix(string(list.body), "\ufeff"), "mark") + "; " +
-		say(missing.header.Get("x-ms-error-code") != "", "x-ms-error-code") + " of a table", missing.answer(), nil
+			say(missing.header.Get("x-ms-error-code") != "", "x-ms-error-code") + " of a table",
+		missing.answer(), nil
 }

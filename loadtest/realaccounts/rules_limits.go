@@ -23,7 +23,9 @@ type pace struct {
 
 // paceFor puts the limit of a queue to the test.
 func paceFor(limit float64, workers int) pace {
-	return pace{limit: limit, puts: 1.6 * limit, gets: 0.2 * limit, queries: 0.05 * limit, workers: workers}
+	return pace{
+		limit: limit, puts: 1.6 * limit, gets: 0.2 * limit, queries: 0.05 * limit, workers: workers,
+	}
 }
 
 var (
@@ -99,7 +101,8 @@ func (f *flow) first() int64 { return f.halves[0] + f.halves[1] }
 func (f *flow) rate() float64 { return 2 * float64(slices.Max(f.halves[2:])) }
 
 func (f *flow) String() string {
-	text := fmt.Sprintf("%d accepted (up to %.0f a second after the first), %d refused, %d without an answer, in %.1f s",
+	text := fmt.Sprintf("%d accepted (up to %.0f a second after the first), %d refused, %d "+
+		"without an answer, in %.1f s",
 		f.accepted, f.rate(), f.refused, f.failed, f.seconds)
 	if f.cause != nil {
 		text += "; " + f.cause.Error()
@@ -143,9 +146,11 @@ func throttled(
 
 var limitRules = []rule{
 	{
-		id: "get-charge", mark: "open", part: partLimits, says: "a get charges each of its messages to the queue's limit",
+		id: "get-charge", mark: "open", part: partLimits,
+		says: "a get charges each of its messages to the queue's limit",
 		ask: throttled(func(l *load) (string, string, error) {
-			detail := fmt.Sprintf("%d gets with %d messages accepted in %.1f s, %d refused; puts %.0f a second",
+			detail := fmt.Sprintf("%d gets with %d messages accepted in %.1f s, %d "+
+				"refused; puts %.0f a second",
 				l.gets.accepted, l.gets.served, l.gets.seconds, l.gets.refused, l.puts.rate())
 			gets, messages := l.gets.perSecond()
 			switch {
@@ -172,10 +177,12 @@ var limitRules = []rule{
 		}),
 	},
 	{
-		id: "burst", mark: "own choice", part: partLimits, says: "unused rate can be caught up for 100 ms",
+		id: "burst", mark: "own choice", part: partLimits,
+		says: "unused rate can be caught up for 100 ms",
 		ask: throttled(func(l *load) (string, string, error) {
 			caught := float64(l.puts.first())/l.puts.rate() - 1
-			detail := fmt.Sprintf("%d puts in the first second, then up to %.0f a second", l.puts.first(), l.puts.rate())
+			detail := fmt.Sprintf("%d puts in the first second, then up to %.0f a second", l.puts.first(),
+				l.puts.rate())
 			switch {
 			case caught < 0.35:
 				return "for less than a third of a second", detail, nil
@@ -196,9 +203,11 @@ var limitRules = []rule{
 		}),
 	},
 	{
-		id: "timed-out", mark: "open", part: partLimits, says: "a refusal is 503 ServerBusy, and not 500 OperationTimedOut",
+		id: "timed-out", mark: "open", part: partLimits,
+		says: "a refusal is 503 ServerBusy, and not 500 OperationTimedOut",
 		ask: throttled(func(l *load) (string, string, error) {
-			detail := fmt.Sprintf("%d of 503 ServerBusy, %d of 500 OperationTimedOut", l.puts.busy, l.puts.timedOut)
+			detail := fmt.Sprintf("%d of 503 ServerBusy, %d of 500 OperationTimedOut", l.puts.busy,
+				l.puts.timedOut)
 			if l.puts.timedOut > 0 {
 				return "500 OperationTimedOut too", detail, nil
 			}
@@ -289,15 +298,16 @@ func (p *prober) measureQueries(ctx context.Context, l *load) error {
 	if re.header.Get("x-ms-continuation-NextPartitionKey") != "" {
 		l.scan = re.answer() + ", not the last page"
 	}
-	drive(ctx, p.pace.workers, p.pace.queries, &l.queries, func(ctx context.Context) (n int64, err error) {
-		for _, err := range t.Query(ctx, storage.Query{Partition: "p", Select: []string{"Absent"}}) {
-			if err != nil {
-				return n, err
+	drive(ctx, p.pace.workers, p.pace.queries, &l.queries,
+		func(ctx context.Context) (n int64, err error) {
+			for _, err := range t.Query(ctx, storage.Query{Partition: "p", Select: []string{"Absent"}}) {
+				if err != nil {
+					return n, err
+				}
+				n++
 			}
-			n++
-		}
-		return n, nil
-	})
+			return n, nil
+		})
 	return nil
 }
 
@@ -326,7 +336,10 @@ func fill(ctx context.Context, t storage.Table) error {
 }
 
 // drive makes requests at a rate, for [loadFor], and counts what becomes of them.
-func drive(ctx context.Context, workers int, rate float64, f *flow, request func(context.Context) (int64, error)) {
+func drive(
+	ctx context.Context, workers int, rate float64, f *flow,
+	request func(context.Context) (int64, error),
+) {
 	ctx, cancel := context.WithTimeout(ctx, 4*loadFor) // requests that hang
 	defer cancel()
 	var mu sync.Mutex

@@ -57,12 +57,14 @@ var tableRules = []rule{
 	{
 		id: "key-too-long", mark: "MEM", part: partRules,
 		says: "a key over 512 characters is 400 KeyValueTooLarge",
-		ask: onTable([]string{"512 characters", "a partition key of 513", "a row key of 513"}, func(table string) []question {
-			long := strings.Repeat("k", 513)
-			return []question{
-				insert(table, keys(long[1:], "r")), insert(table, keys(long, "r")), insert(table, keys("p", long)),
-			}
-		}),
+		ask: onTable([]string{"512 characters", "a partition key of 513", "a row key of 513"},
+			func(table string) []question {
+				long := strings.Repeat("k", 513)
+				return []question{
+					insert(table, keys(long[1:], "r")), insert(table, keys(long, "r")),
+					insert(table, keys("p", long)),
+				}
+			}),
 	},
 	{
 		id: "top-zero", mark: "MEM", part: partRules, says: "$top of 0 is 400 InvalidInput",
@@ -79,19 +81,24 @@ var batchRules = []rule{
 		id: "batch-two-partitions", mark: "MEM", part: partRules,
 		says: "a batch over two partitions is refused with CommandsInBatchActOnDifferentPartitions",
 		ask: onBatch(func(table, _ string) []change {
-			return []change{{table: table, partition: "p", row: "1"}, {table: table, partition: "q", row: "2"}}
+			return []change{
+				{table: table, partition: "p", row: "1"}, {table: table, partition: "q", row: "2"},
+			}
 		}),
 	},
 	{
 		id: "batch-two-tables", mark: "MEM", part: partRules,
 		says: "a batch over two tables is refused with CommandsInBatchActOnDifferentPartitions",
 		ask: onBatch(func(table, other string) []change {
-			return []change{{table: table, partition: "p", row: "1"}, {table: other, partition: "p", row: "2"}}
+			return []change{
+				{table: table, partition: "p", row: "1"}, {table: other, partition: "p", row: "2"},
+			}
 		}),
 	},
 	{
 		id: "batch-index", mark: "INF", part: partRules,
-		says: "the text of a batch that is too long begins with the index of the change that breaks the rule",
+		says: "the text of a batch that is too long begins with the index of the " +
+			"change that breaks the rule",
 		ask: onBatch(func(table, _ string) []change {
 			var changes []change
 			for i := range 101 {
@@ -114,7 +121,9 @@ var batchRules = []rule{
 }
 
 // onBatch asks for a batch of changes, of one table or of two.
-func onBatch(changes func(table, other string) []change) func(context.Context, *prober) (string, string, error) {
+func onBatch(
+	changes func(table, other string) []change,
+) func(context.Context, *prober) (string, string, error) {
 	return func(ctx context.Context, p *prober) (string, string, error) {
 		t, err := p.table(ctx)
 		if err != nil {
@@ -135,7 +144,8 @@ func onBatch(changes func(table, other string) []change) func(context.Context, *
 
 var queueRules = []rule{
 	{
-		id: "update-keeps-text", mark: "INF", part: partRules, says: "an update without a body keeps the text",
+		id: "update-keeps-text", mark: "INF", part: partRules,
+		says: "an update without a body keeps the text",
 		ask: func(ctx context.Context, p *prober) (string, string, error) {
 			q, err := p.queue(ctx)
 			if err != nil {
@@ -177,7 +187,8 @@ var queueRules = []rule{
 				return "", "", err
 			}
 			second, err := q.Get(ctx, storage.MaxGet, time.Hour)
-			return fmt.Sprintf("the first get has %d, the same again has %d", len(first), len(second)), "", err
+			return fmt.Sprintf("the first get has %d, the same again has %d", len(first), len(second)), "",
+				err
 		},
 	},
 	{
@@ -207,7 +218,9 @@ var serviceRules = []rule{
 		says: "a date more than 15 minutes in the future is refused like an old one",
 		ask: func(ctx context.Context, p *prober) (string, string, error) {
 			if !p.keyed {
-				return "", "", undecided("dates count in requests that a key signs, and this account is not opened by its key")
+				return "", "", undecided(
+					"dates count in requests that a key signs, and this account is not opened by its key",
+				)
 			}
 			return joined(
 				ctx, p, []string{"queues, in 5 minutes", "queues, in 20 minutes", "tables, in 20 minutes"},
@@ -228,7 +241,8 @@ var serviceRules = []rule{
 				return "", "", err
 			}
 			if !p.hosted {
-				return "", "", undecided("the account stands in the path of its address, as those of emulators do")
+				return "", "",
+					undecided("the account stands in the path of its address, as those of emulators do")
 			}
 			_, rest, _ := strings.Cut(u.Hostname(), ".")
 			found, err := net.DefaultResolver.LookupHost(ctx, p.prefix+"."+rest)
@@ -317,7 +331,9 @@ var namesRules = []rule{
 }
 
 // freeAfter drops a name and tries to make it again, until that is done.
-func freeAfter(ctx context.Context, drop, create func(context.Context) error) (string, string, error) {
+func freeAfter(
+	ctx context.Context, drop, create func(context.Context) error,
+) (string, string, error) {
 	if err := drop(ctx); err != nil {
 		return "", "", err
 	}

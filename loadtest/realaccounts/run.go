@@ -135,7 +135,8 @@ func newRunner(o Options) (*runner, error) {
 		o.Requests = DefaultRequests()
 	}
 	if o.Requests < LeastRequests {
-		return nil, fmt.Errorf("%d requests are too few: %d are kept for removing what was made", o.Requests, reserve)
+		return nil, fmt.Errorf("%d requests are too few: %d are kept for removing what was made",
+			o.Requests, reserve)
 	}
 	if o.Tasks == 0 {
 		o.Tasks = 3_000
@@ -177,9 +178,12 @@ func newRunner(o Options) (*runner, error) {
 func (r *runner) has(part string) bool { return slices.Contains(r.o.Parts, part) }
 
 // open opens an account under the budget, for a part.
-func (r *runner) open(t *target, part string, via func(storagetest.Doer) storagetest.Doer) (opened, error) {
+func (r *runner) open(
+	t *target, part string, via func(storagetest.Doer) storagetest.Doer,
+) (opened, error) {
 	var transport storagetest.Doer = &meter{
-		budget: r.budget, next: r.transport, part: part, account: t.name, queues: t.queues, tables: t.tables,
+		budget: r.budget, next: r.transport, part: part, account: t.name, queues: t.queues,
+		tables: t.tables,
 	}
 	if via != nil {
 		transport = via(transport)
@@ -213,10 +217,12 @@ func (r *runner) names() []string {
 	var lines []string
 	if r.has(partConformance) {
 		lines = append(lines,
-			r.prefix+"cNxM: queues and tables of case N of the conformance suite, in the first account; at most some 180")
+			r.prefix+"cNxM: queues and tables of case N of the conformance suite, in the first "+
+				"account; at most some 180")
 	}
 	if r.has(partRules) || r.has(partLimits) {
-		lines = append(lines, r.prefix+"rN: queues and tables of the rules, in the first account; at most 20")
+		lines = append(lines,
+			r.prefix+"rN: queues and tables of the rules, in the first account; at most 20")
 	}
 	if r.has(partFigures) {
 		lines = append(lines, r.prefix+"f: a queue of each account")
@@ -224,12 +230,14 @@ func (r *runner) names() []string {
 	for _, part := range []string{partPump, partKill} {
 		if r.has(part) {
 			w := r.workload(part)
-			lines = append(lines, fmt.Sprintf("%s-0 to %s-%d and %s-poison: queues of each account", w, w, pumpQueues-1, w))
+			lines = append(lines, fmt.Sprintf("%s-0 to %s-%d and %s-poison: queues of each account", w, w,
+				pumpQueues-1, w))
 		}
 	}
 	if r.has(partPump) || r.has(partKill) {
 		lines = append(lines,
-			"rows of table "+pumpTable+" of each account, whose partitions begin so; the table too, if it is not there yet")
+			"rows of table "+pumpTable+
+				" of each account, whose partitions begin so; the table too, if it is not there yet")
 	}
 	return lines
 }

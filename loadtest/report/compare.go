@@ -68,12 +68,15 @@ func Compare(before, after []*Result) (*Comparison, error) {
 		}
 	}
 	c := &Comparison{
-		Before: sideOf(before), After: sideOf(after), Lines: []Change{}, Differing: []Differing{}, Warnings: []string{},
-		results: [2]*Result{before[0], after[0]}, sides: [2][]*Result{before, after},
+		Before: sideOf(before), After: sideOf(after), Lines: []Change{}, Differing: []Differing{},
+		Warnings: []string{}, results: [2]*Result{before[0], after[0]},
+		sides: [2][]*Result{before, after},
 	}
 	for _, f := range before[0].Findings {
 		c.add(f.Name, f.Unit, f.Better, func(r *Result) *float64 {
-			if i := slices.IndexFunc(r.Findings, func(g Finding) bool { return g.Name == f.Name && g.Unit == f.Unit }); i >= 0 {
+			if i := slices.IndexFunc(r.Findings, func(g Finding) bool {
+				return g.Name == f.Name && g.Unit == f.Unit
+			}); i >= 0 {
 				return &r.Findings[i].Value
 			}
 			return nil
@@ -226,12 +229,14 @@ func (c *Comparison) warn() {
 	if n := len(c.Differing); n == 1 {
 		c.Warnings = append(c.Warnings, "1 setting is not the same: a change may come from it")
 	} else if n > 1 {
-		c.Warnings = append(c.Warnings, fmt.Sprintf("%d settings are not the same: a change may come from them", n))
+		c.Warnings = append(c.Warnings,
+			fmt.Sprintf("%d settings are not the same: a change may come from them", n))
 	}
 	for side, results := range c.sides {
 		for i, r := range results {
 			for _, s := range r.Trouble {
-				c.Warnings = append(c.Warnings, fmt.Sprintf("run %d %s: %s", i+1, []string{"before", "after"}[side], s))
+				c.Warnings = append(c.Warnings,
+					fmt.Sprintf("run %d %s: %s", i+1, []string{"before", "after"}[side], s))
 			}
 		}
 	}
@@ -242,11 +247,14 @@ func (l Limits) String() string {
 	if l.Queue <= 0 && l.Account <= 0 {
 		return "not known"
 	}
-	return fmt.Sprintf("%s a queue, %s an account, a get of 32 costs %d", number(l.Queue), number(l.Account), l.GetCost)
+	return fmt.Sprintf("%s a queue, %s an account, a get of 32 costs %d", number(l.Queue),
+		number(l.Account), l.GetCost)
 }
 
 func (c *Comparison) rows() table {
-	t := table{header: []string{"figure", "before", "after", "change", "", "95 % interval of before; of after"}}
+	t := table{
+		header: []string{"figure", "before", "after", "change", "", "95 % interval of before; of after"},
+	}
 	for _, l := range c.Lines {
 		change := ""
 		if l.Relative != nil {
@@ -256,7 +264,8 @@ func (c *Comparison) rows() table {
 			}
 		}
 		t.rows = append(t.rows, []string{
-			l.Name, quantity(l.Before, l.Unit), quantity(l.After, l.Unit), change, l.judged(), l.Noise.words(l.Unit),
+			l.Name, quantity(l.Before, l.Unit), quantity(l.After, l.Unit), change, l.judged(),
+			l.Noise.words(l.Unit),
 		})
 	}
 	return t
@@ -303,21 +312,23 @@ func (c *Comparison) differing() table {
 // words say what is compared.
 func (c *Comparison) words() string {
 	side := func(s Side) string {
-		text := fmt.Sprintf("%s (%s, queuepump %s)", s.Started.Format(time.RFC3339), against(s.Against), s.Version)
+		text := fmt.Sprintf("%s (%s, queuepump %s)", s.Started.Format(time.RFC3339), against(s.Against),
+			s.Version)
 		if s.Runs > 1 {
 			text += fmt.Sprintf(" and %s more", count(int64(s.Runs-1), "run"))
 		}
 		return text
 	}
-	text := fmt.Sprintf("%s: before %s, after %s; a change is judged by Mann-Whitney's U test at p < %g",
+	text := fmt.Sprintf("%s: before %s, after %s; a change is judged by "+
+		"Mann-Whitney's U test at p < %g",
 		c.Before.Scenario, side(c.Before), side(c.After), significance)
 	if n := c.judgedFigures(); n > 1 {
 		text += fmt.Sprintf(": of %d figures that are judged, chance alone makes about %s look changed",
 			n, number(significance*float64(n)))
 	}
 	if c.Before.Runs < enough || c.After.Runs < enough {
-		text += fmt.Sprintf(". Parts of a run show how it went on, and not how far two runs of one test are apart: "+
-			"repeat both %d times to know that", enough)
+		text += fmt.Sprintf(". Parts of a run show how it went on, and not how far two "+
+			"runs of one test are apart: repeat both %d times to know that", enough)
 	}
 	return text
 }

@@ -5,7 +5,9 @@ import "math"
 // figures draws everything that there is to be seen of a result.
 func (r *Result) figures(draw Draw) ([]figure, error) {
 	var out []figure
-	for _, c := range []*chart{r.rates(), r.units(), r.latencies(), r.curveChart(), r.use(), r.refusals(), r.memory()} {
+	for _, c := range []*chart{
+		r.rates(), r.units(), r.latencies(), r.curveChart(), r.use(), r.refusals(), r.memory(),
+	} {
 		if c == nil {
 			continue
 		}
@@ -124,8 +126,9 @@ func (r *Result) curveChart() *chart {
 		limit.xs, limit.ys = append(limit.xs, p.X), append(limit.ys, p.Limit)
 	}
 	return &chart{
-		title: "By " + r.Curve.Of, x: r.Curve.Of, y: r.Curve.Unit, atZero: true, curves: []curve{value, limit},
-		text: "What was handled, by how much there was. Dashed: " + r.Curve.Limit + ".",
+		title: "By " + r.Curve.Of, x: r.Curve.Of, y: r.Curve.Unit, atZero: true,
+		curves: []curve{value, limit},
+		text:   "What was handled, by how much there was. Dashed: " + r.Curve.Limit + ".",
 	}
 }
 
@@ -162,7 +165,8 @@ func (r *Result) use() *chart {
 		c.curves = lines
 		return c
 	}
-	c.text += " There are too many for a line each: the busiest, the mean, and the least busy one of each interval."
+	c.text += " There are too many for a line each: the busiest, the mean, and the least " +
+		"busy one of each interval."
 	busy, mean, idle := curve{
 		name: "busiest",
 		xs:   s.ends(),
@@ -193,7 +197,8 @@ func (r *Result) use() *chart {
 func (r *Result) refusals() *chart {
 	s := &r.Series
 	return &chart{
-		title: "Refused and failed requests", x: "seconds", y: "requests/s", atZero: true, events: r.Events,
+		title: "Refused and failed requests", x: "seconds", y: "requests/s", atZero: true,
+		events: r.Events,
 		text: "Throttled: the account said that it is too busy. " +
 			"Failed: anything else, such as a broken connection. Both are tried again.",
 		curves: []curve{

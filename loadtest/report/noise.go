@@ -66,7 +66,9 @@ func noiseOf(of string, before, after []float64) *Noise {
 		}
 		return Spread{len(s.Values), sum.Center, low, high, sure}
 	}
-	n := &Noise{Of: of, Before: spread(b), After: spread(a), P: benchmath.AssumeNothing.Compare(b, a).P}
+	n := &Noise{
+		Of: of, Before: spread(b), After: spread(a), P: benchmath.AssumeNothing.Compare(b, a).P,
+	}
 	if math.IsNaN(n.P) { // all values are the same
 		n.P = 1
 	}

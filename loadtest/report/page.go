@@ -14,8 +14,9 @@ import (
 var pageText string
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
-	"plain":  plain,
-	"tokens": func() template.CSS { return template.CSS(look.Tokens) }, //nolint:gosec // a file of ours
+	"plain": plain,
+	// nolint:gosec // a file of ours
+	"tokens": func() template.CSS { return template.CSS(look.Tokens) },
 	"lines":  lineStyles,
 	"judged": func(cell string) string {
 		if cell == "better" || cell == "worse" {
@@ -102,6 +103,7 @@ func terms() []pageTerm {
 
 func (r *Result) machine() string {
 	m := r.Machine
-	return fmt.Sprintf("The load came from a machine with %s, %s, %s, queuepump %s; the most heap in use was %s MiB.",
+	return fmt.Sprintf("The load came from a machine with %s, %s, %s, queuepump %s; the "+
+		"most heap in use was %s MiB.",
 		count(int64(m.CPUs), "CPU"), m.OS, m.Go, m.Version, number(m.PeakBytes/(1<<20)))
 }

@@ -166,7 +166,8 @@ type Line struct {
 
 // Curve is how what is given depends on how much there is of something.
 type Curve struct {
-	Of     string  `json:"of"`   // what there is more and more of: "accounts", "processors", "tasks a second offered"
+	// what there is more and more of: "accounts", "processors", "tasks a second offered"
+	Of     string  `json:"of"`
 	Unit   string  `json:"unit"` // of the values
 	Limit  string  `json:"limitIs"`
 	P99    string  `json:"p99Is"` // of which latency: FromSchedule or FromSend
@@ -189,15 +190,17 @@ type Point struct {
 
 // Tasks accounts for every task.
 type Tasks struct {
-	Sent       int64   `json:"sent"`
-	WarmUp     int64   `json:"warmUp"` // of those, the ones that were sent to warm up
-	Unsent     int64   `json:"unsent"` // due by the schedule, and not taken by the distributor before the end
-	Handled    int64   `json:"handled"`
-	Lost       int64   `json:"lost"`
-	Duplicates int64   `json:"duplicates"` // handled again
-	Strangers  int64   `json:"strangers"`  // tasks of others in the queues
-	Messages   int64   `json:"messages"`   // that the sent tasks were put in
-	Finishing  float64 `json:"finishing"`  // seconds from the end of the load until the last was handled
+	Sent   int64 `json:"sent"`
+	WarmUp int64 `json:"warmUp"` // of those, the ones that were sent to warm up
+	// due by the schedule, and not taken by the distributor before the end
+	Unsent     int64 `json:"unsent"`
+	Handled    int64 `json:"handled"`
+	Lost       int64 `json:"lost"`
+	Duplicates int64 `json:"duplicates"` // handled again
+	Strangers  int64 `json:"strangers"`  // tasks of others in the queues
+	Messages   int64 `json:"messages"`   // that the sent tasks were put in
+	// seconds from the end of the load until the last was handled
+	Finishing float64 `json:"finishing"`
 }
 
 // Finding is one figure that answers what the scenario asks.
@@ -327,7 +330,8 @@ func (r *Result) check() error {
 	}
 	for _, v := range r.drawn() {
 		if !(v >= 0 && v <= most) {
-			return fmt.Errorf("is damaged: %v is out of range; what is drawn is from 0 to %v", v, float64(most))
+			return fmt.Errorf("is damaged: %v is out of range; what is drawn is from 0 to %v", v,
+				float64(most))
 		}
 	}
 	return nil
@@ -346,7 +350,8 @@ func (r *Result) drawn() (all []float64) {
 		}
 	}
 	s := &r.Series
-	all = slices.Concat([]float64{s.Interval}, s.Sent, s.Handled, s.Put, s.Taken, s.Throttled, s.Failed, s.MemoryBytes)
+	all = slices.Concat([]float64{s.Interval}, s.Sent, s.Handled, s.Put, s.Taken, s.Throttled,
+		s.Failed, s.MemoryBytes)
 	known(slices.Concat(s.ScheduleP50, s.ScheduleP99, s.SendP50, s.SendP99)...)
 	for _, l := range s.AccountUnits {
 		all = append(all, l.Values...)

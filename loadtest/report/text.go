@@ -26,7 +26,8 @@ var titles = map[Against]string{
 // Text writes the result for a terminal.
 func (r *Result) Text(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s on %s, %s\n", plain(r.Scenario), against(r.Against), r.Started.Format(time.RFC3339))
+	fmt.Fprintf(&b, "%s on %s, %s\n", plain(r.Scenario), against(r.Against),
+		r.Started.Format(time.RFC3339))
 	var settings []string
 	for _, s := range r.Settings {
 		settings = append(settings, plain(s.Name)+" "+plain(s.Value))
@@ -224,7 +225,9 @@ func (r *Result) latencyRows() table {
 }
 
 func (r *Result) groupRows() table {
-	t := table{header: append([]string{"group", "sent", "handled", "first due", "last begun"}, latencyHeader...)}
+	t := table{
+		header: append([]string{"group", "sent", "handled", "first due", "last begun"}, latencyHeader...),
+	}
 	for i := range r.Groups {
 		g := &r.Groups[i]
 		t.rows = append(t.rows, append([]string{

@@ -21,7 +21,8 @@ func (t *test) remove(ctx context.Context) {
 			err = t.cleanAccount(ctx, a, m)
 		}
 		if err != nil {
-			t.note("the queues named %s-* and the table %s of account %s are left over: %v", t.workload, t.table, m.name, err)
+			t.note("the queues named %s-* and the table %s of account %s are left over: %v", t.workload,
+				t.table, m.name, err)
 		}
 	}
 }
@@ -42,7 +43,8 @@ func (t *test) cleanAccount(ctx context.Context, a storage.Account, m *meter) er
 	control := t.world.Config.Control
 	isControl := control == m.name || control == "" && m == t.meters[0]
 	err = a.Table(t.table).Drop(ctx)
-	if err != nil && !storage.Is(err, storage.Missing) && (isControl || !storage.Is(err, storage.Auth)) {
+	if err != nil && !storage.Is(err, storage.Missing) &&
+		(isControl || !storage.Is(err, storage.Auth)) {
 		failed = errors.Join(failed, err)
 	}
 	return failed

@@ -33,7 +33,9 @@ type process struct {
 }
 
 func newCluster(t *test) *cluster {
-	return &cluster{t: t, reached: map[string]interface{ Nudged(pump.Nudge) }{}, failing: make(chan struct{})}
+	return &cluster{
+		t: t, reached: map[string]interface{ Nudged(pump.Nudge) }{}, failing: make(chan struct{}),
+	}
 }
 
 // fail notes the first error that ends the test.
@@ -63,7 +65,9 @@ func (c *cluster) config(instance string) (pump.Config, error) {
 			return cfg, err
 		}
 		m := c.t.meters[i]
-		cfg.Accounts[i] = pump.Account{Name: m.name, Queues: m.queues, Weight: a.Weight, Storage: m.wrap(st, c.t.table)}
+		cfg.Accounts[i] = pump.Account{
+			Name: m.name, Queues: m.queues, Weight: a.Weight, Storage: m.wrap(st, c.t.table),
+		}
 	}
 	return cfg, nil
 }
@@ -100,11 +104,13 @@ func (c *cluster) start(ctx context.Context) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	w.of, err = processor.New(cfg, pump.HandlerFunc(c.t.handle), processor.Options{Concurrency: c.t.o.Concurrency})
+	w.of, err = processor.New(cfg, pump.HandlerFunc(c.t.handle),
+		processor.Options{Concurrency: c.t.o.Concurrency})
 	if err != nil {
 		return nil, err
 	}
-	ctx, w.stop = context.WithCancel(context.WithoutCancel(ctx)) // they finish what is sent after the test was stopped
+	// they finish what is sent after the test was stopped
+	ctx, w.stop = context.WithCancel(context.WithoutCancel(ctx))
 	c.reach(w.name, w.of)
 	go func() {
 		defer close(w.done)

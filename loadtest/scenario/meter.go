@@ -51,7 +51,9 @@ var errDark = errors.New("the account is cut off for the test")
 
 func (m *meter) cut(op, object string) error {
 	// MaybeDone, because that is all that a client knows whose connection fails.
-	return &storage.Error{Code: storage.MaybeDone, Op: op, Account: m.name, Object: object, Index: -1, Err: errDark}
+	return &storage.Error{
+		Code: storage.MaybeDone, Op: op, Account: m.name, Object: object, Index: -1, Err: errDark,
+	}
 }
 
 // call makes a request to a queue that costs so many units. Cut off, it is not made, and
@@ -128,7 +130,9 @@ type meteredQueue struct {
 	meter *meter
 }
 
-func (q *meteredQueue) Put(ctx context.Context, text []byte, delay time.Duration) (r storage.Receipt, err error) {
+func (q *meteredQueue) Put(
+	ctx context.Context, text []byte, delay time.Duration,
+) (r storage.Receipt, err error) {
 	err = q.meter.call("put", q.Name(), func() (int, error) {
 		r, err = q.Queue.Put(ctx, text, delay)
 		if err == nil {
@@ -139,7 +143,9 @@ func (q *meteredQueue) Put(ctx context.Context, text []byte, delay time.Duration
 	return r, err
 }
 
-func (q *meteredQueue) Get(ctx context.Context, n int, visibility time.Duration) (ms []storage.Message, err error) {
+func (q *meteredQueue) Get(
+	ctx context.Context, n int, visibility time.Duration,
+) (ms []storage.Message, err error) {
 	err = q.meter.call("get", q.Name(), func() (int, error) {
 		ms, err = q.Queue.Get(ctx, n, visibility)
 		q.meter.taken.Add(int64(len(ms)))
@@ -210,7 +216,9 @@ func (t *meteredTable) Create(ctx context.Context) error {
 	return t.meter.row("create", t.Name(), func() error { return t.Table.Create(ctx) })
 }
 
-func (t *meteredTable) Read(ctx context.Context, partition, row string) (e storage.Entity, err error) {
+func (t *meteredTable) Read(
+	ctx context.Context, partition, row string,
+) (e storage.Entity, err error) {
 	err = t.meter.row("read", t.Name(), func() error {
 		e, err = t.Table.Read(ctx, partition, row)
 		return err
@@ -226,7 +234,9 @@ func (t *meteredTable) Write(ctx context.Context, w storage.Write) (tag storage.
 	return tag, err
 }
 
-func (t *meteredTable) Transact(ctx context.Context, ws []storage.Write) (tags []storage.ETag, err error) {
+func (t *meteredTable) Transact(
+	ctx context.Context, ws []storage.Write,
+) (tags []storage.ETag, err error) {
 	err = t.meter.row("write", t.Name(), func() error {
 		tags, err = t.Table.Transact(ctx, ws)
 		return err
@@ -234,7 +244,9 @@ func (t *meteredTable) Transact(ctx context.Context, ws []storage.Write) (tags [
 	return tags, err
 }
 
-func (t *meteredTable) Query(ctx context.Context, q storage.Query) iter.Seq2[storage.Entity, error] {
+func (t *meteredTable) Query(
+	ctx context.Context, q storage.Query,
+) iter.Seq2[storage.Entity, error] {
 	return func(yield func(storage.Entity, error) bool) {
 		t.meter.control.Add(1)
 		for e, err := range t.Table.Query(ctx, q) {

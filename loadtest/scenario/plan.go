@@ -51,7 +51,8 @@ func (p *planner) phase(name string, l load) {
 	if len(p.phases) == 0 && p.o.WarmUp > 0 {
 		warm := l
 		warm.until, warm.burst = p.o.WarmUp, 0
-		p.phases = append(p.phases, phase{name: "warm-up", load: warm, processors: p.processors, accounts: p.accounts})
+		p.phases = append(p.phases,
+			phase{name: "warm-up", load: warm, processors: p.processors, accounts: p.accounts})
 	}
 	ph := phase{name: name, load: l, processors: p.processors, accounts: p.accounts}
 	if n := len(p.phases); n > 0 {
@@ -114,13 +115,15 @@ var scenarios = []Info{
 	{
 		Name: "saturate", Duration: time.Minute, Least: 1, taken: true,
 		Asks: "What do the accounts give, and how much of it does the pump take?",
-		Load: "as much as is taken: puts, gets and deletes together, then puts alone, then gets and deletes alone",
+		Load: "as much as is taken: puts, gets and deletes together, then puts alone, " +
+			"then gets and deletes alone",
 		plan: planSaturate,
 	},
 	{
 		Name: "ramp", Duration: 2 * time.Minute, Least: 1,
 		Asks: "Up to what rate do latencies hold?",
-		Load: "twelve steps from 10 % to 120 % of --rate (default: what the accounts give from put to delete)",
+		Load: "twelve steps from 10 % to 120 % of --rate (default: what the " +
+			"accounts give from put to delete)",
 		plan: planRamp,
 	},
 	{
@@ -156,22 +159,28 @@ var scenarios = []Info{
 	{
 		Name: "scale-out", Duration: 0, Least: 1, taken: true,
 		Asks: "Does twice as much give twice as much?",
-		Load: "as much as is taken, while accounts (or --over processors) are added: 1, 2, 5, 10, ... of them, 40 s each",
+		Load: "as much as is taken, while accounts (or --over processors) are added: 1, 2, 5, " +
+			"10, ... of them, 40 s each",
 		plan: planScaleOut,
 	},
 	{
 		Name: "drain-add", Duration: 3 * time.Minute, Least: 2, victim: true,
 		Asks: "Can an account be taken out and put back while everything runs?",
-		Load: "a steady --rate; an account is drained after a quarter of the time, and added again after two thirds",
+		Load: "a steady --rate; an account is drained after a quarter of the time, and " +
+			"added again after two thirds",
 		plan: planDrain,
 	},
 }
 
 func planSaturate(p *planner) error {
-	p.phase("both", load{until: p.part(0.35), rate: asTaken, window: p.window(p.accounts, p.processors)})
+	p.phase("both", load{
+		until: p.part(0.35), rate: asTaken, window: p.window(p.accounts, p.processors),
+	})
 	// Stopping, starting and finding shares are no part of what is measured.
 	p.phase("processors stop", load{until: p.part(0.4)})
-	p.phase("put", load{until: p.part(0.65), rate: asTaken, window: p.window(p.accounts, p.processors), unhandled: true})
+	p.phase("put", load{
+		until: p.part(0.65), rate: asTaken, window: p.window(p.accounts, p.processors), unhandled: true,
+	})
 	p.last().processors = 0
 	p.phase("processors start", load{until: p.part(0.75)})
 	p.last().processors = p.o.Processors
@@ -218,7 +227,8 @@ func planBurst(p *planner) error {
 	p.phase("before", load{until: p.part(1. / (bursts + 1)), rate: quiet})
 	for i := range bursts {
 		p.phase(fmt.Sprintf("burst %d", i+1), load{
-			until: p.part(float64(i+2) / (bursts + 1)), rate: quiet, burst: max(int(4*rate), 1), group: uint8(i + 1),
+			until: p.part(float64(i+2) / (bursts + 1)), rate: quiet, burst: max(int(4*rate), 1),
+			group: uint8(i + 1),
 		})
 	}
 	p.grouped = true

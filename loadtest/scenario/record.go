@@ -139,7 +139,8 @@ func newLatencies() latencies {
 // add notes that a task was begun to be handled.
 func (l latencies) add(now time.Duration, t task) {
 	put := func(h *hdrhistogram.Histogram, d time.Duration) {
-		_ = h.RecordValue(min(max(int64(d), shortest), longest) / shortest) // within its bounds, which is all that can fail
+		// within its bounds, which is all that can fail
+		_ = h.RecordValue(min(max(int64(d), shortest), longest) / shortest)
 	}
 	if t.at != noSchedule {
 		put(l.schedule, now-t.at)

@@ -25,8 +25,8 @@ func (t *test) result(began time.Time) *report.Result {
 			Messages: t.sender.summary.Envelopes, Finishing: max(r.last.Seconds()-t.seconds, 0),
 		},
 		Machine: report.Machine{
-			CPUs: runtime.GOMAXPROCS(0), OS: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(), Version: t.o.Version,
-			CPUSeconds: t.cpu, PeakBytes: t.series.top,
+			CPUs: runtime.GOMAXPROCS(0), OS: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(),
+			Version: t.o.Version, CPUSeconds: t.cpu, PeakBytes: t.series.top,
 		},
 	}
 	if !t.cut {
@@ -35,13 +35,15 @@ func (t *test) result(began time.Time) *report.Result {
 	t.mu.Lock()
 	out.Events, out.Trouble = t.events, t.trouble
 	t.mu.Unlock()
-	begin, spent := t.series.beginning.accounts, t.series.phaseMark.accounts // before and after the load
+	// before and after the load
+	begin, spent := t.series.beginning.accounts, t.series.phaseMark.accounts
 	for i, m := range t.meters {
 		c := m.read().minus(begin[i])
 		out.Accounts = append(out.Accounts, report.Account{
 			Name: m.name, Queues: m.queues, Limit: m.limit,
 			Units: float64(spent[i].minus(begin[i]).units) / max(t.seconds, 1e-6), Peak: t.series.peaks[i],
-			Put: c.puts, Taken: c.taken, Requests: c.requests, Throttled: c.throttled, Failed: c.failed, Control: c.control,
+			Put: c.puts, Taken: c.taken, Requests: c.requests, Throttled: c.throttled, Failed: c.failed,
+			Control: c.control,
 		})
 	}
 	out.Groups = t.groups()

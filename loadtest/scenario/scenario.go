@@ -147,7 +147,8 @@ func Run(ctx context.Context, w World, o Options) (*report.Result, error) {
 func find(name string) (*Info, error) {
 	i := slices.IndexFunc(scenarios, func(s Info) bool { return s.Name == name })
 	if i < 0 {
-		return nil, wrong("scenario", "there is none named %q; use one of %s", name, strings.Join(Names(), ", "))
+		return nil, wrong("scenario", "there is none named %q; use one of %s", name,
+			strings.Join(Names(), ", "))
 	}
 	return &scenarios[i], nil
 }
@@ -160,7 +161,8 @@ func (o *Options) unused(s *Info) error {
 	case o.Over != "" && s.Name != "scale-out":
 		return wrong("over", "%s adds nothing; leave it out, or use scale-out", s.Name)
 	case o.Account != "" && !s.victim:
-		return wrong("account", "%s does nothing to one account; leave it out, or use account-dark or drain-add", s.Name)
+		return wrong("account",
+			"%s does nothing to one account; leave it out, or use account-dark or drain-add", s.Name)
 	}
 	return nil
 }
@@ -209,7 +211,8 @@ func (o *Options) fill(s *Info) error {
 	case o.Pack < -1 || o.Pack > 100_000:
 		return wrong("pack", "%d is out of range; use 1 to 100000, or 0 for as many as fit", o.Pack)
 	case o.TaskBytes < MinTaskBytes || o.TaskBytes > MaxTaskBytes:
-		return wrong("task-bytes", "%d is out of range; use %d to %d", o.TaskBytes, MinTaskBytes, MaxTaskBytes)
+		return wrong("task-bytes", "%d is out of range; use %d to %d", o.TaskBytes, MinTaskBytes,
+			MaxTaskBytes)
 	case o.Keys < 1 || o.Keys > 100_000_000:
 		return wrong("keys", "%d is out of range; use 1 to 100000000", o.Keys)
 	case !(o.HotShare >= 0 && o.HotShare <= 1):

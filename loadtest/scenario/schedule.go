@@ -61,7 +61,9 @@ func (s *schedule) next(now time.Duration) (d due, ok bool) {
 				return due{at: max(now, s.from), taken: true, load: l}, true
 			}
 		case l.rate > 0:
-			at := s.from + time.Duration(math.Round((float64(s.k-l.burst)+s.over)/l.rate*float64(time.Second)))
+			at := s.from + time.Duration(
+				math.Round((float64(s.k-l.burst)+s.over)/l.rate*float64(time.Second)),
+			)
 			if at < l.until {
 				s.k++
 				return due{at: at}, true

@@ -96,9 +96,9 @@ func (s *series) finish(ph *phase, now time.Duration) report.Phase {
 	all := m.since(s.phaseMark)
 	per := func(n int64) float64 { return float64(n) / seconds }
 	out := report.Phase{
-		Name: ph.name, From: s.phaseAt.Seconds(), To: now.Seconds(), Processors: ph.processors, Accounts: ph.accounts,
-		Sent: per(m.sent - s.phaseMark.sent), Handled: per(m.handled - s.phaseMark.handled),
-		Put: per(all.puts), Taken: per(all.taken),
+		Name: ph.name, From: s.phaseAt.Seconds(), To: now.Seconds(), Processors: ph.processors,
+		Accounts: ph.accounts, Sent: per(m.sent - s.phaseMark.sent),
+		Handled: per(m.handled - s.phaseMark.handled), Put: per(all.puts), Taken: per(all.taken),
 		Requests: all.requests, Throttled: all.throttled, Failed: all.failed,
 	}
 	if ph.rate != asTaken {

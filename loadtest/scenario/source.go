@@ -159,7 +159,8 @@ func (r *reader) under(l *load) int64 {
 	if !l.unhandled {
 		return r.record.waiting()
 	}
-	tasks := int64(max(r.options.Pack, 1)) // in a message; more if as many as fit, of which fewer messages are under way
+	// in a message; more if as many as fit, of which fewer messages are under way
+	tasks := int64(max(r.options.Pack, 1))
 	return r.record.sent.Load() - tasks*r.put()
 }
 

@@ -265,9 +265,11 @@ func (t *test) first(ctx context.Context) error {
 	if cfg.Control != "" &&
 		!slices.ContainsFunc(cfg.Accounts, func(a pump.Account) bool { return a.Name == cfg.Control }) {
 		return wrong("scenario",
-			"%s begins with the first account, so that must be the control account, which is %q", t.info.Name, cfg.Control)
+			"%s begins with the first account, so that must be the control account, which is %q",
+			t.info.Name, cfg.Control)
 	}
-	d, err := distributor.New(cfg, source.FromSeq(func(func(source.Record, error) bool) {}), distributor.Options{})
+	d, err := distributor.New(cfg, source.FromSeq(func(func(source.Record, error) bool) {}),
+		distributor.Options{})
 	if err != nil {
 		return err
 	}
@@ -282,7 +284,8 @@ func (t *test) send() error {
 	if err != nil {
 		return err
 	}
-	d, err := distributor.New(cfg, t.source, distributor.Options{Pack: max(t.o.Pack, 0), SealAge: t.o.Linger})
+	d, err := distributor.New(cfg, t.source,
+		distributor.Options{Pack: max(t.o.Pack, 0), SealAge: t.o.Linger})
 	if err != nil {
 		return err
 	}
@@ -333,7 +336,8 @@ func (t *test) scale(ctx context.Context, n int) error {
 		return t.cluster.grow(ctx, n)
 	}
 	for _, m := range t.meters[:n] {
-		if _, err := accounts.Add(ctx, t.operator, m.name); err != nil { // to add one that is there changes nothing
+		// to add one that is there changes nothing
+		if _, err := accounts.Add(ctx, t.operator, m.name); err != nil {
 			return err
 		}
 	}

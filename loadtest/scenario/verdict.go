@@ -24,7 +24,9 @@ func (t *test) answer(r *report.Result) {
 	a.common()
 }
 
-func (a *answers) find(name string, value float64, unit string, better int, format string, args ...any) {
+func (a *answers) find(
+	name string, value float64, unit string, better int, format string, args ...any,
+) {
 	a.Findings = append(a.Findings, report.Finding{
 		Name: name, Value: value, Unit: unit, Better: better, Text: fmt.Sprintf(format, args...),
 	})
@@ -60,8 +62,9 @@ func (a *answers) common() {
 	}
 	if a.Tasks.Unsent > 0 {
 		a.find("never taken", float64(a.Tasks.Unsent)/float64(a.Tasks.Unsent+a.Tasks.Sent), share, -1,
-			"Tasks that were due by the schedule and that the distributor had not taken when the load ended: "+
-				"more was offered than the accounts or this machine take. They are in no latency.")
+			"Tasks that were due by the schedule and that the distributor had not "+
+				"taken when the load ended: more was offered than the accounts or this machine "+
+				"take. They are in no latency.")
 	}
 	if c := a.Machine.CPUSeconds; c != nil && a.Seconds > 0 {
 		cpus := float64(a.Machine.CPUs)
@@ -89,20 +92,26 @@ func (a *answers) phase(name string) *report.Phase {
 
 func answerSaturate(a *answers) {
 	put, take, both := a.phase("put"), a.phase("take"), a.phase("both")
-	a.find("puts", put.Put, messagesSecond, 1, "Messages that the accounts took while nothing was read.")
-	a.find("share of the limits, puts", put.Use, share, 1, "What was spent then of what the accounts give.")
+	a.find("puts", put.Put, messagesSecond, 1,
+		"Messages that the accounts took while nothing was read.")
+	a.find("share of the limits, puts", put.Use, share, 1,
+		"What was spent then of what the accounts give.")
 	a.find("gets and deletes", take.Taken, messagesSecond, 1,
 		"Messages that were got and deleted while nothing was put. "+
 			"If fewer were waiting than the accounts give in that time, it is less than they give.")
-	a.find("share of the limits, gets and deletes", take.Use, share, 1, "What was spent then of what the accounts give.")
-	a.find("put to done", both.Handled, tasksASecond, 1, "Tasks that went all the way while both sides were at work.")
-	a.find("share of the limits, both", both.Use, share, 1, "What was spent then of what the accounts give.")
+	a.find("share of the limits, gets and deletes", take.Use, share, 1,
+		"What was spent then of what the accounts give.")
+	a.find("put to done", both.Handled, tasksASecond, 1,
+		"Tasks that went all the way while both sides were at work.")
+	a.find("share of the limits, both", both.Use, share, 1,
+		"What was spent then of what the accounts give.")
 }
 
 // held says whether a phase took what was offered: at least 98 % of it, and no queue grew
 // so far that a task waited for longer than two seconds at the 99th percentile.
 func held(p *report.Phase) bool {
-	return p.Offered != nil && p.Handled >= 0.98**p.Offered && p.FromSchedule.P99 != nil && *p.FromSchedule.P99 <= 2
+	return p.Offered != nil && p.Handled >= 0.98**p.Offered && p.FromSchedule.P99 != nil &&
+		*p.FromSchedule.P99 <= 2
 }
 
 func answerRamp(a *answers) {
@@ -153,7 +162,8 @@ func (a *answers) kept(name string) {
 	p := a.phase(name)
 	if p.Offered != nil && *p.Offered > 0 {
 		a.find("rate kept, "+name, p.Handled / *p.Offered, share, 1,
-			"Tasks handled a second, of those that were due. Above 1 it caught up with what was left from before.")
+			"Tasks handled a second, of those that were due. Above 1 it caught up with "+
+				"what was left from before.")
 	}
 	if p.FromSchedule.P99 != nil {
 		a.find("p99, "+name, *p.FromSchedule.P99, seconds, -1,
@@ -176,7 +186,8 @@ func answerBurst(a *answers) {
 		"From when all of a burst's tasks were due until the handling of the last one began; "+
 			"the median of %d bursts of %s tasks.",
 		len(took), humanize.Comma(a.Groups[len(a.Groups)-1].Sent))
-	a.find("the slowest burst", slices.Max(took), seconds, -1, "The same of the burst that took longest.")
+	a.find("the slowest burst", slices.Max(took), seconds, -1,
+		"The same of the burst that took longest.")
 	a.find("half of a burst", median(half), seconds, -1,
 		"After how long half of a burst's tasks had begun; the median of the bursts.")
 	if r := a.Groups[0].FromSchedule.P99; r != nil && a.Groups[0].Name == "other tasks" {
@@ -219,10 +230,12 @@ func answerDark(a *answers) {
 	a.kept("after")
 	if s := a.recovered(a.phase("dark").To, *a.phase("after").Offered); s >= 0 {
 		a.find("recovery", s, seconds, -1,
-			"After the account was back, how long until 97 %% of what was due was handled in two intervals running.")
+			"After the account was back, how long until 97 %% of what was due was handled "+
+				"in two intervals running.")
 	}
 	if n := len(a.Accounts); n > 1 {
-		a.find("accounts left", float64(n-1)/float64(n), share, 0, "What the accounts that were not dark give, of all.")
+		a.find("accounts left", float64(n-1)/float64(n), share, 0,
+			"What the accounts that were not dark give, of all.")
 	}
 }
 
@@ -286,7 +299,8 @@ func answerDrain(a *answers, m *meter) {
 		var sum float64
 		n := 0
 		for k, v := range a.Series.AccountUnits[i].Values {
-			if end := float64(k+1) * a.Series.Interval; end > p.From+a.Series.Interval/2 && end <= p.To+a.Series.Interval/2 {
+			if end := float64(k+1) * a.Series.Interval; end > p.From+a.Series.Interval/2 &&
+				end <= p.To+a.Series.Interval/2 {
 				sum, n = sum+v, n+1
 			}
 		}
@@ -294,9 +308,11 @@ func answerDrain(a *answers, m *meter) {
 	}
 	if before := use(a.phase("before")); before > 0 {
 		a.find("use of the drained account", use(a.phase("drained"))/before, share, -1,
-			"What was asked of %s while it was drained, of what was asked of it before. Its queues are still looked at.",
+			"What was asked of %s while it was drained, of what was asked of it before. Its "+
+				"queues are still looked at.",
 			m.name)
-		a.find("use of the added account", use(a.phase("added"))/before, share, 1, "The same after it was added again.")
+		a.find("use of the added account", use(a.phase("added"))/before, share, 1,
+			"The same after it was added again.")
 	}
 }
 

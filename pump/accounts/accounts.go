@@ -100,8 +100,11 @@ func Add(ctx context.Context, cfg pump.Config, name string) (Change, error) {
 			queues = append(queues, s)
 		}
 	}
-	if !slices.ContainsFunc(o.Workload.Map.Shards, func(s shardmap.Shard) bool { return s.Account == name }) {
-		if err := hasRoom(o.Workload.Map, name, append(slices.Clone(o.Workload.Map.Shards), queues...)); err != nil {
+	if !slices.ContainsFunc(o.Workload.Map.Shards, func(s shardmap.Shard) bool {
+		return s.Account == name
+	}) {
+		if err := hasRoom(o.Workload.Map, name,
+			append(slices.Clone(o.Workload.Map.Shards), queues...)); err != nil {
 			return Change{}, err // and no queue was made
 		}
 	}
@@ -339,7 +342,8 @@ func (o *accountsOf) senders(ctx context.Context) ([]workload.LiveRun, error) {
 		return nil, err
 	}
 	return slices.DeleteFunc(live, func(l workload.LiveRun) bool {
-		return l.State != workload.RunOpen || len(l.Accounts) == 0 || l.Silent(server, closing.SilentBeats)
+		return l.State != workload.RunOpen || len(l.Accounts) == 0 ||
+			l.Silent(server, closing.SilentBeats)
 	}), nil
 }
 
@@ -400,12 +404,13 @@ func (o *accountsOf) change(
 ) (Change, error) {
 	var before *shardmap.Map // that the change was made from
 	var refused error
-	w, err := workload.ChangeMap(ctx, o.Queues.Control, o.Cfg.Workload, func(m *shardmap.Map) ([]shardmap.Shard, error) {
-		before = m
-		var shards []shardmap.Shard
-		shards, refused = change(m)
-		return shards, refused
-	})
+	w, err := workload.ChangeMap(ctx, o.Queues.Control, o.Cfg.Workload,
+		func(m *shardmap.Map) ([]shardmap.Shard, error) {
+			before = m
+			var shards []shardmap.Shard
+			shards, refused = change(m)
+			return shards, refused
+		})
 	if refused != nil {
 		return Change{}, refused // no storage failed, and nothing is in doubt
 	}

@@ -22,11 +22,14 @@ func (o *accountsOf) placeAnchor(ctx context.Context, name string) {
 	}
 	err := backoff.Within(
 		ctx,
-		func(ctx context.Context) error { return workload.PlaceAnchor(ctx, t, o.Cfg.Workload, o.Cfg.Control) },
+		func(ctx context.Context) error {
+			return workload.PlaceAnchor(ctx, t, o.Cfg.Workload, o.Cfg.Control)
+		},
 	)
 	if err != nil && !storage.Is(err, storage.Auth) { // it may be given the rights to use queues only
 		o.Cfg.Log.Warn(
-			"the account is added, but its anchor could not be written, so a second workload of the name is not refused there",
+			"the account is added, but its anchor could not be written, so a second workload of the "+
+				"name is not refused there",
 			"account", name, "error", err,
 		)
 	}
@@ -74,7 +77,8 @@ func (n notedAnchor) remove(ctx context.Context) error {
 	return fmt.Errorf(
 		"account %s is out of the workload, but its anchor may be left in its table, "+
 			"and keeps others from making a workload %q there; "+
-			"before the account leaves the configuration run again: distributor accounts remove %[1]s: %[3]w",
+			"before the account leaves the configuration run again: distributor "+
+			"accounts remove %[1]s: %[3]w",
 		n.name,
 		n.of.Cfg.Workload,
 		err,

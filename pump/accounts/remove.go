@@ -57,7 +57,8 @@ func Remove(ctx context.Context, cfg pump.Config, name string, opts RemoveOption
 	}
 	if name == o.Cfg.Control {
 		return Change{}, &Error{
-			Account: name, Problem: "it is the control account, which holds the workload's rows and cannot be removed",
+			Account: name,
+			Problem: "it is the control account, which holds the workload's rows and cannot be removed",
 			Fix: "drain it if only its queues should not be used, or make a new workload beside this one, " +
 				"with another name and another control account",
 		}
@@ -88,7 +89,9 @@ func WaitDrained(ctx context.Context, cfg pump.Config, name string, progress fun
 }
 
 // waitRemovable gives the version of the map by which the account may be removed.
-func (o *accountsOf) waitRemovable(ctx context.Context, name string, opts RemoveOptions) (version uint64, err error) {
+func (o *accountsOf) waitRemovable(
+	ctx context.Context, name string, opts RemoveOptions,
+) (version uint64, err error) {
 	for {
 		version, progress, err := o.removable(ctx, name)
 		_, refused := errors.AsType[*Error](err)
@@ -101,7 +104,8 @@ func (o *accountsOf) waitRemovable(ctx context.Context, name string, opts Remove
 		case !opts.Wait || config || refused && (progress == nil || onlyPoison(*progress)):
 			return 0, err
 		case progress == nil:
-			o.Cfg.Log.Warn("what is left in the account could not be learned; trying again", "account", name, "error", err)
+			o.Cfg.Log.Warn("what is left in the account could not be learned; trying again", "account", name,
+				"error", err)
 		case opts.Progress != nil:
 			opts.Progress(*progress)
 		}
@@ -112,7 +116,8 @@ func (o *accountsOf) waitRemovable(ctx context.Context, name string, opts Remove
 		// was made again for one, stays so: judged by the old map, the removal would report a
 		// success.
 		err = o.Reload(ctx)
-		if e, unanswered := errors.AsType[*storage.Error](err); err != nil && !(unanswered && e.Ambiguous()) {
+		if e, unanswered := errors.AsType[*storage.Error](err); err != nil &&
+			!(unanswered && e.Ambiguous()) {
 			return 0, err
 		}
 	}
@@ -121,7 +126,9 @@ func (o *accountsOf) waitRemovable(ctx context.Context, name string, opts Remove
 // removable learns whether an account may be removed, from the map of the version it
 // gives. If not, the error says why, and progress, unless that is not
 // known or no waiting helps, what is missing.
-func (o *accountsOf) removable(ctx context.Context, name string) (version uint64, progress *Progress, err error) {
+func (o *accountsOf) removable(
+	ctx context.Context, name string,
+) (version uint64, progress *Progress, err error) {
 	w := o.Workload
 	var qs []string
 	for _, s := range w.Map.Shards {
@@ -143,9 +150,10 @@ func (o *accountsOf) removable(ctx context.Context, name string) (version uint64
 		return w.Map.Version, nil, nil
 	case !slices.Contains(o.Queues.Names(), name):
 		return 0, nil, &pump.ConfigError{
-			Field:   "accounts",
-			Problem: fmt.Sprintf("there is no credential for %q here, and its queues must be seen to be empty", name),
-			Fix:     "keep it in the configuration until it is removed",
+			Field: "accounts",
+			Problem: fmt.Sprintf("there is no credential for %q here, and its "+
+				"queues must be seen to be empty", name),
+			Fix: "keep it in the configuration until it is removed",
 		}
 	}
 	// Any change of the map starts the time anew: which of them made the account
@@ -171,7 +179,9 @@ const quietRounds = 2
 // left counts what is in the queues of an account, those at zero left out. Messages go from
 // work queues into quarantine, so the queues that they leave are counted before the one that they
 // come into: the other way round a message that is quarantined in between is seen in neither.
-func (o *accountsOf) left(ctx context.Context, name string, queues []string) (left []QueueLeft, err error) {
+func (o *accountsOf) left(
+	ctx context.Context, name string, queues []string,
+) (left []QueueLeft, err error) {
 	for range quietRounds {
 		for _, list := range [][]string{queues, {settings.PoisonQueue(o.Cfg.Workload)}} {
 			found, err := o.countAll(ctx, name, list)
@@ -234,7 +244,9 @@ func onlyPoison(p Progress) bool {
 func (p Progress) parks(w *workload.Workload) (mark string) {
 	for _, q := range p.Left {
 		n := workload.ParkingNumber(w.Name, q.Queue)
-		at := slices.IndexFunc(w.Parkings, func(m workload.Parking) bool { return m.Number == n && m.Holds() })
+		at := slices.IndexFunc(w.Parkings, func(m workload.Parking) bool {
+			return m.Number == n && m.Holds()
+		})
 		switch {
 		case q.Poison:
 		case at < 0:
@@ -268,7 +280,8 @@ func (p Progress) refusal(w *workload.Workload, name string) *Error {
 		e.Problem = "quarantined messages are left: " + strings.Join(parts, ", ")
 		e.Fix = "redrive or drop them, and try again: distributor quarantine list"
 	default:
-		e.Problem = "messages are left (counts may be too high, never too low): " + strings.Join(parts, ", ")
+		e.Problem = "messages are left (counts may be too high, never too low): " +
+			strings.Join(parts, ", ")
 		e.Fix = "let processors work them off, and try again, or let the command wait"
 	}
 	return e
@@ -278,12 +291,17 @@ func (p Progress) refusal(w *workload.Workload, name string) *Error {
 // a later one it may be in use again.
 func (o *accountsOf) remove(ctx context.Context, name string, version uint64) (Change, error) {
 	return o.change(ctx, name, Unused, func(m *shardmap.Map) ([]shardmap.Shard, error) {
-		rest := slices.DeleteFunc(slices.Clone(m.Shards), func(s shardmap.Shard) bool { return s.Account == name })
+		rest := slices.DeleteFunc(slices.Clone(m.Shards), func(s shardmap.Shard) bool {
+			return s.Account == name
+		})
 		switch {
 		case len(rest) == len(m.Shards):
 			return nil, nil
 		case m.Version != version:
-			return nil, &Error{Account: name, Problem: "the map was changed by somebody else in the meantime", Fix: "try again"}
+			return nil, &Error{
+				Account: name, Problem: "the map was changed by somebody else in the meantime",
+				Fix: "try again",
+			}
 		}
 		return rest, nil
 	})

@@ -58,7 +58,9 @@ func UsesOf(cfg *pump.Config, shards []shardmap.Shard, loads []int) []Use {
 		i := slices.IndexFunc(uses, func(u Use) bool { return u.Name == name })
 		if i < 0 {
 			i = len(uses)
-			uses = append(uses, Use{Name: name, State: Unused, Control: name == cfg.Control, Foreign: []string{}})
+			uses = append(uses, Use{
+				Name: name, State: Unused, Control: name == cfg.Control, Foreign: []string{},
+			})
 		}
 		return &uses[i]
 	}

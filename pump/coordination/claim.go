@@ -49,7 +49,9 @@ type Claims struct {
 // NewClaims gives a handle; it makes no request. Interval is the least time from
 // start to start of a key's work; instance is this process's name. What cannot
 // be is reported by the methods.
-func NewClaims(t storage.Table, workloadName string, interval time.Duration, instance string) *Claims {
+func NewClaims(
+	t storage.Table, workloadName string, interval time.Duration, instance string,
+) *Claims {
 	c := &Claims{
 		table: t, workload: workloadName, interval: interval, err: workload.CheckName(workloadName),
 		token: row.TokenOf(t, row.Clip(instance)),
@@ -114,7 +116,9 @@ type Claim struct {
 // After an error it is not known whether the key was claimed; the same task may
 // ask again, in this process at once, in others it is Busy for the interval then. It
 // gives up after a minute. A damaged row is [row.ErrCorrupt] with its name.
-func (c *Claims) Claim(ctx context.Context, key []byte, task TaskRef) (*Claim, Verdict, time.Duration, error) {
+func (c *Claims) Claim(
+	ctx context.Context, key []byte, task TaskRef,
+) (*Claim, Verdict, time.Duration, error) {
 	if c.err != nil {
 		return nil, 0, 0, c.err
 	}

@@ -34,8 +34,9 @@ type ClaimState struct {
 
 func (r claimRow) state(modified time.Time) ClaimState {
 	s := ClaimState{
-		Key: r.key, Base64: r.base64, KeyBytes: int(r.bytes), Task: r.task, Instance: row.InstanceOf(r.owner),
-		Running: r.running, Failed: r.failed, Start: r.started(modified),
+		Key: r.key, Base64: r.base64, KeyBytes: int(r.bytes), Task: r.task,
+		Instance: row.InstanceOf(r.owner), Running: r.running, Failed: r.failed,
+		Start: r.started(modified),
 	}
 	if !r.running {
 		s.Stop = modified

@@ -112,7 +112,8 @@ func claimRowAt(t storage.Table, partition, key string) row.Row[claimRow] {
 func encodeClaim(c claimRow) map[string]any {
 	return map[string]any{
 		"Key": c.key, "KeyBase64": c.base64, "KeyBytes": int64(c.bytes), "Task": c.task, "Owner": c.owner,
-		"Running": c.running, "Failed": c.failed, "Took": int64(c.took), "Interval": int64(c.interval), // ns
+		// ns
+		"Running": c.running, "Failed": c.failed, "Took": int64(c.took), "Interval": int64(c.interval),
 	}
 }
 
@@ -120,7 +121,8 @@ func decodeClaim(f *row.Fields) claimRow {
 	c := claimRow{
 		key: f.Text("Key"), base64: f.Flag("KeyBase64"), bytes: f.Count("KeyBytes"), task: f.Text("Task"),
 		owner:   f.Text("Owner"),
-		running: f.Flag("Running"), failed: f.Flag("Failed"), took: f.Duration("Took"), interval: f.Duration("Interval"),
+		running: f.Flag("Running"), failed: f.Flag("Failed"), took: f.Duration("Took"),
+		interval: f.Duration("Interval"),
 	}
 	switch {
 	case c.task == "" || c.owner == "":

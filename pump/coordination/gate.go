@@ -76,7 +76,9 @@ func (g *Gate) Release(ctx context.Context, by string) error {
 
 // Hold closes the gate for those who come from now on; who has passed it is
 // not called back. Otherwise it is as Release.
-func (g *Gate) Hold(ctx context.Context, by string) error { return g.set(ctx, "holding", false, by) }
+func (g *Gate) Hold(ctx context.Context, by string) error {
+	return g.set(ctx, "holding", false, by)
+}
 
 func (g *Gate) set(ctx context.Context, doing string, open bool, by string) error {
 	return g.change(ctx, doing, func(ctx context.Context) error {
@@ -213,7 +215,8 @@ func Gates(ctx context.Context, t storage.Table, workloadName string) ([]GateSta
 	if err := workload.CheckName(workloadName); err != nil {
 		return nil, err
 	}
-	found, err := row.MustFind(ctx, t, storage.Query{Partition: GatesPartition(workloadName)}, maxGates)
+	found, err := row.MustFind(ctx, t, storage.Query{Partition: GatesPartition(workloadName)},
+		maxGates)
 	if err != nil {
 		return nil, fmt.Errorf("listing gates of %q: %w", workloadName, err)
 	}
@@ -225,7 +228,9 @@ func Gates(ctx context.Context, t storage.Table, workloadName string) ([]GateSta
 			bad = append(bad, err)
 			continue
 		}
-		gates = append(gates, GateState{Name: e.Row, Open: v.Value.open, Since: v.Modified, By: v.Value.by})
+		gates = append(gates, GateState{
+			Name: e.Row, Open: v.Value.open, Since: v.Modified, By: v.Value.by,
+		})
 	}
 	return gates, errors.Join(bad...)
 }

@@ -46,7 +46,8 @@ type IDRange struct {
 // [A-Za-z0-9_.~-]); it makes no request. Size is how many numbers are reserved at
 // once, 0 for 1,000; processes may differ in it.
 func NewIDRange(t storage.Table, workloadName, name string, size int) (*IDRange, error) {
-	if err := errors.Join(workload.CheckName(workloadName), checkRowName("id range", name)); err != nil {
+	if err := errors.Join(workload.CheckName(workloadName),
+		checkRowName("id range", name)); err != nil {
 		return nil, err
 	}
 	if size < 0 {
@@ -123,7 +124,8 @@ func (r *IDRange) Reserve(ctx context.Context, n uint64) (first uint64, err erro
 			return 0, fmt.Errorf("id range %q: %w", r.row.Key, err)
 		}
 		if try == idTries {
-			return 0, fmt.Errorf("id range %q: %w, %d times in a row: reserve larger ranges less often", r.row.Key, err, idTries)
+			return 0, fmt.Errorf("id range %q: %w, %d times in a row: reserve larger ranges less often",
+				r.row.Key, err, idTries)
 		}
 		row.DrawOf(r.row.Table).Pause(ctx, r.row.Object(), try, idPause, nil)
 	}
@@ -141,7 +143,8 @@ func (r *IDRange) try(ctx context.Context, n uint64) (first uint64, err error) {
 		first = 1
 	}
 	if n > math.MaxUint64-first {
-		return 0, fmt.Errorf("row %s stands at %d: there are no %d numbers left", r.row.Object(), first, n)
+		return 0, fmt.Errorf("row %s stands at %d: there are no %d numbers left",
+			r.row.Object(), first, n)
 	}
 	if _, err = r.row.TryWrite(ctx, v, first+n); err != nil {
 		return 0, err
@@ -157,7 +160,9 @@ func IDsPartition(workload string) string { return workload + ".ids" }
 func idRowOf(t storage.Table, workload, name string) row.Row[uint64] {
 	return row.Row[uint64]{
 		Table: t, Partition: IDsPartition(workload), Key: name, Timeout: row.RequestTimeout,
-		Encode: func(next uint64) map[string]any { return map[string]any{"Next": strconv.FormatUint(next, 10)} },
+		Encode: func(next uint64) map[string]any {
+			return map[string]any{"Next": strconv.FormatUint(next, 10)}
+		},
 		Decode: func(f *row.Fields) uint64 {
 			text := f.Text("Next")
 			next, err := strconv.ParseUint(text, 10, 64)

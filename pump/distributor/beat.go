@@ -77,8 +77,9 @@ func (r *run) putBack(ctx context.Context) bool {
 		r.log.Error("the row of the run is gone, and cannot be made again", "error", err)
 		return false
 	}
-	r.log.Error("the row of the run was gone, and is made again: its account failed over, or the table was restored; " +
-		"tasks of the run that are in quarantine as those of an unknown run can be redriven")
+	r.log.Error("the row of the run was gone, and is made again: its account failed over, " +
+		"or the table was restored; tasks of the run that are in quarantine as those of an " +
+		"unknown run can be redriven")
 	return true
 }
 
@@ -136,14 +137,16 @@ func (d *Distributor) keepSealed(ctx context.Context) {
 		return
 	case run.State == workload.RunSealed && !last.closed:
 		return
-	case !gone && run.State != workload.RunOpen && run.State != workload.RunAbandoned && run.State != workload.RunSealed:
+	case !gone && run.State != workload.RunOpen && run.State != workload.RunAbandoned &&
+		run.State != workload.RunSealed:
 		return // an operator or another leader has ended or broken it
 	}
 	if err = r.runs.Seal(ctx, r.id, last.counts); err == nil && last.closed {
 		err = r.runs.Close(ctx, r.id)
 	}
 	if err != nil {
-		r.log.Error("the row of the run came back as it was before the run's end, which cannot be written again yet",
+		r.log.Error("the row of the run came back as it was before the run's end, which "+
+			"cannot be written again yet",
 			"error", err)
 		return
 	}

@@ -142,7 +142,9 @@ func (o Options) withDefaults() (Options, error) {
 		}
 	}
 	if o.Pack < 0 {
-		return o, &pump.ConfigError{Field: "pack", Problem: "it is negative", Fix: "use 1 or more, or leave it out"}
+		return o, &pump.ConfigError{
+			Field: "pack", Problem: "it is negative", Fix: "use 1 or more, or leave it out",
+		}
 	}
 	return o, nil
 }
@@ -176,8 +178,9 @@ type Summary struct {
 	Seconds     float64 `json:"seconds"`
 	Skipped     int64   `json:"skipped"`     // bad lines left out
 	Quarantined int64   `json:"quarantined"` // bad lines put into a poison queue
-	Resent      int64   `json:"resent"`      // puts repeated after an answer that told nothing: possible duplicates
-	Resumed     bool    `json:"resumed"`     // begun by another process
+	// puts repeated after an answer that told nothing: possible duplicates
+	Resent  int64 `json:"resent"`
+	Resumed bool  `json:"resumed"` // begun by another process
 	// Completion is how the run ended, with Options.Wait; nil if it came to no waiting.
 	Completion *runs.Completion `json:"completion,omitempty"`
 }
@@ -231,7 +234,8 @@ func New(cfg pump.Config, source source.Source, o Options) (*Distributor, error)
 		}
 	}
 	if o.Wait != nil {
-		if err := settings.NeedOnce(string(cfg.Delivery), "wait", "waiting for tasks to be done"); err != nil {
+		if err := settings.NeedOnce(string(cfg.Delivery), "wait",
+			"waiting for tasks to be done"); err != nil {
 			return nil, err
 		}
 	}

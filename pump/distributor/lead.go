@@ -48,8 +48,11 @@ func (d *Distributor) once(ctx context.Context) (Summary, error) {
 func (d *Distributor) await(ctx context.Context, r *run) error {
 	r.took = time.Since(r.begun)
 	r.log.Info("waiting until every task is done")
-	sealed := workload.Run{ID: r.id, State: workload.RunSealed, Sealed: r.read.Counts, Tasks: uint64(r.count.Tasks.Load())}
-	c, err := runs.WaitSealed(ctx, &d.cfg, d.fleet, d.router.Current().Workload.Map.Segments, sealed, *d.opts.Wait)
+	sealed := workload.Run{
+		ID: r.id, State: workload.RunSealed, Sealed: r.read.Counts, Tasks: uint64(r.count.Tasks.Load()),
+	}
+	c, err := runs.WaitSealed(ctx, &d.cfg, d.fleet, d.router.Current().Workload.Map.Segments, sealed,
+		*d.opts.Wait)
 	r.completion = &c
 	return err
 }
@@ -77,7 +80,8 @@ func (d *Distributor) create(ctx context.Context, r *run, mode string) error {
 		print = d.fingerprint(r.print)
 	}
 	if len(print) > maxFingerprint {
-		return fmt.Errorf("the source's fingerprint has %d bytes, more than %d", len(print), maxFingerprint)
+		return fmt.Errorf("the source's fingerprint has %d bytes, more than %d", len(print),
+			maxFingerprint)
 	}
 	r.id = newRun(d.cfg.Private.Seeding, d.cfg.Workload)
 	r.log = d.cfg.Log.With("run", r.id.String())
@@ -163,7 +167,9 @@ func (d *Distributor) breakRun(ctx context.Context, r *run, note string) {
 }
 
 // noteEnd marks a run as broken, and says so as loudly as that is news.
-func (d *Distributor) noteEnd(ctx context.Context, r *run, note string, level slog.Level, said string) {
+func (d *Distributor) noteEnd(
+	ctx context.Context, r *run, note string, level slog.Level, said string,
+) {
 	note = noteOf(r, note)
 	r.log.Log(ctx, level, said, "note", note)
 	if err := r.runs.Break(ctx, r.id, note); err != nil {
@@ -199,8 +205,8 @@ func (d *Distributor) elected(ctx context.Context) (last Summary, err error) {
 	defer closing.Wait()
 	defer stop()
 	e := election.New(d.fleet.Control, d.cfg.Workload, election.Options{
-		Instance: d.cfg.Instance, Every: d.opts.Every, Beat: d.opts.Beat, Lease: d.opts.Lease, Log: d.cfg.Log,
-		Rounds: &d.standing,
+		Instance: d.cfg.Instance, Every: d.opts.Every, Beat: d.opts.Beat, Lease: d.opts.Lease,
+		Log: d.cfg.Log, Rounds: &d.standing,
 	})
 	for ctx.Err() == nil {
 		stood := d.standing.Begin()
@@ -265,7 +271,8 @@ func (d *Distributor) prepareElected(ctx context.Context) error {
 		default:
 			return err
 		}
-		backoff.Wait(ctx, backoff.Jitter(d.cfg.Instance).Around(retryPause, "prepare", d.cfg.Workload, attempt))
+		backoff.Wait(ctx, backoff.Jitter(d.cfg.Instance).Around(retryPause, "prepare",
+			d.cfg.Workload, attempt))
 	}
 }
 
@@ -316,13 +323,15 @@ func (t *term) lead(ctx context.Context) (wait time.Duration, err error) {
 		}
 		switch {
 		case t.won.Context().Err() != nil:
-			t.d.cfg.Log.Warn("leadership was lost; another distributor continues the run", "run", r.id.String(), "error", err)
+			t.d.cfg.Log.Warn("leadership was lost; another distributor continues the run",
+				"run", r.id.String(), "error", err)
 			return 0, nil
 		case err == nil || r.broken:
 			return t.finish(ctx)
 		}
 	}
-	if _, unusable := errors.AsType[*pack.SourceError](err); unusable && !final(err) && ctx.Err() == nil {
+	if _, unusable := errors.AsType[*pack.SourceError](err); unusable && !final(err) &&
+		ctx.Err() == nil {
 		if !distributed {
 			*t.last, _ = t.d.report(t.begin(), err)
 		}
@@ -350,7 +359,8 @@ func (t *term) stepBack(ctx context.Context, err error) time.Duration {
 	pause := backoff.Doubled(2*retryPause, UnreadPause, d.unread)
 	pause = backoff.Jitter(d.cfg.Instance).Around(pause, "step back", d.cfg.Workload, d.unread)
 	d.unread++
-	d.cfg.Log.Error("the source cannot be read on this machine; another distributor may lead, or this one again later",
+	d.cfg.Log.Error("the source cannot be read on this machine; another distributor may "+
+		"lead, or this one again later",
 		"error", err, "pause", pause.Round(time.Second))
 	t.abandon(ctx)
 	return pause
@@ -414,7 +424,9 @@ func (t *term) job(ctx context.Context) (*run, error) {
 	}
 	// If the answer is lost, the row may hold the run: the next leader then
 	// continues it from its start.
-	if err := backoff.Within(ctx, func(ctx context.Context) error { return t.won.Begin(ctx, r.id) }); err != nil {
+	if err := backoff.Within(ctx, func(ctx context.Context) error {
+		return t.won.Begin(ctx, r.id)
+	}); err != nil {
 		return r, err
 	}
 	d.led = t.won.Epoch
@@ -470,7 +482,8 @@ func (t *term) resume(ctx context.Context, from *election.Resume) (r *run, over 
 		return nil, false, t.refuse(ctx, r, source.ErrNotReplayable)
 	case d.fingerprint(r.print) != run.Fingerprint:
 		return nil, false, t.refuse(ctx, r,
-			fmt.Errorf("%w: it was %q and is %q", source.ErrSourceChanged, run.Fingerprint, d.fingerprint(r.print)))
+			fmt.Errorf("%w: it was %q and is %q", source.ErrSourceChanged, run.Fingerprint,
+				d.fingerprint(r.print)))
 	}
 	return r, false, nil
 }

@@ -71,7 +71,8 @@ func (d *Distributor) look(ctx context.Context, r *run) error {
 		first := &pack.FirstRecord{Cursor: reader.AppendCursor(nil)}
 		first.Rec, first.Err = reader.Next(ctx)
 		r.first = first
-		if _, bad := errors.AsType[*source.BadInput](first.Err); first.Err != nil && first.Err != io.EOF && !bad {
+		if _, bad := errors.AsType[*source.BadInput](first.Err); first.Err != nil &&
+			first.Err != io.EOF && !bad {
 			err = first.Err
 		}
 	}

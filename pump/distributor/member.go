@@ -72,7 +72,8 @@ func newMembership(d *Distributor) *membership {
 	if !s.visits {
 		s.samples = sampling.New(&d.cfg, d.fleet, s.view)
 	}
-	s.ctx, s.stop = context.WithCancel(context.Background()) // its end is end's business, not that of Run's context
+	// its end is end's business, not that of Run's context
+	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s
 }
 
@@ -195,7 +196,8 @@ func (s *membership) delivered(into *send.Sink, m *pack.Message) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.pending) < maxPending && !slices.Contains(s.pending[max(0, len(s.pending)-lookBack):], u) {
+	if len(s.pending) < maxPending &&
+		!slices.Contains(s.pending[max(0, len(s.pending)-lookBack):], u) {
 		s.pending = append(s.pending, u)
 	}
 }

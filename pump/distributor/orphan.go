@@ -44,9 +44,11 @@ func (t *term) orphans(ctx context.Context) []workload.Run {
 func (t *term) bury(ctx context.Context, orphans []workload.Run) {
 	for _, run := range orphans {
 		if err := t.d.runs.By(t.won.Epoch).Break(ctx, run.ID, neverBegun); err != nil {
-			t.d.cfg.Log.Debug("a run that never began could not be ended", "run", run.ID.String(), "error", err)
+			t.d.cfg.Log.Debug("a run that never began could not be ended", "run", run.ID.String(),
+				"error", err)
 			continue
 		}
-		t.d.cfg.Log.Info("a run that never began was ended", "run", run.ID.String(), "instance", run.Instance)
+		t.d.cfg.Log.Info("a run that never began was ended", "run", run.ID.String(),
+			"instance", run.Instance)
 	}
 }

@@ -71,7 +71,9 @@ type RepairSummary struct {
 // It uses those of the options that say how to read and put. Progress is that of reading twice;
 // only the second time puts. The summary is valid with an error as well. Do not call Repair
 // concurrently with itself or with Run.
-func (d *Distributor) Repair(ctx context.Context, run pump.RunID, o RepairOptions) (RepairSummary, error) {
+func (d *Distributor) Repair(
+	ctx context.Context, run pump.RunID, o RepairOptions,
+) (RepairSummary, error) {
 	defer d.stage.begin(ctx)()
 	s := newMembership(d)
 	d.running.Store(s)
@@ -370,7 +372,8 @@ func (r *repair) plan(ctx context.Context) error {
 				r.run.ID, source.ErrSourceChanged, rec.Segment)
 		}
 		if missing > 0 {
-			r.summary.Lacking = append(r.summary.Lacking, runs.SegmentLack{Segment: rec.Segment, Tasks: missing})
+			r.summary.Lacking = append(r.summary.Lacking,
+				runs.SegmentLack{Segment: rec.Segment, Tasks: missing})
 		}
 		r.summary.Done += done
 		r.summary.Quarantined += quarantined
@@ -378,12 +381,14 @@ func (r *repair) plan(ctx context.Context) error {
 	}
 	messages, err := d.fleet.CountAll(ctx, d.cfg.Workload)
 	if err != nil {
-		d.cfg.Log.Warn("whether the missing tasks are in the queues still could not be learned", "error", err)
+		d.cfg.Log.Warn("whether the missing tasks are in the queues still could not be learned",
+			"error", err)
 		return nil
 	}
 	r.summary.Messages = &messages
 	if messages > 0 && r.summary.Missing > 0 {
-		d.cfg.Log.Warn("messages are left in the queues, and missing tasks may be in them; what is put again is recognised",
+		d.cfg.Log.Warn("messages are left in the queues, and missing tasks may be in them; what "+
+			"is put again is recognised",
 			"messages", messages, "missing", r.summary.Missing)
 	}
 	return nil
@@ -398,16 +403,19 @@ func (r *repair) put(ctx context.Context) error {
 		// would only be twice. Of another one no row says which were.
 		dist.onBad = func(bad *source.BadInput, _ int) error { return r.passOver(dist, bad) }
 	}
-	dist.log.Info("putting what is missing", "tasks", r.summary.Missing, "segments", len(r.summary.Lacking))
+	dist.log.Info("putting what is missing", "tasks", r.summary.Missing,
+		"segments", len(r.summary.Lacking))
 	r.d.stage.hasRun(dist)
 	how, err := dist.sendAll(ctx)
 	r.summary.Put, r.summary.Envelopes = dist.count.Acked.Load(), dist.count.Envelopes.Load()
 	switch {
 	case err == nil && how != endOfSource:
-		err = errors.Join(fmt.Errorf("%w: what is still missing was not put; repair the run again", errBroken),
+		err = errors.Join(fmt.Errorf("%w: what is still missing was not put; repair the run again",
+			errBroken),
 			context.Cause(ctx))
 	case err == nil && !slices.Equal(dist.read.Counts, r.counts):
-		err = fmt.Errorf("run %s: %w while it was read; what was put may have been other tasks than were lost",
+		err = fmt.Errorf("run %s: %w while it was read; what was put may have been "+
+			"other tasks than were lost",
 			r.run.ID, source.ErrSourceChanged)
 	}
 	r.d.stage.ended(dist, err)

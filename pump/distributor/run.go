@@ -34,7 +34,9 @@ import (
 
 // How a distribution can end before its source does.
 var (
-	errGraceOver = errors.New("the distributor was told to stop, and the time for sending what was read is over")
+	errGraceOver = errors.New(
+		"the distributor was told to stop, and the time for sending what was read is over",
+	)
 )
 
 // run is one process's part in one run: from the start or a checkpoint
@@ -174,7 +176,8 @@ func (r *run) sendAll(ctx context.Context) (ending, error) {
 func (r *run) readOn(work, reading context.Context, saves bool) (stopped bool, err error) {
 	err = r.read.Read(work, reading)
 	// A failure in the moment of the stop is a failure: the reader may stand behind a bad line.
-	stopped = err != nil && reading.Err() != nil && (errors.Is(err, outcome.ErrHalted) || errors.Is(err, context.Canceled))
+	stopped = err != nil && reading.Err() != nil &&
+		(errors.Is(err, outcome.ErrHalted) || errors.Is(err, context.Canceled))
 	if !stopped && saves && !r.live && troubled(err) {
 		// Another, or this one later, reads on where this ends.
 		r.unread, _ = errors.AsType[*pack.SourceError](err)
@@ -201,7 +204,8 @@ func (r *run) flush(check *pack.Checkpointer, final *pack.Barrier) {
 	ctx, cancel := context.WithTimeout(r.leads, lastWords)
 	defer cancel()
 	if err := check.Flush(ctx, final); err != nil {
-		r.log.Warn("the last checkpoint could not be saved; the next leader sends some tasks again", "error", err)
+		r.log.Warn("the last checkpoint could not be saved; the next leader sends some tasks again",
+			"error", err)
 	}
 }
 
@@ -227,13 +231,15 @@ func (r *run) open(ctx context.Context) (source.Reader, error) {
 }
 
 // assemble builds the stages from the source to the sinks.
-func (r *run) assemble(stages *errgroup.Group, work context.Context, source source.Reader) *pack.Checkpointer {
+func (r *run) assemble(
+	stages *errgroup.Group, work context.Context, source source.Reader,
+) *pack.Checkpointer {
 	d, w := r.d, r.d.router.Current().Workload
 	track := pack.NewTracker(d.cfg.Private.Lanes)
 	o := send.Options{
-		Ctx: work, Stages: stages, Log: r.log, Hooks: &d.fleet.Cfg.Hooks, Jitter: backoff.Jitter(d.cfg.Instance),
-		Turn: d.cfg.Private.Seeding.Turn, Router: d.router, Count: &r.count, Acked: track.Done, Delivered: r.delivered,
-		Loops: &d.loops,
+		Ctx: work, Stages: stages, Log: r.log, Hooks: &d.fleet.Cfg.Hooks,
+		Jitter: backoff.Jitter(d.cfg.Instance), Turn: d.cfg.Private.Seeding.Turn, Router: d.router,
+		Count: &r.count, Acked: track.Done, Delivered: r.delivered, Loops: &d.loops,
 	}
 	if r.leads == nil {
 		o.Patience = send.AuthPatience
@@ -254,11 +260,13 @@ func (r *run) assemble(stages *errgroup.Group, work context.Context, source sour
 			Writes: d.router.Writes, Limit: d.router.Limit,
 		})
 		lanes[i].SealAge = max(age, 0)
-		lanes[i].Passed, lanes[i].Turn, lanes[i].Name = track.Passed, d.cfg.Private.Seeding.Turn, strconv.Itoa(i)
+		lanes[i].Passed, lanes[i].Turn, lanes[i].Name = track.Passed, d.cfg.Private.Seeding.Turn,
+			strconv.Itoa(i)
 	}
 	r.read = &pack.Segmenter{
-		Source: source, Counts: make([]uint64, w.Map.Segments), Lanes: lanes, Tracker: track, Count: &r.count,
-		Whole: head, Trial: codec.NewBuilder(0), Quarantines: d.opts.OnBadLine == BadLineQuarantine,
+		Source: source, Counts: make([]uint64, w.Map.Segments), Lanes: lanes, Tracker: track,
+		Count: &r.count, Whole: head, Trial: codec.NewBuilder(0),
+		Quarantines: d.opts.OnBadLine == BadLineQuarantine,
 	}
 	r.read.Wanted, r.read.OnBad, r.read.First = r.wanted, r.onBad, r.first
 	if t := d.tracer; t != nil {
@@ -286,8 +294,8 @@ func (r *run) assemble(stages *errgroup.Group, work context.Context, source sour
 	}
 	check := &pack.Checkpointer{
 		Tracker: track, Save: r.save, Lanes: lanes, Log: r.log, Turn: d.cfg.Private.Seeding.Turn,
-		Every: d.cfg.Private.CheckpointEvery, Age: d.cfg.Private.BarrierAge, Max: d.cfg.Private.MaxUnsaved,
-		Saved: make(chan struct{}, 1),
+		Every: d.cfg.Private.CheckpointEvery, Age: d.cfg.Private.BarrierAge,
+		Max: d.cfg.Private.MaxUnsaved, Saved: make(chan struct{}, 1),
 	}
 	check.SavedTasks.Store(r.count.Tasks.Load())
 	r.read.Check = check
@@ -363,8 +371,9 @@ func (r *run) watch(all context.Context) (finish func()) {
 func (r *run) progress() Progress {
 	c := &r.count
 	return Progress{
-		Run: r.id, Tasks: c.Tasks.Load(), Envelopes: c.Envelopes.Load(), BytesIn: c.BytesIn.Load(), BytesSent: c.Sent.Load(),
-		Skipped: c.Skipped.Load(), Quarantined: c.Quarantined.Load(), Done: c.Done.Load(), Total: c.Total.Load(),
+		Run: r.id, Tasks: c.Tasks.Load(), Envelopes: c.Envelopes.Load(), BytesIn: c.BytesIn.Load(),
+		BytesSent: c.Sent.Load(), Skipped: c.Skipped.Load(), Quarantined: c.Quarantined.Load(),
+		Done: c.Done.Load(), Total: c.Total.Load(),
 	}
 }
 
@@ -373,11 +382,11 @@ func (r *run) summary() Summary {
 	c := &r.count
 	total, throttled := r.d.fleet.Requests()
 	return Summary{
-		Run: r.id, Tasks: c.Tasks.Load(), Envelopes: c.Envelopes.Load(), BytesIn: c.BytesIn.Load(), BytesSent: c.Sent.Load(),
-		Requests: queues.Since(total, r.before), Throttled: throttled - r.beforeThrottled,
-		Seconds: cmp.Or(r.took, time.Since(r.begun)).Seconds(),
-		Skipped: c.Skipped.Load(), Quarantined: c.Quarantined.Load(), Resent: c.Resent.Load(), Resumed: r.from != nil,
-		Completion: r.completion,
+		Run: r.id, Tasks: c.Tasks.Load(), Envelopes: c.Envelopes.Load(), BytesIn: c.BytesIn.Load(),
+		BytesSent: c.Sent.Load(), Requests: queues.Since(total, r.before),
+		Throttled: throttled - r.beforeThrottled, Seconds: cmp.Or(r.took, time.Since(r.begun)).Seconds(),
+		Skipped: c.Skipped.Load(), Quarantined: c.Quarantined.Load(), Resent: c.Resent.Load(),
+		Resumed: r.from != nil, Completion: r.completion,
 	}
 }
 

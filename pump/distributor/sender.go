@@ -101,7 +101,8 @@ func (s *Sender) send(ctx context.Context, tasks []source.Record, trace []byte) 
 	select {
 	case <-r.Done:
 	case <-ctx.Done():
-		return fmt.Errorf("the tasks were handed in, and are sent as soon as possible: %w", context.Cause(ctx))
+		return fmt.Errorf("the tasks were handed in, and are sent as soon as possible: %w",
+			context.Cause(ctx))
 	case <-in.over:
 		select {
 		case <-r.Done: // before the end
@@ -149,7 +150,9 @@ func copied(tasks []source.Record, trace []byte, r *pack.Receipt) []source.Recor
 	}
 	batch := make([]source.Record, len(tasks))
 	for i := range tasks {
-		batch[i] = source.Record{Key: own(tasks[i].Key), ID: tasks[i].ID, Body: own(tasks[i].Body), Trace: trace, Receipt: r}
+		batch[i] = source.Record{
+			Key: own(tasks[i].Key), ID: tasks[i].ID, Body: own(tasks[i].Body), Trace: trace, Receipt: r,
+		}
 	}
 	return batch
 }
@@ -171,10 +174,14 @@ func (s *Sender) current() *intake {
 		if s.failed++; s.now.summary.Envelopes > 0 {
 			s.failed = 1
 		}
-		pause = backoff.Jitter(s.d.cfg.Instance).Around(backoff.Doubled(sendAgain, retryPause, s.failed-1), "send again",
+		pause = backoff.Jitter(s.d.cfg.Instance).Around(backoff.Doubled(sendAgain, retryPause,
+			s.failed-1), "send again",
 			s.d.cfg.Workload, s.failed)
 	}
-	in := &intake{batches: make(chan []source.Record), closing: s.closing, over: make(chan struct{}), before: before}
+	in := &intake{
+		batches: make(chan []source.Record), closing: s.closing, over: make(chan struct{}),
+		before: before,
+	}
 	in.ctx, in.stop = context.WithCancelCause(context.Background())
 	s.now = in
 	go s.run(in, pause)
@@ -217,7 +224,8 @@ func (s *Sender) Close(ctx context.Context) (Summary, error) {
 	if !s.closed {
 		s.closed = true
 		close(s.closing)
-		if in != nil && !in.ended() && !in.opened.Load() { // no task has been handed in to it, nor will be
+		// no task has been handed in to it, nor will be
+		if in != nil && !in.ended() && !in.opened.Load() {
 			in.unused = true
 			in.stop(ErrSenderClosed)
 		}
@@ -277,11 +285,14 @@ func (i *intake) failure() error {
 func (i *intake) late(control string, cause error) error {
 	switch {
 	case i.opened.Load():
-		return fmt.Errorf("nothing was sent: what was handed in before still waits for its queues: %w", cause)
+		return fmt.Errorf("nothing was sent: what was handed in before still waits for its queues: %w",
+			cause)
 	case i.before != nil:
-		return fmt.Errorf("nothing was sent: the sender is trying to begin a run again after: %w: %w", i.before, cause)
+		return fmt.Errorf("nothing was sent: the sender is trying to begin a run again after: %w: %w",
+			i.before, cause)
 	}
-	return fmt.Errorf("nothing was sent: the sender is waiting for control account %s to begin a run: %w", control, cause)
+	return fmt.Errorf("nothing was sent: the sender is waiting for control "+
+		"account %s to begin a run: %w", control, cause)
 }
 
 // Fingerprint is empty: no caller can hand the same in again.

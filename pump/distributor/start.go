@@ -80,7 +80,9 @@ func (d *Distributor) waitForWorkload(ctx context.Context) (*workload.Workload, 
 // workload reads the workload's row. The first time it makes the row if that is not there and
 // nowhere else; asking is of Config.maker. Later a row that is gone was deleted, and workload does
 // not undo the deletion.
-func (d *Distributor) workload(ctx context.Context, asking func() (asked func())) (*workload.Workload, error) {
+func (d *Distributor) workload(
+	ctx context.Context, asking func() (asked func()),
+) (*workload.Workload, error) {
 	t := d.router.Current()
 	switch {
 	case t == nil:
@@ -108,7 +110,9 @@ func (d *Distributor) workload(ctx context.Context, asking func() (asked func())
 }
 
 // putBack has the map of a workload put back whose row came back with an older one.
-func (d *Distributor) putBack(ctx context.Context, before *workload.Workload) (w *workload.Workload, err error) {
+func (d *Distributor) putBack(
+	ctx context.Context, before *workload.Workload,
+) (w *workload.Workload, err error) {
 	for range 2 { // the first look puts it back
 		if w, err = send.Refresh(ctx, before); !errors.Is(err, workload.ErrRolledBack) {
 			return w, err

@@ -24,12 +24,13 @@ type State struct {
 	Phase string `json:"phase"`
 	// Ready means that all is well: it distributes or would if a distribution was
 	// due, and every account answers. Reasons are what is missing, in words; never nil.
-	Ready    bool                `json:"ready"`
-	Reasons  []string            `json:"reasons"`
-	Run      string              `json:"run,omitempty"`     // that it distributes now
-	Read     int64               `json:"read"`              // of this run's source, in bytes or files
-	Of       int64               `json:"of"`                // what it has in all; 0: not known
-	Trouble  string              `json:"trouble,omitempty"` // queues that do not take what is meant for them
+	Ready   bool     `json:"ready"`
+	Reasons []string `json:"reasons"`
+	Run     string   `json:"run,omitempty"` // that it distributes now
+	Read    int64    `json:"read"`          // of this run's source, in bytes or files
+	Of      int64    `json:"of"`            // what it has in all; 0: not known
+	// queues that do not take what is meant for them
+	Trouble  string              `json:"trouble,omitempty"`
 	Cluster  pump.ClusterState   `json:"cluster"`
 	Accounts []pump.AccountState `json:"accounts"`
 	// Backlog is what waits in all queues; null unless this process is the one that samples them.
@@ -42,9 +43,10 @@ type State struct {
 // Counts is what a distributor has done since it began to run, in all
 // its distributions together.
 type Counts struct {
-	Sent        int64         `json:"sent"`        // distributions that ended with everything sent
-	Failed      int64         `json:"failed"`      // distributions that ended here in another way
-	Tasks       int64         `json:"tasks"`       // read, without those that an earlier leader had read
+	Sent   int64 `json:"sent"`   // distributions that ended with everything sent
+	Failed int64 `json:"failed"` // distributions that ended here in another way
+	// read, without those that an earlier leader had read
+	Tasks       int64         `json:"tasks"`
 	Envelopes   int64         `json:"envelopes"`   // put and acknowledged
 	BytesIn     int64         `json:"bytesIn"`     // of the bodies of tasks
 	BytesSent   int64         `json:"bytesSent"`   // of acknowledged message text

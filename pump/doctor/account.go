@@ -187,7 +187,8 @@ func (c *checkup) patientsSay() {
 // signature tells of a shared access signature that will not be good for long.
 func (c *checkup) signature(p *patient) {
 	ends := azure.Options{
-		ConnectionString: p.of.ConnectionString, Endpoint: p.of.Endpoint, TableEndpoint: p.of.TableEndpoint,
+		ConnectionString: p.of.ConnectionString, Endpoint: p.of.Endpoint,
+		TableEndpoint: p.of.TableEndpoint,
 	}.SignatureEnds()
 	left := ends.Sub(p.now())
 	if ends.IsZero() || left >= azure.EndsSoon || p.everything {

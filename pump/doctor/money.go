@@ -34,7 +34,8 @@ func (c *checkup) money(s *status.Status) {
 	case m.Slowed > 0:
 		c.find(
 			CheckDayCost, Warning, "", raise,
-			"empty queues are polled more slowly by %d of the processors to keep to budget.costPerDay, %.4g %s",
+			"empty queues are polled more slowly by %d of the processors to keep to "+
+				"budget.costPerDay, %.4g %s",
 			m.Slowed, most, currency,
 		)
 	}

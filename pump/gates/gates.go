@@ -54,7 +54,9 @@ func Close(ctx context.Context, cfg pump.Config, name, by string) (Change, error
 	return changeGate(ctx, cfg, name, false, by)
 }
 
-func changeGate(ctx context.Context, cfg pump.Config, name string, opens bool, by string) (Change, error) {
+func changeGate(
+	ctx context.Context, cfg pump.Config, name string, opens bool, by string,
+) (Change, error) {
 	table, err := open(&cfg)
 	if err != nil {
 		return Change{}, err
@@ -74,7 +76,8 @@ func changeGate(ctx context.Context, cfg pump.Config, name string, opens bool, b
 	c := Change{Gate: name, Open: opens}
 	v, err := cluster.LoadView(ctx, table, cfg.Workload)
 	if err != nil {
-		cfg.Log.Warn("who waits at the gate could not be read; they look by themselves", "gate", name, "error", err)
+		cfg.Log.Warn("who waits at the gate could not be read; they look by themselves", "gate", name,
+			"error", err)
 		return c, nil
 	}
 	var nudges []pump.Nudge
@@ -163,9 +166,10 @@ func Statuses(states []coordination.GateState, members []cluster.Member) []Statu
 
 // Status is one gate (origins T3).
 type Status struct {
-	Name    string     `json:"name"`
-	Open    bool       `json:"open"`
-	By      string     `json:"by"`
-	Since   *time.Time `json:"since"`
-	Waiting int        `json:"waiting"` // instances that say that they wait at it; in a Status without the silent ones
+	Name  string     `json:"name"`
+	Open  bool       `json:"open"`
+	By    string     `json:"by"`
+	Since *time.Time `json:"since"`
+	// instances that say that they wait at it; in a Status without the silent ones
+	Waiting int `json:"waiting"`
 }

@@ -24,7 +24,8 @@ var accountGauges = []struct {
 	},
 	{
 		prometheus.NewDesc("queuepump_backlog_in_flight_messages",
-			"Estimate: messages in the hands of live processors, as of their last beats.", accountLabel, nil),
+			"Estimate: messages in the hands of live processors, as of their last beats.",
+			accountLabel, nil),
 		func(a *waiting.Account, _ time.Time) float64 { return float64(a.InFlight) },
 	},
 	{
@@ -75,7 +76,8 @@ var (
 			"of all runs together; from the processor of rank 0, with delivery once.",
 		nil, nil)
 	queueUsed = prometheus.NewDesc("queuepump_queue_limit_used_ratio",
-		"What this process would ask of the queue that it asks most of, divided by a queue's limit.", accountLabel, nil)
+		"What this process would ask of the queue that it asks most of, divided by a queue's limit.",
+		accountLabel, nil)
 )
 
 func describeBacklog(out chan<- *prometheus.Desc) {

@@ -40,7 +40,9 @@ var ages = []float64{
 
 // durations are the buckets of a handler: a lookup takes a millisecond, a child its time limit of
 // hours.
-var durations = []float64{.001, .005, .02, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 4 * 3600}
+var durations = []float64{
+	.001, .005, .02, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 4 * 3600,
+}
 
 // NewCounters makes counters with the prices of list; those that it lacks are as published,
 // unless it is of another currency: then what it lacks costs nothing.
@@ -55,7 +57,8 @@ func NewCounters(list prices.List) *Counters {
 	}, request)
 	m.failures = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "queuepump_request_failures_total",
-		Help: "Storage requests that did not succeed, by what their answer says; maybe-done is no usable answer.",
+		Help: "Storage requests that did not succeed, by what their answer says; " +
+			"maybe-done is no usable answer.",
 	}, append(request, "code"))
 	m.latency = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "queuepump_request_duration_seconds",
@@ -72,8 +75,9 @@ func NewCounters(list prices.List) *Counters {
 		Buckets: ages,
 	})
 	m.took = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name:    "queuepump_handler_duration_seconds",
-		Help:    "Time that a handler took for a task, or for a batch if it takes batches, however it ended.",
+		Name: "queuepump_handler_duration_seconds",
+		Help: "Time that a handler took for a task, or for a batch if it takes " +
+			"batches, however it ended.",
 		Buckets: durations,
 	})
 	m.cost = prometheus.NewCounterVec(prometheus.CounterOpts{

@@ -14,12 +14,14 @@ var (
 			"from the process that samples.",
 		currencyLabel, nil)
 	perDay = prometheus.NewDesc("queuepump_cost_per_day",
-		"Estimate: what a day costs at the rate of the last minutes; from the process that samples.", currencyLabel, nil)
+		"Estimate: what a day costs at the rate of the last minutes; from the process that samples.",
+		currencyLabel, nil)
 
 	costCap = prometheus.NewDesc("queuepump_cost_cap_per_day",
 		"What a day may cost (budget.costPerDay); only with a cap.", currencyLabel, nil)
 	costShare = prometheus.NewDesc("queuepump_cost_share_per_day",
-		"What this process would spend a day at what it may spend now; only with a cap.", currencyLabel, nil)
+		"What this process would spend a day at what it may spend now; only with a cap.",
+		currencyLabel, nil)
 	costSlower = prometheus.NewDesc("queuepump_cost_times_slower",
 		"How many times as long as otherwise this process leaves empty queues alone "+
 			"to keep to the cap; only with a cap.",

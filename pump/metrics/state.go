@@ -19,11 +19,15 @@ type sample[S any] struct {
 }
 
 func counter[S any](name, help string, value func(S) float64) sample[S] {
-	return sample[S]{prometheus.NewDesc("queuepump_"+name, help, nil, nil), prometheus.CounterValue, value}
+	return sample[S]{
+		prometheus.NewDesc("queuepump_"+name, help, nil, nil), prometheus.CounterValue, value,
+	}
 }
 
 func gauge[S any](name, help string, value func(S) float64) sample[S] {
-	return sample[S]{prometheus.NewDesc("queuepump_"+name, help, nil, nil), prometheus.GaugeValue, value}
+	return sample[S]{
+		prometheus.NewDesc("queuepump_"+name, help, nil, nil), prometheus.GaugeValue, value,
+	}
 }
 
 func truth(b bool) float64 {
@@ -53,13 +57,16 @@ var processorSamples = []sample[processor.State]{
 		func(s processor.State) float64 { return float64(s.Messages) }),
 	gauge("handlers", "How many handlers may be at work at once (--concurrency).",
 		func(s processor.State) float64 { return float64(s.Handlers) }),
-	gauge("lease_seconds", "For how long messages are hidden that are got now; it follows the work unless it is fixed.",
+	gauge("lease_seconds",
+		"For how long messages are hidden that are got now; it follows the work unless it is fixed.",
 		func(s processor.State) float64 { return s.LeaseSeconds }),
 	gauge("task_seconds", "How long a task usually takes in the handler; 0: none has ended.",
 		func(s processor.State) float64 { return s.TaskSeconds }),
 	gauge("retry_first_seconds", "The longest delay of a task that fails for the first time.",
 		func(s processor.State) float64 { return s.RetrySeconds }),
-	gauge("queues_read", "Queues that the process reads.", func(s processor.State) float64 { return float64(s.Queues) }),
+	gauge("queues_read", "Queues that the process reads.", func(s processor.State) float64 {
+		return float64(s.Queues)
+	}),
 	counter("tasks_handled_total", "Tasks that the handler has done.",
 		func(s processor.State) float64 { return float64(s.Done.Handled) }),
 	counter("tasks_failed_total", "Tasks whose handler failed.",
@@ -70,9 +77,11 @@ var processorSamples = []sample[processor.State]{
 		func(s processor.State) float64 { return float64(s.Done.Retried) }),
 	counter("tasks_released_total", "Tasks put back without an attempt.",
 		func(s processor.State) float64 { return float64(s.Done.Released) }),
-	counter("tasks_skipped_total", "Tasks settled without being handled, because their key was begun too recently.",
+	counter("tasks_skipped_total",
+		"Tasks settled without being handled, because their key was begun too recently.",
 		func(s processor.State) float64 { return float64(s.Done.Skipped) }),
-	counter("tasks_duplicate_total", "Tasks recognised as done before, by the ledger or because their run was closed.",
+	counter("tasks_duplicate_total",
+		"Tasks recognised as done before, by the ledger or because their run was closed.",
 		func(s processor.State) float64 { return float64(s.Done.Duplicates) }),
 	counter("tasks_recorded_total", "Tasks whose end was recorded in the ledger.",
 		func(s processor.State) float64 { return float64(s.Done.Recorded) }),
@@ -80,13 +89,15 @@ var processorSamples = []sample[processor.State]{
 		func(s processor.State) float64 { return float64(s.Done.Commits) }),
 	gauge("messages_uncommitted", "Messages whose results wait to be recorded in the ledger.",
 		func(s processor.State) float64 { return float64(s.Uncommitted) }),
-	gauge("state_used", "The part of its bound that the fullest reducer's state of its segments takes, from 0 to 1.",
+	gauge("state_used",
+		"The part of its bound that the fullest reducer's state of its segments takes, from 0 to 1.",
 		func(s processor.State) float64 { return s.StateUsed }),
 	gauge("states_full",
 		"Segments whose reducer's state had no room for results within the last hour: "+
 			"their tasks wait or go into quarantine.",
 		func(s processor.State) float64 { return float64(s.StatesFull) }),
-	gauge("ledger_runs", "Live runs in the ledger of the segment, of those of this process, that is nearest to a bound.",
+	gauge("ledger_runs",
+		"Live runs in the ledger of the segment, of those of this process, that is nearest to a bound.",
 		func(s processor.State) float64 { return float64(s.Ledger.Runs) }),
 	gauge("ledger_runs_used",
 		"The part of the live runs that it may have, from 0 to 1; "+
@@ -102,7 +113,8 @@ var processorSamples = []sample[processor.State]{
 		"Runs that no process continues and that are not over yet; "+
 			"the processor of rank 0 knows, which ends them, others say 0.",
 		func(s processor.State) float64 { return float64(s.RunsUnfinished) }),
-	gauge("rate_limit_used_ratio", "What this process would start a second, as a part of --max-rate; 0 without.",
+	gauge("rate_limit_used_ratio",
+		"What this process would start a second, as a part of --max-rate; 0 without.",
 		func(s processor.State) float64 { return s.RateUsed }),
 	gauge("foreign_waits",
 		"Segments in which foreign messages have lately waited, "+
@@ -116,9 +128,12 @@ var processorSamples = []sample[processor.State]{
 		func(s processor.State) float64 { return float64(s.Done.Passed) }),
 	counter("tasks_parked_total", "Tasks of runs and keys that are paused, put into parking queues.",
 		func(s processor.State) float64 { return float64(s.Done.Parked) }),
-	counter("messages_forwarded_total", "Messages of other processors' segments put where they belong.",
-		func(s processor.State) float64 { return float64(s.Done.Forwarded) }),
-	counter("messages_split_total", "Messages cut into pieces, to find a task that may end its processes.",
+	counter("messages_forwarded_total",
+		"Messages of other processors' segments put where they belong.", func(s processor.State) float64 {
+			return float64(s.Done.Forwarded)
+		}),
+	counter("messages_split_total",
+		"Messages cut into pieces, to find a task that may end its processes.",
 		func(s processor.State) float64 { return float64(s.Done.Split) }),
 	counter("messages_lost_total", "Messages whose lease ended while they were in hand.",
 		func(s processor.State) float64 { return float64(s.Done.Lost) }),
@@ -134,15 +149,20 @@ var taskLatency = prometheus.NewDesc("queuepump_task_latency_seconds",
 // latencySummary is a latency as a metric: count and sum since the start, so that they only grow,
 // and quantiles of late, none if nothing was measured: a zero would be a good one.
 func latencySummary(all, lately processor.Latency) prometheus.Metric {
-	quantiles := map[float64]float64{0.5: lately.P50, 0.9: lately.P90, 0.99: lately.P99, 0.999: lately.P999, 1: lately.Max}
+	quantiles := map[float64]float64{
+		0.5: lately.P50, 0.9: lately.P90, 0.99: lately.P99, 0.999: lately.P999, 1: lately.Max,
+	}
 	if lately.Tasks == 0 {
 		quantiles = nil
 	}
-	return prometheus.MustNewConstSummary(taskLatency, uint64(all.Tasks), all.Mean*float64(all.Tasks), quantiles)
+	return prometheus.MustNewConstSummary(taskLatency, uint64(all.Tasks), all.Mean*float64(all.Tasks),
+		quantiles)
 }
 
 // Processor are the metrics that are read from a processor's state when they are asked for.
-func Processor(state func() processor.State) prometheus.Collector { return &processorMetrics{state} }
+func Processor(state func() processor.State) prometheus.Collector {
+	return &processorMetrics{state}
+}
 
 func (m *processorMetrics) Describe(out chan<- *prometheus.Desc) {
 	for _, s := range processorSamples {
@@ -232,11 +252,14 @@ var clusterSamples = []sample[pump.ClusterState]{
 		func(s pump.ClusterState) float64 { return float64(s.Missing) }),
 	gauge("segments_unowned", "Segments that no live process owns.",
 		func(s pump.ClusterState) float64 { return float64(s.Unowned) }),
-	gauge("segments_unowned_seconds", "For how long the longest of the segments without an owner has had none.",
+	gauge("segments_unowned_seconds",
+		"For how long the longest of the segments without an owner has had none.",
 		func(s pump.ClusterState) float64 { return s.UnownedSeconds }),
 	gauge("control_dark_seconds", "For how long the control account has not answered; 0: it does.",
 		func(s pump.ClusterState) float64 { return s.DarkSeconds }),
-	gauge("map_version", "Version of the shard map.", func(s pump.ClusterState) float64 { return float64(s.MapVersion) }),
+	gauge("map_version", "Version of the shard map.", func(s pump.ClusterState) float64 {
+		return float64(s.MapVersion)
+	}),
 }
 
 var accountLabel = []string{"account"}
@@ -257,7 +280,8 @@ func describeShared(out chan<- *prometheus.Desc) {
 	for _, s := range clusterSamples {
 		out <- s.desc
 	}
-	for _, d := range append([]*prometheus.Desc{budgetRate, budgetTarget, silence, refused, queueUsed}, moneyDescs...) {
+	for _, d := range append([]*prometheus.Desc{budgetRate, budgetTarget, silence, refused, queueUsed},
+		moneyDescs...) {
 		out <- d
 	}
 	describeBacklog(out)

@@ -53,8 +53,9 @@ func Handler(process interface{ Nudged(n pump.Nudge) }, instance string) http.Ha
 }
 
 var (
-	errNudge   = errors.New("not a nudge")
-	validQueue = regexp.MustCompile(`^[!-.0-~]{1,200}/[a-z0-9-]{1,63}$`) // an account's name may be anything printable
+	errNudge = errors.New("not a nudge")
+	// an account's name may be anything printable
+	validQueue = regexp.MustCompile(`^[!-.0-~]{1,200}/[a-z0-9-]{1,63}$`)
 )
 
 // Parse reads a query. A nudge is about one thing at most.
@@ -71,7 +72,8 @@ func Parse(query string) (pump.Nudge, error) {
 		Traffic: values.Get("traffic") == "1",
 	}
 	switch {
-	case n.Instance == "", len(values["instance"])+len(values["queue"])+len(values["gate"])+len(values["traffic"]) > 2,
+	case n.Instance == "", len(values["instance"])+len(values["queue"])+len(values["gate"])+
+		len(values["traffic"]) > 2,
 		len(values["traffic"]) > 0 && !n.Traffic,
 		n.Queue != "" && !validQueue.MatchString(n.Queue),
 		n.Gate != "" && coordination.CheckGate(n.Gate) != nil:

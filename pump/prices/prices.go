@@ -28,9 +28,11 @@ func (l List) Mixed() (problem, fix string, mixed bool) {
 	if l.Currency == "" || l.Currency == Published.Currency || l.Queue != 0 && l.Table != 0 {
 		return "", "", false
 	}
-	return fmt.Sprintf("is %.12q, and the published prices, which are taken where none are given, are in %s",
+	return fmt.Sprintf("is %.12q, and the published prices, which are taken where "+
+			"none are given, are in %s",
 			l.Currency, Published.Currency),
-		"give both prices.queue and prices.table in that currency, or leave it out for " + Published.Currency, true
+		"give both prices.queue and prices.table in that currency, or leave it out for " +
+			Published.Currency, true
 }
 
 // OrPublished is the list with what is not given as published. A list that is [List.Mixed] stays as

@@ -106,7 +106,8 @@ func (r *run) tellAwaited(s *ownership.Assignment) {
 			lease = max(lease, m.Dead)
 		}
 	}
-	r.Log.Info("waiting for the lease of members that do not beat to run out; they own segments of this one",
+	r.Log.Info("waiting for the lease of members that do not beat to run out; "+
+		"they own segments of this one",
 		"members", locate.SomeOf(news, 10), "segments", s.Late, "lease", lease)
 }
 
@@ -115,8 +116,9 @@ func (r *run) tellAwaited(s *ownership.Assignment) {
 func (r *run) reach(s shardmap.Shard) *queues.Queue {
 	q, err := r.Queues.Queue(s.Account, s.Queue)
 	if err != nil {
-		r.AlarmOnce("account "+s.Account, "queues cannot be read here; other processors must, or none does",
-			"account", s.Account, "error", err)
+		r.AlarmOnce("account "+s.Account,
+			"queues cannot be read here; other processors must, or none does", "account", s.Account,
+			"error", err)
 		return nil
 	}
 	return q

@@ -59,7 +59,8 @@ func (r *run) passGate(ctx context.Context) error {
 	// This was no idle time, and no rate is to be reckoned with it.
 	r.Messages.Restart()
 	r.opened.Store(time.Now().UnixNano())
-	r.Log.Info("the gate is open", "gate", r.gate.name, "waited", time.Since(began).Round(time.Millisecond))
+	r.Log.Info("the gate is open", "gate", r.gate.name,
+		"waited", time.Since(began).Round(time.Millisecond))
 	return nil
 }
 

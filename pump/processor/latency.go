@@ -65,7 +65,8 @@ func (l *latencies) add(slot, tasks int, took time.Duration, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.all == nil {
-		p.all, p.recent, p.older, p.turned = newLatencyHistogram(), newLatencyHistogram(), newLatencyHistogram(), now
+		p.all, p.recent, p.older, p.turned = newLatencyHistogram(), newLatencyHistogram(),
+			newLatencyHistogram(), now
 	}
 	p.turn(now)
 	ms := min(max(took, 0), latencyMost).Milliseconds()

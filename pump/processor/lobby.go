@@ -69,7 +69,9 @@ func (r *run) mine(segment uint32) bool {
 
 // notNow puts a message of this process's own back for a while, which is no reason to suspect it.
 func (r *run) notNow(d *message.Delivery, delay time.Duration) *message.Disposition {
-	return &message.Disposition{Ours: true, Delay: r.Jitter.Around(delay, "not now", d.ID, uint64(max(d.Dequeued, 1)))}
+	return &message.Disposition{
+		Ours: true, Delay: r.Jitter.Around(delay, "not now", d.ID, uint64(max(d.Dequeued, 1))),
+	}
 }
 
 // add takes a message, or says by d.whole how it is to be settled if there is no room. One that is

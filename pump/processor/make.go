@@ -79,11 +79,13 @@ func (r *run) makeLater(late []*queues.Queue) {
 		names = append(names, q.String())
 		r.Background.Go(func() {
 			if err := queues.Create(r.Wire, q, r.Jitter, r.Log); err != nil && r.Wire.Err() == nil {
-				r.Log.Error("a queue could not be made; start a processor with --make-workload again, or make it",
+				r.Log.Error("a queue could not be made; start a processor with "+
+					"--make-workload again, or make it",
 					"queue", q.String(), "error", err)
 			}
 		})
 	}
 	slices.Sort(names)
-	r.Log.Warn("queues could not be made yet; the others are read meanwhile", "queues", strings.Join(names, " "))
+	r.Log.Warn("queues could not be made yet; the others are read meanwhile",
+		"queues", strings.Join(names, " "))
 }

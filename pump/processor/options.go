@@ -87,8 +87,10 @@ func (o Options) withDefaults() (Options, error) {
 	settings.Default(&o.Lease, 4*o.Beat)
 	switch {
 	case o.Concurrency < 1 || o.Concurrency > 100_000:
-		return o, settings.OutOfRange("concurrency", o.Concurrency, "use 1 to 100000, or leave it out for 256")
-	case o.Visibility != 0 && (o.Visibility < 3*time.Second || o.Visibility > time.Hour || o.Visibility%time.Second != 0):
+		return o, settings.OutOfRange("concurrency", o.Concurrency,
+			"use 1 to 100000, or leave it out for 256")
+	case o.Visibility != 0 &&
+		(o.Visibility < 3*time.Second || o.Visibility > time.Hour || o.Visibility%time.Second != 0):
 		return o, &pump.ConfigError{
 			Field: "visibility", Problem: fmt.Sprintf("%v is not possible", o.Visibility),
 			Fix: "use whole seconds from 3s to 1h, or leave it out for one that follows the work",

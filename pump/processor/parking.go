@@ -28,7 +28,8 @@ func (r *run) followParkings(w *workload.Workload) {
 			continue
 		}
 		news.Parkings = append(news.Parkings, *p)
-		r.Log.Info("tasks are parked until they are resumed", "paused", p.String(), "by", p.By, "since", p.Since)
+		r.Log.Info("tasks are parked until they are resumed", "paused", p.String(), "by", p.By,
+			"since", p.Since)
 	}
 	if len(news.Parkings) == 0 || phase(r.phase.Load()) < phaseWorking {
 		return
@@ -64,7 +65,9 @@ func (r *run) park(d *message.Delivery) bool {
 	return true
 }
 
-func (r *run) parkWhole(s *ownership.Assignment, d *message.Delivery, p *workload.Parking) *message.Disposition {
+func (r *run) parkWhole(
+	s *ownership.Assignment, d *message.Delivery, p *workload.Parking,
+) *message.Disposition {
 	to := s.Parking(d.Queue, p.Number)
 	if _, wraps := d.Wrap(0); to == nil || d.Foreign != "" && !wraps {
 		// Put as it is, the text of another program would get another name, by which it is not known

@@ -70,7 +70,8 @@ type Summary struct {
 	Requests  pump.Requests `json:"requests"`
 	Throttled int64         `json:"throttled"` // requests that were refused as too many
 	Seconds   float64       `json:"seconds"`
-	Latency   Latency       `json:"latency"` // from a message ready to be put to the start of its tasks
+	// from a message ready to be put to the start of its tasks
+	Latency Latency `json:"latency"`
 }
 
 // Processor takes tasks from a workload's queues and hands them to a handler. The
@@ -99,7 +100,9 @@ func New(cfg pump.Config, h pump.Handler, o Options) (*Processor, error) {
 		return nil, err
 	}
 	if h == nil && !o.Discard {
-		return nil, &pump.ConfigError{Field: "handler", Problem: "there is none", Fix: "give a handler, or set Discard"}
+		return nil, &pump.ConfigError{
+			Field: "handler", Problem: "there is none", Fix: "give a handler, or set Discard",
+		}
 	}
 	if err := reduce.CheckReducer(h, &cfg, o.Discard, o.MinInterval); err != nil {
 		return nil, err
@@ -221,7 +224,8 @@ func (p *Processor) newProcessing(ctx context.Context) *run {
 	r.batch, _ = p.handler.(pump.BatchHandler)
 	r.Reducer, _ = p.handler.(reduce.Reducing)
 	if r.o.MinInterval > 0 && r.handler != nil {
-		claims := coordination.NewClaims(r.Queues.Control, r.Cfg.Workload, r.o.MinInterval, r.Cfg.Instance)
+		claims := coordination.NewClaims(r.Queues.Control, r.Cfg.Workload, r.o.MinInterval,
+			r.Cfg.Instance)
 		r.handler, r.batch = claim.Limit(claims, r.handler, r.batch, r.Jitter, r.Log, r.AlarmOnce)
 	}
 	r.timing = leases.NewTiming(r.o.Visibility, r.o.Retry)
@@ -238,8 +242,10 @@ func (p *Processor) newProcessing(ctx context.Context) *run {
 	}
 	r.backlog = backlog.New(r.o.room(), r.batch != nil, func() { r.poller.Wake() })
 	r.poller = poll.New(r.Env, poll.Parts{
-		Backlog: r.backlog, Timing: r.timing, Receive: r.receive, LobbyFull: r.lobby.full, UntilIdle: r.o.UntilIdle,
-		Blocked: func(q *queues.Queue) func() bool { return r.settlers.Of(q).Full },
+		Backlog: r.backlog, Timing: r.timing, Receive: r.receive, LobbyFull: r.lobby.full,
+		UntilIdle: r.o.UntilIdle, Blocked: func(q *queues.Queue) func() bool {
+			return r.settlers.Of(q).Full
+		},
 	})
 	r.Refollow, r.GetMore, r.Answered = r.follow, r.poller.Wake, r.poller.AllAnswer
 	r.Unread = func() time.Duration {
@@ -279,10 +285,12 @@ func (r *run) connect(ctx context.Context) error {
 	r.trials = trial.New(r.Env, trial.Parts{
 		Backlog: r.backlog, Keeper: r.keeper, Recorder: r.recorder,
 		Open: func(d *message.Delivery) { r.open(r.Wire, d) },
-	}, trial.Options{MaxAttempts: r.o.Retry.MaxAttempts, Handlers: r.o.Concurrency, Timeout: r.o.Timeout})
+	}, trial.Options{
+		MaxAttempts: r.o.Retry.MaxAttempts, Handlers: r.o.Concurrency, Timeout: r.o.Timeout,
+	})
 	r.settlers = settle.New(r.Env, settle.Parts{
-		Timing: r.timing, Keeper: r.keeper, Backlog: r.backlog, Poller: r.poller, Recorder: r.recorder, Trials: r.trials,
-		Disown: r.disown, Retry: r.o.Retry,
+		Timing: r.timing, Keeper: r.keeper, Backlog: r.backlog, Poller: r.poller, Recorder: r.recorder,
+		Trials: r.trials, Disown: r.disown, Retry: r.o.Retry,
 	})
 	locate.WarnExtra(r.Log, locate.SpecOf(r.Cfg).Extra(r.Workload))
 	locate.WarnUnread(r.Log, locate.SpecOf(r.Cfg).ExtraQueues(r.Workload))
@@ -360,12 +368,14 @@ func (r *run) loadWorkload(ctx context.Context) error {
 				return there
 			}
 		}
-		if e, ok := queues.AsError(err); !absent && (!ok || !e.Ambiguous() && e.Code != storage.Canceled) {
+		if e, ok := queues.AsError(err); !absent &&
+			(!ok || !e.Ambiguous() && e.Code != storage.Canceled) {
 			return fmt.Errorf("load workload %q from account %q: %w", r.Cfg.Workload, r.Cfg.Control, err)
 		}
 		if r.startIsOver() {
 			if absent {
-				return fmt.Errorf("%w in account %q, and no distributor made it within %v", err, r.Cfg.Control, r.o.UntilIdle)
+				return fmt.Errorf("%w in account %q, and no distributor made it within %v", err, r.Cfg.Control,
+					r.o.UntilIdle)
 			}
 			return fmt.Errorf("load workload %q from account %q: %w", r.Cfg.Workload, r.Cfg.Control, err)
 		}
@@ -394,7 +404,8 @@ func (r *run) startIsOver() bool {
 // startLater waits before a step of a start is tried again for the n-th time. It is false if ctx
 // has ended.
 func (r *run) startLater(ctx context.Context, step string, n uint64) bool {
-	wait := r.Jitter.Around(backoff.Doubled(250*time.Millisecond, 5*time.Second, n), step, r.Cfg.Workload, n)
+	wait := r.Jitter.Around(backoff.Doubled(250*time.Millisecond, 5*time.Second, n), step,
+		r.Cfg.Workload, n)
 	if idle := r.o.UntilIdle; idle > 0 {
 		wait = min(wait, max(idle-time.Since(r.Began), time.Millisecond))
 	}
@@ -443,13 +454,12 @@ func (r *run) summary() Summary {
 	c := &r.Counts
 	s := Summary{
 		Instance: r.Cfg.Instance, Waiting: r.waitingAt(),
-		Handled: c.Handled.Load(), Failed: c.Failed.Load(), Rejected: c.Rejected.Load(), Retried: c.Retried.Load(),
-		Released: c.Released.Load(), Skipped: c.Skipped.Load(), Quarantined: c.Quarantined.Load(),
-		Duplicates: c.Duplicates.Load(), Dropped: c.Dropped.Load(),
+		Handled: c.Handled.Load(), Failed: c.Failed.Load(), Rejected: c.Rejected.Load(),
+		Retried: c.Retried.Load(), Released: c.Released.Load(), Skipped: c.Skipped.Load(),
+		Quarantined: c.Quarantined.Load(), Duplicates: c.Duplicates.Load(), Dropped: c.Dropped.Load(),
 		Foreign: c.Foreign.Load(), Passed: c.Passed.Load(), Forwarded: c.Forwarded.Load(),
 		Parked: c.Parked.Load(), Split: c.Split.Load(), Lost: c.Lost.Load(),
-		Envelopes: c.Envelopes.Load(),
-		Recorded:  c.Recorded.Load(), Commits: c.Commits.Load(),
+		Envelopes: c.Envelopes.Load(), Recorded: c.Recorded.Load(), Commits: c.Commits.Load(),
 		Seconds: r.working().Seconds(),
 	}
 	s.Requests, s.Throttled = r.Queues.Requests()

@@ -145,7 +145,9 @@ func (r *run) deliver(g *poll.Get, m *storage.Message, settler message.Settler) 
 		// message, so it waits, for ever if need be (P4.6).
 		r.AlarmOnce("version", "message of a newer format; this processor must be upgraded",
 			"message", d.String(), "error", err)
-		d.Whole = &message.Disposition{Delay: r.Jitter.Around(newerDelay, "newer", m.ID, uint64(m.Dequeued))}
+		d.Whole = &message.Disposition{
+			Delay: r.Jitter.Around(newerDelay, "newer", m.ID, uint64(m.Dequeued)),
+		}
 	case err != nil:
 		d.Whole = unreadable(err)
 	case d.Header.Workload != r.Cfg.Workload:

@@ -160,7 +160,8 @@ func (p *Processor) State() State {
 	if tasks := r.Queues.Tasks; tasks != nil {
 		s.RateUsed = tasks.Used()
 	}
-	s.LeaseSeconds, s.TaskSeconds, s.RetrySeconds = r.timing.Lease().Seconds(), r.timing.Task().Seconds(), retry.Seconds()
+	s.LeaseSeconds, s.TaskSeconds, s.RetrySeconds = r.timing.Lease().Seconds(),
+		r.timing.Task().Seconds(), retry.Seconds()
 	switch now {
 	case phaseStarting:
 		s.Reasons = append(s.Reasons, "it is starting")
@@ -180,7 +181,8 @@ func (p *Processor) State() State {
 				s.Reasons = append(s.Reasons, awaits)
 			}
 			for _, name := range share.Unreadable() {
-				s.Reasons = append(s.Reasons, fmt.Sprintf("queue %s cannot be read: no credentials for its account", name))
+				s.Reasons = append(s.Reasons,
+					fmt.Sprintf("queue %s cannot be read: no credentials for its account", name))
 			}
 		}
 	}
@@ -203,7 +205,8 @@ func (r *run) addLedger(s *State) {
 	s.Ledger = closing.LedgerStatus(c.Ledger.Use())
 	s.StateUsed, s.StatesFull = c.StateUsed(), c.States.Count()
 	if s.StatesFull > 0 {
-		because("the reducer's state of %d of its segments is full: keep less of each key, or use more segments",
+		because("the reducer's state of %d of its segments is full: keep less of each "+
+			"key, or use more segments",
 			s.StatesFull)
 	}
 	if s.ForeignWaits = c.Names.Count(); s.ForeignWaits > 0 {

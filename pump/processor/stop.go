@@ -55,7 +55,8 @@ func (r *run) stop() {
 		calm = r.calmWithin(hardGrace)
 	}
 	if !calm {
-		r.Log.Error("stopped with messages that could not be put back; they are delivered again when their leases end")
+		r.Log.Error("stopped with messages that could not be put back; they are delivered " +
+			"again when their leases end")
 	}
 	// 5. The processor gives up the segments that it still holds, and leaves the cluster.
 	r.Tallies.Last(r.Wire)

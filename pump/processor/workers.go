@@ -209,7 +209,8 @@ func (s *worker) endTasks(ctx context.Context, err error, errs []error) {
 	queues.HookEnded(&s.pool.r.Cfg.Hooks, to-from, took)
 	if abandoned {
 		s.pool.r.backlog.AddHung(-1)
-		s.pool.r.Log.Warn("a handler that was given up has returned", d.TaskAttrs(d.At(from), span.Context())...)
+		s.pool.r.Log.Warn("a handler that was given up has returned",
+			d.TaskAttrs(d.At(from), span.Context())...)
 		s.of = nil
 		return
 	}
@@ -353,7 +354,8 @@ func (r *run) lost(d *message.Delivery, cause error) {
 		r.Counts.Lost.Add(1)
 		attrs := d.Attrs()
 		r.Lines.Of("lost").Add(d.Count, func(messages, _ int) {
-			r.Log.Warn("lease lost; the message will be delivered again", append(attrs, "messages", messages)...)
+			r.Log.Warn("lease lost; the message will be delivered again",
+				append(attrs, "messages", messages)...)
 		})
 		d.End(cause)
 	}

@@ -71,7 +71,8 @@ func (r *redrives) begin(ctx context.Context, m *Message) (first bool, err error
 	}
 	known := !m.foreign && before.Keeps == workload.KeepsAll && keeps == workload.KeepsAll
 	// Numbers go when the run is over, names by age.
-	if !known && !m.foreign && (before.Keeps == workload.KeepsNothing || keeps != workload.KeepsNothing) {
+	if !known && !m.foreign &&
+		(before.Keeps == workload.KeepsNothing || keeps != workload.KeepsNothing) {
 		server, local, err := workload.ServerTime(ctx, q.queues.Control, q.cfg.Workload)
 		if err != nil {
 			return false, err
@@ -84,8 +85,9 @@ func (r *redrives) begin(ctx context.Context, m *Message) (first bool, err error
 	return false, fmt.Errorf("%w at %s", errInterrupted, before.Begun.UTC().Format(time.RFC3339))
 }
 
-var errInterrupted = errors.New("pump: a redrive of it was interrupted, and whether it was done since " +
-	"is not known any more; drop it if it was, else redrive it with --again; that redrive began")
+var errInterrupted = errors.New("pump: a redrive of it was interrupted, and " +
+	"whether it was done since is not known any more; drop it if it was, else redrive it with " +
+	"--again; that redrive began")
 
 // end notes that a message is not in quarantine any more, or that nothing of it was put.
 func (r *redrives) end(ctx context.Context, m *Message) {

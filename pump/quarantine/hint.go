@@ -26,7 +26,9 @@ type redriveHints struct {
 }
 
 func (q *Quarantine) hints(ctx context.Context) *redriveHints {
-	return &redriveHints{q: q, busy: make(chan struct{}, 1), nudges: nudging.NewSender(context.WithoutCancel(ctx), &q.cfg)}
+	return &redriveHints{
+		q: q, busy: make(chan struct{}, 1), nudges: nudging.NewSender(context.WithoutCancel(ctx), &q.cfg),
+	}
 }
 
 // put says that something was put into a queue. It never fails: owners look by themselves, later.
@@ -40,7 +42,8 @@ func (h *redriveHints) put(ctx context.Context, queue *queues.Queue, segment uin
 		})
 		if err != nil {
 			h.view = nil
-			h.q.cfg.Log.Debug("who owns the segments could not be read; owners are not told that tasks come back", "error", err)
+			h.q.cfg.Log.Debug("who owns the segments could not be read; owners are not "+
+				"told that tasks come back", "error", err)
 		}
 		h.read = time.Now()
 	}

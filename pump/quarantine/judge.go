@@ -37,12 +37,14 @@ const causesMost = 100_000
 func (q *Quarantine) readCauses(ctx context.Context) error {
 	q.rows = map[string][]causeFound{}
 	n := 0
-	for e, err := range q.queues.Control.Query(ctx, storage.Query{Partition: tombstone.Partition(q.cfg.Workload)}) {
+	for e, err := range q.queues.Control.Query(ctx,
+		storage.Query{Partition: tombstone.Partition(q.cfg.Workload)}) {
 		if err != nil {
 			return locate.WithAdvice(ctx, &q.cfg, err)
 		}
 		if n++; n > causesMost {
-			q.cfg.Log.Warn("there are more causes in rows than are read; some messages are shown without", "read", causesMost)
+			q.cfg.Log.Warn("there are more causes in rows than are read; some messages are shown without",
+				"read", causesMost)
 			break
 		}
 		hash, _ := e.Properties["Text"].(string)
@@ -73,7 +75,9 @@ func (q *Quarantine) causeOf(text []byte) *causeFound {
 }
 
 // judge reads a message, says whether the filter means it and whether it can be redriven.
-func (q *Quarantine) judge(ctx context.Context, account string, m *storage.Message, f *Filter) *Message {
+func (q *Quarantine) judge(
+	ctx context.Context, account string, m *storage.Message, f *Filter,
+) *Message {
 	qm := &Message{Account: account, ID: m.ID, Put: m.Inserted, Tasks: 1, text: m.Text, key: f.Key}
 	var err error
 	qm.header, err = codec.ReadHeader(m.Text)
@@ -86,7 +90,8 @@ func (q *Quarantine) judge(ctx context.Context, account string, m *storage.Messa
 		}
 	}
 	if cause != nil {
-		qm.Reason, qm.Detail, qm.Instance, qm.Attempts = cause.Reason, cause.Detail, cause.Instance, cause.Attempts
+		qm.Reason, qm.Detail, qm.Instance, qm.Attempts = cause.Reason, cause.Detail, cause.Instance,
+			cause.Attempts
 		qm.First, qm.Last = orNil(cause.First), orNil(cause.Last)
 	}
 	if qm.intact {
@@ -149,7 +154,8 @@ func (q *Quarantine) problem(ctx context.Context, m *Message, err error) string 
 	case err != nil:
 		return "it is damaged: " + err.Error()
 	case h.Workload != q.cfg.Workload:
-		return fmt.Sprintf("it belongs to workload %q; a processor of that workload would do it, and none of this one",
+		return fmt.Sprintf("it belongs to workload %q; a processor of that workload would "+
+			"do it, and none of this one",
 			h.Workload)
 	case int64(h.Segment) >= int64(q.workload.Map.Segments):
 		return fmt.Sprintf("it says segment %d of %d", h.Segment, q.workload.Map.Segments)
@@ -242,7 +248,8 @@ func (q *Quarantine) removeCause(ctx context.Context, c *causeFound) {
 		return err
 	})
 	if err != nil && !storage.Is(err, storage.Gone) {
-		q.cfg.Log.Warn("the row that said why a message was quarantined could not be removed", "row", c.row, "error", err)
+		q.cfg.Log.Warn("the row that said why a message was quarantined could not be removed",
+			"row", c.row, "error", err)
 	}
 }
 

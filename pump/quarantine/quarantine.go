@@ -260,4 +260,6 @@ func (q *Quarantine) Count(ctx context.Context) (messages int64) {
 	return all.Load()
 }
 
-var errLeftLooking = errors.New("pump: the message was taken too long ago to be settled safely; run it again")
+var errLeftLooking = errors.New(
+	"pump: the message was taken too long ago to be settled safely; run it again",
+)

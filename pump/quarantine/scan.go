@@ -190,7 +190,9 @@ func (q *Quarantine) trying(
 }
 
 // pauseAfter waits before a request that failed is made again; false: ctx has ended.
-func (q *Quarantine) pauseAfter(ctx context.Context, err error, operation, object string, try uint64) bool {
+func (q *Quarantine) pauseAfter(
+	ctx context.Context, err error, operation, object string, try uint64,
+) bool {
 	wait := backoff.Jitter(q.cfg.Instance).Full(time.Second, 5*time.Second, operation, object, try)
 	if e, ok := queues.AsError(err); ok {
 		wait += e.RetryAfter
@@ -265,7 +267,8 @@ func (q *Quarantine) putBack(ctx context.Context, a *queues.Account, back []stor
 		})
 	}
 	if err := g.Wait(); err != nil {
-		return fmt.Errorf("not every message was put back; the others are visible within %v: %w", Lease, err)
+		return fmt.Errorf("not every message was put back; the others are visible within %v: %w",
+			Lease, err)
 	}
 	return nil
 }

@@ -54,14 +54,18 @@ type Outcome struct {
 // a processor that records what is done (delivery mode once) does it once. Where that may not be
 // known any more the message is kept, see [Options.Again]. done is called for
 // each message, and stops it by returning false. The error is that of [Quarantine.List].
-func (q *Quarantine) Redrive(ctx context.Context, f Filter, o Options, done func(Outcome) (more bool)) error {
+func (q *Quarantine) Redrive(
+	ctx context.Context, f Filter, o Options, done func(Outcome) (more bool),
+) error {
 	return q.settleAll(ctx, f, o, Redriven, done)
 }
 
 // Drop gives tasks up for good: they are deleted. In delivery mode once the owners of
 // their segments are told first, who record them as done, so that their
 // runs can be complete. It is otherwise like Redrive.
-func (q *Quarantine) Drop(ctx context.Context, f Filter, o Options, done func(Outcome) (more bool)) error {
+func (q *Quarantine) Drop(
+	ctx context.Context, f Filter, o Options, done func(Outcome) (more bool),
+) error {
 	return q.settleAll(ctx, f, o, Dropped, done)
 }
 
@@ -69,14 +73,17 @@ func (q *Quarantine) settleAll(
 	ctx context.Context, f Filter, o Options, outcome string, done func(Outcome) bool,
 ) error {
 	if !(o.Rate >= 0 && o.Rate <= 1e6) {
-		return settings.OutOfRange("rate", o.Rate, "use 0.01 to 1e6 messages a second, or leave it out for no limit")
+		return settings.OutOfRange("rate", o.Rate,
+			"use 0.01 to 1e6 messages a second, or leave it out for no limit")
 	}
 	redrives, err := q.redrives(ctx, outcome, o.Again)
 	if err != nil {
 		return err
 	}
 	defer func() { redrives.flush(ctx) }()
-	s := &settling{q: q, o: o, outcome: outcome, redrives: redrives, hints: q.hints(ctx), left: f.Limit, done: done}
+	s := &settling{
+		q: q, o: o, outcome: outcome, redrives: redrives, hints: q.hints(ctx), left: f.Limit, done: done,
+	}
 	defer s.hints.nudges.Close()
 	visit := func(t *taken) scanVerdict { return s.visit(ctx, t) }
 	if o.Rate == 0 {
@@ -119,7 +126,8 @@ func (s *settling) visit(ctx context.Context, t *taken) scanVerdict {
 	if !s.begin(ctx) {
 		return scanKeep | scanEnough
 	}
-	verdict, out := scanKeep, Outcome{Message: t.message, Outcome: s.outcome, Left: t.message.Tasks - t.message.Matching}
+	verdict, out := scanKeep,
+		Outcome{Message: t.message, Outcome: s.outcome, Left: t.message.Tasks - t.message.Matching}
 	switch {
 	case s.outcome == Redriven && t.message.Problem != "":
 		out.Outcome, out.Left = Kept, t.message.Tasks
@@ -198,7 +206,8 @@ func (q *Quarantine) settleOne(
 		q.removeCause(ctx, m.row)
 	}
 	if home != nil {
-		hints.put(ctx, home, segment) // last: it may take a while, and the message in quarantine is leased
+		// last: it may take a while, and the message in quarantine is leased
+		hints.put(ctx, home, segment)
 	}
 	return scanGone, nil
 }
@@ -224,7 +233,8 @@ func (q *Quarantine) putHome(
 			err = home.PutBy(ctx, q.read, text, 0, about)
 			maybe = maybe || storage.Ambiguous(err)
 		}
-		if !storage.Ambiguous(err) || try == quarantineTries-1 || !q.pauseAfter(ctx, err, "put", object, try) {
+		if !storage.Ambiguous(err) || try == quarantineTries-1 ||
+			!q.pauseAfter(ctx, err, "put", object, try) {
 			return home, maybe, err
 		}
 	}

@@ -133,7 +133,8 @@ func CheckReducer(h pump.Handler, cfg *pump.Config, discard bool, minInterval ti
 	}
 	switch {
 	case cfg.Segments == pump.Shared:
-		return bad("it needs segments with owners, and segments is 0", "leave segments out in a new workload")
+		return bad("it needs segments with owners, and segments is 0",
+			"leave segments out in a new workload")
 	case minInterval > 0:
 		return bad("it does not count tasks that min-interval skips", "leave min-interval out")
 	case discard:
@@ -143,7 +144,9 @@ func CheckReducer(h pump.Handler, cfg *pump.Config, discard bool, minInterval ti
 }
 
 func printable(s string) bool {
-	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f || r == utf8.RuneError })
+	return !strings.ContainsFunc(s, func(r rune) bool {
+		return r < ' ' || r == 0x7f || r == utf8.RuneError
+	})
 }
 
 // Contribute is what a task adds to the state of its segment. The processor asks for it.

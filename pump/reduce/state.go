@@ -25,7 +25,8 @@ func (r *Reducer[S, D]) States(ctx context.Context, cfg pump.Config) iter.Seq2[S
 		var none S
 		table, w, err := reduced(ctx, &cfg)
 		if err == nil && w.Reducer != r.Name {
-			err = fmt.Errorf("workload %q: its states are of reducer %q, not of %q", cfg.Workload, w.Reducer, r.Name)
+			err = fmt.Errorf("workload %q: its states are of reducer %q, not of %q", cfg.Workload,
+				w.Reducer, r.Name)
 		}
 		if err != nil {
 			yield(none, err)

@@ -88,7 +88,8 @@ type EndsView struct {
 func EndsBy(v *cluster.View, now time.Time, use ledger.Use) EndsView {
 	seen := &cluster.View{Workload: v.Workload, Read: v.Read}
 	for i := range v.Members {
-		if !v.Members[i].Silent(now) { // as people are told; the closer watches, and is one of those that live
+		// as people are told; the closer watches, and is one of those that live
+		if !v.Members[i].Silent(now) {
 			seen.Members = append(seen.Members, v.Members[i])
 		}
 	}
@@ -181,7 +182,8 @@ func (o *openedRuns) endOf(ctx context.Context, run *workload.Run) (string, erro
 	now := v.Read
 	server, local, err := workload.ServerTime(ctx, o.Queues.Control, o.Workload.Name)
 	switch {
-	case err != nil && !storage.Is(err, storage.Auth): // a credential that may only read is fine for looking
+	// a credential that may only read is fine for looking
+	case err != nil && !storage.Is(err, storage.Auth):
 		return "", err
 	case err == nil && !server.IsZero():
 		now = server.Add(v.Read.Sub(local))

@@ -146,7 +146,8 @@ func End(ctx context.Context, cfg pump.Config, id string, drop bool, note string
 	}
 	// The run's row is the truth, and processors read it again after minutes.
 	if err := workload.NoteEnded(ctx, o.Queues.Control, o.Workload.Name, run); err != nil {
-		o.Cfg.Log.Warn("processors could not be told of the end of the run; they learn of it within minutes",
+		o.Cfg.Log.Warn("processors could not be told of the end of the run; they "+
+			"learn of it within minutes",
 			"run", run, "error", err)
 	} else {
 		o.Tell(ctx)
@@ -154,7 +155,8 @@ func End(ctx context.Context, cfg pump.Config, id string, drop bool, note string
 	// Its parked messages come home and meet its end. After the end, or it would be begun.
 	end := workload.Parking{Run: run, Returning: time.Now()}
 	if _, _, err := workload.Unpark(ctx, o.Queues.Control, o.Workload.Name, end); err != nil {
-		o.Cfg.Log.Warn("what is parked of the run does not come home yet; try again", "run", run, "error", err)
+		o.Cfg.Log.Warn("what is parked of the run does not come home yet; try again", "run", run,
+			"error", err)
 	}
 	return o.show(ctx, run)
 }
@@ -192,7 +194,8 @@ func (o *openedRuns) show(ctx context.Context, id pump.RunID) (Info, error) {
 	var damage error
 	once := o.Workload.Delivery == workload.DeliverOnce
 	if once { // before the row: of a run that it says is sealed nothing had been pruned then
-		progress, damage = ledger.ReadProgress(ctx, o.Queues.Control, o.Workload.Name, o.Workload.Map.Segments, id)
+		progress, damage = ledger.ReadProgress(ctx, o.Queues.Control, o.Workload.Name,
+			o.Workload.Map.Segments, id)
 	}
 	run, err := o.Runs().Get(ctx, id)
 	if err != nil {

@@ -43,7 +43,8 @@ const DefaultStuckAfter = time.Minute
 func (o WaitOptions) Complete() (WaitOptions, error) {
 	o.StuckAfter = cmp.Or(o.StuckAfter, DefaultStuckAfter)
 	if o.StuckAfter < time.Second {
-		return o, settings.OutOfRange("stuck-after", o.StuckAfter, "use 1s or more, or leave it out for 1m")
+		return o, settings.OutOfRange("stuck-after", o.StuckAfter,
+			"use 1s or more, or leave it out for 1m")
 	}
 	if o.Timeout < 0 {
 		return o, &pump.ConfigError{
@@ -148,7 +149,8 @@ func Wait(ctx context.Context, cfg pump.Config, run pump.RunID, o WaitOptions) (
 	if err != nil {
 		return Completion{}, locate.WithAdvice(ctx, &cfg, err)
 	}
-	if err := errors.Join(settings.NeedOnce(w.Delivery, "delivery", "waiting"), locate.SpecOf(&cfg).Check(w)); err != nil {
+	if err := errors.Join(settings.NeedOnce(w.Delivery, "delivery", "waiting"),
+		locate.SpecOf(&cfg).Check(w)); err != nil {
 		return Completion{}, err
 	}
 	return newWaiter(&cfg, f, w.Map.Segments, run, o).wait(ctx)
@@ -185,7 +187,9 @@ type waiter struct {
 	attended          attendance
 }
 
-func newWaiter(cfg *pump.Config, f *queues.Set, segments int, run pump.RunID, o WaitOptions) *waiter {
+func newWaiter(
+	cfg *pump.Config, f *queues.Set, segments int, run pump.RunID, o WaitOptions,
+) *waiter {
 	return &waiter{
 		cfg: cfg, queues: f, segments: segments, id: run, o: o,
 		runs: workload.NewRuns(f.Control, cfg.Workload), began: time.Now(), askedOpen: time.Now(),
@@ -225,7 +229,8 @@ func (w *waiter) wait(ctx context.Context) (Completion, error) {
 		case lasting(err):
 			return w.failed(ctx, err)
 		default:
-			w.cfg.Log.Warn("how far the run is could not be learned; trying again", "run", w.id.String(), "error", err)
+			w.cfg.Log.Warn("how far the run is could not be learned; trying again", "run", w.id.String(),
+				"error", err)
 		}
 		backoff.Wait(ctx, backoff.Jitter(w.cfg.Instance).Around(look, "wait", w.id.String(), n))
 	}
@@ -239,7 +244,9 @@ func lasting(err error) bool {
 	if _, config := errors.AsType[*pump.ConfigError](err); config {
 		return true
 	}
-	for _, e := range []error{workload.ErrNoRun, workload.ErrRunState, row.ErrCorrupt, workload.ErrOverfull} {
+	for _, e := range []error{
+		workload.ErrNoRun, workload.ErrRunState, row.ErrCorrupt, workload.ErrOverfull,
+	} {
 		if errors.Is(err, e) {
 			return true
 		}
@@ -256,7 +263,8 @@ func (w *waiter) look(ctx context.Context) (over bool, err error) {
 		return false, err
 	}
 	w.recorded = all[w.id]
-	if w.run.State == workload.RunSealed && complete(w.run.Sealed, w.recorded) { // what was sealed never changes
+	// what was sealed never changes
+	if w.run.State == workload.RunSealed && complete(w.run.Sealed, w.recorded) {
 		return true, nil
 	}
 	run, err := w.runs.Get(ctx, w.id)
@@ -275,7 +283,8 @@ func (w *waiter) look(ctx context.Context) (over bool, err error) {
 			w.id, workload.ErrRunState, w.run.Note,
 		)
 	case workload.RunAbandoned:
-		return false, fmt.Errorf("run %s: %w: it is abandoned: %s", w.id, workload.ErrRunState, w.run.Note)
+		return false, fmt.Errorf("run %s: %w: it is abandoned: %s", w.id, workload.ErrRunState,
+			w.run.Note)
 	case workload.RunEnded:
 		return false, fmt.Errorf("run %s: %w: it has ended: %s", w.id, workload.ErrRunState, w.run.Note)
 	case workload.RunOpen:
@@ -337,7 +346,8 @@ func (w *waiter) completed(ctx context.Context) Completion {
 	if w.run.State != workload.RunClosed && closable(w.run.Sealed, w.recorded) {
 		if err := w.runs.Close(ctx, w.id); err != nil {
 			// A processor or the leader does it some other time.
-			w.cfg.Log.Warn("the run is done, but it could not be closed yet", "run", w.id.String(), "error", err)
+			w.cfg.Log.Warn("the run is done, but it could not be closed yet", "run", w.id.String(),
+				"error", err)
 		} else {
 			w.run.State = workload.RunClosed
 		}
@@ -380,8 +390,9 @@ func (w *waiter) orphaned(ctx context.Context) error {
 		w.orphan = time.Time{}
 	case w.orphan.IsZero():
 		w.orphan = time.Now()
-		w.cfg.Log.Warn("the run is open, and no distributor seems to be at work on it", "run", w.id.String(),
-			"fix", "send the rest of its source with: distributor repair "+w.id.String())
+		w.cfg.Log.Warn("the run is open, and no distributor seems to be at work on it",
+			"run", w.id.String(), "fix", "send the rest of its source with: distributor repair "+
+				w.id.String())
 	case time.Since(w.orphan) >= w.o.StuckAfter:
 		return &StuckError{Run: w.id, Open: true, Lacking: []SegmentLack{}}
 	}

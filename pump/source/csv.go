@@ -11,8 +11,10 @@ import (
 )
 
 var (
-	errCSVQuote = errors.New(`invalid CSV: a quote inside an unquoted field, or text behind a closing quote`)
-	errCSVOpen  = errors.New("invalid CSV: a quoted field does not end")
+	errCSVQuote = errors.New(
+		`invalid CSV: a quote inside an unquoted field, or text behind a closing quote`,
+	)
+	errCSVOpen = errors.New("invalid CSV: a quoted field does not end")
 )
 
 // csvRows is the format of CSV files with a header row (RFC 4180: commas, quotes doubled inside

@@ -40,7 +40,9 @@ func (s *filesSource) String() string { return strings.Join(s.paths, ", ") }
 // The bodies of tasks are paths, so here where the files lie does matter.
 func (s *filesSource) Fingerprint(ctx context.Context) (string, error) {
 	if len(s.paths) == 0 {
-		return "", &pump.ConfigError{Field: "files", Problem: "there is nothing to read", Fix: "name a directory or a file"}
+		return "", &pump.ConfigError{
+			Field: "files", Problem: "there is nothing to read", Fix: "name a directory or a file",
+		}
 	}
 	sum := sha256.New()
 	r := &treeReader{roots: s.paths}
@@ -184,7 +186,9 @@ func (r *treeReader) begin(ctx context.Context) (string, error) {
 // enter reads a directory and appends it to the levels. It leaves out all that
 // sorts at or before the path `after` below it: comparing names, not counting
 // entries, because files may have come and gone (P2.3).
-func enter(ctx context.Context, levels []treeLevel, below, path string, after []string) ([]treeLevel, error) {
+func enter(
+	ctx context.Context, levels []treeLevel, below, path string, after []string,
+) ([]treeLevel, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}

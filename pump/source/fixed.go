@@ -132,14 +132,17 @@ func (f *fixedFile) unchanged(cut bool) error {
 	}
 	st, err := os.Stat(f.name)
 	if err != nil {
-		return nil //nolint:nilerr // all of it has been read: what cannot be seen any more says nothing against that
+		// nolint:nilerr // all of it has been read: what cannot be seen any more says nothing against
+		// that
+		return nil
 	}
 	switch {
 	case st.Size() < f.size:
 		return fmt.Errorf("%w: %s has become shorter while it was read: it had %d bytes and has %d",
 			ErrSourceChanged, f.name, f.size, st.Size())
 	case st.Size() == f.size && !st.ModTime().Equal(f.changed):
-		return fmt.Errorf("%w: %s was written to while it was read, at %v", ErrSourceChanged, f.name, st.ModTime())
+		return fmt.Errorf("%w: %s was written to while it was read, at %v", ErrSourceChanged, f.name,
+			st.ModTime())
 	case st.Size() == f.size:
 		return nil
 	case cut:
@@ -171,7 +174,8 @@ func OfSource(err error) bool {
 	if _, ok := errors.AsType[*pump.ConfigError](err); ok {
 		return true
 	}
-	return errors.Is(err, ErrSourceChanged) || errors.Is(err, ErrNotReplayable) || errors.Is(err, errCursor)
+	return errors.Is(err, ErrSourceChanged) || errors.Is(err, ErrNotReplayable) ||
+		errors.Is(err, errCursor)
 }
 
 // corrupt is text that cannot be read by anybody, as a damaged gzip file.

@@ -41,7 +41,9 @@ type lineReader struct {
 const lineBuffer = 64 << 10
 
 func newLineReader(r io.Reader, maxLine int) *lineReader {
-	return &lineReader{r: r, buf: make([]byte, lineBuffer), max: maxLine, line: 1, ctx: context.Background(), from: -1}
+	return &lineReader{
+		r: r, buf: make([]byte, lineBuffer), max: maxLine, line: 1, ctx: context.Background(), from: -1,
+	}
 }
 
 const byteOrderMark = "\xef\xbb\xbf"

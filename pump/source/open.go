@@ -87,7 +87,8 @@ func openFile(ctx context.Context, of *fixedFile) (*input, error) {
 // short is an error if the file ended before it should have.
 func (in *input) short() error {
 	if in.raw != nil && in.read.n < in.size {
-		return fmt.Errorf("%w: %s has become shorter while it was read: it had %d bytes, and ended after %d",
+		return fmt.Errorf("%w: %s has become shorter while it was read: it had %d "+
+			"bytes, and ended after %d",
 			ErrSourceChanged, in.name, in.size, in.read.n)
 	}
 	return nil
@@ -220,7 +221,8 @@ func (in *input) decompress() error {
 			return fmt.Errorf("%s: %w", in.name, err)
 		}
 		in.text = z
-	case bytes.HasPrefix(head, zstdMagic), len(head) == 4 && head[0]&0xf0 == 0x50 && bytes.Equal(head[1:], zstdSkip):
+	case bytes.HasPrefix(head, zstdMagic),
+		len(head) == 4 && head[0]&0xf0 == 0x50 && bytes.Equal(head[1:], zstdSkip):
 		z, err := zstd.NewReader(buffered, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
 			zstd.WithDecoderMaxWindow(maxWindow))
 		if err != nil {
@@ -274,7 +276,9 @@ type detached struct {
 }
 
 func newDetached(ctx context.Context, r io.Reader) *detached {
-	d := &detached{ctx: ctx, full: make(chan []byte), empty: make(chan []byte, 2), quit: make(chan struct{})}
+	d := &detached{
+		ctx: ctx, full: make(chan []byte), empty: make(chan []byte, 2), quit: make(chan struct{}),
+	}
 	d.empty <- make([]byte, 64<<10)
 	d.empty <- make([]byte, 64<<10)
 	go func() {

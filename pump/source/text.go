@@ -21,8 +21,9 @@ type Format string
 // The formats of a [TextSource]. Blank lines are no tasks in any of them.
 const (
 	FormatJSONLines Format = "jsonl" // a JSON value a line; the body is the line as it stands
-	FormatCSV       Format = "csv"   // rows under a header row; the body is the row as a JSON object of strings
-	FormatLines     Format = "lines" // the body is the line, and so is the key
+	// rows under a header row; the body is the row as a JSON object of strings
+	FormatCSV   Format = "csv"
+	FormatLines Format = "lines" // the body is the line, and so is the key
 )
 
 // textVersion changes whenever the same bytes would become other tasks than
@@ -111,9 +112,13 @@ func (s *TextSource) Check() error {
 			Fix: "name a file, - for standard input, or a command",
 		}
 	case len(s.Paths) > 0 && len(s.Command) > 0:
-		return &pump.ConfigError{Field: "input", Problem: "files and a command are given", Fix: "use one of them"}
+		return &pump.ConfigError{
+			Field: "input", Problem: "files and a command are given", Fix: "use one of them",
+		}
 	case slices.Contains(s.Paths, stdin) && len(s.Paths) > 1:
-		return &pump.ConfigError{Field: "input", Problem: "standard input and files are given", Fix: "use one of them"}
+		return &pump.ConfigError{
+			Field: "input", Problem: "standard input and files are given", Fix: "use one of them",
+		}
 	case slices.ContainsFunc(s.Paths, func(p string) bool {
 		_, err := filepath.Match(p, "")
 		return err != nil && !exists(p)
@@ -157,7 +162,8 @@ func (s *TextSource) format() textFormat {
 func (s *TextSource) expand() ([]string, error) {
 	var files []string
 	for _, p := range s.Paths {
-		if _, err := os.Lstat(p); err == nil || !absent(err) { // a file may have a name that looks like a pattern
+		// a file may have a name that looks like a pattern
+		if _, err := os.Lstat(p); err == nil || !absent(err) {
 			files = append(files, p)
 			continue
 		}
@@ -341,7 +347,8 @@ func (r *textReader) openNext(ctx context.Context) error {
 // start starts the command, if it has not been.
 func (r *textReader) start(ctx context.Context) (err error) {
 	if r.begun == nil && r.in == nil && r.file == 0 {
-		r.begun, err = openCommand(ctx, r.source.Command, r.source.Env, cmp.Or[io.Writer](r.source.Stderr, os.Stderr))
+		r.begun, err = openCommand(ctx, r.source.Command, r.source.Env,
+			cmp.Or[io.Writer](r.source.Stderr, os.Stderr))
 	}
 	return err
 }
@@ -422,7 +429,8 @@ func (r *textReader) moveTo(cursor []byte) error {
 		}
 		at[i], rest = v, rest[n:]
 	}
-	if at[0] > uint64(len(r.files)) || len(rest) > 0 && (len(r.files) == 1 || at[0] == uint64(len(r.files))) {
+	if at[0] > uint64(len(r.files)) || len(rest) > 0 &&
+		(len(r.files) == 1 || at[0] == uint64(len(r.files))) {
 		return errCursor
 	}
 	r.file = int(at[0])

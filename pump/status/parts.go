@@ -42,7 +42,9 @@ var parts = []part{
 	},
 	{
 		"runs", "the runs", (*statusReader).readRuns,
-		func(r, from *statusReader) { r.runs, r.tallies, r.clients = from.runs, from.tallies, from.clients },
+		func(r, from *statusReader) {
+			r.runs, r.tallies, r.clients = from.runs, from.tallies, from.clients
+		},
 	},
 	{
 		"ledger", "the ledger", nil,

@@ -75,7 +75,9 @@ func (r *statusReader) readAccount(ctx context.Context, a *Account, qs []string)
 	}
 	for i, name := range qs {
 		a.ByQueue[i].Queue = name
-		look(i, func() error { return readQueue(ctx, store.Queue(name), &a.ByQueue[i], r.options.Timeout/3, r.asked) })
+		look(i, func() error {
+			return readQueue(ctx, store.Queue(name), &a.ByQueue[i], r.options.Timeout/3, r.asked)
+		})
 	}
 	look(len(qs), func() error {
 		r.requests.Add(1)
@@ -113,7 +115,8 @@ func hopeless(err error) bool {
 // readQueue asks for the count and, unless that is zero, which is proof that the
 // queue is empty, peeks at its visible messages; see [Depth]. Before each request it calls asked.
 func readQueue(
-	ctx context.Context, queue storage.Queue, q *Queue, patience time.Duration, asked func(context.Context) error,
+	ctx context.Context, queue storage.Queue, q *Queue, patience time.Duration,
+	asked func(context.Context) error,
 ) error {
 	left := patience // for both answers; to be asked may take longer
 	ask := func(request func(context.Context) error) error {

@@ -48,7 +48,9 @@ func Read(ctx context.Context, cfg pump.Config, o Options) (*Status, error) {
 }
 
 func newReader(cfg *pump.Config, o Options, set *queues.Set) *statusReader {
-	r := &statusReader{cfg: cfg, options: o, queues: set, asOf: map[string]time.Time{}, missed: map[string]bool{}}
+	r := &statusReader{
+		cfg: cfg, options: o, queues: set, asOf: map[string]time.Time{}, missed: map[string]bool{},
+	}
 	r.table = &statusTable{Table: set.Control, made: &r.requests, rows: &r.rows}
 	return r
 }
@@ -196,8 +198,8 @@ func (r *statusReader) readRecorded(ctx context.Context) error {
 	r.recorded = recorded
 	if use := recorded.Use; use.Fullest() >= closing.Pressure {
 		r.problem(
-			"segment %d has %d of %d live runs, %d of %d pages and %d of %d bytes of records in its ledger: "+
-				"runs that no process continues end sooner, "+
+			"segment %d has %d of %d live runs, %d of %d pages and %d of %d bytes "+
+				"of records in its ledger: runs that no process continues end sooner, "+
 				"and at the bound tasks of further runs wait until others have ended; "+
 				"see: distributor runs list",
 			use.Segment, use.Runs, ledger.MaxLiveRuns, use.Pages, ledger.MaxPages, use.Bytes,
@@ -218,7 +220,8 @@ func (r *statusReader) readRests(ctx context.Context) error {
 	if r.recorded == nil || len(ids) == 0 {
 		return nil
 	}
-	rests, err := ledger.ReadProgress(ctx, r.table, r.cfg.Workload, r.view.Workload.Map.Segments, ids...)
+	rests, err := ledger.ReadProgress(ctx, r.table, r.cfg.Workload,
+		r.view.Workload.Map.Segments, ids...)
 	for id, p := range rests {
 		_, quarantined := p.Sums()
 		r.recorded.Runs[id] = workload.RunSum{Quarantined: quarantined}

@@ -151,7 +151,8 @@ func (r *statusReader) absent(s *Status, silent []string, live int) {
 		r.problem("%d of %d segments have no live owner; "+
 			"that passes within two leases after a processor comes or dies", n, s.Segments)
 	case n > 0 && len(r.view.Processors()) > 0:
-		r.problem("%d of %d segments have no live owner, and no live processor is there to take them", n, s.Segments)
+		r.problem("%d of %d segments have no live owner, and no live processor is there to take them", n,
+			s.Segments)
 	}
 }
 
@@ -161,8 +162,8 @@ func instanceStatus(v *cluster.View, m *cluster.Member, seen time.Time) Instance
 		Started: m.Started.UTC(), BeatAge: age(seen, m.Beat), Silent: m.Silent(seen),
 		Segments: m.Holds.Len(), Queues: m.Queues, Tasks: m.Tasks, Rate: m.Rate, Seconds: m.Seconds,
 		Busy: min(m.Rate*m.Pace, 1), LeaseSeconds: m.Hides, Throttled: m.Throttled,
-		Demand: m.Demand, Admin: m.Admin, Waiting: m.Waiting, Draining: m.Draining, Paused: m.Paused, Trouble: m.Trouble,
-		TimesSlower: m.Slower, HoldsBack: m.HoldsBack,
+		Demand: m.Demand, Admin: m.Admin, Waiting: m.Waiting, Draining: m.Draining, Paused: m.Paused,
+		Trouble: m.Trouble, TimesSlower: m.Slower, HoldsBack: m.HoldsBack,
 	}
 	if i.Demand == nil || m.Guessed {
 		i.Demand = map[string]float64{}
@@ -236,7 +237,8 @@ func (r *statusReader) sentSoFar(run workload.Run) (uint64, bool) {
 		return 0, false
 	}
 	if run.ID == r.election.Run && r.election.Saved != "" {
-		if c, err := workload.DecodeCheckpoint([]byte(r.election.Saved), r.view.Workload.Map.Segments); err == nil {
+		if c, err := workload.DecodeCheckpoint([]byte(r.election.Saved),
+			r.view.Workload.Map.Segments); err == nil {
 			return uint64(c.Tasks()), true
 		}
 		return 0, false
@@ -308,7 +310,9 @@ func (r *statusReader) ends(s *Status) {
 	for _, run := range r.endings {
 		s.Ends.Runs = append(s.Ends.Runs, e.Of(run))
 	}
-	if !slices.ContainsFunc(s.Ends.Runs, func(end runs.RunEnd) bool { return end.WaitsFor == runs.EndWaitsForReading }) {
+	if !slices.ContainsFunc(s.Ends.Runs, func(end runs.RunEnd) bool {
+		return end.WaitsFor == runs.EndWaitsForReading
+	}) {
 		return
 	}
 	s.Ends.HeldBackBy = e.Read.By

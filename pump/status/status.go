@@ -111,12 +111,13 @@ type Run struct {
 // Instance is one process with a row. A process that was killed keeps its row until
 // another one evicts it, so with no other left until one comes: it is Silent then.
 type Instance struct {
-	Instance string    `json:"instance"`
-	Role     string    `json:"role"` // "processor", "distributor"
-	Rank     *int      `json:"rank"` // among those that take segments (origins S3); null for the others
-	Host     string    `json:"host"`
-	Version  string    `json:"version"`
-	Started  time.Time `json:"started"` // by its own clock
+	Instance string `json:"instance"`
+	Role     string `json:"role"` // "processor", "distributor"
+	// among those that take segments (origins S3); null for the others
+	Rank    *int      `json:"rank"`
+	Host    string    `json:"host"`
+	Version string    `json:"version"`
+	Started time.Time `json:"started"` // by its own clock
 	// BeatAge is how long ago its last beat was stored, in seconds.
 	BeatAge float64 `json:"beatAgeSeconds"`
 	// Silent: that is longer than its lease and margin, so it is dead, or cannot reach the
@@ -133,14 +134,15 @@ type Instance struct {
 	Busy float64 `json:"-"`
 	// LeaseSeconds is for how long messages are hidden that it gets now: that late are the tasks
 	// done which it has in hand if it dies. 0: a distributor, or a processor that does not say.
-	LeaseSeconds float64            `json:"leaseSeconds"`
-	Throttled    uint64             `json:"throttled"`
-	Demand       map[string]float64 `json:"demand"` // requests a second, by account; empty until it was measured
-	Admin        string             `json:"admin"`
-	Waiting      string             `json:"waiting"` // the gate it waits at
-	Draining     bool               `json:"draining"`
-	Paused       bool               `json:"paused"` // it starts nothing, and no handler is at work
-	Trouble      string             `json:"trouble"`
+	LeaseSeconds float64 `json:"leaseSeconds"`
+	Throttled    uint64  `json:"throttled"`
+	// requests a second, by account; empty until it was measured
+	Demand   map[string]float64 `json:"demand"`
+	Admin    string             `json:"admin"`
+	Waiting  string             `json:"waiting"` // the gate it waits at
+	Draining bool               `json:"draining"`
+	Paused   bool               `json:"paused"` // it starts nothing, and no handler is at work
+	Trouble  string             `json:"trouble"`
 	// TimesSlower is how many times as long as otherwise it leaves empty queues alone to keep to
 	// budget.costPerDay; 0: there is no cap, or it does not say. HoldsBack: gets wait as well.
 	TimesSlower float64 `json:"timesSlower"`

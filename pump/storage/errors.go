@@ -129,5 +129,7 @@ func Ambiguous(err error) bool {
 // NotSent makes the error of a request that was never sent because the
 // context had ended.
 func NotSent(ctx context.Context, op, account, object string) *Error {
-	return &Error{Code: Canceled, Op: op, Account: account, Object: object, Index: -1, Err: context.Cause(ctx)}
+	return &Error{
+		Code: Canceled, Op: op, Account: account, Object: object, Index: -1, Err: context.Cause(ctx),
+	}
 }

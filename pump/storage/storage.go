@@ -195,11 +195,12 @@ type Mode uint8
 
 // The modes of a write.
 const (
-	Insert  Mode = iota // the row must not exist; ETag is ignored
-	Replace             // the row must exist at ETag (empty: any version) and gets exactly these properties
-	Merge               // as Replace, but properties not named are kept
-	Upsert              // insert or replace, whatever is there; ETag is ignored
-	Remove              // the row must exist at ETag (empty: any version); properties are ignored
+	Insert Mode = iota // the row must not exist; ETag is ignored
+	// the row must exist at ETag (empty: any version) and gets exactly these properties
+	Replace
+	Merge  // as Replace, but properties not named are kept
+	Upsert // insert or replace, whatever is there; ETag is ignored
+	Remove // the row must exist at ETag (empty: any version); properties are ignored
 )
 
 // Write is one conditional write of one row. Entity.ETag is the condition.

@@ -173,9 +173,9 @@ func (d *workloadDeletion) refuse(problem, fix string) error {
 func (d *workloadDeletion) plan(ctx context.Context) error {
 	w := d.Workload
 	d.found = Deletion{
-		Workload: w.Name, Incarnation: w.Incarnation, Control: d.Cfg.Control, Begun: d.found.Begun, Rows: map[string]int{},
-		Queues: []Queue{}, Foreign: []string{}, Kept: []string{}, Members: []string{},
-		Unfinished: []string{}, Leftovers: []string{},
+		Workload: w.Name, Incarnation: w.Incarnation, Control: d.Cfg.Control, Begun: d.found.Begun,
+		Rows: map[string]int{}, Queues: []Queue{}, Foreign: []string{}, Kept: []string{},
+		Members: []string{}, Unfinished: []string{}, Leftovers: []string{},
 	}
 	for _, learn := range []func(context.Context) error{d.learnRivals, d.learnMembers, d.countQueues} {
 		if err := learn(ctx); err != nil {
@@ -196,7 +196,8 @@ func (d *workloadDeletion) plan(ctx context.Context) error {
 	all, quarantined := d.found.Messages()
 	// Where nothing records what is done no run closes; there it is finished when the queues are
 	// empty.
-	ids, err := runs.Unfinished(ctx, w.Delivery == workload.DeliverOnce || all > quarantined, operator.RunsNamed+1)
+	ids, err := runs.Unfinished(ctx, w.Delivery == workload.DeliverOnce || all > quarantined,
+		operator.RunsNamed+1)
 	for _, id := range ids {
 		d.found.Unfinished = append(d.found.Unfinished, id.String())
 	}
@@ -210,7 +211,8 @@ func (d *workloadDeletion) plan(ctx context.Context) error {
 func (d *workloadDeletion) inUse() error {
 	switch f := &d.found; {
 	case len(f.Members) > 0:
-		return d.refuse(fmt.Sprintf("%d processes of it live: %s", len(f.Members), locate.SomeOf(f.Members, 10)),
+		return d.refuse(fmt.Sprintf("%d processes of it live: %s", len(f.Members),
+			locate.SomeOf(f.Members, 10)),
 			"stop them, or give --force: then they end by themselves")
 	case len(f.Unfinished) > 0:
 		return d.refuse("runs of it are not finished: "+locate.SomeOf(f.Unfinished, operator.RunsNamed),
@@ -327,7 +329,9 @@ func (d *workloadDeletion) parking(ctx context.Context, account string) (names [
 	return slices.DeleteFunc(names, func(q string) bool { return !slices.Contains(there, q) })
 }
 
-func (d *workloadDeletion) countOne(ctx context.Context, q storage.Queue) (n int64, there bool, err error) {
+func (d *workloadDeletion) countOne(
+	ctx context.Context, q storage.Queue,
+) (n int64, there bool, err error) {
 	err = d.insist(ctx, q.Name(), func(ctx context.Context) (err error) {
 		n, err = q.Count(ctx)
 		return err
@@ -342,10 +346,13 @@ func (d *workloadDeletion) countOne(ctx context.Context, q storage.Queue) (n int
 const deleteTries = 8
 
 // insist makes a request that may be made twice until it is answered.
-func (d *workloadDeletion) insist(ctx context.Context, about string, request func(context.Context) error) error {
+func (d *workloadDeletion) insist(
+	ctx context.Context, about string, request func(context.Context) error,
+) error {
 	for try := uint64(0); ; try++ {
 		err := backoff.Within(ctx, request)
-		wait := backoff.Jitter(d.Cfg.Instance).Around(backoff.Doubled(250*time.Millisecond, 5*time.Second, try),
+		wait := backoff.Jitter(d.Cfg.Instance).Around(backoff.Doubled(250*time.Millisecond,
+			5*time.Second, try),
 			"delete", about, try)
 		if err == nil || !storage.Ambiguous(err) || try == deleteTries || !backoff.Wait(ctx, wait) {
 			return err
@@ -367,7 +374,9 @@ func (d *workloadDeletion) run(ctx context.Context) error {
 	}
 	d.Workload, d.found.Begun = w, true
 	err = d.noticed(ctx)
-	for _, step := range []func(context.Context) error{d.gone, d.dropQueues, d.removeRows, d.removeAnchors, w.Remove} {
+	for _, step := range []func(context.Context) error{
+		d.gone, d.dropQueues, d.removeRows, d.removeAnchors, w.Remove,
+	} {
 		if err == nil {
 			err = step(ctx)
 		}

@@ -71,7 +71,9 @@ func Resume(ctx context.Context, cfg pump.Config) (PauseChange, error) {
 	return c, err
 }
 
-func setPause(ctx context.Context, cfg pump.Config, p workload.Pause) (PauseChange, *operator.Session, error) {
+func setPause(
+	ctx context.Context, cfg pump.Config, p workload.Pause,
+) (PauseChange, *operator.Session, error) {
 	s, err := operator.Open(ctx, cfg)
 	if err != nil {
 		return PauseChange{}, nil, err

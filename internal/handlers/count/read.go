@@ -54,7 +54,8 @@ func countsAndSums(name string) (sums bool, err error) {
 	rest, counts := strings.CutPrefix(name, countName+" by ")
 	if !counts {
 		return false, fmt.Errorf(
-			"its states are of reducer %q, which does not count: only the program that it belongs to can read them",
+			"its states are of reducer %q, which does not count: only the program that "+
+				"it belongs to can read them",
 			name,
 		)
 	}

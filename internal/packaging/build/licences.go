@@ -61,7 +61,8 @@ func partsOf(arch string) ([]part, error) {
 		found[name] = &part{name: name}
 		errs = append(errs, found[name].read(file))
 	}
-	list, err := goOutput(arch, "list", "-deps", "-json=Dir,Module", "./cmd/distributor", "./cmd/processor")
+	list, err := goOutput(arch, "list", "-deps", "-json=Dir,Module", "./cmd/distributor",
+		"./cmd/processor")
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +163,8 @@ func (p *part) judge() error {
 	}
 	for _, kind := range p.kinds {
 		if !permissive[kind] {
-			return fmt.Errorf("%s has the licence %s, which is not among those that may be linked", p.name, kind)
+			return fmt.Errorf("%s has the licence %s, which is not among those that may be linked",
+				p.name, kind)
 		}
 	}
 	return nil
@@ -198,7 +200,8 @@ func terms(own string, parts []part) []byte {
 	}
 	var out bytes.Buffer
 	rule := strings.Repeat("-", 80) + "\n"
-	fmt.Fprintf(&out, "queuepump\n\n%s\n\n%sThe binaries hold parts that others have made, each under its own terms.\n",
+	fmt.Fprintf(&out, "queuepump\n\n%s\n\n%sThe binaries hold parts that others have made, "+
+		"each under its own terms.\n",
 		strings.TrimSpace(own), rule)
 	texts := slices.SortedFunc(maps.Keys(of), func(a, b string) int {
 		return cmp.Or(cmp.Compare(of[a][0], of[b][0]), cmp.Compare(a, b))

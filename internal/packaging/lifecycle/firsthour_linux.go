@@ -67,7 +67,8 @@ func typeHere(o options, desk string) error {
 	for _, title := range []string{"Try it", "Your own tasks", asService} {
 		for _, b := range readme.Section(title) {
 			if b.Language == "sh" && !strings.Contains(b.Text(), "sudo ") {
-				lines = append(lines, "echo \"== $(date +%T) README.md, line "+fmt.Sprint(b.Line)+"\"", b.Text())
+				lines = append(lines, "echo \"== $(date +%T) README.md, line "+fmt.Sprint(b.Line)+"\"",
+					b.Text())
 			}
 		}
 	}
@@ -83,8 +84,9 @@ func typeHere(o options, desk string) error {
 	cmd := exec.Command("bash", "-e", "-x", "-c", strings.Join(lines, "\n"))
 	cmd.Dir, cmd.Stdout, cmd.Stderr = desk, log, log
 	// A home of its own: no module, build or setting of this machine is there.
-	cmd.Env = append(os.Environ(), "HOME="+desk, "GOPATH="+desk+"/go", "GOCACHE="+desk+"/.cache", "GOFLAGS=-modcacherw",
-		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url."+source+".insteadOf", "GIT_CONFIG_VALUE_0="+published)
+	cmd.Env = append(os.Environ(), "HOME="+desk, "GOPATH="+desk+"/go", "GOCACHE="+desk+"/.cache",
+		"GOFLAGS=-modcacherw", "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url."+source+".insteadOf",
+		"GIT_CONFIG_VALUE_0="+published)
 	if err := cmd.Run(); err != nil {
 		killThatRunIn(desk)
 		text, _ := os.ReadFile(log.Name())
@@ -163,7 +165,8 @@ func watched(c *container, desk string) error {
 	if len(seen.Instances) != 1 || seen.Instances[0].Role != "processor" || len(seen.Problems) > 0 {
 		return fmt.Errorf("status --json is not as of one healthy processor:\n%s", text)
 	}
-	fmt.Printf("%d tasks done by %s, which %s\n", demoTasks, first, strings.Join(strings.Fields(state), " "))
+	fmt.Printf("%d tasks done by %s, which %s\n", demoTasks, first,
+		strings.Join(strings.Fields(state), " "))
 	return nil
 }
 

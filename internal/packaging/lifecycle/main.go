@@ -44,7 +44,8 @@ func main() {
 		"a processor whose poller can be stuck (default: built here)")
 	flag.BoolVar(&o.firstHour, "first-hour", false,
 		"type what README.md says instead, from an empty folder to a service that is watched")
-	flag.StringVar(&o.desk, "desk", "", "for the program itself: the `folder` in which README.md is typed")
+	flag.StringVar(&o.desk, "desk", "",
+		"for the program itself: the `folder` in which README.md is typed")
 	flag.StringVar(&o.base, "inside", "", "for the program itself: the `folder` to mount at")
 	flag.Parse()
 

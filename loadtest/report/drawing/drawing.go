@@ -42,7 +42,8 @@ func Element(c *report.Chart) (template.HTML, error) {
 		return hex.ReplaceAllFunc(style, property)
 	})...)
 	end = len(head)
-	return template.HTML(head) + template.HTML(svg[end:]), nil //nolint:gosec // names in it were escaped by the canvas
+	// nolint:gosec // names in it were escaped by the canvas
+	return template.HTML(head) + template.HTML(svg[end:]), nil
 }
 
 // Document draws a chart as a file of its own, with the names of its lines.
@@ -93,7 +94,8 @@ const edge = 16
 func document(c *report.Chart, names bool) ([]byte, error) {
 	p := plot.New()
 	p.X.Label.Text, p.Y.Label.Text = c.X, c.Y
-	p.X.Tick.Marker, p.Y.Tick.Marker = labelled{plot.DefaultTicks{}, c.LabelX}, labelled{plot.DefaultTicks{}, c.LabelY}
+	p.X.Tick.Marker, p.Y.Tick.Marker = labelled{plot.DefaultTicks{}, c.LabelX},
+		labelled{plot.DefaultTicks{}, c.LabelY}
 	if c.Log {
 		p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, labelled{plot.LogTicks{Prec: -1}, c.LabelY}
 	}
@@ -143,7 +145,8 @@ func scale(p *plot.Plot, c *report.Chart) {
 	if !c.Log {
 		p.Y.Max += (p.Y.Max - p.Y.Min) * 0.04 // so that the top line is seen
 	} else { // whole decades
-		p.Y.Min, p.Y.Max = math.Pow(10, math.Floor(math.Log10(p.Y.Min))), math.Pow(10, math.Ceil(math.Log10(p.Y.Max)))
+		p.Y.Min, p.Y.Max = math.Pow(10, math.Floor(math.Log10(p.Y.Min))),
+			math.Pow(10, math.Ceil(math.Log10(p.Y.Max)))
 	}
 }
 

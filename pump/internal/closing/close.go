@@ -104,8 +104,8 @@ type observed struct {
 // New makes a closer of a workload. It makes no request.
 func New(cfg *pump.Config, f *queues.Set, w *workload.Workload) *Closer {
 	return &Closer{
-		workload: cfg.Workload, segments: w.Map.Segments, once: w.Delivery == workload.DeliverOnce, retain: cfg.Retention,
-		queues: f, Runs: workload.NewRuns(f.Control, cfg.Workload), log: cfg.Log,
+		workload: cfg.Workload, segments: w.Map.Segments, once: w.Delivery == workload.DeliverOnce,
+		retain: cfg.Retention, queues: f, Runs: workload.NewRuns(f.Control, cfg.Workload), log: cfg.Log,
 		Known: map[pump.RunID]*observed{}, absent: map[pump.RunID]time.Time{},
 		Unfinished: new(atomic.Int64), Remaining: new(atomic.Int64),
 	}
@@ -191,7 +191,8 @@ func UseAttrs(use ledger.Use) []any {
 	return []any{
 		"segment", use.Segment, "runs", use.Runs, "runs_most", ledger.MaxLiveRuns, "pages", use.Pages,
 		"pages_most", ledger.MaxPages,
-		"bytes", use.Bytes, "bytes_most", ledger.MaxBytes, "foreign", use.Foreign, "foreign_most", ledger.MaxForeign,
+		"bytes", use.Bytes, "bytes_most", ledger.MaxBytes, "foreign", use.Foreign, "foreign_most",
+		ledger.MaxForeign,
 	}
 }
 
@@ -298,7 +299,8 @@ func (c *Closer) Keep(ctx context.Context, j backoff.Jitter, mine func(context.C
 		// there is a mark of a pause no run ends for being quiet.
 		err = errors.Join(err, c.retire(ctx), c.endParkings(ctx))
 		if err != nil && ctx.Err() == nil {
-			c.log.Warn("runs and pauses that are done with could not all be ended; trying again", "error", err)
+			c.log.Warn("runs and pauses that are done with could not all be ended; trying again",
+				"error", err)
 		}
 	}
 }
@@ -339,13 +341,16 @@ func (c *Closer) close(ctx context.Context, l *workload.LiveRun, k *observed) er
 		return err
 	}
 	c.told.add(&c.told.closed, l.ID)
-	c.log.Debug("a run is done and closed", "run", l.ID.String(), "tasks", l.Tasks, "quarantined", k.sum.Quarantined)
+	c.log.Debug("a run is done and closed", "run", l.ID.String(), "tasks", l.Tasks,
+		"quarantined", k.sum.Quarantined)
 	return nil
 }
 
 // lookMet looks at what processors have noted of a run, and reports whether that is the same as
 // before. If it has changed, the quiet time begins anew.
-func (c *Closer) lookMet(ctx context.Context, l *workload.LiveRun, k *observed) (same bool, err error) {
+func (c *Closer) lookMet(
+	ctx context.Context, l *workload.LiveRun, k *observed,
+) (same bool, err error) {
 	tallies, err := workload.Tallies(ctx, c.queues.Control, c.workload, l.ID)
 	if err != nil {
 		return false, err
@@ -381,7 +386,8 @@ func (c *Closer) over(ctx context.Context, l *workload.LiveRun, k *observed) err
 
 // WaitsForEnd reports whether a run that no distributor continues is not over.
 func WaitsForEnd(state workload.RunState, over bool) bool {
-	return !over && (state == workload.RunBroken || state == workload.RunAbandoned || state == workload.RunEnded)
+	return !over && (state == workload.RunBroken || state == workload.RunAbandoned ||
+		state == workload.RunEnded)
 }
 
 // LedgerStatus is the use of the fullest ledger, as state and status show it.

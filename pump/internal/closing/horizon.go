@@ -61,7 +61,8 @@ func (h *Horizons) Look(v *cluster.View, segments int) Horizon {
 				h.held[s] = written
 			}
 		}
-		if at := written.Add(-time.Duration(m.Unread * float64(time.Second))); (m.Queues > 0 || m.Holds.Len() > 0) &&
+		if at := written.Add(-time.Duration(m.Unread * float64(time.Second))); (m.Queues > 0 ||
+			m.Holds.Len() > 0) &&
 			at.Before(found.At) {
 			found = Horizon{at, fmt.Sprintf("queue %s, which %s reads", m.UnreadQueue, m.Instance)}
 			if m.Unread >= NeverRead {
@@ -73,7 +74,8 @@ func (h *Horizons) Look(v *cluster.View, segments int) Horizon {
 		if at.Before(found.At) {
 			what := fmt.Sprintf("segment %d, which no processor holds", s)
 			if silent != "" {
-				what = fmt.Sprintf("segment %d, which no processor of this version holds; %s has another", s, silent)
+				what = fmt.Sprintf("segment %d, which no processor of this version holds; %s has another",
+					s, silent)
 			}
 			if shared {
 				what = "the queues, which no processor reads"
@@ -84,7 +86,8 @@ func (h *Horizons) Look(v *cluster.View, segments int) Horizon {
 	if !found.At.IsZero() {
 		found.At = found.At.Add(-HorizonSlack)
 	}
-	if v.Workload != nil && len(v.Workload.Parkings) > 0 { // whose messages lie unread, or are on their way
+	// whose messages lie unread, or are on their way
+	if v.Workload != nil && len(v.Workload.Parkings) > 0 {
 		found = Horizon{By: v.Workload.Parkings[0].String() + ", which is paused"}
 	}
 	return found
@@ -132,8 +135,8 @@ func (c *Closer) tellWaits() {
 			attrs = append(attrs, "behind", time.Since(c.horizon.At).Round(time.Second))
 		}
 		c.log.Warn(
-			"runs that no process continues do not end yet: tasks of them may wait in a queue that is not read so far; "+
-				"you can end them with: distributor runs end",
+			"runs that no process continues do not end yet: tasks of them may wait in a queue "+
+				"that is not read so far; you can end them with: distributor runs end",
 			attrs...)
 	}
 	w.runs = 0

@@ -99,7 +99,8 @@ func (w *closing) strangers() {
 			w.do(func(ctx context.Context) error { return w.adopt(ctx, id) })
 		case time.Since(since) >= OverAfter:
 			c.absent[id] = since
-			w.list.Over = append(w.list.Over, id) // its copies are quarantined as those of a run without a row
+			// its copies are quarantined as those of a run without a row
+			w.list.Over = append(w.list.Over, id)
 		default:
 			c.absent[id] = since
 		}
@@ -181,11 +182,12 @@ func (e *ends) tell(log *slog.Logger) {
 		log.Warn,
 		"open runs are abandoned: their clients are gone; see: distributor runs list --state abandoned",
 	)
-	e.over.tell(log.Warn, "runs that were not finished have ended; see: distributor runs list --state ended")
+	e.over.tell(log.Warn,
+		"runs that were not finished have ended; see: distributor runs list --state ended")
 	e.unproven.tell(
 		log.Warn,
-		"sealed runs have ended though tasks of them are not recorded as done: nothing of them can come any more; "+
-			"see why with: distributor runs show RUN",
+		"sealed runs have ended though tasks of them are not recorded as done: nothing "+
+			"of them can come any more; see why with: distributor runs show RUN",
 	)
 }
 

@@ -28,7 +28,8 @@ func AtWork(
 		return "", err
 	}
 	now := server.Add(time.Since(local))
-	e, err := election.New(f.Control, cfg.Workload, election.Options{Instance: cfg.Instance}).Status(ctx)
+	e, err := election.New(f.Control, cfg.Workload,
+		election.Options{Instance: cfg.Instance}).Status(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -40,7 +41,9 @@ func AtWork(
 	}
 	i := slices.IndexFunc(
 		v.Members,
-		func(m cluster.Member) bool { return m.Instance == run.Instance && m.Role == cluster.RoleDistributor },
+		func(m cluster.Member) bool {
+			return m.Instance == run.Instance && m.Role == cluster.RoleDistributor
+		},
 	)
 	if i >= 0 && !v.Members[i].Silent(now) {
 		return run.Instance, nil

@@ -88,11 +88,14 @@ func (c *Closer) resumeEnded(ctx context.Context, w *workload.Workload) error {
 	return errors.Join(bad...)
 }
 
-func (c *Closer) endParking(ctx context.Context, w *workload.Workload, number int) (ended bool, err error) {
+func (c *Closer) endParking(
+	ctx context.Context, w *workload.Workload, number int,
+) (ended bool, err error) {
 	for range parkingRounds {
 		n, err := c.queues.CountParked(ctx, w, number)
 		if err != nil {
-			return false, fmt.Errorf("what comes home from parking queues %d could not be counted: %w", number, err)
+			return false, fmt.Errorf("what comes home from parking queues %d could not be counted: %w",
+				number, err)
 		}
 		if n > 0 {
 			return false, nil

@@ -46,8 +46,8 @@ func (c *Closer) endUnproven(ctx context.Context, l *workload.LiveRun, k *observ
 	if !same || err != nil {
 		return err
 	}
-	note := "processors did tasks of it that the ledger has forgotten, as it does when a run is closed: " +
-		"the run's row had come back as it was before"
+	note := "processors did tasks of it that the ledger has forgotten, as it " +
+		"does when a run is closed: the run's row had come back as it was before"
 	if !k.forgotten() {
 		k.asked = time.Now()
 		if old, err := c.isOld(ctx, l); !old || err != nil {
@@ -63,7 +63,8 @@ func (c *Closer) endUnproven(ctx context.Context, l *workload.LiveRun, k *observ
 	}
 	c.told.add(&c.told.unproven, l.ID)
 	c.log.Debug("a sealed run has ended that is not proven to be done", "run", l.ID.String(),
-		"tasks", l.Tasks, "done", k.sum.Done, "quarantined", k.sum.Quarantined, "handled", k.tally.Handled)
+		"tasks", l.Tasks, "done", k.sum.Done, "quarantined", k.sum.Quarantined,
+		"handled", k.tally.Handled)
 	return nil
 }
 

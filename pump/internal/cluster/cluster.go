@@ -31,8 +31,9 @@ type View struct {
 	// when the row can be read again.
 	Damaged []error
 
-	received time.Time                // when the answer was here
-	muster   bool                     // it is made of a muster: the members were read before the owners
+	received time.Time // when the answer was here
+	// it is made of a muster: the members were read before the owners
+	muster   bool
 	owners   []row.Version[[]Owner]   // the owner rows; those that are damaged have an unreadable
 	bad      []bool                   // by owner row: it is damaged
 	present  []row.Version[memberRow] // by member
@@ -119,7 +120,8 @@ func (v *View) Settled() bool {
 	v.work()
 	for s, owner := range v.Owners {
 		i := v.alive(owner)
-		if i < 0 || v.plan[s] < 0 || v.candidates[v.plan[s]] != owner.Instance || !v.Members[i].Holds.Has(uint32(s)) {
+		if i < 0 || v.plan[s] < 0 || v.candidates[v.plan[s]] != owner.Instance ||
+			!v.Members[i].Holds.Has(uint32(s)) {
 			return false
 		}
 	}

@@ -154,7 +154,9 @@ func find(rows []storage.Entity, key string) (storage.Entity, bool) {
 }
 
 // parsed gives what a row holds now, decoded only if it is another version than before.
-func parsed[T any](r row.Row[T], e storage.Entity, v *View, before row.Version[T]) (row.Version[T], error) {
+func parsed[T any](
+	r row.Row[T], e storage.Entity, v *View, before row.Version[T],
+) (row.Version[T], error) {
 	now := row.Version[T]{Sent: v.Read, Received: v.received}
 	if !before.Absent() && before.ETag == e.ETag {
 		now.Value, now.ETag, now.Modified = before.Value, e.ETag, e.Modified
@@ -245,7 +247,8 @@ func (r viewReader) readSpill(v, before *View, rows []storage.Entity) {
 	if !ok {
 		return
 	}
-	now, err := parsed(spillRowOf(r.table, r.workload, v.Workload.Map.Segments, r.timeout), e, v, before.spill)
+	now, err := parsed(spillRowOf(r.table, r.workload, v.Workload.Map.Segments, r.timeout), e, v,
+		before.spill)
 	if err != nil {
 		v.Damaged = append(v.Damaged, err)
 		// A mark too many costs a poll; one too few leaves messages unread.

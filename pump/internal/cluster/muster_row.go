@@ -66,7 +66,9 @@ type rowCopy struct {
 
 // musterOf makes the muster of what a query gave.
 func musterOf(v *View, rows []storage.Entity) *muster {
-	m := &muster{Spill: v.spill.ETag, Took: v.received.Sub(v.Read), Incarnation: v.Workload.Incarnation}
+	m := &muster{
+		Spill: v.spill.ETag, Took: v.received.Sub(v.Read), Incarnation: v.Workload.Incarnation,
+	}
 	for i := range v.owners {
 		e, _ := find(rows, ownerKey(ownerRowFirst(i)))
 		m.Owners = append(m.Owners, copyOf(e))
@@ -82,7 +84,8 @@ func musterOf(v *View, rows []storage.Entity) *muster {
 func copyOf(e storage.Entity) rowCopy {
 	m := rowCopy{
 		ETag: e.ETag, Modified: e.Modified, Texts: map[string]string{}, Bytes: map[string][]byte{},
-		Ints: map[string]int64{}, Numbers: map[string]float64{}, Flags: map[string]bool{}, Moments: map[string]time.Time{},
+		Ints: map[string]int64{}, Numbers: map[string]float64{}, Flags: map[string]bool{},
+		Moments: map[string]time.Time{},
 	}
 	for name, value := range e.Properties {
 		switch x := value.(type) {
@@ -112,7 +115,9 @@ func (m *rowCopy) entity(partition, key string) storage.Entity {
 	put(props, m.Numbers)
 	put(props, m.Flags)
 	put(props, m.Moments)
-	return storage.Entity{Partition: partition, Row: key, ETag: m.ETag, Modified: m.Modified, Properties: props}
+	return storage.Entity{
+		Partition: partition, Row: key, ETag: m.ETag, Modified: m.Modified, Properties: props,
+	}
 }
 
 func put[T any](props map[string]any, of map[string]T) {
@@ -123,7 +128,9 @@ func put[T any](props map[string]any, of map[string]T) {
 
 // musterRowOf is for reading only; see writeMuster.
 func musterRowOf(t storage.Table, workload string, timeout time.Duration) row.Row[*muster] {
-	return row.Row[*muster]{Table: t, Partition: workload, Key: musterKey, Timeout: timeout, Decode: decodeMuster}
+	return row.Row[*muster]{
+		Table: t, Partition: workload, Key: musterKey, Timeout: timeout, Decode: decodeMuster,
+	}
 }
 
 // encodeMuster is nil for a cluster that is too large for a row. What members say of each account
@@ -148,7 +155,8 @@ func encodeMuster(m *muster) map[string]any {
 func encodeWhole(m *muster) map[string]any {
 	var packed bytes.Buffer
 	z, _ := flate.NewWriter(&packed, flate.BestSpeed) // fails for a wrong level only
-	if json.NewEncoder(z).Encode(m) != nil || z.Close() != nil || packed.Len() > musterPart*musterParts {
+	if json.NewEncoder(z).Encode(m) != nil || z.Close() != nil ||
+		packed.Len() > musterPart*musterParts {
 		return nil
 	}
 	props := map[string]any{row.FormatProperty: int64(row.Format)}

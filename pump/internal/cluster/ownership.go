@@ -56,7 +56,9 @@ func (p *Presence) judge(v *View) verdicts {
 			p.judgeHeld(&out, uint32(s), entry, h, mine, forMe)
 			continue
 		}
-		claim := change{uint32(s), entry, Owner{me.Instance, me.Incarnation, max(entry.Epoch, p.above[s]) + 1}}
+		claim := change{
+			uint32(s), entry, Owner{me.Instance, me.Incarnation, max(entry.Epoch, p.above[s]) + 1},
+		}
 		gone := v.alive(entry) < 0
 		switch {
 		case claim.to.Epoch <= row.MaxEpoch &&
@@ -86,7 +88,8 @@ func (p *Presence) judgeHeld(out *verdicts, s uint32, entry Owner, h *holding, m
 	case forMe:
 		h.draining = time.Time{} // the plan may have turned back
 		if above := p.above[s]; h.epoch <= above && above < row.MaxEpoch {
-			out.changes = append(out.changes, change{s, entry, Owner{entry.Instance, entry.Incarnation, above + 1}})
+			out.changes = append(out.changes,
+				change{s, entry, Owner{entry.Instance, entry.Incarnation, above + 1}})
 			out.raised++
 		}
 	default:

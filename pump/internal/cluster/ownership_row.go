@@ -39,13 +39,16 @@ var validInstance = regexp.MustCompile(`^[A-Za-z0-9_.~-]{1,200}$`)
 // letters, digits and _ . ~ -, because it is part of a row's key.
 func CheckInstance(name string) error {
 	if !validInstance.MatchString(name) {
-		return fmt.Errorf("instance name %q: use 1 to %d of letters, digits and _ . ~ -", name, maxInstance)
+		return fmt.Errorf("instance name %q: use 1 to %d of letters, digits and _ . ~ -", name,
+			maxInstance)
 	}
 	return nil
 }
 
 // ownerRowOf is the row of the segments from first on, for a workload of so many segments.
-func ownerRowOf(t storage.Table, workload string, first, segments int, timeout time.Duration) row.Row[[]Owner] {
+func ownerRowOf(
+	t storage.Table, workload string, first, segments int, timeout time.Duration,
+) row.Row[[]Owner] {
 	count := min(ownersPerRow, segments-first)
 	return row.Row[[]Owner]{
 		Table: t, Partition: workload, Key: ownerKey(first), Timeout: timeout,
@@ -106,7 +109,8 @@ func decodeOwners(f *row.Fields, count int) []Owner {
 	names := make([]Owner, 1, 8) // 0 is none
 	for range d.upTo(count, "owners") {
 		n := Owner{Instance: d.text(maxInstance), Incarnation: d.text(maxIncarnation)}
-		if d.problem == "" && (!validInstance.MatchString(n.Instance) || !validInstance.MatchString(n.Incarnation)) {
+		if d.problem == "" && (!validInstance.MatchString(n.Instance) ||
+			!validInstance.MatchString(n.Incarnation)) {
 			d.problem = fmt.Sprintf("has an owner %q, incarnation %q", n.Instance, n.Incarnation)
 		}
 		names = append(names, n)
@@ -122,7 +126,8 @@ func decodeOwners(f *row.Fields, count int) []Owner {
 	for i := range owners {
 		owners[i] = names[d.upTo(len(names)-1, "owners")]
 		owners[i].Epoch = d.uvarint()
-		if e := owners[i].Epoch; d.problem == "" && (e > row.MaxEpoch || e == 0 && owners[i].Instance != "") {
+		if e := owners[i].Epoch; d.problem == "" &&
+			(e > row.MaxEpoch || e == 0 && owners[i].Instance != "") {
 			d.problem = fmt.Sprintf("has an owner with epoch %d, at %d", e, i)
 		}
 	}

@@ -26,7 +26,8 @@ func (p *Presence) changeRow(ctx context.Context, v *View, index int, changes []
 	}
 	now, done := base, []change(nil)
 	if err == nil {
-		now, done, err = p.writeChanges(ctx, r, base, first, min(ownersPerRow, len(v.Owners)-first), changes)
+		now, done, err = p.writeChanges(ctx, r, base, first,
+			min(ownersPerRow, len(v.Owners)-first), changes)
 	}
 	switch {
 	case errors.Is(err, row.ErrLost):

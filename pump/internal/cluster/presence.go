@@ -90,7 +90,8 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Role != RoleProcessor && o.Role != RoleDistributor {
 		return o, fmt.Errorf("role %q is neither %q nor %q", o.Role, RoleProcessor, RoleDistributor)
 	}
-	return o, errors.Join(CheckInstance(o.Instance), row.Times{Beat: o.Beat, Lease: o.Lease, Margin: o.Margin}.Check())
+	return o, errors.Join(CheckInstance(o.Instance),
+		row.Times{Beat: o.Beat, Lease: o.Lease, Margin: o.Margin}.Check())
 }
 
 // Presence is this process's membership in a workload's cluster. The package
@@ -148,8 +149,9 @@ func Join(ctx context.Context, w *workload.Workload, o Options) (*Presence, erro
 	o.Log = o.Log.With("workload", w.Name, "instance", o.Instance)
 	t := row.Times{Beat: o.Beat, Lease: o.Lease, Margin: o.Margin}
 	p := &Presence{
-		options: o, workload: w.Name, times: t, draw: row.DrawOf(w.Table), clock: row.ClockOf(w.Table), started: o.wall(),
-		wake: make(chan struct{}, 1), done: make(chan struct{}), leave: make(chan struct{}),
+		options: o, workload: w.Name, times: t, draw: row.DrawOf(w.Table), clock: row.ClockOf(w.Table),
+		started: o.wall(), wake: make(chan struct{}, 1), done: make(chan struct{}),
+		leave: make(chan struct{}),
 	}
 	p.table = row.Counted(w.Table, &p.rounds)
 	p.row = memberRowOf(p.table, w.Name, o.Instance, t.Timeout())
@@ -265,7 +267,8 @@ func (p *Presence) Raise(segment uint32, above uint64) {
 // over may be done, so that InHand is asked again at once.
 func (p *Presence) Settle(segment uint32) {
 	p.mu.Lock()
-	drains := int(segment) < len(p.holds) && p.holds[segment] != nil && !p.holds[segment].draining.IsZero()
+	drains := int(segment) < len(p.holds) && p.holds[segment] != nil &&
+		!p.holds[segment].draining.IsZero()
 	p.look = p.look || drains
 	p.mu.Unlock()
 	if drains {

@@ -78,7 +78,8 @@ func (v *View) Day(number int64, now time.Time) *Day {
 	var most *Day
 	for i := range v.Members {
 		m := &v.Members[i]
-		if d := m.Day; d != nil && d.Number == number && !m.Silent(now) && (most == nil || d.Cost > most.Cost) {
+		if d := m.Day; d != nil && d.Number == number && !m.Silent(now) &&
+			(most == nil || d.Cost > most.Cost) {
 			most = d
 		}
 	}

@@ -52,8 +52,8 @@ func (p *Presence) compose(beats uint64) memberRow {
 	r.Draining = r.Draining || p.leaving
 	return memberRow{
 		Member: Member{
-			Instance: p.options.Instance, Incarnation: p.incarnation, Host: p.options.Host, Version: p.options.Version,
-			Role: p.options.Role, Started: p.started, Holds: holds, Report: r,
+			Instance: p.options.Instance, Incarnation: p.incarnation, Host: p.options.Host,
+			Version: p.options.Version, Role: p.options.Role, Started: p.started, Holds: holds, Report: r,
 		},
 		Times: p.times, beats: beats,
 		// Who waits for its first view cannot be a watcher: it may wait for the watchers' muster.
@@ -186,7 +186,8 @@ func (p *Presence) enter(ctx context.Context) error {
 		case beats > 1 && !now.Value.Draining: // one that stops will be gone soon
 			return fmt.Errorf("%w: %q on host %q, incarnation %s",
 				ErrNameTaken, p.options.Instance, now.Value.Host, now.Value.Incarnation)
-		case own(&now.Value) || !w.Look(now.ETag, now.Sent, now.Received, row.Longer(p.times, now.Value.Times)):
+		case own(&now.Value) || !w.Look(now.ETag, now.Sent, now.Received,
+			row.Longer(p.times, now.Value.Times)):
 			if err := p.row.TryRemove(ctx, now); err != nil && !errors.Is(err, row.ErrLost) {
 				return err
 			}
@@ -245,11 +246,13 @@ func (p *Presence) noteUnowned(v *View) {
 	p.mu.Lock()
 	p.unowned, p.unownedFrom = n, since
 	p.mu.Unlock()
-	if n == 0 || len(v.Processors()) == 0 || time.Since(since) < 2*p.times.Lease || time.Since(p.loop.alone) < alarmEvery {
+	if n == 0 || len(v.Processors()) == 0 || time.Since(since) < 2*p.times.Lease ||
+		time.Since(p.loop.alone) < alarmEvery {
 		return
 	}
 	p.loop.alone = time.Now()
-	p.options.Log.Error("segments have no owner", "segments", n, "longest", time.Since(since).Round(time.Second))
+	p.options.Log.Error("segments have no owner", "segments", n,
+		"longest", time.Since(since).Round(time.Second))
 }
 
 // alarmDamaged names the rows that cannot be read.

@@ -31,7 +31,8 @@ type loopState struct {
 	standsIn  bool          // this member reads all rows for watchers who are silent
 	muster    storage.ETag  // of the last muster that was read or written
 	hinted    time.Time     // when the last look was begun that was asked for
-	announce  bool          // members came or went by this one's doing; whom it concerns the next look shows
+	// members came or went by this one's doing; whom it concerns the next look shows
+	announce bool
 
 	pending time.Time // since when there has been something to wait for; zero: there is not
 	alarmed time.Time // when rows that are damaged were told of last
@@ -281,7 +282,8 @@ func (p *Presence) schedule(v *View, evicted, pending bool, nextEviction time.Ti
 		earlier(l.lookTried.Add(gap))
 	}
 	if watching && l.observer.large(v) {
-		earlier(l.lookTried.Add(p.times.Beat)) // however often beats out of turn put off the one that is due
+		// however often beats out of turn put off the one that is due
+		earlier(l.lookTried.Add(p.times.Beat))
 	}
 	if watching && !nextEviction.IsZero() {
 		earlier(nextEviction)
@@ -302,7 +304,8 @@ func (p *Presence) sees(at time.Time, beats int) {
 // shown reports whether a view shows this member as it is.
 func (p *Presence) shown(v *View) bool {
 	i := v.index(p.options.Instance)
-	return i >= 0 && v.Members[i].Err == nil && v.Members[i].Incarnation == p.loop.self.Value.Incarnation
+	return i >= 0 && v.Members[i].Err == nil &&
+		v.Members[i].Incarnation == p.loop.self.Value.Incarnation
 }
 
 func (p *Presence) publish(v *View) {
@@ -345,7 +348,8 @@ func (p *Presence) goAway() {
 	p.endAll(errHandedOver)
 	err := p.row.TryRemove(p.ctx, p.loop.self)
 	if err != nil && !errors.Is(err, row.ErrLost) {
-		p.options.Log.Warn("the member row could not be removed: others will see this member as dead", "err", err)
+		p.options.Log.Warn("the member row could not be removed: others will see this member as dead",
+			"err", err)
 		return
 	}
 	p.options.Log.Info("left the cluster")

@@ -136,11 +136,15 @@ func (p *Presence) byMuster(ctx context.Context, before *View) (*View, error) {
 // rowsOf gives the rows that a muster stands for, in key order; none of its copies is older than
 // since. An owner row that this member has read or written after that is read by itself: by an
 // older copy this member would give up what it has just claimed.
-func (p *Presence) rowsOf(ctx context.Context, m *muster, before *View, since time.Time) ([]storage.Entity, error) {
+func (p *Presence) rowsOf(
+	ctx context.Context, m *muster, before *View, since time.Time,
+) ([]storage.Entity, error) {
 	var rows []storage.Entity
 	add := func(key string, is, was storage.ETag, modified time.Time) error {
 		if is == was && was != "" {
-			rows = append(rows, storage.Entity{Partition: p.workload, Row: key, ETag: is, Modified: modified})
+			rows = append(rows, storage.Entity{
+				Partition: p.workload, Row: key, ETag: is, Modified: modified,
+			})
 			return nil
 		}
 		if is == was {
@@ -193,8 +197,8 @@ func (p *Presence) readRow(ctx context.Context, key string) (storage.Entity, err
 func (p *Presence) writeMuster(v *View, rows []storage.Entity) {
 	props := encodeMuster(musterOf(v, rows))
 	if props == nil {
-		p.loop.crowded.goesOn(p.options.Log, "the cluster is too large for one row: each member reads all rows, seldom",
-			errMusterTooLarge)
+		p.loop.crowded.goesOn(p.options.Log,
+			"the cluster is too large for one row: each member reads all rows, seldom", errMusterTooLarge)
 		return
 	}
 	p.loop.crowded.over(p.options.Log, "the cluster fits one row again")
@@ -273,7 +277,8 @@ func (p *Presence) mustered(ctx context.Context) (bool, error) {
 	switch {
 	case err != nil && there.Absent():
 		return false, err
-	case err != nil || there.Absent() || len(there.Value.Members) <= firstReadAll && p.options.many == manyMembers:
+	case err != nil || there.Absent() || len(there.Value.Members) <= firstReadAll &&
+		p.options.many == manyMembers:
 		return false, nil
 	}
 	self, err := p.readRow(ctx, p.row.Key)

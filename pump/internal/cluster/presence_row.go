@@ -186,7 +186,9 @@ type memberRow struct {
 	musters bool // it can write musters: it has read the cluster, and is no older program
 }
 
-func memberRowOf(t storage.Table, workload, instance string, timeout time.Duration) row.Row[memberRow] {
+func memberRowOf(
+	t storage.Table, workload, instance string, timeout time.Duration,
+) row.Row[memberRow] {
 	return row.Row[memberRow]{
 		Table: t, Partition: workload, Key: memberPrefix + instance, Timeout: timeout,
 		Encode:  encodeMember,
@@ -210,20 +212,20 @@ func salvageMember(props map[string]any) memberRow {
 // some is left out.
 func encodeMember(m memberRow) map[string]any {
 	props := map[string]any{
-		"Instance": m.Instance, "Incarnation": m.Incarnation, "Host": row.Clip(m.Host), "Version": row.Clip(m.Version),
-		"Role": string(m.Role),
+		"Instance": m.Instance, "Incarnation": m.Incarnation, "Host": row.Clip(m.Host),
+		"Version": row.Clip(m.Version), "Role": string(m.Role),
 		// In nanoseconds.
 		"Beat": int64(m.Times.Beat), "Lease": int64(m.Times.Lease), "Margin": int64(m.Times.Margin),
 		"Beats": int64(m.beats),
 		"Holds": []byte(m.Holds),
-		"Admin": row.Clip(m.Admin), "Waiting": row.Clip(m.Waiting), "Draining": m.Draining, "Reads": int64(m.Reads),
-		"Accounts": strings.Join(fitting(m.Accounts, 1), " "), "Demand": encodeAmounts(m.Demand),
-		"Guessed": m.Guessed, "Throttles": encodeAmounts(amounts(m.Throttles)),
-		"Tasks": row.Count63(m.Tasks), "Rate": row.Finite(m.Rate), "Seconds": row.Finite(m.Seconds),
-		"Pace": row.Finite(m.Pace), "Hides": row.Finite(m.Hides),
-		"Unread": row.Finite(m.Unread), "UnreadQueue": row.Clip(m.UnreadQueue),
-		"Throttled": row.Count63(m.Throttled), "Queues": int64(m.Queues), "Trouble": row.Clip(m.Trouble),
-		"Musters": m.musters,
+		"Admin": row.Clip(m.Admin), "Waiting": row.Clip(m.Waiting), "Draining": m.Draining,
+		"Reads": int64(m.Reads), "Accounts": strings.Join(fitting(m.Accounts, 1), " "),
+		"Demand": encodeAmounts(m.Demand), "Guessed": m.Guessed,
+		"Throttles": encodeAmounts(amounts(m.Throttles)), "Tasks": row.Count63(m.Tasks),
+		"Rate": row.Finite(m.Rate), "Seconds": row.Finite(m.Seconds), "Pace": row.Finite(m.Pace),
+		"Hides": row.Finite(m.Hides), "Unread": row.Finite(m.Unread),
+		"UnreadQueue": row.Clip(m.UnreadQueue), "Throttled": row.Count63(m.Throttled),
+		"Queues": int64(m.Queues), "Trouble": row.Clip(m.Trouble), "Musters": m.musters,
 	}
 	if m.UnreadForeign > 0 {
 		props["UnreadForeign"] = row.Finite(m.UnreadForeign)
@@ -246,7 +248,8 @@ func encodeMember(m memberRow) map[string]any {
 		}
 	}
 	if m.Slower > 0 {
-		props["Spends"], props["Slower"], props["HoldsBack"] = row.Finite(m.Spends), row.Finite(m.Slower), m.HoldsBack
+		props["Spends"], props["Slower"], props["HoldsBack"] = row.Finite(m.Spends), row.Finite(m.Slower),
+			m.HoldsBack
 	}
 	if d := m.Day; d != nil {
 		props["Day"], props["DayCost"] = d.Number, row.Finite(d.Cost)
@@ -272,8 +275,9 @@ func putMoment(props map[string]any, name string, at time.Time) {
 func decodeMember(f *row.Fields, instance string) memberRow {
 	m := memberRow{
 		Member: Member{
-			Instance: f.Text("Instance"), Incarnation: f.Text("Incarnation"), Host: f.Line("Host"), Version: f.Line("Version"),
-			Role: Role(f.Text("Role")), Started: f.Moment("Started"), Holds: f.Binary("Holds"),
+			Instance: f.Text("Instance"), Incarnation: f.Text("Incarnation"), Host: f.Line("Host"),
+			Version: f.Line("Version"), Role: Role(f.Text("Role")), Started: f.Moment("Started"),
+			Holds: f.Binary("Holds"),
 			Report: Report{
 				Admin: f.Line("Admin"), Waiting: f.Line("Waiting"), Draining: f.Flag("Draining"),
 				Reads:    int(f.UpTo("Reads", math.MaxInt32)),
@@ -281,17 +285,19 @@ func decodeMember(f *row.Fields, instance string) memberRow {
 				Guessed: f.Flag("Guessed"), Throttles: counts(decodeAmounts(f, "Throttles")),
 				Tasks: f.Count("Tasks"), Rate: f.Number("Rate"), Seconds: f.Number("Seconds"),
 				Pace: f.Number("Pace"), Hides: f.Number("Hides"),
-				Unread: f.Number("Unread"), UnreadQueue: f.Line("UnreadQueue"), UnreadForeign: f.Number("UnreadForeign"),
-				Samples: f.Flag("Samples"), Held: decodeAmounts(f, "Held"), Later: decodeAmounts(f, "Later"),
-				Deletes:   f.Count("Deletes"),
-				Throttled: f.Count("Throttled"), Queues: int(f.UpTo("Queues", math.MaxInt32)), Trouble: f.Line("Trouble"),
-				Paused: f.Flag("Paused"), Parks: f.Flag("Parks"),
-				Asked: decodeAsked(f), AskedSince: f.Moment("AskedSince"),
-				Operations: bytesOf(f, "Operations"), Day: decodeDay(f),
-				Spends: f.Number("Spends"), Slower: f.Number("Slower"), HoldsBack: f.Flag("HoldsBack"),
+				Unread: f.Number("Unread"), UnreadQueue: f.Line("UnreadQueue"),
+				UnreadForeign: f.Number("UnreadForeign"), Samples: f.Flag("Samples"),
+				Held: decodeAmounts(f, "Held"), Later: decodeAmounts(f, "Later"), Deletes: f.Count("Deletes"),
+				Throttled: f.Count("Throttled"), Queues: int(f.UpTo("Queues", math.MaxInt32)),
+				Trouble: f.Line("Trouble"), Paused: f.Flag("Paused"), Parks: f.Flag("Parks"),
+				Asked: decodeAsked(f), AskedSince: f.Moment("AskedSince"), Operations: bytesOf(f, "Operations"),
+				Day: decodeDay(f), Spends: f.Number("Spends"), Slower: f.Number("Slower"),
+				HoldsBack: f.Flag("HoldsBack"),
 			},
 		},
-		Times: row.Times{Beat: f.Duration("Beat"), Lease: f.Duration("Lease"), Margin: f.Duration("Margin")},
+		Times: row.Times{
+			Beat: f.Duration("Beat"), Lease: f.Duration("Lease"), Margin: f.Duration("Margin"),
+		},
 		beats: f.Count("Beats"), musters: f.Flag("Musters"),
 	}
 	switch {
@@ -321,7 +327,8 @@ func bytesOf(f *row.Fields, name string) []byte {
 // encodeAmounts stores a number for each account, those of zero left out.
 func encodeAmounts(of map[string]float64) string {
 	kept := map[string]float64{}
-	for _, name := range fitting(slices.Sorted(maps.Keys(of)), 30) { // "": and a number, of up to 25 bytes
+	// "": and a number, of up to 25 bytes
+	for _, name := range fitting(slices.Sorted(maps.Keys(of)), 30) {
 		if x := row.Finite(of[name]); x > 0 {
 			kept[name] = x
 		}
@@ -381,7 +388,9 @@ func fitting(names []string, extra int) []string {
 			break
 		}
 		if n != "" &&
-			!strings.ContainsFunc(n, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`"\\<>&`, r) }) {
+			!strings.ContainsFunc(n, func(r rune) bool {
+				return r <= ' ' || r > '~' || strings.ContainsRune(`"\\<>&`, r)
+			}) {
 			kept = append(kept, n)
 		}
 	}

@@ -68,7 +68,8 @@ func crowdBeats(n int) int { return (n + looksInBeat - 1) / looksInBeat }
 
 // everyLook is with every how-many-th beat one of n members looks that reads the muster.
 func everyLook(n int, t row.Times) int {
-	return max(everyLookOfMany, int(math.Ceil(float64(n*rowsOfLook)/entitiesForLooks/t.Beat.Seconds())))
+	return max(everyLookOfMany,
+		int(math.Ceil(float64(n*rowsOfLook)/entitiesForLooks/t.Beat.Seconds())))
 }
 
 // observer is what a member remembers of what it saw, by which it judges what takes time: which
@@ -251,7 +252,9 @@ func (o *observer) watchers(v *View) []string {
 
 // mustering are, in their order, those who can write a muster: all but older programs.
 func (o *observer) mustering(v *View) []string {
-	return slices.DeleteFunc(o.order(v), func(name string) bool { return !v.present[v.index(name)].Value.musters })
+	return slices.DeleteFunc(o.order(v), func(name string) bool {
+		return !v.present[v.index(name)].Value.musters
+	})
 }
 
 // turn is after how long without news from a muster this member reads all rows, and writes the

@@ -17,7 +17,9 @@ import (
 // spillChoices are the choices of shardmap.Map.Choices that can be marked; 0 is the home.
 const spillChoices = 2
 
-func spillRowOf(t storage.Table, workload string, segments int, timeout time.Duration) row.Row[[]uint8] {
+func spillRowOf(
+	t storage.Table, workload string, segments int, timeout time.Duration,
+) row.Row[[]uint8] {
 	return row.Row[[]uint8]{
 		Table: t, Partition: workload, Key: spillKey, Timeout: timeout,
 		Encode: func(marks []uint8) map[string]any {

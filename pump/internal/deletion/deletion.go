@@ -81,7 +81,8 @@ func Remove(ctx context.Context, w *workload.Workload, g Group, removed func(n i
 			again++
 		}
 		if again > comeBack {
-			return fmt.Errorf("rows of %s come back as fast as they are removed: some process still writes them", g.partition)
+			return fmt.Errorf("rows of %s come back as fast as they are removed: some "+
+				"process still writes them", g.partition)
 		}
 		for i := range rows {
 			rows[i].ETag = ""

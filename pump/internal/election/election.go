@@ -59,7 +59,9 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-func (o Options) times() row.Times       { return row.Times{Beat: o.Beat, Lease: o.Lease, Margin: o.Margin} }
+func (o Options) times() row.Times {
+	return row.Times{Beat: o.Beat, Lease: o.Lease, Margin: o.Margin}
+}
 func (o Options) trust() time.Duration   { return o.times().Trust() }
 func (o Options) timeout() time.Duration { return o.times().Timeout() }
 
@@ -92,7 +94,9 @@ func New(t storage.Table, workloadName string, o Options) *Election {
 	if err == nil {
 		o.Log = o.Log.With("workload", workloadName, "instance", o.Instance)
 	}
-	e := &Election{options: o, err: err, draw: row.DrawOf(t), row: electionRowOf(t, workloadName, o.timeout())}
+	e := &Election{
+		options: o, err: err, draw: row.DrawOf(t), row: electionRowOf(t, workloadName, o.timeout()),
+	}
 	e.schedule.clock = row.ServerClock{Table: t, Partition: e.row.Partition, Timeout: o.timeout()}
 	e.token = row.TokenOf(t, o.Instance)
 	return e
@@ -138,9 +142,12 @@ func (e *Election) Try(ctx context.Context) (term *Term, wait time.Duration, err
 }
 
 // judge says why this instance may lead now, or after how long to look again.
-func (e *Election) judge(ctx context.Context, v row.Version[electionRow]) (why string, wait time.Duration, err error) {
+func (e *Election) judge(
+	ctx context.Context, v row.Version[electionRow],
+) (why string, wait time.Duration, err error) {
 	alive := e.watch.Look(v.ETag, v.Sent, v.Received,
-		row.Longer(e.options.times(), row.Times{Beat: v.Value.beat, Lease: v.Value.lease, Margin: v.Value.margin}))
+		row.Longer(e.options.times(),
+			row.Times{Beat: v.Value.beat, Lease: v.Value.lease, Margin: v.Value.margin}))
 	switch {
 	case v.Absent():
 		return "there was no leader before", 0, nil

@@ -57,8 +57,10 @@ func electionRowOf(t storage.Table, workload string, timeout time.Duration) row.
 func encodeElection(e electionRow) map[string]any {
 	props := map[string]any{
 		"Leader": e.leader, "Epoch": int64(e.epoch), "Beats": int64(e.beats), "Phase": string(e.phase),
-		"Run":   row.RunText(e.run),
-		"Every": int64(e.every), "Beat": int64(e.beat), "Lease": int64(e.lease), "Margin": int64(e.margin), // ns
+		"Run": row.RunText(e.run),
+		// ns
+		"Every": int64(e.every), "Beat": int64(e.beat), "Lease": int64(e.lease),
+		"Margin": int64(e.margin),
 	}
 	for i, rest := 0, e.checkpoint; len(rest) > 0; i++ {
 		part := rest[:min(len(rest), checkpointPart)]
@@ -72,7 +74,8 @@ func decodeElection(f *row.Fields) electionRow {
 	e := electionRow{
 		leader: f.Text("Leader"), epoch: f.UpTo("Epoch", row.MaxEpoch), beats: f.Count("Beats"),
 		phase: Phase(f.Text("Phase")), run: f.Run("Run"),
-		every: f.Duration("Every"), beat: f.Duration("Beat"), lease: f.Duration("Lease"), margin: f.Duration("Margin"),
+		every: f.Duration("Every"), beat: f.Duration("Beat"), lease: f.Duration("Lease"),
+		margin: f.Duration("Margin"),
 	}
 	for i := range checkpointParts {
 		e.checkpoint = append(e.checkpoint, f.Binary(checkpointName(i))...)

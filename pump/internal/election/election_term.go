@@ -109,7 +109,8 @@ func (t *Term) Begin(ctx context.Context, run codec.RunID) error {
 // the checkpoint may still be stored.
 func (t *Term) Save(ctx context.Context, checkpoint []byte) error {
 	if len(checkpoint) > MaxCheckpoint {
-		return fmt.Errorf("election: %w: %d bytes, at most %d", ErrCheckpointTooLarge, len(checkpoint), MaxCheckpoint)
+		return fmt.Errorf("election: %w: %d bytes, at most %d", ErrCheckpointTooLarge, len(checkpoint),
+			MaxCheckpoint)
 	}
 	stored := append([]byte(nil), checkpoint...)
 	return t.ask(ctx, request{change: func(r *electionRow) { r.checkpoint = stored }})

@@ -142,7 +142,9 @@ func (c *Client) do(ctx context.Context, op, row string, w storage.Write, act fu
 	case err := <-answer:
 		return err
 	case <-ctx.Done():
-		return &storage.Error{Code: storage.MaybeDone, Op: op, Account: "fake", Object: row, Index: -1, Err: ctx.Err()}
+		return &storage.Error{
+			Code: storage.MaybeDone, Op: op, Account: "fake", Object: row, Index: -1, Err: ctx.Err(),
+		}
 	}
 }
 

@@ -12,7 +12,9 @@ import (
 
 // Simulated is a simulated account, of which requests take 10 ms.
 func Simulated() *azsim.Sim {
-	return azsim.New(azsim.Config{Accounts: []azsim.Account{{Name: "north"}}, Seed: 1, Latency: 10 * time.Millisecond})
+	return azsim.New(azsim.Config{
+		Accounts: []azsim.Account{{Name: "north"}}, Seed: 1, Latency: 10 * time.Millisecond,
+	})
 }
 
 // OverTheWire is the table as one process reaches it.

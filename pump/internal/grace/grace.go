@@ -32,7 +32,9 @@ func (p *Period) Hurry(most time.Duration) {
 }
 
 // Begin gives a context that ends when the period is over, of which there is usually so much.
-func (p *Period) Begin(parent context.Context, usual time.Duration) (context.Context, context.CancelFunc) {
+func (p *Period) Begin(
+	parent context.Context, usual time.Duration,
+) (context.Context, context.CancelFunc) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(parent, p.of(usual))

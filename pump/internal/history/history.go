@@ -143,7 +143,9 @@ func Write(ctx context.Context, t storage.Table, workloadName string, p Point, m
 // minute without a row is missing among them. Read passes over a row of a newer program. Rows that
 // cannot be read are part of the error, beside the points of the others. Read gives up after a
 // minute.
-func Read(ctx context.Context, t storage.Table, workloadName string, after time.Time) ([]Point, error) {
+func Read(
+	ctx context.Context, t storage.Table, workloadName string, after time.Time,
+) ([]Point, error) {
 	return readPoints(ctx, t, workloadName, after, row.FormatProperty, "Minute", "Point")
 }
 
@@ -204,7 +206,9 @@ func queries(workloadName string, after, now time.Time) []storage.Query {
 // written since over their rows.
 func newest(points []Point) []Point {
 	slices.SortFunc(points, func(a, b Point) int { return a.Time.Compare(b.Time) })
-	return slices.DeleteFunc(points, func(p Point) bool { return points[len(points)-1].Time.Sub(p.Time) >= Span })
+	return slices.DeleteFunc(points, func(p Point) bool {
+		return points[len(points)-1].Time.Sub(p.Time) >= Span
+	})
 }
 
 // errNewer is a row of a newer program.
@@ -238,7 +242,8 @@ func Newest(ctx context.Context, t storage.Table, workloadName string) (Point, M
 		return Point{}, nil, err
 	}
 	rows, err := row.MustFind(ctx, t, storage.Query{
-		Partition: Partition(workloadName), From: "m.", To: "m.~", Select: []string{row.FormatProperty, "Minute"},
+		Partition: Partition(workloadName), From: "m.", To: "m.~",
+		Select: []string{row.FormatProperty, "Minute"},
 	}, int(ring))
 	if err != nil {
 		return Point{}, nil, fmt.Errorf("the history of workload %s: %w", workloadName, err)
@@ -247,14 +252,17 @@ func Newest(ctx context.Context, t storage.Table, workloadName string) (Point, M
 		at, _ := e.Properties["Minute"].(int64)
 		return at
 	}
-	slices.SortStableFunc(rows, func(a, b storage.Entity) int { return cmp.Compare(minute(b), minute(a)) })
+	slices.SortStableFunc(rows, func(a, b storage.Entity) int {
+		return cmp.Compare(minute(b), minute(a))
+	})
 	var errs []error
 	for _, e := range rows[:min(len(rows), bad)] {
 		p, marks, err := readWhole(ctx, t, e)
 		if err == nil {
 			return p, marks, nil
 		}
-		if !errors.Is(err, row.ErrCorrupt) && !errors.Is(err, errNewer) && !storage.Is(err, storage.Gone) {
+		if !errors.Is(err, row.ErrCorrupt) && !errors.Is(err, errNewer) &&
+			!storage.Is(err, storage.Gone) {
 			return Point{}, nil, fmt.Errorf("the history of workload %s: %w", workloadName, err)
 		}
 		errs = append(errs, row.Damaged(t, e.Partition, e.Row, err))
@@ -262,7 +270,9 @@ func Newest(ctx context.Context, t storage.Table, workloadName string) (Point, M
 	return Point{}, nil, errors.Join(errs...)
 }
 
-func readWhole(ctx context.Context, t storage.Table, e storage.Entity) (p Point, marks Marks, err error) {
+func readWhole(
+	ctx context.Context, t storage.Table, e storage.Entity,
+) (p Point, marks Marks, err error) {
 	partition, key := e.Partition, e.Row
 	err = row.Insist(ctx, t, partition+"/"+key, func(ctx context.Context) (err error) {
 		e, err = t.Read(ctx, partition, key)

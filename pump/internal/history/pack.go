@@ -229,7 +229,9 @@ func (u *unpacker) flag() bool { return u.upTo(1) == 1 }
 // more reports whether there are fields that older programs did not write.
 func (u *unpacker) more() bool { return len(u.rest) > 0 }
 
-func (u *unpacker) record() *unpacker { return &unpacker{rest: u.take(u.upTo(maxPoint)), err: u.err} }
+func (u *unpacker) record() *unpacker {
+	return &unpacker{rest: u.take(u.upTo(maxPoint)), err: u.err}
+}
 
 // decodePoint reads the columns of a row but its marks.
 func decodePoint(f *row.Fields) Point {
@@ -301,7 +303,10 @@ func (p *Point) decode(packed []byte) error {
 			return fmt.Errorf("has more than %d accounts", MaxAccounts)
 		}
 		one := all.record()
-		a := Account{Name: one.text(), Asked: one.rough(), Limit: one.rough(), Oldest: one.rough(), Cost: one.number()}
+		a := Account{
+			Name: one.text(), Asked: one.rough(), Limit: one.rough(), Oldest: one.rough(),
+			Cost: one.number(),
+		}
 		for _, n := range []*uint64{&a.Throttled, &a.Visible, &a.InFlight, &a.Quarantined} {
 			*n = one.count()
 		}

@@ -21,7 +21,9 @@ import (
 // table said when ctx ended.
 func (l *Ledger) Check(ctx context.Context, holds []cluster.Hold) error {
 	holds = slices.Clone(holds)
-	slices.SortStableFunc(holds, func(a, b cluster.Hold) int { return cmp.Compare(a.Segment, b.Segment) })
+	slices.SortStableFunc(holds, func(a, b cluster.Hold) int {
+		return cmp.Compare(a.Segment, b.Segment)
+	})
 	var errs []error
 	for len(holds) > 0 {
 		n := l.ofOnePartition(holds)
@@ -47,7 +49,8 @@ func (l *Ledger) checkHeads(ctx context.Context, holds []cluster.Hold) error {
 	partition := Partition(l.workload, l.Partition(holds[0].Segment))
 	rows := map[string]storage.Entity{}
 	err := l.rows(ctx, storage.Query{
-		Partition: partition, From: headKey(holds[0].Segment), To: headKey(holds[len(holds)-1].Segment) + "~",
+		Partition: partition, From: headKey(holds[0].Segment),
+		To:     headKey(holds[len(holds)-1].Segment) + "~",
 		Select: []string{row.FormatProperty, epochProperty, ownerProperty, commitsProperty},
 	}, func(e storage.Entity) { rows[e.Row] = e })
 	if err != nil {

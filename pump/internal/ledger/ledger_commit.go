@@ -60,7 +60,9 @@ func (w *doneWith) touches(m *image) bool {
 // are over nothing stays. An error means that some are still there.
 func (l *Ledger) Prune(ctx context.Context, closed []codec.RunID, over ...codec.RunID) error {
 	with := &doneWith{closed: closed, over: over, hour: uint64(max(1, time.Now().Unix()/3600))}
-	return l.commitWith(ctx, with, "pruning", func(s *ledgerSegment) bool { return with.touches(s.image) })
+	return l.commitWith(ctx, with, "pruning", func(s *ledgerSegment) bool {
+		return with.touches(s.image)
+	})
 }
 
 // commitWith commits what goes, and no entries, in the fenced segments that it concerns.
@@ -166,7 +168,8 @@ func (c *commit) run(ctx context.Context) {
 // tellOthers says in one line what a takeover of many segments took.
 func (c *commit) tellOthers() {
 	if len(c.others) > 0 {
-		c.l.options.Log.Warn("segments' ledgers belong to another owner; what was not recorded yet is left to it",
+		c.l.options.Log.Warn("segments' ledgers belong to another owner; what was not "+
+			"recorded yet is left to it",
 			"segments", len(c.others), "first", slices.Min(c.others), "owner", c.owner)
 	}
 }
@@ -281,7 +284,8 @@ func (c *commit) transact(ctx context.Context) error {
 	var sent []*job
 	size := 0
 	for _, j := range c.jobs {
-		if len(sent) > 0 && (len(t.writes)+j.draft.rows > storage.MaxBatch || size+j.draft.size > c.most) {
+		if len(sent) > 0 && (len(t.writes)+j.draft.rows > storage.MaxBatch ||
+			size+j.draft.size > c.most) {
 			break
 		}
 		j.draft.write(t, partition, j.s.number)

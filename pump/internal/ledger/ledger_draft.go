@@ -74,8 +74,13 @@ func travels(n int) int { return n/3*4 + 8 }
 // draft records entries, or takes out runs that are done with; with either the names of foreign
 // messages go that are deleted. It is ErrLedgerFull if the result does not fit; other errors are
 // the State's.
-func (l *Ledger) draft(segment uint32, m *image, entries []*Entry, with *doneWith, deleted ...string) (*draft, error) {
-	d := &draft{image: m, entries: entries, runs: map[codec.RunID]*runBook{}, raw: m.raw, state: m.state, booked: m.booked}
+func (l *Ledger) draft(
+	segment uint32, m *image, entries []*Entry, with *doneWith, deleted ...string,
+) (*draft, error) {
+	d := &draft{
+		image: m, entries: entries, runs: map[codec.RunID]*runBook{}, raw: m.raw, state: m.state,
+		booked: m.booked,
+	}
 	changes := block{}
 	d.forgetForeign(deleted, l.agedBefore(), changes)
 	for _, e := range entries {
@@ -101,7 +106,8 @@ func (l *Ledger) draft(segment uint32, m *image, entries []*Entry, with *doneWit
 	}
 	next, added, removed, fits := m.layout.with(changes)
 	if !fits {
-		return nil, fmt.Errorf("segment %d: %w: its records take more than %d pages", segment, ErrLedgerFull, maxPages)
+		return nil, fmt.Errorf("segment %d: %w: its records take more than %d pages", segment,
+			ErrLedgerFull, maxPages)
 	}
 	d.head = m.head
 	d.head.commits++
@@ -185,7 +191,8 @@ func (d *draft) fold(l *Ledger, segment uint32, value any) error {
 func (d *draft) books(changes block) {
 	for _, id := range sortedRuns(d.runs) {
 		b, before := d.runs[id], d.image.runs[id]
-		if len(b.dirty) == 0 && before != nil && before.floor == b.floor || len(b.chunks) == 0 && b.floor == 0 {
+		if len(b.dirty) == 0 && before != nil && before.floor == b.floor ||
+			len(b.chunks) == 0 && b.floor == 0 {
 			delete(d.runs, id)
 			continue
 		}
@@ -319,7 +326,8 @@ func (d *draft) measure() {
 	d.rows = 1 + len(d.added) + len(d.removed)
 	directory := (1 + len(d.head.layout.pages)) * (chunkKeySize + 11)
 	counts := (len(d.image.runs) + len(d.runs)) * (16 + 20) // or of rests
-	d.size = d.rows*rowOverhead + travels(d.head.layout.hot.size()) + travels(directory) + travels(counts)
+	d.size = d.rows*rowOverhead + travels(d.head.layout.hot.size()) + travels(directory) +
+		travels(counts)
 	for _, p := range d.added {
 		d.size += travels(p.block.size())
 	}

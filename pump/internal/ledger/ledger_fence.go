@@ -55,7 +55,8 @@ func (e *UnfencedError) Error() string {
 			reasons = append(reasons, fmt.Sprintf("fencing segment %d: %v", u.Segment, u.Err))
 		} else {
 			reasons = append(reasons,
-				fmt.Sprintf("fencing %d segments from %d to %d: %v", n, u.Segment, e.Segments[i+n-1].Segment, u.Err))
+				fmt.Sprintf("fencing %d segments from %d to %d: %v", n, u.Segment,
+					e.Segments[i+n-1].Segment, u.Err))
 		}
 		i += n
 	}
@@ -83,7 +84,9 @@ func (e *UnfencedError) Unwrap() []error {
 // when ctx ended stays so. Fencing again under the same epoch costs nothing.
 func (l *Ledger) Fence(ctx context.Context, holds []cluster.Hold) (fenced []uint32, err error) {
 	holds = slices.Clone(holds)
-	slices.SortStableFunc(holds, func(a, b cluster.Hold) int { return cmp.Compare(a.Segment, b.Segment) })
+	slices.SortStableFunc(holds, func(a, b cluster.Hold) int {
+		return cmp.Compare(a.Segment, b.Segment)
+	})
 	var failed []Unfenced
 	for len(holds) > 0 {
 		n := l.ofOnePartition(holds)
@@ -229,7 +232,8 @@ func (f *fencing) write(c *claimant, nonce string) storage.Write {
 	w := storage.Write{Mode: storage.Merge, Entity: storage.Entity{
 		Partition: Partition(f.l.workload, f.partition), Row: headKey(c.s.number), ETag: c.base,
 		Properties: map[string]any{
-			row.FormatProperty: int64(row.Format), epochProperty: int64(c.epoch), ownerProperty: f.l.token, fenceProperty: nonce,
+			row.FormatProperty: int64(row.Format), epochProperty: int64(c.epoch), ownerProperty: f.l.token,
+			fenceProperty: nonce,
 		},
 	}}
 	if c.base == "" {

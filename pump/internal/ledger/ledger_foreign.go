@@ -80,7 +80,8 @@ type foreignDraft struct {
 func (f *foreignBook) draft() *foreignDraft {
 	return &foreignDraft{
 		book: f, first: f.first, next: f.next, count: len(f.known),
-		buckets: map[uint32][]byte{}, since: map[uint32]time.Time{}, added: map[string]bool{}, gone: map[string]bool{},
+		buckets: map[uint32][]byte{}, since: map[uint32]time.Time{}, added: map[string]bool{},
+		gone: map[string]bool{},
 	}
 }
 
@@ -232,7 +233,9 @@ func (f *foreignBook) read(bucket uint32, stored []byte, now time.Time) error {
 // BeginForeign is Begin for a task without a run, by its name (P1.4). Neither recorded nor in
 // hand: it is now in hand. More says that others of its message are already. It is
 // [ErrTooManyForeign] while the segment keeps as many names as it may.
-func (l *Ledger) BeginForeign(segment uint32, epoch uint64, id string, more bool) (recorded, inHand bool, err error) {
+func (l *Ledger) BeginForeign(
+	segment uint32, epoch uint64, id string, more bool,
+) (recorded, inHand bool, err error) {
 	s, err := l.segment(segment)
 	if err != nil {
 		return false, false, err

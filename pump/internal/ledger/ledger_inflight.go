@@ -27,7 +27,9 @@ type Begun struct {
 // hand, until they are recorded by Commit or given back by End. A task in quarantine is
 // fresh again if its generation is above the recorded one (P4.4). It is ErrFenced if the segment
 // is not fenced under the epoch, and ErrLedgerFull if a fresh task could not be recorded.
-func (l *Ledger) Begin(segment uint32, epoch uint64, run codec.RunID, generation uint32, ns codec.NSet) (Begun, error) {
+func (l *Ledger) Begin(
+	segment uint32, epoch uint64, run codec.RunID, generation uint32, ns codec.NSet,
+) (Begun, error) {
 	return l.begins(segment, epoch, run, generation, ns, true)
 }
 

@@ -31,8 +31,12 @@ const loadMost = 16
 // It must not be called twice at once for a segment.
 func (l *Ledger) Load(ctx context.Context, holds []cluster.Hold, ready func(segment uint32)) error {
 	holds = slices.Clone(holds)
-	slices.SortStableFunc(holds, func(a, b cluster.Hold) int { return cmp.Compare(a.Segment, b.Segment) })
-	holds = slices.DeleteFunc(holds, func(h cluster.Hold) bool { return !l.Unloaded(h.Segment, h.Epoch) })
+	slices.SortStableFunc(holds, func(a, b cluster.Hold) int {
+		return cmp.Compare(a.Segment, b.Segment)
+	})
+	holds = slices.DeleteFunc(holds, func(h cluster.Hold) bool {
+		return !l.Unloaded(h.Segment, h.Epoch)
+	})
 	if ready == nil {
 		ready = func(uint32) {}
 	}

@@ -77,7 +77,9 @@ type Sums struct {
 
 // ReadSums is ReadProgress for every live run. It adds up while it reads, so a run takes some fifty
 // bytes, however many segments there are.
-func ReadSums(ctx context.Context, t storage.Table, workloadName string, segments int) (*Sums, error) {
+func ReadSums(
+	ctx context.Context, t storage.Table, workloadName string, segments int,
+) (*Sums, error) {
 	sums := &Sums{Runs: map[codec.RunID]workload.RunSum{}}
 	damage, err := readCountsOf(ctx, t, workloadName, segments, func(segment int, c *headCounts) {
 		use := Use{Segment: uint32(segment), Pages: c.pages, Bytes: int(c.booked)}
@@ -274,7 +276,9 @@ const readRecordTries = 8
 // was never fenced the record is empty. It owns nothing and disturbs no process. A damaged
 // segment is an error that names the row ([row.ErrCorrupt]), and the next one follows; any other
 // error is the last.
-func ReadRecord(ctx context.Context, t storage.Table, workload string, segments int) iter.Seq2[*SegmentRecord, error] {
+func ReadRecord(
+	ctx context.Context, t storage.Table, workload string, segments int,
+) iter.Seq2[*SegmentRecord, error] {
 	return func(yield func(*SegmentRecord, error) bool) {
 		// As the owner reads it, without ever fencing.
 		l := &Ledger{table: t, workload: workload, draw: row.DrawOf(t)}
@@ -311,7 +315,9 @@ func (l *Ledger) readHeadsFor(ctx context.Context, segments []uint32) (map[uint3
 	return read, err
 }
 
-func (l *Ledger) readRecord(ctx context.Context, segment uint32, r headRead) (*SegmentRecord, error) {
+func (l *Ledger) readRecord(
+	ctx context.Context, segment uint32, r headRead,
+) (*SegmentRecord, error) {
 	for try := 1; ; try++ {
 		if r.err != nil {
 			return nil, r.err

@@ -154,7 +154,9 @@ func (b *runBook) run(index uint64, low, end, generation uint32) (standing, uint
 
 // walk tells what stands of from <= n < to, in pieces. visit may settle the
 // piece it is given.
-func (b *runBook) walk(from, to uint64, generation uint32, visit func(index uint64, low, end uint32, what standing)) {
+func (b *runBook) walk(
+	from, to uint64, generation uint32, visit func(index uint64, low, end uint32, what standing),
+) {
 	for from < to {
 		index := from >> chunkBits
 		end := uint32(chunkSize)
@@ -264,7 +266,9 @@ func (b *runBook) condemn(ns codec.NSet, generation uint32) {
 }
 
 // settle calls record for what of a set is not settled, or is reopened by this generation.
-func (b *runBook) settle(ns codec.NSet, generation uint32, record func(index uint64, low, end uint32)) {
+func (b *runBook) settle(
+	ns codec.NSet, generation uint32, record func(index uint64, low, end uint32),
+) {
 	for from, to := range ns.Spans() {
 		b.walk(from, to, generation, func(index uint64, low, end uint32, what standing) {
 			if what == reopenable {
@@ -424,7 +428,8 @@ func readChunk(b []byte) (*chunk, error) {
 	}
 	for len(b) > 0 {
 		g, size := binary.Uvarint(b)
-		if size <= 0 || g > math.MaxUint32 || len(c.poison) > 0 && uint32(g) <= c.poison[len(c.poison)-1].generation {
+		if size <= 0 || g > math.MaxUint32 || len(c.poison) > 0 &&
+			uint32(g) <= c.poison[len(c.poison)-1].generation {
 			return nil, fmt.Errorf("%w: generation", errChunk)
 		}
 		p := poisonSet{generation: uint32(g)}
@@ -461,7 +466,9 @@ func readBitmap(b []byte) (m *roaring.Bitmap, rest []byte, err error) {
 	if n == 0 {
 		return nil, rest, nil
 	}
-	if !slices.ContainsFunc(oneContainer, func(start []byte) bool { return bytes.HasPrefix(stored, start) }) {
+	if !slices.ContainsFunc(oneContainer, func(start []byte) bool {
+		return bytes.HasPrefix(stored, start)
+	}) {
 		return nil, nil, fmt.Errorf("%w: not a set of one chunk", errChunk)
 	}
 	m = roaring.New()

@@ -154,7 +154,8 @@ func newImage(h *ledgerHead) (*image, error) {
 			var part []byte
 			part, err = unpackState(value)
 			// Every part but the last is full.
-			if err == nil && (key != stateKey(parts) || len(m.raw) != parts*statePart || len(m.raw)+len(part) > maxRawState) {
+			if err == nil && (key != stateKey(parts) || len(m.raw) != parts*statePart ||
+				len(m.raw)+len(part) > maxRawState) {
 				err = errState
 			}
 			if m.raw = append(m.raw, part...); m.raw == nil {
@@ -211,7 +212,8 @@ func (m *image) readRun(key string, value []byte) error {
 		return err
 	}
 	if c.done != nil &&
-		(index < b.floor>>chunkBits || index == b.floor>>chunkBits && uint64(c.done.Minimum()) <= b.floor&(chunkSize-1)) {
+		(index < b.floor>>chunkBits || index == b.floor>>chunkBits &&
+			uint64(c.done.Minimum()) <= b.floor&(chunkSize-1)) {
 		return errRunRecord
 	}
 	b.chunks[index] = c
@@ -241,7 +243,10 @@ func headProperties(h *ledgerHead, runs map[codec.RunID]*runBook, booked int) ma
 }
 
 func pageEntity(partition string, segment uint32, p *ledgerPage) storage.Entity {
-	return storage.Entity{Partition: partition, Row: pageKey(segment, p.id), Properties: map[string]any{
-		row.FormatProperty: int64(row.Format), recordsProperty: appendBlock(nil, p.block),
-	}}
+	return storage.Entity{
+		Partition: partition, Row: pageKey(segment, p.id),
+		Properties: map[string]any{
+			row.FormatProperty: int64(row.Format), recordsProperty: appendBlock(nil, p.block),
+		},
+	}
 }

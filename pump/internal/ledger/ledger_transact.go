@@ -24,7 +24,9 @@ type transaction struct {
 
 func (l *Ledger) begin(partition int, property string) *transaction {
 	nonce := l.draw.Nonce(Partition(l.workload, partition))
-	return &transaction{partition: partition, property: property, nonce: nonce, owner: l.token, heads: map[uint32]int{}}
+	return &transaction{
+		partition: partition, property: property, nonce: nonce, owner: l.token, heads: map[uint32]int{},
+	}
 }
 
 func (t *transaction) add(segment uint32, w storage.Write) {
@@ -77,16 +79,20 @@ func (l *Ledger) send(ctx context.Context, t *transaction) (outcome, error) {
 		}
 		l.draw.Pause(ctx, object, attempt, row.RequestTimeout/5, err)
 		if ctx.Err() != nil {
-			return outcome{}, fmt.Errorf("rows %s: whether they were written could not be learned: %w", object, err)
+			return outcome{}, fmt.Errorf("rows %s: whether they were written could not be learned: %w",
+				object, err)
 		}
 	}
 }
 
 // learn reads what a transaction ran into: without doubt only the row that the
 // service named, if it did.
-func (l *Ledger) learn(ctx context.Context, t *transaction, doubt bool, failure error) (outcome, error) {
+func (l *Ledger) learn(
+	ctx context.Context, t *transaction, doubt bool, failure error,
+) (outcome, error) {
 	var segments []uint32
-	if e, ok := row.StorageError(failure); ok && !doubt && !t.suspicious && e.Index >= 0 && e.Index < len(t.segments) {
+	if e, ok := row.StorageError(failure); ok && !doubt && !t.suspicious && e.Index >= 0 &&
+		e.Index < len(t.segments) {
 		segments = []uint32{t.segments[e.Index]}
 	} else {
 		for i, segment := range t.segments {
@@ -128,7 +134,9 @@ func (o *outcome) etag(t *transaction, segment uint32) storage.ETag {
 }
 
 // insist makes a request until it is answered, fails for good, or ctx ends.
-func (l *Ledger) insist(ctx context.Context, object string, request func(context.Context) error) error {
+func (l *Ledger) insist(
+	ctx context.Context, object string, request func(context.Context) error,
+) error {
 	for attempt := 1; ; attempt++ {
 		call, cancel := context.WithTimeout(ctx, row.RequestTimeout)
 		err := request(call)
@@ -163,7 +171,9 @@ type headRead struct {
 }
 
 // readHeads reads the heads of segments, sorted, of one partition.
-func (l *Ledger) readHeads(ctx context.Context, partition int, segments []uint32) (map[uint32]headRead, error) {
+func (l *Ledger) readHeads(
+	ctx context.Context, partition int, segments []uint32,
+) (map[uint32]headRead, error) {
 	name := Partition(l.workload, partition)
 	rows := map[string]storage.Entity{}
 	var err error
@@ -177,7 +187,9 @@ func (l *Ledger) readHeads(ctx context.Context, partition int, segments []uint32
 			return err
 		})
 	} else {
-		q := storage.Query{Partition: name, From: headKey(segments[0]), To: headKey(segments[len(segments)-1]) + "~"}
+		q := storage.Query{
+			Partition: name, From: headKey(segments[0]), To: headKey(segments[len(segments)-1]) + "~",
+		}
 		err = l.rows(ctx, q, func(e storage.Entity) { rows[e.Row] = e })
 	}
 	if err != nil {
@@ -203,9 +215,10 @@ func (l *Ledger) load(ctx context.Context, segment uint32, h *ledgerHead) (*imag
 	if len(h.layout.pages) > 0 {
 		rows := map[string]storage.Entity{}
 		prefix := pagesOf(segment)
-		err := l.rows(ctx, storage.Query{Partition: partition, From: prefix, To: prefix + "~"}, func(e storage.Entity) {
-			rows[e.Row] = e
-		})
+		err := l.rows(ctx, storage.Query{Partition: partition, From: prefix, To: prefix + "~"},
+			func(e storage.Entity) {
+				rows[e.Row] = e
+			})
 		if err != nil {
 			return nil, err
 		}
@@ -217,11 +230,14 @@ func (l *Ledger) load(ctx context.Context, segment uint32, h *ledgerHead) (*imag
 }
 
 // fill puts the records of the pages' rows into the pages.
-func (y *layout) fill(table storage.Table, partition string, segment uint32, rows map[string]storage.Entity) error {
+func (y *layout) fill(
+	table storage.Table, partition string, segment uint32, rows map[string]storage.Entity,
+) error {
 	for i, p := range y.pages {
 		e, is := rows[pageKey(segment, p.id)]
 		if !is {
-			return row.Damaged(table, partition, pageKey(segment, p.id), fmt.Errorf("%w: it is missing", row.ErrCorrupt))
+			return row.Damaged(table, partition, pageKey(segment, p.id),
+				fmt.Errorf("%w: it is missing", row.ErrCorrupt))
 		}
 		var err error
 		if p.block, err = pageOf(table, e); err != nil {

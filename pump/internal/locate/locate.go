@@ -35,7 +35,8 @@ func Elsewhere(ctx context.Context, c *pump.Config, announcing *workload.Maker) 
 	var found, refused []string
 	var unanswered, cause error
 	var stranger *pump.ConfigError
-	waits := NewWaits(c.Log, "waiting for accounts to answer, because the workload may be there", "accounts")
+	waits := NewWaits(c.Log, "waiting for accounts to answer, because the workload may be there",
+		"accounts")
 	ctx, gaveUp := waits.GiveUp(ctx)
 	defer waits.Stop()
 	_ = queues.Each(ctx, others(c), func(ctx context.Context, _ int, a pump.Account) error {
@@ -62,7 +63,8 @@ func Elsewhere(ctx context.Context, c *pump.Config, announcing *workload.Maker) 
 			refused = append(refused, a.Name)
 			cause = err
 		case err != nil:
-			unanswered = fmt.Errorf("account %s does not answer, so it cannot be known whether workload %q is there: %w",
+			unanswered = fmt.Errorf("account %s does not answer, so it cannot be known "+
+				"whether workload %q is there: %w",
 				a.Name, c.Workload, err)
 		}
 		return nil
@@ -76,9 +78,11 @@ func Elsewhere(ctx context.Context, c *pump.Config, announcing *workload.Maker) 
 	case len(found) > 0:
 		return &pump.ConfigError{
 			Field: "control",
-			Problem: fmt.Sprintf("workload %q is in account %s, and not in %s, where this configuration expects it",
+			Problem: fmt.Sprintf("workload %q is in account %s, and not in %s, where "+
+				"this configuration expects it",
 				c.Workload, strings.Join(found, " and "), c.Control),
-			Fix: "set control: " + found[0] + " (without it the first account listed is meant, so their order counts)",
+			Fix: "set control: " + found[0] +
+				" (without it the first account listed is meant, so their order counts)",
 		}
 	case stranger != nil:
 		return stranger
@@ -87,9 +91,11 @@ func Elsewhere(ctx context.Context, c *pump.Config, announcing *workload.Maker) 
 	case len(refused) > 0 && !c.Private.ControlGiven:
 		return &pump.ConfigError{
 			Field: "control",
-			Problem: fmt.Sprintf("workload %q is not in account %s, and %s cannot be looked into with the credentials given: %v",
+			Problem: fmt.Sprintf("workload %q is not in account %s, and %s cannot be looked into with "+
+				"the credentials given: %v",
 				c.Workload, c.Control, SomeOf(refused, 4), cause),
-			Fix: "mend the credentials, or say which account has the workload, or shall have it: control: " + c.Control,
+			Fix: "mend the credentials, or say which account has the workload, or shall have it: control: " +
+				c.Control,
 		}
 	}
 	return nil
@@ -108,7 +114,9 @@ func hasWorkload(ctx context.Context, t storage.Table, c *pump.Config) (there bo
 }
 
 // lookInto reads the row that the workload would have in an account.
-func lookInto(ctx context.Context, t storage.Table, c *pump.Config) (w *workload.Workload, err error) {
+func lookInto(
+	ctx context.Context, t storage.Table, c *pump.Config,
+) (w *workload.Workload, err error) {
 	err = backoff.Within(ctx, func(ctx context.Context) (err error) {
 		w, err = workload.Load(ctx, drawing(c, t), c.Workload)
 		return err
@@ -130,13 +138,17 @@ func drawing(c *pump.Config, table storage.Table) storage.Table {
 
 // announce changes the anchor in another account, which a maker has done before it looks there.
 func announce(ctx context.Context, c *pump.Config, m *workload.Maker, t storage.Table) error {
-	return backoff.Within(ctx, func(ctx context.Context) error { return m.Announce(ctx, drawing(c, t), c.Workload) })
+	return backoff.Within(ctx, func(ctx context.Context) error {
+		return m.Announce(ctx, drawing(c, t), c.Workload)
+	})
 }
 
 // Maker is by what the workload is made where the configuration expects it, and nowhere else.
 // asking is told each time that other accounts are asked, and gives what is called afterwards.
 func Maker(c *pump.Config, asking func() (asked func())) *workload.Maker {
-	m := &workload.Maker{Account: c.Control, Known: func(account string) error { return isKnown(c, account) }}
+	m := &workload.Maker{Account: c.Control, Known: func(account string) error {
+		return isKnown(c, account)
+	}}
 	m.Absent = func(ctx context.Context, announce bool) error {
 		defer asking()()
 		if announce {
@@ -157,8 +169,9 @@ func isKnown(c *pump.Config, account string) error {
 		Field: "accounts",
 		Problem: fmt.Sprintf("an account of it takes part in workload %q of account %s, "+
 			"which is not among them, so that workload cannot be looked for", c.Workload, account),
-		Fix: fmt.Sprintf("add account %s, and set control: %s if that workload is meant; or use another workload name; "+
-			"or if that account is gone for good, remove what is left: distributor workload delete", account, account),
+		Fix: fmt.Sprintf("add account %s, and set control: %s if that workload is meant; or "+
+			"use another workload name; or if that account is gone for good, remove what is left: "+
+			"distributor workload delete", account, account),
 	}
 }
 
@@ -172,13 +185,15 @@ func beforeMaking(ctx context.Context, c *pump.Config, m *workload.Maker) error 
 		if err == nil {
 			return nil
 		}
-		wait := j.Around(backoff.Doubled(250*time.Millisecond, 5*time.Second, n), "elsewhere", c.Workload, n)
+		wait := j.Around(backoff.Doubled(250*time.Millisecond, 5*time.Second, n), "elsewhere",
+			c.Workload, n)
 		if _, found := errors.AsType[*pump.ConfigError](err); found || storage.Hopeless(err) ||
 			!storage.Ambiguous(err) || !backoff.Wait(ctx, wait) {
 			return fmt.Errorf("the workload was not made: %w", err)
 		}
 		if n == 0 {
-			c.Log.Warn("waiting for an account before the workload is made", "error", err, "fix", storage.Fix(err))
+			c.Log.Warn("waiting for an account before the workload is made", "error", err,
+				"fix", storage.Fix(err))
 		}
 	}
 }
@@ -200,7 +215,8 @@ func Unrivalled(ctx context.Context, c *pump.Config, w *workload.Workload) error
 	other := found[0].Account
 	return &pump.ConfigError{
 		Field: "control",
-		Problem: fmt.Sprintf("workload %q is in account %s, and another one of that name is in account %s",
+		Problem: fmt.Sprintf("workload %q is in account %s, and another one of "+
+			"that name is in account %s",
 			c.Workload, c.Control, other),
 		Fix: fmt.Sprintf("see which one is meant "+
 			"(distributor workload show, with control: %s and with control: %s), "+
@@ -217,7 +233,8 @@ func WithAdvice(ctx context.Context, cfg *pump.Config, err error) error {
 			strings.Contains(there.Problem, "is in account") {
 			return there
 		}
-		return fmt.Errorf("%w in account %s; the first `distributor run` makes it, of all the accounts in its configuration",
+		return fmt.Errorf("%w in account %s; the first `distributor run` makes it, of all the "+
+			"accounts in its configuration",
 			err, cfg.Control)
 	case err != nil:
 		return fmt.Errorf("control account %s: %w", cfg.Control, err)
@@ -247,7 +264,9 @@ type WorkloadRival struct {
 
 // Rivals looks for workloads of the same name in the configured accounts other than the control
 // account. Unseen are those that did not answer or may not be looked into.
-func Rivals(ctx context.Context, c *pump.Config, w *workload.Workload) (found []WorkloadRival, unseen []string) {
+func Rivals(
+	ctx context.Context, c *pump.Config, w *workload.Workload,
+) (found []WorkloadRival, unseen []string) {
 	found, unseen = []WorkloadRival{}, []string{}
 	var mu sync.Mutex
 	_ = queues.Each(ctx, others(c), func(ctx context.Context, _ int, a pump.Account) error {
@@ -261,20 +280,26 @@ func Rivals(ctx context.Context, c *pump.Config, w *workload.Workload) (found []
 			})
 		case errors.Is(err, workload.ErrNoWorkload):
 		case errors.Is(err, row.ErrCorrupt):
-			found = append(found, WorkloadRival{Account: a.Name, SameQueues: []string{}, Problem: err.Error()})
+			found = append(found, WorkloadRival{
+				Account: a.Name, SameQueues: []string{}, Problem: err.Error(),
+			})
 		default:
 			unseen = append(unseen, a.Name)
 		}
 		return nil
 	})
-	slices.SortFunc(found, func(x, y WorkloadRival) int { return strings.Compare(x.Account, y.Account) })
+	slices.SortFunc(found, func(x, y WorkloadRival) int {
+		return strings.Compare(x.Account, y.Account)
+	})
 	slices.Sort(unseen)
 	return found, unseen
 }
 
 // others are the configured accounts but the control account.
 func others(c *pump.Config) []pump.Account {
-	return slices.DeleteFunc(slices.Clone(c.Accounts), func(a pump.Account) bool { return a.Name == c.Control })
+	return slices.DeleteFunc(slices.Clone(c.Accounts), func(a pump.Account) bool {
+		return a.Name == c.Control
+	})
 }
 
 // spec is the workload that the configuration describes. The number of queues of an account for
@@ -304,7 +329,8 @@ func WarnUnread(log *slog.Logger, unread []string) {
 // WarnExtra names accounts of a configuration that the workload does not use.
 func WarnExtra(log *slog.Logger, extra []string) {
 	if len(extra) > 0 {
-		log.Warn("accounts of the configuration are not in use; add them to the workload with: distributor accounts add",
+		log.Warn("accounts of the configuration are not in use; add them to the workload "+
+			"with: distributor accounts add",
 			"accounts", strings.Join(extra, " "))
 	}
 }

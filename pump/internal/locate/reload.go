@@ -25,9 +25,10 @@ func Reload(f *queues.Set, now, next pump.Config) (changed bool, err error) {
 	}
 	fixed := func(field, was, is string) error {
 		return &pump.ConfigError{
-			Field:   field,
-			Problem: fmt.Sprintf("it is %s, and %s in the process that runs", redact.Quoted(is), redact.Quoted(was)),
-			Fix:     "put it back, or start the process again",
+			Field: field,
+			Problem: fmt.Sprintf("it is %s, and %s in the process that runs", redact.Quoted(is),
+				redact.Quoted(was)),
+			Fix: "put it back, or start the process again",
 		}
 	}
 	switch {

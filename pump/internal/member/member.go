@@ -81,11 +81,13 @@ const JoinPatience = 2 * time.Second
 // the first view is there; what fails for now is tried until ctx ends, what no
 // waiting mends is an error. With Options.optional it is never an error and
 // returns after two seconds at the latest.
-func Join(ctx context.Context, cfg *pump.Config, f *queues.Set, w *workload.Workload, o Options) (*Member, error) {
+func Join(
+	ctx context.Context, cfg *pump.Config, f *queues.Set, w *workload.Workload, o Options,
+) (*Member, error) {
 	m := &Member{
 		cfg: cfg, Queues: f, Workload: w, o: o,
-		log: cfg.Log.With("workload", w.Name, "instance", cfg.Instance), jitter: backoff.Jitter(cfg.Instance),
-		entered: make(chan struct{}),
+		log:    cfg.Log.With("workload", w.Name, "instance", cfg.Instance),
+		jitter: backoff.Jitter(cfg.Instance), entered: make(chan struct{}),
 	}
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	m.Nudges = nudging.NewSender(context.WithoutCancel(ctx), cfg)
@@ -113,7 +115,8 @@ func Join(ctx context.Context, cfg *pump.Config, f *queues.Set, w *workload.Work
 			return
 		}
 		if err != nil && m.ctx.Err() == nil {
-			m.log.Error("this process cannot join the cluster; it goes on alone, with a quarter of the budget", "error", err)
+			m.log.Error("this process cannot join the cluster; it goes on alone, "+
+				"with a quarter of the budget", "error", err)
 		}
 	})
 	patience := time.NewTimer(JoinPatience)
@@ -144,8 +147,10 @@ func (m *Member) join(ctx context.Context) error {
 		if !MayJoinLater(err) {
 			return fmt.Errorf("workload %q in account %q: %w", m.cfg.Workload, m.cfg.Control, err)
 		}
-		m.log.Warn("the cluster could not be joined; trying again", "control", m.cfg.Control, "error", err)
-		if !backoff.Wait(ctx, m.jitter.Around(backoff.Doubled(time.Second, 15*time.Second, n), "join", m.Workload.Name, n)) {
+		m.log.Warn("the cluster could not be joined; trying again", "control", m.cfg.Control,
+			"error", err)
+		if !backoff.Wait(ctx, m.jitter.Around(backoff.Doubled(time.Second, 15*time.Second, n), "join",
+			m.Workload.Name, n)) {
 			return context.Cause(ctx)
 		}
 	}
@@ -185,8 +190,8 @@ func (m *Member) report() cluster.Report {
 	_, throttled := m.Queues.Requests()
 	r := cluster.Report{
 		Admin: m.cfg.Admin, Accounts: m.Queues.Names(), Reads: codec.Version,
-		Demand: m.Queues.Demand(), Guessed: m.Queues.Guessed(), Throttled: uint64(throttled), Throttles: m.Queues.Throttles(),
-		AskedSince: m.Queues.Opened,
+		Demand: m.Queues.Demand(), Guessed: m.Queues.Guessed(), Throttled: uint64(throttled),
+		Throttles: m.Queues.Throttles(), AskedSince: m.Queues.Opened,
 	}
 	r.Asked, r.Operations = m.Queues.Asked()
 	m.Queues.Allowance.Report(&r)
@@ -285,7 +290,8 @@ func (m *Member) see(v *cluster.View) {
 		m.backs = w.Map.Version
 		m.log.Error("the shard map had gone back, because the control account failed over "+
 			"or its table was restored, and was put back by a process that knew it; "+
-			"changes of accounts in between are undone: see distributor accounts list", "version", w.Map.Version)
+			"changes of accounts in between are undone: see distributor accounts list",
+			"version", w.Map.Version)
 	}
 	m.sharing.Accounts, m.sharing.Limits = m.Queues.Names(), m.Queues.Limits() // they may have changed
 	m.sharing.Observe(v)
@@ -335,11 +341,13 @@ const demandGrown = 1.5
 // grown compares a demand with what the last beat said of it. m.mu is held.
 func (m *Member) grown(demand map[string]float64) bool {
 	targets := m.Queues.Targets.Load()
-	if d := demand[quota.TasksShare]; d > demandGrown*m.sharing.Published(quota.TasksShare) && targets.Tasks < d {
+	if d := demand[quota.TasksShare]; d > demandGrown*m.sharing.Published(quota.TasksShare) &&
+		targets.Tasks < d {
 		return true
 	}
 	for _, name := range m.Queues.Names() {
-		if d := demand[name]; d > demandGrown*m.sharing.Published(name) && m.Queues.Short(name, d, targets) {
+		if d := demand[name]; d > demandGrown*m.sharing.Published(name) &&
+			m.Queues.Short(name, d, targets) {
 			return true
 		}
 	}

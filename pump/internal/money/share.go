@@ -90,6 +90,7 @@ func Check(cfg *pump.Config) error {
 		Problem: fmt.Sprintf("%.4g %s is less than what a day costs at the least, "+
 			"with one processor and one distributor and nothing to do: %.4f %s",
 			cfg.Budget.CostPerDay, cfg.Prices.Currency, least, cfg.Prices.Currency),
-		Fix: fmt.Sprintf("use %.4f or more, or fewer queues, or leave it out for no cap", math.Ceil(least*1e4)/1e4),
+		Fix: fmt.Sprintf("use %.4f or more, or fewer queues, or leave it out for no cap",
+			math.Ceil(least*1e4)/1e4),
 	}
 }

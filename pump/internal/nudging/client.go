@@ -61,7 +61,8 @@ func mayDial(address string, loopback bool) error {
 	switch {
 	// The unspecified address reaches this machine; link-local ones hold the
 	// cloud's metadata service.
-	case ip.IsUnspecified(), ip.IsMulticast(), ip.IsLinkLocalUnicast(), ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+	case ip.IsUnspecified(), ip.IsMulticast(), ip.IsLinkLocalUnicast(),
+		ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
 		return fmt.Errorf("%w: %s", errAddress, ip)
 	case ip.IsLoopback() && !loopback:
 		return fmt.Errorf("%w: %s is another machine's own", errAddress, ip)

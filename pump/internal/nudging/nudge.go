@@ -113,7 +113,8 @@ func (s *Sender) start(about string, n pump.Nudge) {
 		s.sending++
 		// By what it is about and when: counting them would make it depend on who of
 		// the same instant comes first.
-		late := time.Duration(s.jitter.Float("nudge", about, uint64(time.Now().UnixNano())) * float64(Spread))
+		late := time.Duration(s.jitter.Float("nudge", about,
+			uint64(time.Now().UnixNano())) * float64(Spread))
 		s.wg.Go(func() {
 			backoff.Wait(s.ctx, late)
 			s.sendFrom(n)

@@ -21,13 +21,17 @@ const runDigits = 4
 func RunDigits(text string) (digits string, whole pump.RunID, err error) {
 	digits = strings.ToLower(strings.TrimSpace(text))
 	bad := func(problem string) (string, pump.RunID, error) {
-		return "", pump.RunID{}, &pump.ConfigError{Field: "run", Problem: problem, Fix: "see: distributor runs list"}
+		return "", pump.RunID{}, &pump.ConfigError{
+			Field: "run", Problem: problem, Fix: "see: distributor runs list",
+		}
 	}
 	switch {
 	case len(digits) > 2*len(whole) || strings.Trim(digits, "0123456789abcdef") != "":
-		return bad(fmt.Sprintf("%q is not the id of a run, which is 32 of 0-9 and a-f, nor the beginning of one", text))
+		return bad(fmt.Sprintf("%q is not the id of a run, which is 32 of 0-9 and "+
+			"a-f, nor the beginning of one", text))
 	case len(digits) < runDigits:
-		return bad(fmt.Sprintf("%q is too short for the beginning of a run's id; write %d digits or more", text, runDigits))
+		return bad(fmt.Sprintf("%q is too short for the beginning of a run's id; write %d digits or more",
+			text, runDigits))
 	case len(digits) < 2*len(whole):
 		return digits, whole, nil
 	}
@@ -61,8 +65,9 @@ func (o *Session) FindRun(ctx context.Context, id string) (pump.RunID, error) {
 		names = append(names, "and others")
 	}
 	return pump.RunID{}, &pump.ConfigError{
-		Field:   "run",
-		Problem: fmt.Sprintf("the ids of several runs begin with %s: %s", digits, strings.Join(names, ", ")),
-		Fix:     "write more digits",
+		Field: "run",
+		Problem: fmt.Sprintf("the ids of several runs begin with %s: %s", digits,
+			strings.Join(names, ", ")),
+		Fix: "write more digits",
 	}
 }

@@ -43,7 +43,8 @@ func (o *Session) Reload(ctx context.Context) error {
 func (o *Session) Tell(ctx context.Context) (members, nudged int) {
 	v, err := cluster.LoadView(ctx, o.Queues.Control, o.Cfg.Workload)
 	if err != nil {
-		o.Cfg.Log.Warn("the members could not be told; they see the new map at their next beat", "error", err)
+		o.Cfg.Log.Warn("the members could not be told; they see the new map at their next beat",
+			"error", err)
 		return 0, 0
 	}
 	var nudges []pump.Nudge
@@ -68,4 +69,6 @@ func Open(ctx context.Context, cfg pump.Config) (*Session, error) {
 }
 
 // Runs are the runs of the workload.
-func (o *Session) Runs() *workload.Runs { return workload.NewRuns(o.Queues.Control, o.Cfg.Workload) }
+func (o *Session) Runs() *workload.Runs {
+	return workload.NewRuns(o.Queues.Control, o.Cfg.Workload)
+}

@@ -55,7 +55,9 @@ func (f *Set) Expect() {
 
 // Guessed reports whether of some account the demand is not measured yet.
 func (f *Set) Guessed() bool {
-	return slices.ContainsFunc(f.Names(), func(name string) bool { return f.Account(name).Budget.Guessed() })
+	return slices.ContainsFunc(f.Names(), func(name string) bool {
+		return f.Account(name).Budget.Guessed()
+	})
 }
 
 // Short reports whether an account's budget, or those of its queues together, are

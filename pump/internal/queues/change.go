@@ -24,13 +24,18 @@ func (f *Set) Add(a pump.Account) (added bool) {
 	if f.Account(a.Name) != nil {
 		return false
 	}
-	acct := &Account{Name: a.Name, Store: a.Storage, Budget: quota.New(f.Limits().Account), shards: map[string]*Queue{}}
+	acct := &Account{
+		Name: a.Name, Store: a.Storage, Budget: quota.New(f.Limits().Account),
+		shards: map[string]*Queue{},
+	}
 	acct.counts.allowance = f.Allowance
 	if f.Cfg.Sample > 0 {
 		acct.known = &known{later: map[int64]int{}}
 	}
 	acct.Poison = f.open(acct, settings.PoisonQueue(f.Cfg.Workload))
-	next := directory{accounts: maps.Clone(f.directory.Load().accounts), names: append(slices.Clip(f.Names()), a.Name)}
+	next := directory{
+		accounts: maps.Clone(f.directory.Load().accounts), names: append(slices.Clip(f.Names()), a.Name),
+	}
 	next.accounts[a.Name] = acct
 	f.directory.Store(&next)
 	return true

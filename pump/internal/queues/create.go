@@ -66,7 +66,8 @@ func (s *Queue) Create(ctx context.Context, log *slog.Logger) error {
 	if mayNotCreate(err) {
 		// A SAS that may only add messages is a fine thing to give to a
 		// client. If the queue is not there, its first put will say so.
-		log.Warn("the credential does not allow to create queues; assuming that it exists", "queue", s.String())
+		log.Warn("the credential does not allow to create queues; assuming that it exists",
+			"queue", s.String())
 		return nil
 	}
 	return err

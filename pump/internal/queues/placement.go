@@ -33,7 +33,9 @@ var errLateAnswer = errors.New("it was answered so late " +
 
 // PutBy sends a put that is paid for, to a queue that is right by a map which was read
 // then. An answer that comes too late for that map is "maybe done".
-func (s *Queue) PutBy(ctx context.Context, read time.Time, text []byte, delay time.Duration, about string) error {
+func (s *Queue) PutBy(
+	ctx context.Context, read time.Time, text []byte, delay time.Duration, about string,
+) error {
 	err := s.sendPut(ctx, text, delay, about)
 	if err == nil && Elapsed(read) >= RemoveAfter {
 		return &storage.Error{

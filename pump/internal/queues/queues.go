@@ -111,7 +111,8 @@ func (f *Set) open(a *Account, queue string) *Queue {
 	if s == nil {
 		s = &Queue{
 			Account: a, Name: queue, Queue: a.Store.Queue(queue), Budget: quota.New(f.Limits().Queue),
-			Hooks: &f.Cfg.Hooks, log: f.Cfg.Log, Turn: f.Cfg.Private.Seeding.Turn, perMsg: *f.Cfg.Budget.GetCostsMessages,
+			Hooks: &f.Cfg.Hooks, log: f.Cfg.Log, Turn: f.Cfg.Private.Seeding.Turn,
+			perMsg: *f.Cfg.Budget.GetCostsMessages,
 		}
 		a.shards[queue] = s
 		if t := f.Targets.Load(); t != nil {
@@ -126,9 +127,10 @@ func (f *Set) Queue(accountName, queue string) (*Queue, error) {
 	a := f.Account(accountName)
 	if a == nil {
 		return nil, &pump.ConfigError{
-			Field:   "accounts",
-			Problem: fmt.Sprintf("the workload uses account %q, for which there are no credentials here", accountName),
-			Fix:     "add it to the accounts",
+			Field: "accounts",
+			Problem: fmt.Sprintf("the workload uses account %q, for which there are no credentials here",
+				accountName),
+			Fix: "add it to the accounts",
 		}
 	}
 	return f.open(a, queue), nil
@@ -194,7 +196,9 @@ func (s *Queue) Do(
 // for the other would be sent together once that can pay, and be more than the service forgives of
 // the first: where others use a part of an account's limit, its queues were throttled without end.
 // So who has to wait for one takes back what the other had. Its error says that nothing was sent.
-func (s *Queue) Pay(ctx context.Context, c quota.Class, cost int, op operation, about string) error {
+func (s *Queue) Pay(
+	ctx context.Context, c quota.Class, cost int, op operation, about string,
+) error {
 	myTurn := func() bool {
 		s.Turn.Wait("pay", op.String(), s.Account.Name, s.Name, about)
 		return ctx.Err() == nil
@@ -212,7 +216,9 @@ func (s *Queue) Pay(ctx context.Context, c quota.Class, cost int, op operation, 
 
 // Send makes a request that is paid for. One that is given up ends to the nanosecond a
 // deadline after its turn to be paid for, which is in the midst of others' turns.
-func (s *Queue) Send(ctx context.Context, op operation, about string, call func(context.Context) error) error {
+func (s *Queue) Send(
+	ctx context.Context, op operation, about string, call func(context.Context) error,
+) error {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, s.timeout())
 	defer cancel()
@@ -358,7 +364,9 @@ func (s *Queue) Release(ctx context.Context, r storage.Receipt, delay time.Durat
 }
 
 // Replace puts a message back with another text.
-func (s *Queue) Replace(ctx context.Context, r storage.Receipt, text []byte, delay time.Duration) error {
+func (s *Queue) Replace(
+	ctx context.Context, r storage.Receipt, text []byte, delay time.Duration,
+) error {
 	err := s.Do(ctx, quota.ClassSettle, 1, OpReplace, r.ID, func(ctx context.Context) error {
 		_, err := s.Queue.Replace(ctx, r, text, delay)
 		return err
@@ -416,7 +424,9 @@ func (t *countedTable) Transact(ctx context.Context, ws []storage.Write) ([]stor
 	return e, err
 }
 
-func (t *countedTable) Query(ctx context.Context, q storage.Query) iter.Seq2[storage.Entity, error] {
+func (t *countedTable) Query(
+	ctx context.Context, q storage.Query,
+) iter.Seq2[storage.Entity, error] {
 	return func(yield func(storage.Entity, error) bool) {
 		start := time.Now()
 		var last error
@@ -446,7 +456,9 @@ const AtOnce = 8
 
 // Each calls f for each of some things, with its place, for [AtOnce] of them at once. The first
 // error ends the context of the others, and is Each's.
-func Each[T any](ctx context.Context, of []T, f func(ctx context.Context, i int, one T) error) error {
+func Each[T any](
+	ctx context.Context, of []T, f func(ctx context.Context, i int, one T) error,
+) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(AtOnce)
 	for i, one := range of {

@@ -13,7 +13,9 @@ func (f *Set) States(now time.Time) []pump.AccountState {
 	for i, name := range names {
 		a := f.Account(name)
 		rate, target := a.Budget.At(now)
-		out[i] = pump.AccountState{Name: name, BudgetRate: rate, BudgetTarget: target, Throttled: a.counts.throttled.Load()}
+		out[i] = pump.AccountState{
+			Name: name, BudgetRate: rate, BudgetTarget: target, Throttled: a.counts.throttled.Load(),
+		}
 		for _, q := range a.opened() {
 			out[i].QueueUsed = max(out[i].QueueUsed, q.Budget.Used())
 		}

@@ -208,7 +208,8 @@ func (b *Budget) rateAt(now time.Time) float64 {
 		return b.target
 	}
 	since := now.Sub(b.cutAt)
-	return min(b.target, b.cutTo+b.target*climb*since.Seconds()*(1+since.Seconds()/climbDoubling.Seconds()))
+	return min(b.target,
+		b.cutTo+b.target*climb*since.Seconds()*(1+since.Seconds()/climbDoubling.Seconds()))
 }
 
 // anyWaiting reports whether someone waits who goes before a newcomer of class c.

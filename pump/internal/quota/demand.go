@@ -139,7 +139,8 @@ type BudgetState struct {
 	Queue   string  `json:"queue,omitempty"` // empty: the account itself
 	Limit   float64 `json:"limit"`           // of all processes together, as configured
 	Target  float64 `json:"target"`          // this process's share of it
-	Rate    float64 `json:"rate"`            // what may be spent now: less than the target after a throttle
-	Demand  float64 `json:"demand"`          // what the process would spend, as of the last beat
-	Waiting int     `json:"waiting"`         // requests that wait for it
+	// what may be spent now: less than the target after a throttle
+	Rate    float64 `json:"rate"`
+	Demand  float64 `json:"demand"`  // what the process would spend, as of the last beat
+	Waiting int     `json:"waiting"` // requests that wait for it
 }

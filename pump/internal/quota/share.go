@@ -140,7 +140,9 @@ func portionsOf(limit float64, who []int, claims []claim) []portion {
 	for i, s := range divide(limit, claims) {
 		c := claims[i]
 		// A demand may double before the next one is said.
-		list[i] = portion{member: who[i], share: s, floor: min(c.floor, s), want: max(c.floor, 2*c.demand)}
+		list[i] = portion{
+			member: who[i], share: s, floor: min(c.floor, s), want: max(c.floor, 2*c.demand),
+		}
 	}
 	return list
 }
@@ -161,7 +163,8 @@ func (a *sharedAccount) portions(parties []*party, l Limits) accountPortions {
 		}
 	}
 	out := accountPortions{queues: make([]portions, len(a.queues))}
-	through := make([]float64, len(parties)) // what each one's shares of the queues let through, beside everywhere
+	// what each one's shares of the queues let through, beside everywhere
+	through := make([]float64, len(parties))
 	everywhere := 0.
 	for i := range a.queues {
 		q := a.queues[i].portions(a.name, parties, len(present), l.Queue)

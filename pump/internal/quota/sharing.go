@@ -79,7 +79,9 @@ func (s *Sharing) Advance(now time.Time) (changed bool, next time.Duration) {
 }
 
 // Published is what the newest view says that this process needs of an account, or of the tasks.
-func (s *Sharing) Published(name string) float64 { return s.latest.parties[s.latest.me].demand[name] }
+func (s *Sharing) Published(name string) float64 {
+	return s.latest.parties[s.latest.me].demand[name]
+}
 
 // Targets are this process's shares.
 func (s *Sharing) Targets() *Targets {

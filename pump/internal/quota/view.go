@@ -105,7 +105,8 @@ func (c *sharedView) addStakes(index map[string]int, putters []int) {
 		for _, at := range putters {
 			reads := slices.ContainsFunc(q.stakes, func(s stake) bool { return s.member == at })
 			if loads[i] > 0 && !reads {
-				q.stakes = append(q.stakes, stake{member: at, puts: true, part: float64(loads[i]) / homes[account]})
+				q.stakes = append(q.stakes,
+					stake{member: at, puts: true, part: float64(loads[i]) / homes[account]})
 			}
 		}
 		slices.SortFunc(q.stakes, func(a, b stake) int { return cmp.Compare(a.member, b.member) })

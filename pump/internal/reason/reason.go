@@ -19,7 +19,8 @@ func OfAccounts(accounts []pump.AccountState) (reasons []string) {
 		case a.Refused:
 			reasons = append(reasons, fmt.Sprintf("account %s refuses the credential", a.Name))
 		case a.DownSeconds >= downAfter.Seconds():
-			reasons = append(reasons, fmt.Sprintf("account %s has not answered for %.0f s", a.Name, math.Floor(a.DownSeconds)))
+			reasons = append(reasons,
+				fmt.Sprintf("account %s has not answered for %.0f s", a.Name, math.Floor(a.DownSeconds)))
 		}
 	}
 	return reasons
@@ -34,7 +35,8 @@ func OfCluster(c *pump.ClusterState) (reasons []string) {
 		reasons = append(reasons, fmt.Sprintf("it lacks %d of its %d segments", c.Missing, c.Planned))
 	}
 	if c.DarkSeconds > 0 {
-		reasons = append(reasons, fmt.Sprintf("the control account has not answered for %.0f s", math.Ceil(c.DarkSeconds)))
+		reasons = append(reasons,
+			fmt.Sprintf("the control account has not answered for %.0f s", math.Ceil(c.DarkSeconds)))
 	}
 	return reasons
 }

@@ -113,7 +113,9 @@ func (d Draw) Spread(operation, object string, most time.Duration) time.Duration
 // asked for. After a refusal it begins with a quarter of longest: of a thousand who each ask
 // again a few times within the first half second a partition would hear nothing else.
 // It returns early when the context ends.
-func (d Draw) Pause(ctx context.Context, object string, attempt int, longest time.Duration, err error) {
+func (d Draw) Pause(
+	ctx context.Context, object string, attempt int, longest time.Duration, err error,
+) {
 	if storage.Is(err, storage.Throttled) {
 		attempt += 3
 	}

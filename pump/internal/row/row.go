@@ -214,7 +214,9 @@ func (r Row[T]) TryRemove(ctx context.Context, base Version[T]) error {
 	if base.Absent() {
 		return nil // without an ETag it would remove any version
 	}
-	w := storage.Write{Mode: storage.Remove, Entity: storage.Entity{Partition: r.Partition, Row: r.Key, ETag: base.ETag}}
+	w := storage.Write{
+		Mode: storage.Remove, Entity: storage.Entity{Partition: r.Partition, Row: r.Key, ETag: base.ETag},
+	}
 	for attempt := 1; ; attempt++ {
 		_, err := r.send(ctx, w)
 		switch {

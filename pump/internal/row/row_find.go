@@ -30,7 +30,9 @@ func After(key string) string { return key + "-" }
 
 // MustFind gives the first rows of a query, at most `most`, trying until there
 // is an answer or patience is over. Without the table there are none.
-func MustFind(ctx context.Context, t storage.Table, q storage.Query, most int) ([]storage.Entity, error) {
+func MustFind(
+	ctx context.Context, t storage.Table, q storage.Query, most int,
+) ([]storage.Entity, error) {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	for attempt := 1; ; attempt++ {
@@ -45,7 +47,9 @@ func MustFind(ctx context.Context, t storage.Table, q storage.Query, most int) (
 	}
 }
 
-func findRows(ctx context.Context, t storage.Table, q storage.Query, most int) ([]storage.Entity, error) {
+func findRows(
+	ctx context.Context, t storage.Table, q storage.Query, most int,
+) ([]storage.Entity, error) {
 	// A query is a request for each page of a thousand.
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(1+most/1000)*RequestTimeout)
 	defer cancel()

@@ -9,7 +9,9 @@ import (
 )
 
 // Insist makes a request about something that may be made twice until it is answered.
-func Insist(ctx context.Context, t storage.Table, object string, request func(context.Context) error) error {
+func Insist(
+	ctx context.Context, t storage.Table, object string, request func(context.Context) error,
+) error {
 	for attempt := 1; ; attempt++ {
 		call, cancel := context.WithTimeout(ctx, RequestTimeout)
 		err := request(call)
@@ -48,7 +50,8 @@ func RemoveAll(ctx context.Context, t storage.Table, writes []storage.Write) err
 		_, err := t.Transact(ctx, writes)
 		return err
 	})
-	if code := storage.CodeOf(err); err == nil || code != storage.Gone && code != storage.Precondition {
+	if code := storage.CodeOf(err); err == nil ||
+		code != storage.Gone && code != storage.Precondition {
 		return err
 	}
 	var errs []error

@@ -28,7 +28,8 @@ func (t Times) Check() error {
 		return fmt.Errorf("a margin of %v is not from 0 to the lease of %v", t.Margin, t.Lease)
 	case t.Trust() < 2*t.Beat:
 		return fmt.Errorf(
-			"a lease of %v less a margin of %v must be at least two beats of %v, or one lost beat ends trust",
+			"a lease of %v less a margin of %v must be at least two beats of %v, "+
+				"or one lost beat ends trust",
 			t.Lease, t.Margin, t.Beat,
 		)
 	}

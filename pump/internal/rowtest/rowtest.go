@@ -29,7 +29,9 @@ type Kind struct {
 
 // KindOf is the kind of a row that holds a value.
 func KindOf[T any](name string, r row.Row[T], value T) Kind {
-	write := func(v T) map[string]any { return r.Prepare(row.Version[T]{}, v, "nonce").Entity.Properties }
+	write := func(v T) map[string]any {
+		return r.Prepare(row.Version[T]{}, v, "nonce").Entity.Properties
+	}
 	return Kind{name, write(value), func(props map[string]any) (map[string]any, error) {
 		var v row.Version[T]
 		if _, err := r.Parse(storage.Entity{ETag: "e", Properties: props}, &v); err != nil {

@@ -290,7 +290,9 @@ func (b *books) published() *cluster.Day {
 
 // row makes the row of a minute, with the marks to go on from, and begins with the next. That of a
 // day's last minute has the sums and marks of that day; what was asked since goes into the next.
-func (b *books) row(minute time.Time, v *cluster.View, backlog *waiting.Backlog) (history.Point, history.Marks) {
+func (b *books) row(
+	minute time.Time, v *cluster.View, backlog *waiting.Backlog,
+) (history.Point, history.Marks) {
 	is, marks := b.sums, history.Marks(nil)
 	if c := b.closed; c != nil && c.day == dayOf(minute) {
 		is, marks = c.sums, c.marks
@@ -334,7 +336,8 @@ func (b *books) row(minute time.Time, v *cluster.View, backlog *waiting.Backlog)
 		p.Cost += cost
 		p.Accounts = append(p.Accounts, history.Account{
 			Name: name, Asked: wants[name], Limit: b.limit, Throttled: e.throttled, Cost: cost,
-			Sampled:  sampled || backlog != nil && !queues[name], // where there are no queues, none is to be looked at
+			// where there are no queues, none is to be looked at
+			Sampled:  sampled || backlog != nil && !queues[name],
 			Messages: uint64(max(a.Messages, 0)), Visible: uint64(max(a.Visible, 0)),
 			InFlight: uint64(max(a.InFlight, 0)), Delayed: uint64(max(a.Delayed, 0)),
 			Quarantined: uint64(max(a.Quarantined, 0)), Oldest: a.Oldest,

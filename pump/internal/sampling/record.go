@@ -51,7 +51,8 @@ func (s *Sampler) Money() prices.Day {
 // takes longer than a minute.
 func (s *Sampler) record(ctx context.Context) {
 	defer s.day.Store(nil)
-	for n := uint64(0); backoff.Wait(ctx, s.jitter.Around(recordEvery, "history", s.cfg.Workload, n)); n++ {
+	for n := uint64(0); backoff.Wait(ctx,
+		s.jitter.Around(recordEvery, "history", s.cfg.Workload, n)); n++ {
 		v := s.view()
 		if v == nil {
 			continue
@@ -128,7 +129,8 @@ func (s *Sampler) observe(ctx context.Context, v *cluster.View) bool {
 				return false
 			}
 		}
-		r.books, r.minute = newBooks(s.queues.Allowance.Prices(), s.cfg.Budget.Account, last, marks), history.Minute(now)
+		r.books, r.minute = newBooks(s.queues.Allowance.Prices(), s.cfg.Budget.Account, last, marks),
+			history.Minute(now)
 	}
 	r.books.prices = s.queues.Allowance.Prices() // a reload may have brought others
 	r.books.observe(v, now)

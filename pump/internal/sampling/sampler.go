@@ -198,7 +198,9 @@ type sighting struct {
 
 // look asks one queue after the other. One without an answer is enough to know that the account
 // gives none.
-func (s *Sampler) look(ctx context.Context, name string, shards []shardmap.Shard) (seen sighting, err error) {
+func (s *Sampler) look(
+	ctx context.Context, name string, shards []shardmap.Shard,
+) (seen sighting, err error) {
 	for _, shard := range shards {
 		q, err := s.queues.Queue(name, shard.Queue)
 		if err != nil {
@@ -259,8 +261,8 @@ func (s *Sampler) count(ctx context.Context, q *queues.Queue) (int64, error) {
 func (s sighting) backlog(name string, now time.Time, held, later int64) waiting.Account {
 	hidden := min(max(held+later-s.hidden, 0), s.rest)
 	a := waiting.Account{
-		Name: name, Time: now, Messages: s.messages, InFlight: held, Delayed: later, Quarantined: s.quarantined,
-		Visible: s.visible + max(s.rest-hidden, s.seen),
+		Name: name, Time: now, Messages: s.messages, InFlight: held, Delayed: later,
+		Quarantined: s.quarantined, Visible: s.visible + max(s.rest-hidden, s.seen),
 	}
 	if !s.oldest.IsZero() {
 		a.Oldest = max(now.Sub(s.oldest).Seconds(), 0)

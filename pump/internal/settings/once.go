@@ -16,7 +16,8 @@ func NeedOnce(delivery, field, what string) error {
 		Problem: fmt.Sprintf("%s needs delivery mode %s; in %s no process records which tasks are done",
 			what, pump.Once, pump.AtLeastOnce),
 		Fix: fmt.Sprintf(
-			"make another workload with delivery: %s, or see how many messages are left with: distributor status",
+			"make another workload with delivery: %s, or see how many messages are "+
+				"left with: distributor status",
 			pump.Once,
 		),
 	}

@@ -69,7 +69,8 @@ func Complete(c pump.Config) (pump.Config, error) {
 	if err := cluster.CheckInstance(c.Instance); err != nil {
 		return c, &pump.ConfigError{
 			Field: "instance", Problem: redact.Quoted(c.Instance) + " is not an instance's name",
-			Fix: "use 1 to 200 of letters, digits and _ . ~ -, another name in each process, or leave it out",
+			Fix: "use 1 to 200 of letters, digits and _ . ~ -, another name in " +
+				"each process, or leave it out",
 			Err: err,
 		}
 	}
@@ -209,7 +210,8 @@ func sameAccounts(accounts []pump.Account) error {
 		if j, dup := seen[at.Place()]; dup {
 			return &pump.ConfigError{
 				Field: fmt.Sprintf("accounts[%d]", i),
-				Problem: fmt.Sprintf("is the same storage account as accounts[%d], under another name (%q and %q)",
+				Problem: fmt.Sprintf("is the same storage account as accounts[%d], "+
+					"under another name (%q and %q)",
 					j, a.Name, accounts[j].Name),
 				Fix: "remove one of them",
 			}
@@ -229,7 +231,8 @@ func accountWithDefaults(a pump.Account, field string, queues int) (pump.Account
 	if a.Storage == nil {
 		st, err := azure.Open(azure.Options{
 			Name: a.Name, ConnectionString: a.ConnectionString, Endpoint: a.Endpoint,
-			TableEndpoint: a.TableEndpoint, Credential: a.Credential, AllowHTTP: a.AllowHTTP, ServiceVersion: a.ServiceVersion,
+			TableEndpoint: a.TableEndpoint, Credential: a.Credential, AllowHTTP: a.AllowHTTP,
+			ServiceVersion: a.ServiceVersion,
 		})
 		if err != nil {
 			return a, &pump.ConfigError{
@@ -312,7 +315,8 @@ func Budget(b pump.Budget) (pump.Budget, error) {
 	b.Queue = cmp.Or(b.Queue, 2_000)
 	b.GetCostsMessages = cmp.Or(b.GetCostsMessages, new(true))
 	if c := b.CostPerDay; !(c >= 0 && c <= 1e9) { // so written that NaN fails too
-		return b, OutOfRange("budget.costPerDay", c, "use what a day may cost, or leave it out for no cap")
+		return b,
+			OutOfRange("budget.costPerDay", c, "use what a day may cost, or leave it out for no cap")
 	}
 	for _, f := range []struct {
 		name string
@@ -354,7 +358,8 @@ func CheckMaxRate(rate float64) error {
 	if rate == 0 || rate >= 0.001 && rate <= 1e9 && !math.IsNaN(rate) {
 		return nil
 	}
-	return OutOfRange("max-rate", rate, "use 0.001 to 1e9 tasks a second, or leave it out for no limit")
+	return OutOfRange("max-rate", rate,
+		"use 0.001 to 1e9 tasks a second, or leave it out for no limit")
 }
 
 // Retry completes and checks a retry policy. The error is a [*pump.ConfigError].

@@ -20,7 +20,9 @@ func (w *World) Text(segment uint32, edit func(h *codec.Header), ns ...uint64) [
 	b := codec.NewBuilder(0)
 	b.Reset(h)
 	for _, n := range ns {
-		fits, err := b.Add(codec.Task{N: n, Key: []byte("key"), Body: fmt.Appendf(nil, "%d/%d", segment, n)})
+		fits, err := b.Add(codec.Task{
+			N: n, Key: []byte("key"), Body: fmt.Appendf(nil, "%d/%d", segment, n),
+		})
 		if err != nil || !fits {
 			w.T.Fatalf("task does not fit: %v", err)
 		}
@@ -57,7 +59,8 @@ type book struct {
 func (w *World) Book() book {
 	w.T.Helper()
 	b := book{Records: map[uint32]*ledger.SegmentRecord{}}
-	for r, err := range ledger.ReadRecord(w.T.Context(), w.Table(), w.Cfg.Workload, w.ShardMap().Segments) {
+	for r, err := range ledger.ReadRecord(w.T.Context(), w.Table(), w.Cfg.Workload,
+		w.ShardMap().Segments) {
 		if err != nil {
 			w.T.Fatal(err)
 		}

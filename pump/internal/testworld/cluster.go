@@ -112,7 +112,9 @@ func (hs *Handlings) Tasks() int {
 // Handler is the one of an instance; a task takes d.
 func (hs *Handlings) Handler(instance string, d time.Duration) pump.Handler {
 	return pump.HandlerFunc(func(ctx context.Context, t *pump.Task) error {
-		h := Handling{Instance: instance, Segment: t.Segment, Epoch: t.Epoch, Task: Identity(t), Began: time.Now()}
+		h := Handling{
+			Instance: instance, Segment: t.Segment, Epoch: t.Epoch, Task: Identity(t), Began: time.Now(),
+		}
 		err := Pause(ctx, d)
 		h.End, h.Cause = time.Now(), context.Cause(ctx)
 		hs.mu.Lock()
@@ -140,7 +142,9 @@ func (hs *Handlings) Check(t *testing.T) {
 		}
 	}
 	for segment, all := range bySegment {
-		slices.SortFunc(all, func(a, b Handling) int { return cmp.Or(a.Began.Compare(b.Began), a.End.Compare(b.End)) })
+		slices.SortFunc(all, func(a, b Handling) int {
+			return cmp.Or(a.Began.Compare(b.Began), a.End.Compare(b.End))
+		})
 		last := map[string]Handling{} // by instance, the one that ended last
 		var epoch uint64
 		for _, h := range all {

@@ -64,7 +64,9 @@ func (r *ListReader) Next(ctx context.Context) (source.Record, error) {
 			Where: fmt.Sprintf("list:%d", i+1), Raw: fmt.Appendf(nil, "raw %d", i), Err: ErrFlop,
 		}
 	}
-	return source.Record{Key: []byte(r.S.keyOf(i)), ID: fmt.Sprint(i), Body: fmt.Appendf(nil, "body %d", i)}, nil
+	return source.Record{
+		Key: []byte(r.S.keyOf(i)), ID: fmt.Sprint(i), Body: fmt.Appendf(nil, "body %d", i),
+	}, nil
 }
 
 func (s *ListSource) keyOf(i int) string {
@@ -151,7 +153,9 @@ func (w *World) Segments() int { return shardmap.DefaultSegments(len(settings.Sh
 // Expect checks that each of the source's tasks lies there under exactly the
 // identity that reading in order gives it, and how many copies there are in all;
 // copies -1 is any number.
-func (got Delivered) Expect(t *testing.T, segments int, run pump.RunID, s *ListSource, upTo, copies int) {
+func (got Delivered) Expect(
+	t *testing.T, segments int, run pump.RunID, s *ListSource, upTo, copies int,
+) {
 	t.Helper()
 	counts := map[uint32]uint64{}
 	want := map[string]string{}

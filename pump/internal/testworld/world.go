@@ -113,7 +113,8 @@ func (w *World) NewRun() pump.RunID {
 	w.runs++ // not a random one: those that list runs read its row (P9)
 	id := pump.RunID{0: 0xf0, 15: w.runs}
 	f := queues.Open(&w.Cfg, row.TableName)
-	if err := workload.NewRuns(f.Control, w.Cfg.Workload).Create(w.T.Context(), workload.Run{ID: id}); err != nil {
+	if err := workload.NewRuns(f.Control, w.Cfg.Workload).Create(w.T.Context(),
+		workload.Run{ID: id}); err != nil {
 		w.T.Fatal(err)
 	}
 	return id
@@ -176,7 +177,9 @@ func (w *World) Envelope(segment uint32, n int) []byte {
 	for range n {
 		i := w.Ns[segment]
 		w.Ns[segment]++
-		fits, err := b.Add(codec.Task{N: i, Key: []byte("key"), Body: fmt.Appendf(nil, "%d/%d", segment, i)})
+		fits, err := b.Add(codec.Task{
+			N: i, Key: []byte("key"), Body: fmt.Appendf(nil, "%d/%d", segment, i),
+		})
 		if err != nil || !fits {
 			w.T.Fatalf("task does not fit: %v", err)
 		}
@@ -248,7 +251,8 @@ func (w *World) Visible(account, queue string) int {
 // Poisoned gives the headers of the messages in an account's poison queue.
 func (w *World) Poisoned(account string) (texts [][]byte) {
 	w.T.Helper()
-	ms, err := w.Queue(account, settings.PoisonQueue(w.Cfg.Workload)).Peek(w.T.Context(), storage.MaxGet)
+	ms, err := w.Queue(account, settings.PoisonQueue(w.Cfg.Workload)).Peek(w.T.Context(),
+		storage.MaxGet)
 	if err != nil {
 		w.T.Fatal(err)
 	}
@@ -311,7 +315,9 @@ func (w *World) PutSuspects(segment uint32, n int, attempts uint32) {
 	w.T.Helper()
 	account, queue := w.Home(segment)
 	for i := range n {
-		w.PutText(account, queue, w.Text(segment, func(h *codec.Header) { h.Attempt = attempts }, uint64(i)))
+		w.PutText(account, queue, w.Text(segment, func(h *codec.Header) {
+			h.Attempt = attempts
+		}, uint64(i)))
 	}
 	w.PassAround(account, queue, int(attempts)+suspectAfterAttempts)
 }

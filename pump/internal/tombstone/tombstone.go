@@ -43,7 +43,8 @@ func New(h codec.Header, by string, now time.Time) ([]byte, error) {
 		case err != nil:
 			return nil, fmt.Errorf("pump: tombstone: %w", err)
 		case !fits:
-			return nil, fmt.Errorf("pump: a tombstone of %d tasks does not fit into a message", h.Tasks.Len())
+			return nil, fmt.Errorf("pump: a tombstone of %d tasks does not fit into a message",
+				h.Tasks.Len())
 		}
 	}
 	text, _, err := b.Seal(nil)

@@ -106,15 +106,19 @@ func Without(ctx context.Context) context.Context {
 type Span struct{ span trace.Span }
 
 // Process begins the span of a task's handling, if the task was traced as it was sent.
-func (t *Tracer) Process(ctx context.Context, queue string, task *pump.Task) (context.Context, *Span) {
+func (t *Tracer) Process(
+	ctx context.Context, queue string, task *pump.Task,
+) (context.Context, *Span) {
 	from, ok := tracecontext.Decode(task.Trace)
 	if !ok {
 		return ctx, nil
 	}
-	ctx, span := t.start(trace.ContextWithRemoteSpanContext(ctx, from), "process", "process", trace.SpanKindConsumer,
-		trace.WithLinks(trace.Link{SpanContext: from}), trace.WithAttributes(
-			attribute.String("messaging.message.id", idOf(task)), attribute.Int("queuepump.attempt", task.Attempt),
-			attribute.Int64("queuepump.segment", int64(task.Segment)), attribute.String("queuepump.queue", queue),
+	ctx, span := t.start(trace.ContextWithRemoteSpanContext(ctx, from), "process", "process",
+		trace.SpanKindConsumer, trace.WithLinks(trace.Link{SpanContext: from}), trace.WithAttributes(
+			attribute.String("messaging.message.id", idOf(task)),
+			attribute.Int("queuepump.attempt", task.Attempt),
+			attribute.Int64("queuepump.segment", int64(task.Segment)),
+			attribute.String("queuepump.queue", queue),
 		))
 	return ctx, &Span{span}
 }
@@ -122,7 +126,9 @@ func (t *Tracer) Process(ctx context.Context, queue string, task *pump.Task) (co
 // ProcessBatch begins the span of a batch, if any of its tasks was traced as it was sent. The span
 // is a child of the first one's context: a trace of its own would be sampled anew, and lose most of
 // the tasks that the sender decided to trace.
-func (t *Tracer) ProcessBatch(ctx context.Context, queue string, tasks []*pump.Task) (context.Context, *Span) {
+func (t *Tracer) ProcessBatch(
+	ctx context.Context, queue string, tasks []*pump.Task,
+) (context.Context, *Span) {
 	var first trace.SpanContext
 	var links []trace.Link
 	for _, task := range tasks {
@@ -131,16 +137,18 @@ func (t *Tracer) ProcessBatch(ctx context.Context, queue string, tasks []*pump.T
 				first = from
 			}
 			links = append(links, trace.Link{
-				SpanContext: from, Attributes: []attribute.KeyValue{attribute.String("messaging.message.id", idOf(task))},
+				SpanContext: from,
+				Attributes:  []attribute.KeyValue{attribute.String("messaging.message.id", idOf(task))},
 			})
 		}
 	}
 	if links == nil {
 		return ctx, nil
 	}
-	ctx, span := t.start(trace.ContextWithRemoteSpanContext(ctx, first), "process", "process", trace.SpanKindConsumer,
-		trace.WithLinks(links...), trace.WithAttributes(
-			attribute.Int("messaging.batch.message_count", len(tasks)), attribute.String("queuepump.queue", queue),
+	ctx, span := t.start(trace.ContextWithRemoteSpanContext(ctx, first), "process", "process",
+		trace.SpanKindConsumer, trace.WithLinks(links...), trace.WithAttributes(
+			attribute.Int("messaging.batch.message_count", len(tasks)),
+			attribute.String("queuepump.queue", queue),
 		))
 	return ctx, &Span{span}
 }

@@ -43,8 +43,8 @@ type Tally struct {
 func (t Tally) Add(o Tally) Tally {
 	return Tally{
 		t.Handled + o.Handled, t.Failed + o.Failed, t.Retried + o.Retried,
-		t.Quarantined + o.Quarantined, t.Duplicates + o.Duplicates, t.Dropped + o.Dropped, t.Skipped + o.Skipped,
-		t.Met + o.Met, t.Spent + o.Spent, max(t.Hides, o.Hides),
+		t.Quarantined + o.Quarantined, t.Duplicates + o.Duplicates, t.Dropped + o.Dropped,
+		t.Skipped + o.Skipped, t.Met + o.Met, t.Spent + o.Spent, max(t.Hides, o.Hides),
 	}
 }
 
@@ -72,7 +72,9 @@ type RunTally struct {
 // NoteTallies writes what an instance has done of 1 to [storage.MaxBatch] different runs over what
 // it wrote before. It is one request, never tried again: the next one says more. After an ambiguous
 // failure older tallies may be there for a while.
-func NoteTallies(ctx context.Context, t storage.Table, workload, instance string, tallies ...RunTally) error {
+func NoteTallies(
+	ctx context.Context, t storage.Table, workload, instance string, tallies ...RunTally,
+) error {
 	if err := CheckName(workload); err != nil {
 		return err
 	}
@@ -89,7 +91,8 @@ func NoteTallies(ctx context.Context, t storage.Table, workload, instance string
 		_, err = t.Transact(ctx, writes)
 	}
 	if err != nil {
-		return fmt.Errorf("tallies of %d runs, the first of run %s: %w", len(tallies), tallies[0].Run, err)
+		return fmt.Errorf("tallies of %d runs, the first of run %s: %w", len(tallies),
+			tallies[0].Run, err)
 	}
 	return nil
 }
@@ -103,14 +106,17 @@ func (t *RunTally) write(workload, instance string) storage.Write {
 		props[p.name] = int64(min(*p.count, math.MaxInt64))
 	}
 	return storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
-		Partition: TallyPartition(workload), Row: t.Run.String() + "." + instanceKey(instance), Properties: props,
+		Partition: TallyPartition(workload), Row: t.Run.String() + "." + instanceKey(instance),
+		Properties: props,
 	}}
 }
 
 // Tallies gives what each instance has noted of a run; none is no error. Rows that
 // cannot be read are part of the error, and the others are given all the same. It
 // gives up after a minute.
-func Tallies(ctx context.Context, t storage.Table, workload string, run codec.RunID) (map[string]Tally, error) {
+func Tallies(
+	ctx context.Context, t storage.Table, workload string, run codec.RunID,
+) (map[string]Tally, error) {
 	found, _, err := readTallies(ctx, t, workload, run)
 	return found, err
 }
@@ -144,7 +150,9 @@ func readTallies(
 // LastNoted is when something of a run was noted last, or until when something of it is hidden, by
 // the server's clock; zero if nothing was. Rows that cannot be read are part of the error, beside
 // what the others say. It gives up after a minute.
-func LastNoted(ctx context.Context, t storage.Table, workload string, run codec.RunID) (last time.Time, err error) {
+func LastNoted(
+	ctx context.Context, t storage.Table, workload string, run codec.RunID,
+) (last time.Time, err error) {
 	_, last, err = readTallies(ctx, t, workload, run)
 	return last, err
 }
@@ -156,7 +164,8 @@ func findTallies(
 	defer cancel()
 	found = map[string]Tally{}
 	first := run.String() + "."
-	q := storage.Query{Partition: TallyPartition(workload), From: first, To: run.String() + "~"} // '.' < '~'
+	// '.' < '~'
+	q := storage.Query{Partition: TallyPartition(workload), From: first, To: run.String() + "~"}
 	for e, err := range t.Query(ctx, q) {
 		if err != nil {
 			return nil, last, nil, err
@@ -185,7 +194,8 @@ func decodeTally(e storage.Entity, first string) (instance string, tally Tally, 
 		*p.count = f.Count(p.name)
 	}
 	tally.Hides = f.Duration("Hides")
-	if f.Err == nil && (!strings.HasPrefix(e.Row, first) || e.Row[len(first):] != instanceKey(instance)) {
+	if f.Err == nil && (!strings.HasPrefix(e.Row, first) ||
+		e.Row[len(first):] != instanceKey(instance)) {
 		f.Fail("Instance", "is not the one of the row's key")
 	}
 	return instance, tally, f.Err

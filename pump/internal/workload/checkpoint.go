@@ -51,7 +51,8 @@ func DecodeCheckpoint(b []byte, segments int) (*Checkpoint, error) {
 		return nil, errCheckpoint
 	}
 	if b[0] != checkpointVersion {
-		return nil, fmt.Errorf("the checkpoint is of version %d; this program reads version %d", b[0], checkpointVersion)
+		return nil, fmt.Errorf("the checkpoint is of version %d; this program reads version %d", b[0],
+			checkpointVersion)
 	}
 	b = b[1:]
 	ok := true

@@ -32,7 +32,9 @@ func decodePause(f *row.Fields) Pause {
 // workload as it is then. One that is paused already keeps its mark: since when nothing is started
 // is what people ask. Changed is false if there was nothing to change. It is applied once at most
 // and gives up after a minute, as ChangeMap.
-func SetPause(ctx context.Context, t storage.Table, workload string, p Pause) (w *Workload, changed bool, err error) {
+func SetPause(
+	ctx context.Context, t storage.Table, workload string, p Pause,
+) (w *Workload, changed bool, err error) {
 	if p.Is() {
 		p.Since = p.Since.UTC().Truncate(time.Microsecond) // as it is stored
 	}

@@ -157,22 +157,24 @@ func (r *Runs) complete(run Run) (Run, error) {
 	case run.State != "" && run.State != RunOpen:
 		return run, fmt.Errorf("run %s: %w: a new run is open, not %s", run.ID, ErrRunState, run.State)
 	case len(run.Fingerprint) > maxText || !utf8.ValidString(run.Fingerprint):
-		return run, fmt.Errorf("run %s: its fingerprint is longer than %d bytes or no text", run.ID, maxText)
+		return run, fmt.Errorf("run %s: its fingerprint is longer than %d bytes or no text",
+			run.ID, maxText)
 	}
 	if run.Started.IsZero() {
 		run.Started = time.Now()
 	}
 	return Run{
-		ID: run.ID, Workload: r.workload, Mode: printable(run.Mode), Fingerprint: run.Fingerprint, State: RunOpen,
-		Started: milliseconds(run.Started), Instance: printable(run.Instance), Note: printable(run.Note),
-		Epoch: r.epoch, Beat: max(run.Beat, 0),
+		ID: run.ID, Workload: r.workload, Mode: printable(run.Mode), Fingerprint: run.Fingerprint,
+		State: RunOpen, Started: milliseconds(run.Started), Instance: printable(run.Instance),
+		Note: printable(run.Note), Epoch: r.epoch, Beat: max(run.Beat, 0),
 	}, nil
 }
 
 // sameRun compares what Create wrote, and not the time: a call that leaves it
 // out has another one when it is made again.
 func sameRun(a, b Run) bool {
-	return a.State == RunOpen && a.Mode == b.Mode && a.Fingerprint == b.Fingerprint && a.Instance == b.Instance
+	return a.State == RunOpen && a.Mode == b.Mode && a.Fingerprint == b.Fingerprint &&
+		a.Instance == b.Instance
 }
 
 // Get reads a run. It is ErrNoRun if there is none.
@@ -197,7 +199,8 @@ func (r *Runs) Take(ctx context.Context, id codec.RunID) (Run, error) {
 		if err := r.mine(run); err != nil {
 			return false, err
 		}
-		done = run.State != RunOpen && run.State != RunAbandoned || run.Epoch == r.epoch && run.State == RunOpen
+		done = run.State != RunOpen && run.State != RunAbandoned ||
+			run.Epoch == r.epoch && run.State == RunOpen
 		if !done {
 			run.State, run.Epoch = RunOpen, r.epoch
 		}
@@ -210,7 +213,8 @@ func (r *Runs) Take(ctx context.Context, id codec.RunID) (Run, error) {
 // mine refuses what a leader does who was deposed.
 func (r *Runs) mine(run *Run) error {
 	if run.Epoch > r.epoch {
-		return fmt.Errorf("%w: the leader of term %d continues it, and this is term %d", ErrRunState, run.Epoch, r.epoch)
+		return fmt.Errorf("%w: the leader of term %d continues it, and this is term %d", ErrRunState,
+			run.Epoch, r.epoch)
 	}
 	return nil
 }
@@ -235,9 +239,12 @@ func (r *Runs) Mend(ctx context.Context, id codec.RunID, counts []uint64) error 
 	return r.seal(ctx, id, counts, func(*Run) error { return nil })
 }
 
-func (r *Runs) seal(ctx context.Context, id codec.RunID, counts []uint64, allowed func(*Run) error) error {
+func (r *Runs) seal(
+	ctx context.Context, id codec.RunID, counts []uint64, allowed func(*Run) error,
+) error {
 	if len(counts) < 1 || len(counts) > shardmap.MaxSegments {
-		return fmt.Errorf("sealing run %s: %d counts, want 1 to %d", id, len(counts), shardmap.MaxSegments)
+		return fmt.Errorf("sealing run %s: %d counts, want 1 to %d", id, len(counts),
+			shardmap.MaxSegments)
 	}
 	total, ok := sum(counts)
 	if !ok {
@@ -305,7 +312,9 @@ func (r *Runs) CloseSummed(ctx context.Context, id codec.RunID, sum RunSum) erro
 	})
 }
 
-func (r *Runs) closeWith(ctx context.Context, id codec.RunID, rest uint64, check func(*Run) error) error {
+func (r *Runs) closeWith(
+	ctx context.Context, id codec.RunID, rest uint64, check func(*Run) error,
+) error {
 	return r.change(ctx, "closing", id, func(run *Run) (done bool, err error) {
 		switch {
 		case run.State == RunSealed && rest <= run.Tasks:
@@ -395,8 +404,8 @@ func (r *Runs) row(id codec.RunID) row.Row[Run] {
 		Table: r.table, Partition: r.partition(), Key: id.String(), Timeout: row.RequestTimeout,
 		Encode: func(run Run) map[string]any {
 			props := map[string]any{
-				"Mode": run.Mode, "Fingerprint": run.Fingerprint, "State": string(run.State), "Started": run.Started,
-				"Instance": run.Instance, "Note": run.Note, "Tasks": int64(run.Tasks),
+				"Mode": run.Mode, "Fingerprint": run.Fingerprint, "State": string(run.State),
+				"Started": run.Started, "Instance": run.Instance, "Note": run.Note, "Tasks": int64(run.Tasks),
 			}
 			if !run.Ended.IsZero() {
 				props["Ended"] = run.Ended
@@ -428,10 +437,10 @@ func (r *Runs) row(id codec.RunID) row.Row[Run] {
 		Decode: func(f *row.Fields) Run {
 			run := Run{
 				ID: id, Workload: r.workload, Mode: f.Text("Mode"), Fingerprint: f.Text("Fingerprint"),
-				State: RunState(f.Text("State")), Started: f.Moment("Started").UTC(), Ended: f.Moment("Ended").UTC(),
-				Instance: f.Text("Instance"), Note: f.Text("Note"), Tasks: f.Count("Tasks"),
-				Epoch: f.UpTo("Epoch", row.MaxEpoch), Beat: f.Duration("Beat"), Rest: f.Count("Rest"),
-				Drop: f.Flag("Drop"), Over: f.Flag("Over"),
+				State: RunState(f.Text("State")), Started: f.Moment("Started").UTC(),
+				Ended: f.Moment("Ended").UTC(), Instance: f.Text("Instance"), Note: f.Text("Note"),
+				Tasks: f.Count("Tasks"), Epoch: f.UpTo("Epoch", row.MaxEpoch), Beat: f.Duration("Beat"),
+				Rest: f.Count("Rest"), Drop: f.Flag("Drop"), Over: f.Flag("Over"),
 			}
 			if run.State == RunSealed && run.Rest > 0 {
 				run.State = RunClosed
@@ -445,9 +454,11 @@ func (r *Runs) row(id codec.RunID) row.Row[Run] {
 			total, ok := sum(run.Sealed)
 			sealed := run.State == RunSealed || run.State == RunClosed
 			switch {
-			case !sealed && run.State != RunOpen && run.State != RunBroken && run.State != RunAbandoned && run.State != RunEnded:
+			case !sealed && run.State != RunOpen && run.State != RunBroken && run.State != RunAbandoned &&
+				run.State != RunEnded:
 				f.Fail("State", fmt.Sprintf("is %q", run.State))
-			case sealed != (run.Sealed != nil) && run.State != RunEnded || !ok || total != run.Tasks || run.Rest > run.Tasks:
+			case sealed != (run.Sealed != nil) && run.State != RunEnded || !ok || total != run.Tasks ||
+				run.Rest > run.Tasks:
 				f.Fail("Sealed", "does not agree with State and Tasks")
 			}
 			return run

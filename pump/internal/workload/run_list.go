@@ -173,7 +173,9 @@ func (r *Runs) Find(ctx context.Context, prefix string, most int) ([]codec.RunID
 	if prefix == "" || len(prefix) > 32 || strings.Trim(prefix, "0123456789abcdef") != "" {
 		return nil, fmt.Errorf("%q is no beginning of a run's id, which is of 0-9 and a-f", prefix)
 	}
-	q := storage.Query{Partition: r.partition(), From: prefix, To: prefix + "g", Select: []string{"State"}}
+	q := storage.Query{
+		Partition: r.partition(), From: prefix, To: prefix + "g", Select: []string{"State"},
+	}
 	rows, err := row.MustFind(ctx, r.table, q, most)
 	if err != nil {
 		return nil, fmt.Errorf("looking for run %s: %w", prefix, err)

@@ -56,9 +56,10 @@ func (r *Runs) live(run Run) storage.Write {
 
 func liveProperties(run Run) map[string]any {
 	return map[string]any{
-		row.FormatProperty: int64(row.Format), "State": string(run.State), "Mode": run.Mode, "Instance": run.Instance,
-		"Tasks": int64(run.Tasks), "Rest": int64(run.Rest), "Drop": run.Drop, "Over": run.Over,
-		"Beat": int64(run.Beat), "Epoch": int64(run.Epoch), "Beats": int64(0), "Accounts": "", "Put": int64(0),
+		row.FormatProperty: int64(row.Format), "State": string(run.State), "Mode": run.Mode,
+		"Instance": run.Instance, "Tasks": int64(run.Tasks), "Rest": int64(run.Rest), "Drop": run.Drop,
+		"Over": run.Over, "Beat": int64(run.Beat), "Epoch": int64(run.Epoch), "Beats": int64(0),
+		"Accounts": "", "Put": int64(0),
 	}
 }
 
@@ -119,9 +120,12 @@ func (r *Runs) liveParts() []string {
 // liveBetween adds the runs of a part. After a failure it goes on where it was: begun anew,
 // a list of more than a page would never end while the partition is busy. For the same reason a
 // minute that brought it further is followed by another.
-func (r *Runs) liveBetween(ctx context.Context, found []LiveRun, from, to string) ([]LiveRun, error) {
+func (r *Runs) liveBetween(
+	ctx context.Context, found []LiveRun, from, to string,
+) ([]LiveRun, error) {
 	read := func(ctx context.Context) error {
-		for e, err := range r.table.Query(ctx, storage.Query{Partition: r.partition(), From: from, To: to}) {
+		for e, err := range r.table.Query(ctx,
+			storage.Query{Partition: r.partition(), From: from, To: to}) {
 			if err != nil {
 				return err
 			}
@@ -266,7 +270,8 @@ func (r *Runs) beatRow(id codec.RunID) row.Row[liveBeat] {
 		Table: r.table, Partition: r.partition(), Key: liveKey(id), Timeout: row.RequestTimeout,
 		Encode: func(b liveBeat) map[string]any {
 			return map[string]any{
-				"Beats": int64(b.beats), "Beat": int64(b.Every), "Accounts": strings.Join(b.Accounts, " "), "Put": int64(b.Put),
+				"Beats": int64(b.beats), "Beat": int64(b.Every), "Accounts": strings.Join(b.Accounts, " "),
+				"Put": int64(b.Put),
 			}
 		},
 		Decode: func(f *row.Fields) liveBeat {

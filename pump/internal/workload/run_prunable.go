@@ -24,7 +24,8 @@ type Prunable struct {
 
 // Equal reports whether two lists name the same runs in the same order.
 func (p Prunable) Equal(o Prunable) bool {
-	return slices.Equal(p.Closed, o.Closed) && slices.Equal(p.Over, o.Over) && slices.Equal(p.Ended, o.Ended)
+	return slices.Equal(p.Closed, o.Closed) && slices.Equal(p.Over, o.Over) &&
+		slices.Equal(p.Ended, o.Ended)
 }
 
 const (

@@ -82,7 +82,9 @@ func (r *Runs) Retire(
 	return removed, row.After(noted[len(noted)-1].key), damage, nil
 }
 
-func (r *Runs) retireOne(ctx context.Context, n noted, before time.Time, counted bool) (gone bool, err error) {
+func (r *Runs) retireOne(
+	ctx context.Context, n noted, before time.Time, counted bool,
+) (gone bool, err error) {
 	if n.err != nil {
 		return false, n.err
 	}
@@ -90,9 +92,12 @@ func (r *Runs) retireOne(ctx context.Context, n noted, before time.Time, counted
 	if err != nil {
 		return false, err
 	}
-	writes := []storage.Write{{Mode: storage.Remove, Entity: storage.Entity{Partition: r.partition(), Row: n.key}}}
+	writes := []storage.Write{
+		{Mode: storage.Remove, Entity: storage.Entity{Partition: r.partition(), Row: n.key}},
+	}
 	switch run := v.Value; {
-	case v.Absent() || r.timeKey(run) != n.key: // left by a Create that did not get further, or was made again
+	// left by a Create that did not get further, or was made again
+	case v.Absent() || r.timeKey(run) != n.key:
 		return true, row.RemoveAll(ctx, r.table, writes)
 	case !run.doneWith(counted), !v.Modified.Before(before):
 		return false, nil
@@ -101,7 +106,9 @@ func (r *Runs) retireOne(ctx context.Context, n noted, before time.Time, counted
 	if err != nil {
 		return false, err
 	}
-	met := slices.ContainsFunc(tallies, func(e storage.Entity) bool { return !e.Modified.Before(before) })
+	met := slices.ContainsFunc(tallies, func(e storage.Entity) bool {
+		return !e.Modified.Before(before)
+	})
 	if !counted && met {
 		return false, nil
 	}

@@ -26,8 +26,8 @@ var (
 		"its account failed over, or the table was restored")
 	// ErrReplaced: the row is not the one that was read before: it was deleted and
 	// made again. Restart the process.
-	ErrReplaced = errors.New("the workload was deleted and made again while this process was running, " +
-		"and this process does not touch the new one; restart it")
+	ErrReplaced = errors.New("the workload was deleted and made again while " +
+		"this process was running, and this process does not touch the new one; restart it")
 )
 
 // MapMaxAge is how long after it was read a map may be used for Puts (P6.5,
@@ -235,14 +235,16 @@ func (w *Workload) Replaced(now *Workload) error {
 			w.Name, ErrReplaced, now.Incarnation, w.Incarnation)
 	case now.Map.Segments != w.Map.Segments || now.Delivery != w.Delivery || now.Shared != w.Shared ||
 		now.ForeignKey != w.ForeignKey:
-		return fmt.Errorf("workload %q: %w (segments, delivery, sharing or the key of foreign messages differ)",
+		return fmt.Errorf("workload %q: %w (segments, delivery, sharing or the key "+
+			"of foreign messages differ)",
 			w.Name, ErrReplaced)
 	case now.origin < w.origin:
 		return fmt.Errorf("workload %q: %w (its map is that of version %d, and was that of version %d)",
 			w.Name, ErrRolledBack, now.origin, w.origin)
 	case now.etag != w.etag && now.Map.Version == w.Map.Version && !sameMap(now.Map, w.Map):
-		return fmt.Errorf("workload %q: %w (its row came back as it was some time ago and was changed then: "+
-			"its map has version %d as before, and other queues)", w.Name, ErrReplaced, now.Map.Version)
+		return fmt.Errorf("workload %q: %w (its row came back as it was some time "+
+			"ago and was changed then: its map has version %d as before, and other queues)", w.Name,
+			ErrReplaced, now.Map.Version)
 	}
 	return now.standing()
 }
@@ -339,10 +341,11 @@ func RowOf(t storage.Table, name string) row.Row[Row] {
 		},
 		Decode: func(f *row.Fields) Row {
 			w := Row{
-				shards: new(shardmap.Map), delivery: f.Text("Delivery"), shared: f.Flag("Shared"), reducer: f.Text("Reducer"),
-				foreignKey: f.Text("ForeignKey"), incarnation: f.Text("Incarnation"), made: f.Moment("Made"),
-				deleting: f.Moment("Deleting"), changes: strings.Fields(f.Text("Changes")),
-				paused: decodePause(f), parkings: decodeParkings(f), ended: decodeEnded(f),
+				shards: new(shardmap.Map), delivery: f.Text("Delivery"), shared: f.Flag("Shared"),
+				reducer: f.Text("Reducer"), foreignKey: f.Text("ForeignKey"),
+				incarnation: f.Text("Incarnation"), made: f.Moment("Made"), deleting: f.Moment("Deleting"),
+				changes: strings.Fields(f.Text("Changes")), paused: decodePause(f), parkings: decodeParkings(f),
+				ended: decodeEnded(f),
 			}
 			if of := f.Text("MapOrigin"); of != "" {
 				var err error

@@ -99,7 +99,9 @@ func applyChange(
 // are stamped, and a local moment that is not before it. It writes a row and reads it
 // back, which is how a time of the server is learned without asking any machine's clock.
 // It tries again for up to a minute.
-func ServerTime(ctx context.Context, t storage.Table, workload string) (server, local time.Time, err error) {
+func ServerTime(
+	ctx context.Context, t storage.Table, workload string,
+) (server, local time.Time, err error) {
 	// The row is outside of what a View reads: "clock" comes before "owner.".
 	c := row.ServerClock{Table: t, Partition: workload, Timeout: row.RequestTimeout}
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)

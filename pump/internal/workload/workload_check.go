@@ -31,7 +31,8 @@ func (s Spec) valid() error {
 		return err
 	}
 	if s.Delivery != DeliverAtLeastOnce && s.Delivery != DeliverOnce {
-		return fmt.Errorf("workload %q: delivery is %q; use %q or %q", s.Name, s.Delivery, DeliverAtLeastOnce, DeliverOnce)
+		return fmt.Errorf("workload %q: delivery is %q; use %q or %q", s.Name, s.Delivery,
+			DeliverAtLeastOnce, DeliverOnce)
 	}
 	if err := shardmap.Check(s.segments(), s.Shards); err != nil {
 		return fmt.Errorf("workload %q: %w", s.Name, err)
@@ -74,7 +75,8 @@ func (s Spec) Check(w *Workload) error {
 	pinned := fmt.Sprintf("%d", w.Map.Segments)
 	switch {
 	case s.Shared && !w.Shared:
-		disagree("segments", "it says that segments have no owners, but the workload was created with owned segments",
+		disagree("segments",
+			"it says that segments have no owners, but the workload was created with owned segments",
 			"set segments: "+pinned+beside)
 	case !s.Shared && w.Shared:
 		disagree("segments",
@@ -83,7 +85,8 @@ func (s Spec) Check(w *Workload) error {
 			"set segments: 0"+beside)
 	case s.Segments != 0 && s.Segments != w.Map.Segments:
 		disagree("segments",
-			fmt.Sprintf("it is %d, but the workload was created with %s, and that never changes", s.Segments, pinned),
+			fmt.Sprintf("it is %d, but the workload was created with %s, and that never changes",
+				s.Segments, pinned),
 			"set segments: "+pinned+" or leave it out"+beside)
 	}
 	if s.Delivery != w.Delivery {
@@ -92,12 +95,14 @@ func (s Spec) Check(w *Workload) error {
 			"set delivery: "+w.Delivery+beside)
 	}
 	if s.ForeignKey != "" && s.ForeignKey != w.ForeignKey {
-		pinned, fix := fmt.Sprintf("with %q", w.ForeignKey), "set foreign.key: "+w.ForeignKey+" or leave it out"
+		pinned, fix := fmt.Sprintf("with %q", w.ForeignKey),
+			"set foreign.key: "+w.ForeignKey+" or leave it out"
 		if w.ForeignKey == "" {
 			pinned, fix = "without one", "leave it out"
 		}
 		disagree("foreign.key",
-			fmt.Sprintf("it is %q, but the workload was created %s, and that never changes", s.ForeignKey, pinned),
+			fmt.Sprintf("it is %q, but the workload was created %s, and that never changes",
+				s.ForeignKey, pinned),
 			fix+beside)
 	}
 	config, row := byAccount(s.Name, s.Shards), byAccount(s.Name, w.Map.Shards)
@@ -107,7 +112,8 @@ func (s Spec) Check(w *Workload) error {
 		case theirs == nil || slices.Equal(ours, theirs) || s.Guessed[a]: // unused ones are Extra
 		case len(ours) != len(theirs):
 			disagree("accounts",
-				fmt.Sprintf("account %q has %d queues, but the workload uses %d of it", a, len(ours), len(theirs)),
+				fmt.Sprintf("account %q has %d queues, but the workload uses %d of it", a, len(ours),
+					len(theirs)),
 				fmt.Sprintf("set its queues: %d", len(theirs))+beside)
 		default:
 			disagree("accounts",

@@ -54,7 +54,9 @@ func (w *Workload) Remove(ctx context.Context) error {
 
 // RemoveAnchor removes what who made a workload has left in the table of an account, and
 // says whether anything was there. With look it only says so.
-func RemoveAnchor(ctx context.Context, t storage.Table, workload string, look bool) (there bool, err error) {
+func RemoveAnchor(
+	ctx context.Context, t storage.Table, workload string, look bool,
+) (there bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)
 	defer cancel()
 	r := anchorRowOf(t, workload)

@@ -121,7 +121,9 @@ func (s Spec) makeGuarded(
 	}
 }
 
-func transactWithin(ctx context.Context, r row.Row[Row], writes []storage.Write) ([]storage.ETag, error) {
+func transactWithin(
+	ctx context.Context, r row.Row[Row], writes []storage.Write,
+) ([]storage.ETag, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
 	defer cancel()
 	return r.Table.Transact(ctx, writes)
@@ -146,7 +148,9 @@ func (m *Maker) stepAside(ctx context.Context, r row.Row[anchorRow], lost int) e
 }
 
 // ownAnchor gives the anchor of the account in which the workload shall be.
-func (m *Maker) ownAnchor(ctx context.Context, r row.Row[anchorRow]) (row.Version[anchorRow], error) {
+func (m *Maker) ownAnchor(
+	ctx context.Context, r row.Row[anchorRow],
+) (row.Version[anchorRow], error) {
 	for {
 		v, err := r.MustReadOrCreate(ctx)
 		if err != nil {

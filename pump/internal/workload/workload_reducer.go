@@ -28,13 +28,15 @@ func (w *Workload) PinReducer(ctx context.Context, name string) (*Workload, erro
 	case name == "":
 		return nil, &MismatchError{
 			w.Name, "reducer",
-			fmt.Sprintf("its tasks are reduced by %q, and what is done without it would be missing there", w.Reducer),
+			fmt.Sprintf("its tasks are reduced by %q, and what is done without it would be missing there",
+				w.Reducer),
 			"let this processor use that reducer" + besideReducer,
 		}
 	default:
 		return nil, &MismatchError{
 			w.Name, "reducer",
-			fmt.Sprintf("it is %q, but the workload's states are of reducer %q, and that never changes", name, w.Reducer),
+			fmt.Sprintf("it is %q, but the workload's states are of reducer %q, and that never changes",
+				name, w.Reducer),
 			"use that one" + besideReducer,
 		}
 	}

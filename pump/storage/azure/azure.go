@@ -73,7 +73,9 @@ var defaultCredential = sync.OnceValues(func() (azcore.TokenCredential, error) {
 })
 
 // defaultTransport is shared so that all accounts draw on one pool of connections.
-var defaultTransport = sync.OnceValue(func() *http.Client { return NewTransport(defaultConcurrency) })
+var defaultTransport = sync.OnceValue(func() *http.Client {
+	return NewTransport(defaultConcurrency)
+})
 
 // Open gives the account that o names. It makes no request, so a wrong key or
 // an account that does not exist shows at the first call, as Auth or Missing.
@@ -124,7 +126,8 @@ func (a *account) connect(o Options, where location, w wire) error {
 		if cred == nil {
 			var err error
 			if cred, err = defaultCredential(); err != nil {
-				return fmt.Errorf("endpoint: no SAS and no credential given, and no default credential could be made: %w", err)
+				return fmt.Errorf("endpoint: no SAS and no credential given, and no default "+
+					"credential could be made: %w", err)
 			}
 		}
 		// One policy for both services, so that they share a token. It stands in
@@ -154,7 +157,8 @@ func (a *account) connect(o Options, where location, w wire) error {
 	}
 	queueOptions := &azqueue.ClientOptions{ClientOptions: options()}
 	tableOptions := &aztables.ClientOptions{ClientOptions: options()}
-	a.tableURL, a.noTables, a.tableVersion = where.table, where.noTable, cmp.Or(o.ServiceVersion, sdkTableVersion)
+	a.tableURL, a.noTables, a.tableVersion = where.table, where.noTable,
+		cmp.Or(o.ServiceVersion, sdkTableVersion)
 	a.tableSAS = where.tableSAS
 	return a.connectClients(where, queueOptions, tableOptions)
 }
@@ -176,11 +180,13 @@ func (a *account) connectClients(
 		if err != nil {
 			return errKey
 		}
-		if a.queues, err = azqueue.NewServiceClientWithSharedKeyCredential(where.queue, queueKey, queueOptions); err != nil {
+		if a.queues, err = azqueue.NewServiceClientWithSharedKeyCredential(where.queue, queueKey,
+			queueOptions); err != nil {
 			return a.hide.error(err)
 		}
 		if where.table != "" {
-			if a.tables, err = aztables.NewServiceClientWithSharedKey(where.table, tableKey, tableOptions); err != nil {
+			if a.tables, err = aztables.NewServiceClientWithSharedKey(where.table, tableKey,
+				tableOptions); err != nil {
 				return a.hide.error(err)
 			}
 		}
@@ -204,7 +210,8 @@ func (a *account) connectClients(
 // storageScope is the audience of both services in every cloud.
 const storageScope = "https://storage.azure.com/.default"
 
-var errKey = errors.New("AccountKey is not base64; copy it again from the portal, with its == at the end")
+var errKey = errors.New("AccountKey is not base64; copy it again from the " +
+	"portal, with its == at the end")
 
 func withSAS(endpoint, sas string) string {
 	if sas == "" {

@@ -71,7 +71,8 @@ func checkTransaction(writes []storage.Write) (storage.Code, int, error) {
 	case len(writes) == 0:
 		return storage.Invalid, -1, errors.New("a transaction without writes")
 	case len(writes) > storage.MaxBatch:
-		return storage.TooLarge, -1, fmt.Errorf("%d writes; a transaction holds %d", len(writes), storage.MaxBatch)
+		return storage.TooLarge, -1,
+			fmt.Errorf("%d writes; a transaction holds %d", len(writes), storage.MaxBatch)
 	}
 	rows := make(map[string]bool, len(writes))
 	for i, w := range writes {
@@ -89,7 +90,8 @@ func checkTransaction(writes []storage.Write) (storage.Code, int, error) {
 // batchBody writes the changeset. On an error index names the write.
 func (t *table) batchBody(writes []storage.Write) (body []byte, index int, err error) {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "--%s\r\nContent-Type: multipart/mixed; boundary=%s\r\n\r\n", batchBoundary, changeBoundary)
+	fmt.Fprintf(&b, "--%s\r\nContent-Type: multipart/mixed; boundary=%s\r\n\r\n", batchBoundary,
+		changeBoundary)
 	for i, w := range writes {
 		row, err := writeBody(w)
 		if err != nil {
@@ -108,9 +110,11 @@ func (t *table) batchBody(writes []storage.Write) (body []byte, index int, err e
 		if w.Mode != storage.Insert {
 			address += "(PartitionKey='" + w.Entity.Partition + "',RowKey='" + w.Entity.Row + "')"
 		}
-		fmt.Fprintf(&b, "--%s\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n", changeBoundary)
+		fmt.Fprintf(&b, "--%s\r\nContent-Type: "+
+			"application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n", changeBoundary)
 		fmt.Fprintf(&b, "%s %s HTTP/1.1\r\n", method, address)
-		fmt.Fprintf(&b, "Accept: application/json;odata=minimalmetadata\r\nDataServiceVersion: 3.0\r\nx-ms-version: %s\r\n",
+		fmt.Fprintf(&b, "Accept: application/json;odata=minimalmetadata\r\nDataServiceVersion: "+
+			"3.0\r\nx-ms-version: %s\r\n",
 			t.account.tableVersion)
 		switch w.Mode {
 		case storage.Insert:
@@ -187,7 +191,9 @@ func multipartReader(contentType string, r io.Reader) (*multipart.Reader, error)
 }
 
 // outcome reads the parts: one failed part and no other, or one success for each write.
-func (t *table) outcome(object string, writes []storage.Write, x *exchange, parts []part) ([]storage.ETag, error) {
+func (t *table) outcome(
+	object string, writes []storage.Write, x *exchange, parts []part,
+) ([]storage.ETag, error) {
 	for i, p := range parts {
 		if p.status < 300 {
 			continue
@@ -210,7 +216,8 @@ func (t *table) outcome(object string, writes []storage.Write, x *exchange, part
 	for i, p := range parts {
 		etags[i] = storage.ETag(p.header.Get("ETag"))
 		if etags[i] == "" && writes[i].Mode != storage.Remove {
-			return nil, t.account.unreadable("transact", object, x, fmt.Errorf("write %d without an ETag", i))
+			return nil, t.account.unreadable("transact", object, x,
+				fmt.Errorf("write %d without an ETag", i))
 		}
 		if writes[i].Mode == storage.Remove {
 			etags[i] = ""

@@ -19,7 +19,8 @@ const (
 // legal is refused instead.
 func document(text []byte) ([]byte, error) {
 	if i := firstIllegal(text); i >= 0 {
-		return nil, fmt.Errorf("the text is not legal XML at byte %d; encode it, for example in base64", i)
+		return nil, fmt.Errorf("the text is not legal XML at byte %d; encode it, for example in base64",
+			i)
 	}
 	text = escaped(text)
 	b := make([]byte, 0, len(documentHead)+len(text)+len(documentTail))

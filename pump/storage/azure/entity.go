@@ -24,7 +24,9 @@ func validRowKey(s string) bool {
 	})
 }
 
-var errRowKey = errors.New("partition and row keys are 1 to 512 characters of A-Z, a-z, 0-9, _ . ~ -")
+var errRowKey = errors.New(
+	"partition and row keys are 1 to 512 characters of A-Z, a-z, 0-9, _ . ~ -",
+)
 
 // validProperty keeps to names that every client of the service can read. The
 // dot and the @ of annotations are not among them.
@@ -33,7 +35,9 @@ func validProperty(s string) bool {
 	case "PartitionKey", "RowKey", "Timestamp":
 		return false
 	}
-	return within(s, 1, 255, func(c byte) bool { return letter(c) || digit(c) || c == '_' }) && !digit(s[0])
+	return within(s, 1, 255, func(c byte) bool {
+		return letter(c) || digit(c) || c == '_'
+	}) && !digit(s[0])
 }
 
 // The service keeps times from this one on, in steps of 100 ns.
@@ -72,8 +76,9 @@ func entityJSON(e storage.Entity) ([]byte, error) {
 			}
 			doc[name], doc[name+"@odata.type"] = v.UTC().Format(timeFormat), "Edm.DateTime"
 		default:
-			return nil, fmt.Errorf("property %s: %T; the types are string, []byte, int64, bool, float64 and time.Time",
-				name, value)
+			return nil,
+				fmt.Errorf("property %s: %T; the types are string, []byte, int64, bool, float64 and time.Time",
+					name, value)
 		}
 	}
 	return json.Marshal(doc) // keys sorted

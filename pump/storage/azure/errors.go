@@ -31,7 +31,9 @@ func (a *account) refused(op, object string, x *exchange) error {
 	return e
 }
 
-func (a *account) failure(op, object string, status int, service, message string, row bool) *storage.Error {
+func (a *account) failure(
+	op, object string, status int, service, message string, row bool,
+) *storage.Error {
 	e := &storage.Error{
 		Code: codeOf(status, service, row), Op: op, Account: a.name, Object: object,
 		Status: status, Service: service, Index: -1,
@@ -74,7 +76,8 @@ func codeOf(status int, service string, row bool) storage.Code {
 	case "MessageTooLarge", "RequestBodyTooLarge", "EntityTooLarge", "PropertyValueTooLarge",
 		"KeyValueTooLarge", "PropertyNameTooLong", "TooManyProperties":
 		return storage.TooLarge
-	case "InvalidAuthenticationInfo", "NoAuthenticationInformation", "AuthenticationFailed": // 400, 401 or 403
+	// 400, 401 or 403
+	case "InvalidAuthenticationInfo", "NoAuthenticationInformation", "AuthenticationFailed":
 		return storage.Auth
 	case "ServerBusy", "OperationTimedOut":
 		// An overloaded partition shows as either.
@@ -89,9 +92,10 @@ func codeOf(status int, service string, row bool) storage.Code {
 		return storage.TooLarge
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		return storage.Throttled
-	case http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusNotAcceptable, http.StatusLengthRequired,
-		http.StatusRequestURITooLong, http.StatusUnsupportedMediaType, http.StatusRequestedRangeNotSatisfiable,
-		http.StatusRequestHeaderFieldsTooLarge, http.StatusNotImplemented:
+	case http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusNotAcceptable,
+		http.StatusLengthRequired, http.StatusRequestURITooLong, http.StatusUnsupportedMediaType,
+		http.StatusRequestedRangeNotSatisfiable, http.StatusRequestHeaderFieldsTooLarge,
+		http.StatusNotImplemented:
 		return storage.Invalid
 	}
 	// The rest is: 5xx other than the above; 408; a 404 or 409 whose code is
@@ -105,7 +109,9 @@ func codeOf(status int, service string, row bool) storage.Code {
 // its message. Table answers carry the code in their JSON only.
 func serviceError(h http.Header, body []byte) (code, message string) {
 	body = trimBOM(body)
-	if i := bytes.IndexFunc(body, func(r rune) bool { return r != ' ' && r != '\r' && r != '\n' && r != '\t' }); i > 0 {
+	if i := bytes.IndexFunc(body, func(r rune) bool {
+		return r != ' ' && r != '\r' && r != '\n' && r != '\t'
+	}); i > 0 {
 		body = body[i:]
 	}
 	switch {

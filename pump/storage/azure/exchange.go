@@ -93,7 +93,9 @@ func (carrier) Do(req *policy.Request) (*http.Response, error) {
 
 // do makes one request: call must make exactly one through the SDK with the
 // context it is given. On nil the answer with the wanted status is in x.
-func (a *account) do(ctx context.Context, op, object string, x *exchange, call func(context.Context) error) error {
+func (a *account) do(
+	ctx context.Context, op, object string, x *exchange, call func(context.Context) error,
+) error {
 	if ctx.Err() != nil {
 		return storage.NotSent(ctx, op, a.name, object)
 	}
@@ -117,7 +119,9 @@ func (a *account) do(ctx context.Context, op, object string, x *exchange, call f
 	case ctx.Err() != nil:
 		return storage.NotSent(ctx, op, a.name, object)
 	case a.bearer:
-		return &storage.Error{Code: storage.Auth, Op: op, Account: a.name, Object: object, Index: -1, Err: a.hide.error(err)}
+		return &storage.Error{
+			Code: storage.Auth, Op: op, Account: a.name, Object: object, Index: -1, Err: a.hide.error(err),
+		}
 	}
 	return &storage.Error{
 		Code: storage.Invalid, Op: op, Account: a.name, Object: object, Index: -1, Err: a.hide.error(err),

@@ -96,7 +96,9 @@ func locate(o Options) (location, error) {
 // validName is what an account may be called in logs, metrics and rows: nothing
 // that a key, a signature or a connection string would be taken for.
 func validName(s string) bool {
-	return within(s, 1, 64, func(c byte) bool { return letter(c) || digit(c) || strings.IndexByte(".-_:[]", c) >= 0 })
+	return within(s, 1, 64, func(c byte) bool {
+		return letter(c) || digit(c) || strings.IndexByte(".-_:[]", c) >= 0
+	})
 }
 
 func loopback(host string) bool {
@@ -138,18 +140,25 @@ func fromEndpoints(queue, table string) (location, error) {
 func splitEndpoint(s string) (*url.URL, string, error) {
 	u, err := url.Parse(strings.TrimSpace(s))
 	if err != nil {
-		return nil, "", errors.New("not an address; it should look like https://NAME.queue.core.windows.net")
+		return nil, "",
+			errors.New("not an address; it should look like https://NAME.queue.core.windows.net")
 	}
-	inHost := func(c byte) bool { return letter(c) || digit(c) || strings.IndexByte(".-_:[]%", c) >= 0 }
+	inHost := func(c byte) bool {
+		return letter(c) || digit(c) || strings.IndexByte(".-_:[]%", c) >= 0
+	}
 	switch {
 	case u.Scheme != "https" && u.Scheme != "http":
-		return nil, "", errors.New("the address must begin with https://, like https://NAME.queue.core.windows.net")
+		return nil, "",
+			errors.New("the address must begin with https://, like https://NAME.queue.core.windows.net")
 	case u.Host == "":
-		return nil, "", errors.New("the address has no host; it should look like https://NAME.queue.core.windows.net")
+		return nil, "",
+			errors.New("the address has no host; it should look like https://NAME.queue.core.windows.net")
 	case u.User != nil:
 		return nil, "", errors.New("the address must not have a user or password in it")
 	case !within(u.Host, 1, 300, inHost):
-		return nil, "", errors.New("the address has no proper host; it should look like https://NAME.queue.core.windows.net")
+		return nil, "", errors.New(
+			"the address has no proper host; it should look like https://NAME.queue.core.windows.net",
+		)
 	case u.Fragment != "":
 		return nil, "", errors.New("the address must not have a # in it")
 	}
@@ -165,7 +174,8 @@ func splitEndpoint(s string) (*url.URL, string, error) {
 func checkSAS(sas string) error {
 	q, err := url.ParseQuery(sas)
 	if err != nil || strings.ContainsAny(sas, "?# \t\r\n") {
-		return errors.New("the shared access signature is damaged; copy it again, from sv= (or se=) to the end of sig=")
+		return errors.New("the shared access signature is damaged; copy it again, from sv= " +
+			"(or se=) to the end of sig=")
 	}
 	if q.Get("sig") == "" {
 		return errors.New("the shared access signature has no sig= part; copy it again, whole")

@@ -165,8 +165,10 @@ func scanMessages(doc []byte, expected int) ([]partial, error) {
 	if s.take("<?xml ") {
 		// Only the declarations that the service and Azurite send. Another
 		// encoding than UTF-8 is for a reader that knows it.
-		if !s.take(`version="1.0" encoding="utf-8"?>`) && !s.take(`version="1.0" encoding="utf-8" standalone="yes"?>`) &&
-			!s.take(`version="1.0" encoding="UTF-8"?>`) && !s.take(`version="1.0" encoding="UTF-8" standalone="yes"?>`) {
+		if !s.take(`version="1.0" encoding="utf-8"?>`) &&
+			!s.take(`version="1.0" encoding="utf-8" standalone="yes"?>`) &&
+			!s.take(`version="1.0" encoding="UTF-8"?>`) &&
+			!s.take(`version="1.0" encoding="UTF-8" standalone="yes"?>`) {
 			return nil, errShape
 		}
 	}
@@ -317,7 +319,8 @@ func (s *scanner) take(prefix string) bool {
 }
 
 func (s *scanner) space() {
-	for len(s.rest) > 0 && (s.rest[0] == ' ' || s.rest[0] == '\n' || s.rest[0] == '\r' || s.rest[0] == '\t') {
+	for len(s.rest) > 0 && (s.rest[0] == ' ' || s.rest[0] == '\n' || s.rest[0] == '\r' ||
+		s.rest[0] == '\t') {
 		s.rest = s.rest[1:]
 	}
 }

@@ -29,12 +29,16 @@ func validQueueName(s string) bool {
 	return within(s, 3, 63, func(c byte) bool { return 'a' <= c && c <= 'z' || digit(c) || c == '-' })
 }
 
-var errQueueName = errors.New("the name of a queue is 3 to 63 lower-case letters, digits and dashes")
+var errQueueName = errors.New(
+	"the name of a queue is 3 to 63 lower-case letters, digits and dashes",
+)
 
 func (q *queue) Name() string { return q.name }
 
 // do makes one request of the queue.
-func (q *queue) do(ctx context.Context, op string, x *exchange, call func(context.Context) error) error {
+func (q *queue) do(
+	ctx context.Context, op string, x *exchange, call func(context.Context) error,
+) error {
 	if q.client == nil {
 		return q.account.invalid(storage.Invalid, op, q.name, errQueueName)
 	}
@@ -55,13 +59,16 @@ func (q *queue) Create(ctx context.Context) error {
 }
 
 func (q *queue) Drop(ctx context.Context) error {
-	return q.do(ctx, "drop", &exchange{want: http.StatusNoContent, limit: smallAnswer}, func(ctx context.Context) error {
-		_, err := q.client.Delete(ctx, nil)
-		return err
-	})
+	return q.do(ctx, "drop", &exchange{want: http.StatusNoContent, limit: smallAnswer},
+		func(ctx context.Context) error {
+			_, err := q.client.Delete(ctx, nil)
+			return err
+		})
 }
 
-func (q *queue) Put(ctx context.Context, text []byte, delay time.Duration) (storage.Receipt, error) {
+func (q *queue) Put(
+	ctx context.Context, text []byte, delay time.Duration,
+) (storage.Receipt, error) {
 	body, err := q.document("put", text)
 	if err != nil {
 		return storage.Receipt{}, err
@@ -70,7 +77,9 @@ func (q *queue) Put(ctx context.Context, text []byte, delay time.Duration) (stor
 	if err != nil {
 		return storage.Receipt{}, err
 	}
-	x := &exchange{body: body, contentType: xmlBody, want: http.StatusCreated, limit: smallAnswer, pool: true}
+	x := &exchange{
+		body: body, contentType: xmlBody, want: http.StatusCreated, limit: smallAnswer, pool: true,
+	}
 	defer x.release()
 	err = q.do(ctx, "put", x, func(ctx context.Context) error {
 		// The default time to live is 7 days, after which the service drops a message without a trace.
@@ -94,7 +103,9 @@ func (q *queue) Put(ctx context.Context, text []byte, delay time.Duration) (stor
 	return ms[0].Receipt, nil
 }
 
-func (q *queue) Get(ctx context.Context, most int, visibility time.Duration) ([]storage.Message, error) {
+func (q *queue) Get(
+	ctx context.Context, most int, visibility time.Duration,
+) ([]storage.Message, error) {
 	n, err := q.count("get", most)
 	if err != nil {
 		return nil, err
@@ -144,7 +155,9 @@ func (q *queue) Peek(ctx context.Context, most int) ([]storage.Message, error) {
 	return ms, nil
 }
 
-func (q *queue) Renew(ctx context.Context, r storage.Receipt, visibility time.Duration) (storage.Receipt, error) {
+func (q *queue) Renew(
+	ctx context.Context, r storage.Receipt, visibility time.Duration,
+) (storage.Receipt, error) {
 	// Without a body the service keeps the text. The SDK's method always sends one,
 	// and an empty text erases the message (azsim/AZURE.md D2).
 	x := &exchange{bare: true}
@@ -222,10 +235,11 @@ func (q *queue) Count(ctx context.Context) (int64, error) {
 }
 
 func (q *queue) Clear(ctx context.Context) error {
-	return q.do(ctx, "clear", &exchange{want: http.StatusNoContent, limit: smallAnswer}, func(ctx context.Context) error {
-		_, err := q.client.ClearMessages(ctx, nil)
-		return err
-	})
+	return q.do(ctx, "clear", &exchange{want: http.StatusNoContent, limit: smallAnswer},
+		func(ctx context.Context) error {
+			_, err := q.client.ClearMessages(ctx, nil)
+			return err
+		})
 }
 
 // document checks text and wraps it.
@@ -262,11 +276,15 @@ func (q *queue) count(op string, n int) (int32, error) {
 // check refuses a receipt that would not address a message: an id becomes a
 // part of the path as it is.
 func (q *queue) check(op string, r storage.Receipt) error {
-	if !within(r.ID, 1, 128, func(c byte) bool { return letter(c) || digit(c) || c == '-' || c == '_' }) {
-		return q.account.invalid(storage.Invalid, op, q.name, errors.New("the receipt has no valid message id"))
+	if !within(r.ID, 1, 128, func(c byte) bool {
+		return letter(c) || digit(c) || c == '-' || c == '_'
+	}) {
+		return q.account.invalid(storage.Invalid, op, q.name,
+			errors.New("the receipt has no valid message id"))
 	}
 	if r.PopReceipt == "" {
-		return q.account.invalid(storage.Invalid, op, q.name, errors.New("the receipt has no pop receipt; a peek gives none"))
+		return q.account.invalid(storage.Invalid, op, q.name,
+			errors.New("the receipt has no pop receipt; a peek gives none"))
 	}
 	return nil
 }

@@ -28,7 +28,8 @@ func (o Options) SignatureEnds() (first time.Time) {
 		}
 	}
 	for field := range strings.SplitSeq(o.ConnectionString, ";") {
-		if name, value, _ := strings.Cut(field, "="); strings.EqualFold(strings.TrimSpace(name), "SharedAccessSignature") {
+		if name, value, _ := strings.Cut(field, "="); strings.EqualFold(strings.TrimSpace(name),
+			"SharedAccessSignature") {
 			note(strings.TrimSpace(value))
 		} else if _, query, found := strings.Cut(value, "?"); found {
 			note(query)

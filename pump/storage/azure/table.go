@@ -27,7 +27,9 @@ func validTableName(s string) bool {
 	return within(s, 3, 63, func(c byte) bool { return letter(c) || digit(c) }) && letter(s[0])
 }
 
-var errTableName = errors.New("the name of a table is a letter and then letters and digits, 3 to 63 in all")
+var errTableName = errors.New(
+	"the name of a table is a letter and then letters and digits, 3 to 63 in all",
+)
 
 // placeholder is the row the SDK is given to make a request from. The carrier
 // puts the real row in its place; only the keys in the address are the SDK's.
@@ -40,7 +42,9 @@ const anyVersion = azcore.ETag("*")
 
 func (t *table) Name() string { return t.name }
 
-func (t *table) do(ctx context.Context, op, object string, x *exchange, call func(context.Context) error) error {
+func (t *table) do(
+	ctx context.Context, op, object string, x *exchange, call func(context.Context) error,
+) error {
 	switch {
 	case t.account.noTables != nil:
 		return t.account.invalid(storage.Invalid, op, object, t.account.noTables)
@@ -150,9 +154,11 @@ func (t *table) send(ctx context.Context, w storage.Write) error {
 			IfMatch: &match, UpdateMode: aztables.UpdateModeMerge,
 		})
 	case storage.Upsert:
-		_, err = t.client.UpsertEntity(ctx, row, &aztables.UpsertEntityOptions{UpdateMode: aztables.UpdateModeReplace})
+		_, err = t.client.UpsertEntity(ctx, row,
+			&aztables.UpsertEntityOptions{UpdateMode: aztables.UpdateModeReplace})
 	case storage.Remove:
-		_, err = t.client.DeleteEntity(ctx, w.Entity.Partition, w.Entity.Row, &aztables.DeleteEntityOptions{IfMatch: &match})
+		_, err = t.client.DeleteEntity(ctx, w.Entity.Partition, w.Entity.Row,
+			&aztables.DeleteEntityOptions{IfMatch: &match})
 	}
 	return err
 }
@@ -223,7 +229,8 @@ func (t *table) Query(ctx context.Context, q storage.Query) iter.Seq2[storage.En
 				}
 			}
 			// A page may be empty and not the last (window 28).
-			p, r := x.header.Get("x-ms-continuation-NextPartitionKey"), x.header.Get("x-ms-continuation-NextRowKey")
+			p, r := x.header.Get("x-ms-continuation-NextPartitionKey"),
+				x.header.Get("x-ms-continuation-NextRowKey")
 			if p == "" && r == "" {
 				return
 			}

@@ -59,8 +59,9 @@ func NewTransport(concurrency int) *http.Client {
 			}
 			return dialer.DialContext(ctx, network, address)
 		},
-		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12}, // whatever GODEBUG says
-		TLSHandshakeTimeout: 5 * time.Second,                           // as the dial, for the two round trips after it
+		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12}, // whatever GODEBUG says
+		// as the dial, for the two round trips after it
+		TLSHandshakeTimeout: 5 * time.Second,
 		Protocols:           protocols,
 		// All connections may be idle at once: one that comes back to a full idle list is
 		// closed, and 32 parallel deletes over the default's 10 opened 2,193 connections for

@@ -29,7 +29,8 @@ func CheckServiceVersion(v string) error {
 		return fmt.Errorf("%.40q is not a version of the services; %s", v, fix)
 	}
 	if v < oldestVersion {
-		return fmt.Errorf("%s is older than %s, the first in which messages do not expire; %s", v, oldestVersion, fix)
+		return fmt.Errorf("%s is older than %s, the first in which messages do not expire; %s", v,
+			oldestVersion, fix)
 	}
 	return nil
 }

@@ -10,7 +10,9 @@ import (
 )
 
 // acted are the faults after which the server has acted though the caller cannot know.
-var acted = map[string]Fault{"lost": LoseAnswer, "cut": CutAnswer, "garbled": GarbleAnswer, "500": Broken}
+var acted = map[string]Fault{
+	"lost": LoseAnswer, "cut": CutAnswer, "garbled": GarbleAnswer, "500": Broken,
+}
 
 // maybe makes a call whose answer does not come through and checks its error.
 func (c *C) maybe(fault Fault, what string, call func() error) {
@@ -42,7 +44,10 @@ var ambiguityCases = []testCase{
 	{name: "a put whose answer is lost leaves one message", run: func(c *C) {
 		for how, fault := range acted {
 			q := c.queue()
-			c.maybe(fault, "put, answer "+how, func() error { _, err := q.Put(c.ctx, []byte("x"), 0); return err })
+			c.maybe(fault, "put, answer "+how, func() error {
+				_, err := q.Put(c.ctx, []byte("x"), 0)
+				return err
+			})
 			if n := c.visible(q); n != 1 {
 				c.Errorf("answer %s: %d messages", how, n)
 			}
@@ -54,7 +59,10 @@ var ambiguityCases = []testCase{
 			for range 3 {
 				c.put(q, "x")
 			}
-			c.maybe(fault, "get, answer "+how, func() error { _, err := q.Get(c.ctx, 32, time.Hour); return err })
+			c.maybe(fault, "get, answer "+how, func() error {
+				_, err := q.Get(c.ctx, 32, time.Hour)
+				return err
+			})
 			if n := c.visible(q); n != 0 {
 				c.Errorf("answer %s: %d messages are visible", how, n)
 			}
@@ -100,27 +108,34 @@ var ambiguityCases = []testCase{
 			q := c.queue()
 			c.put(q, "x")
 			m := c.get(q, time.Hour)
-			c.maybe(fault, "renew, answer "+how, func() error { _, err := q.Renew(c.ctx, m.Receipt, 2*time.Hour); return err })
+			c.maybe(fault, "renew, answer "+how, func() error {
+				_, err := q.Renew(c.ctx, m.Receipt, 2*time.Hour)
+				return err
+			})
 			c.want(storage.Gone, q.Delete(c.ctx, m.Receipt), "delete with the old receipt")
 			_, err := q.Renew(c.ctx, m.Receipt, time.Hour)
 			c.want(storage.Gone, err, "renew with the old receipt")
 		}
 	}},
-	{name: "an insert whose answer is lost is Exists when repeated, and the row is its own", run: func(c *C) {
-		t := c.table()
-		for how, fault := range acted {
-			if fault == CutAnswer {
-				continue
-			}
-			w := insert("p", "row"+how, map[string]any{"nonce": how})
-			c.maybe(fault, "insert, answer "+how, func() error { _, err := t.Write(c.ctx, w); return err })
-			_, err := t.Write(c.ctx, w)
-			c.want(storage.Exists, err, "the same insert again")
-			c.same("row", c.properties(t, "p", "row"+how), map[string]any{"nonce": how})
-		}
-	}},
 	{
-		name: "a conditional write whose answer is lost is Precondition when repeated, and the row is its own",
+		name: "an insert whose answer is lost is Exists when repeated, and the row is its own",
+		run: func(c *C) {
+			t := c.table()
+			for how, fault := range acted {
+				if fault == CutAnswer {
+					continue
+				}
+				w := insert("p", "row"+how, map[string]any{"nonce": how})
+				c.maybe(fault, "insert, answer "+how, func() error { _, err := t.Write(c.ctx, w); return err })
+				_, err := t.Write(c.ctx, w)
+				c.want(storage.Exists, err, "the same insert again")
+				c.same("row", c.properties(t, "p", "row"+how), map[string]any{"nonce": how})
+			}
+		},
+	},
+	{
+		name: "a conditional write whose answer is lost is Precondition when " +
+			"repeated, and the row is its own",
 		run: func(c *C) {
 			t := c.table()
 			for how, fault := range acted {
@@ -141,7 +156,10 @@ var ambiguityCases = []testCase{
 		t := c.table()
 		for how, fault := range acted {
 			writes := []storage.Write{insert(how, "a", nil), insert(how, "b", nil)}
-			c.maybe(fault, "transact, answer "+how, func() error { _, err := t.Transact(c.ctx, writes); return err })
+			c.maybe(fault, "transact, answer "+how, func() error {
+				_, err := t.Transact(c.ctx, writes)
+				return err
+			})
 			_, err := t.Transact(c.ctx, writes)
 			c.want(storage.Exists, err, "the same transaction again")
 			all, err := collect(t.Query(c.ctx, storage.Query{Partition: how}))
@@ -180,37 +198,46 @@ var ambiguityCases = []testCase{
 	{name: "a read whose answer does not come through is not Gone", run: func(c *C) {
 		t := c.table()
 		for how, fault := range acted {
-			c.maybe(fault, "read, answer "+how, func() error { _, err := t.Read(c.ctx, "p", "absent"); return err })
+			c.maybe(fault, "read, answer "+how, func() error {
+				_, err := t.Read(c.ctx, "p", "absent")
+				return err
+			})
 		}
 	}},
-	{name: "a server that is too busy is Throttled at once, with the pause it asks for", run: func(c *C) {
-		q, t := c.queue(), c.table()
-		for op, call := range map[string]func() error{
-			"put":      func() error { _, err := q.Put(c.ctx, []byte("x"), 0); return err },
-			"get":      func() error { _, err := q.Get(c.ctx, 1, time.Hour); return err },
-			"count":    func() error { _, err := q.Count(c.ctx); return err },
-			"write":    func() error { _, err := t.Write(c.ctx, insert("p", "r", nil)); return err },
-			"transact": func() error { _, err := t.Transact(c.ctx, []storage.Write{insert("p", "r", nil)}); return err },
-		} {
-			before := c.Wire.Requests()
-			c.Wire.Break(Busy, 1)
-			err := call()
-			c.want(storage.Throttled, err, op)
-			e, ok := errors.AsType[*storage.Error](err)
-			if !ok || e.RetryAfter != 7*time.Second || e.Status != 503 || e.Service != "ServerBusy" {
-				c.Errorf("%s: %+v does not say what the server said", op, e)
+	{
+		name: "a server that is too busy is Throttled at once, with the pause it asks for",
+		run: func(c *C) {
+			q, t := c.queue(), c.table()
+			for op, call := range map[string]func() error{
+				"put":   func() error { _, err := q.Put(c.ctx, []byte("x"), 0); return err },
+				"get":   func() error { _, err := q.Get(c.ctx, 1, time.Hour); return err },
+				"count": func() error { _, err := q.Count(c.ctx); return err },
+				"write": func() error { _, err := t.Write(c.ctx, insert("p", "r", nil)); return err },
+				"transact": func() error {
+					_, err := t.Transact(c.ctx, []storage.Write{insert("p", "r", nil)})
+					return err
+				},
+			} {
+				before := c.Wire.Requests()
+				c.Wire.Break(Busy, 1)
+				err := call()
+				c.want(storage.Throttled, err, op)
+				e, ok := errors.AsType[*storage.Error](err)
+				if !ok || e.RetryAfter != 7*time.Second || e.Status != 503 || e.Service != "ServerBusy" {
+					c.Errorf("%s: %+v does not say what the server said", op, e)
+				}
+				if n := c.Wire.Requests() - before; n != 1 {
+					c.Errorf("%s: %d requests, a throttle must reach the budget", op, n)
+				}
 			}
-			if n := c.Wire.Requests() - before; n != 1 {
-				c.Errorf("%s: %d requests, a throttle must reach the budget", op, n)
+			c.Wire.Break(TimedOut, 1)
+			_, err := q.Put(c.ctx, []byte("x"), 0)
+			c.want(storage.Throttled, err, "put that timed out in the server")
+			if !storage.Ambiguous(err) || c.visible(q) != 1 {
+				c.Errorf("a put that timed out in the server is in the queue: %v", err)
 			}
-		}
-		c.Wire.Break(TimedOut, 1)
-		_, err := q.Put(c.ctx, []byte("x"), 0)
-		c.want(storage.Throttled, err, "put that timed out in the server")
-		if !storage.Ambiguous(err) || c.visible(q) != 1 {
-			c.Errorf("a put that timed out in the server is in the queue: %v", err)
-		}
-	}},
+		},
+	},
 	{name: "a server that hangs ends with the context, as maybe done", run: func(c *C) {
 		q := c.queue()
 		c.maybe(Hang, "put", func() error {

@@ -105,13 +105,16 @@ var messageCases = []testCase{
 	{name: "the size of a text is counted in bytes of UTF-8", run: func(c *C) {
 		c.largest(bytes.Repeat([]byte("é"), storage.MaxText/2))
 	}},
-	{name: "the receipt of a put deletes the message until another process has got it", run: func(c *C) {
-		q := c.queue()
-		c.must(q.Delete(c.ctx, c.put(q, "x")))
-		if n := c.visible(q); n != 0 {
-			c.Errorf("%d messages left", n)
-		}
-	}},
+	{
+		name: "the receipt of a put deletes the message until another process has got it",
+		run: func(c *C) {
+			q := c.queue()
+			c.must(q.Delete(c.ctx, c.put(q, "x")))
+			if n := c.visible(q); n != 0 {
+				c.Errorf("%d messages left", n)
+			}
+		},
+	},
 	{name: "the receipt of a put is Gone once somebody has got the message", run: func(c *C) {
 		q := c.queue()
 		r := c.put(q, "x")
@@ -201,7 +204,8 @@ var messageCases = []testCase{
 		for range 3 {
 			ms, err := q.Peek(c.ctx, 32)
 			c.must(err)
-			if len(ms) != 1 || ms[0].PopReceipt != "" || ms[0].Dequeued != 0 || ms[0].ID == "" || string(ms[0].Text) != "x" {
+			if len(ms) != 1 || ms[0].PopReceipt != "" || ms[0].Dequeued != 0 || ms[0].ID == "" ||
+				string(ms[0].Text) != "x" {
 				c.Errorf("peeked %+v", ms)
 			}
 		}

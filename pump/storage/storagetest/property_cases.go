@@ -131,7 +131,8 @@ var propertyCases = []testCase{
 		_, err := t.Write(c.ctx, insert("p", "r", want))
 		c.must(err)
 		c.same("read", c.properties(t, "p", "r"), want)
-		_, err = t.Write(c.ctx, insert("p", "bytes", map[string]any{"b": make([]byte, storage.MaxProperty+1)}))
+		_, err = t.Write(c.ctx,
+			insert("p", "bytes", map[string]any{"b": make([]byte, storage.MaxProperty+1)}))
 		c.want(storage.TooLarge, err, "65,537 bytes")
 	}},
 	{name: "a string property holds 32 Ki characters of UTF-16", run: func(c *C) {
@@ -143,7 +144,8 @@ var propertyCases = []testCase{
 		_, err := t.Write(c.ctx, insert("p", "r", want))
 		c.must(err)
 		c.same("read", c.properties(t, "p", "r"), want)
-		_, err = t.Write(c.ctx, insert("p", "string", map[string]any{"s": strings.Repeat("a", storage.MaxProperty/2+1)}))
+		_, err = t.Write(c.ctx, insert("p", "string",
+			map[string]any{"s": strings.Repeat("a", storage.MaxProperty/2+1)}))
 		c.want(storage.TooLarge, err, "32,769 characters")
 	}},
 	{name: "a row of more than 1 MiB is TooLarge", run: func(c *C) {

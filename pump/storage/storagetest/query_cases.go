@@ -20,7 +20,8 @@ func (c *C) fill(t storage.Table, partition string, n int) {
 	for i := 0; i < n; {
 		var writes []storage.Write
 		for ; i < n && len(writes) < storage.MaxBatch; i++ {
-			writes = append(writes, insert(partition, fmt.Sprintf("r%04d", i), map[string]any{"i": int64(i), "text": "x"}))
+			writes = append(writes, insert(partition, fmt.Sprintf("r%04d", i),
+				map[string]any{"i": int64(i), "text": "x"}))
 		}
 		_, err := t.Transact(c.ctx, writes)
 		c.must(err)
@@ -40,7 +41,8 @@ var queryCases = []testCase{
 			c.Fatalf("%d rows, want 1,500", len(all))
 		}
 		for i, e := range all {
-			if e.Row != fmt.Sprintf("r%04d", i) || e.Partition != "p" || e.Properties["i"] != int64(i) || e.ETag == "" {
+			if e.Row != fmt.Sprintf("r%04d", i) || e.Partition != "p" || e.Properties["i"] != int64(i) ||
+				e.ETag == "" {
 				c.Fatalf("row %d is %+v", i, e)
 			}
 		}
@@ -88,15 +90,18 @@ var queryCases = []testCase{
 	{name: "a query of a partition without rows yields nothing", run: func(c *C) {
 		t := c.table()
 		c.fill(t, "p", 2)
-		if all, err := collect(t.Query(c.ctx, storage.Query{Partition: "q"})); err != nil || len(all) != 0 {
+		if all, err := collect(t.Query(c.ctx, storage.Query{Partition: "q"})); err != nil ||
+			len(all) != 0 {
 			c.Errorf("got %v, %v", all, err)
 		}
 	}},
 	{name: "a query fetches the named properties only, with keys and ETag", run: func(c *C) {
 		t := c.table()
-		etag, err := t.Write(c.ctx, insert("p", "r", map[string]any{"a": "1", "b": int64(2), "c": []byte("3")}))
+		etag, err := t.Write(c.ctx,
+			insert("p", "r", map[string]any{"a": "1", "b": int64(2), "c": []byte("3")}))
 		c.must(err)
-		all, err := collect(t.Query(c.ctx, storage.Query{Partition: "p", Select: []string{"b", "absent"}}))
+		all,
+			err := collect(t.Query(c.ctx, storage.Query{Partition: "p", Select: []string{"b", "absent"}}))
 		c.must(err)
 		if len(all) != 1 || all[0].Partition != "p" || all[0].Row != "r" || all[0].ETag != etag {
 			c.Fatalf("got %+v", all)

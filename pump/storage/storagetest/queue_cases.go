@@ -21,7 +21,9 @@ var queueCases = []testCase{
 	}},
 	{name: "every request of a queue that is not there is Missing", run: func(c *C) {
 		q := c.Account.Queue(c.name())
-		r := storage.Receipt{ID: "f7bff1d3-3b0b-4b38-9e1c-5e2e8a1f0f00", PopReceipt: "AgAAAAMAAAAAAAAAMhKHpEdo1QE="}
+		r := storage.Receipt{
+			ID: "f7bff1d3-3b0b-4b38-9e1c-5e2e8a1f0f00", PopReceipt: "AgAAAAMAAAAAAAAAMhKHpEdo1QE=",
+		}
 		for op, call := range map[string]func() error{
 			"drop":    func() error { return q.Drop(c.ctx) },
 			"put":     func() error { _, err := q.Put(c.ctx, []byte("x"), 0); return err },
@@ -49,15 +51,18 @@ var queueCases = []testCase{
 		c.must(q.Drop(c.ctx))
 		c.want(storage.Missing, q.Create(c.ctx), "create right after drop")
 	}},
-	{name: "a queue can be created again once the older one is deleted", virtual: true, run: func(c *C) {
-		q := c.queue()
-		c.put(q, "old")
-		c.must(q.Drop(c.ctx))
-		c.await("the queue to be deleted", func() bool { return q.Create(c.ctx) == nil })
-		if n := c.visible(q); n != 0 {
-			c.Errorf("the new queue holds %d messages of the old one", n)
-		}
-	}},
+	{
+		name: "a queue can be created again once the older one is deleted", virtual: true,
+		run: func(c *C) {
+			q := c.queue()
+			c.put(q, "old")
+			c.must(q.Drop(c.ctx))
+			c.await("the queue to be deleted", func() bool { return q.Create(c.ctx) == nil })
+			if n := c.visible(q); n != 0 {
+				c.Errorf("the new queue holds %d messages of the old one", n)
+			}
+		},
+	},
 	{name: "a name that no queue can have is Invalid", run: func(c *C) {
 		for _, name := range []string{
 			"", "ab", "UPPER", "under_score", "../other", "a?b", "dot.dot", "two--dashes", "-dash", "dash-",
@@ -117,14 +122,17 @@ var queueCases = []testCase{
 		cancel()
 		before := c.Wire.Requests()
 		for op, call := range map[string]func() error{
-			"create":   func() error { return q.Create(ended) },
-			"put":      func() error { _, err := q.Put(ended, []byte("x"), 0); return err },
-			"get":      func() error { _, err := q.Get(ended, 1, time.Second); return err },
-			"delete":   func() error { return q.Delete(ended, r) },
-			"list":     func() error { _, err := c.Account.Queues(ended, "q"); return err },
-			"read":     func() error { _, err := t.Read(ended, "p", "r"); return err },
-			"write":    func() error { _, err := t.Write(ended, insert("p", "r", nil)); return err },
-			"transact": func() error { _, err := t.Transact(ended, []storage.Write{insert("p", "r", nil)}); return err },
+			"create": func() error { return q.Create(ended) },
+			"put":    func() error { _, err := q.Put(ended, []byte("x"), 0); return err },
+			"get":    func() error { _, err := q.Get(ended, 1, time.Second); return err },
+			"delete": func() error { return q.Delete(ended, r) },
+			"list":   func() error { _, err := c.Account.Queues(ended, "q"); return err },
+			"read":   func() error { _, err := t.Read(ended, "p", "r"); return err },
+			"write":  func() error { _, err := t.Write(ended, insert("p", "r", nil)); return err },
+			"transact": func() error {
+				_, err := t.Transact(ended, []storage.Write{insert("p", "r", nil)})
+				return err
+			},
 			"query": func() error {
 				for _, err := range t.Query(ended, storage.Query{Partition: "p"}) {
 					return err
@@ -158,12 +166,21 @@ var queueCases = []testCase{
 			c.Fatalf("got %d messages", len(ms))
 		}
 		one("renew", func() (err error) { r, err = q.Renew(c.ctx, ms[0].Receipt, time.Hour); return })
-		one("replace", func() (err error) { r, err = q.Replace(c.ctx, r, []byte("y"), time.Hour); return })
+		one("replace", func() (err error) {
+			r, err = q.Replace(c.ctx, r, []byte("y"), time.Hour)
+			return
+		})
 		one("delete", func() error { return q.Delete(c.ctx, r) })
 		one("count", func() error { _, err := q.Count(c.ctx); return err })
 		one("write", func() error { _, err := t.Write(c.ctx, insert("p", "r", nil)); return err })
 		one("read", func() error { _, err := t.Read(c.ctx, "p", "r"); return err })
-		one("transact", func() error { _, err := t.Transact(c.ctx, []storage.Write{insert("p", "s", nil)}); return err })
-		one("query", func() error { _, err := collect(t.Query(c.ctx, storage.Query{Partition: "p"})); return err })
+		one("transact", func() error {
+			_, err := t.Transact(c.ctx, []storage.Write{insert("p", "s", nil)})
+			return err
+		})
+		one("query", func() error {
+			_, err := collect(t.Query(c.ctx, storage.Query{Partition: "p"}))
+			return err
+		})
 	}},
 }

@@ -75,34 +75,38 @@ var raceCases = []testCase{
 			}
 		}
 	}},
-	{name: "of sixteen transactions over one contested row exactly one is done, whole", run: func(c *C) {
-		t := c.table()
-		for round := range 5 {
-			var wins atomic.Int64
-			race(func(i int) {
-				var writes []storage.Write
-				for n := range 5 {
-					writes = append(writes, insert("p", fmt.Sprintf("own%d.%d.%d", round, i, n), nil))
+	{
+		name: "of sixteen transactions over one contested row exactly one is done, whole",
+		run: func(c *C) {
+			t := c.table()
+			for round := range 5 {
+				var wins atomic.Int64
+				race(func(i int) {
+					var writes []storage.Write
+					for n := range 5 {
+						writes = append(writes, insert("p", fmt.Sprintf("own%d.%d.%d", round, i, n), nil))
+					}
+					writes = append(writes, insert("p", fmt.Sprintf("contested%d", round),
+						map[string]any{"winner": int64(i)}))
+					_, err := t.Transact(c.ctx, writes)
+					if err == nil {
+						wins.Add(1)
+						return
+					}
+					c.want(storage.Exists, err, "a loser's transaction")
+					c.index(err, 5, "a loser's transaction")
+				})
+				if wins.Load() != 1 {
+					c.Fatalf("round %d: %d winners", round, wins.Load())
 				}
-				writes = append(writes, insert("p", fmt.Sprintf("contested%d", round), map[string]any{"winner": int64(i)}))
-				_, err := t.Transact(c.ctx, writes)
-				if err == nil {
-					wins.Add(1)
-					return
-				}
-				c.want(storage.Exists, err, "a loser's transaction")
-				c.index(err, 5, "a loser's transaction")
-			})
-			if wins.Load() != 1 {
-				c.Fatalf("round %d: %d winners", round, wins.Load())
 			}
-		}
-		all, err := collect(t.Query(c.ctx, storage.Query{Partition: "p"}))
-		c.must(err)
-		if len(all) != 5*6 {
-			c.Errorf("%d rows of 5 transactions of 6", len(all))
-		}
-	}},
+			all, err := collect(t.Query(c.ctx, storage.Query{Partition: "p"}))
+			c.must(err)
+			if len(all) != 5*6 {
+				c.Errorf("%d rows of 5 transactions of 6", len(all))
+			}
+		},
+	},
 	{name: "of sixteen getters no two get one message", run: func(c *C) {
 		q := c.queue()
 		// Over a network a put may go without an answer, and its message may be there or not.
@@ -141,7 +145,8 @@ var raceCases = []testCase{
 			}
 		})
 		if lost := racers*20 - len(seen); lost > int(doubtful.Load()) || lost > racers {
-			c.Errorf("%d of %d messages were delivered, %d puts had no answer", len(seen), racers*20, doubtful.Load())
+			c.Errorf("%d of %d messages were delivered, %d puts had no answer", len(seen), racers*20,
+				doubtful.Load())
 		}
 	}},
 	{name: "of sixteen deletes with one receipt exactly one wins", run: func(c *C) {
@@ -162,27 +167,30 @@ var raceCases = []testCase{
 			}
 		}
 	}},
-	{name: "of sixteen renewals with one receipt exactly one wins and its receipt lives", run: func(c *C) {
-		q := c.queue()
-		c.put(q, "x")
-		r := c.get(q, time.Hour).Receipt
-		for range 5 {
-			var wins atomic.Int64
-			var next atomic.Value
-			race(func(int) {
-				n, err := q.Renew(c.ctx, r, time.Hour)
-				if err == nil {
-					wins.Add(1)
-					next.Store(n)
-				} else {
-					c.want(storage.Gone, err, "a loser's renewal")
+	{
+		name: "of sixteen renewals with one receipt exactly one wins and its receipt lives",
+		run: func(c *C) {
+			q := c.queue()
+			c.put(q, "x")
+			r := c.get(q, time.Hour).Receipt
+			for range 5 {
+				var wins atomic.Int64
+				var next atomic.Value
+				race(func(int) {
+					n, err := q.Renew(c.ctx, r, time.Hour)
+					if err == nil {
+						wins.Add(1)
+						next.Store(n)
+					} else {
+						c.want(storage.Gone, err, "a loser's renewal")
+					}
+				})
+				if wins.Load() != 1 {
+					c.Fatalf("%d of sixteen renewals won", wins.Load())
 				}
-			})
-			if wins.Load() != 1 {
-				c.Fatalf("%d of sixteen renewals won", wins.Load())
+				r = next.Load().(storage.Receipt)
 			}
-			r = next.Load().(storage.Receipt)
-		}
-		c.must(q.Delete(c.ctx, r))
-	}},
+			c.must(q.Delete(c.ctx, r))
+		},
+	},
 }

@@ -191,9 +191,11 @@ func verdict(shown string, known *Difference) (failure, note string) {
 	case shown == "" && known.Sometimes:
 		return "", fmt.Sprintf("did not differ from Azure this time (%s)", known.Ref)
 	case shown == "":
-		return fmt.Sprintf("listed as different (%s) and no longer so: take it off the list", known.Ref), ""
+		return fmt.Sprintf("listed as different (%s) and no longer so: take it off the list", known.Ref),
+			""
 	case !strings.Contains(shown, known.Shows):
-		return fmt.Sprintf("listed as different (%s) with %q, but shows\n%s", known.Ref, known.Shows, shown), ""
+		return fmt.Sprintf("listed as different (%s) with %q, but shows\n%s", known.Ref, known.Shows,
+			shown), ""
 	}
 	return "", fmt.Sprintf("differs from Azure as known (%s): %s", known.Ref, shown)
 }

@@ -10,7 +10,9 @@ import (
 )
 
 // write makes a write.
-func write(mode storage.Mode, partition, row string, etag storage.ETag, properties map[string]any) storage.Write {
+func write(
+	mode storage.Mode, partition, row string, etag storage.ETag, properties map[string]any,
+) storage.Write {
 	return storage.Write{
 		Mode:   mode,
 		Entity: storage.Entity{Partition: partition, Row: row, ETag: etag, Properties: properties},
@@ -97,7 +99,9 @@ var tableCases = []testCase{
 		c.want(storage.Missing, t.Create(c.ctx), "create right after drop")
 	}},
 	{name: "a name that no table can have is Invalid", run: func(c *C) {
-		for _, name := range []string{"", "ab", "9digit", "with-dash", "../x", "t()", strings.Repeat("a", 64)} {
+		for _, name := range []string{
+			"", "ab", "9digit", "with-dash", "../x", "t()", strings.Repeat("a", 64),
+		} {
 			c.want(storage.Invalid, c.Account.Table(name).Create(c.ctx), name)
 		}
 	}},
@@ -133,7 +137,8 @@ var tableCases = []testCase{
 			row := modeNames[mode]
 			first, err := t.Write(c.ctx, insert("p", row, map[string]any{"v": int64(1)}))
 			c.must(err)
-			second, err := t.Write(c.ctx, write(storage.Replace, "p", row, first, map[string]any{"v": int64(2)}))
+			second, err := t.Write(c.ctx,
+				write(storage.Replace, "p", row, first, map[string]any{"v": int64(2)}))
 			c.must(err)
 			if second == first || second == "" {
 				c.Errorf("a write left the ETag %s at %s", first, second)
@@ -175,7 +180,8 @@ var tableCases = []testCase{
 		c.must(err)
 		_, err = t.Write(c.ctx, write(storage.Upsert, "p", "r", "", map[string]any{"b": "2"}))
 		c.must(err)
-		_, err = t.Write(c.ctx, write(storage.Upsert, "p", "r", first, map[string]any{"c": "3"})) // the ETag is ignored
+		// the ETag is ignored
+		_, err = t.Write(c.ctx, write(storage.Upsert, "p", "r", first, map[string]any{"c": "3"}))
 		c.must(err)
 		c.same("after three upserts", c.properties(t, "p", "r"), map[string]any{"c": "3"})
 	}},
@@ -195,20 +201,25 @@ var tableCases = []testCase{
 			c.must(err)
 		}
 	}},
-	{name: "rows differ by partition and row key together, by case, and by every allowed character", run: func(c *C) {
-		t := c.table()
-		keys := []string{"a", "A", "0", "_", ".", "~", "-", "a.b", "a~b", "..", "~.-_", strings.Repeat("k", 512)}
-		for _, p := range keys {
-			_, err := t.Write(c.ctx, insert(p, "x", map[string]any{"v": p}))
-			c.must(err)
-			_, err = t.Write(c.ctx, insert("x", p, map[string]any{"v": "row " + p}))
-			c.must(err)
-		}
-		for _, p := range keys {
-			c.same("partition "+p, c.properties(t, p, "x"), map[string]any{"v": p})
-			c.same("row "+p, c.properties(t, "x", p), map[string]any{"v": "row " + p})
-		}
-	}},
+	{
+		name: "rows differ by partition and row key together, by case, and by every allowed character",
+		run: func(c *C) {
+			t := c.table()
+			keys := []string{
+				"a", "A", "0", "_", ".", "~", "-", "a.b", "a~b", "..", "~.-_", strings.Repeat("k", 512),
+			}
+			for _, p := range keys {
+				_, err := t.Write(c.ctx, insert(p, "x", map[string]any{"v": p}))
+				c.must(err)
+				_, err = t.Write(c.ctx, insert("x", p, map[string]any{"v": "row " + p}))
+				c.must(err)
+			}
+			for _, p := range keys {
+				c.same("partition "+p, c.properties(t, p, "x"), map[string]any{"v": p})
+				c.same("row "+p, c.properties(t, "x", p), map[string]any{"v": "row " + p})
+			}
+		},
+	},
 	{name: "any other key is Invalid and never sent", run: func(c *C) {
 		t := c.table()
 		before := c.Wire.Requests()

@@ -78,12 +78,23 @@ var transactionCases = []testCase{
 			code  storage.Code
 		}{
 			{"insert of a row that is there", insert("p", "held", nil), storage.Exists},
-			{"replace at an older ETag", write(storage.Replace, "p", "held", etag, nil), storage.Precondition},
+			{
+				"replace at an older ETag", write(storage.Replace, "p", "held", etag, nil),
+				storage.Precondition,
+			},
 			{"merge at an older ETag", write(storage.Merge, "p", "held", etag, nil), storage.Precondition},
 			{"remove at an older ETag", write(storage.Remove, "p", "held", etag, nil), storage.Precondition},
-			{"replace of a row that is not there", write(storage.Replace, "p", "nowhere", "", nil), storage.Gone},
-			{"merge of a row that is not there", write(storage.Merge, "p", "nowhere", "", nil), storage.Gone},
-			{"remove of a row that is not there", write(storage.Remove, "p", "nowhere", "", nil), storage.Gone},
+			{
+				"replace of a row that is not there", write(storage.Replace, "p", "nowhere", "", nil),
+				storage.Gone,
+			},
+			{
+				"merge of a row that is not there", write(storage.Merge, "p", "nowhere", "", nil), storage.Gone,
+			},
+			{
+				"remove of a row that is not there", write(storage.Remove, "p", "nowhere", "", nil),
+				storage.Gone,
+			},
 		} {
 			for at := range 3 {
 				writes := []storage.Write{insert("p", "a", nil), insert("p", "b", nil)}
@@ -146,10 +157,12 @@ var transactionCases = []testCase{
 		_, err = t.Transact(c.ctx, []storage.Write{insert("p", "a", nil), insert("q", "b", nil)})
 		c.want(storage.Invalid, err, "two partitions")
 		c.index(err, 1, "two partitions")
-		_, err = t.Transact(c.ctx, []storage.Write{insert("p", "a", nil), write(storage.Remove, "p", "a", "", nil)})
+		_, err = t.Transact(c.ctx,
+			[]storage.Write{insert("p", "a", nil), write(storage.Remove, "p", "a", "", nil)})
 		c.want(storage.Invalid, err, "one row twice")
 		c.index(err, 1, "one row twice")
-		_, err = t.Transact(c.ctx, []storage.Write{write(storage.Replace, "p", "a", "x\r\nX-Evil: 1", nil)})
+		_, err = t.Transact(c.ctx,
+			[]storage.Write{write(storage.Replace, "p", "a", "x\r\nX-Evil: 1", nil)})
 		c.want(storage.Invalid, err, "an ETag with a line end")
 		if n := c.Wire.Requests() - before; n != 0 {
 			c.Errorf("%d requests were made", n)
@@ -159,7 +172,8 @@ var transactionCases = []testCase{
 		t := c.table()
 		var writes []storage.Write
 		for i := range 60 { // 60 x 64 KiB in base64 are 5 MiB
-			writes = append(writes, insert("p", fmt.Sprintf("r%03d", i), map[string]any{"b": make([]byte, storage.MaxProperty)}))
+			writes = append(writes, insert("p", fmt.Sprintf("r%03d", i),
+				map[string]any{"b": make([]byte, storage.MaxProperty)}))
 		}
 		_, err := t.Transact(c.ctx, writes)
 		c.want(storage.TooLarge, err, "5 MiB")
@@ -173,7 +187,8 @@ var transactionCases = []testCase{
 		t := c.table()
 		var writes []storage.Write
 		for i := range 36 {
-			writes = append(writes, insert("p", fmt.Sprintf("r%03d", i), map[string]any{"b": make([]byte, 60<<10)}))
+			writes = append(writes, insert("p", fmt.Sprintf("r%03d", i),
+				map[string]any{"b": make([]byte, 60<<10)}))
 		}
 		_, err := t.Transact(c.ctx, writes)
 		c.must(err)

@@ -29,20 +29,24 @@ var visibilityCases = []testCase{
 		c.must(err)
 		c.await("the delay to end", func() bool { return c.visible(q) == 2 })
 	}},
-	{name: "a get hides its messages and they come back when the visibility ends", waits: true, run: func(c *C) {
-		q := c.queue()
-		c.put(q, "x")
-		held := c.get(q, time.Hour)
-		if n := c.visible(q); n != 0 {
-			c.Errorf("%d messages are visible while one is held", n)
-		}
-		_, err := q.Renew(c.ctx, held.Receipt, time.Second)
-		c.must(err)
-		c.await("the message to come back", func() bool { return c.visible(q) == 1 })
-		if again := c.get(q, time.Hour); again.Dequeued != 2 || again.ID != held.ID || again.PopReceipt == held.PopReceipt {
-			c.Errorf("came back as %+v after %+v", again, held)
-		}
-	}},
+	{
+		name: "a get hides its messages and they come back when the visibility ends", waits: true,
+		run: func(c *C) {
+			q := c.queue()
+			c.put(q, "x")
+			held := c.get(q, time.Hour)
+			if n := c.visible(q); n != 0 {
+				c.Errorf("%d messages are visible while one is held", n)
+			}
+			_, err := q.Renew(c.ctx, held.Receipt, time.Second)
+			c.must(err)
+			c.await("the message to come back", func() bool { return c.visible(q) == 1 })
+			if again := c.get(q, time.Hour); again.Dequeued != 2 || again.ID != held.ID ||
+				again.PopReceipt == held.PopReceipt {
+				c.Errorf("came back as %+v after %+v", again, held)
+			}
+		},
+	},
 	{
 		name:  "a receipt whose visibility has run out deletes until another process has got the message",
 		waits: true,
@@ -68,17 +72,20 @@ var visibilityCases = []testCase{
 			}
 		},
 	},
-	{name: "the older holder's receipt is Gone once another has got the message", waits: true, run: func(c *C) {
-		q := c.queue()
-		first := c.lapsed(q)
-		second := c.get(q, time.Hour)
-		c.want(storage.Gone, q.Delete(c.ctx, first.Receipt), "the first holder's delete")
-		_, err := q.Renew(c.ctx, first.Receipt, time.Hour)
-		c.want(storage.Gone, err, "the first holder's renewal")
-		_, err = q.Replace(c.ctx, first.Receipt, []byte("stolen"), 0)
-		c.want(storage.Gone, err, "the first holder's replacement")
-		c.must(q.Delete(c.ctx, second.Receipt))
-	}},
+	{
+		name: "the older holder's receipt is Gone once another has got the message", waits: true,
+		run: func(c *C) {
+			q := c.queue()
+			first := c.lapsed(q)
+			second := c.get(q, time.Hour)
+			c.want(storage.Gone, q.Delete(c.ctx, first.Receipt), "the first holder's delete")
+			_, err := q.Renew(c.ctx, first.Receipt, time.Hour)
+			c.want(storage.Gone, err, "the first holder's renewal")
+			_, err = q.Replace(c.ctx, first.Receipt, []byte("stolen"), 0)
+			c.want(storage.Gone, err, "the first holder's replacement")
+			c.must(q.Delete(c.ctx, second.Receipt))
+		},
+	},
 	{name: "a renewal to 0 makes the message visible now", run: func(c *C) {
 		q := c.queue()
 		c.put(q, "x")
@@ -98,7 +105,9 @@ var visibilityCases = []testCase{
 		_, err = q.Renew(c.ctx, r, 0)
 		c.must(err)
 		m := c.get(q, storage.MaxVisibility)
-		for _, d := range []time.Duration{-time.Second, storage.MaxVisibility + 1, storage.MaxVisibility * 1000} {
+		for _, d := range []time.Duration{
+			-time.Second, storage.MaxVisibility + 1, storage.MaxVisibility * 1000,
+		} {
 			_, err = q.Put(c.ctx, []byte("x"), d)
 			c.want(storage.Invalid, err, "put")
 			_, err = q.Get(c.ctx, 1, d)

@@ -20,14 +20,15 @@ type Fault uint8
 
 // The faults.
 const (
-	LoseRequest  Fault = iota + 1 // the server never sees it; the connection breaks
-	LoseAnswer                    // the server acts; the connection breaks before the answer
-	CutAnswer                     // the server acts; the connection breaks in the middle of the answer
-	GarbleAnswer                  // the server acts; something between answers 200 with a page of its own
-	Busy                          // 503 ServerBusy with a Retry-After of 7 s, and the server never sees it
-	TimedOut                      // 500 OperationTimedOut after the server acted
-	Broken                        // 500 InternalError after the server acted
-	Hang                          // the server acts; the answer never comes
+	LoseRequest Fault = iota + 1 // the server never sees it; the connection breaks
+	LoseAnswer                   // the server acts; the connection breaks before the answer
+	CutAnswer                    // the server acts; the connection breaks in the middle of the answer
+	// the server acts; something between answers 200 with a page of its own
+	GarbleAnswer
+	Busy     // 503 ServerBusy with a Retry-After of 7 s, and the server never sees it
+	TimedOut // 500 OperationTimedOut after the server acted
+	Broken   // 500 InternalError after the server acted
+	Hang     // the server acts; the answer never comes
 )
 
 var errBroken = errors.New("the wire was cut (sig=not-for-the-log)")

@@ -102,10 +102,11 @@ const maxBarriers = 32
 // Checkpointer saves barriers as they become complete, and forces those that wait too long.
 type Checkpointer struct {
 	Tracker *Tracker
-	Save    func(ctx context.Context, checkpoint []byte) error // nil: there is no election, nothing is saved
-	Lanes   []*Lane
-	Log     *slog.Logger
-	Turn    backoff.Step
+	// nil: there is no election, nothing is saved
+	Save  func(ctx context.Context, checkpoint []byte) error
+	Lanes []*Lane
+	Log   *slog.Logger
+	Turn  backoff.Step
 
 	Every, Age time.Duration
 	Max        int64 // Config.Private.MaxUnsaved

@@ -87,7 +87,8 @@ func (l *Lane) append(ctx context.Context, segment uint32, n uint64, r *source.R
 	at := len(q.bytes)
 	q.bytes = append(append(append(append(q.bytes, r.Key...), r.ID...), r.Body...), r.Trace...)
 	q.items = append(q.items, laneItem{
-		n, r.Receipt, segment, uint32(at), uint32(len(r.Key)), uint32(len(r.ID)), uint32(len(r.Body)), uint32(len(r.Trace)),
+		n, r.Receipt, segment, uint32(at), uint32(len(r.Key)), uint32(len(r.ID)), uint32(len(r.Body)),
+		uint32(len(r.Trace)),
 	})
 	return nil
 }
@@ -131,7 +132,8 @@ func (l *Lane) tryFlush() bool {
 	}
 	l.mu.Lock()
 	w, f := &l.waiting, &l.filling
-	room := len(w.items) == 0 || len(w.bytes)+len(f.bytes) <= laneBytes && len(w.items)+len(f.items) <= laneTasks
+	room := len(w.items) == 0 || len(w.bytes)+len(f.bytes) <= laneBytes &&
+		len(w.items)+len(f.items) <= laneTasks
 	if room {
 		l.appendFilling()
 	}

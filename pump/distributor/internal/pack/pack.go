@@ -101,7 +101,8 @@ func (p *Packer) add(segment uint32, task codec.Task, now time.Time) error {
 
 func (p *Packer) begin(segment uint32, n uint64, now time.Time) *OpenEnvelope {
 	e := &OpenEnvelope{
-		builder: codec.NewBuilder(0), segment: segment, firstN: n, interval: p.interval, most: p.Most, since: now,
+		builder: codec.NewBuilder(0), segment: segment, firstN: n, interval: p.interval, most: p.Most,
+		since: now,
 	}
 	if n := p.Limit(segment); n > 0 && (e.most == 0 || n < e.most) {
 		e.most = n
@@ -118,7 +119,10 @@ func (p *Packer) begin(segment uint32, n uint64, now time.Time) *OpenEnvelope {
 
 func (p *Packer) seal(e *OpenEnvelope) error {
 	buffer := Texts.Get().(*[]byte)
-	c := &Message{Segment: e.segment, First: e.firstN, Tasks: e.builder.Len(), Interval: e.interval, Receipts: e.receipts}
+	c := &Message{
+		Segment: e.segment, First: e.firstN, Tasks: e.builder.Len(), Interval: e.interval,
+		Receipts: e.receipts,
+	}
 	e.builder.Stamp(time.Now())
 	var err error
 	if c.Text, _, err = e.builder.Seal((*buffer)[:0]); err != nil {

@@ -43,7 +43,8 @@ type Segmenter struct {
 	Tracker  *Tracker
 	Check    *Checkpointer // nil without an election
 	Count    *Tally
-	OnBad    func(bad *source.BadInput, interval int) error // the bad line is dealt with, or the error ends the run
+	// the bad line is dealt with, or the error ends the run
+	OnBad func(bad *source.BadInput, interval int) error
 	// Wanted says which tasks are handed on; the others are only numbered. nil: all are.
 	// It is asked of each task once, those of a segment in their order.
 	Wanted func(segment uint32, n uint64) bool
@@ -257,7 +258,8 @@ type tooLarge struct {
 }
 
 func (e *tooLarge) Error() string {
-	return fmt.Sprintf("the task of %d bytes is too large: compressed, a message holds about 47 KiB", e.bytes)
+	return fmt.Sprintf("the task of %d bytes is too large: compressed, a message holds about 47 KiB",
+		e.bytes)
 }
 
 func (e *tooLarge) Unwrap() error { return e.err }

@@ -19,7 +19,9 @@ func BadLine(
 	workload, instance string, run pump.RunID, bad *source.BadInput, segment uint32, interval int,
 ) (*pack.Message, error) {
 	now := time.Now()
-	cause := codec.Cause{Reason: pump.ReasonBadLine, Instance: instance, Attempts: 1, First: now, Last: now}
+	cause := codec.Cause{
+		Reason: pump.ReasonBadLine, Instance: instance, Attempts: 1, First: now, Last: now,
+	}
 	raw := bad.Raw
 	for {
 		b := codec.NewBuilder(0)

@@ -80,7 +80,8 @@ func (f *Follower) follow(ctx context.Context) {
 		case errors.Is(err, workload.ErrRolledBack):
 			f.Log.Error("the shard map has gone back", "error", err)
 		}
-		if now := time.Now(); !routes.Current().Fresh() && now.Sub(alarmed) >= queues.AlarmEvery && ctx.Err() == nil {
+		if now := time.Now(); !routes.Current().Fresh() && now.Sub(alarmed) >= queues.AlarmEvery &&
+			ctx.Err() == nil {
 			alarmed = now
 			f.Log.Error("the shard map could not be read for too long; nothing is put until it can be",
 				"age", now.Sub(t.read).Round(time.Second), "error", err)
@@ -120,10 +121,12 @@ func (f *Follower) markSpills(ctx context.Context) {
 			}
 			if now := time.Now(); now.Sub(alarmed) >= queues.AlarmEvery && ctx.Err() == nil {
 				alarmed = now
-				f.Log.Warn("the tasks of queues in trouble wait, because it cannot be marked that others take them", "error", err)
+				f.Log.Warn("the tasks of queues in trouble wait, because it cannot be "+
+					"marked that others take them", "error", err)
 			}
 			backoff.Wait(ctx,
-				backoff.Jitter(f.Instance).Full(markBase, markLimit, "mark", f.Router.Current().Workload.Name, failures))
+				backoff.Jitter(f.Instance).Full(markBase, markLimit, "mark", f.Router.Current().Workload.Name,
+					failures))
 			failures++
 		}
 	}

@@ -352,7 +352,8 @@ func (p *Putter) observe(s *Sink, what func(h *health, now time.Time)) {
 	case dark:
 		p.Log.Warn("a queue is dark; its tasks go to others once that is marked", "queue", s.name)
 	case limited:
-		p.Log.Warn("a queue is at its limit; what it has no room for goes to others once that is marked", "queue", s.name)
+		p.Log.Warn("a queue is at its limit; what it has no room for goes to others once that is marked",
+			"queue", s.name)
 	default:
 		p.Log.Info("a queue is as it should be again; its tasks come home", "queue", s.name)
 	}

@@ -58,7 +58,8 @@ type Route struct {
 func NewRouter(f *queues.Set, log *slog.Logger) *Router {
 	return &Router{
 		fleet: f, log: log, wake: make(chan struct{}, 1),
-		sinks: map[string]*Sink{}, poison: map[string]*Sink{}, own: map[mark]time.Time{}, warned: map[string]struct{}{},
+		sinks: map[string]*Sink{}, poison: map[string]*Sink{}, own: map[mark]time.Time{},
+		warned: map[string]struct{}{},
 	}
 }
 
@@ -235,7 +236,8 @@ func (r *Router) open(account, queue string, active bool) *Sink {
 	}
 	if _, said := r.warned[account]; !said && active {
 		r.warned[account] = struct{}{}
-		r.log.Error("the workload has an account that this process has no credentials for; its tasks cannot be put",
+		r.log.Error("the workload has an account that this process has no credentials "+
+			"for; its tasks cannot be put",
 			"account", account, "error", err)
 	}
 	return refusedSink(account+"/"+queue, err)
@@ -340,7 +342,9 @@ func (t *Route) wanted() (lists [3][]uint32) {
 	return lists
 }
 
-var errNoPoison = errors.New("no account of the workload has a poison queue that this process may use")
+var errNoPoison = errors.New(
+	"no account of the workload has a poison queue that this process may use",
+)
 
 // poisonDestinations is where a bad line goes: the poison queue of the account of its
 // home or, while that is dark, of a choice. No process owns what lies there, so no

@@ -282,7 +282,8 @@ func (s *Sink) alarm(log *slog.Logger, err error) {
 	if now := time.Now(); s.alarmed.IsZero() || now.Sub(s.alarmed) >= queues.AlarmEvery {
 		s.alarmed = now
 		if storage.Is(err, storage.Auth) {
-			log.Warn("a queue refuses the credential; its tasks wait", "queue", s.name, "fix", authFix, "error", err)
+			log.Warn("a queue refuses the credential; its tasks wait", "queue", s.name, "fix", authFix,
+				"error", err)
 			return
 		}
 		log.Warn("a queue does not take messages; its tasks wait", "queue", s.name, "error", err)

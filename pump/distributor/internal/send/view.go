@@ -86,7 +86,8 @@ func (t *Route) Trouble() string {
 	case 1:
 		return "queue " + names[0] + " is dark"
 	}
-	return fmt.Sprintf("%d queues are dark, %s first", len(names), slices.MinFunc(names, cmp.Compare[string]))
+	return fmt.Sprintf("%d queues are dark, %s first", len(names),
+		slices.MinFunc(names, cmp.Compare[string]))
 }
 
 // Strained reports whether a queue does not take all that is meant for it.

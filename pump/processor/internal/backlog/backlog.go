@@ -75,11 +75,12 @@ type Backlog struct {
 	refusedGet    bool                // a get was refused for want of room
 	perMessage    float64             // tasks in a message, lately
 	seen          bool                // perMessage was measured
-	text          float64             // bytes of a message, lately: a large one counts at once, small ones slowly
-	Took          float64             // seconds that a handler is at work for one start, lately; 0: none has ended
-	started       int                 // tasks since measured
-	Measured      time.Time
-	Rate          float64 // tasks started a second, lately
+	// bytes of a message, lately: a large one counts at once, small ones slowly
+	text     float64
+	Took     float64 // seconds that a handler is at work for one start, lately; 0: none has ended
+	started  int     // tasks since measured
+	Measured time.Time
+	Rate     float64 // tasks started a second, lately
 }
 
 // Reservation is room kept for what a get may bring.
@@ -342,7 +343,9 @@ func (b *Backlog) Open(d *message.Delivery) bool {
 // envelope in a batch, by their places in the order of starting (delivery.at); to = 0 means
 // that there will be no more. At is the time then, which costs as much to ask for as all else
 // here together.
-func (b *Backlog) Next(took time.Duration, now time.Time) (d *message.Delivery, from, to int, at time.Time) {
+func (b *Backlog) Next(
+	took time.Duration, now time.Time,
+) (d *message.Delivery, from, to int, at time.Time) {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
 	b.Busy--

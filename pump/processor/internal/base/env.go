@@ -47,12 +47,13 @@ type Env struct {
 	Lines sparing.Kinds // warnings that could come with every message
 
 	// What the ledger's side asks of the others.
-	Refollow   func()                            // what may be worked on has changed
-	GetMore    func()                            // there is room again
-	Answered   func() (dark time.Time, all bool) // when a queue last left a get unanswered; all: they answer now
-	Unread     func() time.Duration              // for how long messages may wait unread in a queue
-	Visibility func() time.Duration              // of what is got now
-	OwnLease   func() time.Duration              // of this process in the cluster
+	Refollow func() // what may be worked on has changed
+	GetMore  func() // there is room again
+	// when a queue last left a get unanswered; all: they answer now
+	Answered   func() (dark time.Time, all bool)
+	Unread     func() time.Duration // for how long messages may wait unread in a queue
+	Visibility func() time.Duration // of what is got now
+	OwnLease   func() time.Duration // of this process in the cluster
 
 	alarmMu sync.Mutex           // guards alarms
 	alarms  map[string]time.Time // when each was logged
@@ -62,9 +63,9 @@ type Env struct {
 // request.
 func NewEnv(cfg *pump.Config) *Env {
 	return &Env{
-		Cfg: cfg, Log: cfg.Log.With("workload", cfg.Workload, "instance", cfg.Instance), Jitter: backoff.Jitter(cfg.Instance),
-		Queues: queues.Open(cfg, row.TableName), Began: time.Now(), alarms: map[string]time.Time{},
-		Gets: NewInFlight(), Messages: NewInFlight(),
+		Cfg: cfg, Log: cfg.Log.With("workload", cfg.Workload, "instance", cfg.Instance),
+		Jitter: backoff.Jitter(cfg.Instance), Queues: queues.Open(cfg, row.TableName), Began: time.Now(),
+		alarms: map[string]time.Time{}, Gets: NewInFlight(), Messages: NewInFlight(),
 	}
 }
 

@@ -55,7 +55,9 @@ type runEntry struct {
 
 // NewRunCache makes a cache of the rows of runs.
 func NewRunCache(rows runReader, log *slog.Logger) *runCache {
-	return &runCache{rows: rows, log: log, known: map[pump.RunID]*runEntry{}, reading: make(chan struct{}, runsAhead)}
+	return &runCache{
+		rows: rows, log: log, known: map[pump.RunID]*runEntry{}, reading: make(chan struct{}, runsAhead),
+	}
 }
 
 // Ahead begins to read the rows of runs of which nothing is known, since a message will ask soon.

@@ -190,7 +190,8 @@ func (l *limiter) done(ctx context.Context, claim *coordination.Claim, t *pump.T
 				"make the interval longer than any work takes",
 			"task", taskRef(t))
 	default:
-		l.alarm("claims", "the end of work on a key could not be written", "task", taskRef(t), "error", err)
+		l.alarm("claims", "the end of work on a key could not be written", "task", taskRef(t),
+			"error", err)
 	}
 }
 

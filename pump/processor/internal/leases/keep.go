@@ -65,7 +65,9 @@ func NewKeeper(t *Timing, j backoff.Jitter) *Keeper {
 // that the messages of one get are not renewed in one burst.
 func (k *Keeper) interval(l *message.Lease) time.Duration {
 	third := l.Length / message.RenewPart
-	return third - third/5 + time.Duration(k.jitter.Float("renew", l.Receipt.ID, l.Tries)*float64(third)/5)
+	return third - third/5 + time.Duration(
+		k.jitter.Float("renew", l.Receipt.ID, l.Tries)*float64(third)/5,
+	)
 }
 
 // backoff is the time from a failed renewal to the next try.
@@ -76,7 +78,9 @@ func (k *Keeper) backoff(l *message.Lease) time.Duration {
 
 // Keep begins to hold a message whose get was sent at the given time (windows 11, 12)
 // and asked for so long a lease.
-func (k *Keeper) Keep(d *message.Delivery, receipt storage.Receipt, sent time.Time, length time.Duration) {
+func (k *Keeper) Keep(
+	d *message.Delivery, receipt storage.Receipt, sent time.Time, length time.Duration,
+) {
 	l := &d.Lease
 	l.Own = make(chan struct{}, 1)
 	k.Mu.Lock()
@@ -274,7 +278,8 @@ func (k *Keeper) renew(ctx context.Context, d *message.Delivery, receipt storage
 		l.Failed = 0
 		l.Length, l.Until = length, k.end(sent, length)
 		l.Retry = sent.Add(k.interval(l))
-	case storage.Is(err, storage.Gone), storage.Is(err, storage.Missing), storage.Is(err, storage.Invalid):
+	case storage.Is(err, storage.Gone), storage.Is(err, storage.Missing),
+		storage.Is(err, storage.Invalid):
 		l.Gone = true
 		if !l.Doubt { // another process has it, now
 			l.Ended = true

@@ -72,10 +72,11 @@ type Delivery struct {
 	// the tasks decide.
 	Whole *Disposition
 
-	Epoch   uint64          // of the hold on its segment
-	Listed  int             // its place in the list of its segment, from 1; guarded by owned.mu
-	Unhold  func() bool     // stops waiting for the end of that hold
-	Splits  bool            // it is to be split, and no task is started before; guarded by backlog.mu once it is there
+	Epoch  uint64      // of the hold on its segment
+	Listed int         // its place in the list of its segment, from 1; guarded by owned.mu
+	Unhold func() bool // stops waiting for the end of that hold
+	// it is to be split, and no task is started before; guarded by backlog.mu once it is there
+	Splits  bool
 	Trial   bool            // its one task is, or was, on trial (package trial)
 	Alone   uint32          // trials alone in a process that a row counts; see AloneTrials
 	Written written         // its attempt is written down already, and where
@@ -130,10 +131,11 @@ type Disposition struct {
 	Forward        *queues.Queue // else put into this queue, and delete
 	Parks          int           // of a forward: the number of the mark that parks it
 	PassOn         bool          // it is another's: no work of this process
-	Ours           bool          // it is put back although it is this process's: no reason for suspicion
-	Hint           bool          // of a pass: its owner should look when it is visible
-	Pieces         []Copy        // else put these, which are all of its tasks, and delete
-	Delay          time.Duration // else release, with this delay
+	// it is put back although it is this process's: no reason for suspicion
+	Ours   bool
+	Hint   bool          // of a pass: its owner should look when it is visible
+	Pieces []Copy        // else put these, which are all of its tasks, and delete
+	Delay  time.Duration // else release, with this delay
 }
 
 // Unpacks is what opening a message takes, in bytes: its records, in a buffer whose size is a power

@@ -49,8 +49,9 @@ type Plan struct {
 	Entries  []*ledger.Entry
 	Recorded bool
 	Final    step
-	Text     []byte        // of StepReplace
-	Unmarked []byte        // of a message on trial: what it is put back with if its result is not recorded
+	Text     []byte // of StepReplace
+	// of a message on trial: what it is put back with if its result is not recorded
+	Unmarked []byte
 	Delay    time.Duration // of StepReplace and StepRelease
 	Tries    uint64
 	// Doubt: the final request was made and not answered, so "gone" may be its own effect.

@@ -57,7 +57,8 @@ type spill struct {
 // hardly be its own in a moment, as their ledgers cannot be read; open gives the queue of a shard,
 // nil if it cannot be reached from here.
 func Assign(
-	instance string, v *cluster.View, held, stuck func(uint32) bool, open func(shardmap.Shard) *queues.Queue,
+	instance string, v *cluster.View, held, stuck func(uint32) bool,
+	open func(shardmap.Shard) *queues.Queue,
 ) *Assignment {
 	m := v.Workload.Map
 	s := &Assignment{
@@ -130,7 +131,8 @@ func (s *Assignment) Awaits() string {
 	if len(s.Awaited) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("it waits for the lease of %s to run out, who own %d of its segments and have missed beats",
+	return fmt.Sprintf("it waits for the lease of %s to run out, who own %d of its "+
+		"segments and have missed beats",
 		locate.SomeOf(s.Awaited, 4), s.Late)
 }
 
@@ -209,7 +211,9 @@ func (s *Assignment) UnreadForeign() (longest time.Duration, known bool) {
 			continue
 		}
 		reader := s.View.Sweeper(i)
-		at := slices.IndexFunc(s.View.Members, func(m cluster.Member) bool { return m.Instance == reader })
+		at := slices.IndexFunc(s.View.Members, func(m cluster.Member) bool {
+			return m.Instance == reader
+		})
 		if at < 0 || s.View.Members[at].UnreadForeign == 0 {
 			return 0, false
 		}
@@ -282,7 +286,9 @@ func (s *Assignment) Parking(at *queues.Queue, mark int) (found *queues.Queue) {
 
 // Uses reports whether the workload uses an account, as far as is known.
 func (s *Assignment) Uses(a *queues.Account) bool {
-	return s == nil || slices.ContainsFunc(s.Of.Shards, func(sh shardmap.Shard) bool { return sh.Account == a.Name })
+	return s == nil || slices.ContainsFunc(s.Of.Shards, func(sh shardmap.Shard) bool {
+		return sh.Account == a.Name
+	})
 }
 
 // Releasing what is others' (P7).

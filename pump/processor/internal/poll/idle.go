@@ -43,7 +43,8 @@ func (p *Poller) idle(d time.Duration) (over bool, again time.Duration, err erro
 	damaged := p.Recorder.DamagedSegments()
 	if s == nil || s.Outside || s.Lacking > damaged || p.paused {
 		p.lacks = true
-		return false, time.Hour, nil // a change of what is held, or the end of the pause, wakes the poller
+		// a change of what is held, or the end of the pause, wakes the poller
+		return false, time.Hour, nil
 	}
 	now := time.Now()
 	if p.lacks { // until now
@@ -92,7 +93,8 @@ func (p *Poller) idle(d time.Duration) (over bool, again time.Duration, err erro
 	}
 	if len(silent) > 0 {
 		slices.Sort(silent)
-		return true, 0, fmt.Errorf("idle, but not every queue could be read: %s", strings.Join(silent, "; "))
+		return true, 0, fmt.Errorf("idle, but not every queue could be read: %s",
+			strings.Join(silent, "; "))
 	}
 	return true, 0, nil
 }

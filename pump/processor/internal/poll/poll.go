@@ -70,7 +70,8 @@ func (p *Poller) round(ctx context.Context) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	for p.startOne(ctx, now, false) || p.swept > 0 && p.startOne(ctx, now, true) || p.lookOne(ctx, now) {
+	for p.startOne(ctx, now, false) || p.swept > 0 && p.startOne(ctx, now, true) ||
+		p.lookOne(ctx, now) {
 	}
 	p.Rounds.Add()
 	wait := rounds.Rest
@@ -166,7 +167,9 @@ func (p *Poller) get(ctx context.Context, a *account, q *entry, ask asking) {
 	if wasSlow {
 		held = backlog.Reservation{} // given back already
 	}
-	own, aside := p.Receive(Get{Queue: q.queue, Messages: msgs, Sent: sent, Lease: lease, Limit: limit, Room: held})
+	own, aside := p.Receive(Get{
+		Queue: q.queue, Messages: msgs, Sent: sent, Lease: lease, Limit: limit, Room: held,
+	})
 	tell := false // the other processors of messages that come without nudges
 
 	p.mu.Lock()
@@ -198,7 +201,8 @@ func (p *Poller) get(ctx context.Context, a *account, q *entry, ask asking) {
 		if len(msgs) == limit { // our own may be behind them
 			base, most = pollBase, pollBehind
 		}
-		q.due = now.Add(p.Jitter.Around(backoff.Doubled(base, most, q.empties), "poll", q.queue.String(), q.asked))
+		q.due = now.Add(p.Jitter.Around(backoff.Doubled(base, most, q.empties), "poll",
+			q.queue.String(), q.asked))
 		q.empties++
 		if q.hinted.After(sent) { // the message may have come after this get looked
 			q.hint(now)
@@ -215,7 +219,8 @@ func (p *Poller) get(ctx context.Context, a *account, q *entry, ask asking) {
 		if len(msgs) == limit && 2*own >= limit {
 			q.width = min(q.flying+2,
 				q.queue.Gets.Ahead(q.queue.Budget.Rate()/storage.MaxGet, getsPerQueue, getsMost*getsPerQueue))
-			a.width = q.queue.Gets.Ahead(a.account.Budget.Rate()/storage.MaxGet, getsPerAccount, getsMost*getsPerAccount)
+			a.width = q.queue.Gets.Ahead(a.account.Budget.Rate()/storage.MaxGet, getsPerAccount,
+				getsMost*getsPerAccount)
 		}
 	}
 	p.mu.Unlock()
@@ -244,7 +249,8 @@ func (p *Poller) noteAnswer(q *entry, sent time.Time) {
 // answers ends the trouble of a queue.
 func (p *Poller) answers(q *entry) {
 	if q.trouble != nil {
-		p.Log.Info("queue answers again", "queue", q.queue.String(), "after", time.Since(q.troubled).Round(time.Millisecond))
+		p.Log.Info("queue answers again", "queue", q.queue.String(),
+			"after", time.Since(q.troubled).Round(time.Millisecond))
 	}
 	if storage.Is(q.trouble, storage.MaybeDone) {
 		q.account.makeDue(time.Now())

@@ -104,7 +104,9 @@ func (p *Poller) makeDue(now time.Time) {
 	for _, a := range p.accounts {
 		for _, q := range a.queues {
 			if q.failures == 0 && q.due.Sub(now) > most {
-				q.due = now.Add(time.Duration(p.Jitter.Float("lively", q.queue.String(), q.asked) * float64(most)))
+				q.due = now.Add(
+					time.Duration(p.Jitter.Float("lively", q.queue.String(), q.asked) * float64(most)),
+				)
 			}
 		}
 	}

@@ -89,10 +89,11 @@ type Poller struct {
 	idleMost time.Duration
 	dark     time.Time // when a queue was last found not to have answered for a while
 	later    time.Time // when the last of what was put back with a delay is visible
-	lacks    bool      // segments are on their way to this process, or it is paused, when that was last asked
-	paused   bool      // nothing is got
-	haste    haste
-	swept    int // queues that are swept
+	// segments are on their way to this process, or it is paused, when that was last asked
+	lacks  bool
+	paused bool // nothing is got
+	haste  haste
+	swept  int // queues that are swept
 	// maybeWaiting counts the messages that gets under way ask for, and that may have to wait until
 	// their segments are ready.
 	maybeWaiting int
@@ -291,7 +292,8 @@ func (a *account) next(now time.Time, w wanted) int {
 	for i := range a.queues {
 		at := (a.turn + i) % len(a.queues)
 		q := a.queues[at]
-		if q.flying < q.width && q.slow == 0 && !q.due.After(now) && !q.blocked() && !(w.full && q.unready) &&
+		if q.flying < q.width && q.slow == 0 && !q.due.After(now) && !q.blocked() &&
+			!(w.full && q.unready) &&
 			(q.swept || !w.swept) && (w.before.IsZero() || q.askedAt.Before(w.before)) {
 			return at
 		}

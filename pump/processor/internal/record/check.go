@@ -47,7 +47,9 @@ type ledgerLook struct {
 }
 
 func newChecker(c *Recorder) *checker {
-	return &checker{c: c, wake: make(chan struct{}, 1), odd: map[int]bool{}, looks: map[int]*ledgerLook{}}
+	return &checker{
+		c: c, wake: make(chan struct{}, 1), odd: map[int]bool{}, looks: map[int]*ledgerLook{},
+	}
 }
 
 // doubt has the heads of a segment's partition read soon.

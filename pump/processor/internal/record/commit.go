@@ -117,7 +117,8 @@ func (m *Committer) Add(d *message.Delivery) {
 		p.since = time.Now()
 	}
 	p.waiting = append(p.waiting, d)
-	p.hurried = p.hurried || !held || d.Trial // it is being handed over, or is lost; or the next trial waits for it
+	// it is being handed over, or is lost; or the next trial waits for it
+	p.hurried = p.hurried || !held || d.Trial
 	q.waiting++
 	q.bytes += int64(d.Held)
 	q.came = time.Now()
@@ -131,7 +132,9 @@ func (m *Committer) Hurry(segments []uint32) {
 	defer q.Unlock()
 	for _, p := range q.partitions {
 		p.hurried = p.hurried ||
-			slices.ContainsFunc(p.waiting, func(d *message.Delivery) bool { return slices.Contains(segments, d.Header.Segment) })
+			slices.ContainsFunc(p.waiting, func(d *message.Delivery) bool {
+				return slices.Contains(segments, d.Header.Segment)
+			})
 	}
 	backoff.Signal(m.Wake)
 }
@@ -314,7 +317,8 @@ func (m *Committer) outcome(d *message.Delivery) (known bool) {
 	case m.patience.Err() == nil && c.r.Member.Load().Keeps(d.Header.Segment):
 		return false
 	default:
-		c.r.Log.Warn("results could not be recorded; their message is delivered again", append(d.Attrs(), "error", worst)...)
+		c.r.Log.Warn("results could not be recorded; their message is delivered again",
+			append(d.Attrs(), "error", worst)...)
 		c.endEntries(d)
 		s.PutBack(d, 0)
 	}
@@ -356,7 +360,9 @@ func (c *Recorder) Enter(d *message.Delivery, s *message.Plan, poison []message.
 	switch w := d.Whole; {
 	case !c.Once && w != nil: // there is nothing to contribute
 	case w != nil && (w.Record || w.Reason != "") && d.Begun.Len() > 0:
-		e := &ledger.Entry{Segment: d.Header.Segment, Epoch: d.Epoch, Run: d.Header.Run, Generation: d.Header.Generation}
+		e := &ledger.Entry{
+			Segment: d.Header.Segment, Epoch: d.Epoch, Run: d.Header.Run, Generation: d.Header.Generation,
+		}
 		if w.Record {
 			e.Done = d.Begun
 		} else {
@@ -402,7 +408,8 @@ func (c *Recorder) enterTasks(d *message.Delivery, s *message.Plan, poison []mes
 	}
 	e := &ledger.Entry{
 		Segment: d.Header.Segment, Epoch: d.Epoch, Run: d.Header.Run, Generation: d.Header.Generation,
-		Done: codec.MakeNSet(done...), Quarantined: codec.MakeNSet(poisoned...), Contributions: d.Contributed(),
+		Done: codec.MakeNSet(done...), Quarantined: codec.MakeNSet(poisoned...),
+		Contributions: d.Contributed(),
 	}
 	if c.Once || len(e.Contributions) > 0 {
 		s.Entries = append(s.Entries, e)

@@ -199,7 +199,8 @@ func (f *Fencer) round(ctx context.Context) (wait time.Duration, news bool) {
 
 // group adds a hold to those of its partition.
 func (f *Fencer) group(groups [][]cluster.Hold, h cluster.Hold) [][]cluster.Hold {
-	if n := len(groups); n > 0 && f.c.Ledger.Partition(groups[n-1][0].Segment) == f.c.Ledger.Partition(h.Segment) {
+	if n := len(groups); n > 0 &&
+		f.c.Ledger.Partition(groups[n-1][0].Segment) == f.c.Ledger.Partition(h.Segment) {
 		groups[n-1] = append(groups[n-1], h)
 		return groups
 	}
@@ -336,7 +337,8 @@ func (f *Fencer) IsStuck(segment uint32) bool {
 }
 
 func (u *unfencedSegment) isStuck(now time.Time) bool {
-	return errors.Is(u.err, row.ErrCorrupt) || errors.Is(u.err, ledger.ErrFenced) && now.Sub(u.since) >= fenceSoon
+	return errors.Is(u.err, row.ErrCorrupt) || errors.Is(u.err, ledger.ErrFenced) &&
+		now.Sub(u.since) >= fenceSoon
 }
 
 // Trouble says, for people, which segments cannot be fenced; empty: none.
@@ -347,7 +349,8 @@ func (f *Fencer) Trouble() string {
 	if n == 0 {
 		return ""
 	}
-	return fmt.Sprintf("the ledgers of %d segments are not its own yet, so their tasks wait: %v", n, first.err)
+	return fmt.Sprintf("the ledgers of %d segments are not its own yet, so their tasks wait: %v", n,
+		first.err)
 }
 
 // failing counts the segments whose fencing has failed in some way, and gives the lowest of them.

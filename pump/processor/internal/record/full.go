@@ -78,7 +78,9 @@ func (f *fullStates) Count() (n int) {
 
 // refused notes that there is no room for the result of a message, and gives for how long the
 // message should be put back; first is when the state was found full.
-func (f *fullStates) refused(segment uint32, message string) (delay time.Duration, first time.Time) {
+func (f *fullStates) refused(
+	segment uint32, message string,
+) (delay time.Duration, first time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
@@ -151,7 +153,9 @@ func (c *Recorder) Gate(d *message.Delivery) *message.Disposition {
 				d.Header.Segment, statePatience),
 		}
 	case delay > 0:
-		return &message.Disposition{Delay: c.r.Jitter.Around(delay, "state", d.ID, uint64(d.Dequeued)), Ours: true}
+		return &message.Disposition{
+			Delay: c.r.Jitter.Around(delay, "state", d.ID, uint64(d.Dequeued)), Ours: true,
+		}
 	}
 	return nil
 }
@@ -160,7 +164,8 @@ func (c *Recorder) Gate(d *message.Delivery) *message.Disposition {
 func (c *Recorder) refusedState(d *message.Delivery, err error) (delay time.Duration) {
 	delay, since := c.States.refused(d.Header.Segment, d.ID)
 	if delay == 0 {
-		c.r.AlarmOnce("state", "a reducer's state is full; tasks that it has no room for go into quarantine",
+		c.r.AlarmOnce("state",
+			"a reducer's state is full; tasks that it has no room for go into quarantine",
 			append(d.Attrs(), "full_since", since, "reason", pump.ReasonStateFull, "error", err)...)
 		return 0
 	}

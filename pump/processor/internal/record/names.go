@@ -54,7 +54,9 @@ func (c *Recorder) crowdedForeign(d *message.Delivery, err error) *message.Dispo
 		"whose deletes were not acknowledged: see whether all accounts answer",
 		append(d.Attrs(), "names_most", ledger.MaxForeign, "error", err)...)
 	delay := c.Names.refused(d.Header.Segment)
-	return &message.Disposition{Delay: c.r.Jitter.Around(delay, "names", d.ID, uint64(max(d.Dequeued, 1))), Ours: true}
+	return &message.Disposition{
+		Delay: c.r.Jitter.Around(delay, "names", d.ID, uint64(max(d.Dequeued, 1))), Ours: true,
+	}
 }
 
 // fullNames are the segments in which foreign messages have lately waited for room.

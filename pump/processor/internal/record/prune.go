@@ -104,7 +104,9 @@ func (c *Recorder) pruneListed(ctx context.Context) (pruned bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	c.r.Runs.Forget(slices.DeleteFunc(list.Ended, func(id pump.RunID) bool { return !c.r.Runs.Stands(id, closing.GoOn) }))
+	c.r.Runs.Forget(slices.DeleteFunc(list.Ended, func(id pump.RunID) bool {
+		return !c.r.Runs.Stands(id, closing.GoOn)
+	}))
 	closed, over := c.live(list.Closed), c.Ledger.Keeps(list.Over)
 	return len(closed)+len(over) > 0, c.forget(ctx, closed, over)
 }

@@ -102,7 +102,9 @@ func (c *Recorder) Begin(ctx context.Context, d *message.Delivery) *message.Disp
 	case closing.Unread:
 		// In mode once no task may go on without the row: a copy of a task of a closed
 		// run, of which nothing is recorded any more, would be done again.
-		return &message.Disposition{Delay: c.r.Jitter.Around(runAgain, "run", d.ID, uint64(d.Dequeued)), Ours: true}
+		return &message.Disposition{
+			Delay: c.r.Jitter.Around(runAgain, "run", d.ID, uint64(d.Dequeued)), Ours: true,
+		}
 	}
 	gate := c.Gate(d)
 	if gate != nil && gate.Reason == "" {
@@ -172,7 +174,9 @@ func (c *Recorder) BeginStanding(
 }
 
 // beginOpen asks the ledger, unless the run is not known to stand as it did any more.
-func (c *Recorder) beginOpen(d *message.Delivery, verdict closing.Verdict) (b ledger.Begun, ok bool, err error) {
+func (c *Recorder) beginOpen(
+	d *message.Delivery, verdict closing.Verdict,
+) (b ledger.Begun, ok bool, err error) {
 	h := &d.Header
 	c.closing.RLock()
 	defer c.closing.RUnlock()
@@ -196,7 +200,9 @@ func (c *Recorder) Look(ctx context.Context, run pump.RunID, since time.Time) cl
 }
 
 // asWhole: none of the message's tasks is handled; they are recorded as done.
-func (c *Recorder) asWhole(d *message.Delivery) bool { return tombstone.Is(&d.Header) || c.r.Discards }
+func (c *Recorder) asWhole(d *message.Delivery) bool {
+	return tombstone.Is(&d.Header) || c.r.Discards
+}
 
 // wait puts a message back because tasks of it are in hand.
 func (c *Recorder) wait(d *message.Delivery) *message.Disposition {
@@ -212,7 +218,8 @@ func (c *Recorder) copyDelay(d *message.Delivery) time.Duration {
 func (c *Recorder) refused(d *message.Delivery, err error) *message.Disposition {
 	if errors.Is(err, ledger.ErrTooManyRuns) {
 		// It passes as runs end, a few thousand in a minute; other runs' tasks go on.
-		c.r.AlarmOnce("runs", "tasks of further runs wait, because a segment has as many live runs as it may",
+		c.r.AlarmOnce("runs",
+			"tasks of further runs wait, because a segment has as many live runs as it may",
 			append(d.Attrs(), "error", err)...)
 		n := uint64(max(d.Dequeued, 1))
 		return &message.Disposition{
@@ -224,8 +231,11 @@ func (c *Recorder) refused(d *message.Delivery, err error) *message.Disposition 
 		return c.crowdedForeign(d, err)
 	}
 	if errors.Is(err, ledger.ErrLedgerFull) {
-		c.r.AlarmOnce("ledger", "the ledger has no room; tasks go back for a while", append(d.Attrs(), "error", err)...)
-		return &message.Disposition{Delay: c.r.Jitter.Around(fullDelay, "full", d.ID, uint64(d.Dequeued)), Ours: true}
+		c.r.AlarmOnce("ledger", "the ledger has no room; tasks go back for a while",
+			append(d.Attrs(), "error", err)...)
+		return &message.Disposition{
+			Delay: c.r.Jitter.Around(fullDelay, "full", d.ID, uint64(d.Dequeued)), Ours: true,
+		}
 	}
 	return &message.Disposition{}
 }
@@ -244,7 +254,8 @@ func (c *Recorder) BeginForeign(d *message.Delivery) *message.Disposition {
 		var err error
 		if !recorded && !inHand {
 			more := len(d.Fresh) > 0
-			recorded, inHand, err = c.Ledger.BeginForeign(d.Header.Segment, d.Epoch, d.Tasks[i].Foreign, more)
+			recorded, inHand, err = c.Ledger.BeginForeign(d.Header.Segment, d.Epoch,
+				d.Tasks[i].Foreign, more)
 		}
 		switch {
 		case err != nil:
@@ -317,7 +328,9 @@ func (c *Recorder) AtLeastOnce() bool { return c == nil || !c.Once }
 
 // Beyond says what to do with a message whose run's row decides that by itself; over is false if
 // the tasks are asked of the ledger, or are done under another identity.
-func Beyond(r *base.Env, d *message.Delivery, verdict closing.Verdict, once bool) (w *message.Disposition, over bool) {
+func Beyond(
+	r *base.Env, d *message.Delivery, verdict closing.Verdict, once bool,
+) (w *message.Disposition, over bool) {
 	h := &d.Header
 	switch {
 	case verdict.Redriven() && h.Generation > 0 && tombstone.Is(h):
@@ -375,5 +388,7 @@ func unknownRun(r *base.Env, d *message.Delivery) *message.Disposition {
 			Reason: pump.ReasonRunExpired, Detail: fmt.Sprintf("run %v has no row any more", d.Header.Run),
 		}
 	}
-	return &message.Disposition{Reason: pump.ReasonUnknownRun, Detail: fmt.Sprintf("run %v has no row", d.Header.Run)}
+	return &message.Disposition{
+		Reason: pump.ReasonUnknownRun, Detail: fmt.Sprintf("run %v has no row", d.Header.Run),
+	}
 }

@@ -24,7 +24,9 @@ func (r *Settlers) forward(d *message.Delivery, w *message.Disposition) []messag
 }
 
 // errNotHome: a message is not to be brought, or parked, where it was meant to go.
-var errNotHome = errors.New("pump: the shard map that says where the message belongs is too old, or there is another")
+var errNotHome = errors.New(
+	"pump: the shard map that says where the message belongs is too old, or there is another",
+)
 
 // parkLater has what cannot be parked put anew into the message's own queue, for a while: put back
 // as it is, it would be suspicious after a few times (P4.2). It is false where nothing is to be

@@ -58,17 +58,27 @@ func (r *Settlers) planTasks(d *message.Delivery) (s *message.Plan, poison []mes
 		attempts := int(d.Header.Attempt) + 1
 		switch v := verdicts[t.Task]; {
 		case v == message.Postponed:
-			rest = append(rest, retryGroup{d.Header.Attempt, min(t.After, storage.MaxVisibility), []int{t.Task}})
+			rest = append(rest, retryGroup{
+				d.Header.Attempt, min(t.After, storage.MaxVisibility), []int{t.Task},
+			})
 		case v == message.Rejected && t.Err == message.ErrRunEnded:
-			poison = append(poison, message.ToQuarantine{Task: t.Task, Reason: pump.ReasonRunEnded, Err: t.Err})
+			poison = append(poison, message.ToQuarantine{
+				Task: t.Task, Reason: pump.ReasonRunEnded, Err: t.Err,
+			})
 		case v == message.Rejected:
-			poison = append(poison, message.ToQuarantine{Task: t.Task, Reason: pump.ReasonRejected, Err: t.Err})
+			poison = append(poison, message.ToQuarantine{
+				Task: t.Task, Reason: pump.ReasonRejected, Err: t.Err,
+			})
 		case r.Retry.MaxAttempts > 0 && attempts >= r.Retry.MaxAttempts:
-			poison = append(poison, message.ToQuarantine{Task: t.Task, Reason: pump.ReasonAttempts, Err: t.Err})
+			poison = append(poison, message.ToQuarantine{
+				Task: t.Task, Reason: pump.ReasonAttempts, Err: t.Err,
+			})
 		case r.Retry.MaxAge > 0 && d.Age >= r.Retry.MaxAge:
 			poison = append(poison, message.ToQuarantine{Task: t.Task, Reason: pump.ReasonAge, Err: t.Err})
 		case v == message.Retry:
-			rest = append(rest, retryGroup{d.Header.Attempt + 1, min(t.After, storage.MaxVisibility), []int{t.Task}})
+			rest = append(rest, retryGroup{
+				d.Header.Attempt + 1, min(t.After, storage.MaxVisibility), []int{t.Task},
+			})
 		default:
 			rest = append(rest, retryGroup{d.Header.Attempt + 1, backoff, []int{t.Task}})
 		}
@@ -113,11 +123,15 @@ func (r *Settlers) planWhole(d *message.Delivery) *message.Plan {
 }
 
 // putBack makes the message visible again as it is.
-func (r *Settlers) putBack(d *message.Delivery, delay time.Duration, retried, released int) *message.Plan {
+func (r *Settlers) putBack(
+	d *message.Delivery, delay time.Duration, retried, released int,
+) *message.Plan {
 	if s := r.Trials.PlanPutBack(d, delay, released); s != nil {
 		return s
 	}
-	return &message.Plan{Final: message.StepRelease, Delay: delay, Retried: retried, Released: released}
+	return &message.Plan{
+		Final: message.StepRelease, Delay: delay, Retried: retried, Released: released,
+	}
 }
 
 // groupRetries joins tasks that may come back in one message. A message has one
@@ -163,7 +177,8 @@ func (r *Settlers) planRest(d *message.Delivery, s *message.Plan, groups []retry
 		if !ok {
 			attrs := d.Attrs()
 			r.Lines.Of("full").Add(d.Count, func(messages, _ int) {
-				r.Log.Warn("message is too full to be rewritten; all of its tasks come back, with no attempt counted",
+				r.Log.Warn("message is too full to be rewritten; all of its tasks come "+
+					"back, with no attempt counted",
 					append(attrs, "messages", messages)...)
 			})
 			s.Copies = slices.DeleteFunc(s.Copies, func(c message.Copy) bool { return c.Reason == "" })
@@ -182,7 +197,8 @@ func (r *Settlers) planRest(d *message.Delivery, s *message.Plan, groups []retry
 			s.Final, s.Text, s.Delay = message.StepReplace, text, g.delay
 			return
 		}
-		s.Copies = append(s.Copies, message.Copy{Queue: d.Queue, Text: text, Delay: g.delay, Tasks: len(g.tasks)})
+		s.Copies = append(s.Copies,
+			message.Copy{Queue: d.Queue, Text: text, Delay: g.delay, Tasks: len(g.tasks)})
 	}
 }
 

@@ -20,7 +20,9 @@ const poisonGroups = 8
 
 // quarantineTasks makes the poison copies of some of a message's tasks, one for
 // each cause.
-func (r *Settlers) quarantineTasks(d *message.Delivery, tasks []message.ToQuarantine) []message.Copy {
+func (r *Settlers) quarantineTasks(
+	d *message.Delivery, tasks []message.ToQuarantine,
+) []message.Copy {
 	type cause struct{ reason, detail string }
 	groups := map[cause][]int{}
 	var order []cause
@@ -55,7 +57,9 @@ func detailOf(err error) string {
 }
 
 // poisonCopy makes the poison copy of some of a message's tasks.
-func (r *Settlers) poisonCopy(d *message.Delivery, tasks []int, reason, detail string) message.Copy {
+func (r *Settlers) poisonCopy(
+	d *message.Delivery, tasks []int, reason, detail string,
+) message.Copy {
 	text := d.Text
 	if d.Foreign != "" || len(tasks) < d.Count {
 		packed, ok := d.Pack(d.Header.Attempt, tasks, storage.MaxText)
@@ -89,7 +93,9 @@ func (r *Settlers) cause(d *message.Delivery, reason, detail string, now uint32)
 
 // poisonText puts the cause into a text's header. A text that has no header to
 // put it in, or no room, goes as it is, with its cause in a row (P4.3).
-func (r *Settlers) poisonText(d *message.Delivery, text []byte, c codec.Cause, tasks int) message.Copy {
+func (r *Settlers) poisonText(
+	d *message.Delivery, text []byte, c codec.Cause, tasks int,
+) message.Copy {
 	attrs := append(d.Attrs(), "reason", c.Reason, "detail", c.Detail)
 	r.Lines.Of("quarantined "+c.Reason).Add(tasks, func(messages, tasks int) {
 		r.Log.Warn("quarantined", append(attrs, "messages", messages, "tasks", tasks)...)
@@ -113,10 +119,10 @@ func (r *Settlers) writeCause(c *message.CauseRow) error {
 		Partition: tombstone.Partition(r.Cfg.Workload),
 		Row:       message.RowKey(c.Queue.Account.Name, c.Queue.Name, c.Message),
 		Properties: map[string]any{
-			"Reason": c.Cause.Reason, "Detail": c.Cause.Detail[:min(len(c.Cause.Detail), 8<<10)], "Instance": c.Cause.Instance,
-			"Attempts": int64(c.Cause.Attempts), "First": c.Cause.First.UTC(), "Last": c.Cause.Last.UTC(),
-			"Account": c.Queue.Account.Name, "Queue": c.Queue.Name, "Message": c.Message,
-			"Text": c.Text,
+			"Reason": c.Cause.Reason, "Detail": c.Cause.Detail[:min(len(c.Cause.Detail), 8<<10)],
+			"Instance": c.Cause.Instance, "Attempts": int64(c.Cause.Attempts), "First": c.Cause.First.UTC(),
+			"Last": c.Cause.Last.UTC(), "Account": c.Queue.Account.Name, "Queue": c.Queue.Name,
+			"Message": c.Message, "Text": c.Text,
 		},
 	}})
 	return err

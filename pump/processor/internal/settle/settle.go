@@ -100,8 +100,10 @@ func (r *Settlers) settle(d *message.Delivery) {
 			return
 		}
 	case storage.Is(err, storage.Missing), storage.Is(err, storage.Invalid),
-		storage.Is(err, storage.TooLarge), storage.Is(err, storage.Precondition), storage.Is(err, storage.Exists):
-		r.Log.Error("message cannot be settled; it is left to its lease", append(d.Attrs(), "error", err)...)
+		storage.Is(err, storage.TooLarge), storage.Is(err, storage.Precondition),
+		storage.Is(err, storage.Exists):
+		r.Log.Error("message cannot be settled; it is left to its lease",
+			append(d.Attrs(), "error", err)...)
 		r.leaveToLease(d)
 		return
 	default:
@@ -163,7 +165,8 @@ func (r *Settlers) putCopy(d *message.Delivery, c *message.Copy) error {
 		return r.bringHome(d, c)
 	}
 	if !r.Assignment.Load().Uses(c.Queue.Account) {
-		return errNotHome // which was found empty: the message in hand has been settled by another process
+		// which was found empty: the message in hand has been settled by another process
+		return errNotHome
 	}
 	if c.Row != nil {
 		if err := r.writeCause(c.Row); err != nil {
@@ -215,14 +218,16 @@ func (r *Settlers) settleLater(d *message.Delivery, err error) {
 		r.end(d)
 		return
 	case len(s.Copies) > 0 && s.Copies[0].Reason != "" && s.Tries >= poisonTries:
-		r.AlarmOnce("poison", "cannot quarantine; messages go back for a while", append(d.Attrs(), "error", err)...)
+		r.AlarmOnce("poison", "cannot quarantine; messages go back for a while",
+			append(d.Attrs(), "error", err)...)
 		s.Copies, s.Final, s.Delay, s.Text = nil, message.StepRelease, poisonDelay, nil
 		s.Retried = 0
 		if r.Recorder != nil {
 			r.Recorder.Unquarantine(d)
 		}
 	case len(s.Copies) > 0 && s.Copies[0].Forward && s.Tries >= forwardTries:
-		what, text := "home", "messages cannot be brought to the queues that are their homes; they stay for a while"
+		what, text := "home",
+			"messages cannot be brought to the queues that are their homes; they stay for a while"
 		if s.Copies[0].Parks > 0 {
 			what, text = "parking", "messages of what is paused cannot be parked; they stay for a while"
 		}

@@ -164,13 +164,15 @@ func (s *Settler) run() {
 
 // Full reports whether so much waits to be settled that nothing should be fetched.
 func (s *Settler) Full() bool {
-	return s.tooMany(&s.waiting, s.shard.Budget) || s.tooMany(&s.account.messages, s.shard.Account.Budget) ||
+	return s.tooMany(&s.waiting, s.shard.Budget) ||
+		s.tooMany(&s.account.messages, s.shard.Account.Budget) ||
 		s.account.bytes.Load() >= s.account.mostBytes
 }
 
 func (s *Settler) tooMany(waiting *atomic.Int64, b *quota.Budget) bool {
 	n := waiting.Load()
-	return n >= unsettledLeast && n >= min(int64(b.Rate()*s.all.Timing.Lease().Seconds()/4), unsettledMost)
+	return n >= unsettledLeast &&
+		n >= min(int64(b.Rate()*s.all.Timing.Lease().Seconds()/4), unsettledMost)
 }
 
 func settlerFor(d *message.Delivery) *Settler { return d.Settler.(*Settler) }

@@ -36,17 +36,19 @@ func (t *Trials) writeAttempt(d *message.Delivery, alone bool) error {
 	}
 	var sent time.Time
 	length := t.Keeper.Length(d)
-	err = d.Queue.Do(t.Wire, quota.ClassRenew, 1, queues.OpReplace, d.ID, func(ctx context.Context) (err error) {
-		sent = time.Now()
-		receipt, err = d.Queue.Queue.Replace(ctx, receipt, text, length)
-		return err
-	})
+	err = d.Queue.Do(t.Wire, quota.ClassRenew, 1, queues.OpReplace, d.ID,
+		func(ctx context.Context) (err error) {
+			sent = time.Now()
+			receipt, err = d.Queue.Queue.Replace(ctx, receipt, text, length)
+			return err
+		})
 	if err != nil {
 		t.Keeper.GiveBack(d, storage.Ambiguous(err))
 		return err
 	}
 	t.Keeper.Renewed(d, receipt, sent)
-	d.Text, d.Foreign, d.Written = text, "", message.WrittenInText // a foreign one goes on like any that was rewritten
+	// a foreign one goes on like any that was rewritten
+	d.Text, d.Foreign, d.Written = text, "", message.WrittenInText
 	return nil
 }
 
@@ -66,7 +68,9 @@ func (t *Trials) attemptText(d *message.Delivery, alone bool) (text []byte, ok b
 }
 
 // stamped is a text with so many attempts and trials written into its header.
-func (t *Trials) stamped(d *message.Delivery, text []byte, attempts uint32, trials int) (_ []byte, ok bool) {
+func (t *Trials) stamped(
+	d *message.Delivery, text []byte, attempts uint32, trials int,
+) (_ []byte, ok bool) {
 	text, err := codec.Restamped(text, attempts, d.Header.Generation)
 	if err == nil && trials > 0 {
 		text, err = codec.Quarantined(text, codec.Cause{
@@ -105,7 +109,8 @@ func (t *Trials) readAttempts(d *message.Delivery) error {
 	}
 	n, ok := e.Properties["Attempts"].(int64)
 	if !ok || n < 0 || n > 1<<31 {
-		return fmt.Errorf("pump: row %s of partition %s is damaged: Attempts is %v", row, partition, e.Properties["Attempts"])
+		return fmt.Errorf("pump: row %s of partition %s is damaged: Attempts is %v", row, partition,
+			e.Properties["Attempts"])
 	}
 	alone, _ := e.Properties["Alone"].(int64)
 	d.Header.Attempt, d.Counted = max(d.Header.Attempt, uint32(n)), true
@@ -164,6 +169,7 @@ func (t *Trials) CloseAttempts(d *message.Delivery) {
 		err = t.writeAttemptRow(d, d.Header.Attempt, d.AloneTrials())
 	}
 	if err != nil && !storage.Is(err, storage.Gone) && !errors.Is(err, context.Canceled) {
-		t.Log.Debug("the row that counts a message's attempts was not brought up to date", append(d.Attrs(), "error", err)...)
+		t.Log.Debug("the row that counts a message's attempts was not brought up to date",
+			append(d.Attrs(), "error", err)...)
 	}
 }

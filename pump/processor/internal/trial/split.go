@@ -21,8 +21,10 @@ func (t *Trials) Split(d *message.Delivery) *message.Disposition {
 			append(d.Attrs(), "deliveries", d.Dequeued)...)
 		return nil
 	}
-	t.Log.Info("a message came back suspiciously often; it is split, to find the task that may end its processes",
-		append(d.Attrs(), "deliveries", d.Dequeued, "attempts", d.Header.Attempt, "tasks", d.Count, "into", len(pieces))...)
+	t.Log.Info("a message came back suspiciously often; it is split, to find the task "+
+		"that may end its processes",
+		append(d.Attrs(), "deliveries", d.Dequeued, "attempts", d.Header.Attempt, "tasks", d.Count,
+			"into", len(pieces))...)
 	return &message.Disposition{Pieces: pieces}
 }
 

@@ -48,7 +48,8 @@ func (t *Trials) readersOf(d *message.Delivery) int {
 		return 1 // the processor that gets it keeps it
 	}
 	if s.Shards[s.Of.Home(d.Header.Segment)] != d.Queue {
-		return max(1, len(s.View.Processors())) // marks and sweepers of any time decide which of them look here
+		// marks and sweepers of any time decide which of them look here
+		return max(1, len(s.View.Processors()))
 	}
 	return t.readers.most(d.Queue)
 }
@@ -95,7 +96,8 @@ func (c *readerCounts) most(q *queues.Queue) int {
 // a process. Attempts by themselves do not say so: they may be failures under a larger MaxAttempts.
 func (t *Trials) outOfTrials(d *message.Delivery) bool {
 	most := t.o.MaxAttempts
-	return most > 0 && int64(d.Header.Attempt) >= int64(most) && d.AloneTrials() >= min(aloneAttempts, most)
+	return most > 0 && int64(d.Header.Attempt) >= int64(most) &&
+		d.AloneTrials() >= min(aloneAttempts, most)
 }
 
 // KillsProcess gives the quarantine of a single task that is out of attempts and comes back all the
@@ -128,7 +130,8 @@ func (t *Trials) Acquits(d *message.Delivery) bool {
 	if _, ok := d.Wrap(d.Header.Attempt); d.Foreign != "" && !ok {
 		return false // put anew it would be another message, by its id (P1.4)
 	}
-	return d.Traceless()+int64(t.readersOf(d)) >= SuspiciousAfter(t.readersOf(d)) && t.Keeper.Trusted(d)
+	return d.Traceless()+int64(t.readersOf(d)) >= SuspiciousAfter(t.readersOf(d)) &&
+		t.Keeper.Trusted(d)
 }
 
 // PlanPutBack puts a message back of which nothing was done, if its attempt was written down, which

@@ -161,7 +161,8 @@ func (t *Trials) settleUnstarted(d *message.Delivery) {
 func (t *Trials) postpone(d *message.Delivery, err error) {
 	attrs := append(d.Attrs(), "error", err)
 	t.Lines.Of("unmarked").Add(d.Count, func(messages, _ int) {
-		t.Log.Warn("a task that may have ended its processes could not be marked; it is put back for a while",
+		t.Log.Warn("a task that may have ended its processes could not be marked; "+
+			"it is put back for a while",
 			append(attrs, "messages", messages)...)
 	})
 	d.Whole = &message.Disposition{Delay: t.Jitter.Around(markAgain, "mark", d.ID, uint64(d.Dequeued))}
