@@ -107,8 +107,8 @@ func (r *Results) writeWays(b *strings.Builder) {
 		`"out" is putting, or compressing; "back" is getting,`+
 		"\nhandling and deleting, or decompressing. "+
 		"azqueue and the floor have their lines in memory; the pump reads a file and looks\nfor keys. "+
-		`Of results in a file, "out" and "back" are the processes of the two binaries from start to end. `+
-		"Bodies are lines\nof %d bytes.\n\n",
+		`Of results in a file, "out" and "back" are the processes of the two binaries from start to `+
+		"end. Bodies are lines\nof %d bytes.\n\n",
 		rounds, Latency.Milliseconds(), LineBytes-1)
 	b.WriteString(head(
 		"way", "over", "tasks", "tasks a message", "µs of CPU a task", "out", "back",

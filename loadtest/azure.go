@@ -52,7 +52,8 @@ is in it. The status is 0 if nothing differs, 1 if something does or has failed.
 that could not be decided is no difference; the report says why it was not.
 
 ` + cli.ExitCodes,
-		Example: `  export QUEUEPUMP_AZURE_1='DefaultEndpointsProtocol=https;AccountName=...;AccountKey=...'
+		Example: `  # an account to try, by its connection string
+  export QUEUEPUMP_AZURE_1='DefaultEndpointsProtocol=https;AccountName=...;AccountKey=...'
   loadtest azure --dry-run
   loadtest azure
   loadtest azure --skip limits,kill --requests 20000`,

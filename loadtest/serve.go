@@ -35,7 +35,8 @@ and gone at the end. Any program that speaks to Azure can use them.
 --limits takes published, none, a list such as queue=500,account=5000, or a FILE
 that holds a JSON object of the rates to enforce, each per second, with "none"
 for no limit; what is left out is as published:
-  {"queue": 2000, "queueAccount": 20000, "tablePartition": 2000, "tableAccount": 20000, "getCost": 32}
+  {"queue": 2000, "queueAccount": 20000, "tablePartition": 2000, "tableAccount": 20000,
+   "getCost": 32}
 getCost is what a get of 32 messages costs, 1 or 32. In a list account stands for
 queueAccount and tableAccount.
 
@@ -80,8 +81,9 @@ printed, takes them as JSON (docs/simulator.md).
 // azuriteAccount and azuriteKey are published by Microsoft for every emulator; they open nothing
 // else. The ports are Azurite's of its queue and its table service.
 const (
-	azuriteAccount   = "devstoreaccount1"
-	azuriteKey       = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+	azuriteAccount = "devstoreaccount1"
+	azuriteKey     = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6" +
+		"IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 	azuriteQueuePort = 10001
 	azuriteTablePort = 10002
 )

@@ -18,8 +18,8 @@ func soakCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "soak",
 		Short: "Let both binaries work for ten minutes, and watch their memory",
-		Long: `Let both binaries work on a steady stream of tasks, and look at their memory every five seconds.
-The status is 1 if it grew. It needs Linux.
+		Long: `Let both binaries work on a steady stream of tasks, and look at their memory every
+five seconds. The status is 1 if it grew. It needs Linux.
 
 ` + cli.ExitCodes,
 		Args: cobra.NoArgs,

@@ -84,7 +84,8 @@ where /readyz, /metrics and /debug/pprof/ are.
   distributor run --config pump.yaml --input tasks.jsonl --key city --wait
 
   # many compressed files, bad lines put aside, the summary for a script
-  distributor run --config pump.yaml --input 'part-*.csv.gz' --key customer --on-bad-line quarantine --json
+  distributor run --config pump.yaml --input 'part-*.csv.gz' --key customer \
+      --on-bad-line quarantine --json
 
   # each file of a tree is a task
   distributor run --config pump.yaml --files /data/images

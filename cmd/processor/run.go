@@ -67,7 +67,8 @@ without being handled and counted as skipped. Exit status: processor --help.`,
   processor run --config pump.yaml --exec-each 'sh -c "convert - jpg:- | upload \"$QUEUEPUMP_ID\""'
 
   # an HTTP endpoint with a token from the environment
-  processor run --config pump.yaml --http https://worker.internal/task --http-header 'Authorization: Bearer ${TOKEN}'
+  processor run --config pump.yaml --http https://worker.internal/task \
+      --http-header 'Authorization: Bearer ${TOKEN}'
 
   # sums by city, each task exactly once if the configuration says "delivery: once"
   processor run --config pump.yaml --count-by city --sum amount --until-idle 5s
@@ -80,6 +81,11 @@ without being handled and counted as skipped. Exit status: processor --help.`,
 		Args: cli.NoArguments(func(word string) string { return "--exec " + word }),
 		RunE: cli.Command(f.run),
 	}
+	f.add(cmd)
+	return cmd
+}
+
+func (f *runFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	cli.ConfigFlag(cmd, &f.config)
@@ -123,7 +129,6 @@ without being handled and counted as skipped. Exit status: processor --help.`,
 			"(default: as configured, or a free port of loopback)")
 	flags.BoolVar(&f.json, "json", false, "print the summary as a JSON object")
 	f.console.Add(cmd, 5*time.Second)
-	return cmd
 }
 
 func (f *runFlags) run(cmd *cobra.Command) error {

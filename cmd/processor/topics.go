@@ -43,9 +43,9 @@ variables write sh -c '...'. Commands do not get the environment variables that
 the configuration refers to, nor credentials for Azure; see --keep-env. What they
 print on standard error goes to the log.`
 
-const aboutHTTP = `--http URL posts the body of a task, with Queuepump-Run, -Segment, -N, -Key, -Id, -Epoch,
--Attempt and Idempotency-Key as headers. 2xx is done, and the answer's body the result;
-410, 413, 415 and 422 reject; anything else fails; Retry-After is honoured with
+const aboutHTTP = `--http URL posts the body of a task, with Queuepump-Run, -Segment, -N, -Key,
+-Id, -Epoch, -Attempt and Idempotency-Key as headers. 2xx is done, and the answer's body
+the result; 410, 413, 415 and 422 reject; anything else fails; Retry-After is honoured with
 408, 425, 429 and 5xx. Redirects are not followed. While no connection can be
 made tasks wait, and lose no attempt.
 
@@ -55,8 +55,8 @@ const aboutOut = `--out FILE appends a JSON line for each task: run, segment, n,
 attempt, or with a command or URL its result in the place of the body. A
 message is only settled when its lines are on disk.`
 
-const aboutCount = `--count-by FIELD counts tasks by a field of their bodies, which are JSON (rows of
-CSV are), and with --sum FIELD adds up another one; "distributor counts" shows
+const aboutCount = `--count-by FIELD counts tasks by a field of their bodies, which are JSON (rows
+of CSV are), and with --sum FIELD adds up another one; "distributor counts" shows
 what it came to. Fields are named as in "distributor run --key". A value is
 counted as it is written, up to 1 KiB, and is a text, a number or a boolean. What is
 summed is a number or a text that is one, and sums are exact: no digit is

@@ -38,7 +38,8 @@ var generated = map[string][2]string{
 	},
 	"keda": {
 		"A ScaledObject that scales processors by the backlog",
-		`  distributor generate keda --name cities --namespace work --workload cities | kubectl apply -f -`,
+		`  distributor generate keda --name cities --namespace work --workload cities |
+      kubectl apply -f -`,
 	},
 	"bicep": {
 		"Storage accounts and roles in Bicep",

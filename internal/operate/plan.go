@@ -83,6 +83,11 @@ func plan() *cobra.Command {
 		Args: cli.NoArguments(nil),
 		RunE: cli.Command(f.run),
 	}
+	f.add(cmd)
+	return cmd
+}
+
+func (f *planFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.Float64Var(&f.in.Rate, "rate", 0, "tasks a second (required)")
@@ -138,7 +143,6 @@ func plan() *cobra.Command {
 	flags.StringVar(&f.in.Prices.Currency, "currency", f.in.Prices.Currency,
 		"of the prices, for the printout")
 	flags.BoolVar(&f.json, "json", false, "print the plan as a JSON object")
-	return cmd
 }
 
 func (f *planFlags) run(cmd *cobra.Command) error {

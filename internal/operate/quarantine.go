@@ -36,13 +36,14 @@ Causes:
   truncated, corrupt, bomb          the message cannot be unpacked
   unknown-run, other-workload       no processor of this workload may do it
   run-ended, run-expired            its run has ended, or its rows are gone; redriven it is done
-  bad-line                          no task could be made of a line (distributor run --on-bad-line)`,
+  bad-line                          no task could be made of a line (see --on-bad-line of
+                                    distributor run)`,
 	}
 	return cli.Group(cmd, sub...)
 }
 
-const aboutHiding = `Messages are taken to be looked at, for five minutes at most, and put back before the
-command ends, also by Ctrl-C. Another command that looks at the same time sees
+const aboutHiding = `Messages are taken to be looked at, for five minutes at most, and put back
+before the command ends, also by Ctrl-C. Another command that looks at the same time sees
 only the others. Messages that a killed command had taken are there again after five minutes.`
 
 // which says what messages are meant.
@@ -317,7 +318,8 @@ What cannot be redriven stays, the command says why, and its exit status is 1. W
 fails again while the command runs is not redriven again by it.
 
 ` + aboutHiding,
-		Example: `  distributor quarantine redrive --config pump.yaml --cause attempts --since 2h --dry-run
+		Example: `  # what would be redriven, and then that
+  distributor quarantine redrive --config pump.yaml --cause attempts --since 2h --dry-run
   distributor quarantine redrive --config pump.yaml --cause attempts --since 2h
   distributor quarantine redrive --config pump.yaml --key Oslo --rate 5`,
 		Args: cli.NoArguments(nil),

@@ -212,3 +212,42 @@ func timeText(t, now time.Time) string {
 	}
 	return t.Format(time.DateOnly)
 }
+
+// section prints a table with an empty line before it.
+func (c screen) section(w io.Writer, t *table) {
+	if len(t.rows) > 0 {
+		fmt.Fprintln(w)
+		limit := c.width
+		if c.whole {
+			limit = wholeLines
+		}
+		t.write(w, limit)
+	}
+}
+
+// fold is how many of n rows are shown: all, or one less than there is room for,
+// as the last line sums up the others.
+func fold(n, room int) int {
+	if n <= room {
+		return n
+	}
+	return max(room-1, 1)
+}
+
+// wrap prints a text in lines that fit, those after the first indented. Words
+// that are too long are cut.
+func (c screen) wrap(w io.Writer, prefix, text string) {
+	line := prefix
+	empty := true
+	for word := range strings.FieldsSeq(text) {
+		if !empty && width(line)+1+width(word) > c.width {
+			fmt.Fprintln(w, line)
+			line, empty = "  ", true
+		}
+		if !empty {
+			line += " "
+		}
+		line, empty = line+cut(word, c.width-width(line)), false
+	}
+	fmt.Fprintln(w, line)
+}

@@ -30,8 +30,8 @@ func workloadDelete() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete",
 		Short: "Delete a workload: its queues, what is in them, and its rows",
-		Long: `Delete the workload of a configuration: its queues with what is in them, those of quarantined
-messages too, and all its rows: runs, ledger, claims, gates, ranges of ids. The accounts
+		Long: `Delete the workload of a configuration: its queues with what is in them, those of
+quarantined messages too, and all its rows: runs, ledger, claims, gates, ranges of ids. The accounts
 and the other tables and queues in them stay. There is no way back.
 
 It is refused while processes of the workload live, and while runs are not finished. With

@@ -117,7 +117,8 @@ func (f *Flags) ReadsStdin() string {
 	return ""
 }
 
-// Repeatable reports whether what is named can be read again, so that its beginning may be looked at.
+// Repeatable reports whether what is named can be read again, so that its beginning may be looked
+// at.
 func (f *Flags) Repeatable() bool { return f.exec == "" && !slices.Contains(f.input, "-") }
 
 func isStdin(path string) bool {

@@ -49,12 +49,10 @@ var messages = map[string]string{
 	"InvalidQueryParameterValue": "Value for one of the query parameters specified in " +
 		"the request URI is invalid.",
 	// the service's spelling
-	"InvalidResourceName": "The specifed resource name contains invalid characters.",
-	"InvalidUri": "The requested URI does not represent " +
-		"any resource on the server.",
-	"InvalidXmlDocument": "XML specified is not syntactically valid.",
-	"InvalidXmlNodeValue": "The value for one of the XML nodes is " +
-		"not in the correct format.",
+	"InvalidResourceName":        "The specifed resource name contains invalid characters.",
+	"InvalidUri":                 "The requested URI does not represent any resource on the server.",
+	"InvalidXmlDocument":         "XML specified is not syntactically valid.",
+	"InvalidXmlNodeValue":        "The value for one of the XML nodes is not in the correct format.",
 	"MessageNotFound":            "The specified message does not exist.",
 	"MetadataTooLarge":           "The metadata specified exceeds the maximum allowed limit (8KB).",
 	"MissingContentLengthHeader": "The Content-Length header was not specified.",

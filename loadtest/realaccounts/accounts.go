@@ -47,8 +47,8 @@ var ErrNotConfigured = errors.New(`no account is named. Set
 
 and in the same way QUEUEPUMP_AZURE_2 to _9 for more accounts. Optional:
 
-  QUEUEPUMP_AZURE_1_TABLE             the address of its table service, if it is not .table. for .queue.
-  QUEUEPUMP_AZURE_SERVICE_VERSION     a version such as 2019-07-07, for clouds that know no newer one
+  QUEUEPUMP_AZURE_1_TABLE           the address of its table service, if not .table. for .queue.
+  QUEUEPUMP_AZURE_SERVICE_VERSION   a version such as 2019-07-07, for clouds that know no newer one
 
 Use accounts that are there for such things: their limits are shared with whatever else uses them.
 Nothing was done`)

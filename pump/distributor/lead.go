@@ -424,9 +424,8 @@ func (t *term) job(ctx context.Context) (*run, error) {
 	}
 	// If the answer is lost, the row may hold the run: the next leader then
 	// continues it from its start.
-	if err := backoff.Within(ctx, func(ctx context.Context) error {
-		return t.won.Begin(ctx, r.id)
-	}); err != nil {
+	begin := func(ctx context.Context) error { return t.won.Begin(ctx, r.id) }
+	if err := backoff.Within(ctx, begin); err != nil {
 		return r, err
 	}
 	d.led = t.won.Epoch

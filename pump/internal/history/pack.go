@@ -19,8 +19,8 @@ import (
 
 // The columns of bytes. Point is a sequence of records: that of the workload, then one for each
 // account. A record is its length as a varint, then its fields; a reader passes over what stands
-// behind the fields that it knows. Marks is a sequence of 8 bytes and two varints, and Ages has a byte
-// for each: how many minutes ago the member was seen; it is left out if all are 0.
+// behind the fields that it knows. Marks is a sequence of 8 bytes and two varints, and Ages has a
+// byte for each: how many minutes ago the member was seen; it is left out if all are 0.
 // Operations is [operations.Counts], one behind the other.
 const (
 	maxPoint = 60 << 10 // bytes, of 64 KiB that a property may have

@@ -296,7 +296,8 @@ func Instance() string {
 
 const defaultRetained = 7 * 24 * time.Hour
 
-// OutOfRange is the error of a setting that is less or more than it may be; fix says what it may be.
+// OutOfRange is the error of a setting that is less or more than it may be; fix says what it may
+// be.
 func OutOfRange(field string, value any, fix string) *pump.ConfigError {
 	return &pump.ConfigError{Field: field, Problem: fmt.Sprintf("%v is out of range", value), Fix: fix}
 }

@@ -293,7 +293,8 @@ func (w *World) Fault(r azsim.Rule, operations ...string) *azsim.Injection {
 
 // Incompressible makes printable text that no compression makes smaller.
 func Incompressible(n int) []byte {
-	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789!#$%()*+,-./:;=?@[]^_`{|}~"
+	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz" +
+		"0123456789!#$%()*+,-./:;=?@[]^_`{|}~"
 	out := make([]byte, n)
 	j := backoff.Jitter("incompressible")
 	for i := range out {

@@ -211,7 +211,8 @@ func tableBeside(queue *url.URL) (string, error) {
 // learn.microsoft.com/azure/storage/common/storage-connect-azurite. No secret.
 const (
 	developmentName = "devstoreaccount1"
-	developmentKey  = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+	developmentKey  = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6" +
+		"IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 )
 
 // fromConnectionString reads a connection string the way a person writes it:

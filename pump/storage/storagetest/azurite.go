@@ -30,7 +30,8 @@ const azuriteStart = 5 * time.Minute
 
 // azuriteParent makes the child end with the test binary, however that ends:
 // the pipe on its standard input closes.
-const azuriteParent = `process.stdin.on("close", () => process.exit(0)).resume(); require(process.argv[1])`
+const azuriteParent = `process.stdin.on("close", () => process.exit(0)).resume();
+require(process.argv[1])`
 
 // StartAzurite runs Azurite with the named accounts (one called "azurite" if none
 // is named) on free ports of this machine and in memory, until the test ends. It

@@ -15,7 +15,7 @@
 // waits here, and when nothing has come for 50 ms, down to -8 and one more for each partition. What
 // comes next waits until that is earned again.
 //
-// No credit is waited for by a hand-over, by a stop, when 2,048 deliveries of a partition wait, when
-// those of all fill a quarter of MaxBytes or are 16,384, and when one has waited for a sixth of its
-// lease. Such commits take their credit all the same.
+// No credit is waited for by a hand-over, by a stop, when 2,048 deliveries of a partition wait,
+// when those of all fill a quarter of MaxBytes or are 16,384, and when one has waited for a sixth
+// of its lease. Such commits take their credit all the same.
 package record

@@ -71,22 +71,7 @@ func (r *Settlers) settle(d *message.Delivery) {
 	}
 	switch {
 	case err == nil:
-		r.Counts.Retried.Add(int64(s.Retried))
-		r.Counts.Released.Add(int64(s.Released))
-		r.Tallies.Add(d.Header.Run, workload.Tally{Retried: uint64(s.Retried)})
-		if r.Recorder != nil {
-			r.Recorder.Deleted(d)
-		}
-		if d.PassedOn() {
-			r.Counts.Passed.Add(1)
-			r.hints.sendLater(d, s.Delay)
-		} else if s.Delay > 0 {
-			r.Tallies.AddMet(d.Header.Run, s.Delay)
-			r.Poller.NoteLater(time.Now().Add(s.Delay))
-		}
-		if r.isSoonHere(d, s.Delay) {
-			r.Poller.NoteHidden(d.Queue, time.Now().Add(leases.InWholeSeconds(s.Delay)))
-		}
+		r.count(d)
 	case storage.Is(err, storage.Gone):
 		// After a delete of what was done, or after a request of ours that was
 		// not answered, that is what success looks like (window 9). Otherwise
@@ -114,6 +99,27 @@ func (r *Settlers) settle(d *message.Delivery) {
 	}
 	r.Trials.CloseAttempts(d)
 	r.end(d)
+}
+
+// count is of a message whose last request has succeeded.
+func (r *Settlers) count(d *message.Delivery) {
+	s := d.Plan
+	r.Counts.Retried.Add(int64(s.Retried))
+	r.Counts.Released.Add(int64(s.Released))
+	r.Tallies.Add(d.Header.Run, workload.Tally{Retried: uint64(s.Retried)})
+	if r.Recorder != nil {
+		r.Recorder.Deleted(d)
+	}
+	if d.PassedOn() {
+		r.Counts.Passed.Add(1)
+		r.hints.sendLater(d, s.Delay)
+	} else if s.Delay > 0 {
+		r.Tallies.AddMet(d.Header.Run, s.Delay)
+		r.Poller.NoteLater(time.Now().Add(s.Delay))
+	}
+	if r.isSoonHere(d, s.Delay) {
+		r.Poller.NoteHidden(d.Queue, time.Now().Add(leases.InWholeSeconds(s.Delay)))
+	}
 }
 
 // receiptDead is the error of a message whose receipt is dead, as renewing found out.
