@@ -56,9 +56,8 @@ func (p *Presence) judge(v *View) verdicts {
 			p.judgeHeld(&out, uint32(s), entry, h, mine, forMe)
 			continue
 		}
-		claim := change{
-			uint32(s), entry, Owner{me.Instance, me.Incarnation, max(entry.Epoch, p.above[s]) + 1},
-		}
+		next := Owner{me.Instance, me.Incarnation, max(entry.Epoch, p.above[s]) + 1}
+		claim := change{uint32(s), entry, next}
 		gone := v.alive(entry) < 0
 		switch {
 		case claim.to.Epoch <= row.MaxEpoch &&

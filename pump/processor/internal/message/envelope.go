@@ -40,8 +40,8 @@ func (d *Delivery) Wrap(attempt uint32) (text []byte, ok bool) {
 	for _, most := range [...]int{storage.MaxText - codec.DefaultHeadroom, storage.MaxText} {
 		b := codec.NewBuilder(most)
 		b.Reset(h)
-		if fits, err := b.Add(codec.Task{ID: []byte(d.Foreign), Key: d.Key, Body: d.Body}); err == nil &&
-			fits {
+		only := codec.Task{ID: []byte(d.Foreign), Key: d.Key, Body: d.Body}
+		if fits, err := b.Add(only); err == nil && fits {
 			text, _, err = b.Seal(nil)
 			return text, err == nil
 		}
