@@ -17,8 +17,9 @@ import (
 
 const (
 	// retireMost is how many runs one call looks at, and retireTogether how many at once, where
-	// there are more than a few.
-	retireMost     = 1000
+	// there are more than a few. A run takes four requests at most, so that a call has its minute
+	// for them while the table answers within a second.
+	retireMost     = 200
 	retireTogether = 16
 	retireAlone    = 8
 )
@@ -27,8 +28,8 @@ const (
 // that are closed or over and have not changed since. Where nothing records what is done (counted
 // is false: delivery at least once) no run ever closes; there they are those that are sealed,
 // broken or abandoned and have not changed since, and of which no process has met a task since.
-// Their tallies go first, then the run's row and its row by time together. It looks at up to a
-// thousand runs that began before that moment, those from a key on ("" at first), and gives the key
+// Their tallies go first, then the run's row and its row by time together. It looks at up to two
+// hundred runs that began before that moment, those from a key on ("" at first), and gives the key
 // to go on from, "" at the end. Damage names rows that cannot be read, which stay; the others go.
 func (r *Runs) Retire(
 	ctx context.Context, before time.Time, from string, counted bool,

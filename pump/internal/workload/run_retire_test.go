@@ -75,6 +75,43 @@ func TestADamagedRowKeepsNoOtherOldRun(t *testing.T) {
 	})
 }
 
+// A thousand runs that are not done with stand before an older one, and the table takes a second to
+// answer. The older one is looked at all the same: its row is damaged, and so it is named.
+func TestUnfinishedRunsHideNoOldOneOfASlowTable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := faketable.NewServer()
+		client := server.Client("a")
+		runs := NewRuns(client, "city")
+		for n := range 1001 { // the last begun come first
+			id := codec.RunID{7}
+			binary.BigEndian.PutUint32(id[12:], uint32(n))
+			if err := runs.Create(t.Context(), Run{ID: id}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		old := codec.RunID{7}.String()
+		server.Rows["city.runs/"+old].Properties["State"] = "?"
+		time.Sleep(time.Hour)
+		client.SetLatency(func(faketable.Call) time.Duration { return time.Second })
+		said := ""
+		for next := ""; ; {
+			_, from, damage, err := runs.Retire(t.Context(), time.Now(), next, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if damage != nil {
+				said += damage.Error()
+			}
+			if next = from; next == "" {
+				break
+			}
+		}
+		if !strings.Contains(said, old) {
+			t.Errorf("the old run is not looked at: %s", said)
+		}
+	})
+}
+
 // A workload may have more runs than a page of rows.
 func TestUnfinishedRunsOfSeveralPagesAreFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
