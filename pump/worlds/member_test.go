@@ -213,8 +213,9 @@ func TestP81WhoNeedsLessThanAnEvenShareHasItBesideOthersThatTakeAll(t *testing.T
 		if got := list[3]; got < 0.98*need {
 			t.Errorf("has %.1f a second of the %.1f that it needs, the others %.1f", got, need, list[:3])
 		}
-		// A quarter more than its demand is its own, and idle: 4.6 % of the limit.
-		if sum < 0.94*shareLimit {
+		// A quarter more than its demand is its own, and idle: 4.6 % of the limit. In 46 runs the sum
+		// was 94.4 to 95.4 %.
+		if sum < 0.935*shareLimit {
 			t.Errorf("%.1f a second of %.0f are used", sum, shareLimit)
 		}
 		for _, s := range all {
