@@ -136,8 +136,18 @@ type C struct {
 // that the service tells is compared with another.
 const slowest = 3 * time.Minute
 
+// caseTimeout is how long a case may take. It is the deadline of its calls: without one each has
+// 30 s, in which a busy machine may not answer.
+const caseTimeout = 10 * time.Minute
+
 func newC(h Harness, t testing.TB, prefix string, i int) *C {
-	c := caseOf(t.Context(), "q"+prefix, i)
+	ctx := t.Context()
+	if !h.Virtual { // where a call without a deadline is a case of its own
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, caseTimeout)
+		t.Cleanup(cancel)
+	}
+	c := caseOf(ctx, "q"+prefix, i)
 	c.doing = h.Clean
 	c.Account = h.Open(t, c.Wire.Through)
 	return c

@@ -61,6 +61,8 @@ func (t Trial) Run(ctx context.Context) []Outcome {
 
 // judge runs one case, and gives what was wrong.
 func (t Trial) judge(ctx context.Context, i int, tc testCase) string {
+	ctx, cancel := context.WithTimeout(ctx, caseTimeout)
+	defer cancel()
 	c := caseOf(ctx, t.Prefix, i)
 	c.doing = true
 	var err error
