@@ -145,6 +145,11 @@ func TestTheTrialOfAccountsFindsTheSimulatorToBeAsItIs(t *testing.T) {
 	}
 	w := newWorldOf(t, azsim.Config{Limits: limits}, 2, 2)
 	p := startTrial(t, w.path("trial"), w.connections(), shortTrial()...)
+	t.Cleanup(func() {
+		if text, err := os.ReadFile(filepath.Join(w.path("trial"), "report.md")); t.Failed() && err == nil {
+			t.Logf("%s", text)
+		}
+	})
 	p.succeeds()
 	r := readTrial(t, w.path("trial"), w.sim.Key("account1"), w.sim.Key("account2"))
 	if !r.Same || len(r.Removed.Left) > 0 || r.Pump.Lost != 0 || !r.Kill.Exact || len(r.Plan.Rows) != 3 || len(r.Figures) != 6 {
