@@ -23,10 +23,9 @@ admin port take up to four beats. Distributors go on: what they send waits. A pr
 cannot read the control account goes on, too, and so does one of an older version.
 
 With --run or --key only the tasks of that run, or with that key, wait. Processors put them into
-parking queues of their own, out of the way of the rest, and `+"`distributor resume`"+
-			` with the same
-flag brings them home. At most eight runs and keys can be paused at the same time. While one is,
-no run ends for being quiet.
+parking queues of their own, out of the way of the rest, and
+`+"`distributor resume`"+` with the same flag brings them home. At most eight runs and keys
+can be paused at the same time. While one is, no run ends for being quiet.
 distributor status says what is paused since when, and which processors stand still.`,
 		`  distributor pause --config pump.yaml
   distributor pause --wait && ./migrate-database && distributor resume

@@ -42,8 +42,8 @@ var ErrNotConfigured = errors.New(`no account is named. Set
       the address alone. The credential is then what azidentity finds: AZURE_CLIENT_ID and the
       like, a managed identity, or the login of az. It needs the roles "Storage Queue Data
       Contributor" and "Storage Table Data Contributor", which
-      ` + "`distributor generate bicep`" + ` and ` + "`distributor generate terraform`" +
-	` write down
+      ` + "`distributor generate bicep`" + ` and
+      ` + "`distributor generate terraform`" + ` write down
 
 and in the same way QUEUEPUMP_AZURE_2 to _9 for more accounts. Optional:
 

@@ -14,9 +14,8 @@ import (
 var pageText string
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
-	"plain": plain,
-	// nolint:gosec // a file of ours
-	"tokens": func() template.CSS { return template.CSS(look.Tokens) },
+	"plain":  plain,
+	"tokens": func() template.CSS { return template.CSS(look.Tokens) }, //nolint:gosec // ours
 	"lines":  lineStyles,
 	"judged": func(cell string) string {
 		if cell == "better" || cell == "worse" {

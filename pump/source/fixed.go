@@ -132,9 +132,8 @@ func (f *fixedFile) unchanged(cut bool) error {
 	}
 	st, err := os.Stat(f.name)
 	if err != nil {
-		// nolint:nilerr // all of it has been read: what cannot be seen any more says nothing against
-		// that
-		return nil
+		// All of it has been read: what cannot be seen any more says nothing against that.
+		return nil //nolint:nilerr // for that reason
 	}
 	switch {
 	case st.Size() < f.size:

@@ -42,8 +42,8 @@ func Element(c *report.Chart) (template.HTML, error) {
 		return hex.ReplaceAllFunc(style, property)
 	})...)
 	end = len(head)
-	// nolint:gosec // names in it were escaped by the canvas
-	return template.HTML(head) + template.HTML(svg[end:]), nil
+	// The canvas has escaped the names in it.
+	return template.HTML(head) + template.HTML(svg[end:]), nil //nolint:gosec // see above
 }
 
 // Document draws a chart as a file of its own, with the names of its lines.

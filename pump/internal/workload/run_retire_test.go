@@ -15,6 +15,23 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
+// retireAll removes what is old, page by page, and gives what is said of rows that cannot be read.
+func retireAll(t *testing.T, runs *Runs) (removed int, said string) {
+	t.Helper()
+	for next := ""; ; {
+		n, from, damage, err := runs.Retire(t.Context(), time.Now(), next, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if damage != nil {
+			said += damage.Error()
+		}
+		if removed, next = removed+n, from; next == "" {
+			return removed, said
+		}
+	}
+}
+
 // A row that cannot be read stays, and is named. It keeps no row of the pages after its own.
 func TestADamagedRowKeepsNoOtherOldRun(t *testing.T) {
 	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
@@ -51,19 +68,7 @@ func TestADamagedRowKeepsNoOtherOldRun(t *testing.T) {
 			time.Sleep(time.Second) // of a partition's rows in a second
 		}
 		time.Sleep(time.Hour)
-		removed, said := 0, ""
-		for next := ""; ; {
-			n, from, damage, err := runs.Retire(t.Context(), time.Now(), next, true)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if damage != nil {
-				said += damage.Error()
-			}
-			if removed, next = removed+n, from; next == "" {
-				break
-			}
-		}
+		removed, said := retireAll(t, runs)
 		if removed != many-2 {
 			t.Errorf("%d rows of %d are removed", removed, many)
 		}
@@ -93,19 +98,7 @@ func TestUnfinishedRunsHideNoOldOneOfASlowTable(t *testing.T) {
 		server.Rows["city.runs/"+old].Properties["State"] = "?"
 		time.Sleep(time.Hour)
 		client.SetLatency(func(faketable.Call) time.Duration { return time.Second })
-		said := ""
-		for next := ""; ; {
-			_, from, damage, err := runs.Retire(t.Context(), time.Now(), next, true)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if damage != nil {
-				said += damage.Error()
-			}
-			if next = from; next == "" {
-				break
-			}
-		}
+		_, said := retireAll(t, runs)
 		if !strings.Contains(said, old) {
 			t.Errorf("the old run is not looked at: %s", said)
 		}
