@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -25,7 +26,8 @@ func TestNoLineIsLostOrSplitWhenTheFileIsRotated(t *testing.T) {
 	}
 	const writers, each = 8, 200
 	var g sync.WaitGroup
-	written := make(chan struct{}, writers*each)
+	// A writer waits to be counted, so that lines are written between any two rotations.
+	written := make(chan struct{})
 	for w := range writers {
 		g.Go(func() {
 			for n := range each {
@@ -44,11 +46,19 @@ func TestNoLineIsLostOrSplitWhenTheFileIsRotated(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n%2 == 0 { // create
-			if err := os.WriteFile(path, nil, 0o600); err != nil {
+			// The next lines may have made the file by now. logrotate empties no file either.
+			made, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+			if err == nil {
+				err = made.Close()
+			}
+			if err != nil && !errors.Is(err, os.ErrExist) {
 				t.Fatal(err)
 			}
 		}
 		f.Reopen()
+	}
+	for range writers * each / 2 {
+		<-written
 	}
 	g.Wait()
 	if err := f.Close(); err != nil {
