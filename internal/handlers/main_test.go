@@ -59,10 +59,11 @@ func longLived(mode string) {
 		case "die":
 			fmt.Fprintln(os.Stderr, "cannot go on")
 			os.Exit(7)
+		case "shell":
+			shell()
+			fmt.Printf(`{"seq":%d,"ok":true}`+"\n", r.Seq)
 		case "hang":
-			// A shell below us, so that only ending the whole group ends all.
-			c := exec.Command("sh", "-c", `echo $$ >"$PIDFILE"; trap "" TERM; while :; do sleep 1; done`)
-			_ = c.Start()
+			_ = os.WriteFile(os.Getenv("HANGS"), nil, 0o600)
 			time.Sleep(time.Hour)
 		case "garbage":
 			fmt.Println("hello")
@@ -85,6 +86,22 @@ func longLived(mode string) {
 		default:
 			fmt.Printf(`{"seq":%d,"ok":true,"result":%s}`+"\n", r.Seq, bytes.TrimSpace(line))
 		}
+	}
+}
+
+// shell starts a shell below us that ends for nothing but SIGKILL, so that only ending the whole
+// group ends all. It has said its pid when shell returns.
+func shell() {
+	file := os.Getenv("PIDFILE")
+	c := exec.Command("sh", "-c", `trap "" TERM; echo $$ >"$PIDFILE"; while :; do sleep 1; done`)
+	if err := c.Start(); err != nil {
+		panic(err)
+	}
+	for {
+		if text, err := os.ReadFile(file); err == nil && bytes.HasSuffix(text, []byte("\n")) {
+			return
+		}
+		time.Sleep(time.Millisecond)
 	}
 }
 
@@ -116,11 +133,12 @@ func each() {
 	os.Exit(0)
 }
 
-// command is the options for children of this test binary in a mode.
+// command is the options for children of this test binary in a mode. Their time is not over but
+// where a test says so, however slow the machine is.
 func command(mode string, env ...string) CommandOptions {
 	return CommandOptions{
 		Argv: []string{os.Args[0]}, Env: append(append(os.Environ(), modeVariable+"="+mode), env...),
-		Children: 1, Timeout: time.Minute,
+		Children: 1, Timeout: 10 * time.Minute,
 	}
 }
 
