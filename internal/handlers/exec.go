@@ -85,6 +85,7 @@ type Exec struct {
 	ending sync.WaitGroup // children being ended
 	health *health
 	lines  sparing.Kinds
+	settle time.Duration // settleIn but for tests
 }
 
 // slot is the place of one child, kept while children come and go.
@@ -110,7 +111,7 @@ func NewExec(o CommandOptions) (*Exec, error) {
 	}
 	e := &Exec{
 		opts: o, idle: make(chan *slot, o.Children), stderr: newStderrLog(o.Log),
-		health: newHealth(o.Broken),
+		health: newHealth(o.Broken), settle: settleIn,
 	}
 	for range o.Children {
 		e.idle <- &slot{}
@@ -219,7 +220,7 @@ func (e *Exec) start(ctx context.Context) (*child, error) {
 	select {
 	case <-c.exited:
 		err = c.whyEnded(false)
-	case <-time.After(settleIn):
+	case <-time.After(e.settle):
 		return c, nil
 	case <-ctx.Done():
 		err = context.Cause(ctx)
