@@ -144,6 +144,9 @@ func (e *ExecEach) run(ctx context.Context, t *pump.Task) (json.RawMessage, erro
 	cmd.WaitDelay = endPatience // then it is killed, and its pipes are closed
 
 	if err := startTied(cmd); err != nil {
+		if limited.Err() != nil { // the task has ended before its process began
+			return nil, context.Cause(limited)
+		}
 		return nil, &startError{err}
 	}
 	all = group.New(cmd)

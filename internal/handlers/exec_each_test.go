@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -8,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/testbuf"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -83,6 +85,26 @@ func TestACommandThatTheShellCannotFindIsReported(t *testing.T) {
 	sameError(t, err, pump.Release(fmt.Errorf("%w: %w", errUntried, errBrokenCommand)))
 	if len(reported) != 1 || !strings.Contains(reported[0].Error(), "exit status 127") {
 		t.Errorf("reported %v", reported)
+	}
+}
+
+// TestATaskThatIsGivenUpBeforeItsProcessBeginsSaysNothingOfTheCommand: it looked as if the machine
+// had no process left, which often enough in a row is a command that does not work.
+func TestATaskThatIsGivenUpBeforeItsProcessBeginsSaysNothingOfTheCommand(t *testing.T) {
+	var log testbuf.Buffer
+	e := newExecEach(t, CommandOptions{
+		Argv: []string{"true"}, Children: 1, Log: slog.New(slog.NewTextHandler(&log, nil)),
+		Broken: func(err error) { t.Errorf("reported %v", err) },
+	})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("stopped"))
+	for range 10 * usedStarts { // half of them find a place before they see that they are given up
+		if _, err := e.Work(ctx, task("x")); err == nil || err.Error() != "stopped" {
+			t.Fatalf("got %v", err)
+		}
+	}
+	if log.String() != "" {
+		t.Errorf("the log says %s", log.String())
 	}
 }
 
