@@ -150,14 +150,19 @@ func TestAnEndpointThatDoesNotAnswerIsAFailureWithoutTheURL(t *testing.T) {
 // TestWhileNoConnectionCanBeMadeTasksWait, for whatever reason, and are done
 // when it can, or given back when the processor stops.
 func TestWhileNoConnectionCanBeMadeTasksWait(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := listener.Addr().String()
-	_ = listener.Close()
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer server.Close()
 	var log testbuf.Buffer
-	h := newHTTP(t, "http://"+address, HTTPOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	h := newHTTP(t, server.URL, HTTPOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	// A port of its own that nobody listens to yet could become another process's meanwhile.
+	var listens atomic.Bool
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		if !listens.Load() {
+			address = "127.0.0.1:1"
+		}
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}
+	h.client.Transport.(*http.Transport).DialContext = dial
 	results := make(chan error)
 	for range 3 {
 		go func() {
@@ -166,13 +171,7 @@ func TestWhileNoConnectionCanBeMadeTasksWait(t *testing.T) {
 		}()
 	}
 	waitFor(t, "the log's line", func() bool { return strings.Contains(log.String(), "connection refused") })
-	if listener, err = net.Listen("tcp", address); err != nil {
-		t.Skipf("somebody else took the port: %v", err)
-	}
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	server.Listener = listener
-	server.Start()
-	defer server.Close()
+	listens.Store(true)
 	for range 3 {
 		if err := <-results; err != nil {
 			t.Error(err)
@@ -190,7 +189,7 @@ func TestWhileNoConnectionCanBeMadeTasksWait(t *testing.T) {
 	close(stopping)
 	for _, url := range []string{secure.URL, "http://no-such-host.invalid"} {
 		h = newHTTP(t, url, HTTPOptions{Stopping: stopping})
-		_, err = h.Work(t.Context(), task("x"))
+		_, err := h.Work(t.Context(), task("x"))
 		sameError(t, err, pump.Release(fmt.Errorf("%w: %w", errUntried, errUnreachable)))
 	}
 }
