@@ -45,7 +45,7 @@ type SoakResult struct {
 
 // MemoryLook is one look at the memory of a process.
 type MemoryLook struct {
-	At       float64 `json:"at"`       // seconds since the tasks began to come
+	At       float64 `json:"at"`       // seconds since both were ready
 	Resident int64   `json:"resident"` // bytes
 	Live     int64   `json:"live"`     // bytes of the heap right after a garbage collection
 }
@@ -78,6 +78,9 @@ func (s Soak) Run(ctx context.Context) (r SoakResult, err error) {
 		ctx, "distributor", input, binaryOf(s.Dir, "distributor"), "run", "--config", config,
 		"--input", "-", "--key", "city", "--json", "--quiet",
 	)
+	if err == nil {
+		err = out.ready(ctx) // the processor waits for the workload no longer than soakIdle
+	}
 	if err != nil {
 		return r, err
 	}
@@ -90,6 +93,9 @@ func (s Soak) Run(ctx context.Context) (r SoakResult, err error) {
 	}
 	enough, fed := make(chan struct{}), make(chan error, 1)
 	go func() { fed <- errors.Join(s.feed(ctx, lines, enough), lines.Close()) }()
+	if err := back.ready(ctx); err != nil {
+		return r, err
+	}
 	began := time.Now()
 	for range int(s.For / s.Every) {
 		time.Sleep(time.Until(began.Add(time.Duration(len(r.Processor)+1) * s.Every)))
@@ -192,6 +198,30 @@ func startWatched(
 		}
 	}()
 	return w, nil
+}
+
+// ready waits until the process says that it is: the port of one that has just been started is not
+// open yet.
+func (w *watched) ready(ctx context.Context) error {
+	for {
+		if err := w.failure(); err != nil {
+			return err
+		}
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+w.admin+"/readyz", nil)
+		if err != nil {
+			return err
+		}
+		if resp, err := http.DefaultClient.Do(req); err == nil {
+			if err := resp.Body.Close(); err != nil || resp.StatusCode == http.StatusOK {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
 }
 
 // freeAddress is an address on loopback that no process listens on just now.
