@@ -146,15 +146,11 @@ func (c *child) alive() bool {
 // ask sends one request line and reads the answer's line, which is valid until
 // the next call. Any error leaves the child unusable.
 func (c *child) ask(ctx context.Context, request []byte, timeout time.Duration) ([]byte, error) {
-	deadline := time.Now().Add(timeout)
-	_ = c.in.SetWriteDeadline(deadline)
-	_ = c.out.SetReadDeadline(deadline)
-	stop := context.AfterFunc(ctx, func() {
-		past := time.Unix(1, 0)
-		_ = c.in.SetWriteDeadline(past)
-		_ = c.out.SetReadDeadline(past)
+	end := limit(ctx, time.Now().Add(timeout), func(at time.Time) {
+		_ = c.in.SetWriteDeadline(at)
+		_ = c.out.SetReadDeadline(at)
 	})
-	defer stop()
+	defer end()
 
 	_, err := c.in.Write(request)
 	if err == nil {
@@ -171,6 +167,22 @@ func (c *child) ask(ctx context.Context, request []byte, timeout time.Duration) 
 		return nil, err
 	default:
 		return nil, c.whyEnded(errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE))
+	}
+}
+
+// limit sets a deadline, and one that is past when ctx ends. Once end has returned it sets none any
+// more: the next one is another task's, which the end of this one's context must not fail.
+func limit(ctx context.Context, deadline time.Time, set func(time.Time)) (end func()) {
+	set(deadline)
+	done := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(done)
+		set(time.Unix(1, 0))
+	})
+	return func() {
+		if !stop() { // it sets it now, or is about to
+			<-done
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -150,6 +151,22 @@ func TestATaskThatIsGivenUpEndsItsChild(t *testing.T) {
 	if e.health.suspect() {
 		t.Error("the command was blamed")
 	}
+}
+
+// TestTheEndOfATasksContextIsNotTheNextTasks: it may come just after the task's answer.
+func TestTheEndOfATasksContextIsNotTheNextTasks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var set atomic.Int64
+		ctx, cancel := context.WithCancel(t.Context())
+		end := limit(ctx, time.Now(), func(time.Time) { set.Add(1) })
+		cancel()
+		end()
+		before := set.Load()
+		synctest.Wait()
+		if before != 2 || set.Load() != before {
+			t.Errorf("a deadline was set %d times, and %d times afterwards", before, set.Load()-before)
+		}
+	})
 }
 
 // TestACommandThatCannotWorkIsReportedAndCostsOneTaskAnAttempt: after that the
