@@ -44,8 +44,9 @@ type child struct {
 	seq    uint64 // of the task it was given last
 	buf    []byte
 
-	exited chan struct{} // closed when the process has been waited for
-	status error         // of the process; valid once exited is closed
+	ended  chan struct{} // closed when the process has been waited for
+	status error         // of the process; valid once ended is closed
+	exited chan struct{} // closed when its errors have been read as well
 	ending sync.Once
 }
 
@@ -84,8 +85,8 @@ func startChild(argv, env []string, stderr *stderrLog) (*child, error) {
 	}
 
 	c := &child{
-		group: group.New(cmd), in: inW, out: outR, stderr: stderr, exited: make(chan struct{}),
-		answer: bufio.NewReaderSize(outR, 64<<10),
+		group: group.New(cmd), in: inW, out: outR, stderr: stderr, ended: make(chan struct{}),
+		exited: make(chan struct{}), answer: bufio.NewReaderSize(outR, 64<<10),
 	}
 	running.Store(c.group, true)
 	var logged sync.WaitGroup
@@ -93,6 +94,7 @@ func startChild(argv, env []string, stderr *stderrLog) (*child, error) {
 	go func() {
 		c.status = c.group.Wait(true, cmd.Wait) // and what it may have left behind is killed
 		running.Delete(c.group)
+		close(c.ended)
 		// What it said last explains its end; a grandchild that keeps the pipe must not hold us.
 		_ = errR.SetReadDeadline(time.Now().Add(endPatience))
 		logged.Wait()
@@ -136,7 +138,7 @@ func (c *child) stop(patience time.Duration) {
 // replaced without a word. What it prints after this check fails the next task by its seq.
 func (c *child) alive() bool {
 	select {
-	case <-c.exited:
+	case <-c.ended:
 		return false
 	default:
 		return c.answer.Buffered() == 0
@@ -202,13 +204,14 @@ var errRecycled = errors.New("the child ended (exit status 0)")
 // whyEnded describes a child whose pipes broke.
 func (c *child) whyEnded(silently bool) error {
 	select {
-	case <-c.exited:
+	case <-c.ended:
 	case <-time.After(endPatience):
 		return errors.New("the child closed its input or output")
 	}
 	if silently && c.status == nil && c.seq > 1 {
 		return errRecycled
 	}
+	<-c.exited // not long after: else what it said last would not be known
 	how := "exit status 0"
 	if c.status != nil {
 		how = c.status.Error()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -126,6 +127,21 @@ func TestAChildThatEndsBetweenTasksCostsNothing(t *testing.T) {
 	}
 	if len(seen) != 4 {
 		t.Errorf("%d children did 8 tasks, want 4", len(seen))
+	}
+}
+
+// TestAChildThatLeavesAProcessBehindEndsBetweenTasksToo: that one keeps its standard error open.
+func TestAChildThatLeavesAProcessBehindEndsBetweenTasksToo(t *testing.T) {
+	if _, err := exec.LookPath("setsid"); err != nil {
+		t.Skip("setsid is not here, by which a process leaves its group")
+	}
+	// It has left, for it closes its output after that, when the child answers and ends.
+	script := `read x; y=$(setsid sh -c 'exec sleep 10 <&- >&-' &); echo '{"seq":1,"ok":true}'`
+	e := newExec(t, CommandOptions{Argv: []string{"sh", "-c", script}, Children: 1})
+	for range 3 {
+		if _, err := e.Work(t.Context(), task("x")); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
