@@ -46,16 +46,19 @@ func lines(t *testing.T, n int) (path string) {
 
 func TestAPlanMeasuresTheUsersOwnInput(t *testing.T) {
 	path := lines(t, 20_000)
-	out, err := planned(t, "--rate", "5000", "--handler-seconds", "0.01", "--input", path, "--key", "id")
+	// One processor's handlers are full at 1,280 tasks/s, at which packing and unpacking must take
+	// less than 1.5 ms a task. They are measured here, on a machine that may be slow and busy.
+	args := []string{"--rate", "1000", "--handler-seconds", "0.2", "--input", path, "--key", "id"}
+	out, err := planned(t, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"5,000 tasks/s of 0.01 s each", "Measured on all of the input, 20,000 tasks", "bottleneck: handlers, full at", "accounts  ", "money a day", prices.Published.Source} {
+	for _, want := range []string{"1,000 tasks/s of 0.2 s each", "Measured on all of the input, 20,000 tasks", "bottleneck: handlers, full at", "accounts  ", "money a day", prices.Published.Source} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the plan lacks %q:\n%s", want, out)
 		}
 	}
-	out, err = planned(t, "--rate", "5000", "--handler-seconds", "0.01", "--input", path, "--key", "id", "--sample", "1000", "--json")
+	out, err = planned(t, append(args, "--sample", "1000", "--json")...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +66,7 @@ func TestAPlanMeasuresTheUsersOwnInput(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &p); err != nil {
 		t.Fatalf("%v:\n%s", err, out)
 	}
-	if p.Sample.Tasks != 1000 || p.Sample.Whole || p.Rate != 5000 || !p.Fits || p.Money.Total <= 0 || p.Requests.Put <= 0 || p.Processors < 1 {
+	if p.Sample.Tasks != 1000 || p.Sample.Whole || p.Rate != 1000 || !p.Fits || p.Money.Total <= 0 || p.Requests.Put <= 0 || p.Processors < 1 {
 		t.Errorf("%+v", p)
 	}
 }
