@@ -241,6 +241,15 @@ func TestTheStatusAgreesWithWhatWasDone(t *testing.T) {
 	}
 }
 
+// stop stops processes one after the other; each must end well.
+func stop(all ...*process) {
+	for _, p := range all {
+		p.t.Helper()
+		p.signal(syscall.SIGTERM)
+		p.succeeds()
+	}
+}
+
 // TestProcessorsStartTogetherWhenTheirGateIsReleased, and those that come later at once.
 func TestProcessorsStartTogetherWhenTheirGateIsReleased(t *testing.T) {
 	t.Parallel()
@@ -250,28 +259,39 @@ func TestProcessorsStartTogetherWhenTheirGateIsReleased(t *testing.T) {
 	writeTasks(t, tasks, n)
 	run := w.sends(w.config, tasks)
 	outs := []string{w.path("a.jsonl"), w.path("b.jsonl"), w.path("c.jsonl")}
-	early := []*process{}
-	for _, out := range outs[:2] {
-		early = append(early, start(t, "processor", "run", "--config", w.config, "--gate", "morning", "--out", out))
-	}
+	var early []*process
 	var list struct{ Gates []gates.Status }
-	w.eventually("both wait", func() bool {
-		w.operate(&list, "gate", "list")
-		return len(list.Gates) == 1 && list.Gates[0].Waiting == 2
-	})
-	if got := doneSoFar(t, outs...); len(got) != 0 {
-		t.Fatalf("%d tasks were handled before the gate was released", len(got))
-	}
 	var c gates.Change
-	w.operate(&c, "gate", "open", "morning")
-	if !c.Open || c.Waiting != 2 || c.Nudged == 0 { // a busy machine may miss a nudge
-		t.Errorf("%+v", c)
+	for round := 1; round == 1 || c.Nudged == 0; round++ { // a busy machine may miss a nudge, or both
+		if round > gateRounds {
+			t.Fatal("none of two was ever told")
+		}
+		if round > 1 {
+			for _, p := range early {
+				p.says("the gate is open")
+			}
+			stop(early...)
+			w.operate(&c, "gate", "close", "morning")
+		}
+		early = nil
+		for _, out := range outs[:2] {
+			early = append(early, start(t, "processor", "run", "--config", w.config, "--gate", "morning", "--out", out))
+		}
+		w.eventually("both wait", func() bool {
+			w.operate(&list, "gate", "list")
+			return len(list.Gates) == 1 && list.Gates[0].Waiting == 2
+		})
+		if got := doneSoFar(t, outs...); round == 1 && len(got) != 0 {
+			t.Fatalf("%d tasks were handled before the gate was released", len(got))
+		}
+		c = gates.Change{}
+		w.operate(&c, "gate", "open", "morning")
+		if !c.Open || c.Waiting != 2 {
+			t.Errorf("%+v", c)
+		}
 	}
 	w.handled(run.Run, n, outs...)
-	for _, p := range early {
-		p.signal(syscall.SIGTERM)
-		p.succeeds()
-	}
+	stop(early...)
 	again := w.sends(w.config, tasks)
 	start(t, "processor", "run", "--config", w.config, "--gate", "morning", "--out", outs[2], "--until-idle", "2s").succeeds()
 	w.handled(again.Run, n, outs...)
