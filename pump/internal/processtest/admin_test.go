@@ -53,8 +53,17 @@ func TestAProcessSaysHowItDoes(t *testing.T) {
 	w := newWorld(t, 2, 2)
 	writeTasks(t, w.path("tasks.jsonl"), 20)
 	start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"), "--key", "city", "--admin", "off").succeeds()
-	mark := w.path("mark")
-	p := start(t, "processor", "run", "--config", w.config, "--exec", hangingChild(mark), "--children", "1", "--grace", "10s") // while it drains it is asked
+	mark, release, worker := w.path("mark"), w.path("release"), w.path("worker.sh")
+	writeText(t, worker, `
+while read -r task; do
+  echo "$task" >>"$1"
+  until test -e "$2"; do sleep 0.1; done
+  seq=${task#*:}
+  echo "{\"seq\":${seq%%,*},\"ok\":true}"
+done
+`)
+	// It drains until it was asked.
+	p := start(t, "processor", "run", "--config", w.config, "--exec", "sh "+worker+" "+mark+" "+release, "--children", "1", "--grace", "1h")
 	address := p.admin()
 	if status, body := ask(t, address, "/healthz"); status != 200 {
 		t.Errorf("/healthz: %d %s", status, body)
@@ -96,6 +105,7 @@ func TestAProcessSaysHowItDoes(t *testing.T) {
 		status, body := ask(t, address, "/readyz")
 		return status == 503 && strings.Contains(body, "it is stopping")
 	})
+	writeText(t, release, "")
 	p.succeeds()
 	if status, _ := ask(t, address, "/healthz"); status != 0 {
 		t.Errorf("the port of a process that has ended answers %d", status)
