@@ -63,7 +63,8 @@ while read -r task; do
 done
 `)
 	// It drains until it was asked.
-	p := start(t, "processor", "run", "--config", w.config, "--exec", "sh "+worker+" "+mark+" "+release, "--children", "1", "--grace", "1h")
+	work := "sh " + worker + " " + mark + " " + release
+	p := start(t, "processor", "run", "--config", w.config, "--exec", work, "--children", "1", "--grace", "1h")
 	address := p.admin()
 	if status, body := ask(t, address, "/healthz"); status != 200 {
 		t.Errorf("/healthz: %d %s", status, body)
@@ -128,9 +129,9 @@ func TestAPortThatIsTakenIsAnError(t *testing.T) {
 	p.succeeds()
 }
 
-// gateRounds is how often a gate is opened at most until as many processes were told as are to be: a
-// process that does not take the hint within half a second is left to find out by itself, and none
-// may on a busy machine.
+// gateRounds is how often a gate is opened at most until as many processes were told as are to be:
+// one that does not take the hint within half a second is left to find out by itself, as any may on
+// a busy machine.
 const gateRounds = 20
 
 // TestAGateHoldsProcessorsUntilItIsReleased: those that wait are told, one that

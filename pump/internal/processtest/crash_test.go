@@ -274,7 +274,7 @@ func TestAnInterruptedDistributionSaysSo(t *testing.T) {
 	writeTasks(t, tasks, n)
 	w.slowPuts(100 * time.Millisecond)
 	d := start(t, "distributor", "run", "--config", w.config, "--input", tasks, "--key", "city", "--pack", "1", "--json", "--grace", "100ms")
-	// Messages that the service has may have no answer yet, and the grace may be over before one comes.
+	// What the service has may have no answer yet, and the grace may be over before one comes.
 	address := d.admin()
 	d.until("it knows that it has sent some", func() bool {
 		var st struct{ Done struct{ Envelopes int64 } }
