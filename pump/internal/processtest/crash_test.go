@@ -274,7 +274,13 @@ func TestAnInterruptedDistributionSaysSo(t *testing.T) {
 	writeTasks(t, tasks, n)
 	w.slowPuts(100 * time.Millisecond)
 	d := start(t, "distributor", "run", "--config", w.config, "--input", tasks, "--key", "city", "--pack", "1", "--json", "--grace", "100ms")
-	d.until("it has sent some", func() bool { return w.sim.Stats().Count("", "PutMessage") > 20 })
+	// What the service has may have no answer yet, and the grace may be over before one comes.
+	address := d.admin()
+	d.until("it knows that it has sent some", func() bool {
+		var st struct{ Done struct{ Envelopes int64 } }
+		_, text := ask(t, address, "/state")
+		return decodes(text, &st) && st.Done.Envelopes > 20
+	})
 	d.signal(syscall.SIGTERM)
 	if code := d.wait(); code != 143 {
 		t.Errorf("exit status %d", code)

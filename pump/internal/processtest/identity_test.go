@@ -160,6 +160,7 @@ type identityCommand struct {
 	args    []string
 	local   bool // it asks nothing of any account
 	serves  bool // it serves a page until a signal, and reads while one watches
+	haste   bool // it gives an account seconds to answer, which a busy machine may take
 	code    int  // exit status
 	says    string
 }
@@ -182,6 +183,10 @@ func TestEveryCommandWorksWithAManagedIdentity(t *testing.T) {
 			args = append(args, "--config", w.config)
 		}
 		p, secret := machine.start(words[0], args...)
+		for deadline := time.Now().Add(patience); c.haste && p.wait() != c.code && time.Now().Before(deadline); {
+			t.Logf("%s again, which said\n%s%s", c.command, p.out.String(), p.log.String())
+			p, secret = machine.start(words[0], args...)
+		}
 		if c.serves {
 			watchUntil(p, `"segments":`)
 			p.signal(syscall.SIGTERM)
@@ -270,13 +275,13 @@ func identityCommands(w *world, run string) []identityCommand {
 		{command: "processor runs list", says: run[:12]},
 		{command: "processor runs show", args: []string{run}, says: run},
 		{command: "processor plan", args: []string{"--rate", "100", "--handler-seconds", "0.1", "--task-bytes", "100"}, local: true},
-		{command: "distributor doctor"},
+		{command: "distributor doctor", haste: true},
 		{command: "distributor peek"},
 		{command: "distributor page", says: "/page/", serves: true},
 		// It reads what the page reads; here it has no terminal.
 		{command: "distributor top", args: []string{"--config", w.config}, local: true, code: 2, says: "top needs a terminal"},
 		{command: "processor top", args: []string{"--config", w.config}, local: true, code: 2, says: "processor status --watch"},
-		{command: "processor doctor"},
+		{command: "processor doctor", haste: true},
 		{command: "processor peek"},
 		{command: "processor check", args: []string{"--exec-each", "true", "--input", w.path("more.jsonl")}, local: true},
 		{command: "distributor generate alerts", local: true},

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -193,7 +194,7 @@ func TestTheStatusAgreesWithWhatWasDone(t *testing.T) {
 			tasks += i.Tasks
 			segments += i.Segments
 		}
-		return len(s.Instances) == 2 && s.Settled && s.Runs[0].Handled == deliveries && tasks == deliveries && segments == s.Segments
+		return len(s.Instances) == 2 && s.Settled && s.Runs[0].Handled == deliveries && tasks == deliveries && segments == s.Segments && atRest(&s)
 	})
 	if len(s.Runs) != 1 || s.Runs[0].ID != run.Run || s.Runs[0].State != "sealed" || s.Runs[0].Mode != "once" || *s.Runs[0].Sent != n {
 		t.Errorf("runs %+v", s.Runs)
@@ -230,12 +231,29 @@ func TestTheStatusAgreesWithWhatWasDone(t *testing.T) {
 	watch.succeeds()
 
 	w.sim.Blackout("account2", true)
-	w.operate(&s, "status")
-	if s.Accounts[1].Dark == "" || s.Accounts[0].Dark != "" || len(s.Problems) == 0 {
-		t.Errorf("with a dark account: %+v, problems %q", s.Accounts, s.Problems)
-	}
+	w.eventually("the status shows which account is dark", func() bool {
+		s = status.Status{}
+		w.operate(&s, "status")
+		return s.Accounts[1].Dark != "" && s.Accounts[0].Dark == "" && len(s.Problems) > 0
+	})
 	w.sim.Blackout("account2", false)
 	for _, p := range processors {
+		p.signal(syscall.SIGTERM)
+		p.succeeds()
+	}
+}
+
+// atRest reports whether the messages of what was handled are deleted, which comes after it was
+// counted, and nothing that a busy machine let go wrong for a while is told any more.
+func atRest(s *status.Status) bool {
+	return !slices.ContainsFunc(s.Accounts, func(a status.Account) bool { return a.Messages != 0 || a.Dark != "" }) &&
+		!slices.ContainsFunc(s.Instances, func(i status.Instance) bool { return i.Trouble != "" }) && len(s.Problems) == 0
+}
+
+// stop stops processes one after the other; each must end well.
+func stop(all ...*process) {
+	for _, p := range all {
+		p.t.Helper()
 		p.signal(syscall.SIGTERM)
 		p.succeeds()
 	}
@@ -250,28 +268,39 @@ func TestProcessorsStartTogetherWhenTheirGateIsReleased(t *testing.T) {
 	writeTasks(t, tasks, n)
 	run := w.sends(w.config, tasks)
 	outs := []string{w.path("a.jsonl"), w.path("b.jsonl"), w.path("c.jsonl")}
-	early := []*process{}
-	for _, out := range outs[:2] {
-		early = append(early, start(t, "processor", "run", "--config", w.config, "--gate", "morning", "--out", out))
-	}
+	var early []*process
 	var list struct{ Gates []gates.Status }
-	w.eventually("both wait", func() bool {
-		w.operate(&list, "gate", "list")
-		return len(list.Gates) == 1 && list.Gates[0].Waiting == 2
-	})
-	if got := doneSoFar(t, outs...); len(got) != 0 {
-		t.Fatalf("%d tasks were handled before the gate was released", len(got))
-	}
 	var c gates.Change
-	w.operate(&c, "gate", "open", "morning")
-	if !c.Open || c.Waiting != 2 || c.Nudged == 0 { // a busy machine may miss a nudge
-		t.Errorf("%+v", c)
+	for round := 1; round == 1 || c.Nudged == 0; round++ { // a busy machine may miss a nudge, or both
+		if round > gateRounds {
+			t.Fatal("none of two was ever told")
+		}
+		if round > 1 {
+			for _, p := range early {
+				p.says("the gate is open")
+			}
+			stop(early...)
+			w.operate(&c, "gate", "close", "morning")
+		}
+		early = nil
+		for _, out := range outs[:2] {
+			early = append(early, start(t, "processor", "run", "--config", w.config, "--gate", "morning", "--out", out))
+		}
+		w.eventually("both wait", func() bool {
+			w.operate(&list, "gate", "list")
+			return len(list.Gates) == 1 && list.Gates[0].Waiting == 2
+		})
+		if got := doneSoFar(t, outs...); round == 1 && len(got) != 0 {
+			t.Fatalf("%d tasks were handled before the gate was released", len(got))
+		}
+		c = gates.Change{}
+		w.operate(&c, "gate", "open", "morning")
+		if !c.Open || c.Waiting != 2 {
+			t.Errorf("%+v", c)
+		}
 	}
 	w.handled(run.Run, n, outs...)
-	for _, p := range early {
-		p.signal(syscall.SIGTERM)
-		p.succeeds()
-	}
+	stop(early...)
 	again := w.sends(w.config, tasks)
 	start(t, "processor", "run", "--config", w.config, "--gate", "morning", "--out", outs[2], "--until-idle", "2s").succeeds()
 	w.handled(again.Run, n, outs...)

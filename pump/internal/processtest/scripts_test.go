@@ -51,11 +51,12 @@ func (s *scriptsWorld) note(what, name string) { s.seen[what+": "+name] = true }
 func (s *scriptsWorld) play() {
 	t := s.t
 	text := readText(t, s.config)
-	writeText(t, s.config, text+"delivery: once\n")
+	writeText(t, s.config, text+"delivery: once\nadmin: {sample: 1s}\n")
 	writeTasks(t, s.path("tasks.jsonl"), 40)
 	appendText(t, s.path("tasks.jsonl"), "{\"no city\":1}\n")
 	send := []string{"run", "--input", s.path("tasks.jsonl"), "--key", "city", "--pack", "5", "--on-bad-line", "quarantine"}
 	run := s.run("distributor", send...)
+	s.stored() // the row of a run that lives goes when it is closed, be that soon or late
 	s.run("distributor", "gate", "open", "morning")
 	s.run("distributor", "gate", "close", "evening")
 	s.run("distributor", "gate", "list")
@@ -75,6 +76,12 @@ func (s *scriptsWorld) play() {
 		var st struct{ Done struct{ Handled int } }
 		_, text := ask(t, address, "/state")
 		return json.Unmarshal([]byte(text), &st) == nil && st.Done.Handled >= 40
+	})
+	// What a sample tells is there from the first one on, which a slow machine may have had by now.
+	stays.until("it has sampled", func() bool {
+		var st struct{ Backlog struct{ Accounts []struct{} } }
+		_, text := ask(t, address, "/state")
+		return json.Unmarshal([]byte(text), &st) == nil && len(st.Backlog.Accounts) == 2
 	})
 	_, metrics := ask(t, address, "/metrics")
 	for _, m := range regexp.MustCompile(`(?m)^# TYPE (\S+ \S+)$`).FindAllStringSubmatch(metrics, -1) {

@@ -3,6 +3,7 @@ package azure
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -85,15 +86,33 @@ func TestConnectionOfARequestThatWasGivenUpIsNotUsedAgain(t *testing.T) {
 	}
 }
 
+// passing is a context whose deadline has passed when the test says so: one by the clock might pass
+// before the request is sent.
+type passing struct {
+	context.Context
+	passed chan struct{}
+}
+
+func (p passing) Done() <-chan struct{} { return p.passed }
+
+func (p passing) Err() error {
+	select {
+	case <-p.passed:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
+
 // A deadline ends a request without an answer, and says that it was one.
 func TestDeadlineEndsARequestOverTCP(t *testing.T) {
 	t.Parallel()
+	ctx := passing{t.Context(), make(chan struct{})}
 	a, _ := rawServer(t, func(_ net.Conn, r *bufio.Reader, _ int64) {
 		for requestOf(r) {
+			close(ctx.passed)
 		}
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // in which it must be sent
-	defer cancel()
 	if err := a.Queue("queue").Delete(ctx, testReceipt); !storage.Is(err, storage.MaybeDone) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v", err)
 	}
@@ -142,41 +161,36 @@ func TestAnswerThatComesBeforeTheEndOfTheRequestIsHeard(t *testing.T) {
 	}
 }
 
-// Over TLS too, requests at once use as many connections and no more.
+// Over TLS too, requests one after the other use one connection; in a bubble as
+// TestConnectionsAreKept.
 func TestConnectionsAreKeptOverTLS(t *testing.T) {
 	t.Parallel()
-	var opened atomic.Int64
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		w.WriteHeader(http.StatusNoContent)
-	}))
-	server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
-		if s == http.StateNew {
-			opened.Add(1)
-		}
-	}
-	server.StartTLS()
-	t.Cleanup(server.Close)
-	client := NewTransport(4)
-	roots := x509.NewCertPool()
+	server := httptest.NewTLSServer(http.NotFoundHandler()) // for its certificate
+	certificates, roots := server.TLS.Certificates, x509.NewCertPool()
 	roots.AddCert(server.Certificate())
-	client.Transport.(once).TLSClientConfig.RootCAs = roots
-	t.Cleanup(client.CloseIdleConnections)
-	a, err := Open(Options{
-		ConnectionString: "AccountName=acct;AccountKey=" + testKey + ";QueueEndpoint=" + server.URL + "/acct;TableEndpoint=" + server.URL + "/acct",
-		Transport:        client,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 50 {
-		if err := a.Queue("queue").Delete(t.Context(), testReceipt); err != nil {
+	server.Close()
+	synctest.Test(t, func(t *testing.T) {
+		client := NewTransport(4)
+		client.Transport.(once).TLSClientConfig.RootCAs = roots
+		opened := piped(t, client, func(conn net.Conn) net.Conn {
+			return tls.Server(conn, &tls.Config{Certificates: certificates, MinVersion: tls.VersionTLS12})
+		})
+		a, err := Open(Options{
+			ConnectionString: "AccountName=acct;AccountKey=" + testKey + ";QueueEndpoint=https://127.0.0.1:10001/acct;TableEndpoint=https://127.0.0.1:10002/acct",
+			Transport:        client,
+		})
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	if n := opened.Load(); n != 1 {
-		t.Errorf("%d connections for 50 requests, one at a time", n)
-	}
+		for range 50 {
+			if err := a.Queue("queue").Delete(t.Context(), testReceipt); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := opened.Load(); n != 1 {
+			t.Errorf("%d connections for 50 requests, one at a time", n)
+		}
+	})
 }
 
 // A connection that has been idle for too long is closed from this side.
