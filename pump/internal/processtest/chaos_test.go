@@ -13,6 +13,7 @@ import (
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/election"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -342,9 +343,12 @@ func (c *chaos) calm() {
 	args[slices.Index(args, "1s")] = "1h"
 	args[slices.Index(args, "--config")+1] = c.configs[0] // and not the one that goes astray
 	last := start(c.t, "distributor", append(args, "--json")...)
-	last.until("no run is open", func() bool {
+	// It need not distribute anything: a leader of before may have sealed its run and not lived to
+	// say that it is finished.
+	last.until("it has finished a distribution, and no run is open", func() bool {
+		finished := c.finishedBy(last)
 		c.sealed = c.list()
-		return strings.Contains(last.out.String(), "\n") &&
+		return finished &&
 			!slices.ContainsFunc(c.sealed, func(r workload.Run) bool { return r.State == workload.RunOpen })
 	})
 	last.signal(syscall.SIGTERM)
@@ -380,9 +384,23 @@ func (c *chaos) isMember(p *process) bool {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return slices.ContainsFunc(v.Members, func(m cluster.Member) bool {
-		return strings.Contains(m.Instance, fmt.Sprintf("-%d-", p.cmd.Process.Pid))
-	})
+	return slices.ContainsFunc(v.Members, func(m cluster.Member) bool { return p.is(m.Instance) })
+}
+
+// finishedBy reports whether a distributor was the last to lead and has finished what was begun.
+func (c *chaos) finishedBy(p *process) bool {
+	c.t.Helper()
+	e := election.New(c.table, "test", election.Options{Instance: "observer"})
+	s, err := e.Status(c.t.Context())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return s.Phase == election.Idle && p.is(s.Leader)
+}
+
+// is reports whether an instance's name is that of this process.
+func (p *process) is(instance string) bool {
+	return strings.Contains(instance, fmt.Sprintf("-%d-", p.cmd.Process.Pid))
 }
 
 func (c *chaos) String() string {
