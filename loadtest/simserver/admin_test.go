@@ -147,13 +147,13 @@ func TestAResetEmptiesOneAccountOrAll(t *testing.T) {
 	if got := compact(t, call(t, h, "POST", "/reset", `{"account":"one"}`, 200)); got != `{"emptied":["one"]}` {
 		t.Errorf("one: %s", got)
 	}
-	if works(one) || !works(two) {
+	if answered(one) || !answered(two) {
 		t.Error("another account than one was emptied")
 	}
 	if got := compact(t, call(t, h, "POST", "/reset", ``, 200)); got != `{"emptied":["one","two"]}` {
 		t.Errorf("all: %s", got)
 	}
-	if works(two) {
+	if answered(two) {
 		t.Error("the second account was not emptied")
 	}
 }
@@ -163,11 +163,11 @@ func TestCountsSayWhatHappened(t *testing.T) {
 	h := s.AdminHandler()
 	one := queueOf(t, s, "one")
 	for range 3 {
-		works(one)
+		answered(one)
 	}
 	call(t, h, "DELETE", "/faults", "", 200)
 	call(t, h, "PUT", "/faults", `{"faults":[{"fault":"dark","account":"one"}]}`, 200)
-	works(one)
+	answered(one)
 	got := compact(t, call(t, h, "GET", "/counts", "", 200))
 	const want = `{"dark":{"one":1},"faults":[{"active":true,"fault":"dark account=one","hits":0}],` +
 		`"happened":{"error":2},"requests":[` +
