@@ -3,6 +3,7 @@ package azsim
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -33,6 +34,9 @@ func (h handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	case gaveUp, noConnect, lost:
 		panic(http.ErrAbortHandler) // closes the connection without an answer
 	}
+	// A body may be refused unread. Closed with more unread than net/http takes by itself, a connection
+	// is reset, and a client that still sends loses the answer.
+	_, _ = io.CopyN(io.Discard, req.Body, mostUnread)
 	header := w.Header()
 	for k, v := range out.header {
 		header[k] = v
@@ -56,6 +60,10 @@ func (h handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 }
+
+// mostUnread is how many bytes of a body that is refused are read and thrown away: four times the
+// largest that is taken.
+const mostUnread = 4 * maxTableBody
 
 var chunked = []string{"chunked"}
 

@@ -268,3 +268,28 @@ func (l pipeListener) Accept() (net.Conn, error) {
 }
 func (l pipeListener) Close() error   { return nil }
 func (l pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
+
+// TestABodyThatIsRefusedUnreadIsAnswered also to a client that sends all of it before it looks for
+// an answer: without reading, the server would reset the connection under it.
+func TestABodyThatIsRefusedUnreadIsAnswered(t *testing.T) {
+	s := serve(t, Config{})
+	conn, err := net.Dial("tcp", s.srv.TableAddr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	const size = maxTableBody + 1<<20
+	_, err = io.WriteString(conn, "POST /acct/$batch HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer x\r\n"+
+		"Content-Length: "+itoa(size)+"\r\n\r\n"+strings.Repeat("x", size))
+	if err != nil {
+		t.Fatalf("the body was not taken: %v", err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatalf("no answer: %v", err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusRequestEntityTooLarge {
+		t.Errorf("got %s", resp.Status)
+	}
+}
