@@ -34,8 +34,8 @@ func (h handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	case gaveUp, noConnect, lost:
 		panic(http.ErrAbortHandler) // closes the connection without an answer
 	}
-	// A body may be refused unread. Closed with more unread than net/http takes by itself, a connection
-	// is reset, and a client that still sends loses the answer.
+	// A body may be refused unread. Closed with more unread than net/http takes by itself, a
+	// connection is reset, and a client that still sends loses the answer.
 	_, _ = io.CopyN(io.Discard, req.Body, mostUnread)
 	header := w.Header()
 	for k, v := range out.header {
