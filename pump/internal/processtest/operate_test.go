@@ -155,10 +155,7 @@ func TestAccountsAreAddedAndTakenAwayWhileEverythingRuns(t *testing.T) {
 	}
 	fourth := w.sends(w.config, tasks)
 	w.handled(fourth.Run, n, outs...)
-	for _, p := range processors {
-		p.signal(syscall.SIGTERM)
-		p.succeeds()
-	}
+	stop(processors...)
 }
 
 // TestTheStatusAgreesWithWhatWasDone, whose numbers are known.
@@ -237,10 +234,7 @@ func TestTheStatusAgreesWithWhatWasDone(t *testing.T) {
 		return s.Accounts[1].Dark != "" && s.Accounts[0].Dark == "" && len(s.Problems) > 0
 	})
 	w.sim.Blackout("account2", false)
-	for _, p := range processors {
-		p.signal(syscall.SIGTERM)
-		p.succeeds()
-	}
+	stop(processors...)
 }
 
 // atRest reports whether the messages of what was handled are deleted, which comes after it was
