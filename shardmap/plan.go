@@ -23,6 +23,11 @@ const Unowned = -1
 // Instances that share a queue get neighbouring segments where it can, so that few
 // instances meet at one queue (P7).
 //
+// barred says which instances cannot work on which segments, because they cannot read a queue of
+// it; nil: all can work on all. No unit with a barred segment goes to that instance, unless all are
+// barred from it. What some are barred from is shared out first, so that instances stay as even as
+// the bars allow.
+//
 // It moves the fewest units (queues or segments): who joins n balanced instances
 // takes at most its share rounded up and nothing else moves; of one who leaves only
 // what it had moves. The exception is the change from single segments to whole
@@ -34,14 +39,16 @@ const Unowned = -1
 // segments each time.
 //
 // It takes about a millisecond for 4,096 segments, 1,000 queues, 200 instances.
-func (m *Map) Plan(instances []string, current []int) []int {
+func (m *Map) Plan(
+	instances []string, current []int, barred func(instance, segment int) bool,
+) []int {
 	plan := slices.Repeat([]int{Unowned}, m.Segments)
 	n := len(instances)
 	if n == 0 {
 		return plan
 	}
 	unit, units := m.units(n)
-	owner := shareOut(units, n, holdings(unit, current, n))
+	owner := shareOut(units, n, holdings(unit, current, n), barsOf(unit, units, n, barred))
 	for s := range plan {
 		plan[s] = owner[unit[s]]
 	}
@@ -128,12 +135,22 @@ func holdings(unit, current []int, instances int) []holding {
 // That is what makes a plan survive being carried out partly: on the way to it the
 // holdings of pairs that were taken only grow and those of all others only
 // shrink, so whatever refused a pair still comes before it and refuses it again.
-func shareOut(units, instances int, held []holding) []int {
+//
+// Units that bars keep from some instances are shared out before the others, by the same rule among
+// those that may have them. If all of these have their share, the one with the least takes more.
+func shareOut(units, instances int, held []holding, bars [][]bool) []int {
 	owner := slices.Repeat([]int{Unowned}, units)
 	s := shares{has: make([]int, instances), each: units / instances, extras: units % instances}
-	for _, h := range held {
-		if owner[h.unit] == Unowned && s.takes(h.instance) {
-			owner[h.unit] = h.instance
+	for _, restricted := range []bool{true, false} {
+		for _, h := range held {
+			bar := bars[h.unit]
+			if (bar != nil) == restricted && owner[h.unit] == Unowned &&
+				(bar == nil || !bar[h.instance]) && s.takes(h.instance) {
+				owner[h.unit] = h.instance
+			}
+		}
+		if restricted {
+			s.shareRestricted(owner, held, bars)
 		}
 	}
 	next := 0 // those before have their share and never take again
@@ -147,6 +164,63 @@ func shareOut(units, instances int, held []holding) []int {
 		}
 	}
 	return owner
+}
+
+// shareRestricted gives each unit that has a bar and no instance yet to one that may have it: the
+// first with room in its share, else one that holds of it, else the one with the fewest units.
+func (s *shares) shareRestricted(owner []int, held []holding, bars [][]bool) {
+	for u, bar := range bars {
+		if bar == nil || owner[u] != Unowned {
+			continue
+		}
+		least := Unowned
+		for i := range bar {
+			if bar[i] {
+				continue
+			}
+			if s.takes(i) {
+				owner[u] = i
+				break
+			}
+			if least == Unowned || s.has[i] < s.has[least] {
+				least = i
+			}
+		}
+		if owner[u] != Unowned {
+			continue
+		}
+		if at := slices.IndexFunc(held, func(h holding) bool {
+			return h.unit == u && !bar[h.instance]
+		}); at >= 0 {
+			least = held[at].instance
+		}
+		owner[u] = least
+		s.has[least]++
+	}
+}
+
+// barsOf gives by unit which instances are barred from a segment of it; nil: none or all are.
+func barsOf(unit []int, units, instances int, barred func(instance, segment int) bool) [][]bool {
+	bars := make([][]bool, units)
+	if barred == nil {
+		return bars
+	}
+	for s, u := range unit {
+		for i := range instances {
+			if barred(i, s) {
+				if bars[u] == nil {
+					bars[u] = make([]bool, instances)
+				}
+				bars[u][i] = true
+			}
+		}
+	}
+	for u, bar := range bars {
+		if !slices.Contains(bar, false) {
+			bars[u] = nil
+		}
+	}
+	return bars
 }
 
 // shares counts units: `each` for every instance and one more for `extras` of them.
@@ -172,9 +246,11 @@ func (s *shares) takes(instance int) bool {
 // instance that keeps it: that sweeps it and forwards what strayed into it (P6.4).
 // It is the holder of most of the shard's segments (the first by name of
 // several), of instances and owner in the form that Plan takes; a shard that none of
-// them holds a segment of goes by rank, turn by turn. All are Unowned if there
-// are no instances.
-func (m *Map) Sweepers(instances []string, owner []int) []int {
+// them holds a segment of goes by rank, turn by turn. An instance that barred says cannot read a
+// shard keeps it only if none can; nil: all can. All are Unowned if there are no instances.
+func (m *Map) Sweepers(
+	instances []string, owner []int, barred func(instance, shard int) bool,
+) []int {
 	sweepers := slices.Repeat([]int{Unowned}, len(m.Shards))
 	n := len(instances)
 	if n == 0 {
@@ -184,12 +260,18 @@ func (m *Map) Sweepers(instances []string, owner []int) []int {
 	for s, h := range m.homes {
 		home[s] = int(h)
 	}
+	may := func(instance, shard int) bool { return barred == nil || !barred(instance, shard) }
 	for _, h := range holdings(home, owner, n) { // most first
-		if sweepers[h.unit] == Unowned {
+		if sweepers[h.unit] == Unowned && may(h.instance, h.unit) {
 			sweepers[h.unit] = h.instance
 		}
 	}
 	for turn, shard := range m.byName() {
+		for i := 0; i < n && sweepers[shard] == Unowned; i++ {
+			if may((turn+i)%n, shard) {
+				sweepers[shard] = (turn + i) % n
+			}
+		}
 		if sweepers[shard] == Unowned {
 			sweepers[shard] = turn % n
 		}

@@ -109,7 +109,7 @@ func TestAPlanIsBalancedWithinOneQueueOrOneSegment(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawMap(t)
 		n := rapid.IntRange(1, 60).Draw(t, "instances")
-		checkPlan(t, m, n, m.Plan(team(n), drawOwners(t, m, n)))
+		checkPlan(t, m, n, m.Plan(team(n), drawOwners(t, m, n), nil))
 	})
 }
 
@@ -117,8 +117,8 @@ func TestAPlanThatIsReachedIsLeftAlone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawMap(t)
 		n := rapid.IntRange(1, 60).Draw(t, "instances")
-		plan := m.Plan(team(n), drawOwners(t, m, n))
-		if diff := cmp.Diff(plan, m.Plan(team(n), plan)); diff != "" {
+		plan := m.Plan(team(n), drawOwners(t, m, n), nil)
+		if diff := cmp.Diff(plan, m.Plan(team(n), plan, nil)); diff != "" {
 			t.Fatal(diff)
 		}
 	})
@@ -169,7 +169,7 @@ func TestAPlanMovesTheFewestUnitsThatBalance(t *testing.T) {
 				has[owners[s]]++
 			}
 		}
-		segments, moved := differ(m, owners, m.Plan(team(n), owners))
+		segments, moved := differ(m, owners, m.Plan(team(n), owners, nil))
 		if !whole {
 			moved = segments
 		}
@@ -184,7 +184,7 @@ func TestAPlanPartlyCarriedOutLeadsToTheSamePlan(t *testing.T) {
 		m := drawMap(t)
 		n := rapid.IntRange(1, 60).Draw(t, "instances")
 		state := drawOwners(t, m, n)
-		plan := m.Plan(team(n), state)
+		plan := m.Plan(team(n), state, nil)
 		// Members give up and claim in any order; each may stop in the middle.
 		for range rapid.IntRange(1, 4).Draw(t, "rounds") {
 			for s, owner := range plan {
@@ -198,11 +198,74 @@ func TestAPlanPartlyCarriedOutLeadsToTheSamePlan(t *testing.T) {
 					state[s] = owner
 				}
 			}
-			if diff := cmp.Diff(plan, m.Plan(team(n), state)); diff != "" {
+			if diff := cmp.Diff(plan, m.Plan(team(n), state, nil)); diff != "" {
 				t.Fatalf("the plan changed on the way to it:\n%s", diff)
 			}
 		}
 	})
+}
+
+// drawBars bars some instances from some queues.
+func drawBars(t *rapid.T, m *Map, n int) func(instance, segment int) bool {
+	type pair struct{ instance, shard int }
+	bars := map[pair]bool{}
+	for range rapid.IntRange(1, 12).Draw(t, "bars") {
+		instance := rapid.IntRange(0, n-1).Draw(t, "barred")
+		bars[pair{instance, rapid.IntRange(0, len(m.Shards)-1).Draw(t, "from")}] = true
+	}
+	return func(instance, segment int) bool { return bars[pair{instance, m.Home(uint32(segment))}] }
+}
+
+func TestNoBarredInstanceIsPlannedWhileAnotherMayWork(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := drawMap(t)
+		n := rapid.IntRange(1, 12).Draw(t, "instances")
+		barred := drawBars(t, m, n)
+		state := drawOwners(t, m, n)
+		for s, owner := range m.Plan(team(n), state, barred) {
+			for i := range n {
+				if barred(owner, s) && !barred(i, s) {
+					t.Fatalf("segment %d goes to %d, which is barred; %d is not", s, owner, i)
+				}
+			}
+		}
+		// Members that carry it out, each as it likes, come to a plan that is left alone.
+		for range 6 {
+			for s, owner := range m.Plan(team(n), state, barred) {
+				if rapid.IntRange(0, 3).Draw(t, "step") > 0 {
+					state[s] = owner
+				}
+			}
+		}
+		for range 3 {
+			state = m.Plan(team(n), state, barred)
+		}
+		if diff := cmp.Diff(state, m.Plan(team(n), state, barred)); diff != "" {
+			t.Fatal(diff)
+		}
+	})
+}
+
+// Instances stay as even as the bars allow: one that cannot read a queue has as many of the others.
+func TestBarsLeaveInstancesEven(t *testing.T) {
+	m, err := New(256, equalShards(8))
+	if err != nil {
+		t.Fatal(err)
+	}
+	barred := func(instance, shard int) bool { return instance == 0 && shard < 4 }
+	checkPlan(t, m, 4, m.Plan(team(4), m.Plan(team(4), nil, nil), func(instance, segment int) bool {
+		return barred(instance, m.Home(uint32(segment)))
+	}))
+	for shard, sweeper := range m.Sweepers(team(1), nil, barred) {
+		if sweeper != 0 {
+			t.Errorf("queue %d is kept by %d: the only one keeps what it cannot read, too", shard, sweeper)
+		}
+	}
+	for shard, sweeper := range m.Sweepers(team(2), nil, barred) {
+		if shard < 4 && sweeper == 0 {
+			t.Errorf("queue %d is kept by the one that cannot read it", shard)
+		}
+	}
 }
 
 func TestJoiningAndLeavingMoveOneShareOnly(t *testing.T) {
@@ -213,7 +276,7 @@ func TestJoiningAndLeavingMoveOneShareOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		n := rapid.IntRange(1, 60).Draw(t, "instances")
-		before := m.Plan(team(n), drawOwners(t, m, n))
+		before := m.Plan(team(n), drawOwners(t, m, n), nil)
 
 		// The new one may come anywhere in the order of names.
 		at := rapid.IntRange(0, n).Draw(t, "joins at")
@@ -223,7 +286,7 @@ func TestJoiningAndLeavingMoveOneShareOnly(t *testing.T) {
 				shifted[s]++
 			}
 		}
-		joined := m.Plan(team(n+1), shifted)
+		joined := m.Plan(team(n+1), shifted, nil)
 		segments, moved := differ(m, shifted, joined)
 		if share := (queues + n) / (n + 1); queues > n && moved > share {
 			t.Fatalf("instance %d took %d of %d queues, want at most %d", n+1, moved, queues, share)
@@ -242,7 +305,7 @@ func TestJoiningAndLeavingMoveOneShareOnly(t *testing.T) {
 		}
 		gone := rapid.IntRange(0, n).Draw(t, "leaves")
 		left := renumbered(joined, gone)
-		for s, owner := range m.Plan(team(n), left) {
+		for s, owner := range m.Plan(team(n), left, nil) {
 			if left[s] != Unowned && owner != left[s] {
 				t.Fatalf("segment %d went from %d to %d, but neither left", s, left[s], owner)
 			}
@@ -253,9 +316,9 @@ func TestJoiningAndLeavingMoveOneShareOnly(t *testing.T) {
 func TestBackToWholeQueuesEachGoesToOneThatHoldsMuchOfIt(t *testing.T) {
 	for _, queues := range []int{1, 2, 8, 32} {
 		m := mustNew(t, 1024, equalShards(queues))
-		whole := m.Plan(team(queues), nil)
-		more := m.Plan(team(queues+1), whole)
-		back := m.Plan(team(queues), renumbered(more, queues))
+		whole := m.Plan(team(queues), nil, nil)
+		more := m.Plan(team(queues+1), whole, nil)
+		back := m.Plan(team(queues), renumbered(more, queues), nil)
 		if diff := cmp.Diff(whole, back); diff != "" {
 			t.Errorf("%d queues: who came and left again changed the rest:\n%s", queues, diff)
 		}
@@ -265,7 +328,7 @@ func TestBackToWholeQueuesEachGoesToOneThatHoldsMuchOfIt(t *testing.T) {
 func TestWhoSharesQueuesMeetsFewAtEach(t *testing.T) {
 	// 16 start at once on 8 queues: two at each, not 16 (P7 is what more costs).
 	m := mustNew(t, 256, equalShards(8))
-	plan := m.Plan(team(16), nil)
+	plan := m.Plan(team(16), nil, nil)
 	at := make([]map[int]bool, 8)
 	for s, owner := range plan {
 		home := m.Home(uint32(s))
@@ -294,10 +357,10 @@ func TestAPlanDoesNotDependOnTheOrderOfShards(t *testing.T) {
 		}
 		n := rapid.IntRange(1, 60).Draw(t, "instances")
 		owners := drawOwners(t, a, n)
-		if diff := cmp.Diff(a.Plan(team(n), owners), b.Plan(team(n), owners)); diff != "" {
+		if diff := cmp.Diff(a.Plan(team(n), owners, nil), b.Plan(team(n), owners, nil)); diff != "" {
 			t.Fatal(diff)
 		}
-		ka, kb := a.Sweepers(team(n), owners), b.Sweepers(team(n), owners)
+		ka, kb := a.Sweepers(team(n), owners, nil), b.Sweepers(team(n), owners, nil)
 		for i, s := range a.Shards {
 			j := slices.IndexFunc(b.Shards, func(o Shard) bool { return compareNames(o, s) == 0 })
 			if ka[i] != kb[j] {
@@ -309,12 +372,12 @@ func TestAPlanDoesNotDependOnTheOrderOfShards(t *testing.T) {
 
 func TestWithoutInstancesNothingIsOwnedOrKept(t *testing.T) {
 	m := mustNew(t, 64, equalShards(3))
-	for s, owner := range m.Plan(nil, make([]int, 64)) {
+	for s, owner := range m.Plan(nil, make([]int, 64), nil) {
 		if owner != Unowned {
 			t.Errorf("segment %d: %d", s, owner)
 		}
 	}
-	for shard, sweeper := range m.Sweepers(nil, make([]int, 64)) {
+	for shard, sweeper := range m.Sweepers(nil, make([]int, 64), nil) {
 		if sweeper != Unowned {
 			t.Errorf("shard %d: %d", shard, sweeper)
 		}
@@ -335,7 +398,7 @@ func TestEachShardHasOneKeeperWhoHoldsMostOfItOrComesByRank(t *testing.T) {
 				held[m.Home(uint32(s))][owner]++
 			}
 		}
-		for shard, sweeper := range m.Sweepers(team(n), owners) {
+		for shard, sweeper := range m.Sweepers(team(n), owners, nil) {
 			if sweeper < 0 || sweeper >= n {
 				t.Fatalf("shard %d is kept by %d of %d", shard, sweeper, n)
 			}
@@ -356,7 +419,7 @@ func TestEachShardHasOneKeeperWhoHoldsMostOfItOrComesByRank(t *testing.T) {
 	}
 	m := mustNew(t, 64, shards)
 	kept := make([]int, 10)
-	for _, sweeper := range m.Sweepers(team(10), m.Plan(team(10), nil))[:20] {
+	for _, sweeper := range m.Sweepers(team(10), m.Plan(team(10), nil, nil), nil)[:20] {
 		kept[sweeper]++
 	}
 	if slices.Min(kept) != 2 || slices.Max(kept) != 2 {
@@ -377,12 +440,12 @@ func TestTableOfWhatJoiningMoves(t *testing.T) {
 	maps, owners := make([]*Map, len(sizes)), make([][]int, len(sizes))
 	for i, c := range sizes {
 		maps[i] = mustNew(t, c.segments, equalShards(c.queues))
-		owners[i] = maps[i].Plan(team(1), nil)
+		owners[i] = maps[i].Plan(team(1), nil, nil)
 	}
 	for n := 1; n <= 20; n++ {
 		line := fmt.Sprintf("%2d -> %2d ", n, n+1)
 		for i, m := range maps {
-			next := m.Plan(team(n+1), owners[i])
+			next := m.Plan(team(n+1), owners[i], nil)
 			checkPlan(t, m, n+1, next)
 			moved, queues := differ(m, owners[i], next)
 			units, what := m.Segments, "s"
@@ -406,19 +469,19 @@ func TestTableOfWhatJoiningMoves(t *testing.T) {
 func BenchmarkPlan(b *testing.B) {
 	m := mustNew(b, MaxSegments, equalShards(1000))
 	for _, n := range []int{200, 1001} { // whole queues, single segments
-		before := m.Plan(team(n), nil)
+		before := m.Plan(team(n), nil, nil)
 		instances := team(n - 1)
 		current := renumbered(before, n/2)
 		b.Run(fmt.Sprintf("%d instances", n), func(b *testing.B) {
 			for b.Loop() {
-				m.Plan(instances, current)
+				m.Plan(instances, current, nil)
 			}
 		})
 	}
-	owners := m.Plan(team(200), nil)
+	owners := m.Plan(team(200), nil, nil)
 	b.Run("sweepers", func(b *testing.B) {
 		for b.Loop() {
-			m.Sweepers(team(200), owners)
+			m.Sweepers(team(200), owners, nil)
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
@@ -142,12 +143,28 @@ func (r *run) fillBeat(to *cluster.Report) {
 	to.Seconds, to.Hides = r.backlog.Seconds(), r.timing.Lease().Seconds()
 	to.Pace = r.backlog.Pace()
 	to.Queues, to.Trouble = r.poller.Queues(), r.trouble()
+	to.Cannot = r.cannot(now)
 	to.Unread, to.UnreadQueue = r.unread(now)
 	to.UnreadForeign = r.poller.UnreadForeign(now)
 	to.Draining, to.Paused = r.Stopping.Load(), r.stands()
 	to.Parks = true
 	to.Samples = r.sampler != nil && phase(r.phase.Load()) == phaseWorking
 	to.Day = r.sampler.Day()
+}
+
+// cannot names the accounts that this process cannot read: it has no credentials for them, or they
+// refuse it or do not answer.
+func (r *run) cannot(now time.Time) []string {
+	names := r.poller.Cannot(now)
+	if s := r.Assignment.Load(); s != nil {
+		for i, q := range s.Shards {
+			if name := s.Of.Shards[i].Account; q == nil && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // unread is what the poller says, and never for a queue that this process should read and cannot.

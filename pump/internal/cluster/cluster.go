@@ -102,7 +102,11 @@ func (v *View) Plan() []int {
 func (v *View) Sweeper(shard int) string {
 	v.kept.Do(func() {
 		v.work()
-		v.sweepers = v.Workload.Map.Sweepers(v.candidates, v.current)
+		var barred func(instance, shard int) bool
+		if cannot := v.unreadable(); cannot != nil {
+			barred = func(instance, shard int) bool { return cannot[instance][shard] }
+		}
+		v.sweepers = v.Workload.Map.Sweepers(v.candidates, v.current, barred)
 	})
 	if shard < 0 || shard >= len(v.sweepers) || v.sweepers[shard] < 0 {
 		return ""
@@ -146,7 +150,7 @@ func (v *View) work() {
 				v.current[s], _ = slices.BinarySearch(v.candidates, owner.Instance)
 			}
 		}
-		v.plan = v.Workload.Map.Plan(v.candidates, v.current)
+		v.plan = v.Workload.Map.Plan(v.candidates, v.current, v.barred())
 	})
 }
 

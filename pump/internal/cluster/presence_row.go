@@ -41,6 +41,9 @@ type Report struct {
 	Draining bool
 	// Accounts are the accounts it has credentials for.
 	Accounts []string
+	// Cannot are those of the workload that it cannot read: they refuse it, are missing for it, or
+	// have not answered it for long. While another processor can, it is given no segment there.
+	Cannot []string
 	// Reads is the newest envelope format it reads.
 	Reads int
 	// Demand is the requests a second it would make, by account.
@@ -227,6 +230,9 @@ func encodeMember(m memberRow) map[string]any {
 		"UnreadQueue": row.Clip(m.UnreadQueue), "Throttled": row.Count63(m.Throttled),
 		"Queues": int64(m.Queues), "Trouble": row.Clip(m.Trouble), "Musters": m.musters,
 	}
+	if len(m.Cannot) > 0 {
+		props["Cannot"] = strings.Join(fitting(boundedCannot(m.Cannot), 1), " ")
+	}
 	if m.UnreadForeign > 0 {
 		props["UnreadForeign"] = row.Finite(m.UnreadForeign)
 	}
@@ -281,9 +287,10 @@ func decodeMember(f *row.Fields, instance string) memberRow {
 			Report: Report{
 				Admin: f.Line("Admin"), Waiting: f.Line("Waiting"), Draining: f.Flag("Draining"),
 				Reads:    int(f.UpTo("Reads", math.MaxInt32)),
-				Accounts: strings.Fields(f.Text("Accounts")), Demand: decodeAmounts(f, "Demand"),
-				Guessed: f.Flag("Guessed"), Throttles: counts(decodeAmounts(f, "Throttles")),
-				Tasks: f.Count("Tasks"), Rate: f.Number("Rate"), Seconds: f.Number("Seconds"),
+				Accounts: strings.Fields(f.Text("Accounts")), Cannot: strings.Fields(f.Text("Cannot")),
+				Demand: decodeAmounts(f, "Demand"), Guessed: f.Flag("Guessed"),
+				Throttles: counts(decodeAmounts(f, "Throttles")),
+				Tasks:     f.Count("Tasks"), Rate: f.Number("Rate"), Seconds: f.Number("Seconds"),
 				Pace: f.Number("Pace"), Hides: f.Number("Hides"),
 				Unread: f.Number("Unread"), UnreadQueue: f.Line("UnreadQueue"),
 				UnreadForeign: f.Number("UnreadForeign"), Samples: f.Flag("Samples"),
@@ -314,6 +321,8 @@ func decodeMember(f *row.Fields, instance string) memberRow {
 		f.Fail("Holds", fmt.Sprintf("has %d bytes", len(m.Holds)))
 	case len(m.Accounts) > maxAccounts:
 		f.Fail("Accounts", fmt.Sprintf("has %d names", len(m.Accounts)))
+	case len(m.Cannot) > maxCannot:
+		f.Fail("Cannot", fmt.Sprintf("has %d names", len(m.Cannot)))
 	}
 	return m
 }

@@ -50,7 +50,7 @@ func crowd(t testing.TB, processors, distributors, accounts, queues int, demand 
 		member(instances[i], cluster.RoleProcessor)
 	}
 	v.Owners = make([]cluster.Owner, m.Segments)
-	for s, owner := range m.Plan(instances, slices.Repeat([]int{shardmap.Unowned}, m.Segments)) {
+	for s, owner := range m.Plan(instances, slices.Repeat([]int{shardmap.Unowned}, m.Segments), nil) {
 		if owner >= 0 {
 			v.Owners[s] = cluster.Owner{Instance: instances[owner], Incarnation: "i", Epoch: 1}
 		}

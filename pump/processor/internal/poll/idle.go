@@ -65,6 +65,7 @@ func (p *Poller) idle(d time.Duration) (over bool, again time.Duration, err erro
 	for _, a := range p.accounts {
 		for _, q := range a.queues {
 			switch {
+			case q.probes: // what is there is others'
 			case q.trouble != nil:
 				from := q.troubled
 				if since.After(from) {

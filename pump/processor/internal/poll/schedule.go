@@ -113,6 +113,7 @@ type entry struct {
 	blocked  func() bool // so much of it waits to be settled that it is not asked for more
 	account  *account
 	polls    bool // it is in the schedule
+	probes   bool // only to see when its account can be read again; see Cannot
 	swept    bool // what the last get brought is mostly dropped, or may be; see Sweep
 	unready  bool // it is the home of segments that are this process's and not ready
 	due      time.Time
@@ -159,6 +160,7 @@ func (p *Poller) Follow(assigned *ownership.Assignment) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	shards := assigned.Polled()
+	shards, probes := append(shards, p.probes(assigned, shards)...), len(shards)
 	p.idleMost = upkeep.IdlePause(assigned.Pairs)
 	now := time.Now()
 	in := make(map[*queues.Queue]bool, len(shards))
@@ -167,7 +169,7 @@ func (p *Poller) Follow(assigned *ownership.Assignment) {
 		a.queues = a.queues[:0:0]
 		index[a.account] = a
 	}
-	for _, s := range shards {
+	for i, s := range shards {
 		in[s] = true
 		a := index[s.Account]
 		if a == nil {
@@ -183,7 +185,7 @@ func (p *Poller) Follow(assigned *ownership.Assignment) {
 		if !q.polls {
 			q.polls, q.due, q.width, q.empties, q.emptyAt, q.read = true, now, 1, 0, time.Time{}, time.Time{}
 		}
-		q.foreign = assigned.Foreign(s)
+		q.foreign, q.probes = assigned.Foreign(s), i >= probes
 		a.queues = append(a.queues, q)
 	}
 	for s, q := range p.queues {

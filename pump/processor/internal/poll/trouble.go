@@ -45,7 +45,7 @@ func (p *Poller) failed(q *entry, err error, now time.Time) {
 		q.troubled = now
 	}
 	q.trouble = err
-	if now.Sub(q.troubled) >= queueSilent {
+	if now.Sub(q.troubled) >= queueSilent && !q.probes {
 		p.dark = now
 	}
 	p.alarm(q, now)
@@ -60,7 +60,7 @@ func (p *Poller) AllAnswer() (since time.Time, all bool) {
 	defer p.mu.Unlock()
 	for _, a := range p.accounts {
 		for _, q := range a.queues {
-			if q.failures > 0 && time.Since(q.troubled) >= queueSilent {
+			if q.failures > 0 && time.Since(q.troubled) >= queueSilent && !q.probes {
 				return time.Time{}, false
 			}
 		}

@@ -42,7 +42,7 @@ func (p *Poller) Unread(now time.Time) (longest float64, queue string) {
 	longest = unreadLeast.Seconds()
 	for _, a := range p.accounts {
 		for _, q := range a.queues {
-			if waits := q.unread(now); waits > longest && !q.foreign {
+			if waits := q.unread(now); waits > longest && !q.foreign && !q.probes {
 				longest, queue = waits, q.queue.String()
 			}
 		}
@@ -56,7 +56,7 @@ func (p *Poller) UnreadForeign(now time.Time) (longest float64) {
 	defer p.mu.Unlock()
 	for _, a := range p.accounts {
 		for _, q := range a.queues {
-			if q.foreign {
+			if q.foreign && !q.probes {
 				longest = max(longest, q.unread(now), unreadLeast.Seconds())
 			}
 		}

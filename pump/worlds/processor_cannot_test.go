@@ -1,0 +1,114 @@
+package worlds
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/processor"
+)
+
+// A processor whose SAS of one account ran out owns no segment that has messages there: others
+// read the account. No task stands for longer than two leases of a segment, and when the account
+// can be read again its segments are shared as before.
+func TestAProcessorThatAloneCannotReadAnAccountOwnsNothingThere(t *testing.T) {
+	const leases = 2 * 20 * time.Second
+	for _, c := range []struct {
+		delivery pump.Delivery
+		code     string
+	}{
+		{pump.AtLeastOnce, "AuthenticationFailed"},
+		{pump.Once, "AuthenticationFailed"},
+		{pump.Once, "AuthorizationFailure"}, // the account's firewall
+	} {
+		t.Run(fmt.Sprint(c.delivery, " ", c.code), func(t *testing.T) {
+			inWorld(t, 3, 2, func(o *azsim.Config) { o.Seed = 7 }, func(t *testing.T, w *world) {
+				w.Cfg.Delivery = c.delivery
+				var hs testworld.Handlings
+				var all []*started
+				for _, name := range []string{"p", "q", "r"} {
+					o := processor.Options{Concurrency: 16}
+					all = append(all, w.join(name, hs.Handler(name, 100*time.Millisecond), o))
+				}
+				w.Settled(3)
+				tasks := 0
+				round := func() {
+					t.Helper()
+					tasks += w.PutHome(w.EverySegment(), 1)
+					time.Sleep(leases)
+					if n := hs.Tasks(); n != tasks {
+						t.Errorf("%d of %d tasks were handled within %v", n, tasks, leases)
+					}
+				}
+				round()
+				rule := w.Fault(azsim.Rule{
+					Instance: "q", Account: "accountb", Service: "queue",
+					Fault: azsim.Answer, Status: 403, Code: c.code,
+				})
+				for range 10 {
+					round()
+				}
+				m, v := w.ShardMap(), w.View()
+				for _, s := range testworld.Owns(v, "q") {
+					if m.Shards[m.Home(s)].Account == "accountb" {
+						t.Errorf("q owns segment %d", s)
+					}
+				}
+				if n := len(testworld.Owns(v, "q")); n < m.Segments/6 {
+					t.Errorf("q owns %d segments of %d", n, m.Segments)
+				}
+				rule.Remove()
+				for range 4 {
+					round()
+				}
+				for _, member := range w.View().Members {
+					if len(member.Cannot) > 0 {
+						t.Errorf("%s says that it cannot read %v", member.Instance, member.Cannot)
+					}
+				}
+				for _, p := range all {
+					p.End()
+				}
+			})
+		})
+	}
+}
+
+// An account that refuses all processors moves no segment: none of them would do better.
+func TestAnAccountThatNoProcessorCanReadMovesNoSegment(t *testing.T) {
+	inWorld(t, 3, 2, nil, func(t *testing.T, w *world) {
+		var all []*started
+		for _, name := range []string{"p", "q", "r"} {
+			all = append(all, w.join(name, &testworld.Seen{}, processor.Options{}))
+		}
+		before := w.Settled(3)
+		w.Fault(azsim.Rule{
+			Account: "accountb", Service: "queue",
+			Fault: azsim.Answer, Status: 403, Code: "AuthenticationFailed",
+		}, "GetMessages")
+		time.Sleep(5 * time.Minute)
+		after, moved := w.Settled(3), 0
+		for s, owner := range before.Owners {
+			if after.Owners[s].Instance != owner.Instance {
+				moved++
+			}
+		}
+		// The first that says it can lose what it has there before the others say it, too.
+		if m := w.ShardMap(); moved > m.Segments/3 {
+			t.Errorf("%d of %d segments moved", moved, m.Segments)
+		}
+		epochs := w.View().Owners
+		time.Sleep(10 * time.Minute)
+		for s, owner := range w.View().Owners {
+			if owner != epochs[s] {
+				t.Errorf("segment %d moved from %v to %v", s, epochs[s], owner)
+			}
+		}
+		for _, p := range all {
+			p.End()
+		}
+	})
+}
