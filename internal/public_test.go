@@ -1,0 +1,114 @@
+package internal_test
+
+import (
+	"flag"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var updatePublic = flag.Bool("public.update", false, "write testdata/public.txt")
+
+// TestThePublicNamesAreAsWritten holds what a caller can use: every declaration that `go doc -all`
+// shows of the public packages stands in testdata/public.txt, so that a change of it is seen in a
+// diff. Comments are left out of it. After a change that is meant:
+//
+//	go test ./internal -run '^TestThePublicNamesAreAsWritten$' -public.update
+func TestThePublicNamesAreAsWritten(t *testing.T) {
+	const golden = "testdata/public.txt"
+	got := strings.Join(publicNames(t), "\n") + "\n"
+	if *updatePublic {
+		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil { //nolint:gosec // all read it
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got == string(want) {
+		return
+	}
+	now, before := strings.Split(got, "\n"), strings.Split(string(want), "\n")
+	for _, line := range now {
+		if !slices.Contains(before, line) {
+			t.Errorf("it is new: %s", line)
+		}
+	}
+	for _, line := range before {
+		if !slices.Contains(now, line) {
+			t.Errorf("it is gone: %s", line)
+		}
+	}
+	t.Errorf("%s says something else of the public packages; -public.update writes it", golden)
+}
+
+// publicNames are the declarations of the public packages, a line each or several.
+func publicNames(t *testing.T) (lines []string) {
+	t.Helper()
+	out, err := exec.Command("go", "list", "../pump/...", "../codec/...", "../shardmap/...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	packages := 0
+	for p := range strings.FieldsSeq(string(out)) {
+		if strings.Contains(p, "/internal") {
+			continue
+		}
+		text, err := exec.Command("go", "doc", "-all", p).Output()
+		if err != nil {
+			t.Fatalf("%s: %v", p, err)
+		}
+		if declared := declarations(string(text)); len(declared) > 0 {
+			lines = append(append(lines, "# "+strings.TrimPrefix(p, module)), declared...)
+			packages++
+		}
+	}
+	if packages < 15 {
+		t.Fatalf("only %d public packages are found", packages)
+	}
+	return lines
+}
+
+var (
+	// remark is a comment that is a line or the end of one.
+	remark = regexp.MustCompile(`(^|[ \t]+)//.*$`)
+	spaces = regexp.MustCompile(` {2,}`)
+)
+
+// declarations are the lines of `go doc -all` that declare something. Before its first heading
+// stands the package's comment; those of declarations are indented by spaces, and what is declared
+// by tabs.
+func declarations(text string) (lines []string) {
+	declaring := false
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		switch line {
+		case "CONSTANTS", "VARIABLES", "FUNCTIONS", "TYPES":
+			declaring = true
+			continue
+		}
+		if !declaring || strings.HasPrefix(line, "    ") {
+			continue
+		}
+		// Where names and types are aligned, one new name would change the lines of all.
+		line = spaces.ReplaceAllString(remark.ReplaceAllString(line, ""), " ")
+		if strings.TrimSpace(line) != "" {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+func TestADeclarationIsWhatIsNoComment(t *testing.T) {
+	text := "package p // import \"p\"\n\nPackage p does.\n\nTYPES\n\ntype T struct {\n\t// A is.\n" +
+		"\tA    int // of it\n\tLong string `json:\"a\"`\n\t// Has unexported fields.\n}\n" +
+		"    T is a type.\n\n        x := T{}\n\nfunc (t T) URL() string\n"
+	want := "type T struct {\n\tA int\n\tLong string `json:\"a\"`\n}\nfunc (t T) URL() string"
+	if got := strings.Join(declarations(text), "\n"); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
