@@ -43,9 +43,10 @@ queueAccount and tableAccount.
 --fault FAULT makes requests go wrong, and may be given many times. It is a kind and
 then name=value words. The kinds:
 ` + simserver.Kinds() + `
-The words: account, service, op, object say which requests; rate, skip, first, every
-how many of them; from, for, repeat when, counted from the start; status, code and
-retry-after what an error answers; by how long a delay is.
+The words: account, service, op, object, partition (of a table) and client (a part of
+its User-Agent) say which requests; rate, skip, first, every how many of them; from,
+for, repeat when, counted from the start; status, code and retry-after what an error
+answers; by how long a delay is; back=empty that an account comes back with nothing.
 
 Faults, limits and latency change while it runs: the admin endpoint, whose address is
 printed, takes them as JSON (docs/simulator.md).
@@ -57,6 +58,7 @@ printed, takes them as JSON (docs/simulator.md).
   loadtest serve --latency 5ms --latency-spread 2ms --limits queue=500,account=5000
   loadtest serve --fault 'lost-answer rate=0.01 op=PutMessage account=simulated1'
   loadtest serve --fault 'error rate=0.05' --fault 'dark account=simulated2 from=30s for=20s'
+  loadtest serve --fault 'refuse account=simulated2' --fault 'disabled account=simulated3 from=1m'
   curl -X PUT 127.0.0.1:10003/faults -d '{"faults": [{"fault": "error", "rate": 0.1}]}'`,
 		Args: cobra.NoArgs,
 		RunE: cli.Command(func(cmd *cobra.Command) error { return f.serve(cmd) }),

@@ -29,7 +29,8 @@
 //
 // [Sim.Inject] makes requests go wrong: answered with an error before or after they acted, broken
 // off, cut short, delayed, hung, delivered twice or early or out of order. [Sim.Blackout] and
-// [Sim.Hang] take a whole account away, [Sim.SetClockOffset] moves the servers' clock.
+// [Sim.Hang] take a whole account away for those who ask, [Sim.SetState] disables or deletes it,
+// [Sim.DeleteQueues] deletes its queues. [Sim.SetClockOffset] moves the servers' clock.
 // [Sim.Snapshot] remembers a partition of a table and [Snapshot.Restore] rolls it back,
 // [Sim.DropRows] loses rows. Tables are slow by Config.TableLatency, or for a while by a rule that
 // delays them. [Sim.Stats] tells what happened, [Sim.PartitionLoads] how many entities were asked

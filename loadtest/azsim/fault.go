@@ -34,6 +34,8 @@ const (
 	ReappearEarly FaultKind = "reappear-early"
 	// GetMessages: takes visible messages in an order chosen by the seed
 	Reorder FaultKind = "reorder"
+	// GetEntity, QueryEntities: binary values lack their last byte; the rows stay as they are
+	Damage FaultKind = "damage"
 )
 
 // Rule says which requests go wrong, how, and how often. The zero value of a
@@ -43,7 +45,9 @@ type Rule struct {
 	Service    string   // "queue" or "table"
 	Operations []string // names as in RequestCount.Operation
 	Object     string   // queue or table name
+	Partition  string   // partition key; requests of queues and of whole tables have none
 	Instance   string   // client, see Transport.As; by TCP its User-Agent
+	UserAgent  string   // a part of the header
 
 	Fault  FaultKind
 	Status int // Answer, AnswerAfter: HTTP status; 0: 503, or 500 for AnswerAfter
@@ -78,7 +82,9 @@ func (r Rule) String() string {
 		{"service", r.Service},
 		{"operations", strings.Join(r.Operations, ",")},
 		{"object", r.Object},
+		{"partition", r.Partition},
 		{"instance", r.Instance},
+		{"user-agent", r.UserAgent},
 	} {
 		if f.value != "" {
 			fmt.Fprintf(&b, " %s=%s", f.name, f.value)
@@ -123,7 +129,7 @@ func (r Rule) reply(q *request) reply {
 func (r Rule) check() error {
 	kinds := []FaultKind{
 		Answer, FailBefore, AnswerAfter, AnswerLost, CutBody, DelayBefore, DelayAfter,
-		HangBefore, HangAfter, DeliverTwice, ReappearEarly, Reorder,
+		HangBefore, HangAfter, DeliverTwice, ReappearEarly, Reorder, Damage,
 	}
 	switch {
 	case !slices.Contains(kinds, r.Fault):
@@ -147,7 +153,9 @@ func (r *Rule) matches(instance string, q *request, op *operation) bool {
 		(r.Service == "" || r.Service == string(q.service)) &&
 		(len(r.Operations) == 0 || slices.Contains(r.Operations, op.name)) &&
 		(r.Object == "" || r.Object == op.object) &&
-		(r.Instance == "" || r.Instance == instance)
+		(r.Partition == "" || strings.HasSuffix(op.partition, "\x00"+r.Partition)) &&
+		(r.Instance == "" || r.Instance == instance) &&
+		(r.UserAgent == "" || strings.Contains(q.header.Get("User-Agent"), r.UserAgent))
 }
 
 // Injection is a rule in force.
@@ -225,10 +233,10 @@ type plan struct {
 	mischief      mischief
 }
 
-// mischief is what the queue service does wrong on purpose in one request.
+// mischief is what a service does wrong on purpose in one request.
 type mischief struct {
-	twice, early, reorder bool
-	hash                  uint64 // decides what is left to chance
+	twice, early, reorder, damage bool
+	hash                          uint64 // decides what is left to chance
 }
 
 // is reports whether the answer is decided by one of kinds.
@@ -313,6 +321,8 @@ func (p *plan) add(i *Injection, c *counters) {
 		p.mischief.early = true
 	case Reorder:
 		p.mischief.reorder = true
+	case Damage:
+		p.mischief.damage = true
 	default:
 		if p.decided != nil {
 			return

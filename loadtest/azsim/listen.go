@@ -31,7 +31,7 @@ type handler struct {
 func (h handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	out := h.sim.serve(req.Context(), h.call(req))
 	switch out.delivery {
-	case gaveUp, noConnect, lost:
+	case gaveUp, noConnect, noHost, lost:
 		panic(http.ErrAbortHandler) // closes the connection without an answer
 	}
 	// A body may be refused unread. Closed with more unread than net/http takes by itself, a

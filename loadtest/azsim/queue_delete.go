@@ -17,20 +17,27 @@ func (s *queueStore) deleteQueue(r *request, name string) (*operation, reply) {
 }
 
 func (s *queueStore) runDelete(r *request, name string) reply {
+	if !s.remove(name, r.now) {
+		return r.fail(http.StatusNotFound, "QueueNotFound", "")
+	}
+	return reply{status: http.StatusNoContent}
+}
+
+func (s *queueStore) remove(name string, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q := s.queues[name]
 	if q == nil {
-		return r.fail(http.StatusNotFound, "QueueNotFound", "")
+		return false
 	}
 	q.mu.Lock()
 	q.deleted = true
 	q.messages.clear()
 	q.mu.Unlock()
 	delete(s.queues, name)
-	s.deleted[name] = r.now
-	s.sweep(r.now)
-	return reply{status: http.StatusNoContent}
+	s.deleted[name] = now
+	s.sweep(now)
+	return true
 }
 
 // sweep forgets deleted names that are free again, or those that are not asked

@@ -39,11 +39,12 @@ const (
 	cutShort           // half the body, then the connection breaks
 	lost               // the connection breaks without an answer
 	noConnect          // the connection was refused
+	noHost             // no host of that name was found
 	gaveUp             // the client's context ended first
 )
 
 func (d delivery) String() string {
-	return [...]string{"answered", "cut short", "lost", "refused", "given up"}[d]
+	return [...]string{"answered", "cut short", "lost", "refused", "no host", "given up"}[d]
 }
 
 // outcome is what the client gets to see.
@@ -77,6 +78,9 @@ func (s *Sim) serve(ctx context.Context, c *call) outcome {
 			break
 		}
 		if op == nil {
+			if r.meets(Disabled) {
+				rep = r.disabled()
+			}
 			out = s.turnAway(ctx, r, rep)
 			break
 		}
@@ -149,14 +153,17 @@ func (s *Sim) travel(ctx context.Context, c *call, r *request, op *operation, p 
 	}
 	if !s.pass(ctx, p.after, draw.Mix(p.mischief.hash, 8)) {
 		out.delivery = gaveUp
-	} else if !r.spared && darkness(r.account.dark.Load()) != lit {
-		out.delivery = lost // it went dark while the answer was on its way
+	} else if r.meets(Gone) || !r.spared && darkness(r.account.dark.Load()) != lit {
+		out.delivery = lost // it went while the answer was on its way
 	}
 	return out
 }
 
 // act authorises, charges and carries out.
 func (s *Sim) act(c *call, r *request, op *operation) reply {
+	if r.meets(Disabled) {
+		return r.disabled()
+	}
 	if rep := s.authorise(c, r, op); rep != nil {
 		return *rep
 	}
@@ -251,10 +258,14 @@ func (s *Sim) route(r *request) (*operation, reply) {
 	return r.account.backend(r.service).route(r)
 }
 
-// dark is what a request meets at an account that is blacked out.
+// dark is what a request meets at an account that is gone or blacked out.
 func (s *Sim) dark(ctx context.Context, r *request) (outcome, bool) {
 	if r.spared {
 		return outcome{}, false
+	}
+	if r.meets(Gone) {
+		count(&s.stats.blackouts, r.account.name)
+		return outcome{delivery: noHost}, true
 	}
 	switch darkness(r.account.dark.Load()) {
 	case refused:

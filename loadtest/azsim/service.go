@@ -134,6 +134,7 @@ type account struct {
 	limiter         atomic.Pointer[limiter]
 	mac             macPool
 	dark            atomic.Int32 // darkness
+	state           atomic.Int32 // State
 }
 
 // stores are what an account holds.

@@ -13,7 +13,7 @@ type Stats struct {
 	// requests refused by Limits (not those refused by an injected Answer)
 	Throttled int64
 	Faults    map[FaultKind]int64 // faults that happened, by kind
-	Blackouts map[string]int64    // requests that met a dark account, by account
+	Blackouts map[string]int64    // requests that met an account that is dark or gone
 }
 
 // RequestCount is the number of requests that had one kind of answer.

@@ -163,6 +163,9 @@ func (s *tableStore) appendEntity(
 		comma()
 		b = appendString(b, name)
 		b = append(b, ':')
+		if r.mischief.damage && v.kind == edmBinary && v.text != "" {
+			v.text = v.text[:len(v.text)-1]
+		}
 		b = v.appendJSON(b)
 	}
 	if selected != nil {

@@ -87,6 +87,10 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, &net.OpError{
 			Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED),
 		}
+	case noHost:
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{
+			Err: "no such host", Name: req.URL.Hostname(), IsNotFound: true,
+		}}
 	case lost:
 		return nil, &net.OpError{
 			Op: "read", Net: "tcp", Err: os.NewSyscallError("read", syscall.ECONNRESET),

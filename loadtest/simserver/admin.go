@@ -325,7 +325,7 @@ func (s *Simulator) counts() countsShown {
 		c.Requests = append(c.Requests, requestCount(r))
 	}
 	for _, k := range kinds {
-		if n := st.Faults[k.rule]; n > 0 {
+		if n := st.Faults[k.rule]; n > 0 && k.name != refuseKind { // which is an error too
 			c.Happened[k.name] = n
 		}
 	}

@@ -1,7 +1,9 @@
 package simserver
 
 import (
+	"cmp"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -19,6 +21,8 @@ type Fault struct {
 	Service    string   // "queue" or "table"
 	Operations []string // "op": as in Operations
 	Object     string   // a queue or a table
+	Partition  string   // a partition key of a table
+	Client     string   // a part of the User-Agent
 
 	// Of the requests that match, the first Skip are spared; of the rest only the first First (0:
 	// all); of those every Every-th; of those a share of Rate, chosen by the seed (0: each). Each
@@ -26,12 +30,15 @@ type Fault struct {
 	Rate               float64
 	Skip, First, Every int
 
-	// What an error answers; 0 and "": 503 ServerBusy, after the act 500 InternalError.
+	// What an error answers; 0 and "": 503 ServerBusy, after the act 500 InternalError, of a refusal
+	// 403 AuthenticationFailed.
 	Status     int
 	Code       string
 	RetryAfter time.Duration // a header, in whole seconds
 
 	By time.Duration // of a delay
+
+	Back string // what an account that is gone holds when it comes back: "full" (also ""), "empty"
 
 	// The fault begins From after it was set, and ends after For (0: never). With Repeat it begins
 	// again that long after it began.
@@ -45,17 +52,21 @@ type kind struct {
 	rule  azsim.FaultKind // "": of a whole account
 	words []string        // beside those of every kind
 	only  []string        // operations that it can change; nil: all
+	of    string          // the service of only
+	dark  darkness        // what it makes of a whole account
 }
 
 // always are the words of every kind; often those of all kinds but of a whole account.
 var (
 	always = []string{"account", "from", "for", "repeat"}
-	often  = []string{"service", "op", "object", "rate", "skip", "first", "every"}
+	often  = []string{
+		"service", "op", "object", "partition", "client", "rate", "skip", "first", "every",
+	}
 )
 
 const (
-	darkKind   = "dark"
-	silentKind = "silent"
+	refuseKind = "refuse"
+	deleteKind = "delete-queues"
 )
 
 var kinds = []kind{
@@ -66,6 +77,10 @@ var kinds = []kind{
 	{
 		name: "error-after", rule: azsim.AnswerAfter, words: []string{"status", "code", "retry-after"},
 		does: "acts; answers status=500 code=InternalError all the same",
+	},
+	{
+		name: refuseKind, rule: azsim.Answer, words: []string{"code"},
+		does: "does not act; answers status=403 code=AuthenticationFailed",
 	},
 	{name: "lost-request", rule: azsim.FailBefore, does: "does not act; the connection breaks"},
 	{name: "lost-answer", rule: azsim.AnswerLost, does: "acts; the connection breaks"},
@@ -85,19 +100,33 @@ var kinds = []kind{
 	{name: "hang-after", rule: azsim.HangAfter, does: "acts and never answers"},
 	{
 		name: "deliver-twice", rule: azsim.DeliverTwice, only: []string{"GetMessages"},
+		of:   "queue",
 		does: "the messages of a get stay visible",
 	},
 	{
 		name: "reappear-early", rule: azsim.ReappearEarly,
-		only: []string{"GetMessages", "UpdateMessage"},
+		only: []string{"GetMessages", "UpdateMessage"}, of: "queue",
 		does: "messages come back before their lease ends",
 	},
 	{
-		name: "reorder", rule: azsim.Reorder, only: []string{"GetMessages"},
+		name: "reorder", rule: azsim.Reorder, only: []string{"GetMessages"}, of: "queue",
 		does: "a get takes messages out of order",
 	},
-	{name: darkKind, does: "the account's connections break"},
-	{name: silentKind, does: "the account takes requests and answers none"},
+	{
+		name: "damage", rule: azsim.Damage, only: []string{"GetEntity", "QueryEntities"}, of: "table",
+		does: "binary values of rows that are read lack their last byte",
+	},
+	{name: "dark", dark: dark, does: "the account's connections break"},
+	{name: "silent", dark: silent, does: "the account takes requests and answers none"},
+	{name: "disabled", dark: disabled, does: "the account answers 403 AccountIsDisabled"},
+	{
+		name: "gone", dark: gone, words: []string{"back"},
+		does: "the account was deleted; it comes back as it was, or back=empty",
+	},
+	{
+		name: deleteKind, words: []string{"object"},
+		does: "the account's queues, or one, are deleted when it begins",
+	},
 }
 
 // Kinds says what each kind of fault does, one a line, for help texts.
@@ -176,6 +205,9 @@ func (f Fault) check(accounts []string) error {
 	case f.Repeat > 0 && f.Repeat <= f.For:
 		return fmt.Errorf("repeat=%v must be more than for=%v: it would never end", f.Repeat, f.For)
 	}
+	if f.Partition != "" && (f.Service == "queue" || k.of == "queue") {
+		return fmt.Errorf("partition: queues have none")
+	}
 	return f.checkOperations(k)
 }
 
@@ -186,8 +218,8 @@ func (f Fault) checkOperations(k kind) error {
 	}
 	if k.only != nil {
 		known = k.only
-		if f.Service == "table" {
-			return fmt.Errorf("service: a fault of kind %s is of the queue service", k.name)
+		if f.Service != "" && f.Service != k.of {
+			return fmt.Errorf("service: a fault of kind %s is of the %s service", k.name, k.of)
 		}
 	}
 	for _, op := range f.Operations {
@@ -202,24 +234,25 @@ func (k kind) has(word string) bool { return slices.Contains(k.allWords(), word)
 
 func (k kind) allWords() []string {
 	if k.rule == "" {
-		return always
+		return slices.Concat(always, k.words)
 	}
 	return slices.Concat(always, often, k.words)
 }
-
-// ofAccounts reports whether the fault takes away whole accounts.
-func (f Fault) ofAccounts() bool { return f.Kind == darkKind || f.Kind == silentKind }
 
 // inForce is the fault as a rule of azsim. The fault was checked.
 func (f Fault) inForce() azsim.Rule {
 	k, _ := kindNamed(f.Kind)
 	r := azsim.Rule{
 		Account: f.Account, Service: f.Service, Operations: f.Operations, Object: f.Object,
+		Partition: f.Partition, UserAgent: f.Client,
 		Fault: k.rule, Status: f.Status, Code: f.Code, RetryAfter: f.RetryAfter, Delay: f.By,
 		Skip: f.Skip, First: f.First, Every: f.Every, Probability: f.Rate,
 	}
 	if len(r.Operations) == 0 {
 		r.Operations = k.only
+	}
+	if f.Kind == refuseKind {
+		r.Status, r.Code = http.StatusForbidden, cmp.Or(f.Code, "AuthenticationFailed")
 	}
 	return r
 }

@@ -29,6 +29,13 @@ func TestAFaultIsReadAsPeopleTypeIt(t *testing.T) {
 			Kind: "dark", Account: "two",
 			From: 30 * time.Second, For: 20 * time.Second, Repeat: 2 * time.Minute,
 		},
+		"refuse code=AuthorizationFailure client=worker-7/1 account=one": {
+			Kind: "refuse", Code: "AuthorizationFailure", Client: "worker-7/1", Account: "one",
+		},
+		"damage partition=work.ledger.01 service=table": {
+			Kind: "damage", Partition: "work.ledger.01", Service: "table",
+		},
+		"gone back=empty for=1m": {Kind: "gone", Back: "empty", For: time.Minute},
 		"delay by=250ms service=table object=Orders": {
 			Kind: "delay", By: 250 * time.Millisecond, Service: "table", Object: "Orders",
 		},
@@ -85,6 +92,15 @@ func TestAFaultThatCannotBeIsRefusedByItsWord(t *testing.T) {
 		"dark for=1m repeat=1m":              {"repeat=1m0s must be more than for=1m0s"},
 		"reorder op=PutMessage":              {`"PutMessage"`, "GetMessages"},
 		"reorder service=table":              {"reorder", "queue"},
+		"damage service=queue":               {"damage", "table"},
+		"damage op=Batch":                    {`"Batch"`, "GetEntity"},
+		"error service=queue partition=p":    {"partition", "queues"},
+		"reorder partition=p":                {"partition", "queues"},
+		"error partition=\u00e4":             {"partition", "ASCII"},
+		"error back=empty":                   {"back says nothing"},
+		"gone back=half":                     {`"half"`, "empty"},
+		"refuse status=500":                  {"status says nothing", "refuse", "code"},
+		"disabled object=q":                  {"object says nothing", "disabled"},
 		"error account=" + longText(1000):    {"account"},
 		"error " + longText(1000) + "=1":     {"unknown word"},
 		longText(10_000):                     {"unknown kind"},
@@ -120,6 +136,8 @@ func TestWhatAGoProgramPutsIntoAFaultIsJudgedToo(t *testing.T) {
 		{Kind: "error", Code: "two\r\nlines"},
 		{Kind: "delay", By: -1},
 		{Kind: "dark", For: -1},
+		{Kind: "gone", Back: "half"},
+		{Kind: "error", Client: "two words"},
 	} {
 		if err := f.check(nil); err == nil {
 			t.Errorf("%+v is taken", f)

@@ -28,13 +28,15 @@ type armed struct {
 	timer     *time.Timer
 }
 
-// darkness is what keeps an account from answering; the greater one wins.
+// darkness is what an account is instead of well; the greater one wins.
 type darkness int
 
 const (
 	lit darkness = iota
+	disabled
 	silent
 	dark
+	gone
 )
 
 // set replaces all faults.
@@ -82,8 +84,10 @@ func (a *armed) turn(sim *azsim.Sim, on bool) {
 		return
 	}
 	a.on = on
-	switch {
-	case a.fault.ofAccounts():
+	switch k, _ := kindNamed(a.fault.Kind); {
+	case k.rule == "" && on:
+		a.begin(sim)
+	case k.rule == "":
 	case on:
 		a.injection = sim.Inject(a.fault.inForce())
 	default:
@@ -93,21 +97,32 @@ func (a *armed) turn(sim *azsim.Sim, on bool) {
 	}
 }
 
+// begin does to accounts what is done once, each time that the fault begins.
+func (a *armed) begin(sim *azsim.Sim) {
+	for _, name := range sim.Accounts() {
+		switch {
+		case !a.fault.isOf(name):
+		case a.fault.Kind == deleteKind && a.fault.Object != "":
+			a.hits += int64(sim.DeleteQueues(name, a.fault.Object))
+		case a.fault.Kind == deleteKind:
+			a.hits += int64(sim.DeleteQueues(name))
+		case a.fault.Back == "empty":
+			sim.Reset(name)
+		}
+	}
+}
+
+func (f Fault) isOf(account string) bool { return f.Account == "" || f.Account == account }
+
 // darken makes each account what the faults in force make of it. What a program has done to an
 // account by itself stays as long as they do not change.
 func (s *schedule) darken() {
 	want := map[string]darkness{}
 	for _, a := range s.armed {
-		if !a.on || !a.fault.ofAccounts() {
-			continue
-		}
-		d := silent
-		if a.fault.Kind == darkKind {
-			d = dark
-		}
+		k, _ := kindNamed(a.fault.Kind)
 		for _, name := range s.sim.Accounts() {
-			if a.fault.Account == "" || a.fault.Account == name {
-				want[name] = max(want[name], d)
+			if a.on && a.fault.isOf(name) {
+				want[name] = max(want[name], k.dark)
 			}
 		}
 	}
@@ -115,13 +130,12 @@ func (s *schedule) darken() {
 		if want[name] == s.told[name] {
 			continue
 		}
-		switch want[name] {
-		case lit:
-			s.sim.Blackout(name, false)
-		case silent:
+		states := map[darkness]azsim.State{disabled: azsim.Disabled, gone: azsim.Gone}
+		s.sim.SetState(name, states[want[name]])
+		if want[name] == silent {
 			s.sim.Hang(name, true)
-		case dark:
-			s.sim.Blackout(name, true)
+		} else {
+			s.sim.Blackout(name, want[name] == dark)
 		}
 	}
 	s.told = want
@@ -141,7 +155,7 @@ func (s *schedule) faults() []Fault {
 type faultCount struct {
 	Fault  string `json:"fault"` // as ParseFault reads it
 	Active bool   `json:"active"`
-	Hits   int64  `json:"hits"` // requests that it made go wrong; none of a whole account
+	Hits   int64  `json:"hits"` // requests that it made go wrong, queues that it deleted
 }
 
 func (s *schedule) counts() []faultCount {

@@ -273,3 +273,76 @@ func TestFaultsChangeUnderLoad(t *testing.T) {
 		t.Errorf("%d puts were sent, %d are counted", n, got)
 	}
 }
+
+// What becomes of an account by a hand of people: it refuses, is disabled, is deleted, loses its
+// queues; and what it holds when that is over.
+func TestAnAccountRefusesIsDisabledIsGoneAndComesBack(t *testing.T) {
+	for fault, c := range map[string]struct {
+		says string // of the error while it is so
+		left int    // messages after it, of one before
+	}{
+		"refuse account=one for=10s":                             {"AuthenticationFailed", 1},
+		"refuse account=one for=10s code=AuthorizationFailure":   {"AuthorizationFailure", 1},
+		"refuse for=10s client=azsdk-go-azqueue":                 {"AuthenticationFailed", 1},
+		"disabled account=one for=10s":                           {"AccountIsDisabled", 1},
+		"gone account=one for=10s":                               {"no such host", 1},
+		"gone account=one for=10s back=empty":                    {"no such host", -1},
+		"delete-queues account=one for=10s":                      {"QueueNotFound", -1},
+		"delete-queues account=one for=10s object=work":          {"QueueNotFound", -1},
+		"delete-queues account=one for=10s object=other":         {"", 2},
+		"refuse account=one for=10s client=somebody-else":        {"", 2},
+		"refuse account=one for=10s partition=work.ledger.00":    {"", 2},
+		"error account=one for=10s service=table partition=work": {"", 2},
+	} {
+		t.Run(fault, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSimulator(t)
+				one := queueOf(t, s, "one")
+				put := func() error {
+					_, err := one.EnqueueMessage(t.Context(), "task", nil)
+					return err
+				}
+				if err := put(); err != nil {
+					t.Fatal(err)
+				}
+				if err := s.SetFaults(parsed(t, fault)...); err != nil {
+					t.Fatal(err)
+				}
+				switch err := put(); {
+				case c.says == "" && err != nil:
+					t.Error(err)
+				case c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)):
+					t.Errorf("it says %v, want %s", err, c.says)
+				}
+				if two := queueOf(t, s, "two"); !strings.HasPrefix(fault, "refuse for") && !works(two) {
+					t.Error("the other account is not well")
+				}
+				time.Sleep(10 * time.Second)
+				synctest.Wait()
+				left := -1
+				if p, err := one.GetProperties(t.Context(), nil); err == nil {
+					left = int(*p.ApproximateMessagesCount)
+				}
+				if left != c.left {
+					t.Errorf("%d messages are left, want %d (-1: no queue)", left, c.left)
+				}
+			})
+		})
+	}
+}
+
+// Of faults that overlap the greater one wins, and each ends by itself.
+func TestAFaultOfAnAccountThatEndsLeavesTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulator(t, "disabled account=one for=30s", "gone account=one from=10s for=10s")
+		one := queueOf(t, s, "one")
+		for i, says := range []string{"AccountIsDisabled", "no such host", "AccountIsDisabled", ""} {
+			_, err := one.EnqueueMessage(t.Context(), "task", nil)
+			if (err == nil) != (says == "") || err != nil && !strings.Contains(err.Error(), says) {
+				t.Errorf("in part %d: %v, want %q", i, err, says)
+			}
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+		}
+	})
+}

@@ -33,6 +33,8 @@ var words = []word{
 	textWord("service", func(f *Fault) *string { return &f.Service }, serviceName),
 	operationsWord(),
 	textWord("object", func(f *Fault) *string { return &f.Object }, plainName),
+	textWord("partition", func(f *Fault) *string { return &f.Partition }, visibleText),
+	textWord("client", func(f *Fault) *string { return &f.Client }, visibleText),
 	rateWord(),
 	intWord("skip", 0, mostTimes, func(f *Fault) *int { return &f.Skip }),
 	intWord("first", 0, mostTimes, func(f *Fault) *int { return &f.First }),
@@ -41,6 +43,7 @@ var words = []word{
 	textWord("code", func(f *Fault) *string { return &f.Code }, plainName),
 	timeWord("retry-after", longDelay, func(f *Fault) *time.Duration { return &f.RetryAfter }),
 	timeWord("by", longDelay, func(f *Fault) *time.Duration { return &f.By }),
+	textWord("back", func(f *Fault) *string { return &f.Back }, fullOrEmpty),
 	timeWord("from", longest, func(f *Fault) *time.Duration { return &f.From }),
 	timeWord("for", longest, func(f *Fault) *time.Duration { return &f.For }),
 	timeWord("repeat", longest, func(f *Fault) *time.Duration { return &f.Repeat }),
@@ -72,6 +75,23 @@ var plain = regexp.MustCompile(`^[A-Za-z0-9$-]{1,64}$`)
 func plainName(text string) error {
 	if !plain.MatchString(text) {
 		return fmt.Errorf("%q is no name: want 1 to 64 letters and digits", clipped(text))
+	}
+	return nil
+}
+
+// visible is what can be typed as one word of a fault.
+var visible = regexp.MustCompile(`^[!-~]{1,128}$`)
+
+func visibleText(text string) error {
+	if !visible.MatchString(text) {
+		return fmt.Errorf("%q is not 1 to 128 visible characters of ASCII", clipped(text))
+	}
+	return nil
+}
+
+func fullOrEmpty(text string) error {
+	if text != "full" && text != "empty" {
+		return fmt.Errorf("%q is neither full nor empty", clipped(text))
 	}
 	return nil
 }
@@ -185,7 +205,8 @@ func clipped(text string) string {
 //	lost-answer rate=0.01 op=PutMessage account=one
 //	error status=500 every=10 op=GetMessages,DeleteMessage
 //	dark account=two from=30s for=20s
-//	delay by=2s service=table from=1m for=10s repeat=5m
+//	delay by=2s service=table partition=work.ledger.01 from=1m for=10s repeat=5m
+//	gone account=two from=30s for=20s back=empty
 //
 // [Kinds] lists the kinds. The error names the word that is wrong and what is known.
 func ParseFault(text string) (Fault, error) {

@@ -1,0 +1,56 @@
+package azsim
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+)
+
+// State is what has become of an account, by its owner's hand or the service's.
+type State int32
+
+// The states of an account. Whether a well one can be reached is another matter (Sim.Blackout).
+// That the name of a deleted account leaves the DNS is from memory.
+const (
+	Well     State = iota
+	Disabled       // every request to it is refused: 403 AccountIsDisabled
+	Gone           // its name leads to no host
+)
+
+// SetState makes an account disabled, gone or well again. It keeps what it holds: an account that
+// was deleted can be recovered. Who makes another one of its name calls Reset before. It does
+// nothing for an account that does not exist.
+func (s *Sim) SetState(account string, st State) {
+	if a := s.accounts[account]; a != nil {
+		a.state.Store(int32(st))
+	}
+}
+
+// meets tells whether the account is in a state for this request.
+func (r *request) meets(st State) bool { return !r.spared && State(r.account.state.Load()) == st }
+
+func (r *request) disabled() reply {
+	return r.fail(http.StatusForbidden, "AccountIsDisabled", "")
+}
+
+// DeleteQueues deletes queues of an account with what is in them, or all its queues if none is
+// named, as somebody does who is no client of the pump. It returns how many there were. Their names
+// stay taken as after any deletion (Config.BeingDeleted).
+func (s *Sim) DeleteQueues(account string, names ...string) (n int) {
+	a := s.accounts[account]
+	if a == nil {
+		return 0
+	}
+	store := a.stores.Load().queues.(*queueStore)
+	if len(names) == 0 {
+		store.mu.RLock()
+		names = slices.Sorted(maps.Keys(store.queues))
+		store.mu.RUnlock()
+	}
+	for _, name := range names {
+		if store.remove(name, s.now()) {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,232 @@
+package azsim
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/data/aztables"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2"
+)
+
+// An account that is disabled refuses whatever it is asked, at both services, and keeps what it
+// holds.
+func TestADisabledAccountRefusesEveryRequestOfBothServices(t *testing.T) {
+	w, s := newRaw(t, Config{Accounts: []Account{{Name: "acct"}, {Name: "other"}}})
+	w.create("queue")
+	w.put("queue", "x", "")
+	table := w
+	table.at = benchURL
+	other := w
+	other.at = "https://other.queue.core.windows.net"
+	spared := w
+	spared.tr = s.Transport().Spared()
+	s.SetState("acct", Disabled)
+	for _, r := range []struct {
+		w              raw
+		method, target string
+	}{
+		{w, "POST", "/queue/messages"},
+		{w, "GET", "/queue/messages"},
+		{w, "GET", "/nosuch?comp=metadata"},
+		{w, "GET", "/?comp=list"},
+		{w, "GET", "/Bad_Name/messages"}, // whatever it is: nobody reads it
+		{w, "GET", "/?restype=service&comp=properties"},
+		{table, "GET", "/Tables"},
+		{table, "GET", "/rows(PartitionKey='p',RowKey='r')"},
+		{table, "GET", "/rows()"},
+	} {
+		a := r.w.do(r.method, r.target, "")
+		if a.status != 403 || !strings.Contains(a.body, "AccountIsDisabled") {
+			t.Errorf("%s %s: %d %s", r.method, r.target, a.status, a.body)
+		}
+	}
+	if n := len(spared.peek("queue")); n != 1 {
+		t.Errorf("who is spared sees %d messages, want 1", n)
+	}
+	other.create("queue") // is well
+	s.SetState("acct", Well)
+	if got := texts(w.peek("queue")); got != "x" {
+		t.Errorf("it comes back with %q", got)
+	}
+	s.SetState("nosuch", Gone)
+}
+
+// The name of an account that was deleted leads to no host. It comes back with what it held, or as
+// another account of its name.
+func TestAnAccountThatIsGoneIsNoHostAndMayComeBack(t *testing.T) {
+	w, s := newRaw(t, Config{})
+	w.create("queue")
+	w.put("queue", "x", "")
+	for _, empty := range []bool{false, true} {
+		s.SetState("acct", Gone)
+		if empty {
+			s.Reset("acct")
+		}
+		_, err := w.try("POST", "/queue/messages", text("y"))
+		var dns *net.DNSError
+		if !errors.As(err, &dns) || !dns.IsNotFound || dns.Name != "acct.queue.core.windows.net" {
+			t.Fatalf("gone: %v", err)
+		}
+		s.SetState("acct", Well)
+		if empty {
+			w.want(404, "QueueNotFound", "GET", "/queue/messages", "")
+		} else if got := texts(w.peek("queue")); got != "x" {
+			t.Errorf("it comes back with %q", got)
+		}
+	}
+	if n := s.Stats().Blackouts["acct"]; n != 2 {
+		t.Errorf("%d requests were counted that met no host", n)
+	}
+}
+
+// By TCP the host is always there, so the connection is closed.
+func TestAnAccountThatIsGoneClosesTheConnectionByTCP(t *testing.T) {
+	s := New(Config{Accounts: []Account{{Name: "acct"}}})
+	srv, err := s.Listen("", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer srv.Close()
+	ask := func() (*http.Response, error) { return http.Get(srv.QueueEndpoint("acct") + "/queue/messages") }
+	s.SetState("acct", Gone)
+	if resp, err := ask(); err == nil {
+		resp.Body.Close()
+		t.Errorf("gone: %s", resp.Status)
+	}
+	s.SetState("acct", Disabled)
+	resp, err := ask()
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if code := resp.Header.Get("X-Ms-Error-Code"); resp.StatusCode != 403 || code != "AccountIsDisabled" {
+		t.Errorf("disabled: %s %s", resp.Status, code)
+	}
+}
+
+// A credential that has run out is one client's matter, told by its name in the process or by what
+// its User-Agent says.
+func TestARuleRefusesOneClientOnly(t *testing.T) {
+	s := New(Config{Accounts: []Account{{Name: "acct"}}, Limits: NoLimits()})
+	client := func(name, agent string) *azqueue.QueueClient {
+		o := &azqueue.ClientOptions{ClientOptions: azcore.ClientOptions{Transport: s.Transport().As(name)}}
+		o.Telemetry.ApplicationID = agent
+		c, err := azqueue.NewServiceClientFromConnectionString(s.ConnectionString("acct"), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.NewQueueClient("queue")
+	}
+	clients := map[string]*azqueue.QueueClient{"p1": client("p1", "one"), "p10": client("p10", "two")}
+	if _, err := clients["p1"].Create(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []Rule{{Instance: "p1"}, {UserAgent: "one"}} {
+		r.Fault, r.Status, r.Code = Answer, http.StatusForbidden, "AuthenticationFailed"
+		i := s.Inject(r)
+		for name, c := range clients {
+			_, err := c.GetProperties(t.Context(), nil)
+			var refused *azcore.ResponseError
+			if is := errors.As(err, &refused) && refused.ErrorCode == r.Code; is != (name == "p1") {
+				t.Errorf("%v: %s is answered %v", r, name, err)
+			}
+		}
+		if i.Hits() != 1 {
+			t.Errorf("%v", i)
+		}
+		i.Remove()
+	}
+}
+
+// A partition of a table is slow, silent, too busy or damaged, and its neighbours are well.
+func TestARuleHitsOnePartitionOfATable(t *testing.T) {
+	b := newTableBench(t, TableOptions{})
+	if _, err := b.service.CreateTable(t.Context(), "rows", nil); err != nil {
+		t.Fatal(err)
+	}
+	c := b.service.NewClient("rows")
+	entity := func(pk string) []byte {
+		return []byte(`{"PartitionKey":"` + pk + `","RowKey":"r","B":"AQIDBA==","B@odata.type":"Edm.Binary","S":"text"}`)
+	}
+	for _, pk := range []string{"p.0", "p.01"} {
+		if _, err := c.AddEntity(t.Context(), entity(pk), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ways := map[string]func(ctx context.Context, pk string) ([]byte, error){
+		"get": func(ctx context.Context, pk string) ([]byte, error) {
+			r, err := c.GetEntity(ctx, pk, "r", nil)
+			return r.Value, err
+		},
+		"query": func(ctx context.Context, pk string) ([]byte, error) {
+			filter := "PartitionKey eq '" + pk + "' and RowKey ge 'a'"
+			r, err := c.NewListEntitiesPager(&aztables.ListEntitiesOptions{Filter: &filter}).NextPage(ctx)
+			return bytes.Join(r.Entities, nil), err
+		},
+		"write": func(ctx context.Context, pk string) ([]byte, error) {
+			_, err := c.UpdateEntity(ctx, entity(pk), nil)
+			return nil, err
+		},
+		"batch": func(ctx context.Context, pk string) ([]byte, error) {
+			_, err := c.SubmitTransaction(ctx, []aztables.TransactionAction{
+				{ActionType: aztables.TransactionTypeUpdateMerge, Entity: entity(pk)},
+			}, nil)
+			return nil, err
+		},
+	}
+	for what, ask := range ways {
+		i := b.sim.Inject(Rule{Fault: FailBefore, Partition: "p.0"})
+		if _, err := ask(t.Context(), "p.0"); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if _, err := ask(t.Context(), "p.01"); err != nil {
+			t.Errorf("%s of another partition: %v", what, err)
+		}
+		i.Remove()
+		i = b.sim.Inject(Rule{Fault: Damage, Partition: "p.0", Operations: []string{"GetEntity", "QueryEntities"}})
+		for pk, whole := range map[string]bool{"p.0": false, "p.01": true} {
+			body, err := ask(t.Context(), pk)
+			if err != nil || body != nil && bytes.Contains(body, []byte(`"AQIDBA=="`)) != whole {
+				t.Errorf("%s of %s: %s, %v", what, pk, body, err)
+			}
+			if body != nil && !whole && !bytes.Contains(body, []byte(`"B":"AQID"`)) {
+				t.Errorf("%s of %s: %s", what, pk, body)
+			}
+		}
+		i.Remove()
+	}
+	body, err := ways["get"](t.Context(), "p.0")
+	if err != nil || !bytes.Contains(body, []byte(`"AQIDBA=="`)) {
+		t.Errorf("after all: %s, %v", body, err)
+	}
+}
+
+func TestDeletedQueuesAreGoneWithWhatIsInThem(t *testing.T) {
+	w, s := newRaw(t, Config{})
+	for _, name := range []string{"one", "two", "three"} {
+		w.create(name)
+		w.put(name, "x", "")
+	}
+	if n := s.DeleteQueues("acct", "two", "nosuch"); n != 1 {
+		t.Errorf("%d of the named were deleted, want 1", n)
+	}
+	w.want(404, "QueueNotFound", "GET", "/two/messages", "")
+	w.want(409, "QueueBeingDeleted", "PUT", "/two", "")
+	if got := texts(w.peek("one")); got != "x" {
+		t.Errorf("another has %q", got)
+	}
+	if n := s.DeleteQueues("acct"); n != 2 {
+		t.Errorf("%d were left to delete, want 2", n)
+	}
+	w.want(404, "QueueNotFound", "POST", "/one/messages", text("y"))
+	if n := s.DeleteQueues("nosuch"); n != 0 {
+		t.Errorf("%d of an account that does not exist", n)
+	}
+}
