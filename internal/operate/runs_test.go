@@ -1,11 +1,14 @@
 package operate
 
 import (
+	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/gates"
@@ -127,4 +130,29 @@ func configOf(t *testing.T, path string) pump.Config {
 		t.Fatal(err)
 	}
 	return f.Config
+}
+
+// P7: a deadline begins with its command, also where the control account takes requests and answers
+// none: by the beginning of an id, which is looked up first, and by a whole one.
+func TestWaitEndsWithItsTimeoutWhileTheControlAccountIsDark(t *testing.T) {
+	dark, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = dark.Close() })
+	config := filepath.Join(t.TempDir(), "pump.yaml")
+	text := "workload: test\ndelivery: once\naccounts:\n  - connectionString: " +
+		"DefaultEndpointsProtocol=http;AccountName=dark;AccountKey=YQ==;" +
+		"QueueEndpoint=http://" + dark.Addr().String() + "/dark;TableEndpoint=http://" + dark.Addr().String() + "/dark\n"
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := &desk{t: t}
+	for _, id := range []string{"0123", strings.Repeat("0123", 8)} {
+		out, err := d.typedWith(config, "wait", id, "--timeout", "100ms", "--quiet")
+		status, ok := errors.AsType[*cli.Status](err)
+		if !ok || status.Code != cli.ExitNotOver || !strings.Contains(err.Error(), "distributor wait "+id) {
+			t.Errorf("wait %s: %v, printed %q", id, err, out)
+		}
+	}
 }

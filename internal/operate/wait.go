@@ -2,6 +2,7 @@ package operate
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -63,13 +64,19 @@ func (f *waitFlags) wait(cmd *cobra.Command, id string) error {
 		return err
 	}
 	f.cfg.Log = console.Log
-	run, err := f.findRun(cmd.Context(), "RUN", id)
+	ctx, cancel := f.options.Within(cmd.Context())
+	defer cancel()
+	run, err := f.findRun(ctx, "RUN", id)
+	if err != nil && errors.Is(context.Cause(ctx), runs.ErrTimeout) {
+		return &cli.Status{Code: cli.ExitNotOver, Err: fmt.Errorf("run %s: %w; the control account "+
+			"did not answer; to wait on: distributor wait %[1]s", plain(id), runs.ErrTimeout)}
+	}
 	if err != nil {
 		return err
 	}
 	o := f.options
 	o.Progress = WaitProgress(console)
-	c, err := runs.Wait(cmd.Context(), f.cfg, run, o)
+	c, err := runs.Wait(ctx, f.cfg, run, o)
 	console.Done()
 	if c.State == "" || errors.Is(err, runs.ErrNoRun) { // there is nothing to tell
 		return err

@@ -29,8 +29,17 @@ type WaitOptions struct {
 	// at least 1 s. A run does not look stuck while any message of the workload
 	// is in any queue, that of another run included.
 	StuckAfter time.Duration
-	// Timeout ends the waiting with [ErrTimeout]. 0: it has no end.
+	// Timeout ends the waiting with [ErrTimeout], whatever does not answer. 0: it has no end.
 	Timeout time.Duration
+}
+
+// Within gives a context that ends when the waiting does, with [ErrTimeout]: for what a caller asks
+// before [Wait], which counts its own time from its call.
+func (o WaitOptions) Within(ctx context.Context) (context.Context, context.CancelFunc) {
+	if o.Timeout <= 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeoutCause(ctx, o.Timeout, ErrTimeout)
 }
 
 // ErrTimeout is that a run was not over within [WaitOptions.Timeout].
@@ -144,9 +153,17 @@ func Wait(ctx context.Context, cfg pump.Config, run pump.RunID, o WaitOptions) (
 	if o, err = o.Complete(); err != nil {
 		return Completion{}, err
 	}
+	ctx, cancel := o.Within(ctx)
+	defer cancel()
 	f := queues.Open(&cfg, row.TableName)
+	began := time.Now()
 	w, err := workload.Load(ctx, f.Control, cfg.Workload)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return Completion{
+			Run: run, State: Waiting, Lacking: []SegmentLack{}, Seconds: time.Since(began).Seconds(),
+		}, context.Cause(ctx)
+	case err != nil:
 		return Completion{}, locate.WithAdvice(ctx, &cfg, err)
 	}
 	if err := errors.Join(settings.NeedOnce(w.Delivery, "delivery", "waiting"),
@@ -162,6 +179,8 @@ func WaitSealed(
 	ctx context.Context, cfg *pump.Config, f *queues.Set, segments int, run workload.Run,
 	o WaitOptions,
 ) (Completion, error) {
+	ctx, cancel := o.Within(ctx)
+	defer cancel()
 	w := newWaiter(cfg, f, segments, run.ID, o)
 	w.run = run
 	return w.wait(ctx)
@@ -213,11 +232,6 @@ func (w *waiter) lookEvery() time.Duration {
 }
 
 func (w *waiter) wait(ctx context.Context) (Completion, error) {
-	if w.o.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, w.o.Timeout, ErrTimeout)
-		defer cancel()
-	}
 	for n, look := uint64(0), w.lookEvery(); ; n++ {
 		over, err := w.look(ctx)
 		switch {

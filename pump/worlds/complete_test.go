@@ -303,6 +303,12 @@ func TestWaitingEndsWithItsTimeout(t *testing.T) {
 		if took := time.Since(began); !errors.Is(err, runs.ErrTimeout) || took < 20*time.Second || took > 21*time.Second || c.State != runs.Waiting || c.Tasks != 100 {
 			t.Errorf("%+v, %v after %v", c, err, took)
 		}
+		w.Sim.Hang("accounta", true) // the control account: the time begins with the call
+		began = time.Now()
+		c, err = runs.Wait(t.Context(), w.Config("waiter", 2), run.ID, runs.WaitOptions{Timeout: 20 * time.Second})
+		if took := time.Since(began); !errors.Is(err, runs.ErrTimeout) || took < 20*time.Second || took > 21*time.Second || c.State != runs.Waiting || c.Run != run.ID {
+			t.Errorf("while the control account is dark: %+v, %v after %v", c, err, took)
+		}
 	})
 }
 
