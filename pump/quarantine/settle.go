@@ -164,10 +164,11 @@ func (q *Quarantine) settleOne(
 	if err != nil {
 		return scanKeep, err
 	}
-	text, segment, err := q.replacement(ctx, m, parts, outcome)
+	text, put, err := q.replacement(ctx, m, parts, outcome)
 	if err != nil {
 		return scanKeep, err
 	}
+	segment := q.segmentOf(m)
 	var home *queues.Queue
 	first := false
 	if outcome == Redriven {
@@ -175,7 +176,7 @@ func (q *Quarantine) settleOne(
 			return scanKeep, err
 		}
 	}
-	if text != nil {
+	if put {
 		var maybe bool
 		if home, maybe, err = q.putHome(ctx, m.ID, text, segment); err != nil {
 			if first && !maybe { // surely nothing was put
@@ -295,31 +296,31 @@ func (m *Message) cut() (p parts, err error) {
 	return p, nil
 }
 
-// replacement is what is put home in place of tasks in quarantine; nil if nothing is.
+// replacement is what is put home in place of tasks in quarantine, and whether anything is: a text
+// may be empty.
 func (q *Quarantine) replacement(
 	ctx context.Context, m *Message, p parts, outcome string,
-) (text []byte, segment uint32, err error) {
-	segment = q.segmentOf(m)
+) (text []byte, put bool, err error) {
 	now := q.mapNow()
 	switch {
 	case outcome == Redriven && m.foreign:
-		return m.text, segment, nil
+		return m.text, true, nil
 	case outcome == Redriven:
 		if text = p.meant; text == nil {
 			text = m.text
 		}
 		text, err = codec.Restamped(text, 0, p.header.Generation+1)
-		return text, segment, err
+		return text, true, err
 	case pump.Delivery(now.Delivery) != pump.Once, !m.intact, m.header.Run.IsZero(),
-		m.header.Workload != q.cfg.Workload, int64(segment) >= int64(now.Map.Segments):
-		return nil, 0, nil // no ledger of this workload says anything of it
+		m.header.Workload != q.cfg.Workload, int64(m.header.Segment) >= int64(now.Map.Segments):
+		return nil, false, nil // no ledger of this workload says anything of it
 	}
 	switch s := q.runState(ctx, m.header.Run); {
 	case s.err != nil:
-		return nil, 0, s.err
+		return nil, false, s.err
 	case !s.told:
-		return nil, 0, nil
+		return nil, false, nil
 	}
 	text, err = tombstone.New(p.header, q.by(), time.Now())
-	return text, segment, err
+	return text, true, err
 }
