@@ -247,7 +247,7 @@ e2e-page: build $(PAGE)/node_modules/.package-lock.json ## drive the page with a
 e2e-report: $(PAGE)/node_modules/.package-lock.json ## look at the page of a load test with that Chromium, in light and dark (half a minute)
 	@$(CHROMIUM)
 	mkdir -p out/e2e-report
-	$(GO) build -o out/e2e-report/ ./loadtest ./loadtest/plot
+	$(GO) build -o out/e2e-report/ ./loadtest
 	node $(PAGE)/report.mjs out/e2e-report out/e2e-report/pages
 
 page-scale: ## serve the page of 200 processors, 1,000 queues and 4,096 segments for two minutes and measure its first figures, CPU and memory

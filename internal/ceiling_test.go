@@ -25,7 +25,7 @@ import (
 // of every other tracked text file but these:
 //   - documents: docs/ with its pictures, every *.md, licences;
 //   - testdata folders;
-//   - vendored assets: uPlot, which stands in internal/page/assets;
+//   - vendored assets: uPlot, which stands in internal/look;
 //   - lock files: go.sum, package-lock.json;
 //   - what is generated, because its generator counts: bench/results.json, which `make bench` writes.
 //
@@ -234,7 +234,7 @@ func TestWhatCountsAsALine(t *testing.T) {
 	}
 	for name, want := range map[string]bool{
 		"docs/runs.svg": true, "loadtest/azsim/AZURE.md": true, "LICENSE": true, "go.sum": true,
-		"codec/testdata/a.txt": true, "internal/page/assets/uPlot.iife.min.js": true,
+		"codec/testdata/a.txt": true, "internal/look/uPlot.iife.min.js": true,
 		"bench/results.json": true, "internal/page/e2e/package-lock.json": true,
 		"go.mod": false, "internal/page/assets/page.js": false, "pump/config.go": false,
 		"internal/generate/files/queuepump-alerts.yaml.tmpl": false, ".ci/run": false,

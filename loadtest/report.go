@@ -1,7 +1,12 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
+	"fmt"
 	"io"
+	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -11,7 +16,8 @@ import (
 
 // reportFlags are the flags of `loadtest report`.
 type reportFlags struct {
-	json bool
+	json, html bool
+	to         string
 }
 
 func reportCommand() *cobra.Command {
@@ -19,8 +25,9 @@ func reportCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "report FILE [FILE]",
 		Short: "Show a saved load test, or compare two",
-		Long: `Show a load test that "loadtest run" saved, as text or as JSON. A page with plots of it
-is written by a command of its own, in the folder of the source: go run ./loadtest/plot FILE
+		Long: `Show a load test that "loadtest run" saved, as text or as JSON, or write it as a page
+with plots. The page needs nothing but itself, to be mailed or attached as it is; it stands beside
+the saved report, or where --to says.
 
 Of two files of one scenario the second is compared with the first, figure by figure:
 better, worse, or within noise. Settings that are not the same are listed. A side may be
@@ -33,12 +40,23 @@ of each side on, noise is how far those are apart; before, how far parts of a ru
   # before and after a change
   loadtest report before.json after.json
 
+  # as pages with plots
+  loadtest report --html out/loadtest-ramp-20260102-150405.json
+  loadtest report --html before.json after.json --to compared.html
+
   # four runs of each
   loadtest report b1.json,b2.json,b3.json,b4.json a1.json,a2.json,a3.json,a4.json`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) < 1 || len(args) > 2 {
+			switch {
+			case len(args) < 1 || len(args) > 2:
 				return cli.Usage("give one saved report, or two to compare them, not %d\nusage: %s", len(args),
 					cmd.UseLine())
+			case f.html && f.json:
+				return cli.Usage("a report is shown as JSON or written as a page: give --json or --html")
+			case f.html && len(args) == 2 && f.to == "":
+				return cli.Usage("a page of two reports needs --to FILE: where it goes")
+			case f.to != "" && !f.html:
+				return cli.Usage("--to says where a page goes: it needs --html")
 			}
 			return nil
 		},
@@ -51,12 +69,16 @@ of each side on, noise is how far those are apart; before, how far parts of a ru
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.BoolVar(&f.json, "json", false, "print a JSON object instead")
+	flags.BoolVar(&f.html, "html", false, "write a page with plots instead")
+	flags.StringVar(&f.to, "to", "",
+		"with --html, write the page to `FILE` (default: the report's name with .html)")
 	return cmd
 }
 
 // rendered is a result or a comparison.
 type rendered interface {
 	Text(io.Writer) error
+	HTML(io.Writer) error
 }
 
 func (f *reportFlags) run(out io.Writer, paths []string) error {
@@ -72,8 +94,20 @@ func (f *reportFlags) run(out io.Writer, paths []string) error {
 		}
 		shown = c
 	}
-	if f.json {
+	switch {
+	case f.json:
 		return cli.JSON(out, shown)
+	case !f.html:
+		return shown.Text(out)
 	}
-	return shown.Text(out)
+	to := cmp.Or(f.to, strings.TrimSuffix(paths[0], filepath.Ext(paths[0]))+".html")
+	var page bytes.Buffer
+	if err := shown.HTML(&page); err != nil {
+		return err
+	}
+	if err := writeFile(to, page.Bytes(), 0o644); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%s is written\n", to)
+	return nil
 }

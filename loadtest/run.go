@@ -65,8 +65,8 @@ mostly this machine that is measured. Rates are even, and a task is due when the
 schedule says so, whatever became of those before it.
 
 The report is printed, and saved as JSON in the --out directory: "loadtest report" shows and
-compares what was saved, "go run ./loadtest/plot" writes it as a page with plots. The status is 0
-if every task was handled, however fast.
+compares what was saved, and writes it as a page with plots (--html). The status is 0 if every task
+was handled, however fast.
 
 ` + cli.ExitCodes,
 		Example: `  # what four simulated accounts give on this machine
@@ -238,8 +238,8 @@ func (f *runFlags) run(cmd *cobra.Command, name string) error {
 	} else {
 		err = errors.Join(err, r.Text(cmd.OutOrStdout()))
 		if saveErr == nil {
-			fmt.Fprintf(cmd.OutOrStdout(), "the report is in %s; "+
-				"as a page with plots, in the folder of the source: %s\n", saved, plotted(saved))
+			fmt.Fprintf(cmd.OutOrStdout(), "the report is in %s; as a page with plots: %s\n",
+				saved, plotted(saved))
 		}
 	}
 	return f.explain(ctx, errors.Join(err, saveErr), w.file)
@@ -266,7 +266,7 @@ func (f *runFlags) explain(ctx context.Context, err error, file *configfile.File
 }
 
 // plotted is the command that writes a saved report as a page with plots.
-func plotted(saved string) string { return "go run ./loadtest/plot " + shellquote.Join(saved) }
+func plotted(saved string) string { return "loadtest report --html " + shellquote.Join(saved) }
 
 // save writes the report under a name that no earlier one has.
 func (f *runFlags) save(r *report.Result) (path string, err error) {

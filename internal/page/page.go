@@ -174,8 +174,13 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func file(assets fs.FS, name string) http.HandlerFunc {
 	text, err := fs.ReadFile(assets, name)
-	if name == "page.css" {
+	switch name {
+	case "page.css":
 		text = append([]byte(look.Tokens), text...)
+	case "uPlot.iife.min.js":
+		text, err = []byte(look.Plot), nil
+	case "uPlot.min.css":
+		text, err = []byte(look.PlotStyle), nil
 	}
 	kind := cmp.Or(mime.TypeByExtension(path.Ext(name)), "application/octet-stream")
 	switch path.Ext(name) { // whatever the machine's own tables say

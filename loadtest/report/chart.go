@@ -3,58 +3,32 @@ package report
 import (
 	"fmt"
 	"html/template"
-	"image/color"
 	"math"
 	"strings"
 )
 
-// Chart is lines over two axes. A curve without a value is not among its lines.
-type Chart struct {
-	X, Y   string // what the axes are of
-	Traces []Trace
-	Events []float64 // of X, each a dotted line
-	Log    bool      // the scale is logarithmic
-	AtZero bool      // the scale begins at 0
-
-	seconds bool // the values are times
-}
-
-// Trace is one line of a chart. Where a value is null there is a gap.
-type Trace struct {
-	Name   string
-	X      []float64
-	Y      []*float64
-	Colour color.RGBA
-	Dashed bool
-	Points bool
-}
-
-// LabelX writes a number of the axis of X as the tables write it.
-func (c *Chart) LabelX(v float64) string { return number(v) }
-
-// LabelY writes a value as the tables write it.
-func (c *Chart) LabelY(v float64) string {
-	if c.seconds {
-		return duration(v)
-	}
-	return number(v)
-}
-
-// Draw makes an SVG element of a chart.
-type Draw func(*Chart) (template.HTML, error)
-
 // figure is a plot with what it shows in words.
 type figure struct {
 	Title, Text string
-	Key         []keyEntry
-	SVG         template.HTML
+	Plot        plot
 }
 
-// keyEntry says which line is what. It stands above the plot, where it hides no line.
-type keyEntry struct {
-	Name   string
-	Line   int // the place of its colour
-	Dashed bool
+// plot is what the page's script draws of a chart, without the curves that have no value.
+type plot struct {
+	X, Y   string // what the axes are of
+	Lines  []line
+	Events []float64 // of X, each a dotted line
+	Times  bool      // as a chart has it
+}
+
+// line is a curve whose values a script can read. Its name stands above the plot, where it hides no
+// line.
+type line struct {
+	Name           string
+	Colour         int // the place of its colour
+	Dashed, Points bool
+	X              []float64
+	Y              []*float64
 }
 
 // curve is one line of a plot. Where a value is null there is a gap.
@@ -72,88 +46,67 @@ type chart struct {
 	x, y        string
 	curves      []curve
 	events      []Event
-	seconds     bool // the values are times
-	log         bool // the scale is logarithmic
-	atZero      bool // the scale begins at 0
+	times       bool // the values are times, on a logarithmic scale; others begin at 0
 }
 
-// Colours can be told apart by the colour-blind (Okabe and Ito).
-var Colours = []color.RGBA{
-	{0, 114, 178, 255},
-	{213, 94, 0, 255},
-	{0, 158, 115, 255},
-	{204, 121, 167, 255},
-	{230, 159, 0, 255},
-	{86, 180, 233, 255},
-	{110, 110, 110, 255},
-	{0, 0, 0, 255},
+// colours of lines, on a light and on a dark page, can be told apart by the colour-blind (Okabe and
+// Ito).
+var colours = [][2]string{
+	{"#0072b2", "#5aa9e6"},
+	{"#d55e00", "#ff8a3d"},
+	{"#009e73", "#2ec99a"},
+	{"#cc79a7", "#e29ac2"},
+	{"#e69f00", "#f0b93a"},
+	{"#56b4e9", "#9ad4f7"},
+	{"#6e6e6e", "#a5a5a5"},
+	{"#000000", "#e6edf3"},
 }
 
-// atNight are the same by their places, for a dark page.
-var atNight = []color.RGBA{
-	{90, 169, 230, 255},
-	{255, 138, 61, 255},
-	{46, 201, 154, 255},
-	{226, 154, 194, 255},
-	{240, 185, 58, 255},
-	{154, 212, 247, 255},
-	{165, 165, 165, 255},
-	{230, 237, 243, 255},
-}
-
-// Hex is a colour as style sheets write it.
-func Hex(c color.RGBA) string { return fmt.Sprintf("#%02x%02x%02x", c.R, c.G, c.B) }
-
-// LineProperty is the property of the page's style with the colour of a line, by its place among
-// [Colours]. It follows the reader's choice of light or dark.
-func LineProperty(i int) string { return fmt.Sprintf("--line-%d", i) }
-
-// lineStyles define what the lines of plots look like, and those of their keys.
+// lineStyles define what the lines of plots look like, and those of their keys. They follow the
+// reader's choice of light or dark.
 func lineStyles() template.CSS {
 	var b strings.Builder
 	b.WriteString(":root {\n")
-	for i := range Colours {
-		fmt.Fprintf(&b, "  %s: light-dark(%s, %s);\n", LineProperty(i), Hex(Colours[i]), Hex(atNight[i]))
+	for i, c := range colours {
+		fmt.Fprintf(&b, "  --line-%d: light-dark(%s, %s);\n", i, c[0], c[1])
 	}
 	b.WriteString("}\n")
-	for i := range Colours {
-		fmt.Fprintf(&b, ".line%d { stroke: var(%s); }\n", i, LineProperty(i))
+	for i := range colours {
+		fmt.Fprintf(&b, ".line%d { stroke: var(--line-%d); }\n", i, i)
 	}
 	return template.CSS(b.String()) //nolint:gosec // it is of constants
 }
 
-// draw makes the figure; without SVG if there is nothing to be drawn.
-func (c *chart) draw(draw Draw) (figure, error) {
-	f := figure{Title: c.title, Text: c.text}
-	out := Chart{X: plain(c.x), Y: plain(c.y), Log: c.log, AtZero: c.atZero, seconds: c.seconds}
+// figure makes the figure; it reports whether there is anything to be drawn.
+func (c *chart) figure() (figure, bool) {
+	p := plot{X: plain(c.x), Y: plain(c.y), Times: c.times}
 	for i := range c.curves {
-		u := &c.curves[i]
-		if !u.hasValue() {
-			continue
+		if l, ok := c.curves[i].line(); ok {
+			l.Colour = i % len(colours)
+			p.Lines = append(p.Lines, l)
 		}
-		k := i % len(Colours)
-		f.Key = append(f.Key, keyEntry{u.name, k, u.dashed})
-		out.Traces = append(out.Traces, Trace{plain(u.name), u.xs, u.ys, Colours[k], u.dashed, u.points})
-	}
-	if len(out.Traces) == 0 {
-		return f, nil
 	}
 	for _, e := range c.events {
-		out.Events = append(out.Events, e.At)
+		p.Events = append(p.Events, e.At)
 	}
-	svg, err := draw(&out)
-	if err != nil {
-		return f, fmt.Errorf("drawing %s: %w", plain(c.title), err)
-	}
-	f.SVG = svg
-	return f, nil
+	return figure{c.title, c.text, p}, len(p.Lines) > 0
 }
 
-func (u *curve) hasValue() bool {
-	for _, y := range u.ys[:min(len(u.xs), len(u.ys))] {
-		if y != nil && !math.IsNaN(*y) && !math.IsInf(*y, 0) {
-			return true
+// line is a curve with what can be drawn of it; it reports whether there is a value.
+func (u *curve) line() (l line, some bool) {
+	l = line{Name: plain(u.name), Dashed: u.dashed, Points: u.points}
+	for i, y := range u.ys[:min(len(u.xs), len(u.ys))] {
+		if !drawable(u.xs[i]) {
+			continue
 		}
+		if y != nil && !drawable(*y) {
+			y = nil
+		}
+		some = some || y != nil
+		l.X, l.Y = append(l.X, u.xs[i]), append(l.Y, y)
 	}
-	return false
+	return l, some
 }
+
+// drawable reports whether a value has a place on an axis: a file may come from anywhere.
+func drawable(v float64) bool { return math.Abs(v) < 1e30 }

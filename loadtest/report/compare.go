@@ -348,7 +348,7 @@ func (c *Comparison) Text(w io.Writer) error {
 }
 
 // HTML writes the comparison as one page, like [Result.HTML].
-func (c *Comparison) HTML(w io.Writer, draw Draw) error {
+func (c *Comparison) HTML(w io.Writer) error {
 	d := pageData{
 		Title:    "Two load tests: " + c.Before.Scenario,
 		Intro:    c.words(),
@@ -358,12 +358,12 @@ func (c *Comparison) HTML(w io.Writer, draw Draw) error {
 	if len(c.Differing) > 0 {
 		d.Sections = append(d.Sections, sectionOf("Not the same", c.differing()))
 	}
-	figures := sectionOf("Figures", c.rows())
-	figures.Table.Class = "prose"
-	d.Sections = append(d.Sections, figures)
+	compared := sectionOf("Figures", c.rows())
+	compared.Table.Class = "prose"
+	d.Sections = append(d.Sections, compared)
 	for _, of := range []struct {
 		title, text, y string
-		log            bool
+		times          bool
 		values         func(*Series) []*float64
 	}{
 		{
@@ -384,26 +384,12 @@ func (c *Comparison) HTML(w io.Writer, draw Draw) error {
 			func(s *Series) []*float64 { return known(s.Throttled) },
 		},
 	} {
-		ch := &chart{
-			title:   of.title,
-			text:    of.text,
-			x:       "seconds",
-			y:       of.y,
-			log:     of.log,
-			seconds: of.log,
-			atZero:  !of.log,
-		}
+		ch := &chart{title: of.title, text: of.text, x: "seconds", y: of.y, times: of.times}
 		for i, name := range []string{"before", "after"} {
 			s := &c.results[i].Series
 			ch.curves = append(ch.curves, curve{name: name, xs: s.ends(), ys: of.values(s), dashed: i == 0})
 		}
-		f, err := ch.draw(draw)
-		if err != nil {
-			return err
-		}
-		if f.SVG != "" {
-			d.Figures = append(d.Figures, f)
-		}
+		d.Figures = append(d.Figures, figures(ch)...)
 	}
 	return page.Execute(w, d)
 }

@@ -1,6 +1,9 @@
 package report
 
-// What the tests of the page share with those of this package: package drawing imports this one.
-var Sample = sample
+// What the tests of the page share with those of this package.
+var (
+	Sample = sample
+	Plots  = plots
+)
 
 const Hostile = hostile

@@ -2,24 +2,24 @@ package report
 
 import "math"
 
-// figures draws everything that there is to be seen of a result.
-func (r *Result) figures(draw Draw) ([]figure, error) {
-	var out []figure
-	for _, c := range []*chart{
+// charts are all that is to be seen of a result.
+func (r *Result) charts() []*chart {
+	return []*chart{
 		r.rates(), r.units(), r.latencies(), r.curveChart(), r.use(), r.refusals(), r.memory(),
-	} {
+	}
+}
+
+// figures are those of charts that have a value.
+func figures(charts ...*chart) (out []figure) {
+	for _, c := range charts {
 		if c == nil {
 			continue
 		}
-		f, err := c.draw(draw)
-		if err != nil {
-			return nil, err
-		}
-		if f.SVG != "" {
+		if f, ok := c.figure(); ok {
 			out = append(out, f)
 		}
 	}
-	return out, nil
+	return out
 }
 
 // ends are the ends of the intervals, in seconds.
@@ -54,7 +54,7 @@ func (r *Result) steps(name string, value func(*Phase) *float64) curve {
 func (r *Result) rates() *chart {
 	s := &r.Series
 	return &chart{
-		title: "Throughput", x: "seconds", y: "tasks/s", atZero: true, events: r.Events,
+		title: "Throughput", x: "seconds", y: "tasks/s", events: r.Events,
 		text: "Tasks that the distributor took and tasks whose handling began. " +
 			"Dashed: what was due by the schedule, bursts spread over their phase; " +
 			"nothing where as many were offered as were taken.",
@@ -75,7 +75,7 @@ func (r *Result) units() *chart {
 		}
 	}
 	c := &chart{
-		title: "Against the limits", x: "seconds", y: "units/s", atZero: true, events: r.Events,
+		title: "Against the limits", x: "seconds", y: "units/s", events: r.Events,
 		text: "What was asked of the queues of all accounts together: " +
 			"a put, a delete and a renewal are a unit each, " +
 			"a get is one for each message or, if the test was told so, one. " +
@@ -98,7 +98,7 @@ func (r *Result) latencies() *chart {
 	s := &r.Series
 	return &chart{
 		title: "Time until a task's handling began", x: "seconds", y: "",
-		log: true, seconds: true, events: r.Events,
+		times: true, events: r.Events,
 		text: "From schedule: since the task was due, " +
 			"so that it includes the time in which no distributor took it; " +
 			"nothing where as many were offered as were taken. " +
@@ -126,7 +126,7 @@ func (r *Result) curveChart() *chart {
 		limit.xs, limit.ys = append(limit.xs, p.X), append(limit.ys, p.Limit)
 	}
 	return &chart{
-		title: "By " + r.Curve.Of, x: r.Curve.Of, y: r.Curve.Unit, atZero: true,
+		title: "By " + r.Curve.Of, x: r.Curve.Of, y: r.Curve.Unit,
 		curves: []curve{value, limit},
 		text:   "What was handled, by how much there was. Dashed: " + r.Curve.Limit + ".",
 	}
@@ -138,12 +138,8 @@ const ownLines = 8
 func (r *Result) use() *chart {
 	s := &r.Series
 	c := &chart{
-		title:  "Use of each account",
-		x:      "seconds",
-		y:      "% of its limit",
-		atZero: true,
-		events: r.Events,
-		text:   "What was spent of what each account gives.",
+		title: "Use of each account", x: "seconds", y: "% of its limit", events: r.Events,
+		text: "What was spent of what each account gives.",
 	}
 	limits := map[string]float64{}
 	for _, a := range r.Accounts {
@@ -167,28 +163,15 @@ func (r *Result) use() *chart {
 	}
 	c.text += " There are too many for a line each: the busiest, the mean, and the least " +
 		"busy one of each interval."
-	busy, mean, idle := curve{
-		name: "busiest",
-		xs:   s.ends(),
-	}, curve{
-		name: "mean",
-		xs:   s.ends(),
-	}, curve{
-		name: "least busy",
-		xs:   s.ends(),
-	}
+	named := func(name string) curve { return curve{name: name, xs: s.ends()} }
+	busy, mean, idle := named("busiest"), named("mean"), named("least busy")
 	for i := range s.Sent {
 		lo, hi, sum := math.Inf(1), math.Inf(-1), 0.0
 		for _, l := range lines {
 			lo, hi, sum = min(lo, *l.ys[i]), max(hi, *l.ys[i]), sum+*l.ys[i]
 		}
-		busy.ys, mean.ys, idle.ys = append(
-			busy.ys, &hi,
-		), append(
-			mean.ys, new(sum/float64(len(lines))),
-		), append(
-			idle.ys, &lo,
-		)
+		busy.ys, idle.ys = append(busy.ys, &hi), append(idle.ys, &lo)
+		mean.ys = append(mean.ys, new(sum/float64(len(lines))))
 	}
 	c.curves = []curve{busy, mean, idle}
 	return c
@@ -197,7 +180,7 @@ func (r *Result) use() *chart {
 func (r *Result) refusals() *chart {
 	s := &r.Series
 	return &chart{
-		title: "Refused and failed requests", x: "seconds", y: "requests/s", atZero: true,
+		title: "Refused and failed requests", x: "seconds", y: "requests/s",
 		events: r.Events,
 		text: "Throttled: the account said that it is too busy. " +
 			"Failed: anything else, such as a broken connection. Both are tried again.",
@@ -220,12 +203,7 @@ func (r *Result) memory() *chart {
 		text += " The simulated accounts and all messages in them are in it."
 	}
 	return &chart{
-		title:  "Memory",
-		x:      "seconds",
-		y:      "MiB",
-		atZero: true,
-		events: r.Events,
-		text:   text,
+		title: "Memory", x: "seconds", y: "MiB", events: r.Events, text: text,
 		curves: []curve{{name: "heap", xs: s.ends(), ys: known(mib)}},
 	}
 }

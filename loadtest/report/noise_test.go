@@ -3,7 +3,6 @@ package report
 import (
 	"bytes"
 	"errors"
-	"html/template"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -83,7 +82,7 @@ func TestPartsOfARunAreSamplesWhereRunsAreTooFew(t *testing.T) {
 			t.Fatal(err)
 		}
 		var b bytes.Buffer
-		if err := c.HTML(&b, func(*Chart) (template.HTML, error) { return "", nil }); err != nil || !strings.Contains(b.String(), "<td>"+text+"</td>") ||
+		if err := c.HTML(&b); err != nil || !strings.Contains(b.String(), "<td>"+text+"</td>") ||
 			strings.Contains(b.String(), `class="worse"`) || strings.Contains(b.String(), `class="better"`) {
 			t.Errorf("%v: the page does not say %q without a colour", err, text)
 		}
@@ -164,7 +163,7 @@ func TestAComparisonWarnsOfWhatItsRunsDoNotShare(t *testing.T) {
 	if err := c.Text(&text); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.HTML(&html, func(*Chart) (template.HTML, error) { return "", nil }); err != nil {
+	if err := c.HTML(&html); err != nil {
 		t.Fatal(err)
 	}
 	for _, says := range []string{

@@ -1,7 +1,9 @@
 package report
 
 import (
+	"crypto/sha256"
 	_ "embed"
+	"encoding/base64"
 	"fmt"
 	"html/template"
 	"io"
@@ -13,10 +15,17 @@ import (
 //go:embed page.html
 var pageText string
 
+//go:embed plots.js
+var plots string
+
+// script draws the plots. It is the only one that the page may run.
+var script = "/*\n" + look.PlotLicence + "*/\n" + look.Plot + plots
+
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"plain":  plain,
-	"tokens": func() template.CSS { return template.CSS(look.Tokens) }, //nolint:gosec // ours
-	"lines":  lineStyles,
+	"styles": styles,
+	"script": func() template.JS { return template.JS(script) }, //nolint:gosec // ours
+	"policy": policy,
 	"judged": func(cell string) string {
 		if cell == "better" || cell == "worse" {
 			return cell
@@ -24,6 +33,17 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 		return ""
 	},
 }).Parse(pageText))
+
+func styles() template.CSS {
+	return template.CSS(look.Tokens+look.PlotStyle) + lineStyles() //nolint:gosec // ours
+}
+
+// policy lets the page fetch nothing, and run no script but its own, whatever a name in it holds.
+func policy() string {
+	sum := sha256.Sum256([]byte(script))
+	return "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-" +
+		base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}
 
 // pageData is what the page shows.
 type pageData struct {
@@ -57,17 +77,12 @@ func sectionOf(title string, t table) pageSection {
 	return pageSection{title, pageTable{"", t.header, t.rows}}
 }
 
-// HTML writes the result as one page. It refers to nothing outside itself, needs no
-// script, and every name in it is escaped. Another package draws its plots, drawing, as
-// most that use this one need none.
-func (r *Result) HTML(w io.Writer, draw Draw) error {
-	figures, err := r.figures(draw)
-	if err != nil {
-		return err
-	}
+// HTML writes the result as one page. It refers to nothing outside itself, runs no script but the
+// one that draws its plots, and every name in it is escaped.
+func (r *Result) HTML(w io.Writer) error {
 	d := pageData{
 		Title: "Load test: " + r.Scenario, Settings: r.Settings, Trouble: r.Trouble,
-		Sentence: r.account(), Figures: figures, Legend: terms(), Machine: r.machine(),
+		Sentence: r.account(), Figures: figures(r.charts()...), Legend: terms(), Machine: r.machine(),
 		Intro: fmt.Sprintf(
 			"On %s, %s, %s of load.", against(r.Against), r.Started.Format(time.RFC3339),
 			duration(r.Seconds),

@@ -2,7 +2,9 @@ package report_test
 
 import (
 	"bytes"
-	"encoding/xml"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"io"
 	"regexp"
@@ -12,7 +14,6 @@ import (
 	"golang.org/x/net/html"
 
 	"github.com/queuepump/queuepump/loadtest/report"
-	"github.com/queuepump/queuepump/loadtest/report/drawing"
 )
 
 func TestThePageNeedsNothingFromElsewhereAndEscapesNames(t *testing.T) {
@@ -20,13 +21,12 @@ func TestThePageNeedsNothingFromElsewhereAndEscapesNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, write := range map[string]func(io.Writer, report.Draw) error{"result": report.Sample(report.Hostile, 1).HTML, "comparison": c.HTML} {
+	for name, write := range map[string]func(io.Writer) error{"result": report.Sample(report.Hostile, 1).HTML, "comparison": c.HTML} {
 		var b bytes.Buffer
-		if err := write(&b, drawing.Element); err != nil {
+		if err := write(&b); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		alone(t, name, b.Bytes())
-		if n := strings.Count(b.String(), "<svg"); n < 3 {
+		if n := alone(t, name, b.Bytes()); n < 3 {
 			t.Errorf("%s: %d plots", name, n)
 		}
 	}
@@ -35,74 +35,92 @@ func TestThePageNeedsNothingFromElsewhereAndEscapesNames(t *testing.T) {
 // loads are the elements and attributes by which a page fetches something or runs a script.
 var (
 	loads = regexp.MustCompile(
-		`^(script|link|img|iframe|object|embed|base|audio|video|source|image|use|foreignobject|form|a)$`,
+		`^(link|img|iframe|object|embed|base|audio|video|source|image|use|foreignobject|form|a)$`,
 	)
 	fetches = regexp.MustCompile(`^(src|srcset|href|xlink:href|data|action|background|poster|on.*)$`)
 	outside = regexp.MustCompile(`(?i)url\(|@import|https?:|//[a-z]`)
 )
 
-// alone checks that a page refers to nothing, and that its plots are whole.
-func alone(t *testing.T, name string, page []byte) {
+// alone checks that a page refers to nothing, runs the script that its policy names and no other,
+// and that what the plots are of can be read. It gives the number of plots.
+func alone(t *testing.T, name string, page []byte) (plots int) {
 	t.Helper()
 	z := html.NewTokenizer(bytes.NewReader(page))
-	in := ""
+	var in html.Token
+	policy, scripts := "", 0
 	for {
 		switch z.Next() {
 		case html.ErrorToken:
 			if !errors.Is(z.Err(), io.EOF) {
 				t.Fatal(z.Err())
 			}
-			for _, svg := range regexp.MustCompile(`(?s)<svg.*?</svg>`).FindAll(page, -1) {
-				if err := xml.Unmarshal(svg, new(any)); err != nil {
-					t.Errorf("%s: a plot is no XML: %v", name, err)
-				}
+			if scripts != 1 || !strings.HasPrefix(policy, "default-src 'none'; ") {
+				t.Errorf("%s: %d scripts under the policy %q", name, scripts, policy)
 			}
-			return
+			return plots
 		case html.StartTagToken, html.SelfClosingTagToken:
-			tag := z.Token()
-			in = tag.Data
-			if loads.MatchString(tag.Data) {
-				t.Errorf("%s: has the element %s", name, tag)
+			in = z.Token()
+			if loads.MatchString(in.Data) {
+				t.Errorf("%s: has the element %s", name, in)
 			}
-			for _, a := range tag.Attr {
+			for _, a := range in.Attr {
 				if fetches.MatchString(a.Key) || a.Key == "style" && outside.MatchString(a.Val) {
-					t.Errorf("%s: %s has the attribute %s=%q", name, tag.Data, a.Key, a.Val)
+					t.Errorf("%s: %s has the attribute %s=%q", name, in.Data, a.Key, a.Val)
+				}
+				if a.Key == "content" && strings.Contains(a.Val, "-src") {
+					policy = a.Val
 				}
 			}
 		case html.TextToken:
-			if in == "style" && outside.Match(z.Text()) {
+			switch text := z.Raw(); {
+			case in.Data == "style" && outside.Match(text):
 				t.Errorf("%s: the style fetches something", name)
+			case in.Data == "script" && len(in.Attr) > 0:
+				plots++
+				var p struct{ Lines []struct{ X, Y []*float64 } }
+				if err := json.Unmarshal(text, &p); err != nil || len(p.Lines) == 0 || len(p.Lines[0].X) != len(p.Lines[0].Y) {
+					t.Errorf("%s: a plot is of %s: %v", name, text, err)
+				}
+			case in.Data == "script":
+				scripts++
+				sum := sha256.Sum256(text)
+				if want := "script-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"; !strings.HasSuffix(policy, want) {
+					t.Errorf("%s: the policy %q lets another script run than %s", name, policy, want)
+				}
+				for _, want := range []string{"Permission is hereby granted", "new uPlot("} {
+					if !bytes.Contains(text, []byte(want)) {
+						t.Errorf("%s: its script has no %q", name, want)
+					}
+				}
 			}
 		case html.EndTagToken:
-			in = ""
+			in = html.Token{}
 		}
 	}
 }
 
-// A dark page has dark plots. None of their colours is fixed: each is a property that the page's
-// style has in light and in dark.
+// A dark page has dark plots: the script has no colour, and each that it asks the styles for is
+// there in light and in dark.
 func TestPlotsFollowThePageIntoTheDark(t *testing.T) {
 	var b bytes.Buffer
-	if err := report.Sample(report.Hostile, 1).HTML(&b, drawing.Element); err != nil {
+	if err := report.Sample(report.Hostile, 1).HTML(&b); err != nil {
 		t.Fatal(err)
 	}
 	text := b.String()
+	if fixed := regexp.MustCompile(`#[0-9a-f]{3}|rgb|white|black`).FindString(report.Plots); fixed != "" {
+		t.Errorf("the script has the fixed colour %q", fixed)
+	}
 	used := map[string]bool{}
-	for _, svg := range regexp.MustCompile(`(?s)<svg.*?</svg>`).FindAllString(text, -1) {
-		colour := regexp.MustCompile(`(?:fill|stroke)(?::|=")\s*(?:#|rgb|white|black)[^;"]*`)
-		if fixed := colour.FindString(svg); fixed != "" {
-			t.Errorf("a plot has the fixed colour %q", fixed)
-		}
-		for _, name := range regexp.MustCompile(`var\((--[a-z0-9-]+)\)`).FindAllStringSubmatch(svg, -1) {
-			used[name[1]] = true
-		}
-		for _, class := range regexp.MustCompile(`class="(line\d)"`).FindAllStringSubmatch(svg, -1) {
-			if !strings.Contains(text, "."+class[1]+" { stroke: var(--line-") {
-				t.Errorf("the style has no %s", class[1])
-			}
+	for _, name := range regexp.MustCompile(`"(--[a-z-]+)"`).FindAllStringSubmatch(report.Plots, -1) {
+		used[name[1]] = true
+	}
+	for _, place := range regexp.MustCompile(`"Colour":(\d)`).FindAllStringSubmatch(text, -1) {
+		used["--line-"+place[1]] = true
+		if !strings.Contains(text, ".line"+place[1]+" { stroke: var(--line-") {
+			t.Errorf("the style has no line%s", place[1])
 		}
 	}
-	if len(used) < 5 {
+	if len(used) < 7 {
 		t.Errorf("only %v are used", used)
 	}
 	for name := range used {
@@ -117,14 +135,14 @@ func TestAResultOfNothingCanBeShown(t *testing.T) {
 		{Format: report.Format, Scenario: "soak"},
 		{Format: report.Format, Scenario: "soak", Curve: &report.Curve{}, Series: report.Series{Interval: 1, Sent: []float64{0}, Handled: []float64{0}, Put: []float64{0}, Taken: []float64{0}, Throttled: []float64{0}, Failed: []float64{0}, ScheduleP50: []*float64{nil}, ScheduleP99: []*float64{nil}, SendP50: []*float64{nil}, SendP99: []*float64{nil}, MemoryBytes: []float64{0}}},
 	} {
-		if err := errors.Join(r.Text(io.Discard), r.HTML(io.Discard, drawing.Element)); err != nil {
+		if err := errors.Join(r.Text(io.Discard), r.HTML(io.Discard)); err != nil {
 			t.Error(err)
 		}
 		c, err := report.Compare([]*report.Result{r}, []*report.Result{r})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(c.Text(io.Discard), c.HTML(io.Discard, drawing.Element)); err != nil {
+		if err := errors.Join(c.Text(io.Discard), c.HTML(io.Discard)); err != nil {
 			t.Error(err)
 		}
 	}

@@ -6,7 +6,7 @@
 //	text.go      for the terminal
 //	explain.go   what each figure means, in one place for text and page
 //	compare.go   two results, figure by figure
-//	page.go      the page; figures.go says what is drawn in it, package drawing draws it
+//	page.go      the page; figures.go says what is drawn in it, plots.js draws it
 package report
 
 import (

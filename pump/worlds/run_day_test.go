@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -16,8 +15,6 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/internal/verify"
-	"github.com/queuepump/queuepump/loadtest/report"
-	"github.com/queuepump/queuepump/loadtest/report/drawing"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
@@ -31,7 +28,7 @@ var (
 	dayFor  = flag.Duration("day.for", 150*time.Minute, "virtual time for which runs are made")
 	dayRate = flag.Float64("day.rate", 0.1, "runs a second")
 	dayKept = flag.Duration("day.retention", 10*time.Minute, "how long runs are kept that are done with")
-	dayPage = flag.String("day.write", "", "where to write the figures (Markdown), with the plot beside them")
+	dayPage = flag.String("day.write", "", "where to write the figures (Markdown)")
 )
 
 // Kinds of runs, in the first byte of their ids.
@@ -266,43 +263,18 @@ func (d *day) judge(t *testing.T, samples []daySample) {
 	}
 }
 
-// write writes the figures and the plot.
+// write writes the figures.
 func (d *day) write(t *testing.T, samples []daySample) {
-	svg := strings.TrimSuffix(*dayPage, ".md") + ".svg"
 	var b strings.Builder
 	fmt.Fprintf(&b, "# What is stored of runs\n\nWritten by `make day HOURS=%v RATE=%v KEEP=%v`: so much virtual time, so many runs a\nsecond, and so long a retention. Each run is one task in one of %d segments. %s.\n\n",
 		*dayFor, *dayRate, *dayKept, len(d.homes), runtime.Version())
 	fmt.Fprintf(&b, "One run in 200 breaks, one in 200 is left open by its client, and of one in 100 the task is in\nquarantine. A run that no process continues ends %v after its last beat and %v without\nnews. Made: %d runs; handled: %d tasks.\n\n",
 		closing.AbandonAfter, closing.OverAfter, d.made.Load(), d.handled.Load())
-	fmt.Fprintf(&b, "![each as a part of its largest value](%s)\n\n", filepath.Base(svg))
 	b.WriteString("| hours | runs made | ledger rows | ledger bytes | runs in heads | of them rests | run rows | run bytes | runs that live | tallies |\n|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, s := range samples {
 		fmt.Fprintf(&b, "| %.2f | %d | %d | %d | %d | %d | %d | %d | %d | %d |\n", s.hours, s.made, s.ledgerRows, s.ledgerBytes, s.heads, s.rests, s.runRows, s.runBytes, s.live, s.tallyRows)
 	}
-	chart := report.Chart{X: "virtual hours", Y: "part of the largest value", AtZero: true}
-	line := func(name string, of func(daySample) int) {
-		l := report.Trace{Name: name, Colour: report.Colours[len(chart.Traces)]}
-		most := 1
-		for _, s := range samples {
-			most = max(most, of(s))
-		}
-		for _, s := range samples {
-			l.X, l.Y = append(l.X, s.hours), append(l.Y, new(float64(of(s))/float64(most)))
-		}
-		chart.Traces = append(chart.Traces, l)
-	}
-	line("ledger rows", func(s daySample) int { return s.ledgerRows })
-	line("ledger bytes", func(s daySample) int { return s.ledgerBytes })
-	line("run rows", func(s daySample) int { return s.runRows })
-	line("run bytes", func(s daySample) int { return s.runBytes })
-	line("runs that live", func(s daySample) int { return s.live })
-	picture, err := drawing.Document(&chart)
-	if err != nil {
+	if err := os.WriteFile(*dayPage, []byte(b.String()), 0o644); err != nil { //nolint:gosec // it is read by all
 		t.Fatal(err)
-	}
-	for path, text := range map[string][]byte{*dayPage: []byte(b.String()), svg: picture} {
-		if err := os.WriteFile(path, text, 0o644); err != nil { //nolint:gosec // it is read by all
-			t.Fatal(err)
-		}
 	}
 }

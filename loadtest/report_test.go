@@ -10,8 +10,8 @@ import (
 	"github.com/queuepump/queuepump/loadtest/report"
 )
 
-// saved writes a small report and gives its path.
-func saved(t *testing.T, dir, name, scenario string) string {
+// savedReport writes a small report and gives its path.
+func savedReport(t *testing.T, dir, name, scenario string) string {
 	t.Helper()
 	r := report.Result{Format: report.Format, Scenario: scenario, Phases: []report.Phase{{To: 2}}}
 	v := []float64{1, 2}
@@ -31,8 +31,8 @@ func saved(t *testing.T, dir, name, scenario string) string {
 	return path
 }
 
-func execute(args ...string) (string, error) {
-	cmd, out := command(), new(bytes.Buffer)
+func reported(args ...string) (string, error) {
+	cmd, out := reportCommand(), new(bytes.Buffer)
 	cmd.SetArgs(args)
 	cmd.SetOut(out)
 	cmd.SetErr(out)
@@ -42,36 +42,38 @@ func execute(args ...string) (string, error) {
 
 func TestAReportIsDrawnBesideItselfAndTwoWhereTold(t *testing.T) {
 	dir := t.TempDir()
-	one, two := saved(t, dir, "one.json", "soak"), saved(t, dir, "two.json", "soak")
+	one, two := savedReport(t, dir, "one.json", "soak"), savedReport(t, dir, "two.json", "soak")
 	both := filepath.Join(dir, "both.html")
 	for _, c := range []struct {
 		args        []string
 		page, title string
 	}{
-		{[]string{one}, filepath.Join(dir, "one.html"), "Load test: soak"},
-		{[]string{one, two, "--to", both}, both, "Two load tests: soak"},
+		{[]string{"--html", one}, filepath.Join(dir, "one.html"), "Load test: soak"},
+		{[]string{"--html", one, two, "--to", both}, both, "Two load tests: soak"},
 	} {
-		out, err := execute(c.args...)
+		out, err := reported(c.args...)
 		if err != nil || out != c.page+" is written\n" {
 			t.Errorf("%q: %v, %s", c.args, err, out)
 		}
 		page, err := os.ReadFile(c.page)
-		if err != nil || !strings.Contains(string(page), c.title) || !strings.Contains(string(page), "<svg") {
+		if err != nil || !strings.Contains(string(page), c.title) || !strings.Contains(string(page), `class="plot"`) {
 			t.Errorf("%q: %v\n%s", c.args, err, page)
 		}
 	}
 }
 
-func TestWhatCannotBeDrawnIsAMistakeOfTheCommandLine(t *testing.T) {
+func TestWhatCannotBeReportedIsAMistakeOfTheCommandLine(t *testing.T) {
 	dir := t.TempDir()
-	one, two := saved(t, dir, "one.json", "soak"), saved(t, dir, "two.json", "ramp")
+	one, two := savedReport(t, dir, "one.json", "soak"), savedReport(t, dir, "two.json", "ramp")
 	for want, args := range map[string][]string{
-		"one saved report, or two": {},
-		"need --to FILE":           {one, two},
-		"nowhere.json":             {"nowhere.json"},
-		"cannot be compared":       {one, two, "--to", filepath.Join(dir, "x.html")},
+		"one saved report, or two": {"--html"},
+		"--json or --html":         {"--json", "--html", one},
+		"needs --html":             {one, "--to", filepath.Join(dir, "x.html")},
+		"needs --to FILE":          {"--html", one, two},
+		"nowhere.json":             {"--html", "nowhere.json"},
+		"cannot be compared":       {"--html", one, two, "--to", filepath.Join(dir, "x.html")},
 	} {
-		if _, err := execute(args...); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := reported(args...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", args, err, want)
 		}
 	}
