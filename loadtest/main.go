@@ -21,7 +21,7 @@ other programs, and tries the whole pump on them, or on accounts of Azure.
 ` + cli.ExitCodes,
 	}
 	root.AddCommand(runCommand(), reportCommand(), serveCommand(), demoCommand(), azureCommand(),
-		sha256Worker(), cli.Version(), cli.Renamed("try", "demo"))
+		sha256Worker(), cli.Version())
 	cli.Main(root, func() {
 		killProcesses()
 		realaccounts.KillAll()

@@ -122,7 +122,6 @@ func (f *runFlags) add(cmd *cobra.Command) {
 			"(default 1s for pipes and commands, else no limit)")
 	flags.Float64Var(&f.options.MaxRate, "max-rate", 0,
 		"read so many tasks a second from the source at most (default: no limit)")
-	cli.Gone(cmd, "checkpoint-every", "leave it out: a checkpoint is saved every second")
 	flags.DurationVar(&f.options.Grace, "grace", 0,
 		"how long to go on sending what was read after a signal (default 20s)")
 	flags.DurationVar(&f.options.Beat, "beat", 0,

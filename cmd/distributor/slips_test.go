@@ -111,9 +111,6 @@ var slips = []struct {
 	{"run --input tasks.jsonl --wait", 2, "delivery"},
 	{"run --input tasks.jsonl --stuck-after 1m", 2, "--wait"},
 	{"run --input tasks.jsonl --wait-timeout 1m", 2, "--wait"},
-	{"run --input tasks.jsonl --checkpoint-every 1s", 2, "leave it out"},
-	{"run --input tasks.jsonl --every 1m --checkpoint-every 1s", 2, "every second"},
-	{"wait --checkpoint-every 1s", 2, "unknown flag"},
 	{"run --input tasks.jsonl --max-rate -5", 2, "--max-rate"},
 	{"run --input tasks.jsonl --pack -1", 2, "--pack"},
 	{"run --input tasks.jsonl --on-bad-line ignore", 2, "quarantine"},
@@ -150,7 +147,6 @@ var slips = []struct {
 	{"accounts remove acct02", 2, "--yes"},
 	{"gate open", 2, "NAME is missing"},
 	{"gate open morning", 1, "distributor run"},
-	{"release morning", 2, "gate open"},
 	{"repair 1234", 2, "nothing says what to read"},
 	{"workload delete --yes other", 2, "test"},
 }

@@ -110,24 +110,6 @@ func OneArgument(cmd *cobra.Command, args []string) error {
 	return Usage("there is one %s, not %d\nusage: %s", name, len(args), cmd.UseLine())
 }
 
-// Renamed is a hidden command under a former name. It refuses, and says the new one.
-func Renamed(old, now string) *cobra.Command {
-	return &cobra.Command{
-		Use: old, Hidden: true, DisableFlagParsing: true,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return Usage("%s has another name: %s %s", old, cmd.Root().Name(), now)
-		},
-	}
-}
-
-// Gone is a hidden flag that a command once had. It is refused, with what to do instead.
-func Gone(cmd *cobra.Command, name, instead string) {
-	cmd.Flags().Func(name, "", func(string) error {
-		return errors.New("there is no such flag any more; " + instead)
-	})
-	_ = cmd.Flags().MarkHidden(name)
-}
-
 // Main runs the program and ends the process. atOnce is called before the
 // process ends without further ado on a second signal.
 func Main(root *cobra.Command, atOnce func()) {

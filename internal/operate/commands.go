@@ -4,8 +4,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-
-	"github.com/queuepump/queuepump/internal/cli"
 )
 
 // The groups of commands in the help of a binary, by what one wants.
@@ -31,10 +29,6 @@ func Add(root *cobra.Command) {
 	add(root, groupOperate, pauseCommand(), resumeCommand(), accountsCommand(), gate(), ids(),
 		workload())
 	add(root, groupPlan, plan(), generateCommand())
-	root.AddCommand(
-		cli.Renamed("release", "gate open"), cli.Renamed("hold", "gate close"),
-		cli.Renamed("gates", "gate list"), cli.Renamed("state", "counts"),
-	)
 }
 
 // AddReading adds the commands that only look to the processor.

@@ -12,21 +12,8 @@ import (
 )
 
 func ids() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "ids",
-		Short: "Take unique numbers from an id range",
-		Args:  cobra.ArbitraryArgs,
-		// Numbers were taken with `ids NAME` before there was another command below it.
-		FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return cmd.Help()
-			}
-			return cli.Usage("numbers are taken with: distributor ids next %s", plain(args[0]))
-		},
-	}
-	cmd.AddCommand(idsNext())
-	return cmd
+	cmd := &cobra.Command{Use: "ids", Short: "Take unique numbers from an id range"}
+	return cli.Group(cmd, idsNext())
 }
 
 func idsNext() *cobra.Command {

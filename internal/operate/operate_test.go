@@ -3,7 +3,6 @@ package operate
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -280,26 +279,6 @@ func TestEveryCommandHasAConfigurationAndExamples(t *testing.T) {
 		}
 	}
 	walk(root())
-}
-
-// The former name of a command is refused with its name of now, whatever stands behind it.
-func TestAFormerNameOfACommandIsRefusedWithTheNewOne(t *testing.T) {
-	for args, want := range map[string]string{
-		"release morning":        "distributor gate open",
-		"hold morning --json":    "distributor gate close",
-		"gates":                  "distributor gate list",
-		"state --top 3":          "distributor counts",
-		"ids orders":             "distributor ids next orders",
-		"ids orders --count 100": "distributor ids next orders",
-	} {
-		cmd := root()
-		cmd.SilenceErrors, cmd.SilenceUsage = true, true
-		cmd.SetArgs(strings.Fields(args))
-		err := cmd.Execute()
-		if _, usage := errors.AsType[*cli.UsageError](err); !usage || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", args, err, want)
-		}
-	}
 }
 
 func TestAMissingArgumentIsNamedWithTheUsage(t *testing.T) {

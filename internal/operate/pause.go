@@ -20,7 +20,7 @@ func pauseCommand() *cobra.Command {
 without an attempt, and start nothing more until `+"`distributor resume`"+`. Processors that are
 told do so at once, and others within two beats; of more than 32 processes those that have no
 admin port take up to four beats. Distributors go on: what they send waits. A processor that
-cannot read the control account goes on, too, and so does one of an older version.
+cannot read the control account goes on, too.
 
 With --run or --key only the tasks of that run, or with that key, wait. Processors put them into
 parking queues of their own, out of the way of the rest, and

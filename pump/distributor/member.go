@@ -222,7 +222,6 @@ func (s *membership) notifyOwner(v *cluster.View, u putInto) {
 // report is what a distributor says of itself in each beat.
 func (s *membership) report(r *cluster.Report) {
 	now, tasks := time.Now(), s.tasks.Load()
-	r.Parks = true
 	r.Tasks, r.Samples, r.Day = tasks, s.samples != nil, s.samples.Day()
 	if past := now.Sub(s.reported); !s.reported.IsZero() && past > 0 {
 		r.Rate = float64(tasks-s.reportedTasks) / past.Seconds()

@@ -22,7 +22,6 @@ type Counters struct {
 	quarantined *prometheus.CounterVec   // account, reason
 	age         prometheus.Histogram
 	took        prometheus.Histogram
-	cost        *prometheus.CounterVec // account
 	price       atomic.Pointer[prices.List]
 	spent       *prometheus.CounterVec // account, operation, currency
 }
@@ -80,11 +79,6 @@ func NewCounters(list prices.List) *Counters {
 			"batches, however it ended.",
 		Buckets: durations,
 	})
-	m.cost = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "queuepump_requests_cost_dollars_total",
-		Help: "Estimate: what the storage requests sent cost in US dollars; " + prices.Published.Source +
-			". A query of several pages counts as one.",
-	}, []string{"account"})
 	m.Reprice(list)
 	m.spent = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "queuepump_requests_cost_total",
@@ -103,7 +97,7 @@ func (m *Counters) Reprice(list prices.List) {
 
 func (m *Counters) all() []prometheus.Collector {
 	return []prometheus.Collector{
-		m.requests, m.throttles, m.failures, m.latency, m.quarantined, m.age, m.took, m.cost, m.spent,
+		m.requests, m.throttles, m.failures, m.latency, m.quarantined, m.age, m.took, m.spent,
 	}
 }
 
@@ -160,7 +154,6 @@ func (m *Counters) request(account, operation string, took time.Duration, err er
 	}
 	m.requests.WithLabelValues(account, operation).Inc()
 	m.latency.WithLabelValues(account, operation).Observe(took.Seconds())
-	m.cost.WithLabelValues(account).Add(prices.Published.Of(operation))
 	price := m.price.Load()
 	m.spent.WithLabelValues(account, operation, price.Currency).Add(price.Of(operation))
 	if err == nil {

@@ -60,8 +60,6 @@ var processorSamples = []sample[processor.State]{
 	gauge("lease_seconds",
 		"For how long messages are hidden that are got now; it follows the work unless it is fixed.",
 		func(s processor.State) float64 { return s.LeaseSeconds }),
-	gauge("task_seconds", "How long a task usually takes in the handler; 0: none has ended.",
-		func(s processor.State) float64 { return s.TaskSeconds }),
 	gauge("retry_first_seconds", "The longest delay of a task that fails for the first time.",
 		func(s processor.State) float64 { return s.RetrySeconds }),
 	gauge("queues_read", "Queues that the process reads.", func(s processor.State) float64 {
@@ -139,26 +137,6 @@ var processorSamples = []sample[processor.State]{
 		func(s processor.State) float64 { return float64(s.Done.Lost) }),
 }
 
-// taskLatency is of the first attempts of the last minute or two: the answer to "how long does
-// a task wait here now", which the buckets of task_age_seconds give by range only.
-var taskLatency = prometheus.NewDesc("queuepump_task_latency_seconds",
-	"Time from a message ready to be put to the start of its tasks, of first attempts; "+
-		"the quantiles are of the last minute or two.",
-	nil, nil)
-
-// latencySummary is a latency as a metric: count and sum since the start, so that they only grow,
-// and quantiles of late, none if nothing was measured: a zero would be a good one.
-func latencySummary(all, lately processor.Latency) prometheus.Metric {
-	quantiles := map[float64]float64{
-		0.5: lately.P50, 0.9: lately.P90, 0.99: lately.P99, 0.999: lately.P999, 1: lately.Max,
-	}
-	if lately.Tasks == 0 {
-		quantiles = nil
-	}
-	return prometheus.MustNewConstSummary(taskLatency, uint64(all.Tasks), all.Mean*float64(all.Tasks),
-		quantiles)
-}
-
 // Processor are the metrics that are read from a processor's state when they are asked for.
 func Processor(state func() processor.State) prometheus.Collector {
 	return &processorMetrics{state}
@@ -168,7 +146,6 @@ func (m *processorMetrics) Describe(out chan<- *prometheus.Desc) {
 	for _, s := range processorSamples {
 		out <- s.desc
 	}
-	out <- taskLatency
 	out <- remaining
 	describeShared(out)
 }
@@ -178,7 +155,6 @@ func (m *processorMetrics) Collect(out chan<- prometheus.Metric) {
 	for _, s := range processorSamples {
 		out <- prometheus.MustNewConstMetric(s.desc, s.kind, s.value(st))
 	}
-	out <- latencySummary(st.Done.Latency, st.Latency)
 	if n := st.TasksRemaining; n != nil {
 		out <- prometheus.MustNewConstMetric(remaining, prometheus.GaugeValue, float64(*n))
 	}

@@ -147,7 +147,6 @@ func (r *run) fillBeat(to *cluster.Report) {
 	to.Unread, to.UnreadQueue = r.unread(now)
 	to.UnreadForeign = r.poller.UnreadForeign(now)
 	to.Draining, to.Paused = r.Stopping.Load(), r.stands()
-	to.Parks = true
 	to.Samples = r.sampler != nil && phase(r.phase.Load()) == phaseWorking
 	to.Day = r.sampler.Day()
 }

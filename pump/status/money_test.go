@@ -78,10 +78,10 @@ func TestTheDaysOperationsAreThoseOfTheBeat(t *testing.T) {
 			{MoneyRequests{"read", "table", 4, 8}, new(30.0), new(60.0)},
 		}},
 		"none samples":                   {nil, last, fromRow},
-		"one of an older program":        {&cluster.Day{Number: today, Cost: 17}, last, fromRow},
+		"one that does not say kinds":    {&cluster.Day{Number: today, Cost: 17}, last, fromRow},
 		"yesterday's":                    {&cluster.Day{Number: today - 1, Cost: 17, Kinds: kinds}, nil, []MoneyOperation{}},
 		"nothing is known":               {nil, nil, []MoneyOperation{}},
-		"a row of an older program":      {nil, &history.Point{Time: noon, Accounts: []history.Account{{Name: "alpha", Day: Requests{Queue: 1, Table: 1}}}}, []MoneyOperation{}},
+		"a row without kinds":            {nil, &history.Point{Time: noon, Accounts: []history.Account{{Name: "alpha", Day: Requests{Queue: 1, Table: 1}}}}, []MoneyOperation{}},
 		"a row of before midnight alone": {nil, &history.Point{Time: noon.Add(-13 * time.Hour), DayKinds: last.DayKinds}, []MoneyOperation{}},
 	} {
 		m := moneyOf(c.day, c.last)

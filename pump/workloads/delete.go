@@ -422,7 +422,7 @@ func (d *workloadDeletion) gone(ctx context.Context) error {
 	}
 	if m := d.found.Members; len(m) > 0 {
 		return d.refuse(fmt.Sprintf("%d processes of it still live: %s", len(m), locate.SomeOf(m, 10)),
-			"stop them (those of an older version do not end by themselves), and run the command again")
+			"stop them, and run the command again")
 	}
 	return nil
 }

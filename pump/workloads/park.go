@@ -10,8 +10,6 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
-	"github.com/queuepump/queuepump/pump/internal/cluster"
-	"github.com/queuepump/queuepump/pump/internal/locate"
 	"github.com/queuepump/queuepump/pump/internal/operator"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -132,23 +130,6 @@ func (o *parts) canPark(ctx context.Context, mark *workload.Parking) error {
 			return refuse(fmt.Sprintf("%s is %s: nothing of it is started any more", mark, run.State),
 				"see it with: distributor runs show "+mark.Run.String())
 		}
-	}
-	v, err := cluster.LoadView(ctx, o.Queues.Control, o.Workload.Name)
-	if err != nil {
-		return locate.WithAdvice(ctx, &o.Cfg, err)
-	}
-	var older []string
-	stamp := v.Stamp()
-	for i := range v.Members {
-		if m := &v.Members[i]; !m.Parks && !m.Silent(stamp) {
-			older = append(older, m.Instance)
-		}
-	}
-	if len(older) > 0 {
-		return refuse(
-			"processes of an older version do not know it: "+locate.SomeOf(older, 10),
-			"upgrade or stop them, or pause the whole workload: distributor pause",
-		)
 	}
 	return nil
 }

@@ -139,8 +139,8 @@ func TestOnePassClosesEveryRunThatIsDone(t *testing.T) {
 	})
 }
 
-// A run that a program of before made is found once, by what the ledger has of it.
-func TestRunsOfProgramsOfBeforeAreClosedToo(t *testing.T) {
+// A run whose row is not among those that live is found by what the ledger has of it.
+func TestARunThatIsNotAmongThoseThatLiveIsClosedToo(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		s := w.scribe()
 		run := w.sealedRun(2)

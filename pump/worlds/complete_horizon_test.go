@@ -2,6 +2,7 @@ package worlds
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -190,8 +191,13 @@ func TestTheHorizonIsThatOfTheQueueThatIsReadLeastFar(t *testing.T) {
 		{"a queue was never read", time.Minute, []cluster.Member{one, never}, -1, "queue a/two, which two reads"},
 		{"a processor is dead", time.Hour, []cluster.Member{one, gone}, 59 * time.Minute, "segment 4, which no processor holds"},
 		{
-			"a processor of before", 2 * time.Hour,
+			"a processor that has not read yet", 2 * time.Hour,
 			[]cluster.Member{one, before},
+			119 * time.Minute, "segment 4, which no processor holds",
+		},
+		{
+			"a processor of a newer version", 2 * time.Hour,
+			[]cluster.Member{one, {Instance: "two", Role: cluster.RoleProcessor, Err: errors.New("of a newer version")}},
 			119 * time.Minute, "segment 4, which no processor of this version holds; two has another",
 		},
 		{"all are read again", 3 * time.Hour, []cluster.Member{one, two}, 30 * time.Second, "queue a/two, which two reads"},

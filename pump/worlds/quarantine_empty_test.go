@@ -32,7 +32,7 @@ func TestAMessageWithAnEmptyTextIsAMessage(t *testing.T) {
 				account, poison := "accounta", settings.PoisonQueue("work")
 				w.PutText(account, "work-01", []byte{})
 				w.Within(time.Minute, "it is in quarantine", func() bool { return w.Count(account, poison) == 1 })
-				w.PutText(account, poison, []byte{}) // as an older version left it
+				w.PutText(account, poison, []byte{}) // as another program may leave it
 				time.Sleep(time.Second)
 				for _, m := range w.listed(quarantine.Filter{}) {
 					tasks, err := m.Open()

@@ -223,8 +223,8 @@ func TestAProcessThatFindsASecondWorkloadOfItsNameRefusesToStart(t *testing.T) {
 	})
 }
 
-// A version of before has no anchors: a process that finds its workload makes none.
-func TestAWorkloadOfAVersionWithoutAnchorsIsFound(t *testing.T) {
+// A workload whose anchors are gone is found: a process that finds it makes none.
+func TestAWorkloadWithoutAnchorsIsFound(t *testing.T) {
 	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 		w.Cfg.Workload = "town"
 		late := w.Sim.Inject(azsim.Rule{Instance: "d", Account: "accountb", Service: "table", Fault: azsim.DelayBefore, Delay: 3 * time.Second, Skip: 1})

@@ -55,8 +55,8 @@ func partsOf(arch string) ([]part, error) {
 	found := map[string]*part{"Go": {name: "Go", version: version}}
 	errs := []error{found["Go"].take(root)}
 	for name, file := range embedded {
-		if _, err := os.Stat(filepath.Dir(file)); errors.Is(err, fs.ErrNotExist) {
-			continue // an older tree, from whose package an upgrade is tried
+		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+			continue // another tree, from whose package an upgrade is tried
 		}
 		found[name] = &part{name: name}
 		errs = append(errs, found[name].read(file))

@@ -31,7 +31,7 @@ const (
 	// nothing new.
 	refreshRuns = 10 * time.Minute
 	// SumsEvery is how often the ledger is summed up though no run that lives needs it: it may know
-	// runs of programs of before.
+	// runs whose rows are gone.
 	SumsEvery = time.Minute
 )
 

@@ -30,8 +30,7 @@ type Horizons struct {
 }
 
 // Look gives the horizon by a view of the cluster. A segment counts from when it was last seen with
-// a processor that says how far it reads: one that has no owner, or one of an older version, holds
-// the horizon back.
+// a processor that says how far it reads: one without such an owner holds the horizon back.
 func (h *Horizons) Look(v *cluster.View, segments int) Horizon {
 	shared := v.Workload != nil && v.Workload.Shared
 	if shared {
@@ -48,8 +47,10 @@ func (h *Horizons) Look(v *cluster.View, segments int) Horizon {
 		switch {
 		case m.Role != cluster.RoleProcessor && m.Err == nil || m.Silent(stamp):
 			continue
-		case m.Err != nil || m.Unread == 0:
+		case m.Err != nil:
 			silent = m.Instance
+			continue
+		case m.Unread == 0: // it has not read yet
 			continue
 		}
 		written := v.Read.Add(-stamp.Sub(m.Beat))

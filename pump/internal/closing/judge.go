@@ -81,8 +81,8 @@ func (w *closing) done(l *workload.LiveRun) {
 	w.more = w.more || recorded
 }
 
-// strangers are runs that the ledger knows and that are not among those that live: a program of
-// before made them, or their rows are gone.
+// strangers are runs that the ledger knows and that are not among those that live: their rows
+// are gone.
 func (w *closing) strangers() {
 	c := w.c
 	if c.sums == nil {

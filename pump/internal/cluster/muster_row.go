@@ -18,8 +18,7 @@ import (
 
 // Bounds of the muster's row.
 const (
-	// musterKey stands before ownerPrefix, outside of what a look at the whole cluster reads:
-	// programs that do not know musters never meet the row.
+	// musterKey stands before ownerPrefix, outside of what a look at the whole cluster reads.
 	musterKey = "muster"
 	// 14 properties of 60 KiB stay below the service's 1 MiB for an entity. A member takes some
 	// 150 bytes of them, or a few hundred more where it names hundreds of accounts.

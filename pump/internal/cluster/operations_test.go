@@ -119,12 +119,12 @@ func TestABeatSaysWhatWasAskedByAccountAndKind(t *testing.T) {
 	}
 }
 
-// What a member says by kind is no reason not to read its row: it may be of an older or a newer
+// What a member says by kind is no reason not to read its row: it may be of a newer
 // program, or damaged.
 func TestAMemberThatDoesNotSayKindsIsReadAsBefore(t *testing.T) {
 	m := busyMember(rand.New(rand.NewPCG(1, 2)), "a", 3)
 	for what, value := range map[string]any{
-		"an older program": nil, "a newer form": []byte{2, 1, 1}, "another type": "text", "nothing": []byte{},
+		"no column": nil, "a newer form": []byte{2, 1, 1}, "another type": "text", "nothing": []byte{},
 		"cut": m.Operations[:2], "endless": []byte{1, 255, 255},
 	} {
 		props := encodeMember(m)
@@ -155,7 +155,7 @@ func TestAMemberThatDoesNotSayKindsIsReadAsBefore(t *testing.T) {
 	}
 }
 
-// A program of before reads the row of this one as it did: it does not know the new columns.
+// What cannot be read of the day's kinds is not known, and the rest of the row is.
 func TestTheDaysKindsAreReadAsTheyWereWritten(t *testing.T) {
 	m := someMember()
 	m.Day = &Day{Number: 20_000, Cost: 1, Kinds: map[DayKind]DayCount{

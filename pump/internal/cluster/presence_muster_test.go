@@ -259,25 +259,25 @@ func TestAnOldMusterIsNoNews(t *testing.T) {
 	}
 }
 
-// Programs that know no musters are no watchers; they read as they did, and the others go by them.
-func TestMembersOfOlderProgramsWriteNoMuster(t *testing.T) {
+// Members that have read nothing yet are no watchers, and the others look as often as without musters.
+func TestMembersThatHaveReadNothingWriteNoMuster(t *testing.T) {
 	verify.Only(t)
 	inCrowd(t, 8, 64, func(t *testing.T, c *crowd) {
-		older := map[string]bool{}
+		blind := map[string]bool{}
 		c.rewriteWrites(func(w storage.Write) storage.Write {
-			if name := strings.TrimPrefix(w.Entity.Row, memberPrefix); older[name] {
+			if name := strings.TrimPrefix(w.Entity.Row, memberPrefix); blind[name] {
 				delete(w.Entity.Properties, "Musters")
 			}
 			return w
 		})
 		for i := range 30 {
-			older[fmt.Sprintf("m%02d", i)] = true
+			blind[fmt.Sprintf("m%02d", i)] = true
 		}
 		c.joinMany(40)
 		v := c.load()
 		o := newObserver("none", row.Times{}, 0)
 		for _, name := range o.watchers(v) {
-			if older[name] {
+			if blind[name] {
 				t.Errorf("%s is to write the muster", name)
 			}
 		}

@@ -52,8 +52,7 @@ func askedNames(of map[string]Asked) []string {
 }
 
 // Kinds is what a member has asked by the kind of requests, over all accounts, and of each account
-// if that is known. A member of an older program, or one whose row is damaged there, does not say
-// it.
+// if that is known. A member whose row is damaged there does not say it.
 func (m *Member) Kinds() (all operations.Counts, each map[string]operations.Counts, known bool) {
 	if len(m.Operations) == 0 || m.Operations[0] != operationsForm {
 		return all, nil, false
@@ -87,7 +86,7 @@ func withoutAccounts(packed []byte) []byte {
 }
 
 // DayKind is a kind of requests of a day. An empty Operation are those whose kind is not known:
-// processes of before do not say it.
+// members do not always have room to say it.
 type DayKind struct{ Service, Operation string }
 
 // DayCount is how many requests of a kind all processes have made on a day, and how many a second

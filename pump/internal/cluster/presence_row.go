@@ -76,8 +76,6 @@ type Report struct {
 	Queues int
 	// Paused: by the mark in the workload's row it starts nothing, and no handler is at work.
 	Paused bool
-	// Parks: it knows runs and keys that are paused by themselves, and ends no run meanwhile.
-	Parks bool
 	// Trouble is one line for people; empty: none.
 	Trouble string
 	// Samples: it looks at all queues if it is the first of those that do; the next three are for
@@ -112,7 +110,7 @@ type Day struct {
 	Number int64    // days since 1970
 	Cost   float64  // up to this beat, as the member's configuration has the prices
 	Rate   *float64 // a second, lately; nil: not known
-	// Kinds are the day's requests by kind; nil: a member of an older program does not say it.
+	// Kinds are the day's requests by kind; nil: not known.
 	Kinds map[DayKind]DayCount
 }
 
@@ -186,7 +184,7 @@ type memberRow struct {
 	Member
 	Times   row.Times
 	beats   uint64
-	musters bool // it can write musters: it has read the cluster, and is no older program
+	musters bool // it can write musters: it has read the cluster
 }
 
 func memberRowOf(
@@ -243,9 +241,6 @@ func encodeMember(m memberRow) map[string]any {
 	if m.Paused {
 		props["Paused"] = true
 	}
-	if m.Parks {
-		props["Parks"] = true
-	}
 	if len(m.Asked) > 0 {
 		props["Asked"] = encodeAsked(m.Asked)
 		putMoment(props, "AskedSince", m.AskedSince)
@@ -296,7 +291,7 @@ func decodeMember(f *row.Fields, instance string) memberRow {
 				UnreadForeign: f.Number("UnreadForeign"), Samples: f.Flag("Samples"),
 				Held: decodeAmounts(f, "Held"), Later: decodeAmounts(f, "Later"), Deletes: f.Count("Deletes"),
 				Throttled: f.Count("Throttled"), Queues: int(f.UpTo("Queues", math.MaxInt32)),
-				Trouble: f.Line("Trouble"), Paused: f.Flag("Paused"), Parks: f.Flag("Parks"),
+				Trouble: f.Line("Trouble"), Paused: f.Flag("Paused"),
 				Asked: decodeAsked(f), AskedSince: f.Moment("AskedSince"), Operations: bytesOf(f, "Operations"),
 				Day: decodeDay(f), Spends: f.Number("Spends"), Slower: f.Number("Slower"),
 				HoldsBack: f.Flag("HoldsBack"),

@@ -250,7 +250,7 @@ func (o *observer) watchers(v *View) []string {
 	return list[:min(watchersOfMany, len(list))]
 }
 
-// mustering are, in their order, those who can write a muster: all but older programs.
+// mustering are, in their order, those who can write a muster: they have read the cluster.
 func (o *observer) mustering(v *View) []string {
 	return slices.DeleteFunc(o.order(v), func(name string) bool {
 		return !v.present[v.index(name)].Value.musters

@@ -149,8 +149,8 @@ func Read(
 	return readPoints(ctx, t, workloadName, after, row.FormatProperty, "Minute", "Point")
 }
 
-// ReadKinds is [Read] with the day's requests by kind, which make a row larger by half. A row of an
-// older program, or one that is damaged there, has none.
+// ReadKinds is [Read] with the day's requests by kind, which make a row larger by half. A row that
+// is damaged there has none.
 func ReadKinds(
 	ctx context.Context, t storage.Table, workloadName string, after time.Time,
 ) ([]Point, error) {

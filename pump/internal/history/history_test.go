@@ -139,7 +139,7 @@ func TestTheKindsOfADayAreReadByWhoAsksForThem(t *testing.T) {
 		e := server.Rows[Partition("work")+"/"+key(plain.Time.Unix()/60)]
 		good := e.Properties[kindsColumn].([]byte)
 		for what, value := range map[string]any{
-			"an older program": nil, "a newer form": []byte{2}, "another type": int64(1), "nothing": []byte{},
+			"no column": nil, "a newer form": []byte{2}, "another type": int64(1), "nothing": []byte{},
 			"cut": good[:len(good)-1], "of more accounts": append(good[:len(good):len(good)], 0),
 		} {
 			props := maps.Clone(e.Properties)
@@ -310,8 +310,8 @@ func TestARowIsBounded(t *testing.T) {
 	})
 }
 
-// A row of an older program does not say when members were seen. Ages that belong to other marks
-// are damage.
+// A row without ages has members that were all seen lately. Ages that belong to other marks are
+// damage.
 func TestAgesBelongToMarks(t *testing.T) {
 	props := map[string]any{}
 	Marks{1: {Requests{2, 3}, 5 * time.Minute}, 2: {Requests{4, 5}, 300 * time.Minute}}.put(props)
@@ -358,34 +358,6 @@ func TestNumbersThatAreNoneAreZero(t *testing.T) {
 		t.Fatal(err)
 	}
 	same(t, "the point", got, Point{Waiting: row.MaxDemand, Accounts: []Account{}})
-}
-
-// A row of an older program has no word of what is known, and wrote it down.
-func TestARowOfAnOlderProgramIsKnown(t *testing.T) {
-	var b, head, one packer
-	for range 3 {
-		head.rough(1)
-	}
-	head.number(1)
-	head.number(1)
-	head.text("USD")
-	one.text("a")
-	for range 3 {
-		one.rough(1)
-	}
-	one.number(1)
-	for n := range uint64(8) {
-		one.count(n)
-	}
-	b.record(head)
-	b.record(one)
-	var got Point
-	if err := got.decode(b); err != nil {
-		t.Fatal(err)
-	}
-	if a := got.Accounts[0]; !got.Sampled || !a.Sampled || a.Messages != 3 || a.Visible != 1 || a.Day != (Requests{6, 7}) {
-		t.Errorf("%+v", got)
-	}
 }
 
 // The rest of many accounts is known if all of it is.

@@ -226,9 +226,6 @@ func (u *unpacker) requests() Requests { return Requests{u.count(), u.count()} }
 
 func (u *unpacker) flag() bool { return u.upTo(1) == 1 }
 
-// more reports whether there are fields that older programs did not write.
-func (u *unpacker) more() bool { return len(u.rest) > 0 }
-
 func (u *unpacker) record() *unpacker {
 	return &unpacker{rest: u.take(u.upTo(maxPoint)), err: u.err}
 }
@@ -290,10 +287,7 @@ func (p *Point) decode(packed []byte) error {
 	head := all.record()
 	p.Tasks, p.Done, p.Waiting = head.rough(), head.rough(), head.rough()
 	p.Cost, p.DayCost = head.number(), head.number()
-	p.Currency = head.text()
-	if p.Sampled = true; head.more() {
-		p.Sampled = head.flag()
-	}
+	p.Currency, p.Sampled = head.text(), head.flag()
 	if head.err != nil {
 		return head.err
 	}
@@ -311,9 +305,7 @@ func (p *Point) decode(packed []byte) error {
 			*n = one.count()
 		}
 		a.Requests, a.Day = one.requests(), one.requests()
-		if a.Sampled, a.Messages = true, a.Visible+a.InFlight; one.more() {
-			a.Sampled, a.Delayed, a.Messages = one.flag(), one.count(), one.count()
-		}
+		a.Sampled, a.Delayed, a.Messages = one.flag(), one.count(), one.count()
 		if one.err != nil {
 			return one.err
 		}

@@ -325,8 +325,7 @@ type Use struct {
 	Segment uint32
 	Runs    int // live ones, of MaxLiveRuns
 	Pages   int // of MaxPages
-	// Bytes is what is stored of runs and foreign messages, of MaxBytes. A head that a version of
-	// before wrote does not say it: 0.
+	// Bytes is what is stored of runs and foreign messages, of MaxBytes.
 	Bytes int
 	// Foreign are names of done tasks without a run, of MaxForeign. [Ledger.Use] knows them,
 	// ReadSums does not.

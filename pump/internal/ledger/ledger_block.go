@@ -220,8 +220,7 @@ func readRunCounts(b []byte, visit func(id codec.RunID, done, quarantined uint64
 }
 
 // The rests: of each closed run that has tasks in quarantine here, in order, its id, in which hour
-// it became a rest, and how many there are. A program of before writes heads without them, and its
-// counts have those runs again; the closer makes rests of them once more.
+// it became a rest, and how many there are.
 
 // restCount is what a head says of a rest.
 type restCount struct {

@@ -170,7 +170,7 @@ func (d *foreignDraft) join(number uint32, changes block) {
 	}
 }
 
-// vacate gives the place of a bucket to the first one: a program of before reads no gap.
+// vacate gives the place of a bucket to the first one: who reads them takes a gap for damage.
 func (d *foreignDraft) vacate(number uint32, changes block) {
 	if number != d.first {
 		d.set(number, d.bucket(d.first), d.sinceOf(d.first), changes)

@@ -140,8 +140,8 @@ func TestADeleteThatAnotherOwnerDidNotHearOfIsForgottenWithTheSegment(t *testing
 	b.mustKnow(2, 0, 4, true)
 }
 
-// A book of buckets is what a set of names would be, whatever comes and goes, and can be read by a
-// program of before: buckets follow each other, and none is empty or too large.
+// A book of buckets is what a set of names would be, whatever comes and goes, and can be read
+// again: buckets follow each other, and none is empty or too large.
 func TestTheBookOfForeignMessagesIsASetOfNames(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f, stored := newForeignBook(), block{}
@@ -194,13 +194,13 @@ func TestTheBookOfForeignMessagesIsASetOfNames(t *testing.T) {
 	})
 }
 
-// Roll-forward: what a program of before stored, the first of whose buckets it had dropped, is
-// known, has its deletes acknowledged and makes room like any other.
-func TestForeignMessagesThatAProgramOfBeforeRecordedAreKnownAndGo(t *testing.T) {
+// Full buckets whose first is not the first that ever was are known, have their deletes acknowledged
+// and make room like any other.
+func TestForeignMessagesOfFullBucketsAreKnownAndGo(t *testing.T) {
 	table := newMemTable()
 	a := openBook(t, table, "a")
 	a.mustFence(1, 7)
-	// As it wrote them: 64 full buckets, none of which is the first that ever was.
+	// 64 full buckets, none of which is the first that ever was.
 	var entries []Entry
 	changes := block{}
 	for bucket := uint32(900); bucket < 964; bucket++ {

@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"errors"
-	"maps"
 	"runtime"
 	"testing"
 	"time"
@@ -69,32 +68,6 @@ func TestOfARunThatIsOverNothingStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(t, "what is left", len(recordOf(t, table, 5).Runs()), 0)
-}
-
-// A program of before writes a head without the rests: they are live runs again, and nothing is
-// lost.
-func TestARestThatAProgramOfBeforeWroteOverIsALiveRunAgain(t *testing.T) {
-	table := newMemTable()
-	a := openBook(t, table, "a")
-	a.mustFence(1, 5)
-	a.mustCommit(Entry{Segment: 5, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 5), Quarantined: ns(5, 7)})
-	before := table.rows["city.ledger.00/head.0005"].Properties
-	if err := a.Prune(t.Context(), []codec.RunID{faketable.RunID(1)}); err != nil {
-		t.Fatal(err)
-	}
-	e := table.rows["city.ledger.00/head.0005"]
-	e.Properties = maps.Clone(e.Properties)
-	delete(e.Properties, restsProperty)
-	e.Properties[countsProperty] = before[countsProperty]
-	table.rows["city.ledger.00/head.0005"] = e
-	b := openBook(t, table, "b")
-	b.mustFence(2, 5)
-	want(t, "live", b.LiveRuns(), []codec.RunID{faketable.RunID(1)})
-	if err := b.Prune(t.Context(), []codec.RunID{faketable.RunID(1)}); err != nil {
-		t.Fatal(err)
-	}
-	want(t, "live", len(b.LiveRuns()), 0)
-	want(t, "rests", recordOf(t, table, 5).Rests(), []codec.RunID{faketable.RunID(1)})
 }
 
 // What a segment cannot keep as rests stays live until the oldest have gone.

@@ -22,7 +22,7 @@ import (
 type party struct {
 	m      cluster.Member
 	gone   bool // dead: its row stands still
-	older  bool // of a program that does not say what kind its requests are
+	mute   bool // it does not say what kind its requests are
 	counts map[string]operations.Counts
 }
 
@@ -35,7 +35,7 @@ func (p *party) asks(account string, queue, table uint64) {
 	})
 	p.counts = now
 	p.m.Asked, p.m.Operations = cluster.AskedOf(now)
-	if p.older {
+	if p.mute {
 		p.m.Operations = nil
 	}
 }

@@ -64,11 +64,10 @@ func TestTheDaysSumByKindIsThatOfAllMembers(t *testing.T) {
 	}
 }
 
-// A member of an older program does not say what kind its requests are. They are in the sums as
-// such, so that the kinds add up to what the day has cost.
+// A member may not say what kind its requests are. They are in the sums as such, so that the kinds add up to what the day has cost.
 func TestRequestsWhoseKindIsNotKnownAreInTheSums(t *testing.T) {
 	b, a, old := emptyBooks(), newParty("a", evening), newParty("old", evening)
-	old.older = true
+	old.mute = true
 	a.asks("alpha", 3, 1)
 	old.asks("alpha", 100, 10)
 	b.observe(viewOf(evening, a, old), evening)
@@ -79,7 +78,7 @@ func TestRequestsWhoseKindIsNotKnownAreInTheSums(t *testing.T) {
 		queueKind("get"): {2, 0}, queueKind("delete"): {1, 0}, tableKind("read"): {1, 0},
 		queueKind(""): {104, 2}, tableKind(""): {12, 1},
 	}
-	wantKinds(t, "beside an older program", b, want)
+	wantKinds(t, "beside one that does not say it", b, want)
 	sum := history.Requests{}
 	for k, n := range b.published().Kinds {
 		if k.Service == operations.Table {
@@ -91,14 +90,14 @@ func TestRequestsWhoseKindIsNotKnownAreInTheSums(t *testing.T) {
 	if sum != b.whole() || b.cost(sum) != b.published().Cost {
 		t.Errorf("%+v by kind, %+v in all", sum, b.whole())
 	}
-	// A sampler of an older program writes rows without kinds.
+	// A row that is damaged there has no kinds.
 	p, marks := b.row(history.Minute(at), viewOf(at, a, old), nil)
 	p.DayKinds, p.Accounts[0].DayKinds = operations.Counts{}, operations.Counts{}
 	next := newBooks(b.prices, b.limit, p, marks)
 	a.asks("alpha", 6, 0)
 	at = at.Add(time.Minute)
 	next.observe(viewOf(at, a, old), at)
-	wantKinds(t, "after a sampler of an older program", next, map[cluster.DayKind][2]float64{
+	wantKinds(t, "after a row without kinds", next, map[cluster.DayKind][2]float64{
 		queueKind("get"): {
 			4,
 			-1,
@@ -138,10 +137,10 @@ func TestWhatAMemberDoesNotSayByKindForAWhileIsNotMissing(t *testing.T) {
 	wantSum(t, "not said for a while", b, history.Requests{Queue: 333, Table: 11})
 	look(newParty("idle", at)) // has asked nothing yet
 	late := newParty("late", at)
-	late.older = true
+	late.mute = true
 	late.asks("beta", 3, 0)
 	look(late)
-	late.older = false
+	late.mute = false
 	late.asks("beta", 3, 0)
 	look(late) // what it asked before stays unknown
 	if got := b.whole().Unknown(b.kinds.all); got != (history.Requests{Queue: 6}) {

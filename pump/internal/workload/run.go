@@ -416,7 +416,7 @@ func (r *Runs) row(id codec.RunID) row.Row[Run] {
 			if run.Beat > 0 {
 				props["Beat"] = int64(run.Beat) // ns
 			}
-			// Programs of before know no rest: for them the run is sealed, and they ask the ledger.
+			// A closed run with tasks in quarantine is stored as sealed with a rest.
 			if run.Rest > 0 {
 				props["Rest"] = int64(run.Rest)
 				if run.State == RunClosed {

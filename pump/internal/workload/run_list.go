@@ -212,7 +212,7 @@ func (r *Runs) CountStates(ctx context.Context) (counts map[RunState]int, all bo
 var stateProperties = []string{"State", "Rest"}
 
 // storedState is the state of a run of which not all was read: one that was closed with a rest is
-// stored as sealed, for programs of before.
+// stored as sealed.
 func storedState(e storage.Entity) RunState {
 	state, _ := e.Properties["State"].(string)
 	if rest, _ := e.Properties["Rest"].(int64); RunState(state) == RunSealed && rest > 0 {

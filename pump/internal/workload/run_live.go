@@ -73,8 +73,8 @@ func readLive(f *row.Fields) LiveRun {
 }
 
 // Live gives the runs that are not done with, by id: a request for each thousand, and where it
-// found hundreds before at least sixteen. A run that a program of before made is not among them
-// until [Runs.Adopt] has put it there. It gives up when a minute brought no further run.
+// found hundreds before at least sixteen. A run whose row here is gone is not among them until
+// [Runs.Adopt] has put it there. It gives up when a minute brought no further run.
 func (r *Runs) Live(ctx context.Context) ([]LiveRun, error) {
 	var found []LiveRun
 	from, parts := livePrefix, r.liveParts()
@@ -183,8 +183,8 @@ func (l *LiveRun) Silent(now time.Time, beats int) bool {
 	return l.Beat <= 0 || now.Sub(l.Changed) > time.Duration(beats)*l.Beat
 }
 
-// Adopt puts a run among those that live which is not: a program of before made it, or the
-// ledger knows it after it was done with. It is ErrNoRun if there is no such run.
+// Adopt puts a run among those that live which is not: its row there is gone, or the ledger knows
+// it after it was done with. It is ErrNoRun if there is no such run.
 func (r *Runs) Adopt(ctx context.Context, id codec.RunID) (Run, error) {
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)
 	defer cancel()
@@ -205,7 +205,7 @@ func (r *Runs) Adopt(ctx context.Context, id codec.RunID) (Run, error) {
 }
 
 // Correct makes the row of a run among those that live, as it was listed, say what the run's own
-// says: a program of before changes only that. Without the run's own row it goes.
+// says, which may have come back as it was. Without the run's own row it goes.
 func (r *Runs) Correct(ctx context.Context, l LiveRun) error {
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)
 	defer cancel()
@@ -325,7 +325,7 @@ func (r *Runs) beatAgain(ctx context.Context, id codec.RunID) (row.Version[liveB
 		return row.Version[liveBeat]{}, fmt.Errorf("%w: it is %s: %s", ErrRunState, run.State, run.Note)
 	}
 	v, err := r.beatRow(id).MustRead(ctx)
-	if err == nil && v.Absent() { // a program of before made it
+	if err == nil && v.Absent() { // its row is gone
 		if _, err = r.Adopt(ctx, id); err == nil {
 			v, err = r.beatRow(id).MustRead(ctx)
 		}

@@ -105,7 +105,7 @@ func TestWhatLivesIsListedWithEachChangeAndNoLonger(t *testing.T) {
 		if l := now[faketable.RunID(3)]; len(now) != 2 || l.State != RunEnded || !l.Drop || l.Over {
 			t.Errorf("%+v", now)
 		}
-		// A run of before is found once, and then listed.
+		// A run whose row is gone is found once, and then listed.
 		if run, err := runs.Adopt(t.Context(), faketable.RunID(2)); err != nil || run.State != RunClosed || run.Rest != 2 {
 			t.Errorf("%+v, %v", run, err)
 		}
@@ -157,9 +157,8 @@ func TestABeatTellsWhetherTheRunMayGoOn(t *testing.T) {
 	})
 }
 
-// A program of before reads the row of a run that has tasks in quarantine left as a sealed one,
-// and asks the ledger; the row of an ended run it does not read, and puts its tasks back.
-func TestProgramsOfBeforeLoseNothingOfRunsThatTheyDoNotKnow(t *testing.T) {
+// A closed run with tasks in quarantine is stored as a sealed one that has a rest.
+func TestAClosedRunWithARestIsStoredAsSealed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := faketable.NewServer()
 		runs := NewRuns(server.Client("me"), "city")

@@ -293,8 +293,8 @@ const (
 	mapParts = shardmap.MaxBytes / mapPart
 )
 
-// keyedFormat is the layout of a row with a foreign key. A program of before would look for other
-// programs' messages in other segments, so it must not take part.
+// keyedFormat is the layout of a row with a foreign key. A program that does not know it would
+// look for other programs' messages in other segments, so it must not take part.
 const keyedFormat = 2
 
 // RowOf is the row of a workload, in the table of any account.
