@@ -384,12 +384,12 @@ func (c *Comparison) HTML(w io.Writer) error {
 			func(s *Series) []*float64 { return known(s.Throttled) },
 		},
 	} {
-		ch := &chart{title: of.title, text: of.text, x: "seconds", y: of.y, times: of.times}
+		ch := &chart{Title: of.title, Text: of.text, X: "seconds", Y: of.y, Times: of.times}
 		for i, name := range []string{"before", "after"} {
 			s := &c.results[i].Series
-			ch.curves = append(ch.curves, curve{name: name, xs: s.ends(), ys: of.values(s), dashed: i == 0})
+			ch.Lines = append(ch.Lines, trace{Name: name, X: s.ends(), Y: of.values(s), Dashed: i == 0})
 		}
-		d.Figures = append(d.Figures, figures(ch)...)
+		d.Figures = append(d.Figures, drawn(ch)...)
 	}
 	return page.Execute(w, d)
 }

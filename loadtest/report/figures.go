@@ -9,17 +9,12 @@ func (r *Result) charts() []*chart {
 	}
 }
 
-// figures are those of charts that have a value.
-func figures(charts ...*chart) (out []figure) {
-	for _, c := range charts {
-		if c == nil {
-			continue
-		}
-		if f, ok := c.figure(); ok {
-			out = append(out, f)
-		}
+// moments are when something was done.
+func (r *Result) moments() (at []float64) {
+	for _, e := range r.Events {
+		at = append(at, e.At)
 	}
-	return out
+	return at
 }
 
 // ends are the ends of the intervals, in seconds.
@@ -40,13 +35,13 @@ func known(values []float64) []*float64 {
 }
 
 // steps gives a value of each phase as a line with steps.
-func (r *Result) steps(name string, value func(*Phase) *float64) curve {
-	c := curve{name: name, dashed: true}
+func (r *Result) steps(name string, value func(*Phase) *float64) trace {
+	c := trace{Name: name, Dashed: true}
 	for i := range r.Phases {
 		p := &r.Phases[i]
 		v := value(p)
-		c.xs = append(c.xs, p.From, p.To)
-		c.ys = append(c.ys, v, v)
+		c.X = append(c.X, p.From, p.To)
+		c.Y = append(c.Y, v, v)
 	}
 	return c
 }
@@ -54,13 +49,13 @@ func (r *Result) steps(name string, value func(*Phase) *float64) curve {
 func (r *Result) rates() *chart {
 	s := &r.Series
 	return &chart{
-		title: "Throughput", x: "seconds", y: "tasks/s", events: r.Events,
-		text: "Tasks that the distributor took and tasks whose handling began. " +
+		Title: "Throughput", X: "seconds", Y: "tasks/s", Events: r.moments(),
+		Text: "Tasks that the distributor took and tasks whose handling began. " +
 			"Dashed: what was due by the schedule, bursts spread over their phase; " +
 			"nothing where as many were offered as were taken.",
-		curves: []curve{
-			{name: "handled", xs: s.ends(), ys: known(s.Handled)},
-			{name: "sent", xs: s.ends(), ys: known(s.Sent)},
+		Lines: []trace{
+			{Name: "handled", X: s.ends(), Y: known(s.Handled)},
+			{Name: "sent", X: s.ends(), Y: known(s.Sent)},
 			r.steps("due", func(p *Phase) *float64 { return p.Offered }),
 		},
 	}
@@ -75,15 +70,15 @@ func (r *Result) units() *chart {
 		}
 	}
 	c := &chart{
-		title: "Against the limits", x: "seconds", y: "units/s", events: r.Events,
-		text: "What was asked of the queues of all accounts together: " +
+		Title: "Against the limits", X: "seconds", Y: "units/s", Events: r.moments(),
+		Text: "What was asked of the queues of all accounts together: " +
 			"a put, a delete and a renewal are a unit each, " +
 			"a get is one for each message or, if the test was told so, one. " +
 			"Dashed: what the accounts that are in use give.",
-		curves: []curve{{name: "spent", xs: s.ends(), ys: known(total)}},
+		Lines: []trace{{Name: "spent", X: s.ends(), Y: known(total)}},
 	}
 	if r.Capacity() > 0 {
-		c.curves = append(c.curves, r.steps("limit", func(p *Phase) *float64 {
+		c.Lines = append(c.Lines, r.steps("limit", func(p *Phase) *float64 {
 			var sum float64
 			for _, a := range r.Accounts[:min(p.Accounts, len(r.Accounts))] {
 				sum += a.Limit
@@ -97,18 +92,18 @@ func (r *Result) units() *chart {
 func (r *Result) latencies() *chart {
 	s := &r.Series
 	return &chart{
-		title: "Time until a task's handling began", x: "seconds", y: "",
-		times: true, events: r.Events,
-		text: "From schedule: since the task was due, " +
+		Title: "Time until a task's handling began", X: "seconds", Y: "",
+		Times: true, Events: r.moments(),
+		Text: "From schedule: since the task was due, " +
 			"so that it includes the time in which no distributor took it; " +
 			"nothing where as many were offered as were taken. " +
 			"From send: since the distributor took it. " +
 			"Of each interval, the time within which half or 99 % of its tasks began.",
-		curves: []curve{
-			{name: "p50 from schedule", xs: s.ends(), ys: s.ScheduleP50},
-			{name: "p99 from schedule", xs: s.ends(), ys: s.ScheduleP99},
-			{name: "p50 from send", xs: s.ends(), ys: s.SendP50, dashed: true},
-			{name: "p99 from send", xs: s.ends(), ys: s.SendP99, dashed: true},
+		Lines: []trace{
+			{Name: "p50 from schedule", X: s.ends(), Y: s.ScheduleP50},
+			{Name: "p99 from schedule", X: s.ends(), Y: s.ScheduleP99},
+			{Name: "p50 from send", X: s.ends(), Y: s.SendP50, Dashed: true},
+			{Name: "p99 from send", X: s.ends(), Y: s.SendP99, Dashed: true},
 		},
 	}
 }
@@ -117,18 +112,18 @@ func (r *Result) curveChart() *chart {
 	if r.Curve == nil {
 		return nil
 	}
-	var value, limit curve
-	value.name, value.points = "measured", true
-	limit.name, limit.dashed = "limit: "+r.Curve.Limit, true
+	var value, limit trace
+	value.Name, value.Points = "measured", true
+	limit.Name, limit.Dashed = "limit: "+r.Curve.Limit, true
 	for i := range r.Curve.Points {
 		p := &r.Curve.Points[i]
-		value.xs, value.ys = append(value.xs, p.X), append(value.ys, &p.Value)
-		limit.xs, limit.ys = append(limit.xs, p.X), append(limit.ys, p.Limit)
+		value.X, value.Y = append(value.X, p.X), append(value.Y, &p.Value)
+		limit.X, limit.Y = append(limit.X, p.X), append(limit.Y, p.Limit)
 	}
 	return &chart{
-		title: "By " + r.Curve.Of, x: r.Curve.Of, y: r.Curve.Unit,
-		curves: []curve{value, limit},
-		text:   "What was handled, by how much there was. Dashed: " + r.Curve.Limit + ".",
+		Title: "By " + r.Curve.Of, X: r.Curve.Of, Y: r.Curve.Unit,
+		Lines: []trace{value, limit},
+		Text:  "What was handled, by how much there was. Dashed: " + r.Curve.Limit + ".",
 	}
 }
 
@@ -138,55 +133,55 @@ const ownLines = 8
 func (r *Result) use() *chart {
 	s := &r.Series
 	c := &chart{
-		title: "Use of each account", x: "seconds", y: "% of its limit", events: r.Events,
-		text: "What was spent of what each account gives.",
+		Title: "Use of each account", X: "seconds", Y: "% of its limit", Events: r.moments(),
+		Text: "What was spent of what each account gives.",
 	}
 	limits := map[string]float64{}
 	for _, a := range r.Accounts {
 		limits[a.Name] = a.Limit
 	}
-	lines := make([]curve, 0, len(s.AccountUnits))
+	lines := make([]trace, 0, len(s.AccountUnits))
 	for _, l := range s.AccountUnits {
 		limit := limits[l.Name]
 		if limit <= 0 {
 			return nil
 		}
-		u := curve{name: l.Name, xs: s.ends()}
+		u := trace{Name: l.Name, X: s.ends()}
 		for _, v := range l.Values {
-			u.ys = append(u.ys, new(100*v/limit))
+			u.Y = append(u.Y, new(100*v/limit))
 		}
 		lines = append(lines, u)
 	}
 	if len(lines) <= ownLines {
-		c.curves = lines
+		c.Lines = lines
 		return c
 	}
-	c.text += " There are too many for a line each: the busiest, the mean, and the least " +
+	c.Text += " There are too many for a line each: the busiest, the mean, and the least " +
 		"busy one of each interval."
-	named := func(name string) curve { return curve{name: name, xs: s.ends()} }
+	named := func(name string) trace { return trace{Name: name, X: s.ends()} }
 	busy, mean, idle := named("busiest"), named("mean"), named("least busy")
 	for i := range s.Sent {
 		lo, hi, sum := math.Inf(1), math.Inf(-1), 0.0
 		for _, l := range lines {
-			lo, hi, sum = min(lo, *l.ys[i]), max(hi, *l.ys[i]), sum+*l.ys[i]
+			lo, hi, sum = min(lo, *l.Y[i]), max(hi, *l.Y[i]), sum+*l.Y[i]
 		}
-		busy.ys, idle.ys = append(busy.ys, &hi), append(idle.ys, &lo)
-		mean.ys = append(mean.ys, new(sum/float64(len(lines))))
+		busy.Y, idle.Y = append(busy.Y, &hi), append(idle.Y, &lo)
+		mean.Y = append(mean.Y, new(sum/float64(len(lines))))
 	}
-	c.curves = []curve{busy, mean, idle}
+	c.Lines = []trace{busy, mean, idle}
 	return c
 }
 
 func (r *Result) refusals() *chart {
 	s := &r.Series
 	return &chart{
-		title: "Refused and failed requests", x: "seconds", y: "requests/s",
-		events: r.Events,
-		text: "Throttled: the account said that it is too busy. " +
+		Title: "Refused and failed requests", X: "seconds", Y: "requests/s",
+		Events: r.moments(),
+		Text: "Throttled: the account said that it is too busy. " +
 			"Failed: anything else, such as a broken connection. Both are tried again.",
-		curves: []curve{
-			{name: "throttled", xs: s.ends(), ys: known(s.Throttled)},
-			{name: "failed", xs: s.ends(), ys: known(s.Failed)},
+		Lines: []trace{
+			{Name: "throttled", X: s.ends(), Y: known(s.Throttled)},
+			{Name: "failed", X: s.ends(), Y: known(s.Failed)},
 		},
 	}
 }
@@ -203,7 +198,7 @@ func (r *Result) memory() *chart {
 		text += " The simulated accounts and all messages in them are in it."
 	}
 	return &chart{
-		title: "Memory", x: "seconds", y: "MiB", events: r.Events, text: text,
-		curves: []curve{{name: "heap", xs: s.ends(), ys: known(mib)}},
+		Title: "Memory", X: "seconds", Y: "MiB", Events: r.moments(), Text: text,
+		Lines: []trace{{Name: "heap", X: s.ends(), Y: known(mib)}},
 	}
 }

@@ -19,12 +19,15 @@ var pageText string
 var plots string
 
 // script draws the plots. It is the only one that the page may run.
-var script = "/*\n" + look.PlotLicence + "*/\n" + look.Plot + plots
+var (
+	styles = template.CSS(look.Tokens + look.PlotStyle)                          //nolint:gosec // ours
+	script = template.JS("/*\n" + look.PlotLicence + "*/\n" + look.Plot + plots) //nolint:gosec // ours
+)
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"plain":  plain,
-	"styles": styles,
-	"script": func() template.JS { return template.JS(script) }, //nolint:gosec // ours
+	"styles": func() template.CSS { return styles },
+	"script": func() template.JS { return script },
 	"policy": policy,
 	"judged": func(cell string) string {
 		if cell == "better" || cell == "worse" {
@@ -33,10 +36,6 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 		return ""
 	},
 }).Parse(pageText))
-
-func styles() template.CSS {
-	return template.CSS(look.Tokens+look.PlotStyle) + lineStyles() //nolint:gosec // ours
-}
 
 // policy lets the page fetch nothing, and run no script but its own, whatever a name in it holds.
 func policy() string {
@@ -53,7 +52,7 @@ type pageData struct {
 	Trouble  []string
 	Sentence string
 	Sections []pageSection
-	Figures  []figure
+	Figures  []*chart
 	Events   []string
 	Legend   []pageTerm
 	Machine  string
@@ -82,7 +81,7 @@ func sectionOf(title string, t table) pageSection {
 func (r *Result) HTML(w io.Writer) error {
 	d := pageData{
 		Title: "Load test: " + r.Scenario, Settings: r.Settings, Trouble: r.Trouble,
-		Sentence: r.account(), Figures: figures(r.charts()...), Legend: terms(), Machine: r.machine(),
+		Sentence: r.account(), Figures: drawn(r.charts()...), Legend: terms(), Machine: r.machine(),
 		Intro: fmt.Sprintf(
 			"On %s, %s, %s of load.", against(r.Against), r.Started.Format(time.RFC3339),
 			duration(r.Seconds),

@@ -116,8 +116,8 @@ func TestPlotsFollowThePageIntoTheDark(t *testing.T) {
 	}
 	for _, place := range regexp.MustCompile(`"Colour":(\d)`).FindAllStringSubmatch(text, -1) {
 		used["--line-"+place[1]] = true
-		if !strings.Contains(text, ".line"+place[1]+" { stroke: var(--line-") {
-			t.Errorf("the style has no line%s", place[1])
+		if !strings.Contains(text, `style="stroke: var(--line-`+place[1]+`)"`) {
+			t.Errorf("the key has no line %s", place[1])
 		}
 	}
 	if len(used) < 7 {

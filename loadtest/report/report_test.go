@@ -158,13 +158,13 @@ func TestEveryLineOfAPlotIsNamedOnceAboveIt(t *testing.T) {
 		dashed bool
 	}
 	var got []key
-	for _, f := range figures(sample("soak", 1).charts()...) {
+	for _, f := range drawn(sample("soak", 1).charts()...) {
 		if strings.HasPrefix(f.Title, "Time until") {
-			for _, l := range f.Plot.Lines {
+			for _, l := range f.Lines {
 				got = append(got, key{l.Name, l.Colour, l.Dashed})
 			}
 		}
-		if len(f.Plot.Lines) == 0 {
+		if len(f.Lines) == 0 {
 			t.Errorf("no line of %q is named", f.Title)
 		}
 	}
@@ -178,12 +178,11 @@ func TestEveryLineOfAPlotIsNamedOnceAboveIt(t *testing.T) {
 // A browser has no number for infinity, and a file may hold any: such a value is a gap.
 func TestAValueWithoutAPlaceOnAnAxisIsAGap(t *testing.T) {
 	one, far := 1.0, math.MaxFloat64
-	u := curve{name: "a", xs: []float64{0, far, 2, 3}, ys: []*float64{&one, &one, &far, nil}}
-	l, some := u.line()
+	l, some := trace{Name: "a", X: []float64{0, far, 2, 3}, Y: []*float64{&one, &one, &far, nil}}.drawn()
 	if !some || !slices.Equal(l.X, []float64{0, 2, 3}) || l.Y[0] != &one || l.Y[1] != nil || l.Y[2] != nil {
 		t.Errorf("%v %+v", some, l)
 	}
-	if l, some := (&curve{xs: []float64{1}, ys: []*float64{&far}}).line(); some {
+	if l, some := (trace{X: []float64{1}, Y: []*float64{&far}}).drawn(); some {
 		t.Errorf("there is nothing to be drawn of %+v", l)
 	}
 }
@@ -249,8 +248,8 @@ func TestManyAccountsAreThreeLines(t *testing.T) {
 		r.Series.AccountUnits = append(r.Series.AccountUnits, Line{name, []float64{float64(i), 50, 100}})
 	}
 	c := r.use()
-	if len(c.curves) != 3 || *c.curves[0].ys[0] != 19 || *c.curves[2].ys[0] != 0 || math.Abs(*c.curves[1].ys[0]-9.5) > 1e-9 {
-		t.Errorf("%+v", c.curves)
+	if len(c.Lines) != 3 || *c.Lines[0].Y[0] != 19 || *c.Lines[2].Y[0] != 0 || math.Abs(*c.Lines[1].Y[0]-9.5) > 1e-9 {
+		t.Errorf("%+v", c.Lines)
 	}
 }
 
