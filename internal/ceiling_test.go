@@ -86,8 +86,8 @@ func largest(of map[string]int, most int) string {
 // TestTheSumOfAllLinesStaysUnderItsCeiling holds the ceiling.
 func TestTheSumOfAllLinesStaysUnderItsCeiling(t *testing.T) {
 	out, err := exec.Command("git", "-C", "..", "ls-files", "-z").Output()
-	if err != nil {
-		t.Skipf("only tracked files are counted, and git does not list them here: %v", err)
+	if err != nil || len(out) == 0 {
+		t.Skipf("only tracked files are counted, and git lists none here: %v", err)
 	}
 	counted := lineCount{map[string]int{}, map[string]int{}}
 	for name := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {

@@ -11,10 +11,11 @@ const run = promisify(execFile);
 rmSync(out, { recursive: true, force: true });
 mkdirSync(out, { recursive: true });
 
-// saved is the file of a short load test in virtual time.
+// saved is the file of a short load test in virtual time. Two of one second have the same name, so each
+// has its folder.
 async function saved(rate) {
   const { stdout } = await run(path.join(bin, "loadtest"),
-    ["run", "burst", "--virtual", "--accounts", "2", "--queues", "1", "--rate", String(rate), "--duration", "20s", "--out", out]);
+    ["run", "burst", "--virtual", "--accounts", "2", "--queues", "1", "--rate", String(rate), "--duration", "20s", "--out", path.join(out, String(rate))]);
   return /the report is in (\S+);/.exec(stdout)[1];
 }
 
