@@ -329,7 +329,7 @@ var faults = []fault{
 		plant: fill,
 		want: []string{
 			"warning ledger-bound",
-		}, says: fmt.Sprintf("900 of %d live runs", ledger.MaxLiveRuns), mends: "distributor runs list",
+		}, says: fmt.Sprintf("%d of %d live runs", ledger.MaxLiveRuns/2, ledger.MaxLiveRuns), mends: "distributor runs list",
 	},
 	{
 		name: "a processor holds gets back to keep to a cap",

@@ -23,13 +23,16 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
+// crowdBeat is how often those of a crowd beat: at a beat a minute the test would last for minutes.
+const crowdBeat = 3 * time.Minute
+
 // crowd makes as many runs as a segment may have. Each has a client that beats for as long as alive
 // has the run.
 func (w *world) crowd(segment uint32, most int) (ids []pump.RunID, alive *sync.Map) {
 	w.T.Helper()
 	s := w.scribe()
 	alive = &sync.Map{}
-	const beat = time.Minute
+	const beat = crowdBeat
 	var entries []*ledger.Entry
 	for range most {
 		id := w.manyRun()
@@ -98,7 +101,7 @@ func TestASegmentWithAllTheRunsThatItMayHaveHoldsFurtherOnesBackSaysSoAndHeals(t
 		w.Within(2*closing.OverPressed, "both have room, one after the other", func() bool { return h.Tasks() == 4 && w.Left() == 0 })
 
 		last := w.manyRun() // fills it again
-		if err := w.AllRuns().Beat(t.Context(), last, workload.Pulse{Every: time.Minute}); err != nil {
+		if err := w.AllRuns().Beat(t.Context(), last, workload.Pulse{Every: crowdBeat}); err != nil {
 			t.Fatal(err)
 		}
 		alive.Store(last, true)
@@ -110,7 +113,7 @@ func TestASegmentWithAllTheRunsThatItMayHaveHoldsFurtherOnesBackSaysSoAndHeals(t
 			t.Error("the bound does not hold")
 		}
 		alive.Clear()
-		w.Within(closing.SilentBeats*time.Minute+closing.AbandonPressed+2*closing.OverPressed, "it has room", func() bool { return h.Tasks() == 6 && w.Left() == 0 })
+		w.Within(closing.SilentBeats*crowdBeat+closing.AbandonPressed+2*closing.OverPressed, "it has room", func() bool { return h.Tasks() == 6 && w.Left() == 0 })
 		time.Sleep(3 * closing.OverPressed)
 		if s := w.status(status.Options{}); s.Ledger.Used >= closing.Pressure || len(s.Problems) != 0 {
 			t.Errorf("it is healed, and says %+v, %q", s.Ledger, s.Problems)

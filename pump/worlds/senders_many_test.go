@@ -10,6 +10,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/queues"
@@ -107,5 +108,56 @@ func TestAThousandSendersAskNoPartitionForMuch(t *testing.T) {
 		if tasks := h.Deliveries(); tasks < int(sent.Load()) {
 			t.Errorf("%d of %d tasks were handled", tasks, sent.Load())
 		}
+	})
+}
+
+// Each open Sender is a run that lives in the segments of its tasks. 2,500 of them with one key, as
+// the instances of a service have it, fit a segment, and a late copy of a task that is done is
+// recognised while its run is open.
+func TestManyOpenSendersWithOneKeyFitASegment(t *testing.T) {
+	verify.Only(t)
+	const n, starts = 2500, 5 * time.Minute
+	inOnceWorld(t, 1, 2, func(c *azsim.Config) { c.Seed = 3 }, func(t *testing.T, w *world) {
+		var hs testworld.Handlings
+		p, q := w.join("p", hs.Handler("p", 0), processor.Options{}), w.join("q", hs.Handler("q", 0), processor.Options{})
+		w.Settled(2)
+		copies := w.Fault(azsim.Rule{Fault: azsim.DeliverTwice, Probability: 0.2}, "GetMessages")
+		var all sync.WaitGroup
+		stop := make(chan struct{})
+		for i := range n {
+			cfg := w.Config(fmt.Sprintf("s%04d", i), 2)
+			cfg.Delivery, cfg.Log, cfg.Private.Lanes = pump.Once, slog.New(slog.DiscardHandler), 1
+			s, err := distributor.NewSender(cfg, distributor.SenderOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			all.Go(func() {
+				time.Sleep(time.Duration(i) * starts / n)
+				if err := s.Send(t.Context(), newTask("the key")); err != nil {
+					t.Error(err)
+				}
+				<-stop
+				if _, err := s.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		time.Sleep(starts + time.Minute)
+		if got := hs.Tasks(); got != n {
+			t.Errorf("%d of %d tasks are handled a minute after the last was sent", got, n)
+		}
+		if use := p.Of.State().Ledger.Used + q.Of.State().Ledger.Used; use >= 0.5 {
+			t.Errorf("%.2f of what a segment may have is used", use)
+		}
+		copies.Remove()
+		time.Sleep(2 * time.Minute)
+		hs.Check(t)
+		if w.Left() != 0 {
+			t.Errorf("%d messages are left", w.Left())
+		}
+		close(stop)
+		all.Wait()
+		p.End()
+		q.End()
 	})
 }

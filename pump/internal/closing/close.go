@@ -65,6 +65,7 @@ type Closer struct {
 	sums   *ledger.Sums             // nil: it was not read in this pass
 	use    ledger.Use               // when it was read last
 	warned time.Time                // of pressure
+	failed time.Time                // when it was said last that a pass failed
 	listed workload.Prunable        // as this process wrote it last
 	wrote  bool
 	told   ends
@@ -298,7 +299,8 @@ func (c *Closer) Keep(ctx context.Context, j backoff.Jitter, mine func(context.C
 		// One row that cannot be read must not keep what does not depend on it from its end: while
 		// there is a mark of a pause no run ends for being quiet.
 		err = errors.Join(err, c.retire(ctx), c.endParkings(ctx))
-		if err != nil && ctx.Err() == nil {
+		if err != nil && ctx.Err() == nil && time.Since(c.failed) >= queues.AlarmEvery {
+			c.failed = time.Now()
 			c.log.Warn("runs and pauses that are done with could not all be ended; trying again",
 				"error", err)
 		}

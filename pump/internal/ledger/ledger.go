@@ -35,9 +35,14 @@ var (
 )
 
 const (
-	// maxLiveRuns bounds the runs of a segment, so that its counts fit a property of
-	// 64 KiB: an id and two numbers of ten bytes at most.
-	maxLiveRuns = 1800
+	// maxLiveRuns bounds the runs of a segment, so that its counts fit countsParts properties of 64
+	// KiB, each with countsPart runs: an id and two numbers of ten bytes at most. Each open Sender is
+	// one, in each segment that it has a task in, and the head is written with each commit: 7,200
+	// open runs are some 140 KB of it.
+	maxLiveRuns = countsPart * countsParts
+	countsPart  = 1800
+	countsParts = 4
+	countsBytes = countsPart * (16 + 2*10)
 	// restsMost bounds the rests of a segment: 28 bytes each at most stand in the head, which is
 	// written with each commit.
 	restsMost = 2400

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -76,20 +78,28 @@ func (l *Ledger) commitWith(
 			c.jobs = append(c.jobs, &job{s: s, with: with})
 		}
 	})
-	var errs []error
+	// Side by side: a partition that does not answer keeps none of the others from it.
+	errs := make([]error, len(commits))
+	var g errgroup.Group
+	g.SetLimit(readTogether)
 	for partition, c := range commits {
 		if len(c.jobs) == 0 {
 			continue
 		}
 		c.l, c.partition, c.most = l, partition, transactionMost
-		jobs := slices.Clone(c.jobs)
-		c.run(ctx)
-		for _, j := range jobs {
-			if j.err != nil {
-				errs = append(errs, fmt.Errorf("%s of segment %d: %w", what, j.s.number, j.err))
+		g.Go(func() error {
+			jobs := slices.Clone(c.jobs)
+			c.run(ctx)
+			for _, j := range jobs {
+				if j.err != nil {
+					errs[partition] = errors.Join(errs[partition],
+						fmt.Errorf("%s of segment %d: %w", what, j.s.number, j.err))
+				}
 			}
-		}
+			return nil
+		})
 	}
+	_ = g.Wait()
 	return errors.Join(errs...)
 }
 

@@ -68,14 +68,14 @@ func TestTooManyLiveRunsAreAClearErrorBeforeTheirTasksAreDone(t *testing.T) {
 		entries = append(entries, Entry{Segment: 7, Epoch: 1, Run: id(i), Done: ns(5, 6)})
 	}
 	a.mustCommit(entries...)
-	want(t, "the last that fits", a.begin(7, 1, id(4000), 0, ns(0, 1))[0], "0")
-	_, err := a.Begin(7, 1, id(4001), 0, ns(0, 1))
-	wantFull(t, err, "segment 7", id(4001).String(), "1800 runs")
+	want(t, "the last that fits", a.begin(7, 1, id(8000), 0, ns(0, 1))[0], "0")
+	_, err := a.Begin(7, 1, id(8001), 0, ns(0, 1))
+	wantFull(t, err, "segment 7", id(8001).String(), "7200 runs")
 	want(t, "of a run that is there", a.begin(7, 1, id(4), 0, ns(0, 7)), [3]string{"0-4,6", "5", ""})
-	a.mustCommit(Entry{Segment: 7, Epoch: 1, Run: id(4000), Done: ns(0, 1)})
-	wantFull(t, a.commit(Entry{Segment: 7, Epoch: 1, Run: id(4001), Done: ns(0, 1)}), id(4001).String())
+	a.mustCommit(Entry{Segment: 7, Epoch: 1, Run: id(8000), Done: ns(0, 1)})
+	wantFull(t, a.commit(Entry{Segment: 7, Epoch: 1, Run: id(8001), Done: ns(0, 1)}), id(8001).String())
 	// What does not fit does not keep the others from being recorded.
-	e := []*Entry{{Segment: 7, Epoch: 1, Run: id(4001), Done: ns(0, 1)}, {Segment: 7, Epoch: 1, Run: id(4), Done: ns(0, 4)}, {Segment: 8, Epoch: 1}}
+	e := []*Entry{{Segment: 7, Epoch: 1, Run: id(8001), Done: ns(0, 1)}, {Segment: 7, Epoch: 1, Run: id(4), Done: ns(0, 4)}, {Segment: 8, Epoch: 1}}
 	a.Commit(t.Context(), e)
 	if !errors.Is(e[0].Err, ErrLedgerFull) || e[1].Err != nil || e[2].Err == nil {
 		t.Error(e[0].Err, e[1].Err, e[2].Err)
@@ -83,7 +83,7 @@ func TestTooManyLiveRunsAreAClearErrorBeforeTheirTasksAreDone(t *testing.T) {
 	if err := a.Prune(t.Context(), []codec.RunID{id(0), id(1)}); err != nil {
 		t.Fatal(err)
 	}
-	a.mustCommit(Entry{Segment: 7, Epoch: 1, Run: id(4001), Done: ns(0, 1)})
+	a.mustCommit(Entry{Segment: 7, Epoch: 1, Run: id(8001), Done: ns(0, 1)})
 	// All of it reads back, by the next owner, and the counts fit their property.
 	b := openBook(t, a.table, "b")
 	b.mustFence(2, 7)

@@ -7,6 +7,9 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump/internal/row"
@@ -33,9 +36,9 @@ func (p *RunProgress) Sums() (done, quarantined uint64) {
 
 // ReadProgress reads how far some runs of a workload are: a query for each 64 segments, of a small
 // column. A run that nothing is recorded of, or that was pruned, is not in it; of one that was
-// closed with tasks in quarantine there are only those. Segments whose heads are damaged are
-// counted as 0 and named in the error, which comes with the others' progress; without progress
-// nothing could be read. It is no snapshot of all segments, but of each of them, and the number of
+// closed with tasks in quarantine there are only those. Segments whose heads are damaged, or whose
+// partition does not answer, are counted as 0 and named in the error, which comes with the others'
+// progress; without progress nothing could be read. It is no snapshot of all segments, but of each of them, and the number of
 // tasks done gets no less while a run is live. Each run takes 16 bytes a segment; for all that live
 // see [ReadSums].
 func ReadProgress(
@@ -90,7 +93,8 @@ func ReadSums(
 			s.Print += workload.PrintOfSegment(segment, done+quarantined)
 			sums.Runs[id] = s
 		})
-		if use.Fullest() > sums.Use.Fullest() {
+		if full := sums.Use.Fullest(); use.Fullest() > full ||
+			use.Fullest() == full && full > 0 && use.Segment < sums.Use.Segment {
 			sums.Use = use
 		}
 	})
@@ -108,40 +112,84 @@ type headCounts struct {
 	booked uint64
 }
 
-// readCountsOf visits the small columns of all heads, in order; damage names those that cannot be
-// read. Each partition has its own time to answer: of 16,384 segments there are 256.
+// Partitions are read side by side, at most readTogether at a time: the heads of 64 segments with
+// all the runs that they may have are 9 MB. Each has partitionPatience to answer, and all together
+// have readPatience: one that is dark, slow or throttled delays what depends on the others by no
+// more.
+const (
+	readTogether      = 8
+	partitionPatience = 2 * row.RequestTimeout
+	readPatience      = 2 * row.Patience
+)
+
+// readCountsOf visits the small columns of all heads, in any order, one at a time; damage names
+// those that cannot be read, and the partitions that did not answer. An error says that none did.
 func readCountsOf(
 	ctx context.Context, t storage.Table, workload string, segments int,
 	visit func(segment int, c *headCounts),
 ) (damage []error, err error) {
-	for first := 0; first < segments; first += PartitionSegments {
-		count := min(PartitionSegments, segments-first)
-		one, cancel := context.WithTimeout(ctx, row.Patience)
-		rows, err := headRows(one, t, Partition(workload, first/PartitionSegments), row.FormatProperty,
-			countsProperty, restsProperty, pagesProperty, bookedProperty)
-		cancel()
-		if err != nil {
-			return nil, fmt.Errorf("reading the progress of %s: %w", workload, err)
-		}
-		for segment := first; segment < first+count; segment++ {
-			e, is := rows[headKey(uint32(segment))]
-			if !is {
-				continue
+	ctx, cancel := context.WithTimeout(ctx, readPatience)
+	defer cancel()
+	parts := (segments + PartitionSegments - 1) / PartitionSegments
+	unread, damaged := make([]error, parts), make([][]error, parts)
+	var one sync.Mutex // visits
+	var g errgroup.Group
+	g.SetLimit(readTogether)
+	for i := range parts {
+		g.Go(func() error {
+			first, end := i*PartitionSegments, min((i+1)*PartitionSegments, segments)
+			rows, err := countsRows(ctx, t, Partition(workload, i))
+			if err != nil {
+				unread[i] = fmt.Errorf("the ledger of segments %d to %d cannot be read: %w", first, end-1, err)
+				return nil
 			}
-			f := &row.Fields{Props: e.Properties}
-			c := row.ReadFormat(f, readHeadCounts)
-			if f.Err != nil {
-				damage = append(damage, row.Damaged(t, e.Partition, e.Row, f.Err))
-				continue
-			}
-			visit(segment, &c)
-		}
+			one.Lock()
+			defer one.Unlock()
+			damaged[i] = visitCounts(t, rows, first, end, visit)
+			return nil
+		})
 	}
-	return damage, nil
+	_ = g.Wait()
+	if parts > 0 && !slices.Contains(unread, nil) {
+		return nil, fmt.Errorf("reading the progress of %s: %w", workload, unread[0])
+	}
+	return slices.Concat(append(damaged, slices.DeleteFunc(unread, func(err error) bool {
+		return err == nil
+	}))...), nil
+}
+
+// countsRows reads the small columns of all heads of a partition.
+func countsRows(
+	ctx context.Context, t storage.Table, partition string,
+) (map[string]storage.Entity, error) {
+	ctx, cancel := context.WithTimeout(ctx, partitionPatience)
+	defer cancel()
+	return headRows(ctx, t, partition, append(row.PartNames(countsProperty, countsParts),
+		row.FormatProperty, restsProperty, pagesProperty, bookedProperty)...)
+}
+
+func visitCounts(
+	t storage.Table, rows map[string]storage.Entity, first, end int,
+	visit func(segment int, c *headCounts),
+) (damage []error) {
+	for segment := first; segment < end; segment++ {
+		e, is := rows[headKey(uint32(segment))]
+		if !is {
+			continue
+		}
+		f := &row.Fields{Props: e.Properties}
+		c := row.ReadFormat(f, readHeadCounts)
+		if f.Err != nil {
+			damage = append(damage, row.Damaged(t, e.Partition, e.Row, f.Err))
+			continue
+		}
+		visit(segment, &c)
+	}
+	return damage
 }
 
 func readHeadCounts(f *row.Fields) headCounts {
-	c := headCounts{counts: f.Binary(countsProperty), booked: f.Count(bookedProperty)}
+	c := headCounts{counts: f.Parts(countsProperty, countsParts), booked: f.Count(bookedProperty)}
 	if err := readRunCounts(c.counts, func(codec.RunID, uint64, uint64) {}); err != nil {
 		f.Fail(countsProperty, err.Error())
 	}

@@ -228,7 +228,7 @@ func headProperties(h *ledgerHead, runs map[codec.RunID]*runBook, booked int) ma
 		commitsProperty: int64(h.commits), bookedProperty: int64(booked),
 	}
 	if counts := appendRunCounts(nil, runs); len(counts) > 0 {
-		props[countsProperty] = counts
+		row.PutParts(props, countsProperty, countsBytes, counts)
 	}
 	if rests := appendRests(nil, runs); len(rests) > 0 {
 		props[restsProperty] = rests

@@ -90,6 +90,14 @@ func PutParts(props map[string]any, name string, size int, value []byte) {
 	}
 }
 
+// PartNames are the names under which PutParts stores up to most parts, for a query of them.
+func PartNames(name string, most int) (names []string) {
+	for i := range most {
+		names = append(names, partName(name, i))
+	}
+	return names
+}
+
 func partName(name string, i int) string {
 	if i == 0 {
 		return name
