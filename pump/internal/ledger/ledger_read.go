@@ -38,9 +38,9 @@ func (p *RunProgress) Sums() (done, quarantined uint64) {
 // column. A run that nothing is recorded of, or that was pruned, is not in it; of one that was
 // closed with tasks in quarantine there are only those. Segments whose heads are damaged, or whose
 // partition does not answer, are counted as 0 and named in the error, which comes with the others'
-// progress; without progress nothing could be read. It is no snapshot of all segments, but of each of them, and the number of
-// tasks done gets no less while a run is live. Each run takes 16 bytes a segment; for all that live
-// see [ReadSums].
+// progress; without progress nothing could be read. It is no snapshot of all segments, but of each
+// of them, and the number of tasks done gets no less while a run is live. Each run takes 16 bytes a
+// segment; for all that live see [ReadSums].
 func ReadProgress(
 	ctx context.Context, t storage.Table, workload string, segments int, wanted ...codec.RunID,
 ) (map[codec.RunID]*RunProgress, error) {
