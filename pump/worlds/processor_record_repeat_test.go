@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -110,4 +111,49 @@ func repeated(
 		}
 	})
 	return again
+}
+
+// Eight processors that share a partition of the ledger, and one that has all of it, commit as often
+// as they may: it is asked for no more than a quarter of its 2,000 entities a second by many, and two
+// thirds by one. (Two hundred stand in record.TestTwoHundredProcessorsAskAPartitionForAQuarter.)
+func TestCommitsLeaveAPartitionOfTheLedgerMostOfItsLimit(t *testing.T) {
+	for processors, most := range map[int]int64{8: 500, 1: 1333} {
+		t.Run(fmt.Sprint(processors), func(t *testing.T) {
+			count := func(c *azsim.Config) { c.CountPartitions, c.Limits.Queue = true, azsim.Unlimited }
+			inWorldOf(t, workload.Spec{Delivery: workload.DeliverOnce}, 1, 2, count, func(t *testing.T, w *world) {
+				h := &testworld.Seen{}
+				var all []*started
+				for i := range processors {
+					all = append(all, w.join(fmt.Sprintf("p%03d", i), h, processor.Options{Concurrency: 8}))
+				}
+				w.Settled(processors)
+				time.Sleep(20 * time.Second) // budgets are shared, ledgers fenced
+				const rounds, seconds = 100, 4
+				var putters sync.WaitGroup
+				for s := range uint32(64) {
+					account, queue := w.Home(s)
+					texts := make([][]byte, rounds)
+					for i := range texts {
+						texts[i] = w.Envelope(s, 1)
+					}
+					putters.Go(func() {
+						for _, text := range texts {
+							w.PutText(account, queue, text)
+							time.Sleep(seconds * time.Second / rounds)
+						}
+					})
+				}
+				w.watchPartitions(fmt.Sprint(processors, " processors"), 2*seconds*time.Second, most)
+				putters.Wait()
+				w.Within(time.Minute, "all is done", func() bool { return w.Left() == 0 })
+				w.ExpectBook(64*rounds, 0)
+				for _, p := range all {
+					p.Stop()
+				}
+				for _, p := range all {
+					<-p.Done
+				}
+			})
+		})
+	}
 }
