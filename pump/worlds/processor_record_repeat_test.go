@@ -120,17 +120,17 @@ func TestCommitsLeaveAPartitionOfTheLedgerMostOfItsLimit(t *testing.T) {
 	for processors, most := range map[int]int64{8: 500, 1: 1333} {
 		t.Run(fmt.Sprint(processors), func(t *testing.T) {
 			count := func(c *azsim.Config) { c.CountPartitions, c.Limits.Queue = true, azsim.Unlimited }
-			inWorldOf(t, workload.Spec{Delivery: workload.DeliverOnce}, 1, 2, count, func(t *testing.T, w *world) {
+			inWorldOf(t, workload.Spec{Delivery: workload.DeliverOnce}, 1, 8, count, func(t *testing.T, w *world) {
 				h := &testworld.Seen{}
 				var all []*started
 				for i := range processors {
-					all = append(all, w.join(fmt.Sprintf("p%03d", i), h, processor.Options{Concurrency: 8}))
+					all = append(all, w.join(fmt.Sprintf("p%03d", i), h, processor.Options{}))
 				}
 				w.Settled(processors)
 				time.Sleep(20 * time.Second) // budgets are shared, ledgers fenced
 				const rounds, seconds = 100, 4
 				var putters sync.WaitGroup
-				for s := range uint32(64) {
+				for s := range uint32(64) { // one partition of four
 					account, queue := w.Home(s)
 					texts := make([][]byte, rounds)
 					for i := range texts {
