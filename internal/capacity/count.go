@@ -68,8 +68,8 @@ func (in *Input) count(p *Plan, got float64) {
 	p.Connections = in.connections(p)
 }
 
-// commits are those of a ledger in a second. A commit has all messages of a processor and a partition
-// that are done since the last one began: m of them, or the first that is when there are none.
+// commits are those of a ledger in a second. A commit has all messages of a processor and a
+// partition that are done since the last one began: m of them, or if there are none the next.
 func (p *Plan) commits() float64 {
 	partitions := math.Ceil(float64(p.Segments) / 64)
 	x := float64(p.Processors)

@@ -165,8 +165,8 @@ func (m *image) grows(run codec.RunID, tasks nspans) (most int) {
 	return most
 }
 
-// chunkGrows is the part of one chunk. A set has a head, and a task makes a run of one at worst; one
-// that leaves quarantine cuts a run in two there as well.
+// chunkGrows is the part of one chunk. A set has a head, and a task makes a run of one at worst; a
+// task that leaves quarantine cuts a run in two there as well.
 func (m *image) chunkGrows(run codec.RunID, book *runBook, index uint64, tasks int) (most int) {
 	const setHead, task = 24, 4
 	old := m.layout.get(chunkKey(run, index))
