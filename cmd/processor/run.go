@@ -315,7 +315,10 @@ func (f *runFlags) process(
 	if o.Concurrency == 0 {
 		o.Concurrency = h.concurrency
 	}
-	o.Progress = progress(console)
+	o.Progress, o.Amiss = progress(console), h.amiss
+	if h.printsTo != nil {
+		out = h.printsTo
+	}
 	f.warnInexact(console.Log, cfg.Delivery)
 	p, err := processor.New(cfg, h.handler, o)
 	if err != nil {

@@ -187,6 +187,11 @@ func (p *Processor) State() State {
 		}
 	}
 	s.Reasons = append(s.Reasons, reason.OfAccounts(s.Accounts)...)
+	if r.o.Amiss != nil {
+		if why := r.o.Amiss(); why != "" {
+			s.Reasons = append(s.Reasons, why)
+		}
+	}
 	s.Ready = len(s.Reasons) == 0
 	return s
 }
