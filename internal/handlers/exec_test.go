@@ -280,12 +280,13 @@ func TestACommandThatDoesNotExistIsFoundAtOnce(t *testing.T) {
 func TestStandardErrorCannotFloodTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // where no time passes
 		l := newStderrLog(discard())
-		l.copy(strings.NewReader(strings.Repeat("line\n", 2*logBurst) + strings.Repeat("x", 10*logLine) + "\nthe end\n"))
+		s := newSaid(l)
+		s.add([]byte(strings.Repeat("line\n", 2*logBurst) + strings.Repeat("x", 10*logLine) + "\nthe end\n"))
 		if l.dropped != logBurst+2 {
 			t.Errorf("%d lines were left out", l.dropped)
 		}
-		if l.last() != "the end" {
-			t.Errorf("the last line is %q", l.last())
+		if s.lastOne() != "the end" {
+			t.Errorf("the last line is %q", s.lastOne())
 		}
 	})
 }
