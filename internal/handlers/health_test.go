@@ -13,6 +13,15 @@ import (
 	"github.com/queuepump/queuepump/pump"
 )
 
+// scarceFor is so many starts without a file descriptor.
+func scarceFor(times int) func(*health) {
+	return func(h *health) {
+		for range times {
+			h.doesNotStart(&os.SyscallError{Syscall: "pipe2", Err: syscall.EMFILE})
+		}
+	}
+}
+
 // TestWhenACommandIsBroken: what happens to it, in order, and whether that makes it so.
 func TestWhenACommandIsBroken(t *testing.T) {
 	why := errors.New("why")
@@ -47,13 +56,6 @@ func TestWhenACommandIsBroken(t *testing.T) {
 	}
 	works := (*health).works
 	after := func(d time.Duration) func(*health) { return func(*health) { time.Sleep(d) } }
-	short := func(times int) func(*health) {
-		return func(h *health) {
-			for range times {
-				h.doesNotStart(&os.SyscallError{Syscall: "pipe2", Err: syscall.EMFILE})
-			}
-		}
-	}
 	for name, tt := range map[string]struct {
 		broken bool
 		events []func(*health)
@@ -70,8 +72,8 @@ func TestWhenACommandIsBroken(t *testing.T) {
 		"64 children are not started at once":           {false, []func(*health){starts(64)}},
 		"no process for a moment":                       {false, []func(*health){works, starts(64), after(usedTime - 1), starts(64)}},
 		"no process any more":                           {true, []func(*health){works, starts(64), after(usedTime), starts(1)}},
-		"no descriptors for an hour":                    {false, []func(*health){short(64), after(time.Hour), short(64)}},
-		"no descriptors for an hour after one was done": {false, []func(*health){works, short(64), after(time.Hour), short(64)}},
+		"no descriptors for an hour":                    {false, []func(*health){scarceFor(64), after(time.Hour), scarceFor(64)}},
+		"no descriptors for an hour after one was done": {false, []func(*health){works, scarceFor(64), after(time.Hour), scarceFor(64)}},
 		"not found by the shell":                        {true, []func(*health){cannot(3), after(unusableTime), cannot(1)}},
 		"not found for one task":                        {false, []func(*health){works, cannot(100), after(time.Hour), cannot(100)}},
 		"20 different tasks fail, none done":            {true, []func(*health){refuses(19, 19), after(unusableTime), refuses(20, 20)}},

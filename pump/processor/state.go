@@ -195,12 +195,13 @@ func (p *Processor) State() State {
 	if late := r.lateness(); late != nil && !late.oldest.IsZero() {
 		s.OldestHandler, s.HandlersOverdue = &late.oldest, late.overdue
 		if late.overdue == s.Handlers {
-			s.Reasons = append(s.Reasons, fmt.Sprintf("its %d handlers have not returned, the first since %s",
-				late.overdue, late.oldest.UTC().Format(time.RFC3339)))
+			s.Reasons = append(s.Reasons,
+				fmt.Sprintf("its %d handlers have not returned, the first since %s", late.overdue,
+					late.oldest.UTC().Format(time.RFC3339)))
 		}
 	}
-	if r.o.Amiss != nil {
-		if why := r.o.Amiss(); why != "" {
+	for _, amiss := range r.o.Amiss {
+		if why := amiss(); why != "" {
 			s.Reasons = append(s.Reasons, why)
 		}
 	}
