@@ -155,7 +155,11 @@ func (c *child) ask(ctx context.Context, request []byte, timeout time.Duration) 
 	})
 	defer end()
 
+	late := time.AfterFunc(overdue, func() {
+		c.stderr.log.log.Warn("a child does not read its task", "pid", c.group.Pid(), "for", overdue)
+	})
 	_, err := c.in.Write(request)
+	late.Stop()
 	if err == nil {
 		c.buf, err = readLine(c.answer, c.buf[:0])
 	}

@@ -137,7 +137,7 @@ func (h *health) says(log *slog.Logger, why error) {
 func (h *health) timed(log *slog.Logger, start func() error) error {
 	late := time.AfterFunc(overdue, func() {
 		h.waits("starting the command has not returned")
-		log.Error("starting the command has not returned; tasks wait", "for", overdue)
+		h.says(log, fmt.Errorf("its start has not returned for %v", overdue))
 	})
 	defer late.Stop()
 	err := start()
