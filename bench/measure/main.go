@@ -12,7 +12,8 @@ import (
 )
 
 func main() {
-	bench.PlayRole()                      // never returns in a process that was started by another of this program
+	// It never returns in a process that was started by another of this program.
+	bench.PlayRole()
 	cli.Main(root, func() { os.Exit(1) }) // children end with their standard input
 }
 

@@ -129,8 +129,8 @@ func (f *File) giveUp() {
 	if errors.Is(why, syscall.EPIPE) {
 		why = fmt.Errorf("%w: its reader is gone", why)
 	}
-	f.opts.Broken(fmt.Errorf(
-		"%s cannot be written: %w (for %v; what was not written has not been settled)", f.path, why, took))
+	const text = "%s cannot be written: %w (for %v; what was not written has not been settled)"
+	f.opts.Broken(fmt.Errorf(text, f.path, why, took))
 }
 
 // Amiss says why nothing is written, and for how long; "": all is well.
