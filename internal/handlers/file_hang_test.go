@@ -3,6 +3,7 @@ package handlers
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -66,9 +67,12 @@ func TestACallThatHangsIsSaidGivenUpAndNotWaitedFor(t *testing.T) {
 					Patience: 20 * time.Second, Broken: func(err error) { broken <- err },
 					Log: slog.New(slog.NewTextHandler(&log, nil)),
 				})
+				defer close(d.thaw)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
 				began := time.Now()
 				done := make(chan error, 2)
-				go func() { done <- f.append(t.Context(), []byte("1\n")) }()
+				go func() { done <- f.append(ctx, []byte("1\n")) }()
 				time.Sleep(overdue + time.Second)
 				synctest.Wait()
 				if n := strings.Count(log.String(), `hangs="`+call+`"`); n != 1 {
@@ -77,15 +81,18 @@ func TestACallThatHangsIsSaidGivenUpAndNotWaitedFor(t *testing.T) {
 				if got, want := f.Amiss(), "--out done.jsonl: "+call+" has not returned, for 6s"; got != want {
 					t.Errorf("amiss: %q, want %q", got, want)
 				}
-				go func() { done <- f.append(t.Context(), []byte("2\n")) }() // it waits with the other
+				go func() { done <- f.append(ctx, []byte("2\n")) }() // it waits with the other
 				for range 2 {
 					sameError(t, <-done, pump.Release(fmt.Errorf("%w: %w", errUntried, errBrokenFile)))
 				}
 				if took := time.Since(began); took != 20*time.Second+handBack {
 					t.Errorf("given back after %v", took)
 				}
+				if len(broken) != 1 {
+					t.Fatalf("reported %d times", len(broken))
+				}
 				want := "done.jsonl cannot be written: " + call + " has not returned (for 20s; what was not written has not been settled)"
-				if err := <-broken; err.Error() != want || len(broken) != 0 {
+				if err := <-broken; err.Error() != want {
 					t.Errorf("reported %v", err)
 				}
 				began = time.Now()
@@ -95,7 +102,6 @@ func TestACallThatHangsIsSaidGivenUpAndNotWaitedFor(t *testing.T) {
 				if took := time.Since(began); took != endPatience {
 					t.Errorf("closing it took %v", took)
 				}
-				close(d.thaw)
 			})
 		})
 	}
@@ -256,7 +262,10 @@ func TestAPipeWhoseReaderIsGoneSettlesNothingMore(t *testing.T) {
 		t.Fatalf("read %q, %v", line, err)
 	}
 	_ = r.Close()
-	sameError(t, f.append(t.Context(), []byte("2\n")), pump.Release(fmt.Errorf("%w: %w", errUntried, errBrokenFile)))
+	if err = f.append(t.Context(), []byte("2\n")); err == nil {
+		t.Fatal("a line that no process can read was settled")
+	}
+	sameError(t, err, pump.Release(fmt.Errorf("%w: %w", errUntried, errBrokenFile)))
 	if err := <-broken; !errors.Is(err, syscall.EPIPE) || !strings.Contains(err.Error(), "its reader is gone") {
 		t.Errorf("reported %v", err)
 	}
