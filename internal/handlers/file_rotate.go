@@ -32,7 +32,7 @@ func openOut(path string) (f *os.File, info os.FileInfo, size int64, err error) 
 	}
 	f, err = os.OpenFile(path, how|os.O_APPEND, 0o644)
 	switch {
-	case errors.Is(err, syscall.ENXIO) && was.Mode().Type() == os.ModeNamedPipe:
+	case errors.Is(err, syscall.ENXIO) && statErr == nil && was.Mode().Type() == os.ModeNamedPipe:
 		if IsStdout(was) { // no other can come
 			return nil, nil, 0, syscall.EPIPE
 		}
