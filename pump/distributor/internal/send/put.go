@@ -16,6 +16,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/internal/rounds"
@@ -77,6 +78,7 @@ type Putter struct {
 	Options
 	memory *semaphore.Weighted // of the messages on their way
 	wg     sync.WaitGroup      // the messages on their way
+	stuck  time.Time           // when the log last said that segments are; of Watch
 }
 
 // Options are what a [Putter] works with.
@@ -93,9 +95,8 @@ type Options struct {
 	Acked func(interval int)
 	// Delivered is told of each acknowledged envelope of tasks; it must not wait.
 	Delivered func(into *Sink, m *pack.Message)
-	// Patience is for how long a queue that has taken nothing yet may refuse the credential; 0: for
-	// ever.
-	Patience time.Duration
+	// Stake is what is at stake until a queue has taken a message: a command may end then.
+	Stake failure.Stake
 	// Loops counts what goes round.
 	Loops *Loops
 }
@@ -204,8 +205,7 @@ func (p *Putter) destinations(t *Route, m *message) (home *Sink, list []*Sink, e
 	if m.Bad {
 		return t.poisonDestinations(m.Segment)
 	}
-	list, err = t.destinations(m.Segment)
-	return t.home(m.Segment), list, err
+	return t.home(m.Segment), t.destinations(m.Segment), nil
 }
 
 // belongs reports whether the message may be put where it is. Whatever changes that makes
@@ -313,9 +313,6 @@ func (p *Putter) Watch() {
 		t = p.Router.Current()
 		troubled := false
 		for _, s := range old.sinks {
-			if s.refused != nil {
-				continue
-			}
 			_, busy := s.queued()
 			p.observe(s, func(h *health, now time.Time) { h.look(now, busy) })
 			ill := s.state() != well
@@ -326,8 +323,22 @@ func (p *Putter) Watch() {
 		}
 		if troubled {
 			backoff.Signal(p.Router.wake) // those who help may be pressed by now
+			p.sayStuck(t)
 		}
 		p.Loops.Sinks.Add()
+	}
+}
+
+// sayStuck tells of segments whose tasks can go nowhere.
+func (p *Putter) sayStuck(t *Route) {
+	now := time.Now()
+	if now.Sub(p.stuck) < queues.AlarmEvery {
+		return
+	}
+	if n := t.Stuck(); n > 0 {
+		p.stuck = now
+		p.Log.Error("the queues of all three choices of segments take nothing; their tasks wait, "+
+			"and with them the distribution", "segments", n)
 	}
 }
 
@@ -350,7 +361,8 @@ func (p *Putter) observe(s *Sink, what func(h *health, now time.Time)) {
 	}
 	switch s.state() {
 	case dark:
-		p.Log.Warn("a queue is dark; its tasks go to others once that is marked", "queue", s.name)
+		p.Log.Warn("a queue is dark; its tasks go to others once that is marked", "queue", s.name,
+			"because", s.why())
 	case limited:
 		p.Log.Warn("a queue is at its limit; what it has no room for goes to others once that is marked",
 			"queue", s.name)
@@ -368,6 +380,9 @@ func (p *Putter) tryPut(m *message) (made bool, err error) {
 		p.Turn.Wait("put", m.name(p.Turn))
 		if !p.belongs(m) || m.refused >= helpAfter && s.state() == limited {
 			return false, errMoved
+		}
+		if s.refused != nil {
+			return false, s.refused
 		}
 		if s.unmade() {
 			err := s.make(p.Ctx, m.route.Changed, p.Log)
@@ -398,11 +413,12 @@ func (p *Putter) tryPut(m *message) (made bool, err error) {
 	}
 }
 
-// pause waits before the next attempt, or until the message belongs elsewhere.
+// pause waits before the next attempt, or until the message belongs elsewhere, or its dark queue
+// takes messages again.
 func (p *Putter) pause(m *message, d time.Duration) {
 	over := time.NewTimer(d)
 	defer over.Stop()
-	for p.belongs(m) {
+	for ill := m.sink.state() == dark; p.belongs(m) && (!ill || m.sink.state() == dark); {
 		select {
 		case <-over.C:
 			return

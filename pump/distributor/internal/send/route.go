@@ -3,6 +3,7 @@ package send
 import (
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -237,7 +238,7 @@ func (r *Router) open(account, queue string, active bool) *Sink {
 	if _, said := r.warned[account]; !said && active {
 		r.warned[account] = struct{}{}
 		r.log.Error("the workload has an account that this process has no credentials "+
-			"for; its tasks cannot be put",
+			"for; its tasks go to others once that is marked",
 			"account", account, "error", err)
 	}
 	return refusedSink(account+"/"+queue, err)
@@ -282,18 +283,17 @@ func (t *Route) marked(segment uint32, choice int) bool {
 //   - A dark queue is helped by those that are not. There are several, because the one queue with
 //     the most such segments would hold up all others. If there is none the home is the choice
 //     again: there is nothing better than to go on trying.
-func (t *Route) destinations(segment uint32) (list []*Sink, err error) {
+//
+// A queue that this process has no credentials for is dark to it.
+func (t *Route) destinations(segment uint32) (list []*Sink) {
 	home := t.home(segment)
-	if home.refused != nil {
-		return nil, home.refused
-	}
 	of := home.state()
 	if of != dark {
 		list = append(list, home)
 	}
 	if of != well {
 		for i, s := range t.helpers(segment) {
-			if s.refused == nil && s.state() < of && t.marked(segment, i+1) {
+			if s.state() < of && t.marked(segment, i+1) {
 				list = append(list, s)
 			}
 		}
@@ -301,7 +301,20 @@ func (t *Route) destinations(segment uint32) (list []*Sink, err error) {
 	if len(list) == 0 {
 		list = append(list, home)
 	}
-	return list, nil
+	return list
+}
+
+// Stuck counts the segments of which all three choices are dark.
+func (t *Route) Stuck() (n int) {
+	for segment := range uint32(t.Workload.Map.Segments) {
+		isDark := func(s *Sink) bool { return s.state() == dark }
+		home := t.home(segment)
+		helpers := t.helpers(segment)
+		if isDark(home) && !slices.ContainsFunc(helpers, func(s *Sink) bool { return !isDark(s) }) {
+			n++
+		}
+	}
+	return n
 }
 
 // helpers are the queues of the segment's second and third choice.
@@ -323,12 +336,12 @@ func (t *Route) wanted() (lists [3][]uint32) {
 	for segment := range uint32(t.Workload.Map.Segments) {
 		home := t.home(segment)
 		of := home.state()
-		if home.refused != nil || of == well {
+		if of == well {
 			continue
 		}
 		for i, s := range t.helpers(segment) {
 			helper := s.state()
-			if s.refused != nil || helper >= of {
+			if helper >= of {
 				continue
 			}
 			if !t.marked(segment, i+1) {
