@@ -33,6 +33,7 @@ import (
 type health struct {
 	dark, atLimit bool
 	turned        bool // the last answer was that it takes nothing from this process
+	crowded       bool // its account holds its share of the memory (share.crowded)
 
 	silent     time.Time // when the first put since the last acknowledgement was sent; zero: none
 	unanswered int       // puts since then that ended without an answer
@@ -60,7 +61,7 @@ func (h *health) state() state {
 	switch {
 	case h.dark:
 		return dark
-	case h.atLimit:
+	case h.atLimit || h.crowded:
 		return limited
 	}
 	return well

@@ -28,6 +28,7 @@ type message struct {
 	weight int64 // in the memory budget
 
 	sink    *Sink  // where it waits or is put
+	share   *share // of the account that it is for; nil: none yet
 	route   *Route // by which it belongs there
 	probe   bool   // its next put finds out whether a dark home takes messages again
 	attempt uint64
@@ -47,7 +48,7 @@ func (m *message) name(t backoff.Step) string {
 // timers. That is a thousand full envelopes or sixteen thousand small ones. It also is what comes
 // for a dark queue until that shows: at 2,000 a second in darkAfter.
 //
-// Queues do not share it out. With keys as they come one queue or another always has more waiting
+// Queues do not share it out, and accounts only in part (share). With keys as they come one queue or another always has more waiting
 // than the rest, and what waits keeps none of them idle as long as it is many times as much as
 // there are queues. So of more than 400 queues each adds queueMemory, which some 37 small messages
 // take. A queue that puts one message after the other, and where they come at random, has
@@ -71,12 +72,16 @@ const lookEvery = time.Second
 // queue that refuses nine of ten.
 const helpAfter = 4
 
+// crowdedBy is by how many messages more a sink seems to hold whose account has no room.
+const crowdedBy = 1 << 30
+
 // Putter sends the messages of one distribution. The way of a message: Send takes it over and
 // picks the sink that it goes to now, it waits there, a worker puts it until it is acknowledged.
 // If its segment's messages have to go elsewhere meanwhile, it is picked another sink.
 type Putter struct {
 	Options
 	memory *semaphore.Weighted // of the messages on their way
+	total  int64               // of memory
 	wg     sync.WaitGroup      // the messages on their way
 	stuck  time.Time           // when the log last said that segments are; of Watch
 }
@@ -119,7 +124,8 @@ const (
 
 // NewPutter makes the putter of a distribution.
 func NewPutter(o Options) *Putter {
-	return &Putter{Options: o, memory: semaphore.NewWeighted(memoryFor(len(o.Router.Current().sinks)))}
+	total := memoryFor(len(o.Router.Current().sinks))
+	return &Putter{Options: o, memory: semaphore.NewWeighted(total), total: total}
 }
 
 // Wait waits until no message is on its way. All calls of Send must have come back before.
@@ -134,14 +140,8 @@ func (p *Putter) Send(pm *pack.Message) error {
 	}
 	for {
 		s, err := p.pick(m)
-		if err == nil && !m.probe && s.full() {
-			select {
-			case <-s.room:
-			case <-m.route.Changed:
-			case <-p.Ctx.Done():
-				err = context.Cause(p.Ctx)
-			}
-			if err == nil {
+		if err == nil && !m.probe && (s.full() || p.crowded(s)) {
+			if err = p.awaitRoom(m, s); err == nil {
 				p.Turn.Wait("send", m.name(p.Turn))
 				continue
 			}
@@ -152,12 +152,37 @@ func (p *Putter) Send(pm *pack.Message) error {
 		}
 		p.wg.Add(1)
 		s.push(m, p.hire)
+		s.share.wake() // another may find room too
 		return nil
 	}
 }
 
+// awaitRoom waits while a sink is full or its account holds its share of the memory, or until there
+// may be another way.
+func (p *Putter) awaitRoom(m *message, s *Sink) error {
+	s.share.waits.Add(1)
+	defer s.share.waits.Add(-1)
+	if !s.full() && !p.crowded(s) { // since the caller asked
+		return nil
+	}
+	select {
+	case <-s.room:
+	case <-s.share.room:
+	case <-m.route.Changed:
+	case <-p.Ctx.Done():
+		return context.Cause(p.Ctx)
+	}
+	return nil
+}
+
+// crowded reports whether the account of a sink holds as much of the memory as it may.
+func (p *Putter) crowded(s *Sink) bool {
+	crowded, _ := s.share.crowded(p.total, p.Router.Current().accounts)
+	return crowded
+}
+
 // pick picks the sink that a message goes to now: the first of its destinations that
-// is not busy, or else the one in which the fewest wait.
+// is not busy and whose account has room, or else the one in which the fewest wait.
 func (p *Putter) pick(m *message) (*Sink, error) {
 	t := p.Router.Current()
 	home, list, err := p.destinations(t, m)
@@ -187,7 +212,9 @@ func (p *Putter) pick(m *message) (*Sink, error) {
 	least := math.MaxInt
 	for _, s := range list {
 		n, busy := s.queued()
-		if !busy {
+		if p.crowded(s) {
+			n += crowdedBy
+		} else if !busy {
 			return s, nil
 		}
 		if n < least {
@@ -272,6 +299,7 @@ func (p *Putter) deliver(m *message) error {
 // done ends a message.
 func (p *Putter) done(m *message) {
 	p.endProbe(m)
+	m.share.take(-m.weight)
 	p.memory.Release(m.weight)
 	p.wg.Done()
 }
@@ -314,7 +342,11 @@ func (p *Putter) Watch() {
 		troubled := false
 		for _, s := range old.sinks {
 			_, busy := s.queued()
-			p.observe(s, func(h *health, now time.Time) { h.look(now, busy) })
+			crowded, eased := s.share.crowded(p.total, t.accounts)
+			p.observe(s, func(h *health, now time.Time) {
+				h.crowded = crowded || h.crowded && !eased
+				h.look(now, busy)
+			})
 			ill := s.state() != well
 			troubled = troubled || ill
 			if ill || t.choices != old.choices {
@@ -402,6 +434,7 @@ func (p *Putter) tryPut(m *message) (made bool, err error) {
 		}
 		if m.route.Fresh() {
 			made = s.made.Load()
+			s.share.sent()
 			s.observe(func(h *health, now time.Time) { h.sent(now) })
 			return made, s.shard.PutBy(p.Ctx, m.route.read, m.Text, 0, about)
 		}
@@ -435,6 +468,7 @@ func (p *Putter) acknowledged(m *message) {
 		s.made.Store(true)
 		p.Log.Debug("the queue takes messages", "queue", s.name)
 	}
+	s.share.acknowledged()
 	p.observe(s, (*health).acknowledged)
 	p.endProbe(m)
 	s.fit(p.hire)

@@ -42,6 +42,7 @@ const (
 // with the time that puts take, full with the budget of the queue.
 type Sink struct {
 	name  string        // account/queue
+	share *share        // of its account
 	shard *queues.Queue // nil: see refused
 	// refused: this process has no credentials for the account.
 	refused error
@@ -68,17 +69,17 @@ type Sink struct {
 }
 
 // newSink makes a sink that may have up to most messages in flight.
-func newSink(q *queues.Queue, most int) *Sink {
+func newSink(q *queues.Queue, most int, of *share) *Sink {
 	return &Sink{
-		name: q.String(), shard: q, most: most, inFlight: min(most, inFlightFirst),
+		share: of, name: q.String(), shard: q, most: most, inFlight: min(most, inFlightFirst),
 		room: make(chan struct{}, 1), heard: map[string]time.Time{},
 	}
 }
 
 // refusedSink leads to an account that this process cannot reach.
-func refusedSink(name string, why error) *Sink {
+func refusedSink(name string, why error, of *share) *Sink {
 	return &Sink{
-		name: name, refused: why, most: poisonInFlight, inFlight: poisonInFlight,
+		share: of, name: name, refused: why, most: poisonInFlight, inFlight: poisonInFlight,
 		room: make(chan struct{}, 1), heard: map[string]time.Time{},
 	}
 }
@@ -87,7 +88,13 @@ func refusedSink(name string, why error) *Sink {
 func (s *Sink) push(m *message, work func(*Sink)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m.sink = s
+	if m.sink = s; m.share != s.share {
+		if m.share != nil {
+			m.share.take(-m.weight)
+		}
+		m.share = s.share
+		m.share.take(m.weight)
+	}
 	s.waiting = append(s.waiting, m)
 	s.hire(work)
 }
