@@ -88,6 +88,9 @@ func (d *Distributor) create(ctx context.Context, r *run, mode string) error {
 		ID: r.id, Workload: d.cfg.Workload, Mode: mode, Fingerprint: print, Instance: d.cfg.Instance,
 		Beat: d.runBeat(),
 	}
+	if r.leads == nil {
+		r.row.Accounts = d.fleet.Names()
+	}
 	return r.runs.Create(ctx, r.row)
 }
 

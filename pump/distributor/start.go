@@ -44,6 +44,9 @@ func (d *Distributor) Prepare(ctx context.Context) error {
 	if s := d.running.Load(); s != nil {
 		s.join()
 	}
+	if err := t.Unreachable(); err != nil && !d.alone { // later it is gone round
+		return err
+	}
 	late, err := d.router.MakeQueues(ctx, backoff.Jitter(d.cfg.Instance), d.stake())
 	if s := d.running.Load(); s != nil && late {
 		s.makeLate()

@@ -59,7 +59,7 @@ func liveProperties(run Run) map[string]any {
 		row.FormatProperty: int64(row.Format), "State": string(run.State), "Mode": run.Mode,
 		"Instance": run.Instance, "Tasks": int64(run.Tasks), "Rest": int64(run.Rest), "Drop": run.Drop,
 		"Over": run.Over, "Beat": int64(run.Beat), "Epoch": int64(run.Epoch), "Beats": int64(0),
-		"Accounts": "", "Put": int64(0),
+		"Accounts": strings.Join(run.Accounts, " "), "Put": int64(0),
 	}
 }
 

@@ -320,6 +320,16 @@ func (t *Route) destinations(segment uint32) (list []*Sink) {
 	return list
 }
 
+// Unreachable is an error if this process has no credentials for an account that is put into.
+func (t *Route) Unreachable() error {
+	for i, s := range t.sinks {
+		if s.refused != nil && t.Workload.Map.Shards[i].State == shardmap.Active {
+			return s.refused
+		}
+	}
+	return nil
+}
+
 // Stuck counts the segments of which all three choices are dark.
 func (t *Route) Stuck() (n int) {
 	for segment := range uint32(t.Workload.Map.Segments) {
