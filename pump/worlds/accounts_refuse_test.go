@@ -12,6 +12,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/status"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -275,5 +276,43 @@ func TestAnAccountWithoutCredentialsIsGoneRound(t *testing.T) {
 		if _, err := s.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+	})
+}
+
+// What waits in an account that cannot be read stands in status as it was last seen.
+func TestStatusSaysWhatAnAccountThatRefusesHeldLast(t *testing.T) {
+	inWorld(t, 2, 1, nil, func(t *testing.T, w *world) {
+		w.Put("accountb", "work-00", 7, 1)
+		cfg := w.Config("d", 1)
+		cfg.Sample = 15 * time.Second
+		dist, err := distributor.New(cfg, &testworld.ListSource{Print: "a", N: 1, Key: func(int) string { return "one" }},
+			distributor.Options{Every: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := w.startDistributor(dist)
+		time.Sleep(3 * time.Minute)
+		before := uint64(w.Count("accountb", "work-00"))
+		refused := refusals["wrong key"]
+		refused.Account, refused.Service = "accountb", "queue"
+		w.Sim.Inject(refused)
+		at := time.Now()
+		time.Sleep(20 * time.Minute)
+		s, err := status.Read(t.Context(), w.Operator(), status.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := s.Accounts[1]
+		if a.Name != "accountb" || a.Dark == "" || a.Last == nil {
+			t.Fatalf("%+v", a)
+		}
+		if age := at.Sub(a.Last.Time); a.Last.Messages != before || age < -10*time.Minute || age > 2*time.Minute {
+			t.Errorf("last %d messages at %v before it refused; there were %d", a.Last.Messages, age, before)
+		}
+		if well := s.Accounts[0]; well.Dark != "" || well.Last != nil {
+			t.Errorf("%+v", well)
+		}
+		d.cancel()
+		_ = d.wait()
 	})
 }

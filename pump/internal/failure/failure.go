@@ -84,6 +84,8 @@ type Decision struct {
 	Patience time.Duration
 	// Fix is what an operator may do, empty if only waiting helps.
 	Fix string
+	// Whole: what the account answers concerns all its queues, so the others need not be asked.
+	Whole bool
 }
 
 // policy is what follows by kind and stake, where parties do not differ in it.
@@ -158,6 +160,10 @@ const (
 func Decide(of Party, err error, at Stake) Decision {
 	d := Decision{Kind: KindOf(err)}
 	d.Do = policy[of][d.Kind][at]
+	switch d.Kind {
+	case Silent, Unknown, Refuses, NoRight, Disabled:
+		d.Whole = true
+	}
 	control := of == ControlAccount
 	switch {
 	case d.Kind == NoRight && of == AllAccounts && at == Command:
