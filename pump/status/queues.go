@@ -67,7 +67,9 @@ type LastLook struct {
 
 // readLast finds what the history knows of accounts whose queues cannot be looked at now.
 func (r *statusReader) readLast(ctx context.Context) {
-	missed := func(a Account) bool { return a.Dark != "" || a.State != accounts.Unused && !a.Configured }
+	missed := func(a Account) bool {
+		return a.Dark != "" || a.State != accounts.Unused && !a.Configured
+	}
 	if r.view == nil || !slices.ContainsFunc(r.accounts, missed) {
 		return
 	}
@@ -77,7 +79,9 @@ func (r *statusReader) readLast(ctx context.Context) {
 	r.note("history", "the history", err)
 	for _, p := range points {
 		for _, was := range p.Accounts {
-			i := slices.IndexFunc(r.accounts, func(a Account) bool { return a.Name == was.Name && missed(a) })
+			i := slices.IndexFunc(r.accounts, func(a Account) bool {
+				return a.Name == was.Name && missed(a)
+			})
 			if i >= 0 && was.Sampled {
 				r.accounts[i].Last = &LastLook{Messages: was.Messages, Time: p.Time}
 			}

@@ -409,6 +409,7 @@ func (r *Runs) row(id codec.RunID) row.Row[Run] {
 			props := map[string]any{
 				"Mode": run.Mode, "Fingerprint": run.Fingerprint, "State": string(run.State),
 				"Started": run.Started, "Instance": run.Instance, "Note": run.Note, "Tasks": int64(run.Tasks),
+				"Accounts": strings.Join(run.Accounts, " "),
 			}
 			if !run.Ended.IsZero() {
 				props["Ended"] = run.Ended
@@ -418,9 +419,6 @@ func (r *Runs) row(id codec.RunID) row.Row[Run] {
 			}
 			if run.Beat > 0 {
 				props["Beat"] = int64(run.Beat) // ns
-			}
-			if len(run.Accounts) > 0 {
-				props["Accounts"] = strings.Join(run.Accounts, " ")
 			}
 			// A closed run with tasks in quarantine is stored as sealed with a rest.
 			if run.Rest > 0 {
@@ -447,9 +445,7 @@ func (r *Runs) row(id codec.RunID) row.Row[Run] {
 				Ended: f.Moment("Ended").UTC(), Instance: f.Text("Instance"), Note: f.Text("Note"),
 				Tasks: f.Count("Tasks"), Epoch: f.UpTo("Epoch", row.MaxEpoch), Beat: f.Duration("Beat"),
 				Rest: f.Count("Rest"), Drop: f.Flag("Drop"), Over: f.Flag("Over"),
-			}
-			if names := f.Text("Accounts"); names != "" {
-				run.Accounts = strings.Fields(names)
+				Accounts: namesIn(f.Text("Accounts")),
 			}
 			if run.State == RunSealed && run.Rest > 0 {
 				run.State = RunClosed

@@ -68,8 +68,16 @@ func readLive(f *row.Fields) LiveRun {
 		State: RunState(f.Text("State")), Mode: f.Text("Mode"), Instance: f.Text("Instance"),
 		Tasks: f.Count("Tasks"), Rest: f.Count("Rest"),
 		Drop: f.Flag("Drop"), Over: f.Flag("Over"), Beat: f.Duration("Beat"), Epoch: f.Count("Epoch"),
-		Accounts: strings.Fields(f.Text("Accounts")), Put: f.Count("Put"),
+		Accounts: namesIn(f.Text("Accounts")), Put: f.Count("Put"),
 	}
+}
+
+// namesIn are the names of a text, nil if it has none.
+func namesIn(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return strings.Fields(text)
 }
 
 // Live gives the runs that are not done with, by id: a request for each thousand, and where it

@@ -120,7 +120,7 @@ func (h *health) lost(now time.Time) {
 }
 
 // turnedDown is a put that was answered and not taken: the account refuses the credential or is
-// disabled, or the queue is not there. An operator must see to that; others take the tasks meanwhile.
+// disabled, or the queue is not there. An operator must see to that, and others help meanwhile.
 func (h *health) turnedDown(now time.Time) {
 	h.sent(now)
 	h.turned = true

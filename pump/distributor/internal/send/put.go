@@ -48,12 +48,13 @@ func (m *message) name(t backoff.Step) string {
 // timers. That is a thousand full envelopes or sixteen thousand small ones. It also is what comes
 // for a dark queue until that shows: at 2,000 a second in darkAfter.
 //
-// Queues do not share it out, and accounts only in part (share). With keys as they come one queue or another always has more waiting
-// than the rest, and what waits keeps none of them idle as long as it is many times as much as
-// there are queues. So of more than 400 queues each adds queueMemory, which some 37 small messages
-// take. A queue that puts one message after the other, and where they come at random, has
-// r + r^2/2(1-r) of them when it is busy for the part r of the time: 6.5 at 0.92, which was all of
-// 2,500 queues in 64 MiB, and 37 at 0.986 (M/D/1; Pollaczek and Khinchine).
+// Queues do not share it out, and accounts only in part (share). With keys as they come one queue
+// or another always has more waiting than the rest, and what waits keeps none of them idle as long
+// as it is many times as much as there are queues. So of more than 400 queues each adds
+// queueMemory, which some 37 small messages take. A queue that puts one message after the other,
+// and where they come at random, has r + r^2/2(1-r) of them when it is busy for the part r of the
+// time: 6.5 at 0.92, which was all of 2,500 queues in 64 MiB, and 37 at 0.986 (M/D/1; Pollaczek and
+// Khinchine).
 const (
 	memoryBudget = 64 << 20
 	queueMemory  = 160 << 10

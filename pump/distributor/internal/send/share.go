@@ -8,18 +8,19 @@ import (
 )
 
 // share is what the messages to one account take of the memory, whatever their queues. What waits
-// for an account that takes nothing must not be all that may wait: of the memory an account holds at
-// most the larger of a quarter and its even share, and when nothing was acknowledged for shareSilent
-// its even share. Then its queues count as at their limit, so that what it has no room for goes to
-// others. Messages that are in hand stay, and those that move never wait (Putter.move), so an account
-// may hold a little more.
+// for an account that takes nothing must not be all that may wait: of the memory an account holds
+// at most the larger of a quarter and its even share, and when nothing was acknowledged for
+// shareSilent its even share. Then its queues count as at their limit, so that what it has no room
+// for goes to others. Messages that are in hand stay, and those that move never wait (Putter.move),
+// so an account may hold a little more.
 type share struct {
 	held   atomic.Int64  // bytes
-	silent atomic.Int64  // when the first put since the last acknowledgement was sent, Unix ns; 0: none
+	silent atomic.Int64  // when the first put since the last acknowledgement was sent; 0: none
 	waits  atomic.Int32  // lanes that wait for room
 	room   chan struct{} // capacity 1: there may be room
 }
 
+// shareSilent is for how long an account may acknowledge nothing before it holds its even share.
 const shareSilent = time.Second
 
 func newShare() *share { return &share{room: make(chan struct{}, 1)} }
