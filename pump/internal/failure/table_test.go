@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -43,7 +44,8 @@ func tables(t *testing.T) map[string][]row {
 			continue
 		}
 		var r row
-		for cell := range strings.SplitSeq(strings.Trim(line, "|"), " | ") {
+		line = strings.TrimSuffix(strings.TrimPrefix(strings.ReplaceAll(line, `\|`, "/"), "|"), "|")
+		for cell := range strings.SplitSeq(line, "|") {
 			r = append(r, strings.TrimSpace(cell))
 		}
 		of[party] = append(of[party], r)
@@ -313,12 +315,13 @@ func TestEachProofOfTheTablesOfFailuresExists(t *testing.T) {
 	quoted := regexp.MustCompile("`([^`]+)`")
 	for party, rows := range tables(t) {
 		for _, r := range rows {
-			if len(r) != 6 || strings.Contains(strings.Join(r, "|")+"|", "||") {
+			absent := strings.Contains(r[min(1, len(r)-1)], " occur") // which says why
+			if len(r) != 6 || slices.Contains(r, "") && !absent {
 				t.Errorf("%s, %s: %d cells, or an empty one", party, r[0], len(r))
 				continue
 			}
 			proofs := quoted.FindAllStringSubmatch(r[5], -1)
-			if len(proofs) == 0 && !strings.HasPrefix(r[1], "cannot occur") {
+			if len(proofs) == 0 && !absent {
 				t.Errorf("%s, %s: nothing proves it", party, r[0])
 			}
 			for _, m := range proofs {
