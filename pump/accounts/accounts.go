@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -303,18 +304,20 @@ func (o *accountsOf) knownToAll(ctx context.Context, name string) error {
 		return err
 	}
 	var without []string
-	for _, m := range v.Members {
-		if !slices.Contains(m.Accounts, name) {
-			without = append(without, m.Instance)
-		}
-	}
+	live := map[string][]string{}
 	senders, err := o.senders(ctx)
 	if err != nil {
 		return err
 	}
 	for _, l := range senders {
-		if !slices.Contains(l.Accounts, name) {
-			without = append(without, l.Instance)
+		live[l.Instance] = l.Accounts
+	}
+	for _, m := range v.Members { // which say it themselves
+		live[m.Instance] = m.Accounts
+	}
+	for _, instance := range slices.Sorted(maps.Keys(live)) {
+		if !slices.Contains(live[instance], name) {
+			without = append(without, instance)
 		}
 	}
 	if len(without) == 0 {
@@ -323,14 +326,14 @@ func (o *accountsOf) knownToAll(ctx context.Context, name string) error {
 	return &Error{
 		Account: name,
 		Problem: fmt.Sprintf("%d of %d live processes do not have it in their configuration: %s",
-			len(without), len(v.Members)+len(senders), locate.SomeOf(without, 10)),
+			len(without), len(live), locate.SomeOf(without, 10)),
 		Fix: "add it to their configuration and have them read it again " +
 			"(systemctl reload, or SIGHUP; else a restart, one after another), " +
 			"then try again (one that is dead leaves the list a lease after its last beat)",
 	}
 }
 
-// senders are the runs of live processes that are no members.
+// senders are the runs of live processes that may be no members.
 func (o *accountsOf) senders(ctx context.Context) ([]workload.LiveRun, error) {
 	// Of the time before the list: that may take minutes, in which each of them beats again.
 	server, _, err := workload.ServerTime(ctx, o.Queues.Control, o.Cfg.Workload)

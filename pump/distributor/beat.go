@@ -54,10 +54,10 @@ func (r *run) keepBeating(all context.Context, end context.CancelCauseFunc) (fin
 	}
 }
 
-// pulse is what a beat says. A guest of the cluster has no other row to say it in.
+// pulse is what a beat says. Who is no member of the cluster has no other row to say it in.
 func (r *run) pulse(every time.Duration) workload.Pulse {
 	p := workload.Pulse{Every: every, Put: uint64(r.count.Acked.Load())}
-	if s := r.d.running.Load(); s != nil && s.guest() {
+	if s := r.d.running.Load(); s != nil && s.member.Load() == nil && r.leads == nil {
 		p.Accounts = r.d.fleet.Names()
 	}
 	return p

@@ -9,12 +9,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
-	"github.com/queuepump/queuepump/pump/distributor/internal/send"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/election"
+	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/outcome"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/runs"
@@ -31,7 +30,7 @@ func (d *Distributor) once(ctx context.Context) (Summary, error) {
 		err = r.firstGood(d.opts.OnBadLine)
 	}
 	if err == nil {
-		err = d.Prepare(ctx)
+		err = d.prepare(ctx)
 	}
 	if err == nil {
 		if err = d.create(ctx, r, d.mode); err == nil {
@@ -88,6 +87,9 @@ func (d *Distributor) create(ctx context.Context, r *run, mode string) error {
 	r.row = workload.Run{
 		ID: r.id, Workload: d.cfg.Workload, Mode: mode, Fingerprint: print, Instance: d.cfg.Instance,
 		Beat: d.runBeat(),
+	}
+	if r.leads == nil {
+		r.row.Accounts = d.fleet.Names()
 	}
 	return r.runs.Create(ctx, r.row)
 }
@@ -192,7 +194,7 @@ func noteOf(r *run, why string) string {
 // elected makes a distribution whenever one is due and this process is elected
 // to, until ctx ends (origins H4, docs/protocols.md).
 func (d *Distributor) elected(ctx context.Context) (last Summary, err error) {
-	err = d.prepareElected(ctx)
+	err = d.prepare(ctx)
 	switch {
 	case ctx.Err() != nil: // which is no error
 		return last, nil
@@ -253,37 +255,28 @@ func (d *Distributor) standBy(ctx context.Context, wait time.Duration) error {
 	}
 }
 
-// prepareElected is prepare until it succeeds. A distributor that is there to replace
-// others must not end because the control account is dark for longer than a request
-// is tried.
-func (d *Distributor) prepareElected(ctx context.Context) error {
+// prepare is Prepare until it succeeds. A distributor that is there to replace others must not end
+// because the control account is dark for longer than a request is tried.
+func (d *Distributor) prepare(ctx context.Context) error {
+	began := time.Now()
 	for attempt := uint64(0); ; attempt++ {
 		err := d.Prepare(ctx)
-		switch {
-		case err == nil || ctx.Err() != nil:
-			return err
-		case send.MayBeGiven(err):
-			d.cfg.Log.Warn("the distributor may not begin; trying again", "error", err,
-				"fix", `give the identity the role "Storage Table Data Contributor" on the control account; `+
-					"a new assignment takes minutes")
-		case passes(err):
-			d.cfg.Log.Warn("the distributor could not begin; trying again", "error", err)
-		default:
+		if err == nil || ctx.Err() != nil {
 			return err
 		}
+		next := failure.Decide(failure.ControlAccount, err, d.stake())
+		if next.Do == failure.End || d.opts.Every == 0 && time.Since(began) >= next.Patience {
+			return err
+		}
+		d.cfg.Log.Warn("the distributor could not begin; trying again", "error", err, "fix", next.Fix)
 		backoff.Wait(ctx, backoff.Jitter(d.cfg.Instance).Around(retryPause, "prepare",
 			d.cfg.Workload, attempt))
 	}
 }
 
-// final reports whether no waiting mends err: it is a mistake in the configuration, or the
-// workload is no more.
+// final reports whether no waiting mends err.
 func final(err error) bool {
-	if _, ok := errors.AsType[*pump.ConfigError](err); ok {
-		return true
-	}
-	_, ok := errors.AsType[*workload.MismatchError](err)
-	return ok || workload.Lost(err)
+	return failure.Ends(failure.ControlAccount, err, failure.Work)
 }
 
 // retryPause is how long an elected distributor that could not even begin waits

@@ -239,10 +239,7 @@ func (r *run) assemble(
 	o := send.Options{
 		Ctx: work, Stages: stages, Log: r.log, Hooks: &d.fleet.Cfg.Hooks,
 		Jitter: backoff.Jitter(d.cfg.Instance), Turn: d.cfg.Private.Seeding.Turn, Router: d.router,
-		Count: &r.count, Acked: track.Done, Delivered: r.delivered, Loops: &d.loops,
-	}
-	if r.leads == nil {
-		o.Patience = send.AuthPatience
+		Count: &r.count, Acked: track.Done, Delivered: r.delivered, Loops: &d.loops, Stake: d.stake(),
 	}
 	r.put = send.NewPutter(o)
 	head := codec.Header{Workload: w.Name, Run: r.id, MapVersion: w.Map.Version}

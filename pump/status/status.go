@@ -163,8 +163,11 @@ type Account struct {
 	// Poison is the number of quarantined messages, null if not known.
 	Poison *int64 `json:"poison"`
 	// Dark is why the account, or one of its queues, could not be read.
-	Dark    string  `json:"dark"`
-	ByQueue []Queue `json:"byQueue"` // by name
+	Dark string `json:"dark"`
+	// Last is what a process saw in it last, within six hours, if it cannot be read now; null if that
+	// is not known, or if nothing samples the queues.
+	Last    *LastLook `json:"last"`
+	ByQueue []Queue   `json:"byQueue"` // by name
 }
 
 // Queue is one queue of an account.

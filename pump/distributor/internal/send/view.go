@@ -75,24 +75,32 @@ func (r *Router) Alone() {
 // Trouble names the queues that do not take what is meant for them, in one line.
 func (t *Route) Trouble() string {
 	var names []string
+	why := ""
 	for _, o := range t.sinks {
 		if o.state() == dark {
 			names = append(names, o.name)
+			why = o.why()
 		}
 	}
+	said := ""
 	switch len(names) {
 	case 0:
 		return ""
 	case 1:
-		return "queue " + names[0] + " is dark"
+		said = fmt.Sprintf("queue %s is dark (%s)", names[0], why)
+	default:
+		said = fmt.Sprintf("%d queues are dark, %s first", len(names),
+			slices.MinFunc(names, cmp.Compare[string]))
 	}
-	return fmt.Sprintf("%d queues are dark, %s first", len(names),
-		slices.MinFunc(names, cmp.Compare[string]))
+	if n := t.Stuck(); n > 0 {
+		said += fmt.Sprintf("; the tasks of %d segments wait, as all three choices are out", n)
+	}
+	return said
 }
 
 // Strained reports whether a queue does not take all that is meant for it.
 func (t *Route) Strained() bool {
 	return slices.ContainsFunc(t.sinks, func(s *Sink) bool {
-		return s.refused == nil && s.state() != well
+		return s.state() != well
 	})
 }
