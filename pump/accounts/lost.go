@@ -1,0 +1,210 @@
+package accounts
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/closing"
+	"github.com/queuepump/queuepump/pump/internal/history"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+// LostAfter is how long the map must have been as it is, the account draining, before an account is
+// taken for gone for good: one that was dark for a while answers by then.
+const LostAfter = 10 * time.Minute
+
+// Losses are what may be lost with an account that is gone for good. Numbers are upper bounds: which
+// of the tasks were in that account is written nowhere.
+type Losses struct {
+	Account string `json:"account"`
+	// Delivery is the workload's. Only [pump.Once] records what is done: else Runs is empty, and
+	// nothing can be put again.
+	Delivery pump.Delivery `json:"delivery"`
+	// Runs are those that are not over and of which something is not known to be done; never null.
+	Runs []LostRun `json:"runs"`
+	// Last is the last count of the account's messages within six hours; null if there is
+	// none, as where no process samples the queues.
+	Last *LastCount `json:"lastCount"`
+	// Foreign are the queues of other programs in it that the workload reads, whose messages no
+	// command puts again; never null.
+	Foreign []string `json:"foreignQueues"`
+}
+
+// LostRun is a run of which tasks may be lost.
+type LostRun struct {
+	Run   pump.RunID `json:"run"`
+	State string     `json:"state"`
+	Mode  string     `json:"mode"`
+	// Unsettled is how many of its tasks are neither done nor in quarantine, null while it is not
+	// sealed.
+	Unsettled *uint64 `json:"unsettled"`
+	// Quarantined is how many are in quarantine, in whatever account.
+	Quarantined uint64 `json:"quarantined"`
+	// Kept is why `distributor repair` cannot put its tasks again; empty if it can.
+	Kept string `json:"notRepaired"`
+}
+
+// LastCount is what an account had by the last row of the history that has a count of it, which may
+// be some minutes older than its row.
+type LastCount struct {
+	At          time.Time `json:"at"` // to the minute
+	Messages    uint64    `json:"messages"`
+	Quarantined uint64    `json:"quarantined"`
+}
+
+// Lost says what may be lost with an account when it is removed as gone for good, and changes
+// nothing. It asks the control account alone.
+func Lost(ctx context.Context, cfg pump.Config, name string) (*Losses, error) {
+	o, err := openAccounts(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return o.losses(ctx, name)
+}
+
+func (o *accountsOf) losses(ctx context.Context, name string) (*Losses, error) {
+	l := &Losses{
+		Account: name, Delivery: pump.Delivery(o.Workload.Delivery), Runs: []LostRun{},
+		Foreign: []string{},
+	}
+	for _, s := range o.Workload.Map.Shards {
+		if s.Account == name && s.State == shardmap.Foreign {
+			l.Foreign = append(l.Foreign, s.Queue)
+		}
+	}
+	points, err := history.Read(ctx, o.Queues.Control, o.Cfg.Workload, time.Time{})
+	if points == nil && err != nil {
+		o.Cfg.Log.Warn("what was last counted in the account could not be learned", "error", err)
+	}
+	for _, p := range slices.Backward(points) {
+		i := slices.IndexFunc(p.Accounts, func(a history.Account) bool {
+			return a.Name == name && a.Sampled
+		})
+		if i >= 0 {
+			l.Last = &LastCount{p.Time, p.Accounts[i].Messages, p.Accounts[i].Quarantined}
+			break
+		}
+	}
+	if o.Workload.Delivery == workload.DeliverOnce {
+		l.Runs, err = o.lostRuns(ctx)
+		return l, err
+	}
+	return l, nil
+}
+
+// lostRuns are the runs of which tasks may be in any queue.
+func (o *accountsOf) lostRuns(ctx context.Context) ([]LostRun, error) {
+	// Before the runs: what is done of a run is forgotten after its row says that it is over.
+	sums, err := ledger.ReadSums(ctx, o.Queues.Control, o.Cfg.Workload, o.Workload.Map.Segments)
+	if err != nil {
+		return nil, err // a damaged segment may have any of them
+	}
+	live, err := o.Runs().Live(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var mu sync.Mutex
+	lost := []LostRun{}
+	err = queues.Each(ctx, live, func(ctx context.Context, _ int, r workload.LiveRun) error {
+		sum := sums.Runs[r.ID]
+		l := LostRun{
+			Run: r.ID, State: string(r.State), Mode: r.Mode, Quarantined: max(sum.Quarantined, r.Rest),
+		}
+		switch sealed := r.State == workload.RunSealed; {
+		case r.Err != nil:
+			return fmt.Errorf("run %s: %w", r.ID, r.Err)
+		case r.Over && r.State != workload.RunClosed:
+			return nil // all that is met of it goes to quarantine, or is dropped
+		case sealed:
+			l.Unsettled = new(r.Tasks - min(r.Tasks, sum.Done+sum.Quarantined))
+		case r.State == workload.RunClosed:
+			l.Unsettled = new(uint64(0))
+		}
+		if l.Unsettled != nil && *l.Unsettled+l.Quarantined == 0 {
+			return nil
+		}
+		var err error
+		if l.Kept, err = o.notRepaired(ctx, r); err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		lost = append(lost, l)
+		return nil
+	})
+	slices.SortFunc(lost, func(a, b LostRun) int { return workload.CompareRuns(a.Run, b.Run) })
+	return lost, err
+}
+
+// notRepaired is why a repair of a run is refused; empty if it is not.
+func (o *accountsOf) notRepaired(ctx context.Context, r workload.LiveRun) (string, error) {
+	switch {
+	case r.State == workload.RunEnded:
+		return "it has ended", nil
+	case r.State == workload.RunClosed:
+		return "it is closed", nil
+	case r.Mode == closing.ModeClient:
+		return "a Sender's tasks are in no source", nil
+	}
+	run, err := o.Runs().Get(ctx, r.ID)
+	if err == nil && run.Fingerprint == "" {
+		return "its source, standard input or a command, cannot be read again", nil
+	}
+	return "", err
+}
+
+// gone refuses an account as gone for good while one of its queues can be counted.
+func (o *accountsOf) gone(ctx context.Context, name string, qs []string) error {
+	queue, err := o.Answers(ctx, name, append(qs, settings.PoisonQueue(o.Cfg.Workload)))
+	if err == nil && queue != "" {
+		return &Error{
+			Account: name,
+			Problem: fmt.Sprintf("it is not gone: it answers for its queue %s", queue),
+			Fix:     "remove it as one that is there, without --lost",
+		}
+	}
+	return err
+}
+
+// Copies are messages that lie in an account from before it was removed from the workload.
+type Copies struct {
+	Messages    int64         `json:"messages"`
+	Quarantined int64         `json:"quarantined"`
+	Delivery    pump.Delivery `json:"delivery"`
+}
+
+// copies counts what is in an account that comes into the workload; nil: nothing, or it is not
+// known.
+func (o *accountsOf) copies(ctx context.Context, name string, qs []shardmap.Shard) *Copies {
+	var work []string
+	for _, q := range qs {
+		if q.State != shardmap.Foreign {
+			work = append(work, q.Queue)
+		}
+	}
+	left, err := o.left(ctx, name, work)
+	if err != nil {
+		o.Cfg.Log.Warn("whether messages from before lie in the account could not be learned",
+			"account", name, "error", err)
+	}
+	c := &Copies{Delivery: pump.Delivery(o.Workload.Delivery)}
+	for _, q := range left {
+		if q.Poison {
+			c.Quarantined += q.Messages
+		} else {
+			c.Messages += q.Messages
+		}
+	}
+	if c.Messages+c.Quarantined == 0 {
+		return nil
+	}
+	return c
+}
