@@ -87,10 +87,9 @@ type Change struct {
 // on. It is an [*Error], naming them, if live members do not have
 // the account in their configuration (P6.5): those are restarted with it first.
 //
-// Messages may lie in an account that was removed before as gone for good. They are met then as late
-// copies: in delivery mode once what is done is recognised, what is open is done, and what is of a
-// run that is over goes to quarantine; at least once all of it is handled, again if it was put again
-// meanwhile. Change.Copies counts them.
+// An account that was removed as gone for good may come back with messages, which Change.Copies
+// counts. They are late copies: in delivery mode once what is done is recognised, what is open is
+// done, and what is of a run that is over goes to quarantine; at least once all is handled.
 func Add(ctx context.Context, cfg pump.Config, name string) (Change, error) {
 	o, err := openAccounts(ctx, cfg)
 	if err != nil {

@@ -11,18 +11,17 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/history"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/operator"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
-// LostAfter is how long the map must have been as it is, the account draining, before an account is
-// taken for gone for good: one that was dark for a while answers by then.
-const LostAfter = 10 * time.Minute
+// LostAfter is how long an account must have been draining before it is taken for gone for good.
+const LostAfter = operator.LostAfter
 
-// Losses are what may be lost with an account that is gone for good. Numbers are upper bounds: which
-// of the tasks were in that account is written nowhere.
+// Losses are what may be lost with an account that is gone for good. Numbers are upper bounds: no
+// row says which of the tasks were in that account.
 type Losses struct {
 	Account string `json:"account"`
 	// Delivery is the workload's. Only [pump.Once] records what is done: else Runs is empty, and
@@ -159,19 +158,6 @@ func (o *accountsOf) notRepaired(ctx context.Context, r workload.LiveRun) (strin
 		return "its source, standard input or a command, cannot be read again", nil
 	}
 	return "", err
-}
-
-// gone refuses an account as gone for good while one of its queues can be counted.
-func (o *accountsOf) gone(ctx context.Context, name string, qs []string) error {
-	queue, err := o.Answers(ctx, name, append(qs, settings.PoisonQueue(o.Cfg.Workload)))
-	if err == nil && queue != "" {
-		return &Error{
-			Account: name,
-			Problem: fmt.Sprintf("it is not gone: it answers for its queue %s", queue),
-			Fix:     "remove it as one that is there, without --lost",
-		}
-	}
-	return err
 }
 
 // Copies are messages that lie in an account from before it was removed from the workload.

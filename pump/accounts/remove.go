@@ -173,21 +173,24 @@ func (o *accountsOf) removable(
 			Fix: "keep it in the configuration until it is removed",
 		}
 	}
+	if lost {
+		problem, left, err := o.NotGone(ctx, name)
+		switch e := (&Error{Account: name, Problem: problem}); {
+		case err != nil || problem == "":
+			return w.Map.Version, nil, err
+		case left > 0:
+			e.Fix = "wait, or let the command wait"
+			return 0, &Progress{Noticing: left}, e
+		default:
+			e.Fix = "remove it as one that is there, without --lost"
+			return 0, nil, e
+		}
+	}
 	// Any change of the map starts the time anew: which of them made the account
 	// drain is not kept, and a minute more does no harm.
 	server, _, err := workload.ServerTime(ctx, o.Queues.Control, o.Cfg.Workload)
 	if err != nil {
 		return 0, nil, err
-	}
-	if lost {
-		p := Progress{Noticing: max(0, LostAfter-server.Sub(w.Changed))}
-		if p.Noticing > 0 {
-			return 0, &p, &Error{
-				Account: name, Problem: "it has not been draining for long enough: it may answer again for " +
-					"another " + p.Noticing.Round(time.Second).String(), Fix: "wait, or let the command wait",
-			}
-		}
-		return w.Map.Version, nil, o.gone(ctx, name, qs)
 	}
 	p := Progress{Noticing: max(0, queues.RemoveAfter-server.Sub(w.Changed))}
 	// The counts come after the time: what they say of now holds for ever.

@@ -5,10 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/locate"
 	"github.com/queuepump/queuepump/pump/internal/nudging"
@@ -70,48 +67,6 @@ func Open(ctx context.Context, cfg pump.Config) (*Session, error) {
 	}
 	return &Session{Cfg: cfg, Queues: f, Workload: w}, err
 }
-
-// answerTries is how often each queue of an account is asked for that may be gone.
-const answerTries = 3
-
-// Answers gives a queue of an account that can be counted with the credentials that are configured,
-// or that is certainly not there; empty: there is none, for all the tries. A name that a stranger
-// has taken answers that the credential is not good, which counts nothing.
-func (o *Session) Answers(ctx context.Context, account string, qs []string) (string, error) {
-	store := o.Queues.Account(account).Store
-	for try := range uint64(answerTries) {
-		asked, found := context.WithCancelCause(ctx)
-		var g errgroup.Group
-		for _, name := range qs {
-			g.Go(func() error {
-				err := backoff.Within(asked, func(ctx context.Context) error {
-					_, err := store.Queue(name).Count(ctx)
-					return err
-				})
-				if err == nil || queues.NotThere(err) {
-					found(answered(name))
-				}
-				return nil
-			})
-		}
-		_ = g.Wait()
-		queue, is := context.Cause(asked).(answered)
-		found(nil)
-		if is {
-			return string(queue), nil
-		}
-		wait := backoff.Jitter(o.Cfg.Instance).Around(time.Second, "answers", account, try)
-		if !backoff.Wait(ctx, wait) {
-			return "", context.Cause(ctx)
-		}
-	}
-	return "", nil
-}
-
-// answered is the queue that an account has answered for.
-type answered string
-
-func (q answered) Error() string { return string(q) + " answers" }
 
 // Runs are the runs of the workload.
 func (o *Session) Runs() *workload.Runs {
