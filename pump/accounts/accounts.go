@@ -35,7 +35,7 @@ import (
 // Add comes after all members know the account (P6.5), so that a member that is given
 // segments that live there can read them. Drain moves its segments to other homes;
 // what is in its queues is read until it is gone. Remove needs proof that
-// nothing is or will be in them.
+// nothing is or will be in them, or that the account is gone for good.
 
 // Error is a change of accounts that the state of the workload does not
 // allow, now or ever.

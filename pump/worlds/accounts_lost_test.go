@@ -15,6 +15,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
+	"github.com/queuepump/queuepump/pump/quarantine"
 	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/pump/status"
@@ -205,5 +206,27 @@ func TestARemovalOfALostAccountWaitsForTheTime(t *testing.T) {
 		if took := time.Since(began); err != nil || !c.Changed || took < accounts.LostAfter || took > accounts.LostAfter+30*time.Second {
 			t.Errorf("%+v, %v after %v", c, err, took)
 		}
+	})
+}
+
+// Nothing asks an account any more that has left the map, so its last answer says nothing: neither
+// is a process unready for it, nor does the quarantine wait for it.
+func TestAnAccountThatTheWorkloadDoesNotUseNeedNotAnswer(t *testing.T) {
+	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+		p := w.start(w.processor(&testworld.Seen{}, processor.Options{}))
+		w.Sim.Blackout("accountb", true)
+		time.Sleep(30 * time.Second)
+		if s := p.Of.State(); s.Ready {
+			t.Error("it is ready while an account that it reads does not answer")
+		}
+		w.Without("accountb")
+		time.Sleep(30 * time.Second)
+		if s := p.Of.State(); !s.Ready {
+			t.Errorf("it is not ready: %v", s.Reasons)
+		}
+		q, err := quarantine.Open(t.Context(), w.Operator())
+		must(t, err)
+		must(t, q.List(t.Context(), quarantine.Filter{}, func(*quarantine.Message) bool { return true }))
+		p.End()
 	})
 }
