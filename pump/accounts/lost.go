@@ -103,8 +103,11 @@ func (o *accountsOf) losses(ctx context.Context, name string) (*Losses, error) {
 func (o *accountsOf) lostRuns(ctx context.Context) ([]LostRun, error) {
 	// Before the runs: what is done of a run is forgotten after its row says that it is over.
 	sums, err := ledger.ReadSums(ctx, o.Queues.Control, o.Cfg.Workload, o.Workload.Map.Segments)
-	if err != nil {
-		return nil, err // a damaged segment may have any of them
+	if sums == nil {
+		return nil, err
+	}
+	if err != nil { // tasks that are done count as lost
+		o.Cfg.Log.Warn("what is done could not be learned of some segments", "error", err)
 	}
 	live, err := o.Runs().Live(ctx)
 	if err != nil {
@@ -112,20 +115,24 @@ func (o *accountsOf) lostRuns(ctx context.Context) ([]LostRun, error) {
 	}
 	var mu sync.Mutex
 	lost := []LostRun{}
+	for id, n := range sums.Rests {
+		lost = append(lost, LostRun{
+			Run: id, State: string(workload.RunClosed), Unsettled: new(uint64(0)), Quarantined: n,
+			Kept: "it is closed",
+		})
+	}
 	err = queues.Each(ctx, live, func(ctx context.Context, _ int, r workload.LiveRun) error {
 		sum := sums.Runs[r.ID]
 		l := LostRun{
-			Run: r.ID, State: string(r.State), Mode: r.Mode, Quarantined: max(sum.Quarantined, r.Rest),
+			Run: r.ID, State: string(r.State), Mode: r.Mode, Quarantined: sum.Quarantined,
 		}
-		switch sealed := r.State == workload.RunSealed; {
+		switch {
 		case r.Err != nil:
 			return fmt.Errorf("run %s: %w", r.ID, r.Err)
-		case r.Over && r.State != workload.RunClosed:
-			return nil // all that is met of it goes to quarantine, or is dropped
-		case sealed:
+		case r.Over || r.State == workload.RunClosed:
+			return nil // all is done, or all that is met of it goes to quarantine or is dropped
+		case r.State == workload.RunSealed:
 			l.Unsettled = new(r.Tasks - min(r.Tasks, sum.Done+sum.Quarantined))
-		case r.State == workload.RunClosed:
-			l.Unsettled = new(uint64(0))
 		}
 		if l.Unsettled != nil && *l.Unsettled+l.Quarantined == 0 {
 			return nil
@@ -148,8 +155,6 @@ func (o *accountsOf) notRepaired(ctx context.Context, r workload.LiveRun) (strin
 	switch {
 	case r.State == workload.RunEnded:
 		return "it has ended", nil
-	case r.State == workload.RunClosed:
-		return "it is closed", nil
 	case r.Mode == closing.ModeClient:
 		return "a Sender's tasks are in no source", nil
 	}

@@ -175,16 +175,14 @@ func (o *accountsOf) removable(
 	}
 	if lost {
 		problem, left, err := o.NotGone(ctx, name)
-		switch e := (&Error{Account: name, Problem: problem}); {
-		case err != nil || problem == "":
+		if err != nil || problem == "" {
 			return w.Map.Version, nil, err
-		case left > 0:
-			e.Fix = "wait, or let the command wait"
-			return 0, &Progress{Noticing: left}, e
-		default:
-			e.Fix = "remove it as one that is there, without --lost"
-			return 0, nil, e
 		}
+		refusal := &Error{Account: name, Problem: problem, Fix: "wait, or remove it without --lost"}
+		if left == 0 { // no waiting helps
+			return 0, nil, refusal
+		}
+		return 0, &Progress{Noticing: left}, refusal
 	}
 	// Any change of the map starts the time anew: which of them made the account
 	// drain is not kept, and a minute more does no harm.

@@ -23,14 +23,12 @@ func (d *workloadDeletion) checkLost(ctx context.Context) error {
 			return d.refuse("account "+name+" cannot be given up: it is the control account, or there is "+
 				"no credential for it here", "name another account of the configuration with --lost")
 		}
-		problem, left, err := d.NotGone(ctx, name)
-		switch {
-		case err != nil:
+		problem, _, err := d.NotGone(ctx, name)
+		if err == nil && problem != "" {
+			err = d.refuse("account "+name+": "+problem, "wait, or leave it out of --lost")
+		}
+		if err != nil {
 			return err
-		case left > 0:
-			return d.refuse("account "+name+": "+problem, "wait, and try again")
-		case problem != "":
-			return d.refuse("account "+name+": "+problem, "leave it out of --lost")
 		}
 	}
 	return nil

@@ -2,6 +2,8 @@ package worlds
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -227,6 +229,51 @@ func TestAnAccountThatTheWorkloadDoesNotUseNeedNotAnswer(t *testing.T) {
 		q, err := quarantine.Open(t.Context(), w.Operator())
 		must(t, err)
 		must(t, q.List(t.Context(), quarantine.Filter{}, func(*quarantine.Message) bool { return true }))
+		p.End()
+	})
+}
+
+// What was in quarantine in an account that is gone keeps no run from being closed, and is named.
+func TestWhatWasInQuarantineInALostAccountIsNamed(t *testing.T) {
+	inOnceWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+		run := w.distributed(200)
+		rejected := func(task *pump.Task) bool {
+			account, _ := w.Home(task.Segment)
+			return account == "accountb" && task.N == 0
+		}
+		h := &testworld.Seen{Work: func(_ context.Context, task *pump.Task) error {
+			if rejected(task) {
+				return pump.Reject(errors.New("no"))
+			}
+			return nil
+		}}
+		p := w.start(w.processor(h, processor.Options{}))
+		w.Within(5*time.Minute, "the run is closed", func() bool { return w.RunRow(run.ID).State == workload.RunClosed })
+		lay := w.RunRow(run.ID).Rest
+		w.Sim.Blackout("accountb", true)
+		if _, err := accounts.Drain(t.Context(), w.Operator(), "accountb"); err != nil || lay == 0 {
+			t.Fatalf("%d in quarantine, %v", lay, err)
+		}
+		q, err := quarantine.Open(t.Context(), w.Operator())
+		must(t, err)
+		listed := func() error {
+			return q.List(t.Context(), quarantine.Filter{}, func(*quarantine.Message) bool { return true })
+		}
+		if listed() == nil {
+			t.Error("an account of the workload is passed over")
+		}
+		time.Sleep(accounts.LostAfter)
+		c, err := w.lost("accountb")
+		if err != nil || len(c.Lost.Runs) == 0 {
+			t.Fatalf("%+v, %v", c, err)
+		}
+		i := slices.IndexFunc(c.Lost.Runs, func(r accounts.LostRun) bool { return r.Run == run.ID })
+		if i < 0 || c.Lost.Runs[i].Quarantined != lay || *c.Lost.Runs[i].Unsettled != 0 || c.Lost.Runs[i].Kept != "it is closed" {
+			t.Errorf("%d were in quarantine: %+v", lay, c.Lost.Runs)
+		}
+		q, err = quarantine.Open(t.Context(), w.Operator())
+		must(t, err)
+		must(t, listed())
 		p.End()
 	})
 }

@@ -2,6 +2,7 @@ package operator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -53,11 +54,6 @@ func (o *Session) NotGone(
 	return "", 0, err
 }
 
-// answered is the queue that an account has answered for.
-type answered string
-
-func (q answered) Error() string { return string(q) + " answers" }
-
 // answers gives a queue that an account answers for, asking for all at once; empty: there is none.
 func (o *Session) answers(ctx context.Context, name string, qs []string) string {
 	store := o.Queues.Account(name).Store
@@ -69,11 +65,13 @@ func (o *Session) answers(ctx context.Context, name string, qs []string) string 
 				return err
 			})
 			if err == nil || queues.NotThere(err) {
-				return answered(queue)
+				return errors.New(queue) // which ends the others
 			}
 			return nil
 		})
 	}
-	queue, _ := g.Wait().(answered) //nolint:errorlint // it is of this function
-	return string(queue)
+	if found := g.Wait(); found != nil {
+		return found.Error()
+	}
+	return ""
 }

@@ -2,6 +2,7 @@ package processtest
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -57,6 +58,17 @@ func TestTheRunbookOfAnAccountThatIsGoneForGoodIsTyped(t *testing.T) {
 		t.Fatalf("typed: %v, or the account was never seen to drain", typed)
 	}
 	p.until("it is ready", func() bool { status, _ := ask(t, address, "/readyz"); return status == 200 })
+	// It is still in the file. Everything works, and says nothing of it but that it is not used.
+	d.send()
+	for _, args := range [][]string{{"status"}, {"quarantine", "redrive"}, {"doctor"}} {
+		c := d.start("distributor", args...)
+		c.succeeds()
+		said := c.log.String() + c.out.String()
+		if strings.Contains(said, "simulated4") != (args[0] != "quarantine") || strings.Contains(said, "not answer") {
+			t.Errorf("%s says\n%s", args, said)
+		}
+	}
+	d.start("processor", "run", "--discard", "--until-idle", "1s").succeeds()
 	file, err := configfile.Load(config)
 	if err != nil {
 		t.Fatal(err)
