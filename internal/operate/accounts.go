@@ -9,12 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"github.com/queuepump/queuepump/internal/cli"
-	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
 )
 
@@ -189,7 +187,9 @@ puts again what lacks. Should the account come back, accounts add takes it in ag
 					return err
 				}
 				question = "What is in account %s is given up."
-				fmt.Fprint(cmd.ErrOrStderr(), lossText(l, time.Now()))
+				for _, line := range l.Text(time.Now()) {
+					fmt.Fprintln(cmd.ErrOrStderr(), plain(line))
+				}
 			}
 			return c.apply(cmd, args[0], question, func(console *cli.Console) (accounts.Change, error) {
 				return accounts.Remove(cmd.Context(), c.cfg, args[0], accounts.RemoveOptions{
@@ -277,69 +277,10 @@ func (c *change) report(w io.Writer, d accounts.Change) error {
 		text += "\nits queues are empty and stay where they are; it can be taken out of the configuration"
 	}
 	if d.Copies != nil {
-		text += "\n" + copiesText(d.Copies)
+		text += "\n" + d.Copies.Text()
 	}
 	_, err := fmt.Fprintln(w, text)
 	return err
-}
-
-// copiesText says what becomes of the messages in an account that came back.
-func copiesText(c *accounts.Copies) string {
-	text := fmt.Sprintf("%s of before lie in it, and %s in quarantine; ",
-		cli.Plural(c.Messages, "message"), humanize.Comma(c.Quarantined))
-	if c.Delivery == pump.Once {
-		return text + "what is done is recognised, what is open is done, and what is of a run that is " +
-			"over goes to quarantine: distributor quarantine list"
-	}
-	return text + "all of it is handled, again if it was put again meanwhile"
-}
-
-// lostCountFresh is for how long a process may go on to tell the count of an account that is dark.
-const lostCountFresh = 5 * time.Minute
-
-// lossText says what may be lost with an account.
-func lossText(l *accounts.Losses, now time.Time) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "with account %s this may be lost for good:\n", plain(l.Account))
-	switch {
-	case l.Last == nil:
-		fmt.Fprintln(&b, "  its messages: nobody has counted them in the last six hours")
-	default:
-		fmt.Fprintf(&b, "  its messages: %s and %s in quarantine, counted last at %s\n",
-			humanize.Comma(int64(l.Last.Messages)), humanize.Comma(int64(l.Last.Quarantined)),
-			l.Last.At.UTC().Format("2006-01-02 15:04 UTC"))
-	}
-	if l.Last != nil && now.Sub(l.Last.At) < lostCountFresh {
-		fmt.Fprintln(&b, "  a process counted them just now: perhaps only this machine cannot reach it")
-	}
-	if len(l.Foreign) > 0 {
-		fmt.Fprintf(&b, "  what other programs put into %s; no command puts that again\n",
-			plain(strings.Join(l.Foreign, ", ")))
-	}
-	if l.Delivery != pump.Once {
-		fmt.Fprintf(&b, "  with delivery: %s nothing says which tasks those are, and none is put again\n",
-			l.Delivery)
-		return b.String()
-	}
-	for _, r := range l.Runs {
-		tasks := "what it has sent and is not done"
-		if r.Unsettled != nil {
-			tasks = "at most " + cli.Plural(int64(*r.Unsettled), "task")
-		}
-		how := "distributor repair puts them again"
-		if r.Kept != "" {
-			how = "not put again: " + r.Kept
-		}
-		if r.Quarantined > 0 {
-			tasks += fmt.Sprintf(", and of %s in quarantine those in it, which nothing puts again",
-				humanize.Comma(int64(r.Quarantined)))
-		}
-		fmt.Fprintf(&b, "  run %s (%s): %s; %s\n", r.Run, r.State, tasks, how)
-	}
-	if len(l.Runs) == 0 {
-		fmt.Fprintln(&b, "  no task of a run: all that is recorded is done")
-	}
-	return b.String()
 }
 
 // confirm asks at a terminal. A script must say that it means it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,7 +18,8 @@ import (
 	"github.com/queuepump/queuepump/shardmap"
 )
 
-// LostAfter is how long an account must have been draining before it is taken for gone for good.
+// LostAfter is how long an account must have been draining before it is taken for gone for good:
+// ten minutes.
 const LostAfter = operator.LostAfter
 
 // Losses are what may be lost with an account that is gone for good. Numbers are upper bounds: no
@@ -60,13 +62,69 @@ type LastCount struct {
 }
 
 // Lost says what may be lost with an account when it is removed as gone for good, and changes
-// nothing. It asks the control account alone.
+// nothing. It asks the control account alone. It is nil if the workload does not use the account.
 func Lost(ctx context.Context, cfg pump.Config, name string) (*Losses, error) {
 	o, err := openAccounts(ctx, cfg)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case o.Workload.Map.Accounts()[name]:
+		return o.losses(ctx, name)
+	case !slices.Contains(o.Queues.Names(), name):
+		return nil, notConfigured(name)
 	}
-	return o.losses(ctx, name)
+	return nil, nil
+}
+
+// fresh is for how long a process may go on to tell the count of an account that is dark.
+const fresh = 5 * time.Minute
+
+// Text says it all for people, in lines; nil of nil.
+func (l *Losses) Text(now time.Time) (lines []string) {
+	if l == nil {
+		return nil
+	}
+	say := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+	say("with account %s this may be lost for good:", l.Account)
+	if last := l.Last; last != nil {
+		say("  its messages: %d and %d in quarantine, counted last at %s",
+			last.Messages, last.Quarantined, last.At.UTC().Format("2006-01-02 15:04 UTC"))
+		if now.Sub(last.At) < fresh {
+			say("  a process counted them just now: perhaps only this machine cannot reach it")
+		}
+	} else {
+		say("  its messages: nobody has counted them in the last six hours")
+	}
+	if len(l.Foreign) > 0 {
+		say("  what other programs put into %s; no command puts that again",
+			strings.Join(l.Foreign, ", "))
+	}
+	if l.Delivery != pump.Once {
+		say("  with delivery: %s nothing says which tasks those are, and none is put again", l.Delivery)
+		return lines
+	}
+	for _, r := range l.Runs {
+		say("  run %s (%s): %s", r.Run, r.State, r.text())
+	}
+	if len(l.Runs) == 0 {
+		say("  no task of a run: all that is recorded is done")
+	}
+	return lines
+}
+
+func (r *LostRun) text() string {
+	tasks, how := "what it has sent and is not done", "; distributor repair puts them again"
+	if r.Unsettled != nil {
+		tasks = fmt.Sprintf("at most %d tasks", *r.Unsettled)
+	}
+	if r.Kept != "" {
+		how = "; not put again: " + r.Kept
+	}
+	if r.Quarantined > 0 {
+		tasks += fmt.Sprintf(", and of %d in quarantine those in it, which nothing puts again",
+			r.Quarantined)
+	}
+	return tasks + how
 }
 
 func (o *accountsOf) losses(ctx context.Context, name string) (*Losses, error) {
@@ -170,6 +228,17 @@ type Copies struct {
 	Messages    int64         `json:"messages"`
 	Quarantined int64         `json:"quarantined"`
 	Delivery    pump.Delivery `json:"delivery"`
+}
+
+// Text says for people what becomes of them.
+func (c *Copies) Text() string {
+	text := fmt.Sprintf("%d messages of before lie in it, and %d in quarantine; ",
+		c.Messages, c.Quarantined)
+	if c.Delivery == pump.Once {
+		return text + "what is done is recognised, what is open is done, and what is of a run that is " +
+			"over goes to quarantine: distributor quarantine list"
+	}
+	return text + "all of it is handled, again if it was put again meanwhile"
 }
 
 // copies counts what is in an account that comes into the workload; nil: nothing, or it is not

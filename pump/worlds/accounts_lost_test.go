@@ -86,31 +86,8 @@ func (w *world) losesAnAccount(gone func(*world, string) func()) {
 	if err != nil || !change.Changed || change.State != accounts.Unused {
 		t.Fatalf("%+v, %v", change, err)
 	}
-	var again, kept int
-	for _, r := range change.Lost.Runs {
-		switch {
-		case r.Run == run && r.Kept == "" && r.Unsettled != nil && *r.Unsettled > 0 && *r.Unsettled < tasks:
-			again++
-		case r.Mode == "client" && r.Unsettled == nil && strings.Contains(r.Kept, "Sender"):
-			kept++
-		}
-	}
-	if last := change.Lost.Last; again != 1 || kept != 1 || last == nil || last.Messages == 0 || last.At.After(time.Now().Add(-5*time.Minute)) {
-		t.Errorf("%d and %d of %+v, last counted %+v", again, kept, change.Lost.Runs, last)
-	}
-	if again, err := w.lost("accountc"); err != nil || again.Changed || again.Lost != nil {
-		t.Errorf("made again: %+v, %v", again, err)
-	}
-	time.Sleep(time.Minute)
-	for _, one := range []*started{p, q} {
-		if s := one.Of.State(); !s.Ready {
-			t.Errorf("%s is not ready: %v", s.Instance, s.Reasons)
-		}
-	}
-	if s := w.status(status.Options{}); len(s.Problems) > 0 {
-		t.Errorf("the status has problems: %v", s.Problems)
-	}
-
+	w.checkLosses(change.Lost, run, tasks)
+	w.isWellWithout(p, q)
 	sum, err := w.mend(run, list, distributor.RepairOptions{}, distributor.Options{})
 	if err != nil || sum.Put == 0 || sum.Messages == nil {
 		t.Fatalf("%+v, %v", sum, err)
@@ -147,6 +124,41 @@ func (w *world) losesAnAccount(gone func(*world, string) func()) {
 		t.Errorf("%d done, %d more in quarantine, %d were sent", h.Tasks(), lost, tasks+100)
 	}
 	windowHit(t, lost)
+}
+
+// isWellWithout looks at what is left a minute after the removal of accountc, which made again is
+// success.
+func (w *world) isWellWithout(processors ...*started) {
+	w.T.Helper()
+	if again, err := w.lost("accountc"); err != nil || again.Changed || again.Lost != nil {
+		w.T.Errorf("made again: %+v, %v", again, err)
+	}
+	time.Sleep(time.Minute)
+	for _, one := range processors {
+		if s := one.Of.State(); !s.Ready {
+			w.T.Errorf("%s is not ready: %v", s.Instance, s.Reasons)
+		}
+	}
+	if s := w.status(status.Options{}); len(s.Problems) > 0 {
+		w.T.Errorf("the status has problems: %v", s.Problems)
+	}
+}
+
+// checkLosses looks at what is said of a run that can be repaired, and of a Sender's that cannot.
+func (w *world) checkLosses(l *accounts.Losses, run pump.RunID, tasks uint64) {
+	w.T.Helper()
+	var again, kept int
+	for _, r := range l.Runs {
+		switch {
+		case r.Run == run && r.Kept == "" && r.Unsettled != nil && *r.Unsettled > 0 && *r.Unsettled < tasks:
+			again++
+		case r.Mode == "client" && r.Unsettled == nil && strings.Contains(r.Kept, "Sender"):
+			kept++
+		}
+	}
+	if last := l.Last; again != 1 || kept != 1 || last == nil || last.Messages == 0 || last.At.After(time.Now().Add(-5*time.Minute)) {
+		w.T.Errorf("%d and %d of %+v, last counted %+v", again, kept, l.Runs, last)
+	}
 }
 
 // endsItsSender has the process of a Sender die, and gives its run when that is over.

@@ -23,8 +23,8 @@ const (
 	goneTries = 3
 )
 
-// NotGone is why an account is not taken for gone for good, and for how long, if that is a matter of
-// time; empty: it is. An account is there while one of its queues can be counted with the
+// NotGone is why an account is not taken for gone for good, and for how long, if that is a matter
+// of time; empty: it is. An account is there while one of its queues can be counted with the
 // credentials that are configured, or is certainly missing in it. A name that a stranger has taken
 // answers that the credential is not good, which counts nothing.
 func (o *Session) NotGone(
