@@ -206,7 +206,8 @@ type checkup struct {
 	began    time.Time
 	queues   *queues.Set
 	patients []patient
-	unread   error // why the workload's rows could not be read, if not for a finding
+	unused   []string // accounts of the configuration that the workload does not use
+	unread   error    // why the workload's rows could not be read, if not for a finding
 
 	mu     sync.Mutex // guards the findings
 	report *Report

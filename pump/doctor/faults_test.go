@@ -106,6 +106,22 @@ var faults = []fault{
 		}, says: "does not use", mends: "distributor accounts add accountb",
 	},
 	{
+		name: "an account that was removed as gone for good",
+		plant: func(_ *testing.T, c *clinic) {
+			c.Without("accountb")
+			c.Sim.Blackout("accountb", true)
+		},
+		want: []string{"warning account-unused accountb"}, says: "nor can it be used", mends: "take it out of pump.yaml",
+	},
+	{
+		name: "an account that was removed as gone for good, whose name a stranger has",
+		plant: func(_ *testing.T, c *clinic) {
+			c.Without("accountb")
+			c.Sim.Inject(azsim.Rule{Account: "accountb", Fault: azsim.Answer, Status: 403, Code: "AuthenticationFailed"})
+		},
+		want: []string{"warning account-unused accountb"}, says: "nor can it be used", mends: "take it out of pump.yaml",
+	},
+	{
 		name: "a key of another account",
 		plant: func(t *testing.T, c *clinic) {
 			said := strings.Replace(

@@ -12,6 +12,7 @@ import (
 	"github.com/queuepump/queuepump/pump/loop"
 	"github.com/queuepump/queuepump/pump/prices"
 	"github.com/queuepump/queuepump/pump/waiting"
+	"github.com/queuepump/queuepump/shardmap"
 )
 
 // State is what a processor is doing at one moment.
@@ -150,7 +151,11 @@ func (p *Processor) State() State {
 	if mark := r.paused.Load(); mark != nil {
 		s.PausedSince, s.PausedBy = &mark.Since, mark.By
 	}
-	s.Accounts = r.Queues.States(time.Now())
+	var m *shardmap.Map
+	if share := r.Assignment.Load(); share != nil {
+		m = share.Of
+	}
+	s.Accounts = r.Queues.States(time.Now(), m)
 	s.Cluster = r.Member.Load().State()
 	s.Queues = r.poller.Queues()
 	_, retry := r.timing.Backoff(0)

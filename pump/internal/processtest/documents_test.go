@@ -38,6 +38,8 @@ var untyped = map[string]string{
 		"cmd/distributor tests screens",
 	"docs/operations.md: " + controlLostBlock: "needs a workload whose control account is gone; " +
 		"TestTheRunbookOfAControlAccountThatIsGoneForGood types it",
+	"docs/operations.md: " + lostBlock: "ten minutes; " +
+		"TestTheRunbookOfAnAccountThatIsGoneForGoodIsTyped types it with another clock",
 	"docs/page.md: distributor page": "endless; make e2e-page runs it",
 	"docs/tracing.md: export": "needs a collector; " +
 		"TestOneTraceLeadsFromASenderToWhatAChildCalls has one",
