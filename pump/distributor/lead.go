@@ -1,6 +1,7 @@
 package distributor
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -206,7 +207,7 @@ func (d *Distributor) elected(ctx context.Context) (last Summary, err error) {
 	defer stop()
 	e := election.New(d.fleet.Control, d.cfg.Workload, election.Options{
 		Instance: d.cfg.Instance, Every: d.opts.Every, Beat: d.opts.Beat, Lease: d.opts.Lease,
-		Log: d.cfg.Log, Rounds: &d.standing,
+		Log: d.cfg.Log, Rounds: &d.standing, Left: d.left,
 	})
 	for ctx.Err() == nil {
 		stood := d.standing.Begin()
@@ -316,6 +317,11 @@ func (t *term) lead(ctx context.Context) (wait time.Duration, err error) {
 	}
 	distributed := err == nil
 	if distributed {
+		var from []byte
+		if r.from != nil {
+			from = t.won.Resume.Checkpoint
+		}
+		t.holds(r, from)
 		err = t.d.distribute(ctx, r)
 		*t.last, _ = t.d.report(r, err)
 		if !troubled(err) || r.moved() {
@@ -373,6 +379,7 @@ const UnreadPause = time.Minute
 // finish makes the next distribution due after Every. Until that is written
 // the others wait, so it is tried again as long as leadership lasts.
 func (t *term) finish(ctx context.Context) (time.Duration, error) {
+	t.d.held = heldRun{}
 	rows, done := outlive(ctx)
 	defer done()
 	for attempt := uint64(0); ; attempt++ {
@@ -413,7 +420,6 @@ func (t *term) job(ctx context.Context) (*run, error) {
 			return r, err
 		}
 	}
-	orphans := t.orphans(ctx)
 	d.led = 0
 	r := t.begin()
 	if err := d.look(ctx, r); err != nil {
@@ -429,13 +435,22 @@ func (t *term) job(ctx context.Context) (*run, error) {
 		return r, err
 	}
 	d.led = t.won.Epoch
-	t.bury(ctx, orphans)
+	t.bury(ctx)
 	return r, nil
+}
+
+// holds notes how far a run has come.
+func (t *term) holds(r *run, checkpoint []byte) {
+	t.d.held = heldRun{run: r.id, epoch: t.won.Epoch, checkpoint: bytes.Clone(checkpoint)}
 }
 
 func (t *term) begin() *run {
 	r := t.d.begin()
-	r.leads, r.save = t.won.Context(), t.won.Save
+	r.leads = t.won.Context()
+	r.save = func(ctx context.Context, checkpoint []byte) error {
+		t.holds(r, checkpoint)
+		return t.won.Save(ctx, checkpoint)
+	}
 	r.runs = t.d.runs.By(t.won.Epoch)
 	return r
 }
