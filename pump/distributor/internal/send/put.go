@@ -93,6 +93,9 @@ type Options struct {
 	Acked func(interval int)
 	// Delivered is told of each acknowledged envelope of tasks; it must not wait.
 	Delivered func(into *Sink, m *pack.Message)
+	// Proven returns when it is known that the distribution may go on. It is asked before each put,
+	// and before its acknowledgement counts: the process may have stood still.
+	Proven func(context.Context) error
 	// Patience is for how long a queue that has taken nothing yet may refuse the credential; 0: for
 	// ever.
 	Patience time.Duration
@@ -385,10 +388,16 @@ func (p *Putter) tryPut(m *message) (made bool, err error) {
 		if !p.belongs(m) { // the budget may have kept it waiting for long
 			return false, errMoved
 		}
+		if err := p.Proven(p.Ctx); err != nil {
+			return false, err
+		}
 		if m.route.Fresh() {
 			made = s.made.Load()
 			s.observe(func(h *health, now time.Time) { h.sent(now) })
-			return made, s.shard.PutBy(p.Ctx, m.route.read, m.Text, 0, about)
+			if err = s.shard.PutBy(p.Ctx, m.route.read, m.Text, 0, about); err == nil {
+				err = p.Proven(p.Ctx)
+			}
+			return made, err
 		}
 		select { // for a newer map
 		case <-m.route.Changed:
