@@ -165,8 +165,8 @@ func (r *IDRange) try(ctx context.Context, n uint64) (first uint64, err error) {
 	r.above = max(r.above, first+n)
 	r.mu.Unlock()
 	if first > said && r.Log != nil {
-		r.Log.Error("the row of a range of ids was gone, or had come back as it was before; this process "+
-			"goes on above its own numbers, and others may have got some of them",
+		r.Log.Error("the row of a range of ids was gone, or had come back as it was before; this "+
+			"process goes on above its own numbers, and others may have got some of them",
 			"row", r.row.Object(), "said", said, "from", first)
 	}
 	return first, nil

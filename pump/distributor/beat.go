@@ -67,13 +67,14 @@ func (r *run) beat(ctx context.Context) error {
 // answered that was sent before others may take this process for gone. A process that stood still
 // for longer learns so whether its run is over: what is put into such a run goes to quarantine.
 func (r *run) proven(ctx context.Context) error {
-	every := r.d.runBeat()
+	every, clock := r.d.runBeat(), r.d.cfg.Private.Seeding.Clock()
 	good := closing.SilentBeats*every + closing.AbandonPressed
-	for n := uint64(0); !r.repairs && r.d.cfg.Private.Seeding.Clock().Since(*r.beaten.Load()) >= good; n++ {
+	for n := uint64(0); !r.repairs && clock.Since(*r.beaten.Load()) >= good; n++ {
 		if r.asked.Do(ctx, r.beat) == nil {
 			continue
 		}
-		backoff.Wait(ctx, backoff.Jitter(r.d.cfg.Instance).Around(every/8, "beat again", r.id.String(), n))
+		j := backoff.Jitter(r.d.cfg.Instance)
+		backoff.Wait(ctx, j.Around(every/8, "beat again", r.id.String(), n))
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

@@ -1,7 +1,6 @@
 package distributor
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -439,11 +438,6 @@ func (t *term) job(ctx context.Context) (*run, error) {
 	return r, nil
 }
 
-// holds notes how far a run has come.
-func (t *term) holds(r *run, checkpoint []byte) {
-	t.d.held = heldRun{run: r.id, epoch: t.won.Epoch, checkpoint: bytes.Clone(checkpoint)}
-}
-
 func (t *term) begin() *run {
 	r := t.d.begin()
 	r.leads = t.won.Context()
@@ -500,16 +494,4 @@ func (t *term) resume(ctx context.Context, from *election.Resume) (r *run, over 
 				d.fingerprint(r.print)))
 	}
 	return r, false, nil
-}
-
-// refuse ends a run that cannot be continued. A new one may begin only when the
-// row says so: else a later leader would take the old run up again.
-func (t *term) refuse(ctx context.Context, r *run, why error) error {
-	note := noteOf(r, why.Error())
-	r.log.Error("a run cannot be continued", "note", note)
-	if err := r.runs.Break(ctx, r.id, note); err != nil {
-		return err
-	}
-	*t.last, _ = t.d.report(r, why)
-	return nil
 }

@@ -1,6 +1,7 @@
 package distributor
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +32,11 @@ type heldRun struct {
 	run        pump.RunID
 	epoch      uint64
 	checkpoint []byte
+}
+
+// holds notes how far a run has come.
+func (t *term) holds(r *run, checkpoint []byte) {
+	t.d.held = heldRun{run: r.id, epoch: t.won.Epoch, checkpoint: bytes.Clone(checkpoint)}
 }
 
 // left tells the election what is known of former terms besides its row, which names an epoch. It
@@ -95,4 +101,16 @@ func (t *term) bury(ctx context.Context) {
 			log.Info("a run that never began was ended")
 		}
 	}
+}
+
+// refuse ends a run that cannot be continued. A new one may begin only when the
+// row says so: else a later leader would take the old run up again.
+func (t *term) refuse(ctx context.Context, r *run, why error) error {
+	note := noteOf(r, why.Error())
+	r.log.Error("a run cannot be continued", "note", note)
+	if err := r.runs.Break(ctx, r.id, note); err != nil {
+		return err
+	}
+	*t.last, _ = t.d.report(r, why)
+	return nil
 }

@@ -240,12 +240,13 @@ func (q *Quarantine) runState(ctx context.Context, id pump.RunID) runSeen {
 }
 
 // errForgotten is why a task is not redriven of which nothing says any more whether it is done.
-const errForgotten = "what was done of its run is not known any more, because the run's row is gone " +
-	"or the run is over, and a copy of it may have been done since; drop it if it was, else redrive " +
+const errForgotten = "what was done of its run is not known any more: the run's row is gone or " +
+	"the run is over, and a copy of it may have been done since; drop it if it was, else redrive " +
 	"it with --again"
 
-// forgotten reports whether a message may have been done by a copy that nothing recalls. Of one that
-// came after the run's end, and before the run was over, the processor knew that it was not done.
+// forgotten reports whether a message may have been done by a copy that nothing recalls. Of one
+// that came after the run's end, and before the run was over, the processor knew that it was not
+// done.
 func (q *Quarantine) forgotten(ctx context.Context, m *Message) bool {
 	if pump.Delivery(q.mapNow().Delivery) != pump.Once || m.foreign || m.header.Run.IsZero() {
 		return false

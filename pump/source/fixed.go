@@ -131,8 +131,8 @@ func (s *fixedText) Open(_ context.Context, cursor []byte) (Reader, error) {
 	return r, nil
 }
 
-// openAtOnce opens what is taken for a file with a size. What has taken the place of such a file, as
-// a pipe without a writer, does not hold it up.
+// openAtOnce opens what is taken for a file with a size. What has taken the place of such a file,
+// as a pipe without a writer, does not hold it up.
 func openAtOnce(name string) (*os.File, error) {
 	return os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 }
@@ -173,7 +173,8 @@ func (f *fixedFile) same(open *os.File, cut bool, when string) error {
 	}
 	switch {
 	case !st.Mode().IsRegular():
-		return fmt.Errorf("%w: %s was replaced %s, and is no file any more", ErrSourceChanged, f.name, when)
+		return fmt.Errorf("%w: %s was replaced %s, and is not a file any more", ErrSourceChanged, f.name,
+			when)
 	case st.Size() < f.size:
 		return fmt.Errorf("%w: %s has become shorter %s: it had %d bytes and has %d",
 			ErrSourceChanged, f.name, when, f.size, st.Size())

@@ -42,8 +42,8 @@ type Options struct {
 	Rounds *rounds.Counter
 }
 
-// Left is what is known of former terms besides the row, which may be gone, or may have come back as
-// it was before: its account failed over, or the table was restored.
+// Left is what is known of former terms besides the row, which may be gone, or may have come back
+// as it was before: its account failed over, or the table was restored.
 type Left struct {
 	// Epoch is that of the latest term that is known.
 	Epoch uint64
