@@ -94,7 +94,7 @@ type Options struct {
 	// Delivered is told of each acknowledged envelope of tasks; it must not wait.
 	Delivered func(into *Sink, m *pack.Message)
 	// Proven returns when it is known that the distribution may go on. It is asked before each put,
-	// and before its acknowledgement counts: the process may have stood still.
+	// and before its acknowledgement counts: the process may have stood still. nil: it is known.
 	Proven func(context.Context) error
 	// Patience is for how long a queue that has taken nothing yet may refuse the credential; 0: for
 	// ever.
@@ -121,6 +121,9 @@ const (
 
 // NewPutter makes the putter of a distribution.
 func NewPutter(o Options) *Putter {
+	if o.Proven == nil {
+		o.Proven = func(context.Context) error { return nil }
+	}
 	return &Putter{Options: o, memory: semaphore.NewWeighted(memoryFor(len(o.Router.Current().sinks)))}
 }
 
