@@ -208,7 +208,7 @@ func (d *Distributor) elected(ctx context.Context) (last Summary, err error) {
 	defer stop()
 	e := election.New(d.fleet.Control, d.cfg.Workload, election.Options{
 		Instance: d.cfg.Instance, Every: d.opts.Every, Beat: d.opts.Beat, Lease: d.opts.Lease,
-		Log: d.cfg.Log, Rounds: &d.standing,
+		Log: d.cfg.Log, Rounds: &d.standing, Left: d.left,
 	})
 	for ctx.Err() == nil {
 		stood := d.standing.Begin()
@@ -309,6 +309,11 @@ func (t *term) lead(ctx context.Context) (wait time.Duration, err error) {
 	}
 	distributed := err == nil
 	if distributed {
+		var from []byte
+		if r.from != nil {
+			from = t.won.Resume.Checkpoint
+		}
+		t.holds(r, from)
 		err = t.d.distribute(ctx, r)
 		*t.last, _ = t.d.report(r, err)
 		if !troubled(err) || r.moved() {
@@ -366,6 +371,7 @@ const UnreadPause = time.Minute
 // finish makes the next distribution due after Every. Until that is written
 // the others wait, so it is tried again as long as leadership lasts.
 func (t *term) finish(ctx context.Context) (time.Duration, error) {
+	t.d.held = heldRun{}
 	rows, done := outlive(ctx)
 	defer done()
 	for attempt := uint64(0); ; attempt++ {
@@ -406,7 +412,6 @@ func (t *term) job(ctx context.Context) (*run, error) {
 			return r, err
 		}
 	}
-	orphans := t.orphans(ctx)
 	d.led = 0
 	r := t.begin()
 	if err := d.look(ctx, r); err != nil {
@@ -422,13 +427,17 @@ func (t *term) job(ctx context.Context) (*run, error) {
 		return r, err
 	}
 	d.led = t.won.Epoch
-	t.bury(ctx, orphans)
+	t.bury(ctx)
 	return r, nil
 }
 
 func (t *term) begin() *run {
 	r := t.d.begin()
-	r.leads, r.save = t.won.Context(), t.won.Save
+	r.leads = t.won.Context()
+	r.save = func(ctx context.Context, checkpoint []byte) error {
+		t.holds(r, checkpoint)
+		return t.won.Save(ctx, checkpoint)
+	}
 	r.runs = t.d.runs.By(t.won.Epoch)
 	return r
 }
@@ -478,16 +487,4 @@ func (t *term) resume(ctx context.Context, from *election.Resume) (r *run, over 
 				d.fingerprint(r.print)))
 	}
 	return r, false, nil
-}
-
-// refuse ends a run that cannot be continued. A new one may begin only when the
-// row says so: else a later leader would take the old run up again.
-func (t *term) refuse(ctx context.Context, r *run, why error) error {
-	note := noteOf(r, why.Error())
-	r.log.Error("a run cannot be continued", "note", note)
-	if err := r.runs.Break(ctx, r.id, note); err != nil {
-		return err
-	}
-	*t.last, _ = t.d.report(r, why)
-	return nil
 }

@@ -297,6 +297,7 @@ func (w *simWorld) check(ctx context.Context) {
 	w.checkSent(v)
 	w.checkForeign()
 	w.checkFiles(runs)
+	w.checkBuried(runs)
 	w.checkNewer(ctx)
 	w.checkPut(ctx, runs, v)
 	w.checkRecords(v)

@@ -50,6 +50,7 @@ var simKinds = []simKind{
 	{name: "full states", share: 1, write: (*simSeeded).fullStates},
 	{name: "fewer attempts", share: 2, write: (*simSeeded).fewerAttempts},
 	{name: "foreign", share: 2, write: (*simSeeded).foreignMessages},
+	{name: "lost elections", share: 4, write: (*simSeeded).lostElections},
 }
 
 const (
@@ -275,6 +276,22 @@ func (g *simSeeded) lostRuns() {
 		g.rows = nil
 	} else if g.roll(2) == 0 {
 		g.rows = append(g.rows, g.rows...)
+	}
+}
+
+// lostElections are elections whose row is gone, or comes back as it was before, in the midst of
+// runs or between them.
+func (g *simSeeded) lostElections() {
+	p := g.plan
+	p.live, p.pace = false, max(p.pace, g.seconds(30, 60))
+	g.roles = "ddp"
+	g.join('d')
+	g.rows = []simStep{{verb: "lose", who: simElection}}
+	if g.roll(2) == 0 {
+		g.rows = []simStep{{verb: "keep", who: simElection}, {verb: "back", who: simElection}}
+	}
+	if g.roll(2) == 0 {
+		g.step(simStep{at: g.seconds(6, 28), verb: "lose", who: simElection})
 	}
 }
 

@@ -103,6 +103,9 @@ type Options struct {
 	Delivered func(into *Sink, m *pack.Message)
 	// Stake is what is at stake until a queue has taken a message: a command may end then.
 	Stake failure.Stake
+	// Proven returns when it is known that the distribution may go on. It is asked before each put,
+	// and before its acknowledgement counts: the process may have stood still. nil: it is known.
+	Proven func(context.Context) error
 	// Loops counts what goes round.
 	Loops *Loops
 }
@@ -125,6 +128,9 @@ const (
 
 // NewPutter makes the putter of a distribution.
 func NewPutter(o Options) *Putter {
+	if o.Proven == nil {
+		o.Proven = func(context.Context) error { return nil }
+	}
 	total := memoryFor(len(o.Router.Current().sinks))
 	return &Putter{Options: o, memory: semaphore.NewWeighted(total), total: total}
 }
@@ -433,11 +439,17 @@ func (p *Putter) tryPut(m *message) (made bool, err error) {
 		if !p.belongs(m) { // the budget may have kept it waiting for long
 			return false, errMoved
 		}
+		if err := p.Proven(p.Ctx); err != nil {
+			return false, err
+		}
 		if m.route.Fresh() {
 			made = s.made.Load()
 			s.share.sent()
 			s.observe(func(h *health, now time.Time) { h.sent(now) })
-			return made, s.shard.PutBy(p.Ctx, m.route.read, m.Text, 0, about)
+			if err = s.shard.PutBy(p.Ctx, m.route.read, m.Text, 0, about); err == nil {
+				err = p.Proven(p.Ctx)
+			}
+			return made, err
 		}
 		select { // for a newer map
 		case <-m.route.Changed:
