@@ -38,6 +38,7 @@ var simRefusals = []string{"AuthenticationFailed", "AuthorizationPermissionMisma
 func (g *simSeeded) someAccounts() {
 	p := g.plan
 	p.accounts, p.pace, p.tasks = 2+g.roll(3), g.seconds(20, 45), min(p.tasks, 400)
+	p.keys = max(p.keys, 60) // there are tasks in each account
 	if g.roll(2) == 0 {
 		p.live, p.bad, p.limit, g.events = false, 0, 0, -1
 	} else {
