@@ -87,11 +87,14 @@ func (g *simSeeded) refusingAccounts() {
 func (g *simSeeded) refusedProcesses() {
 	g.someAccounts()
 	g.join('p') // which is p1; begin has another one join
-	who, at := "p1", g.begins()
-	if g.roll(4) == 0 { // who leads, as it is mostly the only one
+	who, at := "p1", time.Millisecond
+	if g.roll(6) == 0 { // in the midst it may own nothing there
+		at = g.seconds(3, 18)
+	}
+	if g.roll(8) == 0 { // who leads, as it is mostly the only one
 		who, at, g.few = "d1", g.seconds(3, 15), true
 	}
-	span := g.while()
+	span := max(g.while(), time.Minute) // it owns something by then
 	if g.roll(2) == 0 {
 		span = simForGood
 	}
