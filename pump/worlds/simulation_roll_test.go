@@ -95,7 +95,7 @@ func (w *simWorld) remembers(ctx context.Context) bool {
 	switch {
 	case w.runsAreBack():
 		order = "redrive"
-	case len(w.rolls) == 0:
+	case len(w.rolls)+len(w.perished)+len(w.lost) == 0:
 		return true
 	}
 	backoff.Wait(ctx, simClosing) // what is in hand is recorded, or is not
