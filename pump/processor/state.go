@@ -75,6 +75,8 @@ type State struct {
 	Money prices.Day `json:"money"`
 	// RateUsed is what this process would start a second, as a part of Options.MaxRate; 0 without.
 	RateUsed float64 `json:"rateUsed"`
+	// NotNow says whether tasks are told "not now" by what the handlers use.
+	NotNow NotNow `json:"notNow"`
 	// ForeignWaits is in how many segments foreign messages have lately waited because the segment
 	// keeps as many names of done ones as it may (mode once): their deletes were not acknowledged.
 	ForeignWaits int `json:"foreignWaits"`
@@ -132,7 +134,7 @@ func (p *Processor) State() State {
 	s := State{
 		Workload: p.cfg.Workload, Instance: p.cfg.Instance, Phase: phaseStopped.String(),
 		Reasons: []string{}, Accounts: []pump.AccountState{}, Done: Summary{Requests: pump.Requests{}},
-		Cluster: pump.ClusterState{Rank: -1},
+		Cluster: pump.ClusterState{Rank: -1}, NotNow: NotNow{Causes: map[string]int64{}},
 	}
 	r := p.running.Load()
 	if r == nil {
@@ -165,6 +167,7 @@ func (p *Processor) State() State {
 	if tasks := r.Queues.Tasks; tasks != nil {
 		s.RateUsed = tasks.Used()
 	}
+	s.NotNow = r.notNows.State()
 	s.LeaseSeconds, s.TaskSeconds, s.RetrySeconds = r.timing.Lease().Seconds(),
 		r.timing.Task().Seconds(), retry.Seconds()
 	switch now {
