@@ -55,6 +55,10 @@ On the first signal the processor takes no more tasks, lets those that run finis
 130 or 143. --until-idle does not wait for tasks that come back later than it: let it be
 longer than --retry-max to see every retry through.
 
+A task that fails is tried again, up to --max-attempts times. An endpoint that answers 429 or 503,
+and a child that is busy, say "not now": that takes no attempt, the task comes back within
+--retry-max, for --max-busy at most, and the processor starts fewer tasks until it is over.
+
 With --gate the processor waits until an operator opens it ("distributor gate open NAME"). With
 --min-interval a key is handled at most once in so long: other tasks of it are settled
 without being handled and counted as skipped. Exit status: processor --help.`,
@@ -106,6 +110,9 @@ func (f *runFlags) add(cmd *cobra.Command) {
 		"how often a task is tried before it is quarantined; -1 for no limit (default 8)")
 	flags.DurationVar(&f.options.Retry.MaxAge, "max-age", 0,
 		"quarantine a task that fails when its message is older than that (default: no limit)")
+	flags.DurationVar(&f.options.Retry.MaxBusy, "max-busy", 0,
+		"quarantine a task that is told \"not now\" so long after the first time; -1ns for no limit "+
+			"(default 24h0m0s)")
 	flags.DurationVar(&f.options.Retry.Base, "retry-base", 0,
 		"the longest delay before the second attempt; it doubles with each (default: it "+
 			"follows how long tasks take)")
@@ -371,6 +378,9 @@ func progress(console *cli.Console) func(processor.Summary) {
 		if n := s.Failed + s.Rejected; n > 0 {
 			text += fmt.Sprintf(" · %s failed", humanize.Comma(n))
 		}
+		if s.NotNow > 0 {
+			text += fmt.Sprintf(` · %s told "not now"`, humanize.Comma(s.NotNow))
+		}
 		if s.Throttled > 0 {
 			text += fmt.Sprintf(" · %s throttled", humanize.Comma(s.Throttled))
 		}
@@ -383,7 +393,7 @@ func progress(console *cli.Console) func(processor.Summary) {
 			return
 		}
 		attrs := cli.Nonzero("failed", s.Failed, "rejected", s.Rejected, "retried", s.Retried,
-			"skipped", s.Skipped, "quarantined", s.Quarantined, "envelopes", s.Envelopes, "throttled",
+			"not_now", s.NotNow, "skipped", s.Skipped, "quarantined", s.Quarantined, "envelopes", s.Envelopes, "throttled",
 			s.Throttled)
 		console.Progress(s.Handled, 0, text, append([]any{"handled", s.Handled}, attrs...)...)
 	}
@@ -420,6 +430,7 @@ func printSummary(w io.Writer, s processor.Summary, idle time.Duration) error {
 		{s.Failed, "failed"},
 		{s.Rejected, "rejected"},
 		{s.Retried, "put back for another attempt"},
+		{s.NotNow, "told \"not now\", and put back without one"},
 		{s.Released, "put back without one"},
 		{s.Skipped, "skipped, because their key was begun less than --min-interval ago"},
 		{s.Quarantined, "quarantined"},

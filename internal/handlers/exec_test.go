@@ -237,9 +237,11 @@ func TestWhatIsNoOutcomeIsRefusedWithTheReason(t *testing.T) {
 	for line, want := range map[string]string{
 		``:                                    "unexpected end of JSON input",
 		`{"ok":true}`:                         `it has no "seq"; give back that of the task`,
-		`{"seq":1}`:                           `it has none of "ok":true, "retry", "reject":true and "error"`,
+		`{"seq":1}`:                           `it has none of "ok":true, "retry", "busy", "reject":true and "error"`,
 		`{"seq":1,"ok":false}`:                `it has none of "ok":true`,
-		`{"seq":1,"ok":true,"reject":true}`:   "it has more than one of ok, retry and reject",
+		`{"seq":1,"ok":true,"reject":true}`:   "it has more than one of ok, retry, busy and reject",
+		`{"seq":1,"retry":"1s","busy":"2s"}`:  "it has more than one of",
+		`{"seq":1,"busy":"soon"}`:             `"busy" is not a duration such as "2s"`,
 		`{"seq":1,"retry":"soon"}`:            `"retry" is not a duration such as "30s"`,
 		`{"seq":1,"retry":"-1s"}`:             `"retry" is not a duration such as "30s"`,
 		`{"seq":1,"retry":30}`:                "cannot unmarshal number",

@@ -23,7 +23,8 @@ type NotNow struct {
 	LastError string `json:"lastError,omitempty"`
 	// Rate is how many tasks a second are started because of it; 0: as many as there are.
 	Rate float64 `json:"rate"`
-	// Causes counts all of them since the start: "429", "503", "busy".
+	// Causes counts, since the start, those that were told so ("429", "503", "busy") and those that
+	// asked for another attempt themselves ("retry").
 	Causes map[string]int64 `json:"causes"`
 }
 
@@ -61,8 +62,11 @@ type recentTask struct {
 	told    bool
 }
 
+// noCauses has all causes, so that each is a series from the start.
+func noCauses() map[string]int64 { return map[string]int64{"429": 0, "503": 0, "busy": 0, "retry": 0} }
+
 func newNotNows(r *run) *notNows {
-	n := &notNows{r: r, state: NotNow{Causes: map[string]int64{}}}
+	n := &notNows{r: r, state: NotNow{Causes: noCauses()}}
 	n.brake = quota.NewBrake(float64(r.o.Concurrency), n.passes)
 	return n
 }
@@ -92,6 +96,9 @@ func (n *notNows) judge(
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	told := n.note(t, cause != "")
+	if v == message.Retry {
+		n.state.Causes["retry"]++
+	}
 	if cause == "" {
 		return v, after
 	}

@@ -134,7 +134,7 @@ func (p *Processor) State() State {
 	s := State{
 		Workload: p.cfg.Workload, Instance: p.cfg.Instance, Phase: phaseStopped.String(),
 		Reasons: []string{}, Accounts: []pump.AccountState{}, Done: Summary{Requests: pump.Requests{}},
-		Cluster: pump.ClusterState{Rank: -1}, NotNow: NotNow{Causes: map[string]int64{}},
+		Cluster: pump.ClusterState{Rank: -1}, NotNow: NotNow{Causes: noCauses()},
 	}
 	r := p.running.Load()
 	if r == nil {
