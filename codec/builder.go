@@ -101,9 +101,9 @@ func NewBuilder(textLimit int) *Builder {
 }
 
 // Reset begins an empty envelope with the identity of h: Version, Workload, Run,
-// Segment, Attempt, Generation, MapVersion, Sealed and NotNow, if Version has room for it; the other fields are ignored,
-// so that the header of an opened envelope will do. An h that cannot be written is
-// the error of the next Add or Seal.
+// Segment, Attempt, Generation, MapVersion, Sealed, and NotNow if Version has room for it; the
+// other fields are ignored, so that the header of an opened envelope will do. An h that cannot
+// be written is the error of the next Add or Seal.
 func (b *Builder) Reset(h Header) {
 	b.free()
 	h.Version = cmp.Or(h.Version, Version)

@@ -49,10 +49,10 @@ func Release(cause error) error {
 }
 
 // Busy as a handler's error says that what it uses cannot take the task now: no attempt is counted.
-// The task is delivered again after hint, or after a delay of its own that grows, if that is longer;
-// but not later than after RetryPolicy.Max. It goes into quarantine when it has been told so for
-// RetryPolicy.MaxBusy. While tasks are told so, the processor starts fewer of them. The cause may be
-// nil.
+// The task is delivered again after hint, or after a delay of its own that grows, if that is
+// longer; but not later than after RetryPolicy.Max. It goes into quarantine when it has been told
+// so for RetryPolicy.MaxBusy. While tasks are told so, the processor starts fewer of them. The
+// cause may be nil.
 func Busy(hint time.Duration, cause error) error {
 	return &outcome.Wish{Busy: true, After: max(hint, 0), Err: cause}
 }

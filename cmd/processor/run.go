@@ -393,8 +393,8 @@ func progress(console *cli.Console) func(processor.Summary) {
 			return
 		}
 		attrs := cli.Nonzero("failed", s.Failed, "rejected", s.Rejected, "retried", s.Retried,
-			"not_now", s.NotNow, "skipped", s.Skipped, "quarantined", s.Quarantined, "envelopes", s.Envelopes, "throttled",
-			s.Throttled)
+			"not_now", s.NotNow, "skipped", s.Skipped, "quarantined", s.Quarantined,
+			"envelopes", s.Envelopes, "throttled", s.Throttled)
 		console.Progress(s.Handled, 0, text, append([]any{"handled", s.Handled}, attrs...)...)
 	}
 }

@@ -220,6 +220,8 @@ func TestAnOutcomeMeansWhatItSays(t *testing.T) {
 		`{"seq":1,"ok":true,"result":null,"more":1}`:           nil,
 		`{"seq":1,"retry":"30s","error":"busy"}`:               pump.RetryAfter(30*time.Second, errors.New("busy")),
 		`{"seq":1,"retry":"0s"}`:                               pump.RetryAfter(0, errors.New("the command asked for a retry")),
+		`{"seq":1,"busy":"2s","error":"full"}`:                 pump.Busy(2*time.Second, errors.New("full")),
+		`{"seq":1,"busy":"0s"}`:                                pump.Busy(0, errors.New("the command is busy")),
 		`{"seq":1,"reject":true,"error":"no such city"}`:       pump.Reject(errors.New("no such city")),
 		`{"seq":1,"reject":true}`:                              pump.Reject(errors.New("the command rejected it")),
 		`{"seq":1,"ok":false,"error":"boom"}`:                  errors.New("boom"),

@@ -49,9 +49,9 @@ type HTTPOptions struct {
 //	                                                its SHA-256), the same in every delivery
 //
 // The answer's status is the outcome: 2xx done, its body (up to 1 MiB) the
-// result; 410, 413, 415 and 422 rejected; anything else failed. 429 and 503 may say "not now" of the
-// endpoint rather than of the task: the processor judges that. With 408, 425, 429 and 5xx the task
-// is not tried again before Retry-After. Redirects are not followed.
+// result; 410, 413, 415 and 422 rejected; anything else failed. 429 and 503 may say "not now"
+// of the endpoint rather than of the task: the processor judges that. With 408, 425, 429 and
+// 5xx the task is not tried again before Retry-After. Redirects are not followed.
 //
 // While no connection can be made (the name, the port, TLS, a proxy), tasks are
 // held and lose no attempt. A connection that breaks later costs its task one: that
@@ -268,8 +268,8 @@ type laterError struct {
 func (e *laterError) NotNow() (cause string, hint time.Duration) { return e.cause, e.hint }
 func (e *laterError) Unwrap() error                              { return e.error }
 
-// retryAfter reads the header's two forms: seconds, or a date by the clock that the answer's own Date
-// is of.
+// retryAfter reads the header's two forms: seconds, or a date by the clock that the answer's own
+// Date is of.
 func retryAfter(h http.Header) time.Duration {
 	v := h.Get("Retry-After")
 	if s, err := strconv.ParseUint(v, 10, 32); err == nil {

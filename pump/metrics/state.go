@@ -72,7 +72,8 @@ var processorSamples = []sample[processor.State]{
 	counter("tasks_rejected_total", "Tasks that the handler rejected.",
 		func(s processor.State) float64 { return float64(s.Done.Rejected) }),
 	gauge("not_now_tasks_per_second",
-		"Tasks that the process starts a second because tasks were told \"not now\"; 0: as many as there are.",
+		"Tasks that the process starts a second because tasks were told \"not now\"; "+
+			"0: as many as there are.",
 		func(s processor.State) float64 { return s.NotNow.Rate }),
 	counter("tasks_retried_total", "Tasks put back for another attempt.",
 		func(s processor.State) float64 { return float64(s.Done.Retried) }),

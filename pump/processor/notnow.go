@@ -63,7 +63,9 @@ type recentTask struct {
 }
 
 // noCauses has all causes, so that each is a series from the start.
-func noCauses() map[string]int64 { return map[string]int64{"429": 0, "503": 0, "busy": 0, "retry": 0} }
+func noCauses() map[string]int64 {
+	return map[string]int64{"429": 0, "503": 0, "busy": 0, "retry": 0}
+}
 
 func newNotNows(r *run) *notNows {
 	n := &notNows{r: r, state: NotNow{Causes: noCauses()}}

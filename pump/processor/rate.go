@@ -13,7 +13,8 @@ import (
 
 // rateLimit keeps all processors of a workload together below a rate of tasks
 // (Options.MaxRate): a budget like those of the accounts, shared by demand
-// (P8.1), but of tasks. And it keeps this process below what tasks are not told "not now" at. One slot at a time has a task and waits for its turn
+// (P8.1), but of tasks. And it keeps this process below the rate at which tasks are told "not now"
+// (P8.4). One slot at a time has a task and waits for its turn
 // (Backlog.pacing): a process that stops could not give back what stood in all of them.
 type rateLimit struct {
 	budget *quota.Budget // nil: as many tasks as there are handlers for

@@ -7,10 +7,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/processor"
+	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // answer is what the handler of an endpoint returns that answers 429 or 503.
@@ -262,4 +264,85 @@ func TestATaskThatIsAlwaysToldNotNowIsQuarantinedInTheEnd(t *testing.T) {
 			})
 		})
 	}
+}
+
+// In once, what is told "not now" is neither done nor given up in the ledger until it is. What is
+// known of it goes with its tasks into other messages.
+func TestTheLedgerAgreesWithWhatWasToldNotNow(t *testing.T) {
+	inOnceWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+		busy := map[string]int{}
+		h := &testworld.Seen{}
+		h.Work = func(_ context.Context, task *pump.Task) error {
+			h.Mu.Lock()
+			defer h.Mu.Unlock()
+			id := testworld.Identity(task)
+			switch busy[id]++; {
+			case task.N == 9:
+				return pump.Busy(0, testworld.ErrFlop)
+			case task.N == 8 && busy[id] > 2:
+				return pump.Reject(testworld.ErrFlop)
+			case task.N%2 == 0 && busy[id] <= 2+int(task.N):
+				return pump.Busy(time.Second, testworld.ErrFlop)
+			}
+			return nil
+		}
+		began := time.Now()
+		w.PutTasks(3, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
+		p := w.start(w.processor(h, processor.Options{Retry: pump.RetryPolicy{Max: 20 * time.Second}}))
+		time.Sleep(20 * time.Minute)
+		w.ExpectBook(8, 1)
+		account, queue := w.Home(3)
+		var head codec.Header
+		for range 60 { // it is in hand for a moment now and then
+			if all := w.headers(account, queue); len(all) == 1 {
+				head = all[0]
+				break
+			}
+			time.Sleep(time.Second)
+		}
+		told := head.NotNow
+		if head.Tasks.String() != "9" || head.Attempt != 0 || told.Deliveries < 30 ||
+			told.First.Sub(began).Abs() > 10*time.Second {
+			t.Errorf("%v is left, with %+v", head.Tasks, head)
+		}
+		if gone, _ := w.Cause(account); gone.NotNow.First.Sub(told.First).Abs() > 10*time.Second ||
+			gone.NotNow.Here != 0 || gone.NotNow.Deliveries < 2 {
+			t.Errorf("in quarantine it says %+v", gone.NotNow)
+		}
+		if s := p.End(); s.Split+s.Failed+s.Retried > 0 || s.Quarantined != 1 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// What leaves no room for a header has what is known of "not now" in a row, which goes with it.
+func TestAFullTextThatIsToldNotNowHasARow(t *testing.T) {
+	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+		text := testworld.Incompressible(64 << 10)
+		id := w.PutText("accounta", "work-00", text)
+		away := time.Now().Add(2 * time.Hour)
+		h := &testworld.Seen{Work: func(_ context.Context, task *pump.Task) error {
+			if task.Attempt != 1 {
+				t.Errorf("attempt %d", task.Attempt)
+			}
+			if time.Now().Before(away) {
+				return pump.Busy(time.Minute, testworld.ErrFlop)
+			}
+			return nil
+		}}
+		p := w.start(w.processor(h, processor.Options{Retry: pump.RetryPolicy{MaxAttempts: 3}}))
+		time.Sleep(time.Until(away) - time.Minute)
+		row, err := w.Table().Read(t.Context(), "work.attempts", "accounta.work-00."+id)
+		if n, _ := row.Properties["NotNow"].(int64); err != nil || n < 10 || n > 60 || row.Properties["Attempts"] != int64(0) {
+			t.Errorf("its row says %v, %v", row.Properties, err)
+		}
+		time.Sleep(15 * time.Minute)
+		s := p.End()
+		if s.Handled != 1 || s.Quarantined+s.Failed > 0 || w.Left() != 0 || w.Logged("may have ended its processes") > 0 {
+			t.Errorf("%d left, %+v", w.Left(), s)
+		}
+		if _, err := w.Table().Read(t.Context(), "work.attempts", "accounta.work-00."+id); !storage.Is(err, storage.Gone) {
+			t.Errorf("its row is left: %v", err)
+		}
+	})
 }

@@ -9,10 +9,10 @@ import (
 )
 
 // Brake is a budget whose limit nobody states: what refuses tasks says it (P8.4). It is off until
-// Refused puts it on at the rate that was let through, and then goes down as a Budget does. It grows
-// by climb of itself and of one task a second, so that what is far behind other processes gains on
-// them, and faster the longer nothing is refused. It is off again when it holds nothing back any
-// more.
+// Refused puts it on at the rate that was let through, and then goes down as a Budget does. It
+// grows by climb of itself and of one task a second, so that what is far behind other processes
+// gains on them, and faster the longer nothing is refused. It is off again when it holds nothing
+// back any more.
 type Brake struct {
 	most   float64      // tasks a second above which it may be off
 	done   func() int64 // how many tasks were let through so far
@@ -33,7 +33,8 @@ type brakeMark struct {
 }
 
 const (
-	// leastBrake is a task in five seconds: an endpoint that is there again is noticed.
+	// leastBrake is a task in five seconds, or a little less: an endpoint that is there again is
+	// noticed.
 	leastBrake = 0.2
 	// calmBrake is for how long nothing was refused when a brake is taken off.
 	calmBrake = 10 * time.Second

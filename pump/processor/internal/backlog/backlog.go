@@ -21,9 +21,6 @@ const (
 	// openAhead is for how long opened tasks should last: opening the next
 	// envelope takes about a millisecond.
 	openAhead = 50 * time.Millisecond
-	// brakeAhead is for how long what waits should last while a brake is on: longer than a get takes,
-	// and much shorter than a lease.
-	brakeAhead = 5 * time.Second
 	// rateEvery is how often the rate of starting tasks is measured.
 	rateEvery = 250 * time.Millisecond
 	// leastPromise is the least room, in bytes, that is kept for each message that a get may bring:
@@ -139,10 +136,7 @@ func (b *Backlog) limit(now time.Time) int {
 		rate := min(b.Rate, handlers/b.Took)
 		limit += min(2*handlers, rate*(half-b.Took)) + rate*min(1, half/2)
 	}
-	if b.brake > 0 {
-		limit = min(limit, 1+b.brake*brakeAhead.Seconds())
-	}
-	return int(limit)
+	return int(b.braked(limit))
 }
 
 // Reserve keeps room for one get and says for how many messages; none if more
@@ -395,34 +389,6 @@ func (b *Backlog) Next(
 	}
 	b.wakePollerAt(now)
 	return d, from, to, now
-}
-
-// StartNext lets the next be started: what was given last has had its turn.
-func (b *Backlog) StartNext() {
-	b.Mu.Lock()
-	defer b.Mu.Unlock()
-	b.pacing = false
-	b.startable.Broadcast()
-}
-
-// Brake holds starts to so many tasks a second, one after the other, and what waits to what is
-// started soon; 0: nothing does.
-func (b *Backlog) Brake(rate float64) {
-	b.Mu.Lock()
-	defer b.Mu.Unlock()
-	b.brake = rate
-	if rate == 0 && !b.paced {
-		b.pacing = false
-		b.startable.Broadcast()
-	}
-	b.wakePoller()
-}
-
-// Braked is the rate that starts are held to; 0: they are not.
-func (b *Backlog) Braked() float64 {
-	b.Mu.Lock()
-	defer b.Mu.Unlock()
-	return b.brake
 }
 
 // Withdraw makes sure that no further task of d is started, and gives how many

@@ -9,8 +9,8 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// Pack makes an envelope with the header h of some of a message's tasks. It is not ok if they do not
-// fit.
+// Pack makes an envelope with the header h of some of a message's tasks. It is not ok if they do
+// not fit.
 func (d *Delivery) Pack(h codec.Header, tasks []int, limit int) (text []byte, ok bool) {
 	b := codec.NewBuilder(limit)
 	if h.NotNow != (codec.NotNow{}) {

@@ -292,8 +292,8 @@ func (r *Settlers) writesNotNow(d *message.Delivery) bool {
 		r.Assignment.Load().View.CommonFormat() >= codec.Version
 }
 
-// rewrite packs some of a message's tasks into a text of its own. It takes the message's place if it
-// is to be here.
+// rewrite packs some of a message's tasks into a text of its own. It takes the message's place if
+// it is to be here.
 func (r *Settlers) rewrite(d *message.Delivery, g retryGroup, here bool) (text []byte, ok bool) {
 	h := d.Header
 	h.Attempt = g.attempt

@@ -101,8 +101,8 @@ func (t *Trials) Enqueue(d *message.Delivery) bool {
 	return true
 }
 
-// roomless reports whether there may be a row about a message that was delivered before, because its
-// text leaves no room for a header.
+// roomless reports whether there may be a row about a message that was delivered before, because
+// its text leaves no room for a header.
 func roomless(d *message.Delivery) bool {
 	return d.Foreign != "" && d.Dequeued > 1 && len(d.Text) > storage.MaxText/2
 }
