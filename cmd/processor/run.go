@@ -354,10 +354,10 @@ func (f *runFlags) process(
 	default:
 		err = errors.Join(err, printSummary(out, summary, idle))
 	}
-	if o.UntilIdle > 0 && summary.Retried > 0 {
+	if o.UntilIdle > 0 && summary.Retried+summary.NotNow > 0 {
 		console.Log.Warn("tasks were put back for another attempt; "+
 			"--until-idle does not wait for those that come back later than it",
-			"retried", summary.Retried)
+			"retried", summary.Retried, "not_now", summary.NotNow)
 	}
 	if err != nil {
 		return err

@@ -346,3 +346,28 @@ func TestAFullTextThatIsToldNotNowHasARow(t *testing.T) {
 		}
 	})
 }
+
+// However short the hint is, the delay grows with the time for which a task has been told "not now";
+// and however long that is, it is within --retry-max.
+func TestTheDelayOfNotNowGrowsWithItsTime(t *testing.T) {
+	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+		w.Put("accounta", "work-00", 1, 1)
+		var at []time.Time
+		h := &testworld.Seen{Work: func(context.Context, *pump.Task) error {
+			at = append(at, time.Now())
+			return pump.Busy(time.Second, testworld.ErrFlop)
+		}}
+		p := w.start(w.processor(h, processor.Options{}))
+		time.Sleep(2 * time.Hour)
+		p.End()
+		if len(at) < 15 || len(at) > 40 {
+			t.Fatalf("it was tried %d times in two hours", len(at))
+		}
+		for i := 1; i < len(at); i++ {
+			gap, told := at[i].Sub(at[i-1]), at[i-1].Sub(at[0])
+			if gap < time.Second || gap < min(told/2, 5*time.Minute)-2*time.Second || gap > min(told+10*time.Second, 11*time.Minute) {
+				t.Errorf("told so for %v it was tried again after %v", told, gap)
+			}
+		}
+	})
+}

@@ -251,7 +251,7 @@ func (r *Settlers) planRest(d *message.Delivery, s *message.Plan, groups []retry
 		}
 		if g.attempt > d.Header.Attempt {
 			s.Retried += len(g.tasks)
-		} else {
+		} else if !g.notNow { // which are counted already
 			s.Released += len(g.tasks)
 		}
 		if here {
