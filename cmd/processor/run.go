@@ -54,10 +54,8 @@ On the first signal the processor takes no more tasks, lets those that run finis
 --grace, puts back what was not started, and ends with status 0; with --until-idle with
 130 or 143. --until-idle does not wait for tasks that come back later than it: let it be
 longer than --retry-max to see every retry through.
-
-A task that fails is tried again, up to --max-attempts times. An endpoint that answers 429 or 503,
-and a child that is busy, say "not now": that takes no attempt, the task comes back within
---retry-max, for --max-busy at most, and the processor starts fewer tasks until it is over.
+An endpoint that answers 429 or 503 and a child that is busy say "not now": that takes no
+attempt, the task comes back within --retry-max, and fewer tasks are started until it is over.
 
 With --gate the processor waits until an operator opens it ("distributor gate open NAME"). With
 --min-interval a key is handled at most once in so long: other tasks of it are settled
@@ -111,8 +109,7 @@ func (f *runFlags) add(cmd *cobra.Command) {
 	flags.DurationVar(&f.options.Retry.MaxAge, "max-age", 0,
 		"quarantine a task that fails when its message is older than that (default: no limit)")
 	flags.DurationVar(&f.options.Retry.MaxBusy, "max-busy", 0,
-		"quarantine a task that is told \"not now\" so long after the first time; -1ns for no limit "+
-			"(default 24h0m0s)")
+		"quarantine a task told \"not now\" so long after the first time (default 24h0m0s)")
 	flags.DurationVar(&f.options.Retry.Base, "retry-base", 0,
 		"the longest delay before the second attempt; it doubles with each (default: it "+
 			"follows how long tasks take)")
