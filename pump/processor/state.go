@@ -156,7 +156,7 @@ func (p *Processor) State() State {
 	s.Cluster = r.Member.Load().State()
 	s.Queues = r.poller.Queues()
 	_, retry := r.timing.Backoff(0)
-	s.Latency = r.latency.lately()
+	s.Latency, s.NotNow = r.latency.lately(), r.notNows.State()
 	s.Handlers = r.o.Concurrency
 	s.RunsUnfinished = int(r.unfinished.Load())
 	if n := r.remaining.Load(); n >= 0 {
@@ -167,7 +167,6 @@ func (p *Processor) State() State {
 	if tasks := r.Queues.Tasks; tasks != nil {
 		s.RateUsed = tasks.Used()
 	}
-	s.NotNow = r.notNows.State()
 	s.LeaseSeconds, s.TaskSeconds, s.RetrySeconds = r.timing.Lease().Seconds(),
 		r.timing.Task().Seconds(), retry.Seconds()
 	switch now {
