@@ -10,9 +10,8 @@ import (
 
 // Brake is a budget whose limit nobody states: what refuses tasks says it (P8.4). It is off until
 // Refused puts it on at the rate that was let through, and then goes down as a Budget does. It
-// grows by climb of itself and of one task a second, so that what is far behind other processes
-// gains on them, and faster the longer nothing is refused. It is off again when it holds nothing
-// back any more.
+// grows by climb of itself and of evenBrake a second, faster the longer nothing is refused. It is
+// off again when it holds nothing back any more.
 type Brake struct {
 	most   float64      // tasks a second above which it may be off
 	done   func() int64 // how many tasks were let through so far
@@ -33,9 +32,12 @@ type brakeMark struct {
 }
 
 const (
-	// leastBrake is a task in five seconds, or a little less: an endpoint that is there again is
-	// noticed.
+	// leastBrake is what it is cut to at most. With what it grows by in between that is about a task a
+	// second while all are refused: an endpoint that is there again is noticed.
 	leastBrake = 0.2
+	// evenBrake tasks a second are what a brake begins with at least, and what it grows by climb of
+	// besides itself: what is far behind other processes gains on them.
+	evenBrake = 3
 	// calmBrake is for how long nothing was refused when a brake is taken off.
 	calmBrake = 10 * time.Second
 )
@@ -60,7 +62,7 @@ func (b *Brake) Refused(began time.Time, begin bool) (begun bool) {
 		return false
 	case !b.on.Load():
 		begun = true
-		b.rate = laterCut * b.passed(now)
+		b.rate = max(laterCut*b.passed(now), evenBrake)
 	case began.Before(b.cut.at), since < CutEvery: // the cut has not been felt yet
 		return false
 	default:
@@ -87,7 +89,7 @@ func (b *Brake) passed(now brakeMark) float64 {
 func (b *Brake) rateAt(now time.Time) float64 {
 	since := now.Sub(b.cut.at)
 	grown := climb * since.Seconds() * (1 + since.Seconds()/(2*climbDoubling.Seconds()))
-	return (b.rate+1)*math.Exp(min(grown, 100)) - 1
+	return (b.rate+evenBrake)*math.Exp(min(grown, 100)) - evenBrake
 }
 
 // Grow is called about once a second. It reports whether it has taken the brake off.

@@ -150,7 +150,8 @@ func toldNotNow(d *message.Delivery) codec.NotNow {
 }
 
 // pause is the delay of its own of a message whose tasks were told "not now": at first that of a
-// first failure, and then from half as long to as long as they have been told so.
+// first failure, and then from half as long to as long as they have been told so, but no longer
+// than after as many failures: what was told so long ago and is now again is not put off for long.
 func (r *Settlers) pause(d *message.Delivery) time.Duration {
 	first := d.Header.NotNow.First
 	if first.IsZero() {
@@ -158,7 +159,8 @@ func (r *Settlers) pause(d *message.Delivery) time.Duration {
 	}
 	told := d.ServerTime().Sub(first)
 	share := (1 + r.Jitter.Float("not now", d.ID, uint64(d.Dequeued))) / 2
-	return max(r.backoff(d, 0), min(time.Duration(share*float64(told)), r.Retry.Max))
+	_, most := r.Timing.Backoff(uint64(d.Header.NotNow.Deliveries))
+	return max(r.backoff(d, 0), min(time.Duration(share*float64(told)), most))
 }
 
 // planWhole settles a message without looking at its tasks.
