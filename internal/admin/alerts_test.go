@@ -164,6 +164,26 @@ var scenes = []planted{
 		lasts: 20 * time.Minute, fires: []string{"QueuepumpHandlersFail", "QueuepumpQuarantine"},
 	},
 	{
+		name: "handlers only put tasks off", accounts: 2, healthy: runs,
+		fault: func(s *scene) {
+			later := pump.HandlerFunc(func(context.Context, *pump.Task) error { return pump.RetryAfter(time.Second, nil) })
+			s.processes[0].end()
+			s.processes[1].end()
+			s.processor("x", later, processor.Options{Retry: pump.RetryPolicy{MaxAttempts: -1}})
+		},
+		lasts: 20 * time.Minute, fires: []string{"QueuepumpHandlersFail"},
+	},
+	{
+		name: "handlers are told not now", accounts: 2, healthy: runs,
+		fault: func(s *scene) {
+			busy := pump.HandlerFunc(func(context.Context, *pump.Task) error { return pump.Busy(time.Second, nil) })
+			s.processes[0].end()
+			s.processes[1].end()
+			s.processor("x", busy, processor.Options{})
+		},
+		lasts: 20 * time.Minute, fires: []string{"QueuepumpHandlersFail"},
+	},
+	{
 		name: "the limit is near", accounts: 1, change: func(c *pump.Config) { c.Budget.Account = 10 },
 		healthy: func(s *scene) { s.processor("p", works(time.Millisecond), processor.Options{}) },
 		fault: func(s *scene) {

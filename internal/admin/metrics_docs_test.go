@@ -47,7 +47,7 @@ func allMetrics(t *testing.T) (all map[string]*dto.MetricFamily, roles map[strin
 			h.Started(1, time.Second)
 			h.Ended(1, time.Second)
 			m.register(public.Processor(func() processor.State {
-				return processor.State{Accounts: accounts, Backlog: backlog, TasksRemaining: &left, Money: money}
+				return processor.State{Accounts: accounts, Backlog: backlog, TasksRemaining: &left, Money: money, NotNow: processor.NotNow{Causes: map[string]int64{"429": 1}}}
 			}))
 		} else {
 			m.register(public.Distributor(func() distributor.State { return distributor.State{Accounts: accounts, Backlog: backlog, Money: money} }))

@@ -81,7 +81,7 @@ func (w *which) flags(cmd *cobra.Command, limit int) {
 
 // causes are those that a message may be in quarantine for.
 var causes = []string{
-	pump.ReasonRejected, pump.ReasonAttempts, pump.ReasonAge, pump.ReasonStateFull,
+	pump.ReasonRejected, pump.ReasonAttempts, pump.ReasonAge, pump.ReasonNotNow, pump.ReasonStateFull,
 	pump.ReasonEndsProcess, pump.ReasonTruncated, pump.ReasonCorrupt,
 	pump.ReasonBomb, pump.ReasonUnknownRun, pump.ReasonRunExpired, pump.ReasonRunEnded,
 	pump.ReasonOtherWorkload, pump.ReasonBadLine,

@@ -341,7 +341,11 @@ func instanceNote(i status.Instance) string {
 	if i.Waiting != "" {
 		waits = "waits at " + i.Waiting
 	}
-	return notes(stopping, waits, i.Trouble, some(i.Throttled, "throttled"))
+	told := some(i.NotNow, `told "not now"`)
+	if i.NotNowSince != nil {
+		told += " since " + i.NotNowSince.Format("15:04:05 MST")
+	}
+	return notes(stopping, waits, i.Trouble, told, some(i.Throttled, "throttled"))
 }
 
 func (c screen) accounts(w io.Writer, s *status.Status) {

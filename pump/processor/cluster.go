@@ -144,6 +144,9 @@ func (r *run) fillBeat(to *cluster.Report) {
 	to.Pace = r.backlog.Pace()
 	to.Queues, to.Trouble = r.poller.Queues(), r.trouble()
 	to.Cannot = r.cannot(now)
+	if told := r.notNows.State(); told.Count > 0 {
+		to.NotNow, to.NotNowSince, to.NotNowError = uint64(told.Count), *told.Since, told.LastError
+	}
 	to.Unread, to.UnreadQueue = r.unread(now)
 	to.UnreadForeign = r.poller.UnreadForeign(now)
 	to.Draining, to.Paused = r.Stopping.Load(), r.stands()

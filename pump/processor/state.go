@@ -76,6 +76,8 @@ type State struct {
 	Money prices.Day `json:"money"`
 	// RateUsed is what this process would start a second, as a part of Options.MaxRate; 0 without.
 	RateUsed float64 `json:"rateUsed"`
+	// NotNow says whether tasks are told "not now" by what the handlers use.
+	NotNow NotNow `json:"notNow"`
 	// ForeignWaits is in how many segments foreign messages have lately waited because the segment
 	// keeps as many names of done ones as it may (mode once): their deletes were not acknowledged.
 	ForeignWaits int `json:"foreignWaits"`
@@ -133,7 +135,7 @@ func (p *Processor) State() State {
 	s := State{
 		Workload: p.cfg.Workload, Instance: p.cfg.Instance, Phase: phaseStopped.String(),
 		Reasons: []string{}, Accounts: []pump.AccountState{}, Done: Summary{Requests: pump.Requests{}},
-		Cluster: pump.ClusterState{Rank: -1},
+		Cluster: pump.ClusterState{Rank: -1}, NotNow: NotNow{Causes: noCauses()},
 	}
 	r := p.running.Load()
 	if r == nil {
@@ -159,7 +161,7 @@ func (p *Processor) State() State {
 	s.Cluster = r.Member.Load().State()
 	s.Queues = r.poller.Queues()
 	_, retry := r.timing.Backoff(0)
-	s.Latency = r.latency.lately()
+	s.Latency, s.NotNow = r.latency.lately(), r.notNows.State()
 	s.Handlers = r.o.Concurrency
 	s.RunsUnfinished = int(r.unfinished.Load())
 	if n := r.remaining.Load(); n >= 0 {

@@ -129,7 +129,7 @@ func (s *worker) runNext() (more bool) {
 		return false
 	}
 	more = true // after a panic as well
-	if r.rate != nil {
+	if r.rate.holds() {
 		if !r.awaitRate(d, from, to) {
 			s.took, s.ended = 0, time.Now()
 			return more
@@ -215,7 +215,7 @@ func (s *worker) endTasks(ctx context.Context, err error, errs []error) {
 	s.d, s.span = nil, nil
 	s.ended = time.Now()
 	s.took = max(s.ended.Sub(s.began), 1)
-	took, abandoned := s.took, s.abandoned
+	took, abandoned, began := s.took, s.abandoned, s.began
 	s.mu.Unlock()
 	s.pool.r.timing.Handled(took, s.ended)
 	queues.HookEnded(&s.pool.r.Cfg.Hooks, to-from, took)
@@ -227,7 +227,7 @@ func (s *worker) endTasks(ctx context.Context, err error, errs []error) {
 		return
 	}
 	if s.pool.r.batch == nil {
-		s.pool.r.recordOutcome(ctx, d, d.At(from), err)
+		s.pool.r.recordOutcome(ctx, d, d.At(from), err, began)
 		return
 	}
 	for i := from; i < to; i++ {
@@ -235,13 +235,19 @@ func (s *worker) endTasks(ctx context.Context, err error, errs []error) {
 		if e == nil && errs != nil {
 			e = errs[i-from]
 		}
-		s.pool.r.recordOutcome(ctx, d, d.At(i), e)
+		s.pool.r.recordOutcome(ctx, d, d.At(i), e, began)
 	}
 }
 
 // recordOutcome notes the outcome of one task. The last one of a message settles it.
-func (r *run) recordOutcome(ctx context.Context, d *message.Delivery, i int, err error) {
+func (r *run) recordOutcome(
+	ctx context.Context, d *message.Delivery, i int, err error, began time.Time,
+) {
 	v, after := verdictOf(ctx, err)
+	if waited := !d.Header.NotNow.First.IsZero(); v > message.Finished || waited {
+		fresh := !waited && d.Header.Attempt == 0
+		v, after = r.notNows.judge(&d.Tasks[i], v, after, err, began, fresh)
+	}
 	switch v {
 	case message.Finished:
 		r.Counts.Handled.Add(1)
@@ -251,6 +257,8 @@ func (r *run) recordOutcome(ctx context.Context, d *message.Delivery, i int, err
 		r.Counts.Failed.Add(1)
 	case message.Rejected:
 		r.Counts.Rejected.Add(1)
+	case message.NotNow:
+		r.Counts.NotNow.Add(1)
 	}
 	d.Mu.Lock()
 	d.Verdicts[i] = v
@@ -280,6 +288,8 @@ func verdictOf(ctx context.Context, err error) (v message.Verdict, after time.Du
 			return message.Postponed, w.After
 		case w.Release:
 			return message.Unfinished, 0
+		case w.Busy:
+			return message.NotNow, w.After
 		default:
 			return message.Retry, w.After
 		}
@@ -299,6 +309,7 @@ func (p *workers) watch(ctx context.Context) {
 		late := lateness{}
 		limit := max(overdueAfter, 10*p.r.timing.Task())
 		var oldest *worker
+		p.r.notNows.grow(now)
 		for i := range p.all {
 			s := &p.all[i]
 			s.check(now)
@@ -388,7 +399,7 @@ func (s *worker) abandon() {
 	d.Hung = true
 	d.Mu.Unlock()
 	for i := from; i < to; i++ {
-		r.recordOutcome(ctx, d, d.At(i), errHung)
+		r.recordOutcome(ctx, d, d.At(i), errHung, time.Time{})
 	}
 }
 

@@ -312,7 +312,9 @@ func (q *Quarantine) replacement(
 		if text = p.meant; text == nil {
 			text = m.text
 		}
-		text, err = codec.Restamped(text, 0, p.header.Generation+1)
+		told := p.header.NotNow
+		told.Here = 0
+		text, err = codec.Restamped(text, 0, p.header.Generation+1, told)
 		return text, true, err
 	case pump.Delivery(now.Delivery) != pump.Once, !m.intact, m.header.Run.IsZero(),
 		m.header.Workload != q.cfg.Workload, int64(m.header.Segment) >= int64(now.Map.Segments):

@@ -164,6 +164,10 @@ func instanceStatus(v *cluster.View, m *cluster.Member, seen time.Time) Instance
 		Busy: min(m.Rate*m.Pace, 1), LeaseSeconds: m.Hides, Throttled: m.Throttled,
 		Demand: m.Demand, Admin: m.Admin, Waiting: m.Waiting, Draining: m.Draining, Paused: m.Paused,
 		Trouble: m.Trouble, TimesSlower: m.Slower, HoldsBack: m.HoldsBack,
+		NotNow: m.NotNow, NotNowError: m.NotNowError,
+	}
+	if m.NotNow > 0 {
+		i.NotNowSince = new(m.NotNowSince.UTC())
 	}
 	if i.Demand == nil || m.Guessed {
 		i.Demand = map[string]float64{}

@@ -143,6 +143,12 @@ type Instance struct {
 	Draining bool               `json:"draining"`
 	Paused   bool               `json:"paused"` // it starts nothing, and no handler is at work
 	Trouble  string             `json:"trouble"`
+	// NotNow is how many times its tasks were told "not now" by what its handlers use since
+	// NotNowSince, by its own clock, and NotNowError what the last of them was told; 0, null and
+	// empty: it is not so now.
+	NotNow      uint64     `json:"notNow"`
+	NotNowSince *time.Time `json:"notNowSince"`
+	NotNowError string     `json:"notNowError"`
 	// TimesSlower is how many times as long as otherwise it leaves empty queues alone to keep to
 	// budget.costPerDay; 0: there is no cap, or it does not say. HoldsBack: gets wait as well.
 	TimesSlower float64 `json:"timesSlower"`

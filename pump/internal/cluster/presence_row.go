@@ -72,6 +72,11 @@ type Report struct {
 	// account; of the latter those at zero are left out.
 	Throttled uint64
 	Throttles map[string]uint64
+	// NotNow is how many times its tasks were told "not now" since NotNowSince, when that began, and
+	// NotNowError what the last of them was told; zero: it is not so now.
+	NotNow      uint64
+	NotNowSince time.Time
+	NotNowError string
 	// Queues is the number of queues it polls.
 	Queues int
 	// Paused: by the mark in the workload's row it starts nothing, and no handler is at work.
@@ -238,6 +243,10 @@ func encodeMember(m memberRow) map[string]any {
 		props["Samples"], props["Deletes"] = m.Samples, row.Count63(m.Deletes)
 		props["Held"], props["Later"] = encodeAmounts(m.Held), encodeAmounts(m.Later)
 	}
+	if m.NotNow > 0 {
+		props["NotNow"], props["NotNowError"] = row.Count63(m.NotNow), row.Clip(m.NotNowError)
+		putMoment(props, "NotNowSince", m.NotNowSince)
+	}
 	if m.Paused {
 		props["Paused"] = true
 	}
@@ -291,7 +300,8 @@ func decodeMember(f *row.Fields, instance string) memberRow {
 				UnreadForeign: f.Number("UnreadForeign"), Samples: f.Flag("Samples"),
 				Held: decodeAmounts(f, "Held"), Later: decodeAmounts(f, "Later"), Deletes: f.Count("Deletes"),
 				Throttled: f.Count("Throttled"), Queues: int(f.UpTo("Queues", math.MaxInt32)),
-				Trouble: f.Line("Trouble"), Paused: f.Flag("Paused"),
+				NotNow: f.Count("NotNow"), NotNowSince: f.Moment("NotNowSince"),
+				NotNowError: f.Line("NotNowError"), Trouble: f.Line("Trouble"), Paused: f.Flag("Paused"),
 				Asked: decodeAsked(f), AskedSince: f.Moment("AskedSince"), Operations: bytesOf(f, "Operations"),
 				Day: decodeDay(f), Spends: f.Number("Spends"), Slower: f.Number("Slower"),
 				HoldsBack: f.Flag("HoldsBack"),

@@ -5,22 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 )
-
-// commonFormat is the newest format that all processors of a view read, 0 if it has none.
-func commonFormat(v *cluster.View) (reads uint32) {
-	for _, m := range v.Members {
-		if m.Role == cluster.RoleProcessor {
-			this := uint32(min(max(m.Reads, 1), codec.Version)) // a row may say anything
-			if reads == 0 || this < reads {
-				reads = this
-			}
-		}
-	}
-	return reads
-}
 
 // See takes what a member has read of the cluster.
 func (r *Router) See(v *cluster.View) {
@@ -46,7 +32,7 @@ func (r *Router) See(v *cluster.View) {
 // heed takes what processors say of themselves; r.mu is held.
 func (r *Router) heed(v *cluster.View) {
 	r.viewed = v.Read
-	r.reads.Store(commonFormat(v))
+	r.reads.Store(v.CommonFormat())
 	if limits := envelopeLimits(v); limits != nil {
 		r.limits.Store(&limits)
 	} else {
