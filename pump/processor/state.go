@@ -199,14 +199,7 @@ func (p *Processor) State() State {
 		}
 	}
 	s.Reasons = append(s.Reasons, reason.OfAccounts(s.Accounts)...)
-	if late := r.lateness(); late != nil && !late.oldest.IsZero() {
-		s.OldestHandler, s.HandlersOverdue = &late.oldest, late.overdue
-		if late.overdue == s.Handlers {
-			s.Reasons = append(s.Reasons,
-				fmt.Sprintf("its %d handlers have not returned, the first since %s", late.overdue,
-					late.oldest.UTC().Format(time.RFC3339)))
-		}
-	}
+	r.addLateness(&s)
 	for _, amiss := range r.o.Amiss {
 		if why := amiss(); why != "" {
 			s.Reasons = append(s.Reasons, why)
@@ -214,6 +207,20 @@ func (p *Processor) State() State {
 	}
 	s.Ready = len(s.Reasons) == 0
 	return s
+}
+
+// addLateness says which handlers have not returned for long.
+func (r *run) addLateness(s *State) {
+	late := r.lateness()
+	if late == nil || late.oldest.IsZero() {
+		return
+	}
+	s.OldestHandler, s.HandlersOverdue = &late.oldest, late.overdue
+	if late.overdue == s.Handlers {
+		s.Reasons = append(s.Reasons,
+			fmt.Sprintf("its %d handlers have not returned, the first since %s", late.overdue,
+				late.oldest.UTC().Format(time.RFC3339)))
+	}
 }
 
 // lateness is that of the handlers; nil: there are none yet.

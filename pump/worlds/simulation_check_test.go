@@ -126,7 +126,8 @@ func (w *simWorld) fails(p *simProcess, task *simTask, t *pump.Task) error {
 	fate, attempts := task.source.fate(task.record)
 	switch {
 	case w.saysNotNow(p):
-		return simBusy(time.Duration(task.source.roll(uint64(20*time.Second), "not now", task.record)))
+		hint := time.Duration(task.source.roll(uint64(20*time.Second), "not now", task.record))
+		return pump.Busy(hint, nil)
 	case fate == simRejected:
 		return pump.Reject(testworld.ErrFlop)
 	case fate == simHopeless || fate == simFails && t.Attempt <= attempts:

@@ -88,10 +88,6 @@ func (g *simSeeded) notNow() {
 	g.step(simStep{at: g.seconds(3, 12), verb: "busy", who: []string{"all", "all", "p1"}[g.roll(3)], span: g.while()})
 }
 
-// simBusy is how a handler says that it cannot take the task now. A wish for another time is what it
-// has without pump.Busy, and takes an attempt.
-var simBusy = func(hint time.Duration) error { return pump.RetryAfter(hint, nil) }
-
 // saysNotNow says that what the handlers of a process use takes no task now.
 func (w *simWorld) saysNotNow(p *simProcess) bool {
 	w.mu.Lock()

@@ -104,7 +104,7 @@ type Options struct {
 	// Stake is what is at stake until a queue has taken a message: a command may end then.
 	Stake failure.Stake
 	// Proven returns when it is known that the distribution may go on. It is asked before each put,
-	// and before its acknowledgement counts: the process may have stood still. nil: it is known.
+	// and before its acknowledgement counts: the process may have stood still.
 	Proven func(context.Context) error
 	// Loops counts what goes round.
 	Loops *Loops
@@ -128,9 +128,6 @@ const (
 
 // NewPutter makes the putter of a distribution.
 func NewPutter(o Options) *Putter {
-	if o.Proven == nil {
-		o.Proven = func(context.Context) error { return nil }
-	}
 	total := memoryFor(len(o.Router.Current().sinks))
 	return &Putter{Options: o, memory: semaphore.NewWeighted(total), total: total}
 }
