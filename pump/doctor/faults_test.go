@@ -369,7 +369,7 @@ var faults = []fault{
 			c.join("old", cluster.Options{Report: func() cluster.Report { return cluster.Report{Reads: 1} }})
 			time.Sleep(2 * time.Minute)
 		},
-		want: []string{"warning mixed-formats old"}, says: "format 1 and of format 3", mends: "restart",
+		want: []string{"warning mixed-formats old"}, says: "format 1 and of format 4", mends: "restart",
 	},
 	{
 		name: "a process of a newer version",

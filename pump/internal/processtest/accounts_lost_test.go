@@ -94,7 +94,8 @@ func pass(ctx context.Context, sim *azsim.Sim, config string) bool {
 		uses, _ := accounts.List(ctx, file.Config)
 		for _, u := range uses {
 			if u.Name == "simulated4" && u.State == accounts.Draining {
-				sim.SetClockOffset(accounts.LostAfter)
+				// By less than what the doctor takes for a broken clock: the command waits for the rest.
+				sim.SetClockOffset(accounts.LostAfter - 5*time.Second)
 				return true
 			}
 		}

@@ -37,7 +37,7 @@ func sending(t *testing.T, w *testworld.World, budget float64) (*Putter, *errgro
 	stages, ctx := errgroup.WithContext(ctx)
 	return NewPutter(Options{
 		Proven: func(context.Context) error { return nil },
-		Ctx: ctx, Stages: stages, Log: slog.New(slog.DiscardHandler), Hooks: &pump.Hooks{}, Jitter: "d", Router: r, Count: &pack.Tally{},
+		Ctx:    ctx, Stages: stages, Log: slog.New(slog.DiscardHandler), Hooks: &pump.Hooks{}, Jitter: "d", Router: r, Count: &pack.Tally{},
 		Acked: func(int) {}, Delivered: func(*Sink, *pack.Message) {}, Loops: &Loops{},
 	}), stages, end
 }
