@@ -61,7 +61,11 @@ func HeadlineOf(s *status.Status, err error) Headline { return headlineOf(s, tre
 // headlineOf makes the headline of a status. The error is that of reading it.
 func headlineOf(s *status.Status, t trend, err error) Headline {
 	if s == nil || err != nil {
-		return unknown(err)
+		h := unknown(err)
+		if s != nil && s.Segments > 0 { // what was read before
+			h.Text += "; what is shown is as of " + s.Time.UTC().Format("15:04:05 MST")
+		}
+		return h
 	}
 	n := count(s)
 	h := Headline{Rate: n.rate, Tone: Good}

@@ -1,6 +1,8 @@
 package doctor_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -362,6 +364,42 @@ var faults = []fault{
 		name:  "a cap that its processes cannot keep to",
 		plant: func(_ *testing.T, c *clinic) { c.cfg.Budget.CostPerDay = 0.001 },
 		want:  []string{"warning day-cost"}, says: "at the least", mends: "or stop processes",
+	},
+	{
+		name: "handlers that fail",
+		plant: func(_ *testing.T, c *clinic) {
+			c.work = func(context.Context, *pump.Task) error { return errors.New("tax service: 503") }
+			c.Put("accounta", "work-00", 1, 100)
+			time.Sleep(time.Minute)
+		},
+		want: []string{"error handlers-fail p01"}, says: ": tax service: 503", mends: "processor check",
+	},
+	{
+		name: "handlers that hang",
+		plant: func(_ *testing.T, c *clinic) {
+			c.work = func(ctx context.Context, _ *pump.Task) error { <-ctx.Done(); return ctx.Err() }
+			c.Put("accounta", "work-00", 1, 100)
+			time.Sleep(2 * time.Minute)
+		},
+		want: []string{"error handlers-stuck p01"}, says: "that have not returned for long: 50, which are all", mends: "--task-timeout",
+	},
+	{
+		name: "a handler that hangs",
+		plant: func(_ *testing.T, c *clinic) {
+			c.work = func(ctx context.Context, _ *pump.Task) error { <-ctx.Done(); return ctx.Err() }
+			c.Put("accounta", "work-00", 1, 1)
+			time.Sleep(2 * time.Minute)
+		},
+		want: []string{"warning handlers-stuck p01"}, says: "that have not returned for long: 1;", mends: "--task-timeout",
+	},
+	{
+		name: "an endpoint that says not now",
+		plant: func(_ *testing.T, c *clinic) {
+			c.work = func(context.Context, *pump.Task) error { return pump.Busy(time.Second, errors.New("HTTP 429")) }
+			c.Put("accounta", "work-00", 1, 100)
+			time.Sleep(time.Minute)
+		},
+		want: []string{"warning not-now p01"}, says: "HTTP 429", mends: "--max-rate",
 	},
 	{
 		name: "a processor of an older version",
