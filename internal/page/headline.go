@@ -62,7 +62,7 @@ func HeadlineOf(s *status.Status, err error) Headline { return headlineOf(s, tre
 func headlineOf(s *status.Status, t trend, err error) Headline {
 	if s == nil || err != nil {
 		h := unknown(err)
-		if s != nil && s.Segments > 0 { // what was read before
+		if s != nil && s.Segments > 0 && h.Tone == Bad { // what was read before
 			h.Text += "; what is shown is as of " + s.Time.UTC().Format("15:04:05 MST")
 		}
 		return h
@@ -292,8 +292,8 @@ func heldBack(s *status.Status, t trend, n counted, h Headline) (what, tone stri
 	return what, tone
 }
 
-// ill says what is wrong with the handlers themselves, by the process of which that is worst; empty:
-// nothing that would hold the rate back.
+// ill says what is wrong with the handlers themselves, by the process of which that is worst;
+// empty: nothing that would hold the rate back.
 func ill(s *status.Status, n counted) string {
 	still := n.rate < stands
 	var failing, stuck, told []*status.Instance
@@ -313,7 +313,9 @@ func ill(s *status.Status, n counted) string {
 		}
 	}
 	most := func(of []*status.Instance, count func(*status.Instance) uint64) *status.Instance {
-		return slices.MaxFunc(of, func(a, b *status.Instance) int { return cmp.Compare(count(a), count(b)) })
+		return slices.MaxFunc(of, func(a, b *status.Instance) int {
+			return cmp.Compare(count(a), count(b))
+		})
 	}
 	on := func(of []*status.Instance) string {
 		if len(of) == n.live {

@@ -248,7 +248,8 @@ var headlines = map[string]struct {
 	},
 	"dark control account": {
 		of: working, err: errors.New("account A does not answer\nadvice"),
-		want: "The workload cannot be read: account A does not answer", tone: Bad,
+		do:   func(s *status.Status) { s.Time = time.Date(2026, 1, 2, 10, 4, 5, 0, time.UTC) },
+		want: "The workload cannot be read: account A does not answer; what is shown is as of 10:04:05 UTC", tone: Bad,
 	},
 	"not read yet": {
 		of:   func() *status.Status { return nil },

@@ -14,8 +14,8 @@ import (
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
-// Failing says whether the handlers of a processor fail: whether of the tasks that ended in the last
-// minute as many failed as were done, and three at least. It stays so while none ends.
+// Failing says whether the handlers of a processor fail: whether of the tasks that ended in the
+// last minute as many failed as were done, and three at least. It stays so while none ends.
 type Failing struct {
 	// Count is how many tasks failed or were rejected since Since; 0 and null: handlers do not fail.
 	Count int64      `json:"count"`
