@@ -35,7 +35,7 @@ func allMetrics(t *testing.T) (all map[string]*dto.MetricFamily, roles map[strin
 	now := time.Now()
 	left := int64(7)
 	accounts := []pump.AccountState{{Name: "a"}}
-	backlog := &waiting.Backlog{Time: now, Accounts: []waiting.Account{{Name: "a", Time: now}}}
+	backlog := &waiting.Backlog{Time: now, Done: new(1.), Seconds: new(2.), Accounts: []waiting.Account{{Name: "a", Time: now}}}
 	money := prices.Day{Currency: "USD", Cost: new(1.), PerDay: new(2.), Cap: new(3.)}
 	for _, role := range []string{"processor", "distributor"} {
 		m := newMetrics(Options{Workload: "work", Role: role, Version: "v1"})

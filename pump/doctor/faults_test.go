@@ -369,7 +369,7 @@ var faults = []fault{
 			c.join("old", cluster.Options{Report: func() cluster.Report { return cluster.Report{Reads: 1} }})
 			time.Sleep(2 * time.Minute)
 		},
-		want: []string{"warning mixed-formats old"}, says: "format 1 and of format 4", mends: "restart",
+		want: []string{"warning mixed-formats old"}, says: fmt.Sprintf("format 1 and of format %d", codec.Version), mends: "restart",
 	},
 	{
 		name: "a process of a newer version",
@@ -454,7 +454,7 @@ func fill(t *testing.T, c *clinic) {
 }
 
 func TestEachPlantedFaultIsNamedAndNothingElse(t *testing.T) {
-	for _, f := range faults {
+	for _, f := range slices.Concat(faults, handlerFaults) {
 		t.Run(f.name, func(t *testing.T) {
 			queues, processors := f.queues, f.processors
 			if queues == 0 {

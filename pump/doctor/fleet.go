@@ -167,6 +167,7 @@ func (c *checkup) judge(l look) {
 		)
 	}
 	c.processors(s, v, live)
+	c.handlers(s)
 	c.formats(v, silent)
 	c.money(s)
 	if u := s.Ledger; u != nil && u.Used >= closing.Pressure {

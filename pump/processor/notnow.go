@@ -34,8 +34,6 @@ const (
 	lastTasks = 20
 	// notNowOver is for how long tasks are done and none is told "not now" when that is over.
 	notNowOver = time.Minute
-	// maxNotNowError bounds the text of the last answer.
-	maxNotNowError = 200
 )
 
 // notNows are the answers by which tasks of this process were told "not now", and the one brake of
@@ -151,7 +149,7 @@ func (n *notNows) count(cause string, err error) {
 	}
 	n.state.Count++
 	n.state.Causes[cause]++
-	n.state.LastError = err.Error()[:min(len(err.Error()), maxNotNowError)]
+	n.state.LastError = briefly(err.Error())
 	n.last, n.done = now, n.passes()
 }
 

@@ -133,6 +133,7 @@ type run struct {
 	workers  *workers
 	rate     *rateLimit
 	notNows  *notNows
+	failures *failures
 	gate     *gateWaiter
 	grace    *grace.Period // Processor's
 	phase    atomic.Int32  // a phase
@@ -243,7 +244,7 @@ func (p *Processor) newProcessing(ctx context.Context) *run {
 	if r.o.MaxRate > 0 {
 		r.Queues.Tasks = newTaskBudget(r.o.MaxRate)
 	}
-	r.notNows = newNotNows(r)
+	r.notNows, r.failures = newNotNows(r), &failures{r: r}
 	r.rate = newRateLimit(r.Queues.Tasks, r.notNows.brake)
 	r.backlog = backlog.New(r.o.room(), r.batch != nil, func() { r.poller.Wake() })
 	r.poller = poll.New(r.Env, poll.Parts{

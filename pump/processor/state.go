@@ -42,6 +42,8 @@ type State struct {
 	// as a task usually takes: they hang, or their tasks are unusual ones.
 	OldestHandler   *time.Time `json:"oldestHandler"`
 	HandlersOverdue int        `json:"handlersOverdue"`
+	// OverdueTask is the task of the oldest of those; empty: none is overdue.
+	OverdueTask string `json:"overdueTask,omitempty"`
 	// LeaseSeconds is for how long messages are hidden that are got now, TaskSeconds how long a
 	// task usually takes in the handler (0: none has ended), and RetrySeconds the longest delay of
 	// what fails for the first time. They follow the work, but for what the options fix.
@@ -78,6 +80,8 @@ type State struct {
 	RateUsed float64 `json:"rateUsed"`
 	// NotNow says whether tasks are told "not now" by what the handlers use.
 	NotNow NotNow `json:"notNow"`
+	// Failing says whether the handlers fail.
+	Failing Failing `json:"failing"`
 	// ForeignWaits is in how many segments foreign messages have lately waited because the segment
 	// keeps as many names of done ones as it may (mode once): their deletes were not acknowledged.
 	ForeignWaits int `json:"foreignWaits"`
@@ -162,6 +166,7 @@ func (p *Processor) State() State {
 	s.Queues = r.poller.Queues()
 	_, retry := r.timing.Backoff(0)
 	s.Latency, s.NotNow = r.latency.lately(), r.notNows.State()
+	s.Failing = r.failures.State()
 	s.Handlers = r.o.Concurrency
 	s.RunsUnfinished = int(r.unfinished.Load())
 	if n := r.remaining.Load(); n >= 0 {
@@ -215,7 +220,7 @@ func (r *run) addLateness(s *State) {
 	if late == nil || late.oldest.IsZero() {
 		return
 	}
-	s.OldestHandler, s.HandlersOverdue = &late.oldest, late.overdue
+	s.OldestHandler, s.HandlersOverdue, s.OverdueTask = &late.oldest, late.overdue, late.task
 	if late.overdue == s.Handlers {
 		s.Reasons = append(s.Reasons,
 			fmt.Sprintf("its %d handlers have not returned, the first since %s", late.overdue,

@@ -65,6 +65,7 @@ type workers struct {
 type lateness struct {
 	oldest  time.Time // when the one began that is at work for longest; zero: none is
 	overdue int       // how many have taken much longer than tasks usually do
+	task    string    // of the oldest, if that is overdue
 }
 
 // overdueAfter is for how long a handler may be at work before it is overdue, if tasks are quick:
@@ -260,6 +261,9 @@ func (r *run) recordOutcome(
 	case message.NotNow:
 		r.Counts.NotNow.Add(1)
 	}
+	if v > message.Finished {
+		r.failures.note(d, i, v, err)
+	}
 	d.Mu.Lock()
 	d.Verdicts[i] = v
 	if v > message.Finished {
@@ -306,6 +310,7 @@ func verdictOf(ctx context.Context, err error) (v message.Verdict, after time.Du
 // that then do not return, until ctx ends.
 func (p *workers) watch(ctx context.Context) {
 	rounds.Every(ctx, watchEvery, func(now time.Time) {
+		p.r.failures.look(now)
 		late := lateness{}
 		limit := max(overdueAfter, 10*p.r.timing.Task())
 		var oldest *worker
@@ -322,6 +327,9 @@ func (p *workers) watch(ctx context.Context) {
 			}
 			s.mu.Unlock()
 		}
+		if late.overdue > 0 {
+			late.task = oldest.task()
+		}
 		before := p.late.Swap(&late)
 		// Once for each time that some are late, and once that all are.
 		if n := late.overdue; n > 0 && (before == nil || before.overdue == 0 ||
@@ -329,6 +337,16 @@ func (p *workers) watch(ctx context.Context) {
 			oldest.says(n)
 		}
 	})
+}
+
+// task names what the slot works on; empty: it does not any more.
+func (s *worker) task() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.d == nil {
+		return ""
+	}
+	return taskName(&s.d.Tasks[s.d.At(s.from)])
 }
 
 // says logs that handlers are overdue, of which this is the oldest.

@@ -149,10 +149,28 @@ type Instance struct {
 	NotNow      uint64     `json:"notNow"`
 	NotNowSince *time.Time `json:"notNowSince"`
 	NotNowError string     `json:"notNowError"`
+	// Failing are tasks that failed while no more than that were done, and Stuck handlers that have
+	// not returned for much longer than tasks take; null: it is not so. AllStuck: so have all.
+	Failing  *Ill `json:"failing"`
+	Stuck    *Ill `json:"stuck"`
+	AllStuck bool `json:"allStuck"`
+	// Begun: it began within the last two beats. It is for those who ask what holds the rate back, and
+	// no part of the JSON.
+	Begun bool `json:"-"`
 	// TimesSlower is how many times as long as otherwise it leaves empty queues alone to keep to
 	// budget.costPerDay; 0: there is no cap, or it does not say. HoldsBack: gets wait as well.
 	TimesSlower float64 `json:"timesSlower"`
 	HoldsBack   bool    `json:"holdsBack"`
+}
+
+// Ill says what is wrong with the handlers of a process.
+type Ill struct {
+	Count uint64    `json:"count"`
+	Since time.Time `json:"since"` // by the process's own clock
+	// Error is what the last one failed of; empty of handlers that have not returned. Task is which
+	// task that was, or the one that a handler is at for longest.
+	Error string `json:"error"`
+	Task  string `json:"task"`
 }
 
 // Account is one storage account.
