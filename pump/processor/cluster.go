@@ -143,7 +143,9 @@ func (r *run) fillBeat(to *cluster.Report) {
 	to.Seconds, to.Hides = r.backlog.Seconds(), r.timing.Lease().Seconds()
 	to.Pace = r.backlog.Pace()
 	to.Queues, to.Trouble = r.poller.Queues(), r.trouble()
-	to.Cannot = r.cannot(now)
+	if s := r.Assignment.Load(); s != nil {
+		to.Cannot, to.Vouches = r.cannot(s, now), r.poller.Vouches(s.View.Doubted(r.Cfg.Instance), now)
+	}
 	if f := r.failures.State(); f.Count > 0 {
 		to.Failing = cluster.Ill{
 			Count: uint64(f.Count), Since: *f.Since, Error: f.LastError, Task: f.Task,
@@ -157,7 +159,7 @@ func (r *run) fillBeat(to *cluster.Report) {
 		to.NotNow, to.NotNowSince, to.NotNowError = uint64(told.Count), *told.Since, told.LastError
 	}
 	to.Unread, to.UnreadQueue = r.unread(now)
-	to.UnreadForeign = r.poller.UnreadForeign(now)
+	to.UnreadForeign, to.ForeignPolled = r.poller.UnreadForeign(now)
 	to.Draining, to.Paused = r.Stopping.Load(), r.stands()
 	to.Samples = r.sampler != nil && phase(r.phase.Load()) == phaseWorking
 	to.Day = r.sampler.Day()
@@ -165,13 +167,11 @@ func (r *run) fillBeat(to *cluster.Report) {
 
 // cannot names the accounts that this process cannot read: it has no credentials for them, or they
 // refuse it or do not answer.
-func (r *run) cannot(now time.Time) []string {
+func (r *run) cannot(s *ownership.Assignment, now time.Time) []string {
 	names := r.poller.Cannot(now)
-	if s := r.Assignment.Load(); s != nil {
-		for i, q := range s.Shards {
-			if name := s.Of.Shards[i].Account; q == nil && !slices.Contains(names, name) {
-				names = append(names, name)
-			}
+	for i, q := range s.Shards {
+		if name := s.Of.Shards[i].Account; q == nil && !slices.Contains(names, name) {
+			names = append(names, name)
 		}
 	}
 	slices.Sort(names)

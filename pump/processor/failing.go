@@ -64,7 +64,9 @@ var kinds = map[message.Verdict]string{
 
 // note takes one failure. The log names the first task of each kind at once, and then one every ten
 // seconds, with how many there were: a million of them do not drown it.
-func (f *failures) note(d *message.Delivery, i int, v message.Verdict, err error) {
+func (f *failures) note(
+	d *message.Delivery, i int, v message.Verdict, err error, span trace.SpanContext,
+) {
 	kind := kinds[v]
 	if kind == "" {
 		return
@@ -83,7 +85,7 @@ func (f *failures) note(d *message.Delivery, i int, v message.Verdict, err error
 		f.err, f.task = err, t
 		f.mu.Unlock()
 	}
-	attrs := d.TaskAttrs(i, trace.SpanContext{})
+	attrs := d.TaskAttrs(i, span)
 	f.r.Lines.Of(kind).Add(1, func(tasks, _ int) {
 		f.r.Log.Warn(kind, append(attrs, "id", briefly(t.ID), "key", briefly(key),
 			"error", briefly(err.Error()), "tasks", tasks)...)

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
@@ -73,7 +75,8 @@ func (r *run) awaitRate(d *message.Delivery, from, to int) bool {
 	if !ok {
 		d.Started.Store(true)
 		for i := from; i < to; i++ {
-			r.recordOutcome(d.Ctx, d, d.At(i), pump.Release(errUnpaced), time.Time{})
+			r.recordOutcome(d.Ctx, d, d.At(i), pump.Release(errUnpaced), time.Time{},
+				trace.SpanContext{})
 		}
 	}
 	return ok

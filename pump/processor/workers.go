@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/queuepump/queuepump/pump/internal/outcome"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/rounds"
@@ -228,7 +230,7 @@ func (s *worker) endTasks(ctx context.Context, err error, errs []error) {
 		return
 	}
 	if s.pool.r.batch == nil {
-		s.pool.r.recordOutcome(ctx, d, d.At(from), err, began)
+		s.pool.r.recordOutcome(ctx, d, d.At(from), err, began, span.Context())
 		return
 	}
 	for i := from; i < to; i++ {
@@ -236,13 +238,14 @@ func (s *worker) endTasks(ctx context.Context, err error, errs []error) {
 		if e == nil && errs != nil {
 			e = errs[i-from]
 		}
-		s.pool.r.recordOutcome(ctx, d, d.At(i), e, began)
+		s.pool.r.recordOutcome(ctx, d, d.At(i), e, began, span.Context())
 	}
 }
 
 // recordOutcome notes the outcome of one task. The last one of a message settles it.
 func (r *run) recordOutcome(
 	ctx context.Context, d *message.Delivery, i int, err error, began time.Time,
+	span trace.SpanContext,
 ) {
 	v, after := verdictOf(ctx, err)
 	if waited := !d.Header.NotNow.First.IsZero(); v > message.Finished || waited {
@@ -262,7 +265,7 @@ func (r *run) recordOutcome(
 		r.Counts.NotNow.Add(1)
 	}
 	if v > message.Finished {
-		r.failures.note(d, i, v, err)
+		r.failures.note(d, i, v, err, span)
 	}
 	d.Mu.Lock()
 	d.Verdicts[i] = v
@@ -417,7 +420,7 @@ func (s *worker) abandon() {
 	d.Hung = true
 	d.Mu.Unlock()
 	for i := from; i < to; i++ {
-		r.recordOutcome(ctx, d, d.At(i), errHung, time.Time{})
+		r.recordOutcome(ctx, d, d.At(i), errHung, time.Time{}, trace.SpanContext{})
 	}
 }
 

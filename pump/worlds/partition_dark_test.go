@@ -25,7 +25,7 @@ func TestADarkLedgerPartitionKeepsNoRunElsewhereFromItsEnd(t *testing.T) {
 				w.Settled(2)
 				time.Sleep(time.Minute)
 				fault.Service, fault.Partition = "table", "work.ledger.01"
-				rule := w.Fault(fault)
+				rule := w.Sim.Inject(fault)
 				time.Sleep(time.Minute)
 				closed := func(ids ...pump.RunID) func() bool {
 					return func() bool {

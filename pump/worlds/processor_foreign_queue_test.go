@@ -291,7 +291,10 @@ func TestNoNameGoesForItsAgeWhileAnotherProcessorCannotReadAForeignQueue(t *test
 			switch {
 			case s.State != shardmap.Foreign:
 			case v.Sweeper(i) != v.Owners[testworld.Greeted].Instance:
-				dark = w.Fault(azsim.Rule{Account: s.Account, Object: s.Queue, Fault: azsim.HangBefore}, "GetMessages")
+				// To all processors: another one reads what only its reader cannot.
+				dark = w.Sim.Inject(azsim.Rule{
+					Account: s.Account, Object: s.Queue, Fault: azsim.HangBefore, Operations: []string{"GetMessages"},
+				})
 			default: // what waits there is put back again and again, and never anew
 				for range 3 {
 					w.PutText(s.Account, s.Queue, testworld.Greeting)
@@ -302,7 +305,7 @@ func TestNoNameGoesForItsAgeWhileAnotherProcessorCannotReadAForeignQueue(t *test
 		time.Sleep(2 * namesKept)
 		h.Expect(t, 0, 0)
 		dark.Remove()
-		w.Within(10*time.Minute, "all are handled", func() bool { return h.Tasks() == 6 && w.Left() == 0 })
+		w.Within(namesKept+10*time.Minute, "all are handled", func() bool { return h.Tasks() == 6 && w.Left() == 0 })
 		for _, p := range ps {
 			p.End()
 		}

@@ -338,7 +338,7 @@ func TestWindow16NothingThatIsPutBackOrQuarantinedExpires(t *testing.T) {
 			}
 			return pump.RetryAfter(time.Hour, nil)
 		}}
-		w.drain(h, processor.Options{UntilIdle: time.Second})
+		w.drain(h, processor.Options{UntilIdle: time.Second, Retry: pump.RetryPolicy{Max: 7 * 24 * time.Hour}})
 		time.Sleep(30 * 24 * time.Hour)
 		if got := len(w.Poisoned("accounta")); got != 1 {
 			t.Errorf("%d messages in quarantine after a month, want 1", got)

@@ -222,7 +222,7 @@ func TestARunThatFailsFailsAllSends(t *testing.T) {
 		var all sync.WaitGroup
 		for range 10 {
 			all.Go(func() {
-				if err := s.Send(t.Context(), newTask("x")); err == nil || !strings.Contains(err.Error(), "takes no messages") {
+				if err := s.Send(t.Context(), newTask("x")); err == nil || !strings.Contains(err.Error(), "no queue takes messages") {
 					t.Errorf("got %v", err)
 				}
 			})

@@ -121,7 +121,9 @@ func TestManyOpenSendersWithOneKeyFitASegment(t *testing.T) {
 		var hs testworld.Handlings
 		p, q := w.join("p", hs.Handler("p", 0), processor.Options{}), w.join("q", hs.Handler("q", 0), processor.Options{})
 		w.Settled(2)
-		copies := w.Fault(azsim.Rule{Fault: azsim.DeliverTwice, Probability: 0.2}, "GetMessages")
+		copies := w.Sim.Inject(azsim.Rule{
+			Fault: azsim.DeliverTwice, Probability: 0.2, Operations: []string{"GetMessages"},
+		})
 		var all sync.WaitGroup
 		stop := make(chan struct{})
 		for i := range n {

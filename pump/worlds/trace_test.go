@@ -228,6 +228,7 @@ func TestLogLinesOfATracedTaskNameItsSpan(t *testing.T) {
 			told[l.Msg] = s.Status.Description
 		}
 		want := map[string]string{
+			"a task failed":    "context canceled",
 			"handler panicked": "panic: at first",
 			"handler takes too long; its context is ended": "context canceled",
 		}

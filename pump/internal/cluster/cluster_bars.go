@@ -1,10 +1,14 @@
 package cluster
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
 // A processor that alone cannot read an account must own no segment that has messages there: they
-// would stand until it can. So each names such accounts in its beat ([Report].Cannot), and the plan
-// goes by that.
+// would stand until it can. So each names such accounts in its beat ([Report].Cannot). A few others
+// then see whether they can, and vouch for it; else an account that refuses all would have its
+// segments wander through the whole cluster. The plan goes by both.
 
 // maxCannot bounds how many accounts a beat names as ones that cannot be read. A process that
 // cannot read more is as one that can read none (cannotAny).
@@ -21,27 +25,56 @@ func boundedCannot(names []string) []string {
 	return names
 }
 
-// unreadable says by candidate and shard which queues that processor says it cannot read; nil: each
-// says that it can read all.
+// Vouchers is how many processors, the first by rank, see whether they can read what others cannot.
+const Vouchers = 3
+
+// Doubted are the accounts that processors other than one say they cannot read, in order.
+func (v *View) Doubted(instance string) (accounts []string) {
+	for _, a := range slices.Sorted(maps.Keys(v.Workload.Map.Accounts())) {
+		if slices.ContainsFunc(v.Members, func(m Member) bool {
+			return m.Instance != instance && m.takesSegments() && names(m.Cannot, a)
+		}) {
+			accounts = append(accounts, a)
+		}
+	}
+	return accounts
+}
+
+// unreadable says by candidate and shard which queues that processor says it cannot read while
+// another one vouches that it can; nil: there are none.
 func (v *View) unreadable() [][]bool {
-	var cannot [][]bool
 	shards := v.Workload.Map.Shards
-	for i, name := range v.candidates {
-		names := v.Members[v.index(name)].Cannot
-		if len(names) == 0 {
+	var cannot [][]bool
+	for at, sh := range shards {
+		var bars []int
+		vouched := false
+		for i, name := range v.candidates {
+			m := &v.Members[v.index(name)]
+			if names(m.Cannot, sh.Account) {
+				bars = append(bars, i)
+			} else {
+				vouched = vouched || slices.Contains(m.Vouches, sh.Account)
+			}
+		}
+		if !vouched || len(bars) == 0 {
 			continue
 		}
 		if cannot == nil {
 			cannot = make([][]bool, len(v.candidates))
-			for j := range cannot {
-				cannot[j] = make([]bool, len(shards))
+			for i := range cannot {
+				cannot[i] = make([]bool, len(shards))
 			}
 		}
-		for at, sh := range shards {
-			cannot[i][at] = names[0] == cannotAny || slices.Contains(names, sh.Account)
+		for _, i := range bars {
+			cannot[i][at] = true
 		}
 	}
 	return cannot
+}
+
+// names reports whether a member names an account among those that it cannot read.
+func names(list []string, account string) bool {
+	return len(list) > 0 && (list[0] == cannotAny || slices.Contains(list, account))
 }
 
 // barred says which candidates cannot read the home, or a marked choice, of which segments; nil:

@@ -42,8 +42,9 @@ type Report struct {
 	// Accounts are the accounts it has credentials for.
 	Accounts []string
 	// Cannot are those of the workload that it cannot read: they refuse it, are missing for it, or
-	// have not answered it for long. While another processor can, it is given no segment there.
-	Cannot []string
+	// have not answered it for long. Vouches are those that others cannot read and it can: by that
+	// the others are given no segment there.
+	Cannot, Vouches []string
 	// Reads is the newest envelope format it reads.
 	Reads int
 	// Demand is the requests a second it would make, by account.
@@ -68,6 +69,9 @@ type Report struct {
 	// UnreadForeign is the same of the foreign queues that it polls, of which Unread says nothing;
 	// 0: it polls none, or does not say.
 	UnreadForeign float64
+	// ForeignPolled says which foreign queues those are: the sum of the hashes of their names. A
+	// member that becomes the reader of another one knows nothing of it in its last beat.
+	ForeignPolled uint64
 	// Throttled counts the requests that were refused as too many, in all and by
 	// account; of the latter those at zero are left out.
 	Throttled uint64
@@ -248,8 +252,12 @@ func encodeMember(m memberRow) map[string]any {
 	if len(m.Cannot) > 0 {
 		props["Cannot"] = strings.Join(fitting(boundedCannot(m.Cannot), 1), " ")
 	}
+	if len(m.Vouches) > 0 {
+		props["Vouches"] = strings.Join(fitting(m.Vouches, 1), " ")
+	}
 	if m.UnreadForeign > 0 {
 		props["UnreadForeign"] = row.Finite(m.UnreadForeign)
+		props["ForeignPolled"] = int64(m.ForeignPolled)
 	}
 	if m.Samples || m.Held != nil {
 		props["Samples"], props["Deletes"] = m.Samples, row.Count63(m.Deletes)
@@ -325,13 +333,15 @@ func decodeMember(f *row.Fields, instance string) memberRow {
 			Report: Report{
 				Admin: f.Line("Admin"), Waiting: f.Line("Waiting"), Draining: f.Flag("Draining"),
 				Reads:    int(f.UpTo("Reads", math.MaxInt32)),
-				Accounts: strings.Fields(f.Text("Accounts")), Cannot: strings.Fields(f.Text("Cannot")),
-				Demand: decodeAmounts(f, "Demand"), Guessed: f.Flag("Guessed"),
+				Accounts: strings.Fields(f.Text("Accounts")), Cannot: namesOf(f, "Cannot"),
+				Vouches: namesOf(f, "Vouches"),
+				Demand:  decodeAmounts(f, "Demand"), Guessed: f.Flag("Guessed"),
 				Throttles: counts(decodeAmounts(f, "Throttles")),
 				Tasks:     f.Count("Tasks"), Rate: f.Number("Rate"), Seconds: f.Number("Seconds"),
 				Pace: f.Number("Pace"), Hides: f.Number("Hides"),
 				Unread: f.Number("Unread"), UnreadQueue: f.Line("UnreadQueue"),
-				UnreadForeign: f.Number("UnreadForeign"), Samples: f.Flag("Samples"),
+				UnreadForeign: f.Number("UnreadForeign"),
+				ForeignPolled: uint64(f.Integer("ForeignPolled")), Samples: f.Flag("Samples"),
 				Held: decodeAmounts(f, "Held"), Later: decodeAmounts(f, "Later"), Deletes: f.Count("Deletes"),
 				Throttled: f.Count("Throttled"), Queues: int(f.UpTo("Queues", math.MaxInt32)),
 				Failing: decodeIll(f, "Failing"), Stuck: decodeIll(f, "Stuck"), AllStuck: f.Flag("AllStuck"),
@@ -361,10 +371,18 @@ func decodeMember(f *row.Fields, instance string) memberRow {
 		f.Fail("Holds", fmt.Sprintf("has %d bytes", len(m.Holds)))
 	case len(m.Accounts) > maxAccounts:
 		f.Fail("Accounts", fmt.Sprintf("has %d names", len(m.Accounts)))
-	case len(m.Cannot) > maxCannot:
-		f.Fail("Cannot", fmt.Sprintf("has %d names", len(m.Cannot)))
+	case len(m.Cannot) > maxCannot || len(m.Vouches) > maxAccounts:
+		f.Fail("Cannot", fmt.Sprintf("has %d names, and Vouches %d", len(m.Cannot), len(m.Vouches)))
 	}
 	return m
+}
+
+// namesOf is a list of names; nil: there are none.
+func namesOf(f *row.Fields, name string) []string {
+	if text := f.Text(name); text != "" {
+		return strings.Fields(text)
+	}
+	return nil
 }
 
 // bytesOf is a property of which nothing is concluded if it is not one of bytes.

@@ -136,8 +136,8 @@ var (
 	free   = []Stake{Command, Service, Work}
 	held   = []Stake{Hold}
 
-	errNone = &pump.ConfigError{Field: "accounts", Problem: "no credentials"}
-	rolled  = fmt.Errorf("the map: %w", workload.ErrRolledBack)
+	errNone   = &pump.ConfigError{Field: "accounts", Problem: "no credentials"}
+	errRolled = fmt.Errorf("the map: %w", workload.ErrRolledBack)
 )
 
 // cells are the rows of the tables of storage that the policy decides.
@@ -159,7 +159,7 @@ func cells() map[string]map[string]cell {
 			"missing: its table is deleted":            {control, all, answers(404, "TableNotFound"), nil},
 			"disabled":                                 {control, all, disabled, nil},
 			"gone for good":                            {control, all, fails(azsim.FailBefore), nil},
-			"lies or rolls back":                       {control, []Stake{Work}, nil, rolled},
+			"lies or rolls back":                       {control, []Stake{Work}, nil, errRolled},
 			"repeats a write whose answer was lost":    {control, all, fails(azsim.AnswerLost), nil},
 			"says that a row is not there":             {control, all, does("delete twice"), nil},
 			"refuses a request as invalid, at a start": {control, begins, answers(400, "InvalidInput"), nil},

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/locate"
@@ -201,25 +203,24 @@ func (s *Assignment) Foreign(q *queues.Queue) bool {
 
 // UnreadForeign is for how long messages may wait unread in the foreign queue that is read least
 // far, by what the processors that read them say. It is not known while one of those queues has no
-// reader that has said so, and while a run or a key is paused by itself.
+// reader that has said so of just these queues, and while a run or a key is paused by itself.
 func (s *Assignment) UnreadForeign() (longest time.Duration, known bool) {
 	if len(s.View.Workload.Parkings) > 0 { // copies of what is done may be parked
 		return 0, false
 	}
+	reads := map[string]uint64{} // by reader, as its beat should say it
 	for i, sh := range s.Of.Shards {
-		if sh.State != shardmap.Foreign {
-			continue
+		if sh.State == shardmap.Foreign {
+			reads[s.View.Sweeper(i)] += xxhash.Sum64String(sh.Account + "/" + sh.Queue)
 		}
-		reader := s.View.Sweeper(i)
-		at := slices.IndexFunc(s.View.Members, func(m cluster.Member) bool {
-			return m.Instance == reader
-		})
-		if at < 0 || s.View.Members[at].UnreadForeign == 0 {
-			return 0, false
-		}
-		longest = max(longest, time.Duration(s.View.Members[at].UnreadForeign*float64(time.Second)))
 	}
-	return longest + queues.Elapsed(s.View.Read), true
+	for _, m := range s.View.Members {
+		if polled, is := reads[m.Instance]; is && m.UnreadForeign > 0 && m.ForeignPolled == polled {
+			delete(reads, m.Instance)
+			longest = max(longest, time.Duration(m.UnreadForeign*float64(time.Second)))
+		}
+	}
+	return longest + queues.Elapsed(s.View.Read), len(reads) == 0
 }
 
 // Unreadable names the queues that this process should poll and has no credentials for.

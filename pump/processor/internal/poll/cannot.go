@@ -4,27 +4,32 @@ import (
 	"slices"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/processor/internal/ownership"
 	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/shardmap"
 )
 
 // For how long an account must have failed until this process says that it cannot read it. What
-// refuses has refused twice by then, and a new key or signature has had time to arrive. What does
-// not answer may do so to all processes, and a change of owners would help none of them.
+// refuses has refused twice by then, and a new key or signature has had time to arrive. An account
+// that does not answer mostly answers none, and then a change of owners would help none of them.
 const (
-	refusesAfter = 10 * time.Second
-	silentAfter  = time.Minute
+	refusesAfter = 6 * time.Second
+	silentAfter  = 5 * time.Minute
+	// vouchEvery is how often a process looks into what others cannot read: for one message, which is
+	// mostly another's and goes back at once.
+	vouchEvery = 30 * time.Second
 )
 
 // Cannot names the accounts that this process cannot read now, in order: no queue of such an
-// account has answered since one began to fail, and it has failed for long enough. A queue that is
-// missing says nothing about its account.
+// account has answered since one began to fail. A queue that is missing says nothing about its
+// account.
 func (p *Poller) Cannot(now time.Time) (names []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, a := range p.accounts {
-		if a.fails(now) {
+		if a.fails(now, refusesAfter, silentAfter) {
 			names = append(names, a.account.Name)
 		}
 	}
@@ -32,8 +37,22 @@ func (p *Poller) Cannot(now time.Time) (names []string) {
 	return names
 }
 
-// fails reports whether the account cannot be read now.
-func (a *account) fails(now time.Time) bool {
+// Vouches names those of the accounts that this process can read, in order.
+func (p *Poller) Vouches(doubted []string, now time.Time) (names []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, a := range p.accounts {
+		if slices.Contains(doubted, a.account.Name) && !a.fails(now, 0, 0) &&
+			slices.ContainsFunc(a.queues, func(q *entry) bool { return !q.heard.IsZero() }) {
+			names = append(names, a.account.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// fails reports whether the account has refused, or not answered, for so long.
+func (a *account) fails(now time.Time, refuses, silent time.Duration) bool {
 	var since, heard time.Time
 	long := false
 	for _, q := range a.queues {
@@ -48,9 +67,9 @@ func (a *account) fails(now time.Time) bool {
 		}
 		switch storage.CodeOf(q.trouble) {
 		case storage.Auth, storage.Missing:
-			long = long || now.Sub(q.troubled) >= refusesAfter
+			long = long || now.Sub(q.troubled) >= refuses
 		case storage.MaybeDone:
-			long = long || now.Sub(q.troubled) >= silentAfter
+			long = long || now.Sub(q.troubled) >= silent
 		}
 	}
 	return long && heard.Before(since)
@@ -58,21 +77,27 @@ func (a *account) fails(now time.Time) bool {
 
 // probes gives a queue of each account that cannot be read and that an assignment leaves out: it
 // is asked for a message now and then, so that this process finds out when it can read the account
-// again. A message that it is given is another's, and goes back at once.
+// again. The first processors by rank ask one of an account that others cannot read, too, to vouch
+// for it.
 func (p *Poller) probes(assigned *ownership.Assignment, polled []*queues.Queue) []*queues.Queue {
-	var more []*queues.Queue
+	var wanted []string
 	now := time.Now()
 	for _, a := range p.accounts {
-		if !a.fails(now) || slices.ContainsFunc(polled, func(q *queues.Queue) bool {
-			return q.Account == a.account
-		}) {
-			continue
+		if a.fails(now, refusesAfter, silentAfter) {
+			wanted = append(wanted, a.account.Name)
 		}
-		for _, q := range a.queues {
-			if q.trouble != nil && slices.Contains(assigned.Shards, q.queue) {
-				more = append(more, q.queue)
-				break
-			}
+	}
+	v := assigned.View
+	if rank := v.Rank(p.Cfg.Instance); rank >= 0 && rank < cluster.Vouchers {
+		wanted = append(wanted, v.Doubted(p.Cfg.Instance)...)
+	}
+	var more []*queues.Queue
+	for i, q := range assigned.Shards {
+		of := func(o *queues.Queue) bool { return o.Account == q.Account }
+		if q != nil && assigned.Of.Shards[i].State == shardmap.Active &&
+			slices.Contains(wanted, q.Account.Name) &&
+			!slices.ContainsFunc(polled, of) && !slices.ContainsFunc(more, of) {
+			more = append(more, q)
 		}
 	}
 	return more

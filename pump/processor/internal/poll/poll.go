@@ -125,7 +125,7 @@ func (p *Poller) startOne(ctx context.Context, now time.Time, swept bool) bool {
 		} else if q.failures >= probeAgain {
 			limit = 1
 		}
-		if thrifty {
+		if thrifty || q.probes {
 			limit = 1 // each message costs more than the get
 		}
 		// Turns pass only with a get: were they to pass with every look, the same
@@ -222,6 +222,9 @@ func (p *Poller) get(ctx context.Context, a *account, q *entry, ask asking) {
 			a.width = q.queue.Gets.Ahead(a.account.Budget.Rate()/storage.MaxGet, getsPerAccount,
 				getsMost*getsPerAccount)
 		}
+	}
+	if err == nil && q.probes {
+		q.due = time.Now().Add(p.Jitter.Around(vouchEvery, "vouch", q.queue.String(), q.asked))
 	}
 	p.mu.Unlock()
 	if m := p.Member.Load(); tell && m != nil {

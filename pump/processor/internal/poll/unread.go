@@ -3,6 +3,8 @@ package poll
 import (
 	"time"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -50,18 +52,20 @@ func (p *Poller) Unread(now time.Time) (longest float64, queue string) {
 	return longest, queue
 }
 
-// UnreadForeign is that of the foreign queues that are polled; 0: there are none.
-func (p *Poller) UnreadForeign(now time.Time) (longest float64) {
+// UnreadForeign is that of the foreign queues that are polled; 0: there are none. Polled says which
+// they are.
+func (p *Poller) UnreadForeign(now time.Time) (longest float64, polled uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, a := range p.accounts {
 		for _, q := range a.queues {
 			if q.foreign && !q.probes {
 				longest = max(longest, q.unread(now), unreadLeast.Seconds())
+				polled += xxhash.Sum64String(q.queue.String())
 			}
 		}
 	}
-	return longest
+	return longest, polled
 }
 
 func (q *entry) unread(now time.Time) float64 {
