@@ -3,6 +3,7 @@ package worlds
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -161,7 +162,11 @@ func (w *simWorld) leave(ctx context.Context, key simKey, i int) error {
 	if text, err = codec.Quarantined(text, cause); err != nil {
 		return err
 	}
-	accounts := w.sim.Accounts()
+	work, err := workload.Load(ctx, w.openTable(), "work")
+	if err != nil {
+		return err
+	}
+	accounts := slices.Sorted(maps.Keys(work.Map.Accounts())) // a redrive asks these
 	q := w.account(accounts[i%len(accounts)]).Queue(settings.PoisonQueue("work"))
 	if _, err = q.Put(ctx, text, 0); storage.Is(err, storage.Missing) {
 		w.mu.Lock()
