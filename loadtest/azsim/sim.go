@@ -126,14 +126,13 @@ func (s *Sim) newAccount(c Account) *account {
 	}
 	a := &account{
 		name:            c.Name,
-		key:             key,
 		seed:            draw.Mix(s.config.Seed, draw.Hash(c.Name)),
 		beingDeleted:    max(s.config.BeingDeleted, 0),
 		sim:             s,
 		queueProperties: defaultProperties(),
 		tableProperties: defaultProperties(),
 	}
-	a.mac.key = key
+	a.mac.Store(&macPool{key: key})
 	a.empty()
 	return a
 }
@@ -176,7 +175,19 @@ func (s *Sim) Key(account string) string {
 	if a == nil {
 		return ""
 	}
-	return base64.StdEncoding.EncodeToString(a.key)
+	return base64.StdEncoding.EncodeToString(a.mac.Load().key)
+}
+
+// RollKey gives an account another key and returns it. The one before is refused at once, as are
+// the signatures that were made with it. "" if there is no such account.
+func (s *Sim) RollKey(account string) string {
+	a := s.accounts[account]
+	if a == nil {
+		return ""
+	}
+	k := sha512.Sum512(a.mac.Load().key)
+	a.mac.Store(&macPool{key: k[:]})
+	return s.Key(account)
 }
 
 // ConnectionString returns the connection string of an account for clients that use Transport: the
