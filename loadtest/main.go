@@ -10,6 +10,13 @@ import (
 )
 
 func main() {
+	cli.Main(root, func() {
+		killProcesses()
+		realaccounts.KillAll()
+	})
+}
+
+func root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "loadtest",
 		Short: "Measure what storage accounts give, and try the pump on simulated ones",
@@ -22,8 +29,5 @@ other programs, and tries the whole pump on them, or on accounts of Azure.
 	}
 	root.AddCommand(runCommand(), reportCommand(), serveCommand(), demoCommand(), azureCommand(),
 		sha256Worker(), cli.Version())
-	cli.Main(root, func() {
-		killProcesses()
-		realaccounts.KillAll()
-	})
+	return root
 }

@@ -12,7 +12,12 @@ import (
 )
 
 func main() {
-	bench.PlayRole() // never returns in a process that was started by another of this program
+	// It never returns in a process that was started by another of this program.
+	bench.PlayRole()
+	cli.Main(root, func() { os.Exit(1) }) // children end with their standard input
+}
+
+func root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "measure",
 		Short: "Compare the pump with azqueue alone, and render the results",
@@ -23,5 +28,5 @@ It is run in the root of the source tree.
 ` + cli.ExitCodes,
 	}
 	root.AddCommand(runCommand(), renderCommand(), soakCommand())
-	cli.Main(root, func() { os.Exit(1) }) // children end with their standard input
+	return root
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/queuepump/queuepump/internal/operate"
 )
 
-func main() { cli.Main(root(), func() {}) }
+func main() { cli.Main(root, func() {}) }
 
 func root() *cobra.Command {
 	root := &cobra.Command{

@@ -107,6 +107,7 @@ func (f *runFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	cli.ConfigFlag(cmd, &f.config)
+	cli.TakesHangup(cmd)
 	flags.BoolVar(&f.once, "once", false, "send the source once (the default)")
 	flags.DurationVar(&f.options.Every, "every", 0,
 		"send it again so long after the end of the last time, on one of all distributors")
@@ -185,6 +186,7 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	f.service = &service.Supervised{
 		Keys: keys, Events: service.NewEvents(file.Events, console.Log),
 		Manager: service.Open(console.Log), Grace: cmp.Or(f.options.Grace, 20*time.Second),
+		AtOnce: console.AtOnce(func() {}),
 	}
 	service.LimitMemory(cmd.Context(), 0, f.source.RunsCommand(), console.Log)
 	listen := cmp.Or(f.admin, file.Admin.Listen)

@@ -12,7 +12,7 @@ import (
 	"github.com/queuepump/queuepump/internal/operate"
 )
 
-func main() { cli.Main(root(), handlers.KillChildren) }
+func main() { cli.Main(root, handlers.KillChildren) }
 
 func root() *cobra.Command {
 	root := &cobra.Command{

@@ -17,6 +17,7 @@ import (
 	"github.com/queuepump/queuepump/internal/admin"
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
+	"github.com/queuepump/queuepump/internal/handlers"
 	"github.com/queuepump/queuepump/internal/handlers/count"
 	"github.com/queuepump/queuepump/internal/operate"
 	"github.com/queuepump/queuepump/internal/page"
@@ -89,6 +90,7 @@ func (f *runFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	cli.ConfigFlag(cmd, &f.config)
+	cli.TakesHangup(cmd)
 	f.work.add(cmd)
 	flags.DurationVar(&f.options.UntilIdle, "until-idle", 0,
 		"leave after so long without a task (default: run until a signal)")
@@ -165,6 +167,7 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	f.service = &service.Supervised{
 		Keys: keys, Events: service.NewEvents(file.Events, console.Log),
 		Manager: service.Open(console.Log), Grace: f.options.Grace,
+		AtOnce: console.AtOnce(handlers.KillChildren),
 	}
 	f.limitMemory(cmd.Context(), console)
 	ctx, end := console.Outlive(cmd.Context())
@@ -315,7 +318,10 @@ func (f *runFlags) process(
 	if o.Concurrency == 0 {
 		o.Concurrency = h.concurrency
 	}
-	o.Progress = progress(console)
+	o.Progress, o.Amiss = progress(console), h.amiss
+	if h.printsTo != nil {
+		out = h.printsTo
+	}
 	f.warnInexact(console.Log, cfg.Delivery)
 	p, err := processor.New(cfg, h.handler, o)
 	if err != nil {

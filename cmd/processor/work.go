@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -137,7 +138,9 @@ type handler struct {
 	concurrency int             // that suits it; 0 for the default
 	failures    func() []string // the first ones; may be nil
 	closers     []func() error
-	reopen      func() // opens --out again; nil: there is none
+	reopen      func()          // opens --out again; nil: there is none
+	amiss       []func() string // what keeps it from working; "": nothing
+	printsTo    io.Writer       // where the summary goes; nil: to standard output
 }
 
 func (h *handler) close() error {
@@ -176,12 +179,15 @@ func (f *workFlags) handler(
 		return h, nil
 	}
 	out, err := handlers.OpenFile(f.out,
-		handlers.FileOptions{Patience: f.patience, Broken: broken, Log: log})
+		handlers.FileOptions{Patience: f.patience, Broken: broken, Stopping: ctx.Done(), Log: log})
 	if err != nil {
 		return nil, errors.Join(err, h.close())
 	}
 	h.closers = append(h.closers, out.Close)
-	h.reopen = out.Reopen
+	h.reopen, h.amiss = out.Reopen, append(h.amiss, out.Amiss)
+	if info, err := os.Stat(f.out); err == nil && handlers.IsStdout(info) {
+		h.printsTo = os.Stderr // not among the lines, nor over the first of them
+	}
 	if w == nil {
 		h.handler = out
 		return h, nil
@@ -212,6 +218,7 @@ func (f *workFlags) worker(
 		}
 		h.concurrency = f.children
 		h.closers = append(h.closers, w.Close)
+		h.amiss = append(h.amiss, w.Amiss)
 		return w, nil
 	case f.execEach != "":
 		o, err := f.command(f.execEach, file, log, broken)
@@ -223,6 +230,7 @@ func (f *workFlags) worker(
 			return nil, cli.Usage("--exec-each: %w", err)
 		}
 		h.concurrency = f.children
+		h.amiss = append(h.amiss, w.Amiss)
 		return w, nil
 	case f.http != "":
 		header, err := parseHeaders(f.headers)

@@ -13,10 +13,9 @@ const (
 	tablePerLeader = 1 + 1.0/5
 	// A distributor beats in the row of its run every 15 s.
 	tablePerRun = 1.0 / 15
-	// In mode once a processor commits half a time a second, and seven times more for a thousand
-	// requests.
-	commitsIdle       = 0.5
-	commitsPerRequest = 0.7 / 100
+	// In mode once a processor commits what waits of a partition of the ledger so often, if there is
+	// something each time. (Where the load of a partition makes that rarer, this is too much.)
+	commitsPerPartition = 20.0
 
 	day = 24 * 3600
 )
@@ -49,7 +48,7 @@ func (in *Input) count(p *Plan, got float64) {
 	if in.Once {
 		r.Table += float64(p.Processors)*upkeep.PerPrune +
 			(1+math.Ceil(float64(p.Segments)/64))*upkeep.PerPrune
-		r.Table += min(m, float64(p.Processors)*commitsIdle+(r.Get+r.Delete)*commitsPerRequest)
+		r.Table += p.commits()
 	}
 	queues := r.Put + r.Get + r.Delete + r.Renew
 	r.PerThousand = queues / in.Rate * 1000
@@ -67,6 +66,16 @@ func (in *Input) count(p *Plan, got float64) {
 		p.Money.PerMillion = p.Money.Total / tasks * 1e6
 	}
 	p.Connections = in.connections(p)
+}
+
+// commits are those of a ledger in a second. A commit has all messages of a processor and a
+// partition that are done since the last one began: m of them, or if there are none the next.
+func (p *Plan) commits() float64 {
+	partitions := math.Ceil(float64(p.Segments) / 64)
+	x := float64(p.Processors)
+	m := p.Packing.Messages /
+		(commitsPerPartition * x * min(partitions, math.Ceil(float64(p.Segments)/x)))
+	return p.Packing.Messages / (m + math.Exp(-m))
 }
 
 // connections is how many are open at once: what is under way at a time by Little's law, and one to

@@ -100,7 +100,8 @@ func pageFormulas(t *testing.T, in *Input, p *Plan) {
 		tables += 1.2
 	}
 	if in.Once {
-		tables += X/15 + (1+math.Ceil(S/64))/15 + min(M, X/2+0.007*(p.Requests.Get+M))
+		m := M / (20 * X * min(math.Ceil(S/64), math.Ceil(S/X)))
+		tables += X/15 + (1+math.Ceil(S/64))/15 + M/(m+math.Exp(-m))
 	}
 	same("requests to tables", p.Requests.Table, tables)
 	busy := in.Hours * 3600

@@ -316,10 +316,9 @@ func TestAPlanIsWhatARunInVirtualTimeNeeds(t *testing.T) {
 			}
 			// A thousand messages are a few per cent by chance.
 			tr.measure = max(15*time.Second, time.Duration(1000/p.Packing.Messages*float64(time.Second)))
-			// Results of once wait up to a sixth of the visibility for their commit, and come in
-			// bursts then. Of several processors each looks at its tables at times of its own; over
-			// a quarter of a minute that is 3 to 11 % off.
-			if tr.in.Once || p.Processors > 1 {
+			// Of several processors each looks at its tables at times of its own; over a quarter of a
+			// minute that is 3 to 11 % off.
+			if p.Processors > 1 {
 				tr.measure = max(tr.measure, 90*time.Second)
 			}
 			t.Logf(

@@ -110,12 +110,15 @@ func OneArgument(cmd *cobra.Command, args []string) error {
 	return Usage("there is one %s, not %d\nusage: %s", name, len(args), cmd.UseLine())
 }
 
-// Main runs the program and ends the process. atOnce is called before the
-// process ends without further ado on a second signal.
-func Main(root *cobra.Command, atOnce func()) {
+// Main runs the program, whose root command it makes, and ends the process. atOnce is called
+// before the process ends without further ado on a second signal.
+func Main(program func() *cobra.Command, atOnce func()) {
+	takeHangups() // signals first: all else takes time
+	ctx, stop := withSignals(context.Background(), atOnce)
+	root := program()
 	root.Use = installedName(root.Use, os.Args[0])
 	prepare(root)
-	ctx, stop := withSignals(context.Background(), atOnce)
+	leaveHangups(root)
 	cmd, err := root.ExecuteContextC(ctx)
 	stop()
 	if err != nil {

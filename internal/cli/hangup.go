@@ -9,20 +9,49 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/spf13/cobra"
+
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/internal/renew"
 	"github.com/queuepump/queuepump/pump"
 )
 
-// OnHangup has f called on each SIGHUP from now on, as users expect of a daemon. Before, the signal
-// ended the process. Where the log goes to a terminal, the signal says that the terminal was
-// closed, and still ends the process.
-func (c *Console) OnHangup(f func()) {
-	if term.IsTerminal(int(c.out.Fd())) {
+// hangups are the SIGHUPs since the process began; nil: they end it.
+var hangups chan os.Signal
+
+// takeHangups keeps SIGHUP from ending a process that has only just begun. Where the log goes to a
+// terminal, the signal says that the terminal was closed, and still ends the process.
+func takeHangups() {
+	if !term.IsTerminal(int(os.Stderr.Fd())) {
+		hangups = make(chan os.Signal, 1) // those that come while the first is dealt with are one
+		signal.Notify(hangups, syscall.SIGHUP)
+	}
+}
+
+const takesHangups = "takes SIGHUP"
+
+// TakesHangup marks a command that calls OnHangup.
+func TakesHangup(cmd *cobra.Command) { cmd.Annotations = map[string]string{takesHangups: ""} }
+
+// leaveHangups lets SIGHUP end any other command, also one that has come already.
+func leaveHangups(root *cobra.Command) {
+	cmd, _, err := root.Find(os.Args[1:])
+	if _, takes := cmd.Annotations[takesHangups]; err == nil && takes || hangups == nil {
 		return
 	}
-	hangups := make(chan os.Signal, 1) // those that come while f is at work are one
-	signal.Notify(hangups, syscall.SIGHUP)
+	signal.Reset(syscall.SIGHUP)
+	select {
+	case <-hangups:
+		os.Exit(exitCode(&Interrupted{syscall.SIGHUP}))
+	default:
+	}
+}
+
+// OnHangup has f called on each SIGHUP since the process began, as users expect of a daemon.
+func (c *Console) OnHangup(f func()) {
+	if hangups == nil {
+		return
+	}
 	go func() {
 		for range hangups {
 			f()

@@ -49,6 +49,16 @@ func withSignals(parent context.Context, atOnce func()) (context.Context, func()
 	}
 }
 
+// AtOnce gives what ends a process in which something hangs, which may be its log.
+func (c *Console) AtOnce(kill func()) func() {
+	return func() {
+		go c.Log.Error("the process has not ended in its time: something in it hangs; it ends at once")
+		time.Sleep(time.Second) // for that line
+		kill()
+		os.Exit(exitFailure)
+	}
+}
+
 // WasInterrupted is the signal that ended ctx, as an error, or nil.
 func WasInterrupted(ctx context.Context) error {
 	if i, ok := context.Cause(ctx).(*Interrupted); ok {

@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,7 +41,7 @@ type child struct {
 	in     *os.File // we write
 	out    *os.File // we read
 	answer *bufio.Reader
-	stderr *stderrLog
+	stderr *said
 	seq    uint64 // of the task it was given last
 	buf    []byte
 
@@ -69,7 +70,7 @@ func startChild(argv, env []string, stderr *stderrLog) (*child, error) {
 	inR, inW, err1 := pipe()
 	outR, outW, err2 := pipe()
 	errR, errW, err3 := pipe()
-	err := errors.Join(err1, err2, err3)
+	err := cmp.Or(err1, err2, err3) // they say the same
 	if err == nil {
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = inR, outW, errW
 		err = startTied(cmd)
@@ -85,12 +86,12 @@ func startChild(argv, env []string, stderr *stderrLog) (*child, error) {
 	}
 
 	c := &child{
-		group: group.New(cmd), in: inW, out: outR, stderr: stderr, ended: make(chan struct{}),
+		group: group.New(cmd), in: inW, out: outR, stderr: newSaid(stderr), ended: make(chan struct{}),
 		exited: make(chan struct{}), answer: bufio.NewReaderSize(outR, 64<<10),
 	}
 	running.Store(c.group, true)
 	var logged sync.WaitGroup
-	logged.Go(func() { stderr.copy(errR) })
+	logged.Go(func() { c.stderr.read(errR) })
 	go func() {
 		c.status = c.group.Wait(true, cmd.Wait) // and what it may have left behind is killed
 		running.Delete(c.group)
@@ -154,7 +155,11 @@ func (c *child) ask(ctx context.Context, request []byte, timeout time.Duration) 
 	})
 	defer end()
 
+	late := time.AfterFunc(overdue, func() {
+		c.stderr.log.log.Warn("a child does not read its task", "pid", c.group.Pid(), "for", overdue)
+	})
 	_, err := c.in.Write(request)
+	late.Stop()
 	if err == nil {
 		c.buf, err = readLine(c.answer, c.buf[:0])
 	}
@@ -216,7 +221,7 @@ func (c *child) whyEnded(silently bool) error {
 	if c.status != nil {
 		how = c.status.Error()
 	}
-	if last := c.stderr.last(); last != "" {
+	if last := c.stderr.lastOne(); last != "" {
 		return fmt.Errorf("the child ended (%s) and said %q", how, last)
 	}
 	return fmt.Errorf("the child ended (%s)", how)

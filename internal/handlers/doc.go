@@ -11,6 +11,9 @@
 // quarantine every task there is: the handler waits and tries again, and after a
 // while reports itself as broken, upon which the processor stops and gives back
 // what it holds, untried.
+//
+// What hangs is a failure too, and is known by a clock: on each call that is made of a file, on
+// each start of a child and on its reading of a task. No end waits for what hangs.
 package handlers
 
 import (

@@ -161,6 +161,7 @@ func (e *Exec) ask(ctx context.Context, s *slot, t *pump.Task) ([]byte, error) {
 		return nil, err
 	}
 	s.child.seq++
+	s.child.stderr.begin()
 	s.buf = appendRequest(ctx, s.buf[:0], s.child.seq, t)
 	return s.child.ask(ctx, s.buf, e.opts.Timeout)
 }
@@ -196,9 +197,7 @@ func (e *Exec) ready(ctx context.Context, s *slot) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		e.lines.Of("no child").Add(1, func(times, _ int) {
-			e.opts.Log.Error("the command does not start", "times", times, "error", err)
-		})
+		e.health.says(e.opts.Log, err)
 		s.backOff()
 		e.health.doesNotStart(err)
 	}
@@ -210,7 +209,11 @@ func (e *Exec) ready(ctx context.Context, s *slot) error {
 const settleIn = 500 * time.Millisecond
 
 func (e *Exec) start(ctx context.Context) (*child, error) {
-	c, err := startChild(e.opts.Argv, e.opts.Env, e.stderr)
+	var c *child
+	err := e.health.timed(e.opts.Log, func() (err error) {
+		c, err = startChild(e.opts.Argv, e.opts.Env, e.stderr)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("starting the command: %w", err)
 	}
@@ -255,16 +258,29 @@ func (s *slot) backOff() {
 	s.deaths++
 }
 
+// Amiss says why no child is started; "": all is well.
+func (e *Exec) Amiss() string { return e.health.Amiss() }
+
 // Close ends the children: it closes their input and gives them a little time
-// to end by themselves. No task may be in work.
+// to end by themselves. It waits for none that hangs in the system, where no signal reaches it.
 func (e *Exec) Close() error {
-	for range e.opts.Children {
-		s := <-e.idle
-		if c := s.child; c != nil {
-			e.ending.Go(func() { c.end(endPatience) })
+	all := make(chan struct{})
+	go func() {
+		defer close(all)
+		for range e.opts.Children {
+			s := <-e.idle
+			if c := s.child; c != nil {
+				e.ending.Go(func() { c.end(endPatience) })
+			}
 		}
+		e.ending.Wait()
+	}()
+	select {
+	case <-all:
+	case <-time.After(4 * endPatience):
+		KillChildren()
+		return errors.New("a child has not ended, or not started, and is not waited for")
 	}
-	e.ending.Wait()
 	if !e.health.suspect() { // else the end says it
 		e.lines.Flush()
 	}

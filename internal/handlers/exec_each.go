@@ -70,6 +70,9 @@ func NewExecEach(o CommandOptions) (*ExecEach, error) {
 	}, nil
 }
 
+// Amiss says why no process is started; "": all is well.
+func (e *ExecEach) Amiss() string { return e.health.Amiss() }
+
 // Work runs a process for the task and waits for its end; see [Worker].
 func (e *ExecEach) Work(ctx context.Context, t *pump.Task) (json.RawMessage, error) {
 	select {
@@ -91,7 +94,7 @@ func (e *ExecEach) Work(ctx context.Context, t *pump.Task) (json.RawMessage, err
 			return out, err
 		}
 		// No fault of the task: it waits until processes can be started again.
-		e.opts.Log.Error("no process", "error", startErr)
+		e.health.says(e.opts.Log, startErr)
 		e.health.doesNotStart(startErr)
 		select {
 		case <-time.After(time.Second):
@@ -143,7 +146,8 @@ func (e *ExecEach) run(ctx context.Context, t *pump.Task) (json.RawMessage, erro
 	}
 	cmd.WaitDelay = endPatience // then it is killed, and its pipes are closed
 
-	if err := startTied(cmd); err != nil {
+	err := e.health.timed(e.opts.Log, func() error { return startTied(cmd) })
+	if err != nil {
 		if limited.Err() != nil { // the task has ended before its process began
 			return nil, context.Cause(limited)
 		}
@@ -152,9 +156,11 @@ func (e *ExecEach) run(ctx context.Context, t *pump.Task) (json.RawMessage, erro
 	all = group.New(cmd)
 	close(started)
 	running.Store(all, true)
-	err := all.Wait(true, cmd.Wait) // what it may have left behind is killed
+	err = all.Wait(true, cmd.Wait) // what it may have left behind is killed
 	running.Delete(all)
-	e.stderr.copy(bytes.NewReader(said.b))
+	last := newSaid(e.stderr)
+	last.add(said.b)
+	last.end()
 	if limited.Err() != nil {
 		return nil, context.Cause(limited)
 	}
@@ -170,8 +176,8 @@ func (e *ExecEach) run(ctx context.Context, t *pump.Task) (json.RawMessage, erro
 		return nil, err
 	}
 	why := fmt.Errorf("the command ended with %w", exit)
-	if last := lastLineOf(said.b); last != "" {
-		why = fmt.Errorf("%w and said %q", why, last)
+	if line := last.lastOne(); line != "" {
+		why = fmt.Errorf("%w and said %q", why, line)
 	}
 	switch exit.ExitCode() {
 	case exitDataErr:
@@ -229,9 +235,4 @@ func (w *head) Write(p []byte) (int, error) {
 	w.b = append(w.b, p[:keep]...)
 	w.cut = w.cut || keep < len(p)
 	return len(p), nil
-}
-
-func lastLineOf(b []byte) string {
-	b = bytes.TrimSpace(b)
-	return shorten(strings.ToValidUTF8(string(b[bytes.LastIndexByte(b, '\n')+1:]), "\uFFFD"), 200)
 }

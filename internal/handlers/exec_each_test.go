@@ -76,7 +76,7 @@ func TestAProcessGetsTheBodyAndTheRestOfTheTask(t *testing.T) {
 func TestACommandThatTheShellCannotFindIsReported(t *testing.T) {
 	var reported []error
 	e := newExecEach(t, CommandOptions{Argv: []string{"sh", "-c", "no-such-command-here"}, Children: 1, Broken: func(err error) { reported = append(reported, err) }})
-	for range unusableStarts {
+	for range unusableStarts + 1 { // the last after unusableTime
 		if _, err := e.Work(t.Context(), task("x")); err == nil || errors.Is(err, errUntried) {
 			t.Fatalf("got %v", err)
 		}
@@ -98,7 +98,7 @@ func TestATaskThatIsGivenUpBeforeItsProcessBeginsSaysNothingOfTheCommand(t *test
 	})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("stopped"))
-	for range 10 * usedStarts { // half of them find a place before they see that they are given up
+	for range 200 { // half of them find a place before they see that they are given up
 		if _, err := e.Work(ctx, task("x")); err == nil || err.Error() != "stopped" {
 			t.Fatalf("got %v", err)
 		}

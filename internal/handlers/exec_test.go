@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/testbuf"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -280,12 +282,13 @@ func TestACommandThatDoesNotExistIsFoundAtOnce(t *testing.T) {
 func TestStandardErrorCannotFloodTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // where no time passes
 		l := newStderrLog(discard())
-		l.copy(strings.NewReader(strings.Repeat("line\n", 2*logBurst) + strings.Repeat("x", 10*logLine) + "\nthe end\n"))
+		s := newSaid(l)
+		s.add([]byte(strings.Repeat("line\n", 2*logBurst) + strings.Repeat("x", 10*logLine) + "\nthe end\n"))
 		if l.dropped != logBurst+2 {
 			t.Errorf("%d lines were left out", l.dropped)
 		}
-		if l.last() != "the end" {
-			t.Errorf("the last line is %q", l.last())
+		if s.lastOne() != "the end" {
+			t.Errorf("the last line is %q", s.lastOne())
 		}
 	})
 }
@@ -308,4 +311,38 @@ func waitFor(t *testing.T, what string, happened func() bool) {
 			t.Fatalf("%s did not come", what)
 		}
 	}
+}
+
+// TestAChildThatDoesNotReadItsTaskIsSaid long before the time for the task is over.
+func TestAChildThatDoesNotReadItsTaskIsSaid(t *testing.T) {
+	var log testbuf.Buffer
+	e := newExec(t, CommandOptions{
+		Argv: []string{"sleep", "1000"}, Children: 1, Timeout: time.Hour, Log: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	go func() {
+		waitFor(t, "the line", func() bool { return strings.Contains(log.String(), "a child does not read its task") })
+		cancel(errors.New("stopped"))
+	}()
+	// More than a pipe holds.
+	if _, err := e.Work(ctx, task(strings.Repeat("x", 1<<20))); err == nil || err.Error() != "stopped" {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestClosingWaitsForNoChildThatNeverEnds: one that hangs in the system gets no signal. A task in
+// work for ever stands for it.
+func TestClosingWaitsForNoChildThatNeverEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, err := NewExec(CommandOptions{Argv: []string{"true"}, Children: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := <-e.idle
+		began := time.Now()
+		if err := e.Close(); err == nil || time.Since(began) != 4*endPatience {
+			t.Errorf("closing it: %v after %v", err, time.Since(began))
+		}
+		e.idle <- s
+	})
 }

@@ -7,8 +7,10 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
@@ -22,7 +24,9 @@ type FileOptions struct {
 	// Broken is called once with the reason, see the package comment. Without it
 	// writing is tried for ever.
 	Broken func(error)
-	Log    *slog.Logger
+	// Stopping is closed when the process stops: an opening that hangs is not waited for then.
+	Stopping <-chan struct{}
+	Log      *slog.Logger
 }
 
 // File is a file of JSON Lines, one a task, which holds whole lines at any
@@ -40,9 +44,12 @@ type FileOptions struct {
 // has dropped the pages, and a second fsync alone would report a success that is none.
 //
 // When the path names another file, or none, the lines go on there: logs are rotated so.
+//
+// The committer alone asks anything of the file. A call that does not return, of a frozen disk or
+// a pipe that is not read, holds the committer and no one else: see the method call.
 type File struct {
 	path    string
-	f       sink
+	f       sink // the committer's own, as are regular, info, size and torn; nil: a pipe unread yet
 	regular bool
 	opts    FileOptions
 	retry   time.Duration // pause between failing writes
@@ -51,25 +58,30 @@ type File struct {
 	// there are processors, for more handlers than that get no more done.
 	buffers chan []byte
 
-	mu    sync.Mutex // guards next and spare
+	mu    sync.Mutex // guards next, spare and trouble
 	next  *commit
-	spare []byte        // the lines of a commit that is on disk, for those of a later one
-	wake  chan struct{} // holds a token if next may have lines
-	stop  chan struct{}
-	done  chan struct{} // closed when the committer has ended
+	spare []byte // the lines of a commit that is on disk, for those of a later one
+	trouble
+	wake   chan struct{} // holds a token if next may have lines
+	stop   chan struct{}
+	opened chan error    // whether the file was opened at first
+	done   chan struct{} // closed when the committer has ended
+	closed error         // how closing the file went; valid once done is closed
 	// broken is closed when nothing more will be written, after Patience.
 	broken chan struct{}
 
 	reopen atomic.Bool // an operator asked for a look at what the path names
 
-	info os.FileInfo // of a regular file that may be rotated; the committer's own
-	size int64       // length up to the last whole line on disk; the committer's own
-	torn bool        // there may be a part of a line behind size; the committer's own
+	info os.FileInfo // of a regular file that may be rotated
+	size int64       // length up to the last whole line on disk
+	torn bool        // there may be a part of a line behind size
 }
 
 // sink is what a File needs of an *os.File; tests put a failing disk in its place.
 type sink interface {
 	Write(b []byte) (int, error)
+	ReadAt(b []byte, at int64) (int, error)
+	Stat() (os.FileInfo, error)
 	Sync() error
 	Truncate(size int64) error
 	Close() error
@@ -87,22 +99,36 @@ type commit struct {
 // last line that a crash left: its task was not settled and comes again. A second
 // process cannot open it meanwhile, because undoing a failed write would cut off
 // the other's lines.
+//
+// A named pipe that no process reads yet is no mistake: its lines wait for a reader.
 func OpenFile(path string, o FileOptions) (*File, error) {
-	f, info, size, err := openOut(path)
+	out := makeFile(path, nil, 0, false, o)
+	out.start()
+	var err error
+	select {
+	case err = <-out.opened:
+	case <-out.broken:
+		err = fmt.Errorf("opening it has not returned for %v", out.opts.Patience)
+	case <-o.Stopping:
+		err = errors.New("the process stops before it is open")
+	}
 	if err != nil {
+		close(out.stop)
 		return nil, fmt.Errorf("--out %s: %w", path, cause(err))
 	}
-	out := makeFile(path, f, size, info != nil, o)
-	out.info = info
-	go out.run()
 	return out, nil
 }
 
 // newFile makes a file of a sink, which never is another.
 func newFile(path string, f sink, size int64, regular bool, o FileOptions) *File {
 	out := makeFile(path, f, size, regular, o)
-	go out.run()
+	out.start()
 	return out
+}
+
+func (f *File) start() {
+	go f.run()
+	go f.watch()
 }
 
 func makeFile(path string, f sink, size int64, regular bool, o FileOptions) *File {
@@ -115,7 +141,7 @@ func makeFile(path string, f sink, size int64, regular bool, o FileOptions) *Fil
 	out := &File{
 		path: path, f: f, size: size, regular: regular, opts: o, retry: time.Second,
 		next: newCommit(nil), wake: make(chan struct{}, 1), stop: make(chan struct{}),
-		done: make(chan struct{}), broken: make(chan struct{}),
+		opened: make(chan error, 1), done: make(chan struct{}), broken: make(chan struct{}),
 		buffers: make(chan []byte, runtime.GOMAXPROCS(0)),
 	}
 	for range cap(out.buffers) {
@@ -250,27 +276,60 @@ func wait[T any](ctx context.Context, f *File, from <-chan T) (got T, err error)
 
 var errBrokenFile = errors.New("--out cannot be written")
 
-// Close writes what waits, unless writing fails, and closes the file.
+// Close writes what waits, unless writing fails, and closes the file. It waits for no call that
+// hangs: what that would have written was not settled.
 func (f *File) Close() error {
 	close(f.stop)
-	<-f.done
-	return f.f.Close()
+	select {
+	case <-f.done:
+		return f.closed
+	case <-time.After(endPatience):
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return fmt.Errorf("--out %s is not waited for: %s has not returned", f.path, f.does)
+	}
 }
 
 func (f *File) run() {
 	defer close(f.done)
-	for {
-		select {
-		case <-f.wake:
-			if !f.flush() {
-				<-f.stop
-				return
-			}
-		case <-f.stop:
-			f.flush()
+	if f.f == nil {
+		err := f.open()
+		if errors.Is(err, errNoReader) {
+			f.fails(err)
+			err = nil
+		}
+		if f.opened <- err; err != nil {
 			return
 		}
 	}
+	for f.turn() {
+	}
+	if f.f != nil {
+		f.closed = f.timed("closing it", f.f.Close)
+	}
+}
+
+// turn waits for lines and brings them to disk. It reports false when the file is to be closed.
+func (f *File) turn() (more bool) {
+	var retry <-chan time.Time
+	if f.f == nil { // the reader who comes is to see that it is not alone
+		retry = time.After(f.retry)
+	}
+	select {
+	case <-f.wake:
+		if !f.flush() {
+			<-f.stop
+			return false
+		}
+	case <-retry:
+		if f.open() == nil {
+			f.works()
+		}
+	case <-f.stop:
+		f.flush()
+		return false
+	}
+	return true
 }
 
 // flush brings the next commit to disk, trying until it works, no task waits
@@ -295,25 +354,21 @@ func (f *File) flush() (usable bool) {
 	for {
 		err := f.write(c.lines)
 		if err == nil {
-			if !since.IsZero() {
-				f.opts.Log.Info("writing works again", "file", f.path)
-			}
+			f.works()
 			close(c.written)
 			f.reuse(c.lines)
 			return true
 		}
-		err = fmt.Errorf("%s cannot be written: %w", f.path, cause(err))
-		switch {
-		case since.IsZero():
+		if since.IsZero() {
 			since = time.Now()
-			f.opts.Log.Error("nothing is settled until this works", "error", err)
-		case f.opts.Broken != nil && time.Since(since) >= f.opts.Patience:
-			close(f.broken)
-			f.opts.Broken(fmt.Errorf("%w (for %v; what was not written has not been settled)", err,
-				f.opts.Patience))
-			return false
+		}
+		f.fails(err)
+		if errors.Is(err, syscall.EPIPE) || time.Since(since) >= f.opts.Patience {
+			f.giveUp()
 		}
 		select {
+		case <-f.broken:
+			return false
 		case <-time.After(f.retry):
 		case <-f.stop:
 			return true
@@ -337,6 +392,10 @@ func (f *File) reuse(lines []byte) {
 	f.spare = lines
 }
 
+// piece is how much is written to what is no regular file at once. A reader that takes a piece
+// within Patience is slow, and has not gone.
+const piece = 4 << 10
+
 // write writes and syncs whole lines, or leaves the file as it was. Bytes that
 // could not be cut off at once are cut off before the next write.
 func (f *File) write(lines []byte) error {
@@ -347,12 +406,22 @@ func (f *File) write(lines []byte) error {
 		return err
 	}
 	f.torn = true
-	if _, err := f.f.Write(lines); err != nil {
-		_ = f.repair()
-		return err
+	most := piece
+	if f.regular {
+		most = max(len(lines), 1)
+	}
+	for part := range slices.Chunk(lines, most) {
+		err := f.call("a write", func() error {
+			_, err := f.f.Write(part)
+			return err
+		})
+		if err != nil {
+			_ = f.repair()
+			return err
+		}
 	}
 	if f.regular {
-		if err := f.f.Sync(); err != nil {
+		if err := f.call("an fsync", f.f.Sync); err != nil {
 			_ = f.repair()
 			return err
 		}
@@ -366,22 +435,6 @@ func (f *File) write(lines []byte) error {
 }
 
 var errDeleted = errors.New("it was deleted while it was written")
-
-func (f *File) repair() error {
-	if !f.torn {
-		return nil
-	}
-	// A device or pipe cannot be cut; ending the line is the best there is.
-	if !f.regular {
-		f.torn = false
-		return nil
-	}
-	if err := f.f.Truncate(f.size); err != nil {
-		return err
-	}
-	f.torn = false
-	return nil
-}
 
 // cause is the error without the path.
 func cause(err error) error {

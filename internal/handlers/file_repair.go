@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 )
 
@@ -17,45 +16,69 @@ const lineStart = `{"run":"`
 // little more, and a crash leaves parts of one group of lines at most.
 const maxTail = 256 << 20
 
-// prepare locks a regular file against other processes, repairs its end and
-// gives its length.
-func prepare(f *os.File) (size int64, regular bool, err error) {
+// mend repairs the end of a regular file and gives its length.
+func mend(f sink) (size int64, err error) {
 	info, err := f.Stat()
-	switch {
-	case err != nil:
-		return 0, false, err
-	case info.IsDir():
-		return 0, false, errors.New("is a directory")
-	case !info.Mode().IsRegular():
-		return 0, false, nil
-	}
-	if err := lock(f); err != nil {
-		return 0, true, err
-	}
-	tail, err := lastLine(f, info.Size())
 	if err != nil {
-		return 0, true, err
+		return 0, err
 	}
 	size = info.Size()
+	tail, err := lastLine(f, size)
+	if err != nil {
+		return 0, err
+	}
 	switch {
 	case len(tail) == 0:
-		return size, true, nil
+		return size, nil
 	case json.Valid(tail): // only the line end is missing
 		if _, err := f.Write([]byte("\n")); err != nil {
-			return 0, true, err
+			return 0, err
 		}
-		return size + 1, true, f.Sync()
+		return size + 1, f.Sync()
 	// Zeros are what some file systems leave of a write that a power cut hit.
 	case isTorn(bytes.TrimRight(tail, "\x00")):
 		size -= int64(len(tail))
 		if err := f.Truncate(size); err != nil {
-			return 0, true, err
+			return 0, err
 		}
-		return size, true, f.Sync()
+		return size, f.Sync()
 	default:
-		return 0, true,
+		return 0,
 			errors.New("its last line has no end and was not written by a processor; is it the right file?")
 	}
+}
+
+// repair cuts off what a write that failed may have left, and never lengthens the file. Another
+// program may have emptied the file since the last write, or have written to it: then the
+// lines go on at its end.
+func (f *File) repair() error {
+	torn := f.torn
+	if !f.regular { // it cannot be cut; ending the line is the best there is
+		f.torn = false
+		return nil
+	}
+	return f.call("mending its end", func() error {
+		info, err := f.f.Stat()
+		switch {
+		case err != nil:
+			return err
+		case info.Size() == f.size:
+		case torn && info.Size() > f.size:
+			if err := f.f.Truncate(f.size); err != nil {
+				return err
+			}
+		default:
+			size, err := mend(f.f)
+			if err != nil {
+				return err
+			}
+			f.opts.Log.Warn("another program has changed the file's length; lines go on at its end",
+				"file", f.path, "was", f.size, "is", size)
+			f.size = size
+		}
+		f.torn = false
+		return nil
+	})
 }
 
 // isTorn reports whether an unended last line is the beginning of one of ours.

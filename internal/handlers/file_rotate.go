@@ -4,28 +4,86 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
-// openOut opens or creates the file at a path for appending, locked and with its end repaired.
-// There is no info of what is no regular file.
+var (
+	errNoReader = errors.New("it is a pipe that no process reads")
+	errGone     = errors.New("it is a file no more")
+)
+
+// openOut opens or creates the file at a path for appending. A regular file is locked and its end
+// repaired. There is no info of anything else. That is opened for writing alone, or this process
+// would be a reader of the pipe and never learn that the last one has gone. Its opening waits for
+// no reader.
 func openOut(path string) (f *os.File, info os.FileInfo, size int64, err error) {
-	_, statErr := os.Stat(path)
-	f, err = os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o644)
-	if err != nil {
+	was, statErr := os.Stat(path)
+	how := os.O_RDWR | os.O_CREATE
+	if statErr == nil {
+		switch was.Mode().Type() {
+		case 0:
+		case os.ModeDir:
+			return nil, nil, 0, errors.New("is a directory")
+		case os.ModeSocket:
+			return nil, nil, 0, errors.New("is a socket; name a file or a pipe, or use `| cat`")
+		default:
+			how = os.O_WRONLY | syscall.O_NONBLOCK
+		}
+	}
+	f, err = os.OpenFile(path, how|os.O_APPEND, 0o644)
+	switch {
+	case errors.Is(err, syscall.ENXIO) && statErr == nil && was.Mode().Type() == os.ModeNamedPipe:
+		if IsStdout(was) { // no other can come
+			return nil, nil, 0, syscall.EPIPE
+		}
+		return nil, nil, 0, errNoReader
+	case err != nil:
 		return nil, nil, 0, err
 	}
-	size, regular, err := prepare(f)
-	if err == nil && regular && errors.Is(statErr, os.ErrNotExist) {
-		err = syncDir(filepath.Dir(path)) // or the file itself could be gone after a power cut
+	info, err = f.Stat()
+	if err == nil && (how&os.O_CREATE != 0) != info.Mode().IsRegular() {
+		err = errors.New("it became another kind of file while it was opened")
 	}
-	if err == nil && regular {
-		info, err = f.Stat()
+	if err == nil && info.Mode().IsRegular() {
+		size, err = prepare(f, path, errors.Is(statErr, os.ErrNotExist))
 	}
 	if err != nil {
 		_ = f.Close()
 		return nil, nil, 0, err
 	}
+	if !info.Mode().IsRegular() {
+		info = nil
+	}
 	return f, info, size, nil
+}
+
+// prepare locks a regular file against other processes, repairs its end and gives its length.
+func prepare(f *os.File, path string, made bool) (size int64, err error) {
+	if err := lock(f); err != nil {
+		return 0, err
+	}
+	size, err = mend(f)
+	if err == nil && made {
+		err = syncDir(filepath.Dir(path)) // or the file itself could be gone after a power cut
+	}
+	return size, err
+}
+
+// IsStdout reports whether a file is this process's standard output.
+func IsStdout(file os.FileInfo) bool {
+	own, err := os.Stdout.Stat()
+	return err == nil && os.SameFile(own, file)
+}
+
+// open opens the file at the path for the first time.
+func (f *File) open() error {
+	return f.call("opening it", func() error {
+		out, info, size, err := openOut(f.path)
+		if err == nil {
+			f.f, f.info, f.size, f.regular = out, info, size, info != nil
+		}
+		return err
+	})
 }
 
 // Reopen looks at once whether the path names another file now, which else the next lines do.
@@ -40,29 +98,38 @@ func (f *File) Reopen() {
 // follow goes on in the file that the path names, which is another one after a rotation. The file
 // before holds whole lines, on disk: no commit is divided between two files.
 func (f *File) follow() error {
-	if f.info == nil {
+	switch {
+	case f.f == nil:
+		return f.open()
+	case f.info == nil:
 		return nil // no regular file
 	}
-	now, err := os.Stat(f.path)
+	var now os.FileInfo
+	err := f.call("a look at its name", func() (err error) {
+		now, err = os.Stat(f.path)
+		return err
+	})
 	switch {
 	case err == nil && os.SameFile(f.info, now):
 		return nil
 	case err != nil && !errors.Is(err, os.ErrNotExist):
 		return err
+	case err == nil && !now.Mode().IsRegular():
+		return errGone
 	}
 	if err := f.repair(); err != nil {
 		return err
 	}
-	next, info, size, err := openOut(f.path)
-	if err != nil {
+	before := f.f
+	if err := f.open(); err != nil {
 		return err
 	}
-	if info == nil {
-		_ = next.Close()
-		return errors.New("is a file no more")
+	if f.info == nil { // between the two looks
+		_ = f.f.Close()
+		f.f = nil
+		return errGone
 	}
-	_ = f.f.Close() // all of it is on disk
-	f.f, f.info, f.size = next, info, size
+	_ = f.call("closing it", before.Close) // all of it is on disk
 	f.opts.Log.Info("lines go on in another file of that name", "file", f.path)
 	return nil
 }

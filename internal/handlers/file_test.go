@@ -173,8 +173,23 @@ func (d *disk) Truncate(size int64) error {
 		d.truncErr = nil
 		return err
 	}
+	if more := size - int64(len(d.content)); more > 0 { // as every system does
+		d.content = append(d.content, make([]byte, more)...)
+	}
 	d.content = d.content[:size]
 	return nil
+}
+
+func (d *disk) Stat() (os.FileInfo, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return length(len(d.content)), nil
+}
+
+func (d *disk) ReadAt(b []byte, at int64) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return bytes.NewReader(d.content).ReadAt(b, at)
 }
 
 func (d *disk) Close() error { return nil }

@@ -4,21 +4,27 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"slices"
 	"sync"
+	"syscall"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/sparing"
 	"github.com/queuepump/queuepump/pump"
 )
 
 // When a command counts as broken. As long as it has done nothing at all it is
 // the likelier culprit, and is found out within seconds; once it has worked,
 // poisoned tasks are, and only a number of them that no bad batch explains speaks against it.
+// Many children fail as often within a moment as one in a minute, so the failures must go on for
+// a time as well, without a task that any child does.
 const (
+	unusableTime = time.Second
+	usedTime     = 10 * time.Second
 	// unusableStarts is how often in a row it may end before it was given a task,
-	// or not be started; usedStarts if it has worked before, as when a machine
-	// runs out of processes for a moment.
+	// or not be started.
 	unusableStarts = 4
-	usedStarts     = 20
 	// deaths of so many tasks' processes in a row, of so many different ones: a
 	// poisoned task or two are tried again and again, and then quarantined.
 	unusableDeaths = 5
@@ -32,9 +38,14 @@ const (
 // health watches whether a command works at all, over all tasks.
 type health struct {
 	report func(error)
+	lines  sparing.Lines
 
 	mu      sync.Mutex
 	worked  bool                // it has done a task
+	since   time.Time           // the first failure in a row
+	hold    time.Time           // until then tasks wait: they would tell what is known
+	amiss   string              // why no process is started; "": they are
+	waiting time.Time           // since when
 	starts  int                 // failures in a row to get to a task
 	deaths  int                 // in a row, with a task
 	killed  map[taskID]struct{} // whose tasks those were
@@ -64,7 +75,8 @@ func (h *health) works() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.worked = true
-	h.starts, h.deaths = 0, 0
+	h.starts, h.deaths, h.amiss = 0, 0, ""
+	h.since, h.hold = time.Time{}, time.Time{}
 	clear(h.killed)
 	clear(h.refused)
 }
@@ -76,11 +88,75 @@ func (h *health) suspect() bool {
 	return !h.worked && h.starts+h.deaths > 0
 }
 
+// scarce are the errors of a machine that is short of something for a while, which says nothing of
+// the command.
+var scarce = []error{syscall.EMFILE, syscall.ENFILE, syscall.EAGAIN, syscall.ENOMEM}
+
+// fixes of what keeps a command from being started.
+var fixes = map[error]string{
+	syscall.ENOENT: "put the file back, or the interpreter that its first line names",
+	syscall.EACCES: "let this user execute it: chmod +x, and no file system that is mounted noexec",
+}
+
 // doesNotStart: it failed before it had a task.
 func (h *health) doesNotStart(why error) {
+	is := func(e error) bool { return errors.Is(why, e) }
+	if slices.ContainsFunc(scarce, is) {
+		h.waits(why.Error())
+		return
+	}
+	for e, fix := range fixes {
+		if errors.Is(why, e) {
+			why = fmt.Errorf("%w; %s", why, fix)
+		}
+	}
 	h.mu.Lock()
 	h.starts++
-	h.judge(h.starts >= h.limit(unusableStarts, usedStarts), h.starts, why)
+	h.judge(h.starts >= unusableStarts, h.starts, why)
+}
+
+// waits notes why no process is started. All that needs one waits, and it says nothing of the
+// command.
+func (h *health) waits(why string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.amiss == "" {
+		h.waiting = time.Now()
+	}
+	h.amiss = why
+}
+
+// says logs that no process is started, sparingly.
+func (h *health) says(log *slog.Logger, why error) {
+	h.lines.Add(1, func(times, _ int) {
+		log.Error("the command does not start; tasks wait", "times", times, "error", why)
+	})
+}
+
+// timed starts a process by start, and notes one that does not return.
+func (h *health) timed(log *slog.Logger, start func() error) error {
+	late := time.AfterFunc(overdue, func() {
+		h.waits("starting the command has not returned")
+		h.says(log, fmt.Errorf("its start has not returned for %v", overdue))
+	})
+	defer late.Stop()
+	err := start()
+	if err == nil {
+		h.mu.Lock()
+		h.amiss = ""
+		h.mu.Unlock()
+	}
+	return err
+}
+
+// Amiss says why no process is started, and for how long; "": all is well.
+func (h *health) Amiss() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.amiss == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s, for %v", h.amiss, time.Since(h.waiting).Round(time.Second))
 }
 
 // cannotRun: its process said that it found nothing to run. That costs
@@ -100,8 +176,11 @@ func (h *health) dies(t *pump.Task, why error) {
 	if len(h.killed) < usedTasks {
 		h.killed[idOf(t)] = struct{}{}
 	}
-	h.judge(h.deaths >= unusableDeaths && len(h.killed) >= h.limit(unusableTasks, usedTasks),
-		h.deaths, why)
+	tasks := unusableTasks
+	if h.worked {
+		tasks = usedTasks
+	}
+	h.judge(h.deaths >= unusableDeaths && len(h.killed) >= tasks, h.deaths, why)
 }
 
 // refuses: its process failed the task in an orderly way.
@@ -123,16 +202,19 @@ func (h *health) hasWorked() bool {
 	return h.worked
 }
 
-func (h *health) limit(unusable, used int) int {
-	if h.worked {
-		return used
-	}
-	return unusable
-}
-
 // judge is called with mu held and releases it. It reports a broken command once.
 func (h *health) judge(broken bool, failures int, why error) {
-	if broken {
+	now, most := time.Now(), unusableTime
+	if h.worked {
+		most = usedTime
+	}
+	if h.since.IsZero() {
+		h.since = now
+	}
+	if broken && !h.worked {
+		h.hold = h.since.Add(most)
+	}
+	if broken = broken && now.Sub(h.since) >= most; broken {
 		select {
 		case <-h.broken:
 			broken = false
@@ -170,6 +252,17 @@ var errBrokenCommand = errors.New("the command does not work")
 // wait gives back the tasks of a broken command, rather than at the end of the
 // processor's grace period, which is for tasks that are being worked on.
 func (h *health) wait(ctx context.Context) error {
+	h.mu.Lock()
+	hold := time.Until(h.hold)
+	h.mu.Unlock()
+	if hold > 0 {
+		select {
+		case <-time.After(hold):
+		case <-h.broken:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 	select {
 	case <-h.broken:
 		return giveBack(ctx, errBrokenCommand)

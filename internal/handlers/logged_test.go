@@ -82,7 +82,7 @@ func TestWhatIsNoFailureIsNotLogged(t *testing.T) {
 func TestTasksOfABrokenCommandAreGivenBackAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHealth(func(error) {})
-		for range unusableStarts {
+		for range unusableStarts + 1 {
 			if err := h.wait(t.Context()); err != nil {
 				t.Fatal(err)
 			}

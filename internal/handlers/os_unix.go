@@ -35,3 +35,37 @@ func hasName(f *os.File) bool {
 	var s syscall.Stat_t
 	return syscall.Fstat(int(f.Fd()), &s) != nil || s.Nlink > 0
 }
+
+// readSome waits until a pipe can be read, and takes what it holds. It reports false at its end.
+func (s *said) readSome(_ *os.File, pipe syscall.RawConn) (more bool) {
+	err := pipe.Read(func(fd uintptr) (done bool) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		more = s.take(fd)
+		return !more || !s.waits
+	})
+	return more && err == nil
+}
+
+// empty takes what a pipe holds, and waits for nothing. It is called with mu held.
+func (s *said) empty(pipe syscall.RawConn) {
+	_ = pipe.Control(func(fd uintptr) { s.take(fd) })
+}
+
+// take takes what a pipe may hold at most.
+func (s *said) take(fd uintptr) (more bool) {
+	s.waits = false
+	for range (64 << 10) / logLine {
+		n, err := syscall.Read(int(fd), s.buf[:])
+		switch {
+		case n > 0:
+			s.add(s.buf[:n])
+		case err == syscall.EAGAIN:
+			s.waits = true
+			return true
+		case err != syscall.EINTR:
+			return false
+		}
+	}
+	return true
+}

@@ -1,6 +1,9 @@
 package handlers
 
-import "os"
+import (
+	"os"
+	"syscall"
+)
 
 // lock is not there on Windows: see to it that each processor has a file of its own.
 func lock(*os.File) error { return nil }
@@ -10,3 +13,16 @@ func syncDir(string) error { return nil }
 
 // hasName: a file that is open cannot be deleted on Windows.
 func hasName(*os.File) bool { return true }
+
+// readSome waits until a pipe can be read, and takes what it holds. It reports false at its end.
+func (s *said) readSome(f *os.File, _ syscall.RawConn) (more bool) {
+	b := make([]byte, logLine)
+	n, err := f.Read(b)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.add(b[:n])
+	return err == nil
+}
+
+// empty has nothing to do: a pipe cannot be read without waiting on Windows.
+func (s *said) empty(syscall.RawConn) {}

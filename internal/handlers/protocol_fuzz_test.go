@@ -176,7 +176,7 @@ func FuzzRepair(f *testing.F) {
 			t.Fatal(err)
 		}
 		defer file.Close()
-		size, _, refused := prepare(file)
+		size, refused := mend(file)
 		now, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)

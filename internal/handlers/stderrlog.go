@@ -1,13 +1,12 @@
 package handlers
 
 import (
-	"bufio"
 	"bytes"
-	"errors"
-	"io"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
+	"syscall"
 
 	"golang.org/x/time/rate"
 )
@@ -27,36 +26,86 @@ type stderrLog struct {
 
 	mu      sync.Mutex
 	dropped int
-	lastOne string
 }
 
 func newStderrLog(log *slog.Logger) *stderrLog {
 	return &stderrLog{log: log, limiter: rate.NewLimiter(logRate, logBurst)}
 }
 
-// copy passes everything from r on, until its end.
-func (l *stderrLog) copy(r io.Reader) {
-	b := bufio.NewReaderSize(r, logLine)
-	for {
-		line, err := b.ReadSlice('\n')
-		long := errors.Is(err, bufio.ErrBufferFull)
-		if line = bytes.TrimRight(line, "\r\n"); len(line) > 0 {
-			l.print(string(line))
-		}
-		for long { // the rest of a line that is too long
-			_, err = b.ReadSlice('\n')
-			long = errors.Is(err, bufio.ErrBufferFull)
-		}
-		if err != nil {
-			return
+// said is what one child writes to its standard error, line by line.
+type said struct {
+	log  *stderrLog
+	mu   sync.Mutex // guards what follows, and is held from each read until its lines are known
+	pipe syscall.RawConn
+	buf  [logLine]byte
+	// waits: the pipe was empty when it was read last.
+	waits bool
+	line  []byte // not ended yet
+	old   bool   // it was begun for an earlier task
+	last  string // for the task at hand
+}
+
+func newSaid(l *stderrLog) *said { return &said{log: l} }
+
+// read takes all that comes from a pipe, until its end.
+func (s *said) read(f *os.File) {
+	pipe, err := f.SyscallConn()
+	s.mu.Lock()
+	s.pipe = pipe
+	s.mu.Unlock()
+	for more := err == nil; more; {
+		more = s.readSome(f, pipe)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.end()
+}
+
+// begin forgets what was said for earlier tasks. The child may have written it before its answer
+// and it is in the pipe still, so that is emptied first.
+func (s *said) begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pipe != nil {
+		s.empty(s.pipe)
+	}
+	s.last, s.old = "", len(s.line) > 0
+}
+
+// add takes what the child has written next. It is called with mu held, or by the only user.
+func (s *said) add(b []byte) {
+	for len(b) > 0 {
+		part, rest, ended := bytes.Cut(b, []byte{'\n'})
+		s.line = append(s.line, part[:min(len(part), logLine-len(s.line))]...)
+		if b = rest; ended {
+			s.end()
 		}
 	}
 }
 
+// end ends a line, whose rest is left out if it is too long.
+func (s *said) end() {
+	text := strings.ToValidUTF8(strings.TrimRight(string(s.line), "\r"), "\uFFFD")
+	old := s.old
+	s.line, s.old = s.line[:0], false
+	if text == "" {
+		return
+	}
+	if !old {
+		s.last = text
+	}
+	s.log.print(text)
+}
+
+// lastOne is the last line for the task at hand, shortened to what fits an error.
+func (s *said) lastOne() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return shorten(s.last, 200)
+}
+
 func (l *stderrLog) print(line string) {
-	line = strings.ToValidUTF8(line, "\uFFFD")
 	l.mu.Lock()
-	l.lastOne = line
 	dropped := 0
 	allowed := l.limiter.Allow()
 	if allowed {
@@ -71,13 +120,6 @@ func (l *stderrLog) print(line string) {
 	if allowed {
 		l.log.Info("command", "says", line)
 	}
-}
-
-// last is the last line, shortened to what fits an error.
-func (l *stderrLog) last() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return shorten(l.lastOne, 200)
 }
 
 // shorten cuts a text that goes into an error.

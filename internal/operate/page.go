@@ -67,6 +67,7 @@ reach it safely.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	cli.ConfigFlag(cmd, &f.config)
+	cli.TakesHangup(cmd)
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:0",
 		"where the page is, `ADDR` as host:port; port 0 is any that is free")
 	flags.BoolVar(&f.json, "json", false, "print the address as a JSON object")

@@ -17,6 +17,9 @@ type Supervised struct {
 	Events  *Events // of the machine; nil: they are not asked for
 	Grace   time.Duration
 	Stop    func() // does what SIGTERM does
+	// AtOnce ends a process that has not ended by itself, longer after it was told to than any stop
+	// takes: something in it hangs. Nil: it may take for ever.
+	AtOnce func()
 
 	requests atomic.Int64
 }
@@ -41,6 +44,9 @@ func Run[S any](ctx context.Context, s *Supervised, look func() Look, p interfac
 	Hurry(most time.Duration)
 },
 ) (S, error) {
+	if s.AtOnce != nil {
+		context.AfterFunc(ctx, func() { time.AfterFunc(s.Grace+stopsLonger+extendEvery, s.AtOnce) })
+	}
 	beside, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var g sync.WaitGroup

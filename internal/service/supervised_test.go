@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/queuepump/queuepump/internal/renew"
@@ -68,4 +69,45 @@ func TestRequestsAreCountedBesideOtherHooks(t *testing.T) {
 	if n := s.requests.Load(); n != 2 || heard != 1 {
 		t.Errorf("%d were counted, %d heard", n, heard)
 	}
+}
+
+// hung is half of a process that hangs.
+type hung struct{ thaw chan struct{} }
+
+func (h hung) Hurry(time.Duration) {}
+
+func (h hung) Run(context.Context) (int, error) {
+	<-h.thaw
+	return 0, nil
+}
+
+// TestAProcessInWhichSomethingHangsIsEndedAfterItsTime, and not sooner.
+func TestAProcessInWhichSomethingHangsIsEndedAfterItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan time.Time, 1)
+		s := &Supervised{
+			Keys: renew.New(slog.New(slog.DiscardHandler), nil), Grace: 20 * time.Second,
+			AtOnce: func() { ended <- time.Now() },
+		}
+		h := hung{make(chan struct{})}
+		done := make(chan error)
+		go func() {
+			_, err := Run(ctx, s, func() Look { return Look{} }, h)
+			done <- err
+		}()
+		time.Sleep(time.Hour)
+		if len(ended) != 0 {
+			t.Error("it was ended before it was told to")
+		}
+		cancel()
+		told := time.Now()
+		if took := (<-ended).Sub(told); took != 60*time.Second {
+			t.Errorf("it was ended after %v", took)
+		}
+		close(h.thaw)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -36,6 +36,11 @@ type State struct {
 	Messages    int        `json:"messages"` // in hand
 	Queues      int        `json:"queues"`   // that it reads
 	Handlers    int        `json:"handlers"` // that may be at work at once
+	// OldestHandler is when the handler began that is at work for longest; null: none is.
+	// HandlersOverdue are those that are at work for over a minute, and for ten times as long
+	// as a task usually takes: they hang, or their tasks are unusual ones.
+	OldestHandler   *time.Time `json:"oldestHandler"`
+	HandlersOverdue int        `json:"handlersOverdue"`
 	// LeaseSeconds is for how long messages are hidden that are got now, TaskSeconds how long a
 	// task usually takes in the handler (0: none has ended), and RetrySeconds the longest delay of
 	// what fails for the first time. They follow the work, but for what the options fix.
@@ -187,8 +192,29 @@ func (p *Processor) State() State {
 		}
 	}
 	s.Reasons = append(s.Reasons, reason.OfAccounts(s.Accounts)...)
+	if late := r.lateness(); late != nil && !late.oldest.IsZero() {
+		s.OldestHandler, s.HandlersOverdue = &late.oldest, late.overdue
+		if late.overdue == s.Handlers {
+			s.Reasons = append(s.Reasons,
+				fmt.Sprintf("its %d handlers have not returned, the first since %s", late.overdue,
+					late.oldest.UTC().Format(time.RFC3339)))
+		}
+	}
+	for _, amiss := range r.o.Amiss {
+		if why := amiss(); why != "" {
+			s.Reasons = append(s.Reasons, why)
+		}
+	}
 	s.Ready = len(s.Reasons) == 0
 	return s
+}
+
+// lateness is that of the handlers; nil: there are none yet.
+func (r *run) lateness() *lateness {
+	if phase(r.phase.Load()) < phaseWorking {
+		return nil
+	}
+	return r.workers.late.Load()
 }
 
 // addLedger adds what there is to say of the ledger, if there is one.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/queuepump/queuepump/pump/internal/outcome"
@@ -55,9 +56,20 @@ const (
 // the handler returns, so a handler that hangs costs a slot and never more; the task does not
 // wait for it.
 type workers struct {
-	r   *run
-	all []worker
+	r    *run
+	all  []worker
+	late atomic.Pointer[lateness] // as the watch has seen it last
 }
+
+// lateness is how long handlers have been at work.
+type lateness struct {
+	oldest  time.Time // when the one began that is at work for longest; zero: none is
+	overdue int       // how many have taken much longer than tasks usually do
+}
+
+// overdueAfter is for how long a handler may be at work before it is overdue, if tasks are quick:
+// ten times what they usually take, and a minute at least.
+const overdueAfter = time.Minute
 
 // worker is one place in the pool.
 type worker struct {
@@ -284,9 +296,42 @@ func verdictOf(ctx context.Context, err error) (v message.Verdict, after time.Du
 // that then do not return, until ctx ends.
 func (p *workers) watch(ctx context.Context) {
 	rounds.Every(ctx, watchEvery, func(now time.Time) {
+		late := lateness{}
+		limit := max(overdueAfter, 10*p.r.timing.Task())
+		var oldest *worker
 		for i := range p.all {
-			p.all[i].check(now)
+			s := &p.all[i]
+			s.check(now)
+			s.mu.Lock()
+			if s.d != nil && (oldest == nil || s.began.Before(late.oldest)) {
+				late.oldest, oldest = s.began, s
+			}
+			if s.d != nil && now.Sub(s.began) >= limit {
+				late.overdue++
+			}
+			s.mu.Unlock()
 		}
+		before := p.late.Swap(&late)
+		// Once for each time that some are late, and once that all are.
+		if n := late.overdue; n > 0 && (before == nil || before.overdue == 0 ||
+			n == len(p.all) && n > before.overdue) {
+			oldest.says(n)
+		}
+	})
+}
+
+// says logs that handlers are overdue, of which this is the oldest.
+func (s *worker) says(overdue int) {
+	s.mu.Lock()
+	d, at, began, span := s.d, s.from, s.began, s.span
+	s.mu.Unlock()
+	if d == nil { // it has returned just now
+		return
+	}
+	attrs := append(d.TaskAttrs(d.At(at), span.Context()), "handlers", overdue,
+		"of", len(s.pool.all), "since", began)
+	s.pool.r.Lines.Of("overdue").Add(overdue, func(int, int) {
+		s.pool.r.Log.Warn("handlers have not returned; the oldest is at work on this task", attrs...)
 	})
 }
 

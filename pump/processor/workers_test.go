@@ -41,3 +41,39 @@ func TestTheContextsOfHandlersSayWhyTheyEnd(t *testing.T) {
 		}
 	}
 }
+
+// TestHandlersThatHangAreCountedAndSaid within ten seconds of being overdue, and the processor ends
+// within its grace all the same.
+func TestHandlersThatHangAreCountedAndSaid(t *testing.T) {
+	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+		const handlers = 32
+		w.Put("accounta", "work-00", 1, 2*handlers)
+		release := make(chan struct{})
+		h := &testworld.Seen{Work: func(context.Context, *pump.Task) error { <-release; return nil }}
+		p := w.start(w.processor(h, Options{Concurrency: handlers, Timeout: -1, Grace: time.Second}))
+		w.Within(5*time.Second, "all are at work", func() bool { return h.AtOnce() == handlers })
+		began := time.Now()
+		time.Sleep(overdueAfter - 5*time.Second)
+		if s := p.Of.State(); !s.Ready || s.HandlersOverdue != 0 || s.OldestHandler == nil || began.Sub(*s.OldestHandler) > 5*time.Second {
+			t.Errorf("before: ready %v %v, overdue %d, oldest %v", s.Ready, s.Reasons, s.HandlersOverdue, s.OldestHandler)
+		}
+		time.Sleep(10 * time.Second)
+		s := p.Of.State()
+		if s.Ready || s.HandlersOverdue != handlers || !strings.HasPrefix(s.Reasons[0], "its 32 handlers have not returned, the first since ") {
+			t.Errorf("after: ready %v %v, overdue %d", s.Ready, s.Reasons, s.HandlersOverdue)
+		}
+		if n := w.Logged("handlers have not returned"); n != 1 {
+			t.Errorf("it is said %d times", n)
+		}
+		time.Sleep(time.Hour)
+		if n := w.Logged("handlers have not returned"); n != 1 {
+			t.Errorf("it is said %d times in an hour", n)
+		}
+		began = time.Now()
+		p.End()
+		if took := time.Since(began); took > time.Second+3*hardGrace {
+			t.Errorf("it took %v to end", took)
+		}
+		close(release)
+	})
+}

@@ -51,6 +51,9 @@ const (
 	// begun can still be recorded.
 	bookedMost = 1 << 20
 	bookedSoft = bookedMost * 3 / 4
+	// bookedSpare is left for what [image.grows] does not see: tasks of one chunk that are
+	// settled with many generations have a set for each.
+	bookedSpare = 16 << 10
 )
 
 // State is a reducer's state of one segment, opaque to the ledger. Its methods are

@@ -19,12 +19,13 @@ import (
 // Commit records entries, any number of any segments, and says in each one's Err what became of it.
 // Entries of one partition are recorded together, in as few transactions as they fit into; a call
 // should be about one partition ([Ledger.Partition]), because those of several are recorded one
-// partition after the other. It goes on until each entry's fate is known or ctx ends.
+// partition after the other. It goes on until each entry's fate is known or ctx ends, and says how
+// many entities it has asked to be written.
 //
 // Results may be committed after their hold has ended, and after this process has
 // claimed and fenced the segment again: what counts is that the head was this process's
 // all the time since their Begin.
-func (l *Ledger) Commit(ctx context.Context, entries []*Entry) {
+func (l *Ledger) Commit(ctx context.Context, entries []*Entry) (entities int) {
 	entries = slices.Clone(entries)
 	slices.SortStableFunc(entries, func(a, b *Entry) int { return cmp.Compare(a.Segment, b.Segment) })
 	for len(entries) > 0 {
@@ -38,7 +39,9 @@ func (l *Ledger) Commit(ctx context.Context, entries []*Entry) {
 		if len(c.jobs) > 0 {
 			c.run(ctx)
 		}
+		entities += c.entities
 	}
+	return entities
 }
 
 // doneWith names runs that are done with.
@@ -109,6 +112,7 @@ type commit struct {
 	partition int
 	most      int // bytes of a transaction
 	lost      int // transactions in a row that had no effect
+	entities  int // asked to be written
 	jobs      []*job
 
 	old    []uint32 // segments whose rows are those of some time ago
@@ -302,6 +306,7 @@ func (c *commit) transact(ctx context.Context) error {
 		sent = append(sent, j)
 		size += j.draft.size
 	}
+	c.entities += len(t.writes)
 	o, err := c.l.send(ctx, t)
 	switch {
 	case err != nil:

@@ -20,6 +20,8 @@ const (
 	// more than a quarter of that the oldest go, when they have been kept for long enough
 	// ([Ledger.AgeForeign]).
 	maxForeign = 16384
+	// foreignRoom is not less than what a name takes, with its part of a bucket.
+	foreignRoom = foreignHash + blockRecordMost/foreignPer + 1
 )
 
 // foreignBook is which names are recorded.
@@ -257,6 +259,9 @@ func (l *Ledger) BeginForeign(
 		return false, false, fmt.Errorf("segment %d: %w: %d are all that it keeps, "+
 			"and further ones wait until deletes of what is done are acknowledged",
 			segment, ErrTooManyForeign, s.image.foreign.most)
+	case !more && !s.fits(foreignRoom, func() int { return foreignRoom }):
+		return false, false, fmt.Errorf("segment %d: %w: what is done of runs leaves no room for "+
+			"further ones; let runs end, or use more segments", segment, ErrTooManyForeign)
 	}
 	if s.inFlight.foreign == nil {
 		s.inFlight.foreign = map[string]bool{}

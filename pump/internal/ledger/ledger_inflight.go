@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"github.com/queuepump/queuepump/codec"
@@ -14,6 +15,7 @@ import (
 type inFlight struct {
 	runs    map[codec.RunID]nspans
 	foreign map[string]bool
+	loose   int // of all runs: see loosely
 }
 
 // Begun says of the tasks of a delivery what is to be done with each.
@@ -72,9 +74,11 @@ func (l *Ledger) begins(
 		if s.inFlight.runs == nil {
 			s.inFlight.runs = map[codec.RunID]nspans{}
 		}
+		s.inFlight.loose -= loosely(marks)
 		for _, sp := range fresh {
 			marks = marks.add(sp.from, sp.to)
 		}
+		s.inFlight.loose += loosely(marks)
 		s.inFlight.runs[run] = marks
 	}
 	if len(recorded) == 0 && len(inHand) == 0 {
@@ -83,7 +87,8 @@ func (l *Ledger) begins(
 	return Begun{Fresh: fresh.set(), Recorded: recorded.set(), InHand: inHand.set()}, nil
 }
 
-// room reports whether what is to be begun can be recorded later.
+// room reports whether what is to be begun can be recorded later, with all that is in hand. *What
+// was begun within the bound and grew beyond it was refused after its effect, once a minute.*
 func (s *ledgerSegment) room(run codec.RunID, book *runBook, fresh nspans) error {
 	if len(fresh) == 0 {
 		return nil
@@ -99,6 +104,9 @@ func (s *ledgerSegment) room(run codec.RunID, book *runBook, fresh nspans) error
 			return tooManyRuns(s.number, run)
 		}
 	}
+	if !s.fits(loosely(fresh), func() int { return s.image.grows(run, fresh) }) {
+		return tooScattered(s.number, run)
+	}
 	if s.image.booked <= bookedSoft {
 		return nil
 	}
@@ -110,6 +118,66 @@ func (s *ledgerSegment) room(run codec.RunID, book *runBook, fresh nspans) error
 		}
 	}
 	return nil
+}
+
+// fits reports whether there is room for what is in hand and so much more. What that is at most is
+// asked only where a quick bound says that it matters.
+func (s *ledgerSegment) fits(loose int, more func() int) bool {
+	left := bookedMost - bookedSpare - s.image.booked - len(s.inFlight.foreign)*foreignRoom
+	if s.inFlight.loose+loose <= left {
+		return true
+	}
+	left -= more()
+	for run, marks := range s.inFlight.runs {
+		left -= s.image.grows(run, marks)
+	}
+	return left >= 0
+}
+
+// loosely is not less than what grows says of tasks of a run, whatever is recorded of it.
+func loosely(tasks nspans) (most int) {
+	for _, sp := range tasks {
+		chunks := (sp.to-1)>>chunkBits - sp.from>>chunkBits + 1
+		most += int(sp.to-sp.from)*8 + int(chunks)*128
+	}
+	return most
+}
+
+// grows is the most by which the records of a run grow when some tasks are settled: of any of them
+// it may be that they are done, and that they stand in quarantine.
+func (m *image) grows(run codec.RunID, tasks nspans) (most int) {
+	book := m.runs[run]
+	if most = binary.MaxVarintLen64; book == nil { // a floor
+		most += blockRecordMost
+	}
+	n := 0 // tasks of the chunk
+	for i, sp := range tasks {
+		for from := sp.from; from < sp.to; {
+			index := from >> chunkBits
+			to := min(sp.to-1, from|(chunkSize-1)) + 1
+			n += int(to - from)
+			if from = to; from < sp.to || i+1 == len(tasks) || tasks[i+1].from>>chunkBits > index {
+				most += m.chunkGrows(run, book, index, n)
+				n = 0
+			}
+		}
+	}
+	return most
+}
+
+// chunkGrows is the part of one chunk. A set has a head, and a task makes a run of one at worst; a
+// task that leaves quarantine cuts a run in two there as well.
+func (m *image) chunkGrows(run codec.RunID, book *runBook, index uint64, tasks int) (most int) {
+	const setHead, task = 24, 4
+	old := m.layout.get(chunkKey(run, index))
+	most = len(old) + min(tasks, 2)*setHead + tasks*task
+	if book != nil && book.chunks[index] != nil && len(book.chunks[index].poison) > 0 {
+		most += tasks * task
+	}
+	if most = max(0, min(most, maxRecord)-len(old)); old == nil {
+		most += blockRecordMost
+	}
+	return most
 }
 
 func tooManyRuns(segment uint32, run codec.RunID) error {
@@ -142,9 +210,11 @@ func (s *ledgerSegment) end(epoch uint64, run codec.RunID, ns codec.NSet) {
 	if len(marks) == 0 || !s.mine(epoch) {
 		return
 	}
+	s.inFlight.loose -= loosely(marks)
 	for from, to := range ns.Spans() {
 		marks = marks.remove(from, to)
 	}
+	s.inFlight.loose += loosely(marks)
 	if len(marks) == 0 {
 		delete(s.inFlight.runs, run)
 		return

@@ -19,29 +19,21 @@ import (
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
-// When results are recorded. Each commit is a request, and each delivery costs one anyway (and a
-// part of a get), so commits that wait for some hundred and forty requests of the others are 0.7
-// percent of them. Reading and fencing the ledger comes to that at the start, and all of it is to
-// be less than two percent also of a run of ten seconds.
 const (
-	creditPerSecond  = 0.5
-	creditPerRequest = 0.007
-	// creditMost lets an idle process record the first few results at once.
-	creditMost = 4
-	// creditIdle is down to where a process records what it has when nothing else is in hand:
-	// nothing else is going to share the commit. When nothing has come for creditQuiet either, it
-	// goes creditEnd further than there are partitions, because results wait in each of them at the
-	// end of a run, and the last of them waited for latePart: a run of five seconds took fifteen.
-	// Both are debts: what comes next waits until they are earned again. Moments in which only gets
-	// are under way are no end; they would use the debt up before.
-	creditIdle  = -1
-	creditEnd   = -8
-	creditQuiet = 50 * time.Millisecond
-	// latePart of the visibility is how long a result waits at most. The message's lease
+	// commitEvery is how far apart commits of a partition begin at least. What a crash repeats is
+	// what was done since the last commit that was answered began.
+	commitEvery = 50 * time.Millisecond
+	// partitionMost and accountMost bound the entities that the commits of all processes ask one
+	// partition and the control account for in a second: a quarter of what the service publishes,
+	// because much else is asked of both. A process has the share of the segments that it holds.
+	partitionMost = 2000 / 4
+	accountMost   = 20000 / 4
+	// aloneMost is what a process that holds all segments asks a partition for: no other process
+	// adds to it, and it is told of each refusal itself. So 64 segments are written every 50 ms.
+	aloneMost = 1280
+	// latePart of the visibility is how long a result waits at most for that. The message's lease
 	// is renewed after a third, so most deliveries still cost no renewal.
 	latePart = 6
-	// commitMost is how many deliveries of one partition wait for no credit.
-	commitMost = 2048
 	// uncommittedMost bounds how many deliveries of all partitions may wait before nothing
 	// more is got, and uncommittedPart of MaxBytes the texts they hold (P5.6). At a
 	// kilobyte each it is 16 MiB.
@@ -52,8 +44,6 @@ const (
 	// hidden for it, from a new owner too, if it is only this process that the control plane
 	// does not answer.
 	lostResults = 15 * time.Minute
-	// creditLook is how often it is looked at whether requests have earned a commit.
-	creditLook = 25 * time.Millisecond
 )
 
 // Committer records the results of deliveries that wait for it, those of one
@@ -71,10 +61,6 @@ type Committer struct {
 		partitions []*partition // by number
 		waiting    int          // deliveries, in partitions or being recorded
 		bytes      int64        // of text that they hold
-		credit     float64      // commits
-		paid       int64        // requests that credit was given for
-		at         time.Time    // when that was
-		came       time.Time    // the last delivery
 	}
 }
 
@@ -82,17 +68,16 @@ type Committer struct {
 type partition struct {
 	number  int
 	waiting []*message.Delivery // in the order in which they came
-	since   time.Time           // when the first of them came
-	hurried bool                // no credit is waited for
+	hurried bool                // it is not waited for next
 	busy    bool                // a commit is under way
+	next    time.Time           // when the next commit may begin, for the load of the last
 	fails   uint64              // commits without an outcome since the last that had one
-	after   time.Time           // not before then
+	after   time.Time           // when one may begin after those
 }
 
 func newCommitter(c *Recorder) *Committer {
 	m := &Committer{c: c, Wake: make(chan struct{}, 1)}
 	m.patience, m.GiveUp = context.WithCancel(c.r.Wire)
-	m.queue.at, m.queue.credit = time.Now(), creditMost
 	return m
 }
 
@@ -113,15 +98,11 @@ func (m *Committer) Add(d *message.Delivery) {
 		q.partitions = slices.Insert(q.partitions, i, &partition{number: number})
 	}
 	p := q.partitions[i]
-	if len(p.waiting) == 0 {
-		p.since = time.Now()
-	}
 	p.waiting = append(p.waiting, d)
 	// it is being handed over, or is lost; or the next trial waits for it
 	p.hurried = p.hurried || !held || d.Trial
 	q.waiting++
 	q.bytes += int64(d.Held)
-	q.came = time.Now()
 	backoff.Signal(m.Wake)
 }
 
@@ -167,66 +148,42 @@ func (m *Committer) Run(ctx context.Context) {
 
 // round starts the commits that are due and says how long nothing will be.
 func (m *Committer) round() (wait time.Duration) {
-	now, alone := time.Now(), m.c.r.Messages.Count()
+	now := time.Now()
 	q := &m.queue
 	q.Lock()
 	defer q.Unlock()
-	m.earn(now)
-	for p := m.due(now, alone); p != nil; p = m.due(now, alone) {
-		batch := p.waiting
-		p.waiting, p.busy, p.hurried = nil, true, false
-		q.credit = max(q.credit-1, m.endLocked())
-		m.c.r.Background.Go(func() { m.commit(p, batch) })
-	}
+	wait = time.Hour
 	for _, p := range q.partitions {
-		if len(p.waiting) > 0 && !p.busy {
-			return creditLook
-		}
-	}
-	return time.Hour
-}
-
-// earn adds what time and requests have earned. The lock is held.
-func (m *Committer) earn(now time.Time) {
-	q := &m.queue
-	made := m.c.r.Queues.Made()
-	q.credit += now.Sub(q.at).Seconds()*creditPerSecond + float64(made-q.paid)*creditPerRequest
-	q.credit = min(q.credit, creditMost)
-	q.at, q.paid = now, made
-}
-
-// due gives the partition whose results are to be recorded next; nil for none yet.
-// inHand is how many messages are in hand in all. The lock is held.
-func (m *Committer) due(now time.Time, inHand int) (next *partition) {
-	r, q := m.c.r, &m.queue
-	least := 1.0
-	switch {
-	case inHand > q.waiting:
-	case now.Sub(q.came) < creditQuiet:
-		least = creditIdle + 1
-	default:
-		least = m.endLocked() + 1
-	}
-	for _, p := range q.partitions {
-		if p.busy || len(p.waiting) == 0 || now.Before(p.after) {
+		if p.busy || len(p.waiting) == 0 {
 			continue
 		}
-		if p.hurried || r.Stopping.Load() || len(p.waiting) >= commitMost || m.fullLocked() ||
-			now.Sub(p.since) >= r.Visibility()/latePart {
-			return p
+		at := p.after
+		if !p.hurried && !m.c.r.Stopping.Load() && !m.fullLocked() && p.next.After(at) {
+			at = p.next
 		}
-		if next == nil || p.since.Before(next.since) {
-			next = p
+		if at.After(now) {
+			wait = min(wait, at.Sub(now))
+			continue
 		}
+		batch := p.waiting
+		p.waiting, p.busy, p.hurried = nil, true, false
+		m.c.r.Background.Go(func() { m.commit(p, batch) })
 	}
-	if q.credit < least {
-		return nil
-	}
-	return next
+	return wait
 }
 
-// endLocked is the largest debt: that of one commit of every partition, and some more.
-func (m *Committer) endLocked() float64 { return creditEnd - float64(len(m.queue.partitions)) }
+// apart is how far apart two commits of a partition are to begin, the first of which has asked for
+// so many entities. Held are the segments of the partition that this process holds, of all its
+// segments, and of so many segments of the workload.
+func apart(entities, held, all, segments int, visibility time.Duration) time.Duration {
+	most := partitionMost
+	if all == segments {
+		most = aloneMost
+	}
+	each := min(float64(most)/ledger.PartitionSegments, accountMost/float64(segments))
+	d := time.Duration(float64(entities) / (each * float64(max(held, 1))) * float64(time.Second))
+	return min(max(d, commitEvery), visibility/latePart)
+}
 
 // commit records a batch and hands its deliveries back.
 func (m *Committer) commit(p *partition, batch []*message.Delivery) {
@@ -239,7 +196,8 @@ func (m *Committer) commit(p *partition, batch []*message.Delivery) {
 		entries = append(entries, d.Plan.Entries...)
 	}
 	ctx, cancel := context.WithTimeout(m.patience, lostResults)
-	m.c.Ledger.Commit(ctx, entries)
+	began := time.Now()
+	entities := m.c.Ledger.Commit(ctx, entries)
 	m.c.r.Counts.Commits.Add(1)
 	cancel()
 	var again []*message.Delivery
@@ -250,26 +208,29 @@ func (m *Committer) commit(p *partition, batch []*message.Delivery) {
 		again = append(again, d)
 		return true
 	})
-	m.leave(p, batch, again)
+	held, all := m.c.Holds(p.number)
+	segments := m.c.r.Workload.Map.Segments
+	next := began.Add(apart(entities, held, all, segments, m.c.r.Visibility()))
+	m.leave(p, batch, again, next)
 	for _, d := range batch {
 		d.Settler.Unpark(d)
 	}
 }
 
 // leave ends a commit: batch is on its way, again waits once more.
-func (m *Committer) leave(p *partition, batch, again []*message.Delivery) {
+func (m *Committer) leave(p *partition, batch, again []*message.Delivery, next time.Time) {
 	q := &m.queue
 	q.Lock()
 	wasFull := m.fullLocked()
 	if len(again) > 0 {
 		p.fails++
-		p.waiting, p.since = append(again, p.waiting...), time.Now()
-		p.after = p.since.Add(m.c.r.Jitter.Around(backoff.Doubled(fenceBase, fenceMost, p.fails),
+		p.waiting = append(again, p.waiting...)
+		p.after = time.Now().Add(m.c.r.Jitter.Around(backoff.Doubled(fenceBase, fenceMost, p.fails),
 			"commit", fmt.Sprint(p.number), p.fails))
 	} else {
 		p.fails = 0
 	}
-	p.busy = false
+	p.busy, p.next = false, next
 	q.waiting -= len(batch)
 	for _, d := range batch {
 		q.bytes -= int64(d.Held)

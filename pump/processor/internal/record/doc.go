@@ -4,18 +4,14 @@
 // prune.go forgets runs that are done with. full.go and names.go deal with states and names that
 // have no room.
 //
-// # Commit credit
+// # Commits
 //
 // A commit is a request, and records all deliveries of a partition of the ledger that wait for it.
-// So deliveries wait, that many may share one: a commit takes one of the credit, of which a second
-// earns half a one and every 143 other requests one, and which is 4 at most. Commits then are 0.7 %
-// of the requests of a busy process, and at least one in two seconds of a slow one.
+// The next one begins when the last is answered, and 50 ms after its beginning or later: what a
+// crash repeats is what was done in the last two round trips. A table's request costs a tenth of a
+// queue's, and a delivery takes two of those, so a commit for each delivery is 4.5 % of the money.
+// What bounds commits is what a partition and the control account take: see apart.
 //
-// Credit may become debt where no other delivery is coming: down to -1 when all that is in hand
-// waits here, and when nothing has come for 50 ms, down to -8 and one more for each partition. What
-// comes next waits until that is earned again.
-//
-// No credit is waited for by a hand-over, by a stop, when 2,048 deliveries of a partition wait,
-// when those of all fill a quarter of MaxBytes or are 16,384, and when one has waited for a sixth
-// of its lease. Such commits take their credit all the same.
+// A hand-over, a stop and the next trial of a suspect do not wait for that, nor does what fills a
+// quarter of MaxBytes.
 package record

@@ -71,6 +71,8 @@ type Fencer struct {
 	last    time.Time    // when it was last looked
 	damaged int          // segments that are held and whose rows cannot be read
 	stuck   int          // those, and others that are not waited for
+	keeps   []int        // segments that are this process's, by partition
+	all     int          // of them
 }
 
 func newFencer(c *Recorder) *Fencer {
@@ -117,18 +119,33 @@ func (f *Fencer) ToFence(m *member.Member) (holds []cluster.Hold) {
 
 // ended takes the segments that are not this member's off the lists, and gives them in order.
 func (f *Fencer) ended(m *member.Member) (segments []uint32) {
-	for s := range uint32(f.c.r.Workload.Map.Segments) {
-		if !m.Keeps(s) {
+	all := f.c.r.Workload.Map.Segments
+	keeps := make([]int, f.c.Ledger.Partition(uint32(all-1))+1)
+	for s := range uint32(all) {
+		if m.Keeps(s) {
+			keeps[f.c.Ledger.Partition(s)]++
+		} else {
 			segments = append(segments, s)
 		}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.keeps, f.all = keeps, all-len(segments)
 	for _, s := range segments {
 		delete(f.fenced, s)
 		delete(f.failed, s)
 	}
 	return segments
+}
+
+// Holds is how many segments of a partition of the ledger, and of all, are this process's.
+func (f *Fencer) Holds(partition int) (segments, all int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if partition < len(f.keeps) {
+		segments = f.keeps[partition]
+	}
+	return segments, f.all
 }
 
 // Fence fences what this process holds, until ctx ends.
