@@ -101,14 +101,13 @@ func NewBuilder(textLimit int) *Builder {
 }
 
 // Reset begins an empty envelope with the identity of h: Version, Workload, Run,
-// Segment, Attempt, Generation, MapVersion and Sealed; the other fields are ignored,
-// so that the header of an opened envelope will do. An h that cannot be written is
-// the error of the next Add or Seal.
+// Segment, Attempt, Generation, MapVersion, Sealed, and NotNow if Version has room for it; the
+// other fields are ignored, so that the header of an opened envelope will do. An h that cannot
+// be written is the error of the next Add or Seal.
 func (b *Builder) Reset(h Header) {
 	b.free()
 	h.Version = cmp.Or(h.Version, Version)
 	h.Tasks, h.RawLen, h.Checksum, h.Cause = NSet{}, 0, 0, nil
-	b.head = h
 	b.err = nil
 	switch {
 	case h.Version > Version:
@@ -116,6 +115,11 @@ func (b *Builder) Reset(h Header) {
 	case len(h.Workload) > maxWorkload || !utf8.ValidString(h.Workload):
 		b.err = fmt.Errorf("codec: workload name must be at most %d bytes of UTF-8", maxWorkload)
 	}
+	if h.Version < notNowSince || h.NotNow == (NotNow{}) {
+		h.Version, h.NotNow = min(h.Version, notNowSince-1), NotNow{}
+	}
+	h.NotNow.First = exact(h.NotNow.First)
+	b.head = h
 	b.fixed = h.fieldsSize()
 	b.spans, b.done, b.tasks = b.spans[:0], 0, 0
 	b.traces = traces{}
@@ -353,6 +357,9 @@ func (b *Builder) Seal(dst []byte) ([]byte, Header, error) {
 		b.sums(section)
 		b.rawLen += len(section)
 	}
+	if b.head.Version >= notNowSince {
+		h.Version = notNowSince
+	}
 	h.Tasks = NSet{slices.Clone(b.spans)}
 	h.RawLen = uint64(b.rawLen)
 	h.Checksum = b.sum.Sum64()
@@ -375,8 +382,16 @@ func (b *Builder) Seal(dst []byte) ([]byte, Header, error) {
 
 // stamp is when the envelope was sealed, as a reader will see it.
 func (b *Builder) stamp() time.Time {
-	ms := millis(b.head.Sealed)
-	if b.head.Version < sealedSince || ms == 0 {
+	if b.head.Version < sealedSince {
+		return time.Time{}
+	}
+	return exact(b.head.Sealed)
+}
+
+// exact is a time as the wire has it.
+func exact(t time.Time) time.Time {
+	ms := millis(t)
+	if ms == 0 {
 		return time.Time{}
 	}
 	return time.UnixMilli(ms).UTC()

@@ -487,7 +487,7 @@ func TestAnEnvelopeSaysWhenItWasSealed(t *testing.T) {
 			t.Errorf("version %d: %v and %v, want %v; %v", version, made.Sealed, read.Sealed, want, err)
 		}
 		// An envelope that is put back or set aside was sealed when it was.
-		again, err := Restamped(text, 7, 1)
+		again, err := Restamped(text, 7, 1, NotNow{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,7 +7,7 @@
 // [Restamped] change a header without unpacking. A message that is no envelope
 // is [ErrForeign]. The package is pure: no I/O, no clock.
 //
-// # The format, version 3
+// # The format, version 4
 //
 // An envelope is a gzip file (RFC 1952) with one member, encoded as standard
 // base64 with padding and without line breaks, so that
@@ -41,7 +41,8 @@
 // Because the header is a multiple of three bytes, its text ends between two
 // characters: it can be replaced without decoding what follows.
 //
-// The fields of versions 2 and 3; those of version 1 are the same without sealed:
+// The fields of version 4; those of 2 and 3 are the same without what is about "not now", those of
+// version 1 without sealed, too:
 //
 //	string    workload, at most 255 bytes of UTF-8
 //	16 bytes  run
@@ -53,6 +54,10 @@
 //	8 bytes   xxhash64 (seed 0) of the records
 //	8 bytes   sealed: when the envelope was ready to be put, by its maker's clock,
 //	          in milliseconds since 1970, signed, 0 for not known
+//	varint    when the first of its tasks was first told "not now", by the queue service's
+//	          clock, in milliseconds since 1970
+//	uvarint   how many deliveries ended so, 32 bits
+//	uvarint   how many of them were of this very message, not more
 //	uvarint   number of spans of the n-set, at least 1; then for each span
 //	  uvarint   its first n, less the least it could be: 0 for the first span,
 //	            else the n after the last of the span before, plus 1
@@ -68,8 +73,8 @@
 // The records are as many as the n-set has n, in its order and without gaps
 // between them. A record is three strings: key, id, body; any bytes.
 //
-// In version 3 trace contexts follow the records, to the end of what was packed,
-// and count as records for sizes and checksums; without one it is damaged. A context
+// In versions 3 and 4 trace contexts follow the records, to the end of what was packed,
+// and count as records for sizes and checksums; version 3 without one is damaged. A context
 // is
 //
 //	uvarint   how many tasks have none since the task before with one
@@ -89,8 +94,8 @@
 // so a reader can tell a newer envelope that is intact ([ErrVersion]) from one that
 // is damaged ([ErrCorrupt]). A change to anything else, a new field too, is a new
 // version. Writers write no version above the one that the live members read
-// ([Header.Version] given to [Builder.Reset]), and version 3 only where a task has
-// a context.
+// ([Header.Version] given to [Builder.Reset]), version 3 only where a task has
+// a context, and version 4 only where a task was told "not now".
 //
 // # Bounds
 //

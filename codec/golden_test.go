@@ -13,8 +13,8 @@ import (
 
 // The golden files pin the format: what each version wrote once is read for ever.
 // The packed part of version 1 was written by klauspost/compress at level 2, that of version 2 by a
-// compressor of this package that is gone, that of version 3 by klauspost/compress at level 1. Of
-// version 1, and so of the others but for v3-chunks:
+// compressor of this package that is gone, those of versions 3 and 4 by klauspost/compress at level 1. Of
+// version 1, and so of the others but for v3-chunks and v4-chunks:
 //
 //	v1.txt              an envelope's message text
 //	v1.gz               the same as a gzip file
@@ -59,6 +59,9 @@ func dump(t testing.TB, text []byte) []byte {
 	if h.Version >= sealedSince {
 		fmt.Fprintf(&b, "sealed %v\n", h.Sealed)
 	}
+	if h.Version >= notNowSince {
+		fmt.Fprintf(&b, "not now since %v, deliveries %d, here %d\n", h.NotNow.First, h.NotNow.Deliveries, h.NotNow.Here)
+	}
 	if c := h.Cause; c != nil {
 		fmt.Fprintf(&b, "cause reason %q detail %q instance %q attempts %d first %v last %v\n", c.Reason, c.Detail, c.Instance, c.Attempts, c.First, c.Last)
 	}
@@ -85,19 +88,19 @@ func TestGoldenEnvelopesAreReadForEver(t *testing.T) {
 	if *update {
 		writeGolden(t)
 	}
-	for _, name := range []string{"v1", "v1-quarantined", "v1-chunks", "v2", "v2-quarantined", "v2-chunks", "v3", "v3-quarantined"} {
+	for _, name := range []string{"v1", "v1-quarantined", "v1-chunks", "v2", "v2-quarantined", "v2-chunks", "v3", "v3-quarantined", "v4", "v4-quarantined"} {
 		got, want := dump(t, golden(t, name+".txt")), golden(t, name+".dump")
 		if !bytes.Equal(got, want) {
 			t.Errorf("%s.txt says\n%swant\n%s", name, got, want)
 		}
 	}
-	for _, v := range []string{"v1", "v2", "v3"} {
+	for _, v := range []string{"v1", "v2", "v3", "v4"} {
 		if text := base64.StdEncoding.AppendEncode(nil, golden(t, v+".gz")); !bytes.Equal(text, golden(t, v+".txt")) {
 			t.Errorf("%s.txt is not the base64 of %[1]s.gz", v)
 		}
 		e := open(t, golden(t, v+".txt"))
 		want := goldenTasks()
-		if v == "v3" {
+		if v == "v3" || v == "v4" {
 			want = tracedTasks()
 		}
 		sameTasks(t, e.Tasks, want)
@@ -107,7 +110,7 @@ func TestGoldenEnvelopesAreReadForEver(t *testing.T) {
 
 // The compressed part may change with the compressor; the header may not.
 func TestGoldenHeadersAreWrittenAsEver(t *testing.T) {
-	for _, name := range []string{"v1.txt", "v1-quarantined.txt", "v1-chunks.txt", "v2.txt", "v2-quarantined.txt", "v2-chunks.txt", "v3.txt", "v3-quarantined.txt"} {
+	for _, name := range []string{"v1.txt", "v1-quarantined.txt", "v1-chunks.txt", "v2.txt", "v2-quarantined.txt", "v2-chunks.txt", "v3.txt", "v3-quarantined.txt", "v4.txt", "v4-quarantined.txt"} {
 		want := golden(t, name)
 		fr, err := readFrame(want)
 		if err != nil {
@@ -117,7 +120,7 @@ func TestGoldenHeadersAreWrittenAsEver(t *testing.T) {
 			t.Errorf("%s: written again it is\n%s\nwant\n%s", name, got, want)
 		}
 	}
-	for _, v := range []string{"v1", "v2", "v3"} {
+	for _, v := range []string{"v1", "v2", "v3", "v4"} {
 		quarantined, err := Quarantined(golden(t, v+".txt"), testCause())
 		if err != nil || !bytes.Equal(quarantined, golden(t, v+"-quarantined.txt")) {
 			t.Errorf("%s quarantined is\n%s\n%v", v, quarantined, err)
@@ -128,6 +131,7 @@ func TestGoldenHeadersAreWrittenAsEver(t *testing.T) {
 func writeGolden(t *testing.T) {
 	h := testHeader()
 	h.Sealed = time.Date(2026, 11, 25, 13, 0, 0, 123e6, time.UTC)
+	h.NotNow = NotNow{First: time.Date(2026, 11, 27, 5, 0, 0, 0, time.UTC), Deliveries: 12, Here: 3}
 	text := seal(t, h, tracedTasks())
 	quarantined, err := Quarantined(text, testCause())
 	if err != nil {
@@ -138,8 +142,8 @@ func writeGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, content := range map[string][]byte{
-		"v3.txt": text, "v3.gz": member, "v3.dump": dump(t, text),
-		"v3-quarantined.txt": quarantined, "v3-quarantined.dump": dump(t, quarantined),
+		"v4.txt": text, "v4.gz": member, "v4.dump": dump(t, text),
+		"v4-quarantined.txt": quarantined, "v4-quarantined.dump": dump(t, quarantined),
 	} {
 		if err := os.WriteFile(filepath.Join("testdata", name), content, 0o644); err != nil {
 			t.Fatal(err)

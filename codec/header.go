@@ -11,11 +11,15 @@ import (
 // Version is the newest format that this package reads, and the newest that a
 // [Builder] writes unless told otherwise. It writes the oldest that has room for what
 // the envelope carries, but for what it was told.
-const Version = 3
+const Version = 4
 
 // tracedSince is the first version that carries trace context: the only thing that it has
 // more than the one before, so no envelope without such a task is of it.
 const tracedSince = 3
+
+// notNowSince is the first version that says when its tasks were first told "not now": no envelope
+// without that is of it.
+const notNowSince = 4
 
 // sealedSince is the first version that says when an envelope was sealed.
 const sealedSince = 2
@@ -63,8 +67,21 @@ type Header struct {
 	// ([Builder.Stamp]), to the millisecond. It is zero if that is not known, as in
 	// version 1. It serves to measure; nothing may be decided by it.
 	Sealed time.Time
+	// NotNow is what is known of the times when these tasks were told "not now"; zero: they never
+	// were, as in versions before 4.
+	NotNow NotNow
 	// Cause is set only in quarantined copies.
 	Cause *Cause
+}
+
+// NotNow says that tasks were told "not now": that is no attempt, but has an end.
+type NotNow struct {
+	// First is when the first of them was told so for the first time, by the clock of the queue
+	// service, to the millisecond.
+	First time.Time
+	// Deliveries is how many deliveries that has ended, and Here how many of them were deliveries of
+	// this very message: one that is put beside it, split off or put back from quarantine has none.
+	Deliveries, Here uint32
 }
 
 // Cause is why an envelope was put into quarantine.
@@ -96,6 +113,9 @@ func (h *Header) appendFields(b []byte) []byte {
 		// Not a varint: what has a fixed size can be written last without moving anything.
 		b = binary.LittleEndian.AppendUint64(b, uint64(millis(h.Sealed)))
 	}
+	if h.Version >= notNowSince {
+		b = h.NotNow.append(b)
+	}
 	b = h.Tasks.append(b)
 	if h.Cause == nil {
 		return append(b, 0)
@@ -112,7 +132,15 @@ func (h *Header) fieldsSize() int {
 	if h.Version >= sealedSince {
 		size += 8
 	}
+	if h.Version >= notNowSince {
+		size += len(h.NotNow.append(nil))
+	}
 	return size
+}
+
+func (n *NotNow) append(b []byte) []byte {
+	b = binary.AppendVarint(b, millis(n.First))
+	return binary.AppendUvarint(binary.AppendUvarint(b, uint64(n.Deliveries)), uint64(n.Here))
 }
 
 func (c *Cause) append(b []byte) []byte {
@@ -162,6 +190,11 @@ func readFields(f *fields, version uint8, packed int) Header {
 		if at := f.bytes("sealed", 8); at != nil {
 			h.Sealed = f.instant("sealed", int64(binary.LittleEndian.Uint64(at)))
 		}
+	}
+	if version >= notNowSince {
+		h.NotNow.First = f.time("first not now")
+		h.NotNow.Deliveries = uint32(f.uvarint("deliveries", math.MaxUint32))
+		h.NotNow.Here = uint32(f.uvarint("deliveries here", uint64(h.NotNow.Deliveries)))
 	}
 	if f.err != nil {
 		return Header{}

@@ -36,6 +36,10 @@ func drawHeader(t *rapid.T) Header {
 	if h.Version >= sealedSince {
 		h.Sealed = drawTime(t, "sealed")
 	}
+	if h.Version >= notNowSince {
+		h.NotNow.First, h.NotNow.Deliveries = drawTime(t, "not now"), rapid.Uint32().Draw(t, "deliveries")
+		h.NotNow.Here = rapid.Uint32Max(h.NotNow.Deliveries).Draw(t, "here")
+	}
 	if rapid.Bool().Draw(t, "quarantined") {
 		h.Cause = &Cause{
 			Reason:   rapid.StringN(-1, -1, maxReason).Draw(t, "reason"),

@@ -51,7 +51,7 @@ func readRecords(tasks []Task, raw []byte, set NSet, version uint8) ([]Task, err
 		}
 	}
 	if version >= tracedSince {
-		return tasks, readTraces(tasks, raw)
+		return tasks, readTraces(tasks, raw, version)
 	}
 	if len(raw) > 0 {
 		return tasks, corrupt("%d bytes after the last record", len(raw))

@@ -37,17 +37,20 @@ func Quarantined(text []byte, c Cause) ([]byte, error) {
 	return out, nil
 }
 
-// Restamped is the envelope in text with another attempt and generation and no
-// cause; nothing else changes and nothing is unpacked. It marks an attempt
+// Restamped is the envelope in text with another attempt, generation and account of "not now", and
+// no cause; nothing else changes and nothing is unpacked. It marks an attempt
 // before a suspicious envelope is opened (P4.2), sends back one of which no task
 // was finished (P4.1) and redrives one from quarantine (P4.4). The error is
 // ErrTooLarge if the numbers grew and left no room, or that of [ReadHeader].
-func Restamped(text []byte, attempt, generation uint32) ([]byte, error) {
+func Restamped(text []byte, attempt, generation uint32, later NotNow) ([]byte, error) {
 	fr, err := readFrame(text)
 	if err != nil {
 		return nil, err
 	}
-	fr.Attempt, fr.Generation, fr.Cause = attempt, generation, nil
+	fr.Attempt, fr.Generation, fr.NotNow, fr.Cause = attempt, generation, later, nil
+	if later != (NotNow{}) {
+		fr.Version = notNowSince
+	}
 	out, excess := fr.text()
 	if excess > 0 {
 		return nil, wrap(ErrTooLarge, "%d characters", len(out))

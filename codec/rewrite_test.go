@@ -50,7 +50,7 @@ func TestAQuarantinedEnvelopeHasItsCauseAndEverythingElseAsBefore(t *testing.T) 
 	if h, err := ReadHeader(other); err != nil || *h.Cause != (Cause{Reason: "killed"}) {
 		t.Errorf("second cause %+v, %v", h.Cause, err)
 	}
-	back, err := Restamped(other, before.Attempt, before.Generation)
+	back, err := Restamped(other, before.Attempt, before.Generation, NotNow{})
 	if err != nil || !bytes.Equal(back, text) {
 		t.Errorf("without the cause the text is another one, %v", err)
 	}
@@ -128,7 +128,7 @@ func TestACauseWithoutHeadroomIsCutOrRefused(t *testing.T) {
 			if _, err := Quarantined(text, c); !errors.Is(err, ErrTooLarge) {
 				t.Errorf("headroom %d: refused, but without a detail %v", headroom, err)
 			}
-			if _, err := Restamped(text, math.MaxUint32, math.MaxUint32); len(text) > maxText-4 && !errors.Is(err, ErrTooLarge) {
+			if _, err := Restamped(text, math.MaxUint32, math.MaxUint32, NotNow{}); len(text) > maxText-4 && !errors.Is(err, ErrTooLarge) {
 				t.Errorf("headroom %d: restamped to %v", headroom, err)
 			}
 		default:
@@ -167,7 +167,7 @@ func TestADamagedEnvelopeIsQuarantinedAsItIs(t *testing.T) {
 	if _, err := Quarantined([]byte("hello"), testCause()); !errors.Is(err, ErrForeign) {
 		t.Errorf("foreign: %v", err)
 	}
-	if _, err := Restamped([]byte("hello"), 1, 1); !errors.Is(err, ErrForeign) {
+	if _, err := Restamped([]byte("hello"), 1, 1, NotNow{}); !errors.Is(err, ErrForeign) {
 		t.Errorf("foreign: %v", err)
 	}
 }
@@ -176,7 +176,7 @@ func TestRestampingChangesAttemptAndGenerationOnly(t *testing.T) {
 	tasks := jsonTasks(1, 300)
 	text := seal(t, testHeader(), tasks)
 	for _, n := range []uint32{0, 1, 127, 128, math.MaxUint32} {
-		again, err := Restamped(text, n, n/2)
+		again, err := Restamped(text, n, n/2, NotNow{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,5 +191,37 @@ func TestRestampingChangesAttemptAndGenerationOnly(t *testing.T) {
 		}
 		sameTasks(t, e.Tasks, tasks)
 		e.Release()
+	}
+}
+
+// What is known of "not now" goes with the tasks: into a text that is written over and into parts.
+func TestWhatIsKnownOfNotNowStaysInTheHeader(t *testing.T) {
+	told := NotNow{First: time.Date(2026, 7, 1, 12, 0, 0, 5e6, time.UTC), Deliveries: 300, Here: 7}
+	for name, tasks := range map[string][]Task{"plain": jsonTasks(1, 300), "traced": tracedTasks()} {
+		text := seal(t, testHeader(), tasks)
+		again, err := Restamped(text, 1, 2, told)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := open(t, again)
+		if e.Header.NotNow != told || e.Header.Version != notNowSince || e.Header.Attempt != 1 {
+			t.Errorf("%s: written over it says %+v", name, e.Header)
+		}
+		sameTasks(t, e.Tasks, tasks)
+		h := e.Header
+		part := open(t, seal(t, h, tasks[:2]))
+		if part.Header.NotNow != told || part.Header.Version != notNowSince {
+			t.Errorf("%s: a part of it says %+v", name, part.Header)
+		}
+		sameTasks(t, part.Tasks, tasks[:2])
+		h.Version = notNowSince - 1
+		if old := open(t, seal(t, h, tasks)); old.Header.NotNow != (NotNow{}) || old.Header.Version >= notNowSince {
+			t.Errorf("%s: as an older version it says %+v", name, old.Header)
+		}
+		if back, err := Restamped(again, 1, 2, NotNow{}); err != nil || bytes.Equal(back, again) {
+			t.Errorf("%s: without it the text is the same, %v", name, err)
+		} else if _, err = Open(back, Limits{}); err != nil {
+			t.Errorf("%s: without it the text is damaged: %v", name, err)
+		}
 	}
 }

@@ -35,9 +35,9 @@ func (t *traces) room() int {
 	return storedSize(len(t.section))
 }
 
-// readTraces gives tasks the contexts of a section, which it must fill.
-func readTraces(tasks []Task, section []byte) error {
-	if len(section) == 0 {
+// readTraces gives tasks the contexts of a section, which they must fill.
+func readTraces(tasks []Task, section []byte, version uint8) error {
+	if len(section) == 0 && version == tracedSince {
 		return corrupt("no trace context in a version that is written for one")
 	}
 	for place := uint64(0); len(section) > 0; place++ {

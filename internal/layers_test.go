@@ -72,6 +72,7 @@ var levels = map[string]int{
 	"pump":                              6,
 	"pump/internal/nudgetest":           7,
 	"pump/internal/money":               7,
+	"pump/internal/failure":             7,
 	"pump/internal/reason":              7,
 	"pump/internal/settings":            7,
 	"pump/internal/tracing":             7,

@@ -8,13 +8,17 @@ type RetryPolicy struct {
 	// MaxAttempts is how often a task is handled before it is quarantined, those
 	// that asked for a retry included. Default 8; negative: without limit.
 	MaxAttempts int
-	// Base and Max bound the delay before the next attempt: a random time from 0
+	// Max bounds every delay before the next attempt. Base and Max bound that of one that failed: a
+	// random time from 0
 	// to Base, which doubles with each attempt up to Max. Default of Max 10 min; of
 	// Base 0: it follows how long a task takes, as measured lately. Then a task waits for at
 	// least as long as one takes (Max/2 at most), and up to 2 s or twice that, doubled with each
 	// attempt; only the first delay of a task that takes less than half a second is 1 s at most.
 	Base, Max time.Duration
-	// MaxAge quarantines a task that fails when its message is older than that,
+	// MaxAge quarantines a task that fails, or is told "not now", when its message is older than that,
 	// by the service's clock. Default 0: no limit.
 	MaxAge time.Duration
+	// MaxBusy quarantines a task that is told "not now" ([Busy]) so long after it was told so for the
+	// first time. Default 24 h; negative: no limit.
+	MaxBusy time.Duration
 }

@@ -9,6 +9,7 @@ const (
 	ReasonRejected   = "rejected"    // the handler said so
 	ReasonAttempts   = "attempts"    // RetryPolicy.MaxAttempts
 	ReasonAge        = "age"         // RetryPolicy.MaxAge
+	ReasonNotNow     = "not-now"     // RetryPolicy.MaxBusy
 	ReasonTruncated  = "truncated"   // the envelope's end is missing
 	ReasonCorrupt    = "corrupt"     // its checksums do not agree
 	ReasonBomb       = "bomb"        // it unpacks to more than the limits allow

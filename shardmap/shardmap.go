@@ -159,6 +159,15 @@ func (m *Map) placed(prev *Map) (*Map, error) {
 // the segment is not below Segments.
 func (m *Map) Home(segment uint32) int { return int(m.homes[segment]) }
 
+// Accounts is the set of the accounts that the map's shards are in.
+func (m *Map) Accounts() map[string]bool {
+	all := map[string]bool{}
+	for _, s := range m.Shards {
+		all[s.Account] = true
+	}
+	return all
+}
+
 // Loads gives the number of segments that each shard is the home of.
 func (m *Map) Loads() []int {
 	loads := make([]int, len(m.Shards))

@@ -183,7 +183,8 @@ type checked struct {
 	Line    int     `json:"line"`
 	Outcome string  `json:"outcome"`
 	Seconds float64 `json:"seconds"`
-	// RetrySeconds is after how long the task asks to be tried again, null if it does not.
+	// RetrySeconds is after how long the task asks to be tried again, or what it needs says "not now"
+	// for; null if neither does.
 	RetrySeconds *float64        `json:"retrySeconds"`
 	Error        string          `json:"error"`
 	Result       json.RawMessage `json:"result"`
@@ -279,7 +280,7 @@ func try(ctx context.Context, w handlers.Worker, t *pump.Task) (c checked) {
 	result, err := w.Work(ctx, t)
 	outcome, after := pump.OutcomeOf(err)
 	c.Outcome, c.Result = outcome, result
-	if outcome == "retry" {
+	if outcome == "retry" || outcome == "busy" {
 		c.RetrySeconds = new(after.Seconds())
 	}
 	if err != nil {

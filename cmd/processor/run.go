@@ -54,6 +54,8 @@ On the first signal the processor takes no more tasks, lets those that run finis
 --grace, puts back what was not started, and ends with status 0; with --until-idle with
 130 or 143. --until-idle does not wait for tasks that come back later than it: let it be
 longer than --retry-max to see every retry through.
+An endpoint that answers 429 or 503 and a child that is busy say "not now": that takes no
+attempt, the task comes back within --retry-max, and fewer tasks are started until it is over.
 
 With --gate the processor waits until an operator opens it ("distributor gate open NAME"). With
 --min-interval a key is handled at most once in so long: other tasks of it are settled
@@ -106,6 +108,8 @@ func (f *runFlags) add(cmd *cobra.Command) {
 		"how often a task is tried before it is quarantined; -1 for no limit (default 8)")
 	flags.DurationVar(&f.options.Retry.MaxAge, "max-age", 0,
 		"quarantine a task that fails when its message is older than that (default: no limit)")
+	flags.DurationVar(&f.options.Retry.MaxBusy, "max-busy", 0,
+		"quarantine a task told \"not now\" so long after the first time (default 24h0m0s)")
 	flags.DurationVar(&f.options.Retry.Base, "retry-base", 0,
 		"the longest delay before the second attempt; it doubles with each (default: it "+
 			"follows how long tasks take)")
@@ -347,10 +351,10 @@ func (f *runFlags) process(
 	default:
 		err = errors.Join(err, printSummary(out, summary, idle))
 	}
-	if o.UntilIdle > 0 && summary.Retried > 0 {
+	if o.UntilIdle > 0 && summary.Retried+summary.NotNow > 0 {
 		console.Log.Warn("tasks were put back for another attempt; "+
 			"--until-idle does not wait for those that come back later than it",
-			"retried", summary.Retried)
+			"retried", summary.Retried, "not_now", summary.NotNow)
 	}
 	if err != nil {
 		return err
@@ -371,6 +375,9 @@ func progress(console *cli.Console) func(processor.Summary) {
 		if n := s.Failed + s.Rejected; n > 0 {
 			text += fmt.Sprintf(" · %s failed", humanize.Comma(n))
 		}
+		if s.NotNow > 0 {
+			text += fmt.Sprintf(` · %s told "not now"`, humanize.Comma(s.NotNow))
+		}
 		if s.Throttled > 0 {
 			text += fmt.Sprintf(" · %s throttled", humanize.Comma(s.Throttled))
 		}
@@ -383,8 +390,8 @@ func progress(console *cli.Console) func(processor.Summary) {
 			return
 		}
 		attrs := cli.Nonzero("failed", s.Failed, "rejected", s.Rejected, "retried", s.Retried,
-			"skipped", s.Skipped, "quarantined", s.Quarantined, "envelopes", s.Envelopes, "throttled",
-			s.Throttled)
+			"not_now", s.NotNow, "skipped", s.Skipped, "quarantined", s.Quarantined,
+			"envelopes", s.Envelopes, "throttled", s.Throttled)
 		console.Progress(s.Handled, 0, text, append([]any{"handled", s.Handled}, attrs...)...)
 	}
 }
@@ -420,6 +427,7 @@ func printSummary(w io.Writer, s processor.Summary, idle time.Duration) error {
 		{s.Failed, "failed"},
 		{s.Rejected, "rejected"},
 		{s.Retried, "put back for another attempt"},
+		{s.NotNow, "told \"not now\", and put back without one"},
 		{s.Released, "put back without one"},
 		{s.Skipped, "skipped, because their key was begun less than --min-interval ago"},
 		{s.Quarantined, "quarantined"},

@@ -21,7 +21,8 @@ one JSON line a task on its standard input,
   {"seq":1,"run":"0a..","segment":5,"n":17,"key":"Oslo","id":"","epoch":3,"attempt":1,"body":{...}}
 and prints one line for it on its standard output before it gets the next one:
   {"seq":1,"ok":true}                      done; may carry "result": any JSON value
-  {"seq":1,"retry":"30s","error":"..."}    again after that time
+  {"seq":1,"retry":"30s","error":"..."}    again after that time, as an attempt
+  {"seq":1,"busy":"2s","error":"..."}      not now: no attempt, and fewer tasks are started
   {"seq":1,"reject":true,"error":"..."}    never: quarantined at once
   {"seq":1,"error":"..."}                  failed: again with growing delay
 seq is the task's own and must be given back. epoch grows with each new owner of
@@ -45,9 +46,10 @@ print on standard error goes to the log.`
 
 const aboutHTTP = `--http URL posts the body of a task, with Queuepump-Run, -Segment, -N, -Key,
 -Id, -Epoch, -Attempt and Idempotency-Key as headers. 2xx is done, and the answer's body
-the result; 410, 413, 415 and 422 reject; anything else fails; Retry-After is honoured with
-408, 425, 429 and 5xx. Redirects are not followed. While no connection can be
-made tasks wait, and lose no attempt.
+the result; 410, 413, 415 and 422 reject; anything else fails. 429 and 503 say "not now", unless
+few of the last tasks were told so: they take no attempt, and fewer tasks are started.
+Retry-After is honoured with 408, 425, 429 and 5xx, within --retry-max. Redirects are not
+followed. While no connection can be made tasks wait, and lose no attempt.
 
 --http-header 'Name: value' adds a header; ${VAR} in it is taken from the environment.`
 

@@ -88,7 +88,7 @@ func effective(flags *pflag.FlagSet) error {
 	}
 	if flags.Changed("discard") {
 		for _, name := range []string{
-			"max-attempts", "max-age", "retry-base", "retry-max", "concurrency",
+			"max-attempts", "max-age", "max-busy", "retry-base", "retry-max", "concurrency",
 		} {
 			if flags.Changed(name) {
 				return cli.Usage("--%s has no effect with --discard, which starts no task", name)

@@ -141,7 +141,7 @@ var scenes = []planted{
 		fault: func(s *scene) {
 			s.distributor("d", tasksOf(s.t, 2000), distributor.Options{Pack: 1})
 		},
-		lasts: 40 * time.Minute, fires: []string{"QueuepumpNothingDone", "QueuepumpBacklogOld", "QueuepumpBacklogLong"},
+		lasts: 40 * time.Minute, fires: []string{"QueuepumpNothingDone", "QueuepumpBacklogOld", "QueuepumpBacklogLong", "QueuepumpHandlersStuck"},
 	},
 	{
 		name: "an operator forgets a pause", accounts: 2, healthy: runs,
@@ -161,7 +161,27 @@ var scenes = []planted{
 			s.processes[1].end()
 			s.processor("x", failing, processor.Options{Retry: pump.RetryPolicy{MaxAttempts: 3}})
 		},
-		lasts: 20 * time.Minute, fires: []string{"QueuepumpHandlersFail", "QueuepumpQuarantine"},
+		lasts: 20 * time.Minute, fires: []string{"QueuepumpHandlersFail", "QueuepumpHandlersAllFail", "QueuepumpQuarantine"},
+	},
+	{
+		name: "handlers only put tasks off", accounts: 2, healthy: runs,
+		fault: func(s *scene) {
+			later := pump.HandlerFunc(func(context.Context, *pump.Task) error { return pump.RetryAfter(time.Second, nil) })
+			s.processes[0].end()
+			s.processes[1].end()
+			s.processor("x", later, processor.Options{Retry: pump.RetryPolicy{MaxAttempts: -1}})
+		},
+		lasts: 20 * time.Minute, fires: []string{"QueuepumpHandlersFail"},
+	},
+	{
+		name: "handlers are told not now", accounts: 2, healthy: runs,
+		fault: func(s *scene) {
+			busy := pump.HandlerFunc(func(context.Context, *pump.Task) error { return pump.Busy(time.Second, nil) })
+			s.processes[0].end()
+			s.processes[1].end()
+			s.processor("x", busy, processor.Options{})
+		},
+		lasts: 20 * time.Minute, fires: []string{"QueuepumpHandlersFail"},
 	},
 	{
 		name: "the limit is near", accounts: 1, change: func(c *pump.Config) { c.Budget.Account = 10 },

@@ -35,7 +35,7 @@ func allMetrics(t *testing.T) (all map[string]*dto.MetricFamily, roles map[strin
 	now := time.Now()
 	left := int64(7)
 	accounts := []pump.AccountState{{Name: "a"}}
-	backlog := &waiting.Backlog{Time: now, Accounts: []waiting.Account{{Name: "a", Time: now}}}
+	backlog := &waiting.Backlog{Time: now, Done: new(1.), Seconds: new(2.), Accounts: []waiting.Account{{Name: "a", Time: now}}}
 	money := prices.Day{Currency: "USD", Cost: new(1.), PerDay: new(2.), Cap: new(3.)}
 	for _, role := range []string{"processor", "distributor"} {
 		m := newMetrics(Options{Workload: "work", Role: role, Version: "v1"})
@@ -47,7 +47,7 @@ func allMetrics(t *testing.T) (all map[string]*dto.MetricFamily, roles map[strin
 			h.Started(1, time.Second)
 			h.Ended(1, time.Second)
 			m.register(public.Processor(func() processor.State {
-				return processor.State{Accounts: accounts, Backlog: backlog, TasksRemaining: &left, Money: money}
+				return processor.State{Accounts: accounts, Backlog: backlog, TasksRemaining: &left, Money: money, NotNow: processor.NotNow{Causes: map[string]int64{"429": 1}}}
 			}))
 		} else {
 			m.register(public.Distributor(func() distributor.State { return distributor.State{Accounts: accounts, Backlog: backlog, Money: money} }))

@@ -91,6 +91,8 @@ func startChild(argv, env []string, stderr *stderrLog) (*child, error) {
 	}
 	running.Store(c.group, true)
 	var logged sync.WaitGroup
+	// Before the child's first task ends, when begin may empty it.
+	c.stderr.pipe, _ = errR.SyscallConn()
 	logged.Go(func() { c.stderr.read(errR) })
 	go func() {
 		c.status = c.group.Wait(true, cmd.Wait) // and what it may have left behind is killed

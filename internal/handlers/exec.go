@@ -63,7 +63,8 @@ func (o *CommandOptions) defaults() error {
 // and prints one line for it on its standard output before it gets the next:
 //
 //	{"seq":1,"ok":true}                               done; may have a "result": any JSON value
-//	{"seq":1,"retry":"30s","error":"..."}             not now: again after that time
+//	{"seq":1,"retry":"30s","error":"..."}             again after that time, as an attempt
+//	{"seq":1,"busy":"2s","error":"..."}               not now, nor others: no attempt
 //	{"seq":1,"reject":true,"error":"..."}             never: quarantined at once
 //	{"seq":1,"error":"..."}                           failed: again with growing delay
 //

@@ -49,8 +49,9 @@ type HTTPOptions struct {
 //	                                                its SHA-256), the same in every delivery
 //
 // The answer's status is the outcome: 2xx done, its body (up to 1 MiB) the
-// result; 410, 413, 415 and 422 rejected; 408, 425, 429 and 5xx failed, with
-// Retry-After again after that time; anything else failed. Redirects are not followed.
+// result; 410, 413, 415 and 422 rejected; anything else failed. 429 and 503 may say "not now"
+// of the endpoint rather than of the task: the processor judges that. With 408, 425, 429 and
+// 5xx the task is not tried again before Retry-After. Redirects are not followed.
 //
 // While no connection can be made (the name, the port, TLS, a proxy), tasks are
 // held and lose no attempt. A connection that breaks later costs its task one: that
@@ -161,7 +162,7 @@ func (h *HTTP) post(ctx context.Context, t *pump.Task) (json.RawMessage, error) 
 	case len(body) > maxAnswer:
 		return nil, fmt.Errorf("%s answered with more than %d KiB", h.shown, maxAnswer>>10)
 	}
-	return asResult(body), outcomeOf(resp, body, time.Now())
+	return asResult(body), outcomeOf(resp, body)
 }
 
 // reason is the error without the URL, which may hold a secret.
@@ -226,7 +227,7 @@ func contentType(body []byte) string {
 // outcomeOf is what an answer's status says about the task. A 4xx that may
 // be a mistake in the deployment (a wrong path, a missing permission, a bad
 // proxy) only fails: rejecting would quarantine every task within seconds.
-func outcomeOf(resp *http.Response, body []byte, now time.Time) error {
+func outcomeOf(resp *http.Response, body []byte) error {
 	code := resp.StatusCode
 	if code >= 200 && code <= 299 {
 		return nil
@@ -236,29 +237,51 @@ func outcomeOf(resp *http.Response, body []byte, now time.Time) error {
 		!strings.HasPrefix(said, "<") {
 		why = fmt.Errorf("%w: %s", why, shorten(said, 200))
 	}
+	cause := ""
 	switch code {
 	case http.StatusGone, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType,
 		http.StatusUnprocessableEntity:
 		return pump.Reject(why)
-	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
+	case http.StatusRequestTimeout, http.StatusTooEarly:
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		cause = strconv.Itoa(code)
 	default:
 		if code < 500 {
 			return why
 		}
 	}
-	if d, ok := retryAfter(resp.Header.Get("Retry-After"), now); ok {
-		return pump.RetryAfter(d, why)
+	hint := retryAfter(resp.Header)
+	if cause == "" && hint == 0 {
+		return why
 	}
-	return why
+	return &laterError{why, cause, hint}
 }
 
-// retryAfter reads the header's two forms: seconds or a date.
-func retryAfter(v string, now time.Time) (time.Duration, bool) {
+// laterError is an answer by which a task is not to be tried again before a while. Package outcome
+// says what the processor makes of it.
+type laterError struct {
+	error
+	cause string // by which it may be "not now", such as "429"; empty: it is the task's failure
+	hint  time.Duration
+}
+
+func (e *laterError) NotNow() (cause string, hint time.Duration) { return e.cause, e.hint }
+func (e *laterError) Unwrap() error                              { return e.error }
+
+// retryAfter reads the header's two forms: seconds, or a date by the clock that the answer's own
+// Date is of.
+func retryAfter(h http.Header) time.Duration {
+	v := h.Get("Retry-After")
 	if s, err := strconv.ParseUint(v, 10, 32); err == nil {
-		return time.Duration(s) * time.Second, true
+		return time.Duration(s) * time.Second
 	}
-	if at, err := http.ParseTime(v); err == nil {
-		return max(at.Sub(now), 0), true
+	at, err := http.ParseTime(v)
+	if err != nil {
+		return 0
 	}
-	return 0, false
+	now, err := http.ParseTime(h.Get("Date"))
+	if err != nil {
+		now = time.Now()
+	}
+	return max(at.Sub(now), 0)
 }

@@ -75,6 +75,7 @@ func TestTheStatusIsTheOutcome(t *testing.T) {
 		if retry != "" {
 			w.Header().Set("Retry-After", retry)
 		}
+		w.Header().Set("Date", "Mon, 02 Jan 2006 15:04:05 GMT")
 		if status >= 300 && status < 400 {
 			w.Header().Set("Location", "/elsewhere")
 		}
@@ -98,12 +99,16 @@ func TestTheStatusIsTheOutcome(t *testing.T) {
 		{413, "", pump.Reject},
 		{415, "", pump.Reject},
 		{422, "", pump.Reject},
-		{429, "7", after(7 * time.Second)},
-		{429, "", failed},
-		{429, "soon", failed},
+		{408, "7", later("", 7*time.Second)},
+		{429, "7", later("429", 7*time.Second)},
+		{429, "", later("429", 0)},
+		{429, "soon", later("429", 0)},
+		{429, "-3", later("429", 0)},
 		{500, "", failed},
-		{503, "120", after(120 * time.Second)},
-		{503, "Mon, 02 Jan 2006 15:04:05 GMT", after(0)},
+		{500, "5", later("", 5*time.Second)},
+		{503, "120", later("503", 120*time.Second)},
+		{503, "Mon, 02 Jan 2006 15:04:35 GMT", later("503", 30*time.Second)},
+		{503, "Mon, 02 Jan 2006 15:03:05 GMT", later("503", 0)},
 	} {
 		status, retry = tt.status, tt.retry
 		_, err := h.Work(t.Context(), task("x"))
@@ -118,8 +123,25 @@ func TestTheStatusIsTheOutcome(t *testing.T) {
 
 func failed(err error) error { return err }
 
-func after(d time.Duration) func(error) error {
-	return func(err error) error { return pump.RetryAfter(d, err) }
+func later(cause string, hint time.Duration) func(error) error {
+	return func(err error) error { return &laterError{err, cause, hint} }
+}
+
+// A date says when by the endpoint's clock, whatever this machine's says; without one it is taken by
+// ours.
+func TestADateOfAnAnswerIsComparedWithItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		soon := time.Now().Add(90 * time.Second).UTC().Format(http.TimeFormat)
+		for date, want := range map[string]time.Duration{
+			"": 90 * time.Second, "nonsense": 90 * time.Second,
+			time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat): time.Hour + 90*time.Second,
+			time.Now().Add(time.Hour).UTC().Format(http.TimeFormat):  0,
+		} {
+			if got := retryAfter(http.Header{"Date": {date}, "Retry-After": {soon}}); got != want {
+				t.Errorf("at %q: %v, want %v", date, got, want)
+			}
+		}
+	})
 }
 
 func TestAnEndpointThatDoesNotAnswerIsAFailureWithoutTheURL(t *testing.T) {

@@ -15,6 +15,7 @@ type outcome struct {
 	Seq    *uint64         `json:"seq"`
 	OK     bool            `json:"ok"`
 	Retry  *string         `json:"retry"`
+	Busy   *string         `json:"busy"`
 	Reject bool            `json:"reject"`
 	Error  string          `json:"error"`
 	Result json.RawMessage `json:"result"`
@@ -48,14 +49,14 @@ func parseOutcome(line []byte, seq uint64) (result json.RawMessage, task, garbag
 	}
 	said := errors.New(shorten(o.Error, maxCause))
 	wishes := 0
-	for _, is := range []bool{o.OK, o.Retry != nil, o.Reject} {
+	for _, is := range []bool{o.OK, o.Retry != nil, o.Busy != nil, o.Reject} {
 		if is {
 			wishes++
 		}
 	}
 	switch {
 	case wishes > 1:
-		return garbled("it has more than one of ok, retry and reject")
+		return garbled("it has more than one of ok, retry, busy and reject")
 	case o.OK:
 		if bytes.Equal(o.Result, []byte("null")) {
 			return nil, nil, nil
@@ -70,6 +71,15 @@ func parseOutcome(line []byte, seq uint64) (result json.RawMessage, task, garbag
 			said = errors.New("the command asked for a retry")
 		}
 		return nil, pump.RetryAfter(d, said), nil
+	case o.Busy != nil:
+		d, err := time.ParseDuration(*o.Busy)
+		if err != nil || d < 0 {
+			return garbled(`"busy" is not a duration such as "2s"`)
+		}
+		if o.Error == "" {
+			said = errors.New("the command is busy")
+		}
+		return nil, pump.Busy(d, said), nil
 	case o.Reject:
 		if o.Error == "" {
 			said = errors.New("the command rejected it")
@@ -78,5 +88,5 @@ func parseOutcome(line []byte, seq uint64) (result json.RawMessage, task, garbag
 	case o.Error != "":
 		return nil, said, nil
 	}
-	return garbled(`it has none of "ok":true, "retry", "reject":true and "error"`)
+	return garbled(`it has none of "ok":true, "retry", "busy", "reject":true and "error"`)
 }

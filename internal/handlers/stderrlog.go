@@ -35,40 +35,40 @@ func newStderrLog(log *slog.Logger) *stderrLog {
 // said is what one child writes to its standard error, line by line.
 type said struct {
 	log  *stderrLog
-	mu   sync.Mutex // guards what follows, and is held from each read until its lines are known
 	pipe syscall.RawConn
+	mu   sync.Mutex // guards what follows, and is held from each read until its lines are known
 	buf  [logLine]byte
 	// waits: the pipe was empty when it was read last.
 	waits bool
 	line  []byte // not ended yet
 	old   bool   // it was begun for an earlier task
 	last  string // for the task at hand
+	begun bool   // a task has
 }
 
 func newSaid(l *stderrLog) *said { return &said{log: l} }
 
 // read takes all that comes from a pipe, until its end.
 func (s *said) read(f *os.File) {
-	pipe, err := f.SyscallConn()
-	s.mu.Lock()
-	s.pipe = pipe
-	s.mu.Unlock()
-	for more := err == nil; more; {
-		more = s.readSome(f, pipe)
+	for more := s.pipe != nil; more; {
+		more = s.readSome(f, s.pipe)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.end()
 }
 
-// begin forgets what was said for earlier tasks. The child may have written it before its answer
-// and it is in the pipe still, so that is emptied first.
+// begin forgets what was said for earlier tasks; what a child said before its first one says why it
+// cannot work. The child may have written it before its answer and it is in the pipe still, so that
+// is emptied first.
 func (s *said) begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.pipe != nil {
-		s.empty(s.pipe)
+	if !s.begun || s.pipe == nil {
+		s.begun = true
+		return
 	}
+	s.empty(s.pipe)
 	s.last, s.old = "", len(s.line) > 0
 }
 

@@ -91,6 +91,7 @@ type change struct {
 	operation
 	yes     bool
 	wait    bool
+	lost    bool
 	console cli.ConsoleFlags
 }
 
@@ -106,7 +107,8 @@ func accountsAdd() *cobra.Command {
 		Short: "Use one more account, or one again that drains",
 		Long: `Let the workload use an account of the configuration: its queues are made, and it
 takes its share of the segments, by its weight. Everything goes on meanwhile. Of an account
-that is used already the foreignQueues of the configuration are read from now on.
+that is used already the foreignQueues of the configuration are read from now on. Of one that
+was removed with --lost and came back it counts the messages, and says what becomes of them.
 
 First add the account to the configuration of all distributors and processors and
 restart them, one after another: the command is refused, and names them, while a
@@ -163,15 +165,35 @@ every queue of it must be empty, that of quarantined messages too; otherwise the
 command says what is left, or waits with --wait. The queues themselves stay where they are,
 the workload's anchor goes; if the account's table does not answer, the command says so and
 is run again. Only then take it out of the configuration. The control account, which
-holds the workload's rows, cannot be removed.`,
+holds the workload's rows, cannot be removed.
+
+An account that is gone for good cannot be counted. --lost removes it ten minutes after the
+drain, unless one of its queues can be counted with the credentials of the configuration. The
+command first says what may be lost: with delivery: once the tasks of each run that are not
+done, with at-least-once what was last counted. Without --yes it then asks. distributor repair
+puts again what lacks. Should the account come back, accounts add takes it in again.`,
 		Example: `  distributor accounts remove acct02 --config pump.yaml
-  distributor accounts remove acct02 --config pump.yaml --wait --yes`,
+  distributor accounts remove acct02 --config pump.yaml --wait --yes
+
+  # its account was deleted
+  distributor accounts drain acct02 --config pump.yaml --yes
+  distributor accounts remove acct02 --config pump.yaml --lost --wait`,
 		Args: cli.OneArgument,
 		RunE: c.run(func(cmd *cobra.Command, args []string) error {
 			question := "Account %s will not be read any more."
+			if c.lost {
+				l, err := accounts.Lost(cmd.Context(), c.cfg, args[0])
+				if err != nil {
+					return err
+				}
+				question = "What is in account %s is given up."
+				for _, line := range l.Text(time.Now()) {
+					fmt.Fprintln(cmd.ErrOrStderr(), plain(line))
+				}
+			}
 			return c.apply(cmd, args[0], question, func(console *cli.Console) (accounts.Change, error) {
 				return accounts.Remove(cmd.Context(), c.cfg, args[0], accounts.RemoveOptions{
-					Wait: c.wait, Progress: removeProgress(console),
+					Wait: c.wait, Lost: c.lost, Progress: removeProgress(console),
 				})
 			})
 		}),
@@ -179,6 +201,7 @@ holds the workload's rows, cannot be removed.`,
 	c.flags(cmd)
 	cmd.Flags().BoolVarP(&c.yes, "yes", "y", false, "do not ask")
 	cmd.Flags().BoolVar(&c.wait, "wait", false, "wait until the account may be removed")
+	cmd.Flags().BoolVar(&c.lost, "lost", false, "the account is gone for good: give up what is in it")
 	return cmd
 }
 
@@ -187,6 +210,9 @@ func removeProgress(console *cli.Console) func(accounts.Progress) {
 		text := cli.Plural(p.Messages(), "message") + " left"
 		if p.Noticing > 0 {
 			text += fmt.Sprintf(", writers may take another %.0f s to notice", p.Noticing.Seconds())
+		}
+		if p.Noticing > 0 && p.Left == nil { // of one that is gone nothing is counted
+			text = fmt.Sprintf("it may answer again for another %.0f s", p.Noticing.Seconds())
 		}
 		console.Progress(0, 0, text, "messages", p.Messages(), "queues", len(p.Left), "noticing",
 			p.Noticing)
@@ -245,8 +271,13 @@ func (c *change) report(w io.Writer, d accounts.Change) error {
 	case d.State == accounts.Draining && !c.wait:
 		text += fmt.Sprintf("\nwhen it is empty: distributor accounts remove %s --config %s", name,
 			plain(c.config))
+	case d.Lost != nil:
+		text += "\nwhat was in it is given up; it can be taken out of the configuration"
 	case d.State == accounts.Unused:
 		text += "\nits queues are empty and stay where they are; it can be taken out of the configuration"
+	}
+	if d.Copies != nil {
+		text += "\n" + d.Copies.Text()
 	}
 	_, err := fmt.Fprintln(w, text)
 	return err

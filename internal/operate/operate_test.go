@@ -331,3 +331,20 @@ func TestWhoWasToldIsSaid(t *testing.T) {
 		}
 	}
 }
+
+// What may be lost is said before anything is changed, and where nobody can be asked nothing is.
+func TestALostAccountIsGivenUpByCommand(t *testing.T) {
+	d := made(t)
+	got, err := d.typed("accounts", "remove", "acct02", "--lost")
+	if err == nil || !strings.Contains(err.Error(), "Give --yes") || !cli.IsMistake(err) {
+		t.Error(err)
+	}
+	if want := "with account acct02 this may be lost for good:\n  its messages: nobody has counted them in the last six hours\n" +
+		"  with delivery: at-least-once nothing says which tasks those are"; !strings.HasPrefix(got, want) {
+		t.Errorf("it says %q", got)
+	}
+	d.fails(false, "it is active; drain it first", "accounts", "remove", "acct02", "--lost", "--yes")
+	d.ok("accounts", "drain", "acct02", "--yes", "--quiet")
+	d.fails(false, "it may answer again for another", "accounts", "remove", "acct02", "--lost", "--yes")
+	d.fails(false, "it may answer again for another", "workload", "delete", "--lost", "acct02", "--yes", "test")
+}

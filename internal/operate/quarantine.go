@@ -36,6 +36,7 @@ Causes:
   truncated, corrupt, bomb          the message cannot be unpacked
   unknown-run, other-workload       no processor of this workload may do it
   run-ended, run-expired            its run has ended, or its rows are gone; redriven it is done
+                                    (with --again where its rows are gone)
   bad-line                          no task could be made of a line (see --on-bad-line of
                                     distributor run)`,
 	}
@@ -80,7 +81,7 @@ func (w *which) flags(cmd *cobra.Command, limit int) {
 
 // causes are those that a message may be in quarantine for.
 var causes = []string{
-	pump.ReasonRejected, pump.ReasonAttempts, pump.ReasonAge, pump.ReasonStateFull,
+	pump.ReasonRejected, pump.ReasonAttempts, pump.ReasonAge, pump.ReasonNotNow, pump.ReasonStateFull,
 	pump.ReasonEndsProcess, pump.ReasonTruncated, pump.ReasonCorrupt,
 	pump.ReasonBomb, pump.ReasonUnknownRun, pump.ReasonRunExpired, pump.ReasonRunEnded,
 	pump.ReasonOtherWorkload, pump.ReasonBadLine,
@@ -313,6 +314,8 @@ recorded as done is recognised and not done again.
 A redrive that was killed, or not answered, may have put a task back and left it in
 quarantine as well. A later one does not have it done twice: it is recognised, or where
 that is not known any more it stays, and you decide: drop it, or redrive it with --again.
+So it is with tasks of a run whose row is gone, after the retention or a restore, or that
+is over: a copy of such a task may have been done, and nothing says so any more.
 
 What cannot be redriven stays, the command says why, and its exit status is 1. What
 fails again while the command runs is not redriven again by it.
@@ -329,8 +332,8 @@ fails again while the command runs is not redriven again by it.
 	}
 	m.flags(cmd, 0)
 	cmd.Flags().BoolVar(&m.again, "again", false,
-		"also what an interrupted redrive may have put back, where it is not known whether it was "+
-			"done: it may be done twice")
+		"also what may have been done, by an interrupted redrive or by a copy, where that is not "+
+			"known any more: it may be done twice")
 	return cmd
 }
 

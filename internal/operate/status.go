@@ -13,6 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/internal/page"
 	"github.com/queuepump/queuepump/pump/status"
 )
 
@@ -29,9 +30,10 @@ func statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show what the workload is doing",
-		Long: `Show the leader, the last runs, the processes, the accounts and what else needs
-an operator, on one screen. Everything is read from the workload's rows and queues; no
-process is asked, and an account that does not answer is shown as dark.
+		Long: `Show in the first line how the workload stands and what holds it back, and below it
+the leader, the last runs, the processes, the accounts and what else needs an operator,
+on one screen. Everything is read from the workload's rows and queues; no process is
+asked, and an account that does not answer is shown as dark.
 
   SENT       tasks of the run; ≥ as far as is known while it goes on, ? if nothing is
   HANDLED    tasks handled, by what the processors have noted; a task that is
@@ -113,7 +115,7 @@ func (f *statusFlags) show(cmd *cobra.Command, args []string) error {
 		if s == nil {
 			return err
 		}
-		if e := f.print(out, s); e != nil {
+		if e := f.print(out, s, err); e != nil {
 			return e
 		}
 		return err
@@ -136,7 +138,7 @@ func (f *statusFlags) watching(ctx context.Context, out io.Writer) error {
 		case s == nil:
 			return err
 		}
-		if err := f.redraw(out, s); err != nil {
+		if err := f.redraw(out, s, err); err != nil {
 			return err
 		}
 		pause := max(f.watch, time.Duration(s.Requests)*time.Second/watchRate)
@@ -153,18 +155,19 @@ func (f *statusFlags) watching(ctx context.Context, out io.Writer) error {
 	}
 }
 
-// redraw writes over the screen before on a terminal, and below it elsewhere.
-func (f *statusFlags) redraw(out io.Writer, s *status.Status) error {
+// redraw writes over the screen before on a terminal, and below it elsewhere. The error is that of
+// reading the status.
+func (f *statusFlags) redraw(out io.Writer, s *status.Status, of error) error {
 	_, height, terminal := size(out)
 	if f.json || !terminal {
-		if err := f.print(out, s); err != nil || f.json {
+		if err := f.print(out, s, of); err != nil || f.json {
 			return err
 		}
 		_, err := fmt.Fprintln(out)
 		return err
 	}
 	var b bytes.Buffer
-	if err := f.print(&b, s); err != nil {
+	if err := f.print(&b, s, of); err != nil {
 		return err
 	}
 	lines := strings.SplitAfter(b.String(), "\n")
@@ -175,9 +178,13 @@ func (f *statusFlags) redraw(out io.Writer, s *status.Status) error {
 	return err
 }
 
-func (f *statusFlags) print(out io.Writer, s *status.Status) error {
+func (f *statusFlags) print(out io.Writer, s *status.Status, of error) error {
+	headline := page.HeadlineOf(s, of)
 	if f.json {
-		return printJSON(out, s)
+		return printJSON(out, struct {
+			Headline page.Headline `json:"headline"`
+			*status.Status
+		}{headline, s})
 	}
 	c := screen{width: 80, rows: 20, zone: time.Local, whole: true}
 	if width, height, terminal := size(os.Stdout); terminal {
@@ -191,6 +198,11 @@ func (f *statusFlags) print(out io.Writer, s *status.Status) error {
 		c.width, c.whole = f.width, false
 	}
 	var b bytes.Buffer
+	if c.whole {
+		fmt.Fprintln(&b, plain(headline.Text)) // for programs it is one line
+	} else {
+		c.wrap(&b, "", plain(headline.Text))
+	}
 	c.draw(&b, s)
 	_, err := out.Write(b.Bytes())
 	return err

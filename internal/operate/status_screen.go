@@ -341,7 +341,11 @@ func instanceNote(i status.Instance) string {
 	if i.Waiting != "" {
 		waits = "waits at " + i.Waiting
 	}
-	return notes(stopping, waits, i.Trouble, some(i.Throttled, "throttled"))
+	told := some(i.NotNow, `told "not now"`)
+	if i.NotNowSince != nil {
+		told += " since " + i.NotNowSince.Format("15:04:05 MST")
+	}
+	return notes(stopping, waits, i.Trouble, told, some(i.Throttled, "throttled"))
 }
 
 func (c screen) accounts(w io.Writer, s *status.Status) {
@@ -356,7 +360,7 @@ func (c screen) accounts(w io.Writer, s *status.Status) {
 	}}
 	shown := fold(len(s.Accounts), c.rows)
 	for _, a := range s.Accounts[:shown] {
-		t.add(accountCells(a)...)
+		t.add(accountCells(a, s.Time)...)
 	}
 	c.section(w, &t)
 	if rest := s.Accounts[shown:]; len(rest) > 0 {
@@ -376,7 +380,7 @@ func (c screen) accounts(w io.Writer, s *status.Status) {
 	}
 }
 
-func accountCells(a status.Account) []string {
+func accountCells(a status.Account, now time.Time) []string {
 	state, poison := "", ""
 	if a.State != accounts.Active {
 		state = a.State
@@ -386,6 +390,10 @@ func accountCells(a status.Account) []string {
 	}
 	if a.Poison != nil {
 		poison = some(*a.Poison, "quarantined")
+	}
+	if a.Last != nil {
+		state = notes(state, fmt.Sprintf("%s messages at %s", number(a.Last.Messages),
+			timeText(a.Last.Time, now)))
 	}
 	note := notes(state, poison, some(a.Throttled, "throttled"))
 	cells := []string{plain(a.Name), number(a.Queues), "", "", "", "", note}

@@ -42,6 +42,9 @@ ends. After 40 seconds all have noticed; then the queues go, and then the rows.
 A deletion that was interrupted has left the mark; the same command continues it. The name
 is free again then; the service gives the names of queues free after another half a minute.
 
+An account that was deleted answers for nothing: --lost NAME leaves out its queues, unless one of
+them can be counted with the credentials of the configuration.
+
 It asks for the workload's name before, unless --yes NAME gives it. Where no workload is, it removes
 what a distributor has left that died while it made one.
 
@@ -49,7 +52,10 @@ what a distributor has left that died while it made one.
 		Example: `  # what would go?
   distributor workload delete --config pump.yaml --dry-run
 
-  distributor workload delete --config pump.yaml --yes orders`,
+  distributor workload delete --config pump.yaml --yes orders
+
+  # two of its accounts are gone for good
+  distributor workload delete --config pump.yaml --lost acct02,acct07`,
 		Args: cli.NoArguments(nil),
 		RunE: f.run(func(cmd *cobra.Command, _ []string) error { return f.delete(cmd) }),
 	}
@@ -58,6 +64,8 @@ what a distributor has left that died while it made one.
 	flags.BoolVar(&f.options.DryRun, "dry-run", false, "only say what would go")
 	flags.BoolVar(&f.options.Force, "force", false,
 		"delete it whether processes live and whether runs are finished")
+	flags.StringSliceVar(&f.options.Lost, "lost", nil,
+		"the accounts `NAME,...` are gone for good: leave out what is in them")
 	flags.StringVar(&f.yes, "yes", "", "do not ask: the `NAME` of the workload")
 	f.console.Add(cmd, 5*time.Second)
 	return cmd
@@ -172,6 +180,10 @@ func deletionText(d *workloads.Deletion) string {
 	if len(d.Foreign) > 0 {
 		fmt.Fprintf(&b, "  foreign queues stay, with their messages: %s\n",
 			plain(strings.Join(d.Foreign, ", ")))
+	}
+	if len(d.Lost) > 0 {
+		fmt.Fprintf(&b, "  nothing is deleted in what is gone for good: %s\n",
+			plain(strings.Join(d.Lost, ", ")))
 	}
 	if len(d.Kept) > 0 {
 		fmt.Fprintf(&b, "  queues stay in %s: another workload of this name uses them\n",

@@ -49,12 +49,23 @@ const (
 	// waitsFrom is how old the oldest visible message is where messages wait: one that is fetched as
 	// fast as it comes is visible for a moment too.
 	waitsFrom = 3.0
+	// stands is the rate below which nothing is done.
+	stands = 0.05
+	// clock is how a moment is shown.
+	clock = "15:04 MST"
 )
+
+// HeadlineOf is the headline of one reading, which knows of no requests that were refused just now.
+func HeadlineOf(s *status.Status, err error) Headline { return headlineOf(s, trend{}, err) }
 
 // headlineOf makes the headline of a status. The error is that of reading it.
 func headlineOf(s *status.Status, t trend, err error) Headline {
 	if s == nil || err != nil {
-		return unknown(err)
+		h := unknown(err)
+		if s != nil && s.Segments > 0 && h.Tone == Bad { // what was read before
+			h.Text += "; what is shown is as of " + s.Time.UTC().Format("15:04:05 MST")
+		}
+		return h
 	}
 	n := count(s)
 	h := Headline{Rate: n.rate, Tone: Good}
@@ -67,7 +78,7 @@ func headlineOf(s *status.Status, t trend, err error) Headline {
 	h.HeldBackBy, h.Tone = what, tone
 	var parts []string
 	switch {
-	case n.rate >= 0.05:
+	case n.rate >= stands:
 		parts = append(parts, rateText(n.rate)+" tasks/s")
 	case n.sending > 0:
 		parts = append(parts, rateText(n.sending)+" tasks/s are sent")
@@ -195,7 +206,7 @@ func (h *Headline) standing(s *status.Status, n counted) bool {
 	switch {
 	case s.PausedSince != nil:
 		h.Tone, h.HeldBackBy = Quiet, "a pause"
-		h.Text = fmt.Sprintf("Paused since %s by %s", s.PausedSince.UTC().Format("15:04 MST"), s.PausedBy)
+		h.Text = fmt.Sprintf("Paused since %s by %s", s.PausedSince.UTC().Format(clock), s.PausedBy)
 		if still := n.live - n.paused - n.at; still > 0 {
 			h.Text += fmt.Sprintf("; %s still finish what they began",
 				plural(int64(still), "processor", "processors"))
@@ -218,7 +229,7 @@ func (h *Headline) standing(s *status.Status, n counted) bool {
 			plural(int64(n.silent), "processor is silent", "processors are silent"))
 	case n.live == 0 && n.sending == 0 && n.known:
 		h.Tone, h.Text = Quiet, "Nothing to do: no message waits, and no processor is live"
-	case n.rate < 0.05 && n.sending == 0 && n.messages == 0 && n.known && len(s.Unowned) == 0:
+	case n.rate < stands && n.sending == 0 && n.messages == 0 && n.known && len(s.Unowned) == 0:
 		h.Tone = Good
 		h.Text = fmt.Sprintf("Nothing to do: no message waits, and %s",
 			plural(int64(n.live), "processor is ready", "processors are ready"))
@@ -237,6 +248,12 @@ func (h *Headline) standing(s *status.Status, n counted) bool {
 func heldBack(s *status.Status, t trend, n counted, h Headline) (what, tone string) {
 	if dark := darkOnes(s); len(dark) > 0 {
 		return someOf(dark, "account", "which does not answer", "which do not answer"), Bad
+	}
+	if what = ill(s, n); what != "" {
+		if n.rate < stands {
+			return what, Bad
+		}
+		return what, Warn
 	}
 	if name, rate := mostRefused(t); rate >= 0.5 {
 		return fmt.Sprintf("account %s, which refuses %s requests/s as too many", name, rateText(rate)),
@@ -268,7 +285,60 @@ func heldBack(s *status.Status, t trend, n counted, h Headline) (what, tone stri
 		}
 		return what, Warn
 	}
-	return handlers(s)
+	what, tone = handlers(s)
+	if tone == Good && n.rate < stands { // what waits is not done
+		tone = Warn
+	}
+	return what, tone
+}
+
+// ill says what is wrong with the handlers themselves, by the process of which that is worst;
+// empty: nothing that would hold the rate back.
+func ill(s *status.Status, n counted) string {
+	still := n.rate < stands
+	var failing, stuck, told []*status.Instance
+	for i := range s.Instances {
+		p := &s.Instances[i]
+		if p.Silent || p.Role != "processor" {
+			continue
+		}
+		if p.Failing != nil {
+			failing = append(failing, p)
+		}
+		if p.Stuck != nil && (p.AllStuck || still) {
+			stuck = append(stuck, p)
+		}
+		if p.NotNowSince != nil && (still || n.waiting) {
+			told = append(told, p)
+		}
+	}
+	most := func(of []*status.Instance, count func(*status.Instance) uint64) *status.Instance {
+		return slices.MaxFunc(of, func(a, b *status.Instance) int {
+			return cmp.Compare(count(a), count(b))
+		})
+	}
+	on := func(of []*status.Instance) string {
+		if len(of) == n.live {
+			return ""
+		}
+		return fmt.Sprintf(" of %d of %d processors", len(of), n.live)
+	}
+	switch {
+	case len(failing) > 0:
+		f := most(failing, func(p *status.Instance) uint64 { return p.Failing.Count }).Failing
+		return fmt.Sprintf("handlers%s fail: %s (task %s)", on(failing), f.Error, f.Task)
+	case len(stuck) > 0:
+		f := slices.MinFunc(stuck, func(a, b *status.Instance) int {
+			return a.Stuck.Since.Compare(b.Stuck.Since)
+		}).Stuck
+		return fmt.Sprintf("handlers%s have not returned since %s (task %s)", on(stuck),
+			f.Since.UTC().Format(clock), f.Task)
+	case len(told) > 0:
+		p := most(told, func(p *status.Instance) uint64 { return p.NotNow })
+		return fmt.Sprintf("handlers%s are told \"not now\" since %s: %s", on(told),
+			p.NotNowSince.UTC().Format(clock), p.NotNowError)
+	}
+	return ""
 }
 
 // capOf names the cap on what a day costs. The configuration of who looks may have none.
@@ -283,13 +353,16 @@ func capOf(m *status.Money) string {
 func handlers(s *status.Status) (what, tone string) {
 	var busy []*status.Instance
 	hosts := map[string]bool{}
-	working, sum, known := 0, 0.0, 0
+	working, begun, sum, known := 0, 0, 0.0, 0
 	for i := range s.Instances {
 		p := &s.Instances[i]
 		if p.Role != "processor" || p.Silent || p.Waiting != "" {
 			continue
 		}
 		working++
+		if p.Begun {
+			begun++
+		}
 		if p.Busy > 0 {
 			known++
 			sum += p.Busy
@@ -308,8 +381,10 @@ func handlers(s *status.Status) (what, tone string) {
 	switch {
 	case len(busy) == 0 && s.Money.Slowed > 0: // what waits is in queues that were empty
 		return capOf(&s.Money) + ": empty queues are polled more slowly", Warn
+	case known == 0 && begun == working:
+		return "processors that have only begun", Quiet
 	case known == 0:
-		return "processors that have only begun", Good
+		return "handlers, of which none has ended a task lately", Warn
 	case len(busy) == 0:
 		return fmt.Sprintf("neither accounts nor handlers (%.0f %% busy): a rate that is set, "+
 			"or tasks that wait for their turn", 100*sum/float64(known)), Good

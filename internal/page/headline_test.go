@@ -43,6 +43,16 @@ func working() *status.Status {
 	return s
 }
 
+// stood is one in which tasks wait and none is done.
+func stood() *status.Status {
+	s := working()
+	for i := range s.Instances {
+		s.Instances[i].Rate, s.Instances[i].Busy = 0, 0
+	}
+	s.Accounts[1].Demand = 0
+	return s
+}
+
 // atWork is how the headline of work under way begins.
 const atWork = "4,212 tasks/s; 61 % of account B's limit; "
 
@@ -171,7 +181,44 @@ var headlines = map[string]struct {
 	"just begun": {of: working, do: func(s *status.Status) {
 		s.Instances[0].Busy, s.Instances[1].Busy, s.Instances[0].Rate, s.Instances[1].Rate = 0, 0, 0, 0
 		s.Accounts[1].Demand = 0
-	}, want: "0 tasks/s; what holds it back: processors that have only begun", tone: Good},
+		s.Instances[0].Begun, s.Instances[1].Begun = true, true
+	}, want: "0 tasks/s; what holds it back: processors that have only begun", tone: Quiet},
+	"nothing is done": {
+		of: stood, want: "0 tasks/s; what holds it back: handlers, of which none has ended a task lately",
+		tone: Warn,
+	},
+	"nothing is done, and handlers are not busy": {
+		of: stood, do: func(s *status.Status) { s.Instances[0].Busy = 0.01 },
+		want: "0 tasks/s; what holds it back: neither accounts nor handlers (1 % busy): " +
+			"a rate that is set, or tasks that wait for their turn", tone: Warn,
+	},
+	"all handlers fail": {of: stood, do: func(s *status.Status) {
+		s.Instances[0].Failing = &status.Ill{Count: 5, Error: "no", Task: "r/2/3"}
+		s.Instances[1].Failing = &status.Ill{Count: 7, Error: "tax service: 503", Task: "o-17 (r/1/2)"}
+	}, want: "0 tasks/s; what holds it back: handlers fail: tax service: 503 (task o-17 (r/1/2))", tone: Bad},
+	"handlers of one fail": {of: working, do: func(s *status.Status) {
+		s.Instances[1].Failing = &status.Ill{Count: 7, Error: "no", Task: "r/1/2"}
+	}, want: atWork + "what holds it back: handlers of 1 of 2 processors fail: no (task r/1/2)", tone: Warn},
+	"all handlers hang, and all messages are in hand": {of: stood, do: func(s *status.Status) {
+		s.Accounts[0].ByQueue[0].Bounds = false
+		for i := range s.Instances {
+			at := time.Date(2026, 1, 2, 10, 4+i, 0, 0, time.UTC)
+			s.Instances[i].Stuck, s.Instances[i].AllStuck = &status.Ill{Count: 8, Since: at, Task: fmt.Sprint("r/", i)}, true
+		}
+	}, want: "0 tasks/s; what holds it back: handlers have not returned since 10:04 UTC (task r/0)", tone: Bad},
+	"a handler of many hangs": {of: working, do: func(s *status.Status) {
+		s.Instances[1].Stuck = &status.Ill{Count: 1}
+	}, want: atWork + "what holds it back: neither accounts nor handlers (25 % busy): a rate that is set, " +
+		"or tasks that wait for their turn", tone: Good},
+	"a row says that all hang, and not which": {of: working, do: func(s *status.Status) {
+		s.Instances[1].AllStuck = true
+	}, want: atWork + "what holds it back: neither accounts nor handlers (25 % busy): a rate that is set, " +
+		"or tasks that wait for their turn", tone: Good},
+	"told not now": {of: stood, do: func(s *status.Status) {
+		s.Instances[1].NotNow, s.Instances[1].NotNowError = 40, "HTTP 429 Too Many Requests"
+		s.Instances[1].NotNowSince = new(time.Date(2026, 1, 2, 10, 4, 0, 0, time.UTC))
+	}, want: `0 tasks/s; what holds it back: handlers of 1 of 2 processors are told "not now" ` +
+		"since 10:04 UTC: HTTP 429 Too Many Requests", tone: Bad},
 	"keeps up": {of: working, do: func(s *status.Status) {
 		q := &s.Accounts[0].ByQueue[0]
 		q.Bounds, q.Oldest = false, new(0.4)
@@ -201,7 +248,8 @@ var headlines = map[string]struct {
 	},
 	"dark control account": {
 		of: working, err: errors.New("account A does not answer\nadvice"),
-		want: "The workload cannot be read: account A does not answer", tone: Bad,
+		do:   func(s *status.Status) { s.Time = time.Date(2026, 1, 2, 10, 4, 5, 0, time.UTC) },
+		want: "The workload cannot be read: account A does not answer; what is shown is as of 10:04:05 UTC", tone: Bad,
 	},
 	"not read yet": {
 		of:   func() *status.Status { return nil },
@@ -217,6 +265,27 @@ func TestTheHeadlineSaysHowThingsStandAndWhatLimitsThem(t *testing.T) {
 		}
 		if h := headlineOf(s, tt.t, tt.err); h.Text != tt.want || h.Tone != tt.tone {
 			t.Errorf("%s:\ngot  %s (%s)\nwant %s (%s)", name, h.Text, h.Tone, tt.want, tt.tone)
+		}
+	}
+}
+
+// Whatever else is so: where work is visible and none is done, the headline is not green.
+func TestNothingIsGreenThatStands(t *testing.T) {
+	for name, c := range headlines {
+		if c.of == nil {
+			continue
+		}
+		s := c.of()
+		if c.do != nil {
+			c.do(s)
+		}
+		if s == nil {
+			continue
+		}
+		if n := count(s); c.err == nil && n.waiting && n.live > 0 && n.rate < stands && n.sending == 0 {
+			if h := headlineOf(s, c.t, nil); h.Tone == Good {
+				t.Errorf("%s: %+v", name, h)
+			}
 		}
 	}
 }

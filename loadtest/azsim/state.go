@@ -2,9 +2,28 @@ package azsim
 
 import (
 	"maps"
+	"math"
 	"net/http"
 	"slices"
 )
+
+// Texts are those of all messages of a queue, of those too that no client sees now; nil without
+// such a queue.
+func (s *Sim) Texts(account, queue string) (texts [][]byte) {
+	a := s.accounts[account]
+	if a == nil {
+		return nil
+	}
+	q := a.stores.Load().queues.(*queueStore).find(queue, s.now())
+	if q == nil {
+		return nil
+	}
+	defer q.mu.Unlock()
+	for _, m := range q.messages.visible(math.MaxInt64, q.messages.len()) {
+		texts = append(texts, m.text)
+	}
+	return texts
+}
 
 // State is what has become of an account, by its owner's hand or the service's.
 type State int32

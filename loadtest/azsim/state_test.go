@@ -214,6 +214,13 @@ func TestDeletedQueuesAreGoneWithWhatIsInThem(t *testing.T) {
 		w.create(name)
 		w.put(name, "x", "")
 	}
+	w.put("one", "y", "?visibilitytimeout=60")
+	if got := s.Texts("acct", "one"); len(got) != 2 || string(got[0])+string(got[1]) != "xy" {
+		t.Errorf("it holds %q", got)
+	}
+	if s.Texts("acct", "nosuch") != nil || s.Texts("nosuch", "one") != nil {
+		t.Error("there are texts where no queue is")
+	}
 	if n := s.DeleteQueues("acct", "two", "nosuch"); n != 1 {
 		t.Errorf("%d of the named were deleted, want 1", n)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -35,7 +36,7 @@ import (
 // Add comes after all members know the account (P6.5), so that a member that is given
 // segments that live there can read them. Drain moves its segments to other homes;
 // what is in its queues is read until it is gone. Remove needs proof that
-// nothing is or will be in them.
+// nothing is or will be in them, or that the account is gone for good.
 
 // Error is a change of accounts that the state of the workload does not
 // allow, now or ever.
@@ -75,6 +76,10 @@ type Change struct {
 	// the hint. The others see the new map at their next beat.
 	Members int `json:"members"`
 	Nudged  int `json:"nudged"`
+	// Lost is what may be lost with an account that was removed as gone for good.
+	Lost *Losses `json:"lost,omitempty"`
+	// Copies are the messages of before in the queues of an account that was added; see [Add].
+	Copies *Copies `json:"copies,omitempty"`
 }
 
 // Add lets a workload that exists use one more of the configured accounts,
@@ -82,6 +87,10 @@ type Change struct {
 // share of segments. Of one that it uses already the configured foreign queues are read from now
 // on. It is an [*Error], naming them, if live members do not have
 // the account in their configuration (P6.5): those are restarted with it first.
+//
+// An account that was removed as gone for good may come back with messages, which Change.Copies
+// counts. They are late copies: in delivery mode once what is done is recognised, what is open is
+// done, and what is of a run that is over goes to quarantine; at least once all is handled.
 func Add(ctx context.Context, cfg pump.Config, name string) (Change, error) {
 	o, err := openAccounts(ctx, cfg)
 	if err != nil {
@@ -100,9 +109,10 @@ func Add(ctx context.Context, cfg pump.Config, name string) (Change, error) {
 			queues = append(queues, s)
 		}
 	}
-	if !slices.ContainsFunc(o.Workload.Map.Shards, func(s shardmap.Shard) bool {
+	comes := !slices.ContainsFunc(o.Workload.Map.Shards, func(s shardmap.Shard) bool {
 		return s.Account == name
-	}) {
+	})
+	if comes {
 		if err := hasRoom(o.Workload.Map, name,
 			append(slices.Clone(o.Workload.Map.Shards), queues...)); err != nil {
 			return Change{}, err // and no queue was made
@@ -110,6 +120,10 @@ func Add(ctx context.Context, cfg pump.Config, name string) (Change, error) {
 	}
 	if err := o.createQueues(ctx, name, queues); err != nil {
 		return Change{}, err
+	}
+	var copies *Copies
+	if comes {
+		copies = o.copies(ctx, name, queues)
 	}
 	c, err := o.change(ctx, name, Active, func(m *shardmap.Map) ([]shardmap.Shard, error) {
 		shards, found := o.withState(m, name, shardmap.Active)
@@ -133,6 +147,7 @@ func Add(ctx context.Context, cfg pump.Config, name string) (Change, error) {
 	if !c.Changed {
 		return c, nil
 	}
+	c.Copies = copies
 	return c, o.stillKnownToAll(ctx, name)
 }
 
@@ -303,18 +318,20 @@ func (o *accountsOf) knownToAll(ctx context.Context, name string) error {
 		return err
 	}
 	var without []string
-	for _, m := range v.Members {
-		if !slices.Contains(m.Accounts, name) {
-			without = append(without, m.Instance)
-		}
-	}
+	live := map[string][]string{}
 	senders, err := o.senders(ctx)
 	if err != nil {
 		return err
 	}
 	for _, l := range senders {
-		if !slices.Contains(l.Accounts, name) {
-			without = append(without, l.Instance)
+		live[l.Instance] = l.Accounts
+	}
+	for _, m := range v.Members { // which say it themselves
+		live[m.Instance] = m.Accounts
+	}
+	for _, instance := range slices.Sorted(maps.Keys(live)) {
+		if !slices.Contains(live[instance], name) {
+			without = append(without, instance)
 		}
 	}
 	if len(without) == 0 {
@@ -323,14 +340,14 @@ func (o *accountsOf) knownToAll(ctx context.Context, name string) error {
 	return &Error{
 		Account: name,
 		Problem: fmt.Sprintf("%d of %d live processes do not have it in their configuration: %s",
-			len(without), len(v.Members)+len(senders), locate.SomeOf(without, 10)),
+			len(without), len(live), locate.SomeOf(without, 10)),
 		Fix: "add it to their configuration and have them read it again " +
 			"(systemctl reload, or SIGHUP; else a restart, one after another), " +
 			"then try again (one that is dead leaves the list a lease after its last beat)",
 	}
 }
 
-// senders are the runs of live processes that are no members.
+// senders are the runs of live processes that may be no members.
 func (o *accountsOf) senders(ctx context.Context) ([]workload.LiveRun, error) {
 	// Of the time before the list: that may take minutes, in which each of them beats again.
 	server, _, err := workload.ServerTime(ctx, o.Queues.Control, o.Cfg.Workload)

@@ -24,6 +24,11 @@ type RemoveOptions struct {
 	// Wait: wait until the account may be removed, for as long as ctx lasts, rather
 	// than fail. The quarantine is not waited for: nothing empties it by itself.
 	Wait bool
+	// Lost: the account is gone for good, and what is in its queues is given up; [Lost] says before
+	// what that may be. It is an [*Error] while one of its queues can be counted with the
+	// credentials of the configuration, and for [LostAfter] after the drain. Those that are in the
+	// file are needed, though they are good for nothing any more.
+	Lost bool
 	// Progress, if set, is called about every two seconds of waiting.
 	Progress func(Progress)
 }
@@ -47,7 +52,8 @@ func (p Progress) Messages() (n int64) {
 // Remove takes an account out of the workload when it has been draining for long enough and every
 // queue of it, quarantine included, is empty; else it is an [*Error] that names what is left, or
 // waits for that. Its queues stay where they are. The control account cannot be removed. To remove
-// an account that the workload does not use is success. An error beside a change is that the
+// an account that the workload does not use is success. One that is gone for good is removed with
+// Lost. An error beside a change is that the
 // account is out of the workload, and that its anchor may be left (P6.7): made again, the removal
 // finishes that.
 func Remove(ctx context.Context, cfg pump.Config, name string, opts RemoveOptions) (Change, error) {
@@ -66,6 +72,17 @@ func Remove(ctx context.Context, cfg pump.Config, name string, opts RemoveOption
 	version, err := o.waitRemovable(ctx, name, opts)
 	if err != nil {
 		return Change{}, err
+	}
+	if opts.Lost {
+		losses, err := o.losses(ctx, name)
+		if err != nil {
+			return Change{}, err
+		}
+		change, err := o.remove(ctx, name, version) // its anchor is gone with it
+		if change.Changed {
+			change.Lost = losses
+		}
+		return change, err
 	}
 	// Noted before the change: who adds the account after it changes the anchor, which then stays.
 	anchor := o.noteAnchor(ctx, name)
@@ -93,7 +110,7 @@ func (o *accountsOf) waitRemovable(
 	ctx context.Context, name string, opts RemoveOptions,
 ) (version uint64, err error) {
 	for {
-		version, progress, err := o.removable(ctx, name)
+		version, progress, err := o.removable(ctx, name, opts.Lost)
 		_, refused := errors.AsType[*Error](err)
 		_, config := errors.AsType[*pump.ConfigError](err)
 		switch {
@@ -127,7 +144,7 @@ func (o *accountsOf) waitRemovable(
 // gives. If not, the error says why, and progress, unless that is not
 // known or no waiting helps, what is missing.
 func (o *accountsOf) removable(
-	ctx context.Context, name string,
+	ctx context.Context, name string, lost bool,
 ) (version uint64, progress *Progress, err error) {
 	w := o.Workload
 	var qs []string
@@ -155,6 +172,17 @@ func (o *accountsOf) removable(
 				"queues must be seen to be empty", name),
 			Fix: "keep it in the configuration until it is removed",
 		}
+	}
+	if lost {
+		problem, left, err := o.NotGone(ctx, name)
+		if err != nil || problem == "" {
+			return w.Map.Version, nil, err
+		}
+		refusal := &Error{Account: name, Problem: problem, Fix: "wait, or remove it without --lost"}
+		if left == 0 { // no waiting helps
+			return 0, nil, refusal
+		}
+		return 0, &Progress{Noticing: left}, refusal
 	}
 	// Any change of the map starts the time anew: which of them made the account
 	// drain is not kept, and a minute more does no harm.

@@ -221,7 +221,7 @@ func (cl *Claim) Done(ctx context.Context, failed bool) error {
 	// two stamps is longer, so the start is not said to be earlier than it was.
 	next.took = row.Slowest(time.Since(cl.won.Received))
 	_, err := cl.row.TryWrite(ctx, cl.won, next)
-	if errors.Is(err, row.ErrLost) && cl.doubt {
+	if errors.Is(err, row.ErrLost) {
 		err = cl.own(ctx, next, err)
 	}
 	taken := errors.Is(err, row.ErrLost)
@@ -247,10 +247,15 @@ func (cl *Claim) Done(ctx context.Context, failed bool) error {
 	return nil
 }
 
-// own is nil if the write was lost to one of an earlier call of Done, which was in doubt.
+// own is nil if the write was lost to one of an earlier call of Done, which was in doubt, or if the
+// row was gone and is written again: no other has the key.
 func (cl *Claim) own(ctx context.Context, next claimRow, lost error) error {
 	v, err := cl.row.MustRead(ctx)
 	if err != nil {
+		return err
+	}
+	if v.Absent() {
+		_, err := cl.row.TryWrite(ctx, v, next)
 		return err
 	}
 	if now := v.Value; now.owner == next.owner && now.task == next.task &&

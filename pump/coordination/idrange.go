@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"strconv"
 	"sync"
@@ -27,19 +28,25 @@ const (
 // IDRange hands out unique numbers, 1, 2, 3 and so on, to any number of
 // processes (origins T1). It reserves a range of a stored counter by
 // compare-and-swap and gives the numbers from memory, so most calls make no
-// request. No number is ever given twice. Numbers that a process has reserved
+// request. No number is ever given twice while the row is as it was left; see the package for what
+// follows when it is gone, or comes back as it was before. Numbers that a process has reserved
 // and not given when it ends are never given; so are those of a reservation
 // whose outcome could not be learned. Numbers of several processes therefore
 // come in no order of time.
 //
 // An IDRange may be used from many goroutines at once.
 type IDRange struct {
+	// Log receives that the row was gone, or had come back as it was before. Default: nothing. It is
+	// set before use.
+	Log *slog.Logger
+
 	row    row.Row[uint64] // the first number that is not reserved
 	size   uint64
 	refill row.Flight
 
 	mu        sync.Mutex
 	next, end uint64 // in hand: next <= number < end
+	above     uint64 // the greatest number that the row is known to have had
 }
 
 // NewIDRange gives a handle on a workload's range of that name (1 to 63 of
@@ -142,12 +149,25 @@ func (r *IDRange) try(ctx context.Context, n uint64) (first uint64, err error) {
 	if v.Absent() {
 		first = 1
 	}
+	r.mu.Lock()
+	above := r.above
+	r.mu.Unlock()
+	said := first
+	first = max(first, above)
 	if n > math.MaxUint64-first {
 		return 0, fmt.Errorf("row %s stands at %d: there are no %d numbers left",
 			r.row.Object(), first, n)
 	}
 	if _, err = r.row.TryWrite(ctx, v, first+n); err != nil {
 		return 0, err
+	}
+	r.mu.Lock()
+	r.above = max(r.above, first+n)
+	r.mu.Unlock()
+	if first > said && r.Log != nil {
+		r.Log.Error("the row of a range of ids was gone, or had come back as it was before; this "+
+			"process goes on above its own numbers, and others may have got some of them",
+			"row", r.row.Object(), "said", said, "from", first)
 	}
 	return first, nil
 }

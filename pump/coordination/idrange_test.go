@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"slices"
 	"strings"
@@ -364,4 +365,48 @@ func TestManyProcessesThatReserveAtOnceAllSucceed(t *testing.T) {
 		}
 		wg.Wait()
 	})
+}
+
+// A row that is gone, or came back as it was before, has no handle give a number twice.
+func TestAHandleGivesNoNumberTwiceThoughItsRowWentBack(t *testing.T) {
+	for _, gone := range []bool{false, true} {
+		t.Run(fmt.Sprintf("gone %v", gone), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := faketable.NewServer().Client("me")
+				var log strings.Builder
+				r, other := mustIDRange(t, client, 10), mustIDRange(t, client, 10)
+				r.Log = slog.New(slog.NewTextHandler(&log, nil))
+				given := map[uint64]bool{}
+				take := func(n int) {
+					for range n {
+						id, err := r.Next(t.Context())
+						if err != nil || given[id] {
+							t.Fatalf("%d was given before: %v, %v", id, given[id], err)
+						}
+						given[id] = true
+					}
+				}
+				take(5)
+				before := client.Server.Rows["city.ids/orders"]
+				take(20)
+				if gone {
+					delete(client.Server.Rows, "city.ids/orders")
+				} else {
+					before.ETag = "back"
+					client.Server.Rows["city.ids/orders"] = before
+				}
+				first, err := r.Reserve(t.Context(), 3)
+				if err != nil || first != 31 {
+					t.Errorf("%d, %v, want 31", first, err)
+				}
+				take(20)
+				if id, err := other.Next(t.Context()); err != nil || id < 34 {
+					t.Errorf("%d, %v: the row was not moved up", id, err)
+				}
+				if n := strings.Count(log.String(), "had come back as it was before"); n != 1 {
+					t.Errorf("it is said %d times: %s", n, log.String())
+				}
+			})
+		})
+	}
 }

@@ -26,26 +26,17 @@ var errRunOver = errors.New("the run was ended while it was distributed")
 
 // keepBeating says, until the returned function is called, that this process is at work on the run.
 // It ends the distribution when the run may not go on.
-func (r *run) keepBeating(all context.Context, end context.CancelCauseFunc) (finish func()) {
+func (r *run) keepBeating(all context.Context) (finish func()) {
 	if r.repairs {
 		return func() {} // the run's maker is gone, or will see that it was sealed
 	}
 	ctx, cancel := context.WithCancel(all)
-	every, name := r.d.runBeat(), r.id.String()
+	name := r.id.String()
 	var g sync.WaitGroup
 	g.Go(func() {
 		j := backoff.Jitter(r.d.cfg.Instance)
-		for n := uint64(0); backoff.Wait(ctx, j.Around(every, "beat", name, n)); n++ {
-			err := r.runs.Beat(ctx, r.id, r.pulse(every))
-			switch {
-			case ctx.Err() != nil || err == nil:
-			case errors.Is(err, workload.ErrNoRun) && r.putBack(ctx):
-			case errors.Is(err, workload.ErrRunState), errors.Is(err, workload.ErrNoRun):
-				r.over.Store(true)
-				end(fmt.Errorf("%w: %w", errRunOver, err))
-			default:
-				r.log.Debug("the run's row could not be beaten into; trying again", "error", err)
-			}
+		for n := uint64(0); backoff.Wait(ctx, j.Around(r.d.runBeat(), "beat", name, n)); n++ {
+			_ = r.beat(ctx)
 		}
 	})
 	return func() {
@@ -54,10 +45,47 @@ func (r *run) keepBeating(all context.Context, end context.CancelCauseFunc) (fin
 	}
 }
 
-// pulse is what a beat says. A guest of the cluster has no other row to say it in.
+// beat says once that this process is at work on the run.
+func (r *run) beat(ctx context.Context) error {
+	sent := time.Now()
+	err := r.runs.Beat(ctx, r.id, r.pulse(r.d.runBeat()))
+	switch {
+	case ctx.Err() != nil:
+	case err == nil, errors.Is(err, workload.ErrNoRun) && r.putBack(ctx):
+		r.beaten.Store(&sent)
+		return nil
+	case errors.Is(err, workload.ErrRunState), errors.Is(err, workload.ErrNoRun):
+		r.over.Store(true)
+		r.end(fmt.Errorf("%w: %w", errRunOver, err))
+	default:
+		r.log.Debug("the run's row could not be beaten into; trying again", "error", err)
+	}
+	return err
+}
+
+// proven comes before each put and before its acknowledgement counts. It returns when a beat was
+// answered that was sent before others may take this process for gone. A process that stood still
+// for longer learns so whether its run is over: what is put into such a run goes to quarantine.
+func (r *run) proven(ctx context.Context) error {
+	every, clock := r.d.runBeat(), r.d.cfg.Private.Seeding.Clock()
+	good := closing.SilentBeats*every + closing.AbandonPressed
+	for n := uint64(0); !r.repairs && clock.Since(*r.beaten.Load()) >= good; n++ {
+		if r.asked.Do(ctx, r.beat) == nil {
+			continue
+		}
+		j := backoff.Jitter(r.d.cfg.Instance)
+		backoff.Wait(ctx, j.Around(every/8, "beat again", r.id.String(), n))
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// pulse is what a beat says. Who is no member of the cluster has no other row to say it in.
 func (r *run) pulse(every time.Duration) workload.Pulse {
 	p := workload.Pulse{Every: every, Put: uint64(r.count.Acked.Load())}
-	if s := r.d.running.Load(); s != nil && s.guest() {
+	if s := r.d.running.Load(); s != nil && s.member.Load() == nil && r.leads == nil {
 		p.Accounts = r.d.fleet.Names()
 	}
 	return p

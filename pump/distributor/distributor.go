@@ -210,6 +210,8 @@ type Distributor struct {
 	unread    uint64     // how often in a row this process could not read the source when it led
 	sealed    *sealedRun // the last that this process sealed as an elected leader
 	led       uint64     // the epoch in which Run began a run last; 0: none, or who knows
+	held      heldRun    // zero: it had its end
+	orphans   []workload.LiveRun
 }
 
 // Hurry shortens Options.Grace to most from now on, for a stop that comes or is under way: the

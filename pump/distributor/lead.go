@@ -9,12 +9,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
-	"github.com/queuepump/queuepump/pump/distributor/internal/send"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/election"
+	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/outcome"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/runs"
@@ -31,7 +30,7 @@ func (d *Distributor) once(ctx context.Context) (Summary, error) {
 		err = r.firstGood(d.opts.OnBadLine)
 	}
 	if err == nil {
-		err = d.Prepare(ctx)
+		err = d.prepare(ctx)
 	}
 	if err == nil {
 		if err = d.create(ctx, r, d.mode); err == nil {
@@ -88,6 +87,9 @@ func (d *Distributor) create(ctx context.Context, r *run, mode string) error {
 	r.row = workload.Run{
 		ID: r.id, Workload: d.cfg.Workload, Mode: mode, Fingerprint: print, Instance: d.cfg.Instance,
 		Beat: d.runBeat(),
+	}
+	if r.leads == nil {
+		r.row.Accounts = d.fleet.Names()
 	}
 	return r.runs.Create(ctx, r.row)
 }
@@ -192,7 +194,7 @@ func noteOf(r *run, why string) string {
 // elected makes a distribution whenever one is due and this process is elected
 // to, until ctx ends (origins H4, docs/protocols.md).
 func (d *Distributor) elected(ctx context.Context) (last Summary, err error) {
-	err = d.prepareElected(ctx)
+	err = d.prepare(ctx)
 	switch {
 	case ctx.Err() != nil: // which is no error
 		return last, nil
@@ -206,7 +208,7 @@ func (d *Distributor) elected(ctx context.Context) (last Summary, err error) {
 	defer stop()
 	e := election.New(d.fleet.Control, d.cfg.Workload, election.Options{
 		Instance: d.cfg.Instance, Every: d.opts.Every, Beat: d.opts.Beat, Lease: d.opts.Lease,
-		Log: d.cfg.Log, Rounds: &d.standing,
+		Log: d.cfg.Log, Rounds: &d.standing, Left: d.left,
 	})
 	for ctx.Err() == nil {
 		stood := d.standing.Begin()
@@ -253,37 +255,28 @@ func (d *Distributor) standBy(ctx context.Context, wait time.Duration) error {
 	}
 }
 
-// prepareElected is prepare until it succeeds. A distributor that is there to replace
-// others must not end because the control account is dark for longer than a request
-// is tried.
-func (d *Distributor) prepareElected(ctx context.Context) error {
+// prepare is Prepare until it succeeds. A distributor that is there to replace others must not end
+// because the control account is dark for longer than a request is tried.
+func (d *Distributor) prepare(ctx context.Context) error {
+	began := time.Now()
 	for attempt := uint64(0); ; attempt++ {
 		err := d.Prepare(ctx)
-		switch {
-		case err == nil || ctx.Err() != nil:
-			return err
-		case send.MayBeGiven(err):
-			d.cfg.Log.Warn("the distributor may not begin; trying again", "error", err,
-				"fix", `give the identity the role "Storage Table Data Contributor" on the control account; `+
-					"a new assignment takes minutes")
-		case passes(err):
-			d.cfg.Log.Warn("the distributor could not begin; trying again", "error", err)
-		default:
+		if err == nil || ctx.Err() != nil {
 			return err
 		}
+		next := failure.Decide(failure.ControlAccount, err, d.stake())
+		if next.Do == failure.End || d.opts.Every == 0 && time.Since(began) >= next.Patience {
+			return err
+		}
+		d.cfg.Log.Warn("the distributor could not begin; trying again", "error", err, "fix", next.Fix)
 		backoff.Wait(ctx, backoff.Jitter(d.cfg.Instance).Around(retryPause, "prepare",
 			d.cfg.Workload, attempt))
 	}
 }
 
-// final reports whether no waiting mends err: it is a mistake in the configuration, or the
-// workload is no more.
+// final reports whether no waiting mends err.
 func final(err error) bool {
-	if _, ok := errors.AsType[*pump.ConfigError](err); ok {
-		return true
-	}
-	_, ok := errors.AsType[*workload.MismatchError](err)
-	return ok || workload.Lost(err)
+	return failure.Ends(failure.ControlAccount, err, failure.Work)
 }
 
 // retryPause is how long an elected distributor that could not even begin waits
@@ -316,6 +309,11 @@ func (t *term) lead(ctx context.Context) (wait time.Duration, err error) {
 	}
 	distributed := err == nil
 	if distributed {
+		var from []byte
+		if r.from != nil {
+			from = t.won.Resume.Checkpoint
+		}
+		t.holds(r, from)
 		err = t.d.distribute(ctx, r)
 		*t.last, _ = t.d.report(r, err)
 		if !troubled(err) || r.moved() {
@@ -373,6 +371,7 @@ const UnreadPause = time.Minute
 // finish makes the next distribution due after Every. Until that is written
 // the others wait, so it is tried again as long as leadership lasts.
 func (t *term) finish(ctx context.Context) (time.Duration, error) {
+	t.d.held = heldRun{}
 	rows, done := outlive(ctx)
 	defer done()
 	for attempt := uint64(0); ; attempt++ {
@@ -413,7 +412,6 @@ func (t *term) job(ctx context.Context) (*run, error) {
 			return r, err
 		}
 	}
-	orphans := t.orphans(ctx)
 	d.led = 0
 	r := t.begin()
 	if err := d.look(ctx, r); err != nil {
@@ -429,13 +427,17 @@ func (t *term) job(ctx context.Context) (*run, error) {
 		return r, err
 	}
 	d.led = t.won.Epoch
-	t.bury(ctx, orphans)
+	t.bury(ctx)
 	return r, nil
 }
 
 func (t *term) begin() *run {
 	r := t.d.begin()
-	r.leads, r.save = t.won.Context(), t.won.Save
+	r.leads = t.won.Context()
+	r.save = func(ctx context.Context, checkpoint []byte) error {
+		t.holds(r, checkpoint)
+		return t.won.Save(ctx, checkpoint)
+	}
 	r.runs = t.d.runs.By(t.won.Epoch)
 	return r
 }
@@ -485,16 +487,4 @@ func (t *term) resume(ctx context.Context, from *election.Resume) (r *run, over 
 				d.fingerprint(r.print)))
 	}
 	return r, false, nil
-}
-
-// refuse ends a run that cannot be continued. A new one may begin only when the
-// row says so: else a later leader would take the old run up again.
-func (t *term) refuse(ctx context.Context, r *run, why error) error {
-	note := noteOf(r, why.Error())
-	r.log.Error("a run cannot be continued", "note", note)
-	if err := r.runs.Break(ctx, r.id, note); err != nil {
-		return err
-	}
-	*t.last, _ = t.d.report(r, why)
-	return nil
 }

@@ -1,54 +1,116 @@
 package distributor
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"fmt"
 
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/closing"
+	"github.com/queuepump/queuepump/pump/internal/election"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // A leader makes a run's row before it names the run in the election row (P1.1). A leader that
-// dies, or loses the leadership, between the two leaves an open run without a task. No distributor
-// continues that run, because no election row ever named it. The next leader ends it.
+// dies, or loses the leadership, between the two leaves an open run. If no leader has led since,
+// the next one begins that run: it cannot know whether the election row named it, and came back as
+// it was before. An open run of an earlier term is an orphan: the leaders after that term did not
+// learn of it from the election row. The next leader ends it.
 
-// orphanReads is how many of the newest runs a leader looks at for such ones: more leaders
-// than that do not die in the same place without one that lives.
-const orphanReads = 16
+// newestReads is how many of the newest runs are asked for their epoch if the election row is gone.
+const newestReads = 16
 
-// neverBegun is the note of such a run.
-const neverBegun = "its leader was lost before the run began; nothing of it was sent"
+// neverBegun is the note of an orphan of which no beat says that anything of it was put.
+const neverBegun = "no later leader learned of it, so its own was probably lost before it began; " +
+	"no beat says that anything of it was sent"
 
-// orphans lists runs that look never begun. It must be read before this term begins its own run:
-// once Begin is acknowledged, no process can have led after this term, so who made them cannot
-// begin them any more. A leader whose own last term was the one before need not look.
-func (t *term) orphans(ctx context.Context) []workload.Run {
-	if t.d.led != 0 && t.won.Epoch == t.d.led+1 {
-		return nil
-	}
-	runs, err := t.d.runs.List(ctx, orphanReads)
-	if err != nil {
-		t.d.cfg.Log.Debug("runs that never began could not all be looked for", "error", err)
-		// Another leader looks again.
-	}
-	var open []workload.Run
-	for _, run := range runs {
-		if run.State == workload.RunOpen && run.Mode == closing.ModeEvery &&
-			(t.won.Resume == nil || run.ID != t.won.Resume.Run) {
-			open = append(open, run)
-		}
-	}
-	return open
+// heldRun is how far the run is known to have come that this process distributed last, and did not
+// bring to its end. All before a checkpoint is acknowledged, whoever leads.
+type heldRun struct {
+	run        pump.RunID
+	epoch      uint64
+	checkpoint []byte
 }
 
-// bury ends runs that were never begun.
-func (t *term) bury(ctx context.Context, orphans []workload.Run) {
-	for _, run := range orphans {
-		if err := t.d.runs.By(t.won.Epoch).Break(ctx, run.ID, neverBegun); err != nil {
-			t.d.cfg.Log.Debug("a run that never began could not be ended", "run", run.ID.String(),
-				"error", err)
+// holds notes how far a run has come.
+func (t *term) holds(r *run, checkpoint []byte) {
+	t.d.held = heldRun{run: r.id, epoch: t.won.Epoch, checkpoint: bytes.Clone(checkpoint)}
+}
+
+// left tells the election what is known of former terms besides its row, which names an epoch. It
+// notes the orphans. It must come before a term of this process begins its own run: once Begin is
+// acknowledged, no process can have led after this term, so who made orphans cannot begin them any
+// more. A leader whose own last term was the one before need not look.
+func (d *Distributor) left(ctx context.Context, epoch uint64) (l election.Left, err error) {
+	d.orphans = nil
+	if d.led != 0 && epoch == d.led && d.held.run.IsZero() {
+		return l, nil
+	}
+	live, err := d.runs.Live(ctx)
+	if err != nil {
+		return l, err
+	}
+	for _, run := range live {
+		open := run.State == workload.RunOpen || run.State == workload.RunAbandoned
+		if run.Err != nil || run.Mode != closing.ModeEvery {
 			continue
 		}
-		t.d.cfg.Log.Info("a run that never began was ended", "run", run.ID.String(),
-			"instance", run.Instance)
+		l.Epoch = max(l.Epoch, run.Epoch)
+		switch {
+		case open && run.Epoch > 0 && run.Epoch >= max(epoch, l.RunEpoch):
+			l.Run, l.RunEpoch = run.ID, run.Epoch
+		case run.State == workload.RunOpen && run.Epoch < max(epoch, 1):
+			d.orphans = append(d.orphans, run)
+		}
 	}
+	if held := &d.held; !l.Run.IsZero() && l.Run == held.run {
+		l.Held, l.Checkpoint = l.RunEpoch == held.epoch, held.checkpoint
+	}
+	if epoch > 0 {
+		return l, nil
+	}
+	runs, err := d.runs.List(ctx, newestReads) // those that are done with too
+	for _, run := range runs {
+		l.Epoch = max(l.Epoch, run.Epoch)
+	}
+	if errors.Is(err, row.ErrCorrupt) {
+		err = nil
+	}
+	return l, err
+}
+
+// bury ends orphans.
+func (t *term) bury(ctx context.Context) {
+	for _, run := range t.d.orphans {
+		if t.won.Resume != nil && run.ID == t.won.Resume.Run {
+			continue
+		}
+		log, note := t.d.cfg.Log.With("run", run.ID.String(), "instance", run.Instance), neverBegun
+		if run.Put > 0 {
+			note = fmt.Sprintf("no later leader learned of it, though %d tasks or more were put: the "+
+				"election row was gone, or came back as it was before", run.Put)
+		}
+		switch err := t.d.runs.By(t.won.Epoch).Break(ctx, run.ID, note); {
+		case err != nil:
+			log.Debug("a run that no leader continues could not be ended", "error", err)
+		case run.Put > 0:
+			log.Error("a run is broken", "note", note)
+		default:
+			log.Info("a run that never began was ended")
+		}
+	}
+}
+
+// refuse ends a run that cannot be continued. A new one may begin only when the
+// row says so: else a later leader would take the old run up again.
+func (t *term) refuse(ctx context.Context, r *run, why error) error {
+	note := noteOf(r, why.Error())
+	r.log.Error("a run cannot be continued", "note", note)
+	if err := r.runs.Break(ctx, r.id, note); err != nil {
+		return err
+	}
+	*t.last, _ = t.d.report(r, why)
+	return nil
 }

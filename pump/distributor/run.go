@@ -55,6 +55,9 @@ type run struct {
 	unread *pack.SourceError // why the source could not be read to its end here
 	broken bool              // the run's row says so
 	over   atomic.Bool       // the run's row says that it may not go on
+	end    context.CancelCauseFunc
+	beaten atomic.Pointer[time.Time] // when the last beat was sent that was answered
+	asked  row.Flight                // of beats before puts
 	// repairs: it puts again what is missing of a run that another process made.
 	repairs bool
 	save    func(ctx context.Context, checkpoint []byte) error
@@ -119,6 +122,8 @@ func (r *run) sendAll(ctx context.Context) (ending, error) {
 		})
 	})()
 
+	r.end = end
+	r.beaten.Store(new(time.Now())) // the row was written or read just now
 	check := r.assemble(stages, work, source)
 	var packing sync.WaitGroup // the lanes
 	for _, l := range r.read.Lanes {
@@ -142,7 +147,7 @@ func (r *run) sendAll(ctx context.Context) (ending, error) {
 		Rounds: &r.d.loops.Map,
 	}
 	defer routes.Start(all)()
-	defer r.keepBeating(all, end)()
+	defer r.keepBeating(all)()
 
 	stopped, err := r.readOn(work, reading, check != nil)
 	if err != nil {
@@ -239,10 +244,8 @@ func (r *run) assemble(
 	o := send.Options{
 		Ctx: work, Stages: stages, Log: r.log, Hooks: &d.fleet.Cfg.Hooks,
 		Jitter: backoff.Jitter(d.cfg.Instance), Turn: d.cfg.Private.Seeding.Turn, Router: d.router,
-		Count: &r.count, Acked: track.Done, Delivered: r.delivered, Loops: &d.loops,
-	}
-	if r.leads == nil {
-		o.Patience = send.AuthPatience
+		Count: &r.count, Acked: track.Done, Delivered: r.delivered, Loops: &d.loops, Stake: d.stake(),
+		Proven: r.proven,
 	}
 	r.put = send.NewPutter(o)
 	head := codec.Header{Workload: w.Name, Run: r.id, MapVersion: w.Map.Version}

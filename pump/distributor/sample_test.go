@@ -25,7 +25,7 @@ func TestADistributorSamplesWhileThereIsNoProcessor(t *testing.T) {
 		if b == nil || all[1].Of.State().Backlog != nil {
 			t.Fatalf("not the first distributor samples: %+v", b)
 		}
-		if n := w.In("accounta"); len(b.Accounts) != 1 || b.Accounts[0].Visible != int64(n) || n != 300 || b.Accounts[0].Oldest < 60 || b.Seconds != 300*3600 {
+		if n := w.In("accounta"); len(b.Accounts) != 1 || b.Accounts[0].Visible != int64(n) || n != 300 || b.Accounts[0].Oldest < 60 || *b.Seconds != 300*3600 {
 			t.Errorf("%+v, of %d messages", b, n)
 		}
 		all[0].End()

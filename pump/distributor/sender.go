@@ -13,10 +13,9 @@ import (
 	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/closing"
-	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/source"
-	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // ErrSenderClosed is that tasks were handed to a sender that is closed.
@@ -126,7 +125,8 @@ func (s *Sender) handIn(ctx context.Context, batch []source.Record) (*intake, er
 		case <-s.closing:
 			return nil, ErrSenderClosed
 		case <-in.over:
-			if err := in.err; err != nil && !in.opened.Load() && !passes(err) {
+			if err := in.err; err != nil && !in.opened.Load() &&
+				failure.Ends(failure.ControlAccount, err, failure.Command) {
 				return nil, fmt.Errorf("nothing was sent: the sender cannot begin a run: %w", err)
 			}
 		case <-ctx.Done():
@@ -205,12 +205,6 @@ func (s *Sender) run(in *intake, pause time.Duration) {
 		s.d.cfg.Log.Warn("the sender's run has failed; the next task begins another",
 			"run", in.summary.Run.String(), "error", in.err)
 	}
-}
-
-// passes reports whether what failed so may succeed by itself.
-func passes(err error) bool {
-	e, ok := queues.AsError(err)
-	return ok && (e.Ambiguous() || e.Code == storage.Canceled)
 }
 
 // Close takes no more tasks, sends those that were handed in, and seals the run. If ctx ends first,

@@ -116,6 +116,3 @@ func (s *membership) glance() time.Duration {
 	s.notifyOwners(v)
 	return max(guestLook, guestRow*time.Duration(v.Rows()))
 }
-
-// guest reports whether this process has no member row though it could have one.
-func (s *membership) guest() bool { return s.visits && s.member.Load() == nil }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump/distributor/internal/send"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/locate"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
@@ -43,7 +44,10 @@ func (d *Distributor) Prepare(ctx context.Context) error {
 	if s := d.running.Load(); s != nil {
 		s.join()
 	}
-	late, err := d.router.MakeQueues(ctx, backoff.Jitter(d.cfg.Instance))
+	if err := t.Unreachable(); err != nil && !d.alone { // later it is gone round
+		return err
+	}
+	late, err := d.router.MakeQueues(ctx, backoff.Jitter(d.cfg.Instance), d.stake())
 	if s := d.running.Load(); s != nil && late {
 		s.makeLate()
 	}
@@ -52,6 +56,14 @@ func (d *Distributor) Prepare(ctx context.Context) error {
 	}
 	d.alone = true
 	return err
+}
+
+// stake is what is at stake until this process has put anything.
+func (d *Distributor) stake() failure.Stake {
+	if d.opts.Every == 0 {
+		return failure.Command
+	}
+	return failure.Service
 }
 
 // waitForWorkload is workload, and says while it lasts what it waits for. A distributor that sends

@@ -12,6 +12,7 @@ import (
 	"github.com/queuepump/queuepump/pump/loop"
 	"github.com/queuepump/queuepump/pump/prices"
 	"github.com/queuepump/queuepump/pump/waiting"
+	"github.com/queuepump/queuepump/shardmap"
 )
 
 // State is what a distributor is doing at one moment.
@@ -125,8 +126,13 @@ func (c *Counts) add(r *run) {
 func (d *Distributor) State() State {
 	s := State{
 		Workload: d.cfg.Workload, Instance: d.cfg.Instance, Phase: "stopped", Reasons: []string{},
-		Cluster: pump.ClusterState{Rank: -1}, Accounts: d.fleet.States(time.Now()),
+		Cluster: pump.ClusterState{Rank: -1},
 	}
+	var m *shardmap.Map
+	if route := d.router.Current(); route != nil {
+		m = route.Workload.Map
+	}
+	s.Accounts = d.fleet.States(time.Now(), m)
 	st := &d.stage
 	st.mu.Lock()
 	run, prepared, current := st.run, st.prepared, st.current

@@ -159,6 +159,9 @@ func (c *checkup) patientsSay() {
 		p := &c.patients[i]
 		name := p.of.Name
 		unnamed := len(p.unnamed) > 0
+		if slices.Contains(c.unused, name) && !c.saysUnused(p) {
+			continue
+		}
 		for _, host := range p.unnamed {
 			c.find(CheckDNS, Error, name, "getent hosts "+host, "the name %s does not resolve", host)
 		}
@@ -182,6 +185,19 @@ func (c *checkup) patientsSay() {
 		}
 		c.signature(p)
 	}
+}
+
+// saysUnused tells of an account that the workload does not use. One that is not there need not
+// be, and more is told only of one that is.
+func (c *checkup) saysUnused(p *patient) (there bool) {
+	mend, state := c.command("distributor accounts add %s", p.of.Name), ""
+	there = p.silent == nil && len(p.unnamed) == 0 && !p.everything
+	if !there {
+		mend, state = "take it out of "+c.o.Config, ", nor can it be used from here"
+	}
+	c.find(CheckUnused, Warning, p.of.Name, mend,
+		"%s has the account, and the workload does not use it%s", c.o.Config, state)
+	return there
 }
 
 // signature tells of a shared access signature that will not be good for long.

@@ -36,6 +36,7 @@ type clinic struct {
 	cut        string                     // an account of which the budgets are cut
 	throttles  int64                      // of that account
 	free       uint64                     // bytes of the disk
+	work       pump.HandlerFunc           // what handlers do; nil: nothing
 	started    []*testworld.Started[*processor.Processor, processor.Summary]
 }
 
@@ -84,7 +85,12 @@ func (c *clinic) start(instance string) {
 	cfg.Workload = c.Cfg.Workload
 	cfg.Admin = fmt.Sprintf("10.0.0.%d:9090", len(c.started)+1)
 	cfg.Nudge = func(context.Context, pump.Nudge) error { return nil }
-	p, err := processor.New(cfg, &testworld.Seen{}, processor.Options{})
+	p, err := processor.New(cfg, &testworld.Seen{Work: func(ctx context.Context, task *pump.Task) error {
+		if c.work == nil {
+			return nil
+		}
+		return c.work(ctx, task)
+	}}, processor.Options{Concurrency: 50, Timeout: -1})
 	if err != nil {
 		c.T.Fatal(err)
 	}

@@ -51,6 +51,9 @@ const (
 	CheckRows          = "damaged-row"        // a row of the cluster cannot be read
 	CheckDisk          = "disk-space"         // of --out
 	CheckPaused        = "paused"             // an operator has paused the workload
+	CheckHandlersFail  = "handlers-fail"      // of late as many tasks failed as were done
+	CheckHandlersStuck = "handlers-stuck"     // handlers have not returned for long
+	CheckNotNow        = "not-now"            // what the handlers use says "not now"
 	CheckDayCost       = "day-cost"           // work is held back to keep to a day's cap
 )
 
@@ -206,7 +209,8 @@ type checkup struct {
 	began    time.Time
 	queues   *queues.Set
 	patients []patient
-	unread   error // why the workload's rows could not be read, if not for a finding
+	unused   []string // accounts of the configuration that the workload does not use
+	unread   error    // why the workload's rows could not be read, if not for a finding
 
 	mu     sync.Mutex // guards the findings
 	report *Report

@@ -106,6 +106,22 @@ var faults = []fault{
 		}, says: "does not use", mends: "distributor accounts add accountb",
 	},
 	{
+		name: "an account that was removed as gone for good",
+		plant: func(_ *testing.T, c *clinic) {
+			c.Without("accountb")
+			c.Sim.Blackout("accountb", true)
+		},
+		want: []string{"warning account-unused accountb"}, says: "nor can it be used", mends: "take it out of pump.yaml",
+	},
+	{
+		name: "an account that was removed as gone for good, whose name a stranger has",
+		plant: func(_ *testing.T, c *clinic) {
+			c.Without("accountb")
+			c.Sim.Inject(azsim.Rule{Account: "accountb", Fault: azsim.Answer, Status: 403, Code: "AuthenticationFailed"})
+		},
+		want: []string{"warning account-unused accountb"}, says: "nor can it be used", mends: "take it out of pump.yaml",
+	},
+	{
 		name: "a key of another account",
 		plant: func(t *testing.T, c *clinic) {
 			said := strings.Replace(
@@ -353,7 +369,7 @@ var faults = []fault{
 			c.join("old", cluster.Options{Report: func() cluster.Report { return cluster.Report{Reads: 1} }})
 			time.Sleep(2 * time.Minute)
 		},
-		want: []string{"warning mixed-formats old"}, says: "format 1 and of format 3", mends: "restart",
+		want: []string{"warning mixed-formats old"}, says: fmt.Sprintf("format 1 and of format %d", codec.Version), mends: "restart",
 	},
 	{
 		name: "a process of a newer version",
@@ -438,7 +454,7 @@ func fill(t *testing.T, c *clinic) {
 }
 
 func TestEachPlantedFaultIsNamedAndNothingElse(t *testing.T) {
-	for _, f := range faults {
+	for _, f := range slices.Concat(faults, handlerFaults) {
 		t.Run(f.name, func(t *testing.T) {
 			queues, processors := f.queues, f.processors
 			if queues == 0 {

@@ -141,14 +141,7 @@ func (c *checkup) judge(l look) {
 				c.o.Config,
 			)
 		case a.State == accounts.Unused:
-			c.find(
-				CheckUnused,
-				Warning,
-				a.Name,
-				c.command("distributor accounts add %s", a.Name),
-				"%s has the account, and the workload does not use it",
-				c.o.Config,
-			)
+			c.unused = append(c.unused, a.Name)
 		}
 	}
 	var silent []string
@@ -174,6 +167,7 @@ func (c *checkup) judge(l look) {
 		)
 	}
 	c.processors(s, v, live)
+	c.handlers(s)
 	c.formats(v, silent)
 	c.money(s)
 	if u := s.Ledger; u != nil && u.Used >= closing.Pressure {

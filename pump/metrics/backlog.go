@@ -98,6 +98,10 @@ func collectBacklog(out chan<- prometheus.Metric, b *waiting.Backlog, now time.T
 			out <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, g.value(a, now), a.Name)
 		}
 	}
-	out <- prometheus.MustNewConstMetric(backlogSeconds, prometheus.GaugeValue, b.Seconds)
-	out <- prometheus.MustNewConstMetric(doneRate, prometheus.GaugeValue, b.Done)
+	if b.Seconds != nil { // what is not known is no value: alerts and scalers keep what they have
+		out <- prometheus.MustNewConstMetric(backlogSeconds, prometheus.GaugeValue, *b.Seconds)
+	}
+	if b.Done != nil {
+		out <- prometheus.MustNewConstMetric(doneRate, prometheus.GaugeValue, *b.Done)
+	}
 }

@@ -57,6 +57,12 @@ var processorSamples = []sample[processor.State]{
 		func(s processor.State) float64 { return float64(s.Messages) }),
 	gauge("handlers", "How many handlers may be at work at once (--concurrency).",
 		func(s processor.State) float64 { return float64(s.Handlers) }),
+	gauge("handlers_failing_tasks",
+		"Tasks that failed since the handlers fail: of late as many failed as were done; 0: they do not.",
+		func(s processor.State) float64 { return float64(s.Failing.Count) }),
+	gauge("handlers_overdue",
+		"Handlers that have been at work for over a minute and ten times as long as tasks usually take.",
+		func(s processor.State) float64 { return float64(s.HandlersOverdue) }),
 	gauge("lease_seconds",
 		"For how long messages are hidden that are got now; it follows the work unless it is fixed.",
 		func(s processor.State) float64 { return s.LeaseSeconds }),
@@ -71,6 +77,10 @@ var processorSamples = []sample[processor.State]{
 		func(s processor.State) float64 { return float64(s.Done.Failed) }),
 	counter("tasks_rejected_total", "Tasks that the handler rejected.",
 		func(s processor.State) float64 { return float64(s.Done.Rejected) }),
+	gauge("not_now_tasks_per_second",
+		"Tasks that the process starts a second because tasks were told \"not now\"; "+
+			"0: as many as there are.",
+		func(s processor.State) float64 { return s.NotNow.Rate }),
 	counter("tasks_retried_total", "Tasks put back for another attempt.",
 		func(s processor.State) float64 { return float64(s.Done.Retried) }),
 	counter("tasks_released_total", "Tasks put back without an attempt.",
@@ -137,6 +147,11 @@ var processorSamples = []sample[processor.State]{
 		func(s processor.State) float64 { return float64(s.Done.Lost) }),
 }
 
+var notNow = prometheus.NewDesc("queuepump_tasks_not_now_total",
+	"Tasks put off by what their handler was told: \"not now\" (429, 503, busy), or by the handler "+
+		"itself (retry).",
+	[]string{"cause"}, nil)
+
 // Processor are the metrics that are read from a processor's state when they are asked for.
 func Processor(state func() processor.State) prometheus.Collector {
 	return &processorMetrics{state}
@@ -146,6 +161,7 @@ func (m *processorMetrics) Describe(out chan<- *prometheus.Desc) {
 	for _, s := range processorSamples {
 		out <- s.desc
 	}
+	out <- notNow
 	out <- remaining
 	describeShared(out)
 }
@@ -154,6 +170,9 @@ func (m *processorMetrics) Collect(out chan<- prometheus.Metric) {
 	st := m.state()
 	for _, s := range processorSamples {
 		out <- prometheus.MustNewConstMetric(s.desc, s.kind, s.value(st))
+	}
+	for cause, n := range st.NotNow.Causes {
+		out <- prometheus.MustNewConstMetric(notNow, prometheus.CounterValue, float64(n), cause)
 	}
 	if n := st.TasksRemaining; n != nil {
 		out <- prometheus.MustNewConstMetric(remaining, prometheus.GaugeValue, float64(*n))

@@ -144,6 +144,18 @@ func (r *run) fillBeat(to *cluster.Report) {
 	to.Pace = r.backlog.Pace()
 	to.Queues, to.Trouble = r.poller.Queues(), r.trouble()
 	to.Cannot = r.cannot(now)
+	if f := r.failures.State(); f.Count > 0 {
+		to.Failing = cluster.Ill{
+			Count: uint64(f.Count), Since: *f.Since, Error: f.LastError, Task: f.Task,
+		}
+	}
+	if late := r.lateness(); late != nil && late.overdue > 0 {
+		to.Stuck = cluster.Ill{Count: uint64(late.overdue), Since: late.oldest, Task: late.task}
+		to.AllStuck = late.overdue >= r.o.Concurrency
+	}
+	if told := r.notNows.State(); told.Count > 0 {
+		to.NotNow, to.NotNowSince, to.NotNowError = uint64(told.Count), *told.Since, told.LastError
+	}
 	to.Unread, to.UnreadQueue = r.unread(now)
 	to.UnreadForeign = r.poller.UnreadForeign(now)
 	to.Draining, to.Paused = r.Stopping.Load(), r.stands()

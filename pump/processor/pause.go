@@ -29,9 +29,7 @@ func (r *run) followPause(w *workload.Workload) {
 		}
 		r.pausedAt = time.Now()
 		r.poller.Pause(true)
-		if r.rate != nil {
-			r.rate.pause()
-		}
+		r.rate.pause()
 		for _, d := range r.keeper.All() {
 			r.withdraw(d)
 		}

@@ -49,6 +49,9 @@ type Summary struct {
 	// Skipped are tasks settled without being handled, because their key was begun less than
 	// MinInterval ago.
 	Skipped int64 `json:"skipped"`
+	// NotNow are tasks that were told "not now" by what their handler uses, and put back without an
+	// attempt.
+	NotNow int64 `json:"notNow"`
 	// Quarantined are tasks put into a poison queue; a message that could not be read counts as one.
 	Quarantined int64 `json:"quarantined"`
 	Dropped     int64 `json:"dropped"` // tasks of runs that an operator ended with --drop
@@ -128,7 +131,9 @@ type run struct {
 	timing   *leases.Timing
 	backlog  *backlog.Backlog
 	workers  *workers
-	rate     *rateLimit // nil: as many tasks as there are handlers for
+	rate     *rateLimit
+	notNows  *notNows
+	failures *failures
 	gate     *gateWaiter
 	grace    *grace.Period // Processor's
 	phase    atomic.Int32  // a phase
@@ -238,8 +243,9 @@ func (p *Processor) newProcessing(ctx context.Context) *run {
 	}
 	if r.o.MaxRate > 0 {
 		r.Queues.Tasks = newTaskBudget(r.o.MaxRate)
-		r.rate = newRateLimit(r.Queues.Tasks)
 	}
+	r.notNows, r.failures = newNotNows(r), &failures{r: r}
+	r.rate = newRateLimit(r.Queues.Tasks, r.notNows.brake)
 	r.backlog = backlog.New(r.o.room(), r.batch != nil, func() { r.poller.Wake() })
 	r.poller = poll.New(r.Env, poll.Parts{
 		Backlog: r.backlog, Timing: r.timing, Receive: r.receive, LobbyFull: r.lobby.full,
@@ -456,7 +462,8 @@ func (r *run) summary() Summary {
 		Instance: r.Cfg.Instance, Waiting: r.waitingAt(),
 		Handled: c.Handled.Load(), Failed: c.Failed.Load(), Rejected: c.Rejected.Load(),
 		Retried: c.Retried.Load(), Released: c.Released.Load(), Skipped: c.Skipped.Load(),
-		Quarantined: c.Quarantined.Load(), Duplicates: c.Duplicates.Load(), Dropped: c.Dropped.Load(),
+		NotNow: c.NotNow.Load(), Quarantined: c.Quarantined.Load(),
+		Duplicates: c.Duplicates.Load(), Dropped: c.Dropped.Load(),
 		Foreign: c.Foreign.Load(), Passed: c.Passed.Load(), Forwarded: c.Forwarded.Load(),
 		Parked: c.Parked.Load(), Split: c.Split.Load(), Lost: c.Lost.Load(),
 		Envelopes: c.Envelopes.Load(), Recorded: c.Recorded.Load(), Commits: c.Commits.Load(),

@@ -12,11 +12,13 @@ import (
 )
 
 // rateLimit keeps all processors of a workload together below a rate of tasks
-// (Options.MaxRate). It is a budget like those of the accounts, shared by demand
-// (P8.1), but of tasks. One slot at a time has a task and waits for its turn
+// (Options.MaxRate): a budget like those of the accounts, shared by demand
+// (P8.1), but of tasks. And it keeps this process below the rate at which tasks are told "not now"
+// (P8.4). One slot at a time has a task and waits for its turn
 // (Backlog.pacing): a process that stops could not give back what stood in all of them.
 type rateLimit struct {
-	budget *quota.Budget
+	budget *quota.Budget // nil: as many tasks as there are handlers for
+	brake  *quota.Brake
 	over   context.Context // ends when nothing is started any more
 	end    context.CancelFunc
 
@@ -28,8 +30,8 @@ type rateLimit struct {
 // errUnpaced is why a task was not started whose turn did not come.
 var errUnpaced = errors.New("pump: its turn did not come while it could be started")
 
-func newRateLimit(b *quota.Budget) *rateLimit {
-	p := &rateLimit{budget: b}
+func newRateLimit(b *quota.Budget, brake *quota.Brake) *rateLimit {
+	p := &rateLimit{budget: b, brake: brake}
 	p.over, p.end = context.WithCancel(context.Background())
 	p.turns, p.endTurns = context.WithCancel(p.over)
 	return p
@@ -54,21 +56,24 @@ func (p *rateLimit) wait(d *message.Delivery, tasks int, paused func() bool) boo
 	ctx, cancel := context.WithCancel(d.Ctx)
 	defer cancel()
 	defer context.AfterFunc(turns, cancel)()
-	return p.budget.Spend(ctx, quota.ClassGet, tasks) == nil
+	if p.budget != nil && p.budget.Spend(ctx, quota.ClassGet, tasks) != nil {
+		return false
+	}
+	return p.brake.Spend(ctx, tasks) == nil
 }
+
+// holds reports whether tasks may have to wait for their turn.
+func (p *rateLimit) holds() bool { return p.budget != nil || p.brake.Rate() > 0 }
 
 // awaitRate waits until tasks may be started that the backlog has given; false: they have
 // been put back.
 func (r *run) awaitRate(d *message.Delivery, from, to int) bool {
-	if r.rate == nil {
-		return true
-	}
 	ok := r.rate.wait(d, to-from, r.isPaused)
 	r.backlog.StartNext()
 	if !ok {
 		d.Started.Store(true)
 		for i := from; i < to; i++ {
-			r.recordOutcome(d.Ctx, d, d.At(i), pump.Release(errUnpaced))
+			r.recordOutcome(d.Ctx, d, d.At(i), pump.Release(errUnpaced), time.Time{})
 		}
 	}
 	return ok

@@ -161,7 +161,7 @@ func TestTheBacklogInSecondsIsWhatWaitsAtTheRateAtWhichItIsDone(t *testing.T) {
 		}, "p", "q")
 		time.Sleep(4 * time.Minute)
 		b := all[0].Of.State().Backlog
-		if b == nil || math.Abs(b.Done-2) > 0.5 || math.Abs(b.Seconds-float64(b.Accounts[0].Visible)/b.Done) > 1 || b.Seconds < 300 {
+		if b == nil || math.Abs(*b.Done-2) > 0.5 || math.Abs(*b.Seconds - float64(b.Accounts[0].Visible) / *b.Done) > 1 || *b.Seconds < 300 {
 			t.Errorf("%+v", b)
 		}
 		if age := b.Time.Sub(put).Seconds(); b.Accounts[0].Oldest < age-took-1 || b.Accounts[0].Oldest > age+1 {
@@ -217,6 +217,39 @@ func TestADarkAccountIsLeftOutOfTheSample(t *testing.T) {
 			t.Errorf("%+v", b)
 		}
 		all[0].End()
+	})
+}
+
+// While the control account is dark, what others do is not known: no rate of before and no time by it
+// is shown, for a scaler would end processors by it. What was counted in queues that answer is.
+func TestWhileTheControlAccountIsDarkNoRateIsKnown(t *testing.T) {
+	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+		for range 20 {
+			w.PutHome(w.EverySegment(), 1)
+		}
+		all := samplers(w, Options{Concurrency: 4}, func(string) pump.Handler {
+			return new(testworld.Handlings).Handler("p", 4*time.Second)
+		}, "p", "q")
+		time.Sleep(2 * time.Minute)
+		if b := all[0].Of.State().Backlog; b == nil || b.Done == nil || *b.Done < 1 || b.Seconds == nil {
+			t.Fatalf("before: %+v", b)
+		}
+		w.Sim.Hang("accounta", true)
+		time.Sleep(time.Minute)
+		if b := all[0].Of.State().Backlog; b == nil || b.Done != nil || b.Seconds != nil || len(b.Accounts) != 2 {
+			t.Errorf("dark: %+v", b)
+		}
+		w.Sim.Hang("accounta", false)
+		time.Sleep(2 * time.Minute)
+		if b := all[0].Of.State().Backlog; b == nil || b.Done == nil || b.Seconds == nil {
+			t.Errorf("again: %+v", b)
+		}
+		for _, p := range all {
+			p.Stop()
+		}
+		for _, p := range all {
+			p.End()
+		}
 	})
 }
 

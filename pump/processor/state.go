@@ -12,6 +12,7 @@ import (
 	"github.com/queuepump/queuepump/pump/loop"
 	"github.com/queuepump/queuepump/pump/prices"
 	"github.com/queuepump/queuepump/pump/waiting"
+	"github.com/queuepump/queuepump/shardmap"
 )
 
 // State is what a processor is doing at one moment.
@@ -41,6 +42,8 @@ type State struct {
 	// as a task usually takes: they hang, or their tasks are unusual ones.
 	OldestHandler   *time.Time `json:"oldestHandler"`
 	HandlersOverdue int        `json:"handlersOverdue"`
+	// OverdueTask is the task of the oldest of those; empty: none is overdue.
+	OverdueTask string `json:"overdueTask,omitempty"`
 	// LeaseSeconds is for how long messages are hidden that are got now, TaskSeconds how long a
 	// task usually takes in the handler (0: none has ended), and RetrySeconds the longest delay of
 	// what fails for the first time. They follow the work, but for what the options fix.
@@ -75,6 +78,10 @@ type State struct {
 	Money prices.Day `json:"money"`
 	// RateUsed is what this process would start a second, as a part of Options.MaxRate; 0 without.
 	RateUsed float64 `json:"rateUsed"`
+	// NotNow says whether tasks are told "not now" by what the handlers use.
+	NotNow NotNow `json:"notNow"`
+	// Failing says whether the handlers fail.
+	Failing Failing `json:"failing"`
 	// ForeignWaits is in how many segments foreign messages have lately waited because the segment
 	// keeps as many names of done ones as it may (mode once): their deletes were not acknowledged.
 	ForeignWaits int `json:"foreignWaits"`
@@ -132,7 +139,7 @@ func (p *Processor) State() State {
 	s := State{
 		Workload: p.cfg.Workload, Instance: p.cfg.Instance, Phase: phaseStopped.String(),
 		Reasons: []string{}, Accounts: []pump.AccountState{}, Done: Summary{Requests: pump.Requests{}},
-		Cluster: pump.ClusterState{Rank: -1},
+		Cluster: pump.ClusterState{Rank: -1}, NotNow: NotNow{Causes: noCauses()},
 	}
 	r := p.running.Load()
 	if r == nil {
@@ -150,11 +157,16 @@ func (p *Processor) State() State {
 	if mark := r.paused.Load(); mark != nil {
 		s.PausedSince, s.PausedBy = &mark.Since, mark.By
 	}
-	s.Accounts = r.Queues.States(time.Now())
+	var m *shardmap.Map
+	if share := r.Assignment.Load(); share != nil {
+		m = share.Of
+	}
+	s.Accounts = r.Queues.States(time.Now(), m)
 	s.Cluster = r.Member.Load().State()
 	s.Queues = r.poller.Queues()
 	_, retry := r.timing.Backoff(0)
-	s.Latency = r.latency.lately()
+	s.Latency, s.NotNow = r.latency.lately(), r.notNows.State()
+	s.Failing = r.failures.State()
 	s.Handlers = r.o.Concurrency
 	s.RunsUnfinished = int(r.unfinished.Load())
 	if n := r.remaining.Load(); n >= 0 {
@@ -192,14 +204,7 @@ func (p *Processor) State() State {
 		}
 	}
 	s.Reasons = append(s.Reasons, reason.OfAccounts(s.Accounts)...)
-	if late := r.lateness(); late != nil && !late.oldest.IsZero() {
-		s.OldestHandler, s.HandlersOverdue = &late.oldest, late.overdue
-		if late.overdue == s.Handlers {
-			s.Reasons = append(s.Reasons,
-				fmt.Sprintf("its %d handlers have not returned, the first since %s", late.overdue,
-					late.oldest.UTC().Format(time.RFC3339)))
-		}
-	}
+	r.addLateness(&s)
 	for _, amiss := range r.o.Amiss {
 		if why := amiss(); why != "" {
 			s.Reasons = append(s.Reasons, why)
@@ -207,6 +212,20 @@ func (p *Processor) State() State {
 	}
 	s.Ready = len(s.Reasons) == 0
 	return s
+}
+
+// addLateness says which handlers have not returned for long.
+func (r *run) addLateness(s *State) {
+	late := r.lateness()
+	if late == nil || late.oldest.IsZero() {
+		return
+	}
+	s.OldestHandler, s.HandlersOverdue, s.OverdueTask = &late.oldest, late.overdue, late.task
+	if late.overdue == s.Handlers {
+		s.Reasons = append(s.Reasons,
+			fmt.Sprintf("its %d handlers have not returned, the first since %s", late.overdue,
+				late.oldest.UTC().Format(time.RFC3339)))
+	}
 }
 
 // lateness is that of the handlers; nil: there are none yet.

@@ -30,9 +30,7 @@ func (r *run) stop() {
 	for _, d := range r.backlog.Close() {
 		r.withdraw(d)
 	}
-	if r.rate != nil {
-		r.rate.end() // after the backlog, or it would give one task after the other
-	}
+	r.rate.end() // after the backlog, or it would give one task after the other
 	r.trials.Close()
 	// 2. Handlers that run may finish, and everything is settled as ever.
 	patience, cancel := r.grace.Begin(r.Wire, max(r.o.Grace, 0))

@@ -65,6 +65,7 @@ type workers struct {
 type lateness struct {
 	oldest  time.Time // when the one began that is at work for longest; zero: none is
 	overdue int       // how many have taken much longer than tasks usually do
+	task    string    // of the oldest, if that is overdue
 }
 
 // overdueAfter is for how long a handler may be at work before it is overdue, if tasks are quick:
@@ -129,7 +130,7 @@ func (s *worker) runNext() (more bool) {
 		return false
 	}
 	more = true // after a panic as well
-	if r.rate != nil {
+	if r.rate.holds() {
 		if !r.awaitRate(d, from, to) {
 			s.took, s.ended = 0, time.Now()
 			return more
@@ -215,7 +216,7 @@ func (s *worker) endTasks(ctx context.Context, err error, errs []error) {
 	s.d, s.span = nil, nil
 	s.ended = time.Now()
 	s.took = max(s.ended.Sub(s.began), 1)
-	took, abandoned := s.took, s.abandoned
+	took, abandoned, began := s.took, s.abandoned, s.began
 	s.mu.Unlock()
 	s.pool.r.timing.Handled(took, s.ended)
 	queues.HookEnded(&s.pool.r.Cfg.Hooks, to-from, took)
@@ -227,7 +228,7 @@ func (s *worker) endTasks(ctx context.Context, err error, errs []error) {
 		return
 	}
 	if s.pool.r.batch == nil {
-		s.pool.r.recordOutcome(ctx, d, d.At(from), err)
+		s.pool.r.recordOutcome(ctx, d, d.At(from), err, began)
 		return
 	}
 	for i := from; i < to; i++ {
@@ -235,13 +236,19 @@ func (s *worker) endTasks(ctx context.Context, err error, errs []error) {
 		if e == nil && errs != nil {
 			e = errs[i-from]
 		}
-		s.pool.r.recordOutcome(ctx, d, d.At(i), e)
+		s.pool.r.recordOutcome(ctx, d, d.At(i), e, began)
 	}
 }
 
 // recordOutcome notes the outcome of one task. The last one of a message settles it.
-func (r *run) recordOutcome(ctx context.Context, d *message.Delivery, i int, err error) {
+func (r *run) recordOutcome(
+	ctx context.Context, d *message.Delivery, i int, err error, began time.Time,
+) {
 	v, after := verdictOf(ctx, err)
+	if waited := !d.Header.NotNow.First.IsZero(); v > message.Finished || waited {
+		fresh := !waited && d.Header.Attempt == 0
+		v, after = r.notNows.judge(&d.Tasks[i], v, after, err, began, fresh)
+	}
 	switch v {
 	case message.Finished:
 		r.Counts.Handled.Add(1)
@@ -251,6 +258,11 @@ func (r *run) recordOutcome(ctx context.Context, d *message.Delivery, i int, err
 		r.Counts.Failed.Add(1)
 	case message.Rejected:
 		r.Counts.Rejected.Add(1)
+	case message.NotNow:
+		r.Counts.NotNow.Add(1)
+	}
+	if v > message.Finished {
+		r.failures.note(d, i, v, err)
 	}
 	d.Mu.Lock()
 	d.Verdicts[i] = v
@@ -280,6 +292,8 @@ func verdictOf(ctx context.Context, err error) (v message.Verdict, after time.Du
 			return message.Postponed, w.After
 		case w.Release:
 			return message.Unfinished, 0
+		case w.Busy:
+			return message.NotNow, w.After
 		default:
 			return message.Retry, w.After
 		}
@@ -296,9 +310,11 @@ func verdictOf(ctx context.Context, err error) (v message.Verdict, after time.Du
 // that then do not return, until ctx ends.
 func (p *workers) watch(ctx context.Context) {
 	rounds.Every(ctx, watchEvery, func(now time.Time) {
+		p.r.failures.look(now)
 		late := lateness{}
 		limit := max(overdueAfter, 10*p.r.timing.Task())
 		var oldest *worker
+		p.r.notNows.grow(now)
 		for i := range p.all {
 			s := &p.all[i]
 			s.check(now)
@@ -311,6 +327,9 @@ func (p *workers) watch(ctx context.Context) {
 			}
 			s.mu.Unlock()
 		}
+		if late.overdue > 0 {
+			late.task = oldest.task()
+		}
 		before := p.late.Swap(&late)
 		// Once for each time that some are late, and once that all are.
 		if n := late.overdue; n > 0 && (before == nil || before.overdue == 0 ||
@@ -318,6 +337,16 @@ func (p *workers) watch(ctx context.Context) {
 			oldest.says(n)
 		}
 	})
+}
+
+// task names what the slot works on; empty: it does not any more.
+func (s *worker) task() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.d == nil {
+		return ""
+	}
+	return taskName(&s.d.Tasks[s.d.At(s.from)])
 }
 
 // says logs that handlers are overdue, of which this is the oldest.
@@ -388,7 +417,7 @@ func (s *worker) abandon() {
 	d.Hung = true
 	d.Mu.Unlock()
 	for i := from; i < to; i++ {
-		r.recordOutcome(ctx, d, d.At(i), errHung)
+		r.recordOutcome(ctx, d, d.At(i), errHung, time.Time{})
 	}
 }
 

@@ -188,7 +188,11 @@ type runSeen struct {
 	// ended: its tasks are not started under their numbers any more, and owners still keep a ledger
 	// of it.
 	ended bool
-	err   error
+	// forgot: no row or ledger says any more which of its tasks are done; changed is when the row did
+	// last, to say so.
+	forgot  bool
+	changed time.Time
+	err     error
 }
 
 // keeps is what the ledger keeps of the run.
@@ -216,8 +220,9 @@ func (q *Quarantine) runState(ctx context.Context, id pump.RunID) runSeen {
 		return err
 	})
 	if s = (runSeen{err: err}); errors.Is(err, workload.ErrNoRun) {
-		s.err = nil
+		s.err, s.forgot = nil, true
 	} else if err == nil {
+		s.forgot, s.changed = run.Over, run.Changed
 		switch v := closing.VerdictOf(&run); v {
 		case closing.Closed:
 			s.closed = true
@@ -232,6 +237,22 @@ func (q *Quarantine) runState(ctx context.Context, id pump.RunID) runSeen {
 	}
 	q.known[id] = s
 	return s
+}
+
+// errForgotten is why a task is not redriven of which nothing says any more whether it is done.
+const errForgotten = "what was done of its run is not known any more: the run's row is gone or " +
+	"the run is over, and a copy of it may have been done since; drop it if it was, else redrive " +
+	"it with --again"
+
+// forgotten reports whether a message may have been done by a copy that nothing recalls. Of one
+// that came after the run's end, and before the run was over, the processor knew that it was not
+// done.
+func (q *Quarantine) forgotten(ctx context.Context, m *Message) bool {
+	if pump.Delivery(q.mapNow().Delivery) != pump.Once || m.foreign || m.header.Run.IsZero() {
+		return false
+	}
+	s := q.runState(ctx, m.header.Run)
+	return s.forgot && !(m.Reason == pump.ReasonRunEnded && m.Put.Before(s.changed))
 }
 
 // removeCause removes the row of a cause with its message. A row that stays is only

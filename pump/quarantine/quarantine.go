@@ -20,7 +20,7 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// Quarantine is what a workload has in quarantine, in all accounts of the configuration
+// Quarantine is what a workload has in quarantine, in all accounts that it uses
 // at once, drained ones too. It is for one goroutine.
 //
 // Messages are looked at by taking them: no request shows more than the first 32 of a
@@ -34,6 +34,7 @@ import (
 type Quarantine struct {
 	cfg      pump.Config
 	queues   *queues.Set
+	accounts []string      // of the configuration, that the workload uses: another one may be gone
 	mapBusy  chan struct{} // capacity 1: who reads or changes workload and read
 	workload *workload.Workload
 	read     time.Time // when the workload was, by the local clock
@@ -146,6 +147,10 @@ func Open(ctx context.Context, cfg pump.Config) (*Quarantine, error) {
 	if err := locate.SpecOf(&cfg).Check(q.workload); err != nil {
 		return nil, err
 	}
+	used := q.workload.Map.Accounts()
+	q.accounts = slices.DeleteFunc(slices.Clone(q.queues.Names()), func(name string) bool {
+		return !used[name]
+	})
 	q.runs = workload.NewRuns(q.queues.Control, cfg.Workload)
 	return q, nil
 }
@@ -248,7 +253,7 @@ func (q *Quarantine) Peek(
 // answer: for showing how far redriving is.
 func (q *Quarantine) Count(ctx context.Context) (messages int64) {
 	var all atomic.Int64
-	_ = queues.Each(ctx, q.queues.Names(), func(ctx context.Context, _ int, name string) error {
+	_ = queues.Each(ctx, q.accounts, func(ctx context.Context, _ int, name string) error {
 		// One that does not answer, or has no such queue, counts as empty.
 		_ = backoff.Within(ctx, func(ctx context.Context) error {
 			n, err := q.queues.Account(name).Poison.Queue.Count(ctx)

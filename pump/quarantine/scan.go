@@ -90,7 +90,7 @@ func (q *Quarantine) scan(ctx context.Context, f Filter, atOnce int, visit visit
 	}
 	starts := q.starts(ctx)
 	var errs []error
-	for i, name := range q.queues.Names() {
+	for i, name := range q.accounts {
 		a := q.queues.Account(name)
 		switch s := starts[i]; {
 		case s.err != nil:
@@ -131,8 +131,8 @@ type scanStart struct {
 // starts asks all accounts, before anything is changed, whether there is something in
 // quarantine, and what time it is there. The answer to a get says both.
 func (q *Quarantine) starts(ctx context.Context) []scanStart {
-	out := make([]scanStart, len(q.queues.Names()))
-	_ = queues.Each(ctx, q.queues.Names(), func(ctx context.Context, i int, name string) error {
+	out := make([]scanStart, len(q.accounts))
+	_ = queues.Each(ctx, q.accounts, func(ctx context.Context, i int, name string) error {
 		s := &out[i]
 		poison := q.queues.Account(name).Poison
 		const short = 10 * time.Second

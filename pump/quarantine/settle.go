@@ -26,8 +26,9 @@ type Options struct {
 	Rate float64
 	// Dry: say what would be done, and do nothing.
 	Dry bool
-	// Again redrives also what an interrupted redrive may have put back before, if it is not known any
-	// more whether that was done: it may be done twice then.
+	// Again redrives also what may be done twice then, in delivery mode once: what an interrupted
+	// redrive may have put back before, if it is not known any more whether that was done, and tasks
+	// of a run whose row is gone or that is over.
 	Again bool
 }
 
@@ -131,6 +132,8 @@ func (s *settling) visit(ctx context.Context, t *taken) scanVerdict {
 	switch {
 	case s.outcome == Redriven && t.message.Problem != "":
 		out.Outcome, out.Left = Kept, t.message.Tasks
+	case s.outcome == Redriven && !s.o.Again && s.q.forgotten(ctx, t.message):
+		out.Outcome, out.Left, out.Problem = Kept, t.message.Tasks, errForgotten
 	case s.o.Dry:
 	case s.limiter != nil && s.limiter.Wait(ctx) != nil:
 		return scanKeep | scanEnough
@@ -309,7 +312,9 @@ func (q *Quarantine) replacement(
 		if text = p.meant; text == nil {
 			text = m.text
 		}
-		text, err = codec.Restamped(text, 0, p.header.Generation+1)
+		told := p.header.NotNow
+		told.Here = 0
+		text, err = codec.Restamped(text, 0, p.header.Generation+1, told)
 		return text, true, err
 	case pump.Delivery(now.Delivery) != pump.Once, !m.intact, m.header.Run.IsZero(),
 		m.header.Workload != q.cfg.Workload, int64(m.header.Segment) >= int64(now.Map.Segments):

@@ -10,6 +10,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/closing"
+	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/locate"
 	"github.com/queuepump/queuepump/pump/internal/member"
@@ -17,7 +18,6 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
-	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // WaitOptions are the options of [Wait]. The zero value works.
@@ -255,9 +255,6 @@ func lasting(err error) bool {
 	if _, stuck := errors.AsType[*StuckError](err); stuck {
 		return true
 	}
-	if _, config := errors.AsType[*pump.ConfigError](err); config {
-		return true
-	}
 	for _, e := range []error{
 		workload.ErrNoRun, workload.ErrRunState, row.ErrCorrupt, workload.ErrOverfull,
 	} {
@@ -265,7 +262,8 @@ func lasting(err error) bool {
 			return true
 		}
 	}
-	return storage.Is(err, storage.Auth) || storage.Is(err, storage.Invalid)
+	d := failure.Decide(failure.ControlAccount, err, failure.Command)
+	return d.Do == failure.End && d.Kind != failure.Unknown
 }
 
 // look reports whether the run is complete. The records are read before the run's

@@ -6,8 +6,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/queuepump/queuepump/pump/internal/inputtest"
 )
@@ -129,4 +131,87 @@ func TestSkippingEndsWithItsContext(t *testing.T) {
 			t.Errorf("read on: %v", err)
 		}
 	})
+}
+
+// A file is read only if it is the one that was fingerprinted, whatever becomes of it by the end.
+func TestAFileThatIsReplacedBeforeItIsOpenedIsNotRead(t *testing.T) {
+	long := inputtest.Numbered(0, 4000) // more than its head
+	pass := []string{"nothing happens", "grown", "removed while it is read"}
+	for name, replace := range map[string]func(t *testing.T, path string){
+		"nothing happens":          func(*testing.T, string) {},
+		"grown":                    func(t *testing.T, path string) { inputtest.Append(t, path, "more\n") },
+		"removed while it is read": func(*testing.T, string) {},
+		"another one":              func(t *testing.T, path string) { moveTo(t, path, "others\n") },
+		"one of its length": func(t *testing.T, path string) {
+			moveTo(t, path, strings.Repeat("x", len(long)-1)+"\n")
+		},
+		"one of its length and time": func(t *testing.T, path string) {
+			st, err := os.Stat(path)
+			inputtest.Must(t, err)
+			moveTo(t, path, strings.Repeat("x", len(long)-1)+"\n")
+			inputtest.Must(t, os.Chtimes(path, st.ModTime(), st.ModTime()))
+		},
+		"a longer one that begins alike": func(t *testing.T, path string) {
+			moveTo(t, path, long[:len(long)/2]+strings.Repeat("others\n", len(long)))
+		},
+		"written to": func(t *testing.T, path string) {
+			inputtest.Must(t, os.WriteFile(path, []byte(strings.Repeat("x", len(long)-1)+"\n"), 0o600))
+		},
+		"a directory": func(t *testing.T, path string) {
+			inputtest.Must(t, errors.Join(os.Remove(path), os.Mkdir(path, 0o700)))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := inputtest.Write(t, "a.txt", "one\n"), inputtest.Write(t, "b.txt", long)
+			// Else a change in the same tick of the clock would have the same time.
+			inputtest.Must(t, os.Chtimes(b, time.Unix(1e9, 0), time.Unix(1e9, 0)))
+			r, err := (&TextSource{Format: FormatLines, Paths: []string{a, b}}).Open(t.Context(), nil)
+			inputtest.Must(t, err)
+			defer r.Close()
+			_, err = r.Next(t.Context())
+			inputtest.Must(t, err)
+			replace(t, b)
+			n := 0
+			for ; err == nil; n++ {
+				if _, err = r.Next(t.Context()); n == 0 {
+					inputtest.Must(t, os.RemoveAll(b)) // the end cannot see it
+				}
+			}
+			if err == io.EOF {
+				err = r.(interface{ Unchanged() error }).Unchanged()
+			}
+			if slices.Contains(pass, name) {
+				if err != nil || n != 4001 {
+					t.Errorf("%d records, %v", n, err)
+				}
+			} else if !errors.Is(err, ErrSourceChanged) || !strings.Contains(err.Error(), b) || n > 1 {
+				t.Errorf("%d records, %v", n, err)
+			}
+		})
+	}
+}
+
+// moveTo has another file take a file's place, with a text of its own.
+func moveTo(t *testing.T, path, text string) {
+	t.Helper()
+	inputtest.Must(t, os.Rename(inputtest.Write(t, "new.txt", text), path))
+}
+
+// What is written into a file while it is read is seen though its path leads nowhere at the end.
+func TestAFileThatIsWrittenToAndRemovedWhileItIsReadBreaksTheRun(t *testing.T) {
+	text := inputtest.Numbered(0, 20_000)
+	path := inputtest.Write(t, "a.txt", text)
+	inputtest.Must(t, os.Chtimes(path, time.Unix(1e9, 0), time.Unix(1e9, 0)))
+	r, err := Lines(path).Open(t.Context(), nil)
+	inputtest.Must(t, err)
+	defer r.Close()
+	_, err = r.Next(t.Context())
+	inputtest.Must(t, err)
+	inputtest.Must(t, errors.Join(os.WriteFile(path, []byte(strings.Repeat("x", len(text)-1)+"\n"), 0o600), os.Remove(path)))
+	for err == nil {
+		_, err = r.Next(t.Context())
+	}
+	if !errors.Is(err, ErrSourceChanged) {
+		t.Errorf("got %v", err)
+	}
 }

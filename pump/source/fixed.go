@@ -33,6 +33,7 @@ type fixedFile struct {
 	changed time.Time
 	head    [sha256.Size]byte // of its first headed bytes
 	headed  int
+	id      fs.FileInfo // says whether a file is this one
 }
 
 // headBytes is how much of a file's beginning is in its fingerprint.
@@ -89,12 +90,18 @@ func fixFile(name string, head []byte) (f fixedFile, regular bool, err error) {
 	case !st.Mode().IsRegular():
 		return fixedFile{name: name, size: -1}, false, nil
 	}
-	open, err := os.Open(name)
+	open, err := openAtOnce(name)
 	if err != nil {
 		return f, false, err
 	}
 	defer open.Close()
-	f = fixedFile{name: name, size: st.Size(), changed: st.ModTime()}
+	switch st, err = open.Stat(); {
+	case err != nil:
+		return f, false, err
+	case !st.Mode().IsRegular():
+		return f, false, fmt.Errorf("%s was replaced while it was looked up", name)
+	}
+	f = fixedFile{name: name, size: st.Size(), changed: st.ModTime(), id: st}
 	n, err := io.ReadFull(open, head)
 	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
 		return f, false, err
@@ -124,38 +131,65 @@ func (s *fixedText) Open(_ context.Context, cursor []byte) (Reader, error) {
 	return r, nil
 }
 
+// openAtOnce opens what is taken for a file with a size. What has taken the place of such a file,
+// as a pipe without a writer, does not hold it up.
+func openAtOnce(name string) (*os.File, error) {
+	return os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+}
+
 // unchanged is an error if the file cannot be what was read of it; see TextSource. Cut says that
 // its last line was taken for a whole one, without an end.
 func (f *fixedFile) unchanged(cut bool) error {
 	if f.size < 0 {
 		return nil
 	}
-	st, err := os.Stat(f.name)
+	open, err := openAtOnce(f.name)
 	if err != nil {
 		// All of it has been read: what cannot be seen any more says nothing against that.
 		return nil //nolint:nilerr // for that reason
 	}
-	switch {
-	case st.Size() < f.size:
-		return fmt.Errorf("%w: %s has become shorter while it was read: it had %d bytes and has %d",
-			ErrSourceChanged, f.name, f.size, st.Size())
-	case st.Size() == f.size && !st.ModTime().Equal(f.changed):
-		return fmt.Errorf("%w: %s was written to while it was read, at %v", ErrSourceChanged, f.name,
-			st.ModTime())
-	case st.Size() == f.size:
-		return nil
-	case cut:
-		return fmt.Errorf("%w: %s has grown while it was read, and its last line was not complete then",
-			ErrSourceChanged, f.name)
-	}
-	open, err := os.Open(f.name)
-	if err != nil {
-		return nil //nolint:nilerr // as above
-	}
 	defer open.Close()
+	return f.same(open, cut, "while it was read")
+}
+
+// isHere is an error if a file that is about to be read is not the one that was fingerprinted. Of
+// equal size and time their identities are not compared: there are file systems that give a file
+// another one each time.
+func (f *fixedFile) isHere(open *os.File) error {
+	st, err := open.Stat()
+	if err == nil && st.Size() > f.size && !os.SameFile(st, f.id) {
+		return fmt.Errorf("%w: %s was replaced before it was read: it had %d bytes, and the new one "+
+			"has %d", ErrSourceChanged, f.name, f.size, st.Size())
+	}
+	return f.same(open, false, "before it was read")
+}
+
+// same is an error if an open file was changed since it was fingerprinted, or is another: only
+// what was appended is let pass.
+func (f *fixedFile) same(open *os.File, cut bool, when string) error {
+	st, err := open.Stat()
+	if err != nil {
+		return err
+	}
+	switch {
+	case !st.Mode().IsRegular():
+		return fmt.Errorf("%w: %s was replaced %s, and is not a file any more", ErrSourceChanged, f.name,
+			when)
+	case st.Size() < f.size:
+		return fmt.Errorf("%w: %s has become shorter %s: it had %d bytes and has %d",
+			ErrSourceChanged, f.name, when, f.size, st.Size())
+	case st.Size() == f.size && !st.ModTime().Equal(f.changed):
+		return fmt.Errorf("%w: %s was written to %s, at %v", ErrSourceChanged, f.name, when,
+			st.ModTime())
+	case st.Size() > f.size && cut:
+		return fmt.Errorf("%w: %s has grown %s, and its last line was not complete then",
+			ErrSourceChanged, f.name, when)
+	}
 	head := make([]byte, f.headed)
-	if _, err := io.ReadFull(open, head); err == nil && sha256.Sum256(head) != f.head {
-		return fmt.Errorf("%w: %s was written anew while it was read", ErrSourceChanged, f.name)
+	if _, err := open.ReadAt(head, 0); err == io.EOF || err == nil && sha256.Sum256(head) != f.head {
+		return fmt.Errorf("%w: %s was written anew %s", ErrSourceChanged, f.name, when)
+	} else if err != nil {
+		return err
 	}
 	return nil
 }

@@ -53,7 +53,11 @@ func (c *counted) Read(p []byte) (int, error) {
 // its name is, and reads no more than it had when it was looked up. Pipes and devices are
 // read without waiting in Read.
 func openFile(ctx context.Context, of *fixedFile) (*input, error) {
-	f, err := os.Open(of.name)
+	open := os.Open
+	if of.size >= 0 {
+		open = openAtOnce
+	}
+	f, err := open(of.name)
 	if err != nil {
 		return nil, err
 	}
@@ -61,13 +65,15 @@ func openFile(ctx context.Context, of *fixedFile) (*input, error) {
 	st, err := f.Stat()
 	switch {
 	case err != nil:
-	case st.IsDir():
-		err = fmt.Errorf("%s is a directory", of.name)
-	case st.Mode().IsRegular() && of.size >= 0:
+	case of.size >= 0:
 		in.limit = &io.LimitedReader{R: f, N: of.size}
 		in.read = &counted{Reader: in.limit}
 		in.file, in.raw = f, f
-		err = in.decompress()
+		if err = of.isHere(f); err == nil {
+			err = in.decompress()
+		}
+	case st.IsDir():
+		err = fmt.Errorf("%s is a directory", of.name)
 	case st.Mode().IsRegular():
 		in.read = &counted{Reader: f}
 		in.file = f

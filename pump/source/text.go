@@ -48,7 +48,8 @@ type TextSource struct {
 	// Files are looked up once for a distribution, and each is read as far as it reached
 	// then: what is appended later belongs to the next distribution, and a last line
 	// that goes on behind that place is left to it too. Nothing is followed as tail does; for that
-	// read a pipe. A file that became shorter or was written anew while it was read breaks the run.
+	// read a pipe. A file that became shorter or was written anew since it was looked up breaks the
+	// run, as does another that took its place before it was opened.
 	Paths []string
 	// Command is a program and its arguments, to be used instead of Paths. No
 	// shell is involved. The source ends with an error if the program fails.
@@ -272,6 +273,11 @@ func (r *textReader) fill(ctx context.Context, rec *Record) error {
 		}
 		if err := r.in.short(); err != nil {
 			return err
+		}
+		if r.in.raw != nil { // the path may lead elsewhere by the end of the run
+			if err := r.files[r.file].same(r.in.raw, false, "while it was read"); err != nil {
+				return err
+			}
 		}
 		if r.in.ends != nil {
 			if err := r.pause(); err != nil {

@@ -10,6 +10,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/queuepump/queuepump/pump/accounts"
+	"github.com/queuepump/queuepump/pump/internal/failure"
+	"github.com/queuepump/queuepump/pump/internal/history"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -54,6 +56,37 @@ func (r *statusReader) readAccounts(ctx context.Context) {
 		}
 	}
 	wg.Wait()
+	r.readLast(ctx)
+}
+
+// LastLook is what an account held when its queues were looked at last.
+type LastLook struct {
+	Messages uint64    `json:"messages"`
+	Time     time.Time `json:"time"`
+}
+
+// readLast finds what the history knows of accounts whose queues cannot be looked at now.
+func (r *statusReader) readLast(ctx context.Context) {
+	missed := func(a Account) bool {
+		return a.Dark != "" || a.State != accounts.Unused && !a.Configured
+	}
+	if r.view == nil || !slices.ContainsFunc(r.accounts, missed) {
+		return
+	}
+	ctx, cancel := half(ctx)
+	defer cancel()
+	points, err := history.Read(ctx, r.table, r.cfg.Workload, time.Time{})
+	r.note("history", "the history", err)
+	for _, p := range points {
+		for _, was := range p.Accounts {
+			i := slices.IndexFunc(r.accounts, func(a Account) bool {
+				return a.Name == was.Name && missed(a)
+			})
+			if i >= 0 && was.Sampled {
+				r.accounts[i].Last = &LastLook{Messages: was.Messages, Time: p.Time}
+			}
+		}
+	}
 }
 
 func (r *statusReader) readAccount(ctx context.Context, a *Account, qs []string) {
@@ -105,12 +138,12 @@ func (r *statusReader) readAccount(ctx context.Context, a *Account, qs []string)
 	}
 }
 
-var errNotAsked = errors.New("not asked, as another queue of the account did not answer")
-
 // hopeless errors are those that the account's other queues will give too.
 func hopeless(err error) bool {
-	return storage.Is(err, storage.MaybeDone) || storage.Is(err, storage.Auth)
+	return failure.Decide(failure.DataAccount, err, failure.Command).Whole
 }
+
+var errNotAsked = errors.New("not asked, as another queue of the account did not answer")
 
 // readQueue asks for the count and, unless that is zero, which is proof that the
 // queue is empty, peeks at its visible messages; see [Depth]. Before each request it calls asked.

@@ -164,6 +164,12 @@ func instanceStatus(v *cluster.View, m *cluster.Member, seen time.Time) Instance
 		Busy: min(m.Rate*m.Pace, 1), LeaseSeconds: m.Hides, Throttled: m.Throttled,
 		Demand: m.Demand, Admin: m.Admin, Waiting: m.Waiting, Draining: m.Draining, Paused: m.Paused,
 		Trouble: m.Trouble, TimesSlower: m.Slower, HoldsBack: m.HoldsBack,
+		NotNow: m.NotNow, NotNowError: m.NotNowError,
+		Failing: illOf(&m.Failing), Stuck: illOf(&m.Stuck), AllStuck: m.AllStuck,
+		Begun: seen.Sub(m.Started) < 2*m.Every,
+	}
+	if m.NotNow > 0 {
+		i.NotNowSince = new(m.NotNowSince.UTC())
 	}
 	if i.Demand == nil || m.Guessed {
 		i.Demand = map[string]float64{}
@@ -175,6 +181,13 @@ func instanceStatus(v *cluster.View, m *cluster.Member, seen time.Time) Instance
 		i.Rank = &rank
 	}
 	return i
+}
+
+func illOf(m *cluster.Ill) *Ill {
+	if m.Count == 0 {
+		return nil
+	}
+	return &Ill{m.Count, m.Since.UTC(), m.Error, m.Task}
 }
 
 // age in seconds of what the server stamped.

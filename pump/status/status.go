@@ -143,10 +143,34 @@ type Instance struct {
 	Draining bool               `json:"draining"`
 	Paused   bool               `json:"paused"` // it starts nothing, and no handler is at work
 	Trouble  string             `json:"trouble"`
+	// NotNow is how many times its tasks were told "not now" by what its handlers use since
+	// NotNowSince, by its own clock, and NotNowError what the last of them was told; 0, null and
+	// empty: it is not so now.
+	NotNow      uint64     `json:"notNow"`
+	NotNowSince *time.Time `json:"notNowSince"`
+	NotNowError string     `json:"notNowError"`
+	// Failing are tasks that failed while no more than that were done, and Stuck handlers that have
+	// not returned for much longer than tasks take; null: it is not so. AllStuck: so have all.
+	Failing  *Ill `json:"failing"`
+	Stuck    *Ill `json:"stuck"`
+	AllStuck bool `json:"allStuck"`
+	// Begun: it began within the last two beats. It is for those who ask what holds the rate back, and
+	// no part of the JSON.
+	Begun bool `json:"-"`
 	// TimesSlower is how many times as long as otherwise it leaves empty queues alone to keep to
 	// budget.costPerDay; 0: there is no cap, or it does not say. HoldsBack: gets wait as well.
 	TimesSlower float64 `json:"timesSlower"`
 	HoldsBack   bool    `json:"holdsBack"`
+}
+
+// Ill says what is wrong with the handlers of a process.
+type Ill struct {
+	Count uint64    `json:"count"`
+	Since time.Time `json:"since"` // by the process's own clock
+	// Error is what the last one failed of; empty of handlers that have not returned. Task is which
+	// task that was, or the one that a handler is at for longest.
+	Error string `json:"error"`
+	Task  string `json:"task"`
 }
 
 // Account is one storage account.
@@ -163,8 +187,11 @@ type Account struct {
 	// Poison is the number of quarantined messages, null if not known.
 	Poison *int64 `json:"poison"`
 	// Dark is why the account, or one of its queues, could not be read.
-	Dark    string  `json:"dark"`
-	ByQueue []Queue `json:"byQueue"` // by name
+	Dark string `json:"dark"`
+	// Last is what a process saw in it last, within six hours, if it cannot be read now; null if that
+	// is not known, or if nothing samples the queues.
+	Last    *LastLook `json:"last"`
+	ByQueue []Queue   `json:"byQueue"` // by name
 }
 
 // Queue is one queue of an account.

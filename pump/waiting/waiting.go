@@ -10,11 +10,12 @@ import "time"
 type Backlog struct {
 	Time     time.Time `json:"time"`     // when the sample was complete, by the process's clock
 	Accounts []Account `json:"accounts"` // those that are known, by name
-	// Done is how many messages a second are done and deleted by all processes together, lately.
-	Done float64 `json:"messagesDonePerSecond"`
+	// Done is how many messages a second are done and deleted by all processes together, lately; null
+	// while the control account does not answer: nobody knows then what the others do.
+	Done *float64 `json:"messagesDonePerSecond"`
 	// Seconds is how long it takes to do what is visible at that rate, which counts as a message an
-	// hour at least, so that it is finite.
-	Seconds float64 `json:"seconds"`
+	// hour at least, so that it is finite; null as well while no account could be looked at.
+	Seconds *float64 `json:"seconds"`
 }
 
 // Account is the backlog in one account.

@@ -75,6 +75,8 @@ type Deletion struct {
 	Foreign []string `json:"foreign"`
 	// Rows counts the rows by what they are.
 	Rows map[string]int `json:"rows"`
+	// Lost are accounts that are gone for good, of which nothing is deleted; never null.
+	Lost []string `json:"lost"`
 	// Kept are accounts whose queues stay, because another workload of this name uses them; never
 	// null.
 	Kept []string `json:"kept"`
@@ -122,6 +124,10 @@ type Options struct {
 	// Force: whether processes live, and whether runs are finished. Those processes end when
 	// they notice, and what their runs have in queues goes.
 	Force bool
+	// Lost are accounts that are gone for good. Their queues and anchors stay, should they be there
+	// after all. It is an [*Error] while a queue of one can be counted with the credentials of the
+	// configuration, and for [accounts.LostAfter] after its drain.
+	Lost []string
 	// Progress, if set, is called now and then.
 	Progress func(Progress)
 }
@@ -176,8 +182,11 @@ func (d *workloadDeletion) plan(ctx context.Context) error {
 		Workload: w.Name, Incarnation: w.Incarnation, Control: d.Cfg.Control, Begun: d.found.Begun,
 		Rows: map[string]int{}, Queues: []Queue{}, Foreign: []string{}, Kept: []string{},
 		Members: []string{}, Unfinished: []string{}, Leftovers: []string{},
+		Lost: append([]string{}, d.opts.Lost...),
 	}
-	for _, learn := range []func(context.Context) error{d.learnRivals, d.learnMembers, d.countQueues} {
+	for _, learn := range []func(context.Context) error{
+		d.checkLost, d.learnRivals, d.learnMembers, d.countQueues,
+	} {
 		if err := learn(ctx); err != nil {
 			return err
 		}
@@ -235,10 +244,12 @@ func (d *workloadDeletion) learnRivals(ctx context.Context) error {
 	}
 	slices.Sort(d.found.Kept)
 	d.found.Kept = slices.Compact(d.found.Kept)
+	unseen = slices.DeleteFunc(unseen, d.lost)
 	if len(unseen) > 0 && !d.opts.Force && !d.opts.DryRun {
 		return d.refuse("these accounts could not be looked into for another workload "+
 			"over the same queues: "+locate.SomeOf(unseen, 10),
-			"try again, or mend their credentials, or give --force")
+			"try again, or mend their credentials, or give --force, or --lost with the name of one "+
+				"that is gone for good")
 	}
 	return nil
 }
@@ -273,6 +284,9 @@ func (d *workloadDeletion) countQueues(ctx context.Context) error {
 	poison := settings.PoisonQueue(d.Cfg.Workload)
 	qs := map[string][]string{}
 	for _, s := range d.Workload.Map.Shards {
+		if d.lost(s.Account) {
+			continue
+		}
 		if _, err := d.Queues.Queue(s.Account, s.Queue); err != nil {
 			return err
 		}

@@ -13,6 +13,27 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
+// lost reports whether an account is said to be gone for good.
+func (d *workloadDeletion) lost(name string) bool { return slices.Contains(d.opts.Lost, name) }
+
+// checkLost refuses an account as gone that is there, or that may be there again.
+func (d *workloadDeletion) checkLost(ctx context.Context) error {
+	for _, name := range d.opts.Lost {
+		if d.Queues.Account(name) == nil || name == d.Cfg.Control {
+			return d.refuse("account "+name+" cannot be given up: it is the control account, or there is "+
+				"no credential for it here", "name another account of the configuration with --lost")
+		}
+		problem, _, err := d.NotGone(ctx, name)
+		if err == nil && problem != "" {
+			err = d.refuse("account "+name+": "+problem, "wait, or leave it out of --lost")
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // removeAnchors removes the anchors in other accounts; the own one went with the rows.
 func (d *workloadDeletion) removeAnchors(ctx context.Context) error {
 	_, err := d.anchors(ctx, false)
@@ -26,6 +47,9 @@ func (d *workloadDeletion) anchors(ctx context.Context, look bool) (accounts []s
 	g.SetLimit(queues.AtOnce)
 	for _, a := range d.Cfg.Accounts {
 		g.Go(func() error {
+			if d.lost(a.Name) {
+				return nil
+			}
 			there, err := workload.RemoveAnchor(ctx, locate.TableIn(&d.Cfg, a), d.Cfg.Workload, look)
 			mu.Lock()
 			defer mu.Unlock()
@@ -61,6 +85,6 @@ func (d *workloadDeletion) leftovers(ctx context.Context, absent error) (*Deleti
 		Workload: d.Cfg.Workload, Control: d.Cfg.Control, Deleted: !d.opts.DryRun,
 		Rows:   map[string]int{"anchors": len(found)},
 		Queues: []Queue{}, Foreign: []string{}, Kept: []string{}, Members: []string{},
-		Unfinished: []string{}, Leftovers: found,
+		Unfinished: []string{}, Leftovers: found, Lost: append([]string{}, d.opts.Lost...),
 	}, nil
 }

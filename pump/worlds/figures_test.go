@@ -7,7 +7,7 @@ import "time"
 const (
 	passMost           = 15 * time.Second
 	authPatience       = 15 * time.Minute
-	neverBegun         = "its leader was lost before the run began; nothing of it was sent"
+	neverBegun         = "no later leader learned of it, so its own was probably lost before it began; no beat says that anything of it was sent"
 	createSlow         = 2 * time.Second
 	lastWords          = 5 * time.Second
 	liveSealAge        = time.Second

@@ -280,7 +280,9 @@ func TestRetryAfterIsNeverEarlyAndAtMostTwiceAsLate(t *testing.T) {
 			}
 			return nil
 		}
-		s := w.drain(h, processor.Options{UntilIdle: 4 * time.Hour})
+		s := w.drain(h, processor.Options{
+			UntilIdle: 4 * time.Hour, Retry: pump.RetryPolicy{Max: 4 * time.Hour},
+		})
 		if seenAgain != 40 || s.Retried != 40 || s.Failed != 0 || w.Left() != 0 {
 			t.Errorf("%d came back, %+v", seenAgain, s)
 		}

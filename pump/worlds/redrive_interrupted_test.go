@@ -58,10 +58,10 @@ func (w *interrupted) ends() {
 }
 
 // interrupt redrives the task; the put lands, and the delete never.
-func (w *interrupted) interrupt() {
+func (w *interrupted) interrupt(o quarantine.Options) {
 	w.T.Helper()
 	fault := w.Fault(azsim.Rule{Instance: "operator", Fault: azsim.FailBefore}, "DeleteMessage")
-	w.again(quarantine.Options{})
+	w.again(o)
 	fault.Remove()
 	if len(w.kept) != 1 || !strings.Contains(w.kept[0], "still in quarantine as well") {
 		w.T.Fatalf("the redrive was not interrupted: %q", w.kept)
@@ -123,7 +123,7 @@ func (w *interrupted) forgets() {
 func TestARedriveThatWasInterruptedIsRecognisedWhenTheRunHasEnded(t *testing.T) {
 	inInterrupted(t, func(t *testing.T, w *interrupted) {
 		w.ends()
-		w.interrupt()
+		w.interrupt(quarantine.Options{})
 		w.expect("after the first redrive", 1, 1)
 		w.again(quarantine.Options{})
 		w.expect("after the second one", 1, 0)
@@ -139,7 +139,7 @@ func TestARedriveThatWasInterruptedIsRecognisedWhenTheRunHasEnded(t *testing.T) 
 // The run was open at the first redrive, and has ended at the second.
 func TestARedriveThatWasInterruptedIsRecognisedThoughTheRunHasEndedSince(t *testing.T) {
 	inInterrupted(t, func(t *testing.T, w *interrupted) {
-		w.interrupt()
+		w.interrupt(quarantine.Options{})
 		w.ends()
 		w.again(quarantine.Options{})
 		w.expect("after the second redrive", 1, 0)
@@ -153,7 +153,7 @@ func TestARedriveThatWasInterruptedIsRecognisedWhenTheRowIsThereAgain(t *testing
 		rows := w.rowsOf("work.runs")
 		w.Sim.DropRows("accounta", "queuepump", "work.runs", func(string) bool { return true })
 		time.Sleep(time.Minute)
-		w.interrupt()
+		w.interrupt(quarantine.Options{Again: true})
 		w.expect("after the first redrive", 1, 1)
 		rows.Restore()
 		time.Sleep(5 * time.Minute)
@@ -177,14 +177,14 @@ func TestARedriveThatWasInterruptedIsRefusedWhenWhatIsDoneIsForgotten(t *testing
 				switch state {
 				case "ended before":
 					w.ends()
-					w.interrupt()
+					w.interrupt(quarantine.Options{})
 				case "ended since and over":
-					w.interrupt()
+					w.interrupt(quarantine.Options{})
 					w.ends()
 				case "gone":
 					w.Sim.DropRows("accounta", "queuepump", "work.runs", func(row string) bool { return strings.Contains(row, w.run.String()) })
 					time.Sleep(time.Minute)
-					w.interrupt()
+					w.interrupt(quarantine.Options{Again: true})
 				}
 				time.Sleep(3 * time.Hour)
 				w.forgets()
@@ -220,7 +220,7 @@ func TestARedriveThatPutNothingIsNotTakenForOneThatMayBeDone(t *testing.T) {
 		w.again(quarantine.Options{})
 		fault.Remove()
 		w.expect("after a redrive that was refused", 0, 1)
-		time.Sleep(time.Hour)
+		time.Sleep(30 * time.Minute) // within which the run is not over
 		w.again(quarantine.Options{})
 		w.expect("after the next one", 1, 0)
 	})
@@ -232,7 +232,7 @@ func TestARedriveOfATextWithoutAnEnvelopeIsNotMadeTwice(t *testing.T) {
 		w.drop(quarantine.Filter{})
 		w.PutText("accounta", settings.PoisonQueue("work"), testworld.Incompressible(48<<10))
 		time.Sleep(time.Second)
-		w.interrupt()
+		w.interrupt(quarantine.Options{})
 		w.again(quarantine.Options{})
 		w.expect("after the second redrive", 1, 1)
 		w.drop(quarantine.Filter{})

@@ -215,6 +215,26 @@ func TestAnAccountThatASenderDoesNotHaveIsRefused(t *testing.T) {
 	})
 }
 
+// P6.5: also by who has begun two seconds ago, and has neither beaten nor joined.
+func TestAnAccountThatASenderDoesNotHaveWhichHasJustBegunIsRefused(t *testing.T) {
+	inThree(t, func(t *testing.T, w *world) {
+		ctx, cfg := t.Context(), w.Operator()
+		cfg.Instance, cfg.Accounts = "d", cfg.Accounts[:2]
+		s, err := distributor.NewSender(cfg, distributor.SenderOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Send(ctx, newTask("first")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		refused(t, second(accounts.Add(ctx, w.Operator(), "accountc")), "1 of 1 live processes do not have it in their configuration: d")
+		if _, err := s.Close(ctx); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 // stalledLive is an account whose table gives the first of the runs that live at once, and the
 // others after so long.
 type stalledLive struct {

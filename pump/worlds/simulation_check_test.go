@@ -122,9 +122,12 @@ func (w *simWorld) works(task *simTask, t *pump.Task) time.Duration {
 }
 
 // fails is what a task's record says of its handling.
-func (w *simWorld) fails(task *simTask, t *pump.Task) error {
+func (w *simWorld) fails(p *simProcess, task *simTask, t *pump.Task) error {
 	fate, attempts := task.source.fate(task.record)
 	switch {
+	case w.saysNotNow(p):
+		hint := time.Duration(task.source.roll(uint64(20*time.Second), "not now", task.record))
+		return pump.Busy(hint, nil)
 	case fate == simRejected:
 		return pump.Reject(testworld.ErrFlop)
 	case fate == simHopeless || fate == simFails && t.Attempt <= attempts:
@@ -209,6 +212,7 @@ func (w *simWorld) wrote(writes []storage.Write, err error) {
 //   - A run of files that changed is broken. The next one begins a while after, and reads more than
 //     there was at first. A distributor that could not read them stands back for a minute and a
 //     half.
+//   - An account that is gone for good is drained, and removed ten minutes later.
 //   - Budgets that were cut to a hundredth climb by 2 % of the whole in a second.
 func (w *simWorld) bound() time.Duration {
 	p := w.plan
@@ -238,6 +242,9 @@ func (w *simWorld) bound() time.Duration {
 	}
 	if p.parking() { // an account that was dark at the pause; the rows; and what comes home is as new
 		changes += 2*queues.RemoveAfter + handling
+	}
+	if len(w.lost) > 0 { // see simProcess.loses
+		changes += simGivingUp + simPatience
 	}
 	return changes + dead + hidden + p.pace + retries + handling + operators + 6*time.Minute + 50*time.Second
 }
@@ -297,6 +304,7 @@ func (w *simWorld) check(ctx context.Context) {
 	w.checkSent(v)
 	w.checkForeign()
 	w.checkFiles(runs)
+	w.checkBuried(runs)
 	w.checkNewer(ctx)
 	w.checkPut(ctx, runs, v)
 	w.checkRecords(v)

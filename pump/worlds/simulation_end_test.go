@@ -67,8 +67,9 @@ func (q *simQueue) puts(text []byte) {
 
 // checkPut judges what became of every task that a queue has taken, of runs in any state.
 func (w *simWorld) checkPut(ctx context.Context, runs []workload.Run, v *simVerdict) {
-	ended := map[codec.RunID]workload.Run{}
+	ended, sealed := map[codec.RunID]workload.Run{}, map[codec.RunID]bool{}
 	for _, r := range runs {
+		sealed[r.ID] = r.State == workload.RunSealed || r.State == workload.RunClosed
 		if r.State == workload.RunEnded {
 			ended[r.ID] = r
 			w.judge.ended++
@@ -86,6 +87,8 @@ func (w *simWorld) checkPut(ctx context.Context, runs []workload.Run, v *simVerd
 		case task != nil && w.touched[key] != "" && task.source.condemned(task.record):
 		case over && r.Drop:
 			dropped[key.run]++
+		case w.perished[key] && !sealed[key.run]:
+			w.counts["tasks that perished with a queue or an account"]++
 		default:
 			w.wrongf("lost: %v was put, its run is ended: %v, and it is neither done nor in quarantine", key, over)
 		}

@@ -53,7 +53,7 @@ const simLine = 512
 const simForGood = time.Hour
 
 // simChanges are what may happen to files.
-var simChanges = []string{"grow", "cut", "rewrite", "appear", "vanish"}
+var simChanges = []string{"grow", "cut", "rewrite", "appear", "vanish", "replace"}
 
 func (s *simSource) line(i int) string {
 	line := fmt.Sprintf("%s %07d ", s.name, i)
@@ -147,6 +147,12 @@ func (w *simWorld) changeFiles(step simStep) {
 	case step.who == "rewrite" && lines > 0:
 		at := simLine * roll(lines, "rewritten")
 		p.text = p.text[:at] + records(1) + p.text[at+simLine:]
+	case step.who == "replace": // another file has its name, which begins as it did or does not
+		p.text = p.text[:simLine*roll(lines+1, "alike")]
+		p.text += records(max(1, lines-len(p.text)/simLine+roll(5, "longer")-2))
+		if err := os.Remove(f.path(p.name)); err != nil {
+			w.wrong = append(w.wrong, err.Error())
+		}
 	case step.who == "appear":
 		name := fmt.Sprintf("part-%02d", 10*part+1+roll(9, "name"))
 		if slices.ContainsFunc(f.parts, func(p simPart) bool { return p.name == name }) {

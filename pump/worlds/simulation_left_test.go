@@ -60,6 +60,9 @@ func (w *simWorld) unfinished(ctx context.Context) string {
 	}
 	for _, q := range w.queues() {
 		n, err := q.Count(ctx)
+		if err != nil && !used[q.account] && w.lost[q.account] != nil {
+			continue // it is gone for good, and removed
+		}
 		if n > 0 && !used[q.account] {
 			// Put there late by a process that stood still: it knows by the answer's time that the
 			// account may be gone, and put a copy elsewhere (P6.5). That is judged in the end.

@@ -97,6 +97,7 @@ func (w *simWorld) tally() {
 		w.counts["tasks parked"] += int(p.did.Parked)
 		w.counts["duplicates recognised"] += int(p.did.Duplicates)
 	}
+	w.meetLocked(s)
 	if w.tables.EmptyPages {
 		w.counts["worlds with empty pages"]++
 	}

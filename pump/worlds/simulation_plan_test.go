@@ -71,6 +71,11 @@ import (
 //	9s copy accountb                 messages of a queue are put into it again, long after their
 //	                                 run was closed
 //	9s dark accountb 20s             nothing reaches the account; "hang": it never answers
+//	9s disable accountb 20s          each request to it is answered 403 AccountIsDisabled
+//	9s gone accountb 20s             its name leads to no host; for an hour: for good, until an operator
+//	                                 has removed it, in the end at the latest
+//	9s gone accountb 1h full         and then it comes back and is added, "empty": as another of its name
+//	9s unqueue accountb              its work queues are deleted with what is in them
 //	9s operate x1 redrive            or drop, repair, release, hold: of all that is in quarantine,
 //	                                 of each run, of the gate
 //	9s operate x1 end                or end-drop: one of the runs that are not closed
@@ -82,6 +87,7 @@ import (
 //	9s source grow                   the files of the elected distributors: grow, cut, rewrite (a
 //	                                 line), appear, vanish (a file)
 //	9s unread d1 20s                 or "all": it cannot read the files; for an hour: never again
+//	9s busy p1 20s                   or "all": what its handlers use says "not now"
 //	9s newer envelopes accountb      messages of a queue are put into it as a newer version would have made them
 //	9s newer member p9               it dies, and its row as a member is of a newer format
 //	9s newer row work.runs/ 20s      a row of that partition, whose key begins so, is of a newer format for so long
@@ -90,7 +96,7 @@ import (
 //	9s turn p1                       it is started again with its accounts in another order
 //	9s fault 20s answer-lost PutMessage probability=0.3 account=accountb instance=p1
 //	                                 requests of an operation go wrong for 20 s, in a way of
-//	                                 package azsim
+//	                                 package azsim; those of an instance for an hour: for ever
 type simPlan struct {
 	seed              uint64
 	accounts, queues  int
@@ -336,7 +342,7 @@ func (s *simStep) parse(args []string, accounts int) (err error) {
 		if want(1) && !slices.Contains(simChanges, s.who) {
 			err = fmt.Errorf("%q is none of %s", s.who, strings.Join(simChanges, ", "))
 		}
-	case "unread":
+	case "unread", "busy":
 		if want(2) {
 			if s.span, err = simSpan(args[1]); err == nil && s.who != "all" {
 				err = checkSimName(s.who)
@@ -346,7 +352,7 @@ func (s *simStep) parse(args []string, accounts int) (err error) {
 		s.who = ""
 		err = s.parseFault(args)
 	default:
-		err = errors.New("no such step")
+		err = s.parseState(args, accounts)
 	}
 	return err
 }
@@ -409,6 +415,8 @@ func (s *simStep) parseFault(args []string) (err error) {
 			s.rule.Service = value
 		case "instance":
 			s.rule.Instance = value
+		case "partition":
+			s.rule.Partition = value
 		case "code":
 			s.rule.Code = value
 		case "status":

@@ -27,7 +27,9 @@ func (s simStep) String() string {
 			words = append(words, map[bool]string{false: "before", true: "after"}[s.after])
 			words = append(words, s.point, strconv.Itoa(s.nth))
 		}
-	case "dark", "hang", "unread", "suspend":
+	case "gone":
+		words = append(append(words, s.span.String()), s.order...)
+	case "dark", "hang", "unread", "busy", "suspend", "disable":
 		words = append(words, s.span.String())
 	case "operate":
 		words = append(words, s.order...)
@@ -51,6 +53,7 @@ func simProperties(r azsim.Rule) (words []string) {
 	add("account", r.Account)
 	add("service", r.Service)
 	add("instance", r.Instance)
+	add("partition", r.Partition)
 	add("status", strconv.Itoa(r.Status))
 	add("code", r.Code)
 	add("delay", r.Delay.String())
@@ -78,8 +81,17 @@ func (p *simPlan) String() string {
 }
 
 func TestAFaultPlanIsReadAsItIsWritten(t *testing.T) {
+	plans := []*simPlan{}
 	for seed := range uint64(300) {
-		text := simPlanOf(seed).String()
+		plans = append(plans, simPlanOf(seed))
+	}
+	for _, k := range simKinds { // of which some may lack something
+		for seed := range uint64(5) {
+			plans = append(plans, k.planOf(seed))
+		}
+	}
+	for _, plan := range plans {
+		seed, text := plan.seed, plan.String()
 		again, err := parseSimPlan(text)
 		if err != nil {
 			t.Fatalf("%v\n%s", err, text)
@@ -112,8 +124,14 @@ func TestAMistakeInAFaultPlanIsNamedWithItsLine(t *testing.T) {
 		"1s suspend accounta 9s":               `"accounta" is no process`,
 		"accounts 2\n1s dark accountc 3s":      `"accountc" is no account`,
 		"1s clock fast":                        "invalid duration",
+		"1s disable accountb 9s":               `"accountb" is no account`,
+		"accounts 2\n1s gone accountb 1h half": "full or empty",
+		"accounts 2\n1s gone accountb 9s full": "for good",
+		"1s gone accounta 1h":                  "control account",
+		"1s unqueue accounta 9s":               "unqueue needs 1 arguments",
 		"1s source burn":                       `"burn" is none of grow`,
 		"1s unread d1":                         "unread needs 2 arguments",
+		"1s busy q1 3s":                        `"q1" is no process`,
 		"1s operate x1 burn":                   `"burn" is no command`,
 		"1s operate x1 drain accountb":         `"accountb" is no account`,
 		"1s operate p1 redrive":                `"p1" is no operator`,

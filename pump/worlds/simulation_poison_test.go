@@ -3,6 +3,7 @@ package worlds
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -34,7 +35,7 @@ func (w *simWorld) troubleLocked() (n int) {
 		n += int(f.Hits())
 	}
 	s := w.sim.Stats()
-	n += int(s.Throttled)
+	n += int(s.Throttled) + simAnswered(s, "AccountIsDisabled") + simAnswered(s, "QueueNotFound")
 	for _, dark := range s.Blackouts {
 		n += int(dark)
 	}
@@ -49,13 +50,16 @@ func (w *simWorld) troubleLocked() (n int) {
 // poison takes everything out of the poison queues: of each task the reasons for which it
 // is there, and how often each bad record is.
 func (w *simWorld) poison(ctx context.Context) (tasks map[simKey][]string, bad map[string]int, err error) {
-	tasks, bad = map[simKey][]string{}, map[string]int{}
+	tasks, bad = maps.Clone(w.poisonLost), map[string]int{}
 	if len(w.touched) > 0 {
 		backoff.Wait(ctx, quarantine.Lease) // an operator who died has hidden some
 	}
 	backoff.Wait(ctx, w.judge.back) // what was put before the service's clock was put back is not visible yet
 	for _, name := range w.sim.Accounts() {
 		q := w.account(name).Queue(settings.PoisonQueue("work"))
+		if w.lost[name] != nil {
+			q = w.sure(name).Queue(settings.PoisonQueue("work"))
+		}
 		for {
 			ms, err := q.Get(ctx, storage.MaxGet, time.Hour)
 			if storage.Is(err, storage.Throttled) {

@@ -360,7 +360,7 @@ func (p *simProcess) handle(ctx context.Context, t *pump.Task) (*simTask, error)
 	case ctx.Err() != nil && p.roll(4, "stubborn", task.String(), task.begun) > 0:
 		return nil, context.Cause(ctx)
 	}
-	if err := w.fails(task, t); err != nil {
+	if err := w.fails(p, task, t); err != nil {
 		return nil, err
 	}
 	if p.reaches(simRequest{op: "effect"}, false) {

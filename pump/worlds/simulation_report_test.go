@@ -45,6 +45,7 @@ type simSum struct {
 // played beside others.
 type simKindSum struct {
 	Worlds, Wrong, Requests, Tasks int
+	Met                            int // worlds in which a request met what the kind is about
 	Virtual, Took                  time.Duration
 }
 
@@ -96,6 +97,9 @@ func (sum *simSum) addKind(w *simWorld, took time.Duration) {
 		sum.Kinds[w.plan.kind] = k
 	}
 	k.Worlds++
+	if kind, err := simKindNamed(w.plan.kind); err == nil && w.counts["met "+kind.met] > 0 {
+		k.Met++
+	}
 	if len(w.wrong) > 0 {
 		k.Wrong++
 		sum.Wrong = append(sum.Wrong, w.plan.seed)
@@ -199,7 +203,7 @@ simulated accounts, played by fault plans that seeds write. The command makes th
 Of 10,000 seeds so many are of each kind:
 
 - %s
-
+%s
 | | |
 |---|---|
 | command | make simulate SEEDS=%d FROM=%d |
@@ -207,7 +211,7 @@ Of 10,000 seeds so many are of each kind:
 | Go | %s, %s/%s, %d CPUs |
 | date | %s |
 
-`, strings.Join(simMix(), "\n- "), sum.Worlds, from, simCommit(), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), time.Now().UTC().Format("2006-01-02 15:04 UTC"))
+`, strings.Join(simMix(), "\n- "), simLacking(), sum.Worlds, from, simCommit(), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), time.Now().UTC().Format("2006-01-02 15:04 UTC"))
 	fmt.Fprintf(&b, "```\n%s```\n", short)
 	sum.kinds(&b)
 	fmt.Fprint(&b, "\n## Windows\n\nThe numbers are those of [protocols.md](protocols.md#windows-of-vulnerability).\n\n| window | what | hits |\n|---|---|---:|\n")
@@ -235,10 +239,15 @@ Of 10,000 seeds so many are of each kind:
 // kinds says what was played of each kind.
 func (sum *simSum) kinds(b *strings.Builder) {
 	fmt.Fprint(b, "\n## Kinds of worlds\n\nSeconds are of worlds played beside each other.\n\n")
-	fmt.Fprint(b, "| kind | worlds | with something wrong | tasks | requests | virtual hours | seconds a world |\n|---|---:|---:|---:|---:|---:|---:|\n")
+	fmt.Fprint(b, "Its fault was met in so many of a kind's worlds: a request got that answer, or none.\n\n")
+	fmt.Fprint(b, "| kind | worlds | met | with something wrong | tasks | requests | virtual hours | seconds a world |\n|---|---:|---:|---:|---:|---:|---:|---:|\n")
 	for _, name := range slices.Sorted(maps.Keys(sum.Kinds)) {
 		k := sum.Kinds[name]
-		fmt.Fprintf(b, "| %s | %d | %d | %d | %d | %.1f | %.2f |\n", name, k.Worlds, k.Wrong, k.Tasks, k.Requests, k.Virtual.Hours(), k.Took.Seconds()/float64(k.Worlds))
+		met := "-"
+		if kind, err := simKindNamed(name); err == nil && kind.met != "" {
+			met = fmt.Sprint(k.Met)
+		}
+		fmt.Fprintf(b, "| %s | %d | %s | %d | %d | %d | %.1f | %.2f |\n", name, k.Worlds, met, k.Wrong, k.Tasks, k.Requests, k.Virtual.Hours(), k.Took.Seconds()/float64(k.Worlds))
 	}
 }
 

@@ -24,6 +24,24 @@ type simRoll struct {
 	done map[simKey]bool // what had an effect in it by then
 }
 
+// simElection is the partition of the election.
+const simElection = "work.election"
+
+// checkBuried judges the runs that ended as never begun.
+func (w *simWorld) checkBuried(runs []workload.Run) {
+	for _, r := range runs {
+		if r.State != workload.RunBroken || r.Note != neverBegun {
+			continue
+		}
+		for key := range w.tasks {
+			if key.run == r.ID {
+				w.wrongf("run %v was ended as one that never began, and tasks of it were put", r.ID)
+				break
+			}
+		}
+	}
+}
+
 // rollBack does to rows what a fail-over to another region or a restore does.
 func (w *simWorld) rollBack(s simStep) {
 	account := w.sim.Accounts()[0]
@@ -48,6 +66,10 @@ func (w *simWorld) rollBack(s simStep) {
 			w.rolled(kept, 64*partition)
 		}
 	case "lose":
+		if s.who == simElection {
+			w.countAll("election rows that were lost", w.sim.DropRows(account, row.TableName, s.who, func(string) bool { return true }))
+			return
+		}
 		n := w.sim.DropRows(account, row.TableName, "work", func(row string) bool { return strings.HasPrefix(row, s.who) })
 		w.countAll("rows that were lost", n)
 	}
@@ -73,7 +95,7 @@ func (w *simWorld) remembers(ctx context.Context) bool {
 	switch {
 	case w.runsAreBack():
 		order = "redrive"
-	case len(w.rolls) == 0:
+	case len(w.rolls)+len(w.perished)+len(w.lost) == 0:
 		return true
 	}
 	backoff.Wait(ctx, simClosing) // what is in hand is recorded, or is not

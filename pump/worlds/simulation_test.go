@@ -38,6 +38,9 @@ func TestSimulationNothingIsLostWhateverGoesWrong(t *testing.T) {
 	t.Cleanup(func() {
 		fmt.Print(sum)
 		keep()
+		for _, what := range sum.unmet() {
+			t.Error(what)
+		}
 		if *simReport != "" {
 			if err := os.WriteFile(*simReport, sum.report(*simFrom), 0o644); err != nil {
 				t.Error(err)

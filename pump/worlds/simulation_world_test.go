@@ -66,6 +66,10 @@ type simWorld struct {
 	beats        map[string]*simBeats // by instance
 	shown        string               // the workload's incarnation, to who asked first
 	foreign      map[int]*simForeign  // messages of another program
+	lost         map[string]*simLost  // accounts that are gone for good, by name
+	perished     map[simKey]bool      // tasks that were in a queue or account that is lost
+	busy         map[string]time.Time // until when what handlers use says "not now", by process or "all"
+	poisonLost   map[simKey][]string  // and those in quarantine there
 	// leftInQuarantine is how many messages are, in the end, by account.
 	leftInQuarantine map[string]int
 
@@ -79,6 +83,7 @@ type simWorld struct {
 type simFault struct {
 	*azsim.Injection
 	kind, operation string
+	rule            azsim.Rule
 }
 
 // Counters under names that are used twice.
@@ -98,7 +103,7 @@ const simEvery = 2 * time.Hour
 func playSim(t *testing.T, plan *simPlan, change ...func(*simWorld)) *simWorld {
 	w := &simWorld{
 		plan: plan, beats: map[string]*simBeats{}, sources: map[string]*simSource{}, latest: map[string]*simProcess{},
-		messages: map[string]bool{}, tasks: map[simKey]*simTask{}, most: map[simKey]uint64{}, counts: map[string]int{}, turns: testworld.NewTurns(plan.seed),
+		messages: map[string]bool{}, lost: map[string]*simLost{}, perished: map[simKey]bool{}, busy: map[string]time.Time{}, poisonLost: map[simKey][]string{}, tasks: map[simKey]*simTask{}, most: map[simKey]uint64{}, counts: map[string]int{}, turns: testworld.NewTurns(plan.seed),
 		put: map[simKey]bool{}, novel: map[string]int{}, newest: map[string]bool{}, kept: map[string]*azsim.Snapshot{}, before: map[codec.RunID]workload.Run{}, touched: map[simKey]string{}, leftInQuarantine: map[string]int{},
 		judge: simJudge{fences: map[simFence]string{}, owning: map[string]string{}, shut: map[codec.RunID]bool{}, left: map[simKey]bool{}, known: map[simKey]bool{}},
 	}
@@ -237,6 +242,10 @@ func (w *simWorld) do(s simStep) {
 		w.suspend(s)
 	case "dark", "hang":
 		w.darken(s)
+	case "disable", "gone":
+		w.changeState(s)
+	case "unqueue":
+		w.deleteQueues(s.who)
 	case "fault":
 		w.inject(s)
 	case "stray":
@@ -255,6 +264,11 @@ func (w *simWorld) do(s simStep) {
 		w.newer(s)
 	case "unread":
 		w.unread(s)
+	case "busy":
+		w.lasts(s.span)
+		w.mu.Lock()
+		w.busy[s.who] = time.Now().Add(s.span)
+		w.mu.Unlock()
 	case "stop", "crash", "pause":
 		if here {
 			p.suffer(s)
@@ -369,14 +383,19 @@ func (w *simWorld) darken(s simStep) {
 }
 
 func (w *simWorld) inject(s simStep) {
-	w.lasts(s.span)
 	rule := s.rule
 	i := w.sim.Inject(rule)
 	w.mu.Lock()
-	w.faults = append(w.faults, simFault{i, string(rule.Fault), strings.Join(rule.Operations, ",")})
+	w.faults = append(w.faults, simFault{i, string(rule.Fault), strings.Join(rule.Operations, ","), rule})
 	w.mu.Unlock()
+	if s.forOneForGood() {
+		return
+	}
+	w.lasts(s.span)
 	w.goes.Go(func() {
 		time.Sleep(s.span)
+		w.judgeElsewhere(s)
+		w.judgeRound(s, rule.Account)
 		i.Remove()
 	})
 }
@@ -390,7 +409,7 @@ func (w *simWorld) calm() {
 	w.calmed = w.now()
 	for _, p := range w.all {
 		p.points = nil
-		if !p.over() && !p.stopping && !w.blind(p) {
+		if !p.over() && !p.stopping && !w.blind(p) && !w.plan.refused(p.name) {
 			roles[p.name[0]] = true
 		}
 	}
@@ -406,6 +425,7 @@ func (w *simWorld) calm() {
 	if w.plan.pausing() || w.plan.parking() {
 		w.start(simResumer, "resume")
 	}
+	w.losesAccounts()
 }
 
 // looks is the time between two looks for the end: where there are many runs each look costs some.

@@ -12,6 +12,7 @@ import (
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/coordination"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/gates"
@@ -415,6 +416,49 @@ func TestALeftoverOfWhoDiedMakingAWorkloadIsRemoved(t *testing.T) {
 		r.config.Instance = "second"
 		if r.start(t.Context()); r.err != nil {
 			t.Error(r.err)
+		}
+	})
+}
+
+// An account that is gone keeps no workload from being deleted: what is in the others goes.
+func TestADeletionLeavesOutAnAccountThatIsGoneForGood(t *testing.T) {
+	inOnceWorld(t, 3, 2, nil, func(t *testing.T, w *world) {
+		w.used()
+		_, err := w.deleted("o1", workloads.Options{Lost: []string{"accountc"}})
+		if e, ok := errors.AsType[*workloads.Error](err); !ok || e.Begun || !strings.Contains(e.Problem, "it is not gone: it answers for its queue work-") {
+			t.Errorf("of one that is there: %v", err)
+		}
+		for _, name := range []string{"accounta", "nobody"} {
+			if _, err := w.deleted("o1", workloads.Options{Lost: []string{name}}); err == nil || !strings.Contains(err.Error(), "cannot be given up") {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		w.Sim.Blackout("accountc", true)
+		if d, err := w.deleted("o1", workloads.Options{}); err == nil || d.Begun {
+			t.Errorf("an account that does not answer is left out unasked: %+v, %v", d, err)
+		}
+		if _, err := accounts.Drain(t.Context(), w.Operator(), "accountc"); err != nil {
+			t.Fatal(err)
+		}
+		lost := workloads.Options{Lost: []string{"accountc"}, Force: true}
+		if d, err := w.deleted("o1", lost); err == nil || d.Begun || !strings.Contains(err.Error(), "it may answer again for another") {
+			t.Errorf("right after the drain: %+v, %v", d, err)
+		}
+		time.Sleep(accounts.LostAfter)
+		// Half-way it goes on at once.
+		broken := w.Sim.Inject(azsim.Rule{Account: "accountb", Operations: []string{"DeleteQueue"}, Fault: azsim.Answer, Status: 400, Code: "InvalidInput"})
+		if d, err := w.deleted("o1", lost); err == nil || !d.Begun {
+			t.Errorf("%+v, %v", d, err)
+		}
+		broken.Remove()
+		d, err := w.deleted("o1", lost)
+		if err != nil || !d.Deleted || !slices.Equal(d.Lost, lost.Lost) {
+			t.Fatalf("%+v, %v", d, err)
+		}
+		w.Sim.Blackout("accountc", false)
+		left := w.leftOf()
+		if len(left) == 0 || slices.ContainsFunc(left, func(l string) bool { return !strings.HasPrefix(l, "accountc: ") }) {
+			t.Errorf("left is %q", left)
 		}
 	})
 }

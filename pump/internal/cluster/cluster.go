@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
@@ -69,6 +70,19 @@ func (v *View) ServerTime(now time.Time) time.Time { return v.Stamp().Add(now.Su
 
 // Rows is about how many rows a look at the cluster costs the table.
 func (v *View) Rows() int { return len(v.Members) + ownerRows(len(v.Owners)) + 2 }
+
+// CommonFormat is the newest format of envelopes that all processors read, 0 if there are none.
+func (v *View) CommonFormat() (reads uint32) {
+	for _, m := range v.Members {
+		if m.Role == RoleProcessor {
+			this := uint32(min(max(m.Reads, 1), codec.Version)) // a row may say anything
+			if reads == 0 || this < reads {
+				reads = this
+			}
+		}
+	}
+	return reads
+}
 
 // Rank is the rank of an instance among the Processors, -1 if it is none.
 func (v *View) Rank(instance string) int {

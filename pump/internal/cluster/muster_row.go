@@ -74,7 +74,11 @@ func musterOf(v *View, rows []storage.Entity) *muster {
 	}
 	for _, e := range rows {
 		if instance, ok := strings.CutPrefix(e.Row, memberPrefix); ok {
-			m.Members = append(m.Members, musterMember{instance, copyOf(e)})
+			as := copyOf(e)
+			for _, text := range illTexts {
+				delete(as.Texts, text)
+			}
+			m.Members = append(m.Members, musterMember{instance, as})
 		}
 	}
 	return m

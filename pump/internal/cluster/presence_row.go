@@ -72,6 +72,15 @@ type Report struct {
 	// account; of the latter those at zero are left out.
 	Throttled uint64
 	Throttles map[string]uint64
+	// NotNow is how many times its tasks were told "not now" since NotNowSince, when that began, and
+	// NotNowError what the last of them was told; zero: it is not so now.
+	NotNow      uint64
+	NotNowSince time.Time
+	NotNowError string
+	// Failing are tasks that failed while no more than that were done, and Stuck are handlers that
+	// have not returned for much longer than tasks take; AllStuck: so have all of them.
+	Failing, Stuck Ill
+	AllStuck       bool
 	// Queues is the number of queues it polls.
 	Queues int
 	// Paused: by the mark in the workload's row it starts nothing, and no handler is at work.
@@ -100,6 +109,14 @@ type Report struct {
 	HoldsBack      bool
 	// Day is what the one that samples knows of a UTC day's cost; nil: nothing, or it is another one.
 	Day *Day
+}
+
+// Ill says what is wrong with handlers: how often, since when by the member's clock, what the last
+// error was, and a task. Zero: all is well.
+type Ill struct {
+	Count       uint64
+	Since       time.Time
+	Error, Task string
 }
 
 // Asked counts requests of the two services of an account.
@@ -238,6 +255,15 @@ func encodeMember(m memberRow) map[string]any {
 		props["Samples"], props["Deletes"] = m.Samples, row.Count63(m.Deletes)
 		props["Held"], props["Later"] = encodeAmounts(m.Held), encodeAmounts(m.Later)
 	}
+	if m.NotNow > 0 {
+		props["NotNow"], props["NotNowError"] = row.Count63(m.NotNow), row.Clip(m.NotNowError)
+		putMoment(props, "NotNowSince", m.NotNowSince)
+	}
+	putIll(props, "Failing", m.Failing)
+	putIll(props, "Stuck", m.Stuck)
+	if m.AllStuck {
+		props["AllStuck"] = true
+	}
 	if m.Paused {
 		props["Paused"] = true
 	}
@@ -263,6 +289,23 @@ func encodeMember(m memberRow) map[string]any {
 	}
 	putMoment(props, "Started", m.Started)
 	return props
+}
+
+// illTexts are properties that musters leave out: only who reads the rows shows them to people.
+var illTexts = []string{
+	"FailingError", "FailingTask", "StuckError", "StuckTask", "NotNowError",
+}
+
+func putIll(props map[string]any, name string, of Ill) {
+	if of.Count > 0 {
+		props[name], props[name+"Error"] = row.Count63(of.Count), row.Clip(of.Error)
+		props[name+"Task"] = row.Clip(of.Task)
+		putMoment(props, name+"Since", of.Since)
+	}
+}
+
+func decodeIll(f *row.Fields, name string) Ill {
+	return Ill{f.Count(name), f.Moment(name + "Since"), f.Line(name + "Error"), f.Line(name + "Task")}
 }
 
 // putMoment stores the time that a clock shows. The clock may show anything, but the service keeps
@@ -291,7 +334,9 @@ func decodeMember(f *row.Fields, instance string) memberRow {
 				UnreadForeign: f.Number("UnreadForeign"), Samples: f.Flag("Samples"),
 				Held: decodeAmounts(f, "Held"), Later: decodeAmounts(f, "Later"), Deletes: f.Count("Deletes"),
 				Throttled: f.Count("Throttled"), Queues: int(f.UpTo("Queues", math.MaxInt32)),
-				Trouble: f.Line("Trouble"), Paused: f.Flag("Paused"),
+				Failing: decodeIll(f, "Failing"), Stuck: decodeIll(f, "Stuck"), AllStuck: f.Flag("AllStuck"),
+				NotNow: f.Count("NotNow"), NotNowSince: f.Moment("NotNowSince"),
+				NotNowError: f.Line("NotNowError"), Trouble: f.Line("Trouble"), Paused: f.Flag("Paused"),
 				Asked: decodeAsked(f), AskedSince: f.Moment("AskedSince"), Operations: bytesOf(f, "Operations"),
 				Day: decodeDay(f), Spends: f.Number("Spends"), Slower: f.Number("Slower"),
 				HoldsBack: f.Flag("HoldsBack"),

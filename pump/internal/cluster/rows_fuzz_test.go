@@ -25,7 +25,7 @@ func FuzzRow(f *testing.F) {
 					Unread: 1.5, UnreadQueue: "alpha/work-00",
 					Cannot: []string{"beta"},
 					Asked:  map[string]Asked{"alpha": {7, 1 << 40}, "beta": {1, 0}}, AskedSince: started, Operations: []byte{1, 3, 7, 1, 1, 7, 2, 1},
-					Day: &Day{20_000, 1.25, new(0.001), map[DayKind]DayCount{{"queue", "get"}: {7, new(0.5)}, {"table", ""}: {1, nil}}}, Spends: 1e-6, Slower: 1.5, HoldsBack: true,
+					Day: &Day{20_000, 1.25, new(0.001), map[DayKind]DayCount{{"queue", "get"}: {7, new(0.5)}, {"table", ""}: {1, nil}}}, Spends: 1e-6, Slower: 1.5, HoldsBack: true, NotNow: 7, NotNowSince: time.Unix(1_700_000_000, 0).UTC(), NotNowError: "429",
 				},
 			},
 			Times: row.Times{Beat: 5 * time.Second, Lease: 20 * time.Second, Margin: time.Second}, beats: 9,

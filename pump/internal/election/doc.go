@@ -19,7 +19,7 @@
 //	                                    running(me, n+1) by compare-and-swap
 //
 // The winner's [Term] beats by itself and ends by Finish, by Abandon, or by
-// itself when leadership is lost. Epochs only grow; each win is one more.
+// itself when leadership is lost. Epochs only grow; each win is one more, or more.
 //
 // # When is a distribution due
 //
@@ -73,4 +73,9 @@
 //     and the next who looks continues from the checkpoint.
 //   - The leader dies between sealing the run and Finish: the next one gets the
 //     run as Resume, finds its row sealed, and only has to call Finish.
+//   - The row is gone, or comes back as it was before (a fail-over, a restore): the
+//     leader is deposed at its next beat. Epochs stay above all that this instance
+//     has seen, or that Options.Left knows. Who led last claims the row at once and
+//     goes on with its run; the others first watch for a lease + margin, and then
+//     begin that run from its start. An idle row that is gone is due as it was.
 package election

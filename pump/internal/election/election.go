@@ -34,10 +34,26 @@ type Options struct {
 	// Margin covers clocks of different speed and what is under way when trust
 	// ends. Default 3/20 of Lease.
 	Margin time.Duration
+	// Left is asked before a term is won, with the epoch that the row says. Default: nothing is known.
+	Left func(ctx context.Context, epoch uint64) (Left, error)
 	// Log receives wins, losses and trouble. Default: nothing.
 	Log *slog.Logger
 	// Rounds counts what a term does to keep the row, while it lasts. Default: none looks.
 	Rounds *rounds.Counter
+}
+
+// Left is what is known of former terms besides the row, which may be gone, or may have come back
+// as it was before: its account failed over, or the table was restored.
+type Left struct {
+	// Epoch is that of the latest term that is known.
+	Epoch uint64
+	// Run is open, and RunEpoch that of the term that began it or took it over; zero: there is none.
+	Run      codec.RunID
+	RunEpoch uint64
+	// Checkpoint is the last one of Run that this process knows; nil: it knows none.
+	Checkpoint []byte
+	// Held says that this process led the term RunEpoch.
+	Held bool
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -47,6 +63,9 @@ func (o Options) withDefaults() (Options, error) {
 	o.Margin = cmp.Or(o.Margin, o.Lease*3/20)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	o.Rounds = cmp.Or(o.Rounds, &rounds.Counter{})
+	if o.Left == nil {
+		o.Left = func(context.Context, uint64) (Left, error) { return Left{}, nil }
+	}
 	switch {
 	case o.Instance == "":
 		return o, errors.New("election: Instance is empty")
@@ -82,6 +101,8 @@ type Election struct {
 	watch    row.Watch
 	schedule schedule
 	term     *Term
+	seen     uint64 // the latest epoch that the row had
+	alive    bool   // who beats the row may be alive
 }
 
 // New gives a candidate; it makes no request. Options that cannot work
@@ -130,14 +151,21 @@ func (e *Election) Try(ctx context.Context) (term *Term, wait time.Duration, err
 	if why == "" {
 		return nil, min(max(wait, time.Millisecond), longestWait), nil
 	}
-	term, err = e.win(ctx, v, why)
+	left, err := e.options.Left(ctx, v.Value.epoch)
+	if err != nil {
+		return nil, soon, fmt.Errorf("election: %w", err)
+	}
+	if left.Epoch > v.Value.epoch && !left.Run.IsZero() && !left.Held && e.alive {
+		return nil, soon, nil // who holds the run's checkpoint goes on with it, if it lives
+	}
+	term, err = e.win(ctx, v, left, why)
 	if err != nil {
 		return nil, soon, fmt.Errorf("election: %w", err)
 	}
 	if term == nil { // another was quicker, or the answer took too long
 		return nil, e.draw.Jitter("lost", e.row.Object(), e.options.Beat/2), nil
 	}
-	e.term = term
+	e.term, e.seen = term, max(e.seen, term.Epoch)
 	return term, 0, nil
 }
 
@@ -145,10 +173,21 @@ func (e *Election) Try(ctx context.Context) (term *Term, wait time.Duration, err
 func (e *Election) judge(
 	ctx context.Context, v row.Version[electionRow],
 ) (why string, wait time.Duration, err error) {
-	alive := e.watch.Look(v.ETag, v.Sent, v.Received,
+	e.alive = e.watch.Look(v.ETag, v.Sent, v.Received,
 		row.Longer(e.options.times(),
 			row.Times{Beat: v.Value.beat, Lease: v.Value.lease, Margin: v.Value.margin}))
+	before := v.Value.epoch < e.seen
+	if v.Value.epoch < row.MaxEpoch { // else the row is damaged, and may be mended
+		e.seen = max(e.seen, v.Value.epoch)
+	}
 	switch {
+	case before && e.term != nil && e.term.Epoch == e.seen &&
+		errors.Is(context.Cause(e.term.ctx), ErrDeposed):
+		return "the row is not that of this instance's term any more, and no other led since", 0, nil
+	case before && e.alive: // who led last may live, and knows how far it came
+		return "", e.draw.Jitter("look", e.row.Object(), e.options.Beat), nil
+	case v.Absent() && time.Now().Before(e.schedule.due):
+		return "", time.Until(e.schedule.due), nil
 	case v.Absent():
 		return "there was no leader before", 0, nil
 	case v.Value.phase == Idle:
@@ -162,24 +201,39 @@ func (e *Election) judge(
 	case v.Value.leader == e.token:
 		// A term of this very process, which has ended: no other process can hold it.
 		return "this instance lost its term and no other took over", 0, nil
-	case !alive:
+	case !e.alive:
 		return "the leader's beat stopped", 0, nil
 	}
 	return "", e.draw.Jitter("look", e.row.Object(), e.options.Beat), nil
 }
 
-// win tries the compare-and-swap with epoch + 1. It gives nil if another won.
-func (e *Election) win(ctx context.Context, v row.Version[electionRow], why string) (*Term, error) {
-	if v.Value.epoch >= row.MaxEpoch {
+// win tries the compare-and-swap with an epoch above all that are known. It gives nil if another
+// won.
+func (e *Election) win(
+	ctx context.Context, v row.Version[electionRow], left Left, why string,
+) (*Term, error) {
+	known := max(v.Value.epoch, left.Epoch, e.seen)
+	if known >= row.MaxEpoch {
 		return nil, fmt.Errorf("row %s: %w: no epoch is left", e.row.Object(), row.ErrCorrupt)
 	}
 	o := e.options
 	next := electionRow{
-		leader: e.token, epoch: v.Value.epoch + 1, phase: Running,
+		leader: e.token, epoch: known + 1, phase: Running,
 		every: o.Every, beat: o.Beat, lease: o.Lease, margin: o.Margin,
 	}
 	if v.Value.phase == Running && !v.Value.run.IsZero() {
 		next.run, next.checkpoint = v.Value.run, v.Value.checkpoint
+	}
+	switch {
+	case left.Run.IsZero(), left.RunEpoch < v.Value.epoch,
+		left.RunEpoch == v.Value.epoch && v.Value.phase == Idle: // it had its end in that term
+	case left.Run != next.run || left.Held || next.checkpoint == nil:
+		next.run, next.checkpoint = left.Run, left.Checkpoint
+	}
+	if known > v.Value.epoch {
+		o.Log.Error("the election row was gone, or had come back as it was before: its account failed "+
+			"over, or the table was restored", "epoch", v.Value.epoch, "known", known,
+			"run", row.RunText(next.run), "checkpoint", len(next.checkpoint) > 0)
 	}
 	// A win that is learned of after its trust has ended is void.
 	bounded, cancel := context.WithTimeout(ctx, o.trust())

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -246,4 +247,56 @@ func TestAnEarlierProcessOfTheSameNameIsNotTakenForOneself(t *testing.T) {
 		mustFinish(t, again)
 		<-old.done
 	})
+}
+
+// A row that is gone, or came back as it was, does not make a term of an epoch that was there
+// before; who led last goes on at once, and the others wait until it must be dead.
+func TestARowThatIsNoMoreGivesNoEpochTwice(t *testing.T) {
+	for name, back := range map[string]bool{"gone": false, "back": true} {
+		for _, lives := range []bool{true, false} {
+			t.Run(fmt.Sprint(name, " lives ", lives), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					server := faketable.NewServer()
+					first := candidate(server.Client("a"), "a")
+					mustFinish(t, standFor(t, first, time.Second))
+					was := server.Rows[electionKey]
+					time.Sleep(time.Hour)
+					term := standFor(t, first, time.Second)
+					run := faketable.RunID(7)
+					if err := term.Begin(t.Context(), run); err != nil {
+						t.Fatal(err)
+					}
+					left := Left{Epoch: term.Epoch, Run: run, RunEpoch: term.Epoch}
+					o := Options{Instance: "b", Every: time.Minute, Beat: time.Second, Left: func(context.Context, uint64) (Left, error) { return left, nil }}
+					late := New(server.Client("b"), "city", o)
+					delete(server.Rows, electionKey)
+					if back {
+						was.ETag = "back"
+						server.Rows[electionKey] = was
+					}
+					vanished := time.Now()
+					if lives {
+						<-term.Context().Done()
+						first.options.Left = func(context.Context, uint64) (Left, error) {
+							l := left
+							l.Held, l.Checkpoint = true, []byte("so far")
+							return l, nil
+						}
+						next := standFor(t, first, 2*time.Second)
+						if next.Epoch != 3 || next.Resume == nil || next.Resume.Run != run || string(next.Resume.Checkpoint) != "so far" {
+							t.Errorf("%+v", next)
+						}
+						mustFinish(t, next)
+						return
+					}
+					term.end(errAbandoned) // as if it were dead
+					next := standFor(t, late, time.Minute)
+					if waited := time.Since(vanished); next.Epoch != 3 || next.Resume == nil || next.Resume.Run != run || waited < o.Beat*4 {
+						t.Errorf("%+v after %v", next, waited)
+					}
+					mustFinish(t, next)
+				})
+			})
+		}
+	}
 }

@@ -74,6 +74,8 @@ func ReadProgress(
 // Sums is what the ledger has of all live runs.
 type Sums struct {
 	Runs map[codec.RunID]workload.RunSum
+	// Rests are how many tasks of closed runs are in quarantine.
+	Rests map[codec.RunID]uint64
 	// Use is that of the segment nearest to a bound.
 	Use Use
 }
@@ -83,7 +85,7 @@ type Sums struct {
 func ReadSums(
 	ctx context.Context, t storage.Table, workloadName string, segments int,
 ) (*Sums, error) {
-	sums := &Sums{Runs: map[codec.RunID]workload.RunSum{}}
+	sums := &Sums{Runs: map[codec.RunID]workload.RunSum{}, Rests: map[codec.RunID]uint64{}}
 	damage, err := readCountsOf(ctx, t, workloadName, segments, func(segment int, c *headCounts) {
 		use := Use{Segment: uint32(segment), Pages: c.pages, Bytes: int(c.booked)}
 		_ = readRunCounts(c.counts, func(id codec.RunID, done, quarantined uint64) {
@@ -93,6 +95,9 @@ func ReadSums(
 			s.Print += workload.PrintOfSegment(segment, done+quarantined)
 			sums.Runs[id] = s
 		})
+		for _, r := range c.rests {
+			sums.Rests[r.run] += r.quarantined
+		}
 		if full := sums.Use.Fullest(); use.Fullest() > full ||
 			use.Fullest() == full && full > 0 && use.Segment < sums.Use.Segment {
 			sums.Use = use

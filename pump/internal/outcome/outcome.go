@@ -17,6 +17,7 @@ type Wish struct {
 	Reject  bool
 	Release bool
 	Skip    bool // it is settled without having been done
+	Busy    bool // what the handler uses said "not now"; After is its hint
 	Err     error
 }
 
@@ -30,12 +31,23 @@ func (o *Wish) Error() string {
 		return "put back untried"
 	case o.Skip:
 		return "skipped"
+	case o.Busy:
+		return "told \"not now\""
 	default:
 		return fmt.Sprintf("retry after %v", o.After)
 	}
 }
 
 func (o *Wish) Unwrap() error { return o.Err }
+
+// Answer is a handler's error that may say "not now" of what the handler asked, or only of its
+// task: the processor tells them apart by what other tasks were told.
+type Answer interface {
+	error
+	// NotNow is what such an answer is called in metrics, such as "429"; empty: it is a failure of its
+	// task. The task is not tried again before the hint.
+	NotNow() (cause string, hint time.Duration)
+}
 
 // Of finds what a handler asked for in the error it returned.
 func Of(err error) (o *Wish, ok bool) {

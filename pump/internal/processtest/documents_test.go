@@ -36,6 +36,10 @@ var untyped = map[string]string{
 		"TestProcessorsStartTogetherWhenTheirGateIsReleased runs it",
 	"docs/operations.md: $ distributor status": "the screen of one moment; " +
 		"cmd/distributor tests screens",
+	"docs/operations.md: " + controlLostBlock: "needs a workload whose control account is gone; " +
+		"TestTheRunbookOfAControlAccountThatIsGoneForGood types it",
+	"docs/operations.md: " + lostBlock: "ten minutes; " +
+		"TestTheRunbookOfAnAccountThatIsGoneForGoodIsTyped types it with another clock",
 	"docs/page.md: distributor page": "endless; make e2e-page runs it",
 	"docs/tracing.md: export": "needs a collector; " +
 		"TestOneTraceLeadsFromASenderToWhatAChildCalls has one",

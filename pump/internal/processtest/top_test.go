@@ -48,21 +48,19 @@ func (c *terminal) press(key string) {
 	}
 }
 
-// In a terminal top draws the tables that its keys ask for, and q ends it with the screen as it
-// was.
-func TestTopDrawsInATerminal(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, 2, 2)
-	writeTasks(t, w.path("tasks.jsonl"), 40)
-	start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"), "--key", "city").succeeds()
+// top starts top in a terminal.
+func (w *world) top() *terminal {
+	w.t.Helper()
 	cmd := exec.Command(filepath.Join(bin, "distributor"), "top", "--config", w.config)
 	file, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 24, Cols: 100})
 	if err != nil {
-		t.Fatal(err)
+		w.t.Fatal(err)
 	}
-	defer file.Close()
-	defer cmd.Process.Kill() //nolint:errcheck // it has ended, mostly
-	c := &terminal{t: t, cmd: cmd, file: file}
+	w.t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it has ended, mostly
+		_ = file.Close()
+	})
+	c := &terminal{t: w.t, cmd: cmd, file: file}
 	go func() {
 		b := make([]byte, 4096)
 		for {
@@ -75,6 +73,17 @@ func TestTopDrawsInATerminal(t *testing.T) {
 			}
 		}
 	}()
+	return c
+}
+
+// In a terminal top draws the tables that its keys ask for, and q ends it with the screen as it
+// was.
+func TestTopDrawsInATerminal(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 2, 2)
+	writeTasks(t, w.path("tasks.jsonl"), 40)
+	start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"), "--key", "city").succeeds()
+	c := w.top()
 	c.shows("account1")
 	c.shows("no processor")
 	c.press("2")
@@ -83,7 +92,7 @@ func TestTopDrawsInATerminal(t *testing.T) {
 	c.shows("sealed")
 	c.press("q")
 	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	go func() { ended <- c.cmd.Wait() }()
 	select {
 	case err := <-ended:
 		if err != nil {

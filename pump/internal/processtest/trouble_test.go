@@ -118,11 +118,15 @@ func TestATaskTooLargeForAMessageIsNamed(t *testing.T) {
 	fails(t, 1, []string{"tasks.jsonl:2"}, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"))
 }
 
-func TestAnAccountThatRefusesTheKeyIsNamed(t *testing.T) {
+func TestAnAccountThatRefusesTheKeyIsNamedAndGoneRound(t *testing.T) {
 	t.Parallel()
+	const n = 40
 	w := newWorld(t, 2, 1)
-	writeTasks(t, w.path("tasks.jsonl"), 10)
-	connection := strings.Replace(w.server.ConnectionString("account2"), "AccountKey=", "AccountKey=AAAA", 1)
+	writeTasks(t, w.path("tasks.jsonl"), n)
+	wrong := func(connection string) string {
+		return strings.Replace(connection, "AccountKey=", "AccountKey=AAAA", 1)
+	}
+	connection := wrong(w.server.ConnectionString("account2"))
 	config := writeConfig(t, t.TempDir(), 1, w.server.ConnectionString("account1"), connection)
 	args := []string{"run", "--config", config, "--input", w.path("tasks.jsonl")}
 	// The workload may be in the account that cannot be looked into.
@@ -134,7 +138,25 @@ func TestAnAccountThatRefusesTheKeyIsNamed(t *testing.T) {
 		unsure.says(said)
 	}
 	appendText(t, config, "control: account1\n")
-	fails(t, 1, []string{"account2", "403"}, "distributor", args...)
+	// It is gone round: each task is sent, and done by who cannot read that account either.
+	d := start(t, "distributor", append(args, "--key", "city", "--pack", "1", "--json")...)
+	d.says("account2")
+	d.says("403")
+	d.succeeds()
+	var s sent
+	d.summary(&s)
+	if s.Tasks != n {
+		t.Errorf("sent %+v, want %d tasks", s, n)
+	}
+	out := w.path("done.jsonl")
+	p := start(t, "processor", "run", "--config", config, "--out", out)
+	p.until("all are done", func() bool { return len(readWhole(out)) >= n })
+	p.signal(syscall.SIGTERM)
+	p.succeeds()
+	requireEachOnceNamed(t, readDone(t, out), n)
+	// With no account left that takes the key nothing is begun.
+	fails(t, 1, []string{"account1", "403"}, "distributor", "run", "--config",
+		writeConfig(t, t.TempDir(), 1, wrong(w.server.ConnectionString("account1"))), "--input", w.path("tasks.jsonl"))
 }
 
 // TestAnAccountThatLosesItsRightsDoesNotStopTheOthers: a 403 in mid-run is

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/operations"
 	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -34,7 +34,6 @@ func CreatePause(ctx context.Context, j backoff.Jitter, queue string, attempt ui
 func Create(ctx context.Context, s *Queue, j backoff.Jitter, log *slog.Logger) error {
 	patience, cancel := context.WithTimeout(ctx, createPatience)
 	defer cancel()
-	var c Creation
 	var last error
 	for attempt := uint64(0); ; attempt++ {
 		err := s.Create(patience, log)
@@ -49,8 +48,9 @@ func Create(ctx context.Context, s *Queue, j backoff.Jitter, log *slog.Logger) e
 			}
 			return fmt.Errorf("queue %s is not ready after %v: %w", s, createPatience, last)
 		}
-		if err := c.Failed(s.String(), err, time.Now()); err != nil {
-			return err
+		// A queue that is asked for by name is gone round no more than the control account.
+		if failure.Ends(failure.ControlAccount, err, failure.Command) {
+			return fmt.Errorf("queue %s cannot be created: %w", s, err)
 		}
 		last = err
 		if attempt == 0 {
@@ -73,43 +73,11 @@ func (s *Queue) Create(ctx context.Context, log *slog.Logger) error {
 	return err
 }
 
-// Creation is a queue that is being made, attempt by attempt. It may be used from many goroutines
-// at once.
-type Creation struct {
-	mu       sync.Mutex
-	deleting time.Time // since when an older queue of its name is in the way
-}
-
-// Failed judges an attempt that failed: nil if another may do better.
-func (c *Creation) Failed(queue string, err error, now time.Time) error {
-	switch storage.CodeOf(err) {
-	case storage.Missing:
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.deleting.IsZero() {
-			c.deleting = now
-		}
-		if now.Sub(c.deleting) >= createPatience {
-			return fmt.Errorf("queue %s is not ready after %v: %w", queue, createPatience, err)
-		}
-		return nil
-	case storage.MaybeDone, storage.Throttled, storage.Canceled:
-		return nil
-	}
-	return fmt.Errorf("queue %s cannot be created: %w", queue, err)
-}
-
 // mayNotCreate tells a credential that is good for other things from a wrong one.
 func mayNotCreate(err error) bool {
 	e, ok := errors.AsType[*storage.Error](err)
-	if !ok || e.Code != storage.Auth {
-		return false
-	}
-	switch e.Service {
-	case "AuthorizationPermissionMismatch", "AuthorizationResourceTypeMismatch":
-		return true
-	}
-	return false
+	return ok && (e.Service == "AuthorizationPermissionMismatch" ||
+		e.Service == "AuthorizationResourceTypeMismatch")
 }
 
 // Made is how many requests to queues this process has made.

@@ -4,11 +4,17 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/shardmap"
 )
 
-// States says of each account what may be spent on it and whether it answers.
-func (f *Set) States(now time.Time) []pump.AccountState {
-	names := f.Names()
+// States says of each account what may be spent on it and whether it answers. An account that the
+// map does not have, and that has no rows either, need not: nothing asks it any more, so its last
+// answer would stay the last one for ever. Without a map (nil) each is needed.
+func (f *Set) States(now time.Time, m *shardmap.Map) []pump.AccountState {
+	names, needed := f.Names(), map[string]bool{}
+	if m != nil {
+		needed = m.Accounts()
+	}
 	out := make([]pump.AccountState, len(names))
 	for i, name := range names {
 		a := f.Account(name)
@@ -19,7 +25,9 @@ func (f *Set) States(now time.Time) []pump.AccountState {
 		for _, q := range a.opened() {
 			out[i].QueueUsed = max(out[i].QueueUsed, q.Budget.Used())
 		}
-		out[i].DownSeconds, out[i].Refused = a.counts.silence(now)
+		if m == nil || name == f.Cfg.Control || needed[name] {
+			out[i].DownSeconds, out[i].Refused = a.counts.silence(now)
+		}
 	}
 	return out
 }

@@ -320,7 +320,9 @@ func (b *books) row(
 	}
 	looked := map[string]waiting.Account{}
 	if backlog != nil {
-		p.Sampled, p.Done, p.Waiting = true, backlog.Done, backlog.Seconds
+		if backlog.Done != nil && backlog.Seconds != nil {
+			p.Sampled, p.Done, p.Waiting = true, *backlog.Done, *backlog.Seconds
+		}
 		for _, a := range backlog.Accounts {
 			looked[a.Name] = a
 		}

@@ -214,7 +214,7 @@ func TestARowSaysWhatIsNotKnown(t *testing.T) {
 		all, lit, dark, one bool
 	}{
 		{"no sample yet", nil, false, false, false, false},
-		{"one account is dark", &waiting.Backlog{Accounts: []waiting.Account{alpha}, Done: 2, Seconds: 15}, true, true, false, true},
+		{"one account is dark", &waiting.Backlog{Accounts: []waiting.Account{alpha}, Done: new(2.0), Seconds: new(15.0)}, true, true, false, true},
 	} {
 		b := emptyBooks()
 		b.observe(v, minute)

@@ -181,8 +181,13 @@ func (s *Sampler) publish(
 		waits += a.Visible
 	}
 	s.known = known
-	b.Done = s.rates.observe(v, waits, now)
-	b.Seconds = float64(waits) / max(b.Done, leastRate)
+	if !s.cutOff(v) { // by rates of before a scaler would end processors
+		done := s.rates.observe(v, waits, now)
+		b.Done = &done
+		if len(found) > 0 || len(shards) == 0 {
+			b.Seconds = new(float64(waits) / max(done, leastRate))
+		}
+	}
 	s.latest.Store(b)
 }
 

@@ -367,6 +367,7 @@ func CheckMaxRate(rate float64) error {
 func Retry(p pump.RetryPolicy) (pump.RetryPolicy, error) {
 	p.MaxAttempts = cmp.Or(p.MaxAttempts, 8)
 	p.Max = cmp.Or(p.Max, max(10*time.Minute, p.Base))
+	p.MaxBusy = cmp.Or(p.MaxBusy, 24*time.Hour)
 	switch {
 	case p.Base < 0 || p.Base > storage.MaxVisibility:
 		return p, OutOfRange("retry.base", p.Base,

@@ -49,7 +49,7 @@ func TestATombstoneNamesTheSameTasksOfTheNextGenerationWithoutBodies(t *testing.
 			t.Fatalf("task %d has contents: %+v", task.N, task)
 		}
 	}
-	if again, err := codec.Restamped(stone, 0, h.Generation); err != nil {
+	if again, err := codec.Restamped(stone, 0, h.Generation, codec.NotNow{}); err != nil {
 		t.Fatal(err)
 	} else if bare, _ := codec.ReadHeader(again); Is(&bare) {
 		t.Error("a tombstone without its cause is still taken for one")

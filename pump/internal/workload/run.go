@@ -87,6 +87,9 @@ type Run struct {
 	// one was given up. The ledger's record of it goes. A task that was redriven is done under the
 	// identity of a foreign message.
 	Over bool
+	// Accounts are those that its client has credentials for, as it began; none if a member row
+	// says so.
+	Accounts []string
 	// Changed is the server's time of the last change; only Get and List give it.
 	Changed time.Time
 }
@@ -166,7 +169,7 @@ func (r *Runs) complete(run Run) (Run, error) {
 	return Run{
 		ID: run.ID, Workload: r.workload, Mode: printable(run.Mode), Fingerprint: run.Fingerprint,
 		State: RunOpen, Started: milliseconds(run.Started), Instance: printable(run.Instance),
-		Note: printable(run.Note), Epoch: r.epoch, Beat: max(run.Beat, 0),
+		Note: printable(run.Note), Epoch: r.epoch, Beat: max(run.Beat, 0), Accounts: run.Accounts,
 	}, nil
 }
 
@@ -406,6 +409,7 @@ func (r *Runs) row(id codec.RunID) row.Row[Run] {
 			props := map[string]any{
 				"Mode": run.Mode, "Fingerprint": run.Fingerprint, "State": string(run.State),
 				"Started": run.Started, "Instance": run.Instance, "Note": run.Note, "Tasks": int64(run.Tasks),
+				"Accounts": strings.Join(run.Accounts, " "),
 			}
 			if !run.Ended.IsZero() {
 				props["Ended"] = run.Ended
@@ -441,6 +445,7 @@ func (r *Runs) row(id codec.RunID) row.Row[Run] {
 				Ended: f.Moment("Ended").UTC(), Instance: f.Text("Instance"), Note: f.Text("Note"),
 				Tasks: f.Count("Tasks"), Epoch: f.UpTo("Epoch", row.MaxEpoch), Beat: f.Duration("Beat"),
 				Rest: f.Count("Rest"), Drop: f.Flag("Drop"), Over: f.Flag("Over"),
+				Accounts: namesIn(f.Text("Accounts")),
 			}
 			if run.State == RunSealed && run.Rest > 0 {
 				run.State = RunClosed

@@ -59,7 +59,7 @@ func liveProperties(run Run) map[string]any {
 		row.FormatProperty: int64(row.Format), "State": string(run.State), "Mode": run.Mode,
 		"Instance": run.Instance, "Tasks": int64(run.Tasks), "Rest": int64(run.Rest), "Drop": run.Drop,
 		"Over": run.Over, "Beat": int64(run.Beat), "Epoch": int64(run.Epoch), "Beats": int64(0),
-		"Accounts": "", "Put": int64(0),
+		"Accounts": strings.Join(run.Accounts, " "), "Put": int64(0),
 	}
 }
 
@@ -68,8 +68,16 @@ func readLive(f *row.Fields) LiveRun {
 		State: RunState(f.Text("State")), Mode: f.Text("Mode"), Instance: f.Text("Instance"),
 		Tasks: f.Count("Tasks"), Rest: f.Count("Rest"),
 		Drop: f.Flag("Drop"), Over: f.Flag("Over"), Beat: f.Duration("Beat"), Epoch: f.Count("Epoch"),
-		Accounts: strings.Fields(f.Text("Accounts")), Put: f.Count("Put"),
+		Accounts: namesIn(f.Text("Accounts")), Put: f.Count("Put"),
 	}
+}
+
+// namesIn are the names of a text, nil if it has none.
+func namesIn(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return strings.Fields(text)
 }
 
 // Live gives the runs that are not done with, by id: a request for each thousand, and where it

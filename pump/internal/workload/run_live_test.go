@@ -251,3 +251,37 @@ func TestARunThatIsClosedWithARestIsFinished(t *testing.T) {
 		}
 	})
 }
+
+// P6.5: from its first write on, and through each change, the row says which accounts its client has.
+func TestTheAccountsOfAClientStandInItsRowThroughEachChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runs := NewRuns(faketable.NewServer().Client("me"), "city")
+		id := faketable.RunID(1)
+		has := func(when string) {
+			if l := liveRunsOf(t, runs)[id]; !slices.Equal(l.Accounts, []string{"a1", "a2"}) {
+				t.Errorf("%s: accounts %v", when, l.Accounts)
+			}
+		}
+		for _, step := range []struct {
+			what string
+			err  error
+		}{
+			{"created", runs.Create(t.Context(), Run{ID: id, Mode: "client", Accounts: []string{"a1", "a2"}})},
+			{"abandoned", runs.Abandon(t.Context(), id, "silent")},
+			{"taken", second(runs.Take(t.Context(), id))},
+		} {
+			if step.err != nil {
+				t.Fatalf("%s: %v", step.what, step.err)
+			}
+		}
+		has("opened again")
+		l := liveRunsOf(t, runs)[id]
+		l.State = RunBroken // as a program of before would have listed it
+		if err := runs.Correct(t.Context(), l); err != nil {
+			t.Fatal(err)
+		}
+		has("corrected")
+	})
+}
+
+func second[T any](_ T, err error) error { return err }

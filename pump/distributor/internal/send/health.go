@@ -9,8 +9,8 @@ import (
 // health is what puts have shown of one queue. It decides when the queue's
 // segments may be put elsewhere (P6.3) and when they come home:
 //
-//	         nothing acknowledged for darkAfter, and puts failed without an answer or
-//	         the sink is busy, or for darkRefused, and all were throttled
+//	         nothing acknowledged for darkAfter, and puts failed without an answer, or were turned
+//	         down, or the sink is busy, or for darkRefused, and all were throttled
 //	  +------+ ---------------------------------------------------> +------+
 //	  | open |                                                      | dark |
 //	  +------+ <--------------------------------------------------- +------+
@@ -32,6 +32,8 @@ import (
 // while, longer each time: each return costs its tasks darkAfter of waiting.
 type health struct {
 	dark, atLimit bool
+	turned        bool // the last answer was that it takes nothing from this process
+	crowded       bool // its account holds its share of the memory (share.crowded)
 
 	silent     time.Time // when the first put since the last acknowledgement was sent; zero: none
 	unanswered int       // puts since then that ended without an answer
@@ -59,7 +61,7 @@ func (h *health) state() state {
 	switch {
 	case h.dark:
 		return dark
-	case h.atLimit:
+	case h.atLimit || h.crowded:
 		return limited
 	}
 	return well
@@ -99,7 +101,7 @@ func (h *health) sent(now time.Time) {
 
 // acknowledged is a put that was.
 func (h *health) acknowledged(now time.Time) {
-	h.silent, h.unanswered = time.Time{}, 0
+	h.silent, h.unanswered, h.turned = time.Time{}, 0, false
 	if h.dark && now.Sub(h.darkAt) >= h.heldDown {
 		h.dark, h.openAt = false, now
 	}
@@ -110,17 +112,27 @@ func (h *health) acknowledged(now time.Time) {
 func (h *health) lost(now time.Time) {
 	h.sent(now) // a straggler from before the last acknowledgement
 	h.unanswered++
+	h.turned = false
 	h.endProbe(now)
 	if h.unanswered >= darkFailures && now.Sub(h.silent) >= darkAfter {
 		h.darken(now)
 	}
 }
 
-// answered is a put that was turned down by a queue or an account that is not
-// dark: it has other troubles, which an operator must see to.
-func (h *health) answered(now time.Time) {
-	h.silent, h.unanswered = time.Time{}, 0
+// turnedDown is a put that was answered and not taken: the account refuses the credential or is
+// disabled, or the queue is not there. An operator must see to that, and others help meanwhile.
+func (h *health) turnedDown(now time.Time) {
+	h.sent(now)
+	h.turned = true
 	h.endProbe(now)
+	h.darkenTurned(now)
+}
+
+// darkenTurned goes by the time and not by the next put, which may be far off.
+func (h *health) darkenTurned(now time.Time) {
+	if h.turned && now.Sub(h.silent) >= darkAfter {
+		h.darken(now)
+	}
 }
 
 // refused is a put that was throttled.
@@ -164,6 +176,7 @@ func (h *health) endProbe(now time.Time) {
 
 // look judges the queue by whether its sink is busy: as many messages are in flight as may be.
 func (h *health) look(now time.Time, busy bool) {
+	h.darkenTurned(now)
 	recent := now.Sub(h.throttled) < limitRecent
 	if !busy {
 		h.busy, h.atLimit = time.Time{}, h.atLimit && recent

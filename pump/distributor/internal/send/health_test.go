@@ -109,7 +109,7 @@ func TestAProbeThatIsTurnedDownIsOver(t *testing.T) {
 	if !p.h.probe(p.at(12), "i", "q") {
 		t.Fatal("not probed")
 	}
-	p.h.answered(p.at(13))
+	p.h.turnedDown(p.at(13))
 	if !p.h.dark || !p.h.probe(p.at(21), "i", "q") {
 		t.Error("want it dark and probed again")
 	}

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/shardmap"
 )
 
 // makeError is a queue that could not be made.
@@ -24,20 +26,23 @@ const (
 	putStoppedLimit  = time.Minute
 )
 
-// judge decides what follows from a failed request: wait and try again, or, with
-// an error, give the distribution up. Made: the queue was known to be there when
-// the put was sent.
+// judge says what follows from a failed request: a pause before the next or, with an error, the end
+// of the distribution. Made: the queue was known to be there when the put was sent.
 func (p *Putter) judge(m *message, err error, made bool) (time.Duration, error) {
 	s, attempt := m.sink, m.attempt
 	j, object := p.Jitter, fmt.Sprintf("%s %d/%d", s.name, m.Segment, m.First)
 	_, making := errors.AsType[*makeError](err)
-	if making && !storage.Is(err, storage.Auth) {
-		if err := s.creation.Failed(s.name, err, time.Now()); err != nil {
-			return 0, err
-		}
+	d := failure.Decide(failure.Queue, err, failure.Work)
+	if !s.accepted.Load() {
+		s.refuses(err, d.Kind, time.Now())
 	}
-	switch storage.CodeOf(err) {
-	case storage.Throttled:
+	switch {
+	case d.Do == failure.End: // the same bytes would fail each time
+		return 0, fmt.Errorf("an envelope of %d characters was refused: %w", len(m.Text), err)
+	case d.Kind == failure.NotSent:
+		// Not by our own context, or deliver would not have asked.
+		return j.Full(putBase, putLimit, "put", object, attempt), nil
+	case d.Kind == failure.Throttles:
 		p.observe(s, (*health).refused)
 		m.refused++
 		// A 503 was refused before it was looked at. A 500 OperationTimedOut,
@@ -50,39 +55,70 @@ func (p *Putter) judge(m *message, err error, made bool) (time.Duration, error) 
 			}
 		}
 		return asked + j.Full(putThrottledBase, putLimit, "put", object, attempt), nil
-	case storage.MaybeDone:
+	case d.Kind == failure.Silent || d.Kind == failure.Unknown:
 		// A timeout, a 5xx, a broken connection: it may be in the queue. A second
 		// copy is harmless, a missing one is a lost task.
 		p.observe(s, (*health).lost)
 		if !making {
 			p.Count.Resent.Add(1)
 		}
-		s.alarm(p.Log, err)
+		s.alarm(p.Log, err, d)
 		return j.Full(putBase, putLimit, "put", object, attempt), nil
-	case storage.Missing, storage.Auth:
-		p.observe(s, (*health).answered)
-		switch {
-		case storage.Is(err, storage.Auth) && !s.accepted.Load():
-			if err := s.refuses(err, time.Now(), p.Patience); err != nil {
-				return 0, err
-			}
-		case making: // an older queue of that name is being deleted
-			s.alarm(p.Log, err)
-			return j.Full(putBase, putLimit/3, "put", object, attempt), nil
-		case !made && storage.Is(err, storage.Missing):
-			s.missing()
-			return 0, nil
-		case !s.accepted.Load():
-			return 0, fmt.Errorf("queue %s takes no messages: %w", s.name, err)
-		}
-		s.alarm(p.Log, err)
-		return j.Full(putStoppedBase, putStoppedLimit, "put", object, attempt), nil
-	case storage.Canceled:
-		// Not by our own context, or deliver would not have asked. Nothing was sent.
-		return j.Full(putBase, putLimit, "put", object, attempt), nil
-	default:
-		// Invalid, TooLarge, or an answer that a put cannot have: the same bytes
-		// would fail every time.
-		return 0, fmt.Errorf("an envelope of %d characters was refused: %w", len(m.Text), err)
 	}
+	p.observe(s, (*health).turnedDown)
+	if err := p.Router.hopeless(p.Stake); err != nil {
+		return 0, err
+	}
+	if d.Kind == failure.Missing && !made && !making {
+		s.missing()
+		return 0, nil
+	}
+	s.alarm(p.Log, err, d)
+	if making && d.Kind == failure.Missing { // an older queue of that name is being deleted
+		return j.Full(putBase, putLimit/3, "put", object, attempt), nil
+	}
+	return j.Full(putStoppedBase, putStoppedLimit, "put", object, attempt), nil
+}
+
+// hopeless is an error if all accounts refuse the credential, no queue has taken anything from this
+// process, and waiting longer would not mend that.
+func (r *Router) hopeless(at failure.Stake) error {
+	t := r.Current()
+	of, made := map[string]refusal{}, false // the first of each account
+	for i, shard := range t.Workload.Map.Shards {
+		s := t.sinks[i]
+		if shard.State != shardmap.Active || s.refused != nil {
+			continue
+		}
+		if s.accepted.Load() {
+			return nil
+		}
+		made = made || s.made.Load()
+		now, before := s.refusing(), of[shard.Account]
+		if before.err == nil || now.err != nil && now.since.Before(before.since) {
+			of[shard.Account] = now
+		}
+	}
+	var last refusal
+	var since time.Time // the last of the accounts
+	for _, first := range of {
+		if first.err == nil {
+			return nil
+		}
+		if first.since.After(since) {
+			since = first.since
+		}
+		if last.err == nil || first.kind == failure.NoRight {
+			last = first
+		}
+	}
+	if last.err == nil || made && last.kind == failure.Refuses { // the key was good
+		return nil
+	}
+	d := failure.Decide(failure.AllAccounts, last.err, at)
+	if d.Do == failure.End || d.Patience > 0 && time.Since(since) >= d.Patience {
+		return fmt.Errorf("no queue takes messages: every account refuses the credential; %s: %w",
+			d.Fix, last.err)
+	}
+	return nil
 }

@@ -2,8 +2,7 @@ package send
 
 import (
 	"context"
-	"errors"
-	"log/slog"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -11,8 +10,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -21,18 +20,20 @@ import (
 const createSlow = 2 * time.Second
 
 // MakeQueues makes the queues of the map that this process has not made or used yet: nearly
-// always they are there. A mistake in the configuration shows here, before a run is begun. A
-// right that may just have been given is waited for. An account that does not answer shows too,
-// and must not keep the tasks of all the others waiting: its queues are late, and are left to
-// MakeLate and to the first put that finds them missing (sink.make).
-func (r *Router) MakeQueues(ctx context.Context, j backoff.Jitter) (late bool, err error) {
-	todo, err := r.unmade()
-	if err != nil {
-		return false, err
-	}
+// always they are there. A mistake in the configuration shows here, before a run is begun, and so
+// does a key that all accounts refuse. An account that does not answer, refuses or is disabled
+// shows too, and must not keep the tasks of all the others waiting: its queues are late, and are
+// left to MakeLate and to the first put that finds them missing (sink.make).
+func (r *Router) MakeQueues(
+	ctx context.Context, j backoff.Jitter, at failure.Stake,
+) (late bool, err error) {
+	todo := r.unmade()
 	soon, cancel := context.WithTimeout(ctx, createSlow)
 	defer cancel()
-	err = r.make(soon, j, todo)
+	err = r.make(soon, j, todo, true)
+	if err == nil {
+		err = r.hopeless(at)
+	}
 	switch {
 	case ctx.Err() != nil:
 		return false, context.Cause(ctx)
@@ -60,13 +61,13 @@ func (r *Router) MakeQueues(ctx context.Context, j backoff.Jitter) (late bool, e
 // processors make none (window 33).
 func (r *Router) MakeLate(ctx context.Context, j backoff.Jitter) {
 	for ctx.Err() == nil {
-		todo, err := r.unmade()
-		if err == nil && len(todo) == 0 {
+		todo := r.unmade()
+		if len(todo) == 0 {
 			r.log.Info("every queue is made")
 			return
 		}
 		soon, cancel := context.WithTimeout(ctx, lateRound) // the map may have changed by then
-		err = errors.Join(err, r.make(soon, j, todo))
+		err := r.make(soon, j, todo, false)
 		cancel()
 		if err != nil && ctx.Err() == nil {
 			r.log.Error("a queue could not be made; the next distribution tries again", "error", err)
@@ -79,16 +80,12 @@ func (r *Router) MakeLate(ctx context.Context, j backoff.Jitter) {
 const lateRound = time.Minute
 
 // unmade are the queues of the map that this process has not made or used, by account.
-func (r *Router) unmade() (map[string][]*Sink, error) {
+func (r *Router) unmade() map[string][]*Sink {
 	t := r.Current()
 	byAccount := map[string][]*Sink{}
 	for i, s := range t.Workload.Map.Shards {
 		o := t.sinks[i]
-		switch {
-		case s.State != shardmap.Active || o.made.Load():
-		case o.refused != nil:
-			return nil, o.refused
-		default:
+		if s.State == shardmap.Active && !o.made.Load() && o.refused == nil {
 			byAccount[s.Account] = append(byAccount[s.Account], o)
 		}
 	}
@@ -97,16 +94,19 @@ func (r *Router) unmade() (map[string][]*Sink, error) {
 			byAccount[name] = append(byAccount[name], o)
 		}
 	}
-	return byAccount, nil
+	return byAccount
 }
 
-// make makes queues of several accounts side by side; that ctx ended is no error.
-func (r *Router) make(ctx context.Context, j backoff.Jitter, byAccount map[string][]*Sink) error {
+// make makes queues of several accounts side by side; that ctx ended is no error. Hasty: not those
+// that an account refuses to make.
+func (r *Router) make(
+	ctx context.Context, j backoff.Jitter, byAccount map[string][]*Sink, hasty bool,
+) error {
 	all, ctx := errgroup.WithContext(ctx)
 	for _, sinks := range byAccount {
 		all.Go(func() error {
 			return queues.Each(ctx, sinks, func(ctx context.Context, _ int, s *Sink) error {
-				return s.ensure(ctx, j, r.log)
+				return r.ensure(ctx, j, s, hasty)
 			})
 		})
 	}
@@ -114,25 +114,28 @@ func (r *Router) make(ctx context.Context, j backoff.Jitter, byAccount map[strin
 }
 
 // ensure makes a queue until ctx ends; that is no error.
-func (s *Sink) ensure(ctx context.Context, j backoff.Jitter, log *slog.Logger) error {
+func (r *Router) ensure(ctx context.Context, j backoff.Jitter, s *Sink, hasty bool) error {
 	for attempt := uint64(0); ctx.Err() == nil; attempt++ {
-		err := s.make(ctx, ctx.Done(), log)
+		err := s.make(ctx, ctx.Done(), r.log)
 		if err == nil || ctx.Err() != nil {
 			return nil
 		}
-		if MayBeGiven(err) {
-			s.alarm(log, err)
-		} else if err := s.creation.Failed(s.name, err, time.Now()); err != nil {
-			return err
+		d := failure.Decide(failure.Queue, err, failure.Work)
+		s.refuses(err, d.Kind, time.Now())
+		switch d.Kind {
+		case failure.Refuses, failure.NoRight, failure.Disabled:
+			if s.observe((*health).turnedDown) {
+				r.turned()
+			}
+			s.alarm(r.log, err, d)
+			if hasty {
+				return nil
+			}
+		}
+		if d.Do == failure.End {
+			return fmt.Errorf("queue %s cannot be created: %w", s.name, err)
 		}
 		queues.CreatePause(ctx, j, s.name, attempt)
 	}
 	return nil
-}
-
-// MayBeGiven tells a right that is missing, and may just have been given, from a key or
-// signature that is wrong.
-func MayBeGiven(err error) bool {
-	e, ok := errors.AsType[*storage.Error](err)
-	return ok && e.Code == storage.Auth && e.Service != "AuthenticationFailed"
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/internal/rounds"
@@ -27,6 +28,7 @@ type message struct {
 	weight int64 // in the memory budget
 
 	sink    *Sink  // where it waits or is put
+	share   *share // of the account that it is for; nil: none yet
 	route   *Route // by which it belongs there
 	probe   bool   // its next put finds out whether a dark home takes messages again
 	attempt uint64
@@ -46,12 +48,13 @@ func (m *message) name(t backoff.Step) string {
 // timers. That is a thousand full envelopes or sixteen thousand small ones. It also is what comes
 // for a dark queue until that shows: at 2,000 a second in darkAfter.
 //
-// Queues do not share it out. With keys as they come one queue or another always has more waiting
-// than the rest, and what waits keeps none of them idle as long as it is many times as much as
-// there are queues. So of more than 400 queues each adds queueMemory, which some 37 small messages
-// take. A queue that puts one message after the other, and where they come at random, has
-// r + r^2/2(1-r) of them when it is busy for the part r of the time: 6.5 at 0.92, which was all of
-// 2,500 queues in 64 MiB, and 37 at 0.986 (M/D/1; Pollaczek and Khinchine).
+// Queues do not share it out, and accounts only in part (share). With keys as they come one queue
+// or another always has more waiting than the rest, and what waits keeps none of them idle as long
+// as it is many times as much as there are queues. So of more than 400 queues each adds
+// queueMemory, which some 37 small messages take. A queue that puts one message after the other,
+// and where they come at random, has r + r^2/2(1-r) of them when it is busy for the part r of the
+// time: 6.5 at 0.92, which was all of 2,500 queues in 64 MiB, and 37 at 0.986 (M/D/1; Pollaczek and
+// Khinchine).
 const (
 	memoryBudget = 64 << 20
 	queueMemory  = 160 << 10
@@ -70,13 +73,18 @@ const lookEvery = time.Second
 // queue that refuses nine of ten.
 const helpAfter = 4
 
+// crowdedBy is by how many messages more a sink seems to hold whose account has no room.
+const crowdedBy = 1 << 30
+
 // Putter sends the messages of one distribution. The way of a message: Send takes it over and
 // picks the sink that it goes to now, it waits there, a worker puts it until it is acknowledged.
 // If its segment's messages have to go elsewhere meanwhile, it is picked another sink.
 type Putter struct {
 	Options
 	memory *semaphore.Weighted // of the messages on their way
+	total  int64               // of memory
 	wg     sync.WaitGroup      // the messages on their way
+	stuck  time.Time           // when the log last said that segments are; of Watch
 }
 
 // Options are what a [Putter] works with.
@@ -93,9 +101,11 @@ type Options struct {
 	Acked func(interval int)
 	// Delivered is told of each acknowledged envelope of tasks; it must not wait.
 	Delivered func(into *Sink, m *pack.Message)
-	// Patience is for how long a queue that has taken nothing yet may refuse the credential; 0: for
-	// ever.
-	Patience time.Duration
+	// Stake is what is at stake until a queue has taken a message: a command may end then.
+	Stake failure.Stake
+	// Proven returns when it is known that the distribution may go on. It is asked before each put,
+	// and before its acknowledgement counts: the process may have stood still.
+	Proven func(context.Context) error
 	// Loops counts what goes round.
 	Loops *Loops
 }
@@ -118,7 +128,8 @@ const (
 
 // NewPutter makes the putter of a distribution.
 func NewPutter(o Options) *Putter {
-	return &Putter{Options: o, memory: semaphore.NewWeighted(memoryFor(len(o.Router.Current().sinks)))}
+	total := memoryFor(len(o.Router.Current().sinks))
+	return &Putter{Options: o, memory: semaphore.NewWeighted(total), total: total}
 }
 
 // Wait waits until no message is on its way. All calls of Send must have come back before.
@@ -133,14 +144,8 @@ func (p *Putter) Send(pm *pack.Message) error {
 	}
 	for {
 		s, err := p.pick(m)
-		if err == nil && !m.probe && s.full() {
-			select {
-			case <-s.room:
-			case <-m.route.Changed:
-			case <-p.Ctx.Done():
-				err = context.Cause(p.Ctx)
-			}
-			if err == nil {
+		if err == nil && !m.probe && (s.full() || p.crowded(s)) {
+			if err = p.awaitRoom(m, s); err == nil {
 				p.Turn.Wait("send", m.name(p.Turn))
 				continue
 			}
@@ -151,12 +156,37 @@ func (p *Putter) Send(pm *pack.Message) error {
 		}
 		p.wg.Add(1)
 		s.push(m, p.hire)
+		s.share.wake() // another may find room too
 		return nil
 	}
 }
 
+// awaitRoom waits while a sink is full or its account holds its share of the memory, or until there
+// may be another way.
+func (p *Putter) awaitRoom(m *message, s *Sink) error {
+	s.share.waits.Add(1)
+	defer s.share.waits.Add(-1)
+	if !s.full() && !p.crowded(s) { // since the caller asked
+		return nil
+	}
+	select {
+	case <-s.room:
+	case <-s.share.room:
+	case <-m.route.Changed:
+	case <-p.Ctx.Done():
+		return context.Cause(p.Ctx)
+	}
+	return nil
+}
+
+// crowded reports whether the account of a sink holds as much of the memory as it may.
+func (p *Putter) crowded(s *Sink) bool {
+	crowded, _ := s.share.crowded(p.total, p.Router.Current().accounts)
+	return crowded
+}
+
 // pick picks the sink that a message goes to now: the first of its destinations that
-// is not busy, or else the one in which the fewest wait.
+// is not busy and whose account has room, or else the one in which the fewest wait.
 func (p *Putter) pick(m *message) (*Sink, error) {
 	t := p.Router.Current()
 	home, list, err := p.destinations(t, m)
@@ -186,7 +216,9 @@ func (p *Putter) pick(m *message) (*Sink, error) {
 	least := math.MaxInt
 	for _, s := range list {
 		n, busy := s.queued()
-		if !busy {
+		if p.crowded(s) {
+			n += crowdedBy
+		} else if !busy {
 			return s, nil
 		}
 		if n < least {
@@ -204,8 +236,7 @@ func (p *Putter) destinations(t *Route, m *message) (home *Sink, list []*Sink, e
 	if m.Bad {
 		return t.poisonDestinations(m.Segment)
 	}
-	list, err = t.destinations(m.Segment)
-	return t.home(m.Segment), list, err
+	return t.home(m.Segment), t.destinations(m.Segment), nil
 }
 
 // belongs reports whether the message may be put where it is. Whatever changes that makes
@@ -272,6 +303,7 @@ func (p *Putter) deliver(m *message) error {
 // done ends a message.
 func (p *Putter) done(m *message) {
 	p.endProbe(m)
+	m.share.take(-m.weight)
 	p.memory.Release(m.weight)
 	p.wg.Done()
 }
@@ -313,11 +345,12 @@ func (p *Putter) Watch() {
 		t = p.Router.Current()
 		troubled := false
 		for _, s := range old.sinks {
-			if s.refused != nil {
-				continue
-			}
 			_, busy := s.queued()
-			p.observe(s, func(h *health, now time.Time) { h.look(now, busy) })
+			crowded, eased := s.share.crowded(p.total, t.accounts)
+			p.observe(s, func(h *health, now time.Time) {
+				h.crowded = crowded || h.crowded && !eased
+				h.look(now, busy)
+			})
 			ill := s.state() != well
 			troubled = troubled || ill
 			if ill || t.choices != old.choices {
@@ -326,8 +359,22 @@ func (p *Putter) Watch() {
 		}
 		if troubled {
 			backoff.Signal(p.Router.wake) // those who help may be pressed by now
+			p.sayStuck(t)
 		}
 		p.Loops.Sinks.Add()
+	}
+}
+
+// sayStuck tells of segments whose tasks can go nowhere.
+func (p *Putter) sayStuck(t *Route) {
+	now := time.Now()
+	if now.Sub(p.stuck) < queues.AlarmEvery {
+		return
+	}
+	if n := t.Stuck(); n > 0 {
+		p.stuck = now
+		p.Log.Error("the queues of all three choices of segments take nothing; their tasks wait, "+
+			"and with them the distribution", "segments", n)
 	}
 }
 
@@ -350,7 +397,8 @@ func (p *Putter) observe(s *Sink, what func(h *health, now time.Time)) {
 	}
 	switch s.state() {
 	case dark:
-		p.Log.Warn("a queue is dark; its tasks go to others once that is marked", "queue", s.name)
+		p.Log.Warn("a queue is dark; its tasks go to others once that is marked", "queue", s.name,
+			"because", s.why())
 	case limited:
 		p.Log.Warn("a queue is at its limit; what it has no room for goes to others once that is marked",
 			"queue", s.name)
@@ -369,6 +417,9 @@ func (p *Putter) tryPut(m *message) (made bool, err error) {
 		if !p.belongs(m) || m.refused >= helpAfter && s.state() == limited {
 			return false, errMoved
 		}
+		if s.refused != nil {
+			return false, s.refused
+		}
 		if s.unmade() {
 			err := s.make(p.Ctx, m.route.Changed, p.Log)
 			switch {
@@ -385,10 +436,17 @@ func (p *Putter) tryPut(m *message) (made bool, err error) {
 		if !p.belongs(m) { // the budget may have kept it waiting for long
 			return false, errMoved
 		}
+		if err := p.Proven(p.Ctx); err != nil {
+			return false, err
+		}
 		if m.route.Fresh() {
 			made = s.made.Load()
+			s.share.sent()
 			s.observe(func(h *health, now time.Time) { h.sent(now) })
-			return made, s.shard.PutBy(p.Ctx, m.route.read, m.Text, 0, about)
+			if err = s.shard.PutBy(p.Ctx, m.route.read, m.Text, 0, about); err == nil {
+				err = p.Proven(p.Ctx)
+			}
+			return made, err
 		}
 		select { // for a newer map
 		case <-m.route.Changed:
@@ -398,11 +456,12 @@ func (p *Putter) tryPut(m *message) (made bool, err error) {
 	}
 }
 
-// pause waits before the next attempt, or until the message belongs elsewhere.
+// pause waits before the next attempt, or until the message belongs elsewhere, or its dark queue
+// takes messages again.
 func (p *Putter) pause(m *message, d time.Duration) {
 	over := time.NewTimer(d)
 	defer over.Stop()
-	for p.belongs(m) {
+	for ill := m.sink.state() == dark; p.belongs(m) && (!ill || m.sink.state() == dark); {
 		select {
 		case <-over.C:
 			return
@@ -419,6 +478,7 @@ func (p *Putter) acknowledged(m *message) {
 		s.made.Store(true)
 		p.Log.Debug("the queue takes messages", "queue", s.name)
 	}
+	s.share.acknowledged()
 	p.observe(s, (*health).acknowledged)
 	p.endProbe(m)
 	s.fit(p.hire)

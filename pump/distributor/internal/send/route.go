@@ -3,6 +3,7 @@ package send
 import (
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,6 +32,7 @@ type Router struct {
 	mu     sync.Mutex // guards what follows, and the making of routes
 	sinks  map[string]*Sink
 	poison map[string]*Sink
+	shares map[string]*share   // by account
 	spills []uint8             // as the newest view has them
 	viewed time.Time           // when that was read
 	own    map[mark]time.Time  // acknowledged to this process, not yet seen in a view
@@ -48,6 +50,7 @@ type Route struct {
 	Workload *workload.Workload
 	read     time.Time // when the map was asked for
 	sinks    []*Sink   // by the map's shards
+	accounts int       // that are put into
 	poison   map[string]*Sink
 	marks    []uint8 // by segment, bit i for choice i; nil: none
 	choices  *choices
@@ -59,7 +62,7 @@ func NewRouter(f *queues.Set, log *slog.Logger) *Router {
 	return &Router{
 		fleet: f, log: log, wake: make(chan struct{}, 1),
 		sinks: map[string]*Sink{}, poison: map[string]*Sink{}, own: map[mark]time.Time{},
-		warned: map[string]struct{}{},
+		warned: map[string]struct{}{}, shares: map[string]*share{},
 	}
 }
 
@@ -167,6 +170,7 @@ func (r *Router) take(w *workload.Workload) bool {
 		r.lay(next, nil)
 	case w.Map.Version == old.Workload.Map.Version:
 		next.sinks, next.poison, next.choices = old.sinks, old.poison, old.choices
+		next.accounts = old.accounts
 	default:
 		r.log.Info("the shard map has changed", "version", w.Map.Version)
 		r.lay(next, old)
@@ -183,8 +187,11 @@ func (r *Router) lay(next, old *Route) {
 	next.choices = &choices{of: make(map[uint32][]int)}
 	next.sinks = make([]*Sink, len(m.Shards))
 	next.poison = map[string]*Sink{}
-	sinks, poison := map[string]*Sink{}, map[string]*Sink{}
+	sinks, poison, active := map[string]*Sink{}, map[string]*Sink{}, map[string]bool{}
 	for i, s := range m.Shards {
+		if s.State == shardmap.Active {
+			active[s.Account] = true
+		}
 		name := s.Account + "/" + s.Queue
 		o := r.sinks[name]
 		if o == nil {
@@ -196,12 +203,12 @@ func (r *Router) lay(next, old *Route) {
 		next.sinks[i], sinks[name] = o, o
 		if a := r.fleet.Account(s.Account); a != nil && poison[s.Account] == nil {
 			if o = r.poison[s.Account]; o == nil {
-				o = newSink(a.Poison, poisonInFlight)
+				o = newSink(a.Poison, poisonInFlight, r.share(s.Account))
 			}
 			poison[s.Account] = o
 		}
 	}
-	r.sinks, r.poison, next.poison = sinks, poison, poison
+	r.sinks, r.poison, next.poison, next.accounts = sinks, poison, poison, len(active)
 }
 
 // Reachable says that this process may have credentials for accounts for which it had none. What
@@ -232,15 +239,25 @@ func (r *Router) Reachable() {
 func (r *Router) open(account, queue string, active bool) *Sink {
 	s, err := r.fleet.Queue(account, queue)
 	if err == nil {
-		return newSink(s, inFlightMost)
+		return newSink(s, inFlightMost, r.share(account))
 	}
 	if _, said := r.warned[account]; !said && active {
 		r.warned[account] = struct{}{}
 		r.log.Error("the workload has an account that this process has no credentials "+
-			"for; its tasks cannot be put",
+			"for; its tasks go to others once that is marked",
 			"account", account, "error", err)
 	}
-	return refusedSink(account+"/"+queue, err)
+	return refusedSink(account+"/"+queue, err, r.share(account))
+}
+
+// share is the one of an account, which lasts as long as this process.
+func (r *Router) share(account string) *share {
+	of := r.shares[account]
+	if of == nil {
+		of = newShare()
+		r.shares[account] = of
+	}
+	return of
 }
 
 // Fresh reports whether the map is young enough for puts (P6.5): a queue that is removed is
@@ -282,18 +299,17 @@ func (t *Route) marked(segment uint32, choice int) bool {
 //   - A dark queue is helped by those that are not. There are several, because the one queue with
 //     the most such segments would hold up all others. If there is none the home is the choice
 //     again: there is nothing better than to go on trying.
-func (t *Route) destinations(segment uint32) (list []*Sink, err error) {
+//
+// A queue that this process has no credentials for is dark to it.
+func (t *Route) destinations(segment uint32) (list []*Sink) {
 	home := t.home(segment)
-	if home.refused != nil {
-		return nil, home.refused
-	}
 	of := home.state()
 	if of != dark {
 		list = append(list, home)
 	}
 	if of != well {
 		for i, s := range t.helpers(segment) {
-			if s.refused == nil && s.state() < of && t.marked(segment, i+1) {
+			if s.state() < of && t.marked(segment, i+1) {
 				list = append(list, s)
 			}
 		}
@@ -301,7 +317,30 @@ func (t *Route) destinations(segment uint32) (list []*Sink, err error) {
 	if len(list) == 0 {
 		list = append(list, home)
 	}
-	return list, nil
+	return list
+}
+
+// Unreachable is an error if this process has no credentials for an account that is put into.
+func (t *Route) Unreachable() error {
+	for i, s := range t.sinks {
+		if s.refused != nil && t.Workload.Map.Shards[i].State == shardmap.Active {
+			return s.refused
+		}
+	}
+	return nil
+}
+
+// Stuck counts the segments of which all three choices are dark.
+func (t *Route) Stuck() (n int) {
+	for segment := range uint32(t.Workload.Map.Segments) {
+		isDark := func(s *Sink) bool { return s.state() == dark }
+		home := t.home(segment)
+		helpers := t.helpers(segment)
+		if isDark(home) && !slices.ContainsFunc(helpers, func(s *Sink) bool { return !isDark(s) }) {
+			n++
+		}
+	}
+	return n
 }
 
 // helpers are the queues of the segment's second and third choice.
@@ -323,12 +362,12 @@ func (t *Route) wanted() (lists [3][]uint32) {
 	for segment := range uint32(t.Workload.Map.Segments) {
 		home := t.home(segment)
 		of := home.state()
-		if home.refused != nil || of == well {
+		if of == well {
 			continue
 		}
 		for i, s := range t.helpers(segment) {
 			helper := s.state()
-			if s.refused != nil || helper >= of {
+			if helper >= of {
 				continue
 			}
 			if !t.marked(segment, i+1) {

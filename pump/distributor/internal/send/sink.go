@@ -3,7 +3,6 @@ package send
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -12,8 +11,8 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // A sink has some messages in flight: each is being put, waits for the budget of its queue or
@@ -43,14 +42,14 @@ const (
 // with the time that puts take, full with the budget of the queue.
 type Sink struct {
 	name  string        // account/queue
+	share *share        // of its account
 	shard *queues.Queue // nil: see refused
 	// refused: this process has no credentials for the account.
 	refused error
 	most    int           // in flight
 	room    chan struct{} // capacity 1: one less waits
-	// accepted: the queue has acknowledged a message of this process. Before, a missing queue is a
-	// mistake in the configuration, and so may a refused credential be (AuthPatience); after, an
-	// operator rotates keys or tidies up, and the tasks wait until that is done.
+	// accepted: the queue has acknowledged a message of this process, so whatever refuses now will
+	// be mended by an operator, and is waited for.
 	accepted atomic.Bool
 
 	// made: this process knows that the queue was there: it made it, or put
@@ -58,7 +57,6 @@ type Sink struct {
 	// (absent) is made before it is put into; one that was made and is missing is gone.
 	made, absent atomic.Bool
 	making       singleflight.Group
-	creation     queues.Creation
 
 	mu       sync.Mutex // guards what follows
 	waiting  []*message
@@ -67,27 +65,36 @@ type Sink struct {
 	health   health
 	heard    map[string]time.Time // of each owner of its segments: when it last got a message here
 	alarmed  time.Time            // when the log last said that the queue is in trouble
-	refusing time.Time            // since when it refuses the credential, never having taken anything
+	refusal  refusal              // the last answer, if it was one
 }
 
 // newSink makes a sink that may have up to most messages in flight.
-func newSink(q *queues.Queue, most int) *Sink {
+func newSink(q *queues.Queue, most int, of *share) *Sink {
 	return &Sink{
-		name: q.String(), shard: q, most: most, inFlight: min(most, inFlightFirst),
+		share: of, name: q.String(), shard: q, most: most, inFlight: min(most, inFlightFirst),
 		room: make(chan struct{}, 1), heard: map[string]time.Time{},
 	}
 }
 
 // refusedSink leads to an account that this process cannot reach.
-func refusedSink(name string, why error) *Sink {
-	return &Sink{name: name, refused: why, room: make(chan struct{}, 1), heard: map[string]time.Time{}}
+func refusedSink(name string, why error, of *share) *Sink {
+	return &Sink{
+		share: of, name: name, refused: why, most: poisonInFlight, inFlight: poisonInFlight,
+		room: make(chan struct{}, 1), heard: map[string]time.Time{},
+	}
 }
 
 // push adds a message, and a worker if another may be in flight.
 func (s *Sink) push(m *message, work func(*Sink)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m.sink = s
+	if m.sink = s; m.share != s.share {
+		if m.share != nil {
+			m.share.take(-m.weight)
+		}
+		m.share = s.share
+		m.share.take(m.weight)
+	}
 	s.waiting = append(s.waiting, m)
 	s.hire(work)
 }
@@ -166,7 +173,8 @@ func (s *Sink) pressed() bool {
 // full reports whether nothing more should wait.
 func (s *Sink) full() bool {
 	n, _ := s.queued()
-	return n >= fullLeast && float64(n) >= s.shard.Budget.Rate()*lineFor.Seconds()
+	return n >= fullLeast &&
+		(s.refused != nil || float64(n) >= s.shard.Budget.Rate()*lineFor.Seconds())
 }
 
 // missing says that the queue is not there as far as is known: it is new, or a put did not find it.
@@ -203,29 +211,33 @@ func (s *Sink) make(ctx context.Context, changed <-chan struct{}, log *slog.Logg
 // errMoved: there may be a better way now.
 var errMoved = errors.New("there is another route")
 
-// AuthPatience is for how long a queue that has taken nothing yet may refuse the credential
-// before a distribution that no process continues ends: a new role assignment takes up to ten
-// minutes to be known everywhere. With an election it is waited for without end.
-const AuthPatience = 15 * time.Minute
-
-// refuses notes that the queue, which has taken nothing yet, refuses the credential, and
-// gives an error when that has gone on for too long.
-func (s *Sink) refuses(err error, now time.Time, patience time.Duration) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.refusing.IsZero() {
-		s.refusing = now
-	}
-	if patience > 0 && now.Sub(s.refusing) >= patience {
-		return fmt.Errorf("queue %s takes no messages: it has refused the credential for %v; %s: %w",
-			s.name, patience, authFix, err)
-	}
-	return nil
+// refusal is that a queue refuses the credential.
+type refusal struct {
+	since time.Time
+	err   error
+	kind  failure.Kind
 }
 
-// authFix is what to do about a refused credential.
-const authFix = `give the identity the role "Storage Queue Data Contributor" on the account ` +
-	"(a new assignment takes minutes), or use a SAS or key that may add messages"
+// refuses notes what a queue that has taken nothing yet has answered.
+func (s *Sink) refuses(err error, kind failure.Kind, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case kind != failure.Refuses && kind != failure.NoRight:
+		s.refusal = refusal{}
+	case s.refusal.since.IsZero():
+		s.refusal.since = now
+		fallthrough
+	default:
+		s.refusal.err, s.refusal.kind = err, kind
+	}
+}
+
+func (s *Sink) refusing() refusal {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.refusal
+}
 
 // observe changes what is known of the queue's health. It reports whether that
 // makes other destinations the better ones.
@@ -238,9 +250,25 @@ func (s *Sink) observe(f func(h *health, now time.Time)) (turned bool) {
 }
 
 func (s *Sink) state() state {
+	if s.refused != nil {
+		return dark
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.health.state()
+}
+
+// why says in what way the queue is dark.
+func (s *Sink) why() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.refused != nil:
+		return "no credentials"
+	case s.health.turned:
+		return "refuses"
+	}
+	return "silent"
 }
 
 // String is account/queue.
@@ -276,18 +304,22 @@ const quietAfter = time.Second
 const maxHeard = 1024
 
 // alarm tells an operator of a queue in trouble, not more often than he can read.
-func (s *Sink) alarm(log *slog.Logger, err error) {
+func (s *Sink) alarm(log *slog.Logger, err error, d failure.Decision) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now := time.Now(); s.alarmed.IsZero() || now.Sub(s.alarmed) >= queues.AlarmEvery {
-		s.alarmed = now
-		if storage.Is(err, storage.Auth) {
-			log.Warn("a queue refuses the credential; its tasks wait", "queue", s.name, "fix", authFix,
-				"error", err)
-			return
-		}
-		log.Warn("a queue does not take messages; its tasks wait", "queue", s.name, "error", err)
+	now := time.Now()
+	if !s.alarmed.IsZero() && now.Sub(s.alarmed) < queues.AlarmEvery {
+		return
 	}
+	s.alarmed = now
+	said, fix := "a queue does not take messages; its tasks wait", []any{}
+	if d.Kind == failure.Refuses || d.Kind == failure.NoRight {
+		said = "a queue refuses the credential; its tasks wait"
+	}
+	if d.Fix != "" {
+		fix = []any{"fix", d.Fix}
+	}
+	log.Warn(said, append(fix, "queue", s.name, "error", err)...)
 }
 
 func (s *Sink) recovered(log *slog.Logger) {

@@ -36,7 +36,8 @@ func sending(t *testing.T, w *testworld.World, budget float64) (*Putter, *errgro
 	ctx, end := context.WithCancelCause(t.Context())
 	stages, ctx := errgroup.WithContext(ctx)
 	return NewPutter(Options{
-		Ctx: ctx, Stages: stages, Log: slog.New(slog.DiscardHandler), Hooks: &pump.Hooks{}, Jitter: "d", Router: r, Count: &pack.Tally{},
+		Proven: func(context.Context) error { return nil },
+		Ctx:    ctx, Stages: stages, Log: slog.New(slog.DiscardHandler), Hooks: &pump.Hooks{}, Jitter: "d", Router: r, Count: &pack.Tally{},
 		Acked: func(int) {}, Delivered: func(*Sink, *pack.Message) {}, Loops: &Loops{},
 	}), stages, end
 }

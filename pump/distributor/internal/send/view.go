@@ -5,22 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 )
-
-// commonFormat is the newest format that all processors of a view read, 0 if it has none.
-func commonFormat(v *cluster.View) (reads uint32) {
-	for _, m := range v.Members {
-		if m.Role == cluster.RoleProcessor {
-			this := uint32(min(max(m.Reads, 1), codec.Version)) // a row may say anything
-			if reads == 0 || this < reads {
-				reads = this
-			}
-		}
-	}
-	return reads
-}
 
 // See takes what a member has read of the cluster.
 func (r *Router) See(v *cluster.View) {
@@ -46,7 +32,7 @@ func (r *Router) See(v *cluster.View) {
 // heed takes what processors say of themselves; r.mu is held.
 func (r *Router) heed(v *cluster.View) {
 	r.viewed = v.Read
-	r.reads.Store(commonFormat(v))
+	r.reads.Store(v.CommonFormat())
 	if limits := envelopeLimits(v); limits != nil {
 		r.limits.Store(&limits)
 	} else {
@@ -75,24 +61,32 @@ func (r *Router) Alone() {
 // Trouble names the queues that do not take what is meant for them, in one line.
 func (t *Route) Trouble() string {
 	var names []string
+	why := ""
 	for _, o := range t.sinks {
 		if o.state() == dark {
 			names = append(names, o.name)
+			why = o.why()
 		}
 	}
+	said := ""
 	switch len(names) {
 	case 0:
 		return ""
 	case 1:
-		return "queue " + names[0] + " is dark"
+		said = fmt.Sprintf("queue %s is dark (%s)", names[0], why)
+	default:
+		said = fmt.Sprintf("%d queues are dark, %s first", len(names),
+			slices.MinFunc(names, cmp.Compare[string]))
 	}
-	return fmt.Sprintf("%d queues are dark, %s first", len(names),
-		slices.MinFunc(names, cmp.Compare[string]))
+	if n := t.Stuck(); n > 0 {
+		said += fmt.Sprintf("; the tasks of %d segments wait, as all three choices are out", n)
+	}
+	return said
 }
 
 // Strained reports whether a queue does not take all that is meant for it.
 func (t *Route) Strained() bool {
 	return slices.ContainsFunc(t.sinks, func(s *Sink) bool {
-		return s.refused == nil && s.state() != well
+		return s.state() != well
 	})
 }

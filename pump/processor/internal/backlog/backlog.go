@@ -53,28 +53,30 @@ type Backlog struct {
 	discards   bool   // nothing is opened, or started
 	wake       func() // the poller, which was refused a get
 
-	Mu            sync.Mutex // guards what follows and what delivery says it guards
-	startable     sync.Cond  // there is a task to start, or nothing ever will be
-	calm          sync.Cond  // nothing is at work, or the goroutine that waits for that need not
-	openable      sync.Cond  // there is a message to open and room for it, or nothing ever will be
-	closed        bool
-	Unopened      []*message.Delivery // not opened
-	Runnable      []*message.Delivery // opened, with tasks not started
-	Busy          int                 // handlers at work
-	hung          int                 // of them, those that were given up
-	exclusive     *message.Delivery   // only its tasks are started; nil: anyone's
-	trying        bool                // and they may be now: nothing else is opened either
-	pacing        bool                // what was given last waits for its turn
-	splitting     int                 // messages to be split, until when no task is started
-	Unstarted     int                 // tasks in inbox and ready, and in what is being opened
-	runnableTasks int                 // tasks in ready
-	Reserved      int                 // tasks that gets under way may bring
-	Bytes         int64               // of text and opened envelopes
-	Opened        int                 // Opened envelopes in memory
-	Promised      int64               // bytes of text that gets under way may bring
-	refusedGet    bool                // a get was refused for want of room
-	perMessage    float64             // tasks in a message, lately
-	seen          bool                // perMessage was measured
+	Mu        sync.Mutex // guards what follows and what delivery says it guards
+	startable sync.Cond  // there is a task to start, or nothing ever will be
+	calm      sync.Cond  // nothing is at work, or the goroutine that waits for that need not
+	openable  sync.Cond  // there is a message to open and room for it, or nothing ever will be
+	closed    bool
+	Unopened  []*message.Delivery // not opened
+	Runnable  []*message.Delivery // opened, with tasks not started
+	Busy      int                 // handlers at work
+	hung      int                 // of them, those that were given up
+	exclusive *message.Delivery   // only its tasks are started; nil: anyone's
+	trying    bool                // and they may be now: nothing else is opened either
+	pacing    bool                // what was given last waits for its turn
+	// brake is how many tasks a second are started at most; 0: as many as there are handlers for
+	brake         float64
+	splitting     int     // messages to be split, until when no task is started
+	Unstarted     int     // tasks in inbox and ready, and in what is being opened
+	runnableTasks int     // tasks in ready
+	Reserved      int     // tasks that gets under way may bring
+	Bytes         int64   // of text and opened envelopes
+	Opened        int     // Opened envelopes in memory
+	Promised      int64   // bytes of text that gets under way may bring
+	refusedGet    bool    // a get was refused for want of room
+	perMessage    float64 // tasks in a message, lately
+	seen          bool    // perMessage was measured
 	// bytes of a message, lately: a large one counts at once, small ones slowly
 	text     float64
 	Took     float64 // seconds that a handler is at work for one start, lately; 0: none has ended
@@ -134,7 +136,7 @@ func (b *Backlog) limit(now time.Time) int {
 		rate := min(b.Rate, handlers/b.Took)
 		limit += min(2*handlers, rate*(half-b.Took)) + rate*min(1, half/2)
 	}
-	return int(limit)
+	return int(b.braked(limit))
 }
 
 // Reserve keeps room for one get and says for how many messages; none if more
@@ -366,7 +368,7 @@ func (b *Backlog) Next(
 		return nil, 0, 0, now
 	}
 	b.Busy++
-	b.pacing = b.paced
+	b.pacing = b.paced || b.brake > 0
 	d = b.Runnable[0]
 	from, to = d.Next, d.Next+1
 	if b.batch {
@@ -387,14 +389,6 @@ func (b *Backlog) Next(
 	}
 	b.wakePollerAt(now)
 	return d, from, to, now
-}
-
-// StartNext lets the next be started: what was given last has had its turn.
-func (b *Backlog) StartNext() {
-	b.Mu.Lock()
-	defer b.Mu.Unlock()
-	b.pacing = false
-	b.startable.Broadcast()
 }
 
 // Withdraw makes sure that no further task of d is started, and gives how many

@@ -71,7 +71,7 @@ func NewEnv(cfg *pump.Config) *Env {
 
 // counters is what a Summary is made of.
 type counters struct {
-	Handled, Failed, Rejected, Retried, Released, Skipped, Quarantined atomic.Int64
+	Handled, Failed, Rejected, Retried, Released, Skipped, NotNow, Quarantined atomic.Int64
 
 	Duplicates, Dropped, Foreign, Passed, Forwarded, Parked, Split, Lost atomic.Int64
 

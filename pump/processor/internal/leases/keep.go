@@ -11,6 +11,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/awake"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/rounds"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -278,8 +279,7 @@ func (k *Keeper) renew(ctx context.Context, d *message.Delivery, receipt storage
 		l.Failed = 0
 		l.Length, l.Until = length, k.end(sent, length)
 		l.Retry = sent.Add(k.interval(l))
-	case storage.Is(err, storage.Gone), storage.Is(err, storage.Missing),
-		storage.Is(err, storage.Invalid):
+	case failure.Decide(failure.Queue, err, failure.Hold).Do == failure.GiveBack:
 		l.Gone = true
 		if !l.Doubt { // another process has it, now
 			l.Ended = true

@@ -77,11 +77,13 @@ type Delivery struct {
 	Unhold func() bool // stops waiting for the end of that hold
 	// it is to be split, and no task is started before; guarded by backlog.mu once it is there
 	Splits  bool
-	Trial   bool            // its one task is, or was, on trial (package trial)
-	Alone   uint32          // trials alone in a process that a row counts; see AloneTrials
-	Written written         // its attempt is written down already, and where
-	Counted bool            // there may be a row that counts its attempts
-	Untried bool            // it is put back without an attempt
+	Trial   bool    // its one task is, or was, on trial (package trial)
+	Alone   uint32  // trials alone in a process that a row counts; see AloneTrials
+	Written written // its attempt is written down already, and where
+	Counted bool    // there may be a row that counts its attempts
+	Untried bool    // it is put back without an attempt
+	// Told is what the row of a message without room for a header is to say of "not now".
+	Told    codec.NotNow
 	Ctx     context.Context // of its handlers
 	End     context.CancelCauseFunc
 	Started atomic.Bool // a task was started, or none will be
@@ -316,7 +318,14 @@ func (d *Delivery) AloneTrials() int {
 }
 
 // Traceless is how many deliveries of the message, before this one, left nothing behind.
-func (d *Delivery) Traceless() int64 { return max(0, d.Dequeued-1-int64(d.Header.Attempt)) }
+func (d *Delivery) Traceless() int64 {
+	return max(0, d.Dequeued-1-int64(d.Header.Attempt)-int64(d.Header.NotNow.Here))
+}
+
+// ServerTime is what the clock of the message's queue says now.
+func (d *Delivery) ServerTime() time.Time {
+	return d.Inserted.Add(d.Age + time.Since(d.Sent))
+}
 
 // Wait is the verdict on a task that is in hand in another delivery.
 func (d *Delivery) Wait(i int, delay time.Duration) {

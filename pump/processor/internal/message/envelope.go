@@ -9,11 +9,13 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// Pack makes an envelope of some of a message's tasks. It is not ok if they do not fit.
-func (d *Delivery) Pack(attempt uint32, tasks []int, limit int) (text []byte, ok bool) {
+// Pack makes an envelope with the header h of some of a message's tasks. It is not ok if they do
+// not fit.
+func (d *Delivery) Pack(h codec.Header, tasks []int, limit int) (text []byte, ok bool) {
 	b := codec.NewBuilder(limit)
-	h := d.Header
-	h.Attempt = attempt
+	if h.NotNow != (codec.NotNow{}) {
+		h.Version = codec.Version
+	}
 	b.Reset(h)
 	for _, i := range tasks {
 		t := &d.Tasks[i]
@@ -29,13 +31,20 @@ func (d *Delivery) Pack(attempt uint32, tasks []int, limit int) (text []byte, ok
 	return text, err == nil
 }
 
+// Apart is the header of a message of some of these tasks that is put beside it.
+func (d *Delivery) Apart() codec.Header {
+	h := d.Header
+	h.NotNow.Here = 0
+	return h
+}
+
 // Wrap makes an envelope of a text that no distributor made; the envelope says the text's name. It
 // is not ok if there is no room: the body is close to 64 KiB and does not compress.
 func (d *Delivery) Wrap(attempt uint32) (text []byte, ok bool) {
 	if d.Foreign == "" {
 		return nil, false
 	}
-	h := d.Header
+	h := d.Apart()
 	h.Attempt = attempt
 	for _, most := range [...]int{storage.MaxText - codec.DefaultHeadroom, storage.MaxText} {
 		b := codec.NewBuilder(most)

@@ -21,13 +21,14 @@ const (
 	Retry              // the handler asked for it: an attempt
 	Rejected           // the handler says that it will never succeed
 	Postponed          // to be put back for a while without an attempt
+	NotNow             // told "not now": to be put back for a while without an attempt
 	Known              // recorded as done before (mode once)
 )
 
 // Trouble is a verdict that says more than its kind.
 type Trouble struct {
 	Task  int
-	After time.Duration // retry, postponed
+	After time.Duration // retry, postponed; the least of failed and not now
 	Err   error
 }
 

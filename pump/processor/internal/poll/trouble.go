@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // failed decides when a queue is asked again after a failed get. Such a get
@@ -20,20 +20,20 @@ func (p *Poller) failed(q *entry, err error, now time.Time) {
 		return d/2 + time.Duration(p.Jitter.Float("poll", q.queue.String(), q.asked)*float64(d/2))
 	}
 	var wait time.Duration
-	switch storage.CodeOf(err) {
-	case storage.Canceled:
+	switch failure.KindOf(err) {
+	case failure.NotSent:
 		return // it was never sent: the processor stops
-	case storage.Throttled:
+	case failure.Throttles:
 		wait = full(200*time.Millisecond, 5*time.Second)
-	case storage.MaybeDone:
+	case failure.Silent, failure.Unknown:
 		most := time.Duration(troubledPart * float64(p.idleMost))
 		wait = full(time.Second, min(max(most, pollTroubled), troubledMost))
-	case storage.Auth:
+	case failure.Refuses, failure.NoRight:
 		// The driver fetches a new token by itself; nothing is lost by asking
 		// again, and nothing is blamed on a task (window 38).
 		wait = full(5*time.Second, time.Minute)
 	default:
-		// Missing: the queue is never made here, that would hide the loss (window 33).
+		// Missing or disabled: the queue is never made here, that would hide the loss (window 33).
 		wait = full(30*time.Second, time.Minute)
 	}
 	if e, ok := queues.AsError(err); ok {
@@ -72,16 +72,18 @@ func (p *Poller) AllAnswer() (since time.Time, all bool) {
 // throttle is no news until it has lasted: the budget handles it.
 func (p *Poller) alarm(q *entry, now time.Time) {
 	level, what := slog.LevelWarn, "queue does not answer"
-	switch storage.CodeOf(q.trouble) {
-	case storage.Throttled:
+	switch failure.KindOf(q.trouble) {
+	case failure.Throttles:
 		if q.failures < 8 {
 			return
 		}
 		what = "queue is throttled"
-	case storage.MaybeDone:
-	case storage.Auth:
+	case failure.Silent, failure.Unknown:
+	case failure.Refuses, failure.NoRight:
 		level, what = slog.LevelError, "queue refuses the credential; it is left alone for a while"
-	case storage.Missing:
+	case failure.Disabled:
+		level, what = slog.LevelError, "the account of a queue is disabled or unknown"
+	case failure.Missing:
 		level, what = slog.LevelError, "queue is missing; a processor that works creates none"
 	default:
 		level, what = slog.LevelError, "queue cannot be read"

@@ -15,8 +15,18 @@ import (
 // retryGroup is tasks of one message that come back together.
 type retryGroup struct {
 	attempt uint32 // as it will stand in the header
+	notNow  bool   // this delivery counts among those that were told so
 	delay   time.Duration
 	tasks   []int
+}
+
+// header is the same for tasks that may share one.
+func (g *retryGroup) header() uint64 {
+	header := uint64(g.attempt) << 1
+	if g.notNow {
+		header++
+	}
+	return header
 }
 
 // plan decides how a message is settled, and what of it is recorded before.
@@ -54,12 +64,13 @@ func (r *Settlers) planTasks(d *message.Delivery) (s *message.Plan, poison []mes
 		rest = append(rest, untouched)
 	}
 	backoff := r.backoff(d, uint64(d.Header.Attempt))
+	told, pause := toldNotNow(d), r.pause(d)
 	for _, t := range troubles {
 		attempts := int(d.Header.Attempt) + 1
 		switch v := verdicts[t.Task]; {
 		case v == message.Postponed:
 			rest = append(rest, retryGroup{
-				d.Header.Attempt, min(t.After, storage.MaxVisibility), []int{t.Task},
+				attempt: d.Header.Attempt, delay: min(t.After, storage.MaxVisibility), tasks: []int{t.Task},
 			})
 		case v == message.Rejected && t.Err == message.ErrRunEnded:
 			poison = append(poison, message.ToQuarantine{
@@ -69,18 +80,30 @@ func (r *Settlers) planTasks(d *message.Delivery) (s *message.Plan, poison []mes
 			poison = append(poison, message.ToQuarantine{
 				Task: t.Task, Reason: pump.ReasonRejected, Err: t.Err,
 			})
-		case r.Retry.MaxAttempts > 0 && attempts >= r.Retry.MaxAttempts:
+		case v == message.NotNow && r.Retry.MaxBusy > 0 &&
+			d.ServerTime().Sub(told.First) >= r.Retry.MaxBusy:
+			poison = append(poison, message.ToQuarantine{
+				Task: t.Task, Reason: pump.ReasonNotNow, Err: t.Err,
+			})
+		case v != message.NotNow && r.Retry.MaxAttempts > 0 && attempts >= r.Retry.MaxAttempts:
 			poison = append(poison, message.ToQuarantine{
 				Task: t.Task, Reason: pump.ReasonAttempts, Err: t.Err,
 			})
 		case r.Retry.MaxAge > 0 && d.Age >= r.Retry.MaxAge:
 			poison = append(poison, message.ToQuarantine{Task: t.Task, Reason: pump.ReasonAge, Err: t.Err})
+		case v == message.NotNow:
+			rest = append(rest, retryGroup{
+				attempt: d.Header.Attempt, notNow: true, delay: r.within(max(t.After, pause)),
+				tasks: []int{t.Task},
+			})
 		case v == message.Retry:
 			rest = append(rest, retryGroup{
-				d.Header.Attempt + 1, min(t.After, storage.MaxVisibility), []int{t.Task},
+				attempt: d.Header.Attempt + 1, delay: r.within(t.After), tasks: []int{t.Task},
 			})
 		default:
-			rest = append(rest, retryGroup{d.Header.Attempt + 1, backoff, []int{t.Task}})
+			rest = append(rest, retryGroup{
+				attempt: d.Header.Attempt + 1, delay: r.within(max(t.After, backoff)), tasks: []int{t.Task},
+			})
 		}
 	}
 	if len(rest) == 0 && len(poison) == 0 {
@@ -101,6 +124,43 @@ func (r *Settlers) planTasks(d *message.Delivery) (s *message.Plan, poison []mes
 func (r *Settlers) backoff(d *message.Delivery, n uint64) time.Duration {
 	least, most := r.Timing.Backoff(n)
 	return least + time.Duration(r.Jitter.Float("retry", d.ID, n)*float64(most-least))
+}
+
+// within holds a delay that a handler asked for to the longest there is.
+func (r *Settlers) within(delay time.Duration) time.Duration {
+	if delay <= r.Retry.Max {
+		return delay
+	}
+	r.cutOnce.Do(func() {
+		r.Log.Warn("a longer delay was asked for than tasks are put back for; such delays are cut",
+			"asked", delay, "retry_max", r.Retry.Max)
+	})
+	return r.Retry.Max
+}
+
+// toldNotNow is what the header of a message is to say after tasks of it were told "not now".
+func toldNotNow(d *message.Delivery) codec.NotNow {
+	told := d.Header.NotNow
+	if told.First.IsZero() {
+		told.First = d.ServerTime()
+	}
+	told.Deliveries++
+	told.Here++
+	return told
+}
+
+// pause is the delay of its own of a message whose tasks were told "not now": at first that of a
+// first failure, and then from half as long to as long as they have been told so, but no longer
+// than after as many failures: what was told so long ago and is now again is not put off for long.
+func (r *Settlers) pause(d *message.Delivery) time.Duration {
+	first := d.Header.NotNow.First
+	if first.IsZero() {
+		return r.backoff(d, 0)
+	}
+	told := d.ServerTime().Sub(first)
+	share := (1 + r.Jitter.Float("not now", d.ID, uint64(d.Dequeued))) / 2
+	_, most := r.Timing.Backoff(uint64(d.Header.NotNow.Deliveries))
+	return max(r.backoff(d, 0), min(time.Duration(share*float64(told)), most))
 }
 
 // planWhole settles a message without looking at its tasks.
@@ -141,12 +201,13 @@ func (r *Settlers) putBack(
 // RetryAfter at most twenty, the powers of two between a second and a week.
 func groupRetries(rest []retryGroup) []retryGroup {
 	slices.SortStableFunc(rest, func(a, b retryGroup) int {
-		return cmp.Or(cmp.Compare(a.attempt, b.attempt), cmp.Compare(a.delay, b.delay))
+		return cmp.Or(cmp.Compare(a.header(), b.header()), cmp.Compare(a.delay, b.delay))
 	})
 	var out []retryGroup
 	var earliest time.Duration
 	for _, a := range rest {
-		if k := len(out) - 1; k >= 0 && out[k].attempt == a.attempt && a.delay <= 2*earliest+time.Second {
+		if k := len(out) - 1; k >= 0 && out[k].header() == a.header() &&
+			a.delay <= 2*earliest+time.Second {
 			out[k].tasks = append(out[k].tasks, a.tasks...)
 			out[k].delay = a.delay
 			continue
@@ -173,7 +234,8 @@ func (r *Settlers) planRest(d *message.Delivery, s *message.Plan, groups []retry
 		return
 	}
 	for i, g := range groups {
-		text, ok := r.rewrite(d, g)
+		here := i == len(groups)-1 && !(g.attempt == d.Header.Attempt && r.Trials.Acquits(d))
+		text, ok := r.rewrite(d, g, here)
 		if !ok {
 			attrs := d.Attrs()
 			r.Lines.Of("full").Add(d.Count, func(messages, _ int) {
@@ -186,14 +248,15 @@ func (r *Settlers) planRest(d *message.Delivery, s *message.Plan, groups []retry
 			s.Delay = max(latest(groups), r.backoff(d, uint64(max(d.Dequeued-1, 0))))
 			s.Retried, s.Released = 0, d.Count
 			d.Untried = g.attempt == d.Header.Attempt
+			r.noteWhole(d, s, groups)
 			return
 		}
 		if g.attempt > d.Header.Attempt {
 			s.Retried += len(g.tasks)
-		} else {
+		} else if !g.notNow { // which are counted already
 			s.Released += len(g.tasks)
 		}
-		if i == len(groups)-1 && !(g.attempt == d.Header.Attempt && r.Trials.Acquits(d)) {
+		if here {
 			s.Final, s.Text, s.Delay = message.StepReplace, text, g.delay
 			return
 		}
@@ -209,12 +272,44 @@ func latest(groups []retryGroup) (delay time.Duration) {
 	return delay
 }
 
-// rewrite packs some of a message's tasks into a text of its own.
-func (r *Settlers) rewrite(d *message.Delivery, g retryGroup) (text []byte, ok bool) {
+// noteWhole keeps what is known of "not now" of a message that comes back whole: in its header, or
+// if that has no room in a row.
+func (r *Settlers) noteWhole(d *message.Delivery, s *message.Plan, groups []retryGroup) {
+	if !slices.ContainsFunc(groups, func(g retryGroup) bool { return g.notNow }) {
+		return
+	}
+	if d.Foreign == "" && r.writesNotNow(d) {
+		text, err := codec.Restamped(d.Text, d.Header.Attempt, d.Header.Generation, toldNotNow(d))
+		if err == nil {
+			s.Final, s.Text = message.StepReplace, text
+			return
+		}
+	}
+	d.Told = toldNotNow(d)
+}
+
+// writesNotNow reports whether all processors read a header that says so (P4.6).
+func (r *Settlers) writesNotNow(d *message.Delivery) bool {
+	return d.Header.Version == codec.Version ||
+		r.Assignment.Load().View.CommonFormat() >= codec.Version
+}
+
+// rewrite packs some of a message's tasks into a text of its own. It takes the message's place if
+// it is to be here.
+func (r *Settlers) rewrite(d *message.Delivery, g retryGroup, here bool) (text []byte, ok bool) {
+	h := d.Header
+	h.Attempt = g.attempt
+	if g.notNow && r.writesNotNow(d) {
+		h.NotNow = toldNotNow(d)
+	}
+	if !here {
+		h.NotNow.Here = 0
+	}
 	if d.Foreign == "" && len(g.tasks) == d.Count {
-		if text, err := codec.Restamped(d.Text, g.attempt, d.Header.Generation); err == nil {
+		text, err := codec.Restamped(d.Text, h.Attempt, h.Generation, h.NotNow)
+		if err == nil {
 			return text, true
 		}
 	}
-	return d.Pack(g.attempt, g.tasks, storage.MaxText-codec.DefaultHeadroom)
+	return d.Pack(h, g.tasks, storage.MaxText-codec.DefaultHeadroom)
 }

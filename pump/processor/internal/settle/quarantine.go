@@ -62,7 +62,7 @@ func (r *Settlers) poisonCopy(
 ) message.Copy {
 	text := d.Text
 	if d.Foreign != "" || len(tasks) < d.Count {
-		packed, ok := d.Pack(d.Header.Attempt, tasks, storage.MaxText)
+		packed, ok := d.Pack(d.Apart(), tasks, storage.MaxText)
 		if ok {
 			text = packed
 		} else if d.Foreign == "" {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor/internal/leases"
@@ -84,9 +85,7 @@ func (r *Settlers) settle(d *message.Delivery) {
 			r.leaveToLease(d)
 			return
 		}
-	case storage.Is(err, storage.Missing), storage.Is(err, storage.Invalid),
-		storage.Is(err, storage.TooLarge), storage.Is(err, storage.Precondition),
-		storage.Is(err, storage.Exists):
+	case failure.Decide(failure.Queue, err, failure.Hold).Do == failure.GiveBack:
 		r.Log.Error("message cannot be settled; it is left to its lease",
 			append(d.Attrs(), "error", err)...)
 		r.leaveToLease(d)
@@ -246,10 +245,10 @@ func (r *Settlers) settleLater(d *message.Delivery, err error) {
 	}
 	wait := r.Jitter.Full(settleBase, settleLimit, "settle again", d.ID, s.Tries)
 	if e, ok := queues.AsError(err); ok {
-		wait += e.RetryAfter        // and the jitter, or all who were told the same come back together
-		if e.Code == storage.Auth { // a new credential takes a while (window 38)
-			wait = max(wait, settleLimit/2)
-		}
+		wait += e.RetryAfter // and the jitter, or all who were told the same come back together
+	}
+	if failure.Decide(failure.Queue, err, failure.Hold).Fix != "" {
+		wait = max(wait, settleLimit/2) // what an operator mends takes a while (window 38)
 	}
 	time.AfterFunc(wait, func() { settlerFor(d).resume(d) })
 }

@@ -50,7 +50,8 @@ type Parts struct {
 type Settlers struct {
 	*base.Env
 	Parts
-	hints *ownerHints
+	hints   *ownerHints
+	cutOnce sync.Once // a delay was cut that was asked for
 
 	mu       sync.Mutex // guards what follows
 	of       map[*queues.Queue]*Settler

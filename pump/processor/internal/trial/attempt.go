@@ -1,9 +1,11 @@
 package trial
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
@@ -71,7 +73,7 @@ func (t *Trials) attemptText(d *message.Delivery, alone bool) (text []byte, ok b
 func (t *Trials) stamped(
 	d *message.Delivery, text []byte, attempts uint32, trials int,
 ) (_ []byte, ok bool) {
-	text, err := codec.Restamped(text, attempts, d.Header.Generation)
+	text, err := codec.Restamped(text, attempts, d.Header.Generation, d.Header.NotNow)
 	if err == nil && trials > 0 {
 		text, err = codec.Quarantined(text, codec.Cause{
 			Reason: message.ReasonOnTrial, Instance: t.Cfg.Instance, Attempts: uint32(trials),
@@ -92,7 +94,7 @@ func (t *Trials) attemptsKey(d *message.Delivery) (partition, row string) {
 }
 
 // readAttempts adds what is written elsewhere to the attempts of a message that has no
-// room for them. It asks for suspicious messages only.
+// room for them, and to what is known of it of "not now".
 func (t *Trials) readAttempts(d *message.Delivery) error {
 	if _, ok := t.attemptText(d, true); ok {
 		return nil
@@ -115,6 +117,11 @@ func (t *Trials) readAttempts(d *message.Delivery) error {
 	alone, _ := e.Properties["Alone"].(int64)
 	d.Header.Attempt, d.Counted = max(d.Header.Attempt, uint32(n)), true
 	d.Alone = uint32(min(max(alone, 0), n))
+	told, _ := e.Properties["NotNow"].(int64)
+	if first, ok := e.Properties["NotNowSince"].(time.Time); ok && told > 0 {
+		count := uint32(min(told, math.MaxUint32))
+		d.Header.NotNow = codec.NotNow{First: first, Deliveries: count, Here: count}
+	}
 	return nil
 }
 
@@ -139,12 +146,15 @@ func (t *Trials) writeAttemptRow(d *message.Delivery, n uint32, alone int) error
 	ctx, cancel := context.WithTimeout(t.Wire, backoff.RequestTimeout)
 	defer cancel()
 	partition, row := t.attemptsKey(d)
+	properties := map[string]any{
+		"Attempts": int64(n), "Alone": int64(alone), "Instance": t.Cfg.Instance, "Queue": d.Queue.Name,
+		"Account": d.Queue.Account.Name, "Message": d.ID,
+	}
+	if told := cmp.Or(d.Told, d.Header.NotNow); told.Deliveries > 0 {
+		properties["NotNow"], properties["NotNowSince"] = int64(told.Deliveries), told.First
+	}
 	_, err := t.Queues.Control.Write(ctx, storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
-		Partition: partition, Row: row,
-		Properties: map[string]any{
-			"Attempts": int64(n), "Alone": int64(alone), "Instance": t.Cfg.Instance, "Queue": d.Queue.Name,
-			"Account": d.Queue.Account.Name, "Message": d.ID,
-		},
+		Partition: partition, Row: row, Properties: properties,
 	}})
 	return err
 }
@@ -153,7 +163,7 @@ func (t *Trials) writeAttemptRow(d *message.Delivery, n uint32, alone int) error
 // message, and a task that was not tried gets its attempt back. A failure leaves a row that is not
 // read any more, or one attempt too many.
 func (t *Trials) CloseAttempts(d *message.Delivery) {
-	if !d.Counted {
+	if !d.Counted && d.Told == (codec.NotNow{}) {
 		return
 	}
 	var err error
@@ -165,7 +175,7 @@ func (t *Trials) CloseAttempts(d *message.Delivery) {
 		_, err = t.Queues.Control.Write(ctx, storage.Write{
 			Mode: storage.Remove, Entity: storage.Entity{Partition: partition, Row: row},
 		})
-	case d.Written == message.WrittenInRow && d.Untried:
+	case d.Written == message.WrittenInRow && d.Untried, d.Told != (codec.NotNow{}):
 		err = t.writeAttemptRow(d, d.Header.Attempt, d.AloneTrials())
 	}
 	if err != nil && !storage.Is(err, storage.Gone) && !errors.Is(err, context.Canceled) {

@@ -53,9 +53,9 @@ func (t *Trials) cut(d *message.Delivery) (pieces []message.Copy, ok bool) {
 func Cut(
 	d *message.Delivery, pieces []message.Copy, tasks []int, like message.Copy,
 ) (_ []message.Copy, ok bool) {
-	text, ok := d.Pack(d.Header.Attempt, tasks, storage.MaxText-codec.DefaultHeadroom)
+	text, ok := d.Pack(d.Apart(), tasks, storage.MaxText-codec.DefaultHeadroom)
 	if !ok && len(tasks) == 1 {
-		text, ok = d.Pack(d.Header.Attempt, tasks, storage.MaxText)
+		text, ok = d.Pack(d.Apart(), tasks, storage.MaxText)
 	}
 	switch {
 	case ok:

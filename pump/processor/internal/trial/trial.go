@@ -12,6 +12,7 @@ import (
 	"github.com/queuepump/queuepump/pump/processor/internal/leases"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 	"github.com/queuepump/queuepump/pump/processor/internal/record"
+	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // A trial: the attempt is written down and acknowledged (attempt.go). Then the message is opened
@@ -79,12 +80,16 @@ func New(env *base.Env, parts Parts, o Options) *Trials {
 // Enqueue keeps a message for a trial if it needs one, and reports whether it does. The message is
 // opened later, when its trial begins. Enqueue is called before the message is opened.
 func (t *Trials) Enqueue(d *message.Delivery) bool {
-	if d.Count != 1 || d.Trial || !t.Suspects(d) {
+	suspect := t.Suspects(d)
+	if d.Count != 1 || d.Trial || !suspect && !roomless(d) {
 		return false
 	}
-	if err := t.readAttempts(d); err != nil {
+	if err := t.readAttempts(d); err != nil && suspect {
 		t.postpone(d, err)
 		return true
+	}
+	if !t.Suspects(d) { // as its row says
+		return false
 	}
 	if t.o.MaxAttempts <= 0 || t.outOfTrials(d) { // see KillsProcess
 		return false
@@ -94,6 +99,12 @@ func (t *Trials) Enqueue(d *message.Delivery) bool {
 	t.mu.Unlock()
 	t.StartDue()
 	return true
+}
+
+// roomless reports whether there may be a row about a message that was delivered before, because
+// its text leaves no room for a header.
+func roomless(d *message.Delivery) bool {
+	return d.Foreign != "" && d.Dequeued > 1 && len(d.Text) > storage.MaxText/2
 }
 
 // Waiting lists the messages that wait for a trial.

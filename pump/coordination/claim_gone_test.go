@@ -1,0 +1,33 @@
+package coordination
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/internal/faketable"
+)
+
+// A claim in hand whose row is gone is recorded when its work has stopped.
+func TestAClaimWhoseRowIsGoneIsRecordedByItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := faketable.NewServer().Client("a")
+		c := claimsOf(client, "a", time.Minute)
+		claim, _, _, err := c.Claim(t.Context(), []byte("k"), taskN(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		for key := range client.Server.Rows {
+			if strings.Contains(key, ".claims.") && !strings.HasSuffix(key, "clock") {
+				delete(client.Server.Rows, key)
+			}
+		}
+		mustEnd(t, claim, false)
+		_, verdict, wait, err := claimsOf(client, "b", time.Minute).Claim(t.Context(), []byte("k"), taskN(2))
+		if verdict != Fresh || wait > 51*time.Second || err != nil {
+			t.Errorf("%v for %v, %v", verdict, wait, err)
+		}
+	})
+}

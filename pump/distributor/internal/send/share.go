@@ -1,0 +1,64 @@
+package send
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+)
+
+// share is what the messages to one account take of the memory, whatever their queues. What waits
+// for an account that takes nothing must not be all that may wait: of the memory an account holds
+// at most the larger of a quarter and its even share, and when nothing was acknowledged for
+// shareSilent its even share. Then its queues count as at their limit, so that what it has no room
+// for goes to others. Messages that are in hand stay, and those that move never wait (Putter.move),
+// so an account may hold a little more.
+type share struct {
+	held   atomic.Int64  // bytes
+	silent atomic.Int64  // when the first put since the last acknowledgement was sent; 0: none
+	waits  atomic.Int32  // lanes that wait for room
+	room   chan struct{} // capacity 1: there may be room
+}
+
+// shareSilent is for how long an account may acknowledge nothing before it holds its even share.
+const shareSilent = time.Second
+
+func newShare() *share { return &share{room: make(chan struct{}, 1)} }
+
+func (s *share) sent() {
+	if s.silent.Load() == 0 {
+		s.silent.CompareAndSwap(0, time.Now().UnixNano())
+	}
+}
+
+func (s *share) acknowledged() {
+	if s.silent.Load() != 0 {
+		s.silent.Store(0)
+	}
+}
+
+// take counts a message that comes, or with less than nothing one that goes.
+func (s *share) take(bytes int64) {
+	s.held.Add(bytes)
+	if bytes < 0 {
+		s.wake()
+	}
+}
+
+func (s *share) wake() {
+	if s.waits.Load() > 0 {
+		backoff.Signal(s.room)
+	}
+}
+
+// crowded reports whether the account holds as much as it may, of the memory of so many accounts,
+// and if not whether that is over: less than its even share, and it acknowledges.
+func (s *share) crowded(memory int64, accounts int) (crowded, eased bool) {
+	held, even := s.held.Load(), memory/int64(max(accounts, 1))
+	from := s.silent.Load()
+	if held < even && from == 0 {
+		return false, true
+	}
+	silent := from != 0 && time.Now().UnixNano()-from >= int64(shareSilent)
+	return held >= even && (silent || held >= max(memory/4, even)), held < even && !silent
+}

@@ -1,0 +1,141 @@
+package processor
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/queuepump/queuepump/internal/redact"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/processor/internal/message"
+)
+
+// Failing says whether the handlers of a processor fail: whether of the tasks that ended in the
+// last minute as many failed as were done, and three at least. It stays so while none ends.
+type Failing struct {
+	// Count is how many tasks failed or were rejected since Since; 0 and null: handlers do not fail.
+	Count int64      `json:"count"`
+	Since *time.Time `json:"since"`
+	// LastError is what the last of them failed of, and Task which task that was.
+	LastError string `json:"lastError,omitempty"`
+	Task      string `json:"task,omitempty"`
+}
+
+const (
+	// failWindow is about how far back tasks are counted.
+	failWindow = time.Minute
+	// failLeast is from how many failures on it is said: one task may be a bad one.
+	failLeast = 3
+	// failForgotten is when failures say nothing any more because no task has ended since.
+	failForgotten = 15 * time.Minute
+	// maxFailText bounds a text in the beat.
+	maxFailText = 200
+)
+
+// failures are those of a processor's handlers.
+type failures struct {
+	r *run
+
+	mu           sync.Mutex // guards what follows
+	count        int64      // tasks that failed since ...
+	since        time.Time
+	err          error     // of the last one, ...
+	task         pump.Task // ... which was this, but for its key and body
+	last         time.Time // when that was
+	fails        bool
+	older, newer ended // as of half a window ago and more, and since
+}
+
+// ended counts tasks that ended up to a time.
+type ended struct {
+	at           time.Time
+	done, failed int64
+}
+
+// kinds are the words of the log for verdicts that are failures.
+var kinds = map[message.Verdict]string{
+	message.Failed: "a task failed", message.Rejected: "a task was rejected",
+	message.NotNow: `a task was told "not now"`,
+}
+
+// note takes one failure. The log names the first task of each kind at once, and then one every ten
+// seconds, with how many there were: a million of them do not drown it.
+func (f *failures) note(d *message.Delivery, i int, v message.Verdict, err error) {
+	kind := kinds[v]
+	if kind == "" {
+		return
+	}
+	t := d.Tasks[i]
+	t.ID = strings.Clone(t.ID) // the buffer is used again
+	key := string(t.Key)
+	t.Key, t.Body, t.Trace = nil, nil, nil
+	if v != message.NotNow {
+		f.mu.Lock()
+		f.last = time.Now()
+		if f.count == 0 {
+			f.since = f.last
+		}
+		f.count++
+		f.err, f.task = err, t
+		f.mu.Unlock()
+	}
+	attrs := d.TaskAttrs(i, trace.SpanContext{})
+	f.r.Lines.Of(kind).Add(1, func(tasks, _ int) {
+		f.r.Log.Warn(kind, append(attrs, "id", briefly(t.ID), "key", briefly(key),
+			"error", briefly(err.Error()), "tasks", tasks)...)
+	})
+}
+
+// briefly is a text that anybody may have written, as one short line without secrets.
+func briefly(text string) string {
+	const enough = 4 << 10 // to find secrets whole
+	text = row.Clip(redact.Cleaned(text[:min(len(text), enough)]))
+	if len(text) > maxFailText {
+		text = strings.ToValidUTF8(text[:maxFailText-len("…")], "") + "…"
+	}
+	return text
+}
+
+// taskName is how the log and people know a task.
+func taskName(t *pump.Task) string {
+	name := fmt.Sprintf("%s/%d/%d", t.Run, t.Segment, t.N)
+	if t.Foreign != "" {
+		name = t.Foreign
+	}
+	if t.ID != "" {
+		name = t.ID + " (" + name + ")"
+	}
+	return briefly(name)
+}
+
+// look judges, once a second.
+func (f *failures) look(now time.Time) {
+	c := &f.r.Counts
+	is := ended{now, c.Handled.Load() + c.Skipped.Load(), c.Failed.Load() + c.Rejected.Load()}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if now.Sub(f.newer.at) >= failWindow/2 {
+		f.older, f.newer = f.newer, is
+	}
+	done, failed := is.done-f.older.done, is.failed-f.older.failed
+	switch {
+	case failed > 0 && failed >= done:
+		f.fails = f.fails || f.count >= failLeast
+	case done > 0 || now.Sub(f.last) > failForgotten:
+		f.fails, f.count, f.err = false, 0, nil
+	}
+}
+
+// State is what there is to say.
+func (f *failures) State() Failing {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.fails {
+		return Failing{}
+	}
+	return Failing{f.count, new(f.since), briefly(f.err.Error()), taskName(&f.task)}
+}
