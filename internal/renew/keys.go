@@ -17,7 +17,7 @@ import (
 // How long after a look at the configuration a refused request of the same account, or of another
 // one, brings the next: of a credential that is wrong all requests are refused, many times a second.
 const (
-	againAfter = 15 * time.Second
+	againAfter = 2 * time.Second
 	otherAfter = 200 * time.Millisecond
 )
 

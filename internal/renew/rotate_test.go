@@ -126,13 +126,17 @@ func TestKeysAreRotatedUnderLoad(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		// As many tasks are sent at once as wait for their acknowledgements.
 		sent := 0
+		var sending sync.WaitGroup
 		send := func(d time.Duration) {
 			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 				body := fmt.Sprintf("%d %d", sent, time.Now().UnixNano())
-				if err := s.Send(t.Context(), source.Record{Key: []byte(body), Body: []byte(body)}); err != nil {
-					t.Fatal(err)
-				}
+				sending.Go(func() {
+					if err := s.Send(t.Context(), source.Record{Key: []byte(body), Body: []byte(body)}); err != nil {
+						t.Error(err)
+					}
+				})
 				sent++
 			}
 		}
@@ -159,6 +163,7 @@ func TestKeysAreRotatedUnderLoad(t *testing.T) {
 			}
 			send(700 * time.Millisecond)
 		}
+		sending.Wait()
 		if _, err := s.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
