@@ -178,15 +178,12 @@ func (s *Sim) Key(account string) string {
 	return base64.StdEncoding.EncodeToString(a.mac.Load().key)
 }
 
-// RollKey gives an account another key and returns it. The one before is refused at once, as are
-// the signatures that were made with it. "" if there is no such account.
+// RollKey gives an account another key and returns it; the one before is refused at once.
 func (s *Sim) RollKey(account string) string {
-	a := s.accounts[account]
-	if a == nil {
-		return ""
+	if a := s.accounts[account]; a != nil {
+		k := sha512.Sum512(a.mac.Load().key)
+		a.mac.Store(&macPool{key: k[:]})
 	}
-	k := sha512.Sum512(a.mac.Load().key)
-	a.mac.Store(&macPool{key: k[:]})
 	return s.Key(account)
 }
 
