@@ -33,15 +33,13 @@ func (a *account) Name() string { return a.name }
 func (a *account) Place() string { return a.place }
 
 func (a *account) Queue(name string) storage.Queue {
-	return &queue{name: name, handles: handles[storage.Queue]{of: a, open: func(o *opened) storage.Queue {
-		return o.Queue(name)
-	}}}
+	open := func(o *opened) storage.Queue { return o.Queue(name) }
+	return &queue{name: name, handles: handles[storage.Queue]{of: a, open: open}}
 }
 
 func (a *account) Table(name string) storage.Table {
-	return &table{name: name, handles: handles[storage.Table]{of: a, open: func(o *opened) storage.Table {
-		return o.Table(name)
-	}}}
+	open := func(o *opened) storage.Table { return o.Table(name) }
+	return &table{name: name, handles: handles[storage.Table]{of: a, open: open}}
 }
 
 func (a *account) Queues(ctx context.Context, prefix string) (names []string, err error) {

@@ -15,7 +15,7 @@ import (
 )
 
 // How long after a look at the configuration a refused request of the same account, or of another
-// one, brings the next: of a credential that is wrong all requests are refused, many times a second.
+// one, brings the next: if a credential is wrong, all requests are refused, many times a second.
 const (
 	againAfter = 2 * time.Second
 	otherAfter = 200 * time.Millisecond

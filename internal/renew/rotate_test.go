@@ -87,6 +87,43 @@ func (h *handled) Handle(_ context.Context, t *pump.Task) error {
 	return err
 }
 
+// runs has a processor work until stop is called.
+func runs(t *testing.T, cfg pump.Config, h *handled) (stop func()) {
+	t.Helper()
+	p, err := processor.New(cfg, h, processor.Options{Concurrency: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		_, err := p.Run(ctx)
+		done <- err
+	}()
+	return func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// check demands that each task was handled once, and none late.
+func (h *handled) check(t *testing.T, sent int, most time.Duration) {
+	t.Helper()
+	if len(h.times) != sent {
+		t.Errorf("%d of %d tasks are handled", len(h.times), sent)
+	}
+	for body, n := range h.times {
+		if n != 1 {
+			t.Errorf("%q was handled %d times", body, n)
+		}
+	}
+	if h.oldest > most {
+		t.Errorf("a task was %v old when it was handled", h.oldest)
+	}
+}
+
 // The keys of all accounts are rotated one after the other under load, and each old key dies at
 // once: the file has the new one a moment later. Every second account is also told of by SIGHUP.
 // Nothing is lost, and no account pauses for more than ten seconds.
@@ -102,22 +139,7 @@ func TestKeysAreRotatedUnderLoad(t *testing.T) {
 		var all []*Keys
 		for _, name := range []string{"p", "q"} {
 			cfg, keys := f.process(t, name)
-			p, err := processor.New(cfg, h, processor.Options{Concurrency: 64})
-			if err != nil {
-				t.Fatal(err)
-			}
-			ctx, stop := context.WithCancel(t.Context())
-			done := make(chan error, 1)
-			go func() {
-				_, err := p.Run(ctx)
-				done <- err
-			}()
-			stops = append(stops, func() {
-				stop()
-				if err := <-done; err != nil {
-					t.Error(err)
-				}
-			})
+			stops = append(stops, runs(t, cfg, h))
 			all = append(all, keys)
 		}
 		cfg, keys := f.process(t, "s")
@@ -171,17 +193,7 @@ func TestKeysAreRotatedUnderLoad(t *testing.T) {
 		for _, stop := range stops {
 			stop()
 		}
-		if len(h.times) != sent {
-			t.Errorf("%d of %d tasks are handled", len(h.times), sent)
-		}
-		for body, n := range h.times {
-			if n != 1 {
-				t.Errorf("%q was handled %d times", body, n)
-			}
-		}
-		if h.oldest > 10*time.Second {
-			t.Errorf("a task was %v old when it was handled", h.oldest)
-		}
+		h.check(t, sent, 10*time.Second)
 		t.Logf("the oldest of %d tasks was %v old", sent, h.oldest)
 		if t.Failed() {
 			t.Log(f.log.String())

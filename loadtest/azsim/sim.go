@@ -171,18 +171,16 @@ func (s *Sim) Accounts() []string { return slices.Clone(s.names) }
 
 // Key returns the base64 key of an account, "" if there is no such account.
 func (s *Sim) Key(account string) string {
-	a := s.accounts[account]
-	if a == nil {
-		return ""
+	if a := s.accounts[account]; a != nil {
+		return base64.StdEncoding.EncodeToString(a.mac.Load().key)
 	}
-	return base64.StdEncoding.EncodeToString(a.mac.Load().key)
+	return ""
 }
 
 // RollKey gives an account another key and returns it; the one before is refused at once.
 func (s *Sim) RollKey(account string) string {
 	if a := s.accounts[account]; a != nil {
-		k := sha512.Sum512(a.mac.Load().key)
-		a.mac.Store(&macPool{key: k[:]})
+		a.mac.Store(&macPool{key: derivedKey(s.Key(account))})
 	}
 	return s.Key(account)
 }
@@ -190,12 +188,11 @@ func (s *Sim) RollKey(account string) string {
 // ConnectionString returns the connection string of an account for clients that use Transport: the
 // names are Azure's own, so they reach nothing but the simulator. "" if there is no such account.
 func (s *Sim) ConnectionString(account string) string {
-	key := s.Key(account)
-	if key == "" {
-		return ""
+	if key := s.Key(account); key != "" {
+		return "DefaultEndpointsProtocol=https;AccountName=" + account + ";AccountKey=" + key +
+			";EndpointSuffix=core.windows.net"
 	}
-	return "DefaultEndpointsProtocol=https;AccountName=" + account + ";AccountKey=" + key +
-		";EndpointSuffix=core.windows.net"
+	return ""
 }
 
 // Depth is how many messages a queue, which must be there, has that may be taken now, and in all.
