@@ -14,9 +14,12 @@ import (
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
 
-// againAfter is how long after a look at the configuration a refused request brings another: of a
-// credential that is wrong all requests are refused, many times a second.
-const againAfter = 15 * time.Second
+// How long after a look at the configuration a refused request of the same account, or of another
+// one, brings the next: if a credential is wrong, all requests are refused, many times a second.
+const (
+	againAfter = 2 * time.Second
+	otherAfter = 200 * time.Millisecond
+)
 
 // Keys are the credentials of a process's accounts. Many goroutines may use them at once.
 type Keys struct {
@@ -24,9 +27,11 @@ type Keys struct {
 	load func() ([]pump.Account, error)
 	open func(pump.Account) (storage.Account, error)
 
+	looks  sync.Mutex // held while the configuration is read, and guards looked
+	looked time.Time
+
 	mu       sync.Mutex // guards what follows
 	accounts map[string]*account
-	looked   time.Time
 	told     map[string]time.Time // when the log last said that a signature ends
 }
 
@@ -67,7 +72,7 @@ func (k *Keys) Adopt(accounts []pump.Account) (take func(), err error) {
 		a := k.accounts[o.Name()]
 		switch {
 		case a == nil:
-			a = &account{name: o.Name(), place: place, refused: k.refused}
+			a = &account{name: o.Name(), place: place, keys: k}
 			a.now.Store(o)
 		case a.place != place:
 			return nil, &pump.ConfigError{
@@ -117,18 +122,20 @@ func (k *Keys) take(changed map[*account]*opened) {
 	}
 }
 
-// refused has the credentials read again, unless that was done just before.
-func (k *Keys) refused() {
-	k.mu.Lock()
+// refused has the credentials read again because an account refused the one that it has, unless
+// that was done just before. Those who come while it is done wait for it.
+func (k *Keys) refused(a *account) {
+	of := a.now.Load()
+	k.looks.Lock()
+	defer k.looks.Unlock()
 	now := time.Now()
-	due := k.looked.IsZero() || now.Sub(k.looked) >= againAfter
-	if due {
-		k.looked = now
+	last := time.Unix(0, a.looked.Load())
+	if a.now.Load() != of || now.Sub(last) < againAfter || now.Sub(k.looked) < otherAfter {
+		return
 	}
-	k.mu.Unlock()
-	if due {
-		go k.again()
-	}
+	a.looked.Store(now.UnixNano())
+	k.looked = now
+	k.again()
 }
 
 // again takes the credentials of accounts that are in use as they stand now, and nothing else of

@@ -200,7 +200,7 @@ func (a *account) signed(text, signature string) bool {
 		return false
 	}
 	var want [sha256.Size]byte
-	return hmac.Equal(got, a.mac.sum(want[:0], text))
+	return hmac.Equal(got, a.mac.Load().sum(want[:0], text))
 }
 
 // macPool keeps keyed hashes: making one costs two blocks of SHA-256 and four

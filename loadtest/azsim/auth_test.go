@@ -209,7 +209,7 @@ func signedRequest(t *testing.T, a *account, scheme, method, target, stringToSig
 		req.Header.Set(headers[i], headers[i+1])
 	}
 	var sum [32]byte
-	req.Header.Set("Authorization", scheme+" "+a.name+":"+base64.StdEncoding.EncodeToString(a.mac.sum(sum[:0], stringToSign)))
+	req.Header.Set("Authorization", scheme+" "+a.name+":"+base64.StdEncoding.EncodeToString(a.mac.Load().sum(sum[:0], stringToSign)))
 	return req
 }
 

@@ -170,7 +170,7 @@ func FuzzSAS(f *testing.F) {
 		if q.Has("srt") || q.Has("ss") {
 			text = r.accountStringToSign()
 		}
-		sum := a.mac.sum(nil, text)
+		sum := a.mac.Load().sum(nil, text)
 		if forged {
 			sum[0] ^= 1
 		}

@@ -122,7 +122,6 @@ type backend interface {
 // atomic; the rest is fixed after New.
 type account struct {
 	name string
-	key  []byte
 	seed uint64 // of this account, from Config.Seed and its name
 	// how long a deleted queue's or table's name stays taken (Config.BeingDeleted)
 	beingDeleted time.Duration
@@ -132,7 +131,7 @@ type account struct {
 	queueProperties serviceProperties
 	tableProperties serviceProperties
 	limiter         atomic.Pointer[limiter]
-	mac             macPool
+	mac             atomic.Pointer[macPool]
 	dark            atomic.Int32 // darkness
 	state           atomic.Int32 // State
 }

@@ -126,14 +126,13 @@ func (s *Sim) newAccount(c Account) *account {
 	}
 	a := &account{
 		name:            c.Name,
-		key:             key,
 		seed:            draw.Mix(s.config.Seed, draw.Hash(c.Name)),
 		beingDeleted:    max(s.config.BeingDeleted, 0),
 		sim:             s,
 		queueProperties: defaultProperties(),
 		tableProperties: defaultProperties(),
 	}
-	a.mac.key = key
+	a.mac.Store(&macPool{key: key})
 	a.empty()
 	return a
 }
@@ -172,22 +171,28 @@ func (s *Sim) Accounts() []string { return slices.Clone(s.names) }
 
 // Key returns the base64 key of an account, "" if there is no such account.
 func (s *Sim) Key(account string) string {
-	a := s.accounts[account]
-	if a == nil {
-		return ""
+	if a := s.accounts[account]; a != nil {
+		return base64.StdEncoding.EncodeToString(a.mac.Load().key)
 	}
-	return base64.StdEncoding.EncodeToString(a.key)
+	return ""
+}
+
+// RollKey gives an account another key and returns it; the one before is refused at once.
+func (s *Sim) RollKey(account string) string {
+	if a := s.accounts[account]; a != nil {
+		a.mac.Store(&macPool{key: derivedKey(s.Key(account))})
+	}
+	return s.Key(account)
 }
 
 // ConnectionString returns the connection string of an account for clients that use Transport: the
 // names are Azure's own, so they reach nothing but the simulator. "" if there is no such account.
 func (s *Sim) ConnectionString(account string) string {
-	key := s.Key(account)
-	if key == "" {
-		return ""
+	if key := s.Key(account); key != "" {
+		return "DefaultEndpointsProtocol=https;AccountName=" + account + ";AccountKey=" + key +
+			";EndpointSuffix=core.windows.net"
 	}
-	return "DefaultEndpointsProtocol=https;AccountName=" + account + ";AccountKey=" + key +
-		";EndpointSuffix=core.windows.net"
+	return ""
 }
 
 // Depth is how many messages a queue, which must be there, has that may be taken now, and in all.
