@@ -355,13 +355,14 @@ func (s *worker) task() string {
 // says logs that handlers are overdue, of which this is the oldest.
 func (s *worker) says(overdue int) {
 	s.mu.Lock()
-	d, at, began, span := s.d, s.from, s.began, s.span
-	s.mu.Unlock()
-	if d == nil { // it has returned just now
+	if s.d == nil { // it has returned just now
+		s.mu.Unlock()
 		return
 	}
-	attrs := append(d.TaskAttrs(d.At(at), span.Context()), "handlers", overdue,
-		"of", len(s.pool.all), "since", began)
+	// Not later: once it returns, the tasks' memory is used again.
+	attrs := append(s.d.TaskAttrs(s.d.At(s.from), s.span.Context()), "handlers", overdue,
+		"of", len(s.pool.all), "since", s.began)
+	s.mu.Unlock()
 	s.pool.r.Lines.Of("overdue").Add(overdue, func(int, int) {
 		s.pool.r.Log.Warn("handlers have not returned; the oldest is at work on this task", attrs...)
 	})

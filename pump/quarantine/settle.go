@@ -312,9 +312,8 @@ func (q *Quarantine) replacement(
 		if text = p.meant; text == nil {
 			text = m.text
 		}
-		told := p.header.NotNow
-		told.Here = 0
-		text, err = codec.Restamped(text, 0, p.header.Generation+1, told)
+		// It has a budget of time again, or the first "not now" would give it up.
+		text, err = codec.Restamped(text, 0, p.header.Generation+1, codec.NotNow{})
 		return text, true, err
 	case pump.Delivery(now.Delivery) != pump.Once, !m.intact, m.header.Run.IsZero(),
 		m.header.Workload != q.cfg.Workload, int64(m.header.Segment) >= int64(now.Map.Segments):

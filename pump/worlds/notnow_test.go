@@ -10,8 +10,10 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/processor"
+	"github.com/queuepump/queuepump/pump/quarantine"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -264,6 +266,31 @@ func TestATaskThatIsAlwaysToldNotNowIsQuarantinedInTheEnd(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A task that was given up after its budget of "not now" has one again when it is redriven: an
+// endpoint that is back refuses some of what comes at once.
+func TestARedrivenTaskHasABudgetOfNotNowAgain(t *testing.T) {
+	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+		w.Put("accounta", "work-00", 1, 1)
+		away, poison := time.Now().Add(4*time.Hour), settings.PoisonQueue("work")
+		h := &testworld.Seen{Work: func(context.Context, *pump.Task) error {
+			if time.Now().Before(away) {
+				return pump.Busy(time.Minute, testworld.ErrFlop)
+			}
+			return nil
+		}}
+		p := w.start(w.processor(h, processor.Options{Retry: pump.RetryPolicy{MaxBusy: 2 * time.Hour}}))
+		time.Sleep(3 * time.Hour)
+		if n := w.Count("accounta", poison); n != 1 {
+			t.Fatalf("%d messages are in quarantine", n)
+		}
+		w.redrive(quarantine.Filter{}, quarantine.Options{})
+		time.Sleep(90 * time.Minute)
+		if s := p.End(); s.Handled != 1 || s.Quarantined != 1 || w.Count("accounta", poison) != 0 {
+			t.Errorf("%d are in quarantine, %+v", w.Count("accounta", poison), s)
+		}
+	})
 }
 
 // In once, what is told "not now" is neither done nor given up in the ledger until it is. What is
