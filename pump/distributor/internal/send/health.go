@@ -33,7 +33,7 @@ import (
 type health struct {
 	dark, atLimit bool
 	turned        bool // the last answer was that it takes nothing from this process
-	crowded       bool // its account holds its share of the memory (share.crowded)
+	crowded       bool // its account holds its share of the memory, and others lack it (share.hinders)
 
 	silent     time.Time // when the first put since the last acknowledgement was sent; zero: none
 	unanswered int       // puts since then that ended without an answer

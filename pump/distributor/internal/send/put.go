@@ -181,8 +181,7 @@ func (p *Putter) awaitRoom(m *message, s *Sink) error {
 
 // crowded reports whether the account of a sink holds as much of the memory as it may.
 func (p *Putter) crowded(s *Sink) bool {
-	crowded, _ := s.share.crowded(p.total, p.Router.Current().accounts)
-	return crowded
+	return s.share.crowded(p.total, p.Router.Current().accounts)
 }
 
 // pick picks the sink that a message goes to now: the first of its destinations that
@@ -334,8 +333,10 @@ func (p *Putter) Watch() {
 	defer look.Stop()
 	defer p.Loops.Sinks.Begin()()
 	for t := p.Router.Current(); ; {
+		second := false
 		select {
 		case <-look.C:
+			second = true
 		case <-t.Changed:
 		case <-p.Ctx.Done():
 			return
@@ -343,12 +344,14 @@ func (p *Putter) Watch() {
 		p.Turn.Wait("watch")
 		old := t
 		t = p.Router.Current()
-		troubled := false
+		troubled, all := false, heldBy(old.sinks)
 		for _, s := range old.sinks {
 			_, busy := s.queued()
-			crowded, eased := s.share.crowded(p.total, t.accounts)
+			hinders, eased := s.share.hinders(p.total, all, t.accounts)
 			p.observe(s, func(h *health, now time.Time) {
-				h.crowded = crowded || h.crowded && !eased
+				if second { // or what moves because of it would change it back without end
+					h.crowded = hinders || h.crowded && !eased
+				}
 				h.look(now, busy)
 			})
 			ill := s.state() != well

@@ -10,9 +10,9 @@ import (
 // share is what the messages to one account take of the memory, whatever their queues. What waits
 // for an account that takes nothing must not be all that may wait: of the memory an account holds
 // at most the larger of a quarter and its even share, and when nothing was acknowledged for
-// shareSilent its even share. Then its queues count as at their limit, so that what it has no room
-// for goes to others. Messages that are in hand stay, and those that move never wait (Putter.move),
-// so an account may hold a little more.
+// shareSilent its even share. If others have too little to do by then, its queues count as at their
+// limit, so that what it has no room for goes to others (hinders). Messages that are in hand stay,
+// and those that move never wait (Putter.move), so an account may hold a little more.
 type share struct {
 	held   atomic.Int64  // bytes
 	silent atomic.Int64  // when the first put since the last acknowledgement was sent; 0: none
@@ -51,14 +51,37 @@ func (s *share) wake() {
 	}
 }
 
-// crowded reports whether the account holds as much as it may, of the memory of so many accounts,
-// and if not whether that is over: less than its even share, and it acknowledges.
-func (s *share) crowded(memory int64, accounts int) (crowded, eased bool) {
+// crowded reports whether the account holds as much as it may, of the memory of so many accounts.
+func (s *share) crowded(memory int64, accounts int) bool {
 	held, even := s.held.Load(), memory/int64(max(accounts, 1))
+	return held >= even && (held >= max(memory/4, even) || s.isSilent())
+}
+
+// isSilent reports whether the account has acknowledged nothing for shareSilent.
+func (s *share) isSilent() bool {
 	from := s.silent.Load()
-	if held < even && from == 0 {
-		return false, true
+	return from != 0 && time.Now().UnixNano()-from >= int64(shareSilent)
+}
+
+// hinders reports whether the account is crowded and keeps others from their work: it acknowledges
+// nothing, or they hold less than half of what it leaves them. Of a few accounts that are all as
+// busy as can be one or another is always crowded. And if not, whether that is over: it holds less
+// than its even share, and acknowledges. All is what all accounts hold.
+func (s *share) hinders(memory, all int64, accounts int) (hinders, eased bool) {
+	held, even := s.held.Load(), memory/int64(max(accounts, 1))
+	silent := s.isSilent()
+	hungry := all-held < (memory-max(memory/4, even))/2
+	return s.crowded(memory, accounts) && (silent || hungry), held < even && !silent
+}
+
+// heldBy is what all accounts of some sinks hold.
+func heldBy(sinks []*Sink) (all int64) {
+	seen := map[*share]bool{}
+	for _, s := range sinks {
+		if !seen[s.share] {
+			seen[s.share] = true
+			all += s.share.held.Load()
+		}
 	}
-	silent := from != 0 && time.Now().UnixNano()-from >= int64(shareSilent)
-	return held >= even && (silent || held >= max(memory/4, even)), held < even && !silent
+	return all
 }

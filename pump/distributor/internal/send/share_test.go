@@ -2,6 +2,7 @@ package send
 
 import (
 	"bytes"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -77,4 +78,86 @@ func TestAnAccountThatTakesNothingHoldsItsShareOfTheMemory(t *testing.T) {
 			})
 		})
 	}
+}
+
+// saturated sends large messages to all segments of a world, each of four lanes to its own, as fast
+// as the accounts take them, until the returned function is called.
+func saturated(t *testing.T, w *testworld.World, rate float64, helped bool) (p *Putter, end func()) {
+	p, stages, over := sending(t, w, rate)
+	text := bytes.Repeat([]byte("A"), 30<<10)
+	segments := p.Router.Current().Workload.Map.Segments
+	var all []uint32
+	for s := range uint32(segments) {
+		all = append(all, s)
+	}
+	if helped {
+		p.Router.marked(all, 1)
+		p.Router.marked(all, 2)
+	}
+	go p.Watch()
+	for lane := range 4 {
+		stages.Go(func() error {
+			keys := rand.New(rand.NewPCG(1, uint64(lane)))
+			for n := lane; ; n += 4 {
+				segment := uint32(keys.IntN(segments/4)*4 + lane)
+				m := &pack.Message{Text: slices.Clone(text), Segment: segment, First: uint64(n), Tasks: 1}
+				if p.Send(m) != nil {
+					return nil // the end of the test
+				}
+			}
+		})
+	}
+	return p, func() {
+		over(nil)
+		p.Wait()
+		if err := stages.Wait(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Accounts that are well need no help, however full the memory is: of a few one or another always
+// holds its share of it.
+func TestAccountsThatAreAllBusyNeedNoHelp(t *testing.T) {
+	for _, accounts := range []int{2, 3, 4, 8} {
+		testworld.In(t, workload.Spec{}, accounts, 2, nil, func(t *testing.T, w *testworld.World) {
+			p, end := saturated(t, w, 100, false)
+			full, strained := 0, 0
+			for range 25 { // the map is too old for puts after 30 s
+				time.Sleep(time.Second)
+				if heldBy(p.Router.Current().sinks) > p.total/2 {
+					full++
+				}
+				if p.Router.Current().Strained() {
+					strained++
+				}
+			}
+			if full < 20 || strained > 0 {
+				t.Errorf("of %d accounts some asked for help in %d of 25 looks, with the memory full in %d",
+					accounts, strained, full)
+			}
+			end()
+		})
+	}
+}
+
+// An account that is much slower than the others, though never silent, does not hold them to its
+// pace: what it has no room for goes to them.
+func TestASlowAccountDoesNotHoldUpTheOthers(t *testing.T) {
+	testworld.In(t, workload.Spec{}, 4, 1, nil, func(t *testing.T, w *testworld.World) {
+		w.Fault(azsim.Rule{
+			Account: "accountb", Instance: "d", Fault: azsim.DelayBefore, Delay: 4 * time.Second,
+		}, "PutMessage")
+		p, end := saturated(t, w, 200, true)
+		time.Sleep(15 * time.Second)
+		before := p.Count.Envelopes.Load()
+		time.Sleep(10 * time.Second)
+		if took := p.Count.Envelopes.Load() - before; took < 10*3*200*9/10 {
+			t.Errorf("%d messages were taken in ten seconds", took)
+		}
+		if p.Router.Current().sinks[1].state() == dark {
+			t.Error("it is dark")
+		}
+		end()
+	})
 }
