@@ -17,8 +17,8 @@ type account struct {
 	place string
 	now   atomic.Pointer[opened]
 	keys  *Keys
-	// looked is when a refusal last had the credentials read again, in nanoseconds since 1970.
-	looked atomic.Int64
+	// looked is when a refusal last had the credentials read again; Keys.looks guards it.
+	looked time.Time
 }
 
 // opened is an account with one credential.
@@ -58,7 +58,7 @@ func (a *account) another(of *opened, err error) bool {
 		return false
 	}
 	if a.now.Load() == of {
-		a.keys.refused(a)
+		a.keys.refused(a, of)
 	}
 	return a.now.Load() != of
 }

@@ -19,6 +19,8 @@ import (
 const (
 	againAfter = 2 * time.Second
 	otherAfter = 200 * time.Millisecond
+	// sayEvery is how often it is said that the configuration cannot be read.
+	sayEvery = 15 * time.Second
 )
 
 // Keys are the credentials of a process's accounts. Many goroutines may use them at once.
@@ -27,8 +29,10 @@ type Keys struct {
 	load func() ([]pump.Account, error)
 	open func(pump.Account) (storage.Account, error)
 
-	looks  sync.Mutex // held while the configuration is read, and guards looked
-	looked time.Time
+	looks   sync.Mutex // guards looked, that of accounts, and looking
+	looked  time.Time
+	looking chan struct{} // closed when the configuration has been read; nil: it is not being read
+	failed  time.Time     // when it was said last that it cannot be; of the goroutine that reads
 
 	mu       sync.Mutex // guards what follows
 	accounts map[string]*account
@@ -123,19 +127,34 @@ func (k *Keys) take(changed map[*account]*opened) {
 }
 
 // refused has the credentials read again because an account refused the one that it has, unless
-// that was done just before. Those who come while it is done wait for it.
-func (k *Keys) refused(a *account) {
-	of := a.now.Load()
+// that was done just before. It waits for that, but not for long: a file may hang.
+func (k *Keys) refused(a *account, of *opened) {
 	k.looks.Lock()
-	defer k.looks.Unlock()
 	now := time.Now()
-	last := time.Unix(0, a.looked.Load())
-	if a.now.Load() != of || now.Sub(last) < againAfter || now.Sub(k.looked) < otherAfter {
+	if k.looking == nil && a.now.Load() == of && now.Sub(a.looked) >= againAfter &&
+		now.Sub(k.looked) >= otherAfter {
+		a.looked, k.looked = now, now
+		over := make(chan struct{})
+		k.looking = over
+		go func() {
+			k.again()
+			k.looks.Lock()
+			k.looking = nil
+			k.looks.Unlock()
+			close(over)
+		}()
+	}
+	looking := k.looking
+	k.looks.Unlock()
+	if looking == nil {
 		return
 	}
-	a.looked.Store(now.UnixNano())
-	k.looked = now
-	k.again()
+	most := time.NewTimer(againAfter)
+	defer most.Stop()
+	select {
+	case <-looking:
+	case <-most.C:
+	}
 }
 
 // again takes the credentials of accounts that are in use as they stand now, and nothing else of
@@ -144,12 +163,18 @@ func (k *Keys) refused(a *account) {
 func (k *Keys) again() {
 	accounts, err := k.load()
 	if err != nil {
-		k.log.Warn("a credential is refused, and the configuration cannot be read again", "error", err)
+		if now := time.Now(); now.Sub(k.failed) >= sayEvery {
+			k.failed = now
+			k.log.Warn("a credential is refused, and the configuration cannot be read again", "error", err)
+		}
 		return
 	}
 	k.mu.Lock()
 	changed := map[*account]*opened{}
 	for _, by := range accounts {
+		if a := k.accounts[by.Name]; a != nil && !differ(a.now.Load().by, by) {
+			continue // to open a client costs more
+		}
 		o, place, err := k.opened(by)
 		if err != nil {
 			continue
