@@ -19,7 +19,6 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/quota"
-	"github.com/queuepump/queuepump/pump/internal/rounds"
 )
 
 // message is one sealed envelope on its way.
@@ -109,22 +108,6 @@ type Options struct {
 	// Loops counts what goes round.
 	Loops *Loops
 }
-
-// Loops are the loops of a distribution.
-type Loops struct {
-	Puts  rounds.Counter // attempts to put messages, while there are any
-	Sinks rounds.Counter // looks at all sinks
-	Map   rounds.Counter // looks at the age of the map
-}
-
-// The longest time between two rounds of loops that are well.
-const (
-	// PutsMost: a message may wait long for its budget, of which there may be one in minutes for a
-	// process of many.
-	PutsMost = 10 * time.Minute
-	// MapMost: some 12 s of rest, and a request with its pause.
-	MapMost = refreshAfter*5/4 + refreshTimeout + 2*refreshRetry + 20*time.Second
-)
 
 // NewPutter makes the putter of a distribution.
 func NewPutter(o Options) *Putter {

@@ -1,0 +1,23 @@
+package send
+
+import (
+	"time"
+
+	"github.com/queuepump/queuepump/pump/internal/rounds"
+)
+
+// Loops are the loops of a distribution.
+type Loops struct {
+	Puts  rounds.Counter // attempts to put messages, while there are any
+	Sinks rounds.Counter // looks at all sinks
+	Map   rounds.Counter // looks at the age of the map
+}
+
+// The longest time between two rounds of loops that are well.
+const (
+	// PutsMost: a message may wait long for its budget, of which there may be one in minutes for a
+	// process of many.
+	PutsMost = 10 * time.Minute
+	// MapMost: some 12 s of rest, and a request with its pause.
+	MapMost = refreshAfter*5/4 + refreshTimeout + 2*refreshRetry + 20*time.Second
+)
