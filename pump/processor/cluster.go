@@ -131,6 +131,9 @@ type reported struct {
 	handled uint64
 }
 
+// told is what the watch of the handlers had others learn last; it belongs to its goroutine.
+type told struct{ cannot, vouches []string }
+
 // fillBeat says how this process does, for the beat.
 func (r *run) fillBeat(to *cluster.Report) {
 	now := time.Now()
@@ -143,9 +146,7 @@ func (r *run) fillBeat(to *cluster.Report) {
 	to.Seconds, to.Hides = r.backlog.Seconds(), r.timing.Lease().Seconds()
 	to.Pace = r.backlog.Pace()
 	to.Queues, to.Trouble = r.poller.Queues(), r.trouble()
-	if s := r.Assignment.Load(); s != nil {
-		to.Cannot, to.Vouches = r.cannot(s, now), r.poller.Vouches(s.View.Doubted(r.Cfg.Instance), now)
-	}
+	to.Cannot, to.Vouches = r.cannot(now)
 	if f := r.failures.State(); f.Count > 0 {
 		to.Failing = cluster.Ill{
 			Count: uint64(f.Count), Since: *f.Since, Error: f.LastError, Task: f.Task,
@@ -165,17 +166,33 @@ func (r *run) fillBeat(to *cluster.Report) {
 	to.Day = r.sampler.Day()
 }
 
-// cannot names the accounts that this process cannot read: it has no credentials for them, or they
-// refuse it or do not answer.
-func (r *run) cannot(s *ownership.Assignment, now time.Time) []string {
-	names := r.poller.Cannot(now)
+// cannot names the accounts that this process cannot read (it has no credentials for them, or they
+// refuse it or do not answer), and those that others cannot read and it can.
+func (r *run) cannot(now time.Time) (cannot, vouches []string) {
+	s := r.Assignment.Load()
+	if s == nil {
+		return nil, nil
+	}
+	cannot = r.poller.Cannot(now)
 	for i, q := range s.Shards {
-		if name := s.Of.Shards[i].Account; q == nil && !slices.Contains(names, name) {
-			names = append(names, name)
+		if name := s.Of.Shards[i].Account; q == nil && !slices.Contains(cannot, name) {
+			cannot = append(cannot, name)
 		}
 	}
-	slices.Sort(names)
-	return names
+	slices.Sort(cannot)
+	return cannot, r.poller.Vouches(s.View.Doubted(r.Cfg.Instance), now)
+}
+
+// tellCannot has the others learn at once if that has changed: tasks stand until they do.
+func (r *run) tellCannot(now time.Time) {
+	cannot, vouches := r.cannot(now)
+	if slices.Equal(cannot, r.told.cannot) && slices.Equal(vouches, r.told.vouches) {
+		return
+	}
+	r.told.cannot, r.told.vouches = cannot, vouches
+	if m := r.Member.Load(); m != nil {
+		m.Look()
+	}
 }
 
 // unread is what the poller says, and never for a queue that this process should read and cannot.

@@ -155,6 +155,7 @@ type run struct {
 	settlers *settle.Settlers
 	spills   *spillWatch
 	reported reported
+	told     told
 
 	unfinished atomic.Int64 // runs that wait for their ends, as the closer says
 	remaining  atomic.Int64 // tasks of live runs, as the closer says; -1: it does not

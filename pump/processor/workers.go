@@ -314,6 +314,7 @@ func verdictOf(ctx context.Context, err error) (v message.Verdict, after time.Du
 func (p *workers) watch(ctx context.Context) {
 	rounds.Every(ctx, watchEvery, func(now time.Time) {
 		p.r.failures.look(now)
+		p.r.tellCannot(now)
 		late := lateness{}
 		limit := max(overdueAfter, 10*p.r.timing.Task())
 		var oldest *worker

@@ -12,10 +12,11 @@ import (
 )
 
 // For how long an account must have failed until this process says that it cannot read it. What
-// refuses has refused twice by then, and a new key or signature has had time to arrive. An account
-// that does not answer mostly answers none, and then a change of owners would help none of them.
+// follows takes some beats: a refusal that is over by then, as while a key is rotated, moves no
+// segment. An account that does not answer mostly answers none, and then a change of owners would
+// help none of them.
 const (
-	refusesAfter = 6 * time.Second
+	refusesAfter = time.Second
 	silentAfter  = 5 * time.Minute
 	// vouchEvery is how often a process looks into what others cannot read: for one message, which is
 	// mostly another's and goes back at once.
