@@ -182,7 +182,7 @@ func (p *Poller) Follow(assigned *ownership.Assignment) {
 			q = &entry{queue: s, account: a, blocked: p.Blocked(s)}
 			p.queues[s] = q
 		}
-		if !q.polls {
+		if !q.polls || q.probes && i < probes {
 			q.polls, q.due, q.width, q.empties, q.emptyAt, q.read = true, now, 1, 0, time.Time{}, time.Time{}
 		}
 		q.foreign, q.probes = assigned.Foreign(s), i >= probes
