@@ -30,10 +30,18 @@ const Vouchers = 3
 
 // Doubted are the accounts that processors other than one say they cannot read, in order.
 func (v *View) Doubted(instance string) (accounts []string) {
+	var doubters []*Member // mostly none: each process asks once a second
+	for i := range v.Members {
+		m := &v.Members[i]
+		if len(m.Cannot) > 0 && m.Instance != instance && m.takesSegments() {
+			doubters = append(doubters, m)
+		}
+	}
+	if len(doubters) == 0 {
+		return nil
+	}
 	for _, a := range slices.Sorted(maps.Keys(v.Workload.Map.Accounts())) {
-		if slices.ContainsFunc(v.Members, func(m Member) bool {
-			return m.Instance != instance && m.takesSegments() && names(m.Cannot, a)
-		}) {
+		if slices.ContainsFunc(doubters, func(m *Member) bool { return names(m.Cannot, a) }) {
 			accounts = append(accounts, a)
 		}
 	}
@@ -43,6 +51,9 @@ func (v *View) Doubted(instance string) (accounts []string) {
 // unreadable says by candidate and shard which queues that processor says it cannot read while
 // another one vouches that it can; nil: there are none.
 func (v *View) unreadable() [][]bool {
+	if len(v.Doubted("")) == 0 {
+		return nil
+	}
 	shards := v.Workload.Map.Shards
 	var cannot [][]bool
 	for at, sh := range shards {
