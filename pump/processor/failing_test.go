@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,10 +19,10 @@ func TestHandlersThatFailAreSaidWithCauseAndTask(t *testing.T) {
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		const secret = "sig=abcdefghijklmnopqrstuvwxyz"
 		w.Put("accounta", "work-00", 1, 2000)
-		fails := true
+		var works atomic.Bool
 		h := &testworld.Seen{Work: func(context.Context, *pump.Task) error {
 			time.Sleep(time.Second)
-			if fails {
+			if !works.Load() {
 				return fmt.Errorf("tax service: 503\n%s %s", secret, strings.Repeat("x", 5000))
 			}
 			return nil
@@ -45,7 +46,7 @@ func TestHandlersThatFailAreSaidWithCauseAndTask(t *testing.T) {
 		if w.Logged(secret) > 0 || w.Logged("attempt=1") == 0 || w.Logged("n=") == 0 {
 			t.Error("the log has a secret, or no task")
 		}
-		fails = false
+		works.Store(true)
 		w.Within(30*time.Minute, "tasks are done", func() bool { return p.Of.State().Failing.Count == 0 })
 		p.End()
 	})

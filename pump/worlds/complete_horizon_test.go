@@ -114,7 +114,7 @@ func TestARunIsNotOverWhileItsTaskIsPutBackForHours(t *testing.T) {
 			}
 			return nil
 		}}
-		p := w.start(w.processor(h, processor.Options{}))
+		p := w.start(w.processor(h, processor.Options{Retry: pump.RetryPolicy{Max: 4 * time.Hour}}))
 		w.Within(4*time.Hour, "it is handled again", func() bool { return h.Deliveries() == 2 })
 		if row := w.RunRow(run); row.State != workload.RunAbandoned {
 			t.Errorf("when its task comes back it is %s", row.State)

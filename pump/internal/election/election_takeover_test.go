@@ -259,7 +259,9 @@ func TestARowThatIsNoMoreGivesNoEpochTwice(t *testing.T) {
 					server := faketable.NewServer()
 					first := candidate(server.Client("a"), "a")
 					mustFinish(t, standFor(t, first, time.Second))
+					server.Mu.Lock()
 					was := server.Rows[electionKey]
+					server.Mu.Unlock()
 					time.Sleep(time.Hour)
 					term := standFor(t, first, time.Second)
 					run := faketable.RunID(7)
@@ -269,11 +271,13 @@ func TestARowThatIsNoMoreGivesNoEpochTwice(t *testing.T) {
 					left := Left{Epoch: term.Epoch, Run: run, RunEpoch: term.Epoch}
 					o := Options{Instance: "b", Every: time.Minute, Beat: time.Second, Left: func(context.Context, uint64) (Left, error) { return left, nil }}
 					late := New(server.Client("b"), "city", o)
+					server.Mu.Lock()
 					delete(server.Rows, electionKey)
 					if back {
 						was.ETag = "back"
 						server.Rows[electionKey] = was
 					}
+					server.Mu.Unlock()
 					vanished := time.Now()
 					if lives {
 						<-term.Context().Done()
