@@ -7,7 +7,6 @@ import (
 	"iter"
 	"maps"
 	"slices"
-	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -137,24 +136,28 @@ func readCountsOf(
 	defer cancel()
 	parts := (segments + PartitionSegments - 1) / PartitionSegments
 	unread, damaged := make([]error, parts), make([][]error, parts)
-	var one sync.Mutex // visits
+	visits := make(chan func()) // the caller adds up, so that a profile tells who asked
 	var g errgroup.Group
 	g.SetLimit(readTogether)
-	for i := range parts {
-		g.Go(func() error {
-			first, end := i*PartitionSegments, min((i+1)*PartitionSegments, segments)
-			rows, err := countsRows(ctx, t, Partition(workload, i))
-			if err != nil {
-				unread[i] = fmt.Errorf("the ledger of segments %d to %d cannot be read: %w", first, end-1, err)
+	go func() {
+		defer close(visits)
+		for i := range parts {
+			g.Go(func() error {
+				first, end := i*PartitionSegments, min((i+1)*PartitionSegments, segments)
+				rows, err := countsRows(ctx, t, Partition(workload, i))
+				if err != nil {
+					unread[i] = fmt.Errorf("the ledger of segments %d to %d cannot be read: %w", first, end-1, err)
+					return nil
+				}
+				visits <- func() { damaged[i] = visitCounts(t, rows, first, end, visit) }
 				return nil
-			}
-			one.Lock()
-			defer one.Unlock()
-			damaged[i] = visitCounts(t, rows, first, end, visit)
-			return nil
-		})
+			})
+		}
+		_ = g.Wait()
+	}()
+	for v := range visits {
+		v()
 	}
-	_ = g.Wait()
 	if parts > 0 && !slices.Contains(unread, nil) {
 		return nil, fmt.Errorf("reading the progress of %s: %w", workload, unread[0])
 	}
