@@ -105,19 +105,16 @@ func (e *ExecEach) Work(ctx context.Context, t *pump.Task) (json.RawMessage, err
 	}
 }
 
-// watch tells the health what became of a task's process.
+// watch tells the health what became of a task's process. A command that was started works: how it
+// ended is this attempt's outcome, whatever the status.
 func (e *ExecEach) watch(ctx context.Context, t *pump.Task, err error) {
 	exit, isExit := errors.AsType[*exec.ExitError](err)
 	switch {
-	case err == nil:
-		e.health.works()
-	case ctx.Err() != nil: // says nothing
+	case err != nil && ctx.Err() != nil: // says nothing
 	case isExit && (exit.ExitCode() == exitNotExecutable || exit.ExitCode() == exitNotFound):
 		e.health.cannotRun(t, err)
-	case isExit && (exit.ExitCode() == exitDataErr || exit.ExitCode() == exitTempFail):
-		e.health.works() // it knows what it says
 	default:
-		e.health.refuses(t, err)
+		e.health.works()
 	}
 }
 

@@ -88,6 +88,18 @@ func TestACommandThatTheShellCannotFindIsReported(t *testing.T) {
 	}
 }
 
+// TestACommandThatFailsEachTaskIsNotBroken: each status is one attempt's failure, and what all tasks
+// have in common is the operator's to see. It ended the processor after 20 tasks and a second.
+func TestACommandThatFailsEachTaskIsNotBroken(t *testing.T) {
+	e := newExecEach(t, CommandOptions{Argv: []string{"false"}, Children: 1, Broken: func(err error) { t.Errorf("reported %v", err) }})
+	for n := range 30 {
+		_, err := e.Work(t.Context(), &pump.Task{N: uint64(n)})
+		if err == nil || err.Error() != "the command ended with exit status 1" {
+			t.Fatalf("task %d: %v", n, err)
+		}
+	}
+}
+
 // TestATaskThatIsGivenUpBeforeItsProcessBeginsSaysNothingOfTheCommand: it looked as if the machine
 // had no process left, which often enough in a row is a command that does not work.
 func TestATaskThatIsGivenUpBeforeItsProcessBeginsSaysNothingOfTheCommand(t *testing.T) {

@@ -30,9 +30,6 @@ const (
 	unusableDeaths = 5
 	unusableTasks  = 3
 	usedTasks      = 50
-	// unusableRefusals is how many different tasks in a row may be told to have
-	// failed, none having ever been done, by a process that is there for one task.
-	unusableRefusals = 20
 )
 
 // health watches whether a command works at all, over all tasks.
@@ -41,7 +38,7 @@ type health struct {
 	lines  sparing.Lines
 
 	mu      sync.Mutex
-	worked  bool                // it has done a task
+	worked  bool                // it has given a proper outcome
 	since   time.Time           // the first failure in a row
 	hold    time.Time           // until then tasks wait: they would tell what is known
 	amiss   string              // why no process is started; "": they are
@@ -49,7 +46,6 @@ type health struct {
 	starts  int                 // failures in a row to get to a task
 	deaths  int                 // in a row, with a task
 	killed  map[taskID]struct{} // whose tasks those were
-	refused map[taskID]struct{} // tasks in a row that failed properly
 	broken  chan struct{}       // closed when it is
 }
 
@@ -65,8 +61,7 @@ func idOf(t *pump.Task) taskID { return taskID{t.Run, uint32(t.Segment), t.N, t.
 
 func newHealth(report func(error)) *health {
 	return &health{
-		report: report, killed: map[taskID]struct{}{}, refused: map[taskID]struct{}{},
-		broken: make(chan struct{}),
+		report: report, killed: map[taskID]struct{}{}, broken: make(chan struct{}),
 	}
 }
 
@@ -78,7 +73,6 @@ func (h *health) works() {
 	h.starts, h.deaths, h.amiss = 0, 0, ""
 	h.since, h.hold = time.Time{}, time.Time{}
 	clear(h.killed)
-	clear(h.refused)
 }
 
 // suspect reports whether it has failed and never worked.
@@ -181,19 +175,6 @@ func (h *health) dies(t *pump.Task, why error) {
 		tasks = usedTasks
 	}
 	h.judge(h.deaths >= unusableDeaths && len(h.killed) >= tasks, h.deaths, why)
-}
-
-// refuses: its process failed the task in an orderly way.
-func (h *health) refuses(t *pump.Task, why error) {
-	if h.hasWorked() {
-		h.works()
-		return
-	}
-	h.mu.Lock()
-	if len(h.refused) < unusableRefusals {
-		h.refused[idOf(t)] = struct{}{}
-	}
-	h.judge(len(h.refused) >= unusableRefusals, len(h.refused), why)
 }
 
 func (h *health) hasWorked() bool {

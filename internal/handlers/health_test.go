@@ -33,13 +33,6 @@ func TestWhenACommandIsBroken(t *testing.T) {
 			}
 		}
 	}
-	refuses := func(times, tasks int) func(*health) {
-		return func(h *health) {
-			for i := range times {
-				h.refuses(number(i%tasks), why)
-			}
-		}
-	}
 	starts := func(times int) func(*health) {
 		return func(h *health) {
 			for range times {
@@ -76,9 +69,6 @@ func TestWhenACommandIsBroken(t *testing.T) {
 		"no descriptors for an hour after one was done": {false, []func(*health){works, scarceFor(64), after(time.Hour), scarceFor(64)}},
 		"not found by the shell":                        {true, []func(*health){cannot(3), after(unusableTime), cannot(1)}},
 		"not found for one task":                        {false, []func(*health){works, cannot(100), after(time.Hour), cannot(100)}},
-		"20 different tasks fail, none done":            {true, []func(*health){refuses(19, 19), after(unusableTime), refuses(20, 20)}},
-		"19 different tasks fail again and again":       {false, []func(*health){refuses(19*8, 19), after(time.Hour), refuses(19, 19)}},
-		"tasks fail after one was done":                 {false, []func(*health){works, refuses(1000, 1000), after(time.Hour), refuses(1000, 1000)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // where time passes only as the test says
