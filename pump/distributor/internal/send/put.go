@@ -139,22 +139,35 @@ func (p *Putter) Send(pm *pack.Message) error {
 		}
 		p.wg.Add(1)
 		s.push(m, p.hire)
-		s.share.wake() // another may find room too
 		return nil
 	}
 }
 
 // awaitRoom waits while a sink is full or its account holds its share of the memory, or until there
-// may be another way.
+// may be another way. One lane is woken at a time and may go elsewhere, so what woke it wakes the
+// next.
 func (p *Putter) awaitRoom(m *message, s *Sink) error {
 	s.share.waits.Add(1)
-	defer s.share.waits.Add(-1)
-	if !s.full() && !p.crowded(s) { // since the caller asked
+	crowded, full := p.crowded(s), s.full()
+	defer func() {
+		s.share.waits.Add(-1)
+		if crowded && !p.crowded(s) {
+			s.share.wake()
+		}
+		if full && !s.full() {
+			backoff.Signal(s.room)
+		}
+	}()
+	if !full && !crowded { // since the caller asked
 		return nil
+	}
+	room := s.share.room
+	if !crowded {
+		room = nil // that is for others
 	}
 	select {
 	case <-s.room:
-	case <-s.share.room:
+	case <-room:
 	case <-m.route.Changed:
 	case <-p.Ctx.Done():
 		return context.Cause(p.Ctx)

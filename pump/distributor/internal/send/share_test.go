@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
@@ -159,5 +161,41 @@ func TestASlowAccountDoesNotHoldUpTheOthers(t *testing.T) {
 			t.Error("it is dark")
 		}
 		end()
+	})
+}
+
+// Room at an account's share, or in a queue, is for all lanes that wait for it: the one that is woken
+// may go another way by now, and nothing else would wake the other while the account is silent.
+func TestRoomWakesEachLaneThatWaitsForIt(t *testing.T) {
+	testworld.In(t, workload.Spec{}, 2, 1, nil, func(t *testing.T, w *testworld.World) {
+		p, _, end := sending(t, w, 50)
+		s := p.Router.Current().sinks[0]
+		for _, c := range []struct {
+			name       string
+			fill, free func()
+		}{
+			{"share", func() { s.share.take(p.total) }, func() { s.share.take(-p.total) }},
+			{"queue", func() { s.waiting = make([]*message, 1000) }, func() { s.drain() }},
+		} {
+			c.fill()
+			var passed atomic.Int32
+			for range 3 {
+				go func() {
+					if p.awaitRoom(&message{route: p.Router.Current()}, s) == nil {
+						passed.Add(1)
+					}
+				}()
+			}
+			synctest.Wait()
+			if n := passed.Load(); n > 0 {
+				t.Errorf("%s: %d lanes find room where there is none", c.name, n)
+			}
+			c.free()
+			synctest.Wait()
+			if n := passed.Load(); n != 3 {
+				t.Errorf("%s: %d of 3 lanes go on", c.name, n)
+			}
+		}
+		end(nil)
 	})
 }
