@@ -287,3 +287,43 @@ func TestReleaseAndHoldAreDoneOnceWhateverAnswerIsLost(t *testing.T) {
 		})
 	}
 }
+
+// A gate's row that is gone, or comes back as it was, is what there is: who waits waits on and says
+// no error, a look tells so, and a release opens it again, for those who wait too.
+func TestAGateWhoseRowVanishesOrRollsBackIsReleasedAgain(t *testing.T) {
+	for name, back := range map[string]bool{"vanishes": false, "rolls back": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := faketable.NewServer()
+				g := NewGate(server.Client("operator"), "city", "start")
+				if err := g.Hold(t.Context(), "night shift"); err != nil {
+					t.Fatal(err)
+				}
+				server.Mu.Lock()
+				before := server.Rows[gateKey]
+				server.Mu.Unlock()
+				mustRelease(t, g)
+				server.Mu.Lock()
+				delete(server.Rows, gateKey)
+				if back {
+					server.Rows[gateKey] = before
+				}
+				server.Mu.Unlock()
+				passed := make(chan error, 1)
+				go func() { passed <- NewGate(server.Client("late"), "city", "start").Wait(t.Context(), nil) }()
+				time.Sleep(time.Minute)
+				if s, err := g.State(t.Context()); err != nil || s.Open || (s.By == "night shift") != back {
+					t.Errorf("%+v, %v", s, err)
+				}
+				if len(passed) > 0 {
+					t.Fatalf("a late comer has passed: %v", <-passed)
+				}
+				mustRelease(t, g)
+				released := time.Now()
+				if err := <-passed; err != nil || time.Since(released) > gatePoll+20*time.Millisecond {
+					t.Errorf("%v, %v after it was released again", err, time.Since(released))
+				}
+			})
+		})
+	}
+}
