@@ -302,6 +302,7 @@ func TestAnExhaustedOrRejectedTaskIsQuarantinedWithItsCause(t *testing.T) {
 		{"attempts", pump.ReasonAttempts, "flop", 3, pump.RetryPolicy{MaxAttempts: 3}, func(context.Context, *pump.Task) error { return testworld.ErrFlop }},
 		{"retries", pump.ReasonAttempts, "", 3, pump.RetryPolicy{MaxAttempts: 3}, func(context.Context, *pump.Task) error { return pump.RetryAfter(time.Second, nil) }},
 		{"age", pump.ReasonAge, "flop", 0, pump.RetryPolicy{MaxAge: time.Minute, MaxAttempts: -1}, func(context.Context, *pump.Task) error { return testworld.ErrFlop }},
+		{"age of one that is told not now", pump.ReasonAge, "flop", 0, pump.RetryPolicy{MaxAge: time.Minute}, func(context.Context, *pump.Task) error { return pump.Busy(time.Second, testworld.ErrFlop) }},
 		{"rejected", pump.ReasonRejected, "never: flop", 1, pump.RetryPolicy{}, func(context.Context, *pump.Task) error {
 			return pump.Reject(fmt.Errorf("never: %w", testworld.ErrFlop))
 		}},
