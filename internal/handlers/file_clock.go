@@ -16,6 +16,7 @@ type trouble struct {
 	does  string    // the call of the system that is under way; "": none
 	began time.Time // when it was made
 	said  bool      // the log has said that it does not return
+	hid   error     // what was amiss before it was said
 
 	why   error     // why nothing is settled; nil: all is well
 	since time.Time // since when
@@ -41,7 +42,14 @@ func (f *File) timed(does string, do func() error) error {
 	err := do()
 	f.mu.Lock()
 	f.does = ""
+	said := f.said
+	if said { // what comes of it is for its caller to note, who may have no line to write
+		f.why = f.hid
+	}
 	f.mu.Unlock()
+	if said {
+		f.opts.Log.Info("it has returned", "file", f.path, "hung", does)
+	}
 	return err
 }
 
@@ -69,7 +77,7 @@ func (f *File) check(now time.Time) {
 	hangs := f.does != "" && took >= min(overdue, f.opts.Patience)
 	first := hangs && !f.said
 	if first {
-		f.said = true
+		f.said, f.hid = true, f.why
 		if f.why == nil {
 			f.since = f.began
 		}

@@ -127,6 +127,30 @@ func TestADiskThatThawsInTimeLosesNothing(t *testing.T) {
 	})
 }
 
+// TestALookThatHungIsForgottenWhenItReturned, with no line to write; what was amiss before it still is.
+func TestALookThatHungIsForgottenWhenItReturned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFile("x", &disk{room: -1}, 0, true, FileOptions{})
+		for _, before := range []string{"", "--out x: no space left on device, for 6s"} {
+			if before != "" {
+				f.fails(syscall.ENOSPC)
+			}
+			look := make(chan error)
+			go func() { _ = f.timed("a look at its name", func() error { return <-look }) }()
+			time.Sleep(overdue + time.Second)
+			if got, want := f.Amiss(), "--out x: a look at its name has not returned, for 6s"; got != want {
+				t.Errorf("amiss: %q, want %q", got, want)
+			}
+			look <- nil
+			synctest.Wait()
+			if got := f.Amiss(); got != before {
+				t.Errorf("amiss: %q, want %q", got, before)
+			}
+		}
+		_ = f.Close()
+	})
+}
+
 func TestAFileWhoseClosingHangsIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &frozen{&disk{room: -1}, "closing it", make(chan struct{})}
