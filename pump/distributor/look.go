@@ -25,7 +25,7 @@ func troubled(err error) bool {
 func (d *Distributor) fix(ctx context.Context, r *run) (err error) {
 	r.source = d.source
 	if s, ok := d.source.(reading.Fixer); ok {
-		r.source, err = s.Fix(ctx)
+		r.source, err = s.Fix(ctx, d.cfg.Log)
 	}
 	if err == nil {
 		r.print, err = r.source.Fingerprint(ctx)

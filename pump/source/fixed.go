@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,6 +24,7 @@ import (
 type fixedText struct {
 	*TextSource
 	print string // empty: it cannot be read again
+	log   *slog.Logger
 	files []fixedFile
 }
 
@@ -33,25 +35,27 @@ type fixedFile struct {
 	changed time.Time
 	head    [sha256.Size]byte // of its first headed bytes
 	headed  int
-	id      fs.FileInfo // says whether a file is this one
+	id      fs.FileInfo // says whether a file is this one; nil: it cannot be read again
 }
 
 // headBytes is how much of a file's beginning is in its fingerprint.
 const headBytes = 64 << 10
 
-// Fix looks the files up and fingerprints them.
-func (s *TextSource) Fix(ctx context.Context) (Source, error) { return s.fixed(ctx) }
+// Fix looks the files up and fingerprints them. The log is told of what hangs.
+func (s *TextSource) Fix(ctx context.Context, log *slog.Logger) (Source, error) {
+	return s.fixed(ctx, log)
+}
 
-func (s *TextSource) fixed(ctx context.Context) (*fixedText, error) {
+func (s *TextSource) fixed(ctx context.Context, log *slog.Logger) (*fixedText, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
-	fixed := &fixedText{TextSource: s}
+	fixed := &fixedText{TextSource: s, log: log}
 	if len(s.Command) > 0 || s.Paths[0] == stdin {
 		fixed.files = []fixedFile{{name: stdin, size: -1}}
 		return fixed, nil
 	}
-	names, err := s.expand()
+	names, err := await(ctx, log, s.String(), s.expand, func([]string) {})
 	if err != nil {
 		return nil, err
 	}
@@ -64,11 +68,12 @@ func (s *TextSource) fixed(ctx context.Context) (*fixedText, error) {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		f, regular, err := fixFile(name, head)
+		fix := func() (fixedFile, error) { return fixFile(name, head) }
+		f, err := await(ctx, log, name, fix, func(fixedFile) {})
 		if err != nil {
 			return nil, err
 		}
-		again = again && regular
+		again = again && f.id != nil
 		fixed.files = append(fixed.files, f)
 		fmt.Fprintf(sum, "%d %d %x\n", max(f.size, 0), f.changed.UnixNano(), f.head)
 	}
@@ -80,31 +85,31 @@ func (s *TextSource) fixed(ctx context.Context) (*fixedText, error) {
 
 // fixFile looks at a file. A pipe or a device is not opened: that may wait, and cannot be read
 // again.
-func fixFile(name string, head []byte) (f fixedFile, regular bool, err error) {
+func fixFile(name string, head []byte) (f fixedFile, err error) {
 	st, err := os.Stat(name)
 	switch {
 	case err != nil:
-		return f, false, err
+		return f, err
 	case st.IsDir():
-		return f, false, fmt.Errorf("%s is a directory", name)
+		return f, fmt.Errorf("%s is a directory", name)
 	case !st.Mode().IsRegular():
-		return fixedFile{name: name, size: -1}, false, nil
+		return fixedFile{name: name, size: -1}, nil
 	}
 	open, err := openAtOnce(name)
 	if err != nil {
-		return f, false, err
+		return f, err
 	}
 	defer open.Close()
 	switch st, err = open.Stat(); {
 	case err != nil:
-		return f, false, err
+		return f, err
 	case !st.Mode().IsRegular():
-		return f, false, fmt.Errorf("%s was replaced while it was looked up", name)
+		return f, fmt.Errorf("%s was replaced while it was looked up", name)
 	}
 	f = fixedFile{name: name, size: st.Size(), changed: st.ModTime(), id: st}
 	n, err := io.ReadFull(open, head)
 	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
-		return f, false, err
+		return f, err
 	}
 	if f.size == 0 && n > 0 {
 		f.size = -1 // as files of /proc, whose size is not known
@@ -112,14 +117,14 @@ func fixFile(name string, head []byte) (f fixedFile, regular bool, err error) {
 		n = int(min(int64(n), f.size)) // it may be growing
 	}
 	f.head, f.headed = sha256.Sum256(head[:n]), n
-	return f, true, nil
+	return f, nil
 }
 
 // Fingerprint is of the files as they were when they were looked up.
 func (s *fixedText) Fingerprint(context.Context) (string, error) { return s.print, nil }
 
 func (s *fixedText) Open(_ context.Context, cursor []byte) (Reader, error) {
-	r := &textReader{source: s.TextSource, files: s.files, format: s.format()}
+	r := &textReader{source: s.TextSource, files: s.files, format: s.format(), log: s.log}
 	for _, f := range s.files {
 		r.total += max(f.size, 0)
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"slices"
@@ -51,8 +52,24 @@ func (c *counted) Read(p []byte) (int, error) {
 
 // openFile opens a file, decompressing what begins like gzip or zstd, whatever
 // its name is, and reads no more than it had when it was looked up. Pipes and devices are
-// read without waiting in Read.
-func openFile(ctx context.Context, of *fixedFile) (*input, error) {
+// read without waiting in Read. The opening ends with ctx.
+func openFile(ctx context.Context, of *fixedFile, log *slog.Logger) (*input, error) {
+	in, err := await(ctx, log, of.name, of.open, func(in *input) { in.close() })
+	if err != nil || in.text != nil {
+		return in, err
+	}
+	in.detach(ctx, in.file)
+	in.file = nil // Seek is not for it
+	if err = in.decompress(); err != nil {
+		err = in.judge(err)
+		in.close()
+		return nil, err
+	}
+	return in, nil
+}
+
+// open opens it. What may be silent has no text yet.
+func (of *fixedFile) open() (*input, error) {
 	open := os.Open
 	if of.size >= 0 {
 		open = openAtOnce
@@ -61,14 +78,14 @@ func openFile(ctx context.Context, of *fixedFile) (*input, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := &input{name: of.name, size: of.size, closes: []func() error{f.Close}}
+	in := &input{name: of.name, size: of.size, file: f, closes: []func() error{f.Close}}
 	st, err := f.Stat()
 	switch {
 	case err != nil:
 	case of.size >= 0:
 		in.limit = &io.LimitedReader{R: f, N: of.size}
 		in.read = &counted{Reader: in.limit}
-		in.file, in.raw = f, f
+		in.raw = f
 		if err = of.isHere(f); err == nil {
 			err = in.decompress()
 		}
@@ -76,10 +93,6 @@ func openFile(ctx context.Context, of *fixedFile) (*input, error) {
 		err = fmt.Errorf("%s is a directory", of.name)
 	case st.Mode().IsRegular():
 		in.read = &counted{Reader: f}
-		in.file = f
-		err = in.decompress()
-	default:
-		in.detach(ctx, f)
 		err = in.decompress()
 	}
 	if err != nil {

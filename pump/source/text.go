@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -184,7 +185,7 @@ func (s *TextSource) expand() ([]string, error) {
 // first 64 KiB. Where the files lie does not matter, because no task says it:
 // another machine may have them elsewhere.
 func (s *TextSource) Fingerprint(ctx context.Context) (string, error) {
-	fixed, err := s.fixed(ctx)
+	fixed, err := s.fixed(ctx, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return "", err
 	}
@@ -201,7 +202,7 @@ func (s *TextSource) maxLine() int {
 // Open looks the files up and begins to read. They are opened one after another, as they are
 // reached.
 func (s *TextSource) Open(ctx context.Context, cursor []byte) (Reader, error) {
-	fixed, err := s.fixed(ctx)
+	fixed, err := s.fixed(ctx, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}
@@ -214,6 +215,7 @@ type textReader struct {
 	files  []fixedFile
 	total  int64
 	format textFormat
+	log    *slog.Logger
 	begun  *input          // a command that runs and was not read from yet
 	cutOff map[string]bool // files whose last line had no end
 
@@ -332,7 +334,7 @@ func (r *textReader) openNext(ctx context.Context) error {
 	case r.files[r.file].name == stdin:
 		in, err = openStream(ctx, "stdin", cmp.Or[io.Reader](r.source.Stdin, os.Stdin))
 	default:
-		in, err = openFile(ctx, &r.files[r.file])
+		in, err = openFile(ctx, &r.files[r.file], r.log)
 	}
 	if err != nil {
 		if in != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -232,7 +233,7 @@ func (s simShelf) trouble(what string) error {
 
 // fix looks the files up. The machine may fail here, or where it opens them, or where it reads
 // them.
-func (s simShelf) Fix(ctx context.Context) (source.Source, error) {
+func (s simShelf) Fix(ctx context.Context, log *slog.Logger) (source.Source, error) {
 	if s.by.roll(3, "where it fails", "", s.by.count("looks up")) > 0 {
 		if err := s.trouble("stat"); err != nil {
 			return nil, err
@@ -242,7 +243,7 @@ func (s simShelf) Fix(ctx context.Context) (source.Source, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.fixed[s.by.name] = append(f.fixed[s.by.name], time.Now())
-	fixed, err := source.Lines(f.path("part-*")).Fix(ctx)
+	fixed, err := source.Lines(f.path("part-*")).Fix(ctx, log)
 	if err != nil {
 		return nil, err
 	}
@@ -250,7 +251,7 @@ func (s simShelf) Fix(ctx context.Context) (source.Source, error) {
 }
 
 func (s simShelf) Fingerprint(ctx context.Context) (string, error) {
-	fixed, err := s.Fix(ctx)
+	fixed, err := s.Fix(ctx, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return "", err
 	}
@@ -258,7 +259,7 @@ func (s simShelf) Fingerprint(ctx context.Context) (string, error) {
 }
 
 func (s simShelf) Open(ctx context.Context, cursor []byte) (source.Reader, error) {
-	fixed, err := s.Fix(ctx)
+	fixed, err := s.Fix(ctx, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}
@@ -271,7 +272,7 @@ type simFixed struct {
 	found source.Source
 }
 
-func (s simFixed) Fix(context.Context) (source.Source, error) { return s, nil }
+func (s simFixed) Fix(context.Context, *slog.Logger) (source.Source, error) { return s, nil }
 
 func (s simFixed) Fingerprint(ctx context.Context) (string, error) {
 	return s.found.Fingerprint(ctx)

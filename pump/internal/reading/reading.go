@@ -2,14 +2,15 @@ package reading
 
 import (
 	"context"
+	"log/slog"
 
 	"github.com/queuepump/queuepump/pump/source"
 )
 
 // Fixer is a source whose input is looked up once for a distribution: what was fingerprinted
-// is what is read, whatever comes and goes meanwhile.
+// is what is read, whatever comes and goes meanwhile. The log is told of what hangs.
 type Fixer interface {
-	Fix(ctx context.Context) (source.Source, error)
+	Fix(ctx context.Context, log *slog.Logger) (source.Source, error)
 }
 
 // Checked is a source that can say before anything is made whether it can be one.

@@ -1,0 +1,80 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuepump/queuepump/internal/testbuf"
+)
+
+// Opening a pipe that no process writes to ends with its context.
+func TestAPipeWithoutAWriterHoldsUpNoStop(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Skipf("no named pipe here: %v", err)
+	}
+	r, err := Lines(path).Open(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	r.(*textReader).Pauses(func(bool) error { cancel(); return nil }) // just before it is opened
+	ended := make(chan error, 1)
+	go func() { ended <- r.(*textReader).fill(ctx, &Record{}) }()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("ended with %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("it waits for a writer")
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A call that hangs is said once, given up with its context, and what it gives later is let go of.
+func TestACallThatHangsIsSaidAndGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log testbuf.Buffer
+		ctx, cancel := context.WithCancel(t.Context())
+		thaw, left := make(chan int), make(chan int, 1)
+		call := func() (int, error) { return <-thaw, nil }
+		done := make(chan error, 1)
+		hangs := func() {
+			_, err := await(ctx, slog.New(slog.NewTextHandler(&log, nil)), "a.txt", call, func(n int) { left <- n })
+			done <- err
+		}
+		go hangs()
+		time.Sleep(overdue - time.Second)
+		if log.String() != "" {
+			t.Errorf("the log says %q before it is late", log.String())
+		}
+		time.Sleep(time.Hour)
+		if n := strings.Count(log.String(), "file=a.txt"); n != 1 {
+			t.Errorf("said %d times: %q", n, log.String())
+		}
+		thaw <- 1
+		if err := <-done; err != nil || !strings.Contains(log.String(), "has returned") {
+			t.Errorf("%v: %q", err, log.String())
+		}
+		go hangs()
+		synctest.Wait()
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("given up with %v", err)
+		}
+		thaw <- 2
+		if n := <-left; n != 2 {
+			t.Errorf("%d was let go of", n)
+		}
+	})
+}
