@@ -14,6 +14,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/election"
 	"github.com/queuepump/queuepump/pump/internal/failure"
+	"github.com/queuepump/queuepump/pump/internal/locate"
 	"github.com/queuepump/queuepump/pump/internal/outcome"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/runs"
@@ -265,7 +266,8 @@ func (d *Distributor) prepare(ctx context.Context) error {
 			return err
 		}
 		next := failure.Decide(failure.ControlAccount, err, d.stake())
-		if next.Do == failure.End || d.opts.Every == 0 && time.Since(began) >= next.Patience {
+		if d.opts.Every == 0 && (next.Do == failure.End || time.Since(began) >= next.Patience) ||
+			next.Do == failure.End && !locate.Unsure(err) {
 			return err
 		}
 		d.cfg.Log.Warn("the distributor could not begin; trying again", "error", err, "fix", next.Fix)

@@ -155,6 +155,43 @@ func TestAnElectedDistributorGoesRoundWhatRefuses(t *testing.T) {
 	}
 }
 
+// The first start of all makes the workload though a data account refuses, is disabled or is not
+// there, where `control:` says which account has it. Where it does not, that one may have the
+// workload: a service waits for it.
+func TestAWorkloadIsMadeWhileADataAccountRefuses(t *testing.T) {
+	for name, rule := range map[string]azsim.Rule{"wrong key": refusals["wrong key"], "disabled": refusals["disabled"], "not there": {}} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, 3, 1, nil, func(t *testing.T, w *world) {
+				cfg := w.misspelt(2)
+				if name != "not there" {
+					cfg, rule.Account = w.Operator(), "accountc"
+					defer w.Sim.Inject(rule).Remove()
+				}
+				run := func(every time.Duration) *working {
+					d, err := distributor.New(cfg, &testworld.ListSource{Print: "a", N: 50}, distributor.Options{Every: every})
+					if err != nil {
+						t.Fatal(err)
+					}
+					return w.startDistributor(d)
+				}
+				elected := run(time.Hour)
+				time.Sleep(5 * time.Minute)
+				select {
+				case <-elected.done:
+					t.Errorf("a service has ended: %v", elected.err)
+				default:
+				}
+				elected.cancel()
+				_ = elected.wait()
+				cfg.Control = "accounta"
+				if d := run(0); d.wait() != nil || d.summary.Tasks != 50 {
+					t.Errorf("sent %d tasks: %v", d.summary.Tasks, d.err)
+				}
+			})
+		})
+	}
+}
+
 // Final is only a start at which all accounts refuse the key: no run is begun.
 func TestAStartAtWhichAllAccountsRefuseTheKeyIsFinal(t *testing.T) {
 	for name, every := range map[string]time.Duration{"once": 0, "elected": time.Hour} {

@@ -27,9 +27,10 @@ import (
 // at the same time in different accounts one succeeds ([workload.Maker]).
 
 // Elsewhere looks for the workload in the configured accounts other than the control account. It
-// is nil if none of them has it. It is a [*pump.ConfigError] if one has it, or if an account does
-// not let itself be looked into and the configuration does not say which one is the
-// control account; and a storage error if an account does not answer, so that it may be there.
+// is nil if none of them has it. It is a [*pump.ConfigError] if one has it, or if an account
+// refuses or is disabled and the configuration does not say which one is the control account
+// ([Unsure]); and a storage error if an account does not answer, so that it may be there. One whose
+// name is unknown is as one that refuses, where the configuration says it.
 func Elsewhere(ctx context.Context, c *pump.Config, announcing *workload.Maker) error {
 	var mu sync.Mutex
 	var found, refused []string
@@ -40,7 +41,7 @@ func Elsewhere(ctx context.Context, c *pump.Config, announcing *workload.Maker) 
 	ctx, gaveUp := waits.GiveUp(ctx)
 	defer waits.Stop()
 	_ = queues.Each(ctx, others(c), func(ctx context.Context, _ int, a pump.Account) error {
-		table := &watchedTable{Table: a.Storage.Table(row.TableName)}
+		table := &watchedTable{Table: a.Storage.Table(row.TableName), account: a.Name}
 		waits.Begin(a.Name, table.trouble)
 		var there bool
 		var err error
@@ -50,6 +51,11 @@ func Elsewhere(ctx context.Context, c *pump.Config, announcing *workload.Maker) 
 		if err == nil {
 			there, err = hasWorkload(ctx, table, c)
 		}
+		if err == nil && !there {
+			err = table.disabled()
+		}
+		// Nothing is there, if its name is not just unknown here.
+		named := c.Private.ControlGiven && storage.Hopeless(table.trouble())
 		waits.End(a.Name)
 		mu.Lock()
 		defer mu.Unlock()
@@ -59,7 +65,7 @@ func Elsewhere(ctx context.Context, c *pump.Config, announcing *workload.Maker) 
 			stranger = strange
 		case there:
 			found = append(found, a.Name)
-		case err != nil && !storage.Ambiguous(err) && !storage.Is(err, storage.Canceled):
+		case err != nil && (named || !storage.Ambiguous(err) && !storage.Is(err, storage.Canceled)):
 			refused = append(refused, a.Name)
 			cause = err
 		case err != nil:
@@ -89,16 +95,27 @@ func Elsewhere(ctx context.Context, c *pump.Config, announcing *workload.Maker) 
 	case unanswered != nil:
 		return unanswered
 	case len(refused) > 0 && !c.Private.ControlGiven:
-		return &pump.ConfigError{
+		return &unsure{&pump.ConfigError{
 			Field: "control",
 			Problem: fmt.Sprintf("workload %q is not in account %s, and %s cannot be looked into with "+
 				"the credentials given: %v",
 				c.Workload, c.Control, SomeOf(refused, 4), cause),
 			Fix: "mend the credentials, or say which account has the workload, or shall have it: control: " +
 				c.Control,
-		}
+		}}
 	}
 	return nil
+}
+
+// unsure is that an account refuses which may have the workload.
+type unsure struct{ *pump.ConfigError }
+
+func (e *unsure) Unwrap() error { return e.ConfigError }
+
+// Unsure reports whether the workload may be in an account that refuses. A service waits for it.
+func Unsure(err error) bool {
+	_, is := errors.AsType[*unsure](err)
+	return is
 }
 
 // hasWorkload looks into one account. A row that cannot be read is one all the same.

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -112,22 +113,39 @@ func (w *Waits) say() {
 	w.log.Warn(w.what, attrs...)
 }
 
-// watchedTable remembers why its account did not answer the last read.
+// watchedTable remembers why its account did not answer the last read, or that it is disabled.
 type watchedTable struct {
 	storage.Table
+	account string
 
-	mu   sync.Mutex
-	last error
+	mu        sync.Mutex
+	last, off error
 }
 
 func (t *watchedTable) Read(ctx context.Context, partition, key string) (storage.Entity, error) {
 	e, err := t.Table.Read(ctx, partition, key)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.last = nil; storage.Ambiguous(err) {
+	if t.last, t.off = nil, nil; storage.Ambiguous(err) {
 		t.last = err
+	} else if failure.KindOf(err) == failure.Disabled { // which is no missing table, but a refusal
+		t.off = &storage.Error{Code: storage.Auth, Op: "read", Account: t.account, Index: -1, Err: err}
 	}
 	return e, err
+}
+
+// Create makes no table in an account that is disabled: that would be tried for long.
+func (t *watchedTable) Create(ctx context.Context) error {
+	if off := t.disabled(); off != nil {
+		return off
+	}
+	return t.Table.Create(ctx)
+}
+
+func (t *watchedTable) disabled() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.off
 }
 
 func (t *watchedTable) trouble() error {
