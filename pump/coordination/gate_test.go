@@ -299,16 +299,11 @@ func TestAGateWhoseRowVanishesOrRollsBackIsReleasedAgain(t *testing.T) {
 				if err := g.Hold(t.Context(), "night shift"); err != nil {
 					t.Fatal(err)
 				}
-				server.Mu.Lock()
 				before := server.Rows[gateKey]
-				server.Mu.Unlock()
 				mustRelease(t, g)
-				server.Mu.Lock()
-				delete(server.Rows, gateKey)
-				if back {
+				if delete(server.Rows, gateKey); back {
 					server.Rows[gateKey] = before
 				}
-				server.Mu.Unlock()
 				passed := make(chan error, 1)
 				go func() { passed <- NewGate(server.Client("late"), "city", "start").Wait(t.Context(), nil) }()
 				time.Sleep(time.Minute)

@@ -23,25 +23,20 @@ func TestAMarkedChoiceBarsAsAHomeDoes(t *testing.T) {
 	}
 	v := &View{Workload: &workload.Workload{Map: m}, Owners: make([]Owner, m.Segments), Spills: make([]uint8, m.Segments)}
 	for _, name := range []string{"p", "q", "r"} {
-		member := Member{Instance: name, Role: RoleProcessor}
-		member.Vouches = []string{"b"}
-		if name == "q" {
-			member.Cannot, member.Vouches = member.Vouches, nil
-		}
-		v.Members = append(v.Members, member)
+		v.Members = append(v.Members, Member{Instance: name, Role: RoleProcessor, Report: Report{Vouches: []string{"b"}}})
 	}
+	v.Members[1].Cannot, v.Members[1].Vouches = v.Members[1].Vouches, nil
 	for s := range v.Spills {
 		v.Spills[s] = []uint8{0, 1 << 1, 1 << 2, 1<<1 | 1<<2}[m.Home(uint32(s))%4] // a queue is planned as a whole
 	}
 	free, q := 0, v.Rank("q")
 	for s, planned := range v.Plan() {
 		for choice, shard := range m.Choices(uint32(s)) {
-			there := m.Shards[shard].Account == "b"
-			switch marked := choice == 0 || v.Spills[s]&(1<<choice) != 0; {
-			case there && marked && planned == q:
+			if planned != q || m.Shards[shard].Account != "b" {
+				continue
+			}
+			if free++; choice == 0 || v.Spills[s]&(1<<choice) != 0 {
 				t.Errorf("q gets segment %d, whose choice %d it cannot read", s, choice)
-			case there && !marked && planned == q:
-				free++
 			}
 		}
 	}

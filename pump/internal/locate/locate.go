@@ -95,7 +95,7 @@ func Elsewhere(ctx context.Context, c *pump.Config, announcing *workload.Maker) 
 	case unanswered != nil:
 		return unanswered
 	case len(refused) > 0 && !c.Private.ControlGiven:
-		return &unsure{&pump.ConfigError{
+		return &unsureError{&pump.ConfigError{
 			Field: "control",
 			Problem: fmt.Sprintf("workload %q is not in account %s, and %s cannot be looked into with "+
 				"the credentials given: %v",
@@ -107,14 +107,14 @@ func Elsewhere(ctx context.Context, c *pump.Config, announcing *workload.Maker) 
 	return nil
 }
 
-// unsure is that an account refuses which may have the workload.
-type unsure struct{ *pump.ConfigError }
+// unsureError is that an account refuses which may have the workload.
+type unsureError struct{ *pump.ConfigError }
 
-func (e *unsure) Unwrap() error { return e.ConfigError }
+func (e *unsureError) Unwrap() error { return e.ConfigError }
 
 // Unsure reports whether the workload may be in an account that refuses. A service waits for it.
 func Unsure(err error) bool {
-	_, is := errors.AsType[*unsure](err)
+	_, is := errors.AsType[*unsureError](err)
 	return is
 }
 
