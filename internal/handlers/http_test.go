@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -118,6 +120,48 @@ func TestTheStatusIsTheOutcome(t *testing.T) {
 		}
 		why := fmt.Errorf("%w: because", fmt.Errorf("the endpoint answered %d %s", tt.status, http.StatusText(tt.status)))
 		sameError(t, err, tt.want(why))
+	}
+}
+
+// What follows from an answer, or from none, is what docs/failures.md says of an endpoint.
+func TestTheTableOfAnEndpointsFailuresIsWhatIsDone(t *testing.T) {
+	text, err := os.ReadFile("../../docs/failures.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "\n## HTTP endpoint\n")
+	hold := make(chan struct{})
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if status, err := strconv.Atoi(r.URL.Path[1:]); err == nil {
+			w.WriteHeader(status)
+			return
+		}
+		<-hold
+	})
+	defer close(hold)
+	for way, answers := range map[string][]string{
+		"throttles, or says not now": {"429", "503"}, "missing, or gone for good": {"none"}, "silent, or hangs": {"hangs"},
+		"refuses": {"400", "401", "404", "408", "410", "413", "415", "422", "500", "502"}, "lies": {"302"},
+	} {
+		_, row, _ := strings.Cut(table, "\n| "+way+":")
+		decision := strings.Split(row+"||", "|")[1]
+		for _, answer := range answers {
+			at, timeout := url+"/"+answer, time.Minute
+			if answer == "none" {
+				at = "http://127.0.0.1:1"
+			} else if answer == "hangs" {
+				timeout = 50 * time.Millisecond
+			}
+			_, err := newHTTP(t, at, HTTPOptions{Timeout: timeout}).post(t.Context(), task("x"))
+			word, _ := pump.OutcomeOf(err)
+			did := "end"
+			if word == "busy" || errors.Is(err, errUnreachable) {
+				did = "wait"
+			}
+			if !strings.HasPrefix(decision, " **"+did+"**") || strings.Contains(decision, answer) != (word == "rejected") {
+				t.Errorf("%s, %s: the table says %q, and %s: %v", way, answer, decision, did, err)
+			}
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -165,7 +166,7 @@ func (g *Gate) Wait(ctx context.Context, look <-chan struct{}) error {
 			return fmt.Errorf("waiting at gate %q: %w", g.name, context.Cause(ctx))
 		case err == nil:
 			failing = false
-		case !row.MayRetry(err) && !storage.Is(err, storage.Missing):
+		case failure.Ends(failure.ControlAccount, err, failure.Command):
 			return fmt.Errorf("waiting at gate %q: %w", g.name, err)
 		case !failing:
 			failing = true
