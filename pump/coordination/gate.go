@@ -98,7 +98,7 @@ func (g *Gate) set(ctx context.Context, doing string, open bool, by string) erro
 func (g *Gate) Remove(ctx context.Context) error {
 	return g.change(ctx, "removing", func(ctx context.Context) error {
 		v, err := g.row.MustRead(ctx)
-		if storage.Is(err, storage.Missing) { // there is no table, so no gate either
+		if row.NoTable(err) { // there is no table, so no gate either
 			return nil
 		}
 		if err != nil {
@@ -133,7 +133,7 @@ func (g *Gate) State(ctx context.Context) (GateState, error) {
 		return GateState{}, g.err
 	}
 	v, err := g.row.MustRead(ctx)
-	if storage.Is(err, storage.Missing) { // there is no table, so no gate either
+	if row.NoTable(err) { // there is no table, so no gate either
 		return GateState{Name: g.name}, nil
 	}
 	if err != nil {

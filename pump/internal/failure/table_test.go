@@ -98,6 +98,8 @@ func provoke(t *testing.T, f fault) (err error) {
 			err = q.Delete(ctx, receipt)
 		case "put into none":
 			_, err = a.Queue("none").Put(ctx, []byte("text"), 0)
+		case "load":
+			_, err = workload.Load(ctx, a.Table("queuepump"), "city")
 		case "canceled":
 			cancel()
 			_, err = q.Put(ctx, []byte("text"), 0)
@@ -150,9 +152,7 @@ func cells() map[string]map[string]cell {
 	ledger, answered := []Party{Partition}, []Party{DataAccount, AllAccounts, Quarantine}
 	return map[string]map[string]cell{
 		"Control account": {
-			"silent":    {control, all, dark, nil},
-			"slow":      {control, all, fails(azsim.DelayBefore), nil},
-			"hangs":     {control, all, fails(azsim.HangAfter), nil},
+			"silent": {control, all, dark, nil}, "slow": {control, all, fails(azsim.DelayBefore), nil}, "hangs": {control, all, fails(azsim.HangAfter), nil},
 			"throttles": {control, all, busy, nil}, "says not now": {control, all, answers(500, "OperationTimedOut"), nil},
 			"refuses key or signature, at a start":     {control, begins, key, nil},
 			"refuses key or signature, in work":        {control, works, key, nil},
@@ -176,11 +176,9 @@ func cells() map[string]map[string]cell {
 			"refuses key or signature":                           {one, free, key, nil},
 			"refuses key or signature, all accounts, at a start": {each, begins, key, nil},
 			"refuses key or signature, all accounts, in work":    {each, works, key, nil},
-			"lacks a right":                              {one, free, right, nil},
-			"lacks a right, all accounts":                {each, all, right, nil},
-			"disabled":                                   {one, free, disabled, nil},
-			"disabled, all accounts":                     {each, all, disabled, nil},
-			"missing in the credentials of this process": {one, free, nil, errNone},
+			"lacks a right": {one, free, right, nil}, "lacks a right, all accounts": {each, all, right, nil},
+			"disabled": {one, free, disabled, nil}, "disabled, all accounts": {each, all, disabled, nil},
+			"missing in the credentials of this process":                           {one, free, nil, errNone},
 			"missing in the credentials of this process, all accounts, at a start": {each, begins, nil, errNone},
 			"missing in the credentials of this process, all accounts, in work":    {each, works, nil, errNone},
 			"the caller ends the request":                                          {answered, all, canceled, nil},
@@ -261,12 +259,18 @@ func TestWhatTheTablesOfFailuresSayIsDecided(t *testing.T) {
 	several("Data account", inHand, []Party{DataAccount, Queue}, held, dark, key, right, disabled)
 	several("Queue", inHand, []Party{DataAccount, Queue}, held, dark, key, right, disabled)
 	several("Data account", "refuses, is disabled, or is silent for one processor alone", []Party{DataAccount, Queue}, free, dark, key, right, disabled)
+	several("Control account", "disabled", []Party{ControlAccount}, all, func(t *testing.T, s *azsim.Sim) string {
+		disabled(t, s)
+		return "load" // not: there is no workload
+	})
 	looks := ", and a command looks for failed tasks in it"
+	note("Data account", "silent, or throttles"+looks, cell{[]Party{Quarantine}, all, nil, context.DeadlineExceeded})
 	several("Data account", "silent, or throttles"+looks, []Party{Quarantine}, all, dark, busy)
 	several("Data account", "refuses, is disabled or missing"+looks, []Party{Quarantine}, all, key, right, disabled, missing, invalid, gone)
 	several("Ledger partition", "silent, hangs, throttles, says not now or refuses", []Party{Partition}, all, dark, fails(azsim.HangBefore), busy, key, right)
 	several("Ledger partition", "disabled, without its table, or refuses a request as invalid", []Party{Partition}, all, disabled, missing, invalid)
 	several("One row", "refuses what is a help only", []Party{Help}, all, key, right)
+	note("One row", "fails in another way, and is a help only", cell{[]Party{Help}, all, nil, row.ErrCorrupt})
 	several("One row", "fails in another way, and is a help only", []Party{Help}, all, dark, busy, disabled, missing, invalid, gone, canceled)
 	// What is of an account is of its queues, too.
 	several("Queue", "refuses", []Party{Queue}, free, key)
@@ -277,7 +281,7 @@ func TestWhatTheTablesOfFailuresSayIsDecided(t *testing.T) {
 				switch {
 				case policy[of][kind][at] == 0:
 					t.Errorf("party %d, kind %d, stake %d is not decided", of, kind, at)
-				case kind == Unknown && of != ControlAccount && of != Partition, kind == Gone && of < Partition && at != Hold,
+				case kind == Unknown && of != ControlAccount && of < Quarantine, kind == Gone && of < Partition && at != Hold,
 					kind == Mistake && (of >= Quarantine || at == Hold): // no storage answers so
 				case !reached[of][kind][at]:
 					t.Errorf("no row of docs/failures.md is about party %d, kind %d, stake %d", of, kind, at)
