@@ -197,16 +197,11 @@ func cells() map[string]map[string]cell {
 		},
 		"Ledger partition": {
 			"slow": {ledger, all, fails(azsim.DelayBefore), nil}, "it throttles, or answers 5xx": {ledger, all, busy, nil},
-			"lies or rolls back; missing, or gone for good: its rows come back as they were, or are gone": {ledger, all, gone, nil},
-			"lies: a row of it cannot be read":                          {ledger, all, nil, row.ErrCorrupt},
-			"repeats: the answer to a commit is lost, or it lands late": {ledger, all, fails(azsim.AnswerLost), nil},
-			"the caller ends the request":                               {ledger, all, canceled, nil},
+			"lies or rolls back; missing, or gone for good: its rows come back as they were, or are gone": {ledger, all, gone, nil}, "lies: a row of it cannot be read": {ledger, all, nil, row.ErrCorrupt}, "repeats: the answer to a commit is lost, or it lands late": {ledger, all, fails(azsim.AnswerLost), nil},
+			"the caller ends the request": {ledger, all, canceled, nil},
 		},
 		"One row": {
-			"lies: it cannot be read":                                  {control, works, nil, row.ErrCorrupt},
-			"lies: it cannot be read, and what begins needs it":        {control, begins, nil, row.ErrCorrupt},
-			"repeats: a write of it lands late, or its answer is lost": {control, all, fails(azsim.AnswerLost), nil},
-			"fails in another way, and is a help only":                 {[]Party{Help}, all, nil, errNone},
+			"lies: it cannot be read": {control, works, nil, row.ErrCorrupt}, "lies: it cannot be read, and what begins needs it": {control, begins, nil, row.ErrCorrupt}, "repeats: a write of it lands late, or its answer is lost": {control, all, fails(azsim.AnswerLost), nil}, "fails in another way, and is a help only": {[]Party{Help}, all, nil, errNone},
 		},
 	}
 }
