@@ -2,7 +2,6 @@ package pump
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/queuepump/queuepump/pump/internal/outcome"
@@ -16,16 +15,7 @@ var ErrNoWorkload = workload.ErrNoWorkload
 type MismatchError = workload.MismatchError
 
 // ConfigError is a configuration that cannot be used.
-type ConfigError struct {
-	Field   string // as it stands in the configuration file, for example "accounts[1].queues"
-	Problem string
-	Fix     string
-	Err     error // the cause, if another package found it
-}
-
-func (e *ConfigError) Error() string { return fmt.Sprintf("%s: %s; %s", e.Field, e.Problem, e.Fix) }
-
-func (e *ConfigError) Unwrap() error { return e.Err }
+type ConfigError = workload.ConfigError
 
 // RetryAfter as a handler's error asks that the task be delivered again not before d from now, or
 // RetryPolicy.Max if that is less, counting as an attempt. The cause may be nil.

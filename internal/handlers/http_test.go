@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -91,20 +93,14 @@ func TestTheStatusIsTheOutcome(t *testing.T) {
 		{200, "", nil},
 		{201, "", nil},
 		{302, "", failed},
-		{400, "", failed},
-		{401, "", failed},
 		{404, "7", failed},
 		{408, "", failed},
 		{410, "", pump.Reject},
-		{413, "", pump.Reject},
-		{415, "", pump.Reject},
-		{422, "", pump.Reject},
 		{408, "7", later("", 7*time.Second)},
 		{429, "7", later("429", 7*time.Second)},
 		{429, "", later("429", 0)},
 		{429, "soon", later("429", 0)},
 		{429, "-3", later("429", 0)},
-		{500, "", failed},
 		{500, "5", later("", 5*time.Second)},
 		{503, "120", later("503", 120*time.Second)},
 		{503, "Mon, 02 Jan 2006 15:04:35 GMT", later("503", 30*time.Second)},
@@ -118,6 +114,49 @@ func TestTheStatusIsTheOutcome(t *testing.T) {
 		}
 		why := fmt.Errorf("%w: because", fmt.Errorf("the endpoint answered %d %s", tt.status, http.StatusText(tt.status)))
 		sameError(t, err, tt.want(why))
+	}
+}
+
+// What follows from an answer, or from none, is what docs/failures.md says of an endpoint.
+func TestTheTableOfAnEndpointsFailuresIsWhatIsDone(t *testing.T) {
+	text, err := os.ReadFile("../../docs/failures.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "\n## HTTP endpoint\n")
+	hold := make(chan struct{})
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if status, err := strconv.Atoi(r.URL.Path[1:]); err == nil {
+			w.Header().Set("Location", "/200")
+			w.WriteHeader(status)
+			return
+		}
+		<-hold
+	})
+	defer close(hold)
+	for way, answers := range map[string][]string{
+		"throttles, or says not now": {"429", "503"}, "missing, or gone for good": {"none"}, "silent, or hangs": {"hangs"},
+		"refuses": {"400", "401", "404", "408", "410", "413", "415", "422", "500", "502"}, "lies": {"302"},
+	} {
+		_, row, _ := strings.Cut(table, "\n| "+way+":")
+		decision := strings.Split(row+"||", "|")[1]
+		for _, answer := range answers {
+			at, timeout := url+"/"+answer, time.Minute
+			if answer == "none" {
+				at = "http://127.0.0.1:1"
+			} else if answer == "hangs" {
+				timeout = 50 * time.Millisecond
+			}
+			_, err := newHTTP(t, at, HTTPOptions{Timeout: timeout}).post(t.Context(), task("x"))
+			word, _ := pump.OutcomeOf(err)
+			did := map[string]string{"failed": "end", "rejected": "end", "busy": "wait"}[word]
+			if errors.Is(err, errUnreachable) {
+				did = "wait"
+			}
+			if !strings.HasPrefix(decision, " **"+did+"**") || strings.Contains(decision, answer) != (word == "rejected") {
+				t.Errorf("%s, %s: the table says %q, and %s: %v", way, answer, decision, did, err)
+			}
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/locate"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -26,7 +27,7 @@ func (o *accountsOf) placeAnchor(ctx context.Context, name string) {
 			return workload.PlaceAnchor(ctx, t, o.Cfg.Workload, o.Cfg.Control)
 		},
 	)
-	if err != nil && !storage.Is(err, storage.Auth) { // it may be given the rights to use queues only
+	if err != nil && failure.Ends(failure.Help, err, failure.Command) {
 		o.Cfg.Log.Warn(
 			"the account is added, but its anchor could not be written, so a second workload of the "+
 				"name is not refused there",
@@ -71,7 +72,7 @@ func (n notedAnchor) remove(ctx context.Context) error {
 	if err == nil {
 		err = backoff.Within(ctx, n.drop)
 	}
-	if err == nil || storage.Is(err, storage.Auth) { // nor could one be written there
+	if err == nil || !failure.Ends(failure.Help, err, failure.Command) { // nor could it be written
 		return nil
 	}
 	return fmt.Errorf(

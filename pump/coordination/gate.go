@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -97,7 +98,7 @@ func (g *Gate) set(ctx context.Context, doing string, open bool, by string) erro
 func (g *Gate) Remove(ctx context.Context) error {
 	return g.change(ctx, "removing", func(ctx context.Context) error {
 		v, err := g.row.MustRead(ctx)
-		if storage.Is(err, storage.Missing) { // there is no table, so no gate either
+		if row.NoTable(err) { // there is no table, so no gate either
 			return nil
 		}
 		if err != nil {
@@ -132,7 +133,7 @@ func (g *Gate) State(ctx context.Context) (GateState, error) {
 		return GateState{}, g.err
 	}
 	v, err := g.row.MustRead(ctx)
-	if storage.Is(err, storage.Missing) { // there is no table, so no gate either
+	if row.NoTable(err) { // there is no table, so no gate either
 		return GateState{Name: g.name}, nil
 	}
 	if err != nil {
@@ -165,7 +166,7 @@ func (g *Gate) Wait(ctx context.Context, look <-chan struct{}) error {
 			return fmt.Errorf("waiting at gate %q: %w", g.name, context.Cause(ctx))
 		case err == nil:
 			failing = false
-		case !row.MayRetry(err) && !storage.Is(err, storage.Missing):
+		case failure.Ends(failure.ControlAccount, err, failure.Command):
 			return fmt.Errorf("waiting at gate %q: %w", g.name, err)
 		case !failing:
 			failing = true

@@ -11,6 +11,7 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/internal/foreign"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/operator"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -180,8 +181,7 @@ func (r *reader) look(ctx context.Context, part []shardmap.Shard) []*Queue {
 			continue
 		}
 		found[i].Dark = err.Error()
-		if storage.Is(err, storage.MaybeDone) ||
-			storage.Is(err, storage.Auth) { // the others would say the same
+		if failure.Decide(failure.Queue, err, failure.Command).Whole { // the others would say the same
 			r.dark[part[i].Account] = "not asked, as another queue of the account did not answer"
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/coordination"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/grace"
 	"github.com/queuepump/queuepump/pump/internal/locate"
 	"github.com/queuepump/queuepump/pump/internal/member"
@@ -33,7 +34,6 @@ import (
 	"github.com/queuepump/queuepump/pump/processor/internal/settle"
 	"github.com/queuepump/queuepump/pump/processor/internal/trial"
 	"github.com/queuepump/queuepump/pump/reduce"
-	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // Summary counts what a processor has done. Tasks are counted once for
@@ -375,8 +375,7 @@ func (r *run) loadWorkload(ctx context.Context) error {
 				return there
 			}
 		}
-		if e, ok := queues.AsError(err); !absent &&
-			(!ok || !e.Ambiguous() && e.Code != storage.Canceled) {
+		if !absent && failure.Ends(failure.ControlAccount, err, failure.Command) {
 			return fmt.Errorf("load workload %q from account %q: %w", r.Cfg.Workload, r.Cfg.Control, err)
 		}
 		if r.startIsOver() {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -179,14 +180,17 @@ func (q *Quarantine) trying(
 	ctx context.Context, s *queues.Queue, operation, object string, f func(context.Context) error,
 ) (err error) {
 	for try := range uint64(quarantineTries) {
-		if err = f(ctx); !storage.Ambiguous(err) {
-			return err
-		}
-		if !q.pauseAfter(ctx, err, operation, s.String()+object, try) {
+		if err = f(ctx); !again(err) || !q.pauseAfter(ctx, err, operation, s.String()+object, try) {
 			return err
 		}
 	}
 	return err
+}
+
+// again reports whether a request is made again after err, if it failed at all.
+func again(err error) bool {
+	return err != nil &&
+		failure.Decide(failure.Quarantine, err, failure.Command).Do == failure.Wait
 }
 
 // pauseAfter waits before a request that failed is made again; false: ctx has ended.

@@ -237,7 +237,7 @@ func (q *Quarantine) putHome(
 			err = home.PutBy(ctx, q.read, text, 0, about)
 			maybe = maybe || storage.Ambiguous(err)
 		}
-		if !storage.Ambiguous(err) || try == quarantineTries-1 ||
+		if !again(err) || try == quarantineTries-1 ||
 			!q.pauseAfter(ctx, err, "put", object, try) {
 			return home, maybe, err
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -183,7 +184,7 @@ func (o *openedRuns) endOf(ctx context.Context, run *workload.Run) (string, erro
 	server, local, err := workload.ServerTime(ctx, o.Queues.Control, o.Workload.Name)
 	switch {
 	// a credential that may only read is fine for looking
-	case err != nil && !storage.Is(err, storage.Auth):
+	case err != nil && failure.Ends(failure.Help, err, failure.Command):
 		return "", err
 	case err == nil && !server.IsZero():
 		now = server.Add(v.Read.Sub(local))

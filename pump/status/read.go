@@ -17,6 +17,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/election"
+	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/history"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/locate"
@@ -126,7 +127,7 @@ func (r *statusReader) readView(ctx context.Context) (err error) {
 
 func (r *statusReader) readTime(ctx context.Context) (err error) {
 	r.server, r.local, err = workload.ServerTime(ctx, r.table, r.cfg.Workload)
-	if storage.Is(err, storage.Auth) {
+	if err != nil && !failure.Ends(failure.Help, err, failure.Command) {
 		return nil // a credential that may only read is fine for looking
 	}
 	return err

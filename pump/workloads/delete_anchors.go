@@ -7,10 +7,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/locate"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/workload"
-	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // lost reports whether an account is said to be gone for good.
@@ -56,7 +56,7 @@ func (d *workloadDeletion) anchors(ctx context.Context, look bool) (accounts []s
 			if there {
 				accounts = append(accounts, a.Name)
 			}
-			if storage.Is(err, storage.Auth) {
+			if err != nil && !failure.Ends(failure.Help, err, failure.Command) {
 				return nil // it was given no right to make one
 			}
 			return err

@@ -39,7 +39,7 @@ func LoadView(ctx context.Context, t storage.Table, workloadName string) (*View,
 	defer cancel()
 	r := viewReader{table: t, workload: workloadName, timeout: row.RequestTimeout}
 	v, err := r.mustRead(ctx)
-	if storage.Is(err, storage.Missing) {
+	if row.NoTable(err) {
 		err = workload.ErrNoWorkload // nor is there a table
 	}
 	if err != nil {

@@ -1,13 +1,13 @@
 // Package failure says what follows from a failure: the one place that does, for the control
-// account, the data accounts and their queues. docs/failures.md is its table in words, and a test
-// holds the one to the other.
+// account, the ledger, the data accounts and their queues. docs/failures.md is its table in words,
+// and a test holds the one to the other.
 package failure
 
 import (
 	"errors"
+	"slices"
 	"time"
 
-	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -21,6 +21,9 @@ const (
 	DataAccount          // one of several
 	AllAccounts          // each account that the workload puts into, in the same way
 	Queue                // one of several of an account
+	Quarantine           // the queue of an account in which a command looks for failed tasks
+	Partition            // of the ledger, of several
+	Help                 // a row that is a help only: the service's clock, an account's anchor
 	parties
 )
 
@@ -104,6 +107,13 @@ var policy = [parties][kinds][stakes]Action{
 		NotSent:   {Wait, Wait, Wait, Wait},
 		Mistake:   {End, End, End, End},
 	},
+	// A command makes a request of it a few times, then it goes on with the other accounts.
+	Quarantine: always(GoRound, Wait, Unknown, Silent, Throttles, NotSent),
+	// To wait is to send the same bytes again. To go round is to end the request with its error: who
+	// holds results makes it again later, and other partitions are written meanwhile.
+	Partition: always(GoRound, Wait, Silent, Throttles, Refuses, NoRight, Gone, NotSent),
+	// It was tried for a while already. Who may only read, or only use queues, does without it.
+	Help:        always(End, GoRound, Refuses, NoRight),
 	DataAccount: one,
 	Queue:       one,
 	AllAccounts: {
@@ -137,6 +147,17 @@ var one = [kinds][stakes]Action{
 	Mistake:   {GoRound, GoRound, GoRound, Wait},
 }
 
+// always is a policy that is the same whatever is at stake: do, but other for some kinds.
+func always(do, other Action, some ...Kind) (of [kinds][stakes]Action) {
+	for kind := range kinds {
+		of[kind] = [stakes]Action{do, do, do, do}
+		if slices.Contains(some, kind) {
+			of[kind] = [stakes]Action{other, other, other, other}
+		}
+	}
+	return of
+}
+
 const (
 	// RightPatience is for how long a command waits that may not put anywhere: a new role
 	// assignment takes up to ten minutes to be known everywhere.
@@ -149,8 +170,8 @@ const (
 const (
 	fixCredential = `give the identity the role "Storage Queue Data Contributor" on the account ` +
 		"(a new assignment takes minutes), or use a SAS or key that may add messages"
-	fixControl = `give the identity the role "Storage Table Data Contributor" on the control ` +
-		"account; a new assignment takes minutes"
+	fixControl = `give the identity the role "Storage Table Data Contributor" on the ` +
+		"account (a new assignment takes minutes), or use a SAS or key that may write its tables"
 	fixMissing = "a distributor that starts makes the queue; what was in it is sent again by: " +
 		"distributor repair"
 	fixDisabled = "enable the account, or have its segments moved: distributor accounts drain NAME"
@@ -164,7 +185,7 @@ func Decide(of Party, err error, at Stake) Decision {
 	case Silent, Unknown, Refuses, NoRight, Disabled:
 		d.Whole = true
 	}
-	control := of == ControlAccount
+	control, table := of == ControlAccount, of == ControlAccount || of >= Partition
 	switch {
 	case d.Kind == NoRight && of == AllAccounts && at == Command:
 		d.Patience = RightPatience
@@ -172,13 +193,13 @@ func Decide(of Party, err error, at Stake) Decision {
 		d.Patience = ThereAgain
 	}
 	switch {
-	case d.Kind == NoRight && control:
+	case (d.Kind == NoRight || d.Kind == Refuses) && table:
 		d.Fix = fixControl
 	case d.Kind == NoRight || d.Kind == Refuses:
 		d.Fix = fixCredential
 	case d.Kind == Disabled:
 		d.Fix = fixDisabled
-	case d.Kind == Missing && !control:
+	case d.Kind == Missing && !table:
 		d.Fix = fixMissing
 	}
 	return d
@@ -189,10 +210,8 @@ func Ends(of Party, err error, at Stake) bool { return Decide(of, err, at).Do ==
 
 // KindOf is the way of failing that an error shows.
 func KindOf(err error) Kind {
-	if _, ok := errors.AsType[*pump.ConfigError](err); ok {
-		return Mistake
-	}
-	if _, ok := errors.AsType[*workload.MismatchError](err); ok || workload.Lost(err) {
+	_, config := errors.AsType[*workload.ConfigError](err)
+	if _, ok := errors.AsType[*workload.MismatchError](err); ok || config || workload.Lost(err) {
 		return Mistake
 	}
 	e, ok := errors.AsType[*storage.Error](err)

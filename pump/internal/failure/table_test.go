@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
@@ -24,17 +24,14 @@ import (
 // root is the folder of the module.
 const root = "../../.."
 
-// row is a row of docs/failures.md: its cells, the way to fail first.
-type row []string
-
-// tables reads docs/failures.md, by party.
-func tables(t *testing.T) map[string][]row {
+// tables reads docs/failures.md: by party the cells of its rows, the way to fail first.
+func tables(t *testing.T) map[string][][]string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "docs", "failures.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	of, party := map[string][]row{}, ""
+	of, party := map[string][][]string{}, ""
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSpace(line)
 		if name, ok := strings.CutPrefix(line, "## "); ok {
@@ -43,7 +40,7 @@ func tables(t *testing.T) map[string][]row {
 		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| way to fail ") || party == "" {
 			continue
 		}
-		var r row
+		var r []string
 		line = strings.TrimSuffix(strings.TrimPrefix(strings.ReplaceAll(line, `\|`, "/"), "|"), "|")
 		for cell := range strings.SplitSeq(line, "|") {
 			r = append(r, strings.TrimSpace(cell))
@@ -101,6 +98,8 @@ func provoke(t *testing.T, f fault) (err error) {
 			err = q.Delete(ctx, receipt)
 		case "put into none":
 			_, err = a.Queue("none").Put(ctx, []byte("text"), 0)
+		case "load":
+			_, err = workload.Load(ctx, a.Table("queuepump"), "city")
 		case "canceled":
 			cancel()
 			_, err = q.Put(ctx, []byte("text"), 0)
@@ -136,7 +135,13 @@ var (
 	free   = []Stake{Command, Service, Work}
 	held   = []Stake{Hold}
 
-	errNone   = &pump.ConfigError{Field: "accounts", Problem: "no credentials"}
+	key, right     = answers(403, "AuthenticationFailed"), answers(403, "AuthorizationPermissionMismatch")
+	disabled, busy = answers(403, "AccountIsDisabled"), answers(503, "ServerBusy")
+	missing        = answers(404, "TableNotFound")
+	invalid        = answers(400, "InvalidInput")
+	gone, canceled = does("delete twice"), does("canceled")
+
+	errNone   = &workload.ConfigError{Field: "accounts", Problem: "no credentials"}
 	errRolled = fmt.Errorf("the map: %w", workload.ErrRolledBack)
 )
 
@@ -144,27 +149,24 @@ var (
 func cells() map[string]map[string]cell {
 	control, one, each := []Party{ControlAccount}, []Party{DataAccount}, []Party{AllAccounts}
 	queue, data := []Party{Queue}, []Party{DataAccount, AllAccounts}
-	key, right := answers(403, "AuthenticationFailed"), answers(403, "AuthorizationPermissionMismatch")
-	disabled, busy := answers(403, "AccountIsDisabled"), answers(503, "ServerBusy")
+	ledger, answered := []Party{Partition}, []Party{DataAccount, AllAccounts, Quarantine}
 	return map[string]map[string]cell{
 		"Control account": {
-			"silent":    {control, all, dark, nil},
-			"slow":      {control, all, fails(azsim.DelayBefore), nil},
-			"hangs":     {control, all, fails(azsim.HangAfter), nil},
+			"silent": {control, all, dark, nil}, "slow": {control, all, fails(azsim.DelayBefore), nil}, "hangs": {control, all, fails(azsim.HangAfter), nil},
 			"throttles": {control, all, busy, nil}, "says not now": {control, all, answers(500, "OperationTimedOut"), nil},
 			"refuses key or signature, at a start":     {control, begins, key, nil},
 			"refuses key or signature, in work":        {control, works, key, nil},
 			"lacks a right, a command begins":          {control, []Stake{Command}, right, nil},
 			"lacks a right, else":                      {control, []Stake{Service, Work, Hold}, right, nil},
-			"missing: its table is deleted":            {control, all, answers(404, "TableNotFound"), nil},
+			"missing: its table is deleted":            {control, all, missing, nil},
 			"disabled":                                 {control, all, disabled, nil},
 			"gone for good":                            {control, all, fails(azsim.FailBefore), nil},
 			"lies or rolls back":                       {control, []Stake{Work}, nil, errRolled},
 			"repeats a write whose answer was lost":    {control, all, fails(azsim.AnswerLost), nil},
-			"says that a row is not there":             {control, all, does("delete twice"), nil},
-			"refuses a request as invalid, at a start": {control, begins, answers(400, "InvalidInput"), nil},
-			"refuses a request as invalid, in work":    {control, works, answers(400, "InvalidInput"), nil},
-			"the caller ends the request":              {control, all, does("canceled"), nil},
+			"says that a row is not there":             {control, all, gone, nil},
+			"refuses a request as invalid, at a start": {control, begins, invalid, nil},
+			"refuses a request as invalid, in work":    {control, works, invalid, nil},
+			"the caller ends the request":              {control, all, canceled, nil},
 			"its workload was deleted, or made anew":   {control, all, nil, workload.ErrNoWorkload},
 		},
 		"Data account": {
@@ -174,14 +176,12 @@ func cells() map[string]map[string]cell {
 			"refuses key or signature":                           {one, free, key, nil},
 			"refuses key or signature, all accounts, at a start": {each, begins, key, nil},
 			"refuses key or signature, all accounts, in work":    {each, works, key, nil},
-			"lacks a right":                              {one, free, right, nil},
-			"lacks a right, all accounts":                {each, all, right, nil},
-			"disabled":                                   {one, free, disabled, nil},
-			"disabled, all accounts":                     {each, all, disabled, nil},
-			"missing in the credentials of this process": {one, free, nil, errNone},
+			"lacks a right": {one, free, right, nil}, "lacks a right, all accounts": {each, all, right, nil},
+			"disabled": {one, free, disabled, nil}, "disabled, all accounts": {each, all, disabled, nil},
+			"missing in the credentials of this process":                           {one, free, nil, errNone},
 			"missing in the credentials of this process, all accounts, at a start": {each, begins, nil, errNone},
 			"missing in the credentials of this process, all accounts, in work":    {each, works, nil, errNone},
-			"the caller ends the request":                                          {data, all, does("canceled"), nil},
+			"the caller ends the request":                                          {answered, all, canceled, nil},
 		},
 		"Queue": {
 			"silent, or hangs": {queue, free, fails(azsim.HangBefore), nil}, "slow": {queue, free, fails(azsim.DelayBefore), nil},
@@ -190,10 +190,18 @@ func cells() map[string]map[string]cell {
 			"missing, all queues":                                          {each, free, does("put into none"), nil},
 			"missing, with a message in hand":                              {[]Party{DataAccount, Queue, AllAccounts}, held, does("put into none"), nil},
 			"its account is disabled":                                      {queue, free, disabled, nil},
-			"lies or rolls back: a message is gone from under its receipt": {[]Party{DataAccount, Queue, AllAccounts}, held, does("delete twice"), nil},
-			"refuses a put as invalid":                                     {[]Party{DataAccount, Queue, AllAccounts}, free, answers(400, "InvalidInput"), nil},
-			"refuses a request as invalid, with a message in hand":         {[]Party{DataAccount, Queue, AllAccounts}, held, answers(400, "InvalidInput"), nil},
-			"the caller ends the request":                                  {queue, all, does("canceled"), nil},
+			"lies or rolls back: a message is gone from under its receipt": {[]Party{DataAccount, Queue, AllAccounts}, held, gone, nil},
+			"refuses a put as invalid":                                     {[]Party{DataAccount, Queue, AllAccounts}, free, invalid, nil},
+			"refuses a request as invalid, with a message in hand":         {[]Party{DataAccount, Queue, AllAccounts}, held, invalid, nil},
+			"the caller ends the request":                                  {queue, all, canceled, nil},
+		},
+		"Ledger partition": {
+			"slow": {ledger, all, fails(azsim.DelayBefore), nil}, "it throttles, or answers 5xx": {ledger, all, busy, nil},
+			"lies or rolls back; missing, or gone for good: its rows come back as they were, or are gone": {ledger, all, gone, nil}, "lies: a row of it cannot be read": {ledger, all, nil, row.ErrCorrupt}, "repeats: the answer to a commit is lost, or it lands late": {ledger, all, fails(azsim.AnswerLost), nil},
+			"the caller ends the request": {ledger, all, canceled, nil},
+		},
+		"One row": {
+			"lies: it cannot be read": {control, works, nil, row.ErrCorrupt}, "lies: it cannot be read, and what begins needs it": {control, begins, nil, row.ErrCorrupt}, "repeats: a write of it lands late, or its answer is lost": {control, all, fails(azsim.AnswerLost), nil}, "fails in another way, and is a help only": {[]Party{Help}, all, nil, errNone},
 		},
 	}
 }
@@ -202,9 +210,9 @@ func cells() map[string]map[string]cell {
 func TestWhatTheTablesOfFailuresSayIsDecided(t *testing.T) {
 	read, reached := tables(t), [parties][kinds][stakes]bool{}
 	note := func(party, way string, c cell) {
-		var stored row
+		var stored []string
 		for _, r := range read[party] {
-			if way == strings.Split(r[0], " (")[0] {
+			if way == r[0] {
 				stored = r
 			}
 		}
@@ -236,14 +244,31 @@ func TestWhatTheTablesOfFailuresSayIsDecided(t *testing.T) {
 			note(party, way, c)
 		}
 	}
-	// What fails with a message in hand, of an account or of a queue.
-	for _, f := range []fault{dark, answers(403, "AuthenticationFailed"), answers(403, "AuthorizationFailure"), answers(403, "AccountIsDisabled")} {
-		c := cell{[]Party{DataAccount, Queue}, held, f, nil}
-		note("Data account", "refuses, is silent or disabled, with a message in hand", c)
-		note("Queue", "refuses, is silent or disabled, with a message in hand", c)
+	// Rows of several ways to fail.
+	several := func(party, way string, of []Party, at []Stake, faults ...fault) {
+		for _, f := range faults {
+			note(party, way, cell{of, at, f, nil})
+		}
 	}
+	inHand := "refuses, is silent or disabled, with a message in hand"
+	several("Data account", inHand, []Party{DataAccount, Queue}, held, dark, key, right, disabled)
+	several("Queue", inHand, []Party{DataAccount, Queue}, held, dark, key, right, disabled)
+	several("Data account", "refuses, is disabled, or is silent for one processor alone", []Party{DataAccount, Queue}, free, dark, key, right, disabled)
+	several("Control account", "disabled", []Party{ControlAccount}, all, func(t *testing.T, s *azsim.Sim) string {
+		disabled(t, s)
+		return "load" // not: there is no workload
+	})
+	looks := ", and a command looks for failed tasks in it"
+	note("Data account", "silent, or throttles"+looks, cell{[]Party{Quarantine}, all, nil, context.DeadlineExceeded})
+	several("Data account", "silent, or throttles"+looks, []Party{Quarantine}, all, dark, busy)
+	several("Data account", "refuses, is disabled or missing"+looks, []Party{Quarantine}, all, key, right, disabled, missing, invalid, gone)
+	several("Ledger partition", "silent, hangs, throttles, says not now or refuses", []Party{Partition}, all, dark, fails(azsim.HangBefore), busy, key, right)
+	several("Ledger partition", "disabled, without its table, or refuses a request as invalid", []Party{Partition}, all, disabled, missing, invalid)
+	several("One row", "refuses what is a help only", []Party{Help}, all, key, right)
+	note("One row", "fails in another way, and is a help only", cell{[]Party{Help}, all, nil, row.ErrCorrupt})
+	several("One row", "fails in another way, and is a help only", []Party{Help}, all, dark, busy, disabled, missing, invalid, gone, canceled)
 	// What is of an account is of its queues, too.
-	note("Queue", "refuses", cell{[]Party{Queue}, free, answers(403, "AuthenticationFailed"), nil})
+	several("Queue", "refuses", []Party{Queue}, free, key)
 	note("Data account", "missing in the credentials of this process", cell{[]Party{Queue}, free, nil, errNone})
 	for of := range parties {
 		for kind := range kinds {
@@ -251,7 +276,8 @@ func TestWhatTheTablesOfFailuresSayIsDecided(t *testing.T) {
 				switch {
 				case policy[of][kind][at] == 0:
 					t.Errorf("party %d, kind %d, stake %d is not decided", of, kind, at)
-				case kind == Unknown || kind == Gone && at != Hold || kind == Mistake && at == Hold: // no storage answers so
+				case kind == Unknown && of != ControlAccount && of < Quarantine, kind == Gone && of < Partition && at != Hold,
+					kind == Mistake && (of >= Quarantine || at == Hold): // no storage answers so
 				case !reached[of][kind][at]:
 					t.Errorf("no row of docs/failures.md is about party %d, kind %d, stake %d", of, kind, at)
 				}
@@ -279,8 +305,10 @@ func TestADecisionSaysWhatToDo(t *testing.T) {
 			t.Errorf("%v: %+v", c.err, d)
 		}
 	}
-	if d := Decide(ControlAccount, of(storage.Auth, "AuthorizationFailure"), Service); !strings.Contains(d.Fix, "Storage Table Data Contributor") {
-		t.Errorf("%+v", d)
+	for party, service := range map[Party]string{ControlAccount: "AuthorizationFailure", Partition: "AuthenticationFailed", Help: "AuthorizationFailure"} {
+		if d := Decide(party, of(storage.Auth, service), Service); !strings.Contains(d.Fix, "Storage Table Data Contributor") {
+			t.Errorf("%+v", d)
+		}
 	}
 }
 
@@ -316,8 +344,8 @@ func TestEachProofOfTheTablesOfFailuresExists(t *testing.T) {
 	for party, rows := range tables(t) {
 		for _, r := range rows {
 			absent := strings.Contains(r[min(1, len(r)-1)], " occur") // which says why
-			if len(r) != 6 || slices.Contains(r, "") && !absent {
-				t.Errorf("%s, %s: %d cells, or an empty one", party, r[0], len(r))
+			if len(r) != 6 || slices.Contains(r, "") && !absent || absent && !strings.Contains(r[1], ": ") {
+				t.Errorf("%s, %s: %d cells, or an empty one without its reason", party, r[0], len(r))
 				continue
 			}
 			proofs := quoted.FindAllStringSubmatch(r[5], -1)
@@ -329,6 +357,26 @@ func TestEachProofOfTheTablesOfFailuresExists(t *testing.T) {
 				if name, _, _ = strings.Cut(name, "/"); !is[name] {
 					t.Errorf("%s, %s: there is neither test nor kind of worlds %q", party, r[0], m[1])
 				}
+			}
+		}
+	}
+}
+
+// The table of each party names each way to fail, be it to say that it does not occur and why.
+func TestEachTableOfFailuresNamesEachWayToFail(t *testing.T) {
+	read := tables(t)
+	if len(read) != 15 {
+		t.Errorf("there are %d parties", len(read))
+	}
+	for party, rows := range read {
+		ways := []string{"silent", "slow", "hangs", "throttles", "says not now", "refuses", "missing", "gone for good", "lies|rolls back", "repeats"}
+		if slices.Contains([]string{"Control account", "Data account", "Queue", "Ledger partition", "One row"}, party) {
+			ways = append(ways, "disabled")
+		}
+		for _, way := range ways {
+			named := regexp.MustCompile(`\b(` + way + `)\b`)
+			if !slices.ContainsFunc(rows, func(r []string) bool { return named.MatchString(r[0]) }) {
+				t.Errorf("%s: no row says what follows if it is so: %s", party, way)
 			}
 		}
 	}

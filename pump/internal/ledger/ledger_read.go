@@ -362,7 +362,7 @@ func (l *Ledger) readHeadsFor(ctx context.Context, segments []uint32) (map[uint3
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)
 	defer cancel()
 	read, err := l.readHeads(ctx, l.Partition(segments[0]), segments)
-	if storage.Is(err, storage.Missing) { // nor is anything recorded
+	if row.NoTable(err) { // nor is anything recorded
 		read, err = map[uint32]headRead{}, nil
 		for _, segment := range segments {
 			read[segment] = headRead{head: &ledgerHead{}}

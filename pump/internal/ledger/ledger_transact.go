@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -62,6 +63,7 @@ func (l *Ledger) send(ctx context.Context, t *transaction) (outcome, error) {
 		if err == nil {
 			return outcome{landed: true, etags: etags}, nil
 		}
+		next := failure.Decide(failure.Partition, err, failure.Work)
 		switch code := storage.CodeOf(err); {
 		case storage.Ambiguous(err):
 			doubt = true
@@ -69,13 +71,10 @@ func (l *Ledger) send(ctx context.Context, t *transaction) (outcome, error) {
 			return l.learn(ctx, t, doubt, err)
 		case code == storage.TooLarge:
 			return outcome{tooLarge: true}, nil
-		case code == storage.Canceled && ctx.Err() == nil:
-			// Only this attempt's own time ran out, before it was sent.
-		case code == storage.Auth:
-			// Another credential may come; nothing can be recorded until then.
-			l.options.Log.Error("the ledger cannot be written", "rows", object, "err", err)
-		default:
+		case code == storage.Canceled && ctx.Err() != nil || next.Do != failure.Wait:
 			return outcome{}, fmt.Errorf("rows %s: %w", object, err)
+		case next.Fix != "": // nothing can be recorded until then
+			l.options.Log.Error("the ledger cannot be written", "rows", object, "err", err, "fix", next.Fix)
 		}
 		l.draw.Pause(ctx, object, attempt, row.RequestTimeout/5, err)
 		if ctx.Err() != nil {
@@ -88,10 +87,10 @@ func (l *Ledger) send(ctx context.Context, t *transaction) (outcome, error) {
 // learn reads what a transaction ran into: without doubt only the row that the
 // service named, if it did.
 func (l *Ledger) learn(
-	ctx context.Context, t *transaction, doubt bool, failure error,
+	ctx context.Context, t *transaction, doubt bool, cause error,
 ) (outcome, error) {
 	var segments []uint32
-	if e, ok := row.StorageError(failure); ok && !doubt && !t.suspicious && e.Index >= 0 &&
+	if e, ok := row.StorageError(cause); ok && !doubt && !t.suspicious && e.Index >= 0 &&
 		e.Index < len(t.segments) {
 		segments = []uint32{t.segments[e.Index]}
 	} else {
@@ -153,7 +152,7 @@ func (l *Ledger) insist(
 // retry waits until a request that failed may be made again. It gives the error of one that must
 // not.
 func (l *Ledger) retry(ctx context.Context, object string, attempt int, err error) error {
-	again := row.MayRetry(err) || storage.Is(err, storage.Auth)
+	again := failure.Decide(failure.Partition, err, failure.Work).Do == failure.Wait
 	if again && ctx.Err() == nil {
 		l.draw.Pause(ctx, object, attempt, row.RequestTimeout/5, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/queuepump/queuepump/pump/storage"
@@ -295,6 +296,13 @@ func (r Row[T]) Prepare(base Version[T], next T, nonce string) storage.Write {
 func MayRetry(err error) bool {
 	e, ok := StorageError(err)
 	return ok && (e.Ambiguous() || e.Code == storage.Canceled)
+}
+
+// NoTable reports whether err says that there is no table. An account that is disabled or unknown
+// says nothing of its tables.
+func NoTable(err error) bool {
+	e, ok := StorageError(err)
+	return ok && e.Code == storage.Missing && !strings.HasPrefix(e.Service, "Account")
 }
 
 // StorageError is the error of the storage contract in err, if there is one.

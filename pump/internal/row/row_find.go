@@ -12,7 +12,7 @@ import (
 // there is made.
 func (r Row[T]) MustReadOrCreate(ctx context.Context) (Version[T], error) {
 	v, err := r.MustRead(ctx)
-	if storage.Is(err, storage.Missing) {
+	if NoTable(err) {
 		if err = createTable(ctx, r.Table); err == nil {
 			v, err = r.MustRead(ctx)
 		}
@@ -38,7 +38,7 @@ func MustFind(
 	for attempt := 1; ; attempt++ {
 		found, err := findRows(ctx, t, q, most)
 		switch {
-		case storage.Is(err, storage.Missing):
+		case NoTable(err):
 			return nil, nil
 		case err == nil || ctx.Err() != nil || !MayRetry(err):
 			return found, err

@@ -131,7 +131,7 @@ func readTallies(
 	defer cancel()
 	for attempt := 1; ; attempt++ {
 		found, last, bad, err := findTallies(ctx, t, workload, run)
-		if storage.Is(err, storage.Missing) {
+		if row.NoTable(err) {
 			return nil, last, nil // without the table there is none either
 		}
 		if err == nil {

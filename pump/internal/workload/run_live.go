@@ -90,7 +90,7 @@ func (r *Runs) Live(ctx context.Context) ([]LiveRun, error) {
 		before := len(found)
 		var err error
 		found, err = r.liveBetween(ctx, found, from, to)
-		if storage.Is(err, storage.Missing) {
+		if row.NoTable(err) {
 			return nil, nil
 		}
 		if err != nil {

@@ -40,7 +40,7 @@ func (r *Runs) Retire(
 		from = fmt.Sprintf("%s%013d", byTime, min(max(lastMilli-before.UnixMilli(), 0), lastMilli))
 	}
 	noted, err := r.mustFindNoted(ctx, from, retireMost)
-	if storage.Is(err, storage.Missing) {
+	if row.NoTable(err) {
 		return 0, "", nil, nil
 	}
 	if err != nil {

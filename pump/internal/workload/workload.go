@@ -162,7 +162,7 @@ func Load(ctx context.Context, t storage.Table, name string) (*Workload, error) 
 		return nil, err
 	}
 	v, err := RowOf(t, name).MustRead(ctx)
-	if storage.Is(err, storage.Missing) {
+	if row.NoTable(err) {
 		return nil, fmt.Errorf("workload %q: %w", name, ErrNoWorkload) // nor has it a table
 	}
 	if err != nil {

@@ -73,7 +73,7 @@ func changeRow(
 		switch {
 		case errors.Is(err, row.ErrLost):
 			continue
-		case storage.Is(err, storage.Missing):
+		case row.NoTable(err):
 			return nil, false, fmt.Errorf("workload %q: %w", workload, ErrNoWorkload)
 		case err != nil:
 			return nil, false, fmt.Errorf("workload %q: %w", workload, err)

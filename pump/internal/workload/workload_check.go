@@ -12,6 +12,18 @@ import (
 	"github.com/queuepump/queuepump/shardmap"
 )
 
+// ConfigError is a configuration that cannot be used.
+type ConfigError struct {
+	Field   string // as it stands in the configuration file, for example "accounts[1].queues"
+	Problem string
+	Fix     string
+	Err     error // the cause, if another package found it
+}
+
+func (e *ConfigError) Error() string { return fmt.Sprintf("%s: %s; %s", e.Field, e.Problem, e.Fix) }
+
+func (e *ConfigError) Unwrap() error { return e.Err }
+
 // MismatchError says where a configuration disagrees with the row of a workload
 // that exists.
 type MismatchError struct {

@@ -63,7 +63,7 @@ func RemoveAnchor(
 	for {
 		v, err := r.MustRead(ctx)
 		switch {
-		case storage.Is(err, storage.Missing):
+		case row.NoTable(err):
 			return false, nil
 		case err != nil && !errors.Is(err, row.ErrCorrupt), v.Absent(), look:
 			return !v.Absent(), err

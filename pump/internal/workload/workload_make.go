@@ -220,7 +220,7 @@ func NoteAnchor(
 ) (remove func(context.Context) error, err error) {
 	r := anchorRowOf(t, workload)
 	v, err := r.MustRead(ctx)
-	if storage.Is(err, storage.Missing) || err == nil && v.Value.account != account {
+	if row.NoTable(err) || err == nil && v.Value.account != account {
 		return func(context.Context) error { return nil }, nil
 	}
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/queuepump/queuepump/pump/internal/row"
-	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // PinReducer makes the reducer of that name the workload's, unless it has one, and
@@ -53,7 +52,7 @@ func (w *Workload) pin(ctx context.Context, name string) (*Workload, error) {
 	for {
 		v, err := r.MustRead(ctx)
 		switch {
-		case storage.Is(err, storage.Missing) || err == nil && v.Absent():
+		case row.NoTable(err) || err == nil && v.Absent():
 			return w, ErrNoWorkload
 		case err != nil:
 			return w, err

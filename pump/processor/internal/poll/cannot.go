@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/processor/internal/ownership"
-	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -66,12 +66,11 @@ func (a *account) fails(now time.Time, refuses, silent time.Duration) bool {
 		if since.IsZero() || q.troubled.Before(since) {
 			since = q.troubled
 		}
-		switch storage.CodeOf(q.trouble) {
-		case storage.Auth, storage.Missing:
-			long = long || now.Sub(q.troubled) >= refuses
-		case storage.MaybeDone:
-			long = long || now.Sub(q.troubled) >= silent
+		after, d := refuses, failure.Decide(failure.Queue, q.trouble, failure.Work)
+		if d.Kind == failure.Silent || d.Kind == failure.Unknown {
+			after = silent
 		}
+		long = long || d.Whole && now.Sub(q.troubled) >= after
 	}
 	return long && heard.Before(since)
 }
