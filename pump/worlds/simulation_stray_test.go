@@ -94,7 +94,11 @@ func (w *simWorld) copiesAreKnown(ctx context.Context) bool {
 		if err != nil || !w.judge.shut[h.Run] {
 			continue
 		}
-		if _, err := c.queue.Put(ctx, c.text, 0); err != nil && !storage.Is(err, storage.Throttled) {
+		_, err = c.queue.Put(ctx, c.text, 0)
+		if storage.Is(err, storage.Missing) || storage.Is(err, storage.MaybeDone) {
+			continue // its account is still disabled or gone: that may last longer than the world
+		}
+		if err != nil && !storage.Is(err, storage.Throttled) {
 			w.wrongf("a copy could not be put: %v", err)
 			return false
 		}
