@@ -107,7 +107,7 @@ endif
 moves: ## redrive and drop what is in quarantine while accounts are drained, removed and added, in SEEDS (5000) histories in virtual time (1,000 take 25 minutes of a core)
 	$(GO) test ./pump/worlds -cpu 1 -count 1 -v -timeout 24h -run '^TestRedriveAndDropLoseNothing' -move.seeds $(SEEDS)
 
-chaos: ## kill and stop real processes at random for five minutes while 200,000 tasks are counted and an operator works; nothing lost, nothing twice
+chaos: ## kill and stop real processes at random for five minutes while accounts refuse or are disabled, an endpoint says "not now", 200,000 tasks are counted and an operator works; nothing lost, nothing twice
 	$(GO) test ./pump/internal/processtest -count 1 -v -timeout 1h -run '^TestChaos$$' -chaos.for 5m -chaos.tasks 200000
 
 TASKS ?= 1000000

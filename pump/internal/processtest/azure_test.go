@@ -15,7 +15,6 @@ import (
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/storage"
-	"github.com/queuepump/queuepump/pump/storage/azure"
 	"github.com/queuepump/queuepump/pump/storage/storagetest"
 )
 
@@ -121,10 +120,7 @@ func (w *world) connections() (list []string) {
 func (w *world) empty() {
 	w.t.Helper()
 	for _, name := range w.names {
-		a, err := azure.Open(azure.Options{ConnectionString: w.server.ConnectionString(name)})
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		a := w.account(name)
 		queues, err := a.Queues(w.t.Context(), "")
 		if err != nil || len(queues) > 0 {
 			w.t.Errorf("account %s has %v, %v", name, queues, err)

@@ -11,7 +11,6 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
-	"github.com/queuepump/queuepump/pump/storage/azure"
 )
 
 // complete reports whether each run is closed, or all that it was sealed with is done.
@@ -47,18 +46,19 @@ func (c *chaos) requireComplete() {
 }
 
 // inQuarantine counts what is in quarantine, in all accounts.
-func (c *chaos) inQuarantine() (all int64) {
+func (c *chaos) inQuarantine() int64 { return c.held("test-poison") }
+
+// held counts what is in queues of these names, in all accounts.
+func (c *chaos) held(queues ...string) (all int64) {
 	c.t.Helper()
 	for _, name := range c.names {
-		account, err := azure.Open(azure.Options{ConnectionString: c.server.ConnectionString(name)})
-		if err != nil {
-			c.t.Fatal(err)
+		for _, queue := range queues {
+			n, err := c.account(name).Queue(queue).Count(c.t.Context())
+			if err != nil && !storage.Is(err, storage.Missing) {
+				c.t.Fatal(err)
+			}
+			all += n
 		}
-		n, err := account.Queue("test-poison").Count(c.t.Context())
-		if err != nil && !storage.Is(err, storage.Missing) {
-			c.t.Fatal(err)
-		}
-		all += n
 	}
 	return all
 }

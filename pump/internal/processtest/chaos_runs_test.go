@@ -28,11 +28,10 @@ const (
 
 // sideRun is a run that the operator ends.
 type sideRun struct {
-	n       int // of its input
-	client  *exec.Cmd
-	gone    chan struct{} // closed when the client has ended
-	id      codec.RunID
-	created bool
+	n      int // of its input
+	client *exec.Cmd
+	gone   chan struct{} // closed when the client has ended
+	id     codec.RunID
 }
 
 // sideCity is the city of a side run's task.
@@ -107,7 +106,7 @@ func (o *operator) await(ctx context.Context, s *sideRun) bool {
 		i := slices.IndexFunc(runs, s.made)
 		switch {
 		case i >= 0:
-			s.id, s.created = runs[i].ID, true
+			s.id = runs[i].ID
 			return true
 		case ended && err == nil:
 			return false

@@ -17,7 +17,6 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
-	"github.com/queuepump/queuepump/pump/storage/azure"
 )
 
 var (
@@ -34,9 +33,10 @@ var (
 
 // TestChaos is the promise of `once` put to real processes: while distributors and processors are
 // killed (kill -9) and stopped (SIGSTOP, often beyond their leases) at random, and the service
-// loses requests and answers, throttles and goes dark, tasks are counted and summed by key, and an
-// operator redrives, drops, and takes an account away and brings it back (chaos_operator_test.go),
-// and ends small runs of clients (chaos_runs_test.go). In the end nothing is lost, and no effect
+// loses requests and answers, throttles, goes dark, refuses credentials and disables accounts, tasks
+// are counted and summed by key, others are posted to an endpoint that often says "not now"
+// (chaos_calls_test.go), and an operator redrives, drops, and takes an account away and brings it
+// back (chaos_operator_test.go), and ends small runs of clients (chaos_runs_test.go). In the end nothing is lost, and no effect
 // happened twice: count and sum of each key are those of the tasks of all sealed runs, but for
 // those that are no tasks to be counted, which were in quarantine until they were dropped.
 func TestChaos(t *testing.T) {
@@ -80,6 +80,9 @@ type chaos struct {
 	parts []*part
 	rules []*azsim.Injection
 
+	endpoint *endpoint // that tasks are posted to; nil: none are, and there are no troubles
+	blows    int       // so far
+
 	kills, stops, dark map[string]int // by role, by account
 	refused            int            // starts with the configuration that goes astray
 	took               time.Duration  // from the last blow until all was done
@@ -91,6 +94,7 @@ type part struct {
 	*process
 	role string
 	args []string
+	of   string // what the names of its configurations end with
 	// until when it is stopped, or not started again.
 	until   time.Time
 	stopped bool
@@ -118,20 +122,24 @@ func newChaos(t *testing.T, length time.Duration, tasks int) *chaos {
 	c.configs = []string{c.config, reordered(t, c.world)}
 	c.astray = c.path("astray.yaml")
 	writeText(t, c.astray, strings.Replace(readText(t, c.configs[1]), "control: account1\n", "", 1))
-	account, err := azure.Open(azure.Options{ConnectionString: c.server.ConnectionString("account1")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.table = account.Table(row.TableName)
+	c.table = c.account("account1").Table(row.TableName)
 	c.runs = workload.NewRuns(c.table, "test")
 	c.input = c.path("tasks.jsonl")
 	writeTasks(t, c.input, c.each)
 	c.spoil()
-	for i := range 5 {
+	c.endpoint = newEndpoint(t)
+	for _, path := range append(c.configs, c.astray) {
+		writeText(t, path+callsEnding, strings.Replace(readText(t, path), "workload: test", "workload: calls", 1))
+	}
+	writeTasks(t, c.path("calls.jsonl"), callTasks)
+	for i := range 7 {
 		p := &part{role: "processor", args: append([]string{"run", "--config", c.config, "--count-by", "city", "--sum", "n", "--visibility", chaosVisibility, "--quiet"}, chaosLease...)}
 		if i < 2 {
 			p.role = "distributor"
 			p.args = append([]string{"run", "--config", c.config, "--every", "1s", "--input", c.input, "--key", "id", "--pack", "10", "--quiet"}, chaosLease...)
+		} else if i < 4 {
+			p = c.endpoint.poster("--config", "")
+			p.of = callsEnding
 		}
 		c.parts = append(c.parts, p)
 		c.start(p)
@@ -159,7 +167,7 @@ func (c *chaos) start(p *part) {
 }
 
 func (c *chaos) startWith(p *part, config string) {
-	p.args[slices.Index(p.args, "--config")+1] = config
+	p.args[slices.Index(p.args, "--config")+1] = config + p.of
 	p.astray = config == c.astray
 	p.process = start(c.t, p.role, p.args...)
 }
@@ -237,7 +245,10 @@ func (c *chaos) blow() {
 	if c.random.IntN(3) == 0 {
 		span *= 5 // beyond the lease and the visibility
 	}
+	c.blows++
 	switch what := c.random.IntN(20); {
+	case c.endpoint != nil && c.blows%4 == 0:
+		c.trouble(time.Second + 2*span)
 	case what == 0:
 		name := c.names[c.random.IntN(len(c.names))]
 		c.dark[name]++
@@ -268,15 +279,20 @@ func (c *chaos) revive() {
 		case p.astray && p.until.IsZero() && p.ended():
 			c.requireRefused(p.process)
 			c.start(p)
+		case !p.astray && p.until.IsZero() && p.ended():
+			c.t.Fatalf("a %s ended by itself: %v", p.role, p.cmd.ProcessState)
 		}
 	}
 }
 
-// requireRefused checks that a process which went astray was told where the workload is.
+// requireRefused checks that a process which went astray was told where the workload is, or that the
+// account in which it looks refuses the credential.
 func (c *chaos) requireRefused(p *process) {
 	c.t.Helper()
 	c.refused++
-	if text := p.log.String(); p.cmd.ProcessState.ExitCode() == 0 || !strings.Contains(text, "is in account account1, and not in account3") {
+	text := p.log.String()
+	there := strings.Contains(text, "is in account account1, and not in account3") || strings.Contains(text, "read account3/") && strings.Contains(text, "(403 AuthenticationFailed)")
+	if p.cmd.ProcessState.ExitCode() == 0 || !there {
 		c.t.Errorf("a %s that expects the workload in another account: %v: %s", p.name, p.cmd.ProcessState, tail(text))
 	}
 }
@@ -315,7 +331,9 @@ func (c *chaos) calm() {
 	}
 	for _, name := range c.names {
 		c.sim.Blackout(name, false)
+		c.sim.SetState(name, azsim.Well)
 	}
+	c.endpoint.notNow(0)
 	var send []*part
 	for _, p := range c.parts {
 		if p.astray { // whether it was refused by now or not
@@ -369,6 +387,7 @@ func (c *chaos) calm() {
 			looked = time.Now()
 		}
 	}
+	c.eventually("all tasks that were sent to be posted are done", func() bool { return c.endpoint.complete(callTasks) })
 	c.took = time.Since(began)
 	for _, p := range c.parts {
 		if p.role == "processor" {
@@ -410,7 +429,7 @@ func (c *chaos) String() string {
 	for _, r := range c.sealed {
 		total += int(r.Tasks)
 	}
-	fmt.Fprintf(&b, "%d tasks in %d runs, %v of blows: kill -9 %v, SIGSTOP %v, accounts dark %v; %d starts with a configuration that expects the workload elsewhere, all refused\n", total, len(c.sealed), c.length, c.kills, c.stops, c.dark, c.refused)
+	fmt.Fprintf(&b, "%d tasks in %d runs, %v of blows: kill -9 %v, SIGSTOP %v, accounts dark %v, troubles %v; %d starts with a configuration that expects the workload elsewhere, all refused\n", total, len(c.sealed), c.length, c.kills, c.stops, c.dark, c.troubles(), c.refused)
 	fmt.Fprintf(&b, "requests that went wrong: %v; puts %d, gets %d, transactions %d\n", st.Faults, st.Count("", "PutMessage"), st.Count("", "GetMessages"), st.Count("", "Batch"))
 	fmt.Fprintf(&b, "lost 0, double effects 0; all done %v after the last blow", c.took.Round(100*time.Millisecond))
 	return b.String()

@@ -14,7 +14,6 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/election"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
-	"github.com/queuepump/queuepump/pump/storage/azure"
 )
 
 // hangingChild takes one task, leaves a mark, and waits until its parent is gone.
@@ -81,11 +80,7 @@ func startDistributors(t *testing.T, w *world, tasks string) distributors {
 // segment and five more.
 func (ds distributors) untilCheckpoint(t *testing.T, w *world) {
 	t.Helper()
-	account, err := azure.Open(azure.Options{ConnectionString: w.server.ConnectionString("account1")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	table := account.Table(row.TableName)
+	table := w.account("account1").Table(row.TableName)
 	workload, err := workload.Load(t.Context(), table, "test")
 	if err != nil {
 		t.Fatal(err)

@@ -16,7 +16,6 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/storage"
-	"github.com/queuepump/queuepump/pump/storage/azure"
 )
 
 // crew is processors that share a workload.
@@ -38,11 +37,7 @@ type hand struct {
 // configuration. It returns when the cluster is settled.
 func (w *world) crew(n int, args func(file string) []string) *crew {
 	w.t.Helper()
-	account, err := azure.Open(azure.Options{ConnectionString: w.server.ConnectionString("account1")})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	c := &crew{w: w, table: account.Table(row.TableName)}
+	c := &crew{w: w, table: w.account("account1").Table(row.TableName)}
 	writeText(w.t, w.path("none.jsonl"), "")
 	start(w.t, "distributor", "run", "--config", w.config, "--input", w.path("none.jsonl"), "--quiet").succeeds() // makes the workload
 	dir := w.t.TempDir()

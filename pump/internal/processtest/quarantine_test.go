@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/storage/azure"
 )
 
 // poison asks for the full measure (make poison), which takes about ten minutes.
@@ -198,10 +197,7 @@ func TestTheTaskThatKillsItsProcessEndsInQuarantine(t *testing.T) {
 func (w *world) inQueues() (left, poison int) {
 	w.t.Helper()
 	for _, name := range w.names {
-		account, err := azure.Open(azure.Options{ConnectionString: w.server.ConnectionString(name)})
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		account := w.account(name)
 		queues, err := account.Queues(w.t.Context(), "test-")
 		if err != nil {
 			w.t.Fatal(err)

@@ -15,7 +15,6 @@ import (
 
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/storage"
-	"github.com/queuepump/queuepump/pump/storage/azure"
 )
 
 var writeGolden = flag.Bool("scripts.write", false, "write testdata/scripts.golden anew")
@@ -183,10 +182,7 @@ func (s *scriptsWorld) help(what string, list *regexp.Regexp, binary string, arg
 
 // stored notes the names of queues, and of partitions and rows with what varies left out.
 func (s *scriptsWorld) stored() {
-	account, err := azure.Open(azure.Options{ConnectionString: s.server.ConnectionString("account1")})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	account := s.account("account1")
 	for _, name := range []string{"test-00", "test-01", "test-poison"} {
 		if _, err := account.Queue(name).Count(s.t.Context()); err == nil {
 			s.note("queues", name)
