@@ -20,42 +20,21 @@ func TestTheRunbookOfAnAccountThatIsGoneForGoodIsTyped(t *testing.T) {
 	t.Parallel()
 	docs, worker := documents(t)
 	d := newDesk(t, worker)
-	c := azsim.Config{Limits: azsim.NoLimits()}
-	for _, name := range []string{"simulated1", "simulated2", "simulated3", "simulated4"} {
-		c.Accounts = append(c.Accounts, azsim.Account{Name: name})
-	}
-	sim := azsim.New(c)
-	server, err := sim.Listen("", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Close() })
-	var connections []string
-	for _, a := range c.Accounts {
-		connections = append(connections, server.ConnectionString(a.Name))
-	}
-	config := writeConfig(t, d.dir, 2, connections...)
+	w := newNamedWorld(t, azsim.Config{Limits: azsim.NoLimits()}, "simulated", 4, 2)
+	config := writeConfig(t, d.dir, 2, w.connections()...)
 	appendText(t, config, "delivery: once\n")
 	d.send()
-	sim.Blackout("simulated4", true)
+	w.sim.Blackout("simulated4", true)
 	p := d.start("processor", "run", "--discard", "--admin", "127.0.0.1:0")
 	address := p.admin()
 
 	ctx, cancel := context.WithCancel(t.Context())
 	passed := make(chan bool, 1)
-	go func() { passed <- pass(ctx, sim, config) }()
-	typed := false
-	for _, doc := range docs {
-		for _, b := range doc.Blocks() {
-			if doc.Path == "docs/operations.md" && b.Lines[0] == lostBlock {
-				typed = true
-				d.types(b)
-			}
-		}
-	}
+	go func() { passed <- pass(ctx, w.sim, config) }()
+	d.typesRunbook(docs, lostBlock)
 	cancel()
-	if !typed || !<-passed {
-		t.Fatalf("typed: %v, or the account was never seen to drain", typed)
+	if !<-passed {
+		t.Fatal("the account was never seen to drain")
 	}
 	p.until("it is ready", func() bool { status, _ := ask(t, address, "/readyz"); return status == 200 })
 	// It is still in the file. Everything works, and says nothing of it but that it is not used.

@@ -16,42 +16,18 @@ func TestTheRunbookOfAControlAccountThatIsGoneForGood(t *testing.T) {
 	t.Parallel()
 	docs, worker := documents(t)
 	d := newDesk(t, worker)
-	c := azsim.Config{Limits: azsim.NoLimits()}
-	for _, name := range []string{"simulated1", "simulated2", "simulated3"} {
-		c.Accounts = append(c.Accounts, azsim.Account{Name: name})
-	}
-	sim := azsim.New(c)
-	server, err := sim.Listen("", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Close() })
-	var connections []string
-	for _, a := range c.Accounts {
-		connections = append(connections, server.ConnectionString(a.Name))
-	}
-	appendText(t, writeConfig(t, d.dir, 2, connections...), "delivery: once\n")
+	w := newNamedWorld(t, azsim.Config{Limits: azsim.NoLimits()}, "simulated", 3, 2)
+	appendText(t, writeConfig(t, d.dir, 2, w.connections()...), "delivery: once\n")
 	d.send()
 	before := d.run
-	sim.Blackout("simulated1", true)
-	appendText(t, writeConfig(t, d.dir, 2, connections[1:]...), "delivery: once\ncontrol: simulated2\n")
+	w.sim.Blackout("simulated1", true)
+	appendText(t, writeConfig(t, d.dir, 2, w.connections()[1:]...), "delivery: once\ncontrol: simulated2\n")
 	// Nothing begins over the other accounts as if the old workload had never been.
 	p := d.start("distributor", "run", "--input", "tasks.jsonl", "--key", "city")
 	if status := p.wait(); status != 2 || !strings.Contains(p.log.String(), "gone for good") {
 		t.Errorf("status %d without the runbook", status)
 	}
-	typed := false
-	for _, doc := range docs {
-		for _, b := range doc.Blocks() {
-			if doc.Path == "docs/operations.md" && strings.HasPrefix(b.Lines[0], controlLostBlock) {
-				typed = true
-				d.types(b)
-			}
-		}
-	}
-	if !typed {
-		t.Fatal("the runbook is not in docs/operations.md")
-	}
+	d.typesRunbook(docs, controlLostBlock)
 	out := d.path("done.jsonl")
 	d.start("processor", "run", "--out", out, "--until-idle", "2s").succeeds()
 	done := map[string]int{}

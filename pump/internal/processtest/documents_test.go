@@ -259,6 +259,20 @@ func (d *desk) send() {
 	d.run = s.Run[:12]
 }
 
+// typesRunbook types the block of the operator's document that begins so.
+func (d *desk) typesRunbook(docs []docscheck.Document, begins string) {
+	d.t.Helper()
+	for _, doc := range docs {
+		for _, b := range doc.Blocks() {
+			if doc.Path == "docs/operations.md" && strings.HasPrefix(b.Lines[0], begins) {
+				d.types(b)
+				return
+			}
+		}
+	}
+	d.t.Fatalf("docs/operations.md has no %q", begins)
+}
+
 // types gives a block to a shell. Of one with prompts the lines between them must come out in
 // their order.
 func (d *desk) types(b docscheck.Block) {

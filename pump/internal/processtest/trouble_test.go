@@ -12,8 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2"
-
+	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 )
 
@@ -159,6 +158,51 @@ func TestAnAccountThatRefusesTheKeyIsNamedAndGoneRound(t *testing.T) {
 		writeConfig(t, t.TempDir(), 1, wrong(w.server.ConnectionString("account1"))), "--input", w.path("tasks.jsonl"))
 }
 
+// TestAnAccountOfFourThatTakesNothingIsGoneRound by `run --once`, which ends with each task sent, and
+// by an elected distributor, which does its next distributions.
+func TestAnAccountOfFourThatTakesNothingIsGoneRound(t *testing.T) {
+	t.Parallel()
+	const n = 400
+	for name, refuse := range map[string]func(*azsim.Sim){
+		"refuses the key": func(s *azsim.Sim) {
+			s.Inject(azsim.Rule{Account: "account2", Fault: azsim.Answer, Status: 403, Code: "AuthenticationFailed"})
+		},
+		"is disabled":         func(s *azsim.Sim) { s.SetState("account2", azsim.Disabled) },
+		"has lost its queues": func(s *azsim.Sim) { s.DeleteQueues("account2") },
+	} {
+		for _, when := range []string{"at the start", "in the middle"} {
+			t.Run(name+" "+when, func(t *testing.T) {
+				if name != "is disabled" || when == "at the start" {
+					verify.Only(t)
+				}
+				t.Parallel()
+				w := newWorld(t, 4, 2)
+				appendText(t, w.config, "control: account1\n")
+				writeTasks(t, w.path("tasks.jsonl"), n)
+				writeTasks(t, w.path("first.jsonl"), 1)
+				start(t, "distributor", "run", "--config", w.config, "--input", w.path("first.jsonl")).succeeds() // makes the workload
+				if when == "at the start" {
+					refuse(w.sim)
+				}
+				args := []string{"run", "--config", w.config, "--input", w.path("tasks.jsonl"), "--key", "id", "--pack", "1", "--max-rate", "100", "--json"}
+				elected := start(t, "distributor", append(args, "--every", "1s")...)
+				once := start(t, "distributor", append(args, "--once")...)
+				once.until("it sends", func() bool { return w.sim.Stats().Count("account1", "PutMessage") > 20 })
+				if when == "in the middle" {
+					refuse(w.sim)
+				}
+				once.says("account2")
+				once.succeeds()
+				var s sent
+				if once.summary(&s); s.Tasks != n {
+					t.Errorf("sent %+v, want %d tasks", s, n)
+				}
+				elected.until("it has ended three distributions", func() bool { return strings.Count(elected.out.String(), `"tasks":400,`) >= 3 })
+			})
+		}
+	}
+}
+
 // TestAnAccountThatLosesItsRightsDoesNotStopTheOthers: a 403 in mid-run is
 // said aloud, and costs no task an attempt.
 func TestAnAccountThatLosesItsRightsDoesNotStopTheOthers(t *testing.T) {
@@ -213,13 +257,7 @@ func TestAQueueThatIsGoneIsNamed(t *testing.T) {
 	w := newWorld(t, 2, 1)
 	writeTasks(t, w.path("tasks.jsonl"), 10)
 	start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"), "--pack", "1").succeeds()
-	gone, err := azqueue.NewQueueClientFromConnectionString(w.server.ConnectionString("account2"), "test-00", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := gone.Delete(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	w.sim.DeleteQueues("account2", "test-00")
 	out := w.path("done.jsonl")
 	p := start(t, "processor", "run", "--config", w.config, "--out", out)
 	p.says("account2/test-00")

@@ -32,9 +32,15 @@ func newWorld(t *testing.T, accounts, queues int) *world {
 
 func newWorldOf(t *testing.T, c azsim.Config, accounts, queues int) *world {
 	t.Helper()
+	return newNamedWorld(t, c, "account", accounts, queues)
+}
+
+// newNamedWorld names its accounts by what and a number.
+func newNamedWorld(t *testing.T, c azsim.Config, what string, accounts, queues int) *world {
+	t.Helper()
 	w := &world{t: t, dir: t.TempDir()}
 	for i := range accounts {
-		name := fmt.Sprintf("account%d", i+1)
+		name := fmt.Sprint(what, i+1)
 		w.names = append(w.names, name)
 		c.Accounts = append(c.Accounts, azsim.Account{Name: name})
 	}
@@ -44,11 +50,7 @@ func newWorldOf(t *testing.T, c azsim.Config, accounts, queues int) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = w.server.Close() })
-	var connections []string
-	for _, name := range w.names {
-		connections = append(connections, w.server.ConnectionString(name))
-	}
-	w.config = writeConfig(t, w.dir, queues, connections...)
+	w.config = writeConfig(t, w.dir, queues, w.connections()...)
 	return w
 }
 
