@@ -268,15 +268,24 @@ func (f *runFlags) explain(ctx context.Context, err error, file *configfile.File
 // plotted is the command that writes a saved report as a page with plots.
 func plotted(saved string) string { return "loadtest report --html " + shellquote.Join(saved) }
 
-// save writes the report under a name that no earlier one has.
+// save writes the report under a name that no earlier one has: two may begin in the same second.
 func (f *runFlags) save(r *report.Result) (path string, err error) {
-	path = filepath.Join(f.out,
-		fmt.Sprintf("loadtest-%s-%s.json", r.Scenario, r.Started.Format("20060102-150405")))
 	var text bytes.Buffer
 	if err := r.Write(&text); err != nil {
 		return "", err
 	}
-	return path, writeFile(path, text.Bytes(), 0o644)
+	name := filepath.Join(f.out,
+		fmt.Sprintf("loadtest-%s-%s", r.Scenario, r.Started.Format("20060102-150405")))
+	path = name + ".json"
+	taken, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o644)
+	for n := 2; errors.Is(err, os.ErrExist); n++ {
+		path = fmt.Sprintf("%s-%d.json", name, n)
+		taken, err = os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o644)
+	}
+	if err != nil {
+		return "", err
+	}
+	return path, errors.Join(taken.Close(), writeFile(path, text.Bytes(), 0o644))
 }
 
 // show shows the progress, until the function that it gives is called. It stays outside of

@@ -116,6 +116,23 @@ func TestAVirtualTestIsSavedShownAndCompared(t *testing.T) {
 	}
 }
 
+// Reports of tests that begin in the same second stand beside each other, whole.
+func TestAReportOverwritesNoOther(t *testing.T) {
+	f := runFlags{out: t.TempDir()}
+	r := &report.Result{Format: report.Format, Scenario: "soak", Started: time.Unix(1, 0).UTC()}
+	for r.Tasks.Sent = range int64(3) {
+		if _, err := f.save(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, name := range []string{"", "-2", "-3"} {
+		text, err := os.ReadFile(filepath.Join(f.out, "loadtest-soak-19700101-000001"+name+".json"))
+		if got, _ := report.Read(bytes.NewReader(text)); err != nil || got == nil || got.Tasks.Sent != int64(i) {
+			t.Errorf("%q: %v, %+v", name, err, got)
+		}
+	}
+}
+
 func TestSimulatedAccountsAreLoadedOverTCPByTheSameCommand(t *testing.T) {
 	dir := t.TempDir()
 	out, _ := run(t, dir, 0, "run", "soak", "--accounts", "2", "--rate", "50", "--duration", "5s", "--warm-up", "0", "--json", "--out", "here", "--progress-every", "100ms")

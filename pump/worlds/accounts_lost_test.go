@@ -3,6 +3,7 @@ package worlds
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -207,10 +208,24 @@ func TestAnAccountThatAnswersForAQueueIsNotGone(t *testing.T) {
 	})
 }
 
-// What waits out the time does so.
+// What waits out the time does so. Without a record of what is done the account's last count is said
+// to be lost, which is all that was in it.
 func TestARemovalOfALostAccountWaitsForTheTime(t *testing.T) {
-	inThree(t, func(t *testing.T, w *world) {
+	inWorld(t, 3, 2, nil, func(t *testing.T, w *world) {
 		ctx, cfg := t.Context(), w.Operator()
+		w.distributed(400)
+		sampler := w.Config("p", 2)
+		sampler.Sample = 15 * time.Second
+		h := &testworld.Seen{Work: func(ctx context.Context, _ *pump.Task) error { return testworld.Pause(ctx, time.Hour) }}
+		one, err := processor.New(sampler, h, processor.Options{Concurrency: 4})
+		must(t, err)
+		p := w.start(one)
+		time.Sleep(2 * time.Minute)
+		in := 0
+		for queue := range 2 {
+			_, all := w.Sim.Depth("accountb", fmt.Sprintf("work-%02d", queue))
+			in += all
+		}
 		w.Sim.Blackout("accountb", true)
 		began := time.Now()
 		if _, err := accounts.Drain(ctx, cfg, "accountb"); err != nil {
@@ -220,6 +235,15 @@ func TestARemovalOfALostAccountWaitsForTheTime(t *testing.T) {
 		if took := time.Since(began); err != nil || !c.Changed || took < accounts.LostAfter || took > accounts.LostAfter+30*time.Second {
 			t.Errorf("%+v, %v after %v", c, err, took)
 		}
+		l := c.Lost
+		if l == nil || l.Delivery != pump.AtLeastOnce || len(l.Runs) != 0 || l.Last == nil || l.Last.Messages != uint64(in) || in == 0 || l.Last.At.After(began.Add(6*time.Minute)) {
+			t.Fatalf("%d were in it: %+v", in, l)
+		}
+		said := fmt.Sprintf("its messages: %d and 0 in quarantine, counted last at %s", in, l.Last.At.UTC().Format("2006-01-02 15:04"))
+		if text := strings.Join(l.Text(time.Now()), "\n"); !strings.Contains(text, said) || !strings.Contains(text, "none is put again") {
+			t.Error(text)
+		}
+		p.End()
 	})
 }
 

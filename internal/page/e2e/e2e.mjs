@@ -48,10 +48,11 @@ const status = async () => JSON.parse(await distributor("status", "--json"));
 
 // ---- the load: a worker that takes its time, and rejects some tasks until it is mended
 
-let mended = false, done = 0;
+let mended = false, failing = false, done = 0;
 const worker = createServer((request, response) => {
   request.resume();
   setTimeout(() => {
+    if (failing) { response.writeHead(500).end("tax service: no answer"); return; }
     const rejects = !mended && /^(Lima|Cairo)/.test(request.headers["queuepump-key"] || "");
     response.writeHead(rejects ? 422 : 200).end(rejects ? "no such city in the register" : "");
     done++;
@@ -143,6 +144,7 @@ async function drive({ browser, url, faults, first, process }) {
   await figuresAtRest(page);
   await lastHours(page);
   await keyboard(page);
+  await handlersFail(page);
   await processPort(browser, first);
   await attacker(browser, url);
 
@@ -263,6 +265,19 @@ async function darkAccount(page, faults) {
   await page.setViewport({ width: 1600, height: 1000 });
   await fetch(faults, { method: "DELETE" });
   await until("the account is there again", 30, async () => (await cards(page)).every((a) => !a.dark));
+}
+
+// handlersFail: a page is not green while every handler fails, and says why, and of which task.
+async function handlersFail(page) {
+  failing = true;
+  const more = start("distributor", ["run", "--config", "pump.yaml", "--input", path.join(work, "tasks.jsonl"), "--key", "id"]);
+  await until("the headline says that handlers fail", 60, async () => /handlers fail: .*tax service: no answer.*\(task /.test(await text(page, "#headline")));
+  same("the tone of handlers that fail", await page.$eval("body", (b) => b.dataset.tone), "bad");
+  check("status --json says so too", /handlers fail: .*tax service/.test((await status()).headline.text));
+  await looks(page.browser(), page, "light", 1600, "page-failing");
+  failing = false;
+  await stop(more);
+  await until("the headline says it no longer", 60, async () => !/handlers fail/.test(await text(page, "#headline")));
 }
 
 async function quarantine(page) {

@@ -8,6 +8,7 @@ import path from "node:path";
 import { check, launch, problems, same, sleep } from "./checks.mjs";
 
 const assets = path.join(path.dirname(fileURLToPath(import.meta.url)), "..", "assets");
+const look = path.join(assets, "..", "..", "look"); // what all pages share
 const kinds = { ".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml" };
 
 const headOf = (text, more) => ({
@@ -33,8 +34,10 @@ async function serve() {
       response.writeHead(s.answers[name].status, { "Content-Type": "application/json" }).end(JSON.stringify(s.answers[name].body));
     } else {
       try {
-        const file = path.join(assets, path.basename(name) || "page.html");
-        response.writeHead(200, { "Content-Type": kinds[path.extname(file)] }).end(readFileSync(file));
+        const file = path.basename(name) || "page.html";
+        let body = readFileSync(path.join(file.startsWith("uPlot.") ? look : assets, file));
+        if (file === "page.css") body = readFileSync(path.join(look, "tokens.css")) + body;
+        response.writeHead(200, { "Content-Type": kinds[path.extname(file)] }).end(body);
       } catch {
         response.writeHead(404).end();
       }
