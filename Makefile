@@ -5,6 +5,7 @@ GO        ?= go
 GOFUMPT    = $(GO) run mvdan.cc/gofumpt@v0.12.0
 STATICCHECK = $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK = $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.8.0
+PROMTOOL   = github.com/prometheus/prometheus/cmd/promtool@v0.316.0
 AZURITE    = pump/storage/storagetest/azurite
 
 .DEFAULT_GOAL := help
@@ -177,9 +178,9 @@ lint: ## vet (also for Windows and macOS), staticcheck, gofumpt
 docs-metrics: ## write docs/metrics.md, the table of all metrics
 	$(GO) test ./internal/admin -count 1 -run '^TestDocsMetrics' -update
 
-check-alerts: ## have promtool check the alert rules, and judge each one's fault on simulated accounts (two minutes)
-	@command -v promtool >/dev/null || { echo "promtool is not there: install Prometheus, as by apt-get install prometheus, or from https://prometheus.io/download"; exit 1; }
-	$(GO) test ./internal/admin -count 1 -timeout 30m -run '^TestEachAlert|^TestPromtool' -alerts.long
+check-alerts: ## have promtool check the alert rules, and judge each one's fault on simulated accounts (two minutes; the first time it builds promtool if there is none, five minutes)
+	command -v promtool >/dev/null || GOBIN='$(CURDIR)/out/tools' $(GO) install $(PROMTOOL)
+	PATH="$$PATH:$(CURDIR)/out/tools" $(GO) test ./internal/admin -count 1 -timeout 30m -run '^TestEachAlert|^TestPromtool' -alerts.long
 
 fmt: ## format as gofumpt does
 	$(GOFUMPT) -w .
