@@ -77,7 +77,9 @@ func TestNothingIsGreenThatStands(t *testing.T) {
 			top.shows("(task") // it breaks the line there
 			page := watchPage(t, "http://"+address+"/page/")
 			defer page.leave()
-			p.until("the page says it", func() bool { return page.has(c.headline) && page.has(`"tone":"bad"`) && page.has(c.cause) && page.has("(task ") })
+			p.until("the page says it", func() bool {
+				return page.has(c.headline) && page.has(`"tone":"bad"`) && page.has(c.cause) && page.has("(task ")
+			})
 			p.says(c.log)
 			for _, word := range []string{" run=", " segment=", " n=", " attempt=", c.logged} {
 				_, line, _ := strings.Cut(p.log.String(), c.log)
