@@ -178,7 +178,7 @@ lint: ## vet (also for Windows and macOS), staticcheck, gofumpt
 docs-metrics: ## write docs/metrics.md, the table of all metrics
 	$(GO) test ./internal/admin -count 1 -run '^TestDocsMetrics' -update
 
-check-alerts: ## have promtool check the alert rules, and judge each one's fault on simulated accounts (two minutes; the first time it builds promtool if there is none, five minutes)
+check-alerts: ## have promtool check the alert rules, and judge each one's fault on simulated accounts (six minutes; the first time it builds promtool if there is none, five minutes)
 	command -v promtool >/dev/null || GOBIN='$(CURDIR)/out/tools' $(GO) install $(PROMTOOL)
 	PATH="$$PATH:$(CURDIR)/out/tools" $(GO) test ./internal/admin -count 1 -timeout 30m -run '^TestEachAlert|^TestPromtool' -alerts.long
 
