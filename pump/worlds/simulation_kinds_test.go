@@ -38,9 +38,11 @@ var simKinds = []simKind{
 	{name: "slow tables", share: 6, write: (*simSeeded).slowTables},
 	{name: "lost owners", share: 3, write: (*simSeeded).lostOwners},
 	{name: "rolled back", share: 6, write: (*simSeeded).rolledBack},
-	{name: "senders", share: 10, write: (*simSeeded).senders},
+	{name: "senders", share: 6, write: (*simSeeded).senders},
+	{name: "many senders", share: 4, write: (*simSeeded).manySenders, met: simMetSenders},
 	{name: "operators", share: 16, write: (*simSeeded).operators},
-	{name: "sources", share: 8, write: (*simSeeded).sources},
+	{name: "sources", share: 4, write: (*simSeeded).sources},
+	{name: "replaced sources", share: 4, write: (*simSeeded).replacedSources, met: simMetReplaced},
 	{name: "newer versions", share: 8, write: (*simSeeded).newerVersions},
 	{name: "removals", share: 4, write: (*simSeeded).removals},
 	{name: "lost runs", share: 4, write: (*simSeeded).lostRuns},
@@ -54,7 +56,7 @@ var simKinds = []simKind{
 	{name: "full states", share: 1, write: (*simSeeded).fullStates},
 	{name: "fewer attempts", share: 2, write: (*simSeeded).fewerAttempts},
 	{name: "foreign", share: 2, write: (*simSeeded).foreignMessages},
-	{name: "lost elections", share: 4, write: (*simSeeded).lostElections},
+	{name: "lost rows", share: 4, write: (*simSeeded).lostRows, met: simMetRows},
 	{name: "slow partitions", share: 4, write: (*simSeeded).slowPartitions, met: simMetPartition},
 	{name: "dark partitions", share: 4, write: (*simSeeded).darkPartitions, met: simMetPartition},
 	{name: "damaged partitions", share: 4, write: (*simSeeded).damagedPartitions, met: simMetPartition},
@@ -211,6 +213,18 @@ func (g *simSeeded) senders() {
 	}
 }
 
+// manySenders are programs with a Sender each, all of whose runs are open at once in one segment. A
+// test has 2,500 (senders_many_test.go).
+func (g *simSeeded) manySenders() {
+	p := g.plan
+	p.delivery, p.keys, p.tasks, p.pace = pump.Once, 1, 5+g.roll(30), g.seconds(20, 40)
+	for g.last['s'] < 60 {
+		g.last['s']++
+		g.step(simStep{at: g.seconds(1, 20), verb: "start", who: fmt.Sprintf("s%d", g.last['s'])})
+	}
+	g.events = 2 + g.roll(5)
+}
+
 // operators do at any time what they may, with messages in quarantine, accounts, runs and the gate.
 func (g *simSeeded) operators() {
 	p := g.plan
@@ -253,6 +267,22 @@ func (g *simSeeded) sources() {
 	g.events = len(g.rows) + 2 + g.roll(8)
 }
 
+// replacedSources are files of which others take the places, at any moment of a reading or between
+// two.
+func (g *simSeeded) replacedSources() {
+	p := g.plan
+	p.files, p.bad, p.live, p.tasks = 1+g.roll(3), 0, false, min(p.tasks, 250)
+	p.pace = max(p.pace, 15*time.Second)
+	g.roles = "ddp"
+	g.join('d')
+	at := g.seconds(4, 14)
+	for range 3 + g.roll(3) {
+		g.step(simStep{at: at, verb: "source", who: "replace"})
+		at += g.seconds(3, 50)
+	}
+	g.events = 2 + g.roll(8)
+}
+
 // newerVersions are worlds in which processes of a newer version are at work too.
 func (g *simSeeded) newerVersions() {
 	p := g.plan
@@ -293,22 +323,6 @@ func (g *simSeeded) lostRuns() {
 		g.rows = nil
 	} else if g.roll(2) == 0 {
 		g.rows = append(g.rows, g.rows...)
-	}
-}
-
-// lostElections are elections whose row is gone, or comes back as it was before, in the midst of
-// runs or between them.
-func (g *simSeeded) lostElections() {
-	p := g.plan
-	p.live, p.pace = false, max(p.pace, g.seconds(30, 60))
-	g.roles = "ddp"
-	g.join('d')
-	g.rows = []simStep{{verb: "lose", who: simElection}}
-	if g.roll(2) == 0 {
-		g.rows = []simStep{{verb: "keep", who: simElection}, {verb: "back", who: simElection}}
-	}
-	if g.roll(2) == 0 {
-		g.step(simStep{at: g.seconds(6, 28), verb: "lose", who: simElection})
 	}
 }
 
@@ -463,6 +477,14 @@ func TestEachKindOfWorldHasItsShareOfTheSeeds(t *testing.T) {
 			if have[k.name] != want {
 				t.Errorf("%d of %d worlds are of kind %q, want %d", have[k.name], simKindsOf, k.name, want)
 			}
+		}
+	}
+	for _, name := range []string{
+		"many senders", "replaced sources", "lost rows", "slow partitions", "dark partitions", "damaged partitions", "refusing accounts",
+		"refused processes", "disabled accounts", "gone accounts", "lost accounts", "lost queues", "not now",
+	} {
+		if k, err := simKindNamed(name); err != nil || k.met == "" || 50*have[name] < 200 {
+			t.Errorf("%d of 10,000 worlds are of kind %q, want 200, and what they meet is counted (%v)", 50*have[name], name, err)
 		}
 	}
 	mix := strings.Join(simMix(), ", ")
