@@ -399,16 +399,6 @@ func (sum *simSum) unmet() (list []string) {
 	return list
 }
 
-// simLacking says which kinds are not in the mix yet, and why.
-func simLacking() (text string) {
-	for _, k := range simKinds {
-		if k.lacks != "" {
-			text += fmt.Sprintf("- none yet %s: the pump lacks %s\n", k.name, k.lacks)
-		}
-	}
-	return text
-}
-
 // calmBut reports whether nothing goes wrong but by steps of a verb.
 func (p *simPlan) calmBut(verb string) bool {
 	return p.limit == 0 && !slices.ContainsFunc(p.steps, func(s simStep) bool {

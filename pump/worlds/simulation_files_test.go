@@ -182,6 +182,22 @@ func (w *simWorld) changeFiles(step simStep) {
 	s.remember(w.now())
 }
 
+// replacedSources are files of which others take the places, at any moment of a reading or between
+// two.
+func (g *simSeeded) replacedSources() {
+	p := g.plan
+	p.files, p.bad, p.live, p.tasks = 1+g.roll(3), 0, false, min(p.tasks, 250)
+	p.pace = max(p.pace, 15*time.Second)
+	g.roles = "ddp"
+	g.join('d')
+	at := g.seconds(4, 14)
+	for range 3 + g.roll(3) {
+		g.step(simStep{at: at, verb: "source", who: "replace"})
+		at += g.seconds(3, 50)
+	}
+	g.events = 2 + g.roll(8)
+}
+
 // unread is a step after which a process, or all of them, cannot read the files for so long.
 func (w *simWorld) unread(step simStep) {
 	s := w.source("d1")

@@ -21,9 +21,6 @@ type simKind struct {
 	every int // of seeds that are its share only one of so many is; 0: each
 	write func(g *simSeeded)
 	met   string // what requests meet in nine of ten of its worlds; see simWorld.meetLocked
-	// lacks is what the pump lacks to pass. Until it has that, the kind is played by its name only, and
-	// its seeds are small worlds.
-	lacks string
 }
 
 // simKinds are the kinds, but for the small one, which takes the rest. The first has the seeds 199,
@@ -82,9 +79,6 @@ func simKindOf(seed uint64) *simKind {
 		if slot -= k.share; slot < 0 {
 			if k.every > 0 && seed/simKindsOf%uint64(k.every) > 0 {
 				continue // it is one of the next kind, which has no share of its own
-			}
-			if k.lacks != "" {
-				break
 			}
 			return k
 		}
@@ -213,18 +207,6 @@ func (g *simSeeded) senders() {
 	}
 }
 
-// manySenders are programs with a Sender each, all of whose runs are open at once in one segment. A
-// test has 2,500 (senders_many_test.go).
-func (g *simSeeded) manySenders() {
-	p := g.plan
-	p.delivery, p.keys, p.tasks, p.pace = pump.Once, 1, 5+g.roll(30), g.seconds(20, 40)
-	for g.last['s'] < 60 {
-		g.last['s']++
-		g.step(simStep{at: g.seconds(1, 20), verb: "start", who: fmt.Sprintf("s%d", g.last['s'])})
-	}
-	g.events = 2 + g.roll(5)
-}
-
 // operators do at any time what they may, with messages in quarantine, accounts, runs and the gate.
 func (g *simSeeded) operators() {
 	p := g.plan
@@ -265,22 +247,6 @@ func (g *simSeeded) sources() {
 		g.rows[i], g.rows[j] = g.rows[j], g.rows[i]
 	}
 	g.events = len(g.rows) + 2 + g.roll(8)
-}
-
-// replacedSources are files of which others take the places, at any moment of a reading or between
-// two.
-func (g *simSeeded) replacedSources() {
-	p := g.plan
-	p.files, p.bad, p.live, p.tasks = 1+g.roll(3), 0, false, min(p.tasks, 250)
-	p.pace = max(p.pace, 15*time.Second)
-	g.roles = "ddp"
-	g.join('d')
-	at := g.seconds(4, 14)
-	for range 3 + g.roll(3) {
-		g.step(simStep{at: at, verb: "source", who: "replace"})
-		at += g.seconds(3, 50)
-	}
-	g.events = 2 + g.roll(8)
 }
 
 // newerVersions are worlds in which processes of a newer version are at work too.
@@ -470,12 +436,8 @@ func TestEachKindOfWorldHasItsShareOfTheSeeds(t *testing.T) {
 	for _, k := range simKinds {
 		if k.every == 0 && k.share > 0 {
 			rest -= k.share
-			want := k.share
-			if k.lacks != "" {
-				want = 0
-			}
-			if have[k.name] != want {
-				t.Errorf("%d of %d worlds are of kind %q, want %d", have[k.name], simKindsOf, k.name, want)
+			if have[k.name] != k.share {
+				t.Errorf("%d of %d worlds are of kind %q, want %d", have[k.name], simKindsOf, k.name, k.share)
 			}
 		}
 	}

@@ -72,7 +72,9 @@ func (w *simWorld) rollBack(s simStep) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.counts[simWent+s.who] += n
+	if w.counts[simWent+s.who] += n; s.who == simClaims && time.Now().After(w.coordinated.doubt) {
+		w.coordinated.doubt = time.Now()
+	}
 	w.counts["met "+simMetRows] += n
 }
 

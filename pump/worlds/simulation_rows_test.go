@@ -58,7 +58,8 @@ func (g *simSeeded) lostRows() {
 type simCoordinated struct {
 	given map[string]bool // numbers, by whom, and by any
 	until time.Time       // to when the key is claimed
-	age   int             // of what says so
+	asked time.Time       // when that was asked for
+	doubt time.Time       // to when the row may say less than it should
 }
 
 // coordinates is a program that takes numbers and claims the key.
@@ -74,10 +75,10 @@ func (p *simProcess) coordinates(ctx context.Context, cfg pump.Config) error {
 		if id, err := ids.Next(ctx); err == nil {
 			p.judgeNumber(id)
 		}
-		age := p.judgeClaim(nil, 0)
+		asked := time.Now()
 		task := coordination.TaskRef{Segment: uint32(p.name[1]), N: uint64(n)}
 		if claim, verdict, _, err := claims.Claim(ctx, []byte(simClaimed), task); err == nil && verdict == coordination.Granted {
-			p.judgeClaim(claim, age)
+			p.judgeClaim(claim, asked)
 			backoff.Wait(ctx, time.Duration(p.roll(uint64(2*time.Second), "claimed", "", n)))
 			_ = claim.Done(ctx, false)
 		}
@@ -99,21 +100,16 @@ func (p *simProcess) judgeNumber(id uint64) {
 	w.counts["numbers given"]++
 }
 
-// judgeClaim: the key is granted once in an interval, and once more only if its row was lost or came
-// back, or the clock by which it is good has jumped. What came about since a claim was asked for is
-// told by an age.
-func (p *simProcess) judgeClaim(claim *coordination.Claim, asked int) (age int) {
+// judgeClaim: the key is granted once in an interval, unless its row was lost or came back since that
+// was asked for, or the clock by which it is good jumped shortly before.
+func (p *simProcess) judgeClaim(claim *coordination.Claim, asked time.Time) {
 	w := p.world
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c := &w.coordinated
-	if age = w.counts[simWent+simClaims] + w.counts["clock jump"]; claim == nil {
-		return age
-	}
-	if age == asked && age == c.age && time.Now().Before(c.until) {
+	if asked.After(c.doubt) && c.asked.After(c.doubt) && time.Now().Before(c.until) {
 		w.wrong = append(w.wrong, fmt.Sprintf("%s was granted the key, which is claimed for %v more", p, time.Until(c.until)))
 	}
-	c.until, c.age = claim.Until, asked
+	c.until, c.asked = claim.Until, asked
 	w.counts["claims granted"]++
-	return age
 }

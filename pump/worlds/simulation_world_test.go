@@ -16,6 +16,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
@@ -282,6 +283,7 @@ func (w *simWorld) jump(by time.Duration) {
 	w.mu.Lock()
 	w.judge.offset += by
 	w.judge.back += max(-by, 0)
+	w.coordinated.doubt = time.Now().Add(simInterval + row.RequestTimeout)
 	offset := w.judge.offset
 	w.mu.Unlock()
 	w.sim.SetClockOffset(offset)
