@@ -71,6 +71,7 @@ func (g *simSeeded) while() time.Duration {
 func (g *simSeeded) refusingAccounts() {
 	g.someAccounts()
 	at := g.seconds(3, 18)
+	g.calm = at // the workload is made by then: a first start needs all accounts
 	if g.roll(3) == 0 {
 		for _, who := range []string{"d2", "p3"} {
 			g.last[who[0]] = int(who[1] - '0')
