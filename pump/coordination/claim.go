@@ -29,7 +29,7 @@ var ErrClaimTaken = errors.New("the claim was older than its interval and was ta
 // The process that writes the row by compare-and-swap has the claim. The interval runs from
 // and to stamps of the service, of the row itself and of a clock row beside it. It uses no
 // machine's clock, and in doubt a key counts as younger. If the service's clock goes back, keys may
-// be granted too early in the interval that follows.
+// be granted too early until it is where it was, and for an interval after that.
 //
 // The interval must be longer than the longest work: a running claim that is
 // older is taken for abandoned. Where processes have different intervals,

@@ -381,6 +381,7 @@ func (w *simWorld) meetLocked(s azsim.Stats) {
 			w.counts["met "+simMetRefusal] += int(f.Hits())
 		}
 	}
+	w.counts["met "+simMetSenders] = w.counts["Senders that lived on"] / 50
 	w.counts["met "+simMetDisabled] += simAnswered(s, "AccountIsDisabled")
 	if w.counts["account unqueue"] > 0 {
 		w.counts["met "+simMetNoQueue] += simAnswered(s, "QueueNotFound")

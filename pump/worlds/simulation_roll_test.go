@@ -72,8 +72,8 @@ func (w *simWorld) rollBack(s simStep) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.counts[simWent+s.who] += n; s.who == simClaims && time.Now().After(w.coordinated.doubt) {
-		w.coordinated.doubt = time.Now()
+	if w.counts[simWent+s.who] += n; s.who == simClaims {
+		w.coordinated.doubts(0)
 	}
 	w.counts["met "+simMetRows] += n
 }

@@ -3,6 +3,7 @@ package worlds
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
@@ -60,6 +61,10 @@ type simCoordinated struct {
 	until time.Time       // to when the key is claimed
 	asked time.Time       // when that was asked for
 	doubt time.Time       // to when the row may say less than it should
+}
+
+func (c *simCoordinated) doubts(more time.Duration) {
+	c.doubt = slices.MaxFunc([]time.Time{time.Now(), c.doubt}, time.Time.Compare).Add(more)
 }
 
 // coordinates is a program that takes numbers and claims the key.

@@ -84,11 +84,7 @@ func (p *simProcess) sendsLast(ctx context.Context, s *distributor.Sender, src *
 			return
 		}
 	}
-	w.mu.Lock()
-	if w.counts["Senders that lived on"]++; w.counts["Senders that lived on"] == 50 {
-		w.counts["met "+simMetSenders]++
-	}
-	w.mu.Unlock()
+	w.count("Senders that lived on")
 	var err error
 	for i := src.n - simSendsLast; i < src.n; i++ {
 		wait := 40*time.Second + time.Duration(p.roll(uint64(time.Second), "last", "", i))

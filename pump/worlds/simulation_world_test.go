@@ -283,7 +283,9 @@ func (w *simWorld) jump(by time.Duration) {
 	w.mu.Lock()
 	w.judge.offset += by
 	w.judge.back += max(-by, 0)
-	w.coordinated.doubt = time.Now().Add(simInterval + row.RequestTimeout)
+	if w.now() > 0 { // there are rows, whose stamps never go back
+		w.coordinated.doubts(max(-by, 0) + simInterval + row.RequestTimeout)
+	}
 	offset := w.judge.offset
 	w.mu.Unlock()
 	w.sim.SetClockOffset(offset)

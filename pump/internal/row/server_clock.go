@@ -27,8 +27,8 @@ type ServerClock struct {
 	Table     storage.Table
 	Partition string
 	Timeout   time.Duration
-	// Age is for how long an estimate is used, if that is less than ClockAge and not 0: so long it is
-	// ahead of a server's clock that was set back.
+	// Age is for how long an estimate is used, if that is less than ClockAge and not 0: so long it may
+	// be ahead of a server's clock that was set back.
 	Age time.Duration
 
 	refresh Flight
