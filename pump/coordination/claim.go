@@ -28,7 +28,8 @@ var ErrClaimTaken = errors.New("the claim was older than its interval and was ta
 //
 // The process that writes the row by compare-and-swap has the claim. The interval runs from
 // and to stamps of the service, of the row itself and of a clock row beside it. It uses no
-// machine's clock, and in doubt a key counts as younger.
+// machine's clock, and in doubt a key counts as younger. If the service's clock goes back, keys may
+// be granted too early until it is where it was, and for an interval after that.
 //
 // The interval must be longer than the longest work: a running claim that is
 // older is taken for abandoned. Where processes have different intervals,
@@ -62,6 +63,7 @@ func NewClaims(
 	for part := range c.clocks {
 		c.clocks[part] = row.ServerClock{
 			Table: t, Partition: ClaimsPartition(workloadName, part), Timeout: row.RequestTimeout,
+			Age: max(interval, time.Second),
 		}
 	}
 	return c

@@ -31,3 +31,17 @@ func TestAClaimWhoseRowIsGoneIsRecordedByItsEnd(t *testing.T) {
 		}
 	})
 }
+
+// The service's clock goes back, by more than an interval. An interval later a key is held again.
+func TestClaimsHoldAgainSoonAfterTheServicesClockWentBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := faketable.NewServer()
+		a, b := claimsOf(server.Client("a"), "a", time.Minute), claimsOf(server.Client("b"), "b", time.Minute)
+		mustEnd(t, mustClaim(t, a, "k", taskN(1), Granted, 0), false)
+		mustClaim(t, b, "k", taskN(2), Fresh, time.Minute)
+		server.Offset = -2 * time.Minute
+		time.Sleep(3 * time.Minute)
+		mustEnd(t, mustClaim(t, a, "k", taskN(3), Granted, 0), false)
+		mustClaim(t, b, "k", taskN(4), Fresh, time.Minute)
+	})
+}

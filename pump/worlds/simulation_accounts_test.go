@@ -27,6 +27,9 @@ const (
 	simMetNoQueue   = "a queue that was deleted"
 	simMetPartition = "a partition that is not well"
 	simMetNotNow    = "an endpoint that says not now"
+	simMetRows      = "rows that are gone or came back"
+	simMetReplaced  = "a file that was replaced"
+	simMetSenders   = "fifty Senders at once"
 )
 
 // simRefusals are the ways in which an account refuses whoever has a key or a SAS that is good no
@@ -62,19 +65,25 @@ func (g *simSeeded) while() time.Duration {
 	return g.seconds(15, 90)
 }
 
-// refusingAccounts are accounts that refuse all processes for a while, one after the other. In some
-// worlds a distributor and a processor start meanwhile.
+// refusingAccounts are accounts that refuse all processes for a while, one after the other, or in a
+// third of the worlds one that does for good, until an operator gives it up. In some worlds a
+// distributor and a processor start meanwhile.
 func (g *simSeeded) refusingAccounts() {
 	g.someAccounts()
 	at := g.seconds(3, 18)
+	g.calm = at // the workload is made by then: a first start needs all accounts
 	if g.roll(3) == 0 {
 		for _, who := range []string{"d2", "p3"} {
 			g.last[who[0]] = int(who[1] - '0')
 			g.step(simStep{at: at + g.seconds(1, 10), verb: "start", who: who})
 		}
 	}
-	for range 1 + g.roll(2) {
-		span := g.while()
+	spans := []time.Duration{g.while(), g.while()}[g.roll(2):]
+	if g.roll(3) == 0 {
+		g.replayable()
+		spans = []time.Duration{simForGood}
+	}
+	for _, span := range spans {
 		g.step(simStep{at: at, verb: "fault", span: span, rule: azsim.Rule{
 			Fault: azsim.Answer, Status: 403, Code: g.oneOf(simRefusals), Account: g.other(),
 		}})
@@ -106,6 +115,11 @@ func (g *simSeeded) refusedProcesses() {
 // forOneForGood: one process meets it until the world ends.
 func (s *simStep) forOneForGood() bool {
 	return s.verb == "fault" && s.span >= simForGood && s.rule.Instance != ""
+}
+
+// forAllForGood: an account refuses all processes until the world ends.
+func (s *simStep) forAllForGood() bool {
+	return s.span >= simForGood && s.rule.Account != "" && s.rule.Instance == ""
 }
 
 // refused says that an account refuses a process of this name for good.
@@ -367,6 +381,7 @@ func (w *simWorld) meetLocked(s azsim.Stats) {
 			w.counts["met "+simMetRefusal] += int(f.Hits())
 		}
 	}
+	w.counts["met "+simMetSenders] = w.counts["Senders that lived on"] / 50
 	w.counts["met "+simMetDisabled] += simAnswered(s, "AccountIsDisabled")
 	if w.counts["account unqueue"] > 0 {
 		w.counts["met "+simMetNoQueue] += simAnswered(s, "QueueNotFound")
@@ -384,16 +399,6 @@ func (sum *simSum) unmet() (list []string) {
 		}
 	}
 	return list
-}
-
-// simLacking says which kinds are not in the mix yet, and why.
-func simLacking() (text string) {
-	for _, k := range simKinds {
-		if k.lacks != "" {
-			text += fmt.Sprintf("- none yet %s: the pump lacks %s\n", k.name, k.lacks)
-		}
-	}
-	return text
 }
 
 // calmBut reports whether nothing goes wrong but by steps of a verb.

@@ -36,6 +36,7 @@ type simFiles struct {
 	versions []simVersion           // one after the other
 	unread   map[string]time.Time   // by process, or "all": until when it cannot read
 	fixed    map[string][]time.Time // by process: when it looked the files up
+	replaced int                    // so often another file took the place of one
 }
 
 // simPart is a file as it is: its name and what is in it.
@@ -149,6 +150,7 @@ func (w *simWorld) changeFiles(step simStep) {
 		at := simLine * roll(lines, "rewritten")
 		p.text = p.text[:at] + records(1) + p.text[at+simLine:]
 	case step.who == "replace": // another file has its name, which begins as it did or does not
+		f.replaced++
 		p.text = p.text[:simLine*roll(lines+1, "alike")]
 		p.text += records(max(1, lines-len(p.text)/simLine+roll(5, "longer")-2))
 		if err := os.Remove(f.path(p.name)); err != nil {
@@ -178,6 +180,22 @@ func (w *simWorld) changeFiles(step simStep) {
 		w.wrong = append(w.wrong, err.Error())
 	}
 	s.remember(w.now())
+}
+
+// replacedSources are files of which others take the places, at any moment of a reading or between
+// two.
+func (g *simSeeded) replacedSources() {
+	p := g.plan
+	p.files, p.bad, p.live, p.tasks = 1+g.roll(3), 0, false, min(p.tasks, 250)
+	p.pace = max(p.pace, 15*time.Second)
+	g.roles = "ddp"
+	g.join('d')
+	at := g.seconds(4, 14)
+	for range 3 + g.roll(3) {
+		g.step(simStep{at: at, verb: "source", who: "replace"})
+		at += g.seconds(3, 50)
+	}
+	g.events = 2 + g.roll(8)
 }
 
 // unread is a step after which a process, or all of them, cannot read the files for so long.
@@ -247,7 +265,7 @@ func (s simShelf) Fix(ctx context.Context, log *slog.Logger) (source.Source, err
 	if err != nil {
 		return nil, err
 	}
-	return simFixed{s, fixed}, nil
+	return simFixed{s, fixed, f.replaced}, nil
 }
 
 func (s simShelf) Fingerprint(ctx context.Context) (string, error) {
@@ -269,7 +287,8 @@ func (s simShelf) Open(ctx context.Context, cursor []byte) (source.Reader, error
 // simFixed is the files as they were when a process looked them up.
 type simFixed struct {
 	simShelf
-	found source.Source
+	found    source.Source
+	replaced int // simFiles.replaced, then
 }
 
 func (s simFixed) Fix(context.Context, *slog.Logger) (source.Source, error) { return s, nil }
@@ -288,21 +307,35 @@ func (s simFixed) Open(ctx context.Context, cursor []byte) (source.Reader, error
 	if err != nil {
 		return nil, err
 	}
-	return &simFileReader{Reader: r, simShelf: s.simShelf}, nil
+	return &simFileReader{Reader: r, simFixed: s}, nil
 }
 
 // simFileReader is the pump's reader of files, on a machine that takes its time and fails.
 type simFileReader struct {
 	source.Reader
-	simShelf
+	simFixed
 	read int
+}
+
+// meets counts a reading in which a file was replaced.
+func (r *simFileReader) meets() {
+	f := r.source.files
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.replaced > r.replaced {
+		r.by.world.count("met " + simMetReplaced)
+	}
+	r.replaced = f.replaced
 }
 
 func (r *simFileReader) Look(ctx context.Context) (bool, error) {
 	return r.Reader.(reading.Looker).Look(ctx)
 }
 
-func (r *simFileReader) Unchanged() error { return r.Reader.(reading.Lasting).Unchanged() }
+func (r *simFileReader) Unchanged() error {
+	r.meets()
+	return r.Reader.(reading.Lasting).Unchanged()
+}
 
 // Next gives records in bursts, each under the key and with the body of its number.
 func (r *simFileReader) Next(ctx context.Context) (source.Record, error) {
@@ -317,6 +350,7 @@ func (r *simFileReader) Next(ctx context.Context) (source.Record, error) {
 			return source.Record{}, err
 		}
 	}
+	r.meets()
 	rec, err := r.Reader.Next(ctx)
 	if err != nil {
 		return rec, err

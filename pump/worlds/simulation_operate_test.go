@@ -27,7 +27,7 @@ const simGate = "go"
 
 // Commands of operators, by whether they name an account.
 var (
-	simCommands        = []string{"redrive", "drop", "repair", "release", "hold", "end", "end-drop", "pause", "resume", "park-run", "park-key", "unpark", "delete", "show"}
+	simCommands        = []string{"redrive", "drop", "repair", "release", "hold", "end", "end-drop", "pause", "resume", "park-run", "park-key", "unpark", "delete", "show", "coordinate"}
 	simAccountCommands = []string{"add", "drain", "remove"}
 )
 
@@ -82,6 +82,8 @@ func (p *simProcess) operates(ctx context.Context, order []string) error {
 		err = p.deletesAllBy(all, cfg)
 	case "show":
 		err = p.shows(ctx, cfg)
+	case "coordinate":
+		err = p.coordinates(ctx, cfg)
 	case "add":
 		_, err = accounts.Add(ctx, cfg, order[1])
 	case "drain":

@@ -81,9 +81,11 @@ import (
 //	9s operate x1 end                or end-drop: one of the runs that are not closed
 //	9s operate x1 delete             or show: the workload, of which all go on
 //	9s operate x1 drain accountb     or add, remove
+//	9s operate x1 coordinate         a program that takes numbers and claims a key for a minute
 //	9s keep work                     a partition of the control table is remembered
 //	9s back work                     and comes back as it was then
-//	9s lose owner                    rows of the workload's partition that begin so are gone
+//	9s lose owner                    rows of the workload's partition that begin so are gone, or
+//	                                 "work.ids": of that partition all
 //	9s source grow                   the files of the elected distributors: grow, cut, rewrite (a
 //	                                 line), appear, vanish (a file)
 //	9s unread d1 20s                 or "all": it cannot read the files; for an hour: never again
@@ -96,7 +98,8 @@ import (
 //	9s turn p1                       it is started again with its accounts in another order
 //	9s fault 20s answer-lost PutMessage probability=0.3 account=accountb instance=p1
 //	                                 requests of an operation go wrong for 20 s, in a way of
-//	                                 package azsim; those of an instance for an hour: for ever
+//	                                 package azsim; those of an instance for an hour: for ever; those
+//	                                 of an account for an hour: until an operator gives it up
 type simPlan struct {
 	seed              uint64
 	accounts, queues  int

@@ -85,7 +85,7 @@ func TestAFaultPlanIsReadAsItIsWritten(t *testing.T) {
 	for seed := range uint64(300) {
 		plans = append(plans, simPlanOf(seed))
 	}
-	for _, k := range simKinds { // of which some may lack something
+	for _, k := range simKinds { // also of those that come seldom
 		for seed := range uint64(5) {
 			plans = append(plans, k.planOf(seed))
 		}

@@ -203,7 +203,7 @@ simulated accounts, played by fault plans that seeds write. The command makes th
 Of 10,000 seeds so many are of each kind:
 
 - %s
-%s
+
 | | |
 |---|---|
 | command | make simulate SEEDS=%d FROM=%d |
@@ -211,7 +211,7 @@ Of 10,000 seeds so many are of each kind:
 | Go | %s, %s/%s, %d CPUs |
 | date | %s |
 
-`, strings.Join(simMix(), "\n- "), simLacking(), sum.Worlds, from, simCommit(), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), time.Now().UTC().Format("2006-01-02 15:04 UTC"))
+`, strings.Join(simMix(), "\n- "), sum.Worlds, from, simCommit(), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), time.Now().UTC().Format("2006-01-02 15:04 UTC"))
 	fmt.Fprintf(&b, "```\n%s```\n", short)
 	sum.kinds(&b)
 	fmt.Fprint(&b, "\n## Windows\n\nThe numbers are those of [protocols.md](protocols.md#windows-of-vulnerability).\n\n| window | what | hits |\n|---|---|---:|\n")

@@ -24,9 +24,6 @@ type simRoll struct {
 	done map[simKey]bool // what had an effect in it by then
 }
 
-// simElection is the partition of the election.
-const simElection = "work.election"
-
 // checkBuried judges the runs that ended as never begun.
 func (w *simWorld) checkBuried(runs []workload.Run) {
 	for _, r := range runs {
@@ -44,17 +41,18 @@ func (w *simWorld) checkBuried(runs []workload.Run) {
 
 // rollBack does to rows what a fail-over to another region or a restore does.
 func (w *simWorld) rollBack(s simStep) {
-	account := w.sim.Accounts()[0]
+	account, n := w.sim.Accounts()[0], 0
 	switch s.verb {
 	case "keep":
 		w.kept[s.who] = w.sim.Snapshot(account, row.TableName, s.who)
+		return
 	case "back":
 		kept := w.kept[s.who]
 		if kept == nil {
 			return
 		}
 		was := w.sim.Snapshot(account, row.TableName, s.who)
-		w.countAll("rows that rolled back", kept.Restore())
+		n = kept.Restore()
 		if s.who == "work.runs" {
 			w.noteRuns(was)
 		}
@@ -66,13 +64,18 @@ func (w *simWorld) rollBack(s simStep) {
 			w.rolled(kept, 64*partition)
 		}
 	case "lose":
-		if s.who == simElection {
-			w.countAll("election rows that were lost", w.sim.DropRows(account, row.TableName, s.who, func(string) bool { return true }))
-			return
+		partition, of := "work", s.who
+		if strings.HasPrefix(of, "work.") {
+			partition, of = of, ""
 		}
-		n := w.sim.DropRows(account, row.TableName, "work", func(row string) bool { return strings.HasPrefix(row, s.who) })
-		w.countAll("rows that were lost", n)
+		n = w.sim.DropRows(account, row.TableName, partition, func(row string) bool { return strings.HasPrefix(row, of) })
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.counts[simWent+s.who] += n; s.who == simClaims {
+		w.coordinated.doubts(0)
+	}
+	w.counts["met "+simMetRows] += n
 }
 
 func (w *simWorld) rolled(rows *azsim.Snapshot, from uint32) {

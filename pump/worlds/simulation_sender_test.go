@@ -2,8 +2,10 @@ package worlds
 
 import (
 	"context"
+	"fmt"
 	"time"
 
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/source"
@@ -82,6 +84,7 @@ func (p *simProcess) sendsLast(ctx context.Context, s *distributor.Sender, src *
 			return
 		}
 	}
+	w.count("Senders that lived on")
 	var err error
 	for i := src.n - simSendsLast; i < src.n; i++ {
 		wait := 40*time.Second + time.Duration(p.roll(uint64(time.Second), "last", "", i))
@@ -92,6 +95,18 @@ func (p *simProcess) sendsLast(ctx context.Context, s *distributor.Sender, src *
 	if !p.over() && ctx.Err() == nil {
 		w.wrongf("%s cannot send any more though nothing goes wrong: %v (A16)", p, err)
 	}
+}
+
+// manySenders are programs with a Sender each, all of whose runs are open at once in one segment. A
+// test has 2,500 (senders_many_test.go).
+func (g *simSeeded) manySenders() {
+	p := g.plan
+	p.delivery, p.keys, p.tasks, p.pace = pump.Once, 1, 5+g.roll(30), g.seconds(20, 40)
+	for g.last['s'] < 60 {
+		g.last['s']++
+		g.step(simStep{at: g.seconds(1, 20), verb: "start", who: fmt.Sprintf("s%d", g.last['s'])})
+	}
+	g.events = 2 + g.roll(5)
 }
 
 // newSentSource is what one life of a program sends. Which task of which run each record of it is,

@@ -16,6 +16,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
@@ -70,6 +71,7 @@ type simWorld struct {
 	perished     map[simKey]bool      // tasks that were in a queue or account that is lost
 	busy         map[string]time.Time // until when what handlers use says "not now", by process or "all"
 	poisonLost   map[simKey][]string  // and those in quarantine there
+	coordinated  simCoordinated
 	// leftInQuarantine is how many messages are, in the end, by account.
 	leftInQuarantine map[string]int
 
@@ -105,7 +107,7 @@ func playSim(t *testing.T, plan *simPlan, change ...func(*simWorld)) *simWorld {
 		plan: plan, beats: map[string]*simBeats{}, sources: map[string]*simSource{}, latest: map[string]*simProcess{},
 		messages: map[string]bool{}, lost: map[string]*simLost{}, perished: map[simKey]bool{}, busy: map[string]time.Time{}, poisonLost: map[simKey][]string{}, tasks: map[simKey]*simTask{}, most: map[simKey]uint64{}, counts: map[string]int{}, turns: testworld.NewTurns(plan.seed),
 		put: map[simKey]bool{}, novel: map[string]int{}, newest: map[string]bool{}, kept: map[string]*azsim.Snapshot{}, before: map[codec.RunID]workload.Run{}, touched: map[simKey]string{}, leftInQuarantine: map[string]int{},
-		judge: simJudge{fences: map[simFence]string{}, owning: map[string]string{}, shut: map[codec.RunID]bool{}, left: map[simKey]bool{}, known: map[simKey]bool{}},
+		coordinated: simCoordinated{given: map[string]bool{}}, judge: simJudge{fences: map[simFence]string{}, owning: map[string]string{}, shut: map[codec.RunID]bool{}, left: map[simKey]bool{}, known: map[simKey]bool{}},
 	}
 	for _, c := range change {
 		c(w)
@@ -281,6 +283,9 @@ func (w *simWorld) jump(by time.Duration) {
 	w.mu.Lock()
 	w.judge.offset += by
 	w.judge.back += max(-by, 0)
+	if w.now() > 0 { // there are rows, whose stamps never go back
+		w.coordinated.doubts(max(-by, 0) + simInterval + row.RequestTimeout)
+	}
 	offset := w.judge.offset
 	w.mu.Unlock()
 	w.sim.SetClockOffset(offset)
@@ -385,18 +390,25 @@ func (w *simWorld) darken(s simStep) {
 func (w *simWorld) inject(s simStep) {
 	rule := s.rule
 	i := w.sim.Inject(rule)
+	span := s.span
 	w.mu.Lock()
 	w.faults = append(w.faults, simFault{i, string(rule.Fault), strings.Join(rule.Operations, ","), rule})
+	if s.forAllForGood() { // when the others were sent what it did not take, an operator gives it up
+		span = simRound
+		w.lost[rule.Account] = &simLost{}
+	}
 	w.mu.Unlock()
 	if s.forOneForGood() {
 		return
 	}
-	w.lasts(s.span)
+	w.lasts(span)
 	w.goes.Go(func() {
-		time.Sleep(s.span)
+		time.Sleep(span)
 		w.judgeElsewhere(s)
 		w.judgeRound(s, rule.Account)
-		i.Remove()
+		if span == s.span {
+			i.Remove()
+		}
 	})
 }
 

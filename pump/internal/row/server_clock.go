@@ -1,6 +1,7 @@
 package row
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -26,6 +27,9 @@ type ServerClock struct {
 	Table     storage.Table
 	Partition string
 	Timeout   time.Duration
+	// Age is for how long an estimate is used, if that is less than ClockAge and not 0: so long it may
+	// be ahead of a server's clock that was set back.
+	Age time.Duration
 
 	refresh Flight
 	mu      sync.Mutex // guards what follows
@@ -50,7 +54,7 @@ func (c *ServerClock) AtLeast(ctx context.Context) (time.Time, error) {
 func (c *ServerClock) estimate() (now time.Time, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.local.IsZero() || time.Since(c.local) > ClockAge {
+	if c.local.IsZero() || time.Since(c.local) > min(cmp.Or(c.Age, ClockAge), ClockAge) {
 		return time.Time{}, false
 	}
 	if c.server.IsZero() {
