@@ -124,7 +124,9 @@
     // After an upgrade this script may not know what is sent.
     if (version && h.version !== version) { location.reload(); return; }
     version = h.version;
+    const toned = document.body.dataset.tone !== h.headline.tone;
     document.body.dataset.tone = h.headline.tone;
+    if (toned && examined) doctor(examined);
     set($("headline"), h.headline.text);
     set($("workload"), h.workload);
     document.title = h.workload ? `${h.workload} · queuepump` : "queuepump";
@@ -679,7 +681,9 @@
 
   // ---- doctor
 
+  let examined = null; // what was heard of the doctor last
   function doctor(d) {
+    examined = d;
     const ask = d.asks && !d.looks ? [el("div", { class: "tools" },
       el("button", { type: "button", onclick: askDoctor }, "Let the doctor look"), el("span", { class: "small muted" }, "It asks every queue, some thousand requests, and is let do so every 15 minutes."))] : [];
     if (d.looks) ask.push(el("p", { class: "muted" }, "The doctor is at it; that takes some seconds."));
@@ -692,7 +696,10 @@
     $("findings").replaceChildren(...ask, ...(list.length ? list.map((f) => el("article", { class: `finding ${f.severity}` },
       el("p", {}, badge(f.severity, f.severity === "error" ? "bad" : "warn"), ` ${f.check}${f.subject ? `: ${f.subject}` : ""}`),
       el("p", {}, f.problem), f.mend ? el("p", {}, el("code", {}, f.mend)) : null)) :
-      [el("p", {}, badge("well", "good"), " Nothing is wrong, as far as can be seen from here.")]));
+      // What was found before the headline said that something is wrong is no news of now.
+      [el("p", {}, ...(["warn", "bad"].includes(document.body.dataset.tone) ?
+        [`Nothing was found at ${clock(d.at)}. What the headline says may have begun since.`] :
+        [badge("well", "good"), " Nothing is wrong, as far as can be seen from here."]))]));
   }
 
   const askDoctor = () => fetch("doctor", { method: "POST" }).catch(() => {});
