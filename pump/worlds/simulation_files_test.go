@@ -192,7 +192,7 @@ func (g *simSeeded) replacedSources() {
 	g.join('d')
 	at := g.seconds(4, 14)
 	for range 3 + g.roll(3) {
-		g.step(simStep{at: at, verb: "source", who: "replace"})
+		g.step(simStep{at: at, verb: "source", who: []string{"replace", "replace", "cut"}[g.roll(3)]})
 		at += g.seconds(3, 50)
 	}
 	g.events = 2 + g.roll(8)
