@@ -2,7 +2,6 @@ package storagetest_test
 
 import (
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -32,25 +31,6 @@ func TestAzurite(t *testing.T) {
 			return open(t, azure.Options{ConnectionString: server.ConnectionString("conformance")}, client, via)
 		},
 		Differences: storagetest.AzuriteDifferences,
-	})
-}
-
-// TestAzure runs against a real account. It makes queues and tables with random
-// names, drops them, and costs a few cents.
-func TestAzure(t *testing.T) {
-	o := azure.Options{
-		ConnectionString: os.Getenv("QUEUEPUMP_TEST_CONNECTION_STRING"),
-		Endpoint:         os.Getenv("QUEUEPUMP_TEST_ENDPOINT"),
-	}
-	if o.ConnectionString == "" && o.Endpoint == "" {
-		t.Skip("no account: set QUEUEPUMP_TEST_CONNECTION_STRING, or QUEUEPUMP_TEST_ENDPOINT (https://NAME.queue.core.windows.net, with a SAS or with credentials that azidentity finds)")
-	}
-	client := client(t)
-	storagetest.Run(t, storagetest.Harness{
-		Open: func(t testing.TB, via func(storagetest.Doer) storagetest.Doer) storage.Account {
-			return open(t, o, client, via)
-		},
-		Clean: true,
 	})
 }
 
