@@ -178,7 +178,9 @@ func (tr *trial) finish(t *testing.T) {
 	r.Used, r.Cost, r.Seconds = queues+tables, money, time.Since(tr.began).Seconds()
 	r.Queues, r.Tables = tr.budget.created("CreateQueue"), tr.budget.created("CreateTable")
 	r.Same = !t.Failed()
-	r.add("Tried", "", []string{"part", "outcome", "requests", "cost in " + prices.Published.Currency}, tr.parts...)
+	r.Sections = slices.Insert(r.Sections, 1, section{
+		Title: "Tried", Head: []string{"part", "outcome", "requests", "cost in " + prices.Published.Currency}, Rows: tr.parts,
+	})
 	r.add("Requests", "", []string{"operation", "answer", "requests"}, tr.budget.operations()...)
 	path, err := r.write(tr.out)
 	if err != nil {
