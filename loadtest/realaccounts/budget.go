@@ -17,8 +17,8 @@ import (
 // errSpent is why a request was not sent, and why a run ends early.
 var errSpent = errors.New("the budget of requests is spent")
 
-// The parts of a run, in order: each is a test below TestAccounts. After all of them the run removes
-// what they have made.
+// The parts of a run, in order: each is a test below TestAccounts. After all of them the run
+// removes what they have made.
 const (
 	partConformance = "conformance"
 	partRules       = "rules"

@@ -1,7 +1,7 @@
 // Package realaccounts tries the pump on storage accounts of Azure and says what differs from the
 // simulator. The trial is a test, TestAccounts; each of its parts, and each rule and case, is one
-// below it, which -run and -skip choose. `make azure` runs it; without -azure it is skipped, because
-// it costs cents. The files that are no tests hold what it asks, and how:
+// below it, which -run and -skip choose. `make azure` runs it; without -azure it is skipped,
+// because it costs cents. The other files hold what it asks, and how.
 //
 //	accounts.go      which accounts, by environment variables
 //	budget.go        counts every request, and refuses those beyond the budget

@@ -47,7 +47,9 @@ type section struct {
 }
 
 func (r *report) add(title, text string, head []string, rows ...[]string) {
-	r.Sections = append(r.Sections, section{title, text, head, rows})
+	if text != "" || len(rows) > 0 {
+		r.Sections = append(r.Sections, section{title, text, head, rows})
+	}
 }
 
 // hidden takes out what looks like a secret, and the secrets themselves. No text should have any;

@@ -104,7 +104,10 @@ func TestAccounts(t *testing.T) {
 	if *dryRun {
 		t.Skip("nothing else was done")
 	}
-	if err := os.MkdirAll(tr.out, 0o755); err != nil {
+	if tr.out, err = filepath.Abs(tr.out); err == nil {
+		err = os.MkdirAll(tr.out, 0o755)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { tr.finish(t) })
@@ -127,8 +130,8 @@ func (tr *trial) tried(t *testing.T, part string) {
 	outcome := "as it must be"
 	if t.Failed() {
 		outcome = "failed"
-	} else if t.Skipped() {
-		outcome = "not done"
+	} else if tr.ctx.Err() != nil {
+		outcome = "cut short"
 	}
 	queues, tables, money := tr.budget.of(part)
 	row := []string{part, outcome, fmt.Sprint(queues + tables), fmt.Sprintf("%.4f", money)}
