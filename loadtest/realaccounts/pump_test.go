@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/goccy/go-yaml"
-
 	"github.com/queuepump/queuepump/internal/capacity"
 	"github.com/queuepump/queuepump/internal/testbuf"
 )
@@ -56,8 +54,7 @@ func (tr *trial) openSite(t *testing.T, part, delivery string) *site {
 	g, err := openGateways(tr.budget, tr.transport, tr.targets, part)
 	tr.must(t, err)
 	t.Cleanup(g.close)
-	text, env, err := configuration(tr.prefix+part[:1], delivery, tr.targets, g.accounts)
-	tr.must(t, err)
+	text, env := configuration(tr.prefix+part[:1], delivery, tr.targets, g.accounts)
 	s.env = env
 	tr.must(t, os.WriteFile(s.config, text, 0o600))
 	return s
@@ -65,37 +62,23 @@ func (tr *trial) openSite(t *testing.T, part, delivery string) *site {
 
 // configuration is the pump.yaml of a workload on the accounts, and the environment with their
 // credentials: none of those is in the file.
-func configuration(workload, delivery string, targets []*target, accounts []Account) ([]byte, []string, error) {
-	type account struct {
-		ConnectionString string `yaml:"connectionString,omitempty"`
-		Endpoint         string `yaml:"endpoint,omitempty"`
-		TableEndpoint    string `yaml:"tableEndpoint,omitempty"`
-		Name             string `yaml:"name"`
-		ServiceVersion   string `yaml:"serviceVersion,omitempty"`
-		Queues           int    `yaml:"queues"`
-	}
-	var c struct {
-		Workload string            `yaml:"workload"`
-		Accounts []account         `yaml:"accounts"`
-		Delivery string            `yaml:"delivery"`
-		Admin    map[string]string `yaml:"admin"`
-	}
-	c.Workload, c.Delivery, c.Admin = workload, delivery, map[string]string{"listen": "off"}
+func configuration(workload, delivery string, targets []*target, accounts []Account) ([]byte, []string) {
 	var env []string
+	text := fmt.Sprintf("workload: %s\ndelivery: %s\nadmin: {listen: \"off\"}\naccounts:\n", workload, delivery)
 	for i, a := range accounts {
 		name := fmt.Sprintf("TRIAL_ACCOUNT_%d", i+1)
-		env = append(env, name+"="+a.Connection)
-		one := account{Name: targets[i].name, ServiceVersion: a.ServiceVersion, Queues: pumpQueues}
+		env = append(env, name+"="+a.Connection, name+"_TABLE="+a.Table)
+		text += fmt.Sprintf("  - name: %s\n    queues: %d\n", targets[i].name, pumpQueues)
 		if a.connectionString() {
-			one.ConnectionString = "${" + name + "}"
+			text += fmt.Sprintf("    connectionString: \"${%s}\"\n", name)
 		} else {
-			one.Endpoint, one.TableEndpoint = "${"+name+"}", "${"+name+"_TABLE}"
-			env = append(env, name+"_TABLE="+a.Table)
+			text += fmt.Sprintf("    endpoint: \"${%s}\"\n    tableEndpoint: \"${%s_TABLE}\"\n", name, name)
 		}
-		c.Accounts = append(c.Accounts, one)
+		if a.ServiceVersion != "" {
+			text += fmt.Sprintf("    serviceVersion: %q\n", a.ServiceVersion)
+		}
 	}
-	text, err := yaml.MarshalWithOptions(c, yaml.IndentSequence(true))
-	return text, env, err
+	return []byte(text), env
 }
 
 // randomText is text that hardly compresses, the same in each run of the program.
@@ -132,7 +115,9 @@ func (s *site) start(name, binary string, args ...string) *process {
 		close(p.done)
 	}()
 	s.t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
+		if cmd.Process.Signal(syscall.SIGTERM) != nil { // it has ended, or there is no such signal
+			_ = cmd.Process.Kill()
+		}
 		select {
 		case <-p.done:
 		case <-time.After(20 * time.Second):

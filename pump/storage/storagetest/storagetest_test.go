@@ -135,6 +135,7 @@ func TestAzuriteHelper(t *testing.T) {
 	}
 }
 
+// TestSimulatorOverTCP also sees that the suite says how each case ended, and drops what it made.
 func TestSimulatorOverTCP(t *testing.T) {
 	sim := azsim.New(azsim.Config{Accounts: []azsim.Account{{Name: "conformance"}}, Limits: azsim.NoLimits()})
 	server, err := sim.Listen("", "")
@@ -147,9 +148,21 @@ func TestSimulatorOverTCP(t *testing.T) {
 		}
 	})
 	client := client(t)
+	opened := func(t testing.TB, via func(storagetest.Doer) storagetest.Doer) storage.Account {
+		return open(t, azure.Options{ConnectionString: server.ConnectionString("conformance")}, client, via)
+	}
+	ended := map[string]string{}
 	storagetest.Run(t, storagetest.Harness{
-		Open: func(t testing.TB, via func(storagetest.Doer) storagetest.Doer) storage.Account {
-			return open(t, azure.Options{ConnectionString: server.ConnectionString("conformance")}, client, via)
-		},
+		Open: opened, Clean: true, Prefix: "trial", Ended: func(name, failure string) { ended[name] = failure },
 	})
+	plain := opened(t, func(d storagetest.Doer) storagetest.Doer { return d })
+	if names, err := plain.Queues(t.Context(), ""); err != nil || len(names) > 0 {
+		t.Errorf("left over: %v, %v", names, err)
+	}
+	if failure, told := ended["an empty text is a message"]; !told || failure != "" || len(ended) < 90 {
+		t.Errorf("%d cases have ended: %v, %q", len(ended), told, failure)
+	}
+	if sim.Stats().Count("", "CreateQueue") == 0 {
+		t.Error("no queue was made")
+	}
 }
