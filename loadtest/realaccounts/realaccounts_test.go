@@ -176,6 +176,25 @@ func TestTheRulesAreAnswered(t *testing.T) {
 	}
 }
 
+// TestVersionsAreNotJudgedWhereOneIsSet: each request would have that one.
+func TestVersionsAreNotJudgedWhereOneIsSet(t *testing.T) {
+	_, accounts := listening(t, azsim.NoLimits(), "one")
+	accounts[0].ServiceVersion = "2019-07-07"
+	tr := newTrial(t.Context(), t, accounts, defaultRequests())
+	a, err := tr.open(tr.targets[0], partRules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := newProber(tr.targets[0], a, tr.prefix, partRules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var u undecided
+	if answer, _, err := askVersions(t.Context(), p); !errors.As(err, &u) {
+		t.Errorf("%q, %v", answer, err)
+	}
+}
+
 func TestAVerdictNeedsTwoAnswers(t *testing.T) {
 	r := &rule{id: "x"}
 	fails := errors.New("broken")

@@ -120,6 +120,7 @@ func newProber(t *target, a opened, prefix, part string) (*prober, error) {
 	}
 	p := &prober{
 		account: a, prefix: prefix, keyed: t.credential() == "key", pace: accountPace,
+		pinned: t.ServiceVersion != "",
 		hosted: net.ParseIP(u.Hostname()) == nil && !strings.HasSuffix(u.Hostname(), "localhost"),
 	}
 	if part == partLimits {
