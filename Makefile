@@ -161,8 +161,9 @@ scale: ## measure large clusters: 200 processors in virtual time, 16 real ones o
 	$(GO) test ./pump/worlds ./pump/internal/processtest -count 1 -v -timeout 2h -run '^TestP82ALarge|^TestScale' -scale
 
 REQUESTS ?=
-azure: build ## try the pump on accounts of Azure that QUEUEPUMP_AZURE_1 to _9 name, with REQUESTS at most, and write out/azure/report.md (minutes, cents); without them it says what to set
-	bin/loadtest azure $(if $(REQUESTS),--requests $(call quote,$(REQUESTS)))
+# ARGS are more flags for go test (docs/azure-accounts.md).
+azure: build ## try the pump on accounts of Azure that QUEUEPUMP_AZURE_1 to _9 name, with REQUESTS at most, and write out/azure/report.md (minutes, cents); without them it says what to set; DRY_RUN=1, SKIP='limits|kill'
+	$(GO) test ./loadtest/realaccounts -count 1 -v -timeout 0 -parallel 8 -run '^TestAccounts$$' $(if $(SKIP),-skip $(call quote,^TestAccounts$$/^($(SKIP))$$)) -azure $(if $(DRY_RUN),-dry-run) $(if $(REQUESTS),-requests $(call quote,$(REQUESTS))) $(ARGS)
 
 azure-try: azurite ## try make azure itself, all of it: on the simulator and on Azurite (four minutes)
 	$(GO) test ./pump/internal/processtest -count 1 -v -timeout 1h -run '^TestTheTrialOfAccounts' -azure.full

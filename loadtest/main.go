@@ -6,14 +6,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
-	"github.com/queuepump/queuepump/loadtest/realaccounts"
 )
 
 func main() {
-	cli.Main(root, func() {
-		killProcesses()
-		realaccounts.KillAll()
-	})
+	cli.Main(root, killProcesses)
 }
 
 func root() *cobra.Command {
@@ -23,11 +19,11 @@ func root() *cobra.Command {
 		Long: `loadtest puts load on storage accounts through the pump and reports what they give:
 on real accounts, or on simulated ones with the limits that Microsoft publishes, which
 need no cloud, no money and no configuration. It also serves such accounts for
-other programs, and tries the whole pump on them, or on accounts of Azure.
+other programs, and tries the whole pump on them.
 
 ` + cli.ExitCodes,
 	}
-	root.AddCommand(runCommand(), reportCommand(), serveCommand(), demoCommand(), azureCommand(),
-		sha256Worker(), cli.Version())
+	root.AddCommand(runCommand(), reportCommand(), serveCommand(), demoCommand(), sha256Worker(),
+		cli.Version())
 	return root
 }

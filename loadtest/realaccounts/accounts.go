@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/queuepump/queuepump/pump/storage"
@@ -30,8 +31,8 @@ type Account struct {
 	ServiceVersion string
 }
 
-// ErrNotConfigured says that the environment names no account, and what to set.
-var ErrNotConfigured = errors.New(`no account is named. Set
+// errNotConfigured says that the environment names no account, and what to set.
+var errNotConfigured = errors.New(`no account is named. Set
 
   QUEUEPUMP_AZURE_1='DefaultEndpointsProtocol=https;AccountName=...;AccountKey=...'
       a connection string, as the portal shows it under "Access keys"; or
@@ -53,8 +54,8 @@ and in the same way QUEUEPUMP_AZURE_2 to _9 for more accounts. Optional:
 Use accounts that are there for such things: their limits are shared with whatever else uses them.
 Nothing was done`)
 
-// FromEnvironment reads the variables. Their numbers begin with 1 and have no gap.
-func FromEnvironment(lookup func(string) string) ([]Account, error) {
+// fromEnvironment reads the variables. Their numbers begin with 1 and have no gap.
+func fromEnvironment(lookup func(string) string) ([]Account, error) {
 	var accounts []Account
 	missing := ""
 	for i := 1; i <= maxAccounts; i++ {
@@ -78,9 +79,33 @@ func FromEnvironment(lookup func(string) string) ([]Account, error) {
 		}
 	}
 	if len(accounts) == 0 {
-		return nil, ErrNotConfigured
+		return nil, errNotConfigured
 	}
 	return accounts, nil
+}
+
+// target is an account under trial.
+type target struct {
+	Account
+	name           string
+	queues, tables string // addresses
+}
+
+// targetsOf are the accounts by the names and addresses that the driver finds.
+func targetsOf(accounts []Account) (targets []*target, err error) {
+	for _, a := range accounts {
+		of, err := a.open(nil)
+		if err != nil {
+			return nil, err
+		}
+		t := &target{Account: a, name: of.Name(), queues: of.Endpoint(), tables: of.TableEndpoint()}
+		same := func(other *target) bool { return other.name == t.name || other.queues == t.queues }
+		if slices.ContainsFunc(targets, same) {
+			return nil, fmt.Errorf("account %s is named twice", t.name)
+		}
+		targets = append(targets, t)
+	}
+	return targets, nil
 }
 
 // connectionString reports whether the account is named by one rather than by an address.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -17,6 +16,38 @@ import (
 
 // errSpent is why a request was not sent, and why a run ends early.
 var errSpent = errors.New("the budget of requests is spent")
+
+// The parts of a run, in order: each is a test below TestAccounts. After all of them the run
+// removes what they have made.
+const (
+	partConformance = "conformance"
+	partRules       = "rules"
+	partLimits      = "limits"
+	partFigures     = "figures"
+	partPump        = "pump"
+	partKill        = "kill"
+	partClean       = "clean"
+)
+
+var parts = []string{partConformance, partRules, partLimits, partFigures, partPump, partKill}
+
+// allowance is what a part may come to, in requests, on accounts that answer: three times what it
+// was on the simulator, because queues are asked for as long as something is awaited.
+var allowance = map[string]int64{
+	partConformance: 9_000, partRules: 1_500, partLimits: 22_000, partFigures: 700, partPump: 4_000,
+	partKill: 9_000,
+}
+
+// reserve is what is kept for removing.
+const reserve = 3_000
+
+// defaultRequests is the budget of a run of all parts.
+func defaultRequests() (n int64) {
+	for _, part := range parts {
+		n += allowance[part]
+	}
+	return n + reserve
+}
 
 // budget counts the requests of a run, on all accounts and of all processes, and refuses those
 // beyond it. A part of it is kept for removing what the run has made.
@@ -61,50 +92,17 @@ func (b *budget) note(c counted) {
 	b.counts[c]++
 }
 
-// usage is what was used of the budget.
-func (b *budget) usage() Usage {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	u := Usage{
-		Most: b.most, Used: b.used, Parts: map[string]int64{}, Accounts: map[string]int64{},
-		Currency: prices.Published.Currency, Prices: prices.Published.Source,
-	}
-	for c, n := range b.counts {
-		u.Parts[c.part] += n
-		u.Accounts[c.account] += n
-		u.Cost += cost(c.operation, n)
-	}
-	u.Operations = operationsOf(b.counts)
-	return u
-}
-
-func operationsOf(counts map[counted]int64) (list []Operation) {
-	by := map[string]int64{}
-	for c, n := range counts {
-		answer := fmt.Sprint(c.status)
-		if c.status == 0 {
-			answer = "no answer"
-		}
-		by[c.operation+" "+answer] += n
-	}
-	for _, name := range slices.Sorted(maps.Keys(by)) {
-		operation, answer, _ := strings.Cut(name, " ")
-		list = append(list, Operation{Operation: operation, Answer: answer, Requests: by[name]})
-	}
-	return list
-}
-
-// of counts the requests of a part: those to queues, those to tables, and what they cost.
-func (b *budget) of(part string) (queues, tables int64, money float64) {
+// sum counts requests that were made: those to queues, those to tables, and what they cost.
+func (b *budget) sum(which func(counted) bool) (queues, tables int64, money float64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for c, n := range b.counts {
-		if c.part != part {
+		switch {
+		case !which(c):
 			continue
-		}
-		if queueOperations[c.operation] {
+		case queueOperations[c.operation]:
 			queues += n
-		} else {
+		default:
 			tables += n
 		}
 		money += cost(c.operation, n)
@@ -112,22 +110,36 @@ func (b *budget) of(part string) (queues, tables int64, money float64) {
 	return queues, tables, money
 }
 
-// created counts the queues and tables that were made, or that may have been.
-func (b *budget) created() (queues, tables int64) {
+// of counts the requests of a part.
+func (b *budget) of(part string) (queues, tables int64, money float64) {
+	return b.sum(func(c counted) bool { return c.part == part })
+}
+
+// created counts what a kind of request has made, or may have made.
+func (b *budget) created(operation string) int64 {
+	queues, tables, _ := b.sum(func(c counted) bool {
+		return c.operation == operation && (c.status/100 == 2 || c.status == 0)
+	})
+	return queues + tables
+}
+
+// operations are how often each kind of request was answered how, in rows of a table.
+func (b *budget) operations() (rows [][]string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	by := map[[2]string]int64{}
 	for c, n := range b.counts {
-		if c.status/100 != 2 && c.status != 0 {
-			continue
+		answer := fmt.Sprint(c.status)
+		if c.status == 0 {
+			answer = "no answer"
 		}
-		switch c.operation {
-		case "CreateQueue":
-			queues += n
-		case "CreateTable":
-			tables += n
-		}
+		by[[2]string{c.operation, answer}] += n
 	}
-	return queues, tables
+	for key, n := range by {
+		rows = append(rows, []string{key[0], key[1], fmt.Sprint(n)})
+	}
+	slices.SortFunc(rows, slices.Compare)
+	return rows
 }
 
 // cost is what requests cost by the list prices that `distributor plan` knows.
@@ -151,6 +163,11 @@ type meter struct {
 	part, account string
 	queues        string // the addresses of the services
 	tables        string
+}
+
+// meter puts a transport to an account under the budget, for a part of a run.
+func (b *budget) meter(next storagetest.Doer, t *target, part string) *meter {
+	return &meter{b, next, part, t.name, t.queues, t.tables}
 }
 
 // Do sends a request if the budget has room for it.

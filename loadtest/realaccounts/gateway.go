@@ -11,8 +11,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/queuepump/queuepump/pump/storage/storagetest"
@@ -25,14 +23,10 @@ type gateway struct {
 	address string // as a client writes it
 	server  *http.Server
 	ended   chan struct{}
-	part    atomic.Pointer[string]
-	closing sync.Once
 }
 
-// newGateway listens on loopback for the service at upstream, one of two of an account.
-func newGateway(
-	b *budget, next storagetest.Doer, account, upstream, queues, tables string,
-) (*gateway, error) {
+// newGateway listens on loopback for the service at upstream, one of the two of m's account.
+func newGateway(m *meter, upstream string) (*gateway, error) {
 	to, err := url.Parse(upstream)
 	if err != nil {
 		return nil, err
@@ -42,7 +36,6 @@ func newGateway(
 		return nil, err
 	}
 	g := &gateway{address: "http://" + listener.Addr().String() + to.Path, ended: make(chan struct{})}
-	g.of(partPump)
 	here, there := "http://"+listener.Addr().String()+"/", to.Scheme+"://"+to.Host+"/"
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
@@ -53,9 +46,6 @@ func newGateway(
 				if err := rehost(req, here, there); err != nil {
 					return nil, err
 				}
-			}
-			m := meter{
-				budget: b, next: next, part: *g.part.Load(), account: account, queues: queues, tables: tables,
 			}
 			return m.Do(req)
 		}),
@@ -73,14 +63,9 @@ func newGateway(
 	return g, nil
 }
 
-// of says which part of the run the requests are of from now on.
-func (g *gateway) of(part string) { g.part.Store(&part) }
-
 func (g *gateway) close() {
-	g.closing.Do(func() {
-		_ = g.server.Close()
-		<-g.ended
-	})
+	_ = g.server.Close()
+	<-g.ended
 }
 
 // rehost puts the account's address into the parts of a batch, each of which is a request with a
@@ -108,12 +93,15 @@ type gateways struct {
 	accounts []Account // the accounts at their gateways
 }
 
-func (r *runner) openGateways() (*gateways, error) {
+// openGateways puts both services of each account behind a gateway, for a part of a run.
+func openGateways(
+	b *budget, next storagetest.Doer, targets []*target, part string,
+) (*gateways, error) {
 	g := &gateways{}
-	for _, t := range r.targets {
+	for _, t := range targets {
 		var at [2]string
 		for i, upstream := range []string{t.queues, t.tables} {
-			one, err := newGateway(r.budget, r.transport, t.name, upstream, t.queues, t.tables)
+			one, err := newGateway(b.meter(next, t, part), upstream)
 			if err != nil {
 				g.close()
 				return nil, err
@@ -126,22 +114,16 @@ func (r *runner) openGateways() (*gateways, error) {
 	return g, nil
 }
 
-func (g *gateways) of(part string) {
-	for _, one := range g.all {
-		one.of(part)
-	}
-}
-
 func (g *gateways) close() {
 	for _, one := range g.all {
 		one.close()
 	}
 }
 
-// transportOf makes an http.Client a transport that follows no redirect and adds nothing.
-type transportOf struct{ http.RoundTripper }
+// doer makes an http.RoundTripper a transport: it follows no redirect and adds nothing.
+type doer struct{ http.RoundTripper }
 
-func (t transportOf) Do(req *http.Request) (*http.Response, error) { return t.RoundTrip(req) }
+func (d doer) Do(req *http.Request) (*http.Response, error) { return d.RoundTrip(req) }
 
 // wait waits for a time, or for the end of the context.
 func wait(ctx context.Context, d time.Duration) error {

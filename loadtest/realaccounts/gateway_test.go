@@ -49,15 +49,12 @@ func TestTheGatewayCarriesEveryCredential(t *testing.T) {
 		"signature behind the address": {Connection: "https://one.queue.core.windows.net/?" + sas.Encode()},
 		"token":                        {Connection: "https://one.queue.core.windows.net"},
 	} {
-		of, err := a.open(sim.Transport())
+		targets, err := targetsOf([]Account{a})
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := &runner{
-			targets:   []*target{{Account: a, name: "one", queues: of.Endpoint(), tables: of.TableEndpoint()}},
-			transport: sim.Transport(), budget: newBudget(1000, 0, func() {}),
-		}
-		g, err := r.openGateways()
+		b := newBudget(1000, 0, func() {})
+		g, err := openGateways(b, sim.Transport(), targets, partPump)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,7 +78,7 @@ func TestTheGatewayCarriesEveryCredential(t *testing.T) {
 		if err := errors.Join(err, put, batch); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if queues, tables, _ := r.budget.of(partPump); queues != 2 || tables != 2 {
+		if queues, tables, _ := b.of(partPump); queues != 2 || tables != 2 {
 			t.Errorf("%s: %d requests to queues, %d to tables were counted", name, queues, tables)
 		}
 		g.close()
@@ -94,11 +91,11 @@ func TestAGatewayDoesNotAnswerForTheAccount(t *testing.T) {
 	sim := azsim.New(azsim.Config{Accounts: []azsim.Account{{Name: "one"}}})
 	a := Account{Connection: sim.ConnectionString("one")}
 	var spent atomic.Int64
-	r := &runner{
-		targets:   []*target{{Account: a, name: "one", queues: "https://one.queue.core.windows.net", tables: "https://one.table.core.windows.net"}},
-		transport: sim.Transport(), budget: newBudget(1, 0, func() { spent.Add(1) }),
+	targets, err := targetsOf([]Account{a})
+	if err != nil {
+		t.Fatal(err)
 	}
-	g, err := r.openGateways()
+	g, err := openGateways(newBudget(1, 0, func() { spent.Add(1) }), sim.Transport(), targets, partPump)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -130,6 +130,7 @@ type prober struct {
 	prefix  string
 	keyed   bool // signed by a key: dates count
 	hosted  bool // the account's name is in its host's name
+	pinned  bool // each request is sent with one version, whatever a rule asks for
 
 	pace     pace // of the rules that put load on
 	load     loadOnce

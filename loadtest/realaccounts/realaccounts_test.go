@@ -1,13 +1,14 @@
 package realaccounts
 
 import (
-	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -29,7 +30,7 @@ func environment(pairs ...string) func(string) string {
 }
 
 func TestTheEnvironmentNamesAccounts(t *testing.T) {
-	accounts, err := FromEnvironment(environment(
+	accounts, err := fromEnvironment(environment(
 		"QUEUEPUMP_AZURE_1", connection,
 		"QUEUEPUMP_AZURE_2", "https://two.queue.core.windows.net/?sv=1&sig=c2VjcmV0",
 		"QUEUEPUMP_AZURE_3", "https://three.queue.core.windows.net",
@@ -66,7 +67,7 @@ func TestAnEnvironmentThatIsWrongIsRefusedWithoutItsSecrets(t *testing.T) {
 		"QUEUEPUMP_AZURE_1: azure storage":     environment("QUEUEPUMP_AZURE_1", "AccountKey=c2VjcmV0c2VjcmV0c2VjcmV0"),
 		"plain http to one.queue.corp.example": environment("QUEUEPUMP_AZURE_1", "http://one.queue.corp.example/?sig=c2VjcmV0c2VjcmV0c2VjcmV0"),
 	} {
-		_, err := FromEnvironment(env)
+		_, err := fromEnvironment(env)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "c2VjcmV0") {
 			t.Errorf("%v, want %q", err, want)
 		}
@@ -175,6 +176,25 @@ func TestTheRulesAreAnswered(t *testing.T) {
 	}
 }
 
+// TestVersionsAreNotJudgedWhereOneIsSet: each request would have that one.
+func TestVersionsAreNotJudgedWhereOneIsSet(t *testing.T) {
+	_, accounts := listening(t, azsim.NoLimits(), "one")
+	accounts[0].ServiceVersion = "2019-07-07"
+	tr := newTrial(t.Context(), t, accounts, defaultRequests())
+	a, err := tr.open(tr.targets[0], partRules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := newProber(tr.targets[0], a, tr.prefix, partRules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var u undecided
+	if answer, _, err := askVersions(t.Context(), p); !errors.As(err, &u) {
+		t.Errorf("%q, %v", answer, err)
+	}
+}
+
 func TestAVerdictNeedsTwoAnswers(t *testing.T) {
 	r := &rule{id: "x"}
 	fails := errors.New("broken")
@@ -191,7 +211,7 @@ func TestAVerdictNeedsTwoAnswers(t *testing.T) {
 		{judged{answer: "none"}, judged{err: fails}, "none", same},
 	} {
 		r.want = c.want
-		if res := r.result(c.account, c.simulator); res.Verdict != c.verdict {
+		if res := r.result(c.account, c.simulator); res.verdict != c.verdict {
 			t.Errorf("%+v: %+v", c, res)
 		}
 	}
@@ -248,14 +268,27 @@ func left(t *testing.T, a Account) (names []string) {
 func TestNothingIsSentBeyondTheBudget(t *testing.T) {
 	t.Parallel()
 	sim, accounts := listening(t, azsim.NoLimits(), "one")
-	rep, err := Run(t.Context(), Options{Accounts: accounts, Parts: []string{partLimits}, Requests: LeastRequests})
-	if !errors.Is(err, errSpent) || rep == nil || rep.Same || !strings.Contains(rep.Failed, "budget") {
-		t.Fatalf("%v, %+v", err, rep)
+	const most = 2 * reserve
+	tr := newTrial(t.Context(), t, accounts, most)
+	a, err := tr.open(tr.targets[0], partLimits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := newProber(tr.targets[0], a, tr.prefix, partLimits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = p.measure(tr.ctx)
+	if cause := context.Cause(tr.ctx); !errors.Is(cause, errSpent) || err == nil {
+		t.Fatalf("%v, %v", err, cause)
+	}
+	if err := tr.clean(t.Context()); err != nil {
+		t.Error(err)
 	}
 	// A request that is given up on its way counts, and may not have arrived.
-	served := sim.Stats().Count("", "")
-	if served == 0 || served > rep.Usage.Used || rep.Usage.Used > LeastRequests {
-		t.Errorf("%d requests were served, %d counted, %d allowed", served, rep.Usage.Used, LeastRequests)
+	queues, tables, _ := tr.budget.sum(func(counted) bool { return true })
+	if served := sim.Stats().Count("", ""); served == 0 || served > queues+tables || queues+tables > most {
+		t.Errorf("%d requests were served, %d counted, %d allowed", served, queues+tables, most)
 	}
 	if names := left(t, accounts[0]); len(names) > 0 {
 		t.Errorf("left over: %v", names)
@@ -295,12 +328,9 @@ func TestWhatAnEarlierRunHasLeftIsRemoved(t *testing.T) {
 			write("orders", "workload")
 		}
 	}
-	rep, err := Run(t.Context(), Options{Accounts: accounts, Parts: []string{partFigures}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if rep.Removed.Earlier != 2*(3+231) || len(rep.Removed.Left) > 0 || !rep.Same {
-		t.Errorf("%+v %s", rep.Removed, rep.Failed)
+	tr := newTrial(t.Context(), t, accounts, defaultRequests())
+	if n, err := tr.earlier(t.Context()); err != nil || n != 2*(3+231) {
+		t.Errorf("%d were removed, %v", n, err)
 	}
 	// In the first account the table was the old run's own; in the second it is in use.
 	for i, want := range [][]string{
@@ -325,19 +355,18 @@ func TestWhatAnEarlierRunHasLeftIsRemoved(t *testing.T) {
 // TestADryRunMakesNoRequest and says what would be done.
 func TestADryRunMakesNoRequest(t *testing.T) {
 	sim, accounts := listening(t, azsim.NoLimits(), "one", "two")
-	var out bytes.Buffer
-	rep, err := Run(t.Context(), Options{Accounts: accounts, DryRun: true, Out: &out})
-	if rep != nil || err != nil || sim.Stats().Count("", "") != 0 {
-		t.Errorf("%v, %v, %d requests", rep, err, sim.Stats().Count("", ""))
+	out := newTrial(t.Context(), t, accounts, defaultRequests()).described()
+	if n := sim.Stats().Count("", ""); n != 0 {
+		t.Errorf("%d requests", n)
 	}
 	for _, want := range []string{"one ", "two ", mark, "at most 49200", "USD", "-poison", pumpTable} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("%q is not in\n%s", want, out.String())
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not in\n%s", want, out)
 		}
 	}
 	for _, a := range accounts {
 		for _, secret := range a.secrets() {
-			if strings.Contains(out.String(), secret) {
+			if strings.Contains(out, secret) {
 				t.Error("a key is in the plan")
 			}
 		}
@@ -347,25 +376,23 @@ func TestADryRunMakesNoRequest(t *testing.T) {
 // TestAReportHoldsNoSecret, whatever stands in a failure.
 func TestAReportHoldsNoSecret(t *testing.T) {
 	a := Account{Connection: "https://two.queue.core.windows.net/?sv=1&sig=c2Vjcm%2BV0"}
-	r := &Report{
-		Failed: "GET https://two.queue.core.windows.net/q?sv=1&sig=c2Vjcm%2BV0: refused; c2Vjcm+V0", secrets: a.secrets(),
-		Rules: []RuleResult{{Check: "x", Account: "c2Vjcm+V0", Verdict: different}},
+	r := &report{
+		Failed: []string{"GET https://two.queue.core.windows.net/q?sv=1&sig=c2Vjcm%2BV0: refused; c2Vjcm+V0"}, secrets: a.secrets(),
 	}
-	text, err := r.JSON()
-	if err != nil {
+	r.add("Rules", "", []string{"check", "the account"}, []string{"x", "c2Vjcm+V0"})
+	dir := t.TempDir()
+	if _, err := r.write(dir); err != nil {
 		t.Fatal(err)
 	}
-	for _, doc := range []string{string(text), string(r.Markdown())} {
-		if strings.Contains(doc, "c2Vjcm") {
-			t.Errorf("a signature is in\n%s", doc)
+	var again report
+	for _, name := range []string{"report.md", "report.json"} {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil || strings.Contains(string(text), "c2Vjcm") || !strings.Contains(string(text), "Rules") {
+			t.Errorf("%v: a signature is in, or a table is not\n%s", err, text)
 		}
-	}
-	var again Report
-	if err := json.Unmarshal(text, &again); err != nil {
-		t.Error(err)
-	}
-	if r.Verdict() == nil || again.Verdict() == nil {
-		t.Error("a report with a difference has a verdict of nothing")
+		if name == "report.json" && json.Unmarshal(text, &again) != nil || again.Same {
+			t.Errorf("%s", text)
+		}
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/url"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
@@ -19,7 +18,7 @@ type rule struct {
 	id   string // as AZURE.md names the check
 	says string
 	mark string // how AZURE.md knows it: MEM, INF, open, own choice, DOC
-	part string // partRules or partLimits
+	part string // partRules or partLimits, whose load one prober measures for all its rules
 
 	// ask gives an answer in words that are the same if the services do the same, and what else
 	// was seen. An error of [undecided] says why there is no answer.
@@ -51,6 +50,9 @@ const (
 	notDecided = "not decided"
 )
 
+// result is a rule as both sides answer it.
+type result struct{ account, simulator, verdict, detail string }
+
 // judged is what one side says of a rule.
 type judged struct {
 	answer, detail string
@@ -64,27 +66,24 @@ func (r *rule) judge(ctx context.Context, p *prober) judged {
 }
 
 // result compares what both sides say.
-func (r *rule) result(account, simulator judged) RuleResult {
-	res := RuleResult{
-		Check: r.id, Says: r.says, Mark: r.mark,
-		Account: account.answer, Simulator: simulator.answer, Detail: account.detail,
-	}
+func (r *rule) result(account, simulator judged) (res result) {
+	res = result{account: account.answer, simulator: simulator.answer, detail: account.detail}
 	if r.want != "" {
-		res.Simulator, simulator.err = r.want, nil
+		res.simulator, simulator.err = r.want, nil
 	}
 	var u undecided
 	switch {
 	case errors.As(account.err, &u):
-		res.Verdict, res.Account, res.Detail = notDecided, "", u.Error()
+		res.verdict, res.account, res.detail = notDecided, "", u.Error()
 	case account.err != nil:
-		res.Verdict, res.Account = different, "no answer: "+account.err.Error()
+		res.verdict, res.account = different, "no answer: "+account.err.Error()
 	case simulator.err != nil:
-		res.Verdict, res.Simulator = notDecided, ""
-		res.Detail = "the simulator gives no answer: " + simulator.err.Error()
-	case res.Account == res.Simulator:
-		res.Verdict = same
+		res.verdict, res.simulator = notDecided, ""
+		res.detail = "the simulator gives no answer: " + simulator.err.Error()
+	case res.account == res.simulator:
+		res.verdict = same
 	default:
-		res.Verdict = different
+		res.verdict = different
 	}
 	return res
 }
@@ -92,77 +91,36 @@ func (r *rule) result(account, simulator judged) RuleResult {
 // ruleTimeout bounds one rule: a name may take a minute and a half to be free.
 const ruleTimeout = 4 * time.Minute
 
-// rules asks the rules that need no load, several at once: some of them wait.
-func (r *runner) rules(ctx context.Context) error {
-	account, err := r.prober(partRules)
-	if err != nil {
-		return err
+// bothSides asks the account and the simulator at the same time, because some rules wait. Those
+// that need load are asked one after the other: they share this machine.
+func (r *rule) bothSides(ctx context.Context, account, simulator *prober) result {
+	if r.part == partLimits {
+		here := r.judge(ctx, account)
+		return r.result(here, r.judge(ctx, simulator))
 	}
-	simulator, err := simulated(azsim.Limits{})
-	if err != nil {
-		return err
-	}
-	chosen := r.chosen(partRules)
-	results := make([]RuleResult, len(chosen))
-	slots := make(chan struct{}, 8)
-	var all sync.WaitGroup
-	for i := range chosen {
-		slots <- struct{}{}
-		if ctx.Err() != nil {
-			break
-		}
-		all.Go(func() {
-			defer func() { <-slots }()
-			results[i] = bothSides(ctx, &chosen[i], account, simulator)
-		})
-	}
-	all.Wait()
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	r.report.Rules = append(r.report.Rules, results...)
-	return nil
-}
-
-// bothSides asks the account and the simulator at the same time, because some rules wait.
-func bothSides(ctx context.Context, rule *rule, account, simulator *prober) RuleResult {
 	ctx, cancel := context.WithTimeout(ctx, ruleTimeout)
 	defer cancel()
 	other := make(chan judged, 1)
 	go func() {
-		if rule.want != "" {
+		if r.want != "" {
 			other <- judged{}
 			return
 		}
-		other <- rule.judge(ctx, simulator)
+		other <- r.judge(ctx, simulator)
 	}()
-	here := rule.judge(ctx, account)
-	return rule.result(here, <-other)
+	here := r.judge(ctx, account)
+	return r.result(here, <-other)
 }
 
-// chosen are the rules of a part that are to be asked.
-func (r *runner) chosen(part string) (list []rule) {
-	for _, rule := range allRules() {
-		if rule.part == part && (r.o.Rules == nil || r.o.Rules(rule.id)) {
-			list = append(list, rule)
-		}
-	}
-	return list
-}
-
-// prober asks the first account.
-func (r *runner) prober(part string) (*prober, error) {
-	t := r.targets[0]
-	a, err := r.open(t, part, nil)
-	if err != nil {
-		return nil, err
-	}
+// newProber asks an account that was opened for a part of the run with a prefix.
+func newProber(t *target, a opened, prefix, part string) (*prober, error) {
 	u, err := url.Parse(t.queues)
 	if err != nil {
 		return nil, err
 	}
 	p := &prober{
-		account: a, prefix: r.prefix, keyed: t.credential() == "key", pace: accountPace,
+		account: a, prefix: prefix, keyed: t.credential() == "key", pace: accountPace,
+		pinned: t.ServiceVersion != "",
 		hosted: net.ParseIP(u.Hostname()) == nil && !strings.HasSuffix(u.Hostname(), "localhost"),
 	}
 	if part == partLimits {

@@ -42,27 +42,6 @@ const (
 	queryRows = 1000
 )
 
-// limits asks the rules that need load.
-func (r *runner) limits(ctx context.Context) error {
-	account, err := r.prober(partLimits)
-	if err != nil {
-		return err
-	}
-	simulator, err := simulated(azsim.Limits{Queue: simulatedRate, TablePartition: simulatedRate})
-	if err != nil {
-		return err
-	}
-	for _, rule := range r.chosen(partLimits) {
-		// One after the other: they share this machine and one measurement.
-		here := rule.judge(ctx, account)
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		r.report.Rules = append(r.report.Rules, rule.result(here, rule.judge(ctx, simulator)))
-	}
-	return nil
-}
-
 // load is what a service did under load.
 type load struct {
 	puts, gets, queries flow
@@ -313,6 +292,7 @@ func (p *prober) measureQueries(ctx context.Context, l *load) error {
 
 // fill writes the rows of one partition, no faster than its limit allows.
 func fill(ctx context.Context, t storage.Table) error {
+	const patience = 6 // how often a transaction is sent again that was refused because of the limit
 	for first := 0; first < queryRows; first += storage.MaxBatch {
 		var writes []storage.Write
 		for i := range storage.MaxBatch {

@@ -285,6 +285,9 @@ var (
 // askVersions asks both services in each version which is there. A version that is there may be
 // refused for another reason: the oldest are signed otherwise.
 func askVersions(ctx context.Context, p *prober) (string, string, error) {
+	if p.pinned {
+		return "", "", undecided(versionName + " sets the version of each request")
+	}
 	var unknown, refused []string
 	for _, version := range append(slices.Clone(versions), noVersions...) {
 		for _, table := range []bool{false, true} {

@@ -4,7 +4,7 @@
 // A case is one sentence about Azure, or about the contract in package storage,
 // and its test. [Run] runs them all against the server that a [Harness] opens:
 // the simulator in process (in virtual time), the simulator over TCP, Azurite,
-// and a real account when the environment names one. A server that is known to
+// and a real account that loadtest/realaccounts tries. A server that is known to
 // differ from Azure says so case by case in a list of [Difference], and the
 // suite fails if a listed difference no longer shows, so that the list stays true.
 //

@@ -32,6 +32,13 @@ type Harness struct {
 	// for accounts that outlive the test.
 	Clean bool
 
+	// Prefix begins the names of queues and tables: a lower-case letter, then those and digits.
+	// Without one they begin with a q and a random part.
+	Prefix string
+
+	// Ended is told how each case ended, empty if it did as it says; nil: nobody is.
+	Ended func(name, failure string)
+
 	// Differences lists the cases that the server is known to answer otherwise.
 	Differences []Difference
 }
@@ -72,10 +79,15 @@ func Run(t *testing.T, h Harness) {
 	for i := range h.Differences {
 		known[h.Differences[i].Case] = &h.Differences[i]
 	}
-	prefix := strings.ToLower(rand.Text()[:8])
-	t.Logf("names of queues and tables begin with q%s", prefix)
+	if h.Prefix == "" {
+		h.Prefix = "q" + strings.ToLower(rand.Text()[:8])
+	}
+	t.Logf("names of queues and tables begin with %s", h.Prefix)
 
-	// Cases that wait are started first and looked at when their turn comes.
+	// Cases that wait are started first and looked at when their turn comes, if it does: -run may
+	// choose others. Nothing may come of them after the end of t.
+	var all sync.WaitGroup
+	t.Cleanup(all.Wait)
 	started := map[string]chan *C{}
 	for i, tc := range cases {
 		if h.Virtual || tc.virtual || !tc.waits {
@@ -83,11 +95,11 @@ func Run(t *testing.T, h Harness) {
 		}
 		done := make(chan *C, 1)
 		started[tc.name] = done
-		c := newC(h, t, prefix, i)
-		go func() {
+		c := newC(h, t, i)
+		all.Go(func() {
 			c.do(tc.run)
 			done <- c
-		}()
+		})
 	}
 	for i, tc := range cases {
 		if tc.virtual && !h.Virtual {
@@ -99,16 +111,16 @@ func Run(t *testing.T, h Harness) {
 			switch {
 			case h.Virtual:
 				synctest.Test(t, func(t *testing.T) {
-					c := newC(h, t, prefix, i)
+					c := newC(h, t, i)
 					c.do(tc.run)
-					c.report(t, difference)
+					c.report(t, tc.name, difference)
 				})
 			case started[tc.name] != nil:
-				(<-started[tc.name]).report(t, difference)
+				(<-started[tc.name]).report(t, tc.name, difference)
 			default:
-				c := newC(h, t, prefix, i)
+				c := newC(h, t, i)
 				c.do(tc.run)
-				c.report(t, difference)
+				c.report(t, tc.name, difference)
 			}
 		})
 	}
@@ -130,6 +142,7 @@ type C struct {
 	failed []string
 	clean  []func(context.Context) error
 	doing  bool
+	ended  func(name, failure string)
 }
 
 // slowest is how long a few requests may take on a busy machine, where a time
@@ -140,22 +153,16 @@ const slowest = 3 * time.Minute
 // 30 s, in which a busy machine may not answer.
 const caseTimeout = 10 * time.Minute
 
-func newC(h Harness, t testing.TB, prefix string, i int) *C {
+func newC(h Harness, t testing.TB, i int) *C {
 	ctx := t.Context()
 	if !h.Virtual { // where a call without a deadline is a case of its own
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, caseTimeout)
 		t.Cleanup(cancel)
 	}
-	c := caseOf(ctx, "q"+prefix, i)
-	c.doing = h.Clean
+	c := &C{Wire: &Wire{}, ctx: ctx, prefix: fmt.Sprint(h.Prefix, i), doing: h.Clean, ended: h.Ended}
 	c.Account = h.Open(t, c.Wire.Through)
 	return c
-}
-
-// caseOf is case i, still without an account.
-func caseOf(ctx context.Context, prefix string, i int) *C {
-	return &C{Wire: &Wire{}, ctx: ctx, prefix: fmt.Sprintf("%s%d", prefix, i)}
 }
 
 // stop ends a case early.
@@ -180,13 +187,16 @@ func (c *C) do(run func(*C)) {
 }
 
 // report tells t how the case ended.
-func (c *C) report(t *testing.T, known *Difference) {
+func (c *C) report(t *testing.T, name string, known *Difference) {
 	t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	failure, note := verdict(strings.Join(c.failed, "\n"), known)
 	if note != "" {
 		t.Log(note)
+	}
+	if c.ended != nil {
+		c.ended(name, failure)
 	}
 	if failure != "" {
 		t.Error(failure)

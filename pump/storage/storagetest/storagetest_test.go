@@ -2,7 +2,6 @@ package storagetest_test
 
 import (
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -32,25 +31,6 @@ func TestAzurite(t *testing.T) {
 			return open(t, azure.Options{ConnectionString: server.ConnectionString("conformance")}, client, via)
 		},
 		Differences: storagetest.AzuriteDifferences,
-	})
-}
-
-// TestAzure runs against a real account. It makes queues and tables with random
-// names, drops them, and costs a few cents.
-func TestAzure(t *testing.T) {
-	o := azure.Options{
-		ConnectionString: os.Getenv("QUEUEPUMP_TEST_CONNECTION_STRING"),
-		Endpoint:         os.Getenv("QUEUEPUMP_TEST_ENDPOINT"),
-	}
-	if o.ConnectionString == "" && o.Endpoint == "" {
-		t.Skip("no account: set QUEUEPUMP_TEST_CONNECTION_STRING, or QUEUEPUMP_TEST_ENDPOINT (https://NAME.queue.core.windows.net, with a SAS or with credentials that azidentity finds)")
-	}
-	client := client(t)
-	storagetest.Run(t, storagetest.Harness{
-		Open: func(t testing.TB, via func(storagetest.Doer) storagetest.Doer) storage.Account {
-			return open(t, o, client, via)
-		},
-		Clean: true,
 	})
 }
 
@@ -155,6 +135,7 @@ func TestAzuriteHelper(t *testing.T) {
 	}
 }
 
+// TestSimulatorOverTCP also sees that the suite says how each case ended, and drops what it made.
 func TestSimulatorOverTCP(t *testing.T) {
 	sim := azsim.New(azsim.Config{Accounts: []azsim.Account{{Name: "conformance"}}, Limits: azsim.NoLimits()})
 	server, err := sim.Listen("", "")
@@ -167,9 +148,21 @@ func TestSimulatorOverTCP(t *testing.T) {
 		}
 	})
 	client := client(t)
+	opened := func(t testing.TB, via func(storagetest.Doer) storagetest.Doer) storage.Account {
+		return open(t, azure.Options{ConnectionString: server.ConnectionString("conformance")}, client, via)
+	}
+	ended := map[string]string{}
 	storagetest.Run(t, storagetest.Harness{
-		Open: func(t testing.TB, via func(storagetest.Doer) storagetest.Doer) storage.Account {
-			return open(t, azure.Options{ConnectionString: server.ConnectionString("conformance")}, client, via)
-		},
+		Open: opened, Clean: true, Prefix: "trial", Ended: func(name, failure string) { ended[name] = failure },
 	})
+	plain := opened(t, func(d storagetest.Doer) storagetest.Doer { return d })
+	if names, err := plain.Queues(t.Context(), ""); err != nil || len(names) > 0 {
+		t.Errorf("left over: %v, %v", names, err)
+	}
+	if failure, told := ended["an empty text is a message"]; !told || failure != "" || len(ended) < 90 {
+		t.Errorf("%d cases have ended: %v, %q", len(ended), told, failure)
+	}
+	if sim.Stats().Count("", "CreateQueue") == 0 {
+		t.Error("no queue was made")
+	}
 }
