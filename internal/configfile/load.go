@@ -12,11 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
-
-	yaml "github.com/goccy/go-yaml"
-
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -123,20 +118,18 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	var b strings.Builder
-	b.WriteString(e.File)
+	s := e.File
 	if e.Line > 0 {
-		fmt.Fprintf(&b, ":%d", e.Line)
+		s += fmt.Sprintf(":%d", e.Line)
 	}
-	b.WriteString(": ")
 	if e.Field != "" {
-		b.WriteString(e.Field + ": ")
+		s += ": " + e.Field
 	}
-	b.WriteString(e.Problem)
+	s += ": " + e.Problem
 	if e.Fix != "" {
-		b.WriteString("; " + e.Fix)
+		s += "; " + e.Fix
 	}
-	return b.String()
+	return s
 }
 
 // Errors are all that is wrong in a file, in the order of its lines.
@@ -257,82 +250,27 @@ func cause(err error) string {
 }
 
 func parse(path string, text []byte, env func(string) (string, bool)) (*File, error) {
-	d := &decoder{file: path, env: env, lines: map[string]int{}}
+	d := &decoder{File: &File{path: path, lines: map[string]int{}}, env: env}
 	root, err := d.root(text)
 	if err != nil {
 		return nil, Errors{err}
 	}
-	cfg := d.config(root)
+	d.group("", root, d.config())
 	if len(d.errs) > 0 {
 		slices.SortStableFunc(d.errs, func(a, b *Error) int { return cmp.Compare(a.Line, b.Line) })
 		return nil, d.errs
 	}
-	slices.Sort(d.variables)
-	return &File{
-		Config: cfg, Variables: slices.Compact(d.variables), Admin: d.admin, Page: d.page,
-		Events: d.events, unset: d.unset, path: path, lines: d.lines,
-	}, nil
+	slices.Sort(d.Variables)
+	d.Variables = slices.Compact(d.Variables)
+	return d.File, nil
 }
 
-// root parses the text to its one mapping. The parser's own errors quote the
-// source, which may hold a secret: only its fixed words and the line are kept.
-func (d *decoder) root(text []byte) (m *ast.MappingNode, e *Error) {
-	defer func() {
-		if r := recover(); r != nil { // the parser on input its authors did not think of
-			m, e = nil, &Error{
-				File: d.file, Problem: "is not valid YAML", Fix: "check its indentation, quotes and brackets",
-			}
-		}
-	}()
-	// Duplicates are found by the decoder, whose message quotes no values.
-	f, err := parser.ParseBytes(text, 0, parser.AllowDuplicateMapKey())
-	if err != nil {
-		e := &Error{
-			File: d.file, Problem: "is not valid YAML", Fix: "check its indentation, quotes and brackets",
-		}
-		if ye, ok := errors.AsType[yaml.Error](err); ok {
-			what, _, _ := strings.Cut(ye.GetMessage(), `"`)
-			e.Problem += ": " + strings.TrimSpace(what)
-			if t := ye.GetToken(); t != nil && t.Position != nil {
-				e.Line = t.Position.Line
-			}
-		}
-		return nil, e
-	}
-	var docs []ast.Node
-	for _, doc := range f.Docs {
-		if doc != nil && doc.Body != nil {
-			docs = append(docs, doc.Body)
-		}
-	}
-	switch len(docs) {
-	case 0:
-		return nil, &Error{File: d.file, Problem: "is empty", Fix: "give at least workload and accounts"}
-	case 1:
-	default:
-		return nil, &Error{
-			File: d.file, Line: line(docs[1]), Problem: "holds more than one YAML document",
-			Fix: "keep one, without ---",
-		}
-	}
-	root, ok := asMapping(docs[0])
-	if !ok {
-		return nil, &Error{
-			File: d.file, Line: line(docs[0]), Problem: "is not a list of fields",
-			Fix: "begin with `workload: NAME`",
-		}
-	}
-	return root, nil
-}
-
-// Has reports whether a field path, such as accounts[1].queues, is one that a
+// Has reports whether a path, such as accounts[1].queues, is one that a
 // configuration file may hold.
-func Has(field string) bool {
-	root := field[:len(field)-len(strings.TrimLeft(field, "abcdefghijklmnopqrstuvwxyzE"))]
-	return slices.Contains([]string{
-		"workload", "accounts", "control", "segments", "delivery", "foreign", "retention", "budget",
-		"prices", "admin", "page", "scheduledEvents",
-	}, root)
+func Has(path string) bool {
+	root := path[:len(path)-len(strings.TrimLeft(path, "abcdefghijklmnopqrstuvwxyzE"))]
+	return slices.ContainsFunc((&decoder{File: &File{}}).config().fields,
+		func(f field) bool { return f.name == root })
 }
 
 // Locate turns a [pump.ConfigError] anywhere in err into an [Error] with the
@@ -342,18 +280,16 @@ func (f *File) Locate(err error) error {
 	if !ok {
 		return err
 	}
-	return Errors{
-		{File: f.path, Line: f.line(ce.Field), Field: ce.Field, Problem: ce.Problem, Fix: ce.Fix},
-	}
+	return Errors{f.wrong(ce.Field, ce.Problem, ce.Fix)}
 }
 
-// line of a field, or of the nearest thing around it that stands in the file.
-func (f *File) line(field string) int {
-	for field != "" {
-		if l, ok := f.lines[field]; ok {
-			return l
-		}
+// wrong is an error of a field, with its line or that of the nearest thing around it that stands in
+// the file.
+func (f *File) wrong(field, problem, fix string) *Error {
+	e := &Error{File: f.path, Field: field, Problem: problem, Fix: fix}
+	for field != "" && e.Line == 0 {
+		e.Line = f.lines[field]
 		field = field[:max(strings.LastIndexAny(field, ".["), 0)]
 	}
-	return 0
+	return e
 }
