@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/url"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -38,48 +39,24 @@ type File struct {
 	lines map[string]int // field path, for example accounts[1].queues -> line
 }
 
+// secret is an account key or a signature. Keys have 88 characters and signatures 44: a text that
+// is far shorter is neither, and would be found by chance.
+var secret = regexp.MustCompile(`(?i)\baccountkey\s*=\s*([^;\s]{16,})|\bsig=([^;&\s]{16,})`)
+
 // Secrets are the account keys and the signatures of shared access signatures in the
 // configuration, as they stand there and unescaped.
-func (f *File) Secrets() []string {
-	var out []string
-	add := func(s string) {
-		if len(s) >= shortestSecret {
-			out = append(out, s)
-		}
-	}
-	signature := func(query string) {
-		for pair := range strings.SplitSeq(query, "&") {
-			if sig, found := strings.CutPrefix(strings.TrimPrefix(pair, "?"), "sig="); found {
-				add(sig)
-				if plain, err := url.QueryUnescape(sig); err == nil && plain != sig {
-					add(plain)
-				}
-			}
-		}
-	}
+func (f *File) Secrets() (out []string) {
 	for _, a := range f.Config.Accounts {
-		for field := range strings.SplitSeq(a.ConnectionString, ";") {
-			switch name, value, _ := strings.Cut(field, "="); strings.ToLower(strings.TrimSpace(name)) {
-			case "accountkey":
-				add(strings.TrimSpace(value))
-			case "sharedaccesssignature":
-				signature(strings.TrimSpace(value))
-			default: // an endpoint may have one of its own
-				_, query, _ := strings.Cut(value, "?")
-				signature(query)
+		texts := a.ConnectionString + ";" + a.Endpoint + ";" + a.TableEndpoint
+		for _, m := range secret.FindAllStringSubmatch(texts, -1) {
+			out = append(out, m[1]+m[2])
+			if plain, err := url.QueryUnescape(m[2]); err == nil && plain != m[2] {
+				out = append(out, plain)
 			}
-		}
-		for _, endpoint := range []string{a.Endpoint, a.TableEndpoint} {
-			_, query, _ := strings.Cut(endpoint, "?")
-			signature(query)
 		}
 	}
 	return out
 }
-
-// shortestSecret: keys have 88 characters and signatures 44; what is far shorter is
-// none, and would be found by chance.
-const shortestSecret = 16
 
 // CheckAdmin is for those who open an admin port: a variable that only the port
 // needs, such as the address of a pod, is none that other commands must have.
@@ -220,25 +197,14 @@ func read(path string) ([]byte, error) {
 		return nil, fail(fmt.Sprintf("is larger than %d KiB", maxSize>>10),
 			"a configuration is a few hundred bytes an account; is this the right file?")
 	}
-	if text, ok := asUTF8(text); ok {
-		return text, nil
-	}
-	return nil, fail("is UTF-16", "save it as UTF-8")
-}
-
-// asUTF8 takes away the byte order mark that Windows' editors and shells put first. Their
-// UTF-16 has a mark of its own, or the zeros of plain letters.
-func asUTF8(text []byte) (_ []byte, ok bool) {
+	// Windows' editors and shells put a byte order mark first. Their UTF-16 has one of its own, or
+	// the zeros of plain letters.
 	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
-	for _, start := range []string{"\xff\xfe", "\xfe\xff"} {
-		if bytes.HasPrefix(text, []byte(start)) {
-			return nil, false
-		}
+	wide := func(b byte) bool { return b == 0 || b >= 0xfe }
+	if slices.ContainsFunc(text[:min(2, len(text))], wide) {
+		return nil, fail("is UTF-16", "save it as UTF-8")
 	}
-	if len(text) > 1 && (text[0] == 0) != (text[1] == 0) {
-		return nil, false
-	}
-	return text, true
+	return text, nil
 }
 
 // cause is the error without the path, which stands before it already.
