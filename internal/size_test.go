@@ -157,7 +157,7 @@ func TestWhatIsTooLargeIsNamed(t *testing.T) {
 
 // TestTheFrontDoorIsSmall holds how many names package pump exports.
 func TestTheFrontDoorIsSmall(t *testing.T) {
-	const most = 42
+	const most = 43
 	files, err := filepath.Glob("../pump/*.go")
 	if err != nil {
 		t.Fatal(err)

@@ -17,6 +17,12 @@ type MismatchError = workload.MismatchError
 // ConfigError is a configuration that cannot be used.
 type ConfigError = workload.ConfigError
 
+// Invalid is the error of a field, as it stands in the configuration file: what is wrong with it,
+// and what to write instead.
+func Invalid(field, problem, fix string) *ConfigError {
+	return &ConfigError{Field: field, Problem: problem, Fix: fix}
+}
+
 // RetryAfter as a handler's error asks that the task be delivered again not before d from now, or
 // RetryPolicy.Max if that is less, counting as an attempt. The cause may be nil.
 func RetryAfter(d time.Duration, cause error) error {

@@ -127,10 +127,8 @@ func (in Input) Defaults() (Input, error) {
 		{"table-price", in.Prices.Table, 0, 1e4},
 	} {
 		if !(f.value >= f.least && f.value <= f.most) { // so written that NaN fails too
-			return in, &pump.ConfigError{
-				Field: f.name, Problem: fmt.Sprintf("%v is out of range", f.value),
-				Fix: fmt.Sprintf("use %v to %v", f.least, f.most),
-			}
+			return in, pump.Invalid(f.name,
+				fmt.Sprintf("%v is out of range", f.value), fmt.Sprintf("use %v to %v", f.least, f.most))
 		}
 	}
 	return in, in.fits()
@@ -139,31 +137,21 @@ func (in Input) Defaults() (Input, error) {
 // fits refuses numbers that are in range each and cannot be together.
 func (in *Input) fits() error {
 	if in.Accounts*in.Queues > shardmap.MaxShards {
-		return &pump.ConfigError{
-			Field: "queues",
-			Problem: fmt.Sprintf("%d accounts of %d queues are more than the %d "+
-				"queues that a workload can have",
-				in.Accounts, in.Queues, shardmap.MaxShards),
-			Fix: "use fewer queues of each account, or plan several workloads",
-		}
+		return pump.Invalid("queues", fmt.Sprintf("%d accounts of %d queues are more than "+
+			"the %d queues that a workload can have", in.Accounts, in.Queues, shardmap.MaxShards),
+			"use fewer queues of each account, or plan several workloads")
 	}
 	if s := in.Segments; s != 0 && !shardmap.CanBeSegments(s) {
-		return &pump.ConfigError{
-			Field: "segments", Problem: fmt.Sprintf("%d is not a possible number of segments", s),
-			Fix: "use a multiple of 64 up to 16384, or leave it out",
-		}
+		return pump.Invalid("segments", fmt.Sprintf("%d is not a possible number of segments", s),
+			"use a multiple of 64 up to 16384, or leave it out")
 	}
 	if in.Shared && in.Segments != 0 {
-		return &pump.ConfigError{
-			Field: "segments", Problem: "a shared workload has no number of segments of its own",
-			Fix: "leave it out",
-		}
+		return pump.Invalid("segments",
+			"a shared workload has no number of segments of its own", "leave it out")
 	}
 	if in.HandlerCPU > in.HandlerSeconds {
-		return &pump.ConfigError{
-			Field: "handler-cpu-seconds", Problem: "is more than the handler takes in all",
-			Fix: "use --handler-seconds at most",
-		}
+		return pump.Invalid("handler-cpu-seconds",
+			"is more than the handler takes in all", "use --handler-seconds at most")
 	}
 	return nil
 }

@@ -88,11 +88,8 @@ func Make(in Input) (*Plan, error) {
 		return nil, err
 	}
 	if in.Sample.PerFull < 1 {
-		return nil, &pump.ConfigError{
-			Field:   "task-bytes",
-			Problem: "nothing says how large tasks are",
-			Fix:     "give --task-bytes, or --input and the like",
-		}
+		return nil, pump.Invalid("task-bytes",
+			"nothing says how large tasks are", "give --task-bytes, or --input and the like")
 	}
 	var best *Plan
 	most := min(maxAccounts, shardmap.MaxShards/max(in.Queues, 1))

@@ -1,486 +1,238 @@
 package configfile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
-	"net"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
 
 	"github.com/queuepump/queuepump/internal/redact"
-	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/storage/azure"
 )
 
-// decoder walks the parsed file. It notes the line of every field, for errors
-// that are found later, and collects what is wrong rather than stopping at the first.
+// decoder reads the parsed file into a [File]. It notes the line of every field, and collects what
+// is wrong. The YAML library has a decoder into structs of Go, which is not used: it stops at the
+// first error, takes 1.5 and "8" for the whole numbers 1 and 8, follows aliases, and its errors
+// quote the source.
 type decoder struct {
-	file      string
-	env       func(string) (string, bool)
-	lines     map[string]int
-	variables []string
-	admin     Admin
-	page      Page
-	events    string
-	inAdmin   bool // what is read now is the admin port's
-	errs      Errors
-	unset     Errors // variables of the admin port that are not set
+	*File
+	env  func(string) (string, bool)
+	errs Errors
 }
+
+// field is one field of a mapping: where its value goes, and what to write instead of a wrong one.
+type field struct {
+	name         string
+	to           any // a group, an item, a text, or a pointer to what the value is
+	problem, fix string
+	zero         int // what 0 stands for; 0: it is out of range
+}
+
+type (
+	// group is a mapping. Then checks it as a whole; ok says whether each field of it is.
+	group struct {
+		fields []field
+		then   func(path string, ok bool)
+	}
+	// item takes one item of a list. The field's fix is an example of one.
+	item func(path string, n ast.Node)
+	// text takes a value of one or more characters. If it is not ok, it has the field's problem.
+	text func(s string) (ok bool)
+)
 
 // maxErrors is how many errors are reported: no reader takes in more.
 const maxErrors = 20
 
-func (d *decoder) fail(line int, field, problem, fix string) {
+func (d *decoder) fail(field, problem, fix string) {
 	if len(d.errs) < maxErrors {
-		d.errs = append(d.errs, &Error{
-			File: d.file, Line: line, Field: field, Problem: problem, Fix: fix,
-		})
+		d.errs = append(d.errs, d.wrong(field, problem, fix))
 	}
 }
 
-// field is one field that a mapping may have.
-type field struct {
-	name string
-	read func(path string, n ast.Node)
+// mistyped is for a node of another kind than the one that is wanted.
+func (d *decoder) mistyped(path string, n ast.Node, wanted, fix string) {
+	problem := "has no value"
+	if n.Type() != ast.NullType {
+		problem = "is a YAML " + n.Type().YAMLName() + ", not " + wanted
+	}
+	d.fail(path, problem, fix)
 }
 
-func (d *decoder) config(root *ast.MappingNode) pump.Config {
-	var c pump.Config
-	d.mapping("", root, []field{
-		{"workload", func(path string, n ast.Node) { c.Workload, _ = d.text(path, n) }},
-		{"accounts", func(path string, n ast.Node) {
-			d.sequence(path, n, func(path string, n ast.Node) {
-				c.Accounts = append(c.Accounts, d.account(path, n))
-			})
-		}},
-		{"control", func(path string, n ast.Node) { c.Control, _ = d.text(path, n) }},
-		{"segments", func(path string, n ast.Node) { c.Segments = d.segments(path, n) }},
-		{"delivery", func(path string, n ast.Node) {
-			s, _ := d.text(path, n)
-			c.Delivery = pump.Delivery(s)
-		}},
-		{"foreign", func(path string, n ast.Node) { d.foreign(path, n, &c) }},
-		{"retention", func(path string, n ast.Node) { c.Retention = d.duration(path, n) }},
-		{"budget", func(path string, n ast.Node) { c.Budget = d.budget(path, n) }},
-		{"prices", func(path string, n ast.Node) { c.Prices = d.prices(path, n) }},
-		{"admin", d.readAdmin},
-		{"page", d.readPage},
-		{"scheduledEvents", d.readEvents},
-	})
-	for _, name := range []string{"workload", "accounts"} {
-		if _, ok := d.lines[name]; !ok {
-			d.fail(0, name, "is missing", map[string]string{
-				"workload": "add `workload: NAME`, 3 to 40 of a-z, 0-9 and single dashes",
-				"accounts": "add `accounts:` and under it `  - connectionString: ...` for each storage account",
-			}[name])
+// root parses the text to its one mapping. The parser's own errors quote the
+// source, which may hold a secret: only its fixed words and the line are kept.
+func (d *decoder) root(text []byte) (root ast.Node, e *Error) {
+	broken := d.wrong("", "is not valid YAML", "check its indentation, quotes and brackets")
+	defer func() {
+		if recover() != nil { // the parser on input its authors did not think of
+			root, e = nil, broken
 		}
-	}
-	return c
-}
-
-// duration reads a length of time such as 168h.
-func (d *decoder) duration(path string, n ast.Node) time.Duration {
-	s, ok := d.text(path, n)
-	if !ok {
-		return 0
-	}
-	t, err := time.ParseDuration(s)
+	}()
+	// Duplicates are found by the decoder, whose message quotes no values.
+	f, err := parser.ParseBytes(text, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
-		d.fail(line(n), path, fmt.Sprintf("%q is no length of time", s), "write it as 168h, 36h or 90m")
-	}
-	return t
-}
-
-func (d *decoder) account(path string, n ast.Node) pump.Account {
-	var a pump.Account
-	d.mapping(path, n, []field{
-		{"connectionString", func(path string, n ast.Node) { a.ConnectionString, _ = d.text(path, n) }},
-		{"endpoint", func(path string, n ast.Node) { a.Endpoint, _ = d.text(path, n) }},
-		{"tableEndpoint", func(path string, n ast.Node) { a.TableEndpoint, _ = d.text(path, n) }},
-		{"name", func(path string, n ast.Node) { a.Name, _ = d.text(path, n) }},
-		{"queues", func(path string, n ast.Node) {
-			if v, ok := d.integer(path, n); ok && v < 1 {
-				d.fail(line(n), path, fmt.Sprintf("%d is out of range", v),
-					fmt.Sprintf("use 1 to 100, or leave it out for %d", pump.DefaultQueues))
-			} else {
-				a.Queues = v
-			}
-		}},
-		{"foreignQueues", func(path string, n ast.Node) {
-			d.sequence(path, n, func(path string, n ast.Node) {
-				if name, ok := d.text(path, n); ok {
-					a.Foreign = append(a.Foreign, name)
-				}
-			})
-		}},
-		{"weight", func(path string, n ast.Node) {
-			if v, ok := d.number(path, n); ok && v <= 0 {
-				d.fail(line(n), path, fmt.Sprintf("%v is out of range", v),
-					"use 0.01 to 100, or leave it out for 1")
-			} else {
-				a.Weight = v
-			}
-		}},
-		{"serviceVersion", func(path string, n ast.Node) {
-			s, ok := d.text(path, n)
-			if err := azure.CheckServiceVersion(s); ok && (err != nil || s == "") {
-				d.fail(line(n), path, fmt.Sprintf("%s is no version that can be used", redact.Quoted(s)),
-					"write a date from 2017-07-29 on, such as 2019-07-07, or leave it out for the newest")
-				return
-			}
-			a.ServiceVersion = s
-		}},
-		{"allowHTTP", func(path string, n ast.Node) { a.AllowHTTP, _ = d.boolean(path, n) }},
-		{"identity", func(path string, n ast.Node) { a.Credential = d.identity(path, n) }},
-	})
-	if _, ok := asMapping(n); !ok {
-		return a // reported by mapping
-	}
-	_, hasString := d.lines[path+".connectionString"]
-	_, hasEndpoint := d.lines[path+".endpoint"]
-	_, hasTable := d.lines[path+".tableEndpoint"]
-	switch {
-	case hasString && hasEndpoint:
-		d.fail(d.lines[path+".endpoint"], path+".endpoint",
-			"stands beside connectionString, which names the endpoint already", "keep one of the two")
-	case hasString && hasTable:
-		d.fail(d.lines[path+".tableEndpoint"], path+".tableEndpoint",
-			"belongs to endpoint, not to connectionString",
-			"write TableEndpoint= into the connection string")
-	case a.Credential != nil && (hasString || strings.Contains(a.Endpoint, "?")):
-		d.fail(d.lines[path+".identity"], path+".identity",
-			"stands beside a key or a shared access signature", "keep one of the two")
-	case !hasString && !hasEndpoint:
-		d.fail(d.lines[path], path, "says nothing about where the account is",
-			"add `connectionString: ...`, or `endpoint: https://NAME.queue.core.windows.net`")
-	}
-	return a
-}
-
-// segments maps the file's 0 to Shared, because in [pump.Config] 0 is "not set".
-func (d *decoder) segments(path string, n ast.Node) int {
-	v, ok := d.integer(path, n)
-	switch {
-	case ok && v == 0:
-		return pump.Shared
-	case ok && v < 0:
-		d.fail(line(n), path, fmt.Sprintf("%d is not a possible number of segments", v),
-			"use a multiple of 64 up to 16384, 0 for a shared workload, or leave it out")
-		return 0
-	}
-	return v
-}
-
-// foreign reads how messages of other programs are read.
-func (d *decoder) foreign(path string, n ast.Node, c *pump.Config) {
-	d.mapping(path, n, []field{
-		{"encoding", func(path string, n ast.Node) { c.ForeignEncoding, _ = d.text(path, n) }},
-		{"key", func(path string, n ast.Node) { c.ForeignKey, _ = d.text(path, n) }},
-	})
-}
-
-func (d *decoder) budget(path string, n ast.Node) pump.Budget {
-	var b pump.Budget
-	rate := func(dst *float64) func(string, ast.Node) {
-		return func(path string, n ast.Node) {
-			if v, ok := d.number(path, n); ok && v <= 0 {
-				d.fail(line(n), path, fmt.Sprintf("%v is out of range", v),
-					"use 1 to 1e9 messages a second, or leave it out for the published limit")
-			} else {
-				*dst = v
-			}
+		if ye, ok := errors.AsType[yaml.Error](err); ok {
+			what, _, _ := strings.Cut(ye.GetMessage(), `"`)
+			broken.Problem += ": " + strings.TrimSpace(what)
+			broken.Line = ye.GetToken().Position.Line
 		}
+		return nil, broken
 	}
-	d.mapping(path, n, []field{
-		{"account", rate(&b.Account)},
-		{"queue", rate(&b.Queue)},
-		{"costPerDay", func(path string, n ast.Node) {
-			if v, ok := d.number(path, n); ok && v <= 0 {
-				d.fail(line(n), path, fmt.Sprintf("%v is out of range", v),
-					"use what a day may cost, or leave it out for no cap")
-			} else {
-				b.CostPerDay = v
-			}
-		}},
-		{"getCost", func(path string, n ast.Node) {
-			switch s, ok := d.text(path, n); {
-			case !ok:
-			case s == "messages":
-				b.GetCostsMessages = new(true)
-			case s == "request":
-				b.GetCostsMessages = new(false)
-			default:
-				d.fail(line(n), path, fmt.Sprintf("%s is no way to count a get", redact.Quoted(s)),
-					"use messages (each message counts) or request (a get counts as one)")
-			}
-		}},
-	})
-	return b
+	docs := slices.DeleteFunc(f.Docs, func(doc *ast.DocumentNode) bool { return doc.Body == nil })
+	if len(docs) == 0 {
+		return nil, d.wrong("", "is empty", "give at least workload and accounts")
+	}
+	root, e = docs[0].Body, d.wrong("", "is not a list of fields", "begin with `workload: NAME`")
+	_, ok := root.(ast.MapNode)
+	if len(docs) > 1 {
+		root, ok = docs[1].Body, false
+		e = d.wrong("", "holds more than one YAML document", "keep one, without ---")
+	}
+	if ok {
+		return root, nil
+	}
+	e.Line = root.GetToken().Position.Line
+	return nil, e
 }
 
-func (d *decoder) readAdmin(path string, n ast.Node) {
-	d.inAdmin = true
-	defer func() { d.inAdmin = false }()
-	d.mapping(path, n, []field{
-		{"listen", func(path string, n ast.Node) {
-			if s, ok := d.text(path, n); ok &&
-				(s == "off" || d.address(path, n, s, "127.0.0.1:9090, or off")) {
-				d.admin.Listen = s
-			}
-		}},
-		{"advertise", func(path string, n ast.Node) {
-			if s, ok := d.text(path, n); ok && d.address(path, n, s, "worker1.internal:9090") {
-				d.admin.Advertise = s
-			}
-		}},
-		{"sample", func(path string, n ast.Node) {
-			if s, ok := d.text(path, n); ok && s == "off" {
-				d.admin.Sample = -1
-			} else if ok {
-				if d.admin.Sample = d.duration(path, n); d.admin.Sample < time.Second {
-					d.fail(line(n), path, "is less than 1s", "write 15s, 1m or off")
-				}
-			}
-		}},
-	})
-}
-
-// address checks a host:port. Its name need not be known here, nor its port be free.
-func (d *decoder) address(path string, n ast.Node, s, example string) bool {
-	_, port, err := net.SplitHostPort(s)
-	if err != nil || port == "" {
-		d.fail(line(n), path, "is not an address", "write host:port, as in "+example)
-		return false
-	}
-	return true
-}
-
-// mapping reads the fields of a mapping; what it does not know is an error.
-func (d *decoder) mapping(path string, n ast.Node, fields []field) {
-	m, ok := asMapping(n)
-	if !ok {
-		d.fail(line(n), path, "is "+kind(n)+", not a list of fields",
-			"indent its fields below it, as in `"+fields[0].name+": ...`")
-		return
-	}
-	seen := map[string]int{}
-	for _, v := range m.Values {
-		name, at := keyName(v.Key), line(v.Key)
-		i := slices.IndexFunc(fields, func(f field) bool { return f.name == name })
-		if i < 0 {
-			d.fail(at, join(path, shownName(name)), "is not a field", suggestion(name, fields))
-			continue
+func (d *decoder) read(path string, n ast.Node, f field) {
+	switch to := f.to.(type) {
+	case group:
+		d.group(path, n, to)
+	case item:
+		list, ok := n.(*ast.SequenceNode)
+		if !ok {
+			d.mistyped(path, n, "a list", "begin each item with a dash: `  - "+f.fix+"`")
+			return
 		}
-		if first, dup := seen[name]; dup {
-			d.fail(at, join(path, name), fmt.Sprintf("is given twice (first on line %d)", first), "keep one")
-			continue
+		for i, v := range list.Values {
+			p := fmt.Sprintf("%s[%d]", path, i)
+			d.lines[p] = v.GetToken().Position.Line
+			to(p, v)
 		}
-		seen[name] = at
-		d.lines[join(path, name)] = at
-		fields[i].read(join(path, name), v.Value)
-	}
-}
-
-func (d *decoder) sequence(path string, n ast.Node, item func(path string, n ast.Node)) {
-	s, ok := n.(*ast.SequenceNode)
-	if !ok {
-		example := "connectionString: ..."
-		if strings.HasSuffix(path, ".foreignQueues") {
-			example = "orders"
-		}
-		d.fail(line(n), path, "is "+kind(n)+", not a list",
-			"begin each item with a dash: `  - "+example+"`")
-		return
-	}
-	for i, v := range s.Values {
-		p := fmt.Sprintf("%s[%d]", path, i)
-		d.lines[p] = line(v)
-		if m, ok := asMapping(v); ok && len(m.Values) > 0 {
-			d.lines[p] = line(m.Values[0].Key)
-		}
-		item(p, v)
-	}
-}
-
-// scalar is a value's text after expansion. shown is that text as it may
-// appear in an error: empty if it may be a secret.
-type scalar struct {
-	text, shown string
-	expanded    bool
-	node        ast.Node
-}
-
-func (d *decoder) scalar(path string, n ast.Node) (scalar, bool) {
-	switch v := n.(type) {
-	case *ast.StringNode:
-		return d.expand(path, n, v.Value)
-	case *ast.LiteralNode:
-		return d.expand(path, n, v.Value.Value)
-	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
-		t := n.GetToken().Value
-		return scalar{text: t, shown: t, node: n}, true
-	case *ast.NullNode:
-		d.fail(line(n), path, "has no value", "give one, or remove the line")
-	case *ast.AliasNode, *ast.AnchorNode, *ast.TagNode:
-		d.fail(line(n), path, "uses a YAML anchor, alias or tag", "write the value out")
 	default:
-		d.fail(line(n), path, "is "+kind(n)+", not a single value", "")
+		d.scalar(path, n, f)
 	}
-	return scalar{}, false
 }
 
-func (d *decoder) expand(path string, n ast.Node, s string) (scalar, bool) {
-	text, names, err := Expand(s, d.env)
-	if err != nil {
-		fix := "write ${NAME} or ${file:PATH}, or $${ for a literal ${"
-		if ue, ok := errors.AsType[*undefinedError](err); ok {
-			fix = "run `export " + ue.name + "=...` first"
-			if d.inAdmin {
-				d.unset = append(d.unset,
-					&Error{File: d.file, Line: line(n), Field: path, Problem: err.Error(), Fix: fix})
-				return scalar{}, false
-			}
+// group reads the fields of a mapping; what it does not know is an error.
+func (d *decoder) group(path string, n ast.Node, g group) {
+	m, ok := n.(ast.MapNode)
+	if !ok {
+		d.mistyped(path, n, "a list of fields",
+			"indent its fields below it, as in `"+g.fields[0].name+": ...`")
+		return
+	}
+	failed := len(d.errs)
+	for i := m.MapRange(); i.Next(); {
+		key := i.Key().GetToken()
+		name := key.Value
+		known := slices.IndexFunc(g.fields, func(f field) bool { return f.name == name })
+		if !fieldName.MatchString(name) { // such as a value, after a lost line break
+			name = "(a name that is none)"
 		}
-		d.fail(line(n), path, err.Error(), fix)
-		return scalar{}, false
-	}
-	for _, name := range names {
-		if !strings.HasPrefix(name, filePrefix) {
-			d.variables = append(d.variables, name)
+		p := strings.TrimPrefix(path+"."+name, ".")
+		first := d.lines[p]
+		d.lines[p] = key.Position.Line
+		switch {
+		case known < 0:
+			d.fail(p, "is not a field", suggestion(key.Value, g.fields))
+		case first > 0:
+			d.fail(p, fmt.Sprintf("is given twice (first on line %d)", first), "keep one")
+		default:
+			d.read(p, i.Value(), g.fields[known])
 		}
 	}
-	out := scalar{text: text, expanded: len(names) > 0, node: n}
-	if !out.expanded {
-		out.shown = text
+	if g.then != nil {
+		g.then(path, len(d.errs) == failed)
 	}
-	return out, true
-}
-
-// text is a value of one or more characters. It may be a secret, so no error
-// here shows it. A number is taken as it was written: `name: 123` is a name.
-func (d *decoder) text(path string, n ast.Node) (string, bool) {
-	s, ok := d.scalar(path, n)
-	if ok && s.text == "" {
-		d.fail(line(n), path, "is empty", "give a value, or remove the line")
-		return "", false
-	}
-	return s.text, ok
-}
-
-func (d *decoder) integer(path string, n ast.Node) (int, bool) {
-	s, ok := d.scalar(path, n)
-	if !ok {
-		return 0, false
-	}
-	v, err := strconv.Atoi(strings.ReplaceAll(s.text, "_", ""))
-	if _, isText := s.node.(*ast.StringNode); err != nil || isText && !s.expanded {
-		d.fail(line(n), path, s.show()+" is not a whole number",
-			"write it as digits without quotes, as in 8")
-		return 0, false
-	}
-	return v, true
-}
-
-func (d *decoder) number(path string, n ast.Node) (float64, bool) {
-	s, ok := d.scalar(path, n)
-	if !ok {
-		return 0, false
-	}
-	v, err := strconv.ParseFloat(strings.ReplaceAll(s.text, "_", ""), 64)
-	if _, isText := s.node.(*ast.StringNode); err != nil || isText && !s.expanded || math.IsNaN(v) ||
-		math.IsInf(v, 0) {
-		d.fail(line(n), path, s.show()+" is not a number", "write it as digits without quotes, as in 1.5")
-		return 0, false
-	}
-	return v, true
-}
-
-func (d *decoder) boolean(path string, n ast.Node) (bool, bool) {
-	s, ok := d.scalar(path, n)
-	if !ok {
-		return false, false
-	}
-	switch s.text {
-	case "true":
-		return true, true
-	case "false":
-		return false, true
-	}
-	d.fail(line(n), path, s.show()+" is neither true nor false", "write true or false without quotes")
-	return false, false
-}
-
-func (s scalar) show() string {
-	if s.expanded {
-		return "the variable's value"
-	}
-	return redact.Quoted(s.shown)
 }
 
 var fieldName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,39}$`)
 
-// shownName guards against a value in the place of a key, as after a lost line break.
-func shownName(s string) string {
-	if fieldName.MatchString(s) {
-		return s
-	}
-	return "(a name that is none)"
-}
-
-// asMapping hides that the parser has two forms for a mapping of one field.
-func asMapping(n ast.Node) (*ast.MappingNode, bool) {
-	switch n := n.(type) {
-	case *ast.MappingNode:
-		return n, true
-	case *ast.MappingValueNode:
-		return &ast.MappingNode{
-			BaseNode: &ast.BaseNode{}, Start: n.Start, Values: []*ast.MappingValueNode{n},
-		}, true
-	}
-	return nil, false
-}
-
-func keyName(k ast.MapKeyNode) string {
-	if s, ok := k.(*ast.StringNode); ok {
-		return s.Value
-	}
-	if t := k.GetToken(); t != nil {
-		return t.Value
-	}
-	return ""
-}
-
-func join(path, name string) string {
-	if path == "" {
-		return name
-	}
-	return path + "." + name
-}
-
-func line(n ast.Node) int {
-	if t := n.GetToken(); t != nil && t.Position != nil {
-		return t.Position.Line
-	}
-	return 0
-}
-
-func kind(n ast.Node) string {
-	switch n.(type) {
-	case *ast.MappingNode, *ast.MappingValueNode:
-		return "a group of fields"
-	case *ast.SequenceNode:
-		return "a list"
-	case *ast.NullNode:
-		return "empty"
-	case *ast.AliasNode, *ast.AnchorNode, *ast.TagNode:
-		return "a YAML anchor, alias or tag"
+// scalar reads a single value. A text may be a number as it was written: `name: 123` is a name.
+func (d *decoder) scalar(path string, n ast.Node, f field) {
+	var written string
+	quoted := false
+	switch v := n.(type) {
+	case *ast.StringNode:
+		written, quoted = v.Value, true
+	case *ast.LiteralNode:
+		written = v.Value.Value
+	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
+		written = n.GetToken().Value
 	default:
-		return "a single value"
+		d.mistyped(path, n, "a single value", "write its value out, or remove the line")
+		return
+	}
+	s, names, err := Expand(written, d.env)
+	if err != nil {
+		d.unexpanded(path, err)
+		return
+	}
+	d.Variables = append(d.Variables, names...)
+	if s == "" {
+		d.fail(path, "is empty", "give a value, or remove the line")
+		return
+	}
+	shown := redact.Quoted(s)
+	if s != written { // no error shows what a variable or a file holds
+		shown, quoted = "the variable's value", false
+	}
+	problem, fix := "", f.fix
+	switch to := f.to.(type) {
+	case *string:
+		*to = s
+	case text:
+		if !to(s) {
+			problem = f.problem
+		}
+	case *bool:
+		if *to = s == "true"; !*to && s != "false" {
+			problem, fix = "is neither true nor false", "write true or false without quotes"
+		}
+	case *time.Duration:
+		if *to, err = time.ParseDuration(s); err != nil {
+			problem, fix = "is no length of time", "write it as 168h, 36h or 90m"
+		}
+	case *int:
+		switch *to, err = strconv.Atoi(strings.ReplaceAll(s, "_", "")); {
+		case err != nil || quoted:
+			problem, fix = "is not a whole number", "write it as digits without quotes, as in 8"
+		case *to < 0 || *to == 0 && f.zero == 0:
+			problem, shown = "is out of range", fmt.Sprint(*to)
+		}
+		*to = cmp.Or(*to, f.zero)
+	case *float64:
+		switch *to, err = strconv.ParseFloat(strings.ReplaceAll(s, "_", ""), 64); {
+		case err != nil || quoted || math.IsNaN(*to) || math.IsInf(*to, 0):
+			problem, fix = "is not a number", "write it as digits without quotes, as in 1.5"
+		case *to <= 0:
+			problem, shown = "is out of range", fmt.Sprint(*to)
+		}
+	}
+	if problem != "" {
+		d.fail(path, shown+" "+problem, fix)
+	}
+}
+
+// unexpanded says that a value refers to what cannot be had. Only who opens an admin port needs the
+// variables of that port.
+func (d *decoder) unexpanded(path string, err error) {
+	ue, unset := errors.AsType[*undefinedError](err)
+	switch {
+	case !unset:
+		d.fail(path, err.Error(), "write ${NAME} or ${file:PATH}, or $${ for a literal ${")
+	case strings.HasPrefix(path, "admin."):
+		d.unset = append(d.unset, d.wrong(path, err.Error(), ue.fix()))
+	default:
+		d.fail(path, err.Error(), ue.fix())
 	}
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
-	"github.com/goccy/go-yaml/ast"
 )
 
 // identity says whose token opens an account: a managed identity's, or with a tenant a service
@@ -19,48 +18,41 @@ type identity struct {
 
 // credentials are those of this process. Accounts of one identity share its tokens, also when the
 // file is read again.
-var credentials struct {
+var credentials = struct {
 	sync.Mutex
 	of map[identity]azcore.TokenCredential
-}
+}{of: map[identity]azcore.TokenCredential{}}
 
-// identity reads accounts[].identity.
-func (d *decoder) identity(path string, n ast.Node) azcore.TokenCredential {
+// fields of accounts[].identity; what they say is opened into c.
+func (d *decoder) identity(c *azcore.TokenCredential) group {
 	var id identity
-	text := func(to *string) func(string, ast.Node) {
-		return func(path string, n ast.Node) { *to, _ = d.text(path, n) }
-	}
-	failed := len(d.errs)
-	d.mapping(path, n, []field{
-		{"client", text(&id.client)},
-		{"tenant", text(&id.tenant)},
-		{"secret", text(&id.secret)},
-		{"certificate", text(&id.certificate)},
-	})
-	if len(d.errs) > failed {
-		return nil
-	}
-	switch principal := id.secret != "" || id.certificate != ""; {
-	case id.client == "":
-		d.fail(line(n), path, "has no client",
-			"write `client: system` for the machine's managed identity, or the "+
-				"client id of another identity")
-		return nil
-	case principal && id.tenant == "", !principal && id.tenant != "":
-		d.fail(line(n), path, "is neither a managed identity nor a service principal",
-			"keep client only, or add tenant and one of secret and certificate")
-		return nil
-	case id.secret != "" && id.certificate != "":
-		d.fail(line(n), path, "has a secret and a certificate", "keep one of the two")
-		return nil
-	}
-	c, err := id.credential()
-	if err != nil {
-		d.fail(line(n), path, "cannot be used: "+err.Error(),
-			"see Azure without keys in docs/configuration.md")
-		return nil
-	}
-	return c
+	return group{[]field{
+		{name: "client", to: &id.client},
+		{name: "tenant", to: &id.tenant},
+		{name: "secret", to: &id.secret},
+		{name: "certificate", to: &id.certificate},
+	}, func(path string, ok bool) {
+		if !ok {
+			return
+		}
+		principal := id.secret != "" || id.certificate != ""
+		var err error
+		switch {
+		case id.client == "":
+			d.fail(path, "has no client", "write `client: system` for the machine's managed "+
+				"identity, or the client id of another identity")
+		case principal != (id.tenant != ""):
+			d.fail(path, "is neither a managed identity nor a service principal",
+				"keep client only, or add tenant and one of secret and certificate")
+		case id.secret != "" && id.certificate != "":
+			d.fail(path, "has a secret and a certificate", "keep one of the two")
+		default:
+			*c, err = id.credential()
+		}
+		if err != nil {
+			d.fail(path, "cannot be used: "+err.Error(), "see Azure without keys in docs/configuration.md")
+		}
+	}}
 }
 
 // credential gives the one credential of an identity.
@@ -81,45 +73,34 @@ func (id identity) credential() (azcore.TokenCredential, error) {
 	if err != nil {
 		return nil, err
 	}
-	if credentials.of == nil {
-		credentials.of = map[identity]azcore.TokenCredential{}
-	}
 	credentials.of[id] = c
 	return c, nil
 }
 
 // open makes the credential; no request is made. Its errors hold no secret.
-func (id identity) open() (azcore.TokenCredential, error) {
+func (id identity) open() (c azcore.TokenCredential, err error) {
+	problem := "tenant or client is not one of Azure's"
 	switch {
 	case id.secret != "":
-		c, err := azidentity.NewClientSecretCredential(id.tenant, id.client, id.secret, nil)
-		if err != nil {
-			return nil, errors.New("tenant or client is not one of Azure's")
-		}
-		return c, nil
+		c, err = azidentity.NewClientSecretCredential(id.tenant, id.client, id.secret, nil)
 	case id.certificate != "":
-		certs, key, err := azidentity.ParseCertificates([]byte(id.pem), nil)
-		if err != nil {
-			return nil,
-				errors.New("the certificate's file holds no certificate and key, as PEM or " +
-					"PKCS#12 without a password")
+		certs, key, bad := azidentity.ParseCertificates([]byte(id.pem), nil)
+		if bad != nil {
+			return nil, errors.New("the certificate's file holds no certificate and key, as PEM or " +
+				"PKCS#12 without a password")
 		}
-		c, err := azidentity.NewClientCertificateCredential(id.tenant, id.client, certs, key, nil)
-		if err != nil {
-			return nil,
-				errors.New("tenant or client is not one of Azure's, or the certificate's key is not of RSA")
+		problem += ", or the certificate's key is not of RSA"
+		c, err = azidentity.NewClientCertificateCredential(id.tenant, id.client, certs, key, nil)
+	default:
+		problem = "the client id is not one of Azure's"
+		o := azidentity.ManagedIdentityCredentialOptions{}
+		if id.client != "system" {
+			o.ID = azidentity.ClientID(id.client)
 		}
-		return c, nil
-	case id.client == "system":
-		return managed(nil)
+		c, err = azidentity.NewManagedIdentityCredential(&o)
 	}
-	return managed(&azidentity.ManagedIdentityCredentialOptions{ID: azidentity.ClientID(id.client)})
-}
-
-func managed(o *azidentity.ManagedIdentityCredentialOptions) (azcore.TokenCredential, error) {
-	c, err := azidentity.NewManagedIdentityCredential(o)
 	if err != nil {
-		return nil, errors.New("the client id is not one of Azure's")
+		return nil, errors.New(problem)
 	}
 	return c, nil
 }

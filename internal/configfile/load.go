@@ -8,14 +8,10 @@ import (
 	"io"
 	"net/url"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
-
-	yaml "github.com/goccy/go-yaml"
 
 	"github.com/queuepump/queuepump/pump"
 )
@@ -43,48 +39,24 @@ type File struct {
 	lines map[string]int // field path, for example accounts[1].queues -> line
 }
 
+// secret is an account key or a signature. Keys have 88 characters and signatures 44: a text that
+// is far shorter is neither, and would be found by chance.
+var secret = regexp.MustCompile(`(?i)\baccountkey\s*=\s*([^;\s]{16,})|\bsig=([^;&\s]{16,})`)
+
 // Secrets are the account keys and the signatures of shared access signatures in the
 // configuration, as they stand there and unescaped.
-func (f *File) Secrets() []string {
-	var out []string
-	add := func(s string) {
-		if len(s) >= shortestSecret {
-			out = append(out, s)
-		}
-	}
-	signature := func(query string) {
-		for pair := range strings.SplitSeq(query, "&") {
-			if sig, found := strings.CutPrefix(strings.TrimPrefix(pair, "?"), "sig="); found {
-				add(sig)
-				if plain, err := url.QueryUnescape(sig); err == nil && plain != sig {
-					add(plain)
-				}
-			}
-		}
-	}
+func (f *File) Secrets() (out []string) {
 	for _, a := range f.Config.Accounts {
-		for field := range strings.SplitSeq(a.ConnectionString, ";") {
-			switch name, value, _ := strings.Cut(field, "="); strings.ToLower(strings.TrimSpace(name)) {
-			case "accountkey":
-				add(strings.TrimSpace(value))
-			case "sharedaccesssignature":
-				signature(strings.TrimSpace(value))
-			default: // an endpoint may have one of its own
-				_, query, _ := strings.Cut(value, "?")
-				signature(query)
+		texts := a.ConnectionString + ";" + a.Endpoint + ";" + a.TableEndpoint
+		for _, m := range secret.FindAllStringSubmatch(texts, -1) {
+			out = append(out, m[1]+m[2])
+			if plain, err := url.QueryUnescape(m[2]); err == nil && plain != m[2] {
+				out = append(out, plain)
 			}
-		}
-		for _, endpoint := range []string{a.Endpoint, a.TableEndpoint} {
-			_, query, _ := strings.Cut(endpoint, "?")
-			signature(query)
 		}
 	}
 	return out
 }
-
-// shortestSecret: keys have 88 characters and signatures 44; what is far shorter is
-// none, and would be found by chance.
-const shortestSecret = 16
 
 // CheckAdmin is for those who open an admin port: a variable that only the port
 // needs, such as the address of a pod, is none that other commands must have.
@@ -123,20 +95,18 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	var b strings.Builder
-	b.WriteString(e.File)
+	s := e.File
 	if e.Line > 0 {
-		fmt.Fprintf(&b, ":%d", e.Line)
+		s += fmt.Sprintf(":%d", e.Line)
 	}
-	b.WriteString(": ")
 	if e.Field != "" {
-		b.WriteString(e.Field + ": ")
+		s += ": " + e.Field
 	}
-	b.WriteString(e.Problem)
+	s += ": " + e.Problem
 	if e.Fix != "" {
-		b.WriteString("; " + e.Fix)
+		s += "; " + e.Fix
 	}
-	return b.String()
+	return s
 }
 
 // Errors are all that is wrong in a file, in the order of its lines.
@@ -227,25 +197,14 @@ func read(path string) ([]byte, error) {
 		return nil, fail(fmt.Sprintf("is larger than %d KiB", maxSize>>10),
 			"a configuration is a few hundred bytes an account; is this the right file?")
 	}
-	if text, ok := asUTF8(text); ok {
-		return text, nil
-	}
-	return nil, fail("is UTF-16", "save it as UTF-8")
-}
-
-// asUTF8 takes away the byte order mark that Windows' editors and shells put first. Their
-// UTF-16 has a mark of its own, or the zeros of plain letters.
-func asUTF8(text []byte) (_ []byte, ok bool) {
+	// Windows' editors and shells put a byte order mark first. Their UTF-16 has one of its own, or
+	// the zeros of plain letters.
 	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
-	for _, start := range []string{"\xff\xfe", "\xfe\xff"} {
-		if bytes.HasPrefix(text, []byte(start)) {
-			return nil, false
-		}
+	wide := func(b byte) bool { return b == 0 || b >= 0xfe }
+	if slices.ContainsFunc(text[:min(2, len(text))], wide) {
+		return nil, fail("is UTF-16", "save it as UTF-8")
 	}
-	if len(text) > 1 && (text[0] == 0) != (text[1] == 0) {
-		return nil, false
-	}
-	return text, true
+	return text, nil
 }
 
 // cause is the error without the path, which stands before it already.
@@ -257,82 +216,27 @@ func cause(err error) string {
 }
 
 func parse(path string, text []byte, env func(string) (string, bool)) (*File, error) {
-	d := &decoder{file: path, env: env, lines: map[string]int{}}
+	d := &decoder{File: &File{path: path, lines: map[string]int{}}, env: env}
 	root, err := d.root(text)
 	if err != nil {
 		return nil, Errors{err}
 	}
-	cfg := d.config(root)
+	d.group("", root, d.config())
 	if len(d.errs) > 0 {
 		slices.SortStableFunc(d.errs, func(a, b *Error) int { return cmp.Compare(a.Line, b.Line) })
 		return nil, d.errs
 	}
-	slices.Sort(d.variables)
-	return &File{
-		Config: cfg, Variables: slices.Compact(d.variables), Admin: d.admin, Page: d.page,
-		Events: d.events, unset: d.unset, path: path, lines: d.lines,
-	}, nil
+	slices.Sort(d.Variables)
+	d.Variables = slices.Compact(d.Variables)
+	return d.File, nil
 }
 
-// root parses the text to its one mapping. The parser's own errors quote the
-// source, which may hold a secret: only its fixed words and the line are kept.
-func (d *decoder) root(text []byte) (m *ast.MappingNode, e *Error) {
-	defer func() {
-		if r := recover(); r != nil { // the parser on input its authors did not think of
-			m, e = nil, &Error{
-				File: d.file, Problem: "is not valid YAML", Fix: "check its indentation, quotes and brackets",
-			}
-		}
-	}()
-	// Duplicates are found by the decoder, whose message quotes no values.
-	f, err := parser.ParseBytes(text, 0, parser.AllowDuplicateMapKey())
-	if err != nil {
-		e := &Error{
-			File: d.file, Problem: "is not valid YAML", Fix: "check its indentation, quotes and brackets",
-		}
-		if ye, ok := errors.AsType[yaml.Error](err); ok {
-			what, _, _ := strings.Cut(ye.GetMessage(), `"`)
-			e.Problem += ": " + strings.TrimSpace(what)
-			if t := ye.GetToken(); t != nil && t.Position != nil {
-				e.Line = t.Position.Line
-			}
-		}
-		return nil, e
-	}
-	var docs []ast.Node
-	for _, doc := range f.Docs {
-		if doc != nil && doc.Body != nil {
-			docs = append(docs, doc.Body)
-		}
-	}
-	switch len(docs) {
-	case 0:
-		return nil, &Error{File: d.file, Problem: "is empty", Fix: "give at least workload and accounts"}
-	case 1:
-	default:
-		return nil, &Error{
-			File: d.file, Line: line(docs[1]), Problem: "holds more than one YAML document",
-			Fix: "keep one, without ---",
-		}
-	}
-	root, ok := asMapping(docs[0])
-	if !ok {
-		return nil, &Error{
-			File: d.file, Line: line(docs[0]), Problem: "is not a list of fields",
-			Fix: "begin with `workload: NAME`",
-		}
-	}
-	return root, nil
-}
-
-// Has reports whether a field path, such as accounts[1].queues, is one that a
+// Has reports whether a path, such as accounts[1].queues, is one that a
 // configuration file may hold.
-func Has(field string) bool {
-	root := field[:len(field)-len(strings.TrimLeft(field, "abcdefghijklmnopqrstuvwxyzE"))]
-	return slices.Contains([]string{
-		"workload", "accounts", "control", "segments", "delivery", "foreign", "retention", "budget",
-		"prices", "admin", "page", "scheduledEvents",
-	}, root)
+func Has(path string) bool {
+	root := path[:len(path)-len(strings.TrimLeft(path, "abcdefghijklmnopqrstuvwxyzE"))]
+	return slices.ContainsFunc((&decoder{File: &File{}}).config().fields,
+		func(f field) bool { return f.name == root })
 }
 
 // Locate turns a [pump.ConfigError] anywhere in err into an [Error] with the
@@ -342,18 +246,16 @@ func (f *File) Locate(err error) error {
 	if !ok {
 		return err
 	}
-	return Errors{
-		{File: f.path, Line: f.line(ce.Field), Field: ce.Field, Problem: ce.Problem, Fix: ce.Fix},
-	}
+	return Errors{f.wrong(ce.Field, ce.Problem, ce.Fix)}
 }
 
-// line of a field, or of the nearest thing around it that stands in the file.
-func (f *File) line(field string) int {
-	for field != "" {
-		if l, ok := f.lines[field]; ok {
-			return l
-		}
+// wrong is an error of a field, with its line or that of the nearest thing around it that stands in
+// the file.
+func (f *File) wrong(field, problem, fix string) *Error {
+	e := &Error{File: f.path, Field: field, Problem: problem, Fix: fix}
+	for field != "" && e.Line == 0 {
+		e.Line = f.lines[field]
 		field = field[:max(strings.LastIndexAny(field, ".["), 0)]
 	}
-	return 0
+	return e
 }

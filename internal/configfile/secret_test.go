@@ -8,9 +8,12 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/queuepump/queuepump/pump"
 )
 
 func write(t *testing.T, path, text string) {
@@ -50,6 +53,25 @@ accounts:
 		_, err := parse("pump.yaml", []byte("workload: demo\naccounts:\n  - connectionString: ${file:"+name+"}\n"), environment())
 		if err == nil || !strings.Contains(err.Error(), "pump.yaml:3: accounts[0].connectionString: ") || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter") {
 			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
+func TestSecretsAreFoundWhereverAnAccountHasThem(t *testing.T) {
+	const key, sig, escaped = "c2VjcmV0LWtleS1vZi1hbHBoYQ==", "c2lnbmF0dXJl+b2YtYmV0YQ==", "c2lnbmF0dXJl%2Bb2YtYmV0YQ%3D%3D"
+	for _, tt := range []struct {
+		account pump.Account
+		want    []string
+	}{
+		{pump.Account{ConnectionString: "AccountName=a;accountkey = " + key + " ;EndpointSuffix=x"}, []string{key}},
+		{pump.Account{ConnectionString: "QueueEndpoint=https://a/;SharedAccessSignature=?sv=1&sig=" + escaped}, []string{escaped, sig}},
+		{pump.Account{ConnectionString: "AccountKey=" + key + ";TableEndpoint=https://a/?sig=" + escaped + "&se=2"}, []string{key, escaped, sig}},
+		{pump.Account{Endpoint: "https://a/?sig=" + escaped, TableEndpoint: "https://b?x=1&sig=" + key}, []string{escaped, sig, key}},
+		{pump.Account{Endpoint: "https://a/?mysig=" + escaped, ConnectionString: "AccountKey=short;AccountName=" + key}, nil},
+	} {
+		f := File{Config: pump.Config{Accounts: []pump.Account{tt.account}}}
+		if got := f.Secrets(); !slices.Equal(got, tt.want) {
+			t.Errorf("%+v: %q", tt.account, got)
 		}
 	}
 }

@@ -36,10 +36,8 @@ distributor status says what is paused since when, and which processors stand st
 			case err != nil:
 				return nil, err
 			case is && o.Wait:
-				return nil, &pump.ConfigError{
-					Field: "--wait", Problem: "it waits until no handler of the workload is at work",
-					Fix: "leave it out with --run and --key",
-				}
+				return nil, pump.Invalid("--wait",
+					"it waits until no handler of the workload is at work", "leave it out with --run and --key")
 			case is:
 				return workloads.PausePart(cmd.Context(), cfg, part.part(), operator())
 			}
@@ -95,18 +93,12 @@ func (f *partFlags) given(cmd *cobra.Command) (bool, error) {
 	run, key := cmd.Flags().Changed("run"), cmd.Flags().Changed("key")
 	switch {
 	case run && key:
-		return false, &pump.ConfigError{
-			Field: "--key", Problem: "there is --run beside it",
-			Fix: "name a run or a key, one at a time",
-		}
+		return false, pump.Invalid("--key",
+			"there is --run beside it", "name a run or a key, one at a time")
 	case run && f.run == "":
-		return false, &pump.ConfigError{
-			Field: "--run", Problem: "it is empty", Fix: "give the id of a run: distributor runs list",
-		}
+		return false, pump.Invalid("--run", "it is empty", "give the id of a run: distributor runs list")
 	case key && f.key == "":
-		return false, &pump.ConfigError{
-			Field: "--key", Problem: "it is empty", Fix: "give a key, as tasks have it",
-		}
+		return false, pump.Invalid("--key", "it is empty", "give a key, as tasks have it")
 	}
 	return run || key, nil
 }

@@ -79,11 +79,9 @@ func (k *Keys) Adopt(accounts []pump.Account) (take func(), err error) {
 			a = &account{name: o.Name(), place: place, keys: k}
 			a.now.Store(o)
 		case a.place != place:
-			return nil, &pump.ConfigError{
-				Field:   fmt.Sprintf("accounts[%d]", i),
-				Problem: fmt.Sprintf("is another storage account than %q in the process that runs", o.Name()),
-				Fix:     "give it another name, or start the process again",
-			}
+			return nil, pump.Invalid(fmt.Sprintf("accounts[%d]", i),
+				fmt.Sprintf("is another storage account than %q in the process that runs", o.Name()),
+				"give it another name, or start the process again")
 		case differ(a.now.Load().by, by):
 			changed[a] = o
 		}

@@ -269,11 +269,8 @@ func openAccounts(ctx context.Context, cfg pump.Config) (*accountsOf, error) {
 }
 
 func notConfigured(name string) error {
-	return &pump.ConfigError{
-		Field:   "accounts",
-		Problem: fmt.Sprintf("no account is called %q", name),
-		Fix:     "add it with its connection string, or check the spelling",
-	}
+	return pump.Invalid("accounts", fmt.Sprintf("no account is called %q", name),
+		"add it with its connection string, or check the spelling")
 }
 
 // notUsed judges a name that is not in the map: a configured account is one that

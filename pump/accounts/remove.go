@@ -166,12 +166,9 @@ func (o *accountsOf) removable(
 	case qs == nil:
 		return w.Map.Version, nil, nil
 	case !slices.Contains(o.Queues.Names(), name):
-		return 0, nil, &pump.ConfigError{
-			Field: "accounts",
-			Problem: fmt.Sprintf("there is no credential for %q here, and its "+
-				"queues must be seen to be empty", name),
-			Fix: "keep it in the configuration until it is removed",
-		}
+		return 0, nil, pump.Invalid("accounts",
+			fmt.Sprintf("there is no credential for %q here, and its queues must be seen to be empty", name),
+			"keep it in the configuration until it is removed")
 	}
 	if lost {
 		problem, left, err := o.NotGone(ctx, name)

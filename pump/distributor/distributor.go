@@ -97,10 +97,8 @@ func (o Options) withDefaults() (Options, error) {
 		o.OnBadLine = BadLineFail
 	case BadLineFail, BadLineSkip, BadLineQuarantine:
 	default:
-		return o, &pump.ConfigError{
-			Field: "on-bad-line", Problem: fmt.Sprintf("%q is not possible", o.OnBadLine),
-			Fix: "use fail, skip or quarantine",
-		}
+		return o, pump.Invalid("on-bad-line",
+			fmt.Sprintf("%q is not possible", o.OnBadLine), "use fail, skip or quarantine")
 	}
 	for _, f := range []struct {
 		field   string
@@ -113,7 +111,7 @@ func (o Options) withDefaults() (Options, error) {
 		{"lease", &o.Lease, 4 * cmp.Or(o.Beat, member.DefaultBeat)},
 	} {
 		if *f.value < 0 {
-			return o, &pump.ConfigError{Field: f.field, Problem: "it is negative", Fix: "use 0 or more"}
+			return o, pump.Invalid(f.field, "it is negative", "use 0 or more")
 		}
 		if *f.value == 0 {
 			*f.value = f.initial
@@ -128,23 +126,17 @@ func (o Options) withDefaults() (Options, error) {
 			return o, err
 		}
 		if o.Every > 0 {
-			return o, &pump.ConfigError{
-				Field: "wait", Problem: "a distribution that is made again and again has no end",
-				Fix: "leave wait or every out, and wait for single runs with: distributor wait RUN",
-			}
+			return o, pump.Invalid("wait", "a distribution that is made again and again has no end",
+				"leave wait or every out, and wait for single runs with: distributor wait RUN")
 		}
 		o.Wait = &wait
 	}
 	if o.Lease < 3*o.Beat {
-		return o, &pump.ConfigError{
-			Field: "lease", Problem: fmt.Sprintf("%v is less than three beats of %v", o.Lease, o.Beat),
-			Fix: "use four beats, or leave it out",
-		}
+		return o, pump.Invalid("lease", fmt.Sprintf("%v is less than three beats of %v", o.Lease, o.Beat),
+			"use four beats, or leave it out")
 	}
 	if o.Pack < 0 {
-		return o, &pump.ConfigError{
-			Field: "pack", Problem: "it is negative", Fix: "use 1 or more, or leave it out",
-		}
+		return o, pump.Invalid("pack", "it is negative", "use 1 or more, or leave it out")
 	}
 	return o, nil
 }

@@ -233,7 +233,7 @@ func (c *checkup) wrong(err error) {
 		fix += ": " + ce.Fix
 		err = errors.New(ce.Field + ": " + ce.Problem)
 		if c.o.Locate != nil {
-			err = c.o.Locate(&pump.ConfigError{Field: ce.Field, Problem: ce.Problem})
+			err = c.o.Locate(pump.Invalid(ce.Field, ce.Problem, ""))
 		}
 	}
 	c.find(CheckConfiguration, Error, c.o.Config, fix, "%v", err)

@@ -123,11 +123,8 @@ func Read(
 			func(s shardmap.Shard) bool { return s.Account+"/"+s.Queue != f.Queue },
 		)
 		if len(shards) == 0 {
-			return Sum{}, &pump.ConfigError{
-				Field:   "queue",
-				Problem: "no queue of the workload is " + f.Queue,
-				Fix:     "write it as ACCOUNT/QUEUE, as distributor status --json has them",
-			}
+			return Sum{}, pump.Invalid("queue", "no queue of the workload is "+f.Queue,
+				"write it as ACCOUNT/QUEUE, as distributor status --json has them")
 		}
 	}
 	texts := foreign.New(o.Cfg.ForeignEncoding, o.Workload.ForeignKey)

@@ -94,43 +94,28 @@ func (o Options) withDefaults() (Options, error) {
 			"use 1 to 100000, or leave it out for 256")
 	case o.Visibility != 0 &&
 		(o.Visibility < 3*time.Second || o.Visibility > time.Hour || o.Visibility%time.Second != 0):
-		return o, &pump.ConfigError{
-			Field: "visibility", Problem: fmt.Sprintf("%v is not possible", o.Visibility),
-			Fix: "use whole seconds from 3s to 1h, or leave it out for one that follows the work",
-		}
+		return o, pump.Invalid("visibility", fmt.Sprintf("%v is not possible", o.Visibility),
+			"use whole seconds from 3s to 1h, or leave it out for one that follows the work")
 	case o.UntilIdle < 0:
-		return o, &pump.ConfigError{
-			Field: "until-idle", Problem: fmt.Sprintf("%v is negative", o.UntilIdle),
-			Fix: "use 0 to run until stopped",
-		}
+		return o, pump.Invalid("until-idle",
+			fmt.Sprintf("%v is negative", o.UntilIdle), "use 0 to run until stopped")
 	case o.Beat < time.Millisecond || o.Beat > 10*time.Minute:
 		return o, settings.OutOfRange("beat", o.Beat, "use 1ms to 10m, or leave it out for 5s")
 	case o.Lease < 3*o.Beat || o.Lease > time.Hour:
-		return o, &pump.ConfigError{
-			Field:   "lease",
-			Problem: fmt.Sprintf("%v is not from three beats of %v to an hour", o.Lease, o.Beat),
-			Fix:     "use four beats, or leave it out",
-		}
+		return o, pump.Invalid("lease", fmt.Sprintf("%v is not from three beats of %v to an hour",
+			o.Lease, o.Beat), "use four beats, or leave it out")
 	case o.MinInterval < 0:
-		return o, &pump.ConfigError{
-			Field: "min-interval", Problem: fmt.Sprintf("%v is negative", o.MinInterval),
-			Fix: "use 0 for no limit",
-		}
+		return o, pump.Invalid("min-interval",
+			fmt.Sprintf("%v is negative", o.MinInterval), "use 0 for no limit")
 	case o.MinInterval > 0 && o.Discard:
-		return o, &pump.ConfigError{
-			Field: "min-interval", Problem: "nothing is handled that it could limit",
-			Fix: "leave it out, or do not discard",
-		}
+		return o, pump.Invalid("min-interval",
+			"nothing is handled that it could limit", "leave it out, or do not discard")
 	case o.MaxRate > 0 && o.Discard:
-		return o, &pump.ConfigError{
-			Field: "max-rate", Problem: "discarding starts no task that it could limit",
-			Fix: "leave it out, or do not discard",
-		}
+		return o, pump.Invalid("max-rate",
+			"discarding starts no task that it could limit", "leave it out, or do not discard")
 	case o.MaxBytes < 4<<20:
-		return o, &pump.ConfigError{
-			Field: "max-bytes", Problem: fmt.Sprintf("%d is too little", o.MaxBytes),
-			Fix: "use at least 4 MiB, or leave it out for 128 MiB",
-		}
+		return o, pump.Invalid("max-bytes",
+			fmt.Sprintf("%d is too little", o.MaxBytes), "use at least 4 MiB, or leave it out for 128 MiB")
 	}
 	if err := checkGate(o.Gate); err != nil {
 		return o, err

@@ -103,9 +103,7 @@ func New(cfg pump.Config, h pump.Handler, o Options) (*Processor, error) {
 		return nil, err
 	}
 	if h == nil && !o.Discard {
-		return nil, &pump.ConfigError{
-			Field: "handler", Problem: "there is none", Fix: "give a handler, or set Discard",
-		}
+		return nil, pump.Invalid("handler", "there is none", "give a handler, or set Discard")
 	}
 	if err := reduce.CheckReducer(h, &cfg, o.Discard, o.MinInterval); err != nil {
 		return nil, err

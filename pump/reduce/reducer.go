@@ -87,7 +87,7 @@ func (r *Reducer[S, D]) Reducer() string { return r.Name }
 
 func (r *Reducer[S, D]) check() error {
 	bad := func(problem, fix string) error {
-		return &pump.ConfigError{Field: "reducer", Problem: problem, Fix: fix}
+		return pump.Invalid("reducer", problem, fix)
 	}
 	switch {
 	case r.Name == "" || len(r.Name) > maxReducerName || !printable(r.Name):
@@ -129,7 +129,7 @@ func CheckReducer(h pump.Handler, cfg *pump.Config, discard bool, minInterval ti
 		return err
 	}
 	bad := func(problem, fix string) error {
-		return &pump.ConfigError{Field: "reducer", Problem: problem, Fix: fix}
+		return pump.Invalid("reducer", problem, fix)
 	}
 	switch {
 	case cfg.Segments == pump.Shared:
@@ -177,10 +177,8 @@ func (r stored[S, D]) Load(stored []byte) (any, error) {
 		return nil, err
 	}
 	if name != r.Name {
-		return nil, &pump.ConfigError{
-			Field: "reducer", Problem: fmt.Sprintf("it is %q, but the state was made by %q", r.Name, name),
-			Fix: "use that one, or another workload",
-		}
+		return nil, pump.Invalid("reducer", fmt.Sprintf("it is %q, but the state was made by %q",
+			r.Name, name), "use that one, or another workload")
 	}
 	state := new(S)
 	if r.Decode == nil {

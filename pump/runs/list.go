@@ -84,10 +84,8 @@ const runsMost = 10_000
 // looks at the last ten thousand. Damaged rows are an error beside the runs that can be read.
 func List(ctx context.Context, cfg pump.Config, state string, limit int) ([]Info, error) {
 	if state != "" && !slices.Contains(States(), state) {
-		return nil, &pump.ConfigError{
-			Field: "state", Problem: fmt.Sprintf("%q is no state of a run", state),
-			Fix: "use " + strings.Join(States(), ", "),
-		}
+		return nil, pump.Invalid("state",
+			fmt.Sprintf("%q is no state of a run", state), "use "+strings.Join(States(), ", "))
 	}
 	if limit < 1 || limit > runsMost {
 		return nil, settings.OutOfRange("limit", limit, fmt.Sprintf("use 1 to %d", runsMost))

@@ -56,11 +56,8 @@ func (o WaitOptions) Complete() (WaitOptions, error) {
 			"use 1s or more, or leave it out for 1m")
 	}
 	if o.Timeout < 0 {
-		return o, &pump.ConfigError{
-			Field:   "timeout",
-			Problem: "it is negative",
-			Fix:     "use more than 0, or leave it out to wait until the run is over",
-		}
+		return o, pump.Invalid("timeout",
+			"it is negative", "use more than 0, or leave it out to wait until the run is over")
 	}
 	return o, nil
 }

@@ -40,9 +40,7 @@ func (s *filesSource) String() string { return strings.Join(s.paths, ", ") }
 // The bodies of tasks are paths, so here where the files lie does matter.
 func (s *filesSource) Fingerprint(ctx context.Context) (string, error) {
 	if len(s.paths) == 0 {
-		return "", &pump.ConfigError{
-			Field: "files", Problem: "there is nothing to read", Fix: "name a directory or a file",
-		}
+		return "", pump.Invalid("files", "there is nothing to read", "name a directory or a file")
 	}
 	sum := sha256.New()
 	r := &treeReader{roots: s.paths}

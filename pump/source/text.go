@@ -96,44 +96,30 @@ func (s *TextSource) Check() error {
 	case "", FormatJSONLines, FormatCSV:
 	case FormatLines:
 		if s.Key != "" || s.ID != "" {
-			return &pump.ConfigError{
-				Field: "key", Problem: "plain lines have no fields",
-				Fix: "leave key and id out, or read the text as jsonl or csv",
-			}
+			return pump.Invalid("key",
+				"plain lines have no fields", "leave key and id out, or read the text as jsonl or csv")
 		}
 	default:
-		return &pump.ConfigError{
-			Field: "format", Problem: fmt.Sprintf("%q is not a format", s.Format),
-			Fix: "use jsonl, csv or lines",
-		}
+		return pump.Invalid("format",
+			fmt.Sprintf("%q is not a format", s.Format), "use jsonl, csv or lines")
 	}
 	switch {
 	case len(s.Paths) == 0 && len(s.Command) == 0:
-		return &pump.ConfigError{
-			Field: "input", Problem: "there is nothing to read",
-			Fix: "name a file, - for standard input, or a command",
-		}
+		return pump.Invalid("input",
+			"there is nothing to read", "name a file, - for standard input, or a command")
 	case len(s.Paths) > 0 && len(s.Command) > 0:
-		return &pump.ConfigError{
-			Field: "input", Problem: "files and a command are given", Fix: "use one of them",
-		}
+		return pump.Invalid("input", "files and a command are given", "use one of them")
 	case slices.Contains(s.Paths, stdin) && len(s.Paths) > 1:
-		return &pump.ConfigError{
-			Field: "input", Problem: "standard input and files are given", Fix: "use one of them",
-		}
+		return pump.Invalid("input", "standard input and files are given", "use one of them")
 	case slices.ContainsFunc(s.Paths, func(p string) bool {
 		_, err := filepath.Match(p, "")
 		return err != nil && !exists(p)
 	}):
-		return &pump.ConfigError{
-			Field: "input", Problem: "a pattern is not well-formed",
-			Fix: "close each [, or put a backslash before it",
-		}
+		return pump.Invalid("input",
+			"a pattern is not well-formed", "close each [, or put a backslash before it")
 	case s.MaxLine < 0 || s.MaxLine > maxMaxLine:
-		return &pump.ConfigError{
-			Field: "max-line", Problem: fmt.Sprintf("%d is out of range", s.MaxLine),
-			Fix: fmt.Sprintf("use up to %d bytes", maxMaxLine),
-		}
+		return pump.Invalid("max-line",
+			fmt.Sprintf("%d is out of range", s.MaxLine), fmt.Sprintf("use up to %d bytes", maxMaxLine))
 	}
 	return nil
 }

@@ -100,10 +100,8 @@ type parts struct{ *operator.Session }
 func openPart(ctx context.Context, cfg pump.Config, part Part) (*parts, workload.Parking, error) {
 	mark := workload.Parking{Key: part.Key}
 	if part.Run == "" && (len(part.Key) == 0 || len(part.Key) > workload.MaxParkedKey) {
-		return nil, mark, &pump.ConfigError{
-			Field: "key", Problem: fmt.Sprintf("it has %d bytes", len(part.Key)),
-			Fix: fmt.Sprintf("give a key of 1 to %d", workload.MaxParkedKey),
-		}
+		return nil, mark, pump.Invalid("key", fmt.Sprintf("it has %d bytes", len(part.Key)),
+			fmt.Sprintf("give a key of 1 to %d", workload.MaxParkedKey))
 	}
 	s, err := operator.Open(ctx, cfg)
 	if err != nil {

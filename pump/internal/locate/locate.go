@@ -82,27 +82,21 @@ func Elsewhere(ctx context.Context, c *pump.Config, announcing *workload.Maker) 
 	slices.Sort(refused)
 	switch {
 	case len(found) > 0:
-		return &pump.ConfigError{
-			Field: "control",
-			Problem: fmt.Sprintf("workload %q is in account %s, and not in %s, where "+
-				"this configuration expects it",
+		return pump.Invalid("control",
+			fmt.Sprintf("workload %q is in account %s, and not in %s, where this configuration expects it",
 				c.Workload, strings.Join(found, " and "), c.Control),
-			Fix: "set control: " + found[0] +
-				" (without it the first account listed is meant, so their order counts)",
-		}
+			"set control: "+found[0]+
+				" (without it the first account listed is meant, so their order counts)")
 	case stranger != nil:
 		return stranger
 	case unanswered != nil:
 		return unanswered
 	case len(refused) > 0 && !c.Private.ControlGiven:
-		return &unsureError{&pump.ConfigError{
-			Field: "control",
-			Problem: fmt.Sprintf("workload %q is not in account %s, and %s cannot be looked into with "+
-				"the credentials given: %v",
-				c.Workload, c.Control, SomeOf(refused, 4), cause),
-			Fix: "mend the credentials, or say which account has the workload, or shall have it: control: " +
-				c.Control,
-		}}
+		return &unsureError{pump.Invalid("control", fmt.Sprintf("workload %q is not in account %s, and "+
+			"%s cannot be looked into with the credentials given: %v",
+			c.Workload, c.Control, SomeOf(refused, 4), cause),
+			"mend the credentials, or say which account has the workload, or shall have it: control: "+
+				c.Control)}
 	}
 	return nil
 }
@@ -182,14 +176,12 @@ func isKnown(c *pump.Config, account string) error {
 	if slices.ContainsFunc(c.Accounts, func(a pump.Account) bool { return a.Name == account }) {
 		return nil
 	}
-	return &pump.ConfigError{
-		Field: "accounts",
-		Problem: fmt.Sprintf("an account of it takes part in workload %q of account %s, "+
-			"which is not among them, so that workload cannot be looked for", c.Workload, account),
-		Fix: fmt.Sprintf("add account %s, and set control: %s if that workload is meant; or "+
-			"use another workload name; or if that account is gone for good, remove what is left: "+
-			"distributor workload delete", account, account),
-	}
+	return pump.Invalid("accounts", fmt.Sprintf("an account of it takes part in workload %q of "+
+		"account %s, which is not among them, so that workload cannot be looked for",
+		c.Workload, account),
+		fmt.Sprintf("add account %s, and set control: %s if that workload is meant; or use another "+
+			"workload name; or if that account is gone for good, remove what is left: "+
+			"distributor workload delete", account, account))
 }
 
 // beforeMaking finds that nothing is made that is elsewhere or may be. It
@@ -230,16 +222,12 @@ func Unrivalled(ctx context.Context, c *pump.Config, w *workload.Workload) error
 		return nil
 	}
 	other := found[0].Account
-	return &pump.ConfigError{
-		Field: "control",
-		Problem: fmt.Sprintf("workload %q is in account %s, and another one of "+
-			"that name is in account %s",
+	return pump.Invalid("control",
+		fmt.Sprintf("workload %q is in account %s, and another one of that name is in account %s",
 			c.Workload, c.Control, other),
-		Fix: fmt.Sprintf("see which one is meant "+
-			"(distributor workload show, with control: %s and with control: %s), "+
-			"stop all processes of the other one, and delete it with its account as control: "+
-			"distributor workload delete (queues that both use stay)", c.Control, other),
-	}
+		fmt.Sprintf("see which one is meant (distributor workload show, with control: %s and with "+
+			"control: %s), stop all processes of the other one, and delete it with its account as "+
+			"control: distributor workload delete (queues that both use stay)", c.Control, other))
 }
 
 // WithAdvice tells what to do about a workload that is not there.

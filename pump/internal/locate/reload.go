@@ -24,12 +24,8 @@ func Reload(f *queues.Set, now, next pump.Config) (changed bool, err error) {
 		return false, err
 	}
 	fixed := func(field, was, is string) error {
-		return &pump.ConfigError{
-			Field: field,
-			Problem: fmt.Sprintf("it is %s, and %s in the process that runs", redact.Quoted(is),
-				redact.Quoted(was)),
-			Fix: "put it back, or start the process again",
-		}
+		return pump.Invalid(field, fmt.Sprintf("it is %s, and %s in the process that runs",
+			redact.Quoted(is), redact.Quoted(was)), "put it back, or start the process again")
 	}
 	switch {
 	case next.Workload != now.Workload:

@@ -85,12 +85,9 @@ func Check(cfg *pump.Config) error {
 	if c := cfg.Budget.CostPerDay; c <= 0 || c >= least {
 		return nil
 	}
-	return &pump.ConfigError{
-		Field: "budget.costPerDay",
-		Problem: fmt.Sprintf("%.4g %s is less than what a day costs at the least, "+
-			"with one processor and one distributor and nothing to do: %.4f %s",
-			cfg.Budget.CostPerDay, cfg.Prices.Currency, least, cfg.Prices.Currency),
-		Fix: fmt.Sprintf("use %.4f or more, or fewer queues, or leave it out for no cap",
-			math.Ceil(least*1e4)/1e4),
-	}
+	return pump.Invalid("budget.costPerDay", fmt.Sprintf("%.4g %s is less than what a day costs "+
+		"at the least, with one processor and one distributor and nothing to do: %.4f %s",
+		cfg.Budget.CostPerDay, cfg.Prices.Currency, least, cfg.Prices.Currency),
+		fmt.Sprintf("use %.4f or more, or fewer queues, or leave it out for no cap",
+			math.Ceil(least*1e4)/1e4))
 }

@@ -21,9 +21,7 @@ const runDigits = 4
 func RunDigits(text string) (digits string, whole pump.RunID, err error) {
 	digits = strings.ToLower(strings.TrimSpace(text))
 	bad := func(problem string) (string, pump.RunID, error) {
-		return "", pump.RunID{}, &pump.ConfigError{
-			Field: "run", Problem: problem, Fix: "see: distributor runs list",
-		}
+		return "", pump.RunID{}, pump.Invalid("run", problem, "see: distributor runs list")
 	}
 	switch {
 	case len(digits) > 2*len(whole) || strings.Trim(digits, "0123456789abcdef") != "":
@@ -64,10 +62,6 @@ func (o *Session) FindRun(ctx context.Context, id string) (pump.RunID, error) {
 	if len(found) > RunsNamed {
 		names = append(names, "and others")
 	}
-	return pump.RunID{}, &pump.ConfigError{
-		Field: "run",
-		Problem: fmt.Sprintf("the ids of several runs begin with %s: %s", digits,
-			strings.Join(names, ", ")),
-		Fix: "write more digits",
-	}
+	return pump.RunID{}, pump.Invalid("run", fmt.Sprintf("the ids of several runs begin with %s: %s",
+		digits, strings.Join(names, ", ")), "write more digits")
 }

@@ -126,12 +126,8 @@ func (f *Set) open(a *Account, queue string) *Queue {
 func (f *Set) Queue(accountName, queue string) (*Queue, error) {
 	a := f.Account(accountName)
 	if a == nil {
-		return nil, &pump.ConfigError{
-			Field: "accounts",
-			Problem: fmt.Sprintf("the workload uses account %q, for which there are no credentials here",
-				accountName),
-			Fix: "add it to the accounts",
-		}
+		return nil, pump.Invalid("accounts", fmt.Sprintf("the workload uses account %q, for which "+
+			"there are no credentials here", accountName), "add it to the accounts")
 	}
 	return f.open(a, queue), nil
 }

@@ -18,11 +18,8 @@ var validQueue = regexp.MustCompile(`^[a-z0-9](-?[a-z0-9])+$`)
 func checkForeign(c *pump.Config) error {
 	Default(&c.ForeignEncoding, foreign.Auto)
 	if !slices.Contains(foreign.Encodings, c.ForeignEncoding) {
-		return &pump.ConfigError{
-			Field:   "foreign.encoding",
-			Problem: redact.Quoted(c.ForeignEncoding) + " is no encoding",
-			Fix:     "use " + strings.Join(foreign.Encodings, ", ") + ", or leave it out for auto",
-		}
+		return pump.Invalid("foreign.encoding", redact.Quoted(c.ForeignEncoding)+" is no encoding",
+			"use "+strings.Join(foreign.Encodings, ", ")+", or leave it out for auto")
 	}
 	own := regexp.MustCompile("^" + c.Workload + "-([0-9]{2}|poison)$")
 	for i := range c.Accounts {
@@ -42,11 +39,7 @@ func checkForeign(c *pump.Config) error {
 			default:
 				continue
 			}
-			return &pump.ConfigError{
-				Field:   fmt.Sprintf("accounts[%d].foreignQueues", i),
-				Problem: problem,
-				Fix:     fix,
-			}
+			return pump.Invalid(fmt.Sprintf("accounts[%d].foreignQueues", i), problem, fix)
 		}
 	}
 	return nil

@@ -11,14 +11,9 @@ func NeedOnce(delivery, field, what string) error {
 	if delivery == string(pump.Once) {
 		return nil
 	}
-	return &pump.ConfigError{
-		Field: field,
-		Problem: fmt.Sprintf("%s needs delivery mode %s; in %s no process records which tasks are done",
+	return pump.Invalid(field,
+		fmt.Sprintf("%s needs delivery mode %s; in %s no process records which tasks are done",
 			what, pump.Once, pump.AtLeastOnce),
-		Fix: fmt.Sprintf(
-			"make another workload with delivery: %s, or see how many messages are "+
-				"left with: distributor status",
-			pump.Once,
-		),
-	}
+		fmt.Sprintf("make another workload with delivery: %s, or see how many messages are left with: "+
+			"distributor status", pump.Once))
 }

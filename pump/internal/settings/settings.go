@@ -33,10 +33,8 @@ var validWorkload = regexp.MustCompile(`^[a-z](-?[a-z0-9])+$`)
 // result shares nothing with c that the caller may still change.
 func Complete(c pump.Config) (pump.Config, error) {
 	if len(c.Workload) < 3 || len(c.Workload) > 40 || !validWorkload.MatchString(c.Workload) {
-		return c, &pump.ConfigError{
-			Field: "workload", Problem: redact.Quoted(c.Workload) + " is not a workload name",
-			Fix: "use 3 to 40 of a-z, 0-9 and single dashes, beginning with a letter",
-		}
+		return c, pump.Invalid("workload", redact.Quoted(c.Workload)+" is not a workload name",
+			"use 3 to 40 of a-z, 0-9 and single dashes, beginning with a letter")
 	}
 	c, err := withAccounts(c)
 	if err != nil {
@@ -51,16 +49,12 @@ func Complete(c pump.Config) (pump.Config, error) {
 	case pump.AtLeastOnce:
 	case pump.Once:
 		if c.Segments == pump.Shared {
-			return c, &pump.ConfigError{
-				Field: "delivery", Problem: "once needs segments with owners, and segments is 0",
-				Fix: "leave segments out, or use at-least-once",
-			}
+			return c, pump.Invalid("delivery", "once needs segments with owners, and segments is 0",
+				"leave segments out, or use at-least-once")
 		}
 	default:
-		return c, &pump.ConfigError{
-			Field: "delivery", Problem: redact.Quoted(string(c.Delivery)) + " is not a delivery mode",
-			Fix: "use at-least-once or once, or leave it out for at-least-once",
-		}
+		return c, pump.Invalid("delivery", redact.Quoted(string(c.Delivery))+" is not a delivery mode",
+			"use at-least-once or once, or leave it out for at-least-once")
 	}
 	if err := checkForeign(&c); err != nil {
 		return c, err
@@ -88,9 +82,7 @@ func Complete(c pump.Config) (pump.Config, error) {
 // withAccounts completes and checks the accounts, and which of them has the tables.
 func withAccounts(c pump.Config) (pump.Config, error) {
 	if len(c.Accounts) == 0 {
-		return c, &pump.ConfigError{
-			Field: "accounts", Problem: "no account is given", Fix: "name at least one storage account",
-		}
+		return c, pump.Invalid("accounts", "no account is given", "name at least one storage account")
 	}
 	accounts := make([]pump.Account, len(c.Accounts))
 	seen := map[string]int{}
@@ -106,11 +98,9 @@ func withAccounts(c pump.Config) (pump.Config, error) {
 			return c, err
 		}
 		if j, dup := seen[a.Name]; dup {
-			return c, &pump.ConfigError{
-				Field:   fmt.Sprintf("accounts[%d]", i),
-				Problem: fmt.Sprintf("is account %q, which accounts[%d] is already", a.Name, j),
-				Fix:     "remove one, or give them different names if they are different accounts",
-			}
+			return c, pump.Invalid(fmt.Sprintf("accounts[%d]", i),
+				fmt.Sprintf("is account %q, which accounts[%d] is already", a.Name, j),
+				"remove one, or give them different names if they are different accounts")
 		}
 		seen[a.Name] = i
 		accounts[i] = a
@@ -126,10 +116,9 @@ func withAccounts(c pump.Config) (pump.Config, error) {
 		c.Control = accounts[0].Name
 	}
 	if _, ok := seen[c.Control]; !ok {
-		return c, &pump.ConfigError{
-			Field: "control", Problem: "account " + redact.Quoted(c.Control) + " is not among the accounts",
-			Fix: "name one of the accounts listed",
-		}
+		return c, pump.Invalid("control",
+			"account "+redact.Quoted(c.Control)+" is not among the accounts",
+			"name one of the accounts listed")
 	}
 	return c, nil
 }
@@ -170,30 +159,22 @@ func checkSize(c pump.Config) error {
 	case s == 0 || s == pump.Shared:
 		s = shardmap.DefaultSegments(queues)
 	case !shardmap.CanBeSegments(s):
-		return &pump.ConfigError{
-			Field: "segments", Problem: fmt.Sprintf("%d is not a possible number of segments", s),
-			Fix: fmt.Sprintf("use a multiple of 64 up to %d, or leave it out for %d",
-				shardmap.MaxSegments, shardmap.DefaultSegments(queues)),
-		}
+		return pump.Invalid("segments", fmt.Sprintf("%d is not a possible number of segments", s),
+			fmt.Sprintf("use a multiple of 64 up to %d, or leave it out for %d",
+				shardmap.MaxSegments, shardmap.DefaultSegments(queues)))
 	}
 	switch {
 	case queues+foreign > shardmap.MaxShards:
-		return &pump.ConfigError{
-			Field: "accounts",
-			Problem: fmt.Sprintf("they have %d queues in all, and a workload has at most %d",
+		return pump.Invalid("accounts",
+			fmt.Sprintf("they have %d queues in all, and a workload has at most %d",
 				queues+foreign, shardmap.MaxShards),
-			Fix: fmt.Sprintf("use up to %d queues of each (queues:), or make several workloads",
-				max(shardmap.MaxShards/len(c.Accounts), 1)),
-		}
+			fmt.Sprintf("use up to %d queues of each (queues:), or make several workloads",
+				max(shardmap.MaxShards/len(c.Accounts), 1)))
 	case queues > s:
-		return &pump.ConfigError{
-			Field: "segments",
-			Problem: fmt.Sprintf("%d segments are fewer than the accounts' %d queues, "+
-				"of which some would be the home of no segment", s, queues),
-			Fix: fmt.Sprintf("use %d segments or more, or fewer queues of each account; "+
-				"for a workload that exists already leave segments and queues out",
-				1<<bits.Len(uint(queues-1))),
-		}
+		return pump.Invalid("segments", fmt.Sprintf("%d segments are fewer than the accounts' %d "+
+			"queues, of which some would be the home of no segment", s, queues),
+			fmt.Sprintf("use %d segments or more, or fewer queues of each account; for a workload that "+
+				"exists already leave segments and queues out", 1<<bits.Len(uint(queues-1))))
 	}
 	return nil
 }
@@ -208,13 +189,10 @@ func sameAccounts(accounts []pump.Account) error {
 			continue
 		}
 		if j, dup := seen[at.Place()]; dup {
-			return &pump.ConfigError{
-				Field: fmt.Sprintf("accounts[%d]", i),
-				Problem: fmt.Sprintf("is the same storage account as accounts[%d], "+
-					"under another name (%q and %q)",
+			return pump.Invalid(fmt.Sprintf("accounts[%d]", i),
+				fmt.Sprintf("is the same storage account as accounts[%d], under another name (%q and %q)",
 					j, a.Name, accounts[j].Name),
-				Fix: "remove one of them",
-			}
+				"remove one of them")
 		}
 		seen[at.Place()] = i
 	}
@@ -299,7 +277,7 @@ const defaultRetained = 7 * 24 * time.Hour
 // OutOfRange is the error of a setting that is less or more than it may be; fix says what it may
 // be.
 func OutOfRange(field string, value any, fix string) *pump.ConfigError {
-	return &pump.ConfigError{Field: field, Problem: fmt.Sprintf("%v is out of range", value), Fix: fix}
+	return pump.Invalid(field, fmt.Sprintf("%v is out of range", value), fix)
 }
 
 // Default gives a field that is zero a value.
@@ -333,7 +311,7 @@ func Budget(b pump.Budget) (pump.Budget, error) {
 // priceList completes and checks a list of prices: what is not given is as published.
 func priceList(p prices.List) (prices.List, error) {
 	if problem, fix, mixed := p.Mixed(); mixed {
-		return p, &pump.ConfigError{Field: "prices.currency", Problem: problem, Fix: fix}
+		return p, pump.Invalid("prices.currency", problem, fix)
 	}
 	p = p.OrPublished()
 	for _, f := range []struct {
@@ -346,10 +324,8 @@ func priceList(p prices.List) (prices.List, error) {
 		}
 	}
 	if n := len(p.Currency); n > 12 || len(p.Source) > 200 || len(p.Date) > 20 {
-		return p, &pump.ConfigError{
-			Field: "prices", Problem: "has a text that is too long",
-			Fix: "use up to 12 characters for the currency, 20 for the date and 200 for the source",
-		}
+		return p, pump.Invalid("prices", "has a text that is too long",
+			"use up to 12 characters for the currency, 20 for the date and 200 for the source")
 	}
 	return p, nil
 }
@@ -375,9 +351,7 @@ func Retry(p pump.RetryPolicy) (pump.RetryPolicy, error) {
 	case p.Max < p.Base || p.Max > storage.MaxVisibility:
 		return p, OutOfRange("retry.max", p.Max, "use at least retry.base and at most 168h")
 	case p.MaxAge < 0:
-		return p, &pump.ConfigError{
-			Field: "retry.maxAge", Problem: p.MaxAge.String() + " is negative", Fix: "use 0 for no limit",
-		}
+		return p, pump.Invalid("retry.maxAge", p.MaxAge.String()+" is negative", "use 0 for no limit")
 	}
 	return p, nil
 }
