@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -188,6 +189,30 @@ func TestP37AClosedRunIsPrunedAndItsCountsGo(t *testing.T) {
 		b := openBook(t, faketable.OverTheWire(t, sim, "b"), "b")
 		b.mustFence(2, 5)
 		want(t, "live", b.LiveRuns(), []codec.RunID{faketable.RunID(1)})
+	})
+}
+
+// A partition that does not answer keeps no other one from forgetting.
+func TestP37PartitionsForgetSideBySide(t *testing.T) {
+	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		table := faketable.OverTheWire(t, sim, "a")
+		a := openBook(t, table, "a")
+		a.mustFence(1, 5, 70)
+		a.mustCommit(
+			Entry{Segment: 5, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 100)},
+			Entry{Segment: 70, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 7)},
+		)
+		dark := azsim.Rule{Service: "table", Partition: "city.ledger.00", Fault: azsim.HangBefore}
+		hangs := sim.Inject(dark)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := a.Prune(ctx, []codec.RunID{faketable.RunID(1)}); err == nil {
+			t.Error("the dark partition has forgotten its run")
+		}
+		hangs.Remove()
+		if recordOf(t, table, 70).Done(faketable.RunID(1), 0) {
+			t.Error("the other partition has not")
+		}
 	})
 }
 
