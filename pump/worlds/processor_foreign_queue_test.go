@@ -291,9 +291,10 @@ func TestNoNameGoesForItsAgeWhileAnotherProcessorCannotReadAForeignQueue(t *test
 			switch {
 			case s.State != shardmap.Foreign:
 			case v.Sweeper(i) != v.Owners[testworld.Greeted].Instance:
-				// To all processors: another one reads what only its reader cannot.
+				// It is told to slow down, for which no other one takes its place.
 				dark = w.Sim.Inject(azsim.Rule{
-					Account: s.Account, Object: s.Queue, Fault: azsim.HangBefore, Operations: []string{"GetMessages"},
+					Account: s.Account, Object: s.Queue, Fault: azsim.Answer, Operations: []string{"GetMessages"},
+					Instance: v.Sweeper(i),
 				})
 			default: // what waits there is put back again and again, and never anew
 				for range 3 {
