@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
@@ -158,6 +160,26 @@ func TestNumbersAreWrittenToBeRead(t *testing.T) {
 			t.Errorf("%d became %s", n, got)
 		}
 	}
+}
+
+func TestTheBarSaysHowFarItIsAndFitsItsTerminal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := bar{since: time.Now()}
+		check := func(done, total int64, columns int, want string) {
+			t.Helper()
+			if got := b.line(done, total, "400 tasks", columns); got != want {
+				t.Errorf("%q, want %q", got, want)
+			}
+		}
+		check(0, 400, 80, "   0% |                        |  [0s] 400 tasks")
+		time.Sleep(4 * time.Second)
+		check(200, 400, 80, "  50% |████████████            |  [4s:8s] 400 tasks")
+		check(200, 400, 38, "  50% |█████      |  [4s:8s] 400 tasks")
+		check(200, 400, 20, "  50% ||  [4s:8s] 4…")
+		check(500, 400, 80, " 100% |████████████████████████|  [4s:0s] 400 tasks")
+		check(7, 0, 80, "⠋  [4s] 400 tasks")
+		check(8, 0, 10, "⠙  [4s] 4…")
+	})
 }
 
 func TestRequestsAreATable(t *testing.T) {

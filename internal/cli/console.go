@@ -7,12 +7,13 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/charmbracelet/x/ansi"
 	"github.com/dustin/go-humanize"
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
@@ -30,7 +31,7 @@ type Console struct {
 	every    time.Duration
 
 	mu   sync.Mutex // guards what follows, and writing
-	bar  *progressbar.ProgressBar
+	bar  *bar // nil where none is shown
 	last time.Time // when progress was logged
 	told string    // what it was then
 	gone func()    // called when no reader is left
@@ -120,9 +121,7 @@ func (f *ConsoleFlags) kind() string {
 func (c *Console) Write(line []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.bar != nil {
-		_ = c.bar.Clear()
-	}
+	c.clear()
 	n, err := c.out.Write(line)
 	if errors.Is(err, syscall.EPIPE) && c.gone != nil {
 		c.gone()
@@ -166,35 +165,61 @@ func (c *Console) Progress(done, total int64, text string, attrs ...any) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if total <= 0 {
-		total = -1
-	}
 	if c.bar == nil {
-		c.bar = progressbar.NewOptions64(total,
-			progressbar.OptionSetWriter(c.out), progressbar.OptionSetWidth(24),
-			progressbar.OptionSetRenderBlankState(true), progressbar.OptionUseANSICodes(true),
-			progressbar.OptionSetElapsedTime(true), progressbar.OptionSpinnerType(14),
-			progressbar.OptionSetPredictTime(total > 0), progressbar.OptionShowDescriptionAtLineEnd())
+		c.bar = &bar{since: time.Now()}
 	}
-	if total > 0 && total != c.bar.GetMax64() {
-		c.bar.ChangeMax64(total)
+	columns, _, err := term.GetSize(int(c.out.Fd()))
+	if err != nil || columns <= 0 {
+		columns = 80
 	}
-	c.bar.Describe(text)
-	// A full bar counts as finished and is not drawn again; the end is Done's.
-	if total > 0 {
-		done = min(done, total-1)
+	fmt.Fprintf(c.out, "\r%s\x1b[0K", c.bar.line(done, total, text, columns))
+}
+
+// clear empties the line of a bar that is shown.
+func (c *Console) clear() {
+	if c.bar != nil {
+		_, _ = c.out.WriteString("\x1b[2K\r")
 	}
-	_ = c.bar.Set64(done)
 }
 
 // Done takes the bar away.
 func (c *Console) Done() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.bar != nil {
-		_ = c.bar.Clear()
-		c.bar = nil
+	c.clear()
+	c.bar = nil
+}
+
+// bar is a line that shows how far the work is.
+type bar struct {
+	since time.Time
+	speed Rate
+	turns int
+}
+
+var spinner = []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
+
+// line draws the bar, or where the total is not known what turns, with the time that has passed
+// and the time that is left.
+func (b *bar) line(done, total int64, text string, columns int) string {
+	times := time.Since(b.since).Truncate(time.Second).String()
+	if total <= 0 {
+		b.turns++
+		sign := spinner[(b.turns-1)%len(spinner)]
+		return ansi.Truncate(fmt.Sprintf("%c  [%s] %s", sign, times, text), columns, "…")
 	}
+	done = min(done, total)
+	if speed := b.speed.perSecond(done); speed > 0 {
+		left := min(float64(total-done)/speed, 1e9)
+		times += ":" + (time.Duration(left) * time.Second).String()
+	}
+	const most, beside = 24, len("  99% ||")
+	about := fmt.Sprintf("  [%s] %s", times, text)
+	width := max(0, min(most, columns-beside-ansi.StringWidth(about)))
+	part := float64(done) / float64(total)
+	full := int(part * float64(width))
+	return ansi.Truncate(fmt.Sprintf("%4d%% |%s%s|%s", int(100*part), strings.Repeat("█", full),
+		strings.Repeat(" ", width-full), about), columns, "…")
 }
 
 // Rate is a speed between two calls of it, for display.
@@ -206,6 +231,10 @@ type Rate struct {
 
 // Per second since some seconds ago, given the count now.
 func (r *Rate) Per(count int64) string {
+	return fmt.Sprintf("%s/s", humanize.Comma(int64(r.perSecond(count))))
+}
+
+func (r *Rate) perSecond(count int64) float64 {
 	now := time.Now()
 	switch since := now.Sub(r.at); {
 	case r.at.IsZero():
@@ -216,5 +245,5 @@ func (r *Rate) Per(count int64) string {
 		r.rate = (r.rate + float64(count-r.count)/since.Seconds()) / 2
 		r.at, r.count = now, count
 	}
-	return fmt.Sprintf("%s/s", humanize.Comma(int64(r.rate)))
+	return r.rate
 }
