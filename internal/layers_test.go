@@ -49,6 +49,7 @@ var levels = map[string]int{
 	"internal/foreign":                  1,
 	"internal/generate":                 1,
 	"internal/mutants/overlay":          1,
+	"internal/tables":                   1,
 	"loadtest/report":                   1,
 	"internal/packaging/build":          1,
 	"internal/packaging/lifecycle":      1,

@@ -31,10 +31,10 @@ type Console struct {
 	every    time.Duration
 
 	mu   sync.Mutex // guards what follows, and writing
-	bar  *bar // nil where none is shown
-	last time.Time // when progress was logged
-	told string    // what it was then
-	gone func()    // called when no reader is left
+	bar  *bar       // nil where none is shown
+	last time.Time  // when progress was logged
+	told string     // what it was then
+	gone func()     // called when no reader is left
 }
 
 // ConsoleFlags are the flags of a Console.

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/internal/tables"
 	"github.com/queuepump/queuepump/pump/accounts"
 )
 
@@ -61,14 +62,10 @@ func accountsList() *cobra.Command {
 }
 
 func printAccounts(w io.Writer, uses []accounts.Use) {
-	t := table{columns: []column{
-		{title: "ACCOUNT", shrink: 16},
-		{title: "STATE"},
-		{title: "QUEUES", right: true},
-		{title: "WEIGHT", right: true},
-		{title: "SEGMENTS", right: true},
-		{title: "NOTE", shrink: 8},
-	}}
+	t := tables.Table{Columns: tables.Columns(
+		tables.Short("ACCOUNT", 16), tables.Left("STATE"), tables.Right("QUEUES"),
+		tables.Right("WEIGHT"), tables.Right("SEGMENTS"), tables.Short("NOTE", 8),
+	)}
 	for _, u := range uses {
 		control, missing, foreign := "", "", ""
 		if len(u.Foreign) > 0 {
@@ -80,10 +77,10 @@ func printAccounts(w io.Writer, uses []accounts.Use) {
 		if !u.Configured {
 			missing = "not in this configuration"
 		}
-		t.add(plain(u.Name), u.State, number(u.Queues), fmt.Sprintf("%.4g", u.Weight), number(u.Segments),
+		t.Add(plain(u.Name), u.State, number(u.Queues), fmt.Sprintf("%.4g", u.Weight), number(u.Segments),
 			notes(control, missing, plain(foreign)))
 	}
-	t.write(w, 120)
+	t.Write(w, 120)
 }
 
 // change is what the commands that change accounts share.

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/internal/tables"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/coordination"
 	"github.com/queuepump/queuepump/pump/gates"
@@ -153,11 +154,11 @@ func gateList() *cobra.Command {
 					"no gate was ever opened or closed, and no process waits at one")
 				return err
 			}
-			t := table{columns: gateColumns}
+			t := tables.Table{Columns: gateColumns}
 			for _, g := range list {
-				t.add(gateCells(g, time.Now())...)
+				t.Add(gateCells(g, time.Now())...)
 			}
-			t.write(cmd.OutOrStdout(), 120)
+			t.Write(cmd.OutOrStdout(), 120)
 			return nil
 		}),
 	}

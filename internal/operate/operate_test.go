@@ -14,6 +14,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
+	"github.com/queuepump/queuepump/internal/tables"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/distributor"
@@ -243,7 +244,7 @@ func TestTheStatusByCommand(t *testing.T) {
 		}
 	}
 	for line := range strings.Lines(text) {
-		if width(strings.TrimSpace(line)) > 80 {
+		if tables.Width(strings.TrimSpace(line)) > 80 {
 			t.Errorf("too long: %s", line)
 		}
 	}
@@ -273,7 +274,7 @@ func TestEveryCommandHasAConfigurationAndExamples(t *testing.T) {
 			t.Errorf("%s lacks an example, a description or --config", cmd.CommandPath())
 		}
 		for line := range strings.Lines(cmd.Long + "\n" + cmd.Example) {
-			if width(line) > 100 {
+			if tables.Width(line) > 100 {
 				t.Errorf("%s: a line of its help is too long: %s", cmd.CommandPath(), line)
 			}
 		}

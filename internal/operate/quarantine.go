@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/internal/tables"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/quarantine"
 )
@@ -209,19 +210,12 @@ func (w *which) list(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	t := table{columns: []column{
-		{title: "CAUSE", shrink: 8},
-		{title: "TRIES", right: true},
-		{title: "TASKS", right: true},
-		{title: "FIRST"},
-		{title: "LAST"},
-		{title: "KEY", shrink: 8},
-		{title: "WHY", shrink: 16},
-		{title: "INSTANCE", shrink: 8, cut: cutMiddle},
-		{title: "ACCOUNT", shrink: 8, cut: cutMiddle},
-		{title: "ID"},
-		{title: "NOTE"},
-	}}
+	t := tables.Table{Columns: tables.Columns(
+		tables.Short("CAUSE", 8), tables.Right("TRIES"), tables.Right("TASKS"), tables.Left("FIRST"),
+		tables.Left("LAST"), tables.Short("KEY", 8), tables.Short("WHY", 16),
+		tables.Middle("INSTANCE", 8), tables.Middle("ACCOUNT", 8), tables.Left("ID"),
+		tables.Left("NOTE"),
+	)}
 	var c counted
 	var printing error
 	err = q.List(cmd.Context(), f, func(m *quarantine.Message) bool {
@@ -238,7 +232,7 @@ func (w *which) list(cmd *cobra.Command) error {
 		if m.Matching < m.Tasks {
 			tasks += " of " + humanize.Comma(int64(m.Tasks))
 		}
-		t.add(cmp.Or(plain(m.Reason), "?"), number(int64(m.Attempts)), tasks, dayText(m.First, now),
+		t.Add(cmp.Or(plain(m.Reason), "?"), number(int64(m.Attempts)), tasks, dayText(m.First, now),
 			dayText(cmp.Or(m.Last, &m.Put), now), keyText(m), plain(m.Detail), plain(m.Instance),
 			plain(m.Account), plain(m.ID), note)
 		console.Progress(c.messages, 0, "messages", "messages", c.messages)
@@ -248,7 +242,7 @@ func (w *which) list(cmd *cobra.Command) error {
 	if w.json {
 		return errors.Join(printing, err)
 	}
-	t.write(out, screenWidth(out))
+	t.Write(out, screenWidth(out))
 	switch {
 	case c.messages == 0 && err == nil:
 		_, printing = fmt.Fprintln(out, "nothing is in quarantine that is meant by this")

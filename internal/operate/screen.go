@@ -3,13 +3,12 @@ package operate
 import (
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
-	"github.com/rivo/uniseg"
 
 	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/internal/tables"
 )
 
 func plain(s string) string { return cli.Plain(s) }
@@ -25,134 +24,6 @@ func screenWidth(out io.Writer) int {
 		return max(width, 80)
 	}
 	return wholeLines
-}
-
-func width(s string) int { return uniseg.StringWidth(s) }
-
-// cut shortens a text to a width, with an ellipsis at its end.
-func cut(s string, to int) string {
-	if width(s) <= to {
-		return s
-	}
-	return head(s, to-1) + "…"
-}
-
-// cutMiddle shortens a name to a width, with an ellipsis in it: names of
-// instances differ in their ends, those of hosts in their beginnings.
-func cutMiddle(s string, to int) string {
-	if width(s) <= to {
-		return s
-	}
-	end := (to - 1) * 3 / 5
-	var tail string
-	for rest := s; rest != "" && width(rest) > end; {
-		_, rest, _, _ = uniseg.FirstGraphemeClusterInString(rest, -1)
-		tail = rest
-	}
-	return head(s, to-1-width(tail)) + "…" + tail
-}
-
-// head is the beginning of a text, at most that wide.
-func head(s string, to int) string {
-	at := 0
-	for rest, state := s, -1; rest != ""; {
-		var cluster string
-		var w int
-		cluster, rest, w, state = uniseg.FirstGraphemeClusterInString(rest, state)
-		if to -= w; to < 0 {
-			break
-		}
-		at += len(cluster)
-	}
-	return s[:at]
-}
-
-// column is a column of a table.
-type column struct {
-	title string
-	right bool
-	// shrink is how narrow the column may be made, 0 not at all.
-	shrink int
-	cut    func(string, int) string // default: cut
-}
-
-// table aligns rows of texts and keeps them within a width.
-type table struct {
-	columns []column
-	rows    [][]string
-}
-
-func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
-
-// write prints the table unless it has no rows. Columns that have nothing in any
-// row are left out.
-func (t *table) write(w io.Writer, limit int) {
-	if len(t.rows) == 0 {
-		return
-	}
-	widths := make([]int, len(t.columns))
-	for _, row := range t.rows {
-		for i, cell := range row {
-			if cell != "" {
-				widths[i] = max(widths[i], width(cell), width(t.columns[i].title))
-			}
-		}
-	}
-	t.shrink(widths, limit)
-	titles := make([]string, len(t.columns))
-	for i, c := range t.columns {
-		titles[i] = c.title
-	}
-	for _, row := range append([][]string{titles}, t.rows...) {
-		t.line(w, widths, row)
-	}
-}
-
-// shrink takes from the widest of the columns that may shrink, until all fit.
-func (t *table) shrink(widths []int, limit int) {
-	total := -2
-	for _, w := range widths {
-		if w > 0 {
-			total += w + 2
-		}
-	}
-	for ; total > limit; total-- {
-		widest := -1
-		for i, c := range t.columns {
-			if c.shrink > 0 && widths[i] > c.shrink && (widest < 0 || widths[i] > widths[widest]) {
-				widest = i
-			}
-		}
-		if widest < 0 {
-			return
-		}
-		widths[widest]--
-	}
-}
-
-func (t *table) line(w io.Writer, widths []int, row []string) {
-	var b strings.Builder
-	for i, cell := range row {
-		if widths[i] == 0 {
-			continue
-		}
-		c := t.columns[i]
-		if c.cut != nil {
-			cell = c.cut(cell, widths[i])
-		} else {
-			cell = cut(cell, widths[i])
-		}
-		if b.Len() > 0 {
-			b.WriteString("  ")
-		}
-		pad := strings.Repeat(" ", widths[i]-width(cell))
-		if c.right {
-			b.WriteString(pad + cell)
-		} else {
-			b.WriteString(cell + pad)
-		}
-	}
-	fmt.Fprintln(w, strings.TrimRight(b.String(), " "))
 }
 
 // number writes a count in at most six characters.
@@ -214,40 +85,31 @@ func timeText(t, now time.Time) string {
 }
 
 // section prints a table with an empty line before it.
-func (c screen) section(w io.Writer, t *table) {
-	if len(t.rows) > 0 {
+func (c screen) section(w io.Writer, t *tables.Table) {
+	if len(t.Rows) > 0 {
 		fmt.Fprintln(w)
 		limit := c.width
 		if c.whole {
 			limit = wholeLines
 		}
-		t.write(w, limit)
+		t.Write(w, limit)
 	}
 }
 
-// fold is how many of n rows are shown: all, or one less than there is room for,
-// as the last line sums up the others.
-func fold(n, room int) int {
-	if n <= room {
-		return n
+// list prints a table of as many as there is room for, and a line that sums up the others.
+func list[T any](
+	c screen, w io.Writer, columns []tables.Column, all []T, cells func(T) []string,
+	thing string, sum func(rest []T) string,
+) {
+	t := tables.Table{Columns: columns}
+	shown := tables.Fold(len(all), c.rows)
+	for _, one := range all[:shown] {
+		t.Add(cells(one)...)
 	}
-	return max(room-1, 1)
+	c.section(w, &t)
+	if rest := all[shown:]; len(rest) > 0 && sum != nil {
+		c.wrap(w, "", "and "+cli.Plural(int64(len(rest)), thing)+" more"+sum(rest))
+	}
 }
 
-// wrap prints a text in lines that fit, those after the first indented. Words
-// that are too long are cut.
-func (c screen) wrap(w io.Writer, prefix, text string) {
-	line := prefix
-	empty := true
-	for word := range strings.FieldsSeq(text) {
-		if !empty && width(line)+1+width(word) > c.width {
-			fmt.Fprintln(w, line)
-			line, empty = "  ", true
-		}
-		if !empty {
-			line += " "
-		}
-		line, empty = line+cut(word, c.width-width(line)), false
-	}
-	fmt.Fprintln(w, line)
-}
+func (c screen) wrap(w io.Writer, prefix, text string) { tables.Wrap(w, c.width, prefix, text) }

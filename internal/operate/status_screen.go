@@ -8,8 +8,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/charmbracelet/x/ansi"
+
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/page"
+	"github.com/queuepump/queuepump/internal/tables"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/gates"
@@ -68,7 +71,7 @@ func (c screen) head(w io.Writer, s *status.Status, now time.Time) {
 	}
 	about := strings.Join(parts, dot)
 	switch whole := strings.Join(slices.Concat([]string{name}, parts, []string{at}), dot); {
-	case about == "" || width(whole) <= c.width:
+	case about == "" || tables.Width(whole) <= c.width:
 		c.wrap(w, "", whole)
 	default:
 		c.wrap(w, "", name+dot+at)
@@ -164,25 +167,19 @@ func (c screen) leadership(s *status.Status, now time.Time) string {
 		parts[len(parts)-1] += " (" + timeText(*d.Next, now) + ")"
 	}
 	rest := dot + strings.Join(parts, dot)
-	return leader + cutMiddle(plain(d.Leader), max(c.width-width(leader)-width(rest), 16)) + rest
+	room := max(c.width-tables.Width(leader+rest), 16)
+	return leader + tables.CutMiddle(plain(d.Leader), room) + rest
 }
 
 // shortRun is enough of a run's id to tell it from others.
-func shortRun(id string) string { return head(plain(id), 12) }
+func shortRun(id string) string { return ansi.Truncate(plain(id), 12, "") }
 
 func (c screen) runs(w io.Writer, s *status.Status, now time.Time) {
-	t := table{columns: []column{
-		{title: "RUN"},
-		{title: "STATE"},
-		{title: "MODE", shrink: 4},
-		{title: "STARTED"},
-		{title: "SENT", right: true},
-		{title: "HANDLED", right: true},
-		{title: "DONE", right: true},
-		{title: "LEFT", right: true},
-		{title: "%", right: true},
-		{title: "NOTE", shrink: 8},
-	}}
+	t := tables.Table{Columns: tables.Columns(
+		tables.Left("RUN"), tables.Left("STATE"), tables.Short("MODE", 4), tables.Left("STARTED"),
+		tables.Right("SENT"), tables.Right("HANDLED"), tables.Right("DONE"), tables.Right("LEFT"),
+		tables.Right("%"), tables.Short("NOTE", 8),
+	)}
 	for _, r := range s.Runs {
 		sent := "?"
 		if r.Sent != nil {
@@ -200,7 +197,7 @@ func (c screen) runs(w io.Writer, s *status.Status, now time.Time) {
 			r.Note, some(poison, "quarantined"), some(r.Failed, "failed"), some(r.Retried, "retried"),
 			some(r.Duplicates, "twice"), some(r.Skipped, "skipped"),
 		)
-		t.add(shortRun(r.ID), plain(r.State), plain(r.Mode), timeText(r.Started, now),
+		t.Add(shortRun(r.ID), plain(r.State), plain(r.Mode), timeText(r.Started, now),
 			sent, handled, done, left, percent, note)
 	}
 	c.section(w, &t)
@@ -209,19 +206,16 @@ func (c screen) runs(w io.Writer, s *status.Status, now time.Time) {
 // ends are runs that no distributor continues, and what holds their ends back: the queue that is
 // read least far is one for all of them.
 func (c screen) ends(w io.Writer, s *status.Status, now time.Time) {
-	t := table{columns: []column{
-		{title: "ENDING"},
-		{title: "STATE"},
-		{title: "LAST SIGN"},
-		{title: "NOT BEFORE"},
-		{title: "WAITS FOR", shrink: 8},
-	}}
+	t := tables.Table{Columns: tables.Columns(
+		tables.Left("ENDING"), tables.Left("STATE"), tables.Left("LAST SIGN"), tables.Left("NOT BEFORE"),
+		tables.Short("WAITS FOR", 8),
+	)}
 	for _, e := range s.Ends.Runs {
 		waits := "a quiet time"
 		if e.WaitsFor == "reading" {
 			waits = "the queues to be read"
 		}
-		t.add(shortRun(e.ID), plain(e.State), timeText(e.LastSign, now),
+		t.Add(shortRun(e.ID), plain(e.State), timeText(e.LastSign, now),
 			timeText(e.NotBefore, now), waits)
 	}
 	c.section(w, &t)
@@ -273,17 +267,10 @@ func some[T int64 | uint64](n T, of string) string {
 }
 
 func (c screen) instances(w io.Writer, s *status.Status) {
-	t := table{columns: []column{
-		{title: "INSTANCE", shrink: 16, cut: cutMiddle},
-		{title: "RANK", right: true},
-		{title: "SEGMENTS", right: true},
-		{title: "TASKS", right: true},
-		{title: "RATE", right: true},
-		{title: "BEAT", right: true},
-		{title: "NOTE", shrink: 8},
-	}}
-	shown := fold(len(s.Instances), c.rows)
-	for _, i := range s.Instances[:shown] {
+	list(c, w, tables.Columns(
+		tables.Middle("INSTANCE", 16), tables.Right("RANK"), tables.Right("SEGMENTS"),
+		tables.Right("TASKS"), tables.Right("RATE"), tables.Right("BEAT"), tables.Short("NOTE", 8),
+	), s.Instances, func(i status.Instance) []string {
 		rank := plain(i.Role)
 		switch {
 		case i.Rank != nil && !i.Silent:
@@ -301,11 +288,10 @@ func (c screen) instances(w io.Writer, s *status.Status) {
 		if !i.Silent {
 			rate = rateText(i.Rate)
 		}
-		t.add(plain(i.Instance), rank, segments, number(i.Tasks), rate, ageText(i.BeatAge),
-			instanceNote(i))
-	}
-	c.section(w, &t)
-	if rest := s.Instances[shown:]; len(rest) > 0 {
+		return []string{
+			plain(i.Instance), rank, segments, number(i.Tasks), rate, ageText(i.BeatAge), instanceNote(i),
+		}
+	}, "instance", func(rest []status.Instance) string {
 		var sum status.Instance
 		troubled, silent := 0, 0
 		for _, i := range rest {
@@ -320,14 +306,13 @@ func (c screen) instances(w io.Writer, s *status.Status) {
 				troubled++
 			}
 		}
-		text := fmt.Sprintf("and %s more: %s segments, %s tasks, %s, %s in trouble",
-			cli.Plural(int64(len(rest)), "instance"), number(sum.Segments), number(sum.Tasks),
-			rateText(sum.Rate), number(troubled))
+		text := fmt.Sprintf(": %s segments, %s tasks, %s, %s in trouble",
+			number(sum.Segments), number(sum.Tasks), rateText(sum.Rate), number(troubled))
 		if silent > 0 {
 			text += ", " + some(int64(silent), "silent")
 		}
-		c.wrap(w, "", text)
-	}
+		return text
+	})
 }
 
 func instanceNote(i status.Instance) string {
@@ -349,35 +334,24 @@ func instanceNote(i status.Instance) string {
 }
 
 func (c screen) accounts(w io.Writer, s *status.Status) {
-	t := table{columns: []column{
-		{title: "ACCOUNT", shrink: 16},
-		{title: "QUEUES", right: true},
-		{title: "VISIBLE", right: true},
-		{title: "IN FLIGHT", right: true},
-		{title: "OLDEST", right: true},
-		{title: "BUDGET", right: true},
-		{title: "NOTE", shrink: 8},
-	}}
-	shown := fold(len(s.Accounts), c.rows)
-	for _, a := range s.Accounts[:shown] {
-		t.add(accountCells(a, s.Time)...)
-	}
-	c.section(w, &t)
-	if rest := s.Accounts[shown:]; len(rest) > 0 {
-		var sum status.Account
-		dark := 0
-		for _, a := range rest {
-			sum.Queues += a.Queues
-			sum.Messages += a.Messages
-			if a.Dark != "" {
-				dark++
+	list(c, w, tables.Columns(
+		tables.Short("ACCOUNT", 16), tables.Right("QUEUES"), tables.Right("VISIBLE"),
+		tables.Right("IN FLIGHT"), tables.Right("OLDEST"), tables.Right("BUDGET"),
+		tables.Short("NOTE", 8),
+	), s.Accounts, func(a status.Account) []string { return accountCells(a, s.Time) },
+		"account", func(rest []status.Account) string {
+			var sum status.Account
+			dark := 0
+			for _, a := range rest {
+				sum.Queues += a.Queues
+				sum.Messages += a.Messages
+				if a.Dark != "" {
+					dark++
+				}
 			}
-		}
-		c.wrap(w, "",
-			fmt.Sprintf("and %s more: %s queues, %s messages, %s dark",
-				cli.Plural(int64(len(rest)), "account"), number(sum.Queues), number(sum.Messages),
-				number(dark)))
-	}
+			return fmt.Sprintf(": %s queues, %s messages, %s dark",
+				number(sum.Queues), number(sum.Messages), number(dark))
+		})
 }
 
 func accountCells(a status.Account, now time.Time) []string {
@@ -417,21 +391,34 @@ func accountCells(a status.Account, now time.Time) []string {
 	return cells
 }
 
-func (c screen) gates(w io.Writer, s *status.Status, now time.Time) {
-	t := table{columns: gateColumns}
-	for _, g := range s.Gates[:fold(len(s.Gates), c.rows)] {
-		t.add(gateCells(g, now)...)
-	}
-	c.section(w, &t)
+// operations are the kinds of requests of the day, those first that cost most.
+func (c screen) operations(w io.Writer, s *status.Status) {
+	list(c, w, tables.Columns(
+		tables.Short("OPERATION", 9), tables.Left("TO"), tables.Right("A MINUTE"),
+		tables.Right("COST A MINUTE"), tables.Right("TODAY"), tables.Right("COST TODAY"),
+	), page.ByCost(s.Money.Operations), func(o status.MoneyOperation) []string {
+		k := page.KindOf(&o)
+		return []string{
+			plain(k.Operation), k.To, k.PerMinute, k.CostPerMinute, number(o.Requests), k.Cost,
+		}
+	}, "operation", func(rest []status.MoneyOperation) string {
+		requests, cost := uint64(0), 0.0
+		for _, o := range rest {
+			requests, cost = requests+o.Requests, cost+o.Cost
+		}
+		return fmt.Sprintf(": %s requests today, %s", number(requests), page.Price(cost))
+	})
 }
 
-var gateColumns = []column{
-	{title: "GATE", shrink: 8},
-	{title: "STATE"},
-	{title: "SINCE"},
-	{title: "BY", shrink: 8, cut: cutMiddle},
-	{title: "WAITING", right: true},
+func (c screen) gates(w io.Writer, s *status.Status, now time.Time) {
+	cells := func(g gates.Status) []string { return gateCells(g, now) }
+	list(c, w, gateColumns, s.Gates, cells, "", nil)
 }
+
+var gateColumns = tables.Columns(
+	tables.Short("GATE", 8), tables.Left("STATE"), tables.Left("SINCE"), tables.Middle("BY", 8),
+	tables.Right("WAITING"),
+)
 
 func gateCells(g gates.Status, now time.Time) []string {
 	state, since := "closed", ""
@@ -445,31 +432,23 @@ func gateCells(g gates.Status, now time.Time) []string {
 }
 
 func (c screen) keys(w io.Writer, s *status.Status, now time.Time) {
-	t := table{columns: []column{
-		{title: "KEY", shrink: 8},
-		{title: "START"},
-		{title: "STOP"},
-		{title: "BY", shrink: 8, cut: cutMiddle},
-	}}
-	shown := fold(len(s.Keys), c.rows)
-	for _, k := range s.Keys[:shown] {
+	list(c, w, tables.Columns(
+		tables.Short("KEY", 8), tables.Left("START"), tables.Left("STOP"), tables.Middle("BY", 8),
+	), s.Keys, func(k status.Key) []string {
 		stop := ""
 		if k.Running {
 			stop = "running"
 		} else if k.Stop != nil {
 			stop = timeText(*k.Stop, now)
 		}
-		t.add(plain(k.Key), timeText(k.Start, now), stop, plain(k.Instance))
-	}
-	c.section(w, &t)
-	if rest := s.Keys[shown:]; len(rest) > 0 {
+		return []string{plain(k.Key), timeText(k.Start, now), stop, plain(k.Instance)}
+	}, "key", func(rest []status.Key) string {
 		running := 0
 		for _, k := range rest {
 			if k.Running {
 				running++
 			}
 		}
-		c.wrap(w, "", fmt.Sprintf("and %s more, %s running", cli.Plural(int64(len(rest)), "key"),
-			number(running)))
-	}
+		return fmt.Sprintf(", %s running", number(running))
+	})
 }

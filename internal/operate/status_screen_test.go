@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/queuepump/queuepump/internal/tables"
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/gates"
 	"github.com/queuepump/queuepump/pump/runs"
@@ -175,7 +176,7 @@ func golden(t *testing.T, file, got string, most int) {
 		t.Errorf("%s (-want +got; `go test ./internal/operate -update` writes it anew):\n%s", path, d)
 	}
 	for i, line := range strings.Split(got, "\n") {
-		if w := width(line); w > most {
+		if w := tables.Width(line); w > most {
 			t.Errorf("line %d is %d wide, more than %d: %s", i+1, w, most, line)
 		}
 		if strings.ContainsFunc(line, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\u202e' }) {
@@ -202,27 +203,6 @@ func TestTextsFromOutsideCannotSteerATerminal(t *testing.T) {
 	}
 	if want := `["\u001b[2J\u009b31m\u202e\udb40\udc41é✓"]` + "\n"; b.String() != want {
 		t.Errorf("got %s, want %s", b.String(), want)
-	}
-}
-
-func TestTextsAreCutToAWidth(t *testing.T) {
-	for _, tt := range []struct {
-		f    func(string, int) string
-		in   string
-		to   int
-		want string
-	}{
-		{cut, "abcdef", 6, "abcdef"},
-		{cut, "abcdefg", 6, "abcde…"},
-		{cut, "日本語日本語", 6, "日本…"},
-		{cut, "e\u0301e\u0301e\u0301", 2, "e\u0301…"},
-		{cutMiddle, "worker-1-00c0ffee", 17, "worker-1-00c0ffee"},
-		{cutMiddle, "worker-1-00c0ffee", 12, "worke…c0ffee"},
-		{cutMiddle, "日本語日本語", 7, "日本…語"},
-	} {
-		if got := tt.f(tt.in, tt.to); got != tt.want || width(got) > tt.to {
-			t.Errorf("%s cut to %d: %s, want %s", tt.in, tt.to, got, tt.want)
-		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package top
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/page"
+	"github.com/queuepump/queuepump/internal/tables"
 	"github.com/queuepump/queuepump/pump/accounts"
 )
 
@@ -168,20 +170,13 @@ func (m *model) below() string {
 		chosen = append(chosen, "filter: "+cli.Plain(v.filter))
 	}
 	if v.sort > 0 {
-		chosen = append(chosen, "sorted by "+strings.ToLower(titleOf(tabs[m.tab].columns[v.sort-1])))
+		chosen = append(chosen, "sorted by "+strings.ToLower(cmp.Or(tabs[m.tab].columns[v.sort-1].Title, "note")))
 	}
 	text := m.help.View(m.keys)
 	if len(chosen) > 0 {
 		text = m.styles.faint.Render(strings.Join(chosen, " · ")) + "  " + text
 	}
 	return ansi.Truncate(text, m.width, "…")
-}
-
-func titleOf(c column) string {
-	if c.title == "" {
-		return "note"
-	}
-	return c.title
 }
 
 // table draws the table that is chosen, in so many lines with its titles.
@@ -193,17 +188,14 @@ func (m *model) table(room int) string {
 		return fill([]string{m.styles.faint.Render(ansi.Truncate(m.none(t, *v), m.width, "…"))}, room)
 	}
 	shown := list[v.at:min(len(list), v.at+max(room-1, 1))]
-	widths := fit(t.columns, list, m.width)
-	titles := make([]string, len(t.columns))
-	for i, c := range t.columns {
-		titles[i] = c.title
-		if v.sort == i+1 && c.title != "" && widths[i] > ansi.StringWidth(c.title) {
-			titles[i] += "▾"
-		}
+	all := tables.Table{Columns: t.columns, Sorted: v.sort, Strict: true}
+	for _, l := range list {
+		all.Add(l.texts()...)
 	}
-	out := []string{m.styles.columns.Render(row(t.columns, widths, titles))}
-	for _, l := range shown {
-		text := row(t.columns, widths, l.cells)
+	titles, draw := all.Fit(m.width)
+	out := []string{m.styles.columns.Render(titles)}
+	for i, l := range shown {
+		text := draw(all.Rows[v.at+i])
 		if l.alarm {
 			text = m.styles.alarm.Render(text)
 		}
@@ -251,82 +243,4 @@ func fill(out []string, room int) string {
 		out = append(out, "")
 	}
 	return strings.Join(out[:room], "\n")
-}
-
-// gap is what stands between two columns.
-const gap = "  "
-
-// cutTo is the least that a column keeps that may be cut.
-const cutTo = 14
-
-// fit says how wide each column is. Each is as wide as its texts if all fit. Else the spare columns
-// go; then the texts that may be cut are cut; then columns go by their rank; and in the end the
-// widest that is left is cut. A column without a text has no width.
-func fit(columns []column, list []line, width int) []int {
-	widths := make([]int, len(columns))
-	for i, c := range columns {
-		for _, l := range list {
-			if w := ansi.StringWidth(l.cells[i]); w > 0 {
-				widths[i] = max(widths[i], w, ansi.StringWidth(c.title))
-			}
-		}
-	}
-	for i, c := range columns {
-		if c.spare && total(widths) > width {
-			widths[i] = 0
-		}
-	}
-	for total(widths) > width {
-		cut, last, widest := -1, -1, 0
-		for i, c := range columns {
-			if c.cut && widths[i] > cutTo && (cut < 0 || widths[i] > widths[cut]) {
-				cut = i
-			}
-			if widths[i] > 0 && c.rank > 0 && (last < 0 || c.rank > columns[last].rank) {
-				last = i
-			}
-			if widths[i] > widths[widest] {
-				widest = i
-			}
-		}
-		switch {
-		case cut >= 0:
-			widths[cut]--
-		case last >= 0:
-			widths[last] = 0
-		case widths[widest] <= 1:
-			return widths
-		default:
-			widths[widest]--
-		}
-	}
-	return widths
-}
-
-func total(widths []int) int {
-	sum := -len(gap)
-	for _, w := range widths {
-		if w > 0 {
-			sum += w + len(gap)
-		}
-	}
-	return max(sum, 0)
-}
-
-func row(columns []column, widths []int, cells []string) string {
-	var out []string
-	for i, w := range widths {
-		if w == 0 {
-			continue
-		}
-		cell := ansi.Truncate(cells[i], w, "…")
-		pad := strings.Repeat(" ", max(w-ansi.StringWidth(cell), 0))
-		if columns[i].right {
-			cell = pad + cell
-		} else {
-			cell += pad
-		}
-		out = append(out, cell)
-	}
-	return strings.TrimRight(strings.Join(out, gap), " ")
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/page"
+	"github.com/queuepump/queuepump/internal/tables"
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/status"
 )
@@ -19,105 +20,75 @@ import (
 // tab is one table.
 type tab struct {
 	name    string
-	columns []column
+	columns []tables.Column
 	lines   func(*model) []line
 	none    string // what is said where there is no line
 }
 
-// column is one of a table. Where the screen is too narrow, spare columns go first, then the texts
-// that may be cut are cut. Then further columns go, those of the highest rank first. A column
-// without a rank always stays.
-type column struct {
-	title string
-	right bool
-	cut   bool
-	spare bool
-	rank  int
-}
+// cutTo is the least that a column keeps that may be cut.
+const cutTo = 14
 
-// line is one of a table: its cells, and by what it is sorted.
+// line is one of a table.
 type line struct {
-	cells []string
-	by    []float64 // NaN: by the text of the cell
+	cells []cell
 	alarm bool
 }
+
+// cell is a text, and the number by which it is sorted; NaN: by the text.
+type cell struct {
+	text string
+	by   float64
+}
+
+func text(s string) cell { return cell{s, math.NaN()} }
+
+func number[T int | int64 | uint64](n T) cell { return cell{count(int64(n)), float64(n)} }
+
+// unknown is less than every number.
+func unknown(s string) cell { return cell{s, -1} }
 
 const quarantineTab = "quarantine"
 
 var tabs = []tab{
-	{"accounts", []column{
-		{title: "ACCOUNT"},
-		{title: "STATE", rank: 4},
-		{title: "OF ITS LIMIT"},
-		{title: "LAST 20 MIN", spare: true},
-		{title: "MESSAGES", right: true, rank: 3},
-		{title: "VISIBLE", right: true},
-		{title: "IN FLIGHT", right: true, rank: 2},
-		{title: "OLDEST", right: true, rank: 1},
-		{title: "THROTTLED", right: true, rank: 5},
-		{title: "QUARANTINE", right: true, rank: 6},
-		{title: "", cut: true},
-	}, accountLines, "no account is known"},
-	{"queues", []column{
-		{title: "ACCOUNT"},
-		{title: "QUEUE"},
-		{title: "MESSAGES", right: true, rank: 1},
-		{title: "VISIBLE", right: true},
-		{title: "IN FLIGHT", right: true},
-		{title: "OLDEST", right: true},
-		{title: "", cut: true},
-	}, queueLines, "no queue was read yet"},
-	{"processes", []column{
-		{title: "INSTANCE", cut: true},
-		{title: "ROLE", rank: 3},
-		{title: "HOST", cut: true, rank: 2},
-		{title: "SEGMENTS", right: true},
-		{title: "TASKS/S", right: true},
-		{title: "S/TASK", right: true, rank: 4},
-		{title: "BUSY", right: true},
-		{title: "THROTTLED", right: true, rank: 5},
-		{title: "BEAT", right: true, rank: 1},
-		{title: "", cut: true},
-	}, processLines, "no process is running"},
-	{"runs", []column{
-		{title: "RUN"},
-		{title: "STATE"},
-		{title: "SENT", right: true, rank: 1},
-		{title: "DONE", right: true},
-		{title: "LEFT", right: true},
-		{title: "PROGRESS"},
-		{title: "TASKS/S", right: true},
-		{title: "TIME LEFT", right: true},
-		{title: "", cut: true},
-	}, runLines, "no run is known"},
-	{quarantineTab, []column{
-		{title: "CAUSE"},
-		{title: "MESSAGES", right: true},
-		{title: "TASKS", right: true},
-		{title: "STUCK", right: true, rank: 1},
-		{title: "FOR EXAMPLE", cut: true},
-	}, causeLines, "nothing is in quarantine"},
-	{"keys", []column{
-		{title: "KEY OR GATE", cut: true},
-		{title: "STATE"},
-		{title: "BY", cut: true},
-		{title: "SINCE", right: true},
-		{title: "WAITING", right: true, rank: 1},
-	}, keyLines, "no key has a claim, and there is no gate"},
-	{"problems", []column{
-		{title: "WHAT NEEDS SOMEBODY"},
-	}, problemLines, "no problem is known; distributor doctor looks closer"},
-	{"money", []column{
-		{title: "OPERATION"},
-		{title: "TO", rank: 1},
-		{title: "A MINUTE", right: true},
-		{title: "COST A MINUTE", right: true},
-		{title: "TODAY", right: true},
-		{title: "COST TODAY", right: true},
-	}, moneyLines, "what kinds of requests were made today is not known"},
+	{"accounts", tables.Columns(
+		tables.Left("ACCOUNT"), tables.Left("STATE").Ranked(4), tables.Left("OF ITS LIMIT"),
+		tables.Column{Title: "LAST 20 MIN", Spare: true}, tables.Right("MESSAGES").Ranked(3),
+		tables.Right("VISIBLE"), tables.Right("IN FLIGHT").Ranked(2), tables.Right("OLDEST").Ranked(1),
+		tables.Right("THROTTLED").Ranked(5), tables.Right("QUARANTINE").Ranked(6),
+		tables.Short("", cutTo),
+	), accountLines, "no account is known"},
+	{"queues", tables.Columns(
+		tables.Left("ACCOUNT"), tables.Left("QUEUE"), tables.Right("MESSAGES").Ranked(1),
+		tables.Right("VISIBLE"), tables.Right("IN FLIGHT"), tables.Right("OLDEST"),
+		tables.Short("", cutTo),
+	), queueLines, "no queue was read yet"},
+	{"processes", tables.Columns(
+		tables.Short("INSTANCE", cutTo), tables.Left("ROLE").Ranked(3),
+		tables.Short("HOST", cutTo).Ranked(2), tables.Right("SEGMENTS"), tables.Right("TASKS/S"),
+		tables.Right("S/TASK").Ranked(4), tables.Right("BUSY"), tables.Right("THROTTLED").Ranked(5),
+		tables.Right("BEAT").Ranked(1), tables.Short("", cutTo),
+	), processLines, "no process is running"},
+	{"runs", tables.Columns(
+		tables.Left("RUN"), tables.Left("STATE"), tables.Right("SENT").Ranked(1), tables.Right("DONE"),
+		tables.Right("LEFT"), tables.Left("PROGRESS"), tables.Right("TASKS/S"),
+		tables.Right("TIME LEFT"), tables.Short("", cutTo),
+	), runLines, "no run is known"},
+	{quarantineTab, tables.Columns(
+		tables.Left("CAUSE"), tables.Right("MESSAGES"), tables.Right("TASKS"),
+		tables.Right("STUCK").Ranked(1), tables.Short("FOR EXAMPLE", cutTo),
+	), causeLines, "nothing is in quarantine"},
+	{"keys", tables.Columns(
+		tables.Short("KEY OR GATE", cutTo), tables.Left("STATE"), tables.Short("BY", cutTo),
+		tables.Right("SINCE"), tables.Right("WAITING").Ranked(1),
+	), keyLines, "no key has a claim, and there is no gate"},
+	{"problems", tables.Columns(
+		tables.Left("WHAT NEEDS SOMEBODY"),
+	), problemLines, "no problem is known; distributor doctor looks closer"},
+	{"money", tables.Columns(
+		tables.Left("OPERATION"), tables.Left("TO").Ranked(1), tables.Right("A MINUTE"),
+		tables.Right("COST A MINUTE"), tables.Right("TODAY"), tables.Right("COST TODAY"),
+	), moneyLines, "what kinds of requests were made today is not known"},
 }
-
-var text = math.NaN()
 
 func accountLines(m *model) (lines []line) {
 	for i := range m.status.Accounts {
@@ -129,22 +100,14 @@ func accountLines(m *model) (lines []line) {
 		if note == "" && a.State == accounts.Unused {
 			note = "not used by the workload"
 		}
-		poison, poisonBy := "?", -1.0
+		poison := unknown("?")
 		if a.Poison != nil {
-			poison, poisonBy = count(*a.Poison), float64(*a.Poison)
+			poison = number(*a.Poison)
 		}
-		d := depthOf(a.Depth)
-		lines = append(lines, line{
-			cells: []string{
-				a.Name, a.State, bar(part, 10), m.past.line(a.Name), d.messages, d.visible,
-				d.inFlight, d.oldest, count(int64(a.Throttled)), poison, note,
-			},
-			by: []float64{
-				text, text, part, part, float64(a.Messages), float64(a.Visible),
-				float64(a.InFlight), d.age, float64(a.Throttled), poisonBy, text,
-			},
-			alarm: a.Dark != "",
-		})
+		lines = append(lines, line{slices.Concat(
+			[]cell{text(a.Name), text(a.State), {bar(part, 10), part}, {m.past.line(a.Name), part}},
+			depthCells(a.Depth), []cell{number(a.Throttled), poison, text(note)},
+		), a.Dark != ""})
 	}
 	return lines
 }
@@ -154,40 +117,43 @@ func queueLines(m *model) (lines []line) {
 		a := &m.status.Accounts[i]
 		for j := range a.ByQueue {
 			q := &a.ByQueue[j]
-			d := depthOf(q.Depth)
-			lines = append(lines, line{
-				cells: []string{a.Name, q.Queue, d.messages, d.visible, d.inFlight, d.oldest, q.Dark},
-				by: []float64{
-					text, text, float64(q.Messages), float64(q.Visible), float64(q.InFlight), d.age, text,
-				},
-				alarm: q.Dark != "",
-			})
+			lines = append(lines, line{slices.Concat(
+				[]cell{text(a.Name), text(q.Queue)}, depthCells(q.Depth), []cell{text(q.Dark)},
+			), q.Dark != ""})
 		}
 	}
 	return lines
 }
 
+// depthCells are messages, visible, in flight, and the age of the oldest.
+func depthCells(d status.Depth) []cell {
+	visible, inFlight, oldest := number(d.Visible), number(d.InFlight), unknown("")
+	if d.Bounds {
+		visible.text, inFlight.text = "≥"+visible.text, "≤"+inFlight.text
+	}
+	if d.Oldest != nil {
+		oldest = cell{age(*d.Oldest), *d.Oldest}
+	}
+	return []cell{number(d.Messages), visible, inFlight, oldest}
+}
+
 func processLines(m *model) (lines []line) {
 	for i := range m.status.Instances {
 		p := &m.status.Instances[i]
-		seconds, busy := "", ""
+		seconds, busy := cell{"", p.Seconds}, cell{"", p.Busy}
 		if p.Seconds > 0 {
-			seconds = fmt.Sprintf("%.3g", p.Seconds)
+			seconds.text = fmt.Sprintf("%.3g", p.Seconds)
 		}
 		if p.Busy > 0 {
-			busy = percent(p.Busy)
+			busy.text = fmt.Sprintf("%.0f %%", 100*p.Busy)
 		}
-		lines = append(lines, line{
-			cells: []string{
-				p.Instance, p.Role, p.Host, count(int64(p.Segments)), rate(p.Rate), seconds, busy,
-				count(int64(p.Throttled)), age(p.BeatAge), processNote(p),
-			},
-			by: []float64{
-				text, text, text, float64(p.Segments), p.Rate, p.Seconds, p.Busy, float64(p.Throttled),
-				p.BeatAge, text,
-			},
-			alarm: p.Silent || p.Trouble != "",
-		})
+		lines = append(lines, line{[]cell{
+			text(p.Instance), text(p.Role), text(p.Host), number(p.Segments),
+			{rate(p.Rate), p.Rate},
+			seconds, busy, number(p.Throttled),
+			{age(p.BeatAge), p.BeatAge},
+			text(processNote(p)),
+		}, p.Silent || p.Trouble != ""})
 	}
 	return lines
 }
@@ -214,38 +180,33 @@ func processNote(p *status.Instance) string {
 func runLines(m *model) (lines []line) {
 	for i := range m.seen.Runs {
 		r := &m.seen.Runs[i]
-		sent, done, left, progress := "?", count(int64(r.Handled)), "", ""
-		sentBy, doneBy, leftBy, part := -1.0, float64(r.Handled), -1.0, -1.0
+		sent, done, left, progress := unknown("?"), number(r.Handled), unknown(""), unknown("")
+		speed, over := unknown(""), cell{"", math.Inf(1)}
 		if r.Sent != nil {
-			sent, sentBy = count(int64(*r.Sent)), float64(*r.Sent)
+			sent = number(*r.Sent)
 			if r.AtLeast {
-				sent = "≥" + sent
+				sent.text = "≥" + sent.text
 			}
 		}
 		if e := r.Exact; e != nil {
-			done, doneBy = count(int64(e.Done)), float64(e.Done)
+			done = number(e.Done)
 			if e.Remaining != nil {
-				left, leftBy = count(int64(*e.Remaining)), float64(*e.Remaining)
+				left = number(*e.Remaining)
 			}
 			if e.Percent != nil {
-				part = *e.Percent / 100
-				progress = bar(part, 10)
+				progress = cell{bar(*e.Percent/100, 10), *e.Percent}
 			}
 		}
-		speed, over, speedBy, overBy := "", "", -1.0, math.Inf(1)
 		if r.PerSecond != nil {
-			speed, speedBy = rate(*r.PerSecond), *r.PerSecond
+			speed = cell{rate(*r.PerSecond), *r.PerSecond}
 		}
 		if r.SecondsLeft != nil {
-			over, overBy = span(*r.SecondsLeft), *r.SecondsLeft
+			over = cell{span(*r.SecondsLeft), *r.SecondsLeft}
 		}
-		lines = append(lines, line{
-			cells: []string{
-				r.ID[:min(12, len(r.ID))], r.State, sent, done, left, progress, speed, over, runNote(&r.Run),
-			},
-			by:    []float64{text, text, sentBy, doneBy, leftBy, part, speedBy, overBy, text},
-			alarm: r.State == "broken",
-		})
+		lines = append(lines, line{[]cell{
+			text(r.ID[:min(12, len(r.ID))]), text(r.State), sent, done, left, progress, speed, over,
+			text(runNote(&r.Run)),
+		}, r.State == "broken"})
 	}
 	return lines
 }
@@ -269,23 +230,17 @@ func causeLines(m *model) (lines []line) {
 		return nil
 	}
 	for _, c := range m.causes.List {
-		lines = append(lines, line{
-			cells: []string{
-				cmp.Or(c.Cause, "unknown"), count(int64(c.Messages)), count(int64(c.Tasks)),
-				count(int64(c.Stuck)), c.Detail,
-			},
-			by: []float64{text, float64(c.Messages), float64(c.Tasks), float64(c.Stuck), text},
-		})
+		lines = append(lines, line{cells: []cell{
+			text(cmp.Or(c.Cause, "unknown")), number(c.Messages), number(c.Tasks), number(c.Stuck),
+			text(c.Detail),
+		}})
 	}
 	if len(lines) == 0 {
 		return nil // none says why
 	}
 	also := func(what, why string) {
-		lines = append(lines, line{
-			cells: []string{what, "", "", "", why},
-			by:    []float64{text, -1, -1, -1, text},
-			alarm: true,
-		})
+		none := unknown("")
+		lines = append(lines, line{[]cell{text(what), none, none, none, text(why)}, true})
 	}
 	if len(m.causes.Dark) > 0 {
 		also("not known", "of "+strings.Join(m.causes.Dark, ", "))
@@ -297,41 +252,35 @@ func causeLines(m *model) (lines []line) {
 }
 
 func keyLines(m *model) (lines []line) {
-	since := func(at time.Time) (string, float64) {
-		seconds := m.status.Time.Sub(at).Seconds()
-		return age(seconds), seconds
+	since := func(at *time.Time) cell {
+		if at == nil {
+			return unknown("")
+		}
+		seconds := m.status.Time.Sub(*at).Seconds()
+		return cell{age(seconds), seconds}
 	}
 	for i := range m.status.Gates {
 		g := &m.status.Gates[i]
-		state, ago, by := "gate, closed", "", -1.0
+		state := "gate, closed"
 		if g.Open {
 			state = "gate, open"
 		}
-		if g.Since != nil {
-			ago, by = since(*g.Since)
-		}
-		lines = append(lines, line{
-			cells: []string{g.Name, state, g.By, ago, count(int64(g.Waiting))},
-			by:    []float64{text, text, text, by, float64(g.Waiting)},
-		})
+		lines = append(lines, line{cells: []cell{
+			text(g.Name), text(state), text(g.By), since(g.Since), number(g.Waiting),
+		}})
 	}
 	for i := range m.status.Keys {
 		k := &m.status.Keys[i]
-		state, at := "done", k.Start
+		state := "done"
 		switch {
 		case k.Running:
 			state = "running"
 		case k.Failed:
 			state = "failed"
 		}
-		if k.Stop != nil {
-			at = *k.Stop
-		}
-		ago, by := since(at)
-		lines = append(lines, line{
-			cells: []string{k.Key, state, k.Instance, ago, ""}, by: []float64{text, text, text, by, -1},
-			alarm: k.Failed,
-		})
+		lines = append(lines, line{[]cell{
+			text(k.Key), text(state), text(k.Instance), since(cmp.Or(k.Stop, &k.Start)), unknown(""),
+		}, k.Failed})
 	}
 	return lines
 }
@@ -339,49 +288,25 @@ func keyLines(m *model) (lines []line) {
 func moneyLines(m *model) (lines []line) {
 	for _, o := range page.ByCost(m.status.Money.Operations) {
 		k := page.KindOf(&o)
-		perMinute, cost := -1.0, -1.0
+		perMinute, cost := unknown(k.PerMinute), unknown(k.CostPerMinute)
 		if o.PerMinute != nil {
-			perMinute, cost = *o.PerMinute, *o.CostPerMinute
+			perMinute.by, cost.by = *o.PerMinute, *o.CostPerMinute
 		}
-		lines = append(lines, line{
-			cells: []string{
-				k.Operation, k.To, k.PerMinute, k.CostPerMinute, count(int64(o.Requests)), k.Cost,
-			},
-			by: []float64{text, text, perMinute, cost, float64(o.Requests), o.Cost},
-		})
+		lines = append(lines, line{cells: []cell{
+			text(k.Operation), text(k.To), perMinute, cost, number(o.Requests), {k.Cost, o.Cost},
+		}})
 	}
 	return lines
 }
 
 func problemLines(m *model) (lines []line) {
 	for _, p := range m.status.Problems {
-		lines = append(lines, line{cells: []string{p}, by: []float64{text}, alarm: true})
+		lines = append(lines, line{[]cell{text(p)}, true})
 	}
 	return lines
 }
 
-// depth is a [status.Depth] in words.
-type depth struct {
-	messages, visible, inFlight, oldest string
-	age                                 float64
-}
-
-func depthOf(d status.Depth) depth {
-	t := depth{
-		messages: count(d.Messages), visible: count(d.Visible), inFlight: count(d.InFlight), age: -1,
-	}
-	if d.Bounds {
-		t.visible, t.inFlight = "≥"+t.visible, "≤"+t.inFlight
-	}
-	if d.Oldest != nil {
-		t.oldest, t.age = age(*d.Oldest), *d.Oldest
-	}
-	return t
-}
-
 func count(n int64) string { return humanize.Comma(n) }
-
-func percent(part float64) string { return fmt.Sprintf("%.0f %%", 100*part) }
 
 // bar shows a part of a whole as a number and as a bar; where both are cut, the number stays.
 func bar(part float64, width int) string {
@@ -429,25 +354,35 @@ func chosen(t tab, v view, m *model) []line {
 	}
 	lines := t.lines(m)
 	for i := range lines {
-		for j, cell := range lines[i].cells {
-			lines[i].cells[j] = cli.Plain(cell)
+		for j := range lines[i].cells {
+			c := &lines[i].cells[j]
+			c.text = cli.Plain(c.text)
 		}
 	}
 	if want := strings.ToLower(v.filter); want != "" {
 		lines = slices.DeleteFunc(lines, func(l line) bool {
-			return !strings.Contains(strings.ToLower(strings.Join(l.cells, " ")), want)
+			return !strings.Contains(strings.ToLower(strings.Join(l.texts(), " ")), want)
 		})
 	}
 	if at := v.sort - 1; at >= 0 {
-		slices.SortStableFunc(lines, func(a, b line) int {
-			if math.IsNaN(a.by[at]) {
-				return cmp.Compare(a.cells[at], b.cells[at])
+		slices.SortStableFunc(lines, func(l, r line) int {
+			a, b := l.cells[at], r.cells[at]
+			if math.IsNaN(a.by) {
+				return cmp.Compare(a.text, b.text)
 			}
-			return cmp.Compare(b.by[at], a.by[at]) // what is most needs looking at
+			return cmp.Compare(b.by, a.by) // what is most needs looking at
 		})
 	}
 	if v.reversed {
 		slices.Reverse(lines)
 	}
 	return lines
+}
+
+func (l line) texts() []string {
+	texts := make([]string, len(l.cells))
+	for i, c := range l.cells {
+		texts[i] = c.text
+	}
+	return texts
 }
