@@ -67,18 +67,11 @@ func printAccounts(w io.Writer, uses []accounts.Use) {
 		tables.Right("WEIGHT"), tables.Right("SEGMENTS"), tables.Short("NOTE", 8),
 	)}
 	for _, u := range uses {
-		control, missing, foreign := "", "", ""
-		if len(u.Foreign) > 0 {
-			foreign = "reads " + strings.Join(u.Foreign, ", ")
-		}
-		if u.Control {
-			control = "control account"
-		}
-		if !u.Configured {
-			missing = "not in this configuration"
-		}
 		t.Add(plain(u.Name), u.State, number(u.Queues), fmt.Sprintf("%.4g", u.Weight), number(u.Segments),
-			notes(control, missing, plain(foreign)))
+			notes(
+				tables.If(u.Control, "control account"), tables.If(!u.Configured, "not in this configuration"),
+				tables.If(len(u.Foreign) > 0, "reads "+strings.Join(u.Foreign, ", ")),
+			))
 	}
 	t.Write(w, 120)
 }

@@ -216,6 +216,7 @@ func (w *which) list(cmd *cobra.Command) error {
 		tables.Middle("INSTANCE", 8), tables.Middle("ACCOUNT", 8), tables.Left("ID"),
 		tables.Left("NOTE"),
 	)}
+	day := func(t time.Time) string { return timeText(t, now) }
 	var c counted
 	var printing error
 	err = q.List(cmd.Context(), f, func(m *quarantine.Message) bool {
@@ -224,17 +225,13 @@ func (w *which) list(cmd *cobra.Command) error {
 			printing = printJSON(out, m)
 			return printing == nil
 		}
-		note := ""
-		if m.Problem != "" {
-			note = "stuck"
-		}
 		tasks := humanize.Comma(int64(m.Matching))
 		if m.Matching < m.Tasks {
 			tasks += " of " + humanize.Comma(int64(m.Tasks))
 		}
-		t.Add(cmp.Or(plain(m.Reason), "?"), number(int64(m.Attempts)), tasks, dayText(m.First, now),
-			dayText(cmp.Or(m.Last, &m.Put), now), keyText(m), plain(m.Detail), plain(m.Instance),
-			plain(m.Account), plain(m.ID), note)
+		t.Add(cmp.Or(plain(m.Reason), "?"), number(int64(m.Attempts)), tasks, tables.Known(m.First, day, ""),
+			day(*cmp.Or(m.Last, &m.Put)), keyText(m), plain(m.Detail), plain(m.Instance),
+			plain(m.Account), plain(m.ID), tables.If(m.Problem != "", "stuck"))
 		console.Progress(c.messages, 0, "messages", "messages", c.messages)
 		return true
 	})
@@ -271,13 +268,6 @@ func keyText(m *quarantine.Message) string {
 		text += fmt.Sprintf(" +%d", len(keys)-1)
 	}
 	return text
-}
-
-func dayText(t *time.Time, now time.Time) string {
-	if t == nil {
-		return ""
-	}
-	return timeText(*t, now)
 }
 
 // moving is what redrive and drop share.

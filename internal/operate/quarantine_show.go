@@ -2,6 +2,7 @@ package operate
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/internal/tables"
 	"github.com/queuepump/queuepump/pump/quarantine"
 )
 
@@ -124,24 +126,18 @@ func (s *showing) one(
 		}
 	}
 	line("message", plain(m.ID)+" in account "+plain(m.Account))
-	cause := plain(m.Reason)
-	if cause == "" {
-		cause = "not known"
+	line("cause", cmp.Or(plain(m.Reason), "not known")+
+		tables.If(m.Detail != "", ": "+strconv.Quote(m.Detail)))
+	at := func(t *time.Time) string {
+		return tables.Known(t, func(t time.Time) string { return timeText(t, now) }, "at an unknown time")
 	}
-	if m.Detail != "" {
-		cause += ": " + strconv.Quote(m.Detail)
-	}
-	line("cause", cause)
-	line("tried",
-		fmt.Sprintf("%s, first %s, last %s, by %s",
-			times(m.Attempts), orUnknown(m.First, now), orUnknown(m.Last, now), plain(m.Instance)))
+	line("tried", fmt.Sprintf("%s, first %s, last %s, by %s",
+		times(m.Attempts), at(m.First), at(m.Last), plain(m.Instance)))
 	line("quarantined", timeText(m.Put, now))
 	if m.Run != "" {
 		line("run", fmt.Sprintf("%s, segment %d, generation %d", m.Run, *m.Segment, m.Generation))
 	}
-	if m.Problem != "" {
-		line("stuck", "cannot be redriven: "+plain(m.Problem))
-	}
+	line("stuck", tables.If(m.Problem != "", "cannot be redriven: "+plain(m.Problem)))
 	if err != nil {
 		line("tasks", fmt.Sprintf("%d, which cannot be read: %s", m.Tasks, plain(err.Error())))
 		return
@@ -160,12 +156,8 @@ func (s *showing) one(
 		if t.Foreign != "" {
 			name = "from " + strconv.Quote(t.Foreign)
 		}
-		if t.ID != "" {
-			name += " id=" + strconv.Quote(t.ID)
-		}
-		if len(t.Key) > 0 {
-			name += " key=" + strconv.Quote(string(t.Key))
-		}
+		name += tables.If(t.ID != "", " id="+strconv.Quote(t.ID)) +
+			tables.If(len(t.Key) > 0, " key="+strconv.Quote(string(t.Key)))
 		fmt.Fprintf(w, "  %s\n    %s\n", name, quoted(t.Body))
 	}
 }
@@ -175,13 +167,6 @@ func times(n uint32) string {
 		return "once"
 	}
 	return humanize.Comma(int64(n)) + " times"
-}
-
-func orUnknown(t *time.Time, now time.Time) string {
-	if t == nil {
-		return "at an unknown time"
-	}
-	return timeText(*t, now)
 }
 
 // messageLine is a message of --json, with its tasks.

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/internal/tables"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/runs"
 )
@@ -72,14 +73,12 @@ func printRuns(out io.Writer, o *operation, list []runs.Info) error {
 	return nil
 }
 
+func comma(n uint64) string { return humanize.Comma(int64(n)) }
+
 // runLine is a run on one line.
 func runLine(r *runs.Info) string {
-	tasks := "-"
-	if r.Tasks != nil {
-		tasks = humanize.Comma(int64(*r.Tasks))
-	}
-	line := fmt.Sprintf("%s  %-9s  %-6s  %12s tasks  %s  %s", r.ID, r.State, plain(r.Mode), tasks,
-		r.Started.Format(time.DateTime), plain(r.Note))
+	line := fmt.Sprintf("%s  %-9s  %-6s  %12s tasks  %s  %s", r.ID, r.State, plain(r.Mode),
+		tables.Known(r.Tasks, comma, "-"), r.Started.Format(time.DateTime), plain(r.Note))
 	return strings.TrimRight(line, " ")
 }
 
@@ -153,23 +152,16 @@ func printRun(out io.Writer, r *runs.Info) error {
 	line("state", r.State)
 	line("made by", plain(r.Instance))
 	line("started", r.Started.Format(time.DateTime))
-	if r.Ended != nil {
-		line("sent until", r.Ended.Format(time.DateTime))
-	}
-	if r.Tasks != nil {
-		line("tasks", humanize.Comma(int64(*r.Tasks)))
-	}
-	if r.Done != nil {
-		line("done", humanize.Comma(int64(*r.Done)))
-		line("quarantined", humanize.Comma(int64(*r.Quarantined)))
-	}
+	at := func(t time.Time) string { return t.Format(time.DateTime) }
+	line("sent until", tables.Known(r.Ended, at, ""))
+	line("tasks", tables.Known(r.Tasks, comma, ""))
+	line("done", tables.Known(r.Done, comma, ""))
+	line("quarantined", tables.Known(r.Quarantined, comma, ""))
 	if r.Cost != nil && *r.Requests > 0 {
 		line("requests", humanize.Comma(int64(*r.Requests))+" to queues")
 		line("cost", moneyText(*r.Cost, r.Currency))
 	}
-	if r.Drop {
-		line("what is met", "is dropped")
-	}
+	line("what is met", tables.If(r.Drop, "is dropped"))
 	line("note", plain(r.Note))
 	line("waits for", plain(r.WaitsFor))
 	_, err := io.WriteString(out, b.String())

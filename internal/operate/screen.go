@@ -3,6 +3,7 @@ package operate
 import (
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -33,14 +34,8 @@ func number[T int | int64 | uint64](n T) string {
 		return humanize.Comma(int64(n))
 	}
 	for _, unit := range []string{"k", "M", "G", "T", "P"} {
-		f /= 1000
-		switch {
-		case f < 9.995:
-			return fmt.Sprintf("%.2f%s", f, unit)
-		case f < 99.95:
-			return fmt.Sprintf("%.1f%s", f, unit)
-		case f < 999.5:
-			return fmt.Sprintf("%.0f%s", f, unit)
+		if f /= 1000; f < 999.5 {
+			return strings.TrimSuffix(fmt.Sprintf("%#.3g", f), ".") + unit
 		}
 	}
 	return fmt.Sprintf("%.0fE", f/1000)

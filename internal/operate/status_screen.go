@@ -1,11 +1,11 @@
 package operate
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/charmbracelet/x/ansi"
@@ -16,7 +16,6 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/gates"
-	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/status"
 )
 
@@ -51,44 +50,29 @@ func (c screen) draw(w io.Writer, s *status.Status) {
 // and the time, and below them what is said of its segments.
 func (c screen) head(w io.Writer, s *status.Status, now time.Time) {
 	const dot = " · "
-	name, at := "workload "+plain(s.Workload), now.Format("15:04:05 MST")
-	var parts []string
+	name, at, about := "workload "+plain(s.Workload), now.Format("15:04:05 MST"), ""
 	if s.Segments > 0 {
-		segments := cli.Plural(int64(s.Segments), "segment")
-		if s.Shared {
-			segments += " without owners"
-		}
-		if s.Delivery != string(pump.AtLeastOnce) {
-			parts = append(parts, plain(s.Delivery))
-		}
-		parts = append(parts, segments, fmt.Sprintf("map %d", s.MapVersion))
-		if !s.Shared {
-			parts = append(parts, settled(s))
-		}
+		about = tables.Join(
+			dot, tables.If(s.Delivery != string(pump.AtLeastOnce), plain(s.Delivery)),
+			cli.Plural(int64(s.Segments), "segment")+tables.If(s.Shared, " without owners"),
+			fmt.Sprintf("map %d", s.MapVersion), tables.If(!s.Shared, settled(s)),
+		)
 	}
-	if s.Spilled > 0 {
-		parts = append(parts, fmt.Sprintf("%s spilled", number(s.Spilled)))
-	}
-	about := strings.Join(parts, dot)
-	switch whole := strings.Join(slices.Concat([]string{name}, parts, []string{at}), dot); {
-	case about == "" || tables.Width(whole) <= c.width:
+	about = tables.Join(dot, about, some(s.Spilled, "spilled"))
+	if whole := tables.Join(dot, name, about, at); about == "" || tables.Width(whole) <= c.width {
 		c.wrap(w, "", whole)
-	default:
+	} else {
 		c.wrap(w, "", name+dot+at)
 		c.wrap(w, "", about)
 	}
-	if text := c.leadership(s, now); text != "" {
-		c.wrap(w, "", text)
-	}
+	c.wrap(w, "", c.leadership(s, now))
 	if s.PausedSince != nil {
 		c.wrap(w, "", pausedText(s, now))
 	}
 	for i := range s.Parked {
 		c.wrap(w, "", parkedText(&s.Parked[i], now))
 	}
-	if text := plain(page.Spending(&s.Money)); text != "" {
-		c.wrap(w, "", text)
-	}
+	c.wrap(w, "", plain(page.Spending(&s.Money)))
 }
 
 // pausedText says since when and by whom a workload is paused, and how far that has come.
@@ -109,10 +93,9 @@ func pausedText(s *status.Status, now time.Time) string {
 
 // parkedText says since when and by whom a run or a key is paused, and what is parked of it.
 func parkedText(p *status.Parked, now time.Time) string {
-	messages := ""
-	if p.Messages != nil {
-		messages = fmt.Sprintf(" · %s parked", cli.Plural(*p.Messages, "message"))
-	}
+	messages := tables.Known(p.Messages, func(n int64) string {
+		return fmt.Sprintf(" · %s parked", cli.Plural(n, "message"))
+	}, "")
 	if p.Returning != nil {
 		return fmt.Sprintf("%s comes home since %s%s", plain(p.What()),
 			timeText(*p.Returning, now), messages)
@@ -139,8 +122,7 @@ func settled(s *status.Status) string {
 func (c screen) leadership(s *status.Status, now time.Time) string {
 	const dot = " · "
 	d := s.Distribution
-	leader := "last leader "
-	var parts []string
+	leader, beat := "last leader ", ""
 	switch {
 	case d.Phase == "" || d.Phase == "none":
 		return "" // who sends once elects no leader
@@ -150,23 +132,18 @@ func (c screen) leadership(s *status.Status, now time.Time) string {
 		leader = "the leader left its run to another"
 	case d.Phase == "running":
 		leader = "leader "
-		if d.BeatAge != nil {
-			parts = append(parts, "beat "+ageText(*d.BeatAge)+" ago")
+		beat = tables.Known(d.BeatAge, func(age float64) string { return "beat " + ageText(age) + " ago" }, "")
+	}
+	next := tables.Known(d.Next, func(next time.Time) string {
+		wait := next.Sub(s.Time).Seconds()
+		said := "next run in " + ageText(wait)
+		if wait <= 0 {
+			said = "next run due for " + ageText(-wait)
 		}
-	}
-	parts = append(parts, fmt.Sprintf("epoch %d", d.Epoch))
-	if d.Phase == "running" && d.Run != "" {
-		parts = append(parts, "run "+shortRun(d.Run))
-	}
-	if d.Next != nil {
-		if wait := d.Next.Sub(s.Time); wait > 0 {
-			parts = append(parts, "next run in "+ageText(wait.Seconds()))
-		} else {
-			parts = append(parts, "next run due for "+ageText(-wait.Seconds()))
-		}
-		parts[len(parts)-1] += " (" + timeText(*d.Next, now) + ")"
-	}
-	rest := dot + strings.Join(parts, dot)
+		return said + " (" + timeText(next, now) + ")"
+	}, "")
+	rest := dot + tables.Join(dot, beat, fmt.Sprintf("epoch %d", d.Epoch),
+		tables.If(d.Phase == "running" && d.Run != "", "run "+shortRun(d.Run)), next)
 	room := max(c.width-tables.Width(leader+rest), 16)
 	return leader + tables.CutMiddle(plain(d.Leader), room) + rest
 }
@@ -181,17 +158,15 @@ func (c screen) runs(w io.Writer, s *status.Status, now time.Time) {
 		tables.Right("%"), tables.Short("NOTE", 8),
 	)}
 	for _, r := range s.Runs {
-		sent := "?"
-		if r.Sent != nil {
-			sent = number(*r.Sent)
-			if r.AtLeast {
-				sent = "≥" + sent
-			}
+		sent := tables.Known(r.Sent, number[uint64], "?")
+		if r.Sent != nil && r.AtLeast {
+			sent = "≥" + sent
 		}
 		handled, done, left, percent, poison := number(r.Handled), "", "", "", r.Quarantined
-		if e := r.Exact; e != nil {
-			handled, done, left, percent = exactCells(e)
-			poison = e.Quarantined
+		if e := r.Exact; e != nil { // what the processors counted, each delivery, only raises questions
+			handled, done, poison = "", number(e.Done), e.Quarantined
+			left = tables.Known(e.Remaining, number[uint64], "")
+			percent = tables.Known(e.Percent, percentText, "")
 		}
 		note := notes(
 			r.Note, some(poison, "quarantined"), some(r.Failed, "failed"), some(r.Retried, "retried"),
@@ -223,25 +198,11 @@ func (c screen) ends(w io.Writer, s *status.Status, now time.Time) {
 		c.wrap(w, "", fmt.Sprintf("and %s more", cli.Plural(int64(rest), "run")))
 	}
 	if s.Ends.HeldBackBy != "" {
-		text := "held back by " + plain(s.Ends.HeldBackBy)
-		if s.Ends.BehindSeconds != nil {
-			text += ": messages may wait there for " + ageText(*s.Ends.BehindSeconds)
-		}
-		c.wrap(w, "", text+"; distributor runs end RUN ends a run now")
+		behind := tables.Known(s.Ends.BehindSeconds, func(seconds float64) string {
+			return ": messages may wait there for " + ageText(seconds)
+		}, "")
+		c.wrap(w, "", "held back by "+plain(s.Ends.HeldBackBy)+behind+"; distributor runs end RUN ends a run now")
 	}
-}
-
-// exactCells is how far a run is where that is known: then what the processors have
-// counted, each delivery of a task, only raises questions.
-func exactCells(e *runs.Progress) (handled, done, left, percent string) {
-	done = number(e.Done)
-	if e.Remaining != nil {
-		left = number(*e.Remaining)
-	}
-	if e.Percent != nil {
-		percent = percentText(*e.Percent)
-	}
-	return "", done, left, percent
 }
 
 // percentText never says 100 of what is less.
@@ -253,13 +214,10 @@ func percentText(p float64) string {
 }
 
 // notes joins what there is to say.
-func notes(all ...string) string {
-	all = slices.DeleteFunc(all, func(s string) bool { return s == "" })
-	return plain(strings.Join(all, ", "))
-}
+func notes(all ...string) string { return plain(tables.Join(", ", all...)) }
 
 // some is a number of something, or nothing.
-func some[T int64 | uint64](n T, of string) string {
+func some[T int | int64 | uint64](n T, of string) string {
 	if n == 0 {
 		return ""
 	}
@@ -281,13 +239,8 @@ func (c screen) instances(w io.Writer, s *status.Status) {
 			rank = "-"
 		}
 		// A silent one no longer holds what it held, nor works as fast as it did.
-		segments, rate := "", ""
-		if i.Role == "processor" && !s.Shared && !i.Silent {
-			segments = number(i.Segments)
-		}
-		if !i.Silent {
-			rate = rateText(i.Rate)
-		}
+		segments := tables.If(i.Role == "processor" && !s.Shared && !i.Silent, number(i.Segments))
+		rate := tables.If(!i.Silent, rateText(i.Rate))
 		return []string{
 			plain(i.Instance), rank, segments, number(i.Tasks), rate, ageText(i.BeatAge), instanceNote(i),
 		}
@@ -306,31 +259,22 @@ func (c screen) instances(w io.Writer, s *status.Status) {
 				troubled++
 			}
 		}
-		text := fmt.Sprintf(": %s segments, %s tasks, %s, %s in trouble",
-			number(sum.Segments), number(sum.Tasks), rateText(sum.Rate), number(troubled))
-		if silent > 0 {
-			text += ", " + some(int64(silent), "silent")
-		}
-		return text
+		return fmt.Sprintf(": %s segments, %s tasks, %s, %s in trouble%s",
+			number(sum.Segments), number(sum.Tasks), rateText(sum.Rate), number(troubled),
+			tables.If(silent > 0, ", "+number(silent)+" silent"))
 	})
 }
 
 func instanceNote(i status.Instance) string {
-	stopping, waits := "", ""
 	if i.Silent {
 		return "silent" // what it said last is of another time
-	}
-	if i.Draining {
-		stopping = "stopping"
-	}
-	if i.Waiting != "" {
-		waits = "waits at " + i.Waiting
 	}
 	told := some(i.NotNow, `told "not now"`)
 	if i.NotNowSince != nil {
 		told += " since " + i.NotNowSince.Format("15:04:05 MST")
 	}
-	return notes(stopping, waits, i.Trouble, told, some(i.Throttled, "throttled"))
+	return notes(tables.If(i.Draining, "stopping"), tables.If(i.Waiting != "", "waits at "+i.Waiting),
+		i.Trouble, told, some(i.Throttled, "throttled"))
 }
 
 func (c screen) accounts(w io.Writer, s *status.Status) {
@@ -355,21 +299,13 @@ func (c screen) accounts(w io.Writer, s *status.Status) {
 }
 
 func accountCells(a status.Account, now time.Time) []string {
-	state, poison := "", ""
-	if a.State != accounts.Active {
-		state = a.State
-	}
-	if a.Dark != "" {
-		state = notes("dark", state)
-	}
-	if a.Poison != nil {
-		poison = some(*a.Poison, "quarantined")
-	}
+	last := ""
 	if a.Last != nil {
-		state = notes(state, fmt.Sprintf("%s messages at %s", number(a.Last.Messages),
-			timeText(a.Last.Time, now)))
+		last = fmt.Sprintf("%s messages at %s", number(a.Last.Messages), timeText(a.Last.Time, now))
 	}
-	note := notes(state, poison, some(a.Throttled, "throttled"))
+	poison := func(n int64) string { return some(n, "quarantined") }
+	note := notes(tables.If(a.Dark != "", "dark"), tables.If(a.State != accounts.Active, a.State), last,
+		tables.Known(a.Poison, poison, ""), some(a.Throttled, "throttled"))
 	cells := []string{plain(a.Name), number(a.Queues), "", "", "", "", note}
 	if a.State == accounts.Unused {
 		return cells
@@ -382,9 +318,7 @@ func accountCells(a status.Account, now time.Time) []string {
 	default:
 		cells[2], cells[3] = number(a.Visible), number(a.InFlight)
 	}
-	if a.Oldest != nil {
-		cells[4] = ageText(*a.Oldest)
-	}
+	cells[4] = tables.Known(a.Oldest, ageText, "")
 	if a.Limit > 0 {
 		cells[5] = fmt.Sprintf("%.0f%%", 100*a.Demand/a.Limit)
 	}
@@ -421,13 +355,8 @@ var gateColumns = tables.Columns(
 )
 
 func gateCells(g gates.Status, now time.Time) []string {
-	state, since := "closed", ""
-	if g.Open {
-		state = "open"
-	}
-	if g.Since != nil {
-		since = timeText(*g.Since, now)
-	}
+	state := cmp.Or(tables.If(g.Open, "open"), "closed")
+	since := tables.Known(g.Since, func(t time.Time) string { return timeText(t, now) }, "")
 	return []string{plain(g.Name), state, since, plain(g.By), number(g.Waiting)}
 }
 
@@ -435,13 +364,9 @@ func (c screen) keys(w io.Writer, s *status.Status, now time.Time) {
 	list(c, w, tables.Columns(
 		tables.Short("KEY", 8), tables.Left("START"), tables.Left("STOP"), tables.Middle("BY", 8),
 	), s.Keys, func(k status.Key) []string {
-		stop := ""
-		if k.Running {
-			stop = "running"
-		} else if k.Stop != nil {
-			stop = timeText(*k.Stop, now)
-		}
-		return []string{plain(k.Key), timeText(k.Start, now), stop, plain(k.Instance)}
+		at := func(t time.Time) string { return timeText(t, now) }
+		stop := cmp.Or(tables.If(k.Running, "running"), tables.Known(k.Stop, at, ""))
+		return []string{plain(k.Key), at(k.Start), stop, plain(k.Instance)}
 	}, "key", func(rest []status.Key) string {
 		running := 0
 		for _, k := range rest {

@@ -5,6 +5,7 @@ package tables
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/charmbracelet/x/ansi"
@@ -185,11 +186,10 @@ func CutMiddle(s string, to int) string {
 	return ansi.Truncate(s, to-1-Width(tail), "") + "…" + tail
 }
 
-// Wrap prints a text in lines that fit, those after the first indented. Words that are too long are
-// cut.
+// Wrap prints a text, if there is one, in lines that fit, those after the first indented. Words that
+// are too long are cut.
 func Wrap(w io.Writer, limit int, prefix, text string) {
-	line := prefix
-	empty := true
+	line, empty := prefix, true
 	for word := range strings.FieldsSeq(text) {
 		if !empty && Width(line)+1+Width(word) > limit {
 			fmt.Fprintln(w, line)
@@ -200,5 +200,28 @@ func Wrap(w io.Writer, limit int, prefix, text string) {
 		}
 		line, empty = line+Cut(word, limit-Width(line)), false
 	}
-	fmt.Fprintln(w, line)
+	if line != "" {
+		fmt.Fprintln(w, line)
+	}
+}
+
+// Join joins the texts that are not empty.
+func Join(between string, texts ...string) string {
+	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), between)
+}
+
+// If is a text where something is so, else an empty one.
+func If(is bool, text string) string {
+	if is {
+		return text
+	}
+	return ""
+}
+
+// Known is what is said of a value where it is known.
+func Known[T, R any](value *T, say func(T) R, unknown R) R {
+	if value == nil {
+		return unknown
+	}
+	return say(*value)
 }

@@ -93,20 +93,16 @@ var tabs = []tab{
 func accountLines(m *model) (lines []line) {
 	for i := range m.status.Accounts {
 		a := &m.status.Accounts[i]
-		part, note := 0.0, a.Dark
+		part := 0.0
 		if a.Limit > 0 {
 			part = a.Demand / a.Limit
 		}
-		if note == "" && a.State == accounts.Unused {
-			note = "not used by the workload"
-		}
-		poison := unknown("?")
-		if a.Poison != nil {
-			poison = number(*a.Poison)
-		}
+		note := cmp.Or(a.Dark, tables.If(a.State == accounts.Unused, "not used by the workload"))
 		lines = append(lines, line{slices.Concat(
 			[]cell{text(a.Name), text(a.State), {bar(part, 10), part}, {m.past.line(a.Name), part}},
-			depthCells(a.Depth), []cell{number(a.Throttled), poison, text(note)},
+			depthCells(a.Depth), []cell{
+				number(a.Throttled), tables.Known(a.Poison, number[int64], unknown("?")), text(note),
+			},
 		), a.Dark != ""})
 	}
 	return lines
@@ -127,102 +123,57 @@ func queueLines(m *model) (lines []line) {
 
 // depthCells are messages, visible, in flight, and the age of the oldest.
 func depthCells(d status.Depth) []cell {
-	visible, inFlight, oldest := number(d.Visible), number(d.InFlight), unknown("")
+	visible, inFlight := number(d.Visible), number(d.InFlight)
 	if d.Bounds {
 		visible.text, inFlight.text = "≥"+visible.text, "≤"+inFlight.text
 	}
-	if d.Oldest != nil {
-		oldest = cell{age(*d.Oldest), *d.Oldest}
-	}
-	return []cell{number(d.Messages), visible, inFlight, oldest}
+	return []cell{number(d.Messages), visible, inFlight, tables.Known(d.Oldest, aged, unknown(""))}
 }
 
 func processLines(m *model) (lines []line) {
 	for i := range m.status.Instances {
 		p := &m.status.Instances[i]
-		seconds, busy := cell{"", p.Seconds}, cell{"", p.Busy}
-		if p.Seconds > 0 {
-			seconds.text = fmt.Sprintf("%.3g", p.Seconds)
-		}
-		if p.Busy > 0 {
-			busy.text = fmt.Sprintf("%.0f %%", 100*p.Busy)
-		}
 		lines = append(lines, line{[]cell{
-			text(p.Instance), text(p.Role), text(p.Host), number(p.Segments),
-			{rate(p.Rate), p.Rate},
-			seconds, busy, number(p.Throttled),
-			{age(p.BeatAge), p.BeatAge},
-			text(processNote(p)),
+			text(p.Instance), text(p.Role), text(p.Host), number(p.Segments), speed(p.Rate),
+			{tables.If(p.Seconds > 0, fmt.Sprintf("%.3g", p.Seconds)), p.Seconds},
+			{tables.If(p.Busy > 0, fmt.Sprintf("%.0f %%", 100*p.Busy)), p.Busy},
+			number(p.Throttled), aged(p.BeatAge), text(tables.Join(
+				", ", tables.If(p.Silent, "silent"), tables.If(p.Paused, "paused"),
+				tables.If(p.Draining, "stops"), tables.If(p.Waiting != "", "waits at gate "+p.Waiting),
+				p.Trouble,
+			)),
 		}, p.Silent || p.Trouble != ""})
 	}
 	return lines
 }
 
-func processNote(p *status.Instance) string {
-	var notes []string
-	for _, n := range []struct {
-		is   bool
-		text string
-	}{
-		{p.Silent, "silent"},
-		{p.Paused, "paused"},
-		{p.Draining, "stops"},
-		{p.Waiting != "", "waits at gate " + p.Waiting},
-		{p.Trouble != "", p.Trouble},
-	} {
-		if n.is {
-			notes = append(notes, n.text)
-		}
-	}
-	return strings.Join(notes, ", ")
-}
-
 func runLines(m *model) (lines []line) {
 	for i := range m.seen.Runs {
 		r := &m.seen.Runs[i]
-		sent, done, left, progress := unknown("?"), number(r.Handled), unknown(""), unknown("")
-		speed, over := unknown(""), cell{"", math.Inf(1)}
-		if r.Sent != nil {
-			sent = number(*r.Sent)
-			if r.AtLeast {
-				sent.text = "≥" + sent.text
-			}
+		none, done := unknown(""), number(r.Handled)
+		left, progress := none, none
+		sent := tables.Known(r.Sent, number[uint64], unknown("?"))
+		if r.Sent != nil && r.AtLeast {
+			sent.text = "≥" + sent.text
 		}
 		if e := r.Exact; e != nil {
-			done = number(e.Done)
-			if e.Remaining != nil {
-				left = number(*e.Remaining)
-			}
-			if e.Percent != nil {
-				progress = cell{bar(*e.Percent/100, 10), *e.Percent}
-			}
+			done, left = number(e.Done), tables.Known(e.Remaining, number[uint64], none)
+			progress = tables.Known(e.Percent, func(percent float64) cell {
+				return cell{bar(percent/100, 10), percent}
+			}, none)
 		}
-		if r.PerSecond != nil {
-			speed = cell{rate(*r.PerSecond), *r.PerSecond}
-		}
-		if r.SecondsLeft != nil {
-			over = cell{span(*r.SecondsLeft), *r.SecondsLeft}
-		}
+		over := tables.Known(r.SecondsLeft, func(seconds float64) cell {
+			return cell{span(seconds), seconds}
+		}, cell{"", math.Inf(1)})
 		lines = append(lines, line{[]cell{
-			text(r.ID[:min(12, len(r.ID))]), text(r.State), sent, done, left, progress, speed, over,
-			text(runNote(&r.Run)),
+			text(r.ID[:min(12, len(r.ID))]), text(r.State), sent, done, left, progress,
+			tables.Known(r.PerSecond, speed, none), over, text(tables.Join(
+				", ", tables.If(r.Quarantined > 0, count(int64(r.Quarantined))+" in quarantine"),
+				tables.If(r.Dropped > 0, count(int64(r.Dropped))+" dropped"), r.Note,
+			)),
 		}, r.State == "broken"})
 	}
 	return lines
-}
-
-func runNote(r *status.Run) string {
-	var notes []string
-	if n := r.Quarantined; n > 0 {
-		notes = append(notes, count(int64(n))+" in quarantine")
-	}
-	if n := r.Dropped; n > 0 {
-		notes = append(notes, count(int64(n))+" dropped")
-	}
-	if r.Note != "" {
-		notes = append(notes, r.Note)
-	}
-	return strings.Join(notes, ", ")
 }
 
 func causeLines(m *model) (lines []line) {
@@ -252,34 +203,19 @@ func causeLines(m *model) (lines []line) {
 }
 
 func keyLines(m *model) (lines []line) {
-	since := func(at *time.Time) cell {
-		if at == nil {
-			return unknown("")
-		}
-		seconds := m.status.Time.Sub(*at).Seconds()
-		return cell{age(seconds), seconds}
-	}
+	since := func(at time.Time) cell { return aged(m.status.Time.Sub(at).Seconds()) }
 	for i := range m.status.Gates {
 		g := &m.status.Gates[i]
-		state := "gate, closed"
-		if g.Open {
-			state = "gate, open"
-		}
+		state := cmp.Or(tables.If(g.Open, "gate, open"), "gate, closed")
 		lines = append(lines, line{cells: []cell{
-			text(g.Name), text(state), text(g.By), since(g.Since), number(g.Waiting),
+			text(g.Name), text(state), text(g.By), tables.Known(g.Since, since, unknown("")), number(g.Waiting),
 		}})
 	}
 	for i := range m.status.Keys {
 		k := &m.status.Keys[i]
-		state := "done"
-		switch {
-		case k.Running:
-			state = "running"
-		case k.Failed:
-			state = "failed"
-		}
+		state := cmp.Or(tables.If(k.Running, "running"), tables.If(k.Failed, "failed"), "done")
 		lines = append(lines, line{[]cell{
-			text(k.Key), text(state), text(k.Instance), since(cmp.Or(k.Stop, &k.Start)), unknown(""),
+			text(k.Key), text(state), text(k.Instance), since(*cmp.Or(k.Stop, &k.Start)), unknown(""),
 		}, k.Failed})
 	}
 	return lines
@@ -328,7 +264,9 @@ func rate(perSecond float64) string {
 	return "0"
 }
 
-func age(seconds float64) string { return span(max(seconds, 0)) }
+func speed(perSecond float64) cell { return cell{rate(perSecond), perSecond} }
+
+func aged(seconds float64) cell { return cell{span(max(seconds, 0)), seconds} }
 
 // span is a time in the two units that say most of it.
 func span(seconds float64) string {
