@@ -120,11 +120,7 @@ func writeBodies(
 func (s *showing) one(
 	w io.Writer, m *quarantine.Message, tasks []quarantine.Task, err error, now time.Time,
 ) {
-	line := func(name, value string) {
-		if value != "" {
-			fmt.Fprintf(w, "%-11s %s\n", name, value)
-		}
-	}
+	line := tables.Facts(w, 11)
 	line("message", plain(m.ID)+" in account "+plain(m.Account))
 	line("cause", cmp.Or(plain(m.Reason), "not known")+
 		tables.If(m.Detail != "", ": "+strconv.Quote(m.Detail)))

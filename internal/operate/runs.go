@@ -143,11 +143,7 @@ func runCommand(
 
 func printRun(out io.Writer, r *runs.Info) error {
 	var b strings.Builder
-	line := func(name, value string) {
-		if value != "" {
-			fmt.Fprintf(&b, "%-12s %s\n", name, value)
-		}
-	}
+	line := tables.Facts(&b, 12)
 	line("run", r.ID)
 	line("state", r.State)
 	line("made by", plain(r.Instance))

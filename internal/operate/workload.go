@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/internal/tables"
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/workloads"
 )
@@ -57,32 +58,21 @@ other's messages for their own.`,
 
 func printWorkload(out io.Writer, i *workloads.Info) error {
 	var b strings.Builder
-	line := func(name, value string) {
-		if value != "" {
-			fmt.Fprintf(&b, "%-12s %s\n", name, value)
-		}
-	}
+	line := tables.Facts(&b, 12)
 	line("workload", i.Name)
 	line("incarnation", i.Incarnation)
 	line("rows in", plain(i.Control))
-	if i.Made != nil {
-		line("made", i.Made.Format(time.DateTime)+" UTC")
-	}
+	at := func(t time.Time) string { return t.Format(time.DateTime) + " UTC" }
+	line("made", tables.Known(i.Made, at, ""))
 	if i.Deleting != nil {
-		line("!",
-			"it is being deleted, since "+i.Deleting.Format(time.DateTime)+
-				" UTC; to go on: distributor workload delete")
+		line("!", "it is being deleted, since "+at(*i.Deleting)+
+			"; to go on: distributor workload delete")
 	}
 	line("delivery", i.Delivery)
-	segments := humanize.Comma(int64(i.Segments))
-	if i.Shared {
-		segments += ", without owners"
-	}
-	line("segments", segments)
+	line("segments", humanize.Comma(int64(i.Segments))+tables.If(i.Shared, ", without owners"))
 	line("reducer", plain(i.Reducer))
 	line("accounts", accountsText(i))
-	line("map", fmt.Sprintf("version %d of %s UTC", i.MapVersion,
-		i.Changed.UTC().Format(time.DateTime)))
+	line("map", fmt.Sprintf("version %d of %s", i.MapVersion, at(i.Changed.UTC())))
 	line("retention", fmt.Sprintf("%v (this configuration's)",
 		time.Duration(i.Retention*float64(time.Second))))
 	line("members", cli.Plural(int64(i.Distributors), "distributor")+", "+
@@ -128,9 +118,5 @@ func runsText(i *workloads.Info) string {
 	for _, state := range slices.Sorted(maps.Keys(i.Runs)) {
 		parts = append(parts, humanize.Comma(int64(i.Runs[state]))+" "+plain(state))
 	}
-	text := strings.Join(parts, ", ")
-	if !i.AllRuns {
-		text += ", and more"
-	}
-	return text
+	return strings.Join(parts, ", ") + tables.If(!i.AllRuns, ", and more")
 }

@@ -205,6 +205,15 @@ func Wrap(w io.Writer, limit int, prefix, text string) {
 	}
 }
 
+// Facts gives what prints a line of a name and a value, where there is a value.
+func Facts(w io.Writer, names int) func(name, value string) {
+	return func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(w, "%-*s %s\n", names, name, value)
+		}
+	}
+}
+
 // Join joins the texts that are not empty.
 func Join(between string, texts ...string) string {
 	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), between)
