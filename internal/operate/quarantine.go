@@ -229,9 +229,9 @@ func (w *which) list(cmd *cobra.Command) error {
 		if m.Matching < m.Tasks {
 			tasks += " of " + humanize.Comma(int64(m.Tasks))
 		}
-		t.Add(cmp.Or(plain(m.Reason), "?"), number(int64(m.Attempts)), tasks, tables.Known(m.First, day, ""),
-			day(*cmp.Or(m.Last, &m.Put)), keyText(m), plain(m.Detail), plain(m.Instance),
-			plain(m.Account), plain(m.ID), tables.If(m.Problem != "", "stuck"))
+		t.Add(cmp.Or(plain(m.Reason), "?"), number(int64(m.Attempts)), tasks,
+			tables.Known(m.First, day, ""), day(*cmp.Or(m.Last, &m.Put)), keyText(m), plain(m.Detail),
+			plain(m.Instance), plain(m.Account), plain(m.ID), tables.If(m.Problem != "", "stuck"))
 		console.Progress(c.messages, 0, "messages", "messages", c.messages)
 		return true
 	})

@@ -132,7 +132,9 @@ func (c screen) leadership(s *status.Status, now time.Time) string {
 		leader = "the leader left its run to another"
 	case d.Phase == "running":
 		leader = "leader "
-		beat = tables.Known(d.BeatAge, func(age float64) string { return "beat " + ageText(age) + " ago" }, "")
+		if d.BeatAge != nil {
+			beat = "beat " + ageText(*d.BeatAge) + " ago"
+		}
 	}
 	next := tables.Known(d.Next, func(next time.Time) string {
 		wait := next.Sub(s.Time).Seconds()
@@ -201,7 +203,8 @@ func (c screen) ends(w io.Writer, s *status.Status, now time.Time) {
 		behind := tables.Known(s.Ends.BehindSeconds, func(seconds float64) string {
 			return ": messages may wait there for " + ageText(seconds)
 		}, "")
-		c.wrap(w, "", "held back by "+plain(s.Ends.HeldBackBy)+behind+"; distributor runs end RUN ends a run now")
+		c.wrap(w, "", "held back by "+plain(s.Ends.HeldBackBy)+behind+
+			"; distributor runs end RUN ends a run now")
 	}
 }
 
@@ -304,8 +307,8 @@ func accountCells(a status.Account, now time.Time) []string {
 		last = fmt.Sprintf("%s messages at %s", number(a.Last.Messages), timeText(a.Last.Time, now))
 	}
 	poison := func(n int64) string { return some(n, "quarantined") }
-	note := notes(tables.If(a.Dark != "", "dark"), tables.If(a.State != accounts.Active, a.State), last,
-		tables.Known(a.Poison, poison, ""), some(a.Throttled, "throttled"))
+	note := notes(tables.If(a.Dark != "", "dark"), tables.If(a.State != accounts.Active, a.State),
+		last, tables.Known(a.Poison, poison, ""), some(a.Throttled, "throttled"))
 	cells := []string{plain(a.Name), number(a.Queues), "", "", "", "", note}
 	if a.State == accounts.Unused {
 		return cells

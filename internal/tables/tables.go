@@ -186,8 +186,8 @@ func CutMiddle(s string, to int) string {
 	return ansi.Truncate(s, to-1-Width(tail), "") + "…" + tail
 }
 
-// Wrap prints a text, if there is one, in lines that fit, those after the first indented. Words that
-// are too long are cut.
+// Wrap prints a text, if there is one, in lines that fit, those after the first indented. Words
+// that are too long are cut.
 func Wrap(w io.Writer, limit int, prefix, text string) {
 	line, empty := prefix, true
 	for word := range strings.FieldsSeq(text) {

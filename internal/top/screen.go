@@ -170,7 +170,8 @@ func (m *model) below() string {
 		chosen = append(chosen, "filter: "+cli.Plain(v.filter))
 	}
 	if v.sort > 0 {
-		chosen = append(chosen, "sorted by "+strings.ToLower(cmp.Or(tabs[m.tab].columns[v.sort-1].Title, "note")))
+		title := cmp.Or(tabs[m.tab].columns[v.sort-1].Title, "note")
+		chosen = append(chosen, "sorted by "+strings.ToLower(title))
 	}
 	text := m.help.View(m.keys)
 	if len(chosen) > 0 {

@@ -208,7 +208,8 @@ func keyLines(m *model) (lines []line) {
 		g := &m.status.Gates[i]
 		state := cmp.Or(tables.If(g.Open, "gate, open"), "gate, closed")
 		lines = append(lines, line{cells: []cell{
-			text(g.Name), text(state), text(g.By), tables.Known(g.Since, since, unknown("")), number(g.Waiting),
+			text(g.Name), text(state), text(g.By), tables.Known(g.Since, since, unknown("")),
+			number(g.Waiting),
 		}})
 	}
 	for i := range m.status.Keys {
