@@ -154,7 +154,8 @@ func (g *simSeeded) replayable() {
 // workload has forgotten them: with what was in them, or as others of their names.
 func (g *simSeeded) lostAccounts() {
 	g.replayable()
-	s := simStep{at: g.seconds(5, 18), verb: "gone", who: g.other(), span: simForGood} // of a workload that is there
+	s := simStep{at: g.seconds(5, 18), verb: "gone", who: g.other(), span: simForGood}
+	g.calm = s.at // the workload is made by then, as in refusingAccounts
 	if g.roll(2) == 0 {
 		s.order = []string{[]string{"full", "empty"}[g.roll(2)]}
 	}
