@@ -59,7 +59,7 @@ verify-worlds:
 	cd pump/worlds && GOGC=400 $(GO) test -cpu 1 -timeout 80m -run '^TestSimulationNothing' -simulate.seeds $(WORLDS)
 verify-mutants:
 	$(GO) run ./internal/mutants/overlay -o out/mutants
-	$(GO) test -p 1 -timeout 30m -overlay out/mutants/overlay.json -run '^TestMutants' $(MUTATED)
+	$(GO) test -p 1 -timeout 60m -overlay out/mutants/overlay.json -run '^TestMutants' $(MUTATED)
 verify-chaos:
 	$(GO) test ./pump/internal/processtest -count 1 -timeout 1h -run '^TestChaos$$' -chaos.for 2m -chaos.tasks 60000
 
