@@ -2,6 +2,7 @@ package worlds
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,21 +20,37 @@ func TestAProcessorThatAloneCannotReadAnAccountOwnsNothingThere(t *testing.T) {
 	for _, c := range []struct {
 		delivery pump.Delivery
 		code     string
+		names    string
+		alone    string
 	}{
-		{pump.AtLeastOnce, "AuthenticationFailed"},
-		{pump.Once, "AuthenticationFailed"},
-		{pump.Once, "AuthorizationFailure"}, // the account's firewall
+		{pump.AtLeastOnce, "AuthenticationFailed", "pqr", "q"},
+		{pump.Once, "AuthenticationFailed", "pqr", "q"},
+		{pump.Once, "AuthorizationFailure", "pqr", "q"},    // the account's firewall
+		{pump.Once, "AuthenticationFailed", "pqrstu", "s"}, // it is none of the first, which vouch
 	} {
-		t.Run(fmt.Sprint(c.delivery, " ", c.code), func(t *testing.T) {
+		t.Run(fmt.Sprint(c.delivery, " ", c.code, " ", c.names), func(t *testing.T) {
 			inWorld(t, 3, 2, func(o *azsim.Config) { o.Seed = 7 }, func(t *testing.T, w *world) {
 				w.Cfg.Delivery = c.delivery
 				var hs testworld.Handlings
 				var all []*started
-				for _, name := range []string{"p", "q", "r", "s"} { // s is none of the three that vouch
+				for _, name := range strings.Split(c.names, "") {
 					o := processor.Options{Concurrency: 16}
 					all = append(all, w.join(name, hs.Handler(name, 100*time.Millisecond), o))
 				}
-				w.Settled(4)
+				w.Settled(len(all))
+				owns := func() (all, there int) {
+					m := w.ShardMap()
+					segments := testworld.Owns(w.View(), c.alone)
+					for _, s := range segments {
+						if m.Shards[m.Home(s)].Account == "accountb" {
+							there++
+						}
+					}
+					return len(segments), there
+				}
+				if _, there := owns(); there == 0 {
+					t.Fatalf("%s owned nothing in accountb before", c.alone)
+				}
 				tasks := 0
 				round := func() {
 					t.Helper()
@@ -45,20 +62,19 @@ func TestAProcessorThatAloneCannotReadAnAccountOwnsNothingThere(t *testing.T) {
 				}
 				round()
 				rule := w.Fault(azsim.Rule{
-					Instance: "s", Account: "accountb", Service: "queue",
+					Instance: c.alone, Account: "accountb", Service: "queue",
 					Fault: azsim.Answer, Status: 403, Code: c.code,
 				})
 				for range 10 {
 					round()
-				}
-				m, v := w.ShardMap(), w.View()
-				for _, s := range testworld.Owns(v, "s") {
-					if m.Shards[m.Home(s)].Account == "accountb" {
-						t.Errorf("s owns segment %d", s)
+					for _, m := range w.View().Members { // though it polls none of its queues any more
+						if says := fmt.Sprint(m.Cannot); m.Instance == c.alone && says != "[accountb]" {
+							t.Errorf("%s says that it cannot read %s", c.alone, says)
+						}
 					}
-				}
-				if n := len(testworld.Owns(v, "s")); n < m.Segments/8 {
-					t.Errorf("s owns %d segments of %d", n, m.Segments)
+					if n, there := owns(); there > 0 || n < w.ShardMap().Segments/(2*len(all)) {
+						t.Errorf("%s owns %d segments, %d of them in accountb", c.alone, n, there)
+					}
 				}
 				rule.Remove()
 				for range 4 {

@@ -1,6 +1,7 @@
 package poll
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -91,14 +92,30 @@ func (p *Poller) probes(assigned *ownership.Assignment, polled []*queues.Queue) 
 	if rank := v.Rank(p.Cfg.Instance); rank >= 0 && rank < cluster.Vouchers {
 		wanted = append(wanted, v.Doubted(p.Cfg.Instance)...)
 	}
-	var more []*queues.Queue
+	var candidates, more []*queues.Queue
 	for i, q := range assigned.Shards {
-		of := func(o *queues.Queue) bool { return o.Account == q.Account }
 		if q != nil && assigned.Of.Shards[i].State == shardmap.Active &&
-			slices.Contains(wanted, q.Account.Name) &&
-			!slices.ContainsFunc(polled, of) && !slices.ContainsFunc(more, of) {
+			slices.Contains(wanted, q.Account.Name) {
+			candidates = append(candidates, q)
+		}
+	}
+	// What is known of the account is known of the queue that failed.
+	slices.SortStableFunc(candidates, func(a, b *queues.Queue) int {
+		return cmp.Compare(p.untroubled(a), p.untroubled(b))
+	})
+	for _, q := range candidates {
+		of := func(o *queues.Queue) bool { return o.Account == q.Account }
+		if !slices.ContainsFunc(polled, of) && !slices.ContainsFunc(more, of) {
 			more = append(more, q)
 		}
 	}
 	return more
+}
+
+// untroubled is 0 for a queue whose last get failed, else 1.
+func (p *Poller) untroubled(q *queues.Queue) int {
+	if e := p.queues[q]; e != nil && e.trouble != nil {
+		return 0
+	}
+	return 1
 }
