@@ -223,8 +223,8 @@ func (d *decoder) scalar(path string, n ast.Node, f field) {
 	}
 }
 
-// unexpanded says that a value refers to what cannot be had. Only who opens an admin port needs the
-// variables of that port.
+// unexpanded says that a value refers to a variable or file that cannot be read. Only a command
+// that opens an admin port needs the variables of that port.
 func (d *decoder) unexpanded(path string, err error) {
 	ue, unset := errors.AsType[*undefinedError](err)
 	switch {

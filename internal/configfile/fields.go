@@ -165,8 +165,8 @@ func isAddress(s string) bool {
 	return err == nil && port != ""
 }
 
-// events takes where scheduled events are asked for. Only this machine may answer: who answers can
-// end the process.
+// events takes the address that is asked for scheduled events. It must be of this machine, because
+// its answers can end the process.
 func (d *decoder) events(s string) bool {
 	switch s {
 	case "off":

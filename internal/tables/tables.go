@@ -51,7 +51,7 @@ func (c Column) Ranked(rank int) Column {
 type Table struct {
 	Columns []Column
 	Rows    [][]string
-	Sorted  int  // the column by which the rows are sorted, from 1; 0: none is marked
+	Sorted  int  // the column that the rows are sorted by, from 1; 0: none is marked
 	Strict  bool // in the end columns are cut that may not shrink
 }
 

@@ -34,7 +34,7 @@ type line struct {
 	alarm bool
 }
 
-// cell is a text, and the number by which it is sorted; NaN: by the text.
+// cell is a text and the number that sorts it; NaN: the text itself does.
 type cell struct {
 	text string
 	by   float64

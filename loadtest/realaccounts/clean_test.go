@@ -21,7 +21,7 @@ const (
 	removeAtOnce = 8
 	// tries is how often a request of the removing is made: it is the last chance.
 	tries = 4
-	// madeRow is the row by which a run says that it has made the pump's table.
+	// madeRow is the row of a run that has made the pump's table. The run writes it.
 	madeRow = "made-by-this-run"
 	// afterMark is the first text behind all that begin with the mark.
 	afterMark = mark + "~"
@@ -220,7 +220,7 @@ func removeRows(ctx context.Context, t storage.Table, rows []storage.Entity) err
 	return nil
 }
 
-// dropIfEmpty drops the pump's table if it holds nothing but rows by which runs say that they made
+// dropIfEmpty drops the pump's table if it holds nothing but rows of runs that say that they made
 // it, those of made. If other programs have come to use it, it is theirs, and those rows go.
 func dropIfEmpty(ctx context.Context, table storage.Table, made []storage.Entity) error {
 	others := false

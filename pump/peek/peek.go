@@ -178,8 +178,8 @@ func (r *reader) look(ctx context.Context, part []shardmap.Shard) []*Queue {
 			continue
 		}
 		found[i].Dark = err.Error()
-		if failure.Decide(failure.Queue, err, failure.Command).Whole { // the others would say the same
-			r.dark[part[i].Account] = "not asked, as another queue of the account did not answer"
+		if failure.Whole(err) {
+			r.dark[part[i].Account] = queues.ErrNotAsked.Error()
 		}
 	}
 	return found

@@ -100,8 +100,8 @@ func (r *statusReader) readAccount(ctx context.Context, a *Account, qs []string)
 	g.SetLimit(queues.AtOnce)
 	look := func(i int, read func() error) {
 		g.Go(func() error {
-			if errs[i] = read(); errs[i] != nil && hopeless(errs[i]) {
-				cancel(errNotAsked)
+			if errs[i] = read(); errs[i] != nil && failure.Whole(errs[i]) {
+				cancel(queues.ErrNotAsked)
 			}
 			return nil
 		})
@@ -126,7 +126,7 @@ func (r *statusReader) readAccount(ctx context.Context, a *Account, qs []string)
 		case err == nil:
 			continue
 		case storage.Is(err, storage.Canceled) || errors.Is(err, context.Canceled):
-			err = errNotAsked
+			err = queues.ErrNotAsked
 		case r.view == nil && queues.NotThere(err): // which queues there should be is not known
 		case a.Dark == "":
 			a.Dark = why(err)
@@ -137,13 +137,6 @@ func (r *statusReader) readAccount(ctx context.Context, a *Account, qs []string)
 		}
 	}
 }
-
-// hopeless errors are those that the account's other queues will give too.
-func hopeless(err error) bool {
-	return failure.Decide(failure.DataAccount, err, failure.Command).Whole
-}
-
-var errNotAsked = errors.New("not asked, as another queue of the account did not answer")
 
 // readQueue asks for the count and, unless that is zero, which is proof that the
 // queue is empty, peeks at its visible messages; see [Depth]. Before each request it calls asked.

@@ -11,6 +11,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/settings"
@@ -235,11 +236,11 @@ func (w *Watcher) round(ctx context.Context, name string, list []string) error {
 			q = Queue{Queue: queue, Dark: why(err)}
 		}
 		note(queue, err, func(l *accountLook) { l.queues[queue] = q })
-		if err != nil && (hopeless(err) || ctx.Err() != nil) {
+		if err != nil && (failure.Whole(err) || ctx.Err() != nil) {
 			note(queue, err, func(l *accountLook) {
 				for _, other := range list {
 					if other != queue {
-						l.queues[other] = Queue{Queue: other, Dark: errNotAsked.Error()}
+						l.queues[other] = Queue{Queue: other, Dark: queues.ErrNotAsked.Error()}
 					}
 				}
 				l.poison = nil

@@ -101,6 +101,12 @@ func (e *Error) Unwrap() error { return e.Err }
 // Ambiguous reports whether the request may have taken effect although it failed.
 func (e *Error) Ambiguous() bool { return e.Code == MaybeDone || e.Code == Throttled }
 
+// NoAccount reports whether the account is disabled, unknown or not yet made, which says nothing of
+// its queues and tables. It is [Missing] as well.
+func (e *Error) NoAccount() bool {
+	return e.Code == Missing && strings.HasPrefix(e.Service, "Account")
+}
+
 // CodeOf gives the code of err. An error that is no [*Error] is MaybeDone,
 // because nothing is known of it; it must not be called with nil.
 func CodeOf(err error) Code {

@@ -182,14 +182,10 @@ func (w *simWorld) changeFiles(step simStep) {
 	s.remember(w.now())
 }
 
-// replacedSources are files of which others take the places, at any moment of a reading or between
+// replacedSources are files that others replace, or that are cut off, during a reading or between
 // two.
 func (g *simSeeded) replacedSources() {
-	p := g.plan
-	p.files, p.bad, p.live, p.tasks = 1+g.roll(3), 0, false, min(p.tasks, 250)
-	p.pace = max(p.pace, 15*time.Second)
-	g.roles = "ddp"
-	g.join('d')
+	g.someFiles(15*time.Second, "ddp")
 	at := g.seconds(4, 14)
 	for range 3 + g.roll(3) {
 		g.step(simStep{at: at, verb: "source", who: []string{"replace", "replace", "cut"}[g.roll(3)]})

@@ -215,13 +215,18 @@ func (g *simSeeded) operators() {
 	g.operating = true
 }
 
+// someFiles have elected distributors read files, for a time of pace at least.
+func (g *simSeeded) someFiles(pace time.Duration, roles string) {
+	p := g.plan
+	p.files, p.bad, p.live, p.tasks = 1+g.roll(3), 0, false, min(p.tasks, 250)
+	p.pace, g.roles = max(p.pace, pace), roles
+	g.join('d')
+}
+
 // sources are files that cannot be read at times, and in half of the worlds ones that change.
 func (g *simSeeded) sources() {
 	p := g.plan
-	p.files, p.bad, p.live, p.tasks = 1+g.roll(3), 0, false, min(p.tasks, 250)
-	p.pace = max(p.pace, 12*time.Second)
-	g.roles = "dddp"
-	g.join('d')
+	g.someFiles(12*time.Second, "dddp")
 	for range 1 + g.roll(3) {
 		g.rows = append(g.rows, simStep{verb: "unread", who: []string{"d1", "d2", "d3", "all"}[g.roll(4)], span: []time.Duration{g.seconds(1, 8), g.seconds(8, 60), g.seconds(8, 60)}[g.roll(3)]})
 	}

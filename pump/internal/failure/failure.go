@@ -208,6 +208,9 @@ func Decide(of Party, err error, at Stake) Decision {
 // Ends reports whether what failed so ends.
 func Ends(of Party, err error, at Stake) bool { return Decide(of, err, at).Do == End }
 
+// Whole reports whether an account's other queues would fail as the one that err is of.
+func Whole(err error) bool { return Decide(Queue, err, Command).Whole }
+
 // KindOf is the way of failing that an error shows.
 func KindOf(err error) Kind {
 	_, config := errors.AsType[*workload.ConfigError](err)
@@ -229,8 +232,7 @@ func KindOf(err error) Kind {
 		}
 		return NoRight
 	case storage.Missing:
-		switch e.Service {
-		case "AccountIsDisabled", "AccountBeingCreated", "AccountNotFound", "ResourceNotFound":
+		if e.NoAccount() || e.Service == "ResourceNotFound" {
 			return Disabled
 		}
 		return Missing

@@ -463,6 +463,9 @@ func Each[T any](
 	return g.Wait()
 }
 
+// ErrNotAsked is why nothing is known of a queue that a command would have asked.
+var ErrNotAsked = errors.New("not asked, as another queue of the account did not answer")
+
 // NotThere tells a queue that does not exist, and so holds nothing, from an account that
 // is disabled or unknown, of whose queues that says nothing.
 func NotThere(err error) bool {

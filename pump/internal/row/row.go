@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"strings"
 	"time"
 
 	"github.com/queuepump/queuepump/pump/storage"
@@ -302,7 +301,7 @@ func MayRetry(err error) bool {
 // says nothing of its tables.
 func NoTable(err error) bool {
 	e, ok := StorageError(err)
-	return ok && e.Code == storage.Missing && !strings.HasPrefix(e.Service, "Account")
+	return ok && e.Code == storage.Missing && !e.NoAccount()
 }
 
 // StorageError is the error of the storage contract in err, if there is one.
