@@ -75,7 +75,7 @@ func TestAnAccountThatRefusesIsGoneRound(t *testing.T) {
 					const watched = 40
 					time.Sleep(watched * time.Second)
 					if n, can := three()-before, watched*3*2*refusalRate; n < can*95/100 {
-						t.Errorf("three accounts took %d of the %d messages that they can take", n, can)
+						t.Fatalf("three accounts took %d of the %d messages that they can take", n, can)
 					}
 					if trouble := dist.State().Trouble; trouble == "" {
 						t.Error("its state does not say so")
