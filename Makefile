@@ -9,18 +9,26 @@ PROMTOOL   = github.com/prometheus/prometheus/cmd/promtool@v0.316.0
 AZURITE    = pump/storage/storagetest/azurite
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test verify test-race rounds members simulate-cluster moves simulate mutants windows chaos count poison foreign runs day day-cost drop limits scale lint docs-metrics check-alerts fmt vuln fuzz bench soak cover package deb image package-test service-test first-hour azurite azure azure-try e2e-page e2e-report page-scale clean
+.PHONY: help build run test verify test-race play chaos simulate mutants windows limits lint docs-metrics check-alerts fmt vuln fuzz bench soak cover package deb image package-test service-test first-hour azurite azure azure-try e2e-page e2e-report clean
 
-help: ## list the goals
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+# The word behind ## is the group under which help lists a goal, or play.
+goals = sed -n "s/^\(play-\)*\([a-z0-9-]*\):.*\#\#$(1) /  make $(2)\2|/p" Makefile | awk -F '|' '{ printf "%-$(3)s %s\n", $$1, $$2 }'
 
-build: ## build the binaries into bin/
+help: ##use list the goals
+	@for group in use develop prove release; do echo "To $$group:"; $(call goals,$$group,,22); echo; done
+
+# An experiment is a goal play-NAME.
+play: $(if $(WHAT),play-$(WHAT),plays) ##prove make one experiment, WHAT=name; without WHAT it lists them
+plays:
+	@$(call goals,play,play WHAT=,30)
+
+build: ##use build the binaries into bin/
 	$(GO) build -o bin/ ./cmd/distributor ./cmd/processor ./loadtest
 
 # INPUT, KEY, EXEC and EXEC_EACH are quoted for the shell, whatever they hold.
 quote = '$(subst ','\'',$(1))'
 
-run: build ## try the whole pump on simulated accounts; or on your data: INPUT=file.jsonl KEY=field EXEC='cmd'
+run: build ##use try the whole pump on simulated accounts; or on your data: INPUT=file.jsonl KEY=field EXEC='cmd'
 ifdef INPUT
 	bin/loadtest demo --out out --input $(call quote,$(INPUT)) $(if $(KEY),--key $(call quote,$(KEY))) $(if $(EXEC),--exec $(call quote,$(EXEC))) $(if $(EXEC_EACH),--exec-each $(call quote,$(EXEC_EACH)))
 else
@@ -28,7 +36,7 @@ else
 	bin/loadtest demo --out out --files "$$($(GO) env GOROOT)/src"
 endif
 
-test: azurite ## run the tests: units, conformance on the simulator and on Azurite, the real binaries, 200 worlds (four minutes)
+test: azurite ##develop run the tests: units, conformance on the simulator and on Azurite, the real binaries, 200 worlds (four minutes)
 	$(MAKE) -k -j 3 test-pump test-processes test-rest
 
 # The engine's tests are the longest: begun last, as go test ./... does, they would end alone. They
@@ -48,7 +56,7 @@ test-rest:
 MARKED = $(shell grep -rlE 'verify[.](Only|Less)[(]t[)]' --include='*_test.go' pump internal loadtest | xargs awk -F '[ ()]' '/^func / { name = $$2 } /verify[.](Only|Less)[(]t[)]/ && name ~ /^Test/ { print name }' | sort -u | paste -s -d '|' -)
 LONG   = $(GO) test -cpu 1 -p 1 -timeout 80m -run '^($(MARKED)|TestCountOnce.*|TestAClusterHas.*|TestTheSameSeed.*|TestSimulationTheSame.*)$$'
 WORLDS ?= 1000
-verify: azurite ## run the rest: long tests, mutants, 1,000 worlds, two minutes of chaos, the race detector (50 minutes)
+verify: azurite ##prove run the rest: long tests, mutants, 1,000 worlds, two minutes of chaos, the race detector (50 minutes)
 	$(MAKE) -k -j 2 --output-sync=target $(RACES) verify-engine verify-rest verify-mutants verify-worlds verify-chaos
 
 verify-engine:
@@ -71,7 +79,7 @@ RACES    = race-worlds-p-to-z race-worlds-a-to-o race-bubbles race-rest
 RACE     = $(GO) test -short -timeout 80m -race
 ROWS     = ./pump/coordination $(addprefix ./pump/internal/,backoff row workload election cluster ledger quota nudging queues)
 BUBBLES  = $(ROWS) ./pump/processor/... ./pump/distributor/... ./pump/storage/... ./loadtest/azsim ./loadtest/scenario ./internal/capacity ./internal/handlers ./internal/sparing
-test-race: azurite ## run the tests of make test under the race detector
+test-race: azurite ##prove run the tests of make test under the race detector
 	$(MAKE) -k -j 2 --output-sync=target $(RACES)
 
 race-worlds-p-to-z:
@@ -87,58 +95,58 @@ race-rest:
 # Every round is played, so that the last line says how often tests fail that need a quick machine.
 ROUNDS ?= 10
 BUSY   ?= 4
-rounds: azurite ## run the tests of make test, but for the engine's in virtual time, ROUNDS (10) times beside BUSY (4) processes that only take CPU (70 minutes)
+play-rounds: azurite ##play run the tests of make test, but for the engine's in virtual time, ROUNDS (10) times beside BUSY (4) processes that only take CPU (70 minutes)
 	@mkdir -p out; busy=; for b in $$(seq $(BUSY)); do while :; do :; done & busy="$$busy $$!"; done; trap "kill $$busy" EXIT; \
 	failed=0; for r in $$(seq $(ROUNDS)); do echo "round $$r of $(ROUNDS), $$failed failed"; \
 		$(MAKE) -s -k -j 2 test-processes test-rest FRESH='-count 1' > out/round-$$r.txt 2>&1 || { failed=$$((failed + 1)); grep -E '^ *--- FAIL|^FAIL|^panic:' out/round-$$r.txt; }; \
 	done; echo "$$failed of $(ROUNDS) rounds failed"; test $$failed = 0
 
-members: ## 1,000 processors, distributors and both in virtual time: what they read and write a second (some 20 minutes)
+play-members: ##play 1,000 processors, distributors and both in virtual time: what they read and write a second (some 20 minutes)
 	$(GO) test ./pump/internal/cluster -count 1 -v -timeout 3h -run '^TestWhatManyMembersReadAndWriteIsBounded$$' -presence.members 1000
 
 SEEDS ?= 5000
 FROM ?= 0
-simulate-cluster: ## play SEEDS (5000) seeded histories of a cluster, FROM a seed on; or the one that SCRIPT=file holds
+play-cluster: ##play play SEEDS (5000) seeded histories of a cluster, FROM a seed on; or the one that SCRIPT=file holds
 ifdef SCRIPT
 	$(GO) test ./pump/internal/cluster -count 1 -v -run '^TestClusterScripts$$' -cluster.script '$(abspath $(SCRIPT))'
 else
 	$(GO) test ./pump/internal/cluster -count 1 -v -timeout 24h -run '^Test(AClusterHas|TheSameSeedGivesTheSameCluster)' -cluster.seeds $(SEEDS) -cluster.from $(FROM)
 endif
 
-moves: ## redrive and drop what is in quarantine while accounts are drained, removed and added, in SEEDS (5000) histories in virtual time (1,000 take 25 minutes of a core)
+play-moves: ##play redrive and drop what is in quarantine while accounts are drained, removed and added, in SEEDS (5000) histories in virtual time (1,000 take 25 minutes of a core)
 	$(GO) test ./pump/worlds -cpu 1 -count 1 -v -timeout 24h -run '^TestRedriveAndDropLoseNothing' -move.seeds $(SEEDS)
 
-chaos: ## kill and stop real processes at random for five minutes while accounts refuse or are disabled, an endpoint says "not now", 200,000 tasks are counted and an operator works; nothing lost, nothing twice
+chaos: ##prove kill and stop real processes at random for five minutes while accounts refuse or are disabled, an endpoint says "not now", 200,000 tasks are counted and an operator works; nothing lost, nothing twice
 	$(GO) test ./pump/internal/processtest -count 1 -v -timeout 1h -run '^TestChaos$$' -chaos.for 5m -chaos.tasks 200000
 
 TASKS ?= 1000000
-count: ## count TASKS (1000000) tasks while processes are killed and stopped: exactly in once, and how far off otherwise
+play-count: ##play count TASKS (1000000) tasks while processes are killed and stopped: exactly in once, and how far off otherwise
 	$(GO) test ./pump/internal/processtest -count 1 -v -timeout 12h -run '^TestCount(Once|AtLeastOnce)' -count.tasks $(TASKS)
 
-poison: ## one task that kills its process among 10,000 healthy ones, with real processes, on own queues and on one queue with 8 owners
+play-poison: ##play one task that kills its process among 10,000 healthy ones, with real processes, on own queues and on one queue with 8 owners
 	$(GO) test ./pump/internal/processtest -count 1 -v -timeout 1h -run '^TestTheTaskThatKills' -poison
 
-foreign: azurite ## move 100,000 messages of other programs under kill -9, each recorded once; and run the examples of docs/foreign.md with the real SDKs
+play-foreign: azurite ##play move 100,000 messages of other programs under kill -9, each recorded once; and run the examples of docs/foreign.md with the real SDKs
 	$(GO) test ./pump/internal/processtest -count 1 -v -timeout 1h -run '^(TestMessagesOfOtherPrograms|TestWhatEachProducer)' -foreign.messages 100000
 
 RUNS ?= 2400
 FOR  ?= 10m
-runs: ## send RUNS (2400) runs of one task with one key by real binaries; then a real processor under 100 runs a second FOR 10m: its memory, and what status asks for
+play-runs: ##play send RUNS (2400) runs of one task with one key by real binaries; then a real processor under 100 runs a second FOR 10m: its memory, and what status asks for
 	$(GO) test ./pump/internal/processtest -count 1 -v -timeout 2h -run '^TestRunsOfOneTask|^TestAProcessorOfRankZero' -runs.many $(RUNS) -runs.for $(FOR)
 
 HOURS ?= 24h
 RATE  ?= 10
 KEEP  ?= 2h
-drop: ## end a run of ten million tasks with --drop at published limits in virtual time, beside another run (two minutes)
+play-drop: ##play end a run of ten million tasks with --drop at published limits in virtual time, beside another run (two minutes)
 	$(GO) test ./pump/worlds -count 1 -v -timeout 30m -run '^TestALargeRunThatIsDropped' -drop.tasks 10000000
 
-day: ## make RATE (10) runs a second for HOURS (24h) of virtual time with a retention of KEEP (2h), some broken, abandoned or with tasks in quarantine, and write docs/runs.md: what is stored
+play-day: ##play make RATE (10) runs a second for HOURS (24h) of virtual time with a retention of KEEP (2h), some broken, abandoned or with tasks in quarantine, and write docs/runs.md: what is stored
 	cd pump/worlds && GOGC=400 $(GO) test -count 1 -v -timeout 24h -run '^TestWhatIsStoredOfRuns' -day.for $(HOURS) -day.rate $(RATE) -day.retention $(KEEP) -day.write '$(CURDIR)/docs/runs.md'
 
-day-cost: ## play HOURS (24h) of virtual time with a cap on what a day costs, and write the table of docs/money.md (two minutes)
+play-day-cost: ##play play HOURS (24h) of virtual time with a cap on what a day costs, and write the table of docs/money.md (two minutes)
 	cd pump/worlds && GOGC=400 $(GO) test -count 1 -v -timeout 1h -run '^TestADayStaysWithinItsCap' -cost.for $(HOURS) -cost.write '$(CURDIR)/docs/money.md'
 
-simulate: ## play SEEDS (5000) worlds of the whole pump, FROM a seed on, and write docs/simulation.md, going on with what out/simulate.json says; or the one that PLAN=file holds
+simulate: ##prove play SEEDS (5000) worlds of the whole pump, FROM a seed on, and write docs/simulation.md, going on with what out/simulate.json says; or the one that PLAN=file holds
 ifdef PLAN
 	$(GO) test ./pump/worlds -count 1 -v -run '^TestSimulationPlays$$' -simulate.plan '$(or $(realpath $(PLAN)),$(PLAN))'
 else
@@ -147,28 +155,28 @@ endif
 
 # Every package with mutants. Each has a TestMutantsAreFound.
 MUTATED = $(addprefix ./pump/,internal/workload internal/election internal/cluster internal/ledger internal/sampling internal/money source distributor processor worlds) ./internal/handlers
-mutants: ## build each of the listed mutants in, see which seed finds it, and write docs/mutants.md; ONLY=name,name only those
+mutants: ##prove build each of the listed mutants in, see which seed finds it, and write docs/mutants.md; ONLY=name,name only those
 	$(GO) run ./internal/mutants/overlay -o out/mutants
 	$(GO) test $(MUTATED) -p 1 -count 1 -v -timeout 2h -overlay out/mutants/overlay.json -run '^TestMutants' -mutants.write $(if $(ONLY),-mutants.only $(call quote,$(ONLY)))
 
-windows: ## hit every window of vulnerability and write docs/windows.md
+windows: ##prove hit every window of vulnerability and write docs/windows.md
 	$(GO) test ./pump/worlds -count 1 -timeout 30m -run '^TestWindows$$' -windows.write
 
-limits: ## measure both sides at the published limits of 1 to 100 accounts, and a tenth of those of 250, in virtual time, and print the table
+limits: ##prove measure both sides at the published limits of 1 to 100 accounts, and a tenth of those of 250, in virtual time, and print the table
 	$(GO) test ./pump/worlds -count 1 -v -timeout 6h -run '^TestLimits' -limits
 
-scale: ## measure large clusters: 200 processors in virtual time, 16 real ones on one queue and on 32
+play-scale: ##play measure large clusters: 200 processors in virtual time, 16 real ones on one queue and on 32
 	$(GO) test ./pump/worlds ./pump/internal/processtest -count 1 -v -timeout 2h -run '^TestP82ALarge|^TestScale' -scale
 
 REQUESTS ?=
 # ARGS are more flags for go test (docs/azure-accounts.md).
-azure: build ## try the pump on accounts of Azure that QUEUEPUMP_AZURE_1 to _9 name, with REQUESTS at most, and write out/azure/report.md (minutes, cents); without them it says what to set; DRY_RUN=1, SKIP='limits|kill'
+azure: build ##use try the pump on accounts of Azure that QUEUEPUMP_AZURE_1 to _9 name, with REQUESTS at most, and write out/azure/report.md (minutes, cents); without them it says what to set; DRY_RUN=1, SKIP='limits|kill'
 	$(GO) test ./loadtest/realaccounts -count 1 -v -timeout 0 -parallel 8 -run '^TestAccounts$$' $(if $(SKIP),-skip $(call quote,^TestAccounts$$/^($(SKIP))$$)) -azure $(if $(DRY_RUN),-dry-run) $(if $(REQUESTS),-requests $(call quote,$(REQUESTS))) $(ARGS)
 
-azure-try: azurite ## try make azure itself, all of it: on the simulator and on Azurite (four minutes)
+azure-try: azurite ##prove try make azure itself, all of it: on the simulator and on Azurite (four minutes)
 	$(GO) test ./pump/internal/processtest -count 1 -v -timeout 1h -run '^TestTheTrialOfAccounts' -azure.full
 
-lint: ## vet (also for Windows and macOS), staticcheck, gofumpt
+lint: ##develop vet (also for Windows and macOS), staticcheck, gofumpt
 	$(GO) vet ./...
 	GOOS=windows $(GO) vet ./cmd/... ./loadtest/...
 	GOOS=darwin $(GO) vet ./cmd/... ./loadtest/...
@@ -176,21 +184,21 @@ lint: ## vet (also for Windows and macOS), staticcheck, gofumpt
 	@unformatted=$$($(GOFUMPT) -l .) || exit 1; \
 	if [ -n "$$unformatted" ]; then echo "not as gofumpt has it (make fmt):"; echo "$$unformatted"; exit 1; fi
 
-docs-metrics: ## write docs/metrics.md, the table of all metrics
+docs-metrics: ##develop write docs/metrics.md, the table of all metrics
 	$(GO) test ./internal/admin -count 1 -run '^TestDocsMetrics' -update
 
-check-alerts: ## have promtool check the alert rules, and judge each one's fault on simulated accounts (six minutes; the first time it builds promtool if there is none, five minutes)
+check-alerts: ##prove have promtool check the alert rules, and judge each one's fault on simulated accounts (six minutes; the first time it builds promtool if there is none, five minutes)
 	command -v promtool >/dev/null || GOBIN='$(CURDIR)/out/tools' $(GO) install $(PROMTOOL)
 	PATH="$$PATH:$(CURDIR)/out/tools" $(GO) test ./internal/admin -count 1 -timeout 30m -run '^TestEachAlert|^TestPromtool' -alerts.long
 
-fmt: ## format as gofumpt does
+fmt: ##develop format as gofumpt does
 	$(GOFUMPT) -w .
 
-vuln: ## look for known vulnerabilities in what is used
+vuln: ##develop look for known vulnerabilities in what is used
 	$(GOVULNCHECK) ./...
 
 FUZZTIME ?= 30s
-fuzz: ## run every fuzz target for FUZZTIME (30s)
+fuzz: ##develop run every fuzz target for FUZZTIME (30s)
 	@$(GO) list -f '{{range .TestGoFiles}}{{$$.Dir}}/{{.}}{{"\n"}}{{end}}{{range .XTestGoFiles}}{{$$.Dir}}/{{.}}{{"\n"}}{{end}}' ./... \
 	| xargs grep -o '^func Fuzz[A-Za-z0-9_]*' | while IFS=: read -r file target; do \
 		target=$${target#func }; echo "$$target in $$(dirname $$file)"; \
@@ -198,7 +206,7 @@ fuzz: ## run every fuzz target for FUZZTIME (30s)
 	done
 
 BENCH ?= full
-bench: ## measure the pump beside azqueue alone in ten minutes and write bench/RESULTS.md, with NOTE='what changed'; BENCH=quick only prints
+bench: ##prove measure the pump beside azqueue alone in ten minutes and write bench/RESULTS.md, with NOTE='what changed'; BENCH=quick only prints
 ifeq ($(BENCH),quick)
 	$(GO) run ./bench/measure run --quick
 else
@@ -206,65 +214,65 @@ else
 	$(GO) run ./bench/measure render
 endif
 
-soak: ## let both binaries work for ten minutes, see that their memory is flat, and write it into bench/RESULTS.md
+soak: ##prove let both binaries work for ten minutes, see that their memory is flat, and write it into bench/RESULTS.md
 	$(GO) run ./bench/measure soak --write
 
-cover: azurite ## show the coverage of each package
+cover: azurite ##develop show the coverage of each package
 	@mkdir -p out
 	$(GO) test -coverprofile out/cover.out ./... | awk '/coverage:/ { print }'
 	$(GO) tool cover -func out/cover.out | tail -1
 
 VERSION ?=
-package: ## make deb, rpm and tar.gz for amd64 and arm64 in out/package, of the version of git or of VERSION=1.2.3
+package: ##release make deb, rpm and tar.gz for amd64 and arm64 in out/package, of the version of git or of VERSION=1.2.3
 	GO='$(GO)' $(GO) run ./internal/packaging/build packages --version $(call quote,$(VERSION))
 
-deb: ## make the deb of this machine's architecture in out/package, of the version of git or of VERSION=1.2.3
+deb: ##release make the deb of this machine's architecture in out/package, of the version of git or of VERSION=1.2.3
 	GO='$(GO)' $(GO) run ./internal/packaging/build deb --version $(call quote,$(VERSION))
 
-image: ## make the image for amd64 and arm64 in out/image, without an engine, of the version of git or of VERSION=1.2.3
+image: ##release make the image for amd64 and arm64 in out/image, without an engine, of the version of git or of VERSION=1.2.3
 	GO='$(GO)' $(GO) run ./internal/packaging/build image --version $(call quote,$(VERSION))
 
-package-test: package image ## make both, look into them, install, upgrade, remove and purge in a chroot (root, dpkg, rpm and systemd-analyze; it says what is missing)
+package-test: package image ##release make both, look into them, install, upgrade, remove and purge in a chroot (root, dpkg, rpm and systemd-analyze; it says what is missing)
 	$(GO) test ./internal/packaging -count 1 -v
 	$(GO) test ./internal/packaging/build -count 1 -v -out '$(CURDIR)/out'
 
 OLDER ?=
-service-test: ## upgrade, reload, remove and purge the deb of this machine under a real systemd, in a container, while 100,000 tasks are done (root, systemd-nspawn; "Error 77": this machine cannot try it)
+service-test: ##release upgrade, reload, remove and purge the deb of this machine under a real systemd, in a container, while 100,000 tasks are done (root, systemd-nspawn; "Error 77": this machine cannot try it)
 	mkdir -p out/service
 	$(GO) build -o out/service/ ./internal/packaging/build ./internal/packaging/lifecycle ./loadtest
 	GO='$(GO)' out/service/lifecycle --build out/service/build --loadtest out/service/loadtest $(if $(OLDER),--older $(call quote,$(OLDER)))
 
-first-hour: ## type what README.md says in an empty folder, build and service included, within five minutes (root, systemd-nspawn; "Error 77": this machine cannot try it)
+first-hour: ##release type what README.md says in an empty folder, build and service included, within five minutes (root, systemd-nspawn; "Error 77": this machine cannot try it)
 	mkdir -p out/first-hour
 	$(GO) build -o out/first-hour/ ./internal/packaging/lifecycle
 	GO='$(GO)' out/first-hour/lifecycle --first-hour --out out/first-hour
 
 PAGE = internal/page/e2e
 CHROMIUM = command -v chromium >/dev/null || { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends chromium fonts-dejavu-core; }
-e2e-page: build $(PAGE)/node_modules/.package-lock.json ## drive the page with a headless Chromium under a real load, and take the screenshots of docs/ (two minutes; it installs Debian's chromium by apt-get if there is none)
+e2e-page: build $(PAGE)/node_modules/.package-lock.json ##prove drive the page with a headless Chromium under a real load, and take the screenshots of docs/ (two minutes; it installs Debian's chromium by apt-get if there is none)
 	@$(CHROMIUM)
 	node $(PAGE)/e2e.mjs bin out/e2e
 	cp out/e2e/page.png out/e2e/page-dark.png out/e2e/page-phone.png docs/
 
-e2e-report: $(PAGE)/node_modules/.package-lock.json ## look at the page of a load test with that Chromium, in light and dark (half a minute)
+e2e-report: $(PAGE)/node_modules/.package-lock.json ##prove look at the page of a load test with that Chromium, in light and dark (half a minute)
 	@$(CHROMIUM)
 	mkdir -p out/e2e-report
 	$(GO) build -o out/e2e-report/ ./loadtest
 	node $(PAGE)/report.mjs out/e2e-report out/e2e-report/pages
 
-page-scale: ## serve the page of 200 processors, 1,000 queues and 4,096 segments for two minutes and measure its first figures, CPU and memory
+play-page-scale: ##play serve the page of 200 processors, 1,000 queues and 4,096 segments for two minutes and measure its first figures, CPU and memory
 	$(GO) test ./pump/internal/processtest -count 1 -v -timeout 20m -run '^TestThePageOfALarge' -scale
 
 $(PAGE)/node_modules/.package-lock.json: $(PAGE)/package.json $(PAGE)/package-lock.json
 	npm ci --no-audit --no-fund --prefix $(PAGE)
 	@touch $@
 
-azurite: $(AZURITE)/node_modules/.package-lock.json ## install Azurite, which the tests need
+azurite: $(AZURITE)/node_modules/.package-lock.json ##develop install Azurite, which the tests need
 
 # npm writes this file last, so an install that was cut short is done again.
 $(AZURITE)/node_modules/.package-lock.json: $(AZURITE)/package.json $(AZURITE)/package-lock.json
 	npm ci --no-audit --no-fund --prefix $(AZURITE)
 	@touch $@
 
-clean: ## remove what was built
+clean: ##develop remove what was built
 	rm -rf bin out

@@ -231,6 +231,9 @@ func (p *programs) problem(t *testing.T, words []string) string {
 	t.Helper()
 	if words[0] == "make" {
 		for _, word := range words[1:] {
+			if name, ok := strings.CutPrefix(word, "WHAT="); ok {
+				word = "play-" + name
+			}
 			if !strings.Contains(word, "=") && !p.goals[word] {
 				return fmt.Sprintf("the Makefile has no goal %q", word)
 			}

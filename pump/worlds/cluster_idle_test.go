@@ -336,7 +336,7 @@ var scale = flag.Bool("scale", false, "also test what takes minutes, at the size
 
 func TestP82ALargeIdleClusterBeginsWithinItsBound(t *testing.T) {
 	if !*scale {
-		t.Skip("takes minutes: make scale")
+		t.Skip("takes minutes: make play WHAT=scale")
 	}
 	c := idleCluster{
 		accounts: 50, queues: 20, processors: 200,

@@ -216,7 +216,7 @@ func TestADayStaysWithinItsCap(t *testing.T) {
 }
 
 const (
-	costBegin = "<!-- make day-cost writes what follows -->\n"
+	costBegin = "<!-- make play WHAT=day-cost writes what follows -->\n"
 	costEnd   = "<!-- until here -->\n"
 )
 

@@ -156,7 +156,7 @@ func sizeOf(e storage.Entity) int {
 }
 
 // The retention bounds what is stored of runs, however long runs are made, broken, abandoned, and
-// left with tasks in quarantine (A1). At the size that issue 11 speaks of: make day.
+// left with tasks in quarantine (A1). In its full size: make play WHAT=day.
 func TestWhatIsStoredOfRunsStopsGrowingAfterTheRetention(t *testing.T) {
 	verify.Only(t)
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
@@ -266,7 +266,7 @@ func (d *day) judge(t *testing.T, samples []daySample) {
 // write writes the figures.
 func (d *day) write(t *testing.T, samples []daySample) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# What is stored of runs\n\nWritten by `make day HOURS=%v RATE=%v KEEP=%v`: so much virtual time, so many runs a\nsecond, and so long a retention. Each run is one task in one of %d segments. %s.\n\n",
+	fmt.Fprintf(&b, "# What is stored of runs\n\nWritten by `make play WHAT=day HOURS=%v RATE=%v KEEP=%v`: so much virtual time, so\nmany runs a second, and so long a retention. Each run is one task in one of %d segments. %s.\n\n",
 		*dayFor, *dayRate, *dayKept, len(d.homes), runtime.Version())
 	fmt.Fprintf(&b, "One run in 200 breaks, one in 200 is left open by its client, and of one in 100 the task is in\nquarantine. A run that no process continues ends %v after its last beat and %v without\nnews. Made: %d runs; handled: %d tasks.\n\n",
 		closing.AbandonAfter, closing.OverAfter, d.made.Load(), d.handled.Load())

@@ -18,7 +18,7 @@ import (
 	"github.com/queuepump/queuepump/pump/runs"
 )
 
-// dropTasks makes the test of a large run as large as it is meant: make drop plays ten millions.
+// dropTasks makes the test of a large run as large as it is meant: make play WHAT=drop plays ten millions.
 var dropTasks = flag.Int("drop.tasks", 1_000_000, "how many tasks the run has that is ended with --drop")
 
 // dropFleet is a fleet whose processors are told of what is put.

@@ -78,7 +78,7 @@ requests that went wrong: %s
 func failOn(t *testing.T, w *clusterWorld) {
 	t.Helper()
 	if len(w.wrong) > 0 {
-		t.Errorf("%s\nthis script plays it again (make simulate-cluster SCRIPT=file):\n%s", strings.Join(w.wrong, "\n"), w.script)
+		t.Errorf("%s\nthis script plays it again (make play WHAT=cluster SCRIPT=file):\n%s", strings.Join(w.wrong, "\n"), w.script)
 	}
 }
 

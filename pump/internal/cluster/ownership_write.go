@@ -12,7 +12,7 @@ import (
 // giveWayFor is over how much time, for each member, a large cluster spreads its changes: 8 s of
 // 1,000 members. With half of that, 500 processors beside as many distributors, which all come
 // within a minute, read and wrote up to 1,090 entities a second; now 872, and 1,000 processors 876
-// (make members).
+// (make play WHAT=members).
 const giveWayFor = 8 * time.Millisecond
 
 // changeRow brings changes into an owner row by compare-and-swap and gives the

@@ -45,7 +45,7 @@ func (m *meter) rate() float64 {
 }
 
 // What members of any kind read and write together stays within what half a partition gives,
-// also while they come, in whatever number up to 1,000 (make members).
+// also while they come, in whatever number up to 1,000 (make play WHAT=members).
 func TestWhatManyMembersReadAndWriteIsBounded(t *testing.T) {
 	verify.Only(t)
 	n := *presenceMembers

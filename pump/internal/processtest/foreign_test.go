@@ -172,7 +172,7 @@ for line in sys.stdin:
 
 // TestMessagesOfOtherProgramsAreRecordedOnceUnderKills moves messages out of one foreign queue into
 // two accounts while processors are killed with signal 9, and counts them in the ledger's
-// transactions: each counts once. make foreign does it with 100,000.
+// transactions: each counts once. make play WHAT=foreign does it with 100,000.
 func TestMessagesOfOtherProgramsAreRecordedOnceUnderKills(t *testing.T) {
 	verify.Only(t)
 	t.Parallel()

@@ -204,7 +204,7 @@ func (f *fleet) packed(from int) []byte {
 
 // TestThePageOfALargeWorkload: 200 processors and 1,000 queues, whose rows and messages a generator
 // writes. A viewer who opens the page sees its first parts within a second. The process that serves
-// it takes a CPU-second a minute at most, and bounded memory. make page-scale measures that for two
+// it takes a CPU-second a minute at most, and bounded memory. make play WHAT=page-scale measures that for two
 // minutes.
 func TestThePageOfALargeWorkload(t *testing.T) {
 	verify.Only(t)
@@ -280,7 +280,7 @@ func TestThePageOfALargeWorkload(t *testing.T) {
 	all := func() bool {
 		return decodes(seen.last["head"], &h) && h.Totals.Looked >= want && seen.handOver()
 	}
-	if *scale && !all() { // what it does in the time is measured by make page-scale
+	if *scale && !all() { // what it does in the time is measured by make play WHAT=page-scale
 		t.Errorf("%d queues were looked at, want %d; %.300s", h.Totals.Looked, want, seen.last["owners"])
 	}
 	server.until("it has looked enough", func() bool { seen.take(); return all() })

@@ -15,7 +15,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 )
 
-// poison asks for the full measure (make poison), which takes about ten minutes.
+// poison asks for the full measure (make play WHAT=poison), which takes about ten minutes.
 var poison = flag.Bool("poison", false, "a deadly task among 10,000 healthy ones, on own queues and on one queue with 8 owners")
 
 // quarantined is a line of `quarantine list --json`.

@@ -34,7 +34,7 @@ var (
 )
 
 // TestRunsOfOneTaskWithOneKeyAreAllHandledAsFastAsTheyCome, sent by real binaries, eight at a time
-// (A1). How long it takes is judged in make runs only.
+// (A1). How long it takes is judged in make play WHAT=runs only.
 func TestRunsOfOneTaskWithOneKeyAreAllHandledAsFastAsTheyCome(t *testing.T) {
 	verify.Only(t)
 	t.Parallel()
@@ -65,7 +65,7 @@ func TestRunsOfOneTaskWithOneKeyAreAllHandledAsFastAsTheyCome(t *testing.T) {
 	took := time.Since(sent)
 	t.Logf("%d runs sent in %.1f s (%.0f/s); %d of them handled by then, and all %.1f s after the last", *runsMany,
 		sent.Sub(began).Seconds(), rate(*runsMany, sent.Sub(began)), atOnce, took.Seconds())
-	if *runsFor > 0 && took > runsWithin { // make runs, on a machine that does nothing else
+	if *runsFor > 0 && took > runsWithin { // make play WHAT=runs, on a machine that does nothing else
 		t.Errorf("all were handled %v after the last, which may take %v", took, runsWithin)
 	}
 	rows := workload.NewRuns(w.account("account1").Table(row.TableName), "test")
@@ -87,10 +87,10 @@ func TestRunsOfOneTaskWithOneKeyAreAllHandledAsFastAsTheyCome(t *testing.T) {
 
 // TestAProcessorOfRankZeroIsFlatUnderManyRuns measures, every tenth of the time, what a real
 // processor that closes runs keeps in memory and how long `status` takes, while a program makes
-// runs of one task. Neither grows with the runs that were: make runs.
+// runs of one task. Neither grows with the runs that were: make play WHAT=runs.
 func TestAProcessorOfRankZeroIsFlatUnderManyRuns(t *testing.T) {
 	if *runsFor == 0 {
-		t.Skip("it measures, for minutes: make runs")
+		t.Skip("it measures, for minutes: make play WHAT=runs")
 	}
 	w := newWorld(t, 2, 2)
 	w.once()
@@ -145,7 +145,7 @@ func TestAProcessorOfRankZeroIsFlatUnderManyRuns(t *testing.T) {
 	p.succeeds()
 }
 
-// What make runs asks for. The floors are what one look differs from another by: a collection that
+// What make play WHAT=runs asks for. The floors are what one look differs from another by: a collection that
 // has just begun, and a request that waits for the other core.
 const (
 	runsWithin  = time.Minute
