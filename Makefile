@@ -140,26 +140,26 @@ KEEP  ?= 2h
 play-drop: ##play end a run of ten million tasks with --drop at published limits in virtual time, beside another run (two minutes)
 	$(GO) test ./pump/worlds -count 1 -v -timeout 30m -run '^TestALargeRunThatIsDropped' -drop.tasks 10000000
 
-play-day: ##play make RATE (10) runs a second for HOURS (24h) of virtual time with a retention of KEEP (2h), some broken, abandoned or with tasks in quarantine, and write docs/runs.md: what is stored
-	cd pump/worlds && GOGC=400 $(GO) test -count 1 -v -timeout 24h -run '^TestWhatIsStoredOfRuns' -day.for $(HOURS) -day.rate $(RATE) -day.retention $(KEEP) -day.write '$(CURDIR)/docs/runs.md'
+play-day: ##play make RATE (10) runs a second for HOURS (24h) of virtual time with a retention of KEEP (2h), some broken, abandoned or with tasks in quarantine, and write docs/reports/runs.md: what is stored
+	cd pump/worlds && GOGC=400 $(GO) test -count 1 -v -timeout 24h -run '^TestWhatIsStoredOfRuns' -day.for $(HOURS) -day.rate $(RATE) -day.retention $(KEEP) -day.write '$(CURDIR)/docs/reports/runs.md'
 
 play-day-cost: ##play play HOURS (24h) of virtual time with a cap on what a day costs, and write the table of docs/money.md (two minutes)
 	cd pump/worlds && GOGC=400 $(GO) test -count 1 -v -timeout 1h -run '^TestADayStaysWithinItsCap' -cost.for $(HOURS) -cost.write '$(CURDIR)/docs/money.md'
 
-simulate: ##prove play SEEDS (5000) worlds of the whole pump, FROM a seed on, and write docs/simulation.md, going on with what out/simulate.json says; or the one that PLAN=file holds
+simulate: ##prove play SEEDS (5000) worlds of the whole pump, FROM a seed on, and write docs/reports/simulation.md, going on with what out/simulate.json says; or the one that PLAN=file holds
 ifdef PLAN
 	$(GO) test ./pump/worlds -count 1 -v -run '^TestSimulationPlays$$' -simulate.plan '$(or $(realpath $(PLAN)),$(PLAN))'
 else
-	cd pump/worlds && GOGC=400 $(GO) test -count 1 -timeout 48h -run '^TestSimulation(NothingIs|TheSame)' -simulate.seeds $(SEEDS) -simulate.from $(FROM) -simulate.same 20 -simulate.state '$(CURDIR)/out/simulate.json' -simulate.report '$(CURDIR)/docs/simulation.md'
+	cd pump/worlds && GOGC=400 $(GO) test -count 1 -timeout 48h -run '^TestSimulation(NothingIs|TheSame)' -simulate.seeds $(SEEDS) -simulate.from $(FROM) -simulate.same 20 -simulate.state '$(CURDIR)/out/simulate.json' -simulate.report '$(CURDIR)/docs/reports/simulation.md'
 endif
 
 # Every package with mutants. Each has a TestMutantsAreFound.
 MUTATED = $(addprefix ./pump/,internal/workload internal/election internal/cluster internal/ledger internal/sampling internal/money source distributor processor worlds) ./internal/handlers
-mutants: ##prove build each of the listed mutants in, see which seed finds it, and write docs/mutants.md; ONLY=name,name only those
+mutants: ##prove build each of the listed mutants in, see which seed finds it, and write docs/reports/mutants.md; ONLY=name,name only those
 	$(GO) run ./internal/mutants/overlay -o out/mutants
 	$(GO) test $(MUTATED) -p 1 -count 1 -v -timeout 2h -overlay out/mutants/overlay.json -run '^TestMutants' -mutants.write $(if $(ONLY),-mutants.only $(call quote,$(ONLY)))
 
-windows: ##prove hit every window of vulnerability and write docs/windows.md
+windows: ##prove hit every window of vulnerability and write docs/reports/windows.md
 	$(GO) test ./pump/worlds -count 1 -timeout 30m -run '^TestWindows$$' -windows.write
 
 limits: ##prove measure both sides at the published limits of 1 to 100 accounts, and a tenth of those of 250, in virtual time, and print the table

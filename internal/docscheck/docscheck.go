@@ -16,14 +16,18 @@ type Document struct {
 	Lines []string
 }
 
-// Read reads README.md and docs/*.md below the root of the source tree.
+// Read reads README.md, docs/*.md and docs/reports/*.md below the root of the source tree.
 func Read(root string) ([]Document, error) {
-	files, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
-	if err != nil {
-		return nil, err
+	files := []string{filepath.Join(root, "README.md")}
+	for _, pattern := range []string{"docs/*.md", "docs/reports/*.md"} {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, found...)
 	}
 	var documents []Document
-	for _, file := range append([]string{filepath.Join(root, "README.md")}, files...) {
+	for _, file := range files {
 		d, err := ReadFile(root, file)
 		if err != nil {
 			return nil, err

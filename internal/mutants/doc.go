@@ -7,7 +7,7 @@
 // begins by asking On which of them is at work. So one build plays all, one after the other.
 //
 // Find plays what must find each mutant of a package, and writes the package's part of
-// docs/mutants.md. Only tests and the generator (mutants/overlay) use this package.
+// docs/reports/mutants.md. Only tests and the generator (mutants/overlay) use this package.
 //
 // A list holds blocks like this one. Lines that begin with # are remarks.
 //

@@ -52,7 +52,7 @@ type Hunt struct {
 }
 
 // report is where the report stands, with a part for each package.
-const report = "docs/mutants.md"
+const report = "docs/reports/mutants.md"
 
 // Find plays each mutant that the list of the package under test has, and fails if something is not
 // found. It skips in a build without mutants. It calls t.Run and must not run beside other tests.

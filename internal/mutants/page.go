@@ -56,7 +56,7 @@ func seedOf(row [2]string) uint64 {
 // which it is the second finder, in the lists of all packages. Packages write one after the other.
 func (p page) write(t *testing.T, text, folder string, all []Mutant) {
 	var b strings.Builder
-	b.WriteString(p.before + "\n## " + p.title + "\n\nThe list: [" + folder + "](../" + folder +
+	b.WriteString(p.before + "\n## " + p.title + "\n\nThe list: [" + folder + "](../../" + folder +
 		"/testdata/mutants.txt).\n" + text + tableHead)
 	line := func(m *Mutant, rows map[string][2]string) {
 		if row, ok := rows[m.What]; ok {

@@ -8,7 +8,7 @@ import (
 
 const mutantsText = `Worlds of one seed after the other are played until one shows something wrong; ` + "`make verify`" + ` fails
 if 200 do not. "3 of kind partitions" is the third of the worlds of that
-[kind](../pump/worlds/simulation_kinds_test.go); "7 of the first 12" is how many of the first 12
+[kind](../../pump/worlds/simulation_kinds_test.go); "7 of the first 12" is how many of the first 12
 worlds of the kind show something wrong.
 `
 

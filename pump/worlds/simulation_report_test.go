@@ -195,10 +195,10 @@ func (sum *simSum) report(from uint64) []byte {
 The whole pump in virtual time: some distributors and processors over the real driver and the
 simulated accounts, played by fault plans that seeds write. The command makes this file.
 
-- [simulation_plan_test.go](../pump/worlds/simulation_plan_test.go) has the language of the plans,
-- [simulation_seeded_test.go](../pump/worlds/simulation_seeded_test.go) makes them of seeds,
-- [simulation_check_test.go](../pump/worlds/simulation_check_test.go) judges what came of them,
-- [simulation_kinds_test.go](../pump/worlds/simulation_kinds_test.go) has the kinds of worlds.
+- [simulation_plan_test.go](../../pump/worlds/simulation_plan_test.go) has the language of the plans,
+- [simulation_seeded_test.go](../../pump/worlds/simulation_seeded_test.go) makes them of seeds,
+- [simulation_check_test.go](../../pump/worlds/simulation_check_test.go) judges what came of them,
+- [simulation_kinds_test.go](../../pump/worlds/simulation_kinds_test.go) has the kinds of worlds.
 
 Of 10,000 seeds so many are of each kind:
 
@@ -214,7 +214,7 @@ Of 10,000 seeds so many are of each kind:
 `, strings.Join(simMix(), "\n- "), sum.Worlds, from, simCommit(), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), time.Now().UTC().Format("2006-01-02 15:04 UTC"))
 	fmt.Fprintf(&b, "```\n%s```\n", short)
 	sum.kinds(&b)
-	fmt.Fprint(&b, "\n## Windows\n\nThe numbers are those of [protocols.md](protocols.md#windows-of-vulnerability).\n\n| window | what | hits |\n|---|---|---:|\n")
+	fmt.Fprint(&b, "\n## Windows\n\nThe numbers are those of [protocols.md](../protocols.md#windows-of-vulnerability).\n\n| window | what | hits |\n|---|---|---:|\n")
 	told := map[string]bool{}
 	for _, w := range simWindows() {
 		hits := 0

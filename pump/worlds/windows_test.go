@@ -17,7 +17,7 @@ import (
 	"github.com/queuepump/queuepump/internal/verify"
 )
 
-var windowsWrite = flag.Bool("windows.write", false, "write docs/windows.md instead of comparing it")
+var windowsWrite = flag.Bool("windows.write", false, "write docs/reports/windows.md instead of comparing it")
 
 // windowRow is a window of vulnerability (docs/protocols.md), a message of origins W1 that is lost,
 // or a crash between two steps, and what hits it.
@@ -76,7 +76,7 @@ func windowHit(t *testing.T, n int) {
 }
 
 // W1 of origins: every window, each message that is lost, and each crash between two steps is
-// hit on the real code; a counter proves it. The hits are written down in docs/windows.md.
+// hit on the real code; a counter proves it. The hits are written down in docs/reports/windows.md.
 func TestWindows(t *testing.T) {
 	verify.Only(t)
 	var table bytes.Buffer
@@ -88,7 +88,7 @@ func TestWindows(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	const file = "../../docs/windows.md"
+	const file = "../../docs/reports/windows.md"
 	made := slices.Concat([]byte(windowsHead), table.Bytes())
 	if *windowsWrite {
 		if err := os.WriteFile(file, made, 0o644); err != nil {
@@ -126,7 +126,7 @@ func (r *windowRow) by() string {
 const windowsHead = `# Windows of vulnerability, and what hits them
 
 Made by ` + "`make windows`" + `; ` + "`make verify`" + ` fails when it is not what the tests give. The numbers are
-those of [protocols.md](protocols.md#windows-of-vulnerability). A to D are the four messages of get,
+those of [protocols.md](../protocols.md#windows-of-vulnerability). A to D are the four messages of get,
 process and delete that can be lost (origins W1). Then come the crashes between any two steps of a
 distributor and of a processor.
 
