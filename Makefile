@@ -4,6 +4,7 @@
 GO        ?= go
 GOFUMPT    = $(GO) run mvdan.cc/gofumpt@v0.12.0
 STATICCHECK = $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2
+BENCHSTAT   = $(GO) run golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
 GOVULNCHECK = $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 PROMTOOL   = github.com/prometheus/prometheus/cmd/promtool@v0.316.0
 AZURITE    = pump/storage/storagetest/azurite
@@ -205,17 +206,26 @@ fuzz: ##develop run every fuzz target for FUZZTIME (30s)
 		$(GO) test "$$(dirname $$file)" -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) || exit 1; \
 	done
 
-BENCH ?= full
-bench: ##prove measure the pump beside azqueue alone in ten minutes and write bench/RESULTS.md, with NOTE='what changed'; BENCH=quick only prints
-ifeq ($(BENCH),quick)
-	$(GO) run ./bench/measure run --quick
-else
-	$(GO) run ./bench/measure run --json bench/results.json --note $(call quote,$(NOTE))
-	$(GO) run ./bench/measure render
-endif
+# A round is all benchmarks once, so that ratios are taken within a round. With two cores the client
+# has core 1, and the simulator, which it starts, core 0.
+ROUNDS_BENCH = $(if $(filter quick,$(BENCH)),1,5)
+PIN     = $(shell command -v taskset >/dev/null && test $$(getconf _NPROCESSORS_ONLN) -gt 1 && echo taskset --cpu-list 1)
+MEASURE = GOMAXPROCS=1 $(PIN) ../out/bench/bench.test $(if $(PIN),-bench.pin) -bench.dir ../out/bench $(if $(filter quick,$(BENCH)),-test.short) -test.benchtime 1x -test.timeout 1h
+PARTS   = codec shardmap pump/source pump/distributor/internal/pack pump/processor pump/internal/quota pump/internal/ledger pump/storage/azure internal/handlers
+COMMIT  = $$(git rev-parse --short HEAD)$$(git diff --quiet HEAD -- '*.go' go.mod || echo ' with changes')
+OUTPUT ?= out/bench/results.txt
+bench: ##prove measure the pump beside azqueue alone in ten minutes, see that each figure is kept, and write bench/RESULTS.md, with NOTE='what changed'; BENCH=quick only prints, ONLY='Handler|Rival' measures some; OLD=file compares with what OUTPUT=file had then
+	@mkdir -p out/bench
+	$(GO) test -c -o out/bench/bench.test ./bench
+	@printf '%s\n' "command: make bench" "note: "$(call quote,$(NOTE)) "commit: $(COMMIT)" "date: $$(date +%F)" "cores: $$(getconf _NPROCESSORS_ONLN)" "go: $$($(GO) env GOVERSION)" "load: $$(uptime | sed 's/.*: //')" "azqueue: $$($(GO) list -m -f '{{.Version}}' github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2)" > $(OUTPUT)
+	cd bench; for round in $$(seq $(ROUNDS_BENCH)); do $(MEASURE) -test.run '^$$' -test.bench 'Way/($(or $(ONLY),.*))$$' || exit 1; done | tee -a ../$(OUTPUT)
+	$(if $(ONLY)$(BENCH),,$(GO) test -run '^$$' -bench . -benchmem -benchtime 100ms $(addprefix ./,$(PARTS)) >> $(OUTPUT))
+	$(GO) test ./bench -count 1 -run '^TestFigures$$' -figures '$(abspath $(OUTPUT))' $(if $(ONLY)$(BENCH),,-figures.write)
+	$(if $(ONLY)$(BENCH),,cp $(OUTPUT) bench/results.txt)
+	$(if $(OLD),$(BENCHSTAT) -filter '.name:Way' $(call quote,$(OLD)) $(OUTPUT))
 
 soak: ##prove let both binaries work for ten minutes, see that their memory is flat, and write it into bench/RESULTS.md
-	$(GO) run ./bench/measure soak --write
+	COMMIT="$(COMMIT)" $(GO) test ./bench -count 1 -v -timeout 1h -run '^TestSoak$$' -soak.for 10m -soak.write
 
 cover: azurite ##develop show the coverage of each package
 	@mkdir -p out

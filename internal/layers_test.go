@@ -130,7 +130,6 @@ var levels = map[string]int{
 	"internal/operate":                  20,
 	"internal/sourceflags":              19,
 	"loadtest":                          19,
-	"bench/measure":                     20,
 	"cmd/":                              21,
 }
 

@@ -2,11 +2,9 @@ package bench
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/http"
-	"runtime/debug"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2"
@@ -26,52 +24,31 @@ const (
 	rivalIdle = 256
 )
 
-const azqueueModule = "github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2"
-
-// rivalVersion is the version of azqueue that this program is built with.
-func rivalVersion() string {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, m := range info.Deps {
-			if m.Path == azqueueModule {
-				return m.Version
-			}
-		}
-	}
-	return ""
-}
-
 // runRival puts the lines and takes them back. The lines are in memory before anything
 // is measured, and are bodies as they are: reading them is not azqueue's matter.
-func runRival(ctx context.Context, j job) (m Measurement, err error) {
-	if len(j.Accounts) == 0 {
-		return m, errors.New("azqueue needs an account that is served")
-	}
-	lines, err := readLines(j.Input, j.Tasks)
-	if err != nil {
-		return m, err
-	}
+func runRival(tb testing.TB, tasks int) (m measured) {
+	lines := inputLines(tb, tasks)
+	server, at := startSimulator(tb, simulated{Accounts: 1, Latency: latency})
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = rivalIdle, rivalIdle
 	o := &azqueue.ClientOptions{}
 	o.Transport = &http.Client{Transport: transport}
-	c, err := azqueue.NewQueueClientFromConnectionString(j.Accounts[0], "rival", o)
-	if err != nil {
-		return m, err
+	c, err := azqueue.NewQueueClientFromConnectionString(at.ConnectionStrings[0], "rival", o)
+	if err == nil {
+		_, err = c.Create(tb.Context(), nil)
 	}
-	if _, err := c.Create(ctx, nil); err != nil {
-		return m, err
+	if err != nil {
+		tb.Fatal(err)
 	}
 	q := rivalQueue{QueueClient: c, total: int64(len(lines))}
-	m.Tasks, m.Messages = q.total, q.total
-	if m.Put, err = j.phase("put", func() error { return q.put(ctx, lines) }); err != nil {
-		return m, err
+	m.tasks, m.messages = q.total, q.total
+	m.out = metered(tb, func() error { return q.put(tb.Context(), lines) })
+	m.back = metered(tb, func() error { return q.take(tb.Context()) })
+	if q.handled.Load() != m.tasks || q.read.Load() != checksum(lines) {
+		tb.Fatalf("%d tasks were put, %d came back, or others", m.tasks, q.handled.Load())
 	}
-	m.Take, err = j.phase("take", func() error { return q.take(ctx) })
-	m.Repeated = q.handled.Load() - m.Tasks
-	if err == nil && (m.Repeated != 0 || q.read.Load() != checksum(lines)) {
-		err = fmt.Errorf("%d tasks were put, %d came back, or others", m.Tasks, q.handled.Load())
-	}
-	return m, err
+	m.served(server)
+	return m
 }
 
 // rivalQueue is a queue and what came back from it.

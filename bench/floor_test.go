@@ -5,12 +5,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
-	"fmt"
 	"io"
 	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
+	"testing"
 
 	"github.com/klauspost/compress/gzip"
 	"golang.org/x/sync/errgroup"
@@ -30,28 +30,21 @@ const pumpLevel = 1
 // fullText is how long the pump's full messages are: 64 KiB less the room that is left for a cause.
 const fullText = 64<<10 - 1<<10
 
-func runFloor(ctx context.Context, j job) (m Measurement, err error) {
-	lines, err := readLines(j.Input, j.Tasks)
-	if err != nil {
-		return m, err
-	}
+func runFloor(tb testing.TB, tasks int) (m measured) {
+	lines := inputLines(tb, tasks)
 	blocks, err := fullBlocks(lines)
 	if err != nil {
-		return m, err
+		tb.Fatal(err)
 	}
 	texts := make([][]byte, len(blocks))
-	m.Tasks, m.Messages = int64(len(lines)), int64(len(blocks))
-	if m.Put, err = j.phase("put", func() error {
-		return eachBlock(ctx, blocks, encoder(texts))
-	}); err != nil {
-		return m, err
-	}
+	m.tasks, m.messages = int64(len(lines)), int64(len(blocks))
+	m.out = metered(tb, func() error { return eachBlock(tb.Context(), blocks, encoder(texts)) })
 	var back atomic.Int64
-	m.Take, err = j.phase("take", func() error { return eachBlock(ctx, texts, decoder(&back)) })
-	if want := totalLength(lines); err == nil && back.Load() != want {
-		err = fmt.Errorf("%d bytes went in and %d came out", want, back.Load())
+	m.back = metered(tb, func() error { return eachBlock(tb.Context(), texts, decoder(&back)) })
+	if want := totalLength(lines); back.Load() != want {
+		tb.Fatalf("%d bytes went in and %d came out", want, back.Load())
 	}
-	return m, err
+	return m
 }
 
 func totalLength(lines []string) (n int64) {

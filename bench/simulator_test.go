@@ -8,37 +8,83 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
 )
 
+// latency is how long the simulator takes for each request, as the network and the service do.
+const latency = 5 * time.Millisecond
+
+// pumpAccounts is how many accounts the pump has. The rival and the way of a task a message have one.
+const pumpAccounts = 4
+
 // simulated says what the simulator in its own process serves, without limits.
 type simulated struct {
-	Accounts int           `json:"accounts"`
-	Latency  time.Duration `json:"latency"` // of each request, as the network and the service have
+	Accounts int
+	Latency  time.Duration
 }
 
 // served is what it has to say: where it is, and what it has served since it began.
 type served struct {
-	ConnectionStrings []string         `json:"connectionStrings"`
-	Requests          map[string]int64 `json:"requests"` // by operation
-	Connections       int64            `json:"connections"`
+	ConnectionStrings []string
+	Requests          map[string]int64 // by operation
+	Connections       int64
 }
 
-// startSimulator starts a simulator in a process of its own, which serves until it is told to end.
-func startSimulator(ctx context.Context, what simulated) (server *child, at served, err error) {
-	if server, err = startChild(ctx, roleSimulator); err != nil {
-		return nil, at, err
+// child is a simulator in a process of its own. Both talk in JSON values.
+type child struct {
+	tb  testing.TB
+	in  *json.Encoder
+	out *json.Decoder
+}
+
+// startSimulator starts a simulator, which serves until the test has ended.
+func startSimulator(tb testing.TB, what simulated) (c *child, at served) {
+	tb.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		tb.Fatal(err)
 	}
-	return server, at, server.ask(what, &at)
+	cmd := pinned(context.Background(), serverCore, self)
+	cmd.Env, cmd.Stderr = append(cmd.Env, serves+"=1"), os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		_ = in.Close() // upon which it ends
+		if err := cmd.Wait(); err != nil {
+			tb.Errorf("the simulator: %v", err)
+		}
+	})
+	c = &child{tb: tb, in: json.NewEncoder(in), out: json.NewDecoder(out)}
+	return c, c.ask(what)
 }
 
-// simulate is the role of the simulator: the first value that it reads says what to
-// serve, every other one is answered with what was served; it ends with its input.
-func simulate(_ context.Context, in io.Reader, out io.Writer) error {
+// ask sends a value and reads what was served.
+func (c *child) ask(question any) (at served) {
+	c.tb.Helper()
+	if err := errors.Join(c.in.Encode(question), c.out.Decode(&at)); err != nil {
+		c.tb.Fatalf("the simulator does not answer: %v", err)
+	}
+	return at
+}
+
+// serve is what the simulator's process does: the first value that it reads says what to serve,
+// every other one is answered with what was served; it ends with its input.
+func serve(in io.Reader, out io.Writer) error {
 	questions, answers := json.NewDecoder(in), json.NewEncoder(out)
 	var what simulated
 	if err := questions.Decode(&what); err != nil {
@@ -72,8 +118,9 @@ type serving struct {
 }
 
 func newServing(what simulated) (*serving, error) {
-	config := azsim.Config{
-		Accounts: simulatedAccounts(what.Accounts), Limits: azsim.NoLimits(), Latency: what.Latency,
+	config := azsim.Config{Limits: azsim.NoLimits(), Latency: what.Latency}
+	for i := range what.Accounts {
+		config.Accounts = append(config.Accounts, azsim.Account{Name: fmt.Sprintf("bench%02d", i)})
 	}
 	s := &serving{sim: azsim.New(config)}
 	var addresses []string
@@ -119,5 +166,9 @@ func (s *serving) close() {
 }
 
 func (s *serving) state() served {
-	return served{s.connectionStrings, operations(s.sim.Stats()), s.connections.Load()}
+	at := served{s.connectionStrings, map[string]int64{}, s.connections.Load()}
+	for _, r := range s.sim.Stats().Requests {
+		at.Requests[r.Operation] += r.Count
+	}
+	return at
 }

@@ -1,0 +1,130 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+)
+
+var (
+	dirFlag = flag.String("bench.dir", "", "keep inputs and binaries in this directory")
+	pinFlag = flag.Bool("bench.pin", false, "give client and simulator a core each, by taskset")
+)
+
+// serves is set in the environment of the process that is the simulator.
+const serves = "QUEUEPUMP_BENCH_SERVES"
+
+// dir is where inputs and binaries are.
+var dir string
+
+func TestMain(m *testing.M) {
+	if os.Getenv(serves) != "" {
+		if err := serve(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "bench: the simulator:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	flag.Parse()
+	code := 1
+	if err := workDir(); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+	} else {
+		code = m.Run()
+	}
+	if *dirFlag == "" {
+		_ = os.RemoveAll(dir)
+	}
+	os.Exit(code)
+}
+
+func workDir() (err error) {
+	if *dirFlag == "" {
+		dir, err = os.MkdirTemp("", "queuepump-bench-")
+		return err
+	}
+	if dir, err = filepath.Abs(*dirFlag); err != nil {
+		return err
+	}
+	return os.MkdirAll(dir, 0o755)
+}
+
+// pinned is a command that has one core: number n of this machine, if cores are to be pinned.
+func pinned(ctx context.Context, n int, name string, args ...string) *exec.Cmd {
+	if *pinFlag {
+		args = append([]string{"--cpu-list", fmt.Sprint(n), name}, args...)
+		name = "taskset" // it becomes the command: the process id is the same
+	}
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=1")
+	return cmd
+}
+
+// The client has core 1, as `make bench` pins this process, and the simulator core 0.
+const (
+	clientCore = 1
+	serverCore = 0
+)
+
+// usage is what a piece of work took.
+type usage struct {
+	cpu, seconds float64 // user and system, of all threads; by the clock
+	allocs       uint64  // 0 of the binaries: not known
+	peak         int64   // bytes: the most that the process has had resident so far
+}
+
+// metered does some work in this process and says what it took.
+func metered(tb testing.TB, work func() error) usage {
+	tb.Helper()
+	runtime.GC()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	spent, began := processUsage(), time.Now()
+	if err := work(); err != nil {
+		tb.Fatal(err)
+	}
+	now := processUsage()
+	u := usage{cpu: now.cpu - spent.cpu, seconds: time.Since(began).Seconds(), peak: now.peak}
+	runtime.ReadMemStats(&after)
+	u.allocs = after.Mallocs - before.Mallocs
+	return u
+}
+
+func processUsage() usage {
+	var r syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &r) // fails only for a who that does not exist
+	return usageOf(r)
+}
+
+func usageOf(r syscall.Rusage) (u usage) {
+	u.cpu = float64(r.Utime.Sec+r.Stime.Sec) + float64(r.Utime.Usec+r.Stime.Usec)/1e6
+	if u.peak = int64(r.Maxrss); runtime.GOOS != "darwin" {
+		u.peak <<= 10
+	}
+	return u
+}
+
+// runJSON runs a binary, reads the summary that it prints, and says what its process took.
+func runJSON(tb testing.TB, into any, name string, args ...string) usage {
+	tb.Helper()
+	cmd := pinned(tb.Context(), clientCore, name, args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		tb.Fatalf("%v: %v\n%s", cmd.Args, err, stderr.String())
+	}
+	if err := json.Unmarshal(stdout.Bytes(), into); err != nil {
+		tb.Fatalf("%v: its summary: %v", cmd.Args, err)
+	}
+	r, _ := cmd.ProcessState.SysUsage().(*syscall.Rusage)
+	return usageOf(*r)
+}
