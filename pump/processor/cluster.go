@@ -32,6 +32,7 @@ func (r *run) lease() time.Duration {
 func (r *run) join(ctx context.Context) error {
 	m, err := member.Join(ctx, r.Cfg, r.Queues, r.Workload, member.Options{
 		Role: cluster.RoleProcessor, Waiting: r.o.Gate, Beat: r.o.Beat, Lease: r.o.Lease,
+		Stake:  r.stake(),
 		Grace:  max(r.o.Grace, 0) + 2*hardGrace, // stop ends the handlers before
 		Report: r.fillBeat, InHand: r.owned.has, Drain: r.handOver,
 		Changed: func(*cluster.View) { r.follow() },

@@ -373,7 +373,7 @@ func (r *run) loadWorkload(ctx context.Context) error {
 				return there
 			}
 		}
-		if !absent && failure.Ends(failure.ControlAccount, err, failure.Command) {
+		if !absent && failure.Ends(failure.ControlAccount, err, r.stake()) {
 			return fmt.Errorf("load workload %q from account %q: %w", r.Cfg.Workload, r.Cfg.Control, err)
 		}
 		if r.startIsOver() {
@@ -399,6 +399,14 @@ func (r *run) loadWorkload(ctx context.Context) error {
 }
 
 const waitsForControl = "waiting for the control account to answer"
+
+// stake is what is at stake until this process has joined. Nothing restarts one with UntilIdle.
+func (r *run) stake() failure.Stake {
+	if r.o.UntilIdle > 0 {
+		return failure.Command
+	}
+	return failure.Service
+}
 
 // startIsOver reports that a start has tried for as long as UntilIdle allows.
 func (r *run) startIsOver() bool {

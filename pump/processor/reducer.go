@@ -24,7 +24,7 @@ func (r *run) pinReducer(ctx context.Context) error {
 			return nil
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case !member.MayJoinLater(err) || r.startIsOver():
+		case !member.MayJoinLater(err, r.stake()) || r.startIsOver():
 			return err
 		}
 		r.Log.Warn("the reducer could not be noted in the workload's row; trying again",

@@ -187,9 +187,13 @@ func (w *simWorld) changeFiles(step simStep) {
 func (g *simSeeded) replacedSources() {
 	g.someFiles(15*time.Second, "ddp")
 	at := g.seconds(4, 14)
-	for range 3 + g.roll(3) {
-		g.step(simStep{at: at, verb: "source", who: []string{"replace", "replace", "cut"}[g.roll(3)]})
-		at += g.seconds(3, 50)
+	for n := range 6 + g.roll(3) { // some come when nobody reads
+		who := "replace"
+		if n%2 > 0 {
+			who = []string{"replace", "cut"}[g.roll(2)]
+		}
+		g.step(simStep{at: at, verb: "source", who: who})
+		at += g.seconds(3, 40)
 	}
 	g.events = 2 + g.roll(8)
 }

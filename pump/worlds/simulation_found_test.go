@@ -12,6 +12,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
@@ -149,14 +150,15 @@ func TestAProcessorThatCannotJoinForLongGoesOnTrying(t *testing.T) {
 
 func TestADeathDeclaredWhileJoiningIsNotTheEnd(t *testing.T) {
 	for err, later := range map[error]bool{
-		cluster.ErrEvicted:                      true,
-		context.DeadlineExceeded:                true,
-		&storage.Error{Code: storage.MaybeDone}: true,
-		&storage.Error{Code: storage.Throttled}: true,
-		&storage.Error{Code: storage.Auth}:      false,
-		cluster.ErrNameTaken:                    false,
+		cluster.ErrEvicted:                                                  true,
+		context.DeadlineExceeded:                                            true,
+		&storage.Error{Code: storage.MaybeDone}:                             true,
+		&storage.Error{Code: storage.Throttled}:                             true,
+		&storage.Error{Code: storage.Auth}:                                  false,
+		cluster.ErrNameTaken:                                                false,
+		&storage.Error{Code: storage.Missing, Service: "AccountIsDisabled"}: true,
 	} {
-		if got := member.MayJoinLater(fmt.Errorf("joining: %w", err)); got != later {
+		if got := member.MayJoinLater(fmt.Errorf("joining: %w", err), failure.Command); got != later {
 			t.Errorf("%v may be better later: %v", err, got)
 		}
 	}

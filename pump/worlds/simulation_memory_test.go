@@ -34,7 +34,7 @@ func (w *simWorld) sumsAreSmall(ctx context.Context) {
 	if err != nil {
 		return // another judge tells
 	}
-	if took, n := addingUpTook()-before, len(sums.Runs); took > int64(n+4)*simBytesPerRun {
+	if took, n := addingUpTook()-before, len(sums.Runs); took > int64(n+5)*simBytesPerRun {
 		w.wrongf("the sums of %d live runs in %d segments took %d bytes to add up", n, w.plan.segments, took)
 	}
 }

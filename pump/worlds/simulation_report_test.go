@@ -195,7 +195,7 @@ func (sum *simSum) report(from uint64) []byte {
 The whole pump in virtual time: some distributors and processors over the real driver and the
 simulated accounts, played by fault plans that seeds write. The command makes this file.
 
-- [simulation_plan_test.go](../../pump/worlds/simulation_plan_test.go) has the language of the plans,
+- [simulation_plan_test.go](../../pump/worlds/simulation_plan_test.go) reads plans,
 - [simulation_seeded_test.go](../../pump/worlds/simulation_seeded_test.go) makes them of seeds,
 - [simulation_check_test.go](../../pump/worlds/simulation_check_test.go) judges what came of them,
 - [simulation_kinds_test.go](../../pump/worlds/simulation_kinds_test.go) has the kinds of worlds.

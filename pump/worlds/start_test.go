@@ -2,12 +2,14 @@ package worlds
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
@@ -113,5 +115,29 @@ func TestAnAccountThatIsNotThereIsSaidWhileAServiceWaits(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		})
+	}
+}
+
+// A processor that is there to wait for work waits, at whichever request of its start the control
+// account is disabled or lacks a right; and works when that is over.
+func TestAProcessorWaitsWhereverItsStartIsRefused(t *testing.T) {
+	for _, code := range []string{"AccountIsDisabled", "AuthorizationPermissionMismatch"} {
+		for answered := range 12 {
+			t.Run(fmt.Sprintf("%s after %d requests", code, answered), func(t *testing.T) {
+				inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+					w.Put("accounta", "work-00", 2, 3)
+					refused := w.Fault(azsim.Rule{
+						Service: "table", Fault: azsim.Answer, Status: 403, Code: code, Skip: answered,
+					})
+					h := &testworld.Seen{}
+					p := w.start(w.processor(h, processor.Options{}))
+					time.Sleep(5 * time.Minute)
+					refused.Remove()
+					time.Sleep(2 * time.Minute)
+					p.End()
+					h.Expect(t, 6, 6)
+				})
+			})
+		}
 	}
 }

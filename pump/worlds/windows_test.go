@@ -125,10 +125,10 @@ func (r *windowRow) by() string {
 
 const windowsHead = `# Windows of vulnerability, and what hits them
 
-Made by ` + "`make windows`" + `; ` + "`make verify`" + ` fails when it is not what the tests give. The numbers are
-those of [protocols.md](../protocols.md#windows-of-vulnerability). A to D are the four messages of get,
-process and delete that can be lost (origins W1). Then come the crashes between any two steps of a
-distributor and of a processor.
+Made by ` + "`make windows`" + `; ` + "`make verify`" + ` fails when it is not what the tests give. The
+numbers are those of [protocols.md](../protocols.md#windows-of-vulnerability). A to D are the four
+messages of get, process and delete that can be lost (origins W1). Then come the crashes between any
+two steps of a distributor and of a processor.
 
 ` + "`TestWindows/N`" + ` plays a whole pump (two accounts, distributors, processors, 160 tasks) on the real
 code in which that goes wrong. The test fails unless afterwards

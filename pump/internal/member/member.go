@@ -14,12 +14,12 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/nudging"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
-	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // Options say how one half of the pump takes part in the cluster. The
@@ -45,6 +45,8 @@ type Options struct {
 	// Optional: the half works without a cluster too, with the least of budgets.
 	// Join then does not wait for long, and goes on trying in the background.
 	Optional bool
+	// Stake says which failures of the control account end a join.
+	Stake failure.Stake
 }
 
 // Member is this process's part in the cluster: package cluster's presence bound
@@ -132,6 +134,7 @@ func Join(
 
 // join joins, trying again what may be better later.
 func (m *Member) join(ctx context.Context) error {
+	began := time.Now()
 	for n := uint64(0); ; n++ {
 		p, err := cluster.Join(ctx, m.Workload, m.presenceOptions())
 		if err == nil {
@@ -144,7 +147,8 @@ func (m *Member) join(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if !MayJoinLater(err) {
+		patience := failure.Decide(failure.ControlAccount, err, m.o.Stake).Patience
+		if !MayJoinLater(err, m.o.Stake) || patience > 0 && time.Since(began) > patience {
 			return fmt.Errorf("workload %q in account %q: %w", m.cfg.Workload, m.cfg.Control, err)
 		}
 		m.log.Warn("the cluster could not be joined; trying again", "control", m.cfg.Control,
@@ -157,15 +161,12 @@ func (m *Member) join(ctx context.Context) error {
 }
 
 // MayJoinLater reports whether a join, or another request of a start, that failed may succeed
-// without anybody's doing: the control account did not answer, for a request or for as long as
-// control waits for the row of an earlier process, or this process was declared dead while it was
-// stopped.
-func MayJoinLater(err error) bool {
-	if errors.Is(err, cluster.ErrEvicted) || errors.Is(err, context.DeadlineExceeded) {
-		return true
-	}
-	e, ok := queues.AsError(err)
-	return ok && (e.Ambiguous() || e.Code == storage.Canceled)
+// later: the control account did not answer, for a request or for as long as control waits for the
+// row of an earlier process, or it is disabled, or this process was declared dead while it was
+// stopped. A process that is there to wait for work waits for a right, too.
+func MayJoinLater(err error, at failure.Stake) bool {
+	return errors.Is(err, cluster.ErrEvicted) || errors.Is(err, context.DeadlineExceeded) ||
+		!failure.Ends(failure.ControlAccount, err, at)
 }
 
 func (m *Member) presenceOptions() cluster.Options {
