@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/closing"
@@ -209,7 +210,9 @@ func newWaiter(
 	return &waiter{
 		cfg: cfg, queues: f, segments: segments, id: run, o: o,
 		runs: workload.NewRuns(f.Control, cfg.Workload), began: time.Now(), askedOpen: time.Now(),
-		idle:     idleness{cfg: cfg, queues: f, run: run, after: o.StuckAfter},
+		idle: idleness{
+			cfg: cfg, queues: f, run: run, after: o.StuckAfter, told: &logs.Limited{},
+		},
 		attended: attendance{cfg: cfg, queues: f, run: run},
 	}
 }

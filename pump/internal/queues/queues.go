@@ -472,6 +472,3 @@ func NotThere(err error) bool {
 	e, ok := errors.AsType[*storage.Error](err)
 	return ok && e.Code == storage.Missing && e.Service == "QueueNotFound"
 }
-
-// AlarmEvery is how often an alarm that lasts is logged.
-const AlarmEvery = time.Minute
