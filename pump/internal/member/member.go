@@ -1,6 +1,7 @@
 package member
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +18,6 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/nudging"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/quota"
-	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -91,8 +91,7 @@ func Join(
 	}
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	m.Nudges = nudging.NewSender(context.WithoutCancel(ctx), cfg)
-	beat := o.Beat
-	settings.Default(&beat, DefaultBeat)
+	beat := cmp.Or(o.Beat, DefaultBeat)
 	l := f.Limits()
 	m.sharing = quota.Sharing{Instance: cfg.Instance, Accounts: f.Names(), Limits: l, Beat: beat}
 	if f.Tasks != nil {

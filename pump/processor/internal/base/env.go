@@ -12,7 +12,6 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor/internal/ownership"
 	"github.com/queuepump/queuepump/pump/reduce"
@@ -62,7 +61,7 @@ type Env struct {
 func NewEnv(cfg *pump.Config) *Env {
 	return &Env{
 		Cfg: cfg, Log: cfg.Log.With("workload", cfg.Workload, "instance", cfg.Instance),
-		Jitter: backoff.Jitter(cfg.Instance), Queues: queues.Open(cfg, row.TableName), Began: time.Now(),
+		Jitter: backoff.Jitter(cfg.Instance), Queues: queues.Open(cfg), Began: time.Now(),
 		Lines: logs.Kinds{Every: logs.PerTask}, Gets: NewInFlight(), Messages: NewInFlight(),
 	}
 }
