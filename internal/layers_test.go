@@ -41,7 +41,7 @@ var levels = map[string]int{
 	"pump/internal/outcome":             0,
 	"pump/loop":                         0,
 	"pump/prices":                       0,
-	"pump/internal/operations":          0,
+	"pump/internal/operations":          2,
 	"pump/waiting":                      0,
 	"pump/internal/rounds":              0,
 	"pump/storage":                      0,
