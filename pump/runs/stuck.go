@@ -25,7 +25,7 @@ type idleness struct {
 	counted time.Time // when the queues were counted last
 	empty   time.Time // since when every count was zero; zero: the last was not
 	twice   bool      // and another count, later by after, was too
-	told    *logs.Limited
+	told    logs.Limited
 }
 
 // countEvery is how often the queues are counted while nothing is recorded: a request a queue.
@@ -36,15 +36,8 @@ const countEvery = 10 * time.Second
 func (i *idleness) judge(ctx context.Context, lack []SegmentLack, settled uint64) error {
 	now := time.Now()
 	if settled != i.settled || i.changed.IsZero() {
-		*i = idleness{
-			cfg:     i.cfg,
-			queues:  i.queues,
-			run:     i.run,
-			after:   i.after,
-			settled: settled,
-			changed: now,
-			told:    i.told,
-		}
+		i.settled, i.changed, i.twice = settled, now, false
+		i.counted, i.empty = time.Time{}, time.Time{}
 		return nil
 	}
 	if i.twice { // and this look at the ledger came after

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/closing"
@@ -207,9 +206,7 @@ func newWaiter(
 	return &waiter{
 		cfg: cfg, queues: f, segments: segments, id: run, o: o,
 		runs: workload.NewRuns(f.Control, cfg.Workload), began: time.Now(), askedOpen: time.Now(),
-		idle: idleness{
-			cfg: cfg, queues: f, run: run, after: o.StuckAfter, told: &logs.Limited{},
-		},
+		idle:     idleness{cfg: cfg, queues: f, run: run, after: o.StuckAfter},
 		attended: attendance{cfg: cfg, queues: f, run: run},
 	}
 }
