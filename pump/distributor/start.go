@@ -87,8 +87,8 @@ func (d *Distributor) waitForWorkload(ctx context.Context) (*workload.Workload, 
 }
 
 // workload reads the workload's row. The first time it makes the row if that is not there and
-// nowhere else; asking is of Config.maker. Later a row that is gone was deleted, and workload does
-// not undo the deletion.
+// nowhere else; asking is that of [setup.Maker]. Later a row that is gone was deleted, and workload
+// does not undo the deletion.
 func (d *Distributor) workload(
 	ctx context.Context, asking func() (asked func()),
 ) (*workload.Workload, error) {

@@ -306,7 +306,7 @@ func others(c *pump.Config) []pump.Account {
 	})
 }
 
-// spec is the workload that the configuration describes. The number of queues of an account for
+// SpecOf gives the workload that a configuration describes. The number of queues of an account for
 // which it gives none is for who makes the workload; of one that is there it would be a claim that
 // the operator did not make, and it depends on how many accounts are listed.
 func SpecOf(c *pump.Config) workload.Spec {
