@@ -79,7 +79,7 @@ verify-chaos:
 RACES    = race-worlds-p-to-z race-worlds-a-to-o race-bubbles race-rest
 RACE     = $(GO) test -short -timeout 80m -race
 ROWS     = ./pump/coordination $(addprefix ./pump/internal/,backoff row workload election cluster ledger quota nudging queues)
-BUBBLES  = $(ROWS) ./pump/processor/... ./pump/distributor/... ./pump/storage/... ./loadtest/azsim ./loadtest/scenario ./internal/capacity ./internal/handlers ./internal/sparing
+BUBBLES  = $(ROWS) ./pump/processor/... ./pump/distributor/... ./pump/storage/... ./loadtest/azsim ./loadtest/scenario ./internal/capacity ./internal/handlers ./internal/logs
 test-race: azurite ##prove run the tests of make test under the race detector
 	$(MAKE) -k -j 2 --output-sync=target $(RACES)
 

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/sparing"
+	"github.com/queuepump/queuepump/internal/logs"
 )
 
 // The pauses between attempts to reach what cannot be reached.
@@ -25,7 +25,7 @@ type breaker struct {
 	back  chan struct{} // nil unless there is an outage; closed at its end
 	tries int
 	next  time.Time // when a task may try
-	said  time.Time // when the log last said so
+	said  logs.Limited
 }
 
 // pass returns when the caller may try, or with the error for its task.
@@ -60,16 +60,12 @@ func (o *breaker) pause() time.Duration {
 func (o *breaker) begin(why error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	now := time.Now()
 	if o.back == nil {
 		o.back, o.tries = make(chan struct{}), 0
-		o.next = now.Add(o.pause())
+		o.next = time.Now().Add(o.pause())
 	}
-	if o.said.IsZero() || now.Sub(o.said) >= sparing.Every {
-		o.said = now
-		o.log.Error("the endpoint cannot be reached; tasks wait until it can, and lose no attempt",
-			"error", why)
-	}
+	o.said.Say(o.log.Error,
+		"the endpoint cannot be reached; tasks wait until it can, and lose no attempt", "error", why)
 }
 
 // end notes that it was reached.

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/sparing"
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -85,7 +85,7 @@ type Exec struct {
 	stderr *stderrLog
 	ending sync.WaitGroup // children being ended
 	health *health
-	lines  sparing.Kinds
+	lines  logs.Kinds
 	settle time.Duration // settleIn but for tests
 }
 
@@ -112,7 +112,7 @@ func NewExec(o CommandOptions) (*Exec, error) {
 	}
 	e := &Exec{
 		opts: o, idle: make(chan *slot, o.Children), stderr: newStderrLog(o.Log),
-		health: newHealth(o.Broken), settle: settleIn,
+		health: newHealth(o.Broken), lines: logs.Kinds{Every: logs.PerTask}, settle: settleIn,
 	}
 	for range o.Children {
 		e.idle <- &slot{}

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/sparing"
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -35,7 +35,7 @@ const (
 // health watches whether a command works at all, over all tasks.
 type health struct {
 	report func(error)
-	lines  sparing.Lines
+	lines  logs.Limited
 
 	mu      sync.Mutex
 	worked  bool                // it has given a proper outcome
@@ -62,6 +62,7 @@ func idOf(t *pump.Task) taskID { return taskID{t.Run, uint32(t.Segment), t.N, t.
 func newHealth(report func(error)) *health {
 	return &health{
 		report: report, killed: map[taskID]struct{}{}, broken: make(chan struct{}),
+		lines: logs.Limited{Every: logs.PerTask},
 	}
 }
 

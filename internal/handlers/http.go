@@ -20,6 +20,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -91,7 +92,7 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 	t.MaxResponseHeaderBytes = maxHeader
 	return &HTTP{
 		opts:    o,
-		breaker: breaker{log: o.Log, stopping: o.Stopping},
+		breaker: breaker{log: o.Log, stopping: o.Stopping, said: logs.Limited{Every: logs.PerTask}},
 		shown:   u.Scheme + "://" + u.Host,
 		client: &http.Client{
 			Transport:     t,

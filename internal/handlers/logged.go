@@ -8,17 +8,17 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/queuepump/queuepump/internal/sparing"
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump"
 )
 
-// Logged is a worker whose failures are logged, sparingly: how many, and what the last one
+// Logged is a worker whose failures are logged, once in a while: how many, and what the last one
 // said. It never shows a task's body, but what the worker itself says of a failure
 // is shown as it is.
 type Logged struct {
 	worker Worker
 	log    *slog.Logger
-	lines  sparing.Lines
+	lines  logs.Limited
 
 	mu    sync.Mutex // guards first
 	first []string   // different failures, see First
@@ -35,7 +35,9 @@ func (n *Logged) First() []string {
 }
 
 // NewLogged makes a worker that does what w does.
-func NewLogged(w Worker, log *slog.Logger) *Logged { return &Logged{worker: w, log: log} }
+func NewLogged(w Worker, log *slog.Logger) *Logged {
+	return &Logged{worker: w, log: log, lines: logs.Limited{Every: logs.PerTask}}
+}
 
 // Work does the work; see [Worker].
 func (n *Logged) Work(ctx context.Context, t *pump.Task) (json.RawMessage, error) {

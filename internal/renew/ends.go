@@ -33,21 +33,15 @@ func (k *Keys) all() map[string]time.Time {
 func (k *Keys) warn(now time.Time) {
 	all := k.all()
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		at := all[name]
-		k.mu.Lock()
-		due := at.Sub(now) < azure.EndsSoon && now.Sub(k.told[name]) >= warnEvery
-		if due {
-			k.told[name] = now
-		}
-		k.mu.Unlock()
+		at, told := all[name], k.told.Of(name)
 		switch {
-		case !due:
+		case at.Sub(now) >= azure.EndsSoon:
 		case at.After(now):
-			k.log.Warn("the shared access signature of an account ends soon",
+			told.Say(k.log.Warn, "the shared access signature of an account ends soon",
 				"account", name, "ends", at.Format(time.RFC3339), "in", at.Sub(now).Round(time.Minute))
 		default:
-			k.log.Error("the shared access signature of an account has ended", "account", name,
-				"ended", at.Format(time.RFC3339))
+			told.Say(k.log.Error, "the shared access signature of an account has ended",
+				"account", name, "ended", at.Format(time.RFC3339))
 		}
 	}
 }

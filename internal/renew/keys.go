@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
@@ -32,17 +33,18 @@ type Keys struct {
 	looks   sync.Mutex // guards looked, that of accounts, and looking
 	looked  time.Time
 	looking chan struct{} // closed when the configuration has been read; nil: it is not being read
-	failed  time.Time     // when it was said last that it cannot be; of the goroutine that reads
+	failed  logs.Limited  // it cannot be read
 
 	mu       sync.Mutex // guards what follows
 	accounts map[string]*account
-	told     map[string]time.Time // when the log last said that a signature ends
+	told     logs.Kinds // by account: that its signature ends
 }
 
 // New makes keys that load reads again from where they stand.
 func New(log *slog.Logger, load func() ([]pump.Account, error)) *Keys {
 	return &Keys{
-		log: log, load: load, open: open, accounts: map[string]*account{}, told: map[string]time.Time{},
+		log: log, load: load, open: open, accounts: map[string]*account{},
+		failed: logs.Limited{Every: sayEvery}, told: logs.Kinds{Every: warnEvery},
 	}
 }
 
@@ -161,10 +163,8 @@ func (k *Keys) refused(a *account, of *opened) {
 func (k *Keys) again() {
 	accounts, err := k.load()
 	if err != nil {
-		if now := time.Now(); now.Sub(k.failed) >= sayEvery {
-			k.failed = now
-			k.log.Warn("a credential is refused, and the configuration cannot be read again", "error", err)
-		}
+		k.failed.Say(k.log.Warn, "a credential is refused, and the configuration cannot be read again",
+			"error", err)
 		return
 	}
 	k.mu.Lock()

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/sparing"
+	"github.com/queuepump/queuepump/internal/logs"
 )
 
 const (
@@ -41,7 +41,7 @@ type Events struct {
 	client *http.Client
 	every  time.Duration
 	settle time.Duration
-	silent sparing.Lines
+	silent logs.Limited
 
 	name string
 	due  string    // the event that this process ends for
@@ -57,6 +57,7 @@ func NewEvents(address string, log *slog.Logger) *Events {
 	// The address is of this machine: no proxy can reach it.
 	return &Events{
 		base: strings.TrimSuffix(address, "/"), log: log, every: eventsEvery, settle: settledAfter,
+		silent: logs.Limited{Every: logs.PerTask},
 		client: &http.Client{Transport: &http.Transport{}, Timeout: eventsTimeout},
 	}
 }
@@ -83,9 +84,7 @@ func (e *Events) Watch(ctx context.Context, ends func()) {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			e.silent.Add(1, func(int, int) {
-				e.log.Warn("the machine's scheduled events cannot be read", "error", err)
-			})
+			e.silent.Say(e.log.Warn, "the machine's scheduled events cannot be read", "error", err)
 		case found != nil:
 			e.due, e.seen = found.ID, time.Now()
 			e.log.Warn("this machine is about to end; stopping", "event", found.Type, "not before",

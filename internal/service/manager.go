@@ -9,7 +9,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 
-	"github.com/queuepump/queuepump/internal/sparing"
+	"github.com/queuepump/queuepump/internal/logs"
 )
 
 // Manager is the service manager that started this process. A nil Manager is none: its methods do
@@ -19,7 +19,7 @@ type Manager struct {
 	// the process is ended that has not said for so long that it lives; 0: never
 	watchdog time.Duration
 	send     func(state string) error
-	failed   sparing.Lines
+	failed   logs.Limited
 }
 
 // Open finds the service manager. It takes the manager's variables out of the environment, so
@@ -37,18 +37,17 @@ func Open(log *slog.Logger) *Manager {
 	// The watchdog ends the process with SIGABRT, and a panic is a failure too: without this both
 	// would be exit status 2, that of a wrong configuration, after which it is not started again.
 	debug.SetTraceback("crash")
-	return &Manager{log: log, watchdog: watchdog, send: func(state string) error {
-		return notify(socket, state)
-	}}
+	return &Manager{
+		log: log, watchdog: watchdog, failed: logs.Limited{Every: logs.PerTask},
+		send: func(state string) error { return notify(socket, state) },
+	}
 }
 
 // say tells the service manager one or more things, each NAME=VALUE. One that does not listen is
 // none that a process should end for.
 func (m *Manager) say(things ...string) {
 	if err := m.send(strings.Join(things, "\n")); err != nil {
-		m.failed.Add(1, func(int, int) {
-			m.log.Warn("the service manager does not listen", "error", err)
-		})
+		m.failed.Say(m.log.Warn, "the service manager does not listen", "error", err)
 	}
 }
 

@@ -22,14 +22,12 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/queuepump/queuepump/internal/logs"
 )
 
-const (
-	// flushFor is how long the last spans may take at the end of the process.
-	flushFor = 5 * time.Second
-	// sayEvery is how often it is said that spans cannot be exported.
-	sayEvery = time.Minute
-)
+// flushFor is how long the last spans may take at the end of the process.
+const flushFor = 5 * time.Second
 
 // Traces makes the provider that the environment asks for, nil if it asks for none. End exports the
 // rest within five seconds; it is never nil. An error names the variable.
@@ -60,7 +58,7 @@ func Traces(
 	if err != nil {
 		return nil, end, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
-	say := &sparingly{log: log, to: c.shown}
+	say := &limited{log: log, to: c.shown}
 	otel.SetErrorHandler(say)
 	c.refused = say.refused
 	p := sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(about))
@@ -71,7 +69,7 @@ func Traces(
 		if err := p.Shutdown(limited); err != nil {
 			log.Warn("the last spans were not exported", "to", c.shown, "error", err)
 		}
-		say.rest()
+		say.refuses.Flush()
 	}), nil
 }
 
@@ -115,54 +113,24 @@ func first(name string) string {
 	return cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_"+name), os.Getenv("OTEL_EXPORTER_OTLP_"+name))
 }
 
-// sparingly logs the errors of the exporter and the refusals of the collector, each at most once a
+// limited logs the errors of the exporter and the refusals of the collector, each at most once a
 // minute.
-type sparingly struct {
-	log *slog.Logger
-	to  string
-
-	mu     sync.Mutex // guards what follows
-	said   time.Time
-	since  int // errors that were not told
-	told   time.Time
-	spans  int64 // refused that were not told
-	says   string
-	untold bool
+type limited struct {
+	log              *slog.Logger
+	to               string
+	failing, refuses logs.Limited
 }
 
 // Handle is otel.ErrorHandler's.
-func (s *sparingly) Handle(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.said.IsZero() && time.Since(s.said) < sayEvery {
-		s.since++
-		return
-	}
-	s.log.Warn("spans cannot be exported", "to", s.to, "error", err, "more", s.since)
-	s.said, s.since = time.Now(), 0
+func (l *limited) Handle(err error) {
+	l.failing.Add(0, func(errors, _ int) {
+		l.log.Warn("spans cannot be exported", "to", l.to, "error", err, "more", errors-1)
+	})
 }
 
 // refused counts spans that the collector refused, and tells of them with what it said last.
-func (s *sparingly) refused(spans int64, says string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.spans, s.says, s.untold = s.spans+spans, says, true
-	if s.told.IsZero() || time.Since(s.told) >= sayEvery {
-		s.tell()
-	}
-}
-
-// rest tells at the end what was not told.
-func (s *sparingly) rest() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.untold {
-		s.tell()
-	}
-}
-
-// tell is called with the lock held.
-func (s *sparingly) tell() {
-	s.log.Warn("the collector does not take all spans", "to", s.to, "refused", s.spans, "says", s.says)
-	s.told, s.spans, s.says, s.untold = time.Now(), 0, "", false
+func (l *limited) refused(spans int64, says string) {
+	l.refuses.Add(int(spans), func(_, spans int) {
+		l.log.Warn("the collector does not take all spans", "to", l.to, "refused", spans, "says", says)
+	})
 }

@@ -13,11 +13,8 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
-	"github.com/queuepump/queuepump/pump/internal/locate"
-	"github.com/queuepump/queuepump/pump/internal/operator"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/row"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
@@ -104,7 +101,7 @@ func Add(ctx context.Context, cfg pump.Config, name string) (Change, error) {
 		return Change{}, err
 	}
 	var queues []shardmap.Shard
-	for _, s := range settings.Shards(o.Cfg) {
+	for _, s := range setup.Shards(o.Cfg) {
 		if s.Account == name {
 			queues = append(queues, s)
 		}
@@ -240,32 +237,22 @@ func Drain(ctx context.Context, cfg pump.Config, name string) (Change, error) {
 }
 
 // accountsOf is a workload whose accounts are looked at or changed.
-type accountsOf struct{ operator.Session }
+type accountsOf struct{ *setup.Session }
 
 // readAccounts gives the workload that a configuration means, whatever else that says of it.
 func readAccounts(ctx context.Context, cfg pump.Config) (*accountsOf, error) {
-	cfg, err := settings.Complete(cfg)
-	if err != nil {
-		return nil, err
-	}
-	o := &accountsOf{operator.Session{Cfg: cfg, Queues: queues.Open(&cfg, row.TableName)}}
-	if err := o.Reload(ctx); err != nil {
-		return nil, err
-	}
-	return o, nil
+	o, err := setup.Find(ctx, cfg)
+	return &accountsOf{o}, err
 }
 
 // openAccounts is readAccounts for a change: a configuration that means other queues must not
 // decide what is empty.
 func openAccounts(ctx context.Context, cfg pump.Config) (*accountsOf, error) {
 	o, err := readAccounts(ctx, cfg)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = o.Check()
 	}
-	if err := locate.SpecOf(&o.Cfg).Check(o.Workload); err != nil {
-		return nil, err
-	}
-	return o, nil
+	return o, err
 }
 
 func notConfigured(name string) error {
@@ -337,7 +324,7 @@ func (o *accountsOf) knownToAll(ctx context.Context, name string) error {
 	return &Error{
 		Account: name,
 		Problem: fmt.Sprintf("%d of %d live processes do not have it in their configuration: %s",
-			len(without), len(live), locate.SomeOf(without, 10)),
+			len(without), len(live), setup.SomeOf(without, 10)),
 		Fix: "add it to their configuration and have them read it again " +
 			"(systemctl reload, or SIGHUP; else a restart, one after another), " +
 			"then try again (one that is dead leaves the list a lease after its last beat)",
@@ -433,7 +420,7 @@ func (o *accountsOf) change(
 			"run the command again, which does nothing twice: %w", err)
 	}
 	if err != nil {
-		return Change{}, locate.WithAdvice(ctx, &o.Cfg, err)
+		return Change{}, o.Advise(ctx, err)
 	}
 	o.Workload = w
 	c := Change{

@@ -6,7 +6,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/failure"
-	"github.com/queuepump/queuepump/pump/internal/locate"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -41,7 +41,7 @@ func (o *accountsOf) placeAnchor(ctx context.Context, name string) {
 func (o *accountsOf) anchorTable(name string) storage.Table {
 	for _, a := range o.Cfg.Accounts {
 		if a.Name == name && name != o.Cfg.Control {
-			return locate.TableIn(&o.Cfg, a)
+			return setup.TableIn(&o.Cfg, a)
 		}
 	}
 	return nil

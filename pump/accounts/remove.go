@@ -11,9 +11,8 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
-	"github.com/queuepump/queuepump/pump/internal/operator"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
@@ -126,7 +125,7 @@ func (o *accountsOf) waitRemovable(
 		case opts.Progress != nil:
 			opts.Progress(*progress)
 		}
-		if !backoff.Wait(ctx, operator.CountEvery) {
+		if !backoff.Wait(ctx, setup.CountEvery) {
 			return 0, context.Cause(ctx)
 		}
 		// A question that storage did not answer is asked again. A row that says that the workload
@@ -208,7 +207,7 @@ func (o *accountsOf) left(
 	ctx context.Context, name string, queues []string,
 ) (left []QueueLeft, err error) {
 	for range quietRounds {
-		for _, list := range [][]string{queues, {settings.PoisonQueue(o.Cfg.Workload)}} {
+		for _, list := range [][]string{queues, {workload.PoisonQueue(o.Cfg.Workload)}} {
 			found, err := o.countAll(ctx, name, list)
 			if err != nil {
 				return nil, fmt.Errorf("what is left in account %s could not be learned: %w", name, err)
@@ -225,7 +224,7 @@ func (o *accountsOf) left(
 
 // countAll counts some queues of an account at once.
 func (o *accountsOf) countAll(ctx context.Context, name string, qs []string) ([]QueueLeft, error) {
-	store, poison := o.Queues.Account(name).Store, settings.PoisonQueue(o.Cfg.Workload)
+	store, poison := o.Queues.Account(name).Store, workload.PoisonQueue(o.Cfg.Workload)
 	left := make([]QueueLeft, len(qs))
 	err := queues.Each(ctx, qs, func(ctx context.Context, i int, q string) (err error) {
 		left[i] = QueueLeft{Queue: q, Poison: q == poison}

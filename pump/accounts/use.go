@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/locate"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -43,7 +42,7 @@ func List(ctx context.Context, cfg pump.Config) ([]Use, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Uses(&o.Cfg, o.Workload.Map), locate.SpecOf(&o.Cfg).Check(o.Workload)
+	return Uses(&o.Cfg, o.Workload.Map), o.Check()
 }
 
 // Uses says how a workload with this map uses each account of it and of the configuration, by name.

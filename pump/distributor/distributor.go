@@ -17,8 +17,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/reading"
 	"github.com/queuepump/queuepump/pump/internal/rounds"
-	"github.com/queuepump/queuepump/pump/internal/row"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/tracing"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/runs"
@@ -117,7 +116,7 @@ func (o Options) withDefaults() (Options, error) {
 			*f.value = f.initial
 		}
 	}
-	if err := settings.CheckMaxRate(o.MaxRate); err != nil {
+	if err := setup.CheckMaxRate(o.MaxRate); err != nil {
 		return o, err
 	}
 	if o.Wait != nil {
@@ -212,7 +211,7 @@ func (d *Distributor) Hurry(most time.Duration) { d.grace.Hurry(most) }
 
 // New checks the configuration; it makes no request.
 func New(cfg pump.Config, source source.Source, o Options) (*Distributor, error) {
-	cfg, err := settings.Complete(cfg)
+	cfg, err := setup.Complete(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -228,17 +227,17 @@ func New(cfg pump.Config, source source.Source, o Options) (*Distributor, error)
 		}
 	}
 	if o.Wait != nil {
-		if err := settings.NeedOnce(string(cfg.Delivery), "wait",
+		if err := setup.NeedOnce(string(cfg.Delivery), "wait",
 			"waiting for tasks to be done"); err != nil {
 			return nil, err
 		}
 	}
 	d := &Distributor{cfg: cfg, opts: o, source: source, tracer: tracing.New(&cfg), mode: "once"}
-	settings.Default(&d.cfg.Private.Lanes, min(runtime.GOMAXPROCS(0), pack.MaxLanes))
-	settings.Default(&d.cfg.Private.CheckpointEvery, defaultCheckpointEvery)
-	settings.Default(&d.cfg.Private.BarrierAge, defaultBarrierAge)
-	settings.Default(&d.cfg.Private.MaxUnsaved, defaultMaxUnsaved)
-	d.fleet = queues.Open(&cfg, row.TableName)
+	setup.Default(&d.cfg.Private.Lanes, min(runtime.GOMAXPROCS(0), pack.MaxLanes))
+	setup.Default(&d.cfg.Private.CheckpointEvery, defaultCheckpointEvery)
+	setup.Default(&d.cfg.Private.BarrierAge, defaultBarrierAge)
+	setup.Default(&d.cfg.Private.MaxUnsaved, defaultMaxUnsaved)
+	d.fleet = queues.Open(&cfg)
 	d.runs = workload.NewRuns(d.fleet.Control, cfg.Workload)
 	d.router = send.NewRouter(d.fleet, cfg.Log)
 	return d, nil

@@ -14,8 +14,8 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/election"
 	"github.com/queuepump/queuepump/pump/internal/failure"
-	"github.com/queuepump/queuepump/pump/internal/locate"
 	"github.com/queuepump/queuepump/pump/internal/outcome"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/source"
@@ -267,7 +267,7 @@ func (d *Distributor) prepare(ctx context.Context) error {
 		}
 		next := failure.Decide(failure.ControlAccount, err, d.stake())
 		if d.opts.Every == 0 && (next.Do == failure.End || time.Since(began) >= next.Patience) ||
-			next.Do == failure.End && !locate.Unsure(err) {
+			next.Do == failure.End && !setup.Unsure(err) {
 			return err
 		}
 		d.cfg.Log.Warn("the distributor could not begin; trying again", "error", err, "fix", next.Fix)

@@ -4,7 +4,7 @@ import (
 	"errors"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/locate"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 )
 
 // errNotRunning is that there is nothing that could take a configuration.
@@ -20,7 +20,7 @@ func (d *Distributor) Reload(cfg pump.Config) error {
 	if s == nil {
 		return errNotRunning
 	}
-	changed, err := locate.Reload(d.fleet, d.cfg, cfg)
+	changed, err := setup.Reload(d.fleet, d.cfg, cfg)
 	if err != nil || !changed {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/source"
@@ -154,7 +154,7 @@ func (r *repair) find(ctx context.Context) error {
 		return err
 	}
 	w := d.router.Current().Workload
-	if err := settings.NeedOnce(w.Delivery, "delivery", "a repair"); err != nil {
+	if err := setup.NeedOnce(w.Delivery, "delivery", "a repair"); err != nil {
 		return err
 	}
 	var err error

@@ -14,7 +14,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/failure"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/source"
 )
 
@@ -58,9 +58,9 @@ type Sender struct {
 
 // NewSender checks the configuration; it makes no request.
 func NewSender(cfg pump.Config, o SenderOptions) (*Sender, error) {
-	settings.Default(&o.Linger, defaultLinger)
+	setup.Default(&o.Linger, defaultLinger)
 	if o.Linger < time.Millisecond {
-		return nil, settings.OutOfRange("linger", o.Linger, "use 1ms or more, or leave it out for 10ms")
+		return nil, setup.OutOfRange("linger", o.Linger, "use 1ms or more, or leave it out for 10ms")
 	}
 	s := &Sender{closing: make(chan struct{})}
 	var err error

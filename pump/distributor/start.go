@@ -10,7 +10,7 @@ import (
 	"github.com/queuepump/queuepump/pump/distributor/internal/send"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/failure"
-	"github.com/queuepump/queuepump/pump/internal/locate"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -28,13 +28,13 @@ func (d *Distributor) Prepare(ctx context.Context) error {
 	}
 	var alone errgroup.Group // beside the making of queues, which waits for dark accounts as long
 	if !d.alone {
-		alone.Go(func() error { return locate.Unrivalled(ctx, &d.cfg, w) })
+		alone.Go(func() error { return setup.Unrivalled(ctx, &d.cfg, w) })
 		defer func() { _ = alone.Wait() }()
 	}
 	d.stage.ready()
 	if len(w.Extra) > 0 && !d.saidExtra {
 		d.saidExtra = true
-		locate.WarnExtra(d.cfg.Log, w.Extra)
+		setup.WarnExtra(d.cfg.Log, w.Extra)
 	}
 	d.router.Update(w)
 	t := d.router.Current()
@@ -69,12 +69,9 @@ func (d *Distributor) stake() failure.Stake {
 // waitForWorkload is workload, and says while it lasts what it waits for. A distributor that sends
 // once does not wait for an account that is not there: no other sends in its place.
 func (d *Distributor) waitForWorkload(ctx context.Context) (*workload.Workload, error) {
-	waits := locate.NewWaits(d.cfg.Log, "waiting for the control account to answer", "account")
+	waits := setup.NewWaits(d.cfg.Log, "waiting for the control account to answer", "account")
 	defer waits.Stop()
-	gaveUp := func() error { return nil }
-	if d.opts.Every == 0 {
-		ctx, gaveUp = waits.GiveUp(ctx)
-	}
+	ctx, gaveUp := waits.GiveUp(ctx, d.opts.Every == 0)
 	begin := func() {
 		waits.Begin(d.cfg.Control, func() error { return d.fleet.Trouble(d.cfg.Control) })
 	}
@@ -90,16 +87,16 @@ func (d *Distributor) waitForWorkload(ctx context.Context) (*workload.Workload, 
 }
 
 // workload reads the workload's row. The first time it makes the row if that is not there and
-// nowhere else; asking is of Config.maker. Later a row that is gone was deleted, and workload does
-// not undo the deletion.
+// nowhere else; asking is that of [setup.Maker]. Later a row that is gone was deleted, and workload
+// does not undo the deletion.
 func (d *Distributor) workload(
 	ctx context.Context, asking func() (asked func()),
 ) (*workload.Workload, error) {
 	t := d.router.Current()
 	switch {
 	case t == nil:
-		spec := locate.SpecOf(&d.cfg)
-		spec.Maker = locate.Maker(&d.cfg, asking)
+		spec := setup.SpecOf(&d.cfg)
+		spec.Maker = setup.Maker(&d.cfg, asking)
 		return workload.Ensure(ctx, d.fleet.Control, spec)
 	case t.Fatal != nil:
 		return nil, t.Fatal
@@ -116,7 +113,7 @@ func (d *Distributor) workload(
 			return nil, err
 		}
 	}
-	spec := locate.SpecOf(&d.cfg)
+	spec := setup.SpecOf(&d.cfg)
 	w.Extra = spec.Extra(w)
 	return w, errors.Join(t.Workload.Replaced(w), spec.Check(w))
 }

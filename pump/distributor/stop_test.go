@@ -38,7 +38,7 @@ func (w *world) slowDistributor(s source.Source, o Options) *Distributor {
 // Requests to a queue that answers nothing have short deadlines, until it answers one.
 func TestAQueueThatAnswersNothingIsNotWaitedForAsLong(t *testing.T) {
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
-		f := queues.Open(&w.Cfg, "")
+		f := queues.Open(&w.Cfg)
 		s, err := f.Queue("accounta", "work-00")
 		if err != nil {
 			t.Fatal(err)

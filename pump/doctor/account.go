@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/locate"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
@@ -307,7 +307,7 @@ func (c *checkup) clocks() {
 		"the clock of this machine is %v %s that of %s: %s",
 		worst.off.Abs().Round(time.Second),
 		way,
-		locate.SomeOf(names, 4),
+		setup.SomeOf(names, 4),
 		means,
 	)
 }

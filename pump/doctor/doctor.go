@@ -16,8 +16,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/nudging"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/row"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 )
 
 // How bad a finding is.
@@ -163,12 +162,12 @@ func Check(ctx context.Context, cfg pump.Config, o Options) *Report {
 	if o.Out != "" {
 		c.disk(o.Out)
 	}
-	var err error
-	if c.cfg, err = settings.Complete(cfg); err != nil {
+	of, err := setup.Reach(cfg)
+	if err != nil {
 		c.wrong(err)
 		return c.done()
 	}
-	c.queues = queues.Open(&c.cfg, row.TableName)
+	c.cfg, c.queues = of.Cfg, of.Queues
 	c.report.Accounts = make([]Account, len(c.cfg.Accounts))
 	c.patients = make([]patient, len(c.cfg.Accounts))
 	var wg sync.WaitGroup

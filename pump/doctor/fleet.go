@@ -19,8 +19,8 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
-	"github.com/queuepump/queuepump/pump/internal/locate"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/status"
 	"github.com/queuepump/queuepump/shardmap"
@@ -107,12 +107,12 @@ func (c *checkup) noWorkload(err error) {
 
 // pinned compares the configuration with what the workload is, and looks for a second one.
 func (c *checkup) pinned(ctx context.Context, w *workload.Workload) {
-	if err := locate.SpecOf(&c.cfg).Check(w); err != nil {
+	if err := setup.SpecOf(&c.cfg).Check(w); err != nil {
 		c.find(CheckConfiguration, Error, c.o.Config, c.command("distributor workload show"), "%v", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	rivals, _ := locate.Rivals(ctx, &c.cfg, w)
+	rivals, _ := setup.Rivals(ctx, &c.cfg, w)
 	for _, r := range rivals {
 		c.find(
 			CheckWorkload,
@@ -159,7 +159,7 @@ func (c *checkup) judge(l look) {
 		c.find(
 			CheckSilent,
 			Warning,
-			locate.SomeOf(silent, 4),
+			setup.SomeOf(silent, 4),
 			c.command("distributor status"),
 			"%d of %d processes are silent, so dead or cut off from the control account",
 			len(silent),
@@ -255,7 +255,7 @@ func (c *checkup) formats(v *cluster.View, silent []string) {
 		c.find(
 			CheckFormats,
 			Error,
-			locate.SomeOf(unread, 4),
+			setup.SomeOf(unread, 4),
 			"distributor version",
 			"rows of processes cannot be read: they are damaged, or of a newer version than this program",
 		)
@@ -269,7 +269,7 @@ func (c *checkup) formats(v *cluster.View, silent []string) {
 		c.find(
 			CheckFormats,
 			Warning,
-			locate.SomeOf(subject, 4),
+			setup.SomeOf(subject, 4),
 			mend,
 			"messages of format %d and of format %d are read: what only one version understands is not used",
 			oldest,

@@ -14,7 +14,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
-	"github.com/queuepump/queuepump/pump/internal/locate"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/status"
 )
 
@@ -74,7 +74,7 @@ func (c *checkup) ports(ctx context.Context, l look) {
 		c.find(
 			CheckNudges,
 			Warning,
-			locate.SomeOf(unreachable, 4),
+			setup.SomeOf(unreachable, 4),
 			fmt.Sprintf("curl -sS http://%s/healthz", address),
 			"%d admin ports do not answer here, so tasks wait for the next poll where a hint would come: %v",
 			len(unreachable),
@@ -85,7 +85,7 @@ func (c *checkup) ports(ctx context.Context, l look) {
 		c.find(
 			CheckNudges,
 			Warning,
-			locate.SomeOf(elsewhere, 4),
+			setup.SomeOf(elsewhere, 4),
 			"start them with --admin :9090, or set admin.listen in "+c.o.Config,
 			"%d processes of other machines have their admin ports on loopback, "+
 				"so tasks wait there for the next poll where a hint would come",

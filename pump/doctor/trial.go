@@ -13,7 +13,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -128,7 +128,7 @@ func (p *patient) tryQueue(ctx context.Context) (allowed bool) {
 	if !p.step("make queues", err) {
 		if p.silent == nil {
 			// A credential may be good for the queues that are there, and no more.
-			work := p.of.Storage.Queue(settings.PoisonQueue(p.c.cfg.Workload))
+			work := p.of.Storage.Queue(workload.PoisonQueue(p.c.cfg.Workload))
 			_, err := work.Peek(ctx, 1)
 			return p.step("read messages", err) || queues.NotThere(err)
 		}

@@ -11,25 +11,19 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/coordination"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
-	"github.com/queuepump/queuepump/pump/internal/locate"
 	"github.com/queuepump/queuepump/pump/internal/nudging"
-	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/row"
-	"github.com/queuepump/queuepump/pump/internal/settings"
-	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // Table is the table of the workload's rows, for those who use what package
 // control has by itself: id ranges, gates, claims, tallies. It makes no request.
-func Table(cfg pump.Config) (storage.Table, error) { return open(&cfg) }
-
-// open completes a configuration and gives the table of its workload's rows.
-func open(cfg *pump.Config) (_ storage.Table, err error) {
-	if *cfg, err = settings.Complete(*cfg); err != nil {
+func Table(cfg pump.Config) (storage.Table, error) {
+	o, err := setup.Reach(cfg)
+	if err != nil {
 		return nil, err
 	}
-	return queues.Open(cfg, row.TableName).Control, nil
+	return o.Queues.Control, nil
 }
 
 // Change is what a release or hold of a gate came to.
@@ -57,15 +51,12 @@ func Close(ctx context.Context, cfg pump.Config, name, by string) (Change, error
 func changeGate(
 	ctx context.Context, cfg pump.Config, name string, opens bool, by string,
 ) (Change, error) {
-	table, err := open(&cfg)
+	// Gates need no workload, but a gate of a workload that is misspelt is of no use.
+	o, err := setup.Find(ctx, cfg)
 	if err != nil {
 		return Change{}, err
 	}
-	// Gates need no workload, but a gate of a workload that is misspelt is of no use.
-	if _, err := workload.Load(ctx, table, cfg.Workload); err != nil {
-		return Change{}, locate.WithAdvice(ctx, &cfg, err)
-	}
-	gate := coordination.NewGate(table, cfg.Workload, name)
+	gate := coordination.NewGate(o.Queues.Control, cfg.Workload, name)
 	change := gate.Hold
 	if opens {
 		change = gate.Release
@@ -74,9 +65,9 @@ func changeGate(
 		return Change{}, err
 	}
 	c := Change{Gate: name, Open: opens}
-	v, err := cluster.LoadView(ctx, table, cfg.Workload)
+	v, err := cluster.LoadView(ctx, o.Queues.Control, cfg.Workload)
 	if err != nil {
-		cfg.Log.Warn("who waits at the gate could not be read; they look by themselves", "gate", name,
+		o.Cfg.Log.Warn("who waits at the gate could not be read; they look by themselves", "gate", name,
 			"error", err)
 		return c, nil
 	}
@@ -88,7 +79,7 @@ func changeGate(
 	}
 	c.Waiting = len(nudges)
 	if opens {
-		c.Nudged = nudging.Send(ctx, &cfg, nudges)
+		c.Nudged = nudging.Send(ctx, &o.Cfg, nudges)
 	}
 	return c, nil
 }
@@ -124,15 +115,15 @@ func Remove(ctx context.Context, cfg pump.Config, name string) (removed bool, er
 
 // List gives the workload's gates, by name, with those that are only waited at.
 func List(ctx context.Context, cfg pump.Config) ([]Status, error) {
-	table, err := open(&cfg)
+	o, err := setup.Reach(cfg)
 	if err != nil {
 		return nil, err
 	}
-	v, err := cluster.LoadView(ctx, table, cfg.Workload)
+	v, err := cluster.LoadView(ctx, o.Queues.Control, cfg.Workload)
 	if err != nil {
-		return nil, locate.WithAdvice(ctx, &cfg, err)
+		return nil, o.Advise(ctx, err)
 	}
-	states, err := coordination.Gates(ctx, table, cfg.Workload)
+	states, err := coordination.Gates(ctx, o.Queues.Control, cfg.Workload)
 	if err != nil {
 		return nil, err
 	}

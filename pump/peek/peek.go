@@ -12,8 +12,8 @@ import (
 	"github.com/queuepump/queuepump/internal/foreign"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/failure"
-	"github.com/queuepump/queuepump/pump/internal/operator"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
@@ -109,7 +109,7 @@ func Read(
 	f Filter,
 	visit func(*Queue) (more bool),
 ) (Sum, error) {
-	o, err := operator.Open(ctx, cfg)
+	o, err := setup.Open(ctx, cfg)
 	if err != nil && !errors.Is(err, workload.ErrDeleting) {
 		return Sum{}, err
 	}
@@ -157,7 +157,7 @@ func (s *Sum) add(q *Queue) {
 
 // reader is one Read.
 type reader struct {
-	o      *operator.Session
+	o      *setup.Session
 	filter Filter
 	texts  *foreign.Reader
 	dark   map[string]string // accounts that do not answer, and why

@@ -10,9 +10,9 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
-	"github.com/queuepump/queuepump/pump/internal/locate"
 	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/processor/internal/ownership"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -110,7 +110,7 @@ func (r *run) tellAwaited(s *ownership.Assignment) {
 	}
 	r.Log.Info("waiting for the lease of members that do not beat to run out; "+
 		"they own segments of this one",
-		"members", locate.SomeOf(news, 10), "segments", s.Late, "lease", lease)
+		"members", setup.SomeOf(news, 10), "segments", s.Late, "lease", lease)
 }
 
 // reach gives the queue of a shard, or nil with an alarm if there are no credentials

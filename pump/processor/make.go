@@ -9,16 +9,16 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/queuepump/queuepump/pump/internal/locate"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
 // makeWorkload makes the workload as a distributor would, unless another process is first.
 func (r *run) makeWorkload(ctx context.Context) error {
-	spec := locate.SpecOf(r.Cfg)
-	spec.Maker = locate.Maker(r.Cfg, func() (asked func()) { return func() {} })
+	spec := setup.SpecOf(r.Cfg)
+	spec.Maker = setup.Maker(r.Cfg, func() (asked func()) { return func() {} })
 	w, err := workload.Ensure(ctx, r.Queues.Control, spec)
 	if err == nil {
 		r.Workload = w

@@ -6,7 +6,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/member"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/processor/internal/backlog"
 )
 
@@ -82,15 +82,15 @@ type Options struct {
 const defaultConcurrency = 256
 
 func (o Options) withDefaults() (Options, error) {
-	settings.Default(&o.Concurrency, defaultConcurrency)
-	settings.Default(&o.Timeout, 15*time.Minute)
-	settings.Default(&o.Grace, 30*time.Second)
-	settings.Default(&o.MaxBytes, 128<<20)
-	settings.Default(&o.Beat, member.DefaultBeat)
-	settings.Default(&o.Lease, 4*o.Beat)
+	setup.Default(&o.Concurrency, defaultConcurrency)
+	setup.Default(&o.Timeout, 15*time.Minute)
+	setup.Default(&o.Grace, 30*time.Second)
+	setup.Default(&o.MaxBytes, 128<<20)
+	setup.Default(&o.Beat, member.DefaultBeat)
+	setup.Default(&o.Lease, 4*o.Beat)
 	switch {
 	case o.Concurrency < 1 || o.Concurrency > 100_000:
-		return o, settings.OutOfRange("concurrency", o.Concurrency,
+		return o, setup.OutOfRange("concurrency", o.Concurrency,
 			"use 1 to 100000, or leave it out for 256")
 	case o.Visibility != 0 &&
 		(o.Visibility < 3*time.Second || o.Visibility > time.Hour || o.Visibility%time.Second != 0):
@@ -100,7 +100,7 @@ func (o Options) withDefaults() (Options, error) {
 		return o, pump.Invalid("until-idle",
 			fmt.Sprintf("%v is negative", o.UntilIdle), "use 0 to run until stopped")
 	case o.Beat < time.Millisecond || o.Beat > 10*time.Minute:
-		return o, settings.OutOfRange("beat", o.Beat, "use 1ms to 10m, or leave it out for 5s")
+		return o, setup.OutOfRange("beat", o.Beat, "use 1ms to 10m, or leave it out for 5s")
 	case o.Lease < 3*o.Beat || o.Lease > time.Hour:
 		return o, pump.Invalid("lease", fmt.Sprintf("%v is not from three beats of %v to an hour",
 			o.Lease, o.Beat), "use four beats, or leave it out")
@@ -120,11 +120,11 @@ func (o Options) withDefaults() (Options, error) {
 	if err := checkGate(o.Gate); err != nil {
 		return o, err
 	}
-	if err := settings.CheckMaxRate(o.MaxRate); err != nil {
+	if err := setup.CheckMaxRate(o.MaxRate); err != nil {
 		return o, err
 	}
 	var err error
-	o.Retry, err = settings.Retry(o.Retry)
+	o.Retry, err = setup.Retry(o.Retry)
 	return o, err
 }
 

@@ -7,14 +7,14 @@ import (
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 )
 
 func TestMemoryForWhatWasFetchedIsBounded(t *testing.T) {
 	inWorld(t, 2, 4, func(c *azsim.Config) { c.Limits = azsim.NoLimits() }, func(t *testing.T, w *world) {
 		for range 20 {
-			for _, s := range settings.Shards(w.Cfg) {
+			for _, s := range setup.Shards(w.Cfg) {
 				w.PutText(s.Account, s.Queue, testworld.Incompressible(60<<10))
 			}
 		}

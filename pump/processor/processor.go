@@ -16,12 +16,11 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/grace"
-	"github.com/queuepump/queuepump/pump/internal/locate"
 	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/money"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/sampling"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/tracing"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor/internal/backlog"
@@ -92,7 +91,7 @@ type Processor struct {
 // New makes a processor; no request is made. The handler may be nil
 // with Options.Discard. An error is a [*pump.ConfigError].
 func New(cfg pump.Config, h pump.Handler, o Options) (*Processor, error) {
-	cfg, err := settings.Complete(cfg)
+	cfg, err := setup.Complete(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -270,7 +269,7 @@ func (r *run) connect(ctx context.Context) error {
 	}
 	// It would read other queues than those that tasks are put into (P6.6), or
 	// promise another delivery (P3.8).
-	if err := locate.SpecOf(r.Cfg).Check(r.Workload); err != nil {
+	if err := setup.SpecOf(r.Cfg).Check(r.Workload); err != nil {
 		return err
 	}
 	if err := r.refuseRival(ctx); err != nil {
@@ -297,8 +296,8 @@ func (r *run) connect(ctx context.Context) error {
 		Timing: r.timing, Keeper: r.keeper, Backlog: r.backlog, Poller: r.poller, Recorder: r.recorder,
 		Trials: r.trials, Disown: r.disown, Retry: r.o.Retry,
 	})
-	locate.WarnExtra(r.Log, locate.SpecOf(r.Cfg).Extra(r.Workload))
-	locate.WarnUnread(r.Log, locate.SpecOf(r.Cfg).ExtraQueues(r.Workload))
+	setup.WarnExtra(r.Log, setup.SpecOf(r.Cfg).Extra(r.Workload))
+	setup.WarnUnread(r.Log, setup.SpecOf(r.Cfg).ExtraQueues(r.Workload))
 	for _, s := range r.Workload.Map.Shards { // draining ones too: they must become empty
 		if _, err := r.Queues.Queue(s.Account, s.Queue); err != nil {
 			return err
@@ -314,7 +313,7 @@ const rivalSoon = 250 * time.Millisecond
 // refuseRival refuses to start beside another workload of the same name.
 func (r *run) refuseRival(ctx context.Context) error {
 	found, w := make(chan error, 1), r.Workload
-	go func() { found <- locate.Unrivalled(ctx, r.Cfg, w) }()
+	go func() { found <- setup.Unrivalled(ctx, r.Cfg, w) }()
 	soon := time.NewTimer(rivalSoon)
 	defer soon.Stop()
 	select {
@@ -335,13 +334,11 @@ func (r *run) refuseRival(ctx context.Context) error {
 func (r *run) loadWorkload(ctx context.Context) error {
 	var told error
 	what := waitsForControl
-	slow := locate.NewWaits(r.Log, what, "control")
+	slow := setup.NewWaits(r.Log, what, "control")
 	defer slow.Stop()
 	slow.Begin(r.Cfg.Control, func() error { return r.Queues.Trouble(r.Cfg.Control) })
-	whole, gaveUp := ctx, func() error { return nil }
-	if r.o.UntilIdle > 0 { // which nothing restarts
-		ctx, gaveUp = slow.GiveUp(ctx)
-	}
+	whole := ctx
+	ctx, gaveUp := slow.GiveUp(ctx, r.o.UntilIdle > 0) // which nothing restarts
 	defer func() { _ = gaveUp() }()
 	stopped := func() error {
 		if hopeless := gaveUp(); hopeless != nil && whole.Err() == nil {
@@ -369,7 +366,7 @@ func (r *run) loadWorkload(ctx context.Context) error {
 			return r.makeWorkload(ctx)
 		}
 		if absent && n%elsewhereEvery == 0 {
-			if there, ok := errors.AsType[*pump.ConfigError](locate.WithAdvice(ctx, r.Cfg, err)); ok {
+			if there, ok := errors.AsType[*pump.ConfigError](setup.WithAdvice(ctx, r.Cfg, err)); ok {
 				return there
 			}
 		}

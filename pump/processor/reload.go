@@ -4,7 +4,7 @@ import (
 	"errors"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/locate"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 )
 
 // errNotRunning is that there is nothing that could take a configuration.
@@ -20,7 +20,7 @@ func (p *Processor) Reload(cfg pump.Config) error {
 	if r == nil {
 		return errNotRunning
 	}
-	changed, err := locate.Reload(r.Queues, *r.Cfg, cfg)
+	changed, err := setup.Reload(r.Queues, *r.Cfg, cfg)
 	if err != nil || !changed {
 		return err
 	}

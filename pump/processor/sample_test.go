@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/waiting"
 )
@@ -27,7 +27,7 @@ func watchQueues(ctx context.Context, w *world) (between func(account string, fr
 	go func() {
 		for tick := time.NewTicker(time.Second); ctx.Err() == nil; {
 			seen := map[string]truth{}
-			for _, s := range settings.Shards(w.Cfg) {
+			for _, s := range setup.Shards(w.Cfg) {
 				visible, all := w.Sim.Depth(s.Account, s.Queue)
 				t := seen[s.Account]
 				seen[s.Account] = truth{time.Now(), t.visible + visible, t.hidden + all - visible}

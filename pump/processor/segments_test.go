@@ -10,7 +10,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -318,7 +318,7 @@ func TestAnAddedAccountIsReadByWhoHasItsCredentials(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		h.Expect(t, tasks, tasks)
 		w.ChangeMap(func(shards []shardmap.Shard) []shardmap.Shard {
-			return append(shards, settings.Shards(w.Cfg)[2:]...)
+			return append(shards, setup.Shards(w.Cfg)[2:]...)
 		})
 		w.Settled(2)
 		time.Sleep(10 * time.Second)

@@ -33,7 +33,7 @@ type redrives struct {
 
 // redrives gives nil where nothing is recorded.
 func (q *Quarantine) redrives(ctx context.Context, outcome string, again bool) (*redrives, error) {
-	if pump.Delivery(q.workload.Delivery) != pump.Once {
+	if pump.Delivery(q.of.Workload.Delivery) != pump.Once {
 		return nil, nil
 	}
 	r := &redrives{q: q, again: again}
@@ -41,7 +41,7 @@ func (q *Quarantine) redrives(ctx context.Context, outcome string, again bool) (
 		return r, nil
 	}
 	err := backoff.Within(ctx, func(ctx context.Context) (err error) {
-		r.begun, err = workload.RedrivesBegun(ctx, q.queues.Control, q.cfg.Workload)
+		r.begun, err = workload.RedrivesBegun(ctx, q.of.Queues.Control, q.of.Cfg.Workload)
 		return err
 	})
 	return r, err
@@ -62,7 +62,7 @@ func (r *redrives) begin(ctx context.Context, m *Message) (first bool, err error
 		}
 	}
 	keeps := state.keeps()
-	before, err := workload.BeginRedrive(ctx, q.queues.Control, q.cfg.Workload, r.key(m), keeps)
+	before, err := workload.BeginRedrive(ctx, q.of.Queues.Control, q.of.Cfg.Workload, r.key(m), keeps)
 	if err != nil {
 		return false, fmt.Errorf("that its redrive begins could not be noted: %w", err)
 	}
@@ -73,7 +73,7 @@ func (r *redrives) begin(ctx context.Context, m *Message) (first bool, err error
 	// Numbers go when the run is over, names by age.
 	if !known && !m.foreign &&
 		(before.Keeps == workload.KeepsNothing || keeps != workload.KeepsNothing) {
-		server, local, err := workload.ServerTime(ctx, q.queues.Control, q.cfg.Workload)
+		server, local, err := workload.ServerTime(ctx, q.of.Queues.Control, q.of.Cfg.Workload)
 		if err != nil {
 			return false, err
 		}
@@ -119,8 +119,9 @@ func (r *redrives) flush(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), putBackWithin)
 	defer cancel()
 	for batch := range slices.Chunk(ended, storage.MaxBatch) {
-		if err := workload.EndRedrives(ctx, r.q.queues.Control, r.q.cfg.Workload, batch...); err != nil {
-			r.q.cfg.Log.Warn("rows that say which redrives were begun could not be removed; they do no harm",
+		of := r.q.of
+		if err := workload.EndRedrives(ctx, of.Queues.Control, of.Cfg.Workload, batch...); err != nil {
+			of.Cfg.Log.Warn("rows that say which redrives were begun could not be removed; they do no harm",
 				"rows", len(batch), "error", err)
 		}
 	}

@@ -27,7 +27,8 @@ type redriveHints struct {
 
 func (q *Quarantine) hints(ctx context.Context) *redriveHints {
 	return &redriveHints{
-		q: q, busy: make(chan struct{}, 1), nudges: nudging.NewSender(context.WithoutCancel(ctx), &q.cfg),
+		q: q, busy: make(chan struct{}, 1),
+		nudges: nudging.NewSender(context.WithoutCancel(ctx), &q.of.Cfg),
 	}
 }
 
@@ -37,17 +38,17 @@ func (h *redriveHints) put(ctx context.Context, queue *queues.Queue, segment uin
 	defer func() { <-h.busy }()
 	if h.read.IsZero() || time.Since(h.read) >= hintViewFor {
 		err := backoff.Within(ctx, func(ctx context.Context) (err error) {
-			h.view, err = cluster.LoadView(ctx, h.q.queues.Control, h.q.cfg.Workload)
+			h.view, err = cluster.LoadView(ctx, h.q.of.Queues.Control, h.q.of.Cfg.Workload)
 			return err
 		})
 		if err != nil {
 			h.view = nil
-			h.q.cfg.Log.Debug("who owns the segments could not be read; owners are not "+
+			h.q.of.Cfg.Log.Debug("who owns the segments could not be read; owners are not "+
 				"told that tasks come back", "error", err)
 		}
 		h.read = time.Now()
 	}
 	if h.view != nil {
-		h.nudges.NudgeOwner(h.view, h.q.cfg.Instance, queue.String(), segment)
+		h.nudges.NudgeOwner(h.view, h.q.of.Cfg.Instance, queue.String(), segment)
 	}
 }

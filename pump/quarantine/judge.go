@@ -13,7 +13,6 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/closing"
-	"github.com/queuepump/queuepump/pump/internal/locate"
 	"github.com/queuepump/queuepump/pump/internal/tombstone"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -37,13 +36,13 @@ const causesMost = 100_000
 func (q *Quarantine) readCauses(ctx context.Context) error {
 	q.rows = map[string][]causeFound{}
 	n := 0
-	for e, err := range q.queues.Control.Query(ctx,
-		storage.Query{Partition: tombstone.Partition(q.cfg.Workload)}) {
+	for e, err := range q.of.Queues.Control.Query(ctx,
+		storage.Query{Partition: tombstone.Partition(q.of.Cfg.Workload)}) {
 		if err != nil {
-			return locate.WithAdvice(ctx, &q.cfg, err)
+			return q.of.Advise(ctx, err)
 		}
 		if n++; n > causesMost {
-			q.cfg.Log.Warn("there are more causes in rows than are read; some messages are shown without",
+			q.of.Cfg.Log.Warn("there are more causes in rows than are read; some messages are shown without",
 				"read", causesMost)
 			break
 		}
@@ -153,12 +152,12 @@ func (q *Quarantine) problem(ctx context.Context, m *Message, err error) string 
 		return "it has a newer format than this program knows; use a newer one"
 	case err != nil:
 		return "it is damaged: " + err.Error()
-	case h.Workload != q.cfg.Workload:
+	case h.Workload != q.of.Cfg.Workload:
 		return fmt.Sprintf("it belongs to workload %q; a processor of that workload would "+
 			"do it, and none of this one",
 			h.Workload)
-	case int64(h.Segment) >= int64(q.workload.Map.Segments):
-		return fmt.Sprintf("it says segment %d of %d", h.Segment, q.workload.Map.Segments)
+	case int64(h.Segment) >= int64(q.of.Workload.Map.Segments):
+		return fmt.Sprintf("it says segment %d of %d", h.Segment, q.of.Workload.Map.Segments)
 	case m.Reason == pump.ReasonBadLine:
 		return "no task could be made of this line; correct its source, and distribute that again"
 	case m.Reason == pump.ReasonTruncated, m.Reason == pump.ReasonCorrupt, m.Reason == pump.ReasonBomb:
@@ -262,17 +261,17 @@ func (q *Quarantine) removeCause(ctx context.Context, c *causeFound) {
 		return
 	}
 	err := backoff.Within(ctx, func(ctx context.Context) error {
-		_, err := q.queues.Control.Write(ctx, storage.Write{
+		_, err := q.of.Queues.Control.Write(ctx, storage.Write{
 			Mode:   storage.Remove,
-			Entity: storage.Entity{Partition: tombstone.Partition(q.cfg.Workload), Row: c.row},
+			Entity: storage.Entity{Partition: tombstone.Partition(q.of.Cfg.Workload), Row: c.row},
 		})
 		return err
 	})
 	if err != nil && !storage.Is(err, storage.Gone) {
-		q.cfg.Log.Warn("the row that said why a message was quarantined could not be removed",
+		q.of.Cfg.Log.Warn("the row that said why a message was quarantined could not be removed",
 			"row", c.row, "error", err)
 	}
 }
 
 // by is who does this, for causes.
-func (q *Quarantine) by() string { return cmp.Or(q.cfg.Instance, "operator") }
+func (q *Quarantine) by() string { return cmp.Or(q.of.Cfg.Instance, "operator") }

@@ -12,10 +12,8 @@ import (
 	"github.com/queuepump/queuepump/internal/foreign"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
-	"github.com/queuepump/queuepump/pump/internal/locate"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/row"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -32,12 +30,10 @@ import (
 // The file is the first of those along the way of a message: scan.go takes
 // them, judge.go says what each is and what can be done with it, settle.go does it.
 type Quarantine struct {
-	cfg      pump.Config
-	queues   *queues.Set
+	of       *setup.Session
 	accounts []string      // of the configuration, that the workload uses: another one may be gone
-	mapBusy  chan struct{} // capacity 1: who reads or changes workload and read
-	workload *workload.Workload
-	read     time.Time // when the workload was, by the local clock
+	mapBusy  chan struct{} // capacity 1: who reads or changes of.Workload and read
+	read     time.Time     // when the workload was, by the local clock
 	runs     *workload.Runs
 	runBusy  chan struct{} // capacity 1: who reads or changes known
 	known    map[pump.RunID]runSeen
@@ -133,44 +129,35 @@ func (m *Message) Open() ([]Task, error) {
 
 // Open reads the workload. It is workload.ErrNoWorkload if there is none.
 func Open(ctx context.Context, cfg pump.Config) (*Quarantine, error) {
-	cfg, err := settings.Complete(cfg)
+	of, err := setup.Reach(cfg)
 	if err != nil {
 		return nil, err
 	}
 	q := &Quarantine{
-		cfg: cfg, queues: queues.Open(&cfg, row.TableName), known: map[pump.RunID]runSeen{},
+		of: of, known: map[pump.RunID]runSeen{}, runs: of.Runs(),
 		mapBusy: make(chan struct{}, 1), runBusy: make(chan struct{}, 1),
 	}
 	if err := q.reload(ctx); err != nil {
 		return nil, err
 	}
-	if err := locate.SpecOf(&cfg).Check(q.workload); err != nil {
+	if err := of.Check(); err != nil {
 		return nil, err
 	}
-	used := q.workload.Map.Accounts()
-	q.accounts = slices.DeleteFunc(slices.Clone(q.queues.Names()), func(name string) bool {
+	used := q.of.Workload.Map.Accounts()
+	q.accounts = slices.DeleteFunc(slices.Clone(q.of.Queues.Names()), func(name string) bool {
 		return !used[name]
 	})
-	q.runs = workload.NewRuns(q.queues.Control, cfg.Workload)
 	return q, nil
 }
 
 // reload reads the workload's row, whose map says where tasks belong.
 func (q *Quarantine) reload(ctx context.Context) error {
 	sent := time.Now()
-	var w *workload.Workload
-	err := backoff.Within(ctx, func(ctx context.Context) (err error) {
-		w, err = workload.Load(ctx, q.queues.Control, q.cfg.Workload)
-		return err
-	})
-	if err == nil && q.workload != nil {
-		err = q.workload.Replaced(w)
+	err := backoff.Within(ctx, q.of.Load)
+	if err == nil {
+		q.read = sent
 	}
-	if err != nil {
-		return locate.WithAdvice(ctx, &q.cfg, err)
-	}
-	q.workload, q.read = w, sent
-	return nil
+	return q.of.Advise(ctx, err)
 }
 
 // homeOf gives the queue that a segment's messages are put into, by a map with half of its
@@ -183,15 +170,15 @@ func (q *Quarantine) homeOf(ctx context.Context, segment uint32) (*queues.Queue,
 			return nil, err
 		}
 	}
-	home := q.workload.Map.Shards[q.workload.Map.Home(segment)]
-	return q.queues.Queue(home.Account, home.Queue)
+	home := q.of.Workload.Map.Shards[q.of.Workload.Map.Home(segment)]
+	return q.of.Queues.Queue(home.Account, home.Queue)
 }
 
 // mapNow gives the workload as it was read last.
 func (q *Quarantine) mapNow() *workload.Workload {
 	q.mapBusy <- struct{}{}
 	defer func() { <-q.mapBusy }()
-	return q.workload
+	return q.of.Workload
 }
 
 // segmentOf gives the segment of a message.
@@ -228,7 +215,7 @@ func (q *Quarantine) Peek(
 	}
 	shown, errs := make([][]storage.Message, len(accounts)), make([]error, len(accounts))
 	_ = queues.Each(ctx, accounts, func(ctx context.Context, i int, name string) (err error) {
-		account := q.queues.Account(name)
+		account := q.of.Queues.Account(name)
 		if account == nil {
 			return nil
 		}
@@ -256,7 +243,7 @@ func (q *Quarantine) Count(ctx context.Context) (messages int64) {
 	_ = queues.Each(ctx, q.accounts, func(ctx context.Context, _ int, name string) error {
 		// One that does not answer, or has no such queue, counts as empty.
 		_ = backoff.Within(ctx, func(ctx context.Context) error {
-			n, err := q.queues.Account(name).Poison.Queue.Count(ctx)
+			n, err := q.of.Queues.Account(name).Poison.Queue.Count(ctx)
 			all.Add(n)
 			return err
 		})

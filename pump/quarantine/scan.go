@@ -92,7 +92,7 @@ func (q *Quarantine) scan(ctx context.Context, f Filter, atOnce int, visit visit
 	starts := q.starts(ctx)
 	var errs []error
 	for i, name := range q.accounts {
-		a := q.queues.Account(name)
+		a := q.of.Queues.Account(name)
 		switch s := starts[i]; {
 		case s.err != nil:
 			errs = append(errs, fmt.Errorf("quarantine of account %s: %w", name, s.err))
@@ -110,12 +110,12 @@ func (q *Quarantine) scan(ctx context.Context, f Filter, atOnce int, visit visit
 			return errors.Join(append(errs, context.Cause(ctx))...)
 		}
 	}
-	for _, s := range q.workload.Map.Shards {
-		if q.queues.Account(s.Account) == nil && !slices.ContainsFunc(errs, func(e error) bool {
+	for _, s := range q.of.Workload.Map.Shards {
+		if q.of.Queues.Account(s.Account) == nil && !slices.ContainsFunc(errs, func(e error) bool {
 			c, ok := errors.AsType[*pump.ConfigError](e)
 			return ok && c.Field == "accounts"
 		}) {
-			_, err := q.queues.Queue(s.Account, s.Queue)
+			_, err := q.of.Queues.Queue(s.Account, s.Queue)
 			errs = append(errs, err)
 		}
 	}
@@ -135,7 +135,7 @@ func (q *Quarantine) starts(ctx context.Context) []scanStart {
 	out := make([]scanStart, len(q.accounts))
 	_ = queues.Each(ctx, q.accounts, func(ctx context.Context, i int, name string) error {
 		s := &out[i]
-		poison := q.queues.Account(name).Poison
+		poison := q.of.Queues.Account(name).Poison
 		const short = 10 * time.Second
 		msgs, _, err := q.take(ctx, poison, 1, short)
 		switch {
@@ -164,7 +164,7 @@ func (q *Quarantine) take(
 	err = q.trying(ctx, s, "get", "", func(ctx context.Context) (err error) {
 		msgs, sent, err = s.Get(ctx, context.WithoutCancel(ctx), limit, lease)
 		if storage.Ambiguous(err) && !storage.Is(err, storage.Throttled) {
-			q.cfg.Log.Warn("a request was not answered; up to 32 messages may be hidden for a while",
+			q.of.Cfg.Log.Warn("a request was not answered; up to 32 messages may be hidden for a while",
 				"queue", s.String(), "for", lease, "error", err)
 		}
 		return err
@@ -197,7 +197,7 @@ func again(err error) bool {
 func (q *Quarantine) pauseAfter(
 	ctx context.Context, err error, operation, object string, try uint64,
 ) bool {
-	wait := backoff.Jitter(q.cfg.Instance).Full(time.Second, 5*time.Second, operation, object, try)
+	wait := backoff.Jitter(q.of.Cfg.Instance).Full(time.Second, 5*time.Second, operation, object, try)
 	if e, ok := queues.AsError(err); ok {
 		wait += e.RetryAfter
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/quota"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/tombstone"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -74,7 +74,7 @@ func (q *Quarantine) settleAll(
 	ctx context.Context, f Filter, o Options, outcome string, done func(Outcome) bool,
 ) error {
 	if !(o.Rate >= 0 && o.Rate <= 1e6) {
-		return settings.OutOfRange("rate", o.Rate,
+		return setup.OutOfRange("rate", o.Rate,
 			"use 0.01 to 1e6 messages a second, or leave it out for no limit")
 	}
 	redrives, err := q.redrives(ctx, outcome, o.Again)
@@ -316,7 +316,7 @@ func (q *Quarantine) replacement(
 		text, err = codec.Restamped(text, 0, p.header.Generation+1, codec.NotNow{})
 		return text, true, err
 	case pump.Delivery(now.Delivery) != pump.Once, !m.intact, m.header.Run.IsZero(),
-		m.header.Workload != q.cfg.Workload, int64(m.header.Segment) >= int64(now.Map.Segments):
+		m.header.Workload != q.of.Cfg.Workload, int64(m.header.Segment) >= int64(now.Map.Segments):
 		return nil, false, nil // no ledger of this workload says anything of it
 	}
 	switch s := q.runState(ctx, m.header.Run); {

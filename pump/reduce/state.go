@@ -8,12 +8,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
-	"github.com/queuepump/queuepump/pump/internal/locate"
-	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/row"
-	"github.com/queuepump/queuepump/pump/internal/settings"
-	"github.com/queuepump/queuepump/pump/internal/workload"
-	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 )
 
 // States reads the states of all segments that have one, in the order of their segments, from the
@@ -23,19 +18,20 @@ import (
 func (r *Reducer[S, D]) States(ctx context.Context, cfg pump.Config) iter.Seq2[S, error] {
 	return func(yield func(S, error) bool) {
 		var none S
-		table, w, err := reduced(ctx, &cfg)
-		if err == nil && w.Reducer != r.Name {
+		o, err := reduced(ctx, cfg)
+		if err == nil && o.Workload.Reducer != r.Name {
 			err = fmt.Errorf("workload %q: its states are of reducer %q, not of %q", cfg.Workload,
-				w.Reducer, r.Name)
+				o.Workload.Reducer, r.Name)
 		}
 		if err != nil {
 			yield(none, err)
 			return
 		}
 		s := stored[S, D]{r}
-		for record, err := range ledger.ReadRecord(ctx, table, cfg.Workload, w.Map.Segments) {
+		for record, err := range ledger.ReadRecord(ctx, o.Queues.Control, cfg.Workload,
+			o.Workload.Map.Segments) {
 			if err != nil {
-				yield(none, locate.WithAdvice(ctx, &cfg, err))
+				yield(none, o.Advise(ctx, err))
 				return
 			}
 			b := record.State() // as stored.Store made it
@@ -56,28 +52,20 @@ func (r *Reducer[S, D]) States(ctx context.Context, cfg pump.Config) iter.Seq2[S
 
 // Name reads the name of the reducer that a workload's states are of. Without one it is an error.
 func Name(ctx context.Context, cfg pump.Config) (string, error) {
-	_, w, err := reduced(ctx, &cfg)
+	o, err := reduced(ctx, cfg)
 	if err != nil {
 		return "", err
 	}
-	return w.Reducer, nil
+	return o.Workload.Reducer, nil
 }
 
 // reduced completes the configuration and reads its workload, which has a reducer.
-func reduced(ctx context.Context, cfg *pump.Config) (storage.Table, *workload.Workload, error) {
-	var err error
-	if *cfg, err = settings.Complete(*cfg); err != nil {
-		return nil, nil, err
+func reduced(ctx context.Context, cfg pump.Config) (*setup.Session, error) {
+	o, err := setup.Find(ctx, cfg)
+	if err == nil && o.Workload.Reducer == "" {
+		err = fmt.Errorf("workload %q: %w", cfg.Workload, errNoStates)
 	}
-	table := queues.Open(cfg, row.TableName).Control
-	w, err := workload.Load(ctx, table, cfg.Workload)
-	if err != nil {
-		return nil, nil, locate.WithAdvice(ctx, cfg, err)
-	}
-	if w.Reducer == "" {
-		return nil, nil, fmt.Errorf("workload %q: %w", cfg.Workload, errNoStates)
-	}
-	return table, w, nil
+	return o, err
 }
 
 var errNoStates = errors.New(

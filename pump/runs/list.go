@@ -10,8 +10,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
-	"github.com/queuepump/queuepump/pump/internal/operator"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/prices"
 )
@@ -88,7 +87,7 @@ func List(ctx context.Context, cfg pump.Config, state string, limit int) ([]Info
 			fmt.Sprintf("%q is no state of a run", state), "use "+strings.Join(States(), ", "))
 	}
 	if limit < 1 || limit > runsMost {
-		return nil, settings.OutOfRange("limit", limit, fmt.Sprintf("use 1 to %d", runsMost))
+		return nil, setup.OutOfRange("limit", limit, fmt.Sprintf("use 1 to %d", runsMost))
 	}
 	o, err := openRuns(ctx, cfg)
 	if err != nil {
@@ -160,15 +159,15 @@ func End(ctx context.Context, cfg pump.Config, id string, drop bool, note string
 }
 
 // openedRuns is the runs of a workload for an operator.
-type openedRuns struct{ operator.Session }
+type openedRuns struct{ *setup.Session }
 
 // openRuns gives the runs also of a workload that is being deleted, beside the error.
 func openRuns(ctx context.Context, cfg pump.Config) (*openedRuns, error) {
-	o, err := operator.Open(ctx, cfg)
+	o, err := setup.Open(ctx, cfg)
 	if o == nil {
 		return nil, err
 	}
-	return &openedRuns{*o}, err
+	return &openedRuns{o}, err
 }
 
 // Find gives the run that a user means: by the whole id, which is not looked up, or by its first
@@ -176,7 +175,7 @@ func openRuns(ctx context.Context, cfg pump.Config) (*openedRuns, error) {
 // [pump.ConfigError] of the field "run" says that it is no id, or names the runs that it may mean;
 // [workload.ErrNoRun], that there is none.
 func Find(ctx context.Context, cfg pump.Config, id string) (pump.RunID, error) {
-	id, whole, err := operator.RunDigits(id)
+	id, whole, err := setup.RunDigits(id)
 	if err != nil || !whole.IsZero() {
 		return whole, err
 	}

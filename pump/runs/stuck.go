@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 )
@@ -24,7 +25,7 @@ type idleness struct {
 	counted time.Time // when the queues were counted last
 	empty   time.Time // since when every count was zero; zero: the last was not
 	twice   bool      // and another count, later by after, was too
-	told    time.Time // when the log last said that nothing happens
+	told    logs.Limited
 }
 
 // countEvery is how often the queues are counted while nothing is recorded: a request a queue.
@@ -35,15 +36,8 @@ const countEvery = 10 * time.Second
 func (i *idleness) judge(ctx context.Context, lack []SegmentLack, settled uint64) error {
 	now := time.Now()
 	if settled != i.settled || i.changed.IsZero() {
-		*i = idleness{
-			cfg:     i.cfg,
-			queues:  i.queues,
-			run:     i.run,
-			after:   i.after,
-			settled: settled,
-			changed: now,
-			told:    i.told,
-		}
+		i.settled, i.changed, i.twice = settled, now, false
+		i.counted, i.empty = time.Time{}, time.Time{}
 		return nil
 	}
 	if i.twice { // and this look at the ledger came after
@@ -72,19 +66,15 @@ func (i *idleness) judge(ctx context.Context, lack []SegmentLack, settled uint64
 
 // tell says once a minute why nothing happens, as far as that can be seen.
 func (i *idleness) tell(messages int64, err error) {
-	if time.Since(i.told) < queues.AlarmEvery {
-		return
-	}
-	i.told = time.Now()
 	since := time.Since(i.changed).Round(time.Second)
 	if err != nil {
-		i.cfg.Log.Warn(
+		i.told.Say(i.cfg.Log.Warn,
 			"no task of the run was recorded lately, and whether messages are left could not be learned",
 			"run", i.run.String(), "for", since, "error", err,
 		)
 		return
 	}
-	i.cfg.Log.Warn(
+	i.told.Say(i.cfg.Log.Warn,
 		"no task of the run was recorded lately; messages are left in the queues, hidden or waiting",
 		"run", i.run.String(), "for", since, "messages", messages,
 	)

@@ -12,11 +12,10 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
-	"github.com/queuepump/queuepump/pump/internal/locate"
 	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -52,7 +51,7 @@ const DefaultStuckAfter = time.Minute
 func (o WaitOptions) Complete() (WaitOptions, error) {
 	o.StuckAfter = cmp.Or(o.StuckAfter, DefaultStuckAfter)
 	if o.StuckAfter < time.Second {
-		return o, settings.OutOfRange("stuck-after", o.StuckAfter,
+		return o, setup.OutOfRange("stuck-after", o.StuckAfter,
 			"use 1s or more, or leave it out for 1m")
 	}
 	if o.Timeout < 0 {
@@ -143,7 +142,7 @@ func (e *StuckError) Error() string {
 // ([workload.ErrRunState], [workload.ErrNoRun]), a damaged row, or that ctx ended; the Completion
 // says how far it was then.
 func Wait(ctx context.Context, cfg pump.Config, run pump.RunID, o WaitOptions) (Completion, error) {
-	cfg, err := settings.Complete(cfg)
+	s, err := setup.Reach(cfg)
 	if err != nil {
 		return Completion{}, err
 	}
@@ -152,22 +151,20 @@ func Wait(ctx context.Context, cfg pump.Config, run pump.RunID, o WaitOptions) (
 	}
 	ctx, cancel := o.Within(ctx)
 	defer cancel()
-	f := queues.Open(&cfg, row.TableName)
 	began := time.Now()
-	w, err := workload.Load(ctx, f.Control, cfg.Workload)
-	switch {
+	switch err := s.Load(ctx); {
 	case err != nil && ctx.Err() != nil:
 		return Completion{
 			Run: run, State: Waiting, Lacking: []SegmentLack{}, Seconds: time.Since(began).Seconds(),
 		}, context.Cause(ctx)
 	case err != nil:
-		return Completion{}, locate.WithAdvice(ctx, &cfg, err)
+		return Completion{}, s.Advise(ctx, err)
 	}
-	if err := errors.Join(settings.NeedOnce(w.Delivery, "delivery", "waiting"),
-		locate.SpecOf(&cfg).Check(w)); err != nil {
+	if err := errors.Join(setup.NeedOnce(s.Workload.Delivery, "delivery", "waiting"),
+		s.Check()); err != nil {
 		return Completion{}, err
 	}
-	return newWaiter(&cfg, f, w.Map.Segments, run, o).wait(ctx)
+	return newWaiter(&s.Cfg, s.Queues, s.Workload.Map.Segments, run, o).wait(ctx)
 }
 
 // WaitSealed is [Wait] for the distributor that has sealed the run itself: what it was sealed with

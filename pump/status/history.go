@@ -6,9 +6,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/history"
-	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/row"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 )
 
 // HistorySpan is how far back [History] reaches.
@@ -28,9 +26,9 @@ type (
 // writes them ([pump.Config].Sample), so a minute in which none ran is missing. Rows that cannot be
 // read are part of the error, beside what the others say.
 func History(ctx context.Context, cfg pump.Config, after time.Time) ([]HistoryPoint, error) {
-	cfg, err := settings.Complete(cfg)
+	o, err := setup.Reach(cfg)
 	if err != nil {
 		return nil, err
 	}
-	return history.Read(ctx, queues.Open(&cfg, row.TableName).Control, cfg.Workload, after)
+	return history.Read(ctx, o.Queues.Control, cfg.Workload, after)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/history"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -29,7 +29,7 @@ func (r *statusReader) uses() (uses []accounts.Use, queues map[string][]string) 
 			}
 		}
 	} else {
-		shards := settings.Shards(*r.cfg)
+		shards := setup.Shards(*r.cfg)
 		uses = accounts.UsesOf(r.cfg, shards, make([]int, len(shards))) // of a map that there is not
 		for _, s := range shards {
 			queues[s.Account] = append(queues[s.Account], s.Queue)
@@ -90,7 +90,7 @@ func (r *statusReader) readLast(ctx context.Context) {
 }
 
 func (r *statusReader) readAccount(ctx context.Context, a *Account, qs []string) {
-	store, poison := r.queues.Account(a.Name).Store, settings.PoisonQueue(r.cfg.Workload)
+	store, poison := r.queues.Account(a.Name).Store, workload.PoisonQueue(r.cfg.Workload)
 	a.ByQueue = make([]Queue, len(qs))
 	errs := make([]error, len(qs)+1)
 	// One queue without an answer is enough to know that the account gives none.

@@ -20,10 +20,9 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/history"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
-	"github.com/queuepump/queuepump/pump/internal/locate"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -35,14 +34,14 @@ import (
 // dark, or the workload not existing (workload.ErrNoWorkload), there is an error beside
 // what was learned of the accounts. Only a wrong configuration gives no Status at all.
 func Read(ctx context.Context, cfg pump.Config, o Options) (*Status, error) {
-	cfg, err := settings.Complete(cfg)
+	of, err := setup.Reach(cfg)
 	if err != nil {
 		return nil, err
 	}
 	o = o.withDefaults()
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
-	r := newReader(&cfg, o, queues.Open(&cfg, row.TableName))
+	r := newReader(&of.Cfg, o, of.Queues)
 	s, err := r.read(ctx)
 	s.Requests = r.requests.Load()
 	return s, err
@@ -122,7 +121,7 @@ func (r *statusReader) readView(ctx context.Context) (err error) {
 	ctx, cancel := half(ctx)
 	defer cancel()
 	r.view, err = cluster.LoadView(ctx, r.table, r.cfg.Workload)
-	return locate.WithAdvice(ctx, r.cfg, err)
+	return setup.WithAdvice(ctx, r.cfg, err)
 }
 
 func (r *statusReader) readTime(ctx context.Context) (err error) {

@@ -12,7 +12,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/election"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
-	"github.com/queuepump/queuepump/pump/internal/locate"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/runs"
 )
@@ -142,7 +142,7 @@ func (r *statusReader) absent(s *Status, silent []string, live int) {
 			clock = ", by the clock of this machine"
 		}
 		r.problem("%d of %d processes are silent, so dead or cut off from the control account%s: %s",
-			n, len(s.Instances), clock, locate.SomeOf(silent, 4))
+			n, len(s.Instances), clock, setup.SomeOf(silent, 4))
 	}
 	// Without processors no member can own anything, which is no news. One look
 	// cannot tell for how long that has been so.

@@ -13,8 +13,8 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/row"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // WatchRate bounds the requests of a [Watcher], a second: as many as those of the process that
@@ -65,12 +65,12 @@ type accountLook struct {
 
 // NewWatcher makes a watcher; it makes no request.
 func NewWatcher(cfg pump.Config, o Options) (*Watcher, error) {
-	cfg, err := settings.Complete(cfg)
+	of, err := setup.Reach(cfg)
 	if err != nil {
 		return nil, err
 	}
 	return &Watcher{
-		cfg: cfg, options: o.withDefaults(), queues: queues.Open(&cfg, row.TableName),
+		cfg: of.Cfg, options: o.withDefaults(), queues: of.Queues,
 		rowPace: rate.NewLimiter(rowRate, rowRate), pace: rate.NewLimiter(queueRate, queueRate),
 		looks: map[string]*accountLook{},
 	}, nil
@@ -198,7 +198,7 @@ func (w *Watcher) lookAt(ctx context.Context, name string) {
 // round looks at each queue of an account once, and ends with the first that shows that the others
 // would not answer either.
 func (w *Watcher) round(ctx context.Context, name string, list []string) error {
-	store, poison := w.queues.Account(name).Store, settings.PoisonQueue(w.cfg.Workload)
+	store, poison := w.queues.Account(name).Store, workload.PoisonQueue(w.cfg.Workload)
 	patience := w.options.Timeout / 3
 	var bad error
 	paid := 0 // some at a time: to wake up for each would cost more than the requests

@@ -17,11 +17,8 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/deletion"
-	"github.com/queuepump/queuepump/pump/internal/locate"
-	"github.com/queuepump/queuepump/pump/internal/operator"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/row"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
@@ -137,20 +134,18 @@ type Options struct {
 // continues it. It takes at least 40 seconds, in which processes notice. Without a workload it is
 // [workload.ErrNoWorkload], unless there are anchors.
 func Delete(ctx context.Context, cfg pump.Config, opts Options) (*Deletion, error) {
-	cfg, err := settings.Complete(cfg)
+	o, err := setup.Reach(cfg)
 	if err != nil {
 		return nil, err
 	}
-	f := queues.Open(&cfg, row.TableName)
-	d := &workloadDeletion{Session: operator.Session{Cfg: cfg, Queues: f}, opts: opts}
-	d.Workload, err = workload.Load(ctx, f.Control, cfg.Workload)
-	switch {
+	d := &workloadDeletion{Session: o, opts: opts}
+	switch err = d.Load(ctx); {
 	case errors.Is(err, workload.ErrNoWorkload):
 		return d.leftovers(ctx, err)
 	case errors.Is(err, workload.ErrDeleting):
 		d.found.Begun = true
 	case err != nil:
-		return nil, locate.WithAdvice(ctx, &cfg, err)
+		return nil, d.Advise(ctx, err)
 	}
 	if err = d.plan(ctx); err == nil && !opts.DryRun {
 		err = d.run(ctx)
@@ -160,7 +155,7 @@ func Delete(ctx context.Context, cfg pump.Config, opts Options) (*Deletion, erro
 
 // workloadDeletion is the deletion of a workload.
 type workloadDeletion struct {
-	operator.Session
+	*setup.Session
 	opts  Options
 	found Deletion
 }
@@ -206,7 +201,7 @@ func (d *workloadDeletion) plan(ctx context.Context) error {
 	// Where nothing records what is done no run closes; there it is finished when the queues are
 	// empty.
 	ids, err := runs.Unfinished(ctx, w.Delivery == workload.DeliverOnce || all > quarantined,
-		operator.RunsNamed+1)
+		setup.RunsNamed+1)
 	for _, id := range ids {
 		d.found.Unfinished = append(d.found.Unfinished, id.String())
 	}
@@ -221,10 +216,10 @@ func (d *workloadDeletion) inUse() error {
 	switch f := &d.found; {
 	case len(f.Members) > 0:
 		return d.refuse(fmt.Sprintf("%d processes of it live: %s", len(f.Members),
-			locate.SomeOf(f.Members, 10)),
+			setup.SomeOf(f.Members, 10)),
 			"stop them, or give --force: then they end by themselves")
 	case len(f.Unfinished) > 0:
-		return d.refuse("runs of it are not finished: "+locate.SomeOf(f.Unfinished, operator.RunsNamed),
+		return d.refuse("runs of it are not finished: "+setup.SomeOf(f.Unfinished, setup.RunsNamed),
 			"let processors finish them, or end them (distributor runs end RUN), "+
 				"or give --force: then what is left of them goes")
 	}
@@ -233,7 +228,7 @@ func (d *workloadDeletion) inUse() error {
 
 // learnRivals finds the accounts whose queues must stay.
 func (d *workloadDeletion) learnRivals(ctx context.Context) error {
-	rivals, unseen := locate.Rivals(ctx, &d.Cfg, d.Workload)
+	rivals, unseen := setup.Rivals(ctx, &d.Cfg, d.Workload)
 	for _, r := range rivals {
 		if r.Problem != "" {
 			return d.refuse(fmt.Sprintf("another workload of this name is in account %s, "+
@@ -247,7 +242,7 @@ func (d *workloadDeletion) learnRivals(ctx context.Context) error {
 	unseen = slices.DeleteFunc(unseen, d.lost)
 	if len(unseen) > 0 && !d.opts.Force && !d.opts.DryRun {
 		return d.refuse("these accounts could not be looked into for another workload "+
-			"over the same queues: "+locate.SomeOf(unseen, 10),
+			"over the same queues: "+setup.SomeOf(unseen, 10),
 			"try again, or mend their credentials, or give --force, or --lost with the name of one "+
 				"that is gone for good")
 	}
@@ -281,7 +276,7 @@ const silentForSure = 5 * time.Minute
 // countQueues counts what is in the queues that go. One that is not there does not go.
 func (d *workloadDeletion) countQueues(ctx context.Context) error {
 	d.found.Queues, d.found.Foreign = []Queue{}, []string{}
-	poison := settings.PoisonQueue(d.Cfg.Workload)
+	poison := workload.PoisonQueue(d.Cfg.Workload)
 	qs := map[string][]string{}
 	for _, s := range d.Workload.Map.Shards {
 		if d.lost(s.Account) {
@@ -422,7 +417,7 @@ func (d *workloadDeletion) noticed(ctx context.Context) error {
 			return err
 		}
 		d.say(Progress{Step: "noticing", Left: left})
-		if !backoff.Wait(ctx, min(left, operator.CountEvery)) {
+		if !backoff.Wait(ctx, min(left, setup.CountEvery)) {
 			return context.Cause(ctx)
 		}
 	}
@@ -435,7 +430,7 @@ func (d *workloadDeletion) gone(ctx context.Context) error {
 		return err
 	}
 	if m := d.found.Members; len(m) > 0 {
-		return d.refuse(fmt.Sprintf("%d processes of it still live: %s", len(m), locate.SomeOf(m, 10)),
+		return d.refuse(fmt.Sprintf("%d processes of it still live: %s", len(m), setup.SomeOf(m, 10)),
 			"stop them, and run the command again")
 	}
 	return nil

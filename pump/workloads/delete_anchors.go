@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/queuepump/queuepump/pump/internal/failure"
-	"github.com/queuepump/queuepump/pump/internal/locate"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -50,7 +50,7 @@ func (d *workloadDeletion) anchors(ctx context.Context, look bool) (accounts []s
 			if d.lost(a.Name) {
 				return nil
 			}
-			there, err := workload.RemoveAnchor(ctx, locate.TableIn(&d.Cfg, a), d.Cfg.Workload, look)
+			there, err := workload.RemoveAnchor(ctx, setup.TableIn(&d.Cfg, a), d.Cfg.Workload, look)
 			mu.Lock()
 			defer mu.Unlock()
 			if there {
@@ -70,7 +70,7 @@ func (d *workloadDeletion) anchors(ctx context.Context, look bool) (accounts []s
 // leftovers removes anchors where no workload is: what a maker has left that
 // died, whose accounts are partly others. They keep such others from making it.
 func (d *workloadDeletion) leftovers(ctx context.Context, absent error) (*Deletion, error) {
-	err := locate.Elsewhere(ctx, &d.Cfg, nil)
+	err := setup.Elsewhere(ctx, &d.Cfg, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func (d *workloadDeletion) leftovers(ctx context.Context, absent error) (*Deleti
 	case err != nil:
 		return nil, err
 	case len(found) == 0:
-		return nil, locate.WithAdvice(ctx, &d.Cfg, absent)
+		return nil, d.Advise(ctx, absent)
 	}
 	return &Deletion{
 		Workload: d.Cfg.Workload, Control: d.Cfg.Control, Deleted: !d.opts.DryRun,

@@ -10,8 +10,8 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
-	"github.com/queuepump/queuepump/pump/internal/operator"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -95,7 +95,7 @@ func ResumePart(ctx context.Context, cfg pump.Config, part Part) (ParkChange, er
 }
 
 // parts is a workload parts of which are paused or resumed.
-type parts struct{ *operator.Session }
+type parts struct{ *setup.Session }
 
 func openPart(ctx context.Context, cfg pump.Config, part Part) (*parts, workload.Parking, error) {
 	mark := workload.Parking{Key: part.Key}
@@ -103,7 +103,7 @@ func openPart(ctx context.Context, cfg pump.Config, part Part) (*parts, workload
 		return nil, mark, pump.Invalid("key", fmt.Sprintf("it has %d bytes", len(part.Key)),
 			fmt.Sprintf("give a key of 1 to %d", workload.MaxParkedKey))
 	}
-	s, err := operator.Open(ctx, cfg)
+	s, err := setup.Open(ctx, cfg)
 	if err != nil {
 		return nil, mark, err
 	}

@@ -9,9 +9,8 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
-	"github.com/queuepump/queuepump/pump/internal/locate"
 	"github.com/queuepump/queuepump/pump/internal/nudging"
-	"github.com/queuepump/queuepump/pump/internal/operator"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -73,8 +72,8 @@ func Resume(ctx context.Context, cfg pump.Config) (PauseChange, error) {
 
 func setPause(
 	ctx context.Context, cfg pump.Config, p workload.Pause,
-) (PauseChange, *operator.Session, error) {
-	s, err := operator.Open(ctx, cfg)
+) (PauseChange, *setup.Session, error) {
+	s, err := setup.Open(ctx, cfg)
 	if err != nil {
 		return PauseChange{}, nil, err
 	}
@@ -93,7 +92,7 @@ func setPause(
 
 // viewOf reads which processes take part in the workload. It is nil if it could not: they look by
 // themselves, since the row is the truth.
-func viewOf(ctx context.Context, s *operator.Session) *cluster.View {
+func viewOf(ctx context.Context, s *setup.Session) *cluster.View {
 	view, err := cluster.LoadView(ctx, s.Queues.Control, s.Workload.Name)
 	if err != nil {
 		s.Cfg.Log.Warn("who processes the workload could not be read; they look by themselves",
@@ -104,7 +103,7 @@ func viewOf(ctx context.Context, s *operator.Session) *cluster.View {
 }
 
 // tell nudges all processors to look at the workload's row, and says how many took it.
-func tell(ctx context.Context, s *operator.Session, view *cluster.View) (nudged int) {
+func tell(ctx context.Context, s *setup.Session, view *cluster.View) (nudged int) {
 	var nudges []pump.Nudge
 	for _, m := range processorsOf(view) {
 		nudges = append(nudges, nudging.To(m, pump.Nudge{}))
@@ -113,10 +112,10 @@ func tell(ctx context.Context, s *operator.Session, view *cluster.View) (nudged 
 }
 
 // look brings what is known up to date.
-func (c *PauseChange) look(ctx context.Context, s *operator.Session) error {
+func (c *PauseChange) look(ctx context.Context, s *setup.Session) error {
 	view, err := cluster.LoadView(ctx, s.Queues.Control, c.Workload)
 	if err != nil {
-		return locate.WithAdvice(ctx, &s.Cfg, err)
+		return s.Advise(ctx, err)
 	}
 	c.stands(view.Workload.Paused)
 	c.of(view)

@@ -8,8 +8,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
-	"github.com/queuepump/queuepump/pump/internal/locate"
-	"github.com/queuepump/queuepump/pump/internal/operator"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -45,7 +44,7 @@ type Info struct {
 	Runs    map[string]int `json:"runs"`
 	AllRuns bool           `json:"allRuns"`
 	// Rivals are workloads of the same name in other accounts of the configuration; never null.
-	Rivals []locate.WorkloadRival `json:"rivals"`
+	Rivals []setup.WorkloadRival `json:"rivals"`
 	// Unseen are the accounts of the configuration that could not be looked into for one; never
 	// null.
 	Unseen []string `json:"unseen"`
@@ -54,7 +53,7 @@ type Info struct {
 // Show tells of the workload that a configuration means, also if the configuration
 // says something else than what is pinned.
 func Show(ctx context.Context, cfg pump.Config) (*Info, error) {
-	o, err := operator.Open(ctx, cfg)
+	o, err := setup.Open(ctx, cfg)
 	if err != nil && !errors.Is(err, workload.ErrDeleting) {
 		return nil, err
 	}
@@ -74,7 +73,7 @@ func Show(ctx context.Context, cfg pump.Config) (*Info, error) {
 	}
 	view, err := cluster.LoadView(ctx, o.Queues.Control, cfg.Workload)
 	if err != nil {
-		return nil, locate.WithAdvice(ctx, &cfg, err)
+		return nil, o.Advise(ctx, err)
 	}
 	for _, m := range view.Members {
 		if m.Role == cluster.RoleDistributor {
@@ -91,6 +90,6 @@ func Show(ctx context.Context, cfg pump.Config) (*Info, error) {
 		i.Runs[string(state)] = n
 	}
 	i.AllRuns = all
-	i.Rivals, i.Unseen = locate.Rivals(ctx, &cfg, w)
+	i.Rivals, i.Unseen = setup.Rivals(ctx, &cfg, w)
 	return i, nil
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/distributor"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/status"
@@ -301,7 +301,7 @@ func TestAnAccountWithoutCredentialsIsGoneRound(t *testing.T) {
 		if err := s.Send(t.Context(), newTask("first")); err != nil {
 			t.Fatal(err)
 		}
-		w.Change(func(old []shardmap.Shard) []shardmap.Shard { return settings.Shards(w.Cfg) })
+		w.Change(func(old []shardmap.Shard) []shardmap.Shard { return setup.Shards(w.Cfg) })
 		time.Sleep(time.Minute)
 		for i := range 40 {
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

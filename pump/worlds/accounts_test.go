@@ -15,10 +15,8 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
-	"github.com/queuepump/queuepump/pump/internal/locate"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/row"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
@@ -30,8 +28,8 @@ func inThree(t *testing.T, test func(t *testing.T, w *world)) {
 		w.Cfg.Workload = "town"
 		two := w.Cfg
 		two.Accounts = two.Accounts[:2]
-		f := queues.Open(&two, row.TableName)
-		row, err := workload.Ensure(t.Context(), f.Control, locate.SpecOf(&two))
+		f := queues.Open(&two)
+		row, err := workload.Ensure(t.Context(), f.Control, setup.SpecOf(&two))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,11 +47,11 @@ func (w *world) joined(instance string, role cluster.Role, report cluster.Report
 	w.T.Helper()
 	c := w.Config(instance, w.Cfg.Accounts[0].Queues)
 	c.Workload = w.Cfg.Workload
-	cfg, err := settings.Complete(c)
+	cfg, err := setup.Complete(c)
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	table := queues.Open(&cfg, row.TableName).Control
+	table := queues.Open(&cfg).Control
 	row, err := workload.Load(w.T.Context(), table, cfg.Workload)
 	if err != nil {
 		w.T.Fatal(err)
@@ -71,7 +69,7 @@ func (w *world) joined(instance string, role cluster.Role, report cluster.Report
 // mapNow is the stored map.
 func (w *world) mapNow() *shardmap.Map {
 	w.T.Helper()
-	row, err := workload.Load(w.T.Context(), queues.Open(&w.Cfg, row.TableName).Control, w.Cfg.Workload)
+	row, err := workload.Load(w.T.Context(), queues.Open(&w.Cfg).Control, w.Cfg.Workload)
 	if err != nil {
 		w.T.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/quota"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -194,7 +194,7 @@ func TestAThrottleCutsTheBudgetThatItIsAbout(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				limits, err := settings.Budget(pump.Budget{})
+				limits, err := setup.Budget(pump.Budget{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -285,11 +285,11 @@ func TestGivingUpWhileWaitingSpendsNothingAndHoldsUpNobody(t *testing.T) {
 
 func TestAContextThatHasEndedPaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg, err := settings.Complete(pump.Config{Workload: "work", Accounts: []pump.Account{{Storage: noStorage{}}}})
+		cfg, err := setup.Complete(pump.Config{Workload: "work", Accounts: []pump.Account{{Storage: noStorage{}}}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := queues.Open(&cfg, "table")
+		f := queues.Open(&cfg)
 		s, err := f.Queue("none", "work-00")
 		if err != nil {
 			t.Fatal(err)

@@ -10,8 +10,7 @@ import (
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/row"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
@@ -20,11 +19,11 @@ import (
 
 func (w *world) closer(instance string) *closing.Closer {
 	w.T.Helper()
-	cfg, err := settings.Complete(w.Config(instance, w.Cfg.Accounts[0].Queues))
+	cfg, err := setup.Complete(w.Config(instance, w.Cfg.Accounts[0].Queues))
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	f := queues.Open(&cfg, row.TableName)
+	f := queues.Open(&cfg)
 	row, err := workload.Load(w.T.Context(), f.Control, cfg.Workload)
 	if err != nil {
 		w.T.Fatal(err)
@@ -48,7 +47,7 @@ func (w *world) sealedRun(tasks ...uint64) workload.Run {
 	id := w.NewRun()
 	counts := make([]uint64, w.Segments())
 	copy(counts, tasks)
-	f := queues.Open(&w.Cfg, row.TableName)
+	f := queues.Open(&w.Cfg)
 	if err := workload.NewRuns(f.Control, w.Cfg.Workload).Seal(w.T.Context(), id, counts); err != nil {
 		w.T.Fatal(err)
 	}
@@ -79,7 +78,7 @@ func TestOnlyRunsThatAreDoneAreClosed(t *testing.T) {
 		}
 		// The missing tasks are done, and the open run is sealed.
 		s.record(behind.ID, sets(3, 2), nil)
-		f := queues.Open(&w.Cfg, row.TableName)
+		f := queues.Open(&w.Cfg)
 		counts := make([]uint64, w.Segments())
 		counts[0], counts[1] = 3, 2
 		if err := workload.NewRuns(f.Control, "work").Seal(t.Context(), open, counts); err != nil {

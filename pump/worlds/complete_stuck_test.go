@@ -11,7 +11,7 @@ import (
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/accounts"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -19,7 +19,7 @@ import (
 // empty takes everything out of the work queues for good, as an account does that loses its data.
 func (w *world) empty() {
 	w.T.Helper()
-	for _, s := range settings.Shards(w.Cfg) {
+	for _, s := range setup.Shards(w.Cfg) {
 		q := w.Queue(s.Account, s.Queue)
 		for {
 			ms, err := q.Get(w.T.Context(), storage.MaxGet, time.Minute)

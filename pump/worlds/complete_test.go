@@ -17,8 +17,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/row"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
@@ -35,11 +34,11 @@ type scribe struct {
 
 func (w *world) scribe() *scribe {
 	w.T.Helper()
-	cfg, err := settings.Complete(w.Config("scribe", w.Cfg.Accounts[0].Queues))
+	cfg, err := setup.Complete(w.Config("scribe", w.Cfg.Accounts[0].Queues))
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	f := queues.Open(&cfg, row.TableName)
+	f := queues.Open(&cfg)
 	workload, err := workload.Load(w.T.Context(), f.Control, cfg.Workload)
 	if err != nil {
 		w.T.Fatal(err)
@@ -221,7 +220,7 @@ func TestTheDistributorWaitsAfterSealing(t *testing.T) {
 			t.Fatalf("it did not wait: %v", d.err)
 		default:
 		}
-		f := queues.Open(&w.Cfg, row.TableName)
+		f := queues.Open(&w.Cfg)
 		all, err := workload.NewRuns(f.Control, "work").List(t.Context(), 1)
 		if err != nil || all[0].State != workload.RunSealed {
 			t.Fatalf("%+v, %v", all, err)
@@ -279,7 +278,7 @@ func TestAnOpenRunWhoseDistributorIsGoneIsStuck(t *testing.T) {
 		// One that is at work is waited for, however slow its source is.
 		d := w.startDistributor(w.distributor("d", &testworld.ListSource{Print: "a", N: 100, Pace: time.Minute}, distributor.Options{}))
 		time.Sleep(time.Second)
-		all, err := workload.NewRuns(queues.Open(&w.Cfg, row.TableName).Control, "work").List(t.Context(), 1)
+		all, err := workload.NewRuns(queues.Open(&w.Cfg).Control, "work").List(t.Context(), 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -381,7 +380,7 @@ func TestTheEndOfARunIsKnownWithinHalfASecond(t *testing.T) {
 
 func TestARunThatBrokeOrIsNotThereIsNotWaitedFor(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
-		f := queues.Open(&w.Cfg, row.TableName)
+		f := queues.Open(&w.Cfg)
 		g := w.wait(t.Context(), w.Run, runs.WaitOptions{StuckAfter: time.Hour})
 		time.Sleep(10 * time.Minute)
 		if g.over() {

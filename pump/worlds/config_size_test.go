@@ -9,10 +9,8 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/distributor"
-	"github.com/queuepump/queuepump/pump/internal/locate"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/row"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
@@ -45,7 +43,7 @@ func TestTheDefaultNumberOfQueuesFollowsTheNumberOfAccounts(t *testing.T) {
 		{1000, 0, 1},
 		{250, pump.Shared, 4},
 	} {
-		cfg, err := settings.Complete(accountsOfQueues(c.accounts, 0, c.segments))
+		cfg, err := setup.Complete(accountsOfQueues(c.accounts, 0, c.segments))
 		if err != nil {
 			t.Errorf("%d accounts: %v", c.accounts, err)
 			continue
@@ -53,7 +51,7 @@ func TestTheDefaultNumberOfQueuesFollowsTheNumberOfAccounts(t *testing.T) {
 		if got := cfg.Accounts[0].Queues; got != c.want {
 			t.Errorf("%d accounts and %d segments: %d queues each, want %d", c.accounts, c.segments, got, c.want)
 		}
-		s := locate.SpecOf(&cfg)
+		s := setup.SpecOf(&cfg)
 		if s.Segments == 0 {
 			s.Segments = shardmap.DefaultSegments(len(s.Shards))
 		}
@@ -79,7 +77,7 @@ func TestMoreQueuesThanSegmentsAreRefusedWithTheReasonAndTheFix(t *testing.T) {
 		{1, 1, 100, "segments", "100 is not a possible number of segments; use a multiple of 64 up to 16384"},
 		{250, 10, 14976, "", ""},
 	} {
-		_, err := settings.Complete(accountsOfQueues(c.accounts, c.queues, c.segments))
+		_, err := setup.Complete(accountsOfQueues(c.accounts, c.queues, c.segments))
 		e, ok := errors.AsType[*pump.ConfigError](err)
 		if c.field == "" && err != nil || c.field != "" && (!ok || e.Field != c.field || !strings.Contains(err.Error(), c.says)) {
 			t.Errorf("%d accounts of %d queues, %d segments: %v", c.accounts, c.queues, c.segments, err)
@@ -92,8 +90,8 @@ func TestAnAccountWithMoreQueuesThanThereAreSegmentsLeftIsNotAdded(t *testing.T)
 		w.Cfg.Workload = "town"
 		two := w.Cfg
 		two.Accounts = two.Accounts[:2]
-		f := queues.Open(&two, row.TableName)
-		spec := locate.SpecOf(&two)
+		f := queues.Open(&two)
+		spec := setup.SpecOf(&two)
 		spec.Segments = 4
 		if _, err := workload.Ensure(t.Context(), f.Control, spec); err != nil {
 			t.Fatal(err)

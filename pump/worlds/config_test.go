@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -23,7 +23,7 @@ func twoAccounts() pump.Config {
 }
 
 func TestTheZeroValueOfEveryOptionalFieldWorks(t *testing.T) {
-	c, err := settings.Complete(twoAccounts())
+	c, err := setup.Complete(twoAccounts())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,14 +36,14 @@ func TestTheZeroValueOfEveryOptionalFieldWorks(t *testing.T) {
 	if a := c.Accounts[0]; a.Name != "accounta" || a.Queues != pump.DefaultQueues || a.Weight != 1 || a.Storage == nil {
 		t.Errorf("%+v", a)
 	}
-	if again, err := settings.Complete(c); err != nil || again.Instance != c.Instance {
+	if again, err := setup.Complete(c); err != nil || again.Instance != c.Instance {
 		t.Errorf("defaults change what has its defaults: %+v, %v", again, err)
 	}
 }
 
 func TestDefaultsDoNotTouchTheCallersAccounts(t *testing.T) {
 	mine := twoAccounts()
-	if _, err := settings.Complete(mine); err != nil {
+	if _, err := setup.Complete(mine); err != nil {
 		t.Fatal(err)
 	}
 	if mine.Accounts[0].Queues != 0 || mine.Accounts[0].Storage != nil {
@@ -52,11 +52,11 @@ func TestDefaultsDoNotTouchTheCallersAccounts(t *testing.T) {
 }
 
 func TestTheShardsOfAConfigurationMakeAMap(t *testing.T) {
-	c, err := settings.Complete(twoAccounts())
+	c, err := setup.Complete(twoAccounts())
 	if err != nil {
 		t.Fatal(err)
 	}
-	shards := settings.Shards(c)
+	shards := setup.Shards(c)
 	if len(shards) != 10 || shards[0].Queue != "cities-00" || shards[9].Account != "accountb" || shards[9].Queue != "cities-01" {
 		t.Errorf("%+v", shards)
 	}
@@ -105,7 +105,7 @@ func TestAWrongConfigurationNamesFieldProblemAndFix(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			cfg := twoAccounts()
 			c.change(&cfg)
-			_, err := settings.Complete(cfg)
+			_, err := setup.Complete(cfg)
 			var ce *pump.ConfigError
 			if !errors.As(err, &ce) {
 				t.Fatalf("%v", err)
@@ -148,7 +148,7 @@ func TestWrongProcessorOptionsNameFieldProblemAndFix(t *testing.T) {
 func TestInstancesHaveNamesOfTheirOwn(t *testing.T) {
 	names := map[string]bool{}
 	for range 1000 {
-		n := settings.Instance()
+		n := setup.Instance()
 		if names[n] || len(n) > 128 || strings.ContainsAny(n, " /\\#?") {
 			t.Fatalf("%q", n)
 		}

@@ -18,7 +18,6 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/election"
 	"github.com/queuepump/queuepump/pump/internal/inputtest"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/source"
@@ -33,7 +32,7 @@ func (w *world) crash(instance string) *azsim.Injection {
 
 func (w *world) lookRow() election.Status {
 	w.T.Helper()
-	f := queues.Open(&w.Cfg, row.TableName)
+	f := queues.Open(&w.Cfg)
 	s, err := election.New(f.Control, w.Cfg.Workload, election.Options{Instance: "look"}).Status(w.T.Context())
 	if err != nil {
 		w.T.Fatal(err)
@@ -231,7 +230,7 @@ func TestARunIsNotContinuedOnAnotherSource(t *testing.T) {
 // send: the next one only finishes.
 func TestASealedRunIsOnlyFinished(t *testing.T) {
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
-		f := queues.Open(&w.Cfg, row.TableName)
+		f := queues.Open(&w.Cfg)
 		runs := workload.NewRuns(f.Control, w.Cfg.Workload)
 		term, _, err := election.New(f.Control, w.Cfg.Workload, election.Options{Instance: "former"}).Try(t.Context())
 		if err != nil || term == nil {
@@ -263,7 +262,7 @@ func TestASealedRunIsOnlyFinished(t *testing.T) {
 // next leader ends it, and neither what another sends without an election nor what was begun.
 func TestARunThatNeverBeganIsEnded(t *testing.T) {
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
-		f := queues.Open(&w.Cfg, row.TableName)
+		f := queues.Open(&w.Cfg)
 		runs := workload.NewRuns(f.Control, w.Cfg.Workload)
 		ids := map[string]codec.RunID{"once": codec.NewRunID(), closing.ModeEvery: codec.NewRunID()}
 		for mode, id := range ids {

@@ -10,7 +10,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
@@ -37,7 +37,7 @@ func TestAnAccountAddedInMidRunTakesItsShare(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, 3, 2, nil, func(t *testing.T, w *world) {
-				for _, s := range settings.Shards(w.Cfg) { // so that the distributor has to make them
+				for _, s := range setup.Shards(w.Cfg) { // so that the distributor has to make them
 					if s.Account == "accountc" {
 						if err := w.Queue(s.Account, s.Queue).Drop(t.Context()); err != nil {
 							t.Fatal(err)
@@ -50,7 +50,7 @@ func TestAnAccountAddedInMidRunTakesItsShare(t *testing.T) {
 				d := w.startDistributor(w.distributor("d", s, o))
 				time.Sleep(20 * time.Second)
 				w.Change(func(old []shardmap.Shard) []shardmap.Shard {
-					return append(old, settings.Shards(w.Cfg)[4:]...)
+					return append(old, setup.Shards(w.Cfg)[4:]...)
 				})
 				if err := d.wait(); err != nil {
 					t.Fatal(err)
@@ -178,7 +178,7 @@ func TestAnAccountThatOnlyTheMapKnowsIsGoneRound(t *testing.T) {
 		}
 		d := w.startDistributor(dist)
 		time.Sleep(5 * time.Second)
-		w.Change(func(old []shardmap.Shard) []shardmap.Shard { return append(old, settings.Shards(w.Cfg)[4:]...) })
+		w.Change(func(old []shardmap.Shard) []shardmap.Shard { return append(old, setup.Shards(w.Cfg)[4:]...) })
 		time.Sleep(20 * time.Second)
 		if w.Logged("has no credentials for") != 1 {
 			t.Error("no alarm")
@@ -205,7 +205,7 @@ func TestADarkHomesTasksGoToTheSecondChoiceOnceThatIsMarked(t *testing.T) {
 		unmarked := w.Fault(azsim.Rule{Fault: azsim.FailBefore, Instance: "d", Service: "table"}, "InsertEntity", "UpdateEntity", "MergeEntity", "DeleteEntity")
 		w.Sim.Blackout("accountb", true)
 		time.Sleep(12 * time.Second)
-		got, lay := w.TakeFrom(settings.Shards(w.Cfg)[:2])
+		got, lay := w.TakeFrom(setup.Shards(w.Cfg)[:2])
 		if n, strays := byChoice(m, lay); n[1] > 0 || n[2] > 0 || strays > 0 || n[0] == 0 {
 			t.Errorf("%v messages by choice, %d elsewhere, while nothing could be marked", n, strays)
 		}

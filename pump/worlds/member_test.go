@@ -24,8 +24,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/nudging"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/quota"
-	"github.com/queuepump/queuepump/pump/internal/row"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -60,11 +59,11 @@ func (w *world) sharer(name string, workers int) *sharer {
 	w.T.Helper()
 	cfg := w.Config(name, 2)
 	cfg.Budget = pump.Budget{Account: shareLimit}
-	cfg, err := settings.Complete(cfg)
+	cfg, err := setup.Complete(cfg)
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	s := &sharer{w: w, name: name, queues: queues.Open(&cfg, row.TableName)}
+	s := &sharer{w: w, name: name, queues: queues.Open(&cfg)}
 	workload, err := workload.Load(w.T.Context(), s.queues.Control, "work")
 	if err != nil {
 		w.T.Fatal(err)
@@ -251,11 +250,11 @@ func TestP81WhoDiesLeavesItsShareWhenItIsEvicted(t *testing.T) {
 func TestALonelyProcessHasItsWholeBudgetAtOnce(t *testing.T) {
 	inSharedWorld(t, func(t *testing.T, w *world) {
 		for _, role := range []cluster.Role{cluster.RoleProcessor, cluster.RoleDistributor} {
-			cfg, err := settings.Complete(w.Config("alone-"+string(role), 2))
+			cfg, err := setup.Complete(w.Config("alone-"+string(role), 2))
 			if err != nil {
 				t.Fatal(err)
 			}
-			f := queues.Open(&cfg, row.TableName)
+			f := queues.Open(&cfg)
 			before, err := f.Queue("accounta", "work-00")
 			if err != nil {
 				t.Fatal(err)
@@ -284,11 +283,11 @@ func TestALonelyProcessHasItsWholeBudgetAtOnce(t *testing.T) {
 func TestADistributorGoesOnWithoutAClusterAndAProcessorWaitsForIt(t *testing.T) {
 	inSharedWorld(t, func(t *testing.T, w *world) {
 		open := func(name string) (pump.Config, *queues.Set, *workload.Workload) {
-			cfg, err := settings.Complete(w.Config(name, 2))
+			cfg, err := setup.Complete(w.Config(name, 2))
 			if err != nil {
 				t.Fatal(err)
 			}
-			f := queues.Open(&cfg, row.TableName)
+			f := queues.Open(&cfg)
 			workload, err := workload.Load(t.Context(), f.Control, "work")
 			if err != nil {
 				t.Fatal(err)
@@ -338,11 +337,11 @@ func TestADistributorGoesOnWithoutAClusterAndAProcessorWaitsForIt(t *testing.T) 
 
 func TestLeavingWhileStillJoiningEnds(t *testing.T) {
 	inSharedWorld(t, func(t *testing.T, w *world) {
-		cfg, err := settings.Complete(w.Config("d", 2))
+		cfg, err := setup.Complete(w.Config("d", 2))
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := queues.Open(&cfg, row.TableName)
+		f := queues.Open(&cfg)
 		workload, err := workload.Load(t.Context(), f.Control, "work")
 		if err != nil {
 			t.Fatal(err)
@@ -374,13 +373,13 @@ func (w *world) joiner(name, named string, change func(*pump.Config, *member.Opt
 	if change != nil {
 		change(&cfg, &o)
 	}
-	cfg, err := settings.Complete(cfg)
+	cfg, err := setup.Complete(cfg)
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	f := queues.Open(&cfg, row.TableName)
+	f := queues.Open(&cfg)
 	row, err := workload.Ensure(w.T.Context(), f.Control, workload.Spec{
-		Name: named, Shards: settings.Shards(cfg), Delivery: string(cfg.Delivery), Shared: cfg.Segments == pump.Shared,
+		Name: named, Shards: setup.Shards(cfg), Delivery: string(cfg.Delivery), Shared: cfg.Segments == pump.Shared,
 	})
 	if err != nil {
 		w.T.Fatal(err)

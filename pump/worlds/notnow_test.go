@@ -10,8 +10,8 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/quarantine"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -273,7 +273,7 @@ func TestATaskThatIsAlwaysToldNotNowIsQuarantinedInTheEnd(t *testing.T) {
 func TestARedrivenTaskHasABudgetOfNotNowAgain(t *testing.T) {
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		w.Put("accounta", "work-00", 1, 1)
-		away, poison := time.Now().Add(4*time.Hour), settings.PoisonQueue("work")
+		away, poison := time.Now().Add(4*time.Hour), workload.PoisonQueue("work")
 		h := &testworld.Seen{Work: func(context.Context, *pump.Task) error {
 			if time.Now().Before(away) {
 				return pump.Busy(time.Minute, testworld.ErrFlop)

@@ -10,7 +10,7 @@ import (
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/processor"
 )
@@ -68,7 +68,7 @@ func TestMemoryForWhatWaitsToBeSettledIsBounded(t *testing.T) {
 			inWorld(t, 1, 4, nil, func(t *testing.T, w *world) {
 				text := c.text(w)
 				for range 50 {
-					for _, s := range settings.Shards(w.Cfg) {
+					for _, s := range setup.Shards(w.Cfg) {
 						w.PutText(s.Account, s.Queue, text)
 					}
 				}
@@ -90,7 +90,7 @@ func TestWhatOneAccountCannotSettleLeavesMemoryForTheOthers(t *testing.T) {
 	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 		text := testworld.Incompressible(40 << 10)
 		for range 60 {
-			for _, s := range settings.Shards(w.Cfg) {
+			for _, s := range setup.Shards(w.Cfg) {
 				w.PutText(s.Account, s.Queue, text)
 			}
 		}

@@ -13,7 +13,6 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/coordination"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/processor"
 )
@@ -101,7 +100,7 @@ func TestWhatADeadProcessorBeganWaitsForTheInterval(t *testing.T) {
 	verify.Only(t)
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		const interval = time.Hour
-		dead := queues.Open(&w.Cfg, row.TableName)
+		dead := queues.Open(&w.Cfg)
 		of := coordination.TaskRef{Run: w.Run, Segment: 5, N: w.Ns[5]}
 		began := time.Now()
 		if _, verdict, _, err := coordination.NewClaims(dead.Control, "work", interval, "dead").Claim(t.Context(), []byte("oslo"), of); err != nil || verdict != coordination.Granted {

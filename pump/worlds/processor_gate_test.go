@@ -16,7 +16,6 @@ import (
 	"github.com/queuepump/queuepump/pump/gates"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/processor"
 )
@@ -80,7 +79,7 @@ func beyond(p *processor.Processor, since time.Time) time.Duration {
 
 func (w *world) release() {
 	w.T.Helper()
-	if err := coordination.NewGate(queues.Open(&w.Cfg, row.TableName).Control, "work", "go").Release(w.T.Context(), "test"); err != nil {
+	if err := coordination.NewGate(queues.Open(&w.Cfg).Control, "work", "go").Release(w.T.Context(), "test"); err != nil {
 		w.T.Fatal(err)
 	}
 }
@@ -97,7 +96,7 @@ func TestAllWhoWaitAtAGateStartTogether(t *testing.T) {
 				push := &pushed{}
 				ps, at := w.waiters(n, push)
 				time.Sleep(time.Minute)
-				v, err := cluster.LoadView(t.Context(), queues.Open(&w.Cfg, row.TableName).Control, "work")
+				v, err := cluster.LoadView(t.Context(), queues.Open(&w.Cfg).Control, "work")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -199,7 +198,7 @@ func TestWhoIsStoppedAtTheGateLeaves(t *testing.T) {
 		if took := time.Since(began); took > 2*time.Second || s.Handled != 0 {
 			t.Errorf("the end took %v: %+v", took, s)
 		}
-		v, err := cluster.LoadView(t.Context(), queues.Open(&w.Cfg, row.TableName).Control, "work")
+		v, err := cluster.LoadView(t.Context(), queues.Open(&w.Cfg).Control, "work")
 		if err != nil || len(v.Members) != 0 {
 			t.Errorf("%d members are left, %v", len(v.Members), err)
 		}

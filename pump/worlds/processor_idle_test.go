@@ -9,7 +9,7 @@ import (
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/shardmap"
@@ -152,7 +152,7 @@ func TestUntilIdleNamesTheQueuesThatItHasNoCredentialsFor(t *testing.T) {
 		}
 		p := w.start(pr)
 		w.Settled(1)
-		w.ChangeMap(func(shards []shardmap.Shard) []shardmap.Shard { return append(shards, settings.Shards(w.Cfg)[1:]...) })
+		w.ChangeMap(func(shards []shardmap.Shard) []shardmap.Shard { return append(shards, setup.Shards(w.Cfg)[1:]...) })
 		w.PutHome(w.EverySegment(), 1)
 		time.Sleep(13 * time.Second)
 		if s := pr.State(); s.Ready || !slices.ContainsFunc(s.Reasons, func(r string) bool { return strings.Contains(r, "accountb/work-00") }) {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/processor"
 )
@@ -163,7 +163,7 @@ func TestAPacedSourceReachesAHandlerWithinThreeSeconds(t *testing.T) {
 
 func TestMaxRateOutOfRangeIsAMistakeInTheConfiguration(t *testing.T) {
 	for _, rate := range []float64{-1, 1e-9, 1e10} {
-		if err := settings.CheckMaxRate(rate); !isConfigError(err) {
+		if err := setup.CheckMaxRate(rate); !isConfigError(err) {
 			t.Errorf("%v: %v", rate, err)
 		}
 	}

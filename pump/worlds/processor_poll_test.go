@@ -14,8 +14,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/row"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
@@ -167,7 +166,7 @@ func TestNoMoreIsFetchedThanHandlersCanStart(t *testing.T) {
 		// 2 tasks a second: one envelope takes 100 s.
 		time.Sleep(90 * time.Second)
 		taken := 0
-		for _, s := range settings.Shards(w.Cfg) {
+		for _, s := range setup.Shards(w.Cfg) {
 			taken += 30 - w.Visible(s.Account, s.Queue)
 		}
 		if taken > 2 {
@@ -182,7 +181,7 @@ func TestNoMoreIsFetchedThanHandlersCanStart(t *testing.T) {
 func rateBeside(t *testing.T, trouble func(w *world)) (tasks int) {
 	inWorld(t, 3, 4, nil, func(t *testing.T, w *world) {
 		h := &testworld.Seen{Work: func(ctx context.Context, _ *pump.Task) error { return testworld.Pause(ctx, 20*time.Millisecond) }}
-		for _, s := range settings.Shards(w.Cfg) {
+		for _, s := range setup.Shards(w.Cfg) {
 			w.Put(s.Account, s.Queue, 100, 10)
 		}
 		trouble(w)
@@ -190,7 +189,7 @@ func rateBeside(t *testing.T, trouble func(w *world)) (tasks int) {
 		time.Sleep(10 * time.Second) // 5,000 tasks of 12,000
 		h.Mu.Lock()
 		healthy := map[uint32]bool{}
-		for _, s := range settings.Shards(w.Cfg) {
+		for _, s := range setup.Shards(w.Cfg) {
 			if s.Account != "accountb" {
 				healthy[shardmap.Segment([]byte(s.Account+s.Queue), 64)] = true
 			}
@@ -300,8 +299,8 @@ func TestAProcessorWaitsForItsWorkload(t *testing.T) {
 			t.Errorf("said %d times that it waits", n)
 		}
 		w.Cfg.Workload = "late"
-		f := queues.Open(&w.Cfg, row.TableName)
-		if _, err := workload.Ensure(t.Context(), f.Control, workload.Spec{Name: "late", Shards: settings.Shards(w.Cfg), Delivery: "at-least-once"}); err != nil {
+		f := queues.Open(&w.Cfg)
+		if _, err := workload.Ensure(t.Context(), f.Control, workload.Spec{Name: "late", Shards: setup.Shards(w.Cfg), Delivery: "at-least-once"}); err != nil {
 			t.Fatal(err)
 		}
 		if err := w.Queue("accounta", "late-00").Create(t.Context()); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/prices"
@@ -360,7 +360,7 @@ func TestOnceCostsHardlyMoreThanAtLeastOnce(t *testing.T) {
 			}
 			inWorldOf(t, spec, 1, 8, nil, func(t *testing.T, w *world) {
 				before := w.asked()
-				for _, s := range settings.Shards(w.Cfg) {
+				for _, s := range setup.Shards(w.Cfg) {
 					w.Put(s.Account, s.Queue, at.envelopes, each)
 				}
 				h := &slowBatch{}

@@ -8,7 +8,6 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
@@ -17,7 +16,7 @@ import (
 // noted is what all processors have noted of the world's run.
 func (w *world) noted() (sum workload.Tally, rows int) {
 	w.T.Helper()
-	all, err := workload.Tallies(w.T.Context(), queues.Open(&w.Cfg, row.TableName).Control, "work", w.Run)
+	all, err := workload.Tallies(w.T.Context(), queues.Open(&w.Cfg).Control, "work", w.Run)
 	if err != nil {
 		w.T.Fatal(err)
 	}

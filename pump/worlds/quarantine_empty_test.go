@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
@@ -29,7 +28,7 @@ func TestAMessageWithAnEmptyTextIsAMessage(t *testing.T) {
 					return nil
 				}}
 				p := w.start(w.processor(h, processor.Options{}))
-				account, poison := "accounta", settings.PoisonQueue("work")
+				account, poison := "accounta", workload.PoisonQueue("work")
 				w.PutText(account, "work-01", []byte{})
 				w.Within(time.Minute, "it is in quarantine", func() bool { return w.Count(account, poison) == 1 })
 				w.PutText(account, poison, []byte{}) // as another program may leave it

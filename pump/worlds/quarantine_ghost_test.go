@@ -8,8 +8,8 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/quarantine"
 )
@@ -30,7 +30,7 @@ func TestACopyInQuarantineOfATaskThatIsDoneIsRedrivenOnPurposeOnly(t *testing.T)
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.PutText("accounta", settings.PoisonQueue("work"), text)
+		w.PutText("accounta", workload.PoisonQueue("work"), text)
 		for _, c := range []struct {
 			after   time.Duration
 			o       quarantine.Options

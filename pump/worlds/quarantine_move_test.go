@@ -16,8 +16,8 @@ import (
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/quarantine"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -86,8 +86,8 @@ func TestP65ATaskIsRedrivenToItsHomeOfTheMomentOfEachTry(t *testing.T) {
 					w.PutTasks(segment, 0, 1, 2)
 					time.Sleep(time.Minute)
 					text := w.Poisoned("accountb")[0]
-					w.PutText("accounta", settings.PoisonQueue(w.Cfg.Workload), text) // the account with the quarantine stays
-					if err := w.Queue("accountb", settings.PoisonQueue(w.Cfg.Workload)).Clear(t.Context()); err != nil {
+					w.PutText("accounta", workload.PoisonQueue(w.Cfg.Workload), text) // the account with the quarantine stays
+					if err := w.Queue("accountb", workload.PoisonQueue(w.Cfg.Workload)).Clear(t.Context()); err != nil {
 						t.Fatal(err)
 					}
 					good.Store(true)
@@ -275,7 +275,7 @@ func (m *moving) play() {
 func (m *moving) gather() {
 	t, w := m.w.T, m.w
 	for _, a := range w.Cfg.Accounts[1:] {
-		q := w.Queue(a.Name, settings.PoisonQueue(w.Cfg.Workload))
+		q := w.Queue(a.Name, workload.PoisonQueue(w.Cfg.Workload))
 		for {
 			ms, err := q.Get(t.Context(), storage.MaxGet, time.Hour)
 			if err != nil {
@@ -285,7 +285,7 @@ func (m *moving) gather() {
 				break
 			}
 			for _, message := range ms {
-				w.PutText(w.Cfg.Accounts[0].Name, settings.PoisonQueue(w.Cfg.Workload), message.Text)
+				w.PutText(w.Cfg.Accounts[0].Name, workload.PoisonQueue(w.Cfg.Workload), message.Text)
 				if err := q.Delete(t.Context(), message.Receipt); err != nil {
 					t.Fatal(err)
 				}

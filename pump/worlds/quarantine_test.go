@@ -14,7 +14,6 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
-	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
@@ -83,7 +82,7 @@ func (w *world) poison(account string, segment uint32, reason string, last time.
 	if text, err = codec.Quarantined(text, codec.Cause{Reason: reason, Detail: "flop", Instance: "p", Attempts: 8, First: last.Add(-time.Hour), Last: last}); err != nil {
 		w.T.Fatal(err)
 	}
-	return w.PutText(account, settings.PoisonQueue(w.Cfg.Workload), text)
+	return w.PutText(account, workload.PoisonQueue(w.Cfg.Workload), text)
 }
 
 func TestQuarantineIsListedOverAllAccountsAndPutBack(t *testing.T) {
@@ -121,7 +120,7 @@ func TestQuarantineIsListedOverAllAccountsAndPutBack(t *testing.T) {
 			t.Errorf("%v, %v", tasks, err)
 		}
 		for _, a := range w.Cfg.Accounts { // all are there for the next one at once
-			if got := w.Visible(a.Name, settings.PoisonQueue("work")); got != min(32, w.Count(a.Name, settings.PoisonQueue("work"))) {
+			if got := w.Visible(a.Name, workload.PoisonQueue("work")); got != min(32, w.Count(a.Name, workload.PoisonQueue("work"))) {
 				t.Errorf("%s: %d are visible", a.Name, got)
 			}
 		}
@@ -374,7 +373,7 @@ func TestP44ADroppedTaskCountsAsDoneInDeliveryModeOnce(t *testing.T) {
 		// A copy that was left behind by a crash.
 		good.Store(true)
 		for account, text := range copies {
-			w.PutText(account, settings.PoisonQueue("work"), text)
+			w.PutText(account, workload.PoisonQueue("work"), text)
 		}
 		w.redrive(quarantine.Filter{}, quarantine.Options{})
 		time.Sleep(time.Minute)

@@ -12,8 +12,8 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/quarantine"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -22,7 +22,7 @@ import (
 // What cannot be redriven says so and stays; dropping takes it.
 func TestQuarantineSaysWhatCannotBeRedrivenAndWhy(t *testing.T) {
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
-		queue := settings.PoisonQueue("work")
+		queue := workload.PoisonQueue("work")
 		good := w.Envelope(3, 2)
 		build := func(h codec.Header) []byte {
 			b := codec.NewBuilder(0)

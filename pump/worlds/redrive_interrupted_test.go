@@ -12,7 +12,6 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
-	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
@@ -41,7 +40,7 @@ func inInterrupted(t *testing.T, test func(t *testing.T, w *interrupted)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.PutText("accounta", settings.PoisonQueue("work"), text)
+		w.PutText("accounta", workload.PoisonQueue("work"), text)
 		time.Sleep(time.Second)
 		test(t, i)
 		p.End()
@@ -230,7 +229,7 @@ func TestARedriveThatPutNothingIsNotTakenForOneThatMayBeDone(t *testing.T) {
 func TestARedriveOfATextWithoutAnEnvelopeIsNotMadeTwice(t *testing.T) {
 	inInterrupted(t, func(t *testing.T, w *interrupted) {
 		w.drop(quarantine.Filter{})
-		w.PutText("accounta", settings.PoisonQueue("work"), testworld.Incompressible(48<<10))
+		w.PutText("accounta", workload.PoisonQueue("work"), testworld.Incompressible(48<<10))
 		time.Sleep(time.Second)
 		w.interrupt(quarantine.Options{})
 		w.again(quarantine.Options{})

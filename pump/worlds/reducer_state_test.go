@@ -15,7 +15,6 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/reduce"
 )
@@ -24,7 +23,7 @@ import (
 func (w *world) records(h pump.Handler) *ledger.Ledger {
 	w.T.Helper()
 	r := h.(reduce.Reducing)
-	table := queues.Open(&w.Cfg, row.TableName).Control
+	table := queues.Open(&w.Cfg).Control
 	of, err := workload.Load(w.T.Context(), table, w.Cfg.Workload)
 	if err != nil {
 		w.T.Fatal(err)

@@ -14,7 +14,7 @@ import (
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
@@ -89,7 +89,7 @@ func TestRepairPutsWhatIsMissingUnderItsIdentityAndNothingElse(t *testing.T) {
 func (w *world) hidden() int { return w.Left() - w.shown() }
 
 func (w *world) shown() (n int) {
-	for _, s := range settings.Shards(w.Cfg) {
+	for _, s := range setup.Shards(w.Cfg) {
 		n += w.Visible(s.Account, s.Queue)
 	}
 	return n
@@ -216,7 +216,7 @@ func TestAnOpenRunWhoseDistributorIsAtWorkIsNotRepaired(t *testing.T) {
 				source := &testworld.ListSource{Print: "a", N: 10_000, Pace: 10 * time.Millisecond}
 				d := w.startDistributor(w.distributor("d", source, distributor.Options{Every: every}))
 				time.Sleep(10 * time.Second)
-				f := queues.Open(&w.Cfg, row.TableName)
+				f := queues.Open(&w.Cfg)
 				runs, err := workload.NewRuns(f.Control, "work").List(t.Context(), 1)
 				if err != nil {
 					t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
@@ -153,14 +153,14 @@ func TestAMapThatWentBackIsPutBackLoudlyByWhoKnowsTheNewer(t *testing.T) {
 		d := w.startDistributor(w.distributor("d", s, distributor.Options{SealAge: time.Second}))
 		time.Sleep(time.Minute)
 		before := w.rowsOf("work")
-		w.Change(func(old []shardmap.Shard) []shardmap.Shard { return append(old, settings.Shards(w.Cfg)[4:]...) })
+		w.Change(func(old []shardmap.Shard) []shardmap.Shard { return append(old, setup.Shards(w.Cfg)[4:]...) })
 		time.Sleep(40 * time.Second)
 		before.Restore()
 		if err := d.wait(); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		f := queues.Open(&w.Cfg, row.TableName)
+		f := queues.Open(&w.Cfg)
 		v, err := cluster.LoadView(t.Context(), f.Control, w.Cfg.Workload)
 		if err != nil || len(v.Workload.Map.Shards) != 6 {
 			t.Fatalf("the map has %d queues, %v", len(v.Workload.Map.Shards), err)

@@ -14,7 +14,6 @@ import (
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/status"
@@ -24,7 +23,7 @@ import (
 // memberNames are the instances that have a member row.
 func (w *world) memberNames() string {
 	w.T.Helper()
-	f := queues.Open(&w.Cfg, row.TableName)
+	f := queues.Open(&w.Cfg)
 	v, err := cluster.LoadView(w.T.Context(), f.Control, w.Cfg.Workload)
 	if err != nil {
 		w.T.Fatal(err)

@@ -14,7 +14,6 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
@@ -36,7 +35,7 @@ func newTask(text string) source.Record { return source.Record{Key: []byte(text)
 // runsOf lists the runs, the last first.
 func (w *world) runsOf() []workload.Run {
 	w.T.Helper()
-	f := queues.Open(&w.Cfg, row.TableName)
+	f := queues.Open(&w.Cfg)
 	runs, err := workload.NewRuns(f.Control, w.Cfg.Workload).List(w.T.Context(), 100)
 	if err != nil {
 		w.T.Fatal(err)

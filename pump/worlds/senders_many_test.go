@@ -14,7 +14,6 @@ import (
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/processor"
 )
@@ -94,7 +93,7 @@ func TestAThousandSendersAskNoPartitionForMuch(t *testing.T) {
 		}
 		w.watchPartitions("start", time.Minute, 1000)
 		w.watchPartitions("rest", time.Minute, 1000)
-		f := queues.Open(&w.Cfg, row.TableName)
+		f := queues.Open(&w.Cfg)
 		v, err := cluster.LoadView(t.Context(), f.Control, w.Cfg.Workload)
 		if err != nil || len(v.Members) != len(procs) {
 			t.Errorf("%d members of %d processors and %d senders that send seldom, %v", len(v.Members), len(procs), n, err)

@@ -12,7 +12,6 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/internal/row"
-	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -290,7 +289,7 @@ func (w *simWorld) perish(account string) {
 func (w *simWorld) perishPoison(account string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, text := range w.sim.Texts(account, settings.PoisonQueue("work")) {
+	for _, text := range w.sim.Texts(account, workload.PoisonQueue("work")) {
 		h, err := codec.ReadHeader(text)
 		if err != nil || h.Cause == nil {
 			continue

@@ -14,7 +14,6 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/member"
-	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
@@ -70,7 +69,7 @@ func TestSimulationOfRunsRolledBackWhileTheTableIsInTrouble(t *testing.T) {
 // no other message for as long as that goes on: what is to be quarantined came back for ever.
 func TestAMissingPoisonQueueIsMadeByWhoNeedsIt(t *testing.T) {
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
-		poison := settings.PoisonQueue(w.Cfg.Workload)
+		poison := workload.PoisonQueue(w.Cfg.Workload)
 		if err := w.Queue("accounta", poison).Drop(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/quarantine"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -56,9 +56,9 @@ func (w *simWorld) poison(ctx context.Context) (tasks map[simKey][]string, bad m
 	}
 	backoff.Wait(ctx, w.judge.back) // what was put before the service's clock was put back is not visible yet
 	for _, name := range w.sim.Accounts() {
-		q := w.account(name).Queue(settings.PoisonQueue("work"))
+		q := w.account(name).Queue(workload.PoisonQueue("work"))
 		if w.lost[name] != nil {
-			q = w.sure(name).Queue(settings.PoisonQueue("work"))
+			q = w.sure(name).Queue(workload.PoisonQueue("work"))
 		}
 		for {
 			ms, err := q.Get(ctx, storage.MaxGet, time.Hour)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump/internal/ledger"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -19,7 +19,7 @@ func (p *simPlan) quiet() bool {
 
 // got counts what a process was given, by its own account: every message once, and every delivery.
 func (w *simWorld) got(q *simQueue, ms []storage.Message) {
-	if q.by.processor == nil || strings.HasSuffix(q.object, "/"+settings.PoisonQueue("work")) {
+	if q.by.processor == nil || strings.HasSuffix(q.object, "/"+workload.PoisonQueue("work")) {
 		return
 	}
 	w.mu.Lock()

@@ -12,7 +12,6 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
-	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -63,7 +62,7 @@ func (w *simWorld) redrivesAreKnown(ctx context.Context) bool {
 	recovery := w.recovery
 	defer func() { w.recovery = recovery }()
 	unanswered := w.sim.Inject(azsim.Rule{
-		Operations: []string{"DeleteMessage"}, Object: settings.PoisonQueue("work"), Instance: simInterrupted, Fault: azsim.FailBefore,
+		Operations: []string{"DeleteMessage"}, Object: workload.PoisonQueue("work"), Instance: simInterrupted, Fault: azsim.FailBefore,
 	})
 	w.start(simInterrupted, "redrive")
 	good := w.recovers(ctx)
@@ -167,7 +166,7 @@ func (w *simWorld) leave(ctx context.Context, key simKey, i int) error {
 		return err
 	}
 	accounts := slices.Sorted(maps.Keys(work.Map.Accounts())) // a redrive asks these
-	q := w.account(accounts[i%len(accounts)]).Queue(settings.PoisonQueue("work"))
+	q := w.account(accounts[i%len(accounts)]).Queue(workload.PoisonQueue("work"))
 	if _, err = q.Put(ctx, text, 0); storage.Is(err, storage.Missing) {
 		w.mu.Lock()
 		delete(w.judge.left, key) // the account was removed, or nothing was ever in quarantine there

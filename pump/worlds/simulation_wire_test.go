@@ -11,7 +11,6 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/queuepump/queuepump/pump/internal/cluster"
-	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -141,7 +140,7 @@ type simQueue struct {
 
 func (q *simQueue) request(op, key string) simRequest {
 	r := simRequest{op: op, object: q.object, key: key}
-	if op == "put" && strings.HasSuffix(q.object, "/"+settings.PoisonQueue("work")) {
+	if op == "put" && strings.HasSuffix(q.object, "/"+workload.PoisonQueue("work")) {
 		r.step = "poison"
 	}
 	return r

@@ -7,7 +7,6 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/status"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -76,7 +75,7 @@ func TestADamagedLedgerIsNamedAndNothingExactIsShown(t *testing.T) {
 // damageHead writes a row of the first ledger partition over that makes no sense.
 func (w *world) damageHead(head string) {
 	w.T.Helper()
-	f := queues.Open(&w.Cfg, row.TableName)
+	f := queues.Open(&w.Cfg)
 	_, err := f.Control.Write(w.T.Context(), storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
 		Partition: "work.ledger.00", Row: head, Properties: map[string]any{"Format": int64(1), "Counts": []byte{1, 2, 3}, "Records": []byte{9, 9}},
 	}})

@@ -14,8 +14,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
-	"github.com/queuepump/queuepump/pump/internal/locate"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/processor"
 )
@@ -132,7 +131,7 @@ func TestOfDistributorsWithAccountsInAnotherOrderAtTheSameTimeOneMakesTheWorkloa
 				}
 			}
 			for _, r := range racers {
-				cfg, err := settings.Complete(r.config)
+				cfg, err := setup.Complete(r.config)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -198,7 +197,7 @@ func TestAnAccountThatTakesPartInAnUnknownWorkloadOfTheNameIsRefused(t *testing.
 // Two that there are already, made by versions that raced: no process takes part in either.
 func TestAProcessThatFindsASecondWorkloadOfItsNameRefusesToStart(t *testing.T) {
 	inWorld(t, 3, 2, nil, func(t *testing.T, w *world) {
-		w.rival(1, settings.Shards(w.Cfg))
+		w.rival(1, setup.Shards(w.Cfg))
 		w.Sim.Inject(azsim.Rule{Account: "accountc", Service: "table", Fault: azsim.HangBefore})
 		d, err := distributor.New(w.Config("d", 2), &testworld.ListSource{Print: "list", N: 10}, distributor.Options{})
 		if err != nil {
@@ -217,7 +216,7 @@ func TestAProcessThatFindsASecondWorkloadOfItsNameRefusesToStart(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if took := time.Since(began); took > 2*locate.RivalPatience+time.Second {
+		if took := time.Since(began); took > 2*setup.RivalPatience+time.Second {
 			t.Errorf("an account that does not answer kept them for %v", took)
 		}
 	})
@@ -234,7 +233,7 @@ func TestAWorkloadWithoutAnchorsIsFound(t *testing.T) {
 		done := make(chan struct{})
 		go func() { r.start(t.Context()); close(done) }()
 		time.Sleep(time.Second) // it has looked once, and is about to announce itself
-		w.rival(1, settings.Shards(w.Cfg))
+		w.rival(1, setup.Shards(w.Cfg))
 		<-done
 		if r.err == nil || !strings.Contains(r.err.Error(), "is in account accountb") || w.hasRow(0) {
 			t.Error(r.err)

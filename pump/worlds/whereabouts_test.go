@@ -14,7 +14,7 @@ import (
 	"github.com/queuepump/queuepump/pump/gates"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/row"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
@@ -176,7 +176,7 @@ func TestTheSameAccountUnderTwoNamesIsRefused(t *testing.T) {
 		{Name: "other", ConnectionString: "AccountName=acct;" + key + "QueueEndpoint=https://ACCT.queue.core.windows.net/;TableEndpoint=https://acct.table.core.windows.net"},
 		{Name: "other", Endpoint: "https://acct.queue.core.windows.net?sv=2021-01-01&sig=abc"},
 	} {
-		_, err := settings.Complete(pump.Config{Workload: "work", Accounts: []pump.Account{
+		_, err := setup.Complete(pump.Config{Workload: "work", Accounts: []pump.Account{
 			{ConnectionString: "AccountName=acct;" + key + "EndpointSuffix=core.windows.net;DefaultEndpointsProtocol=https"}, two,
 		}})
 		e, ok := errors.AsType[*pump.ConfigError](err)

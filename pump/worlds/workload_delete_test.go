@@ -20,7 +20,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/tombstone"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -381,7 +381,7 @@ func TestADeletionThatDiesAtAnyRequestIsFinishedByTheNext(t *testing.T) {
 // Of two workloads over the same queues the one that is deleted leaves the other its queues.
 func TestADeletionKeepsTheQueuesOfAnotherWorkloadOfTheName(t *testing.T) {
 	inWorld(t, 3, 2, nil, func(t *testing.T, w *world) {
-		shared := slices.DeleteFunc(settings.Shards(w.Cfg), func(s shardmap.Shard) bool { return s.Account == "accountc" })
+		shared := slices.DeleteFunc(setup.Shards(w.Cfg), func(s shardmap.Shard) bool { return s.Account == "accountc" })
 		w.rival(1, shared)
 		c := w.Operator()
 		d, err := workloads.Delete(t.Context(), c, workloads.Options{Force: true})

@@ -10,7 +10,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/row"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/workloads"
 	"github.com/queuepump/queuepump/shardmap"
@@ -64,7 +64,7 @@ func (w *world) rival(i int, shards []shardmap.Shard) {
 
 func TestWorkloadShowNamesASecondWorkloadOverTheSameQueues(t *testing.T) {
 	inWorld(t, 4, 2, nil, func(t *testing.T, w *world) {
-		all := settings.Shards(w.Cfg)
+		all := setup.Shards(w.Cfg)
 		w.rival(1, all)
 		w.rival(2, []shardmap.Shard{{Account: "other", Queue: all[0].Queue}})
 		w.Sim.Inject(azsim.Rule{Account: "accountd", Service: "table", Fault: azsim.FailBefore})

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
@@ -59,16 +60,15 @@ type Closer struct {
 	log      *slog.Logger
 	retired  retired
 
-	Known  map[pump.RunID]*observed // runs that live, or that only the ledger knows
-	looked time.Time                // when the last pass saw what lives
-	summed time.Time                // and the ledger
-	sums   *ledger.Sums             // nil: it was not read in this pass
-	use    ledger.Use               // when it was read last
-	warned time.Time                // of pressure
-	failed time.Time                // when it was said last that a pass failed
-	listed workload.Prunable        // as this process wrote it last
-	wrote  bool
-	told   ends
+	Known             map[pump.RunID]*observed // runs that live, or that only the ledger knows
+	looked            time.Time                // when the last pass saw what lives
+	summed            time.Time                // and the ledger
+	sums              *ledger.Sums             // nil: it was not read in this pass
+	use               ledger.Use               // when it was read last
+	pressing, failing logs.Limited
+	listed            workload.Prunable // as this process wrote it last
+	wrote             bool
+	told              ends
 	// Far learns how far the queues are read, horizon is what it said in this pass.
 	Far     func(context.Context) (Horizon, error)
 	horizon Horizon
@@ -109,6 +109,8 @@ func New(cfg *pump.Config, f *queues.Set, w *workload.Workload) *Closer {
 		retain: cfg.Retention, queues: f, Runs: workload.NewRuns(f.Control, cfg.Workload), log: cfg.Log,
 		Known: map[pump.RunID]*observed{}, absent: map[pump.RunID]time.Time{},
 		Unfinished: new(atomic.Int64), Remaining: new(atomic.Int64),
+		told:  ends{told: logs.Limited{Every: endsEvery}},
+		waits: waits{told: logs.Limited{Every: waitsEvery}},
 	}
 }
 
@@ -177,14 +179,12 @@ func (c *Closer) sum(ctx context.Context, live []workload.LiveRun) (damage, err 
 
 // warn says once in a while that a segment is near a bound.
 func (c *Closer) warn() {
-	if !c.pressed() || time.Since(c.warned) < queues.AlarmEvery {
-		return
+	if c.pressed() {
+		c.pressing.Say(c.log.Warn,
+			"a segment's ledger is half full or more; runs that no process continues end sooner, "+
+				"and at the bound tasks of further runs wait until others have ended",
+			UseAttrs(c.use)...)
 	}
-	c.warned = time.Now()
-	c.log.Warn(
-		"a segment's ledger is half full or more; runs that no process continues end sooner, "+
-			"and at the bound tasks of further runs wait until others have ended",
-		UseAttrs(c.use)...)
 }
 
 // UseAttrs says in the log how much of its bounds a segment uses.
@@ -299,10 +299,9 @@ func (c *Closer) Keep(ctx context.Context, j backoff.Jitter, mine func(context.C
 		// One row that cannot be read must not keep what does not depend on it from its end: while
 		// there is a mark of a pause no run ends for being quiet.
 		err = errors.Join(err, c.retire(ctx), c.endParkings(ctx))
-		if err != nil && ctx.Err() == nil && time.Since(c.failed) >= queues.AlarmEvery {
-			c.failed = time.Now()
-			c.log.Warn("runs and pauses that are done with could not all be ended; trying again",
-				"error", err)
+		if err != nil && ctx.Err() == nil {
+			c.failing.Say(c.log.Warn,
+				"runs and pauses that are done with could not all be ended; trying again", "error", err)
 		}
 	}
 }

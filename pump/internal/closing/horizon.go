@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 )
@@ -112,9 +113,9 @@ func (c *Closer) HorizonBy(view func(context.Context) (*cluster.View, error)) {
 
 // waits are runs that would have ended, did messages of theirs not perhaps wait unread.
 type waits struct {
-	runs   int
-	first  pump.RunID
-	warned time.Time
+	runs  int
+	first pump.RunID
+	told  logs.Limited
 }
 
 // waitsEvery is how often it is said what runs wait for.
@@ -129,8 +130,7 @@ func (w *waits) add(id pump.RunID) {
 // tellWaits says what keeps runs from ending.
 func (c *Closer) tellWaits() {
 	w := &c.waits
-	if w.runs > 0 && time.Since(w.warned) >= waitsEvery {
-		w.warned = time.Now()
+	if w.runs > 0 && w.told.Due() {
 		attrs := []any{"runs", w.runs, "first", w.first.String(), "held_back_by", c.horizon.By}
 		if !c.horizon.At.IsZero() {
 			attrs = append(attrs, "behind", time.Since(c.horizon.At).Round(time.Second))

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
@@ -150,7 +151,7 @@ type ends struct {
 	mu                      sync.Mutex // guards what follows
 	closed, abandoned, over endedRuns
 	unproven                endedRuns
-	at                      time.Time // when it was told last
+	told                    logs.Limited
 }
 
 type endedRuns struct {
@@ -173,10 +174,9 @@ func (e *ends) add(to *endedRuns, id pump.RunID) {
 func (e *ends) tell(log *slog.Logger) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.closed.n+e.abandoned.n+e.over.n+e.unproven.n == 0 || time.Since(e.at) < endsEvery {
+	if e.closed.n+e.abandoned.n+e.over.n+e.unproven.n == 0 || !e.told.Due() {
 		return
 	}
-	e.at = time.Now()
 	e.closed.tell(log.Info, "runs are done and closed")
 	e.abandoned.tell(
 		log.Warn,

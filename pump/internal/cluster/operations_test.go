@@ -141,9 +141,10 @@ func TestAMemberThatDoesNotSayKindsIsReadAsBefore(t *testing.T) {
 			t.Errorf("%s: %v, %v, %v", what, all, each, known)
 		}
 	}
+	counted := operations.Unpack(m.Operations)
 	for what, packed := range map[string][]byte{
-		"without the last account": m.Operations[:len(m.Operations)-4],
-		"with one more":            append(m.Operations[:len(m.Operations):len(m.Operations)], 0),
+		"without the last account": operations.Pack(counted[:3]),
+		"with one more":            operations.Pack(append(counted, operations.Counts{})),
 		"without accounts":         withoutAccounts(m.Operations),
 	} {
 		of := m

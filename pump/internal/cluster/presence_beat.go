@@ -4,39 +4,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump/internal/rounds"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
-// alarmEvery is how often the same trouble is told.
-const alarmEvery = time.Minute
-
-// ordeal is a trouble that lasts: it is told when it begins, once in alarmEvery
-// while it goes on, and when it is over.
-type ordeal struct {
-	since, told time.Time // zero: there is none
-}
-
-func (o *ordeal) goesOn(log *slog.Logger, what string, err error) {
-	now := time.Now()
-	switch {
-	case o.since.IsZero():
-		o.since, o.told = now, now
-		log.Warn(what, "err", err)
-	case now.Sub(o.told) >= alarmEvery:
-		o.told = now
-		log.Warn(what, "err", err, "for", now.Sub(o.since).Round(time.Second))
+// goesOn tells of a trouble that lasts.
+func (p *Presence) goesOn(trouble *logs.Limited, what string, err error) {
+	attrs := []any{"err", err}
+	if lasts := trouble.Lasts(); lasts > 0 {
+		attrs = append(attrs, "for", lasts)
 	}
+	trouble.Say(p.options.Log.Warn, what, attrs...)
 }
 
-func (o *ordeal) over(log *slog.Logger, what string) {
-	if !o.since.IsZero() {
-		log.Info(what, "after", time.Since(o.since).Round(time.Second))
-		*o = ordeal{}
+func (p *Presence) isOver(trouble *logs.Limited, what string) {
+	if lasted, was := trouble.Over(); was {
+		p.options.Log.Info(what, "after", lasted)
 	}
 }
 
@@ -80,7 +67,7 @@ func (p *Presence) beat() bool {
 	case errors.Is(err, row.ErrLost): // 404 or 412, and not by a write of its own
 		return p.rejoin(errEvicted)
 	}
-	l.mute.goesOn(p.options.Log, "a beat failed", err)
+	p.goesOn(&l.mute, "a beat failed", err)
 	l.beatFailed = true
 	l.beatDue = time.Now().Add(p.draw.Jitter("pause", p.row.Object(), p.row.LongestPause()))
 	return false
@@ -98,7 +85,7 @@ func (p *Presence) acknowledged(v row.Version[memberRow]) {
 	// A narrow jitter: fifteen sixteenths of a beat at the least, because every
 	// member pays for each beat with two requests, day and night.
 	l.beatDue = v.Sent.Add(p.times.Beat - p.draw.Spread("beat", p.row.Object(), p.times.Beat/16))
-	l.mute.over(p.options.Log, "beats are answered again")
+	p.isOver(&l.mute, "beats are answered again")
 	// Of the next beat, too, the answer comes after trust has ended: it is the same event.
 	late := p.renew(v) && v.Value.beats > 1
 	if late && !l.late {
@@ -246,21 +233,18 @@ func (p *Presence) noteUnowned(v *View) {
 	p.mu.Lock()
 	p.unowned, p.unownedFrom = n, since
 	p.mu.Unlock()
-	if n == 0 || len(v.Processors()) == 0 || time.Since(since) < 2*p.times.Lease ||
-		time.Since(p.loop.alone) < alarmEvery {
+	if n == 0 || len(v.Processors()) == 0 || time.Since(since) < 2*p.times.Lease {
 		return
 	}
-	p.loop.alone = time.Now()
-	p.options.Log.Error("segments have no owner", "segments", n,
+	p.loop.alone.Say(p.options.Log.Error, "segments have no owner", "segments", n,
 		"longest", time.Since(since).Round(time.Second))
 }
 
 // alarmDamaged names the rows that cannot be read.
 func (p *Presence) alarmDamaged(v *View) {
-	if len(v.Damaged) == 0 || time.Since(p.loop.alarmed) < alarmEvery {
-		return
+	if len(v.Damaged) > 0 {
+		p.loop.damaged.Say(p.options.Log.Error,
+			"rows of the cluster cannot be read: what they say is left as it is",
+			"err", errors.Join(v.Damaged...))
 	}
-	p.loop.alarmed = time.Now()
-	p.options.Log.Error("rows of the cluster cannot be read: what they say is left as it is",
-		"err", errors.Join(v.Damaged...))
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump/internal/rounds"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -35,14 +36,14 @@ type loopState struct {
 	announce bool
 
 	pending time.Time // since when there has been something to wait for; zero: there is not
-	alarmed time.Time // when rows that are damaged were told of last
-	alone   time.Time // when segments without an owner were
 
-	mute    ordeal // beats are not acknowledged
-	blind   ordeal // looks at the cluster fail
-	crowded ordeal // the cluster is too large for a muster
-	lost    bool   // the workload is no more, and that was told
-	late    bool   // the last beat was answered too late, and that was told
+	damaged logs.Limited // rows cannot be read
+	alone   logs.Limited // segments have no owner
+	mute    logs.Limited // beats are not acknowledged
+	blind   logs.Limited // looks at the cluster fail
+	crowded logs.Limited // the cluster is too large for a muster
+	lost    bool         // the workload is no more, and that was told
+	late    bool         // the last beat was answered too late, and that was told
 }
 
 // run is the presence's one goroutine. It alone writes the member row and the
@@ -174,12 +175,12 @@ func (p *Presence) lookAround() {
 	if err != nil {
 		// No member claims, gives up or evicts on what it cannot see (P5.6).
 		if p.ctx.Err() == nil {
-			p.loop.blind.goesOn(p.options.Log, "the cluster could not be looked at", err)
+			p.goesOn(&l.blind, "the cluster could not be looked at", err)
 		}
 		l.lookDue = time.Now().Add(p.draw.Jitter("look", p.row.Object(), p.times.Beat/2))
 		return
 	}
-	l.blind.over(p.options.Log, "the cluster could be looked at again")
+	p.isOver(&l.blind, "the cluster could be looked at again")
 	if v == nil {
 		p.noNews()
 		return

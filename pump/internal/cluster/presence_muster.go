@@ -197,11 +197,11 @@ func (p *Presence) readRow(ctx context.Context, key string) (storage.Entity, err
 func (p *Presence) writeMuster(v *View, rows []storage.Entity) {
 	props := encodeMuster(musterOf(v, rows))
 	if props == nil {
-		p.loop.crowded.goesOn(p.options.Log,
+		p.goesOn(&p.loop.crowded,
 			"the cluster is too large for one row: each member reads all rows, seldom", errMusterTooLarge)
 		return
 	}
-	p.loop.crowded.over(p.options.Log, "the cluster fits one row again")
+	p.isOver(&p.loop.crowded, "the cluster fits one row again")
 	ctx, cancel := p.beforeBeat()
 	defer cancel()
 	w := storage.Write{

@@ -12,13 +12,10 @@ import (
 )
 
 const (
-	// operationsForm is the first byte of a member's counts by kind; what follows another one is
-	// not known to this program. Behind it stand the counts over all accounts, and then those of
-	// each account, in the order of the names in Asked.
-	operationsForm = 1
-	// maxOperations bounds them, in bytes: with those of the accounts where that is enough, else
-	// without. An account takes some 25 bytes, and it is the muster that has least room: with 250
-	// accounts a member of it takes 7.7 KiB already.
+	// maxOperations bounds a member's counts by kind, in bytes: those over all accounts, and behind
+	// them, where that is enough, those of each account, in the order of the names in Asked. An
+	// account takes some 25 bytes, and it is the muster that has least room: with 250 accounts a
+	// member of it takes 7.7 KiB already.
 	maxOperations = 2 << 10
 	// maxDayCounts bounds how many kinds of requests a row may tell of.
 	maxDayCounts = 100
@@ -32,14 +29,13 @@ func AskedOf(counts map[string]operations.Counts) (of map[string]Asked, packed [
 	for name, n := range counts {
 		of[name] = Asked{n.Of(operations.Queue), n.Of(operations.Table)}
 	}
-	all, each := operations.Counts{}, []byte(nil)
+	counted := []operations.Counts{{}}
 	for _, name := range askedNames(of) {
-		all = all.Add(counts[name])
-		each = counts[name].Append(each)
+		counted[0] = counted[0].Add(counts[name])
+		counted = append(counted, counts[name])
 	}
-	packed = all.Append([]byte{operationsForm})
-	if len(packed)+len(each) <= maxOperations {
-		packed = append(packed, each...)
+	if packed = operations.Pack(counted); len(packed) > maxOperations {
+		packed = operations.Pack(counted[:1])
 	}
 	return of, packed
 }
@@ -54,35 +50,28 @@ func askedNames(of map[string]Asked) []string {
 // Kinds is what a member has asked by the kind of requests, over all accounts, and of each account
 // if that is known. A member whose row is damaged there does not say it.
 func (m *Member) Kinds() (all operations.Counts, each map[string]operations.Counts, known bool) {
-	if len(m.Operations) == 0 || m.Operations[0] != operationsForm {
+	counted := operations.Unpack(m.Operations)
+	if len(counted) == 0 {
 		return all, nil, false
 	}
-	all, rest, ok := operations.Take(m.Operations[1:])
-	if !ok {
-		return operations.Counts{}, nil, false
+	names := slices.Sorted(maps.Keys(m.Asked))
+	if len(counted) != 1+len(names) { // not of these accounts
+		return counted[0], nil, true
 	}
-	each = make(map[string]operations.Counts, len(m.Asked))
-	for _, name := range slices.Sorted(maps.Keys(m.Asked)) {
-		if each[name], rest, ok = operations.Take(rest); !ok {
-			return all, nil, true
-		}
+	each = make(map[string]operations.Counts, len(names))
+	for i, name := range names {
+		each[name] = counted[1+i]
 	}
-	if len(rest) > 0 { // not in the order of these accounts
-		return all, nil, true
-	}
-	return all, each, true
+	return counted[0], each, true
 }
 
 // withoutAccounts is what a member says by kind without what it says of each account.
 func withoutAccounts(packed []byte) []byte {
-	if len(packed) == 0 || packed[0] != operationsForm {
+	counted := operations.Unpack(packed)
+	if len(counted) == 0 {
 		return nil
 	}
-	_, rest, ok := operations.Take(packed[1:])
-	if !ok {
-		return nil
-	}
-	return packed[:len(packed)-len(rest)]
+	return operations.Pack(counted[:1])
 }
 
 // DayKind is a kind of requests of a day. An empty Operation are those whose kind is not known:

@@ -123,9 +123,10 @@ func Write(ctx context.Context, t storage.Table, workloadName string, p Point, m
 	if err := workload.CheckName(workloadName); err != nil {
 		return err
 	}
+	packed, kinds := p.encode()
 	props := map[string]any{
-		row.FormatProperty: int64(row.Format), "Minute": p.Time.Unix() / 60, "Point": p.encode(),
-		kindsColumn: p.encodeKinds(),
+		row.FormatProperty: int64(row.Format), "Minute": p.Time.Unix() / 60, "Point": packed,
+		kindsColumn: kinds,
 	}
 	marks.put(props)
 	ctx, cancel := context.WithTimeout(ctx, row.RequestTimeout)

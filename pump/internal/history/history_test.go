@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -310,29 +309,6 @@ func TestARowIsBounded(t *testing.T) {
 	})
 }
 
-// A row without ages has members that were all seen lately. Ages that belong to other marks are
-// damage.
-func TestAgesBelongToMarks(t *testing.T) {
-	props := map[string]any{}
-	Marks{1: {Requests{2, 3}, 5 * time.Minute}, 2: {Requests{4, 5}, 300 * time.Minute}}.put(props)
-	for ages, want := range map[string]Marks{
-		"":         {1: {Requests: Requests{2, 3}}, 2: {Requests: Requests{4, 5}}},
-		"\x05\xff": {1: {Requests{2, 3}, 5 * time.Minute}, 2: {Requests{4, 5}, 255 * time.Minute}},
-		"\x05":     nil,
-		"123":      nil,
-	} {
-		if ages == "\x05\xff" {
-			same(t, "the ages", props["Ages"], []byte(ages))
-		}
-		props := map[string]any{"Marks": props["Marks"], "Ages": []byte(ages)}
-		f := &row.Fields{Props: props}
-		same(t, fmt.Sprintf("with the ages %q", ages), decodeMarks(f), want)
-		if (f.Err != nil) != (want == nil) {
-			t.Errorf("%q: %v", ages, f.Err)
-		}
-	}
-}
-
 func TestADarkTableIsAnErrorInTime(t *testing.T) {
 	atNoon(t, func(t *testing.T, server *faketable.Server, table storage.Table) {
 		client := table.(*faketable.Client)
@@ -350,39 +326,12 @@ func TestADarkTableIsAnErrorInTime(t *testing.T) {
 	})
 }
 
-// A value that is no number is stored as none.
-func TestNumbersThatAreNoneAreZero(t *testing.T) {
-	p := Point{Tasks: math.NaN(), Waiting: math.Inf(1), Cost: -1, Accounts: []Account{}}
-	var got Point
-	if err := got.decode(p.encode()); err != nil {
-		t.Fatal(err)
-	}
-	same(t, "the point", got, Point{Waiting: row.MaxDemand, Accounts: []Account{}})
-}
-
-// The rest of many accounts is known if all of it is.
-func TestASumOfUnknownsIsUnknown(t *testing.T) {
-	for n, want := range map[int]bool{MaxAccounts: false, MaxAccounts - 2: true} {
-		p := example(time.Now(), 2*MaxAccounts)
-		for i := range p.Accounts {
-			p.Accounts[i].Sampled = i != n
-		}
-		var got Point
-		if err := got.decode(p.encode()); err != nil {
-			t.Fatal(err)
-		}
-		rest := got.Accounts[len(got.Accounts)-1]
-		if rest.Name != "" || rest.Sampled != want || rest.Delayed != 9*uint64(MaxAccounts+1) {
-			t.Errorf("account %d of %d is not known: %+v", n, len(p.Accounts), rest)
-		}
-	}
-}
-
 // FuzzRow reads rows, whatever they hold.
 func FuzzRow(f *testing.F) {
 	at := time.Date(2030, 1, 2, 3, 4, 0, 0, time.UTC)
 	store := func(p Point, m Marks) map[string]any {
-		props := map[string]any{row.FormatProperty: int64(row.Format), "Minute": p.Time.Unix() / 60, "Point": p.encode(), kindsColumn: p.encodeKinds()}
+		props := map[string]any{row.FormatProperty: int64(row.Format), "Minute": p.Time.Unix() / 60}
+		props["Point"], props[kindsColumn] = p.encode()
 		m.put(props)
 		return props
 	}

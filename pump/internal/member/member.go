@@ -1,6 +1,7 @@
 package member
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +19,6 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/nudging"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/quota"
-	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -93,8 +93,7 @@ func Join(
 	}
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	m.Nudges = nudging.NewSender(context.WithoutCancel(ctx), cfg)
-	beat := o.Beat
-	settings.Default(&beat, DefaultBeat)
+	beat := cmp.Or(o.Beat, DefaultBeat)
 	l := f.Limits()
 	m.sharing = quota.Sharing{Instance: cfg.Instance, Accounts: f.Names(), Limits: l, Beat: beat}
 	if f.Tasks != nil {

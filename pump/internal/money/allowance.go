@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/internal/upkeep"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
@@ -40,20 +41,20 @@ type Allowance struct {
 	mu      sync.Mutex // guards what follows
 	cap     float64    // 0: none
 	prices  prices.List
-	at      time.Time // of the balance
-	balance float64   // below zero: it owes
-	rate    float64   // its share, a second
-	spends  float64   // a second, averaged
-	slower  float64   // how many times as long the pauses of empty queues are
-	dry     bool      // there was nothing to spend since the last look
-	holds   bool      // as of the last look: dry, and no pause can grow
-	day     int64     // of which the sum was last known
-	told    time.Time // when it last said that it holds back; zero: it does not
+	at      time.Time    // of the balance
+	balance float64      // below zero: it owes
+	rate    float64      // its share, a second
+	spends  float64      // a second, averaged
+	slower  float64      // how many times as long the pauses of empty queues are
+	dry     bool         // there was nothing to spend since the last look
+	holds   bool         // as of the last look: dry, and no pause can grow
+	day     int64        // of which the sum was last known
+	told    logs.Limited // that it holds back
 }
 
 // New makes the allowance of a process.
 func New(cfg *pump.Config) *Allowance {
-	a := &Allowance{log: cfg.Log, slower: 1}
+	a := &Allowance{log: cfg.Log, slower: 1, told: logs.Limited{Every: tellEvery}}
 	a.Change(cfg.Budget.CostPerDay, cfg.Prices)
 	return a
 }
@@ -70,7 +71,8 @@ func (a *Allowance) Change(limit float64, list prices.List) (changed bool) {
 		a.day, a.rate = -1, limit/dayLength.Seconds() // until it knows more
 	}
 	if limit > 0 && a.cap == 0 { // from now on
-		a.at, a.spends, a.slower, a.dry, a.holds, a.told = time.Now(), 0, 1, false, false, time.Time{}
+		a.at, a.spends, a.slower, a.dry, a.holds = time.Now(), 0, 1, false, false
+		a.told.Over()
 		a.balance = a.most()
 	}
 	a.cap = limit
@@ -180,20 +182,19 @@ func (a *Allowance) Follow(v *cluster.View, instance string, server time.Time) {
 // say logs when the process begins to hold back, now and then while it does, and when that is over.
 // The lock is held.
 func (a *Allowance) say() {
-	now := time.Now()
 	switch {
-	case a.slower > 1 && now.Sub(a.told) >= tellEvery:
-		a.told = now
+	case a.slower > 1:
 		what := "empty queues are polled more slowly to keep to budget.costPerDay"
 		if a.holds {
 			what = "gets are held back to keep to budget.costPerDay; tasks wait"
 		}
-		a.log.Warn(what,
+		a.told.Say(a.log.Warn, what,
 			"cap", a.cap, "currency", a.prices.Currency,
 			"share_per_day", a.rate*dayLength.Seconds(), "times_slower", math.Round(10*a.slower)/10)
-	case a.slower == 1 && !a.told.IsZero():
-		a.told = time.Time{}
-		a.log.Info("queues are polled as ever again: the day's cost is within budget.costPerDay")
+	case a.slower == 1:
+		if _, was := a.told.Over(); was {
+			a.log.Info("queues are polled as ever again: the day's cost is within budget.costPerDay")
+		}
 	}
 }
 

@@ -1,10 +1,11 @@
 // Package operations has the kinds of storage requests, how many of each there were, and how a row
-// says that in few bytes.
+// says that.
 package operations
 
 import (
-	"encoding/binary"
-	"math/bits"
+	"slices"
+
+	"github.com/queuepump/queuepump/pump/internal/row"
 )
 
 // Kind is a kind of storage request, as it is counted.
@@ -85,42 +86,30 @@ func (c Counts) Of(service string) (n uint64) {
 	return n
 }
 
-// most is what a count never reaches: a thousand requests a second for 285,000 years.
-const most = 1 << 53
+// Most is what a count never exceeds: a thousand requests a second for 285,000 years.
+const Most = 1 << 53
 
-// Append packs the counts: which of them are not zero as the bits of a varint, then those.
-func (c Counts) Append(to []byte) []byte {
-	set := uint64(0)
-	for k, n := range c {
-		if n > 0 {
-			set |= 1 << k
+// Pack gives counts, none above Most, for a column of bytes; see [row.Pack]. Each is a list of
+// numbers, by kind.
+func Pack(counts []Counts) []byte {
+	for i := range counts {
+		for k, n := range counts[i] {
+			counts[i][k] = min(n, Most)
 		}
 	}
-	to = binary.AppendUvarint(to, set)
-	for _, n := range c {
-		if n > 0 {
-			to = binary.AppendUvarint(to, min(n, most))
-		}
-	}
-	return to
+	return row.Pack(counts)
 }
 
-// Take unpacks the counts at the beginning of packed, and gives the rest. Kinds that a newer
-// program has added are passed over.
-func Take(packed []byte) (c Counts, rest []byte, ok bool) {
-	set, size := binary.Uvarint(packed)
-	if size <= 0 {
-		return Counts{}, nil, false
+// Unpack gives nil for what is damaged. Kinds that a newer program has added are passed over.
+func Unpack(packed []byte) (counts []Counts) {
+	const most = 256 * int64(Kinds) * 17 // bytes, of 256 accounts
+	if row.Unpack(packed, most, &counts) != nil {
+		return nil
 	}
-	for packed = packed[size:]; set != 0; set &= set - 1 {
-		n, size := binary.Uvarint(packed)
-		if size <= 0 || n > most {
-			return Counts{}, nil, false
-		}
-		packed = packed[size:]
-		if k := bits.TrailingZeros64(set); k < len(c) {
-			c[k] = n
+	for _, c := range counts {
+		if slices.Max(c[:]) > Most {
+			return nil
 		}
 	}
-	return c, packed, true
+	return counts
 }

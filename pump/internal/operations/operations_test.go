@@ -1,23 +1,26 @@
 package operations
 
 import (
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
 
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/prices"
 )
 
 func TestCountsAreReadAsTheyWerePacked(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var want Counts
-		for k := range want {
-			want[k] = rapid.OneOf(rapid.Just(uint64(0)), rapid.Uint64Range(0, most)).Draw(t, "n")
+		n := rapid.OneOf(rapid.Just(uint64(0)), rapid.Uint64Range(0, Most))
+		want := make([]Counts, rapid.IntRange(1, 251).Draw(t, "accounts"))
+		for i := range want {
+			for k := range want[i] {
+				want[i][k] = n.Draw(t, "n")
+			}
 		}
-		behind := rapid.SliceOf(rapid.Byte()).Draw(t, "behind")
-		got, rest, ok := Take(append(want.Append(nil), behind...))
-		if !ok || got != want || string(rest) != string(behind) {
-			t.Fatalf("%v, %v, %v, want %v and %v", got, rest, ok, want, behind)
+		if got := Unpack(Pack(want)); !slices.Equal(got, want) {
+			t.Fatalf("%v, want %v", got, want)
 		}
 	})
 }
@@ -25,21 +28,21 @@ func TestCountsAreReadAsTheyWerePacked(t *testing.T) {
 // A program of later may count kinds that this one does not know. What it says of the others stays
 // known.
 func TestKindsOfANewerProgramArePassedOver(t *testing.T) {
-	packed := []byte{0b1000_0010, 0b0001_0000 | 0b1000_0000, 0b1, 7, 8, 9} // kinds 1, 11 and 14
-	got, rest, ok := Take(append(packed, 42))
-	if want := (Counts{Get: 7}); !ok || got != want || len(rest) != 1 || rest[0] != 42 {
-		t.Errorf("%v, %v, %v", got, rest, ok)
+	got := Unpack(row.Pack([][]uint64{{0, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 9}, {1}}))
+	if want := []Counts{{Get: 7}, {Put: 1}}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
 
 func TestDamagedCountsAreRefused(t *testing.T) {
-	good := Counts{Put: 300, Peek: 1}.Append(nil)
+	good := Pack([]Counts{{Put: 300, Peek: 1}})
 	for name, packed := range map[string][]byte{
-		"nothing": {}, "cut": good[:len(good)-1], "endless": {255, 255},
-		"too many": {1, 255, 255, 255, 255, 255, 255, 255, 255, 1},
+		"nothing": {}, "cut": good[:len(good)-1], "more": append(slices.Clone(good), 0), "not packed": []byte("[[1]]"),
+		"as it was": {1, 1, 1}, "too many": row.Pack([]Counts{{Get: Most + 1}}), "fewer than none": row.Pack([][]int{{-1}}),
+		"a bomb": row.Pack(make([]Counts, 4000)),
 	} {
-		if got, rest, ok := Take(packed); ok || got != (Counts{}) || rest != nil {
-			t.Errorf("%s: %v, %v", name, got, rest)
+		if got := Unpack(packed); got != nil {
+			t.Errorf("%s: %v", name, got)
 		}
 	}
 }

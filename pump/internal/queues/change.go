@@ -6,7 +6,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/quota"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // Names are those of all accounts: in the order of the configuration, and then as they were added.
@@ -32,7 +32,7 @@ func (f *Set) Add(a pump.Account) (added bool) {
 	if f.Cfg.Sample > 0 {
 		acct.known = &known{later: map[int64]int{}}
 	}
-	acct.Poison = f.open(acct, settings.PoisonQueue(f.Cfg.Workload))
+	acct.Poison = f.open(acct, workload.PoisonQueue(f.Cfg.Workload))
 	next := directory{
 		accounts: maps.Clone(f.directory.Load().accounts), names: append(slices.Clip(f.Names()), a.Name),
 	}

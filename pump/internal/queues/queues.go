@@ -82,9 +82,8 @@ type Queue struct {
 	Puts, Gets, Settles latencyEstimate
 }
 
-// Open makes the handles; it makes no request. The configuration must have
-// its defaults. controlTable is the name of the table for the workload's rows.
-func Open(cfg *pump.Config, controlTable string) *Set {
+// Open makes the handles; it makes no request. The configuration must have its defaults.
+func Open(cfg *pump.Config) *Set {
 	f := &Set{Cfg: *cfg, Allowance: money.New(cfg), Opened: time.Now()}
 	f.directory.Store(&directory{accounts: map[string]*Account{}})
 	f.limits.Store(&quota.Limits{Account: cfg.Budget.Account, Queue: cfg.Budget.Queue})
@@ -92,7 +91,7 @@ func Open(cfg *pump.Config, controlTable string) *Set {
 		f.Add(a)
 	}
 	c := f.Account(cfg.Control)
-	f.Control = &countedTable{Table: c.Store.Table(controlTable), account: c, hooks: &f.Cfg.Hooks}
+	f.Control = &countedTable{Table: c.Store.Table(row.TableName), account: c, hooks: &f.Cfg.Hooks}
 	if draw := cfg.Private.Seeding.Draw; draw != nil {
 		f.Control = row.Seeded(f.Control, draw)
 	}
@@ -472,6 +471,3 @@ func NotThere(err error) bool {
 	e, ok := errors.AsType[*storage.Error](err)
 	return ok && e.Code == storage.Missing && e.Service == "QueueNotFound"
 }
-
-// AlarmEvery is how often an alarm that lasts is logged.
-const AlarmEvery = time.Minute

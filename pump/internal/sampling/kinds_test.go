@@ -118,7 +118,7 @@ func TestWhatAMemberDoesNotSayByKindForAWhileIsNotMissing(t *testing.T) {
 	before := *a
 	a.asks("alpha", 30, 1)
 	less := *a
-	less.m.Operations = a.m.Operations[:1+len(mustTake(t, a))]
+	less.m.Operations = operations.Pack(operations.Unpack(a.m.Operations)[:1])
 	look(&less) // over all accounts only
 	if all, of := b.kinds.all, b.kinds.of["alpha"]; all[operations.Get] != 220 ||
 		of[operations.Get] != 200 {
@@ -146,14 +146,4 @@ func TestWhatAMemberDoesNotSayByKindForAWhileIsNotMissing(t *testing.T) {
 	if got := b.whole().Unknown(b.kinds.all); got != (history.Requests{Queue: 6}) {
 		t.Errorf("of a kind that is not known: %+v", got)
 	}
-}
-
-// mustTake is what a party says over all accounts, packed.
-func mustTake(t *testing.T, p *party) []byte {
-	t.Helper()
-	all, _, known := p.m.Kinds()
-	if !known {
-		t.Fatal("it says no kinds")
-	}
-	return all.Append(nil)
 }

@@ -12,15 +12,14 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/row"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
 // Table is the control table.
-func (w *World) Table() storage.Table { return queues.Open(&w.Cfg, row.TableName).Control }
+func (w *World) Table() storage.Table { return queues.Open(&w.Cfg).Control }
 
 // Change changes the map as `distributor accounts` does.
 func (w *World) Change(shards func(old []shardmap.Shard) []shardmap.Shard) {
@@ -67,7 +66,7 @@ func (w *World) Look() *cluster.View {
 
 // In is how many messages lie in an account's work queues.
 func (w *World) In(account string) (n int) {
-	for _, s := range settings.Shards(w.Cfg) {
+	for _, s := range setup.Shards(w.Cfg) {
 		if s.Account == account {
 			n += w.Count(s.Account, s.Queue)
 		}

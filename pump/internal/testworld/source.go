@@ -13,8 +13,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/row"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -106,7 +105,7 @@ type Found struct {
 // Take takes everything out of the work queues, and tells where it lay.
 func (w *World) Take() (Delivered, []Found) {
 	w.T.Helper()
-	return w.TakeFrom(settings.Shards(w.Cfg))
+	return w.TakeFrom(setup.Shards(w.Cfg))
 }
 
 // TakeFrom takes everything out of some queues, and tells where it lay.
@@ -148,7 +147,7 @@ func (w *World) TakeFrom(shards []shardmap.Shard) (got Delivered, lay []Found) {
 }
 
 // Segments is how many segments the workload has.
-func (w *World) Segments() int { return shardmap.DefaultSegments(len(settings.Shards(w.Cfg))) }
+func (w *World) Segments() int { return shardmap.DefaultSegments(len(setup.Shards(w.Cfg))) }
 
 // Expect checks that each of the source's tasks lies there under exactly the
 // identity that reading in order gives it, and how many copies there are in all;
@@ -195,7 +194,7 @@ func (got Delivered) Expect(
 // RunRow reads the row of a run.
 func (w *World) RunRow(id pump.RunID) workload.Run {
 	w.T.Helper()
-	f := queues.Open(&w.Cfg, row.TableName)
+	f := queues.Open(&w.Cfg)
 	r, err := workload.NewRuns(f.Control, w.Cfg.Workload).Get(w.T.Context(), id)
 	if err != nil {
 		w.T.Fatal(err)

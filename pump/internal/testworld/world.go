@@ -18,8 +18,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/private"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/row"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
@@ -66,18 +65,18 @@ func In(
 		if spec.Shared {
 			w.Pinned = pump.Shared
 		}
-		cfg, err := settings.Complete(w.Config("putter", qs))
+		cfg, err := setup.Complete(w.Config("putter", qs))
 		if err != nil {
 			t.Fatal(err)
 		}
 		w.Cfg = cfg
-		f := queues.Open(&cfg, row.TableName)
-		spec.Name, spec.Shards, spec.Delivery = cfg.Workload, settings.Shards(cfg), string(cfg.Delivery)
+		f := queues.Open(&cfg)
+		spec.Name, spec.Shards, spec.Delivery = cfg.Workload, setup.Shards(cfg), string(cfg.Delivery)
 		if _, err := workload.Ensure(t.Context(), f.Control, spec); err != nil {
 			t.Fatal(err)
 		}
 		var qs []*queues.Queue
-		for _, s := range settings.Shards(cfg) {
+		for _, s := range setup.Shards(cfg) {
 			sh, err := f.Queue(s.Account, s.Queue)
 			if err != nil {
 				t.Fatal(err)
@@ -112,7 +111,7 @@ func (w *World) NewRun() pump.RunID {
 	w.T.Helper()
 	w.runs++ // not a random one: those that list runs read its row (P9)
 	id := pump.RunID{0: 0xf0, 15: w.runs}
-	f := queues.Open(&w.Cfg, row.TableName)
+	f := queues.Open(&w.Cfg)
 	if err := workload.NewRuns(f.Control, w.Cfg.Workload).Create(w.T.Context(),
 		workload.Run{ID: id}); err != nil {
 		w.T.Fatal(err)
@@ -212,7 +211,7 @@ func (w *World) PutText(account, queue string, text []byte) string {
 // Spread puts envelopes of n tasks each into every queue and says how many tasks that is.
 func (w *World) Spread(envelopes, n int) (tasks int) {
 	w.T.Helper()
-	for _, s := range settings.Shards(w.Cfg) {
+	for _, s := range setup.Shards(w.Cfg) {
 		w.Put(s.Account, s.Queue, envelopes, n)
 		tasks += envelopes * n
 	}
@@ -232,7 +231,7 @@ func (w *World) Count(account, queue string) int {
 // Left is how many messages all work queues hold.
 func (w *World) Left() (n int) {
 	w.T.Helper()
-	for _, s := range settings.Shards(w.Cfg) {
+	for _, s := range setup.Shards(w.Cfg) {
 		n += w.Count(s.Account, s.Queue)
 	}
 	return n
@@ -251,7 +250,7 @@ func (w *World) Visible(account, queue string) int {
 // Poisoned gives the headers of the messages in an account's poison queue.
 func (w *World) Poisoned(account string) (texts [][]byte) {
 	w.T.Helper()
-	ms, err := w.Queue(account, settings.PoisonQueue(w.Cfg.Workload)).Peek(w.T.Context(),
+	ms, err := w.Queue(account, workload.PoisonQueue(w.Cfg.Workload)).Peek(w.T.Context(),
 		storage.MaxGet)
 	if err != nil {
 		w.T.Fatal(err)

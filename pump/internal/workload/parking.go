@@ -61,6 +61,9 @@ func (p *Parking) String() string {
 
 const parkingPart = "-park-"
 
+// PoisonQueue is the queue of each account that its quarantined messages go to.
+func PoisonQueue(workload string) string { return workload + "-poison" }
+
 // ParkingQueue is the queue of each account for what the mark of a number parks.
 func ParkingQueue(workload string, number int) string {
 	return workload + parkingPart + strconv.Itoa(number)

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
-	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/rounds"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
@@ -53,7 +53,7 @@ func (f *Follower) Start(all context.Context) (finish func()) {
 // follow keeps the map young enough for puts (P6.5).
 func (f *Follower) follow(ctx context.Context) {
 	routes, j := f.Router, backoff.Jitter(f.Instance)
-	var alarmed time.Time
+	var stale logs.Limited
 	defer f.Rounds.Begin()()
 	for n := uint64(0); ctx.Err() == nil; n++ {
 		f.Rounds.Add()
@@ -61,9 +61,10 @@ func (f *Follower) follow(ctx context.Context) {
 		if t.Fatal != nil {
 			return
 		}
-		if t.Fresh() && !alarmed.IsZero() {
-			alarmed = time.Time{}
-			f.Log.Info("the shard map can be read again; putting goes on")
+		if t.Fresh() {
+			if _, was := stale.Over(); was {
+				f.Log.Info("the shard map can be read again; putting goes on")
+			}
 		}
 		if young := j.Around(refreshAfter, "map", t.Workload.Name, n) - time.Since(t.read); young > 0 {
 			backoff.Wait(ctx, young)
@@ -80,11 +81,10 @@ func (f *Follower) follow(ctx context.Context) {
 		case errors.Is(err, workload.ErrRolledBack):
 			f.Log.Error("the shard map has gone back", "error", err)
 		}
-		if now := time.Now(); !routes.Current().Fresh() && now.Sub(alarmed) >= queues.AlarmEvery &&
-			ctx.Err() == nil {
-			alarmed = now
-			f.Log.Error("the shard map could not be read for too long; nothing is put until it can be",
-				"age", now.Sub(t.read).Round(time.Second), "error", err)
+		if !routes.Current().Fresh() && ctx.Err() == nil {
+			stale.Say(f.Log.Error,
+				"the shard map could not be read for too long; nothing is put until it can be",
+				"age", time.Since(t.read).Round(time.Second), "error", err)
 		}
 		backoff.Wait(ctx, j.Around(refreshRetry, "map again", t.Workload.Name, n))
 	}
@@ -100,7 +100,7 @@ func Refresh(ctx context.Context, w *workload.Workload) (*workload.Workload, err
 // markSpills has what is wanted marked, and only then lets it be used (P6.3). As
 // long as that fails the tasks of dark queues wait.
 func (f *Follower) markSpills(ctx context.Context) {
-	var alarmed time.Time
+	var unmarked logs.Limited
 	for failures := uint64(0); ; {
 		select {
 		case <-f.Router.wake:
@@ -119,9 +119,8 @@ func (f *Follower) markSpills(ctx context.Context) {
 				}
 				break
 			}
-			if now := time.Now(); now.Sub(alarmed) >= queues.AlarmEvery && ctx.Err() == nil {
-				alarmed = now
-				f.Log.Warn("the tasks of queues in trouble wait, because it cannot be "+
+			if ctx.Err() == nil {
+				unmarked.Say(f.Log.Warn, "the tasks of queues in trouble wait, because it cannot be "+
 					"marked that others take them", "error", err)
 			}
 			backoff.Wait(ctx,

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
@@ -83,7 +84,7 @@ type Putter struct {
 	memory *semaphore.Weighted // of the messages on their way
 	total  int64               // of memory
 	wg     sync.WaitGroup      // the messages on their way
-	stuck  time.Time           // when the log last said that segments are; of Watch
+	stuck  logs.Limited        // segments are
 }
 
 // Options are what a [Putter] works with.
@@ -366,14 +367,9 @@ func (p *Putter) Watch() {
 
 // sayStuck tells of segments whose tasks can go nowhere.
 func (p *Putter) sayStuck(t *Route) {
-	now := time.Now()
-	if now.Sub(p.stuck) < queues.AlarmEvery {
-		return
-	}
 	if n := t.Stuck(); n > 0 {
-		p.stuck = now
-		p.Log.Error("the queues of all three choices of segments take nothing; their tasks wait, "+
-			"and with them the distribution", "segments", n)
+		p.stuck.Say(p.Log.Error, "the queues of all three choices of segments take nothing; "+
+			"their tasks wait, and with them the distribution", "segments", n)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 
 	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
@@ -60,7 +59,7 @@ func TestTheDestinationsOfASegment(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := NewRouter(queues.Open(&w.Cfg, row.TableName), w.Cfg.Log)
+			r := NewRouter(queues.Open(&w.Cfg), w.Cfg.Log)
 			r.Update(workload)
 			for i, shard := range workload.Map.Choices(segment) {
 				h := &r.Current().sinks[shard].health
@@ -94,7 +93,7 @@ func TestTheDestinationsOfASegment(t *testing.T) {
 func TestTheNewestLookSaysWhatIsMarked(t *testing.T) {
 	testworld.In(t, workload.Spec{}, 2, 2, nil, func(t *testing.T, w *testworld.World) {
 		before := w.Look()
-		r := NewRouter(queues.Open(&w.Cfg, row.TableName), w.Cfg.Log)
+		r := NewRouter(queues.Open(&w.Cfg), w.Cfg.Log)
 		r.Update(before.Workload)
 		time.Sleep(time.Second)
 		r.marked([]uint32{3}, 1)
@@ -113,7 +112,7 @@ func TestTheNewestLookSaysWhatIsMarked(t *testing.T) {
 // Sinks of queues that stay keep what is known of them.
 func TestASinkOutlivesMaps(t *testing.T) {
 	testworld.In(t, workload.Spec{}, 3, 2, nil, func(t *testing.T, w *testworld.World) {
-		r := NewRouter(queues.Open(&w.Cfg, row.TableName), w.Cfg.Log)
+		r := NewRouter(queues.Open(&w.Cfg), w.Cfg.Log)
 		r.Update(w.Look().Workload)
 		first := r.Current()
 		w.Without("accountc")
@@ -139,7 +138,7 @@ func TestASinkOutlivesMaps(t *testing.T) {
 func TestAMessageWhoseProbeIsOverBelongsElsewhere(t *testing.T) {
 	testworld.In(t, workload.Spec{}, 2, 1, nil, func(t *testing.T, w *testworld.World) {
 		const segment = 7
-		r := NewRouter(queues.Open(&w.Cfg, row.TableName), w.Cfg.Log)
+		r := NewRouter(queues.Open(&w.Cfg), w.Cfg.Log)
 		r.Update(w.Look().Workload)
 		r.marked([]uint32{segment}, 1)
 		home := r.Current().home(segment)

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/singleflight"
 
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/queues"
@@ -57,6 +58,7 @@ type Sink struct {
 	// (absent) is made before it is put into; one that was made and is missing is gone.
 	made, absent atomic.Bool
 	making       singleflight.Group
+	trouble      logs.Limited
 
 	mu       sync.Mutex // guards what follows
 	waiting  []*message
@@ -64,7 +66,6 @@ type Sink struct {
 	inFlight int // workers that there may be
 	health   health
 	heard    map[string]time.Time // of each owner of its segments: when it last got a message here
-	alarmed  time.Time            // when the log last said that the queue is in trouble
 	refusal  refusal              // the last answer, if it was one
 }
 
@@ -305,13 +306,6 @@ const maxHeard = 1024
 
 // alarm tells an operator of a queue in trouble, not more often than he can read.
 func (s *Sink) alarm(log *slog.Logger, err error, d failure.Decision) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := time.Now()
-	if !s.alarmed.IsZero() && now.Sub(s.alarmed) < queues.AlarmEvery {
-		return
-	}
-	s.alarmed = now
 	said, fix := "a queue does not take messages; its tasks wait", []any{}
 	if d.Kind == failure.Refuses || d.Kind == failure.NoRight {
 		said = "a queue refuses the credential; its tasks wait"
@@ -319,14 +313,11 @@ func (s *Sink) alarm(log *slog.Logger, err error, d failure.Decision) {
 	if d.Fix != "" {
 		fix = []any{"fix", d.Fix}
 	}
-	log.Warn(said, append(fix, "queue", s.name, "error", err)...)
+	s.trouble.Say(log.Warn, said, append(fix, "queue", s.name, "error", err)...)
 }
 
 func (s *Sink) recovered(log *slog.Logger) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.alarmed.IsZero() {
-		s.alarmed = time.Time{}
+	if _, was := s.trouble.Over(); was {
 		log.Info("the queue takes messages again", "queue", s.name)
 	}
 }

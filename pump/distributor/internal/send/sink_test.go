@@ -14,8 +14,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/row"
-	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
@@ -27,11 +26,11 @@ func sending(t *testing.T, w *testworld.World, budget float64) (*Putter, *errgro
 	if budget > 0 {
 		cfg.Budget.Queue = budget
 	}
-	cfg, err := settings.Complete(cfg)
+	cfg, err := setup.Complete(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := NewRouter(queues.Open(&cfg, row.TableName), slog.New(slog.DiscardHandler))
+	r := NewRouter(queues.Open(&cfg), slog.New(slog.DiscardHandler))
 	r.Update(w.Look().Workload)
 	ctx, end := context.WithCancelCause(t.Context())
 	stages, ctx := errgroup.WithContext(ctx)

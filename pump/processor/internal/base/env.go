@@ -7,12 +7,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/sparing"
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor/internal/ownership"
 	"github.com/queuepump/queuepump/pump/reduce"
@@ -44,7 +43,8 @@ type Env struct {
 	CutWire    context.CancelFunc
 	Background sync.WaitGroup // ends with wire
 
-	Lines sparing.Kinds // warnings that could come with every message
+	Lines  logs.Kinds // warnings that could come with every message
+	alarms logs.Kinds // errors that would repeat with every message
 
 	// What the ledger's side asks of the others.
 	Refollow func() // what may be worked on has changed
@@ -54,9 +54,6 @@ type Env struct {
 	Unread     func() time.Duration // for how long messages may wait unread in a queue
 	Visibility func() time.Duration // of what is got now
 	OwnLease   func() time.Duration // of this process in the cluster
-
-	alarmMu sync.Mutex           // guards alarms
-	alarms  map[string]time.Time // when each was logged
 }
 
 // NewEnv makes what the parts of a Run share, but for what they ask of each other. It makes no
@@ -64,9 +61,14 @@ type Env struct {
 func NewEnv(cfg *pump.Config) *Env {
 	return &Env{
 		Cfg: cfg, Log: cfg.Log.With("workload", cfg.Workload, "instance", cfg.Instance),
-		Jitter: backoff.Jitter(cfg.Instance), Queues: queues.Open(cfg, row.TableName), Began: time.Now(),
-		alarms: map[string]time.Time{}, Gets: NewInFlight(), Messages: NewInFlight(),
+		Jitter: backoff.Jitter(cfg.Instance), Queues: queues.Open(cfg), Began: time.Now(),
+		Lines: logs.Kinds{Every: logs.PerTask}, Gets: NewInFlight(), Messages: NewInFlight(),
 	}
+}
+
+// AlarmOnce logs an error that would repeat with every message, at most once a minute.
+func (r *Env) AlarmOnce(kind, msg string, attrs ...any) {
+	r.alarms.Of(kind).Say(r.Log.Error, msg, attrs...)
 }
 
 // counters is what a Summary is made of.
@@ -76,17 +78,4 @@ type counters struct {
 	Duplicates, Dropped, Foreign, Passed, Forwarded, Parked, Split, Lost atomic.Int64
 
 	Envelopes, Recorded, Commits atomic.Int64
-}
-
-// AlarmOnce logs an error that would repeat with every message, at most once a minute.
-func (r *Env) AlarmOnce(kind, msg string, attrs ...any) {
-	r.alarmMu.Lock()
-	due := time.Since(r.alarms[kind]) >= time.Minute
-	if due {
-		r.alarms[kind] = time.Now()
-	}
-	r.alarmMu.Unlock()
-	if due {
-		r.Log.Error(msg, attrs...)
-	}
 }

@@ -9,8 +9,8 @@ import (
 
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
-	"github.com/queuepump/queuepump/pump/internal/locate"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -135,7 +135,7 @@ func (s *Assignment) Awaits() string {
 	}
 	return fmt.Sprintf("it waits for the lease of %s to run out, who own %d of its "+
 		"segments and have missed beats",
-		locate.SomeOf(s.Awaited, 4), s.Late)
+		setup.SomeOf(s.Awaited, 4), s.Late)
 }
 
 // marked reports whether messages of a segment may be in its choice-th queue

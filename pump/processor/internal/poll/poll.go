@@ -258,7 +258,8 @@ func (p *Poller) answers(q *entry) {
 	if storage.Is(q.trouble, storage.MaybeDone) {
 		q.account.makeDue(time.Now())
 	}
-	q.failures, q.trouble, q.alarmed = 0, nil, time.Time{}
+	q.failures, q.trouble = 0, nil
+	q.alarm.Over()
 }
 
 // mayHaveHidden reports whether a get that failed with err may have taken

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/internal/upkeep"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/queues"
@@ -42,6 +43,8 @@ const (
 	// hintEvery is how often nudges make one queue due, however many arrive: four
 	// gets a second are what a false hint may cost.
 	hintEvery = 250 * time.Millisecond
+
+	alarmEvery = 10 * time.Minute // while a queue does not answer
 )
 
 // Parts are the parts of a processor that the poller asks.
@@ -137,9 +140,10 @@ type entry struct {
 	// hidden is until when messages may be invisible that this process took and
 	// cannot settle: a get or a renewal was not answered.
 	hidden time.Time
-	// trouble is the failure of the last get, since when, and when it was logged.
-	trouble           error
-	troubled, alarmed time.Time
+	// trouble is the failure of the last get, and since when.
+	trouble  error
+	troubled time.Time
+	alarm    logs.Limited
 }
 
 // New makes a poller that has nothing to poll.
@@ -179,7 +183,7 @@ func (p *Poller) Follow(assigned *ownership.Assignment) {
 		}
 		q := p.queues[s]
 		if q == nil {
-			q = &entry{queue: s, account: a, blocked: p.Blocked(s)}
+			q = &entry{queue: s, account: a, blocked: p.Blocked(s), alarm: logs.Limited{Every: alarmEvery}}
 			p.queues[s] = q
 		}
 		if !q.polls || q.probes && i < probes {

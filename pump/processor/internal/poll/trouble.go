@@ -1,8 +1,6 @@
 package poll
 
 import (
-	"context"
-	"log/slog"
 	"time"
 
 	"github.com/queuepump/queuepump/pump/internal/backoff"
@@ -48,7 +46,7 @@ func (p *Poller) failed(q *entry, err error, now time.Time) {
 	if now.Sub(q.troubled) >= queueSilent && !q.probes {
 		p.dark = now
 	}
-	p.alarm(q, now)
+	p.alarm(q)
 }
 
 // queueSilent is for how long a queue must not answer until messages of it may be long in coming.
@@ -68,10 +66,10 @@ func (p *Poller) AllAnswer() (since time.Time, all bool) {
 	return p.dark, true
 }
 
-// alarm logs trouble when it begins and every ten minutes while it lasts. A
+// alarm logs trouble when it begins and once in alarmEvery while it lasts. A
 // throttle is no news until it has lasted: the budget handles it.
-func (p *Poller) alarm(q *entry, now time.Time) {
-	level, what := slog.LevelWarn, "queue does not answer"
+func (p *Poller) alarm(q *entry) {
+	say, what := p.Log.Warn, "queue does not answer"
 	switch failure.KindOf(q.trouble) {
 	case failure.Throttles:
 		if q.failures < 8 {
@@ -80,17 +78,13 @@ func (p *Poller) alarm(q *entry, now time.Time) {
 		what = "queue is throttled"
 	case failure.Silent, failure.Unknown:
 	case failure.Refuses, failure.NoRight:
-		level, what = slog.LevelError, "queue refuses the credential; it is left alone for a while"
+		say, what = p.Log.Error, "queue refuses the credential; it is left alone for a while"
 	case failure.Disabled:
-		level, what = slog.LevelError, "the account of a queue is disabled or unknown"
+		say, what = p.Log.Error, "the account of a queue is disabled or unknown"
 	case failure.Missing:
-		level, what = slog.LevelError, "queue is missing; a processor that works creates none"
+		say, what = p.Log.Error, "queue is missing; a processor that works creates none"
 	default:
-		level, what = slog.LevelError, "queue cannot be read"
+		say, what = p.Log.Error, "queue cannot be read"
 	}
-	if !q.alarmed.IsZero() && now.Sub(q.alarmed) < 10*time.Minute {
-		return
-	}
-	q.alarmed = now
-	p.Log.Log(context.Background(), level, what, "queue", q.queue.String(), "error", q.trouble)
+	q.alarm.Say(say, what, "queue", q.queue.String(), "error", q.trouble)
 }

@@ -1,4 +1,4 @@
-package settings
+package setup
 
 import (
 	"cmp"
@@ -11,9 +11,11 @@ import (
 	"math/bits"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/foreign"
 	"github.com/queuepump/queuepump/internal/redact"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
@@ -251,9 +253,6 @@ func Shards(c pump.Config) []shardmap.Shard {
 	return out
 }
 
-// PoisonQueue is the queue of each account that its quarantined messages go to.
-func PoisonQueue(workload string) string { return workload + "-poison" }
-
 // Instance makes a name that no other process has: the random part, because
 // process ids come again and host names are cloned with their machines.
 func Instance() string {
@@ -270,6 +269,18 @@ func Instance() string {
 	var b [4]byte
 	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
 	return fmt.Sprintf("%.64s-%d-%s", host, os.Getpid(), hex.EncodeToString(b[:]))
+}
+
+// NeedOnce refuses what only the ledger can answer.
+func NeedOnce(delivery, field, what string) error {
+	if delivery == string(pump.Once) {
+		return nil
+	}
+	return pump.Invalid(field,
+		fmt.Sprintf("%s needs delivery mode %s; in %s no process records which tasks are done",
+			what, pump.Once, pump.AtLeastOnce),
+		fmt.Sprintf("make another workload with delivery: %s, or see how many messages are left with: "+
+			"distributor status", pump.Once))
 }
 
 const defaultRetained = 7 * 24 * time.Hour
@@ -354,4 +365,38 @@ func Retry(p pump.RetryPolicy) (pump.RetryPolicy, error) {
 		return p, pump.Invalid("retry.maxAge", p.MaxAge.String()+" is negative", "use 0 for no limit")
 	}
 	return p, nil
+}
+
+// validQueue is the service's own rule for the name of a queue, with a length from 3 to 63.
+var validQueue = regexp.MustCompile(`^[a-z0-9](-?[a-z0-9])+$`)
+
+// checkForeign checks what is said of other programs' messages, and fills in what is not.
+func checkForeign(c *pump.Config) error {
+	Default(&c.ForeignEncoding, foreign.Auto)
+	if !slices.Contains(foreign.Encodings, c.ForeignEncoding) {
+		return pump.Invalid("foreign.encoding", redact.Quoted(c.ForeignEncoding)+" is no encoding",
+			"use "+strings.Join(foreign.Encodings, ", ")+", or leave it out for auto")
+	}
+	own := regexp.MustCompile("^" + c.Workload + "-([0-9]{2}|poison)$")
+	for i := range c.Accounts {
+		a := &c.Accounts[i]
+		a.Foreign = slices.Clone(a.Foreign)
+		for j, name := range a.Foreign {
+			problem, fix := "", ""
+			switch {
+			case len(name) < 3 || len(name) > 63 || !validQueue.MatchString(name):
+				problem = redact.Quoted(name) + " is no queue's name"
+				fix = "use 3 to 63 of a-z, 0-9 and single dashes, neither first nor last"
+			case own.MatchString(name):
+				problem = fmt.Sprintf("%q is a queue of workload %q itself", name, c.Workload)
+				fix = "leave it out: processors read it"
+			case slices.Contains(a.Foreign[:j], name):
+				problem, fix = fmt.Sprintf("%q is there twice", name), "remove one"
+			default:
+				continue
+			}
+			return pump.Invalid(fmt.Sprintf("accounts[%d].foreignQueues", i), problem, fix)
+		}
+	}
+	return nil
 }

@@ -1,4 +1,4 @@
-package locate
+package setup
 
 import (
 	"fmt"
@@ -10,7 +10,6 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/money"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/quota"
-	"github.com/queuepump/queuepump/pump/internal/settings"
 )
 
 // Reload lets a process that runs take what is new in a configuration: accounts, the limits of
@@ -19,7 +18,7 @@ import (
 // any more stays in use, since messages of it may be in hand. Foreign queues are not compared:
 // the workload's map says which are read.
 func Reload(f *queues.Set, now, next pump.Config) (changed bool, err error) {
-	next, err = settings.Complete(next)
+	next, err = Complete(next)
 	if err != nil {
 		return false, err
 	}

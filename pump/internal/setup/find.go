@@ -1,4 +1,4 @@
-package locate
+package setup
 
 import (
 	"context"
@@ -14,7 +14,6 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
-	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -38,7 +37,7 @@ func Elsewhere(ctx context.Context, c *pump.Config, announcing *workload.Maker) 
 	var stranger *pump.ConfigError
 	waits := NewWaits(c.Log, "waiting for accounts to answer, because the workload may be there",
 		"accounts")
-	ctx, gaveUp := waits.GiveUp(ctx)
+	ctx, gaveUp := waits.GiveUp(ctx, true)
 	defer waits.Stop()
 	_ = queues.Each(ctx, others(c), func(ctx context.Context, _ int, a pump.Account) error {
 		table := &watchedTable{Table: a.Storage.Table(row.TableName), account: a.Name}
@@ -307,13 +306,13 @@ func others(c *pump.Config) []pump.Account {
 	})
 }
 
-// spec is the workload that the configuration describes. The number of queues of an account for
+// SpecOf gives the workload that a configuration describes. The number of queues of an account for
 // which it gives none is for who makes the workload; of one that is there it would be a claim that
 // the operator did not make, and it depends on how many accounts are listed.
 func SpecOf(c *pump.Config) workload.Spec {
 	s := workload.Spec{
 		Name: c.Workload, Segments: max(c.Segments, 0), Shared: c.Segments == pump.Shared,
-		Shards: settings.Shards(*c), Delivery: string(c.Delivery),
+		Shards: Shards(*c), Delivery: string(c.Delivery),
 		ForeignKey: c.ForeignKey, Guessed: map[string]bool{},
 	}
 	for _, a := range c.Accounts {

@@ -1,4 +1,4 @@
-package locate
+package setup
 
 import (
 	"context"
@@ -69,13 +69,15 @@ func (w *Waits) Stop() {
 	clear(w.asked)
 }
 
-// GiveUp gives a context that ends once nothing that is waited for can answer ([storage.Hopeless]),
-// and what tells with which error that was; nil if it was not.
-func (w *Waits) GiveUp(ctx context.Context) (context.Context, func() error) {
+// GiveUp gives a context that ends, if it may, once nothing that is waited for can answer
+// ([storage.Hopeless]), and what tells with which error that was; nil if it was not.
+func (w *Waits) GiveUp(ctx context.Context, may bool) (context.Context, func() error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.giveUp = cancel
+	if may {
+		w.giveUp = cancel
+	}
 	return ctx, func() error {
 		cause := context.Cause(ctx)
 		cancel(nil)

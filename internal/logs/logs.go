@@ -1,0 +1,142 @@
+// Package logs keeps a log readable where a line could come with every task, beat or look. The
+// first line is written at once, because a user who has just started a process looks at its log.
+// Later lines come once in a while, as long as what they tell of goes on.
+package logs
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// PerTask is the least time between two lines that could come with every task.
+const PerTask = 10 * time.Second
+
+// Limited is a line of the log that is written once in a while. The zero value writes it once a
+// minute. Many goroutines may use it at once.
+type Limited struct {
+	Every time.Duration // the least time between two lines; 0: a minute
+
+	mu            sync.Mutex // guards what follows, and writing a [Line]
+	since, at     time.Time  // when it began, and when the line was written last; zero: never
+	events, tasks int        // since the last line
+	last          Line       // of the last event
+}
+
+// Line writes a line of the log, which stands for so many events that concern so many
+// tasks in all: the one that it was made for and those before it that were not written. It may
+// be called later and by another goroutine, so it must hold nothing that changes.
+type Line func(events, tasks int)
+
+// Due notes that there is something to write, and reports whether the caller is to write it now.
+func (l *Limited) Due() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.due()
+}
+
+// due is called with mu held.
+func (l *Limited) due() bool {
+	now := time.Now()
+	if l.since.IsZero() {
+		l.since = now
+	}
+	due := l.at.IsZero() || now.Sub(l.at) >= cmp.Or(l.Every, time.Minute)
+	if due {
+		l.at = now
+	}
+	return due
+}
+
+// Say writes a line by log, a method of a [slog.Logger], if it is due.
+func (l *Limited) Say(log func(msg string, attrs ...any), msg string, attrs ...any) {
+	if l.Due() {
+		log(msg, attrs...)
+	}
+}
+
+// Over notes that what the line tells of is over, and reports whether there was something to
+// write, and for how long. The next line is due at once.
+func (l *Limited) Over() (lasted time.Duration, was bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if was = !l.since.IsZero(); was {
+		lasted = time.Since(l.since).Round(time.Second)
+		l.since, l.at = time.Time{}, time.Time{}
+	}
+	return lasted, was
+}
+
+// Lasts is for how long there has been something to write; 0: there is nothing.
+func (l *Limited) Lasts() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.since.IsZero() {
+		return 0
+	}
+	return time.Since(l.since).Round(time.Second)
+}
+
+// Add notes an event that concerns so many tasks. Its line is written now, or is left to
+// what comes later: the next event when a line is due, or Flush.
+func (l *Limited) Add(tasks int, line Line) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.events++
+	l.tasks += tasks
+	l.last = line
+	if l.due() {
+		l.write()
+	}
+}
+
+// Flush writes the line of what was not written yet, if there is something.
+func (l *Limited) Flush() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.events > 0 {
+		l.write()
+	}
+}
+
+// write is called with mu held.
+func (l *Limited) write() {
+	l.last(l.events, l.tasks)
+	l.events, l.tasks, l.last = 0, 0, nil
+}
+
+// Kinds are lines of several kinds, each limited by itself. There are few of them: what is
+// different in each line makes no kind. The zero value is ready; many goroutines may use it at
+// once.
+type Kinds struct {
+	Every time.Duration // see [Limited]
+
+	mu    sync.Mutex // guards lines
+	lines map[string]*Limited
+}
+
+// Of gives the lines of a kind.
+func (k *Kinds) Of(kind string) *Limited {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.lines == nil {
+		k.lines = map[string]*Limited{}
+	}
+	l := k.lines[kind]
+	if l == nil {
+		l = &Limited{Every: k.Every}
+		k.lines[kind] = l
+	}
+	return l
+}
+
+// Flush flushes all of them, in the order of their kinds.
+func (k *Kinds) Flush() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, kind := range slices.Sorted(maps.Keys(k.lines)) {
+		k.lines[kind].Flush()
+	}
+}

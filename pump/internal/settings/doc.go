@@ -1,2 +1,0 @@
-// Package settings completes and checks configurations.
-package settings
