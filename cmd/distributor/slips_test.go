@@ -73,13 +73,13 @@ var slips = []struct {
 }{
 	{"run", 2, "nothing says what to read"},
 	{"run tasks.jsonl", 2, "--input tasks.jsonl"},
-	{"pause everything", 2, "takes no arguments"},
-	{"resume test", 2, "takes no arguments"},
-	{"pause --run 0123 --key Oslo", 2, "one at a time"},
-	{"pause --run= ", 2, "--run"},
-	{"pause --key=", 2, "--key"},
-	{"pause --key Oslo --wait", 2, "--wait"},
-	{"resume --run 0123 --key Oslo", 2, "one at a time"},
+	{"workload pause everything", 2, "takes no arguments"},
+	{"workload resume test", 2, "takes no arguments"},
+	{"workload pause --run 0123 --key Oslo", 2, "one at a time"},
+	{"workload pause --run= ", 2, "--run"},
+	{"workload pause --key=", 2, "--key"},
+	{"workload pause --key Oslo --wait", 2, "--wait"},
+	{"workload resume --run 0123 --key Oslo", 2, "one at a time"},
 	{"run --imput tasks.jsonl", 2, "--input"},
 	{"--input tasks.jsonl", 2, "distributor run --input"},
 	{"rnu --input tasks.jsonl", 2, "run"},
@@ -130,8 +130,8 @@ var slips = []struct {
 	{"run --input tasks.jsonl --config half.yaml", 2, "accounts[0]"},
 	{"run --input tasks.jsonl --config badkey.yaml", 1, "access denied"},
 	{"run --input tasks.jsonl --config delivery.yaml", 2, "delivery"},
-	{"wait", 2, "RUN is missing"},
-	{"wait 1234 5678", 2, "one RUN"},
+	{"runs wait", 2, "RUN is missing"},
+	{"runs wait 1234 5678", 2, "one RUN"},
 	{"status", 1, "distributor run"},
 	{"status now", 2, "not understood"},
 	{"status --watch 1ms", 2, "--watch"},
@@ -147,7 +147,7 @@ var slips = []struct {
 	{"accounts remove acct02", 2, "--yes"},
 	{"gate open", 2, "NAME is missing"},
 	{"gate open morning", 1, "distributor run"},
-	{"repair 1234", 2, "nothing says what to read"},
+	{"runs repair 1234", 2, "nothing says what to read"},
 	{"workload delete --yes other", 2, "test"},
 }
 
@@ -196,5 +196,33 @@ func TestTheConfigurationInUseIsSaid(t *testing.T) {
 	t.Setenv("QUEUEPUMP_CONFIG", "gone.yaml")
 	if status, said := cli.Run(t.Context(), root(), words("status")); status != 2 || !strings.Contains(said, "gone.yaml") || !strings.Contains(said, "QUEUEPUMP_CONFIG") {
 		t.Errorf("status %d: %s", status, said)
+	}
+}
+
+// The first help of a command has what most need; --help-all has all, and both can be typed.
+func TestWhatIsSeldomNeededIsInTheLongHelp(t *testing.T) {
+	for _, c := range []struct{ command, never, all string }{
+		{"", "  gate  ", "  gate  "},
+		{"", "  ids  ", "  ids  "},
+		{"plan", "--get-costs", "--get-costs"},
+		{"run", "--lease", "--lease"},
+		{"run", "--progress-every", "--progress-every"},
+		{"status", "--watch", "--watch"},
+	} {
+		short, err := cli.Help(t.Context(), root(), words("-q " + c.command + " --help")[1:])
+		long, err2 := cli.Help(t.Context(), root(), words("-q " + c.command + " --help-all")[1:])
+		if err != nil || err2 != nil || strings.Contains(short, c.never) || !strings.Contains(long, c.all) || !strings.Contains(short, "--help-all") {
+			t.Errorf("%s: %v, %v\n%s\n%s", c.command, err, err2, short, long)
+		}
+	}
+	text, err := cli.Help(t.Context(), root(), words("plan --help"))
+	_, flags, _ := strings.Cut(text, "\nFlags:\n")
+	if n := strings.Count("\n"+flags, "\n      --") - 1; err != nil || n != 6 {
+		t.Errorf("%d flags of plan, %v\n%s", n, err, flags)
+	}
+	for _, slip := range []string{"plan --vm-prise 1", "gaet list"} {
+		if _, said := cli.Run(t.Context(), root(), words(slip)); !strings.Contains(said, "did you mean") && !strings.Contains(said, "Did you mean") {
+			t.Errorf("%s: %s", slip, said)
+		}
 	}
 }

@@ -135,6 +135,8 @@ func (f *runFlags) add(cmd *cobra.Command) {
 			"(default: as configured, or a free port of loopback)")
 	flags.BoolVar(&f.json, "json", false, "print the summary as a JSON object")
 	f.console.Add(cmd, 5*time.Second)
+	cli.Seldom(cmd, "keep-env", "out-patience", "visibility", "grace", "max-age", "max-busy",
+		"retry-base", "make-workload", "beat", "lease")
 }
 
 func (f *runFlags) run(cmd *cobra.Command) error {

@@ -32,7 +32,7 @@ const (
   2    the command line or the configuration is wrong; nothing was done
 `
 	exitWait = `  3    waited: every task is done or in quarantine, and some are in quarantine
-  4    waited: stuck, tasks are missing; distributor repair puts them again
+  4    waited: stuck, tasks are missing; distributor runs repair puts them again
   6    waited: the time for it was over before the run was
 `
 	exitDelete = `  5    stopped half-way; the same command continues
@@ -145,6 +145,8 @@ func prepare(root *cobra.Command) {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.Version = version(root)
 	root.SetVersionTemplate("{{.Version}}\n")
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
 	explain(root)
 }
 

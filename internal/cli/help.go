@@ -71,6 +71,70 @@ func explain(root *cobra.Command) {
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "Flags.FlagUsages |",
 		fmt.Sprintf("Flags.FlagUsagesWrapped %d |", helpWidth)))
 	root.SetFlagErrorFunc(flagError)
+	all, show := false, root.HelpFunc()
+	every(root, func(cmd *cobra.Command) {
+		cmd.InitDefaultHelpFlag()
+		cmd.Flags().BoolFunc(helpAll, "help with what is seldom needed, too", func(string) error {
+			all = true
+			return cmd.Flags().Set("help", "true")
+		})
+		cmd.Flags().Lookup(helpAll).Hidden = true // unless there is more to see
+		seldom(cmd, func(*bool) { cmd.Flags().Lookup(helpAll).Hidden = false })
+	})
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		seldom(cmd, func(hidden *bool) { *hidden = !all })
+		show(cmd, args)
+	})
+}
+
+// every calls f with the command and all below it.
+func every(cmd *cobra.Command, f func(*cobra.Command)) {
+	f(cmd)
+	for _, sub := range cmd.Commands() {
+		every(sub, f)
+	}
+}
+
+// What is seldom needed is in the help with --help-all only. It is an annotation, by helpAll: what
+// is hidden in cobra's own way is neither completed nor suggested.
+const helpAll = "help-all"
+
+// SeldomCommand marks a command as seldom needed.
+func SeldomCommand(cmd *cobra.Command) *cobra.Command {
+	cmd.Annotations = map[string]string{helpAll: ""}
+	return cmd
+}
+
+// Seldom marks flags of the command as seldom needed.
+func Seldom(cmd *cobra.Command, flags ...string) {
+	for _, name := range flags {
+		if err := cmd.Flags().SetAnnotation(name, helpAll, nil); err != nil {
+			panic(err) // there is no such flag
+		}
+	}
+}
+
+// SeldomBut marks all flags of the command but these as seldom needed.
+func SeldomBut(cmd *cobra.Command, flags ...string) {
+	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
+		if !slices.Contains(flags, flag.Name) {
+			Seldom(cmd, flag.Name)
+		}
+	})
+}
+
+// seldom calls f with what hides each flag and command below cmd that is seldom needed.
+func seldom(cmd *cobra.Command, f func(hidden *bool)) {
+	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
+		if _, is := flag.Annotations[helpAll]; is {
+			f(&flag.Hidden)
+		}
+	})
+	for _, sub := range cmd.Commands() {
+		if _, is := sub.Annotations[helpAll]; is {
+			f(&sub.Hidden)
+		}
+	}
 }
 
 // flagError adds to the error of an unknown flag which one was probably meant.

@@ -205,10 +205,10 @@ func (p *programs) help(t *testing.T, command []string) *help {
 	if h := p.helps[key]; h != nil {
 		return h
 	}
-	args := append(command[1:len(command):len(command)], "--help")
+	args := append(command[1:len(command):len(command)], "--help-all")
 	out, err := exec.Command(filepath.Join(p.bin, command[0]), args...).CombinedOutput()
 	if err != nil {
-		t.Fatalf("%s --help: %v\n%s", key, err, out)
+		t.Fatalf("%s --help-all: %v\n%s", key, err, out)
 	}
 	h := &help{commands: map[string]bool{}, flags: map[string]bool{}}
 	text, flags, _ := strings.Cut(string(out), "\nFlags:\n")

@@ -160,8 +160,8 @@ holds the workload's rows, cannot be removed.
 An account that is gone for good cannot be counted. --lost removes it ten minutes after the
 drain, unless one of its queues can be counted with the credentials of the configuration. The
 command first says what may be lost: with delivery: once the tasks of each run that are not
-done, with at-least-once what was last counted. Without --yes it then asks. distributor repair
-puts again what lacks. Should the account come back, accounts add takes it in again.`,
+done, with at-least-once what was last counted. Without --yes it then asks. distributor runs
+repair puts again what lacks. Should the account come back, accounts add takes it in again.`,
 		Example: `  distributor accounts remove acct02 --config pump.yaml
   distributor accounts remove acct02 --config pump.yaml --wait --yes
 

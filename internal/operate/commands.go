@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/queuepump/queuepump/internal/cli"
 )
 
 // The groups of commands in the help of a binary, by what one wants.
@@ -22,12 +24,12 @@ func Add(root *cobra.Command) {
 		&cobra.Group{ID: GroupSend, Title: "Send:"}, &cobra.Group{ID: groupWatch, Title: "Watch:"},
 		&cobra.Group{ID: groupOperate, Title: "Operate:"}, &cobra.Group{ID: groupPlan, Title: "Plan:"},
 	)
-	add(root, GroupSend, wait(), repair())
-	add(root, groupWatch, statusCommand(), runsCommand(runsList(), runsShow(), runsEnd()), counts(),
+	add(root, groupWatch, statusCommand(), runsCommand(
+		runsList(), runsShow(), wait(), repair(), runsEnd()), counts(),
 		quarantineCommand(quarantineList(), quarantineShow(), quarantineRedrive(), quarantineDrop()),
 		doctorCommand(), peekCommand(), pageCommand(), topCommand())
-	add(root, groupOperate, pauseCommand(), resumeCommand(), accountsCommand(), gate(), ids(),
-		workload())
+	add(root, groupOperate, accountsCommand(), workload(), cli.SeldomCommand(gate()),
+		cli.SeldomCommand(ids()))
 	add(root, groupPlan, plan(), generateCommand())
 }
 

@@ -72,7 +72,6 @@ reach it safely.`,
 		"where the page is, `ADDR` as host:port; port 0 is any that is free")
 	flags.BoolVar(&f.json, "json", false, "print the address as a JSON object")
 	f.console.Add(cmd, 0)
-	_ = flags.MarkHidden("progress-every") // it has none
 	return cmd
 }
 

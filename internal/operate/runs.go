@@ -20,11 +20,12 @@ import (
 func runsCommand(sub ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "runs",
-		Short: "List, show and end runs",
-		Long: `List, show and end runs. A run is one distribution. It is open until its source is sent,
-sealed then, and closed when every task is done or in quarantine. One that cannot go on
-is broken; one whose client is gone is abandoned, and its source can be sent to the end with
-distributor repair RUN. Runs that no distributor continues end by themselves after a quiet hour.`,
+		Short: "List, show, wait for, repair and end runs",
+		Long: `Look at runs, wait for them, repair and end them. A run is one distribution. It is open
+until its source is sent, sealed then, and closed when every task is done or in quarantine.
+One that cannot go on is broken; one whose client is gone is abandoned, and its source can be
+sent to the end with distributor runs repair RUN. Runs that no distributor continues end by
+themselves after a quiet hour.`,
 	}
 	return cli.Group(cmd, sub...)
 }

@@ -55,8 +55,6 @@ asked, and an account that does not answer is shown as dark.
 
 With --json the names are stable and all is there that the screen leaves out.`,
 		Example: `  distributor status --config pump.yaml
-  distributor status --config pump.yaml --watch
-  distributor status --config pump.yaml --watch 10s
   distributor status --config pump.yaml --json | jq '.accounts[] | {name, messages}'`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: f.run(func(cmd *cobra.Command, args []string) error { return f.show(cmd, args) }),
@@ -65,6 +63,7 @@ With --json the names are stable and all is there that the screen leaves out.`,
 	flags := cmd.Flags()
 	flags.DurationVar(&f.watch, "watch", 0, "show it again and again, every 2s or as often as is said")
 	flags.Lookup("watch").NoOptDefVal = "2s"
+	cli.Seldom(cmd, "watch")
 	flags.IntVar(&f.options.Runs, "runs", 5, "how many of the last runs to show")
 	flags.IntVar(&f.options.Keys, "keys", 100, "how many keys with claims to look at")
 	flags.DurationVar(&f.options.Timeout, "timeout", 10*time.Second,

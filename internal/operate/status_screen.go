@@ -87,7 +87,7 @@ func pausedText(s *status.Status, now time.Time) string {
 		}
 	}
 	return fmt.Sprintf("PAUSED since %s by %s · %d of %s without a task at work · go "+
-		"on with: distributor resume",
+		"on with: distributor workload resume",
 		timeText(*s.PausedSince, now), plain(s.PausedBy), still, cli.Plural(int64(all), "processor"))
 }
 
@@ -100,7 +100,7 @@ func parkedText(p *status.Parked, now time.Time) string {
 		return fmt.Sprintf("%s comes home since %s%s", plain(p.What()),
 			timeText(*p.Returning, now), messages)
 	}
-	return fmt.Sprintf("PAUSED %s since %s by %s%s · go on with: distributor resume %s",
+	return fmt.Sprintf("PAUSED %s since %s by %s%s · go on with: distributor workload resume %s",
 		plain(p.What()), timeText(p.Since, now), plain(p.By), messages, plain(p.Flag()))
 }
 

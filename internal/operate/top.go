@@ -32,7 +32,7 @@ keys and gates, and problems. It changes nothing.
 Press ? for the keys: tab and 1 to 8 choose a table, / filters it, s sorts it, p holds it:
 nothing is read then, until p is pressed again.
 It makes 25 requests a second at most, so a large workload's queues come one by one.
-NO_COLOR=1 shows no colours. Scripts take "status --json" or "status --watch".`,
+NO_COLOR=1 shows no colours. Scripts take "status --json".`,
 		Example: `  distributor top --config pump.yaml
   NO_COLOR=1 distributor top --config pump.yaml --runs 50`,
 		Args: cli.NoArguments(nil),
@@ -52,7 +52,7 @@ func (f *topFlags) show(cmd *cobra.Command) error {
 	in, isFile := cmd.InOrStdin().(*os.File)
 	if _, _, terminal := size(out); !terminal || !isFile || !term.IsTerminal(int(in.Fd())) {
 		return cli.Usage("top needs a terminal to show and to read keys from; in a "+
-			"script use: %s status --watch",
+			"script use: %s status",
 			cmd.Root().Name())
 	}
 	if err := checkReading(f.options); err != nil {

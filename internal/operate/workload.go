@@ -20,12 +20,12 @@ import (
 func workload() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "workload",
-		Short: "Show or delete a workload",
-		Long: `Show or delete a workload. The first distributor makes it, of the accounts of its
-configuration; what it pins then never changes: the number of segments, the mode of
-delivery, and which queues an account has.`,
+		Short: "Show, pause, resume or delete a workload",
+		Long: `Show, pause, resume or delete a workload. The first distributor makes it, of the
+accounts of its configuration; what it pins then never changes: the number of segments, the
+mode of delivery, and which queues an account has.`,
 	}
-	return cli.Group(cmd, workloadShow(), workloadDelete())
+	return cli.Group(cmd, workloadShow(), pauseCommand(), resumeCommand(), workloadDelete())
 }
 
 func workloadShow() *cobra.Command {

@@ -101,7 +101,7 @@ func TestWhatIsInQuarantineIsSeenRedrivenAndDropped(t *testing.T) {
 				t.Errorf("after the drop: %+v", left)
 			}
 			if mode == "once" {
-				waited := start(t, "distributor", "wait", run, "--config", w.config, "--quiet")
+				waited := start(t, "distributor", "runs", "wait", run, "--config", w.config, "--quiet")
 				waited.succeeds()
 			}
 		})
