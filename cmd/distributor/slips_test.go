@@ -226,3 +226,50 @@ func TestWhatIsSeldomNeededIsInTheLongHelp(t *testing.T) {
 		}
 	}
 }
+
+// A flag may come from the environment, and the command line wins. A value that is wrong is refused
+// as that of the flag is, with the variable named and no secret shown.
+func TestTheEnvironmentGivesFlagsToo(t *testing.T) {
+	d := newDesk(t)
+	for _, c := range []struct {
+		env, args string
+		status    int
+		says      []string
+	}{
+		{"MAX_RATE=abc", "run --input tasks.jsonl", 2, []string{`invalid argument "abc" for "--max-rate" flag`, "QUEUEPUMP_MAX_RATE"}},
+		{"MAX_RATE=-5", "run --input tasks.jsonl", 2, []string{"--max-rate: -5", "QUEUEPUMP_MAX_RATE"}},
+		{"LEASE=1s", "run --input tasks.jsonl", 2, []string{"--lease", "QUEUEPUMP_LEASE"}},
+		{"EVERY=1m", "run --input tasks.jsonl --once", 2, []string{"--once and --every exclude each other", "QUEUEPUMP_EVERY"}},
+		{"QUIET=perhaps", "status", 1, nil}, // which has no --quiet
+		{"QUIET=perhaps", "run --input tasks.jsonl", 2, []string{"QUEUEPUMP_QUIET"}},
+		{"PACK=AccountKey=0123456789abcdef0123", "run --input tasks.jsonl", 2, []string{"AccountKey=REDACTED", "QUEUEPUMP_PACK"}},
+		{"CONFIG=gone.yaml", "plan --rate 1 --handler-seconds 1 --task-bytes 1", 2, []string{"gone.yaml", "QUEUEPUMP_CONFIG"}},
+		{"INPUT=tasks.csv\nnope.csv", "run", 1, []string{"nope.csv"}},
+		{"INPUT=tasks.csv\nnope.csv", "run --input tasks.jsonl --key citty", 1, []string{"citty"}},
+		{"HELP=true", "run", 2, []string{"nothing says what to read"}},
+		{"INPUT=", "run", 2, []string{"nothing says what to read"}},
+	} {
+		t.Run(c.env+" "+c.args, func(t *testing.T) {
+			name, value, _ := strings.Cut(c.env, "=")
+			t.Setenv("QUEUEPUMP_"+name, value)
+			status, said := cli.Run(t.Context(), root(), words(c.args))
+			if status != c.status || strings.Contains(said, "0123") {
+				t.Errorf("status %d, want %d: %s", status, c.status, said)
+			}
+			for _, want := range c.says {
+				if !strings.Contains(said, want) {
+					t.Errorf("%q is missing in: %s", want, said)
+				}
+			}
+		})
+	}
+	if made := d.made(); made > 0 {
+		t.Fatalf("%d requests made something", made)
+	}
+	t.Setenv("QUEUEPUMP_INPUT", "tasks.csv\ntasks.csv\n")
+	t.Setenv("QUEUEPUMP_QUIET", "true")
+	t.Setenv("QUEUEPUMP_MAX_RATE", "no number")
+	if status, said := cli.Run(t.Context(), root(), words("run --max-rate 1000")); status != 0 || d.made() == 0 {
+		t.Errorf("status %d: %s", status, said)
+	}
+}

@@ -67,7 +67,8 @@ without being handled and counted as skipped. Exit status: processor --help.`,
   processor run --config pump.yaml --exec 'python3 worker.py' --children 4 --out results.jsonl
 
   # a process for each task, with a shell
-  processor run --config pump.yaml --exec-each 'sh -c "convert - jpg:- | upload \"$QUEUEPUMP_ID\""'
+  processor run --config pump.yaml \
+      --exec-each 'sh -c "convert - jpg:- | upload \"$QUEUEPUMP_TASK_ID\""'
 
   # an HTTP endpoint with a token from the environment
   processor run --config pump.yaml --http https://worker.internal/task \

@@ -105,7 +105,7 @@ func TestChildrenGetNoCredentialsOfOurs(t *testing.T) {
 	}
 	for name, value := range map[string]string{
 		"ACCOUNT_1": "secret", "AZURE_CLIENT_SECRET": "secret", "AZURE_CLIENT_CERTIFICATE_PATH": "secret", "AZURE_FEDERATED_TOKEN_FILE": "secret", "AZURE_PASSWORD": "secret",
-		"AZURE_STORAGE_KEY": "secret", "AZURE_STORAGE_SAS_TOKEN": "secret", "AZURE_STORAGE_CONNECTION_STRING": "secret", "IDENTITY_HEADER": "secret",
+		"AZURE_STORAGE_KEY": "secret", "AZURE_STORAGE_SAS_TOKEN": "secret", "AZURE_STORAGE_CONNECTION_STRING": "secret", "IDENTITY_HEADER": "secret", "QUEUEPUMP_HTTP_HEADER": "Token: secret", "QUEUEPUMP_CONFIG": "pump.yaml",
 		"MY_COPY": "AccountKey=" + key, "MY_TOKEN": "?sig=" + signature, "MY_ESCAPED_TOKEN": url.QueryEscape(signature),
 		"ACCOUNT_2": "kept", "AZURE_SUBSCRIPTION_TOKEN": "kept too", "HARMLESS": "yes", "AZURE_CLIENT_ID": "no credential", "AZURE_REGION": "norwayeast",
 	} {
@@ -119,7 +119,7 @@ func TestChildrenGetNoCredentialsOfOurs(t *testing.T) {
 				t.Errorf("%s is in the environment:\n%s", hidden, all)
 			}
 		}
-		for _, shown := range []string{"HARMLESS=yes", "ACCOUNT_2=kept", "AZURE_SUBSCRIPTION_TOKEN=kept too", "AZURE_CLIENT_ID=no credential", "AZURE_REGION=norwayeast"} {
+		for _, shown := range []string{"HARMLESS=yes", "ACCOUNT_2=kept", "AZURE_SUBSCRIPTION_TOKEN=kept too", "AZURE_CLIENT_ID=no credential", "AZURE_REGION=norwayeast", "QUEUEPUMP_CONFIG=pump.yaml"} {
 			if !strings.Contains(all, shown) {
 				t.Errorf("%s is not in the environment:\n%s", shown, all)
 			}

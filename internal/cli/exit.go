@@ -147,6 +147,7 @@ func prepare(root *cobra.Command) {
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
+	root.PersistentPreRunE = fromTwins
 	explain(root)
 }
 
@@ -164,16 +165,16 @@ func report(w io.Writer, root, cmd *cobra.Command, err error) {
 		return
 	}
 	// Also what was typed may be a secret in the wrong place.
-	for line := range strings.Lines(redact.Cleaned(err.Error())) {
+	lines := strings.Split(redact.Cleaned(err.Error()), "\n")
+	lines = append(lines, twinsIn(cmd, err.Error())...)
+	lines = append(lines, storage.Fix(err))
+	if _, ok := errors.AsType[*failure](err); !ok {
+		lines = append(lines, "see `"+cmd.CommandPath()+" --help`")
+	}
+	for _, line := range lines {
 		if line = strings.TrimSpace(line); line != "" {
 			fmt.Fprintf(w, "%s: %s\n", root.Name(), line)
 		}
-	}
-	if fix := storage.Fix(err); fix != "" {
-		fmt.Fprintf(w, "%s: %s\n", root.Name(), fix)
-	}
-	if _, ok := errors.AsType[*failure](err); !ok {
-		fmt.Fprintf(w, "%s: see `%s --help`\n", root.Name(), cmd.CommandPath())
 	}
 }
 

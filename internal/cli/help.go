@@ -69,7 +69,7 @@ const helpWidth = 100
 // have.
 func explain(root *cobra.Command) {
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "Flags.FlagUsages |",
-		fmt.Sprintf("Flags.FlagUsagesWrapped %d |", helpWidth)))
+		fmt.Sprintf("Flags.FlagUsagesWrapped %d |", helpWidth)) + aboutTwins)
 	root.SetFlagErrorFunc(flagError)
 	all, show := false, root.HelpFunc()
 	every(root, func(cmd *cobra.Command) {

@@ -202,7 +202,7 @@ func TestEveryCommandWorksWithAManagedIdentity(t *testing.T) {
 
 	// A task is rejected, whose body has no number: what is in quarantine is seen, tried again and
 	// dropped.
-	work := `sh -c 'case "$QUEUEPUMP_KEY" in *Lima*|*Cairo*) exit 65;; esac'`
+	work := `sh -c 'case "$QUEUEPUMP_TASK_KEY" in *Lima*|*Cairo*) exit 65;; esac'`
 	do(identityCommand{command: "distributor run", args: []string{"--input", w.path("tasks.jsonl"), "--key", "city", "--json"}}).summary(&first)
 	do(identityCommand{command: "distributor runs repair", args: []string{first.Run, "--input", w.path("tasks.jsonl"), "--key", "city"}, says: first.Run})
 	do(identityCommand{command: "processor run", args: []string{"--exec-each", work, "--until-idle", "1s"}})
