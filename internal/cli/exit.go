@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -116,7 +115,7 @@ func Main(program func() *cobra.Command, atOnce func()) {
 	takeHangups() // signals first: all else takes time
 	ctx, stop := withSignals(context.Background(), atOnce)
 	root := program()
-	root.Use = installedName(root.Use, os.Args[0])
+	callAs(root, os.Args[0])
 	prepare(root)
 	leaveHangups(root)
 	cmd, err := root.ExecuteContextC(ctx)
@@ -149,15 +148,7 @@ func prepare(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	root.PersistentPreRunE = fromTwins
 	explain(root)
-}
-
-// installedName is the name of a program: packages install it with a prefix, since "processor" is
-// anything. Completions and hints then name what one can type.
-func installedName(name, path string) string {
-	if prefixed := "queuepump-" + name; filepath.Base(path) == prefixed {
-		return prefixed
-	}
-	return name
+	nameCommands(root)
 }
 
 func report(w io.Writer, root, cmd *cobra.Command, err error) {
@@ -173,7 +164,7 @@ func report(w io.Writer, root, cmd *cobra.Command, err error) {
 	}
 	for _, line := range lines {
 		if line = strings.TrimSpace(line); line != "" {
-			fmt.Fprintf(w, "%s: %s\n", root.Name(), line)
+			fmt.Fprintf(w, "%s: %s\n", root.Name(), Called(line))
 		}
 	}
 }

@@ -51,7 +51,7 @@ func AddReading(root *cobra.Command) {
 		case "quarantine":
 			c.Short = "List and show what is in quarantine"
 		}
-		ofBinary(c, root.Name())
+		ofProcessor(c)
 	}
 }
 
@@ -62,19 +62,11 @@ func add(root *cobra.Command, group string, commands ...*cobra.Command) {
 	root.AddCommand(commands...)
 }
 
-// ofBinary lets the examples of a command and of those below it name the binary that they are of.
-func ofBinary(cmd *cobra.Command, name string) {
-	cmd.Example = strings.ReplaceAll(cmd.Example, "distributor "+cmd.Name(), name+" "+cmd.Name())
-	cmd.Example = strings.ReplaceAll(cmd.Example, "distributor "+parentName(cmd)+" ",
-		name+" "+parentName(cmd)+" ")
+// ofProcessor lets the examples of a command and of those below it be of the processor's own ones.
+func ofProcessor(cmd *cobra.Command) {
+	own := strings.TrimPrefix(cmd.CommandPath(), "processor")
+	cmd.Example = strings.ReplaceAll(cmd.Example, "distributor"+own, "processor"+own)
 	for _, c := range cmd.Commands() {
-		ofBinary(c, name)
+		ofProcessor(c)
 	}
-}
-
-func parentName(cmd *cobra.Command) string {
-	if p := cmd.Parent(); p != nil && p.HasParent() {
-		return p.Name()
-	}
-	return cmd.Name()
 }

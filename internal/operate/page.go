@@ -27,6 +27,7 @@ func newPage(config string, file *configfile.File, log *slog.Logger) (*page.Page
 	path, _ := configfile.Path(config)
 	p, err := page.New(page.Options{
 		Config: file.Config, Path: path, Locate: file.Locate, TokenFile: file.Page.TokenFile, Log: log,
+		Named: cli.Called,
 	})
 	return p, cli.Explain(err, file)
 }

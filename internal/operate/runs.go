@@ -79,7 +79,8 @@ func comma(n uint64) string { return humanize.Comma(int64(n)) }
 // runLine is a run on one line.
 func runLine(r *runs.Info) string {
 	line := fmt.Sprintf("%s  %-9s  %-6s  %12s tasks  %s  %s", r.ID, r.State, plain(r.Mode),
-		tables.Known(r.Tasks, comma, "-"), r.Started.Format(time.DateTime), plain(r.Note))
+		tables.Known(r.Tasks, comma, "-"), r.Started.Format(time.DateTime),
+		cli.Called(plain(r.Note)))
 	return strings.TrimRight(line, " ")
 }
 
@@ -159,7 +160,7 @@ func printRun(out io.Writer, r *runs.Info) error {
 		line("cost", moneyText(*r.Cost, r.Currency))
 	}
 	line("what is met", tables.If(r.Drop, "is dropped"))
-	line("note", plain(r.Note))
+	line("note", cli.Called(plain(r.Note)))
 	line("waits for", plain(r.WaitsFor))
 	_, err := io.WriteString(out, b.String())
 	return err

@@ -66,7 +66,7 @@ func printWorkload(out io.Writer, i *workloads.Info) error {
 	line("made", tables.Known(i.Made, at, ""))
 	if i.Deleting != nil {
 		line("!", "it is being deleted, since "+at(*i.Deleting)+
-			"; to go on: distributor workload delete")
+			cli.Called("; to go on: distributor workload delete"))
 	}
 	line("delivery", i.Delivery)
 	line("segments", humanize.Comma(int64(i.Segments))+tables.If(i.Shared, ", without owners"))
@@ -106,8 +106,8 @@ func accountsText(i *workloads.Info) string {
 			used++
 		}
 	}
-	return fmt.Sprintf("%d, with %s in all; see: distributor accounts list", used,
-		cli.Plural(int64(i.Queues), "queue"))
+	return fmt.Sprintf("%d, with %s in all; %s", used, cli.Plural(int64(i.Queues), "queue"),
+		cli.Called("see: distributor accounts list"))
 }
 
 func runsText(i *workloads.Info) string {
