@@ -278,7 +278,7 @@ func (f *runFlags) print(out io.Writer, s distributor.Summary, err error) error 
 		return nil
 	}
 	if f.json {
-		return cli.JSON(out, s)
+		return cli.PlainJSON(out, s)
 	}
 	var b bytes.Buffer
 	if err != nil && s.Completion == nil {

@@ -349,7 +349,7 @@ func (f *runFlags) process(
 	_, broken := errors.AsType[*brokenError](context.Cause(ctx))
 	switch {
 	case f.json:
-		err = errors.Join(err, cli.JSON(out, summary))
+		err = errors.Join(err, cli.PlainJSON(out, summary))
 	case broken && summary.Handled == 0: // the cause is what matters, and comes last
 	default:
 		err = errors.Join(err, printSummary(out, summary, idle))

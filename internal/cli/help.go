@@ -71,18 +71,30 @@ func explain(root *cobra.Command) {
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "Flags.FlagUsages |",
 		fmt.Sprintf("Flags.FlagUsagesWrapped %d |", helpWidth)) + aboutTwins)
 	root.SetFlagErrorFunc(flagError)
-	all, show := false, root.HelpFunc()
+	// What is hidden is seldom needed: the help has it with --help-all only. Otherwise it is as all
+	// else, completed and suggested.
+	all, show, seldom := false, root.HelpFunc(), map[*cobra.Command][]*bool{}
 	every(root, func(cmd *cobra.Command) {
 		cmd.InitDefaultHelpFlag()
+		note := func(hidden *bool) {
+			if *hidden {
+				*hidden, seldom[cmd] = false, append(seldom[cmd], hidden)
+			}
+		}
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { note(&f.Hidden) })
+		for _, sub := range cmd.Commands() {
+			note(&sub.Hidden)
+		}
 		cmd.Flags().BoolFunc(helpAll, "help with what is seldom needed, too", func(string) error {
 			all = true
 			return cmd.Flags().Set("help", "true")
 		})
-		cmd.Flags().Lookup(helpAll).Hidden = true // unless there is more to see
-		seldom(cmd, func(*bool) { cmd.Flags().Lookup(helpAll).Hidden = false })
+		cmd.Flags().Lookup(helpAll).Hidden = len(seldom[cmd]) == 0
 	})
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
-		seldom(cmd, func(hidden *bool) { *hidden = !all })
+		for _, hidden := range seldom[cmd] {
+			*hidden = !all
+		}
 		show(cmd, args)
 	})
 }
@@ -95,46 +107,18 @@ func every(cmd *cobra.Command, f func(*cobra.Command)) {
 	}
 }
 
-// What is seldom needed is in the help with --help-all only. It is an annotation, by helpAll: what
-// is hidden in cobra's own way is neither completed nor suggested.
 const helpAll = "help-all"
 
-// SeldomCommand marks a command as seldom needed.
-func SeldomCommand(cmd *cobra.Command) *cobra.Command {
-	cmd.Annotations = map[string]string{helpAll: ""}
-	return cmd
-}
-
-// Seldom marks flags of the command as seldom needed.
+// Seldom hides flags of the command from its first help.
 func Seldom(cmd *cobra.Command, flags ...string) {
 	for _, name := range flags {
-		if err := cmd.Flags().SetAnnotation(name, helpAll, nil); err != nil {
-			panic(err) // there is no such flag
-		}
+		cmd.Flags().Lookup(name).Hidden = true
 	}
 }
 
-// SeldomBut marks all flags of the command but these as seldom needed.
+// SeldomBut hides all flags of the command but these from its first help.
 func SeldomBut(cmd *cobra.Command, flags ...string) {
-	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
-		if !slices.Contains(flags, flag.Name) {
-			Seldom(cmd, flag.Name)
-		}
-	})
-}
-
-// seldom calls f with what hides each flag and command below cmd that is seldom needed.
-func seldom(cmd *cobra.Command, f func(hidden *bool)) {
-	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
-		if _, is := flag.Annotations[helpAll]; is {
-			f(&flag.Hidden)
-		}
-	})
-	for _, sub := range cmd.Commands() {
-		if _, is := sub.Annotations[helpAll]; is {
-			f(&sub.Hidden)
-		}
-	}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { f.Hidden = !slices.Contains(flags, f.Name) })
 }
 
 // flagError adds to the error of an unknown flag which one was probably meant.

@@ -4,8 +4,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-
-	"github.com/queuepump/queuepump/internal/cli"
 )
 
 // The groups of commands in the help of a binary, by what one wants.
@@ -28,8 +26,7 @@ func Add(root *cobra.Command) {
 		runsList(), runsShow(), wait(), repair(), runsEnd()), counts(),
 		quarantineCommand(quarantineList(), quarantineShow(), quarantineRedrive(), quarantineDrop()),
 		doctorCommand(), peekCommand(), pageCommand(), topCommand())
-	add(root, groupOperate, accountsCommand(), workload(), cli.SeldomCommand(gate()),
-		cli.SeldomCommand(ids()))
+	add(root, groupOperate, accountsCommand(), workload(), gate(), ids())
 	add(root, groupPlan, plan(), generateCommand())
 }
 

@@ -51,12 +51,8 @@ Exit status:
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	cli.ConfigFlag(cmd, &f.config)
-	flags.StringVar(
-		&f.out,
-		"out",
-		"",
-		"look at the disk of this `PATH` too, as of processor run --out",
-	)
+	flags.StringVar(&f.out, "out", "",
+		"look at the disk of this `PATH` too, as of processor run --out")
 	flags.BoolVar(&f.json, "json", false, "print a JSON object")
 	return cmd
 }

@@ -173,7 +173,7 @@ func (f *planFlags) run(cmd *cobra.Command) error {
 	}
 	f.in, _ = f.in.Defaults() // which Make has done as well
 	if f.json {
-		err = cli.JSON(cmd.OutOrStdout(), p)
+		err = cli.PlainJSON(cmd.OutOrStdout(), p)
 	} else {
 		err = printPlan(cmd.OutOrStdout(), p, &f.in, measured)
 	}

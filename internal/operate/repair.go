@@ -101,7 +101,7 @@ func (f *repairFlags) mend(cmd *cobra.Command, id string) error {
 
 func (f *repairFlags) print(out io.Writer, s *distributor.RepairSummary, err error) error {
 	if f.json {
-		return cli.JSON(out, s)
+		return cli.PlainJSON(out, s)
 	}
 	var b bytes.Buffer
 	printRepair(&b, s, err)

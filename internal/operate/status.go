@@ -64,10 +64,7 @@ With --json the names are stable and all is there that the screen leaves out.`,
 	flags.DurationVar(&f.watch, "watch", 0, "show it again and again, every 2s or as often as is said")
 	flags.Lookup("watch").NoOptDefVal = "2s"
 	cli.Seldom(cmd, "watch")
-	flags.IntVar(&f.options.Runs, "runs", 5, "how many of the last runs to show")
-	flags.IntVar(&f.options.Keys, "keys", 100, "how many keys with claims to look at")
-	flags.DurationVar(&f.options.Timeout, "timeout", 10*time.Second,
-		"how long to wait for accounts that do not answer")
+	addReading(cmd, &f.options, 5)
 	flags.IntVar(&f.width, "width", 0,
 		"how wide the screen is (default: as the terminal; in a pipe nothing is cut)")
 	return cmd
@@ -89,6 +86,14 @@ func (f *statusFlags) check(cmd *cobra.Command, args []string) error {
 		return cli.Usage("--width: %d is out of range; use 40 or more", f.width)
 	}
 	return checkReading(f.options)
+}
+
+// addReading adds the flags that bound a reading of the status.
+func addReading(cmd *cobra.Command, o *status.Options, runs int) {
+	cmd.Flags().IntVar(&o.Runs, "runs", runs, "how many of the last runs to show")
+	cmd.Flags().IntVar(&o.Keys, "keys", 100, "how many keys with claims to look at")
+	cmd.Flags().DurationVar(&o.Timeout, "timeout", 10*time.Second,
+		"how long to wait for accounts that do not answer")
 }
 
 // checkReading checks the flags that bound a reading of the status.

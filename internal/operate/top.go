@@ -4,7 +4,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -40,10 +39,7 @@ NO_COLOR=1 shows no colours. Scripts take "status --json".`,
 	}
 	cmd.Flags().SortFlags = false
 	cli.ConfigFlag(cmd, &f.config)
-	cmd.Flags().IntVar(&f.options.Runs, "runs", 20, "how many of the last runs to show")
-	cmd.Flags().IntVar(&f.options.Keys, "keys", 100, "how many keys with claims to look at")
-	cmd.Flags().DurationVar(&f.options.Timeout, "timeout", 10*time.Second,
-		"how long to wait for accounts that do not answer")
+	addReading(cmd, &f.options, 20)
 	return cmd
 }
 

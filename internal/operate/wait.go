@@ -86,7 +86,7 @@ func (f *waitFlags) wait(cmd *cobra.Command, id string) error {
 
 func (f *waitFlags) print(out io.Writer, c *runs.Completion) error {
 	if f.json {
-		return cli.JSON(out, c)
+		return cli.PlainJSON(out, c)
 	}
 	var b bytes.Buffer
 	PrintCompletion(&b, c)
