@@ -112,6 +112,7 @@ func OneArgument(cmd *cobra.Command, args []string) error {
 // Main runs the program, whose root command it makes, and ends the process. atOnce is called
 // before the process ends without further ado on a second signal.
 func Main(program func() *cobra.Command, atOnce func()) {
+	own = true
 	takeHangups() // signals first: all else takes time
 	ctx, stop := withSignals(context.Background(), atOnce)
 	root := program()
