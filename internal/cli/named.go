@@ -32,9 +32,9 @@ func callAs(root *cobra.Command, path string) {
 	}
 }
 
-// typed finds the commands in a text, and no sentence such as "a distributor runs".
-var typed = regexp.MustCompile(`(^|[^-/\w])(distributor|processor) ((?:run|runs (?:list|show|wait|` +
-	`repair|end)|accounts|check|completion|counts|doctor|gate|generate|help|ids|page|peek|plan|` +
+// typed finds commands in a text, and no sentence such as "a distributor runs".
+var typed = regexp.MustCompile(`(^|[^-/\w])(distributor|processor) ((?:run|runs (?:list|show|` +
+	`wait|repair|end)|accounts|check|completion|counts|doctor|gate|generate|help|ids|page|peek|plan|` +
 	`quarantine|status|top|version|workload|--[a-z-]+)\b)`)
 
 // Called is a text of ours, in which the commands have the names that they are called by here.

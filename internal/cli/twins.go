@@ -20,15 +20,14 @@ Each flag may stand in the environment too, as QUEUEPUMP_MAX_RATE for --max-rate
 wins.
 `
 
-// notTwinned are flags that ask for a text and are no setting.
-var notTwinned = []string{"help", helpAll, "version"}
-
 // fromTwins gives the flags that the command line lacks and the environment has. A variable that is
 // empty gives nothing. A flag that may be repeated has a line of its variable for each value.
+// --help and the like have no variable.
 func fromTwins(cmd *cobra.Command, _ []string) (err error) {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		value := os.Getenv(twin(f.Name))
-		if value == "" || f.Changed || err != nil || slices.Contains(notTwinned, f.Name) {
+		text := strings.HasPrefix(f.Name, "help") || f.Name == "version"
+		if value == "" || f.Changed || err != nil || text {
 			return
 		}
 		_ = cmd.Flags().SetAnnotation(f.Name, byTwin, nil)

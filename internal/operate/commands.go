@@ -23,8 +23,10 @@ func Add(root *cobra.Command) {
 		&cobra.Group{ID: groupOperate, Title: "Operate:"}, &cobra.Group{ID: groupPlan, Title: "Plan:"},
 	)
 	add(root, groupWatch, statusCommand(), runsCommand(
+		"List, show, wait for, repair and end runs",
 		runsList(), runsShow(), wait(), repair(), runsEnd()), counts(),
-		quarantineCommand(quarantineList(), quarantineShow(), quarantineRedrive(), quarantineDrop()),
+		quarantineCommand("List, show, redrive or drop what is in quarantine",
+			quarantineList(), quarantineShow(), quarantineRedrive(), quarantineDrop()),
 		doctorCommand(), peekCommand(), pageCommand(), topCommand())
 	add(root, groupOperate, accountsCommand(), workload(), gate(), ids())
 	add(root, groupPlan, plan(), generateCommand())
@@ -37,17 +39,11 @@ func AddReading(root *cobra.Command) {
 		&cobra.Group{ID: groupPlan, Title: "Plan:"},
 	)
 	add(root, groupWatch,
-		statusCommand(), runsCommand(runsList(), runsShow()), counts(),
-		quarantineCommand(quarantineList(), quarantineShow()), doctorCommand(), peekCommand(),
-		topCommand())
+		statusCommand(), runsCommand("List and show runs", runsList(), runsShow()), counts(),
+		quarantineCommand("List and show what is in quarantine", quarantineList(), quarantineShow()),
+		doctorCommand(), peekCommand(), topCommand())
 	add(root, groupPlan, plan())
 	for _, c := range root.Commands() {
-		switch c.Name() {
-		case "runs":
-			c.Short = "List and show runs"
-		case "quarantine":
-			c.Short = "List and show what is in quarantine"
-		}
 		ofProcessor(c)
 	}
 }

@@ -17,10 +17,10 @@ import (
 	"github.com/queuepump/queuepump/pump/runs"
 )
 
-func runsCommand(sub ...*cobra.Command) *cobra.Command {
+func runsCommand(short string, sub ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "runs",
-		Short: "List, show, wait for, repair and end runs",
+		Short: short,
 		Long: `Look at runs, wait for them, repair and end them. A run is one distribution. It is open
 until its source is sent, sealed then, and closed when every task is done or in quarantine.
 One that cannot go on is broken; one whose client is gone is abandoned, and its source can be
