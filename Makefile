@@ -10,7 +10,7 @@ PROMTOOL   = github.com/prometheus/prometheus/cmd/promtool@v0.316.0
 AZURITE    = pump/storage/storagetest/azurite
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test verify test-race play chaos simulate mutants windows limits lint docs-metrics check-alerts fmt vuln fuzz bench soak cover package deb image package-test service-test first-hour azurite azure azure-try e2e-page e2e-report clean
+.PHONY: help build run test verify test-race play chaos simulate mutants windows limits lint docs-metrics docs-commands check-alerts fmt vuln fuzz bench soak cover package deb image package-test service-test first-hour azurite azure azure-try e2e-page e2e-report clean
 
 # The word behind ## is the group under which help lists a goal, or play.
 goals = sed -n "s/^\(play-\)*\([a-z0-9-]*\):.*\#\#$(1) /  make $(2)\2|/p" Makefile | awk -F '|' '{ printf "%-$(3)s %s\n", $$1, $$2 }'
@@ -187,6 +187,9 @@ lint: ##develop vet (also for Windows and macOS), staticcheck, gofumpt
 
 docs-metrics: ##develop write docs/metrics.md, the table of all metrics
 	$(GO) test ./internal/admin -count 1 -run '^TestDocsMetrics' -update
+
+docs-commands: ##develop write the table of docs/commands.md, all commands and flags
+	$(GO) test ./internal/docscheck -count 1 -run '^TestCommandsAreKnown$$' -update
 
 check-alerts: ##prove have promtool check the alert rules, and judge each one's fault on simulated accounts (six minutes; the first time it builds promtool if there is none, five minutes)
 	command -v promtool >/dev/null || GOBIN='$(CURDIR)/out/tools' $(GO) install $(PROMTOOL)

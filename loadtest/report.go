@@ -96,7 +96,7 @@ func (f *reportFlags) run(out io.Writer, paths []string) error {
 	}
 	switch {
 	case f.json:
-		return cli.JSON(out, shown)
+		return cli.PlainJSON(out, shown)
 	case !f.html:
 		return shown.Text(out)
 	}

@@ -71,7 +71,7 @@ ends: with --every with status 0, as another goes on; with --once with status
 With --wait the command goes on after sending until every task is done or in
 quarantine, which the ledger of a workload with delivery: once knows exactly. When tasks
 are missing and every queue is empty, it says what is stuck and how to repair it. A signal
-ends the waiting and not the run; distributor wait RUN waits on.
+ends the waiting and not the run; distributor runs wait RUN waits on.
 
 Every distributor has an admin port, on loopback unless --admin says otherwise,
 where /readyz, /metrics and /debug/pprof/ are.
@@ -137,6 +137,8 @@ func (f *runFlags) add(cmd *cobra.Command) {
 	flags.BoolVar(&f.json, "json", false,
 		"print the summary as a JSON object; with --every one for each distribution")
 	f.console.Add(cmd, 5*time.Second)
+	cli.Seldom(cmd, "stuck-after", "keep-env", "max-line", "pack", "seal-age", "grace", "beat",
+		"lease")
 }
 
 func (f *runFlags) run(cmd *cobra.Command) error {
@@ -250,7 +252,7 @@ func (f *runFlags) distribute(
 	case summary.Completion != nil && summary.Completion.State != runs.Waiting:
 	case summary.Completion != nil:
 		console.Log.Info("the run is sent, and processors go on with it", "run", summary.Run,
-			"to_wait", "distributor wait "+summary.Run.String())
+			"to_wait", "distributor runs wait "+summary.Run.String())
 	default:
 		console.Log.Warn("this run is not continued; running the command again is a new run, "+
 			"which sends everything again",
@@ -276,7 +278,7 @@ func (f *runFlags) print(out io.Writer, s distributor.Summary, err error) error 
 		return nil
 	}
 	if f.json {
-		return cli.JSON(out, s)
+		return cli.PlainJSON(out, s)
 	}
 	var b bytes.Buffer
 	if err != nil && s.Completion == nil {

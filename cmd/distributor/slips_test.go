@@ -73,13 +73,13 @@ var slips = []struct {
 }{
 	{"run", 2, "nothing says what to read"},
 	{"run tasks.jsonl", 2, "--input tasks.jsonl"},
-	{"pause everything", 2, "takes no arguments"},
-	{"resume test", 2, "takes no arguments"},
-	{"pause --run 0123 --key Oslo", 2, "one at a time"},
-	{"pause --run= ", 2, "--run"},
-	{"pause --key=", 2, "--key"},
-	{"pause --key Oslo --wait", 2, "--wait"},
-	{"resume --run 0123 --key Oslo", 2, "one at a time"},
+	{"workload pause everything", 2, "takes no arguments"},
+	{"workload resume test", 2, "takes no arguments"},
+	{"workload pause --run 0123 --key Oslo", 2, "one at a time"},
+	{"workload pause --run= ", 2, "--run"},
+	{"workload pause --key=", 2, "--key"},
+	{"workload pause --key Oslo --wait", 2, "--wait"},
+	{"workload resume --run 0123 --key Oslo", 2, "one at a time"},
 	{"run --imput tasks.jsonl", 2, "--input"},
 	{"--input tasks.jsonl", 2, "distributor run --input"},
 	{"rnu --input tasks.jsonl", 2, "run"},
@@ -130,12 +130,18 @@ var slips = []struct {
 	{"run --input tasks.jsonl --config half.yaml", 2, "accounts[0]"},
 	{"run --input tasks.jsonl --config badkey.yaml", 1, "access denied"},
 	{"run --input tasks.jsonl --config delivery.yaml", 2, "delivery"},
-	{"wait", 2, "RUN is missing"},
-	{"wait 1234 5678", 2, "one RUN"},
+	{"runs wait", 2, "RUN is missing"},
+	{"runs wait 1234 5678", 2, "one RUN"},
 	{"status", 1, "distributor run"},
 	{"status now", 2, "not understood"},
 	{"status --watch 1ms", 2, "--watch"},
 	{"runs lst", 2, "list"},
+	{"status --jsno", 2, "did you mean --json?"},
+	{"run --ipnut tasks.jsonl", 2, "did you mean --input?"},
+	{"run --kye city", 2, "did you mean --key?"},
+	{"quarantine list --rnu 0123", 2, "did you mean --run?"},
+	{"run --qiuet", 2, "did you mean --quiet?"},
+	{"run --zebra", 2, "unknown flag: --zebra"},
 	{"runs show", 2, "RUN is missing"},
 	{"runs list all", 2, "takes no arguments"},
 	{"runs list --stat open", 2, "--state"},
@@ -147,7 +153,7 @@ var slips = []struct {
 	{"accounts remove acct02", 2, "--yes"},
 	{"gate open", 2, "NAME is missing"},
 	{"gate open morning", 1, "distributor run"},
-	{"repair 1234", 2, "nothing says what to read"},
+	{"runs repair 1234", 2, "nothing says what to read"},
 	{"workload delete --yes other", 2, "test"},
 }
 
@@ -195,6 +201,81 @@ func TestTheConfigurationInUseIsSaid(t *testing.T) {
 	}
 	t.Setenv("QUEUEPUMP_CONFIG", "gone.yaml")
 	if status, said := cli.Run(t.Context(), root(), words("status")); status != 2 || !strings.Contains(said, "gone.yaml") || !strings.Contains(said, "QUEUEPUMP_CONFIG") {
+		t.Errorf("status %d: %s", status, said)
+	}
+}
+
+// The first help of a command has what most need; --help-all has all, and both can be typed.
+func TestWhatIsSeldomNeededIsInTheLongHelp(t *testing.T) {
+	for _, c := range []struct{ command, never, all string }{
+		{"", "  gate  ", "  gate  "},
+		{"", "  ids  ", "  ids  "},
+		{"plan", "--get-costs", "--get-costs"},
+		{"run", "--lease", "--lease"},
+		{"run", "--progress-every", "--progress-every"},
+		{"status", "--watch", "--watch"},
+	} {
+		short, err := cli.Help(t.Context(), root(), words("-q " + c.command + " --help")[1:])
+		long, err2 := cli.Help(t.Context(), root(), words("-q " + c.command + " --help-all")[1:])
+		if err != nil || err2 != nil || strings.Contains(short, c.never) || !strings.Contains(long, c.all) || !strings.Contains(short, "--help-all") {
+			t.Errorf("%s: %v, %v\n%s\n%s", c.command, err, err2, short, long)
+		}
+	}
+	text, err := cli.Help(t.Context(), root(), words("plan --help"))
+	_, flags, _ := strings.Cut(text, "\nFlags:\n")
+	if n := strings.Count("\n"+flags, "\n      --") - 1; err != nil || n != 6 {
+		t.Errorf("%d flags of plan, %v\n%s", n, err, flags)
+	}
+	for _, slip := range []string{"plan --vm-prise 1", "gaet list"} {
+		if _, said := cli.Run(t.Context(), root(), words(slip)); !strings.Contains(said, "did you mean") && !strings.Contains(said, "Did you mean") {
+			t.Errorf("%s: %s", slip, said)
+		}
+	}
+}
+
+// A flag may come from the environment, and the command line wins. A value that is wrong is refused
+// as that of the flag is, with the variable named and no secret shown.
+func TestTheEnvironmentGivesFlagsToo(t *testing.T) {
+	d := newDesk(t)
+	for _, c := range []struct {
+		env, args string
+		status    int
+		says      []string
+	}{
+		{"MAX_RATE=abc", "run --input tasks.jsonl", 2, []string{`invalid argument "abc" for "--max-rate" flag`, "QUEUEPUMP_MAX_RATE"}},
+		{"MAX_RATE=-5", "run --input tasks.jsonl", 2, []string{"--max-rate: -5", "QUEUEPUMP_MAX_RATE"}},
+		{"LEASE=1s", "run --input tasks.jsonl", 2, []string{"--lease", "QUEUEPUMP_LEASE"}},
+		{"EVERY=1m", "run --input tasks.jsonl --once", 2, []string{"--once and --every exclude each other", "QUEUEPUMP_EVERY"}},
+		{"QUIET=perhaps", "status", 1, nil}, // which has no --quiet
+		{"QUIET=perhaps", "run --input tasks.jsonl", 2, []string{"QUEUEPUMP_QUIET"}},
+		{"PACK=AccountKey=0123456789abcdef0123", "run --input tasks.jsonl", 2, []string{"AccountKey=REDACTED", "QUEUEPUMP_PACK"}},
+		{"CONFIG=gone.yaml", "plan --rate 1 --handler-seconds 1 --task-bytes 1", 2, []string{"gone.yaml", "QUEUEPUMP_CONFIG"}},
+		{"INPUT=tasks.csv\nnope.csv", "run", 1, []string{"nope.csv"}},
+		{"INPUT=tasks.csv\nnope.csv", "run --input tasks.jsonl --key citty", 1, []string{"citty"}},
+		{"HELP=true", "run", 2, []string{"nothing says what to read"}},
+		{"INPUT=", "run", 2, []string{"nothing says what to read"}},
+	} {
+		t.Run(c.env+" "+c.args, func(t *testing.T) {
+			name, value, _ := strings.Cut(c.env, "=")
+			t.Setenv("QUEUEPUMP_"+name, value)
+			status, said := cli.Run(t.Context(), root(), words(c.args))
+			if status != c.status || strings.Contains(said, "0123") {
+				t.Errorf("status %d, want %d: %s", status, c.status, said)
+			}
+			for _, want := range c.says {
+				if !strings.Contains(said, want) {
+					t.Errorf("%q is missing in: %s", want, said)
+				}
+			}
+		})
+	}
+	if made := d.made(); made > 0 {
+		t.Fatalf("%d requests made something", made)
+	}
+	t.Setenv("QUEUEPUMP_INPUT", "tasks.csv\ntasks.csv\n")
+	t.Setenv("QUEUEPUMP_QUIET", "true")
+	t.Setenv("QUEUEPUMP_MAX_RATE", "no number")
+	if status, said := cli.Run(t.Context(), root(), words("run --max-rate 1000")); status != 0 || d.made() == 0 {
 		t.Errorf("status %d: %s", status, said)
 	}
 }

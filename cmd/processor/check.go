@@ -74,19 +74,11 @@ Exit status:
 	flags.StringVar(&f.work.http, "http", "", "post each task to `URL`")
 	flags.StringVar(&f.input, "input", "", "read the lines of the file `F`, or of standard input (-)")
 	flags.StringVar(&f.format, "format", "jsonl", "the `FORMAT` of a line: jsonl, csv or lines")
-	flags.StringVar(
-		&f.key,
-		"key",
-		"",
-		"the `FIELD` or column that is the key (default: the whole line)",
-	)
+	flags.StringVar(&f.key, "key", "",
+		"the `FIELD` or column that is the key (default: the whole line)")
 	flags.StringVar(&f.id, "id", "", "the `FIELD` or column with your own name of the task")
-	flags.StringVar(
-		&f.foreign,
-		"foreign",
-		"",
-		"take each line for a message of another program, in the `ENCODING` auto, base64 or text",
-	)
+	flags.StringVar(&f.foreign, "foreign", "",
+		"take each line for a message of another program, in the `ENCODING` auto, base64 or text")
 	flags.IntVar(&f.limit, "limit", 0, "at most `N` lines; 0 is all")
 	flags.DurationVar(&f.work.timeout, "task-timeout", 5*time.Minute, "how long one task may take")
 	flags.StringArrayVar(
@@ -152,13 +144,8 @@ func (f *checkFlags) run(cmd *cobra.Command) error {
 	stopped, stop := context.WithCancel(ctx)
 	stop()
 	h := &handler{}
-	w, err := f.work.worker(
-		stopped,
-		h,
-		&configfile.File{},
-		console.Log,
-		func(err error) { broken(&brokenError{err}) },
-	)
+	w, err := f.work.worker(stopped, h, &configfile.File{}, console.Log,
+		func(err error) { broken(&brokenError{err}) })
 	if err != nil {
 		return err
 	}
@@ -204,13 +191,8 @@ type checkSum struct {
 }
 
 func (s checkSum) String() string {
-	return fmt.Sprintf(
-		"%s tried, %d done, %d not, in %v",
-		cli.Plural(int64(s.tasks), "task"),
-		s.done,
-		s.tasks-s.done,
-		s.took.Round(time.Millisecond),
-	)
+	return fmt.Sprintf("%s tried, %d done, %d not, in %v", cli.Plural(int64(s.tasks), "task"),
+		s.done, s.tasks-s.done, s.took.Round(time.Millisecond))
 }
 
 // each tries the lines one after the other.
@@ -304,14 +286,8 @@ func (f *checkFlags) print(out io.Writer, c *checked) error {
 	if c.RetrySeconds != nil {
 		outcome += " in " + time.Duration(*c.RetrySeconds*float64(time.Second)).String()
 	}
-	_, err := fmt.Fprintf(
-		out,
-		"line %d: %s in %v  %s\n",
-		c.Line,
-		outcome,
-		time.Duration(c.Seconds*float64(time.Second)),
-		text,
-	)
+	_, err := fmt.Fprintf(out, "line %d: %s in %v  %s\n", c.Line, outcome,
+		time.Duration(c.Seconds*float64(time.Second)), text)
 	return err
 }
 

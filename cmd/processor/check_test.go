@@ -47,7 +47,7 @@ func TestACommandForEachTaskIsTriedWithoutAnAccount(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("it has no sh")
 	}
-	const command = `sh -c 'read x; case $x in *bad*) echo no >&2; exit 65;; *later*) exit 75;; *wrong*) exit 3;; esac; echo "{\"key\":\"$QUEUEPUMP_KEY\"}"'`
+	const command = `sh -c 'read x; case $x in *bad*) echo no >&2; exit 65;; *later*) exit 75;; *wrong*) exit 3;; esac; echo "{\"key\":\"$QUEUEPUMP_TASK_KEY\"}"'`
 	text, err := checking(
 		t,
 		"{\"city\":\"Oslo\"}\n{\"city\":\"bad\"}\n{\"city\":\"later\"}\n{\"city\":\"wrong\"}\n{no json\n",
@@ -153,7 +153,7 @@ func TestLinesAreTriedAsMessagesOfOtherPrograms(t *testing.T) {
 		t.Skip("it has no sh")
 	}
 	text, err := checking(t, "eyJjaXR5IjoiT3NsbyJ9\n{\"city\":\"Rome\"}\nhello\n",
-		"--exec-each", `sh -c 'read x; echo "\"$QUEUEPUMP_KEY $QUEUEPUMP_FOREIGN ${#x}\""'`, "--foreign", "auto", "--key", "city", "--json")
+		"--exec-each", `sh -c 'read x; echo "\"$QUEUEPUMP_TASK_KEY $QUEUEPUMP_TASK_FOREIGN ${#x}\""'`, "--foreign", "auto", "--key", "city", "--json")
 	want := []string{`done "Oslo check/1 15"`, `done "Rome check/2 15"`, `done " check/3 5"`}
 	if got := outcomes(t, text); err != nil || strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("%q, %v", got, err)

@@ -67,7 +67,8 @@ without being handled and counted as skipped. Exit status: processor --help.`,
   processor run --config pump.yaml --exec 'python3 worker.py' --children 4 --out results.jsonl
 
   # a process for each task, with a shell
-  processor run --config pump.yaml --exec-each 'sh -c "convert - jpg:- | upload \"$QUEUEPUMP_ID\""'
+  processor run --config pump.yaml \
+      --exec-each 'sh -c "convert - jpg:- | upload \"$QUEUEPUMP_TASK_ID\""'
 
   # an HTTP endpoint with a token from the environment
   processor run --config pump.yaml --http https://worker.internal/task \
@@ -135,6 +136,8 @@ func (f *runFlags) add(cmd *cobra.Command) {
 			"(default: as configured, or a free port of loopback)")
 	flags.BoolVar(&f.json, "json", false, "print the summary as a JSON object")
 	f.console.Add(cmd, 5*time.Second)
+	cli.Seldom(cmd, "keep-env", "out-patience", "visibility", "grace", "max-age", "max-busy",
+		"retry-base", "make-workload", "beat", "lease")
 }
 
 func (f *runFlags) run(cmd *cobra.Command) error {
@@ -346,7 +349,7 @@ func (f *runFlags) process(
 	_, broken := errors.AsType[*brokenError](context.Cause(ctx))
 	switch {
 	case f.json:
-		err = errors.Join(err, cli.JSON(out, summary))
+		err = errors.Join(err, cli.PlainJSON(out, summary))
 	case broken && summary.Handled == 0: // the cause is what matters, and comes last
 	default:
 		err = errors.Join(err, printSummary(out, summary, idle))

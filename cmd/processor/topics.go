@@ -34,15 +34,15 @@ takes longer than --task-timeout is killed with all its children and replaced, a
 its task is tried again.
 
 --exec-each CMD starts a process for each task. The body is its standard input;
-QUEUEPUMP_RUN, _SEGMENT, _N, _KEY (or _KEY_BASE64), _ID, _EPOCH and _ATTEMPT are
+QUEUEPUMP_TASK_RUN, _SEGMENT, _N, _KEY (or _KEY_BASE64), _ID, _EPOCH and _ATTEMPT are
 in its environment, and TRACEPARENT and TRACESTATE of a task that is traced. Its exit
 status is the outcome: 0 done, 65 rejected, 75 again in 30 s, anything else failed. Its
 standard output is the result.
 
 A command's words are split as by a shell, but no shell runs: for pipes and
 variables write sh -c '...'. Commands do not get the environment variables that
-the configuration refers to, nor credentials for Azure; see --keep-env. What they
-print on standard error goes to the log.`
+the configuration refers to, that give flags or that are credentials for Azure;
+see --keep-env. What they print on standard error goes to the log.`
 
 const aboutHTTP = `--http URL posts the body of a task, with Queuepump-Run, -Segment, -N, -Key,
 -Id, -Epoch, -Attempt and Idempotency-Key as headers. 2xx is done, and the answer's body

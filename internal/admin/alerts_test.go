@@ -30,11 +30,11 @@ import (
 
 func alertRules(t *testing.T) string {
 	t.Helper()
-	files, err := generate.Files("alerts", generate.Options{Version: "v1"})
+	file, err := generate.Make("alerts", generate.Options{Version: "v1"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return files[0].Text
+	return file.Text
 }
 
 var metricName = regexp.MustCompile(`queuepump_[a-z_]+`)
@@ -56,12 +56,12 @@ func requirePromtool(t *testing.T) {
 func TestPromtoolTakesTheRules(t *testing.T) {
 	requirePromtool(t)
 	for _, o := range []generate.Options{{Version: "v1"}, {Version: "v1", Workload: "cities", Name: "cities"}} {
-		files, err := generate.Files("alerts", o)
+		file, err := generate.Make("alerts", o)
 		if err != nil {
 			t.Fatal(err)
 		}
 		path := filepath.Join(t.TempDir(), "rules.yaml")
-		if err := os.WriteFile(path, []byte(files[0].Text), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte(file.Text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if out, err := exec.Command("promtool", "check", "rules", path).CombinedOutput(); err != nil {

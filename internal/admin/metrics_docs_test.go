@@ -139,11 +139,11 @@ operations.
 func TestWhatIsGeneratedNamesMetricsThatAreThere(t *testing.T) {
 	all, _ := allMetrics(t)
 	for _, kind := range []string{"alerts", "grafana", "keda"} {
-		files, err := generate.Files(kind, generate.Options{Version: "v1"})
+		file, err := generate.Make(kind, generate.Options{Version: "v1"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		names := metricNames(files[0].Text)
+		names := metricNames(file.Text)
 		if len(names) == 0 {
 			t.Errorf("%s names no metric", kind)
 		}

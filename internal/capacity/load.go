@@ -125,15 +125,10 @@ func (in *Input) resources(p *Plan) (all []resource) {
 		func(l *load) float64 { return l.rate * in.cpu(l) / in.Machine.CPUs * processors },
 		"%d x %s CPUs; the fullest has %s %% of the tasks", p.Processors, Short(in.Machine.CPUs),
 		Short(100*processors))
-	add(
-		"processors' network",
-		"more or larger machines",
+	add("processors' network", "more or larger machines",
 		func(l *load) float64 { return l.rate * in.bytes(l) / in.bytesPerSecond() * processors },
-		"%d x %s Mbit/s; the fullest has %s %% of the tasks",
-		p.Processors,
-		Short(in.Machine.Mbits),
-		Short(100*processors),
-	)
+		"%d x %s Mbit/s; the fullest has %s %% of the tasks", p.Processors, Short(in.Machine.Mbits),
+		Short(100*processors))
 	add("distributors' CPU",
 		"larger machines, or the input divided among more distributors run --once",
 		func(l *load) float64 {

@@ -105,7 +105,7 @@ func TestChildrenGetNoCredentialsOfOurs(t *testing.T) {
 	}
 	for name, value := range map[string]string{
 		"ACCOUNT_1": "secret", "AZURE_CLIENT_SECRET": "secret", "AZURE_CLIENT_CERTIFICATE_PATH": "secret", "AZURE_FEDERATED_TOKEN_FILE": "secret", "AZURE_PASSWORD": "secret",
-		"AZURE_STORAGE_KEY": "secret", "AZURE_STORAGE_SAS_TOKEN": "secret", "AZURE_STORAGE_CONNECTION_STRING": "secret", "IDENTITY_HEADER": "secret",
+		"AZURE_STORAGE_KEY": "secret", "AZURE_STORAGE_SAS_TOKEN": "secret", "AZURE_STORAGE_CONNECTION_STRING": "secret", "IDENTITY_HEADER": "secret", "QUEUEPUMP_HTTP_HEADER": "Token: secret", "QUEUEPUMP_CONFIG": "pump.yaml",
 		"MY_COPY": "AccountKey=" + key, "MY_TOKEN": "?sig=" + signature, "MY_ESCAPED_TOKEN": url.QueryEscape(signature),
 		"ACCOUNT_2": "kept", "AZURE_SUBSCRIPTION_TOKEN": "kept too", "HARMLESS": "yes", "AZURE_CLIENT_ID": "no credential", "AZURE_REGION": "norwayeast",
 	} {
@@ -119,7 +119,7 @@ func TestChildrenGetNoCredentialsOfOurs(t *testing.T) {
 				t.Errorf("%s is in the environment:\n%s", hidden, all)
 			}
 		}
-		for _, shown := range []string{"HARMLESS=yes", "ACCOUNT_2=kept", "AZURE_SUBSCRIPTION_TOKEN=kept too", "AZURE_CLIENT_ID=no credential", "AZURE_REGION=norwayeast"} {
+		for _, shown := range []string{"HARMLESS=yes", "ACCOUNT_2=kept", "AZURE_SUBSCRIPTION_TOKEN=kept too", "AZURE_CLIENT_ID=no credential", "AZURE_REGION=norwayeast", "QUEUEPUMP_CONFIG=pump.yaml"} {
 			if !strings.Contains(all, shown) {
 				t.Errorf("%s is not in the environment:\n%s", shown, all)
 			}
@@ -194,17 +194,41 @@ func TestRequestsAreATable(t *testing.T) {
 	}
 }
 
-func TestAProgramHasTheNameThatItIsInstalledUnder(t *testing.T) {
+// What a process says names commands as they can be typed: it, and the other program beside it.
+func TestCommandsHaveTheNameThatTheProgramWasCalledBy(t *testing.T) {
+	defer clear(called)
+	const text = "see: distributor runs list (or `processor help exec`); distributor runs for days, a processor run"
 	for path, want := range map[string]string{
-		"bin/processor":                   "processor",
-		"/usr/bin/queuepump-processor":    "queuepump-processor",
-		"/usr/bin/queuepump-distributor":  "processor",
-		"/opt/queuepump-processor/worker": "processor",
-		"":                                "processor",
+		"bin/processor":                   text,
+		"":                                text,
+		"/usr/bin/queuepump-processor":    "see: queuepump-distributor runs list (or `queuepump-processor help exec`); distributor runs for days, a queuepump-processor run",
+		"/c/processor.exe":                text,
+		"/opt/queuepump-processor/worker": "see: distributor runs list (or `worker help exec`); distributor runs for days, a worker run",
 	} {
-		if got := installedName("processor", path); got != want {
+		clear(called)
+		root := &cobra.Command{Use: "processor", Short: "x", Run: func(*cobra.Command, []string) {}}
+		callAs(root, path)
+		if got := Called(text); got != want || Called(got) != want {
 			t.Errorf("%q: %s", path, got)
 		}
+	}
+	clear(called)
+	program := func() *cobra.Command {
+		root := &cobra.Command{Use: "distributor", Run: func(*cobra.Command, []string) {}, Example: "  distributor run --wait"}
+		callAs(root, "/usr/bin/queuepump-distributor")
+		return root
+	}
+	if help, err := Help(t.Context(), program(), []string{"--help"}); err != nil || !strings.Contains(help, "\n  queuepump-distributor run --wait\n") {
+		t.Errorf("%v\n%s", err, help)
+	}
+	if _, said := Run(t.Context(), program(), []string{"--no-such"}); !strings.HasPrefix(said, "queuepump-distributor: ") || !strings.Contains(said, "see `queuepump-distributor --help`") {
+		t.Error(said)
+	}
+	var out bytes.Buffer
+	log := slog.New(named{slog.NewTextHandler(&out, nil)}).With("a", 1).WithGroup("g")
+	log.Warn("see: distributor status", "error", errors.New("it is open: distributor runs repair 1"), "key", "distributor status")
+	if !strings.Contains(out.String(), `msg="see: queuepump-distributor status" a=1 g.error="it is open: queuepump-distributor runs repair 1" g.key="distributor status"`) {
+		t.Error(out.String())
 	}
 }
 

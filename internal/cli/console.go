@@ -45,7 +45,7 @@ type ConsoleFlags struct {
 	every  time.Duration
 }
 
-// Add adds the flags to a command, which logs its progress so often by default.
+// Add adds the flags to a command, which logs its progress so often by default; with 0 it has none.
 func (f *ConsoleFlags) Add(cmd *cobra.Command, every time.Duration) {
 	cmd.Flags().StringVar(&f.format, "log-format", "",
 		"the `FORMAT` of the log on standard error: text, json or journal "+
@@ -53,8 +53,11 @@ func (f *ConsoleFlags) Add(cmd *cobra.Command, every time.Duration) {
 	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false,
 		"log warnings and errors only, and no progress")
 	cmd.Flags().BoolVar(&f.debug, "debug", false, "log details too")
-	cmd.Flags().DurationVar(&f.every, "progress-every", every,
-		"how often progress is logged where standard error is no terminal")
+	if every > 0 {
+		cmd.Flags().DurationVar(&f.every, "progress-every", every,
+			"how often progress is logged where standard error is no terminal")
+		Seldom(cmd, "progress-every")
+	}
 }
 
 // Console makes the console that the flags ask for.
@@ -85,6 +88,7 @@ func (f *ConsoleFlags) Console() (*Console, error) {
 	default:
 		return nil, Usage("--log-format: %q is not a format; use text, json or journal", f.format)
 	}
+	c.Log = slog.New(named{c.Log.Handler()})
 	return c, nil
 }
 

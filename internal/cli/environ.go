@@ -26,6 +26,9 @@ var (
 	// ofIdentity are AZURE_CLIENT_SECRET, AZURE_PASSWORD, AZURE_FEDERATED_TOKEN_FILE
 	// and the like, and none of AZURE_CLIENT_ID, AZURE_TENANT_ID or AZURE_REGION.
 	ofIdentity = regexp.MustCompile(`^AZURE_.*(SECRET|PASSWORD|TOKEN|CERTIFICATE|CREDENTIAL|_KEY)`)
+	// ofFlags are those that give this process its flags, such as a header with a token; a command
+	// that a child runs has its own.
+	ofFlags = regexp.MustCompile(`^QUEUEPUMP_`)
 )
 
 // hides tells the variables that children must not see: those that the
@@ -36,6 +39,7 @@ func hides(file *configfile.File) func(name, value string) bool {
 	return func(name, value string) bool {
 		return slices.Contains(file.Variables, name) || slices.Contains(credentials, name) ||
 			ofStorage.MatchString(name) || ofIdentity.MatchString(name) ||
+			ofFlags.MatchString(name) && name != configfile.PathVariable ||
 			slices.ContainsFunc(secrets, func(secret string) bool { return strings.Contains(value, secret) })
 	}
 }

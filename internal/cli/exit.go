@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -32,7 +31,7 @@ const (
   2    the command line or the configuration is wrong; nothing was done
 `
 	exitWait = `  3    waited: every task is done or in quarantine, and some are in quarantine
-  4    waited: stuck, tasks are missing; distributor repair puts them again
+  4    waited: stuck, tasks are missing; distributor runs repair puts them again
   6    waited: the time for it was over before the run was
 `
 	exitDelete = `  5    stopped half-way; the same command continues
@@ -113,10 +112,11 @@ func OneArgument(cmd *cobra.Command, args []string) error {
 // Main runs the program, whose root command it makes, and ends the process. atOnce is called
 // before the process ends without further ado on a second signal.
 func Main(program func() *cobra.Command, atOnce func()) {
+	own = true
 	takeHangups() // signals first: all else takes time
 	ctx, stop := withSignals(context.Background(), atOnce)
 	root := program()
-	root.Use = installedName(root.Use, os.Args[0])
+	callAs(root, os.Args[0])
 	prepare(root)
 	leaveHangups(root)
 	cmd, err := root.ExecuteContextC(ctx)
@@ -145,16 +145,11 @@ func prepare(root *cobra.Command) {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.Version = version(root)
 	root.SetVersionTemplate("{{.Version}}\n")
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	root.PersistentPreRunE = fromTwins
 	explain(root)
-}
-
-// installedName is the name of a program: packages install it with a prefix, since "processor" is
-// anything. Completions and hints then name what one can type.
-func installedName(name, path string) string {
-	if prefixed := "queuepump-" + name; filepath.Base(path) == prefixed {
-		return prefixed
-	}
-	return name
+	nameCommands(root)
 }
 
 func report(w io.Writer, root, cmd *cobra.Command, err error) {
@@ -162,16 +157,16 @@ func report(w io.Writer, root, cmd *cobra.Command, err error) {
 		return
 	}
 	// Also what was typed may be a secret in the wrong place.
-	for line := range strings.Lines(redact.Cleaned(err.Error())) {
-		if line = strings.TrimSpace(line); line != "" {
-			fmt.Fprintf(w, "%s: %s\n", root.Name(), line)
-		}
-	}
-	if fix := storage.Fix(err); fix != "" {
-		fmt.Fprintf(w, "%s: %s\n", root.Name(), fix)
-	}
+	lines := strings.Split(redact.Cleaned(err.Error()), "\n")
+	lines = append(lines, twinsIn(cmd, err.Error())...)
+	lines = append(lines, storage.Fix(err))
 	if _, ok := errors.AsType[*failure](err); !ok {
-		fmt.Fprintf(w, "%s: see `%s --help`\n", root.Name(), cmd.CommandPath())
+		lines = append(lines, "see `"+cmd.CommandPath()+" --help`")
+	}
+	for _, line := range lines {
+		if line = strings.TrimSpace(line); line != "" {
+			fmt.Fprintf(w, "%s: %s\n", root.Name(), Called(line))
+		}
 	}
 }
 

@@ -69,8 +69,56 @@ const helpWidth = 100
 // have.
 func explain(root *cobra.Command) {
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "Flags.FlagUsages |",
-		fmt.Sprintf("Flags.FlagUsagesWrapped %d |", helpWidth)))
+		fmt.Sprintf("Flags.FlagUsagesWrapped %d |", helpWidth)) + aboutTwins)
 	root.SetFlagErrorFunc(flagError)
+	// What is hidden is seldom needed: the help has it with --help-all only. Otherwise it is as all
+	// else, completed and suggested.
+	all, show, seldom := false, root.HelpFunc(), map[*cobra.Command][]*bool{}
+	every(root, func(cmd *cobra.Command) {
+		cmd.InitDefaultHelpFlag()
+		note := func(hidden *bool) {
+			if *hidden {
+				*hidden, seldom[cmd] = false, append(seldom[cmd], hidden)
+			}
+		}
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { note(&f.Hidden) })
+		for _, sub := range cmd.Commands() {
+			note(&sub.Hidden)
+		}
+		cmd.Flags().BoolFunc(helpAll, "help with what is seldom needed, too", func(string) error {
+			all = true
+			return cmd.Flags().Set("help", "true")
+		})
+		cmd.Flags().Lookup(helpAll).Hidden = len(seldom[cmd]) == 0
+	})
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		for _, hidden := range seldom[cmd] {
+			*hidden = !all
+		}
+		show(cmd, args)
+	})
+}
+
+// every calls f with the command and all below it.
+func every(cmd *cobra.Command, f func(*cobra.Command)) {
+	f(cmd)
+	for _, sub := range cmd.Commands() {
+		every(sub, f)
+	}
+}
+
+const helpAll = "help-all"
+
+// Seldom hides flags of the command from its first help.
+func Seldom(cmd *cobra.Command, flags ...string) {
+	for _, name := range flags {
+		cmd.Flags().Lookup(name).Hidden = true
+	}
+}
+
+// SeldomBut hides all flags of the command but these from its first help.
+func SeldomBut(cmd *cobra.Command, flags ...string) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { f.Hidden = !slices.Contains(flags, f.Name) })
 }
 
 // flagError adds to the error of an unknown flag which one was probably meant.

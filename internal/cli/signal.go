@@ -49,9 +49,15 @@ func withSignals(parent context.Context, atOnce func()) (context.Context, func()
 	}
 }
 
+// own is that the process is the program's, and not one of tests, which goes on after a command.
+var own bool
+
 // AtOnce gives what ends a process in which something hangs, which may be its log.
 func (c *Console) AtOnce(kill func()) func() {
 	return func() {
+		if !own {
+			return
+		}
 		go c.Log.Error("the process has not ended in its time: something in it hangs; it ends at once")
 		time.Sleep(time.Second) // for that line
 		kill()

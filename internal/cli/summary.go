@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -13,16 +12,6 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 )
-
-// JSON prints a summary as one line.
-func JSON(w io.Writer, summary any) error {
-	b, err := json.Marshal(summary)
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(append(b, '\n'))
-	return err
-}
 
 // Plural is a number of things: 1 task, 2 tasks.
 func Plural(n int64, thing string) string {

@@ -131,7 +131,7 @@ const (
 
 // Path gives the configuration file: the one given, else what the environment names, else
 // pump.yaml of this directory, else that of the system. Found says how it was found, for people;
-// it is empty for one that was given.
+// it is empty for one that was given otherwise.
 func Path(given string) (path, found string) {
 	return pathBy(given, os.Getenv, func(path string) bool {
 		_, err := os.Stat(path)
@@ -141,7 +141,7 @@ func Path(given string) (path, found string) {
 
 func pathBy(given string, env func(string) string, exists func(string) bool) (path, found string) {
 	switch named := env(PathVariable); {
-	case given != "":
+	case given != "" && given != named:
 		return given, ""
 	case named != "":
 		return named, named + ", which " + PathVariable + " names"
@@ -176,9 +176,6 @@ func read(path string) ([]byte, error) {
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		problem := "there is no such file"
-		if os.Getenv(PathVariable) == path {
-			problem += ", which " + PathVariable + " names"
-		}
 		if path == localPath {
 			problem += ", nor " + SystemPath
 		}

@@ -27,25 +27,27 @@ func Nearest(name string, names []string) string {
 	return best
 }
 
-// edits is the Levenshtein distance of two names.
+// edits is how many letters of two names differ, are missing, or are swapped with the next one: the
+// distance of Damerau and Levenshtein, in which no letter is edited twice.
 func edits(a, b string) int {
 	if max(len(a), len(b)) > 64 {
 		return 64
 	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
+	var d [65][65]int
+	for i := range len(a) + 1 {
+		for j := range len(b) + 1 {
+			if d[i][j] = i + j; i*j == 0 {
+				continue
 			}
-			diagonal, row[j+1] = row[j+1], min(diagonal+cost, row[j]+1, row[j+1]+1)
+			wrong := 1
+			if a[i-1] == b[j-1] {
+				wrong = 0
+			}
+			d[i][j] = min(d[i-1][j]+1, d[i][j-1]+1, d[i-1][j-1]+wrong)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				d[i][j] = min(d[i][j], d[i-2][j-2]+1)
+			}
 		}
 	}
-	return row[len(b)]
+	return d[len(a)][len(b)]
 }

@@ -170,6 +170,7 @@ func Lacks(entry string) (lacks []string) {
 type Command struct {
 	Line  int
 	Words []string // "distributor", "run", "--config", ...
+	Typed []string // the same with what is quoted
 }
 
 var (
@@ -186,9 +187,21 @@ var (
 func (d Document) Commands() []Command {
 	var commands []Command
 	add := func(line int, text string) {
-		text = comment.ReplaceAllString(quoted.ReplaceAllString(text, "Q"), "")
-		for _, m := range ours.FindAllStringSubmatch(text, -1) {
-			commands = append(commands, Command{Line: line, Words: strings.Fields(m[1])})
+		const hole = "\ue000"
+		parts := quoted.FindAllString(text, -1)
+		text = comment.ReplaceAllString(quoted.ReplaceAllString(text, hole), "")
+		for _, m := range ours.FindAllStringSubmatchIndex(text, -1) {
+			c := Command{Line: line}
+			rest := parts[strings.Count(text[:m[2]], hole):]
+			for word := range strings.FieldsSeq(text[m[2]:m[3]]) {
+				c.Words = append(c.Words, strings.ReplaceAll(word, hole, "Q"))
+				for ; strings.Contains(word, hole); rest = rest[1:] {
+					part := strings.ReplaceAll(rest[0][1:len(rest[0])-1], `\"`, `"`)
+					word = strings.Replace(word, hole, part, 1)
+				}
+				c.Typed = append(c.Typed, word)
+			}
+			commands = append(commands, c)
 		}
 	}
 	for _, b := range d.Blocks() {

@@ -153,6 +153,7 @@ func TestCommandsAreKnown(t *testing.T) {
 	if n < 60 {
 		t.Errorf("only %d commands were found", n)
 	}
+	known.compareTable(t)
 	for words, wrong := range map[string]bool{
 		"distributor run --config pump.yaml --once": false,
 		"distributor runs show RUN":                 false,
@@ -177,11 +178,14 @@ type programs struct {
 	goals map[string]bool
 }
 
-// help is what --help of a command lists.
-type help struct{ commands, flags map[string]bool }
+// help is what --help-all of a command lists.
+type help struct {
+	commands, flags map[string]bool
+	list, options   string // where the commands and the flags stand
+}
 
 var (
-	helpCommand = regexp.MustCompile(`(?m)^  ([a-z][\w-]*) `)
+	helpCommand = regexp.MustCompile(`(?m)^  ([a-z][\w-]*) +(.*)`)
 	helpFlag    = regexp.MustCompile(`(?m)^ {2,}(?:(-\w), |    )(--[\w-]+)`)
 	goal        = regexp.MustCompile(`(?m)^([a-z][a-z0-9-]*):`)
 )
@@ -205,25 +209,32 @@ func (p *programs) help(t *testing.T, command []string) *help {
 	if h := p.helps[key]; h != nil {
 		return h
 	}
-	args := append(command[1:len(command):len(command)], "--help")
-	out, err := exec.Command(filepath.Join(p.bin, command[0]), args...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s --help: %v\n%s", key, err, out)
-	}
 	h := &help{commands: map[string]bool{}, flags: map[string]bool{}}
-	text, flags, _ := strings.Cut(string(out), "\nFlags:\n")
+	text := ""
+	text, h.options, _ = strings.Cut(p.shown(t, command, "--help-all"), "\nFlags:\n")
 	// Commands are in groups, below how they are used and above the flags.
 	if _, list, ok := strings.Cut(text, " [command]\n"); ok {
-		list, _, _ = strings.Cut(list, "\nFlags:\n")
+		h.list = list
 		for _, m := range helpCommand.FindAllStringSubmatch(list, -1) {
 			h.commands[m[1]] = true
 		}
 	}
-	for _, m := range helpFlag.FindAllStringSubmatch("\n"+flags, -1) {
+	for _, m := range helpFlag.FindAllStringSubmatch("\n"+h.options, -1) {
 		h.flags[m[1]], h.flags[m[2]] = true, true
 	}
 	p.helps[key] = h
 	return h
+}
+
+// shown is what a command prints with a flag that asks for its help.
+func (p *programs) shown(t *testing.T, command []string, flag string) string {
+	t.Helper()
+	args := append(command[1:len(command):len(command)], flag)
+	out, err := exec.Command(filepath.Join(p.bin, command[0]), args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", strings.Join(command, " "), flag, err, out)
+	}
+	return string(out)
 }
 
 // problem says what is wrong with a command; nothing if it is known.
@@ -317,5 +328,17 @@ func TestASectionHasTheBlocksBelowItsHeading(t *testing.T) {
 		if got != want {
 			t.Errorf("%s: %q, want %q", title, got, want)
 		}
+	}
+}
+
+func TestCommandsKeepWhatIsQuoted(t *testing.T) {
+	d := Document{Lines: []string{"```sh", `x 'y' | processor run --exec 'sh -c "a | b"' \`, `  --http-header "A: \"b\"" & distributor status # 'c'`, "```"}}
+	var typed [][]string
+	for _, c := range d.Commands() {
+		typed = append(typed, c.Typed)
+	}
+	want := `[["processor" "run" "--exec" "sh -c \"a | b\"" "--http-header" "A: \"b\""] ["distributor" "status"]]`
+	if got := fmt.Sprintf("%q", typed); got != want {
+		t.Error(got)
 	}
 }

@@ -3,12 +3,11 @@ package generate
 import (
 	"embed"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
 	"text/template"
-
-	"github.com/queuepump/queuepump/internal/packaging"
 )
 
 // File is one that was made.
@@ -112,38 +111,24 @@ func (o Options) complete(kind string) (Options, error) {
 	return o, nil
 }
 
-// Kinds are what Files can make.
-func Kinds() []string {
-	return []string{"alerts", "bicep", "grafana", "keda", "kubernetes", "systemd", "terraform"}
-}
+// Kinds are what Make can make.
+func Kinds() []string { return slices.Sorted(maps.Keys(kinds)) }
 
-// Files makes the files of a kind. An option that cannot be is an [*Error].
-func Files(kind string, o Options) ([]File, error) {
+// Make makes the file of one of the kinds. An option that cannot be is an [*Error].
+func Make(kind string, o Options) (File, error) {
 	o, err := o.complete(kind)
 	if err != nil {
-		return nil, err
+		return File{}, err
 	}
-	if kind == "systemd" {
-		return []File{
-			{"queuepump-distributor@.service", packaging.DistributorUnit},
-			{"queuepump-processor@.service", packaging.ProcessorUnit},
-		}, nil
-	}
-	name, ok := kinds[kind]
-	if !ok {
-		return nil, fmt.Errorf("%q cannot be generated; the kinds are %s", kind,
-			strings.Join(Kinds(), ", "))
-	}
+	name := kinds[kind]
 	// Rules have templates of their own in braces.
 	t, err := template.New(name+".tmpl").Delims("[[", "]]").ParseFS(files, "files/"+name+".tmpl")
 	if err != nil {
-		return nil, err
+		return File{}, err
 	}
 	var b strings.Builder
-	if err := t.Execute(&b, o); err != nil {
-		return nil, err
-	}
-	return []File{{name, b.String()}}, nil
+	err = t.Execute(&b, o)
+	return File{name, b.String()}, err
 }
 
 // Of is what selects the series of the workload in a query, empty for all.

@@ -34,11 +34,11 @@ const tempFailDelay = 30 * time.Second
 // ExecEach runs one process a task. The body is its standard input, the rest
 // of the task is in its environment:
 //
-//	QUEUEPUMP_RUN, QUEUEPUMP_SEGMENT, QUEUEPUMP_N   the task's identity
-//	QUEUEPUMP_KEY                                   or QUEUEPUMP_KEY_BASE64
-//	QUEUEPUMP_ID, QUEUEPUMP_ATTEMPT
-//	QUEUEPUMP_EPOCH                                 [pump.Task]'s Epoch
-//	QUEUEPUMP_FOREIGN                               only of a message that no distributor made
+//	QUEUEPUMP_TASK_RUN, _SEGMENT, _N   the task's identity
+//	QUEUEPUMP_TASK_KEY                 or QUEUEPUMP_TASK_KEY_BASE64
+//	QUEUEPUMP_TASK_ID, _ATTEMPT
+//	QUEUEPUMP_TASK_EPOCH               [pump.Task]'s Epoch
+//	QUEUEPUMP_TASK_FOREIGN             only of a message that no distributor made
 //	TRACEPARENT, TRACESTATE                         only of a task that is traced
 //
 // Its exit status is the outcome: 0 done, 65 (EX_DATAERR) rejected, 75
@@ -190,11 +190,11 @@ const maxEnv = 64 << 10
 
 func taskEnv(ctx context.Context, t *pump.Task) []string {
 	env := []string{
-		"QUEUEPUMP_RUN=" + t.Run.String(),
-		"QUEUEPUMP_SEGMENT=" + strconv.FormatUint(uint64(t.Segment), 10),
-		"QUEUEPUMP_N=" + strconv.FormatUint(t.N, 10),
-		"QUEUEPUMP_EPOCH=" + strconv.FormatUint(t.Epoch, 10),
-		"QUEUEPUMP_ATTEMPT=" + strconv.Itoa(t.Attempt),
+		"QUEUEPUMP_TASK_RUN=" + t.Run.String(),
+		"QUEUEPUMP_TASK_SEGMENT=" + strconv.FormatUint(uint64(t.Segment), 10),
+		"QUEUEPUMP_TASK_N=" + strconv.FormatUint(t.N, 10),
+		"QUEUEPUMP_TASK_EPOCH=" + strconv.FormatUint(t.Epoch, 10),
+		"QUEUEPUMP_TASK_ATTEMPT=" + strconv.Itoa(t.Attempt),
 	}
 	add := func(name, value string) {
 		switch {
@@ -205,10 +205,10 @@ func taskEnv(ctx context.Context, t *pump.Task) []string {
 			env = append(env, name+"="+value)
 		}
 	}
-	add("QUEUEPUMP_KEY", string(t.Key))
-	add("QUEUEPUMP_ID", t.ID)
+	add("QUEUEPUMP_TASK_KEY", string(t.Key))
+	add("QUEUEPUMP_TASK_ID", t.ID)
 	if t.Foreign != "" {
-		add("QUEUEPUMP_FOREIGN", t.Foreign)
+		add("QUEUEPUMP_TASK_FOREIGN", t.Foreign)
 	}
 	if parent, state := t.TraceContext(ctx); parent != "" {
 		add("TRACEPARENT", parent)

@@ -115,7 +115,7 @@ func each() {
 	switch {
 	case b.String() == "environment":
 		for _, pair := range os.Environ() {
-			if strings.HasPrefix(pair, "QUEUEPUMP_") {
+			if strings.HasPrefix(pair, "QUEUEPUMP_TASK_") {
 				fmt.Println(pair)
 			}
 		}

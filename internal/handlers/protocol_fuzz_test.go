@@ -94,7 +94,7 @@ func FuzzTaskOnALine(f *testing.F) {
 		}
 		for _, pair := range taskEnv(t.Context(), task) {
 			name, _, ok := strings.Cut(pair, "=")
-			if !ok || !strings.HasPrefix(name, "QUEUEPUMP_") || strings.ContainsRune(pair, 0) {
+			if !ok || !strings.HasPrefix(name, "QUEUEPUMP_TASK_") || strings.ContainsRune(pair, 0) {
 				t.Fatalf("%q cannot stand in an environment", pair)
 			}
 		}

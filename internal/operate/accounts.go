@@ -160,8 +160,8 @@ holds the workload's rows, cannot be removed.
 An account that is gone for good cannot be counted. --lost removes it ten minutes after the
 drain, unless one of its queues can be counted with the credentials of the configuration. The
 command first says what may be lost: with delivery: once the tasks of each run that are not
-done, with at-least-once what was last counted. Without --yes it then asks. distributor repair
-puts again what lacks. Should the account come back, accounts add takes it in again.`,
+done, with at-least-once what was last counted. Without --yes it then asks. distributor runs
+repair puts again what lacks. Should the account come back, accounts add takes it in again.`,
 		Example: `  distributor accounts remove acct02 --config pump.yaml
   distributor accounts remove acct02 --config pump.yaml --wait --yes
 
@@ -178,7 +178,7 @@ puts again what lacks. Should the account come back, accounts add takes it in ag
 				}
 				question = "What is in account %s is given up."
 				for _, line := range l.Text(time.Now()) {
-					fmt.Fprintln(cmd.ErrOrStderr(), plain(line))
+					fmt.Fprintln(cmd.ErrOrStderr(), cli.Called(plain(line)))
 				}
 			}
 			return c.apply(cmd, args[0], question, func(console *cli.Console) (accounts.Change, error) {
@@ -259,8 +259,8 @@ func (c *change) report(w io.Writer, d accounts.Change) error {
 	}
 	switch {
 	case d.State == accounts.Draining && !c.wait:
-		text += fmt.Sprintf("\nwhen it is empty: distributor accounts remove %s --config %s", name,
-			plain(c.config))
+		text += fmt.Sprintf("\nwhen it is empty: %s %s --config %s",
+			cli.Called("distributor accounts remove"), name, plain(c.config))
 	case d.Lost != nil:
 		text += "\nwhat was in it is given up; it can be taken out of the configuration"
 	case d.State == accounts.Unused:

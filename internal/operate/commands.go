@@ -22,12 +22,13 @@ func Add(root *cobra.Command) {
 		&cobra.Group{ID: GroupSend, Title: "Send:"}, &cobra.Group{ID: groupWatch, Title: "Watch:"},
 		&cobra.Group{ID: groupOperate, Title: "Operate:"}, &cobra.Group{ID: groupPlan, Title: "Plan:"},
 	)
-	add(root, GroupSend, wait(), repair())
-	add(root, groupWatch, statusCommand(), runsCommand(runsList(), runsShow(), runsEnd()), counts(),
-		quarantineCommand(quarantineList(), quarantineShow(), quarantineRedrive(), quarantineDrop()),
+	add(root, groupWatch, statusCommand(), runsCommand(
+		"List, show, wait for, repair and end runs",
+		runsList(), runsShow(), wait(), repair(), runsEnd()), counts(),
+		quarantineCommand("List, show, redrive or drop what is in quarantine",
+			quarantineList(), quarantineShow(), quarantineRedrive(), quarantineDrop()),
 		doctorCommand(), peekCommand(), pageCommand(), topCommand())
-	add(root, groupOperate, pauseCommand(), resumeCommand(), accountsCommand(), gate(), ids(),
-		workload())
+	add(root, groupOperate, accountsCommand(), workload(), gate(), ids())
 	add(root, groupPlan, plan(), generateCommand())
 }
 
@@ -38,18 +39,12 @@ func AddReading(root *cobra.Command) {
 		&cobra.Group{ID: groupPlan, Title: "Plan:"},
 	)
 	add(root, groupWatch,
-		statusCommand(), runsCommand(runsList(), runsShow()), counts(),
-		quarantineCommand(quarantineList(), quarantineShow()), doctorCommand(), peekCommand(),
-		topCommand())
+		statusCommand(), runsCommand("List and show runs", runsList(), runsShow()), counts(),
+		quarantineCommand("List and show what is in quarantine", quarantineList(), quarantineShow()),
+		doctorCommand(), peekCommand(), topCommand())
 	add(root, groupPlan, plan())
 	for _, c := range root.Commands() {
-		switch c.Name() {
-		case "runs":
-			c.Short = "List and show runs"
-		case "quarantine":
-			c.Short = "List and show what is in quarantine"
-		}
-		ofBinary(c, root.Name())
+		ofProcessor(c)
 	}
 }
 
@@ -60,19 +55,11 @@ func add(root *cobra.Command, group string, commands ...*cobra.Command) {
 	root.AddCommand(commands...)
 }
 
-// ofBinary lets the examples of a command and of those below it name the binary that they are of.
-func ofBinary(cmd *cobra.Command, name string) {
-	cmd.Example = strings.ReplaceAll(cmd.Example, "distributor "+cmd.Name(), name+" "+cmd.Name())
-	cmd.Example = strings.ReplaceAll(cmd.Example, "distributor "+parentName(cmd)+" ",
-		name+" "+parentName(cmd)+" ")
+// ofProcessor lets the examples of a command and of those below it be of the processor's own ones.
+func ofProcessor(cmd *cobra.Command) {
+	own := strings.TrimPrefix(cmd.CommandPath(), "processor")
+	cmd.Example = strings.ReplaceAll(cmd.Example, "distributor"+own, "processor"+own)
 	for _, c := range cmd.Commands() {
-		ofBinary(c, name)
+		ofProcessor(c)
 	}
-}
-
-func parentName(cmd *cobra.Command) string {
-	if p := cmd.Parent(); p != nil && p.HasParent() {
-		return p.Name()
-	}
-	return cmd.Name()
 }

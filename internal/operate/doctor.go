@@ -51,12 +51,8 @@ Exit status:
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	cli.ConfigFlag(cmd, &f.config)
-	flags.StringVar(
-		&f.out,
-		"out",
-		"",
-		"look at the disk of this `PATH` too, as of processor run --out",
-	)
+	flags.StringVar(&f.out, "out", "",
+		"look at the disk of this `PATH` too, as of processor run --out")
 	flags.BoolVar(&f.json, "json", false, "print a JSON object")
 	return cmd
 }
@@ -111,9 +107,9 @@ func printReport(out, log io.Writer, r *doctor.Report) error {
 		if f.Subject != "" {
 			about += " " + cli.Plain(f.Subject)
 		}
-		fmt.Fprintf(&b, "%s: %s: %s\n", f.Severity, about, cli.Plain(f.Problem))
+		fmt.Fprintf(&b, "%s: %s: %s\n", f.Severity, about, cli.Called(cli.Plain(f.Problem)))
 		if f.Mend != "" {
-			fmt.Fprintf(&b, "    mend: %s\n", cli.Plain(f.Mend))
+			fmt.Fprintf(&b, "    mend: %s\n", cli.Called(cli.Plain(f.Mend)))
 		}
 	}
 	_, err := out.Write(b.Bytes())

@@ -19,7 +19,7 @@ import (
 
 func gate() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "gate",
+		Use: "gate", Hidden: true,
 		Short: "Open, close, list or remove the gates of a workload",
 		Long: `A gate makes processors begin together: those that are started with ` + "`--gate NAME`" + `
 wait at it until you open it. A gate that was never opened is closed.`,

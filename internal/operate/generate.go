@@ -28,9 +28,6 @@ var generated = map[string][2]string{
 	"grafana": {
 		"A dashboard for Grafana", `  distributor generate grafana --workload cities > dashboard.json`,
 	},
-	"systemd": {
-		"Template units for systemd", `  distributor generate systemd --out /etc/systemd/system`,
-	},
 	"kubernetes": {
 		"Deployments with probes for Kubernetes",
 		`  distributor generate kubernetes --name cities --image registry.example/cities:1 > cities.yaml
@@ -58,8 +55,8 @@ func generateCommand() *cobra.Command {
 		Use:   "generate",
 		Short: "Print files for monitoring, deployment and accounts",
 		Long: `Print files that fit this version: alert rules and a dashboard on its metrics
-(docs/metrics.md), with what to do about each alert in docs/operations.md; units, manifests and
-a ScaledObject; the storage accounts with the roles that the pump needs. Nothing is asked of Azure,
+(docs/metrics.md), with what to do about each alert in docs/operations.md; manifests and a
+ScaledObject; the storage accounts with the roles that the pump needs. Nothing is asked of Azure,
 and no configuration is read.`,
 		Args: cobra.NoArgs,
 	}
@@ -80,9 +77,7 @@ func generateKind(kind string) *cobra.Command {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	o := &f.options
-	if kind != "systemd" {
-		flags.StringVar(&o.Name, "name", "queuepump", "how it is called there")
-	}
+	flags.StringVar(&o.Name, "name", "queuepump", "how it is called there")
 	switch kind {
 	case "alerts", "grafana", "keda":
 		flags.StringVar(&o.Workload, "workload", "",
@@ -109,30 +104,18 @@ func generateKind(kind string) *cobra.Command {
 
 func (f *generateFlags) run(out io.Writer, kind string) error {
 	f.options.Version = cli.Revision()
-	files, err := generate.Files(kind, f.options)
+	file, err := generate.Make(kind, f.options)
 	if err != nil {
 		return cli.Usage("%w", err)
 	}
-	for i, file := range files {
-		if f.out != "" {
-			path := filepath.Join(f.out, file.Name)
-			if err := os.WriteFile(path, []byte(file.Text), 0o644); err != nil {
-				return err
-			}
-			if _, err := fmt.Fprintln(out, path); err != nil {
-				return err
-			}
-			continue
-		}
-		if len(files) > 1 {
-			space := map[bool]string{true: "", false: "\n"}[i == 0]
-			if _, err := fmt.Fprintf(out, "%s# %s\n", space, file.Name); err != nil {
-				return err
-			}
-		}
-		if _, err := io.WriteString(out, file.Text); err != nil {
-			return err
-		}
+	if f.out == "" {
+		_, err = io.WriteString(out, file.Text)
+		return err
 	}
-	return nil
+	path := filepath.Join(f.out, file.Name)
+	if err := os.WriteFile(path, []byte(file.Text), 0o644); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(out, path)
+	return err
 }

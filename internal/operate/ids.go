@@ -12,7 +12,9 @@ import (
 )
 
 func ids() *cobra.Command {
-	cmd := &cobra.Command{Use: "ids", Short: "Take unique numbers from an id range"}
+	cmd := &cobra.Command{
+		Use: "ids", Short: "Take unique numbers from an id range", Hidden: true,
+	}
 	return cli.Group(cmd, idsNext())
 }
 

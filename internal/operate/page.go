@@ -27,6 +27,7 @@ func newPage(config string, file *configfile.File, log *slog.Logger) (*page.Page
 	path, _ := configfile.Path(config)
 	p, err := page.New(page.Options{
 		Config: file.Config, Path: path, Locate: file.Locate, TokenFile: file.Page.TokenFile, Log: log,
+		Named: cli.Called,
 	})
 	return p, cli.Explain(err, file)
 }
@@ -72,7 +73,6 @@ reach it safely.`,
 		"where the page is, `ADDR` as host:port; port 0 is any that is free")
 	flags.BoolVar(&f.json, "json", false, "print the address as a JSON object")
 	f.console.Add(cmd, 0)
-	_ = flags.MarkHidden("progress-every") // it has none
 	return cmd
 }
 

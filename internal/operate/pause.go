@@ -17,20 +17,20 @@ func pauseCommand() *cobra.Command {
 	cmd := changeCommand(
 		"pause", "Let processors start nothing more until it is resumed",
 		`Pause the workload: processors finish the tasks that they have begun, put back the others
-without an attempt, and start nothing more until `+"`distributor resume`"+`. Processors that are
-told do so at once, and others within two beats; of more than 32 processes those that have no
-admin port take up to four beats. Distributors go on: what they send waits. A processor that
-cannot read the control account goes on, too.
+without an attempt, and start nothing more until `+"`distributor workload resume`"+`.
+Processors that are told do so at once, and others within two beats; of more than 32 processes
+those that have no admin port take up to four beats. Distributors go on: what they send waits.
+A processor that cannot read the control account goes on, too.
 
 With --run or --key only the tasks of that run, or with that key, wait. Processors put them into
 parking queues of their own, out of the way of the rest, and
-`+"`distributor resume`"+` with the same flag brings them home. At most eight runs and keys
+`+"`distributor workload resume`"+` with the same flag brings them home. At most eight runs and keys
 can be paused at the same time. While one is, no run ends for being quiet.
 distributor status says what is paused since when, and which processors stand still.`,
-		`  distributor pause --config pump.yaml
-  distributor pause --wait && ./migrate-database && distributor resume
-  distributor pause --run 3f2a
-  distributor pause --key customer-17`, cli.NoArguments(nil),
+		`  distributor workload pause --config pump.yaml
+  distributor workload pause --wait && ./migrate-database && distributor workload resume
+  distributor workload pause --run 3f2a
+  distributor workload pause --key customer-17`, cli.NoArguments(nil),
 		func(cmd *cobra.Command, cfg pump.Config, _ []string) (any, error) {
 			switch is, err := part.given(cmd); {
 			case err != nil:
@@ -60,12 +60,12 @@ func resumeCommand() *cobra.Command {
 	var part partFlags
 	cmd := changeCommand(
 		"resume", "Let processors go on that were paused",
-		`Resume the workload after `+"`distributor pause`"+`. Processors that are told go on at once, and
-others at their next look. To resume a workload that is not paused changes nothing.
+		`Resume the workload after `+"`distributor workload pause`"+`. Processors that are told go
+on at once, and others at their next look. To resume a workload that is not paused changes nothing.
 With --run or --key what is parked of that run or key comes home to its queues, behind what waits
 there.`,
-		`  distributor resume --config pump.yaml
-  distributor resume --run 3f2a`, cli.NoArguments(nil),
+		`  distributor workload resume --config pump.yaml
+  distributor workload resume --run 3f2a`, cli.NoArguments(nil),
 		func(cmd *cobra.Command, cfg pump.Config, _ []string) (any, error) {
 			switch is, err := part.given(cmd); {
 			case err != nil:

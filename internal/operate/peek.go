@@ -58,12 +58,8 @@ distributor made, or that cannot be unpacked, as they are, a line break between 
 	flags.IntVar(&f.segment, "segment", 0, "only tasks of this segment")
 	flags.StringVar(&f.queue, "queue", "", "only this queue, as `ACCOUNT/QUEUE`")
 	flags.IntVar(&f.tasks, "tasks", 3, "show at most `N` tasks of each message; 0 is all")
-	flags.BoolVar(
-		&f.raw,
-		"raw",
-		false,
-		"write the texts that no distributor made, as they are, and nothing else",
-	)
+	flags.BoolVar(&f.raw, "raw", false,
+		"write the texts that no distributor made, as they are, and nothing else")
 	flags.BoolVar(&f.json, "json", false, "print each queue as a JSON object on a line of its own")
 	return cmd
 }
@@ -147,15 +143,9 @@ func (f *peekFlags) show(cmd *cobra.Command) error {
 }
 
 func printSum(w io.Writer, s peek.Sum) {
-	fmt.Fprintf(
-		w,
-		"%s: %s, %s seen, %s not seen; %s shown\n",
-		cli.Plural(int64(s.Queues), "queue"),
-		cli.Plural(s.Messages, "message"),
-		humanize.Comma(int64(s.Seen)),
-		humanize.Comma(s.Unseen),
-		humanize.Comma(int64(s.Matching)),
-	)
+	fmt.Fprintf(w, "%s: %s, %s seen, %s not seen; %s shown\n", cli.Plural(int64(s.Queues), "queue"),
+		cli.Plural(s.Messages, "message"), humanize.Comma(int64(s.Seen)), humanize.Comma(s.Unseen),
+		humanize.Comma(int64(s.Matching)))
 }
 
 // writeRaw writes the texts of a queue that no distributor made, after so many others.
@@ -174,15 +164,8 @@ func (f *peekFlags) print(w io.Writer, q *peek.Queue, now time.Time) {
 	if q.Dark == "" && len(q.Shown) == 0 {
 		return
 	}
-	fmt.Fprintf(
-		w,
-		"%s/%s: %s, %d seen, %s not seen\n",
-		cli.Plain(q.Account),
-		cli.Plain(q.Queue),
-		cli.Plural(q.Messages, "message"),
-		q.Seen,
-		humanize.Comma(q.Unseen),
-	)
+	fmt.Fprintf(w, "%s/%s: %s, %d seen, %s not seen\n", cli.Plain(q.Account), cli.Plain(q.Queue),
+		cli.Plural(q.Messages, "message"), q.Seen, humanize.Comma(q.Unseen))
 	if q.Dark != "" {
 		fmt.Fprintf(w, "  dark: %s\n", cli.Plain(q.Dark))
 	}

@@ -143,6 +143,7 @@ func (f *planFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.in.Prices.Currency, "currency", f.in.Prices.Currency,
 		"of the prices, for the printout")
 	flags.BoolVar(&f.json, "json", false, "print the plan as a JSON object")
+	cli.SeldomBut(cmd, "rate", "handler-seconds", "input", "task-bytes", "config", "json")
 }
 
 func (f *planFlags) run(cmd *cobra.Command) error {
@@ -172,7 +173,7 @@ func (f *planFlags) run(cmd *cobra.Command) error {
 	}
 	f.in, _ = f.in.Defaults() // which Make has done as well
 	if f.json {
-		err = cli.JSON(cmd.OutOrStdout(), p)
+		err = cli.PlainJSON(cmd.OutOrStdout(), p)
 	} else {
 		err = printPlan(cmd.OutOrStdout(), p, &f.in, measured)
 	}

@@ -20,10 +20,10 @@ import (
 	"github.com/queuepump/queuepump/pump/quarantine"
 )
 
-func quarantineCommand(sub ...*cobra.Command) *cobra.Command {
+func quarantineCommand(short string, sub ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "quarantine",
-		Short: "List, show, redrive or drop what is in quarantine",
+		Short: short,
 		Long: `Tasks that were rejected, failed too often, ended their processes or could not be
 read are in quarantine: a queue WORKLOAD-poison in each account, with the cause. These
 commands look at all accounts of the configuration at once, drained ones too.

@@ -15,7 +15,7 @@ import (
 	"github.com/queuepump/queuepump/pump/distributor"
 )
 
-// repairFlags are the flags of `distributor repair`.
+// repairFlags are the flags of `distributor runs repair`.
 type repairFlags struct {
 	operation
 	onBadLine string
@@ -47,11 +47,11 @@ runs over standard input or a command, which cannot be read again.
 
 ` + cli.ExitCodes,
 		Example: `  # what is missing?
-  distributor repair $RUN --config pump.yaml --input tasks.jsonl --key city --dry-run
+  distributor runs repair $RUN --config pump.yaml --input tasks.jsonl --key city --dry-run
 
   # put it, and wait until it is done
-  distributor repair $RUN --config pump.yaml --input tasks.jsonl --key city &&
-    distributor wait $RUN --config pump.yaml`,
+  distributor runs repair $RUN --config pump.yaml --input tasks.jsonl --key city &&
+    distributor runs wait $RUN --config pump.yaml`,
 		Args: cli.OneArgument,
 		RunE: f.run(func(cmd *cobra.Command, args []string) error { return f.mend(cmd, args[0]) }),
 	}
@@ -101,7 +101,7 @@ func (f *repairFlags) mend(cmd *cobra.Command, id string) error {
 
 func (f *repairFlags) print(out io.Writer, s *distributor.RepairSummary, err error) error {
 	if f.json {
-		return cli.JSON(out, s)
+		return cli.PlainJSON(out, s)
 	}
 	var b bytes.Buffer
 	printRepair(&b, s, err)
@@ -139,7 +139,7 @@ func printRepair(b *bytes.Buffer, s *distributor.RepairSummary, err error) {
 		fmt.Fprintf(b, "the run was %s and is sealed now\n", s.State)
 	}
 	if err == nil && (s.Missing > 0 || s.Sealed) {
-		fmt.Fprintf(b, "to wait until it is done: distributor wait %s\n", s.Run)
+		fmt.Fprintln(b, cli.Called("to wait until it is done: distributor runs wait"), s.Run)
 	}
 	cli.Requests(b, s.Requests, s.Throttled, s.Put)
 }

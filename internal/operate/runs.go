@@ -17,14 +17,15 @@ import (
 	"github.com/queuepump/queuepump/pump/runs"
 )
 
-func runsCommand(sub ...*cobra.Command) *cobra.Command {
+func runsCommand(short string, sub ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "runs",
-		Short: "List, show and end runs",
-		Long: `List, show and end runs. A run is one distribution. It is open until its source is sent,
-sealed then, and closed when every task is done or in quarantine. One that cannot go on
-is broken; one whose client is gone is abandoned, and its source can be sent to the end with
-distributor repair RUN. Runs that no distributor continues end by themselves after a quiet hour.`,
+		Short: short,
+		Long: `Look at runs, wait for them, repair and end them. A run is one distribution. It is open
+until its source is sent, sealed then, and closed when every task is done or in quarantine.
+One that cannot go on is broken; one whose client is gone is abandoned, and its source can be
+sent to the end with distributor runs repair RUN. Runs that no distributor continues end by
+themselves after a quiet hour.`,
 	}
 	return cli.Group(cmd, sub...)
 }
@@ -78,7 +79,8 @@ func comma(n uint64) string { return humanize.Comma(int64(n)) }
 // runLine is a run on one line.
 func runLine(r *runs.Info) string {
 	line := fmt.Sprintf("%s  %-9s  %-6s  %12s tasks  %s  %s", r.ID, r.State, plain(r.Mode),
-		tables.Known(r.Tasks, comma, "-"), r.Started.Format(time.DateTime), plain(r.Note))
+		tables.Known(r.Tasks, comma, "-"), r.Started.Format(time.DateTime),
+		cli.Called(plain(r.Note)))
 	return strings.TrimRight(line, " ")
 }
 
@@ -158,7 +160,7 @@ func printRun(out io.Writer, r *runs.Info) error {
 		line("cost", moneyText(*r.Cost, r.Currency))
 	}
 	line("what is met", tables.If(r.Drop, "is dropped"))
-	line("note", plain(r.Note))
+	line("note", cli.Called(plain(r.Note)))
 	line("waits for", plain(r.WaitsFor))
 	_, err := io.WriteString(out, b.String())
 	return err

@@ -35,7 +35,7 @@ func TestEveryCommandTakesTheBeginningOfARunsID(t *testing.T) {
 	if got := d.ok("runs", "show", short); !strings.Contains(got, sent) {
 		t.Errorf("runs show: %s", got)
 	}
-	if got := d.ok("repair", short, "--input", tasks, "--dry-run", "--quiet"); !strings.Contains(got, "run "+sent) {
+	if got := d.ok("runs", "repair", short, "--input", tasks, "--dry-run", "--quiet"); !strings.Contains(got, "run "+sent) {
 		t.Errorf("repair: %s", got)
 	}
 	if got := d.ok("quarantine", "list", "--run", short); !strings.Contains(got, "nothing is in quarantine") {
@@ -47,7 +47,7 @@ func TestEveryCommandTakesTheBeginningOfARunsID(t *testing.T) {
 	if got := d.ok("runs", "show", short); !strings.Contains(got, "waits for") || !strings.Contains(got, "segment 0, which no processor holds") {
 		t.Errorf("runs show of an ended run: %s", got)
 	}
-	d.fails(false, "ended", "wait", short)
+	d.fails(false, "ended", "runs", "wait", short)
 
 	// another run whose id begins in the same way
 	table, err := gates.Table(configOf(t, d.three))
@@ -71,8 +71,8 @@ func TestEveryCommandTakesTheBeginningOfARunsID(t *testing.T) {
 	for _, args := range [][]string{
 		{"runs", "show", short},
 		{"runs", "end", short},
-		{"wait", short},
-		{"repair", short, "--input", tasks},
+		{"runs", "wait", short},
+		{"runs", "repair", short, "--input", tasks},
 		{"quarantine", "list", "--run", short},
 		{"quarantine", "drop", "--run", short, "--yes"},
 		{"quarantine", "redrive", "--run", short},
@@ -85,8 +85,8 @@ func TestEveryCommandTakesTheBeginningOfARunsID(t *testing.T) {
 		}
 		d.fails(true, name, args...)
 	}
-	d.fails(true, "too short", "wait", short[:3])
-	d.fails(true, "not the id of a run", "repair", "tasks.jsonl", "--input", tasks)
+	d.fails(true, "too short", "runs", "wait", short[:3])
+	d.fails(true, "not the id of a run", "runs", "repair", "tasks.jsonl", "--input", tasks)
 }
 
 func TestRunsAreListedBesideADamagedOne(t *testing.T) {
@@ -149,9 +149,9 @@ func TestWaitEndsWithItsTimeoutWhileTheControlAccountIsDark(t *testing.T) {
 	}
 	d := &desk{t: t}
 	for _, id := range []string{"0123", strings.Repeat("0123", 8)} {
-		out, err := d.typedWith(config, "wait", id, "--timeout", "100ms", "--quiet")
+		out, err := d.typedWith(config, "runs", "wait", id, "--timeout", "100ms", "--quiet")
 		status, ok := errors.AsType[*cli.Status](err)
-		if !ok || status.Code != cli.ExitNotOver || !strings.Contains(err.Error(), "distributor wait "+id) {
+		if !ok || status.Code != cli.ExitNotOver || !strings.Contains(err.Error(), "distributor runs wait "+id) {
 			t.Errorf("wait %s: %v, printed %q", id, err, out)
 		}
 	}

@@ -107,4 +107,6 @@ func list[T any](
 	}
 }
 
-func (c screen) wrap(w io.Writer, prefix, text string) { tables.Wrap(w, c.width, prefix, text) }
+func (c screen) wrap(w io.Writer, prefix, text string) {
+	tables.Wrap(w, c.width, prefix, cli.Called(text))
+}

@@ -55,8 +55,6 @@ asked, and an account that does not answer is shown as dark.
 
 With --json the names are stable and all is there that the screen leaves out.`,
 		Example: `  distributor status --config pump.yaml
-  distributor status --config pump.yaml --watch
-  distributor status --config pump.yaml --watch 10s
   distributor status --config pump.yaml --json | jq '.accounts[] | {name, messages}'`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: f.run(func(cmd *cobra.Command, args []string) error { return f.show(cmd, args) }),
@@ -65,10 +63,8 @@ With --json the names are stable and all is there that the screen leaves out.`,
 	flags := cmd.Flags()
 	flags.DurationVar(&f.watch, "watch", 0, "show it again and again, every 2s or as often as is said")
 	flags.Lookup("watch").NoOptDefVal = "2s"
-	flags.IntVar(&f.options.Runs, "runs", 5, "how many of the last runs to show")
-	flags.IntVar(&f.options.Keys, "keys", 100, "how many keys with claims to look at")
-	flags.DurationVar(&f.options.Timeout, "timeout", 10*time.Second,
-		"how long to wait for accounts that do not answer")
+	cli.Seldom(cmd, "watch")
+	addReading(cmd, &f.options, 5)
 	flags.IntVar(&f.width, "width", 0,
 		"how wide the screen is (default: as the terminal; in a pipe nothing is cut)")
 	return cmd
@@ -90,6 +86,14 @@ func (f *statusFlags) check(cmd *cobra.Command, args []string) error {
 		return cli.Usage("--width: %d is out of range; use 40 or more", f.width)
 	}
 	return checkReading(f.options)
+}
+
+// addReading adds the flags that bound a reading of the status.
+func addReading(cmd *cobra.Command, o *status.Options, runs int) {
+	cmd.Flags().IntVar(&o.Runs, "runs", runs, "how many of the last runs to show")
+	cmd.Flags().IntVar(&o.Keys, "keys", 100, "how many keys with claims to look at")
+	cmd.Flags().DurationVar(&o.Timeout, "timeout", 10*time.Second,
+		"how long to wait for accounts that do not answer")
 }
 
 // checkReading checks the flags that bound a reading of the status.
@@ -199,7 +203,7 @@ func (f *statusFlags) print(out io.Writer, s *status.Status, of error) error {
 	}
 	var b bytes.Buffer
 	if c.whole {
-		fmt.Fprintln(&b, plain(headline.Text)) // for programs it is one line
+		fmt.Fprintln(&b, cli.Called(plain(headline.Text))) // for programs it is one line
 	} else {
 		c.wrap(&b, "", plain(headline.Text))
 	}

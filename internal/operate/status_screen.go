@@ -55,8 +55,7 @@ func (c screen) head(w io.Writer, s *status.Status, now time.Time) {
 		about = tables.Join(
 			dot, tables.If(s.Delivery != string(pump.AtLeastOnce), plain(s.Delivery)),
 			cli.Plural(int64(s.Segments), "segment")+tables.If(s.Shared, " without owners"),
-			fmt.Sprintf("map %d", s.MapVersion), tables.If(!s.Shared, settled(s)),
-		)
+			fmt.Sprintf("map %d", s.MapVersion), tables.If(!s.Shared, settled(s)))
 	}
 	about = tables.Join(dot, about, some(s.Spilled, "spilled"))
 	if whole := tables.Join(dot, name, about, at); about == "" || tables.Width(whole) <= c.width {
@@ -87,7 +86,7 @@ func pausedText(s *status.Status, now time.Time) string {
 		}
 	}
 	return fmt.Sprintf("PAUSED since %s by %s · %d of %s without a task at work · go "+
-		"on with: distributor resume",
+		"on with: distributor workload resume",
 		timeText(*s.PausedSince, now), plain(s.PausedBy), still, cli.Plural(int64(all), "processor"))
 }
 
@@ -100,7 +99,7 @@ func parkedText(p *status.Parked, now time.Time) string {
 		return fmt.Sprintf("%s comes home since %s%s", plain(p.What()),
 			timeText(*p.Returning, now), messages)
 	}
-	return fmt.Sprintf("PAUSED %s since %s by %s%s · go on with: distributor resume %s",
+	return fmt.Sprintf("PAUSED %s since %s by %s%s · go on with: distributor workload resume %s",
 		plain(p.What()), timeText(p.Since, now), plain(p.By), messages, plain(p.Flag()))
 }
 
@@ -157,8 +156,7 @@ func (c screen) runs(w io.Writer, s *status.Status, now time.Time) {
 	t := tables.Table{Columns: tables.Columns(
 		tables.Left("RUN"), tables.Left("STATE"), tables.Short("MODE", 4), tables.Left("STARTED"),
 		tables.Right("SENT"), tables.Right("HANDLED"), tables.Right("DONE"), tables.Right("LEFT"),
-		tables.Right("%"), tables.Short("NOTE", 8),
-	)}
+		tables.Right("%"), tables.Short("NOTE", 8))}
 	for _, r := range s.Runs {
 		sent := tables.Known(r.Sent, number[uint64], "?")
 		if r.Sent != nil && r.AtLeast {

@@ -4,7 +4,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -32,7 +31,7 @@ keys and gates, and problems. It changes nothing.
 Press ? for the keys: tab and 1 to 8 choose a table, / filters it, s sorts it, p holds it:
 nothing is read then, until p is pressed again.
 It makes 25 requests a second at most, so a large workload's queues come one by one.
-NO_COLOR=1 shows no colours. Scripts take "status --json" or "status --watch".`,
+NO_COLOR=1 shows no colours. Scripts take "status --json".`,
 		Example: `  distributor top --config pump.yaml
   NO_COLOR=1 distributor top --config pump.yaml --runs 50`,
 		Args: cli.NoArguments(nil),
@@ -40,10 +39,7 @@ NO_COLOR=1 shows no colours. Scripts take "status --json" or "status --watch".`,
 	}
 	cmd.Flags().SortFlags = false
 	cli.ConfigFlag(cmd, &f.config)
-	cmd.Flags().IntVar(&f.options.Runs, "runs", 20, "how many of the last runs to show")
-	cmd.Flags().IntVar(&f.options.Keys, "keys", 100, "how many keys with claims to look at")
-	cmd.Flags().DurationVar(&f.options.Timeout, "timeout", 10*time.Second,
-		"how long to wait for accounts that do not answer")
+	addReading(cmd, &f.options, 20)
 	return cmd
 }
 
@@ -52,7 +48,7 @@ func (f *topFlags) show(cmd *cobra.Command) error {
 	in, isFile := cmd.InOrStdin().(*os.File)
 	if _, _, terminal := size(out); !terminal || !isFile || !term.IsTerminal(int(in.Fd())) {
 		return cli.Usage("top needs a terminal to show and to read keys from; in a "+
-			"script use: %s status --watch",
+			"script use: %s status",
 			cmd.Root().Name())
 	}
 	if err := checkReading(f.options); err != nil {

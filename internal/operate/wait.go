@@ -24,7 +24,7 @@ func WaitFlags(cmd *cobra.Command, o *runs.WaitOptions, timeout string) {
 		"wait so long at most, then end with status 6 (default: until the run is over)")
 }
 
-// waitFlags are the flags of `distributor wait`.
+// waitFlags are the flags of `distributor runs wait`.
 type waitFlags struct {
 	operation
 	options runs.WaitOptions
@@ -44,11 +44,11 @@ RUN is its id, or the beginning of it that no other has: 4 digits or more.
 A run is stuck when tasks are missing, nothing was recorded for --stuck-after, and
 then every queue of the workload counted as empty for as long: a message was lost. So is one
 that was not sent to its end and that no distributor has sent on for --stuck-after.
-distributor repair puts what is missing again.
+distributor runs repair puts what is missing again.
 
 ` + cli.WaitExitCodes,
-		Example: `  distributor wait 0123456789ab --config pump.yaml
-  distributor wait $(distributor status --json | jq -r '.runs[0].id')`,
+		Example: `  distributor runs wait 0123456789ab --config pump.yaml
+  distributor runs wait $(distributor status --json | jq -r '.runs[0].id')`,
 		Args: cli.OneArgument,
 		RunE: f.run(func(cmd *cobra.Command, args []string) error { return f.wait(cmd, args[0]) }),
 	}
@@ -69,7 +69,7 @@ func (f *waitFlags) wait(cmd *cobra.Command, id string) error {
 	run, err := f.findRun(ctx, "RUN", id)
 	if err != nil && errors.Is(context.Cause(ctx), runs.ErrTimeout) {
 		return &cli.Status{Code: cli.ExitNotOver, Err: fmt.Errorf("run %s: %w; the control account "+
-			"did not answer; to wait on: distributor wait %[1]s", plain(id), runs.ErrTimeout)}
+			"did not answer; to wait on: distributor runs wait %[1]s", plain(id), runs.ErrTimeout)}
 	}
 	if err != nil {
 		return err
@@ -86,7 +86,7 @@ func (f *waitFlags) wait(cmd *cobra.Command, id string) error {
 
 func (f *waitFlags) print(out io.Writer, c *runs.Completion) error {
 	if f.json {
-		return cli.JSON(out, c)
+		return cli.PlainJSON(out, c)
 	}
 	var b bytes.Buffer
 	PrintCompletion(&b, c)
@@ -103,7 +103,7 @@ func Outcome(c *runs.Completion, err error) error {
 	if errors.Is(err, runs.ErrTimeout) {
 		return &cli.Status{
 			Code: cli.ExitNotOver,
-			Err:  fmt.Errorf("run %s: %w; to wait on: distributor wait %[1]s", c.Run, err),
+			Err:  fmt.Errorf("run %s: %w; to wait on: distributor runs wait %[1]s", c.Run, err),
 		}
 	}
 	if err == nil && c != nil && c.State == runs.Quarantined {

@@ -20,12 +20,12 @@ import (
 func workload() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "workload",
-		Short: "Show or delete a workload",
-		Long: `Show or delete a workload. The first distributor makes it, of the accounts of its
-configuration; what it pins then never changes: the number of segments, the mode of
-delivery, and which queues an account has.`,
+		Short: "Show, pause, resume or delete a workload",
+		Long: `Show, pause, resume or delete a workload. The first distributor makes it, of the
+accounts of its configuration; what it pins then never changes: the number of segments, the
+mode of delivery, and which queues an account has.`,
 	}
-	return cli.Group(cmd, workloadShow(), workloadDelete())
+	return cli.Group(cmd, workloadShow(), pauseCommand(), resumeCommand(), workloadDelete())
 }
 
 func workloadShow() *cobra.Command {
@@ -66,7 +66,7 @@ func printWorkload(out io.Writer, i *workloads.Info) error {
 	line("made", tables.Known(i.Made, at, ""))
 	if i.Deleting != nil {
 		line("!", "it is being deleted, since "+at(*i.Deleting)+
-			"; to go on: distributor workload delete")
+			cli.Called("; to go on: distributor workload delete"))
 	}
 	line("delivery", i.Delivery)
 	line("segments", humanize.Comma(int64(i.Segments))+tables.If(i.Shared, ", without owners"))
@@ -106,8 +106,8 @@ func accountsText(i *workloads.Info) string {
 			used++
 		}
 	}
-	return fmt.Sprintf("%d, with %s in all; see: distributor accounts list", used,
-		cli.Plural(int64(i.Queues), "queue"))
+	return fmt.Sprintf("%d, with %s in all; %s", used, cli.Plural(int64(i.Queues), "queue"),
+		cli.Called("see: distributor accounts list"))
 }
 
 func runsText(i *workloads.Info) string {

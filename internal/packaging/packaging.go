@@ -3,13 +3,3 @@
 // all of it; the program in build makes the packages and the image. docs/service.md is the
 // operator's view.
 package packaging
-
-import _ "embed"
-
-// The template units, for a machine without the packages.
-var (
-	//go:embed systemd/queuepump-distributor@.service
-	DistributorUnit string
-	//go:embed systemd/queuepump-processor@.service
-	ProcessorUnit string
-)

@@ -2,6 +2,7 @@ package packaging
 
 import (
 	"bytes"
+	_ "embed"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,10 +14,17 @@ import (
 	"github.com/queuepump/queuepump/internal/docscheck"
 )
 
-var units = map[string]string{
-	"queuepump-distributor@.service": DistributorUnit,
-	"queuepump-processor@.service":   ProcessorUnit,
-}
+var (
+	//go:embed systemd/queuepump-distributor@.service
+	distributorUnit string
+	//go:embed systemd/queuepump-processor@.service
+	processorUnit string
+
+	units = map[string]string{
+		"queuepump-distributor@.service": distributorUnit,
+		"queuepump-processor@.service":   processorUnit,
+	}
+)
 
 // analyze runs systemd-analyze on a unit of its own name in a folder of its own.
 func analyze(t *testing.T, name, text string, args ...string) (string, error) {
@@ -66,7 +74,7 @@ func TestSystemdFindsNothingWrongWithTheDropInsOfTheDocument(t *testing.T) {
 			continue
 		}
 		n++
-		text := runnable(ProcessorUnit) + b.Text()
+		text := runnable(processorUnit) + b.Text()
 		out, err := analyze(t, "queuepump-processor@.service", text, "verify", "--man=no")
 		if err != nil || out != "" {
 			t.Errorf("%s:%d: %v\n%s", file, b.Line, err, out)
@@ -127,7 +135,7 @@ func TestUnitsAreAlike(t *testing.T) {
 	shared := func(text string) []string {
 		return slices.DeleteFunc(directives(text), own.MatchString)
 	}
-	d, p := shared(DistributorUnit), shared(ProcessorUnit)
+	d, p := shared(distributorUnit), shared(processorUnit)
 	if !slices.Equal(d, p) {
 		t.Errorf("of the distributor:\n%s\nof the processor:\n%s",
 			strings.Join(d, "\n"), strings.Join(p, "\n"))

@@ -34,6 +34,8 @@ type Options struct {
 	// TokenFile is the file of the token with which people act here; empty: no viewer does.
 	TokenFile string
 	Log       *slog.Logger // default: nothing
+	// Named has a text name commands as they are called here; default: as they are.
+	Named func(text string) string
 
 	doctor doctor.Options // replaces this machine, for tests
 }
@@ -81,6 +83,9 @@ func New(o Options) (*Page, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	if o.Named == nil {
+		o.Named = func(text string) string { return text }
+	}
 	p := &Page{o: o, hub: newHub(o.Log), wrong: newWrongs(), asked: make(chan struct{}, 1)}
 	p.hours.read, p.hours.log = p.readHistory, o.Log
 	p.life, p.end = context.WithCancel(context.Background())
@@ -96,11 +101,11 @@ func New(o Options) (*Page, error) {
 		return nil, err
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /page/{$}", file(assets, "page.html"))
+	mux.HandleFunc("GET /page/{$}", p.file(assets, "page.html"))
 	for _, name := range []string{
 		"page.js", "draw.js", "page.css", "icon.svg", "uPlot.iife.min.js", "uPlot.min.css",
 	} {
-		mux.HandleFunc("GET /page/assets/"+name, file(assets, name))
+		mux.HandleFunc("GET /page/assets/"+name, p.file(assets, name))
 	}
 	mux.HandleFunc("GET /page/events", p.events)
 	mux.HandleFunc("GET /page/hours", p.lastHours)
@@ -172,7 +177,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mux.ServeHTTP(w, r)
 }
 
-func file(assets fs.FS, name string) http.HandlerFunc {
+func (p *Page) file(assets fs.FS, name string) http.HandlerFunc {
 	text, err := fs.ReadFile(assets, name)
 	switch name {
 	case "page.css":
@@ -191,6 +196,7 @@ func file(assets fs.FS, name string) http.HandlerFunc {
 	case ".svg":
 		kind = "image/svg+xml"
 	}
+	text = []byte(p.o.Named(string(text)))
 	return func(w http.ResponseWriter, _ *http.Request) {
 		if err != nil {
 			http.Error(w, "it is not here", http.StatusNotFound)

@@ -36,8 +36,8 @@ const Help = `Exactly one of --input, --files, --list and --exec says what to re
   --list F      the same for the paths that a file lists, one a line
   --exec CMD    the lines that a command prints; its words are split as by a
                 shell, but no shell runs. It does not get the environment
-                variables that the configuration refers to, nor credentials for
-                Azure; see --keep-env.
+                variables that the configuration refers to, that give flags or
+                that are credentials for Azure; see --keep-env.
 
 --format says what a line is; by default the file's name does:
   jsonl  a JSON value (.jsonl .ndjson .json, and where there is no name);

@@ -91,7 +91,7 @@ func (m *model) above() string {
 	default:
 		h = page.Headline{Text: "Reading the workload", Tone: page.Quiet}
 	}
-	headline := ansi.Wrap(signs[h.Tone]+" "+cli.Plain(h.Text), max(m.width, 1), "")
+	headline := ansi.Wrap(signs[h.Tone]+" "+cli.Called(cli.Plain(h.Text)), max(m.width, 1), "")
 	// The table needs room too.
 	if all, most := strings.Split(headline, "\n"), max(m.height/3, 1); len(all) > most {
 		all = all[:most]
@@ -236,7 +236,7 @@ func (m *model) none(t tab, v view) string {
 	case t.name == quarantineTab && !m.allRead():
 		return "nothing is in quarantine in what was read so far"
 	}
-	return t.none
+	return cli.Called(t.none)
 }
 
 func fill(out []string, room int) string {

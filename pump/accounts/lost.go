@@ -49,7 +49,7 @@ type LostRun struct {
 	Unsettled *uint64 `json:"unsettled"`
 	// Quarantined is how many are in quarantine, in whatever account.
 	Quarantined uint64 `json:"quarantined"`
-	// Kept is why `distributor repair` cannot put its tasks again; empty if it can.
+	// Kept is why `distributor runs repair` cannot put its tasks again; empty if it can.
 	Kept string `json:"notRepaired"`
 }
 
@@ -113,7 +113,7 @@ func (l *Losses) Text(now time.Time) (lines []string) {
 }
 
 func (r *LostRun) text() string {
-	tasks, how := "what it has sent and is not done", "; distributor repair puts them again"
+	tasks, how := "what it has sent and is not done", "; distributor runs repair puts them again"
 	if r.Unsettled != nil {
 		tasks = fmt.Sprintf("at most %d tasks", *r.Unsettled)
 	}

@@ -23,7 +23,7 @@ func TestTheTextOfALossNamesWhatIsNotPutAgain(t *testing.T) {
   its messages: 1234 and 5 in quarantine, counted last at 2026-01-02 03:03 UTC
   a process counted them just now: perhaps only this machine cannot reach it
   what other programs put into orders; no command puts that again
-  run 01000000000000000000000000000000 (sealed): at most 400 tasks; distributor repair puts them again
+  run 01000000000000000000000000000000 (sealed): at most 400 tasks; distributor runs repair puts them again
   run 02000000000000000000000000000000 (open): what it has sent and is not done; not put again: a Sender's tasks are in no source
   run 03000000000000000000000000000000 (closed): at most 0 tasks, and of 2 in quarantine those in it, which nothing puts again; not put again: it is closed
 `

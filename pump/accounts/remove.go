@@ -299,7 +299,8 @@ func (p Progress) refusal(w *workload.Workload, name string) *Error {
 		e.Fix = "wait, or let the command wait"
 	case p.parks(w) != "":
 		e.Problem = "messages of what is paused are left: " + strings.Join(parts, ", ")
-		e.Fix = "resume it (distributor resume --run or --key), such as " + p.parks(w) + ", and try again"
+		e.Fix = "resume it (distributor workload resume --run or --key), such as " + p.parks(w) +
+			", and try again"
 	case onlyPoison(p):
 		e.Problem = "quarantined messages are left: " + strings.Join(parts, ", ")
 		e.Fix = "redrive or drop them, and try again: distributor quarantine list"

@@ -126,7 +126,7 @@ func (o Options) withDefaults() (Options, error) {
 		}
 		if o.Every > 0 {
 			return o, pump.Invalid("wait", "a distribution that is made again and again has no end",
-				"leave wait or every out, and wait for single runs with: distributor wait RUN")
+				"leave wait or every out, and wait for single runs with: distributor runs wait RUN")
 		}
 		o.Wait = &wait
 	}

@@ -260,7 +260,7 @@ var faults = []fault{
 				t.Fatal(err)
 			}
 		},
-		want: []string{"warning paused"}, says: "by me", mends: "distributor resume",
+		want: []string{"warning paused"}, says: "by me", mends: "distributor workload resume",
 	},
 	{
 		name: "messages, and no processor", processors: -1,

@@ -45,7 +45,7 @@ func (a *attendance) judge(ctx context.Context, settled uint64) {
 	a.asked = now
 	if mark := v.Workload.Paused; mark.Is() {
 		a.cfg.Log.Warn("the workload is paused; the tasks wait until it is resumed",
-			"run", a.run.String(), "since", mark.Since, "by", mark.By, "fix", "distributor resume")
+			"run", a.run.String(), "since", mark.Since, "by", mark.By, "fix", "distributor workload resume")
 		return
 	}
 	stamp := v.Stamp()

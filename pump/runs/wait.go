@@ -122,13 +122,13 @@ func (e *StuckError) Error() string {
 	if e.Open {
 		return fmt.Sprintf(
 			"run %s is stuck: it was not sent to its end, and no distributor is at work on it; "+
-				"send the rest of its source with: distributor repair %[1]s",
+				"send the rest of its source with: distributor runs repair %[1]s",
 			e.Run,
 		)
 	}
 	return fmt.Sprintf(
 		"run %s is stuck: %d tasks are neither done nor in quarantine, and the queues are empty: %s; "+
-			"put them again from the run's source with: distributor repair %[1]s",
+			"put them again from the run's source with: distributor runs repair %[1]s",
 		e.Run, e.Missing, lackText(e.Lacking),
 	)
 }
@@ -285,7 +285,8 @@ func (w *waiter) look(ctx context.Context) (over bool, err error) {
 		return true, nil
 	case workload.RunBroken:
 		return false, fmt.Errorf(
-			"run %s: %w: it is broken: %s; its source can be sent to the end with: distributor repair %[1]s",
+			"run %s: %w: it is broken: %s; its source can be sent to the end with: "+
+				"distributor runs repair %[1]s",
 			w.id, workload.ErrRunState, w.run.Note,
 		)
 	case workload.RunAbandoned:
@@ -397,7 +398,7 @@ func (w *waiter) orphaned(ctx context.Context) error {
 	case w.orphan.IsZero():
 		w.orphan = time.Now()
 		w.cfg.Log.Warn("the run is open, and no distributor seems to be at work on it",
-			"run", w.id.String(), "fix", "send the rest of its source with: distributor repair "+
+			"run", w.id.String(), "fix", "send the rest of its source with: distributor runs repair "+
 				w.id.String())
 	case time.Since(w.orphan) >= w.o.StuckAfter:
 		return &StuckError{Run: w.id, Open: true, Lacking: []SegmentLack{}}

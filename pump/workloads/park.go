@@ -68,7 +68,8 @@ func PausePart(ctx context.Context, cfg pump.Config, part Part, by string) (Park
 				Problem: fmt.Sprintf("%d runs and keys are paused, or come home, and no more can be",
 					workload.MaxParkings),
 				Fix: "resume one of them (distributor status lists them; one that comes home stays until all " +
-					"accounts answer that nothing of it is left), or pause the whole workload: distributor pause",
+					"accounts answer that nothing of it is left), or pause the whole workload: " +
+					"distributor workload pause",
 			}
 		case !errors.Is(err, workload.ErrParkingTaken):
 			return ParkChange{}, err

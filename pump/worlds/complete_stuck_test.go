@@ -62,7 +62,7 @@ func TestARunIsStuckWhenTheQueuesAreEmptyAndTasksAreMissing(t *testing.T) {
 		if !ok || g.State != runs.Stuck || stuck.Missing != run.Sealed[lost]-1 || len(stuck.Lacking) != 1 || g.Lacking[0] != (runs.SegmentLack{Segment: lost, Tasks: run.Sealed[lost] - 1}) {
 			t.Fatalf("%+v, %v", g.Completion, g.err)
 		}
-		for _, want := range []string{"distributor repair " + run.ID.String(), fmt.Sprintf("%d of segment %d", run.Sealed[lost]-1, lost)} {
+		for _, want := range []string{"distributor runs repair " + run.ID.String(), fmt.Sprintf("%d of segment %d", run.Sealed[lost]-1, lost)} {
 			if !strings.Contains(stuck.Error(), want) {
 				t.Errorf("%q does not say %q", stuck, want)
 			}

@@ -271,7 +271,7 @@ func TestAnOpenRunWhoseDistributorIsGoneIsStuck(t *testing.T) {
 			if took := time.Since(began); !ok || !stuck.Open || took < after || took > after*3/2+30*time.Second {
 				t.Errorf("%v after %v, want it stuck after %v", err, took, after)
 			}
-			if err == nil || !strings.Contains(err.Error(), "distributor repair "+w.Run.String()) {
+			if err == nil || !strings.Contains(err.Error(), "distributor runs repair "+w.Run.String()) {
 				t.Errorf("got %v", err)
 			}
 		}
@@ -392,7 +392,7 @@ func TestARunThatBrokeOrIsNotThereIsNotWaitedFor(t *testing.T) {
 		if err := workload.NewRuns(f.Control, "work").Break(t.Context(), w.Run, "because"); err != nil {
 			t.Fatal(err)
 		}
-		if <-g.done; g.err == nil || !strings.Contains(g.err.Error(), "because") || !strings.Contains(g.err.Error(), "distributor repair "+w.Run.String()) {
+		if <-g.done; g.err == nil || !strings.Contains(g.err.Error(), "because") || !strings.Contains(g.err.Error(), "distributor runs repair "+w.Run.String()) {
 			t.Errorf("got %v", g.err)
 		}
 		if _, err := runs.Wait(t.Context(), w.Config("x", 2), codec.NewRunID(), runs.WaitOptions{}); !errors.Is(err, workload.ErrNoRun) {

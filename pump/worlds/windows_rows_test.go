@@ -208,7 +208,7 @@ var windowRows = []windowRow{
 		tests: []string{"worlds.TestWindow35AGracefulStopFinishesWhatRunsAndReturnsWhatWasNotStarted", "worlds.TestWindow35AHardStopEndsHandlersAndReturnsTheirTasksWithoutAnAttempt", "worlds.TestWindow35AGetUnderWayAtTheStopIsWaitedForAndItsMessagesReleased"},
 	},
 	{
-		number: "36", window: "an account comes back without its last writes, or with old messages", done: "old messages are copies (30); `distributor repair` puts again what is not recorded; a message of another program that comes back after its delete was acknowledged is done again, as `once` cannot promise",
+		number: "36", window: "an account comes back without its last writes, or with old messages", done: "old messages are copies (30); `distributor runs repair` puts again what is not recorded; a message of another program that comes back after its delete was acknowledged is done again, as `once` cannot promise",
 		play: []func(*testing.T){TestRepairPutsWhatIsMissingUnderItsIdentityAndNothingElse},
 	},
 	{
@@ -218,7 +218,7 @@ var windowRows = []windowRow{
 	},
 	{
 		number: "36c", window: "the rows of a run come back as they were before it, or are gone",
-		done:  "its distributor makes them again, loudly; without it the next leader makes the run again as broken, and begins another. What processors met meanwhile is in quarantine as that of an unknown run, to be redriven. A run that is open again, and whose distributor is gone, is abandoned: `distributor repair` seals it. One that was closed and forgotten and is sealed again ends after a quiet hour, with a warning",
+		done:  "its distributor makes them again, loudly; without it the next leader makes the run again as broken, and begins another. What processors met meanwhile is in quarantine as that of an unknown run, to be redriven. A run that is open again, and whose distributor is gone, is abandoned: `distributor runs repair` seals it. One that was closed and forgotten and is sealed again ends after a quiet hour, with a warning",
 		play:  []func(*testing.T){TestTheRowsOfARunThatAreGoneAreMadeAgainLoudly},
 		tests: []string{"worlds.TestARunWhoseRowIsGoneWhenItsLeaderDiesIsBrokenAndAnotherBegins", "worlds.TestARunThatIsOpenAgainIsSealedAndClosedAgain", "worlds.TestAClosedRunThatIsSealedAgainEndsByItselfLoudly"},
 	},

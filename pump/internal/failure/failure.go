@@ -173,7 +173,7 @@ const (
 	fixControl = `give the identity the role "Storage Table Data Contributor" on the ` +
 		"account (a new assignment takes minutes), or use a SAS or key that may write its tables"
 	fixMissing = "a distributor that starts makes the queue; what was in it is sent again by: " +
-		"distributor repair"
+		"distributor runs repair"
 	fixDisabled = "enable the account, or have its segments moved: distributor accounts drain NAME"
 )
 

@@ -296,7 +296,7 @@ func TestADecisionSaysWhatToDo(t *testing.T) {
 	}{
 		{of(storage.Auth, "AuthenticationFailed"), "Storage Queue Data Contributor", true},
 		{of(storage.Missing, "AccountIsDisabled"), "enable the account", true},
-		{of(storage.Missing, "QueueNotFound"), "distributor repair", false},
+		{of(storage.Missing, "QueueNotFound"), "distributor runs repair", false},
 		{of(storage.MaybeDone, ""), "", true},
 		{of(storage.Throttled, "ServerBusy"), "", false},
 		{errors.New("another"), "", true},

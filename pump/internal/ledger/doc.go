@@ -20,6 +20,6 @@
 // above the head's epoch (cluster.Presence.Raise). If the head itself is of some time ago, its
 // owner learns it from its next write, or from [Ledger.Check], and claims and fences it above every
 // epoch that it had. The records since are gone, for any owner: mode once cannot know
-// those tasks as done. They are done again when a copy of them comes, or when distributor repair
-// puts them; a reducer's state lacks them until then.
+// those tasks as done. They are done again when a copy of them comes, or when distributor runs
+// repair puts them; a reducer's state lacks them until then.
 package ledger

@@ -243,7 +243,7 @@ func (l *Ledger) tellOld(segments []uint32) {
 	if len(segments) > 0 {
 		l.options.Log.Error("rows of the ledger are those of some time ago, "+
 			"as after a fail-over or in a restored table; what was recorded since is forgotten: "+
-			"tasks may be done again, and runs may lack tasks that were done (see distributor repair)",
+			"tasks may be done again, and runs may lack tasks that were done (see distributor runs repair)",
 			"segments", len(segments), "first", slices.Min(segments))
 		if l.options.Old != nil {
 			l.options.Old(segments)

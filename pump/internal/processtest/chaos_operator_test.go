@@ -118,13 +118,13 @@ func (o *operator) pauses(ctx context.Context) {
 			continue
 		}
 		run := runs[o.roll(len(runs))].ID.String()
-		if !o.command(ctx, 20*time.Second, "pause", "--run", run) {
+		if !o.command(ctx, 20*time.Second, "workload", "pause", "--run", run) {
 			// It may have been paused all the same.
 			o.pause(ctx, time.Second)
 		}
 		o.pause(ctx, time.Duration(o.roll(5000))*time.Millisecond)
 		for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
-			if o.command(ctx, 20*time.Second, "resume", "--run", run) {
+			if o.command(ctx, 20*time.Second, "workload", "resume", "--run", run) {
 				break
 			}
 		}
@@ -138,7 +138,7 @@ func (o *operator) command(ctx context.Context, most time.Duration, args ...stri
 	if o.roll(6) == 0 {
 		most = time.Duration(o.roll(3000)) * time.Millisecond
 	}
-	if args[0] == "quarantine" || args[0] == "resume" {
+	if args[0] == "quarantine" || what == "workload resume" {
 		ctx = context.WithoutCancel(ctx) // the last one is let finish, or what it has taken is hidden when all is judged
 	}
 	limited, cancel := context.WithTimeout(ctx, most)
@@ -168,7 +168,7 @@ const fewTries = 4
 // nothing.
 func (o *operator) requireDone() {
 	o.t.Helper()
-	for _, what := range []string{"quarantine redrive", "quarantine drop", "accounts drain", "runs end", "pause --run", "a post"} {
+	for _, what := range []string{"quarantine redrive", "quarantine drop", "accounts drain", "runs end", "workload pause", "a post"} {
 		if o.did[what] == 0 && (o.length >= wholeChaos || o.tried[what] >= fewTries) {
 			o.t.Errorf("no %q of %d succeeded: %s", what, o.tried[what], o.refused[what])
 		}

@@ -71,12 +71,12 @@ func TestRunWaitEndsWhenEveryTaskIsDone(t *testing.T) {
 		t.Error("tasks were handled twice")
 	}
 	// Who comes later finds it done as well.
-	again := w.distributor("wait", s.Run)
+	again := w.distributor("runs", "wait", s.Run)
 	again.succeeds()
 	if !strings.Contains(again.out.String(), "done: 3,000 tasks") {
 		t.Errorf("it printed %s", again.out.String())
 	}
-	unknown := w.distributor("wait", strings.Repeat("ab", 16))
+	unknown := w.distributor("runs", "wait", strings.Repeat("ab", 16))
 	if code := unknown.wait(); code != 1 || unknown.out.String() != "" || !strings.Contains(unknown.log.String(), "there is no such run") {
 		t.Errorf("for a run that there is not: exit status %d, %s", code, unknown.out.String())
 	}
@@ -115,7 +115,7 @@ func TestAStuckRunIsRepaired(t *testing.T) {
 	lost := w.loseFrom("account1", "test-01", 3)
 
 	p := start(t, "processor", "run", "--config", w.config, "--out", w.path("done.jsonl"))
-	waits := w.distributor("wait", s.Run, "--stuck-after", "2s", "--json")
+	waits := w.distributor("runs", "wait", s.Run, "--stuck-after", "2s", "--json")
 	if code := waits.wait(); code != 4 {
 		t.Fatalf("exit status %d", code)
 	}
@@ -125,26 +125,26 @@ func TestAStuckRunIsRepaired(t *testing.T) {
 	for _, l := range c.Lacking {
 		missing += int(l.Tasks)
 	}
-	if c.State != runs.Stuck || c.Done != uint64(n-lost) || missing != lost || !strings.Contains(waits.log.String(), "distributor repair "+s.Run) {
+	if c.State != runs.Stuck || c.Done != uint64(n-lost) || missing != lost || !strings.Contains(waits.log.String(), "distributor runs repair "+s.Run) {
 		t.Errorf("%d tasks were lost: %s", lost, waits.out.String())
 	}
 
-	dry := w.distributor(append([]string{"repair", s.Run, "--dry-run", "--json"}, source...)...)
+	dry := w.distributor(append([]string{"runs", "repair", s.Run, "--dry-run", "--json"}, source...)...)
 	dry.succeeds()
 	var r distributor.RepairSummary
 	if dry.summary(&r); r.Missing != uint64(lost) || r.Put != 0 {
 		t.Errorf("%s", dry.out.String())
 	}
-	other := w.distributor("repair", s.Run, "--input", w.path("tasks.jsonl"), "--key", "city")
+	other := w.distributor("runs", "repair", s.Run, "--input", w.path("tasks.jsonl"), "--key", "city")
 	if code := other.wait(); code != 1 || !strings.Contains(other.log.String(), "--key") {
 		t.Errorf("with another key: exit status %d", code)
 	}
-	mend := w.distributor(append([]string{"repair", s.Run, "--json"}, source...)...)
+	mend := w.distributor(append([]string{"runs", "repair", s.Run, "--json"}, source...)...)
 	mend.succeeds()
 	if mend.summary(&r); r.Put != int64(lost) {
 		t.Errorf("%s", mend.out.String())
 	}
-	w.distributor("wait", s.Run).succeeds()
+	w.distributor("runs", "wait", s.Run).succeeds()
 	if twice := requireEachOnceNamed(t, readDone(t, w.path("done.jsonl")), n); twice != 0 {
 		t.Errorf("%d tasks were handled twice", twice)
 	}
@@ -160,12 +160,12 @@ func TestASignalEndsTheWaitingAndNotTheRun(t *testing.T) {
 	d := w.distributor("run", "--input", w.path("tasks.jsonl"), "--key", "id", "--wait")
 	d.says("waiting until every task is done")
 	d.signal(syscall.SIGTERM)
-	if code := d.wait(); code != 143 || !strings.Contains(d.log.String(), "distributor wait ") || !strings.Contains(d.out.String(), "not over yet: 0 tasks done, 0 in quarantine, 100 to go") {
+	if code := d.wait(); code != 143 || !strings.Contains(d.log.String(), "distributor runs wait ") || !strings.Contains(d.out.String(), "not over yet: 0 tasks done, 0 in quarantine, 100 to go") {
 		t.Errorf("exit status %d", code)
 	}
 	start(t, "processor", "run", "--config", w.config, "--discard", "--until-idle", "1s").succeeds()
-	_, rest, _ := strings.Cut(d.log.String(), "distributor wait ")
-	w.distributor("wait", rest[:32]).succeeds()
+	_, rest, _ := strings.Cut(d.log.String(), "distributor runs wait ")
+	w.distributor("runs", "wait", rest[:32]).succeeds()
 }
 
 func TestWhatOnlyTheLedgerKnowsIsRefusedWithoutOne(t *testing.T) {
@@ -177,8 +177,8 @@ func TestWhatOnlyTheLedgerKnowsIsRefusedWithoutOne(t *testing.T) {
 	run := strings.Repeat("ab", 16)
 	for _, args := range [][]string{
 		{"run", "--input", w.path("tasks.jsonl"), "--wait"},
-		{"wait", run},
-		{"repair", run, "--input", w.path("tasks.jsonl")},
+		{"runs", "wait", run},
+		{"runs", "repair", run, "--input", w.path("tasks.jsonl")},
 	} {
 		d := w.distributor(args...)
 		if code := d.wait(); code != 2 || !strings.Contains(d.log.String(), "needs delivery mode once") {

@@ -202,9 +202,9 @@ func TestEveryCommandWorksWithAManagedIdentity(t *testing.T) {
 
 	// A task is rejected, whose body has no number: what is in quarantine is seen, tried again and
 	// dropped.
-	work := `sh -c 'case "$QUEUEPUMP_KEY" in *Lima*|*Cairo*) exit 65;; esac'`
+	work := `sh -c 'case "$QUEUEPUMP_TASK_KEY" in *Lima*|*Cairo*) exit 65;; esac'`
 	do(identityCommand{command: "distributor run", args: []string{"--input", w.path("tasks.jsonl"), "--key", "city", "--json"}}).summary(&first)
-	do(identityCommand{command: "distributor repair", args: []string{first.Run, "--input", w.path("tasks.jsonl"), "--key", "city"}, says: first.Run})
+	do(identityCommand{command: "distributor runs repair", args: []string{first.Run, "--input", w.path("tasks.jsonl"), "--key", "city"}, says: first.Run})
 	do(identityCommand{command: "processor run", args: []string{"--exec-each", work, "--until-idle", "1s"}})
 	for _, c := range identityCommands(w, first.Run) {
 		do(c)
@@ -237,7 +237,7 @@ func TestEveryCommandWorksWithAManagedIdentity(t *testing.T) {
 // output the test reads. The run has ten tasks in quarantine.
 func identityCommands(w *world, run string) []identityCommand {
 	return []identityCommand{
-		{command: "distributor wait", args: []string{run}, code: 3, says: "10 in quarantine"},
+		{command: "distributor runs wait", args: []string{run}, code: 3, says: "10 in quarantine"},
 		{command: "distributor quarantine list", says: "rejected"},
 		{command: "distributor quarantine show", says: "Lima"},
 		{command: "distributor quarantine redrive", args: []string{"--key", "Lima"}, says: "with 5 tasks redriven"},
@@ -251,8 +251,8 @@ func identityCommands(w *world, run string) []identityCommand {
 		{command: "distributor gate close", args: []string{"morning"}},
 		{command: "distributor gate open", args: []string{"morning"}},
 		{command: "distributor gate remove", args: []string{"morning"}},
-		{command: "distributor pause", says: "is paused"},
-		{command: "distributor resume", says: "goes on"},
+		{command: "distributor workload pause", says: "is paused"},
+		{command: "distributor workload resume", says: "goes on"},
 		{command: "distributor ids next", args: []string{"orders", "--count", "3"}, says: "3"},
 		{command: "distributor workload show", says: "account1"},
 		{command: "distributor accounts list", says: "account2"},
@@ -280,7 +280,7 @@ func identityCommands(w *world, run string) []identityCommand {
 		{command: "distributor page", says: "/page/", serves: true},
 		// It reads what the page reads; here it has no terminal.
 		{command: "distributor top", args: []string{"--config", w.config}, local: true, code: 2, says: "top needs a terminal"},
-		{command: "processor top", args: []string{"--config", w.config}, local: true, code: 2, says: "processor status --watch"},
+		{command: "processor top", args: []string{"--config", w.config}, local: true, code: 2, says: "processor status"},
 		{command: "processor doctor", haste: true},
 		{command: "processor peek"},
 		{command: "processor check", args: []string{"--exec-each", "true", "--input", w.path("more.jsonl")}, local: true},
@@ -289,7 +289,6 @@ func identityCommands(w *world, run string) []identityCommand {
 		{command: "distributor generate grafana", local: true},
 		{command: "distributor generate keda", args: []string{"--workload", "test"}, local: true},
 		{command: "distributor generate kubernetes", args: []string{"--name", "test", "--image", "registry.example/test:1"}, local: true},
-		{command: "distributor generate systemd", local: true},
 		{command: "distributor generate terraform", args: []string{"--account", "pumpone"}, local: true},
 		{command: "distributor version", local: true},
 		{command: "processor version", local: true},
@@ -299,7 +298,7 @@ func identityCommands(w *world, run string) []identityCommand {
 // commandsOf gives the commands of a binary that do something, by its help.
 func commandsOf(t *testing.T, words ...string) (all []string) {
 	t.Helper()
-	p := start(t, words[0], append(words[1:], "--help")...)
+	p := start(t, words[0], append(words[1:], "--help-all")...)
 	p.succeeds()
 	part, group := "", false
 	for line := range strings.Lines(p.out.String()) {
@@ -375,7 +374,7 @@ func TestATokenThatEndsIsRenewed(t *testing.T) {
 	}
 	var s sent
 	do("distributor", "run", "--input", w.path("tasks.jsonl"), "--key", "city", "--json").summary(&s)
-	do("distributor", "repair", s.Run, "--input", w.path("tasks.jsonl"), "--key", "city")
+	do("distributor", "runs", "repair", s.Run, "--input", w.path("tasks.jsonl"), "--key", "city")
 	slow.Remove()
 	do("processor", "run", "--out", w.path("done.jsonl"), "--until-idle", "3s")
 	if n := requireEachOnceNamed(t, readDone(t, w.path("done.jsonl")), 40); n != 0 {

@@ -51,7 +51,7 @@ func TestWhatIsInQuarantineIsSeenRedrivenAndDropped(t *testing.T) {
 			run := w.distribute(tasks, 4).Run
 			fixed := w.path("fixed")
 			// Oslo fails until somebody mends it, Lima is rejected.
-			work := fmt.Sprintf(`sh -c 'case "$QUEUEPUMP_KEY" in *Oslo*) test -e %s;; *Lima*) echo no such city >&2; exit 65;; esac'`, fixed)
+			work := fmt.Sprintf(`sh -c 'case "$QUEUEPUMP_TASK_KEY" in *Oslo*) test -e %s;; *Lima*) echo no such city >&2; exit 65;; esac'`, fixed)
 			process := func() {
 				start(t, "processor", "run", "--config", w.config, "--exec-each", work, "--children", "4", "--max-attempts", "2",
 					"--retry-base", "100ms", "--retry-max", "1s", "--until-idle", "3s", "--quiet").succeeds()
@@ -101,7 +101,7 @@ func TestWhatIsInQuarantineIsSeenRedrivenAndDropped(t *testing.T) {
 				t.Errorf("after the drop: %+v", left)
 			}
 			if mode == "once" {
-				waited := start(t, "distributor", "wait", run, "--config", w.config, "--quiet")
+				waited := start(t, "distributor", "runs", "wait", run, "--config", w.config, "--quiet")
 				waited.succeeds()
 			}
 		})

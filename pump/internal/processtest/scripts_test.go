@@ -31,7 +31,7 @@ func TestWhatScriptsReadStays(t *testing.T) {
 	s := &scriptsWorld{world: newWorld(t, 2, 2), seen: map[string]bool{}}
 	s.play()
 	s.help("exit statuses of distributor", regexp.MustCompile(`(?m)^  (\d+)  +\S`), "distributor", "run", "--help")
-	s.help("exit statuses of distributor wait", regexp.MustCompile(`(?m)^  (\d+)  +\S`), "distributor", "wait", "--help")
+	s.help("exit statuses of distributor runs wait", regexp.MustCompile(`(?m)^  (\d+)  +\S`), "distributor", "runs", "wait", "--help")
 	s.help("exit statuses of processor", regexp.MustCompile(`(?m)^  (\d+)  +\S`), "processor", "--help")
 	s.help("flags of loadtest serve", regexp.MustCompile(`(?m)^ +(?:-\w, )?(--[a-z-]+)`), "loadtest", "serve", "--help")
 	s.stored()
@@ -59,10 +59,10 @@ func (s *scriptsWorld) play() {
 	s.run("distributor", "gate", "open", "morning")
 	s.run("distributor", "gate", "close", "evening")
 	s.run("distributor", "gate", "list")
-	s.run("distributor", "pause")
-	s.run("distributor", "resume")
-	s.run("distributor", "pause", "--key", "nowhere") // which stands in the status
-	s.run("distributor", "resume", "--key", "elsewhere")
+	s.run("distributor", "workload", "pause")
+	s.run("distributor", "workload", "resume")
+	s.run("distributor", "workload", "pause", "--key", "nowhere") // which stands in the status
+	s.run("distributor", "workload", "resume", "--key", "elsewhere")
 	s.run("distributor", "ids", "next", "orders")
 	// A handler that refuses some, so that there is something in quarantine; and a processor that
 	// stays to be seen.
@@ -102,8 +102,8 @@ func (s *scriptsWorld) play() {
 		t.Fatal(err)
 	}
 	s.run("distributor", "runs", "show", sent.Run)
-	s.run("distributor", "wait", sent.Run)
-	s.run("distributor", "repair", sent.Run, "--input", s.path("tasks.jsonl"), "--key", "city", "--on-bad-line", "quarantine")
+	s.run("distributor", "runs", "wait", sent.Run)
+	s.run("distributor", "runs", "repair", sent.Run, "--input", s.path("tasks.jsonl"), "--key", "city", "--on-bad-line", "quarantine")
 	s.run("distributor", "quarantine", "redrive", "--run", sent.Run)
 	s.run("distributor", "quarantine", "drop", "--yes")
 	s.run("distributor", "accounts", "drain", "account2", "--yes")

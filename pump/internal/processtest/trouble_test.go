@@ -411,7 +411,7 @@ func TestAnEndpointThatIsDownCostsNoAttempt(t *testing.T) {
 	p.says("the endpoint cannot be reached")
 	p.signal(syscall.SIGTERM)
 	p.succeeds()
-	p = start(t, "processor", "run", "--config", w.config, "--exec-each", `sh -c 'echo "attempt $QUEUEPUMP_ATTEMPT" >&2; exit 65'`, "--until-idle", "3s")
+	p = start(t, "processor", "run", "--config", w.config, "--exec-each", `sh -c 'echo "attempt $QUEUEPUMP_TASK_ATTEMPT" >&2; exit 65'`, "--until-idle", "3s")
 	p.succeeds()
 	last := p.log.String()
 	last = last[strings.LastIndex(strings.TrimSpace(last), "\n")+1:]
