@@ -6,6 +6,10 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode/utf16"
 )
 
 // errNoText is a body that is XML but holds no MessageText.
@@ -76,9 +80,18 @@ func isPlain(b []byte) bool {
 	return true
 }
 
+// references are what XML writes by number. Its decoder takes half a surrogate pair, too.
+var references = regexp.MustCompile(`&#(x?[0-9a-fA-F]+);`)
+
 // slowMessage reads any other XML. Markup inside the text that was not escaped
 // is dropped, as the documentation of Put Message says.
 func slowMessage(body []byte) ([]byte, error) {
+	for _, m := range references.FindAllStringSubmatch(string(body), -1) {
+		n, err := strconv.ParseInt(strings.Replace(m[1], "x", "0x", 1), 0, 32)
+		if err == nil && utf16.IsSurrogate(rune(n)) {
+			return nil, errors.New("azsim: half a surrogate pair is no character")
+		}
+	}
 	d := xml.NewDecoder(bytes.NewReader(body))
 	d.CharsetReader = func(string, io.Reader) (io.Reader, error) {
 		return nil, errors.New("azsim: only UTF-8 is read")
