@@ -166,7 +166,7 @@ var faults = []fault{
 		plant: func(_ *testing.T, c *clinic) { c.deny("accountb", "AuthorizationPermissionMismatch", "CreateQueue") },
 		want: []string{
 			"warning rights accountb",
-		}, says: "may not make queues", mends: "SAS with more permissions",
+		}, says: "may not make queues", mends: "Storage Table Data Contributor",
 	},
 	{
 		name:  "a clock that is slow",
@@ -179,6 +179,23 @@ var faults = []fault{
 		name:  "a clock that is wrong",
 		plant: func(_ *testing.T, c *clinic) { c.Sim.SetClockOffset(-20 * time.Minute) },
 		want:  []string{"error clock HOST"}, says: "20m0s ahead of", mends: "timedatectl",
+	},
+	{
+		name: "a signature without a right",
+		plant: func(_ *testing.T, c *clinic) {
+			c.cfg.Accounts[1].Endpoint = "https://accountb.queue.core.windows.net?sig=s"
+			c.deny("accountb", "AuthorizationPermissionMismatch", "PutMessage")
+		},
+		want: []string{"error rights accountb"}, says: "may not put messages", mends: "--permissions rwdlacup",
+	},
+	{
+		name: "a name that only the proxy knows",
+		plant: func(t *testing.T, c *clinic) {
+			t.Setenv("HTTPS_PROXY", "http://127.0.0.1:3128")
+			c.unresolved = queueB
+			c.Fault(azsim.Rule{Account: "accountb", Service: "queue", Instance: "operator", Fault: azsim.FailBefore})
+		},
+		want: []string{"error account accountb"}, says: "does not answer", mends: "curl",
 	},
 	{
 		name: "a name that does not resolve",

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
@@ -70,6 +71,28 @@ func TestAnAccountThatIsNotThereEndsWhatIsStartedOnce(t *testing.T) {
 			}
 			if w.hasRow(0) || w.hasRow(1) {
 				t.Error("the workload was made")
+			}
+		})
+	}
+}
+
+// What a start waits for is said with its cause, whatever the account says instead of answering.
+func TestAStartThatWaitsSaysWhatTheControlAccountSays(t *testing.T) {
+	for _, code := range []string{"ServerBusy", "AccountIsDisabled"} {
+		inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+			cfg := w.Config("p", 1)
+			cfg.Workload = "late"
+			w.Fault(azsim.Rule{Service: "table", Fault: azsim.Answer, Status: 503, Code: code})
+			pr, err := processor.New(cfg, &testworld.Seen{}, processor.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := w.start(pr)
+			time.Sleep(time.Minute)
+			p.Stop()
+			<-p.Done
+			if n := w.Logged("503 " + code); n < 2 {
+				t.Errorf("said %d times that it waits because of %s", n, code)
 			}
 		})
 	}
