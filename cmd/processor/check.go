@@ -18,6 +18,7 @@ import (
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/internal/foreign"
 	"github.com/queuepump/queuepump/internal/handlers"
+	"github.com/queuepump/queuepump/internal/sourceflags"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/shardmap"
@@ -73,7 +74,7 @@ Exit status:
 	flags.StringVar(&f.work.execEach, "exec-each", "", "run `CMD` once for each task")
 	flags.StringVar(&f.work.http, "http", "", "post each task to `URL`")
 	flags.StringVar(&f.input, "input", "", "read the lines of the file `F`, or of standard input (-)")
-	flags.StringVar(&f.format, "format", "jsonl", "the `FORMAT` of a line: jsonl, csv or lines")
+	flags.StringVar(&f.format, "format", "", sourceflags.FormatHelp)
 	flags.StringVar(
 		&f.key,
 		"key",
@@ -116,7 +117,7 @@ func (f *checkFlags) check() error {
 		return cli.Usage("nothing says what to try it on; give --input")
 	case f.foreign != "" && !slices.Contains(foreign.Encodings, f.foreign):
 		return cli.Usage("--foreign: %q is no encoding; use auto, base64 or text", f.foreign)
-	case f.foreign != "" && (f.format != "jsonl" || f.id != ""):
+	case f.foreign != "" && (f.format != "" || f.id != ""):
 		return cli.Usage("--foreign takes lines as they are, without --format and --id")
 	case f.limit < 0:
 		return cli.Usage("--limit: %d is negative; use 0 for all", f.limit)
@@ -132,15 +133,11 @@ func (f *checkFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	src := &source.TextSource{
-		Format: source.Format(f.format),
-		Paths:  []string{f.input},
-		Key:    f.key,
-		ID:     f.id,
-		Stdin:  cmd.InOrStdin(),
-	}
+	src := &source.TextSource{Paths: []string{f.input}, Key: f.key, ID: f.id, Stdin: cmd.InOrStdin()}
 	if f.foreign != "" {
 		src.Format, src.Key = source.FormatLines, ""
+	} else if src.Format, err = sourceflags.FormatOf(f.format, src.Paths); err != nil {
+		return err
 	}
 	if err := src.Check(); err != nil {
 		return cli.Explain(err, nil)

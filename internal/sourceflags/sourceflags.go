@@ -47,6 +47,9 @@ const Help = `Exactly one of --input, --files, --list and --exec says what to re
   lines  anything (.txt .list .log); body and key are the line
 Tasks with equal keys go to the same segment; without --key the whole line is the key.`
 
+// FormatHelp is what --format says of itself.
+const FormatHelp = "the `FORMAT` of a line: jsonl, csv or lines (default: by the file's name)"
+
 // Add adds the flags to a command.
 func (f *Flags) Add(cmd *cobra.Command) {
 	flags := cmd.Flags()
@@ -58,8 +61,7 @@ func (f *Flags) Add(cmd *cobra.Command) {
 	flags.StringArrayVar(&f.keepEnv, "keep-env", nil,
 		"an environment variable `NAME` that --exec gets although it is a credential or the "+
 			"configuration's; may be repeated")
-	flags.StringVar(&f.format, "format", "",
-		"the `FORMAT` of a line: jsonl, csv or lines (default: by the file's name)")
+	flags.StringVar(&f.format, "format", "", FormatHelp)
 	flags.StringVar(&f.key, "key", "",
 		"the `FIELD` or column that tasks are segmented by (default: the whole line)")
 	flags.StringVar(&f.id, "id", "", "the `FIELD` or column with your own name of the task")
@@ -100,7 +102,7 @@ func (f *Flags) Source() (source.Source, error) {
 		s.Command = argv
 	}
 	var err error
-	s.Format, err = f.formatOf(f.input)
+	s.Format, err = FormatOf(f.format, f.input)
 	return s, err
 }
 
@@ -143,14 +145,14 @@ func (f *Flags) Hide(src source.Source, file *configfile.File) {
 	}
 }
 
-// formatOf is the format that was asked for, or the one that the names of all files agree on.
-func (f *Flags) formatOf(paths []string) (source.Format, error) {
-	switch f.format {
+// FormatOf is the format that was asked for, or the one that the names of all files agree on.
+func FormatOf(asked string, paths []string) (source.Format, error) {
+	switch asked {
 	case "":
 	case "jsonl", "csv", "lines":
-		return source.Format(f.format), nil
+		return source.Format(asked), nil
 	default:
-		return "", cli.Usage("--format: %q is not a format; use jsonl, csv or lines", f.format)
+		return "", cli.Usage("--format: %q is not a format; use jsonl, csv or lines", asked)
 	}
 	var format source.Format
 	for i, p := range paths {
