@@ -31,6 +31,7 @@ type checkFlags struct {
 	format  string
 	foreign string
 	key, id string
+	comma   string
 	limit   int
 	json    bool
 	console cli.ConsoleFlags
@@ -88,6 +89,7 @@ Exit status:
 		"",
 		"take each line for a message of another program, in the `ENCODING` auto, base64 or text",
 	)
+	flags.StringVar(&f.comma, "csv-separator", "", sourceflags.CommaHelp)
 	flags.IntVar(&f.limit, "limit", 0, "at most `N` lines; 0 is all")
 	flags.DurationVar(&f.work.timeout, "task-timeout", 5*time.Minute, "how long one task may take")
 	flags.StringArrayVar(
@@ -133,7 +135,9 @@ func (f *checkFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	src := &source.TextSource{Paths: []string{f.input}, Key: f.key, ID: f.id, Stdin: cmd.InOrStdin()}
+	src := &source.TextSource{
+		Paths: []string{f.input}, Key: f.key, ID: f.id, Separator: f.comma, Stdin: cmd.InOrStdin(),
+	}
 	if f.foreign != "" {
 		src.Format, src.Key = source.FormatLines, ""
 	} else if src.Format, err = sourceflags.FormatOf(f.format, src.Paths); err != nil {

@@ -24,6 +24,7 @@ type Flags struct {
 	exec    string
 	format  string
 	key, id string
+	comma   string
 	maxLine int
 	keepEnv []string
 }
@@ -43,12 +44,15 @@ const Help = `Exactly one of --input, --files, --list and --exec says what to re
   jsonl  a JSON value (.jsonl .ndjson .json, and where there is no name);
          the body is the line. --key and --id name fields, as in address.city
   csv    a row below a header row (.csv); the body is the row as a JSON object.
-         --key and --id name columns
+         --key and --id name columns, --csv-separator what stands between them
   lines  anything (.txt .list .log); body and key are the line
 Tasks with equal keys go to the same segment; without --key the whole line is the key.`
 
 // FormatHelp is what --format says of itself.
 const FormatHelp = "the `FORMAT` of a line: jsonl, csv or lines (default: by the file's name)"
+
+// CommaHelp is what --csv-separator says of itself.
+const CommaHelp = "the `CHARACTER` between the columns of csv, such as ';' (default: a comma)"
 
 // Add adds the flags to a command.
 func (f *Flags) Add(cmd *cobra.Command) {
@@ -65,6 +69,7 @@ func (f *Flags) Add(cmd *cobra.Command) {
 	flags.StringVar(&f.key, "key", "",
 		"the `FIELD` or column that tasks are segmented by (default: the whole line)")
 	flags.StringVar(&f.id, "id", "", "the `FIELD` or column with your own name of the task")
+	flags.StringVar(&f.comma, "csv-separator", "", CommaHelp)
 	flags.IntVar(&f.maxLine, "max-line", 0, "the longest line in bytes (default 1 MiB)")
 }
 
@@ -76,7 +81,7 @@ func (f *Flags) Source() (source.Source, error) {
 			given++
 		}
 	}
-	text := f.key != "" || f.id != "" || f.format != "" || f.maxLine != 0
+	text := f.key+f.id+f.format+f.comma != "" || f.maxLine != 0
 	switch {
 	case given == 0:
 		return nil, cli.Usage("nothing says what to read; give --input, --files, --list or --exec")
@@ -85,7 +90,8 @@ func (f *Flags) Source() (source.Source, error) {
 	case len(f.keepEnv) > 0 && f.exec == "":
 		return nil, cli.Usage("--keep-env has no effect without --exec")
 	case text && (len(f.files) > 0 || f.list != ""):
-		return nil, cli.Usage("--format, --key, --id and --max-line belong to --input and --exec")
+		return nil, cli.Usage("--format, --key, --id, --csv-separator and --max-line belong to --input " +
+			"and --exec")
 	}
 	switch {
 	case len(f.files) > 0:
@@ -93,7 +99,10 @@ func (f *Flags) Source() (source.Source, error) {
 	case f.list != "":
 		return source.Lines(f.list), nil
 	}
-	s := &source.TextSource{Paths: f.input, Key: f.key, ID: f.id, MaxLine: f.maxLine}
+	s := &source.TextSource{
+		Paths: f.input, Key: f.key, ID: f.id, MaxLine: f.maxLine,
+		Separator: f.comma,
+	}
 	if f.exec != "" {
 		argv, err := cli.Split(f.exec)
 		if err != nil {
