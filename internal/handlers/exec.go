@@ -144,6 +144,9 @@ func (e *Exec) Work(ctx context.Context, t *pump.Task) (json.RawMessage, error) 
 	}
 	if err != nil {
 		e.replace(s, t, ctx.Err() == nil, err)
+		if ended, is := err.(endedError); is && e.health.suspect() {
+			err = ended.error // the command may be to blame, and not its task
+		}
 		return nil, err
 	}
 	result, task, garbage := parseOutcome(line, s.child.seq)

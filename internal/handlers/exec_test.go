@@ -63,8 +63,22 @@ func TestAChildThatFailsATaskCostsThatTaskARetry(t *testing.T) {
 			if _, err := e.Work(t.Context(), task("next")); err != nil {
 				t.Errorf("the next task: %v", err)
 			}
+			// The processor counts a death of a child once the command is known to work.
+			_, again := e.Work(t.Context(), task(does))
+			if ends(err) || ends(again) != (does == "die") {
+				t.Errorf("the processor would take %v, and then %v, for a child's end: %v, %v", err, again, ends(err), ends(again))
+			}
 		})
 	}
+}
+
+// ends is whether an error says of itself that the child ended with its task.
+func ends(err error) bool {
+	_, is := errors.AsType[interface {
+		error
+		Ended()
+	}](err)
+	return is
 }
 
 // isLate is whether an error says of itself that it is one of time, as spans have it.
