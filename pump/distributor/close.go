@@ -7,7 +7,6 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/election"
-	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // closeRuns ends runs while this distributor is the one that distributed last and no process
@@ -27,7 +26,7 @@ func (d *Distributor) closeRuns(ctx context.Context) {
 
 // closeEmpty closes a sealed run that has no tasks. The ledger will never know of it.
 func (d *Distributor) closeEmpty(ctx context.Context, r *run) {
-	if d.router.Current().Workload.Delivery != workload.DeliverOnce || r.count.Tasks.Load() > 0 {
+	if !d.recordsOnce() || r.count.Tasks.Load() > 0 {
 		return
 	}
 	if err := r.runs.Close(ctx, r.id); err != nil {

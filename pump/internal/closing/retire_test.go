@@ -3,9 +3,9 @@ package closing
 import (
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/coordination"
 	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/queues"
@@ -15,11 +15,8 @@ import (
 // Old claims of all parts go within two passes, however they are spread, and where none is left one
 // page is looked at.
 func TestOldClaimsAreRemovedUntilNoneIsLeft(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		table := faketable.NewServer().Client("p")
-		if err := table.Create(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		table := faketable.OverTheWire(t, sim, "p")
 		claims := coordination.NewClaims(table, "work", time.Minute, "p")
 		for i := range 100 {
 			if _, verdict, _, err := claims.Claim(t.Context(), fmt.Append(nil, "key ", i), coordination.TaskRef{Foreign: "o/1"}); err != nil || verdict != coordination.Granted {

@@ -76,7 +76,7 @@ func Complete(c pump.Config) (pump.Config, error) {
 	if c.Retention < time.Minute {
 		return c, OutOfRange("retention", c.Retention, "use 1m or more, or leave it out for 168h")
 	}
-	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
+	c.Log = cmp.Or(c.Log, slog.Default())
 	return withBudget(c)
 }
 

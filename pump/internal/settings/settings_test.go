@@ -2,6 +2,7 @@ package settings
 
 import (
 	"errors"
+	"log/slog"
 	"testing"
 
 	"github.com/queuepump/queuepump/pump"
@@ -24,5 +25,13 @@ func TestPricesAreOfOneCurrency(t *testing.T) {
 		if err == nil && (done.Prices.Queue == 0 || done.Prices.Table == 0) {
 			t.Errorf("%+v became %+v", given, done.Prices)
 		}
+	}
+}
+
+// A program that gives no log hears of trouble all the same, such as an account that Send waits for.
+func TestWithoutALogTheDefaultOneIsUsed(t *testing.T) {
+	c := pump.Config{Workload: "work", Accounts: []pump.Account{{ConnectionString: development}}}
+	if done, err := Complete(c); err != nil || done.Log != slog.Default() {
+		t.Errorf("%v: %v", err, done.Log)
 	}
 }
