@@ -26,6 +26,8 @@ type breaker struct {
 	tries int
 	next  time.Time // when a task may try
 	said  time.Time // when the log last said so
+	told  bool      // of this outage, so that its end is told as well
+	times int       // outages since then
 }
 
 // pass returns when the caller may try, or with the error for its task.
@@ -64,11 +66,12 @@ func (o *breaker) begin(why error) {
 	if o.back == nil {
 		o.back, o.tries = make(chan struct{}), 0
 		o.next = now.Add(o.pause())
+		o.times++
 	}
 	if o.said.IsZero() || now.Sub(o.said) >= sparing.Every {
-		o.said = now
 		o.log.Error("the endpoint cannot be reached; tasks wait until it can, and lose no attempt",
-			"error", why)
+			"error", why, "times", o.times)
+		o.said, o.told, o.times = now, true, 0
 	}
 }
 
@@ -81,5 +84,8 @@ func (o *breaker) end() {
 	}
 	close(o.back)
 	o.back = nil
-	o.log.Info("the endpoint can be reached again")
+	if o.told {
+		o.told = false
+		o.log.Info("the endpoint can be reached again")
+	}
 }
