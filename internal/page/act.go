@@ -117,8 +117,8 @@ func (p *Page) hasToken(r *http.Request) (status int, why string) {
 	return http.StatusUnauthorized, "the token is wrong"
 }
 
-// newWrongs bounds how many wrong tokens are answered as such: five at once, then one a second. They
-// keep nobody out who has the right one.
+// newWrongs bounds how many wrong tokens are answered as such: five at once, then one a second.
+// They keep nobody out who has the right one.
 func newWrongs() *rate.Limiter { return rate.NewLimiter(1, 5) }
 
 func readToken(path string) (string, error) {

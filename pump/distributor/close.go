@@ -7,6 +7,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/election"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // closeRuns ends runs while this distributor is the one that distributed last and no process
@@ -22,6 +23,21 @@ func (d *Distributor) closeRuns(ctx context.Context) {
 		s, err := e.Status(ctx)
 		return err == nil && s.Phase == election.Idle && s.Leader == d.cfg.Instance
 	})
+}
+
+func (d *Distributor) recordsOnce() bool {
+	return d.router.Current().Workload.Delivery == workload.DeliverOnce
+}
+
+// endUnput ends a broken run of which nothing was put and that no other leader began: nothing of it
+// can be met, so its end need not wait for a quiet time.
+func (d *Distributor) endUnput(ctx context.Context, r *run) {
+	if !d.recordsOnce() || r.leads != nil || r.count.Begun.Load()+r.count.Quarantined.Load() > 0 {
+		return
+	}
+	if err := r.runs.Over(ctx, r.id, "nothing of it was put"); err != nil {
+		r.log.Debug("the run ends later", "error", err)
+	}
 }
 
 // closeEmpty closes a sealed run that has no tasks. The ledger will never know of it.

@@ -180,17 +180,7 @@ func (d *Distributor) noteEnd(
 		return
 	}
 	r.broken = true
-	c := &r.count
-	if d.recordsOnce() && r.leads == nil && c.Begun.Load()+c.Quarantined.Load() == 0 {
-		// Nothing of it can be met: its end need not wait for a quiet time.
-		if err := r.runs.Over(ctx, r.id, "nothing of it was put"); err != nil {
-			r.log.Debug("the run ends later", "error", err)
-		}
-	}
-}
-
-func (d *Distributor) recordsOnce() bool {
-	return d.router.Current().Workload.Delivery == workload.DeliverOnce
+	d.endUnput(ctx, r)
 }
 
 // noteOf is why a run broke and how far it had come, within the bounds of its

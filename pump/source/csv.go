@@ -19,9 +19,9 @@ var (
 	errCSVOpen = errors.New("invalid CSV: a quoted field does not end")
 )
 
-// csvRows is the format of CSV files with a header row (RFC 4180: commas or another separator, quotes doubled inside
-// quotes, line ends inside quotes). The body of a task is its row as a JSON object by the header's
-// names, all values strings: the names would be lost otherwise.
+// csvRows is the format of CSV files with a header row (RFC 4180: commas or another separator,
+// quotes doubled inside quotes, line ends inside quotes). The body of a task is its row as a JSON
+// object by the header's names, all values strings: the names would be lost otherwise.
 //
 // It does not use encoding/csv, because that reads without bound when a quote
 // is never closed, and cannot go on behind a bad row at a known place.

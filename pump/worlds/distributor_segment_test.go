@@ -84,7 +84,7 @@ func TestARunThatPutNothingEndsAtOnce(t *testing.T) {
 	}{"the first line is bad": {0, true}, "a later line is bad": {5000, false}} {
 		inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 			src := &testworld.ListSource{Print: "a", N: 6000, Bad: map[int]bool{c.bad: true}, Pace: time.Millisecond}
-			s, err := w.distributor("d", src, distributor.Options{}).Run(t.Context())
+			s, err := w.distributor("d", src, distributor.Options{Pack: 10}).Run(t.Context())
 			if err == nil {
 				t.Fatalf("%s: no error", name)
 			}

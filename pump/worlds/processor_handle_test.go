@@ -292,11 +292,6 @@ func TestRetryAfterIsNeverEarlyAndAtMostTwiceAsLate(t *testing.T) {
 	})
 }
 
-// childDied is a handler's error as of a command whose child has ended.
-type childDied struct{ error }
-
-func (childDied) Ended() {}
-
 func TestAnExhaustedOrRejectedTaskIsQuarantinedWithItsCause(t *testing.T) {
 	for _, c := range []struct {
 		name, reason, detail string

@@ -198,7 +198,7 @@ func unquoted(s string) error {
 	return nil
 }
 
-// checkSAS refuses what no request can be made with, whatever the account's keys are.
+// checkSAS refuses what no request can be made with.
 func checkSAS(sas string) error {
 	q, err := url.ParseQuery(sas)
 	if err != nil || strings.ContainsAny(sas, "?# \t\r\n") {
@@ -208,28 +208,29 @@ func checkSAS(sas string) error {
 	if q.Get("sig") == "" {
 		return errors.New("the shared access signature has no sig= part; copy it again, whole")
 	}
-	const again = "; make one of the account, with services qt, resource types sco and permissions " +
-		"rwdlacup"
 	lacks := func(field, needed string) bool {
 		return strings.ContainsFunc(needed, func(r rune) bool {
 			return !strings.ContainsRune(q.Get(field), r)
 		})
 	}
-	begins, ok := timeOf(q.Get("st"))
-	switch {
+	problem := ""
+	switch begins, ok := timeOf(q.Get("st")); {
 	case !q.Has("srt") && (q.Has("sp") || q.Has("si")):
-		return errors.New("the shared access signature is of one queue or table, not of an account" + again)
+		problem = "is of one queue or table, not of an account"
 	case q.Has("srt") && lacks("ss", "q"):
-		return errors.New("the shared access signature is not for queues (ss=q)" + again)
+		problem = "is not for queues (ss=q)"
 	case q.Has("srt") && lacks("srt", "co"):
-		return errors.New("the shared access signature is not for queues and messages (srt=co)" + again)
+		problem = "is not for queues and messages (srt=co)"
 	case q.Has("srt") && lacks("sp", "ra"):
-		return errors.New("the shared access signature lacks rights (at the least sp=ra)" + again)
+		problem = "lacks rights (at the least sp=ra)"
 	case ok && time.Until(begins) > farAhead:
-		return errors.New("the shared access signature begins only at " + begins.Format(time.RFC3339) +
-			"; make one that has begun, or set this machine's clock")
+		return errors.New("the shared access signature begins only at " +
+			begins.Format(time.RFC3339) + "; make one that has begun, or set this machine's clock")
+	default:
+		return nil
 	}
-	return nil
+	return errors.New("the shared access signature " + problem + "; make one of the account, with " +
+		"services qt, resource types sco and permissions rwdlacup")
 }
 
 // farAhead is when a signature that is to begin is a mistake, and not one that a clock sees early.
@@ -291,8 +292,8 @@ func fromConnectionString(s, tableEndpoint string) (location, error) {
 	sas := strings.TrimPrefix(fields["sharedaccesssignature"], "?")
 	switch {
 	case key == "" && sas == "":
-		return location{}, errors.New("it has neither AccountKey= nor SharedAccessSignature=; copy it again, " +
-			"whole")
+		return location{},
+			errors.New("it has neither AccountKey= nor SharedAccessSignature=; copy it again, whole")
 	case key != "" && !validKey(key):
 		return location{}, errKey
 	case key == "":
@@ -308,7 +309,8 @@ func fromConnectionString(s, tableEndpoint string) (location, error) {
 			"EndpointSuffix=core.windows.net")
 	}
 	if name == "" && queue == "" {
-		return location{}, errors.New("it has neither AccountName= nor QueueEndpoint=; copy it again, whole")
+		return location{},
+			errors.New("it has neither AccountName= nor QueueEndpoint=; copy it again, whole")
 	}
 	if name != "" && !validAccountName(name) {
 		return location{}, errors.New("AccountName must be letters, digits and dashes; copy it again")
