@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -145,7 +144,7 @@ func parsePayload(body []byte) (*payload, *tableError) {
 	if len(body) > maxTableBody {
 		return nil, errBodyTooLarge
 	}
-	if !utf8.Valid(body) || halfPair(body) {
+	if !utf8.Valid(body) {
 		return nil, errInvalidInput
 	}
 	fields, types, err := readObject(body)
@@ -234,16 +233,6 @@ func (l jsonLiteral) value(name, typ string, typed bool) (value, *tableError) {
 	return v, nil
 }
 
-// escapes are what JSON writes with a backslash; with digits if they are of surrogates, of which
-// only a pair is a character.
-var escapes = regexp.MustCompile(`(?is)\\(?:u(d[89ab]..\\ud[c-f]..|d[89a-f]..)|.)`)
-
-// halfPair reports whether half a surrogate pair is written in JSON, which its decoder takes.
-func halfPair(body []byte) bool {
-	return bytes.Contains(body, []byte(`\u`)) && slices.ContainsFunc(escapes.FindAllSubmatch(body, -1),
-		func(m [][]byte) bool { return len(m[1]) == len("d83d") })
-}
-
 // readObject reads the one flat object of a body: its members in their order,
 // and the types that annotations give. Anything nested is refused.
 func readObject(body []byte) (fields []jsonField, types map[string]string, refused *tableError) {
@@ -268,7 +257,7 @@ func readObject(body []byte) (fields []jsonField, types map[string]string, refus
 			return nil, nil, errInvalidInput
 		}
 		v, ok := scalar(t)
-		if !ok {
+		if !ok || halved(name+v.text, body) {
 			return nil, nil, errInvalidInput
 		}
 		if of, found := strings.CutSuffix(name, "@odata.type"); found {

@@ -68,9 +68,9 @@ type Closer struct {
 	failed time.Time                // when it was said last that a pass failed
 	// changed is whether the last pass changed something, upon which the next one may do more.
 	changed atomic.Bool
-	listed workload.Prunable        // as this process wrote it last
-	wrote  bool
-	told   ends
+	listed  workload.Prunable // as this process wrote it last
+	wrote   bool
+	told    ends
 	// Far learns how far the queues are read, horizon is what it said in this pass.
 	Far     func(context.Context) (Horizon, error)
 	horizon Horizon
