@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -100,7 +101,7 @@ func runOne(tb testing.TB, tasks int) measured     { return runPump(tb, tasks, 1
 func runPump(tb testing.TB, tasks, accounts, pack int) (m measured) {
 	input := inputOf(tb, tasks)
 	server, at := startSimulator(tb, simulated{Accounts: accounts, Latency: latency})
-	cfg := pump.Config{Workload: "bench"}
+	cfg := pump.Config{Workload: "bench", Log: slog.New(slog.DiscardHandler)}
 	for _, a := range at.ConnectionStrings {
 		cfg.Accounts = append(cfg.Accounts, pump.Account{ConnectionString: a})
 	}

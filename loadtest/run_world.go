@@ -5,8 +5,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
+	"github.com/queuepump/queuepump/internal/renew"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/loadtest/report"
 	"github.com/queuepump/queuepump/loadtest/scenario"
@@ -46,26 +49,17 @@ func (f *runFlags) open(ctx context.Context, console *cli.Console) (*loadWorld, 
 
 // configured is the accounts of a configuration.
 func configured(file *configfile.File, against report.Against, closeIt func()) (*loadWorld, error) {
-	opened := make([]storage.Account, len(file.Config.Accounts))
-	for i, a := range file.Config.Accounts {
-		var err error
-		// As the pump opens them. One handle serves all instances: they are one process.
-		opened[i], err = azure.Open(azure.Options{
-			Name: a.Name, ConnectionString: a.ConnectionString, Endpoint: a.Endpoint,
-			TableEndpoint: a.TableEndpoint, Credential: a.Credential, AllowHTTP: a.AllowHTTP,
-			ServiceVersion: a.ServiceVersion,
-		})
-		if err != nil {
-			return nil, file.Locate(&pump.ConfigError{
-				Field: fmt.Sprintf("accounts[%d]", i), Problem: err.Error(),
-				Fix: "give a connection string, or an endpoint such as https://NAME.queue.core.windows.net",
-				Err: err,
-			})
-		}
+	// As the binaries open them. One handle serves all instances: they are one process.
+	accounts := slices.Clone(file.Config.Accounts)
+	keys := renew.New(slog.Default(), func() ([]pump.Account, error) { return accounts, nil })
+	take, err := keys.Adopt(accounts)
+	if err != nil {
+		return nil, file.Locate(err)
 	}
+	take()
 	w := scenario.World{
 		Against: against, Config: file.Config, Limits: budgetLimits(file.Config.Budget),
-		Open: func(_ string, i int) (storage.Account, error) { return opened[i], nil },
+		Open: func(_ string, i int) (storage.Account, error) { return accounts[i].Storage, nil },
 	}
 	run := func(ctx context.Context, o scenario.Options) (*report.Result, error) {
 		return scenario.Run(ctx, w, o)

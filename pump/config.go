@@ -64,7 +64,8 @@ type Config struct {
 	// history of the workload (status.History) and the sum of the day's requests. Default 0: not
 	// at all.
 	Sample time.Duration
-	// Log receives what an operator needs to know. Default: nothing.
+	// Log receives what an operator needs to know, such as an account that a start or a Send waits
+	// for. Default [slog.Default]; slog.New(slog.DiscardHandler) is silent.
 	Log *slog.Logger
 	// Hooks observes the engine; see [Hooks].
 	Hooks Hooks

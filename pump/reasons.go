@@ -20,6 +20,6 @@ const (
 	ReasonOtherWorkload = "other-workload" // it belongs to another workload
 	ReasonStateFull     = "state-full"     // its reducer's state had no room for it, for an hour
 	// ReasonEndsProcess: its processes died or vanished while they had it alone,
-	// RetryPolicy.MaxAttempts times.
+	// RetryPolicy.MaxAttempts times; or its child died, and half of its attempts were made.
 	ReasonEndsProcess = "ends-process"
 )

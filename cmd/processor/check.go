@@ -18,6 +18,7 @@ import (
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/internal/foreign"
 	"github.com/queuepump/queuepump/internal/handlers"
+	"github.com/queuepump/queuepump/internal/sourceflags"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/shardmap"
@@ -30,6 +31,7 @@ type checkFlags struct {
 	format  string
 	foreign string
 	key, id string
+	comma   string
 	limit   int
 	json    bool
 	console cli.ConsoleFlags
@@ -73,12 +75,13 @@ Exit status:
 	flags.StringVar(&f.work.execEach, "exec-each", "", "run `CMD` once for each task")
 	flags.StringVar(&f.work.http, "http", "", "post each task to `URL`")
 	flags.StringVar(&f.input, "input", "", "read the lines of the file `F`, or of standard input (-)")
-	flags.StringVar(&f.format, "format", "jsonl", "the `FORMAT` of a line: jsonl, csv or lines")
+	flags.StringVar(&f.format, "format", "", sourceflags.FormatHelp)
 	flags.StringVar(&f.key, "key", "",
 		"the `FIELD` or column that is the key (default: the whole line)")
 	flags.StringVar(&f.id, "id", "", "the `FIELD` or column with your own name of the task")
 	flags.StringVar(&f.foreign, "foreign", "",
 		"take each line for a message of another program, in the `ENCODING` auto, base64 or text")
+	flags.StringVar(&f.comma, "csv-separator", "", sourceflags.CommaHelp)
 	flags.IntVar(&f.limit, "limit", 0, "at most `N` lines; 0 is all")
 	flags.DurationVar(&f.work.timeout, "task-timeout", 5*time.Minute, "how long one task may take")
 	flags.StringArrayVar(
@@ -108,7 +111,7 @@ func (f *checkFlags) check() error {
 		return cli.Usage("nothing says what to try it on; give --input")
 	case f.foreign != "" && !slices.Contains(foreign.Encodings, f.foreign):
 		return cli.Usage("--foreign: %q is no encoding; use auto, base64 or text", f.foreign)
-	case f.foreign != "" && (f.format != "jsonl" || f.id != ""):
+	case f.foreign != "" && (f.format != "" || f.id != ""):
 		return cli.Usage("--foreign takes lines as they are, without --format and --id")
 	case f.limit < 0:
 		return cli.Usage("--limit: %d is negative; use 0 for all", f.limit)
@@ -125,14 +128,12 @@ func (f *checkFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	src := &source.TextSource{
-		Format: source.Format(f.format),
-		Paths:  []string{f.input},
-		Key:    f.key,
-		ID:     f.id,
-		Stdin:  cmd.InOrStdin(),
+		Paths: []string{f.input}, Key: f.key, ID: f.id, Separator: f.comma, Stdin: cmd.InOrStdin(),
 	}
 	if f.foreign != "" {
 		src.Format, src.Key = source.FormatLines, ""
+	} else if src.Format, err = sourceflags.FormatOf(f.format, src.Paths); err != nil {
+		return err
 	}
 	if err := src.Check(); err != nil {
 		return cli.Explain(err, nil)

@@ -17,7 +17,13 @@ import (
 // checking runs `processor check` and gives what it prints.
 func checking(t *testing.T, input string, args ...string) (string, error) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "sample.jsonl")
+	return checkingFile(t, "sample.jsonl", input, args...)
+}
+
+// checkingFile is checking with a file of that name.
+func checkingFile(t *testing.T, name, input string, args ...string) (string, error) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
 	if err := os.WriteFile(path, []byte(input), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -41,6 +47,21 @@ func outcomes(t *testing.T, text string) (lines []string) {
 		lines = append(lines, strings.TrimSpace(c.Outcome+" "+string(c.Result)))
 	}
 	return lines
+}
+
+// As for a distributor, the file's name says what its lines are.
+func TestAFileIsTriedAsADistributorReadsIt(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("it has no cat")
+	}
+	text, err := checkingFile(t, "sample.csv", "customer,n\nOslo,1\nRome,2\n", "--exec-each", "cat", "--key", "customer", "--json")
+	want := `done {"customer":"Oslo","n":"1"}|done {"customer":"Rome","n":"2"}`
+	if got := strings.Join(outcomes(t, text), "|"); err != nil || got != want {
+		t.Errorf("%v: %s", err, got)
+	}
+	if _, err := checkingFile(t, "sample.dat", "a", "--exec-each", "cat"); !cli.IsMistake(err) || !strings.Contains(err.Error(), "give --format") {
+		t.Errorf("a name that says nothing: %v", err)
+	}
 }
 
 func TestACommandForEachTaskIsTriedWithoutAnAccount(t *testing.T) {

@@ -30,8 +30,8 @@ the segment: a store can refuse a smaller one than it has seen. The body is JSON
 else a string, else "bodyBase64"; the key is "key" or "keyBase64". A task that is
 traced has "traceparent", and "tracestate" if there is one. A line may have 1 MiB.
 The child should end when its input does. A child that dies, prints anything else or
-takes longer than --task-timeout is killed with all its children and replaced, and
-its task is tried again.
+takes longer than --task-timeout is killed with all its children and replaced, and its
+task is tried again. Its first task has 20 s more, in which it starts.
 
 --exec-each CMD starts a process for each task. The body is its standard input;
 QUEUEPUMP_TASK_RUN, _SEGMENT, _N, _KEY (or _KEY_BASE64), _ID, _EPOCH and _ATTEMPT are

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/net/netutil"
 
 	"github.com/queuepump/queuepump/internal/page"
 	"github.com/queuepump/queuepump/pump"
@@ -29,6 +28,7 @@ const (
 	// maxConnections is room for two hundred processes that nudge and keep their
 	// connections for a while, and for scrapers.
 	maxConnections = 512
+	maxOfOne       = 256 // of them, of one address, such as loopback
 	maxHeader      = 16 << 10
 	maxBody        = 4 << 10 // no request needs one
 	readTimeout    = 5 * time.Second
@@ -114,11 +114,11 @@ func Open(o Options) (*Server, error) {
 		Handler:     s.handler(),
 		ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
+		ConnState: (&crowd{guests: map[net.Conn]*guest{}}).note,
 	}
 	go func() {
 		defer close(s.served)
-		if err := s.http.Serve(netutil.LimitListener(l, maxConnections)); !errors.Is(err,
-			http.ErrServerClosed) {
+		if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			o.Log.Warn("the admin port is closed", "error", err)
 		}
 	}()

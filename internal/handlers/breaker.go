@@ -26,6 +26,8 @@ type breaker struct {
 	tries int
 	next  time.Time // when a task may try
 	said  logs.Limited
+	told  bool // of this outage, so that its end is told as well
+	times int  // outages since the last line
 }
 
 // pass returns when the caller may try, or with the error for its task.
@@ -63,9 +65,13 @@ func (o *breaker) begin(why error) {
 	if o.back == nil {
 		o.back, o.tries = make(chan struct{}), 0
 		o.next = time.Now().Add(o.pause())
+		o.times++
 	}
-	o.said.Say(o.log.Error,
-		"the endpoint cannot be reached; tasks wait until it can, and lose no attempt", "error", why)
+	if o.said.Due() {
+		o.log.Error("the endpoint cannot be reached; tasks wait until it can, and lose no attempt",
+			"error", why, "times", o.times)
+		o.told, o.times = true, 0
+	}
 }
 
 // end notes that it was reached.
@@ -77,5 +83,8 @@ func (o *breaker) end() {
 	}
 	close(o.back)
 	o.back = nil
-	o.log.Info("the endpoint can be reached again")
+	if o.told {
+		o.told = false
+		o.log.Info("the endpoint can be reached again")
+	}
 }

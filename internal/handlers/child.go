@@ -224,10 +224,18 @@ func (c *child) whyEnded(silently bool) error {
 		how = c.status.Error()
 	}
 	if last := c.stderr.lastOne(); last != "" {
-		return fmt.Errorf("the child ended (%s) and said %q", how, last)
+		return endedError{fmt.Errorf("the child ended (%s) and said %q", how, last)}
 	}
-	return fmt.Errorf("the child ended (%s)", how)
+	return endedError{fmt.Errorf("the child ended (%s)", how)}
 }
+
+// endedError is that a process has ended with its task.
+type endedError struct{ error }
+
+func (e endedError) Unwrap() error { return e.error }
+
+// Ended marks it for the processor.
+func (endedError) Ended() {}
 
 var errLineTooLong = fmt.Errorf("the child printed a line of more than %d KiB", maxAnswer>>10)
 

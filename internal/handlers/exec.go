@@ -87,6 +87,7 @@ type Exec struct {
 	health *health
 	lines  logs.Kinds
 	settle time.Duration // settleIn but for tests
+	starts time.Duration // startsIn but for tests
 }
 
 // slot is the place of one child, kept while children come and go.
@@ -113,6 +114,7 @@ func NewExec(o CommandOptions) (*Exec, error) {
 	e := &Exec{
 		opts: o, idle: make(chan *slot, o.Children), stderr: newStderrLog(o.Log),
 		health: newHealth(o.Broken), lines: logs.Kinds{Every: logs.PerTask}, settle: settleIn,
+		starts: startsIn,
 	}
 	for range o.Children {
 		e.idle <- &slot{}
@@ -144,6 +146,9 @@ func (e *Exec) Work(ctx context.Context, t *pump.Task) (json.RawMessage, error) 
 	}
 	if err != nil {
 		e.replace(s, t, ctx.Err() == nil, err)
+		if ended, is := err.(endedError); is && e.health.suspect() {
+			err = ended.error // the command may be to blame, and not its task
+		}
 		return nil, err
 	}
 	result, task, garbage := parseOutcome(line, s.child.seq)
@@ -164,7 +169,11 @@ func (e *Exec) ask(ctx context.Context, s *slot, t *pump.Task) ([]byte, error) {
 	s.child.seq++
 	s.child.stderr.begin()
 	s.buf = appendRequest(ctx, s.buf[:0], s.child.seq, t)
-	return s.child.ask(ctx, s.buf, e.opts.Timeout)
+	timeout := e.opts.Timeout
+	if s.child.seq == 1 {
+		timeout += e.starts
+	}
+	return s.child.ask(ctx, s.buf, timeout)
 }
 
 // ready sees to it that the slot has a living child. That a child cannot be
@@ -208,6 +217,9 @@ func (e *Exec) ready(ctx context.Context, s *slot) error {
 // must live before it is given a task. Most of what makes a command unusable, such
 // as a module that is missing, ends it by then, and costs no further task an attempt.
 const settleIn = 500 * time.Millisecond
+
+// startsIn is how long a child may take to begin, which nothing tells from its first task.
+const startsIn = 20 * time.Second
 
 func (e *Exec) start(ctx context.Context) (*child, error) {
 	var c *child

@@ -177,6 +177,8 @@ func (e *ExecEach) run(ctx context.Context, t *pump.Task) (json.RawMessage, erro
 		why = fmt.Errorf("%w and said %q", why, line)
 	}
 	switch exit.ExitCode() {
+	case -1: // by a signal
+		return nil, endedError{why}
 	case exitDataErr:
 		return nil, pump.Reject(why)
 	case exitTempFail:

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -26,8 +27,24 @@ func newExec(t *testing.T, o CommandOptions) *Exec {
 	if err != nil {
 		t.Fatal(err)
 	}
+	e.starts = 0
 	t.Cleanup(func() { _ = e.Close() })
 	return e
+}
+
+// The time in which a child begins is not its first task's.
+func TestTheFirstTaskOfAChildHasTheTimeInWhichItStarts(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("it has no sh")
+	}
+	e := newExec(t, CommandOptions{Argv: []string{"sh", "-c", `sleep 0.3; read l; echo '{"seq":1,"ok":true}'; read l; sleep 60`}, Children: 1, Timeout: 50 * time.Millisecond})
+	e.starts = time.Minute
+	if _, err := e.Work(t.Context(), task("x")); err != nil {
+		t.Error(err)
+	}
+	if _, err := e.Work(t.Context(), task("x")); !isLate(err) {
+		t.Errorf("the second one: %v", err)
+	}
 }
 
 func TestAChildGetsOneLineATaskAndItsResultComesBack(t *testing.T) {
@@ -63,8 +80,22 @@ func TestAChildThatFailsATaskCostsThatTaskARetry(t *testing.T) {
 			if _, err := e.Work(t.Context(), task("next")); err != nil {
 				t.Errorf("the next task: %v", err)
 			}
+			// The processor counts a death of a child once the command is known to work.
+			_, again := e.Work(t.Context(), task(does))
+			if ends(err) || ends(again) != (does == "die") {
+				t.Errorf("the processor would take %v, and then %v, for a child's end: %v, %v", err, again, ends(err), ends(again))
+			}
 		})
 	}
+}
+
+// ends is whether an error says of itself that the child ended with its task.
+func ends(err error) bool {
+	_, is := errors.AsType[interface {
+		error
+		Ended()
+	}](err)
+	return is
 }
 
 // isLate is whether an error says of itself that it is one of time, as spans have it.

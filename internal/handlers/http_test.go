@@ -310,3 +310,23 @@ func TestAURLThatIsNoneIsRefusedWithoutShowingIt(t *testing.T) {
 		}
 	}
 }
+
+// Outages that follow each other are counted, and what is not said to have begun is not said to be
+// over.
+func TestOutagesAreSaidInPairs(t *testing.T) {
+	var log testbuf.Buffer
+	o := breaker{log: slog.New(slog.NewTextHandler(&log, nil))}
+	outage := func() {
+		o.begin(errors.New("connection refused"))
+		o.end()
+	}
+	for range 50 {
+		outage()
+	}
+	o.said = time.Now().Add(-time.Hour)
+	outage()
+	text := log.String()
+	if began, over := strings.Count(text, "cannot be reached"), strings.Count(text, "can be reached again"); began != 2 || over != 2 || !strings.Contains(text, "times=50") {
+		t.Errorf("%d and %d:\n%s", began, over, text)
+	}
+}

@@ -40,9 +40,6 @@ func NewField(name string) *Field {
 	return f
 }
 
-// Given reports whether the line has the field, and it is not null.
-func (f *Field) Given() bool { return f.value != nil && f.value[0] != 'n' }
-
 // Text gives the found value as a key or an id: a string without its quotes and
 // escapes, a number or boolean as it is written. It may alias the line or use
 // dst, which it returns for the next time. A field that is missing, null, an object or an array is

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/user"
 
@@ -45,6 +46,7 @@ func (o *operation) run(
 			}
 			o.config, _ = configfile.Path(o.config)
 			o.cfg = o.file.Config
+			o.cfg.Log = slog.New(slog.DiscardHandler) // what commands say they print
 			o.trouble = &trouble{}
 			o.trouble.watch(&o.cfg)
 			ctx, hopeless := o.trouble.endHopeless(cmd.Context())

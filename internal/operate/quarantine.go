@@ -31,7 +31,8 @@ commands look at all accounts of the configuration at once, drained ones too.
 ` + aboutHiding + `
 
 Causes:
-  rejected, attempts, age           the handler said so, or failed too often or for too long
+  rejected, attempts, age, not-now  the handler said so, failed too often or for too long, or was
+                                    told "not now" for too long
   state-full                        its reducer's state had no room for it for an hour
   ends-process                      its processes died, or were not heard of again
   truncated, corrupt, bomb          the message cannot be unpacked
@@ -183,24 +184,28 @@ func (c *counted) why() string {
 
 func quarantineList() *cobra.Command {
 	var w which
+	var each bool
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the messages in quarantine",
-		Long: `List the messages in quarantine: why each is there, how often its tasks were tried,
-by whom last, and when. ` + "`quarantine show`" + ` shows their tasks.
+		Short: "List what is in quarantine, by cause",
+		Long: `List what is in quarantine, by cause and text: how many messages and tasks there are, of
+which keys and ids, and when the last came. Texts that differ in numbers alone are one.
+--each lists each message, with how often and by whom it was tried. ` + "`quarantine show`" + `
+shows their tasks.
 
 ` + aboutHiding,
 		Example: `  distributor quarantine list --config pump.yaml
-  distributor quarantine list --config pump.yaml --cause attempts --since 2h
+  distributor quarantine list --config pump.yaml --cause attempts --since 2h --each
   distributor quarantine list --config pump.yaml --json | jq -r .reason | sort | uniq -c`,
 		Args: cli.NoArguments(nil),
-		RunE: w.run(func(cmd *cobra.Command, _ []string) error { return w.list(cmd) }),
+		RunE: w.run(func(cmd *cobra.Command, _ []string) error { return w.list(cmd, each) }),
 	}
 	w.flags(cmd, 0)
+	cmd.Flags().BoolVar(&each, "each", false, "a line for each message")
 	return cmd
 }
 
-func (w *which) list(cmd *cobra.Command) error {
+func (w *which) list(cmd *cobra.Command, each bool) error {
 	now, out := time.Now(), cmd.OutOrStdout()
 	f, err := w.filter(cmd, now)
 	if err != nil {
@@ -210,34 +215,45 @@ func (w *which) list(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	t := tables.Table{Columns: tables.Columns(
+	t := &tables.Table{Columns: tables.Columns(
 		tables.Short("CAUSE", 8), tables.Right("TRIES"), tables.Right("TASKS"), tables.Left("FIRST"),
-		tables.Left("LAST"), tables.Short("KEY", 8), tables.Short("WHY", 16),
+		tables.Left("LAST"), tables.Short("KEYS", 8), tables.Short("IDS", 8), tables.Short("WHY", 16),
 		tables.Middle("INSTANCE", 8), tables.Middle("ACCOUNT", 8), tables.Left("ID"),
 		tables.Left("NOTE"),
 	)}
 	day := func(t time.Time) string { return timeText(t, now) }
 	var c counted
 	var printing error
+	byText := groups{}
 	err = q.List(cmd.Context(), f, func(m *quarantine.Message) bool {
 		c.add(m)
 		if w.json {
 			printing = printJSON(out, m)
 			return printing == nil
 		}
+		console.Progress(c.messages, 0, "messages", "messages", c.messages)
+		if !each {
+			byText.add(m)
+			return true
+		}
+		keys, ids := names{}, names{}
+		namesIn(m, keys, ids)
 		tasks := humanize.Comma(int64(m.Matching))
 		if m.Matching < m.Tasks {
 			tasks += " of " + humanize.Comma(int64(m.Tasks))
 		}
 		t.Add(cmp.Or(plain(m.Reason), "?"), number(int64(m.Attempts)), tasks,
-			tables.Known(m.First, day, ""), day(*cmp.Or(m.Last, &m.Put)), keyText(m), plain(m.Detail),
-			plain(m.Instance), plain(m.Account), plain(m.ID), tables.If(m.Problem != "", "stuck"))
-		console.Progress(c.messages, 0, "messages", "messages", c.messages)
+			tables.Known(m.First, day, ""), day(*cmp.Or(m.Last, &m.Put)), keys.text(1), ids.text(1),
+			plain(m.Detail), plain(m.Instance), plain(m.Account), plain(m.ID),
+			tables.If(m.Problem != "", "stuck"))
 		return true
 	})
 	console.Done()
 	if w.json {
 		return errors.Join(printing, err)
+	}
+	if !each {
+		t = byText.table(day)
 	}
 	t.Write(out, screenWidth(out))
 	switch {
@@ -251,23 +267,6 @@ func (w *which) list(cmd *cobra.Command) error {
 		}
 	}
 	return errors.Join(printing, err)
-}
-
-// keyText is the key of the first task that is meant, and how many others there are.
-func keyText(m *quarantine.Message) string {
-	tasks, err := m.Open()
-	if err != nil || len(tasks) == 0 || len(tasks[0].Key) == 0 {
-		return ""
-	}
-	keys := map[string]bool{}
-	for _, t := range tasks {
-		keys[string(t.Key)] = true
-	}
-	text := plain(strings.ToValidUTF8(string(tasks[0].Key), "�"))
-	if len(keys) > 1 {
-		text += fmt.Sprintf(" +%d", len(keys)-1)
-	}
-	return text
 }
 
 // moving is what redrive and drop share.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump/distributor"
+	"github.com/queuepump/queuepump/pump/quarantine"
 	"github.com/queuepump/queuepump/pump/source"
 )
 
@@ -25,7 +26,10 @@ func spoilt(t *testing.T) *desk {
 
 func TestQuarantineIsShownAndDropped(t *testing.T) {
 	d := spoilt(t)
-	list := d.with(d.three, "quarantine", "list")
+	if list := d.with(d.three, "quarantine", "list"); !strings.Contains(list, "MESSAGES") || !strings.Contains(list, "1 stuck") || !strings.Contains(list, "3 messages with 3 tasks: bad-line 3\n") {
+		t.Errorf("by cause and text:\n%s", list)
+	}
+	list := d.with(d.three, "quarantine", "list", "--each")
 	if !strings.Contains(list, "CAUSE") || strings.Count(list, "bad-line ") < 3 || !strings.Contains(list, "3 messages with 3 tasks: bad-line 3\n") || !strings.Contains(list, "stuck") {
 		t.Errorf("list:\n%s", list)
 	}
@@ -52,6 +56,33 @@ func TestQuarantineIsShownAndDropped(t *testing.T) {
 	}
 	if out := d.with(d.three, "quarantine", "list"); !strings.Contains(out, "2 messages with 2 tasks") {
 		t.Errorf("afterwards: %s", out)
+	}
+}
+
+func TestWhatIsInQuarantineIsListedByCauseAndText(t *testing.T) {
+	g, now := groups{}, time.Date(2026, 3, 9, 12, 0, 0, 0, time.UTC)
+	for i, detail := range []string{"customer 4711: card declined", "no route", "customer 12: card declined", "no route"} {
+		m := &quarantine.Message{Reason: "rejected", Detail: detail, Put: now.Add(time.Duration(i) * time.Minute), Matching: i + 1}
+		if i == 3 {
+			m.Reason, m.Problem = "attempts", "its run is over"
+		}
+		g.add(m)
+	}
+	table := g.table(func(t time.Time) string { return t.Format(time.TimeOnly) })
+	var got []string
+	for _, row := range table.Rows {
+		got = append(got, strings.Join(row, "|"))
+	}
+	want := "rejected|2|4|12:02:00||||customer 4711: card declined\nattempts|1|4|12:03:00|||1 stuck|no route\nrejected|1|2|12:01:00||||no route"
+	if text := strings.Join(got, "\n"); text != want {
+		t.Errorf("got\n%s", text)
+	}
+	ids := names{}
+	for _, id := range []string{"o-2", "", "o-1", "o-3", "o-1"} {
+		ids.add([]byte(id))
+	}
+	if text := ids.text(2); text != "o-1 o-2 +1" {
+		t.Errorf("ids are %q", text)
 	}
 }
 

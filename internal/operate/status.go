@@ -33,7 +33,7 @@ func statusCommand() *cobra.Command {
 		Long: `Show in the first line how the workload stands and what holds it back, and below it
 the leader, the last runs, the processes, the accounts and what else needs an operator,
 on one screen. Everything is read from the workload's rows and queues; no process is
-asked, and an account that does not answer is shown as dark.
+asked, and an account that does not answer in time is shown as not read.
 
   SENT       tasks of the run; ≥ as far as is known while it goes on, ? if nothing is
   HANDLED    tasks handled, by what the processors have noted; a task that is

@@ -294,7 +294,7 @@ func (c screen) accounts(w io.Writer, s *status.Status) {
 					dark++
 				}
 			}
-			return fmt.Sprintf(": %s queues, %s messages, %s dark",
+			return fmt.Sprintf(": %s queues, %s messages, %s not read",
 				number(sum.Queues), number(sum.Messages), number(dark))
 		})
 }
@@ -305,7 +305,7 @@ func accountCells(a status.Account, now time.Time) []string {
 		last = fmt.Sprintf("%s messages at %s", number(a.Last.Messages), timeText(a.Last.Time, now))
 	}
 	poison := func(n int64) string { return some(n, "quarantined") }
-	note := notes(tables.If(a.Dark != "", "dark"), tables.If(a.State != accounts.Active, a.State),
+	note := notes(tables.If(a.Dark != "", "not read"), tables.If(a.State != accounts.Active, a.State),
 		last, tables.Known(a.Poison, poison, ""), some(a.Throttled, "throttled"))
 	cells := []string{plain(a.Name), number(a.Queues), "", "", "", "", note}
 	if a.State == accounts.Unused {

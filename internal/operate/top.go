@@ -1,8 +1,6 @@
 package operate
 
 import (
-	"io"
-	"log/slog"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -54,7 +52,5 @@ func (f *topFlags) show(cmd *cobra.Command) error {
 	if err := checkReading(f.options); err != nil {
 		return err
 	}
-	// lines between the figures would spoil them
-	f.cfg.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	return top.Run(cmd.Context(), f.cfg, f.options, in, out)
 }

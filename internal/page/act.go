@@ -27,7 +27,7 @@ const (
 	// origin may send it, and nothing here says that one may.
 	tokenHeader = "X-Queuepump-Token"
 	// maxToken bounds the token's file, and leastToken how short it may be: 16 random characters
-	// cannot be guessed at the rate that wrong ones are taken.
+	// cannot be guessed.
 	maxToken   = 4 << 10
 	leastToken = 16
 	// dryFor is for how long what a trial has said counts.
@@ -107,17 +107,18 @@ func (p *Page) hasToken(r *http.Request) (status int, why string) {
 		p.o.Log.Error("the page's token cannot be read", "error", err)
 		return http.StatusServiceUnavailable, "the token's file cannot be used; the log says why"
 	}
-	if !p.wrong.Allow() {
-		return http.StatusTooManyRequests, "too many requests to act; wait a moment"
-	}
 	given, right := sha256.Sum256([]byte(r.Header.Get(tokenHeader))), sha256.Sum256([]byte(token))
-	if subtle.ConstantTimeCompare(given[:], right[:]) != 1 {
-		return http.StatusUnauthorized, "the token is wrong"
+	switch {
+	case subtle.ConstantTimeCompare(given[:], right[:]) == 1:
+		return 0, ""
+	case !p.wrong.Allow():
+		return http.StatusTooManyRequests, "too many wrong tokens; wait a moment"
 	}
-	return 0, ""
+	return http.StatusUnauthorized, "the token is wrong"
 }
 
-// newWrongs bounds how many requests that act are looked at: five at once, then one a second.
+// newWrongs bounds how many wrong tokens are answered as such: five at once, then one a second.
+// They keep nobody out who has the right one.
 func newWrongs() *rate.Limiter { return rate.NewLimiter(1, 5) }
 
 func readToken(path string) (string, error) {

@@ -81,6 +81,9 @@ func TestOnlyThePageItselfActsAndOnlyWithTheToken(t *testing.T) {
 		if refused != 15 {
 			t.Errorf("of 20 guesses %d were not looked at", refused)
 		}
+		if got, answer := post(p, "/page/samples", `{"cause":""}`, nil); got != http.StatusOK {
+			t.Errorf("guesses of others keep the right token out: %d %v", got, answer)
+		}
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -14,7 +15,9 @@ import (
 var harmless = regexp.MustCompile(`^[A-Za-z0-9_.:, -]{0,32}$`)
 
 var (
-	queries = regexp.MustCompile(`(?i)(https?://[^\s"'?]*)\?[^\s"']*`)
+	queries = regexp.MustCompile(`(?i)https?://[^\s"'?]*\?[^\s"']*`)
+	// asked is a query without credentials, as in the commands that doctor gives.
+	asked = regexp.MustCompile(`^\?comp=[a-z]{1,16}$`)
 	// An HMAC-SHA256 is 43 characters of base64 and a =, a key is 86 and two.
 	digests = regexp.MustCompile(`[A-Za-z0-9+/]{42,}={1,2}`)
 	tokens  = regexp.MustCompile(
@@ -25,7 +28,13 @@ var (
 // Cleaned is a text that another program has written, such as a server or a library,
 // without what looks like a key, a signature or a token.
 func Cleaned(s string) string {
-	s = queries.ReplaceAllString(s, "$1?REDACTED")
+	s = queries.ReplaceAllStringFunc(s, func(address string) string {
+		at := strings.IndexByte(address, '?')
+		if asked.MatchString(address[at:]) {
+			return address
+		}
+		return address[:at] + "?REDACTED"
+	})
 	s = tokens.ReplaceAllString(s, "${1}REDACTED")
 	return digests.ReplaceAllString(s, "REDACTED")
 }

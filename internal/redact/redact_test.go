@@ -23,6 +23,16 @@ func TestASecretIsNeverShown(t *testing.T) {
 	}
 }
 
+func TestAnAddressInACommandThatDoctorGivesIsWhole(t *testing.T) {
+	const command = "curl -sS 'https://acct.queue.core.windows.net/?comp=list'"
+	if got := Cleaned(command); got != command {
+		t.Errorf("%s", got)
+	}
+	if got := Cleaned("https://acct.queue.core.windows.net/?comp=list&sig=abcd"); got != "https://acct.queue.core.windows.net/?REDACTED" {
+		t.Errorf("%s", got)
+	}
+}
+
 func TestAMisspelledValueIsShown(t *testing.T) {
 	for value, want := range map[string]string{"": `""`, "at-most-once": `"at-most-once"`, "12 queues": `"12 queues"`, "Thumbs_EU": `"Thumbs_EU"`} {
 		if got := Quoted(value); got != want {

@@ -4,6 +4,7 @@ package renew
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -70,10 +71,11 @@ func (k *Keys) Adopt(accounts []pump.Account) (take func(), err error) {
 	for i, by := range accounts {
 		o, place, err := k.opened(by)
 		if err != nil {
-			return nil, &pump.ConfigError{
-				Field: fmt.Sprintf("accounts[%d]", i), Problem: err.Error(), Err: err,
-				Fix: "give a connection string, or an endpoint such as https://NAME.queue.core.windows.net",
+			e := &pump.ConfigError{Field: fmt.Sprintf("accounts[%d]", i), Problem: err.Error(), Err: err}
+			if w, ok := errors.AsType[*azure.OptionError](err); ok {
+				e.Field, e.Problem, e.Fix = e.Field+"."+w.Field, w.Problem, w.Fix
 			}
+			return nil, e
 		}
 		a := k.accounts[o.Name()]
 		switch {

@@ -145,7 +145,7 @@ func TestAReloadTakesAnotherKey(t *testing.T) {
 	w.set("no base64!")
 	accounts, _ := w.accounts()
 	var ce *pump.ConfigError
-	if _, err := w.keys.Adopt(accounts); !errors.As(err, &ce) || ce.Field != "accounts[0]" {
+	if _, err := w.keys.Adopt(accounts); !errors.As(err, &ce) || ce.Field != "accounts[0].connectionString" {
 		t.Errorf("a key that is none gives %v", err)
 	}
 }

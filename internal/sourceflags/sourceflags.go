@@ -24,6 +24,7 @@ type Flags struct {
 	exec    string
 	format  string
 	key, id string
+	comma   string
 	maxLine int
 	keepEnv []string
 }
@@ -43,9 +44,15 @@ const Help = `Exactly one of --input, --files, --list and --exec says what to re
   jsonl  a JSON value (.jsonl .ndjson .json, and where there is no name);
          the body is the line. --key and --id name fields, as in address.city
   csv    a row below a header row (.csv); the body is the row as a JSON object.
-         --key and --id name columns
+         --key and --id name columns, --csv-separator what stands between them
   lines  anything (.txt .list .log); body and key are the line
 Tasks with equal keys go to the same segment; without --key the whole line is the key.`
+
+// FormatHelp is what --format says of itself.
+const FormatHelp = "the `FORMAT` of a line: jsonl, csv or lines (default: by the file's name)"
+
+// CommaHelp is what --csv-separator says of itself.
+const CommaHelp = "the `CHARACTER` between the columns of csv, such as ';' (default: a comma)"
 
 // Add adds the flags to a command.
 func (f *Flags) Add(cmd *cobra.Command) {
@@ -58,11 +65,11 @@ func (f *Flags) Add(cmd *cobra.Command) {
 	flags.StringArrayVar(&f.keepEnv, "keep-env", nil,
 		"an environment variable `NAME` that --exec gets although it is a credential or the "+
 			"configuration's; may be repeated")
-	flags.StringVar(&f.format, "format", "",
-		"the `FORMAT` of a line: jsonl, csv or lines (default: by the file's name)")
+	flags.StringVar(&f.format, "format", "", FormatHelp)
 	flags.StringVar(&f.key, "key", "",
 		"the `FIELD` or column that tasks are segmented by (default: the whole line)")
 	flags.StringVar(&f.id, "id", "", "the `FIELD` or column with your own name of the task")
+	flags.StringVar(&f.comma, "csv-separator", "", CommaHelp)
 	flags.IntVar(&f.maxLine, "max-line", 0, "the longest line in bytes (default 1 MiB)")
 }
 
@@ -74,7 +81,7 @@ func (f *Flags) Source() (source.Source, error) {
 			given++
 		}
 	}
-	text := f.key != "" || f.id != "" || f.format != "" || f.maxLine != 0
+	text := f.key+f.id+f.format+f.comma != "" || f.maxLine != 0
 	switch {
 	case given == 0:
 		return nil, cli.Usage("nothing says what to read; give --input, --files, --list or --exec")
@@ -83,7 +90,8 @@ func (f *Flags) Source() (source.Source, error) {
 	case len(f.keepEnv) > 0 && f.exec == "":
 		return nil, cli.Usage("--keep-env has no effect without --exec")
 	case text && (len(f.files) > 0 || f.list != ""):
-		return nil, cli.Usage("--format, --key, --id and --max-line belong to --input and --exec")
+		return nil, cli.Usage("--format, --key, --id, --csv-separator and --max-line belong to --input " +
+			"and --exec")
 	}
 	switch {
 	case len(f.files) > 0:
@@ -91,7 +99,10 @@ func (f *Flags) Source() (source.Source, error) {
 	case f.list != "":
 		return source.Lines(f.list), nil
 	}
-	s := &source.TextSource{Paths: f.input, Key: f.key, ID: f.id, MaxLine: f.maxLine}
+	s := &source.TextSource{
+		Paths: f.input, Key: f.key, ID: f.id, MaxLine: f.maxLine,
+		Separator: f.comma,
+	}
 	if f.exec != "" {
 		argv, err := cli.Split(f.exec)
 		if err != nil {
@@ -100,7 +111,7 @@ func (f *Flags) Source() (source.Source, error) {
 		s.Command = argv
 	}
 	var err error
-	s.Format, err = f.formatOf(f.input)
+	s.Format, err = FormatOf(f.format, f.input)
 	return s, err
 }
 
@@ -143,14 +154,14 @@ func (f *Flags) Hide(src source.Source, file *configfile.File) {
 	}
 }
 
-// formatOf is the format that was asked for, or the one that the names of all files agree on.
-func (f *Flags) formatOf(paths []string) (source.Format, error) {
-	switch f.format {
+// FormatOf is the format that was asked for, or the one that the names of all files agree on.
+func FormatOf(asked string, paths []string) (source.Format, error) {
+	switch asked {
 	case "":
 	case "jsonl", "csv", "lines":
-		return source.Format(f.format), nil
+		return source.Format(asked), nil
 	default:
-		return "", cli.Usage("--format: %q is not a format; use jsonl, csv or lines", f.format)
+		return "", cli.Usage("--format: %q is not a format; use jsonl, csv or lines", asked)
 	}
 	var format source.Format
 	for i, p := range paths {

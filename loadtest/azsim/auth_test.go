@@ -41,11 +41,7 @@ func ways(t *testing.T, s *Sim, f func(t *testing.T, connection string, o azcore
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := srv.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { _ = srv.Close() })
 	t.Run("Transport", func(t *testing.T) { f(t, s.ConnectionString(s.Accounts()[0]), once(s.Transport())) })
 	t.Run("TCP", func(t *testing.T) { f(t, srv.ConnectionString(s.Accounts()[0]), once(nil)) })
 }

@@ -155,7 +155,7 @@ func TestABodyThatIsNoMessageIsRefused(t *testing.T) {
 		text("\x01"),
 		text("\xff\xfe"),
 		text("&nosuch;"),
-		text("]]>"),
+		text("]]>"), text("&#xD83D;"), text("half &#57343; a pair"),
 		"<QueueMessage><MessageText>x</MessageText><MessageText>y</MessageText></QueueMessage>",
 		`<?xml version="1.0" encoding="utf-16"?>` + text("x"),
 		"<QueueMessage>" + strings.Repeat("<a>", 100) + strings.Repeat("</a>", 100) + "</QueueMessage>",

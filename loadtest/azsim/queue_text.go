@@ -6,17 +6,18 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"strings"
+	"unicode/utf8"
 )
 
-// errNoText is a body that is XML but holds no MessageText.
-var errNoText = errors.New("azsim: no MessageText in the body")
+var errNoText = errors.New("azsim: no MessageText in the body") // which is XML
 
 // parseMessage reads the body of Put and Update Message:
 //
 //	<QueueMessage><MessageText>text</MessageText></QueueMessage>
 //
-// with or without a byte order mark and an XML prolog (AZURE.md A3). The text is a part of body if
-// that is possible. plain is true if the text can be written into XML as it is.
+// with or without byte order mark and prolog (AZURE.md A3). The text is a part of body if that is
+// possible, and plain if it can be written into XML as it is.
 func parseMessage(body []byte) (text []byte, plain bool, err error) {
 	body = bytes.TrimPrefix(body, []byte(bom))
 	if text, ok := plainMessage(body); ok {
@@ -26,9 +27,8 @@ func parseMessage(body []byte) (text []byte, plain bool, err error) {
 	return text, false, err
 }
 
-// plainMessage is the way of nearly every message: base64 text in the exact
-// elements that all clients write. It looks at each byte once, eight at a
-// time, and copies nothing. Whatever it is not sure of goes the slow way.
+// plainMessage is the way of nearly every message: base64 text in the elements that all clients
+// write. It looks at each byte once and copies nothing. What it is not sure of goes the slow way.
 func plainMessage(body []byte) ([]byte, bool) {
 	rest := bytes.TrimLeft(body, " \t\r\n")
 	if bytes.HasPrefix(rest, []byte("<?xml")) {
@@ -76,25 +76,17 @@ func isPlain(b []byte) bool {
 	return true
 }
 
-// slowMessage reads any other XML. Markup inside the text that was not escaped
-// is dropped, as the documentation of Put Message says.
+// slowMessage reads any other XML. Markup inside the text is dropped, as Put Message documents.
 func slowMessage(body []byte) ([]byte, error) {
 	d := xml.NewDecoder(bytes.NewReader(body))
-	d.CharsetReader = func(string, io.Reader) (io.Reader, error) {
-		return nil, errors.New("azsim: only UTF-8 is read")
-	}
-	var (
-		text  []byte
-		depth int
-		found bool
-		in    bool // inside MessageText
-	)
+	d.CharsetReader = func(string, io.Reader) (io.Reader, error) { return nil, errors.ErrUnsupported }
+	var text []byte
+	depth, found, in := 0, false, false // in: inside MessageText
 	for {
 		t, err := d.Token()
 		if err == io.EOF {
 			break
-		}
-		if err != nil {
+		} else if err != nil {
 			return nil, err
 		}
 		switch t := t.(type) {
@@ -122,8 +114,16 @@ func slowMessage(body []byte) ([]byte, error) {
 			}
 		}
 	}
-	if !found {
+	if found && halved(string(text), body) {
+		return nil, errors.New("azsim: half a surrogate pair is no character")
+	} else if !found {
 		return nil, errNoText
 	}
 	return text, nil
+}
+
+// halved reports whether half a surrogate pair was in a body, for which decoders put U+FFFD.
+func halved(text string, body []byte) bool {
+	return strings.ContainsRune(text, utf8.RuneError) && !bytes.ContainsRune(body, utf8.RuneError) &&
+		!bytes.Contains(bytes.ToLower(body), []byte("fffd"))
 }

@@ -257,7 +257,7 @@ func readObject(body []byte) (fields []jsonField, types map[string]string, refus
 			return nil, nil, errInvalidInput
 		}
 		v, ok := scalar(t)
-		if !ok {
+		if !ok || halved(name+v.text, body) {
 			return nil, nil, errInvalidInput
 		}
 		if of, found := strings.CutSuffix(name, "@odata.type"); found {

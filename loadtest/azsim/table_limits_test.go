@@ -106,6 +106,7 @@ func TestTypesTravelAsAnnotated(t *testing.T) {
 		`"X@odata.type":"Edm.Guid","X":"4185404A-5818-48C3-B9BE-F217DF0DBA6F"`:   `"X@odata.type":"Edm.Guid","X":"4185404a-5818-48c3-b9be-f217df0dba6f"`,
 		`"X@odata.type":"Edm.Binary","X":"AP8="`:                                 `"X@odata.type":"Edm.Binary","X":"AP8="`,
 		`"X":"2026-11-21T01:02:03Z"`:                                             `"X":"2026-11-21T01:02:03Z"`, // without the annotation it is a string
+		`"X":"\ud83d\ude00 \\ud83d"`:                                             `"X":"😀 \\ud83d"`,
 		`"X":null`:                                                               ``,
 		`"odata.etag":"x","odata.whatever":1,"Timestamp":"0001-01-01T00:00:00Z"`: ``,
 	} {
@@ -122,7 +123,7 @@ func TestTypesTravelAsAnnotated(t *testing.T) {
 		`"X@odata.type":"Edm.Int64","X":"1.5"`, `"X@odata.type":"Edm.Int64","X":"9223372036854775808"`, `"X@odata.type":"Edm.Int64","X":5`, `"X@odata.type":"Edm.Int32","X":"5"`,
 		`"X@odata.type":"Edm.Int32","X":5.5`, `"X@odata.type":"Edm.Boolean","X":"true"`, `"X@odata.type":"Edm.Double","X":"many"`, `"X@odata.type":"Edm.Double","X":true`,
 		`"X@odata.type":"Edm.DateTime","X":"soon"`, `"X@odata.type":"Edm.DateTime","X":"2026-11-21T01:02:03.12345678Z"`, `"X@odata.type":"Edm.Guid","X":"4185404A"`,
-		`"X@odata.type":"Edm.Binary","X":"*"`, `"X@odata.type":"Edm.Decimal","X":"1"`, `"X@odata.type":5,"X":"1"`, `"X":[]`, `"X":{}`, `"X":1e400`, "\"X\":\"\xff\"", `"X":1} {`, `"X"`, `"X":tru`,
+		`"X@odata.type":"Edm.Binary","X":"*"`, `"X@odata.type":"Edm.Decimal","X":"1"`, `"X@odata.type":5,"X":"1"`, `"X":[]`, `"X":{}`, `"X":1e400`, "\"X\":\"\xff\"", `"X":1} {`, `"X"`, `"X":tru`, `"X":"\ud83d"`, `"X":"\\\uDE00\ud83d"`, `"half \ud83d":"X"`,
 	} {
 		b := newTableBench(t, TableOptions{})
 		b.table("tbl")

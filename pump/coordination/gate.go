@@ -1,6 +1,7 @@
 package coordination
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,7 +34,7 @@ const (
 // A gate that was never released is closed. A Gate may be used from many
 // goroutines at once.
 type Gate struct {
-	// Log receives trouble while waiting. Default: nothing. It is set before use.
+	// Log receives trouble while waiting. Default [slog.Default]. It is set before use.
 	Log *slog.Logger
 
 	name string
@@ -202,12 +203,7 @@ func waitForHint(ctx context.Context, look <-chan struct{}, until time.Time) (hi
 	return false, true
 }
 
-func (g *Gate) log() *slog.Logger {
-	if g.Log == nil {
-		return slog.New(slog.DiscardHandler)
-	}
-	return g.Log
-}
+func (g *Gate) log() *slog.Logger { return cmp.Or(g.Log, slog.Default()) }
 
 // Gates lists the workload's gates that were ever released or held, by name, at
 // most 1,000 of them. A row that cannot be read is part of the error, and the

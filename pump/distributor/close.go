@@ -25,9 +25,24 @@ func (d *Distributor) closeRuns(ctx context.Context) {
 	})
 }
 
+func (d *Distributor) recordsOnce() bool {
+	return d.router.Current().Workload.Delivery == workload.DeliverOnce
+}
+
+// endUnput ends a broken run of which nothing was put and that no other leader began: nothing of it
+// can be met, so its end need not wait for a quiet time.
+func (d *Distributor) endUnput(ctx context.Context, r *run) {
+	if !d.recordsOnce() || r.leads != nil || r.count.Begun.Load()+r.count.Quarantined.Load() > 0 {
+		return
+	}
+	if err := r.runs.Over(ctx, r.id, "nothing of it was put"); err != nil {
+		r.log.Debug("the run ends later", "error", err)
+	}
+}
+
 // closeEmpty closes a sealed run that has no tasks. The ledger will never know of it.
 func (d *Distributor) closeEmpty(ctx context.Context, r *run) {
-	if d.router.Current().Workload.Delivery != workload.DeliverOnce || r.count.Tasks.Load() > 0 {
+	if !d.recordsOnce() || r.count.Tasks.Load() > 0 {
 		return
 	}
 	if err := r.runs.Close(ctx, r.id); err != nil {

@@ -180,6 +180,7 @@ func (d *Distributor) noteEnd(
 		return
 	}
 	r.broken = true
+	d.endUnput(ctx, r)
 }
 
 // noteOf is why a run broke and how far it had come, within the bounds of its

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
 
+	"golang.org/x/net/http/httpproxy"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/queuepump/queuepump/pump"
@@ -113,7 +115,7 @@ func (p *patient) lookUp(ctx context.Context) {
 	defer cancel()
 	queue, table := s.Hosts()
 	for _, h := range []hostAddress{{service: "queue", host: queue}, {service: "table", host: table}} {
-		if h.host == "" || numeric(h.host) || local(h.host) {
+		if h.host == "" || numeric(h.host) || local(h.host) || proxied(h.host) {
 			continue
 		}
 		var err error
@@ -131,6 +133,12 @@ func (p *patient) lookUp(ctx context.Context) {
 			p.unnamed = append(p.unnamed, h.host)
 		}
 	}
+}
+
+// proxied reports whether a proxy looks the name up. This machine need not know it then.
+func proxied(host string) bool {
+	by, err := httpproxy.FromEnvironment().ProxyFunc()(&url.URL{Scheme: "https", Host: host})
+	return err == nil && by != nil
 }
 
 func numeric(host string) bool {
@@ -200,6 +208,12 @@ func (c *checkup) saysUnused(p *patient) (there bool) {
 	return there
 }
 
+// newSignature is the command that makes a shared access signature that may do everything.
+func (p *patient) newSignature() string {
+	return "az storage account generate-sas --account-name " + p.of.Name +
+		" --services qt --resource-types sco --permissions rwdlacup --https-only --expiry DATE"
+}
+
 // signature tells of a shared access signature that will not be good for long.
 func (c *checkup) signature(p *patient) {
 	ends := azure.Options{
@@ -214,8 +228,7 @@ func (c *checkup) signature(p *patient) {
 		CheckCredentials,
 		Warning,
 		p.of.Name,
-		"az storage account generate-sas --account-name "+p.of.Name+
-			" --services qt --resource-types sco --permissions rwdlacup --https-only --expiry DATE",
+		p.newSignature(),
 		"its shared access signature ends at %s, in %v",
 		ends.UTC().Format(time.RFC3339),
 		left.Round(time.Minute),

@@ -101,9 +101,7 @@ var faults = []fault{
 	{
 		name:  "an account that the workload does not use",
 		plant: func(_ *testing.T, c *clinic) { c.Without("accountb") },
-		want: []string{
-			"warning account-unused accountb",
-		}, says: "does not use", mends: "distributor accounts add accountb",
+		want:  []string{"warning account-unused accountb"}, says: "does not use", mends: "distributor accounts add accountb",
 	},
 	{
 		name: "an account that was removed as gone for good",
@@ -150,23 +148,17 @@ var faults = []fault{
 				c.cfg.Accounts[i].Endpoint = "https://" + c.cfg.Accounts[i].Name + ".queue.core.windows.net?sig=s&se=" + ends
 			}
 		},
-		want: []string{
-			"warning credentials accountb",
-		}, says: "in 72h0m0s", mends: "az storage account generate-sas --account-name accountb",
+		want: []string{"warning credentials accountb"}, says: "in 72h0m0s", mends: "az storage account generate-sas --account-name accountb",
 	},
 	{
 		name:  "no right to put messages",
 		plant: func(_ *testing.T, c *clinic) { c.deny("accountb", "AuthorizationPermissionMismatch", "PutMessage") },
-		want: []string{
-			"error rights accountb",
-		}, says: "may not put messages", mends: "Storage Queue Data Contributor",
+		want:  []string{"error rights accountb"}, says: "may not put messages", mends: "Storage Queue Data Contributor",
 	},
 	{
 		name:  "no right to make queues",
 		plant: func(_ *testing.T, c *clinic) { c.deny("accountb", "AuthorizationPermissionMismatch", "CreateQueue") },
-		want: []string{
-			"warning rights accountb",
-		}, says: "may not make queues", mends: "SAS with more permissions",
+		want:  []string{"warning rights accountb"}, says: "may not make queues", mends: "Storage Table Data Contributor",
 	},
 	{
 		name:  "a clock that is slow",
@@ -181,17 +173,27 @@ var faults = []fault{
 		want:  []string{"error clock HOST"}, says: "20m0s ahead of", mends: "timedatectl",
 	},
 	{
+		name: "a signature without a right",
+		plant: func(_ *testing.T, c *clinic) {
+			c.cfg.Accounts[1].Endpoint = "https://accountb.queue.core.windows.net?sig=s"
+			c.deny("accountb", "AuthorizationPermissionMismatch", "PutMessage")
+		},
+		want: []string{"error rights accountb"}, says: "may not put messages", mends: "--permissions rwdlacup",
+	},
+	{
+		name: "a name that only the proxy knows",
+		plant: func(t *testing.T, c *clinic) {
+			t.Setenv("HTTPS_PROXY", "http://127.0.0.1:3128")
+			c.unresolved = queueB
+			c.Fault(azsim.Rule{Account: "accountb", Service: "queue", Instance: "operator", Fault: azsim.FailBefore})
+		},
+		want: []string{"error account accountb"}, says: "does not answer", mends: "curl",
+	},
+	{
 		name: "a name that does not resolve",
 		plant: func(_ *testing.T, c *clinic) {
 			c.unresolved = queueB
-			c.Fault(
-				azsim.Rule{
-					Account:  "accountb",
-					Service:  "queue",
-					Instance: "operator",
-					Fault:    azsim.FailBefore,
-				},
-			)
+			c.Fault(azsim.Rule{Account: "accountb", Service: "queue", Instance: "operator", Fault: azsim.FailBefore})
 		},
 		want: []string{"error dns accountb"}, says: queueB, mends: "getent hosts " + queueB,
 	},

@@ -253,15 +253,8 @@ func (p *patient) say() {
 		return
 	}
 	if p.everything {
-		p.c.find(
-			CheckCredentials,
-			Error,
-			name,
-			"az storage account keys list --account-name "+name,
-			"the account refuses the credential of %s: %v",
-			p.c.o.Config,
-			p.cause,
-		)
+		p.c.find(CheckCredentials, Error, name, "az storage account keys list --account-name "+name,
+			"the account refuses the credential of %s: %v", p.c.o.Config, p.cause)
 		return
 	}
 	refused := p.refused
@@ -280,19 +273,12 @@ func (p *patient) say() {
 	if slices.ContainsFunc(refused, func(what string) bool { return slices.Contains(needed, what) }) {
 		severity, means = Error, "processors and distributors need that"
 	}
-	p.c.find(
-		CheckRights,
-		severity,
-		name,
-		fmt.Sprintf(
-			"az role assignment create --assignee ID --role 'Storage Queue Data Contributor' "+
-				"--scope $(az storage account show --name %s --query id --output tsv), "+
-				"and the same for 'Storage Table Data Contributor'; or a SAS with more permissions",
-			name,
-		),
-		"the credential may not %s: %s (%v)",
-		strings.Join(refused, ", "),
-		means,
-		p.cause,
-	)
+	mend := fmt.Sprintf("az role assignment create --assignee ID --role 'Storage Queue Data "+
+		"Contributor' --scope $(az storage account show --name %s --query id --output tsv), "+
+		"and the same for 'Storage Table Data Contributor'", name)
+	if signed := p.of.ConnectionString + p.of.Endpoint; strings.Contains(signed, "sig=") {
+		mend = p.newSignature()
+	}
+	p.c.find(CheckRights, severity, name, mend, "the credential may not %s: %s (%v)",
+		strings.Join(refused, ", "), means, p.cause)
 }

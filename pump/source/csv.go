@@ -2,10 +2,12 @@ package source
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/queuepump/queuepump/internal/jsonline"
 )
@@ -17,14 +19,16 @@ var (
 	errCSVOpen = errors.New("invalid CSV: a quoted field does not end")
 )
 
-// csvRows is the format of CSV files with a header row (RFC 4180: commas, quotes doubled inside
-// quotes, line ends inside quotes). The body of a task is its row as a JSON object by the header's
-// names, all values strings: the names would be lost otherwise.
+// csvRows is the format of CSV files with a header row (RFC 4180: commas or another separator,
+// quotes doubled inside quotes, line ends inside quotes). The body of a task is its row as a JSON
+// object by the header's names, all values strings: the names would be lost otherwise.
 //
 // It does not use encoding/csv, because that reads without bound when a quote
 // is never closed, and cannot go on behind a bad row at a known place.
 type csvRows struct {
 	keyName, idName string
+	separator       string // empty: a comma, unless the header has no other column
+	comma           byte
 	header          []string
 	names           [][]byte // the header's names as JSON, with the colon
 	key, id         int      // columns; -1 for none
@@ -38,6 +42,7 @@ type csvRows struct {
 type csvField struct{ from, to int }
 
 func (f *csvRows) start(c *lineReader) error {
+	f.comma = cmp.Or(f.separator, ",")[0]
 	if err := f.row(c); err == io.EOF {
 		return errors.New("it is empty: the first row must be the header")
 	} else if bad, ok := errors.AsType[*BadInput](err); ok {
@@ -55,6 +60,12 @@ func (f *csvRows) start(c *lineReader) error {
 		}
 		f.header = append(f.header, name)
 		f.names = append(f.names, append(jsonline.AppendQuoted(nil, []byte(name)), ':'))
+	}
+	if only := f.header[0]; f.separator == "" && len(f.header) == 1 {
+		if i := strings.IndexAny(only, ";\t|"); i >= 0 {
+			return fmt.Errorf("the header row is one column, %q; if %q separates its columns, say so "+
+				"(--csv-separator)", only, only[i:i+1])
+		}
 	}
 	var err error
 	if f.key, err = f.column(f.keyName); err != nil {
@@ -138,7 +149,7 @@ func (f *csvRows) parse(c *lineReader, end, next int) error {
 		from := len(f.text)
 		line := c.buf[c.start : c.start+end]
 		if at == end || line[at] != '"' {
-			i := bytes.IndexByte(line[at:], ',')
+			i := bytes.IndexByte(line[at:], f.comma)
 			if i < 0 {
 				i = end - at
 			}
@@ -176,7 +187,7 @@ func (f *csvRows) parse(c *lineReader, end, next int) error {
 				f.text = append(f.text, '"')
 				at++
 			}
-			if at < end && line[at] != ',' {
+			if at < end && line[at] != f.comma {
 				return bad(errCSVQuote)
 			}
 		}

@@ -62,6 +62,9 @@ func (s *TextSource) fixed(ctx context.Context, log *slog.Logger) (*fixedText, e
 	sum := sha256.New()
 	format := cmp.Or(s.Format, FormatJSONLines)
 	fmt.Fprintf(sum, "%d %q %q %q %d %d\n", textVersion, format, s.Key, s.ID, s.maxLine(), len(names))
+	if s.Separator != "" {
+		fmt.Fprintf(sum, "%q\n", s.Separator)
+	}
 	again := true
 	head := make([]byte, headBytes)
 	for _, name := range names {

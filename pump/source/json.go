@@ -49,8 +49,7 @@ func (f *jsonLines) record(line []byte, rec *Record) (err error) {
 			return err
 		}
 	}
-	// An id is for people to find a task by: a line without one is no bad line.
-	if f.id != nil && f.id.Given() {
+	if f.id != nil {
 		var id []byte
 		if id, f.idBuf, err = f.id.Text(f.idBuf); err != nil {
 			return err

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/queuepump/queuepump/pump"
 )
@@ -29,7 +30,7 @@ const (
 
 // textVersion changes whenever the same bytes would become other tasks than
 // before: a run begun by an older parser is then not continued (P2.3).
-const textVersion = 1
+const textVersion = 2
 
 const (
 	defaultMaxLine = 1 << 20
@@ -61,9 +62,12 @@ type TextSource struct {
 	// "address.city" for a field of a field; a backslash before a dot that belongs to the
 	// name. Without it the whole line is the key. Not for FormatLines.
 	Key string
-	// ID names the field or column with the user's own name of the task. A
-	// task without it has none. Not for FormatLines.
+	// ID names the field or column with the user's own name of the task. A line without the field
+	// is a bad record, as one without the key is. Not for FormatLines.
 	ID string
+	// Separator stands between the columns of [FormatCSV], such as ";": one character of ASCII.
+	// Default a comma.
+	Separator string
 	// MaxLine is the longest line or row in bytes, up to 64 MiB; a longer one
 	// is a bad record. Default 1 MiB.
 	MaxLine int
@@ -117,6 +121,10 @@ func (s *TextSource) Check() error {
 	}):
 		return pump.Invalid("input",
 			"a pattern is not well-formed", "close each [, or put a backslash before it")
+	case s.Separator != "" && (s.Format != FormatCSV || len(s.Separator) > 1 ||
+		strings.ContainsAny(s.Separator, "\"\r\n") || s.Separator[0] >= utf8.RuneSelf):
+		return pump.Invalid("csv-separator", "is not one character between the columns of csv",
+			"use one such as ; with --format csv")
 	case s.MaxLine < 0 || s.MaxLine > maxMaxLine:
 		return pump.Invalid("max-line",
 			fmt.Sprintf("%d is out of range", s.MaxLine), fmt.Sprintf("use up to %d bytes", maxMaxLine))
@@ -139,7 +147,7 @@ type textFormat interface {
 func (s *TextSource) format() textFormat {
 	switch s.Format {
 	case FormatCSV:
-		return &csvRows{keyName: s.Key, idName: s.ID}
+		return &csvRows{keyName: s.Key, idName: s.ID, separator: s.Separator}
 	case FormatLines:
 		return plainLines{}
 	}

@@ -70,7 +70,8 @@ func TestTextSourceCutsRecords(t *testing.T) {
 		{"escapes are decoded, in names too", TextSource{Key: "k"}, `{"\u006b":"a\u00e9\ud83d\ude00\n\""}`, []sourceRow{{Key: "aé😀\n\"", Body: `{"\u006b":"a\u00e9\ud83d\ude00\n\""}`}}},
 		{"of a name that comes twice the last counts", TextSource{Key: "k"}, `{"k":1,"k":2}`, []sourceRow{{Key: "2", Body: `{"k":1,"k":2}`}}},
 		{"without a key the line is the key", TextSource{}, "{\"k\":1}\n[2]", []sourceRow{{Key: `{"k":1}`, Body: `{"k":1}`}, {Key: "[2]", Body: "[2]"}}},
-		{"an id, where there is one", TextSource{Key: "k", ID: "o.id"}, "{\"k\":1,\"o\":{\"id\":\"x\"}}\n{\"k\":1}", []sourceRow{{Key: "1", ID: "x", Body: `{"k":1,"o":{"id":"x"}}`}, {Key: "1", Body: `{"k":1}`}}},
+		{"a line without the id is a bad one", TextSource{Key: "k", ID: "o.id"}, "{\"k\":1,\"o\":{\"id\":\"x\"}}\n{\"k\":1}", []sourceRow{{Key: "1", ID: "x", Body: `{"k":1,"o":{"id":"x"}}`}, {Bad: "in:2"}}},
+		{"semicolons in CSV", TextSource{Format: FormatCSV, Separator: ";", Key: "name"}, "order;name;amount\n1;\"Meyer; Söhne\";3,50\n", []sourceRow{{Key: "Meyer; Söhne", Body: `{"order":"1","name":"Meyer; Söhne","amount":"3,50"}`}}},
 		{
 			"bad lines are named and passed",
 			TextSource{Key: "k"},
@@ -126,6 +127,9 @@ func TestTextSourceRefusesWhatItCannotRead(t *testing.T) {
 		"files and a command":        {TextSource{Paths: []string{none}, Command: []string{"true"}}, "use one of them"},
 		"standard input and files":   {TextSource{Paths: []string{"-", none}}, "use one of them"},
 		"a missing column":           {TextSource{Format: FormatCSV, Key: "k", Paths: []string{inputtest.Write(t, "a", "x,y\n1,2")}}, `no column "k", only ["x" "y"]`},
+		"semicolons":                 {TextSource{Format: FormatCSV, Paths: []string{inputtest.Write(t, "a", "order;name\n1;\"Meyer; Söhne\"\n")}}, `--csv-separator`},
+		"a separator of words":       {TextSource{Format: FormatCSV, Separator: ", ", Paths: []string{none}}, "one character"},
+		"a separator of lines":       {TextSource{Separator: ";", Paths: []string{none}}, "one character"},
 		"a column twice":             {TextSource{Format: FormatCSV, Key: "x", Paths: []string{inputtest.Write(t, "a", "x,x\n1,2")}}, "twice"},
 		"an empty CSV file":          {TextSource{Format: FormatCSV, Paths: []string{inputtest.Write(t, "a", "")}}, "header"},
 		"a gzip file that is cut":    {TextSource{Paths: []string{inputtest.Write(t, "a", inputtest.Gzipped("{}\n{}\n")[:20])}}, "unexpected EOF"},
@@ -362,7 +366,7 @@ func FuzzCSVRow(f *testing.F) {
 			return // a lone carriage return: encoding/csv drops some of them
 		}
 		c := newLineReader(strings.NewReader(text), defaultMaxLine)
-		var rows csvRows
+		rows := csvRows{comma: ','}
 		theirs := csv.NewReader(strings.NewReader(text))
 		theirs.FieldsPerRecord = -1
 		for {

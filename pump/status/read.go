@@ -286,7 +286,7 @@ const rowsAPage = 1000
 // why is the first line of an error.
 func why(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
-		return "it does not answer"
+		return "it did not answer in time"
 	}
 	first, _, _ := strings.Cut(err.Error(), "\n")
 	return first

@@ -21,6 +21,8 @@ func Fix(err error) string {
 		return "enable the account, or take it out of the configuration"
 	case e.Code != MaybeDone || e.Status != 0:
 		return ""
+	case strings.Contains(text, "proxyconnect"):
+		return "start the proxy that HTTPS_PROXY names, or take it out of this process's environment"
 	case unknownHost(e):
 		return "check the account's name and endpoint: no account is found under that name"
 	case refusedConnection(e) && local(text):
@@ -41,6 +43,13 @@ func fixAuth(e *Error, text string) string {
 		return "set this machine's clock"
 	case e.Service == "AuthorizationFailure":
 		return "allow this machine in the account's firewall, or this credential to do it"
+	case strings.Contains(text, "signature begins only"):
+		return "wait until then, or give another signature"
+	case strings.Contains(text, "signature has ended"):
+		return "give another signature"
+	case strings.HasPrefix(e.Service, "Authorization") && strings.Contains(text, "access signature"):
+		return "make a shared access signature of the account with services qt, resource types sco and " +
+			"permissions rwdlacup"
 	case strings.HasPrefix(e.Service, "Authorization"):
 		return `give the identity the roles "Storage Queue Data Contributor" and ` +
 			`"Storage Table Data Contributor" on the account; a new assignment takes minutes`

@@ -1,6 +1,7 @@
 package worlds
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/setup"
@@ -263,5 +265,28 @@ func TestADamagedLedgerKeepsNoClosedRunAlive(t *testing.T) {
 			t.Fatal(err)
 		}
 		listed(1)
+	})
+}
+
+// What waits for processors that are not there is looked at as seldom as if there were nothing.
+func TestACloserWithoutProcessorsLooksSeldom(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		run := w.sealedRun(3, 2)
+		w.scribe().record(run.ID, below([]uint64{3, 2}), nil)
+		c := w.closer("c")
+		passes, far := 0, c.Far
+		c.Far = func(ctx context.Context) (closing.Horizon, error) {
+			passes++
+			return far(ctx)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		c.Keep(ctx, backoff.Jitter("c"), func(context.Context) bool { return true })
+		if row := w.RunRow(run.ID); row.State != workload.RunClosed {
+			t.Errorf("the run is %s", row.State)
+		}
+		if passes < 30 || passes > 60 {
+			t.Errorf("%d passes in ten minutes, want one in 15 s", passes)
+		}
 	})
 }

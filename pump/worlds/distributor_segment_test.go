@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -73,6 +74,26 @@ func TestBadLines(t *testing.T) {
 			}
 		})
 	})
+}
+
+// A run that put nothing is over at once: nothing of it can be met.
+func TestARunThatPutNothingEndsAtOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		bad  int
+		over bool
+	}{"the first line is bad": {0, true}, "a later line is bad": {5000, false}} {
+		inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+			src := &testworld.ListSource{Print: "a", N: 6000, Bad: map[int]bool{c.bad: true}, Pace: time.Millisecond}
+			s, err := w.distributor("d", src, distributor.Options{Pack: 10}).Run(t.Context())
+			if err == nil {
+				t.Fatalf("%s: no error", name)
+			}
+			row := w.RunRow(s.Run)
+			if row.Over != c.over || (row.State == workload.RunEnded) != c.over || !strings.Contains(row.Note, fmt.Sprintf("list:%d", c.bad+1)) {
+				t.Errorf("%s: %+v", name, row)
+			}
+		})
+	}
 }
 
 // A task that fits no message is a bad line, and does not use up a number.

@@ -300,6 +300,7 @@ func TestAnExhaustedOrRejectedTaskIsQuarantinedWithItsCause(t *testing.T) {
 		handler              func(context.Context, *pump.Task) error
 	}{
 		{"attempts", pump.ReasonAttempts, "flop", 3, pump.RetryPolicy{MaxAttempts: 3}, func(context.Context, *pump.Task) error { return testworld.ErrFlop }},
+		{"deaths of a child", pump.ReasonEndsProcess, "flop", 2, pump.RetryPolicy{MaxAttempts: 3}, func(context.Context, *pump.Task) error { return childDied{testworld.ErrFlop} }},
 		{"retries", pump.ReasonAttempts, "", 3, pump.RetryPolicy{MaxAttempts: 3}, func(context.Context, *pump.Task) error { return pump.RetryAfter(time.Second, nil) }},
 		{"age", pump.ReasonAge, "flop", 0, pump.RetryPolicy{MaxAge: time.Minute, MaxAttempts: -1}, func(context.Context, *pump.Task) error { return testworld.ErrFlop }},
 		{"age of one that is told not now", pump.ReasonAge, "flop", 0, pump.RetryPolicy{MaxAge: time.Minute}, func(context.Context, *pump.Task) error { return pump.Busy(time.Second, testworld.ErrFlop) }},

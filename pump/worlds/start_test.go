@@ -77,6 +77,28 @@ func TestAnAccountThatIsNotThereEndsWhatIsStartedOnce(t *testing.T) {
 	}
 }
 
+// What a start waits for is said with its cause, whatever the account says instead of answering.
+func TestAStartThatWaitsSaysWhatTheControlAccountSays(t *testing.T) {
+	for _, code := range []string{"ServerBusy", "AccountIsDisabled"} {
+		inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+			cfg := w.Config("p", 1)
+			cfg.Workload = "late"
+			w.Fault(azsim.Rule{Service: "table", Fault: azsim.Answer, Status: 503, Code: code})
+			pr, err := processor.New(cfg, &testworld.Seen{}, processor.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := w.start(pr)
+			time.Sleep(time.Minute)
+			p.Stop()
+			<-p.Done
+			if n := w.Logged("503 " + code); n < 2 {
+				t.Errorf("said %d times that it waits because of %s", n, code)
+			}
+		})
+	}
+}
+
 // C4: what is there to go on says within three seconds what it waits for, why, and what mends it,
 // and again every 30 s.
 func TestAnAccountThatIsNotThereIsSaidWhileAServiceWaits(t *testing.T) {

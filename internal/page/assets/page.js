@@ -118,7 +118,7 @@
   // ---- what stands above all
 
   let spoken = "";
-  let readAt = 0, old = false, allRead = false;
+  let readAt = 0, old = false, allRead = false, counted = false;
   let version = "";
   function head(h) {
     // After an upgrade this script may not know what is sent.
@@ -166,6 +166,7 @@
     ]);
     show($("poison"), t.quarantined > 0);
     set($("poison"), plural(t.quarantined || 0, "message", "messages"));
+    if (counted !== t.quarantined > 0) { counted = !counted; drawCauses(); }
     show($("segments"), !h.shared);
     document.body.classList.toggle("shared", h.shared);
     show($("settled"), h.segments > 0 && !h.shared);
@@ -571,7 +572,7 @@
   let causesSaid = "";
   function drawCauses() {
     // What is shown is made anew only if it says something else, so that focus stays.
-    const said = JSON.stringify([found, allRead, act.can, act.running, [...bodies]]);
+    const said = JSON.stringify([found, allRead, counted, act.can, act.running, [...bodies]]);
     if (said === causesSaid) return;
     causesSaid = said;
     const focused = document.activeElement && document.activeElement.dataset ? document.activeElement.dataset.act : null;
@@ -585,7 +586,7 @@
       act.can ? el("div", { class: "tools" },
         el("button", { type: "button", "data-act": `try ${g.cause}`, disabled: act.running, onclick: () => post("redrive", { cause: g.cause }) }, "Try a redrive"),
         el("button", { type: "button", "data-act": `show ${g.cause}`, class: "quiet", onclick: () => showTasks(g.cause) }, "Show tasks")) : null));
-    if (!list.length) list.push(el("p", { class: "empty" }, found.error ? "It cannot be read." : found.dark.length ? "Nothing is in quarantine in the accounts that answer." : !allRead ? "Nothing is in quarantine in what was read so far." : "Nothing is in quarantine."));
+    if (!list.length) list.push(el("p", { class: "empty" }, found.error ? "It cannot be read." : counted ? "None of it can be shown now: a command holds it, or it has just come." : found.dark.length ? "Nothing is in quarantine in the accounts that answer." : !allRead ? "Nothing is in quarantine in what was read so far." : "Nothing is in quarantine."));
     if (found.dark.length && list.length) list.push(el("p", { class: "muted small" }, `Not known of ${found.dark.join(", ")}.`));
     if (found.error) list.push(el("p", { class: "muted" }, found.error));
     if (all && found.groups.length) list.push(el("p", { class: "muted small" }, `${number(found.shown)} of ${number(found.messages)} were looked at: the first 32 of each account, which hides none from others. A trial looks at all.`));

@@ -66,6 +66,8 @@ type Closer struct {
 	sums              *ledger.Sums             // nil: it was not read in this pass
 	use               ledger.Use               // when it was read last
 	pressing, failing logs.Limited
+	// changed is whether the last pass changed something, upon which the next one may do more.
+	changed           atomic.Bool
 	listed            workload.Prunable // as this process wrote it last
 	wrote             bool
 	told              ends
@@ -117,6 +119,7 @@ func New(cfg *pump.Config, f *queues.Set, w *workload.Workload) *Closer {
 // Pass ends what can be ended, and says whether there may be more to do soon. An error ends it
 // early, or is about some runs only; the next pass makes up for it.
 func (c *Closer) Pass(ctx context.Context) (more bool, err error) {
+	c.changed.Store(false)
 	live, err := c.Runs.Live(ctx)
 	if err != nil {
 		return false, err
@@ -281,6 +284,7 @@ func QuietFor(use ledger.Use) time.Duration {
 func (c *Closer) Keep(ctx context.Context, j backoff.Jitter, mine func(context.Context) bool) {
 	wait := Every
 	for n := uint64(0); backoff.Wait(ctx, j.Around(wait, "close", c.workload, n)); n++ {
+		last := wait
 		wait = Every
 		if !mine(ctx) {
 			clear(c.Known) // what others see meanwhile is not observed here
@@ -293,8 +297,11 @@ func (c *Closer) Keep(ctx context.Context, j backoff.Jitter, mine func(context.C
 			continue
 		}
 		more, err := c.Pass(ctx)
-		if more {
+		switch {
+		case c.changed.Load():
 			wait = closeAgain
+		case more: // what is left waits for others, such as the owners of segments
+			wait = min(2*last, Every)
 		}
 		// One row that cannot be read must not keep what does not depend on it from its end: while
 		// there is a mark of a pause no run ends for being quiet.
@@ -314,6 +321,7 @@ func (c *Closer) write(ctx context.Context, list workload.Prunable) error {
 	err := c.Runs.SetPrunable(ctx, list)
 	if err == nil {
 		c.listed, c.wrote = list, true
+		c.changed.Store(true)
 	}
 	return err
 }
@@ -324,7 +332,7 @@ func (c *Closer) abandon(ctx context.Context, l *workload.LiveRun, k *observed) 
 	if err := c.Runs.Abandon(ctx, l.ID, note); err != nil {
 		return err
 	}
-	c.told.add(&c.told.abandoned, l.ID)
+	c.ended(&c.told.abandoned, l.ID)
 	c.log.Debug(
 		"an open run is abandoned", "run", l.ID.String(), "instance", l.Instance,
 		"silent", k.silent.Round(time.Second),
@@ -341,7 +349,7 @@ func (c *Closer) close(ctx context.Context, l *workload.LiveRun, k *observed) er
 	case err != nil:
 		return err
 	}
-	c.told.add(&c.told.closed, l.ID)
+	c.ended(&c.told.closed, l.ID)
 	c.log.Debug("a run is done and closed", "run", l.ID.String(), "tasks", l.Tasks,
 		"quarantined", k.sum.Quarantined)
 	return nil
@@ -377,7 +385,7 @@ func (c *Closer) over(ctx context.Context, l *workload.LiveRun, k *observed) err
 	case err != nil:
 		return err
 	}
-	c.told.add(&c.told.over, l.ID)
+	c.ended(&c.told.over, l.ID)
 	c.log.Debug(
 		"a run that was not finished has ended", "run", l.ID.String(), "state", string(l.State),
 		"done", k.sum.Done, "quarantined", k.sum.Quarantined,

@@ -111,10 +111,13 @@ func (w *closing) strangers() {
 // adopt puts a run among those that live. One without a row is observed, and said once.
 func (w *closing) adopt(ctx context.Context, id pump.RunID) error {
 	_, err := w.c.Runs.Adopt(ctx, id)
-	if errors.Is(err, workload.ErrNoRun) {
+	switch {
+	case errors.Is(err, workload.ErrNoRun):
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.c.absent[id] = time.Now()
+	case err == nil:
+		w.c.changed.Store(true)
 	}
 	return err
 }
@@ -137,7 +140,10 @@ func (w *closing) carryOut(ctx context.Context) (more bool, err error) {
 		})
 	}
 	_ = g.Wait()
-	errs = append(errs, c.Runs.Forget(ctx, w.forget))
+	err = c.Runs.Forget(ctx, w.forget)
+	if errs = append(errs, err); err == nil && len(w.forget) > 0 {
+		c.changed.Store(true)
+	}
 	if c.once && c.sums != nil {
 		errs = append(errs, c.write(ctx, w.list))
 	}
@@ -162,9 +168,11 @@ type endedRuns struct {
 // endsEvery is how often it is told at most.
 const endsEvery = 10 * time.Second
 
-func (e *ends) add(to *endedRuns, id pump.RunID) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+// ended notes a run that this pass has ended.
+func (c *Closer) ended(to *endedRuns, id pump.RunID) {
+	c.changed.Store(true)
+	c.told.mu.Lock()
+	defer c.told.mu.Unlock()
 	if to.n++; to.n == 1 {
 		to.first = id
 	}

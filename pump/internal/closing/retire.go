@@ -13,6 +13,8 @@ import (
 const (
 	retireEvery = 10 * time.Minute
 	retireLeast = time.Minute // of a short retention, a twentieth of which is waited otherwise
+	// claimPages is how many pages of claims are looked at between two passes.
+	claimPages = 8
 )
 
 // retired is how far a closer has come with removing old rows.
@@ -20,23 +22,28 @@ type retired struct {
 	at     time.Time // when it was looked last
 	part   int       // of the claims
 	claims string
+	more   bool // of the claims there are more to look at at once
 }
 
 // retire removes the rows of runs that were done with a retention ago, by the server's clock, their
-// tallies, and claims of then.
+// tallies, and claims of then: until no more are found.
 func (c *Closer) retire(ctx context.Context) error {
 	if c.view == nil || len(c.view.Workload.Parkings) > 0 {
 		return nil // what is parked is of runs that are known when it comes home
 	}
-	if time.Since(c.retired.at) < min(retireEvery, max(retireLeast, c.retain/20)) {
+	due := time.Since(c.retired.at) >= min(retireEvery, max(retireLeast, c.retain/20))
+	if !due && !c.retired.more {
 		return nil
 	}
 	server, local, err := workload.ServerTime(ctx, c.queues.Control, c.workload)
 	if err != nil || server.IsZero() {
 		return err
 	}
-	c.retired.at = time.Now()
 	before := server.Add(time.Since(local) - c.retain)
+	if !due {
+		return c.retireClaims(ctx, before)
+	}
+	c.retired.at = time.Now()
 	removed, damaged := 0, error(nil)
 	for next := ""; ; {
 		n, from, damage, err := c.Runs.Retire(ctx, before, next, c.once)
@@ -49,13 +56,24 @@ func (c *Closer) retire(ctx context.Context) error {
 			break
 		}
 	}
-	_, c.retired.claims, err = coordination.RetireClaims(
-		ctx, c.queues.Control, c.workload, c.retired.part, before, c.retired.claims,
-	)
-	if err == nil && c.retired.claims == "" {
-		c.retired.part++
+	return errors.Join(damaged, c.retireClaims(ctx, before), context.Cause(ctx))
+}
+
+// retireClaims removes old claims of one part, and goes on with the next one if it had some.
+func (c *Closer) retireClaims(ctx context.Context, before time.Time) error {
+	r := &c.retired
+	for range claimPages {
+		removed, next, err := coordination.RetireClaims(
+			ctx, c.queues.Control, c.workload, r.part, before, r.claims,
+		)
+		if r.claims = next; err == nil && next == "" {
+			r.part++
+		}
+		if r.more = removed > 0 || next != ""; err != nil || !r.more {
+			return err
+		}
 	}
-	return errors.Join(damaged, err, context.Cause(ctx))
+	return nil
 }
 
 func (c *Closer) tellRetired(removed int) {

@@ -61,7 +61,7 @@ func (c *Closer) endUnproven(ctx context.Context, l *workload.LiveRun, k *observ
 	case err != nil:
 		return err
 	}
-	c.told.add(&c.told.unproven, l.ID)
+	c.ended(&c.told.unproven, l.ID)
 	c.log.Debug("a sealed run has ended that is not proven to be done", "run", l.ID.String(),
 		"tasks", l.Tasks, "done", k.sum.Done, "quarantined", k.sum.Quarantined,
 		"handled", k.tally.Handled)

@@ -49,6 +49,13 @@ type Answer interface {
 	NotNow() (cause string, hint time.Duration)
 }
 
+// Ended is a handler's error that says that the process which had this task alone, and no other,
+// has ended with it.
+type Ended interface {
+	error
+	Ended()
+}
+
 // Of finds what a handler asked for in the error it returned.
 func Of(err error) (o *Wish, ok bool) {
 	return errors.AsType[*Wish](err)

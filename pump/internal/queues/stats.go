@@ -29,7 +29,7 @@ type requestCounts struct {
 	// silent is when the first request was not answered since the last one that was, Unix ns; 0: none.
 	silent    atomic.Int64
 	refused   atomic.Bool           // the last answer was that the credential is not good
-	failure   atomic.Pointer[error] // of the last request that was not answered
+	failure   atomic.Pointer[error] // of the last request, if the account did nothing of it
 	allowance *money.Allowance      // nil: what they cost does not matter
 }
 
@@ -48,12 +48,17 @@ func (c *requestCounts) add(op operation, err error) {
 
 // heard notes whether the account answered, for who asks how it is.
 func (c *requestCounts) heard(err error) {
-	if err != nil && storage.CodeOf(err) == storage.MaybeDone {
+	switch e, _ := AsError(err); {
+	case storage.Ambiguous(err), storage.Is(err, storage.Auth), e != nil && e.NoAccount():
 		c.failure.Store(&err)
+	case c.failure.Load() != nil: // every request comes here, so what does not change is not written
+		c.failure.Store(nil)
+	}
+	if err != nil && storage.CodeOf(err) == storage.MaybeDone {
 		c.silent.CompareAndSwap(0, time.Now().UnixNano())
 		return
 	}
-	if c.silent.Load() != 0 { // every request comes here, so what does not change is not written
+	if c.silent.Load() != 0 {
 		c.silent.Store(0)
 	}
 	if refused := storage.Is(err, storage.Auth); c.refused.Load() != refused {
@@ -70,9 +75,9 @@ func (c *requestCounts) silence(now time.Time) (seconds float64, refused bool) {
 	return seconds, c.refused.Load()
 }
 
-// trouble is why the account has not answered lately, nil if it has.
+// trouble is why the account does nothing of what it is asked, nil if it does.
 func (c *requestCounts) trouble() error {
-	if last := c.failure.Load(); last != nil && c.silent.Load() != 0 {
+	if last := c.failure.Load(); last != nil {
 		return *last
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -77,7 +78,7 @@ func Complete(c pump.Config) (pump.Config, error) {
 	if c.Retention < time.Minute {
 		return c, OutOfRange("retention", c.Retention, "use 1m or more, or leave it out for 168h")
 	}
-	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
+	c.Log = cmp.Or(c.Log, slog.Default())
 	return withBudget(c)
 }
 
@@ -202,12 +203,6 @@ func sameAccounts(accounts []pump.Account) error {
 }
 
 func accountWithDefaults(a pump.Account, field string, queues int) (pump.Account, error) {
-	if err := azure.CheckServiceVersion(a.ServiceVersion); err != nil {
-		return a, &pump.ConfigError{
-			Field: field + ".serviceVersion", Problem: err.Error(),
-			Fix: "use the newest that the cloud documents, or leave it out", Err: err,
-		}
-	}
 	if a.Storage == nil {
 		st, err := azure.Open(azure.Options{
 			Name: a.Name, ConnectionString: a.ConnectionString, Endpoint: a.Endpoint,
@@ -215,11 +210,11 @@ func accountWithDefaults(a pump.Account, field string, queues int) (pump.Account
 			ServiceVersion: a.ServiceVersion,
 		})
 		if err != nil {
-			return a, &pump.ConfigError{
-				Field: field, Problem: err.Error(),
-				Fix: "give a connection string, or an endpoint such as https://NAME.queue.core.windows.net",
-				Err: err,
+			e := &pump.ConfigError{Field: field, Problem: err.Error(), Err: err}
+			if w, ok := errors.AsType[*azure.OptionError](err); ok {
+				e.Field, e.Problem, e.Fix = field+"."+w.Field, w.Problem, w.Fix
 			}
+			return a, e
 		}
 		a.Storage = st
 	}

@@ -2,6 +2,7 @@ package setup
 
 import (
 	"errors"
+	"log/slog"
 	"testing"
 
 	"github.com/queuepump/queuepump/pump"
@@ -69,5 +70,13 @@ func TestTheEncodingOfForeignMessagesIsChecked(t *testing.T) {
 	ce, ok := errors.AsType[*pump.ConfigError](func() error { _, err := Complete(c); return err }())
 	if !ok || ce.Field != "foreign.encoding" {
 		t.Errorf("%v", ce)
+	}
+}
+
+// A program that gives no log hears of trouble all the same, such as an account that Send waits for.
+func TestWithoutALogTheDefaultOneIsUsed(t *testing.T) {
+	c := pump.Config{Workload: "work", Accounts: []pump.Account{{ConnectionString: development}}}
+	if done, err := Complete(c); err != nil || done.Log != slog.Default() {
+		t.Errorf("%v: %v", err, done.Log)
 	}
 }

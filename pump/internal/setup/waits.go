@@ -100,7 +100,9 @@ func (w *Waits) say() {
 		err := w.asked[name]()
 		hopeless = hopeless && storage.Hopeless(err)
 		if first == nil && err != nil {
-			first = fmt.Errorf("account %s cannot be reached: %w", name, err)
+			if first = err; storage.Hopeless(err) {
+				first = fmt.Errorf("account %s cannot be reached: %w", name, err)
+			}
 		}
 	}
 	if hopeless && w.giveUp != nil {
@@ -110,7 +112,10 @@ func (w *Waits) say() {
 	w.timer.Reset(sayAgain)
 	attrs := []any{w.key, SomeOf(names, 10)}
 	if first != nil {
-		attrs = append(attrs, "error", first, "fix", storage.Fix(first))
+		attrs = append(attrs, "error", first)
+	}
+	if fix := storage.Fix(first); fix != "" {
+		attrs = append(attrs, "fix", fix)
 	}
 	w.log.Warn(w.what, attrs...)
 }

@@ -17,7 +17,7 @@ import (
 func TestAskSendsWhatTheCallerWrites(t *testing.T) {
 	t.Parallel()
 	sim := azsim.New(azsim.Config{Accounts: []azsim.Account{{Name: "acct"}}})
-	sas := accountSAS(t, sim, time.Now().Add(time.Hour))
+	sas := accountSAS(t, sim, time.Now().Add(time.Hour), "rwdlacup")
 	for name, o := range map[string]Options{
 		"key":       {ConnectionString: sim.ConnectionString("acct"), Transport: sim.Transport()},
 		"signature": {Endpoint: "https://acct.queue.core.windows.net/?" + sas, Transport: sim.Transport()},

@@ -89,7 +89,7 @@ func Open(o Options) (storage.Account, error) {
 	}
 	a := &account{name: where.name, hide: where.secrets()}
 	if err := CheckServiceVersion(o.ServiceVersion); err != nil {
-		return nil, fmt.Errorf("azure storage: serviceVersion: %w", err)
+		return nil, fmt.Errorf("azure storage: %w", wrong("serviceVersion", err.Error()))
 	}
 	transport := o.Transport
 	if transport == nil {

@@ -43,14 +43,14 @@ func use(ctx context.Context, a storage.Account) error {
 	return errors.Join(err, t.Drop(ctx), q.Drop(ctx))
 }
 
-func accountSAS(t testing.TB, sim *azsim.Sim, expiry time.Time) string {
+func accountSAS(t testing.TB, sim *azsim.Sim, expiry time.Time, permissions string) string {
 	t.Helper()
 	key, err := aztables.NewSharedKeyCredential("acct", sim.Key("acct"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	q, err := aztables.AccountSASSignatureValues{
-		Protocol: aztables.SASProtocolHTTPSandHTTP, ExpiryTime: expiry, Services: "qt", ResourceTypes: "sco", Permissions: "rwdlacup",
+		Protocol: aztables.SASProtocolHTTPSandHTTP, ExpiryTime: expiry, Services: "qt", ResourceTypes: "sco", Permissions: permissions,
 	}.Sign(key)
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +70,7 @@ func TestSharedAccessSignatureOpensBothServices(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	sas := accountSAS(t, sim, time.Now().Add(time.Hour))
+	sas := accountSAS(t, sim, time.Now().Add(time.Hour), "rwdlacup")
 	client := NewTransport(1)
 	t.Cleanup(client.CloseIdleConnections)
 	for name, o := range map[string]Options{
@@ -87,12 +87,20 @@ func TestSharedAccessSignatureOpensBothServices(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	expired, err := Open(Options{Endpoint: "https://acct.queue.core.windows.net/?" + accountSAS(t, sim, time.Now().Add(-time.Hour)), Transport: sim.Transport()})
+	expired, err := Open(Options{Endpoint: "https://acct.queue.core.windows.net/?" + accountSAS(t, sim, time.Now().Add(-time.Hour), "rwdlacup"), Transport: sim.Transport()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := use(t.Context(), expired); !storage.Is(err, storage.Auth) || strings.Contains(err.Error(), "sig=") {
-		t.Errorf("an expired signature: %v", err)
+	if err := use(t.Context(), expired); !storage.Is(err, storage.Auth) || strings.Contains(err.Error(), "sig=") ||
+		storage.Fix(err) != "give another signature" {
+		t.Errorf("an expired signature: %v; %s", err, storage.Fix(err))
+	}
+	some, err := Open(Options{Endpoint: "https://acct.queue.core.windows.net/?" + accountSAS(t, sim, time.Now().Add(time.Hour), "ra"), Transport: sim.Transport()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := use(t.Context(), some); !strings.Contains(storage.Fix(err), "permissions rwdlacup") {
+		t.Errorf("a signature without rights: %v; %s", err, storage.Fix(err))
 	}
 }
 

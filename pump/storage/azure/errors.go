@@ -21,6 +21,9 @@ func (a *account) refused(op, object string, x *exchange) error {
 	if service == "InvalidHeaderValue" && perhapsVersion(x.answer) {
 		message += unknownVersion
 	}
+	if codeOf(x.status, service, x.row) == storage.Auth {
+		message += a.signatureSays(x.header)
+	}
 	e := a.failure(op, object, x.status, service, message, x.row)
 	e.RetryAfter = retryAfter(x.header)
 	inID := func(c byte) bool { return letter(c) || digit(c) || c == '-' }

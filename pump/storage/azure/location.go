@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 )
@@ -47,35 +48,48 @@ func (l location) secrets() redactor {
 	return r
 }
 
-// locate reads o.
+// OptionError says which of the [Options] is wrong, by its name in pump.yaml, and what mends it.
+type OptionError struct{ Field, Problem, Fix string }
+
+func (e *OptionError) Error() string { return e.Field + ": " + e.Problem + "; " + e.Fix }
+
+// wrong makes an OptionError of what is wrong and, behind a semicolon, what mends it.
+func wrong(field, text string) error {
+	problem, fix, _ := strings.Cut(text, "; ")
+	return &OptionError{field, problem, fix}
+}
+
+// locate reads o. Its errors are OptionErrors.
 func locate(o Options) (location, error) {
 	var l location
 	var err error
+	field := "connectionString"
 	switch {
 	case o.ConnectionString != "" && o.Endpoint != "":
-		return l, errors.New("connectionString and endpoint are both given; keep one of them")
+		return l, wrong("endpoint", "stands beside connectionString; keep one of the two")
 	case o.ConnectionString != "":
 		if l, err = fromConnectionString(o.ConnectionString, o.TableEndpoint); err != nil {
-			return l, fmt.Errorf("connectionString: %w", err)
+			return l, wrong(field, err.Error())
 		}
 	case o.Endpoint != "":
+		field = "endpoint"
 		if l, err = fromEndpoints(o.Endpoint, o.TableEndpoint); err != nil {
 			return l, err
 		}
 		l.credential = o.Credential
 	default:
-		return l, errors.New("neither connectionString nor endpoint is given")
+		return l, wrong(field, "is not given, nor is endpoint; give one of the two")
 	}
 	if o.Name != "" {
 		l.name = o.Name
 		if !validName(l.name) {
-			return l, errors.New("the name is not one: it stands in logs and rows, " +
-				"so use up to 64 letters, digits, dots, dashes and underscores")
+			return l, wrong("name", "is not one that can stand in logs and rows; use up to 64 letters, "+
+				"digits, dots, dashes and underscores")
 		}
 	}
 	if !validName(l.name) {
-		return l, errors.New("the end of the endpoint's address is not the name of an account; " +
-			"is a ? missing before the shared access signature?")
+		return l, wrong(field, "the end of the address is not the name of an account; is a ? missing "+
+			"before the shared access signature?")
 	}
 	for _, address := range []string{l.queue, l.table} {
 		u, err := url.Parse(address)
@@ -84,8 +98,8 @@ func locate(o Options) (location, error) {
 		}
 		if u.Scheme == "http" {
 			if !o.AllowHTTP && !loopback(u.Hostname()) {
-				return l, fmt.Errorf("plain http to %s would show the credential to the network; "+
-					"use https, or allow http on purpose", u.Host)
+				return l, wrong(field, "plain http to "+u.Host+" would show the credential to the network; "+
+					"use https, or allow http on purpose")
 			}
 			l.plainHTTP = true
 		}
@@ -115,7 +129,7 @@ func fromEndpoints(queue, table string) (location, error) {
 	var l location
 	q, sas, err := splitEndpoint(queue)
 	if err != nil {
-		return l, fmt.Errorf("endpoint: %w", err)
+		return l, wrong("endpoint", err.Error())
 	}
 	l.queue, l.sas, l.tableSAS = q.String(), sas, sas
 	l.name = accountName(q)
@@ -126,7 +140,7 @@ func fromEndpoints(queue, table string) (location, error) {
 	}
 	t, sas, err := splitEndpoint(table)
 	if err != nil {
-		return l, fmt.Errorf("tableEndpoint: %w", err)
+		return l, wrong("tableEndpoint", err.Error())
 	}
 	l.table = t.String()
 	if sas != "" {
@@ -138,29 +152,33 @@ func fromEndpoints(queue, table string) (location, error) {
 // splitEndpoint reads one service address. Its errors do not quote it: a SAS
 // may stand anywhere in a mistyped one.
 func splitEndpoint(s string) (*url.URL, string, error) {
+	fail := func(problem string) (*url.URL, string, error) {
+		return nil, "", errors.New(problem + "; it should look like https://NAME.queue.core.windows.net")
+	}
+	if err := unquoted(s); err != nil {
+		return nil, "", err
+	}
 	u, err := url.Parse(strings.TrimSpace(s))
 	if err != nil {
-		return nil, "",
-			errors.New("not an address; it should look like https://NAME.queue.core.windows.net")
+		return fail("is not an address")
 	}
 	inHost := func(c byte) bool {
 		return letter(c) || digit(c) || strings.IndexByte(".-_:[]%", c) >= 0
 	}
 	switch {
 	case u.Scheme != "https" && u.Scheme != "http":
-		return nil, "",
-			errors.New("the address must begin with https://, like https://NAME.queue.core.windows.net")
+		return fail("the address must begin with https://")
 	case u.Host == "":
-		return nil, "",
-			errors.New("the address has no host; it should look like https://NAME.queue.core.windows.net")
+		return fail("the address has no host")
 	case u.User != nil:
-		return nil, "", errors.New("the address must not have a user or password in it")
-	case !within(u.Host, 1, 300, inHost):
-		return nil, "", errors.New(
-			"the address has no proper host; it should look like https://NAME.queue.core.windows.net",
-		)
+		return fail("the address must not have a user or password in it")
+	case !within(u.Host, 1, 300, inHost) || strings.Contains(u.Host, ".."):
+		return fail("the address has no proper host")
 	case u.Fragment != "":
-		return nil, "", errors.New("the address must not have a # in it")
+		return fail("the address must not have a # in it")
+	case strings.Contains(u.Host, ".queue.") && validName(strings.Trim(u.Path, "/")):
+		return nil, "", errors.New("is the address of one queue, not of an account; end it behind " +
+			u.Host + ", with a shared access signature of the account")
 	}
 	sas := u.RawQuery
 	if sas != "" {
@@ -171,6 +189,16 @@ func splitEndpoint(s string) (*url.URL, string, error) {
 	return &url.URL{Scheme: u.Scheme, Host: u.Host, Path: strings.TrimRight(u.Path, "/")}, sas, nil
 }
 
+// unquoted refuses quotes, which shells take away, and environment files and secrets keep.
+func unquoted(s string) error {
+	if strings.ContainsAny(s, "\"'`“”") {
+		return errors.New("has a quote in it; take the quotes away, also in the variable or the file " +
+			"that it comes from")
+	}
+	return nil
+}
+
+// checkSAS refuses what no request can be made with.
 func checkSAS(sas string) error {
 	q, err := url.ParseQuery(sas)
 	if err != nil || strings.ContainsAny(sas, "?# \t\r\n") {
@@ -180,8 +208,33 @@ func checkSAS(sas string) error {
 	if q.Get("sig") == "" {
 		return errors.New("the shared access signature has no sig= part; copy it again, whole")
 	}
-	return nil
+	lacks := func(field, needed string) bool {
+		return strings.ContainsFunc(needed, func(r rune) bool {
+			return !strings.ContainsRune(q.Get(field), r)
+		})
+	}
+	problem := ""
+	switch begins, ok := timeOf(q.Get("st")); {
+	case !q.Has("srt") && (q.Has("sp") || q.Has("si")):
+		problem = "is of one queue or table, not of an account"
+	case q.Has("srt") && lacks("ss", "q"):
+		problem = "is not for queues (ss=q)"
+	case q.Has("srt") && lacks("srt", "co"):
+		problem = "is not for queues and messages (srt=co)"
+	case q.Has("srt") && lacks("sp", "ra"):
+		problem = "lacks rights (at the least sp=ra)"
+	case ok && time.Until(begins) > farAhead:
+		return errors.New("the shared access signature begins only at " +
+			begins.Format(time.RFC3339) + "; make one that has begun, or set this machine's clock")
+	default:
+		return nil
+	}
+	return errors.New("the shared access signature " + problem + "; make one of the account, with " +
+		"services qt, resource types sco and permissions rwdlacup")
 }
+
+// farAhead is when a signature that is to begin is a mistake, and not one that a clock sees early.
+const farAhead = 24 * time.Hour
 
 // accountName is the name an address suggests: the last element of the path of
 // a path-style address, else the first label of the host.
@@ -221,6 +274,9 @@ const (
 // Errors quote names of known fields only, because of a damaged string any
 // other part may be the secret.
 func fromConnectionString(s, tableEndpoint string) (location, error) {
+	if err := unquoted(s); err != nil {
+		return location{}, err
+	}
 	fields, err := connectionFields(s)
 	if err != nil {
 		return location{}, err
@@ -236,7 +292,8 @@ func fromConnectionString(s, tableEndpoint string) (location, error) {
 	sas := strings.TrimPrefix(fields["sharedaccesssignature"], "?")
 	switch {
 	case key == "" && sas == "":
-		return location{}, errors.New("it has neither AccountKey= nor SharedAccessSignature=")
+		return location{},
+			errors.New("it has neither AccountKey= nor SharedAccessSignature=; copy it again, whole")
 	case key != "" && !validKey(key):
 		return location{}, errKey
 	case key == "":
@@ -247,11 +304,16 @@ func fromConnectionString(s, tableEndpoint string) (location, error) {
 	protocol := cmp.Or(fields["defaultendpointsprotocol"], "https")
 	suffix := cmp.Or(fields["endpointsuffix"], "core.windows.net")
 	queue, table := fields["queueendpoint"], cmp.Or(tableEndpoint, fields["tableendpoint"])
+	if strings.HasPrefix(suffix, ".") {
+		return location{}, errors.New("EndpointSuffix begins with a dot; take it away, as in " +
+			"EndpointSuffix=core.windows.net")
+	}
 	if name == "" && queue == "" {
-		return location{}, errors.New("it has neither AccountName= nor QueueEndpoint=")
+		return location{},
+			errors.New("it has neither AccountName= nor QueueEndpoint=; copy it again, whole")
 	}
 	if name != "" && !validAccountName(name) {
-		return location{}, errors.New("AccountName must be letters, digits and dashes")
+		return location{}, errors.New("AccountName must be letters, digits and dashes; copy it again")
 	}
 	if queue == "" {
 		queue = protocol + "://" + name + ".queue." + suffix

@@ -1,6 +1,7 @@
 package azure
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -98,25 +99,37 @@ func TestWhatIsWrongIsNamedWithoutTheSecret(t *testing.T) {
 		t.Fatal(err)
 	}
 	for says, o := range map[string]Options{
-		"neither connectionString nor endpoint":           {},
-		"both given":                                      {ConnectionString: testConnection, Endpoint: "https://acct.queue.core.windows.net"},
-		"neither AccountKey= nor SharedAccessSignature=":  {ConnectionString: "AccountName=acct"},
-		"neither AccountName= nor QueueEndpoint=":         {ConnectionString: "AccountKey=" + testKey},
-		"part 2 is not NAME=VALUE":                        {ConnectionString: "AccountName=acct;" + strings.TrimRight(testKey, "=")},
-		"AccountKey is not base64":                        {ConnectionString: "AccountName=acct;AccountKey=" + testKey[:len(testKey)-3]},
-		"AccountName must be":                             {ConnectionString: "AccountName=a/b.c?" + ";AccountKey=" + testKey},
-		"SharedAccessSignature: ":                         {ConnectionString: "AccountName=acct;SharedAccessSignature=sv=1&se=2"},
-		"no sig= part":                                    {Endpoint: "https://acct.queue.core.windows.net/?sv=2022"},
-		"signature is damaged":                            {Endpoint: "https://acct.queue.core.windows.net/?sv=2022&sig=" + sig + "%zz"},
-		"must begin with https://":                        {Endpoint: "acct.queue.core.windows.net/?" + testSAS},
-		"not an address":                                  {Endpoint: "https://acct .queue/?" + testSAS},
-		"has no host":                                     {Endpoint: "https:///?" + testSAS},
-		"user or password":                                {Endpoint: "https://" + sig[:8] + "@acct.queue.core.windows.net"},
-		"a # in it":                                       {Endpoint: "https://acct.queue.core.windows.net/#" + testSAS},
-		"tableEndpoint: ":                                 {Endpoint: "https://acct.queue.core.windows.net/?" + testSAS, TableEndpoint: "ftp://x"},
-		"plain http to acct.queue.corp.example":           {Endpoint: "http://acct.queue.corp.example?" + testSAS},
-		"plain http to acct.queue.core.windows.net would": {ConnectionString: strings.Replace(testConnection, "https", "http", 1)},
-		"plain http to 10.0.0.1:2":                        {Endpoint: "http://127.0.0.1:1/acct?" + testSAS, TableEndpoint: "http://10.0.0.1:2/acct"},
+		"connectionString: is not given, nor is endpoint":                             {},
+		"endpoint: stands beside connectionString":                                    {ConnectionString: testConnection, Endpoint: "https://acct.queue.core.windows.net"},
+		"neither AccountKey= nor SharedAccessSignature=":                              {ConnectionString: "AccountName=acct"},
+		"neither AccountName= nor QueueEndpoint=":                                     {ConnectionString: "AccountKey=" + testKey},
+		"part 2 is not NAME=VALUE":                                                    {ConnectionString: "AccountName=acct;" + strings.TrimRight(testKey, "=")},
+		"AccountKey is not base64":                                                    {ConnectionString: "AccountName=acct;AccountKey=" + testKey[:len(testKey)-3]},
+		"AccountName must be":                                                         {ConnectionString: "AccountName=a/b.c?" + ";AccountKey=" + testKey},
+		"SharedAccessSignature: ":                                                     {ConnectionString: "AccountName=acct;SharedAccessSignature=sv=1&se=2"},
+		"no sig= part":                                                                {Endpoint: "https://acct.queue.core.windows.net/?sv=2022"},
+		"signature is damaged":                                                        {Endpoint: "https://acct.queue.core.windows.net/?sv=2022&sig=" + sig + "%zz"},
+		"must begin with https://":                                                    {Endpoint: "acct.queue.core.windows.net/?" + testSAS},
+		"connectionString: has a quote in it; take the ":                              {ConnectionString: `"` + testConnection + `"`},
+		"has a quote in it; take the quotes away":                                     {ConnectionString: testConnection + `;QueueEndpoint=https://acct.queue.core.windows.net/";`},
+		"endpoint: has a quote in it":                                                 {Endpoint: `'https://acct.queue.core.windows.net/?` + testSAS + `'`},
+		"EndpointSuffix begins with a dot; take it away":                              {ConnectionString: strings.Replace(testConnection, "core.", ".core.", 1)},
+		"of one queue, not of an account; end it behind ":                             {ConnectionString: "QueueEndpoint=https://acct.queue.core.windows.net/orders;SharedAccessSignature=" + testSAS},
+		"SharedAccessSignature: the shared access signature is of one queue or table": {ConnectionString: "AccountName=acct;SharedAccessSignature=sv=2021-01-01&sp=raup&sig=AAAA"},
+		"signature is of one queue or table, not":                                     {Endpoint: "https://acct.queue.core.windows.net/?sv=2021-01-01&si=policy&sig=AAAA"},
+		"is not for queues (ss=q); make one":                                          {Endpoint: "https://acct.queue.core.windows.net/?" + strings.Replace(testSAS, "ss=qt", "ss=t", 1)},
+		"is not for queues and messages (srt=co); make":                               {Endpoint: "https://acct.queue.core.windows.net/?" + strings.Replace(testSAS, "srt=sco", "srt=s", 1)},
+		"lacks rights (at the least sp=ra); make one":                                 {Endpoint: "https://acct.queue.core.windows.net/?" + strings.Replace(testSAS, "sp=rwdlacup", "sp=p", 1)},
+		"begins only at 2999-01-01T00:00:00Z; make one":                               {Endpoint: "https://acct.queue.core.windows.net/?st=2999-01-01&" + testSAS},
+		"is a ? missing before the shared access":                                     {Endpoint: "https://acct.queue.core.windows.net/" + testSAS},
+		"not an address":                                                              {Endpoint: "https://acct .queue/?" + testSAS},
+		"has no host":                                                                 {Endpoint: "https:///?" + testSAS},
+		"user or password":                                                            {Endpoint: "https://" + sig[:8] + "@acct.queue.core.windows.net"},
+		"a # in it":                                                                   {Endpoint: "https://acct.queue.core.windows.net/#" + testSAS},
+		"tableEndpoint: ":                                                             {Endpoint: "https://acct.queue.core.windows.net/?" + testSAS, TableEndpoint: "ftp://x"},
+		"plain http to acct.queue.corp.example":                                       {Endpoint: "http://acct.queue.corp.example?" + testSAS},
+		"plain http to acct.queue.core.windows.net would":                             {ConnectionString: strings.Replace(testConnection, "https", "http", 1)},
+		"plain http to 10.0.0.1:2":                                                    {Endpoint: "http://127.0.0.1:1/acct?" + testSAS, TableEndpoint: "http://10.0.0.1:2/acct"},
 	} {
 		_, err := Open(o)
 		if err == nil {
@@ -125,6 +138,9 @@ func TestWhatIsWrongIsNamedWithoutTheSecret(t *testing.T) {
 		}
 		if !strings.Contains(err.Error(), says) {
 			t.Errorf("%q, want it to say %q", err, says)
+		}
+		if w, ok := errors.AsType[*OptionError](err); !ok || w.Problem == "" || w.Fix == "" {
+			t.Errorf("%q does not say which option is wrong, and what mends it", err)
 		}
 		for _, secret := range []string{testKey[:20], sig, "c2VjcmV0"} {
 			if strings.Contains(err.Error(), secret) {

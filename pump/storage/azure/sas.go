@@ -1,6 +1,8 @@
 package azure
 
 import (
+	"cmp"
+	"net/http"
 	"net/url"
 	"strings"
 	"time"
@@ -18,13 +20,8 @@ func (o Options) SignatureEnds() (first time.Time) {
 		if err != nil || values.Get("sig") == "" {
 			return
 		}
-		for _, layout := range []string{time.RFC3339, "2006-01-02T15:04Z07:00", "2006-01-02"} {
-			if at, err := time.Parse(layout, values.Get("se")); err == nil {
-				if first.IsZero() || at.Before(first) {
-					first = at
-				}
-				return
-			}
+		if at, ok := timeOf(values.Get("se")); ok && (first.IsZero() || at.Before(first)) {
+			first = at
 		}
 	}
 	for field := range strings.SplitSeq(o.ConnectionString, ";") {
@@ -41,4 +38,34 @@ func (o Options) SignatureEnds() (first time.Time) {
 		}
 	}
 	return first
+}
+
+// signatureSays is what the account's shared access signature, if it has one, says of why it is
+// refused, by the clock of the answer.
+func (a *account) signatureSays(answer http.Header) string {
+	q, err := url.ParseQuery(cmp.Or(a.queueURL.RawQuery, a.tableSAS))
+	if err != nil || q.Get("sig") == "" {
+		return ""
+	}
+	now, err := http.ParseTime(answer.Get("Date"))
+	if err != nil {
+		now = time.Now()
+	}
+	if at, ok := timeOf(q.Get("st")); ok && now.Before(at) {
+		return " (its shared access signature begins only at " + at.Format(time.RFC3339) + ")"
+	}
+	if at, ok := timeOf(q.Get("se")); ok && !now.Before(at) {
+		return " (its shared access signature has ended at " + at.Format(time.RFC3339) + ")"
+	}
+	return " (by its shared access signature)"
+}
+
+// timeOf reads a time of a shared access signature.
+func timeOf(s string) (at time.Time, ok bool) {
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04Z07:00", "2006-01-02"} {
+		if at, err := time.Parse(layout, s); err == nil {
+			return at, true
+		}
+	}
+	return at, false
 }

@@ -26,6 +26,7 @@ type Tally struct {
 	Tasks, BytesIn         atomic.Int64 // read
 	Acked, Envelopes, Sent atomic.Int64 // acknowledged: tasks, envelopes, bytes
 	Skipped, Quarantined   atomic.Int64
+	Begun                  atomic.Int64 // envelopes that were put at least once, whatever came of it
 	Resent                 atomic.Int64
 	Done, Total            atomic.Int64 // of the source, in its own unit
 }

@@ -268,6 +268,7 @@ func (p *Putter) hire(s *Sink) {
 // identities (P1.2), and acknowledged by any queue is acknowledged.
 func (p *Putter) deliver(m *message) error {
 	defer p.Loops.Puts.Begin()()
+	p.Count.Begun.Add(1)
 	for {
 		p.Loops.Puts.Add()
 		made, err := p.tryPut(m)

@@ -2,11 +2,13 @@ package settle
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/outcome"
 	"github.com/queuepump/queuepump/pump/processor/internal/leases"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -85,6 +87,10 @@ func (r *Settlers) planTasks(d *message.Delivery) (s *message.Plan, poison []mes
 			poison = append(poison, message.ToQuarantine{
 				Task: t.Task, Reason: pump.ReasonNotNow, Err: t.Err,
 			})
+		case v == message.Failed && r.endsProcesses(attempts, t.Err):
+			poison = append(poison, message.ToQuarantine{
+				Task: t.Task, Reason: pump.ReasonEndsProcess, Err: t.Err,
+			})
 		case v != message.NotNow && r.Retry.MaxAttempts > 0 && attempts >= r.Retry.MaxAttempts:
 			poison = append(poison, message.ToQuarantine{
 				Task: t.Task, Reason: pump.ReasonAttempts, Err: t.Err,
@@ -117,6 +123,13 @@ func (r *Settlers) planTasks(d *message.Delivery) (s *message.Plan, poison []mes
 	s = &message.Plan{Final: message.StepDelete, Copies: r.quarantineTasks(d, poison)}
 	r.planRest(d, s, groupRetries(rest))
 	return s, poison
+}
+
+// endsProcesses reports whether a task that has ended its child is given up. That takes half of the
+// attempts of others: each costs a child, and nobody else can be to blame.
+func (r *Settlers) endsProcesses(attempts int, err error) bool {
+	_, ended := errors.AsType[outcome.Ended](err)
+	return ended && r.Retry.MaxAttempts > 0 && 2*attempts >= r.Retry.MaxAttempts
 }
 
 // backoff is the delay before the next attempt of what failed in this delivery,

@@ -218,8 +218,11 @@ func (r *Settlers) settleLater(d *message.Delivery, err error) {
 			settlerFor(d).resume(d)
 			return
 		}
-		r.Log.Warn("message could not be settled while it was leased; it will be delivered again",
-			append(d.Attrs(), "error", err)...)
+		attrs := append(d.Attrs(), "error", err)
+		r.Lines.Of("unsettled").Add(d.Count, func(messages, _ int) {
+			r.Log.Warn("message could not be settled while it was leased; it will be delivered again",
+				append(attrs, "messages", messages)...)
+		})
 		r.end(d)
 		return
 	case len(s.Copies) > 0 && s.Copies[0].Reason != "" && s.Tries >= poisonTries:

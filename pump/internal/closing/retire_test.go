@@ -1,0 +1,51 @@
+package closing
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/coordination"
+	"github.com/queuepump/queuepump/pump/internal/faketable"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// Old claims of all parts go within two passes, however they are spread, and where none is left one
+// page is looked at.
+func TestOldClaimsAreRemovedUntilNoneIsLeft(t *testing.T) {
+	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		table := faketable.OverTheWire(t, sim, "p")
+		claims := coordination.NewClaims(table, "work", time.Minute, "p")
+		for i := range 100 {
+			if _, verdict, _, err := claims.Claim(t.Context(), fmt.Append(nil, "key ", i), coordination.TaskRef{Foreign: "o/1"}); err != nil || verdict != coordination.Granted {
+				t.Fatal(verdict, err)
+			}
+		}
+		left := func() (n int) {
+			for part := range coordination.ClaimParts {
+				for _, err := range table.Query(t.Context(), storage.Query{Partition: coordination.ClaimsPartition("work", part)}) {
+					if err != nil {
+						t.Fatal(err)
+					}
+					n++
+				}
+			}
+			return n
+		}
+		time.Sleep(time.Hour)
+		c := &Closer{workload: "work", queues: &queues.Set{Control: table}}
+		if err := c.retireClaims(t.Context(), time.Now().Add(-2*time.Hour)); err != nil || c.retired.more || left() != 100 {
+			t.Errorf("%v, more %v: %d of 100 claims are left that are not old", err, c.retired.more, left())
+		}
+		for pass := range 3 {
+			if err := c.retireClaims(t.Context(), time.Now()); err != nil || c.retired.more != (pass < 2) {
+				t.Errorf("pass %d: %v, more %v", pass, err, c.retired.more)
+			}
+		}
+		if n := left(); n != 0 {
+			t.Errorf("%d claims are left", n)
+		}
+	})
+}
