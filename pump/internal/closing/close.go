@@ -67,10 +67,10 @@ type Closer struct {
 	use               ledger.Use               // when it was read last
 	pressing, failing logs.Limited
 	// changed is whether the last pass changed something, upon which the next one may do more.
-	changed           atomic.Bool
-	listed            workload.Prunable // as this process wrote it last
-	wrote             bool
-	told              ends
+	changed atomic.Bool
+	listed  workload.Prunable // as this process wrote it last
+	wrote   bool
+	told    ends
 	// Far learns how far the queues are read, horizon is what it said in this pass.
 	Far     func(context.Context) (Horizon, error)
 	horizon Horizon
