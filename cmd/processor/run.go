@@ -438,7 +438,6 @@ func printSummary(w io.Writer, s processor.Summary, idle time.Duration) error {
 		{s.Foreign, "put by another program"},
 		{s.Passed, "messages released to their owners"},
 		{s.Forwarded, "messages forwarded to their segments' queues"},
-		{s.Parked, "parked, because their run or key is paused"},
 		{s.Lost, "messages whose lease was lost"},
 	} {
 		if n.count > 0 {

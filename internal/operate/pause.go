@@ -22,10 +22,10 @@ Processors that are told do so at once, and others within two beats; of more tha
 those that have no admin port take up to four beats. Distributors go on: what they send waits.
 A processor that cannot read the control account goes on, too.
 
-With --run or --key only the tasks of that run, or with that key, wait. Processors put them into
-parking queues of their own, out of the way of the rest, and
-`+"`distributor workload resume`"+` with the same flag brings them home. At most eight runs and keys
-can be paused at the same time. While one is, no run ends for being quiet.
+With --run or --key only the tasks of that run, or with that key, wait. Processors put them back
+when they meet them, out of the way of the rest, until `+"`distributor workload resume`"+` with
+the same flag. A message is met every three to five minutes, which costs a request or two each
+time. At most 16 runs and keys can be paused at the same time.
 distributor status says what is paused since when, and which processors stand still.`,
 		`  distributor workload pause --config pump.yaml
   distributor workload pause --wait && ./migrate-database && distributor workload resume
@@ -62,8 +62,8 @@ func resumeCommand() *cobra.Command {
 		"resume", "Let processors go on that were paused",
 		`Resume the workload after `+"`distributor workload pause`"+`. Processors that are told go
 on at once, and others at their next look. To resume a workload that is not paused changes nothing.
-With --run or --key what is parked of that run or key comes home to its queues, behind what waits
-there.`,
+With --run or --key what was put back of that run or key comes within about half of the time for
+which it was paused, and within five minutes.`,
 		`  distributor workload resume --config pump.yaml
   distributor workload resume --run 3f2a`, cli.NoArguments(nil),
 		func(cmd *cobra.Command, cfg pump.Config, _ []string) (any, error) {
@@ -109,13 +109,13 @@ func (f *partFlags) part() workloads.Part {
 
 // changedText says what a pause or a resume came to.
 func changedText(c any) string {
-	if c, ok := c.(workloads.ParkChange); ok {
-		return parkText(c)
+	if c, ok := c.(workloads.PartChange); ok {
+		return partText(c)
 	}
 	return pauseText(c.(workloads.PauseChange))
 }
 
-func parkText(c workloads.ParkChange) string {
+func partText(c workloads.PartChange) string {
 	what := "run " + c.Run
 	if c.Run == "" {
 		what = "key " + plain(c.Key)

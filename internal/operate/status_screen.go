@@ -68,8 +68,10 @@ func (c screen) head(w io.Writer, s *status.Status, now time.Time) {
 	if s.PausedSince != nil {
 		c.wrap(w, "", pausedText(s, now))
 	}
-	for i := range s.Parked {
-		c.wrap(w, "", parkedText(&s.Parked[i], now))
+	for i := range s.PausedParts {
+		p := &s.PausedParts[i]
+		c.wrap(w, "", fmt.Sprintf("PAUSED %s since %s by %s · go on with: distributor workload resume %s",
+			plain(p.What()), timeText(p.Since, now), plain(p.By), plain(p.Flag())))
 	}
 	c.wrap(w, "", plain(page.Spending(&s.Money)))
 }
@@ -88,19 +90,6 @@ func pausedText(s *status.Status, now time.Time) string {
 	return fmt.Sprintf("PAUSED since %s by %s · %d of %s without a task at work · go "+
 		"on with: distributor workload resume",
 		timeText(*s.PausedSince, now), plain(s.PausedBy), still, cli.Plural(int64(all), "processor"))
-}
-
-// parkedText says since when and by whom a run or a key is paused, and what is parked of it.
-func parkedText(p *status.Parked, now time.Time) string {
-	messages := tables.Known(p.Messages, func(n int64) string {
-		return fmt.Sprintf(" · %s parked", cli.Plural(n, "message"))
-	}, "")
-	if p.Returning != nil {
-		return fmt.Sprintf("%s comes home since %s%s", plain(p.What()),
-			timeText(*p.Returning, now), messages)
-	}
-	return fmt.Sprintf("PAUSED %s since %s by %s%s · go on with: distributor workload resume %s",
-		plain(p.What()), timeText(p.Since, now), plain(p.By), messages, plain(p.Flag()))
 }
 
 // settled is how the segments are given out.

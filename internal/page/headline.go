@@ -71,7 +71,7 @@ func headlineOf(s *status.Status, t trend, err error) Headline {
 	h := Headline{Rate: n.rate, Tone: Good}
 	h.Account, h.Part = busiest(s)
 	if h.standing(s, n) {
-		h.Text += parkedText(s)
+		h.Text += partsText(s)
 		return h
 	}
 	what, tone := heldBack(s, t, n, h)
@@ -93,7 +93,7 @@ func headlineOf(s *status.Status, t trend, err error) Headline {
 	} else {
 		parts = append(parts, "nothing waits")
 	}
-	h.Text = strings.Join(parts, "; ") + parkedText(s)
+	h.Text = strings.Join(parts, "; ") + partsText(s)
 	return h
 }
 
@@ -101,15 +101,9 @@ func headlineOf(s *status.Status, t trend, err error) Headline {
 // key.
 const idShown, keyShown = 4, 40
 
-// parkedText says what is paused by itself; empty: nothing is. A run or key that comes home is
-// not paused any more.
-func parkedText(s *status.Status) string {
-	var paused []*status.Parked
-	for i := range s.Parked {
-		if p := &s.Parked[i]; p.Returning == nil {
-			paused = append(paused, p)
-		}
-	}
+// partsText says what is paused by itself; empty: nothing is.
+func partsText(s *status.Status) string {
+	paused := s.PausedParts
 	switch n := len(paused); {
 	case n == 0:
 		return ""

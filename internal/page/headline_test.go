@@ -229,18 +229,18 @@ var headlines = map[string]struct {
 		s.Instances[0].Busy = 1
 	}, want: atWork + "what holds it back: handlers on vm-7", tone: Good},
 	"a run is paused": {of: calm, do: func(s *status.Status) {
-		s.Parked = []status.Parked{{Run: "3f2a0123456789ab"}, {Key: "Oslo", Returning: &began}}
+		s.PausedParts = []status.PausedPart{{Run: "3f2a0123456789ab"}}
 	}, want: "Nothing to do: no message waits, and 2 processors are ready; " +
 		"run 3f2a… is paused", tone: Good},
 	"a key is paused": {of: working, do: func(s *status.Status) {
-		s.Instances[0].Busy, s.Parked = 0.98, []status.Parked{{Key: "Oslo"}}
+		s.Instances[0].Busy, s.PausedParts = 0.98, []status.PausedPart{{Key: "Oslo"}}
 	}, want: atWork + "what holds it back: handlers on vm-7; key Oslo is paused", tone: Good},
 	"a long key is paused": {of: working, do: func(s *status.Status) {
-		s.Instances[0].Busy, s.Parked = 0.98, []status.Parked{{Key: strings.Repeat("ö", 30)}}
+		s.Instances[0].Busy, s.PausedParts = 0.98, []status.PausedPart{{Key: strings.Repeat("ö", 30)}}
 	}, want: atWork + "what holds it back: handlers on vm-7; key " +
 		strings.Repeat("ö", 20) + "… is paused", tone: Good},
 	"some are paused": {of: working, do: func(s *status.Status) {
-		s.Instances[0].Busy, s.Parked = 0.98, []status.Parked{{Key: "Oslo"}, {Run: "3f2a"}, {Run: "4f2a"}}
+		s.Instances[0].Busy, s.PausedParts = 0.98, []status.PausedPart{{Key: "Oslo"}, {Run: "3f2a"}, {Run: "4f2a"}}
 	}, want: atWork + "what holds it back: handlers on vm-7; 3 runs and keys are paused", tone: Good},
 	"no workload": {
 		of: calm, err: fmt.Errorf("wrapped: %w", pump.ErrNoWorkload),

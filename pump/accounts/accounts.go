@@ -123,7 +123,7 @@ func Add(ctx context.Context, cfg pump.Config, name string) (Change, error) {
 		copies = o.copies(ctx, name, queues)
 	}
 	c, err := o.change(ctx, name, Active, func(m *shardmap.Map) ([]shardmap.Shard, error) {
-		shards, found := o.withState(m, name, shardmap.Active)
+		shards, found := withState(m, name, shardmap.Active)
 		if !found {
 			shards = append(slices.Clone(m.Shards), queues...)
 		} else if foreign := unread(m, queues); len(foreign) > 0 {
@@ -131,9 +131,6 @@ func Add(ctx context.Context, cfg pump.Config, name string) (Change, error) {
 				shards = slices.Clone(m.Shards)
 			}
 			shards = append(shards, foreign...)
-		}
-		if shards != nil {
-			shards = workload.AddParking(o.Cfg.Workload, shards, o.Workload.Parkings)
 		}
 		return shards, hasRoom(m, name, shards)
 	})
@@ -198,7 +195,7 @@ func (o *accountsOf) stillKnownToAll(ctx context.Context, name string) error {
 		return nil
 	}
 	_, err := o.change(ctx, name, Draining, func(m *shardmap.Map) ([]shardmap.Shard, error) {
-		shards, _ := o.withState(m, name, shardmap.Draining)
+		shards, _ := withState(m, name, shardmap.Draining)
 		return shards, nil
 	})
 	if err != nil {
@@ -220,7 +217,7 @@ func Drain(ctx context.Context, cfg pump.Config, name string) (Change, error) {
 	}
 	o.createHomes(ctx, name)
 	return o.change(ctx, name, Draining, func(m *shardmap.Map) ([]shardmap.Shard, error) {
-		shards, found := o.withState(m, name, shardmap.Draining)
+		shards, found := withState(m, name, shardmap.Draining)
 		if !found {
 			return nil, o.notUsed(m, name)
 		}
@@ -274,16 +271,14 @@ func (o *accountsOf) notUsed(m *shardmap.Map, name string) error {
 }
 
 // withState gives the map's shards with an account's in a state, nil if they all are;
-// found is false if it has none. Other programs' queues in it are read in either state, and parking
-// queues drain.
-func (o *accountsOf) withState(
+// found is false if it has none. Other programs' queues in it are read in either state.
+func withState(
 	m *shardmap.Map, name string, state shardmap.State,
 ) (shards []shardmap.Shard, found bool) {
 	changed := false
 	shards = slices.Clone(m.Shards)
 	for i := range shards {
-		parks := workload.ParkingOf(o.Cfg.Workload, &shards[i]) > 0
-		if s := &shards[i]; s.Account == name && s.State != shardmap.Foreign && !parks {
+		if s := &shards[i]; s.Account == name && s.State != shardmap.Foreign {
 			found = true
 			changed = changed || s.State != state
 			s.State = state

@@ -194,7 +194,7 @@ func (o *accountsOf) removable(
 	if p.Noticing == 0 && len(p.Left) == 0 {
 		return w.Map.Version, nil, nil
 	}
-	return 0, &p, p.refusal(o.Workload, name)
+	return 0, &p, p.refusal(name)
 }
 
 // quietRounds is how often in a row everything must be found empty.
@@ -263,26 +263,7 @@ func onlyPoison(p Progress) bool {
 	return p.Noticing == 0 && !slices.ContainsFunc(p.Left, func(q QueueLeft) bool { return !q.Poison })
 }
 
-// parks reports whether everything that is left outside quarantine is parked, and names a mark that
-// parks it.
-func (p Progress) parks(w *workload.Workload) (mark string) {
-	for _, q := range p.Left {
-		n := workload.ParkingNumber(w.Name, q.Queue)
-		at := slices.IndexFunc(w.Parkings, func(m workload.Parking) bool {
-			return m.Number == n && m.Holds()
-		})
-		switch {
-		case q.Poison:
-		case at < 0:
-			return ""
-		default:
-			mark = w.Parkings[at].String()
-		}
-	}
-	return mark
-}
-
-func (p Progress) refusal(w *workload.Workload, name string) *Error {
+func (p Progress) refusal(name string) *Error {
 	e := &Error{Account: name, Left: p.Left}
 	var parts []string
 	for _, q := range p.Left {
@@ -297,10 +278,6 @@ func (p Progress) refusal(w *workload.Workload, name string) *Error {
 		e.Problem = fmt.Sprintf("it has not been draining for long enough: "+
 			"for another %v a distributor may still write to it", p.Noticing.Round(time.Second))
 		e.Fix = "wait, or let the command wait"
-	case p.parks(w) != "":
-		e.Problem = "messages of what is paused are left: " + strings.Join(parts, ", ")
-		e.Fix = "resume it (distributor workload resume --run or --key), such as " + p.parks(w) +
-			", and try again"
 	case onlyPoison(p):
 		e.Problem = "quarantined messages are left: " + strings.Join(parts, ", ")
 		e.Fix = "redrive or drop them, and try again: distributor quarantine list"

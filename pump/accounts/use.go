@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -67,9 +66,6 @@ func UsesOf(cfg *pump.Config, shards []shardmap.Shard, loads []int) []Use {
 		u := find(s.Account)
 		if s.State == shardmap.Foreign {
 			u.Foreign = append(u.Foreign, s.Queue)
-			continue
-		}
-		if workload.ParkingOf(cfg.Workload, &s) > 0 {
 			continue
 		}
 		u.Queues++

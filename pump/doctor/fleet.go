@@ -393,7 +393,7 @@ func (c *checkup) inventory(ctx context.Context, m *shardmap.Map) {
 			}
 		}
 	}
-	numbered := regexp.MustCompile(`^` + regexp.QuoteMeta(c.cfg.Workload) + `-([0-9]{2}|park-[1-8])$`)
+	numbered := regexp.MustCompile(`^` + regexp.QuoteMeta(c.cfg.Workload) + `-[0-9]{2}$`)
 	var wg sync.WaitGroup
 	for _, a := range c.cfg.Accounts {
 		wg.Go(func() {
@@ -402,8 +402,7 @@ func (c *checkup) inventory(ctx context.Context, m *shardmap.Map) {
 				return // the account's examination says why
 			}
 			for _, queue := range mapped[a.Name] {
-				parks := workload.ParkingNumber(c.cfg.Workload, queue) > 0 // made when it is needed
-				if !parks && !slices.Contains(names, queue) {
+				if !slices.Contains(names, queue) {
 					c.find(
 						CheckQueue,
 						Error,

@@ -134,8 +134,6 @@ var processorSamples = []sample[processor.State]{
 		func(s processor.State) float64 { return float64(s.Done.Foreign) }),
 	counter("messages_passed_total", "Messages of other processors' segments put back for them.",
 		func(s processor.State) float64 { return float64(s.Done.Passed) }),
-	counter("tasks_parked_total", "Tasks of runs and keys that are paused, put into parking queues.",
-		func(s processor.State) float64 { return float64(s.Done.Parked) }),
 	counter("messages_forwarded_total",
 		"Messages of other processors' segments put where they belong.", func(s processor.State) float64 {
 			return float64(s.Done.Forwarded)

@@ -81,7 +81,7 @@ func (r *run) follow() {
 	r.poller.Follow(s)
 	r.poller.MarkUnready(s, r.unready(s))
 	r.followPause(s.View.Workload)
-	r.followParkings(s.View.Workload)
+	r.followParts(s.View.Workload)
 	r.followEnds(s.View.Workload.Ended)
 	r.lobby.releaseReady()
 }

@@ -64,7 +64,6 @@ type Summary struct {
 	Passed int64 `json:"passed"`
 	// Forwarded are messages of other processors' segments that were put where they belong.
 	Forwarded int64 `json:"forwarded"`
-	Parked    int64 `json:"parked"` // tasks of runs and keys that are paused, put into parking queues
 	// Split are messages cut into pieces, to find a task that may end its processes.
 	Split     int64         `json:"split"`
 	Lost      int64         `json:"lost"`      // messages whose lease ended while they were in hand
@@ -143,16 +142,17 @@ type run struct {
 	awaited  map[string]bool // members whose leases are waited for, as the log says
 	pausedAt time.Time       // guarded by followMu
 	paused   atomic.Pointer[workload.Pause]
-	ended    []workload.EndedRun // as the last view had them; guarded by followMu
-	parkings []workload.Parking  // too
-	owned    *owned
-	lobby    *lobby
-	foreign  *foreign.Reader
-	trials   *trial.Trials // nil until connect, as the next
-	settlers *settle.Settlers
-	spills   *spillWatch
-	reported reported
-	told     told
+	// pausedParts are the runs and keys that are paused by themselves, as the last view had them.
+	pausedParts atomic.Pointer[workload.PausedParts]
+	ended       []workload.EndedRun // as the last view had them; guarded by followMu
+	owned       *owned
+	lobby       *lobby
+	foreign     *foreign.Reader
+	trials      *trial.Trials // nil until connect, as the next
+	settlers    *settle.Settlers
+	spills      *spillWatch
+	reported    reported
+	told        told
 
 	unfinished atomic.Int64 // runs that wait for their ends, as the closer says
 	remaining  atomic.Int64 // tasks of live runs, as the closer says; -1: it does not
@@ -222,6 +222,7 @@ func (p *Processor) newProcessing(ctx context.Context) *run {
 	r.spills = newSpillWatch(r)
 	r.sampler = sampling.New(r.Cfg, r.Queues, r.view)
 	r.remaining.Store(-1)
+	r.pausedParts.Store(&workload.PausedParts{})
 	r.lobby = &lobby{r: r}
 	r.gate, r.Tallies = r.newGateWaiter(), r.Env.NewTallies()
 	r.batch, _ = p.handler.(pump.BatchHandler)
@@ -468,7 +469,7 @@ func (r *run) summary() Summary {
 		NotNow: c.NotNow.Load(), Quarantined: c.Quarantined.Load(),
 		Duplicates: c.Duplicates.Load(), Dropped: c.Dropped.Load(),
 		Foreign: c.Foreign.Load(), Passed: c.Passed.Load(), Forwarded: c.Forwarded.Load(),
-		Parked: c.Parked.Load(), Split: c.Split.Load(), Lost: c.Lost.Load(),
+		Split: c.Split.Load(), Lost: c.Lost.Load(),
 		Envelopes: c.Envelopes.Load(), Recorded: c.Recorded.Load(), Commits: c.Commits.Load(),
 		Seconds: r.working().Seconds(),
 	}

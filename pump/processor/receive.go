@@ -48,7 +48,7 @@ func (r *run) receive(g poll.Get) (own, aside int) {
 		if !d.PassedOn() {
 			own++
 		}
-		if r.park(d) || r.dropQuickly(d) {
+		if r.putOffQuickly(d) || r.dropQuickly(d) {
 			aside++
 		}
 		if d.Waits && r.lobby.add(d) {
@@ -239,6 +239,8 @@ func (r *run) open(ctx context.Context, d *message.Delivery) {
 	}
 	if d.Ended {
 		d.Reject()
+	}
+	if d.Ended || r.putOffTasks(d) {
 		r.backlog.SetAside(d)
 		d.Settle()
 		return
@@ -272,9 +274,6 @@ func (r *run) unpack(d *message.Delivery) *message.Disposition {
 	d.Env = env
 	d.Tasks = d.Unpacked(env.Tasks)
 	if w := r.trials.Split(d); w != nil {
-		return w
-	}
-	if w := r.parkTasks(d); w != nil {
 		return w
 	}
 	if d.Header.Run == (pump.RunID{}) || d.Runless {

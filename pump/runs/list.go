@@ -149,11 +149,10 @@ func End(ctx context.Context, cfg pump.Config, id string, drop bool, note string
 	} else {
 		o.Tell(ctx)
 	}
-	// Its parked messages come home and meet its end. After the end, or it would be begun.
-	end := workload.Parking{Run: run, Returning: time.Now()}
-	if _, _, err := workload.Unpark(ctx, o.Queues.Control, o.Workload.Name, end); err != nil {
-		o.Cfg.Log.Warn("what is parked of the run does not come home yet; try again", "run", run,
-			"error", err)
+	// What is paused of it meets its end. After the end, or it would be begun.
+	end := workload.PausedPart{Run: run}
+	if _, _, err := workload.SetPausedPart(ctx, o.Queues.Control, o.Workload.Name, end); err != nil {
+		o.Cfg.Log.Warn("the run stays paused for now; try again", "run", run, "error", err)
 	}
 	return o.show(ctx, run)
 }

@@ -24,9 +24,7 @@ func (r *statusReader) uses() (uses []accounts.Use, queues map[string][]string) 
 	if r.view != nil {
 		uses = accounts.Uses(r.cfg, r.view.Workload.Map)
 		for _, s := range r.view.Workload.Map.Shards {
-			if workload.ParkingOf(r.cfg.Workload, &s) == 0 {
-				queues[s.Account] = append(queues[s.Account], s.Queue)
-			}
+			queues[s.Account] = append(queues[s.Account], s.Queue)
 		}
 	} else {
 		shards := setup.Shards(*r.cfg)
@@ -47,7 +45,6 @@ func (r *statusReader) readAccounts(ctx context.Context) {
 	uses, queues := r.uses()
 	r.accounts = make([]Account, len(uses))
 	var wg sync.WaitGroup
-	wg.Go(func() { r.readParked(ctx) })
 	for i, use := range uses {
 		a := &r.accounts[i]
 		a.Use, a.Limit, a.ByQueue = use, r.cfg.Budget.Account, []Queue{}

@@ -80,7 +80,6 @@ type statusReader struct {
 	gates         []coordination.GateState
 	claims        []coordination.ClaimState
 	accounts      []Account
-	parked        []Parked       // nil: nothing was counted
 	last          *history.Point // the newest row of the history
 
 	mu       sync.Mutex // guards what follows while parts are read

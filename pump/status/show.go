@@ -24,7 +24,7 @@ func (r *statusReader) status(rows time.Time) *Status {
 		Workload: r.cfg.Workload, Time: r.byServer(rows), LocalClock: r.server.IsZero(),
 		Delivery: string(r.cfg.Delivery), Distribution: Distribution{Phase: "unknown"},
 		Runs: []Run{}, Instances: []Instance{}, Accounts: r.accounts, Unowned: []uint32{},
-		Gates: []gates.Status{}, Keys: []Key{}, Parked: []Parked{},
+		Gates: []gates.Status{}, Keys: []Key{}, PausedParts: []PausedPart{},
 	}
 	if r.view != nil {
 		r.cluster(s)
@@ -81,9 +81,7 @@ func (r *statusReader) cluster(s *Status) {
 	if p := v.Workload.Paused; p.Is() {
 		s.PausedSince, s.PausedBy = new(p.Since.UTC()), p.By
 	}
-	if s.Parked = r.parked; s.Parked == nil {
-		s.Parked = parkedOf(v.Workload)
-	}
+	s.PausedParts = pausedPartsOf(v.Workload)
 	s.Settled = v.Settled()
 	var silent []string
 	live := 0 // processors that take segments

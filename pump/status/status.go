@@ -27,9 +27,9 @@ type Status struct {
 	// which it was ordered; null: it is not paused. PausedBy is who did.
 	PausedSince *time.Time `json:"pausedSince"`
 	PausedBy    string     `json:"pausedBy"`
-	// Parked are the runs and keys that are paused by themselves; never null.
-	Parked     []Parked `json:"parked"`
-	MapVersion uint64   `json:"mapVersion"`
+	// PausedParts are the runs and keys that are paused by themselves; never null.
+	PausedParts []PausedPart `json:"pausedParts"`
+	MapVersion  uint64       `json:"mapVersion"`
 	// Settled: every segment is held by the instance that the plan says (P5.5), and of those
 	// who are in the plan none is silent.
 	Settled      bool         `json:"settled"`

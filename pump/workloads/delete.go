@@ -300,9 +300,7 @@ func (d *workloadDeletion) countQueues(ctx context.Context) error {
 		if slices.Contains(d.found.Kept, name) {
 			continue
 		}
-		list := append(qs[name], d.parking(ctx, name)...)
-		slices.Sort(list)
-		for _, q := range append(slices.Compact(list), poison) {
+		for _, q := range append(qs[name], poison) {
 			g.Go(func() error {
 				n, there, err := d.countOne(ctx, d.Queues.Account(name).Store.Queue(q))
 				mu.Lock()
@@ -323,19 +321,6 @@ func (d *workloadDeletion) countQueues(ctx context.Context) error {
 		return cmp.Or(cmp.Compare(a.Account, b.Account), cmp.Compare(a.Queue, b.Queue))
 	})
 	return err
-}
-
-// parking are the parking queues that may be in an account: those of pauses that are over are in no
-// map.
-func (d *workloadDeletion) parking(ctx context.Context, account string) (names []string) {
-	for n := range workload.MaxParkings {
-		names = append(names, workload.ParkingQueue(d.Cfg.Workload, n+1))
-	}
-	there, err := d.Queues.Account(account).Store.Queues(ctx, d.Cfg.Workload+"-")
-	if err != nil {
-		return names // one after the other is asked for
-	}
-	return slices.DeleteFunc(names, func(q string) bool { return !slices.Contains(there, q) })
 }
 
 func (d *workloadDeletion) countOne(

@@ -17,6 +17,7 @@ const (
 	pollIdleLeast      = 5 * time.Second
 	pollIdleRate       = 10
 	namesKept          = 15 * time.Minute
+	putOffMost         = 5 * time.Minute
 	namesWaited        = 5 * time.Minute
 	poisonGroups       = 8
 	livelyFor          = 15 * time.Second

@@ -11,7 +11,6 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
-	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/quarantine"
@@ -240,8 +239,8 @@ func (w *simWorld) bound() time.Duration {
 	if p.full {
 		changes += simFullFor
 	}
-	if p.parking() { // an account that was dark at the pause; the rows; and what comes home is as new
-		changes += 2*queues.RemoveAfter + handling
+	if p.pausingParts() { // what was put back comes when its delay is over
+		changes += putOffMost
 	}
 	if len(w.lost) > 0 { // see simProcess.loses
 		changes += simGivingUp + simPatience

@@ -45,7 +45,7 @@ var simKinds = []simKind{
 	{name: "lost runs", share: 4, write: (*simSeeded).lostRuns},
 	{name: "suspended", share: 6, write: (*simSeeded).suspended},
 	{name: "pauses", share: 4, write: (*simSeeded).pauses},
-	{name: "parkings", share: 4, write: (*simSeeded).parkings},
+	{name: "paused parts", share: 4, write: (*simSeeded).pausedParts},
 	{name: "made anew", share: 2, write: (*simSeeded).madeAnew},
 	{name: "other order", share: 2, write: (*simSeeded).otherOrder},
 	{name: "late roles", share: 2, write: (*simSeeded).lateRoles},

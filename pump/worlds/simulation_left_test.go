@@ -79,7 +79,7 @@ func (w *simWorld) unfinished(ctx context.Context) string {
 			return fmt.Sprintf("%d messages are in %v", n, q)
 		}
 	}
-	return w.parked(ctx)
+	return w.stillPaused(ctx)
 }
 
 // usedAccounts are those that the workload's map has.
@@ -135,11 +135,6 @@ func (w *simWorld) queues() (all []simPlace) {
 		st := w.account(name)
 		for i := range w.plan.queues {
 			all = append(all, simPlace{st.Queue(fmt.Sprintf("work-%02d", i)), name})
-		}
-		if w.plan.parking() {
-			for n := range workload.MaxParkings {
-				all = append(all, simPlace{st.Queue(workload.ParkingQueue("work", n+1)), name})
-			}
 		}
 	}
 	return all

@@ -94,7 +94,6 @@ func (w *simWorld) tally() {
 		w.counts[simLeasesLost] += int(p.did.Lost)
 		w.counts["messages passed on"] += int(p.did.Passed)
 		w.counts["messages forwarded"] += int(p.did.Forwarded)
-		w.counts["tasks parked"] += int(p.did.Parked)
 		w.counts["duplicates recognised"] += int(p.did.Duplicates)
 	}
 	w.meetLocked(s)

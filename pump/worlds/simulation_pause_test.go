@@ -78,7 +78,7 @@ func (p *simProcess) pauses(ctx context.Context, cfg pump.Config, order string) 
 	if order == "resume" {
 		_, err := workloads.Resume(ctx, cfg)
 		if p.name == simResumer {
-			err = errors.Join(err, p.unparks(ctx, cfg, true))
+			err = errors.Join(err, p.resumesPart(ctx, cfg, true))
 		}
 		if err == nil {
 			w.mu.Lock()
@@ -101,7 +101,7 @@ func (p *simProcess) pauses(ctx context.Context, cfg pump.Config, order string) 
 
 // judgePauseLocked says what is wrong with a task that is begun now.
 func (w *simWorld) judgePauseLocked(p *simProcess, task *simTask) {
-	w.judgeParkedLocked(p, task)
+	w.judgePartLocked(p, task)
 	switch since := w.paused.since; {
 	case since.IsZero() || !w.plan.calm():
 	case time.Since(since) > 2*w.plan.beat:

@@ -434,7 +434,7 @@ func (w *simWorld) calm() {
 	if w.plan.gated {
 		w.start("x98", "release")
 	}
-	if w.plan.pausing() || w.plan.parking() {
+	if w.plan.pausing() || w.plan.pausingParts() {
 		w.start(simResumer, "resume")
 	}
 	w.losesAccounts()

@@ -457,7 +457,7 @@ func TestTheStatusShowsTheKeysThatRunFirst(t *testing.T) {
 func TestTheNamesOfTheStatusAsJSONStay(t *testing.T) {
 	full := status.Status{
 		Ends: runs.Ends{Runs: []runs.RunEnd{{}}}, Ledger: &pump.LedgerStatus{}, Runs: []status.Run{{Exact: &runs.Progress{}}}, Instances: []status.Instance{{Demand: map[string]float64{}}}, Accounts: []status.Account{{ByQueue: []status.Queue{{}}}},
-		Parked: []status.Parked{{}}, Gates: []gates.Status{{}}, Keys: []status.Key{{}}, Money: status.Money{
+		PausedParts: []status.PausedPart{{}}, Gates: []gates.Status{{}}, Keys: []status.Key{{}}, Money: status.Money{
 			Accounts: []status.MoneyAccount{{Operations: []status.MoneyRequests{{}}}}, Operations: []status.MoneyOperation{{}},
 		}, Unowned: []uint32{}, Problems: []string{}, NotRead: []status.PartNotRead{{}},
 	}

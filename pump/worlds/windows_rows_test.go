@@ -197,8 +197,8 @@ var windowRows = []windowRow{
 	},
 	{
 		number: "34b", window: "a run or a key is paused, or resumed, while messages are in flight",
-		done:  "what is in hand and not begun goes back and is parked; what a crash leaves of a put beside its message is a copy (7); by an old map nothing is parked and nothing begun; its queues leave the map when they were empty for longer than a map is used. A mark that is lost is a resume: `status` shows it no more",
-		play:  []func(*testing.T){TestARunIsPausedAgainWhileItComesHome, TestNothingIsParkedByAnOldMap, TestWhatIsParkedWithoutAMarkComesHome},
+		done:  "what is in hand and not begun goes back, and goes back again whenever it is met; what a crash leaves of a put beside its message is a copy (7). The mark is one write, and by a view of before the last one known holds. A mark that is lost is a resume: `status` shows it no more",
+		play:  []func(*testing.T){TestARunIsPausedAgainWhileItsMessagesAreHidden, TestAPauseHoldsWhileTheControlAccountIsDark},
 		tests: []string{"worlds.TestARunThatIsPausedWaitsOutOfTheWay", "worlds.TestAKeyThatIsPausedWaitsOutOfTheWay"},
 	},
 	{

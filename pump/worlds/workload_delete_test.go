@@ -179,7 +179,7 @@ func TestWhatIsMadeWhileAWorkloadIsDeletedGoesToo(t *testing.T) {
 		done, err := w.deleted("o", workloads.Options{Force: true, Progress: func(workloads.Progress) {
 			if !made {
 				made = true
-				if err := w.Queue("accounta", "work-park-2").Create(t.Context()); err != nil {
+				if err := w.Queue("accounta", "work-poison").Create(t.Context()); err != nil {
 					t.Error(err)
 				}
 			}

@@ -76,8 +76,6 @@ type Closer struct {
 	horizon Horizon
 	view    *cluster.View // by which it was learned; nil: there is none
 	waits   waits
-	// returning are the marks whose messages come home, since when as far as this process looked.
-	returning map[returning]time.Time
 	// Unfinished is how many runs wait for their ends, for those who look at this process.
 	Unfinished *atomic.Int64
 	// Remaining is how many tasks of runs that are not over are not done and not in quarantine; -1:
@@ -289,7 +287,6 @@ func (c *Closer) Keep(ctx context.Context, j backoff.Jitter, mine func(context.C
 		if !mine(ctx) {
 			clear(c.Known) // what others see meanwhile is not observed here
 			clear(c.absent)
-			c.returning = nil
 			c.wrote = false
 			c.looked = time.Time{}
 			c.Unfinished.Store(0)
@@ -303,9 +300,8 @@ func (c *Closer) Keep(ctx context.Context, j backoff.Jitter, mine func(context.C
 		case more: // what is left waits for others, such as the owners of segments
 			wait = min(2*last, Every)
 		}
-		// One row that cannot be read must not keep what does not depend on it from its end: while
-		// there is a mark of a pause no run ends for being quiet.
-		err = errors.Join(err, c.retire(ctx), c.endParkings(ctx))
+		// One row that cannot be read must not keep what does not depend on it from its end.
+		err = errors.Join(err, c.retire(ctx), c.resumeEnded(ctx))
 		if err != nil && ctx.Err() == nil {
 			c.failing.Say(c.log.Warn,
 				"runs and pauses that are done with could not all be ended; trying again", "error", err)

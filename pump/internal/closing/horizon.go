@@ -88,10 +88,6 @@ func (h *Horizons) Look(v *cluster.View, segments int) Horizon {
 	if !found.At.IsZero() {
 		found.At = found.At.Add(-HorizonSlack)
 	}
-	// whose messages lie unread, or are on their way
-	if v.Workload != nil && len(v.Workload.Parkings) > 0 {
-		found = Horizon{By: v.Workload.Parkings[0].String() + ", which is paused"}
-	}
 	return found
 }
 

@@ -28,8 +28,8 @@ type retired struct {
 // retire removes the rows of runs that were done with a retention ago, by the server's clock, their
 // tallies, and claims of then: until no more are found.
 func (c *Closer) retire(ctx context.Context) error {
-	if c.view == nil || len(c.view.Workload.Parkings) > 0 {
-		return nil // what is parked is of runs that are known when it comes home
+	if c.view == nil {
+		return nil
 	}
 	due := time.Since(c.retired.at) >= min(retireEvery, max(retireLeast, c.retain/20))
 	if !due && !c.retired.more {
@@ -80,4 +80,34 @@ func (c *Closer) tellRetired(removed int) {
 	if removed > 0 {
 		c.log.Info("rows of runs that were done with are removed", "runs", removed, "after", c.retain)
 	}
+}
+
+// resumeEnded takes away the marks of runs that are paused and closed, or have ended: nothing else
+// would, and what is left of such a run meets its end only then. The damaged row of one run keeps
+// no other run from it.
+func (c *Closer) resumeEnded(ctx context.Context) error {
+	if c.view == nil {
+		return nil
+	}
+	var errs []error
+	for _, p := range c.view.Workload.PausedParts {
+		if p.Run.IsZero() {
+			continue
+		}
+		run, err := c.Runs.Get(ctx, p.Run)
+		switch {
+		case errors.Is(err, workload.ErrNoRun):
+		case err != nil:
+			errs = append(errs, err)
+		case run.State == workload.RunClosed, run.State == workload.RunEnded:
+			p.Since = time.Time{}
+			_, changed, err := workload.SetPausedPart(ctx, c.queues.Control, c.workload, p)
+			errs = append(errs, err)
+			if changed {
+				c.log.Info("a run that was paused is done with, and is paused no more",
+					"run", p.Run.String(), "state", string(run.State))
+			}
+		}
+	}
+	return errors.Join(errs...)
 }

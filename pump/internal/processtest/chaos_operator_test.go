@@ -108,7 +108,7 @@ func (o *operator) accounts(ctx context.Context) {
 	}
 }
 
-// pauses lets a run that is counted wait in parking queues for a while, and then go on.
+// pauses lets a run that is counted wait for a while, and then go on.
 func (o *operator) pauses(ctx context.Context) {
 	for ctx.Err() == nil {
 		o.pause(ctx, time.Duration(o.roll(10_000))*time.Millisecond)

@@ -14,31 +14,17 @@ import (
 
 // CountAll counts the messages in all queues that a task of a run may be in. Those are all queues
 // that the map names but those of other programs, because a task may have spilled, or lie in a
-// queue that drains.
+// queue that drains. One that is not there has nothing.
 func (f *Set) CountAll(ctx context.Context, name string) (messages int64, err error) {
 	w, err := workload.Load(ctx, f.Control, name)
 	if err != nil {
 		return 0, err
 	}
-	return f.count(ctx, w, func(s *shardmap.Shard) bool { return s.State != shardmap.Foreign })
-}
-
-// CountParked counts the messages in the parking queues of a mark.
-func (f *Set) CountParked(ctx context.Context, w *workload.Workload, number int) (int64, error) {
-	return f.count(ctx, w, func(s *shardmap.Shard) bool {
-		return workload.ParkingOf(w.Name, s) == number
-	})
-}
-
-// count counts what is in some queues of a map. One that is not there has nothing.
-func (f *Set) count(
-	ctx context.Context, w *workload.Workload, wanted func(*shardmap.Shard) bool,
-) (messages int64, err error) {
 	counts := make([]int64, len(w.Map.Shards))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(AtOnce)
 	for n, s := range w.Map.Shards {
-		if !wanted(&s) {
+		if s.State == shardmap.Foreign {
 			continue
 		}
 		queue, err := f.Queue(s.Account, s.Queue)

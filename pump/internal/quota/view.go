@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/queuepump/queuepump/pump/internal/cluster"
-	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -76,7 +75,7 @@ func (c *sharedView) addMember(member int, index map[string]int) {
 // addStakes says who has to do with which queue.
 func (c *sharedView) addStakes(index map[string]int, putters []int) {
 	m := c.view.Workload.Map
-	readers, loads, parked := c.readers(), m.Loads(), c.view.Workload.Parked()
+	readers, loads := c.readers(), m.Loads()
 	owned := make([][]float64, len(c.accounts)) // segments, by account and member
 	homes := make([]float64, len(c.accounts))
 	for i := range owned {
@@ -94,7 +93,7 @@ func (c *sharedView) addStakes(index map[string]int, putters []int) {
 	}
 	for i, s := range m.Shards {
 		account, ok := index[s.Account]
-		if !ok || parked[i] > 0 { // into which all may put, as into a poison queue, and none reads
+		if !ok {
 			continue
 		}
 		q := sharedQueue{name: s.Queue}
@@ -120,17 +119,14 @@ func (c *sharedView) addStakes(index map[string]int, putters []int) {
 	}
 }
 
-// bringers are those who read foreign queues, or parking queues of what comes home: they put what
-// they find there into all other queues.
+// bringers are those who read foreign queues: they put what they find there into all other queues.
 func (c *sharedView) bringers() (members []int) {
 	if c.view.Owners == nil {
 		return nil // who gets a message keeps it
 	}
-	parked := c.view.Workload.Parked()
 	for i, s := range c.view.Workload.Map.Shards {
 		reader := c.view.Sweeper(i)
-		home := parked[i] == 0 && workload.ParkingOf(c.view.Workload.Name, &s) > 0
-		if s.State != shardmap.Foreign && !home || reader == "" {
+		if s.State != shardmap.Foreign || reader == "" {
 			continue
 		}
 		if at := c.memberIndex(reader); !slices.Contains(members, at) {

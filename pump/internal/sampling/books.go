@@ -327,9 +327,9 @@ func (b *books) row(
 			looked[a.Name] = a
 		}
 	}
-	queues, parked := map[string]bool{}, v.Workload.Parked() // true: some are looked at
-	for i, s := range v.Workload.Map.Shards {
-		queues[s.Account] = queues[s.Account] || parked[i] == 0
+	queues := map[string]bool{}
+	for _, s := range v.Workload.Map.Shards {
+		queues[s.Account] = true
 	}
 	for _, name := range is.names(queues) {
 		a, sampled := looked[name]

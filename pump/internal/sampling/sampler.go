@@ -125,11 +125,8 @@ func (s *Sampler) Keep(ctx context.Context) {
 // sample looks at all accounts at the same time, so that a dark one delays no other.
 func (s *Sampler) sample(ctx context.Context, v *cluster.View) {
 	shards := map[string][]shardmap.Shard{}
-	parked := v.Workload.Parked()
-	for i, shard := range v.Workload.Map.Shards {
-		if parked[i] == 0 { // what is paused waits for no processor
-			shards[shard.Account] = append(shards[shard.Account], shard)
-		}
+	for _, shard := range v.Workload.Map.Shards {
+		shards[shard.Account] = append(shards[shard.Account], shard)
 	}
 	requests := 2*len(v.Workload.Map.Shards) + len(shards)
 	ctx, cancel := context.WithTimeout(ctx, patience+time.Duration(requests)*time.Second/perSecond)

@@ -88,8 +88,8 @@ type Workload struct {
 	Deleting time.Time
 	// Paused is an operator's mark that nothing of it is to be started now.
 	Paused Pause
-	// Parkings are operators' marks that runs and keys wait in queues of their own.
-	Parkings []Parking
+	// PausedParts are the runs and keys that are paused by themselves.
+	PausedParts PausedParts
 	// Ended are the runs that operators have ended lately, the last one last.
 	Ended []EndedRun
 	// Extra are the accounts of the spec that the map does not use, sorted;
@@ -263,7 +263,7 @@ type Row struct {
 	made        time.Time
 	deleting    time.Time
 	paused      Pause
-	parkings    []Parking
+	pausedParts PausedParts
 	ended       []EndedRun
 	// origin is the version with which the map was made: a map that was put back has a version
 	// that none had before, and its origin. 0: its version.
@@ -282,7 +282,7 @@ func FromRow(t storage.Table, name string, v row.Version[Row]) *Workload {
 		Shared: v.Value.shared, Reducer: v.Value.reducer,
 		ForeignKey: v.Value.foreignKey, Incarnation: v.Value.incarnation, Made: v.Value.made,
 		Changed: v.Modified, Deleting: v.Value.deleting,
-		Paused: v.Value.paused, Parkings: v.Value.parkings, Ended: v.Value.ended,
+		Paused: v.Value.paused, PausedParts: v.Value.pausedParts, Ended: v.Value.ended,
 		Table: t, etag: v.ETag, read: v.Sent,
 	}
 }
@@ -325,8 +325,8 @@ func RowOf(t storage.Table, name string) row.Row[Row] {
 				props["Deleting"] = w.deleting
 			}
 			w.paused.encode(props)
-			if len(w.parkings) > 0 {
-				props["Parkings"] = encodeParkings(w.parkings)
+			if len(w.pausedParts) > 0 {
+				props["PausedParts"] = encodePausedParts(w.pausedParts)
 			}
 			if len(w.ended) > 0 {
 				props["Ended"] = encodeEnded(w.ended)
@@ -344,8 +344,8 @@ func RowOf(t storage.Table, name string) row.Row[Row] {
 				shards: new(shardmap.Map), delivery: f.Text("Delivery"), shared: f.Flag("Shared"),
 				reducer: f.Text("Reducer"), foreignKey: f.Text("ForeignKey"),
 				incarnation: f.Text("Incarnation"), made: f.Moment("Made"), deleting: f.Moment("Deleting"),
-				changes: strings.Fields(f.Text("Changes")), paused: decodePause(f), parkings: decodeParkings(f),
-				ended: decodeEnded(f),
+				changes: strings.Fields(f.Text("Changes")), paused: decodePause(f),
+				pausedParts: decodePausedParts(f), ended: decodeEnded(f),
 			}
 			if of := f.Text("MapOrigin"); of != "" {
 				var err error
@@ -378,3 +378,6 @@ func CheckName(name string) error {
 	}
 	return nil
 }
+
+// PoisonQueue is the queue of each account that its quarantined messages go to.
+func PoisonQueue(workload string) string { return workload + "-poison" }

@@ -43,7 +43,6 @@ func (w *Workload) putBack(found error) error {
 	if err != nil {
 		return fmt.Errorf("%w; it cannot be put back: %w", found, err)
 	}
-	next.parkings = w.Parkings // of which the queues are in the map
 	next.shards.Version = max(now.Map.Version, w.Map.Version) + 1
 	if next.reducer == "" {
 		next.reducer = w.Reducer

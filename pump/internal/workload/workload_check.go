@@ -117,7 +117,7 @@ func (s Spec) Check(w *Workload) error {
 				s.ForeignKey, pinned),
 			fix+beside)
 	}
-	config, row := byAccount(s.Name, s.Shards), byAccount(s.Name, w.Map.Shards)
+	config, row := byAccount(s.Shards), byAccount(w.Map.Shards)
 	for _, a := range slices.Sorted(maps.Keys(config)) {
 		ours, theirs := config[a], row[a]
 		switch {
@@ -146,8 +146,8 @@ const beside = "; for another value make a new workload beside this one: " +
 // Extra are the accounts that only the spec has, sorted. They are no mistake: an
 // account is in all configurations before the map uses it (P6.5).
 func (s Spec) Extra(w *Workload) (names []string) {
-	row := byAccount(s.Name, w.Map.Shards)
-	for _, a := range slices.Sorted(maps.Keys(byAccount(s.Name, s.Shards))) {
+	row := byAccount(w.Map.Shards)
+	for _, a := range slices.Sorted(maps.Keys(byAccount(s.Shards))) {
 		if row[a] == nil {
 			names = append(names, a)
 		}
@@ -158,7 +158,7 @@ func (s Spec) Extra(w *Workload) (names []string) {
 // ExtraQueues are other programs' queues that only the spec has, of accounts that the map uses, as
 // account/queue, sorted. No processor reads them.
 func (s Spec) ExtraQueues(w *Workload) (names []string) {
-	row := byAccount(s.Name, w.Map.Shards)
+	row := byAccount(w.Map.Shards)
 	for _, sh := range s.Shards {
 		if sh.State == shardmap.Foreign && row[sh.Account] != nil && !w.reads(sh) {
 			names = append(names, sh.Account+"/"+sh.Queue)
@@ -175,11 +175,11 @@ func (w *Workload) reads(queue shardmap.Shard) bool {
 }
 
 // byAccount gives the sorted names of the workload's own queues in each account. It leaves out
-// those of other programs, which may change, and parking queues, which come and go.
-func byAccount(workload string, shards []shardmap.Shard) map[string][]string {
+// those of other programs, which may change.
+func byAccount(shards []shardmap.Shard) map[string][]string {
 	queues := map[string][]string{}
 	for _, s := range shards {
-		if s.State != shardmap.Foreign && ParkingOf(workload, &s) == 0 {
+		if s.State != shardmap.Foreign {
 			queues[s.Account] = append(queues[s.Account], s.Queue)
 		}
 	}

@@ -75,7 +75,7 @@ func (r *Env) AlarmOnce(kind, msg string, attrs ...any) {
 type counters struct {
 	Handled, Failed, Rejected, Retried, Released, Skipped, NotNow, Quarantined atomic.Int64
 
-	Duplicates, Dropped, Foreign, Passed, Forwarded, Parked, Split, Lost atomic.Int64
+	Duplicates, Dropped, Foreign, Passed, Forwarded, Split, Lost atomic.Int64
 
 	Envelopes, Recorded, Commits atomic.Int64
 }

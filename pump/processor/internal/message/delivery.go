@@ -131,10 +131,10 @@ type Disposition struct {
 	Forget         bool          // else delete, because it was done before
 	Record         bool          // of forget: what was begun of it is to be recorded as done
 	Forward        *queues.Queue // else put into this queue, and delete
-	Parks          int           // of a forward: the number of the mark that parks it
 	PassOn         bool          // it is another's: no work of this process
 	// it is put back although it is this process's: no reason for suspicion
 	Ours   bool
+	Paused bool          // it is put back because its run or key is paused
 	Hint   bool          // of a pass: its owner should look when it is visible
 	Pieces []Copy        // else put these, which are all of its tasks, and delete
 	Delay  time.Duration // else release, with this delay
@@ -174,6 +174,9 @@ func (d *Delivery) At(k int) int {
 
 // PassedOn reports whether a message is only put back for its owner.
 func (d *Delivery) PassedOn() bool { return d.Whole != nil && d.Whole.PassOn }
+
+// IsWork reports whether a message is more than something to put back for others, or for later.
+func (d *Delivery) IsWork() bool { return d.Whole == nil || !d.Whole.PassOn && !d.Whole.Paused }
 
 // taskLists are lists of the tasks of an envelope, reused from envelope to envelope: a
 // thousand tasks are 128 KiB.

@@ -72,8 +72,6 @@ type Copy struct {
 	// Forward: it is the message itself, on the way to its segment's home.
 	Forward bool
 	Segment uint32 // of a forward
-	// Parks is the number of the mark because of which it goes into a parking queue; 0: it does not.
-	Parks int
 }
 
 // Size is how much memory the texts take that are still to be put.

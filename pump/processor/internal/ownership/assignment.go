@@ -27,7 +27,6 @@ type Assignment struct {
 	Spills    []spill
 	sweeper   []bool // by shard
 	onlySwept []bool // by shard: this process sweeps it, and it is no segment's home
-	parked    []int  // by shard: the number of the mark whose messages it keeps; 0: it is read
 	owners    []int  // by shard: processors that own a segment whose home it is
 	Readers   []int  // by shard: those, and the owners of segments that a mark says to look for there
 	// Pairs is how many pairs of a queue and a processor that polls it there are
@@ -70,7 +69,6 @@ func Assign(
 		onlySwept: make([]bool, len(m.Shards)), owners: make([]int, len(m.Shards)),
 		Readers: make([]int, len(m.Shards)),
 	}
-	s.parked = v.Workload.Parked()
 	for i, sh := range m.Shards {
 		if q := open(sh); q != nil {
 			s.Shards[i] = q
@@ -184,8 +182,7 @@ func (s *Assignment) readOwners() {
 // the queues that it keeps though they are no homes any more. (Of a home it is an owner
 // who keeps it; one without owners waits for them.) The last come only when nothing is
 // left to claim: what is in them may become its own in a moment. *A segment with a damaged ledger
-// was left to claim for ever, and no queue of other programs, none that drained and nothing that
-// came home from a pause was read.*
+// was left to claim for ever, and no queue of other programs and none that drained was read.*
 func (s *Assignment) Polled() (out []*queues.Queue) {
 	for i, wanted := range s.wanted() {
 		if q := s.Shards[i]; wanted && q != nil {
@@ -203,11 +200,8 @@ func (s *Assignment) Foreign(q *queues.Queue) bool {
 
 // UnreadForeign is for how long messages may wait unread in the foreign queue that is read least
 // far, by what the processors that read them say. It is not known while one of those queues has no
-// reader that has said so of just these queues, and while a run or a key is paused by itself.
+// reader that has said so of just these queues.
 func (s *Assignment) UnreadForeign() (longest time.Duration, known bool) {
-	if len(s.View.Workload.Parkings) > 0 { // copies of what is done may be parked
-		return 0, false
-	}
 	reads := map[string]uint64{} // by reader, as its beat should say it
 	for i, sh := range s.Of.Shards {
 		if sh.State == shardmap.Foreign {
@@ -236,7 +230,7 @@ func (s *Assignment) Unreadable() (names []string) {
 func (s *Assignment) wanted() []bool {
 	polls := make([]bool, len(s.Shards))
 	for i := range s.Shards {
-		polls[i] = s.parked[i] == 0 && (s.View.Workload.Shared || s.homes[i] || s.onlySwept[i])
+		polls[i] = s.View.Workload.Shared || s.homes[i] || s.onlySwept[i]
 	}
 	for _, sp := range s.Spills {
 		polls[sp.Shard] = true
@@ -263,26 +257,6 @@ func (s *Assignment) Stray(at *queues.Queue, segment uint32) *queues.Queue {
 		}
 	}
 	return s.Shards[home]
-}
-
-// Parking gives the queue that keeps what a mark parks, nil if there is none. It is in the
-// message's own account if that has one; an account that was added since has not. By an old map
-// nothing is parked: a queue that it names may have been found empty and left the map since, and no
-// process would read it (P6.5).
-func (s *Assignment) Parking(at *queues.Queue, mark int) (found *queues.Queue) {
-	if !queues.Young(s.View.Read) {
-		return nil
-	}
-	for i, n := range s.parked {
-		switch q := s.Shards[i]; {
-		case n != mark || q == nil:
-		case q.Account == at.Account:
-			return q
-		case found == nil:
-			found = q
-		}
-	}
-	return found
 }
 
 // Uses reports whether the workload uses an account, as far as is known.

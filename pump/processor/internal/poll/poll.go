@@ -190,7 +190,8 @@ func (p *Poller) get(ctx context.Context, a *account, q *entry, ask asking) {
 			q.noteHidden(now.Add(lease + leases.HiddenLonger))
 		}
 		p.failed(q, err, now)
-	case own == 0: // others' messages are nothing for the back-off (P7)
+	case own == aside && (own == 0 || len(msgs) < limit):
+		// Others' messages are nothing for the back-off (P7), nor is what is not worked on.
 		p.noteAnswer(q, sent)
 		q.width = 1
 		q.emptyAt = time.Time{}

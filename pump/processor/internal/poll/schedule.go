@@ -54,7 +54,7 @@ type Parts struct {
 	Recorder *record.Recorder // nil: nothing is recorded. It is set before the first Follow.
 	// Receive takes what a get brought, and says how many of the messages are this process's to
 	// work on, and how many of these are of runs that are dropped.
-	Receive func(g Get) (own, dropped int)
+	Receive func(g Get) (own, aside int)
 	// Blocked gives what says of a queue that so much of it waits to be settled that it is not to
 	// be asked.
 	Blocked func(q *queues.Queue) func() bool
@@ -117,7 +117,7 @@ type entry struct {
 	account  *account
 	polls    bool // it is in the schedule
 	probes   bool // only to see when its account can be read again; see Cannot
-	swept    bool // what the last get brought is mostly dropped, or may be; see Sweep
+	swept    bool // what the last get brought is mostly dropped or paused, or may be; see Sweep
 	unready  bool // it is the home of segments that are this process's and not ready
 	due      time.Time
 	flying   int       // gets under way
@@ -219,7 +219,7 @@ func (p *Poller) Pause(on bool) {
 }
 
 // Sweep has each queue asked once for as many messages as a get has, whether there is room for
-// their tasks or not. A queue is asked again as long as most of its messages are dropped or parked:
+// their tasks or not. A queue is asked again as long as most of its messages are dropped or paused:
 // they take no room.
 func (p *Poller) Sweep() {
 	p.mu.Lock()

@@ -309,6 +309,24 @@ func (c *Recorder) Screen(d *message.Delivery) {
 	d.Split = nil
 }
 
+// PutOff takes tasks of an opened message out of hand that are not to be started now.
+func (c *Recorder) PutOff(d *message.Delivery, tasks []int) {
+	if d.Header.Run == (pump.RunID{}) || d.Runless {
+		if c.Once {
+			c.EndForeign(d, tasks)
+		}
+		return
+	}
+	ns := make([]uint64, len(tasks))
+	for k, i := range tasks {
+		ns[k] = d.Tasks[i].N
+	}
+	c.End(d, codec.MakeNSet(ns...))
+	if len(tasks) == d.Starts() {
+		d.Begun = codec.NSet{}
+	}
+}
+
 // End takes tasks out of hand that will not be recorded now.
 func (c *Recorder) End(d *message.Delivery, ns codec.NSet) {
 	if ns.Len() > 0 {

@@ -183,7 +183,7 @@ func (r *Settlers) planWhole(d *message.Delivery) *message.Plan {
 	case w.Forget:
 		return &message.Plan{Final: message.StepDelete}
 	case w.Forward != nil:
-		return &message.Plan{Final: message.StepDelete, Copies: r.forward(d, w)}
+		return &message.Plan{Final: message.StepDelete, Copies: r.forward(d, w.Forward)}
 	case w.Pieces != nil:
 		return r.Trials.PlanSplit(d)
 	case w.PassOn:

@@ -202,10 +202,9 @@ func (r *Settlers) settleLater(d *message.Delivery, err error) {
 	case r.Wire.Err() != nil:
 		r.end(d)
 		return
-	case errors.Is(err, errNotHome) && r.parkLater(d, ownership.PassOnMost):
 	case errors.Is(err, errNotHome): // it is judged anew when it comes back
 		s.Copies, s.Final, s.Delay, s.Text = nil, message.StepRelease, ownership.PassOnMost, nil
-		s.Retried, s.Released = 0, 0
+		s.Retried = 0
 		if r.Recorder != nil {
 			r.Recorder.Unquarantine(d)
 		}
@@ -234,17 +233,10 @@ func (r *Settlers) settleLater(d *message.Delivery, err error) {
 			r.Recorder.Unquarantine(d)
 		}
 	case len(s.Copies) > 0 && s.Copies[0].Forward && s.Tries >= forwardTries:
-		what, text := "home",
-			"messages cannot be brought to the queues that are their homes; they stay for a while"
-		if s.Copies[0].Parks > 0 {
-			what, text = "parking", "messages of what is paused cannot be parked; they stay for a while"
-		}
-		r.AlarmOnce("forward", text, append(d.Attrs(), what, s.Copies[0].Queue.String(), "error", err)...)
-		if r.parkLater(d, poisonDelay) {
-			break
-		}
+		r.AlarmOnce("forward",
+			"messages cannot be brought to the queues that are their homes; they stay for a while",
+			append(d.Attrs(), "home", s.Copies[0].Queue.String(), "error", err)...)
 		s.Copies, s.Final, s.Delay = nil, message.StepRelease, poisonDelay
-		s.Released = 0
 	}
 	wait := r.Jitter.Full(settleBase, settleLimit, "settle again", d.ID, s.Tries)
 	if e, ok := queues.AsError(err); ok {
@@ -294,7 +286,7 @@ func (r *Settlers) end(d *message.Delivery) {
 	wasFull := settlerFor(d).Full()
 	settlerFor(d).done(d)
 	d.Queue.Account.Hold(-1)
-	if calm := r.Messages.Done(1, !d.PassedOn()); calm || wasFull {
+	if calm := r.Messages.Done(1, d.IsWork()); calm || wasFull {
 		r.Poller.Wake()
 	}
 }

@@ -40,18 +40,17 @@ func (t *Trials) cut(d *message.Delivery) (pieces []message.Copy, ok bool) {
 		for i := from; i < to; i++ {
 			tasks = append(tasks, i)
 		}
-		if pieces, ok = Cut(d, pieces, tasks, message.Copy{Queue: d.Queue}); !ok {
+		if pieces, ok = cutTasks(d, pieces, tasks); !ok {
 			return nil, false
 		}
 	}
 	return pieces, true
 }
 
-// Cut adds a message of some of a message's tasks, or several if it would not fit: tasks that are
-// alike take more room apart. Like says where it goes. It is not ok if a task cannot be put into a
-// message of its own.
-func Cut(
-	d *message.Delivery, pieces []message.Copy, tasks []int, like message.Copy,
+// cutTasks adds a message of some of a message's tasks, or several if it would not fit: tasks that
+// are alike take more room apart. It is not ok if a task cannot be put into a message of its own.
+func cutTasks(
+	d *message.Delivery, pieces []message.Copy, tasks []int,
 ) (_ []message.Copy, ok bool) {
 	text, ok := d.Pack(d.Apart(), tasks, storage.MaxText-codec.DefaultHeadroom)
 	if !ok && len(tasks) == 1 {
@@ -59,16 +58,15 @@ func Cut(
 	}
 	switch {
 	case ok:
-		like.Text, like.Tasks = text, len(tasks)
-		return append(pieces, like), true
+		return append(pieces, message.Copy{Queue: d.Queue, Text: text, Tasks: len(tasks)}), true
 	case len(tasks) == 1:
 		return nil, false
 	}
 	middle := len(tasks) / 2
-	if pieces, ok = Cut(d, pieces, tasks[:middle], like); !ok {
+	if pieces, ok = cutTasks(d, pieces, tasks[:middle]); !ok {
 		return nil, false
 	}
-	return Cut(d, pieces, tasks[middle:], like)
+	return cutTasks(d, pieces, tasks[middle:])
 }
 
 // PlanSplit settles a message that is cut into pieces. Without trust in the lease the message is
@@ -77,14 +75,6 @@ func (t *Trials) PlanSplit(d *message.Delivery) *message.Plan {
 	if !t.Keeper.Trusted(d) {
 		return &message.Plan{Final: message.StepForget}
 	}
-	s := &message.Plan{Copies: d.Whole.Pieces, Final: message.StepDelete}
-	for _, c := range s.Copies {
-		if c.Parks == 0 {
-			s.Released += c.Tasks
-		}
-	}
-	if s.Released == d.Count { // else it was cut because of a pause
-		t.Counts.Split.Add(1)
-	}
-	return s
+	t.Counts.Split.Add(1)
+	return &message.Plan{Copies: d.Whole.Pieces, Final: message.StepDelete, Released: d.Count}
 }

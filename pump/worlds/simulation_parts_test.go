@@ -9,20 +9,19 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/workloads"
 )
 
 // Worlds in which operators pause runs and keys by themselves. In each of them nothing is lost or
-// doubled, all comes home, and the marks go. Where nothing goes wrong, no paused task begins later
-// than two beats after.
+// doubled, all is done after the resume, and the marks go. Where nothing goes wrong, no paused task
+// begins later than two beats after.
 
-// simParks are the commands that pause a run or a key.
-var simParks = []string{"park-run", "park-key"}
+// simPausesPart are the commands that pause a run or a key.
+var simPausesPart = []string{"pause-run", "pause-key"}
 
-// parkings are those worlds: in half of them nothing else happens.
-func (g *simSeeded) parkings() {
+// pausedParts are those worlds: in half of them nothing else happens.
+func (g *simSeeded) pausedParts() {
 	p := g.plan
 	p.tasks, p.work, p.pace = max(p.tasks, 200), max(p.work, 2*time.Second), max(p.pace, 20*time.Second)
 	calm := g.roll(2) == 0
@@ -37,7 +36,7 @@ func (g *simSeeded) parkings() {
 	}
 	at := g.seconds(1, 30)
 	for range 1 + g.roll(4) {
-		by := operate(at, simParks[g.roll(2)])
+		by := operate(at, simPausesPart[g.roll(2)])
 		if !calm && g.roll(4) == 0 {
 			g.step(simStep{at: at, verb: "crash", who: by, after: g.roll(2) == 0, point: "write", nth: 1 + g.roll(2)})
 		}
@@ -53,21 +52,21 @@ func (g *simSeeded) parkings() {
 			at += g.seconds(1, 20)
 		}
 		if g.roll(3) > 0 {
-			operate(at, "unpark")
+			operate(at, "resume-part")
 		}
 		at += g.seconds(1, 40)
 	}
 }
 
-// parks carries out one of the commands.
-func (p *simProcess) parks(ctx context.Context, cfg pump.Config, order string) error {
-	if order == "unpark" {
-		return p.unparks(ctx, cfg, false)
+// pausesPart carries out one of the commands.
+func (p *simProcess) pausesPart(ctx context.Context, cfg pump.Config, order string) error {
+	if order == "resume-part" {
+		return p.resumesPart(ctx, cfg, false)
 	}
 	w := p.world
-	part := workloads.Part{Key: []byte("key " + strconv.Itoa(int(p.roll(uint64(w.plan.keys), "parks", "", 0))))}
+	part := workloads.Part{Key: []byte("key " + strconv.Itoa(int(p.roll(uint64(w.plan.keys), "pauses part", "", 0))))}
 	what := string(part.Key)
-	if order == "park-run" {
+	if order == "pause-run" {
 		all, err := operatedRuns(ctx, cfg)
 		all = slices.DeleteFunc(all, func(r workload.Run) bool {
 			return r.State == workload.RunClosed || r.State == workload.RunEnded
@@ -75,7 +74,7 @@ func (p *simProcess) parks(ctx context.Context, cfg pump.Config, order string) e
 		if err != nil || len(all) == 0 {
 			return err
 		}
-		what = all[p.roll(uint64(len(all)), "parks", "", 0)].ID.String()
+		what = all[p.roll(uint64(len(all)), "pauses part", "", 0)].ID.String()
 		part = workloads.Part{Run: what}
 	}
 	w.mu.Lock()
@@ -99,16 +98,16 @@ func (p *simProcess) parks(ctx context.Context, cfg pump.Config, order string) e
 	return nil
 }
 
-// unparks resumes one of what is paused, or all.
-func (p *simProcess) unparks(ctx context.Context, cfg pump.Config, all bool) error {
+// resumesPart resumes one of what is paused, or all.
+func (p *simProcess) resumesPart(ctx context.Context, cfg pump.Config, all bool) error {
 	w := p.world
 	work, err := workload.Load(ctx, w.openTable(), "work")
-	if err != nil || len(work.Parkings) == 0 {
+	if err != nil || len(work.PausedParts) == 0 {
 		return err
 	}
-	marks := work.Parkings
+	marks := work.PausedParts
 	if !all {
-		at := p.roll(uint64(len(marks)), "unparks", "", 0)
+		at := p.roll(uint64(len(marks)), "resumes part", "", 0)
 		marks = marks[at : at+1]
 	}
 	for _, m := range marks {
@@ -132,8 +131,8 @@ func (p *simProcess) unparks(ctx context.Context, cfg pump.Config, all bool) err
 	return err
 }
 
-// judgeParkedLocked says what is wrong with a task that is begun now.
-func (w *simWorld) judgeParkedLocked(p *simProcess, task *simTask) {
+// judgePartLocked says what is wrong with a task that is begun now.
+func (w *simWorld) judgePartLocked(p *simProcess, task *simTask) {
 	for _, what := range []string{task.run.String(), task.source.key(task.record)} {
 		since := w.paused.parts[what]
 		if !since.IsZero() && w.plan.calm() && time.Since(since) > 2*w.plan.beat {
@@ -142,26 +141,24 @@ func (w *simWorld) judgeParkedLocked(p *simProcess, task *simTask) {
 	}
 }
 
-// parking reports whether operators of a plan pause runs or keys.
-func (p *simPlan) parking() bool {
+// pausingParts reports whether operators of a plan pause runs or keys.
+func (p *simPlan) pausingParts() bool {
 	return slices.ContainsFunc(p.steps, func(s simStep) bool {
-		return s.verb == "operate" && slices.Contains(simParks, s.order[0])
+		return s.verb == "operate" && slices.Contains(simPausesPart, s.order[0])
 	})
 }
 
-// parked says what of the pauses is still there; empty: nothing.
-func (w *simWorld) parked(ctx context.Context) string {
-	if !w.plan.parking() {
+// stillPaused says what has its mark yet; empty: nothing.
+func (w *simWorld) stillPaused(ctx context.Context) string {
+	if !w.plan.pausingParts() {
 		return ""
 	}
-	v, err := cluster.LoadView(ctx, w.openTable(), "work")
+	work, err := workload.Load(ctx, w.openTable(), "work")
 	switch {
 	case err != nil:
 		return err.Error()
-	case len(v.Workload.Parkings) > 0:
-		return v.Workload.Parkings[0].String() + " has its mark"
-	case len(v.Workload.Returning()) > 0:
-		return fmt.Sprintf("parking queues %v are in the map", v.Workload.Returning())
+	case len(work.PausedParts) > 0:
+		return work.PausedParts[0].String() + " has its mark"
 	}
 	return ""
 }

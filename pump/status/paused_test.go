@@ -10,11 +10,11 @@ func TestACommandNamesAKeyForAShell(t *testing.T) {
 		"$(reboot)":   "--key '$(reboot)'",
 		"it's":        `--key 'it'\''s'`,
 	} {
-		if got := (&Parked{Key: key}).Flag(); got != want {
+		if got := (&PausedPart{Key: key}).Flag(); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}
-	if got := (&Parked{Run: "abcd"}).Flag(); got != "--run abcd" {
+	if got := (&PausedPart{Run: "abcd"}).Flag(); got != "--run abcd" {
 		t.Error(got)
 	}
 }
