@@ -102,17 +102,25 @@ func (rs *results) figures() []figure {
 		return slices.Max(append(slices.Concat(rs.of("File", unit), rs.of("FileOnce", unit)), 0))
 	}
 	all := []figure{
-		{"results written to a file: tasks per CPU-second of both binaries beside azqueue's, a message a task",
-			rs.ratio("Rival", "File", cpu), "x", 50, 0, 60, true},
+		{
+			"results written to a file: tasks per CPU-second of both binaries beside azqueue's, a message a task",
+			rs.ratio("Rival", "File", cpu), "x", 50, 0, 60, true,
+		},
 		{"the same with a handler in Go that reads each task", rs.ratio("Rival", "Handler", cpu), "x", 55, 0, 0, true},
-		{"that handler: CPU per task, beside bare gzip, base64, gunzip of the same bytes by the same library and level",
-			rs.ratio("Handler", "Floor", cpu), "x", 0, 4.2, 0, false},
+		{
+			"that handler: CPU per task, beside bare gzip, base64, gunzip of the same bytes by the same library and level",
+			rs.ratio("Handler", "Floor", cpu), "x", 0, 4.2, 0, false,
+		},
 		{"requests per thousand tasks", median(rs.of("Handler", "requests/ktask")), "", 0, 2.5, 0, true},
-		{"`once` beside at-least-once: throughput of the processor",
-			rs.ratio("FileOnce", "File", "back-tasks/s"), "x", 0.9, 0, 0, true},
+		{
+			"`once` beside at-least-once: throughput of the processor",
+			rs.ratio("FileOnce", "File", "back-tasks/s"), "x", 0.9, 0, 0, true,
+		},
 		{"`once` beside at-least-once: CPU of the processor", rs.ratio("FileOnce", "File", "back-cpu-ns"), "x", 0, 1.15, 0, false},
-		{"messages per CPU-second beside azqueue's, with one task a message",
-			rs.ratio("Rival", "OneAMessage", cpu), "x", 1 / 1.15, 0, 1, true},
+		{
+			"messages per CPU-second beside azqueue's, with one task a message",
+			rs.ratio("Rival", "OneAMessage", cpu), "x", 1 / 1.15, 0, 1, true,
+		},
 		{"most memory of a processor that writes results", mostOf("back-MiB"), "MiB", 0, 192, 0, true},
 		{"most memory of a distributor", mostOf("out-MiB"), "MiB", 0, 512, 0, true},
 		{"4,000,000 tasks through a distributor on one core", median(rs.of("File", "out-tasks/s")), "tasks/s", 0, 0, 0, true},
