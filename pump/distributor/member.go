@@ -13,6 +13,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/nudging"
 	"github.com/queuepump/queuepump/pump/internal/rounds"
@@ -110,6 +111,7 @@ func (s *membership) enter() {
 	m, err := member.Join(s.ctx, &d.cfg, d.fleet, d.router.Current().Workload, member.Options{
 		Role: cluster.RoleDistributor, Report: s.report, Changed: s.changed, Lost: d.router.Lost,
 		Beat: d.opts.Beat, Lease: d.opts.Lease, Optional: true,
+		Stake: failure.Work, // the distribution has begun, and goes on meanwhile
 	})
 	if err != nil { // never, of an optional membership
 		d.cfg.Log.Error("the cluster cannot be joined", "error", err)

@@ -12,6 +12,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -136,6 +137,37 @@ func TestAnAccountThatIsNotThereIsSaidWhileAServiceWaits(t *testing.T) {
 			if err := <-ended; err != nil && ctx.Err() == nil {
 				t.Errorf("%s: %v", name, err)
 			}
+		})
+	}
+}
+
+// An elected distributor becomes a member when the control account is there again, at whichever
+// request of its start that was disabled for three minutes, and has its share of the budget.
+func TestADistributorJoinsWheneverItsControlIsBack(t *testing.T) {
+	for answered := range 30 {
+		t.Run(fmt.Sprintf("after %d requests", answered), func(t *testing.T) {
+			inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+				refused := w.Fault(azsim.Rule{
+					Instance: "d", Service: "table", Fault: azsim.Answer, Status: 403, Code: "AccountIsDisabled",
+					Skip: answered,
+				})
+				d := w.startDistributor(w.distributor("d", &testworld.ListSource{Print: "a", N: 10},
+					distributor.Options{Every: time.Hour}))
+				time.Sleep(3 * time.Minute)
+				refused.Remove()
+				time.Sleep(time.Minute)
+				v, err := cluster.LoadView(t.Context(), w.Table(), "work")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(v.Members) != 1 {
+					t.Errorf("the members are %v, want the distributor", v.Members)
+				}
+				d.cancel()
+				if err := d.wait(); err != nil {
+					t.Error(err)
+				}
+			})
 		})
 	}
 }
