@@ -8,8 +8,6 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/queuepump/queuepump/pump/internal/private"
-	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/prices"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -72,9 +70,6 @@ type Config struct {
 	// TracerProvider makes spans of tasks that are sent and handled, by OpenTelemetry; where a span is
 	// sampled its context goes with the task. Default: none, and tracing costs nothing.
 	TracerProvider trace.TracerProvider
-
-	// Private is the engine's: no caller can set it.
-	Private private.Config
 }
 
 // Shared as Config.Segments means that no segment has an owner: any processor
@@ -87,12 +82,12 @@ type Delivery string
 // The delivery modes (P3.8).
 const (
 	// AtLeastOnce delivers each task once or, after a failure, more often.
-	AtLeastOnce Delivery = workload.DeliverAtLeastOnce
+	AtLeastOnce Delivery = "at-least-once"
 	// Once records the completion of each task exactly once in a ledger (P3): a copy of a task that
 	// is done is recognised and not handled. A handler that was interrupted before its task was
 	// recorded runs again, so an effect outside must still bear repetition; an effect on a
 	// reducer's state happens exactly once.
-	Once Delivery = workload.DeliverOnce
+	Once Delivery = "once"
 )
 
 // Account is one storage account and how to reach it: a connection string (with

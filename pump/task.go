@@ -6,7 +6,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/internal/tracecontext"
 )
 
 // RunID identifies a run: one distribution of a source, from its start to its end.
@@ -48,11 +47,11 @@ func (t *Task) TraceContext(ctx context.Context) (parent, state string) {
 	sc := trace.SpanContextFromContext(ctx)
 	if !sc.IsValid() {
 		var ok bool
-		if sc, ok = tracecontext.Decode(t.Trace); !ok {
+		if sc, ok = codec.DecodeTrace(t.Trace); !ok {
 			return "", ""
 		}
 	}
-	return tracecontext.Headers(sc)
+	return codec.TraceHeaders(sc)
 }
 
 // Handler does the work of a task. The processor calls it from many goroutines

@@ -262,8 +262,8 @@ func (f *checkFlags) taskOf(r source.Record, n int) *pump.Task {
 func try(ctx context.Context, w handlers.Worker, t *pump.Task) (c checked) {
 	result, err := w.Work(ctx, t)
 	outcome, after := pump.OutcomeOf(err)
-	c.Outcome, c.Result = outcome, result
-	if outcome == "retry" || outcome == "busy" {
+	c.Outcome, c.Result = string(outcome), result
+	if outcome == pump.OutcomeRetry || outcome == pump.OutcomeBusy {
 		c.RetrySeconds = new(after.Seconds())
 	}
 	if err != nil {

@@ -156,7 +156,7 @@ func TestTheTableOfAnEndpointsFailuresIsWhatIsDone(t *testing.T) {
 			}
 			_, err := newHTTP(t, at, HTTPOptions{Timeout: timeout}).post(t.Context(), task("x"))
 			word, _ := pump.OutcomeOf(err)
-			did := map[string]string{"failed": "end", "rejected": "end", "busy": "wait"}[word]
+			did := map[string]string{"failed": "end", "rejected": "end", "busy": "wait"}[string(word)]
 			if errors.Is(err, errUnreachable) {
 				did = "wait"
 			}

@@ -101,7 +101,7 @@ func Add(ctx context.Context, cfg pump.Config, name string) (Change, error) {
 		return Change{}, err
 	}
 	var queues []shardmap.Shard
-	for _, s := range setup.Shards(o.Cfg) {
+	for _, s := range setup.Shards(o.Cfg.Config) {
 		if s.Account == name {
 			queues = append(queues, s)
 		}

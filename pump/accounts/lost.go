@@ -150,7 +150,7 @@ func (o *accountsOf) losses(ctx context.Context, name string) (*Losses, error) {
 			break
 		}
 	}
-	if o.Workload.Delivery == workload.DeliverOnce {
+	if o.Workload.Delivery == string(pump.Once) {
 		l.Runs, err = o.lostRuns(ctx)
 		return l, err
 	}

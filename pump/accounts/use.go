@@ -33,15 +33,15 @@ type Use struct {
 }
 
 // List says how the workload uses each account of its map and of the
-// configuration, by name. It is workload.ErrNoWorkload if the workload does not exist. A
-// configuration that says something else than what is pinned is a [*workload.MismatchError]
+// configuration, by name. It is pump.ErrNoWorkload if the workload does not exist. A
+// configuration that says something else than what is pinned is a [*pump.MismatchError]
 // beside the list.
 func List(ctx context.Context, cfg pump.Config) ([]Use, error) {
 	o, err := readAccounts(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
-	return Uses(&o.Cfg, o.Workload.Map), o.Check()
+	return Uses(&o.Cfg.Config, o.Workload.Map), o.Check()
 }
 
 // Uses says how a workload with this map uses each account of it and of the configuration, by name.

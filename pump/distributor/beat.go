@@ -67,7 +67,7 @@ func (r *run) beat(ctx context.Context) error {
 // answered that was sent before others may take this process for gone. A process that stood still
 // for longer learns so whether its run is over: what is put into such a run goes to quarantine.
 func (r *run) proven(ctx context.Context) error {
-	every, clock := r.d.runBeat(), r.d.cfg.Private.Seeding.Clock()
+	every, clock := r.d.runBeat(), r.d.cfg.Sim.Seeding.Clock()
 	good := closing.SilentBeats*every + closing.AbandonPressed
 	for n := uint64(0); !r.repairs && clock.Since(*r.beaten.Load()) >= good; n++ {
 		if r.asked.Do(ctx, r.beat) == nil {

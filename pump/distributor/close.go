@@ -3,11 +3,11 @@ package distributor
 import (
 	"context"
 
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/election"
-	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // closeRuns ends runs while this distributor is the one that distributed last and no process
@@ -15,7 +15,7 @@ import (
 func (d *Distributor) closeRuns(ctx context.Context) {
 	w := d.router.Current().Workload
 	e := election.New(d.fleet.Control, d.cfg.Workload, election.Options{Instance: d.cfg.Instance})
-	c := closing.New(&d.cfg, d.fleet, w)
+	c := closing.New(&d.cfg.Config, d.fleet, w)
 	c.HorizonBy(func(ctx context.Context) (*cluster.View, error) {
 		return cluster.LoadView(ctx, d.fleet.Control, d.cfg.Workload)
 	})
@@ -26,7 +26,7 @@ func (d *Distributor) closeRuns(ctx context.Context) {
 }
 
 func (d *Distributor) recordsOnce() bool {
-	return d.router.Current().Workload.Delivery == workload.DeliverOnce
+	return d.router.Current().Workload.Delivery == string(pump.Once)
 }
 
 // endUnput ends a broken run of which nothing was put and that no other leader began: nothing of it

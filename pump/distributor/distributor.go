@@ -179,7 +179,7 @@ type Summary struct {
 // Distributor reads tasks from a source and puts them into the queues of a
 // workload. It makes the queues and the workload's rows if they are not there.
 type Distributor struct {
-	cfg    pump.Config
+	cfg    setup.Config
 	opts   Options
 	source source.Source
 	fleet  *queues.Set
@@ -210,18 +210,18 @@ type Distributor struct {
 func (d *Distributor) Hurry(most time.Duration) { d.grace.Hurry(most) }
 
 // New checks the configuration; it makes no request.
-func New(cfg pump.Config, source source.Source, o Options) (*Distributor, error) {
-	cfg, err := setup.Complete(cfg)
+func New(c pump.Config, from source.Source, o Options) (*Distributor, error) {
+	cfg, err := setup.Complete(c)
 	if err != nil {
 		return nil, err
 	}
-	if err := money.Check(&cfg); err != nil {
+	if err := money.Check(&cfg.Config); err != nil {
 		return nil, err
 	}
 	if o, err = o.withDefaults(); err != nil {
 		return nil, err
 	}
-	if s, ok := source.(reading.Checked); ok {
+	if s, ok := from.(reading.Checked); ok {
 		if err := s.Check(); err != nil {
 			return nil, err
 		}
@@ -232,12 +232,12 @@ func New(cfg pump.Config, source source.Source, o Options) (*Distributor, error)
 			return nil, err
 		}
 	}
-	d := &Distributor{cfg: cfg, opts: o, source: source, tracer: tracing.New(&cfg), mode: "once"}
-	setup.Default(&d.cfg.Private.Lanes, min(runtime.GOMAXPROCS(0), pack.MaxLanes))
-	setup.Default(&d.cfg.Private.CheckpointEvery, defaultCheckpointEvery)
-	setup.Default(&d.cfg.Private.BarrierAge, defaultBarrierAge)
-	setup.Default(&d.cfg.Private.MaxUnsaved, defaultMaxUnsaved)
-	d.fleet = queues.Open(&cfg)
+	d := &Distributor{cfg: cfg, opts: o, source: from, tracer: tracing.New(&cfg.Config), mode: "once"}
+	setup.Default(&d.cfg.Sim.Lanes, min(runtime.GOMAXPROCS(0), pack.MaxLanes))
+	setup.Default(&d.cfg.Sim.CheckpointEvery, defaultCheckpointEvery)
+	setup.Default(&d.cfg.Sim.BarrierAge, defaultBarrierAge)
+	setup.Default(&d.cfg.Sim.MaxUnsaved, defaultMaxUnsaved)
+	d.fleet = queues.Open(&cfg.Config)
 	d.runs = workload.NewRuns(d.fleet.Control, cfg.Workload)
 	d.router = send.NewRouter(d.fleet, cfg.Log)
 	return d, nil

@@ -14,7 +14,6 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/election"
 	"github.com/queuepump/queuepump/pump/internal/failure"
-	"github.com/queuepump/queuepump/pump/internal/outcome"
 	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/runs"
@@ -51,7 +50,7 @@ func (d *Distributor) await(ctx context.Context, r *run) error {
 	sealed := workload.Run{
 		ID: r.id, State: workload.RunSealed, Sealed: r.read.Counts, Tasks: uint64(r.count.Tasks.Load()),
 	}
-	c, err := runs.WaitSealed(ctx, &d.cfg, d.fleet, d.router.Current().Workload.Map.Segments, sealed,
+	c, err := runs.WaitSealed(ctx, &d.cfg.Config, d.fleet, d.router.Current().Workload.Map.Segments, sealed,
 		*d.opts.Wait)
 	r.completion = &c
 	return err
@@ -83,7 +82,7 @@ func (d *Distributor) create(ctx context.Context, r *run, mode string) error {
 		return fmt.Errorf("the source's fingerprint has %d bytes, more than %d", len(print),
 			maxFingerprint)
 	}
-	r.id = newRun(d.cfg.Private.Seeding, d.cfg.Workload)
+	r.id = newRun(d.cfg.Sim.Seeding, d.cfg.Workload)
 	r.log = d.cfg.Log.With("run", r.id.String())
 	r.row = workload.Run{
 		ID: r.id, Workload: d.cfg.Workload, Mode: mode, Fingerprint: print, Instance: d.cfg.Instance,
@@ -100,7 +99,7 @@ var errBroken = errors.New("stopped before the end of the source")
 
 // distribute makes the distribution and gives the run its end: sealed after the
 // last acknowledgement (P2.2), broken if no process can or should continue it. A run that another
-// leader continues stays open, with outcome.ErrHalted or the cause of the lost leadership.
+// leader continues stays open, with source.ErrHalted or the cause of the lost leadership.
 func (d *Distributor) distribute(ctx context.Context, r *run) error {
 	d.stage.hasRun(r)
 	r.log.Info("distributing", "from", r.count.Tasks.Load(), "resumed", r.from != nil)
@@ -138,7 +137,7 @@ func (d *Distributor) distribute(ctx context.Context, r *run) error {
 	case r.unread != nil:
 		return r.unread
 	case r.leads != nil && !r.live:
-		return outcome.ErrHalted
+		return source.ErrHalted
 	}
 	err = fmt.Errorf("%w: %w", errBroken, context.Cause(ctx))
 	d.noteEnd(rows, r, errBroken.Error(), slog.LevelInfo,

@@ -68,10 +68,10 @@ const (
 func newMembership(d *Distributor) *membership {
 	s := &membership{
 		d: d, visits: d.mode == closing.ModeClient, arrives: make(chan struct{}),
-		nudges: nudging.NewSender(context.Background(), &d.cfg),
+		nudges: nudging.NewSender(context.Background(), &d.cfg.Config),
 	}
 	if !s.visits {
-		s.samples = sampling.New(&d.cfg, d.fleet, s.view)
+		s.samples = sampling.New(&d.cfg.Config, d.fleet, s.view)
 	}
 	// its end is end's business, not that of Run's context
 	s.ctx, s.stop = context.WithCancel(context.Background())
@@ -108,7 +108,7 @@ func (s *membership) arrived() { s.arrive.Do(func() { close(s.arrives) }) }
 
 func (s *membership) enter() {
 	d := s.d
-	m, err := member.Join(s.ctx, &d.cfg, d.fleet, d.router.Current().Workload, member.Options{
+	m, err := member.Join(s.ctx, &d.cfg.Config, d.fleet, d.router.Current().Workload, member.Options{
 		Role: cluster.RoleDistributor, Report: s.report, Changed: s.changed, Lost: d.router.Lost,
 		Beat: d.opts.Beat, Lease: d.opts.Lease, Optional: true,
 		Stake: failure.Work, // the distribution has begun, and goes on meanwhile

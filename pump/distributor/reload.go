@@ -20,7 +20,7 @@ func (d *Distributor) Reload(cfg pump.Config) error {
 	if s == nil {
 		return errNotRunning
 	}
-	changed, err := setup.Reload(d.fleet, d.cfg, cfg)
+	changed, err := setup.Reload(d.fleet, &d.cfg, cfg)
 	if err != nil || !changed {
 		return err
 	}

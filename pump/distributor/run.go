@@ -21,7 +21,6 @@ import (
 	"github.com/queuepump/queuepump/pump/distributor/internal/send"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/member"
-	"github.com/queuepump/queuepump/pump/internal/outcome"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/reading"
 	"github.com/queuepump/queuepump/pump/internal/rounds"
@@ -99,11 +98,11 @@ const (
 // but what was read is packed and put. work ends every stage at once, when one has
 // failed or all ends: after the grace, when leadership is lost (P5.2), or when reading failed.
 func (r *run) sendAll(ctx context.Context) (ending, error) {
-	source, err := r.open(ctx)
+	reader, err := r.open(ctx)
 	if err != nil {
 		return 0, &pack.SourceError{Err: err}
 	}
-	defer source.Close()
+	defer reader.Close()
 
 	all, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
@@ -114,7 +113,7 @@ func (r *run) sendAll(ctx context.Context) (ending, error) {
 	reading, stop := context.WithCancelCause(work)
 	defer stop(nil)
 	defer context.AfterFunc(ctx, func() {
-		stop(outcome.ErrHalted)
+		stop(source.ErrHalted)
 		grace, cancel := r.d.grace.Begin(all, r.d.opts.Grace)
 		context.AfterFunc(grace, func() {
 			cancel()
@@ -124,7 +123,7 @@ func (r *run) sendAll(ctx context.Context) (ending, error) {
 
 	r.end = end
 	r.beaten.Store(new(time.Now())) // the row was written or read just now
-	check := r.assemble(stages, work, source)
+	check := r.assemble(stages, work, reader)
 	var packing sync.WaitGroup // the lanes
 	for _, l := range r.read.Lanes {
 		packing.Add(1)
@@ -167,7 +166,7 @@ func (r *run) sendAll(ctx context.Context) (ending, error) {
 		return r.cutShort(cause, check)
 	}
 	if !stopped {
-		return endOfSource, unchanged(source)
+		return endOfSource, unchanged(reader)
 	}
 	if check != nil {
 		// Everything before this instant is acknowledged, so that another can
@@ -182,7 +181,7 @@ func (r *run) readOn(work, reading context.Context, saves bool) (stopped bool, e
 	err = r.read.Read(work, reading)
 	// A failure in the moment of the stop is a failure: the reader may stand behind a bad line.
 	stopped = err != nil && reading.Err() != nil &&
-		(errors.Is(err, outcome.ErrHalted) || errors.Is(err, context.Canceled))
+		(errors.Is(err, source.ErrHalted) || errors.Is(err, context.Canceled))
 	if !stopped && saves && !r.live && troubled(err) {
 		// Another, or this one later, reads on where this ends.
 		r.unread, _ = errors.AsType[*pack.SourceError](err)
@@ -215,8 +214,8 @@ func (r *run) flush(check *pack.Checkpointer, final *pack.Barrier) {
 }
 
 // unchanged is an error if a source that was read to its end cannot be what was read.
-func unchanged(source source.Reader) error {
-	if s, ok := source.(reading.Lasting); ok {
+func unchanged(from source.Reader) error {
+	if s, ok := from.(reading.Lasting); ok {
 		if err := s.Unchanged(); err != nil {
 			return &pack.SourceError{Err: err}
 		}
@@ -237,13 +236,13 @@ func (r *run) open(ctx context.Context) (source.Reader, error) {
 
 // assemble builds the stages from the source to the sinks.
 func (r *run) assemble(
-	stages *errgroup.Group, work context.Context, source source.Reader,
+	stages *errgroup.Group, work context.Context, from source.Reader,
 ) *pack.Checkpointer {
 	d, w := r.d, r.d.router.Current().Workload
-	track := pack.NewTracker(d.cfg.Private.Lanes)
+	track := pack.NewTracker(d.cfg.Sim.Lanes)
 	o := send.Options{
 		Ctx: work, Stages: stages, Log: r.log, Hooks: &d.fleet.Cfg.Hooks,
-		Jitter: backoff.Jitter(d.cfg.Instance), Turn: d.cfg.Private.Seeding.Turn, Router: d.router,
+		Jitter: backoff.Jitter(d.cfg.Instance), Turn: d.cfg.Sim.Seeding.Turn, Router: d.router,
 		Count: &r.count, Acked: track.Done, Delivered: r.delivered, Loops: &d.loops, Stake: d.stake(),
 		Proven: r.proven,
 	}
@@ -253,21 +252,21 @@ func (r *run) assemble(
 	if age == 0 && (r.live || d.opts.MaxRate > 0) {
 		age = slowSealAge
 	}
-	lanes := make([]*pack.Lane, d.cfg.Private.Lanes)
+	lanes := make([]*pack.Lane, d.cfg.Sim.Lanes)
 	for i := range lanes {
 		lanes[i] = pack.NewLane(&pack.Packer{
-			Head: head, Most: d.opts.Pack, MaxHeld: pack.DefaultMaxOpen / d.cfg.Private.Lanes,
-			Opened: track.Opened, Open: make([]*pack.OpenEnvelope, w.Map.Segments/d.cfg.Private.Lanes+1),
-			Stride: d.cfg.Private.Lanes,
+			Head: head, Most: d.opts.Pack, MaxHeld: pack.DefaultMaxOpen / d.cfg.Sim.Lanes,
+			Opened: track.Opened, Open: make([]*pack.OpenEnvelope, w.Map.Segments/d.cfg.Sim.Lanes+1),
+			Stride: d.cfg.Sim.Lanes,
 			Emit:   r.put.Send, MapVersion: func() uint64 { return d.router.Current().Workload.Map.Version },
 			Writes: d.router.Writes, Limit: d.router.Limit,
 		})
 		lanes[i].SealAge = max(age, 0)
-		lanes[i].Passed, lanes[i].Turn, lanes[i].Name = track.Passed, d.cfg.Private.Seeding.Turn,
+		lanes[i].Passed, lanes[i].Turn, lanes[i].Name = track.Passed, d.cfg.Sim.Seeding.Turn,
 			strconv.Itoa(i)
 	}
 	r.read = &pack.Segmenter{
-		Source: source, Counts: make([]uint64, w.Map.Segments), Lanes: lanes, Tracker: track,
+		Source: from, Counts: make([]uint64, w.Map.Segments), Lanes: lanes, Tracker: track,
 		Count: &r.count, Whole: head, Trial: codec.NewBuilder(0),
 		Quarantines: d.opts.OnBadLine == BadLineQuarantine,
 	}
@@ -296,9 +295,9 @@ func (r *run) assemble(
 		return nil
 	}
 	check := &pack.Checkpointer{
-		Tracker: track, Save: r.save, Lanes: lanes, Log: r.log, Turn: d.cfg.Private.Seeding.Turn,
-		Every: d.cfg.Private.CheckpointEvery, Age: d.cfg.Private.BarrierAge,
-		Max: d.cfg.Private.MaxUnsaved, Saved: make(chan struct{}, 1),
+		Tracker: track, Save: r.save, Lanes: lanes, Log: r.log, Turn: d.cfg.Sim.Seeding.Turn,
+		Every: d.cfg.Sim.CheckpointEvery, Age: d.cfg.Sim.BarrierAge,
+		Max: d.cfg.Sim.MaxUnsaved, Saved: make(chan struct{}, 1),
 	}
 	check.SavedTasks.Store(r.count.Tasks.Load())
 	r.read.Check = check

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor/internal/send"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/failure"
@@ -103,7 +104,7 @@ func (d *Distributor) workload(
 	}
 	w, err := workload.Load(ctx, d.fleet.Control, d.cfg.Workload)
 	switch {
-	case errors.Is(err, workload.ErrNoWorkload):
+	case errors.Is(err, pump.ErrNoWorkload):
 		return nil, t.Workload.Deleted()
 	case err != nil:
 		return nil, err

@@ -81,7 +81,7 @@ func (p *patient) examine(ctx context.Context) {
 func (p *patient) askTime(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, dateTimeout)
 	defer cancel()
-	s, ok := p.of.Storage.(dated)
+	s, ok := storage.As[dated](p.of.Storage)
 	if !ok {
 		return true // the trial finds out
 	}
@@ -107,7 +107,7 @@ func (p *patient) now() time.Time { return time.Now().Add(-p.off) }
 
 // lookUp resolves the names of the account's services.
 func (p *patient) lookUp(ctx context.Context) {
-	s, ok := p.of.Storage.(hosted)
+	s, ok := storage.As[hosted](p.of.Storage)
 	if !ok {
 		return
 	}
@@ -237,7 +237,7 @@ func (c *checkup) signature(p *patient) {
 
 // ping shows whether the account's service can be reached at all.
 func (c *checkup) ping(p *patient) string {
-	if s, ok := p.of.Storage.(hosted); ok {
+	if s, ok := storage.As[hosted](p.of.Storage); ok {
 		return "curl -sS -o /dev/null -w '%{http_code}\\n' '" + s.Endpoint() + "?comp=list'"
 	}
 	return c.command("distributor status")

@@ -203,7 +203,7 @@ func Wrong(reasons []error, o Options) *Report {
 
 // checkup is one Check.
 type checkup struct {
-	cfg      pump.Config
+	cfg      setup.Config
 	o        Options
 	began    time.Time
 	queues   *queues.Set

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/doctor"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
@@ -53,7 +54,7 @@ func TestTheDoctorIsSilentOnAHealthyFleetOfTwentyProcesses(t *testing.T) {
 
 func TestTheDoctorIsSilentOnWorkloadsOfOtherKinds(t *testing.T) {
 	for name, spec := range map[string]workload.Spec{
-		"each task once": {Delivery: workload.DeliverOnce},
+		"each task once": {Delivery: string(pump.Once)},
 		"shared":         {Shared: true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -70,7 +70,7 @@ var faults = []fault{
 			spec := workload.Spec{
 				Name:     c.Cfg.Workload,
 				Shards:   c.ShardMap().Shards,
-				Delivery: workload.DeliverAtLeastOnce,
+				Delivery: string(pump.AtLeastOnce),
 			}
 			c.Sim.DropRows("accountb", "queuepump", c.Cfg.Workload, nil)
 			if _, err := workload.Ensure(t.Context(), c.Cfg.Accounts[1].Storage.Table("queuepump"), spec); err != nil {
@@ -343,7 +343,7 @@ var faults = []fault{
 		}, says: "have come into quarantine", mends: "distributor quarantine list",
 	},
 	{
-		name: "runs at half of a bound", spec: workload.Spec{Delivery: workload.DeliverOnce}, processors: -1,
+		name: "runs at half of a bound", spec: workload.Spec{Delivery: string(pump.Once)}, processors: -1,
 		plant: fill,
 		want: []string{
 			"warning ledger-bound",

@@ -49,7 +49,7 @@ func (c *checkup) look(ctx context.Context) (l look) {
 	var viewErr error
 	var g errgroup.Group
 	g.Go(func() error {
-		l.status, l.err = status.Read(ctx, c.cfg, status.Options{Runs: 1, Keys: 1, Timeout: lookTimeout})
+		l.status, l.err = status.Read(ctx, c.cfg.Config, status.Options{Runs: 1, Keys: 1, Timeout: lookTimeout})
 		return nil
 	})
 	g.Go(func() error {
@@ -66,7 +66,7 @@ func (c *checkup) fleet(ctx context.Context) {
 	first := c.look(ctx)
 	if first.err != nil {
 		c.noWorkload(first.err)
-		if errors.Is(first.err, workload.ErrNoWorkload) {
+		if errors.Is(first.err, pump.ErrNoWorkload) {
 			c.inventory(ctx, nil)
 		}
 		return
@@ -98,7 +98,7 @@ func (c *checkup) noWorkload(err error) {
 		c.wrong(err)
 	case errors.Is(err, workload.ErrDeleting):
 		c.find(CheckWorkload, Error, "", c.command("distributor workload delete"), "%v", err)
-	case errors.Is(err, workload.ErrNoWorkload):
+	case errors.Is(err, pump.ErrNoWorkload):
 		c.find(CheckWorkload, Warning, "", c.command("distributor run --input FILE"), "%v", err)
 	default:
 		c.unread = err // the control account's examination says more

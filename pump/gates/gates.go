@@ -79,7 +79,7 @@ func changeGate(
 	}
 	c.Waiting = len(nudges)
 	if opens {
-		c.Nudged = nudging.Send(ctx, &o.Cfg, nudges)
+		c.Nudged = nudging.Send(ctx, &o.Cfg.Config, nudges)
 	}
 	return c, nil
 }

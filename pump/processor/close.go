@@ -10,7 +10,7 @@ import (
 // closeRuns ends runs while this processor is the first of those that live, in rank.
 // That two believe so for a while costs some reads.
 func (r *run) closeRuns(ctx context.Context) {
-	c := closing.New(r.Cfg, r.Queues, r.Workload)
+	c := closing.New(&r.Cfg.Config, r.Queues, r.Workload)
 	c.Unfinished, c.Remaining = &r.unfinished, &r.remaining
 	c.HorizonBy(func(context.Context) (*cluster.View, error) { return r.Member.Load().View(), nil })
 	c.Keep(ctx, r.Jitter, func(context.Context) bool {

@@ -30,7 +30,7 @@ func (r *run) lease() time.Duration {
 // join makes this process a member of the cluster, waiting for the control
 // account if need be, and begins to poll what becomes its own.
 func (r *run) join(ctx context.Context) error {
-	m, err := member.Join(ctx, r.Cfg, r.Queues, r.Workload, member.Options{
+	m, err := member.Join(ctx, &r.Cfg.Config, r.Queues, r.Workload, member.Options{
 		Role: cluster.RoleProcessor, Waiting: r.o.Gate, Beat: r.o.Beat, Lease: r.o.Lease,
 		Stake:  r.stake(),
 		Grace:  max(r.o.Grace, 0) + 2*hardGrace, // stop ends the handlers before
@@ -42,7 +42,7 @@ func (r *run) join(ctx context.Context) error {
 		return fmt.Errorf("join workload %q: %w", r.Cfg.Workload, err)
 	}
 	r.Member.Store(m)
-	if watch := r.Cfg.Private.Hands; watch != nil && r.recorder != nil {
+	if watch := r.Cfg.Sim.Hands; watch != nil && r.recorder != nil {
 		watch(r.recorder.Ledger, m.Hold)
 	}
 	// An account that was added since the row was read: who added it saw no row of this

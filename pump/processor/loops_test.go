@@ -9,6 +9,7 @@ import (
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/sim"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/loop"
 )
@@ -77,7 +78,7 @@ func TestAPollerThatIsStuckDoesNotGoRound(t *testing.T) {
 		var planted atomic.Bool
 		release := make(chan struct{})
 		cfg := w.Config("p", 2)
-		cfg.Private.Seeding.Turn = func(operation, _ string) {
+		sim.In(&cfg).Seeding.Turn = func(operation, _ string) {
 			if operation == "poll" && planted.Load() {
 				<-release
 			}

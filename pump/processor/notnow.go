@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/outcome"
 	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
@@ -76,6 +75,15 @@ func (n *notNows) passes() int64 {
 	return n.r.Counts.Handled.Load() + n.r.Counts.Rejected.Load()
 }
 
+// answer is a handler's error that may say "not now" of what the handler asked, or only of its task:
+// the processor tells them apart by what other tasks were told.
+type answer interface {
+	error
+	// NotNow is what such an answer is called in metrics, such as "429"; empty: it is a failure of its
+	// task. The task is not tried again before the hint.
+	NotNow() (cause string, hint time.Duration)
+}
+
 // judge says what the outcome of a task is that was begun at a time: whether an answer that may say
 // "not now" does. It is not asked of tasks that were done at once.
 func (n *notNows) judge(
@@ -86,8 +94,8 @@ func (n *notNows) judge(
 	case message.NotNow:
 		cause = "busy"
 	case message.Failed:
-		if answer, ok := errors.AsType[outcome.Answer](err); ok {
-			cause, after = answer.NotNow()
+		if a, ok := errors.AsType[answer](err); ok {
+			cause, after = a.NotNow()
 		}
 	case message.Finished, message.Retry, message.Rejected:
 	default:

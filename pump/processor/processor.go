@@ -79,7 +79,7 @@ type Summary struct {
 // processors of a workload share its segments: each task is handled by the one that
 // owns its segment (origins S1), also while processors come and go.
 type Processor struct {
-	cfg     pump.Config
+	cfg     setup.Config
 	o       Options
 	handler pump.Handler
 	running atomic.Pointer[run] // nil outside of Run
@@ -89,12 +89,12 @@ type Processor struct {
 
 // New makes a processor; no request is made. The handler may be nil
 // with Options.Discard. An error is a [*pump.ConfigError].
-func New(cfg pump.Config, h pump.Handler, o Options) (*Processor, error) {
-	cfg, err := setup.Complete(cfg)
+func New(c pump.Config, h pump.Handler, o Options) (*Processor, error) {
+	cfg, err := setup.Complete(c)
 	if err != nil {
 		return nil, err
 	}
-	if err := money.Check(&cfg); err != nil {
+	if err := money.Check(&cfg.Config); err != nil {
 		return nil, err
 	}
 	if o, err = o.withDefaults(); err != nil {
@@ -103,7 +103,7 @@ func New(cfg pump.Config, h pump.Handler, o Options) (*Processor, error) {
 	if h == nil && !o.Discard {
 		return nil, pump.Invalid("handler", "there is none", "give a handler, or set Discard")
 	}
-	if err := reduce.CheckReducer(h, &cfg, o.Discard, o.MinInterval); err != nil {
+	if err := reduce.CheckReducer(h, &cfg.Config, o.Discard, o.MinInterval); err != nil {
 		return nil, err
 	}
 	return &Processor{cfg: cfg, o: o, handler: h}, nil
@@ -213,14 +213,14 @@ func (p *Processor) Run(ctx context.Context) (Summary, error) {
 
 func (p *Processor) newProcessing(ctx context.Context) *run {
 	r := &run{
-		Env: base.NewEnv(&p.cfg), o: &p.o, handler: p.handler, tracer: tracing.New(&p.cfg),
+		Env: base.NewEnv(&p.cfg), o: &p.o, handler: p.handler, tracer: tracing.New(&p.cfg.Config),
 		owned: newOwned(), grace: &p.grace,
 	}
 	r.Discards, r.MaxBytes = r.o.Discard, r.o.MaxBytes
 	r.Visibility, r.OwnLease = func() time.Duration { return r.timing.Lease() }, r.lease
 	r.Runs = base.NewRunCache(workload.NewRuns(r.Queues.Control, r.Cfg.Workload), r.Log)
 	r.spills = newSpillWatch(r)
-	r.sampler = sampling.New(r.Cfg, r.Queues, r.view)
+	r.sampler = sampling.New(&r.Cfg.Config, r.Queues, r.view)
 	r.remaining.Store(-1)
 	r.pausedParts.Store(&workload.PausedParts{})
 	r.lobby = &lobby{r: r}
@@ -234,8 +234,8 @@ func (p *Processor) newProcessing(ctx context.Context) *run {
 	}
 	r.timing = leases.NewTiming(r.o.Visibility, r.o.Retry)
 	r.keeper = leases.NewKeeper(r.timing, r.Jitter)
-	r.keeper.Clock = r.Cfg.Private.Seeding.Clock()
-	r.keeper.OnLost, r.keeper.OnStale, r.keeper.Step = r.lost, r.withdraw, r.Cfg.Private.Seeding.Turn
+	r.keeper.Clock = r.Cfg.Sim.Seeding.Clock()
+	r.keeper.OnLost, r.keeper.OnStale, r.keeper.Step = r.lost, r.withdraw, r.Cfg.Sim.Seeding.Turn
 	r.keeper.OnRenewed = func(d *message.Delivery, length time.Duration) {
 		r.Tallies.Spend(d.Header.Run, message.Request)
 		r.Tallies.AddMet(d.Header.Run, length)
@@ -354,7 +354,7 @@ func (r *run) loadWorkload(ctx context.Context) error {
 		try, cancel := context.WithTimeout(ctx, backoff.RequestTimeout)
 		w, err := workload.Load(try, r.Queues.Control, r.Cfg.Workload)
 		cancel()
-		r.noWorkload.Store(errors.Is(err, workload.ErrNoWorkload))
+		r.noWorkload.Store(errors.Is(err, pump.ErrNoWorkload))
 		if err == nil {
 			r.Workload = w
 			return nil
@@ -362,7 +362,7 @@ func (r *run) loadWorkload(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return stopped()
 		}
-		absent := errors.Is(err, workload.ErrNoWorkload)
+		absent := errors.Is(err, pump.ErrNoWorkload)
 		if absent && r.o.Make {
 			return r.makeWorkload(ctx)
 		}
@@ -381,11 +381,11 @@ func (r *run) loadWorkload(ctx context.Context) error {
 			}
 			return fmt.Errorf("load workload %q from account %q: %w", r.Cfg.Workload, r.Cfg.Control, err)
 		}
-		if absent && !errors.Is(told, workload.ErrNoWorkload) {
+		if absent && !errors.Is(told, pump.ErrNoWorkload) {
 			slow.End(r.Cfg.Control) // which has answered
 			what = "waiting for the workload to be created by its first distributor"
 			r.Log.Info(what, "control", r.Cfg.Control)
-		} else if !absent && errors.Is(told, workload.ErrNoWorkload) {
+		} else if !absent && errors.Is(told, pump.ErrNoWorkload) {
 			what = waitsForControl
 			slow.Begin(r.Cfg.Control, func() error { return r.Queues.Trouble(r.Cfg.Control) })
 		}
@@ -453,7 +453,7 @@ func (r *run) launch() {
 
 // openers is how many messages are opened at once: unpacking is work for a processor.
 func (r *run) openers() int {
-	if r.Cfg.Private.Seeding.Turn != nil {
+	if r.Cfg.Sim.Seeding.Turn != nil {
 		return 2 // on every machine
 	}
 	return max(2, runtime.GOMAXPROCS(0))

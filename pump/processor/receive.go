@@ -205,7 +205,7 @@ func unreadable(err error) *message.Disposition {
 // openAll opens messages until there will be no more.
 func (r *run) openAll(ctx context.Context) {
 	for {
-		r.Cfg.Private.Seeding.Turn.Wait("open")
+		r.Cfg.Sim.Seeding.Turn.Wait("open")
 		if d := r.backlog.ToOpen(); d != nil {
 			r.open(ctx, d)
 		} else if !r.backlog.AwaitOpenable() {
@@ -229,7 +229,7 @@ func (r *run) open(ctx context.Context, d *message.Delivery) {
 		d.Settle()
 		return
 	}
-	r.Cfg.Private.Seeding.Turn.Wait("opened", d.Queue.Account.Name, d.ID)
+	r.Cfg.Sim.Seeding.Turn.Wait("opened", d.Queue.Account.Name, d.ID)
 	r.backlog.SetSplitting(d, false)
 	if d.Verdicts == nil {
 		d.Verdicts = make([]message.Verdict, d.Count)

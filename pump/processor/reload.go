@@ -20,7 +20,7 @@ func (p *Processor) Reload(cfg pump.Config) error {
 	if r == nil {
 		return errNotRunning
 	}
-	changed, err := setup.Reload(r.Queues, *r.Cfg, cfg)
+	changed, err := setup.Reload(r.Queues, r.Cfg, cfg)
 	if err != nil || !changed {
 		return err
 	}

@@ -59,7 +59,7 @@ func (r *run) stop() {
 	// 5. The processor gives up the segments that it still holds, and leaves the cluster.
 	r.Tallies.Last(r.Wire)
 	r.sampler.Last(r.Wire)
-	r.Cfg.Private.Seeding.Turn.Wait("leave")
+	r.Cfg.Sim.Seeding.Turn.Wait("leave")
 	r.leaveCluster()
 	// 6. No request is made any more. What waited for one ends.
 	r.CutWire()

@@ -12,7 +12,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/queuepump/queuepump/pump/internal/outcome"
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/rounds"
 	"github.com/queuepump/queuepump/pump/internal/tracing"
@@ -285,20 +285,20 @@ func verdictOf(ctx context.Context, err error) (v message.Verdict, after time.Du
 	if err == nil {
 		return message.Finished, 0
 	}
-	if w, ok := outcome.Of(err); ok {
+	if e, ok := errors.AsType[*pump.TaskError](err); ok {
 		switch {
-		case w.Reject:
+		case e.Outcome == pump.OutcomeRejected:
 			return message.Rejected, 0
-		case w.Skip:
+		case e.Outcome == pump.OutcomeDone:
 			return message.Skipped, 0
-		case w.Release && w.After > 0:
-			return message.Postponed, w.After
-		case w.Release:
+		case e.Outcome == pump.OutcomeUntried && e.After > 0:
+			return message.Postponed, e.After
+		case e.Outcome == pump.OutcomeUntried:
 			return message.Unfinished, 0
-		case w.Busy:
-			return message.NotNow, w.After
-		default:
-			return message.Retry, w.After
+		case e.Outcome == pump.OutcomeBusy:
+			return message.NotNow, e.After
+		case e.Outcome == pump.OutcomeRetry:
+			return message.Retry, e.After
 		}
 	}
 	// A handler whose context ended for reasons that are not its task's cannot

@@ -42,7 +42,7 @@ func inSharedWorldOf(t *testing.T, accounts, queues int, change func(*azsim.Conf
 
 func inOnceWorld(t *testing.T, accounts, queues int, change func(*azsim.Config), test func(t *testing.T, w *world)) {
 	t.Helper()
-	inWorldOf(t, workload.Spec{Delivery: workload.DeliverOnce}, accounts, queues, change, test)
+	inWorldOf(t, workload.Spec{Delivery: string(pump.Once)}, accounts, queues, change, test)
 }
 
 // processor makes the processor of instance "p".

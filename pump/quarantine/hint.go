@@ -28,7 +28,7 @@ type redriveHints struct {
 func (q *Quarantine) hints(ctx context.Context) *redriveHints {
 	return &redriveHints{
 		q: q, busy: make(chan struct{}, 1),
-		nudges: nudging.NewSender(context.WithoutCancel(ctx), &q.of.Cfg),
+		nudges: nudging.NewSender(context.WithoutCancel(ctx), &q.of.Cfg.Config),
 	}
 }
 

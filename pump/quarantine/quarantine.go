@@ -127,7 +127,7 @@ func (m *Message) Open() ([]Task, error) {
 	return tasks, nil
 }
 
-// Open reads the workload. It is workload.ErrNoWorkload if there is none.
+// Open reads the workload. It is pump.ErrNoWorkload if there is none.
 func Open(ctx context.Context, cfg pump.Config) (*Quarantine, error) {
 	of, err := setup.Reach(cfg)
 	if err != nil {

@@ -165,7 +165,7 @@ func (e *EndsView) text(end *RunEnd, passed time.Duration) string {
 
 // endOf tells what the end of a run waits for; empty if it waits for none.
 func (o *openedRuns) endOf(ctx context.Context, run *workload.Run) (string, error) {
-	if o.Workload.Delivery != workload.DeliverOnce || !closing.WaitsForEnd(run.State, run.Over) {
+	if o.Workload.Delivery != string(pump.Once) || !closing.WaitsForEnd(run.State, run.Over) {
 		return "", nil
 	}
 	r, err := ReadEnding(ctx, o.Queues.Control, o.Workload.Name, run.ID, run.State, run.Changed)

@@ -188,7 +188,7 @@ func Find(ctx context.Context, cfg pump.Config, id string) (pump.RunID, error) {
 func (o *openedRuns) show(ctx context.Context, id pump.RunID) (Info, error) {
 	var progress map[pump.RunID]*ledger.RunProgress
 	var damage error
-	once := o.Workload.Delivery == workload.DeliverOnce
+	once := o.Workload.Delivery == string(pump.Once)
 	if once { // before the row: of a run that it says is sealed nothing had been pruned then
 		progress, damage = ledger.ReadProgress(ctx, o.Queues.Control, o.Workload.Name,
 			o.Workload.Map.Segments, id)

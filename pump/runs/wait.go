@@ -164,7 +164,7 @@ func Wait(ctx context.Context, cfg pump.Config, run pump.RunID, o WaitOptions) (
 		s.Check()); err != nil {
 		return Completion{}, err
 	}
-	return newWaiter(&s.Cfg, s.Queues, s.Workload.Map.Segments, run, o).wait(ctx)
+	return newWaiter(&s.Cfg.Config, s.Queues, s.Workload.Map.Segments, run, o).wait(ctx)
 }
 
 // WaitSealed is [Wait] for the distributor that has sealed the run itself: what it was sealed with

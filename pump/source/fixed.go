@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/outcome"
 )
 
 // fixedText is a TextSource with the files that its patterns gave at one moment.
@@ -227,7 +226,7 @@ func (e *corrupt) Unwrap() error { return e.error }
 // judged marks an error of reading text as corrupt unless it is the machine's.
 func judged(err error) error {
 	if err == nil || err == io.EOF || ofMachine(err) || errors.Is(err, context.Canceled) ||
-		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, outcome.ErrHalted) {
+		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrHalted) {
 		return err
 	}
 	return &corrupt{err}

@@ -8,6 +8,9 @@ import (
 	"iter"
 )
 
+// ErrHalted is the cause of the end of a reader's context if the distributor was told to stop.
+var ErrHalted = errors.New("the distributor was told to stop")
+
 // Source is what a distribution reads: a stream of records in a fixed order.
 // [TextSource], [Files] and [FromSeq] are the ready ones.
 type Source interface {

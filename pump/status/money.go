@@ -104,7 +104,7 @@ func (r *statusReader) slowed(m *Money) {
 			m.HoldBack++
 		}
 	}
-	m.LeastPerDay = money.Least(r.cfg, processors, distributors)
+	m.LeastPerDay = money.Least(&r.cfg.Config, processors, distributors)
 }
 
 // money fills in what the day has cost.

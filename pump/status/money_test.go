@@ -9,6 +9,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/history"
 	"github.com/queuepump/queuepump/pump/internal/operations"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/prices"
 )
 
@@ -16,7 +17,7 @@ var noon = time.Date(2030, 1, 2, 12, 0, 0, 0, time.UTC)
 
 // moneyOf is what a status says of a day as a beat has it, nil for none, and as a row has it.
 func moneyOf(day *cluster.Day, last *history.Point) Money {
-	cfg := &pump.Config{Prices: prices.List{Currency: "USD", Queue: 1e4, Table: 2e4}}
+	cfg := &setup.Config{Config: pump.Config{Prices: prices.List{Currency: "USD", Queue: 1e4, Table: 2e4}}}
 	r := &statusReader{cfg: cfg, last: last, server: noon, local: noon}
 	r.view = &cluster.View{
 		Read:    noon,

@@ -6,9 +6,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
-	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // PartNotRead is a part of a [Status] that could not be read.
@@ -74,7 +74,7 @@ func (r *statusReader) gather(ctx context.Context, accounts func(context.Context
 	err := r.readView(ctx)
 	// The queues are those of the map, or, if there is none, of the configuration.
 	rows.Go(func() { accounts(ctx) })
-	r.electionKnown = errors.Is(err, workload.ErrNoWorkload) // there was none
+	r.electionKnown = errors.Is(err, pump.ErrNoWorkload) // there was none
 	for _, p := range parts {
 		if err == nil && p.read != nil {
 			rows.Go(func() { r.note(p.name, p.shown, p.read(r, ctx)) })

@@ -22,13 +22,13 @@ import (
 func (r *statusReader) uses() (uses []accounts.Use, queues map[string][]string) {
 	queues = map[string][]string{}
 	if r.view != nil {
-		uses = accounts.Uses(r.cfg, r.view.Workload.Map)
+		uses = accounts.Uses(&r.cfg.Config, r.view.Workload.Map)
 		for _, s := range r.view.Workload.Map.Shards {
 			queues[s.Account] = append(queues[s.Account], s.Queue)
 		}
 	} else {
-		shards := setup.Shards(*r.cfg)
-		uses = accounts.UsesOf(r.cfg, shards, make([]int, len(shards))) // of a map that there is not
+		shards := setup.Shards(r.cfg.Config)
+		uses = accounts.UsesOf(&r.cfg.Config, shards, make([]int, len(shards))) // of a map that there is not
 		for _, s := range shards {
 			queues[s.Account] = append(queues[s.Account], s.Queue)
 		}

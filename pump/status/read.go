@@ -31,7 +31,7 @@ import (
 // Read reads what can be seen of a workload. An account that does not answer is named
 // in Problems and does not keep the rest from being shown; it takes no longer than
 // o.Timeout. If nothing could be learned of the workload itself, its control account being
-// dark, or the workload not existing (workload.ErrNoWorkload), there is an error beside
+// dark, or the workload not existing (pump.ErrNoWorkload), there is an error beside
 // what was learned of the accounts. Only a wrong configuration gives no Status at all.
 func Read(ctx context.Context, cfg pump.Config, o Options) (*Status, error) {
 	of, err := setup.Reach(cfg)
@@ -47,7 +47,7 @@ func Read(ctx context.Context, cfg pump.Config, o Options) (*Status, error) {
 	return s, err
 }
 
-func newReader(cfg *pump.Config, o Options, set *queues.Set) *statusReader {
+func newReader(cfg *setup.Config, o Options, set *queues.Set) *statusReader {
 	r := &statusReader{
 		cfg: cfg, options: o, queues: set, asOf: map[string]time.Time{}, missed: map[string]bool{},
 	}
@@ -58,7 +58,7 @@ func newReader(cfg *pump.Config, o Options, set *queues.Set) *statusReader {
 // statusReader reads the parts of a status at the same time. Each part belongs to
 // one goroutine until all have ended.
 type statusReader struct {
-	cfg      *pump.Config
+	cfg      *setup.Config
 	options  Options
 	queues   *queues.Set
 	table    storage.Table
@@ -187,7 +187,7 @@ func (r *statusReader) readClients(ctx context.Context) error {
 // look less far than it is, so then nothing exact is shown.
 func (r *statusReader) readRecorded(ctx context.Context) error {
 	w := r.view.Workload
-	if w.Delivery != workload.DeliverOnce {
+	if w.Delivery != string(pump.Once) {
 		return nil
 	}
 	recorded, err := ledger.ReadSums(ctx, r.table, r.cfg.Workload, w.Map.Segments)
@@ -294,7 +294,7 @@ func why(err error) string {
 // readEnds reads which runs wait for their ends, and of the first of them when there was the last
 // sign.
 func (r *statusReader) readEnds(ctx context.Context) error {
-	if r.view.Workload.Delivery != workload.DeliverOnce {
+	if r.view.Workload.Delivery != string(pump.Once) {
 		return nil // rows of runs go after the retention, and take no room until then
 	}
 	live, err := workload.NewRuns(r.table, r.cfg.Workload).Live(ctx)

@@ -38,7 +38,7 @@ const (
 // large workload from its rows at once, and its queues as they are read. Its methods may be called
 // from many goroutines.
 type Watcher struct {
-	cfg     pump.Config
+	cfg     setup.Config
 	options Options
 	queues  *queues.Set
 	rowPace *rate.Limiter // of requests for rows, and of those that others make

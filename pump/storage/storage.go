@@ -53,6 +53,22 @@ type Account interface {
 	Queues(ctx context.Context, prefix string) ([]string, error)
 }
 
+// As finds the first account of type T in an account and those that it wraps: one that wraps
+// another has a method Unwrap that gives it.
+func As[T any](a Account) (found T, ok bool) {
+	for a != nil {
+		if found, ok = a.(T); ok {
+			return found, true
+		}
+		wraps, is := a.(interface{ Unwrap() Account })
+		if !is {
+			break
+		}
+		a = wraps.Unwrap()
+	}
+	return found, false
+}
+
 // Queue is one queue. A message in it is visible or, for a while after a Put
 // with a delay, a Get or an Update, invisible. Delivery is at least once and
 // unordered: a message may come back before its visibility ends (clock skew in

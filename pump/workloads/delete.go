@@ -132,7 +132,7 @@ type Options struct {
 // Delete deletes a workload: its queues, what is in quarantine, and its rows. It is a [*Error] if
 // processes live, or runs are not finished, or if it has stopped half-way; then the same call
 // continues it. It takes at least 40 seconds, in which processes notice. Without a workload it is
-// [workload.ErrNoWorkload], unless there are anchors.
+// [pump.ErrNoWorkload], unless there are anchors.
 func Delete(ctx context.Context, cfg pump.Config, opts Options) (*Deletion, error) {
 	o, err := setup.Reach(cfg)
 	if err != nil {
@@ -140,7 +140,7 @@ func Delete(ctx context.Context, cfg pump.Config, opts Options) (*Deletion, erro
 	}
 	d := &workloadDeletion{Session: o, opts: opts}
 	switch err = d.Load(ctx); {
-	case errors.Is(err, workload.ErrNoWorkload):
+	case errors.Is(err, pump.ErrNoWorkload):
 		return d.leftovers(ctx, err)
 	case errors.Is(err, workload.ErrDeleting):
 		d.found.Begun = true
@@ -200,7 +200,7 @@ func (d *workloadDeletion) plan(ctx context.Context) error {
 	all, quarantined := d.found.Messages()
 	// Where nothing records what is done no run closes; there it is finished when the queues are
 	// empty.
-	ids, err := runs.Unfinished(ctx, w.Delivery == workload.DeliverOnce || all > quarantined,
+	ids, err := runs.Unfinished(ctx, w.Delivery == string(pump.Once) || all > quarantined,
 		setup.RunsNamed+1)
 	for _, id := range ids {
 		d.found.Unfinished = append(d.found.Unfinished, id.String())

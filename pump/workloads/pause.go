@@ -108,7 +108,7 @@ func tell(ctx context.Context, s *setup.Session, view *cluster.View) (nudged int
 	for _, m := range processorsOf(view) {
 		nudges = append(nudges, nudging.To(m, pump.Nudge{}))
 	}
-	return nudging.Send(ctx, &s.Cfg, nudges)
+	return nudging.Send(ctx, &s.Cfg.Config, nudges)
 }
 
 // look brings what is known up to date.

@@ -57,7 +57,7 @@ func Show(ctx context.Context, cfg pump.Config) (*Info, error) {
 	if err != nil && !errors.Is(err, workload.ErrDeleting) {
 		return nil, err
 	}
-	cfg, w := o.Cfg, o.Workload
+	cfg, w := o.Cfg.Config, o.Workload
 	i := &Info{
 		Name: w.Name, Incarnation: w.Incarnation, Control: cfg.Control, Changed: w.Changed,
 		Delivery: w.Delivery, Segments: w.Map.Segments,
@@ -90,6 +90,6 @@ func Show(ctx context.Context, cfg pump.Config) (*Info, error) {
 		i.Runs[string(state)] = n
 	}
 	i.AllRuns = all
-	i.Rivals, i.Unseen = setup.Rivals(ctx, &cfg, w)
+	i.Rivals, i.Unseen = setup.Rivals(ctx, &o.Cfg, w)
 	return i, nil
 }

@@ -29,7 +29,7 @@ func inThree(t *testing.T, test func(t *testing.T, w *world)) {
 		two := w.Cfg
 		two.Accounts = two.Accounts[:2]
 		f := queues.Open(&two)
-		row, err := workload.Ensure(t.Context(), f.Control, setup.SpecOf(&two))
+		row, err := workload.Ensure(t.Context(), f.Control, setup.SpecOf(&setup.Config{Config: two}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,7 +51,7 @@ func (w *world) joined(instance string, role cluster.Role, report cluster.Report
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	table := queues.Open(&cfg).Control
+	table := queues.Open(&cfg.Config).Control
 	row, err := workload.Load(w.T.Context(), table, cfg.Workload)
 	if err != nil {
 		w.T.Fatal(err)
@@ -272,7 +272,7 @@ func TestANameThatIsNowhereIsAMistakeOfTheConfiguration(t *testing.T) {
 		}
 		cfg := w.Operator()
 		cfg.Workload = "wrong"
-		if _, err := accounts.Add(t.Context(), cfg, "accountb"); !errors.Is(err, workload.ErrNoWorkload) || !strings.Contains(err.Error(), "distributor run") {
+		if _, err := accounts.Add(t.Context(), cfg, "accountb"); !errors.Is(err, pump.ErrNoWorkload) || !strings.Contains(err.Error(), "distributor run") {
 			t.Error(err)
 		}
 		// The pinned values are checked before anything is done.

@@ -289,7 +289,7 @@ func TestAContextThatHasEndedPaysNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := queues.Open(&cfg)
+		f := queues.Open(&cfg.Config)
 		s, err := f.Queue("none", "work-00")
 		if err != nil {
 			t.Fatal(err)

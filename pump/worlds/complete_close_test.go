@@ -25,12 +25,12 @@ func (w *world) closer(instance string) *closing.Closer {
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	f := queues.Open(&cfg)
+	f := queues.Open(&cfg.Config)
 	row, err := workload.Load(w.T.Context(), f.Control, cfg.Workload)
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	return readEvery(closing.New(&cfg, f, row))
+	return readEvery(closing.New(&cfg.Config, f, row))
 }
 
 // pass makes one pass, which must succeed.

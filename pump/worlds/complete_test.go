@@ -38,7 +38,7 @@ func (w *world) scribe() *scribe {
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	f := queues.Open(&cfg)
+	f := queues.Open(&cfg.Config)
 	workload, err := workload.Load(w.T.Context(), f.Control, cfg.Workload)
 	if err != nil {
 		w.T.Fatal(err)

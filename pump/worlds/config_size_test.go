@@ -91,7 +91,7 @@ func TestAnAccountWithMoreQueuesThanThereAreSegmentsLeftIsNotAdded(t *testing.T)
 		two := w.Cfg
 		two.Accounts = two.Accounts[:2]
 		f := queues.Open(&two)
-		spec := setup.SpecOf(&two)
+		spec := setup.SpecOf(&setup.Config{Config: two})
 		spec.Segments = 4
 		if _, err := workload.Ensure(t.Context(), f.Control, spec); err != nil {
 			t.Fatal(err)

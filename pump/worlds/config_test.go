@@ -36,7 +36,7 @@ func TestTheZeroValueOfEveryOptionalFieldWorks(t *testing.T) {
 	if a := c.Accounts[0]; a.Name != "accounta" || a.Queues != pump.DefaultQueues || a.Weight != 1 || a.Storage == nil {
 		t.Errorf("%+v", a)
 	}
-	if again, err := setup.Complete(c); err != nil || again.Instance != c.Instance {
+	if again, err := setup.Complete(c.Config); err != nil || again.Instance != c.Instance {
 		t.Errorf("defaults change what has its defaults: %+v, %v", again, err)
 	}
 }
@@ -56,7 +56,7 @@ func TestTheShardsOfAConfigurationMakeAMap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shards := setup.Shards(c)
+	shards := setup.Shards(c.Config)
 	if len(shards) != 10 || shards[0].Queue != "cities-00" || shards[9].Account != "accountb" || shards[9].Queue != "cities-01" {
 		t.Errorf("%+v", shards)
 	}

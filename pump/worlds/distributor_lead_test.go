@@ -80,7 +80,7 @@ func TestADeadLeadersRunIsContinuedFromItsCheckpoint(t *testing.T) {
 		t.Run(fmt.Sprintf("quarantine %v", quarantine), func(t *testing.T) {
 			inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 				var e ended
-				w.Private.BarrierAge = 2 * time.Second
+				w.Engine.BarrierAge = 2 * time.Second
 				s := &testworld.ListSource{Print: "a", N: 4000, Pace: 10 * time.Millisecond}
 				o := distributor.Options{Every: time.Hour}
 				if quarantine {
@@ -127,7 +127,7 @@ func TestADeadLeadersRunIsContinuedFromItsCheckpoint(t *testing.T) {
 func TestAZombieAddsNothingButDuplicates(t *testing.T) {
 	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 		var e ended
-		w.Private.BarrierAge = time.Second
+		w.Engine.BarrierAge = time.Second
 		s := &testworld.ListSource{Print: "a", N: 6000, Pace: 10 * time.Millisecond}
 		o := distributor.Options{Every: time.Hour, OnRun: e.by("d")}
 		one := w.startDistributor(w.distributor("d1", s, o))
@@ -194,7 +194,7 @@ func TestARunIsNotContinuedOnAnotherSource(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 				var e ended
-				w.Private.BarrierAge = time.Second
+				w.Engine.BarrierAge = time.Second
 				c.before.Pace = 10 * time.Millisecond
 				o := distributor.Options{Every: time.Hour, OnRun: e.by("d1")}
 				one := w.startDistributor(w.distributor("d1", c.before, o))
@@ -303,8 +303,8 @@ func TestUnsavedWorkIsCapped(t *testing.T) {
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		var mu sync.Mutex
 		var p distributor.Progress
-		w.Private.CheckpointEvery = 100 * time.Millisecond
-		w.Private.BarrierAge, w.Private.MaxUnsaved = time.Second, 200
+		w.Engine.CheckpointEvery = 100 * time.Millisecond
+		w.Engine.BarrierAge, w.Engine.MaxUnsaved = time.Second, 200
 		s := &testworld.ListSource{Print: "a", N: 3000, Pace: time.Millisecond}
 		o := distributor.Options{Every: time.Hour, Progress: func(now distributor.Progress) {
 			mu.Lock()

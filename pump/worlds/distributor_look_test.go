@@ -74,7 +74,7 @@ func TestAStandbyThatCannotReadTheSourceLeavesTheRunToOthers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 				var e ended
-				w.Private.BarrierAge = time.Second
+				w.Engine.BarrierAge = time.Second
 				s := testworld.ListSource{Print: "a", N: 2000, Pace: 10 * time.Millisecond}
 				o := distributor.Options{Every: time.Hour, OnRun: e.by("d1")}
 				one := w.startDistributor(w.distributor("d1", &s, o))

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/election"
 	"github.com/queuepump/queuepump/pump/internal/row"
@@ -28,7 +29,7 @@ func TestTheRunOfAnElectionRowThatIsNoMoreGoesOn(t *testing.T) {
 		"of a minute before, the leader dies":  {70 * time.Second, true, 2*3000 + 200},
 		"of an earlier beat, the leader lives": {100 * time.Second, false, 3000 + 50},
 	} {
-		for _, delivery := range []string{workload.DeliverOnce, ""} {
+		for _, delivery := range []string{string(pump.Once), ""} {
 			t.Run(name+" "+delivery, func(t *testing.T) {
 				inWorldOf(t, workload.Spec{Delivery: delivery}, 2, 2, nil, func(t *testing.T, w *world) {
 					h := &testworld.Seen{}
@@ -71,7 +72,7 @@ func TestTheRunOfAnElectionRowThatIsNoMoreGoesOn(t *testing.T) {
 						t.Errorf("it is said %d times", n)
 					}
 					most := c.handled
-					if delivery == workload.DeliverOnce {
+					if delivery == string(pump.Once) {
 						most = 3000
 					}
 					if n := h.Deliveries() - before; n < 3000 || n > most {

@@ -11,7 +11,6 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/gates"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
-	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 func TestAGateIsOpenedForAllAndToldToThoseWhoWaitAtIt(t *testing.T) {
@@ -57,7 +56,7 @@ func TestAGateIsOpenedForAllAndToldToThoseWhoWaitAtIt(t *testing.T) {
 			t.Error(err)
 		}
 		cfg.Workload = "wrong"
-		if _, err := gates.Open(t.Context(), cfg, "morning", "me"); !errors.Is(err, workload.ErrNoWorkload) {
+		if _, err := gates.Open(t.Context(), cfg, "morning", "me"); !errors.Is(err, pump.ErrNoWorkload) {
 			t.Error(err)
 		}
 	})

@@ -105,7 +105,7 @@ func historyWorld(t *testing.T, kind historyKind, seed uint64) []string {
 	}
 	spec := workload.Spec{Shared: kind.shared, Delivery: string(kind.delivery)}
 	inWorldOf(t, spec, 2, 3, change, func(t *testing.T, w *world) {
-		w.Turns, w.Private.BarrierAge = ts, 3*time.Second
+		w.Turns, w.Engine.BarrierAge = ts, 3*time.Second
 		for _, k := range []azsim.FaultKind{azsim.AnswerLost, azsim.FailBefore, azsim.AnswerAfter, azsim.CutBody, azsim.DeliverTwice, azsim.ReappearEarly, azsim.Reorder} {
 			w.Sim.Inject(azsim.Rule{Fault: k, Probability: 0.02})
 		}

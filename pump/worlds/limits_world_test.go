@@ -17,6 +17,7 @@ import (
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/sim"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -223,7 +224,7 @@ func noGets() int64 { return 0 }
 func (w *limitsWorld) distribute(during func(got func() int64)) {
 	w.t.Helper()
 	cfg := w.config("d")
-	cfg.Private.Lanes = 2
+	sim.In(&cfg).Lanes = 2
 	d, err := distributor.New(cfg, endless{w}, distributor.Options{Pack: 1})
 	if err != nil {
 		w.t.Fatal(err)

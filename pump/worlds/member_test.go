@@ -57,18 +57,18 @@ type sharer struct {
 // sharer starts a process that joins as a distributor and puts with so many goroutines.
 func (w *world) sharer(name string, workers int) *sharer {
 	w.T.Helper()
-	cfg := w.Config(name, 2)
-	cfg.Budget = pump.Budget{Account: shareLimit}
-	cfg, err := setup.Complete(cfg)
+	given := w.Config(name, 2)
+	given.Budget = pump.Budget{Account: shareLimit}
+	cfg, err := setup.Complete(given)
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	s := &sharer{w: w, name: name, queues: queues.Open(&cfg)}
+	s := &sharer{w: w, name: name, queues: queues.Open(&cfg.Config)}
 	workload, err := workload.Load(w.T.Context(), s.queues.Control, "work")
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	if s.m, err = member.Join(w.T.Context(), &cfg, s.queues, workload, member.Options{Role: cluster.RoleDistributor}); err != nil {
+	if s.m, err = member.Join(w.T.Context(), &cfg.Config, s.queues, workload, member.Options{Role: cluster.RoleDistributor}); err != nil {
 		w.T.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(w.T.Context())
@@ -254,7 +254,7 @@ func TestALonelyProcessHasItsWholeBudgetAtOnce(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			f := queues.Open(&cfg)
+			f := queues.Open(&cfg.Config)
 			before, err := f.Queue("accounta", "work-00")
 			if err != nil {
 				t.Fatal(err)
@@ -263,7 +263,7 @@ func TestALonelyProcessHasItsWholeBudgetAtOnce(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m, err := member.Join(t.Context(), &cfg, f, workload, member.Options{Role: role})
+			m, err := member.Join(t.Context(), &cfg.Config, f, workload, member.Options{Role: role})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -287,12 +287,12 @@ func TestADistributorGoesOnWithoutAClusterAndAProcessorWaitsForIt(t *testing.T) 
 			if err != nil {
 				t.Fatal(err)
 			}
-			f := queues.Open(&cfg)
+			f := queues.Open(&cfg.Config)
 			workload, err := workload.Load(t.Context(), f.Control, "work")
 			if err != nil {
 				t.Fatal(err)
 			}
-			return cfg, f, workload
+			return cfg.Config, f, workload
 		}
 		dcfg, df, workload := open("d")
 		pcfg, pf, _ := open("p")
@@ -341,13 +341,13 @@ func TestLeavingWhileStillJoiningEnds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := queues.Open(&cfg)
+		f := queues.Open(&cfg.Config)
 		workload, err := workload.Load(t.Context(), f.Control, "work")
 		if err != nil {
 			t.Fatal(err)
 		}
 		w.Sim.Hang("accounta", true)
-		d, err := member.Join(t.Context(), &cfg, f, workload, member.Options{Role: cluster.RoleDistributor, Optional: true})
+		d, err := member.Join(t.Context(), &cfg.Config, f, workload, member.Options{Role: cluster.RoleDistributor, Optional: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -373,10 +373,11 @@ func (w *world) joiner(name, named string, change func(*pump.Config, *member.Opt
 	if change != nil {
 		change(&cfg, &o)
 	}
-	cfg, err := setup.Complete(cfg)
+	done, err := setup.Complete(cfg)
 	if err != nil {
 		w.T.Fatal(err)
 	}
+	cfg = done.Config
 	f := queues.Open(&cfg)
 	row, err := workload.Ensure(w.T.Context(), f.Control, workload.Spec{
 		Name: named, Shards: setup.Shards(cfg), Delivery: string(cfg.Delivery), Shared: cfg.Segments == pump.Shared,

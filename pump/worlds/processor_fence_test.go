@@ -22,7 +22,7 @@ import (
 // request to the table takes so long, and one to a queue 20 ms.
 func inFencedWorld(t *testing.T, segments, queues int, table time.Duration, test func(t *testing.T, w *world)) {
 	t.Helper()
-	spec := workload.Spec{Delivery: workload.DeliverOnce, Segments: segments}
+	spec := workload.Spec{Delivery: string(pump.Once), Segments: segments}
 	change := func(c *azsim.Config) { c.Latency = 20 * time.Millisecond }
 	inWorldOf(t, spec, 2, queues/2, change, func(t *testing.T, w *world) {
 		w.Pinned = segments

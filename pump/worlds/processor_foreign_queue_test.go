@@ -16,7 +16,6 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
-	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/workloads"
 	"github.com/queuepump/queuepump/shardmap"
@@ -199,7 +198,7 @@ func TestTheKeyOfForeignMessagesIsPinned(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = p.Run(t.Context())
-		mismatch, ok := errors.AsType[*workload.MismatchError](err)
+		mismatch, ok := errors.AsType[*pump.MismatchError](err)
 		if !ok || mismatch.Field != "foreign.key" {
 			t.Fatalf("%v", err)
 		}

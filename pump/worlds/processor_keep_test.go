@@ -9,6 +9,7 @@ import (
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/sim"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/processor"
 )
@@ -69,7 +70,7 @@ func TestLeasesInHandAreOverWhenTheMachineWasSuspendedForLonger(t *testing.T) {
 				w.Put("accounta", "work-00", 8, 1)
 				wakes := time.Now().Add(30 * time.Second)
 				cfg := w.Config("p", 1)
-				cfg.Private.Seeding.Ahead = func(at time.Time) time.Duration {
+				sim.In(&cfg).Seeding.Ahead = func(at time.Time) time.Duration {
 					if at.Before(wakes) {
 						return 0
 					}

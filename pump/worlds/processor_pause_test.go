@@ -70,10 +70,10 @@ func TestAPauseAtAnyMomentLosesAndDoublesNothing(t *testing.T) {
 		o    processor.Options
 		work time.Duration
 	}{
-		{"once", workload.Spec{Delivery: workload.DeliverOnce}, processor.Options{Concurrency: 4}, 700 * time.Millisecond},
+		{"once", workload.Spec{Delivery: string(pump.Once)}, processor.Options{Concurrency: 4}, 700 * time.Millisecond},
 		{"at least once", workload.Spec{}, processor.Options{Concurrency: 16}, 3 * time.Second},
 		{"without owners", workload.Spec{Shared: true}, processor.Options{Concurrency: 4}, 700 * time.Millisecond},
-		{"paced", workload.Spec{Delivery: workload.DeliverOnce}, processor.Options{Concurrency: 16, MaxRate: 4}, 100 * time.Millisecond},
+		{"paced", workload.Spec{Delivery: string(pump.Once)}, processor.Options{Concurrency: 16, MaxRate: 4}, 100 * time.Millisecond},
 	}
 	for _, way := range ways {
 		for _, moment := range []time.Duration{0, 20 * time.Millisecond, 1200 * time.Millisecond, 4 * time.Second, 11300 * time.Millisecond, 25 * time.Second} {

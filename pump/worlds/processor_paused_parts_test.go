@@ -51,7 +51,7 @@ func (w *world) resumePart(part workloads.Part) {
 // left.
 func TestARunThatIsPausedWaitsOutOfTheWay(t *testing.T) {
 	verify.Only(t)
-	for _, way := range []workload.Spec{{Delivery: workload.DeliverOnce}, {}, {Shared: true}} {
+	for _, way := range []workload.Spec{{Delivery: string(pump.Once)}, {}, {Shared: true}} {
 		for _, moment := range []time.Duration{0, 20 * time.Millisecond, 1200 * time.Millisecond, 5 * time.Second, 11300 * time.Millisecond} {
 			t.Run(fmt.Sprint(way.Delivery, way.Shared, " ", moment), func(t *testing.T) {
 				inWorldOf(t, way, 2, 2, nil, func(t *testing.T, w *world) {
@@ -164,7 +164,7 @@ func ofKey(key string) func(*pump.Task) bool {
 // The same of a key: those beside it in its messages are done.
 func TestAKeyThatIsPausedWaitsOutOfTheWay(t *testing.T) {
 	verify.Only(t)
-	for _, way := range []workload.Spec{{Delivery: workload.DeliverOnce}, {}, {Shared: true}} {
+	for _, way := range []workload.Spec{{Delivery: string(pump.Once)}, {}, {Shared: true}} {
 		for _, moment := range []time.Duration{0, 20 * time.Millisecond, 1200 * time.Millisecond, 5 * time.Second} {
 			t.Run(fmt.Sprint(way.Delivery, way.Shared, " ", moment), func(t *testing.T) {
 				inWorldOf(t, way, 2, 2, nil, func(t *testing.T, w *world) {

@@ -324,7 +324,7 @@ func TestWithUntilIdleAMissingWorkloadIsAnError(t *testing.T) {
 		}
 		began := time.Now()
 		_, err = pr.Run(t.Context())
-		if !errors.Is(err, workload.ErrNoWorkload) || !strings.HasSuffix(err.Error(), "and no distributor made it within 5s") || time.Since(began) > 6*time.Second {
+		if !errors.Is(err, pump.ErrNoWorkload) || !strings.HasSuffix(err.Error(), "and no distributor made it within 5s") || time.Since(began) > 6*time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 	})
@@ -399,7 +399,7 @@ func TestAProcessorThatDoesNotKnowThatSegmentsAreSharedRefusesToStart(t *testing
 			t.Fatal(err)
 		}
 		_, err = p.Run(t.Context())
-		if m, ok := errors.AsType[*workload.MismatchError](err); !ok || m.Field != "segments" || !strings.Contains(m.Fix, "set segments: 0") {
+		if m, ok := errors.AsType[*pump.MismatchError](err); !ok || m.Field != "segments" || !strings.Contains(m.Fix, "set segments: 0") {
 			t.Error(err)
 		}
 	})
@@ -435,7 +435,7 @@ func TestAProcessorWhoseConfigurationDisagreesRefusesToStart(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err = pr.Run(t.Context())
-			if me, ok := errors.AsType[*workload.MismatchError](err); !ok || me.Field != field || !strings.Contains(me.Fix, "a new workload beside this one") {
+			if me, ok := errors.AsType[*pump.MismatchError](err); !ok || me.Field != field || !strings.Contains(me.Fix, "a new workload beside this one") {
 				t.Errorf("%s: %v", field, err)
 			}
 		}

@@ -356,7 +356,7 @@ func TestOnceCostsHardlyMoreThanAtLeastOnce(t *testing.T) {
 		for _, once := range []bool{false, true} {
 			spec := workload.Spec{}
 			if once {
-				spec.Delivery = workload.DeliverOnce
+				spec.Delivery = string(pump.Once)
 			}
 			inWorldOf(t, spec, 1, 8, nil, func(t *testing.T, w *world) {
 				before := w.asked()

@@ -75,7 +75,7 @@ func TestACrashOfOnceRepeatsHardlyMoreThanOfAtLeastOnce(t *testing.T) {
 				for range 2 {
 					at := 800 + random.IntN(1200)
 					least := repeated(t, workload.Spec{}, c.each, c.handlers, packed, at)
-					once := repeated(t, workload.Spec{Delivery: workload.DeliverOnce},
+					once := repeated(t, workload.Spec{Delivery: string(pump.Once)},
 						c.each, c.handlers, packed, at)
 					t.Logf("killed at %d: at least once repeats %d, once %d", at, least, once)
 					if once > least*3/2+200 {
@@ -120,7 +120,7 @@ func TestCommitsLeaveAPartitionOfTheLedgerMostOfItsLimit(t *testing.T) {
 	for processors, most := range map[int]int64{8: 500, 1: 1333} {
 		t.Run(fmt.Sprint(processors), func(t *testing.T) {
 			count := func(c *azsim.Config) { c.CountPartitions, c.Limits.Queue = true, azsim.Unlimited }
-			inWorldOf(t, workload.Spec{Delivery: workload.DeliverOnce}, 1, 8, count, func(t *testing.T, w *world) {
+			inWorldOf(t, workload.Spec{Delivery: string(pump.Once)}, 1, 8, count, func(t *testing.T, w *world) {
 				h := &testworld.Seen{}
 				var all []*started
 				for i := range processors {

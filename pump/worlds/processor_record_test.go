@@ -44,7 +44,7 @@ func TestTheLastResultsOfARunAreRecordedAtOnceInEveryPartition(t *testing.T) {
 	}
 	for _, segments := range sizes {
 		t.Run(fmt.Sprint(segments), func(t *testing.T) {
-			spec := workload.Spec{Delivery: workload.DeliverOnce, Segments: segments}
+			spec := workload.Spec{Delivery: string(pump.Once), Segments: segments}
 			slow := func(c *azsim.Config) { c.Latency = 5 * time.Millisecond }
 			inWorldOf(t, spec, 2, 1, slow, func(t *testing.T, w *world) {
 				w.PutHome(w.EverySegment(), 2)

@@ -29,7 +29,7 @@ func inSharedWorldOf(t *testing.T, accounts, queues int, change func(*azsim.Conf
 // inOnceWorld is inWorld with delivery mode once.
 func inOnceWorld(t *testing.T, accounts, queues int, change func(*azsim.Config), test func(t *testing.T, w *world)) {
 	t.Helper()
-	inWorldOf(t, workload.Spec{Delivery: workload.DeliverOnce}, accounts, queues, change, test)
+	inWorldOf(t, workload.Spec{Delivery: string(pump.Once)}, accounts, queues, change, test)
 }
 
 // inWorldOf is inWorld with what spec says of the workload besides its queues.

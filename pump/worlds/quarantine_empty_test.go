@@ -17,7 +17,7 @@ import (
 // A message with an empty text is a task as any other: it is handled, quarantined, listed, redriven
 // and dropped.
 func TestAMessageWithAnEmptyTextIsAMessage(t *testing.T) {
-	for name, spec := range map[string]workload.Spec{"at least once": {}, "once": {Delivery: workload.DeliverOnce}} {
+	for name, spec := range map[string]workload.Spec{"at least once": {}, "once": {Delivery: string(pump.Once)}} {
 		t.Run(name, func(t *testing.T) {
 			inWorldOf(t, spec, 1, 2, nil, func(t *testing.T, w *world) {
 				var well atomic.Bool

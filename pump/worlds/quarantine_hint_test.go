@@ -26,11 +26,11 @@ func TestP82TheOwnerIsToldOfWhatComesBackFromQuarantine(t *testing.T) {
 		dark     bool
 		told     bool
 	}{
-		{"redriven", workload.DeliverAtLeastOnce, (*quarantine.Quarantine).Redrive, false, true},
-		{"redriven, once", workload.DeliverOnce, (*quarantine.Quarantine).Redrive, false, true},
-		{"dropped", workload.DeliverAtLeastOnce, (*quarantine.Quarantine).Drop, false, false},
-		{"dropped, once", workload.DeliverOnce, (*quarantine.Quarantine).Drop, false, true},
-		{"redriven while the cluster cannot be read", workload.DeliverAtLeastOnce, (*quarantine.Quarantine).Redrive, true, false},
+		{"redriven", string(pump.AtLeastOnce), (*quarantine.Quarantine).Redrive, false, true},
+		{"redriven, once", string(pump.Once), (*quarantine.Quarantine).Redrive, false, true},
+		{"dropped", string(pump.AtLeastOnce), (*quarantine.Quarantine).Drop, false, false},
+		{"dropped, once", string(pump.Once), (*quarantine.Quarantine).Drop, false, true},
+		{"redriven while the cluster cannot be read", string(pump.AtLeastOnce), (*quarantine.Quarantine).Redrive, true, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inWorldOf(t, workload.Spec{Delivery: c.delivery}, 1, 2, nil, func(t *testing.T, w *world) {

@@ -142,7 +142,7 @@ func TestWithoutAReducerThereIsNoStateAndItSaysSo(t *testing.T) {
 			t.Error(err)
 		}
 		w.Cfg.Workload = "other"
-		if _, err := w.readCounts(); !errors.Is(err, workload.ErrNoWorkload) {
+		if _, err := w.readCounts(); !errors.Is(err, pump.ErrNoWorkload) {
 			t.Error(err)
 		}
 		_ = w.Sim.Inject(azsim.Rule{Fault: azsim.Answer, Status: 403, Code: "AuthenticationFailed", Service: "table"})

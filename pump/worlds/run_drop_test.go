@@ -184,7 +184,7 @@ func (w *world) playDrop(tasks int) (got dropped) {
 // A run of very many tasks is thrown away within a minute, and meanwhile the others hardly wait.
 func TestALargeRunThatIsDroppedIsGoneSoonAndHoldsUpNoOther(t *testing.T) {
 	verify.Only(t)
-	for _, delivery := range []string{workload.DeliverAtLeastOnce, workload.DeliverOnce} {
+	for _, delivery := range []string{string(pump.AtLeastOnce), string(pump.Once)} {
 		t.Run(delivery, func(t *testing.T) {
 			// Each message costs its part of a get and a delete, of the 2,000 that a queue gives in a
 			// second: what is put behind 488 messages of it waits for half a second.

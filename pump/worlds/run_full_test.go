@@ -146,7 +146,7 @@ func (w *world) saysThatItIsFull(p *started, segment uint32) {
 // A13 in at-least-once, where only a reducer's state fills a segment's ledger: the same holds.
 func TestAFullStateHoldsItsTasksBackInAtLeastOnceTooAndOthersGoOn(t *testing.T) {
 	verify.Only(t)
-	inWorldOf(t, workload.Spec{Delivery: workload.DeliverAtLeastOnce}, 1, 2, nil, func(t *testing.T, w *world) {
+	inWorldOf(t, workload.Spec{Delivery: string(pump.AtLeastOnce)}, 1, 2, nil, func(t *testing.T, w *world) {
 		w.PutTasks(testworld.SomeSegment, 1, 2, 3) // 900 KiB
 		var calls sync.Map
 		p := w.start(w.processor(hoarder(testworld.SomeSegment, &calls), processor.Options{}))

@@ -14,6 +14,7 @@ import (
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/sim"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/status"
@@ -139,7 +140,7 @@ func TestASenderThatIsAGuestNudges(t *testing.T) {
 		p := start("p", h)
 		w.Settled(1)
 		cfg := w.Config("d", 4)
-		cfg.Nudge, cfg.Private.Lanes = board.carry, 1
+		cfg.Nudge, sim.In(&cfg).Lanes = board.carry, 1
 		s, err := distributor.NewSender(cfg, distributor.SenderOptions{})
 		if err != nil {
 			t.Fatal(err)

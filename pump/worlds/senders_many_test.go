@@ -14,6 +14,7 @@ import (
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/sim"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/processor"
 )
@@ -68,7 +69,7 @@ func TestAThousandSendersAskNoPartitionForMuch(t *testing.T) {
 		stop := make(chan struct{})
 		for i := range n {
 			cfg := w.Config(fmt.Sprintf("s%04d", i), 4)
-			cfg.Log, cfg.Private.Lanes = slog.New(slog.DiscardHandler), 1
+			cfg.Log, sim.In(&cfg).Lanes = slog.New(slog.DiscardHandler), 1
 			s, err := distributor.NewSender(cfg, distributor.SenderOptions{})
 			if err != nil {
 				t.Fatal(err)
@@ -127,7 +128,7 @@ func TestManyOpenSendersWithOneKeyFitASegment(t *testing.T) {
 		stop := make(chan struct{})
 		for i := range n {
 			cfg := w.Config(fmt.Sprintf("s%04d", i), 2)
-			cfg.Delivery, cfg.Log, cfg.Private.Lanes = pump.Once, slog.New(slog.DiscardHandler), 1
+			cfg.Delivery, cfg.Log, sim.In(&cfg).Lanes = pump.Once, slog.New(slog.DiscardHandler), 1
 			s, err := distributor.NewSender(cfg, distributor.SenderOptions{})
 			if err != nil {
 				t.Fatal(err)

@@ -74,7 +74,7 @@ type simDeleting struct {
 // sealed may not be done, those that are sealed.
 func (w *simWorld) unfinishedRuns(ctx context.Context, sealed bool) map[codec.RunID]bool {
 	all, err := workload.NewRuns(w.sure(w.sim.Accounts()[0]).Table(row.TableName), "work").List(ctx, 1000)
-	if err != nil && !errors.Is(err, workload.ErrNoWorkload) && !storage.Is(err, storage.Missing) {
+	if err != nil && !errors.Is(err, pump.ErrNoWorkload) && !storage.Is(err, storage.Missing) {
 		w.wrongf("the world's mistake: the runs cannot be read: %v", err)
 	}
 	open := map[codec.RunID]bool{}
@@ -199,7 +199,7 @@ func (w *simWorld) deletesAll(ctx context.Context) {
 		point := []string{"mark", "write", "transact", "drop", "query"}[w.roll(5, "deletes and dies at", 0)]
 		_ = w.deletes(ctx, "x92", &simPoint{w.roll(2, "deletes and dies after", 0) == 0, point, 1 + int(w.roll(5, "deletes and dies, nth", 0)), 0})
 	}
-	if err := w.deletes(ctx, "x93", nil); err != nil && !errors.Is(err, workload.ErrNoWorkload) {
+	if err := w.deletes(ctx, "x93", nil); err != nil && !errors.Is(err, pump.ErrNoWorkload) {
 		w.wrongf("the workload was not deleted: %v", err)
 		return
 	}
@@ -235,7 +235,7 @@ func (p *simProcess) deletesAllBy(ctx context.Context, cfg pump.Config) error {
 	if err == nil && !d.Deleted && !p.over() {
 		p.world.wrongf("%s has deleted the workload, and says that it has not: %+v", p, d)
 	}
-	if _, shown := workloads.Show(ctx, cfg); err == nil && !p.over() && !errors.Is(shown, workload.ErrNoWorkload) {
+	if _, shown := workloads.Show(ctx, cfg); err == nil && !p.over() && !errors.Is(shown, pump.ErrNoWorkload) {
 		p.world.wrongf("a workload that was deleted is shown: %v", shown)
 	}
 	return err

@@ -15,8 +15,8 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
-	"github.com/queuepump/queuepump/pump/internal/private"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/sim"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/reduce"
@@ -229,7 +229,8 @@ func (p *simProcess) newDistributor(src *simSource) (*distributor.Distributor, e
 		reading = simShelf{src, p}
 	}
 	cfg := p.config()
-	cfg.Private.Lanes, cfg.Private.BarrierAge, cfg.Private.MaxUnsaved = 2, 3*time.Second, w.maxUnsaved()
+	engine := sim.In(&cfg)
+	engine.Lanes, engine.BarrierAge, engine.MaxUnsaved = 2, 3*time.Second, w.maxUnsaved()
 	return distributor.New(cfg, reading, o)
 }
 
@@ -261,14 +262,7 @@ func (p *simProcess) config() pump.Config {
 	w := p.world
 	c := pump.Config{
 		Workload: "work", Instance: p.name, Segments: w.plan.segments, Delivery: w.plan.delivery, Log: w.log(p.String()),
-		Admin: p.name + ":80", Nudge: p.nudge, Private: private.Config{Seeding: w.turns.Of(p.String())},
-	}
-	c.Private.Hands = func(l *ledger.Ledger, hold func(uint32) (cluster.Hold, bool)) { p.inHand.Store(&simHands{l, hold}) }
-	if w.plan.foreign > 0 {
-		c.ForeignKey, c.Private.Names = "key", simNames
-	}
-	if w.plan.suspends() {
-		c.Private.Seeding.Ahead = p.ahead
+		Admin: p.name + ":80", Nudge: p.nudge,
 	}
 	names := w.sim.Accounts()
 	if p.turned {
@@ -281,6 +275,15 @@ func (p *simProcess) config() pump.Config {
 			panic(err) // the simulator's own connection string
 		}
 		c.Accounts = append(c.Accounts, pump.Account{Storage: &simWire{st, p}, Queues: w.plan.queues})
+	}
+	engine := sim.In(&c)
+	engine.Seeding = w.turns.Of(p.String())
+	engine.Hands = func(l *ledger.Ledger, hold func(uint32) (cluster.Hold, bool)) { p.inHand.Store(&simHands{l, hold}) }
+	if w.plan.foreign > 0 {
+		c.ForeignKey, engine.Names = "key", simNames
+	}
+	if w.plan.suspends() {
+		engine.Seeding.Ahead = p.ahead
 	}
 	return c
 }

@@ -185,7 +185,7 @@ func TestWithADarkControlAccountTheOthersAreStillShown(t *testing.T) {
 	inThree(t, func(t *testing.T, w *world) {
 		cfg := w.Operator()
 		cfg.Workload = "wrong"
-		if s, err := status.Read(t.Context(), cfg, status.Options{}); !errors.Is(err, workload.ErrNoWorkload) || s == nil || s.Distribution.Phase != "none" {
+		if s, err := status.Read(t.Context(), cfg, status.Options{}); !errors.Is(err, pump.ErrNoWorkload) || s == nil || s.Distribution.Phase != "none" {
 			t.Errorf("%+v, %v", s, err)
 		}
 		if s, err := status.Read(t.Context(), pump.Config{}, status.Options{}); s != nil || err == nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/coordination"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/gates"
@@ -160,7 +161,7 @@ const ofTheView = 1
 
 // A table that is slow for a viewer empties nothing of what was known. Old parts say that they are.
 func TestAWatcherKeepsWhatItCannotReadNow(t *testing.T) {
-	inWorldOf(t, workload.Spec{Delivery: workload.DeliverOnce}, 1, 2, nil, func(t *testing.T, w *world) {
+	inWorldOf(t, workload.Spec{Delivery: string(pump.Once)}, 1, 2, nil, func(t *testing.T, w *world) {
 		w.Sim.SetClockOffset(10 * time.Minute)
 		p := w.sampling("p", &testworld.Seen{}, nil)
 		defer p.End()

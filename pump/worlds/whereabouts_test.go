@@ -38,7 +38,7 @@ func (w *world) reordered(instance string) pump.Config {
 func (w *world) hasRow(i int) bool {
 	w.T.Helper()
 	_, err := workload.Load(w.T.Context(), w.Cfg.Accounts[i].Storage.Table(row.TableName), w.Cfg.Workload)
-	if err != nil && !errors.Is(err, workload.ErrNoWorkload) {
+	if err != nil && !errors.Is(err, pump.ErrNoWorkload) {
 		w.T.Fatal(err)
 	}
 	return err == nil

@@ -150,7 +150,7 @@ func TestAfterADeletionNothingIsLeftOfAWorkloadAndItsNameIsFree(t *testing.T) {
 		if took := time.Since(began); took < queues.RemoveAfter || took > queues.RemoveAfter+20*time.Second {
 			t.Errorf("took %v", took)
 		}
-		if _, err := w.deleted("o3", workloads.Options{}); !errors.Is(err, workload.ErrNoWorkload) {
+		if _, err := w.deleted("o3", workloads.Options{}); !errors.Is(err, pump.ErrNoWorkload) {
 			t.Error(err)
 		}
 		time.Sleep(time.Minute) // the names of queues are free again
@@ -349,7 +349,7 @@ func TestADeletionThatDiesAtAnyRequestIsFinishedByTheNext(t *testing.T) {
 				d, err := workloads.Delete(ctx, w.Operator(), workloads.Options{Force: true})
 				e, half := errors.AsType[*workloads.Error](err)
 				marked := true
-				if now, err := workload.Load(t.Context(), w.Table(), w.Cfg.Workload); !errors.Is(err, workload.ErrNoWorkload) {
+				if now, err := workload.Load(t.Context(), w.Table(), w.Cfg.Workload); !errors.Is(err, pump.ErrNoWorkload) {
 					marked = !now.Deleting.IsZero()
 				}
 				more = err != nil
@@ -361,7 +361,7 @@ func TestADeletionThatDiesAtAnyRequestIsFinishedByTheNext(t *testing.T) {
 				}
 				dead.Remove()
 				next := w.Config("next", 2)
-				if _, err := workloads.Delete(t.Context(), next, workloads.Options{Force: true}); err != nil && !errors.Is(err, workload.ErrNoWorkload) {
+				if _, err := workloads.Delete(t.Context(), next, workloads.Options{Force: true}); err != nil && !errors.Is(err, pump.ErrNoWorkload) {
 					t.Errorf("after %v at request %d: %v", last, at, err)
 				}
 				if left := w.leftOf(); len(left) > 0 {

@@ -141,7 +141,7 @@ func TestAWorkloadThatWasMadeAgainIsTheEndOfEveryProcessOfTheOldOne(t *testing.T
 				}
 				v, err := cluster.LoadView(t.Context(), w.Table(), w.Cfg.Workload)
 				if name == "not at all" {
-					if !errors.Is(err, workload.ErrNoWorkload) {
+					if !errors.Is(err, pump.ErrNoWorkload) {
 						t.Errorf("the deletion was undone: %v", err)
 					}
 				} else if err != nil || len(v.Members) != 0 && name != "its row alone" {

@@ -47,7 +47,7 @@ func TestAWorkloadIsShownWhateverTheConfigurationSaysOfIt(t *testing.T) {
 			t.Errorf("made %v, changed %v", got.Made, got.Changed)
 		}
 		cfg.Workload = "village"
-		if _, err := workloads.Show(t.Context(), cfg); !errors.Is(err, workload.ErrNoWorkload) {
+		if _, err := workloads.Show(t.Context(), cfg); !errors.Is(err, pump.ErrNoWorkload) {
 			t.Error(err)
 		}
 	})

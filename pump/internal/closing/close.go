@@ -105,7 +105,7 @@ type observed struct {
 // New makes a closer of a workload. It makes no request.
 func New(cfg *pump.Config, f *queues.Set, w *workload.Workload) *Closer {
 	return &Closer{
-		workload: cfg.Workload, segments: w.Map.Segments, once: w.Delivery == workload.DeliverOnce,
+		workload: cfg.Workload, segments: w.Map.Segments, once: w.Delivery == string(pump.Once),
 		retain: cfg.Retention, queues: f, Runs: workload.NewRuns(f.Control, cfg.Workload), log: cfg.Log,
 		Known: map[pump.RunID]*observed{}, absent: map[pump.RunID]time.Time{},
 		Unfinished: new(atomic.Int64), Remaining: new(atomic.Int64),

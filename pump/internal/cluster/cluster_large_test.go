@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 
 	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -19,7 +20,7 @@ func TestAWorkloadOf2500QueuesIsMadeAndRead(t *testing.T) {
 	verify.Only(t)
 	synctest.Test(t, func(t *testing.T) {
 		table := faketable.NewServer().Client("a")
-		spec := workload.Spec{Name: "city", Segments: shardmap.MaxSegments, Delivery: workload.DeliverOnce}
+		spec := workload.Spec{Name: "city", Segments: shardmap.MaxSegments, Delivery: string(pump.Once)}
 		for a := range 250 {
 			for q := range 10 {
 				spec.Shards = append(spec.Shards, shardmap.Shard{Account: fmt.Sprintf("storageaccountnumber%04d", a), Queue: fmt.Sprintf("city-%02d", q), Weight: 0.1})

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -28,7 +29,7 @@ const (
 )
 
 // LoadView reads the cluster once, for those who are no members: status,
-// commands. It is [workload.ErrNoWorkload] if the workload has no row. Damaged rows of
+// commands. It is [pump.ErrNoWorkload] if the workload has no row. Damaged rows of
 // owners, members or marks are no error but stand in the view. It tries again
 // for up to a minute.
 func LoadView(ctx context.Context, t storage.Table, workloadName string) (*View, error) {
@@ -40,7 +41,7 @@ func LoadView(ctx context.Context, t storage.Table, workloadName string) (*View,
 	r := viewReader{table: t, workload: workloadName, timeout: row.RequestTimeout}
 	v, err := r.mustRead(ctx)
 	if row.NoTable(err) {
-		err = workload.ErrNoWorkload // nor is there a table
+		err = pump.ErrNoWorkload // nor is there a table
 	}
 	if err != nil {
 		return nil, fmt.Errorf("workload %q: %w", workloadName, err)
@@ -172,7 +173,7 @@ func (r viewReader) readWorkload(v, before *View, rows []storage.Entity) error {
 	case !ok && before.Workload != nil:
 		return before.Workload.Deleted()
 	case !ok:
-		return workload.ErrNoWorkload
+		return pump.ErrNoWorkload
 	}
 	now, err := parsed(workload.RowOf(r.table, r.workload), e, v, before.workload)
 	if err != nil {

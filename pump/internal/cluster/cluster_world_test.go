@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -92,7 +93,7 @@ func (w *clusterWorld) play(ctx context.Context) {
 		Accounts: []azsim.Account{{Name: "control"}}, Seed: w.script.seed, Latency: 10 * time.Millisecond,
 		Tables: azsim.TableOptions{ScanLimit: w.script.pages, EmptyPages: w.script.pages%2 == 1},
 	})
-	spec := workload.Spec{Name: "city", Segments: w.script.segments, Delivery: workload.DeliverAtLeastOnce}
+	spec := workload.Spec{Name: "city", Segments: w.script.segments, Delivery: string(pump.AtLeastOnce)}
 	for a := range w.script.accounts {
 		spec.Shards = append(spec.Shards, w.queues(fmt.Sprintf("acct%02d", a+1))...)
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -25,7 +26,7 @@ func TestOnAzuriteMembersJoinHandOverLeaveAndAreEvicted(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	// 1,024 segments are two owner rows.
-	w, err := workload.Ensure(ctx, table, workload.Spec{Name: "city", Segments: 1024, Delivery: workload.DeliverAtLeastOnce, Shards: queuesOf(8)})
+	w, err := workload.Ensure(ctx, table, workload.Spec{Name: "city", Segments: 1024, Delivery: string(pump.AtLeastOnce), Shards: queuesOf(8)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -162,7 +163,7 @@ func TestAWorkloadMadeAnewBeforeJoiningIsNoticed(t *testing.T) {
 		if err := r.TryRemove(t.Context(), v); err != nil {
 			t.Fatal(err)
 		}
-		c.ensure(table, workload.Spec{Name: "city", Segments: 256, Delivery: workload.DeliverAtLeastOnce, Shards: queuesOf(8)})
+		c.ensure(table, workload.Spec{Name: "city", Segments: 256, Delivery: string(pump.AtLeastOnce), Shards: queuesOf(8)})
 		if _, err := Join(t.Context(), before, Options{Instance: "a", Role: RoleProcessor}); !errors.Is(err, workload.ErrReplaced) {
 			t.Errorf("joined with %v", err)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -61,7 +62,7 @@ func TestWhatManyMembersReadAndWriteIsBounded(t *testing.T) {
 				c := &crowd{t: t, members: map[string]*testMember{}, sim: azsim.New(azsim.Config{
 					Accounts: []azsim.Account{{Name: "north"}}, Seed: 7, Latency: 20 * time.Millisecond, Limits: limits, CountPartitions: true,
 				})}
-				c.ensure(c.table("setup"), workload.Spec{Name: "city", Segments: 1024, Delivery: workload.DeliverAtLeastOnce, Shards: queuesOf(8)})
+				c.ensure(c.table("setup"), workload.Spec{Name: "city", Segments: 1024, Delivery: string(pump.AtLeastOnce), Shards: queuesOf(8)})
 				m := &meter{sim: c.sim, at: time.Now()}
 				joined := make(chan error, n)
 				for i := range n {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -389,7 +390,7 @@ func TestOnlyProcessorsThatNeitherWaitNorDrainAreGivenSegments(t *testing.T) {
 func TestASharedWorkloadHasMembersOnly(t *testing.T) {
 	inCrowd(t, 8, 64, func(t *testing.T, c *crowd) {
 		table := c.table("setup")
-		w, err := workload.Ensure(t.Context(), table, workload.Spec{Name: "all", Shared: true, Segments: 64, Delivery: workload.DeliverAtLeastOnce, Shards: queuesOf(2)})
+		w, err := workload.Ensure(t.Context(), table, workload.Spec{Name: "all", Shared: true, Segments: 64, Delivery: string(pump.AtLeastOnce), Shards: queuesOf(2)})
 		if err != nil {
 			t.Fatal(err)
 		}

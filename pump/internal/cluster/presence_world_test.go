@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -51,7 +52,7 @@ func inCrowd(t *testing.T, queues, segments int, test func(t *testing.T, c *crow
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := &crowd{t: t, sim: faketable.Simulated(), members: map[string]*testMember{}}
-		c.ensure(c.table("setup"), workload.Spec{Name: "city", Segments: segments, Delivery: workload.DeliverAtLeastOnce, Shards: queuesOf(queues)})
+		c.ensure(c.table("setup"), workload.Spec{Name: "city", Segments: segments, Delivery: string(pump.AtLeastOnce), Shards: queuesOf(queues)})
 		test(t, c)
 		for _, m := range c.members {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)

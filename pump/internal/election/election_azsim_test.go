@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -64,7 +65,7 @@ func distribute(t *testing.T, table storage.Table, shards, segments int) {
 			t.Fatal(err)
 		}
 	}
-	spec := workload.Spec{Name: "city", Segments: segments, Delivery: workload.DeliverAtLeastOnce}
+	spec := workload.Spec{Name: "city", Segments: segments, Delivery: string(pump.AtLeastOnce)}
 	for i := range shards {
 		spec.Shards = append(spec.Shards, shardmap.Shard{Account: fmt.Sprint("account", i/8), Queue: fmt.Sprintf("city-%02d", i%8), Weight: 1.5})
 	}

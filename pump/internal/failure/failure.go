@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -213,8 +214,8 @@ func Whole(err error) bool { return Decide(Queue, err, Command).Whole }
 
 // KindOf is the way of failing that an error shows.
 func KindOf(err error) Kind {
-	_, config := errors.AsType[*workload.ConfigError](err)
-	if _, ok := errors.AsType[*workload.MismatchError](err); ok || config || workload.Lost(err) {
+	_, config := errors.AsType[*pump.ConfigError](err)
+	if _, ok := errors.AsType[*pump.MismatchError](err); ok || config || workload.Lost(err) {
 		return Mistake
 	}
 	e, ok := errors.AsType[*storage.Error](err)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -141,7 +142,7 @@ var (
 	invalid        = answers(400, "InvalidInput")
 	gone, canceled = does("delete twice"), does("canceled")
 
-	errNone   = &workload.ConfigError{Field: "accounts", Problem: "no credentials"}
+	errNone   = &pump.ConfigError{Field: "accounts", Problem: "no credentials"}
 	errRolled = fmt.Errorf("the map: %w", workload.ErrRolledBack)
 )
 
@@ -167,7 +168,7 @@ func cells() map[string]map[string]cell {
 			"refuses a request as invalid, at a start": {control, begins, invalid, nil},
 			"refuses a request as invalid, in work":    {control, works, invalid, nil},
 			"the caller ends the request":              {control, all, canceled, nil},
-			"its workload was deleted, or made anew":   {control, all, nil, workload.ErrNoWorkload},
+			"its workload was deleted, or made anew":   {control, all, nil, pump.ErrNoWorkload},
 		},
 		"Data account": {
 			"silent": {one, free, dark, nil}, "hangs": {one, free, fails(azsim.HangBefore), nil},

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/election"
 	"github.com/queuepump/queuepump/pump/internal/row"
@@ -307,7 +308,7 @@ func (c *chaos) requireOneWorkload() {
 		c.requireRefused(p.process)
 	}
 	for _, name := range c.names[1:] {
-		if _, err := workload.Load(c.t.Context(), c.account(name).Table(row.TableName), "test"); !errors.Is(err, workload.ErrNoWorkload) && !storage.Is(err, storage.Missing) {
+		if _, err := workload.Load(c.t.Context(), c.account(name).Table(row.TableName), "test"); !errors.Is(err, pump.ErrNoWorkload) && !storage.Is(err, storage.Missing) {
 			c.t.Errorf("in %s: %v, want no workload", name, err)
 		}
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/operations"
 	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/sim"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -39,6 +40,7 @@ type Set struct {
 	// Opened is since when requests are counted, by the machine's clock.
 	Opened time.Time
 
+	turn      backoff.Step // of simulations
 	directory atomic.Pointer[directory]
 	limits    atomic.Pointer[quota.Limits] // of all processes together
 	change    sync.Mutex                   // of both, held by who changes them
@@ -84,7 +86,8 @@ type Queue struct {
 
 // Open makes the handles; it makes no request. The configuration must have its defaults.
 func Open(cfg *pump.Config) *Set {
-	f := &Set{Cfg: *cfg, Allowance: money.New(cfg), Opened: time.Now()}
+	seeding := sim.Of(cfg).Seeding
+	f := &Set{Cfg: *cfg, turn: seeding.Turn, Allowance: money.New(cfg), Opened: time.Now()}
 	f.directory.Store(&directory{accounts: map[string]*Account{}})
 	f.limits.Store(&quota.Limits{Account: cfg.Budget.Account, Queue: cfg.Budget.Queue})
 	for _, a := range cfg.Accounts {
@@ -92,10 +95,10 @@ func Open(cfg *pump.Config) *Set {
 	}
 	c := f.Account(cfg.Control)
 	f.Control = &countedTable{Table: c.Store.Table(row.TableName), account: c, hooks: &f.Cfg.Hooks}
-	if draw := cfg.Private.Seeding.Draw; draw != nil {
+	if draw := seeding.Draw; draw != nil {
 		f.Control = row.Seeded(f.Control, draw)
 	}
-	if ahead := cfg.Private.Seeding.Ahead; ahead != nil {
+	if ahead := seeding.Ahead; ahead != nil {
 		f.Control = row.Suspended(f.Control, ahead)
 	}
 	return f
@@ -110,7 +113,7 @@ func (f *Set) open(a *Account, queue string) *Queue {
 	if s == nil {
 		s = &Queue{
 			Account: a, Name: queue, Queue: a.Store.Queue(queue), Budget: quota.New(f.Limits().Queue),
-			Hooks: &f.Cfg.Hooks, log: f.Cfg.Log, Turn: f.Cfg.Private.Seeding.Turn,
+			Hooks: &f.Cfg.Hooks, log: f.Cfg.Log, Turn: f.turn,
 			perMsg: *f.Cfg.Budget.GetCostsMessages,
 		}
 		a.shards[queue] = s

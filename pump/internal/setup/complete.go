@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"math"
 	"math/bits"
 	"os"
@@ -20,6 +19,7 @@ import (
 	"github.com/queuepump/queuepump/internal/redact"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/sim"
 	"github.com/queuepump/queuepump/pump/prices"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
@@ -32,9 +32,18 @@ const maxQueues = 100
 // and follows the service's own rule for them.
 var validWorkload = regexp.MustCompile(`^[a-z](-?[a-z0-9])+$`)
 
+// Config is a configuration that was checked and completed.
+type Config struct {
+	pump.Config
+	ControlGiven bool            // Control was not left out
+	AnyQueues    map[string]bool // accounts by name for which Queues was left out
+	Sim          sim.Config
+}
+
 // Complete checks the configuration and fills in what is not set. The
 // result shares nothing with c that the caller may still change.
-func Complete(c pump.Config) (pump.Config, error) {
+func Complete(given pump.Config) (Config, error) {
+	c := Config{Config: given, Sim: sim.Of(&given)}
 	if len(c.Workload) < 3 || len(c.Workload) > 40 || !validWorkload.MatchString(c.Workload) {
 		return c, pump.Invalid("workload", redact.Quoted(c.Workload)+" is not a workload name",
 			"use 3 to 40 of a-z, 0-9 and single dashes, beginning with a letter")
@@ -59,7 +68,7 @@ func Complete(c pump.Config) (pump.Config, error) {
 		return c, pump.Invalid("delivery", redact.Quoted(string(c.Delivery))+" is not a delivery mode",
 			"use at-least-once or once, or leave it out for at-least-once")
 	}
-	if err := checkForeign(&c); err != nil {
+	if err := checkForeign(&c.Config); err != nil {
 		return c, err
 	}
 	c.Instance = cmp.Or(c.Instance, Instance())
@@ -83,16 +92,13 @@ func Complete(c pump.Config) (pump.Config, error) {
 }
 
 // withAccounts completes and checks the accounts, and which of them has the tables.
-func withAccounts(c pump.Config) (pump.Config, error) {
+func withAccounts(c Config) (Config, error) {
 	if len(c.Accounts) == 0 {
 		return c, pump.Invalid("accounts", "no account is given", "name at least one storage account")
 	}
 	accounts := make([]pump.Account, len(c.Accounts))
 	seen := map[string]int{}
-	guessed := maps.Clone(c.Private.AnyQueues)
-	if guessed == nil {
-		guessed = map[string]bool{}
-	}
+	guessed := map[string]bool{}
 	queues := defaultQueues(len(c.Accounts), c.Segments)
 	for i, a := range c.Accounts {
 		left := a.Queues == 0
@@ -111,11 +117,11 @@ func withAccounts(c pump.Config) (pump.Config, error) {
 			guessed[a.Name] = true
 		}
 	}
-	c.Accounts, c.Private.AnyQueues = accounts, guessed
+	c.Accounts, c.AnyQueues = accounts, guessed
 	if err := sameAccounts(accounts); err != nil {
 		return c, err
 	}
-	if c.Private.ControlGiven = c.Private.ControlGiven || c.Control != ""; c.Control == "" {
+	if c.ControlGiven = c.Control != ""; !c.ControlGiven {
 		c.Control = accounts[0].Name
 	}
 	if _, ok := seen[c.Control]; !ok {
@@ -127,7 +133,7 @@ func withAccounts(c pump.Config) (pump.Config, error) {
 }
 
 // withBudget completes and checks what may be spent, of requests and of money.
-func withBudget(c pump.Config) (_ pump.Config, err error) {
+func withBudget(c Config) (_ Config, err error) {
 	if c.Prices, err = priceList(c.Prices); err != nil {
 		return c, err
 	}
@@ -151,7 +157,7 @@ func defaultQueues(accounts, segments int) int {
 
 // checkSize refuses a number of segments that cannot be, and more queues than segments: some would
 // be the home of none.
-func checkSize(c pump.Config) error {
+func checkSize(c Config) error {
 	queues, foreign := 0, 0
 	for _, a := range c.Accounts {
 		queues += a.Queues
@@ -187,7 +193,7 @@ func checkSize(c pump.Config) error {
 func sameAccounts(accounts []pump.Account) error {
 	seen := map[string]int{}
 	for i, a := range accounts {
-		at, ok := a.Storage.(interface{ Place() string })
+		at, ok := storage.As[interface{ Place() string }](a.Storage)
 		if !ok {
 			continue
 		}

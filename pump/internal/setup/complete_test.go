@@ -50,7 +50,7 @@ func TestForeignQueuesHaveTheNamesThatTheServiceAllows(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		shards := Shards(done)
+		shards := Shards(done.Config)
 		if last := shards[len(shards)-1]; len(shards) != pump.DefaultQueues+1 || last.Queue != name || last.State != shardmap.Foreign {
 			t.Errorf("%q: %+v", name, shards)
 		}

@@ -30,7 +30,7 @@ import (
 // refuses or is disabled and the configuration does not say which one is the control account
 // ([Unsure]); and a storage error if an account does not answer, so that it may be there. One whose
 // name is unknown is as one that refuses, where the configuration says it.
-func Elsewhere(ctx context.Context, c *pump.Config, announcing *workload.Maker) error {
+func Elsewhere(ctx context.Context, c *Config, announcing *workload.Maker) error {
 	var mu sync.Mutex
 	var found, refused []string
 	var unanswered, cause error
@@ -54,7 +54,7 @@ func Elsewhere(ctx context.Context, c *pump.Config, announcing *workload.Maker) 
 			err = table.disabled()
 		}
 		// Nothing is there, if its name is not just unknown here.
-		named := c.Private.ControlGiven && storage.Hopeless(table.trouble())
+		named := c.ControlGiven && storage.Hopeless(table.trouble())
 		waits.End(a.Name)
 		mu.Lock()
 		defer mu.Unlock()
@@ -90,7 +90,7 @@ func Elsewhere(ctx context.Context, c *pump.Config, announcing *workload.Maker) 
 		return stranger
 	case unanswered != nil:
 		return unanswered
-	case len(refused) > 0 && !c.Private.ControlGiven:
+	case len(refused) > 0 && !c.ControlGiven:
 		return &unsureError{pump.Invalid("control", fmt.Sprintf("workload %q is not in account %s, and "+
 			"%s cannot be looked into with the credentials given: %v",
 			c.Workload, c.Control, SomeOf(refused, 4), cause),
@@ -112,12 +112,12 @@ func Unsure(err error) bool {
 }
 
 // hasWorkload looks into one account. A row that cannot be read is one all the same.
-func hasWorkload(ctx context.Context, t storage.Table, c *pump.Config) (there bool, err error) {
+func hasWorkload(ctx context.Context, t storage.Table, c *Config) (there bool, err error) {
 	_, err = lookInto(ctx, t, c)
 	switch {
 	case err == nil, errors.Is(err, row.ErrCorrupt), errors.Is(err, workload.ErrDeleting):
 		return true, nil
-	case errors.Is(err, workload.ErrNoWorkload):
+	case errors.Is(err, pump.ErrNoWorkload):
 		return false, nil
 	}
 	return false, err
@@ -125,7 +125,7 @@ func hasWorkload(ctx context.Context, t storage.Table, c *pump.Config) (there bo
 
 // lookInto reads the row that the workload would have in an account.
 func lookInto(
-	ctx context.Context, t storage.Table, c *pump.Config,
+	ctx context.Context, t storage.Table, c *Config,
 ) (w *workload.Workload, err error) {
 	err = backoff.Within(ctx, func(ctx context.Context) (err error) {
 		w, err = workload.Load(ctx, drawing(c, t), c.Workload)
@@ -135,19 +135,19 @@ func lookInto(
 }
 
 // TableIn gives the table in which an account would have the workload's rows.
-func TableIn(c *pump.Config, a pump.Account) storage.Table {
+func TableIn(c *Config, a pump.Account) storage.Table {
 	return drawing(c, a.Storage.Table(row.TableName))
 }
 
-func drawing(c *pump.Config, table storage.Table) storage.Table {
-	if draw := c.Private.Seeding.Draw; draw != nil {
+func drawing(c *Config, table storage.Table) storage.Table {
+	if draw := c.Sim.Seeding.Draw; draw != nil {
 		table = row.Seeded(table, draw)
 	}
 	return table
 }
 
 // announce changes the anchor in another account, which a maker has done before it looks there.
-func announce(ctx context.Context, c *pump.Config, m *workload.Maker, t storage.Table) error {
+func announce(ctx context.Context, c *Config, m *workload.Maker, t storage.Table) error {
 	return backoff.Within(ctx, func(ctx context.Context) error {
 		return m.Announce(ctx, drawing(c, t), c.Workload)
 	})
@@ -155,7 +155,7 @@ func announce(ctx context.Context, c *pump.Config, m *workload.Maker, t storage.
 
 // Maker is by what the workload is made where the configuration expects it, and nowhere else.
 // asking is told each time that other accounts are asked, and gives what is called afterwards.
-func Maker(c *pump.Config, asking func() (asked func())) *workload.Maker {
+func Maker(c *Config, asking func() (asked func())) *workload.Maker {
 	m := &workload.Maker{Account: c.Control, Known: func(account string) error {
 		return isKnown(c, account)
 	}}
@@ -171,7 +171,7 @@ func Maker(c *pump.Config, asking func() (asked func())) *workload.Maker {
 
 // isKnown is nil for a configured account. Another one is named in an anchor by who makes, or has
 // made, the workload with a configuration of accounts that are partly others.
-func isKnown(c *pump.Config, account string) error {
+func isKnown(c *Config, account string) error {
 	if slices.ContainsFunc(c.Accounts, func(a pump.Account) bool { return a.Name == account }) {
 		return nil
 	}
@@ -186,7 +186,7 @@ func isKnown(c *pump.Config, account string) error {
 // beforeMaking finds that nothing is made that is elsewhere or may be. It
 // waits for an account that does not answer until ctx ends, which is a minute for the row of
 // a workload.
-func beforeMaking(ctx context.Context, c *pump.Config, m *workload.Maker) error {
+func beforeMaking(ctx context.Context, c *Config, m *workload.Maker) error {
 	j := backoff.Jitter(c.Instance)
 	for n := uint64(0); ; n++ {
 		err := Elsewhere(ctx, c, m)
@@ -213,7 +213,7 @@ const RivalPatience = 2 * time.Second
 // Unrivalled refuses to start where another account has a workload of the same name: two over the
 // same queues take each other's messages for their own. An account that does not answer keeps no
 // process from starting.
-func Unrivalled(ctx context.Context, c *pump.Config, w *workload.Workload) error {
+func Unrivalled(ctx context.Context, c *Config, w *workload.Workload) error {
 	ctx, cancel := context.WithTimeout(ctx, RivalPatience)
 	defer cancel()
 	found, _ := Rivals(ctx, c, w)
@@ -230,9 +230,9 @@ func Unrivalled(ctx context.Context, c *pump.Config, w *workload.Workload) error
 }
 
 // WithAdvice tells what to do about a workload that is not there.
-func WithAdvice(ctx context.Context, cfg *pump.Config, err error) error {
+func WithAdvice(ctx context.Context, cfg *Config, err error) error {
 	switch {
-	case errors.Is(err, workload.ErrNoWorkload):
+	case errors.Is(err, pump.ErrNoWorkload):
 		if there, ok := errors.AsType[*pump.ConfigError](Elsewhere(ctx, cfg, nil)); ok &&
 			strings.Contains(there.Problem, "is in account") {
 			return there
@@ -269,7 +269,7 @@ type WorkloadRival struct {
 // Rivals looks for workloads of the same name in the configured accounts other than the control
 // account. Unseen are those that did not answer or may not be looked into.
 func Rivals(
-	ctx context.Context, c *pump.Config, w *workload.Workload,
+	ctx context.Context, c *Config, w *workload.Workload,
 ) (found []WorkloadRival, unseen []string) {
 	found, unseen = []WorkloadRival{}, []string{}
 	var mu sync.Mutex
@@ -282,7 +282,7 @@ func Rivals(
 			found = append(found, WorkloadRival{
 				Account: a.Name, Incarnation: other.Incarnation, SameQueues: sameQueues(w, other),
 			})
-		case errors.Is(err, workload.ErrNoWorkload):
+		case errors.Is(err, pump.ErrNoWorkload):
 		case errors.Is(err, row.ErrCorrupt):
 			found = append(found, WorkloadRival{
 				Account: a.Name, SameQueues: []string{}, Problem: err.Error(),
@@ -300,7 +300,7 @@ func Rivals(
 }
 
 // others are the configured accounts but the control account.
-func others(c *pump.Config) []pump.Account {
+func others(c *Config) []pump.Account {
 	return slices.DeleteFunc(slices.Clone(c.Accounts), func(a pump.Account) bool {
 		return a.Name == c.Control
 	})
@@ -309,14 +309,14 @@ func others(c *pump.Config) []pump.Account {
 // SpecOf gives the workload that a configuration describes. The number of queues of an account for
 // which it gives none is for who makes the workload; of one that is there it would be a claim that
 // the operator did not make, and it depends on how many accounts are listed.
-func SpecOf(c *pump.Config) workload.Spec {
+func SpecOf(c *Config) workload.Spec {
 	s := workload.Spec{
 		Name: c.Workload, Segments: max(c.Segments, 0), Shared: c.Segments == pump.Shared,
-		Shards: Shards(*c), Delivery: string(c.Delivery),
+		Shards: Shards(c.Config), Delivery: string(c.Delivery),
 		ForeignKey: c.ForeignKey, Guessed: map[string]bool{},
 	}
 	for _, a := range c.Accounts {
-		s.Guessed[a.Name] = c.Private.AnyQueues[a.Name]
+		s.Guessed[a.Name] = c.AnyQueues[a.Name]
 	}
 	return s
 }

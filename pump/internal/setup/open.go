@@ -26,18 +26,18 @@ const CountEvery = 2 * time.Second
 // Session is a workload as a command of an operator looks at it or changes it. One goroutine uses
 // it.
 type Session struct {
-	Cfg      pump.Config
+	Cfg      Config
 	Queues   *queues.Set
 	Workload *workload.Workload
 }
 
 // Reach completes a configuration and opens its accounts. It makes no request: the workload is nil.
-func Reach(cfg pump.Config) (*Session, error) {
-	cfg, err := Complete(cfg)
+func Reach(given pump.Config) (*Session, error) {
+	cfg, err := Complete(given)
 	if err != nil {
 		return nil, err
 	}
-	return &Session{Cfg: cfg, Queues: queues.Open(&cfg)}, nil
+	return &Session{Cfg: cfg, Queues: queues.Open(&cfg.Config)}, nil
 }
 
 // Find reads the workload of a configuration. Without a session the error says what to do.
@@ -100,7 +100,7 @@ func (o *Session) Tell(ctx context.Context) (members, nudged int) {
 	for i := range v.Members {
 		nudges = append(nudges, nudging.To(&v.Members[i], pump.Nudge{}))
 	}
-	return len(v.Members), nudging.Send(ctx, &o.Cfg, nudges)
+	return len(v.Members), nudging.Send(ctx, &o.Cfg.Config, nudges)
 }
 
 // Runs are the runs of the workload.

@@ -17,8 +17,8 @@ import (
 // an error, which is a [*pump.ConfigError], nothing has changed. An account that is not there
 // any more stays in use, since messages of it may be in hand. Foreign queues are not compared:
 // the workload's map says which are read.
-func Reload(f *queues.Set, now, next pump.Config) (changed bool, err error) {
-	next, err = Complete(next)
+func Reload(f *queues.Set, now *Config, given pump.Config) (changed bool, err error) {
+	next, err := Complete(given)
 	if err != nil {
 		return false, err
 	}
@@ -29,7 +29,7 @@ func Reload(f *queues.Set, now, next pump.Config) (changed bool, err error) {
 	switch {
 	case next.Workload != now.Workload:
 		return false, fixed("workload", now.Workload, next.Workload)
-	case next.Control != now.Control && next.Private.ControlGiven:
+	case next.Control != now.Control && next.ControlGiven:
 		return false, fixed("control", now.Control, next.Control)
 	case next.Segments != now.Segments:
 		return false, fixed("segments", fmt.Sprint(now.Segments), fmt.Sprint(next.Segments))
@@ -44,7 +44,7 @@ func Reload(f *queues.Set, now, next pump.Config) (changed bool, err error) {
 	if now.Sample > 0 { // it samples as it was started
 		judged.Sample = now.Sample
 	}
-	if err := money.Check(&judged); err != nil {
+	if err := money.Check(&judged.Config); err != nil {
 		return false, err
 	}
 	there := map[string]bool{}
@@ -65,7 +65,7 @@ func Reload(f *queues.Set, now, next pump.Config) (changed bool, err error) {
 	tell(now.Log, added, gone, others, limits)
 	dear := f.Allowance.Change(next.Budget.CostPerDay, next.Prices)
 	if dear {
-		tellMoney(now, next)
+		tellMoney(now.Config, next.Config)
 	}
 	return others || dear || len(added) > 0, nil
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
-	"github.com/queuepump/queuepump/pump/internal/private"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/setup"
+	"github.com/queuepump/queuepump/pump/internal/sim"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
@@ -38,10 +38,10 @@ type World struct {
 	Log  *bytes.Buffer     // of the processors, guarded by mu
 	Mu   sync.Mutex
 
-	Pinned   int            // Config.Segments of every process
-	delivery pump.Delivery  // and Config.Delivery
-	Private  private.Config // and Config.Private
-	Turns    *Turns         // makes histories a function of the seed; nil: they are not
+	Pinned   int           // Config.Segments of every process
+	delivery pump.Delivery // and Config.Delivery
+	Engine   sim.Config    // and what its accounts bring
+	Turns    *Turns        // makes histories a function of the seed; nil: they are not
 }
 
 // In runs a test in a world; spec says more of the workload besides its queues.
@@ -60,7 +60,7 @@ func In(
 		}
 		w := &World{
 			T: t, Sim: azsim.New(sc), Ns: map[uint32]uint64{}, Log: new(bytes.Buffer),
-			Private: private.Config{Lanes: 2}, delivery: pump.Delivery(spec.Delivery),
+			Engine: sim.Config{Lanes: 2}, delivery: pump.Delivery(spec.Delivery),
 		}
 		if spec.Shared {
 			w.Pinned = pump.Shared
@@ -69,14 +69,14 @@ func In(
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.Cfg = cfg
-		f := queues.Open(&cfg)
-		spec.Name, spec.Shards, spec.Delivery = cfg.Workload, setup.Shards(cfg), string(cfg.Delivery)
+		w.Cfg = cfg.Config
+		f := queues.Open(&w.Cfg)
+		spec.Name, spec.Shards, spec.Delivery = cfg.Workload, setup.Shards(w.Cfg), string(cfg.Delivery)
 		if _, err := workload.Ensure(t.Context(), f.Control, spec); err != nil {
 			t.Fatal(err)
 		}
 		var qs []*queues.Queue
-		for _, s := range setup.Shards(cfg) {
+		for _, s := range setup.Shards(w.Cfg) {
 			sh, err := f.Queue(s.Account, s.Queue)
 			if err != nil {
 				t.Fatal(err)
@@ -126,10 +126,6 @@ func (w *World) Config(instance string, queues int) pump.Config {
 		Retention: w.Cfg.Retention,
 		Log:       slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
-	c.Private = w.Private
-	if w.Turns != nil {
-		c.Private.Seeding = w.Turns.Of(instance)
-	}
 	for _, name := range w.Sim.Accounts() {
 		st, err := azure.Open(azure.Options{
 			ConnectionString: w.Sim.ConnectionString(name), Transport: w.Sim.Transport().As(instance),
@@ -138,6 +134,10 @@ func (w *World) Config(instance string, queues int) pump.Config {
 			w.T.Fatal(err)
 		}
 		c.Accounts = append(c.Accounts, pump.Account{Storage: st, Queues: queues})
+	}
+	engine := sim.In(&c)
+	if *engine = w.Engine; w.Turns != nil {
+		engine.Seeding = w.Turns.Of(instance)
 	}
 	return c
 }

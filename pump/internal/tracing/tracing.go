@@ -20,10 +20,9 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/coordination"
-	"github.com/queuepump/queuepump/pump/internal/outcome"
-	"github.com/queuepump/queuepump/pump/internal/tracecontext"
 )
 
 const (
@@ -73,7 +72,7 @@ func (t *Tracer) Created(ctx context.Context, ref coordination.TaskRef) []byte {
 		return nil
 	}
 	span.SetAttributes(attribute.String("messaging.message.id", ref.String()))
-	return tracecontext.Encode(span.SpanContext())
+	return codec.EncodeTrace(span.SpanContext())
 }
 
 // Send begins the span of tasks that are sent for a caller, and gives their context, nil if they
@@ -93,7 +92,7 @@ func (t *Tracer) Send(ctx context.Context, tasks int) (context []byte, sent func
 	if !span.SpanContext().IsSampled() {
 		return nil, sent
 	}
-	return tracecontext.Encode(span.SpanContext()), sent
+	return codec.EncodeTrace(span.SpanContext()), sent
 }
 
 // Without is the context with no span in it. Handlers get what the program has in its context, but
@@ -109,7 +108,7 @@ type Span struct{ span trace.Span }
 func (t *Tracer) Process(
 	ctx context.Context, queue string, task *pump.Task,
 ) (context.Context, *Span) {
-	from, ok := tracecontext.Decode(task.Trace)
+	from, ok := codec.DecodeTrace(task.Trace)
 	if !ok {
 		return ctx, nil
 	}
@@ -132,7 +131,7 @@ func (t *Tracer) ProcessBatch(
 	var first trace.SpanContext
 	var links []trace.Link
 	for _, task := range tasks {
-		if from, ok := tracecontext.Decode(task.Trace); ok {
+		if from, ok := codec.DecodeTrace(task.Trace); ok {
 			if links == nil {
 				first = from
 			}
@@ -181,8 +180,8 @@ func failed(span trace.Span, err, cause error) {
 	if err == nil {
 		return
 	}
-	w, wish := outcome.Of(err)
-	if wish && !w.Reject && (w.Skip || w.Release) {
+	e, wish := errors.AsType[*pump.TaskError](err)
+	if wish && (e.Outcome == pump.OutcomeDone || e.Outcome == pump.OutcomeUntried) {
 		return
 	}
 	if wish {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/rowtest"
@@ -30,7 +31,7 @@ func FuzzRow(f *testing.F) {
 	tallied["Hides"] = int64(tally.Hides)
 	rowtest.Fuzz(f, []rowtest.Kind{
 		rowtest.KindOf("run", runs.row(id), Run{ID: id, Workload: "work", Mode: "once", Fingerprint: "f", State: RunSealed, Sealed: []uint64{1, 0, 2}, Tasks: 3, Started: started, Ended: started, Instance: "a-1"}),
-		rowtest.KindOf("workload", RowOf(table, "work"), Row{shards: m, delivery: DeliverOnce, changes: []string{"c1", "c2"}}),
+		rowtest.KindOf("workload", RowOf(table, "work"), Row{shards: m, delivery: string(pump.Once), changes: []string{"c1", "c2"}}),
 		{Name: "tally", Good: tallied, Reread: func(props map[string]any) (map[string]any, error) {
 			const first = "0102."
 			instance, tally, err := decodeTally(storage.Entity{Row: first + "a-1", Properties: props}, first)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
@@ -16,8 +17,6 @@ import (
 
 // Errors about workloads, wrapped with detail.
 var (
-	// ErrNoWorkload: the workload has no row. A distributor creates it.
-	ErrNoWorkload = errors.New("the workload does not exist")
 	// ErrDeleting: an operator deletes the workload, or has begun to.
 	ErrDeleting = errors.New("the workload is being deleted: " +
 		"distributor workload delete has marked it, and no process takes part in it any more")
@@ -34,12 +33,6 @@ var (
 // docs/protocols.md): a queue that is being removed waits that long for writers to notice.
 const MapMaxAge = 30 * time.Second
 
-// The delivery modes (P3.8).
-const (
-	DeliverAtLeastOnce = "at-least-once"
-	DeliverOnce        = "once"
-)
-
 // Spec is what a configuration says about a workload.
 type Spec struct {
 	// Name is 1 to 63 of [A-Za-z0-9_-].
@@ -55,7 +48,7 @@ type Spec struct {
 	// Guessed are the accounts whose number of queues is a default: of a workload that exists
 	// it is not compared.
 	Guessed map[string]bool
-	// Delivery is DeliverAtLeastOnce or DeliverOnce.
+	// Delivery is that of a pump.Config.
 	Delivery string
 	// ForeignKey names the field that is the key of other programs' messages; empty: none in a new
 	// workload, and whatever is pinned in one that exists.
@@ -114,7 +107,7 @@ func (w *Workload) Age() time.Duration {
 
 // Ensure makes the table and the workload's row if they are not there, and otherwise
 // checks that the row agrees with the spec. A pinned value that disagrees is a
-// [*MismatchError], or several joined, naming field and fix. The row's map wins over the
+// [*pump.MismatchError], or several joined, naming field and fix. The row's map wins over the
 // spec's accounts, weights and states (P6.6): accounts that only the spec has are no
 // error but the result's Extra, and those that only the row has are for the caller to
 // judge, who knows for which it has credentials. Other queues of an account than the
@@ -155,7 +148,7 @@ func Ensure(ctx context.Context, t storage.Table, spec Spec) (*Workload, error) 
 	}
 }
 
-// Load reads the workload's row. It is ErrNoWorkload if there is none. Of a workload that is
+// Load reads the workload's row. It is pump.ErrNoWorkload if there is none. Of a workload that is
 // being deleted it is ErrDeleting beside the workload.
 func Load(ctx context.Context, t storage.Table, name string) (*Workload, error) {
 	if err := CheckName(name); err != nil {
@@ -163,13 +156,13 @@ func Load(ctx context.Context, t storage.Table, name string) (*Workload, error) 
 	}
 	v, err := RowOf(t, name).MustRead(ctx)
 	if row.NoTable(err) {
-		return nil, fmt.Errorf("workload %q: %w", name, ErrNoWorkload) // nor has it a table
+		return nil, fmt.Errorf("workload %q: %w", name, pump.ErrNoWorkload) // nor has it a table
 	}
 	if err != nil {
 		return nil, fmt.Errorf("workload %q: %w", name, err)
 	}
 	if v.Absent() {
-		return nil, fmt.Errorf("workload %q: %w", name, ErrNoWorkload)
+		return nil, fmt.Errorf("workload %q: %w", name, pump.ErrNoWorkload)
 	}
 	w := FromRow(t, name, v)
 	return w, w.standing()
@@ -185,7 +178,7 @@ func (w *Workload) standing() error {
 
 // Refresh reads the row once more and gives what it says now, with the same Map
 // if that did not change. It is one request, tried again only by the caller:
-// while it fails, the old map ages. It is ErrReplaced or ErrNoWorkload if the
+// while it fails, the old map ages. It is ErrReplaced or pump.ErrNoWorkload if the
 // row is no later version of the same workload; see [Lost].
 func (w *Workload) Refresh(ctx context.Context) (*Workload, error) {
 	v, err := RowOf(w.Table, w.Name).Read(ctx)
@@ -201,14 +194,14 @@ func (w *Workload) Refresh(ctx context.Context) (*Workload, error) {
 // Lost reports whether an error of a look at a workload says that the workload which a process has
 // begun with is no more: its row is marked, was deleted, or made again. No waiting mends it.
 func Lost(err error) bool {
-	return errors.Is(err, ErrReplaced) || errors.Is(err, ErrNoWorkload) || errors.Is(err, ErrDeleting)
+	return errors.Is(err, ErrReplaced) || errors.Is(err, pump.ErrNoWorkload) || errors.Is(err, ErrDeleting)
 }
 
 // Deleted is the error for a process that has read the workload and finds its row gone:
-// an ErrNoWorkload that says what to do.
+// an pump.ErrNoWorkload that says what to do.
 func (w *Workload) Deleted() error {
 	return fmt.Errorf("workload %q: %w any more: it was deleted while this process was running; "+
-		"restart the process if the workload shall exist again", w.Name, ErrNoWorkload)
+		"restart the process if the workload shall exist again", w.Name, pump.ErrNoWorkload)
 }
 
 // Later gives now, unless it is no later version of the same workload.
@@ -360,7 +353,7 @@ func RowOf(t storage.Table, name string) row.Row[Row] {
 			if f.Integer("Segments") != int64(w.shards.Segments) {
 				f.Fail("Segments", "is not the number of segments of the map")
 			}
-			if w.delivery != DeliverAtLeastOnce && w.delivery != DeliverOnce {
+			if w.delivery != string(pump.AtLeastOnce) && w.delivery != string(pump.Once) {
 				f.Fail("Delivery", fmt.Sprintf("is %q", w.delivery))
 			}
 			return w

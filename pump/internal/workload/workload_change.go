@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
@@ -23,7 +24,7 @@ const keptChanges = 32
 // the attempt; it is called again when another process was first, so it must only
 // depend on the map that it is given. The change is applied once at most, whatever
 // answers are lost. ChangeMap gives up after a minute; if then a write may have been
-// applied, or may be yet, the error is storage.Ambiguous. It is ErrNoWorkload if the
+// applied, or may be yet, the error is storage.Ambiguous. It is pump.ErrNoWorkload if the
 // workload does not exist.
 func ChangeMap(
 	ctx context.Context, t storage.Table, workload string,
@@ -62,7 +63,7 @@ func changeRow(
 	for {
 		v, err := r.MustRead(ctx)
 		if err == nil && v.Absent() {
-			err = ErrNoWorkload
+			err = pump.ErrNoWorkload
 		}
 		if err == nil && !v.Value.deleting.IsZero() {
 			err = ErrDeleting
@@ -74,7 +75,7 @@ func changeRow(
 		case errors.Is(err, row.ErrLost):
 			continue
 		case row.NoTable(err):
-			return nil, false, fmt.Errorf("workload %q: %w", workload, ErrNoWorkload)
+			return nil, false, fmt.Errorf("workload %q: %w", workload, pump.ErrNoWorkload)
 		case err != nil:
 			return nil, false, fmt.Errorf("workload %q: %w", workload, err)
 		}

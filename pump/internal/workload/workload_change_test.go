@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -68,7 +69,7 @@ func TestAChangeOfTheMapIsSeenByAllAndNoChangeWritesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := faketable.NewServer()
 		client := server.Client("me")
-		if _, err := ChangeMap(t.Context(), client, "city", withAccount("west")); !errors.Is(err, ErrNoWorkload) {
+		if _, err := ChangeMap(t.Context(), client, "city", withAccount("west")); !errors.Is(err, pump.ErrNoWorkload) {
 			t.Errorf("no workload: %v", err)
 		}
 		w, err := Ensure(t.Context(), client, citySpec())

@@ -8,43 +8,19 @@ import (
 	"strings"
 	"time"
 
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/shardmap"
 )
-
-// ConfigError is a configuration that cannot be used.
-type ConfigError struct {
-	Field   string // as it stands in the configuration file, for example "accounts[1].queues"
-	Problem string
-	Fix     string
-	Err     error // the cause, if another package found it
-}
-
-func (e *ConfigError) Error() string { return fmt.Sprintf("%s: %s; %s", e.Field, e.Problem, e.Fix) }
-
-func (e *ConfigError) Unwrap() error { return e.Err }
-
-// MismatchError says where a configuration disagrees with the row of a workload
-// that exists.
-type MismatchError struct {
-	Workload string
-	Field    string // as in the configuration: "segments", "delivery", "accounts"
-	Problem  string
-	Fix      string
-}
-
-func (e *MismatchError) Error() string {
-	return fmt.Sprintf("workload %q: %s: %s; %s", e.Workload, e.Field, e.Problem, e.Fix)
-}
 
 // valid checks the spec by itself.
 func (s Spec) valid() error {
 	if err := CheckName(s.Name); err != nil {
 		return err
 	}
-	if s.Delivery != DeliverAtLeastOnce && s.Delivery != DeliverOnce {
+	if s.Delivery != string(pump.AtLeastOnce) && s.Delivery != string(pump.Once) {
 		return fmt.Errorf("workload %q: delivery is %q; use %q or %q", s.Name, s.Delivery,
-			DeliverAtLeastOnce, DeliverOnce)
+			string(pump.AtLeastOnce), string(pump.Once))
 	}
 	if err := shardmap.Check(s.segments(), s.Shards); err != nil {
 		return fmt.Errorf("workload %q: %w", s.Name, err)
@@ -82,7 +58,9 @@ func (s Spec) first(draw row.Draw) (Row, error) {
 func (s Spec) Check(w *Workload) error {
 	var found []error
 	disagree := func(field, problem, fix string) {
-		found = append(found, &MismatchError{s.Name, field, problem, fix})
+		found = append(found, &pump.MismatchError{
+			Workload: s.Name, Field: field, Problem: problem, Fix: fix,
+		})
 	}
 	pinned := fmt.Sprintf("%d", w.Map.Segments)
 	switch {

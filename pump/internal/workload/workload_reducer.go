@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/row"
 )
 
 // PinReducer makes the reducer of that name the workload's, unless it has one, and
 // gives the workload as it is then. Two reducers would fold into the same states what each
 // of them takes for something else, and a processor without one would do tasks that are
-// then in no state; so it is a [*MismatchError] if the workload has another one, or if it
+// then in no state; so it is a [*pump.MismatchError] if the workload has another one, or if it
 // has one and name is empty. Only the first processor of a workload with a reducer costs
 // requests. It gives up after a minute, and may be called by any number of processes at once.
 func (w *Workload) PinReducer(ctx context.Context, name string) (*Workload, error) {
@@ -25,18 +26,18 @@ func (w *Workload) PinReducer(ctx context.Context, name string) (*Workload, erro
 	case w.Reducer == name:
 		return w, nil
 	case name == "":
-		return nil, &MismatchError{
-			w.Name, "reducer",
-			fmt.Sprintf("its tasks are reduced by %q, and what is done without it would be missing there",
+		return nil, &pump.MismatchError{
+			Workload: w.Name, Field: "reducer",
+			Problem: fmt.Sprintf("its tasks are reduced by %q, and what is done without it would be missing there",
 				w.Reducer),
-			"let this processor use that reducer" + besideReducer,
+			Fix: "let this processor use that reducer" + besideReducer,
 		}
 	default:
-		return nil, &MismatchError{
-			w.Name, "reducer",
-			fmt.Sprintf("it is %q, but the workload's states are of reducer %q, and that never changes",
+		return nil, &pump.MismatchError{
+			Workload: w.Name, Field: "reducer",
+			Problem: fmt.Sprintf("it is %q, but the workload's states are of reducer %q, and that never changes",
 				name, w.Reducer),
-			"use that one" + besideReducer,
+			Fix: "use that one" + besideReducer,
 		}
 	}
 }
@@ -53,7 +54,7 @@ func (w *Workload) pin(ctx context.Context, name string) (*Workload, error) {
 		v, err := r.MustRead(ctx)
 		switch {
 		case row.NoTable(err) || err == nil && v.Absent():
-			return w, ErrNoWorkload
+			return w, pump.ErrNoWorkload
 		case err != nil:
 			return w, err
 		}

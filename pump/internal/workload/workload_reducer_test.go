@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -65,7 +66,7 @@ func TestOfReducersAtOnceOneIsPinnedAndAllOthersAreRefusedWhateverAnswersAreLost
 					t.Errorf("the map was not changed: %v", w.Map.Shards)
 				}
 				for i, err := range refused {
-					mismatch, is := errors.AsType[*MismatchError](err)
+					mismatch, is := errors.AsType[*pump.MismatchError](err)
 					switch ours := w.Reducer == fmt.Sprint("reducer ", i%2); {
 					case ours && err != nil:
 						t.Errorf("%d has the pinned reducer: %v", i, err)
@@ -123,7 +124,7 @@ func TestAReducerOfAWorkloadThatIsGoneIsNotPinned(t *testing.T) {
 		server.Mu.Lock()
 		delete(server.Rows, "city/workload")
 		server.Mu.Unlock()
-		if _, err := w.PinReducer(t.Context(), "totals/1"); !errors.Is(err, ErrNoWorkload) {
+		if _, err := w.PinReducer(t.Context(), "totals/1"); !errors.Is(err, pump.ErrNoWorkload) {
 			t.Error(err)
 		}
 		client.SetFault(func(faketable.Call) faketable.Fault { return faketable.LostRequest })

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -24,7 +25,7 @@ func queues(account string, n int) (shards []shardmap.Shard) {
 }
 
 func citySpec() Spec {
-	return Spec{Name: "city", Shards: append(queues("north", 2), queues("south", 2)...), Delivery: DeliverAtLeastOnce}
+	return Spec{Name: "city", Shards: append(queues("north", 2), queues("south", 2)...), Delivery: string(pump.AtLeastOnce)}
 }
 
 func homes(m *shardmap.Map) (all []int) {
@@ -39,14 +40,14 @@ func TestEnsureWorkloadCreatesTableAndRowAndLoadWorkloadReadsThem(t *testing.T) 
 		server := faketable.NewServer()
 		server.Exists = false
 		client := server.Client("me")
-		if _, err := Load(t.Context(), client, "city"); !errors.Is(err, ErrNoWorkload) || err.Error() != `workload "city": the workload does not exist` {
+		if _, err := Load(t.Context(), client, "city"); !errors.Is(err, pump.ErrNoWorkload) || err.Error() != `workload "city": the workload does not exist` {
 			t.Errorf("no table: %v", err)
 		}
 		made, err := Ensure(t.Context(), client, citySpec())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if made.Name != "city" || made.Map.Segments != 128 || made.Map.Version != 1 || made.Delivery != DeliverAtLeastOnce || made.Shared {
+		if made.Name != "city" || made.Map.Segments != 128 || made.Map.Version != 1 || made.Delivery != string(pump.AtLeastOnce) || made.Shared {
 			t.Errorf("%+v", made)
 		}
 		loaded, err := Load(t.Context(), server.Client("other"), "city")
@@ -56,7 +57,7 @@ func TestEnsureWorkloadCreatesTableAndRowAndLoadWorkloadReadsThem(t *testing.T) 
 		if !slices.Equal(homes(loaded.Map), homes(made.Map)) || loaded.Delivery != made.Delivery {
 			t.Error("another process reads another map")
 		}
-		if _, err := Load(t.Context(), client, "village"); !errors.Is(err, ErrNoWorkload) {
+		if _, err := Load(t.Context(), client, "village"); !errors.Is(err, pump.ErrNoWorkload) {
 			t.Errorf("no row: %v", err)
 		}
 	})
@@ -121,7 +122,7 @@ func TestAConfigurationThatDisagreesWithTheRowIsRefusedNamingFieldAndFix(t *test
 		"another state: the row wins":       {func(s *Spec) { s.Shards[0].State = shardmap.Draining }, nil},
 		"other segments":                    {func(s *Spec) { s.Segments = 256 }, []string{"segments: set segments: 128 or leave it out"}},
 		"shared":                            {func(s *Spec) { s.Shared = true }, []string{"segments: set segments: 128"}},
-		"another delivery":                  {func(s *Spec) { s.Delivery = DeliverOnce }, []string{"delivery: set delivery: at-least-once"}},
+		"another delivery":                  {func(s *Spec) { s.Delivery = string(pump.Once) }, []string{"delivery: set delivery: at-least-once"}},
 		"an account more: it is not in use": {func(s *Spec) { s.Shards = append(s.Shards, queues("west", 1)...) }, nil},
 		"an account less: the row wins":     {func(s *Spec) { s.Shards = queues("north", 2) }, nil},
 		"another number of queues": {
@@ -132,7 +133,7 @@ func TestAConfigurationThatDisagreesWithTheRowIsRefusedNamingFieldAndFix(t *test
 			func(s *Spec) { s.Shards[0].Queue = "town-00" },
 			[]string{`accounts: account "north" has the queues city-01 town-00, but the workload uses city-00 city-01`},
 		},
-		"several at once": {func(s *Spec) { s.Segments, s.Delivery = 64, DeliverOnce }, []string{"segments: it is 64", "delivery: it is once"}},
+		"several at once": {func(s *Spec) { s.Segments, s.Delivery = 64, string(pump.Once) }, []string{"segments: it is 64", "delivery: it is once"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -156,7 +157,7 @@ func TestAConfigurationThatDisagreesWithTheRowIsRefusedNamingFieldAndFix(t *test
 				if err == nil {
 					t.Fatal("accepted")
 				}
-				first, ok := errors.AsType[*MismatchError](err)
+				first, ok := errors.AsType[*pump.MismatchError](err)
 				if !ok || first.Workload != "city" || !strings.HasPrefix(c.want[0], first.Field+": ") {
 					t.Errorf("%#v is no mismatch of %s", err, c.want[0])
 				}
@@ -299,7 +300,7 @@ func TestRefreshSeesANewMapAndItsAgeCountsFromTheRequest(t *testing.T) {
 		other := citySpec()
 		other.Segments = 64
 		delete(server.Rows, "city/workload")
-		if _, err := newer.Refresh(t.Context()); !errors.Is(err, ErrNoWorkload) {
+		if _, err := newer.Refresh(t.Context()); !errors.Is(err, pump.ErrNoWorkload) {
 			t.Error(err)
 		}
 		if _, err := Ensure(t.Context(), client, other); err != nil {

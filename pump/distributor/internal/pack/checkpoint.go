@@ -109,7 +109,7 @@ type Checkpointer struct {
 	Turn  backoff.Step
 
 	Every, Age time.Duration
-	Max        int64 // Config.Private.MaxUnsaved
+	Max        int64 // sim.Config.MaxUnsaved
 
 	want  atomic.Bool   // the reader shall take a barrier
 	Saved chan struct{} // capacity 1: SavedTasks grew

@@ -26,11 +26,11 @@ func sending(t *testing.T, w *testworld.World, budget float64) (*Putter, *errgro
 	if budget > 0 {
 		cfg.Budget.Queue = budget
 	}
-	cfg, err := setup.Complete(cfg)
+	done, err := setup.Complete(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := NewRouter(queues.Open(&cfg), slog.New(slog.DiscardHandler))
+	r := NewRouter(queues.Open(&done.Config), slog.New(slog.DiscardHandler))
 	r.Update(w.Look().Workload)
 	ctx, end := context.WithCancelCause(t.Context())
 	stages, ctx := errgroup.WithContext(ctx)

@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/internal/logs"
-	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor/internal/ownership"
 	"github.com/queuepump/queuepump/pump/reduce"
@@ -19,7 +19,7 @@ import (
 
 // Env is what the parts of one Run share.
 type Env struct {
-	Cfg      *pump.Config
+	Cfg      *setup.Config
 	Reducer  reduce.Reducing // the handler, if it contributes to a state
 	Discards bool            // Options.Discard
 	MaxBytes int64           // Options.MaxBytes
@@ -58,10 +58,10 @@ type Env struct {
 
 // NewEnv makes what the parts of a Run share, but for what they ask of each other. It makes no
 // request.
-func NewEnv(cfg *pump.Config) *Env {
+func NewEnv(cfg *setup.Config) *Env {
 	return &Env{
 		Cfg: cfg, Log: cfg.Log.With("workload", cfg.Workload, "instance", cfg.Instance),
-		Jitter: backoff.Jitter(cfg.Instance), Queues: queues.Open(cfg), Began: time.Now(),
+		Jitter: backoff.Jitter(cfg.Instance), Queues: queues.Open(&cfg.Config), Began: time.Now(),
 		Lines: logs.Kinds{Every: logs.PerTask}, Gets: NewInFlight(), Messages: NewInFlight(),
 	}
 }

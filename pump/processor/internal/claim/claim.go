@@ -11,7 +11,6 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/coordination"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
-	"github.com/queuepump/queuepump/pump/internal/outcome"
 	"github.com/queuepump/queuepump/pump/internal/row"
 )
 
@@ -153,19 +152,19 @@ func (l *limiter) claim(ctx context.Context, t *pump.Task) (*coordination.Claim,
 	case err == nil && verdict == coordination.Granted:
 		return claim, nil
 	case err == nil && verdict == coordination.Fresh:
-		return nil, &outcome.Wish{Skip: true}
+		return nil, &pump.TaskError{Outcome: pump.OutcomeDone}
 	case err == nil: // Busy
 		l.log.Debug("another process began this task and has not ended it; it comes back later",
 			"task", taskRef(t), "after", wait)
-		return nil, &outcome.Wish{Release: true, After: max(wait, time.Second)}
+		return nil, &pump.TaskError{Outcome: pump.OutcomeUntried, After: max(wait, time.Second)}
 	case ctx.Err() != nil:
 		return nil, pump.Release(context.Cause(ctx))
 	case errors.Is(err, row.ErrCorrupt):
 		return nil, err // no waiting mends it: the task fails, and its cause names the row
 	}
 	l.alarm("claims", "keys cannot be claimed; their tasks go back for a while", "error", err)
-	return nil, &outcome.Wish{
-		Release: true, After: l.jitter.Around(claimAgain, "claim", taskRef(t), uint64(t.Attempt)),
+	return nil, &pump.TaskError{
+		Outcome: pump.OutcomeUntried, After: l.jitter.Around(claimAgain, "claim", taskRef(t), uint64(t.Attempt)),
 		Err: err,
 	}
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/queuepump/queuepump/pump/coordination"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/tracecontext"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -256,7 +255,7 @@ func (d *Delivery) TaskAttrs(task int, handled trace.SpanContext) []any {
 	t := &d.Tasks[task]
 	a = append(a, "n", t.N, "attempt", t.Attempt)
 	if !handled.IsSampled() {
-		handled, _ = tracecontext.Decode(t.Trace)
+		handled, _ = codec.DecodeTrace(t.Trace)
 	}
 	if handled.IsValid() {
 		a = append(a, "trace_id", handled.TraceID().String(), "span_id", handled.SpanID().String())

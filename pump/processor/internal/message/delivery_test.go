@@ -6,9 +6,9 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/tracecontext"
 )
 
 // A log line of a task names the span of its handling, or else that of its sending; a line has both
@@ -19,7 +19,7 @@ func TestALogLineNamesTheSpanOfATask(t *testing.T) {
 			TraceID: trace.TraceID{1}, SpanID: trace.SpanID{n}, TraceFlags: flags,
 		})
 	}
-	sent := tracecontext.Encode(of(2, trace.FlagsSampled))
+	sent := codec.EncodeTrace(of(2, trace.FlagsSampled))
 	d := &Delivery{
 		Queue: &queues.Queue{Account: &queues.Account{}},
 		Tasks: []pump.Task{{}, {Trace: sent}, {Trace: []byte("damaged")}},

@@ -45,7 +45,7 @@ func (p *Poller) Run(ctx context.Context) error {
 	defer cancel()
 	defer p.Rounds.Begin()()
 	for ctx.Err() == nil {
-		p.Cfg.Private.Seeding.Turn.Wait("poll")
+		p.Cfg.Sim.Seeding.Turn.Wait("poll")
 		select { // what has woken it until now is looked at now
 		case <-p.wake:
 		default:

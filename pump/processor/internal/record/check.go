@@ -75,7 +75,7 @@ func (k *checker) old(segments []uint32) {
 // Check looks until ctx ends.
 func (k *checker) Check(ctx context.Context) {
 	rounds.Loop(ctx, k.wake, func() time.Duration {
-		k.c.r.Cfg.Private.Seeding.Turn.Wait("check")
+		k.c.r.Cfg.Sim.Seeding.Turn.Wait("check")
 		return k.round(ctx)
 	})
 }

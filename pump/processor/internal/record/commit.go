@@ -141,7 +141,7 @@ func (m *Committer) Uncommitted() int {
 // Run commits until ctx ends.
 func (m *Committer) Run(ctx context.Context) {
 	rounds.Loop(ctx, m.Wake, func() time.Duration {
-		m.c.r.Cfg.Private.Seeding.Turn.Wait("commit")
+		m.c.r.Cfg.Sim.Seeding.Turn.Wait("commit")
 		return m.round()
 	})
 }
@@ -187,7 +187,7 @@ func apart(entities, held, all, segments int, visibility time.Duration) time.Dur
 
 // commit records a batch and hands its deliveries back.
 func (m *Committer) commit(p *partition, batch []*message.Delivery) {
-	m.c.r.Cfg.Private.Seeding.Turn.Wait("record", fmt.Sprint(p.number))
+	m.c.r.Cfg.Sim.Seeding.Turn.Wait("record", fmt.Sprint(p.number))
 	// Not in the order in which goroutines came, of which contributions or requests
 	// would depend (P9).
 	slices.SortFunc(batch, func(a, b *message.Delivery) int { return strings.Compare(a.ID, b.ID) })

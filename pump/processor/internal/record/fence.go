@@ -151,7 +151,7 @@ func (f *Fencer) Holds(partition int) (segments, all int) {
 // Fence fences what this process holds, until ctx ends.
 func (f *Fencer) Fence(ctx context.Context) {
 	rounds.Loop(ctx, f.wake, func() time.Duration {
-		f.c.r.Cfg.Private.Seeding.Turn.Wait("fence")
+		f.c.r.Cfg.Sim.Seeding.Turn.Wait("fence")
 		wait, news := f.round(ctx)
 		if news { // what was not polled is, and what waits in the lobby goes on
 			f.c.r.Refollow()
@@ -241,7 +241,7 @@ func (f *Fencer) start(ctx context.Context, groups [][]cluster.Hold, load bool) 
 
 // one fences segments of one partition, or loads them.
 func (f *Fencer) one(ctx context.Context, partition int, holds []cluster.Hold, load bool) {
-	f.c.r.Cfg.Private.Seeding.Turn.Wait("fencing", strconv.Itoa(partition))
+	f.c.r.Cfg.Sim.Seeding.Turn.Wait("fencing", strconv.Itoa(partition))
 	try, cancel := context.WithTimeout(ctx, fenceTimeout)
 	var err error
 	if load {

@@ -63,7 +63,7 @@ type Recorder struct {
 // NewRecorder makes the recorder that the workload and the handler need; nil if
 // they need none. It makes no request.
 func NewRecorder(r *base.Env) *Recorder {
-	once := r.Workload.Delivery == workload.DeliverOnce
+	once := r.Workload.Delivery == string(pump.Once)
 	var state ledger.State
 	if r.Reducer != nil {
 		state = r.Reducer.State()
@@ -75,7 +75,7 @@ func NewRecorder(r *base.Env) *Recorder {
 	c.Fencer, c.Committer, c.Checker = newFencer(c), newCommitter(c), newChecker(c)
 	c.Ledger = ledger.Open(r.Queues.Control, r.Workload, ledger.Options{
 		Instance: r.Cfg.Instance, Record: once, State: state, Log: r.Log, Old: c.Checker.old,
-		Names: r.Cfg.Private.Names,
+		Names: r.Cfg.Sim.Names,
 	})
 	return c
 }
@@ -89,7 +89,7 @@ func (c *Recorder) Begin(ctx context.Context, d *message.Delivery) *message.Disp
 	if !ok {
 		return &message.Disposition{} // handed over, or lost: another owner's now
 	}
-	c.r.Cfg.Private.Seeding.Turn.Wait("begin", d.ID)
+	c.r.Cfg.Sim.Seeding.Turn.Wait("begin", d.ID)
 	verdict := c.Look(ctx, h.Run, since)
 	if w, over := Beyond(c.r, d, verdict, c.Once); over {
 		return w

@@ -8,7 +8,6 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/outcome"
 	"github.com/queuepump/queuepump/pump/processor/internal/leases"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -128,7 +127,10 @@ func (r *Settlers) planTasks(d *message.Delivery) (s *message.Plan, poison []mes
 // endsProcesses reports whether a task that has ended its child is given up. That takes half of the
 // attempts of others: each costs a child, and nobody else can be to blame.
 func (r *Settlers) endsProcesses(attempts int, err error) bool {
-	_, ended := errors.AsType[outcome.Ended](err)
+	_, ended := errors.AsType[interface {
+		error
+		Ended() // the process that had this task alone, and no other, has ended with it
+	}](err)
 	return ended && r.Retry.MaxAttempts > 0 && 2*attempts >= r.Retry.MaxAttempts
 }
 

@@ -2,13 +2,14 @@ package settle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
-	"github.com/queuepump/queuepump/pump/internal/outcome"
 	"github.com/queuepump/queuepump/pump/internal/tombstone"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -50,7 +51,7 @@ func detailOf(err error) string {
 	if err == nil {
 		return ""
 	}
-	if o, ok := outcome.Of(err); ok && o.Err == nil {
+	if e, ok := errors.AsType[*pump.TaskError](err); ok && e.Err == nil {
 		return ""
 	}
 	return err.Error()

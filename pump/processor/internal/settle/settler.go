@@ -157,7 +157,7 @@ func (s *Settler) run() {
 		s.queue = s.queue[1:]
 		s.mu.Unlock()
 		// The handler that gave the last verdict goes on at the same time.
-		s.all.Cfg.Private.Seeding.Turn.Wait("settle", s.shard.Account.Name, d.ID)
+		s.all.Cfg.Sim.Seeding.Turn.Wait("settle", s.shard.Account.Name, d.ID)
 		s.all.settle(d)
 		s.all.Trials.Finish(d)
 	}

@@ -182,7 +182,7 @@ func (t *Trials) postpone(d *message.Delivery, err error) {
 
 // begin writes an attempt down and has the message opened.
 func (t *Trials) begin(d *message.Delivery, alone bool) {
-	t.Cfg.Private.Seeding.Turn.Wait("try", d.Queue.Account.Name, d.ID)
+	t.Cfg.Sim.Seeding.Turn.Wait("try", d.Queue.Account.Name, d.ID)
 	if alone {
 		d.Started.Store(true) // any other process would wait as well
 		patience := t.o.Timeout + HungAfter

@@ -1,4 +1,4 @@
-package tracecontext
+package codec
 
 import (
 	"bytes"
@@ -12,16 +12,16 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\nrojo=00f067aa0ba902b7"))
 	f.Add([]byte("\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		sc, ok := Decode(b)
+		sc, ok := DecodeTrace(b)
 		if !ok {
 			return
 		}
-		again, ok := Decode(Encode(sc))
+		again, ok := DecodeTrace(EncodeTrace(sc))
 		if !ok || again.TraceID() != sc.TraceID() || again.SpanID() != sc.SpanID() || again.IsSampled() != sc.IsSampled() {
 			t.Errorf("%q is %v, and written again %v", b, sc, again)
 		}
-		if len(Encode(sc)) > most {
-			t.Errorf("%d bytes", len(Encode(sc)))
+		if len(EncodeTrace(sc)) > maxTrace {
+			t.Errorf("%d bytes", len(EncodeTrace(sc)))
 		}
 	})
 }
@@ -32,7 +32,7 @@ func TestAStateThatIsTooLongIsLeftOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	sc := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceState: state})
-	if b := Encode(sc); len(b) != 55 {
+	if b := EncodeTrace(sc); len(b) != 55 {
 		t.Errorf("%q", b)
 	}
 }

@@ -1,0 +1,96 @@
+package pump
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Outcome is what a handler's error means for its task.
+type Outcome string
+
+// The outcomes.
+const (
+	OutcomeDone     Outcome = "done"
+	OutcomeFailed   Outcome = "failed"   // an attempt is counted
+	OutcomeRetry    Outcome = "retry"    // the same, and the handler says when to try again
+	OutcomeBusy     Outcome = "busy"     // what the handler uses said "not now"
+	OutcomeRejected Outcome = "rejected" // the task goes into quarantine
+	OutcomeUntried  Outcome = "untried"  // the task is put back, and no attempt is counted
+)
+
+// TaskError is a handler's error that says the outcome of its task. [RetryAfter], [Reject],
+// [Release] and [Busy] make one.
+type TaskError struct {
+	Outcome Outcome
+	After   time.Duration // of OutcomeRetry, OutcomeBusy and OutcomeUntried: not earlier than this
+	Err     error         // the cause; it may be nil
+}
+
+func (e *TaskError) Error() string {
+	switch {
+	case e.Err != nil:
+		return e.Err.Error()
+	case e.Outcome == OutcomeRetry:
+		return fmt.Sprintf("retry after %v", e.After)
+	case e.Outcome == OutcomeUntried:
+		return "put back untried"
+	case e.Outcome == OutcomeBusy:
+		return `told "not now"`
+	case e.Outcome == OutcomeDone:
+		return "skipped"
+	}
+	return string(e.Outcome)
+}
+
+func (e *TaskError) Unwrap() error { return e.Err }
+
+// RetryAfter as a handler's error asks that the task be delivered again not before d from now, or
+// RetryPolicy.Max if that is less, counting as an attempt. The cause may be nil.
+func RetryAfter(d time.Duration, cause error) error {
+	return &TaskError{OutcomeRetry, max(d, 0), cause}
+}
+
+// Reject as a handler's error says that the task will never succeed: it is
+// quarantined at once, with the cause.
+func Reject(cause error) error {
+	return &TaskError{OutcomeRejected, 0, cause}
+}
+
+// Release as a handler's error says that the task was not tried: it is put back
+// at once and no attempt is counted. It is for what is no fault of the task, such as
+// a store that the handler cannot reach, at the end of a processor: one that goes on gets
+// the task again immediately, and should rather hold it until it can be tried. The
+// cause may be nil.
+func Release(cause error) error {
+	return &TaskError{OutcomeUntried, 0, cause}
+}
+
+// Busy as a handler's error says that what it uses cannot take the task now: no attempt is counted.
+// The task is delivered again after hint, or after a delay of its own that grows, if that is
+// longer; but not later than after RetryPolicy.Max. It goes into quarantine when it has been told
+// so for RetryPolicy.MaxBusy. While tasks are told so, the processor starts fewer of them. The
+// cause may be nil.
+func Busy(hint time.Duration, cause error) error {
+	return &TaskError{OutcomeBusy, max(hint, 0), cause}
+}
+
+// OutcomeOf is what a handler's error means for its task, as a processor takes it, and the time or
+// the hint that the handler gave with it.
+func OutcomeOf(err error) (is Outcome, after time.Duration) {
+	if err == nil {
+		return OutcomeDone, 0
+	}
+	if answer, is := errors.AsType[interface {
+		error
+		NotNow() (cause string, hint time.Duration)
+	}](err); is {
+		if cause, hint := answer.NotNow(); cause != "" {
+			return OutcomeBusy, hint
+		}
+	}
+	if e, is := errors.AsType[*TaskError](err); is {
+		return e.Outcome, e.After
+	}
+	return OutcomeFailed, 0
+}
