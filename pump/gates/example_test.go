@@ -11,7 +11,7 @@ import (
 	"github.com/queuepump/queuepump/pump/source"
 )
 
-// Processors with Options{Gate: "morning"} start nothing until somebody opens the gate.
+// A processor with processor.Options{Gate: "morning"} starts nothing until you open the gate.
 func ExampleOpen() {
 	sim := azsim.New(azsim.Config{Accounts: []azsim.Account{{Name: "one"}}})
 	cfg, ctx := pump.Config{Workload: "photos"}, context.Background()
