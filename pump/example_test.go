@@ -2,10 +2,10 @@ package pump_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
-	"os"
-	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -14,37 +14,28 @@ import (
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/source"
-	"github.com/queuepump/queuepump/pump/storage/azure"
 )
 
-// Distribute the lines of a file and handle each, here on two simulated
-// accounts in this process. On Azure an account is just its ConnectionString.
+// Distribute lines of JSON and handle each, here on two simulated accounts in this process. On
+// Azure the ConnectionString of an account is the one that Azure shows.
 func Example() {
 	sim := azsim.New(azsim.Config{Accounts: []azsim.Account{{Name: "one"}, {Name: "two"}}})
-	cfg := pump.Config{Workload: "cities"}
-	for _, name := range sim.Accounts() {
-		account, err := azure.Open(azure.Options{ConnectionString: sim.ConnectionString(name), Transport: sim.Transport()})
-		if err != nil {
-			log.Fatal(err)
-		}
-		cfg.Accounts = append(cfg.Accounts, pump.Account{Storage: account})
-	}
-	ctx := context.Background()
-
-	dir, err := os.MkdirTemp("", "pump")
+	server, err := sim.Listen("", "")
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	file := filepath.Join(dir, "cities.jsonl")
-	if err := os.WriteFile(file, []byte(`{"city":"Oslo","people":709}
+	defer func() { _ = server.Close() }()
+	ctx, cfg := context.Background(), pump.Config{Workload: "cities", Accounts: []pump.Account{
+		{ConnectionString: server.ConnectionString("one")},
+		{ConnectionString: server.ConnectionString("two")},
+	}}
+
+	cities := source.JSONLines("-", "city") // a file, or the standard input, which is here a text
+	cities.Stdin = strings.NewReader(`{"city":"Oslo","people":709}
 {"city":"Bern","people":134}
 {"city":"Riga","people":605}
-`), 0o600); err != nil {
-		log.Fatal(err)
-	}
-
-	d, err := distributor.New(cfg, source.JSONLines(file, "city"), distributor.Options{})
+`)
+	d, err := distributor.New(cfg, cities, distributor.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -69,4 +60,21 @@ func Example() {
 	fmt.Println(sent.Tasks, "tasks sent,", done.Handled, "handled,", bytes.Load(), "bytes")
 	// Output:
 	// 3 tasks sent, 3 handled, 84 bytes
+}
+
+// What the errors of a handler mean for its task.
+func ExampleOutcomeOf() {
+	cause := errors.New("the database says no")
+	for _, err := range []error{
+		nil, cause, pump.Reject(cause), pump.RetryAfter(time.Hour, cause),
+		pump.Busy(time.Minute, cause), // no attempt is counted
+	} {
+		fmt.Println(pump.OutcomeOf(err))
+	}
+	// Output:
+	// done 0s
+	// failed 0s
+	// rejected 0s
+	// retry 1h0m0s
+	// busy 1m0s
 }

@@ -15,11 +15,13 @@ import (
 // program is told of neither the loss nor the duplicate.
 func Example() {
 	sim := azsim.New(azsim.Config{Accounts: []azsim.Account{{Name: "one"}}})
-	lost := sim.Inject(azsim.Rule{Fault: azsim.AnswerLost, Operations: []string{"PutMessage"}, First: 1})
+	puts := []string{"PutMessage"}
+	lost := sim.Inject(azsim.Rule{Fault: azsim.AnswerLost, Operations: puts, First: 1})
 
-	service, err := azqueue.NewServiceClientFromConnectionString(sim.ConnectionString("one"), &azqueue.ClientOptions{
-		ClientOptions: azcore.ClientOptions{Transport: sim.Transport(), Retry: policy.RetryOptions{RetryDelay: 1}},
-	})
+	options := azqueue.ClientOptions{ClientOptions: azcore.ClientOptions{
+		Transport: sim.Transport(), Retry: policy.RetryOptions{RetryDelay: 1},
+	}}
+	service, err := azqueue.NewServiceClientFromConnectionString(sim.ConnectionString("one"), &options)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -31,7 +33,8 @@ func Example() {
 	_, err = queue.EnqueueMessage(ctx, "task 1", nil)
 	fmt.Println("put:", err)
 
-	got, err := queue.DequeueMessages(ctx, &azqueue.DequeueMessagesOptions{NumberOfMessages: new(int32(32))})
+	all := &azqueue.DequeueMessagesOptions{NumberOfMessages: new(int32(32))}
+	got, err := queue.DequeueMessages(ctx, all)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -3,8 +3,6 @@ package distributor_test
 import (
 	"context"
 	"fmt"
-	"log"
-	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
@@ -12,54 +10,39 @@ import (
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/source"
-	"github.com/queuepump/queuepump/pump/storage/azure"
 )
 
-// A program sends tasks as they come up, all in one run, and in delivery mode once
-// learns when they are done.
+// A program sends tasks as they come up, all in one run, and in delivery mode once learns when
+// they are done.
 func ExampleSender() {
 	sim := azsim.New(azsim.Config{Accounts: []azsim.Account{{Name: "one"}}})
-	account, err := azure.Open(azure.Options{ConnectionString: sim.ConnectionString("one"), Transport: sim.Transport()})
-	if err != nil {
-		log.Fatal(err)
-	}
-	cfg := pump.Config{Workload: "orders", Delivery: pump.Once, Accounts: []pump.Account{{Storage: account}}}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	cfg, ctx := pump.Config{Workload: "orders", Delivery: pump.Once}, context.Background()
+	cfg.Accounts = []pump.Account{{ConnectionString: must(sim.Listen("", "")).ConnectionString("one")}}
 
-	work := pump.HandlerFunc(func(ctx context.Context, t *pump.Task) error { return nil })
-	p, err := processor.New(cfg, work, processor.Options{})
-	if err != nil {
-		log.Fatal(err)
-	}
-	working, stop := context.WithCancel(ctx)
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		_, _ = p.Run(working)
-	}()
-
-	sender, err := distributor.NewSender(cfg, distributor.SenderOptions{})
-	if err != nil {
-		log.Fatal(err)
-	}
+	sender := must(distributor.NewSender(cfg, distributor.SenderOptions{}))
 	for _, customer := range []string{"Ada", "Grace", "Ada"} {
-		order := source.Record{Key: []byte(customer), Body: []byte(`{"order":1}`)}
-		if err := sender.Send(ctx, order); err != nil { // it is in a queue for good when this returns
-			log.Fatal(err)
-		}
+		order := source.Record{Key: []byte(customer), Body: []byte("an order")}
+		must(order, sender.Send(ctx, order)) // now it is in a queue for good
 	}
-	sent, err := sender.Close(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
-	end, err := runs.Wait(ctx, cfg, sent.Run, runs.WaitOptions{})
-	if err != nil {
-		log.Fatal(err)
-	}
+	sent := must(sender.Close(ctx))
+
+	// Here in the same program: a processor.
+	work := pump.HandlerFunc(func(context.Context, *pump.Task) error { return nil })
+	working, stop := context.WithCancel(ctx)
+	stopped := make(chan processor.Summary)
+	go func() { stopped <- must(must(processor.New(cfg, work, processor.Options{})).Run(working)) }()
+
+	end := must(runs.Wait(ctx, cfg, sent.Run, runs.WaitOptions{}))
+	fmt.Println(end.Done, "of", end.Tasks, "done")
 	stop()
 	<-stopped
-	fmt.Println(end.Done, "of", end.Tasks, "done")
 	// Output:
 	// 3 of 3 done
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }

@@ -87,7 +87,7 @@ func TestAWrongConfigurationNamesFieldProblemAndFix(t *testing.T) {
 		{"a path", "workload", func(c *pump.Config) { c.Workload = "../cities" }},
 		{"no accounts", "accounts", func(c *pump.Config) { c.Accounts = nil }},
 		{"twice the same", "accounts[1]", func(c *pump.Config) { c.Accounts[1] = c.Accounts[0] }},
-		{"bad connection string", "accounts[1]", func(c *pump.Config) { c.Accounts[1].ConnectionString = "AccountKey=" + aKey }},
+		{"bad connection string", "accounts[1].connectionString", func(c *pump.Config) { c.Accounts[1].ConnectionString = "AccountKey=" + aKey }},
 		{"too many queues", "accounts[0].queues", func(c *pump.Config) { c.Accounts[0].Queues = 101 }},
 		{"negative queues", "accounts[0].queues", func(c *pump.Config) { c.Accounts[0].Queues = -1 }},
 		{"weight", "accounts[1].weight", func(c *pump.Config) { c.Accounts[1].Weight = -2 }},

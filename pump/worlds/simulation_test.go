@@ -35,11 +35,15 @@ func TestSimulationNothingIsLostWhateverGoesWrong(t *testing.T) {
 		seeds = min(seeds, 10)
 	}
 	sum, keep := resumeSim(t)
+	histories := &simHistories{made: map[uint64]string{}}
 	t.Cleanup(func() {
 		fmt.Print(sum)
 		keep()
 		for _, what := range sum.unmet() {
 			t.Error(what)
+		}
+		if histories.keeps() {
+			histories.compare(t)
 		}
 		if *simReport != "" {
 			if err := os.WriteFile(*simReport, sum.report(*simFrom), 0o644); err != nil {
@@ -58,7 +62,10 @@ func TestSimulationNothingIsLostWhateverGoesWrong(t *testing.T) {
 			if testing.Short() {
 				plan.runs = min(plan.runs, simFewRuns)
 			}
-			w := playSim(t, plan)
+			w := playSim(t, plan, func(w *simWorld) { w.records = histories.keeps() })
+			if histories.keeps() {
+				histories.add(seed, w)
+			}
 			if n := sum.add(w, time.Since(began)); n%500 == 0 {
 				fmt.Printf("%d worlds\n", n)
 			} else if n%25 == 0 {
