@@ -53,8 +53,8 @@ type Config struct {
 	// Nudge carries a hint to another process. Default: an HTTP request to its
 	// admin port. It may fail silently and must return when ctx ends.
 	Nudge func(ctx context.Context, n Nudge) error
-	// Budget bounds the requests of all processes of the workload together, who share
-	// it by demand. Default: the published limits.
+	// Budget bounds the requests of all processes of the workload together. They share it by demand.
+	// Default: the published limits.
 	Budget Budget
 	// Prices are what requests cost, for what is said of money and for Budget.CostPerDay. Default:
 	// [prices.Published].

@@ -30,8 +30,8 @@ type State struct {
 	Gate    string   `json:"gate,omitempty"` // that it waits at
 	// NoWorkload: it starts, and the workload is not made yet, by the first distributor.
 	NoWorkload bool `json:"noWorkload,omitempty"`
-	// PausedSince is since when an operator has paused the workload, as far as this process has
-	// seen, by the clock of the operator's machine; null: it is not paused. PausedBy is who did.
+	// PausedSince is since when an operator has paused the workload, as far as this process has seen,
+	// by the clock of the operator's machine; null: it is not paused. PausedBy names the operator.
 	PausedSince *time.Time `json:"pausedSince"`
 	PausedBy    string     `json:"pausedBy"`
 	Messages    int        `json:"messages"` // in hand

@@ -8,8 +8,8 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
-// Progress is how far a run is by the ledger (P3): exact, each task counted once
-// however often it was delivered. It is known in delivery mode [pump.Once] only.
+// Progress is how far a run is by the ledger (P3): exact: each task counts once, also if it was
+// delivered more often. It is known in delivery mode [pump.Once] only.
 type Progress struct {
 	// Total is the number of tasks in the run, null until it is sealed, and then
 	// Remaining is what is neither done nor in quarantine.
