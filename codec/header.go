@@ -8,9 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// Version is the newest format that this package reads, and the newest that a
-// [Builder] writes unless told otherwise. It writes the oldest that has room for what
-// the envelope carries, but for what it was told.
+// Version is the newest format that this package reads, and the newest that a [Builder] writes.
+// Unless told otherwise it writes the oldest format that has room for what the envelope carries.
 const Version = 4
 
 // tracedSince is the first version that carries trace context: the only thing that it has

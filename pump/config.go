@@ -56,7 +56,7 @@ type Config struct {
 	// Budget bounds the requests of all processes of the workload together. They share it by demand.
 	// Default: the published limits.
 	Budget Budget
-	// Prices are what requests cost, for what is said of money and for Budget.CostPerDay. Default:
+	// Prices are what requests cost. Reports of money and Budget.CostPerDay use them. Default:
 	// [prices.Published].
 	Prices prices.List
 	// Sample is how often one process of the workload looks at all queues, for Backlog in its

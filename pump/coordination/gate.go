@@ -93,9 +93,8 @@ func (g *Gate) set(ctx context.Context, doing string, open bool, by string) erro
 	})
 }
 
-// Remove takes the gate's row away: the gate is as one that was never opened, so it is closed for
-// processes that come later. Removing a gate that is not there is success. Otherwise it is as
-// Release.
+// Remove takes the gate's row away. Then the gate counts as never opened: it is closed for later
+// processes. Removing a gate that is not there is success. Otherwise it is as Release.
 func (g *Gate) Remove(ctx context.Context) error {
 	return g.change(ctx, "removing", func(ctx context.Context) error {
 		v, err := g.row.MustRead(ctx)

@@ -69,8 +69,8 @@ type Message struct {
 	// Problem is why it cannot be unpacked; empty if it can.
 	Problem string `json:"problem,omitempty"`
 
-	// Contents are the tasks that the filter means; of a foreign text it is the one that a processor
-	// with this configuration would make.
+	// Contents are the tasks that the filter chooses. A foreign text has one: what a processor with
+	// this configuration would make of it.
 	Contents []Task `json:"-"`
 	// Text is the message as it is.
 	Text []byte `json:"-"`

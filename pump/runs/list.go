@@ -15,7 +15,7 @@ import (
 	"github.com/queuepump/queuepump/pump/prices"
 )
 
-// Of the errors of runs' rows, those that callers tell apart. Repair and Wait give them as well.
+// The errors of runs' rows that callers tell apart. Repair and Wait give them as well.
 var (
 	// ErrNoRun is the answer to a run that never was, or whose row went with its retention.
 	ErrNoRun = workload.ErrNoRun
@@ -29,7 +29,7 @@ type Info struct {
 	// State is "open", "sealed", "closed", "broken", "abandoned" or "ended".
 	State    string    `json:"state"`
 	Mode     string    `json:"mode"`
-	Instance string    `json:"instance"` // who made it
+	Instance string    `json:"instance"` // the process that made it
 	Started  time.Time `json:"started"`
 	// Ended is when it was sealed, or ended otherwise; null while it is open.
 	Ended *time.Time `json:"ended"`

@@ -86,8 +86,8 @@ func checkRecorded(sealed []uint64, p *ledger.RunProgress) error {
 	return nil
 }
 
-// ProgressOf is what the ledger and the run's row say together. Of a closed run the
-// ledger may know nothing any more: all of it is done.
+// ProgressOf is what the ledger and the run's row say together. If the run is closed, all of it is
+// done, and the ledger may know nothing of it any more.
 func ProgressOf(run *workload.Run, done, quarantined uint64) Progress {
 	r := Progress{Done: done, Quarantined: quarantined}
 	switch run.State {

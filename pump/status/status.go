@@ -69,7 +69,7 @@ type Distribution struct {
 	// Phase is "running", "idle", "none" where no distributor was ever elected, or
 	// "unknown" if the row could not be read.
 	Phase  string `json:"phase"`
-	Leader string `json:"leader"` // who leads or led last; empty if it left
+	Leader string `json:"leader"` // the process that leads or led last; empty if it left
 	Epoch  uint64 `json:"epoch"`
 	Run    string `json:"run"` // the run under way or the last one
 	// BeatAge is how long ago the leader wrote the row, in seconds.
@@ -176,9 +176,9 @@ type Ill struct {
 // Account is one storage account.
 type Account struct {
 	accounts.Use
-	// Limit is what may be asked of the account, in messages a second, as this
-	// configuration has it; Demand is what all instances together would ask now, but for
-	// those that are silent, wait at a gate, or have just come.
+	// Limit is what may be asked of the account, in messages a second, as this configuration has it;
+	// Demand is what all instances together would ask now, except those that are silent, wait at a
+	// gate, or have just come.
 	Limit  float64 `json:"limit"`
 	Demand float64 `json:"demand"`
 	// Throttled counts the throttled requests of the instances that are not silent.
@@ -232,7 +232,7 @@ func (d *Depth) add(o Depth) {
 // Key is one key with a claim (origins B1).
 type Key struct {
 	Key      string     `json:"key"`
-	Base64   bool       `json:"base64"` // the key is no text, and in base64 here
+	Base64   bool       `json:"base64"` // the key is not text, and in base64 here
 	Task     string     `json:"task"`   // the identity of the task that claimed it last
 	Instance string     `json:"instance"`
 	Start    time.Time  `json:"start"`

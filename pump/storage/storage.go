@@ -199,7 +199,7 @@ const (
 	// the row must exist at ETag (empty: any version) and gets exactly these properties
 	Replace
 	Merge  // as Replace, but properties not named are kept
-	Upsert // insert or replace, whatever is there; ETag is ignored
+	Upsert // insert or replace; ETag is ignored
 	Remove // the row must exist at ETag (empty: any version); properties are ignored
 )
 
