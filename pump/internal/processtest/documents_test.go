@@ -68,10 +68,10 @@ var prepared = map[string]func(*desk){
 	"docs/processor.md: $ cat orders.jsonl":    func(d *desk) { d.serve() },
 	"docs/operations.md: distributor run":      once,
 	"docs/operations.md: distributor accounts": emptied,
-	"docs/reports/performance.md: awk":                 func(*desk) {},
+	"docs/reports/performance.md: awk":         func(*desk) {},
 	"docs/tuning.md: $ distributor plan":       func(*desk) {},
 	"docs/formats.md: base64":                  message,
-	"docs/testing.md: bin/loadtest serve":    func(*desk) {},
+	"docs/testing.md: bin/loadtest serve":      func(*desk) {},
 }
 
 func sentTo(d *desk) { d.serve(); d.send() }
