@@ -167,7 +167,7 @@ func cells() map[string]map[string]cell {
 			"refuses a request as invalid, at a start": {control, begins, invalid, nil},
 			"refuses a request as invalid, in work":    {control, works, invalid, nil},
 			"the caller ends the request":              {control, all, canceled, nil},
-			"its workload was deleted, or made anew":   {control, all, nil, workload.ErrNoWorkload},
+			"its workload was deleted, or made again":  {control, all, nil, workload.ErrNoWorkload},
 		},
 		"Data account": {
 			"silent": {one, free, dark, nil}, "hangs": {one, free, fails(azsim.HangBefore), nil},
