@@ -127,7 +127,7 @@ play-count: ##play count TASKS (1000000) tasks while processes are killed and st
 play-poison: ##play one task that kills its process among 10,000 healthy ones, with real processes, on own queues and on one queue with 8 owners
 	$(GO) test ./pump/internal/processtest -count 1 -v -timeout 1h -run '^TestTheTaskThatKills' -poison
 
-play-foreign: azurite ##play move 100,000 messages of other programs under kill -9, each recorded once; and run the examples of docs/foreign.md with the real SDKs
+play-foreign: azurite ##play move 100,000 messages of other programs under kill -9, each recorded once; and run the examples of docs/distributor.md with the real SDKs
 	$(GO) test ./pump/internal/processtest -count 1 -v -timeout 1h -run '^(TestMessagesOfOtherPrograms|TestWhatEachProducer)' -foreign.messages 100000
 
 RUNS ?= 2400
@@ -144,8 +144,8 @@ play-drop: ##play end a run of ten million tasks with --drop at published limits
 play-day: ##play make RATE (10) runs a second for HOURS (24h) of virtual time with a retention of KEEP (2h), some broken, abandoned or with tasks in quarantine, and write docs/reports/runs.md: what is stored
 	cd pump/worlds && GOGC=400 $(GO) test -count 1 -v -timeout 24h -run '^TestWhatIsStoredOfRuns' -day.for $(HOURS) -day.rate $(RATE) -day.retention $(KEEP) -day.write '$(CURDIR)/docs/reports/runs.md'
 
-play-day-cost: ##play play HOURS (24h) of virtual time with a cap on what a day costs, and write the table of docs/money.md (two minutes)
-	cd pump/worlds && GOGC=400 $(GO) test -count 1 -v -timeout 1h -run '^TestADayStaysWithinItsCap' -cost.for $(HOURS) -cost.write '$(CURDIR)/docs/money.md'
+play-day-cost: ##play play HOURS (24h) of virtual time with a cap on what a day costs, and write the table of docs/tuning.md (two minutes)
+	cd pump/worlds && GOGC=400 $(GO) test -count 1 -v -timeout 1h -run '^TestADayStaysWithinItsCap' -cost.for $(HOURS) -cost.write '$(CURDIR)/docs/tuning.md'
 
 simulate: ##prove play SEEDS (5000) worlds of the whole pump, FROM a seed on, and write docs/reports/simulation.md, going on with what out/simulate.json says; or the one that PLAN=file holds
 ifdef PLAN
@@ -170,7 +170,7 @@ play-scale: ##play measure large clusters: 200 processors in virtual time, 16 re
 	$(GO) test ./pump/worlds ./pump/internal/processtest -count 1 -v -timeout 2h -run '^TestP82ALarge|^TestScale' -scale
 
 REQUESTS ?=
-# ARGS are more flags for go test (docs/azure-accounts.md).
+# ARGS are more flags for go test (docs/testing.md).
 azure: build ##use try the pump on accounts of Azure that QUEUEPUMP_AZURE_1 to _9 name, with REQUESTS at most, and write out/azure/report.md (minutes, cents); without them it says what to set; DRY_RUN=1, SKIP='limits|kill'
 	$(GO) test ./loadtest/realaccounts -count 1 -v -timeout 0 -parallel 8 -run '^TestAccounts$$' $(if $(SKIP),-skip $(call quote,^TestAccounts$$/^($(SKIP))$$)) -azure $(if $(DRY_RUN),-dry-run) $(if $(REQUESTS),-requests $(call quote,$(REQUESTS))) $(ARGS)
 

@@ -4,7 +4,7 @@
 // input is made here and is always the same.
 //
 // `make bench` makes rounds of all benchmarks, so that ratios are taken within a round, and renders
-// RESULTS.md and the tables of README.md and docs/performance.md of what they printed.
+// RESULTS.md and the tables of README.md and docs/reports/performance.md of what they printed.
 // `make bench ONLY='Handler|Rival'` measures some, and prints; `make bench OLD=file` has benchstat
 // compare what was printed then with what is printed now. `make soak` watches the memory of both
 // binaries over time.

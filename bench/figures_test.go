@@ -265,12 +265,12 @@ func (rs *results) documents() map[string]func(doc string) (string, error) {
 			}
 			return head + first + "\n" + rs.entry() + rest, nil
 		},
-		"../docs/performance.md": func(doc string) (string, error) {
+		"../docs/reports/performance.md": func(doc string) (string, error) {
 			return replaceBetween(doc, begins, ends, rs.provenance()+rs.summary(false)+"\n"+rs.medians(isWay))
 		},
 		"../README.md": func(doc string) (string, error) {
 			return replaceBetween(doc, begins, ends, fmt.Sprintf("CPU time of the client, tasks of 130 bytes, beside azqueue %s, a simulator that answers after\n"+
-				"%d ms (%s, %s cores, commit %s;\n[all figures](docs/performance.md)):\n\n%s", rs.config["azqueue"], latency.Milliseconds(),
+				"%d ms (%s, %s cores, commit %s;\n[all figures](docs/reports/performance.md)):\n\n%s", rs.config["azqueue"], latency.Milliseconds(),
 				rs.config["cpu"], rs.config["cores"], rs.config["commit"], rs.summary(true)))
 		},
 	}

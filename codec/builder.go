@@ -16,8 +16,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Bounds of what a Builder packs, whatever the text limit. They are also the
-// default [Limits] of [Open]: what was packed can be opened.
+// Bounds of what a Builder packs, for any text limit. They are also the default [Limits] of
+// [Open]: what was packed can be opened.
 const (
 	maxRaw   = 4 << 20 // bytes of records
 	maxTasks = 1 << 15

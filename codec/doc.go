@@ -2,10 +2,10 @@
 // one segment of one run. Many tasks in one message are the largest lever
 // beyond a queue's 2,000 messages per second.
 //
-// A [Builder] packs tasks into message text, [ReadHeader] says whose tasks they
-// are without unpacking, [Open] unpacks them within [Limits], [Quarantined] and
-// [Restamped] change a header without unpacking. A message that is no envelope
-// is [ErrForeign]. The package is pure: no I/O, no clock.
+// A [Builder] packs tasks into message text, [ReadHeader] says whose tasks they are without
+// unpacking, [Open] unpacks them within [Limits], [Quarantined] and [Restamped] change a header
+// without unpacking. For a message that is not an envelope the error is [ErrForeign]. The package
+// is pure: no I/O, no clock.
 //
 // # The format, version 4
 //

@@ -12,11 +12,11 @@ import (
 // is quarantined with its cause and never retried, because the same bytes will
 // fail the same way.
 var (
-	// ErrForeign: the text is no envelope of ours.
+	// ErrForeign: the text is not an envelope of ours.
 	ErrForeign = errors.New("codec: not an envelope")
 	// ErrTruncated: the text is the beginning of an envelope.
 	ErrTruncated = errors.New("codec: envelope truncated")
-	// ErrCorrupt: the text is an envelope of which some bytes changed.
+	// ErrCorrupt: the text is an envelope, and some of its bytes have changed.
 	ErrCorrupt = errors.New("codec: envelope corrupt")
 	// ErrVersion: the envelope is intact and of a newer format than [Version].
 	ErrVersion = errors.New("codec: envelope of a newer version")

@@ -8,9 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// Version is the newest format that this package reads, and the newest that a
-// [Builder] writes unless told otherwise. It writes the oldest that has room for what
-// the envelope carries, but for what it was told.
+// Version is the newest format that this package reads, and the newest that a [Builder] writes.
+// Unless told otherwise it writes the oldest format that has room for what the envelope carries.
 const Version = 4
 
 // tracedSince is the first version that carries trace context: the only thing that it has
@@ -63,9 +62,9 @@ type Header struct {
 	RawLen uint64
 	// Checksum is the xxhash64 of the records before compression.
 	Checksum uint64
-	// Sealed is when the envelope was ready to be put, by the clock of who made it
-	// ([Builder.Stamp]), to the millisecond. It is zero if that is not known, as in
-	// version 1. It serves to measure; nothing may be decided by it.
+	// Sealed is when the envelope was ready to be put, by its maker's clock ([Builder.Stamp]), to the
+	// millisecond. It is zero if that is not known, as in version 1. It serves to measure; nothing
+	// may be decided by it.
 	Sealed time.Time
 	// NotNow is what is known of the times when these tasks were told "not now"; zero: they never
 	// were, as in versions before 4.
@@ -74,7 +73,8 @@ type Header struct {
 	Cause *Cause
 }
 
-// NotNow says that tasks were told "not now": that is no attempt, but has an end.
+// NotNow says that tasks were told "not now": such a delivery does not count as an attempt, but
+// there is a limit to them.
 type NotNow struct {
 	// First is when the first of them was told so for the first time, by the clock of the queue
 	// service, to the millisecond.
@@ -90,7 +90,7 @@ type Cause struct {
 	Reason string
 	// Detail is for people: an error's text, cut to what fits.
 	Detail string
-	// Instance is who put it there, at most 128 bytes.
+	// Instance is the process that put it there, at most 128 bytes.
 	Instance string
 	// Attempts is how many attempts were made at the tasks.
 	Attempts uint32

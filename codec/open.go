@@ -41,11 +41,10 @@ func (l Limits) check(fr *frame) error {
 	return nil
 }
 
-// ReadHeader reads the header of an envelope without unpacking it: it looks at
-// the beginning of text only, about a hundred characters for an envelope of
-// consecutive tasks. The header's own checksum has been verified. The error is
-// ErrForeign if text is no envelope of ours, else ErrTruncated, ErrCorrupt,
-// ErrBomb or ErrVersion; with ErrVersion the Header has the Version.
+// ReadHeader reads the header of an envelope without unpacking it: it looks at the beginning of
+// text only, about a hundred characters for an envelope of consecutive tasks. The header's own
+// checksum has been verified. The error is ErrForeign if text is not an envelope of ours, else
+// ErrTruncated, ErrCorrupt, ErrBomb or ErrVersion; with ErrVersion the Header has the Version.
 func ReadHeader(text []byte) (Header, error) {
 	fr, err := readFrame(text)
 	return fr.Header, err

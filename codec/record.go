@@ -11,8 +11,8 @@ type Task struct {
 	// Key is what the task is segmented by, ID the user's own name for the task
 	// (optional), Body the work. Any bytes; empty ones are read back as nil.
 	Key, ID, Body []byte
-	// Trace is the context in which the task was sent, for those who trace it: at most 512 bytes,
-	// nil for none. See version 3 of the format.
+	// Trace is the trace context in which the task was sent: at most 512 bytes, nil if it is not
+	// traced. See version 3 of the format.
 	Trace []byte
 }
 

@@ -49,7 +49,7 @@ for, repeat when, counted from the start; status, code and retry-after what an e
 answers; by how long a delay is; back=empty that an account comes back with nothing.
 
 Faults, limits and latency change while it runs: the admin endpoint, whose address is
-printed, takes them as JSON (docs/simulator.md).
+printed, takes them as JSON (docs/testing.md).
 
 ` + cli.ExitCodes,
 		Example: `  loadtest serve --accounts 4 --queues 2 --write-config pump.yaml

@@ -51,10 +51,10 @@ type Config struct {
 	// Nudge carries a hint to another process. Default: an HTTP request to its
 	// admin port. It may fail silently and must return when ctx ends.
 	Nudge func(ctx context.Context, n Nudge) error
-	// Budget bounds the requests of all processes of the workload together, who share
-	// it by demand. Default: the published limits.
+	// Budget bounds the requests of all processes of the workload together. They share it by demand.
+	// Default: the published limits.
 	Budget Budget
-	// Prices are what requests cost, for what is said of money and for Budget.CostPerDay. Default:
+	// Prices are what requests cost. Reports of money and Budget.CostPerDay use them. Default:
 	// [prices.Published].
 	Prices prices.List
 	// Sample is how often one process of the workload looks at all queues, for Backlog in its

@@ -26,9 +26,9 @@
 //	done, err := p.Run(ctx)
 //
 // A program whose tasks come up one by one sends them with a distributor.Sender. In delivery mode
-// [Once] it is known exactly which tasks are done: runs.Wait waits for those of a run, and
-// Repair of a distributor puts those that were lost again. Packages status, accounts, quarantine,
-// runs, workloads and gates are the commands of an operator.
+// [Once] a ledger says exactly which tasks are done: runs.Wait waits until all of a run are done,
+// and Repair of a distributor puts lost ones again. Packages status, accounts, quarantine, runs,
+// workloads and gates do what an operator's commands do.
 //
 // # The promise
 //
@@ -41,6 +41,6 @@
 // Every request is made once, under a deadline and within the account's and the
 // queue's budget; a timeout, a broken connection and any 5xx mean "maybe done".
 //
-// docs/design.md walks the data path function by function, and docs/protocols.md holds
-// the rules (P1 to P9) that comments cite.
+// docs/design.md walks the data path in ten steps each way, and docs/protocols.md holds the rules
+// (P1 to P9) that comments cite.
 package pump

@@ -42,7 +42,7 @@ type Task struct {
 // TraceContext is the context to which belongs what a handler starts elsewhere, as the headers
 // traceparent and tracestate of W3C Trace Context: that of the span in ctx, which the handler was
 // given, or else that in which the task was sent. Both are empty if the task is not traced; state
-// is also if there is none.
+// may be empty also if it is.
 func (t *Task) TraceContext(ctx context.Context) (parent, state string) {
 	sc := trace.SpanContextFromContext(ctx)
 	if !sc.IsValid() {

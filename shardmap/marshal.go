@@ -53,7 +53,7 @@ var (
 	ErrTooLarge = errors.New("the shard map is too large")
 	// ErrFormat: a newer version of this program wrote the map.
 	ErrFormat = errors.New("the shard map has a format that this version does not read")
-	// ErrCorrupt: the bytes are no shard map, or a damaged one.
+	// ErrCorrupt: the bytes are not a shard map, or it is damaged.
 	ErrCorrupt = errors.New("the shard map is damaged")
 )
 
@@ -99,11 +99,10 @@ func (m *Map) MarshalBinary() ([]byte, error) {
 	return b, nil
 }
 
-// UnmarshalBinary reads the stored form. The bytes are not trusted: they may
-// cost no more memory than a few times their own size, and the result has
-// passed every check that New makes, with every home on an active shard. (Not
-// checked is that loads keep their shares: a later version may place otherwise,
-// and its map is the truth all the same.) On an error the receiver is unchanged.
+// UnmarshalBinary reads the stored form. The bytes are not trusted: they may cost no more memory
+// than a few times their own size, and the result has passed every check that New makes, with
+// every home on an active shard. (Not checked is that loads keep their shares: a later version may
+// place otherwise, and its map still counts.) On an error the receiver is unchanged.
 func (m *Map) UnmarshalBinary(data []byte) error {
 	if len(data) > MaxBytes {
 		return fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, len(data), MaxBytes)

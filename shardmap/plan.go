@@ -9,18 +9,16 @@ import (
 // shard without a sweeper.
 const Unowned = -1
 
-// Plan says which of n instances should own each segment (P5.5, docs/protocols.md),
-// as indices into instances; all segments are Unowned if there is none.
-// instances are the names of the candidates in ascending order, and current[s]
-// is the index of the one that owns segment s now, or Unowned, which also
-// stands for an owner that is no candidate (any more). A current that is nil,
-// or shorter than the number of segments, is Unowned beyond its end.
+// Plan says which of n instances should own each segment (P5.5, docs/protocols.md), as indices
+// into instances; without instances all segments are Unowned. instances are the names of the
+// candidates in ascending order, and current[s] is the index of the one that owns segment s now,
+// or Unowned, which also stands for an owner that is not a candidate (any more). A current that is
+// nil, or shorter than the number of segments, is Unowned beyond its end.
 //
-// While there are at least as many homed queues as instances (those that are the
-// home of a segment; a draining one is none), whole queues are shared out and
-// no instance has more than one more than another; otherwise
-// single segments are, no instance having more than one more than another.
-// Instances that share a queue get neighbouring segments where it can, so that few
+// While there are at least as many homed queues as instances (those that are the home of a
+// segment; a draining queue is not), whole queues are shared out and no instance has more than one
+// more than another; otherwise single segments are, no instance having more than one more than
+// another. Instances that share a queue get neighbouring segments where it can, so that few
 // instances meet at one queue (P7).
 //
 // barred says which instances cannot work on which segments, because they cannot read a queue of
@@ -28,10 +26,10 @@ const Unowned = -1
 // barred from it. What some are barred from is shared out first, so that instances stay as even as
 // the bars allow.
 //
-// It moves the fewest units (queues or segments): who joins n balanced instances
-// takes at most its share rounded up and nothing else moves; of one who leaves only
-// what it had moves. The exception is the change from single segments to whole
-// queues, where each queue goes to one that already holds much of it.
+// It moves the fewest units (queues or segments): an instance that joins n balanced ones takes at
+// most its share rounded up, and nothing else moves; when one leaves, only what it had moves. The
+// exception is the change from single segments to whole queues, where each queue goes to one that
+// already holds much of it.
 //
 // It is pure: the same on every member, and a plan that is carried out partly
 // (some segments given up, some claimed) leads to the same plan, so members that

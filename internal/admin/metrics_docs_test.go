@@ -123,7 +123,7 @@ const metricsHead = `# Metrics
 Both binaries show these at ` + "`/metrics`" + ` of their [admin port](operations.md#the-admin-port),
 each with the label ` + "`workload`" + `, beside those of the Go runtime and of the process. This table is
 made from the program (` + "`make docs-metrics`" + `). ` + "`distributor generate grafana`" + ` prints a dashboard,
-and ` + "`distributor generate alerts`" + ` the rules of [alerts](operations.md#runbook-alerts).
+and ` + "`distributor generate alerts`" + ` the rules of [alerts](runbook.md#alerts).
 
 One process of the workload samples each figure that is named an estimate, every 15 s
 (` + "`admin: {sample: 15s}`" + ` in pump.yaml, or ` + "`off`" + `), more seldom where there are hundreds of

@@ -25,10 +25,21 @@ func documents(t *testing.T) []Document {
 	return docs
 }
 
-// The README shows how to begin; what is longer belongs into docs/.
-func TestTheReadmeIsShort(t *testing.T) {
-	if readme := documents(t)[0]; len(readme.Lines) > 250 {
-		t.Errorf("%s has %d lines, more than 250", readme.Path, len(readme.Lines))
+// The README shows how to begin, the design how all of it hangs together; what is longer belongs
+// elsewhere. The other documents are for users, but for four.
+func TestTheDocumentsAreFewAndShort(t *testing.T) {
+	users := -4 // design, protocols, formats, failures
+	for _, d := range documents(t) {
+		most := map[string]int{"README.md": 250, "docs/design.md": 300}[d.Path]
+		if most > 0 && len(d.Lines) > most {
+			t.Errorf("%s has %d lines, more than %d", d.Path, len(d.Lines), most)
+		}
+		if filepath.Dir(d.Path) == "docs" {
+			users++
+		}
+	}
+	if users > 12 {
+		t.Errorf("there are %d documents for users, more than 12", users)
 	}
 }
 

@@ -91,11 +91,11 @@ func TestWhatWouldMeanSomethingInAFileIsRefused(t *testing.T) {
 
 // Each alert leads to an entry of the runbook.
 func TestEachAlertHasARunbook(t *testing.T) {
-	doc, err := docscheck.ReadFile("../..", "../../docs/operations.md")
+	doc, err := docscheck.ReadFile("../..", "../../docs/runbook.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	entries := doc.Runbook("Runbook: alerts")
+	entries := doc.Runbook("Alerts")
 	file, err := Make("alerts", Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -107,14 +107,14 @@ func TestEachAlertHasARunbook(t *testing.T) {
 	for _, a := range alerts {
 		entry, ok := entries[a[1]]
 		if lacks := docscheck.Lacks(entry); !ok || len(lacks) > 0 {
-			t.Errorf("docs/operations.md: the entry of %s lacks %q", a[1], lacks)
+			t.Errorf("docs/runbook.md: the entry of %s lacks %q", a[1], lacks)
 		}
-		if !strings.Contains(file.Text, "docs/operations.md#"+strings.ToLower(a[1])+"\n") {
-			t.Errorf("%s does not lead to its entry in docs/operations.md", a[1])
+		if !strings.Contains(file.Text, "docs/runbook.md#"+strings.ToLower(a[1])+"\n") {
+			t.Errorf("%s does not lead to its entry in docs/runbook.md", a[1])
 		}
 		delete(entries, a[1])
 	}
 	for title := range entries {
-		t.Errorf("docs/operations.md has an entry of %s, which is no alert", title)
+		t.Errorf("docs/runbook.md has an entry of %s, which is no alert", title)
 	}
 }

@@ -55,7 +55,7 @@ func generateCommand() *cobra.Command {
 		Use:   "generate",
 		Short: "Print files for monitoring, deployment and accounts",
 		Long: `Print files that fit this version: alert rules and a dashboard on its metrics
-(docs/metrics.md), with what to do about each alert in docs/operations.md; manifests and a
+(docs/metrics.md), with what to do about each alert in docs/runbook.md; manifests and a
 ScaledObject; the storage accounts with the roles that the pump needs. Nothing is asked of Azure,
 and no configuration is read.`,
 		Args: cobra.NoArgs,

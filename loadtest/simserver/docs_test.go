@@ -8,10 +8,10 @@ import (
 	"github.com/queuepump/queuepump/internal/docscheck"
 )
 
-// The example that docs/simulator.md shows is the one that is compiled and run; its tables name
+// The example that docs/testing.md shows is the one that is compiled and run; its tables name
 // every kind, word and endpoint.
 func TestTheDocumentShowsWhatIsThere(t *testing.T) {
-	d, err := docscheck.ReadFile("../..", "../../docs/simulator.md")
+	d, err := docscheck.ReadFile("../..", "../../docs/testing.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -75,15 +75,15 @@ type Change struct {
 	Nudged  int `json:"nudged"`
 	// Lost is what may be lost with an account that was removed as gone for good.
 	Lost *Losses `json:"lost,omitempty"`
-	// Copies are the messages of before in the queues of an account that was added; see [Add].
+	// Copies are the messages that were in the queues of an account when it was added; see [Add].
 	Copies *Copies `json:"copies,omitempty"`
 }
 
-// Add lets a workload that exists use one more of the configured accounts,
-// or one that drains again: its queues are made, and then the map gives them their
-// share of segments. Of one that it uses already the configured foreign queues are read from now
-// on. It is an [*Error], naming them, if live members do not have
-// the account in their configuration (P6.5): those are restarted with it first.
+// Add lets a workload that exists use one more of the configured accounts, or one that drains
+// again: its queues are made, and then the map gives them their share of segments. If the workload
+// uses the account already, its configured foreign queues are read from now on. It is an [*Error],
+// naming them, if live members do not have the account in their configuration (P6.5): those are
+// restarted with it first.
 //
 // An account that was removed as gone for good may come back with messages, which Change.Copies
 // counts. They are late copies: in delivery mode once what is done is recognised, what is open is

@@ -29,7 +29,7 @@ type Losses struct {
 	// Delivery is the workload's. Only [pump.Once] records what is done: else Runs is empty, and
 	// nothing can be put again.
 	Delivery pump.Delivery `json:"delivery"`
-	// Runs are those that are not over and of which something is not known to be done; never null.
+	// Runs are those that are not over and have tasks that are not known to be done; never null.
 	Runs []LostRun `json:"runs"`
 	// Last is the last count of the account's messages within six hours; null if there is
 	// none, as where no process samples the queues.
@@ -39,7 +39,7 @@ type Losses struct {
 	Foreign []string `json:"foreignQueues"`
 }
 
-// LostRun is a run of which tasks may be lost.
+// LostRun is a run that may have lost tasks.
 type LostRun struct {
 	Run   pump.RunID `json:"run"`
 	State string     `json:"state"`
@@ -47,7 +47,7 @@ type LostRun struct {
 	// Unsettled is how many of its tasks are neither done nor in quarantine, null while it is not
 	// sealed.
 	Unsettled *uint64 `json:"unsettled"`
-	// Quarantined is how many are in quarantine, in whatever account.
+	// Quarantined is how many are in quarantine, in any account.
 	Quarantined uint64 `json:"quarantined"`
 	// Kept is why `distributor runs repair` cannot put its tasks again; empty if it can.
 	Kept string `json:"notRepaired"`

@@ -12,13 +12,12 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// ErrClaimTaken: the work of a claim took longer than the interval, and another
-// has claimed the key since. What the work did stands all the same.
+// ErrClaimTaken: the work of a claim took longer than the interval, and another has claimed the
+// key since. What the work did still stands.
 var ErrClaimTaken = errors.New("the claim was older than its interval and was taken over")
 
-// Claims let work on a key begin at most once an interval, whatever the number
-// of processes (origins B2 to B4). A key's row says when work on it last
-// started and stopped, and whether it runs:
+// Claims let work on a key begin at most once an interval, over any number of processes (origins
+// B2 to B4). A key's row says when work on it last started and stopped, and whether it runs:
 //
 //	             Claim (insert)             Done
 //	(no row) ------------------> running ---------> stopped (done or failed)
@@ -111,9 +110,9 @@ type Claim struct {
 	later *time.Timer // calls it, when no process can find the claim unworked any more
 }
 
-// Claim asks to begin work on a key, any bytes, for a task. Unless it is Granted the
-// duration says how long until the key may be claimed, at most the interval. A task that
-// comes again after its own Done(failed) is granted at once: a retry is no new task.
+// Claim asks to begin work on a key, any bytes, for a task. Unless it is Granted the duration says
+// how long until the key may be claimed, at most the interval. A task that comes again after its
+// own Done(failed) is granted at once: a retry does not count as a new task.
 //
 // After an error it is not known whether the key was claimed; the same task may
 // ask again, in this process at once, in others it is Busy for the interval then. It

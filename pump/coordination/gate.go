@@ -51,8 +51,8 @@ type gateRow struct {
 type GateState struct {
 	Name string
 	Open bool
-	// Since is when it was opened or closed, by the server's clock, and By is who
-	// did it; both are zero if no operator ever did.
+	// Since is when it was opened or closed, by the server's clock, and By names the operator; both
+	// are zero if no operator ever did.
 	Since time.Time
 	By    string
 }
@@ -69,15 +69,15 @@ func NewGate(t storage.Table, workloadName, name string) *Gate {
 // CheckGate reports whether a gate can have that name.
 func CheckGate(name string) error { return checkRowName("gate", name) }
 
-// Release opens the gate, for those who wait and for those who come later; by is who does
-// it, for people. Releasing an open gate is success and changes nothing. After an
-// error it may be made again; it gives up after a minute.
+// Release opens the gate, for processes that wait and that come later; by names the operator, for
+// people. Releasing an open gate is success and changes nothing. After an error it may be made
+// again; it gives up after a minute.
 func (g *Gate) Release(ctx context.Context, by string) error {
 	return g.set(ctx, "releasing", true, by)
 }
 
-// Hold closes the gate for those who come from now on; who has passed it is
-// not called back. Otherwise it is as Release.
+// Hold closes the gate for processes that come from now on; one that has passed it is not called
+// back. Otherwise it is as Release.
 func (g *Gate) Hold(ctx context.Context, by string) error {
 	return g.set(ctx, "holding", false, by)
 }
@@ -93,9 +93,8 @@ func (g *Gate) set(ctx context.Context, doing string, open bool, by string) erro
 	})
 }
 
-// Remove takes the gate's row away: the gate is as one that was never opened, so it is closed for
-// processes that come later. Removing a gate that is not there is success. Otherwise it is as
-// Release.
+// Remove takes the gate's row away. Then the gate counts as never opened: it is closed for later
+// processes. Removing a gate that is not there is success. Otherwise it is as Release.
 func (g *Gate) Remove(ctx context.Context) error {
 	return g.change(ctx, "removing", func(ctx context.Context) error {
 		v, err := g.row.MustRead(ctx)
@@ -205,9 +204,8 @@ func waitForHint(ctx context.Context, look <-chan struct{}, until time.Time) (hi
 
 func (g *Gate) log() *slog.Logger { return cmp.Or(g.Log, slog.Default()) }
 
-// Gates lists the workload's gates that were ever released or held, by name, at
-// most 1,000 of them. A row that cannot be read is part of the error, and the
-// others are listed all the same.
+// Gates lists the workload's gates that were ever released or held, by name, at most 1,000 of
+// them. A row that cannot be read is part of the error, and the others are listed.
 func Gates(ctx context.Context, t storage.Table, workloadName string) ([]GateState, error) {
 	if err := workload.CheckName(workloadName); err != nil {
 		return nil, err

@@ -37,10 +37,9 @@ const (
 
 // Options says how to distribute. The zero value works.
 type Options struct {
-	// Every repeats the distribution, this long after the end of the one before,
-	// on one of any number of distributors: they elect who does it, and one
-	// that dies is replaced by another, which continues from the checkpoint. 0
-	// distributes once, whatever others do.
+	// Every repeats the distribution, this long after the end of the one before. Any number of
+	// distributors elect the one that does it; if it dies, another continues from the checkpoint. 0
+	// distributes once, without regard to others.
 	Every time.Duration
 	// Pack is the most tasks in one envelope. Default: as many as fit.
 	Pack int
@@ -248,10 +247,10 @@ func New(c pump.Config, from source.Source, o Options) (*Distributor, error) {
 // quarantine. When ctx ends before, Run sends what it has read (within Grace) and marks the run as
 // broken.
 //
-// With Every it goes on until ctx ends, which is no error: within Grace it sends
-// what it has read and saves how far it came, so that another distributor
-// continues there at once. Only errors that no waiting mends end it earlier, such as a
-// configuration that disagrees with the workload. The summary is of the last distribution.
+// With Every it goes on until ctx ends, which does not count as an error: within Grace it sends
+// what it has read and saves how far it came, so that another distributor continues there at once.
+// Only errors that no waiting mends end it earlier, such as a configuration that disagrees with
+// the workload. The summary is of the last distribution.
 //
 // For the time of Run the distributor is a member of the workload's cluster, if that
 // can be reached. While a queue is dark or at its limit, its tasks go to others.

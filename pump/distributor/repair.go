@@ -42,8 +42,8 @@ type RepairSummary struct {
 	Missing     uint64 `json:"missing"`
 	// Lacking are the segments that something is missing of; never null.
 	Lacking []runs.SegmentLack `json:"lacking"`
-	// Messages is how many messages were in the queues when the repair began, null if that
-	// could not be learned: what is missing may be in them, and is put again all the same.
+	// Messages is how many messages were in the queues when the repair began, null if that could not
+	// be learned: what is missing may be in them, and is put again in any case.
 	Messages  *int64 `json:"messages"`
 	Put       int64  `json:"put"`       // tasks put and acknowledged
 	Envelopes int64  `json:"envelopes"` // that they were put in
@@ -54,19 +54,18 @@ type RepairSummary struct {
 	Seconds   float64       `json:"seconds"`
 }
 
-// Repair reads the source of a run again and puts those of its tasks that the ledger has
-// neither done nor in quarantine, each under the identity it had. So it cannot make
-// anything happen twice, whatever else goes on: a task that was not lost after all is
-// recognised. The delivery mode must be [pump.Once].
+// Repair reads the source of a run again and puts those of its tasks that the ledger has neither
+// done nor in quarantine, each under the identity it had. So it cannot make anything happen twice:
+// a task that was not lost after all is recognised. The delivery mode must be [pump.Once].
 //
-// The source and the settings must be those of the run: the fingerprint is
-// compared, then the whole source is read and counted before anything is put, and what was
-// sealed is compared with that ([source.ErrSourceChanged]). A run that broke, or was left open by
-// a distributor that is gone, is put to the end of its source and sealed, as its
-// distributor would have done; what keeps the source from being read to its end, such as a
-// bad line under [BadLineFail], keeps it from being repaired. An open run whose distributor is at
-// work is refused ([workload.ErrRunState]), and so is a run whose source cannot be read again
-// ([ErrNotReplayable]). Of a closed run nothing is missing.
+// The source and the settings must be those of the run: the fingerprint is compared, then the
+// whole source is read and counted before anything is put, and what was sealed is compared with
+// that ([source.ErrSourceChanged]). A run that broke, or was left open by a distributor that is
+// gone, is put to the end of its source and sealed, as its distributor would have done; what keeps
+// the source from being read to its end, such as a bad line under [BadLineFail], keeps it from
+// being repaired. An open run whose distributor is at work is refused ([workload.ErrRunState]),
+// and so is a run whose source cannot be read again ([ErrNotReplayable]). A closed run has nothing
+// missing.
 //
 // It uses those of the options that say how to read and put. Progress is that of reading twice;
 // only the second time puts. The summary is valid with an error as well. Do not call Repair

@@ -41,8 +41,8 @@ const defaultLinger = 10 * time.Millisecond
 // not answer or refuses the credential, each Send waits or fails by itself, and the next
 // one tries again. After a run that failed the next Send begins another.
 //
-// Any number of programs may send to a workload at the same time (origins H6). When a program
-// dies without Close, the tasks that it sent are done as ever, but its run stays open.
+// Any number of programs may send to a workload at the same time (origins H6). When a program dies
+// without Close, the tasks that it sent are still done, but its run stays open.
 //
 // Send may be called from many goroutines at once; that is also how many small sends get
 // into one message.
@@ -75,12 +75,12 @@ func NewSender(cfg pump.Config, o SenderOptions) (*Sender, error) {
 // queues for good. It copies them, and waits while the queues do not take what was sent before,
 // and while an account that is needed to begin the run does not answer.
 //
-// A task that cannot be sent, because it is too large, is part of the error; the others
-// of the call are sent all the same. These errors say that nothing was sent: that no run can be
-// begun, with the reason, which waiting may not mend; that ctx ended before the tasks were handed
-// in; and [ErrSenderClosed]. After any other error the tasks may have been sent or not, and sent
-// again they are other tasks: that ctx ended later, or that the run failed. Whatever the error
-// was but ErrSenderClosed, the next Send may succeed.
+// A task that cannot be sent, because it is too large, is part of the error; the others of the
+// call are still sent. These errors say that nothing was sent: that no run can be begun, with the
+// reason, which waiting may not mend; that ctx ended before the tasks were handed in; and
+// [ErrSenderClosed]. After any other error the tasks may have been sent or not, and sent again
+// they are other tasks: that ctx ended later, or that the run failed. After any error but
+// ErrSenderClosed the next Send may succeed.
 func (s *Sender) Send(ctx context.Context, tasks ...source.Record) error {
 	if len(tasks) == 0 {
 		return nil

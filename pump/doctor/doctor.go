@@ -146,8 +146,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Check makes all checks. It takes o.Timeout at most, whatever does not answer, and always gives a
-// report: also of a configuration that cannot be used.
+// Check makes all checks. It takes o.Timeout at most, also while nothing answers. It always gives
+// a report, also of a configuration that cannot be used.
 func Check(ctx context.Context, cfg pump.Config, o Options) *Report {
 	o = o.withDefaults()
 	began := time.Now()

@@ -34,11 +34,11 @@ func checks(t *testing.T) (names []string) {
 
 // A finding says one command. The runbook says what it means and what happens otherwise.
 func TestEachFindingHasAnEntryInTheRunbook(t *testing.T) {
-	doc, err := docscheck.ReadFile("../..", "../../docs/operations.md")
+	doc, err := docscheck.ReadFile("../..", "../../docs/runbook.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	entries := doc.Runbook("Runbook: findings of doctor")
+	entries := doc.Runbook("Findings of doctor")
 	names := checks(t)
 	if len(names) < 22 {
 		t.Fatalf("only %q were found in doctor.go", names)
@@ -46,11 +46,11 @@ func TestEachFindingHasAnEntryInTheRunbook(t *testing.T) {
 	for _, name := range names {
 		entry, ok := entries[name]
 		if lacks := docscheck.Lacks(entry); !ok || len(lacks) > 0 {
-			t.Errorf("docs/operations.md: the entry of %s lacks %q", name, lacks)
+			t.Errorf("docs/runbook.md: the entry of %s lacks %q", name, lacks)
 		}
 		delete(entries, name)
 	}
 	for title := range entries {
-		t.Errorf("docs/operations.md has an entry of %s, which is no check", title)
+		t.Errorf("docs/runbook.md has an entry of %s, which is no check", title)
 	}
 }

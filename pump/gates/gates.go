@@ -16,8 +16,8 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// Table is the table of the workload's rows, for those who use what package
-// control has by itself: id ranges, gates, claims, tallies. It makes no request.
+// Table is the table of the workload's rows, for programs that use package coordination by itself:
+// id ranges, gates, claims, tallies. It makes no request.
 func Table(cfg pump.Config) (storage.Table, error) {
 	o, err := setup.Reach(cfg)
 	if err != nil {
@@ -36,14 +36,14 @@ type Change struct {
 	Nudged  int `json:"nudged"`
 }
 
-// Open opens a gate of the workload, for those who wait at it now and for those who come later
-// (origins T3), and tells the former (origins T4). That the members cannot be told is no error: the
-// gate's row is the truth and they read it.
+// Open opens a gate of the workload, for processes that wait at it now and that come later
+// (origins T3), and tells those that wait (origins T4). It is not an error if they cannot be told:
+// the gate's row is the truth, and they read it.
 func Open(ctx context.Context, cfg pump.Config, name, by string) (Change, error) {
 	return changeGate(ctx, cfg, name, true, by)
 }
 
-// Close closes a gate for those who start from now on.
+// Close closes a gate for processes that start from now on.
 func Close(ctx context.Context, cfg pump.Config, name, by string) (Change, error) {
 	return changeGate(ctx, cfg, name, false, by)
 }

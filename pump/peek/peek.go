@@ -69,8 +69,8 @@ type Message struct {
 	// Problem is why it cannot be unpacked; empty if it can.
 	Problem string `json:"problem,omitempty"`
 
-	// Contents are the tasks that the filter means; of a foreign text it is the one that a processor
-	// with this configuration would make.
+	// Contents are the tasks that the filter chooses. A foreign text has one: what a processor with
+	// this configuration would make of it.
 	Contents []Task `json:"-"`
 	// Text is the message as it is.
 	Text []byte `json:"-"`
@@ -102,7 +102,11 @@ const (
 // Read looks at all queues of the workload's map, one request for the count and one for the
 // messages of each that has some, and calls visit for each in the order of their names, until it
 // returns false. A queue that does not answer is dark, and the account's others are not asked. The
+<<<<<<< HEAD
 // error is of what keeps all from being read; pump.ErrNoWorkload if there is none.
+=======
+// error says what keeps all from being read: workload.ErrNoWorkload without a workload.
+>>>>>>> house
 func Read(
 	ctx context.Context,
 	cfg pump.Config,

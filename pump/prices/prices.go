@@ -16,7 +16,7 @@ type List struct {
 	Date     string  `json:"date"`   // as of when, for people: 2026-08
 }
 
-// Published are list prices; who knows better says so in pump.Config.
+// Published are list prices; a program that knows its own says so in pump.Config.
 var Published = List{
 	Currency: "USD", Queue: 0.004, Table: 0.00036, Date: "2026-08",
 	Source: "list prices of East US, August 2026 (prices.azure.com): GPv2 accounts with LRS",

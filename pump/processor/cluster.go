@@ -241,10 +241,10 @@ func (r *run) leaveCluster() {
 	m.Leave(ctx)
 }
 
-// Nudged takes a hint that something is there to look at (P8.2): a queue, which is read now if this
-// process polls it, the gate that it waits at, that messages come without nudges, or the cluster's
-// rows. Whatever arrives, a queue is asked no more than a few times a second because of it. It may
-// be called at any time and returns at once.
+// Nudged takes a hint that something is there to look at (P8.2): a queue, which is read now if
+// this process polls it, the gate that it waits at, that messages come without nudges, or the
+// cluster's rows. However many hints come, they have a queue asked a few times a second at most.
+// It may be called at any time and returns at once.
 func (p *Processor) Nudged(n pump.Nudge) {
 	r := p.running.Load()
 	switch {

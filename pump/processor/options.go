@@ -26,21 +26,20 @@ type Options struct {
 	// measure). One that is worked on for longer is renewed for longer and longer, less and less
 	// often.
 	Visibility time.Duration
-	// Timeout is how long one call of the handler may take, to a second. Then its context
-	// ends, which is a failure of its task; a handler that goes on all the same
-	// keeps its place among Concurrency until it returns. Default 15 min; negative: none.
+	// Timeout is how long one call of the handler may take, to a second. Then its context ends, which
+	// is a failure of its task; a handler that goes on regardless keeps its place among Concurrency
+	// until it returns. Default 15 min; negative: none.
 	Timeout time.Duration
 	// Grace is how long running handlers may go on when the processor stops,
 	// before their contexts end; default 30 s, negative: not at all.
 	Grace time.Duration
-	// UntilIdle makes Run return when for so long no task was in hand and no segment
-	// on its way to this process, and every queue of its segments then answers once
-	// more that nothing is visible in it. Default 0: Run only
-	// ends with its context. Messages that this process may have hidden by a
-	// request that was not answered are waited for. Tasks that were put back for longer
-	// than UntilIdle are not, nor are those in other processes' hands: they stay in
-	// their queues for the processor that runs next. To see every retry through, let UntilIdle
-	// be longer than Retry.Max and whatever the handler asks for by RetryAfter.
+	// UntilIdle makes Run return when for so long no task was in hand and no segment on its way to
+	// this process, and every queue of its segments then answers once more that nothing is visible in
+	// it. Default 0: Run only ends with its context. Messages that this process may have hidden by a
+	// request that was not answered are waited for. Tasks that were put back for longer than
+	// UntilIdle are not, nor are those in other processes' hands: they stay in their queues for the
+	// processor that runs next. To see every retry through, let UntilIdle be longer than Retry.Max
+	// and than any delay that the handler asks for by RetryAfter.
 	UntilIdle time.Duration
 	// Retry says how often and when failed tasks are handled again.
 	Retry pump.RetryPolicy

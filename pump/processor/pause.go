@@ -10,7 +10,7 @@ import (
 func (r *run) isPaused() bool { return r.paused.Load() != nil }
 
 // followPause stops starting tasks, or goes on, as the workload's row says; see "Pause" in
-// docs/design.md. followMu is held.
+// docs/protocols.md. followMu is held.
 func (r *run) followPause(w *workload.Workload) {
 	was := r.paused.Load()
 	now := w.Paused

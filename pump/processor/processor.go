@@ -167,11 +167,11 @@ type run struct {
 	endWork context.CancelCauseFunc
 }
 
-// Run processes until ctx ends, which is no error, or until the queues are idle
+// Run processes until ctx ends, which does not count as an error, or until the queues are idle
 // (Options.UntilIdle). It waits for the workload if no distributor has created it yet, joins its
 // cluster and leaves it at the end. When it returns, every message that was taken is settled or
-// visible again, but for those that storage did not answer for. The summary is valid with an error
-// as well.
+// visible again, except those about which storage did not answer. The summary is valid with an
+// error as well.
 func (p *Processor) Run(ctx context.Context) (Summary, error) {
 	r := p.newProcessing(ctx)
 	defer p.setRunning(r)()

@@ -30,8 +30,8 @@ type State struct {
 	Gate    string   `json:"gate,omitempty"` // that it waits at
 	// NoWorkload: it starts, and the workload is not made yet, by the first distributor.
 	NoWorkload bool `json:"noWorkload,omitempty"`
-	// PausedSince is since when an operator has paused the workload, as far as this process has
-	// seen, by the clock of the operator's machine; null: it is not paused. PausedBy is who did.
+	// PausedSince is since when an operator has paused the workload, as far as this process has seen,
+	// by the clock of the operator's machine; null: it is not paused. PausedBy names the operator.
 	PausedSince *time.Time `json:"pausedSince"`
 	PausedBy    string     `json:"pausedBy"`
 	Messages    int        `json:"messages"` // in hand
@@ -44,9 +44,9 @@ type State struct {
 	HandlersOverdue int        `json:"handlersOverdue"`
 	// OverdueTask is the task of the oldest of those; empty: none is overdue.
 	OverdueTask string `json:"overdueTask,omitempty"`
-	// LeaseSeconds is for how long messages are hidden that are got now, TaskSeconds how long a
-	// task usually takes in the handler (0: none has ended), and RetrySeconds the longest delay of
-	// what fails for the first time. They follow the work, but for what the options fix.
+	// LeaseSeconds is for how long messages are hidden that are got now, TaskSeconds how long a task
+	// usually takes in the handler (0: none has ended), and RetrySeconds the longest delay of a task
+	// that fails for the first time. They follow the work, unless the options fix them.
 	LeaseSeconds float64 `json:"leaseSeconds"`
 	TaskSeconds  float64 `json:"taskSeconds"`
 	RetrySeconds float64 `json:"retrySeconds"`

@@ -15,7 +15,7 @@ import (
 )
 
 // redriveKnown is for how long after a redrive that was interrupted the name of a task without a
-// living run is surely remembered when the task was done ("Names" in docs/design.md): names go 15
+// living run is surely remembered when the task was done ("Names" in package ledger): names go 15
 // minutes after that at the earliest, and the copy that is put last must be met before. An
 // interrupted redrive leaves its message hidden for [Lease].
 const redriveKnown = 2 * Lease

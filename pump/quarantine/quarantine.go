@@ -21,11 +21,11 @@ import (
 // Quarantine is what a workload has in quarantine, in all accounts that it uses
 // at once, drained ones too. It is for one goroutine.
 //
-// Messages are looked at by taking them: no request shows more than the first 32 of a
-// queue. A method puts back the messages that it does not redrive or drop, visible,
-// before it returns, also when its context has ended. Messages that a crash or a
-// request without an answer leaves hidden are visible again after five minutes. Two who
-// do this at the same time each see a part.
+// Messages are looked at by taking them: no request shows more than the first 32 of a queue. A
+// method puts back the messages that it does not redrive or drop, visible, before it returns, also
+// when its context has ended. Messages that a crash or a request without an answer leaves hidden
+// are visible again after five minutes. Two processes that do this at the same time each see a
+// part.
 //
 // The file is the first of those along the way of a message: scan.go takes
 // them, judge.go says what each is and what can be done with it, settle.go does it.
@@ -62,7 +62,7 @@ type Filter struct {
 type Message struct {
 	Account string `json:"account"`
 	ID      string `json:"id"`
-	// Reason is a Reason constant, or whatever stands there; empty if no cause is known.
+	// Reason is a Reason constant, or another text that stands there; empty if no cause is known.
 	Reason   string `json:"reason"`
 	Detail   string `json:"detail,omitempty"`
 	Instance string `json:"instance,omitempty"` // that put it there
@@ -102,8 +102,8 @@ type Task struct {
 // Text is the message as it is.
 func (m *Message) Text() []byte { return slices.Clone(m.text) }
 
-// Open unpacks those tasks of the message that the filter means. The error says why there are none
-// to be read; the limits are those of a processor.
+// Open unpacks the tasks of the message that the filter chooses. The error says why none can be
+// read; the limits are those of a processor.
 func (m *Message) Open() ([]Task, error) {
 	if m.foreign {
 		return []Task{{Body: m.Text(), Foreign: m.ID}}, nil
@@ -127,7 +127,11 @@ func (m *Message) Open() ([]Task, error) {
 	return tasks, nil
 }
 
+<<<<<<< HEAD
 // Open reads the workload. It is pump.ErrNoWorkload if there is none.
+=======
+// Open reads the workload. Without a workload the error is workload.ErrNoWorkload.
+>>>>>>> house
 func Open(ctx context.Context, cfg pump.Config) (*Quarantine, error) {
 	of, err := setup.Reach(cfg)
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 
 // Options are the options of [Quarantine.Redrive] and [Quarantine.Drop].
 type Options struct {
-	// Rate is the most messages a second. Each is two or three requests, and for a redriven one
-	// whatever its tasks cost. Default 0: as many as the budgets of the accounts allow, with 32
+	// Rate is the most messages a second. Each is two or three requests, and a redriven one also
+	// costs what its tasks cost. Default 0: as many as the budgets of the accounts allow, with 32
 	// under way at a time.
 	Rate float64
 	// Dry: say what would be done, and do nothing.
@@ -61,9 +61,9 @@ func (q *Quarantine) Redrive(
 	return q.settleAll(ctx, f, o, Redriven, done)
 }
 
-// Drop gives tasks up for good: they are deleted. In delivery mode once the owners of
-// their segments are told first, who record them as done, so that their
-// runs can be complete. It is otherwise like Redrive.
+// Drop gives tasks up for good: they are deleted. In delivery mode once the owners of their
+// segments are told first and record them as done, so that their runs can be complete. It is
+// otherwise like Redrive.
 func (q *Quarantine) Drop(
 	ctx context.Context, f Filter, o Options, done func(Outcome) (more bool),
 ) error {

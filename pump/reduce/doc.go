@@ -1,3 +1,3 @@
-// Package reduce counts by segment: a [Reducer] keeps a state for each segment that every task
-// changes exactly once, whatever crashes.
+// Package reduce counts by segment: a [Reducer] keeps a state for each segment. Every task changes
+// it exactly once, also after a crash.
 package reduce

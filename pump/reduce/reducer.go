@@ -15,11 +15,11 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 )
 
-// Reducer is a [pump.Handler] whose tasks have no effect of their own but contribute to
-// a state, which is kept beside the ledger (origins W4): a task's contribution and the
-// record that the task is done are one conditional write. With [pump.Once] each task that is
-// done is in the state exactly once, whatever crashes, is paused, or is delivered twice;
-// with [pump.AtLeastOnce] a task that is delivered again is in it again.
+// Reducer is a [pump.Handler] whose tasks have no effect of their own but contribute to a state,
+// which is kept beside the ledger (origins W4): a task's contribution and the record that the task
+// is done are one conditional write. With [pump.Once] each task that is done is in the state
+// exactly once, also after a crash, a pause or a second delivery; with [pump.AtLeastOnce] a task
+// that is delivered again is in it again.
 //
 // There is a state for each segment, which only the segment's owner changes, and which goes with
 // the segment from one processor to the next; [Reducer.States] reads them. All tasks of a key are

@@ -50,7 +50,7 @@ const (
 	endWaitsForQuiet   = "quiet"
 )
 
-// EndsShown is how many runs it is said of: each costs a request.
+// EndsShown is how many runs are shown with their ends: each costs a request.
 const EndsShown = 5
 
 // readNear is how far a queue is behind at most whose processor reads it to its end: the ages of

@@ -15,7 +15,7 @@ import (
 	"github.com/queuepump/queuepump/pump/prices"
 )
 
-// Of the errors of runs' rows, those that callers tell apart. Repair and Wait give them as well.
+// The errors of runs' rows that callers tell apart. Repair and Wait give them as well.
 var (
 	// ErrNoRun is the answer to a run that never was, or whose row went with its retention.
 	ErrNoRun = workload.ErrNoRun
@@ -29,7 +29,7 @@ type Info struct {
 	// State is "open", "sealed", "closed", "broken", "abandoned" or "ended".
 	State    string    `json:"state"`
 	Mode     string    `json:"mode"`
-	Instance string    `json:"instance"` // who made it
+	Instance string    `json:"instance"` // the process that made it
 	Started  time.Time `json:"started"`
 	// Ended is when it was sealed, or ended otherwise; null while it is open.
 	Ended *time.Time `json:"ended"`
@@ -171,8 +171,8 @@ func openRuns(ctx context.Context, cfg pump.Config) (*openedRuns, error) {
 
 // Find gives the run that a user means: by the whole id, which is not looked up, or by its first
 // digits, at least four, if it is the only one that has a row and begins with them. A
-// [pump.ConfigError] of the field "run" says that it is no id, or names the runs that it may mean;
-// [workload.ErrNoRun], that there is none.
+// [pump.ConfigError] of the field "run" says that it is not an id, or names the runs that it may
+// mean. [workload.ErrNoRun] says that no run fits.
 func Find(ctx context.Context, cfg pump.Config, id string) (pump.RunID, error) {
 	id, whole, err := setup.RunDigits(id)
 	if err != nil || !whole.IsZero() {

@@ -8,8 +8,8 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
-// Progress is how far a run is by the ledger (P3): exact, each task counted once
-// however often it was delivered. It is known in delivery mode [pump.Once] only.
+// Progress is how far a run is by the ledger (P3): exact: each task counts once, also if it was
+// delivered more often. It is known in delivery mode [pump.Once] only.
 type Progress struct {
 	// Total is the number of tasks in the run, null until it is sealed, and then
 	// Remaining is what is neither done nor in quarantine.
@@ -86,8 +86,8 @@ func checkRecorded(sealed []uint64, p *ledger.RunProgress) error {
 	return nil
 }
 
-// ProgressOf is what the ledger and the run's row say together. Of a closed run the
-// ledger may know nothing any more: all of it is done.
+// ProgressOf is what the ledger and the run's row say together. If the run is closed, all of it is
+// done, and the ledger may know nothing of it any more.
 func ProgressOf(run *workload.Run, done, quarantined uint64) Progress {
 	r := Progress{Done: done, Quarantined: quarantined}
 	switch run.State {

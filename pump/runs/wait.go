@@ -28,7 +28,7 @@ type WaitOptions struct {
 	// at least 1 s. A run does not look stuck while any message of the workload
 	// is in any queue, that of another run included.
 	StuckAfter time.Duration
-	// Timeout ends the waiting with [ErrTimeout], whatever does not answer. 0: it has no end.
+	// Timeout ends the waiting with [ErrTimeout], also while nothing answers. 0: it has no end.
 	Timeout time.Duration
 }
 

@@ -20,7 +20,7 @@ import (
 // Format says how tasks are cut from text.
 type Format string
 
-// The formats of a [TextSource]. Blank lines are no tasks in any of them.
+// The formats of a [TextSource]. In each of them blank lines are skipped.
 const (
 	FormatJSONLines Format = "jsonl" // a JSON value a line; the body is the line as it stands
 	// rows under a header row; the body is the row as a JSON object of strings
@@ -47,11 +47,11 @@ type TextSource struct {
 	// order, the files of one pattern in the order of their names. "-" is
 	// standard input. A pattern that no file matches is an error.
 	//
-	// Files are looked up once for a distribution, and each is read as far as it reached
-	// then: what is appended later belongs to the next distribution, and a last line
-	// that goes on behind that place is left to it too. Nothing is followed as tail does; for that
-	// read a pipe. A file that became shorter or was written anew since it was looked up breaks the
-	// run, as does another that took its place before it was opened.
+	// Files are looked up once for a distribution, and each is read as far as it reached then: what
+	// is appended later belongs to the next distribution, and a last line that goes on behind that
+	// place is left to it too. Nothing is followed as tail does; for that read a pipe. A file that
+	// was shortened or overwritten since it was looked up breaks the run, and so does another file
+	// that took its place before it was opened.
 	Paths []string
 	// Command is a program and its arguments, to be used instead of Paths. No
 	// shell is involved. The source ends with an error if the program fails.

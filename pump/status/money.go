@@ -32,8 +32,7 @@ type Money struct {
 	Slowed      int      `json:"slowed"`
 	HoldBack    int      `json:"holdBack"`
 	// Operations are the day's requests by kind, those of queues first, then by name; empty if that
-	// is not known. They add up to DayCost, but for prices that the process that samples has
-	// otherwise.
+	// is not known. They add up to DayCost if the process that samples has the same prices.
 	Operations []MoneyOperation `json:"operations"`
 	// Accounts are those of the day, by name, as of the last row of the history; empty without one.
 	Accounts []MoneyAccount `json:"accounts"`

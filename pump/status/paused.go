@@ -10,9 +10,8 @@ import (
 // PausedPart is a run or a key that an operator has paused by itself.
 type PausedPart struct {
 	Run string `json:"run"` // empty: it is a key
-	Key string `json:"key"` // empty: it is a run; bytes that are no UTF-8 are replaced
-	// Since is when it was paused, by the clock of the machine at which it was ordered, and By who
-	// did.
+	Key string `json:"key"` // empty: it is a run; bytes that are not UTF-8 are replaced
+	// Since is when it was paused, by the clock of the operator's machine, and By names the operator.
 	Since time.Time `json:"since"`
 	By    string    `json:"by"`
 }

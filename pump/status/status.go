@@ -23,15 +23,15 @@ type Status struct {
 	Segments   int       `json:"segments"`
 	// Shared: segments have no owners, any processor takes any task.
 	Shared bool `json:"shared"`
-	// PausedSince is since when an operator has paused the workload, by the clock of the machine at
-	// which it was ordered; null: it is not paused. PausedBy is who did.
+	// PausedSince is since when an operator has paused the workload, by the clock of the operator's
+	// machine; null: it is not paused. PausedBy names the operator.
 	PausedSince *time.Time `json:"pausedSince"`
 	PausedBy    string     `json:"pausedBy"`
 	// PausedParts are the runs and keys that are paused by themselves; never null.
 	PausedParts []PausedPart `json:"pausedParts"`
 	MapVersion  uint64       `json:"mapVersion"`
-	// Settled: every segment is held by the instance that the plan says (P5.5), and of those
-	// who are in the plan none is silent.
+	// Settled: every segment is held by the instance that the plan says (P5.5), and no instance of
+	// the plan is silent.
 	Settled      bool         `json:"settled"`
 	Distribution Distribution `json:"distribution"`
 	Runs         []Run        `json:"runs"`      // the last started first
@@ -40,7 +40,7 @@ type Status struct {
 	// Unowned are the segments that no instance owns, or a silent one, ascending.
 	Unowned []uint32 `json:"unowned"`
 	// Owners has for each segment the index of its live owner in Instances, -1 if it has none; nil:
-	// the workload is shared, or not known. It is for those who draw it, and no part of the JSON.
+	// the workload is shared, or not known. It is for drawing, and not in the JSON.
 	Owners []int `json:"-"`
 	// Spilled is how many segments have messages in another queue than their home (P6.3).
 	Spilled int `json:"spilled"`
@@ -69,7 +69,7 @@ type Distribution struct {
 	// Phase is "running", "idle", "none" where no distributor was ever elected, or
 	// "unknown" if the row could not be read.
 	Phase  string `json:"phase"`
-	Leader string `json:"leader"` // who leads or led last; empty if it left
+	Leader string `json:"leader"` // the process that leads or led last; empty if it left
 	Epoch  uint64 `json:"epoch"`
 	Run    string `json:"run"` // the run under way or the last one
 	// BeatAge is how long ago the leader wrote the row, in seconds.
@@ -130,10 +130,10 @@ type Instance struct {
 	// Seconds is how long a task takes in the handler, lately; 0 if that is not known.
 	Seconds float64 `json:"secondsPerTask"`
 	// Busy is what part of its handlers has been at work lately, about; 0 if that is not known. It
-	// is for those who ask what holds the rate back, and no part of the JSON.
+	// helps to find what holds the rate back, and is not in the JSON.
 	Busy float64 `json:"-"`
-	// LeaseSeconds is for how long messages are hidden that it gets now: that late are the tasks
-	// done which it has in hand if it dies. 0: a distributor, or a processor that does not say.
+	// LeaseSeconds is for how long the messages are hidden that it gets now. If it dies, the tasks
+	// that it has in hand are that late. 0: a distributor, or a processor that does not say.
 	LeaseSeconds float64 `json:"leaseSeconds"`
 	Throttled    uint64  `json:"throttled"`
 	// requests a second, by account; empty until it was measured
@@ -154,8 +154,8 @@ type Instance struct {
 	Failing  *Ill `json:"failing"`
 	Stuck    *Ill `json:"stuck"`
 	AllStuck bool `json:"allStuck"`
-	// Begun: it began within the last two beats. It is for those who ask what holds the rate back, and
-	// no part of the JSON.
+	// Begun: it began within the last two beats. It helps to find what holds the rate back, and is
+	// not in the JSON.
 	Begun bool `json:"-"`
 	// TimesSlower is how many times as long as otherwise it leaves empty queues alone to keep to
 	// budget.costPerDay; 0: there is no cap, or it does not say. HoldsBack: gets wait as well.
@@ -176,9 +176,9 @@ type Ill struct {
 // Account is one storage account.
 type Account struct {
 	accounts.Use
-	// Limit is what may be asked of the account, in messages a second, as this
-	// configuration has it; Demand is what all instances together would ask now, but for
-	// those that are silent, wait at a gate, or have just come.
+	// Limit is what may be asked of the account, in messages a second, as this configuration has it;
+	// Demand is what all instances together would ask now, except those that are silent, wait at a
+	// gate, or have just come.
 	Limit  float64 `json:"limit"`
 	Demand float64 `json:"demand"`
 	// Throttled counts the throttled requests of the instances that are not silent.
@@ -204,10 +204,10 @@ type Queue struct {
 }
 
 // Depth is how much is in a queue, or in all queues of an account. The service counts visible and
-// invisible messages together, never too few, and a peek shows up to 32 visible ones. So of a queue
-// that shows fewer than 32 both numbers are known, as good as the count is, and otherwise only the
-// bounds of both: at least 32 are visible and at most the rest is in flight. "In flight" is
-// whatever is not visible: being handled, or put back for later.
+// invisible messages together, never too few, and a peek shows up to 32 visible ones. So of a
+// queue that shows fewer than 32 both numbers are known, as good as the count is, and otherwise
+// only the bounds of both: at least 32 are visible and at most the rest is in flight. "In flight"
+// is all that is not visible: being handled, or put back for later.
 type Depth struct {
 	Messages int64 `json:"messages"`
 	Visible  int64 `json:"visible"`
@@ -232,7 +232,7 @@ func (d *Depth) add(o Depth) {
 // Key is one key with a claim (origins B1).
 type Key struct {
 	Key      string     `json:"key"`
-	Base64   bool       `json:"base64"` // the key is no text, and in base64 here
+	Base64   bool       `json:"base64"` // the key is not text, and in base64 here
 	Task     string     `json:"task"`   // the identity of the task that claimed it last
 	Instance string     `json:"instance"`
 	Start    time.Time  `json:"start"`

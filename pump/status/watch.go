@@ -34,9 +34,8 @@ const (
 	darkEvery = 5 * time.Second
 )
 
-// Watcher reads a workload again and again for those who watch it, at a bounded rate: it shows a
-// large workload from its rows at once, and its queues as they are read. Its methods may be called
-// from many goroutines.
+// Watcher reads a workload again and again, at a bounded rate: it shows a large workload from its
+// rows at once, and its queues as they are read. Its methods may be called from many goroutines.
 type Watcher struct {
 	cfg     setup.Config
 	options Options

@@ -83,7 +83,7 @@ type Queue interface {
 	// Create makes the queue. A queue that exists already is success. While an
 	// older queue of that name is still being deleted the error is Missing.
 	Create(ctx context.Context) error
-	// Drop deletes the queue and all it holds. Missing if there is none.
+	// Drop deletes the queue and all it holds. Missing if it is not there.
 	Drop(ctx context.Context) error
 
 	// Put adds a message that never expires and becomes visible after delay
@@ -137,7 +137,7 @@ type Receipt struct {
 // Message is a message as a Get or Peek delivered it.
 type Message struct {
 	Receipt
-	// Text belongs to the caller, who may change it.
+	// Text belongs to the caller and may be changed.
 	Text     []byte
 	Inserted time.Time // service clock
 	// Dequeued counts the deliveries so far, this one included. Lost answers,
@@ -160,7 +160,7 @@ type Table interface {
 	// Create makes the table; success if it exists. Missing while an older one
 	// is being deleted.
 	Create(ctx context.Context) error
-	// Drop deletes the table. Missing if there is none.
+	// Drop deletes the table. Missing if it is not there.
 	Drop(ctx context.Context) error
 
 	// Read gets one row. Gone if there is no such row.
@@ -215,7 +215,7 @@ const (
 	// the row must exist at ETag (empty: any version) and gets exactly these properties
 	Replace
 	Merge  // as Replace, but properties not named are kept
-	Upsert // insert or replace, whatever is there; ETag is ignored
+	Upsert // insert or replace; ETag is ignored
 	Remove // the row must exist at ETag (empty: any version); properties are ignored
 )
 

@@ -24,7 +24,7 @@ import (
 	"github.com/queuepump/queuepump/shardmap"
 )
 
-// A workload is deleted in an order in which whatever is left after a crash can be found again:
+// A workload is deleted in an order in which all that is left after a crash can be found again:
 //
 //	mark its row -> wait until processes have noticed -> queues -> rows -> anchors -> its row
 //
@@ -72,7 +72,7 @@ type Deletion struct {
 	Foreign []string `json:"foreign"`
 	// Rows counts the rows by what they are.
 	Rows map[string]int `json:"rows"`
-	// Lost are accounts that are gone for good, of which nothing is deleted; never null.
+	// Lost are accounts that are gone for good, where nothing is deleted; never null.
 	Lost []string `json:"lost"`
 	// Kept are accounts whose queues stay, because another workload of this name uses them; never
 	// null.

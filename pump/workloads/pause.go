@@ -24,10 +24,9 @@ type PauseChange struct {
 	// ordered; null and empty if none does.
 	Since *time.Time `json:"since"`
 	By    string     `json:"by"`
-	// Processors is how many live processors there are, Nudged how many of them took the hint to
-	// look at once; the others look by themselves. Working are those, by name, of which the last
-	// beat does not say that they start nothing and have no handler at work; never null. After a
-	// resume it is empty.
+	// Processors is how many live processors there are, Nudged how many of them took the hint to look
+	// at once; the others look by themselves. Working names those whose last beat does not say that
+	// they start nothing and have no handler at work; never null. After a resume it is empty.
 	Processors int      `json:"processors"`
 	Nudged     int      `json:"nudged"`
 	Working    []string `json:"working"`

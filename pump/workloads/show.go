@@ -32,7 +32,7 @@ type Info struct {
 	// Queues counts those of the map; the poison queue of each account is not among them.
 	Queues   int            `json:"queues"`
 	Accounts []accounts.Use `json:"accounts"`
-	// Deleting is when its deletion was begun, by the clock of who did; null if it was not.
+	// Deleting is when its deletion was begun, by that machine's clock; null if it was not.
 	Deleting *time.Time `json:"deleting"`
 	// Retention is this configuration's, in seconds.
 	Retention float64 `json:"retentionSeconds"`

@@ -20,7 +20,7 @@ import (
 
 var (
 	costHours = flag.Duration("cost.for", 3*time.Hour, "how much of a day is played, up to midnight")
-	costWrite = flag.String("cost.write", "", "write the table of docs/money.md into this file")
+	costWrite = flag.String("cost.write", "", "write the table of docs/tuning.md into this file")
 )
 
 // spentDay is what a part of a day has cost, and what that did to tasks.

@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-var writeLicences = flag.Bool("licences.write", false, "write the table of docs/licences.md")
+var writeLicences = flag.Bool("licences.write", false, "write the table of docs/reports/licences.md")
 
-const licencesDoc = "docs/licences.md"
+const licencesDoc = "docs/reports/licences.md"
 
 // table is that of the document: the parts of the binaries of all architectures.
 func table(t *testing.T) string {

@@ -651,7 +651,7 @@
     return `${x.toFixed(digits)} ${currency}`.trim();
   }
   const byCost = (list) => [...list].sort((a, b) => b.cost - a.cost);
-  // kind is what a request is called in metrics and in docs/money.md.
+  // kind is what a request is called in metrics and in docs/tuning.md.
   const kind = (o) => o.operation || "not known";
   const kindsTable = new Table($("kinds-table"), "Requests and cost by operation", [
     { title: "Operation", text: kind, class: "name" },

@@ -36,7 +36,7 @@ const (
 	SumsEvery = time.Minute
 )
 
-// When runs end that no process ends; see "The life of a run" in docs/design.md.
+// When runs end that no process ends; see "The life of a run" in docs/protocols.md.
 const (
 	SilentBeats    = 4 // without which a client seems gone
 	AbandonAfter   = 10 * time.Minute
@@ -47,7 +47,7 @@ const (
 	Pressure = 0.5
 )
 
-// Closer ends runs that are done with (P3.7, and "The life of a run" in docs/design.md), so that
+// Closer ends runs that are done with (P3.7, and "The life of a run" in docs/protocols.md), so that
 // what the ledger keeps of them can go. It looks at what lives, however many runs there ever were.
 // Any number of processes may do it at the same time.
 type Closer struct {

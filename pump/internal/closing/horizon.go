@@ -22,7 +22,7 @@ type Horizon struct {
 }
 
 // Horizons finds the horizon of all queues by what the processors say in their beats ("Quiet"
-// in docs/design.md).
+// in docs/protocols.md).
 type Horizons struct {
 	// held is, by segment, when a processor that says how far it reads was seen to hold it. A
 	// workload whose segments have no owners counts as one segment, which each processor that polls

@@ -22,4 +22,47 @@
 // epoch that it had. The records since are gone, for any owner: mode once cannot know
 // those tasks as done. They are done again when a copy of them comes, or when distributor runs
 // repair puts them; a reducer's state lacks them until then.
+//
+// # Rows
+//
+// Partition WORKLOAD.ledger.PP holds 64 segments, so one transaction covers them. Keys are
+// head.SSSS and page.SSSS.NNNNNN.
+//
+//   - A head has the epoch, the owner, the nonce of the last transaction, a small column of counts
+//     (each run's done and quarantined: all that --wait and status read), the directory of its
+//     pages, and the records changed lately.
+//   - A record is at most 29 KiB: a run's floor (all below is settled), 2^16 numbers of a run as
+//     roaring bitmaps (those that are done, and for each generation those in quarantine), foreign
+//     messages, or a part of a reducer's state. If the numbers take more, the two lowest
+//     generations become the lower one: at worst a late copy is tried once more.
+//   - Records that did not change lately move into pages, in the same transaction as the change
+//     that pushes them out. A page's row never changes: a new version gets a new number. So a
+//     reader of the head finds the pages that it names, or reads the head again.
+//   - Bounds, each with an error that says what to do: 7,200 live runs of a segment, 48 pages, 1
+//     MiB of a reducer's state (compressed), 16,384 names. Half of a bound is pressure: a warning,
+//     gauges, and shorter waits of the closer.
+//   - A segment whose head cannot be read is not fenced. A segment whose pages cannot be read is
+//     fenced, and nothing else of it is written.
+//
+// # Names
+//
+// A task without a run is recorded by its name: QUEUE/MESSAGEID of a message that another program
+// put, RUN/segment/n of a task that was redriven when its run had ended. A text that is rewritten,
+// marked, split off, forwarded or quarantined is wrapped into an envelope that says the name, so
+// all copies are one task. Only a text that fills a message and does not compress cannot be
+// wrapped.
+//
+// A name goes when no copy can come any more:
+//
+//   - With the segment's next commit ([Ledger.DeletedForeign]), if the message was delivered once
+//     only and as its producer put it, and its delete is acknowledged: no other process can have
+//     copied it.
+//   - By age ([Ledger.AgeForeign]) otherwise. Up to a quarter of the bound none goes. Beyond it the
+//     oldest go when this process has had them for 15 minutes and all queues that it polls have
+//     answered for as long, counted from how far they are read. While an account is dark none goes.
+//     *Names once went in the order of recording: of an account that was dark for four minutes 40
+//     of 40 messages were done again.*
+//
+// At the bound further tasks without a run wait: they are put back for half as long as that has
+// lasted (5 s to 2 min), under their names. Tasks of runs go on.
 package ledger

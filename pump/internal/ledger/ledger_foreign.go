@@ -11,7 +11,7 @@ import (
 )
 
 // The names of tasks without a run that are done: of foreign messages, and of tasks that were
-// redriven when their run had ended (P1.4; "Names" in docs/design.md). They stand in buckets, as
+// redriven when their run had ended (P1.4; "Names" in doc.go). They stand in buckets, as
 // hashes.
 const (
 	foreignHash = 16

@@ -30,7 +30,7 @@ var untyped = map[string]string{
 	"docs/processor.md: processor run --config pump.yaml --http": "endless; " +
 		"TestTasksArePostedToAnEndpoint runs it",
 	"docs/processor.md: make run": "needs the source tree; TestATrialOfOnesOwnTasks runs it",
-	"docs/foreign.md: processor run": "endless; " +
+	"docs/distributor.md: processor run": "endless; " +
 		"TestWhatEachProducerPutsReachesAChildAsJSON runs it",
 	"docs/operations.md: processor run --config pump.yaml --exec": "endless; " +
 		"TestProcessorsStartTogetherWhenTheirGateIsReleased runs it",
@@ -41,7 +41,7 @@ var untyped = map[string]string{
 	"docs/operations.md: " + lostBlock: "ten minutes; " +
 		"TestTheRunbookOfAnAccountThatIsGoneForGoodIsTyped types it with another clock",
 	"docs/page.md: distributor page": "endless; make e2e-page runs it",
-	"docs/tracing.md: export": "needs a collector; " +
+	"docs/operations.md: export": "needs a collector; " +
 		"TestOneTraceLeadsFromASenderToWhatAChildCalls has one",
 	"docs/service.md: make package": "minutes, and modules that are fetched; " +
 		"make package-test is in it",
@@ -54,11 +54,11 @@ var untyped = map[string]string{
 	"docs/service.md: sudo apt":      "needs root; TestTheLifeOfAPackage removes and purges",
 	"docs/service.md: sudo rm":       "needs root; TestTheLifeOfAPackage types the same",
 	"docs/service.md: docker":        "needs an engine; TestTheImageRunsWithoutRights reads the image",
-	"docs/capacity-and-load.md: loadtest run saturate": "minutes of CPU, or real accounts; " +
+	"docs/testing.md: loadtest run saturate": "minutes of CPU, or real accounts; " +
 		"the tests of loadtest/scenario play each scenario",
-	"docs/azure-accounts.md: export": "needs Azure; TestTheTrialOfAccountsFindsTheSimulatorToBeAsItIs " +
+	"docs/testing.md: export": "needs Azure; TestTheTrialOfAccountsFindsTheSimulatorToBeAsItIs " +
 		"runs it on simulated accounts",
-	"docs/capacity-and-load.md: loadtest report": "shows files of load tests of another day; " +
+	"docs/testing.md: loadtest report": "shows files of load tests of another day; " +
 		"the tests of loadtest/report do",
 }
 
@@ -68,10 +68,10 @@ var prepared = map[string]func(*desk){
 	"docs/processor.md: $ cat orders.jsonl":    func(d *desk) { d.serve() },
 	"docs/operations.md: distributor run":      once,
 	"docs/operations.md: distributor accounts": emptied,
-	"docs/performance.md: awk":                 func(*desk) {},
-	"docs/tuning.md: ":                         func(*desk) {},
+	"docs/reports/performance.md: awk":         func(*desk) {},
+	"docs/tuning.md: $ distributor plan":       func(*desk) {},
 	"docs/formats.md: base64":                  message,
-	"docs/simulator.md: bin/loadtest serve":    func(*desk) {},
+	"docs/testing.md: bin/loadtest serve":      func(*desk) {},
 }
 
 func sentTo(d *desk) { d.serve(); d.send() }

@@ -38,10 +38,10 @@ func newShop(t *testing.T, accounts int) *world {
 	return w
 }
 
-// exampleOf gives the example of a language in docs/foreign.md.
+// exampleOf gives the example of a language in docs/distributor.md.
 func exampleOf(t *testing.T, language string) string {
 	t.Helper()
-	doc, err := docscheck.ReadFile("../../..", "../../../docs/foreign.md")
+	doc, err := docscheck.ReadFile("../../..", "../../../docs/distributor.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,11 +50,11 @@ func exampleOf(t *testing.T, language string) string {
 			return b.Text()
 		}
 	}
-	t.Fatalf("docs/foreign.md has no example in %s", language)
+	t.Fatalf("docs/distributor.md has no example in %s", language)
 	return ""
 }
 
-// producer puts a message into orders with the SDK of a language, as docs/foreign.md shows it. It
+// producer puts a message into orders with the SDK of a language, as docs/distributor.md shows it. It
 // gives why it cannot.
 func (w *world) producer(language string) (missing string) {
 	w.t.Helper()
@@ -112,7 +112,7 @@ type order struct {
 	Body    json.RawMessage
 }
 
-// TestWhatEachProducerPutsReachesAChildAsJSON runs the examples of docs/foreign.md with the real
+// TestWhatEachProducerPutsReachesAChildAsJSON runs the examples of docs/distributor.md with the real
 // SDKs, and puts what Functions are documented to put, from JSON with all that XML and JSON escape.
 func TestWhatEachProducerPutsReachesAChildAsJSON(t *testing.T) {
 	t.Parallel()

@@ -213,12 +213,12 @@ func TestWhatServeCannotDoIsRefused(t *testing.T) {
 	}
 }
 
-// TestTheSimulatorsExamplesWork plays the examples of docs/simulator.md in other languages.
+// TestTheSimulatorsExamplesWork plays the examples of docs/testing.md in other languages.
 func TestTheSimulatorsExamplesWork(t *testing.T) {
 	t.Parallel()
 	const modules = "../../storage/storagetest/azurite/node_modules"
 	python := "/usr/bin/python3" // the one that has Debian's packages
-	doc, err := docscheck.ReadFile("../../..", "../../../docs/simulator.md")
+	doc, err := docscheck.ReadFile("../../..", "../../../docs/testing.md")
 	if err != nil {
 		t.Fatal(err)
 	}

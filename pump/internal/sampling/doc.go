@@ -1,4 +1,24 @@
 // Package sampling looks at all queues of a workload now and then, for the metrics by which people
 // are alarmed and processors are scaled. One process of all does it, within its budgets and at a
-// bounded rate: see "What waits" in docs/design.md.
+// bounded rate.
+//
+// Each member's beat says whether it would sample (Config.Sample). The first processor by rank that
+// would does it, and without one the first other member by name. No election is needed: all read
+// the same rows, and two that believe it for a while cost some requests.
+//
+//   - The look: a count of each queue, which is never too low and includes hidden messages, and a
+//     peek, at 32 messages if there are no more, else at the first, whose age is the oldest. A
+//     count of 0 needs no peek. Poison queues are counted.
+//   - The division: beats say by account how many messages a member holds and how many it has put
+//     back for later. If a peek did not show all, what is visible is the count less these. They are
+//     up to a beat old.
+//   - The rate: what all processors deleted between two samples. It rises at once, falls over a
+//     minute while something waits, and stays while nothing does. The backlog in seconds divides
+//     what waits by the rate, or by one message an hour, so no scaler meets an infinite number.
+//   - The price: at most 25 requests a second, paid as puts are. *They were paid as gets, and if an
+//     account was at its limit they never got a turn: the metrics stopped when they were needed.*
+//     An account that does not answer delays the others for 30 s at most, and is forgotten after
+//     five minutes.
+//   - What remains of all live runs is what the closer knows by the ledger. No series has a queue,
+//     a run or a key.
 package sampling

@@ -9,7 +9,7 @@ import (
 )
 
 // Pause is an operator's mark in a workload's row that nothing of it is to be started; see "Pause"
-// in docs/design.md. The zero value: there is none.
+// in docs/protocols.md. The zero value: there is none.
 type Pause struct {
 	Since time.Time // by the clock of the machine at which it was ordered
 	By    string

@@ -16,7 +16,7 @@ import (
 )
 
 // PausedPart is an operator's mark that nothing of a run, or of a key, is started until it is
-// resumed; see "Pause" in docs/design.md.
+// resumed; see "Pause" in docs/protocols.md.
 type PausedPart struct {
 	Run   codec.RunID `json:"run"` // zero: it is of a key
 	Key   []byte      `json:"key,omitempty"`

@@ -20,8 +20,8 @@ import (
 // RunState is how far a run has come.
 type RunState string
 
-// The states of a run (P1.1, and "The life of a run" in docs/design.md). A run begins open and ends
-// closed or ended. Until it has ended, a broken or abandoned one can be mended, which seals it.
+// The states of a run (P1.1, and "The life of a run" in docs/protocols.md). A run begins open and
+// ends closed or ended. Until it has ended, a repair seals one that is broken or abandoned.
 const (
 	RunOpen   RunState = "open"   // tasks may still be added
 	RunSealed RunState = "sealed" // all tasks were put; how many there are of each segment is known

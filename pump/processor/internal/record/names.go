@@ -9,7 +9,7 @@ import (
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
-// Names of done tasks without a run ("Names" in docs/design.md): when they are forgotten, and what
+// Names of done tasks without a run ("Names" in package ledger): when they are forgotten, and what
 // happens while a segment keeps as many as it may.
 const (
 	// namesKept is for how long a name is kept at least where they are many, while all queues

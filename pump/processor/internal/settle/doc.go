@@ -5,4 +5,22 @@
 //
 // quarantine.go makes the copies for quarantine. forward.go brings messages of others home, and
 // hints.go tells their owners.
+//
+// # Retries
+//
+// All tasks that failed in one delivery share one full-jitter delay; each RetryAfter has its own,
+// and so has what was told "not now" (P8.4). A message has one visibility, and no task may come
+// before it asked to. So tasks share a message while the latest waits at most twice as long as the
+// earliest (plus a second). Further groups are put as messages of their own before the original is
+// rewritten for the last group.
+//
+//   - A task that was not started keeps its attempt. So does one that the handler gave back with
+//     Release, because the trouble was not the task's.
+//   - If a group does not fit, the whole message comes back at the latest time that any of its
+//     tasks asked for.
+//   - A message whose attempts cannot be written down (a full foreign text) is slowed down by its
+//     dequeue count, and never quarantined by it.
+//
+// At most 32 settlements run together for a queue. Neither gets nor handlers wait for them, but a
+// queue or account with too much unsettled is not asked for more.
 package settle
