@@ -57,11 +57,11 @@ func Reject(cause error) error {
 	return &TaskError{OutcomeRejected, 0, cause}
 }
 
-// Release as a handler's error says that the task was not tried: it is put back
-// at once and no attempt is counted. It is for what is no fault of the task, such as
-// a store that the handler cannot reach, at the end of a processor: one that goes on gets
-// the task again immediately, and should rather hold it until it can be tried. The
-// cause may be nil.
+// Release as a handler's error says that the task was not tried: it is put back at once and no
+// attempt is counted. It is for trouble that is not the task's, such as a store that the handler
+// cannot reach, when the processor stops. A processor that goes on gets the task again
+// immediately, so there the handler should hold the task until it can be tried. The cause may be
+// nil.
 func Release(cause error) error {
 	return &TaskError{OutcomeUntried, 0, cause}
 }

@@ -102,11 +102,7 @@ const (
 // Read looks at all queues of the workload's map, one request for the count and one for the
 // messages of each that has some, and calls visit for each in the order of their names, until it
 // returns false. A queue that does not answer is dark, and the account's others are not asked. The
-<<<<<<< HEAD
-// error is of what keeps all from being read; pump.ErrNoWorkload if there is none.
-=======
-// error says what keeps all from being read: workload.ErrNoWorkload without a workload.
->>>>>>> house
+// error says what keeps all from being read: pump.ErrNoWorkload without a workload.
 func Read(
 	ctx context.Context,
 	cfg pump.Config,

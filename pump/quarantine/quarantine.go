@@ -127,11 +127,7 @@ func (m *Message) Open() ([]Task, error) {
 	return tasks, nil
 }
 
-<<<<<<< HEAD
-// Open reads the workload. It is pump.ErrNoWorkload if there is none.
-=======
-// Open reads the workload. Without a workload the error is workload.ErrNoWorkload.
->>>>>>> house
+// Open reads the workload. Without a workload the error is pump.ErrNoWorkload.
 func Open(ctx context.Context, cfg pump.Config) (*Quarantine, error) {
 	of, err := setup.Reach(cfg)
 	if err != nil {

@@ -168,11 +168,7 @@ func cells() map[string]map[string]cell {
 			"refuses a request as invalid, at a start": {control, begins, invalid, nil},
 			"refuses a request as invalid, in work":    {control, works, invalid, nil},
 			"the caller ends the request":              {control, all, canceled, nil},
-<<<<<<< HEAD
-			"its workload was deleted, or made anew":   {control, all, nil, pump.ErrNoWorkload},
-=======
-			"its workload was deleted, or made again":  {control, all, nil, workload.ErrNoWorkload},
->>>>>>> house
+			"its workload was deleted, or made again":  {control, all, nil, pump.ErrNoWorkload},
 		},
 		"Data account": {
 			"silent": {one, free, dark, nil}, "hangs": {one, free, fails(azsim.HangBefore), nil},
