@@ -27,9 +27,7 @@ var (
 // TestNamesOfTheDesignAreThoseOfTheCode: a reader who looks a name up finds it.
 func TestNamesOfTheDesignAreThoseOfTheCode(t *testing.T) {
 	d, err := ReadFile(root, filepath.Join(root, "docs", "design.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	known := names(t)
 	looked, unknown := known.unknown(d)
 	for _, problem := range unknown {
@@ -126,9 +124,7 @@ func names(t *testing.T) *declared {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return k
 }
 

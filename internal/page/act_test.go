@@ -99,9 +99,7 @@ func TestWithoutATokenThePageIsReadOnly(t *testing.T) {
 	if got, _ := post(p, "/page/redrive", `{"cause":""}`, func(r *http.Request) { r.Header.Set(tokenHeader, "short") }); got != http.StatusServiceUnavailable {
 		t.Errorf("a token that can be guessed: %d", got)
 	}
-	if err := os.Remove(p.o.TokenFile); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(p.o.TokenFile))
 	if got, _ := post(p, "/page/redrive", `{"cause":""}`, nil); got != http.StatusServiceUnavailable {
 		t.Errorf("a file that is gone: %d", got)
 	}
@@ -128,9 +126,7 @@ func TestARedriveIsTriedFirst(t *testing.T) {
 		}
 		shown := func() (a action) {
 			t.Helper()
-			if err := json.Unmarshal(s.parts(t)[partAct], &a); err != nil {
-				t.Fatal(err)
-			}
+			must(t, json.Unmarshal(s.parts(t)[partAct], &a))
 			return a
 		}
 		_, tasks := post(p, "/page/samples", `{"cause":""}`, nil)
@@ -174,9 +170,7 @@ func TestARedriveMeansWhatItsTrialCountedWhateverTheClocksSay(t *testing.T) {
 				t.Fatalf("%s: %d %v", body, got, answer)
 			}
 			time.Sleep(10 * time.Second)
-			if err := json.Unmarshal(s.parts(t)[partAct], &a); err != nil {
-				t.Fatal(err)
-			}
+			must(t, json.Unmarshal(s.parts(t)[partAct], &a))
 			return a
 		}
 		trial := act(`{"cause":""}`)

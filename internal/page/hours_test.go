@@ -60,9 +60,7 @@ func lastHours(t *testing.T, p *Page) (sent hoursSent) {
 	if w.Code != http.StatusOK {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
-	if err := json.Unmarshal(w.Body.Bytes(), &sent); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(w.Body.Bytes(), &sent))
 	return sent
 }
 
@@ -109,9 +107,7 @@ func TestTheLastHoursAreSixHoweverLongOneWatches(t *testing.T) {
 		var r rows
 		h := hours{read: r.read, log: slog.New(slog.DiscardHandler)}
 		look := func() (sent hoursSent) {
-			if err := json.Unmarshal(h.all(t.Context()), &sent); err != nil {
-				t.Fatal(err)
-			}
+			must(t, json.Unmarshal(h.all(t.Context()), &sent))
 			return sent
 		}
 		first := look()

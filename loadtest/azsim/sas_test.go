@@ -28,13 +28,9 @@ func newSASWorld(t *testing.T) sasWorld {
 	t.Helper()
 	s := New(Config{Accounts: []Account{{Name: "acct"}}})
 	cred, err := azqueue.NewSharedKeyCredential("acct", s.Key("acct"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	owner, err := azqueue.NewQueueClientWithSharedKeyCredential("https://acct.queue.core.windows.net/queue", cred, &azqueue.ClientOptions{ClientOptions: once(s.Transport())})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := owner.Create(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -45,9 +41,7 @@ func newSASWorld(t *testing.T) sasWorld {
 func (w sasWorld) client(tr *Transport, url string) *azqueue.QueueClient {
 	w.t.Helper()
 	c, err := azqueue.NewQueueClientWithNoCredential(url, &azqueue.ClientOptions{ClientOptions: once(tr)})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, err)
 	return c
 }
 
@@ -58,9 +52,7 @@ func (w sasWorld) sign(v sas.QueueSignatureValues) string {
 		v.QueueName = "queue"
 	}
 	q, err := v.SignWithSharedKey(w.cred)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, err)
 	return "https://acct.queue.core.windows.net/queue?" + q.Encode()
 }
 
@@ -69,9 +61,7 @@ func (w sasWorld) sign(v sas.QueueSignatureValues) string {
 func operations(t *testing.T, w sasWorld, c *azqueue.QueueClient) map[string]error {
 	t.Helper()
 	put, err := w.owner.EnqueueMessage(t.Context(), "x", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	m := put.Messages[0]
 	got := map[string]error{}
 	_, got["read"] = c.GetProperties(t.Context(), nil)
@@ -195,9 +185,7 @@ func TestAnAccountSASCoversServicesResourceTypesAndPermissions(t *testing.T) {
 		q, err := sas.AccountSignatureValues{
 			ResourceTypes: types, Permissions: permissions, ExpiryTime: time.Now().Add(time.Hour).UTC(),
 		}.SignWithSharedKey(w.cred)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return q.Encode()
 	}
 	for _, c := range []struct{ types, permissions, want string }{
@@ -217,24 +205,16 @@ func TestAnAccountSASCoversServicesResourceTypesAndPermissions(t *testing.T) {
 		}
 	}
 	table, err := aztables.NewServiceClientWithNoCredential("https://acct.table.core.windows.net/?"+sign("sco", "rwdlacup"), &aztables.ClientOptions{ClientOptions: once(w.sim.Transport())})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := table.CreateTable(t.Context(), "table", nil); code(t, err) != "AuthorizationServiceMismatch" {
 		t.Errorf("a queue's token at the table service: %v", err)
 	}
 	service, err := azqueue.NewServiceClientWithSharedKeyCredential("https://acct.queue.core.windows.net", w.cred, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	u, err := service.GetSASURL(sas.AccountResourceTypes{Service: true}, sas.AccountPermissions{List: true}, time.Now().Add(time.Hour), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	lister, err := azqueue.NewServiceClientWithNoCredential(u, &azqueue.ClientOptions{ClientOptions: once(w.sim.Transport())})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := lister.NewListQueuesPager(nil).NextPage(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -245,14 +225,10 @@ func TestAnAccountSASCoversServicesResourceTypesAndPermissions(t *testing.T) {
 func TestATableSASSeesOnlyItsKeyRange(t *testing.T) {
 	s := New(Config{Accounts: []Account{{Name: "acct"}}})
 	cred, err := aztables.NewSharedKeyCredential("acct", s.Key("acct"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	o := &aztables.ClientOptions{ClientOptions: once(s.Transport())}
 	owner, err := aztables.NewClientWithSharedKey("https://acct.table.core.windows.net/Table", cred, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := owner.CreateTable(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -265,15 +241,11 @@ func TestATableSASSeesOnlyItsKeyRange(t *testing.T) {
 		TableName: "Table", Permissions: "rau", ExpiryTime: time.Now().Add(time.Hour).UTC(),
 		StartPartitionKey: "b", StartRowKey: "1", EndPartitionKey: "b", EndRowKey: "5",
 	}.Sign(cred)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	// aztables v1.4.1 signs the range but leaves it out of the token.
 	rng := url.Values{"spk": {"b"}, "srk": {"1"}, "epk": {"b"}, "erk": {"5"}}.Encode()
 	c, err := aztables.NewClientWithNoCredential("https://acct.table.core.windows.net/Table?"+query+"&"+rng, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for row, want := range map[[2]string]string{{"b", "1"}: "", {"a", "1"}: "AuthorizationFailure", {"c", "1"}: "AuthorizationFailure", {"b", "6"}: "AuthorizationFailure"} {
 		if _, err := c.GetEntity(t.Context(), row[0], row[1], nil); code(t, err) != want {
 			t.Errorf("get %v: %v, want %q", row, err, want)

@@ -90,9 +90,7 @@ func TestAnAccountThatIsGoneIsNoHostAndMayComeBack(t *testing.T) {
 func TestAnAccountThatIsGoneClosesTheConnectionByTCP(t *testing.T) {
 	s := New(Config{Accounts: []Account{{Name: "acct"}}})
 	srv, err := s.Listen("", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer srv.Close()
 	ask := func() (*http.Response, error) { return http.Get(srv.QueueEndpoint("acct") + "/queue/messages") }
 	s.SetState("acct", Gone)
@@ -102,9 +100,7 @@ func TestAnAccountThatIsGoneClosesTheConnectionByTCP(t *testing.T) {
 	}
 	s.SetState("acct", Disabled)
 	resp, err := ask()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	resp.Body.Close()
 	if code := resp.Header.Get("X-Ms-Error-Code"); resp.StatusCode != 403 || code != "AccountIsDisabled" {
 		t.Errorf("disabled: %s %s", resp.Status, code)
@@ -119,9 +115,7 @@ func TestARuleRefusesOneClientOnly(t *testing.T) {
 		o := &azqueue.ClientOptions{ClientOptions: azcore.ClientOptions{Transport: s.Transport().As(name)}}
 		o.Telemetry.ApplicationID = agent
 		c, err := azqueue.NewServiceClientFromConnectionString(s.ConnectionString("acct"), o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return c.NewQueueClient("queue")
 	}
 	clients := map[string]*azqueue.QueueClient{"p1": client("p1", "one"), "p10": client("p10", "two")}

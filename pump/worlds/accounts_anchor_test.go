@@ -167,9 +167,7 @@ func TestTheAnchorOfAnotherMakerStays(t *testing.T) {
 	madeOfTwo(t, func(t *testing.T, w *world, _ func() error) {
 		w.drained("accountb")
 		maker := &workload.Maker{Account: "elsewhere", Known: func(string) error { return nil }}
-		if err := maker.Announce(t.Context(), w.Cfg.Accounts[1].Storage.Table(row.TableName), "town"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, maker.Announce(t.Context(), w.Cfg.Accounts[1].Storage.Table(row.TableName), "town"))
 		if _, err := accounts.Remove(t.Context(), w.Operator(), "accountb", accounts.RemoveOptions{}); err != nil || w.anchorIn(1) != "elsewhere" {
 			t.Errorf("%v, its anchor names %q", err, w.anchorIn(1))
 		}

@@ -219,9 +219,7 @@ func (c idleCluster) join(w *world, board *switchboard, watch *atomic.Pointer[st
 		cfg.Instance, cfg.Admin, cfg.Nudge, cfg.Log = name, name+":1", board.carry, w.warnings()
 		h := pump.HandlerFunc(func(ctx context.Context, t *pump.Task) error { return watch.Load().handler(name).Handle(ctx, t) })
 		p, err := processor.New(cfg, h, processor.Options{})
-		if err != nil {
-			w.T.Fatal(err)
-		}
+		must(w.T, err)
 		board.mu.Lock()
 		board.processors[name] = p
 		board.mu.Unlock()
@@ -268,9 +266,7 @@ func (c idleCluster) put(w *world, board *switchboard, watch *stopwatch, tasks i
 		cfg := w.Cfg
 		cfg.Instance, cfg.Nudge, cfg.Hooks, cfg.Log = instance, board.carry, pump.Hooks{Request: watch.ack}, w.warnings()
 		d, err := distributor.New(cfg, source.FromSeq(records), distributor.Options{Pack: 1})
-		if err != nil {
-			w.T.Fatal(err)
-		}
+		must(w.T, err)
 		if _, err := d.Run(w.T.Context()); err != nil {
 			w.T.Fatal(err)
 		}

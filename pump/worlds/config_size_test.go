@@ -115,9 +115,7 @@ func TestTheDefaultNumberOfQueuesIsNoClaimAboutAWorkloadThatExists(t *testing.T)
 			cfg.Accounts[i].Queues = 0
 		}
 		d, err := distributor.New(cfg, &testworld.ListSource{Print: "list", N: 10}, distributor.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if err := second(d.Run(t.Context())); err != nil {
 			t.Error(err)
 		}

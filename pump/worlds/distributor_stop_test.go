@@ -67,9 +67,7 @@ func paths(t *testing.T, s source.Source) (all []string) {
 func TestALeaderToldToStopInsideATreeHandsOverTheRest(t *testing.T) {
 	dir := t.TempDir()
 	for _, p := range []string{"a/x", "b/1", "c/2/3", "c/2/4", "d", "e/5"} {
-		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, p)), 0o700), os.WriteFile(filepath.Join(dir, p), nil, 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, p)), 0o700), os.WriteFile(filepath.Join(dir, p), nil, 0o600)))
 	}
 	files := source.Files(dir)
 	rows := paths(t, files)

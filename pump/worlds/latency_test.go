@@ -37,9 +37,7 @@ func TestLatencyIsThatOfAStopwatch(t *testing.T) {
 				}
 			}
 		}), distributor.Options{Pack: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if _, err := d.Run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -106,13 +104,9 @@ func (w *world) send(instance string, tasks int) distributor.Summary {
 			}
 		}
 	}), distributor.Options{})
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	s, err := d.Run(w.T.Context())
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	return s
 }
 
@@ -144,9 +138,7 @@ func TestP46EnvelopesAreOfTheFormatThatAllProcessorsRead(t *testing.T) {
 					time.Sleep(5 * time.Second) // it has joined
 					yield(source.Record{Key: []byte("key"), Body: []byte("body")}, nil)
 				}), distributor.Options{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				if _, err := d.Run(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -188,9 +180,7 @@ func TestLatencyOfALoadedFleetIsThatOfAFewRequests(t *testing.T) {
 				}
 			}
 		}), distributor.Options{Pack: 8})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if _, err := d.Run(t.Context()); err != nil {
 			t.Fatal(err)
 		}

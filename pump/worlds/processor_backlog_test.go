@@ -58,9 +58,7 @@ func TestMemoryForWhatWaitsToBeSettledIsBounded(t *testing.T) {
 				w.T.Fatal(err)
 			}
 			text, _, err := b.Seal(nil)
-			if err != nil {
-				w.T.Fatal(err)
-			}
+			must(w.T, err)
 			return text
 		}},
 	} {

@@ -32,9 +32,7 @@ func (w *world) keyed(account, queue string, segment uint32, keys ...string) {
 		}
 	}
 	text, _, err := b.Seal(nil)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	w.PutText(account, queue, text)
 }
 

@@ -34,9 +34,7 @@ func (w *world) shop(instance string) pump.Config {
 func (w *world) shopProcessor(instance string, h pump.Handler) *started {
 	w.T.Helper()
 	p, err := processor.New(w.shop(instance), h, processor.Options{Make: true})
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	return w.start(p)
 }
 
@@ -44,9 +42,7 @@ func (w *world) shopProcessor(instance string, h pump.Handler) *started {
 func (w *world) makeForeign() {
 	w.T.Helper()
 	for account, queue := range map[string]string{"accounta": "orders", "accountb": "invoices"} {
-		if err := w.Queue(account, queue).Create(w.T.Context()); err != nil {
-			w.T.Fatal(err)
-		}
+		must(w.T, w.Queue(account, queue).Create(w.T.Context()))
 	}
 }
 
@@ -195,9 +191,7 @@ func TestTheKeyOfForeignMessagesIsPinned(t *testing.T) {
 		cfg := w.shop("q")
 		cfg.ForeignKey = "n"
 		p, err := processor.New(cfg, &testworld.Seen{}, processor.Options{UntilIdle: 30 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		_, err = p.Run(t.Context())
 		mismatch, ok := errors.AsType[*workload.MismatchError](err)
 		if !ok || mismatch.Field != "foreign.key" {
@@ -224,9 +218,7 @@ func TestAForeignQueueIsAddedAndOutlivesItsWorkload(t *testing.T) {
 		cfg.Accounts[0].Foreign = nil
 		seen := &testworld.Seen{}
 		p, err := processor.New(cfg, seen, processor.Options{Make: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		running := w.start(p)
 		time.Sleep(30 * time.Second)
 		w.putOrders(30)
@@ -270,9 +262,7 @@ func TestNoNameGoesForItsAgeWhileAnotherProcessorCannotReadAForeignQueue(t *test
 		foreign := []string{"orders-1", "orders-2"} // neighbours by name have different readers
 		m := w.ChangeMap(func(shards []shardmap.Shard) []shardmap.Shard {
 			for _, queue := range foreign {
-				if err := w.Queue("accountb", queue).Create(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				must(t, w.Queue("accountb", queue).Create(t.Context()))
 				shards = append(shards, shardmap.Shard{Account: "accountb", Queue: queue, State: shardmap.Foreign})
 			}
 			return shards

@@ -22,14 +22,10 @@ import (
 func (w *world) headers(account, queue string) (hs []codec.Header) {
 	w.T.Helper()
 	ms, err := w.Queue(account, queue).Peek(w.T.Context(), storage.MaxGet)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	for _, m := range ms {
 		h, err := codec.ReadHeader(m.Text)
-		if err != nil {
-			w.T.Fatal(err)
-		}
+		must(w.T, err)
 		hs = append(hs, h)
 	}
 	return hs
@@ -203,9 +199,7 @@ func TestP42ASuspectsLastAttemptsAreMadeAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		text, _, err := b.Seal(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		w.PutText("accounta", "work-00", text)
 		w.PassAround("accounta", "work-00", 5+suspectAfter)
 		w.PutHome(w.EverySegment(), 20)

@@ -22,9 +22,7 @@ import (
 func edited(t *testing.T, text []byte, edit func(b []byte) []byte) []byte {
 	t.Helper()
 	b, err := base64.StdEncoding.DecodeString(string(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return []byte(base64.StdEncoding.EncodeToString(edit(b)))
 }
 
@@ -75,9 +73,7 @@ func TestWhatCannotBeReadIsQuarantinedWithItsCause(t *testing.T) {
 				}
 				table := w.Cfg.Accounts[0].Storage.Table(row.TableName)
 				row, err := table.Read(t.Context(), "work.quarantine", "accounta.work-00."+id)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				if row.Properties["Reason"] != c.reason || row.Properties["Instance"] != "p" {
 					t.Errorf("row %v", row.Properties)
 				}
@@ -96,14 +92,10 @@ func TestABombIsQuarantinedAndNotUnpacked(t *testing.T) {
 			}
 		}
 		large, _, err := b.Seal(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		// A valid header that declares one small task, and that body behind it.
 		packed, err := base64.StdEncoding.DecodeString(string(large))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		body := packed[headLen(packed):]
 		bomb := edited(t, w.Envelope(1, 1), func(b []byte) []byte {
 			head := b[:headLen(b)]
@@ -169,9 +161,7 @@ func TestAMessageOfAnotherWorkloadIsQuarantined(t *testing.T) {
 			t.Fatal(err)
 		}
 		text, _, err := b.Seal(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		w.PutText("accounta", "work-00", text)
 		w.drain(&testworld.Seen{}, processor.Options{})
 		if _, cause := w.Cause("accounta"); cause.Reason != pump.ReasonOtherWorkload {

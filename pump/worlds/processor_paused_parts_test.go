@@ -149,9 +149,7 @@ func (w *world) putKeyed(key string, envelopes, of, others int) (tasks, held int
 			tasks++
 		}
 		text, _, err := b.Seal(nil)
-		if err != nil {
-			w.T.Fatal(err)
-		}
+		must(w.T, err)
 		w.PutText(home.Account, home.Queue, text)
 	}
 	return tasks, held

@@ -43,9 +43,7 @@ func TestWhatCannotBePausedIsRefused(t *testing.T) {
 		refused(workloads.Part{}, "0 bytes")
 		refused(workloads.Part{Key: make([]byte, workload.MaxPausedKey+1)}, "513 bytes")
 		ended := w.NewRun()
-		if err := w.AllRuns().End(t.Context(), ended, false, "by hand"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.AllRuns().End(t.Context(), ended, false, "by hand"))
 		refused(workloads.Part{Run: ended.String()}, "nothing of it is started any more")
 		w.noneIsPaused()
 		key := func(i int) workloads.Part { return workloads.Part{Key: fmt.Appendf(nil, "key %d", i)} }
@@ -126,18 +124,14 @@ func TestAMarkOfARunThatIsDoneGoesByItself(t *testing.T) {
 			w.pausePart(workloads.Part{Run: run.ID.String()})
 		}
 		e, err := w.Table().Read(t.Context(), "work.runs", damaged.ID.String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		e.Properties["State"] = "?"
 		if _, err := w.Table().Write(t.Context(), storage.Write{Mode: storage.Upsert, Entity: e}); err != nil {
 			t.Fatal(err)
 		}
 		p := w.start(w.processorOf("p", &begun{}, processor.Options{}))
 		time.Sleep(time.Minute)
-		if err := w.AllRuns().End(t.Context(), ends.ID, false, "the command died when it had written this"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.AllRuns().End(t.Context(), ends.ID, false, "the command died when it had written this"))
 		w.Within(time.Minute, "the mark of the run that ended goes", func() bool {
 			wl, err := workload.Load(t.Context(), w.Table(), w.Cfg.Workload)
 			return err == nil && len(wl.PausedParts) == 1 && wl.PausedParts[0].Run == damaged.ID
@@ -166,9 +160,7 @@ func TestNoRunEndsForBeingQuietWhileItsTasksArePaused(t *testing.T) {
 				tasks, _ := w.putKeyed(key, 4, 5, 0)
 				quiet := w.NewRun()
 				for _, run := range []pump.RunID{w.Run, quiet} {
-					if err := w.AllRuns().Break(t.Context(), run, "its source is gone"); err != nil {
-						t.Fatal(err)
-					}
+					must(t, w.AllRuns().Break(t.Context(), run, "its source is gone"))
 				}
 				h := &begun{}
 				p := w.start(w.processor(h, processor.Options{}))
@@ -268,9 +260,7 @@ func TestACopyOfADoneTaskIsRecognisedWhileItIsPaused(t *testing.T) {
 					t.Fatal(err)
 				}
 				text, _, err := b.Seal(nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				account, queue := w.Home(segment)
 				h := &begun{}
 				p := w.start(w.processor(h, processor.Options{}))
@@ -354,9 +344,7 @@ func TestARunWithoutARowIsObservedAnewAfterAnotherProcessDid(t *testing.T) {
 		over := func() bool {
 			t.Helper()
 			list, err := w.AllRuns().Prunable(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return slices.Contains(list.Over, run.ID)
 		}
 		before.Restore()

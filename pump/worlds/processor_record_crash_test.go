@@ -419,9 +419,7 @@ func TestP56GettingStopsAtACapOfUncommittedResults(t *testing.T) {
 					}
 				}
 				text, _, err := b.Seal(nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				account, queue := w.Home(segment)
 				w.PutText(account, queue, text)
 				tasks += 2

@@ -47,9 +47,7 @@ func (w *world) processor(h pump.Handler, o processor.Options) *processor.Proces
 func (w *world) processorOf(instance string, h pump.Handler, o processor.Options) *processor.Processor {
 	w.T.Helper()
 	p, err := processor.New(w.Config(instance, w.Cfg.Accounts[0].Queues), h, o)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	return p
 }
 
@@ -60,9 +58,7 @@ func (w *world) drain(h pump.Handler, o processor.Options) processor.Summary {
 		o.UntilIdle = 2 * time.Minute
 	}
 	s, err := w.processor(h, o).Run(w.T.Context())
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	return s
 }
 

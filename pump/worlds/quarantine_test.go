@@ -24,42 +24,34 @@ import (
 func (w *world) quarantine() *quarantine.Quarantine {
 	w.T.Helper()
 	q, err := quarantine.Open(w.T.Context(), w.Config("operator", w.Cfg.Accounts[0].Queues))
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	return q
 }
 
 func (w *world) listed(f quarantine.Filter) (ms []*quarantine.Message) {
 	w.T.Helper()
-	if err := w.quarantine().List(w.T.Context(), f, func(m *quarantine.Message) bool {
+	must(w.T, w.quarantine().List(w.T.Context(), f, func(m *quarantine.Message) bool {
 		ms = append(ms, m)
 		return true
-	}); err != nil {
-		w.T.Fatal(err)
-	}
+	}))
 	return ms
 }
 
 func (w *world) redrive(f quarantine.Filter, o quarantine.Options) (outs []quarantine.Outcome) {
 	w.T.Helper()
-	if err := w.quarantine().Redrive(w.T.Context(), f, o, func(o quarantine.Outcome) bool {
+	must(w.T, w.quarantine().Redrive(w.T.Context(), f, o, func(o quarantine.Outcome) bool {
 		outs = append(outs, o)
 		return true
-	}); err != nil {
-		w.T.Fatal(err)
-	}
+	}))
 	return outs
 }
 
 func (w *world) drop(f quarantine.Filter) (outs []quarantine.Outcome) {
 	w.T.Helper()
-	if err := w.quarantine().Drop(w.T.Context(), f, quarantine.Options{}, func(o quarantine.Outcome) bool {
+	must(w.T, w.quarantine().Drop(w.T.Context(), f, quarantine.Options{}, func(o quarantine.Outcome) bool {
 		outs = append(outs, o)
 		return true
-	}); err != nil {
-		w.T.Fatal(err)
-	}
+	}))
 	return outs
 }
 
@@ -76,9 +68,7 @@ func (w *world) poison(account string, segment uint32, reason string, last time.
 		}
 	}
 	text, _, err := b.Seal(nil)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	if text, err = codec.Quarantined(text, codec.Cause{Reason: reason, Detail: "flop", Instance: "p", Attempts: 8, First: last.Add(-time.Hour), Last: last}); err != nil {
 		w.T.Fatal(err)
 	}
@@ -331,9 +321,7 @@ func TestP44ADropThatIsCutShortIsMadeGoodByTheNext(t *testing.T) {
 func (w *world) recorded() (done, quarantined uint64) {
 	w.T.Helper()
 	all, err := ledger.ReadProgress(w.T.Context(), w.Table(), w.Cfg.Workload, w.ShardMap().Segments, w.Run)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	for i := range all[w.Run].Done {
 		done, quarantined = done+all[w.Run].Done[i], quarantined+all[w.Run].Quarantined[i]
 	}

@@ -31,16 +31,12 @@ func TestQuarantineSaysWhatCannotBeRedrivenAndWhy(t *testing.T) {
 				t.Fatal(err)
 			}
 			text, _, err := b.Seal(nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return text
 		}
 		cause := func(text []byte, reason string) []byte {
 			text, err := codec.Quarantined(text, codec.Cause{Reason: reason, Last: time.Now()})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return text
 		}
 		bad := map[string]string{} // id to a part of the problem

@@ -37,9 +37,7 @@ func inInterrupted(t *testing.T, test func(t *testing.T, w *interrupted)) {
 		w.Settled(1)
 		text := w.Text(i.segment, func(h *codec.Header) { h.Run = i.run }, 0)
 		text, err := codec.Quarantined(text, codec.Cause{Reason: pump.ReasonRejected, Instance: "p", Last: time.Now()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		w.PutText("accounta", workload.PoisonQueue("work"), text)
 		time.Sleep(time.Second)
 		test(t, i)
@@ -50,9 +48,7 @@ func inInterrupted(t *testing.T, test func(t *testing.T, w *interrupted)) {
 // ends ends the run, as an operator does.
 func (w *interrupted) ends() {
 	w.T.Helper()
-	if err := w.AllRuns().End(w.T.Context(), w.run, false, "by a test"); err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, w.AllRuns().End(w.T.Context(), w.run, false, "by a test"))
 	time.Sleep(time.Minute) // everybody has learned of it
 }
 
@@ -106,9 +102,7 @@ func (w *interrupted) forgets() {
 			}
 		}
 		text, _, err := b.Seal(nil)
-		if err != nil {
-			w.T.Fatal(err)
-		}
+		must(w.T, err)
 		w.PutText(account, queue, text)
 		if i == ledger.MaxForeign/4/each {
 			time.Sleep(30 * time.Minute) // the last is what is recorded when the others are old

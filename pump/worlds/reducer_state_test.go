@@ -25,9 +25,7 @@ func (w *world) records(h pump.Handler) *ledger.Ledger {
 	r := h.(reduce.Reducing)
 	table := queues.Open(&w.Cfg).Control
 	of, err := workload.Load(w.T.Context(), table, w.Cfg.Workload)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	if of, err = of.PinReducer(w.T.Context(), r.Reducer()); err != nil {
 		w.T.Fatal(err)
 	}
@@ -48,9 +46,7 @@ func (w *world) records(h pump.Handler) *ledger.Ledger {
 func (w *world) record(l *ledger.Ledger, h pump.Handler, t *pump.Task) {
 	w.T.Helper()
 	value, err := h.(reduce.Reducing).Contribute(w.T.Context(), t)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	if _, err := l.Begin(t.Segment, 1, w.Run, 0, codec.MakeNSet(t.N)); err != nil {
 		w.T.Fatal(err)
 	}
@@ -114,9 +110,7 @@ func TestStatesAreThoseOfTheirSegmentsInOrder(t *testing.T) {
 		}
 		var got []string
 		for state, err := range r.States(t.Context(), w.Cfg) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			got = append(got, fmt.Sprint(state))
 		}
 		if want := []string{"{2 map[key of 3:2]}", "{1 map[key of 41:1]}", "{1 map[key of 60:1]}"}; !slices.Equal(got, want) {

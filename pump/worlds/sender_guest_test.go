@@ -25,9 +25,7 @@ func (w *world) memberNames() string {
 	w.T.Helper()
 	f := queues.Open(&w.Cfg)
 	v, err := cluster.LoadView(w.T.Context(), f.Control, w.Cfg.Workload)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	var names []string
 	for _, m := range v.Members {
 		names = append(names, m.Instance)
@@ -45,9 +43,7 @@ func TestASenderIsAMemberOnlyWhileItSendsMuch(t *testing.T) {
 		sent := 0
 		send := func(d, pause time.Duration) {
 			for began := time.Now(); time.Since(began) < d; time.Sleep(pause) {
-				if err := s.Send(t.Context(), newTask(fmt.Sprint(sent))); err != nil {
-					t.Fatal(err)
-				}
+				must(t, s.Send(t.Context(), newTask(fmt.Sprint(sent))))
 				sent++
 			}
 		}
@@ -81,16 +77,12 @@ func TestASenderWhoseQueueIsDarkJoinsAndSpills(t *testing.T) {
 		p := w.join("p", h, processor.Options{})
 		w.Settled(1)
 		s := w.sender(distributor.SenderOptions{})
-		if err := s.Send(t.Context(), newTask("first")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Send(t.Context(), newTask("first")))
 		time.Sleep(time.Minute)
 		dark := w.Sim.Inject(azsim.Rule{Account: "accounta", Operations: []string{"PutMessage"}, Fault: azsim.HangBefore})
 		began := time.Now()
 		for i := range 20 {
-			if err := s.Send(t.Context(), newTask(fmt.Sprint("dark ", i))); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Send(t.Context(), newTask(fmt.Sprint("dark ", i))))
 		}
 		if took := time.Since(began); took > time.Minute {
 			t.Errorf("20 sends took %v while one of two accounts was dark", took)
@@ -101,9 +93,7 @@ func TestASenderWhoseQueueIsDarkJoinsAndSpills(t *testing.T) {
 		dark.Remove()
 		for i := range 60 {
 			time.Sleep(5 * time.Second)
-			if err := s.Send(t.Context(), newTask(fmt.Sprint("well ", i))); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Send(t.Context(), newTask(fmt.Sprint("well ", i))))
 		}
 		if got := w.memberNames(); got != "p" {
 			t.Errorf("when all is well again there are the members %s", got)
@@ -127,9 +117,7 @@ func TestASenderThatIsAGuestNudges(t *testing.T) {
 			cfg := w.Config(name, 4)
 			cfg.Admin, cfg.Nudge = name+":1", board.carry
 			p, err := processor.New(cfg, h, processor.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			board.mu.Lock()
 			board.processors[name] = p
 			board.mu.Unlock()
@@ -141,17 +129,13 @@ func TestASenderThatIsAGuestNudges(t *testing.T) {
 		cfg := w.Config("d", 4)
 		cfg.Nudge, cfg.Private.Lanes = board.carry, 1
 		s, err := distributor.NewSender(cfg, distributor.SenderOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		slow := 0
 		send := func(n int) {
 			for i := range n {
 				time.Sleep(5 * time.Minute) // until the queues are asked least
 				before, began := h.Deliveries(), time.Now()
-				if err := s.Send(t.Context(), newTask(fmt.Sprint(i))); err != nil {
-					t.Fatal(err)
-				}
+				must(t, s.Send(t.Context(), newTask(fmt.Sprint(i))))
 				for h.Deliveries() == before {
 					time.Sleep(time.Millisecond)
 				}
@@ -183,12 +167,8 @@ func (w *world) senderOfTwo() *distributor.Sender {
 	cfg := w.Operator()
 	cfg.Instance, cfg.Accounts = "d", cfg.Accounts[:2]
 	s, err := distributor.NewSender(cfg, distributor.SenderOptions{})
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	if err := s.Send(w.T.Context(), newTask("first")); err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
+	must(w.T, s.Send(w.T.Context(), newTask("first")))
 	time.Sleep(time.Minute)
 	return s
 }
@@ -220,12 +200,8 @@ func TestAnAccountThatASenderDoesNotHaveWhichHasJustBegunIsRefused(t *testing.T)
 		ctx, cfg := t.Context(), w.Operator()
 		cfg.Instance, cfg.Accounts = "d", cfg.Accounts[:2]
 		s, err := distributor.NewSender(cfg, distributor.SenderOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Send(ctx, newTask("first")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, s.Send(ctx, newTask("first")))
 		time.Sleep(2 * time.Second)
 		refused(t, second(accounts.Add(ctx, w.Operator(), "accountc")), "1 of 1 live processes do not have it in their configuration: d")
 		if _, err := s.Close(ctx); err != nil {

@@ -70,9 +70,7 @@ func TestAThousandSendersAskNoPartitionForMuch(t *testing.T) {
 			cfg := w.Config(fmt.Sprintf("s%04d", i), 4)
 			cfg.Log, cfg.Private.Lanes = slog.New(slog.DiscardHandler), 1
 			s, err := distributor.NewSender(cfg, distributor.SenderOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			all.Go(func() {
 				time.Sleep(time.Duration(i) * time.Minute / n)
 				for more := true; more; {
@@ -129,9 +127,7 @@ func TestManyOpenSendersWithOneKeyFitASegment(t *testing.T) {
 			cfg := w.Config(fmt.Sprintf("s%04d", i), 2)
 			cfg.Delivery, cfg.Log, cfg.Private.Lanes = pump.Once, slog.New(slog.DiscardHandler), 1
 			s, err := distributor.NewSender(cfg, distributor.SenderOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			all.Go(func() {
 				time.Sleep(time.Duration(i) * starts / n)
 				if err := s.Send(t.Context(), newTask("the key")); err != nil {

@@ -457,9 +457,7 @@ func TestEachKindOfWorldHasItsShareOfTheSeeds(t *testing.T) {
 	mix := strings.Join(simMix(), ", ")
 	t.Log(mix)
 	protocols, err := os.ReadFile("../../docs/protocols.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	said := strings.Join(strings.Fields(strings.ReplaceAll(string(protocols), "5,000", "5000")), " ")
 	if !strings.Contains(said, mix) {
 		t.Errorf("docs/protocols.md does not say of P9 that it plays %s", mix)

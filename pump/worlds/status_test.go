@@ -31,9 +31,7 @@ import (
 func (w *world) status(o status.Options) *status.Status {
 	w.T.Helper()
 	s, err := status.Read(w.T.Context(), w.Operator(), o)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	return s
 }
 
@@ -47,9 +45,7 @@ func TestTheStatusOfANewWorkloadIsEmptyAndWhole(t *testing.T) {
 			t.Errorf("%d segments without an owner, settled %v", len(s.Unowned), s.Settled)
 		}
 		text, err := json.Marshal(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if strings.Contains(string(text), "null,\"") && strings.Contains(string(text), `"runs":null`) {
 			t.Errorf("a list is null: %s", text)
 		}
@@ -92,9 +88,7 @@ func TestTheStatusShowsVisibleMessagesAndThoseInFlightAsFarAsTheyAreKnown(t *tes
 		}
 		get("accounta", "town-01", 2)
 		get("accountb", "town-00", 6)
-		if err := w.Queue("accounta", "town-poison").Create(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.Queue("accounta", "town-poison").Create(t.Context()))
 		put("accounta", "town-poison", 7)
 		s := w.status(status.Options{})
 		show := func(name string, d status.Depth) string {
@@ -353,16 +347,12 @@ func TestTheStatusShowsTheLastRunsAndWhatEachInstanceDidOfThem(t *testing.T) {
 			t.Helper()
 			time.Sleep(time.Second)
 			id := pump.RunID{0: n}
-			if err := runs.Create(ctx, workload.Run{ID: id, Mode: mode, Instance: instance}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, runs.Create(ctx, workload.Run{ID: id, Mode: mode, Instance: instance}))
 			return id
 		}
 		check := func(err error) {
 			t.Helper()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 		}
 		oldest := create(1, "once", "gone")
 		sealed := create(2, "once", "gone")
@@ -436,9 +426,7 @@ func TestTheStatusShowsTheKeysThatRunFirst(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 			if key != "Oslo" {
-				if err := c.Done(t.Context(), key == "Rome"); err != nil {
-					t.Fatal(err)
-				}
+				must(t, c.Done(t.Context(), key == "Rome"))
 			}
 		}
 		s := w.status(status.Options{})
@@ -462,13 +450,9 @@ func TestTheNamesOfTheStatusAsJSONStay(t *testing.T) {
 		}, Unowned: []uint32{}, Problems: []string{}, NotRead: []status.PartNotRead{{}},
 	}
 	text, err := json.Marshal(full)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var tree map[string]any
-	if err := json.Unmarshal(text, &tree); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(text, &tree))
 	var names []string
 	var walk func(at string, v any)
 	walk = func(at string, v any) {
@@ -491,9 +475,7 @@ func TestTheNamesOfTheStatusAsJSONStay(t *testing.T) {
 	if errors.Is(err, fs.ErrNotExist) {
 		t.Fatalf("there is no %s; it should hold\n%s", path, got)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if d := cmp.Diff(string(want), got); d != "" {
 		t.Errorf("names may be added, not changed (-want +got):\n%s", d)
 	}

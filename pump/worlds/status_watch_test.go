@@ -23,9 +23,7 @@ import (
 func (w *world) watching(o status.Options) (watcher *status.Watcher, stop func()) {
 	w.T.Helper()
 	watcher, err := status.NewWatcher(w.Operator(), o)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	ctx, cancel := context.WithCancel(w.T.Context())
 	done := make(chan struct{})
 	go func() {
@@ -48,9 +46,7 @@ func TestAWatcherShowsTheRowsAtOnceAndThenWhatTheStatusShows(t *testing.T) {
 		}
 		time.Sleep(3 * time.Second)
 		got, err := watcher.Rows(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		same := cmp.Options{
 			cmpopts.IgnoreUnexported(status.Queue{}),
 			cmpopts.IgnoreFields(status.Status{}, "Time", "Requests"),
@@ -127,9 +123,7 @@ func TestAWatcherShowsADarkAccountAndGoesOnWithTheOthers(t *testing.T) {
 		look := func() *status.Status {
 			t.Helper()
 			s, err := watcher.Rows(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return s
 		}
 		look()
@@ -165,9 +159,7 @@ func TestAWatcherKeepsWhatItCannotReadNow(t *testing.T) {
 		p := w.sampling("p", &testworld.Seen{}, nil)
 		defer p.End()
 		d, err := distributor.New(w.Config("d", 2), &testworld.ListSource{Print: "a", N: 8, Key: func(int) string { return "one" }}, distributor.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if _, err := d.Run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -180,15 +172,11 @@ func TestAWatcherKeepsWhatItCannotReadNow(t *testing.T) {
 		}
 		time.Sleep(5 * time.Minute)
 		watcher, err := status.NewWatcher(w.Operator(), status.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		look := func() *status.Status {
 			t.Helper()
 			s, err := watcher.Rows(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return s
 		}
 		known := look()

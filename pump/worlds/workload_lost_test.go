@@ -29,9 +29,7 @@ func (w *world) removed(keep func(row string) bool) {
 	table := w.Table()
 	var rows []storage.Entity
 	for e, err := range table.Query(w.T.Context(), storage.Query{Partition: w.Cfg.Workload}) {
-		if err != nil {
-			w.T.Fatal(err)
-		}
+		must(w.T, err)
 		rows = append(rows, e)
 	}
 	for _, e := range rows {
@@ -50,9 +48,7 @@ func (w *world) remade(segments, queues int) {
 	var shards []shardmap.Shard
 	for i := range queues {
 		shards = append(shards, shardmap.Shard{Account: "accounta", Queue: fmt.Sprintf("other-%02d", i), Weight: 1})
-		if err := w.Queue("accounta", shards[i].Queue).Create(w.T.Context()); err != nil {
-			w.T.Fatal(err)
-		}
+		must(w.T, w.Queue("accounta", shards[i].Queue).Create(w.T.Context()))
 	}
 	w.remadeOf(segments, shards)
 }
@@ -61,9 +57,7 @@ func (w *world) remade(segments, queues int) {
 func (w *world) remadeAlike() {
 	w.T.Helper()
 	was, err := workload.Load(w.T.Context(), w.Table(), w.Cfg.Workload)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	w.removed(nil)
 	w.remadeOf(was.Map.Segments, was.Map.Shards)
 }
@@ -156,9 +150,7 @@ func TestWhoChangesAWorkloadSeesThatItWasMadeAgain(t *testing.T) {
 	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 		w.poison("accounta", 1, pump.ReasonRejected, time.Now(), "key")
 		q, err := quarantine.Open(t.Context(), w.Operator())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		time.Sleep(workload.MapMaxAge)
 		w.removed(nil)
 		w.remade(128, 4)

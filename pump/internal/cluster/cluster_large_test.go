@@ -35,9 +35,7 @@ func TestAWorkloadOf2500QueuesIsMadeAndRead(t *testing.T) {
 			}
 			return shards, nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		read, err := workload.Load(t.Context(), table, "city")
 		if err != nil || read.Map.Version != 2 || !slices.Equal(read.Map.Loads(), w.Map.Loads()) {
 			t.Errorf("%v, %v", read, err)

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/testbuf"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
@@ -20,6 +21,9 @@ import (
 	"github.com/queuepump/queuepump/pump/storage/azure"
 	"github.com/queuepump/queuepump/shardmap"
 )
+
+// must ends a test with an error.
+var must = testbuf.Must
 
 // crowd is a workload on a simulated account with members that this test made.
 type crowd struct {
@@ -83,9 +87,7 @@ func (c *crowd) ensure(t storage.Table, spec workload.Spec) {
 func (c *crowd) table(name string) storage.Table {
 	c.t.Helper()
 	account, err := azure.Open(azure.Options{ConnectionString: c.sim.ConnectionString("north"), Transport: c.sim.Transport().As(name)})
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, err)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return row.Seeded(tampered{account.Table(row.TableName), c, name}, faketable.SeededDraw(7, name))
@@ -209,9 +211,7 @@ func (m *testMember) drained() (segments []uint32) {
 func (c *crowd) join(name string, change ...func(*Options)) *testMember {
 	c.t.Helper()
 	m, err := c.tryJoin(name, change...)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, err)
 	return m
 }
 
@@ -274,9 +274,7 @@ func (c *crowd) logged() string {
 func (c *crowd) load() *View {
 	c.t.Helper()
 	v, err := LoadView(c.t.Context(), c.table("looker"), "city")
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, err)
 	return v
 }
 

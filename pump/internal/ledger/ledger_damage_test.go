@@ -213,9 +213,7 @@ func TestAReaderNoticesPagesThatWereReplacedMeanwhile(t *testing.T) {
 	}, times: 3}
 	n := 0
 	for r, err := range ReadRecord(t.Context(), busy, "city", 64) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if r.Segment == 7 {
 			for time := range uint64(3) {
 				if !r.Done(faketable.RunID(6), time) {

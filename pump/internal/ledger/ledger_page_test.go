@@ -71,9 +71,7 @@ func TestPagesHoldWhatAMapHolds(t *testing.T) {
 					t.Fatalf("a page of %d bytes", len(b))
 				}
 				read, err := readBlock(b)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				stored[p.id] = read
 			}
 			if n := len(added) + len(removed) + 1; n > 2*maxPages+1 {

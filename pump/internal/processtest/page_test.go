@@ -51,14 +51,10 @@ func watchPage(t *testing.T, url string) *watcher {
 	ctx, cancel := context.WithCancel(t.Context())
 	w := &watcher{leave: cancel, events: make(chan string, 1024), seen: map[string]time.Duration{}, last: map[string]string{}}
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"events", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	began := time.Now()
 	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	go func() {
 		defer answer.Body.Close()
 		defer close(w.events)
@@ -124,9 +120,7 @@ func newFleet(t *testing.T, table storage.Table, workload, real string, processo
 	t.Helper()
 	f := &fleet{table: table, of: make([]int, segments)}
 	for e, err := range table.Query(t.Context(), storage.Query{Partition: workload}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		switch {
 		case e.Properties["Owners0"] != nil:
 			f.owners = append(f.owners, e)
@@ -311,9 +305,7 @@ func (p *process) cpu() time.Duration {
 func (p *process) memory() (now, most int64) {
 	p.t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 	for line := range strings.Lines(string(text)) {
 		name, rest, _ := strings.Cut(line, ":")
 		kib, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)

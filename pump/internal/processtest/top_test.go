@@ -53,9 +53,7 @@ func (w *world) top() *terminal {
 	w.t.Helper()
 	cmd := exec.Command(filepath.Join(bin, "distributor"), "top", "--config", w.config)
 	file, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 24, Cols: 100})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, err)
 	w.t.Cleanup(func() {
 		_ = cmd.Process.Kill() // it has ended, mostly
 		_ = file.Close()

@@ -55,9 +55,7 @@ func TestExtraAccountsOfAConfigurationAreNamedAndNotUsed(t *testing.T) {
 		spec := citySpec()
 		spec.Shards = append(append(queues("west", 2), spec.Shards...), queues("east", 1)...)
 		w, err := Ensure(t.Context(), client, spec)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if !slices.Equal(w.Extra, []string{"east", "west"}) || len(w.Map.Shards) != 4 {
 			t.Errorf("extra %v, shards %v", w.Extra, w.Map.Shards)
 		}
@@ -72,17 +70,11 @@ func TestAChangeOfTheMapIsSeenByAllAndNoChangeWritesNothing(t *testing.T) {
 			t.Errorf("no workload: %v", err)
 		}
 		w, err := Ensure(t.Context(), client, citySpec())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		changed, err := ChangeMap(t.Context(), client, "city", withAccount("west"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		seen, err := w.Refresh(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if changed.Map.Version != 2 || !slices.Equal(homes(changed.Map), homes(seen.Map)) || seen.Changed.IsZero() {
 			t.Errorf("changed to %v, seen %v", changed.Map, seen.Map)
 		}
@@ -189,9 +181,7 @@ func TestOfManyChangesAtOnceEachIsAppliedOnceWhateverAnswersAreLost(t *testing.T
 				wg.Wait()
 				time.Sleep(time.Minute) // what lands late has landed
 				w, err := Load(t.Context(), server.Client("last"), "city")
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				if w.Map.Version != n+1 || w.Map.Shards[0].Weight != n+1 {
 					t.Errorf("version %d and weight %v after %d changes", w.Map.Version, w.Map.Shards[0].Weight, n)
 				}
@@ -226,9 +216,7 @@ func TestTheServersTimeIsNotTheMachines(t *testing.T) {
 		server := faketable.NewServer()
 		server.Offset = -10 * time.Minute
 		now, local, err := ServerTime(t.Context(), server.Client("me"), "city")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if off := local.Sub(now); off < 10*time.Minute || off > 10*time.Minute+time.Second {
 			t.Errorf("the server is %v behind", off)
 		}

@@ -58,9 +58,7 @@ func TestOfReducersAtOnceOneIsPinnedAndAllOthersAreRefusedWhateverAnswersAreLost
 				wg.Wait()
 				time.Sleep(time.Minute) // what lands late has landed
 				w, err := Load(t.Context(), server.Client("last"), "city")
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				if len(w.Map.Shards) != 5 {
 					t.Errorf("the map was not changed: %v", w.Map.Shards)
 				}
@@ -82,9 +80,7 @@ func TestAPinnedReducerCostsNoRequestAndIsNotDoneWithout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := faketable.NewServer().Client("me")
 		w, err := Ensure(t.Context(), client, citySpec())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		before := len(client.Sent())
 		if same, err := w.PinReducer(t.Context(), ""); err != nil || same != w || len(client.Sent()) != before {
 			t.Errorf("no reducer is wanted and none is there: %v, %d requests", err, len(client.Sent())-before)
@@ -117,9 +113,7 @@ func TestAReducerOfAWorkloadThatIsGoneIsNotPinned(t *testing.T) {
 		server := faketable.NewServer()
 		client := server.Client("me")
 		w, err := Ensure(t.Context(), client, citySpec())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		server.Mu.Lock()
 		delete(server.Rows, "city/workload")
 		server.Mu.Unlock()
