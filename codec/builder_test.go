@@ -200,9 +200,7 @@ func TestPackingInChunksCostsLittleAgainstOneStream(t *testing.T) {
 		var out bytes.Buffer
 		w, err := flate.NewWriter(&out, level)
 		must(t, err)
-		if _, err := w.Write(records); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(w.Write(records)))
 		must(t, w.Close())
 		return out.Len()
 	}

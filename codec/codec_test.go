@@ -13,6 +13,9 @@ import (
 // must ends a test with an error.
 var must = testbuf.Must
 
+// errOf is the error of a call whose result a test does not need.
+func errOf(_ any, err error) error { return err }
+
 // testHeader is an identity with something in every field.
 func testHeader() Header {
 	run, err := ParseRunID("000102030405060708090a0b0c0d0e0f")

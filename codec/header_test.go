@@ -123,9 +123,7 @@ func gzipText(t testing.TB, h gzip.Header, content string) []byte {
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
 	w.Header = h
-	if _, err := w.Write([]byte(content)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(w.Write([]byte(content))))
 	must(t, w.Close())
 	return base64.StdEncoding.AppendEncode(nil, b.Bytes())
 }

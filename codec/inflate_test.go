@@ -64,13 +64,9 @@ func streams(tb testing.TB, content []byte) (all [][]byte) {
 		}{w, k} {
 			b.Reset()
 			half := len(content) / 2
-			if _, err := c.Write(content[:half]); err != nil {
-				tb.Fatal(err)
-			}
+			must(tb, errOf(c.Write(content[:half])))
 			must(tb, c.Flush()) // an empty stored block in the middle
-			if _, err := c.Write(content[half:]); err != nil {
-				tb.Fatal(err)
-			}
+			must(tb, errOf(c.Write(content[half:])))
 			must(tb, c.Close())
 			all = append(all, bytes.Clone(b.Bytes()))
 		}

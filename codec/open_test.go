@@ -41,9 +41,7 @@ func packed(t testing.TB, content []byte) []byte {
 	var b bytes.Buffer
 	w, err := flate.NewWriter(&b, flate.BestCompression)
 	must(t, err)
-	if _, err := w.Write(content); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(w.Write(content)))
 	must(t, w.Close())
 	return trailer(b.Bytes(), content)
 }

@@ -86,9 +86,7 @@ func TestAnswersAreChunkedOnTheWireAsAzuresAre(t *testing.T) {
 	in := bufio.NewReader(conn)
 	ask := func(line, body string) (string, *http.Response) {
 		t.Helper()
-		if _, err := io.WriteString(conn, line+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer x\r\nContent-Length: "+itoa(int64(len(body)))+"\r\n\r\n"+body); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(io.WriteString(conn, line+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer x\r\nContent-Length: "+itoa(int64(len(body)))+"\r\n\r\n"+body)))
 		resp, err := http.ReadResponse(in, nil)
 		must(t, err)
 		b, err := io.ReadAll(resp.Body)

@@ -31,9 +31,7 @@ func newSASWorld(t *testing.T) sasWorld {
 	must(t, err)
 	owner, err := azqueue.NewQueueClientWithSharedKeyCredential("https://acct.queue.core.windows.net/queue", cred, &azqueue.ClientOptions{ClientOptions: once(s.Transport())})
 	must(t, err)
-	if _, err := owner.Create(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(owner.Create(t.Context(), nil)))
 	return sasWorld{t, s, cred, owner}
 }
 
@@ -152,11 +150,9 @@ func TestAStoredAccessPolicySuppliesWhatTheTokenLeavesOut(t *testing.T) {
 	set := func(id, permission string) {
 		t.Helper()
 		expiry := now.Add(time.Hour)
-		if _, err := w.owner.SetAccessPolicy(t.Context(), &azqueue.SetAccessPolicyOptions{QueueACL: []*azqueue.SignedIdentifier{{
+		must(t, errOf(w.owner.SetAccessPolicy(t.Context(), &azqueue.SetAccessPolicyOptions{QueueACL: []*azqueue.SignedIdentifier{{
 			ID: &id, AccessPolicy: &azqueue.AccessPolicy{Expiry: &expiry, Permission: &permission},
-		}}}); err != nil {
-			t.Fatal(err)
-		}
+		}}})))
 	}
 	set("policy", "ra")
 	c := w.client(w.sim.Transport(), w.sign(sas.QueueSignatureValues{Identifier: "policy"}))
@@ -229,13 +225,9 @@ func TestATableSASSeesOnlyItsKeyRange(t *testing.T) {
 	o := &aztables.ClientOptions{ClientOptions: once(s.Transport())}
 	owner, err := aztables.NewClientWithSharedKey("https://acct.table.core.windows.net/Table", cred, o)
 	must(t, err)
-	if _, err := owner.CreateTable(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(owner.CreateTable(t.Context(), nil)))
 	for _, pk := range []string{"a", "b", "c"} {
-		if _, err := owner.AddEntity(t.Context(), []byte(`{"PartitionKey":"`+pk+`","RowKey":"1"}`), nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(owner.AddEntity(t.Context(), []byte(`{"PartitionKey":"`+pk+`","RowKey":"1"}`), nil)))
 	}
 	query, err := aztables.SASSignatureValues{
 		TableName: "Table", Permissions: "rau", ExpiryTime: time.Now().Add(time.Hour).UTC(),

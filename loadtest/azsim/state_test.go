@@ -119,9 +119,7 @@ func TestARuleRefusesOneClientOnly(t *testing.T) {
 		return c.NewQueueClient("queue")
 	}
 	clients := map[string]*azqueue.QueueClient{"p1": client("p1", "one"), "p10": client("p10", "two")}
-	if _, err := clients["p1"].Create(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(clients["p1"].Create(t.Context(), nil)))
 	for _, r := range []Rule{{Instance: "p1"}, {UserAgent: "one"}} {
 		r.Fault, r.Status, r.Code = Answer, http.StatusForbidden, "AuthenticationFailed"
 		i := s.Inject(r)
@@ -142,17 +140,13 @@ func TestARuleRefusesOneClientOnly(t *testing.T) {
 // A partition of a table is slow, silent, too busy or damaged, and its neighbours are well.
 func TestARuleHitsOnePartitionOfATable(t *testing.T) {
 	b := newTableBench(t, TableOptions{})
-	if _, err := b.service.CreateTable(t.Context(), "rows", nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(b.service.CreateTable(t.Context(), "rows", nil)))
 	c := b.service.NewClient("rows")
 	entity := func(pk string) []byte {
 		return []byte(`{"PartitionKey":"` + pk + `","RowKey":"r","B":"AQIDBA==","B@odata.type":"Edm.Binary","S":"text"}`)
 	}
 	for _, pk := range []string{"p.0", "p.01"} {
-		if _, err := c.AddEntity(t.Context(), entity(pk), nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(c.AddEntity(t.Context(), entity(pk), nil)))
 	}
 	ways := map[string]func(ctx context.Context, pk string) ([]byte, error){
 		"get": func(ctx context.Context, pk string) ([]byte, error) {

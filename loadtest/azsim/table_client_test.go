@@ -63,16 +63,12 @@ func (r oneRow) update(
 func (r oneRow) mustUpsert(properties string, mode aztables.UpdateMode) {
 	r.Helper()
 	o := &aztables.UpsertEntityOptions{UpdateMode: mode}
-	if _, err := r.client.UpsertEntity(r.Context(), r.with(properties), o); err != nil {
-		r.Fatal(err)
-	}
+	must(r, errOf(r.client.UpsertEntity(r.Context(), r.with(properties), o)))
 }
 
 func (r oneRow) mustDelete() {
 	r.Helper()
-	if _, err := r.client.DeleteEntity(r.Context(), "p", "it's", nil); err != nil {
-		r.Fatal(err)
-	}
+	must(r, errOf(r.client.DeleteEntity(r.Context(), "p", "it's", nil)))
 }
 
 // Every operation of the real client's entity API, and what each of its modes
@@ -127,9 +123,7 @@ func TestClientTypedEntityRoundTrip(t *testing.T) {
 	}
 	text, err := json.Marshal(aztables.EDMEntity{Entity: aztables.Entity{PartitionKey: "p", RowKey: "r"}, Properties: want})
 	must(t, err)
-	if _, err := c.AddEntity(b.Context(), text, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(c.AddEntity(b.Context(), text, nil)))
 	g, err := c.GetEntity(b.Context(), "p", "r", &aztables.GetEntityOptions{Format: ptr(aztables.MetadataFormatFull)})
 	must(t, err)
 	var got aztables.EDMEntity
@@ -192,9 +186,7 @@ func TestClientAccessPolicies(t *testing.T) {
 		{ID: ptr("partial"), AccessPolicy: &aztables.AccessPolicy{Permission: ptr("r")}},
 		{ID: ptr("empty")},
 	}
-	if _, err := c.SetAccessPolicy(ctx, &aztables.SetAccessPolicyOptions{TableACL: set}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(c.SetAccessPolicy(ctx, &aztables.SetAccessPolicyOptions{TableACL: set})))
 	got, err := c.GetAccessPolicy(ctx, nil)
 	must(t, err)
 	if len(got.SignedIdentifiers) != 3 || *got.SignedIdentifiers[0].ID != "full" || *got.SignedIdentifiers[0].AccessPolicy.Permission != "raud" || !got.SignedIdentifiers[0].AccessPolicy.Expiry.Equal(expiry) || *got.SignedIdentifiers[1].AccessPolicy.Permission != "r" {
@@ -305,9 +297,7 @@ func TestSharedAccessToTables(t *testing.T) {
 	owner, ctx := b.table("tbl"), b.Context()
 	for _, k := range []string{"a1", "b1", "b2", "c1"} {
 		row := fmt.Sprintf(`{"PartitionKey":%q,"RowKey":%q}`, k[:1], k[1:])
-		if _, err := owner.AddEntity(ctx, []byte(row), nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(owner.AddEntity(ctx, []byte(row), nil)))
 	}
 	for _, op := range sharedOperations {
 		for _, letters := range []string{"r", "a", "u", "d", "au", "ad", "raud"} {
@@ -327,9 +317,7 @@ func TestSharedAccessToTables(t *testing.T) {
 			}
 			if halfway { // put back what it deleted
 				row := []byte(`{"PartitionKey":"b","RowKey":"2"}`)
-				if _, err := owner.AddEntity(ctx, row, nil); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errOf(owner.AddEntity(ctx, row, nil)))
 			}
 		}
 	}

@@ -101,9 +101,7 @@ func TestTablesOverTCPInPathStyle(t *testing.T) {
 		row := fmt.Sprintf(`{"PartitionKey":"p q","RowKey":"%d %%"}`, i)
 		actions = append(actions, aztables.TransactionAction{ActionType: aztables.TransactionTypeInsertReplace, Entity: []byte(row)})
 	}
-	if _, err := c.SubmitTransaction(t.Context(), actions, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(c.SubmitTransaction(t.Context(), actions, nil)))
 	if rows := b.all(c, nil); len(rows) != 3 {
 		t.Errorf("rows: %v", rows)
 	}

@@ -40,9 +40,7 @@ func madeOfTwo(t *testing.T, test func(t *testing.T, w *world, other func() erro
 // drained is when accountb may be removed.
 func (w *world) drained(name string) {
 	w.T.Helper()
-	if _, err := accounts.Drain(w.T.Context(), w.Operator(), name); err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, errOf(accounts.Drain(w.T.Context(), w.Operator(), name)))
 	time.Sleep(queues.RemoveAfter)
 }
 
@@ -93,9 +91,7 @@ func TestAnAccountThatIsAddedTakesPartAgain(t *testing.T) {
 			}
 		}
 		w.drained("accountb")
-		if _, err := accounts.Remove(t.Context(), w.Operator(), "accountb", accounts.RemoveOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(accounts.Remove(t.Context(), w.Operator(), "accountb", accounts.RemoveOptions{})))
 		add()
 		w.drained("accountb")
 		dark := w.Sim.Inject(azsim.Rule{Account: "accountb", Service: "table", Fault: azsim.FailBefore})

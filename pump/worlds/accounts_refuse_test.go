@@ -296,9 +296,7 @@ func TestAnAccountWithoutCredentialsIsGoneRound(t *testing.T) {
 			}
 			cancel()
 		}
-		if _, err := s.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(s.Close(t.Context())))
 	})
 }
 

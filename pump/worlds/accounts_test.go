@@ -117,9 +117,7 @@ func TestAnAccountGoesThroughItsStatesAndEachCommandMayBeMadeAgain(t *testing.T)
 			}
 		}
 		add(true) // a draining one becomes active again
-		if _, err := accounts.Drain(ctx, cfg, "accountc"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(accounts.Drain(ctx, cfg, "accountc")))
 		refused(t, second(accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{})), "not been draining for long enough")
 		time.Sleep(queues.RemoveAfter)
 		for i := range 2 {
@@ -141,9 +139,7 @@ func second[T any](_ T, err error) error { return err }
 func TestAnAccountIsNotRemovedWhileAnythingMayBeInItsQueues(t *testing.T) {
 	inThree(t, func(t *testing.T, w *world) {
 		ctx, cfg := t.Context(), w.Operator()
-		if _, err := accounts.Add(ctx, cfg, "accountc"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(accounts.Add(ctx, cfg, "accountc")))
 		refused(t, second(accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{Wait: true})), "it is active")
 		w.PutText("accountc", "town-01", []byte("a"))
 		w.PutText("accountc", "town-01", []byte("b"))
@@ -151,9 +147,7 @@ func TestAnAccountIsNotRemovedWhileAnythingMayBeInItsQueues(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.PutText("accountc", "town-poison", []byte("c"))
-		if _, err := accounts.Drain(ctx, cfg, "accountc"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(accounts.Drain(ctx, cfg, "accountc")))
 		time.Sleep(queues.RemoveAfter)
 		e := refused(t, second(accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{})), "2 in town-01, 1 in town-poison (quarantine)")
 		if want := []accounts.QueueLeft{{Queue: "town-01", Messages: 2}, {Queue: "town-poison", Messages: 1, Poison: true}}; !slices.Equal(e.Left, want) {
@@ -165,9 +159,7 @@ func TestAnAccountIsNotRemovedWhileAnythingMayBeInItsQueues(t *testing.T) {
 		refused(t, second(accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{Wait: true})), "quarantined messages are left: 1 in town-poison")
 		must(t, w.Queue("accountc", "town-poison").Clear(ctx))
 		// Any change of the map may be the one that a writer has not noticed.
-		if _, err := accounts.Drain(ctx, cfg, "accountb"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(accounts.Drain(ctx, cfg, "accountb")))
 		refused(t, second(accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{})), "not been draining for long enough")
 		time.Sleep(queues.RemoveAfter)
 		// A queue that cannot be counted proves nothing.
@@ -187,13 +179,9 @@ func TestAnAccountIsNotRemovedWhileAnythingMayBeInItsQueues(t *testing.T) {
 func TestARemovalThatWaitsGoesOnWhenTheAccountIsEmptyAndTellsWhatItWaitsFor(t *testing.T) {
 	inThree(t, func(t *testing.T, w *world) {
 		ctx, cfg := t.Context(), w.Operator()
-		if _, err := accounts.Add(ctx, cfg, "accountc"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(accounts.Add(ctx, cfg, "accountc")))
 		w.PutText("accountc", "town-00", []byte("a"))
-		if _, err := accounts.Drain(ctx, cfg, "accountc"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(accounts.Drain(ctx, cfg, "accountc")))
 		begun := time.Now()
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -214,9 +202,7 @@ func TestARemovalThatWaitsGoesOnWhenTheAccountIsEmptyAndTellsWhatItWaitsFor(t *t
 			t.Errorf("%d reports from %+v to %+v", len(seen), first, last)
 		}
 		// One that is told to stop says so.
-		if _, err := accounts.Drain(ctx, cfg, "accountb"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(accounts.Drain(ctx, cfg, "accountb")))
 		short, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		if _, err := accounts.Remove(short, cfg, "accountb", accounts.RemoveOptions{Wait: true}); !errors.Is(err, context.DeadlineExceeded) {
@@ -354,18 +340,14 @@ func TestAnAccountIsChangedOnceWhateverAnswersAreLost(t *testing.T) {
 func TestARemovalOfAnAccountThatIsInUseAgainIsRefused(t *testing.T) {
 	inThree(t, func(t *testing.T, w *world) {
 		ctx, cfg := t.Context(), w.Operator()
-		if _, err := accounts.Drain(ctx, cfg, "accountb"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(accounts.Drain(ctx, cfg, "accountb")))
 		time.Sleep(queues.RemoveAfter)
 		w.Sim.Inject(azsim.Rule{Instance: "operator", Account: "accountb", Operations: []string{"GetQueueMetadata"}, Fault: azsim.DelayAfter, Delay: 2 * time.Second, First: 1})
 		var removed error
 		var done sync.WaitGroup
 		done.Go(func() { removed = second(accounts.Remove(ctx, cfg, "accountb", accounts.RemoveOptions{})) })
 		time.Sleep(time.Second) // the map was read, and what is left is being counted
-		if _, err := accounts.Add(ctx, w.Operator(), "accountb"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(accounts.Add(ctx, w.Operator(), "accountb")))
 		done.Wait()
 		refused(t, removed, "changed by somebody else")
 		synctest.Wait()
@@ -409,9 +391,7 @@ func TestAnAccountIsNotRemovedWhenATaskIsQuarantinedWhileItIsCounted(t *testing.
 		ctx := t.Context()
 		must(t, w.Queue("accountb", "town-poison").Create(ctx))
 		w.PutText("accountb", "town-01", []byte("a task"))
-		if _, err := accounts.Drain(ctx, w.Operator(), "accountb"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(accounts.Drain(ctx, w.Operator(), "accountb")))
 		time.Sleep(queues.RemoveAfter)
 		quarantine := sync.OnceFunc(func() {
 			w.PutText("accountb", "town-poison", []byte("a task"))

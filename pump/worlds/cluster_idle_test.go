@@ -267,9 +267,7 @@ func (c idleCluster) put(w *world, board *switchboard, watch *stopwatch, tasks i
 		cfg.Instance, cfg.Nudge, cfg.Hooks, cfg.Log = instance, board.carry, pump.Hooks{Request: watch.ack}, w.warnings()
 		d, err := distributor.New(cfg, source.FromSeq(records), distributor.Options{Pack: 1})
 		must(w.T, err)
-		if _, err := d.Run(w.T.Context()); err != nil {
-			w.T.Fatal(err)
-		}
+		must(w.T, errOf(d.Run(w.T.Context())))
 	}
 	for i := range tasks / 2 {
 		id := fmt.Sprint("short-", i)

@@ -76,9 +76,7 @@ func TestARunIsStuckWhateverWaitsInForeignQueues(t *testing.T) {
 		must(t, w.Queue("accounta", "orders").Create(t.Context()))
 		cfg := w.Operator()
 		cfg.Accounts[0].Foreign = []string{"orders"}
-		if _, err := accounts.Add(t.Context(), cfg, "accounta"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(accounts.Add(t.Context(), cfg, "accounta")))
 		w.PutText("accounta", "orders", []byte("{}"))
 		w.empty()
 		g := w.wait(t.Context(), run.ID, runs.WaitOptions{Timeout: time.Hour})

@@ -44,9 +44,7 @@ func (w *world) scribe() *scribe {
 	for i := range holds {
 		holds[i] = cluster.Hold{Segment: uint32(i), Epoch: 1}
 	}
-	if _, err := s.ledger.Fence(w.T.Context(), holds); err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, errOf(s.ledger.Fence(w.T.Context(), holds)))
 	return s
 }
 
@@ -325,17 +323,13 @@ func TestWaitingSaysThatTheWorkloadIsPaused(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		const line = "the workload is paused; the tasks wait"
 		run := w.distributed(100)
-		if _, err := workloads.Pause(t.Context(), w.Config("operator", 2), "me", workloads.PauseOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(workloads.Pause(t.Context(), w.Config("operator", 2), "me", workloads.PauseOptions{})))
 		g := w.wait(t.Context(), run.ID, runs.WaitOptions{})
 		time.Sleep(5 * time.Second)
 		if n, none := w.Logged(line), w.Logged("no processor is running"); n != 1 || none > 0 {
 			t.Errorf("after 5 s it was said %d times, and %d times that none is running", n, none)
 		}
-		if _, err := workloads.Resume(t.Context(), w.Config("operator", 2)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(workloads.Resume(t.Context(), w.Config("operator", 2))))
 		p := w.start(w.processor(&testworld.Seen{}, processor.Options{}))
 		<-g.done
 		if g.err != nil || g.State != runs.Done || w.Logged(line) > 2 {

@@ -41,9 +41,7 @@ func TestTheZeroValueOfEveryOptionalFieldWorks(t *testing.T) {
 
 func TestDefaultsDoNotTouchTheCallersAccounts(t *testing.T) {
 	mine := twoAccounts()
-	if _, err := setup.Complete(mine); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(setup.Complete(mine)))
 	if mine.Accounts[0].Queues != 0 || mine.Accounts[0].Storage != nil {
 		t.Errorf("%+v", mine.Accounts[0])
 	}

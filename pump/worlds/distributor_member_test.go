@@ -107,9 +107,7 @@ func TestAShortRunNudgesToo(t *testing.T) {
 		dist, err := distributor.New(cfg, &testworld.ListSource{Print: "a", N: 1}, distributor.Options{})
 		must(t, err)
 		began := time.Now()
-		if _, err := dist.Run(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(dist.Run(t.Context())))
 		if took := time.Since(began); n.count() != 1 || took > time.Second {
 			t.Errorf("%d nudges in %v", n.count(), took)
 		}

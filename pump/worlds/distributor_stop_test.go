@@ -81,9 +81,7 @@ func TestALeaderToldToStopInsideATreeHandsOverTheRest(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				stopping.stop = cancel
-				if _, err := one.Run(ctx); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errOf(one.Run(ctx)))
 				o.OnRun = e.by("d2")
 				two := w.startDistributor(w.distributor("d2", files, o))
 				r := e.until(t, succeeded)

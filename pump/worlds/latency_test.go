@@ -38,9 +38,7 @@ func TestLatencyIsThatOfAStopwatch(t *testing.T) {
 			}
 		}), distributor.Options{Pack: 1})
 		must(t, err)
-		if _, err := d.Run(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(d.Run(t.Context())))
 		time.Sleep(10 * time.Second)
 		lately := p.Of.State().Latency
 		time.Sleep(3 * time.Minute)
@@ -139,9 +137,7 @@ func TestP46EnvelopesAreOfTheFormatThatAllProcessorsRead(t *testing.T) {
 					yield(source.Record{Key: []byte("key"), Body: []byte("body")}, nil)
 				}), distributor.Options{})
 				must(t, err)
-				if _, err := d.Run(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errOf(d.Run(t.Context())))
 				ms, err := w.Queue("accounta", "work-00").Peek(t.Context(), storage.MaxGet)
 				if err != nil || len(ms) != 1 {
 					t.Fatalf("%d messages, %v", len(ms), err)
@@ -181,9 +177,7 @@ func TestLatencyOfALoadedFleetIsThatOfAFewRequests(t *testing.T) {
 			}
 		}), distributor.Options{Pack: 8})
 		must(t, err)
-		if _, err := d.Run(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(d.Run(t.Context())))
 		time.Sleep(10 * time.Second)
 		for _, p := range all {
 			l := p.End().Latency

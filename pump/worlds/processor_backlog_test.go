@@ -54,9 +54,7 @@ func TestMemoryForWhatWaitsToBeSettledIsBounded(t *testing.T) {
 		{"messages that cannot be quarantined", func(w *world) []byte {
 			b := codec.NewBuilder(0)
 			b.Reset(codec.Header{Workload: "other", Run: w.Run})
-			if _, err := b.Add(codec.Task{Body: testworld.Incompressible(40 << 10)}); err != nil {
-				w.T.Fatal(err)
-			}
+			must(w.T, errOf(b.Add(codec.Task{Body: testworld.Incompressible(40 << 10)})))
 			text, _, err := b.Seal(nil)
 			must(w.T, err)
 			return text

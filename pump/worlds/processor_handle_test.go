@@ -233,9 +233,7 @@ func TestTheFirstRetryComesSoonHoweverOftenTheMessageWasDelivered(t *testing.T) 
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		w.Put("accounta", "work-00", 8, 1)
 		for range 20 {
-			if _, err := w.Queue("accounta", "work-00").Get(t.Context(), 32, time.Second); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(w.Queue("accounta", "work-00").Get(t.Context(), 32, time.Second)))
 			time.Sleep(2 * time.Second)
 		}
 		var mu sync.Mutex // guards first

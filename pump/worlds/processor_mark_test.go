@@ -195,9 +195,7 @@ func TestP42ASuspectsLastAttemptsAreMadeAlone(t *testing.T) {
 		b := codec.NewBuilder(0)
 		segment := uint32(3)
 		b.Reset(codec.Header{Workload: w.Cfg.Workload, Run: w.Run, Segment: segment, Attempt: 5})
-		if _, err := b.Add(codec.Task{N: 1 << 20, Body: []byte("suspect")}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(b.Add(codec.Task{N: 1 << 20, Body: []byte("suspect")})))
 		text, _, err := b.Seal(nil)
 		must(t, err)
 		w.PutText("accounta", "work-00", text)

@@ -157,9 +157,7 @@ func TestAMessageOfAnotherWorkloadIsQuarantined(t *testing.T) {
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		b := codec.NewBuilder(0)
 		b.Reset(codec.Header{Workload: "other", Run: w.Run, Segment: 1})
-		if _, err := b.Add(codec.Task{Body: []byte("x")}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(b.Add(codec.Task{Body: []byte("x")})))
 		text, _, err := b.Seal(nil)
 		must(t, err)
 		w.PutText("accounta", "work-00", text)

@@ -103,9 +103,7 @@ func TestAPausedRunThatIsDroppedIsDropped(t *testing.T) {
 		h := &begun{}
 		p := w.start(w.processorOf("p", h, processor.Options{}))
 		time.Sleep(time.Minute)
-		if _, err := runs.End(t.Context(), w.Operator(), w.Run.String(), true, "not wanted"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(runs.End(t.Context(), w.Operator(), w.Run.String(), true, "not wanted")))
 		w.noneIsPaused()
 		w.Within(putOffMost, "all is gone", func() bool { return w.Left() == 0 })
 		if s := p.End(); s.Dropped != int64(tasks) || h.Tasks() > 0 {
@@ -126,9 +124,7 @@ func TestAMarkOfARunThatIsDoneGoesByItself(t *testing.T) {
 		e, err := w.Table().Read(t.Context(), "work.runs", damaged.ID.String())
 		must(t, err)
 		e.Properties["State"] = "?"
-		if _, err := w.Table().Write(t.Context(), storage.Write{Mode: storage.Upsert, Entity: e}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(w.Table().Write(t.Context(), storage.Write{Mode: storage.Upsert, Entity: e})))
 		p := w.start(w.processorOf("p", &begun{}, processor.Options{}))
 		time.Sleep(time.Minute)
 		must(t, w.AllRuns().End(t.Context(), ends.ID, false, "the command died when it had written this"))

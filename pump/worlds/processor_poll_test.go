@@ -296,9 +296,7 @@ func TestAProcessorWaitsForItsWorkload(t *testing.T) {
 		}
 		w.Cfg.Workload = "late"
 		f := queues.Open(&w.Cfg)
-		if _, err := workload.Ensure(t.Context(), f.Control, workload.Spec{Name: "late", Shards: setup.Shards(w.Cfg), Delivery: "at-least-once"}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(workload.Ensure(t.Context(), f.Control, workload.Spec{Name: "late", Shards: setup.Shards(w.Cfg), Delivery: "at-least-once"})))
 		must(t, w.Queue("accounta", "late-00").Create(t.Context()))
 		w.Run = w.NewRun()
 		w.Put("accounta", "late-00", 1, 4)

@@ -404,9 +404,7 @@ func TestADamagedLedgerIsNamedAndDelaysNoOtherSegment(t *testing.T) {
 		e, err := w.Table().Read(t.Context(), "work.ledger.00", fmt.Sprintf("head.%04d", testworld.SomeSegment))
 		must(t, err)
 		e.Properties = map[string]any{"Epoch": "no number"}
-		if _, err := w.Table().Write(t.Context(), storage.Write{Mode: storage.Merge, Entity: e}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(w.Table().Write(t.Context(), storage.Write{Mode: storage.Merge, Entity: e})))
 		w.PutTasks(testworld.SomeSegment, 2)
 		w.PutTasks(other, 0)
 		h := &testworld.Seen{}

@@ -399,9 +399,7 @@ func TestWindow18ADequeueCountAloneNeverQuarantines(t *testing.T) {
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		w.Put("accounta", "work-00", 1, 2)
 		for range 2000 {
-			if _, err := w.Queue("accounta", "work-00").Get(t.Context(), 1, time.Second); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(w.Queue("accounta", "work-00").Get(t.Context(), 1, time.Second)))
 			time.Sleep(2 * time.Second)
 		}
 		h := &testworld.Seen{}

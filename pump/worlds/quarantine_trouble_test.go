@@ -27,9 +27,7 @@ func TestQuarantineSaysWhatCannotBeRedrivenAndWhy(t *testing.T) {
 		build := func(h codec.Header) []byte {
 			b := codec.NewBuilder(0)
 			b.Reset(h)
-			if _, err := b.Add(codec.Task{Body: []byte("x")}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(b.Add(codec.Task{Body: []byte("x")})))
 			text, _, err := b.Seal(nil)
 			must(t, err)
 			return text

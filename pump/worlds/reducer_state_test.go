@@ -35,9 +35,7 @@ func (w *world) records(h pump.Handler) *ledger.Ledger {
 		for _, s := range segments {
 			holds = append(holds, cluster.Hold{Segment: s, Epoch: 1})
 		}
-		if _, err := l.Fence(w.T.Context(), holds); err != nil {
-			w.T.Fatal(err)
-		}
+		must(w.T, errOf(l.Fence(w.T.Context(), holds)))
 	}
 	return l
 }
@@ -47,9 +45,7 @@ func (w *world) record(l *ledger.Ledger, h pump.Handler, t *pump.Task) {
 	w.T.Helper()
 	value, err := h.(reduce.Reducing).Contribute(w.T.Context(), t)
 	must(w.T, err)
-	if _, err := l.Begin(t.Segment, 1, w.Run, 0, codec.MakeNSet(t.N)); err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, errOf(l.Begin(t.Segment, 1, w.Run, 0, codec.MakeNSet(t.N))))
 	e := &ledger.Entry{
 		Segment: t.Segment, Epoch: 1, Run: w.Run, Done: codec.MakeNSet(t.N),
 		Contributions: []ledger.Contribution{{N: t.N, Value: value}},

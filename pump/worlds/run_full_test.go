@@ -93,9 +93,7 @@ func TestASegmentWithAllTheRunsThatItMayHaveHoldsFurtherOnesBackSaysSoAndHeals(t
 		}
 		w.saysThatItIsFull(p, segment)
 
-		if _, err := runs.End(t.Context(), w.Operator(), ids[1].String(), false, "by hand"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(runs.End(t.Context(), w.Operator(), ids[1].String(), false, "by hand")))
 		w.Within(2*closing.OverPressed, "both have room, one after the other", func() bool { return h.Tasks() == 4 && w.Left() == 0 })
 
 		last := w.manyRun() // fills it again
@@ -250,9 +248,7 @@ func TestOldRestsThatStayAreLookedForOnceInTenMinutes(t *testing.T) {
 			s.ledger.Commit(t.Context(), entries)
 			must(t, s.ledger.Prune(t.Context(), ids))
 			for batch := range slices.Chunk(rows[:stay], storage.MaxBatch) {
-				if _, err := w.Table().Transact(t.Context(), batch); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errOf(w.Table().Transact(t.Context(), batch)))
 				time.Sleep(time.Second) // of a partition's rows in a second
 			}
 		}

@@ -59,9 +59,7 @@ func TestASenderIsAMemberOnlyWhileItSendsMuch(t *testing.T) {
 		if got := w.memberNames(); got != "p" {
 			t.Errorf("when it sends seldom again there are the members %s", got)
 		}
-		if _, err := s.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(s.Close(t.Context())))
 		time.Sleep(time.Minute)
 		p.End()
 		if n := h.Deliveries(); n != sent {
@@ -98,9 +96,7 @@ func TestASenderWhoseQueueIsDarkJoinsAndSpills(t *testing.T) {
 		if got := w.memberNames(); got != "p" {
 			t.Errorf("when all is well again there are the members %s", got)
 		}
-		if _, err := s.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(s.Close(t.Context())))
 		time.Sleep(time.Minute)
 		p.End()
 		if n := h.Deliveries(); n != 81 {
@@ -154,9 +150,7 @@ func TestASenderThatIsAGuestNudges(t *testing.T) {
 		if slow > 2 { // the first after the change, whose nudge goes to who left
 			t.Errorf("%d of 5 tasks were begun late after the change", slow)
 		}
-		if _, err := s.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(s.Close(t.Context())))
 		q.End()
 	})
 }
@@ -185,9 +179,7 @@ func TestAnAccountThatASenderDoesNotHaveIsRefused(t *testing.T) {
 		if err != nil || status.Runs[0].Sent == nil || *status.Runs[0].Sent != 1 {
 			t.Errorf("%+v, %v", status.Runs, err)
 		}
-		if _, err := s.Close(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(s.Close(ctx)))
 		if _, err := accounts.Add(ctx, w.Operator(), "accountc"); err != nil {
 			t.Errorf("after its end: %v", err)
 		}
@@ -204,9 +196,7 @@ func TestAnAccountThatASenderDoesNotHaveWhichHasJustBegunIsRefused(t *testing.T)
 		must(t, s.Send(ctx, newTask("first")))
 		time.Sleep(2 * time.Second)
 		refused(t, second(accounts.Add(ctx, w.Operator(), "accountc")), "1 of 1 live processes do not have it in their configuration: d")
-		if _, err := s.Close(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(s.Close(ctx)))
 	})
 }
 
@@ -253,11 +243,9 @@ func (s *stalledLiveTable) Query(
 func TestAnAccountThatASenderDoesNotHaveIsRefusedThoughTheTableIsSlow(t *testing.T) {
 	inThree(t, func(t *testing.T, w *world) {
 		ctx, s := t.Context(), w.senderOfTwo()
-		if _, err := w.Table().Write(ctx, storage.Write{Mode: storage.Insert, Entity: storage.Entity{
+		must(t, errOf(w.Table().Write(ctx, storage.Write{Mode: storage.Insert, Entity: storage.Entity{
 			Partition: w.Cfg.Workload + ".runs", Row: "live." + strings.Repeat("f", 32),
-		}}); err != nil {
-			t.Fatal(err)
-		}
+		}})))
 		began, takes := time.Now(), 100*time.Second
 		cfg := w.Operator()
 		cfg.Accounts[0].Storage = stalledLive{cfg.Accounts[0].Storage, takes}
@@ -266,8 +254,6 @@ func TestAnAccountThatASenderDoesNotHaveIsRefusedThoughTheTableIsSlow(t *testing
 		if time.Since(began) < takes {
 			t.Error("the list was not slow")
 		}
-		if _, err := s.Close(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(s.Close(ctx)))
 	})
 }

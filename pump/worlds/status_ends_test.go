@@ -124,9 +124,7 @@ func TestTheStatusShowsAFewOfManyRunsThatWaitForTheirEnds(t *testing.T) {
 			must(t, w.AllRuns().Break(t.Context(), run, "so"))
 			time.Sleep(time.Second)
 		}
-		if _, err := runs.End(t.Context(), w.Operator(), all[0].String(), false, "enough"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(runs.End(t.Context(), w.Operator(), all[0].String(), false, "enough")))
 		// A tally of a run is a sign of it, and a hidden message is one later.
 		noted := time.Now()
 		must(t, workload.NoteTallies(t.Context(), w.Table(), "work", "p", workload.RunTally{Run: all[1], Tally: workload.Tally{Met: 1, Hides: time.Hour}}))

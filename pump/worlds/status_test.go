@@ -82,9 +82,7 @@ func TestTheStatusShowsVisibleMessagesAndThoseInFlightAsFarAsTheyAreKnown(t *tes
 		put("accounta", "town-01", 3)
 		put("accountb", "town-00", 40)
 		get := func(account, queue string, n int) {
-			if _, err := w.Queue(account, queue).Get(t.Context(), n, time.Hour); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(w.Queue(account, queue).Get(t.Context(), n, time.Hour)))
 		}
 		get("accounta", "town-01", 2)
 		get("accountb", "town-00", 6)
@@ -327,11 +325,9 @@ func TestABudgetCountsWhatIsMeasuredOfThoseWhoWork(t *testing.T) {
 func TestADamagedRowOfAMemberIsNamedAndTheOthersAreShown(t *testing.T) {
 	inThree(t, func(t *testing.T, w *world) {
 		w.joined("p1", cluster.RoleProcessor, cluster.Report{})
-		if _, err := w.Table().Write(t.Context(), storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
+		must(t, errOf(w.Table().Write(t.Context(), storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
 			Partition: "town", Row: "present.p2", Properties: map[string]any{"Format": int64(1), "Instance": "p2", "Beat": "x"},
-		}}); err != nil {
-			t.Fatal(err)
-		}
+		}})))
 		s := w.status(status.Options{})
 		if len(s.Problems) == 0 || !slices.ContainsFunc(s.Problems, func(p string) bool { return strings.Contains(p, "town/present.p2") }) || len(s.Instances) != 2 {
 			t.Errorf("problems %q, instances %+v", s.Problems, s.Instances)

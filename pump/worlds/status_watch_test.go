@@ -63,9 +63,7 @@ func TestAWatcherKeepsToItsRate(t *testing.T) {
 		watcher, stop := w.watching(status.Options{})
 		before, began := w.Sim.Stats().Count("", ""), time.Now()
 		for time.Since(began) < time.Minute {
-			if _, err := watcher.Rows(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(watcher.Rows(t.Context())))
 		}
 		stop()
 		// At first it may be a second ahead.
@@ -95,9 +93,7 @@ func TestAWatcherReadsRowsBesideManyQueues(t *testing.T) {
 		defer stop()
 		began, read := time.Now(), 0
 		for time.Since(began) < time.Minute {
-			if _, err := watcher.Rows(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(watcher.Rows(t.Context())))
 			read++
 		}
 		if read < 20 {
@@ -160,12 +156,8 @@ func TestAWatcherKeepsWhatItCannotReadNow(t *testing.T) {
 		defer p.End()
 		d, err := distributor.New(w.Config("d", 2), &testworld.ListSource{Print: "a", N: 8, Key: func(int) string { return "one" }}, distributor.Options{})
 		must(t, err)
-		if _, err := d.Run(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := gates.Open(t.Context(), w.Operator(), "morning", "me"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(d.Run(t.Context())))
+		must(t, errOf(gates.Open(t.Context(), w.Operator(), "morning", "me")))
 		claims := coordination.NewClaims(w.Table(), w.Cfg.Workload, time.Hour, "p")
 		if _, _, _, err := claims.Claim(t.Context(), []byte("Oslo"), coordination.TaskRef{Foreign: "o/1"}); err != nil {
 			t.Fatal(err)

@@ -210,9 +210,7 @@ func TestAProcessorRefusesAnAccountThatWasAddedWhileItJoined(t *testing.T) {
 		w.Sim.Inject(azsim.Rule{Instance: "p", Service: "table", Account: "accounta", Fault: azsim.DelayBefore, Delay: 5 * time.Second, Skip: 1, First: 1})
 		s := w.start(p)
 		time.Sleep(3 * time.Second)
-		if _, err := accounts.Add(t.Context(), w.Operator(), "accountc"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(accounts.Add(t.Context(), w.Operator(), "accountc")))
 		select {
 		case <-s.Done:
 		case <-time.After(time.Minute):

@@ -72,9 +72,7 @@ func (w *world) used() {
 	})
 	p, err := processor.New(w.Config("p", 2), handler, processor.Options{UntilIdle: 5 * time.Second})
 	must(w.T, err)
-	if _, err := p.Run(ctx); err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, errOf(p.Run(ctx)))
 	w.beside()
 	must(w.T, workload.NewRuns(w.Table(), w.Cfg.Workload).End(ctx, w.Run, true, "test"))
 }
@@ -83,9 +81,7 @@ func (w *world) used() {
 func (w *world) beside() {
 	w.T.Helper()
 	ctx := w.T.Context()
-	if _, err := gates.Open(ctx, w.Operator(), "g", "me"); err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, errOf(gates.Open(ctx, w.Operator(), "g", "me")))
 	ids, err := coordination.NewIDRange(w.Table(), w.Cfg.Workload, "ids", 10)
 	if err == nil {
 		_, err = ids.Next(ctx)
@@ -155,12 +151,10 @@ func TestAfterADeletionNothingIsLeftOfAWorkloadAndItsNameIsFree(t *testing.T) {
 // noticed. So do causes that stand in rows.
 func TestWhatIsMadeWhileAWorkloadIsDeletedGoesToo(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
-		if _, err := w.Table().Write(t.Context(), storage.Write{Mode: storage.Insert, Entity: storage.Entity{
+		must(t, errOf(w.Table().Write(t.Context(), storage.Write{Mode: storage.Insert, Entity: storage.Entity{
 			Partition: tombstone.Partition(w.Cfg.Workload), Row: "accounta.work-00.1",
 			Properties: map[string]any{row.FormatProperty: int64(row.Format), "Text": "0-0"},
-		}}); err != nil {
-			t.Fatal(err)
-		}
+		}})))
 		made := false
 		done, err := w.deleted("o", workloads.Options{Force: true, Progress: func(workloads.Progress) {
 			if !made {
@@ -415,9 +409,7 @@ func TestADeletionLeavesOutAnAccountThatIsGoneForGood(t *testing.T) {
 		if d, err := w.deleted("o1", workloads.Options{}); err == nil || d.Begun {
 			t.Errorf("an account that does not answer is left out unasked: %+v, %v", d, err)
 		}
-		if _, err := accounts.Drain(t.Context(), w.Operator(), "accountc"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(accounts.Drain(t.Context(), w.Operator(), "accountc")))
 		lost := workloads.Options{Lost: []string{"accountc"}, Force: true}
 		if d, err := w.deleted("o1", lost); err == nil || d.Begun || !strings.Contains(err.Error(), "it may answer again for another") {
 			t.Errorf("right after the drain: %+v, %v", d, err)

@@ -36,9 +36,7 @@ func (w *world) removed(keep func(row string) bool) {
 		if keep != nil && keep(e.Row) {
 			continue
 		}
-		if _, err := table.Write(w.T.Context(), storage.Write{Mode: storage.Remove, Entity: storage.Entity{Partition: e.Partition, Row: e.Row}}); err != nil {
-			w.T.Fatal(err)
-		}
+		must(w.T, errOf(table.Write(w.T.Context(), storage.Write{Mode: storage.Remove, Entity: storage.Entity{Partition: e.Partition, Row: e.Row}})))
 	}
 }
 
@@ -65,9 +63,7 @@ func (w *world) remadeAlike() {
 func (w *world) remadeOf(segments int, shards []shardmap.Shard) {
 	w.T.Helper()
 	spec := workload.Spec{Name: w.Cfg.Workload, Segments: segments, Delivery: string(w.Cfg.Delivery), Shards: shards}
-	if _, err := workload.Ensure(w.T.Context(), w.Table(), spec); err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, errOf(workload.Ensure(w.T.Context(), w.Table(), spec)))
 }
 
 // A9: only the incarnation tells a workload that was made again with a map of the same
@@ -163,9 +159,7 @@ func TestWhoChangesAWorkloadSeesThatItWasMadeAgain(t *testing.T) {
 		}
 	})
 	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
-		if _, err := accounts.Drain(t.Context(), w.Operator(), "accountb"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(accounts.Drain(t.Context(), w.Operator(), "accountb")))
 		var once sync.Once
 		_, err := accounts.Remove(t.Context(), w.Operator(), "accountb", accounts.RemoveOptions{Wait: true, Progress: func(accounts.Progress) {
 			once.Do(func() {

@@ -51,9 +51,7 @@ func TestAWorkloadIsShownWhateverTheConfigurationSaysOfIt(t *testing.T) {
 func (w *world) rival(i int, shards []shardmap.Shard) {
 	w.T.Helper()
 	spec := workload.Spec{Name: w.Cfg.Workload, Delivery: string(w.Cfg.Delivery), Shards: shards}
-	if _, err := workload.Ensure(w.T.Context(), w.Cfg.Accounts[i].Storage.Table(row.TableName), spec); err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, errOf(workload.Ensure(w.T.Context(), w.Cfg.Accounts[i].Storage.Table(row.TableName), spec)))
 }
 
 func TestWorkloadShowNamesASecondWorkloadOverTheSameQueues(t *testing.T) {

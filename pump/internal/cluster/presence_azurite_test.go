@@ -73,9 +73,7 @@ func TestOnAzuriteMembersJoinHandOverLeaveAndAreEvicted(t *testing.T) {
 	}
 	// The row is taken away from under it: it joins as another incarnation.
 	was := v.Members[v.index("c")].Incarnation
-	if _, err := table.Write(ctx, storage.Write{Mode: storage.Remove, Entity: storage.Entity{Partition: "city", Row: "present.c"}}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(table.Write(ctx, storage.Write{Mode: storage.Remove, Entity: storage.Entity{Partition: "city", Row: "present.c"}})))
 	until("c is back", func(v *View) bool { return shares(v) == "c:1024" && v.Members[0].Incarnation != was })
 	c.Leave(ctx)
 	if v, err := LoadView(ctx, table, "city"); err != nil || len(v.Members) != 0 {

@@ -25,6 +25,9 @@ import (
 // must ends a test with an error.
 var must = testbuf.Must
 
+// errOf is the error of a call whose result a test does not need.
+func errOf(_ any, err error) error { return err }
+
 // crowd is a workload on a simulated account with members that this test made.
 type crowd struct {
 	t       *testing.T
@@ -78,9 +81,7 @@ func queuesOf(n int) []shardmap.Shard {
 
 func (c *crowd) ensure(t storage.Table, spec workload.Spec) {
 	c.t.Helper()
-	if _, err := workload.Ensure(c.t.Context(), t, spec); err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, errOf(workload.Ensure(c.t.Context(), t, spec)))
 }
 
 // table is the table as one process reaches it.
@@ -146,18 +147,14 @@ func (c *crowd) set(segment uint32, to Owner) {
 	r := ownerRowOf(c.table("setter"), "city", ownerRowFirst(i), len(v.Owners), time.Second)
 	next := slices.Clone(v.Owners[ownerRowFirst(i):min(ownerRowFirst(i+1), len(v.Owners))])
 	next[int(segment)-ownerRowFirst(i)] = to
-	if _, err := r.TryWrite(c.t.Context(), v.owners[i], next); err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, errOf(r.TryWrite(c.t.Context(), v.owners[i], next)))
 }
 
 // spoil overwrites a property of a row.
 func (c *crowd) spoil(key, property string, value any) {
 	c.t.Helper()
 	w := storage.Write{Mode: storage.Merge, Entity: storage.Entity{Partition: "city", Row: key, Properties: map[string]any{property: value}}}
-	if _, err := c.table("spoiler").Write(c.t.Context(), w); err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, errOf(c.table("spoiler").Write(c.t.Context(), w)))
 }
 
 // isolate cuts members off from the table until the returned function is called.

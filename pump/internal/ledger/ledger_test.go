@@ -22,6 +22,9 @@ import (
 // must ends a test with an error.
 var must = testbuf.Must
 
+// errOf is the error of a call whose result a test does not need.
+func errOf(_ any, err error) error { return err }
+
 // ledgerWorkload is a workload as far as a ledger is concerned.
 func ledgerWorkload(segments int) *workload.Workload {
 	return &workload.Workload{Name: "city", Map: &shardmap.Map{Segments: segments}}

@@ -237,9 +237,7 @@ func TestASecondSignalEndsAtOnceWithItsChildren(t *testing.T) {
 	text, err := os.ReadFile(pids)
 	must(t, err)
 	var pid int
-	if _, err := fmt.Sscan(string(text), &pid); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(fmt.Sscan(string(text), &pid)))
 	for deadline := time.Now().Add(patience); syscall.Kill(pid, 0) == nil && !zombie(pid); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("its child lives on")

@@ -58,9 +58,7 @@ func TestOutIntoAPipeWhoseReaderLeavesRecordsOnlyWhatThePipeHolds(t *testing.T) 
 	_ = out.Close()
 	read := 0
 	for lines := bufio.NewReader(r); read < 100; read++ {
-		if _, err := lines.ReadString('\n'); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(lines.ReadString('\n')))
 	}
 	_ = r.Close()
 	if code := p.wait(); code != 1 || !strings.Contains(p.log.String(), "its reader is gone") {
@@ -172,9 +170,7 @@ func TestSIGHUPDoesNotEndAProcessThatHasOnlyBegun(t *testing.T) {
 				}
 				return
 			}
-			if _, err := config.WriteString(text); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(config.WriteString(text)))
 			_ = config.Close()
 			p.succeeds()
 		})

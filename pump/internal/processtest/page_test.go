@@ -142,9 +142,7 @@ func newFleet(t *testing.T, table storage.Table, workload, real string, processo
 
 func (f *fleet) write(t *testing.T, e storage.Entity) {
 	t.Helper()
-	if _, err := f.table.Write(t.Context(), storage.Write{Mode: storage.Upsert, Entity: e}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(f.table.Write(t.Context(), storage.Write{Mode: storage.Upsert, Entity: e})))
 }
 
 // beat writes the row of each member, and those of owners.
@@ -220,9 +218,7 @@ func TestThePageOfALargeWorkload(t *testing.T) {
 	one.kill()
 	f := newFleet(t, w.account(w.names[0]).Table(row.TableName), "test", st.Instance, processors, sized(1024, 4096))
 	gone := storage.Write{Mode: storage.Remove, Entity: storage.Entity{Partition: f.member.Partition, Row: f.member.Row}}
-	if _, err := f.table.Write(t.Context(), gone); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(f.table.Write(t.Context(), gone)))
 	rng := rand.New(rand.NewPCG(1, 2))
 	f.beat(t, rng)
 	for i, name := range w.names {

@@ -20,6 +20,9 @@ import (
 // must ends a test with an error.
 var must = testbuf.Must
 
+// errOf is the error of a call whose result a test does not need.
+func errOf(_ any, err error) error { return err }
+
 // bin is where the binaries are.
 var bin string
 

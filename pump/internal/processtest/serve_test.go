@@ -78,9 +78,7 @@ func (s *served) queue(account, name string) *azqueue.QueueClient {
 			}})
 		must(s.t, err)
 		q := service.NewQueueClient(name)
-		if _, err := q.Create(context.Background(), nil); err != nil {
-			s.t.Fatal(err)
-		}
+		must(s.t, errOf(q.Create(context.Background(), nil)))
 		return q
 	}
 	s.t.Fatalf("there is no account %s: %+v", account, in)

@@ -67,9 +67,7 @@ func (m *manager) heardItEnd(p *process) {
 	c, err := net.Dial("unixgram", strings.TrimPrefix(m.env[0], "NOTIFY_SOCKET="))
 	must(p.t, err)
 	defer c.Close()
-	if _, err := c.Write([]byte("OVER=1")); err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, errOf(c.Write([]byte("OVER=1"))))
 	for deadline := time.Now().Add(patience); m.heard("OVER=1") == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			p.t.Fatalf("%s: its last words were not heard", p.name)

@@ -43,9 +43,7 @@ func (c *terminal) press(key string) {
 	c.mu.Lock()
 	c.text.Reset()
 	c.mu.Unlock()
-	if _, err := c.file.Write([]byte(key)); err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, errOf(c.file.Write([]byte(key))))
 }
 
 // top starts top in a terminal.

@@ -165,9 +165,7 @@ func sendOne(ctx context.Context, t *testing.T, cfg pump.Config) {
 	s, err := distributor.NewSender(cfg, distributor.SenderOptions{})
 	must(t, err)
 	must(t, s.Send(ctx, source.Record{Key: []byte("Oslo"), Body: []byte(`{"n":1}`)}))
-	if _, err := s.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(s.Close(t.Context())))
 }
 
 // A wrong variable is named at once, without its value, which may be secret. A collector that is

@@ -55,11 +55,9 @@ func TestADamagedTallyNamesItsRowAndTheOthersAreGiven(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client := faketable.NewServer().Client("me")
-				if _, err := client.Write(t.Context(), storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
+				must(t, errOf(client.Write(t.Context(), storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
 					Partition: "city.progress", Row: faketable.RunID(1).String() + ".a", Properties: props,
-				}}); err != nil {
-					t.Fatal(err)
-				}
+				}})))
 				good := map[string]Tally{"b": {Handled: 7}, "c": {Retried: 1}}
 				for instance, tally := range good {
 					must(t, NoteTallies(t.Context(), client, "city", instance, RunTally{Run: faketable.RunID(1), Tally: tally}))

@@ -58,9 +58,7 @@ func TestADamagedRowKeepsNoOtherOldRun(t *testing.T) {
 		}
 		put(ids[many-2].String(), map[string]any{"State": 1.5})
 		for batch := range slices.Chunk(writes, storage.MaxBatch) {
-			if _, err := runs.table.Transact(t.Context(), batch); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(runs.table.Transact(t.Context(), batch)))
 			time.Sleep(time.Second) // of a partition's rows in a second
 		}
 		time.Sleep(time.Hour)

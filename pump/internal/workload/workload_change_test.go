@@ -49,9 +49,7 @@ func states(m *shardmap.Map) map[string]shardmap.State {
 func TestExtraAccountsOfAConfigurationAreNamedAndNotUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := faketable.NewServer().Client("me")
-		if _, err := Ensure(t.Context(), client, citySpec()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(Ensure(t.Context(), client, citySpec())))
 		spec := citySpec()
 		spec.Shards = append(append(queues("west", 2), spec.Shards...), queues("east", 1)...)
 		w, err := Ensure(t.Context(), client, spec)
@@ -109,9 +107,7 @@ func TestAChangeWhoseAnswerIsLostIsNotAppliedTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := faketable.NewServer()
 		me, other := server.Client("me"), server.Client("other")
-		if _, err := Ensure(t.Context(), me, citySpec()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(Ensure(t.Context(), me, citySpec())))
 		me.SetFault(func(c faketable.Call) faketable.Fault {
 			if c.Op == "write" {
 				return faketable.LostAnswer
@@ -140,33 +136,37 @@ func TestAChangeWhoseAnswerIsLostIsNotAppliedTwice(t *testing.T) {
 	})
 }
 
+// unsteady is a client whose requests take their time, get lost, lose their answers or land late.
+func unsteady(server *faketable.Server, name string, seed uint64) *faketable.Client {
+	client := server.Client(name)
+	client.SetLatency(func(c faketable.Call) time.Duration {
+		return time.Duration(1+faketable.Hash(seed, c.Client+c.Op+c.Row, c.N)%40) * time.Millisecond
+	})
+	client.SetFault(func(c faketable.Call) faketable.Fault {
+		switch faketable.Hash(seed, "fault"+c.Client+c.Op, c.N) % 6 {
+		case 0:
+			return faketable.LostAnswer
+		case 1:
+			return faketable.LostRequest
+		case 2:
+			return faketable.LandsLate(time.Duration(faketable.Hash(seed, "late"+c.Client, c.N)%500) * time.Millisecond)
+		}
+		return faketable.Fault{}
+	})
+	return client
+}
+
 func TestOfManyChangesAtOnceEachIsAppliedOnceWhateverAnswersAreLost(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server := faketable.NewServer()
-				if _, err := Ensure(t.Context(), server.Client("first"), citySpec()); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errOf(Ensure(t.Context(), server.Client("first"), citySpec())))
 				const n = 12
 				var wg sync.WaitGroup
 				for i := range n {
 					wg.Go(func() {
-						client := server.Client(fmt.Sprint(i))
-						client.SetLatency(func(c faketable.Call) time.Duration {
-							return time.Duration(1+faketable.Hash(seed, c.Client+c.Op+c.Row, c.N)%40) * time.Millisecond
-						})
-						client.SetFault(func(c faketable.Call) faketable.Fault {
-							switch faketable.Hash(seed, "fault"+c.Client+c.Op, c.N) % 6 {
-							case 0:
-								return faketable.LostAnswer
-							case 1:
-								return faketable.LostRequest
-							case 2:
-								return faketable.LandsLate(time.Duration(faketable.Hash(seed, "late"+c.Client, c.N)%500) * time.Millisecond)
-							}
-							return faketable.Fault{}
-						})
+						client := unsteady(server, fmt.Sprint(i), seed)
 						// No idempotent change on purpose: twice would be seen.
 						_, err := ChangeMap(t.Context(), client, "city", func(m *shardmap.Map) ([]shardmap.Shard, error) {
 							shards := slices.Clone(m.Shards)
@@ -194,9 +194,7 @@ func TestAChangeThatCannotBeKnownIsAnAmbiguousError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := faketable.NewServer()
 		client := server.Client("me")
-		if _, err := Ensure(t.Context(), client, citySpec()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(Ensure(t.Context(), client, citySpec())))
 		dark := false
 		client.SetFault(func(c faketable.Call) faketable.Fault {
 			if dark = dark || c.Op == "write"; dark {

@@ -20,6 +20,9 @@ import (
 // must ends a test with an error.
 var must = testbuf.Must
 
+// errOf is the error of a call whose result a test does not need.
+func errOf(_ any, err error) error { return err }
+
 func queues(account string, n int) (shards []shardmap.Shard) {
 	for i := range n {
 		shards = append(shards, shardmap.Shard{Account: account, Queue: fmt.Sprintf("city-%02d", i), Weight: 1})
@@ -178,9 +181,7 @@ func TestAWorkloadThatWasSharedIsNotOpenedAsOwned(t *testing.T) {
 		client := faketable.NewServer().Client("me")
 		spec := citySpec()
 		spec.Shared = true
-		if _, err := Ensure(t.Context(), client, spec); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(Ensure(t.Context(), client, spec)))
 		_, err := Ensure(t.Context(), client, citySpec())
 		if err == nil || !strings.Contains(err.Error(), "set segments: 0") {
 			t.Error(err)
@@ -225,9 +226,7 @@ func TestATableThatIsBeingDeletedIsWaitedFor(t *testing.T) {
 			}
 			return faketable.Fault{}
 		})
-		if _, err := Ensure(t.Context(), client, citySpec()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(Ensure(t.Context(), client, citySpec())))
 		// Refused for good is another matter.
 		server.Exists = false
 		client.SetFault(func(c faketable.Call) faketable.Fault {
@@ -267,9 +266,7 @@ func TestRefreshSeesANewMapAndItsAgeCountsFromTheRequest(t *testing.T) {
 		must(t, err)
 		changed := v.Value
 		changed.shards = next
-		if _, err := r.TryWrite(t.Context(), v, changed); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(r.TryWrite(t.Context(), v, changed)))
 		newer, err := same.Refresh(t.Context())
 		must(t, err)
 		if newer.Map.Version != 2 || !slices.Equal(homes(newer.Map), homes(next)) {
@@ -288,16 +285,12 @@ func TestRefreshSeesANewMapAndItsAgeCountsFromTheRequest(t *testing.T) {
 		if _, err := newer.Refresh(t.Context()); !errors.Is(err, ErrNoWorkload) {
 			t.Error(err)
 		}
-		if _, err := Ensure(t.Context(), client, other); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(Ensure(t.Context(), client, other)))
 		if _, err := newer.Refresh(t.Context()); !errors.Is(err, ErrReplaced) {
 			t.Error(err)
 		}
 		delete(server.Rows, "city/workload")
-		if _, err := Ensure(t.Context(), client, citySpec()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(Ensure(t.Context(), client, citySpec())))
 		if _, err := newer.Refresh(t.Context()); !errors.Is(err, ErrReplaced) {
 			t.Errorf("a map that went back: %v", err)
 		}
@@ -310,9 +303,7 @@ func TestADamagedWorkloadRowIsAnErrorAndNotOverwritten(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server := faketable.NewServer()
 				client := server.Client("me")
-				if _, err := Ensure(t.Context(), client, citySpec()); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errOf(Ensure(t.Context(), client, citySpec())))
 				server.Rows["city/workload"].Properties[property] = value
 				if _, err := Ensure(t.Context(), client, citySpec()); !errors.Is(err, row.ErrCorrupt) || !strings.Contains(err.Error(), property) {
 					t.Error(err)
