@@ -69,7 +69,6 @@ func TestTheLastHoursAreReadOnceAMinuteAndOnlyWhileSomeoneWatches(t *testing.T) 
 	synctest.Test(t, func(t *testing.T) {
 		_, cfg := newSim(t, 1)
 		p := opened(t, cfg, "")
-		defer p.Close()
 		var r rows
 		p.hours.read = r.read
 		if w := served(p, "/page/hours", nil); w.Code != http.StatusConflict || len(r.asked) != 0 {
@@ -158,7 +157,6 @@ func TestTheLastHoursAreThoseOfTheHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sim, cfg := newSim(t, 1)
 		p := opened(t, cfg, "")
-		defer p.Close()
 		leave, _ := p.join()
 		defer leave()
 		time.Sleep(5 * time.Second)

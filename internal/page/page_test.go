@@ -86,6 +86,7 @@ func opened(t *testing.T, cfg pump.Config, token string) *Page {
 	}
 	p, err := New(o)
 	must(t, err)
+	t.Cleanup(p.Close)
 	return p
 }
 
@@ -95,7 +96,6 @@ func TestNothingIsReadWhileNoOneWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sim, cfg := newSim(t, 10)
 		p := opened(t, cfg, "")
-		defer p.Close()
 		before := asked(sim)
 		time.Sleep(time.Hour)
 		if n := asked(sim) - before; n != 0 {
@@ -203,12 +203,18 @@ func watch(ctx context.Context, p *Page) (*stream, func()) {
 	return s, func() { cancel(); <-done }
 }
 
+// watched is watch until the test is over.
+func watched(t *testing.T, p *Page) *stream {
+	s, leave := watch(t.Context(), p)
+	t.Cleanup(leave)
+	return s
+}
+
 func TestTheStreamShowsWhatTheStatusSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sim, cfg := newSim(t, 500)
 		poisoned(t, cfg, "a", "b")
 		p := opened(t, cfg, "")
-		defer p.Close()
 		s, leave := watch(t.Context(), p)
 		time.Sleep(10 * time.Second)
 		parts := s.parts(t)
@@ -268,9 +274,7 @@ func TestADarkControlAccountIsSaidAndLeavesWhatWasKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sim, cfg := newSim(t, 5)
 		p := opened(t, cfg, "")
-		defer p.Close()
-		s, leave := watch(t.Context(), p)
-		defer leave()
+		s := watched(t, p)
 		time.Sleep(10 * time.Second)
 		sim.Blackout("accounta", true)
 		time.Sleep(time.Minute)
@@ -290,7 +294,6 @@ func TestWhatWasSeenBeforeIsShownOnceItIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, cfg := newSim(t, 1)
 		p := opened(t, cfg, "")
-		defer p.Close()
 		p.hours.read = func(context.Context, time.Time) ([]status.HistoryPoint, error) {
 			time.Sleep(time.Second) // it takes longer than what is seen first
 			since := time.Now().Add(-pastFor)
@@ -300,8 +303,7 @@ func TestWhatWasSeenBeforeIsShownOnceItIsRead(t *testing.T) {
 				{Time: since.Add(2 * time.Minute), Tasks: 8},
 			}, nil
 		}
-		s, leave := watch(t.Context(), p)
-		defer leave()
+		s := watched(t, p)
 		time.Sleep(500 * time.Millisecond)
 		if parts := s.parts(t); string(parts[partHead]) == "" {
 			t.Error("what is known now waits for what was before")
@@ -321,9 +323,7 @@ func TestTheDoctorDoesNotLookUnaskedAtALargeWorkloadThatIsSlowToRead(t *testing.
 		sim, cfg := newSimOf(t, 1, doctorMost/2+1)
 		sim.SetLatency(azsim.Latency{Queue: time.Second, Table: 2 * time.Second})
 		p := opened(t, cfg, "")
-		defer p.Close()
-		s, leave := watch(t.Context(), p)
-		defer leave()
+		s := watched(t, p)
 		time.Sleep(2 * time.Minute)
 		var d diagnosis
 		if err := json.Unmarshal(s.parts(t)[partDoctor], &d); err != nil || !d.Asks || d.Looks || d.Report != nil {
@@ -336,9 +336,7 @@ func TestTheDoctorLooksAtALargeWorkloadIfAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, cfg := newSimOf(t, 1, doctorMost/2+1)
 		p := opened(t, cfg, "")
-		defer p.Close()
-		s, leave := watch(t.Context(), p)
-		defer leave()
+		s := watched(t, p)
 		shown := func() (d diagnosis) {
 			t.Helper()
 			must(t, json.Unmarshal(s.parts(t)[partDoctor], &d))
@@ -385,9 +383,7 @@ func TestQuarantineIsLookedIntoAgainThoughNoCountChanges(t *testing.T) {
 			t.Fatal(len(held), err)
 		}
 		p := opened(t, cfg, "")
-		defer p.Close()
-		s, leave := watch(t.Context(), p)
-		defer leave()
+		s := watched(t, p)
 		shown := func() (ids []string) {
 			t.Helper()
 			var found quarantined

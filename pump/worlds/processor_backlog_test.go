@@ -52,12 +52,7 @@ func TestMemoryForWhatWaitsToBeSettledIsBounded(t *testing.T) {
 	}{
 		{"failed tasks that cannot be put back", func(*world) []byte { return testworld.Incompressible(40 << 10) }},
 		{"messages that cannot be quarantined", func(w *world) []byte {
-			b := codec.NewBuilder(0)
-			b.Reset(codec.Header{Workload: "other", Run: w.Run})
-			must(w.T, errOf(b.Add(codec.Task{Body: testworld.Incompressible(40 << 10)})))
-			text, _, err := b.Seal(nil)
-			must(w.T, err)
-			return text
+			return w.Sealed(codec.Header{Workload: "other", Run: w.Run}, codec.Task{Body: testworld.Incompressible(40 << 10)})
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -192,13 +192,9 @@ func TestP42AFullForeignTextHasItsAttemptsInARow(t *testing.T) {
 // no other task pays for what it does, nor it for what others do.
 func TestP42ASuspectsLastAttemptsAreMadeAlone(t *testing.T) {
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
-		b := codec.NewBuilder(0)
-		segment := uint32(3)
-		b.Reset(codec.Header{Workload: w.Cfg.Workload, Run: w.Run, Segment: segment, Attempt: 5})
-		must(t, errOf(b.Add(codec.Task{N: 1 << 20, Body: []byte("suspect")})))
-		text, _, err := b.Seal(nil)
-		must(t, err)
-		w.PutText("accounta", "work-00", text)
+		w.PutText("accounta", "work-00", w.Sealed(
+			codec.Header{Workload: w.Cfg.Workload, Run: w.Run, Segment: 3, Attempt: 5},
+			codec.Task{N: 1 << 20, Body: []byte("suspect")}))
 		w.PassAround("accounta", "work-00", 5+suspectAfter)
 		w.PutHome(w.EverySegment(), 20)
 		var others, alone atomic.Int64

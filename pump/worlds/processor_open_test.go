@@ -84,15 +84,11 @@ func TestWhatCannotBeReadIsQuarantinedWithItsCause(t *testing.T) {
 
 func TestABombIsQuarantinedAndNotUnpacked(t *testing.T) {
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
-		b := codec.NewBuilder(0)
-		b.Reset(codec.Header{Workload: "work", Run: w.Run, Segment: 1})
-		for n := range uint64(30) { // 3 MB of one letter
-			if fits, err := b.Add(codec.Task{N: n, Body: bytes.Repeat([]byte("a"), 100_000)}); err != nil || !fits {
-				t.Fatal(fits, err)
-			}
+		tasks := make([]codec.Task, 30) // 3 MB of one letter
+		for n := range tasks {
+			tasks[n] = codec.Task{N: uint64(n), Body: bytes.Repeat([]byte("a"), 100_000)}
 		}
-		large, _, err := b.Seal(nil)
-		must(t, err)
+		large := w.Sealed(codec.Header{Workload: "work", Run: w.Run, Segment: 1}, tasks...)
 		// A valid header that declares one small task, and that body behind it.
 		packed, err := base64.StdEncoding.DecodeString(string(large))
 		must(t, err)
@@ -155,12 +151,7 @@ func TestAnEnvelopeOfANewerVersionWaitsWithAnAlarmAndIsNeverQuarantined(t *testi
 
 func TestAMessageOfAnotherWorkloadIsQuarantined(t *testing.T) {
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
-		b := codec.NewBuilder(0)
-		b.Reset(codec.Header{Workload: "other", Run: w.Run, Segment: 1})
-		must(t, errOf(b.Add(codec.Task{Body: []byte("x")})))
-		text, _, err := b.Seal(nil)
-		must(t, err)
-		w.PutText("accounta", "work-00", text)
+		w.PutText("accounta", "work-00", w.Sealed(codec.Header{Workload: "other", Run: w.Run, Segment: 1}, codec.Task{Body: []byte("x")}))
 		w.drain(&testworld.Seen{}, processor.Options{})
 		if _, cause := w.Cause("accounta"); cause.Reason != pump.ReasonOtherWorkload {
 			t.Errorf("%+v", cause)

@@ -132,8 +132,7 @@ func (w *world) putKeyed(key string, envelopes, of, others int) (tasks, held int
 	segment := shardmap.Segment([]byte(key), m.Segments)
 	home := m.Shards[m.Home(segment)]
 	for range envelopes {
-		b := codec.NewBuilder(0)
-		b.Reset(codec.Header{Workload: w.Cfg.Workload, Run: w.Run, Segment: segment, MapVersion: 1})
+		var sent []codec.Task
 		for i := range of + others {
 			k := key
 			if i%2 == 1 && i/2 < others || i >= 2*of {
@@ -143,14 +142,11 @@ func (w *world) putKeyed(key string, envelopes, of, others int) (tasks, held int
 			}
 			n := w.Ns[segment]
 			w.Ns[segment]++
-			if fits, err := b.Add(codec.Task{N: n, Key: []byte(k), Body: fmt.Append(nil, n)}); !fits || err != nil {
-				w.T.Fatal(err)
-			}
+			sent = append(sent, codec.Task{N: n, Key: []byte(k), Body: fmt.Append(nil, n)})
 			tasks++
 		}
-		text, _, err := b.Seal(nil)
-		must(w.T, err)
-		w.PutText(home.Account, home.Queue, text)
+		header := codec.Header{Workload: w.Cfg.Workload, Run: w.Run, Segment: segment, MapVersion: 1}
+		w.PutText(home.Account, home.Queue, w.Sealed(header, sent...))
 	}
 	return tasks, held
 }
@@ -273,9 +269,7 @@ func TestWhatIsPausedIsPutBackQuickly(t *testing.T) {
 		w.resumePart(part)
 		h.Work = nil
 		w.Within(putOffMost, "all is done", func() bool { return h.Tasks() == held+other })
-		for _, p := range ps {
-			p.End()
-		}
+		endEach(ps)
 		h.Expect(t, held+other, held+other)
 	})
 }

@@ -87,9 +87,7 @@ func TestARunIsPausedAgainWhileItsMessagesAreHidden(t *testing.T) {
 		}
 		w.resumePart(part)
 		w.Within(putOffMost+time.Minute, "all is done", func() bool { return h.Tasks() == tasks })
-		for _, p := range ps {
-			p.End()
-		}
+		endEach(ps)
 		h.Expect(t, tasks, tasks)
 	})
 }
@@ -250,13 +248,7 @@ func TestACopyOfADoneTaskIsRecognisedWhileItIsPaused(t *testing.T) {
 					header.Run, header.Generation, task.ID = w.Run, 1, nil
 					part = workloads.Part{Run: w.Run.String()}
 				}
-				b := codec.NewBuilder(0)
-				b.Reset(header)
-				if fits, err := b.Add(task); !fits || err != nil {
-					t.Fatal(err)
-				}
-				text, _, err := b.Seal(nil)
-				must(t, err)
+				text := w.Sealed(header, task)
 				account, queue := w.Home(segment)
 				h := &begun{}
 				p := w.start(w.processor(h, processor.Options{}))

@@ -66,3 +66,26 @@ func (w *world) drain(h pump.Handler, o processor.Options) processor.Summary {
 type started = testworld.Started[*processor.Processor, processor.Summary]
 
 func (w *world) start(p *processor.Processor) *started { return testworld.Start(w.T, p) }
+
+// stopAll stops processors together, and waits for them.
+func stopAll(all []*started) {
+	for _, p := range all {
+		p.Stop()
+	}
+	for _, p := range all {
+		<-p.Done
+	}
+}
+
+// endAll is stopAll of processors that end without an error.
+func endAll(all []*started) {
+	stopAll(all)
+	endEach(all)
+}
+
+// endEach ends one processor after the other.
+func endEach(all []*started) {
+	for _, p := range all {
+		p.End()
+	}
+}

@@ -58,20 +58,17 @@ func (w *world) drop(f quarantine.Filter) (outs []quarantine.Outcome) {
 // poison puts a message into an account's quarantine: an envelope of so many tasks for each key.
 func (w *world) poison(account string, segment uint32, reason string, last time.Time, keys ...string) string {
 	w.T.Helper()
-	b := codec.NewBuilder(0)
-	b.Reset(codec.Header{Workload: w.Cfg.Workload, Run: w.Run, Segment: segment, Attempt: 7, MapVersion: 1})
+	var tasks []codec.Task
 	for _, key := range keys {
 		n := w.Ns[segment]
 		w.Ns[segment]++
-		if fits, err := b.Add(codec.Task{N: n, Key: []byte(key), Body: fmt.Appendf(nil, "%d/%d", segment, n)}); err != nil || !fits {
-			w.T.Fatal(err)
-		}
+		tasks = append(tasks, codec.Task{N: n, Key: []byte(key), Body: fmt.Appendf(nil, "%d/%d", segment, n)})
 	}
-	text, _, err := b.Seal(nil)
+	header := codec.Header{Workload: w.Cfg.Workload, Run: w.Run, Segment: segment, Attempt: 7, MapVersion: 1}
+	text, err := codec.Quarantined(w.Sealed(header, tasks...), codec.Cause{
+		Reason: reason, Detail: "flop", Instance: "p", Attempts: 8, First: last.Add(-time.Hour), Last: last,
+	})
 	must(w.T, err)
-	if text, err = codec.Quarantined(text, codec.Cause{Reason: reason, Detail: "flop", Instance: "p", Attempts: 8, First: last.Add(-time.Hour), Last: last}); err != nil {
-		w.T.Fatal(err)
-	}
 	return w.PutText(account, workload.PoisonQueue(w.Cfg.Workload), text)
 }
 

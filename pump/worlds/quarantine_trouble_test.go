@@ -25,12 +25,7 @@ func TestQuarantineSaysWhatCannotBeRedrivenAndWhy(t *testing.T) {
 		queue := workload.PoisonQueue("work")
 		good := w.Envelope(3, 2)
 		build := func(h codec.Header) []byte {
-			b := codec.NewBuilder(0)
-			b.Reset(h)
-			must(t, errOf(b.Add(codec.Task{Body: []byte("x")})))
-			text, _, err := b.Seal(nil)
-			must(t, err)
-			return text
+			return w.Sealed(h, codec.Task{Body: []byte("x")})
 		}
 		cause := func(text []byte, reason string) []byte {
 			text, err := codec.Quarantined(text, codec.Cause{Reason: reason, Last: time.Now()})

@@ -94,16 +94,11 @@ func (w *interrupted) forgets() {
 	account, queue := w.Home(w.segment)
 	const each = 512
 	for i := range ledger.MaxForeign/4/each + 2 {
-		b := codec.NewBuilder(0)
-		b.Reset(codec.Header{Workload: "work", Segment: w.segment, MapVersion: 1})
-		for n := range each {
-			if fits, err := b.Add(codec.Task{N: uint64(n), ID: fmt.Appendf(nil, "other/%d-%d", i, n)}); err != nil || !fits {
-				w.T.Fatal(fits, err)
-			}
+		tasks := make([]codec.Task, each)
+		for n := range tasks {
+			tasks[n] = codec.Task{N: uint64(n), ID: fmt.Appendf(nil, "other/%d-%d", i, n)}
 		}
-		text, _, err := b.Seal(nil)
-		must(w.T, err)
-		w.PutText(account, queue, text)
+		w.PutText(account, queue, w.Sealed(codec.Header{Workload: "work", Segment: w.segment, MapVersion: 1}, tasks...))
 		if i == ledger.MaxForeign/4/each {
 			time.Sleep(30 * time.Minute) // the last is what is recorded when the others are old
 		}

@@ -99,9 +99,7 @@ func TestAThousandSendersAskNoPartitionForMuch(t *testing.T) {
 		close(stop)
 		all.Wait()
 		time.Sleep(10 * time.Second)
-		for _, p := range procs {
-			p.End()
-		}
+		endEach(procs)
 		if tasks := h.Deliveries(); tasks < int(sent.Load()) {
 			t.Errorf("%d of %d tasks were handled", tasks, sent.Load())
 		}
