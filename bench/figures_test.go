@@ -282,14 +282,10 @@ func TestFigures(t *testing.T) {
 		t.Skip("nothing was measured: make bench")
 	}
 	f, err := os.Open(*figuresFlag)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = f.Close() }()
 	rs, err := readResults(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	fmt.Print(rs.entry())
 	for _, f := range rs.figures() {
 		if !f.kept() {
@@ -301,9 +297,7 @@ func TestFigures(t *testing.T) {
 	}
 	for file, change := range rs.documents() {
 		old, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		text, err := change(string(old))
 		if err == nil {
 			err = os.WriteFile(file, []byte(text), 0o644)
@@ -327,9 +321,7 @@ BenchmarkWay/File   1  10 cpu-ns/task   600 out-MiB
 
 func TestRatiosAreTakenWithinARoundAndJudged(t *testing.T) {
 	rs, err := readResults(strings.NewReader(someResults))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got, want := rs.ratio("Rival", "File", "cpu-ns/task"), (100/1.5+30)/2; math.Abs(got-want) > 1e-9 {
 		t.Errorf("the ratio is %v, want %v", got, want)
 	}
@@ -352,14 +344,10 @@ func TestRatiosAreTakenWithinARoundAndJudged(t *testing.T) {
 
 func TestTheDocumentsHaveTheResults(t *testing.T) {
 	rs, err := readResults(strings.NewReader(someResults))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for file, change := range rs.documents() {
 		old, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		text, err := change(string(old))
 		if err != nil || !strings.Contains(text, "commit abc1234") || !strings.Contains(text, "| 48.3 x |") {
 			t.Errorf("%s: %v", file, err)

@@ -89,9 +89,7 @@ func metered(tb testing.TB, work func() error) usage {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	spent, began := processUsage(), time.Now()
-	if err := work(); err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, work())
 	now := processUsage()
 	u := usage{cpu: now.cpu - spent.cpu, seconds: time.Since(began).Seconds(), peak: now.peak}
 	runtime.ReadMemStats(&after)

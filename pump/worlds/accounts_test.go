@@ -30,13 +30,9 @@ func inThree(t *testing.T, test func(t *testing.T, w *world)) {
 		two.Accounts = two.Accounts[:2]
 		f := queues.Open(&two)
 		row, err := workload.Ensure(t.Context(), f.Control, setup.SpecOf(&two))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, s := range row.Map.Shards {
-			if err := w.Queue(s.Account, s.Queue).Create(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, w.Queue(s.Account, s.Queue).Create(t.Context()))
 		}
 		test(t, w)
 	})
@@ -48,20 +44,14 @@ func (w *world) joined(instance string, role cluster.Role, report cluster.Report
 	c := w.Config(instance, w.Cfg.Accounts[0].Queues)
 	c.Workload = w.Cfg.Workload
 	cfg, err := setup.Complete(c)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	table := queues.Open(&cfg).Control
 	row, err := workload.Load(w.T.Context(), table, cfg.Workload)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	p, err := cluster.Join(w.T.Context(), row, cluster.Options{
 		Instance: instance, Host: "host-of-" + instance, Version: "v1", Role: role, Report: func() cluster.Report { return report },
 	})
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	w.T.Cleanup(func() { p.Leave(context.WithoutCancel(w.T.Context())) })
 	return p
 }
@@ -70,18 +60,14 @@ func (w *world) joined(instance string, role cluster.Role, report cluster.Report
 func (w *world) mapNow() *shardmap.Map {
 	w.T.Helper()
 	row, err := workload.Load(w.T.Context(), queues.Open(&w.Cfg).Control, w.Cfg.Workload)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	return row.Map
 }
 
 // states are the accounts of the stored map with their states and queues.
 func (w *world) states() string {
 	uses, err := accounts.List(w.T.Context(), w.Operator())
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	var all []string
 	for _, u := range uses {
 		all = append(all, fmt.Sprintf("%s %s %d", strings.TrimPrefix(u.Name, "account"), u.State, u.Queues))
@@ -131,9 +117,7 @@ func TestAnAccountGoesThroughItsStatesAndEachCommandMayBeMadeAgain(t *testing.T)
 			}
 		}
 		add(true) // a draining one becomes active again
-		if _, err := accounts.Drain(ctx, cfg, "accountc"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(accounts.Drain(ctx, cfg, "accountc")))
 		refused(t, second(accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{})), "not been draining for long enough")
 		time.Sleep(queues.RemoveAfter)
 		for i := range 2 {
@@ -155,9 +139,7 @@ func second[T any](_ T, err error) error { return err }
 func TestAnAccountIsNotRemovedWhileAnythingMayBeInItsQueues(t *testing.T) {
 	inThree(t, func(t *testing.T, w *world) {
 		ctx, cfg := t.Context(), w.Operator()
-		if _, err := accounts.Add(ctx, cfg, "accountc"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(accounts.Add(ctx, cfg, "accountc")))
 		refused(t, second(accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{Wait: true})), "it is active")
 		w.PutText("accountc", "town-01", []byte("a"))
 		w.PutText("accountc", "town-01", []byte("b"))
@@ -165,27 +147,19 @@ func TestAnAccountIsNotRemovedWhileAnythingMayBeInItsQueues(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.PutText("accountc", "town-poison", []byte("c"))
-		if _, err := accounts.Drain(ctx, cfg, "accountc"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(accounts.Drain(ctx, cfg, "accountc")))
 		time.Sleep(queues.RemoveAfter)
 		e := refused(t, second(accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{})), "2 in town-01, 1 in town-poison (quarantine)")
 		if want := []accounts.QueueLeft{{Queue: "town-01", Messages: 2}, {Queue: "town-poison", Messages: 1, Poison: true}}; !slices.Equal(e.Left, want) {
 			t.Errorf("left %v", e.Left)
 		}
 		windowHit(t, len(e.Left)) // queues that are not empty, whatever can be seen in them
-		if err := w.Queue("accountc", "town-01").Clear(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.Queue("accountc", "town-01").Clear(ctx))
 		// No process empties the quarantine, so it is not waited for.
 		refused(t, second(accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{Wait: true})), "quarantined messages are left: 1 in town-poison")
-		if err := w.Queue("accountc", "town-poison").Clear(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.Queue("accountc", "town-poison").Clear(ctx))
 		// Any change of the map may be the one that a writer has not noticed.
-		if _, err := accounts.Drain(ctx, cfg, "accountb"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(accounts.Drain(ctx, cfg, "accountb")))
 		refused(t, second(accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{})), "not been draining for long enough")
 		time.Sleep(queues.RemoveAfter)
 		// A queue that cannot be counted proves nothing.
@@ -195,9 +169,7 @@ func TestAnAccountIsNotRemovedWhileAnythingMayBeInItsQueues(t *testing.T) {
 		}
 		dark.Remove()
 		// One that is not there is empty.
-		if err := w.Queue("accountc", "town-00").Drop(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.Queue("accountc", "town-00").Drop(ctx))
 		if c, err := accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{}); err != nil || !c.Changed {
 			t.Errorf("%+v, %v", c, err)
 		}
@@ -207,13 +179,9 @@ func TestAnAccountIsNotRemovedWhileAnythingMayBeInItsQueues(t *testing.T) {
 func TestARemovalThatWaitsGoesOnWhenTheAccountIsEmptyAndTellsWhatItWaitsFor(t *testing.T) {
 	inThree(t, func(t *testing.T, w *world) {
 		ctx, cfg := t.Context(), w.Operator()
-		if _, err := accounts.Add(ctx, cfg, "accountc"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(accounts.Add(ctx, cfg, "accountc")))
 		w.PutText("accountc", "town-00", []byte("a"))
-		if _, err := accounts.Drain(ctx, cfg, "accountc"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(accounts.Drain(ctx, cfg, "accountc")))
 		begun := time.Now()
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -234,9 +202,7 @@ func TestARemovalThatWaitsGoesOnWhenTheAccountIsEmptyAndTellsWhatItWaitsFor(t *t
 			t.Errorf("%d reports from %+v to %+v", len(seen), first, last)
 		}
 		// One that is told to stop says so.
-		if _, err := accounts.Drain(ctx, cfg, "accountb"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(accounts.Drain(ctx, cfg, "accountb")))
 		short, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		if _, err := accounts.Remove(short, cfg, "accountb", accounts.RemoveOptions{Wait: true}); !errors.Is(err, context.DeadlineExceeded) {
@@ -374,18 +340,14 @@ func TestAnAccountIsChangedOnceWhateverAnswersAreLost(t *testing.T) {
 func TestARemovalOfAnAccountThatIsInUseAgainIsRefused(t *testing.T) {
 	inThree(t, func(t *testing.T, w *world) {
 		ctx, cfg := t.Context(), w.Operator()
-		if _, err := accounts.Drain(ctx, cfg, "accountb"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(accounts.Drain(ctx, cfg, "accountb")))
 		time.Sleep(queues.RemoveAfter)
 		w.Sim.Inject(azsim.Rule{Instance: "operator", Account: "accountb", Operations: []string{"GetQueueMetadata"}, Fault: azsim.DelayAfter, Delay: 2 * time.Second, First: 1})
 		var removed error
 		var done sync.WaitGroup
 		done.Go(func() { removed = second(accounts.Remove(ctx, cfg, "accountb", accounts.RemoveOptions{})) })
 		time.Sleep(time.Second) // the map was read, and what is left is being counted
-		if _, err := accounts.Add(ctx, w.Operator(), "accountb"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(accounts.Add(ctx, w.Operator(), "accountb")))
 		done.Wait()
 		refused(t, removed, "changed by somebody else")
 		synctest.Wait()
@@ -427,13 +389,9 @@ func (q countedQueue) Count(ctx context.Context) (int64, error) {
 func TestAnAccountIsNotRemovedWhenATaskIsQuarantinedWhileItIsCounted(t *testing.T) {
 	inThree(t, func(t *testing.T, w *world) {
 		ctx := t.Context()
-		if err := w.Queue("accountb", "town-poison").Create(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.Queue("accountb", "town-poison").Create(ctx))
 		w.PutText("accountb", "town-01", []byte("a task"))
-		if _, err := accounts.Drain(ctx, w.Operator(), "accountb"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(accounts.Drain(ctx, w.Operator(), "accountb")))
 		time.Sleep(queues.RemoveAfter)
 		quarantine := sync.OnceFunc(func() {
 			w.PutText("accountb", "town-poison", []byte("a task"))

@@ -17,18 +17,14 @@ import (
 func TestOnAzuriteMembersJoinHandOverLeaveAndAreEvicted(t *testing.T) {
 	server := storagetest.StartAzurite(t, "cluster")
 	account, err := azure.Open(azure.Options{ConnectionString: server.ConnectionString("cluster")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	table := account.Table(row.TableName)
 	// It takes 17 s, most of it beats and leases, and far longer beside others on a slow machine.
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	// 1,024 segments are two owner rows.
 	w, err := workload.Ensure(ctx, table, workload.Spec{Name: "city", Segments: 1024, Delivery: workload.DeliverAtLeastOnce, Shards: queuesOf(8)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	join := func(name string) *Presence {
 		p, err := Join(ctx, w, Options{
 			Instance: name, Role: RoleProcessor, Beat: 500 * time.Millisecond,
@@ -36,9 +32,7 @@ func TestOnAzuriteMembersJoinHandOverLeaveAndAreEvicted(t *testing.T) {
 				return Report{Accounts: []string{"cluster"}, Demand: map[string]float64{"cluster": 1.5}}
 			},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return p
 	}
 	until := func(what string, is func(*View) bool) *View {
@@ -79,9 +73,7 @@ func TestOnAzuriteMembersJoinHandOverLeaveAndAreEvicted(t *testing.T) {
 	}
 	// The row is taken away from under it: it joins as another incarnation.
 	was := v.Members[v.index("c")].Incarnation
-	if _, err := table.Write(ctx, storage.Write{Mode: storage.Remove, Entity: storage.Entity{Partition: "city", Row: "present.c"}}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(table.Write(ctx, storage.Write{Mode: storage.Remove, Entity: storage.Entity{Partition: "city", Row: "present.c"}})))
 	until("c is back", func(v *View) bool { return shares(v) == "c:1024" && v.Members[0].Incarnation != was })
 	c.Leave(ctx)
 	if v, err := LoadView(ctx, table, "city"); err != nil || len(v.Members) != 0 {
