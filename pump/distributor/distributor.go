@@ -208,6 +208,16 @@ type Distributor struct {
 // machine has no more time. It may be called from any goroutine.
 func (d *Distributor) Hurry(most time.Duration) { d.grace.Hurry(most) }
 
+// Memory is how many bytes the messages of the distributor take at most, open ones and those on
+// their way, to as many queues as its configuration has. The rest of a process takes some 50 MiB.
+func (d *Distributor) Memory() int64 {
+	queues := 0
+	for _, a := range d.cfg.Accounts {
+		queues += a.Queues
+	}
+	return pack.DefaultMaxOpen + send.MemoryFor(queues)
+}
+
 // New checks the configuration; it makes no request.
 func New(cfg pump.Config, source source.Source, o Options) (*Distributor, error) {
 	cfg, err := setup.Complete(cfg)
