@@ -210,10 +210,9 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	return f.distribute(ctx, cmd.OutOrStdout(), console, file, src, port)
 }
 
-// memoryGoal is what the garbage collector of the distributor works towards, unless GOMEMLIMIT or a
-// control group says otherwise: its messages, and 48 MiB for lanes, sources, connections and stacks.
-// Where less is in use the collector would let it double. It is no bound: a process that needs more
-// gets it.
+// memoryGoal is what the garbage collector works towards, unless GOMEMLIMIT or a control group says
+// otherwise: the distributor's messages, and 48 MiB for lanes, sources, connections and stacks.
+// Without it the collector lets what is in use double. A process that needs more gets it.
 func memoryGoal(d *distributor.Distributor) uint64 { return uint64(d.Memory()) + 48<<20 }
 
 func (f *runFlags) distribute(

@@ -44,10 +44,10 @@ func (m *message) name(t backoff.Step) string {
 }
 
 // Messages that are sealed and not acknowledged take memoryBudget at most, of which each has
-// its text and messageBytes for the rest of it, and for what sending the few that are under way takes:
-// goroutines with their stacks, timers and buffers. That is a thousand full envelopes or thirty
-// thousand small ones. It also is what comes for a dark queue until that shows: at 2,000 a second
-// in darkAfter.
+// its text, and messageBytes for the rest of it and for what sending the few takes that are under
+// way: goroutines with their stacks, timers and buffers. That is a thousand full envelopes or
+// thirty thousand small ones. It also is what comes for a dark queue until that shows: at 2,000
+// a second in darkAfter.
 //
 // Queues do not share it out, and accounts only in part (share). With keys as they come one queue
 // or another always has more waiting than the rest, and what waits keeps none of them idle as long
