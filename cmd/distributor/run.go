@@ -191,7 +191,7 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 		Manager: service.Open(console.Log), Grace: cmp.Or(f.options.Grace, 20*time.Second),
 		AtOnce: console.AtOnce(func() {}),
 	}
-	service.LimitMemory(cmd.Context(), memoryGoal(d), f.source.RunsCommand(), console.Log)
+	service.LimitMemory(cmd.Context(), uint64(d.Memory()), f.source.RunsCommand(), console.Log)
 	listen := cmp.Or(f.admin, file.Admin.Listen)
 	if f.page, err = operate.OpenPage(listen, f.config, file, console.Log); err != nil {
 		return err
@@ -209,11 +209,6 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	defer end()
 	return f.distribute(ctx, cmd.OutOrStdout(), console, file, src, port)
 }
-
-// memoryGoal is what the garbage collector works towards, unless GOMEMLIMIT or a control group says
-// otherwise: the distributor's messages, and 48 MiB for lanes, sources, connections and stacks.
-// Without it the collector lets what is in use double. A process that needs more gets it.
-func memoryGoal(d *distributor.Distributor) uint64 { return uint64(d.Memory()) + 48<<20 }
 
 func (f *runFlags) distribute(
 	ctx context.Context, out io.Writer, console *cli.Console, file *configfile.File, src source.Source,

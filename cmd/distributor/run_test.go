@@ -32,7 +32,7 @@ func TestStandardInputIsKnownUnderAllItsNames(t *testing.T) {
 // which is the program itself. The goal follows the queues of the configuration, and GOMEMLIMIT
 // goes before it (package service).
 func TestTheMemoryGoalFollowsTheNumberOfQueues(t *testing.T) {
-	for queues, want := range map[int]uint64{1: 208, 400: 208, 682: 208, 1000: 237, 2500: 378} {
+	for queues, want := range map[int]int64{1: 208, 400: 208, 682: 208, 1000: 237, 2500: 378} {
 		cfg := pump.Config{Workload: "work", Segments: 16384}
 		for left := queues; left > 0; left -= 100 {
 			cfg.Accounts = append(cfg.Accounts, pump.Account{Queues: min(left, 100), ConnectionString: fmt.Sprintf(
@@ -42,7 +42,7 @@ func TestTheMemoryGoalFollowsTheNumberOfQueues(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if goal := memoryGoal(d) >> 20; goal != want {
+		if goal := d.Memory() >> 20; goal != want {
 			t.Errorf("%d MiB for %d queues, want %d", goal, queues, want)
 		}
 	}

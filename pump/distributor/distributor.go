@@ -208,14 +208,11 @@ type Distributor struct {
 // machine has no more time. It may be called from any goroutine.
 func (d *Distributor) Hurry(most time.Duration) { d.grace.Hurry(most) }
 
-// Memory is how many bytes the messages of the distributor take at most, open ones and those on
-// their way, to as many queues as its configuration has. The rest of a process takes some 50 MiB.
+// Memory is how many bytes suffice for a process that distributes, as a goal of the garbage
+// collector: the messages that may be open, those that may be on their way to the queues of the
+// configuration, and 48 MiB for lanes, sources, connections and stacks.
 func (d *Distributor) Memory() int64 {
-	queues := 0
-	for _, a := range d.cfg.Accounts {
-		queues += a.Queues
-	}
-	return pack.DefaultMaxOpen + send.MemoryFor(queues)
+	return pack.DefaultMaxOpen + send.MemoryFor(len(setup.Shards(d.cfg))) + 48<<20
 }
 
 // New checks the configuration; it makes no request.
