@@ -122,7 +122,7 @@ func (rs *results) figures() []figure {
 			rs.ratio("Rival", "OneAMessage", cpu), "x", 1 / 1.15, 0, 1, true,
 		},
 		{"most memory of a processor that writes results", mostOf("back-MiB"), "MiB", 0, 192, 0, true},
-		{"most memory of a distributor", mostOf("out-MiB"), "MiB", 0, 512, 0, true},
+		{"most memory of a distributor", mostOf("out-MiB"), "MiB", 0, 256, 0, true},
 		{"4,000,000 tasks through a distributor on one core", median(rs.of("File", "out-tasks/s")), "tasks/s", 0, 0, 0, true},
 		{"the same through a processor on one core", median(rs.of("File", "back-tasks/s")), "tasks/s", 0, 0, 0, true},
 	}
@@ -326,7 +326,7 @@ func TestRatiosAreTakenWithinARoundAndJudged(t *testing.T) {
 		t.Errorf("the ratio is %v, want %v", got, want)
 	}
 	summary := rs.summary(false)
-	for _, part := range []string{"| 48.3 x | at least 50, aim 60: **missed** |", "| 600 MiB | at most 512: **missed** |"} {
+	for _, part := range []string{"| 48.3 x | at least 50, aim 60: **missed** |", "| 600 MiB | at most 256: **missed** |"} {
 		if !strings.Contains(summary, part) {
 			t.Errorf("%q is missing in\n%s", part, summary)
 		}

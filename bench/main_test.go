@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"syscall"
 	"testing"
 	"time"
@@ -80,6 +81,14 @@ type usage struct {
 	cpu, seconds float64 // user and system, of all threads; by the clock
 	allocs       uint64  // 0 of the binaries: not known
 	peak         int64   // bytes: the most that the process has had resident so far
+}
+
+// forgetPeak lets what is measured next begin with the memory that this process has now. On Linux a
+// child inherits the peak of the process that starts it: without this the binaries would have that
+// of the lines which another way had in memory.
+func forgetPeak() {
+	debug.FreeOSMemory()
+	_ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) // there is none but on Linux
 }
 
 // metered does some work in this process and says what it took.
