@@ -122,7 +122,7 @@ func (rs *results) figures() []figure {
 			rs.ratio("Rival", "OneAMessage", cpu), "x", 1 / 1.15, 0, 1, true,
 		},
 		{"most memory of a processor that writes results", mostOf("back-MiB"), "MiB", 0, 192, 0, true},
-		{"most memory of a distributor", mostOf("out-MiB"), "MiB", 0, 512, 0, true},
+		{"most memory of a distributor", mostOf("out-MiB"), "MiB", 0, 256, 0, true},
 		{"4,000,000 tasks through a distributor on one core", median(rs.of("File", "out-tasks/s")), "tasks/s", 0, 0, 0, true},
 		{"the same through a processor on one core", median(rs.of("File", "back-tasks/s")), "tasks/s", 0, 0, 0, true},
 	}
@@ -282,14 +282,10 @@ func TestFigures(t *testing.T) {
 		t.Skip("nothing was measured: make bench")
 	}
 	f, err := os.Open(*figuresFlag)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = f.Close() }()
 	rs, err := readResults(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	fmt.Print(rs.entry())
 	for _, f := range rs.figures() {
 		if !f.kept() {
@@ -301,9 +297,7 @@ func TestFigures(t *testing.T) {
 	}
 	for file, change := range rs.documents() {
 		old, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		text, err := change(string(old))
 		if err == nil {
 			err = os.WriteFile(file, []byte(text), 0o644)
@@ -327,14 +321,12 @@ BenchmarkWay/File   1  10 cpu-ns/task   600 out-MiB
 
 func TestRatiosAreTakenWithinARoundAndJudged(t *testing.T) {
 	rs, err := readResults(strings.NewReader(someResults))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got, want := rs.ratio("Rival", "File", "cpu-ns/task"), (100/1.5+30)/2; math.Abs(got-want) > 1e-9 {
 		t.Errorf("the ratio is %v, want %v", got, want)
 	}
 	summary := rs.summary(false)
-	for _, part := range []string{"| 48.3 x | at least 50, aim 60: **missed** |", "| 600 MiB | at most 512: **missed** |"} {
+	for _, part := range []string{"| 48.3 x | at least 50, aim 60: **missed** |", "| 600 MiB | at most 256: **missed** |"} {
 		if !strings.Contains(summary, part) {
 			t.Errorf("%q is missing in\n%s", part, summary)
 		}
@@ -352,14 +344,10 @@ func TestRatiosAreTakenWithinARoundAndJudged(t *testing.T) {
 
 func TestTheDocumentsHaveTheResults(t *testing.T) {
 	rs, err := readResults(strings.NewReader(someResults))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for file, change := range rs.documents() {
 		old, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		text, err := change(string(old))
 		if err != nil || !strings.Contains(text, "commit abc1234") || !strings.Contains(text, "| 48.3 x |") {
 			t.Errorf("%s: %v", file, err)

@@ -33,9 +33,7 @@ const fullText = 64<<10 - 1<<10
 func runFloor(tb testing.TB, tasks int) (m measured) {
 	lines := inputLines(tb, tasks)
 	blocks, err := fullBlocks(lines)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	texts := make([][]byte, len(blocks))
 	m.tasks, m.messages = int64(len(lines)), int64(len(blocks))
 	m.out = metered(tb, func() error { return eachBlock(tb.Context(), blocks, encoder(texts)) })

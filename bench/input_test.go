@@ -26,9 +26,7 @@ func inputOf(tb testing.TB, lines int) (path string) {
 	if err == nil {
 		err = errors.Join(writeLines(f, lines, 1), f.Close())
 	}
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	return path
 }
 
@@ -36,9 +34,7 @@ func inputOf(tb testing.TB, lines int) (path string) {
 func inputLines(tb testing.TB, n int) (lines []string) {
 	tb.Helper()
 	text, err := os.ReadFile(inputOf(tb, n))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	for line := range strings.Lines(string(text)) {
 		lines = append(lines, strings.TrimSuffix(line, "\n"))
 	}
@@ -103,12 +99,8 @@ func appendPadded(dst []byte, v uint64, width int) []byte {
 
 func TestLinesAreJSONOfTheNamedLengthAndAlwaysTheSame(t *testing.T) {
 	var a, b bytes.Buffer
-	if err := writeLines(&a, 1000, 7); err != nil {
-		t.Fatal(err)
-	}
-	if err := writeLines(&b, 1000, 7); err != nil {
-		t.Fatal(err)
-	}
+	must(t, writeLines(&a, 1000, 7))
+	must(t, writeLines(&b, 1000, 7))
 	if !bytes.Equal(a.Bytes(), b.Bytes()) {
 		t.Fatal("the same seed gave other bytes")
 	}

@@ -37,9 +37,7 @@ func runRival(tb testing.TB, tasks int) (m measured) {
 	if err == nil {
 		_, err = c.Create(tb.Context(), nil)
 	}
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	q := rivalQueue{QueueClient: c, total: int64(len(lines))}
 	m.tasks, m.messages = q.total, q.total
 	m.out = metered(tb, func() error { return q.put(tb.Context(), lines) })

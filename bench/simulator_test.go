@@ -47,22 +47,14 @@ type child struct {
 func startSimulator(tb testing.TB, what simulated) (c *child, at served) {
 	tb.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	cmd := pinned(context.Background(), serverCore, self)
 	cmd.Env, cmd.Stderr = append(cmd.Env, serves+"=1"), os.Stderr
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
+	must(tb, cmd.Start())
 	tb.Cleanup(func() {
 		_ = in.Close() // upon which it ends
 		if err := cmd.Wait(); err != nil {

@@ -77,9 +77,7 @@ func TestSoak(t *testing.T) {
 		}
 	}
 	close(enough) // not before the last look, or there would be no process to look at
-	if err := <-fed; err != nil {
-		t.Fatal(err)
-	}
+	must(t, <-fed)
 	var put sent
 	var handled done
 	out.finish(t, &put)
@@ -145,18 +143,14 @@ func feed(w io.Writer, rate int, enough <-chan struct{}) error {
 func start(t *testing.T, name string, in io.ReadCloser, args ...string) *watched {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	w := &watched{name: name, admin: l.Addr().String(), ended: make(chan error, 1)}
 	args = append([]string{"run", "--json", "--quiet", "--admin", w.admin}, args...)
 	w.cmd = exec.CommandContext(t.Context(), filepath.Join(dir, name), args...)
 	if w.cmd.Stdout, w.cmd.Stderr = &w.stdout, &w.stderr; in != nil {
 		w.cmd.Stdin = in
 	}
-	if err := errors.Join(l.Close(), w.cmd.Start()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(l.Close(), w.cmd.Start()))
 	go func() {
 		w.ended <- w.cmd.Wait()
 		if in != nil {
@@ -202,9 +196,7 @@ func (w *watched) look(t *testing.T) (l look) {
 		t.Skipf("the memory of a process is known on Linux: %v", err)
 	}
 	pages, err := strconv.ParseInt(strings.Fields(string(text) + " 0 0")[1], 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	l.resident = pages * int64(os.Getpagesize())
 	if l.live, err = heapAlloc(w.get(t, "/debug/pprof/heap?gc=1&debug=1")); err != nil {
 		t.Fatal(err)

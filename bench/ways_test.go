@@ -17,12 +17,16 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/queuepump/queuepump/internal/testbuf"
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/source"
 )
+
+// must ends a test with an error.
+var must = testbuf.Must
 
 // measured is what a way of tasks to the queues and back took.
 type measured struct {
@@ -67,6 +71,7 @@ func BenchmarkWay(b *testing.B) {
 				tasks = w.short
 			}
 			for b.Loop() {
+				forgetPeak()
 				w.run(b, tasks).report(b)
 			}
 		})
@@ -123,9 +128,7 @@ func runPump(tb testing.TB, tasks, accounts, pack int) (m measured) {
 		return err
 	})
 	m.back.seconds -= quiet.Seconds()
-	if err := h.check(input, int64(tasks)); err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, h.check(input, int64(tasks)))
 	m.served(server)
 	return m
 }
@@ -227,17 +230,13 @@ func writeConfig(tb testing.TB, path string, accounts []string, delivery pump.De
 	for _, c := range accounts {
 		fmt.Fprintf(&b, "  - connectionString: %q\n", c)
 	}
-	if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, os.WriteFile(path, b.Bytes(), 0o600))
 }
 
 func countLines(tb testing.TB, path string) (n int64) {
 	tb.Helper()
 	f, err := os.Open(path)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	defer func() { _ = f.Close() }()
 	for b := make([]byte, 1<<20); ; {
 		got, err := f.Read(b)
@@ -273,15 +272,11 @@ func TestEachWayBringsAllTasksBackAndIsMeasured(t *testing.T) {
 // The handlers of both notice that a body is not what was put.
 func TestABodyThatIsNotTheLineIsNoticed(t *testing.T) {
 	input := filepath.Join(t.TempDir(), "tasks.jsonl")
-	if err := os.WriteFile(input, []byte("one\ntwo\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(input, []byte("one\ntwo\n"), 0o600))
 	for body, says := range map[string]bool{"two": false, "tow": true} {
 		var r reading
 		for _, b := range []string{"one", body} {
-			if err := r.Handle(t.Context(), &pump.Task{Body: []byte(b)}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, r.Handle(t.Context(), &pump.Task{Body: []byte(b)}))
 		}
 		if err := r.check(input, 2); (err != nil) != says {
 			t.Errorf("%s: %v", body, err)

@@ -118,9 +118,7 @@ func TestOneMoreFitsIffSealingWithItWouldFit(t *testing.T) {
 			t.Fatal(err)
 		}
 		e, err := Open(text[len("before"):], Limits{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer e.Release()
 		if diff := cmp.Diff(h, e.Header); diff != "" {
 			t.Fatalf("header (-sealed +opened):\n%s", diff)
@@ -170,9 +168,7 @@ func TestAnEnvelopeOfTheDefaultLimitIsAsGoodAsFull(t *testing.T) {
 		b.Reset(testHeader())
 		for n := uint64(0); ; n++ {
 			fits, err := b.Add(Task{N: n, Body: bytesOf(r, r.IntN(3), r.IntN(most))})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if !fits {
 				break
 			}
@@ -203,15 +199,9 @@ func TestPackingInChunksCostsLittleAgainstOneStream(t *testing.T) {
 		}
 		var out bytes.Buffer
 		w, err := flate.NewWriter(&out, level)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := w.Write(records); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, errOf(w.Write(records)))
+		must(t, w.Close())
 		return out.Len()
 	}
 	best := n
@@ -230,17 +220,13 @@ func TestTasksThatDoNotCompressFillTheMessage(t *testing.T) {
 	b.Reset(testHeader())
 	for n := uint64(0); ; n++ {
 		fits, err := b.Add(Task{N: n, Body: bytesOf(r, 0, 100)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if !fits {
 			break
 		}
 	}
 	text, _, err := b.Seal(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if free := maxText - DefaultHeadroom - len(text); free < 0 || free > 160 {
 		t.Errorf("%d characters are free where a task takes 140", free)
 	}
@@ -269,9 +255,7 @@ func TestATaskThatDoesNotFitAnEmptyEnvelopeIsTooLarge(t *testing.T) {
 		t.Errorf("a task beyond every envelope: %t, %v", fits, err)
 	}
 	text, _, err := b.Seal(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	e := open(t, text)
 	defer e.Release()
 	sameTasks(t, e.Tasks, []Task{{Body: make([]byte, maxRaw/2)}})
@@ -289,9 +273,7 @@ func TestAnEnvelopeHasABoundedNumberOfTasks(t *testing.T) {
 		t.Fatalf("one more than %d: %t, %v", maxTasks, fits, err)
 	}
 	text, _, err := b.Seal(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	e := open(t, text)
 	if len(e.Tasks) != maxTasks {
 		t.Errorf("%d tasks", len(e.Tasks))
@@ -435,9 +417,7 @@ func TestARewriteCarriesTheUnfinishedTasksWithTheirN(t *testing.T) {
 		}
 	}
 	text, _, err := b.Seal(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	e2 := open(t, text)
 	defer e2.Release()
 	sameTasks(t, e2.Tasks, want)
@@ -479,18 +459,14 @@ func TestAnEnvelopeSaysWhenItWasSealed(t *testing.T) {
 		fill(t, b, jsonTasks(1, 100))
 		b.Stamp(sealed)
 		text, made, err := b.Seal(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		read, err := ReadHeader(text)
 		if err != nil || read.Version != version || !read.Sealed.Equal(want) || !made.Sealed.Equal(want) {
 			t.Errorf("version %d: %v and %v, want %v; %v", version, made.Sealed, read.Sealed, want, err)
 		}
 		// An envelope that is put back or set aside was sealed when it was.
 		again, err := Restamped(text, 7, 1, NotNow{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if read, err = ReadHeader(again); err != nil || read.Version != version || !read.Sealed.Equal(want) {
 			t.Errorf("version %d with another attempt: %v, want %v; %v", version, read.Sealed, want, err)
 		}

@@ -6,7 +6,15 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/queuepump/queuepump/internal/testbuf"
 )
+
+// must ends a test with an error.
+var must = testbuf.Must
+
+// errOf is the error of a call whose result a test does not need.
+func errOf(_ any, err error) error { return err }
 
 // testHeader is an identity with something in every field.
 func testHeader() Header {
@@ -62,9 +70,7 @@ func seal(t testing.TB, h Header, tasks []Task) []byte {
 		t.Fatalf("only %d of %d tasks fit", n, len(tasks))
 	}
 	text, _, err := b.Seal(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return text
 }
 
@@ -103,9 +109,7 @@ func TestAFullEnvelopeOpensToTheSameTasks(t *testing.T) {
 		t.Fatalf("%d tasks of 131 bytes in an envelope, want at least 400 and a full one", n)
 	}
 	text, h, err := b.Seal(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Logf("%d tasks, %d of %d characters, %d raw bytes in %d chunks", n, len(text), maxText-DefaultHeadroom, h.RawLen, b.estimates)
 	e := open(t, text)
 	defer e.Release()

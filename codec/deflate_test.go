@@ -141,9 +141,7 @@ func TestBase64IsPackedThoughNothingRepeats(t *testing.T) {
 		t.Fatalf("%d letters do not fit: %v", len(text), err)
 	}
 	sealed, _, err := b.Seal(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	env, err := Open(sealed, Limits{})
 	if err != nil || string(env.Tasks[0].Body) != string(text) {
 		t.Errorf("it is read as something else: %v", err)

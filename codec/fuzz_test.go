@@ -18,9 +18,7 @@ func seedTexts(f *testing.F) [][]byte {
 	tasks := jsonTasks(1, 20)
 	text := seal(f, testHeader(), tasks)
 	quarantined, err := Quarantined(text, testCause())
-	if err != nil {
-		f.Fatal(err)
-	}
+	must(f, err)
 	zeros := make([]byte, 1<<20)
 	return [][]byte{
 		{},
@@ -146,9 +144,7 @@ func checkOpen(t *testing.T, text []byte) {
 	}
 	// An envelope that can be opened is a gzip file for every reader.
 	r, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, bytes.NewReader(text)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got, err := io.ReadAll(r); err != nil || !bytes.Equal(got, recordsOf(e.Tasks)) {
 		t.Fatalf("compress/gzip: %d bytes, %v", len(got), err)
 	}
@@ -170,9 +166,7 @@ func checkReadHeader(t *testing.T, text []byte) {
 	if errors.Is(err, ErrTooLarge) {
 		return
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got, err := ReadHeader(quarantined)
 	want := fr.Header
 	want.Cause = got.Cause
@@ -199,9 +193,7 @@ func checkRoundTrip(t *testing.T, data []byte, limit int, segment uint32, worklo
 				tasks = tasks[1:]
 				continue
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if !fits {
 				break
 			}
@@ -274,9 +266,7 @@ func checkBuilder(t *testing.T, data []byte, limit int) {
 			}
 		}
 		text, _, err := trial.Seal(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if fits != (len(text) <= limit) {
 			t.Fatalf("fits: %t, but sealed it is %d characters of %d", fits, len(text), limit)
 		}

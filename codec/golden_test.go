@@ -78,9 +78,7 @@ func dump(t testing.TB, text []byte) []byte {
 func golden(t testing.TB, name string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return b
 }
 
@@ -113,9 +111,7 @@ func TestGoldenHeadersAreWrittenAsEver(t *testing.T) {
 	for _, name := range []string{"v1.txt", "v1-quarantined.txt", "v1-chunks.txt", "v2.txt", "v2-quarantined.txt", "v2-chunks.txt", "v3.txt", "v3-quarantined.txt", "v4.txt", "v4-quarantined.txt"} {
 		want := golden(t, name)
 		fr, err := readFrame(want)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got, _ := fr.text(); !bytes.Equal(got, want) {
 			t.Errorf("%s: written again it is\n%s\nwant\n%s", name, got, want)
 		}
@@ -134,19 +130,13 @@ func writeGolden(t *testing.T) {
 	h.NotNow = NotNow{First: time.Date(2026, 11, 27, 5, 0, 0, 0, time.UTC), Deliveries: 12, Here: 3}
 	text := seal(t, h, tracedTasks())
 	quarantined, err := Quarantined(text, testCause())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	member, err := base64.StdEncoding.DecodeString(string(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name, content := range map[string][]byte{
 		"v4.txt": text, "v4.gz": member, "v4.dump": dump(t, text),
 		"v4-quarantined.txt": quarantined, "v4-quarantined.dump": dump(t, quarantined),
 	} {
-		if err := os.WriteFile(filepath.Join("testdata", name), content, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join("testdata", name), content, 0o644))
 	}
 }

@@ -74,9 +74,7 @@ func TestEveryHeaderReadsBack(t *testing.T) {
 			t.Fatalf("fields of %d bytes, %d predicted", want, got)
 		}
 		got, err := ReadHeader(base64.StdEncoding.AppendEncode(nil, wire))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if diff := cmp.Diff(h, got); diff != "" {
 			t.Fatalf("read back differently (-want +got):\n%s", diff)
 		}
@@ -92,9 +90,7 @@ func TestTimesOfACauseKeepTheirMilliseconds(t *testing.T) {
 		{time.Date(-5, 1, 1, 0, 0, 0, 0, time.UTC), time.UnixMilli(minMillis).UTC()},
 	} {
 		q, err := Quarantined(text, Cause{First: tc.in})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		h, err := ReadHeader(q)
 		if err != nil || !h.Cause.First.Equal(tc.want) {
 			t.Errorf("%v came back as %v, want %v (%v)", tc.in, h.Cause.First, tc.want, err)
@@ -105,14 +101,10 @@ func TestTimesOfACauseKeepTheirMilliseconds(t *testing.T) {
 func TestTheHeaderIsReadWithoutTheRest(t *testing.T) {
 	text := seal(t, testHeader(), jsonTasks(1, 1000))
 	want, err := ReadHeader(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	// Whatever stands behind the header is neither needed nor looked at.
 	got, err := ReadHeader(append(text[:120:120], "!!!!"...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -131,12 +123,8 @@ func gzipText(t testing.TB, h gzip.Header, content string) []byte {
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
 	w.Header = h
-	if _, err := w.Write([]byte(content)); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(w.Write([]byte(content))))
+	must(t, w.Close())
 	return base64.StdEncoding.AppendEncode(nil, b.Bytes())
 }
 
@@ -196,9 +184,7 @@ func TestADamagedSignatureIsNoForeignTask(t *testing.T) {
 func resealed(t testing.TB, text []byte, change func(member []byte, head int) []byte) []byte {
 	t.Helper()
 	member, err := base64.StdEncoding.DecodeString(string(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	head := idAt + int(binary.LittleEndian.Uint16(member[gzipHeader:]))
 	member = change(member, head)
 	binary.LittleEndian.PutUint32(member[head-checkLen:], crc32.ChecksumIEEE(member[:head-checkLen]))
@@ -223,9 +209,7 @@ func TestANewerVersionIsToldFromDamage(t *testing.T) {
 		t.Errorf("Quarantined of version 9: %v", err)
 	}
 	member, err := base64.StdEncoding.DecodeString(string(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	member[versionAt] = 9
 	if _, err := ReadHeader(base64.StdEncoding.AppendEncode(nil, member)); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("a version byte that changed on the way: %v", err)

@@ -55,31 +55,19 @@ func streams(tb testing.TB, content []byte) (all [][]byte) {
 	for level := -2; level <= 9; level++ {
 		var b bytes.Buffer
 		w, err := flate.NewWriter(&b, level)
-		if err != nil {
-			tb.Fatal(err)
-		}
+		must(tb, err)
 		k, err := kflate.NewWriter(&b, level)
-		if err != nil {
-			tb.Fatal(err)
-		}
+		must(tb, err)
 		for _, c := range []interface {
 			io.WriteCloser
 			Flush() error
 		}{w, k} {
 			b.Reset()
 			half := len(content) / 2
-			if _, err := c.Write(content[:half]); err != nil {
-				tb.Fatal(err)
-			}
-			if err := c.Flush(); err != nil { // an empty stored block in the middle
-				tb.Fatal(err)
-			}
-			if _, err := c.Write(content[half:]); err != nil {
-				tb.Fatal(err)
-			}
-			if err := c.Close(); err != nil {
-				tb.Fatal(err)
-			}
+			must(tb, errOf(c.Write(content[:half])))
+			must(tb, c.Flush()) // an empty stored block in the middle
+			must(tb, errOf(c.Write(content[half:])))
+			must(tb, c.Close())
 			all = append(all, bytes.Clone(b.Bytes()))
 		}
 	}

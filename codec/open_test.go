@@ -40,15 +40,9 @@ func packed(t testing.TB, content []byte) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w, err := flate.NewWriter(&b, flate.BestCompression)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.Write(content); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, errOf(w.Write(content)))
+	must(t, w.Close())
 	return trailer(b.Bytes(), content)
 }
 
@@ -69,16 +63,12 @@ func TestAnEnvelopeIsAGzipFile(t *testing.T) {
 	tasks := jsonTasks(1, 1000)
 	text := seal(t, testHeader(), tasks)
 	member, err := base64.StdEncoding.DecodeString(string(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := recordsOf(tasks)
 
 	t.Run("for compress/gzip", func(t *testing.T) {
 		r, err := gzip.NewReader(bytes.NewReader(member))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		r.Multistream(false)
 		got, err := io.ReadAll(r)
 		if err != nil || !bytes.Equal(got, want) {
@@ -110,22 +100,16 @@ func TestAnyEnvelopeIsAGzipFileForOthers(t *testing.T) {
 		n := 0
 		for _, task := range tasks {
 			fits, err := b.Add(task)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if !fits {
 				break
 			}
 			n++
 		}
 		text, _, err := b.Seal(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		r, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, bytes.NewReader(text)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got, err := io.ReadAll(r); err != nil || !bytes.Equal(got, recordsOf(tasks[:n])) {
 			t.Fatalf("gunzip: %v", err)
 		}
@@ -146,9 +130,7 @@ func TestAFlippedBitIsFoundOrHarmless(t *testing.T) {
 	tasks := jsonTasks(1, 12)
 	text := seal(t, testHeader(), tasks)
 	quarantined, err := Quarantined(text, Cause{Reason: "bad", Detail: "line 7", Instance: "host-1", Attempts: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	// A body that does not compress is stored, where nothing but the checksums notices.
 	stored := seal(t, testHeader(), []Task{{N: 3, Key: []byte("k"), Body: []byte{0xf0, 0x01, 0x99}}})
 	for name, text := range map[string][]byte{"compressed": text, "quarantined": quarantined, "stored": stored} {
@@ -220,9 +202,7 @@ func TestABombIsRefused(t *testing.T) {
 	}
 	// The limits are the caller's.
 	e, err := Open(crowd, Limits{MaxTasks: maxTasks + 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	e.Release()
 }
 
@@ -296,9 +276,7 @@ func TestWhatIsWrongBehindAGoodHeaderIsCorrupt(t *testing.T) {
 func gzipMember(t testing.TB) []byte {
 	t.Helper()
 	member, err := base64.StdEncoding.DecodeString(string(gzipText(t, gzip.Header{OS: 255}, "another")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return member
 }
 
@@ -334,9 +312,7 @@ func TestOpeningAllocatesNothingPerTask(t *testing.T) {
 	text := seal(t, testHeader(), tasks)
 	allocs := testing.AllocsPerRun(50, func() {
 		e, err := Open(text, Limits{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		e.Release()
 	})
 	t.Logf("%v allocations for %d tasks", allocs, len(tasks))

@@ -25,14 +25,10 @@ func TestAQuarantinedEnvelopeHasItsCauseAndEverythingElseAsBefore(t *testing.T) 
 	tasks := jsonTasks(1, 300)
 	text := seal(t, testHeader(), tasks)
 	before, err := ReadHeader(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cause := testCause()
 	quarantined, err := Quarantined(text, cause)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	e := open(t, quarantined)
 	defer e.Release()
 	want := before
@@ -44,9 +40,7 @@ func TestAQuarantinedEnvelopeHasItsCauseAndEverythingElseAsBefore(t *testing.T) 
 
 	// A second cause takes the place of the first, and a redrive takes it away.
 	other, err := Quarantined(quarantined, Cause{Reason: "killed"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if h, err := ReadHeader(other); err != nil || *h.Cause != (Cause{Reason: "killed"}) {
 		t.Errorf("second cause %+v, %v", h.Cause, err)
 	}
@@ -63,9 +57,7 @@ func TestAnyCauseFitsAFullEnvelope(t *testing.T) {
 	b.Reset(h)
 	fill(t, b, jsonTasks(1, 3000))
 	text, _, err := b.Seal(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	rapid.Check(t, func(t *rapid.T) {
 		c := Cause{
 			Reason:   rapid.String().Draw(t, "reason") + strings.Repeat("é", rapid.IntRange(0, 100).Draw(t, "r")),
@@ -80,9 +72,7 @@ func TestAnyCauseFitsAFullEnvelope(t *testing.T) {
 			t.Fatalf("%d characters, %v", len(q), err)
 		}
 		h, err := ReadHeader(q)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, s := range []struct{ got, was string }{{h.Cause.Reason, c.Reason}, {h.Cause.Detail, c.Detail}, {h.Cause.Instance, c.Instance}} {
 			was := strings.ToValidUTF8(s.was, "\uFFFD")
 			if !utf8.ValidString(s.got) || !strings.HasPrefix(was, s.got) {
@@ -104,17 +94,13 @@ func TestACauseWithoutHeadroomIsCutOrRefused(t *testing.T) {
 		r := rand.New(rand.NewPCG(uint64(headroom), 0))
 		for n := uint64(0); ; n++ {
 			ok, err := b.Add(Task{N: n, Body: bytesOf(r, 0, 20)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if !ok {
 				break
 			}
 		}
 		text, _, err := b.Seal(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		q, err := Quarantined(text, testCause())
 		switch {
 		case err == nil && len(q) <= maxText:
@@ -177,14 +163,10 @@ func TestRestampingChangesAttemptAndGenerationOnly(t *testing.T) {
 	text := seal(t, testHeader(), tasks)
 	for _, n := range []uint32{0, 1, 127, 128, math.MaxUint32} {
 		again, err := Restamped(text, n, n/2, NotNow{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		e := open(t, again)
 		want, err := ReadHeader(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		want.Attempt, want.Generation = n, n/2
 		if diff := cmp.Diff(want, e.Header); diff != "" {
 			t.Error(diff)
@@ -200,9 +182,7 @@ func TestWhatIsKnownOfNotNowStaysInTheHeader(t *testing.T) {
 	for name, tasks := range map[string][]Task{"plain": jsonTasks(1, 300), "traced": tracedTasks()} {
 		text := seal(t, testHeader(), tasks)
 		again, err := Restamped(text, 1, 2, told)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		e := open(t, again)
 		if e.Header.NotNow != told || e.Header.Version != notNowSince || e.Header.Attempt != 1 {
 			t.Errorf("%s: written over it says %+v", name, e.Header)

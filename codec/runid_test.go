@@ -17,9 +17,7 @@ func TestARunIDReadsBackFromItsText(t *testing.T) {
 		}
 	}
 	asJSON, err := json.Marshal(map[RunID]RunID{id: id})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if want := `{"` + id.String() + `":"` + id.String() + `"}`; string(asJSON) != want {
 		t.Errorf("as JSON %s, want %s", asJSON, want)
 	}

@@ -98,9 +98,7 @@ func TestTheSumOfAllLinesStaysUnderItsCeiling(t *testing.T) {
 		if errors.Is(err, os.ErrNotExist) { // it is removed, and that is not committed yet
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if !utf8.Valid(text) || bytes.IndexByte(text, 0) >= 0 {
 			continue
 		}

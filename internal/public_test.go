@@ -21,14 +21,10 @@ func TestThePublicNamesAreAsWritten(t *testing.T) {
 	const golden = "testdata/public.txt"
 	got := strings.Join(publicNames(t), "\n") + "\n"
 	if *updatePublic {
-		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil { //nolint:gosec // all read it
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(golden, []byte(got), 0o644)) //nolint:gosec // all read it
 	}
 	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got == string(want) {
 		return
 	}
@@ -50,9 +46,7 @@ func TestThePublicNamesAreAsWritten(t *testing.T) {
 func publicNames(t *testing.T) (lines []string) {
 	t.Helper()
 	out, err := exec.Command("go", "list", "../pump/...", "../codec/...", "../shardmap/...").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	packages := 0
 	for p := range strings.FieldsSeq(string(out)) {
 		if strings.Contains(p, "/internal") {

@@ -33,9 +33,7 @@ var (
 func TestPackagesFilesAndFunctionsCanBeHeld(t *testing.T) {
 	const fields = "ImportPath,Dir,GoFiles,IgnoredGoFiles,TestGoFiles,XTestGoFiles"
 	out, err := exec.Command("go", "list", "-json="+fields, "../...").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
 		var p struct {
 			ImportPath, Dir                                    string
@@ -71,17 +69,13 @@ func tooLong(t *testing.T, name, dir string, files []string, most size) (problem
 	t.Helper()
 	for _, file := range files {
 		text, err := os.ReadFile(filepath.Join(dir, file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if n := strings.Count(string(text), "\n"); n > most.file {
 			problems = append(problems, fmt.Sprintf("%s/%s has %d lines, more than %d", name, file, n, most.file))
 		}
 		set := token.NewFileSet()
 		parsed, err := parser.ParseFile(set, file, text, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, d := range parsed.Decls {
 			f, ok := d.(*ast.FuncDecl)
 			if !ok {
@@ -101,9 +95,7 @@ func tooWide(t *testing.T, name, dir string, files []string, most size) (problem
 	t.Helper()
 	for _, file := range files {
 		text, err := os.ReadFile(filepath.Join(dir, file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for i, line := range strings.Split(string(text), "\n") {
 			if n := utf8.RuneCountInString(line); n > most.line {
 				problems = append(problems,
@@ -121,9 +113,7 @@ func tooLarge(t *testing.T, name, dir string, files []string, most size) (proble
 	problems = tooLong(t, name, dir, files, most)
 	for _, file := range files {
 		text, err := os.ReadFile(filepath.Join(dir, file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		lines += strings.Count(string(text), "\n")
 	}
 	if len(files) > most.files || lines > most.lines {
@@ -136,9 +126,7 @@ func tooLarge(t *testing.T, name, dir string, files []string, most size) (proble
 func TestWhatIsTooLargeIsNamed(t *testing.T) {
 	dir := t.TempDir()
 	text := "package p\n\nfunc f() {\n\n\t// ääääää\n}\n"
-	if err := os.WriteFile(filepath.Join(dir, "p.go"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "p.go"), []byte(text), 0o600))
 	for problem, most := range map[string]size{
 		"":                     {1, 6, 6, 4, 10},
 		"6 lines, more than 5": {1, 6, 5, 4, 10},
@@ -159,18 +147,14 @@ func TestWhatIsTooLargeIsNamed(t *testing.T) {
 func TestTheFrontDoorIsSmall(t *testing.T) {
 	const most = 43
 	files, err := filepath.Glob("../pump/*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var names []string
 	for _, file := range files {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
 		}
 		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, d := range parsed.Decls {
 			names = append(names, exported(d)...)
 		}

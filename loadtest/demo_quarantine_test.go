@@ -36,36 +36,26 @@ func poisoned(t *testing.T, run codec.RunID) []byte {
 	if err == nil {
 		text, err = codec.Quarantined(text, codec.Cause{Reason: "attempts"})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return text
 }
 
 func TestThePoisonQueuesSayWhichTasksAreInQuarantine(t *testing.T) {
 	f := simulateFlags{accounts: 2, queues: 1, limits: "none", workload: "demo", seed: 1}
 	s, err := f.start(0, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer s.Close()
 	q, err := newQuarantine(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := q.read(t.Context()); err != nil {
 		t.Fatal("without queues: ", err)
 	}
 	// The second account has more messages than one get brings; a message came
 	// twice, one lost its end and one is not ours.
 	account, err := azure.Open(azure.Options{ConnectionString: s.ConnectionString("simulated2")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	queue := account.Queue("demo-poison")
-	if err := queue.Create(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, queue.Create(t.Context()))
 	runs := make([]codec.RunID, 34)
 	want := map[identity]string{}
 	for i := range runs {
@@ -82,9 +72,7 @@ func TestThePoisonQueuesSayWhichTasksAreInQuarantine(t *testing.T) {
 		}
 	}
 	for range 2 { // what was read is not read again
-		if err := q.read(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, q.read(t.Context()))
 		if d := cmp.Diff(want, q.keys); d != "" || q.unreadable != 1 {
 			t.Errorf("%d unreadable, %s", q.unreadable, d)
 		}
@@ -95,9 +83,7 @@ func TestADamagedMessageStillSaysWhichTasksItCarries(t *testing.T) {
 	run := codec.RunID{1}
 	text := poisoned(t, run)
 	h, err := codec.ReadHeader(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	text[len(text)-6] ^= 1 // in the checksum or the size behind the records
 	if _, err := codec.Open(text, codec.Limits{}); !errors.Is(err, codec.ErrCorrupt) {
 		t.Fatal(err)
@@ -136,9 +122,7 @@ func TestLostIsCountedByIdentity(t *testing.T) {
 			maps.Copy(tr.results.seen, tt.seen)
 			tr.results.duplicates = int(tt.twin)
 			r, err := tr.report()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if d := cmp.Diff([]int64{tt.lost, tt.given, tt.twin}, []int64{r.Lost, r.Quarantined, r.Duplicates}); d != "" {
 				t.Errorf("lost, quarantined, duplicates: %s", d)
 			}
@@ -161,9 +145,7 @@ func TestAFileInQuarantineIsNotLost(t *testing.T) {
 func TestAFailedTrialLeavesNoReportOfAnEarlierOne(t *testing.T) {
 	out := t.TempDir()
 	path := filepath.Join(out, "run.json")
-	if err := os.WriteFile(path, []byte(`{"tasks":1,"lost":0}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(`{"tasks":1,"lost":0}`), 0o600))
 	cmd := demoCommand()
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	cmd.SetArgs([]string{"--files", out, "--out", out, "--distributor", filepath.Join(out, "missing")})
@@ -172,13 +154,9 @@ func TestAFailedTrialLeavesNoReportOfAnEarlierOne(t *testing.T) {
 		t.Fatal("no error")
 	}
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var got map[string]any
-	if err := json.Unmarshal(text, &got); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(text, &got))
 	if got["unfinished"] != true || got["error"] != failed.Error() || got["lost"] != nil {
 		t.Errorf("got %s", text)
 	}
@@ -190,9 +168,7 @@ func TestATrialThatStalledFails(t *testing.T) {
 		summary: distributorSummary{Run: "r"}, unfinished: errStalled,
 	}
 	r, err := tr.report()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !r.Unfinished || r.Error != errStalled.Error() || r.verdict() == nil {
 		t.Errorf("got %+v", r)
 	}

@@ -22,22 +22,14 @@ import (
 func TestTheConfigurationThatIsWrittenCanBeRead(t *testing.T) {
 	f := simulateFlags{accounts: 3, queues: 2, limits: "none", workload: "demo", seed: 1}
 	s, err := f.start(0, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer s.Close()
 	text, err := s.configuration()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	path := filepath.Join(t.TempDir(), "pump.yaml")
-	if err := writeFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, writeFile(path, text, 0o600))
 	file, err := configfile.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(file.Config.Accounts) != 3 || file.Config.Accounts[2].Queues != 2 || file.Config.Accounts[2].ConnectionString != s.ConnectionString("simulated3") {
 		t.Errorf("got %+v", file.Config)
 	}
@@ -51,16 +43,12 @@ func TestTheConfigurationThatIsWrittenCanBeRead(t *testing.T) {
 
 func TestLimitsAreAWordOrAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "limits.json")
-	if err := os.WriteFile(path, []byte(`{"queue": 7}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(`{"queue": 7}`), 0o600))
 	l, err := parseLimits(path)
 	if err != nil || l.Queue != 7 || l.QueueAccount != azsim.PublishedLimits().QueueAccount {
 		t.Errorf("got %+v, %v", l, err)
 	}
-	if err := os.WriteFile(path, []byte(`{"queues": 7}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(`{"queues": 7}`), 0o600))
 	for _, s := range []string{path, "publishd"} {
 		if _, err := parseLimits(s); err == nil || !strings.Contains(err.Error(), s) {
 			t.Errorf("%s: %v", s, err)
@@ -70,20 +58,14 @@ func TestLimitsAreAWordOrAFile(t *testing.T) {
 
 func TestTheWorkerHashesTheFileThatATaskNames(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a")
-	if err := os.WriteFile(path, []byte("abc"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte("abc"), 0o600))
 	in := fmt.Sprintf("{\"seq\":1,\"body\":%q}\n{\"seq\":2,\"body\":\"/no/such/file\"}\nnonsense\n", path)
 	var out bytes.Buffer
-	if err := sumFiles(strings.NewReader(in), &out); err != nil {
-		t.Fatal(err)
-	}
+	must(t, sumFiles(strings.NewReader(in), &out))
 	var answers []map[string]any
 	for line := range strings.Lines(out.String()) {
 		var a map[string]any
-		if err := json.Unmarshal([]byte(line), &a); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal([]byte(line), &a))
 		answers = append(answers, a)
 	}
 	if len(answers) != 3 {
@@ -110,13 +92,9 @@ func TestTheWorkerHashesAFileWhoseNameIsNotUTF8(t *testing.T) {
 	}
 	name := base64.StdEncoding.EncodeToString([]byte(path))
 	var out bytes.Buffer
-	if err := sumFiles(strings.NewReader(fmt.Sprintf("{\"seq\":7,\"bodyBase64\":%q}\n", name)), &out); err != nil {
-		t.Fatal(err)
-	}
+	must(t, sumFiles(strings.NewReader(fmt.Sprintf("{\"seq\":7,\"bodyBase64\":%q}\n", name)), &out))
 	var got map[string]any
-	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(out.Bytes(), &got))
 	want := map[string]any{"seq": 7.0, "ok": true, "result": map[string]any{
 		"pathBase64": name, "bytes": 3.0, "sha256": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
 	}}
@@ -131,17 +109,11 @@ func hashed(t *testing.T) (paths []string, lines []string) {
 	dir := t.TempDir()
 	for i := range 3 {
 		path := filepath.Join(dir, fmt.Sprint(i))
-		if err := os.WriteFile(path, []byte(path), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(path), 0o600))
 		sum, err := sumFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		result, err := json.Marshal(sum)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		paths = append(paths, path)
 		lines = append(lines, fmt.Sprintf(`{"run":"a","segment":5,"n":%d,"key":%q,"id":"","result":%s,"attempt":1}`+"\n", i, path, result))
 	}
@@ -171,17 +143,11 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 			// Read while it grows, in pieces that do not end where lines do.
 			text := strings.Join(tt.lines, "")
 			for i := 0; i < len(text); i += 100 {
-				if err := os.WriteFile(out, []byte(text[:min(i+100, len(text))]), 0o600); err != nil {
-					t.Fatal(err)
-				}
-				if err := r.read(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(out, []byte(text[:min(i+100, len(text))]), 0o600))
+				must(t, r.read())
 			}
 			lost, misses, err := r.compare(paths, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			got := []int{r.handled(), r.duplicates, lost, misses}
 			if d := cmp.Diff([]int{tt.handled, tt.duplicates, tt.lost, tt.misses}, got); d != "" {
 				t.Errorf("handled, duplicates, lost, mismatched: %s", d)
@@ -203,9 +169,7 @@ func TestTheReportAddsUpWhatAllProcessesDid(t *testing.T) {
 		tr.results.seen[identity{"r", 1, uint64(n)}] = 1
 	}
 	r, err := tr.report()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if d := cmp.Diff(pump.Requests{"a": {"put": 2, "get": 4, "delete": 1}, "b": {"get": 1}}, r.Requests); d != "" {
 		t.Error(d)
 	}
@@ -213,14 +177,10 @@ func TestTheReportAddsUpWhatAllProcessesDid(t *testing.T) {
 		t.Errorf("got %+v", r)
 	}
 	path := filepath.Join(t.TempDir(), "run.json")
-	if err := writeReport(path, r); err != nil {
-		t.Fatal(err)
-	}
+	must(t, writeReport(path, r))
 	text, _ := os.ReadFile(path)
 	var fields map[string]any
-	if err := json.Unmarshal(text, &fields); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(text, &fields))
 	for _, name := range []string{"tasks", "handled", "lost", "mismatched", "duplicates", "envelopes", "seconds", "requests"} {
 		if _, ok := fields[name]; !ok {
 			t.Errorf("run.json has no %s", name)
@@ -245,9 +205,7 @@ func TestATrialThatQuarantinesFails(t *testing.T) {
 		tr.quarantine.keys[identity{"r", 1, uint64(n)}] = ""
 	}
 	r, err := tr.report()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := "0 of 8 tasks lost, 8 quarantined, 0 results wrong\nquarantined because of: attempts: name 'work' is not defined"
 	if err := r.verdict(); err == nil || err.Error() != want || r.Error != want || r.Unfinished {
 		t.Errorf("got %v, %+v", err, r)

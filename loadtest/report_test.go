@@ -21,13 +21,9 @@ func savedReport(t *testing.T, dir, name, scenario string) string {
 		ScheduleP50: p, ScheduleP99: p, SendP50: p, SendP99: p,
 	}
 	var b bytes.Buffer
-	if err := r.Write(&b); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.Write(&b))
 	path := filepath.Join(dir, name)
-	if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, b.Bytes(), 0o600))
 	return path
 }
 

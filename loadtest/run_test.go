@@ -22,6 +22,9 @@ import (
 	"github.com/queuepump/queuepump/pump"
 )
 
+// must ends a test with an error.
+var must = testbuf.Must
+
 // asProgram in the environment makes the test binary the program itself, so that its exit
 // status, its virtual time and the process beside it are those of the real one.
 const asProgram = "LOADTEST_AS_PROGRAM"
@@ -38,9 +41,7 @@ func TestMain(m *testing.M) {
 func program(t *testing.T, dir string, args ...string) (cmd *exec.Cmd, out, log *bytes.Buffer) {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out, log = new(bytes.Buffer), new(bytes.Buffer)
 	cmd = exec.CommandContext(t.Context(), self, args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.Env = dir, out, log, append(os.Environ(), asProgram+"=1")
@@ -96,9 +97,7 @@ func TestAVirtualTestIsSavedShownAndCompared(t *testing.T) {
 	}
 	out, _ := run(t, dir, 0, "report", path, "--json")
 	r, err := report.Read(strings.NewReader(out))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if r.Against != report.Virtual || len(r.Accounts) != 2 || r.Accounts[0].Limit != 4000 || r.Tasks.Sent != 4500 || r.Tasks.Lost != 0 || r.Machine.CPUSeconds != nil {
 		t.Errorf("got %+v", r)
 	}
@@ -137,9 +136,7 @@ func TestSimulatedAccountsAreLoadedOverTCPByTheSameCommand(t *testing.T) {
 	dir := t.TempDir()
 	out, _ := run(t, dir, 0, "run", "soak", "--accounts", "2", "--rate", "50", "--duration", "5s", "--warm-up", "0", "--json", "--out", "here", "--progress-every", "100ms")
 	r, err := report.Read(strings.NewReader(out))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if r.Against != report.Simulated || r.Tasks.Lost != 0 || r.Machine.CPUSeconds == nil {
 		t.Errorf("got %+v", r)
 	}
@@ -154,23 +151,15 @@ func TestSimulatedAccountsAreLoadedOverTCPByTheSameCommand(t *testing.T) {
 func TestTheAccountsOfAConfigurationAreLeftAsTheyWere(t *testing.T) {
 	f := simulateFlags{accounts: 2, queues: 2, limits: "none", workload: "real", seed: 1}
 	s, err := f.start(0, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer s.Close()
 	text, err := s.configuration()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "pump.yaml"), text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "pump.yaml"), text, 0o600))
 	out, _ := run(t, dir, 0, "run", "account-dark", "--config", "pump.yaml", "--rate", "50", "--duration", "6s", "--warm-up", "0", "--json", "-q")
 	r, err := report.Read(strings.NewReader(out))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if r.Against != report.Real || r.Tasks.Lost != 0 || len(r.Events) != 2 || r.Limits.Queue != 2000 {
 		t.Errorf("got %+v", r)
 	}
@@ -191,17 +180,13 @@ func TestAStoppedTestIsSavedAllTheSame(t *testing.T) {
 	cmd, out, _ := program(t, dir, "run", "soak", "--rate", "20", "--duration", "10m", "--progress-every", "100ms")
 	log := &testbuf.Buffer{}
 	cmd.Stderr = log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	for deadline := time.Now().Add(2 * time.Minute); !strings.Contains(log.String(), "phase=warm-up"); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("no load is on:\n%s", log)
 		}
 	}
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Process.Signal(syscall.SIGTERM))
 	_ = cmd.Wait()
 	if code := cmd.ProcessState.ExitCode(); code != 143 {
 		t.Fatalf("status %d\n%s\n%s", code, out, log)
@@ -214,9 +199,7 @@ func TestAStoppedTestIsSavedAllTheSame(t *testing.T) {
 
 func TestMistakesOfRunAndReportAreNamed(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "other.json"), []byte(`{"tasks": 3}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "other.json"), []byte(`{"tasks": 3}`), 0o600))
 	for args, want := range map[string]string{
 		"run":                                   "SCENARIO is missing",
 		"run saturated":                         "use one of saturate, ramp",

@@ -33,9 +33,7 @@ func TestTheMapOf2500QueuesIsStoredAndSharesTheAccountsEvenly(t *testing.T) {
 	checkShares(t, m)
 	b := mustMarshal(t, m)
 	var read Map
-	if err := read.UnmarshalBinary(b); err != nil {
-		t.Fatal(err)
-	}
+	must(t, read.UnmarshalBinary(b))
 	if diff := cmp.Diff(*m, read, compareMaps); diff != "" {
 		t.Fatal(diff)
 	}
@@ -94,17 +92,13 @@ func TestAMapThatTheVersionBeforeCannotReadSaysSoByItsFormat(t *testing.T) {
 // not grow.
 func TestAMapOfMoreQueuesThanSegmentsIsReadAndDoesNotGrow(t *testing.T) {
 	m, err := blank(4, striped(2, 3))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	m.Version = 1
 	if m, err = m.placed(nil); err != nil {
 		t.Fatal(err)
 	}
 	var read Map
-	if err := read.UnmarshalBinary(mustMarshal(t, m)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, read.UnmarshalBinary(mustMarshal(t, m)))
 	if _, err := read.Change(striped(3, 3)); !errors.Is(err, ErrFewSegments) {
 		t.Errorf("it grew: %v", err)
 	}

@@ -19,29 +19,21 @@ var compareMaps = cmp.AllowUnexported(Map{})
 func mustMarshal(t testing.TB, m *Map) []byte {
 	t.Helper()
 	b, err := m.MarshalBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return b
 }
 
 func TestAMapIsReadAsItWasWritten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m, err := New(drawSegments(t), drawShards(t, "first"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if m, err = m.Change(drawShards(t, "next")); err != nil {
 			t.Fatal(err)
 		}
 		b, err := m.MarshalBinary()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var read Map
-		if err := read.UnmarshalBinary(b); err != nil {
-			t.Fatal(err)
-		}
+		must(t, read.UnmarshalBinary(b))
 		if diff := cmp.Diff(*m, read, compareMaps); diff != "" {
 			t.Fatal(diff)
 		}
@@ -128,9 +120,7 @@ func TestADamagedMapIsRefused(t *testing.T) {
 			}
 		}
 	}
-	if err := new(Map).UnmarshalBinary(good); err != nil {
-		t.Fatal(err)
-	}
+	must(t, new(Map).UnmarshalBinary(good))
 	if err := new(Map).UnmarshalBinary(set(version, 9)); err != nil {
 		t.Errorf("another version number: %v", err)
 	}
@@ -158,13 +148,9 @@ func FuzzUnmarshalBinary(f *testing.F) {
 		if errors.Is(err, ErrTooLarge) {
 			return // names in order of first use may need longer numbers than the order that was read
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var twice Map
-		if err := twice.UnmarshalBinary(again); err != nil {
-			t.Fatal(err)
-		}
+		must(t, twice.UnmarshalBinary(again))
 		if diff := cmp.Diff(m, twice, compareMaps); diff != "" {
 			t.Fatal(diff)
 		}
@@ -183,14 +169,10 @@ func TestForeignShardsAreNoHomes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		own := drawShards(t, "own")
 		before, err := New(drawSegments(t), own)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		foreign := []Shard{{Account: "other", Queue: "orders", State: Foreign}, {Account: before.Shards[0].Account, Queue: "orders", State: Foreign}}
 		with, err := before.Change(append(foreign, own...))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		loads := with.Loads()
 		for i, s := range with.Shards {
 			if s.State == Foreign && loads[i] > 0 {
@@ -216,9 +198,7 @@ func TestForeignShardsAreNoHomes(t *testing.T) {
 			t.Fatalf("format %d, want %d, %v", b[0], format, err)
 		}
 		var read Map
-		if err := read.UnmarshalBinary(b); err != nil {
-			t.Fatal(err)
-		}
+		must(t, read.UnmarshalBinary(b))
 		if diff := cmp.Diff(*with, read, compareMaps); diff != "" {
 			t.Fatal(diff)
 		}

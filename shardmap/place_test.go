@@ -10,7 +10,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/queuepump/queuepump/internal/testbuf"
 )
+
+// must ends a test with an error.
+var must = testbuf.Must
 
 // equalShards is n equal shards, eight queues an account, as the defaults make them.
 func equalShards(n int) []Shard {
@@ -29,18 +34,14 @@ func equalShards(n int) []Shard {
 func mustNew(t testing.TB, segments int, shards []Shard) *Map {
 	t.Helper()
 	m, err := New(segments, shards)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return m
 }
 
 func mustChange(t testing.TB, m *Map, shards []Shard) *Map {
 	t.Helper()
 	next, err := m.Change(shards)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return next
 }
 
@@ -149,16 +150,12 @@ func drawSegments(t *rapid.T) int { return SegmentStep * rapid.IntRange(1, 16).D
 func TestNoShardIsAboveItsWeightedShareRoundedUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m, err := New(drawSegments(t), drawShards(t, "first"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		checkShares(t, m)
 		for range rapid.IntRange(0, 4).Draw(t, "changes") {
 			shards := drawShards(t, "next")
 			next, err := m.Change(shards)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			checkShares(t, next)
 			m = next
 		}
@@ -168,14 +165,10 @@ func TestNoShardIsAboveItsWeightedShareRoundedUp(t *testing.T) {
 func TestAChangeMovesTheFewestSegmentsThatKeepTheShares(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m, err := New(drawSegments(t), drawShards(t, "first"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for range rapid.IntRange(1, 5).Draw(t, "changes") {
 			next, err := m.Change(drawShards(t, "next"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if got, want := moves(m, next), fewest(m, next.Shards); got != want {
 				t.Fatalf("%d segments moved, %d had to", got, want)
 			}
@@ -199,21 +192,15 @@ func TestAddingOrDrainingOneOfNMovesLittleMoreThanOneNth(t *testing.T) {
 		// One is added below, and a map has no more shards than segments.
 		n := rapid.IntRange(1, min(40, segments-1)).Draw(t, "shards")
 		m, err := New(segments, equalShards(n))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		added, err := m.Change(equalShards(n + 1))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got, most := moves(m, added), (segments+n)/(n+1); got > most {
 			t.Fatalf("adding to %d shards moved %d of %d segments, want at most %d", n, got, segments, most)
 		}
 		one := rapid.IntRange(0, n).Draw(t, "drained")
 		after, err := added.Change(drained(added.Shards, one))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got, most := moves(added, after), (segments+n)/(n+1); got > most {
 			t.Fatalf("draining one of %d shards moved %d of %d segments, want at most %d", n+1, got, segments, most)
 		}
@@ -294,20 +281,14 @@ func TestANewMapDependsOnTheSetOfShardsAndNotOnTheirOrder(t *testing.T) {
 		segments, shards := drawSegments(t), drawShards(t, "first")
 		shuffled := rapid.Permutation(shards).Draw(t, "shuffled")
 		a, err := New(segments, shards)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		b, err := New(segments, shuffled)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if n := moves(a, b); n != 0 {
 			t.Fatalf("%d homes differ", n)
 		}
 		again, err := a.Change(shuffled)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if n := moves(a, again); n != 0 {
 			t.Fatalf("the same list in another order moved %d segments", n)
 		}

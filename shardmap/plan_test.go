@@ -99,9 +99,7 @@ func drawOwners(t *rapid.T, m *Map, n int) []int {
 
 func drawMap(t *rapid.T) *Map {
 	m, err := New(drawSegments(t), drawShards(t, "first"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return m
 }
 
@@ -249,9 +247,7 @@ func TestNoBarredInstanceIsPlannedWhileAnotherMayWork(t *testing.T) {
 // Instances stay as even as the bars allow: one that cannot read a queue has as many of the others.
 func TestBarsLeaveInstancesEven(t *testing.T) {
 	m, err := New(256, equalShards(8))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	barred := func(instance, shard int) bool { return instance == 0 && shard < 4 }
 	checkPlan(t, m, 4, m.Plan(team(4), m.Plan(team(4), nil, nil), func(instance, segment int) bool {
 		return barred(instance, m.Home(uint32(segment)))
@@ -272,9 +268,7 @@ func TestJoiningAndLeavingMoveOneShareOnly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		queues := rapid.IntRange(1, 40).Draw(t, "queues")
 		m, err := New(max(64, DefaultSegments(queues)>>rapid.IntRange(0, 4).Draw(t, "fewer")), equalShards(queues))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		n := rapid.IntRange(1, 60).Draw(t, "instances")
 		before := m.Plan(team(n), drawOwners(t, m, n), nil)
 
@@ -348,13 +342,9 @@ func TestAPlanDoesNotDependOnTheOrderOfShards(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		segments, shards := drawSegments(t), drawShards(t, "first")
 		a, err := New(segments, shards)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		b, err := New(segments, rapid.Permutation(shards).Draw(t, "shuffled"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		n := rapid.IntRange(1, 60).Draw(t, "instances")
 		owners := drawOwners(t, a, n)
 		if diff := cmp.Diff(a.Plan(team(n), owners, nil), b.Plan(team(n), owners, nil)); diff != "" {

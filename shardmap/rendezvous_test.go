@@ -49,9 +49,7 @@ func TestNegLog2IsMinusTheLogarithm(t *testing.T) {
 func TestChoicesAreTheHomeThenDistinctActiveShardsOfOtherAccountsFirst(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m, err := New(drawSegments(t), drawShards(t, "first"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		accounts := map[string]bool{}
 		active := 0
 		for _, s := range m.Shards {

@@ -22,24 +22,18 @@ func goldenKey(t *testing.T, field string) []byte {
 		return nil
 	}
 	key, err := hex.DecodeString(field)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !repeated {
 		return key
 	}
 	n, err := strconv.Atoi(times)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return bytes.Repeat(key, n)
 }
 
 func TestSegmentIsPinnedByGoldenVectors(t *testing.T) {
 	file, err := os.Open("testdata/segments.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer file.Close()
 	lines := bufio.NewScanner(file)
 	lines.Buffer(nil, 1<<20)
@@ -64,9 +58,7 @@ func TestSegmentIsPinnedByGoldenVectors(t *testing.T) {
 			}
 		}
 	}
-	if err := lines.Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, lines.Err())
 	if vectors < 20 {
 		t.Fatalf("only %d vectors", vectors)
 	}

@@ -14,7 +14,11 @@ import (
 
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/docscheck"
+	"github.com/queuepump/queuepump/internal/testbuf"
 )
+
+// must ends a test with an error.
+var must = testbuf.Must
 
 // notSlips are what an example is refused for here although nothing is wrong with it.
 var notSlips = regexp.MustCompile(`needs a terminal|no terminal to ask|--yes names "orders"|called "acct03"`)
@@ -27,20 +31,12 @@ var filled = regexp.MustCompile(`\$\(.*?\)|\$\w+`)
 func TestEveryExampleOfEveryHelpCanBeTyped(t *testing.T) {
 	d := newDesk(t)
 	config, err := os.ReadFile(filepath.Join(d.dir, "pump.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile("pump.yaml", append(config, "delivery: once\n"...), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, os.WriteFile("pump.yaml", append(config, "delivery: once\n"...), 0o600))
 	var sent struct{ Run string }
 	text, err := cli.Help(t.Context(), root(), words("run --input tasks.jsonl --key city --quiet --json"))
-	if err := json.Unmarshal([]byte(text), &sent); err != nil {
-		t.Fatal(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(text), &sent))
+	must(t, err)
 	ids := strings.NewReplacer("0123456789ab", sent.Run, "3f2a", sent.Run[:4], "6f3a", sent.Run[:4])
 	examples := 0
 	var try func(cmd *cobra.Command)

@@ -1,8 +1,12 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/distributor"
 )
 
 // B5: what can be read only once is refused for repeated distributions, under whatever name and
@@ -20,6 +24,26 @@ func TestStandardInputIsKnownUnderAllItsNames(t *testing.T) {
 		err := typed(t, "", "run", "--every", "1s", "--config", "nowhere.yaml", "--format", "jsonl", "--input", path)
 		if err == nil || strings.Contains(err.Error(), "standard input") {
 			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
+// A machine of 512 MiB does for a distributor: what is resident is the goal and up to 12 MiB more,
+// which is the program itself. The goal follows the queues of the configuration, and GOMEMLIMIT
+// goes before it (package service).
+func TestTheMemoryGoalFollowsTheNumberOfQueues(t *testing.T) {
+	for queues, want := range map[int]int64{1: 208, 400: 208, 682: 208, 1000: 237, 2500: 378} {
+		cfg := pump.Config{Workload: "work", Segments: 16384}
+		for left := queues; left > 0; left -= 100 {
+			cfg.Accounts = append(cfg.Accounts, pump.Account{Queues: min(left, 100), ConnectionString: fmt.Sprintf(
+				"DefaultEndpointsProtocol=https;AccountName=a%d;AccountKey=YWJj;EndpointSuffix=core.windows.net", left)})
+		}
+		d, err := distributor.New(cfg, nil, distributor.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if goal := d.Memory() >> 20; goal != want {
+			t.Errorf("%d MiB for %d queues, want %d", goal, queues, want)
 		}
 	}
 }

@@ -20,9 +20,7 @@ func newDesk(t *testing.T) *desk {
 	t.Helper()
 	sim := azsim.New(azsim.Config{Limits: azsim.NoLimits(), Accounts: []azsim.Account{{Name: "acct01"}, {Name: "acct02"}}})
 	server, err := sim.Listen("", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = server.Close() })
 	d := &desk{sim: sim, dir: t.TempDir()}
 	t.Chdir(d.dir)
@@ -49,9 +47,7 @@ func newDesk(t *testing.T) *desk {
 		"list":          "tasks.csv\n",
 		"tasks.txt":     "a\n",
 	} {
-		if err := os.WriteFile(filepath.Join(d.dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(d.dir, name), []byte(text), 0o600))
 	}
 	return d
 }

@@ -24,9 +24,7 @@ func checking(t *testing.T, input string, args ...string) (string, error) {
 func checkingFile(t *testing.T, name, input string, args ...string) (string, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(input), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(input), 0o600))
 	var out bytes.Buffer
 	cmd := check()
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true

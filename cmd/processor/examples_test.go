@@ -26,9 +26,7 @@ func TestEveryExampleOfEveryHelpCanBeTyped(t *testing.T) {
 	for name, text := range map[string]string{
 		"pump.yaml": config, "sample.jsonl": "{}\n", "python3": "#!/bin/sh\n", "worker": "#!/bin/sh\n", "work": "#!/bin/sh\n", "convert.sh": "#!/bin/sh\n", "fetch-city": "#!/bin/sh\n",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

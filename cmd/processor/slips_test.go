@@ -7,7 +7,11 @@ import (
 	"testing"
 
 	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/internal/testbuf"
 )
+
+// must ends a test with an error.
+var must = testbuf.Must
 
 // A user's slip of the first hour is refused with its status and a word that names the
 // cause, before a file is opened or an account is asked.
@@ -17,9 +21,7 @@ func TestASlipOfTheFirstHourIsRefusedWithItsCause(t *testing.T) {
 	t.Setenv("QUEUEPUMP_CONFIG", "")
 	const config = "workload: test\naccounts:\n  - connectionString: DefaultEndpointsProtocol=http;AccountName=a1;AccountKey=YWJj;" +
 		"QueueEndpoint=http://127.0.0.1:1/a1;TableEndpoint=http://127.0.0.1:1/a1\n"
-	if err := os.WriteFile(filepath.Join(dir, "pump.yaml"), []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "pump.yaml"), []byte(config), 0o600))
 	for _, s := range []struct{ args, says string }{
 		{"run", "nothing says what to do"},
 		{"run ./worker", "--exec ./worker"},
@@ -92,8 +94,6 @@ func TestTheHelpOfRunFitsTwoScreens(t *testing.T) {
 func help(t *testing.T, args string) string {
 	t.Helper()
 	text, err := cli.Help(t.Context(), root(), strings.Fields(args))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return text
 }

@@ -75,9 +75,7 @@ func TestATaskThatWaitsForAChildHoldsNoKey(t *testing.T) {
 				f.out = filepath.Join(t.TempDir(), f.out)
 			}
 			h, err := f.handler(t.Context(), &configfile.File{}, slog.New(slog.DiscardHandler), func(error) {})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if h.concurrency != tt.want {
 				t.Errorf("%d tasks in work at once, want %d", h.concurrency, tt.want)
 			}
@@ -91,9 +89,7 @@ func TestATaskThatWaitsForAChildHoldsNoKey(t *testing.T) {
 func TestAHeaderTakesItsSecretFromTheEnvironment(t *testing.T) {
 	t.Setenv("TOKEN", "hunter2")
 	h, err := parseHeaders([]string{"Authorization: Bearer ${TOKEN}", "X-Two:a", "x-two: b"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got := h.Get("Authorization"); got != "Bearer hunter2" {
 		t.Errorf("got %q", got)
 	}

@@ -76,9 +76,7 @@ func (s *scene) of(instance string, m *metrics) pump.Config {
 	c.Instance, c.Accounts, c.Hooks = instance, nil, m.hooks(pump.Hooks{})
 	for _, name := range s.names {
 		st, err := azure.Open(azure.Options{ConnectionString: s.sim.ConnectionString(name), Transport: s.sim.Transport().As(instance)})
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		must(s.t, err)
 		c.Accounts = append(c.Accounts, pump.Account{Storage: st, Queues: 2})
 	}
 	return c
@@ -99,9 +97,7 @@ func (s *scene) processor(instance string, h pump.Handler, o processor.Options) 
 	s.t.Helper()
 	m := newMetrics(Options{Workload: s.config.Workload, Role: "processor", Version: "v1"})
 	p, err := processor.New(s.of(instance, m), h, o)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, err)
 	m.register(public.Processor(p.State))
 	return s.add(instance, m, func(ctx context.Context) error { _, err := p.Run(ctx); return err })
 }
@@ -110,9 +106,7 @@ func (s *scene) distributor(instance string, src source.Source, o distributor.Op
 	s.t.Helper()
 	m := newMetrics(Options{Workload: s.config.Workload, Role: "distributor", Version: "v1"})
 	d, err := distributor.New(s.of(instance, m), src, o)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, err)
 	m.register(public.Distributor(d.State))
 	return s.add(instance, m, func(ctx context.Context) error { _, err := d.Run(ctx); return err })
 }
@@ -128,9 +122,7 @@ func (s *scene) play(d time.Duration) {
 			default:
 			}
 			families, err := p.metrics.registry.Gather()
-			if err != nil {
-				s.t.Fatal(err)
-			}
+			must(s.t, err)
 			for _, f := range families {
 				if s.wanted[f.GetName()] {
 					s.note(p.name, f)
@@ -216,9 +208,7 @@ func (s *scene) judge(all []firing) {
 		}
 	}
 	for name, text := range map[string]string{"rules.yaml": alertRules(t), "test.yaml": b.String()} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	cmd := exec.Command("promtool", "test", "rules", "test.yaml")
 	cmd.Dir = dir

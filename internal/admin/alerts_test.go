@@ -31,9 +31,7 @@ import (
 func alertRules(t *testing.T) string {
 	t.Helper()
 	file, err := generate.Make("alerts", generate.Options{Version: "v1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return file.Text
 }
 
@@ -57,13 +55,9 @@ func TestPromtoolTakesTheRules(t *testing.T) {
 	requirePromtool(t)
 	for _, o := range []generate.Options{{Version: "v1"}, {Version: "v1", Workload: "cities", Name: "cities"}} {
 		file, err := generate.Make("alerts", o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		path := filepath.Join(t.TempDir(), "rules.yaml")
-		if err := os.WriteFile(path, []byte(file.Text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(file.Text), 0o600))
 		if out, err := exec.Command("promtool", "check", "rules", path).CombinedOutput(); err != nil {
 			t.Errorf("%v\n%s", err, out)
 		}
@@ -195,9 +189,7 @@ var scenes = []planted{
 		name: "a source has bad lines", accounts: 1, healthy: runs,
 		fault: func(s *scene) {
 			path := filepath.Join(s.t.TempDir(), "bad")
-			if err := os.WriteFile(path, []byte("{\"name\":\"a\"}\nno JSON\n"), 0o600); err != nil {
-				s.t.Fatal(err)
-			}
+			must(s.t, os.WriteFile(path, []byte("{\"name\":\"a\"}\nno JSON\n"), 0o600))
 			s.processes[2].end()
 			s.distributor("e", source.JSONLines(path, "name"), distributor.Options{Every: time.Minute})
 		},
@@ -214,9 +206,7 @@ var scenes = []planted{
 				fmt.Fprintf(&b, "{\"key\":\"k\",\"count\":%q}\n", hex.EncodeToString(random))
 			}
 			path := filepath.Join(s.t.TempDir(), "keys")
-			if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
-				s.t.Fatal(err)
-			}
+			must(s.t, os.WriteFile(path, []byte(b.String()), 0o600))
 			s.distributor("d", source.JSONLines(path, "key"), distributor.Options{})
 		},
 		lasts: 15 * time.Minute, fires: []string{"QueuepumpStateFull"},
@@ -233,9 +223,7 @@ var scenes = []planted{
 				if err == nil {
 					err = sender.Send(s.t.Context(), source.Record{Key: []byte("k"), Body: []byte("{}")})
 				}
-				if err != nil {
-					s.t.Fatal(err)
-				}
+				must(s.t, err)
 				s.t.Cleanup(func() { _, _ = sender.Close(context.Background()) })
 			}
 		},

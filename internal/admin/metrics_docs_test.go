@@ -54,15 +54,11 @@ func allMetrics(t *testing.T) (all map[string]*dto.MetricFamily, roles map[strin
 		}
 		keys := renew.New(slog.New(slog.DiscardHandler), nil)
 		take, err := keys.Adopt([]pump.Account{{Endpoint: "https://a.queue.core.windows.net?sig=s&se=2030-01-01"}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		take()
 		m.register(keys)
 		families, err := m.registry.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, f := range families {
 			if strings.HasPrefix(f.GetName(), "queuepump_") {
 				all[f.GetName()] = f
@@ -76,9 +72,7 @@ func allMetrics(t *testing.T) (all map[string]*dto.MetricFamily, roles map[strin
 func TestTheMetricsAreAsPrometheusWantsThem(t *testing.T) {
 	all, _ := allMetrics(t)
 	problems, err := promlint.NewWithMetricFamilies(slices.Collect(maps.Values(all))).Lint()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
@@ -105,14 +99,10 @@ func TestDocsMetricsIsTheTableOfTheMetrics(t *testing.T) {
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", name, strings.ToLower(f.GetType().String()), of, strings.Join(labels, ", "), strings.ReplaceAll(f.GetHelp(), "|", `\|`))
 	}
 	if *update {
-		if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(b.String()), 0o644))
 	}
 	is, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if string(is) != b.String() {
 		t.Error("docs/metrics.md is not what the metrics are; write it by: make docs-metrics")
 	}
@@ -140,9 +130,7 @@ func TestWhatIsGeneratedNamesMetricsThatAreThere(t *testing.T) {
 	all, _ := allMetrics(t)
 	for _, kind := range []string{"alerts", "grafana", "keda"} {
 		file, err := generate.Make(kind, generate.Options{Version: "v1"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		names := metricNames(file.Text)
 		if len(names) == 0 {
 			t.Errorf("%s names no metric", kind)

@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"github.com/queuepump/queuepump/internal/testbuf"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
@@ -30,6 +31,9 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
+
+// must ends a test with an error.
+var must = testbuf.Must
 
 var hooksOfNobody pump.Hooks
 
@@ -44,9 +48,7 @@ func world(t *testing.T, accounts ...string) (*azsim.Sim, pump.Config) {
 	cfg := pump.Config{Workload: "test", Log: slog.New(slog.DiscardHandler)}
 	for _, name := range accounts {
 		st, err := azure.Open(azure.Options{ConnectionString: sim.ConnectionString(name), Transport: sim.Transport()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		cfg.Accounts = append(cfg.Accounts, pump.Account{Storage: st, Queues: 2})
 	}
 	return sim, cfg
@@ -60,9 +62,7 @@ func tasksOf(t *testing.T, n int) source.Source {
 		fmt.Fprintf(&b, "{\"name\":\"task %d\"}\n", i)
 	}
 	path := filepath.Join(t.TempDir(), "tasks")
-	if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(b.String()), 0o600))
 	return source.JSONLines(path, "")
 }
 
@@ -75,9 +75,7 @@ func families(t *testing.T, s *Server) map[string]*dto.MetricFamily {
 	}
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	f, err := parser.TextToMetricFamilies(strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return f
 }
 
@@ -139,14 +137,10 @@ func checkMetricsOfDistributing(t *testing.T, cfg pump.Config, n int) {
 	out := open(t, func(o *Options) { o.Role = "distributor" })
 	cfg.Hooks = out.Hooks(cfg.Hooks)
 	d, err := distributor.New(cfg, tasksOf(t, n), distributor.Options{Pack: 10})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out.ShowDistributor(d)
 	sent, err := d.Run(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got := families(t, out)
 	wantMetrics(t, "distributed", got, map[string]float64{
 		"queuepump_tasks_read_total":           float64(n),
@@ -182,9 +176,7 @@ func checkMetricsOfHandling(t *testing.T, cfg pump.Config, n int) {
 	}
 	o := processor.Options{UntilIdle: 300 * time.Millisecond}
 	p, err := processor.New(cfg, pump.HandlerFunc(handle), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	in.ShowProcessor(p)
 	done := run(t, p)
 	<-held
@@ -251,21 +243,15 @@ func TestTheMetricsSayHowFullTheLedgerIs(t *testing.T) {
 	_, cfg := world(t, "alpha")
 	cfg.Delivery = pump.Once
 	s, err := distributor.NewSender(cfg, distributor.SenderOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	in := open(t, nil)
 	pc := cfg
 	pc.Hooks = in.Hooks(pump.Hooks{})
 	p, err := processor.New(pc, pump.HandlerFunc(func(context.Context, *pump.Task) error { return nil }), processor.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	in.ShowProcessor(p)
 	ctx, cancel := context.WithCancel(t.Context())
-	if err := s.Send(ctx, source.Record{Key: []byte("k"), Body: []byte("{}")}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Send(ctx, source.Record{Key: []byte("k"), Body: []byte("{}")}))
 	done := make(chan error, 1)
 	go func() {
 		_, err := p.Run(ctx)
@@ -416,13 +402,9 @@ func TestNoPageHoldsASecret(t *testing.T) {
 		cfg.Accounts[i].ConnectionString = connection
 	}
 	path := filepath.Join(t.TempDir(), "tasks")
-	if err := os.WriteFile(path, []byte(body+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(body+"\n"), 0o600))
 	d, err := distributor.New(cfg, source.Lines(path), distributor.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := d.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -435,9 +417,7 @@ func TestNoPageHoldsASecret(t *testing.T) {
 		<-goOn
 		return nil
 	}), processor.Options{UntilIdle: 300 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s.ShowProcessor(p)
 	done := run(t, p)
 	<-held
@@ -452,9 +432,7 @@ func TestNoPageHoldsASecret(t *testing.T) {
 		_, text := get(t, s, page)
 		if z, err := gzip.NewReader(strings.NewReader(text)); err == nil {
 			unpacked, err := io.ReadAll(z)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			text = string(unpacked)
 		}
 		for _, secret := range secrets {
@@ -473,9 +451,7 @@ func TestTheStateIsJSON(t *testing.T) {
 	_, cfg := world(t, "alpha")
 	cfg.Instance = "worker-1"
 	p, err := processor.New(cfg, nil, processor.Options{Discard: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s := open(t, nil)
 	s.ShowProcessor(p)
 	status, body := get(t, s, "/state")

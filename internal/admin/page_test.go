@@ -17,9 +17,7 @@ func pageOf(t *testing.T) *page.Page {
 	t.Helper()
 	_, cfg := world(t, "accounta")
 	p, err := page.New(page.Options{Config: cfg})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return p
 }
 
@@ -67,19 +65,13 @@ func TestAPortOfThePageAloneServesNothingElse(t *testing.T) {
 // TestAPortEndsWithItsStreams: one who watches does not keep a process from ending.
 func TestAPortEndsWithItsStreams(t *testing.T) {
 	s, err := Open(Options{Listen: "127.0.0.1:0", Page: pageOf(t), PageAlone: true, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.Address()+"/page/events", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer answer.Body.Close()
 	if kind := answer.Header.Get("Content-Type"); answer.StatusCode != 200 || kind != "text/event-stream" {
 		t.Errorf("%d %s", answer.StatusCode, kind)

@@ -21,9 +21,7 @@ func open(t *testing.T, change func(*Options)) *Server {
 		change(&o)
 	}
 	s, err := Open(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(s.Close)
 	return s
 }
@@ -32,21 +30,15 @@ func open(t *testing.T, change func(*Options)) *Server {
 func ask(t *testing.T, method, url string, change func(*http.Request)) (int, http.Header, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if change != nil {
 		change(r)
 	}
 	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer answer.Body.Close()
 	body, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return answer.StatusCode, answer.Header, string(body)
 }
 
@@ -191,9 +183,7 @@ func TestOnlyWhatIsServedIsTaken(t *testing.T) {
 		}
 	}
 	r, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+s.Address()+"/healthz", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r.Header.Set("X-Long", strings.Repeat("x", 4*maxHeader))
 	answer, err := http.DefaultClient.Do(r)
 	if err == nil { // else the connection was broken, before the answer could be read

@@ -19,9 +19,7 @@ func TestAPlanByHand(t *testing.T) {
 		Rate: 3000, HandlerSeconds: 0.01, Sample: Assumed(100, 4, 1), Pack: 1, GetPerMsg: true, Latency: 10 * time.Millisecond,
 		Accounts: 1, Queues: 10, Hours: 24, Machine: Machine{CPUs: 4, Mbits: 1000, PerHour: 1}, Prices: prices.List{Queue: 1, Table: 10},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	near := func(what string, got, want float64) {
 		t.Helper()
 		if math.Abs(got/want-1) > 0.02 {
@@ -91,9 +89,7 @@ func TestAPlanThatFitsLeavesItsHeadroomEverywhere(t *testing.T) {
 		)
 		in.Sample.Hottest = rapid.SampledFrom([]float64{0, 0, 0.01, 0.5}).Draw(t, "hottest")
 		p, err := Make(in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		fits := true
 		for i, l := range p.Limits {
 			fits = fits && l.Used <= (1-in.Headroom)*(1+1e-6)
@@ -139,9 +135,7 @@ func TestWhatIsOutOfRangeIsNamed(t *testing.T) {
 
 func TestPackingIsLimitedByWhatIsNamed(t *testing.T) {
 	in, err := Input{Rate: 1000, HandlerSeconds: 0.01, Sample: Assumed(130, 4, 0), SealAge: -1}.Defaults()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	full := in.Sample.PerFull
 	for by, c := range map[string]struct {
 		change   func(in *Input)

@@ -33,9 +33,7 @@ func TestASampleIsPackedAsADistributorPacks(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	task := func(i int) *source.Record { return &source.Record{Key: fmt.Append(nil, i), Body: jsonTask(random)} }
 	s, err := Measure(t.Context(), made(100_000, task), 0, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Logf("%+v", s)
 	if s.Tasks != 100_000 || !s.Whole || s.Keys != 100_000 || s.Hottest != 0 || s.BadLines != 0 || s.Messages < 20 {
 		t.Errorf("%+v", s)
@@ -46,9 +44,7 @@ func TestASampleIsPackedAsADistributorPacks(t *testing.T) {
 	}
 	// A tenth of a message says about as much.
 	few, err := Measure(t.Context(), made(300, task), 0, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Logf("of few: %+v", few)
 	if off := few.PerFull/s.PerFull - 1; few.Messages != 0 || math.Abs(off) > 0.25 {
 		t.Errorf("300 tasks say that %.0f fill a message, 100,000 say %.0f", few.PerFull, s.PerFull)
@@ -66,9 +62,7 @@ func TestASampleCountsKeysAndLeavesOutWhatCannotBeATask(t *testing.T) {
 			return &source.Record{Key: fmt.Append(nil, i), Body: []byte("body")}
 		}
 	}), 0, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if s.Tasks != 9_900 || s.BadLines != 100 || math.Abs(s.Hottest-0.2525) > 0.001 || strings.Contains(s.HottestKey, "\x1b") {
 		t.Errorf("%+v", s)
 	}
@@ -99,9 +93,7 @@ func TestPackAndWhatDoesNotFitBoundASample(t *testing.T) {
 		}
 		return &source.Record{Key: fmt.Append(nil, i), Body: jsonTask(random)}
 	}), 0, 7)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if s.PerFull != 7 || s.BadLines != 1 || s.Messages < 140 {
 		t.Errorf("%+v", s)
 	}

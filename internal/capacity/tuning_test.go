@@ -25,9 +25,7 @@ func TestTheFormulasOfTheTuningPageAreThoseOfThePlan(t *testing.T) {
 		}
 		t.Run(fmt.Sprintf("%v tasks a second of %v s", in.Rate, in.HandlerSeconds), func(t *testing.T) {
 			p, err := Make(in)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			in, _ = in.Defaults()
 			pageFormulas(t, &in, p)
 		})

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/testbuf"
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
@@ -19,6 +20,9 @@ import (
 	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
+
+// must ends a test with an error.
+var must = testbuf.Must
 
 // measured is what a run of the whole pump came to, a second.
 type measured struct {
@@ -112,9 +116,7 @@ func (w *works) startProcessor(ctx context.Context, t *testing.T, instance strin
 		w.config(t, w.sim, instance, w.nudge), pump.HandlerFunc(w.handle),
 		processor.Options{Concurrency: w.plan.Concurrency},
 	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	w.processors.Store(instance, p)
 	go func() {
 		_, err := p.Run(ctx)
@@ -130,9 +132,7 @@ func (w *works) startDistributor(ctx context.Context, t *testing.T) {
 		w.config(t, w.sim, "d", w.nudge), source.FromSeq(w.feed.tasks),
 		distributor.Options{Pack: w.in.Pack, SealAge: w.in.SealAge},
 	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	go func() {
 		_, err := w.distributor.Run(ctx)
 		w.finished <- err
@@ -192,9 +192,7 @@ func (tr trial) config(
 		st, err := azure.Open(
 			azure.Options{ConnectionString: sim.ConnectionString(name), Transport: sim.Transport().As(instance)},
 		)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		c.Accounts = append(c.Accounts, pump.Account{Storage: st, Queues: tr.plan.QueuesPerAccount})
 	}
 	return c
@@ -245,9 +243,7 @@ func (tr trial) sample(t *testing.T, tasks int) Sample {
 			}
 		}
 	}), tasks, tr.in.Pack)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s.PackSeconds, s.OpenSeconds = 1e-6, 1e-6 // this machine is none of the test's
 	return s
 }

@@ -19,8 +19,12 @@ import (
 
 	"github.com/queuepump/queuepump/internal/admin"
 	"github.com/queuepump/queuepump/internal/configfile"
+	"github.com/queuepump/queuepump/internal/testbuf"
 	"github.com/queuepump/queuepump/pump"
 )
+
+// must ends a test with an error.
+var must = testbuf.Must
 
 func TestTheExitStatusSaysWhatWentWrong(t *testing.T) {
 	for _, tt := range []struct {
@@ -86,9 +90,7 @@ func TestTheFirstSignalEndsTheContext(t *testing.T) {
 	if WasInterrupted(ctx) != nil {
 		t.Error("interrupted before the signal")
 	}
-	if err := syscall.Kill(syscall.Getpid(), syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Kill(syscall.Getpid(), syscall.SIGTERM))
 	<-ctx.Done()
 	if i, ok := errors.AsType[*Interrupted](WasInterrupted(ctx)); !ok || i.Signal != syscall.SIGTERM {
 		t.Errorf("got %v", context.Cause(ctx))

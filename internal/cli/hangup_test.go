@@ -19,22 +19,16 @@ func TestAReloadSaysWhatNeedsARestart(t *testing.T) {
 	write := func(more string) {
 		t.Helper()
 		text := "workload: demo\naccounts:\n  - connectionString: UseDevelopmentStorage=true\n" + more
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	token := func(name string) string { return fmt.Sprintf("page:\n  tokenFile: /run/%s\n", name) }
 	write(token("one"))
 	was, err := configfile.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var log bytes.Buffer
 	c := &Console{Log: slog.New(slog.NewTextHandler(&log, nil))}
 	keys, err := Keys(c.Log, path, was)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, step := range []struct{ more, says string }{
 		{token("one"), ""},
 		{token("two"), `msg="page.tokenFile is another: the page goes by the one of before until the process is started again" before=/run/one now=/run/two`},
@@ -44,9 +38,7 @@ func TestAReloadSaysWhatNeedsARestart(t *testing.T) {
 	} {
 		write(step.more)
 		log.Reset()
-		if err := c.Reload(path, was, keys, func(*configfile.File) error { return nil }); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.Reload(path, was, keys, func(*configfile.File) error { return nil }))
 		text := log.String()
 		if warns := strings.Count(text, "level=WARN"); warns != min(len(step.says), 1) ||
 			!strings.Contains(text, step.says) {

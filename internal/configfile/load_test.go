@@ -15,9 +15,13 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/queuepump/queuepump/internal/alloctest"
+	"github.com/queuepump/queuepump/internal/testbuf"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/prices"
 )
+
+// must ends a test with an error.
+var must = testbuf.Must
 
 const connection = "DefaultEndpointsProtocol=https;AccountName=alpha;AccountKey=c2VjcmV0LWtleS1vZi1hbHBoYQ==;EndpointSuffix=core.windows.net"
 
@@ -52,9 +56,7 @@ prices: {currency: EUR, queue: 0.0037, table: 0.0003, source: our contract, date
 admin: {listen: "0.0.0.0:9090", advertise: "worker1:9090"}
 page: {tokenFile: /etc/queuepump/token, onAdminPort: false}
 `), environment("CONN", connection, "SAS", "sig=a#b", "QUEUES", "12"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := pump.Config{
 		Workload: "thumbnails",
 		Accounts: []pump.Account{
@@ -95,9 +97,7 @@ page: {tokenFile: /etc/queuepump/token, onAdminPort: false}
 func TestAVariableThatOnlyTheAdminPortNeedsIsMissedByThoseWhoOpenOne(t *testing.T) {
 	const text = "workload: w1x\naccounts: [{endpoint: 'http://127.0.0.1:1/a'}]\nadmin:\n  advertise: ${POD_IP}:9090\n"
 	f, err := parse("pump.yaml", []byte(text), environment())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := f.CheckAdmin(); err == nil || err.Error() != "pump.yaml:4: admin.advertise: the environment variable POD_IP is not set; run `export POD_IP=...` first" {
 		t.Error(err)
 	}
@@ -114,9 +114,7 @@ func TestSegmentsAbsentIsTheDefaultAndZeroIsShared(t *testing.T) {
 	base := "workload: w1x\naccounts: [{endpoint: 'http://127.0.0.1:1/a'}]\n"
 	for text, want := range map[string]int{base: 0, base + "segments: 0\n": pump.Shared} {
 		f, err := parse("pump.yaml", []byte(text), environment())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if f.Config.Segments != want {
 			t.Errorf("got %d, want %d", f.Config.Segments, want)
 		}
@@ -229,9 +227,7 @@ func TestExpandReplacesOnlyVariables(t *testing.T) {
 func TestAVariableCannotChangeTheStructure(t *testing.T) {
 	f, err := parse("pump.yaml", []byte("workload: ${W}\naccounts: [{endpoint: 'http://127.0.0.1:1/a'}]\n"),
 		environment("W", "abc\nsegments: 64"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if f.Config.Segments != 0 || f.Config.Workload != "abc\nsegments: 64" {
 		t.Errorf("got %+v", f.Config)
 	}
@@ -239,9 +235,7 @@ func TestAVariableCannotChangeTheStructure(t *testing.T) {
 
 func TestTheEnginesOwnErrorsGetTheirLine(t *testing.T) {
 	f, err := parse("pump.yaml", []byte("# a comment\nworkload: abc\naccounts:\n  - endpoint: http://127.0.0.1:1/a\n  - queues: 2\n    endpoint: http://127.0.0.1:1/b\n"), environment())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for field, want := range map[string]string{
 		"workload":           "pump.yaml:2: workload: p; f",
 		"accounts[1].queues": "pump.yaml:5: accounts[1].queues: p; f",
@@ -279,9 +273,7 @@ func TestTheEncodingsOfWindowsEditorsAreReadOrNamed(t *testing.T) {
 		"UTF-16 without a mark":    {wide(binary.LittleEndian, text), path + ": is UTF-16; save it as UTF-8"},
 		"UTF-16 BE without a mark": {wide(binary.BigEndian, text), path + ": is UTF-16; save it as UTF-8"},
 	} {
-		if err := os.WriteFile(path, []byte(tt.text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(tt.text), 0o600))
 		f, err := Load(path)
 		switch {
 		case tt.want != "" && (err == nil || err.Error() != tt.want):
@@ -295,9 +287,7 @@ func TestTheEncodingsOfWindowsEditorsAreReadOrNamed(t *testing.T) {
 func TestLoadRefusesWhatIsNoConfiguration(t *testing.T) {
 	dir := t.TempDir()
 	big := filepath.Join(dir, "big.yaml")
-	if err := os.WriteFile(big, make([]byte, maxSize+1), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(big, make([]byte, maxSize+1), 0o600))
 	for path, want := range map[string]string{
 		filepath.Join(dir, "no.yaml"): "there is no such file",
 		big:                           "larger than 256 KiB",

@@ -18,9 +18,7 @@ import (
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 func TestASecretIsTakenFromItsFile(t *testing.T) {
@@ -35,9 +33,7 @@ accounts:
   - connectionString: ${file:alpha}
   - endpoint: "https://beta.queue.core.windows.net?${file:`+elsewhere+`}"
 `), environment())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if a := f.Config.Accounts; a[0].ConnectionString != connection || a[1].Endpoint != "https://beta.queue.core.windows.net?sv=1&sig=c2lnbmF0dXJlLW9mLWJldGEtMTIz" {
 		t.Errorf("got %+v", a)
 	}
@@ -81,18 +77,12 @@ func TestAnAccountHasItsOwnIdentity(t *testing.T) {
 	t.Setenv("CREDENTIALS_DIRECTORY", dir)
 	write(t, filepath.Join(dir, "secret"), "hunter2\n")
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	of := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
 	cert, err := x509.CreateCertificate(rand.Reader, of, of, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	write(t, filepath.Join(dir, "client.pem"), string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}))+string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})))
 	load := func(accounts ...string) (*File, error) {
 		text := "workload: demo\naccounts:\n"
@@ -110,9 +100,7 @@ func TestAnAccountHasItsOwnIdentity(t *testing.T) {
 		"{"+at+", identity: {client: c, tenant: t.example, certificate: client.pem}}",
 		"{"+at+"}",
 	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	a := f.Config.Accounts
 	if a[0].Credential == nil || a[0].Credential != a[1].Credential || a[5].Credential != nil {
 		t.Errorf("accounts of one identity do not share it: %+v", a)

@@ -23,9 +23,7 @@ const (
 func (p *programs) compareTable(t *testing.T) {
 	t.Helper()
 	text, err := os.ReadFile(commandsFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	head, rest, ok := strings.Cut(string(text), tableHead)
 	table, tail, ok2 := strings.Cut(rest, tableTail)
 	if !ok || !ok2 {
@@ -38,9 +36,7 @@ func (p *programs) compareTable(t *testing.T) {
 		t.Errorf("only %d commands were found", n)
 	}
 	if *update {
-		if err := os.WriteFile(commandsFile, []byte(head+tableHead+b.String()+tableTail+tail), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(commandsFile, []byte(head+tableHead+b.String()+tableTail+tail), 0o644))
 	} else if table != b.String() {
 		t.Error("the table of docs/commands.md is not what the binaries say; write it by: make docs-commands")
 	}

@@ -9,16 +9,19 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/queuepump/queuepump/internal/testbuf"
 )
+
+// must ends a test with an error.
+var must = testbuf.Must
 
 const root = "../.."
 
 func documents(t *testing.T) []Document {
 	t.Helper()
 	docs, err := Read(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(docs) < 10 {
 		t.Fatalf("only %d documents were found", len(docs))
 	}
@@ -104,9 +107,7 @@ func deadLinks(t *testing.T, d Document) (problems []string) {
 			continue
 		}
 		other, err := ReadFile(root, file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if !other.Anchors()[anchor] {
 			problems = append(problems, fmt.Sprintf("%s: the link %s leads to no heading", d.Path, to))
 		}
@@ -130,9 +131,7 @@ func TestFilesOfGoThatAreNamedAreThere(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, d := range documents(t) {
 		for i, line := range d.Lines {
 			for _, m := range goFile.FindAllStringSubmatch(line, -1) {
@@ -204,9 +203,7 @@ var (
 func goals(t *testing.T) map[string]bool {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "Makefile"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	goals := map[string]bool{}
 	for _, m := range goal.FindAllStringSubmatch(string(text), -1) {
 		goals[m[1]] = true

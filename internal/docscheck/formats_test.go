@@ -47,9 +47,7 @@ func columns(t *testing.T, folder string) map[string]bool {
 			continue
 		}
 		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for n := range ast.Preorder(parsed) {
 			for _, name := range columnsOf(n) {
 				if columnName.MatchString(name) {
@@ -104,9 +102,7 @@ func columnsOf(n ast.Node) (names []string) {
 
 func TestEveryColumnOfARowIsInTheTable(t *testing.T) {
 	d, err := ReadFile(root, filepath.Join(root, "docs", "formats.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, rows, _ := strings.Cut(strings.Join(d.Lines, "\n"), "\n## Rows\n")
 	rows, _, _ = strings.Cut(rows, "\n## ")
 	all := 0

@@ -30,9 +30,7 @@ func TestNamesOfTheDesignAreThoseOfTheCode(t *testing.T) {
 	all := 0
 	for _, name := range []string{"design.md", "protocols.md"} {
 		d, err := ReadFile(root, filepath.Join(root, "docs", name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		looked, unknown := known.unknown(d)
 		for _, problem := range unknown {
 			t.Error(problem)
@@ -130,9 +128,7 @@ func names(t *testing.T) *declared {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return k
 }
 

@@ -15,9 +15,7 @@ var (
 // A fact about another system without the page that says it is hearsay.
 func TestWhatTheComparisonCitesIsAmongItsSources(t *testing.T) {
 	d, err := ReadFile(root, filepath.Join(root, "docs", "faq.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	text, sources, _ := strings.Cut(strings.Join(d.Lines, "\n"), "\n### Sources\n")
 	known, used := map[string]bool{}, map[string]bool{}
 	for _, m := range source.FindAllStringSubmatch(sources, -1) {

@@ -35,9 +35,7 @@ func TestTestsThatCommandsNameAreThere(t *testing.T) {
 		}
 	}
 	text, err := os.ReadFile(filepath.Join(root, "Makefile"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for line := range strings.Lines(string(text)) {
 		check("Makefile", strings.ReplaceAll(line, "$$", "$"))
 	}
@@ -73,14 +71,10 @@ func lacking(t *testing.T, command string) (looked bool, problem string) {
 	}
 	for _, folder := range in {
 		files, err := filepath.Glob(filepath.Join(root, folder, "*_test.go"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, file := range files {
 			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for _, f := range testFunc.FindAllSubmatch(text, -1) {
 				if pattern.Match(f[1]) {
 					return true, ""

@@ -13,7 +13,10 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/queuepump/queuepump/internal/docscheck"
+	"github.com/queuepump/queuepump/internal/testbuf"
 )
+
+var must = testbuf.Must
 
 var update = flag.Bool("update", false, "write the golden files")
 
@@ -23,14 +26,10 @@ func TestTheFilesAreAsTheyWereReviewed(t *testing.T) {
 			Name: "cities", Workload: "city-work", Namespace: "work", Image: "registry.example/cities:1", Version: "v1.2.3",
 			Accounts: []string{"pumptwo", "pumpone"}, Prometheus: "http://prometheus:9090",
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		golden := filepath.Join("testdata", f.Name)
 		if *update {
-			if err := os.WriteFile(golden, []byte(f.Text), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(golden, []byte(f.Text), 0o644))
 		}
 		if want, err := os.ReadFile(golden); err != nil || string(want) != f.Text {
 			t.Errorf("%s differs (%v); look at it and run the test with -update", golden, err)
@@ -41,9 +40,7 @@ func TestTheFilesAreAsTheyWereReviewed(t *testing.T) {
 func TestWithoutOptionsTheFilesCanBeRead(t *testing.T) {
 	for _, kind := range Kinds() {
 		f, err := Make(kind, Options{Version: "0.0.0~20261124.abc+changes", Accounts: []string{"pumpone"}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		switch filepath.Ext(f.Name) {
 		case ".json":
 			var v any
@@ -92,14 +89,10 @@ func TestWhatWouldMeanSomethingInAFileIsRefused(t *testing.T) {
 // Each alert leads to an entry of the runbook.
 func TestEachAlertHasARunbook(t *testing.T) {
 	doc, err := docscheck.ReadFile("../..", "../../docs/runbook.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	entries := doc.Runbook("Alerts")
 	file, err := Make("alerts", Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	alerts := regexp.MustCompile(`alert: (\w+)`).FindAllStringSubmatch(file.Text, -1)
 	if n := strings.Count(file.Text, "runbook_url: "); len(alerts) == 0 || len(alerts) != n {
 		t.Errorf("%d alerts, %d runbooks", len(alerts), n)

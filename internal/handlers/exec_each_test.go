@@ -18,9 +18,7 @@ func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 func newExecEach(t *testing.T, o CommandOptions) *ExecEach {
 	t.Helper()
 	e, err := NewExecEach(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return e
 }
 
@@ -63,9 +61,7 @@ func TestAProcessGetsTheBodyAndTheRestOfTheTask(t *testing.T) {
 	tk := task("environment")
 	tk.Key, tk.ID = []byte("\xff"), strings.Repeat("x", maxEnv+1)
 	result, err = e.Work(t.Context(), tk)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := `"QUEUEPUMP_TASK_RUN=ab000000000000000000000000000000\nQUEUEPUMP_TASK_SEGMENT=5\nQUEUEPUMP_TASK_N=17\nQUEUEPUMP_TASK_EPOCH=1152921504606846976\nQUEUEPUMP_TASK_ATTEMPT=2\nQUEUEPUMP_TASK_KEY_BASE64=/w=="`
 	if string(result) != want {
 		t.Errorf("got %s, want %s", result, want)

@@ -24,9 +24,7 @@ import (
 func newExec(t *testing.T, o CommandOptions) *Exec {
 	t.Helper()
 	e, err := NewExec(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	e.starts = 0
 	t.Cleanup(func() { _ = e.Close() })
 	return e
@@ -51,9 +49,7 @@ func TestAChildGetsOneLineATaskAndItsResultComesBack(t *testing.T) {
 	e := newExec(t, command("echo"))
 	for i, body := range []string{`{"a": [1,` + "\n" + `2]}`, "plain <text>", "\xff"} {
 		result, err := e.Work(t.Context(), task(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		want := `{"seq":` + strconv.Itoa(i+1) + `,"run":"ab000000000000000000000000000000","segment":5,"n":17,"key":"Oslo","id":"a1","epoch":1152921504606846976,"attempt":2,` +
 			[]string{`"body":{"a":[1,2]}`, `"body":"plain <text>"`, `"bodyBase64":"/w=="`}[i] + "}"
 		if string(result) != want {
@@ -126,9 +122,7 @@ func TestAChildThatHangsIsKilledWithAllItsChildren(t *testing.T) {
 	_ = e.Close() // waits for the ends
 	e.idle <- &slot{}
 	text, err := os.ReadFile(pidFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	pid, _ := strconv.Atoi(strings.TrimSpace(string(text)))
 	waitFor(t, "the grandchild's end", func() bool { return gone(pid) })
 }
@@ -297,9 +291,7 @@ func TestAChildGetsTheEnvironmentItIsGivenAndNoOther(t *testing.T) {
 	o.Env = []string{modeVariable + "=echo", "HARMLESS=yes"}
 	e := newExec(t, o)
 	result, err := e.Work(t.Context(), task("env"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if string(result) != `["`+modeVariable+`=echo","HARMLESS=yes"]` {
 		t.Errorf("the child's environment: %s", result)
 	}
@@ -370,9 +362,7 @@ func TestAChildThatDoesNotReadItsTaskIsSaid(t *testing.T) {
 func TestClosingWaitsForNoChildThatNeverEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, err := NewExec(CommandOptions{Argv: []string{"true"}, Children: 2})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		s := <-e.idle
 		began := time.Now()
 		if err := e.Close(); err == nil || time.Since(began) != 4*endPatience {

@@ -20,6 +20,9 @@ import (
 	"github.com/queuepump/queuepump/pump"
 )
 
+// must ends a test with an error.
+var must = testbuf.Must
+
 // frozen is a disk whose next call of a kind returns when its test says so, as one of a frozen
 // file system does.
 type frozen struct {
@@ -155,9 +158,7 @@ func TestAFileWhoseClosingHangsIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &frozen{&disk{room: -1}, "closing it", make(chan struct{})}
 		f := newFile("x", d, 0, true, FileOptions{})
-		if err := f.append(t.Context(), []byte("1\n")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.append(t.Context(), []byte("1\n")))
 		if err := f.Close(); err == nil || err.Error() != "--out x is not waited for: closing it has not returned" {
 			t.Errorf("closing it: %v", err)
 		}
@@ -171,9 +172,7 @@ func TestAFullDiskAfterTheFileWasEmptiedLeavesNoZeros(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			d := &disk{room: -1}
 			f := newFile("x", d, 0, true, FileOptions{})
-			if err := f.append(t.Context(), bytes.Repeat([]byte("0123456789\n"), 1000)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, f.append(t.Context(), bytes.Repeat([]byte("0123456789\n"), 1000)))
 			d.set(func() { d.content, d.room = []byte(before), 5 })
 			done := make(chan error, 1)
 			go func() { done <- f.append(t.Context(), []byte("abcdefghij\n")) }()
@@ -209,9 +208,7 @@ func TestAFileThatIsEmptiedWhileAWriteFailsIsMended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &emptied{&disk{room: 40}, `{"run":"0`}
 		f := newFile("x", d, 0, true, FileOptions{})
-		if err := f.append(t.Context(), bytes.Repeat([]byte("x"), 30)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.append(t.Context(), bytes.Repeat([]byte("x"), 30)))
 		done := make(chan error, 1)
 		go func() { done <- f.append(t.Context(), []byte(lineStart+"cdef\"}\n")) }()
 		time.Sleep(5 * time.Second)
@@ -230,25 +227,17 @@ func TestAFileThatIsEmptiedWhileAWriteFailsIsMended(t *testing.T) {
 func TestATruncatedFileGoesOnAtItsNewEnd(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "done.jsonl")
 	f, err := OpenFile(path, FileOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
 	for range 3 {
-		if err := f.append(t.Context(), []byte(lineStart+"\"}\n")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.append(t.Context(), []byte(lineStart+"\"}\n")))
 	}
 	for _, tt := range []struct {
 		size int64
 		want string
 	}{{0, ""}, {5, ""}, {11, lineStart + "9\"}\n"}} {
-		if err := os.Truncate(path, tt.size); err != nil {
-			t.Fatal(err)
-		}
-		if err := f.append(t.Context(), []byte(lineStart+"9\"}\n")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Truncate(path, tt.size))
+		must(t, f.append(t.Context(), []byte(lineStart+"9\"}\n")))
 		text, _ := os.ReadFile(path)
 		if string(text) != tt.want+lineStart+"9\"}\n" {
 			t.Errorf("truncated to %d: the file holds %q", tt.size, text)
@@ -270,17 +259,11 @@ func fifo(t *testing.T) string {
 func TestAPipeWhoseReaderIsGoneSettlesNothingMore(t *testing.T) {
 	path := fifo(t)
 	r, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	broken := make(chan error, 10)
 	f, err := OpenFile(path, FileOptions{Broken: func(err error) { broken <- err }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := f.append(t.Context(), []byte("1\n")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, f.append(t.Context(), []byte("1\n")))
 	line, err := bufio.NewReader(r).ReadString('\n')
 	if err != nil || line != "1\n" {
 		t.Fatalf("read %q, %v", line, err)
@@ -304,9 +287,7 @@ func TestAPipeWithoutAReaderIsSaidAndWaitsForOne(t *testing.T) {
 	var log testbuf.Buffer
 	open := func() *File {
 		f, err := OpenFile(path, FileOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if !strings.Contains(log.String(), errNoReader.Error()) || !strings.Contains(f.Amiss(), errNoReader.Error()) {
 			t.Errorf("the log says %q, and amiss is %q", log.String(), f.Amiss())
 		}
@@ -319,9 +300,7 @@ func TestAPipeWithoutAReaderIsSaidAndWaitsForOne(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- f.append(t.Context(), []byte("1\n")) }()
 	r, err := os.Open(path) // returns when the file opens it too
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer r.Close()
 	if err := <-done; err != nil || f.Amiss() != "" {
 		t.Errorf("%v; amiss: %s", err, f.Amiss())
@@ -338,15 +317,11 @@ func TestAPipeWithoutAReaderIsSaidAndWaitsForOne(t *testing.T) {
 func TestAPipeThatIsNotReadHoldsNoTaskForEver(t *testing.T) {
 	path := fifo(t)
 	r, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer r.Close()
 	broken := make(chan error, 10)
 	f, err := OpenFile(path, FileOptions{Patience: time.Second, Broken: func(err error) { broken <- err }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	err = f.append(t.Context(), append(bytes.Repeat([]byte("x"), commitMost), '\n'))
 	sameError(t, err, pump.Release(fmt.Errorf("%w: %w", errUntried, errBrokenFile)))
 	if err := <-broken; !strings.Contains(err.Error(), "a write has not returned") {

@@ -21,9 +21,7 @@ func TestNoLineIsLostOrSplitWhenTheFileIsRotated(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "done.jsonl")
 	f, err := OpenFile(path, FileOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	const writers, each = 8, 200
 	var g sync.WaitGroup
 	// A writer waits to be counted, so that lines are written between any two rotations.
@@ -42,9 +40,7 @@ func TestNoLineIsLostOrSplitWhenTheFileIsRotated(t *testing.T) {
 		for range writers * each / 20 {
 			<-written
 		}
-		if err := os.Rename(path, fmt.Sprintf("%s.%d", path, n)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Rename(path, fmt.Sprintf("%s.%d", path, n)))
 		if n%2 == 0 { // create
 			// The next lines may have made the file by now. logrotate empties no file either.
 			made, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -61,9 +57,7 @@ func TestNoLineIsLostOrSplitWhenTheFileIsRotated(t *testing.T) {
 		<-written
 	}
 	g.Wait()
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.Close())
 	files, err := filepath.Glob(path + "*")
 	if err != nil || len(files) != 11 {
 		t.Fatalf("%d files, %v", len(files), err)
@@ -71,9 +65,7 @@ func TestNoLineIsLostOrSplitWhenTheFileIsRotated(t *testing.T) {
 	seen := map[string]int{}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for line := range bytes.Lines(text) {
 			var w, n int
 			var pad string
@@ -93,13 +85,9 @@ func TestAFileThatIsIdleIsOpenedAgainAtOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "done.jsonl")
 	var log testbuf.Buffer
 	f, err := OpenFile(path, FileOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
-	if err := os.Rename(path, path+".1"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(path, path+".1"))
 	f.Reopen()
 	// The file is there before it is locked: a process that opens it between the two may have it.
 	// So the test waits for what is logged after both.
@@ -117,25 +105,15 @@ func TestAFileThatIsIdleIsOpenedAgainAtOnce(t *testing.T) {
 func TestLinesOfAFileThatWasDeletedAreWrittenAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "done.jsonl")
 	f, err := OpenFile(path, FileOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
-	if err := f.append(t.Context(), []byte("1\n")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.append(t.Context(), []byte("2\n")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.append(t.Context(), []byte("1\n")))
+	must(t, os.Remove(path))
+	must(t, f.append(t.Context(), []byte("2\n")))
 	if text, err := os.ReadFile(path); err != nil || string(text) != "2\n" {
 		t.Errorf("got %q, %v", text, err)
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(path))
 	if f.kept() {
 		t.Error("a file without a name is kept")
 	}

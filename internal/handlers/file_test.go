@@ -52,23 +52,15 @@ func TestALineHasTheTaskInItsOrder(t *testing.T) {
 func TestAfterHandleReturnsTheLineIsInTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "done.jsonl")
 	f, err := OpenFile(path, FileOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Handle(t.Context(), task("1")); err != nil {
-		t.Fatal(err)
-	}
-	if errs := f.HandleBatch(t.Context(), []*pump.Task{task("2"), task("3")}); errs != nil {
-		t.Fatal(errs)
-	}
+	must(t, err)
+	must(t, f.Handle(t.Context(), task("1")))
+	must(t, errors.Join(f.HandleBatch(t.Context(), []*pump.Task{task("2"), task("3")})...))
 	text, _ := os.ReadFile(path)
 	want := string(appendTask(appendTask(appendTask(nil, task("1")), task("2")), task("3")))
 	if string(text) != want {
 		t.Errorf("got %s", text)
 	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.Close())
 	if err := f.append(t.Context(), []byte("{}\n")); err == nil {
 		t.Error("a closed file took a line")
 	}
@@ -89,9 +81,7 @@ func TestATornLastLineIsRepairedAndNothingElseTouched(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "done.jsonl")
-			if err := os.WriteFile(path, []byte(tt.before), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(path, []byte(tt.before), 0o600))
 			f, err := OpenFile(path, FileOptions{})
 			if tt.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.err) {
@@ -115,17 +105,13 @@ func TestATornLastLineIsRepairedAndNothingElseTouched(t *testing.T) {
 func TestTwoProcessesCannotWriteOneFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "done.jsonl")
 	f, err := OpenFile(path, FileOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := OpenFile(path, FileOptions{}); err == nil || !strings.Contains(err.Error(), "is being written by another process") {
 		t.Errorf("got %v", err)
 	}
 	_ = f.Close()
 	f, err = OpenFile(path, FileOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_ = f.Close()
 }
 
@@ -303,9 +289,7 @@ func TestNothingIsAcknowledgedWhileTheDiskIsFullAndNothingIsLostAfter(t *testing
 		d := &disk{room: 15}
 		broken := make(chan error, 10)
 		f := newFile("done.jsonl", d, 0, true, FileOptions{Patience: time.Minute, Broken: func(err error) { broken <- err }})
-		if err := f.append(t.Context(), []byte("0123456789\n")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.append(t.Context(), []byte("0123456789\n")))
 		done := make(chan error, 1)
 		go func() { done <- f.append(t.Context(), []byte("abcdefghij\n")) }()
 		synctest.Wait()
@@ -346,9 +330,7 @@ func TestATaskThatIsGivenUpWhileTheDiskIsFullIsNotWrittenLater(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		d.set(func() { d.room = -1 })
-		if err := f.append(t.Context(), []byte("next\n")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.append(t.Context(), []byte("next\n")))
 		if got := d.text(); got != "next\n" {
 			t.Errorf("the file holds %q", got)
 		}
@@ -362,9 +344,7 @@ func TestAFailedSyncIsWrittenAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &disk{room: -1, syncErr: syscall.EIO, truncErr: syscall.EIO} // and the undoing fails at first too
 		f := newFile("x", d, 0, true, FileOptions{})
-		if err := f.append(t.Context(), []byte("line\n")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.append(t.Context(), []byte("line\n")))
 		if got := d.text(); got != "line\n" {
 			t.Errorf("the file holds %q", got)
 		}
@@ -423,9 +403,7 @@ func TestAFullDeviceIsNotAcknowledged(t *testing.T) {
 func TestAResultIsOnDiskBeforeItsTaskIsDone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "results.jsonl")
 	f, err := OpenFile(path, FileOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
 	w := workerFunc(func(_ context.Context, t *pump.Task) (json.RawMessage, error) {
 		if string(t.Body) == "bad" {
@@ -437,9 +415,7 @@ func TestAResultIsOnDiskBeforeItsTaskIsDone(t *testing.T) {
 	if err := h.Handle(t.Context(), task("bad")); err == nil {
 		t.Error("a failed task was reported as done")
 	}
-	if err := h.Handle(t.Context(), task("good")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, h.Handle(t.Context(), task("good")))
 	if text, _ := os.ReadFile(path); string(text) != string(appendResult(nil, task(""), json.RawMessage(`{"sum":"good"}`))) {
 		t.Errorf("the file holds %s", text)
 	}

@@ -29,9 +29,7 @@ func newHTTP(t *testing.T, url string, o HTTPOptions) *HTTP {
 	t.Helper()
 	o.URL = url
 	h, err := NewHTTP(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return h
 }
 
@@ -127,9 +125,7 @@ func TestTheStatusIsTheOutcome(t *testing.T) {
 // What follows from an answer, or from none, is what docs/failures.md says of an endpoint.
 func TestTheTableOfAnEndpointsFailuresIsWhatIsDone(t *testing.T) {
 	text, err := os.ReadFile("../../docs/failures.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, table, _ := strings.Cut(string(text), "\n## HTTP endpoint\n")
 	hold := make(chan struct{})
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) {

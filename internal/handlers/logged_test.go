@@ -41,9 +41,7 @@ func TestFailuresAreLogged(t *testing.T) {
 		if d := cmp.Diff([]string{"failure 1", "failure 2", "failure 3"}, n.First()); d != "" {
 			t.Error(d)
 		}
-		if err := n.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, n.Close())
 		want := `level=WARN msg="tasks fail" failures=1 last="failure 1"
 level=WARN msg="tasks fail" failures=10 last="failure 11"
 level=WARN msg="tasks fail" failures=10 last="failure 21"
@@ -83,9 +81,7 @@ func TestTasksOfABrokenCommandAreGivenBackAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHealth(func(error) {})
 		for range unusableStarts + 1 {
-			if err := h.wait(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, h.wait(t.Context()))
 			h.doesNotStart(errors.New("no"))
 		}
 		began := time.Now()

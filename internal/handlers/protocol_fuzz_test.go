@@ -83,9 +83,7 @@ func FuzzTaskOnALine(f *testing.F) {
 				got = *said.Key
 			case said.KeyBase64 != nil:
 				b, err := base64.StdEncoding.DecodeString(*said.KeyBase64)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				got = string(b)
 			}
 			if got != string(key) {
@@ -167,19 +165,13 @@ func FuzzRepair(f *testing.F) {
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, text []byte) {
 		path := filepath.Join(dir, "out.jsonl")
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, text, 0o600))
 		file, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer file.Close()
 		size, refused := mend(file)
 		now, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		whole := text[:bytes.LastIndexByte(text, '\n')+1]
 		switch {
 		case refused != nil && !bytes.Equal(now, text):

@@ -38,9 +38,7 @@ func TestAMomentWithoutDescriptorsIsWaitedForAndSaidOnce(t *testing.T) {
 				o.Children, o.Log = children, slog.New(slog.NewTextHandler(&log, nil))
 				o.Broken = func(err error) { t.Errorf("reported %v", err) }
 				w, err := make(o)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				if c, is := w.(interface{ Close() error }); is {
 					defer c.Close()
 				}
@@ -50,14 +48,10 @@ func TestAMomentWithoutDescriptorsIsWaitedForAndSaidOnce(t *testing.T) {
 					}
 				}
 				var had syscall.Rlimit
-				if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &had); err != nil {
-					t.Fatal(err)
-				}
+				must(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &had))
 				none := had
 				none.Cur = 0
-				if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none); err != nil {
-					t.Fatal(err)
-				}
+				must(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none))
 				var all sync.WaitGroup
 				for n := range children {
 					all.Go(func() {
@@ -68,9 +62,7 @@ func TestAMomentWithoutDescriptorsIsWaitedForAndSaidOnce(t *testing.T) {
 				}
 				// Each of them but the one child that is there has tried.
 				waitFor(t, "what it says", func() bool { return strings.Contains(w.Amiss(), "too many open files") })
-				if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &had); err != nil {
-					t.Fatal(err)
-				}
+				must(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &had))
 				all.Wait()
 				if n := strings.Count(log.String(), "level=ERROR"); n != 1 || w.Amiss() != "" {
 					t.Errorf("it says %d times, and amiss is %q: %s", n, w.Amiss(), log.String())
@@ -109,9 +101,7 @@ func TestAFailureCitesWhatItsOwnChildSaidForItsOwnTask(t *testing.T) {
 	for range 20 { // by the other, and what it says for each has been read by the end of the next
 		works(e, 2)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "go3"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "go3"), nil, 0o600))
 	if err := <-errs; err == nil || err.Error() != "the child ended (exit status 3)" {
 		t.Errorf("got %v", err)
 	}

@@ -26,9 +26,7 @@ func TestWorkersGetTheContextOfATracedTask(t *testing.T) {
 			parent, state = traceparent, tracestate
 		}
 		said, err := line.Work(t.Context(), tk)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		both := `,"traceparent":"` + traceparent + `","tracestate":"` + tracestate + `"`
 		if strings.Contains(string(said), both) != traced || strings.Contains(string(said), `"traceparent"`) != traced {
 			t.Errorf("traced %v: a child read %s", traced, said)

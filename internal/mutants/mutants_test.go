@@ -7,17 +7,18 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/queuepump/queuepump/internal/testbuf"
 )
+
+// must ends a test with an error.
+var must = testbuf.Must
 
 func TestEveryMutantAppliesToTheCodeAsItIs(t *testing.T) {
 	root, err := Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	list, err := ReadAll(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(list) < 29 {
 		t.Fatalf("%d mutants are listed", len(list))
 	}
@@ -27,9 +28,7 @@ func TestEveryMutantAppliesToTheCodeAsItIs(t *testing.T) {
 		}
 	}
 	files, err := build(root, list)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name, text := range files {
 		if _, err := parser.ParseFile(token.NewFileSet(), name, text, 0); err != nil {
 			t.Error(err)
@@ -39,9 +38,7 @@ func TestEveryMutantAppliesToTheCodeAsItIs(t *testing.T) {
 
 func TestNoProductionCodeKnowsOfMutants(t *testing.T) {
 	root, err := Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	err = filepath.WalkDir(root, func(name string, e os.DirEntry, err error) error {
 		inside, _ := filepath.Rel(root, name)
 		switch {
@@ -73,12 +70,8 @@ func folderWith(t *testing.T, code, list string) (root string) {
 		"p/testdata/mutants.txt": list,
 	} {
 		name = filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(name), 0o755))
+		must(t, os.WriteFile(name, []byte(text), 0o644))
 	}
 	return root
 }
@@ -135,13 +128,9 @@ in box.say
 +	fmt.Println("b")
 `)
 	list, err := ReadAll(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	files, err := build(root, list)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	text := files[filepath.Join(root, "p", "p.go")]
 	lines, old := strings.Split(text, "\n"), strings.Split(someCode, "\n")
 	for i := range old {

@@ -40,9 +40,7 @@ func TestTheDoctorIsSilentAndEndsWellUnlessThereIsAnError(t *testing.T) {
 func TestAllMistakesOfAConfigurationAreTheDoctorsFindings(t *testing.T) {
 	d := newDesk(t)
 	bad := filepath.Join(t.TempDir(), "pump.yaml")
-	if err := os.WriteFile(bad, []byte("workload: test\naccounts: []\nqueeus: 3\nsegmets: 5\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(bad, []byte("workload: test\naccounts: []\nqueeus: 3\nsegmets: 5\n"), 0o600))
 	out, err := d.typedWith(bad, "doctor")
 	if err == nil || cli.IsMistake(err) || strings.Count(out, "error: configuration") < 2 ||
 		!strings.Contains(out, bad+":3") ||

@@ -15,6 +15,7 @@ import (
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/internal/tables"
+	"github.com/queuepump/queuepump/internal/testbuf"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/distributor"
@@ -23,6 +24,9 @@ import (
 	"github.com/queuepump/queuepump/pump/status"
 	"github.com/queuepump/queuepump/pump/workloads"
 )
+
+// must ends a test with an error.
+var must = testbuf.Must
 
 // desk is where somebody types commands: simulated accounts, and a configuration
 // with all of them and one with the first two.
@@ -35,9 +39,7 @@ func newDesk(t *testing.T) *desk {
 	t.Helper()
 	sim := azsim.New(azsim.Config{Limits: azsim.NoLimits(), Accounts: []azsim.Account{{Name: "acct01"}, {Name: "acct02"}, {Name: "acct03"}}})
 	server, err := sim.Listen("", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = server.Close() })
 	d := &desk{t: t}
 	write := func(accounts ...string) string {
@@ -47,9 +49,7 @@ func newDesk(t *testing.T) *desk {
 			fmt.Fprintf(&b, "  - connectionString: %s\n    queues: 2\n", server.ConnectionString(name))
 		}
 		path := filepath.Join(t.TempDir(), "pump.yaml")
-		if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(b.String()), 0o600))
 		return path
 	}
 	d.three, d.first = write("acct01", "acct02", "acct03"), write("acct01", "acct02")
@@ -60,9 +60,7 @@ func newDesk(t *testing.T) *desk {
 func made(t *testing.T) *desk {
 	d := newDesk(t)
 	tasks := filepath.Join(t.TempDir(), "tasks.txt")
-	if err := os.WriteFile(tasks, []byte("a\nb\nc\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(tasks, []byte("a\nb\nc\n"), 0o600))
 	d.send(d.first, &source.TextSource{Paths: []string{tasks}, Format: source.FormatLines}, "")
 	return d
 }
@@ -71,17 +69,11 @@ func made(t *testing.T) *desk {
 func (d *desk) send(config string, from source.Source, policy distributor.BadLine) distributor.Summary {
 	d.t.Helper()
 	file, err := configfile.Load(config)
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	must(d.t, err)
 	sender, err := distributor.New(file.Config, from, distributor.Options{OnBadLine: policy})
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	must(d.t, err)
 	sent, err := sender.Run(d.t.Context())
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	must(d.t, err)
 	return sent
 }
 
@@ -221,9 +213,7 @@ func TestGatesAndNumbersByCommands(t *testing.T) {
 func TestTheStatusByCommand(t *testing.T) {
 	d := made(t)
 	var s status.Status
-	if err := json.Unmarshal([]byte(d.ok("status", "--json")), &s); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(d.ok("status", "--json")), &s))
 	if s.Workload != "test" || len(s.Runs) != 1 || s.Runs[0].State != "sealed" || *s.Runs[0].Sent != 3 || len(s.Accounts) != 3 || len(s.Problems) != 0 {
 		t.Errorf("%+v", s)
 	}

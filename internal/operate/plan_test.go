@@ -38,9 +38,7 @@ func lines(t *testing.T, n int) (path string) {
 	for i := range n {
 		fmt.Fprintf(&b, `{"id":%d,"city":"city-%d","amount":%d}`+"\n", i, i%3, i*i%1000)
 	}
-	if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, b.Bytes(), 0o600))
 	return path
 }
 
@@ -50,18 +48,14 @@ func TestAPlanMeasuresTheUsersOwnInput(t *testing.T) {
 	// less than 1.5 ms a task. They are measured here, on a machine that may be slow and busy.
 	args := []string{"--rate", "1000", "--handler-seconds", "0.2", "--input", path, "--key", "id"}
 	out, err := planned(t, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, want := range []string{"1,000 tasks/s of 0.2 s each", "Measured on all of the input, 20,000 tasks", "bottleneck: handlers, full at", "accounts  ", "money a day", prices.Published.Source} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the plan lacks %q:\n%s", want, out)
 		}
 	}
 	out, err = planned(t, append(args, "--sample", "1000", "--json")...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var p capacity.Plan
 	if err := json.Unmarshal([]byte(out), &p); err != nil {
 		t.Fatalf("%v:\n%s", err, out)
@@ -127,9 +121,7 @@ func TestAPlanTakesWhatTheConfigurationHas(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pump.yaml")
 	account := "  - connectionString: DefaultEndpointsProtocol=https;AccountName=%s;AccountKey=c2VjcmV0;EndpointSuffix=core.windows.net\n    queues: 4\n"
 	config := "workload: work\nsegments: 128\ndelivery: once\nbudget:\n  account: 10000\naccounts:\n" + fmt.Sprintf(account, "alpha") + fmt.Sprintf(account, "beta")
-	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(config), 0o600))
 	for _, tt := range []struct {
 		args                                         []string
 		accounts, queues, segments, accountsMessages int
@@ -138,13 +130,9 @@ func TestAPlanTakesWhatTheConfigurationHas(t *testing.T) {
 		{[]string{"--queues", "10", "--account-limit", "5000"}, 2, 20, 128, 5_000},
 	} {
 		out, err := planned(t, append([]string{"--rate", "100", "--handler-seconds", "0.01", "--task-bytes", "100", "--config", path, "--json"}, tt.args...)...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var p capacity.Plan
-		if err := json.Unmarshal([]byte(out), &p); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal([]byte(out), &p))
 		if p.Accounts != tt.accounts || p.Queues != tt.queues || p.Segments != tt.segments || !strings.Contains(out, fmt.Sprintf("2 x %s messages/s", humanize.Comma(int64(tt.accountsMessages)))) {
 			t.Errorf("%q: %s", tt.args, out)
 		}
@@ -158,9 +146,7 @@ func TestWhereSegmentsHaveNoOwnersNoProcessorIsABottleneckByItself(t *testing.T)
 	account := "workload: work\n%saccounts:\n  - connectionString: DefaultEndpointsProtocol=https;AccountName=alpha;AccountKey=c2VjcmV0;EndpointSuffix=core.windows.net\n    queues: 4\n"
 	for segments, fits := range map[string]bool{"segments: 0\n": true, "": false} {
 		path := filepath.Join(t.TempDir(), "pump.yaml")
-		if err := os.WriteFile(path, fmt.Appendf(nil, account, segments), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, fmt.Appendf(nil, account, segments), 0o600))
 		// Ten processors on four queues: those who own segments pass on what is another's.
 		out, err := planned(t, "--rate", "6000", "--handler-seconds", "0.1", "--concurrency", "64", "--task-bytes", "100", "--config", path)
 		if (err == nil) != fits || strings.Contains(out, "processors a queue") == fits {
@@ -174,9 +160,7 @@ func TestAPlanIsInOneCurrency(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "pump.yaml")
 	text := "workload: work\naccounts:\n  - connectionString: DefaultEndpointsProtocol=https;AccountName=alpha;AccountKey=c2VjcmV0;EndpointSuffix=core.windows.net\n" +
 		"prices: {currency: EUR, queue: 0.0037, table: 0.0003, source: ours}\n"
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(config, []byte(text), 0o600))
 	for args, want := range map[string]string{
 		"":                " USD",
 		"--queue-price 1": "Prices: as given, the others list prices",
@@ -204,14 +188,10 @@ func TestTheCommandThatAPlanMeasuresSeesNoCredentials(t *testing.T) {
 	t.Setenv("OF_THE_CONFIGURATION", "c2VjcmV0")
 	dir := t.TempDir()
 	config := filepath.Join(dir, "pump.yaml")
-	if err := os.WriteFile(config, []byte("workload: work\naccounts:\n  - connectionString: DefaultEndpointsProtocol=https;AccountName=alpha;AccountKey=${OF_THE_CONFIGURATION};EndpointSuffix=core.windows.net\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(config, []byte("workload: work\naccounts:\n  - connectionString: DefaultEndpointsProtocol=https;AccountName=alpha;AccountKey=${OF_THE_CONFIGURATION};EndpointSuffix=core.windows.net\n"), 0o600))
 	seen := filepath.Join(dir, "seen")
 	script := filepath.Join(dir, "tasks.sh")
-	if err := os.WriteFile(script, []byte("env > "+seen+"\necho '{}'\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(script, []byte("env > "+seen+"\necho '{}'\n"), 0o600))
 	if _, err := exec.LookPath("sh"); err != nil {
 		t.Skip("no shell here")
 	}
@@ -220,9 +200,7 @@ func TestTheCommandThatAPlanMeasuresSeesNoCredentials(t *testing.T) {
 			t.Fatal(err)
 		}
 		env, err := os.ReadFile(seen)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if bytes.Contains(env, []byte("hunter2")) || len(args) > 0 && bytes.Contains(env, []byte("c2VjcmV0")) {
 			t.Errorf("%q: the command has seen\n%s", args, env)
 		}

@@ -17,9 +17,7 @@ import (
 func spoilt(t *testing.T) *desk {
 	d := newDesk(t)
 	tasks := filepath.Join(t.TempDir(), "tasks.jsonl")
-	if err := os.WriteFile(tasks, []byte("{\"city\":\"Oslo\"}\nno json \x1b[31m\n{\"town\":1}\n[]\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(tasks, []byte("{\"city\":\"Oslo\"}\nno json \x1b[31m\n{\"town\":1}\n[]\n"), 0o600))
 	d.send(d.three, source.JSONLines(tasks, "city"), distributor.BadLineQuarantine)
 	return d
 }

@@ -20,16 +20,10 @@ import (
 func TestEveryCommandTakesTheBeginningOfARunsID(t *testing.T) {
 	d := newDesk(t)
 	text, err := os.ReadFile(d.three)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(d.three, append(text, "delivery: once\n"...), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, os.WriteFile(d.three, append(text, "delivery: once\n"...), 0o600))
 	tasks := filepath.Join(t.TempDir(), "tasks.txt")
-	if err := os.WriteFile(tasks, []byte("a\nb\nc\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(tasks, []byte("a\nb\nc\n"), 0o600))
 	sent := d.send(d.three, &source.TextSource{Paths: []string{tasks}, Format: source.FormatLines}, "").Run.String()
 	short := strings.ToUpper(sent[:5])
 	if got := d.ok("runs", "show", short); !strings.Contains(got, sent) {
@@ -51,19 +45,13 @@ func TestEveryCommandTakesTheBeginningOfARunsID(t *testing.T) {
 
 	// another run whose id begins in the same way
 	table, err := gates.Table(configOf(t, d.three))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var id, twin pump.RunID
-	if err := id.UnmarshalText([]byte(sent)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, id.UnmarshalText([]byte(sent)))
 	twin = id
 	twin[15]++
 	row, err := table.Read(t.Context(), "test.runs", sent)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	row.Row = twin.String()
 	if _, err := table.Write(t.Context(), storage.Write{Mode: storage.Insert, Entity: row}); err != nil {
 		t.Fatal(err)
@@ -92,19 +80,13 @@ func TestEveryCommandTakesTheBeginningOfARunsID(t *testing.T) {
 func TestRunsAreListedBesideADamagedOne(t *testing.T) {
 	d := newDesk(t)
 	tasks := filepath.Join(t.TempDir(), "tasks.txt")
-	if err := os.WriteFile(tasks, []byte("a\nb\nc\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(tasks, []byte("a\nb\nc\n"), 0o600))
 	from := &source.TextSource{Paths: []string{tasks}, Format: source.FormatLines}
 	damaged, sound := d.send(d.three, from, "").Run.String(), d.send(d.three, from, "").Run.String()
 	table, err := gates.Table(configOf(t, d.three))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	row, err := table.Read(t.Context(), "test.runs", damaged)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	row.Properties["State"] = "?"
 	if _, err := table.Write(t.Context(), storage.Write{Mode: storage.Upsert, Entity: row}); err != nil {
 		t.Fatal(err)
@@ -126,9 +108,7 @@ func TestRunsAreListedBesideADamagedOne(t *testing.T) {
 func configOf(t *testing.T, path string) pump.Config {
 	t.Helper()
 	f, err := configfile.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return f.Config
 }
 
@@ -136,17 +116,13 @@ func configOf(t *testing.T, path string) pump.Config {
 // none: by the beginning of an id, which is looked up first, and by a whole one.
 func TestWaitEndsWithItsTimeoutWhileTheControlAccountIsDark(t *testing.T) {
 	dark, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = dark.Close() })
 	config := filepath.Join(t.TempDir(), "pump.yaml")
 	text := "workload: test\ndelivery: once\naccounts:\n  - connectionString: " +
 		"DefaultEndpointsProtocol=http;AccountName=dark;AccountKey=YQ==;" +
 		"QueueEndpoint=http://" + dark.Addr().String() + "/dark;TableEndpoint=http://" + dark.Addr().String() + "/dark\n"
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(config, []byte(text), 0o600))
 	d := &desk{t: t}
 	for _, id := range []string{"0123", strings.Repeat("0123", 8)} {
 		out, err := d.typedWith(config, "runs", "wait", id, "--timeout", "100ms", "--quiet")

@@ -164,14 +164,10 @@ func golden(t *testing.T, file, got string, most int) {
 	t.Helper()
 	path := filepath.Join("testdata", file)
 	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(got), 0o600))
 	}
 	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if d := cmp.Diff(string(want), got); d != "" {
 		t.Errorf("%s (-want +got; `go test ./internal/operate -update` writes it anew):\n%s", path, d)
 	}
@@ -198,9 +194,7 @@ func TestTextsFromOutsideCannotSteerATerminal(t *testing.T) {
 		}
 	}
 	var b bytes.Buffer
-	if err := printJSON(&b, []string{"\x1b[2J\u009b31m\u202e\U000e0041é✓"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, printJSON(&b, []string{"\x1b[2J\u009b31m\u202e\U000e0041é✓"}))
 	if want := `["\u001b[2J\u009b31m\u202e\udb40\udc41é✓"]` + "\n"; b.String() != want {
 		t.Errorf("got %s, want %s", b.String(), want)
 	}

@@ -31,7 +31,6 @@ func TestOnlyThePageItselfActsAndOnlyWithTheToken(t *testing.T) {
 		_, cfg := newSim(t, 1)
 		poisoned(t, cfg, "a")
 		p := opened(t, cfg, rightToken)
-		defer p.Close()
 		set := func(name, value string) func(*http.Request) {
 			return func(r *http.Request) { r.Header.Set(name, value) }
 		}
@@ -90,18 +89,14 @@ func TestOnlyThePageItselfActsAndOnlyWithTheToken(t *testing.T) {
 func TestWithoutATokenThePageIsReadOnly(t *testing.T) {
 	_, cfg := newSim(t, 1)
 	p := opened(t, cfg, "")
-	defer p.Close()
 	if got, _ := post(p, "/page/redrive", `{"cause":""}`, nil); got != http.StatusForbidden {
 		t.Errorf("without a file: %d", got)
 	}
 	p = opened(t, cfg, "short")
-	defer p.Close()
 	if got, _ := post(p, "/page/redrive", `{"cause":""}`, func(r *http.Request) { r.Header.Set(tokenHeader, "short") }); got != http.StatusServiceUnavailable {
 		t.Errorf("a token that can be guessed: %d", got)
 	}
-	if err := os.Remove(p.o.TokenFile); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(p.o.TokenFile))
 	if got, _ := post(p, "/page/redrive", `{"cause":""}`, nil); got != http.StatusServiceUnavailable {
 		t.Errorf("a file that is gone: %d", got)
 	}
@@ -112,9 +107,7 @@ func TestARedriveIsTriedFirst(t *testing.T) {
 		sim, cfg := newSim(t, 1)
 		poisoned(t, cfg, "a", "b", "c")
 		p := opened(t, cfg, rightToken)
-		defer p.Close()
-		s, leave := watch(t.Context(), p)
-		defer leave()
+		s := watched(t, p)
 		time.Sleep(10 * time.Second)
 		redrive := func(body string, want int) string {
 			t.Helper()
@@ -128,9 +121,7 @@ func TestARedriveIsTriedFirst(t *testing.T) {
 		}
 		shown := func() (a action) {
 			t.Helper()
-			if err := json.Unmarshal(s.parts(t)[partAct], &a); err != nil {
-				t.Fatal(err)
-			}
+			must(t, json.Unmarshal(s.parts(t)[partAct], &a))
 			return a
 		}
 		_, tasks := post(p, "/page/samples", `{"cause":""}`, nil)
@@ -164,9 +155,7 @@ func TestARedriveMeansWhatItsTrialCountedWhateverTheClocksSay(t *testing.T) {
 		sim.SetClockOffset(3 * time.Minute)
 		poisoned(t, cfg, "a", "b", "c")
 		p := opened(t, cfg, rightToken)
-		defer p.Close()
-		s, leave := watch(t.Context(), p)
-		defer leave()
+		s := watched(t, p)
 		act := func(body string) (a action) {
 			t.Helper()
 			got, answer := post(p, "/page/redrive", body, nil)
@@ -174,9 +163,7 @@ func TestARedriveMeansWhatItsTrialCountedWhateverTheClocksSay(t *testing.T) {
 				t.Fatalf("%s: %d %v", body, got, answer)
 			}
 			time.Sleep(10 * time.Second)
-			if err := json.Unmarshal(s.parts(t)[partAct], &a); err != nil {
-				t.Fatal(err)
-			}
+			must(t, json.Unmarshal(s.parts(t)[partAct], &a))
 			return a
 		}
 		trial := act(`{"cause":""}`)

@@ -25,7 +25,6 @@ var refers = regexp.MustCompile(`(?:src|href)="([^"#]+)"`)
 func TestTheDocumentUsesItsOwnFilesAlone(t *testing.T) {
 	_, cfg := newSim(t, 1)
 	p := opened(t, cfg, "")
-	defer p.Close()
 	w := served(p, "/page/", nil)
 	if w.Code != 200 || !strings.HasPrefix(w.Header().Get("Content-Type"), "text/html") {
 		t.Fatalf("%d %v", w.Code, w.Header())
@@ -48,9 +47,7 @@ func TestTheDocumentUsesItsOwnFilesAlone(t *testing.T) {
 	elsewhere := regexp.MustCompile(`(?:https?:)?//[a-z]+[.][a-z]`)
 	for _, name := range []string{"page.html", "page.js", "draw.js", "page.css"} {
 		text, err := fs.ReadFile(embedded, "assets/"+name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if m := elsewhere.Find(text); m != nil {
 			t.Errorf("%s names %s", name, m)
 		}
@@ -63,7 +60,6 @@ func TestTheDocumentUsesItsOwnFilesAlone(t *testing.T) {
 func TestEveryAnswerHasThePolicy(t *testing.T) {
 	_, cfg := newSim(t, 1)
 	p := opened(t, cfg, "")
-	defer p.Close()
 	for _, target := range []string{"/page/", "/page/assets/page.js", "/page/nothing", "/page/assets/", "/page/assets/../page.go"} {
 		h := served(p, target, nil).Header()
 		csp := h.Get("Content-Security-Policy")
@@ -95,7 +91,6 @@ func TestEveryAnswerHasThePolicy(t *testing.T) {
 func TestAPageOfElsewhereDoesNotWatch(t *testing.T) {
 	sim, cfg := newSim(t, 1)
 	p := opened(t, cfg, "")
-	defer p.Close()
 	before := asked(sim)
 	for _, site := range []string{"cross-site", "same-site", "none"} {
 		w := served(p, "/page/events", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", site) })

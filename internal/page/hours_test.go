@@ -60,9 +60,7 @@ func lastHours(t *testing.T, p *Page) (sent hoursSent) {
 	if w.Code != http.StatusOK {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
-	if err := json.Unmarshal(w.Body.Bytes(), &sent); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(w.Body.Bytes(), &sent))
 	return sent
 }
 
@@ -71,7 +69,6 @@ func TestTheLastHoursAreReadOnceAMinuteAndOnlyWhileSomeoneWatches(t *testing.T) 
 	synctest.Test(t, func(t *testing.T) {
 		_, cfg := newSim(t, 1)
 		p := opened(t, cfg, "")
-		defer p.Close()
 		var r rows
 		p.hours.read = r.read
 		if w := served(p, "/page/hours", nil); w.Code != http.StatusConflict || len(r.asked) != 0 {
@@ -109,9 +106,7 @@ func TestTheLastHoursAreSixHoweverLongOneWatches(t *testing.T) {
 		var r rows
 		h := hours{read: r.read, log: slog.New(slog.DiscardHandler)}
 		look := func() (sent hoursSent) {
-			if err := json.Unmarshal(h.all(t.Context()), &sent); err != nil {
-				t.Fatal(err)
-			}
+			must(t, json.Unmarshal(h.all(t.Context()), &sent))
 			return sent
 		}
 		first := look()
@@ -162,7 +157,6 @@ func TestTheLastHoursAreThoseOfTheHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sim, cfg := newSim(t, 1)
 		p := opened(t, cfg, "")
-		defer p.Close()
 		leave, _ := p.join()
 		defer leave()
 		time.Sleep(5 * time.Second)

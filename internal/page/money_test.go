@@ -98,9 +98,7 @@ func TestThePageHasTheMoneyOfTheStatus(t *testing.T) {
 		if err == nil {
 			err = json.Unmarshal(text, &tree)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return tree
 	}
 	shown := tree(moneySeen{m, "a text"})

@@ -17,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/testbuf"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
@@ -25,6 +26,9 @@ import (
 	"github.com/queuepump/queuepump/pump/status"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
+
+// must ends a test with an error.
+var must = testbuf.Must
 
 const rightToken = "0123456789-the-token"
 
@@ -40,9 +44,7 @@ func newSimOf(t *testing.T, tasks, queues int) (*azsim.Sim, pump.Config) {
 	cfg := pump.Config{Workload: "demo", Segments: 128, Log: slog.New(slog.DiscardHandler)}
 	for _, name := range []string{"accounta", "accountb"} {
 		st, err := azure.Open(azure.Options{ConnectionString: sim.ConnectionString(name), Transport: sim.Transport()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		cfg.Accounts = append(cfg.Accounts, pump.Account{Storage: st, Queues: queues})
 	}
 	var lines strings.Builder
@@ -50,13 +52,9 @@ func newSimOf(t *testing.T, tasks, queues int) (*azsim.Sim, pump.Config) {
 		fmt.Fprintf(&lines, "{\"city\":\"c%d\"}\n", i)
 	}
 	file := filepath.Join(t.TempDir(), "tasks.jsonl")
-	if err := os.WriteFile(file, []byte(lines.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte(lines.String()), 0o600))
 	d, err := distributor.New(cfg, source.JSONLines(file, "city"), distributor.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := d.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -67,9 +65,7 @@ func newSimOf(t *testing.T, tasks, queues int) (*azsim.Sim, pump.Config) {
 func poisoned(t *testing.T, cfg pump.Config, texts ...string) {
 	t.Helper()
 	q := cfg.Accounts[0].Storage.Queue("demo-poison")
-	if err := q.Create(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, q.Create(t.Context()))
 	for _, text := range texts {
 		if _, err := q.Put(t.Context(), []byte(text), 0); err != nil {
 			t.Fatal(err)
@@ -86,14 +82,11 @@ func opened(t *testing.T, cfg pump.Config, token string) *Page {
 	}}
 	if token != "" {
 		o.TokenFile = filepath.Join(t.TempDir(), "token")
-		if err := os.WriteFile(o.TokenFile, []byte(token+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(o.TokenFile, []byte(token+"\n"), 0o600))
 	}
 	p, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	t.Cleanup(p.Close)
 	return p
 }
 
@@ -103,7 +96,6 @@ func TestNothingIsReadWhileNoOneWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sim, cfg := newSim(t, 10)
 		p := opened(t, cfg, "")
-		defer p.Close()
 		before := asked(sim)
 		time.Sleep(time.Hour)
 		if n := asked(sim) - before; n != 0 {
@@ -211,12 +203,18 @@ func watch(ctx context.Context, p *Page) (*stream, func()) {
 	return s, func() { cancel(); <-done }
 }
 
+// watched is watch until the test is over.
+func watched(t *testing.T, p *Page) *stream {
+	s, leave := watch(t.Context(), p)
+	t.Cleanup(leave)
+	return s
+}
+
 func TestTheStreamShowsWhatTheStatusSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sim, cfg := newSim(t, 500)
 		poisoned(t, cfg, "a", "b")
 		p := opened(t, cfg, "")
-		defer p.Close()
 		s, leave := watch(t.Context(), p)
 		time.Sleep(10 * time.Second)
 		parts := s.parts(t)
@@ -226,9 +224,7 @@ func TestTheStreamShowsWhatTheStatusSays(t *testing.T) {
 			}
 		}
 		want, err := status.Read(t.Context(), cfg, status.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var h head
 		defer func() {
 			if h.Version == "" || h.Version != version() {
@@ -278,16 +274,12 @@ func TestADarkControlAccountIsSaidAndLeavesWhatWasKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sim, cfg := newSim(t, 5)
 		p := opened(t, cfg, "")
-		defer p.Close()
-		s, leave := watch(t.Context(), p)
-		defer leave()
+		s := watched(t, p)
 		time.Sleep(10 * time.Second)
 		sim.Blackout("accounta", true)
 		time.Sleep(time.Minute)
 		var h head
-		if err := json.Unmarshal(s.parts(t)[partHead], &h); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal(s.parts(t)[partHead], &h))
 		if !h.Old || h.Headline.Tone != Bad || h.Segments != 128 {
 			t.Errorf("%+v", h)
 		}
@@ -302,7 +294,6 @@ func TestWhatWasSeenBeforeIsShownOnceItIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, cfg := newSim(t, 1)
 		p := opened(t, cfg, "")
-		defer p.Close()
 		p.hours.read = func(context.Context, time.Time) ([]status.HistoryPoint, error) {
 			time.Sleep(time.Second) // it takes longer than what is seen first
 			since := time.Now().Add(-pastFor)
@@ -312,17 +303,14 @@ func TestWhatWasSeenBeforeIsShownOnceItIsRead(t *testing.T) {
 				{Time: since.Add(2 * time.Minute), Tasks: 8},
 			}, nil
 		}
-		s, leave := watch(t.Context(), p)
-		defer leave()
+		s := watched(t, p)
 		time.Sleep(500 * time.Millisecond)
 		if parts := s.parts(t); string(parts[partHead]) == "" {
 			t.Error("what is known now waits for what was before")
 		}
 		time.Sleep(5 * time.Second)
 		var c chart
-		if err := json.Unmarshal(s.parts(t)[partPast], &c); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal(s.parts(t)[partPast], &c))
 		if len(c.Rate) < 3 || c.Rate[0] != 7 || c.Rate[1] != 8 {
 			t.Errorf("%+v", c)
 		}
@@ -335,9 +323,7 @@ func TestTheDoctorDoesNotLookUnaskedAtALargeWorkloadThatIsSlowToRead(t *testing.
 		sim, cfg := newSimOf(t, 1, doctorMost/2+1)
 		sim.SetLatency(azsim.Latency{Queue: time.Second, Table: 2 * time.Second})
 		p := opened(t, cfg, "")
-		defer p.Close()
-		s, leave := watch(t.Context(), p)
-		defer leave()
+		s := watched(t, p)
 		time.Sleep(2 * time.Minute)
 		var d diagnosis
 		if err := json.Unmarshal(s.parts(t)[partDoctor], &d); err != nil || !d.Asks || d.Looks || d.Report != nil {
@@ -350,14 +336,10 @@ func TestTheDoctorLooksAtALargeWorkloadIfAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, cfg := newSimOf(t, 1, doctorMost/2+1)
 		p := opened(t, cfg, "")
-		defer p.Close()
-		s, leave := watch(t.Context(), p)
-		defer leave()
+		s := watched(t, p)
 		shown := func() (d diagnosis) {
 			t.Helper()
-			if err := json.Unmarshal(s.parts(t)[partDoctor], &d); err != nil {
-				t.Fatal(err)
-			}
+			must(t, json.Unmarshal(s.parts(t)[partDoctor], &d))
 			return d
 		}
 		time.Sleep(time.Minute)
@@ -401,9 +383,7 @@ func TestQuarantineIsLookedIntoAgainThoughNoCountChanges(t *testing.T) {
 			t.Fatal(len(held), err)
 		}
 		p := opened(t, cfg, "")
-		defer p.Close()
-		s, leave := watch(t.Context(), p)
-		defer leave()
+		s := watched(t, p)
 		shown := func() (ids []string) {
 			t.Helper()
 			var found quarantined
@@ -430,9 +410,7 @@ func TestQuarantineIsLookedIntoAgainThoughNoCountChanges(t *testing.T) {
 			t.Fatal(len(held), err)
 		}
 		gone := held[0].ID
-		if err := q.Delete(t.Context(), held[0].Receipt); err != nil {
-			t.Fatal(err)
-		}
+		must(t, q.Delete(t.Context(), held[0].Receipt))
 		poisoned(t, cfg, "c")
 		time.Sleep(peekAnyway + 2*peekEvery)
 		if ids := shown(); len(ids) != 2 || slices.Contains(ids, gone) {

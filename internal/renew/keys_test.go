@@ -17,6 +17,9 @@ import (
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
 
+// must ends a test with an error.
+var must = testbuf.Must
+
 // world is an account of the simulator, and a configuration with a key for it that changes.
 type world struct {
 	keys   *Keys
@@ -61,13 +64,9 @@ func (w *world) accounts() ([]pump.Account, error) {
 func (w *world) adopt(t *testing.T) (storage.Account, func()) {
 	t.Helper()
 	accounts, err := w.accounts()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	take, err := w.keys.Adopt(accounts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return accounts[0].Storage, take
 }
 
@@ -163,9 +162,7 @@ func TestAnAccountOfARefusedReloadIsForgotten(t *testing.T) {
 		t.Errorf("the signature of an account that is not used is told of: %v", ends)
 	}
 	take, err := k.Adopt(at("https://alpha.queue.core.windows.net"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	take()
 	if ends := k.all(); len(ends) != 1 {
 		t.Errorf("the signature of an account that is used is not told of: %v", ends)
@@ -190,9 +187,7 @@ func TestTheEndOfASignatureIsToldInTime(t *testing.T) {
 		var log testbuf.Buffer
 		k := New(slog.New(slog.NewTextHandler(&log, nil)), nil)
 		take, err := k.Adopt(accounts)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		take()
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()

@@ -63,9 +63,7 @@ func (f *fleet) process(t *testing.T, name string) (pump.Config, *Keys) {
 	}
 	accounts, _ := f.accounts()
 	take, err := k.Adopt(accounts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	take()
 	log := slog.New(slog.NewTextHandler(&f.log, nil))
 	return pump.Config{Workload: "work", Instance: name, Accounts: accounts, Delivery: pump.Once, Log: log}, k
@@ -91,9 +89,7 @@ func (h *handled) Handle(_ context.Context, t *pump.Task) error {
 func runs(t *testing.T, cfg pump.Config, h *handled) (stop func()) {
 	t.Helper()
 	p, err := processor.New(cfg, h, processor.Options{Concurrency: 64})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
@@ -145,9 +141,7 @@ func TestKeysAreRotatedUnderLoad(t *testing.T) {
 		cfg, keys := f.process(t, "s")
 		all = append(all, keys)
 		s, err := distributor.NewSender(cfg, distributor.SenderOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		// As many tasks are sent at once as wait for their acknowledgements.
 		sent := 0
 		var sending sync.WaitGroup
@@ -178,9 +172,7 @@ func TestKeysAreRotatedUnderLoad(t *testing.T) {
 				}
 				now, _ := f.accounts()
 				take, err := k.Adopt(now)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				take()
 			}
 			send(700 * time.Millisecond)

@@ -1,11 +1,25 @@
-// Package testbuf keeps what others are still writing, for those who look meanwhile:
-// the tests of processes, and of what logs.
+// Package testbuf has what the tests of many packages share: Must, and a Buffer, which keeps what
+// others are still writing for the tests of processes and of what logs.
 package testbuf
 
 import (
 	"bytes"
 	"sync"
 )
+
+// ender is a *testing.T, *testing.B, *testing.F or *rapid.T.
+type ender interface {
+	Helper()
+	Fatal(args ...any)
+}
+
+// Must ends the test with an error.
+func Must(t ender, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
 
 // Buffer holds what was written to it. Several goroutines may write and read it at
 // once. The zero value is empty and ready; it must not be copied.

@@ -15,7 +15,15 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/data/aztables"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2"
+
+	"github.com/queuepump/queuepump/internal/testbuf"
 )
+
+// must ends a test with an error.
+var must = testbuf.Must
+
+// errOf is the error of a call whose result a test does not need.
+func errOf(_ any, err error) error { return err }
 
 // once turns the SDK's retries off.
 func once(t policy.Transporter) azcore.ClientOptions {
@@ -38,9 +46,7 @@ func code(t *testing.T, err error) string {
 // ways are the two ways into a simulator: without sockets and by TCP.
 func ways(t *testing.T, s *Sim, f func(t *testing.T, connection string, o azcore.ClientOptions)) {
 	srv, err := s.Listen("", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = srv.Close() })
 	t.Run("Transport", func(t *testing.T) { f(t, s.ConnectionString(s.Accounts()[0]), once(s.Transport())) })
 	t.Run("TCP", func(t *testing.T) { f(t, srv.ConnectionString(s.Accounts()[0]), once(nil)) })
@@ -52,14 +58,10 @@ func TestEveryAzqueueOperationWorksWithSharedKey(t *testing.T) {
 	ways(t, s, func(t *testing.T, connection string, o azcore.ClientOptions) {
 		ctx := t.Context()
 		service, err := azqueue.NewServiceClientFromConnectionString(connection, &azqueue.ClientOptions{ClientOptions: o})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		must := func(err error) {
 			t.Helper()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 		}
 		props, err := service.GetServiceProperties(ctx, nil)
 		must(err)
@@ -123,14 +125,10 @@ func TestEveryAzqueueOperationWorksWithSharedKey(t *testing.T) {
 func TestStatisticsAreThoseOfTheSecondary(t *testing.T) {
 	s := New(Config{Accounts: []Account{{Name: "acct"}}})
 	key, err := azqueue.NewSharedKeyCredential("acct", s.Key("acct"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	o := &azqueue.ClientOptions{ClientOptions: once(s.Transport())}
 	secondary, err := azqueue.NewServiceClientWithSharedKeyCredential("https://acct-secondary.queue.core.windows.net", key, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	st, err := secondary.GetStatistics(t.Context(), nil)
 	if err != nil || *st.GeoReplication.Status != azqueue.GeoReplicationStatusLive || time.Since(*st.GeoReplication.LastSyncTime) > time.Hour {
 		t.Errorf("%+v, %v", st.GeoReplication, err)
@@ -139,20 +137,14 @@ func TestStatisticsAreThoseOfTheSecondary(t *testing.T) {
 		t.Errorf("a write to the secondary: %v", err)
 	}
 	primary, err := azqueue.NewServiceClientFromConnectionString(s.ConnectionString("acct"), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := primary.GetStatistics(t.Context(), nil); code(t, err) != "InvalidQueryParameterValue" {
 		t.Errorf("statistics of the primary: %v", err)
 	}
 	tkey, err := aztables.NewSharedKeyCredential("acct", s.Key("acct"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	tables, err := aztables.NewServiceClientWithSharedKey("https://acct-secondary.table.core.windows.net", tkey, &aztables.ClientOptions{ClientOptions: once(s.Transport())})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if ts, err := tables.GetStatistics(t.Context(), nil); err != nil || *ts.GeoReplication.Status != aztables.GeoReplicationStatusLive {
 		t.Errorf("%+v, %v", ts, err)
 	}
@@ -163,33 +155,21 @@ func TestAztablesWorksWithSharedKeyLite(t *testing.T) {
 	s := New(Config{BeingDeleted: -1})
 	ways(t, s, func(t *testing.T, connection string, o azcore.ClientOptions) {
 		service, err := aztables.NewServiceClientFromConnectionString(connection, &aztables.ClientOptions{ClientOptions: o})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := service.CreateTable(t.Context(), "table", nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, errOf(service.CreateTable(t.Context(), "table", nil)))
 		defer func() {
 			if _, err := service.DeleteTable(context.WithoutCancel(t.Context()), "table", nil); err != nil {
 				t.Error(err)
 			}
 		}()
 		c := service.NewClient("table")
-		if _, err := c.AddEntity(t.Context(), []byte(`{"PartitionKey":"it's","RowKey":"r"}`), nil); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.GetEntity(t.Context(), "it's", "r", nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(c.AddEntity(t.Context(), []byte(`{"PartitionKey":"it's","RowKey":"r"}`), nil)))
+		must(t, errOf(c.GetEntity(t.Context(), "it's", "r", nil)))
 		props, err := service.GetProperties(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := service.SetProperties(t.Context(), aztables.ServiceProperties{Logging: props.Logging, Cors: []*aztables.CorsRule{{
+		must(t, err)
+		must(t, errOf(service.SetProperties(t.Context(), aztables.ServiceProperties{Logging: props.Logging, Cors: []*aztables.CorsRule{{
 			AllowedHeaders: new("x"), AllowedMethods: new("GET"), AllowedOrigins: new("*"), ExposedHeaders: new("y"), MaxAgeInSeconds: new(int32(5)),
-		}}}, nil); err != nil {
-			t.Fatal(err)
-		}
+		}}}, nil)))
 		if props, err = service.GetProperties(t.Context(), nil); err != nil || len(props.Cors) != 1 || *props.Cors[0].AllowedOrigins != "*" {
 			t.Errorf("%+v, %v", props, err)
 		}
@@ -261,9 +241,7 @@ func TestAWrongKeyIsAuthenticationFailedAndTheAnswerTellsWhatWasSigned(t *testin
 	s := New(Config{Accounts: []Account{{Name: "acct"}, {Name: "other"}}})
 	wrong := strings.Replace(s.ConnectionString("acct"), s.Key("acct"), s.Key("other"), 1)
 	service, err := azqueue.NewServiceClientFromConnectionString(wrong, &azqueue.ClientOptions{ClientOptions: once(s.Transport())})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, err = service.CreateQueue(t.Context(), "queue", nil)
 	if c := code(t, err); c != "AuthenticationFailed" {
 		t.Fatalf("%q", c)
@@ -276,9 +254,7 @@ func TestAWrongKeyIsAuthenticationFailedAndTheAnswerTellsWhatWasSigned(t *testin
 		t.Error("the answer holds the key")
 	}
 	tables, err := aztables.NewServiceClientFromConnectionString(wrong, &aztables.ClientOptions{ClientOptions: once(s.Transport())})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err = tables.CreateTable(t.Context(), "table", nil); code(t, err) != "AuthenticationFailed" {
 		t.Errorf("tables: %v", err)
 	}
@@ -293,9 +269,7 @@ func TestARequestWithoutCredentialsIsUnauthenticated(t *testing.T) {
 			req.Header.Set("Authorization", authorization)
 		}
 		resp, err := s.Transport().Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return resp
 	}
 	for authorization, want := range map[string]string{
@@ -324,9 +298,7 @@ func TestARequestDateMoreThanFifteenMinutesOffIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Config{})
 		service, err := azqueue.NewServiceClientFromConnectionString(s.ConnectionString("devstoreaccount1"), &azqueue.ClientOptions{ClientOptions: once(s.Transport())})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for offset, want := range map[time.Duration]string{
 			0:                               "",
 			15 * time.Minute:                "",
@@ -368,9 +340,7 @@ func TestAnExpiredBearerTokenIsAChallengeThatTheClientAnswers(t *testing.T) {
 		cred := &token{life: time.Minute}
 		// NewQueueClient answers challenges; in azqueue v2.1.0 NewServiceClient does not.
 		q, err := azqueue.NewQueueClient("https://acct.queue.core.windows.net/queue", cred, &azqueue.ClientOptions{ClientOptions: once(s.Transport())})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for range 3 {
 			if _, err := q.Create(t.Context(), nil); err != nil {
 				t.Error(err)

@@ -19,14 +19,10 @@ type bare struct {
 
 func (c bare) do(method, target string, body []byte) []byte {
 	req, err := http.NewRequestWithContext(c.b.Context(), method, "https://acct.queue.core.windows.net"+target, bytes.NewReader(body))
-	if err != nil {
-		c.b.Fatal(err)
-	}
+	must(c.b, err)
 	req.Header["Authorization"] = []string{"Bearer x"}
 	resp, err := c.tr.Do(req)
-	if err != nil {
-		c.b.Fatal(err)
-	}
+	must(c.b, err)
 	out, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode >= 300 {
 		c.b.Fatalf("%s %s: %s %s %v", method, target, resp.Status, out, err)

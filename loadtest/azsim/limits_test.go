@@ -220,9 +220,7 @@ func TestALimitsFileIsReadAndItsErrorsNameTheField(t *testing.T) {
 		t.Errorf("%+v, %v", l, err)
 	}
 	b, err := json.Marshal(l)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if again, err := ParseLimits(b); err != nil || again != l {
 		t.Errorf("written and read again: %+v, %v", again, err)
 	}
@@ -282,9 +280,7 @@ func TestLimitsChangeWhileItRuns(t *testing.T) {
 		if _, refused := hammer(t, 4, 200*time.Millisecond, put); refused > 0 {
 			t.Fatalf("%d refused without limits", refused)
 		}
-		if err := s.SetLimits(Limits{Queue: 100, RetryAfter: time.Second}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.SetLimits(Limits{Queue: 100, RetryAfter: time.Second}))
 		const d = 3 * time.Second
 		puts, refused := hammer(t, 4, d, put)
 		near(t, "puts", puts, 100, d)
@@ -301,9 +297,7 @@ func TestLimitsChangeWhileItRuns(t *testing.T) {
 		if after != "1" {
 			t.Error("the limits in force are gone")
 		}
-		if err := s.SetLimits(NoLimits()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.SetLimits(NoLimits()))
 		w.want(201, "", "POST", "/queue/messages", text("x"))
 	})
 }

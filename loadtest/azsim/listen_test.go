@@ -27,9 +27,7 @@ func serve(t *testing.T, c Config) served {
 	c.Accounts, c.Limits = []Account{{Name: "acct"}}, NoLimits()
 	s := New(c)
 	srv, err := s.Listen("", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	tr := &http.Transport{}
 	t.Cleanup(func() {
 		tr.CloseIdleConnections()
@@ -41,9 +39,7 @@ func serve(t *testing.T, c Config) served {
 func (s served) do(ctx context.Context, method, host, path, body string) (*http.Response, string, error) {
 	s.t.Helper()
 	req, err := http.NewRequestWithContext(ctx, method, "http://"+s.srv.QueueAddr()+path, strings.NewReader(body))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, err)
 	if host != "" {
 		req.Host = host
 	}
@@ -85,24 +81,16 @@ func TestBothStylesOfAddressReachTheAccount(t *testing.T) {
 func TestAnswersAreChunkedOnTheWireAsAzuresAre(t *testing.T) {
 	s := serve(t, Config{})
 	conn, err := net.Dial("tcp", s.srv.QueueAddr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer conn.Close()
 	in := bufio.NewReader(conn)
 	ask := func(line, body string) (string, *http.Response) {
 		t.Helper()
-		if _, err := io.WriteString(conn, line+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer x\r\nContent-Length: "+itoa(int64(len(body)))+"\r\n\r\n"+body); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(io.WriteString(conn, line+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer x\r\nContent-Length: "+itoa(int64(len(body)))+"\r\n\r\n"+body)))
 		resp, err := http.ReadResponse(in, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		b, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return string(b), resp
 	}
 	if _, resp := ask("PUT /acct/queue", ""); resp.ContentLength != 0 || resp.StatusCode != 201 {
@@ -272,9 +260,7 @@ func (l pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 func TestABodyThatIsRefusedUnreadIsAnswered(t *testing.T) {
 	s := serve(t, Config{})
 	conn, err := net.Dial("tcp", s.srv.TableAddr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = conn.Close() }()
 	const size = maxTableBody + 1<<20
 	_, err = io.WriteString(conn, "POST /acct/$batch HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer x\r\n"+

@@ -112,9 +112,7 @@ func (w raw) list(query string) list {
 	w.t.Helper()
 	var l list
 	a := w.want(200, "", "GET", "/?comp=list"+query, "")
-	if err := xml.Unmarshal([]byte(strings.TrimPrefix(a.body, bom)), &l); err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, xml.Unmarshal([]byte(strings.TrimPrefix(a.body, bom)), &l))
 	return l
 }
 

@@ -207,9 +207,7 @@ func FuzzLimits(f *testing.F) {
 		}
 		New(Config{Limits: l}) // panics if they are not valid
 		again, err := json.Marshal(l)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		twice, err := ParseLimits(again)
 		if err != nil || !reflect.DeepEqual(l, twice) {
 			t.Fatalf("%s: %+v, then %+v, %v", again, l, twice, err)

@@ -28,16 +28,10 @@ func newSASWorld(t *testing.T) sasWorld {
 	t.Helper()
 	s := New(Config{Accounts: []Account{{Name: "acct"}}})
 	cred, err := azqueue.NewSharedKeyCredential("acct", s.Key("acct"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	owner, err := azqueue.NewQueueClientWithSharedKeyCredential("https://acct.queue.core.windows.net/queue", cred, &azqueue.ClientOptions{ClientOptions: once(s.Transport())})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := owner.Create(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, errOf(owner.Create(t.Context(), nil)))
 	return sasWorld{t, s, cred, owner}
 }
 
@@ -45,9 +39,7 @@ func newSASWorld(t *testing.T) sasWorld {
 func (w sasWorld) client(tr *Transport, url string) *azqueue.QueueClient {
 	w.t.Helper()
 	c, err := azqueue.NewQueueClientWithNoCredential(url, &azqueue.ClientOptions{ClientOptions: once(tr)})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, err)
 	return c
 }
 
@@ -58,9 +50,7 @@ func (w sasWorld) sign(v sas.QueueSignatureValues) string {
 		v.QueueName = "queue"
 	}
 	q, err := v.SignWithSharedKey(w.cred)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, err)
 	return "https://acct.queue.core.windows.net/queue?" + q.Encode()
 }
 
@@ -69,9 +59,7 @@ func (w sasWorld) sign(v sas.QueueSignatureValues) string {
 func operations(t *testing.T, w sasWorld, c *azqueue.QueueClient) map[string]error {
 	t.Helper()
 	put, err := w.owner.EnqueueMessage(t.Context(), "x", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	m := put.Messages[0]
 	got := map[string]error{}
 	_, got["read"] = c.GetProperties(t.Context(), nil)
@@ -162,11 +150,9 @@ func TestAStoredAccessPolicySuppliesWhatTheTokenLeavesOut(t *testing.T) {
 	set := func(id, permission string) {
 		t.Helper()
 		expiry := now.Add(time.Hour)
-		if _, err := w.owner.SetAccessPolicy(t.Context(), &azqueue.SetAccessPolicyOptions{QueueACL: []*azqueue.SignedIdentifier{{
+		must(t, errOf(w.owner.SetAccessPolicy(t.Context(), &azqueue.SetAccessPolicyOptions{QueueACL: []*azqueue.SignedIdentifier{{
 			ID: &id, AccessPolicy: &azqueue.AccessPolicy{Expiry: &expiry, Permission: &permission},
-		}}}); err != nil {
-			t.Fatal(err)
-		}
+		}}})))
 	}
 	set("policy", "ra")
 	c := w.client(w.sim.Transport(), w.sign(sas.QueueSignatureValues{Identifier: "policy"}))
@@ -195,9 +181,7 @@ func TestAnAccountSASCoversServicesResourceTypesAndPermissions(t *testing.T) {
 		q, err := sas.AccountSignatureValues{
 			ResourceTypes: types, Permissions: permissions, ExpiryTime: time.Now().Add(time.Hour).UTC(),
 		}.SignWithSharedKey(w.cred)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return q.Encode()
 	}
 	for _, c := range []struct{ types, permissions, want string }{
@@ -217,24 +201,16 @@ func TestAnAccountSASCoversServicesResourceTypesAndPermissions(t *testing.T) {
 		}
 	}
 	table, err := aztables.NewServiceClientWithNoCredential("https://acct.table.core.windows.net/?"+sign("sco", "rwdlacup"), &aztables.ClientOptions{ClientOptions: once(w.sim.Transport())})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := table.CreateTable(t.Context(), "table", nil); code(t, err) != "AuthorizationServiceMismatch" {
 		t.Errorf("a queue's token at the table service: %v", err)
 	}
 	service, err := azqueue.NewServiceClientWithSharedKeyCredential("https://acct.queue.core.windows.net", w.cred, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	u, err := service.GetSASURL(sas.AccountResourceTypes{Service: true}, sas.AccountPermissions{List: true}, time.Now().Add(time.Hour), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	lister, err := azqueue.NewServiceClientWithNoCredential(u, &azqueue.ClientOptions{ClientOptions: once(w.sim.Transport())})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := lister.NewListQueuesPager(nil).NextPage(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -245,35 +221,23 @@ func TestAnAccountSASCoversServicesResourceTypesAndPermissions(t *testing.T) {
 func TestATableSASSeesOnlyItsKeyRange(t *testing.T) {
 	s := New(Config{Accounts: []Account{{Name: "acct"}}})
 	cred, err := aztables.NewSharedKeyCredential("acct", s.Key("acct"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	o := &aztables.ClientOptions{ClientOptions: once(s.Transport())}
 	owner, err := aztables.NewClientWithSharedKey("https://acct.table.core.windows.net/Table", cred, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := owner.CreateTable(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, errOf(owner.CreateTable(t.Context(), nil)))
 	for _, pk := range []string{"a", "b", "c"} {
-		if _, err := owner.AddEntity(t.Context(), []byte(`{"PartitionKey":"`+pk+`","RowKey":"1"}`), nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(owner.AddEntity(t.Context(), []byte(`{"PartitionKey":"`+pk+`","RowKey":"1"}`), nil)))
 	}
 	query, err := aztables.SASSignatureValues{
 		TableName: "Table", Permissions: "rau", ExpiryTime: time.Now().Add(time.Hour).UTC(),
 		StartPartitionKey: "b", StartRowKey: "1", EndPartitionKey: "b", EndRowKey: "5",
 	}.Sign(cred)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	// aztables v1.4.1 signs the range but leaves it out of the token.
 	rng := url.Values{"spk": {"b"}, "srk": {"1"}, "epk": {"b"}, "erk": {"5"}}.Encode()
 	c, err := aztables.NewClientWithNoCredential("https://acct.table.core.windows.net/Table?"+query+"&"+rng, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for row, want := range map[[2]string]string{{"b", "1"}: "", {"a", "1"}: "AuthorizationFailure", {"c", "1"}: "AuthorizationFailure", {"b", "6"}: "AuthorizationFailure"} {
 		if _, err := c.GetEntity(t.Context(), row[0], row[1], nil); code(t, err) != want {
 			t.Errorf("get %v: %v, want %q", row, err, want)

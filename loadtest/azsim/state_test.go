@@ -90,9 +90,7 @@ func TestAnAccountThatIsGoneIsNoHostAndMayComeBack(t *testing.T) {
 func TestAnAccountThatIsGoneClosesTheConnectionByTCP(t *testing.T) {
 	s := New(Config{Accounts: []Account{{Name: "acct"}}})
 	srv, err := s.Listen("", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer srv.Close()
 	ask := func() (*http.Response, error) { return http.Get(srv.QueueEndpoint("acct") + "/queue/messages") }
 	s.SetState("acct", Gone)
@@ -102,9 +100,7 @@ func TestAnAccountThatIsGoneClosesTheConnectionByTCP(t *testing.T) {
 	}
 	s.SetState("acct", Disabled)
 	resp, err := ask()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	resp.Body.Close()
 	if code := resp.Header.Get("X-Ms-Error-Code"); resp.StatusCode != 403 || code != "AccountIsDisabled" {
 		t.Errorf("disabled: %s %s", resp.Status, code)
@@ -119,15 +115,11 @@ func TestARuleRefusesOneClientOnly(t *testing.T) {
 		o := &azqueue.ClientOptions{ClientOptions: azcore.ClientOptions{Transport: s.Transport().As(name)}}
 		o.Telemetry.ApplicationID = agent
 		c, err := azqueue.NewServiceClientFromConnectionString(s.ConnectionString("acct"), o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return c.NewQueueClient("queue")
 	}
 	clients := map[string]*azqueue.QueueClient{"p1": client("p1", "one"), "p10": client("p10", "two")}
-	if _, err := clients["p1"].Create(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(clients["p1"].Create(t.Context(), nil)))
 	for _, r := range []Rule{{Instance: "p1"}, {UserAgent: "one"}} {
 		r.Fault, r.Status, r.Code = Answer, http.StatusForbidden, "AuthenticationFailed"
 		i := s.Inject(r)
@@ -148,17 +140,13 @@ func TestARuleRefusesOneClientOnly(t *testing.T) {
 // A partition of a table is slow, silent, too busy or damaged, and its neighbours are well.
 func TestARuleHitsOnePartitionOfATable(t *testing.T) {
 	b := newTableBench(t, TableOptions{})
-	if _, err := b.service.CreateTable(t.Context(), "rows", nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(b.service.CreateTable(t.Context(), "rows", nil)))
 	c := b.service.NewClient("rows")
 	entity := func(pk string) []byte {
 		return []byte(`{"PartitionKey":"` + pk + `","RowKey":"r","B":"AQIDBA==","B@odata.type":"Edm.Binary","S":"text"}`)
 	}
 	for _, pk := range []string{"p.0", "p.01"} {
-		if _, err := c.AddEntity(t.Context(), entity(pk), nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(c.AddEntity(t.Context(), entity(pk), nil)))
 	}
 	ways := map[string]func(ctx context.Context, pk string) ([]byte, error){
 		"get": func(ctx context.Context, pk string) ([]byte, error) {

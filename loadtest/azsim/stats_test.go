@@ -56,9 +56,7 @@ func TestServicePropertiesAreKeptPartByPart(t *testing.T) {
 	get := func() (d propertiesDoc) {
 		t.Helper()
 		a := w.want(200, "", "GET", at, "")
-		if err := xml.Unmarshal([]byte(strings.TrimPrefix(a.body, bom)), &d); err != nil {
-			t.Fatal(err)
-		}
+		must(t, xml.Unmarshal([]byte(strings.TrimPrefix(a.body, bom)), &d))
 		return d
 	}
 	const logging = "<Logging><Version>1.0</Version><Delete>true</Delete><Read>false</Read><Write>true</Write>" +

@@ -212,9 +212,7 @@ func TestBatchThroughTheClient(t *testing.T) {
 		second = append(second, a)
 	}
 	for _, actions := range [][]aztables.TransactionAction{first, second} {
-		if _, err := c.SubmitTransaction(b.Context(), actions, nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(c.SubmitTransaction(b.Context(), actions, nil)))
 	}
 	rows := b.all(c, nil)
 	if len(rows) != 80 {

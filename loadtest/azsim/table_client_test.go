@@ -30,13 +30,9 @@ func (r oneRow) with(properties string) []byte {
 func (r oneRow) stored() map[string]any {
 	r.Helper()
 	g, err := r.client.GetEntity(r.Context(), "p", "it's", nil)
-	if err != nil {
-		r.Fatal(err)
-	}
+	must(r, err)
 	var m map[string]any
-	if err := json.Unmarshal(g.Value, &m); err != nil {
-		r.Fatal(err)
-	}
+	must(r, json.Unmarshal(g.Value, &m))
 	if m["odata.etag"] != string(g.ETag) {
 		r.Errorf("odata.etag %v, header %v", m["odata.etag"], g.ETag)
 	}
@@ -67,16 +63,12 @@ func (r oneRow) update(
 func (r oneRow) mustUpsert(properties string, mode aztables.UpdateMode) {
 	r.Helper()
 	o := &aztables.UpsertEntityOptions{UpdateMode: mode}
-	if _, err := r.client.UpsertEntity(r.Context(), r.with(properties), o); err != nil {
-		r.Fatal(err)
-	}
+	must(r, errOf(r.client.UpsertEntity(r.Context(), r.with(properties), o)))
 }
 
 func (r oneRow) mustDelete() {
 	r.Helper()
-	if _, err := r.client.DeleteEntity(r.Context(), "p", "it's", nil); err != nil {
-		r.Fatal(err)
-	}
+	must(r, errOf(r.client.DeleteEntity(r.Context(), "p", "it's", nil)))
 }
 
 // Every operation of the real client's entity API, and what each of its modes
@@ -85,17 +77,13 @@ func TestClientEntityOperations(t *testing.T) {
 	c := newTableBench(t, TableOptions{}).table("tbl")
 	ctx, r := t.Context(), oneRow{t, c}
 	added, err := c.AddEntity(ctx, r.with(`,"A":1,"B":"x"`), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, err = c.AddEntity(ctx, r.with(""), nil)
 	wantCode(t, err, 409, "EntityAlreadyExists")
 	r.want(map[string]any{"A": 1.0, "B": "x"})
 
 	merged, err := r.update(`,"A":2,"B":null,"C":true`, aztables.UpdateModeMerge, added.ETag)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r.want(map[string]any{"A": 2.0, "B": "x", "C": true}) // a null leaves the property alone
 	_, err = r.update(`,"A":3`, aztables.UpdateModeReplace, added.ETag)
 	wantCode(t, err, 412, "UpdateConditionNotSatisfied")
@@ -134,20 +122,12 @@ func TestClientTypedEntityRoundTrip(t *testing.T) {
 		"Guid": aztables.EDMGUID("4185404a-5818-48c3-b9be-f217df0dba6f"), "Text": "ünï", "Date": aztables.EDMDateTime(time.Date(2026, 11, 21, 1, 2, 3, 456_789_100, time.UTC)),
 	}
 	text, err := json.Marshal(aztables.EDMEntity{Entity: aztables.Entity{PartitionKey: "p", RowKey: "r"}, Properties: want})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.AddEntity(b.Context(), text, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, errOf(c.AddEntity(b.Context(), text, nil)))
 	g, err := c.GetEntity(b.Context(), "p", "r", &aztables.GetEntityOptions{Format: ptr(aztables.MetadataFormatFull)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var got aztables.EDMEntity
-	if err := json.Unmarshal(g.Value, &got); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(g.Value, &got))
 	same := cmp.Comparer(func(a, b aztables.EDMDateTime) bool { return time.Time(a).Equal(time.Time(b)) })
 	if d := cmp.Diff(want, got.Properties, same); d != "" {
 		t.Errorf("properties (-want +got):\n%s", d)
@@ -167,9 +147,7 @@ func TestClientTables(t *testing.T) {
 	list := func(o *aztables.ListTablesOptions) (names []string, pages int) {
 		for p := b.service.NewListTablesPager(o); p.More(); pages++ {
 			resp, err := p.NextPage(b.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for _, tab := range resp.Tables {
 				names = append(names, *tab.Name)
 			}
@@ -208,13 +186,9 @@ func TestClientAccessPolicies(t *testing.T) {
 		{ID: ptr("partial"), AccessPolicy: &aztables.AccessPolicy{Permission: ptr("r")}},
 		{ID: ptr("empty")},
 	}
-	if _, err := c.SetAccessPolicy(ctx, &aztables.SetAccessPolicyOptions{TableACL: set}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(c.SetAccessPolicy(ctx, &aztables.SetAccessPolicyOptions{TableACL: set})))
 	got, err := c.GetAccessPolicy(ctx, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(got.SignedIdentifiers) != 3 || *got.SignedIdentifiers[0].ID != "full" || *got.SignedIdentifiers[0].AccessPolicy.Permission != "raud" || !got.SignedIdentifiers[0].AccessPolicy.Expiry.Equal(expiry) || *got.SignedIdentifiers[1].AccessPolicy.Permission != "r" {
 		t.Errorf("policies: %+v", got.SignedIdentifiers)
 	}
@@ -323,9 +297,7 @@ func TestSharedAccessToTables(t *testing.T) {
 	owner, ctx := b.table("tbl"), b.Context()
 	for _, k := range []string{"a1", "b1", "b2", "c1"} {
 		row := fmt.Sprintf(`{"PartitionKey":%q,"RowKey":%q}`, k[:1], k[1:])
-		if _, err := owner.AddEntity(ctx, []byte(row), nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(owner.AddEntity(ctx, []byte(row), nil)))
 	}
 	for _, op := range sharedOperations {
 		for _, letters := range []string{"r", "a", "u", "d", "au", "ad", "raud"} {
@@ -345,9 +317,7 @@ func TestSharedAccessToTables(t *testing.T) {
 			}
 			if halfway { // put back what it deleted
 				row := []byte(`{"PartitionKey":"b","RowKey":"2"}`)
-				if _, err := owner.AddEntity(ctx, row, nil); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errOf(owner.AddEntity(ctx, row, nil)))
 			}
 		}
 	}

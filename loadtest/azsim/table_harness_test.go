@@ -29,9 +29,7 @@ func newTableBench(t *testing.T, o TableOptions) *tableBench {
 	t.Helper()
 	s := New(Config{Accounts: []Account{{Name: "acct"}}, Limits: NoLimits(), Tables: o})
 	c, err := aztables.NewServiceClientFromConnectionString(s.ConnectionString("acct"), clientOptions(s))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return &tableBench{t, s, c}
 }
 

@@ -20,9 +20,7 @@ func TestThePartitionLimitCountsEntities(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Config{Accounts: []Account{{Name: "acct"}}, Limits: PublishedLimits()})
 		service, err := aztables.NewServiceClientFromConnectionString(s.ConnectionString("acct"), clientOptions(s))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		b := &tableBench{t, s, service}
 		c := b.table("tbl")
 		batch := func(pk string, from int) error {
@@ -60,9 +58,7 @@ func TestAConditionalWriteWhoseAnswerIsLostLooksLikeALostRace(t *testing.T) {
 	b := newTableBench(t, TableOptions{})
 	c, ctx := b.table("tbl"), b.Context()
 	added, err := c.AddEntity(ctx, []byte(`{"PartitionKey":"p","RowKey":"r","Nonce":"old"}`), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, f := range []Rule{
 		{Service: "table", Operations: []string{"UpdateEntity"}, Fault: AnswerAfter, First: 1},
 		{Service: "table", Operations: []string{"UpdateEntity"}, Fault: AnswerLost, First: 1},
@@ -83,9 +79,7 @@ func TestAConditionalWriteWhoseAnswerIsLostLooksLikeALostRace(t *testing.T) {
 		}
 		i.Remove()
 		g, err := c.GetEntity(ctx, "p", "r", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		added.ETag = g.ETag
 	}
 }
@@ -95,15 +89,11 @@ func TestAConditionalWriteWhoseAnswerIsLostLooksLikeALostRace(t *testing.T) {
 func TestTablesOverTCPInPathStyle(t *testing.T) {
 	s := New(Config{Accounts: []Account{{Name: "acct"}}, Limits: NoLimits()})
 	server, err := s.Listen("", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer server.Close()
 	service, err := aztables.NewServiceClientFromConnectionString(server.ConnectionString("acct"),
 		&aztables.ClientOptions{ClientOptions: azcore.ClientOptions{Retry: policy.RetryOptions{MaxRetries: -1}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	b := &tableBench{t, s, service}
 	c := b.table("tbl")
 	var actions []aztables.TransactionAction
@@ -111,9 +101,7 @@ func TestTablesOverTCPInPathStyle(t *testing.T) {
 		row := fmt.Sprintf(`{"PartitionKey":"p q","RowKey":"%d %%"}`, i)
 		actions = append(actions, aztables.TransactionAction{ActionType: aztables.TransactionTypeInsertReplace, Entity: []byte(row)})
 	}
-	if _, err := c.SubmitTransaction(t.Context(), actions, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(c.SubmitTransaction(t.Context(), actions, nil)))
 	if rows := b.all(c, nil); len(rows) != 3 {
 		t.Errorf("rows: %v", rows)
 	}

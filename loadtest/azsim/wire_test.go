@@ -43,9 +43,7 @@ type seen struct {
 func (w raw) request(ctx context.Context, method, target, body string, headers ...string) *http.Request {
 	w.t.Helper()
 	req, err := http.NewRequestWithContext(ctx, method, w.at+target, strings.NewReader(body))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, err)
 	req.Header.Set("Authorization", "Bearer token")
 	for i := 0; i < len(headers); i += 2 {
 		req.Header.Set(headers[i], headers[i+1])
@@ -286,14 +284,10 @@ func TestARequestBodyBeyondAnyMessageIsRefusedUnread(t *testing.T) {
 		t.Error(a.body)
 	}
 	req, err := http.NewRequestWithContext(t.Context(), "POST", w.at+"/queue/messages", io.NopCloser(strings.NewReader(text("x"))))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	req.Header.Set("Authorization", "Bearer token")
 	resp, err := w.tr.Do(req) // no Content-Length
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if resp.StatusCode != 411 {
 		t.Errorf("without a length: %d, want 411", resp.StatusCode)
 	}

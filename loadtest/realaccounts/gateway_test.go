@@ -34,15 +34,11 @@ func TestTheGatewayCarriesEveryCredential(t *testing.T) {
 		return nil
 	}})
 	key, err := aztables.NewSharedKeyCredential("one", sim.Key("one"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	sas, err := aztables.AccountSASSignatureValues{
 		Protocol: aztables.SASProtocolHTTPSandHTTP, ExpiryTime: time.Now().Add(time.Hour), Services: "qt", ResourceTypes: "sco", Permissions: "rwdlacup",
 	}.Sign(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name, a := range map[string]Account{
 		"key":                          {Connection: sim.ConnectionString("one")},
 		"signature of a string":        {Connection: "AccountName=one;SharedAccessSignature=" + sas.Encode()},
@@ -50,23 +46,17 @@ func TestTheGatewayCarriesEveryCredential(t *testing.T) {
 		"token":                        {Connection: "https://one.queue.core.windows.net"},
 	} {
 		targets, err := targetsOf([]Account{a})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		b := newBudget(1000, 0, func() {})
 		g, err := openGateways(b, sim.Transport(), targets, partPump)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		o := g.accounts[0].options()
 		o.Name = "one"
 		if a.credential() == "token" {
 			o.Credential = issuer{}
 		}
 		moved, err := azure.Open(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		table := moved.Table("t" + strings.ReplaceAll(name, " ", ""))
 		q := moved.Queue("q-" + strings.ReplaceAll(name, " ", "-"))
 		err = errors.Join(table.Create(t.Context()), q.Create(t.Context()))
@@ -92,21 +82,13 @@ func TestAGatewayDoesNotAnswerForTheAccount(t *testing.T) {
 	a := Account{Connection: sim.ConnectionString("one")}
 	var spent atomic.Int64
 	targets, err := targetsOf([]Account{a})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	g, err := openGateways(newBudget(1, 0, func() { spent.Add(1) }), sim.Transport(), targets, partPump)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer g.close()
 	moved, err := g.accounts[0].open(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := moved.Queue("queue").Create(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, moved.Queue("queue").Create(t.Context()))
 	if _, err := moved.Queue("queue").Put(t.Context(), []byte("x"), 0); !storage.Is(err, storage.MaybeDone) {
 		t.Errorf("beyond the budget: %v", err)
 	}

@@ -19,6 +19,9 @@ import (
 	"github.com/queuepump/queuepump/internal/testbuf"
 )
 
+// must ends a test with an error.
+var must = testbuf.Must
+
 const (
 	// pumpQueues is how many queues of each account the pump has.
 	pumpQueues = 2

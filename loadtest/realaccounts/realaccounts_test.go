@@ -36,15 +36,11 @@ func TestTheEnvironmentNamesAccounts(t *testing.T) {
 		"QUEUEPUMP_AZURE_3", "https://three.queue.core.windows.net",
 		"QUEUEPUMP_AZURE_4", "https://10.0.0.4:8443/four", "QUEUEPUMP_AZURE_4_TABLE", "https://10.0.0.4:8444/four",
 	))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var got []string
 	for _, a := range accounts {
 		of, err := a.open(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		got = append(got, strings.Join([]string{of.Name(), a.credential(), of.Endpoint(), of.TableEndpoint()}, " "))
 	}
 	want := []string{
@@ -92,9 +88,7 @@ func TestNamesSayWhoseTheyAreAndHowOld(t *testing.T) {
 // and sees that no other line of the document has such a mark without standing in the list.
 func TestEveryRuleThatRestsOnMemoryHasACheck(t *testing.T) {
 	text, err := os.ReadFile("../azsim/AZURE.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	facts, list, found := strings.Cut(string(text), "## What rests on memory")
 	if !found {
 		t.Fatal("AZURE.md has no list")
@@ -154,9 +148,7 @@ func TestEveryRuleThatRestsOnMemoryHasACheck(t *testing.T) {
 // holds what the answers are.
 func TestTheRulesAreAnswered(t *testing.T) {
 	p, err := simulated(azsim.Limits{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, r := range allRules() {
 		if r.part == partLimits || strings.HasSuffix(r.id, "-name-free") || r.id == "unknown-account" {
 			continue
@@ -182,13 +174,9 @@ func TestVersionsAreNotJudgedWhereOneIsSet(t *testing.T) {
 	accounts[0].ServiceVersion = "2019-07-07"
 	tr := newTrial(t.Context(), t, accounts, defaultRequests())
 	a, err := tr.open(tr.targets[0], partRules)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p, err := newProber(tr.targets[0], a, tr.prefix, partRules)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var u undecided
 	if answer, _, err := askVersions(t.Context(), p); !errors.As(err, &u) {
 		t.Errorf("%q, %v", answer, err)
@@ -226,9 +214,7 @@ func listening(t *testing.T, limits azsim.Limits, names ...string) (*azsim.Sim, 
 	}
 	sim := azsim.New(c)
 	server, err := sim.Listen("", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = server.Close() })
 	var accounts []Account
 	for _, name := range names {
@@ -241,21 +227,13 @@ func listening(t *testing.T, limits azsim.Limits, names ...string) (*azsim.Sim, 
 func left(t *testing.T, a Account) (names []string) {
 	t.Helper()
 	of, err := a.open(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	queues, err := of.Queues(t.Context(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	re, err := ask(t.Context(), of, question{table: true, path: "/Tables"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var page struct{ Value []struct{ TableName string } }
-	if err := json.Unmarshal(re.body, &page); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(re.body, &page))
 	names = queues
 	for _, one := range page.Value {
 		names = append(names, one.TableName)
@@ -271,13 +249,9 @@ func TestNothingIsSentBeyondTheBudget(t *testing.T) {
 	const most = 2 * reserve
 	tr := newTrial(t.Context(), t, accounts, most)
 	a, err := tr.open(tr.targets[0], partLimits)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p, err := newProber(tr.targets[0], a, tr.prefix, partLimits)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, err = p.measure(tr.ctx)
 	if cause := context.Cause(tr.ctx); !errors.Is(cause, errSpent) || err == nil {
 		t.Fatalf("%v, %v", err, cause)
@@ -302,19 +276,13 @@ func TestWhatAnEarlierRunHasLeftIsRemoved(t *testing.T) {
 	old, young := newPrefix(time.Now().Add(-2*time.Hour)), newPrefix(time.Now().Add(-time.Minute))
 	for i, a := range accounts {
 		of, err := a.open(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, name := range []string{old + "c1x1", old + "p-0", young + "c1x1", "orders"} {
-			if err := of.Queue(name).Create(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, of.Queue(name).Create(t.Context()))
 		}
 		pump := of.Table(pumpTable)
 		err = errors.Join(of.Table(old+"c2x1").Create(t.Context()), of.Table(young+"c2x1").Create(t.Context()), pump.Create(t.Context()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		write := func(partition, row string) {
 			if _, err := pump.Write(t.Context(), storage.Write{Mode: storage.Insert, Entity: storage.Entity{Partition: partition, Row: row}}); err != nil {
 				t.Fatal(err)
@@ -342,9 +310,7 @@ func TestWhatAnEarlierRunHasLeftIsRemoved(t *testing.T) {
 		}
 	}
 	of, err := accounts[1].open(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for e, err := range of.Table(pumpTable).Query(t.Context(), storage.Query{}) {
 		if err != nil || e.Partition != "orders" {
 			t.Errorf("%s/%s is left, %v", e.Partition, e.Row, err)
@@ -410,9 +376,7 @@ func TestOperationsAreNamedAsAzureDoes(t *testing.T) {
 		} {
 			words := strings.Fields(at)
 			u, err := url.Parse(style[map[string]int{"0": 0, "1": 1}[words[1]]] + words[2])
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if got := operationOf(&http.Request{Method: words[0], URL: u}, style[0], style[1]); got != want {
 				t.Errorf("%s: %s, want %s", at, got, want)
 			}

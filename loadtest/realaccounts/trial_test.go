@@ -55,9 +55,7 @@ type trial struct {
 func newTrial(ctx context.Context, t testing.TB, accounts []Account, requests int64) *trial {
 	t.Helper()
 	targets, err := targetsOf(accounts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	client := azure.NewTransport(64)
 	t.Cleanup(client.CloseIdleConnections)
 	tr := &trial{began: time.Now(), tasks: *tasks, older: *older, out: *outDir, bin: *binDir, targets: targets, transport: doer{client.Transport}}
@@ -92,9 +90,7 @@ func TestAccounts(t *testing.T) {
 		t.Fatalf("-requests: %d are too few; use %d or more: %d are kept for removing what was made", *requests, 2*reserve, reserve)
 	}
 	accounts, err := fromEnvironment(os.Getenv)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	// The first Ctrl-C ends the parts, the second one everything.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	t.Cleanup(stop)
@@ -107,9 +103,7 @@ func TestAccounts(t *testing.T) {
 	if tr.out, err = filepath.Abs(tr.out); err == nil {
 		err = os.MkdirAll(tr.out, 0o755)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { tr.finish(t) })
 	tr.report.Earlier, err = tr.earlier(tr.ctx)
 	tr.must(t, err)

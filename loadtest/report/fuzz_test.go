@@ -13,9 +13,7 @@ import (
 func FuzzWhatIsReadCanBeShown(f *testing.F) {
 	for _, scenario := range []string{"soak", report.Hostile} {
 		var b bytes.Buffer
-		if err := report.Sample(scenario, 1).Write(&b); err != nil {
-			f.Fatal(err)
-		}
+		must(f, report.Sample(scenario, 1).Write(&b))
 		f.Add(b.Bytes())
 	}
 	f.Add(
@@ -41,9 +39,7 @@ func FuzzWhatIsReadCanBeShown(f *testing.F) {
 			return
 		}
 		c, err := report.Compare([]*report.Result{r}, []*report.Result{r})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if err := errors.Join(r.Text(io.Discard), r.HTML(io.Discard), r.Write(io.Discard), c.Text(io.Discard), c.HTML(io.Discard)); err != nil {
 			t.Error(err)
 		}

@@ -25,9 +25,7 @@ func runsOf(n int, rate, spread float64, r *rand.Rand) (list []*Result) {
 func handledOf(t *testing.T, before, after []*Result) Change {
 	t.Helper()
 	c, err := Compare(before, after)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, l := range c.Lines {
 		if l.Name == "dark: handled" {
 			return l
@@ -78,9 +76,7 @@ func TestPartsOfARunAreSamplesWhereRunsAreTooFew(t *testing.T) {
 		"better by parts": {side(1000, 1), side(1100, 1)}, "worse by parts": {side(1100, 1), side(1000, 1)},
 	} {
 		c, err := Compare(of[0], of[1])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var b bytes.Buffer
 		if err := c.HTML(&b); err != nil || !strings.Contains(b.String(), "<td>"+text+"</td>") ||
 			strings.Contains(b.String(), `class="worse"`) || strings.Contains(b.String(), `class="better"`) {
@@ -91,9 +87,7 @@ func TestPartsOfARunAreSamplesWhereRunsAreTooFew(t *testing.T) {
 		t.Errorf("%+v %+v", l, l.Noise)
 	}
 	c, err := Compare(side(1000, 1), side(1000, 1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var b bytes.Buffer
 	if err := c.Text(&b); err != nil || !strings.Contains(b.String(), "repeat both 4 times") {
 		t.Errorf("%v:\n%s", err, b.String())
@@ -141,9 +135,7 @@ func TestAComparisonWarnsOfWhatItsRunsDoNotShare(t *testing.T) {
 	}
 	compare := func(before, after []*Result) *Comparison {
 		c, err := Compare(before, after)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return c
 	}
 	if c := compare(side(), side()); len(c.Differing) != 0 || len(c.Warnings) != 0 {
@@ -160,12 +152,8 @@ func TestAComparisonWarnsOfWhatItsRunsDoNotShare(t *testing.T) {
 		t.Error(diff)
 	}
 	var text, html bytes.Buffer
-	if err := c.Text(&text); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.HTML(&html); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Text(&text))
+	must(t, c.HTML(&html))
 	for _, says := range []string{
 		"2 settings are not the same", "run 2 after: it was interrupted",
 	} {
@@ -183,12 +171,8 @@ func TestAFileIsOneRunOfASide(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"a.json", "b.json"} {
 		f, err := os.Create(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(sample("soak", 1).Write(f), f.Close()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, errors.Join(sample("soak", 1).Write(f), f.Close()))
 	}
 	a, b := filepath.Join(dir, "a.json"), filepath.Join(dir, "b.json")
 	if _, err := ReadSides([]string{a + "," + b, a}); err != nil {

@@ -13,14 +13,16 @@ import (
 
 	"golang.org/x/net/html"
 
+	"github.com/queuepump/queuepump/internal/testbuf"
 	"github.com/queuepump/queuepump/loadtest/report"
 )
 
+// must ends a test with an error.
+var must = testbuf.Must
+
 func TestThePageNeedsNothingFromElsewhereAndEscapesNames(t *testing.T) {
 	c, err := report.Compare([]*report.Result{report.Sample(report.Hostile, 1)}, []*report.Result{report.Sample(report.Hostile, 2)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name, write := range map[string]func(io.Writer) error{"result": report.Sample(report.Hostile, 1).HTML, "comparison": c.HTML} {
 		var b bytes.Buffer
 		if err := write(&b); err != nil {
@@ -103,9 +105,7 @@ func alone(t *testing.T, name string, page []byte) (plots int) {
 // there in light and in dark.
 func TestPlotsFollowThePageIntoTheDark(t *testing.T) {
 	var b bytes.Buffer
-	if err := report.Sample(report.Hostile, 1).HTML(&b); err != nil {
-		t.Fatal(err)
-	}
+	must(t, report.Sample(report.Hostile, 1).HTML(&b))
 	text := b.String()
 	if fixed := regexp.MustCompile(`#[0-9a-f]{3}|rgb|white|black`).FindString(report.Plots); fixed != "" {
 		t.Errorf("the script has the fixed colour %q", fixed)
@@ -139,9 +139,7 @@ func TestAResultOfNothingCanBeShown(t *testing.T) {
 			t.Error(err)
 		}
 		c, err := report.Compare([]*report.Result{r}, []*report.Result{r})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if err := errors.Join(c.Text(io.Discard), c.HTML(io.Discard)); err != nil {
 			t.Error(err)
 		}

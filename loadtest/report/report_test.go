@@ -12,7 +12,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/queuepump/queuepump/internal/testbuf"
 )
+
+// must ends a test with an error.
+var must = testbuf.Must
 
 // hostile is a name as a stranger might choose it.
 const hostile = `</text></svg><script src="https://evil.example/x.js">alert('1')</script>&"'` + "\x1b[31m"
@@ -49,13 +54,9 @@ func sample(scenario string, factor float64) *Result {
 func TestAResultIsReadAsItWasWritten(t *testing.T) {
 	want := sample("account-dark", 1)
 	var b bytes.Buffer
-	if err := want.Write(&b); err != nil {
-		t.Fatal(err)
-	}
+	must(t, want.Write(&b))
 	got, err := Read(&b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
@@ -66,9 +67,7 @@ func TestWhatIsNoResultIsRefused(t *testing.T) {
 		r := sample("soak", 1)
 		f(r)
 		var b bytes.Buffer
-		if err := r.Write(&b); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Write(&b))
 		return b.String()
 	}
 	for name, tt := range map[string]struct{ text, want string }{
@@ -104,16 +103,10 @@ func (zeros) Read(b []byte) (int, error) {
 func TestTextShowsNoControlCharactersAndExplainsEveryFigure(t *testing.T) {
 	r := sample(hostile, 1)
 	var b bytes.Buffer
-	if err := r.Text(&b); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.Text(&b))
 	c, err := Compare([]*Result{r}, []*Result{sample(hostile, 2)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Text(&b); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, c.Text(&b))
 	text := b.String()
 	if strings.ContainsRune(text, '\x1b') {
 		t.Error("an escape sequence is shown")
@@ -191,9 +184,7 @@ func TestASecretInANameIsNotShown(t *testing.T) {
 	r := sample("soak", 1)
 	r.Trouble = []string{"put https://a.queue.core.windows.net/q?sv=1&sig=abcdef: refused"}
 	var b bytes.Buffer
-	if err := r.Text(&b); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.Text(&b))
 	if strings.Contains(b.String(), "abcdef") {
 		t.Error("a signature is shown")
 	}
@@ -204,9 +195,7 @@ func TestTwoResultsAreComparedFigureByFigure(t *testing.T) {
 	after.Settings[0].Value = "4"
 	after.Against = Virtual
 	c, err := Compare([]*Result{before}, []*Result{after})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got := map[string]Change{}
 	for _, l := range c.Lines {
 		got[l.Name] = l
@@ -231,9 +220,7 @@ func TestTwoResultsAreComparedFigureByFigure(t *testing.T) {
 		t.Error(cmp.Diff(want, c.Differing))
 	}
 	var b bytes.Buffer
-	if err := json.NewEncoder(&b).Encode(c); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.NewEncoder(&b).Encode(c))
 	if _, err := Compare([]*Result{before}, []*Result{sample("soak", 1)}); err == nil {
 		t.Error("two scenarios were compared")
 	}

@@ -9,10 +9,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/testbuf"
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/report"
 	"github.com/queuepump/queuepump/pump"
 )
+
+// must ends a test with an error.
+var must = testbuf.Must
 
 // The scenarios in virtual time, each as short as shows what it is about. Other tests
 // judge the pump: a broken measurement would miss the bounds here.
@@ -204,9 +208,7 @@ func TestATestThatIsStoppedSaysSoAndLeavesNothingBehind(t *testing.T) {
 		judge(t, r)
 		for i := range 2 {
 			a, err := w.Open("judge", i)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if left, err := a.Queues(t.Context(), ""); err != nil || len(left) > 0 {
 				t.Errorf("left over: %q, %v", left, err)
 			}
@@ -274,9 +276,7 @@ func TestProcessorsThatShareQueuesAreNamedAsTrouble(t *testing.T) {
 		{Options{Scenario: "drain-add", Processors: 2}, 1},
 	} {
 		m, err := newTest(w.World, tt.o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if len(m.trouble) != tt.trouble {
 			t.Errorf("%+v: trouble %q", tt.o, m.trouble)
 		}

@@ -12,12 +12,8 @@ import (
 func reading(t *testing.T, o Options, put func() int64, loads ...load) (*taskSource, *reader) {
 	t.Helper()
 	info, err := find("soak")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := o.fill(info); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, o.fill(info))
 	p := &plan{}
 	for _, l := range loads {
 		p.phases = append(p.phases, phase{load: l})
@@ -25,9 +21,7 @@ func reading(t *testing.T, o Options, put func() int64, loads ...load) (*taskSou
 	r := newRecorder("0123abcd")
 	s := newSource("0123abcd", p, &o, r, put)
 	opened, err := s.Open(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	close(s.begin)
 	return s, opened.(*reader)
 }
@@ -38,9 +32,7 @@ func TestLatencyFromScheduleCountsTheTimeInWhichNobodyTookTheTask(t *testing.T) 
 		s, r := reading(t, Options{}, nil, load{until: 10 * time.Second, rate: 10})
 		for i := range 10 {
 			rec, err := r.Next(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			got, ok := readTask(rec.Body, "0123abcd")
 			due, sent := time.Duration(i)*100*time.Millisecond, time.Duration(i)*time.Second
 			if !ok || got.n != uint64(i) || got.at != due || got.sent != sent {
@@ -76,9 +68,7 @@ func TestAsManyAsAreTakenKeepsToItsWindow(t *testing.T) {
 			if errors.Is(err, io.EOF) {
 				break
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			got, _ := readTask(rec.Body, "0123abcd")
 			if got.at != noSchedule {
 				t.Errorf("task %d is said to be due at %v", got.n, got.at)

@@ -57,9 +57,7 @@ func inBubble(t *testing.T, accounts int, rate float64, o Options) (r *report.Re
 		}
 		for i := range accounts {
 			a, err := w.Open("judge", i)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if left, err := a.Queues(t.Context(), ""); err != nil || len(left) > 0 {
 				t.Errorf("account %s has %q left over, %v", a.Name(), left, err)
 			}
@@ -81,9 +79,7 @@ func inBubble(t *testing.T, accounts int, rate float64, o Options) (r *report.Re
 func judge(t *testing.T, r *report.Result) {
 	t.Helper()
 	var text strings.Builder
-	if err := r.Write(&text); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.Write(&text))
 	if _, err := report.Read(strings.NewReader(text.String())); err != nil {
 		t.Errorf("the result %v", err)
 	}

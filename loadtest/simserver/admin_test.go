@@ -41,9 +41,7 @@ func call(t *testing.T, h http.Handler, method, path, body string, status int, h
 func compact(t *testing.T, v any) string {
 	t.Helper()
 	data, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(data)
 }
 
@@ -212,18 +210,12 @@ func TestTheEndpointListensOnLoopbackOnly(t *testing.T) {
 		}
 	}
 	srv, err := s.Listen("", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer srv.Close()
 	a, err := s.ListenAdmin("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	resp, err := http.Get(a.URL() + "/accounts")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	text, err := io.ReadAll(resp.Body)
 	_ = resp.Body.Close()
 	if err != nil || !strings.Contains(string(text), srv.ConnectionString("two")) {

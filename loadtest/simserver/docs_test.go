@@ -12,13 +12,9 @@ import (
 // every kind, word and endpoint.
 func TestTheDocumentShowsWhatIsThere(t *testing.T) {
 	d, err := docscheck.ReadFile("../..", "../../docs/testing.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	example, err := os.ReadFile("example_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	shown := 0
 	for _, b := range d.Blocks() {
 		if b.Language == "go" {

@@ -54,9 +54,7 @@ func TestAFaultIsReadAsPeopleTypeIt(t *testing.T) {
 			t.Errorf("%s: as text %q: %v", text, f, err)
 		}
 		data, err := json.Marshal(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var again Fault
 		if err := json.Unmarshal(data, &again); err != nil || !cmp.Equal(f, again) {
 			t.Errorf("%s: as JSON %s: %v", text, data, err)
@@ -167,18 +165,14 @@ func TestEveryKindCanBeInForce(t *testing.T) {
 // The names of operations are azsim's: what its source calls so.
 func TestOperationsAreThoseOfTheSimulator(t *testing.T) {
 	files, err := filepath.Glob("../azsim/*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var named []string
 	for _, file := range files {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
 		}
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, re := range []string{
 			`(?:\bname: |op\.name = |op\.name, op\.\w+(?:, op\.object)? = )"([A-Z]\w+)"[,\n]`,
 			`(?m)^\tverb\w+: +\{"([A-Z]\w+)"`,

@@ -25,9 +25,7 @@ func FuzzAdmin(f *testing.F) {
 	endpoints := [][2]string{{"PUT", "/faults"}, {"PUT", "/limits"}, {"PUT", "/latency"}, {"POST", "/reset"}}
 	f.Fuzz(func(t *testing.T, which uint8, body []byte) {
 		s, err := New(azsim.Config{Accounts: []azsim.Account{{Name: "one"}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer s.Close()
 		h := s.AdminHandler()
 		ask := func(method, path, body string) (int, string) {
@@ -75,9 +73,7 @@ func FuzzParseFault(f *testing.F) {
 			return
 		}
 		s, err := New(azsim.Config{Accounts: []azsim.Account{{Name: "one"}}}, fault)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		s.Close()
 	})
 }

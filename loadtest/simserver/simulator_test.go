@@ -12,17 +12,19 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2"
 
+	"github.com/queuepump/queuepump/internal/testbuf"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 )
+
+// must ends a test with an error.
+var must = testbuf.Must
 
 // newSimulator makes one of the accounts "one" and "two", and closes it with the test.
 func newSimulator(t *testing.T, faults ...string) *Simulator {
 	t.Helper()
 	accounts := []azsim.Account{{Name: "one"}, {Name: "two"}}
 	s, err := New(azsim.Config{Accounts: accounts, Limits: azsim.NoLimits(), Seed: 1}, parsed(t, faults...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(s.Close)
 	return s
 }
@@ -31,9 +33,7 @@ func parsed(t *testing.T, texts ...string) (faults []Fault) {
 	t.Helper()
 	for _, text := range texts {
 		f, err := ParseFault(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		faults = append(faults, f)
 	}
 	return faults
@@ -47,9 +47,7 @@ func queueOf(t *testing.T, s *Simulator, account string) *azqueue.QueueClient {
 			&azqueue.ClientOptions{ClientOptions: azcore.ClientOptions{
 				Transport: tr, Retry: policy.RetryOptions{MaxRetries: -1},
 			}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return service.NewQueueClient("work")
 	}
 	if _, err := open(s.Transport().Spared()).Create(context.Background(), nil); err != nil {
@@ -171,9 +169,7 @@ func TestFaultsThatAreReplacedComeNoMore(t *testing.T) {
 		if works(one) {
 			t.Error("the error does not happen")
 		}
-		if err := s.SetFaults(parsed(t, "error op=GetMessages")...); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.SetFaults(parsed(t, "error op=GetMessages")...))
 		for range 20 {
 			if !works(one) {
 				t.Fatal("a fault that was replaced happens")
@@ -212,9 +208,7 @@ func TestLatencyTakesTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulator(t)
 		one := queueOf(t, s, "one")
-		if err := s.SetLatency(azsim.Latency{Queue: 80 * time.Millisecond, Spread: 20 * time.Millisecond}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.SetLatency(azsim.Latency{Queue: 80 * time.Millisecond, Spread: 20 * time.Millisecond}))
 		for range 50 {
 			began := time.Now()
 			if !works(one) {
@@ -302,12 +296,8 @@ func TestAnAccountRefusesIsDisabledIsGoneAndComesBack(t *testing.T) {
 					_, err := one.EnqueueMessage(t.Context(), "task", nil)
 					return err
 				}
-				if err := put(); err != nil {
-					t.Fatal(err)
-				}
-				if err := s.SetFaults(parsed(t, fault)...); err != nil {
-					t.Fatal(err)
-				}
+				must(t, put())
+				must(t, s.SetFaults(parsed(t, fault)...))
 				switch err := put(); {
 				case c.says == "" && err != nil:
 					t.Error(err)

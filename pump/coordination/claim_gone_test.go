@@ -15,9 +15,7 @@ func TestAClaimWhoseRowIsGoneIsRecordedByItsEnd(t *testing.T) {
 		client := faketable.NewServer().Client("a")
 		c := claimsOf(client, "a", time.Minute)
 		claim, _, _, err := c.Claim(t.Context(), []byte("k"), taskN(1))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		time.Sleep(10 * time.Second)
 		for key := range client.Server.Rows {
 			if strings.Contains(key, ".claims.") && !strings.HasSuffix(key, "clock") {

@@ -229,9 +229,7 @@ func TestAFewRequestsAKey(t *testing.T) {
 		c := claimsOf(client, "a", time.Minute)
 		for i := range 1000 {
 			claim, _, _, err := c.Claim(t.Context(), fmt.Append(nil, "key ", i), taskN(uint64(i)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			mustEnd(t, claim, false)
 			if _, verdict, _, err := c.Claim(t.Context(), fmt.Append(nil, "key ", i), taskN(0)); i > 0 && verdict != Fresh || err != nil {
 				t.Fatal(verdict, err)

@@ -35,9 +35,7 @@ func claimsOf(table storage.Table, name string, interval time.Duration) *Claims 
 func mustClaim(t *testing.T, c *Claims, key string, task TaskRef, want Verdict, left time.Duration) *Claim {
 	t.Helper()
 	claim, verdict, wait, err := c.Claim(t.Context(), []byte(key), task)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if verdict != want || (claim != nil) != (want == Granted) {
 		t.Fatalf("%s for %s: %v (%v), want %v", key, task, verdict, wait, want)
 	}
@@ -49,9 +47,7 @@ func mustClaim(t *testing.T, c *Claims, key string, task TaskRef, want Verdict, 
 
 func mustEnd(t *testing.T, claim *Claim, failed bool) {
 	t.Helper()
-	if err := claim.Done(t.Context(), failed); err != nil {
-		t.Fatal(err)
-	}
+	must(t, claim.Done(t.Context(), failed))
 }
 
 // reading is the key's row.
@@ -59,9 +55,7 @@ func claimRowNow(t *testing.T, table storage.Table, key string) row.Version[clai
 	t.Helper()
 	r, _ := claimRowOf(table, "city", []byte(key))
 	v, err := r.MustRead(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return v
 }
 
@@ -134,9 +128,7 @@ func TestALockOfADeadProcessIsTakenOverAfterTheIntervalAndNotBefore(t *testing.T
 				mustClaim(t, b, "Bern", taskN(2), Fresh, eightHours)
 				for {
 					claim, verdict, wait, err := b.Claim(t.Context(), []byte("Bern"), taskN(1))
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					if verdict == Granted {
 						mustClaim(t, claimsOf(faketable.OverTheWire(t, sim, "c"), "c", eightHours), "Bern", taskN(1), Busy, eightHours)
 						if err := abandoned.Done(t.Context(), false); !errors.Is(err, ErrClaimTaken) {

@@ -20,9 +20,7 @@ func TestOnAzurite(t *testing.T) {
 	client := azure.NewTransport(16)
 	t.Cleanup(client.CloseIdleConnections)
 	account, err := azure.Open(azure.Options{ConnectionString: server.ConnectionString("control"), Transport: client})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	table := account.Table(row.TableName)
 	t.Run("no number is given twice", func(t *testing.T) { numbersOn(t, table) })
 	t.Run("a gate opens for those who wait", func(t *testing.T) { gateOn(t, table) })
@@ -71,9 +69,7 @@ func gateOn(t *testing.T, table storage.Table) {
 			t.Error(err)
 		}
 	}
-	if err := g.Hold(t.Context(), "Zoë"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, g.Hold(t.Context(), "Zoë"))
 	all, err := Gates(t.Context(), table, "city")
 	if err != nil || len(all) != 1 || all[0].Name != "start" || all[0].Open || all[0].By != "Zoë" || all[0].Since.IsZero() {
 		t.Errorf("%+v, %v", all, err)

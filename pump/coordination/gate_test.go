@@ -22,9 +22,7 @@ const gateKey = "city.gates/start"
 
 func mustRelease(t *testing.T, g *Gate) {
 	t.Helper()
-	if err := g.Release(t.Context(), "operator"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, g.Release(t.Context(), "operator"))
 }
 
 func TestAGateIsClosedUntilItIsReleasedAndHeldAgainForLateComers(t *testing.T) {
@@ -57,9 +55,7 @@ func TestAGateIsClosedUntilItIsReleasedAndHeldAgainForLateComers(t *testing.T) {
 		if err := g.Wait(t.Context(), nil); err != nil || time.Since(began) > 100*time.Millisecond {
 			t.Errorf("a late comer: %v after %v", err, time.Since(began))
 		}
-		if err := g.Hold(t.Context(), "night shift"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, g.Hold(t.Context(), "night shift"))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if err := g.Wait(ctx, nil); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "start") {
@@ -150,9 +146,7 @@ func TestWaitLooksEveryTwoAndAHalfSecondsWhateverTheTableDoes(t *testing.T) {
 				time.AfterFunc(30*time.Second, func() {
 					mustRelease(t, NewGate(server.Client("operator"), "city", "start"))
 				})
-				if err := g.Wait(t.Context(), nil); err != nil {
-					t.Fatal(err)
-				}
+				must(t, g.Wait(t.Context(), nil))
 				want := time.Minute
 				if f == (faketable.Fault{}) {
 					want = 30 * time.Second
@@ -275,9 +269,7 @@ func TestReleaseAndHoldAreDoneOnceWhateverAnswerIsLost(t *testing.T) {
 				for i, open := range []bool{true, false, true} {
 					rule.Service = "table"
 					injected := sim.Inject(rule)
-					if err := map[bool]func(context.Context, string) error{true: g.Release, false: g.Hold}[open](t.Context(), "me"); err != nil {
-						t.Fatal(err)
-					}
+					must(t, map[bool]func(context.Context, string) error{true: g.Release, false: g.Hold}[open](t.Context(), "me"))
 					injected.Remove()
 					if s, err := g.State(t.Context()); err != nil || s.Open != open || s.Since.IsZero() {
 						t.Errorf("step %d: %+v, %v", i, s, err)
@@ -296,9 +288,7 @@ func TestAGateWhoseRowVanishesOrRollsBackIsReleasedAgain(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server := faketable.NewServer()
 				g := NewGate(server.Client("operator"), "city", "start")
-				if err := g.Hold(t.Context(), "night shift"); err != nil {
-					t.Fatal(err)
-				}
+				must(t, g.Hold(t.Context(), "night shift"))
 				before := server.Rows[gateKey]
 				mustRelease(t, g)
 				if delete(server.Rows, gateKey); back {

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/testbuf"
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/faketable"
@@ -20,12 +21,13 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
+// must ends a test with an error.
+var must = testbuf.Must
+
 func mustIDRange(t testing.TB, table storage.Table, size int) *IDRange {
 	t.Helper()
 	r, err := NewIDRange(table, "city", "orders", size)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return r
 }
 
@@ -180,9 +182,7 @@ func TestNoNumberIsGivenTwice(t *testing.T) {
 			}
 		}
 		v, err := idRowOf(faketable.OverTheWire(t, sim, "after"), "city", "orders").MustRead(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		gaps := int(v.Value-1) - len(all)
 		t.Logf("seed %d: %d numbers given by %d processes, the last is %d; %d never given: %d lost by crashes, %d by answers that never came; %d died in mid-request",
 			seed, len(all), processes, all[len(all)-1], gaps, abandoned, gaps-abandoned, died)
@@ -219,9 +219,7 @@ func TestAWriteThatLandsLateGivesNothingTwice(t *testing.T) {
 					for range 40 {
 						for _, from := range []*IDRange{r, a} {
 							id, err := from.Next(t.Context())
-							if err != nil {
-								t.Fatal(err)
-							}
+							must(t, err)
 							all = append(all, id)
 						}
 						time.Sleep(late / 30)
@@ -288,9 +286,7 @@ func TestTheCounterIsExactBeyondInt64AndDoesNotOverflow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sim := faketable.Simulated()
 		table := faketable.OverTheWire(t, sim, "me")
-		if err := table.Create(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, table.Create(t.Context()))
 		const start = math.MaxUint64 - 2500
 		w := storage.Write{Entity: storage.Entity{
 			Partition: "city.ids", Row: "orders",

@@ -208,6 +208,13 @@ type Distributor struct {
 // machine has no more time. It may be called from any goroutine.
 func (d *Distributor) Hurry(most time.Duration) { d.grace.Hurry(most) }
 
+// Memory is how many bytes suffice for a process that distributes, as a goal of the garbage
+// collector: the messages that may be open, those that may be on their way to the queues of the
+// configuration, and 48 MiB for lanes, sources, connections and stacks.
+func (d *Distributor) Memory() int64 {
+	return pack.DefaultMaxOpen + send.MemoryFor(len(setup.Shards(d.cfg.Config))) + 48<<20
+}
+
 // New checks the configuration; it makes no request.
 func New(c pump.Config, from source.Source, o Options) (*Distributor, error) {
 	cfg, err := setup.Complete(c)

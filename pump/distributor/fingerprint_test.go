@@ -47,9 +47,7 @@ func TestTheFormatOfEnvelopesIsNotInTheFingerprint(t *testing.T) {
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		d := w.distributor("d", &testworld.ListSource{Print: "a", N: 10}, Options{})
 		s, err := d.Run(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if print := w.RunRow(s.Run).Fingerprint; print != "v2 S=64 bad=fail a" {
 			t.Errorf("the fingerprint is %q", print)
 		}

@@ -15,9 +15,7 @@ func TestADistributorSamplesWhileThereIsNoProcessor(t *testing.T) {
 			cfg := w.Config(name, 2)
 			cfg.Sample = 15 * time.Second
 			d, err := New(cfg, &testworld.ListSource{N: 300, Print: "v1"}, Options{Every: time.Hour, Pack: 1})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			all = append(all, w.startDistributor(d))
 		}
 		time.Sleep(2 * time.Minute)

@@ -29,9 +29,7 @@ func (w *world) slowDistributor(s source.Source, o Options) *Distributor {
 	c := w.Config("d", w.Cfg.Accounts[0].Queues)
 	c.Budget.Queue = slowLimit
 	d, err := New(c, s, o)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	return d
 }
 
@@ -40,9 +38,7 @@ func TestAQueueThatAnswersNothingIsNotWaitedForAsLong(t *testing.T) {
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		f := queues.Open(&w.Cfg)
 		s, err := f.Queue("accounta", "work-00")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		takes := func() time.Duration {
 			began := time.Now()
 			_ = s.Put(context.Background(), []byte("text"), 0)
@@ -75,9 +71,7 @@ func TestNoMoreWaitsThanIsPutBeforeAStopsGraceIsOver(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		began := time.Now()
 		d.Stop()
-		if err := d.Wait(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.Wait())
 		// The tasks in the sinks, in flight, and in the bounded queues of the lanes.
 		if took := time.Since(began); took < stopLine/2 || took > 15*time.Second {
 			t.Errorf("stopping took %v", took)

@@ -3,11 +3,15 @@ package distributor
 import (
 	"testing"
 
+	"github.com/queuepump/queuepump/internal/testbuf"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/source"
 )
+
+// must ends a test with an error.
+var must = testbuf.Must
 
 // world is a world of the simulator and what its tests do in it.
 type world struct{ *testworld.World }
@@ -25,9 +29,7 @@ func inWorldOf(t *testing.T, spec workload.Spec, accounts, queues int, change fu
 func (w *world) distributor(instance string, s source.Source, o Options) *Distributor {
 	w.T.Helper()
 	d, err := New(w.Config(instance, w.Cfg.Accounts[0].Queues), s, o)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	return d
 }
 

@@ -50,9 +50,7 @@ func inClinic(
 	t.Helper()
 	testworld.In(t, spec, 2, queues, nil, func(t *testing.T, w *testworld.World) {
 		host, err := os.Hostname()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		c := &clinic{World: w, cfg: w.Operator(), throttles: 12, names: map[string]doctor.Resolved{}, free: 100 << 30}
 		c.o = doctor.Options{
 			Host:     host,
@@ -91,9 +89,7 @@ func (c *clinic) start(instance string) {
 		}
 		return c.work(ctx, task)
 	}}, processor.Options{Concurrency: 50, Timeout: -1})
-	if err != nil {
-		c.T.Fatal(err)
-	}
+	must(c.T, err)
 	c.started = append(c.started, testworld.Start(c.T, p))
 }
 
@@ -132,9 +128,7 @@ func (c *clinic) get(_ context.Context, address, path string, _ bool) ([]byte, e
 func (c *clinic) join(instance string, o cluster.Options) {
 	c.T.Helper()
 	w, err := workload.Load(c.T.Context(), c.Table(), c.Cfg.Workload)
-	if err != nil {
-		c.T.Fatal(err)
-	}
+	must(c.T, err)
 	o.Instance, o.Version = instance, "v1"
 	if o.Role == "" {
 		o.Role = cluster.RoleProcessor
@@ -146,9 +140,7 @@ func (c *clinic) join(instance string, o cluster.Options) {
 		o.Report = func() cluster.Report { return cluster.Report{Reads: codec.Version} }
 	}
 	p, err := cluster.Join(c.T.Context(), w, o)
-	if err != nil {
-		c.T.Fatal(err)
-	}
+	must(c.T, err)
 	c.T.Cleanup(func() { p.Leave(context.WithoutCancel(c.T.Context())) })
 }
 
@@ -182,17 +174,13 @@ func (c *clinic) left() (left []string) {
 	c.T.Helper()
 	for _, a := range c.Cfg.Accounts {
 		names, err := a.Storage.Queues(c.T.Context(), c.Cfg.Workload+"-doctor")
-		if err != nil {
-			c.T.Fatal(err)
-		}
+		must(c.T, err)
 		left = append(left, names...)
 		for e, err := range a.Storage.Table("queuepump").Query(c.T.Context(), storage.Query{Partition: c.Cfg.Workload + ".doctor"}) {
 			if storage.Is(err, storage.Missing) {
 				break // it has no table
 			}
-			if err != nil {
-				c.T.Fatal(err)
-			}
+			must(c.T, err)
 			left = append(left, e.Row)
 		}
 	}

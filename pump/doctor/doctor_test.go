@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/testbuf"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
@@ -17,6 +18,9 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
+
+// must ends a test with an error.
+var must = testbuf.Must
 
 func TestTheDoctorIsSilentOnAHealthyFleetOfTwentyProcesses(t *testing.T) {
 	inClinic(t, workload.Spec{}, 10, 17, func(t *testing.T, c *clinic) {
@@ -29,9 +33,7 @@ func TestTheDoctorIsSilentOnAHealthyFleetOfTwentyProcesses(t *testing.T) {
 				&testworld.ListSource{Print: "a", N: 500, Pace: 5 * time.Millisecond},
 				distributor.Options{Every: 5 * time.Second},
 			)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			ds = append(ds, testworld.Start(t, d))
 		}
 		time.Sleep(time.Minute)
@@ -82,13 +84,9 @@ func TestTheDoctorIsSilentOnWhatStandsStill(t *testing.T) {
 func TestTheReportHasStableNamesAndNoNulls(t *testing.T) {
 	inClinic(t, workload.Spec{}, 1, 0, func(t *testing.T, c *clinic) {
 		text, err := json.Marshal(c.check())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var r map[string]any
-		if err := json.Unmarshal(text, &r); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal(text, &r))
 		if got := strings.Join(sorted(r), " "); got != "accounts findings processes seconds workload" {
 			t.Error(got)
 		}
@@ -130,9 +128,7 @@ func TestWhatADoctorHasLeftIsRemovedByTheNextOne(t *testing.T) {
 		}
 		others := []string{"work-doctor-00", "work-doctor-poison", "work-doctor-zz", "work-doctored"}
 		for _, name := range others { // of a workload named work-doctor, and of people
-			if err := c.Queue("accountb", name).Create(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, c.Queue("accountb", name).Create(t.Context()))
 		}
 		c.check()
 		if now := c.left(); !containsAll(now, left) {

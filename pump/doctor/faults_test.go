@@ -131,9 +131,7 @@ var faults = []fault{
 			a, err := azure.Open(
 				azure.Options{ConnectionString: said, Transport: c.Sim.Transport().As("operator")},
 			)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			c.cfg.Accounts[1].Storage = a
 		},
 		want: []string{
@@ -282,9 +280,7 @@ var faults = []fault{
 	{
 		name: "messages of no map",
 		plant: func(t *testing.T, c *clinic) {
-			if err := c.Queue("accountb", "work-17").Create(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, c.Queue("accountb", "work-17").Create(t.Context()))
 			c.PutText("accountb", "work-17", []byte("lost"))
 		},
 		want: []string{
@@ -294,9 +290,7 @@ var faults = []fault{
 	{
 		name: "a queue of the map that is gone", processors: -1,
 		plant: func(t *testing.T, c *clinic) {
-			if err := c.Queue("accountb", "work-02").Drop(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, c.Queue("accountb", "work-02").Drop(t.Context()))
 		},
 		want: []string{
 			"error queue-missing accountb/work-02",
@@ -305,9 +299,7 @@ var faults = []fault{
 	{
 		name: "a foreign queue of the file that is not read",
 		plant: func(t *testing.T, c *clinic) {
-			if err := c.Queue("accountb", "orders").Create(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, c.Queue("accountb", "orders").Create(t.Context()))
 			c.PutText("accountb", "orders", []byte("waits"))
 			c.cfg.Accounts[1].Foreign = []string{"orders"}
 		},
@@ -380,9 +372,7 @@ var faults = []fault{
 				Write(t.Context(), storage.Write{Mode: storage.Insert, Entity: storage.Entity{
 					Partition: c.Cfg.Workload, Row: "present.newer", Properties: map[string]any{"Format": int64(99)},
 				}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 		},
 		want: []string{"error mixed-formats newer"}, says: "newer version", mends: "distributor version",
 	},
@@ -417,9 +407,7 @@ var faults = []fault{
 func damage(t *testing.T, c *clinic, prefix string) {
 	t.Helper()
 	for e, err := range c.Table().Query(t.Context(), storage.Query{Partition: c.Cfg.Workload, From: prefix, To: prefix + "~"}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		e.Properties = map[string]any{"Format": int64(99)}
 		if _, err := c.Table().Write(t.Context(), storage.Write{Mode: storage.Upsert, Entity: e}); err != nil {
 			t.Fatal(err)
@@ -431,17 +419,13 @@ func damage(t *testing.T, c *clinic, prefix string) {
 func fill(t *testing.T, c *clinic) {
 	t.Helper()
 	w, err := workload.Load(t.Context(), c.Table(), c.Cfg.Workload)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	l := ledger.Open(c.Table(), w, ledger.Options{Instance: "scribe", Record: true})
 	hold := []cluster.Hold{{Segment: 3, Epoch: 1}}
 	if _, err := l.Fence(t.Context(), hold); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Load(t.Context(), hold, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Load(t.Context(), hold, nil))
 	var entries []*ledger.Entry
 	for i := range ledger.MaxLiveRuns / 2 {
 		id := pump.RunID{0: 0xe0, 14: byte(i >> 8), 15: byte(i)}

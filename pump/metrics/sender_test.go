@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/queuepump/queuepump/internal/testbuf"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
@@ -14,33 +15,28 @@ import (
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
 
+// must ends a test with an error.
+var must = testbuf.Must
+
 // TestASenderHasTheMetricsOfADistributor: what it sent by its state, its requests by its hooks.
 func TestASenderHasTheMetricsOfADistributor(t *testing.T) {
 	sim := azsim.New(azsim.Config{Limits: azsim.NoLimits(), Accounts: []azsim.Account{{Name: "alpha"}}})
 	st, err := azure.Open(azure.Options{ConnectionString: sim.ConnectionString("alpha"), Transport: sim.Transport()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	counters := NewCounters(prices.List{})
 	s, err := distributor.NewSender(pump.Config{
 		Workload: "test", Log: slog.New(slog.DiscardHandler), Hooks: counters.Hooks(pump.Hooks{}),
 		Accounts: []pump.Account{{Storage: st, Queues: 2}},
 	}, distributor.SenderOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r := prometheus.NewRegistry()
 	r.MustRegister(counters, Distributor(s.State))
-	if err := s.Send(t.Context(), source.Record{Key: []byte("k"), Body: []byte("{}")}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Send(t.Context(), source.Record{Key: []byte("k"), Body: []byte("{}")}))
 	if _, err := s.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	families, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got := map[string]float64{}
 	for _, f := range families {
 		for _, m := range f.Metric {

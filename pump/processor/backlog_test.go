@@ -47,9 +47,7 @@ func TestGetsThatAreAnsweredAfterTheLeaseLeaveTheProcessorWhole(t *testing.T) {
 		ready(t, r)
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		defer cancel()
-		if err := r.poller.Run(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.poller.Run(ctx))
 		r.stop()
 		if got := h.Tasks(); got != tasks || w.Left() != 0 {
 			t.Errorf("%d of %d tasks, %d messages left", got, tasks, w.Left())
@@ -64,9 +62,7 @@ func TestGetsThatAreAnsweredAfterTheLeaseLeaveTheProcessorWhole(t *testing.T) {
 // way; a large one counts at once, and never is less kept than a quarter of the largest there is.
 func TestRoomIsKeptForTextsAsLargeAsTheyLatelyWere(t *testing.T) {
 	o, err := Options{MaxBytes: 8 << 20}.withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	b := backlog.New(o.room(), false, func() {})
 	b.Took, b.Busy = 1e-3, 0
 	gets := func() (n int, bytes int64) {
@@ -123,13 +119,9 @@ func TestAnOpenedMessageCountsWithTheListsOfItsTasks(t *testing.T) {
 		}
 	}
 	text, _, err := builder.Seal(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	o, err := Options{MaxBytes: 4 << 20}.withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	b := backlog.New(o.room(), true, func() {})
 	b.Rate = 1e9
 	taken := 0
@@ -147,9 +139,7 @@ func TestAnOpenedMessageCountsWithTheListsOfItsTasks(t *testing.T) {
 	opened := 0
 	for d := b.ToOpen(); d != nil; d = b.ToOpen() {
 		env, err := codec.Open(text, codec.Limits{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		list := d.Unpacked(env.Tasks)
 		for i := range env.Tasks {
 			taken += len(env.Tasks[i].Key) + len(env.Tasks[i].Body)

@@ -22,15 +22,11 @@ func envelopes(tb testing.TB, n int) (texts [][]byte, tasks int) {
 				N: k, Key: fmt.Appendf(nil, "city-%06d", k*7919%100_000), ID: fmt.Appendf(nil, "task-%09d", k),
 				Body: fmt.Appendf(nil, `{"id":"task-%09d","city":"city-%06d","country":"CH","kind":"refresh","amount":%d,"try":100}`, k, k*7919%100_000, 100_000+k*31%900_000),
 			})
-			if err != nil {
-				tb.Fatal(err)
-			}
+			must(tb, err)
 		}
 		tasks += b.Len()
 		text, _, err := b.Seal(nil)
-		if err != nil {
-			tb.Fatal(err)
-		}
+		must(tb, err)
 		texts = append(texts, text)
 	}
 	return texts, tasks
@@ -39,13 +35,9 @@ func envelopes(tb testing.TB, n int) (texts [][]byte, tasks int) {
 // open is the way of a message's tasks from its text to what handlers are given, and back.
 func open(tb testing.TB, text []byte) int {
 	h, err := codec.ReadHeader(text)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	env, err := codec.Open(text, codec.Limits{})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	d := &message.Delivery{Header: h, Env: env}
 	d.Tasks = d.Unpacked(env.Tasks)
 	n := len(d.Tasks)

@@ -84,9 +84,7 @@ func TestAPollerThatIsStuckDoesNotGoRound(t *testing.T) {
 			}
 		}
 		p, err := New(cfg, &testworld.Seen{}, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		run := w.start(p)
 		if names := stuck(p, 5*time.Minute); len(names) > 0 {
 			t.Errorf("%q are stuck", names)
@@ -107,9 +105,7 @@ func TestAProcessorThatWaitsForItsWorkloadSaysSo(t *testing.T) {
 		cfg := w.Config("p", 2)
 		cfg.Workload = "none-yet"
 		p, err := New(cfg, &testworld.Seen{}, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		run := w.start(p)
 		time.Sleep(time.Minute)
 		if s := p.State(); !s.NoWorkload || s.Phase != "starting" || len(s.Reasons) != 2 {

@@ -35,9 +35,7 @@ func TestMemoryForWhatWasFetchedIsBounded(t *testing.T) {
 				time.Sleep(5 * time.Millisecond)
 			}
 		}()
-		if err := r.poller.Run(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.poller.Run(ctx))
 		r.stop()
 		<-watch
 		h.Expect(t, 160, 160)

@@ -19,9 +19,7 @@ func TestP13AClosedRunIsADuplicateAndDeleted(t *testing.T) {
 		h := &testworld.Seen{}
 		p := w.processor(h, Options{UntilIdle: time.Second})
 		r := p.newProcessing(t.Context())
-		if err := r.connect(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.connect(t.Context()))
 		// Nothing closes runs in this delivery mode, so the cache is told.
 		c := base.NewRunCache(fixedRun{workload.Run{State: workload.RunClosed}}, r.Log)
 		d := &message.Delivery{Count: 5, Header: codec.Header{Run: w.Run}}

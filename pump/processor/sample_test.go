@@ -70,9 +70,7 @@ func samplers(w *world, o Options, h func(instance string) pump.Handler, instanc
 		cfg := w.Config(name, w.Cfg.Accounts[0].Queues)
 		cfg.Sample = 15 * time.Second
 		p, err := New(cfg, h(name), o)
-		if err != nil {
-			w.T.Fatal(err)
-		}
+		must(w.T, err)
 		all = append(all, testworld.Start(w.T, p))
 	}
 	return all
@@ -276,9 +274,7 @@ func TestRemainingTasksAreThoseOfTheLedger(t *testing.T) {
 			sealed[s] = 10
 		}
 		tasks := w.PutHome(w.EverySegment(), 10)
-		if err := w.AllRuns().Seal(t.Context(), w.Run, sealed); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.AllRuns().Seal(t.Context(), w.Run, sealed))
 		done := new(testworld.Handlings)
 		all := samplers(w, Options{Concurrency: 4}, func(string) pump.Handler { return done.Handler("p", time.Second) }, "p", "q")
 		for range 6 {

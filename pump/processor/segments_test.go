@@ -29,9 +29,7 @@ func (w *world) joinNudged(instance string, h pump.Handler, o Options, all *[]*s
 		return nil
 	}
 	p, err := New(cfg, h, o)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	*all = append(*all, w.start(p))
 }
 
@@ -169,9 +167,7 @@ func TestP64AStrayIsBroughtHomeAndAMarkedSpillIsNot(t *testing.T) {
 			t.Errorf("the message of another program has lost its identity: %+v", got)
 		}
 
-		if err := all[0].Of.running.Load().Member.Load().MarkSpill(t.Context(), []uint32{segment}, 1); err != nil {
-			t.Fatal(err)
-		}
+		must(t, all[0].Of.running.Load().Member.Load().MarkSpill(t.Context(), []uint32{segment}, 1))
 		time.Sleep(10 * time.Second)
 		w.PutText(account, queue, w.Envelope(segment, 2))
 		time.Sleep(20 * time.Second)
@@ -196,9 +192,7 @@ func TestP63TheOwnerTakesAMarkBackWhenNothingComesByItAnyMore(t *testing.T) {
 		v := w.Settled(2)
 		m := v.Workload.Map
 		segments := []uint32{testworld.SegmentOf(m, 0), testworld.SegmentOf(m, 1)}
-		if err := p.Of.running.Load().Member.Load().MarkSpill(t.Context(), segments, 1); err != nil {
-			t.Fatal(err)
-		}
+		must(t, p.Of.running.Load().Member.Load().MarkSpill(t.Context(), segments, 1))
 		marked := time.Now()
 		at := m.Choices(segments[0])[1]
 		account, queue := w.QueueOf(m, at)
@@ -226,9 +220,7 @@ func TestP63TheOwnerTakesAMarkBackWhenNothingComesByItAnyMore(t *testing.T) {
 			homeAccount, _ = w.QueueOf(m, m.Home(segments[1]))
 			segments[0] = segments[1]
 		}
-		if err := p.Of.running.Load().Member.Load().MarkSpill(t.Context(), segments[:1], 2); err != nil {
-			t.Fatal(err)
-		}
+		must(t, p.Of.running.Load().Member.Load().MarkSpill(t.Context(), segments[:1], 2))
 		w.Sim.Blackout(homeAccount, true)
 		time.Sleep(5 * time.Minute)
 		if v := w.View(); v.Spills == nil || v.Spills[segments[0]] != 1<<2 {
@@ -308,9 +300,7 @@ func TestAnAddedAccountIsReadByWhoHasItsCredentials(t *testing.T) {
 		cfg := w.Config("without", 2)
 		cfg.Accounts = cfg.Accounts[:1]
 		pr, err := New(cfg, h, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		without := w.start(pr)
 		w.Settled(2)
 		time.Sleep(10 * time.Second)

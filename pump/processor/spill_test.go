@@ -18,9 +18,7 @@ func TestP63AMarkThatIsSetAgainAtOnceStays(t *testing.T) {
 		segment := []uint32{testworld.SegmentOf(v.Workload.Map, 0)}
 		set := func() bool { v := w.View(); return v.Spills != nil && v.Spills[segment[0]] != 0 }
 		mark := func() {
-			if err := p.Of.running.Load().Member.Load().MarkSpill(t.Context(), segment, 1); err != nil {
-				t.Fatal(err)
-			}
+			must(t, p.Of.running.Load().Member.Load().MarkSpill(t.Context(), segment, 1))
 		}
 		mark()
 		for began := time.Now(); set(); time.Sleep(10 * time.Millisecond) {

@@ -115,9 +115,7 @@ func TestDelaysFollowHowLongATaskTakes(t *testing.T) {
 		{10 * time.Minute, []time.Duration{5 * time.Minute, 5 * time.Minute, 5 * time.Minute, 5 * time.Minute}, []time.Duration{10 * time.Minute, 10 * time.Minute, 10 * time.Minute, 10 * time.Minute}},
 	} {
 		o, err := Options{}.withDefaults()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		terms := leases.NewTiming(o.Visibility, o.Retry)
 		if c.took > 0 {
 			terms.Handled(c.took, time.Now())
@@ -147,9 +145,7 @@ func TestW5ALongTaskIsRenewedLessAndLessOften(t *testing.T) {
 		}
 		h := &testworld.Seen{Work: func(ctx context.Context, _ *pump.Task) error { return testworld.Pause(ctx, time.Hour) }}
 		pr, err := New(cfg, h, Options{UntilIdle: 5 * time.Second, Timeout: -1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		s, err := pr.Run(t.Context())
 		if err != nil || s.Handled != 1 || s.Lost != 0 {
 			t.Fatalf("%+v, %v", s, err)

@@ -3,21 +3,21 @@ package processor
 import (
 	"testing"
 
+	"github.com/queuepump/queuepump/internal/testbuf"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
+// must ends a test with an error.
+var must = testbuf.Must
+
 // ready does what Run does before it polls.
 func ready(t *testing.T, r *run) {
 	t.Helper()
-	if err := r.connect(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.join(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.connect(t.Context()))
+	must(t, r.join(t.Context()))
 	r.launch()
 	r.Member.Load().Admit()
 }
@@ -54,9 +54,7 @@ func (w *world) processor(h pump.Handler, o Options) *Processor {
 func (w *world) processorOf(instance string, h pump.Handler, o Options) *Processor {
 	w.T.Helper()
 	p, err := New(w.Config(instance, w.Cfg.Accounts[0].Queues), h, o)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	return p
 }
 

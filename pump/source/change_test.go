@@ -18,16 +18,16 @@ import (
 func TestALineThatGoesOnAfterItWasTakenBreaksTheRun(t *testing.T) {
 	path := inputtest.Write(t, "a.txt", "one\ntw")
 	r, err := Lines(path).Open(t.Context(), nil)
-	inputtest.Must(t, err)
+	must(t, err)
 	defer r.Close()
 	for range 2 {
 		_, err := r.Next(t.Context())
-		inputtest.Must(t, err)
+		must(t, err)
 	}
 	if _, err := r.Next(t.Context()); err != io.EOF {
 		t.Fatal(err)
 	}
-	inputtest.Must(t, r.(interface{ Unchanged() error }).Unchanged())
+	must(t, r.(interface{ Unchanged() error }).Unchanged())
 	inputtest.Append(t, path, "o\nthree\n")
 	if err := r.(interface{ Unchanged() error }).Unchanged(); !errors.Is(err, ErrSourceChanged) {
 		t.Errorf("got %v", err)
@@ -40,7 +40,7 @@ func TestACursorNamesTheFile(t *testing.T) {
 	var paths []string
 	for _, name := range []string{"b.txt", "d.txt"} {
 		paths = append(paths, filepath.Join(dir, name))
-		inputtest.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(name+"1\n"+name+"2\n"), 0o600))
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(name+"1\n"+name+"2\n"), 0o600))
 	}
 	source := &TextSource{Format: FormatLines, Paths: []string{filepath.Join(dir, "*.txt")}}
 	_, cursors := readAll(t, source, nil)
@@ -53,12 +53,12 @@ func TestACursorNamesTheFile(t *testing.T) {
 		}
 	}
 	elsewhere := filepath.Join(t.TempDir(), "elsewhere")
-	inputtest.Must(t, os.Rename(dir, elsewhere))
+	must(t, os.Rename(dir, elsewhere))
 	source.Paths = []string{filepath.Join(elsewhere, "*.txt")}
 	if rows, _ := readAll(t, source, cursors[2]); len(rows) != 1 {
 		t.Errorf("in another directory: %v", rows)
 	}
-	inputtest.Must(t, os.WriteFile(filepath.Join(elsewhere, "c.txt"), []byte("c\n"), 0o600))
+	must(t, os.WriteFile(filepath.Join(elsewhere, "c.txt"), []byte("c\n"), 0o600))
 	if _, err := source.Open(t.Context(), cursors[2]); !errors.Is(err, ErrSourceChanged) || !strings.Contains(err.Error(), "c.txt") {
 		t.Errorf("a list that shifted: %v", err)
 	}
@@ -68,18 +68,18 @@ func TestACursorNamesTheFile(t *testing.T) {
 func TestAPatternOverAnUnreadableDirectoryIsAnError(t *testing.T) {
 	dir := t.TempDir()
 	for _, d := range []string{"a", "b"} {
-		inputtest.Must(t, os.MkdirAll(filepath.Join(dir, d), 0o700))
-		inputtest.Must(t, os.WriteFile(filepath.Join(dir, d, "x.txt"), []byte("x\n"), 0o600))
+		must(t, os.MkdirAll(filepath.Join(dir, d), 0o700))
+		must(t, os.WriteFile(filepath.Join(dir, d, "x.txt"), []byte("x\n"), 0o600))
 	}
 	pattern := filepath.Join(dir, "*", "*.txt")
 	if rows, _ := readAll(t, Lines(pattern), nil); len(rows) != 2 {
 		t.Errorf("%v", rows)
 	}
-	inputtest.Must(t, os.WriteFile(filepath.Join(dir, "c"), nil, 0o600)) // which leads nowhere, as for filepath.Glob
+	must(t, os.WriteFile(filepath.Join(dir, "c"), nil, 0o600)) // which leads nowhere, as for filepath.Glob
 	if rows, _ := readAll(t, Lines(pattern), nil); len(rows) != 2 {
 		t.Errorf("%v", rows)
 	}
-	inputtest.Must(t, os.Symlink("loop", filepath.Join(dir, "loop")))
+	must(t, os.Symlink("loop", filepath.Join(dir, "loop")))
 	if _, err := Lines(pattern).Fingerprint(t.Context()); err == nil || OfSource(err) {
 		t.Errorf("got %v", err)
 	}
@@ -89,14 +89,14 @@ func TestAPatternOverAnUnreadableDirectoryIsAnError(t *testing.T) {
 func TestSkippingEndsWithItsContext(t *testing.T) {
 	const size = 256 << 20
 	path := filepath.Join(t.TempDir(), "one-line.txt")
-	inputtest.Must(t, os.WriteFile(path, []byte("first\n"), 0o600))
-	inputtest.Must(t, os.Truncate(path, size)) // sparse
+	must(t, os.WriteFile(path, []byte("first\n"), 0o600))
+	must(t, os.Truncate(path, size)) // sparse
 	t.Run("an endless line", func(t *testing.T) {
 		r, err := Lines(path).Open(t.Context(), nil)
-		inputtest.Must(t, err)
+		must(t, err)
 		defer r.Close()
 		_, err = r.Next(t.Context())
-		inputtest.Must(t, err)
+		must(t, err)
 		before := string(r.AppendCursor(nil))
 		ctx := &fuse{Context: t.Context(), left: 40}
 		if _, err := r.Next(ctx); !errors.Is(err, context.Canceled) {
@@ -119,7 +119,7 @@ func TestSkippingEndsWithItsContext(t *testing.T) {
 		path := inputtest.Write(t, "a.gz", inputtest.Gzipped("first\n"+strings.Repeat(strings.Repeat("x", 999)+"\n", 64<<10)))
 		_, cursors := readAll(t, Lines(path), nil)
 		r, err := Lines(path).Open(t.Context(), cursors[60_000])
-		inputtest.Must(t, err)
+		must(t, err)
 		defer r.Close()
 		if _, err := r.Next(&fuse{Context: t.Context(), left: 5}); !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
@@ -147,34 +147,34 @@ func TestAFileThatIsReplacedBeforeItIsOpenedIsNotRead(t *testing.T) {
 		},
 		"one of its length and time": func(t *testing.T, path string) {
 			st, err := os.Stat(path)
-			inputtest.Must(t, err)
+			must(t, err)
 			moveTo(t, path, strings.Repeat("x", len(long)-1)+"\n")
-			inputtest.Must(t, os.Chtimes(path, st.ModTime(), st.ModTime()))
+			must(t, os.Chtimes(path, st.ModTime(), st.ModTime()))
 		},
 		"a longer one that begins alike": func(t *testing.T, path string) {
 			moveTo(t, path, long[:len(long)/2]+strings.Repeat("others\n", len(long)))
 		},
 		"written to": func(t *testing.T, path string) {
-			inputtest.Must(t, os.WriteFile(path, []byte(strings.Repeat("x", len(long)-1)+"\n"), 0o600))
+			must(t, os.WriteFile(path, []byte(strings.Repeat("x", len(long)-1)+"\n"), 0o600))
 		},
 		"a directory": func(t *testing.T, path string) {
-			inputtest.Must(t, errors.Join(os.Remove(path), os.Mkdir(path, 0o700)))
+			must(t, errors.Join(os.Remove(path), os.Mkdir(path, 0o700)))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := inputtest.Write(t, "a.txt", "one\n"), inputtest.Write(t, "b.txt", long)
 			// Else a change in the same tick of the clock would have the same time.
-			inputtest.Must(t, os.Chtimes(b, time.Unix(1e9, 0), time.Unix(1e9, 0)))
+			must(t, os.Chtimes(b, time.Unix(1e9, 0), time.Unix(1e9, 0)))
 			r, err := (&TextSource{Format: FormatLines, Paths: []string{a, b}}).Open(t.Context(), nil)
-			inputtest.Must(t, err)
+			must(t, err)
 			defer r.Close()
 			_, err = r.Next(t.Context())
-			inputtest.Must(t, err)
+			must(t, err)
 			replace(t, b)
 			n := 0
 			for ; err == nil; n++ {
 				if _, err = r.Next(t.Context()); n == 0 {
-					inputtest.Must(t, os.RemoveAll(b)) // the end cannot see it
+					must(t, os.RemoveAll(b)) // the end cannot see it
 				}
 			}
 			if err == io.EOF {
@@ -194,20 +194,20 @@ func TestAFileThatIsReplacedBeforeItIsOpenedIsNotRead(t *testing.T) {
 // moveTo has another file take a file's place, with a text of its own.
 func moveTo(t *testing.T, path, text string) {
 	t.Helper()
-	inputtest.Must(t, os.Rename(inputtest.Write(t, "new.txt", text), path))
+	must(t, os.Rename(inputtest.Write(t, "new.txt", text), path))
 }
 
 // What is written into a file while it is read is seen though its path leads nowhere at the end.
 func TestAFileThatIsWrittenToAndRemovedWhileItIsReadBreaksTheRun(t *testing.T) {
 	text := inputtest.Numbered(0, 20_000)
 	path := inputtest.Write(t, "a.txt", text)
-	inputtest.Must(t, os.Chtimes(path, time.Unix(1e9, 0), time.Unix(1e9, 0)))
+	must(t, os.Chtimes(path, time.Unix(1e9, 0), time.Unix(1e9, 0)))
 	r, err := Lines(path).Open(t.Context(), nil)
-	inputtest.Must(t, err)
+	must(t, err)
 	defer r.Close()
 	_, err = r.Next(t.Context())
-	inputtest.Must(t, err)
-	inputtest.Must(t, errors.Join(os.WriteFile(path, []byte(strings.Repeat("x", len(text)-1)+"\n"), 0o600), os.Remove(path)))
+	must(t, err)
+	must(t, errors.Join(os.WriteFile(path, []byte(strings.Repeat("x", len(text)-1)+"\n"), 0o600), os.Remove(path)))
 	for err == nil {
 		_, err = r.Next(t.Context())
 	}

@@ -14,6 +14,9 @@ import (
 	"github.com/queuepump/queuepump/internal/testbuf"
 )
 
+// must ends a test with an error.
+var must = testbuf.Must
+
 // Opening a pipe that no process writes to ends with its context.
 func TestAPipeWithoutAWriterHoldsUpNoStop(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
@@ -21,9 +24,7 @@ func TestAPipeWithoutAWriterHoldsUpNoStop(t *testing.T) {
 		t.Skipf("no named pipe here: %v", err)
 	}
 	r, err := Lines(path).Open(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	r.(*textReader).Pauses(func(bool) error { cancel(); return nil }) // just before it is opened
 	ended := make(chan error, 1)

@@ -42,9 +42,7 @@ func TestFilesAreTasksInSortedOrder(t *testing.T) {
 		}
 	}
 	first, err := s.Fingerprint(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if r, _ := s.Open(t.Context(), nil); r != nil {
 		if _, total := r.Progress(); total != 7 {
 			t.Errorf("total %d", total)
@@ -61,9 +59,7 @@ func TestFilesAreTasksInSortedOrder(t *testing.T) {
 func TestTreeCursorIsAPathAndNotACount(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		dir, err := os.MkdirTemp("", "tree")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer os.RemoveAll(dir)
 		name := rapid.Custom(func(t *rapid.T) string {
 			return strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "a.x", "-"}), 1, 4).Draw(t, "path"), "/")

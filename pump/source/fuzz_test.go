@@ -70,15 +70,11 @@ func FuzzText(f *testing.F) {
 			packed = b.Bytes()
 		case 2:
 			w, err := zstd.NewWriter(nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			packed = w.EncodeAll(text, nil)
 		}
 		path := filepath.Join(dir, "text")
-		if err := os.WriteFile(path, packed, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, packed, 0o600))
 		var whole []string
 		var cursors [][]byte
 		var end error

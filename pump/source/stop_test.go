@@ -46,9 +46,7 @@ func TestACancelledNextLeavesThePositionBehindTheLastRecord(t *testing.T) {
 			from = cursors[at-1]
 		}
 		r, err := s.Open(t.Context(), from)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer r.Close()
 		for cancelled := 0; ; {
 			before := r.AppendCursor(nil)
@@ -85,9 +83,7 @@ func TestACancelledNextLeavesThePositionBehindTheLastRecord(t *testing.T) {
 // drawSource makes a source that can be read again, of any kind.
 func drawSource(t *rapid.T, dir string) Source {
 	dir, err := os.MkdirTemp(dir, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
 		if os.MkdirAll(filepath.Dir(path), 0o700) == nil {

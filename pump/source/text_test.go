@@ -191,9 +191,7 @@ func TestSilentInputDoesNotHoldUpTheEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, err := s.Open(t.Context(), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			defer cancel()
 			if _, err := r.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -210,9 +208,7 @@ func TestStandardInputThatTricklesGivesEachLineAtOnce(t *testing.T) {
 	in, out := io.Pipe()
 	s := &TextSource{Format: FormatLines, Paths: []string{"-"}, Stdin: in}
 	r, err := s.Open(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, line := range []string{"a", "second"} {
 		go io.WriteString(out, line+"\n")
 		rec, err := r.Next(t.Context())
@@ -262,9 +258,7 @@ func TestReadingFromAnyCursorGivesTheRest(t *testing.T) {
 			}
 			text = rapid.SampledFrom([]func(string) string{func(s string) string { return s }, inputtest.Gzipped, inputtest.Zstded}).Draw(t, "packed")(text)
 			path := filepath.Join(dir, fmt.Sprint(i))
-			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(path, []byte(text), 0o600))
 			s.Paths = append(s.Paths, path)
 		}
 		rows, cursors := readAll(t, s, nil)
@@ -345,9 +339,7 @@ func TestABadHeaderIsNoBadLine(t *testing.T) {
 	for _, header := range []string{"a\"b\n1\n", "\"open\n1\n", strings.Repeat("x", 300) + "\n1\n"} {
 		s := &TextSource{Format: FormatCSV, Paths: []string{inputtest.Write(t, "a", header)}, MaxLine: 200}
 		r, err := s.Open(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		_, err = r.Next(t.Context())
 		if _, bad := errors.AsType[*BadInput](err); err == nil || bad || !strings.Contains(err.Error(), "header") {
 			t.Errorf("%.20q: %v", header, err)

@@ -40,9 +40,7 @@ func madeOfTwo(t *testing.T, test func(t *testing.T, w *world, other func() erro
 // drained is when accountb may be removed.
 func (w *world) drained(name string) {
 	w.T.Helper()
-	if _, err := accounts.Drain(w.T.Context(), w.Operator(), name); err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, errOf(accounts.Drain(w.T.Context(), w.Operator(), name)))
 	time.Sleep(queues.RemoveAfter)
 }
 
@@ -93,9 +91,7 @@ func TestAnAccountThatIsAddedTakesPartAgain(t *testing.T) {
 			}
 		}
 		w.drained("accountb")
-		if _, err := accounts.Remove(t.Context(), w.Operator(), "accountb", accounts.RemoveOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(accounts.Remove(t.Context(), w.Operator(), "accountb", accounts.RemoveOptions{})))
 		add()
 		w.drained("accountb")
 		dark := w.Sim.Inject(azsim.Rule{Account: "accountb", Service: "table", Fault: azsim.FailBefore})
@@ -167,9 +163,7 @@ func TestTheAnchorOfAnotherMakerStays(t *testing.T) {
 	madeOfTwo(t, func(t *testing.T, w *world, _ func() error) {
 		w.drained("accountb")
 		maker := &workload.Maker{Account: "elsewhere", Known: func(string) error { return nil }}
-		if err := maker.Announce(t.Context(), w.Cfg.Accounts[1].Storage.Table(row.TableName), "town"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, maker.Announce(t.Context(), w.Cfg.Accounts[1].Storage.Table(row.TableName), "town"))
 		if _, err := accounts.Remove(t.Context(), w.Operator(), "accountb", accounts.RemoveOptions{}); err != nil || w.anchorIn(1) != "elsewhere" {
 			t.Errorf("%v, its anchor names %q", err, w.anchorIn(1))
 		}

@@ -73,9 +73,7 @@ func (w *world) losesAnAccount(gone func(*world, string) func()) {
 	back := gone(w, "accountc")
 	time.Sleep(time.Minute)
 
-	if _, err := accounts.Drain(ctx, cfg, "accountc"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(accounts.Drain(ctx, cfg, "accountc")))
 	must(t, sent.wait())
 	run := sent.summary.Run
 	refused(t, second(w.lost("accountc")), "not been draining for long enough: it may answer again for another")
@@ -181,9 +179,7 @@ func TestAnAccountThatAnswersForAQueueIsNotGone(t *testing.T) {
 		ctx, cfg := t.Context(), w.Operator()
 		refused(t, second(w.lost("accountb")), "it is active; drain it first")
 		refused(t, second(w.lost("accounta")), "it is the control account")
-		if _, err := accounts.Drain(ctx, cfg, "accountb"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(accounts.Drain(ctx, cfg, "accountb")))
 		time.Sleep(accounts.LostAfter)
 		refused(t, second(w.lost("accountb")), "it is not gone: it answers for its queue town-")
 		dark := w.Sim.Inject(azsim.Rule{Account: "accountb", Object: "town-00", Fault: azsim.FailBefore})
@@ -228,9 +224,7 @@ func TestARemovalOfALostAccountWaitsForTheTime(t *testing.T) {
 		}
 		w.Sim.Blackout("accountb", true)
 		began := time.Now()
-		if _, err := accounts.Drain(ctx, cfg, "accountb"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(accounts.Drain(ctx, cfg, "accountb")))
 		c, err := accounts.Remove(ctx, cfg, "accountb", accounts.RemoveOptions{Lost: true, Wait: true})
 		if took := time.Since(began); err != nil || !c.Changed || took < accounts.LostAfter || took > accounts.LostAfter+30*time.Second {
 			t.Errorf("%+v, %v after %v", c, err, took)

@@ -46,9 +46,7 @@ func (w *world) offered(d time.Duration, o distributor.Options) (*distributor.Di
 	s := &testworld.ListSource{Print: "a", N: int(d / pace), Pace: pace}
 	o.Pack = 1
 	dist, err := distributor.New(cfg, s, o)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	return dist, s
 }
 
@@ -80,9 +78,7 @@ func TestAnAccountThatRefusesIsGoneRound(t *testing.T) {
 					if trouble := dist.State().Trouble; trouble == "" {
 						t.Error("its state does not say so")
 					}
-					if err := d.wait(); err != nil {
-						t.Fatal(err)
-					}
+					must(t, d.wait())
 					if w.Logged("accountb") == 0 || w.Logged("fix=") == 0 {
 						t.Error("the log does not say what to do")
 					}
@@ -115,9 +111,7 @@ func TestAnAccountThatRefusedGetsItsMessagesAgain(t *testing.T) {
 		if n, share := w.In("accountb")-before, 20*2*refusalRate*9/10; n < share*8/10 {
 			t.Errorf("it took %d messages in 20 s, want some %d", n, share)
 		}
-		if err := d.wait(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.wait())
 		w.Collect().Expect(t, w.Segments(), d.summary.Run, s, s.N, -1)
 	})
 }
@@ -169,9 +163,7 @@ func TestAWorkloadIsMadeWhileADataAccountRefuses(t *testing.T) {
 				}
 				run := func(every time.Duration) *working {
 					d, err := distributor.New(cfg, &testworld.ListSource{Print: "a", N: 50}, distributor.Options{Every: every})
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					return w.startDistributor(d)
 				}
 				elected := run(time.Hour)
@@ -262,9 +254,7 @@ func TestWhatAllAccountsRefuseForAWhileIsWaitedFor(t *testing.T) {
 				for _, r := range rules {
 					r.Remove()
 				}
-				if err := d.wait(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, d.wait())
 				w.Collect().Expect(t, w.Segments(), d.summary.Run, s, s.N, -1)
 			})
 		})
@@ -295,12 +285,8 @@ func TestAnAccountWithoutCredentialsIsGoneRound(t *testing.T) {
 		cfg := w.Operator()
 		cfg.Instance, cfg.Accounts = "d", cfg.Accounts[:2]
 		s, err := distributor.NewSender(cfg, distributor.SenderOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Send(t.Context(), newTask("first")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, s.Send(t.Context(), newTask("first")))
 		w.Change(func(old []shardmap.Shard) []shardmap.Shard { return setup.Shards(w.Cfg) })
 		time.Sleep(time.Minute)
 		for i := range 40 {
@@ -310,9 +296,7 @@ func TestAnAccountWithoutCredentialsIsGoneRound(t *testing.T) {
 			}
 			cancel()
 		}
-		if _, err := s.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(s.Close(t.Context())))
 	})
 }
 
@@ -324,9 +308,7 @@ func TestStatusSaysWhatAnAccountThatRefusesHeldLast(t *testing.T) {
 		cfg.Sample = 15 * time.Second
 		dist, err := distributor.New(cfg, &testworld.ListSource{Print: "a", N: 1, Key: func(int) string { return "one" }},
 			distributor.Options{Every: time.Hour})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		d := w.startDistributor(dist)
 		time.Sleep(3 * time.Minute)
 		before := uint64(w.Count("accountb", "work-00"))
@@ -336,9 +318,7 @@ func TestStatusSaysWhatAnAccountThatRefusesHeldLast(t *testing.T) {
 		at := time.Now()
 		time.Sleep(20 * time.Minute)
 		s, err := status.Read(t.Context(), w.Operator(), status.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		a := s.Accounts[1]
 		if a.Name != "accountb" || a.Dark == "" || a.Last == nil {
 			t.Fatalf("%+v", a)

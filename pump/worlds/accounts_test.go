@@ -30,13 +30,9 @@ func inThree(t *testing.T, test func(t *testing.T, w *world)) {
 		two.Accounts = two.Accounts[:2]
 		f := queues.Open(&two)
 		row, err := workload.Ensure(t.Context(), f.Control, setup.SpecOf(&setup.Config{Config: two}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, s := range row.Map.Shards {
-			if err := w.Queue(s.Account, s.Queue).Create(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, w.Queue(s.Account, s.Queue).Create(t.Context()))
 		}
 		test(t, w)
 	})
@@ -48,20 +44,14 @@ func (w *world) joined(instance string, role cluster.Role, report cluster.Report
 	c := w.Config(instance, w.Cfg.Accounts[0].Queues)
 	c.Workload = w.Cfg.Workload
 	cfg, err := setup.Complete(c)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	table := queues.Open(&cfg.Config).Control
 	row, err := workload.Load(w.T.Context(), table, cfg.Workload)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	p, err := cluster.Join(w.T.Context(), row, cluster.Options{
 		Instance: instance, Host: "host-of-" + instance, Version: "v1", Role: role, Report: func() cluster.Report { return report },
 	})
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	w.T.Cleanup(func() { p.Leave(context.WithoutCancel(w.T.Context())) })
 	return p
 }
@@ -70,18 +60,14 @@ func (w *world) joined(instance string, role cluster.Role, report cluster.Report
 func (w *world) mapNow() *shardmap.Map {
 	w.T.Helper()
 	row, err := workload.Load(w.T.Context(), queues.Open(&w.Cfg).Control, w.Cfg.Workload)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	return row.Map
 }
 
 // states are the accounts of the stored map with their states and queues.
 func (w *world) states() string {
 	uses, err := accounts.List(w.T.Context(), w.Operator())
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	var all []string
 	for _, u := range uses {
 		all = append(all, fmt.Sprintf("%s %s %d", strings.TrimPrefix(u.Name, "account"), u.State, u.Queues))
@@ -174,14 +160,10 @@ func TestAnAccountIsNotRemovedWhileAnythingMayBeInItsQueues(t *testing.T) {
 			t.Errorf("left %v", e.Left)
 		}
 		windowHit(t, len(e.Left)) // queues that are not empty, whatever can be seen in them
-		if err := w.Queue("accountc", "town-01").Clear(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.Queue("accountc", "town-01").Clear(ctx))
 		// No process empties the quarantine, so it is not waited for.
 		refused(t, second(accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{Wait: true})), "quarantined messages are left: 1 in town-poison")
-		if err := w.Queue("accountc", "town-poison").Clear(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.Queue("accountc", "town-poison").Clear(ctx))
 		// Any change of the map may be the one that a writer has not noticed.
 		if _, err := accounts.Drain(ctx, cfg, "accountb"); err != nil {
 			t.Fatal(err)
@@ -195,9 +177,7 @@ func TestAnAccountIsNotRemovedWhileAnythingMayBeInItsQueues(t *testing.T) {
 		}
 		dark.Remove()
 		// One that is not there is empty.
-		if err := w.Queue("accountc", "town-00").Drop(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.Queue("accountc", "town-00").Drop(ctx))
 		if c, err := accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{}); err != nil || !c.Changed {
 			t.Errorf("%+v, %v", c, err)
 		}
@@ -427,9 +407,7 @@ func (q countedQueue) Count(ctx context.Context) (int64, error) {
 func TestAnAccountIsNotRemovedWhenATaskIsQuarantinedWhileItIsCounted(t *testing.T) {
 	inThree(t, func(t *testing.T, w *world) {
 		ctx := t.Context()
-		if err := w.Queue("accountb", "town-poison").Create(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.Queue("accountb", "town-poison").Create(ctx))
 		w.PutText("accountb", "town-01", []byte("a task"))
 		if _, err := accounts.Drain(ctx, w.Operator(), "accountb"); err != nil {
 			t.Fatal(err)

@@ -89,9 +89,7 @@ func TestANewcomerDoesNotOvertakeWhoWaitsInItsClassOrAbove(t *testing.T) {
 		}()
 		time.Sleep(time.Second) // 10 of the 32 have come together
 		began := time.Now()
-		if err := b.Spend(t.Context(), quota.ClassPut, 1); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.Spend(t.Context(), quota.ClassPut, 1))
 		if first := <-waiting; time.Since(began) < 2*time.Second || first.After(time.Now()) {
 			t.Errorf("a request for 1 came through after %v, before the one for 32 that waited", time.Since(began))
 		}
@@ -154,9 +152,7 @@ func TestThrottlesThatGoOnCutTheRateToWhatIsLetThrough(t *testing.T) {
 			b, service := quota.New(1000), quota.New(left)
 			until := time.Now().Add(4 * time.Second)
 			for time.Now().Before(until) {
-				if err := b.Spend(t.Context(), quota.ClassPut, 1); err != nil {
-					t.Fatal(err)
-				}
+				must(t, b.Spend(t.Context(), quota.ClassPut, 1))
 				if !service.TrySpend(quota.ClassPut, 1) {
 					b.Throttled()
 				}
@@ -195,9 +191,7 @@ func TestAThrottleCutsTheBudgetThatItIsAbout(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				limits, err := setup.Budget(pump.Budget{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				a := &queues.Account{Name: "a", Budget: quota.New(limits.Account)}
 				var qs [2]*queues.Queue
 				for i := range qs {
@@ -246,9 +240,7 @@ func TestAChargeAfterTheFactDelaysTheNext(t *testing.T) {
 		b := drained(100)
 		b.Charge(500) // more than the burst
 		began := time.Now()
-		if err := b.Spend(t.Context(), quota.ClassSettle, 1); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.Spend(t.Context(), quota.ClassSettle, 1))
 		if d := time.Since(began); d < 5*time.Second || d > 5200*time.Millisecond {
 			t.Errorf("waited %v for a debt of 5 s", d)
 		}
@@ -286,14 +278,10 @@ func TestGivingUpWhileWaitingSpendsNothingAndHoldsUpNobody(t *testing.T) {
 func TestAContextThatHasEndedPaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg, err := setup.Complete(pump.Config{Workload: "work", Accounts: []pump.Account{{Storage: noStorage{}}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		f := queues.Open(&cfg.Config)
 		s, err := f.Queue("none", "work-00")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		err = s.Do(ctx, quota.ClassPut, 1, queues.OpPut, "", func(context.Context) error {
@@ -365,9 +353,7 @@ func TestLookingHowLongAWaitWillBeSpendsNothing(t *testing.T) {
 			cancel()
 		}
 		began := time.Now() // 1 ms later, in which a tenth of one has come
-		if err := b.Spend(t.Context(), quota.ClassPut, 5); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.Spend(t.Context(), quota.ClassPut, 5))
 		if d := time.Since(began); d < 45*time.Millisecond || d > 50*time.Millisecond {
 			t.Errorf("waited %v for 5 at 100 a second", d)
 		}
@@ -388,9 +374,7 @@ func TestAGetIsPaidAtOnceHoweverLowTheTargetAndLeavesADebt(t *testing.T) {
 		}
 		spend := func(cost int) {
 			t.Helper()
-			if err := b.Spend(t.Context(), quota.ClassGet, cost); err != nil {
-				t.Fatal(err)
-			}
+			must(t, b.Spend(t.Context(), quota.ClassGet, cost))
 		}
 		spend(storage.MaxGet)
 		waited(0)

@@ -200,12 +200,7 @@ func (c idleCluster) run(t *testing.T) (costs idleCosts) {
 		// there are the get that was under way when the put landed, the one after it,
 		// and the reading of the run's row, of which each takes 10 to 12.5 ms.
 		costs.bound = idleBound(c.accounts*c.queues)*5/4 + 40*time.Millisecond
-		for _, p := range all {
-			p.Stop()
-		}
-		for _, p := range all {
-			p.End()
-		}
+		endAll(all)
 	})
 	return costs
 }
@@ -219,9 +214,7 @@ func (c idleCluster) join(w *world, board *switchboard, watch *atomic.Pointer[st
 		cfg.Instance, cfg.Admin, cfg.Nudge, cfg.Log = name, name+":1", board.carry, w.warnings()
 		h := pump.HandlerFunc(func(ctx context.Context, t *pump.Task) error { return watch.Load().handler(name).Handle(ctx, t) })
 		p, err := processor.New(cfg, h, processor.Options{})
-		if err != nil {
-			w.T.Fatal(err)
-		}
+		must(w.T, err)
 		board.mu.Lock()
 		board.processors[name] = p
 		board.mu.Unlock()
@@ -268,12 +261,8 @@ func (c idleCluster) put(w *world, board *switchboard, watch *stopwatch, tasks i
 		cfg := w.Cfg
 		cfg.Instance, cfg.Nudge, cfg.Hooks, cfg.Log = instance, board.carry, pump.Hooks{Request: watch.ack}, w.warnings()
 		d, err := distributor.New(cfg, source.FromSeq(records), distributor.Options{Pack: 1})
-		if err != nil {
-			w.T.Fatal(err)
-		}
-		if _, err := d.Run(w.T.Context()); err != nil {
-			w.T.Fatal(err)
-		}
+		must(w.T, err)
+		must(w.T, errOf(d.Run(w.T.Context())))
 	}
 	for i := range tasks / 2 {
 		id := fmt.Sprint("short-", i)

@@ -52,12 +52,7 @@ func TestP7WhatADeadOwnerLeavesInASharedQueueIsDoneSoonAfterItsLease(t *testing.
 				if hs.Tasks() != tasks || most > soon || delays.percentile(100) > 5*time.Minute {
 					t.Errorf("%d of %d tasks, 95%% after %v, all after %v", hs.Tasks(), tasks, most, delays.percentile(100))
 				}
-				for _, p := range all {
-					p.Stop()
-				}
-				for _, p := range all {
-					<-p.Done
-				}
+				stopAll(all)
 			})
 		})
 	}

@@ -22,14 +22,10 @@ import (
 func (w *world) closer(instance string) *closing.Closer {
 	w.T.Helper()
 	cfg, err := setup.Complete(w.Config(instance, w.Cfg.Accounts[0].Queues))
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	f := queues.Open(&cfg.Config)
 	row, err := workload.Load(w.T.Context(), f.Control, cfg.Workload)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	return readEvery(closing.New(&cfg.Config, f, row))
 }
 
@@ -37,9 +33,7 @@ func (w *world) closer(instance string) *closing.Closer {
 func mustPass(t *testing.T, c *closing.Closer) (more bool) {
 	t.Helper()
 	more, err := c.Pass(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return more
 }
 
@@ -50,9 +44,7 @@ func (w *world) sealedRun(tasks ...uint64) workload.Run {
 	counts := make([]uint64, w.Segments())
 	copy(counts, tasks)
 	f := queues.Open(&w.Cfg)
-	if err := workload.NewRuns(f.Control, w.Cfg.Workload).Seal(w.T.Context(), id, counts); err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, workload.NewRuns(f.Control, w.Cfg.Workload).Seal(w.T.Context(), id, counts))
 	return w.RunRow(id)
 }
 
@@ -83,9 +75,7 @@ func TestOnlyRunsThatAreDoneAreClosed(t *testing.T) {
 		f := queues.Open(&w.Cfg)
 		counts := make([]uint64, w.Segments())
 		counts[0], counts[1] = 3, 2
-		if err := workload.NewRuns(f.Control, "work").Seal(t.Context(), open, counts); err != nil {
-			t.Fatal(err)
-		}
+		must(t, workload.NewRuns(f.Control, "work").Seal(t.Context(), open, counts))
 		_, _ = c.Pass(t.Context())
 		for _, id := range []pump.RunID{behind.ID, open} {
 			if row := w.RunRow(id); row.State != workload.RunClosed {
@@ -123,9 +113,7 @@ func TestOnePassClosesEveryRunThatIsDone(t *testing.T) {
 		if err != nil || len(list.Closed) != runs {
 			t.Fatalf("%d runs are listed, %v", len(list.Closed), err)
 		}
-		if err := s.ledger.Prune(t.Context(), list.Closed); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.ledger.Prune(t.Context(), list.Closed))
 		mustPass(t, c)
 		mustPass(t, c)
 		// The world's own open run, and the one that lacks a task.
@@ -148,12 +136,8 @@ func TestARunThatIsNotAmongThoseThatLiveIsClosedToo(t *testing.T) {
 		s.record(run.ID, below([]uint64{2}), nil)
 		c := w.closer("c")
 		live, err := c.Runs.Live(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Runs.Forget(t.Context(), live); err != nil { // as if they had never been there
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, c.Runs.Forget(t.Context(), live)) // as if they had never been there
 		for range 3 {
 			mustPass(t, c)
 			time.Sleep(closing.SumsEvery)
@@ -238,9 +222,7 @@ func TestADamagedLedgerKeepsNoClosedRunAlive(t *testing.T) {
 		mustPass(t, c)
 		mustPass(t, c)
 		head, err := w.Table().Read(t.Context(), "work.ledger.00", "head.0001")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		w.damageHead("head.0001")
 		if err := s.ledger.Prune(t.Context(), []pump.RunID{both.ID, one.ID}); err == nil {
 			t.Fatal("a damaged head was written over")

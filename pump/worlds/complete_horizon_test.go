@@ -27,9 +27,7 @@ func readEvery(c *closing.Closer) *closing.Closer {
 func (w *world) lonely(id byte, segment uint32) pump.RunID {
 	w.T.Helper()
 	run := pump.RunID{0xab, 15: id}
-	if err := w.AllRuns().Create(w.T.Context(), workload.Run{ID: run, Mode: "client", Beat: 15 * time.Second}); err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, w.AllRuns().Create(w.T.Context(), workload.Run{ID: run, Mode: "client", Beat: 15 * time.Second}))
 	account, queue := w.Home(segment)
 	w.PutText(account, queue, w.Text(segment, func(h *codec.Header) { h.Run = run }, 0))
 	return run

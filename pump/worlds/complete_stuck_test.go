@@ -23,16 +23,12 @@ func (w *world) empty() {
 		q := w.Queue(s.Account, s.Queue)
 		for {
 			ms, err := q.Get(w.T.Context(), storage.MaxGet, time.Minute)
-			if err != nil {
-				w.T.Fatal(err)
-			}
+			must(w.T, err)
 			if len(ms) == 0 {
 				break
 			}
 			for _, m := range ms {
-				if err := q.Delete(w.T.Context(), m.Receipt); err != nil {
-					w.T.Fatal(err)
-				}
+				must(w.T, q.Delete(w.T.Context(), m.Receipt))
 			}
 		}
 	}
@@ -77,14 +73,10 @@ func TestARunIsStuckWhenTheQueuesAreEmptyAndTasksAreMissing(t *testing.T) {
 func TestARunIsStuckWhateverWaitsInForeignQueues(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		run, _ := w.distributed(50), w.scribe()
-		if err := w.Queue("accounta", "orders").Create(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.Queue("accounta", "orders").Create(t.Context()))
 		cfg := w.Operator()
 		cfg.Accounts[0].Foreign = []string{"orders"}
-		if _, err := accounts.Add(t.Context(), cfg, "accounta"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(accounts.Add(t.Context(), cfg, "accounta")))
 		w.PutText("accounta", "orders", []byte("{}"))
 		w.empty()
 		g := w.wait(t.Context(), run.ID, runs.WaitOptions{Timeout: time.Hour})

@@ -35,14 +35,10 @@ type scribe struct {
 func (w *world) scribe() *scribe {
 	w.T.Helper()
 	cfg, err := setup.Complete(w.Config("scribe", w.Cfg.Accounts[0].Queues))
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	f := queues.Open(&cfg.Config)
 	workload, err := workload.Load(w.T.Context(), f.Control, cfg.Workload)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	s := &scribe{w, ledger.Open(f.Control, workload, ledger.Options{Instance: "scribe", Record: true})}
 	holds := make([]cluster.Hold, workload.Map.Segments)
 	for i := range holds {
@@ -102,9 +98,7 @@ func fullSegment(t *testing.T, sealed []uint64, tasks uint64) uint32 {
 func (w *world) distributed(n int) workload.Run {
 	w.T.Helper()
 	summary, err := w.distributor("d", &testworld.ListSource{Print: "a", N: n}, distributor.Options{}).Run(w.T.Context())
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	return w.RunRow(summary.Run)
 }
 
@@ -178,9 +172,7 @@ func TestWaitingEndsWhenEveryTaskIsRecordedAndNotBefore(t *testing.T) {
 			t.Errorf("progress %+v ... %+v", first, end)
 		}
 		// Who comes later sees the same, of a run whose record may be gone by then.
-		if err := s.ledger.Prune(t.Context(), []pump.RunID{run.ID}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.ledger.Prune(t.Context(), []pump.RunID{run.ID}))
 		later := w.wait(t.Context(), run.ID, runs.WaitOptions{})
 		<-later.done
 		if c := later.Completion; later.err != nil || c.State != runs.Done || c.Done != 1000 || !c.Closed {
@@ -226,13 +218,9 @@ func TestTheDistributorWaitsAfterSealing(t *testing.T) {
 			t.Fatalf("%+v, %v", all, err)
 		}
 		tally := workload.Tally{Handled: 310, Retried: 10, Duplicates: 4}
-		if err := workload.NoteTallies(t.Context(), f.Control, "work", "p.x", workload.RunTally{Run: all[0].ID, Tally: tally}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, workload.NoteTallies(t.Context(), f.Control, "work", "p.x", workload.RunTally{Run: all[0].ID, Tally: tally}))
 		s.record(all[0].ID, below(all[0].Sealed), nil)
-		if err := d.wait(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.wait())
 		c := d.summary.Completion
 		if c == nil || c.State != runs.Done || c.Done != 300 || c.Reported != (runs.Report{Handled: 310, Retried: 10, Duplicates: 4}) {
 			t.Errorf("%+v", c)
@@ -279,9 +267,7 @@ func TestAnOpenRunWhoseDistributorIsGoneIsStuck(t *testing.T) {
 		d := w.startDistributor(w.distributor("d", &testworld.ListSource{Print: "a", N: 100, Pace: time.Minute}, distributor.Options{}))
 		time.Sleep(time.Second)
 		all, err := workload.NewRuns(queues.Open(&w.Cfg).Control, "work").List(t.Context(), 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		g := w.wait(t.Context(), all[0].ID, runs.WaitOptions{StuckAfter: time.Minute})
 		time.Sleep(30 * time.Minute)
 		if g.over() {
@@ -389,9 +375,7 @@ func TestARunThatBrokeOrIsNotThereIsNotWaitedFor(t *testing.T) {
 		if n := w.Logged("no distributor seems to be at work on it"); n != 1 {
 			t.Errorf("it was said %d times that no distributor sends the run", n)
 		}
-		if err := workload.NewRuns(f.Control, "work").Break(t.Context(), w.Run, "because"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, workload.NewRuns(f.Control, "work").Break(t.Context(), w.Run, "because"))
 		if <-g.done; g.err == nil || !strings.Contains(g.err.Error(), "because") || !strings.Contains(g.err.Error(), "distributor runs repair "+w.Run.String()) {
 			t.Errorf("got %v", g.err)
 		}

@@ -93,9 +93,7 @@ func TestAnAccountWithMoreQueuesThanThereAreSegmentsLeftIsNotAdded(t *testing.T)
 		f := queues.Open(&two)
 		spec := setup.SpecOf(&setup.Config{Config: two})
 		spec.Segments = 4
-		if _, err := workload.Ensure(t.Context(), f.Control, spec); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(workload.Ensure(t.Context(), f.Control, spec)))
 		e := refused(t, second(accounts.Add(t.Context(), w.Operator(), "accountc")), "with it the workload would have 6 queues, but it has 4 segments")
 		if !strings.Contains(e.Fix, "use at most 0 queues of it") || w.states() != "a active 2, b active 2, c unused 2" {
 			t.Errorf("%v; %s", e, w.states())
@@ -115,9 +113,7 @@ func TestTheDefaultNumberOfQueuesIsNoClaimAboutAWorkloadThatExists(t *testing.T)
 			cfg.Accounts[i].Queues = 0
 		}
 		d, err := distributor.New(cfg, &testworld.ListSource{Print: "list", N: 10}, distributor.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if err := second(d.Run(t.Context())); err != nil {
 			t.Error(err)
 		}

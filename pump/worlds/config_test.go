@@ -24,9 +24,7 @@ func twoAccounts() pump.Config {
 
 func TestTheZeroValueOfEveryOptionalFieldWorks(t *testing.T) {
 	c, err := setup.Complete(twoAccounts())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if c.Control != "accounta" || c.Delivery != pump.AtLeastOnce || c.Segments != 0 || c.Instance == "" || c.Log == nil {
 		t.Errorf("%+v", c)
 	}
@@ -53,9 +51,7 @@ func TestDefaultsDoNotTouchTheCallersAccounts(t *testing.T) {
 
 func TestTheShardsOfAConfigurationMakeAMap(t *testing.T) {
 	c, err := setup.Complete(twoAccounts())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	shards := setup.Shards(c.Config)
 	if len(shards) != 10 || shards[0].Queue != "cities-00" || shards[9].Account != "accountb" || shards[9].Queue != "cities-01" {
 		t.Errorf("%+v", shards)

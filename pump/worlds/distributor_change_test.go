@@ -10,18 +10,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/testbuf"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/inputtest"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/source"
 )
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+// must ends a test with an error.
+var must = testbuf.Must
+
+// errOf is the error of a call whose result a test does not need.
+func errOf(_ any, err error) error { return err }
 
 // A11: the run of a file that changes while it is read is complete or broken, and never sealed with
 // less.

@@ -34,9 +34,7 @@ func (w *world) lookRow() election.Status {
 	w.T.Helper()
 	f := queues.Open(&w.Cfg)
 	s, err := election.New(f.Control, w.Cfg.Workload, election.Options{Instance: "look"}).Status(w.T.Context())
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	return s
 }
 
@@ -237,9 +235,7 @@ func TestASealedRunIsOnlyFinished(t *testing.T) {
 			t.Fatal(err)
 		}
 		id := codec.NewRunID()
-		if err := errors.Join(runs.Create(t.Context(), workload.Run{ID: id}), term.Begin(t.Context(), id), runs.Seal(t.Context(), id, make([]uint64, w.Segments()))); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(runs.Create(t.Context(), workload.Run{ID: id}), term.Begin(t.Context(), id), runs.Seal(t.Context(), id, make([]uint64, w.Segments()))))
 		term.Abandon(t.Context())
 		var e ended
 		d := w.startDistributor(w.distributor("d", &testworld.ListSource{Print: "a", N: 10}, distributor.Options{Every: time.Minute, OnRun: e.by("d")}))
@@ -266,9 +262,7 @@ func TestARunThatNeverBeganIsEnded(t *testing.T) {
 		runs := workload.NewRuns(f.Control, w.Cfg.Workload)
 		ids := map[string]codec.RunID{"once": codec.NewRunID(), closing.ModeEvery: codec.NewRunID()}
 		for mode, id := range ids {
-			if err := runs.Create(t.Context(), workload.Run{ID: id, Mode: mode, Instance: "former"}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, runs.Create(t.Context(), workload.Run{ID: id, Mode: mode, Instance: "former"}))
 		}
 		var first, second ended
 		lead := func(name string, e *ended) *working {

@@ -26,9 +26,7 @@ func TestThePackerFollowsTheMeasuredTimeOfHandlers(t *testing.T) {
 				time.Sleep(20 * time.Second) // measured, and said in a beat
 				s := &testworld.ListSource{Print: "a", N: 1000, Pace: 10 * time.Millisecond, Key: func(int) string { return "one" }}
 				summary, err := w.distributor("d", s, distributor.Options{}).Run(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				// The handlers' time is measured to a few thousandths, so the last envelope may hold little.
 				if n := summary.Envelopes; n < c.want || n > c.want+1 {
 					t.Errorf("%d envelopes of 1,000 tasks, want %d", n, c.want)

@@ -39,15 +39,11 @@ func (n *nudges) count() int {
 func (w *world) owner(instance string) *cluster.Presence {
 	w.T.Helper()
 	workload, err := workload.Load(w.T.Context(), w.Table(), w.Cfg.Workload)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	p, err := cluster.Join(w.T.Context(), workload, cluster.Options{
 		Instance: instance, Role: cluster.RoleProcessor, Report: func() cluster.Report { return cluster.Report{Admin: "here:1"} },
 	})
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	for !p.View().Settled() {
 		time.Sleep(time.Second)
 	}
@@ -71,9 +67,7 @@ func TestTheOwnerOfAQuietQueueIsNudgedOnceAndNotUnderLoad(t *testing.T) {
 			}
 		})
 		dist, err := distributor.New(cfg, source, distributor.Options{SealAge: 100 * time.Millisecond})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		d := w.startDistributor(dist)
 		say <- 0
 		time.Sleep(time.Second)
@@ -98,9 +92,7 @@ func TestTheOwnerOfAQuietQueueIsNudgedOnceAndNotUnderLoad(t *testing.T) {
 			t.Errorf("%d nudges after five quiet seconds, want 1", n.count()-before)
 		}
 		close(say)
-		if err := d.wait(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.wait())
 	})
 }
 
@@ -113,13 +105,9 @@ func TestAShortRunNudgesToo(t *testing.T) {
 		cfg := w.Config("d", 1)
 		cfg.Nudge = n.send
 		dist, err := distributor.New(cfg, &testworld.ListSource{Print: "a", N: 1}, distributor.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		began := time.Now()
-		if _, err := dist.Run(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(dist.Run(t.Context())))
 		if took := time.Since(began); n.count() != 1 || took > time.Second {
 			t.Errorf("%d nudges in %v", n.count(), took)
 		}
@@ -165,9 +153,7 @@ func TestADistributorThatCannotJoinDistributes(t *testing.T) {
 		s := &testworld.ListSource{Print: "a", N: 3000}
 		began := time.Now()
 		summary, err := w.distributor("d", s, distributor.Options{}).Run(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if took := time.Since(began); took > 5*time.Second {
 			t.Errorf("took %v", took)
 		}

@@ -56,9 +56,7 @@ func TestBadLines(t *testing.T) {
 			var got []string
 			for _, text := range w.Poisoned("accounta") {
 				e, err := codec.Open(text, codec.Limits{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				c := e.Header.Cause
 				if c == nil || c.Reason != pump.ReasonBadLine || !strings.Contains(c.Detail, summary.Run.String()) || !strings.Contains(c.Detail, "flop") || !e.Header.Run.IsZero() {
 					t.Errorf("header %+v, cause %+v", e.Header, c)
@@ -122,9 +120,7 @@ func TestATaskTooLargeForAMessageIsABadLine(t *testing.T) {
 		}
 		for _, text := range w.Poisoned("accounta") {
 			e, err := codec.Open(text, codec.Limits{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if !bytes.HasPrefix(large, e.Tasks[0].Body) || len(e.Tasks[0].Body) < 10<<10 || !strings.Contains(e.Header.Cause.Detail, "the first") {
 				t.Errorf("%d bytes kept, %q", len(e.Tasks[0].Body), e.Header.Cause.Detail)
 			}

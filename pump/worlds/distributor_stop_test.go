@@ -67,9 +67,7 @@ func paths(t *testing.T, s source.Source) (all []string) {
 func TestALeaderToldToStopInsideATreeHandsOverTheRest(t *testing.T) {
 	dir := t.TempDir()
 	for _, p := range []string{"a/x", "b/1", "c/2/3", "c/2/4", "d", "e/5"} {
-		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, p)), 0o700), os.WriteFile(filepath.Join(dir, p), nil, 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, p)), 0o700), os.WriteFile(filepath.Join(dir, p), nil, 0o600)))
 	}
 	files := source.Files(dir)
 	rows := paths(t, files)
@@ -83,9 +81,7 @@ func TestALeaderToldToStopInsideATreeHandsOverTheRest(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				stopping.stop = cancel
-				if _, err := one.Run(ctx); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errOf(one.Run(ctx)))
 				o.OnRun = e.by("d2")
 				two := w.startDistributor(w.distributor("d2", files, o))
 				r := e.until(t, succeeded)

@@ -39,9 +39,7 @@ func TestAnAccountAddedInMidRunTakesItsShare(t *testing.T) {
 			inWorld(t, 3, 2, nil, func(t *testing.T, w *world) {
 				for _, s := range setup.Shards(w.Cfg) { // so that the distributor has to make them
 					if s.Account == "accountc" {
-						if err := w.Queue(s.Account, s.Queue).Drop(t.Context()); err != nil {
-							t.Fatal(err)
-						}
+						must(t, w.Queue(s.Account, s.Queue).Drop(t.Context()))
 					}
 				}
 				w.Without("accountc")
@@ -52,9 +50,7 @@ func TestAnAccountAddedInMidRunTakesItsShare(t *testing.T) {
 				w.Change(func(old []shardmap.Shard) []shardmap.Shard {
 					return append(old, setup.Shards(w.Cfg)[4:]...)
 				})
-				if err := d.wait(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, d.wait())
 				all, added := w.Left(), w.In("accountc")
 				if added < all/9 || added > all*4/9 { // a third of what came after a third of the time
 					t.Errorf("%d of %d messages lie in the new account", added, all)
@@ -81,9 +77,7 @@ func TestADrainingAccountGetsNothingMore(t *testing.T) {
 				w.DrainAccount("accountb")
 				time.Sleep(workload.MapMaxAge)
 				before, others := w.In("accountb"), w.In("accounta")
-				if err := d.wait(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, d.wait())
 				if after := w.In("accountb"); before == 0 || after != before {
 					t.Errorf("%d messages when no process used the old map any more, %d later", before, after)
 				}
@@ -115,9 +109,7 @@ func TestATaskStuckAtAQueueThatDrainsMovesToTheNewHome(t *testing.T) {
 		w.DrainAccount("accountb")
 		other.Remove()
 		began := time.Now()
-		if err := d.wait(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.wait())
 		if took := time.Since(began); took > workload.MapMaxAge {
 			t.Errorf("took %v after the account drained", took)
 		}
@@ -148,9 +140,7 @@ func TestPutsStopWhenTheMapIsTooOld(t *testing.T) {
 			t.Error("no alarm")
 		}
 		dark.Remove()
-		if err := d.wait(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.wait())
 		w.Collect().Expect(t, w.Segments(), d.summary.Run, s, s.N, s.N)
 	})
 }
@@ -173,9 +163,7 @@ func TestAnAccountThatOnlyTheMapKnowsIsGoneRound(t *testing.T) {
 		cfg := w.Config("d", 2)
 		cfg.Accounts = cfg.Accounts[:2]
 		dist, err := distributor.New(cfg, source, distributor.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		d := w.startDistributor(dist)
 		time.Sleep(5 * time.Second)
 		w.Change(func(old []shardmap.Shard) []shardmap.Shard { return append(old, setup.Shards(w.Cfg)[4:]...) })
@@ -223,9 +211,7 @@ func TestADarkHomesTasksGoToTheSecondChoiceOnceThatIsMarked(t *testing.T) {
 		home := time.Now()
 		time.Sleep(10 * time.Second)
 		d.cancel()
-		if err := d.wait(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.wait())
 		rest, lay := w.Take()
 		n, strays := byChoice(m, lay)
 		if n[1] == 0 || n[2] > 0 || strays > 0 {
@@ -254,9 +240,7 @@ func TestWithHomeAndSecondDarkTheThirdChoiceTakesTheTasks(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		w.Sim.Blackout("accountb", true)
 		w.Sim.Blackout("accountc", true)
-		if err := d.wait(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.wait())
 		w.Sim.Blackout("accountb", false)
 		w.Sim.Blackout("accountc", false)
 		got, lay := w.Take()
@@ -282,9 +266,7 @@ func TestADistributorStartsWithOneAccountDark(t *testing.T) {
 					t.Error("the healthy account has nothing yet")
 				}
 				began := time.Now()
-				if err := d.wait(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, d.wait())
 				if took := time.Since(began); took > time.Minute {
 					t.Errorf("took %v", took)
 				}
@@ -298,18 +280,14 @@ func TestADistributorStartsWithOneAccountDark(t *testing.T) {
 // A queue that could not be made at the start is made when a put finds it missing.
 func TestAQueueOfADarkAccountIsMadeWhenItIsNeeded(t *testing.T) {
 	inWorld(t, 2, 1, nil, func(t *testing.T, w *world) {
-		if err := w.Queue("accountb", "work-00").Drop(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.Queue("accountb", "work-00").Drop(t.Context()))
 		time.Sleep(time.Minute)
 		made := w.Fault(azsim.Rule{Account: "accountb", Fault: azsim.FailBefore, Instance: "d"}, "CreateQueue")
 		s := &testworld.ListSource{Print: "a", N: 1000, Pace: 10 * time.Millisecond}
 		d := w.startDistributor(w.distributor("d", s, distributor.Options{SealAge: time.Second}))
 		time.Sleep(5 * time.Second)
 		made.Remove()
-		if err := d.wait(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.wait())
 		if w.In("accountb") == 0 {
 			t.Error("nothing lies in the queue")
 		}
@@ -327,9 +305,7 @@ func TestAThrottledHomeIsHelpedAndDoesNotFlap(t *testing.T) {
 		s := &testworld.ListSource{Print: "a", N: 60_000, Pace: time.Millisecond}
 		d := w.startDistributor(w.distributor("d", s, distributor.Options{Pack: 5}))
 		began := time.Now()
-		if err := d.wait(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.wait())
 		if took := time.Since(began); took > 3*time.Minute {
 			t.Errorf("took %v: the throttled queue held everything up", took)
 		}
@@ -383,9 +359,7 @@ func TestSpilledTasksAreHandledWhileTheirHomeIsDark(t *testing.T) {
 		mu.Unlock()
 		time.Sleep(20 * time.Second)
 		darken(false)
-		if err := d.wait(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.wait())
 		time.Sleep(time.Minute)
 		p.End()
 		mu.Lock()

@@ -18,9 +18,7 @@ import (
 func (w *world) distributor(instance string, s source.Source, o distributor.Options) *distributor.Distributor {
 	w.T.Helper()
 	d, err := distributor.New(w.Config(instance, w.Cfg.Accounts[0].Queues), s, o)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	return d
 }
 
@@ -30,9 +28,7 @@ func TestOnceEveryTaskIsPutAndTheRunIsSealed(t *testing.T) {
 		var last distributor.Progress
 		calls := 0
 		summary, err := w.distributor("d", s, distributor.Options{Progress: func(p distributor.Progress) { last = p; calls++ }}).Run(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		w.Collect().Expect(t, w.Segments(), summary.Run, s, s.N, s.N)
 		row := w.RunRow(summary.Run)
 		if row.State != workload.RunSealed || row.Tasks != 5000 || testworld.Sum(row.Sealed) != 5000 || row.Mode != "once" {
@@ -70,9 +66,7 @@ func TestLostAnswersMakeDuplicatesAndLoseNothing(t *testing.T) {
 				s := &testworld.ListSource{Print: "a", N: 3000}
 				i := w.Fault(azsim.Rule{Fault: kind, Probability: 0.3, Instance: "d"}, "PutMessage")
 				summary, err := w.distributor("d", s, distributor.Options{Pack: 20}).Run(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				got := w.Collect()
 				got.Expect(t, w.Segments(), summary.Run, s, s.N, -1)
 				if i.Hits() == 0 || summary.Resent != i.Hits() {
@@ -98,9 +92,7 @@ func TestThrottlingSlowsDownAndLosesNothing(t *testing.T) {
 		s := &testworld.ListSource{Print: "a", N: 2000}
 		began := time.Now()
 		summary, err := w.distributor("d", s, distributor.Options{Pack: 5}).Run(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		// 400 and some envelopes at 40 a second are 10 s; four times as long is too slow.
 		if took := time.Since(began); took > 40*time.Second {
 			t.Errorf("took %v", took)
@@ -121,9 +113,7 @@ func TestDarkQueuesHoldTheRunUpAndLoseNothing(t *testing.T) {
 		})
 		began := time.Now()
 		summary, err := w.distributor("d", s, distributor.Options{SealAge: time.Second}).Run(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if took := time.Since(began); took < 5*time.Minute || took > 6*time.Minute {
 			t.Errorf("took %v", took)
 		}
@@ -190,23 +180,17 @@ func TestACredentialThatMayOnlyAddIsEnough(t *testing.T) {
 		w.Fault(azsim.Rule{Fault: azsim.Answer, Status: 403, Code: "AuthorizationPermissionMismatch", Instance: "d"}, "CreateQueue")
 		s := &testworld.ListSource{Print: "a", N: 100}
 		summary, err := w.distributor("d", s, distributor.Options{}).Run(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		w.Collect().Expect(t, w.Segments(), summary.Run, s, 100, 100)
 	})
 }
 
 func TestAQueueStillBeingDeletedIsGoneRoundAndThenMade(t *testing.T) {
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
-		if err := w.Queue("accounta", "work-01").Drop(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.Queue("accounta", "work-01").Drop(t.Context()))
 		s := &testworld.ListSource{Print: "a", N: 100, Pace: time.Second}
 		summary, err := w.distributor("d", s, distributor.Options{}).Run(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		w.Collect().Expect(t, w.Segments(), summary.Run, s, 100, 100)
 	})
 }

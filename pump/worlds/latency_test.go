@@ -37,12 +37,8 @@ func TestLatencyIsThatOfAStopwatch(t *testing.T) {
 				}
 			}
 		}), distributor.Options{Pack: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := d.Run(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, errOf(d.Run(t.Context())))
 		time.Sleep(10 * time.Second)
 		lately := p.Of.State().Latency
 		time.Sleep(3 * time.Minute)
@@ -106,13 +102,9 @@ func (w *world) send(instance string, tasks int) distributor.Summary {
 			}
 		}
 	}), distributor.Options{})
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	s, err := d.Run(w.T.Context())
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	return s
 }
 
@@ -144,12 +136,8 @@ func TestP46EnvelopesAreOfTheFormatThatAllProcessorsRead(t *testing.T) {
 					time.Sleep(5 * time.Second) // it has joined
 					yield(source.Record{Key: []byte("key"), Body: []byte("body")}, nil)
 				}), distributor.Options{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				if _, err := d.Run(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
+				must(t, errOf(d.Run(t.Context())))
 				ms, err := w.Queue("accounta", "work-00").Peek(t.Context(), storage.MaxGet)
 				if err != nil || len(ms) != 1 {
 					t.Fatalf("%d messages, %v", len(ms), err)
@@ -188,12 +176,8 @@ func TestLatencyOfALoadedFleetIsThatOfAFewRequests(t *testing.T) {
 				}
 			}
 		}), distributor.Options{Pack: 8})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := d.Run(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, errOf(d.Run(t.Context())))
 		time.Sleep(10 * time.Second)
 		for _, p := range all {
 			l := p.End().Latency

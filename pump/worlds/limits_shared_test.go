@@ -59,9 +59,7 @@ func (w *limitsWorld) processors(n int, during func(got func() int64)) {
 	nothing := pump.HandlerFunc(func(context.Context, *pump.Task) error { return nil })
 	for i := range n {
 		p, err := processor.New(w.config(fmt.Sprintf("p%02d", i)), nothing, processor.Options{})
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		must(w.t, err)
 		all = append(all, p)
 		wg.Go(func() {
 			if _, err := p.Run(ctx); err != nil {

@@ -101,9 +101,7 @@ func (w *limitsWorld) Write(p []byte) (int, error) {
 func (w *limitsWorld) open(account, instance string) storage.Account {
 	w.t.Helper()
 	st, err := azure.Open(azure.Options{ConnectionString: w.sim.ConnectionString(account), Transport: w.sim.Transport().As(instance)})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, err)
 	return st
 }
 
@@ -226,9 +224,7 @@ func (w *limitsWorld) distribute(during func(got func() int64)) {
 	cfg := w.config("d")
 	sim.In(&cfg).Lanes = 2
 	d, err := distributor.New(cfg, endless{w}, distributor.Options{Pack: 1})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
@@ -249,9 +245,7 @@ func (w *limitsWorld) process(during func(got func() int64)) {
 		w.task(t.Key, true)
 		return nil
 	}), processor.Options{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {

@@ -106,9 +106,7 @@ func TestADistributorThatCannotBeElectedAnyMoreIsSeen(t *testing.T) {
 		cfg := w.Config("d", 2)
 		cfg.Log = slog.New(&stopsAt{cfg.Log.Handler(), "leading", goOn})
 		d, err := distributor.New(cfg, &testworld.ListSource{Print: "p", N: 10}, distributor.Options{Every: time.Minute})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		run := w.startDistributor(d)
 		loops := watchLoops(d)
 		if stuck := loops.during(10 * time.Minute); !slices.Equal(stuck, []string{"election"}) {

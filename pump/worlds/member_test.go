@@ -60,14 +60,10 @@ func (w *world) sharer(name string, workers int) *sharer {
 	given := w.Config(name, 2)
 	given.Budget = pump.Budget{Account: shareLimit}
 	cfg, err := setup.Complete(given)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	s := &sharer{w: w, name: name, queues: queues.Open(&cfg.Config)}
 	workload, err := workload.Load(w.T.Context(), s.queues.Control, "work")
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	if s.m, err = member.Join(w.T.Context(), &cfg.Config, s.queues, workload, member.Options{Role: cluster.RoleDistributor}); err != nil {
 		w.T.Fatal(err)
 	}
@@ -75,9 +71,7 @@ func (w *world) sharer(name string, workers int) *sharer {
 	s.end = cancel
 	for i := range workers {
 		sh, err := s.queues.Queue("accounta", fmt.Sprintf("work-%02d", i%2))
-		if err != nil {
-			w.T.Fatal(err)
-		}
+		must(w.T, err)
 		s.wg.Go(func() {
 			for ctx.Err() == nil {
 				if s.idle.Load() {
@@ -251,26 +245,16 @@ func TestALonelyProcessHasItsWholeBudgetAtOnce(t *testing.T) {
 	inSharedWorld(t, func(t *testing.T, w *world) {
 		for _, role := range []cluster.Role{cluster.RoleProcessor, cluster.RoleDistributor} {
 			cfg, err := setup.Complete(w.Config("alone-"+string(role), 2))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			f := queues.Open(&cfg.Config)
 			before, err := f.Queue("accounta", "work-00")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			workload, err := workload.Load(t.Context(), f.Control, "work")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			m, err := member.Join(t.Context(), &cfg.Config, f, workload, member.Options{Role: role})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			after, err := f.Queue("accounta", "work-01")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if f.Account("accounta").Budget.Rate() != 20_000 || before.Budget.Rate() != 2_000 || after.Budget.Rate() != 2_000 {
 				t.Errorf("%s: %+v", role, f.Account("accounta").Budget.Show("accounta", ""))
 			}
@@ -284,14 +268,10 @@ func TestADistributorGoesOnWithoutAClusterAndAProcessorWaitsForIt(t *testing.T) 
 	inSharedWorld(t, func(t *testing.T, w *world) {
 		open := func(name string) (pump.Config, *queues.Set, *workload.Workload) {
 			cfg, err := setup.Complete(w.Config(name, 2))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			f := queues.Open(&cfg.Config)
 			workload, err := workload.Load(t.Context(), f.Control, "work")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return cfg.Config, f, workload
 		}
 		dcfg, df, workload := open("d")
@@ -315,9 +295,7 @@ func TestADistributorGoesOnWithoutAClusterAndAProcessorWaitsForIt(t *testing.T) 
 		}
 		w.Sim.Blackout("accounta", false)
 		p, err := member.Join(t.Context(), &pcfg, pf, workload, member.Options{Role: cluster.RoleProcessor})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		time.Sleep(time.Minute)
 		if !d.Joined() || len(p.View().Members) != 2 {
 			t.Errorf("the distributor has not joined a minute after the account is back")
@@ -338,19 +316,13 @@ func TestADistributorGoesOnWithoutAClusterAndAProcessorWaitsForIt(t *testing.T) 
 func TestLeavingWhileStillJoiningEnds(t *testing.T) {
 	inSharedWorld(t, func(t *testing.T, w *world) {
 		cfg, err := setup.Complete(w.Config("d", 2))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		f := queues.Open(&cfg.Config)
 		workload, err := workload.Load(t.Context(), f.Control, "work")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		w.Sim.Hang("accounta", true)
 		d, err := member.Join(t.Context(), &cfg.Config, f, workload, member.Options{Role: cluster.RoleDistributor, Optional: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		began := time.Now()
 		d.Leave(t.Context())
 		if took := time.Since(began); took > time.Second {
@@ -374,21 +346,15 @@ func (w *world) joiner(name, named string, change func(*pump.Config, *member.Opt
 		change(&cfg, &o)
 	}
 	done, err := setup.Complete(cfg)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	cfg = done.Config
 	f := queues.Open(&cfg)
 	row, err := workload.Ensure(w.T.Context(), f.Control, workload.Spec{
 		Name: named, Shards: setup.Shards(cfg), Delivery: string(cfg.Delivery), Shared: cfg.Segments == pump.Shared,
 	})
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	m, err := member.Join(w.T.Context(), &cfg, f, row, o)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	return m, list
 }
 
@@ -401,9 +367,7 @@ func TestP82TheOwnerOfASegmentIsNudgedOnceForManyPuts(t *testing.T) {
 		time.Sleep(3 * testBeat)
 		sent.Take() // what joining was worth
 		s, err := d.Queues.Queue("accounta", "work-01")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		segment := uint32(5)
 		if owner, ok := d.View().OwnerOf(segment); !ok || owner.Instance != "p" {
 			t.Fatalf("the owner is %+v", owner)
@@ -436,9 +400,7 @@ func TestP82InASharedWorkloadNudgesAreSpreadOverTheProcessors(t *testing.T) {
 		time.Sleep(2 * testBeat)
 		sent.Take()
 		s, err := d.Queues.Queue("accounta", "open-00")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		nudged := map[string]int{}
 		for range 30 {
 			d.NudgeOwner(s, 7)

@@ -223,9 +223,7 @@ const (
 func writeCosts(t *testing.T, span time.Duration, rows []string) {
 	t.Helper()
 	text, err := os.ReadFile(*costWrite)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	head, rest, begins := strings.Cut(string(text), costBegin)
 	_, tail, ends := strings.Cut(rest, costEnd)
 	if !begins || !ends {
@@ -234,7 +232,5 @@ func writeCosts(t *testing.T, span time.Duration, rows []string) {
 	table := fmt.Sprintf("\n%v of virtual time; amounts in USD.\n\n", span) +
 		"| load | cap | cost | tasks done | median wait | 99 % | longest | time slowed | gets held |\n|---|---|---|---|---|---|---|---|---|\n" +
 		strings.Join(rows, "\n") + "\n\n"
-	if err := os.WriteFile(*costWrite, []byte(head+costBegin+table+costEnd+tail), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(*costWrite, []byte(head+costBegin+table+costEnd+tail), 0o600))
 }

@@ -36,9 +36,7 @@ func (w *world) sampling(instance string, h pump.Handler, change func(*pump.Conf
 		change(&cfg)
 	}
 	p, err := processor.New(cfg, h, processor.Options{})
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	return w.start(p)
 }
 
@@ -148,9 +146,7 @@ func TestAnAmountIsNotSaidInAnotherCurrency(t *testing.T) {
 		cfg.Prices = prices.List{Currency: "NOK", Queue: 40, Table: 3.6} // 10,000 times as much
 		theirs := w.status(status.Options{}).Money
 		s, err := status.Read(t.Context(), cfg, status.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if m := s.Money; m.DayCost == nil || m.PerDay != nil || len(m.Accounts) != 1 || *m.DayCost != m.Accounts[0].Cost ||
 			len(m.Operations) < 4 || m.Operations[0].PerMinute != nil ||
 			*m.DayCost < 5000**theirs.DayCost {

@@ -44,9 +44,7 @@ func TestMutantsAreFound(t *testing.T) {
 		Files: map[string]func(*testing.T, string) string{
 			".plan": func(t *testing.T, text string) string {
 				plan, err := parseSimPlan(text)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				return play(t, plan)
 			},
 		},

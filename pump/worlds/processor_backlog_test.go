@@ -52,16 +52,7 @@ func TestMemoryForWhatWaitsToBeSettledIsBounded(t *testing.T) {
 	}{
 		{"failed tasks that cannot be put back", func(*world) []byte { return testworld.Incompressible(40 << 10) }},
 		{"messages that cannot be quarantined", func(w *world) []byte {
-			b := codec.NewBuilder(0)
-			b.Reset(codec.Header{Workload: "other", Run: w.Run})
-			if _, err := b.Add(codec.Task{Body: testworld.Incompressible(40 << 10)}); err != nil {
-				w.T.Fatal(err)
-			}
-			text, _, err := b.Seal(nil)
-			if err != nil {
-				w.T.Fatal(err)
-			}
-			return text
+			return w.Sealed(codec.Header{Workload: "other", Run: w.Run}, codec.Task{Body: testworld.Incompressible(40 << 10)})
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -85,9 +85,7 @@ func TestAProcessorThatAloneCannotReadAnAccountOwnsNothingThere(t *testing.T) {
 						t.Errorf("%s says that it cannot read %v", member.Instance, member.Cannot)
 					}
 				}
-				for _, p := range all {
-					p.End()
-				}
+				endEach(all)
 			})
 		})
 	}
@@ -122,8 +120,6 @@ func TestAnAccountThatNoProcessorCanReadMovesNoSegment(t *testing.T) {
 				t.Errorf("segment %d moved from %v to %v", s, epochs[s], owner)
 			}
 		}
-		for _, p := range all {
-			p.End()
-		}
+		endEach(all)
 	})
 }

@@ -22,20 +22,13 @@ const eightHours = 8 * time.Hour
 // keyed puts one envelope with a task for each key into a queue; the body of each is its key.
 func (w *world) keyed(account, queue string, segment uint32, keys ...string) {
 	w.T.Helper()
-	b := codec.NewBuilder(0)
-	b.Reset(codec.Header{Workload: w.Cfg.Workload, Run: w.Run, Segment: segment, MapVersion: 1})
+	var tasks []codec.Task
 	for _, key := range keys {
-		n := w.Ns[segment]
+		tasks = append(tasks, codec.Task{N: w.Ns[segment], Key: []byte(key), Body: []byte(key)})
 		w.Ns[segment]++
-		if fits, err := b.Add(codec.Task{N: n, Key: []byte(key), Body: []byte(key)}); err != nil || !fits {
-			w.T.Fatalf("task does not fit: %v", err)
-		}
 	}
-	text, _, err := b.Seal(nil)
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	w.PutText(account, queue, text)
+	header := codec.Header{Workload: w.Cfg.Workload, Run: w.Run, Segment: segment, MapVersion: 1}
+	w.PutText(account, queue, w.Sealed(header, tasks...))
 }
 
 // TestAKeyIsHandledOnceInAnInterval: of all its tasks the first (origins B3);

@@ -87,11 +87,9 @@ func TestP42TheMarkOfATrialWhoseResultIsDroppedIsTakenBack(t *testing.T) {
 					segment = shardmap.Segment(full, w.Segments())
 					id = w.PutText("accounta", "work-00", full)
 					w.PassAround("accounta", "work-00", attempts+suspectAfter)
-					if _, err := w.Table().Write(t.Context(), storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
+					must(t, errOf(w.Table().Write(t.Context(), storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
 						Partition: "work.attempts", Row: "accounta.work-00." + id, Properties: map[string]any{"Attempts": int64(attempts)},
-					}}); err != nil {
-						t.Fatal(err)
-					}
+					}})))
 				}
 				var tried atomic.Int64
 				p := w.start(w.processor(pump.HandlerFunc(func(_ context.Context, task *pump.Task) error {

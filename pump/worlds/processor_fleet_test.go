@@ -129,12 +129,7 @@ func TestAnIdleFleetCostsABoundedNumberOfGetsTogether(t *testing.T) {
 					t.Errorf("%.1f gets a second", rate)
 				}
 				t.Logf("%.1f gets a second", rate)
-				for _, p := range all {
-					p.Stop()
-				}
-				for _, p := range all {
-					<-p.Done
-				}
+				stopAll(all)
 			})
 		})
 	}

@@ -33,9 +33,7 @@ func (w *world) shop(instance string) pump.Config {
 func (w *world) shopProcessor(instance string, h pump.Handler) *started {
 	w.T.Helper()
 	p, err := processor.New(w.shop(instance), h, processor.Options{Make: true})
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	return w.start(p)
 }
 
@@ -43,9 +41,7 @@ func (w *world) shopProcessor(instance string, h pump.Handler) *started {
 func (w *world) makeForeign() {
 	w.T.Helper()
 	for account, queue := range map[string]string{"accounta": "orders", "accountb": "invoices"} {
-		if err := w.Queue(account, queue).Create(w.T.Context()); err != nil {
-			w.T.Fatal(err)
-		}
+		must(w.T, w.Queue(account, queue).Create(w.T.Context()))
 	}
 }
 
@@ -172,9 +168,7 @@ func TestMessagesOfForeignQueuesAreDoneOnceWhateverAnswersAreLost(t *testing.T) 
 		w.putOrders(all)
 		w.Within(5*time.Minute, "all are done", func() bool { return seen[0].Tasks()+seen[1].Tasks() == all })
 		w.Within(10*time.Minute, "nothing is left", func() bool { return w.inForeign()+w.inShopQueues() == 0 })
-		for _, p := range ps {
-			p.End()
-		}
+		endEach(ps)
 		checkOrders(t, all, seen...)
 		for _, of := range lost {
 			if of.Hits() == 0 {
@@ -194,9 +188,7 @@ func TestTheKeyOfForeignMessagesIsPinned(t *testing.T) {
 		cfg := w.shop("q")
 		cfg.ForeignKey = "n"
 		p, err := processor.New(cfg, &testworld.Seen{}, processor.Options{UntilIdle: 30 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		_, err = p.Run(t.Context())
 		mismatch, ok := errors.AsType[*pump.MismatchError](err)
 		if !ok || mismatch.Field != "foreign.key" {
@@ -223,9 +215,7 @@ func TestAForeignQueueIsAddedAndOutlivesItsWorkload(t *testing.T) {
 		cfg.Accounts[0].Foreign = nil
 		seen := &testworld.Seen{}
 		p, err := processor.New(cfg, seen, processor.Options{Make: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		running := w.start(p)
 		time.Sleep(30 * time.Second)
 		w.putOrders(30)
@@ -269,9 +259,7 @@ func TestNoNameGoesForItsAgeWhileAnotherProcessorCannotReadAForeignQueue(t *test
 		foreign := []string{"orders-1", "orders-2"} // neighbours by name have different readers
 		m := w.ChangeMap(func(shards []shardmap.Shard) []shardmap.Shard {
 			for _, queue := range foreign {
-				if err := w.Queue("accountb", queue).Create(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				must(t, w.Queue("accountb", queue).Create(t.Context()))
 				shards = append(shards, shardmap.Shard{Account: "accountb", Queue: queue, State: shardmap.Foreign})
 			}
 			return shards
@@ -306,9 +294,7 @@ func TestNoNameGoesForItsAgeWhileAnotherProcessorCannotReadAForeignQueue(t *test
 		h.Expect(t, 0, 0)
 		dark.Remove()
 		w.Within(namesKept+10*time.Minute, "all are handled", func() bool { return h.Tasks() == 6 && w.Left() == 0 })
-		for _, p := range ps {
-			p.End()
-		}
+		endEach(ps)
 		h.Expect(t, 6, 6)
 		if dark.Hits() == 0 || puts.Hits() > 0 {
 			t.Errorf("%v; %v", dark, puts)

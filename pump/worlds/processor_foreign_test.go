@@ -185,9 +185,7 @@ func TestAForeignMessageAndItsForwardedCopiesAreOneTask(t *testing.T) {
 func TestACopyOfARedrivenTaskOfAnEndedRunIsRecognisedAfterItsMessageWasDeleted(t *testing.T) {
 	onceWorld(t, func(t *testing.T, w *world) {
 		ended := w.NewRun()
-		if err := w.AllRuns().End(t.Context(), ended, false, "by hand"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.AllRuns().End(t.Context(), ended, false, "by hand"))
 		account, queue := w.Home(3)
 		redriven := func() {
 			w.PutText(account, queue, w.Text(3, func(h *codec.Header) { h.Run, h.Generation = ended, 1 }, 5, 6))

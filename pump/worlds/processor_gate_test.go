@@ -55,9 +55,7 @@ func (w *world) waiters(n int, push *pushed) (ps []*processor.Processor, at []*s
 		cfg := w.Config(name, w.Cfg.Accounts[0].Queues)
 		cfg.Admin, cfg.Nudge = "admin-of-"+name, push.nudge
 		p, err := processor.New(cfg, &testworld.Seen{}, processor.Options{Gate: "go"})
-		if err != nil {
-			w.T.Fatal(err)
-		}
+		must(w.T, err)
 		push.mu.Lock()
 		push.by[name] = p
 		push.mu.Unlock()
@@ -79,9 +77,7 @@ func beyond(p *processor.Processor, since time.Time) time.Duration {
 
 func (w *world) release() {
 	w.T.Helper()
-	if err := coordination.NewGate(queues.Open(&w.Cfg).Control, "work", "go").Release(w.T.Context(), "test"); err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, coordination.NewGate(queues.Open(&w.Cfg).Control, "work", "go").Release(w.T.Context(), "test"))
 }
 
 // TestAllWhoWaitAtAGateStartTogether: 50 processors within 100 ms of the release
@@ -97,9 +93,7 @@ func TestAllWhoWaitAtAGateStartTogether(t *testing.T) {
 				ps, at := w.waiters(n, push)
 				time.Sleep(time.Minute)
 				v, err := cluster.LoadView(t.Context(), queues.Open(&w.Cfg).Control, "work")
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				for _, m := range v.Members {
 					if m.Waiting != "go" || m.Holds.Len() != 0 {
 						t.Errorf("%s waits at %q and holds %d segments", m.Instance, m.Waiting, m.Holds.Len())

@@ -233,9 +233,7 @@ func TestTheFirstRetryComesSoonHoweverOftenTheMessageWasDelivered(t *testing.T) 
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		w.Put("accounta", "work-00", 8, 1)
 		for range 20 {
-			if _, err := w.Queue("accounta", "work-00").Get(t.Context(), 32, time.Second); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(w.Queue("accounta", "work-00").Get(t.Context(), 32, time.Second)))
 			time.Sleep(2 * time.Second)
 		}
 		var mu sync.Mutex // guards first
@@ -328,13 +326,9 @@ func TestAnExhaustedOrRejectedTaskIsQuarantinedWithItsCause(t *testing.T) {
 					hooked.Add(int64(tasks))
 				}
 				p, err := processor.New(cfg, h, processor.Options{Retry: c.policy, UntilIdle: 15 * time.Minute})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				s, err := p.Run(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				head, cause := w.Cause("accounta")
 				if cause.Reason != c.reason || cause.Detail != c.detail || cause.Instance != "p" {
 					t.Errorf("cause %+v", cause)
@@ -385,9 +379,7 @@ func TestOneEnvelopeMayEndInEveryWayAtOnce(t *testing.T) {
 		var all []uint64
 		for _, text := range texts {
 			h, err := codec.ReadHeader(text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for n := range h.Tasks.All() {
 				if n%5 != 2 {
 					t.Errorf("task %d is in quarantine", n)

@@ -98,9 +98,7 @@ func TestUntilIdleNamesTheQueuesThatDidNotAnswer(t *testing.T) {
 		},
 		"missing": func(w *world) {
 			for _, q := range []string{"work-00", "work-01"} {
-				if err := w.Queue("accountb", q).Drop(w.T.Context()); err != nil {
-					w.T.Fatal(err)
-				}
+				must(w.T, w.Queue("accountb", q).Drop(w.T.Context()))
 			}
 		},
 	} {
@@ -147,9 +145,7 @@ func TestUntilIdleNamesTheQueuesThatItHasNoCredentialsFor(t *testing.T) {
 		cfg := w.Config("p", 1)
 		cfg.Accounts = cfg.Accounts[:1]
 		pr, err := processor.New(cfg, &testworld.Seen{}, processor.Options{UntilIdle: 20 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		p := w.start(pr)
 		w.Settled(1)
 		w.ChangeMap(func(shards []shardmap.Shard) []shardmap.Shard { return append(shards, setup.Shards(w.Cfg)[1:]...) })

@@ -32,9 +32,7 @@ func TestARenewalIsTriedAgainSoonHoweverOldTheMessageIs(t *testing.T) {
 		}
 		h := &testworld.Seen{Work: func(ctx context.Context, _ *pump.Task) error { return testworld.Pause(ctx, 31*time.Minute) }}
 		pr, err := processor.New(cfg, h, processor.Options{UntilIdle: 5 * time.Second, Timeout: -1, Visibility: time.Minute})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		p := w.start(pr)
 		time.Sleep(30 * time.Minute)
 		busy := w.Fault(azsim.Rule{Fault: azsim.Answer}, "UpdateMessage")
@@ -88,9 +86,7 @@ func TestLeasesInHandAreOverWhenTheMachineWasSuspendedForLonger(t *testing.T) {
 					return err
 				}}
 				pr, err := processor.New(cfg, h, processor.Options{UntilIdle: 5 * time.Second, Timeout: -1, Visibility: time.Minute})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				p := w.start(pr)
 				<-p.Done
 				mu.Lock()

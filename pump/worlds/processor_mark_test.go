@@ -22,14 +22,10 @@ import (
 func (w *world) headers(account, queue string) (hs []codec.Header) {
 	w.T.Helper()
 	ms, err := w.Queue(account, queue).Peek(w.T.Context(), storage.MaxGet)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	for _, m := range ms {
 		h, err := codec.ReadHeader(m.Text)
-		if err != nil {
-			w.T.Fatal(err)
-		}
+		must(w.T, err)
 		hs = append(hs, h)
 	}
 	return hs
@@ -196,17 +192,9 @@ func TestP42AFullForeignTextHasItsAttemptsInARow(t *testing.T) {
 // no other task pays for what it does, nor it for what others do.
 func TestP42ASuspectsLastAttemptsAreMadeAlone(t *testing.T) {
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
-		b := codec.NewBuilder(0)
-		segment := uint32(3)
-		b.Reset(codec.Header{Workload: w.Cfg.Workload, Run: w.Run, Segment: segment, Attempt: 5})
-		if _, err := b.Add(codec.Task{N: 1 << 20, Body: []byte("suspect")}); err != nil {
-			t.Fatal(err)
-		}
-		text, _, err := b.Seal(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.PutText("accounta", "work-00", text)
+		w.PutText("accounta", "work-00", w.Sealed(
+			codec.Header{Workload: w.Cfg.Workload, Run: w.Run, Segment: 3, Attempt: 5},
+			codec.Task{N: 1 << 20, Body: []byte("suspect")}))
 		w.PassAround("accounta", "work-00", 5+suspectAfter)
 		w.PutHome(w.EverySegment(), 20)
 		var others, alone atomic.Int64

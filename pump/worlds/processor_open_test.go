@@ -22,9 +22,7 @@ import (
 func edited(t *testing.T, text []byte, edit func(b []byte) []byte) []byte {
 	t.Helper()
 	b, err := base64.StdEncoding.DecodeString(string(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return []byte(base64.StdEncoding.EncodeToString(edit(b)))
 }
 
@@ -75,9 +73,7 @@ func TestWhatCannotBeReadIsQuarantinedWithItsCause(t *testing.T) {
 				}
 				table := w.Cfg.Accounts[0].Storage.Table(row.TableName)
 				row, err := table.Read(t.Context(), "work.quarantine", "accounta.work-00."+id)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				if row.Properties["Reason"] != c.reason || row.Properties["Instance"] != "p" {
 					t.Errorf("row %v", row.Properties)
 				}
@@ -88,22 +84,14 @@ func TestWhatCannotBeReadIsQuarantinedWithItsCause(t *testing.T) {
 
 func TestABombIsQuarantinedAndNotUnpacked(t *testing.T) {
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
-		b := codec.NewBuilder(0)
-		b.Reset(codec.Header{Workload: "work", Run: w.Run, Segment: 1})
-		for n := range uint64(30) { // 3 MB of one letter
-			if fits, err := b.Add(codec.Task{N: n, Body: bytes.Repeat([]byte("a"), 100_000)}); err != nil || !fits {
-				t.Fatal(fits, err)
-			}
+		tasks := make([]codec.Task, 30) // 3 MB of one letter
+		for n := range tasks {
+			tasks[n] = codec.Task{N: uint64(n), Body: bytes.Repeat([]byte("a"), 100_000)}
 		}
-		large, _, err := b.Seal(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		large := w.Sealed(codec.Header{Workload: "work", Run: w.Run, Segment: 1}, tasks...)
 		// A valid header that declares one small task, and that body behind it.
 		packed, err := base64.StdEncoding.DecodeString(string(large))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		body := packed[headLen(packed):]
 		bomb := edited(t, w.Envelope(1, 1), func(b []byte) []byte {
 			head := b[:headLen(b)]
@@ -163,16 +151,7 @@ func TestAnEnvelopeOfANewerVersionWaitsWithAnAlarmAndIsNeverQuarantined(t *testi
 
 func TestAMessageOfAnotherWorkloadIsQuarantined(t *testing.T) {
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
-		b := codec.NewBuilder(0)
-		b.Reset(codec.Header{Workload: "other", Run: w.Run, Segment: 1})
-		if _, err := b.Add(codec.Task{Body: []byte("x")}); err != nil {
-			t.Fatal(err)
-		}
-		text, _, err := b.Seal(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.PutText("accounta", "work-00", text)
+		w.PutText("accounta", "work-00", w.Sealed(codec.Header{Workload: "other", Run: w.Run, Segment: 1}, codec.Task{Body: []byte("x")}))
 		w.drain(&testworld.Seen{}, processor.Options{})
 		if _, cause := w.Cause("accounta"); cause.Reason != pump.ReasonOtherWorkload {
 			t.Errorf("%+v", cause)

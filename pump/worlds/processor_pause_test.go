@@ -119,9 +119,7 @@ func TestAPauseAtAnyMomentLosesAndDoublesNothing(t *testing.T) {
 func (w *world) standsStill(processors int) {
 	w.T.Helper()
 	s, err := status.Read(w.T.Context(), w.Operator(), status.Options{})
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	if s.PausedSince == nil || s.PausedBy != "me" || time.Since(*s.PausedSince) < 3*time.Minute {
 		w.T.Errorf("paused since %v by %q", s.PausedSince, s.PausedBy)
 	}
@@ -148,9 +146,7 @@ func TestAPausedWorkloadStaysSoForThoseWhoCome(t *testing.T) {
 		cfg := w.Config("a", 2)
 		cfg.Admin, cfg.Nudge = "admin-of-a", push.nudge
 		p, err := processor.New(cfg, h, processor.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		push.by["a"] = p
 		at := w.start(p)
 		time.Sleep(time.Minute + time.Millisecond)
@@ -269,9 +265,7 @@ func TestNoRunEndsForBeingQuietWhileItIsPaused(t *testing.T) {
 		w.pause()
 		time.Sleep(15 * time.Second)
 		tasks := w.PutHome(w.EverySegment()[:8], 5)
-		if err := w.AllRuns().Break(t.Context(), w.Run, "its source is gone"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.AllRuns().Break(t.Context(), w.Run, "its source is gone"))
 		time.Sleep(3 * time.Hour)
 		if run := w.RunRow(w.Run); run.Over || run.State != workload.RunBroken {
 			t.Errorf("%+v", run)

@@ -132,8 +132,7 @@ func (w *world) putKeyed(key string, envelopes, of, others int) (tasks, held int
 	segment := shardmap.Segment([]byte(key), m.Segments)
 	home := m.Shards[m.Home(segment)]
 	for range envelopes {
-		b := codec.NewBuilder(0)
-		b.Reset(codec.Header{Workload: w.Cfg.Workload, Run: w.Run, Segment: segment, MapVersion: 1})
+		var sent []codec.Task
 		for i := range of + others {
 			k := key
 			if i%2 == 1 && i/2 < others || i >= 2*of {
@@ -143,16 +142,11 @@ func (w *world) putKeyed(key string, envelopes, of, others int) (tasks, held int
 			}
 			n := w.Ns[segment]
 			w.Ns[segment]++
-			if fits, err := b.Add(codec.Task{N: n, Key: []byte(k), Body: fmt.Append(nil, n)}); !fits || err != nil {
-				w.T.Fatal(err)
-			}
+			sent = append(sent, codec.Task{N: n, Key: []byte(k), Body: fmt.Append(nil, n)})
 			tasks++
 		}
-		text, _, err := b.Seal(nil)
-		if err != nil {
-			w.T.Fatal(err)
-		}
-		w.PutText(home.Account, home.Queue, text)
+		header := codec.Header{Workload: w.Cfg.Workload, Run: w.Run, Segment: segment, MapVersion: 1}
+		w.PutText(home.Account, home.Queue, w.Sealed(header, sent...))
 	}
 	return tasks, held
 }
@@ -195,9 +189,7 @@ func TestForeignMessagesOfAPausedKeyWaitOutOfTheWay(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		operator := w.shop("operator")
 		part := workloads.Part{Key: []byte("city 3")}
-		if _, err := workloads.PausePart(t.Context(), operator, part, "me"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(workloads.PausePart(t.Context(), operator, part, "me")))
 		time.Sleep(twoBeats)
 		w.putOrders(all)
 		w.Within(3*time.Minute, "all others are done", func() bool { return h.Tasks() == all-10 })
@@ -205,9 +197,7 @@ func TestForeignMessagesOfAPausedKeyWaitOutOfTheWay(t *testing.T) {
 		if n := h.of(ofKey("city 3"), time.Time{}); n > 0 || w.inForeign() > 0 || w.inShopQueues() != 10 {
 			t.Errorf("%d paused tasks were begun, %d messages are where they came, %d at home", n, w.inForeign(), w.inShopQueues())
 		}
-		if _, err := workloads.ResumePart(t.Context(), operator, part); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(workloads.ResumePart(t.Context(), operator, part)))
 		w.Within(putOffMost+time.Minute, "all is done", func() bool { return h.Tasks() == all })
 		if s := p.End(); s.Split+s.Quarantined+s.Failed > 0 || w.Logged("so often") > 0 {
 			t.Errorf("%+v", s)
@@ -279,9 +269,7 @@ func TestWhatIsPausedIsPutBackQuickly(t *testing.T) {
 		w.resumePart(part)
 		h.Work = nil
 		w.Within(putOffMost, "all is done", func() bool { return h.Tasks() == held+other })
-		for _, p := range ps {
-			p.End()
-		}
+		endEach(ps)
 		h.Expect(t, held+other, held+other)
 	})
 }

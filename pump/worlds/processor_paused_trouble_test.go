@@ -43,9 +43,7 @@ func TestWhatCannotBePausedIsRefused(t *testing.T) {
 		refused(workloads.Part{}, "0 bytes")
 		refused(workloads.Part{Key: make([]byte, workload.MaxPausedKey+1)}, "513 bytes")
 		ended := w.NewRun()
-		if err := w.AllRuns().End(t.Context(), ended, false, "by hand"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.AllRuns().End(t.Context(), ended, false, "by hand"))
 		refused(workloads.Part{Run: ended.String()}, "nothing of it is started any more")
 		w.noneIsPaused()
 		key := func(i int) workloads.Part { return workloads.Part{Key: fmt.Appendf(nil, "key %d", i)} }
@@ -89,9 +87,7 @@ func TestARunIsPausedAgainWhileItsMessagesAreHidden(t *testing.T) {
 		}
 		w.resumePart(part)
 		w.Within(putOffMost+time.Minute, "all is done", func() bool { return h.Tasks() == tasks })
-		for _, p := range ps {
-			p.End()
-		}
+		endEach(ps)
 		h.Expect(t, tasks, tasks)
 	})
 }
@@ -105,9 +101,7 @@ func TestAPausedRunThatIsDroppedIsDropped(t *testing.T) {
 		h := &begun{}
 		p := w.start(w.processorOf("p", h, processor.Options{}))
 		time.Sleep(time.Minute)
-		if _, err := runs.End(t.Context(), w.Operator(), w.Run.String(), true, "not wanted"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(runs.End(t.Context(), w.Operator(), w.Run.String(), true, "not wanted")))
 		w.noneIsPaused()
 		w.Within(putOffMost, "all is gone", func() bool { return w.Left() == 0 })
 		if s := p.End(); s.Dropped != int64(tasks) || h.Tasks() > 0 {
@@ -126,18 +120,12 @@ func TestAMarkOfARunThatIsDoneGoesByItself(t *testing.T) {
 			w.pausePart(workloads.Part{Run: run.ID.String()})
 		}
 		e, err := w.Table().Read(t.Context(), "work.runs", damaged.ID.String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		e.Properties["State"] = "?"
-		if _, err := w.Table().Write(t.Context(), storage.Write{Mode: storage.Upsert, Entity: e}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(w.Table().Write(t.Context(), storage.Write{Mode: storage.Upsert, Entity: e})))
 		p := w.start(w.processorOf("p", &begun{}, processor.Options{}))
 		time.Sleep(time.Minute)
-		if err := w.AllRuns().End(t.Context(), ends.ID, false, "the command died when it had written this"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.AllRuns().End(t.Context(), ends.ID, false, "the command died when it had written this"))
 		w.Within(time.Minute, "the mark of the run that ended goes", func() bool {
 			wl, err := workload.Load(t.Context(), w.Table(), w.Cfg.Workload)
 			return err == nil && len(wl.PausedParts) == 1 && wl.PausedParts[0].Run == damaged.ID
@@ -166,9 +154,7 @@ func TestNoRunEndsForBeingQuietWhileItsTasksArePaused(t *testing.T) {
 				tasks, _ := w.putKeyed(key, 4, 5, 0)
 				quiet := w.NewRun()
 				for _, run := range []pump.RunID{w.Run, quiet} {
-					if err := w.AllRuns().Break(t.Context(), run, "its source is gone"); err != nil {
-						t.Fatal(err)
-					}
+					must(t, w.AllRuns().Break(t.Context(), run, "its source is gone"))
 				}
 				h := &begun{}
 				p := w.start(w.processor(h, processor.Options{}))
@@ -262,15 +248,7 @@ func TestACopyOfADoneTaskIsRecognisedWhileItIsPaused(t *testing.T) {
 					header.Run, header.Generation, task.ID = w.Run, 1, nil
 					part = workloads.Part{Run: w.Run.String()}
 				}
-				b := codec.NewBuilder(0)
-				b.Reset(header)
-				if fits, err := b.Add(task); !fits || err != nil {
-					t.Fatal(err)
-				}
-				text, _, err := b.Seal(nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				text := w.Sealed(header, task)
 				account, queue := w.Home(segment)
 				h := &begun{}
 				p := w.start(w.processor(h, processor.Options{}))
@@ -354,9 +332,7 @@ func TestARunWithoutARowIsObservedAnewAfterAnotherProcessDid(t *testing.T) {
 		over := func() bool {
 			t.Helper()
 			list, err := w.AllRuns().Prunable(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return slices.Contains(list.Over, run.ID)
 		}
 		before.Restore()

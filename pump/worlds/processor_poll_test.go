@@ -142,9 +142,7 @@ func TestSeveralGetsOfABusyQueueAreUnderWayAtOnce(t *testing.T) {
 		cfg.Budget = pump.Budget{Account: 1e6, Queue: 1e6}
 		h := &testworld.Seen{}
 		pr, err := processor.New(cfg, h, processor.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		p := w.start(pr)
 		for h.Tasks() < 1280 {
 			time.Sleep(10 * time.Millisecond)
@@ -290,9 +288,7 @@ func TestAProcessorWaitsForItsWorkload(t *testing.T) {
 		cfg.Workload = "late"
 		h := &testworld.Seen{}
 		pr, err := processor.New(cfg, h, processor.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		p := w.start(pr)
 		time.Sleep(time.Minute)
 		if n := w.Logged("waiting for the workload"); n != 1 {
@@ -300,12 +296,8 @@ func TestAProcessorWaitsForItsWorkload(t *testing.T) {
 		}
 		w.Cfg.Workload = "late"
 		f := queues.Open(&w.Cfg)
-		if _, err := workload.Ensure(t.Context(), f.Control, workload.Spec{Name: "late", Shards: setup.Shards(w.Cfg), Delivery: "at-least-once"}); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Queue("accounta", "late-00").Create(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(workload.Ensure(t.Context(), f.Control, workload.Spec{Name: "late", Shards: setup.Shards(w.Cfg), Delivery: "at-least-once"})))
+		must(t, w.Queue("accounta", "late-00").Create(t.Context()))
 		w.Run = w.NewRun()
 		w.Put("accounta", "late-00", 1, 4)
 		time.Sleep(15 * time.Second)
@@ -319,9 +311,7 @@ func TestWithUntilIdleAMissingWorkloadIsAnError(t *testing.T) {
 		cfg := w.Config("p", 1)
 		cfg.Workload = "late"
 		pr, err := processor.New(cfg, &testworld.Seen{}, processor.Options{UntilIdle: 5 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		began := time.Now()
 		_, err = pr.Run(t.Context())
 		if !errors.Is(err, pump.ErrNoWorkload) || !strings.HasSuffix(err.Error(), "and no distributor made it within 5s") || time.Since(began) > 6*time.Second {
@@ -342,9 +332,7 @@ func TestAProcessorStoppedWhileItWaitsSaysForWhat(t *testing.T) {
 				w.Fault(*fault)
 			}
 			pr, err := processor.New(cfg, &testworld.Seen{}, processor.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			p := w.start(pr)
 			time.Sleep(time.Minute)
 			p.Stop()
@@ -361,9 +349,7 @@ func TestAProcessorRefusesAWorkloadThatItHasNoCredentialsFor(t *testing.T) {
 		cfg := w.Config("p", 1)
 		cfg.Accounts = cfg.Accounts[:1]
 		pr, err := processor.New(cfg, &testworld.Seen{}, processor.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		_, err = pr.Run(t.Context())
 		var ce *pump.ConfigError
 		if !errors.As(err, &ce) || ce.Field != "accounts" || !strings.Contains(ce.Problem, "accountb") || ce.Fix == "" {
@@ -378,9 +364,7 @@ func TestAProcessorTakesWhatIsPinnedWhereItsConfigurationSaysNothing(t *testing.
 	inWorldOf(t, workload.Spec{Segments: 1024}, 2, 2, nil, func(t *testing.T, w *world) {
 		cfg := w.Config("p", 0)
 		p, err := processor.New(cfg, &testworld.Seen{}, processor.Options{UntilIdle: time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if _, err := p.Run(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -395,9 +379,7 @@ func TestAProcessorThatDoesNotKnowThatSegmentsAreSharedRefusesToStart(t *testing
 		cfg := w.Config("p", 2)
 		cfg.Segments = 0
 		p, err := processor.New(cfg, &testworld.Seen{}, processor.Options{UntilIdle: time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		_, err = p.Run(t.Context())
 		if m, ok := errors.AsType[*pump.MismatchError](err); !ok || m.Field != "segments" || !strings.Contains(m.Fix, "set segments: 0") {
 			t.Error(err)
@@ -408,9 +390,7 @@ func TestAProcessorThatDoesNotKnowThatSegmentsAreSharedRefusesToStart(t *testing
 func TestAProcessorWarnsOfAnAccountThatIsNotInUse(t *testing.T) {
 	inThree(t, func(t *testing.T, w *world) {
 		p, err := processor.New(w.Operator(), &testworld.Seen{}, processor.Options{UntilIdle: time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if _, err := p.Run(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -431,9 +411,7 @@ func TestAProcessorWhoseConfigurationDisagreesRefusesToStart(t *testing.T) {
 			cfg := w.Config("p", 2)
 			change(&cfg)
 			pr, err := processor.New(cfg, &testworld.Seen{}, processor.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			_, err = pr.Run(t.Context())
 			if me, ok := errors.AsType[*pump.MismatchError](err); !ok || me.Field != field || !strings.Contains(me.Fix, "a new workload beside this one") {
 				t.Errorf("%s: %v", field, err)

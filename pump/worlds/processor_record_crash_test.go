@@ -404,26 +404,20 @@ func TestP56GettingStopsAtACapOfUncommittedResults(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		cut := w.Fault(azsim.Rule{Fault: azsim.FailBefore}, "Batch")
 		random := rand.New(rand.NewPCG(1, 1))
-		body := make([]byte, 8<<10)
 		tasks := 0
 		for n := range uint64(2) {
 			for _, segment := range w.EverySegment() {
-				b := codec.NewBuilder(0)
-				b.Reset(codec.Header{Workload: w.Cfg.Workload, Run: w.Run, Segment: segment, MapVersion: 1})
+				var two []codec.Task
 				for i := range uint64(2) {
+					body := make([]byte, 8<<10)
 					for k := range body {
 						body[k] = byte(random.Uint32())
 					}
-					if fits, err := b.Add(codec.Task{N: 2*n + i, Key: []byte("key"), Body: body}); err != nil || !fits {
-						t.Fatal(err)
-					}
-				}
-				text, _, err := b.Seal(nil)
-				if err != nil {
-					t.Fatal(err)
+					two = append(two, codec.Task{N: 2*n + i, Key: []byte("key"), Body: body})
 				}
 				account, queue := w.Home(segment)
-				w.PutText(account, queue, text)
+				header := codec.Header{Workload: w.Cfg.Workload, Run: w.Run, Segment: segment, MapVersion: 1}
+				w.PutText(account, queue, w.Sealed(header, two...))
 				tasks += 2
 			}
 		}

@@ -32,9 +32,7 @@ func taskCounter(fails func(t *pump.Task) bool) *reduce.Reducer[uint64, uint64] 
 func (w *world) counted(r *reduce.Reducer[uint64, uint64]) (n uint64) {
 	w.T.Helper()
 	for state, err := range r.States(w.T.Context(), w.Cfg) {
-		if err != nil {
-			w.T.Fatal(err)
-		}
+		must(w.T, err)
 		n += state
 	}
 	return n

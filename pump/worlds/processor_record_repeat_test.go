@@ -147,12 +147,7 @@ func TestCommitsLeaveAPartitionOfTheLedgerMostOfItsLimit(t *testing.T) {
 				putters.Wait()
 				w.Within(time.Minute, "all is done", func() bool { return w.Left() == 0 })
 				w.ExpectBook(64*rounds, 0)
-				for _, p := range all {
-					p.Stop()
-				}
-				for _, p := range all {
-					<-p.Done
-				}
+				stopAll(all)
 			})
 		})
 	}

@@ -225,9 +225,7 @@ func TestP44ATombstoneIsRecordedAndNotHandled(t *testing.T) {
 		w.ExpectBook(2, 1)
 		header, _ := w.Cause(w.Cfg.Accounts[0].Name)
 		text, err := tombstone.New(header, "test", time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		account, queue := w.Home(testworld.SomeSegment)
 		for range 2 { // its put may have been lost and repeated
 			w.PutText(account, queue, text)
@@ -309,9 +307,7 @@ func (w *world) closeRun(segment uint32, tasks uint64) {
 	sealed := make([]uint64, w.ShardMap().Segments)
 	sealed[segment] = tasks
 	runs := workload.NewRuns(w.Table(), w.Cfg.Workload)
-	if err := errors.Join(runs.Seal(w.T.Context(), w.Run, sealed), runs.Close(w.T.Context(), w.Run)); err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, errors.Join(runs.Seal(w.T.Context(), w.Run, sealed), runs.Close(w.T.Context(), w.Run)))
 }
 
 // P1.3: an owner that knows a run as open from before it owned the segment must not go by that.
@@ -330,9 +326,7 @@ func TestP13ARunIsAskedAboutAgainOnceASegmentIsFenced(t *testing.T) {
 		sealed := make([]uint64, w.ShardMap().Segments)
 		sealed[ofP], sealed[ofQ] = 1, 1
 		runs := workload.NewRuns(w.Table(), w.Cfg.Workload)
-		if err := errors.Join(runs.Seal(t.Context(), w.Run, sealed), runs.Close(t.Context(), w.Run)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(runs.Seal(t.Context(), w.Run, sealed), runs.Close(t.Context(), w.Run)))
 		w.Within(3*time.Minute, "p has pruned its segment", func() bool { return len(w.Book().Records[ofP].Runs()) == 0 })
 		p.End()
 		w.Settled(1)
@@ -408,13 +402,9 @@ func TestADamagedLedgerIsNamedAndDelaysNoOtherSegment(t *testing.T) {
 		w.drain(&testworld.Seen{}, processor.Options{UntilIdle: 3 * time.Second})
 		other := (testworld.SomeSegment + 1) % 64
 		e, err := w.Table().Read(t.Context(), "work.ledger.00", fmt.Sprintf("head.%04d", testworld.SomeSegment))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		e.Properties = map[string]any{"Epoch": "no number"}
-		if _, err := w.Table().Write(t.Context(), storage.Write{Mode: storage.Merge, Entity: e}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(w.Table().Write(t.Context(), storage.Write{Mode: storage.Merge, Entity: e})))
 		w.PutTasks(testworld.SomeSegment, 2)
 		w.PutTasks(other, 0)
 		h := &testworld.Seen{}

@@ -21,9 +21,7 @@ func TestP13TheRowsOfManyRunsAreReadSideBySide(t *testing.T) {
 				const runs = 128
 				for i := range runs {
 					id := codec.RunID{1, byte(i)}
-					if err := w.AllRuns().Create(t.Context(), workload.Run{ID: id, Mode: "client"}); err != nil {
-						t.Fatal(err)
-					}
+					must(t, w.AllRuns().Create(t.Context(), workload.Run{ID: id, Mode: "client"}))
 					segment := uint32(i % 64)
 					account, queue := w.Home(segment)
 					w.PutText(account, queue, w.Text(segment, func(h *codec.Header) { h.Run = id }, 0))
@@ -31,9 +29,7 @@ func TestP13TheRowsOfManyRunsAreReadSideBySide(t *testing.T) {
 				w.Fault(azsim.Rule{Instance: "p", Fault: azsim.DelayBefore, Delay: 200 * time.Millisecond}, "GetEntity")
 				h := &testworld.Seen{}
 				processor, err := processor.New(w.Config("p", 1), h, processor.Options{Discard: discard})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				p := w.start(processor)
 				handled := func() int64 { return processor.State().Done.Handled }
 				for handled() == 0 {

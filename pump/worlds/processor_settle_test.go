@@ -18,14 +18,10 @@ func TestWindow27GetsStopBeforeLeasesRunOutForWantOfDeletes(t *testing.T) {
 		cfg.Budget = pump.Budget{Account: 40, Queue: 40} // a message's get and delete cost 2
 		h := &testworld.Seen{}
 		pr, err := processor.New(cfg, h, processor.Options{Visibility: 12 * time.Second, UntilIdle: time.Minute})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		began := time.Now()
 		s, err := pr.Run(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		h.Expect(t, tasks, tasks)
 		if s.Lost != 0 || w.Left() != 0 {
 			t.Errorf("%d left, %+v", w.Left(), s)

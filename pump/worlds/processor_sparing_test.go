@@ -24,9 +24,7 @@ func TestQuarantinedMessagesMakeFewLinesWhichCountThemAll(t *testing.T) {
 		told := 0
 		for _, l := range lines {
 			tasks, err := strconv.Atoi(l[1])
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			told += tasks
 		}
 		if most := 2 + int(time.Since(began)/(10*time.Second)); s.Quarantined != int64(n) || told != n || len(lines) < 2 || len(lines) > most {

@@ -17,9 +17,7 @@ import (
 func (w *world) noted() (sum workload.Tally, rows int) {
 	w.T.Helper()
 	all, err := workload.Tallies(w.T.Context(), queues.Open(&w.Cfg).Control, "work", w.Run)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	for _, t := range all {
 		sum = sum.Add(t)
 	}

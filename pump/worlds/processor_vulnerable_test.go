@@ -375,9 +375,7 @@ func TestWindow17AMessageWhosePoisonQueueIsMissingAndMayNotBeMadeIsKept(t *testi
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		w.Put("accounta", "work-00", 1, 1)
 		poison := w.Queue("accounta", "work-poison")
-		if err := poison.Drop(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, poison.Drop(t.Context()))
 		w.Fault(azsim.Rule{Fault: azsim.Answer, Status: 403, Code: "AuthorizationPermissionMismatch"}, "CreateQueue")
 		h := &testworld.Seen{Work: func(context.Context, *pump.Task) error { return pump.Reject(testworld.ErrFlop) }}
 		p := w.start(w.processor(h, processor.Options{}))
@@ -388,9 +386,7 @@ func TestWindow17AMessageWhosePoisonQueueIsMissingAndMayNotBeMadeIsKept(t *testi
 		if n := h.Deliveries(); n > 8 {
 			t.Errorf("%d deliveries in 5 minutes of trouble", n)
 		}
-		if err := poison.Create(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, poison.Create(t.Context()))
 		time.Sleep(3 * time.Minute)
 		p.End()
 		if w.Left() != 0 || len(w.Poisoned("accounta")) != 1 {
@@ -403,9 +399,7 @@ func TestWindow18ADequeueCountAloneNeverQuarantines(t *testing.T) {
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		w.Put("accounta", "work-00", 1, 2)
 		for range 2000 {
-			if _, err := w.Queue("accounta", "work-00").Get(t.Context(), 1, time.Second); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(w.Queue("accounta", "work-00").Get(t.Context(), 1, time.Second)))
 			time.Sleep(2 * time.Second)
 		}
 		h := &testworld.Seen{}
@@ -421,9 +415,7 @@ func TestWindow18ADequeueCountAloneNeverQuarantines(t *testing.T) {
 func TestWindow33AMissingQueueStopsItsShardWithAnAlarmAndIsNotMade(t *testing.T) {
 	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 		gone := w.Queue("accountb", "work-01")
-		if err := gone.Drop(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, gone.Drop(t.Context()))
 		h := &testworld.Seen{}
 		p := w.start(w.processor(h, processor.Options{}))
 		time.Sleep(10 * time.Minute)
@@ -440,9 +432,7 @@ func TestWindow33AMissingQueueStopsItsShardWithAnAlarmAndIsNotMade(t *testing.T)
 		w.Put("accounta", "work-00", 2, 2)
 		time.Sleep(10 * time.Second)
 		h.Expect(t, 4, 4)
-		if err := gone.Create(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, gone.Create(t.Context()))
 		w.Put("accountb", "work-01", 2, 2)
 		time.Sleep(2 * time.Minute)
 		h.Expect(t, 8, 8)

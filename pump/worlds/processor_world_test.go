@@ -47,9 +47,7 @@ func (w *world) processor(h pump.Handler, o processor.Options) *processor.Proces
 func (w *world) processorOf(instance string, h pump.Handler, o processor.Options) *processor.Processor {
 	w.T.Helper()
 	p, err := processor.New(w.Config(instance, w.Cfg.Accounts[0].Queues), h, o)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	return p
 }
 
@@ -60,9 +58,7 @@ func (w *world) drain(h pump.Handler, o processor.Options) processor.Summary {
 		o.UntilIdle = 2 * time.Minute
 	}
 	s, err := w.processor(h, o).Run(w.T.Context())
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	return s
 }
 
@@ -70,3 +66,26 @@ func (w *world) drain(h pump.Handler, o processor.Options) processor.Summary {
 type started = testworld.Started[*processor.Processor, processor.Summary]
 
 func (w *world) start(p *processor.Processor) *started { return testworld.Start(w.T, p) }
+
+// stopAll stops processors together, and waits for them.
+func stopAll(all []*started) {
+	for _, p := range all {
+		p.Stop()
+	}
+	for _, p := range all {
+		<-p.Done
+	}
+}
+
+// endAll is stopAll of processors that end without an error.
+func endAll(all []*started) {
+	stopAll(all)
+	endEach(all)
+}
+
+// endEach ends one processor after the other.
+func endEach(all []*started) {
+	for _, p := range all {
+		p.End()
+	}
+}

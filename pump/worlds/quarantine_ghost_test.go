@@ -27,9 +27,7 @@ func TestACopyInQuarantineOfATaskThatIsDoneIsRedrivenOnPurposeOnly(t *testing.T)
 		text := w.Text(7, func(h *codec.Header) { h.Run = run }, 0)
 		cause := codec.Cause{Reason: pump.ReasonAttempts, Instance: "p", Last: time.Now()}
 		text, err := codec.Quarantined(text, cause)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		w.PutText("accounta", workload.PoisonQueue("work"), text)
 		for _, c := range []struct {
 			after   time.Duration
@@ -67,9 +65,7 @@ func TestALateCopyOfARunThatIsOverIsRedrivenOnPurposeOnly(t *testing.T) {
 		p := w.start(w.processor(h, processor.Options{}))
 		w.PutTasks(3, 0)
 		w.Within(time.Minute, "it is done", func() bool { return h.Tasks() == 1 })
-		if err := w.AllRuns().End(t.Context(), w.Run, false, "by hand"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.AllRuns().End(t.Context(), w.Run, false, "by hand"))
 		time.Sleep(time.Minute)
 		w.PutTasks(3, 1) // which is not done, and the owner of the segment knows it
 		time.Sleep(2 * time.Hour)

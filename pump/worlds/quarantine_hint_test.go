@@ -45,9 +45,7 @@ func TestP82TheOwnerIsToldOfWhatComesBackFromQuarantine(t *testing.T) {
 					return nil
 				}
 				q, err := quarantine.Open(t.Context(), cfg)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				if c.dark { // only the second query is that of the cluster
 					w.Fault(azsim.Rule{Instance: "operator", Fault: azsim.FailBefore, Skip: 1}, "QueryEntities")
 				}

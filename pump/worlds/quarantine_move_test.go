@@ -87,15 +87,11 @@ func TestP65ATaskIsRedrivenToItsHomeOfTheMomentOfEachTry(t *testing.T) {
 					time.Sleep(time.Minute)
 					text := w.Poisoned("accountb")[0]
 					w.PutText("accounta", workload.PoisonQueue(w.Cfg.Workload), text) // the account with the quarantine stays
-					if err := w.Queue("accountb", workload.PoisonQueue(w.Cfg.Workload)).Clear(t.Context()); err != nil {
-						t.Fatal(err)
-					}
+					must(t, w.Queue("accountb", workload.PoisonQueue(w.Cfg.Workload)).Clear(t.Context()))
 					good.Store(true)
 					time.Sleep(time.Second)
 					q, err := quarantine.Open(t.Context(), w.freezing(func() time.Duration { d := still; still = 0; return d }))
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					if still == 0 {
 						w.Sim.Inject(azsim.Rule{Instance: "operator", Account: "accountb", Operations: []string{"PutMessage"}, Fault: azsim.Answer, RetryAfter: 70 * time.Second, First: 1})
 					}
@@ -278,17 +274,13 @@ func (m *moving) gather() {
 		q := w.Queue(a.Name, workload.PoisonQueue(w.Cfg.Workload))
 		for {
 			ms, err := q.Get(t.Context(), storage.MaxGet, time.Hour)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if len(ms) == 0 {
 				break
 			}
 			for _, message := range ms {
 				w.PutText(w.Cfg.Accounts[0].Name, workload.PoisonQueue(w.Cfg.Workload), message.Text)
-				if err := q.Delete(t.Context(), message.Receipt); err != nil {
-					t.Fatal(err)
-				}
+				must(t, q.Delete(t.Context(), message.Receipt))
 			}
 		}
 	}

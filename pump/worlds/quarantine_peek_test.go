@@ -25,9 +25,7 @@ func TestQuarantineIsPeekedAtWithoutTakingAnything(t *testing.T) {
 			t.Fatalf("%v, %v", ms, err)
 		}
 		for account, n := range map[string]int{"accounta": 40, "accountb": 3} {
-			if err := w.Queue(account, "work-poison").Create(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, w.Queue(account, "work-poison").Create(t.Context()))
 			for i := range n {
 				w.PutText(account, "work-poison", fmt.Appendf(nil, "m%d", i))
 			}

@@ -24,64 +24,51 @@ import (
 func (w *world) quarantine() *quarantine.Quarantine {
 	w.T.Helper()
 	q, err := quarantine.Open(w.T.Context(), w.Config("operator", w.Cfg.Accounts[0].Queues))
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	return q
 }
 
 func (w *world) listed(f quarantine.Filter) (ms []*quarantine.Message) {
 	w.T.Helper()
-	if err := w.quarantine().List(w.T.Context(), f, func(m *quarantine.Message) bool {
+	must(w.T, w.quarantine().List(w.T.Context(), f, func(m *quarantine.Message) bool {
 		ms = append(ms, m)
 		return true
-	}); err != nil {
-		w.T.Fatal(err)
-	}
+	}))
 	return ms
 }
 
 func (w *world) redrive(f quarantine.Filter, o quarantine.Options) (outs []quarantine.Outcome) {
 	w.T.Helper()
-	if err := w.quarantine().Redrive(w.T.Context(), f, o, func(o quarantine.Outcome) bool {
+	must(w.T, w.quarantine().Redrive(w.T.Context(), f, o, func(o quarantine.Outcome) bool {
 		outs = append(outs, o)
 		return true
-	}); err != nil {
-		w.T.Fatal(err)
-	}
+	}))
 	return outs
 }
 
 func (w *world) drop(f quarantine.Filter) (outs []quarantine.Outcome) {
 	w.T.Helper()
-	if err := w.quarantine().Drop(w.T.Context(), f, quarantine.Options{}, func(o quarantine.Outcome) bool {
+	must(w.T, w.quarantine().Drop(w.T.Context(), f, quarantine.Options{}, func(o quarantine.Outcome) bool {
 		outs = append(outs, o)
 		return true
-	}); err != nil {
-		w.T.Fatal(err)
-	}
+	}))
 	return outs
 }
 
 // poison puts a message into an account's quarantine: an envelope of so many tasks for each key.
 func (w *world) poison(account string, segment uint32, reason string, last time.Time, keys ...string) string {
 	w.T.Helper()
-	b := codec.NewBuilder(0)
-	b.Reset(codec.Header{Workload: w.Cfg.Workload, Run: w.Run, Segment: segment, Attempt: 7, MapVersion: 1})
+	var tasks []codec.Task
 	for _, key := range keys {
 		n := w.Ns[segment]
 		w.Ns[segment]++
-		if fits, err := b.Add(codec.Task{N: n, Key: []byte(key), Body: fmt.Appendf(nil, "%d/%d", segment, n)}); err != nil || !fits {
-			w.T.Fatal(err)
-		}
+		tasks = append(tasks, codec.Task{N: n, Key: []byte(key), Body: fmt.Appendf(nil, "%d/%d", segment, n)})
 	}
-	text, _, err := b.Seal(nil)
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	if text, err = codec.Quarantined(text, codec.Cause{Reason: reason, Detail: "flop", Instance: "p", Attempts: 8, First: last.Add(-time.Hour), Last: last}); err != nil {
-		w.T.Fatal(err)
-	}
+	header := codec.Header{Workload: w.Cfg.Workload, Run: w.Run, Segment: segment, Attempt: 7, MapVersion: 1}
+	text, err := codec.Quarantined(w.Sealed(header, tasks...), codec.Cause{
+		Reason: reason, Detail: "flop", Instance: "p", Attempts: 8, First: last.Add(-time.Hour), Last: last,
+	})
+	must(w.T, err)
 	return w.PutText(account, workload.PoisonQueue(w.Cfg.Workload), text)
 }
 
@@ -331,9 +318,7 @@ func TestP44ADropThatIsCutShortIsMadeGoodByTheNext(t *testing.T) {
 func (w *world) recorded() (done, quarantined uint64) {
 	w.T.Helper()
 	all, err := ledger.ReadProgress(w.T.Context(), w.Table(), w.Cfg.Workload, w.ShardMap().Segments, w.Run)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	for i := range all[w.Run].Done {
 		done, quarantined = done+all[w.Run].Done[i], quarantined+all[w.Run].Quarantined[i]
 	}

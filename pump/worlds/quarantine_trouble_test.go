@@ -25,22 +25,11 @@ func TestQuarantineSaysWhatCannotBeRedrivenAndWhy(t *testing.T) {
 		queue := workload.PoisonQueue("work")
 		good := w.Envelope(3, 2)
 		build := func(h codec.Header) []byte {
-			b := codec.NewBuilder(0)
-			b.Reset(h)
-			if _, err := b.Add(codec.Task{Body: []byte("x")}); err != nil {
-				t.Fatal(err)
-			}
-			text, _, err := b.Seal(nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return text
+			return w.Sealed(h, codec.Task{Body: []byte("x")})
 		}
 		cause := func(text []byte, reason string) []byte {
 			text, err := codec.Quarantined(text, codec.Cause{Reason: reason, Last: time.Now()})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return text
 		}
 		bad := map[string]string{} // id to a part of the problem

@@ -17,9 +17,7 @@ import (
 func TestQueuesThatWereLateAreMadeWithoutAPut(t *testing.T) {
 	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 		late := w.Queue("accountb", "work-01")
-		if err := errors.Join(late.Drop(t.Context()), w.Queue("accountb", "work-poison").Drop(t.Context())); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(late.Drop(t.Context()), w.Queue("accountb", "work-poison").Drop(t.Context())))
 		time.Sleep(time.Minute) // the name of a queue that is being deleted is taken
 		dark := w.Sim.Inject(azsim.Rule{Account: "accountb", Service: "queue", Fault: azsim.FailBefore})
 		d := w.distributor("d", &testworld.ListSource{Print: "a", N: 0}, distributor.Options{Every: time.Hour})
@@ -46,9 +44,7 @@ func TestQueuesThatWereLateAreMadeWithoutAPut(t *testing.T) {
 func TestADrainMakesTheQueuesThatGetSegments(t *testing.T) {
 	inWorld(t, 3, 2, nil, func(t *testing.T, w *world) {
 		missing := w.Queue("accountb", "work-01")
-		if err := missing.Drop(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, missing.Drop(t.Context()))
 		time.Sleep(time.Minute)
 		w.Sim.Inject(azsim.Rule{Account: "accountc", Service: "queue", Fault: azsim.HangBefore})
 		began := time.Now()

@@ -37,9 +37,7 @@ func inInterrupted(t *testing.T, test func(t *testing.T, w *interrupted)) {
 		w.Settled(1)
 		text := w.Text(i.segment, func(h *codec.Header) { h.Run = i.run }, 0)
 		text, err := codec.Quarantined(text, codec.Cause{Reason: pump.ReasonRejected, Instance: "p", Last: time.Now()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		w.PutText("accounta", workload.PoisonQueue("work"), text)
 		time.Sleep(time.Second)
 		test(t, i)
@@ -50,9 +48,7 @@ func inInterrupted(t *testing.T, test func(t *testing.T, w *interrupted)) {
 // ends ends the run, as an operator does.
 func (w *interrupted) ends() {
 	w.T.Helper()
-	if err := w.AllRuns().End(w.T.Context(), w.run, false, "by a test"); err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, w.AllRuns().End(w.T.Context(), w.run, false, "by a test"))
 	time.Sleep(time.Minute) // everybody has learned of it
 }
 
@@ -98,18 +94,11 @@ func (w *interrupted) forgets() {
 	account, queue := w.Home(w.segment)
 	const each = 512
 	for i := range ledger.MaxForeign/4/each + 2 {
-		b := codec.NewBuilder(0)
-		b.Reset(codec.Header{Workload: "work", Segment: w.segment, MapVersion: 1})
-		for n := range each {
-			if fits, err := b.Add(codec.Task{N: uint64(n), ID: fmt.Appendf(nil, "other/%d-%d", i, n)}); err != nil || !fits {
-				w.T.Fatal(fits, err)
-			}
+		tasks := make([]codec.Task, each)
+		for n := range tasks {
+			tasks[n] = codec.Task{N: uint64(n), ID: fmt.Appendf(nil, "other/%d-%d", i, n)}
 		}
-		text, _, err := b.Seal(nil)
-		if err != nil {
-			w.T.Fatal(err)
-		}
-		w.PutText(account, queue, text)
+		w.PutText(account, queue, w.Sealed(codec.Header{Workload: "work", Segment: w.segment, MapVersion: 1}, tasks...))
 		if i == ledger.MaxForeign/4/each {
 			time.Sleep(30 * time.Minute) // the last is what is recorded when the others are old
 		}

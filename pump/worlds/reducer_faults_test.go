@@ -69,9 +69,7 @@ func TestW4EachTaskIsInTheStateOnceWhoeverDiesOrIsCutOff(t *testing.T) {
 
 				got := sevenths{}
 				for state, err := range r.States(t.Context(), w.Cfg) {
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					for k, part := range state {
 						got[k] = seventh{got[k].Tasks + part.Tasks, got[k].Sum + part.Sum}
 					}

@@ -25,9 +25,7 @@ func (w *world) records(h pump.Handler) *ledger.Ledger {
 	r := h.(reduce.Reducing)
 	table := queues.Open(&w.Cfg).Control
 	of, err := workload.Load(w.T.Context(), table, w.Cfg.Workload)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	if of, err = of.PinReducer(w.T.Context(), r.Reducer()); err != nil {
 		w.T.Fatal(err)
 	}
@@ -37,9 +35,7 @@ func (w *world) records(h pump.Handler) *ledger.Ledger {
 		for _, s := range segments {
 			holds = append(holds, cluster.Hold{Segment: s, Epoch: 1})
 		}
-		if _, err := l.Fence(w.T.Context(), holds); err != nil {
-			w.T.Fatal(err)
-		}
+		must(w.T, errOf(l.Fence(w.T.Context(), holds)))
 	}
 	return l
 }
@@ -48,12 +44,8 @@ func (w *world) records(h pump.Handler) *ledger.Ledger {
 func (w *world) record(l *ledger.Ledger, h pump.Handler, t *pump.Task) {
 	w.T.Helper()
 	value, err := h.(reduce.Reducing).Contribute(w.T.Context(), t)
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	if _, err := l.Begin(t.Segment, 1, w.Run, 0, codec.MakeNSet(t.N)); err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
+	must(w.T, errOf(l.Begin(t.Segment, 1, w.Run, 0, codec.MakeNSet(t.N))))
 	e := &ledger.Entry{
 		Segment: t.Segment, Epoch: 1, Run: w.Run, Done: codec.MakeNSet(t.N),
 		Contributions: []ledger.Contribution{{N: t.N, Value: value}},
@@ -114,9 +106,7 @@ func TestStatesAreThoseOfTheirSegmentsInOrder(t *testing.T) {
 		}
 		var got []string
 		for state, err := range r.States(t.Context(), w.Cfg) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			got = append(got, fmt.Sprint(state))
 		}
 		if want := []string{"{2 map[key of 3:2]}", "{1 map[key of 41:1]}", "{1 map[key of 60:1]}"}; !slices.Equal(got, want) {

@@ -38,24 +38,16 @@ func TestAStateIsLoadedAsItWasStored(t *testing.T) {
 	r := totalsReducer()
 	s := r.State()
 	state, err := s.Load(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, key := range []string{"a", "b", "a"} {
 		c, err := r.Contribute(t.Context(), &pump.Task{Key: []byte(key)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		s.Fold(state, c)
 	}
 	b, err := s.Store(state)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	again, err := s.Load(b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got := again.(*totals); got.Tasks != 3 || !maps.Equal(got.By, map[string]int{"a": 2, "b": 1}) {
 		t.Errorf("%+v", got)
 	}
@@ -77,9 +69,7 @@ func TestAnEmptyContributionIsFolded(t *testing.T) {
 		},
 	}
 	c, err := r.Contribute(t.Context(), &pump.Task{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	n := 0
 	r.State().Fold(&n, c)
 	if n != 1 {
@@ -90,9 +80,7 @@ func TestAnEmptyContributionIsFolded(t *testing.T) {
 func TestAStateOfAnotherReducerOrADamagedOneIsRefused(t *testing.T) {
 	r := totalsReducer()
 	b, err := r.State().Store(&totals{Tasks: 7})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	other := totalsReducer()
 	other.Name = "totals/2"
 	_, err = other.State().Load(b)

@@ -25,14 +25,10 @@ func TestANewAccountIsTakenWithoutARestart(t *testing.T) {
 			return c
 		}
 		p, err := processor.New(less("p"), &testworld.Seen{}, processor.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		source := &testworld.ListSource{Print: "p", N: 4000, Pace: 100 * time.Millisecond}
 		d, err := distributor.New(less("d"), source, distributor.Options{Every: time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if err := p.Reload(w.Config("p", 2)); err == nil {
 			t.Error("a processor that does not run takes a configuration")
 		}
@@ -45,13 +41,9 @@ func TestANewAccountIsTakenWithoutARestart(t *testing.T) {
 		if err := add(); err == nil {
 			t.Fatal("an account was added that no process can reach")
 		}
-		if err := errors.Join(p.Reload(w.Config("p", 2)), d.Reload(w.Config("d", 2))); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(p.Reload(w.Config("p", 2)), d.Reload(w.Config("d", 2))))
 		time.Sleep(2 * time.Second) // sooner than the next beats
-		if err := add(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, add())
 		time.Sleep(2 * time.Minute)
 		if s := p.State(); s.Queues != 6 || !s.Ready || len(s.Accounts) != 3 {
 			t.Errorf("the processor reads %d queues: %q", s.Queues, s.Reasons)
@@ -91,9 +83,7 @@ func TestALimitIsChangedWithoutARestart(t *testing.T) {
 		if s := p.State(); target() != 20_000 || len(s.Accounts) != 2 {
 			t.Errorf("of a wrong configuration something was taken: %v, %d accounts", target(), len(s.Accounts))
 		}
-		if err := p.Reload(c); err != nil {
-			t.Fatal(err)
-		}
+		must(t, p.Reload(c))
 		if target() != 500 {
 			t.Errorf("then %v messages a second", target())
 		}
@@ -113,9 +103,7 @@ func TestACapAndPricesAreChangedWithoutARestart(t *testing.T) {
 		c := w.Config("p", 2)
 		c.Sample = time.Minute
 		p, err := processor.New(c, &testworld.Seen{}, processor.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		run := w.start(p)
 		time.Sleep(5 * time.Minute)
 		before := p.State().Money
@@ -134,9 +122,7 @@ func TestACapAndPricesAreChangedWithoutARestart(t *testing.T) {
 		}
 		// A cap near what polling costs by itself (1.5 here) would be kept at full speed at times.
 		next.Budget.CostPerDay = 1
-		if err := p.Reload(next); err != nil {
-			t.Fatal(err)
-		}
+		must(t, p.Reload(next))
 		time.Sleep(10 * time.Minute)
 		with := p.State().Money
 		if with.Cap == nil || *with.Cap != 1 || with.Currency != "EUR" || with.TimesSlower <= 1 {
@@ -146,9 +132,7 @@ func TestACapAndPricesAreChangedWithoutARestart(t *testing.T) {
 			t.Errorf("the day is counted as %v after %v, at a hundred times the price", with.Cost, *before.Cost)
 		}
 		next.Budget.CostPerDay = 0
-		if err := p.Reload(next); err != nil {
-			t.Fatal(err)
-		}
+		must(t, p.Reload(next))
 		if m := p.State().Money; m.Cap != nil || m.TimesSlower != 0 {
 			t.Errorf("without the cap: %+v", m)
 		}
@@ -163,9 +147,7 @@ func TestHowForeignMessagesAreReadIsNotChangedWithoutARestart(t *testing.T) {
 	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 		p := w.processor(&testworld.Seen{}, processor.Options{})
 		d, err := distributor.New(w.Config("d", 2), &testworld.ListSource{Print: "p"}, distributor.Options{Every: time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		run, distributing := w.start(p), w.startDistributor(d)
 		time.Sleep(time.Minute)
 		for field, change := range map[string]func(*pump.Config){

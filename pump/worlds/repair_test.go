@@ -105,21 +105,15 @@ func TestAStuckRunIsCompleteAfterItsRepair(t *testing.T) {
 		q := w.Queue("accounta", "work-02")
 		for {
 			ms, err := q.Get(t.Context(), 32, time.Minute)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if len(ms) == 0 {
 				break
 			}
 			for _, m := range ms {
 				h, err := codec.ReadHeader(m.Text)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				lost += h.Tasks.Len()
-				if err := q.Delete(t.Context(), m.Receipt); err != nil {
-					t.Fatal(err)
-				}
+				must(t, q.Delete(t.Context(), m.Receipt))
 			}
 		}
 		var h testworld.Seen
@@ -218,9 +212,7 @@ func TestAnOpenRunWhoseDistributorIsAtWorkIsNotRepaired(t *testing.T) {
 				time.Sleep(10 * time.Second)
 				f := queues.Open(&w.Cfg)
 				runs, err := workload.NewRuns(f.Control, "work").List(t.Context(), 1)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				left := w.Left()
 				_, err = w.mend(runs[0].ID, &testworld.ListSource{Print: "a", N: 10_000}, distributor.RepairOptions{}, distributor.Options{})
 				if !errors.Is(err, workload.ErrRunState) || !strings.Contains(err.Error(), "d is at work on it") || w.Left() != left {
@@ -290,9 +282,7 @@ func (s *shrinking) Open(ctx context.Context, cursor []byte) (source.Reader, err
 func TestARunOverAStreamIsNotRepaired(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		summary, err := w.distributor("d", &testworld.ListSource{N: 10}, distributor.Options{}).Run(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if _, err := w.mend(summary.Run, &testworld.ListSource{Print: "a", N: 10}, distributor.RepairOptions{}, distributor.Options{}); !errors.Is(err, source.ErrNotReplayable) {
 			t.Errorf("got %v", err)
 		}

@@ -35,9 +35,7 @@ func TestTheRowsOfARunThatAreGoneAreMadeAgainLoudly(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		before.Restore()
 		late := w.join("late", h, processor.Options{}) // who knows nothing of the run
-		if err := d.wait(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.wait())
 		if run := w.RunRow(d.summary.Run); run.State != workload.RunSealed || run.Tasks != 6000 {
 			t.Errorf("%+v", run)
 		}
@@ -156,9 +154,7 @@ func TestAMapThatWentBackIsPutBackLoudlyByWhoKnowsTheNewer(t *testing.T) {
 		w.Change(func(old []shardmap.Shard) []shardmap.Shard { return append(old, setup.Shards(w.Cfg)[4:]...) })
 		time.Sleep(40 * time.Second)
 		before.Restore()
-		if err := d.wait(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.wait())
 		time.Sleep(time.Minute)
 		f := queues.Open(&w.Cfg)
 		v, err := cluster.LoadView(t.Context(), f.Control, w.Cfg.Workload)

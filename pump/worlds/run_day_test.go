@@ -110,9 +110,7 @@ func (d *day) sample(began time.Time) daySample {
 	s := daySample{hours: time.Since(began).Hours(), made: d.made.Load()}
 	all := func(partition string, each func(e storage.Entity, size int)) {
 		for e, err := range w.Table().Query(w.T.Context(), storage.Query{Partition: partition}) {
-			if err != nil {
-				w.T.Fatal(err)
-			}
+			must(w.T, err)
 			each(e, sizeOf(e))
 		}
 	}
@@ -131,9 +129,7 @@ func (d *day) sample(began time.Time) daySample {
 	})
 	all(w.Cfg.Workload+".progress", func(storage.Entity, int) { s.tallyRows++ })
 	for r, err := range ledger.ReadRecord(w.T.Context(), w.Table(), w.Cfg.Workload, w.Segments()) {
-		if err != nil {
-			w.T.Fatal(err)
-		}
+		must(w.T, err)
 		s.heads += len(r.Runs())
 		s.rests += len(r.Rests())
 	}
@@ -175,9 +171,7 @@ func TestWhatIsStoredOfRunsStopsGrowingAfterTheRetention(t *testing.T) {
 		cfg := w.Config("p", w.Cfg.Accounts[0].Queues)
 		cfg.Log = slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelError}))
 		processor, err := processor.New(cfg, d, processor.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		p := w.start(processor)
 		samples := d.make(t)
 		p.End()
@@ -274,7 +268,5 @@ func (d *day) write(t *testing.T, samples []daySample) {
 	for _, s := range samples {
 		fmt.Fprintf(&b, "| %.2f | %d | %d | %d | %d | %d | %d | %d | %d | %d |\n", s.hours, s.made, s.ledgerRows, s.ledgerBytes, s.heads, s.rests, s.runRows, s.runBytes, s.live, s.tallyRows)
 	}
-	if err := os.WriteFile(*dayPage, []byte(b.String()), 0o644); err != nil { //nolint:gosec // it is read by all
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(*dayPage, []byte(b.String()), 0o644)) //nolint:gosec // it is read by all
 }

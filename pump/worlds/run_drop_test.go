@@ -68,9 +68,7 @@ func (w *world) fleet(work func(context.Context, *pump.Task) error) *dropFleet {
 		cfg := w.Config(name, w.Cfg.Accounts[0].Queues)
 		cfg.Admin, cfg.Nudge = "admin-of-"+name, f.push.nudge
 		p, err := processor.New(cfg, h, processor.Options{Concurrency: 16})
-		if err != nil {
-			w.T.Fatal(err)
-		}
+		must(w.T, err)
 		f.push.by[name] = p
 		f.all = append(f.all, w.start(p))
 	}
@@ -94,9 +92,7 @@ func (f *dropFleet) putLarge(id pump.RunID, tasks int) (messages int) {
 			left--
 		}
 		text, _, err := b.Seal(nil)
-		if err != nil {
-			f.T.Fatal(err)
-		}
+		must(f.T, err)
 		account, queue := f.QueueOf(m, m.Home(segment))
 		for {
 			_, err := f.Queue(account, queue).Put(f.T.Context(), text, 0)
@@ -219,12 +215,8 @@ func TestManyRunsThatEndBetweenTwoLooksAreAllNoticed(t *testing.T) {
 		}
 		w.Within(time.Minute, "the first tasks are done", func() bool { return h.Deliveries() == many })
 		for _, id := range ids {
-			if err := w.AllRuns().End(t.Context(), id, true, "by a script"); err != nil {
-				t.Fatal(err)
-			}
-			if err := workload.NoteEnded(t.Context(), w.Table(), w.Cfg.Workload, id); err != nil {
-				t.Fatal(err)
-			}
+			must(t, w.AllRuns().End(t.Context(), id, true, "by a script"))
+			must(t, workload.NoteEnded(t.Context(), w.Table(), w.Cfg.Workload, id))
 		}
 		time.Sleep(15 * time.Second)
 		for _, id := range ids {
@@ -249,14 +241,10 @@ func TestRunsThatAreEndedAgainAreNewsThoughTheRowForgotTheirFirstEnd(t *testing.
 		}
 		end := func() map[workload.EndedRun]bool {
 			for _, id := range ids {
-				if err := workload.NoteEnded(t.Context(), w.Table(), w.Cfg.Workload, id); err != nil {
-					t.Fatal(err)
-				}
+				must(t, workload.NoteEnded(t.Context(), w.Table(), w.Cfg.Workload, id))
 			}
 			wl, err := workload.Load(t.Context(), w.Table(), w.Cfg.Workload)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			is := map[workload.EndedRun]bool{}
 			for _, e := range wl.Ended {
 				is[e] = true

@@ -36,9 +36,7 @@ func (w *world) crowd(segment uint32, most int) (ids []pump.RunID, alive *sync.M
 	var entries []*ledger.Entry
 	for range most {
 		id := w.manyRun()
-		if err := w.AllRuns().Beat(w.T.Context(), id, workload.Pulse{Every: beat}); err != nil {
-			w.T.Fatal(err)
-		}
+		must(w.T, w.AllRuns().Beat(w.T.Context(), id, workload.Pulse{Every: beat}))
 		entries = append(entries, &ledger.Entry{Segment: segment, Epoch: 1, Run: id, Done: codec.MakeNSet(0)})
 		alive.Store(id, true)
 		ids = append(ids, id)
@@ -95,15 +93,11 @@ func TestASegmentWithAllTheRunsThatItMayHaveHoldsFurtherOnesBackSaysSoAndHeals(t
 		}
 		w.saysThatItIsFull(p, segment)
 
-		if _, err := runs.End(t.Context(), w.Operator(), ids[1].String(), false, "by hand"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(runs.End(t.Context(), w.Operator(), ids[1].String(), false, "by hand")))
 		w.Within(2*closing.OverPressed, "both have room, one after the other", func() bool { return h.Tasks() == 4 && w.Left() == 0 })
 
 		last := w.manyRun() // fills it again
-		if err := w.AllRuns().Beat(t.Context(), last, workload.Pulse{Every: crowdBeat}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.AllRuns().Beat(t.Context(), last, workload.Pulse{Every: crowdBeat}))
 		alive.Store(last, true)
 		w.putOf(last, segment, 0)
 		w.Within(time.Minute, "the last that has room is done", func() bool { return h.Tasks() == 5 && w.Left() == 0 })
@@ -202,32 +196,22 @@ func TestOldRestsGoThoughARowOfARunIsGone(t *testing.T) {
 		counts[3] = 1
 		for i, id := range ids[1 : stay+2] { // of the first there is no row
 			all := w.AllRuns()
-			if err := all.Create(t.Context(), workload.Run{ID: id}); err != nil {
-				t.Fatal(err)
-			}
-			if err := all.Seal(t.Context(), id, counts); err != nil {
-				t.Fatal(err)
-			}
+			must(t, all.Create(t.Context(), workload.Run{ID: id}))
+			must(t, all.Seal(t.Context(), id, counts))
 			if i < stay {
 				continue // it came back
 			}
 			sum := workload.RunSum{Quarantined: 1, Print: workload.PrintOf(counts)}
-			if err := all.CloseSummed(t.Context(), id, sum); err != nil {
-				t.Fatal(err)
-			}
+			must(t, all.CloseSummed(t.Context(), id, sum))
 		}
 		s.ledger.Commit(t.Context(), entries)
-		if err := s.ledger.Prune(t.Context(), ids); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.ledger.Prune(t.Context(), ids))
 		var h testworld.Seen
 		p := w.start(w.processor(&h, processor.Options{}))
 		time.Sleep(25 * time.Minute)
 		p.End()
 		for r, err := range ledger.ReadRecord(t.Context(), w.Table(), w.Cfg.Workload, w.Segments()) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			left := len(r.Rests())
 			kept := slices.Contains(r.Rests(), ids[0]) || slices.Contains(r.Rests(), ids[stay+1])
 			if r.Segment == 3 && (left != rests-2 || kept) {
@@ -262,13 +246,9 @@ func TestOldRestsThatStayAreLookedForOnceInTenMinutes(t *testing.T) {
 				}})
 			}
 			s.ledger.Commit(t.Context(), entries)
-			if err := s.ledger.Prune(t.Context(), ids); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.ledger.Prune(t.Context(), ids))
 			for batch := range slices.Chunk(rows[:stay], storage.MaxBatch) {
-				if _, err := w.Table().Transact(t.Context(), batch); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errOf(w.Table().Transact(t.Context(), batch)))
 				time.Sleep(time.Second) // of a partition's rows in a second
 			}
 		}

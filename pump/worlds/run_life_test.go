@@ -30,9 +30,7 @@ func (w *world) manyRun() pump.RunID {
 	w.T.Helper()
 	w.Many++
 	id := pump.RunID{0xee, 13: byte(w.Many >> 16), 14: byte(w.Many >> 8), 15: byte(w.Many)}
-	if err := w.AllRuns().Create(w.T.Context(), workload.Run{ID: id}); err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, w.AllRuns().Create(w.T.Context(), workload.Run{ID: id}))
 	return id
 }
 
@@ -44,9 +42,7 @@ func (w *world) oneTask(segment uint32) pump.RunID {
 	w.PutText(account, queue, w.Text(segment, func(h *codec.Header) { h.Run = id }, 0))
 	counts := make([]uint64, w.Segments())
 	counts[segment] = 1
-	if err := w.AllRuns().Seal(w.T.Context(), id, counts); err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, w.AllRuns().Seal(w.T.Context(), id, counts))
 	return id
 }
 
@@ -92,9 +88,7 @@ func TestRunsThatNobodyContinuesMakeRoomInTheirSegment(t *testing.T) {
 			id := w.manyRun()
 			s.record(id, map[uint32]codec.NSet{3: codec.MakeNSet(0)}, nil)
 			if i%2 == 0 {
-				if err := w.AllRuns().Break(t.Context(), id, "x"); err != nil {
-					t.Fatal(err)
-				}
+				must(t, w.AllRuns().Break(t.Context(), id, "x"))
 			}
 		}
 		c := w.closer("c")
@@ -102,12 +96,8 @@ func TestRunsThatNobodyContinuesMakeRoomInTheirSegment(t *testing.T) {
 		for len(s.ledger.LiveRuns()) > each && time.Since(began) < time.Hour {
 			mustPass(t, c)
 			list, err := c.Runs.Prunable(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := s.ledger.Prune(t.Context(), list.Closed, list.Over...); err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
+			must(t, s.ledger.Prune(t.Context(), list.Closed, list.Over...))
 			time.Sleep(closing.Every)
 		}
 		if took := time.Since(began); took > 20*time.Minute {
@@ -128,9 +118,7 @@ func TestARunWhoseClientIsGoneIsAbandonedAndThenOver(t *testing.T) {
 		runs := w.AllRuns()
 		gone, there := pump.RunID{1}, pump.RunID{2}
 		for _, id := range []pump.RunID{gone, there} {
-			if err := runs.Create(t.Context(), workload.Run{ID: id, Mode: "client", Beat: 15 * time.Second}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, runs.Create(t.Context(), workload.Run{ID: id, Mode: "client", Beat: 15 * time.Second}))
 			s.record(id, below([]uint64{1}), nil)
 		}
 		c := w.closer("c")
@@ -174,9 +162,7 @@ func TestALateTaskOfAnEndedRunIsQuarantinedAndDoneOnceWhenItIsRedriven(t *testin
 		p := w.start(w.processor(h, processor.Options{}))
 		w.PutTasks(3, 0, 1)
 		w.Within(time.Minute, "they are done", func() bool { return h.Tasks() == 2 })
-		if err := w.AllRuns().End(t.Context(), w.Run, false, "by hand"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.AllRuns().End(t.Context(), w.Run, false, "by hand"))
 		time.Sleep(time.Minute)
 		w.PutTasks(3, 0, 1)    // copies of what is done
 		w.PutTasks(3, 1, 2, 3) // one copy among what is not
@@ -209,9 +195,7 @@ func TestALateTaskOfAnEndedRunIsQuarantinedAndDoneOnceWhenItIsRedriven(t *testin
 func TestTasksOfARunThatIsEndedWithDropAreDroppedAndCounted(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		h := &testworld.Seen{}
-		if err := w.AllRuns().End(t.Context(), w.Run, true, "by hand"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.AllRuns().End(t.Context(), w.Run, true, "by hand"))
 		p := w.start(w.processor(h, processor.Options{}))
 		w.PutTasks(3, 0, 1, 2)
 		time.Sleep(time.Minute)
@@ -241,9 +225,7 @@ func TestARunWithTasksInQuarantineClosesAndTheyAreRedrivenAndDroppedAsBefore(t *
 		w.PutTasks(3, 3)
 		counts := make([]uint64, w.Segments())
 		counts[3] = 4
-		if err := w.AllRuns().Seal(t.Context(), w.Run, counts); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.AllRuns().Seal(t.Context(), w.Run, counts))
 		time.Sleep(2 * time.Minute)
 		if row := w.RunRow(w.Run); row.State != workload.RunClosed || row.Rest != 2 {
 			t.Fatalf("%+v", row)
@@ -283,9 +265,7 @@ func TestADistributorWhoseRunIsEndedStops(t *testing.T) {
 		d := w.startDistributor(w.distributor("d", &testworld.ListSource{Print: "a", N: 1 << 30}, distributor.Options{MaxRate: 10, OnRun: e.by("d")}))
 		time.Sleep(10 * time.Second)
 		id := w.newest()
-		if err := w.AllRuns().End(t.Context(), id, false, "by hand"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.AllRuns().End(t.Context(), id, false, "by hand"))
 		time.Sleep(30 * time.Second)
 		if err := d.wait(); err == nil {
 			t.Error("it goes on")
@@ -421,12 +401,8 @@ func TestRowsOfRunsGoInAtLeastOnceDeliveryToo(t *testing.T) {
 			ids = append(ids, w.oneTask(3))
 		}
 		broken, ended := w.manyRun(), w.manyRun()
-		if err := w.AllRuns().Break(t.Context(), broken, "x"); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.AllRuns().End(t.Context(), ended, true, "by hand"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.AllRuns().Break(t.Context(), broken, "x"))
+		must(t, w.AllRuns().End(t.Context(), ended, true, "by hand"))
 		retried = w.oneTask(4)
 		for began := time.Now(); time.Since(began) < 3*time.Hour; time.Sleep(30 * time.Minute) {
 			w.Run = retried

@@ -95,9 +95,7 @@ func TestASealedRunOfWhichTheLedgerKnowsNothingIsNotOverWhileSomethingMayCome(t 
 			t.Errorf("while no queue is read it is %s", row.State)
 		}
 		c = w.closer("d")
-		if err := workload.NoteTallies(t.Context(), w.Table(), "work", "q", workload.RunTally{Run: hidden.ID, Tally: workload.Tally{Handled: 2, Hides: 6 * time.Hour}}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, workload.NoteTallies(t.Context(), w.Table(), "work", "q", workload.RunTally{Run: hidden.ID, Tally: workload.Tally{Handled: 2, Hides: 6 * time.Hour}}))
 		w.closesFor(c, 4*time.Hour)
 		if row := w.RunRow(unread.ID); row.State != workload.RunEnded || !row.Over {
 			t.Errorf("four hours after its queues were read it is %s", row.State)
@@ -120,7 +118,5 @@ func (w *world) copyOf(run pump.RunID, segment uint32) []byte {
 // noteHandled notes on the blackboard that a processor has handled tasks of a run.
 func (w *world) noteHandled(run pump.RunID, tasks uint64) {
 	w.T.Helper()
-	if err := workload.NoteTallies(w.T.Context(), w.Table(), "work", "p", workload.RunTally{Run: run, Tally: workload.Tally{Handled: tasks}}); err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, workload.NoteTallies(w.T.Context(), w.Table(), "work", "p", workload.RunTally{Run: run, Tally: workload.Tally{Handled: tasks}}))
 }

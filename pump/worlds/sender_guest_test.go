@@ -26,9 +26,7 @@ func (w *world) memberNames() string {
 	w.T.Helper()
 	f := queues.Open(&w.Cfg)
 	v, err := cluster.LoadView(w.T.Context(), f.Control, w.Cfg.Workload)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	var names []string
 	for _, m := range v.Members {
 		names = append(names, m.Instance)
@@ -46,9 +44,7 @@ func TestASenderIsAMemberOnlyWhileItSendsMuch(t *testing.T) {
 		sent := 0
 		send := func(d, pause time.Duration) {
 			for began := time.Now(); time.Since(began) < d; time.Sleep(pause) {
-				if err := s.Send(t.Context(), newTask(fmt.Sprint(sent))); err != nil {
-					t.Fatal(err)
-				}
+				must(t, s.Send(t.Context(), newTask(fmt.Sprint(sent))))
 				sent++
 			}
 		}
@@ -64,9 +60,7 @@ func TestASenderIsAMemberOnlyWhileItSendsMuch(t *testing.T) {
 		if got := w.memberNames(); got != "p" {
 			t.Errorf("when it sends seldom again there are the members %s", got)
 		}
-		if _, err := s.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(s.Close(t.Context())))
 		time.Sleep(time.Minute)
 		p.End()
 		if n := h.Deliveries(); n != sent {
@@ -82,16 +76,12 @@ func TestASenderWhoseQueueIsDarkJoinsAndSpills(t *testing.T) {
 		p := w.join("p", h, processor.Options{})
 		w.Settled(1)
 		s := w.sender(distributor.SenderOptions{})
-		if err := s.Send(t.Context(), newTask("first")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Send(t.Context(), newTask("first")))
 		time.Sleep(time.Minute)
 		dark := w.Sim.Inject(azsim.Rule{Account: "accounta", Operations: []string{"PutMessage"}, Fault: azsim.HangBefore})
 		began := time.Now()
 		for i := range 20 {
-			if err := s.Send(t.Context(), newTask(fmt.Sprint("dark ", i))); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Send(t.Context(), newTask(fmt.Sprint("dark ", i))))
 		}
 		if took := time.Since(began); took > time.Minute {
 			t.Errorf("20 sends took %v while one of two accounts was dark", took)
@@ -102,16 +92,12 @@ func TestASenderWhoseQueueIsDarkJoinsAndSpills(t *testing.T) {
 		dark.Remove()
 		for i := range 60 {
 			time.Sleep(5 * time.Second)
-			if err := s.Send(t.Context(), newTask(fmt.Sprint("well ", i))); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Send(t.Context(), newTask(fmt.Sprint("well ", i))))
 		}
 		if got := w.memberNames(); got != "p" {
 			t.Errorf("when all is well again there are the members %s", got)
 		}
-		if _, err := s.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(s.Close(t.Context())))
 		time.Sleep(time.Minute)
 		p.End()
 		if n := h.Deliveries(); n != 81 {
@@ -128,9 +114,7 @@ func TestASenderThatIsAGuestNudges(t *testing.T) {
 			cfg := w.Config(name, 4)
 			cfg.Admin, cfg.Nudge = name+":1", board.carry
 			p, err := processor.New(cfg, h, processor.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			board.mu.Lock()
 			board.processors[name] = p
 			board.mu.Unlock()
@@ -142,17 +126,13 @@ func TestASenderThatIsAGuestNudges(t *testing.T) {
 		cfg := w.Config("d", 4)
 		cfg.Nudge, sim.In(&cfg).Lanes = board.carry, 1
 		s, err := distributor.NewSender(cfg, distributor.SenderOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		slow := 0
 		send := func(n int) {
 			for i := range n {
 				time.Sleep(5 * time.Minute) // until the queues are asked least
 				before, began := h.Deliveries(), time.Now()
-				if err := s.Send(t.Context(), newTask(fmt.Sprint(i))); err != nil {
-					t.Fatal(err)
-				}
+				must(t, s.Send(t.Context(), newTask(fmt.Sprint(i))))
 				for h.Deliveries() == before {
 					time.Sleep(time.Millisecond)
 				}
@@ -171,9 +151,7 @@ func TestASenderThatIsAGuestNudges(t *testing.T) {
 		if slow > 2 { // the first after the change, whose nudge goes to who left
 			t.Errorf("%d of 5 tasks were begun late after the change", slow)
 		}
-		if _, err := s.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(s.Close(t.Context())))
 		q.End()
 	})
 }
@@ -184,12 +162,8 @@ func (w *world) senderOfTwo() *distributor.Sender {
 	cfg := w.Operator()
 	cfg.Instance, cfg.Accounts = "d", cfg.Accounts[:2]
 	s, err := distributor.NewSender(cfg, distributor.SenderOptions{})
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	if err := s.Send(w.T.Context(), newTask("first")); err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
+	must(w.T, s.Send(w.T.Context(), newTask("first")))
 	time.Sleep(time.Minute)
 	return s
 }
@@ -206,9 +180,7 @@ func TestAnAccountThatASenderDoesNotHaveIsRefused(t *testing.T) {
 		if err != nil || status.Runs[0].Sent == nil || *status.Runs[0].Sent != 1 {
 			t.Errorf("%+v, %v", status.Runs, err)
 		}
-		if _, err := s.Close(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(s.Close(ctx)))
 		if _, err := accounts.Add(ctx, w.Operator(), "accountc"); err != nil {
 			t.Errorf("after its end: %v", err)
 		}
@@ -221,17 +193,11 @@ func TestAnAccountThatASenderDoesNotHaveWhichHasJustBegunIsRefused(t *testing.T)
 		ctx, cfg := t.Context(), w.Operator()
 		cfg.Instance, cfg.Accounts = "d", cfg.Accounts[:2]
 		s, err := distributor.NewSender(cfg, distributor.SenderOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Send(ctx, newTask("first")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, s.Send(ctx, newTask("first")))
 		time.Sleep(2 * time.Second)
 		refused(t, second(accounts.Add(ctx, w.Operator(), "accountc")), "1 of 1 live processes do not have it in their configuration: d")
-		if _, err := s.Close(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(s.Close(ctx)))
 	})
 }
 
@@ -278,11 +244,9 @@ func (s *stalledLiveTable) Query(
 func TestAnAccountThatASenderDoesNotHaveIsRefusedThoughTheTableIsSlow(t *testing.T) {
 	inThree(t, func(t *testing.T, w *world) {
 		ctx, s := t.Context(), w.senderOfTwo()
-		if _, err := w.Table().Write(ctx, storage.Write{Mode: storage.Insert, Entity: storage.Entity{
+		must(t, errOf(w.Table().Write(ctx, storage.Write{Mode: storage.Insert, Entity: storage.Entity{
 			Partition: w.Cfg.Workload + ".runs", Row: "live." + strings.Repeat("f", 32),
-		}}); err != nil {
-			t.Fatal(err)
-		}
+		}})))
 		began, takes := time.Now(), 100*time.Second
 		cfg := w.Operator()
 		cfg.Accounts[0].Storage = stalledLive{cfg.Accounts[0].Storage, takes}
@@ -291,8 +255,6 @@ func TestAnAccountThatASenderDoesNotHaveIsRefusedThoughTheTableIsSlow(t *testing
 		if time.Since(began) < takes {
 			t.Error("the list was not slow")
 		}
-		if _, err := s.Close(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(s.Close(ctx)))
 	})
 }

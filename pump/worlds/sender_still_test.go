@@ -26,9 +26,7 @@ func TestASenderThatStoodStillAcknowledgesNothingIntoARunThatIsOver(t *testing.T
 				p := w.join("p", h, processor.Options{})
 				w.Settled(1)
 				s := w.sender(distributor.SenderOptions{})
-				if err := s.Send(t.Context(), newTask("before")); err != nil {
-					t.Fatal(err)
-				}
+				must(t, s.Send(t.Context(), newTask("before")))
 				first := w.newest()
 				beats := w.Fault(azsim.Rule{Instance: "d", Service: "table", Fault: azsim.HangBefore})
 				time.Sleep(c.still)

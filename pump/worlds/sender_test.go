@@ -24,9 +24,7 @@ import (
 func (w *world) sender(o distributor.SenderOptions) *distributor.Sender {
 	w.T.Helper()
 	s, err := distributor.NewSender(w.Config("d", w.Cfg.Accounts[0].Queues), o)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	return s
 }
 
@@ -37,9 +35,7 @@ func (w *world) runsOf() []workload.Run {
 	w.T.Helper()
 	f := queues.Open(&w.Cfg)
 	runs, err := workload.NewRuns(f.Control, w.Cfg.Workload).List(w.T.Context(), 100)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	return runs
 }
 
@@ -50,9 +46,7 @@ func TestManySmallSendsAreOneRunAndReturnWhenTheyAreInTheQueues(t *testing.T) {
 		before := len(w.runsOf())
 		for i := range 20 {
 			began := time.Now()
-			if err := s.Send(t.Context(), newTask(fmt.Sprintf("word %d", i))); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Send(t.Context(), newTask(fmt.Sprintf("word %d", i))))
 			if n := w.Left(); n != i+1 {
 				t.Fatalf("%d messages after %d sends", n, i+1)
 			}
@@ -116,9 +110,7 @@ func TestASendOfManyTasksReturnsWhenTheLastIsAcknowledged(t *testing.T) {
 		for i := range 2000 {
 			tasks = append(tasks, newTask(fmt.Sprint(i)))
 		}
-		if err := s.Send(t.Context(), tasks...); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Send(t.Context(), tasks...))
 		if got := w.Collect(); len(got) != 2000 {
 			t.Errorf("%d tasks are in the queues", len(got))
 		}
@@ -153,9 +145,7 @@ func TestASlowQueueDelaysOnlyThoseWhoseTasksGoThere(t *testing.T) {
 		// One key for each account's queue.
 		home := map[string]string{}
 		for i := 0; len(home) < 2; i++ {
-			if err := s.Send(t.Context(), newTask(fmt.Sprint(i))); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Send(t.Context(), newTask(fmt.Sprint(i))))
 			_, lay := w.Take()
 			home[lay[0].Account] = fmt.Sprint(i)
 		}
@@ -164,9 +154,7 @@ func TestASlowQueueDelaysOnlyThoseWhoseTasksGoThere(t *testing.T) {
 		go func() { slow <- s.Send(t.Context(), newTask(home["accountb"])) }()
 		for range 20 {
 			began := time.Now()
-			if err := s.Send(t.Context(), newTask(home["accounta"])); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Send(t.Context(), newTask(home["accounta"])))
 			if took := time.Since(began); took > 200*time.Millisecond {
 				t.Fatalf("a send to another queue took %v", took)
 			}
@@ -189,9 +177,7 @@ func TestASlowQueueDelaysOnlyThoseWhoseTasksGoThere(t *testing.T) {
 func TestWhoStopsWaitingForASendStopsNothingElse(t *testing.T) {
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		s := w.sender(distributor.SenderOptions{})
-		if err := s.Send(t.Context(), newTask("k")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Send(t.Context(), newTask("k")))
 		w.Collect()
 		dark := w.Fault(azsim.Rule{Instance: "d", Service: "queue", Fault: azsim.FailBefore})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -239,9 +225,7 @@ func TestARunThatFailsFailsAllSends(t *testing.T) {
 func TestClosingGivesUpWithItsContext(t *testing.T) {
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		s := w.sender(distributor.SenderOptions{})
-		if err := s.Send(t.Context(), newTask("first")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Send(t.Context(), newTask("first")))
 		w.Fault(azsim.Rule{Instance: "d", Service: "queue", Fault: azsim.FailBefore})
 		sent := make(chan error, 1)
 		go func() { sent <- s.Send(t.Context(), newTask("x")) }()
@@ -334,9 +318,7 @@ func TestARefusedBeginningIsTheErrorOfItsSendAndTheNextTriesAgain(t *testing.T) 
 					}
 				}
 				rule.Remove()
-				if err := w.sendsWithin(s, time.Minute, "good"); err != nil {
-					t.Fatal(err)
-				}
+				must(t, w.sendsWithin(s, time.Minute, "good"))
 				summary, err := s.Close(t.Context())
 				if got := w.Collect(); err != nil || summary.Tasks != 1 || len(got) != 1 {
 					t.Errorf("%d tasks in the queues, %+v, %v", len(got), summary, err)
@@ -349,9 +331,7 @@ func TestARefusedBeginningIsTheErrorOfItsSendAndTheNextTriesAgain(t *testing.T) 
 func TestAfterARunThatFailedTheNextSendBeginsAnother(t *testing.T) {
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		s := w.sender(distributor.SenderOptions{})
-		if err := s.Send(t.Context(), newTask("first")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Send(t.Context(), newTask("first")))
 		refused := w.Fault(azsim.Rule{Instance: "d", Fault: azsim.Answer, Status: 400, Code: "InvalidInput"}, "PutMessage")
 		for range 3 {
 			if err := w.sendsWithin(s, time.Minute, "refused"); err == nil || !strings.Contains(err.Error(), "InvalidInput") {
@@ -360,9 +340,7 @@ func TestAfterARunThatFailedTheNextSendBeginsAnother(t *testing.T) {
 		}
 		refused.Remove()
 		began := time.Now()
-		if err := w.sendsWithin(s, time.Minute, "second"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.sendsWithin(s, time.Minute, "second"))
 		if took := time.Since(began); took > 10*time.Second {
 			t.Errorf("it took %v", took)
 		}

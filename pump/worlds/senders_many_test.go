@@ -71,9 +71,7 @@ func TestAThousandSendersAskNoPartitionForMuch(t *testing.T) {
 			cfg := w.Config(fmt.Sprintf("s%04d", i), 4)
 			cfg.Log, sim.In(&cfg).Lanes = slog.New(slog.DiscardHandler), 1
 			s, err := distributor.NewSender(cfg, distributor.SenderOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			all.Go(func() {
 				time.Sleep(time.Duration(i) * time.Minute / n)
 				for more := true; more; {
@@ -102,9 +100,7 @@ func TestAThousandSendersAskNoPartitionForMuch(t *testing.T) {
 		close(stop)
 		all.Wait()
 		time.Sleep(10 * time.Second)
-		for _, p := range procs {
-			p.End()
-		}
+		endEach(procs)
 		if tasks := h.Deliveries(); tasks < int(sent.Load()) {
 			t.Errorf("%d of %d tasks were handled", tasks, sent.Load())
 		}
@@ -130,9 +126,7 @@ func TestManyOpenSendersWithOneKeyFitASegment(t *testing.T) {
 			cfg := w.Config(fmt.Sprintf("s%04d", i), 2)
 			cfg.Delivery, cfg.Log, sim.In(&cfg).Lanes = pump.Once, slog.New(slog.DiscardHandler), 1
 			s, err := distributor.NewSender(cfg, distributor.SenderOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			all.Go(func() {
 				time.Sleep(time.Duration(i) * starts / n)
 				if err := s.Send(t.Context(), newTask("the key")); err != nil {

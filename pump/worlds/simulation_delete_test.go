@@ -26,9 +26,8 @@ import (
 // come last, so that the rest of a seed's world is as it was without.
 func (g *simSeeded) deletions() {
 	for range 1 + g.roll(3) {
-		g.last['x']++
 		what := []string{"delete", "delete", "show"}[g.roll(3)]
-		g.step(simStep{at: g.seconds(0, 120), verb: "operate", who: fmt.Sprintf("x%d", g.last['x']), order: []string{what}})
+		g.operate(g.seconds(0, 120), what)
 	}
 }
 

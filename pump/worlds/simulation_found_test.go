@@ -38,13 +38,9 @@ func TestSimulationOfADrainToQueuesThatWereNeverMade(t *testing.T) {
 func keptSimPlan(t *testing.T, name string) *simPlan {
 	t.Helper()
 	text, err := os.ReadFile("testdata/" + name + ".plan")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	plan, err := parseSimPlan(string(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return plan
 }
 
@@ -70,9 +66,7 @@ func TestSimulationOfRunsRolledBackWhileTheTableIsInTrouble(t *testing.T) {
 func TestAMissingPoisonQueueIsMadeByWhoNeedsIt(t *testing.T) {
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		poison := workload.PoisonQueue(w.Cfg.Workload)
-		if err := w.Queue("accounta", poison).Drop(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.Queue("accounta", poison).Drop(t.Context()))
 		w.Put("accounta", "work-00", 3, 2)
 		w.drain(pump.HandlerFunc(func(context.Context, *pump.Task) error { return pump.Reject(testworld.ErrFlop) }), processor.Options{})
 		if n := w.Count("accounta", poison); n != 3 {
@@ -126,9 +120,7 @@ func TestAProcessorThatCannotJoinForLongGoesOnTrying(t *testing.T) {
 		cfg := w.Config("old", 1)
 		cfg.Instance = "p"
 		old, err := processor.New(cfg, &testworld.Seen{}, processor.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		before := w.start(old)
 		time.Sleep(10 * time.Second)
 		w.Sim.Inject(azsim.Rule{Instance: "old", Fault: azsim.FailBefore}) // it dies
@@ -189,9 +181,7 @@ limit 40
 func TestTheJudgeWaitsForAllRunsOfALiveSourceAndTakesNothingOfAQueuesLimit(t *testing.T) {
 	verify.Only(t)
 	plan, err := parseSimPlan(simBacklog)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	w := playSim(t, plan)
 	failOnSim(t, w)
 	if w.judge.sealed < 5 {

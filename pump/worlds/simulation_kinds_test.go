@@ -332,12 +332,7 @@ func (g *simSeeded) rolledBack() {
 // operator empties that quarantine.
 func (g *simSeeded) removal() {
 	account := g.other()
-	operate := func(order ...string) string {
-		g.last['x']++
-		name := fmt.Sprintf("x%d", g.last['x'])
-		g.step(simStep{verb: "operate", who: name, order: order})
-		return name
-	}
+	operate := func(order ...string) string { return g.operate(0, order...) }
 	trouble := func(span time.Duration, r azsim.Rule) { g.step(simStep{verb: "fault", span: span, rule: r}) }
 	if g.roll(2) == 0 {
 		g.join('p')
@@ -410,6 +405,14 @@ func (g *simSeeded) removals() {
 // other is an account that may be removed: the first one has the control table.
 func (g *simSeeded) other() string { return "account" + string(rune('b'+g.roll(g.plan.accounts-1))) }
 
+// operate has one operator more carry out an order.
+func (g *simSeeded) operate(at time.Duration, order ...string) (name string) {
+	g.last['x']++
+	name = fmt.Sprintf("x%d", g.last['x'])
+	g.step(simStep{at: at, verb: "operate", who: name, order: order})
+	return name
+}
+
 // command is one of an operator, who may die of it.
 func (g *simSeeded) command() {
 	what := []string{"redrive", "redrive", "redrive", "drop", "repair", "release", "hold", "drain", "drain", "remove", "remove", "add", "end", "end-drop"}[g.roll(14)]
@@ -421,9 +424,7 @@ func (g *simSeeded) command() {
 	case "add", "drain", "remove":
 		order = append(order, g.other())
 	}
-	g.last['x']++
-	name := fmt.Sprintf("x%d", g.last['x'])
-	g.step(simStep{verb: "operate", who: name, order: order})
+	name := g.operate(0, order...)
 	switch g.roll(8) {
 	case 0:
 		g.step(simStep{verb: "crash", who: name, after: g.roll(2) == 0, point: []string{"put", "delete", "get", "replace", "renew", "write"}[g.roll(6)], nth: 1 + g.roll(4)})
@@ -457,9 +458,7 @@ func TestEachKindOfWorldHasItsShareOfTheSeeds(t *testing.T) {
 	mix := strings.Join(simMix(), ", ")
 	t.Log(mix)
 	protocols, err := os.ReadFile("../../docs/protocols.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	said := strings.Join(strings.Fields(strings.ReplaceAll(string(protocols), "5,000", "5000")), " ")
 	if !strings.Contains(said, mix) {
 		t.Errorf("docs/protocols.md does not say of P9 that it plays %s", mix)

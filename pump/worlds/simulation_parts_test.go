@@ -22,21 +22,10 @@ var simPausesPart = []string{"pause-run", "pause-key"}
 
 // pausedParts are those worlds: in half of them nothing else happens.
 func (g *simSeeded) pausedParts() {
-	p := g.plan
-	p.tasks, p.work, p.pace = max(p.tasks, 200), max(p.work, 2*time.Second), max(p.pace, 20*time.Second)
-	calm := g.roll(2) == 0
-	if calm {
-		p.bad, p.limit, p.live, p.tables, p.entities, g.events = 0, 0, false, 0, false, -1
-	}
-	operate := func(at time.Duration, order ...string) string {
-		g.last['x']++
-		name := fmt.Sprintf("x%d", g.last['x'])
-		g.step(simStep{at: at, verb: "operate", who: name, order: order})
-		return name
-	}
+	calm := g.pausing()
 	at := g.seconds(1, 30)
 	for range 1 + g.roll(4) {
-		by := operate(at, simPausesPart[g.roll(2)])
+		by := g.operate(at, simPausesPart[g.roll(2)])
 		if !calm && g.roll(4) == 0 {
 			g.step(simStep{at: at, verb: "crash", who: by, after: g.roll(2) == 0, point: "write", nth: 1 + g.roll(2)})
 		}
@@ -44,15 +33,15 @@ func (g *simSeeded) pausedParts() {
 		switch g.roll(4) {
 		case 0:
 			if g.plan.accounts > 1 {
-				operate(at, []string{"drain", "add", "remove"}[g.roll(3)], g.other())
+				g.operate(at, []string{"drain", "add", "remove"}[g.roll(3)], g.other())
 				at += g.seconds(1, 60)
 			}
 		case 1:
-			operate(at, "end-drop")
+			g.operate(at, "end-drop")
 			at += g.seconds(1, 20)
 		}
 		if g.roll(3) > 0 {
-			operate(at, "resume-part")
+			g.operate(at, "resume-part")
 		}
 		at += g.seconds(1, 40)
 	}

@@ -17,34 +17,33 @@ import (
 // pauses are those worlds. In half of them nothing else happens. In the others an operator may die
 // of it, and another one may pause what the first lets go on.
 func (g *simSeeded) pauses() {
-	p := g.plan
-	p.tasks, p.work, p.pace = max(p.tasks, 200), max(p.work, 2*time.Second), max(p.pace, 20*time.Second)
-	calm := g.roll(2) == 0
-	if calm {
-		p.bad, p.limit, p.live, p.tables, p.entities, g.events = 0, 0, false, 0, false, -1
-	}
-	operate := func(at time.Duration, order string) string {
-		g.last['x']++
-		name := fmt.Sprintf("x%d", g.last['x'])
-		g.step(simStep{at: at, verb: "operate", who: name, order: []string{order}})
-		return name
-	}
+	calm := g.pausing()
 	at := g.seconds(1, 20)
 	for range 1 + g.roll(3) {
-		by := operate(at, "pause")
+		by := g.operate(at, "pause")
 		if !calm && g.roll(4) == 0 {
 			g.step(simStep{at: at, verb: "crash", who: by, after: g.roll(2) == 0, point: "write", nth: 1})
 		}
 		if g.roll(3) == 0 {
-			operate(at+g.seconds(0, 2), "pause")
+			g.operate(at+g.seconds(0, 2), "pause")
 		}
 		at += g.seconds(1, 150)
-		operate(at, "resume")
+		g.operate(at, "resume")
 		at += g.seconds(1, 40)
 	}
 	if g.roll(2) == 0 {
-		operate(at, "pause") // which the end of the world takes back
+		g.operate(at, "pause") // which the end of the world takes back
 	}
+}
+
+// pausing has the work last while something is paused. In half of the worlds nothing else happens.
+func (g *simSeeded) pausing() (calm bool) {
+	p := g.plan
+	p.tasks, p.work, p.pace = max(p.tasks, 200), max(p.work, 2*time.Second), max(p.pace, 20*time.Second)
+	if calm = g.roll(2) == 0; calm {
+		p.bad, p.limit, p.live, p.tables, p.entities, g.events = 0, 0, false, 0, false, -1
+	}
+	return calm
 }
 
 // simPauses is what is known of pauses. It is guarded by world.mu.

@@ -9,9 +9,7 @@ import (
 // divides hashes. The worlds are those of ledgers with several partitions.
 func TestSimulationOfNumbersOfSegmentsThatAreNoPowersOfTwo(t *testing.T) {
 	kind, err := simKindNamed("partitions")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for i, segments := range []int{192, 320, 448, 576, 960, 1984} {
 		t.Run(fmt.Sprint(segments), func(t *testing.T) {
 			t.Parallel()

@@ -96,13 +96,9 @@ func TestSimulationPlays(t *testing.T) {
 	seed, err := strconv.ParseUint(*simPlays, 10, 64)
 	if err != nil {
 		text, err := os.ReadFile(*simPlays)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		read, err := parseSimPlan(string(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		plan = func(uint64) *simPlan { return read }
 	}
 	w := playSim(t, plan(seed), func(w *simWorld) { w.records, w.tell = true, simLog() })

@@ -32,9 +32,7 @@ func (w *world) misspelt(which int) pump.Config {
 	c := w.Operator()
 	name := w.Sim.Accounts()[which]
 	st, err := azure.Open(azure.Options{ConnectionString: w.Sim.ConnectionString(name), Transport: unknownHost{}})
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	c.Accounts[which].Storage = st
 	return c
 }
@@ -46,17 +44,13 @@ func TestAnAccountThatIsNotThereEndsWhatIsStartedOnce(t *testing.T) {
 		inWorld(t, 3, 2, nil, func(t *testing.T, w *world) {
 			starts := map[string]func(pump.Config) error{"once": func(c pump.Config) error {
 				d, err := distributor.New(c, &testworld.ListSource{Print: "a", N: 10}, distributor.Options{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				return second(d.Run(t.Context()))
 			}}
 			if which == 0 {
 				starts["until idle"] = func(c pump.Config) error {
 					p, err := processor.New(c, &testworld.Seen{}, processor.Options{UntilIdle: time.Minute})
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					return second(p.Run(t.Context()))
 				}
 			}
@@ -86,9 +80,7 @@ func TestAStartThatWaitsSaysWhatTheControlAccountSays(t *testing.T) {
 			cfg.Workload = "late"
 			w.Fault(azsim.Rule{Service: "table", Fault: azsim.Answer, Status: 503, Code: code})
 			pr, err := processor.New(cfg, &testworld.Seen{}, processor.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			p := w.start(pr)
 			time.Sleep(time.Minute)
 			p.Stop()
@@ -157,9 +149,7 @@ func TestADistributorJoinsWheneverItsControlIsBack(t *testing.T) {
 				refused.Remove()
 				time.Sleep(time.Minute)
 				v, err := cluster.LoadView(t.Context(), w.Table(), "work")
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				if len(v.Members) != 1 {
 					t.Errorf("the members are %v, want the distributor", v.Members)
 				}

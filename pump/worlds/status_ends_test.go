@@ -22,9 +22,7 @@ func (w *world) endOf(run pump.RunID) (*runs.Ends, runs.RunEnd) {
 	w.T.Helper()
 	s := w.status(status.Options{})
 	info, err := runs.Show(w.T.Context(), w.Operator(), run.String())
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	for _, e := range s.Ends.Runs {
 		if e.ID == run.String() {
 			if cut, _, _ := strings.Cut(info.WaitsFor, ":"); cut == "" || !strings.HasPrefix(e.Text, cut) {
@@ -122,22 +120,14 @@ func TestTheStatusShowsAFewOfManyRunsThatWaitForTheirEnds(t *testing.T) {
 		for i := range byte(7) {
 			run := pump.RunID{9 - i, 15: 1}
 			all = append(all, run)
-			if err := w.AllRuns().Create(t.Context(), workload.Run{ID: run, Mode: "client"}); err != nil {
-				t.Fatal(err)
-			}
-			if err := w.AllRuns().Break(t.Context(), run, "so"); err != nil {
-				t.Fatal(err)
-			}
+			must(t, w.AllRuns().Create(t.Context(), workload.Run{ID: run, Mode: "client"}))
+			must(t, w.AllRuns().Break(t.Context(), run, "so"))
 			time.Sleep(time.Second)
 		}
-		if _, err := runs.End(t.Context(), w.Operator(), all[0].String(), false, "enough"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(runs.End(t.Context(), w.Operator(), all[0].String(), false, "enough")))
 		// A tally of a run is a sign of it, and a hidden message is one later.
 		noted := time.Now()
-		if err := workload.NoteTallies(t.Context(), w.Table(), "work", "p", workload.RunTally{Run: all[1], Tally: workload.Tally{Met: 1, Hides: time.Hour}}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, workload.NoteTallies(t.Context(), w.Table(), "work", "p", workload.RunTally{Run: all[1], Tally: workload.Tally{Met: 1, Hides: time.Hour}}))
 		ends := w.status(status.Options{}).Ends
 		if ends.Waiting != 7 || len(ends.Runs) != 5 {
 			t.Fatalf("%d wait, %d are shown", ends.Waiting, len(ends.Runs))
@@ -152,9 +142,7 @@ func TestTheStatusShowsAFewOfManyRunsThatWaitForTheirEnds(t *testing.T) {
 		}
 	})
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
-		if err := w.AllRuns().Break(t.Context(), w.Run, "so"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.AllRuns().Break(t.Context(), w.Run, "so"))
 		if ends, _ := w.endOf(w.Run); ends.Waiting != 0 || len(ends.Runs) != 0 || ends.Runs == nil {
 			t.Errorf("at least once: %+v", ends)
 		}

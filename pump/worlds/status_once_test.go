@@ -32,9 +32,7 @@ func TestTheStatusShowsExactlyHowFarRunsAreInModeOnce(t *testing.T) {
 		s.record(half.ID, below([]uint64{9, 5}), map[uint32]codec.NSet{1: codec.MakeNSet(7)})
 		s.record(closed.ID, below([]uint64{3}), nil)
 		mustPass(t, w.closer("c"))
-		if err := s.ledger.Prune(t.Context(), []pump.RunID{closed.ID}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.ledger.Prune(t.Context(), []pump.RunID{closed.ID}))
 		status, err := status.Read(t.Context(), w.Config("look", 2), status.Options{})
 		if err != nil || len(status.Problems) > 0 {
 			t.Fatalf("%v, %q", err, status.Problems)
@@ -79,7 +77,5 @@ func (w *world) damageHead(head string) {
 	_, err := f.Control.Write(w.T.Context(), storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
 		Partition: "work.ledger.00", Row: head, Properties: map[string]any{"Format": int64(1), "Counts": []byte{1, 2, 3}, "Records": []byte{9, 9}},
 	}})
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 }

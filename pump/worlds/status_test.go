@@ -31,9 +31,7 @@ import (
 func (w *world) status(o status.Options) *status.Status {
 	w.T.Helper()
 	s, err := status.Read(w.T.Context(), w.Operator(), o)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	return s
 }
 
@@ -47,9 +45,7 @@ func TestTheStatusOfANewWorkloadIsEmptyAndWhole(t *testing.T) {
 			t.Errorf("%d segments without an owner, settled %v", len(s.Unowned), s.Settled)
 		}
 		text, err := json.Marshal(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if strings.Contains(string(text), "null,\"") && strings.Contains(string(text), `"runs":null`) {
 			t.Errorf("a list is null: %s", text)
 		}
@@ -86,15 +82,11 @@ func TestTheStatusShowsVisibleMessagesAndThoseInFlightAsFarAsTheyAreKnown(t *tes
 		put("accounta", "town-01", 3)
 		put("accountb", "town-00", 40)
 		get := func(account, queue string, n int) {
-			if _, err := w.Queue(account, queue).Get(t.Context(), n, time.Hour); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(w.Queue(account, queue).Get(t.Context(), n, time.Hour)))
 		}
 		get("accounta", "town-01", 2)
 		get("accountb", "town-00", 6)
-		if err := w.Queue("accounta", "town-poison").Create(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.Queue("accounta", "town-poison").Create(t.Context()))
 		put("accounta", "town-poison", 7)
 		s := w.status(status.Options{})
 		show := func(name string, d status.Depth) string {
@@ -333,11 +325,9 @@ func TestABudgetCountsWhatIsMeasuredOfThoseWhoWork(t *testing.T) {
 func TestADamagedRowOfAMemberIsNamedAndTheOthersAreShown(t *testing.T) {
 	inThree(t, func(t *testing.T, w *world) {
 		w.joined("p1", cluster.RoleProcessor, cluster.Report{})
-		if _, err := w.Table().Write(t.Context(), storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
+		must(t, errOf(w.Table().Write(t.Context(), storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
 			Partition: "town", Row: "present.p2", Properties: map[string]any{"Format": int64(1), "Instance": "p2", "Beat": "x"},
-		}}); err != nil {
-			t.Fatal(err)
-		}
+		}})))
 		s := w.status(status.Options{})
 		if len(s.Problems) == 0 || !slices.ContainsFunc(s.Problems, func(p string) bool { return strings.Contains(p, "town/present.p2") }) || len(s.Instances) != 2 {
 			t.Errorf("problems %q, instances %+v", s.Problems, s.Instances)
@@ -353,16 +343,12 @@ func TestTheStatusShowsTheLastRunsAndWhatEachInstanceDidOfThem(t *testing.T) {
 			t.Helper()
 			time.Sleep(time.Second)
 			id := pump.RunID{0: n}
-			if err := runs.Create(ctx, workload.Run{ID: id, Mode: mode, Instance: instance}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, runs.Create(ctx, workload.Run{ID: id, Mode: mode, Instance: instance}))
 			return id
 		}
 		check := func(err error) {
 			t.Helper()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 		}
 		oldest := create(1, "once", "gone")
 		sealed := create(2, "once", "gone")
@@ -436,9 +422,7 @@ func TestTheStatusShowsTheKeysThatRunFirst(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 			if key != "Oslo" {
-				if err := c.Done(t.Context(), key == "Rome"); err != nil {
-					t.Fatal(err)
-				}
+				must(t, c.Done(t.Context(), key == "Rome"))
 			}
 		}
 		s := w.status(status.Options{})
@@ -462,13 +446,9 @@ func TestTheNamesOfTheStatusAsJSONStay(t *testing.T) {
 		}, Unowned: []uint32{}, Problems: []string{}, NotRead: []status.PartNotRead{{}},
 	}
 	text, err := json.Marshal(full)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var tree map[string]any
-	if err := json.Unmarshal(text, &tree); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(text, &tree))
 	var names []string
 	var walk func(at string, v any)
 	walk = func(at string, v any) {
@@ -491,9 +471,7 @@ func TestTheNamesOfTheStatusAsJSONStay(t *testing.T) {
 	if errors.Is(err, fs.ErrNotExist) {
 		t.Fatalf("there is no %s; it should hold\n%s", path, got)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if d := cmp.Diff(string(want), got); d != "" {
 		t.Errorf("names may be added, not changed (-want +got):\n%s", d)
 	}

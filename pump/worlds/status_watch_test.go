@@ -24,9 +24,7 @@ import (
 func (w *world) watching(o status.Options) (watcher *status.Watcher, stop func()) {
 	w.T.Helper()
 	watcher, err := status.NewWatcher(w.Operator(), o)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	ctx, cancel := context.WithCancel(w.T.Context())
 	done := make(chan struct{})
 	go func() {
@@ -49,9 +47,7 @@ func TestAWatcherShowsTheRowsAtOnceAndThenWhatTheStatusShows(t *testing.T) {
 		}
 		time.Sleep(3 * time.Second)
 		got, err := watcher.Rows(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		same := cmp.Options{
 			cmpopts.IgnoreUnexported(status.Queue{}),
 			cmpopts.IgnoreFields(status.Status{}, "Time", "Requests"),
@@ -68,9 +64,7 @@ func TestAWatcherKeepsToItsRate(t *testing.T) {
 		watcher, stop := w.watching(status.Options{})
 		before, began := w.Sim.Stats().Count("", ""), time.Now()
 		for time.Since(began) < time.Minute {
-			if _, err := watcher.Rows(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(watcher.Rows(t.Context())))
 		}
 		stop()
 		// At first it may be a second ahead.
@@ -100,9 +94,7 @@ func TestAWatcherReadsRowsBesideManyQueues(t *testing.T) {
 		defer stop()
 		began, read := time.Now(), 0
 		for time.Since(began) < time.Minute {
-			if _, err := watcher.Rows(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(watcher.Rows(t.Context())))
 			read++
 		}
 		if read < 20 {
@@ -128,9 +120,7 @@ func TestAWatcherShowsADarkAccountAndGoesOnWithTheOthers(t *testing.T) {
 		look := func() *status.Status {
 			t.Helper()
 			s, err := watcher.Rows(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return s
 		}
 		look()
@@ -166,30 +156,20 @@ func TestAWatcherKeepsWhatItCannotReadNow(t *testing.T) {
 		p := w.sampling("p", &testworld.Seen{}, nil)
 		defer p.End()
 		d, err := distributor.New(w.Config("d", 2), &testworld.ListSource{Print: "a", N: 8, Key: func(int) string { return "one" }}, distributor.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := d.Run(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := gates.Open(t.Context(), w.Operator(), "morning", "me"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, errOf(d.Run(t.Context())))
+		must(t, errOf(gates.Open(t.Context(), w.Operator(), "morning", "me")))
 		claims := coordination.NewClaims(w.Table(), w.Cfg.Workload, time.Hour, "p")
 		if _, _, _, err := claims.Claim(t.Context(), []byte("Oslo"), coordination.TaskRef{Foreign: "o/1"}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Minute)
 		watcher, err := status.NewWatcher(w.Operator(), status.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		look := func() *status.Status {
 			t.Helper()
 			s, err := watcher.Rows(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return s
 		}
 		known := look()

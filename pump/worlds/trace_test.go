@@ -51,12 +51,8 @@ func TestATaskKeepsItsContextWhateverBecomesOfIt(t *testing.T) {
 		cfg := w.Config("sender", 1)
 		cfg.TracerProvider = sdk.NewTracerProvider(sdk.WithSyncer(kept), sdk.WithSampler(every))
 		d, err := distributor.New(cfg, &testworld.ListSource{Print: "a", N: 8, Key: func(int) string { return "one" }}, distributor.Options{Pack: 4})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := d.Run(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, errOf(d.Run(t.Context())))
 		created := len(kept.GetSpans())
 		h := &traces{seen: map[uint64][]string{}, do: func(t *pump.Task, nth int) error {
 			switch {
@@ -70,18 +66,12 @@ func TestATaskKeepsItsContextWhateverBecomesOfIt(t *testing.T) {
 		pc := w.Config("p", 1)
 		pc.TracerProvider = sdk.NewTracerProvider(sdk.WithSyncer(kept))
 		p, err := processor.New(pc, h, processor.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		working := w.start(p)
 		time.Sleep(2 * time.Minute)
 		q, err := quarantine.Open(t.Context(), w.Operator())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := q.Redrive(t.Context(), quarantine.Filter{}, quarantine.Options{}, func(quarantine.Outcome) bool { return true }); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, q.Redrive(t.Context(), quarantine.Filter{}, quarantine.Options{}, func(quarantine.Outcome) bool { return true }))
 		time.Sleep(2 * time.Minute)
 		working.End()
 		traced := 0
@@ -121,12 +111,8 @@ func TestATaskHasNothingOfTheSpanOfTheProgram(t *testing.T) {
 			cfg := w.Config("sender", 1)
 			cfg.TracerProvider = sdk.NewTracerProvider(sdk.WithSampler(&everyOther{}))
 			d, err := distributor.New(cfg, &testworld.ListSource{Print: "a", N: 8, Key: func(int) string { return "one" }}, distributor.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := d.Run(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
+			must(t, errOf(d.Run(t.Context())))
 			handled := map[bool]int{}
 			h := func(ctx context.Context, task *pump.Task) error {
 				sent, _ := task.TraceContext(context.Background())
@@ -145,9 +131,7 @@ func TestATaskHasNothingOfTheSpanOfTheProgram(t *testing.T) {
 				pc.TracerProvider = provider
 			}
 			p, err := processor.New(pc, pump.HandlerFunc(h), processor.Options{Concurrency: 1, UntilIdle: 5 * time.Second})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			ctx, span := provider.Tracer("the program").Start(t.Context(), "main")
 			defer span.End()
 			if _, err := p.Run(ctx); err != nil || handled[true] != 4 || handled[false] != 4 {
@@ -167,12 +151,8 @@ func TestLogLinesOfATracedTaskNameItsSpan(t *testing.T) {
 		cfg.TracerProvider = provider
 		source := &testworld.ListSource{Print: "a", N: 3, Key: func(n int) string { return fmt.Sprint(n) }}
 		d, err := distributor.New(cfg, source, distributor.Options{Pack: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := d.Run(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, errOf(d.Run(t.Context())))
 		kept.Reset()
 		var lines testbuf.Buffer
 		pc := w.Config("p", 1)
@@ -189,9 +169,7 @@ func TestLogLinesOfATracedTaskNameItsSpan(t *testing.T) {
 			}
 			return errors.New("not yet")
 		}), processor.Options{Timeout: 10 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		working := w.start(p)
 		time.Sleep(2 * time.Minute)
 		working.End()
@@ -215,9 +193,7 @@ func TestLogLinesOfATracedTaskNameItsSpan(t *testing.T) {
 				Trace string `json:"trace_id"`
 				Span  string `json:"span_id"`
 			}
-			if err := json.Unmarshal([]byte(line), &l); err != nil {
-				t.Fatal(err)
-			}
+			must(t, json.Unmarshal([]byte(line), &l))
 			if l.Trace == "" {
 				continue
 			}

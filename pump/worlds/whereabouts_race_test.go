@@ -132,9 +132,7 @@ func TestOfDistributorsWithAccountsInAnotherOrderAtTheSameTimeOneMakesTheWorkloa
 			}
 			for _, r := range racers {
 				cfg, err := setup.Complete(r.config)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				_, refused := errors.AsType[*pump.ConfigError](r.err)
 				switch {
 				case cfg.Control == where && r.err != nil, cfg.Control != where && !refused:
@@ -200,15 +198,11 @@ func TestAProcessThatFindsASecondWorkloadOfItsNameRefusesToStart(t *testing.T) {
 		w.rival(1, setup.Shards(w.Cfg))
 		w.Sim.Inject(azsim.Rule{Account: "accountc", Service: "table", Fault: azsim.HangBefore})
 		d, err := distributor.New(w.Config("d", 2), &testworld.ListSource{Print: "list", N: 10}, distributor.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		began := time.Now()
 		errs := []error{second(d.Run(t.Context()))}
 		p, err := processor.New(w.Config("p", 2), pump.HandlerFunc(func(context.Context, *pump.Task) error { return nil }), processor.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		errs = append(errs, second(p.Run(t.Context())))
 		for _, err := range errs {
 			e, ok := errors.AsType[*pump.ConfigError](err)

@@ -114,9 +114,7 @@ func TestAWorkloadIsNotMadeWhileAnAccountCannotBeLookedInto(t *testing.T) {
 		}
 		run := func(c pump.Config, o distributor.Options, d time.Duration) error {
 			dist, err := distributor.New(c, &testworld.ListSource{Print: "list", N: 10}, o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			ctx, cancel := context.WithTimeout(t.Context(), d)
 			defer cancel()
 			return second(dist.Run(ctx))
@@ -154,9 +152,7 @@ func TestWhoWaitsForAnotherAccountThanControlSaysForWhich(t *testing.T) {
 		w.Cfg.Workload = "town"
 		w.Sim.Inject(azsim.Rule{Account: "accountc", Service: "table", Fault: azsim.HangBefore})
 		d, err := distributor.New(w.Operator(), &testworld.ListSource{Print: "list", N: 10}, distributor.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if err := second(d.Run(t.Context())); !storage.Ambiguous(err) {
 			t.Error(err)
 		}
@@ -210,15 +206,11 @@ func TestAProcessorRefusesAnAccountThatWasAddedWhileItJoined(t *testing.T) {
 		c := w.Config("p", 2)
 		c.Workload, c.Accounts = w.Cfg.Workload, c.Accounts[:2]
 		p, err := processor.New(c, pump.HandlerFunc(func(context.Context, *pump.Task) error { return nil }), processor.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		w.Sim.Inject(azsim.Rule{Instance: "p", Service: "table", Account: "accounta", Fault: azsim.DelayBefore, Delay: 5 * time.Second, Skip: 1, First: 1})
 		s := w.start(p)
 		time.Sleep(3 * time.Second)
-		if _, err := accounts.Add(t.Context(), w.Operator(), "accountc"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(accounts.Add(t.Context(), w.Operator(), "accountc")))
 		select {
 		case <-s.Done:
 		case <-time.After(time.Minute):

@@ -91,9 +91,7 @@ func TestWindows(t *testing.T) {
 	const file = "../../docs/reports/windows.md"
 	made := slices.Concat([]byte(windowsHead), table.Bytes())
 	if *windowsWrite {
-		if err := os.WriteFile(file, made, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, made, 0o644))
 		return
 	}
 	if there, err := os.ReadFile(file); err != nil || !bytes.Equal(withoutNumbers(there), withoutNumbers(made)) {
@@ -176,9 +174,7 @@ func (r *windowRow) run(t *testing.T) (hits, came []string) {
 	for _, world := range r.worlds() {
 		t.Run(world.name, func(t *testing.T) {
 			plan, err := parseSimPlan(windowBase + r.plan + "\n" + world.settings)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			w := playSim(t, plan)
 			failOnSim(t, w)
 			if world.once && !r.open && w.judge.repeated > 0 {

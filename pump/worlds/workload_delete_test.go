@@ -47,9 +47,7 @@ func (w *world) leftOf() (left []string) {
 			}
 		}
 		queues, err := a.Storage.Queues(w.T.Context(), w.Cfg.Workload+"-")
-		if err != nil {
-			w.T.Fatal(err)
-		}
+		must(w.T, err)
 		for _, q := range queues {
 			left = append(left, a.Name+": queue "+q)
 		}
@@ -73,25 +71,17 @@ func (w *world) used() {
 		return nil
 	})
 	p, err := processor.New(w.Config("p", 2), handler, processor.Options{UntilIdle: 5 * time.Second})
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	if _, err := p.Run(ctx); err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
+	must(w.T, errOf(p.Run(ctx)))
 	w.beside()
-	if err := workload.NewRuns(w.Table(), w.Cfg.Workload).End(ctx, w.Run, true, "test"); err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, workload.NewRuns(w.Table(), w.Cfg.Workload).End(ctx, w.Run, true, "test"))
 }
 
 // beside makes what others than distributors and processors make: a gate, ids, claims.
 func (w *world) beside() {
 	w.T.Helper()
 	ctx := w.T.Context()
-	if _, err := gates.Open(ctx, w.Operator(), "g", "me"); err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, errOf(gates.Open(ctx, w.Operator(), "g", "me")))
 	ids, err := coordination.NewIDRange(w.Table(), w.Cfg.Workload, "ids", 10)
 	if err == nil {
 		_, err = ids.Next(ctx)
@@ -102,9 +92,7 @@ func (w *world) beside() {
 			_, _, _, err = c.Claim(ctx, []byte{byte(i)}, coordination.TaskRef{Run: w.Run, N: uint64(i)})
 		}
 	}
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 }
 
 // deleted deletes the workload as often as it stops half-way.
@@ -125,9 +113,7 @@ func TestAfterADeletionNothingIsLeftOfAWorkloadAndItsNameIsFree(t *testing.T) {
 			}
 		}
 		dry, err := w.deleted("o1", workloads.Options{DryRun: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if now := w.leftOf(); !slices.Equal(now, before) {
 			t.Errorf("a dry run changed something: %q became %q", before, now)
 		}
@@ -135,9 +121,7 @@ func TestAfterADeletionNothingIsLeftOfAWorkloadAndItsNameIsFree(t *testing.T) {
 			t.Errorf("%+v, and there are %d", dry, len(before))
 		}
 		first, err := workloads.Show(t.Context(), w.Operator())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		steps := map[string]int{}
 		began := time.Now()
 		done, err := w.deleted("o2", workloads.Options{Force: true, Progress: func(p workloads.Progress) { steps[p.Step]++ }})
@@ -155,9 +139,7 @@ func TestAfterADeletionNothingIsLeftOfAWorkloadAndItsNameIsFree(t *testing.T) {
 		}
 		time.Sleep(time.Minute) // the names of queues are free again
 		d := w.distributor("again", &testworld.ListSource{Print: "list", N: 10}, distributor.Options{})
-		if err := second(d.Run(t.Context())); err != nil {
-			t.Fatal(err)
-		}
+		must(t, second(d.Run(t.Context())))
 		again, err := workloads.Show(t.Context(), w.Operator())
 		if err != nil || again.Incarnation == first.Incarnation || again.Runs["sealed"] != 1 || len(again.Runs) != 1 {
 			t.Errorf("%+v, %v", again, err)
@@ -169,12 +151,10 @@ func TestAfterADeletionNothingIsLeftOfAWorkloadAndItsNameIsFree(t *testing.T) {
 // noticed. So do causes that stand in rows.
 func TestWhatIsMadeWhileAWorkloadIsDeletedGoesToo(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
-		if _, err := w.Table().Write(t.Context(), storage.Write{Mode: storage.Insert, Entity: storage.Entity{
+		must(t, errOf(w.Table().Write(t.Context(), storage.Write{Mode: storage.Insert, Entity: storage.Entity{
 			Partition: tombstone.Partition(w.Cfg.Workload), Row: "accounta.work-00.1",
 			Properties: map[string]any{row.FormatProperty: int64(row.Format), "Text": "0-0"},
-		}}); err != nil {
-			t.Fatal(err)
-		}
+		}})))
 		made := false
 		done, err := w.deleted("o", workloads.Options{Force: true, Progress: func(workloads.Progress) {
 			if !made {
@@ -207,14 +187,10 @@ func TestAWorkloadInUseIsNotDeleted(t *testing.T) {
 		refusal(t, second(w.deleted("o", workloads.Options{})), "1 processes of it live: p", "--force")
 		p.Stop()
 		<-p.Done
-		if err := workload.NewRuns(w.Table(), w.Cfg.Workload).Seal(t.Context(), w.Run, make([]uint64, 64)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, workload.NewRuns(w.Table(), w.Cfg.Workload).Seal(t.Context(), w.Run, make([]uint64, 64)))
 		w.Put("accounta", "work-00", 1, 1)
 		refusal(t, second(w.deleted("o", workloads.Options{})), w.Run.String())
-		if err := w.Queue("accounta", "work-00").Drop(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.Queue("accounta", "work-00").Drop(t.Context()))
 		if d, err := w.deleted("o", workloads.Options{}); err != nil || !d.Deleted || len(w.leftOf()) > 0 {
 			t.Errorf("%+v, %v; left %q", d, err, w.leftOf())
 		}
@@ -315,9 +291,7 @@ func (w *world) forgetful(instance string) (stop func()) {
 	ctx, end := context.WithCancel(w.T.Context())
 	done := make(chan struct{})
 	row, err := w.Table().Read(ctx, w.Cfg.Workload, "present."+instance)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	go func() {
 		defer close(done)
 		for backoff.Wait(ctx, 5*time.Second) {
@@ -402,9 +376,7 @@ func TestALeftoverOfWhoDiedMakingAWorkloadIsRemoved(t *testing.T) {
 	inWorld(t, 3, 2, nil, func(t *testing.T, w *world) {
 		w.Cfg.Workload = "town"
 		maker := &workload.Maker{Account: "elsewhere", Known: func(string) error { return nil }}
-		if err := maker.Announce(t.Context(), w.Cfg.Accounts[2].Storage.Table(row.TableName), "town"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, maker.Announce(t.Context(), w.Cfg.Accounts[2].Storage.Table(row.TableName), "town"))
 		r := racer{w: w, config: w.Operator()}
 		if r.start(t.Context()); r.err == nil || !strings.Contains(r.err.Error(), "of account elsewhere") || w.hasRow(0) {
 			t.Fatal(r.err)
@@ -437,9 +409,7 @@ func TestADeletionLeavesOutAnAccountThatIsGoneForGood(t *testing.T) {
 		if d, err := w.deleted("o1", workloads.Options{}); err == nil || d.Begun {
 			t.Errorf("an account that does not answer is left out unasked: %+v, %v", d, err)
 		}
-		if _, err := accounts.Drain(t.Context(), w.Operator(), "accountc"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(accounts.Drain(t.Context(), w.Operator(), "accountc")))
 		lost := workloads.Options{Lost: []string{"accountc"}, Force: true}
 		if d, err := w.deleted("o1", lost); err == nil || d.Begun || !strings.Contains(err.Error(), "it may answer again for another") {
 			t.Errorf("right after the drain: %+v, %v", d, err)

@@ -29,18 +29,14 @@ func (w *world) removed(keep func(row string) bool) {
 	table := w.Table()
 	var rows []storage.Entity
 	for e, err := range table.Query(w.T.Context(), storage.Query{Partition: w.Cfg.Workload}) {
-		if err != nil {
-			w.T.Fatal(err)
-		}
+		must(w.T, err)
 		rows = append(rows, e)
 	}
 	for _, e := range rows {
 		if keep != nil && keep(e.Row) {
 			continue
 		}
-		if _, err := table.Write(w.T.Context(), storage.Write{Mode: storage.Remove, Entity: storage.Entity{Partition: e.Partition, Row: e.Row}}); err != nil {
-			w.T.Fatal(err)
-		}
+		must(w.T, errOf(table.Write(w.T.Context(), storage.Write{Mode: storage.Remove, Entity: storage.Entity{Partition: e.Partition, Row: e.Row}})))
 	}
 }
 
@@ -50,9 +46,7 @@ func (w *world) remade(segments, queues int) {
 	var shards []shardmap.Shard
 	for i := range queues {
 		shards = append(shards, shardmap.Shard{Account: "accounta", Queue: fmt.Sprintf("other-%02d", i), Weight: 1})
-		if err := w.Queue("accounta", shards[i].Queue).Create(w.T.Context()); err != nil {
-			w.T.Fatal(err)
-		}
+		must(w.T, w.Queue("accounta", shards[i].Queue).Create(w.T.Context()))
 	}
 	w.remadeOf(segments, shards)
 }
@@ -61,9 +55,7 @@ func (w *world) remade(segments, queues int) {
 func (w *world) remadeAlike() {
 	w.T.Helper()
 	was, err := workload.Load(w.T.Context(), w.Table(), w.Cfg.Workload)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, err)
 	w.removed(nil)
 	w.remadeOf(was.Map.Segments, was.Map.Shards)
 }
@@ -71,9 +63,7 @@ func (w *world) remadeAlike() {
 func (w *world) remadeOf(segments int, shards []shardmap.Shard) {
 	w.T.Helper()
 	spec := workload.Spec{Name: w.Cfg.Workload, Segments: segments, Delivery: string(w.Cfg.Delivery), Shards: shards}
-	if _, err := workload.Ensure(w.T.Context(), w.Table(), spec); err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, errOf(workload.Ensure(w.T.Context(), w.Table(), spec)))
 }
 
 // A9: only the incarnation tells a workload that was made again with a map of the same
@@ -156,9 +146,7 @@ func TestWhoChangesAWorkloadSeesThatItWasMadeAgain(t *testing.T) {
 	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 		w.poison("accounta", 1, pump.ReasonRejected, time.Now(), "key")
 		q, err := quarantine.Open(t.Context(), w.Operator())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		time.Sleep(workload.MapMaxAge)
 		w.removed(nil)
 		w.remade(128, 4)
@@ -171,9 +159,7 @@ func TestWhoChangesAWorkloadSeesThatItWasMadeAgain(t *testing.T) {
 		}
 	})
 	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
-		if _, err := accounts.Drain(t.Context(), w.Operator(), "accountb"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(accounts.Drain(t.Context(), w.Operator(), "accountb")))
 		var once sync.Once
 		_, err := accounts.Remove(t.Context(), w.Operator(), "accountb", accounts.RemoveOptions{Wait: true, Progress: func(accounts.Progress) {
 			once.Do(func() {

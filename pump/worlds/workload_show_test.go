@@ -23,21 +23,15 @@ func TestAWorkloadIsShownWhateverTheConfigurationSaysOfIt(t *testing.T) {
 		runs := workload.NewRuns(w.Table(), w.Cfg.Workload)
 		for i := range 3 {
 			run := workload.Run{ID: pump.RunID{byte(i + 1)}, Mode: "once", Fingerprint: "f", Instance: "d"}
-			if err := runs.Create(t.Context(), run); err != nil {
-				t.Fatal(err)
-			}
+			must(t, runs.Create(t.Context(), run))
 			if i > 0 {
-				if err := runs.Break(t.Context(), run.ID, "gone"); err != nil {
-					t.Fatal(err)
-				}
+				must(t, runs.Break(t.Context(), run.ID, "gone"))
 			}
 		}
 		cfg := w.Operator()
 		cfg.Delivery = pump.Once // is not what is pinned
 		got, err := workloads.Show(t.Context(), cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got.Name != "town" || len(got.Incarnation) != 16 || got.Control != "accounta" || got.Delivery != "at-least-once" || got.Segments != 128 || got.MapVersion != 1 ||
 			got.Queues != 4 || len(got.Accounts) != 3 || got.Processors != 1 || got.Distributors != 1 || got.Runs["open"] != 1 || got.Runs["broken"] != 2 || !got.AllRuns ||
 			len(got.Rivals) != 0 || len(got.Unseen) != 0 || got.Retention != (7*24*time.Hour).Seconds() || got.Shared {
@@ -57,9 +51,7 @@ func TestAWorkloadIsShownWhateverTheConfigurationSaysOfIt(t *testing.T) {
 func (w *world) rival(i int, shards []shardmap.Shard) {
 	w.T.Helper()
 	spec := workload.Spec{Name: w.Cfg.Workload, Delivery: string(w.Cfg.Delivery), Shards: shards}
-	if _, err := workload.Ensure(w.T.Context(), w.Cfg.Accounts[i].Storage.Table(row.TableName), spec); err != nil {
-		w.T.Fatal(err)
-	}
+	must(w.T, errOf(workload.Ensure(w.T.Context(), w.Cfg.Accounts[i].Storage.Table(row.TableName), spec)))
 }
 
 func TestWorkloadShowNamesASecondWorkloadOverTheSameQueues(t *testing.T) {
@@ -69,9 +61,7 @@ func TestWorkloadShowNamesASecondWorkloadOverTheSameQueues(t *testing.T) {
 		w.rival(2, []shardmap.Shard{{Account: "other", Queue: all[0].Queue}})
 		w.Sim.Inject(azsim.Rule{Account: "accountd", Service: "table", Fault: azsim.FailBefore})
 		got, err := workloads.Show(t.Context(), w.Operator())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		same := []string{"accounta", "accountb", "accountc", "accountd"}
 		if r := got.Rivals; len(r) != 2 || r[0].Account != "accountb" || !slices.Equal(r[0].SameQueues, same) || r[1].Account != "accountc" || len(r[1].SameQueues) != 0 {
 			t.Errorf("rivals %+v", r)

@@ -17,7 +17,12 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
+
+	"github.com/queuepump/queuepump/internal/testbuf"
 )
+
+// must ends a test with an error.
+var must = testbuf.Must
 
 var aDay = time.Date(2026, 11, 24, 21, 26, 12, 0, time.UTC)
 
@@ -72,9 +77,7 @@ func small(t *testing.T) *build {
 			for _, ext := range []string{"", ".bash", ".zsh", ".fish"} {
 				file := filepath.Join(b.built(arch), name+ext)
 				err := errors.Join(os.MkdirAll(b.built(arch), 0o755), os.WriteFile(file, []byte(file), 0o600))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 			}
 		}
 	}
@@ -90,9 +93,7 @@ func archived(t *testing.T, r io.Reader) map[string]*tar.Header {
 		if err == io.EOF {
 			return found
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		found[h.Name] = h
 	}
 }
@@ -100,23 +101,17 @@ func archived(t *testing.T, r io.Reader) map[string]*tar.Header {
 func gunzipped(t *testing.T, file string) io.Reader {
 	t.Helper()
 	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { f.Close() })
 	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return z
 }
 
 func TestTheArchiveHasWhatPackagesHave(t *testing.T) {
 	b := small(t)
 	to := t.TempDir()
-	if err := b.archive(to, "arm64"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.archive(to, "arm64"))
 	const name = "queuepump_1.2.3~rc.1_linux_arm64"
 	found := archived(t, gunzipped(t, filepath.Join(to, name+".tar.gz")))
 	for path, mode := range map[string]int64{
@@ -150,13 +145,9 @@ func TestTheArchiveHasWhatPackagesHave(t *testing.T) {
 // Every file of the folders that packages are made from is in them: one that is forgotten is found.
 func TestNfpmListsAllFiles(t *testing.T) {
 	text, err := os.ReadFile("../nfpm.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	list, err := contents(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, folder := range []string{"systemd", "etc"} {
 		entries, err := os.ReadDir(filepath.Join("..", folder))
 		if err != nil || len(entries) == 0 {
@@ -181,32 +172,22 @@ func images(t *testing.T, file string) map[string]v1.Image {
 	t.Helper()
 	dir := t.TempDir()
 	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
-	if err := unpack(f, dir); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unpack(f, dir))
 	outer, err := layout.ImageIndexFromPath(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	manifest, err := outer.IndexManifest()
 	if err != nil || len(manifest.Manifests) != 1 {
 		t.Fatalf("%+v, %v", manifest, err)
 	}
 	index, err := outer.ImageIndex(manifest.Manifests[0].Digest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := validate.Index(index); err != nil {
 		t.Error(err)
 	}
 	inner, err := index.IndexManifest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	found := map[string]v1.Image{}
 	for _, m := range inner.Manifests {
 		if found[m.Platform.Architecture], err = index.Image(m.Digest); err != nil {
@@ -245,9 +226,7 @@ func unpack(r io.Reader, dir string) error {
 func TestTheImageRunsWithoutRights(t *testing.T) {
 	b := small(t)
 	to := t.TempDir()
-	if err := b.images(to); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.images(to))
 	found := images(t, filepath.Join(to, "queuepump-image.tar"))
 	for _, arch := range architectures {
 		img := found[arch]
@@ -257,9 +236,7 @@ func TestTheImageRunsWithoutRights(t *testing.T) {
 		checkImage(t, img, arch)
 		// The archive for docker load has the same image.
 		other, err := tarball.ImageFromPath(filepath.Join(to, "queuepump-image-"+arch+".tar"), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		one, err1 := img.ConfigName()
 		two, err2 := other.ConfigName()
 		if one != two || err1 != nil || err2 != nil {
@@ -272,9 +249,7 @@ func TestTheImageRunsWithoutRights(t *testing.T) {
 func checkImage(t *testing.T, img v1.Image, arch string) {
 	t.Helper()
 	c, err := img.ConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if c.OS != "linux" || c.Architecture != arch || c.Config.User != "65532:65532" ||
 		!slices.Contains(c.Config.Env, "PATH=/usr/bin") || c.Created.IsZero() {
 		t.Errorf("%+v", c)
@@ -284,9 +259,7 @@ func checkImage(t *testing.T, img v1.Image, arch string) {
 		t.Fatalf("%d layers, %v", len(layers), err)
 	}
 	r, err := layers[0].Uncompressed()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer r.Close()
 	found := archived(t, r)
 	for path, mode := range map[string]int64{
@@ -308,13 +281,9 @@ func TestTheImageIsReproducible(t *testing.T) {
 	var digests []v1.Hash
 	for range 2 {
 		img, err := b.imageOf("amd64")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		d, err := img.Digest()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		digests = append(digests, d)
 	}
 	if digests[0] != digests[1] {

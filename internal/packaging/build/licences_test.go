@@ -20,9 +20,7 @@ func table(t *testing.T) string {
 	var lines []string
 	for _, arch := range architectures {
 		parts, err := partsOf(arch)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, p := range parts {
 			lines = append(lines, fmt.Sprintf("| %s | %s |\n", p.name, strings.Join(p.kinds, ", ")))
 		}
@@ -36,9 +34,7 @@ func TestAllThatIsLinkedMayBeLinkedAndIsNamed(t *testing.T) {
 	t.Chdir("../../..")
 	const begin, end = "<!-- the test writes what follows -->\n\n", "\n<!-- until here -->"
 	text, err := os.ReadFile(licencesDoc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	before, rest, _ := strings.Cut(string(text), begin)
 	found, after, whole := strings.Cut(rest, end)
 	if !whole {
@@ -46,9 +42,7 @@ func TestAllThatIsLinkedMayBeLinkedAndIsNamed(t *testing.T) {
 	}
 	want := table(t)
 	if *writeLicences {
-		if err := os.WriteFile(licencesDoc, []byte(before+begin+want+end+after), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(licencesDoc, []byte(before+begin+want+end+after), 0o600))
 		return
 	}
 	if found != want {
@@ -61,25 +55,17 @@ func TestAllThatIsLinkedMayBeLinkedAndIsNamed(t *testing.T) {
 // go with it.
 func TestTheCopyrightFileHasAllTexts(t *testing.T) {
 	b := small(t)
-	if err := b.copyright("amd64"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.copyright("amd64"))
 	text, err := os.ReadFile(filepath.Join(b.built("amd64"), "copyright"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got := string(text)
 	own, err := os.ReadFile("LICENSE")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !strings.Contains(got, strings.TrimSpace(string(own))) {
 		t.Error("the project's own licence is not there")
 	}
 	parts, err := partsOf("amd64")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	notices := 0
 	for _, p := range parts {
 		for _, text := range p.texts {
@@ -110,9 +96,7 @@ func TestTheCopyrightFileHasAllTexts(t *testing.T) {
 
 func TestWhatMayNotBeLinkedIsFound(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "LICENSE")
-	if err := os.WriteFile(file, []byte("All rights reserved. Ask us."), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte("All rights reserved. Ask us."), 0o600))
 	err := (&part{name: "theirs"}).read(file)
 	if err == nil || !strings.Contains(err.Error(), "no licence that is known") {
 		t.Errorf("a text that is no licence: %v", err)

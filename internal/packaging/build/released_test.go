@@ -55,9 +55,7 @@ func TestSumsAreRight(t *testing.T) {
 	for _, folder := range []string{"package", "image"} {
 		dir := released(t, folder)
 		sums, err := os.ReadFile(filepath.Join(dir, "SHA256SUMS"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		n := 0
 		for line := range strings.Lines(string(sums)) {
 			sum, file, _ := strings.Cut(strings.TrimSpace(line), "  ")
@@ -77,18 +75,14 @@ func TestSumsAreRight(t *testing.T) {
 func listed(t *testing.T, packager string) []string {
 	t.Helper()
 	text, err := os.ReadFile("../nfpm.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if packager == "deb" {
 		text = bytes.ReplaceAll(text, []byte("packager: rpm"), []byte("packager: other"))
 		text = bytes.ReplaceAll(text, []byte("packager: deb"), []byte("packager: both"))
 		text = bytes.ReplaceAll(text, []byte("packager: other"), []byte("packager: deb"))
 	}
 	list, err := contents(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var lines []string
 	for _, c := range list {
 		lines = append(lines, fmt.Sprintf("%s %o", c.Dst, c.FileInfo.Mode))
@@ -101,9 +95,7 @@ func listed(t *testing.T, packager string) []string {
 func members(t *testing.T, file string) map[string][]byte {
 	t.Helper()
 	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
 	r := bufio.NewReader(f)
 	if magic, err := io.ReadAll(io.LimitReader(r, 8)); err != nil || string(magic) != "!<arch>\n" {
@@ -118,9 +110,7 @@ func members(t *testing.T, file string) map[string][]byte {
 			t.Fatal(err)
 		}
 		size, err := strconv.Atoi(strings.TrimSpace(string(head[48:58])))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		data := make([]byte, size+size%2)
 		if _, err := io.ReadFull(r, data); err != nil {
 			t.Fatal(err)
@@ -134,9 +124,7 @@ func TestDebsHoldWhatIsListed(t *testing.T) {
 	for _, arch := range architectures {
 		parts := members(t, one(t, dir+"/*_"+arch+".deb"))
 		z, err := gzip.NewReader(bytes.NewReader(parts["data.tar.gz"]))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		want := listed(t, "deb")
 		var got []string
 		for path, h := range archived(t, z) {
@@ -151,9 +139,7 @@ func TestDebsHoldWhatIsListed(t *testing.T) {
 			t.Errorf("%s has\n%s\nnot\n%s", arch, strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
 		z, err = gzip.NewReader(bytes.NewReader(parts["control.tar.gz"]))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		control := archived(t, z)
 		for _, name := range []string{"conffiles", "postinst", "prerm", "postrm"} {
 			if control["./"+name] == nil {
@@ -171,16 +157,12 @@ func TestRPMsHoldWhatIsListed(t *testing.T) {
 		query := exec.Command("rpm", "-qp", "--qf", format,
 			one(t, dir+"/*."+arch+".rpm"))
 		text, err := query.Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var got []string
 		for line := range strings.Lines(string(text)) {
 			words := strings.Fields(line)
 			mode, err := strconv.ParseInt(words[1], 8, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			got = append(got, fmt.Sprintf("%s %o", words[0], mode&0o7777))
 			config := len(words) > 2 && words[2] == "cn"
 			if config != strings.HasPrefix(line, "/etc/queuepump/") {
@@ -200,18 +182,14 @@ func TestBinariesAreStaticAndBringAuthorities(t *testing.T) {
 		for _, name := range []string{"queuepump-distributor", "queuepump-processor"} {
 			path := filepath.Join(released(t, "built"), arch, name)
 			f, err := elf.Open(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer f.Close()
 			libraries, err := f.ImportedLibraries()
 			if f.Machine != machines[arch] || err != nil || len(libraries) > 0 {
 				t.Errorf("%s: %s, needs %q, %v", path, f.Machine, libraries, err)
 			}
 			info, err := buildinfo.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			deps := fmt.Sprint(info.Settings)
 			if !strings.Contains(deps, "{-trimpath true}") || !strings.Contains(deps, "{CGO_ENABLED 0}") {
 				t.Errorf("%s: %s", path, deps)
@@ -234,22 +212,16 @@ func TestTheLifeOfAPackage(t *testing.T) {
 		arch["rpm"] = "aarch64"
 	}
 	absolute, err := filepath.Abs(*out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	script, err := filepath.Abs("testdata/lifecycle.sh")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Chdir("../../..")
 	for format, tool := range map[string]string{"deb": "dpkg", "rpm": "rpm"} {
 		t.Run(format, func(t *testing.T) {
 			needs(t, tool, "unshare", "systemd-sysusers", "systemd-tmpfiles")
 			older := &build{release{version: "0.0.0~1", revision: "older", when: aDay}, absolute}
 			dir := t.TempDir()
-			if err := older.nfpm(dir, runtime.GOARCH, format); err != nil {
-				t.Fatal(err)
-			}
+			must(t, older.nfpm(dir, runtime.GOARCH, format))
 			before := one(t, dir+"/*."+format)
 			now := one(t, filepath.Join(absolute, "package", "*"+arch[format]+"."+format))
 			version := versionOf(t, format, now)
@@ -270,9 +242,7 @@ func versionOf(t *testing.T, format, file string) string {
 		args = []string{"rpm", "-qp", "--qf", "%{VERSION}", file}
 	}
 	text, err := exec.Command(args[0], args[1:]...).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return strings.TrimSpace(string(text))
 }
 
@@ -286,9 +256,7 @@ func TestTheReleasedImageIsSmallAndRuns(t *testing.T) {
 		}
 		checkImage(t, img, arch)
 		layers, err := img.Layers()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		size, err := layers[0].Size()
 		t.Logf("%s: %.1f MB compressed", arch, float64(size)/1e6)
 		if err != nil || size > most {
@@ -298,14 +266,10 @@ func TestTheReleasedImageIsSmallAndRuns(t *testing.T) {
 			continue
 		}
 		r, err := layers[0].Uncompressed()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer r.Close()
 		root := t.TempDir()
-		if err := unpack(r, root); err != nil {
-			t.Fatal(err)
-		}
+		must(t, unpack(r, root))
 		runsIn(t, root)
 	}
 }

@@ -18,9 +18,7 @@ func TestAMarkedChoiceBarsAsAHomeDoes(t *testing.T) {
 		}
 	}
 	m, err := shardmap.New(128, shards)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	v := &View{Workload: &workload.Workload{Map: m}, Owners: make([]Owner, m.Segments), Spills: make([]uint8, m.Segments)}
 	for _, name := range []string{"p", "q", "r"} {
 		v.Members = append(v.Members, Member{Instance: name, Role: RoleProcessor, Report: Report{Vouches: []string{"b"}}})

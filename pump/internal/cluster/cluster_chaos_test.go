@@ -150,13 +150,9 @@ func TestClusterScripts(t *testing.T) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			t.Parallel()
 			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			s, err := parseClusterScript(string(text))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			w := playCluster(t, s)
 			if *clusterPlays != "" {
 				for _, e := range w.history {

@@ -26,9 +26,7 @@ func TestAWorkloadOf2500QueuesIsMadeAndRead(t *testing.T) {
 				spec.Shards = append(spec.Shards, shardmap.Shard{Account: fmt.Sprintf("storageaccountnumber%04d", a), Queue: fmt.Sprintf("city-%02d", q), Weight: 0.1})
 			}
 		}
-		if _, err := workload.Ensure(t.Context(), table, spec); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(workload.Ensure(t.Context(), table, spec)))
 		w, err := workload.ChangeMap(t.Context(), table, "city", func(m *shardmap.Map) ([]shardmap.Shard, error) {
 			shards := slices.Clone(m.Shards)
 			for i := range 10 {
@@ -36,9 +34,7 @@ func TestAWorkloadOf2500QueuesIsMadeAndRead(t *testing.T) {
 			}
 			return shards, nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		read, err := workload.Load(t.Context(), table, "city")
 		if err != nil || read.Map.Version != 2 || !slices.Equal(read.Map.Loads(), w.Map.Loads()) {
 			t.Errorf("%v, %v", read, err)
@@ -46,9 +42,7 @@ func TestAWorkloadOf2500QueuesIsMadeAndRead(t *testing.T) {
 		owners := slices.Repeat([]Owner{{Instance: "p", Incarnation: "0123456789abcdef", Epoch: row.MaxEpoch}}, ownersPerRow)
 		for i := range ownerRows(shardmap.MaxSegments) {
 			r := ownerRowOf(table, "city", ownerRowFirst(i), shardmap.MaxSegments, row.RequestTimeout)
-			if _, err := r.TryWrite(t.Context(), row.Version[[]Owner]{}, owners); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(r.TryWrite(t.Context(), row.Version[[]Owner]{}, owners)))
 		}
 		v, err := LoadView(t.Context(), table, "city")
 		if err != nil || len(v.Damaged) > 0 || len(v.Owners) != shardmap.MaxSegments {

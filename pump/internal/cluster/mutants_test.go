@@ -27,9 +27,7 @@ func TestMutantsAreFound(t *testing.T) {
 		Files: map[string]func(*testing.T, string) string{
 			".cluster": func(t *testing.T, text string) string {
 				s, err := parseClusterScript(text)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				return play(t, s)
 			},
 		},

@@ -74,9 +74,7 @@ func decoded(t *testing.T, m memberRow) Member {
 		encodeMember(m),
 		func(f *row.Fields) memberRow { return decodeMember(f, m.Instance) },
 	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return got.Member
 }
 
@@ -217,9 +215,7 @@ func TestKindsMakeNoMusterTooLarge(t *testing.T) {
 			e.Properties,
 			func(f *row.Fields) memberRow { return decodeMember(f, "m0007") },
 		)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if _, each, known := got.Kinds(); !known || (each != nil) != (c.accounts == 8) {
 			t.Errorf(
 				"%d members, %d accounts: %v, of %d accounts",

@@ -68,9 +68,7 @@ func TestAClaimThatLandsAfterItWasGivenUpIsAdoptedWithAnotherEpoch(t *testing.T)
 		if landing.Entity.Row == "" || a.trusted() != 0 || len(a.held()) != 0 {
 			t.Fatalf("claimed %q, trusted %d, held %d", landing.Entity.Row, a.trusted(), len(a.held()))
 		}
-		if _, err := c.table("late").Write(t.Context(), landing); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(c.table("late").Write(t.Context(), landing)))
 		time.Sleep(time.Until(until) - time.Second)
 		if a.trusted() != 0 || c.load().Owners[0].Instance != "a" {
 			t.Errorf("trusts %d that it had given up", a.trusted())
@@ -368,9 +366,7 @@ func TestAnOwnRowThatSomebodyWroteMeansToJoinAnew(t *testing.T) {
 		v := c.settle(5 * time.Second)
 		was := v.Members[0].Incarnation
 		w := storage.Write{Mode: storage.Remove, Entity: storage.Entity{Partition: "city", Row: "present.a"}}
-		if _, err := c.table("x").Write(t.Context(), w); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(c.table("x").Write(t.Context(), w)))
 		time.Sleep(10 * time.Second)
 		v = c.settle(5 * time.Second)
 		if v.Members[0].Incarnation == was || v.Owners[0].Epoch != 2 || a.trusted() != 64 {

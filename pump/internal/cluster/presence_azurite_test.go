@@ -18,18 +18,14 @@ import (
 func TestOnAzuriteMembersJoinHandOverLeaveAndAreEvicted(t *testing.T) {
 	server := storagetest.StartAzurite(t, "cluster")
 	account, err := azure.Open(azure.Options{ConnectionString: server.ConnectionString("cluster")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	table := account.Table(row.TableName)
 	// It takes 17 s, most of it beats and leases, and far longer beside others on a slow machine.
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	// 1,024 segments are two owner rows.
 	w, err := workload.Ensure(ctx, table, workload.Spec{Name: "city", Segments: 1024, Delivery: string(pump.AtLeastOnce), Shards: queuesOf(8)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	join := func(name string) *Presence {
 		p, err := Join(ctx, w, Options{
 			Instance: name, Role: RoleProcessor, Beat: 500 * time.Millisecond,
@@ -37,9 +33,7 @@ func TestOnAzuriteMembersJoinHandOverLeaveAndAreEvicted(t *testing.T) {
 				return Report{Accounts: []string{"cluster"}, Demand: map[string]float64{"cluster": 1.5}}
 			},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return p
 	}
 	until := func(what string, is func(*View) bool) *View {

@@ -121,17 +121,11 @@ func TestAnEvictedMemberLeavesThoughItsNameIsAnothersNow(t *testing.T) {
 		heal := c.isolate("a")
 		v := c.load()
 		r := memberRowOf(c.table("operator"), "city", "a", time.Second)
-		if err := r.TryRemove(t.Context(), v.present[v.index("a")]); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.TryRemove(t.Context(), v.present[v.index("a")]))
 		w, err := workload.Load(t.Context(), c.table("twin"), "city")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		twin, err := Join(t.Context(), w, Options{Instance: "a", Role: RoleProcessor})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		heal()
 		time.Sleep(time.Minute)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
@@ -152,17 +146,11 @@ func TestAWorkloadMadeAnewBeforeJoiningIsNoticed(t *testing.T) {
 	inCrowd(t, 8, 64, func(t *testing.T, c *crowd) {
 		table := c.table("operator")
 		before, err := workload.Load(t.Context(), table, "city")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		r := workload.RowOf(table, "city")
 		v, err := r.Read(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := r.TryRemove(t.Context(), v); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, r.TryRemove(t.Context(), v))
 		c.ensure(table, workload.Spec{Name: "city", Segments: 256, Delivery: string(pump.AtLeastOnce), Shards: queuesOf(8)})
 		if _, err := Join(t.Context(), before, Options{Instance: "a", Role: RoleProcessor}); !errors.Is(err, workload.ErrReplaced) {
 			t.Errorf("joined with %v", err)

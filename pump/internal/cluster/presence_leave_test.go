@@ -102,9 +102,7 @@ func TestAJoinGivenUpOnTheWayLeavesNoRow(t *testing.T) {
 			return errNoAnswer
 		})
 		w, err := workload.Load(t.Context(), c.table("a"), "city")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		o := Options{Instance: "a", Role: RoleDistributor, Host: "host", Version: "test"}
 		if _, err := Join(ctx, w, o); err == nil || ctx.Err() == nil {
 			t.Fatalf("joining: %v", err)

@@ -78,9 +78,7 @@ func TestWhatManyMembersReadAndWriteIsBounded(t *testing.T) {
 					}
 				}
 				for range n {
-					if err := <-joined; err != nil {
-						t.Fatal(err)
-					}
+					must(t, <-joined)
 				}
 				for k := range 6 {
 					time.Sleep(10 * time.Second)

@@ -159,9 +159,7 @@ func TestWhateverAMemberSaysOfItselfItsRowIsSmallAndCanBeRead(t *testing.T) {
 		}
 	}
 	got, err := decodeRow(props, func(f *row.Fields) memberRow { return decodeMember(f, "a") })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got.Holds.Len() != shardmap.MaxSegments || len(got.Accounts) < 300 || len(got.Demand) < 200 || got.Demand["minus"] != 0 || got.Rate != 0 || got.Tasks != math.MaxInt64 || !got.Started.IsZero() {
 		t.Errorf("holds %d, accounts %d, demand %d, %+v", got.Holds.Len(), len(got.Accounts), len(got.Demand), got.Rate)
 	}

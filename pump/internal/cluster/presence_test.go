@@ -326,9 +326,7 @@ func TestAProcessThatStopsIsWaitedForByTheNextOfItsName(t *testing.T) {
 		time.AfterFunc(17*time.Second, func() { first.Leave(t.Context()) }) // and beats until then
 		begun := time.Now()
 		next, err := c.tryJoin("a")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if took := time.Since(begun); took < 17*time.Second || took > 25*time.Second {
 			t.Errorf("joined after %v", took)
 		}
@@ -391,13 +389,9 @@ func TestASharedWorkloadHasMembersOnly(t *testing.T) {
 	inCrowd(t, 8, 64, func(t *testing.T, c *crowd) {
 		table := c.table("setup")
 		w, err := workload.Ensure(t.Context(), table, workload.Spec{Name: "all", Shared: true, Segments: 64, Delivery: string(pump.AtLeastOnce), Shards: queuesOf(2)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		a, err := Join(t.Context(), w, Options{Instance: "a", Role: RoleProcessor})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		time.Sleep(time.Minute)
 		v := a.View()
 		if _, held := a.Hold(0); held || a.Trusted(0) || v.Owners != nil || v.Plan() != nil || !v.Settled() || len(v.Members) != 1 || v.Rank("a") != 0 {

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/testbuf"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/faketable"
@@ -21,6 +22,12 @@ import (
 	"github.com/queuepump/queuepump/pump/storage/azure"
 	"github.com/queuepump/queuepump/shardmap"
 )
+
+// must ends a test with an error.
+var must = testbuf.Must
+
+// errOf is the error of a call whose result a test does not need.
+func errOf(_ any, err error) error { return err }
 
 // crowd is a workload on a simulated account with members that this test made.
 type crowd struct {
@@ -75,18 +82,14 @@ func queuesOf(n int) []shardmap.Shard {
 
 func (c *crowd) ensure(t storage.Table, spec workload.Spec) {
 	c.t.Helper()
-	if _, err := workload.Ensure(c.t.Context(), t, spec); err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, errOf(workload.Ensure(c.t.Context(), t, spec)))
 }
 
 // table is the table as one process reaches it.
 func (c *crowd) table(name string) storage.Table {
 	c.t.Helper()
 	account, err := azure.Open(azure.Options{ConnectionString: c.sim.ConnectionString("north"), Transport: c.sim.Transport().As(name)})
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, err)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return row.Seeded(tampered{account.Table(row.TableName), c, name}, faketable.SeededDraw(7, name))
@@ -145,18 +148,14 @@ func (c *crowd) set(segment uint32, to Owner) {
 	r := ownerRowOf(c.table("setter"), "city", ownerRowFirst(i), len(v.Owners), time.Second)
 	next := slices.Clone(v.Owners[ownerRowFirst(i):min(ownerRowFirst(i+1), len(v.Owners))])
 	next[int(segment)-ownerRowFirst(i)] = to
-	if _, err := r.TryWrite(c.t.Context(), v.owners[i], next); err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, errOf(r.TryWrite(c.t.Context(), v.owners[i], next)))
 }
 
 // spoil overwrites a property of a row.
 func (c *crowd) spoil(key, property string, value any) {
 	c.t.Helper()
 	w := storage.Write{Mode: storage.Merge, Entity: storage.Entity{Partition: "city", Row: key, Properties: map[string]any{property: value}}}
-	if _, err := c.table("spoiler").Write(c.t.Context(), w); err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, errOf(c.table("spoiler").Write(c.t.Context(), w)))
 }
 
 // isolate cuts members off from the table until the returned function is called.
@@ -210,9 +209,7 @@ func (m *testMember) drained() (segments []uint32) {
 func (c *crowd) join(name string, change ...func(*Options)) *testMember {
 	c.t.Helper()
 	m, err := c.tryJoin(name, change...)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, err)
 	return m
 }
 
@@ -275,9 +272,7 @@ func (c *crowd) logged() string {
 func (c *crowd) load() *View {
 	c.t.Helper()
 	v, err := LoadView(c.t.Context(), c.table("looker"), "city")
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, err)
 	return v
 }
 

@@ -69,17 +69,13 @@ func TestAMarkThatIsThereCostsNoWriteAndANewOneNudgesTheOwner(t *testing.T) {
 		})
 		time.Sleep(10 * time.Second)
 		nudged.Store(0)
-		if err := d.MarkSpill(t.Context(), []uint32{3}, 2); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.MarkSpill(t.Context(), []uint32{3}, 2))
 		time.Sleep(500 * time.Millisecond)
 		if v := a.View(); v.Spills == nil || v.Spills[3] != 1<<2 || nudged.Load() != 1 {
 			t.Errorf("the owner sees %v after %d nudges", v.Spills, nudged.Load())
 		}
 		before := c.sim.Stats()
-		if err := d.MarkSpill(t.Context(), []uint32{3}, 2); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.MarkSpill(t.Context(), []uint32{3}, 2))
 		after := c.sim.Stats()
 		if writes := after.Count("", "MergeEntity") - before.Count("", "MergeEntity"); writes != 0 {
 			t.Errorf("%d writes", writes)
@@ -98,9 +94,7 @@ func TestAWrongMarkIsRefusedAndADamagedRowOfMarksIsNotOverwritten(t *testing.T) 
 		if err := a.MarkSpill(t.Context(), []uint32{64}, 1); err == nil {
 			t.Error("a segment that is none was marked")
 		}
-		if err := a.MarkSpill(t.Context(), []uint32{1}, 1); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.MarkSpill(t.Context(), []uint32{1}, 1))
 		c.spoil("spill", "Marks", []byte("short"))
 		if err := a.MarkSpill(t.Context(), []uint32{2}, 1); err == nil || !strings.Contains(err.Error(), "city/spill") {
 			t.Errorf("over a damaged row: %v", err)

@@ -61,9 +61,7 @@ func distribute(t *testing.T, table storage.Table, shards, segments int) {
 	ctx := t.Context()
 	check := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	spec := workload.Spec{Name: "city", Segments: segments, Delivery: string(pump.AtLeastOnce)}
 	for i := range shards {
@@ -121,15 +119,11 @@ func TestOverTheWireADeadLeaderIsReplacedAndTheServersClockMayBeOff(t *testing.T
 				sim := faketable.Simulated()
 				sim.SetClockOffset(offset)
 				table := faketable.OverTheWire(t, sim, "setup")
-				if err := table.Create(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				must(t, table.Create(t.Context()))
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				first := standFor(t, candidate(faketable.OverTheWire(t, sim, "a"), "a"), time.Second)
-				if err := first.Begin(ctx, faketable.RunID(1)); err != nil {
-					t.Fatal(err)
-				}
+				must(t, first.Begin(ctx, faketable.RunID(1)))
 				mustSave(t, first, "here")
 				var wins []*Term
 				var mu sync.Mutex
@@ -184,9 +178,7 @@ func TestOverTheWireTheRowsAreReadable(t *testing.T) {
 		distribute(t, table, 100, 4096)
 		var got []string
 		for e, err := range table.Query(t.Context(), storage.Query{}) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			var names []string
 			for name := range e.Properties {
 				names = append(names, name)

@@ -43,9 +43,7 @@ func TestAThousandCandidatesAskOnePartitionForLittle(t *testing.T) {
 			})
 		}
 		server, _ := azure.Open(azure.Options{ConnectionString: sim.ConnectionString("north"), Transport: sim.Transport().As("setup")})
-		if err := server.Table(row.TableName).Create(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, server.Table(row.TableName).Create(t.Context()))
 		for i := range n {
 			all.Go(func() {
 				time.Sleep(time.Duration(i) * time.Minute / n)

@@ -17,9 +17,7 @@ func TestALeaderWhoseMachineWasSuspendedIsDeposedByItsOwnClock(t *testing.T) {
 		server := faketable.NewServer()
 		client := server.Client("a")
 		term := standFor(t, candidate(row.Suspended(client, s.Ahead), "a"), time.Second)
-		if err := term.Begin(t.Context(), codec.NewRunID()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, term.Begin(t.Context(), codec.NewRunID()))
 		s.Sleep(30 * time.Second)
 		before := client.Writes(electionKey)
 		if err := term.Save(t.Context(), []byte("x")); !errors.Is(err, ErrTrustEnded) {

@@ -34,9 +34,7 @@ func TestADeadLeadersRunAndCheckpointAreHandedToTheNext(t *testing.T) {
 				b := candidate(server.Client("b"), "b")
 				term := standFor(t, candidate(dying, "a"), time.Second)
 				if c.begin {
-					if err := term.Begin(t.Context(), faketable.RunID(7)); err != nil {
-						t.Fatal(err)
-					}
+					must(t, term.Begin(t.Context(), faketable.RunID(7)))
 				}
 				if c.checkpoint != "" {
 					mustSave(t, term, "line 1")
@@ -82,9 +80,7 @@ func TestAZombieCannotSaveAndKnowsIt(t *testing.T) {
 				server := faketable.NewServer()
 				sleeper := server.Client("a")
 				zombie := standFor(t, candidate(sleeper, "a"), time.Second)
-				if err := zombie.Begin(t.Context(), faketable.RunID(1)); err != nil {
-					t.Fatal(err)
-				}
+				must(t, zombie.Begin(t.Context(), faketable.RunID(1)))
 				mustSave(t, zombie, "mine")
 				// Its beats do not go out while it sleeps, and its alarm does not ring.
 				thaw := make(chan struct{})
@@ -140,9 +136,7 @@ func TestADarkControlPlaneMakesNobodyDeclareTheLeaderDead(t *testing.T) {
 				leader.SetFault(blackout)
 				a := candidate(leader, "a")
 				term := standFor(t, a, time.Second)
-				if err := term.Begin(t.Context(), faketable.RunID(1)); err != nil {
-					t.Fatal(err)
-				}
+				must(t, term.Begin(t.Context(), faketable.RunID(1)))
 				var wg sync.WaitGroup
 				for _, name := range []string{"b", "c", "d"} {
 					observer := server.Client(name)
@@ -181,9 +175,7 @@ func TestADarkControlPlaneMakesNobodyDeclareTheLeaderDead(t *testing.T) {
 func TestTimeWithoutReadsDoesNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, err := Options{Instance: "x"}.withDefaults()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		begin := time.Now()
 		at := func(etag storage.ETag, seconds float64) row.Version[electionRow] {
 			sent := begin.Add(time.Duration(seconds * float64(time.Second)))
@@ -265,9 +257,7 @@ func TestARowThatIsNoMoreGivesNoEpochTwice(t *testing.T) {
 					time.Sleep(time.Hour)
 					term := standFor(t, first, time.Second)
 					run := faketable.RunID(7)
-					if err := term.Begin(t.Context(), run); err != nil {
-						t.Fatal(err)
-					}
+					must(t, term.Begin(t.Context(), run))
 					left := Left{Epoch: term.Epoch, Run: run, RunEpoch: term.Epoch}
 					o := Options{Instance: "b", Every: time.Minute, Beat: time.Second, Left: func(context.Context, uint64) (Left, error) { return left, nil }}
 					late := New(server.Client("b"), "city", o)

@@ -51,9 +51,7 @@ func TestFinishWithTheTermsOwnContextStillWaitsForTheAnswer(t *testing.T) {
 			}
 		}
 		client.SetFault(faketable.FaultOn("write", electionKey, client.Writes(electionKey)+1, faketable.LostAnswer))
-		if err := term.Finish(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, term.Finish(ctx))
 		if got := server.Rows[electionKey].Properties["Phase"]; got != string(Idle) {
 			t.Errorf("phase %v", got)
 		}
@@ -74,9 +72,7 @@ func TestABeatAnsweredAfterTrustEndedDoesNotRestoreIt(t *testing.T) {
 		client := server.Client("a")
 		e := candidate(client, "a")
 		term := standFor(t, e, time.Second)
-		if err := term.Begin(t.Context(), faketable.RunID(3)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, term.Begin(t.Context(), faketable.RunID(3)))
 		// Every beat lands, no answer and no reading back comes through.
 		client.SetFault(func(faketable.Call) faketable.Fault { return faketable.Fault{Hang: true, Act: true} })
 		began := time.Now()
@@ -114,9 +110,7 @@ func TestAbandonHandsOverAtOnce(t *testing.T) {
 				client := server.Client("a")
 				term := standFor(t, candidate(client, "a"), time.Second)
 				if c.begin {
-					if err := term.Begin(t.Context(), faketable.RunID(1)); err != nil {
-						t.Fatal(err)
-					}
+					must(t, term.Begin(t.Context(), faketable.RunID(1)))
 					mustSave(t, term, "so far")
 				}
 				client.SetFault(faketable.FaultOn("write", electionKey, client.Writes(electionKey)+1, c.fault))
@@ -198,20 +192,14 @@ func TestACheckpointMayShrinkAndGrowAndMustFit(t *testing.T) {
 		if err := term.Begin(t.Context(), codec.RunID{}); err == nil {
 			t.Error("began a run without id")
 		}
-		if err := term.Begin(t.Context(), faketable.RunID(1)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, term.Begin(t.Context(), faketable.RunID(1)))
 		r := electionRowOf(client, "city", time.Second)
 		for _, size := range []int{1, checkpointPart, checkpointPart + 1, MaxCheckpoint, 3, 0, 2 * checkpointPart} {
 			want := bytes.Repeat([]byte{byte(size), 1}, size/2+1)[:size]
-			if err := term.Save(t.Context(), want); err != nil {
-				t.Fatal(err)
-			}
+			must(t, term.Save(t.Context(), want))
 			clear(want) // Save keeps its own
 			v, err := r.Read(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if got := v.Value.checkpoint; len(got) != size || size > 0 && got[0] != byte(size) {
 				t.Errorf("%d bytes of %d", len(got), size)
 			}

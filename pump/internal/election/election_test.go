@@ -10,10 +10,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/testbuf"
 	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/storage"
 )
+
+// must ends a test with an error.
+var must = testbuf.Must
 
 const electionKey = "city.election/election"
 
@@ -51,16 +55,12 @@ func standFor(t *testing.T, e *Election, limit time.Duration) *Term {
 
 func mustFinish(t *testing.T, term *Term) {
 	t.Helper()
-	if err := term.Finish(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, term.Finish(t.Context()))
 }
 
 func mustSave(t *testing.T, term *Term, checkpoint string) {
 	t.Helper()
-	if err := term.Save(t.Context(), []byte(checkpoint)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, term.Save(t.Context(), []byte(checkpoint)))
 }
 
 func TestTheFirstLeadsAtOnceAndFinishMakesTheNextDueAfterEvery(t *testing.T) {
@@ -74,9 +74,7 @@ func TestTheFirstLeadsAtOnceAndFinishMakesTheNextDueAfterEvery(t *testing.T) {
 		if term.Epoch != 1 || term.Resume != nil {
 			t.Errorf("epoch %d, resume %v", term.Epoch, term.Resume)
 		}
-		if err := term.Begin(t.Context(), faketable.RunID(1)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, term.Begin(t.Context(), faketable.RunID(1)))
 		mustSave(t, term, "half way")
 		if s, err := b.Status(t.Context()); err != nil || s.Leader != "a" || s.Phase != Running || s.Run != faketable.RunID(1) || s.Checkpoint != 8 || !s.NextRun.IsZero() {
 			t.Errorf("running: %+v, %v", s, err)

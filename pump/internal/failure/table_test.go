@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/testbuf"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/row"
@@ -22,6 +23,9 @@ import (
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
 
+// must ends a test with an error.
+var must = testbuf.Must
+
 // root is the folder of the module.
 const root = "../../.."
 
@@ -29,9 +33,7 @@ const root = "../../.."
 func tables(t *testing.T) map[string][][]string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "docs", "failures.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	of, party := map[string][][]string{}, ""
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSpace(line)
@@ -78,24 +80,16 @@ func provoke(t *testing.T, f fault) (err error) {
 	synctest.Test(t, func(t *testing.T) {
 		s := azsim.New(azsim.Config{Seed: 1, Accounts: []azsim.Account{{Name: "accounta"}}})
 		a, e := azure.Open(azure.Options{ConnectionString: s.ConnectionString("accounta"), Transport: s.Transport()})
-		if e != nil {
-			t.Fatal(e)
-		}
+		must(t, e)
 		q := a.Queue("work-00")
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		if e := q.Create(ctx); e != nil {
-			t.Fatal(e)
-		}
+		must(t, q.Create(ctx))
 		receipt, e := q.Put(ctx, []byte("text"), 0)
-		if e != nil {
-			t.Fatal(e)
-		}
+		must(t, e)
 		switch f(t, s) {
 		case "delete twice":
-			if e := q.Delete(ctx, receipt); e != nil {
-				t.Fatal(e)
-			}
+			must(t, q.Delete(ctx, receipt))
 			err = q.Delete(ctx, receipt)
 		case "put into none":
 			_, err = a.Queue("none").Put(ctx, []byte("text"), 0)
@@ -338,9 +332,7 @@ func TestEachProofOfTheTablesOfFailuresExists(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	quoted := regexp.MustCompile("`([^`]+)`")
 	for party, rows := range tables(t) {
 		for _, r := range rows {

@@ -14,12 +14,16 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/queuepump/queuepump/internal/testbuf"
 	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/operations"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/rowtest"
 	"github.com/queuepump/queuepump/pump/storage"
 )
+
+// must ends a test with an error.
+var must = testbuf.Must
 
 // example is a point of a minute with so many accounts.
 func example(at time.Time, accounts int) Point {
@@ -49,9 +53,7 @@ func withKinds(p Point) Point {
 
 func write(t *testing.T, table storage.Table, p Point, marks Marks) {
 	t.Helper()
-	if err := Write(t.Context(), table, "work", p, marks); err != nil {
-		t.Fatal(err)
-	}
+	must(t, Write(t.Context(), table, "work", p, marks))
 }
 
 func times(points []Point) (minutes []string) {
@@ -83,14 +85,10 @@ func TestAPointIsReadAsItWasWritten(t *testing.T) {
 		marks := Marks{MarkOf("a", time.Now()): {Requests{7, 8}, 59 * time.Minute}, MarkOf("b", time.Now()): {Requests: Requests{1 << 50, 0}}}
 		write(t, table, want, marks)
 		got, err := Read(t.Context(), table, "work", time.Time{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		same(t, "the point", got, []Point{want})
 		p, m, err := Newest(t.Context(), table, "work")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		same(t, "the newest", p, want)
 		same(t, "its marks", m, marks)
 	})
@@ -166,16 +164,12 @@ func TestTheRingHoldsSixHoursAndGapsAreSeen(t *testing.T) {
 		}
 		now := Minute(time.Now())
 		all, err := Read(t.Context(), table, "work", time.Time{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if len(all) != int(ring)-1 || !all[0].Time.Equal(now.Add(-360*time.Minute)) {
 			t.Errorf("%d points from %v; now it is %v", len(all), all[0].Time, now)
 		}
 		late, err := Read(t.Context(), table, "work", now.Add(-13*time.Minute))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		same(t, "the last minutes", times(late), times(all[len(all)-11:]))
 		if late[1].Time.Sub(late[0].Time) != time.Minute || late[2].Time.Sub(late[1].Time) != 2*time.Minute {
 			t.Errorf("the gap is not seen: %v", times(late))
@@ -231,9 +225,7 @@ func TestRowsThatCannotBeReadHideNoOthers(t *testing.T) {
 		alter := func(minutes int, name string, value any) {
 			k := key(now.Add(time.Duration(minutes)*time.Minute).Unix() / 60)
 			e, err := table.Read(t.Context(), Partition("work"), k)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			e.Properties[name] = value
 			if _, err := table.Write(t.Context(), storage.Write{Mode: storage.Replace, Entity: e}); err != nil {
 				t.Fatal(err)
@@ -274,9 +266,7 @@ func TestARowIsBounded(t *testing.T) {
 		}
 		write(t, table, p, marks)
 		got, m, err := Newest(t.Context(), table, "work")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		same(t, "the marks", len(m), maxMarks)
 		for key, mark := range m {
 			if mark.Ago > 0 {

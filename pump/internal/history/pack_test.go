@@ -116,9 +116,7 @@ func TestAPointThatNobodyWroteIsDamaged(t *testing.T) {
 		{`]}`, `]`},
 	} {
 		var p Point
-		if err := p.decode(row.Pack(json.RawMessage(good))); err != nil {
-			t.Fatal(err)
-		}
+		must(t, p.decode(row.Pack(json.RawMessage(good))))
 		packed := row.Pack(json.RawMessage(strings.Replace(good, change[0], change[1], 1)))
 		if p = (Point{}); p.decode(packed) == nil {
 			t.Errorf("%s instead of %s is taken", change[1], change[0])
@@ -131,9 +129,7 @@ func TestNumbersThatAreNoneAreZero(t *testing.T) {
 	p := Point{Tasks: math.NaN(), Waiting: math.Inf(1), Cost: -1, Accounts: []Account{}}
 	var got Point
 	packed, _ := p.encode()
-	if err := got.decode(packed); err != nil {
-		t.Fatal(err)
-	}
+	must(t, got.decode(packed))
 	same(t, "the point", got, Point{Waiting: row.MaxDemand, Accounts: []Account{}})
 }
 
@@ -146,9 +142,7 @@ func TestASumOfUnknownsIsUnknown(t *testing.T) {
 		}
 		var got Point
 		packed, _ := p.encode()
-		if err := got.decode(packed); err != nil {
-			t.Fatal(err)
-		}
+		must(t, got.decode(packed))
 		rest := got.Accounts[len(got.Accounts)-1]
 		if rest.Name != "" || rest.Sampled != want || rest.Delayed != 9*uint64(MaxAccounts+1) {
 			t.Errorf("account %d of %d is not known: %+v", n, len(p.Accounts), rest)

@@ -3,6 +3,7 @@ package inputtest
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,23 +12,15 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
-)
 
-// Must ends the test with an error.
-func Must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+	"github.com/queuepump/queuepump/internal/testbuf"
+)
 
 // Write writes a file into a directory of the test's own and gives its path.
 func Write(t testing.TB, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbuf.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -35,13 +28,9 @@ func Write(t testing.TB, name, text string) string {
 func Append(t testing.TB, path, text string) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if _, err := f.WriteString(text); err != nil {
-		t.Fatal(err)
-	}
+	testbuf.Must(t, err)
+	_, err = f.WriteString(text)
+	testbuf.Must(t, errors.Join(err, f.Close()))
 }
 
 // Numbered is the lines of the numbers from from to to, of 50 bytes each.

@@ -16,13 +16,9 @@ func TestOnAzuriteTheLedgerRecordsAndFences(t *testing.T) {
 	client := azure.NewTransport(16)
 	t.Cleanup(client.CloseIdleConnections)
 	account, err := azure.Open(azure.Options{ConnectionString: server.ConnectionString("control"), Transport: client})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	table := account.Table(row.TableName)
-	if err := table.Create(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, table.Create(t.Context()))
 	a, b := openBook(t, table, "a", withSums), openBook(t, table, "b", withSums)
 	var all []uint32
 	var entries []Entry

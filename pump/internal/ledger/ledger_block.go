@@ -263,5 +263,7 @@ func readRests(b []byte) (rests []restCount, err error) {
 }
 
 func sortedRuns[V any](runs map[codec.RunID]V) []codec.RunID {
-	return slices.SortedFunc(maps.Keys(runs), workload.CompareRuns)
+	ids := slices.AppendSeq(make([]codec.RunID, 0, len(runs)), maps.Keys(runs))
+	slices.SortFunc(ids, workload.CompareRuns)
+	return ids
 }

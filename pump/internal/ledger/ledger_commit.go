@@ -295,6 +295,7 @@ func (c *commit) transact(ctx context.Context) error {
 	partition := Partition(c.l.workload, c.partition)
 	t := c.l.begin(c.partition, row.NonceProperty)
 	t.suspicious = c.lost > 0
+	t.writes = make([]storage.Write, 0, len(c.jobs))
 	var sent []*job
 	size := 0
 	for _, j := range c.jobs {

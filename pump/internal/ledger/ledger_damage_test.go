@@ -25,9 +25,7 @@ func populated(t testing.TB) *memTable {
 	t.Helper()
 	table := newMemTable()
 	l := Open(row.Seeded(table, faketable.SeededDraw(1, "a")), ledgerWorkload(128), Options{Instance: "a", Record: true, State: bytesState{}})
-	if _, err := fenceAll(context.Background(), l, holdsOf(1, 7, 8)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(fenceAll(context.Background(), l, holdsOf(1, 7, 8))))
 	es := []*Entry{
 		{Segment: 7, Epoch: 1, Run: faketable.RunID(1), Done: scattered(1, 0, 6), Contributions: []Contribution{{1, noise(1, 40_000)}}},
 		{Segment: 7, Epoch: 1, Run: faketable.RunID(2), Done: ns(0, 70), Quarantined: ns(70, 80), Generation: 1},
@@ -213,9 +211,7 @@ func TestAReaderNoticesPagesThatWereReplacedMeanwhile(t *testing.T) {
 	}, times: 3}
 	n := 0
 	for r, err := range ReadRecord(t.Context(), busy, "city", 64) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if r.Segment == 7 {
 			for time := range uint64(3) {
 				if !r.Done(faketable.RunID(6), time) {

@@ -100,14 +100,10 @@ func TestAtTheBoundFurtherForeignMessagesWaitUntilDeletesAreAcknowledged(t *test
 		full()
 
 		a.AgeForeign(time.Now().Add(-time.Hour)) // nothing is as old
-		if err := a.SweepForeign(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.SweepForeign(t.Context()))
 		full()
 		a.AgeForeign(time.Now().Add(-3 * time.Second))
-		if err := a.SweepForeign(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.SweepForeign(t.Context()))
 		if n := namesOf(t, a); n > maxForeign/4 || n < maxForeign/4-foreignPer {
 			t.Errorf("%d names are stored", n)
 		}
@@ -180,9 +176,7 @@ func TestTheBookOfForeignMessagesIsASetOfNames(t *testing.T) {
 			again := newForeignBook()
 			for _, key := range sortedKeys(stored) {
 				b := []byte(key[1:])
-				if err := again.read(uint32(b[0])<<24|uint32(b[1])<<16|uint32(b[2])<<8|uint32(b[3]), stored[key], at); err != nil {
-					t.Fatal(err)
-				}
+				must(t, again.read(uint32(b[0])<<24|uint32(b[1])<<16|uint32(b[2])<<8|uint32(b[3]), stored[key], at))
 			}
 			if !maps.Equal(again.known, f.known) {
 				t.Fatalf("%d names are stored, %d known", len(again.known), len(f.known))

@@ -207,7 +207,7 @@ func (s *ledgerSegment) mine(epoch uint64) bool {
 
 func (s *ledgerSegment) end(epoch uint64, run codec.RunID, ns codec.NSet) {
 	marks := s.inFlight.runs[run]
-	if len(marks) == 0 || !s.mine(epoch) {
+	if len(marks) == 0 || ns.Len() == 0 || !s.mine(epoch) {
 		return
 	}
 	s.inFlight.loose -= loosely(marks)

@@ -184,9 +184,7 @@ func TestNoTaskIsInTwoHands(t *testing.T) {
 	wg.Wait()
 	r := recordOf(t, table, 7)
 	state, err := effects{}.Load(r.State())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	finished, _ := r.Counts(faketable.RunID(1))
 	if finished < tasks/2 || epoch.Load() < 40 {
 		t.Errorf("%d tasks were recorded under %d epochs", finished, epoch.Load())

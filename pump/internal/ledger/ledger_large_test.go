@@ -51,9 +51,7 @@ func TestTheLedgerOfTheLastSegmentsIsReadBack(t *testing.T) {
 		a.mustCommit(entries...)
 		open("b").mustFence(2, segments...) // which reads the heads of one partition with one query
 		all, err := ReadProgress(t.Context(), table, "city", shardmap.MaxSegments, codec.RunID{1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, s := range segments {
 			if got := all[codec.RunID{1}].Done[s]; got != uint64(s) { // 0 to s-1
 				t.Errorf("of segment %d %d tasks are done", s, got)

@@ -80,9 +80,7 @@ func TestTooManyLiveRunsAreAClearErrorBeforeTheirTasksAreDone(t *testing.T) {
 	if !errors.Is(e[0].Err, ErrLedgerFull) || e[1].Err != nil || e[2].Err == nil {
 		t.Error(e[0].Err, e[1].Err, e[2].Err)
 	}
-	if err := a.Prune(t.Context(), []codec.RunID{id(0), id(1)}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Prune(t.Context(), []codec.RunID{id(0), id(1)}))
 	a.mustCommit(Entry{Segment: 7, Epoch: 1, Run: id(8001), Done: ns(0, 1)})
 	// All of it reads back, by the next owner, and the counts fit their property.
 	b := openBook(t, a.table, "b")
@@ -194,17 +192,11 @@ func TestAStateThatIsTooLargeIsAClearErrorAndTheLastOneStays(t *testing.T) {
 		return a.commit(Entry{Segment: 7, Epoch: 1, Run: faketable.RunID(1), Done: ns(n, n+1), Contributions: []Contribution{{n, state}}})
 	}
 	good := noise(1, maxState-100)
-	if err := put(0, good); err != nil {
-		t.Fatal(err)
-	}
+	must(t, put(0, good))
 	wantFull(t, put(1, noise(2, maxState+1)), "segment 7", "state has 1048577 bytes")
 	wantFull(t, put(1, make([]byte, maxRawState+1)), "segment 7")
-	if err := put(2, make([]byte, maxRawState)); err != nil { // it is nothing when compressed
-		t.Fatal(err)
-	}
-	if err := put(3, good); err != nil {
-		t.Fatal(err)
-	}
+	must(t, put(2, make([]byte, maxRawState))) // it is nothing when compressed
+	must(t, put(3, good))
 	r := recordOf(t, a.table, 7)
 	if !bytes.Equal(r.State(), good) || r.Done(faketable.RunID(1), 1) || !r.Done(faketable.RunID(1), 2) {
 		t.Errorf("a state of %d bytes, 1 done: %v", len(r.State()), r.Done(faketable.RunID(1), 1))
@@ -227,9 +219,7 @@ func TestEverythingAtItsLimitFitsIntoOneTransaction(t *testing.T) {
 				errs = append(errs, a.commit(Entry{Segment: 7, Epoch: 1, Run: faketable.RunID(9), Done: set}))
 			}
 		}
-		if err := errors.Join(errs...); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(errs...))
 		b := openBook(t, faketable.OverTheWire(t, sim, "b"), "b", withBytes)
 		b.mustFence(2, 7)
 		r := recordOf(t, a.table, 7)
@@ -308,9 +298,7 @@ func TestWhatIsCommittedReadsBack(t *testing.T) {
 						gone, over = nil, []codec.RunID{closed}
 					}
 				}
-				if err := b.Prune(t.Context(), gone, over...); err != nil {
-					rt.Fatal(err)
-				}
+				must(rt, b.Prune(t.Context(), gone, over...))
 				delete(model, closed)
 			default:
 				var entries []Entry

@@ -71,9 +71,7 @@ func TestPagesHoldWhatAMapHolds(t *testing.T) {
 					t.Fatalf("a page of %d bytes", len(b))
 				}
 				read, err := readBlock(b)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				stored[p.id] = read
 			}
 			if n := len(added) + len(removed) + 1; n > 2*maxPages+1 {
@@ -170,9 +168,7 @@ func TestWhatWasNotChangedLatelyIsNotWrittenAgain(t *testing.T) {
 
 func TestDamagedRecordsAreErrors(t *testing.T) {
 	good := appendBlock(nil, block{runKey(faketable.RunID(1)): {1}, runKey(faketable.RunID(2)): {2}, chunkKey(faketable.RunID(2), 7): {3, 4}, stateKey(0): nil})
-	if _, err := readBlock(good); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(readBlock(good)))
 	for i := range good {
 		if i == 0 {
 			continue

@@ -244,9 +244,7 @@ func fightOf(t *testing.T, seed uint64) (wrong []string, recorded int) {
 	synctest.Test(t, func(t *testing.T) {
 		sim := azsim.New(azsim.Config{Accounts: []azsim.Account{{Name: "north"}}, Seed: seed, Latency: 20 * time.Millisecond})
 		table := faketable.OverTheWire(t, sim, "setup")
-		if err := table.Create(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, table.Create(t.Context()))
 		a := &arena{t: t, segments: []uint32{3, 4, 5, 70, 71}, tasks: 60, epochs: map[uint32]uint64{}, recorded: map[[2]uint64]bool{}}
 		faultsOf(sim, seed)
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)

@@ -81,13 +81,9 @@ func again(t *rapid.T, b *runBook) *runBook {
 		records[chunkKey(id, index)] = c.append(nil)
 	}
 	read, err := readBlock(appendBlock(nil, records))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, key := range sortedKeys(read) {
-		if err := m.readRun(key, read[key]); err != nil {
-			t.Fatal(err)
-		}
+		must(t, m.readRun(key, read[key]))
 	}
 	if !m.runs[id].count() {
 		t.Fatal("too many tasks")

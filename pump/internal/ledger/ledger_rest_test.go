@@ -22,9 +22,7 @@ func TestOfAClosedRunOnlyWhatIsInQuarantineStaysAndCountsAsNoLiveRun(t *testing.
 			Entry{Segment: 5, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 50), Quarantined: ns(50, 52)}, Entry{Segment: 6, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 9)},
 			Entry{Segment: 5, Epoch: 1, Run: faketable.RunID(2), Done: ns(0, 3)},
 		)
-		if err := a.Prune(t.Context(), []codec.RunID{faketable.RunID(1)}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.Prune(t.Context(), []codec.RunID{faketable.RunID(1)}))
 		want(t, "live", a.LiveRuns(), []codec.RunID{faketable.RunID(2)})
 		sums, err := ReadSums(t.Context(), a.table, "city", 128)
 		if err != nil || len(sums.Runs) != 1 || sums.Use.Runs != 1 {
@@ -39,9 +37,7 @@ func TestOfAClosedRunOnlyWhatIsInQuarantineStaysAndCountsAsNoLiveRun(t *testing.
 		b.mustFence(2, 5, 6)
 		begin := func(segment uint32, generation uint32, tasks codec.NSet) [3]string {
 			got, err := b.BeginClosed(segment, 2, faketable.RunID(1), generation, tasks)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return [3]string{got.Fresh.String(), got.Recorded.String(), got.InHand.String()}
 		}
 		want(t, "as it was put there", begin(5, 0, ns(50, 52)), [3]string{"", ns(50, 52).String(), ""})
@@ -64,9 +60,7 @@ func TestOfARunThatIsOverNothingStays(t *testing.T) {
 		Entry{Segment: 5, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 5), Quarantined: ns(5, 7)},
 		Entry{Segment: 5, Epoch: 1, Run: faketable.RunID(2), Done: ns(0, 5), Quarantined: ns(9, 10)},
 	)
-	if err := errors.Join(a.Prune(t.Context(), []codec.RunID{faketable.RunID(1)}), a.Prune(t.Context(), nil, faketable.RunID(1), faketable.RunID(2))); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(a.Prune(t.Context(), []codec.RunID{faketable.RunID(1)}), a.Prune(t.Context(), nil, faketable.RunID(1), faketable.RunID(2))))
 	want(t, "what is left", len(recordOf(t, table, 5).Runs()), 0)
 }
 
@@ -82,9 +76,7 @@ func TestRestsAreBoundedAndTheOldestGoFirst(t *testing.T) {
 		a.mustCommit(Entry{Segment: 7, Epoch: 1, Run: id(i), Quarantined: ns(0, 1)})
 		closed = append(closed, id(i))
 		if i%500 == 499 || i == restsMost+4 {
-			if err := a.Prune(t.Context(), closed); err != nil {
-				t.Fatal(err)
-			}
+			must(t, a.Prune(t.Context(), closed))
 		}
 	}
 	want(t, "live", len(a.LiveRuns()), 5)
@@ -93,9 +85,7 @@ func TestRestsAreBoundedAndTheOldestGoFirst(t *testing.T) {
 	want(t, "aged and crowded", [2]int{len(aged), len(crowded)}, [2]int{0, restsMost / 2})
 	aged, _ = a.OldRests(hour + 2)
 	want(t, "aged", len(aged), restsMost)
-	if err := errors.Join(a.Prune(t.Context(), nil, crowded...), a.Prune(t.Context(), closed)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(a.Prune(t.Context(), nil, crowded...), a.Prune(t.Context(), closed)))
 	want(t, "live", len(a.LiveRuns()), 0)
 	b := openBook(t, table, "b")
 	b.mustFence(2, 7)

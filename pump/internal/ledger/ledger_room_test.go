@@ -70,9 +70,7 @@ func TestWhatIsBegunFindsRoomWhenItIsRecorded(t *testing.T) {
 	for i := range 600 {
 		over = append(over, numbered(i))
 	}
-	if err := a.Prune(t.Context(), nil, over...); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Prune(t.Context(), nil, over...))
 	want(t, "with room", a.begin(7, 1, numbered(runs-1), 0, ns(reached, reached+190))[2], "")
 	if b, err := a.Begin(7, 1, numbered(runs-2), 0, ns(reached, reached+190)); err != nil || b.Fresh.Len() != 190 {
 		t.Error(b, err)

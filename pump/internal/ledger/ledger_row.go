@@ -222,11 +222,10 @@ func (m *image) readRun(key string, value []byte) error {
 
 // headProperties are what the head's row says when all else is.
 func headProperties(h *ledgerHead, runs map[codec.RunID]*runBook, booked int) map[string]any {
-	props := map[string]any{
-		row.FormatProperty: int64(row.Format), epochProperty: int64(h.epoch), ownerProperty: h.owner,
-		fenceProperty: h.fence, row.NonceProperty: h.nonce,
-		commitsProperty: int64(h.commits), bookedProperty: int64(booked),
-	}
+	props := make(map[string]any, 12) // a literal of so few would grow
+	props[row.FormatProperty], props[epochProperty] = int64(row.Format), int64(h.epoch)
+	props[ownerProperty], props[fenceProperty], props[row.NonceProperty] = h.owner, h.fence, h.nonce
+	props[commitsProperty], props[bookedProperty] = int64(h.commits), int64(booked)
 	if counts := appendRunCounts(nil, runs); len(counts) > 0 {
 		row.PutParts(props, countsProperty, countsBytes, counts)
 	}

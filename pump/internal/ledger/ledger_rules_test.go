@@ -174,9 +174,7 @@ func TestP37AClosedRunIsPrunedAndItsCountsGo(t *testing.T) {
 		p := progress[faketable.RunID(1)]
 		want(t, "done and in quarantine", [4]uint64{p.Done[5], p.Done[70], p.Quarantined[70], progress[faketable.RunID(2)].Done[5]}, [4]uint64{100, 7, 2, 40})
 		want(t, "live", a.LiveRuns(), []codec.RunID{faketable.RunID(1), faketable.RunID(2)})
-		if err := a.Prune(t.Context(), []codec.RunID{faketable.RunID(2), faketable.RunID(9)}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.Prune(t.Context(), []codec.RunID{faketable.RunID(2), faketable.RunID(9)}))
 		want(t, "live", a.LiveRuns(), []codec.RunID{faketable.RunID(1)})
 		progress, err = ReadProgress(t.Context(), table, "city", 128, faketable.RunID(1), faketable.RunID(2))
 		if err != nil || len(progress) != 1 {
@@ -219,15 +217,11 @@ func TestP37PartitionsForgetSideBySide(t *testing.T) {
 func TestP37OnlyASealedRunIsClosed(t *testing.T) {
 	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
 		runs := workload.NewRuns(faketable.OverTheWire(t, sim, "a"), "city")
-		if err := runs.Create(t.Context(), workload.Run{ID: faketable.RunID(1)}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, runs.Create(t.Context(), workload.Run{ID: faketable.RunID(1)}))
 		if err := runs.Close(t.Context(), faketable.RunID(1)); !errors.Is(err, workload.ErrRunState) {
 			t.Errorf("an open run: %v", err)
 		}
-		if err := runs.Seal(t.Context(), faketable.RunID(1), []uint64{3, 4}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, runs.Seal(t.Context(), faketable.RunID(1), []uint64{3, 4}))
 		i := sim.Inject(azsim.Rule{Operations: []string{"Batch"}, Fault: azsim.AnswerLost, First: 1})
 		for range 2 {
 			if err := runs.Close(t.Context(), faketable.RunID(1)); err != nil {
@@ -241,9 +235,7 @@ func TestP37OnlyASealedRunIsClosed(t *testing.T) {
 		if err := runs.Close(t.Context(), faketable.RunID(2)); !errors.Is(err, workload.ErrNoRun) {
 			t.Errorf("no run: %v", err)
 		}
-		if err := runs.Create(t.Context(), workload.Run{ID: faketable.RunID(3)}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, runs.Create(t.Context(), workload.Run{ID: faketable.RunID(3)}))
 		if err := errors.Join(runs.Break(t.Context(), faketable.RunID(3), "why"), runs.Close(t.Context(), faketable.RunID(3))); !errors.Is(err, workload.ErrRunState) {
 			t.Errorf("a broken run: %v", err)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/testbuf"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/faketable"
@@ -17,6 +18,12 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
+
+// must ends a test with an error.
+var must = testbuf.Must
+
+// errOf is the error of a call whose result a test does not need.
+func errOf(_ any, err error) error { return err }
 
 // ledgerWorkload is a workload as far as a ledger is concerned.
 func ledgerWorkload(segments int) *workload.Workload {
@@ -75,9 +82,7 @@ func (b book) mustFence(epoch uint64, segments ...uint32) {
 func (b book) begin(segment uint32, epoch uint64, run codec.RunID, generation uint32, ns codec.NSet) [3]string {
 	b.t.Helper()
 	got, err := b.Begin(segment, epoch, run, generation, ns)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, err)
 	return [3]string{got.Fresh.String(), got.Recorded.String(), got.InHand.String()}
 }
 
@@ -118,9 +123,7 @@ func want[T any](t *testing.T, what string, got, want T) {
 func recordOf(t *testing.T, table storage.Table, segment uint32) *SegmentRecord {
 	t.Helper()
 	for r, err := range ReadRecord(t.Context(), table, "city", 128) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if r.Segment == segment {
 			return r
 		}

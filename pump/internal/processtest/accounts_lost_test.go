@@ -49,13 +49,9 @@ func TestTheRunbookOfAnAccountThatIsGoneForGoodIsTyped(t *testing.T) {
 	}
 	d.start("processor", "run", "--discard", "--until-idle", "1s").succeeds()
 	file, err := configfile.Load(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	uses, err := accounts.List(t.Context(), file.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, u := range uses {
 		if u.Name == "simulated4" && u.State != accounts.Unused {
 			t.Errorf("%s is %s", u.Name, u.State)

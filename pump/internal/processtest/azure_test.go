@@ -101,9 +101,7 @@ var trialBinary = sync.OnceValues(func() (string, error) {
 func startTrial(t *testing.T, dir string, connections []string, skip string, args ...string) *process {
 	t.Helper()
 	path, err := trialBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	args = append([]string{"-test.v", "-test.parallel", "8", "-test.run", "^TestAccounts$", "-test.skip", "^TestAccounts$/^(" + skip + ")$", "-azure", "-bin", bin, "-out", dir}, args...)
 	cmd := exec.Command(path, args...)
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(pair string) bool { return strings.HasPrefix(pair, "QUEUEPUMP_AZURE_") })
@@ -116,9 +114,7 @@ func startTrial(t *testing.T, dir string, connections []string, skip string, arg
 // readTrial reads the report, and sees that nothing that was written has a key in it.
 func readTrial(t *testing.T, dir string, keys ...string) (r trialReport) {
 	t.Helper()
-	if err := json.Unmarshal([]byte(readText(t, filepath.Join(dir, "report.json"))), &r); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(readText(t, filepath.Join(dir, "report.json"))), &r))
 	files, err := filepath.Glob(filepath.Join(dir, "*"))
 	if err != nil || len(files) < 2 {
 		t.Fatalf("%v, %v", files, err)

@@ -17,9 +17,7 @@ import (
 func (c *chaos) complete() bool {
 	c.sealed = c.list()
 	progress, err := ledger.ReadProgress(c.t.Context(), c.table, "test", len(c.sealed[0].Sealed))
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, err)
 	for _, r := range c.sealed {
 		if r.State == workload.RunClosed {
 			continue
@@ -79,9 +77,7 @@ func (c *chaos) requireState() {
 			City string
 			N    any
 		}
-		if err := json.Unmarshal([]byte(line), &task); err != nil {
-			c.t.Fatal(err)
-		}
+		must(c.t, json.Unmarshal([]byte(line), &task))
 		n, is := task.N.(float64)
 		if !is {
 			continue
@@ -105,9 +101,7 @@ func (c *chaos) requireState() {
 func (c *chaos) state() map[string][2]int64 {
 	c.t.Helper()
 	out, err := exec.Command(filepath.Join(bin, "distributor"), "counts", "--config", c.config, "--json").Output()
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, err)
 	have := map[string][2]int64{}
 	for line := range strings.Lines(string(out)) {
 		var s counted

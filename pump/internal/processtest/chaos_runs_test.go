@@ -137,18 +137,14 @@ func (o *operator) endRun(ctx context.Context, id codec.RunID, drop bool) {
 func (o *operator) requireSides() {
 	o.t.Helper()
 	all, err := o.runs.List(o.t.Context(), 10_000)
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	must(o.t, err)
 	all = slices.DeleteFunc(all, func(r workload.Run) bool { return !isSide(r) })
 	var ids []codec.RunID
 	for _, r := range all {
 		ids = append(ids, r.ID)
 	}
 	progress, err := ledger.ReadProgress(o.t.Context(), o.table, "test", len(o.sealed[0].Sealed), ids...)
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	must(o.t, err)
 	have := o.state()
 	for _, r := range all {
 		i := slices.IndexFunc(o.sides, func(s *sideRun) bool { return s.made(r) })

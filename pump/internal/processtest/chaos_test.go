@@ -231,9 +231,7 @@ func (c *chaos) sent() (n int) {
 func (c *chaos) list() []workload.Run {
 	c.t.Helper()
 	runs, err := c.runs.List(c.t.Context(), 10_000)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, err)
 	return slices.DeleteFunc(runs, func(r workload.Run) bool {
 		return isSide(r) || r.State == workload.RunBroken && r.Tasks == 0 && strings.Contains(r.Note, "nothing of it was sent")
 	})
@@ -401,9 +399,7 @@ func (c *chaos) calm() {
 // isMember reports whether the cluster knows a process.
 func (c *chaos) isMember(p *process) bool {
 	v, err := cluster.LoadView(c.t.Context(), c.table, "test")
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, err)
 	return slices.ContainsFunc(v.Members, func(m cluster.Member) bool { return p.is(m.Instance) })
 }
 
@@ -412,9 +408,7 @@ func (c *chaos) finishedBy(p *process) bool {
 	c.t.Helper()
 	e := election.New(c.table, "test", election.Options{Instance: "observer"})
 	s, err := e.Status(c.t.Context())
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, err)
 	return s.Phase == election.Idle && p.is(s.Leader)
 }
 

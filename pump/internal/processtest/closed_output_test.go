@@ -14,9 +14,7 @@ import (
 func unread(t *testing.T) *os.File {
 	t.Helper()
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { w.Close() })
 	r.Close()
 	return w

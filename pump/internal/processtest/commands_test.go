@@ -105,25 +105,17 @@ func TestEveryKindOfInputBecomesTasks(t *testing.T) {
 	writeText(t, w.path("rows.csv"), "city,n\nOslo,1\n\"Rome, Italy\",2\n")
 	writeText(t, w.path("words.txt"), "alpha\n\nbeta\n")
 	f, err := os.Create(w.path("packed.jsonl.gz"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	z := gzip.NewWriter(f)
 	fmt.Fprintln(z, `{"packed":true}`)
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, z.Close())
 	f.Close()
-	if err := os.MkdirAll(w.path("tree/sub"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(w.path("tree/sub"), 0o755))
 	writeText(t, w.path("tree/a"), "x")
 	writeText(t, w.path("tree/sub/b"), "y")
 	writeText(t, w.path("list"), "/some/path\n")
 	text, err := os.ReadFile(w.config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	config := w.path("with-secret.yaml")
 	writeText(t, config, strings.Replace(string(text), "workload: test", "workload: ${SECRET}", 1))
 
@@ -207,9 +199,7 @@ func TestThePumpIsTried(t *testing.T) {
 	demo := start(t, "loadtest", "demo", "--files", dir, "--out", out, "--distributor", filepath.Join(bin, "distributor"), "--processor", filepath.Join(bin, "processor"))
 	demo.succeeds()
 	text, err := os.ReadFile(filepath.Join(out, "run.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, want := range []string{`"tasks": 300`, `"handled": 300`, `"lost": 0`, `"mismatched": 0`, `"accounts": 4`, `"queues": 2`} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("run.json has no %s:\n%s", want, text)

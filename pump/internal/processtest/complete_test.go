@@ -46,9 +46,7 @@ func (w *world) loseFrom(account, queue string, messages int) (tasks int) {
 		if err == nil {
 			err = q.Delete(w.t.Context(), m.Receipt)
 		}
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		must(w.t, err)
 		tasks += h.Tasks.Len()
 	}
 	return tasks
@@ -195,9 +193,7 @@ func (w *world) messages(account string, queues ...string) (n int64) {
 	w.t.Helper()
 	for _, name := range queues {
 		c, err := w.account(account).Queue(name).Count(w.t.Context())
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		must(w.t, err)
 		n += c
 	}
 	return n
@@ -206,8 +202,6 @@ func (w *world) messages(account string, queues ...string) (n int64) {
 func (w *world) account(name string) storage.Account {
 	w.t.Helper()
 	a, err := azure.Open(azure.Options{ConnectionString: w.server.ConnectionString(name)})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, err)
 	return a
 }

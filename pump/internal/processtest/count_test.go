@@ -230,9 +230,7 @@ func countUnderFire(t *testing.T, once bool) (off int64) {
 func writeOrders(t *testing.T, path string, n int, seed uint64) map[string]counted {
 	t.Helper()
 	file, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	b := bufio.NewWriter(file)
 	rng := rand.New(rand.NewPCG(seed, 1))
 	count, cents := map[string]int64{}, map[string]int64{}
@@ -246,12 +244,8 @@ func writeOrders(t *testing.T, path string, n int, seed uint64) map[string]count
 		}
 		fmt.Fprintf(b, `{"order":%d,"city":%q,"euros":%s%d.%02d}`+"\n", i, city, sign, price/100, price%100)
 	}
-	if err := b.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	if err := file.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.Flush())
+	must(t, file.Close())
 	want := map[string]counted{}
 	for city := range count {
 		want[city] = counted{city, count[city], json.Number(euros(cents[city]))}

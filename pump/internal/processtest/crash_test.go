@@ -82,15 +82,11 @@ func (ds distributors) untilCheckpoint(t *testing.T, w *world) {
 	t.Helper()
 	table := w.account("account1").Table(row.TableName)
 	workload, err := workload.Load(t.Context(), table, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	election := election.New(table, "test", election.Options{Instance: "observer"})
 	ds.leader.until("a checkpoint is saved", func() bool {
 		st, err := election.Status(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return st.Checkpoint > workload.Map.Segments+8
 	})
 }
@@ -181,9 +177,7 @@ func TestAChangedSourceIsRefused(t *testing.T) {
 	ds.untilCheckpoint(t, w)
 	ds.leader.kill()
 	// At once and whole: the other may open it as soon as the lease ends.
-	if err := os.Rename(changed, tasks); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(changed, tasks))
 	slow.Remove()
 	ds.other.says("the source is not the one that the run was begun with")
 	// The next run is a new one, of the file as it is now.
@@ -241,13 +235,9 @@ func TestASecondSignalEndsAtOnceWithItsChildren(t *testing.T) {
 		t.Errorf("exit status %d", code)
 	}
 	text, err := os.ReadFile(pids)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var pid int
-	if _, err := fmt.Sscan(string(text), &pid); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(fmt.Sscan(string(text), &pid)))
 	for deadline := time.Now().Add(patience); syscall.Kill(pid, 0) == nil && !zombie(pid); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("its child lives on")

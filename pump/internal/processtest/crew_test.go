@@ -79,9 +79,7 @@ func (c *crew) settled() *cluster.View {
 func (c *crew) view() *cluster.View {
 	c.w.t.Helper()
 	v, err := cluster.LoadView(c.w.t.Context(), c.table, "test")
-	if err != nil {
-		c.w.t.Fatal(err)
-	}
+	must(c.w.t, err)
 	return v
 }
 
@@ -90,9 +88,7 @@ func (c *crew) counts() (sum processor.Summary) {
 	c.w.t.Helper()
 	for _, h := range c.hands {
 		answer, err := http.Get("http://" + h.admin + "/state")
-		if err != nil {
-			c.w.t.Fatal(err)
-		}
+		must(c.w.t, err)
 		var s processor.State
 		err = json.NewDecoder(answer.Body).Decode(&s)
 		_ = answer.Body.Close()

@@ -93,9 +93,7 @@ func emptied(d *desk) {
 // message is the text of one that a file pins.
 func message(d *desk) {
 	text, err := os.ReadFile("../../../codec/testdata/v2.txt")
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	must(d.t, err)
 	writeText(d.t, d.path("message.txt"), string(text))
 }
 
@@ -142,9 +140,7 @@ func TestTheDocumentsCommands(t *testing.T) {
 func documents(t *testing.T) (docs []docscheck.Document, worker string) {
 	t.Helper()
 	docs, err := docscheck.Read("../../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, doc := range docs {
 		for _, b := range doc.Blocks() {
 			if b.Language == "python" && doc.Path == "docs/processor.md" {
@@ -196,9 +192,7 @@ type desk struct {
 func newDesk(t *testing.T, worker string) *desk {
 	t.Helper()
 	d := &desk{t: t, dir: t.TempDir()}
-	if err := os.Symlink(bin, d.path("bin")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(bin, d.path("bin")))
 	var tasks strings.Builder
 	for i := range 1000 {
 		fmt.Fprintf(&tasks, `{"city":"c%d","n":%d,"euros":%d.50}`+"\n", i%100, i, i)
@@ -206,25 +200,15 @@ func newDesk(t *testing.T, worker string) *desk {
 	writeText(t, d.path("tasks.jsonl"), tasks.String())
 	writeText(t, d.path("worker.py"), worker)
 	writeText(t, d.path("convert.sh"), "#!/bin/sh\ncat\n")
-	if err := os.Chmod(d.path("convert.sh"), 0o700); err != nil { //nolint:gosec // it is run
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(d.path("images"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(d.path("convert.sh"), 0o700)) //nolint:gosec // it is run
+	must(t, os.Mkdir(d.path("images"), 0o700))
 	writeText(t, d.path("images/a.jpg"), "a")
 	f, err := os.Create(d.path("part-1.csv.gz"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	z := gzip.NewWriter(f)
 	fmt.Fprint(z, "customer,order\nc1,1\nc2,2\n")
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, z.Close())
+	must(t, f.Close())
 	return d
 }
 

@@ -32,9 +32,7 @@ func newShop(t *testing.T, accounts int) *world {
 	w := newWorld(t, accounts, 2)
 	text := strings.Replace(readText(t, w.config), "workload: test\n", "workload: test\ndelivery: once\nsegments: 64\nforeign: {key: city}\n", 1)
 	writeText(t, w.config, strings.Replace(text, "    queues: 2\n", "    queues: 2\n    foreignQueues: [orders]\n", 1))
-	if err := w.account(w.names[0]).Queue("orders").Create(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.account(w.names[0]).Queue("orders").Create(t.Context()))
 	return w
 }
 
@@ -42,9 +40,7 @@ func newShop(t *testing.T, accounts int) *world {
 func exampleOf(t *testing.T, language string) string {
 	t.Helper()
 	doc, err := docscheck.ReadFile("../../..", "../../../docs/distributor.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, b := range doc.Blocks() {
 		if b.Language == language {
 			return b.Text()
@@ -74,9 +70,7 @@ func (w *world) producer(language string) (missing string) {
 		if err == nil {
 			err = os.Symlink(there, filepath.Join(dir, "node_modules"))
 		}
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		must(w.t, err)
 		file = filepath.Join(dir, "put.mjs")
 		cmd = exec.Command("node", file)
 	case "python":
@@ -95,9 +89,7 @@ func (w *world) producer(language string) (missing string) {
 func (w *world) orders() *azqueue.QueueClient {
 	w.t.Helper()
 	q, err := azqueue.NewQueueClientFromConnectionString(w.server.ConnectionString(w.names[0]), "orders", nil)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, err)
 	return q
 }
 
@@ -147,9 +139,7 @@ for line in sys.stdin:
 	for line := range strings.Lines(readText(t, seen)) {
 		var o order
 		var body struct{ City, From, Text string }
-		if err := json.Unmarshal([]byte(line), &o); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal([]byte(line), &o))
 		if err := json.Unmarshal(o.Body, &body); err != nil {
 			t.Errorf("the child got %s: %v", line, err)
 			continue
@@ -200,9 +190,7 @@ func TestMessagesOfOtherProgramsAreRecordedOnceUnderKills(t *testing.T) {
 		time.Sleep(pause)
 		select {
 		case err := <-put:
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			put = nil
 		default:
 		}
@@ -256,9 +244,7 @@ func (w *world) inAll() (n int64) {
 	w.t.Helper()
 	for _, name := range w.names {
 		queues, err := w.account(name).Queues(w.t.Context(), "")
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		must(w.t, err)
 		n += w.messages(name, queues...)
 	}
 	return n

@@ -17,9 +17,7 @@ const pipeHolds = 64 << 10
 
 func fifo(t *testing.T, path string) string {
 	t.Helper()
-	if err := syscall.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Mkfifo(path, 0o600))
 	return path
 }
 
@@ -53,18 +51,14 @@ func TestOutIntoAPipeWhoseReaderLeavesRecordsOnlyWhatThePipeHolds(t *testing.T) 
 	const n = 6000
 	w := distributed(t, n)
 	r, out, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cmd := exec.Command(filepath.Join(bin, "processor"), "run", "--config", w.config, "--out", "/dev/stdout")
 	cmd.Stdout = out
 	p := startAs(t, "processor", cmd)
 	_ = out.Close()
 	read := 0
 	for lines := bufio.NewReader(r); read < 100; read++ {
-		if _, err := lines.ReadString('\n'); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(lines.ReadString('\n')))
 	}
 	_ = r.Close()
 	if code := p.wait(); code != 1 || !strings.Contains(p.log.String(), "its reader is gone") {
@@ -89,9 +83,7 @@ func TestAPipeThatNobodyReadsHoldsUpNoStartAndNoEnd(t *testing.T) {
 			pipe := fifo(t, w.path("pipe"))
 			if name != "no reader" {
 				r, err := os.OpenFile(pipe, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				defer r.Close()
 			}
 			p := start(t, "processor", "run", "--config", w.config, "--out", pipe, "--out-patience", "1h", "--grace", "1s")
@@ -138,9 +130,7 @@ func Test32ChildrenThatHangAreLeftWithinTheGrace(t *testing.T) {
 	const n = 64
 	w := distributed(t, n)
 	begun := w.path("begun")
-	if err := os.Mkdir(begun, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(begun, 0o700))
 	writeText(t, w.path("worker"), fmt.Sprintf("trap '' TERM\nread -r line\n: >%s/$$\nwhile :; do sleep 1; done\n", begun))
 	p := start(t, "processor", "run", "--config", w.config, "--exec", "sh "+w.path("worker"), "--children", "32", "--grace", "1s")
 	p.until("all hang", func() bool {
@@ -170,9 +160,7 @@ func TestSIGHUPDoesNotEndAProcessThatHasOnlyBegun(t *testing.T) {
 			cmd.Dir = w.dir
 			p := startAs(t, args[0], cmd)
 			config, err := os.OpenFile(pipe, os.O_WRONLY, 0) // returns when the process reads it
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer config.Close()
 			p.signal(syscall.SIGHUP)
 			// A process that ignores it, as under nohup, has children that do.
@@ -182,9 +170,7 @@ func TestSIGHUPDoesNotEndAProcessThatHasOnlyBegun(t *testing.T) {
 				}
 				return
 			}
-			if _, err := config.WriteString(text); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(config.WriteString(text)))
 			_ = config.Close()
 			p.succeeds()
 		})

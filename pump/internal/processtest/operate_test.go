@@ -68,9 +68,7 @@ func doneSoFar(t *testing.T, files ...string) (all []done) {
 		if os.IsNotExist(err) {
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for line := range strings.Lines(string(text)) {
 			var d done
 			if !strings.HasSuffix(line, "\n") {

@@ -51,14 +51,10 @@ func watchPage(t *testing.T, url string) *watcher {
 	ctx, cancel := context.WithCancel(t.Context())
 	w := &watcher{leave: cancel, events: make(chan string, 1024), seen: map[string]time.Duration{}, last: map[string]string{}}
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"events", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	began := time.Now()
 	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	go func() {
 		defer answer.Body.Close()
 		defer close(w.events)
@@ -124,9 +120,7 @@ func newFleet(t *testing.T, table storage.Table, workload, real string, processo
 	t.Helper()
 	f := &fleet{table: table, of: make([]int, segments)}
 	for e, err := range table.Query(t.Context(), storage.Query{Partition: workload}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		switch {
 		case e.Properties["Owners0"] != nil:
 			f.owners = append(f.owners, e)
@@ -148,9 +142,7 @@ func newFleet(t *testing.T, table storage.Table, workload, real string, processo
 
 func (f *fleet) write(t *testing.T, e storage.Entity) {
 	t.Helper()
-	if _, err := f.table.Write(t.Context(), storage.Write{Mode: storage.Upsert, Entity: e}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(f.table.Write(t.Context(), storage.Write{Mode: storage.Upsert, Entity: e})))
 }
 
 // beat writes the row of each member, and those of owners.
@@ -226,9 +218,7 @@ func TestThePageOfALargeWorkload(t *testing.T) {
 	one.kill()
 	f := newFleet(t, w.account(w.names[0]).Table(row.TableName), "test", st.Instance, processors, sized(1024, 4096))
 	gone := storage.Write{Mode: storage.Remove, Entity: storage.Entity{Partition: f.member.Partition, Row: f.member.Row}}
-	if _, err := f.table.Write(t.Context(), gone); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(f.table.Write(t.Context(), gone)))
 	rng := rand.New(rand.NewPCG(1, 2))
 	f.beat(t, rng)
 	for i, name := range w.names {
@@ -311,9 +301,7 @@ func (p *process) cpu() time.Duration {
 func (p *process) memory() (now, most int64) {
 	p.t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 	for line := range strings.Lines(string(text)) {
 		name, rest, _ := strings.Cut(line, ":")
 		kib, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)

@@ -17,6 +17,12 @@ import (
 	"github.com/queuepump/queuepump/pump"
 )
 
+// must ends a test with an error.
+var must = testbuf.Must
+
+// errOf is the error of a call whose result a test does not need.
+func errOf(_ any, err error) error { return err }
+
 // bin is where the binaries are.
 var bin string
 
@@ -95,9 +101,7 @@ func startAs(t *testing.T, name string, cmd *exec.Cmd) *process {
 	}
 	// A child that outlives a killed processor must not hold the pipes, and the test with them.
 	p.cmd.WaitDelay = time.Second
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.cmd.Start())
 	go func() {
 		_ = p.cmd.Wait()
 		close(p.done)

@@ -199,14 +199,10 @@ func (w *world) inQueues() (left, poison int) {
 	for _, name := range w.names {
 		account := w.account(name)
 		queues, err := account.Queues(w.t.Context(), "test-")
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		must(w.t, err)
 		for _, q := range queues {
 			n, err := account.Queue(q).Count(w.t.Context())
-			if err != nil {
-				w.t.Fatal(err)
-			}
+			must(w.t, err)
 			if q == "test-poison" {
 				poison += int(n)
 			} else {
@@ -272,14 +268,10 @@ func (m *mortals) live(i int, child string) {
 func (m *mortals) done() map[string]bool {
 	all := map[string]bool{}
 	files, err := filepath.Glob(filepath.Join(m.dir, "done-*"))
-	if err != nil {
-		m.w.t.Fatal(err)
-	}
+	must(m.w.t, err)
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			m.w.t.Fatal(err)
-		}
+		must(m.w.t, err)
 		for line := range strings.Lines(string(text)) {
 			if id, _, ok := strings.Cut(line, ","); ok {
 				all[id] = true

@@ -55,9 +55,7 @@ func TestRunsOfOneTaskWithOneKeyAreAllHandledAsFastAsTheyCome(t *testing.T) {
 			return nil
 		})
 	}
-	if err := g.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, g.Wait())
 	sent := time.Now()
 	handled := func() int { text, _ := os.ReadFile(out); return strings.Count(string(text), "\n") }
 	atOnce := handled()
@@ -116,14 +114,10 @@ func TestAProcessorOfRankZeroIsFlatUnderManyRuns(t *testing.T) {
 		}
 		asked := time.Now()
 		s, err := status.Read(t.Context(), cfg, status.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		took := time.Since(asked)
 		live, err := table.Live(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		_, _ = ask(t, admin, "/debug/pprof/heap?gc=1")
 		heap := metric(t, admin, "go_memstats_heap_alloc_bytes")
 		t.Logf("%4.0f s: %6d runs made, %6.0f tasks recorded, %4d runs live, %4d in the fullest segment; heap in use %.1f MiB; status: %d requests, %.0f ms",
@@ -212,9 +206,7 @@ func metric(t *testing.T, address, name string) float64 {
 		if rest, is := strings.CutPrefix(line, name); is && (rest[0] == ' ' || rest[0] == '{') {
 			fields := strings.Fields(line)
 			v, err := strconv.ParseFloat(fields[len(fields)-1], 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return v
 		}
 	}

@@ -131,9 +131,7 @@ func TestScaleOneSilentOwnerOfAQueueDoesNotStarveTheOthers(t *testing.T) {
 // tasksOf counts the tasks of a file whose segments an instance owns.
 func tasksOf(t *testing.T, tasks string, v *cluster.View, instance string) (n int) {
 	text, err := os.ReadFile(tasks)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for line := range strings.Lines(string(text)) {
 		segment := shardmap.Segment([]byte(strings.TrimSuffix(line, "\n")), v.Workload.Map.Segments)
 		if v.Owners[segment].Instance == instance {
@@ -177,9 +175,7 @@ func sleepers(t *testing.T, processes, n int, each time.Duration, how string) (t
 	w := newWorldOf(t, realistic, 2, 4)
 	if how == "without owners" {
 		config, err := os.ReadFile(w.config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		writeText(t, w.config, string(config)+"segments: 0\n")
 	}
 	crew := w.crew(processes, func(file string) []string {

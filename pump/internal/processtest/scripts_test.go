@@ -98,9 +98,7 @@ func (s *scriptsWorld) play() {
 	s.run("distributor", "runs", "list")
 	s.run("distributor", "quarantine", "list")
 	var sent struct{ Run string }
-	if err := json.Unmarshal(run, &sent); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(run, &sent))
 	s.run("distributor", "runs", "show", sent.Run)
 	s.run("distributor", "runs", "wait", sent.Run)
 	s.run("distributor", "runs", "repair", sent.Run, "--input", s.path("tasks.jsonl"), "--key", "city", "--on-bad-line", "quarantine")
@@ -190,9 +188,7 @@ func (s *scriptsWorld) stored() {
 	}
 	vary := regexp.MustCompile(`[0-9a-f]{32,}|\d+|[^.]*-\d+-[0-9a-f]+`)
 	for e, err := range account.Table(row.TableName).Query(s.t.Context(), storage.Query{}) {
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		must(s.t, err)
 		kind, _, _ := strings.Cut(e.Row, ".")
 		s.note("rows", vary.ReplaceAllString(e.Partition, "#")+" "+vary.ReplaceAllString(kind, "#"))
 	}
@@ -243,7 +239,5 @@ func (s *scriptsWorld) compare() {
 		}
 		fmt.Fprintln(&b, name+mark)
 	}
-	if err := os.WriteFile(goldenFile, []byte(b.String()), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(goldenFile, []byte(b.String()), 0o644))
 }

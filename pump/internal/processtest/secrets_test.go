@@ -44,9 +44,7 @@ func oddKey(name string) string {
 func accountSAS(t *testing.T, name, key, permissions, expiry string) (query, signature string) {
 	t.Helper()
 	raw, err := base64.StdEncoding.DecodeString(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for minute := range 60 {
 		q := url.Values{"sv": {"2019-02-02"}, "ss": {"qt"}, "srt": {"sco"}, "sp": {permissions}, "se": {expiry}, "st": {fmt.Sprintf("2020-01-01T00:%02d:00Z", minute)}}
 		h := hmac.New(sha256.New, raw)
@@ -141,9 +139,7 @@ func TestAPlantedSecretIsFoundInEveryForm(t *testing.T) {
 	t.Parallel()
 	key := oddKey("account")
 	raw, err := base64.StdEncoding.DecodeString(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	v := &vault{}
 	v.plant("it", key)
 	quoted, _ := json.Marshal(map[string]string{"key": key})

@@ -126,9 +126,7 @@ func (e *evidence) files(dir string, leave ...string) {
 		e.add("file "+filepath.Base(path), string(text))
 		return err
 	})
-	if err != nil {
-		e.t.Fatal(err)
-	}
+	must(e.t, err)
 }
 
 // pages takes what an admin port shows.
@@ -149,16 +147,12 @@ func (e *evidence) pages(address string) {
 func (e *evidence) rows(sim *azsim.Sim, name string) {
 	e.t.Helper()
 	a, err := azure.Open(azure.Options{ConnectionString: sim.ConnectionString(name), Transport: sim.Transport()})
-	if err != nil {
-		e.t.Fatal(err)
-	}
+	must(e.t, err)
 	for row, err := range a.Table(row.TableName).Query(e.t.Context(), storage.Query{}) {
 		if storage.Is(err, storage.Missing) {
 			break
 		}
-		if err != nil {
-			e.t.Fatal(err)
-		}
+		must(e.t, err)
 		for property, value := range row.Properties {
 			if b, ok := value.([]byte); ok {
 				value = string(b)
@@ -167,15 +161,11 @@ func (e *evidence) rows(sim *azsim.Sim, name string) {
 		}
 	}
 	queues, err := a.Queues(e.t.Context(), "")
-	if err != nil {
-		e.t.Fatal(err)
-	}
+	must(e.t, err)
 	for _, q := range queues {
 		for {
 			messages, err := a.Queue(q).Get(e.t.Context(), storage.MaxGet, storage.MaxVisibility)
-			if err != nil {
-				e.t.Fatal(err)
-			}
+			must(e.t, err)
 			if len(messages) == 0 {
 				break
 			}

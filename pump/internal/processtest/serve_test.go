@@ -48,22 +48,16 @@ func serveWith(t *testing.T, args ...string) *served {
 func (s *served) ask(method, path, body string, v any) {
 	s.t.Helper()
 	r, err := http.NewRequest(method, s.admin+path, strings.NewReader(body))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, err)
 	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != http.StatusOK {
 		s.t.Fatalf("%s %s: %d %s %v", method, path, resp.StatusCode, text, err)
 	}
 	if v != nil {
-		if err := json.Unmarshal(text, v); err != nil {
-			s.t.Fatal(err)
-		}
+		must(s.t, json.Unmarshal(text, v))
 	}
 }
 
@@ -82,9 +76,7 @@ func (s *served) queue(account, name string) *azqueue.QueueClient {
 			&azqueue.ClientOptions{ClientOptions: azcore.ClientOptions{
 				Retry: policy.RetryOptions{MaxRetries: -1},
 			}})
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		must(s.t, err)
 		q := service.NewQueueClient(name)
 		if _, err := q.Create(context.Background(), nil); err != nil {
 			s.t.Fatal(err)
@@ -219,9 +211,7 @@ func TestTheSimulatorsExamplesWork(t *testing.T) {
 	const modules = "../../storage/storagetest/azurite/node_modules"
 	python := "/usr/bin/python3" // the one that has Debian's packages
 	doc, err := docscheck.ReadFile("../../..", "../../../docs/testing.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	shown := map[string]string{}
 	for _, b := range doc.Blocks() {
 		shown[b.Language] += b.Text()

@@ -29,9 +29,7 @@ func newManager(t *testing.T, w *world) *manager {
 	t.Helper()
 	path := w.path("notify")
 	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = socket.Close() })
 	m := &manager{env: []string{"NOTIFY_SOCKET=" + path, "WATCHDOG_USEC=800000"}}
 	go func() {
@@ -67,13 +65,9 @@ func (m *manager) heardItEnd(p *process) {
 	p.t.Helper()
 	p.succeeds()
 	c, err := net.Dial("unixgram", strings.TrimPrefix(m.env[0], "NOTIFY_SOCKET="))
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 	defer c.Close()
-	if _, err := c.Write([]byte("OVER=1")); err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, errOf(c.Write([]byte("OVER=1"))))
 	for deadline := time.Now().Add(patience); m.heard("OVER=1") == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			p.t.Fatalf("%s: its last words were not heard", p.name)
@@ -184,9 +178,7 @@ func TestResultsAreRotated(t *testing.T) {
 	send()
 	p := start(t, "processor", "run", "--config", w.config, "--out", w.path("done.jsonl"))
 	p.until("the tasks are done", func() bool { return lines("done.jsonl") == 100 })
-	if err := os.Rename(w.path("done.jsonl"), w.path("done.jsonl.1")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(w.path("done.jsonl"), w.path("done.jsonl.1")))
 	p.signal(syscall.SIGHUP)
 	p.says("lines go on in another file")
 	send()

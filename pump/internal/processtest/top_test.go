@@ -43,9 +43,7 @@ func (c *terminal) press(key string) {
 	c.mu.Lock()
 	c.text.Reset()
 	c.mu.Unlock()
-	if _, err := c.file.Write([]byte(key)); err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, errOf(c.file.Write([]byte(key))))
 }
 
 // top starts top in a terminal.
@@ -53,9 +51,7 @@ func (w *world) top() *terminal {
 	w.t.Helper()
 	cmd := exec.Command(filepath.Join(bin, "distributor"), "top", "--config", w.config)
 	file, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 24, Cols: 100})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must(w.t, err)
 	w.t.Cleanup(func() {
 		_ = cmd.Process.Kill() // it has ended, mostly
 		_ = file.Close()

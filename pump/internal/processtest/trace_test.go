@@ -108,9 +108,7 @@ func TestOneTraceLeadsFromASenderToWhatAChildCalls(t *testing.T) {
 	t.Cleanup(endpoint.Close)
 
 	file, err := configfile.Load(w.config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	kept := tracetest.NewInMemoryExporter()
 	provider := sdk.NewTracerProvider(sdk.WithSyncer(kept))
 	cfg := file.Config
@@ -165,15 +163,9 @@ func TestOneTraceLeadsFromASenderToWhatAChildCalls(t *testing.T) {
 func sendOne(ctx context.Context, t *testing.T, cfg pump.Config) {
 	t.Helper()
 	s, err := distributor.NewSender(cfg, distributor.SenderOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Send(ctx, source.Record{Key: []byte("Oslo"), Body: []byte(`{"n":1}`)}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, s.Send(ctx, source.Record{Key: []byte("Oslo"), Body: []byte(`{"n":1}`)}))
+	must(t, errOf(s.Close(t.Context())))
 }
 
 // A wrong variable is named at once, without its value, which may be secret. A collector that is

@@ -381,9 +381,7 @@ func TestAKilledProcessorLeavesNoChildBehind(t *testing.T) {
 			p := start(t, "processor", "run", "--config", w.config, flag, fmt.Sprintf(`sh -c 'echo $$ >%s; exec sleep 600'`, pids))
 			p.until("the child runs", func() bool { return len(readWhole(pids)) > 0 })
 			pid, err := strconv.Atoi(strings.TrimSpace(readWhole(pids)[0]))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			p.kill()
 			for deadline := time.Now().Add(patience); alive(pid); time.Sleep(5 * time.Millisecond) {
 				if time.Now().After(deadline) {

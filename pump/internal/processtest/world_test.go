@@ -70,9 +70,7 @@ func writeConfig(t *testing.T, dir string, queues int, connections ...string) st
 
 func writeText(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 func appendText(t *testing.T, path, text string) {
@@ -83,9 +81,7 @@ func appendText(t *testing.T, path, text string) {
 func readText(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(text)
 }
 
@@ -133,9 +129,7 @@ func readDone(t *testing.T, paths ...string) []done {
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for line := range strings.Lines(string(text)) {
 			var d done
 			if err := json.Unmarshal([]byte(line), &d); err != nil || !strings.HasSuffix(line, "\n") {

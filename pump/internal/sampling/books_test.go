@@ -136,13 +136,9 @@ func goOn(t *testing.T, b *books, v *cluster.View, minute time.Time) *books {
 	table := faketable.NewServer().Client("a")
 	table.SetLatency(func(faketable.Call) time.Duration { return 0 })
 	p, marks := b.row(minute, v, nil)
-	if err := history.Write(t.Context(), table, "work", p, marks); err != nil {
-		t.Fatal(err)
-	}
+	must(t, history.Write(t.Context(), table, "work", p, marks))
 	last, marks, err := history.Newest(t.Context(), table, "work")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return newBooks(b.prices, b.limit, last, marks)
 }
 

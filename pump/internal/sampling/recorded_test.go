@@ -112,9 +112,7 @@ func TestASamplerThatIsCutOffBeginsAnew(t *testing.T) {
 		now := viewOf(time.Now(), c)
 		other.observe(now, time.Now())
 		p, marks := other.row(history.Minute(time.Now()), now, nil)
-		if err := history.Write(t.Context(), table, "work", p, marks); err != nil {
-			t.Fatal(err)
-		}
+		must(t, history.Write(t.Context(), table, "work", p, marks))
 		for range 8 {
 			time.Sleep(10 * time.Second)
 			c.asks("alpha", 1, 0)
@@ -221,9 +219,7 @@ func TestARowSaysWhatIsNotKnown(t *testing.T) {
 		table := faketable.NewServer().Client("a")
 		table.SetLatency(func(faketable.Call) time.Duration { return 0 })
 		p, marks := b.row(minute, v, c.backlog)
-		if err := history.Write(t.Context(), table, "work", p, marks); err != nil {
-			t.Fatal(err)
-		}
+		must(t, history.Write(t.Context(), table, "work", p, marks))
 		p, _, err := history.Newest(t.Context(), table, "work")
 		if err != nil || len(p.Accounts) != 3 {
 			t.Fatalf("%+v, %v", p, err)
@@ -272,9 +268,7 @@ func TestADarkTableMakesAGapAndNoWrongSum(t *testing.T) {
 		v := viewOf(time.Now(), a)
 		b.observe(v, time.Now())
 		p, marks := b.row(history.Minute(time.Now()), v, nil)
-		if err := history.Write(t.Context(), table, "work", p, marks); err != nil {
-			t.Fatal(err)
-		}
+		must(t, history.Write(t.Context(), table, "work", p, marks))
 		table.Dies()
 		s := recorder(table, "a", func() *cluster.View { return viewOf(time.Now(), a) })
 		go s.record(t.Context())

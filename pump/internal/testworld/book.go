@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/testbuf"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
@@ -17,20 +18,25 @@ func (w *World) Text(segment uint32, edit func(h *codec.Header), ns ...uint64) [
 	if edit != nil {
 		edit(&h)
 	}
+	tasks := make([]codec.Task, len(ns))
+	for i, n := range ns {
+		tasks[i] = codec.Task{N: n, Key: []byte("key"), Body: fmt.Appendf(nil, "%d/%d", segment, n)}
+	}
+	return w.Sealed(h, tasks...)
+}
+
+// Sealed makes an envelope of a header and tasks.
+func (w *World) Sealed(h codec.Header, tasks ...codec.Task) []byte {
+	w.T.Helper()
 	b := codec.NewBuilder(0)
 	b.Reset(h)
-	for _, n := range ns {
-		fits, err := b.Add(codec.Task{
-			N: n, Key: []byte("key"), Body: fmt.Appendf(nil, "%d/%d", segment, n),
-		})
-		if err != nil || !fits {
+	for _, task := range tasks {
+		if fits, err := b.Add(task); err != nil || !fits {
 			w.T.Fatalf("task does not fit: %v", err)
 		}
 	}
 	text, _, err := b.Seal(nil)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	testbuf.Must(w.T, err)
 	return text
 }
 

@@ -2,7 +2,6 @@ package testworld
 
 import (
 	"bytes"
-	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -171,23 +170,12 @@ func (w *World) Queue(account, queue string) storage.Queue {
 // each task is its identity.
 func (w *World) Envelope(segment uint32, n int) []byte {
 	w.T.Helper()
-	b := codec.NewBuilder(0)
-	b.Reset(codec.Header{Workload: w.Cfg.Workload, Run: w.Run, Segment: segment, MapVersion: 1})
-	for range n {
-		i := w.Ns[segment]
+	ns := make([]uint64, n)
+	for i := range ns {
+		ns[i] = w.Ns[segment]
 		w.Ns[segment]++
-		fits, err := b.Add(codec.Task{
-			N: i, Key: []byte("key"), Body: fmt.Appendf(nil, "%d/%d", segment, i),
-		})
-		if err != nil || !fits {
-			w.T.Fatalf("task does not fit: %v", err)
-		}
 	}
-	text, _, err := b.Seal(nil)
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	return text
+	return w.Text(segment, nil, ns...)
 }
 
 // Put puts envelopes of n tasks each into a queue, of a segment of its own.

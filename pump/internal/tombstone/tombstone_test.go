@@ -6,9 +6,13 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/testbuf"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/storage"
 )
+
+// must ends a test with an error.
+var must = testbuf.Must
 
 func TestATombstoneNamesTheSameTasksOfTheNextGenerationWithoutBodies(t *testing.T) {
 	b := codec.NewBuilder(storage.MaxText)
@@ -19,27 +23,19 @@ func TestATombstoneNamesTheSameTasksOfTheNextGenerationWithoutBodies(t *testing.
 		}
 	}
 	text, _, err := b.Seal(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if text, err = codec.Quarantined(text, codec.Cause{Reason: pump.ReasonAttempts, Attempts: 6}); err != nil {
 		t.Fatal(err)
 	}
 	poison, err := codec.ReadHeader(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if Is(&poison) {
 		t.Error("a poison copy is taken for a tombstone")
 	}
 	stone, err := New(poison, "operator", time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	env, err := codec.Open(stone, codec.Limits{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	h := env.Header
 	if !Is(&h) || h.Run != poison.Run || h.Segment != 7 || h.Workload != "demo" || h.Generation != 3 || h.Attempt != 0 || !h.Tasks.Equal(poison.Tasks) {
 		t.Errorf("the tombstone's header: %+v, cause %+v", h, h.Cause)

@@ -20,9 +20,7 @@ func TestTheTalliesOfARunAreThoseOfItsInstancesOnly(t *testing.T) {
 		if got, err := Tallies(t.Context(), table, "city", faketable.RunID(1)); err != nil || len(got) != 0 {
 			t.Errorf("without a table: %v, %v", got, err)
 		}
-		if err := table.Create(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, table.Create(t.Context()))
 		want := map[string]Tally{
 			"host-1-aa":              {Handled: 3, Failed: 1, Retried: 2, Quarantined: 4, Duplicates: 5},
 			"host-2-bb":              {Handled: 1},
@@ -32,14 +30,10 @@ func TestTheTalliesOfARunAreThoseOfItsInstancesOnly(t *testing.T) {
 		}
 		for instance, tally := range want {
 			for _, tally := range []Tally{{Handled: 77, Failed: 77}, tally} { // the last one counts
-				if err := NoteTallies(t.Context(), table, "city", instance, RunTally{Run: faketable.RunID(1), Tally: tally}); err != nil {
-					t.Fatal(err)
-				}
+				must(t, NoteTallies(t.Context(), table, "city", instance, RunTally{Run: faketable.RunID(1), Tally: tally}))
 			}
 		}
-		if err := NoteTallies(t.Context(), table, "city", "host-1-aa", RunTally{Run: faketable.RunID(2), Tally: Tally{Handled: 100}}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, NoteTallies(t.Context(), table, "city", "host-1-aa", RunTally{Run: faketable.RunID(2), Tally: Tally{Handled: 100}}))
 		injected := sim.Inject(azsim.Rule{Service: "table", Operations: []string{"QueryEntities"}, Fault: azsim.AnswerLost, First: 1})
 		got, err := Tallies(t.Context(), table, "city", faketable.RunID(1))
 		if err != nil || !maps.Equal(got, want) || injected.Hits() == 0 {
@@ -61,16 +55,12 @@ func TestADamagedTallyNamesItsRowAndTheOthersAreGiven(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client := faketable.NewServer().Client("me")
-				if _, err := client.Write(t.Context(), storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
+				must(t, errOf(client.Write(t.Context(), storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
 					Partition: "city.progress", Row: faketable.RunID(1).String() + ".a", Properties: props,
-				}}); err != nil {
-					t.Fatal(err)
-				}
+				}})))
 				good := map[string]Tally{"b": {Handled: 7}, "c": {Retried: 1}}
 				for instance, tally := range good {
-					if err := NoteTallies(t.Context(), client, "city", instance, RunTally{Run: faketable.RunID(1), Tally: tally}); err != nil {
-						t.Fatal(err)
-					}
+					must(t, NoteTallies(t.Context(), client, "city", instance, RunTally{Run: faketable.RunID(1), Tally: tally}))
 				}
 				got, err := Tallies(t.Context(), client, "city", faketable.RunID(1))
 				if !errors.Is(err, row.ErrCorrupt) || !strings.Contains(err.Error(), faketable.RunID(1).String()+".a") || !maps.Equal(got, good) {

@@ -18,9 +18,7 @@ func inCity(t *testing.T, test func(t *testing.T, server *faketable.Server, w *W
 	synctest.Test(t, func(t *testing.T) {
 		server := faketable.NewServer()
 		w, err := Ensure(t.Context(), server.Client("me"), citySpec())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		test(t, server, w)
 	})
 }

@@ -16,13 +16,9 @@ func TestTheCountersOf16384SegmentsAreStoredWhateverTheirSize(t *testing.T) {
 		runs := NewRuns(server, "city")
 		for i, each := range []uint64{1, 1 << 20, 1 << 48} {
 			run := Run{ID: codec.RunID{byte(i + 1)}, Mode: "once", Fingerprint: "f", Instance: "d"}
-			if err := runs.Create(t.Context(), run); err != nil {
-				t.Fatal(err)
-			}
+			must(t, runs.Create(t.Context(), run))
 			counts := slices.Repeat([]uint64{each}, shardmap.MaxSegments)
-			if err := runs.Seal(t.Context(), run.ID, counts); err != nil {
-				t.Fatal(err)
-			}
+			must(t, runs.Seal(t.Context(), run.ID, counts))
 			got, err := runs.Get(t.Context(), run.ID)
 			if err != nil || !slices.Equal(got.Sealed, counts) {
 				t.Errorf("%d tasks a segment: %d counts, %v", each, len(got.Sealed), err)

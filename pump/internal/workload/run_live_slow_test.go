@@ -43,9 +43,7 @@ func TestASlowTableKeepsNobodyFromReadingWhatLives(t *testing.T) {
 		server := faketable.NewServer()
 		runs := NewRuns(server.Client("a"), "city")
 		for n := range byte(liveMany) {
-			if err := runs.Create(t.Context(), Run{ID: faketable.RunID(n + 1)}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, runs.Create(t.Context(), Run{ID: faketable.RunID(n + 1)}))
 		}
 		client := server.Client("slow")
 		client.SetLatency(func(faketable.Call) time.Duration { return time.Second })

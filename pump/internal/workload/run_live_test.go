@@ -21,9 +21,7 @@ func TestADeposedLeaderNeitherBreaksNorSealsTheRunOfItsSuccessor(t *testing.T) {
 		runs := NewRuns(faketable.NewServer().Client("me"), "city")
 		old, next := runs.By(7), runs.By(8)
 		id := faketable.RunID(1)
-		if err := old.Create(t.Context(), Run{ID: id, Mode: "every"}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, old.Create(t.Context(), Run{ID: id, Mode: "every"}))
 		if run, err := next.Take(t.Context(), id); err != nil || run.Epoch != 8 || run.State != RunOpen {
 			t.Fatalf("%+v, %v", run, err)
 		}
@@ -50,9 +48,7 @@ func TestADeposedLeaderNeitherBreaksNorSealsTheRunOfItsSuccessor(t *testing.T) {
 func liveRunsOf(t *testing.T, runs *Runs) map[codec.RunID]LiveRun {
 	t.Helper()
 	all, err := runs.Live(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	byID := map[codec.RunID]LiveRun{}
 	for _, l := range all {
 		byID[l.ID] = l
@@ -66,24 +62,18 @@ func TestWhatLivesIsListedWithEachChangeAndNoLonger(t *testing.T) {
 		if all, err := runs.Live(t.Context()); err != nil || len(all) != 0 {
 			t.Fatalf("%v, %v", all, err)
 		}
-		if err := runs.table.Create(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, runs.table.Create(t.Context()))
 		for n := range byte(3) {
-			if err := runs.Create(t.Context(), Run{ID: faketable.RunID(n + 1), Mode: "client", Instance: "me", Beat: time.Second}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, runs.Create(t.Context(), Run{ID: faketable.RunID(n + 1), Mode: "client", Instance: "me", Beat: time.Second}))
 		}
 		before := liveRunsOf(t, runs)
 		if l := before[faketable.RunID(2)]; len(before) != 3 || l.State != RunOpen || l.Mode != "client" || l.Instance != "me" || l.Beat != time.Second || l.Err != nil {
 			t.Errorf("%+v", before)
 		}
-		if err := errors.Join(
+		must(t, errors.Join(
 			runs.Beat(t.Context(), faketable.RunID(1), Pulse{Every: 2 * time.Second}), runs.Seal(t.Context(), faketable.RunID(2), []uint64{4, 5}),
 			runs.closeWith(t.Context(), faketable.RunID(2), 2, anyRun), runs.Break(t.Context(), faketable.RunID(3), "why"),
-		); err != nil {
-			t.Fatal(err)
-		}
+		))
 		now := liveRunsOf(t, runs)
 		if l := now[faketable.RunID(1)]; l.Version == before[faketable.RunID(1)].Version || l.Beat != 2*time.Second || l.State != RunOpen {
 			t.Errorf("after a beat: %+v", l)
@@ -95,12 +85,8 @@ func TestWhatLivesIsListedWithEachChangeAndNoLonger(t *testing.T) {
 			t.Errorf("broken: %+v", l)
 		}
 		// As it was listed it is forgotten, and what has changed since stays.
-		if err := runs.End(t.Context(), faketable.RunID(3), true, "by hand"); err != nil {
-			t.Fatal(err)
-		}
-		if err := runs.Forget(t.Context(), []LiveRun{now[faketable.RunID(2)], now[faketable.RunID(3)], {ID: faketable.RunID(9), Version: now[faketable.RunID(2)].Version}}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, runs.End(t.Context(), faketable.RunID(3), true, "by hand"))
+		must(t, runs.Forget(t.Context(), []LiveRun{now[faketable.RunID(2)], now[faketable.RunID(3)], {ID: faketable.RunID(9), Version: now[faketable.RunID(2)].Version}}))
 		now = liveRunsOf(t, runs)
 		if l := now[faketable.RunID(3)]; len(now) != 2 || l.State != RunEnded || !l.Drop || l.Over {
 			t.Errorf("%+v", now)
@@ -124,30 +110,22 @@ func TestABeatTellsWhetherTheRunMayGoOn(t *testing.T) {
 		client := server.Client("me")
 		runs, others := NewRuns(client, "city"), NewRuns(server.Client("other"), "city")
 		id := faketable.RunID(1)
-		if err := runs.Create(t.Context(), Run{ID: id, Beat: time.Second}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, runs.Create(t.Context(), Run{ID: id, Beat: time.Second}))
 		beat := func() error { return runs.Beat(t.Context(), id, Pulse{Every: time.Second}) }
-		if err := beat(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, beat())
 		requests := len(client.Sent())
 		if err := beat(); err != nil || len(client.Sent()) != requests+1 {
 			t.Errorf("a beat is %d requests: %v", len(client.Sent())-requests, err)
 		}
 		// Who comes back after its run was given up goes on.
-		if err := others.Abandon(t.Context(), id, "silent"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, others.Abandon(t.Context(), id, "silent"))
 		if err := beat(); err != nil {
 			t.Error(err)
 		}
 		if run, err := runs.Get(t.Context(), id); err != nil || run.State != RunOpen {
 			t.Errorf("%+v, %v", run, err)
 		}
-		if err := others.End(t.Context(), id, false, "by hand"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, others.End(t.Context(), id, false, "by hand"))
 		if err := beat(); !errors.Is(err, ErrRunState) {
 			t.Errorf("an ended run beats: %v", err)
 		}
@@ -164,13 +142,9 @@ func TestAClosedRunWithARestIsStoredAsSealed(t *testing.T) {
 		runs := NewRuns(server.Client("me"), "city")
 		rest, ended := faketable.RunID(1), faketable.RunID(2)
 		for _, id := range []codec.RunID{rest, ended} {
-			if err := runs.Create(t.Context(), Run{ID: id}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, runs.Create(t.Context(), Run{ID: id}))
 		}
-		if err := errors.Join(runs.Seal(t.Context(), rest, []uint64{3}), runs.closeWith(t.Context(), rest, 1, anyRun), runs.End(t.Context(), ended, false, "x")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(runs.Seal(t.Context(), rest, []uint64{3}), runs.closeWith(t.Context(), rest, 1, anyRun), runs.End(t.Context(), ended, false, "x")))
 		if s := server.Rows["city.runs/"+rest.String()].Properties["State"]; s != "sealed" {
 			t.Errorf("state is stored as %v", s)
 		}
@@ -204,12 +178,8 @@ func TestARunAndItsRowAmongThoseThatLiveChangeTogether(t *testing.T) {
 					func(id codec.RunID) error { return runs.Abandon(t.Context(), id, "x") },
 				} {
 					id := faketable.RunID(byte(i + 1))
-					if err := runs.Create(t.Context(), Run{ID: id}); err != nil {
-						t.Fatal(err)
-					}
-					if err := change(id); err != nil {
-						t.Fatal(err)
-					}
+					must(t, runs.Create(t.Context(), Run{ID: id}))
+					must(t, change(id))
 					run, err := runs.Get(t.Context(), id)
 					if live := server.Rows["city.runs/"+liveKey(id)].Properties["State"]; err != nil || fmt.Sprint(live) != string(run.State) || run.State == RunOpen {
 						t.Errorf("the run is %s, and listed as %v: %v", run.State, live, err)
@@ -237,9 +207,7 @@ func TestARunThatIsClosedWithARestIsFinished(t *testing.T) {
 		for n := range byte(2) {
 			err = errors.Join(err, runs.closeWith(t.Context(), faketable.RunID(n+1), uint64(n), anyRun))
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for sealed, want := range map[bool][]codec.RunID{true: {faketable.RunID(4), faketable.RunID(3)}, false: {faketable.RunID(4)}} {
 			if ids, err := runs.Unfinished(t.Context(), sealed, 9); err != nil || !slices.Equal(ids, want) {
 				t.Errorf("with sealed ones %v: %v are not finished, want %v; %v", sealed, ids, want, err)
@@ -277,9 +245,7 @@ func TestTheAccountsOfAClientStandInItsRowThroughEachChange(t *testing.T) {
 		has("opened again")
 		l := liveRunsOf(t, runs)[id]
 		l.State = RunBroken // as a program of before would have listed it
-		if err := runs.Correct(t.Context(), l); err != nil {
-			t.Fatal(err)
-		}
+		must(t, runs.Correct(t.Context(), l))
 		has("corrected")
 	})
 }

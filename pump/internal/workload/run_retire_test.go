@@ -20,9 +20,7 @@ func retireAll(t *testing.T, runs *Runs) (removed int, said string) {
 	t.Helper()
 	for next := ""; ; {
 		n, from, damage, err := runs.Retire(t.Context(), time.Now(), next, true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if damage != nil {
 			said += damage.Error()
 		}
@@ -36,9 +34,7 @@ func retireAll(t *testing.T, runs *Runs) (removed int, said string) {
 func TestADamagedRowKeepsNoOtherOldRun(t *testing.T) {
 	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
 		runs := NewRuns(faketable.OverTheWire(t, sim, "a"), "city")
-		if err := runs.table.Create(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, runs.table.Create(t.Context()))
 		began := time.Now()
 		var writes []storage.Write
 		put := func(key string, props map[string]any) {
@@ -62,9 +58,7 @@ func TestADamagedRowKeepsNoOtherOldRun(t *testing.T) {
 		}
 		put(ids[many-2].String(), map[string]any{"State": 1.5})
 		for batch := range slices.Chunk(writes, storage.MaxBatch) {
-			if _, err := runs.table.Transact(t.Context(), batch); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errOf(runs.table.Transact(t.Context(), batch)))
 			time.Sleep(time.Second) // of a partition's rows in a second
 		}
 		time.Sleep(time.Hour)
@@ -90,9 +84,7 @@ func TestUnfinishedRunsHideNoOldOneOfASlowTable(t *testing.T) {
 		for n := range 1001 { // the last begun come first
 			id := codec.RunID{7}
 			binary.BigEndian.PutUint32(id[12:], uint32(n))
-			if err := runs.Create(t.Context(), Run{ID: id}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, runs.Create(t.Context(), Run{ID: id}))
 		}
 		old := codec.RunID{7}.String()
 		server.Rows["city.runs/"+old].Properties["State"] = "?"
@@ -113,9 +105,7 @@ func TestUnfinishedRunsOfSeveralPagesAreFound(t *testing.T) {
 		for n := range many {
 			id := codec.RunID{7}
 			binary.BigEndian.PutUint32(id[12:], uint32(n))
-			if err := runs.Create(t.Context(), Run{ID: id}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, runs.Create(t.Context(), Run{ID: id}))
 		}
 		if ids, err := runs.Unfinished(t.Context(), false, many); len(ids) != many || err != nil {
 			t.Errorf("%d runs of %d, %v", len(ids), many, err)

@@ -31,14 +31,10 @@ func TestARunGoesFromOpenToSealedOrBroken(t *testing.T) {
 		if err := runs.Seal(t.Context(), id, []uint64{1}); !errors.Is(err, ErrNoRun) {
 			t.Errorf("sealing none: %v", err)
 		}
-		if err := runs.Create(t.Context(), Run{ID: id, Mode: "once", Fingerprint: "jsonl size=7", Instance: "me", Note: "first"}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, runs.Create(t.Context(), Run{ID: id, Mode: "once", Fingerprint: "jsonl size=7", Instance: "me", Note: "first"}))
 		want := Run{ID: id, Workload: "city", Mode: "once", Fingerprint: "jsonl size=7", State: RunOpen, Started: time.Now().UTC(), Instance: "me", Note: "first"}
 		got, err := runs.Get(t.Context(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got.Changed.IsZero() {
 			t.Error("when it changed is not told")
 		}
@@ -49,25 +45,17 @@ func TestARunGoesFromOpenToSealedOrBroken(t *testing.T) {
 		}
 		counts := []uint64{3, 0, 5, math.MaxInt64 - 8}
 		time.Sleep(time.Hour)
-		if err := runs.Seal(t.Context(), id, counts); err != nil {
-			t.Fatal(err)
-		}
+		must(t, runs.Seal(t.Context(), id, counts))
 		got, err = runs.Get(t.Context(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got.State != RunSealed || !slices.Equal(got.Sealed, counts) || got.Tasks != math.MaxInt64 || got.Ended.Sub(got.Started) < time.Hour {
 			t.Errorf("%+v", got)
 		}
 		if err := runs.Break(t.Context(), id, "too late"); !errors.Is(err, ErrRunState) {
 			t.Errorf("breaking a sealed run: %v", err)
 		}
-		if err := runs.Create(t.Context(), Run{ID: faketable.RunID(2)}); err != nil {
-			t.Fatal(err)
-		}
-		if err := runs.Break(t.Context(), faketable.RunID(2), "the source changed\xff at line 7"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, runs.Create(t.Context(), Run{ID: faketable.RunID(2)}))
+		must(t, runs.Break(t.Context(), faketable.RunID(2), "the source changed\xff at line 7"))
 		if got, err = runs.Get(t.Context(), faketable.RunID(2)); err != nil || got.State != RunBroken || got.Note != "the source changed at line 7" {
 			t.Errorf("%+v, %v", got, err)
 		}
@@ -92,15 +80,11 @@ func TestEachCallOfARunMayBeMadeAgainAndMayBeAmbiguous(t *testing.T) {
 				runs := NewRuns(client, "city")
 				run, counts := Run{ID: faketable.RunID(1), Fingerprint: "f", Instance: "me"}, []uint64{1, 2}
 				for range 3 {
-					if err := runs.Create(t.Context(), run); err != nil {
-						t.Fatal(err)
-					}
+					must(t, runs.Create(t.Context(), run))
 					time.Sleep(time.Second)
 				}
 				for range 3 {
-					if err := runs.Seal(t.Context(), run.ID, counts); err != nil {
-						t.Fatal(err)
-					}
+					must(t, runs.Seal(t.Context(), run.ID, counts))
 				}
 				if err := runs.Seal(t.Context(), run.ID, []uint64{2, 1}); !errors.Is(err, ErrRunState) {
 					t.Errorf("sealed again with other counts: %v", err)
@@ -109,13 +93,9 @@ func TestEachCallOfARunMayBeMadeAgainAndMayBeAmbiguous(t *testing.T) {
 					t.Errorf("created again after it was sealed: %v", err)
 				}
 				broken := Run{ID: faketable.RunID(2)}
-				if err := runs.Create(t.Context(), broken); err != nil {
-					t.Fatal(err)
-				}
+				must(t, runs.Create(t.Context(), broken))
 				for _, note := range []string{"why", "why again"} {
-					if err := runs.Break(t.Context(), broken.ID, note); err != nil {
-						t.Fatal(err)
-					}
+					must(t, runs.Break(t.Context(), broken.ID, note))
 				}
 				got, err := runs.Get(t.Context(), broken.ID)
 				if err != nil || got.Note != "why" {
@@ -134,9 +114,7 @@ func TestOfTwoWhoSealDifferentlyOneIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := faketable.NewServer()
 		id := faketable.RunID(1)
-		if err := NewRuns(server.Client("a"), "city").Create(t.Context(), Run{ID: id}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, NewRuns(server.Client("a"), "city").Create(t.Context(), Run{ID: id}))
 		results := make(chan error)
 		for i, name := range []string{"a", "b"} {
 			go func() {
@@ -157,21 +135,15 @@ func TestABrokenRunIsMendedAndKeepsItsNote(t *testing.T) {
 		counts := []uint64{3, 0, 1}
 		for i, before := range []RunState{RunOpen, RunBroken} {
 			id := faketable.RunID(byte(i + 1))
-			if err := runs.Create(t.Context(), Run{ID: id}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, runs.Create(t.Context(), Run{ID: id}))
 			if before == RunBroken {
-				if err := runs.Break(t.Context(), id, "why"); err != nil {
-					t.Fatal(err)
-				}
+				must(t, runs.Break(t.Context(), id, "why"))
 				if err := runs.Seal(t.Context(), id, counts); !errors.Is(err, ErrRunState) {
 					t.Errorf("sealing a broken run: %v", err)
 				}
 			}
 			for range 2 {
-				if err := runs.Mend(t.Context(), id, counts); err != nil {
-					t.Fatal(err)
-				}
+				must(t, runs.Mend(t.Context(), id, counts))
 			}
 			if err := runs.Mend(t.Context(), id, []uint64{3, 1, 0}); !errors.Is(err, ErrRunState) {
 				t.Errorf("mended again, otherwise: %v", err)
@@ -221,12 +193,8 @@ func TestADamagedRunRowIsAnError(t *testing.T) {
 		server := faketable.NewServer()
 		runs := NewRuns(server.Client("me"), "city")
 		id := faketable.RunID(1)
-		if err := runs.Create(t.Context(), Run{ID: id}); err != nil {
-			t.Fatal(err)
-		}
-		if err := runs.Seal(t.Context(), id, []uint64{300, 4}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, runs.Create(t.Context(), Run{ID: id}))
+		must(t, runs.Seal(t.Context(), id, []uint64{300, 4}))
 		for name, change := range map[string]map[string]any{
 			"an unknown state":      {"State": "lost"},
 			"open with counts":      {"State": "open"},
@@ -261,12 +229,8 @@ func TestRunsAreListedNewestFirst(t *testing.T) {
 		runs, others := NewRuns(client, "city"), NewRuns(client, "village")
 		var want []codec.RunID
 		for i := range byte(30) {
-			if err := runs.Create(t.Context(), Run{ID: faketable.RunID(i + 1)}); err != nil {
-				t.Fatal(err)
-			}
-			if err := others.Create(t.Context(), Run{ID: faketable.RunID(i + 100)}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, runs.Create(t.Context(), Run{ID: faketable.RunID(i + 1)}))
+			must(t, others.Create(t.Context(), Run{ID: faketable.RunID(i + 100)}))
 			want = slices.Insert(want, 0, faketable.RunID(i+1))
 		}
 		// A Create that got no further than its first row leaves no run.
@@ -279,9 +243,7 @@ func TestRunsAreListedNewestFirst(t *testing.T) {
 		client.SetFault(faketable.FaultOn("query", "city.runs", 1, faketable.LostAnswer))
 		for _, limit := range []int{-1, 0, 1, 29, 30, 31} {
 			list, err := runs.List(t.Context(), limit)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			var got []codec.RunID
 			for _, r := range list {
 				got = append(got, r.ID)
@@ -298,9 +260,7 @@ func TestADamagedRowHidesNoOtherRunOfAList(t *testing.T) {
 		server := faketable.NewServer()
 		runs := NewRuns(server.Client("me"), "city")
 		for i := range byte(30) {
-			if err := runs.Create(t.Context(), Run{ID: faketable.RunID(i + 1)}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, runs.Create(t.Context(), Run{ID: faketable.RunID(i + 1)}))
 		}
 		damage := func(row, property string) {
 			broken := server.Rows[row]
@@ -309,9 +269,7 @@ func TestADamagedRowHidesNoOtherRunOfAList(t *testing.T) {
 			server.Rows[row] = broken
 		}
 		of, err := runs.Get(t.Context(), faketable.RunID(28))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		damage("city.runs/"+faketable.RunID(29).String(), "State")
 		damage("city.runs/"+runs.timeKey(of), "Run")
 		list, err := runs.List(t.Context(), 3)

@@ -50,15 +50,11 @@ func states(m *shardmap.Map) map[string]shardmap.State {
 func TestExtraAccountsOfAConfigurationAreNamedAndNotUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := faketable.NewServer().Client("me")
-		if _, err := Ensure(t.Context(), client, citySpec()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(Ensure(t.Context(), client, citySpec())))
 		spec := citySpec()
 		spec.Shards = append(append(queues("west", 2), spec.Shards...), queues("east", 1)...)
 		w, err := Ensure(t.Context(), client, spec)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if !slices.Equal(w.Extra, []string{"east", "west"}) || len(w.Map.Shards) != 4 {
 			t.Errorf("extra %v, shards %v", w.Extra, w.Map.Shards)
 		}
@@ -73,17 +69,11 @@ func TestAChangeOfTheMapIsSeenByAllAndNoChangeWritesNothing(t *testing.T) {
 			t.Errorf("no workload: %v", err)
 		}
 		w, err := Ensure(t.Context(), client, citySpec())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		changed, err := ChangeMap(t.Context(), client, "city", withAccount("west"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		seen, err := w.Refresh(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if changed.Map.Version != 2 || !slices.Equal(homes(changed.Map), homes(seen.Map)) || seen.Changed.IsZero() {
 			t.Errorf("changed to %v, seen %v", changed.Map, seen.Map)
 		}
@@ -118,9 +108,7 @@ func TestAChangeWhoseAnswerIsLostIsNotAppliedTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := faketable.NewServer()
 		me, other := server.Client("me"), server.Client("other")
-		if _, err := Ensure(t.Context(), me, citySpec()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(Ensure(t.Context(), me, citySpec())))
 		me.SetFault(func(c faketable.Call) faketable.Fault {
 			if c.Op == "write" {
 				return faketable.LostAnswer
@@ -149,33 +137,37 @@ func TestAChangeWhoseAnswerIsLostIsNotAppliedTwice(t *testing.T) {
 	})
 }
 
+// unsteady is a client whose requests take their time, get lost, lose their answers or land late.
+func unsteady(server *faketable.Server, name string, seed uint64) *faketable.Client {
+	client := server.Client(name)
+	client.SetLatency(func(c faketable.Call) time.Duration {
+		return time.Duration(1+faketable.Hash(seed, c.Client+c.Op+c.Row, c.N)%40) * time.Millisecond
+	})
+	client.SetFault(func(c faketable.Call) faketable.Fault {
+		switch faketable.Hash(seed, "fault"+c.Client+c.Op, c.N) % 6 {
+		case 0:
+			return faketable.LostAnswer
+		case 1:
+			return faketable.LostRequest
+		case 2:
+			return faketable.LandsLate(time.Duration(faketable.Hash(seed, "late"+c.Client, c.N)%500) * time.Millisecond)
+		}
+		return faketable.Fault{}
+	})
+	return client
+}
+
 func TestOfManyChangesAtOnceEachIsAppliedOnceWhateverAnswersAreLost(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server := faketable.NewServer()
-				if _, err := Ensure(t.Context(), server.Client("first"), citySpec()); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errOf(Ensure(t.Context(), server.Client("first"), citySpec())))
 				const n = 12
 				var wg sync.WaitGroup
 				for i := range n {
 					wg.Go(func() {
-						client := server.Client(fmt.Sprint(i))
-						client.SetLatency(func(c faketable.Call) time.Duration {
-							return time.Duration(1+faketable.Hash(seed, c.Client+c.Op+c.Row, c.N)%40) * time.Millisecond
-						})
-						client.SetFault(func(c faketable.Call) faketable.Fault {
-							switch faketable.Hash(seed, "fault"+c.Client+c.Op, c.N) % 6 {
-							case 0:
-								return faketable.LostAnswer
-							case 1:
-								return faketable.LostRequest
-							case 2:
-								return faketable.LandsLate(time.Duration(faketable.Hash(seed, "late"+c.Client, c.N)%500) * time.Millisecond)
-							}
-							return faketable.Fault{}
-						})
+						client := unsteady(server, fmt.Sprint(i), seed)
 						// No idempotent change on purpose: twice would be seen.
 						_, err := ChangeMap(t.Context(), client, "city", func(m *shardmap.Map) ([]shardmap.Shard, error) {
 							shards := slices.Clone(m.Shards)
@@ -190,9 +182,7 @@ func TestOfManyChangesAtOnceEachIsAppliedOnceWhateverAnswersAreLost(t *testing.T
 				wg.Wait()
 				time.Sleep(time.Minute) // what lands late has landed
 				w, err := Load(t.Context(), server.Client("last"), "city")
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				if w.Map.Version != n+1 || w.Map.Shards[0].Weight != n+1 {
 					t.Errorf("version %d and weight %v after %d changes", w.Map.Version, w.Map.Shards[0].Weight, n)
 				}
@@ -205,9 +195,7 @@ func TestAChangeThatCannotBeKnownIsAnAmbiguousError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := faketable.NewServer()
 		client := server.Client("me")
-		if _, err := Ensure(t.Context(), client, citySpec()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(Ensure(t.Context(), client, citySpec())))
 		dark := false
 		client.SetFault(func(c faketable.Call) faketable.Fault {
 			if dark = dark || c.Op == "write"; dark {
@@ -227,9 +215,7 @@ func TestTheServersTimeIsNotTheMachines(t *testing.T) {
 		server := faketable.NewServer()
 		server.Offset = -10 * time.Minute
 		now, local, err := ServerTime(t.Context(), server.Client("me"), "city")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if off := local.Sub(now); off < 10*time.Minute || off > 10*time.Minute+time.Second {
 			t.Errorf("the server is %v behind", off)
 		}

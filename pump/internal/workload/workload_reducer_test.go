@@ -19,29 +19,13 @@ func TestOfReducersAtOnceOneIsPinnedAndAllOthersAreRefusedWhateverAnswersAreLost
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server := faketable.NewServer()
-				if _, err := Ensure(t.Context(), server.Client("first"), citySpec()); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errOf(Ensure(t.Context(), server.Client("first"), citySpec())))
 				const n = 8
 				refused := make([]error, n)
 				var wg sync.WaitGroup
 				for i := range n {
 					wg.Go(func() {
-						client := server.Client(fmt.Sprint(i))
-						client.SetLatency(func(c faketable.Call) time.Duration {
-							return time.Duration(1+faketable.Hash(seed, c.Client+c.Op+c.Row, c.N)%40) * time.Millisecond
-						})
-						client.SetFault(func(c faketable.Call) faketable.Fault {
-							switch faketable.Hash(seed, "fault"+c.Client+c.Op, c.N) % 6 {
-							case 0:
-								return faketable.LostAnswer
-							case 1:
-								return faketable.LostRequest
-							case 2:
-								return faketable.LandsLate(time.Duration(faketable.Hash(seed, "late"+c.Client, c.N)%500) * time.Millisecond)
-							}
-							return faketable.Fault{}
-						})
+						client := unsteady(server, fmt.Sprint(i), seed)
 						w, err := Load(t.Context(), client, "city")
 						if err == nil {
 							_, err = w.PinReducer(t.Context(), fmt.Sprint("reducer ", i%2))
@@ -59,9 +43,7 @@ func TestOfReducersAtOnceOneIsPinnedAndAllOthersAreRefusedWhateverAnswersAreLost
 				wg.Wait()
 				time.Sleep(time.Minute) // what lands late has landed
 				w, err := Load(t.Context(), server.Client("last"), "city")
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				if len(w.Map.Shards) != 5 {
 					t.Errorf("the map was not changed: %v", w.Map.Shards)
 				}
@@ -83,9 +65,7 @@ func TestAPinnedReducerCostsNoRequestAndIsNotDoneWithout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := faketable.NewServer().Client("me")
 		w, err := Ensure(t.Context(), client, citySpec())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		before := len(client.Sent())
 		if same, err := w.PinReducer(t.Context(), ""); err != nil || same != w || len(client.Sent()) != before {
 			t.Errorf("no reducer is wanted and none is there: %v, %d requests", err, len(client.Sent())-before)
@@ -118,9 +98,7 @@ func TestAReducerOfAWorkloadThatIsGoneIsNotPinned(t *testing.T) {
 		server := faketable.NewServer()
 		client := server.Client("me")
 		w, err := Ensure(t.Context(), client, citySpec())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		server.Mu.Lock()
 		delete(server.Rows, "city/workload")
 		server.Mu.Unlock()

@@ -10,12 +10,19 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/testbuf"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
+
+// must ends a test with an error.
+var must = testbuf.Must
+
+// errOf is the error of a call whose result a test does not need.
+func errOf(_ any, err error) error { return err }
 
 func queues(account string, n int) (shards []shardmap.Shard) {
 	for i := range n {
@@ -44,16 +51,12 @@ func TestEnsureWorkloadCreatesTableAndRowAndLoadWorkloadReadsThem(t *testing.T) 
 			t.Errorf("no table: %v", err)
 		}
 		made, err := Ensure(t.Context(), client, citySpec())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if made.Name != "city" || made.Map.Segments != 128 || made.Map.Version != 1 || made.Delivery != string(pump.AtLeastOnce) || made.Shared {
 			t.Errorf("%+v", made)
 		}
 		loaded, err := Load(t.Context(), server.Client("other"), "city")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if !slices.Equal(homes(loaded.Map), homes(made.Map)) || loaded.Delivery != made.Delivery {
 			t.Error("another process reads another map")
 		}
@@ -139,16 +142,12 @@ func TestAConfigurationThatDisagreesWithTheRowIsRefusedNamingFieldAndFix(t *test
 			synctest.Test(t, func(t *testing.T) {
 				client := faketable.NewServer().Client("me")
 				made, err := Ensure(t.Context(), client, citySpec())
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				spec := citySpec()
 				c.change(&spec)
 				again, err := Ensure(t.Context(), client, spec)
 				if c.want == nil {
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					if !slices.Equal(homes(again.Map), homes(made.Map)) || again.Map.Shards[0] != made.Map.Shards[0] {
 						t.Error("the row's map did not win")
 					}
@@ -251,9 +250,7 @@ func TestRefreshSeesANewMapAndItsAgeCountsFromTheRequest(t *testing.T) {
 		client := server.Client("me")
 		client.SetLatency(func(faketable.Call) time.Duration { return time.Second })
 		w, err := Ensure(t.Context(), client, citySpec())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if w.Age() != time.Second {
 			t.Errorf("age %v right after a read of a second", w.Age())
 		}
@@ -262,31 +259,23 @@ func TestRefreshSeesANewMapAndItsAgeCountsFromTheRequest(t *testing.T) {
 			t.Errorf("age %v", w.Age())
 		}
 		same, err := w.Refresh(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if same.Map != w.Map || same.Age() != time.Second {
 			t.Errorf("an unchanged row gave another map, or age %v", same.Age())
 		}
 		// What accounts drain will do.
 		next, err := w.Map.Change(append(queues("north", 2), shardmap.Shard{Account: "south", Queue: "city-00", State: shardmap.Draining}, shardmap.Shard{Account: "south", Queue: "city-01"}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		r := RowOf(client, "city")
 		v, err := r.Read(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		changed := v.Value
 		changed.shards = next
 		if _, err := r.TryWrite(t.Context(), v, changed); err != nil {
 			t.Fatal(err)
 		}
 		newer, err := same.Refresh(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if newer.Map.Version != 2 || !slices.Equal(homes(newer.Map), homes(next)) {
 			t.Errorf("version %d", newer.Map.Version)
 		}

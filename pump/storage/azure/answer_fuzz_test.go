@@ -63,9 +63,7 @@ func FuzzAnswer(f *testing.F) {
 			e.header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
 		}
 		a, err := Open(Options{ConnectionString: "AccountName=acct;AccountKey=" + fuzzSecret, Transport: e})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		name := calls[int(call)%len(calls)]
 		// An announced size is believed up to 4 MiB, and a list is asked for three times.
 		alloctest.AtMost(t, 16<<20+256*(len(body)+len(headers)), func() { err = requests[name](t.Context(), a) })

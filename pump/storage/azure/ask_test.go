@@ -24,13 +24,9 @@ func TestAskSendsWhatTheCallerWrites(t *testing.T) {
 		"token":     {Endpoint: "https://acct.queue.core.windows.net", Credential: &issuer{lasts: time.Hour}, Transport: sim.Transport()},
 	} {
 		opened, err := Open(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		a := opened.(*account)
-		if err := errors.Join(a.Queue("queue").Create(t.Context()), a.Table("table1").Create(t.Context())); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(a.Queue("queue").Create(t.Context()), a.Table("table1").Create(t.Context())))
 		old := http.Header{"X-Ms-Version": {"2019-02-03"}}
 		for _, c := range []struct {
 			table              bool
@@ -69,16 +65,12 @@ func TestAskSaysWhyThereIsNoAnswer(t *testing.T) {
 	t.Parallel()
 	list := &http.Request{Method: "GET", URL: &url.URL{Path: "/"}}
 	without, err := Open(Options{Endpoint: "https://127.0.0.1:8443/acct?sv=1&sig=c2VjcmV0", Transport: &fake{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := without.(*account).Ask(t.Context(), true, list); err == nil || !strings.Contains(err.Error(), "tableEndpoint") {
 		t.Errorf("without tables: %v", err)
 	}
 	broken, err := Open(Options{Endpoint: "https://acct.queue.core.windows.net/?sv=1&sig=c2VjcmV0", Transport: &fake{err: errors.New("cut off at sig=c2VjcmV0")}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := broken.(*account).Ask(t.Context(), false, list); err == nil || strings.Contains(err.Error(), "c2VjcmV0") {
 		t.Errorf("without an answer: %v", err)
 	}

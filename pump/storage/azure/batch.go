@@ -45,8 +45,9 @@ func (t *table) Transact(ctx context.Context, writes []storage.Write) ([]storage
 	}
 	x := &exchange{
 		body: body, contentType: "multipart/mixed; boundary=" + batchBoundary, want: http.StatusAccepted,
-		limit: batchAnswer,
+		limit: batchAnswer, pool: true,
 	}
+	defer x.release() // readBatch copies what it gives
 	err = t.do(ctx, "transact", object, x, func(ctx context.Context) error {
 		// One action of any kind makes the request; its body is replaced whole.
 		_, err := t.client.SubmitTransaction(ctx, []aztables.TransactionAction{{
@@ -90,14 +91,15 @@ func checkTransaction(writes []storage.Write) (storage.Code, int, error) {
 // batchBody writes the changeset. On an error index names the write.
 func (t *table) batchBody(writes []storage.Write) (body []byte, index int, err error) {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "--%s\r\nContent-Type: multipart/mixed; boundary=%s\r\n\r\n", batchBoundary,
-		changeBoundary)
+	b.Grow(len(writes) << 10)
+	b.WriteString("--" + batchBoundary + "\r\nContent-Type: multipart/mixed; boundary=" +
+		changeBoundary + "\r\n\r\n")
+	address := t.account.tableURL + "/" + t.name
 	for i, w := range writes {
 		row, err := writeBody(w)
 		if err != nil {
 			return nil, i, err
 		}
-		address := t.account.tableURL + "/" + t.name
 		method := http.MethodPost
 		switch w.Mode {
 		case storage.Replace, storage.Upsert:
@@ -107,29 +109,28 @@ func (t *table) batchBody(writes []storage.Write) (body []byte, index int, err e
 		case storage.Remove:
 			method = http.MethodDelete
 		}
+		b.WriteString("--" + changeBoundary + "\r\nContent-Type: application/http\r\n" +
+			"Content-Transfer-Encoding: binary\r\n\r\n" + method + " " + address)
 		if w.Mode != storage.Insert {
-			address += "(PartitionKey='" + w.Entity.Partition + "',RowKey='" + w.Entity.Row + "')"
+			b.WriteString("(PartitionKey='" + w.Entity.Partition + "',RowKey='" + w.Entity.Row + "')")
 		}
-		fmt.Fprintf(&b, "--%s\r\nContent-Type: "+
-			"application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n", changeBoundary)
-		fmt.Fprintf(&b, "%s %s HTTP/1.1\r\n", method, address)
-		fmt.Fprintf(&b, "Accept: application/json;odata=minimalmetadata\r\nDataServiceVersion: "+
-			"3.0\r\nx-ms-version: %s\r\n",
-			t.account.tableVersion)
+		b.WriteString(" HTTP/1.1\r\nAccept: application/json;odata=minimalmetadata\r\n" +
+			"DataServiceVersion: 3.0\r\nx-ms-version: " + t.account.tableVersion + "\r\n")
 		switch w.Mode {
 		case storage.Insert:
 			b.WriteString("Prefer: return-no-content\r\n")
 		case storage.Replace, storage.Merge, storage.Remove:
-			fmt.Fprintf(&b, "If-Match: %s\r\n", condition(w))
+			b.WriteString("If-Match: " + string(condition(w)) + "\r\n")
 		}
 		if row != nil {
-			fmt.Fprintf(&b, "Content-Type: application/json\r\nContent-Length: %d\r\n", len(row))
+			b.WriteString("Content-Type: application/json\r\nContent-Length: " +
+				strconv.Itoa(len(row)) + "\r\n")
 		}
 		b.WriteString("\r\n")
 		b.Write(row)
 		b.WriteString("\r\n")
 	}
-	fmt.Fprintf(&b, "--%s--\r\n--%s--\r\n", changeBoundary, batchBoundary)
+	b.WriteString("--" + changeBoundary + "--\r\n--" + batchBoundary + "--\r\n")
 	return b.Bytes(), -1, nil
 }
 
@@ -156,6 +157,7 @@ func readBatch(contentType string, body []byte) ([]part, error) {
 		return nil, err
 	}
 	var parts []part
+	lines := bufio.NewReader(nil) // of one part after the other
 	for {
 		p, err := inner.NextRawPart()
 		if err == io.EOF {
@@ -167,7 +169,8 @@ func readBatch(contentType string, body []byte) ([]part, error) {
 		if len(parts) == storage.MaxBatch {
 			return nil, fmt.Errorf("more than %d parts", storage.MaxBatch)
 		}
-		resp, err := http.ReadResponse(bufio.NewReader(p), nil)
+		lines.Reset(p)
+		resp, err := http.ReadResponse(lines, nil)
 		if err != nil {
 			return nil, err
 		}

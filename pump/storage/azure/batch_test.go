@@ -150,9 +150,7 @@ func TestBatchRequestIsAWellFormedChangeset(t *testing.T) {
 	}
 	outer := multipart.NewReader(strings.NewReader(first), params["boundary"])
 	changes, err := outer.NextPart()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, params, err = mime.ParseMediaType(changes.Header.Get("Content-Type")); err != nil {
 		t.Fatal(err)
 	}
@@ -166,13 +164,9 @@ func TestBatchRequestIsAWellFormedChangeset(t *testing.T) {
 		"DELETE " + row + "e') If-Match=[W/\"e\"] Prefer=[]",
 	} {
 		p, err := inner.NextRawPart()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		req, err := http.ReadRequest(bufio.NewReader(p))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got := fmt.Sprintf("%s %s If-Match=%v Prefer=%v", req.Method, req.URL.Path, req.Header["If-Match"], req.Header["Prefer"]); got != want || req.URL.Host != "acct.table.core.windows.net" {
 			t.Errorf("write %d is %s at %s, want %s", i, got, req.URL.Host, want)
 		}

@@ -26,9 +26,7 @@ import (
 func rawServer(t *testing.T, talk func(conn net.Conn, r *bufio.Reader, number int64)) (storage.Account, *atomic.Int64) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var connections atomic.Int64
 	var serving sync.WaitGroup
 	t.Cleanup(func() { l.Close(); serving.Wait() })
@@ -179,13 +177,9 @@ func TestConnectionsAreKeptOverTLS(t *testing.T) {
 			ConnectionString: "AccountName=acct;AccountKey=" + testKey + ";QueueEndpoint=https://127.0.0.1:10001/acct;TableEndpoint=https://127.0.0.1:10002/acct",
 			Transport:        client,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for range 50 {
-			if err := a.Queue("queue").Delete(t.Context(), testReceipt); err != nil {
-				t.Fatal(err)
-			}
+			must(t, a.Queue("queue").Delete(t.Context(), testReceipt))
 		}
 		if n := opened.Load(); n != 1 {
 			t.Errorf("%d connections for 50 requests, one at a time", n)
@@ -209,12 +203,8 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 			return ours, nil
 		}
 		a, err := Open(Options{ConnectionString: "AccountName=acct;AccountKey=" + testKey + ";QueueEndpoint=http://127.0.0.1:10001/acct", Transport: client})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := a.Queue("queue").Delete(t.Context(), testReceipt); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, a.Queue("queue").Delete(t.Context(), testReceipt))
 		from := time.Now()
 		ended.Wait()
 		if d := time.Since(from); d != 60*time.Second {
@@ -242,9 +232,7 @@ func TestSmallRequestsAreOneWrite(t *testing.T) {
 		return countedWrites{conn, &writes}, err
 	}
 	a, err := Open(Options{ConnectionString: "AccountName=acct;AccountKey=" + testKey + ";QueueEndpoint=" + server.URL + "/acct", Transport: client})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for range 10 {
 		if _, err := a.Queue("queue").Put(t.Context(), []byte(strings.Repeat("x", 1000)), 0); err != nil {
 			t.Fatal(err)

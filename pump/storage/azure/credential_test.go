@@ -13,9 +13,13 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/data/aztables"
 
+	"github.com/queuepump/queuepump/internal/testbuf"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/storage"
 )
+
+// must ends a test with an error.
+var must = testbuf.Must
 
 // use does a little of everything with an account.
 func use(ctx context.Context, a storage.Account) error {
@@ -46,15 +50,11 @@ func use(ctx context.Context, a storage.Account) error {
 func accountSAS(t testing.TB, sim *azsim.Sim, expiry time.Time, permissions string) string {
 	t.Helper()
 	key, err := aztables.NewSharedKeyCredential("acct", sim.Key("acct"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	q, err := aztables.AccountSASSignatureValues{
 		Protocol: aztables.SASProtocolHTTPSandHTTP, ExpiryTime: expiry, Services: "qt", ResourceTypes: "sco", Permissions: permissions,
 	}.Sign(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return q.Encode()
 }
 
@@ -62,9 +62,7 @@ func TestSharedAccessSignatureOpensBothServices(t *testing.T) {
 	t.Parallel()
 	sim := azsim.New(azsim.Config{Accounts: []azsim.Account{{Name: "acct"}}, BeingDeleted: -1})
 	server, err := sim.Listen("", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := server.Close(); err != nil {
 			t.Error(err)
@@ -80,25 +78,19 @@ func TestSharedAccessSignatureOpensBothServices(t *testing.T) {
 		"endpoints":                        {Endpoint: server.QueueEndpoint("acct") + "?" + sas, TableEndpoint: server.TableEndpoint("acct"), Transport: client},
 	} {
 		a, err := Open(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if err := use(t.Context(), a); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	expired, err := Open(Options{Endpoint: "https://acct.queue.core.windows.net/?" + accountSAS(t, sim, time.Now().Add(-time.Hour), "rwdlacup"), Transport: sim.Transport()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := use(t.Context(), expired); !storage.Is(err, storage.Auth) || strings.Contains(err.Error(), "sig=") ||
 		storage.Fix(err) != "give another signature" {
 		t.Errorf("an expired signature: %v; %s", err, storage.Fix(err))
 	}
 	some, err := Open(Options{Endpoint: "https://acct.queue.core.windows.net/?" + accountSAS(t, sim, time.Now().Add(time.Hour), "ra"), Transport: sim.Transport()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := use(t.Context(), some); !strings.Contains(storage.Fix(err), "permissions rwdlacup") {
 		t.Errorf("a signature without rights: %v; %s", err, storage.Fix(err))
 	}
@@ -112,9 +104,7 @@ func TestWrongKeyIsAuthAndWrongAccountIsMissing(t *testing.T) {
 		strings.Replace(testConnection, "=acct;", "=other;", 1): storage.Missing,
 	} {
 		a, err := Open(Options{ConnectionString: connection, Transport: sim.Transport()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		_, err = a.Queue("queue").Get(t.Context(), 1, time.Minute)
 		if !storage.Is(err, want) {
 			t.Errorf("a queue: %v, want %s", err, want)
@@ -158,13 +148,9 @@ func TestTokenOpensBothServicesAndIsShared(t *testing.T) {
 		sim := azsim.New(azsim.Config{Accounts: []azsim.Account{{Name: "acct"}}, BeingDeleted: -1})
 		cred := &issuer{lasts: time.Hour}
 		a, err := Open(Options{Endpoint: "https://acct.queue.core.windows.net", Credential: cred, Transport: sim.Transport()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for range 2 {
-			if err := use(t.Context(), a); err != nil {
-				t.Fatal(err)
-			}
+			must(t, use(t.Context(), a))
 		}
 		if n := cred.issued.Load(); n != 1 {
 			t.Errorf("%d tokens for two services within an hour", n)
@@ -187,9 +173,7 @@ func TestRejectedTokenIsAuthAndIsReplaced(t *testing.T) {
 	}})
 	cred := &issuer{lasts: time.Hour}
 	a, err := Open(Options{Endpoint: "https://acct.queue.core.windows.net", Credential: cred, Transport: sim.Transport()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := a.Queue("queue").Create(t.Context()); !storage.Is(err, storage.Auth) || strings.Contains(err.Error(), "token-") {
 		t.Errorf("with a revoked token: %v", err)
 	}
@@ -203,9 +187,7 @@ func TestCredentialThatGivesNoTokenIsAuth(t *testing.T) {
 	for op, call := range requests {
 		f := &fake{status: 500}
 		a, err := Open(Options{Endpoint: "https://acct.queue.core.windows.net", Credential: &issuer{err: errors.New("no identity on this machine (Bearer eyJhbGciOi.secret)")}, Transport: f})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		err = call(t.Context(), a)
 		if !storage.Is(err, storage.Auth) || f.calls.Load() != 0 || !strings.Contains(err.Error(), "no identity on this machine") || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v after %d requests", op, err, f.calls.Load())
@@ -219,9 +201,7 @@ func TestContextThatEndsWhileWaitingForATokenIsCanceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{status: 500}
 		a, err := Open(Options{Endpoint: "https://acct.queue.core.windows.net", Credential: &issuer{hangs: true}, Transport: f})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err = a.Queue("queue").Put(ctx, []byte("x"), 0)
@@ -236,9 +216,7 @@ func TestTokenGoesOverPlainHTTPToThisMachineOnly(t *testing.T) {
 	t.Parallel()
 	sim := azsim.New(azsim.Config{Accounts: []azsim.Account{{Name: "acct"}}, BeingDeleted: -1})
 	a, err := Open(Options{Endpoint: "http://127.0.0.1:1/acct", TableEndpoint: "http://acct.table.localhost:1", Credential: &issuer{lasts: time.Hour}, Transport: sim.Transport()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := a.Queue("queue").Create(t.Context()); err != nil {
 		t.Errorf("a queue: %v", err)
 	}
@@ -249,9 +227,7 @@ func TestTokenGoesOverPlainHTTPToThisMachineOnly(t *testing.T) {
 
 func TestWithoutCredentialTheDefaultOneIsUsed(t *testing.T) {
 	a, err := Open(Options{Endpoint: "https://acct.queue.core.windows.net", Transport: &fake{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !a.(*account).bearer || a.Name() != "acct" {
 		t.Errorf("%+v", a)
 	}

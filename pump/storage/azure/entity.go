@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -49,57 +51,66 @@ const timeFormat = "2006-01-02T15:04:05.9999999Z"
 // together again, on both ways (azsim/AZURE.md D11), so rows do not pass through it.
 // The same row gives the same bytes, so that a retry can send them again.
 func entityJSON(e storage.Entity) ([]byte, error) {
-	doc := make(map[string]any, 2+2*len(e.Properties))
-	doc["PartitionKey"], doc["RowKey"] = e.Partition, e.Row
-	for name, value := range e.Properties {
+	doc := append(make([]byte, 0, 1024), placeholder(e)...)
+	doc = doc[:len(doc)-1]
+	names := slices.AppendSeq(make([]string, 0, len(e.Properties)), maps.Keys(e.Properties))
+	slices.Sort(names)
+	for _, name := range names {
 		if !validProperty(name) {
 			return nil, fmt.Errorf("property %.40q: a name is a letter or _, then letters, digits and _, "+
 				"and not one of the service's own", name)
 		}
-		switch v := value.(type) {
+		doc = append(append(append(doc, `,"`...), name...), `":`...)
+		kind := ""
+		switch v := e.Properties[name].(type) {
 		case string:
 			if !utf8.ValidString(v) {
 				return nil, fmt.Errorf("property %s: not UTF-8; use []byte", name)
 			}
-			doc[name] = v
+			quoted, _ := json.Marshal(v) // of a string; it cannot fail
+			doc = append(doc, quoted...)
 		case bool:
-			doc[name] = v
+			doc = strconv.AppendBool(doc, v)
 		case int64:
-			doc[name], doc[name+"@odata.type"] = strconv.FormatInt(v, 10), "Edm.Int64"
+			doc, kind = append(strconv.AppendInt(append(doc, '"'), v, 10), '"'), "Edm.Int64"
 		case []byte:
-			doc[name], doc[name+"@odata.type"] = base64.StdEncoding.EncodeToString(v), "Edm.Binary"
+			doc, kind = append(base64.StdEncoding.AppendEncode(append(doc, '"'), v), '"'), "Edm.Binary"
 		case float64:
-			doc[name], doc[name+"@odata.type"] = doubleJSON(v), "Edm.Double"
+			doc, kind = append(doc, doubleJSON(v)...), "Edm.Double"
 		case time.Time:
 			if v.Before(firstTime) || v.Year() > 9999 {
 				return nil, fmt.Errorf("property %s: the service keeps times of the years 1601 to 9999", name)
 			}
-			doc[name], doc[name+"@odata.type"] = v.UTC().Format(timeFormat), "Edm.DateTime"
+			doc, kind = append(v.UTC().AppendFormat(append(doc, '"'), timeFormat), '"'), "Edm.DateTime"
 		default:
 			return nil,
 				fmt.Errorf("property %s: %T; the types are string, []byte, int64, bool, float64 and time.Time",
-					name, value)
+					name, v)
+		}
+		if kind != "" {
+			doc = append(append(append(doc, `,"`...), name...), `@odata.type":"`...)
+			doc = append(append(doc, kind...), '"')
 		}
 	}
-	return json.Marshal(doc) // keys sorted
+	return append(doc, '}'), nil
 }
 
 // doubleJSON keeps a point or exponent in every double, so that one with an
 // integral value is not read back as an integer where the type is not sent along.
-func doubleJSON(v float64) any {
+func doubleJSON(v float64) string {
 	switch {
 	case math.IsNaN(v):
-		return "NaN"
+		return `"NaN"`
 	case math.IsInf(v, 1):
-		return "Infinity"
+		return `"Infinity"`
 	case math.IsInf(v, -1):
-		return "-Infinity"
+		return `"-Infinity"`
 	}
 	s := strconv.FormatFloat(v, 'g', -1, 64)
 	if !strings.ContainsAny(s, ".e") {
 		s += ".0"
 	}
-	return json.RawMessage(s)
+	return s
 }
 
 // readEntity reads a row. etag is what the answer's header says, empty for the

@@ -229,9 +229,7 @@ func TestNoErrorShowsASecret(t *testing.T) {
 			} {
 				o.Transport = f
 				a, err := Open(o)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				err = call(t.Context(), a)
 				if err == nil {
 					t.Errorf("%s: no error", op)
@@ -282,9 +280,7 @@ func TestContextThatEndsAfterTheRequestIsMaybeDone(t *testing.T) {
 			<-req.Context().Done()
 			return nil, req.Context().Err()
 		})})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if err := call(ctx, a); !storage.Is(err, storage.MaybeDone) || !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v", op, err)
 		}
@@ -300,9 +296,7 @@ func TestEveryRequestHasADeadline(t *testing.T) {
 			}
 			return nil, io.EOF
 		})})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		_ = call(context.WithoutCancel(t.Context()), a)
 	}
 }

@@ -52,9 +52,7 @@ func (f *fake) Do(req *http.Request) (*http.Response, error) {
 func openFake(t testing.TB, f *fake) storage.Account {
 	t.Helper()
 	a, err := Open(Options{ConnectionString: testConnection, Transport: f})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return a
 }
 

@@ -28,9 +28,7 @@ func reach(t *testing.T, o Options) reached {
 		return nil, io.EOF
 	})
 	a, err := Open(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r.Name = a.Name()
 	_ = a.Queue("queue").Drop(t.Context())
 	u := *last.URL
@@ -95,9 +93,7 @@ func TestEveryWayToNameAnAccount(t *testing.T) {
 func TestWhatIsWrongIsNamedWithoutTheSecret(t *testing.T) {
 	t.Parallel()
 	sig, err := url.QueryUnescape("c2VjcmV0%2Bc2lnbmF0dXJl%2FPQ%3D%3D")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for says, o := range map[string]Options{
 		"connectionString: is not given, nor is endpoint":                             {},
 		"endpoint: stands beside connectionString":                                    {ConnectionString: testConnection, Endpoint: "https://acct.queue.core.windows.net"},

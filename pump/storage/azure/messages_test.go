@@ -114,9 +114,7 @@ func TestBodyOfAPutIsTheText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringOfN(rapid.Rune().Filter(legal), 0, 300, -1).Draw(t, "text")
 		body, err := document([]byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var doc struct {
 			XMLName xml.Name `xml:"QueueMessage"`
 			Text    string   `xml:"MessageText"`
@@ -294,9 +292,7 @@ func TestQueuesAreListedPageAfterPage(t *testing.T) {
 		}[marker]
 		return (&fake{status: 200, body: "\ufeff" + body}).Do(req)
 	})})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	names, err := a.Queues(t.Context(), "")
 	if err != nil || fmt.Sprint(names, asked) != "[a b] [ m1 m2]" {
 		t.Errorf("%v, %v, asked for %q", names, err, asked)

@@ -34,9 +34,7 @@ func TestTheHostsOfAnAccountAreWithoutCredentials(t *testing.T) {
 		"http://127.0.0.1:10001/acct?sig=secretsecret":         {"127.0.0.1", ""},
 	} {
 		a, err := Open(Options{Endpoint: endpoint})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if at := a.(*account).Endpoint(); at+"?sig=secretsecret" != endpoint {
 			t.Errorf("%s: %s", endpoint, at)
 		}

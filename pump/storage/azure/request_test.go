@@ -33,17 +33,13 @@ func TestRequestsAreTheSDKs(t *testing.T) {
 		options := &azqueue.ClientOptions{}
 		options.Transport, options.Retry.MaxRetries, options.Telemetry.ApplicationID = theirs, -1, "queuepump"
 		c, err := azqueue.NewQueueClientFromConnectionString(strings.ReplaceAll(connection, "TableEndpoint=http://127.0.0.1:10002/acct", "DefaultEndpointsProtocol=http"), "queue", options)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for op, ask := range askSDK {
 			// Ours is sent before the SDK's and after it: where the date is the same in both,
 			// all are of that second, and their signatures can be compared.
 			send := func() (date string) {
 				a, err := Open(Options{ConnectionString: connection, Transport: ours})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				_ = requests[op](t.Context(), a)
 				return ours.last.Header.Get("X-Ms-Date")
 			}
@@ -126,9 +122,7 @@ func TestRequestsOfManyGoroutinesAreTheirOwn(t *testing.T) {
 		return &http.Response{StatusCode: http.StatusNoContent, Header: h, Body: http.NoBody, Request: req}, nil
 	})
 	a, err := Open(Options{ConnectionString: testConnection, Transport: echo})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var wg sync.WaitGroup
 	for g := range 8 {
 		wg.Go(func() {
@@ -166,14 +160,10 @@ func TestRequestsAllocateLittle(t *testing.T) {
 			status, body = 201, azureGet
 		}
 		a, err := Open(Options{ConnectionString: testConnection, Transport: canned(status, body, http.Header{"X-Ms-Popreceipt": {"new"}})})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		q := a.Queue("queue")
 		if got := testing.AllocsPerRun(100, func() {
-			if err := calls[name](q); err != nil {
-				t.Fatal(err)
-			}
+			must(t, calls[name](q))
 		}); got > most[name] {
 			t.Errorf("%s: %v allocations, at most %v", name, got, most[name])
 		} else {

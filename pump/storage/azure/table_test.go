@@ -101,9 +101,7 @@ func TestRowsAreReadAsAzureSendsThem(t *testing.T) {
 		"inf@odata.type":"Edm.Double","inf":"Infinity","yes":true,"none":null,"guid@odata.type":"Edm.Guid","guid":"c9da6455-213d-42c9-9a79-3e9149a57833",
 		"bin@odata.type":"Edm.Binary","bin":"AAH/","at@odata.type":"Edm.DateTime","at":"2022-01-01T00:00:00Z","text":"a\u0000b"}`
 	e, err := readEntity([]byte(doc), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if e.ETag != `W/"datetime'2022-04-13T19%3A29%3A04.2283077Z'"` || e.Modified.Nanosecond() != 228307700 {
 		t.Errorf("%+v", e)
 	}
@@ -187,9 +185,7 @@ func TestWritesCarryTheirCondition(t *testing.T) {
 			f := &fake{status: 204, header: http.Header{"Etag": {`W/"new"`}}}
 			// A port with 8902 in it makes aztables take the emulator for Cosmos DB's.
 			a, err := Open(Options{ConnectionString: "AccountName=acct;AccountKey=" + testKey + ";QueueEndpoint=https://q.example;TableEndpoint=" + host, Transport: f})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			w := storage.Write{Mode: c.mode, Entity: storage.Entity{Partition: "p", Row: "r", ETag: c.etag, Properties: row}}
 			got, err := a.Table("table1").Write(t.Context(), w)
 			if err != nil || (got == "") != (c.mode == storage.Remove) {
@@ -257,14 +253,10 @@ func TestQueryFollowsContinuationsToTheEnd(t *testing.T) {
 		}
 		return (&fake{status: 200, header: h, body: `{"odata.metadata":"x","value":[` + p.rows + `]}`}).Do(req)
 	})})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var rows []string
 	for e, err := range a.Table("table1").Query(t.Context(), storage.Query{Partition: "p", From: "a", To: "c", Select: []string{"v", "w"}}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		rows = append(rows, e.Row)
 	}
 	if fmt.Sprint(rows) != "[a b]" || len(filters) != 4 {

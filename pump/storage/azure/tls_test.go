@@ -45,9 +45,7 @@ func TestWhatIsPlainNeverLeavesThisMachine(t *testing.T) {
 		"https://acct.queue.core.windows.net/": true, "http://storage.example/": true,
 	} {
 		u, err := url.Parse(address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if proxy, err := tr.Proxy(&http.Request{URL: u}); err != nil || (proxy != nil) != proxied {
 			t.Errorf("%s goes through %v, %v", address, proxy, err)
 		}
@@ -75,9 +73,7 @@ func served(t *testing.T, secure bool, answer http.HandlerFunc) (storage.Account
 	}
 	t.Cleanup(srv.Close)
 	a, err := Open(Options{ConnectionString: "AccountName=acct;AccountKey=" + testKey + ";QueueEndpoint=" + srv.URL + ";TableEndpoint=" + srv.URL, Transport: NewTransport(1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return a, &asked
 }
 

@@ -29,9 +29,7 @@ func openAt(t testing.TB, address string, concurrency int) storage.Account {
 		ConnectionString: "AccountName=acct;AccountKey=" + testKey + ";QueueEndpoint=" + address + "/acct;TableEndpoint=" + address + "/acct",
 		Transport:        client,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return a
 }
 
@@ -42,9 +40,7 @@ const emptyList = "\ufeff<?xml version=\"1.0\" encoding=\"utf-8\"?><QueueMessage
 func TestGetOverABrokenConnectionIsSentOnce(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var seen atomic.Int64
 	var heads []string
 	var mu sync.Mutex
@@ -107,9 +103,7 @@ func TestConnectionsAreKept(t *testing.T) {
 		client := NewTransport(concurrency)
 		opened := piped(t, client, func(conn net.Conn) net.Conn { return conn })
 		a, err := Open(Options{ConnectionString: "AccountName=acct;AccountKey=" + testKey + ";QueueEndpoint=http://127.0.0.1:10001/acct", Transport: client})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		q := a.Queue("queue")
 		for range 20 {
 			var all sync.WaitGroup
@@ -201,9 +195,7 @@ func TestAnswersAreReadWithinABound(t *testing.T) {
 			a, err := Open(Options{ConnectionString: testConnection, Transport: transportFunc(func(req *http.Request) (*http.Response, error) {
 				return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(endless{&read}), ContentLength: -1, Request: req}, nil
 			})})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if op == "table query" && status < 300 {
 				continue // its bound is 128 MiB
 			}
@@ -256,9 +248,7 @@ func TestCallWithoutDeadlineEnds(t *testing.T) {
 					<-req.Context().Done()
 					return nil, req.Context().Err()
 				})})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				from := time.Now()
 				if err := call(t.Context(), a); !storage.Is(err, storage.MaybeDone) || !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("%v", err)
@@ -280,9 +270,7 @@ func TestPutDoesNotKeepItsText(t *testing.T) {
 		body = req.Body
 		return nil, io.EOF
 	})})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	text := []byte("text of the caller")
 	_, _ = a.Queue("queue").Put(t.Context(), text, 0)
 	clear(text)

@@ -15,9 +15,7 @@ func TestEveryRequestAsksForTheServiceVersionThatIsSet(t *testing.T) {
 		for _, connection := range []string{testConnection, "AccountName=acct;SharedAccessSignature=" + testSAS} {
 			f := &fake{status: 500}
 			a, err := Open(Options{ConnectionString: connection, Transport: f, ServiceVersion: "2018-11-09"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			_ = request(t.Context(), a)
 			if got := f.last.Header.Values("X-Ms-Version"); len(got) != 1 || got[0] != "2018-11-09" || len(f.last.Header[strings.ToLower("X-Ms-Version")]) > 0 {
 				t.Errorf("%s: the version asked for is %v", op, got)
@@ -33,19 +31,13 @@ func TestAnOldServiceVersionWorksAndAnUnknownOneIsExplained(t *testing.T) {
 	sim := azsim.New(azsim.Config{Accounts: []azsim.Account{{Name: "acct"}}})
 	open := func(version string) storage.Account {
 		a, err := Open(Options{ConnectionString: sim.ConnectionString("acct"), Transport: sim.Transport(), ServiceVersion: version})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return a
 	}
 	old := open("2017-11-09")
 	q, table := old.Queue("queue"), old.Table("table1")
-	if err := q.Create(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := table.Create(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, q.Create(t.Context()))
+	must(t, table.Create(t.Context()))
 	write := storage.Write{Mode: storage.Insert, Entity: storage.Entity{Partition: "p", Row: "r", Properties: map[string]any{"A": "x"}}}
 	if _, err := table.Transact(t.Context(), []storage.Write{write}); err != nil {
 		t.Fatal(err)

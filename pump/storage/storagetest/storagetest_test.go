@@ -7,19 +7,21 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/testbuf"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 	"github.com/queuepump/queuepump/pump/storage/storagetest"
 )
 
+// must ends a test with an error.
+var must = testbuf.Must
+
 // open opens an account through via.
 func open(t testing.TB, o azure.Options, next storagetest.Doer, via func(storagetest.Doer) storagetest.Doer) storage.Account {
 	o.Transport = via(next)
 	a, err := azure.Open(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return a
 }
 
@@ -84,9 +86,7 @@ func TestFaultsOfTheSimulator(t *testing.T) {
 				sim := azsim.New(azsim.Config{Accounts: []azsim.Account{{Name: "conformance"}}})
 				a := open(t, azure.Options{ConnectionString: sim.ConnectionString("conformance")}, sim.Transport(), func(d storagetest.Doer) storagetest.Doer { return d })
 				q := a.Queue("queue")
-				if err := q.Create(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				must(t, q.Create(t.Context()))
 				c.rule.Operations, c.rule.First = []string{"PutMessage"}, 1
 				injected := sim.Inject(c.rule)
 				if _, err := q.Put(t.Context(), []byte("x"), 0); !storage.Is(err, c.want) {
@@ -113,9 +113,7 @@ func TestAzuriteHelper(t *testing.T) {
 		plain := func(d storagetest.Doer) storagetest.Doer { return d }
 		one := open(t, azure.Options{ConnectionString: server.ConnectionString("one")}, client, plain)
 		two := open(t, azure.Options{ConnectionString: server.ConnectionString("two")}, client, plain)
-		if err := one.Queue("queue").Create(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, one.Queue("queue").Create(t.Context()))
 		if names, err := two.Queues(t.Context(), ""); err != nil || len(names) != 0 {
 			t.Errorf("the other account has %v, %v", names, err)
 		}
@@ -139,9 +137,7 @@ func TestAzuriteHelper(t *testing.T) {
 func TestSimulatorOverTCP(t *testing.T) {
 	sim := azsim.New(azsim.Config{Accounts: []azsim.Account{{Name: "conformance"}}, Limits: azsim.NoLimits()})
 	server, err := sim.Listen("", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := server.Close(); err != nil {
 			t.Error(err)

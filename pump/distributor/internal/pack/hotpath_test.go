@@ -47,9 +47,7 @@ func newWayOut(tb testing.TB) *wayOut {
 // round takes all lines through.
 func (w *wayOut) round(tb testing.TB) {
 	r, err := (&source.TextSource{Key: "city", ID: "id", Paths: []string{"-"}, Stdin: bytes.NewReader(w.lines)}).Open(tb.Context(), nil)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	defer r.Close()
 	w.sealed, w.messages = 0, 0
 	for n := 0; ; n++ {
@@ -57,35 +55,25 @@ func (w *wayOut) round(tb testing.TB) {
 		if err == io.EOF && n == wayTasks {
 			break
 		}
-		if err != nil {
-			tb.Fatal(err)
-		}
+		must(tb, err)
 		segment := shardmap.Segment(rec.Key, len(w.counts))
-		if err := w.lane.append(tb.Context(), segment, w.counts[segment], &rec); err != nil {
-			tb.Fatal(err)
-		}
+		must(tb, w.lane.append(tb.Context(), segment, w.counts[segment], &rec))
 		w.counts[segment]++
 		if n%1000 == 999 {
 			w.pack(tb)
 		}
 	}
 	w.pack(tb)
-	if err := w.lane.packer.sealBefore(math.MaxInt); err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, w.lane.packer.sealBefore(math.MaxInt))
 	if w.sealed != wayTasks {
 		tb.Fatalf("%d of %d tasks were sealed", w.sealed, wayTasks)
 	}
 }
 
 func (w *wayOut) pack(tb testing.TB) {
-	if err := w.lane.flush(tb.Context()); err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, w.lane.flush(tb.Context()))
 	w.lane.swap(&w.queue)
-	if err := w.lane.pack(&w.queue); err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, w.lane.pack(&w.queue))
 }
 
 // From source line to sealed envelope a task costs no allocation of its own.

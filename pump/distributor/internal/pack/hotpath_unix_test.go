@@ -80,8 +80,6 @@ func BenchmarkFileToEnvelopes(b *testing.B) {
 // cpuTime is what this process has used so far.
 func cpuTime(tb testing.TB) time.Duration {
 	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -27,9 +27,7 @@ import (
 func requireNext(t *rapid.T, c *Message, intervals []int, first int) (tasks int) {
 	t.Helper()
 	e, err := codec.Open(c.Text, codec.Limits{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer e.Release()
 	if c.Interval != intervals[first] {
 		t.Fatalf("an envelope of segment %d from task %d on is of interval %d, the task of %d",
@@ -67,9 +65,7 @@ func TestALaneKeepsTheOrderOfASegmentAndOfBarriers(t *testing.T) {
 		work := func() {
 			var q laneQueue
 			l.swap(&q)
-			if err := l.pack(&q); err != nil {
-				t.Fatal(err)
-			}
+			must(t, l.pack(&q))
 		}
 		body := bytes.Repeat([]byte("x"), rapid.SampledFrom([]int{0, 100, 5000}).Draw(t, "body"))
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
@@ -83,9 +79,7 @@ func TestALaneKeepsTheOrderOfASegmentAndOfBarriers(t *testing.T) {
 					if l.filling.full() {
 						work() // or who offers would wait
 					}
-					if err := l.append(t.Context(), uint32(segment), uint64(n), &r); err != nil {
-						t.Fatal(err)
-					}
+					must(t, l.append(t.Context(), uint32(segment), uint64(n), &r))
 					clear(r.Body) // it was copied
 					read[segment] = append(read[segment], interval)
 				}
@@ -96,18 +90,14 @@ func TestALaneKeepsTheOrderOfASegmentAndOfBarriers(t *testing.T) {
 				if len(l.waiting.bytes)+len(l.filling.bytes) > laneBytes || len(l.waiting.items)+len(l.filling.items) > laneTasks {
 					work() // or who hands over would wait
 				}
-				if err := l.flush(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				must(t, l.flush(t.Context()))
 			case "pack":
 				work()
 			}
 		}
 		l.Close()
 		work()
-		if err := p.sealBefore(math.MaxInt); err != nil {
-			t.Fatal(err)
-		}
+		must(t, p.sealBefore(math.MaxInt))
 		for s := range read {
 			if packed[s] != len(read[s]) {
 				t.Fatalf("segment %d: %d tasks in, %d out", s, len(read[s]), packed[s])
@@ -144,9 +134,7 @@ func TestALaneThatStandsStillHoldsItsReaderUp(t *testing.T) {
 			if errors.Is(err, context.DeadlineExceeded) {
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 		}
 	})
 }
@@ -157,9 +145,7 @@ func TestWhatWasReadIsPackedWhileTheSourceIsSilent(t *testing.T) {
 		out, in := io.Pipe()
 		defer in.Close()
 		source, err := (&source.TextSource{Format: source.FormatLines, Paths: []string{"-"}, Stdin: out}).Open(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer source.Close()
 		l := NewLane(newTestPacker(1, 0, 1<<20, nil))
 		s := &Segmenter{Source: source, Counts: make([]uint64, 1), Lanes: []*Lane{l}, Tracker: NewTracker(1), Count: new(Tally), Trial: codec.NewBuilder(0)}
@@ -192,9 +178,7 @@ func TestWhatWasReadIsPackedWhileTheSourceIsSilent(t *testing.T) {
 func TestWhatWasReadIsPackedWhileTheNextInputIsOpened(t *testing.T) {
 	dir := t.TempDir()
 	file, fifo := filepath.Join(dir, "a.txt"), filepath.Join(dir, "fifo")
-	if err := os.WriteFile(file, []byte("one\ntwo\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte("one\ntwo\n"), 0o600))
 	if out, err := exec.Command("mkfifo", fifo).CombinedOutput(); err != nil {
 		t.Skipf("there are no pipes with names here: %v %s", err, out)
 	}
@@ -205,9 +189,7 @@ func TestWhatWasReadIsPackedWhileTheNextInputIsOpened(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			r, err := source.Open(t.Context(), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer r.Close()
 			l := NewLane(newTestPacker(1, 0, 1<<20, nil))
 			s := &Segmenter{Source: r, Counts: make([]uint64, 1), Lanes: []*Lane{l}, Tracker: NewTracker(1), Count: new(Tally), Trial: codec.NewBuilder(0)}
@@ -223,14 +205,10 @@ func TestWhatWasReadIsPackedWhileTheNextInputIsOpened(t *testing.T) {
 				l.swap(&q)
 				tasks += len(q.items)
 			}
-			if err := os.WriteFile(quiet, nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(quiet, nil, 0o600))
 			if len(source.Paths) > 0 {
 				w, err := os.OpenFile(fifo, os.O_WRONLY, 0)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				w.Close()
 			}
 			if err := <-done; err != nil {

@@ -13,11 +13,15 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/testbuf"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/shardmap"
 )
+
+// must ends a test with an error.
+var must = testbuf.Must
 
 func newTestPacker(segments, most, maxHeld int, emit func(*Message) error) *Packer {
 	return &Packer{
@@ -41,9 +45,7 @@ func TestOpenEnvelopesShareOneByteBudget(t *testing.T) {
 		p := newTestPacker(segments, most, maxHeld, nil)
 		p.Emit = func(c *Message) error {
 			e, err := codec.Open(c.Text, codec.Limits{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer e.Release()
 			if len(e.Tasks) != c.Tasks || most > 0 && c.Tasks > most {
 				t.Fatalf("%d tasks in an envelope of %d, the cap is %d", len(e.Tasks), c.Tasks, most)
@@ -74,9 +76,7 @@ func TestOpenEnvelopesShareOneByteBudget(t *testing.T) {
 				opened[segment] = step
 			}
 			err := p.add(segment, codec.Task{N: added[segment], Key: fmt.Append(nil, segment, added[segment]), Body: body}, time.Time{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			added[segment]++
 			if p.Open[segment] != nil && p.Open[segment].builder.Len() == 1 {
 				opened[segment] = step
@@ -91,9 +91,7 @@ func TestOpenEnvelopesShareOneByteBudget(t *testing.T) {
 		}
 		for len(p.order) > 0 {
 			adding = p.order[0].segment
-			if err := p.seal(p.order[0]); err != nil {
-				t.Fatal(err)
-			}
+			must(t, p.seal(p.order[0]))
 		}
 		for s := range added {
 			if added[s] != next[s] {
@@ -153,16 +151,12 @@ func TestACheckpointCoversOnlyWhatIsAcknowledged(t *testing.T) {
 			},
 			"barrier": func(t *rapid.T) {
 				s.Check.want.Store(true)
-				if err := s.checkpoint(t.Context(), t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				must(t, s.checkpoint(t.Context(), t.Context()))
 			},
 			"pack": func(t *rapid.T) { packWaiting(t, rapid.SampledFrom(s.Lanes).Draw(t, "lane")) },
 			"force": func(t *rapid.T) {
 				l := rapid.SampledFrom(s.Lanes).Draw(t, "lane")
-				if err := l.packer.sealBefore(rapid.IntRange(0, s.interval).Draw(t, "barrier")); err != nil {
-					t.Fatal(err)
-				}
+				must(t, l.packer.sealBefore(rapid.IntRange(0, s.interval).Draw(t, "barrier")))
 			},
 			"acknowledge": func(t *rapid.T) {
 				if len(w.flying) == 0 {
@@ -177,9 +171,7 @@ func TestACheckpointCoversOnlyWhatIsAcknowledged(t *testing.T) {
 		newest := s.interval
 		for _, l := range s.Lanes {
 			packWaiting(t, l)
-			if err := l.packer.sealBefore(math.MaxInt); err != nil {
-				t.Fatal(err)
-			}
+			must(t, l.packer.sealBefore(math.MaxInt))
 		}
 		w.verify(t)
 		for _, f := range w.flying {
@@ -248,13 +240,9 @@ func (w *checkpoints) fly(interval int, ids ...string) {
 // packWaiting has a lane pack all that was read for it.
 func packWaiting(t *rapid.T, l *Lane) {
 	var q laneQueue
-	if err := l.flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.flush(t.Context()))
 	l.swap(&q)
-	if err := l.pack(&q); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.pack(&q))
 }
 
 // verify checks the barrier that is complete now: all before it is acknowledged, and its counters

@@ -13,9 +13,7 @@ import (
 // first.
 func TestEnvelopesFollowTheSlownessOfWhoHandlesThem(t *testing.T) {
 	m, err := shardmap.New(64, []shardmap.Shard{{Account: "a", Queue: "q", Weight: 1, State: shardmap.Active}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	view := func(paces ...float64) *cluster.View {
 		v := &cluster.View{Workload: &workload.Workload{Map: m}}
 		for i, p := range paces {

@@ -44,26 +44,27 @@ func (m *message) name(t backoff.Step) string {
 }
 
 // Messages that are sealed and not acknowledged take memoryBudget at most, of which each has
-// its text and messageBytes for what sending it may take: a goroutine with its stack and
-// timers. That is a thousand full envelopes or sixteen thousand small ones. It also is what comes
-// for a dark queue until that shows: at 2,000 a second in darkAfter.
+// its text, and messageBytes for the rest of it and for what sending the few takes that are under
+// way: goroutines with their stacks, timers and buffers. That is a thousand full envelopes or
+// thirty thousand small ones. It also is what comes for a dark queue until that shows: at 2,000
+// a second in darkAfter.
 //
 // Queues do not share it out, and accounts only in part (share). With keys as they come one queue
 // or another always has more waiting than the rest, and what waits keeps none of them idle as long
-// as it is many times as much as there are queues. So of more than 400 queues each adds
-// queueMemory, which some 37 small messages take. A queue that puts one message after the other,
+// as it is many times as much as there are queues. So of more than 682 queues each adds
+// queueMemory, which some 40 small messages take. A queue that puts one message after the other,
 // and where they come at random, has r + r^2/2(1-r) of them when it is busy for the part r of the
 // time: 6.5 at 0.92, which was all of 2,500 queues in 64 MiB, and 37 at 0.986 (M/D/1; Pollaczek and
 // Khinchine).
 const (
 	memoryBudget = 64 << 20
-	queueMemory  = 160 << 10
-	messageBytes = 4 << 10
+	queueMemory  = 96 << 10
+	messageBytes = 2 << 10
 )
 
-// memoryFor is what the messages to so many queues may take. It is of the queues that there are
+// MemoryFor is what the messages to so many queues may take. It is of the queues that there are
 // when the distribution begins.
-func memoryFor(queues int) int64 { return max(memoryBudget, int64(queues)*queueMemory) }
+func MemoryFor(queues int) int64 { return max(memoryBudget, int64(queues)*queueMemory) }
 
 // lookEvery is how often the sinks are judged by whether they are busy.
 const lookEvery = time.Second
@@ -112,7 +113,7 @@ type Options struct {
 
 // NewPutter makes the putter of a distribution.
 func NewPutter(o Options) *Putter {
-	total := memoryFor(len(o.Router.Current().sinks))
+	total := MemoryFor(len(o.Router.Current().sinks))
 	return &Putter{Options: o, memory: semaphore.NewWeighted(total), total: total}
 }
 

@@ -56,9 +56,7 @@ func TestTheDestinationsOfASegment(t *testing.T) {
 			{"ldd", "--", "0", ""},
 		} {
 			workload, err := workload.Load(t.Context(), w.Table(), w.Cfg.Workload)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			r := NewRouter(queues.Open(&w.Cfg), w.Cfg.Log)
 			r.Update(workload)
 			for i, shard := range workload.Map.Choices(segment) {

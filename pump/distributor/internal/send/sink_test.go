@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/queuepump/queuepump/internal/testbuf"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
@@ -19,6 +20,8 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
+var must = testbuf.Must
+
 // sending gives a putter into the world's queues, and what ends it.
 func sending(t *testing.T, w *testworld.World, budget float64) (*Putter, *errgroup.Group, context.CancelCauseFunc) {
 	t.Helper()
@@ -27,9 +30,7 @@ func sending(t *testing.T, w *testworld.World, budget float64) (*Putter, *errgro
 		cfg.Budget.Queue = budget
 	}
 	done, err := setup.Complete(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r := NewRouter(queues.Open(&done.Config), slog.New(slog.DiscardHandler))
 	r.Update(w.Look().Workload)
 	ctx, end := context.WithCancelCause(t.Context())
@@ -51,9 +52,7 @@ func TestWhatWaitsInASinkEndsWithItsDistribution(t *testing.T) {
 	testworld.In(t, workload.Spec{}, 1, 1, nil, func(t *testing.T, w *testworld.World) {
 		p, stages, end := sending(t, w, 100)
 		for n := range 600 {
-			if err := p.Send(envelope(n)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, p.Send(envelope(n)))
 		}
 		s := p.Router.Current().sinks[0]
 		if n, busy := s.queued(); n < 300 || !busy {
@@ -111,14 +110,10 @@ func TestMessagesInFlightFitHowLongPutsTake(t *testing.T) {
 			testworld.In(t, workload.Spec{}, 1, 1, func(s *azsim.Config) { s.Latency = c.latency }, func(t *testing.T, w *testworld.World) {
 				p, stages, _ := sending(t, w, 0)
 				for n := range 5000 {
-					if err := p.Send(envelope(n)); err != nil {
-						t.Fatal(err)
-					}
+					must(t, p.Send(envelope(n)))
 				}
 				p.Wait()
-				if err := stages.Wait(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, stages.Wait())
 				if n := p.Router.Current().sinks[0].inFlight; n < c.least || n > c.most {
 					t.Errorf("%d in flight, want %d to %d", n, c.least, c.most)
 				}

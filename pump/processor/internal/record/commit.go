@@ -103,7 +103,9 @@ func (m *Committer) Add(d *message.Delivery) {
 	p.hurried = p.hurried || !held || d.Trial
 	q.waiting++
 	q.bytes += int64(d.Held)
-	backoff.Signal(m.Wake)
+	if len(p.waiting) == 1 || p.hurried || m.fullLocked() { // else it is known when p is due
+		backoff.Signal(m.Wake)
+	}
 }
 
 // Hurry has the results of some segments recorded now.
