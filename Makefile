@@ -53,7 +53,7 @@ test-rest:
 	$(GO) test -short $(FRESH) -timeout 30m $$($(GO) list ./... | grep -vxF "$$($(GO) list $(ENGINE) $(PROCESSES))")
 
 # What make test leaves out, in parts of a core each, two at a time; a part that fails names its goal.
-# The tests that internal/verify marks, and those that do less under -short, are found by name.
+# The tests that internal/proof marks, and those that do less under -short, are found by name.
 MARKED = $(shell grep -rlE 'verify[.](Only|Less)[(]t[)]' --include='*_test.go' pump internal loadtest | xargs awk -F '[ ()]' '/^func / { name = $$2 } /verify[.](Only|Less)[(]t[)]/ && name ~ /^Test/ { print name }' | sort -u | paste -s -d '|' -)
 LONG   = $(GO) test -cpu 1 -p 1 -timeout 80m -run '^($(MARKED)|TestCountOnce.*|TestAClusterHas.*|TestTheSameSeed.*|TestSimulationTheSame.*)$$'
 WORLDS ?= 1000
@@ -189,7 +189,7 @@ docs-metrics: ##develop write docs/metrics.md, the table of all metrics
 	$(GO) test ./internal/admin -count 1 -run '^TestDocsMetrics' -update
 
 docs-commands: ##develop write the table of docs/commands.md, all commands and flags
-	$(GO) test ./internal/docscheck -count 1 -run '^TestCommandsAreKnown$$' -update
+	$(GO) test ./internal/proof -count 1 -run '^TestCommandsAreKnown$$' -update
 
 check-alerts: ##prove have promtool check the alert rules, and judge each one's fault on simulated accounts (six minutes; the first time it builds promtool if there is none, five minutes)
 	command -v promtool >/dev/null || GOBIN='$(CURDIR)/out/tools' $(GO) install $(PROMTOOL)
@@ -214,7 +214,7 @@ fuzz: ##develop run every fuzz target for FUZZTIME (30s)
 ROUNDS_BENCH = $(if $(filter quick,$(BENCH)),1,5)
 PIN     = $(shell command -v taskset >/dev/null && test $$(getconf _NPROCESSORS_ONLN) -gt 1 && echo taskset --cpu-list 1)
 MEASURE = GOMAXPROCS=1 $(PIN) ../out/bench/bench.test $(if $(PIN),-bench.pin) -bench.dir ../out/bench $(if $(filter quick,$(BENCH)),-test.short) -test.benchtime 1x -test.timeout 1h
-PARTS   = codec shardmap pump/source pump/distributor/internal/pack pump/processor pump/internal/quota pump/internal/ledger pump/storage/azure internal/handlers
+PARTS   = codec shardmap pump/source pump/distributor/internal/pack pump/processor pump/internal/queues pump/internal/ledger pump/storage/azure internal/handlers
 COMMIT  = $$(git rev-parse --short HEAD)$$(git diff --quiet HEAD -- '*.go' go.mod || echo ' with changes')
 OUTPUT ?= out/bench/results.txt
 bench: ##prove measure the pump beside azqueue alone in ten minutes, see that each figure is kept, and write bench/RESULTS.md, with NOTE='what changed'; BENCH=quick only prints, ONLY='Handler|Rival' measures some; OLD=file compares with what OUTPUT=file had then
@@ -246,7 +246,7 @@ image: ##release make the image for amd64 and arm64 in out/image, without an eng
 	GO='$(GO)' $(GO) run ./internal/packaging/build image --version $(call quote,$(VERSION))
 
 package-test: package image ##release make both, look into them, install, upgrade, remove and purge in a chroot (root, dpkg, rpm and systemd-analyze; it says what is missing)
-	$(GO) test ./internal/packaging -count 1 -v
+	$(GO) test ./internal/packaging/build -count 1 -v
 	$(GO) test ./internal/packaging/build -count 1 -v -out '$(CURDIR)/out'
 
 OLDER ?=

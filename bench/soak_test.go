@@ -21,7 +21,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -50,7 +50,7 @@ type watched struct {
 // distributor reads a pipe, so it seals messages by age, and the processor has many that are not
 // full. Without -soak.for it takes some seconds, and does not judge processes that are so young.
 func TestSoak(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	length, rate, every := *soakFor, *soakRate, 5*time.Second
 	if length == 0 {
 		length, rate, every = 4*time.Second, 5000, 500*time.Millisecond

@@ -17,8 +17,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/queuepump/queuepump/internal/testbuf"
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/processor"
@@ -26,7 +25,7 @@ import (
 )
 
 // must ends a test with an error.
-var must = testbuf.Must
+var must = proof.Must
 
 // measured is what a way of tasks to the queues and back took.
 type measured struct {
@@ -251,7 +250,7 @@ func countLines(tb testing.TB, path string) (n int64) {
 // Each way takes all tasks there and back (it fails if it does not), and is measured: with the CPU
 // of the client and the requests and connections that the simulator saw.
 func TestEachWayBringsAllTasksBackAndIsMeasured(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	for _, w := range ways {
 		t.Run(w.name, func(t *testing.T) {
 			m := w.run(t, min(w.short, 20_000)/20)

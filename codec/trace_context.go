@@ -8,8 +8,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// EncodeTrace is a context as tasks carry it: a W3C traceparent (https://www.w3.org/TR/trace-context/),
-// and behind a line feed a tracestate, if there is one.
+// EncodeTrace is a context as tasks carry it: a W3C traceparent
+// (https://www.w3.org/TR/trace-context/), and behind a line feed a tracestate, if there is one.
 func EncodeTrace(sc trace.SpanContext) []byte {
 	parent, state := TraceHeaders(sc)
 	out := []byte(parent)

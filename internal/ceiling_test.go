@@ -25,7 +25,7 @@ import (
 // of every other tracked text file but these:
 //   - documents: docs/ with its pictures, every *.md, licences;
 //   - testdata folders;
-//   - vendored assets: uPlot, which stands in internal/look;
+//   - vendored assets: uPlot, which stands in internal/admin;
 //   - lock files: go.sum, package-lock.json;
 //   - what is generated, because its generator counts: bench/results.txt, which `make bench` writes.
 //
@@ -35,7 +35,7 @@ import (
 //   - Go 88,833: pump 47,216, internal 18,221, loadtest 17,263 (azsim 6,630 of them), bench 2,518,
 //     cmd 1,451, codec 1,330, shardmap 834;
 //   - the page 2,152: scripts and styles 1,383, what drives it in a browser 769;
-//   - templates of internal/generate 1,274;
+//   - templates of internal/admin 1,274;
 //   - the rest 776: Makefile, units, packaging, configurations, go.mod.
 //
 // Beside them stand 88,703 lines of tests.

@@ -15,7 +15,7 @@ import (
 
 	"github.com/kballard/go-shellquote"
 
-	"github.com/queuepump/queuepump/internal/testbuf"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/loadtest/report"
 	"github.com/queuepump/queuepump/loadtest/scenario"
@@ -23,7 +23,7 @@ import (
 )
 
 // must ends a test with an error.
-var must = testbuf.Must
+var must = proof.Must
 
 // asProgram in the environment makes the test binary the program itself, so that its exit
 // status, its virtual time and the process beside it are those of the real one.
@@ -178,7 +178,7 @@ func TestTheAccountsOfAConfigurationAreLeftAsTheyWere(t *testing.T) {
 func TestAStoppedTestIsSavedAllTheSame(t *testing.T) {
 	dir := t.TempDir()
 	cmd, out, _ := program(t, dir, "run", "soak", "--rate", "20", "--duration", "10m", "--progress-every", "100ms")
-	log := &testbuf.Buffer{}
+	log := &proof.Buffer{}
 	cmd.Stderr = log
 	must(t, cmd.Start())
 	for deadline := time.Now().Add(2 * time.Minute); !strings.Contains(log.String(), "phase=warm-up"); time.Sleep(10 * time.Millisecond) {

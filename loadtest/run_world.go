@@ -16,7 +16,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
-	"github.com/queuepump/queuepump/internal/renew"
+	"github.com/queuepump/queuepump/internal/service"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/loadtest/report"
 	"github.com/queuepump/queuepump/loadtest/scenario"
@@ -51,7 +51,7 @@ func (f *runFlags) open(ctx context.Context, console *cli.Console) (*loadWorld, 
 func configured(file *configfile.File, against report.Against, closeIt func()) (*loadWorld, error) {
 	// As the binaries open them. One handle serves all instances: they are one process.
 	accounts := slices.Clone(file.Config.Accounts)
-	keys := renew.New(slog.Default(), func() ([]pump.Account, error) { return accounts, nil })
+	keys := service.NewKeys(slog.Default(), func() ([]pump.Account, error) { return accounts, nil })
 	take, err := keys.Adopt(accounts)
 	if err != nil {
 		return nil, file.Locate(err)

@@ -8,7 +8,6 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/queuepump/queuepump/pump/prices"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -55,8 +54,8 @@ type Config struct {
 	// Default: the published limits.
 	Budget Budget
 	// Prices are what requests cost. Reports of money and Budget.CostPerDay use them. Default:
-	// [prices.Published].
-	Prices prices.List
+	// [PublishedPrices].
+	Prices Prices
 	// Sample is how often one process of the workload looks at all queues, for Backlog in its
 	// state: a second at least, and more where there are many queues. That process also keeps the
 	// history of the workload (status.History) and the sum of the day's requests. Default 0: not

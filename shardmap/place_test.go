@@ -11,11 +11,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/queuepump/queuepump/internal/testbuf"
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // must ends a test with an error.
-var must = testbuf.Must
+var must = proof.Must
 
 // equalShards is n equal shards, eight queues an account, as the defaults make them.
 func equalShards(n int) []Shard {

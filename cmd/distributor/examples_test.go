@@ -13,12 +13,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
-	"github.com/queuepump/queuepump/internal/docscheck"
-	"github.com/queuepump/queuepump/internal/testbuf"
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // must ends a test with an error.
-var must = testbuf.Must
+var must = proof.Must
 
 // notSlips are what an example is refused for here although nothing is wrong with it.
 var notSlips = regexp.MustCompile(`needs a terminal|no terminal to ask|--yes names "orders"|called "acct03"`)
@@ -42,7 +41,7 @@ func TestEveryExampleOfEveryHelpCanBeTyped(t *testing.T) {
 	var try func(cmd *cobra.Command)
 	try = func(cmd *cobra.Command) {
 		example := filled.ReplaceAllString(ids.Replace(cmd.Example), sent.Run)
-		for _, c := range (docscheck.Document{Lines: strings.Split("```sh\n"+example+"\n```", "\n")}).Commands() {
+		for _, c := range (proof.Document{Lines: strings.Split("```sh\n"+example+"\n```", "\n")}).Commands() {
 			argv, at := c.Typed[1:], slices.IndexFunc(c.Typed[1:], func(w string) bool { return w[0] == '>' })
 			if c.Typed[0] != "distributor" {
 				continue

@@ -17,9 +17,7 @@ import (
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/internal/operate"
-	"github.com/queuepump/queuepump/internal/page"
 	"github.com/queuepump/queuepump/internal/service"
-	"github.com/queuepump/queuepump/internal/sourceflags"
 	"github.com/queuepump/queuepump/internal/telemetry"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
@@ -36,12 +34,12 @@ type runFlags struct {
 	onBadLine string
 	wait      bool
 	waiting   runs.WaitOptions
-	source    sourceflags.Flags
+	source    cli.SourceFlags
 	console   cli.ConsoleFlags
 	options   distributor.Options
 
 	service *service.Supervised
-	page    *page.Page // nil: there is none
+	page    *admin.Page // nil: there is none
 }
 
 func run() *cobra.Command {
@@ -52,7 +50,7 @@ func run() *cobra.Command {
 		Long: `Read tasks and send them to the queues of the workload, which are made if they
 are not there.
 
-` + sourceflags.Help + `
+` + cli.SourceHelp + `
 
 With --once (the default) the source is sent once, whatever other distributors
 do: several of them each send all of their source. Running the command again is

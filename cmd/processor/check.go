@@ -16,9 +16,8 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
-	"github.com/queuepump/queuepump/internal/foreign"
 	"github.com/queuepump/queuepump/internal/handlers"
-	"github.com/queuepump/queuepump/internal/sourceflags"
+	"github.com/queuepump/queuepump/internal/jsonline"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/shardmap"
@@ -75,13 +74,13 @@ Exit status:
 	flags.StringVar(&f.work.execEach, "exec-each", "", "run `CMD` once for each task")
 	flags.StringVar(&f.work.http, "http", "", "post each task to `URL`")
 	flags.StringVar(&f.input, "input", "", "read the lines of the file `F`, or of standard input (-)")
-	flags.StringVar(&f.format, "format", "", sourceflags.FormatHelp)
+	flags.StringVar(&f.format, "format", "", cli.FormatHelp)
 	flags.StringVar(&f.key, "key", "",
 		"the `FIELD` or column that is the key (default: the whole line)")
 	flags.StringVar(&f.id, "id", "", "the `FIELD` or column with your own name of the task")
 	flags.StringVar(&f.foreign, "foreign", "",
 		"take each line for a message of another program, in the `ENCODING` auto, base64 or text")
-	flags.StringVar(&f.comma, "csv-separator", "", sourceflags.CommaHelp)
+	flags.StringVar(&f.comma, "csv-separator", "", cli.CommaHelp)
 	flags.IntVar(&f.limit, "limit", 0, "at most `N` lines; 0 is all")
 	flags.DurationVar(&f.work.timeout, "task-timeout", 5*time.Minute, "how long one task may take")
 	flags.StringArrayVar(
@@ -109,7 +108,7 @@ func (f *checkFlags) check() error {
 	switch {
 	case f.input == "":
 		return cli.Usage("nothing says what to try it on; give --input")
-	case f.foreign != "" && !slices.Contains(foreign.Encodings, f.foreign):
+	case f.foreign != "" && !slices.Contains(jsonline.ForeignEncodings, f.foreign):
 		return cli.Usage("--foreign: %q is no encoding; use auto, base64 or text", f.foreign)
 	case f.foreign != "" && (f.format != "" || f.id != ""):
 		return cli.Usage("--foreign takes lines as they are, without --format and --id")
@@ -132,7 +131,7 @@ func (f *checkFlags) run(cmd *cobra.Command) error {
 	}
 	if f.foreign != "" {
 		src.Format, src.Key = source.FormatLines, ""
-	} else if src.Format, err = sourceflags.FormatOf(f.format, src.Paths); err != nil {
+	} else if src.Format, err = cli.FormatOf(f.format, src.Paths); err != nil {
 		return err
 	}
 	if err := src.Check(); err != nil {
@@ -247,9 +246,10 @@ func (f *checkFlags) each(
 func (f *checkFlags) taskOf(r source.Record, n int) *pump.Task {
 	const segments = 256 // of a workload of one account
 	if f.foreign != "" {
-		key, body := foreign.New(f.foreign, f.key).Read(r.Body)
+		key, body := jsonline.NewForeign(f.foreign, f.key).Read(r.Body)
 		return &pump.Task{
-			Segment: foreign.Segment(r.Body, key, segments), Key: key, Body: body, Epoch: 1, Attempt: 1,
+			Segment: jsonline.ForeignSegment(r.Body, key, segments), Key: key, Body: body, Epoch: 1,
+			Attempt: 1,
 			Foreign: fmt.Sprintf("check/%d", n),
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
-	"github.com/queuepump/queuepump/internal/docscheck"
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // Every example of every help is typed, as if a signal had come at once: none is a slip. Those that
@@ -34,7 +34,7 @@ func TestEveryExampleOfEveryHelpCanBeTyped(t *testing.T) {
 	var try func(cmd *cobra.Command)
 	try = func(cmd *cobra.Command) {
 		example := strings.ReplaceAll(cmd.Example, ":9090", ":0")
-		for _, c := range (docscheck.Document{Lines: strings.Split("```sh\n"+example+"\n```", "\n")}).Commands() {
+		for _, c := range (proof.Document{Lines: strings.Split("```sh\n"+example+"\n```", "\n")}).Commands() {
 			argv, at := c.Typed[1:], slices.IndexFunc(c.Typed[1:], func(w string) bool { return w[0] == '>' })
 			if c.Typed[0] != "processor" {
 				continue

@@ -18,9 +18,7 @@ import (
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/internal/handlers"
-	"github.com/queuepump/queuepump/internal/handlers/count"
 	"github.com/queuepump/queuepump/internal/operate"
-	"github.com/queuepump/queuepump/internal/page"
 	"github.com/queuepump/queuepump/internal/service"
 	"github.com/queuepump/queuepump/internal/telemetry"
 	"github.com/queuepump/queuepump/pump"
@@ -37,7 +35,7 @@ type runFlags struct {
 	options processor.Options
 
 	service *service.Supervised
-	page    *page.Page // nil: there is none
+	page    *admin.Page // nil: there is none
 }
 
 func run() *cobra.Command {
@@ -275,7 +273,7 @@ func (e *brokenError) Unwrap() error { return e.err }
 func (f *runFlags) check(file *configfile.File) error {
 	var handler pump.Handler = pump.HandlerFunc(func(context.Context, *pump.Task) error { return nil })
 	if f.work.countBy != "" {
-		handler = count.By(f.work.countBy, f.work.sum)
+		handler = handlers.CountBy(f.work.countBy, f.work.sum)
 	}
 	_, err := processor.New(file.Config, handler, f.processor())
 	if ce, is := errors.AsType[*pump.ConfigError](err); is && ce.Field == "reducer" {

@@ -7,11 +7,11 @@ import (
 	"testing"
 
 	"github.com/queuepump/queuepump/internal/cli"
-	"github.com/queuepump/queuepump/internal/testbuf"
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // must ends a test with an error.
-var must = testbuf.Must
+var must = proof.Must
 
 // A user's slip of the first hour is refused with its status and a word that names the
 // cause, before a file is opened or an account is asked.

@@ -21,7 +21,6 @@ import (
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/internal/handlers"
-	"github.com/queuepump/queuepump/internal/handlers/count"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -161,7 +160,7 @@ func (f *workFlags) handler(
 		return h, nil
 	}
 	if f.countBy != "" {
-		h.handler = count.By(f.countBy, f.sum)
+		h.handler = handlers.CountBy(f.countBy, f.sum)
 		return h, nil
 	}
 	w, err := f.worker(ctx, h, file, log, broken)

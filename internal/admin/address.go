@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/queuepump/queuepump/internal/redact"
+	"github.com/queuepump/queuepump/internal/logs"
 )
 
 // Off as Options.Listen means that there is no admin port.
@@ -40,7 +40,7 @@ func checkAddress(what, s string) error {
 	if err != nil {
 		return &AddressError{fmt.Errorf("%s: %s is not an address; write host:port, "+
 			"as in 127.0.0.1:9090, or %s",
-			what, redact.Quoted(s), Off)}
+			what, logs.Quoted(s), Off)}
 	}
 	return nil
 }

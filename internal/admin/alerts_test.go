@@ -17,9 +17,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/generate"
-	"github.com/queuepump/queuepump/internal/handlers/count"
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/handlers"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
@@ -30,7 +29,7 @@ import (
 
 func alertRules(t *testing.T) string {
 	t.Helper()
-	file, err := generate.Make("alerts", generate.Options{Version: "v1"})
+	file, err := Generate("alerts", GenerateOptions{Version: "v1"})
 	must(t, err)
 	return file.Text
 }
@@ -53,8 +52,8 @@ func requirePromtool(t *testing.T) {
 
 func TestPromtoolTakesTheRules(t *testing.T) {
 	requirePromtool(t)
-	for _, o := range []generate.Options{{Version: "v1"}, {Version: "v1", Workload: "cities", Name: "cities"}} {
-		file, err := generate.Make("alerts", o)
+	for _, o := range []GenerateOptions{{Version: "v1"}, {Version: "v1", Workload: "cities", Name: "cities"}} {
+		file, err := Generate("alerts", o)
 		must(t, err)
 		path := filepath.Join(t.TempDir(), "rules.yaml")
 		must(t, os.WriteFile(path, []byte(file.Text), 0o600))
@@ -100,30 +99,30 @@ type planted struct {
 var scenes = []planted{
 	{
 		name: "half an hour of health", accounts: 2,
-		healthy: runs, fault: func(*scene) {}, lasts: 30 * time.Minute,
+		healthy: sendsAndWorks, fault: func(*scene) {}, lasts: 30 * time.Minute,
 	},
 	{
 		name: "the control account hangs", accounts: 1,
-		healthy: runs, fault: func(s *scene) { s.sim.Hang("accounta", true) }, lasts: 15 * time.Minute,
+		healthy: sendsAndWorks, fault: func(s *scene) { s.sim.Hang("accounta", true) }, lasts: 15 * time.Minute,
 		fires: []string{"QueuepumpControlDark", "QueuepumpAccountSilent", "QueuepumpNotSampled", "QueuepumpNotReady"},
 	},
 	{
 		name: "an account refuses the credential", accounts: 2,
-		healthy: runs, lasts: 4 * time.Minute, fires: []string{"QueuepumpAccountRefused"},
+		healthy: sendsAndWorks, lasts: 4 * time.Minute, fires: []string{"QueuepumpAccountRefused"},
 		fault: func(s *scene) {
 			s.sim.Inject(azsim.Rule{Account: "accountb", Fault: azsim.Answer, Status: 403, Code: "AuthenticationFailed"})
 		},
 	},
 	{
 		name: "an account answers too many", accounts: 2,
-		healthy: runs, lasts: 20 * time.Minute, fires: []string{"QueuepumpThrottled"},
+		healthy: sendsAndWorks, lasts: 20 * time.Minute, fires: []string{"QueuepumpThrottled"},
 		fault: func(s *scene) {
 			s.sim.Inject(azsim.Rule{Account: "accountb", Service: "queue", Fault: azsim.Answer, Probability: 0.3})
 		},
 	},
 	{
 		name: "processors are gone", accounts: 2,
-		healthy: runs, lasts: 7 * time.Minute, fires: []string{"QueuepumpNoProcessor", "QueuepumpSegmentsUnowned"},
+		healthy: sendsAndWorks, lasts: 7 * time.Minute, fires: []string{"QueuepumpNoProcessor", "QueuepumpSegmentsUnowned"},
 		fault: func(s *scene) {
 			s.processes[0].end()
 			s.processes[1].end()
@@ -138,7 +137,7 @@ var scenes = []planted{
 		lasts: 40 * time.Minute, fires: []string{"QueuepumpNothingDone", "QueuepumpBacklogOld", "QueuepumpBacklogLong", "QueuepumpHandlersStuck"},
 	},
 	{
-		name: "an operator forgets a pause", accounts: 2, healthy: runs,
+		name: "an operator forgets a pause", accounts: 2, healthy: sendsAndWorks,
 		fault: func(s *scene) {
 			o := s.of("operator", newMetrics(Options{Workload: "work"}))
 			if _, err := workloads.Pause(s.t.Context(), o, "me", workloads.PauseOptions{}); err != nil {
@@ -148,7 +147,7 @@ var scenes = []planted{
 		lasts: 65 * time.Minute, calm: 55 * time.Minute, fires: []string{"QueuepumpPaused"}, only: true,
 	},
 	{
-		name: "handlers fail", accounts: 2, healthy: runs,
+		name: "handlers fail", accounts: 2, healthy: sendsAndWorks,
 		fault: func(s *scene) {
 			failing := pump.HandlerFunc(func(context.Context, *pump.Task) error { return errors.New("no") })
 			s.processes[0].end()
@@ -158,7 +157,7 @@ var scenes = []planted{
 		lasts: 20 * time.Minute, fires: []string{"QueuepumpHandlersFail", "QueuepumpHandlersAllFail", "QueuepumpQuarantine"},
 	},
 	{
-		name: "handlers only put tasks off", accounts: 2, healthy: runs,
+		name: "handlers only put tasks off", accounts: 2, healthy: sendsAndWorks,
 		fault: func(s *scene) {
 			later := pump.HandlerFunc(func(context.Context, *pump.Task) error { return pump.RetryAfter(time.Second, nil) })
 			s.processes[0].end()
@@ -168,7 +167,7 @@ var scenes = []planted{
 		lasts: 20 * time.Minute, fires: []string{"QueuepumpHandlersFail"},
 	},
 	{
-		name: "handlers are told not now", accounts: 2, healthy: runs,
+		name: "handlers are told not now", accounts: 2, healthy: sendsAndWorks,
 		fault: func(s *scene) {
 			busy := pump.HandlerFunc(func(context.Context, *pump.Task) error { return pump.Busy(time.Second, nil) })
 			s.processes[0].end()
@@ -186,7 +185,7 @@ var scenes = []planted{
 		lasts: 20 * time.Minute, fires: []string{"QueuepumpLimitNear"},
 	},
 	{
-		name: "a source has bad lines", accounts: 1, healthy: runs,
+		name: "a source has bad lines", accounts: 1, healthy: sendsAndWorks,
 		fault: func(s *scene) {
 			path := filepath.Join(s.t.TempDir(), "bad")
 			must(s.t, os.WriteFile(path, []byte("{\"name\":\"a\"}\nno JSON\n"), 0o600))
@@ -197,7 +196,7 @@ var scenes = []planted{
 	},
 	{
 		name: "a reducer's state is full", accounts: 1, change: func(c *pump.Config) { c.Segments, c.Delivery = 64, pump.Once },
-		healthy: func(s *scene) { s.processor("p", count.By("count", ""), processor.Options{}) },
+		healthy: func(s *scene) { s.processor("p", handlers.CountBy("count", ""), processor.Options{}) },
 		fault: func(s *scene) {
 			var b strings.Builder
 			for range 4000 {
@@ -231,8 +230,8 @@ var scenes = []planted{
 	},
 }
 
-// runs is two processors with one distributor that sends a hundred tasks a minute.
-func runs(s *scene) {
+// sendsAndWorks is two processors with one distributor that sends a hundred tasks a minute.
+func sendsAndWorks(s *scene) {
 	for _, name := range []string{"p", "q"} {
 		s.processor(name, works(100*time.Millisecond), processor.Options{})
 	}
@@ -281,7 +280,7 @@ func (c *planted) play(t *testing.T) {
 // time, records what their metrics say every 15 s, and has promtool judge the series by the
 // generated rules.
 func TestEachAlertIsFiredByItsFaultAndNoneByHealth(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	requirePromtool(t)
 	for _, c := range scenes {
 		t.Run(c.name, func(t *testing.T) {

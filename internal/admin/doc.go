@@ -17,4 +17,32 @@
 // A web page in a browser on the same machine cannot read it: a request is only
 // answered under an address of its own, so that a name which an attacker lets
 // point here is refused (DNS rebinding), and no other origin is let in.
+//
+// # Page
+//
+// Its part page is the page that shows a workload to people: one document, with its script and
+// styles embedded, that gets what it shows over one stream of server-sent events.
+//
+//	GET  /page/               the document
+//	GET  /page/assets/NAME    its script, styles and picture
+//	GET  /page/events         the stream
+//	GET  /page/hours          what rows of the history say of the last six hours
+//	POST /page/redrive        puts what is in quarantine for a cause back, or says what that would do
+//	POST /page/samples        tasks in quarantine with their keys and bodies
+//	POST /page/stop           ends a redrive that is under way
+//	POST /page/doctor         has the doctor look, in a workload of many queues
+//
+// The page shows one reading of the workload (status.Watcher), so that it cannot contradict `status
+// --json`. One reader serves all viewers. Without a viewer it reads nothing. It makes at most
+// [status.WatchRate] requests a second; only a doctor's look comes on top of that.
+//
+// The page is read only unless the configuration names a file with a token. Requests that act, or
+// show bodies of tasks, then need that token in a header, from this page's origin alone. Host names
+// are checked by who serves the handler (admin.Server).
+//
+// # Generate
+//
+// Its part generate makes the files by which others watch, run and scale the pump: alert rules and a
+// dashboard on the metrics of this version, manifests, and the storage accounts themselves.
+// docs/metrics.md lists the metrics, docs/runbook.md says what to do about each alert.
 package admin

@@ -15,15 +15,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
-	"github.com/queuepump/queuepump/internal/generate"
-	"github.com/queuepump/queuepump/internal/renew"
+	"github.com/queuepump/queuepump/internal/service"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	public "github.com/queuepump/queuepump/pump/metrics"
-	"github.com/queuepump/queuepump/pump/prices"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/storage"
-	"github.com/queuepump/queuepump/pump/waiting"
 )
 
 var update = flag.Bool("update", false, "write docs/metrics.md")
@@ -35,8 +32,8 @@ func allMetrics(t *testing.T) (all map[string]*dto.MetricFamily, roles map[strin
 	now := time.Now()
 	left := int64(7)
 	accounts := []pump.AccountState{{Name: "a"}}
-	backlog := &waiting.Backlog{Time: now, Done: new(1.), Seconds: new(2.), Accounts: []waiting.Account{{Name: "a", Time: now}}}
-	money := prices.Day{Currency: "USD", Cost: new(1.), PerDay: new(2.), Cap: new(3.)}
+	backlog := &pump.Backlog{Time: now, Done: new(1.), Seconds: new(2.), Accounts: []pump.WaitingAccount{{Name: "a", Time: now}}}
+	money := pump.CostOfDay{Currency: "USD", Cost: new(1.), PerDay: new(2.), Cap: new(3.)}
 	for _, role := range []string{"processor", "distributor"} {
 		m := newMetrics(Options{Workload: "work", Role: role, Version: "v1"})
 		h := m.hooks(pump.Hooks{})
@@ -52,7 +49,7 @@ func allMetrics(t *testing.T) (all map[string]*dto.MetricFamily, roles map[strin
 		} else {
 			m.register(public.Distributor(func() distributor.State { return distributor.State{Accounts: accounts, Backlog: backlog, Money: money} }))
 		}
-		keys := renew.New(slog.New(slog.DiscardHandler), nil)
+		keys := service.NewKeys(slog.New(slog.DiscardHandler), nil)
 		take, err := keys.Adopt([]pump.Account{{Endpoint: "https://a.queue.core.windows.net?sig=s&se=2030-01-01"}})
 		must(t, err)
 		take()
@@ -129,7 +126,7 @@ operations.
 func TestWhatIsGeneratedNamesMetricsThatAreThere(t *testing.T) {
 	all, _ := allMetrics(t)
 	for _, kind := range []string{"alerts", "grafana", "keda"} {
-		file, err := generate.Make(kind, generate.Options{Version: "v1"})
+		file, err := Generate(kind, GenerateOptions{Version: "v1"})
 		must(t, err)
 		names := metricNames(file.Text)
 		if len(names) == 0 {

@@ -8,15 +8,13 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/queuepump/queuepump/internal/page"
 )
 
 // pageOf is the page of a workload on simulated accounts.
-func pageOf(t *testing.T) *page.Page {
+func pageOf(t *testing.T) *Page {
 	t.Helper()
 	_, cfg := world(t, "accounta")
-	p, err := page.New(page.Options{Config: cfg})
+	p, err := NewPage(PageOptions{Config: cfg})
 	must(t, err)
 	return p
 }

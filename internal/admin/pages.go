@@ -7,18 +7,16 @@ import (
 	"net/http/pprof"
 	"strconv"
 	"time"
-
-	"github.com/queuepump/queuepump/internal/page"
 )
 
 // handler is every page, behind the guard.
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	if s.page != nil {
-		mux.Handle(page.Path, s.page)
+		mux.Handle(Path, s.page)
 	}
 	if s.alone {
-		mux.Handle("GET /{$}", http.RedirectHandler(page.Path, http.StatusSeeOther))
+		mux.Handle("GET /{$}", http.RedirectHandler(Path, http.StatusSeeOther))
 		return s.guard(mux)
 	}
 	mux.HandleFunc("GET /{$}", s.index)
@@ -38,7 +36,7 @@ func (s *Server) handler() http.Handler {
 
 func (s *Server) index(w http.ResponseWriter, _ *http.Request) {
 	if s.page != nil {
-		fmt.Fprintln(w, page.Path)
+		fmt.Fprintln(w, Path)
 	}
 	fmt.Fprint(w, "/healthz\n/readyz\n/metrics\n/state\n/debug/pprof/\n")
 }

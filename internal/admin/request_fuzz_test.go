@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/queuepump/queuepump/internal/alloctest"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/nudge"
 )
@@ -54,7 +54,7 @@ func FuzzRequest(f *testing.F) {
 		})
 		h := s.handler()
 		a := httptest.NewRecorder()
-		alloctest.AtMost(t, 8<<20+16*len(text), func() { h.ServeHTTP(a, r) })
+		proof.AtMost(t, 8<<20+16*len(text), func() { h.ServeHTTP(a, r) })
 		host := r.Host
 		if name, _, err := net.SplitHostPort(host); err == nil {
 			host = name

@@ -13,12 +13,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/queuepump/queuepump/internal/page"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	public "github.com/queuepump/queuepump/pump/metrics"
 	"github.com/queuepump/queuepump/pump/nudge"
-	"github.com/queuepump/queuepump/pump/prices"
 	"github.com/queuepump/queuepump/pump/processor"
 )
 
@@ -52,13 +50,13 @@ type Options struct {
 	Workload  string
 	Role      string // of the process, for its metrics: processor or distributor
 	Version   string
-	// Page is what shows the workload to people, below [page.Path]; nil: there is none. It is closed
+	// Page is what shows the workload to people, below [Path]; nil: there is none. It is closed
 	// with the port.
-	Page *page.Page
+	Page *Page
 	// PageAlone: nothing but the page is served.
 	PageAlone bool
 	Log       *slog.Logger
-	Prices    prices.List // of requests, for metrics; what is not given is as published
+	Prices    pump.Prices // of requests, for metrics; what is not given is as published
 
 	listen func(network, address string) (net.Listener, error) // net.Listen but for tests
 }
@@ -69,7 +67,7 @@ type Server struct {
 	address string
 	names   map[string]bool
 	metrics *metrics
-	page    *page.Page
+	page    *Page
 	alone   bool // the page is
 	http    *http.Server
 	served  chan struct{}
@@ -127,7 +125,7 @@ func Open(o Options) (*Server, error) {
 }
 
 // Reprice has the metrics count requests with other prices from now on. A nil server does nothing.
-func (s *Server) Reprice(list prices.List) {
+func (s *Server) Reprice(list pump.Prices) {
 	if s != nil {
 		s.metrics.counters.Reprice(list)
 	}

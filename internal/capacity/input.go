@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/prices"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -41,7 +40,7 @@ type Input struct {
 	Hours float64
 
 	Machine Machine
-	Prices  prices.List
+	Prices  pump.Prices
 }
 
 // Machine is what each process runs on.
@@ -99,8 +98,8 @@ func (in Input) Defaults() (Input, error) {
 	if in.Machine == (Machine{}) {
 		in.Machine = DefaultMachine
 	}
-	if in.Prices == (prices.List{}) {
-		in.Prices = prices.Published
+	if in.Prices == (pump.Prices{}) {
+		in.Prices = pump.PublishedPrices
 	}
 	for _, f := range []struct {
 		name        string

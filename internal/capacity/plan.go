@@ -7,7 +7,6 @@ import (
 	"strconv"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/prices"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -36,7 +35,7 @@ type Plan struct {
 
 	Sample  Sample      `json:"sample"`
 	Machine Machine     `json:"machine"`
-	Prices  prices.List `json:"prices"`
+	Prices  pump.Prices `json:"prices"`
 
 	worst float64 // part of what is used most; without the hottest key, if no size mends that
 }

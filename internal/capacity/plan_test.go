@@ -9,7 +9,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/prices"
 )
 
 // By hand: 3,000 messages a second that count 3 each need 9,000 of an account's 20,000 and 9,000 of
@@ -17,7 +16,7 @@ import (
 func TestAPlanByHand(t *testing.T) {
 	p, err := Make(Input{
 		Rate: 3000, HandlerSeconds: 0.01, Sample: Assumed(100, 4, 1), Pack: 1, GetPerMsg: true, Latency: 10 * time.Millisecond,
-		Accounts: 1, Queues: 10, Hours: 24, Machine: Machine{CPUs: 4, Mbits: 1000, PerHour: 1}, Prices: prices.List{Queue: 1, Table: 10},
+		Accounts: 1, Queues: 10, Hours: 24, Machine: Machine{CPUs: 4, Mbits: 1000, PerHour: 1}, Prices: pump.Prices{Queue: 1, Table: 10},
 	})
 	must(t, err)
 	near := func(what string, got, want float64) {

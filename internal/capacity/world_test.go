@@ -11,8 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/testbuf"
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
@@ -22,7 +21,7 @@ import (
 )
 
 // must ends a test with an error.
-var must = testbuf.Must
+var must = proof.Must
 
 // measured is what a run of the whole pump came to, a second.
 type measured struct {
@@ -280,7 +279,7 @@ func within(t *testing.T, what string, planned, measured float64) {
 }
 
 func TestAPlanIsWhatARunInVirtualTimeNeeds(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	for _, c := range []struct {
 		name string
 		in   Input
@@ -344,7 +343,7 @@ func TestAPlanIsWhatARunInVirtualTimeNeeds(t *testing.T) {
 // Up to what a plan says is the most, all that is fed is done, and not much beyond: the plateau of
 // origins H2 is where it says, and so is what it names as the reason.
 func TestAPlateauIsWhereThePlanSaysThatItIs(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	for _, c := range []struct {
 		name string
 		in   Input

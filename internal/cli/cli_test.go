@@ -19,12 +19,12 @@ import (
 
 	"github.com/queuepump/queuepump/internal/admin"
 	"github.com/queuepump/queuepump/internal/configfile"
-	"github.com/queuepump/queuepump/internal/testbuf"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 )
 
 // must ends a test with an error.
-var must = testbuf.Must
+var must = proof.Must
 
 func TestTheExitStatusSaysWhatWentWrong(t *testing.T) {
 	for _, tt := range []struct {

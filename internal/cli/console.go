@@ -16,8 +16,6 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
-
-	"github.com/queuepump/queuepump/internal/journald"
 )
 
 // Console is standard error: the log, and progress as a bar on a terminal or
@@ -80,11 +78,11 @@ func (f *ConsoleFlags) Console() (*Console, error) {
 		o.ReplaceAttr = readable
 		c.Log = slog.New(newIdentified(slog.NewJSONHandler(c, o)))
 	case "journal":
-		if !journald.Listens() {
+		if !Listens() {
 			return nil,
 				Usage("--log-format: there is no journal of systemd on this machine; use text or json")
 		}
-		c.Log = slog.New(journald.New(o.Level, c))
+		c.Log = slog.New(NewJournal(o.Level, c))
 	default:
 		return nil, Usage("--log-format: %q is not a format; use text, json or journal", f.format)
 	}
@@ -115,7 +113,7 @@ func (f *ConsoleFlags) kind() string {
 	switch {
 	case f.format != "":
 		return f.format
-	case journald.IsStderr():
+	case IsStderr():
 		return "journal"
 	}
 	return "text"

@@ -13,7 +13,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/admin"
 	"github.com/queuepump/queuepump/internal/configfile"
-	"github.com/queuepump/queuepump/internal/redact"
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -157,7 +157,7 @@ func report(w io.Writer, root, cmd *cobra.Command, err error) {
 		return
 	}
 	// Also what was typed may be a secret in the wrong place.
-	lines := strings.Split(redact.Cleaned(err.Error()), "\n")
+	lines := strings.Split(logs.Cleaned(err.Error()), "\n")
 	lines = append(lines, twinsIn(cmd, err.Error())...)
 	lines = append(lines, storage.Fix(err))
 	if _, ok := errors.AsType[*failure](err); !ok {

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/configfile"
-	"github.com/queuepump/queuepump/internal/renew"
+	"github.com/queuepump/queuepump/internal/service"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -61,8 +61,8 @@ func (c *Console) OnHangup(f func()) {
 
 // Keys makes the accounts of a configuration ones whose keys and signatures are read again from the
 // file at path when one is refused.
-func Keys(log *slog.Logger, path string, file *configfile.File) (*renew.Keys, error) {
-	keys := renew.New(log, func() ([]pump.Account, error) {
+func Keys(log *slog.Logger, path string, file *configfile.File) (*service.Keys, error) {
+	keys := service.NewKeys(log, func() ([]pump.Account, error) {
 		now, err := configfile.Load(path)
 		if err != nil {
 			return nil, err
@@ -80,7 +80,7 @@ func Keys(log *slog.Logger, path string, file *configfile.File) (*renew.Keys, er
 // Reload reads the configuration at path again and lets apply take what is new in it. The log says
 // what came of that. Reload takes nothing of a wrong file.
 func (c *Console) Reload(
-	path string, was *configfile.File, keys *renew.Keys, apply func(*configfile.File) error,
+	path string, was *configfile.File, keys *service.Keys, apply func(*configfile.File) error,
 ) error {
 	file, err := configfile.Load(path)
 	if err == nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 
-	"github.com/queuepump/queuepump/internal/redact"
+	"github.com/queuepump/queuepump/internal/logs"
 )
 
 // decoder reads the parsed file into a [File]. It notes the line of every field, and collects what
@@ -182,7 +182,7 @@ func (d *decoder) scalar(path string, n ast.Node, f field) {
 		d.fail(path, "is empty", "give a value, or remove the line")
 		return
 	}
-	shown := redact.Quoted(s)
+	shown := logs.Quoted(s)
 	if s != written { // no error shows what a variable or a file holds
 		shown, quoted = "the variable's value", false
 	}

@@ -14,14 +14,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/queuepump/queuepump/internal/alloctest"
-	"github.com/queuepump/queuepump/internal/testbuf"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/prices"
 )
 
 // must ends a test with an error.
-var must = testbuf.Must
+var must = proof.Must
 
 const connection = "DefaultEndpointsProtocol=https;AccountName=alpha;AccountKey=c2VjcmV0LWtleS1vZi1hbHBoYQ==;EndpointSuffix=core.windows.net"
 
@@ -74,7 +72,7 @@ page: {tokenFile: /etc/queuepump/token, onAdminPort: false}
 	if d := cmp.Diff(want.Budget, f.Config.Budget); d != "" {
 		t.Error(d)
 	}
-	if l := (prices.List{Currency: "EUR", Queue: 0.0037, Table: 3e-4, Source: "our contract", Date: "2026-10"}); f.Config.Prices != l {
+	if l := (pump.Prices{Currency: "EUR", Queue: 0.0037, Table: 3e-4, Source: "our contract", Date: "2026-10"}); f.Config.Prices != l {
 		t.Errorf("got %+v", f.Config.Prices)
 	}
 	if f.Config.ForeignEncoding != "base64" || f.Config.ForeignKey != "order.city" {
@@ -318,7 +316,7 @@ func FuzzParse(f *testing.F) {
 		var file *File
 		var err error
 		// goccy/go-yaml keeps some hundred bytes for each of the text.
-		alloctest.AtMost(t, 8<<20+4096*len(text), func() { file, err = parse("f", []byte(text), env) })
+		proof.AtMost(t, 8<<20+4096*len(text), func() { file, err = parse("f", []byte(text), env) })
 		if err == nil {
 			if again, err := parse("f", []byte(text), env); err != nil || !cmp.Equal(file.Config, again.Config, cmpopts.IgnoreUnexported(pump.Account{})) {
 				t.Fatalf("%+v, then %+v, %v", file.Config, again.Config, err)

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/testbuf"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -99,7 +99,7 @@ func TestACommandThatFailsEachTaskIsNotBroken(t *testing.T) {
 // TestATaskThatIsGivenUpBeforeItsProcessBeginsSaysNothingOfTheCommand: it looked as if the machine
 // had no process left, which often enough in a row is a command that does not work.
 func TestATaskThatIsGivenUpBeforeItsProcessBeginsSaysNothingOfTheCommand(t *testing.T) {
-	var log testbuf.Buffer
+	var log proof.Buffer
 	e := newExecEach(t, CommandOptions{
 		Argv: []string{"true"}, Children: 1, Log: slog.New(slog.NewTextHandler(&log, nil)),
 		Broken: func(err error) { t.Errorf("reported %v", err) },

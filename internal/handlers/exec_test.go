@@ -17,7 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/testbuf"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -342,7 +342,7 @@ func waitFor(t *testing.T, what string, happened func() bool) {
 
 // TestAChildThatDoesNotReadItsTaskIsSaid long before the time for the task is over.
 func TestAChildThatDoesNotReadItsTaskIsSaid(t *testing.T) {
-	var log testbuf.Buffer
+	var log proof.Buffer
 	e := newExec(t, CommandOptions{
 		Argv: []string{"sleep", "1000"}, Children: 1, Timeout: time.Hour, Log: slog.New(slog.NewTextHandler(&log, nil)),
 	})

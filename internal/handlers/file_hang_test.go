@@ -16,12 +16,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/testbuf"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 )
 
 // must ends a test with an error.
-var must = testbuf.Must
+var must = proof.Must
 
 // frozen is a disk whose next call of a kind returns when its test says so, as one of a frozen
 // file system does.
@@ -63,7 +63,7 @@ func TestACallThatHangsIsSaidGivenUpAndNotWaitedFor(t *testing.T) {
 	for _, call := range []string{"a write", "an fsync", "mending its end"} {
 		t.Run(call, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var log testbuf.Buffer
+				var log proof.Buffer
 				broken := make(chan error, 10)
 				d := &frozen{&disk{room: -1}, call, make(chan struct{})}
 				f := newFile("done.jsonl", d, 0, true, FileOptions{
@@ -284,7 +284,7 @@ func TestAPipeWhoseReaderIsGoneSettlesNothingMore(t *testing.T) {
 // TestAPipeWithoutAReaderIsSaidAndWaitsForOne: neither the start nor the end waits for it.
 func TestAPipeWithoutAReaderIsSaidAndWaitsForOne(t *testing.T) {
 	path := fifo(t)
-	var log testbuf.Buffer
+	var log proof.Buffer
 	open := func() *File {
 		f, err := OpenFile(path, FileOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})
 		must(t, err)

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/testbuf"
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // TestNoLineIsLostOrSplitWhenTheFileIsRotated as logrotate does with create and without, while
@@ -83,7 +83,7 @@ func TestNoLineIsLostOrSplitWhenTheFileIsRotated(t *testing.T) {
 // TestAFileThatIsIdleIsOpenedAgainAtOnce, so that the program that rotated it may compress it.
 func TestAFileThatIsIdleIsOpenedAgainAtOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "done.jsonl")
-	var log testbuf.Buffer
+	var log proof.Buffer
 	f, err := OpenFile(path, FileOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	must(t, err)
 	defer f.Close()

@@ -21,7 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/queuepump/queuepump/internal/logs"
-	"github.com/queuepump/queuepump/internal/testbuf"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -216,7 +216,7 @@ func TestAnEndpointThatDoesNotAnswerIsAFailureWithoutTheURL(t *testing.T) {
 func TestWhileNoConnectionCanBeMadeTasksWait(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer server.Close()
-	var log testbuf.Buffer
+	var log proof.Buffer
 	h := newHTTP(t, server.URL, HTTPOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	// A port of its own that nobody listens to yet could become another process's meanwhile.
 	var listens atomic.Bool
@@ -311,7 +311,7 @@ func TestAURLThatIsNoneIsRefusedWithoutShowingIt(t *testing.T) {
 // Outages that follow each other are counted, and what is not said to have begun is not said to be
 // over.
 func TestOutagesAreSaidInPairs(t *testing.T) {
-	var log testbuf.Buffer
+	var log proof.Buffer
 	o := breaker{log: slog.New(slog.NewTextHandler(&log, nil))}
 	outage := func() {
 		o.begin(errors.New("connection refused"))

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/queuepump/queuepump/internal/alloctest"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -30,7 +30,7 @@ func FuzzOutcome(f *testing.F) {
 	f.Fuzz(func(t *testing.T, line []byte, seq uint64) {
 		var result json.RawMessage
 		var task, garbage error
-		alloctest.AtMost(t, 64*len(line)+64<<10, func() { result, task, garbage = parseOutcome(line, seq) })
+		proof.AtMost(t, 64*len(line)+64<<10, func() { result, task, garbage = parseOutcome(line, seq) })
 		if garbage != nil {
 			if result != nil || task != nil || len(garbage.Error()) > 2000 {
 				t.Fatalf("%s, %v, and %d bytes of garbage", result, task, len(garbage.Error()))

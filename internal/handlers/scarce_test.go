@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/queuepump/queuepump/internal/testbuf"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -33,7 +33,7 @@ func TestAMomentWithoutDescriptorsIsWaitedForAndSaidOnce(t *testing.T) {
 			"exec-each": func(o CommandOptions) (commanded, error) { return NewExecEach(o) },
 		} {
 			t.Run(fmt.Sprintf("%s, worked: %v", name, worked), func(t *testing.T) {
-				var log testbuf.Buffer
+				var log proof.Buffer
 				o := command(map[string]string{"exec": "echo", "exec-each": "each"}[name])
 				o.Children, o.Log = children, slog.New(slog.NewTextHandler(&log, nil))
 				o.Broken = func(err error) { t.Errorf("reported %v", err) }

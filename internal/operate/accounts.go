@@ -13,7 +13,6 @@ import (
 	"golang.org/x/term"
 
 	"github.com/queuepump/queuepump/internal/cli"
-	"github.com/queuepump/queuepump/internal/tables"
 	"github.com/queuepump/queuepump/pump/accounts"
 )
 
@@ -62,15 +61,15 @@ func accountsList() *cobra.Command {
 }
 
 func printAccounts(w io.Writer, uses []accounts.Use) {
-	t := tables.Table{Columns: tables.Columns(
-		tables.Short("ACCOUNT", 16), tables.Left("STATE"), tables.Right("QUEUES"),
-		tables.Right("WEIGHT"), tables.Right("SEGMENTS"), tables.Short("NOTE", 8),
+	t := Table{Columns: Columns(
+		Short("ACCOUNT", 16), Left("STATE"), Right("QUEUES"),
+		Right("WEIGHT"), Right("SEGMENTS"), Short("NOTE", 8),
 	)}
 	for _, u := range uses {
 		t.Add(plain(u.Name), u.State, number(u.Queues), fmt.Sprintf("%.4g", u.Weight), number(u.Segments),
 			notes(
-				tables.If(u.Control, "control account"), tables.If(!u.Configured, "not in this configuration"),
-				tables.If(len(u.Foreign) > 0, "reads "+strings.Join(u.Foreign, ", ")),
+				If(u.Control, "control account"), If(!u.Configured, "not in this configuration"),
+				If(len(u.Foreign) > 0, "reads "+strings.Join(u.Foreign, ", ")),
 			))
 	}
 	t.Write(w, 120)

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
-	"github.com/queuepump/queuepump/internal/handlers/count"
+	"github.com/queuepump/queuepump/internal/handlers"
 )
 
 // countsFlags are the flags of `distributor counts`.
@@ -67,7 +67,7 @@ func (f *countsFlags) show(cmd *cobra.Command) error {
 	out := bufio.NewWriter(cmd.OutOrStdout())
 	keys, tasks := int64(0), uint64(0)
 	best := topCounts{limit: f.top}
-	for k, err := range count.Read(cmd.Context(), f.cfg) {
+	for k, err := range handlers.ReadCounts(cmd.Context(), f.cfg) {
 		if err != nil {
 			return err
 		}
@@ -105,7 +105,7 @@ type keyLine struct {
 
 // line prints a key. For people numbers come first and have a fixed place, so that a
 // million keys need not be looked at before the first is printed.
-func (f *countsFlags) line(w io.Writer, first bool, k count.KeyCount) error {
+func (f *countsFlags) line(w io.Writer, first bool, k handlers.KeyCount) error {
 	if f.json {
 		line := keyLine{Count: k.Count, Sum: k.Sum}
 		if utf8.ValidString(k.Key) {
@@ -132,17 +132,17 @@ func (f *countsFlags) line(w io.Writer, first bool, k count.KeyCount) error {
 // alphabet if there are too many with as many. It is a heap with the least on top.
 type topCounts struct {
 	limit int
-	keys  []count.KeyCount
+	keys  []handlers.KeyCount
 }
 
-func less(a, b count.KeyCount) int {
+func less(a, b handlers.KeyCount) int {
 	return cmp.Or(cmp.Compare(a.Count, b.Count), cmp.Compare(b.Key, a.Key))
 }
 
 func (t *topCounts) Len() int           { return len(t.keys) }
 func (t *topCounts) Less(i, j int) bool { return less(t.keys[i], t.keys[j]) < 0 }
 func (t *topCounts) Swap(i, j int)      { t.keys[i], t.keys[j] = t.keys[j], t.keys[i] }
-func (t *topCounts) Push(k any)         { t.keys = append(t.keys, k.(count.KeyCount)) }
+func (t *topCounts) Push(k any)         { t.keys = append(t.keys, k.(handlers.KeyCount)) }
 
 func (t *topCounts) Pop() any {
 	k := t.keys[len(t.keys)-1]
@@ -150,7 +150,7 @@ func (t *topCounts) Pop() any {
 	return k
 }
 
-func (t *topCounts) add(k count.KeyCount) {
+func (t *topCounts) add(k handlers.KeyCount) {
 	if len(t.keys) < t.limit {
 		heap.Push(t, k)
 	} else if less(t.keys[0], k) < 0 {
@@ -160,7 +160,7 @@ func (t *topCounts) add(k count.KeyCount) {
 }
 
 // sorted gives them with the most first.
-func (t *topCounts) sorted() []count.KeyCount {
-	slices.SortFunc(t.keys, func(a, b count.KeyCount) int { return less(b, a) })
+func (t *topCounts) sorted() []handlers.KeyCount {
+	slices.SortFunc(t.keys, func(a, b handlers.KeyCount) int { return less(b, a) })
 	return t.keys
 }

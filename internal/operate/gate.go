@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
-	"github.com/queuepump/queuepump/internal/tables"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/coordination"
 	"github.com/queuepump/queuepump/pump/gates"
@@ -154,7 +153,7 @@ func gateList() *cobra.Command {
 					"no gate was ever opened or closed, and no process waits at one")
 				return err
 			}
-			t := tables.Table{Columns: gateColumns}
+			t := Table{Columns: gateColumns}
 			for _, g := range list {
 				t.Add(gateCells(g, time.Now())...)
 			}

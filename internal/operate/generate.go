@@ -8,13 +8,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/queuepump/queuepump/internal/admin"
 	"github.com/queuepump/queuepump/internal/cli"
-	"github.com/queuepump/queuepump/internal/generate"
 )
 
 // generateFlags are the flags of `distributor generate KIND`.
 type generateFlags struct {
-	options generate.Options
+	options admin.GenerateOptions
 	out     string
 }
 
@@ -60,7 +60,7 @@ ScaledObject; the storage accounts with the roles that the pump needs. Nothing i
 and no configuration is read.`,
 		Args: cobra.NoArgs,
 	}
-	for _, kind := range generate.Kinds() {
+	for _, kind := range admin.GeneratedKinds() {
 		cmd.AddCommand(generateKind(kind))
 	}
 	return cmd
@@ -104,7 +104,7 @@ func generateKind(kind string) *cobra.Command {
 
 func (f *generateFlags) run(out io.Writer, kind string) error {
 	f.options.Version = cli.Revision()
-	file, err := generate.Make(kind, f.options)
+	file, err := admin.Generate(kind, f.options)
 	if err != nil {
 		return cli.Usage("%w", err)
 	}

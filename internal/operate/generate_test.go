@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/queuepump/queuepump/internal/generate"
+	"github.com/queuepump/queuepump/internal/admin"
 )
 
 func generateRuns(t *testing.T, args ...string) (string, error) {
@@ -21,7 +21,7 @@ func generateRuns(t *testing.T, args ...string) (string, error) {
 }
 
 func TestEachKindOfFileIsPrintedOrWritten(t *testing.T) {
-	for _, kind := range generate.Kinds() {
+	for _, kind := range admin.GeneratedKinds() {
 		args := []string{kind}
 		if kind == "bicep" || kind == "terraform" {
 			args = append(args, "--account", "pumpone", "--account", "pumptwo")

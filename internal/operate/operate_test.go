@@ -14,8 +14,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
-	"github.com/queuepump/queuepump/internal/tables"
-	"github.com/queuepump/queuepump/internal/testbuf"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/distributor"
@@ -26,7 +25,7 @@ import (
 )
 
 // must ends a test with an error.
-var must = testbuf.Must
+var must = proof.Must
 
 // desk is where somebody types commands: simulated accounts, and a configuration
 // with all of them and one with the first two.
@@ -234,7 +233,7 @@ func TestTheStatusByCommand(t *testing.T) {
 		}
 	}
 	for line := range strings.Lines(text) {
-		if tables.Width(strings.TrimSpace(line)) > 80 {
+		if Width(strings.TrimSpace(line)) > 80 {
 			t.Errorf("too long: %s", line)
 		}
 	}
@@ -264,7 +263,7 @@ func TestEveryCommandHasAConfigurationAndExamples(t *testing.T) {
 			t.Errorf("%s lacks an example, a description or --config", cmd.CommandPath())
 		}
 		for line := range strings.Lines(cmd.Long + "\n" + cmd.Example) {
-			if tables.Width(line) > 100 {
+			if Width(line) > 100 {
 				t.Errorf("%s: a line of its help is too long: %s", cmd.CommandPath(), line)
 			}
 		}

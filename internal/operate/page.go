@@ -11,21 +11,20 @@ import (
 	"github.com/queuepump/queuepump/internal/admin"
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
-	"github.com/queuepump/queuepump/internal/page"
 )
 
 // OpenPage makes the page of the workload of a configuration, for an admin port at listen; nil if
 // there is to be none. The caller renews the configuration's keys.
-func OpenPage(listen, config string, file *configfile.File, log *slog.Logger) (*page.Page, error) {
+func OpenPage(listen, config string, file *configfile.File, log *slog.Logger) (*admin.Page, error) {
 	if listen == admin.Off || file.Page.ByCommand {
 		return nil, nil
 	}
 	return newPage(config, file, log)
 }
 
-func newPage(config string, file *configfile.File, log *slog.Logger) (*page.Page, error) {
+func newPage(config string, file *configfile.File, log *slog.Logger) (*admin.Page, error) {
 	path, _ := configfile.Path(config)
-	p, err := page.New(page.Options{
+	p, err := admin.NewPage(admin.PageOptions{
 		Config: file.Config, Path: path, Locate: file.Locate, TokenFile: file.Page.TokenFile, Log: log,
 		Named: cli.Called,
 	})
@@ -114,7 +113,7 @@ func (f *pageFlags) serve(cmd *cobra.Command) error {
 			return p.Reload(now.Config)
 		})
 	})
-	url := "http://" + port.Address() + page.Path
+	url := "http://" + port.Address() + admin.Path
 	if f.json {
 		err = printJSON(cmd.OutOrStdout(), struct {
 			Workload string `json:"workload"`

@@ -15,7 +15,7 @@ import (
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/peek"
+	"github.com/queuepump/queuepump/pump/quarantine"
 	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -79,8 +79,8 @@ func (f *peekFlags) check(cmd *cobra.Command) error {
 }
 
 // filter is what the flags mean.
-func (f *peekFlags) filter(cmd *cobra.Command, cfg pump.Config) (peek.Filter, error) {
-	filter := peek.Filter{Foreign: f.raw, Queue: f.queue}
+func (f *peekFlags) filter(cmd *cobra.Command, cfg pump.Config) (quarantine.PeekFilter, error) {
+	filter := quarantine.PeekFilter{Foreign: f.raw, Queue: f.queue}
 	if cmd.Flags().Changed("key") {
 		filter.Key = []byte(f.key)
 	}
@@ -111,7 +111,8 @@ func (f *peekFlags) show(cmd *cobra.Command) error {
 	out := bufio.NewWriter(cmd.OutOrStdout())
 	var printing error
 	raw := 0
-	sum, err := peek.Read(cmd.Context(), file.Config, filter, func(q *peek.Queue) bool {
+	ctx := cmd.Context()
+	sum, err := quarantine.Peek(ctx, file.Config, filter, func(q *quarantine.PeekedQueue) bool {
 		switch {
 		case f.json:
 			printing = cli.PlainJSON(out, shownQueue(q))
@@ -142,14 +143,14 @@ func (f *peekFlags) show(cmd *cobra.Command) error {
 	return errors.Join(printing, cli.Explain(err, file))
 }
 
-func printSum(w io.Writer, s peek.Sum) {
+func printSum(w io.Writer, s quarantine.PeekedSum) {
 	fmt.Fprintf(w, "%s: %s, %s seen, %s not seen; %s shown\n", cli.Plural(int64(s.Queues), "queue"),
 		cli.Plural(s.Messages, "message"), humanize.Comma(int64(s.Seen)), humanize.Comma(s.Unseen),
 		humanize.Comma(int64(s.Matching)))
 }
 
 // writeRaw writes the texts of a queue that no distributor made, after so many others.
-func writeRaw(w io.Writer, q *peek.Queue, before int) (after int, err error) {
+func writeRaw(w io.Writer, q *quarantine.PeekedQueue, before int) (after int, err error) {
 	after = before
 	for _, m := range q.Shown {
 		if after, err = writeApart(w, m.Text, after); err != nil {
@@ -160,7 +161,7 @@ func writeRaw(w io.Writer, q *peek.Queue, before int) (after int, err error) {
 }
 
 // print prints a queue for people, unless there is nothing to show of it.
-func (f *peekFlags) print(w io.Writer, q *peek.Queue, now time.Time) {
+func (f *peekFlags) print(w io.Writer, q *quarantine.PeekedQueue, now time.Time) {
 	if q.Dark == "" && len(q.Shown) == 0 {
 		return
 	}
@@ -174,7 +175,7 @@ func (f *peekFlags) print(w io.Writer, q *peek.Queue, now time.Time) {
 	}
 }
 
-func (f *peekFlags) message(w io.Writer, m *peek.Message, now time.Time) {
+func (f *peekFlags) message(w io.Writer, m *quarantine.Peeked, now time.Time) {
 	age := max(now.Sub(m.Put), 0).Round(time.Second)
 	what := "run " + m.Run
 	switch {
@@ -229,7 +230,7 @@ func shownKey(key []byte) string {
 }
 
 // encoded tells of a foreign text that is not its task's body.
-func encoded(m *peek.Message) string {
+func encoded(m *quarantine.Peeked) string {
 	if bytes.Equal(m.Text, m.Contents[0].Body) {
 		return ""
 	}
@@ -238,22 +239,22 @@ func encoded(m *peek.Message) string {
 
 // queueLine and peekedLine are what --json prints.
 type queueLine struct {
-	*peek.Queue
+	*quarantine.PeekedQueue
 	Shown []peekedLine `json:"shown"`
 }
 
 type peekedLine struct {
-	*peek.Message
+	*quarantine.Peeked
 	Contents []taskLine `json:"contents"`
 	// Text is that of a foreign message, or of one that cannot be unpacked.
 	Text       *string `json:"text,omitempty"`
 	TextBase64 []byte  `json:"textBase64,omitempty"`
 }
 
-func shownQueue(q *peek.Queue) queueLine {
-	line := queueLine{Queue: q, Shown: []peekedLine{}}
+func shownQueue(q *quarantine.PeekedQueue) queueLine {
+	line := queueLine{PeekedQueue: q, Shown: []peekedLine{}}
 	for _, m := range q.Shown {
-		ml := peekedLine{Message: m, Contents: []taskLine{}}
+		ml := peekedLine{Peeked: m, Contents: []taskLine{}}
 		if m.Foreign || m.Problem != "" {
 			ml.Text, ml.TextBase64 = texts(m.Text)
 		}

@@ -12,16 +12,14 @@ import (
 	"github.com/queuepump/queuepump/internal/capacity"
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
-	"github.com/queuepump/queuepump/internal/sourceflags"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/prices"
 )
 
 // planFlags are the flags of `distributor plan`.
 type planFlags struct {
 	config    string
 	in        capacity.Input
-	source    sourceflags.Flags
+	source    cli.SourceFlags
 	file      *configfile.File // what --config names, or an empty one
 	taskBytes float64
 	ratio     float64
@@ -53,14 +51,14 @@ not promise as much for full ones of 64 KiB, so try it (loadtest) before relying
 The CPU of packing and opening is measured on this machine, the handler's is what
 --handler-cpu-seconds says. The plan counts no retries, no traffic to other regions,
 and no storage of what waits. Prices are
-  ` + prices.Published.Source + `;
+  ` + pump.PublishedPrices.Source + `;
 yours may differ, and discounts do.
 
 How a rate is kept: one processor for each machine, one distributor (which is the
 leader with --elected; stand-bys come on top).`
 
 func plan() *cobra.Command {
-	f := planFlags{in: capacity.Input{Machine: capacity.DefaultMachine, Prices: prices.Published}}
+	f := planFlags{in: capacity.Input{Machine: capacity.DefaultMachine, Prices: pump.PublishedPrices}}
 	cmd := &cobra.Command{
 		Use:   "plan",
 		Short: "Say what a rate of tasks needs: accounts, machines, requests, money",
@@ -220,7 +218,7 @@ func (f *planFlags) configured(changed func(string) bool) error {
 	take("delivery", func() { f.delivery = cmp.Or(string(c.Delivery), f.delivery) })
 	take("account-limit", func() { f.in.AccountLimit = cmp.Or(c.Budget.Account, f.in.AccountLimit) })
 	take("queue-limit", func() { f.in.QueueLimit = cmp.Or(c.Budget.Queue, f.in.QueueLimit) })
-	if c.Prices != (prices.List{}) {
+	if c.Prices != (pump.Prices{}) {
 		given := c.Prices.OrPublished()
 		take("queue-price", func() { f.in.Prices.Queue = given.Queue })
 		take("table-price", func() { f.in.Prices.Table = given.Table })
@@ -266,7 +264,7 @@ func (f *planFlags) settings(changed func(string) bool) error {
 // oneCurrency refuses prices of several currencies: those that are not given are of the published
 // one, or of the configuration's.
 func (f *planFlags) oneCurrency(changed func(string) bool) error {
-	is, published := f.in.Prices.Currency, prices.Published.Currency
+	is, published := f.in.Prices.Currency, pump.PublishedPrices.Currency
 	requests := cmp.Or(f.priced, published)
 	for _, price := range []struct{ flag, currency string }{
 		{"queue-price", requests}, {"table-price", requests}, {"vm-price", published},
@@ -279,7 +277,7 @@ func (f *planFlags) oneCurrency(changed func(string) bool) error {
 	}
 	if changed("queue-price") || changed("table-price") || changed("vm-price") {
 		if f.in.Prices.Source = "as given"; is == published {
-			f.in.Prices.Source += ", the others " + prices.Published.Source
+			f.in.Prices.Source += ", the others " + pump.PublishedPrices.Source
 		}
 	}
 	return nil

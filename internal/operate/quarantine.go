@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
-	"github.com/queuepump/queuepump/internal/tables"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/quarantine"
 )
@@ -215,11 +214,11 @@ func (w *which) list(cmd *cobra.Command, each bool) error {
 	if err != nil {
 		return err
 	}
-	t := &tables.Table{Columns: tables.Columns(
-		tables.Short("CAUSE", 8), tables.Right("TRIES"), tables.Right("TASKS"), tables.Left("FIRST"),
-		tables.Left("LAST"), tables.Short("KEYS", 8), tables.Short("IDS", 8), tables.Short("WHY", 16),
-		tables.Middle("INSTANCE", 8), tables.Middle("ACCOUNT", 8), tables.Left("ID"),
-		tables.Left("NOTE"),
+	t := &Table{Columns: Columns(
+		Short("CAUSE", 8), Right("TRIES"), Right("TASKS"), Left("FIRST"),
+		Left("LAST"), Short("KEYS", 8), Short("IDS", 8), Short("WHY", 16),
+		Middle("INSTANCE", 8), Middle("ACCOUNT", 8), Left("ID"),
+		Left("NOTE"),
 	)}
 	day := func(t time.Time) string { return timeText(t, now) }
 	var c counted
@@ -243,9 +242,9 @@ func (w *which) list(cmd *cobra.Command, each bool) error {
 			tasks += " of " + humanize.Comma(int64(m.Tasks))
 		}
 		t.Add(cmp.Or(plain(m.Reason), "?"), number(int64(m.Attempts)), tasks,
-			tables.Known(m.First, day, ""), day(*cmp.Or(m.Last, &m.Put)), keys.text(1), ids.text(1),
+			Known(m.First, day, ""), day(*cmp.Or(m.Last, &m.Put)), keys.text(1), ids.text(1),
 			plain(m.Detail), plain(m.Instance), plain(m.Account), plain(m.ID),
-			tables.If(m.Problem != "", "stuck"))
+			If(m.Problem != "", "stuck"))
 		return true
 	})
 	console.Done()

@@ -11,7 +11,6 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/queuepump/queuepump/internal/tables"
 	"github.com/queuepump/queuepump/pump/quarantine"
 )
 
@@ -47,10 +46,10 @@ func (g groups) add(m *quarantine.Message) {
 }
 
 // table has a line a group, the largest first.
-func (g groups) table(day func(time.Time) string) *tables.Table {
-	t := &tables.Table{Columns: tables.Columns(
-		tables.Left("CAUSE"), tables.Right("MESSAGES"), tables.Right("TASKS"), tables.Left("LAST"),
-		tables.Short("KEYS", 8), tables.Short("IDS", 8), tables.Left("NOTE"), tables.Short("WHY", 16),
+func (g groups) table(day func(time.Time) string) *Table {
+	t := &Table{Columns: Columns(
+		Left("CAUSE"), Right("MESSAGES"), Right("TASKS"), Left("LAST"),
+		Short("KEYS", 8), Short("IDS", 8), Left("NOTE"), Short("WHY", 16),
 	)}
 	all := slices.SortedFunc(maps.Values(g), func(a, b *alike) int {
 		return cmp.Or(cmp.Compare(b.messages, a.messages), cmp.Compare(a.cause+a.why, b.cause+b.why))
@@ -58,7 +57,7 @@ func (g groups) table(day func(time.Time) string) *tables.Table {
 	for _, a := range all {
 		t.Add(cmp.Or(plain(a.cause), "?"), number(a.messages), number(a.tasks), day(a.last),
 			a.keys.text(3), a.ids.text(3),
-			tables.If(a.stuck > 0, humanize.Comma(a.stuck)+" stuck"), plain(a.why))
+			If(a.stuck > 0, humanize.Comma(a.stuck)+" stuck"), plain(a.why))
 	}
 	return t
 }

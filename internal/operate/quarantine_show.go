@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
-	"github.com/queuepump/queuepump/internal/tables"
 	"github.com/queuepump/queuepump/pump/quarantine"
 )
 
@@ -120,12 +119,12 @@ func writeBodies(
 func (s *showing) one(
 	w io.Writer, m *quarantine.Message, tasks []quarantine.Task, err error, now time.Time,
 ) {
-	line := tables.Facts(w, 11)
+	line := Facts(w, 11)
 	line("message", plain(m.ID)+" in account "+plain(m.Account))
 	line("cause", cmp.Or(plain(m.Reason), "not known")+
-		tables.If(m.Detail != "", ": "+strconv.Quote(m.Detail)))
+		If(m.Detail != "", ": "+strconv.Quote(m.Detail)))
 	at := func(t *time.Time) string {
-		return tables.Known(t, func(t time.Time) string { return timeText(t, now) }, "at an unknown time")
+		return Known(t, func(t time.Time) string { return timeText(t, now) }, "at an unknown time")
 	}
 	line("tried", fmt.Sprintf("%s, first %s, last %s, by %s",
 		times(m.Attempts), at(m.First), at(m.Last), plain(m.Instance)))
@@ -133,7 +132,7 @@ func (s *showing) one(
 	if m.Run != "" {
 		line("run", fmt.Sprintf("%s, segment %d, generation %d", m.Run, *m.Segment, m.Generation))
 	}
-	line("stuck", tables.If(m.Problem != "", "cannot be redriven: "+plain(m.Problem)))
+	line("stuck", If(m.Problem != "", "cannot be redriven: "+plain(m.Problem)))
 	if err != nil {
 		line("tasks", fmt.Sprintf("%d, which cannot be read: %s", m.Tasks, plain(err.Error())))
 		return
@@ -152,8 +151,8 @@ func (s *showing) one(
 		if t.Foreign != "" {
 			name = "from " + strconv.Quote(t.Foreign)
 		}
-		name += tables.If(t.ID != "", " id="+strconv.Quote(t.ID)) +
-			tables.If(len(t.Key) > 0, " key="+strconv.Quote(string(t.Key)))
+		name += If(t.ID != "", " id="+strconv.Quote(t.ID)) +
+			If(len(t.Key) > 0, " key="+strconv.Quote(string(t.Key)))
 		fmt.Fprintf(w, "  %s\n    %s\n", name, quoted(t.Body))
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
-	"github.com/queuepump/queuepump/internal/sourceflags"
 	"github.com/queuepump/queuepump/pump/distributor"
 )
 
@@ -19,7 +18,7 @@ import (
 type repairFlags struct {
 	operation
 	onBadLine string
-	source    sourceflags.Flags
+	source    cli.SourceFlags
 	options   distributor.Options
 	repair    distributor.RepairOptions
 	console   cli.ConsoleFlags
@@ -43,7 +42,7 @@ A run that broke, or was left open by a distributor that is gone, is put to the 
 its source and sealed. While its distributor is at work it is refused, and so are
 runs over standard input or a command, which cannot be read again.
 
-` + sourceflags.Help + `
+` + cli.SourceHelp + `
 
 ` + cli.ExitCodes,
 		Example: `  # what is missing?

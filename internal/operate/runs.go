@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
-	"github.com/queuepump/queuepump/internal/tables"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/runs"
 )
@@ -79,7 +78,7 @@ func comma(n uint64) string { return humanize.Comma(int64(n)) }
 // runLine is a run on one line.
 func runLine(r *runs.Info) string {
 	line := fmt.Sprintf("%s  %-9s  %-6s  %12s tasks  %s  %s", r.ID, r.State, plain(r.Mode),
-		tables.Known(r.Tasks, comma, "-"), r.Started.Format(time.DateTime),
+		Known(r.Tasks, comma, "-"), r.Started.Format(time.DateTime),
 		cli.Called(plain(r.Note)))
 	return strings.TrimRight(line, " ")
 }
@@ -145,21 +144,21 @@ func runCommand(
 
 func printRun(out io.Writer, r *runs.Info) error {
 	var b strings.Builder
-	line := tables.Facts(&b, 12)
+	line := Facts(&b, 12)
 	line("run", r.ID)
 	line("state", r.State)
 	line("made by", plain(r.Instance))
 	line("started", r.Started.Format(time.DateTime))
 	at := func(t time.Time) string { return t.Format(time.DateTime) }
-	line("sent until", tables.Known(r.Ended, at, ""))
-	line("tasks", tables.Known(r.Tasks, comma, ""))
-	line("done", tables.Known(r.Done, comma, ""))
-	line("quarantined", tables.Known(r.Quarantined, comma, ""))
+	line("sent until", Known(r.Ended, at, ""))
+	line("tasks", Known(r.Tasks, comma, ""))
+	line("done", Known(r.Done, comma, ""))
+	line("quarantined", Known(r.Quarantined, comma, ""))
 	if r.Cost != nil && *r.Requests > 0 {
 		line("requests", humanize.Comma(int64(*r.Requests))+" to queues")
 		line("cost", moneyText(*r.Cost, r.Currency))
 	}
-	line("what is met", tables.If(r.Drop, "is dropped"))
+	line("what is met", If(r.Drop, "is dropped"))
 	line("note", cli.Called(plain(r.Note)))
 	line("waits for", plain(r.WaitsFor))
 	_, err := io.WriteString(out, b.String())

@@ -9,7 +9,6 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/queuepump/queuepump/internal/cli"
-	"github.com/queuepump/queuepump/internal/tables"
 )
 
 func plain(s string) string { return cli.Plain(s) }
@@ -80,7 +79,7 @@ func timeText(t, now time.Time) string {
 }
 
 // section prints a table with an empty line before it.
-func (c screen) section(w io.Writer, t *tables.Table) {
+func (c screen) section(w io.Writer, t *Table) {
 	if len(t.Rows) > 0 {
 		fmt.Fprintln(w)
 		limit := c.width
@@ -93,11 +92,11 @@ func (c screen) section(w io.Writer, t *tables.Table) {
 
 // list prints a table of as many as there is room for, and a line that sums up the others.
 func list[T any](
-	c screen, w io.Writer, columns []tables.Column, all []T, cells func(T) []string,
+	c screen, w io.Writer, columns []Column, all []T, cells func(T) []string,
 	thing string, sum func(rest []T) string,
 ) {
-	t := tables.Table{Columns: columns}
-	shown := tables.Fold(len(all), c.rows)
+	t := Table{Columns: columns}
+	shown := Fold(len(all), c.rows)
 	for _, one := range all[:shown] {
 		t.Add(cells(one)...)
 	}
@@ -108,5 +107,5 @@ func list[T any](
 }
 
 func (c screen) wrap(w io.Writer, prefix, text string) {
-	tables.Wrap(w, c.width, prefix, cli.Called(text))
+	Wrap(w, c.width, prefix, cli.Called(text))
 }

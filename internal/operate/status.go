@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/queuepump/queuepump/internal/admin"
 	"github.com/queuepump/queuepump/internal/cli"
-	"github.com/queuepump/queuepump/internal/page"
 	"github.com/queuepump/queuepump/pump/status"
 )
 
@@ -183,10 +183,10 @@ func (f *statusFlags) redraw(out io.Writer, s *status.Status, of error) error {
 }
 
 func (f *statusFlags) print(out io.Writer, s *status.Status, of error) error {
-	headline := page.HeadlineOf(s, of)
+	headline := admin.HeadlineOf(s, of)
 	if f.json {
 		return printJSON(out, struct {
-			Headline page.Headline `json:"headline"`
+			Headline admin.Headline `json:"headline"`
 			*status.Status
 		}{headline, s})
 	}

@@ -10,9 +10,8 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 
+	"github.com/queuepump/queuepump/internal/admin"
 	"github.com/queuepump/queuepump/internal/cli"
-	"github.com/queuepump/queuepump/internal/page"
-	"github.com/queuepump/queuepump/internal/tables"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/gates"
@@ -52,13 +51,13 @@ func (c screen) head(w io.Writer, s *status.Status, now time.Time) {
 	const dot = " · "
 	name, at, about := "workload "+plain(s.Workload), now.Format("15:04:05 MST"), ""
 	if s.Segments > 0 {
-		about = tables.Join(
-			dot, tables.If(s.Delivery != string(pump.AtLeastOnce), plain(s.Delivery)),
-			cli.Plural(int64(s.Segments), "segment")+tables.If(s.Shared, " without owners"),
-			fmt.Sprintf("map %d", s.MapVersion), tables.If(!s.Shared, settled(s)))
+		about = Join(
+			dot, If(s.Delivery != string(pump.AtLeastOnce), plain(s.Delivery)),
+			cli.Plural(int64(s.Segments), "segment")+If(s.Shared, " without owners"),
+			fmt.Sprintf("map %d", s.MapVersion), If(!s.Shared, settled(s)))
 	}
-	about = tables.Join(dot, about, some(s.Spilled, "spilled"))
-	if whole := tables.Join(dot, name, about, at); about == "" || tables.Width(whole) <= c.width {
+	about = Join(dot, about, some(s.Spilled, "spilled"))
+	if whole := Join(dot, name, about, at); about == "" || Width(whole) <= c.width {
 		c.wrap(w, "", whole)
 	} else {
 		c.wrap(w, "", name+dot+at)
@@ -73,7 +72,7 @@ func (c screen) head(w io.Writer, s *status.Status, now time.Time) {
 		c.wrap(w, "", fmt.Sprintf("PAUSED %s since %s by %s · go on with: distributor workload resume %s",
 			plain(p.What()), timeText(p.Since, now), plain(p.By), plain(p.Flag())))
 	}
-	c.wrap(w, "", plain(page.Spending(&s.Money)))
+	c.wrap(w, "", plain(admin.Spending(&s.Money)))
 }
 
 // pausedText says since when and by whom a workload is paused, and how far that has come.
@@ -124,7 +123,7 @@ func (c screen) leadership(s *status.Status, now time.Time) string {
 			beat = "beat " + ageText(*d.BeatAge) + " ago"
 		}
 	}
-	next := tables.Known(d.Next, func(next time.Time) string {
+	next := Known(d.Next, func(next time.Time) string {
 		wait := next.Sub(s.Time).Seconds()
 		said := "next run in " + ageText(wait)
 		if wait <= 0 {
@@ -132,30 +131,30 @@ func (c screen) leadership(s *status.Status, now time.Time) string {
 		}
 		return said + " (" + timeText(next, now) + ")"
 	}, "")
-	rest := dot + tables.Join(dot, beat, fmt.Sprintf("epoch %d", d.Epoch),
-		tables.If(d.Phase == "running" && d.Run != "", "run "+shortRun(d.Run)), next)
-	room := max(c.width-tables.Width(leader+rest), 16)
-	return leader + tables.CutMiddle(plain(d.Leader), room) + rest
+	rest := dot + Join(dot, beat, fmt.Sprintf("epoch %d", d.Epoch),
+		If(d.Phase == "running" && d.Run != "", "run "+shortRun(d.Run)), next)
+	room := max(c.width-Width(leader+rest), 16)
+	return leader + CutMiddle(plain(d.Leader), room) + rest
 }
 
 // shortRun is enough of a run's id to tell it from others.
 func shortRun(id string) string { return ansi.Truncate(plain(id), 12, "") }
 
 func (c screen) runs(w io.Writer, s *status.Status, now time.Time) {
-	t := tables.Table{Columns: tables.Columns(
-		tables.Left("RUN"), tables.Left("STATE"), tables.Short("MODE", 4), tables.Left("STARTED"),
-		tables.Right("SENT"), tables.Right("HANDLED"), tables.Right("DONE"), tables.Right("LEFT"),
-		tables.Right("%"), tables.Short("NOTE", 8))}
+	t := Table{Columns: Columns(
+		Left("RUN"), Left("STATE"), Short("MODE", 4), Left("STARTED"),
+		Right("SENT"), Right("HANDLED"), Right("DONE"), Right("LEFT"),
+		Right("%"), Short("NOTE", 8))}
 	for _, r := range s.Runs {
-		sent := tables.Known(r.Sent, number[uint64], "?")
+		sent := Known(r.Sent, number[uint64], "?")
 		if r.Sent != nil && r.AtLeast {
 			sent = "≥" + sent
 		}
 		handled, done, left, percent, poison := number(r.Handled), "", "", "", r.Quarantined
 		if e := r.Exact; e != nil { // what the processors counted, each delivery, only raises questions
 			handled, done, poison = "", number(e.Done), e.Quarantined
-			left = tables.Known(e.Remaining, number[uint64], "")
-			percent = tables.Known(e.Percent, percentText, "")
+			left = Known(e.Remaining, number[uint64], "")
+			percent = Known(e.Percent, percentText, "")
 		}
 		note := notes(
 			r.Note, some(poison, "quarantined"), some(r.Failed, "failed"), some(r.Retried, "retried"),
@@ -170,9 +169,9 @@ func (c screen) runs(w io.Writer, s *status.Status, now time.Time) {
 // ends are runs that no distributor continues, and what holds their ends back: the queue that is
 // read least far is one for all of them.
 func (c screen) ends(w io.Writer, s *status.Status, now time.Time) {
-	t := tables.Table{Columns: tables.Columns(
-		tables.Left("ENDING"), tables.Left("STATE"), tables.Left("LAST SIGN"), tables.Left("NOT BEFORE"),
-		tables.Short("WAITS FOR", 8),
+	t := Table{Columns: Columns(
+		Left("ENDING"), Left("STATE"), Left("LAST SIGN"), Left("NOT BEFORE"),
+		Short("WAITS FOR", 8),
 	)}
 	for _, e := range s.Ends.Runs {
 		waits := "a quiet time"
@@ -187,7 +186,7 @@ func (c screen) ends(w io.Writer, s *status.Status, now time.Time) {
 		c.wrap(w, "", fmt.Sprintf("and %s more", cli.Plural(int64(rest), "run")))
 	}
 	if s.Ends.HeldBackBy != "" {
-		behind := tables.Known(s.Ends.BehindSeconds, func(seconds float64) string {
+		behind := Known(s.Ends.BehindSeconds, func(seconds float64) string {
 			return ": messages may wait there for " + ageText(seconds)
 		}, "")
 		c.wrap(w, "", "held back by "+plain(s.Ends.HeldBackBy)+behind+
@@ -204,7 +203,7 @@ func percentText(p float64) string {
 }
 
 // notes joins what there is to say.
-func notes(all ...string) string { return plain(tables.Join(", ", all...)) }
+func notes(all ...string) string { return plain(Join(", ", all...)) }
 
 // some is a number of something, or nothing.
 func some[T int | int64 | uint64](n T, of string) string {
@@ -215,9 +214,9 @@ func some[T int | int64 | uint64](n T, of string) string {
 }
 
 func (c screen) instances(w io.Writer, s *status.Status) {
-	list(c, w, tables.Columns(
-		tables.Middle("INSTANCE", 16), tables.Right("RANK"), tables.Right("SEGMENTS"),
-		tables.Right("TASKS"), tables.Right("RATE"), tables.Right("BEAT"), tables.Short("NOTE", 8),
+	list(c, w, Columns(
+		Middle("INSTANCE", 16), Right("RANK"), Right("SEGMENTS"),
+		Right("TASKS"), Right("RATE"), Right("BEAT"), Short("NOTE", 8),
 	), s.Instances, func(i status.Instance) []string {
 		rank := plain(i.Role)
 		switch {
@@ -229,8 +228,8 @@ func (c screen) instances(w io.Writer, s *status.Status) {
 			rank = "-"
 		}
 		// A silent one no longer holds what it held, nor works as fast as it did.
-		segments := tables.If(i.Role == "processor" && !s.Shared && !i.Silent, number(i.Segments))
-		rate := tables.If(!i.Silent, rateText(i.Rate))
+		segments := If(i.Role == "processor" && !s.Shared && !i.Silent, number(i.Segments))
+		rate := If(!i.Silent, rateText(i.Rate))
 		return []string{
 			plain(i.Instance), rank, segments, number(i.Tasks), rate, ageText(i.BeatAge), instanceNote(i),
 		}
@@ -251,7 +250,7 @@ func (c screen) instances(w io.Writer, s *status.Status) {
 		}
 		return fmt.Sprintf(": %s segments, %s tasks, %s, %s in trouble%s",
 			number(sum.Segments), number(sum.Tasks), rateText(sum.Rate), number(troubled),
-			tables.If(silent > 0, ", "+number(silent)+" silent"))
+			If(silent > 0, ", "+number(silent)+" silent"))
 	})
 }
 
@@ -263,15 +262,15 @@ func instanceNote(i status.Instance) string {
 	if i.NotNowSince != nil {
 		told += " since " + i.NotNowSince.Format("15:04:05 MST")
 	}
-	return notes(tables.If(i.Draining, "stopping"), tables.If(i.Waiting != "", "waits at "+i.Waiting),
+	return notes(If(i.Draining, "stopping"), If(i.Waiting != "", "waits at "+i.Waiting),
 		i.Trouble, told, some(i.Throttled, "throttled"))
 }
 
 func (c screen) accounts(w io.Writer, s *status.Status) {
-	list(c, w, tables.Columns(
-		tables.Short("ACCOUNT", 16), tables.Right("QUEUES"), tables.Right("VISIBLE"),
-		tables.Right("IN FLIGHT"), tables.Right("OLDEST"), tables.Right("BUDGET"),
-		tables.Short("NOTE", 8),
+	list(c, w, Columns(
+		Short("ACCOUNT", 16), Right("QUEUES"), Right("VISIBLE"),
+		Right("IN FLIGHT"), Right("OLDEST"), Right("BUDGET"),
+		Short("NOTE", 8),
 	), s.Accounts, func(a status.Account) []string { return accountCells(a, s.Time) },
 		"account", func(rest []status.Account) string {
 			var sum status.Account
@@ -294,8 +293,8 @@ func accountCells(a status.Account, now time.Time) []string {
 		last = fmt.Sprintf("%s messages at %s", number(a.Last.Messages), timeText(a.Last.Time, now))
 	}
 	poison := func(n int64) string { return some(n, "quarantined") }
-	note := notes(tables.If(a.Dark != "", "not read"), tables.If(a.State != accounts.Active, a.State),
-		last, tables.Known(a.Poison, poison, ""), some(a.Throttled, "throttled"))
+	note := notes(If(a.Dark != "", "not read"), If(a.State != accounts.Active, a.State),
+		last, Known(a.Poison, poison, ""), some(a.Throttled, "throttled"))
 	cells := []string{plain(a.Name), number(a.Queues), "", "", "", "", note}
 	if a.State == accounts.Unused {
 		return cells
@@ -308,7 +307,7 @@ func accountCells(a status.Account, now time.Time) []string {
 	default:
 		cells[2], cells[3] = number(a.Visible), number(a.InFlight)
 	}
-	cells[4] = tables.Known(a.Oldest, ageText, "")
+	cells[4] = Known(a.Oldest, ageText, "")
 	if a.Limit > 0 {
 		cells[5] = fmt.Sprintf("%.0f%%", 100*a.Demand/a.Limit)
 	}
@@ -317,11 +316,11 @@ func accountCells(a status.Account, now time.Time) []string {
 
 // operations are the kinds of requests of the day, those first that cost most.
 func (c screen) operations(w io.Writer, s *status.Status) {
-	list(c, w, tables.Columns(
-		tables.Short("OPERATION", 9), tables.Left("TO"), tables.Right("A MINUTE"),
-		tables.Right("COST A MINUTE"), tables.Right("TODAY"), tables.Right("COST TODAY"),
-	), page.ByCost(s.Money.Operations), func(o status.MoneyOperation) []string {
-		k := page.KindOf(&o)
+	list(c, w, Columns(
+		Short("OPERATION", 9), Left("TO"), Right("A MINUTE"),
+		Right("COST A MINUTE"), Right("TODAY"), Right("COST TODAY"),
+	), admin.ByCost(s.Money.Operations), func(o status.MoneyOperation) []string {
+		k := admin.KindOf(&o)
 		return []string{
 			plain(k.Operation), k.To, k.PerMinute, k.CostPerMinute, number(o.Requests), k.Cost,
 		}
@@ -330,7 +329,7 @@ func (c screen) operations(w io.Writer, s *status.Status) {
 		for _, o := range rest {
 			requests, cost = requests+o.Requests, cost+o.Cost
 		}
-		return fmt.Sprintf(": %s requests today, %s", number(requests), page.Price(cost))
+		return fmt.Sprintf(": %s requests today, %s", number(requests), admin.Price(cost))
 	})
 }
 
@@ -339,23 +338,23 @@ func (c screen) gates(w io.Writer, s *status.Status, now time.Time) {
 	list(c, w, gateColumns, s.Gates, cells, "", nil)
 }
 
-var gateColumns = tables.Columns(
-	tables.Short("GATE", 8), tables.Left("STATE"), tables.Left("SINCE"), tables.Middle("BY", 8),
-	tables.Right("WAITING"),
+var gateColumns = Columns(
+	Short("GATE", 8), Left("STATE"), Left("SINCE"), Middle("BY", 8),
+	Right("WAITING"),
 )
 
 func gateCells(g gates.Status, now time.Time) []string {
-	state := cmp.Or(tables.If(g.Open, "open"), "closed")
-	since := tables.Known(g.Since, func(t time.Time) string { return timeText(t, now) }, "")
+	state := cmp.Or(If(g.Open, "open"), "closed")
+	since := Known(g.Since, func(t time.Time) string { return timeText(t, now) }, "")
 	return []string{plain(g.Name), state, since, plain(g.By), number(g.Waiting)}
 }
 
 func (c screen) keys(w io.Writer, s *status.Status, now time.Time) {
-	list(c, w, tables.Columns(
-		tables.Short("KEY", 8), tables.Left("START"), tables.Left("STOP"), tables.Middle("BY", 8),
+	list(c, w, Columns(
+		Short("KEY", 8), Left("START"), Left("STOP"), Middle("BY", 8),
 	), s.Keys, func(k status.Key) []string {
 		at := func(t time.Time) string { return timeText(t, now) }
-		stop := cmp.Or(tables.If(k.Running, "running"), tables.Known(k.Stop, at, ""))
+		stop := cmp.Or(If(k.Running, "running"), Known(k.Stop, at, ""))
 		return []string{plain(k.Key), at(k.Start), stop, plain(k.Instance)}
 	}, "key", func(rest []status.Key) string {
 		running := 0

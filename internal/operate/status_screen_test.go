@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/queuepump/queuepump/internal/tables"
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/gates"
 	"github.com/queuepump/queuepump/pump/runs"
@@ -172,7 +171,7 @@ func golden(t *testing.T, file, got string, most int) {
 		t.Errorf("%s (-want +got; `go test ./internal/operate -update` writes it anew):\n%s", path, d)
 	}
 	for i, line := range strings.Split(got, "\n") {
-		if w := tables.Width(line); w > most {
+		if w := Width(line); w > most {
 			t.Errorf("line %d is %d wide, more than %d: %s", i+1, w, most, line)
 		}
 		if strings.ContainsFunc(line, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\u202e' }) {

@@ -7,7 +7,6 @@ import (
 	"golang.org/x/term"
 
 	"github.com/queuepump/queuepump/internal/cli"
-	"github.com/queuepump/queuepump/internal/top"
 	"github.com/queuepump/queuepump/pump/status"
 )
 
@@ -52,5 +51,5 @@ func (f *topFlags) show(cmd *cobra.Command) error {
 	if err := checkReading(f.options); err != nil {
 		return err
 	}
-	return top.Run(cmd.Context(), f.cfg, f.options, in, out)
+	return Run(cmd.Context(), f.cfg, f.options, in, out)
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
-	"github.com/queuepump/queuepump/internal/tables"
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/workloads"
 )
@@ -58,18 +57,18 @@ other's messages for their own.`,
 
 func printWorkload(out io.Writer, i *workloads.Info) error {
 	var b strings.Builder
-	line := tables.Facts(&b, 12)
+	line := Facts(&b, 12)
 	line("workload", i.Name)
 	line("incarnation", i.Incarnation)
 	line("rows in", plain(i.Control))
 	at := func(t time.Time) string { return t.Format(time.DateTime) + " UTC" }
-	line("made", tables.Known(i.Made, at, ""))
+	line("made", Known(i.Made, at, ""))
 	if i.Deleting != nil {
 		line("!", "it is being deleted, since "+at(*i.Deleting)+
 			cli.Called("; to go on: distributor workload delete"))
 	}
 	line("delivery", i.Delivery)
-	line("segments", humanize.Comma(int64(i.Segments))+tables.If(i.Shared, ", without owners"))
+	line("segments", humanize.Comma(int64(i.Segments))+If(i.Shared, ", without owners"))
 	line("reducer", plain(i.Reducer))
 	line("accounts", accountsText(i))
 	line("map", fmt.Sprintf("version %d of %s", i.MapVersion, at(i.Changed.UTC())))
@@ -118,5 +117,5 @@ func runsText(i *workloads.Info) string {
 	for _, state := range slices.Sorted(maps.Keys(i.Runs)) {
 		parts = append(parts, humanize.Comma(int64(i.Runs[state]))+" "+plain(state))
 	}
-	return strings.Join(parts, ", ") + tables.If(!i.AllRuns, ", and more")
+	return strings.Join(parts, ", ") + If(!i.AllRuns, ", and more")
 }

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/testbuf"
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // metadata stands in for Azure's service on the machine.
@@ -83,7 +83,7 @@ func (m *metadata) asks(times int) {
 
 func TestOnlyAnEventThatEndsThisMachineAloneEndsTheProcess(t *testing.T) {
 	m := newMetadata(t)
-	var log testbuf.Buffer
+	var log proof.Buffer
 	e := NewEvents(m.URL, slog.New(slog.NewTextHandler(&log, nil)))
 	e.every, e.settle = time.Millisecond, 0
 	ended := make(chan struct{})
@@ -125,7 +125,7 @@ func TestAMachineWithoutEventsEndsNothing(t *testing.T) {
 	if NewEvents("", nil) != nil {
 		t.Error("events of nowhere")
 	}
-	var log testbuf.Buffer
+	var log proof.Buffer
 	m := httptest.NewServer(http.NotFoundHandler())
 	defer m.Close()
 	e := NewEvents(m.URL, slog.New(slog.NewTextHandler(&log, nil)))

@@ -10,7 +10,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 
-	"github.com/queuepump/queuepump/pump/loop"
+	"github.com/queuepump/queuepump/pump"
 )
 
 const (
@@ -33,7 +33,7 @@ type Look struct {
 	Started  bool   // the configuration is accepted, and it has joined or waits for what others do
 	Draining bool   // it stops
 	Says     string // what it does, in a line for people
-	Loops    []loop.State
+	Loops    []pump.LoopState
 }
 
 // Process is what the service manager is told of.
@@ -152,7 +152,7 @@ func (w *watch) goesOn(now time.Time) bool {
 }
 
 // lives reports whether each loop has gone round within its time.
-func (w *watch) lives(loops []loop.State, now time.Time) bool {
+func (w *watch) lives(loops []pump.LoopState, now time.Time) bool {
 	var stuck []string
 	for _, l := range loops {
 		last, known := w.loops[l.Name]

@@ -15,14 +15,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/testbuf"
-	"github.com/queuepump/queuepump/pump/loop"
+	"github.com/queuepump/queuepump/internal/proof"
+	"github.com/queuepump/queuepump/pump"
 )
 
 // told is a service manager that keeps what it is told.
 type told struct {
 	*Manager
-	log testbuf.Buffer
+	log proof.Buffer
 
 	mu     sync.Mutex // guards things
 	things []string
@@ -68,7 +68,7 @@ func TestOnlyALoopThatIsStuckStopsTheWatchdog(t *testing.T) {
 		var most atomic.Int64
 		most.Store(int64(30 * time.Second))
 		end := m.Watch(t.Context(), Process{Requests: &atomic.Int64{}, Look: func() Look {
-			return Look{Started: true, Loops: []loop.State{
+			return Look{Started: true, Loops: []pump.LoopState{
 				{Name: "poller", Rounds: poller.Load(), Most: time.Duration(most.Load())},
 				{Name: "member", Rounds: member.Load(), Most: time.Minute},
 			}}

@@ -6,14 +6,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/renew"
 	"github.com/queuepump/queuepump/pump"
 )
 
 // Supervised is what surrounds a distributor or a processor that runs.
 type Supervised struct {
 	Manager *Manager
-	Keys    *renew.Keys
+	Keys    *Keys
 	Events  *Events // of the machine; nil: they are not asked for
 	Grace   time.Duration
 	Stop    func() // does what SIGTERM does

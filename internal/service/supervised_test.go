@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/renew"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -35,7 +34,7 @@ func TestAMachineThatEndsStopsAProcessAndEndsAStopThatTakesLong(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			var stopped atomic.Bool
-			s := &Supervised{Keys: renew.New(slog.New(slog.DiscardHandler), nil), Events: events, Stop: func() {
+			s := &Supervised{Keys: NewKeys(slog.New(slog.DiscardHandler), nil), Events: events, Stop: func() {
 				stopped.Store(true)
 				cancel()
 			}}
@@ -87,7 +86,7 @@ func TestAProcessInWhichSomethingHangsIsEndedAfterItsTime(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan time.Time, 1)
 		s := &Supervised{
-			Keys: renew.New(slog.New(slog.DiscardHandler), nil), Grace: 20 * time.Second,
+			Keys: NewKeys(slog.New(slog.DiscardHandler), nil), Grace: 20 * time.Second,
 			AtOnce: func() { ended <- time.Now() },
 		}
 		h := hung{make(chan struct{})}

@@ -11,7 +11,7 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/queuepump/queuepump/internal/testbuf"
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // A key in the headers is the collector's: an answer that leads to another host gets neither it nor
@@ -86,7 +86,7 @@ func TestSpansThatTheCollectorRefusesAreToldOf(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
 	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "api-key=secret-key")
 	t.Setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "1")
-	var lines testbuf.Buffer
+	var lines proof.Buffer
 	provider, end, err := Traces("distributor", "v1", slog.New(slog.NewTextHandler(&lines, nil)))
 	if err != nil {
 		t.Fatal(err)

@@ -9,8 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/queuepump/queuepump/loadtest/azsim/internal/draw"
 )
 
 // FaultKind is one way in which a request can go wrong on purpose.
@@ -258,12 +256,12 @@ func (s *Sim) plan(instance string, r *request, op *operation) plan {
 		return p
 	}
 	o := occasion{instance, op.name, r.account.name, op.object}
-	h := draw.Mix(s.config.Seed, o.hash(), s.tally.next(o))
-	r.id = draw.GUID(h, requestWord).String()
+	h := drawMix(s.config.Seed, o.hash(), s.tally.next(o))
+	r.id = drawGUID(h, requestWord).String()
 	if l > 0 {
-		p.before, p.after = leg(l, spread, draw.Mix(h, 1)), leg(l, spread, draw.Mix(h, 2))
+		p.before, p.after = leg(l, spread, drawMix(h, 1)), leg(l, spread, drawMix(h, 2))
 	}
-	p.mischief.hash = draw.Mix(h, 3)
+	p.mischief.hash = drawMix(h, 3)
 	for _, i := range rules {
 		if i.rule.matches(instance, r, op) && i.due(h) {
 			p.add(i, &s.stats)
@@ -303,7 +301,7 @@ func (i *Injection) due(h uint64) bool {
 		return false
 	case i.rule.Every > 1 && n%i.rule.Every != i.rule.Every-1:
 		return false
-	case i.rule.Probability > 0 && draw.Share(draw.Mix(h, i.salt, 4)) >= i.rule.Probability:
+	case i.rule.Probability > 0 && drawShare(drawMix(h, i.salt, 4)) >= i.rule.Probability:
 		return false
 	}
 	return true

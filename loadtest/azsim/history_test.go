@@ -10,8 +10,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/queuepump/queuepump/loadtest/azsim/internal/order"
 )
 
 // recorder is a log whose records, in the order of virtual time, are the
@@ -75,12 +73,12 @@ func world(t *testing.T, seed uint64, ordered bool) (history []string) {
 				for n := 0; ctx.Err() == nil; n++ {
 					if i < 4 {
 						_, _ = c.within(ctx, "POST", "/"+queue+"/messages", text(fmt.Sprint(i, "-", n)))
-						order.Sleep(ctx, time.Duration(100+i*apart)*time.Millisecond)
+						orderSleep(ctx, time.Duration(100+i*apart)*time.Millisecond)
 						continue
 					}
 					a, err := c.within(ctx, "GET", "/"+queue+"/messages?visibilitytimeout=2&numofmessages=4", "")
 					if err != nil || a.status != 200 {
-						order.Sleep(ctx, time.Duration(50+i*apart)*time.Millisecond)
+						orderSleep(ctx, time.Duration(50+i*apart)*time.Millisecond)
 						continue
 					}
 					for _, m := range a.messages(t) {

@@ -12,8 +12,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/queuepump/queuepump/loadtest/azsim/internal/draw"
 )
 
 // Limits are the request rates that a Sim enforces as 503 ServerBusy. The zero
@@ -435,7 +433,7 @@ func (s *Sim) refuse(l *limiter, r *request, op *operation, partition bool) repl
 		message = "" // ServerBusy's own
 		if l.TimedOut > 0 {
 			n := s.tally.next(occasion{operation: "throttle", account: r.account.name, object: op.partition})
-			if draw.Share(draw.Mix(r.account.seed, draw.Hash(op.partition), n)) < l.TimedOut {
+			if drawShare(drawMix(r.account.seed, drawHash(op.partition), n)) < l.TimedOut {
 				return r.fail(http.StatusInternalServerError, "OperationTimedOut", "")
 			}
 		}

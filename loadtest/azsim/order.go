@@ -3,9 +3,6 @@ package azsim
 import (
 	"context"
 	"time"
-
-	"github.com/queuepump/queuepump/loadtest/azsim/internal/draw"
-	"github.com/queuepump/queuepump/loadtest/azsim/internal/order"
 )
 
 // enter lets a request begin. Its place among those of the instant decides the how
@@ -16,14 +13,14 @@ func (s *Sim) enter(ctx context.Context, c *call, r *request) bool {
 		return true
 	}
 	words := r.words(c)
-	r.id = draw.GUID(s.config.Seed, requestWord, words, uint64(time.Now().UnixNano())).String()
+	r.id = drawGUID(s.config.Seed, requestWord, words, uint64(time.Now().UnixNano())).String()
 	return s.order.Pass(ctx, 0, words)
 }
 
 // pass lets a request go on after d, apart from all others if that is asked for.
 func (s *Sim) pass(ctx context.Context, d time.Duration, key uint64) bool {
 	if !s.config.Ordered {
-		return order.Sleep(ctx, d)
+		return orderSleep(ctx, d)
 	}
 	return s.order.Pass(ctx, d, key)
 }

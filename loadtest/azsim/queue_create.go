@@ -4,8 +4,6 @@ import (
 	"maps"
 	"net/http"
 	"time"
-
-	"github.com/queuepump/queuepump/loadtest/azsim/internal/draw"
 )
 
 // createQueue: learn.microsoft.com/rest/api/storageservices/create-queue4.
@@ -38,7 +36,7 @@ func (s *queueStore) runCreate(r *request, name string) reply {
 	delete(s.deleted, name)
 	s.queues[name] = &queue{
 		name:     name,
-		seed:     draw.Mix(s.account.seed, draw.Hash(name), uint64(r.now.UnixNano())),
+		seed:     drawMix(s.account.seed, drawHash(name), uint64(r.now.UnixNano())),
 		metadata: metadata,
 		messages: newMessageSet(),
 	}

@@ -3,8 +3,6 @@ package azsim
 import (
 	"net/http"
 	"time"
-
-	"github.com/queuepump/queuepump/loadtest/azsim/internal/draw"
 )
 
 // getMessages: learn.microsoft.com/rest/api/storageservices/get-messages.
@@ -78,7 +76,7 @@ func (q *queue) betray(m *message, now int64, lease time.Duration, mis mischief,
 	case mis.twice:
 		q.messages.show(m, now, now)
 	case mis.early && lease > 0:
-		part := 0.1 + 0.8*draw.Share(draw.Mix(mis.hash, i, 5))
+		part := 0.1 + 0.8*drawShare(drawMix(mis.hash, i, 5))
 		q.messages.show(m, min(now+int64(part*float64(lease)), m.expires), now)
 	}
 }
@@ -90,7 +88,7 @@ const reorderWindow = 256
 func (q *queue) shuffled(n int, now int64, h uint64) []*message {
 	ms := q.messages.visible(now, max(n, reorderWindow))
 	for i := range min(n, len(ms)) {
-		j := i + int(draw.Mix(h, uint64(i), 6)%uint64(len(ms)-i))
+		j := i + int(drawMix(h, uint64(i), 6)%uint64(len(ms)-i))
 		ms[i], ms[j] = ms[j], ms[i]
 	}
 	return ms[:min(n, len(ms))]

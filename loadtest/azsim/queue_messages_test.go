@@ -5,7 +5,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/queuepump/queuepump/loadtest/azsim/internal/draw"
 	"pgregory.net/rapid"
 )
 
@@ -37,7 +36,7 @@ func TestTheMessageSetBehavesLikeASortedSlice(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"time passes": func(t *rapid.T) { now += rapid.Int64Range(-3, 40).Draw(t, "by") },
 			"put": func(t *rapid.T) {
-				m := &message{id: draw.GUID(uint64(s.seq) + 1), expires: never}
+				m := &message{id: drawGUID(uint64(s.seq) + 1), expires: never}
 				m.visible = now + max(0, rapid.Int64Range(-20, 20).Draw(t, "delay"))
 				if rapid.Bool().Draw(t, "expires") {
 					m.expires = now + rapid.Int64Range(1, 200).Draw(t, "ttl")
@@ -92,7 +91,7 @@ func TestTheMessageSetBehavesLikeASortedSlice(t *testing.T) {
 func TestAQueueThatIsKeptShortStaysSmall(t *testing.T) {
 	s := newMessageSet()
 	for i := range int64(1_000_000) {
-		m := &message{id: draw.GUID(uint64(i)), expires: never, visible: i}
+		m := &message{id: drawGUID(uint64(i)), expires: never, visible: i}
 		s.add(m, i)
 		if m := s.first(i); s.len() > 10 {
 			s.remove(m)

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"net/http"
 	"time"
-
-	"github.com/queuepump/queuepump/loadtest/azsim/internal/draw"
 )
 
 const (
@@ -47,7 +45,7 @@ func (s *queueStore) runPut(r *request, name string) reply {
 		}
 		m.visible = m.inserted + visibility*int64(time.Second)
 		m.receipt = q.nextReceipt(receiptGiven, m.visible)
-		m.id = draw.GUID(q.seed, q.messages.seq+1)
+		m.id = drawGUID(q.seed, q.messages.seq+1)
 		q.messages.add(m, m.inserted)
 		return reply{status: http.StatusCreated, header: xmlHeader(), body: renderPut(m)}
 	})

@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/alloctest"
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // fuzzWorld is an account with a queue of two messages, one of them in hand, and a table of two
@@ -112,7 +112,7 @@ func FuzzRequest(f *testing.F) {
 		s := fuzzWorld(t)
 		var a *httptest.ResponseRecorder
 		var broken bool
-		alloctest.AtMost(t, 4<<20+256*(len(body)+len(target)+len(headers)), func() {
+		proof.AtMost(t, 4<<20+256*(len(body)+len(target)+len(headers)), func() {
 			a, broken = fuzzSend(t, s, table, method, target, headers, body)
 		})
 		if a == nil {

@@ -4,7 +4,6 @@ import (
 	"sync"
 
 	"github.com/cespare/xxhash/v2"
-	"github.com/queuepump/queuepump/loadtest/azsim/internal/draw"
 )
 
 // requestWord tells the ids of requests from what else comes of the same words.
@@ -16,8 +15,8 @@ type occasion struct {
 }
 
 func (o occasion) hash() uint64 {
-	return draw.Mix(draw.Hash(o.instance), draw.Hash(o.operation), draw.Hash(o.account),
-		draw.Hash(o.object))
+	return drawMix(drawHash(o.instance), drawHash(o.operation), drawHash(o.account),
+		drawHash(o.object))
 }
 
 // words is everything that a request says, hashed, by which those of one instant are told apart. A
@@ -27,8 +26,8 @@ func (r *request) words(c *call) uint64 {
 	if r.query.Has("popreceipt") {
 		query = r.query.Get("visibilitytimeout")
 	}
-	return draw.Mix(draw.Hash(c.instance), draw.Hash(r.account.name), draw.Hash(c.method),
-		draw.Hash(r.path), draw.Hash(query), xxhash.Sum64(r.body))
+	return drawMix(drawHash(c.instance), drawHash(r.account.name), drawHash(c.method),
+		drawHash(r.path), drawHash(query), xxhash.Sum64(r.body))
 }
 
 // maxOccasions bounds the counters: object names come from outside. Beyond it

@@ -9,9 +9,6 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
-
-	"github.com/queuepump/queuepump/loadtest/azsim/internal/draw"
-	"github.com/queuepump/queuepump/loadtest/azsim/internal/order"
 )
 
 // call is one request as it came in, by TCP or through a Transport, before
@@ -110,7 +107,7 @@ func (s *Sim) read(c *call, r *request) (*operation, reply, error) {
 // turnAway answers a request that asks for no operation. It takes its time all
 // the same: a client that asks again at once must not stop virtual time.
 func (s *Sim) turnAway(ctx context.Context, r *request, rep reply) outcome {
-	if l, _ := s.latencyOf(r.service); !order.Sleep(ctx, l) {
+	if l, _ := s.latencyOf(r.service); !orderSleep(ctx, l) {
 		return outcome{delivery: gaveUp}
 	}
 	return s.answer(r, nil, rep)
@@ -118,7 +115,7 @@ func (s *Sim) turnAway(ctx context.Context, r *request, rep reply) outcome {
 
 // travel is the way there, the operation, and the way back.
 func (s *Sim) travel(ctx context.Context, c *call, r *request, op *operation, p *plan) outcome {
-	if !s.pass(ctx, p.before, draw.Mix(p.mischief.hash, 7)) {
+	if !s.pass(ctx, p.before, drawMix(p.mischief.hash, 7)) {
 		return outcome{delivery: gaveUp}
 	}
 	r.now = s.now()
@@ -151,7 +148,7 @@ func (s *Sim) travel(ctx context.Context, c *call, r *request, op *operation, p 
 		out.delivery = gaveUp
 		return out
 	}
-	if !s.pass(ctx, p.after, draw.Mix(p.mischief.hash, 8)) {
+	if !s.pass(ctx, p.after, drawMix(p.mischief.hash, 8)) {
 		out.delivery = gaveUp
 	} else if r.meets(Gone) || !r.spared && darkness(r.account.dark.Load()) != lit {
 		out.delivery = lost // it went while the answer was on its way
@@ -189,7 +186,7 @@ func (s *Sim) newRequest(c *call) *request {
 		header:  c.header,
 		service: svc,
 		baseURL: base,
-		id:      draw.GUID(s.config.Seed, requestWord, s.requests.Add(1)).String(),
+		id:      drawGUID(s.config.Seed, requestWord, s.requests.Add(1)).String(),
 		now:     s.now(),
 		version: c.header.Get("X-Ms-Version"),
 	}

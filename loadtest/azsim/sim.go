@@ -9,9 +9,6 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
-
-	"github.com/queuepump/queuepump/loadtest/azsim/internal/draw"
-	"github.com/queuepump/queuepump/loadtest/azsim/internal/order"
 )
 
 // Config says what a Sim simulates. The zero value is one account named
@@ -82,7 +79,7 @@ type Sim struct {
 	offset   atomic.Int64  // server clock minus time.Now, nanoseconds
 	requests atomic.Uint64 // for request ids
 	tally    tally
-	order    order.Order
+	order    order
 	faults   faults
 	stats    counters
 	loads    loads
@@ -126,7 +123,7 @@ func (s *Sim) newAccount(c Account) *account {
 	}
 	a := &account{
 		name:            c.Name,
-		seed:            draw.Mix(s.config.Seed, draw.Hash(c.Name)),
+		seed:            drawMix(s.config.Seed, drawHash(c.Name)),
 		beingDeleted:    max(s.config.BeingDeleted, 0),
 		sim:             s,
 		queueProperties: defaultProperties(),

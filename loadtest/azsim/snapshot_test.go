@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // upsert writes a row with one property and returns its ETag.
@@ -126,7 +126,7 @@ func TestATableIsRolledBackAndItsRowsAreDropped(t *testing.T) {
 // tables/scalability-targets: "Target throughput for a single table partition
 // (1 KiB-entities): Up to 2,000 entities per second".
 func TestAQueryIsChargedForTheEntitiesItLooksAtOnTheirPartitions(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	synctest.Test(t, func(t *testing.T) {
 		l := PublishedLimits()
 		l.QueryCost = 1000

@@ -13,8 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/queuepump/queuepump/loadtest/azsim/internal/draw"
 )
 
 // maxChanges is how many changes a batch may have.
@@ -260,8 +258,8 @@ func (s *tableStore) runBatch(r *request, b *batch) reply {
 	for _, sub := range b.parts {
 		sub.now = r.now
 	}
-	id := draw.Hash(r.id)
-	out := batchWriter{boundary: "batchresponse_" + draw.GUID(id).String()}
+	id := drawHash(r.id)
+	out := batchWriter{boundary: "batchresponse_" + drawGUID(id).String()}
 	var seen []looked
 	if b.query != nil {
 		b.query.now, b.query.keyRange = r.now, r.keyRange
@@ -269,7 +267,7 @@ func (s *tableStore) runBatch(r *request, b *batch) reply {
 		seen = a.looked
 		out.part(a, "3.0;")
 	} else {
-		set := batchWriter{boundary: "changesetresponse_" + draw.GUID(id, 1).String()}
+		set := batchWriter{boundary: "changesetresponse_" + drawGUID(id, 1).String()}
 		s.runChanges(b, &set)
 		out.changeSet(&set)
 	}

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/queuepump/queuepump/pump/prices"
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/storage/storagetest"
 )
 
@@ -144,16 +144,16 @@ func (b *budget) operations() (rows [][]string) {
 
 // cost is what requests cost by the list prices that `distributor plan` knows.
 func cost(operation string, n int64) float64 {
-	price := prices.Published.Table
+	price := pump.PublishedPrices.Table
 	if queueOperations[operation] {
-		price = prices.Published.Queue
+		price = pump.PublishedPrices.Queue
 	}
 	return float64(n) / 10_000 * price
 }
 
 // most is the price of so many requests if each is of the dearest kind.
 func mostCost(n int64) float64 {
-	return float64(n) / 10_000 * max(prices.Published.Queue, prices.Published.Table)
+	return float64(n) / 10_000 * max(pump.PublishedPrices.Queue, pump.PublishedPrices.Table)
 }
 
 // meter is a transport under the budget.

@@ -16,11 +16,11 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/internal/capacity"
-	"github.com/queuepump/queuepump/internal/testbuf"
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // must ends a test with an error.
-var must = testbuf.Must
+var must = proof.Must
 
 const (
 	// pumpQueues is how many queues of each account the pump has.
@@ -99,7 +99,7 @@ var texts = rand.New(rand.NewPCG(1, 2))
 type process struct {
 	name     string
 	cmd      *exec.Cmd
-	out, log testbuf.Buffer
+	out, log proof.Buffer
 	done     chan struct{}
 	err      error // how it ended; valid once done is closed
 }

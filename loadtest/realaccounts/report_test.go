@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/redact"
-	"github.com/queuepump/queuepump/pump/prices"
+	"github.com/queuepump/queuepump/internal/logs"
+	"github.com/queuepump/queuepump/pump"
 )
 
 // report is what a run adds to the output of its tests: what it measured, and what it used and
@@ -55,7 +55,7 @@ func (r *report) add(title, text string, head []string, rows ...[]string) {
 // hidden takes out what looks like a secret, and the secrets themselves. No text should have any;
 // that is made sure of here.
 func (r *report) hidden(text string) string {
-	text = redact.Cleaned(text)
+	text = logs.Cleaned(text)
 	for _, secret := range r.secrets {
 		text = strings.ReplaceAll(text, secret, "REDACTED")
 	}
@@ -107,7 +107,7 @@ func (r *report) markdown() string {
 // summary says what was used and removed.
 func (r *report) summary() string {
 	return fmt.Sprintf("Requests: %d of at most %d, some %.4f %s (%s). Made and removed: %d queues, %d tables; left over: %d. Left by earlier runs and removed: %d.",
-		r.Used, r.Most, r.Cost, prices.Published.Currency, prices.Published.Source, r.Queues, r.Tables, len(r.Left), r.Earlier)
+		r.Used, r.Most, r.Cost, pump.PublishedPrices.Currency, pump.PublishedPrices.Source, r.Queues, r.Tables, len(r.Left), r.Earlier)
 }
 
 // oneLine makes a text fit for a cell.

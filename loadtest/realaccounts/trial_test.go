@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/prices"
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 	"github.com/queuepump/queuepump/pump/storage/storagetest"
@@ -130,7 +130,7 @@ func (tr *trial) tried(t *testing.T, part string) {
 	queues, tables, money := tr.budget.of(part)
 	row := []string{part, outcome, fmt.Sprint(queues + tables), fmt.Sprintf("%.4f", money)}
 	tr.parts = append(tr.parts, row)
-	t.Logf("%s: %s requests, some %s %s", outcome, row[2], row[3], prices.Published.Currency)
+	t.Logf("%s: %s requests, some %s %s", outcome, row[2], row[3], pump.PublishedPrices.Currency)
 }
 
 // open opens an account under the budget, for a part.
@@ -176,7 +176,7 @@ func (tr *trial) finish(t *testing.T) {
 	r.Queues, r.Tables = tr.budget.created("CreateQueue"), tr.budget.created("CreateTable")
 	r.Same = !t.Failed()
 	r.Sections = slices.Insert(r.Sections, 1, section{
-		Title: "Tried", Head: []string{"part", "outcome", "requests", "cost in " + prices.Published.Currency}, Rows: tr.parts,
+		Title: "Tried", Head: []string{"part", "outcome", "requests", "cost in " + pump.PublishedPrices.Currency}, Rows: tr.parts,
 	})
 	r.add("Requests", "", []string{"operation", "answer", "requests"}, tr.budget.operations()...)
 	path, err := r.write(tr.out)
@@ -198,7 +198,7 @@ func (tr *trial) described() string {
 	fmt.Fprintf(&b, "  f, p-0 to p-%d, p-poison, k-0 to k-%d, k-poison: queues of each account\n", pumpQueues-1, pumpQueues-1)
 	fmt.Fprintf(&b, "  rows of table %s of each account, whose partitions begin so; the table too, if it is not there yet\n", pumpTable)
 	fmt.Fprintf(&b, "requests\n  at most %d, which cost at most %.3f %s (%s)\n",
-		tr.budget.most, mostCost(tr.budget.most), prices.Published.Currency, prices.Published.Source)
+		tr.budget.most, mostCost(tr.budget.most), pump.PublishedPrices.Currency, pump.PublishedPrices.Source)
 	for _, part := range parts {
 		fmt.Fprintf(&b, "  %-24s up to some %d\n", part, allowance[part])
 	}

@@ -9,7 +9,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/look"
+	"github.com/queuepump/queuepump/internal/admin"
 )
 
 //go:embed page.html
@@ -20,8 +20,8 @@ var plots string
 
 // script draws the plots. It is the only one that the page may run.
 var (
-	styles = template.CSS(look.Tokens + look.PlotStyle)                          //nolint:gosec // ours
-	script = template.JS("/*\n" + look.PlotLicence + "*/\n" + look.Plot + plots) //nolint:gosec // ours
+	styles = template.CSS(admin.Tokens + admin.PlotStyle)                          //nolint:gosec // ours
+	script = template.JS("/*\n" + admin.PlotLicence + "*/\n" + admin.Plot + plots) //nolint:gosec // ours
 )
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{

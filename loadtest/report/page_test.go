@@ -13,12 +13,12 @@ import (
 
 	"golang.org/x/net/html"
 
-	"github.com/queuepump/queuepump/internal/testbuf"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/report"
 )
 
 // must ends a test with an error.
-var must = testbuf.Must
+var must = proof.Must
 
 func TestThePageNeedsNothingFromElsewhereAndEscapesNames(t *testing.T) {
 	c, err := report.Compare([]*report.Result{report.Sample(report.Hostile, 1)}, []*report.Result{report.Sample(report.Hostile, 2)})

@@ -13,11 +13,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/queuepump/queuepump/internal/testbuf"
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // must ends a test with an error.
-var must = testbuf.Must
+var must = proof.Must
 
 // hostile is a name as a stranger might choose it.
 const hostile = `</text></svg><script src="https://evil.example/x.js">alert('1')</script>&"'` + "\x1b[31m"

@@ -13,7 +13,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/queuepump/queuepump/internal/redact"
+	"github.com/queuepump/queuepump/internal/logs"
 )
 
 // titles of what a test ran against.
@@ -72,7 +72,7 @@ func plain(s string) string {
 			return c
 		}
 		return '?'
-	}, redact.Cleaned(s))
+	}, logs.Cleaned(s))
 }
 
 func against(a Against) string {

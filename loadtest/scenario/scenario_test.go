@@ -9,14 +9,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/testbuf"
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/report"
 	"github.com/queuepump/queuepump/pump"
 )
 
 // must ends a test with an error.
-var must = testbuf.Must
+var must = proof.Must
 
 // The scenarios in virtual time, each as short as shows what it is about. Other tests
 // judge the pump: a broken measurement would miss the bounds here.
@@ -42,7 +41,7 @@ func TestSaturateMeasuresEachSideByItself(t *testing.T) {
 }
 
 func TestRampFindsTheHighestRateThatHolds(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	// Handlers bound the rate: 2 processors of 10 tasks of 100 ms each do 200 a second.
 	r := inBubble(t, 2, 4000, Options{Scenario: "ramp", Duration: 60 * time.Second, WarmUp: -1, Rate: 400, Concurrency: 10, HandlerTime: 100 * time.Millisecond})
 	if best := found(t, r, "highest rate that held"); best < 120 || best > 200 {
@@ -57,7 +56,7 @@ func TestRampFindsTheHighestRateThatHolds(t *testing.T) {
 }
 
 func TestSoakKeepsASteadyRate(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	r := inBubble(t, 2, 2000, Options{Scenario: "soak", Duration: 30 * time.Second, WarmUp: 10 * time.Second, Rate: 200})
 	if kept := found(t, r, "rate kept, last third"); kept < 0.98 || kept > 1.02 {
 		t.Errorf("%v of the rate was kept", kept)
@@ -136,7 +135,7 @@ func TestRollingRestartReplacesEveryProcessor(t *testing.T) {
 }
 
 func TestScaleOutAddsAccounts(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	r := inBubble(t, 3, 400, Options{Scenario: "scale-out", Duration: 90 * time.Second, WarmUp: -1})
 	if len(r.Curve.Points) != 3 {
 		t.Fatalf("points: %+v", r.Curve.Points)
@@ -169,7 +168,7 @@ func TestScaleOutAddsProcessors(t *testing.T) {
 }
 
 func TestDrainAddMovesTheLoadAwayAndBack(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	r := inBubble(t, 2, 2000, Options{Scenario: "drain-add", Duration: 3 * time.Minute, WarmUp: -1, Rate: 50})
 	if use := found(t, r, "use of the drained account"); use > 0.3 {
 		t.Errorf("the drained account was used as much as %v of before", use)

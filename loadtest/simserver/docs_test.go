@@ -5,13 +5,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/queuepump/queuepump/internal/docscheck"
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // The example that docs/testing.md shows is the one that is compiled and run; its tables name
 // every kind, word and endpoint.
 func TestTheDocumentShowsWhatIsThere(t *testing.T) {
-	d, err := docscheck.ReadFile("../..", "../../docs/testing.md")
+	d, err := proof.ReadFile("../..", "../../docs/testing.md")
 	must(t, err)
 	example, err := os.ReadFile("example_test.go")
 	must(t, err)

@@ -12,12 +12,12 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2"
 
-	"github.com/queuepump/queuepump/internal/testbuf"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 )
 
 // must ends a test with an error.
-var must = testbuf.Must
+var must = proof.Must
 
 // newSimulator makes one of the accounts "one" and "two", and closes it with the test.
 func newSimulator(t *testing.T, faults ...string) *Simulator {

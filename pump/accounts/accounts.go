@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/setup"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
@@ -358,7 +358,7 @@ func (o *accountsOf) createQueues(ctx context.Context, name string, qs []shardma
 		all = append(all, sh)
 	}
 	return queues.Each(ctx, all, func(ctx context.Context, _ int, q *queues.Queue) error {
-		return queues.Create(ctx, q, backoff.Jitter(o.Cfg.Instance), o.Cfg.Log)
+		return queues.Create(ctx, q, waits.Jitter(o.Cfg.Instance), o.Cfg.Log)
 	})
 }
 

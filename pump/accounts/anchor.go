@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/setup"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -21,7 +21,7 @@ func (o *accountsOf) placeAnchor(ctx context.Context, name string) {
 	if t == nil {
 		return
 	}
-	err := backoff.Within(
+	err := waits.Within(
 		ctx,
 		func(ctx context.Context) error {
 			return workload.PlaceAnchor(ctx, t, o.Cfg.Workload, o.Cfg.Control)
@@ -58,7 +58,7 @@ type notedAnchor struct {
 func (o *accountsOf) noteAnchor(ctx context.Context, name string) notedAnchor {
 	n := notedAnchor{of: o, name: name, drop: func(context.Context) error { return nil }}
 	if t := o.anchorTable(name); t != nil {
-		n.err = backoff.Within(ctx, func(ctx context.Context) (err error) {
+		n.err = waits.Within(ctx, func(ctx context.Context) (err error) {
 			n.drop, err = workload.NoteAnchor(ctx, t, o.Cfg.Workload, o.Cfg.Control)
 			return err
 		})
@@ -70,7 +70,7 @@ func (o *accountsOf) noteAnchor(ctx context.Context, name string) notedAnchor {
 func (n notedAnchor) remove(ctx context.Context) error {
 	err := n.err
 	if err == nil {
-		err = backoff.Within(ctx, n.drop)
+		err = waits.Within(ctx, n.drop)
 	}
 	if err == nil || !failure.Ends(failure.Help, err, failure.Command) { // nor could it be written
 		return nil

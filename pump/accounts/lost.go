@@ -10,9 +10,9 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/closing"
-	"github.com/queuepump/queuepump/pump/internal/history"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/sampling"
 	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
@@ -137,12 +137,12 @@ func (o *accountsOf) losses(ctx context.Context, name string) (*Losses, error) {
 			l.Foreign = append(l.Foreign, s.Queue)
 		}
 	}
-	points, err := history.Read(ctx, o.Queues.Control, o.Cfg.Workload, time.Time{})
+	points, err := sampling.ReadHistory(ctx, o.Queues.Control, o.Cfg.Workload, time.Time{})
 	if points == nil && err != nil {
 		o.Cfg.Log.Warn("what was last counted in the account could not be learned", "error", err)
 	}
 	for _, p := range slices.Backward(points) {
-		i := slices.IndexFunc(p.Accounts, func(a history.Account) bool {
+		i := slices.IndexFunc(p.Accounts, func(a sampling.HistoryAccount) bool {
 			return a.Name == name && a.Sampled
 		})
 		if i >= 0 {

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/setup"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
@@ -125,7 +125,7 @@ func (o *accountsOf) waitRemovable(
 		case opts.Progress != nil:
 			opts.Progress(*progress)
 		}
-		if !backoff.Wait(ctx, setup.CountEvery) {
+		if !waits.Wait(ctx, setup.CountEvery) {
 			return 0, context.Cause(ctx)
 		}
 		// A question that storage did not answer is asked again. A row that says that the workload
@@ -242,7 +242,7 @@ const countTries = 3
 
 func (o *accountsOf) count(ctx context.Context, q storage.Queue) (n int64, err error) {
 	for try := range uint64(countTries) {
-		err = backoff.Within(ctx, func(ctx context.Context) (err error) {
+		err = waits.Within(ctx, func(ctx context.Context) (err error) {
 			n, err = q.Count(ctx)
 			return err
 		})
@@ -254,7 +254,7 @@ func (o *accountsOf) count(ctx context.Context, q storage.Queue) (n int64, err e
 		case !storage.Ambiguous(err):
 			return 0, err
 		}
-		backoff.Wait(ctx, backoff.Jitter(o.Cfg.Instance).Around(time.Second, "count", q.Name(), try))
+		waits.Wait(ctx, waits.Jitter(o.Cfg.Instance).Around(time.Second, "count", q.Name(), try))
 	}
 	return 0, err
 }

@@ -6,13 +6,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/internal/faketable"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 )
 
 // A claim in hand whose row is gone is recorded when its work has stopped.
 func TestAClaimWhoseRowIsGoneIsRecordedByItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := faketable.NewServer().Client("a")
+		client := testkit.NewServer().Client("a")
 		c := claimsOf(client, "a", time.Minute)
 		claim, _, _, err := c.Claim(t.Context(), []byte("k"), taskN(1))
 		must(t, err)
@@ -33,7 +33,7 @@ func TestAClaimWhoseRowIsGoneIsRecordedByItsEnd(t *testing.T) {
 // The service's clock goes back, by more than an interval. An interval later a key is held again.
 func TestClaimsHoldAgainSoonAfterTheServicesClockWentBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		a, b := claimsOf(server.Client("a"), "a", time.Minute), claimsOf(server.Client("b"), "b", time.Minute)
 		mustEnd(t, mustClaim(t, a, "k", taskN(1), Granted, 0), false)
 		mustClaim(t, b, "k", taskN(2), Fresh, time.Minute)

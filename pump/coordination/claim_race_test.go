@@ -11,15 +11,15 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 )
 
 func TestOfTenThatRaceForAKeyOneIsGrantedAnInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sim := faketable.Simulated()
+		sim := testkit.Simulated()
 		for _, rule := range []azsim.Rule{
 			{Fault: azsim.AnswerLost, Probability: 0.1},
 			{Fault: azsim.FailBefore, Probability: 0.1},
@@ -36,7 +36,7 @@ func TestOfTenThatRaceForAKeyOneIsGrantedAnInterval(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 10 {
 			name := fmt.Sprint("p", i)
-			c := claimsOf(faketable.OverTheWire(t, sim, name), name, time.Hour)
+			c := claimsOf(testkit.OverTheWire(t, sim, name), name, time.Hour)
 			wg.Go(func() {
 				for round := range intervals {
 					time.Sleep(time.Until(began.Add(time.Duration(round) * (time.Hour + time.Minute))))
@@ -89,7 +89,7 @@ type held struct {
 // claimWorld is one seeded history of processes that claim, work, die and come
 // again over a table that loses and delays what it likes.
 type claimWorld struct {
-	faketable.Chaos
+	testkit.Chaos
 	interval time.Duration
 	held     []*held
 }
@@ -100,7 +100,7 @@ func (w *claimWorld) process(t *testing.T, p int) {
 		client := w.Server.Client(name)
 		client.SetFault(w.Fault)
 		offset := time.Duration(w.Roll(1200, name+" clock", 0))*time.Second - 10*time.Minute
-		c := NewClaims(row.Seeded(faketable.Skewed{Table: client, By: offset}, faketable.SeededDraw(w.Seed, name)), "city", w.interval, name)
+		c := NewClaims(row.Seeded(testkit.Skewed{Table: client, By: offset}, testkit.SeededDraw(w.Seed, name)), "city", w.interval, name)
 		alive, die := context.WithTimeout(t.Context(), time.Duration(w.Roll(uint64(4*w.interval), name+" dies", 0)))
 		var hands sync.WaitGroup
 		for hand := range 2 {
@@ -178,12 +178,12 @@ func (w *claimWorld) check(t *testing.T) (retries int) {
 }
 
 func TestWhateverHappensAKeyHasOneOwnerAndItsInterval(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	const seeds = 60
 	total, retries := 0, 0
 	for seed := range uint64(seeds) {
 		synctest.Test(t, func(t *testing.T) {
-			w := &claimWorld{Chaos: faketable.Chaos{Seed: seed, Server: faketable.NewServer()}, interval: 2 * time.Minute}
+			w := &claimWorld{Chaos: testkit.Chaos{Seed: seed, Server: testkit.NewServer()}, interval: 2 * time.Minute}
 			w.Server.Offset = time.Duration(w.Roll(1200, "server clock", 0))*time.Second - 10*time.Minute
 			w.End = time.Now().Add(time.Hour)
 			w.Quiet = w.End
@@ -204,7 +204,7 @@ func TestWhateverHappensAKeyHasOneOwnerAndItsInterval(t *testing.T) {
 }
 
 func TestClaimsAreSpreadOverPartitions(t *testing.T) {
-	client := faketable.NewServer().Client("a")
+	client := testkit.NewServer().Client("a")
 	used := map[string]int{}
 	for i := range 1600 {
 		r, part := claimRowOf(client, "city", fmt.Append(nil, "key ", i))
@@ -225,7 +225,7 @@ func TestClaimsAreSpreadOverPartitions(t *testing.T) {
 
 func TestAFewRequestsAKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := faketable.NewServer().Client("a")
+		client := testkit.NewServer().Client("a")
 		c := claimsOf(client, "a", time.Minute)
 		for i := range 1000 {
 			claim, _, _, err := c.Claim(t.Context(), fmt.Append(nil, "key ", i), taskN(uint64(i)))

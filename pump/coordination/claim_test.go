@@ -15,18 +15,18 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
 const eightHours = 8 * time.Hour
 
-func taskN(n uint64) TaskRef { return TaskRef{Run: faketable.RunID(1), Segment: 7, N: n} }
+func taskN(n uint64) TaskRef { return TaskRef{Run: testkit.RunID(1), Segment: 7, N: n} }
 
 // claims is what one process has of the workload's claims.
 func claimsOf(table storage.Table, name string, interval time.Duration) *Claims {
-	return NewClaims(row.Seeded(table, faketable.SeededDraw(1, name)), "city", interval, name)
+	return NewClaims(row.Seeded(table, testkit.SeededDraw(1, name)), "city", interval, name)
 }
 
 // mustClaim claims and wants that verdict; the time until the key may be claimed is
@@ -63,7 +63,7 @@ func TestAKeyIsDoneOnceAnInterval(t *testing.T) { // origins B2, B3
 	for _, offset := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute} {
 		t.Run(offset.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := faketable.NewServer()
+				server := testkit.NewServer()
 				server.Offset = offset
 				server.Exists = false // the table too is made
 				a, b := claimsOf(server.Client("a"), "a", eightHours), claimsOf(server.Client("b"), "b", eightHours)
@@ -101,7 +101,7 @@ func TestAKeyIsDoneOnceAnInterval(t *testing.T) { // origins B2, B3
 
 func TestARetryOfTheSameTaskIsNoNewTask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		a, b := claimsOf(server.Client("a"), "a", eightHours), claimsOf(server.Client("b"), "b", eightHours)
 		mustEnd(t, mustClaim(t, a, "Bern", taskN(1), Granted, 0), true)
 		time.Sleep(time.Hour)
@@ -117,20 +117,20 @@ func TestALockOfADeadProcessIsTakenOverAfterTheIntervalAndNotBefore(t *testing.T
 	for _, offset := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute} {
 		t.Run(offset.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				sim := faketable.Simulated()
+				sim := testkit.Simulated()
 				sim.SetClockOffset(offset)
-				dead := claimsOf(faketable.OverTheWire(t, sim, "dead"), "dead", eightHours)
+				dead := claimsOf(testkit.OverTheWire(t, sim, "dead"), "dead", eightHours)
 				abandoned := mustClaim(t, dead, "Bern", taskN(1), Granted, 0)
 				start := time.Now()
 				// Another machine, whose clock is off by as much the other way.
-				b := claimsOf(faketable.Skewed{Table: faketable.OverTheWire(t, sim, "b"), By: -offset}, "b", eightHours)
+				b := claimsOf(testkit.Skewed{Table: testkit.OverTheWire(t, sim, "b"), By: -offset}, "b", eightHours)
 				mustClaim(t, b, "Bern", taskN(1), Busy, eightHours)
 				mustClaim(t, b, "Bern", taskN(2), Fresh, eightHours)
 				for {
 					claim, verdict, wait, err := b.Claim(t.Context(), []byte("Bern"), taskN(1))
 					must(t, err)
 					if verdict == Granted {
-						mustClaim(t, claimsOf(faketable.OverTheWire(t, sim, "c"), "c", eightHours), "Bern", taskN(1), Busy, eightHours)
+						mustClaim(t, claimsOf(testkit.OverTheWire(t, sim, "c"), "c", eightHours), "Bern", taskN(1), Busy, eightHours)
 						if err := abandoned.Done(t.Context(), false); !errors.Is(err, ErrClaimTaken) {
 							t.Errorf("the dead one ends it: %v", err)
 						}
@@ -153,7 +153,7 @@ func TestALockOfADeadProcessIsTakenOverAfterTheIntervalAndNotBefore(t *testing.T
 
 func TestARunningClaimIsGoodForTheLongerInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		long, short := claimsOf(server.Client("long"), "long", eightHours), claimsOf(server.Client("short"), "short", time.Hour)
 		claim := mustClaim(t, long, "Bern", taskN(1), Granted, 0)
 		time.Sleep(2 * time.Hour)
@@ -166,11 +166,11 @@ func TestARunningClaimIsGoodForTheLongerInterval(t *testing.T) {
 
 func TestAnAnswerThatComesAfterTheIntervalGrantsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		client := server.Client("me")
 		c := claimsOf(client, "me", time.Second)
 		r, _ := claimRowOf(client, "city", []byte("Bern"))
-		client.SetFault(faketable.FaultOn("write", r.Key, 1, faketable.Fault{Delayed: 2 * time.Second}))
+		client.SetFault(testkit.FaultOn("write", r.Key, 1, testkit.Fault{Delayed: 2 * time.Second}))
 		claim := mustClaim(t, c, "Bern", taskN(1), Granted, 0)
 		if n := client.Writes(r.Object()); n != 2 || !time.Now().Before(claim.Until) {
 			t.Errorf("%d writes, good for %v", n, time.Until(claim.Until))
@@ -180,18 +180,18 @@ func TestAnAnswerThatComesAfterTheIntervalGrantsNothing(t *testing.T) {
 
 func TestAClaimOfUnknownOutcomeIsTheSameTasksOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		client := server.Client("a")
 		a, b := claimsOf(client, "a", eightHours), claimsOf(server.Client("b"), "b", eightHours)
 		r, _ := claimRowOf(client, "city", []byte("Bern"))
-		client.SetFault(func(c faketable.Call) faketable.Fault {
+		client.SetFault(func(c testkit.Call) testkit.Fault {
 			switch {
 			case c.Op == "write" && strings.HasSuffix(c.Row, r.Key):
-				return faketable.LostAnswer
+				return testkit.LostAnswer
 			case c.Op == "read" && c.N > 1:
-				return faketable.LostRequest
+				return testkit.LostRequest
 			}
-			return faketable.Fault{}
+			return testkit.Fault{}
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
@@ -211,11 +211,11 @@ func TestASuccessThatCannotBeRecordedIsNotDoneAgain(t *testing.T) {
 	for name, failed := range map[string]bool{"success": false, "failure": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := faketable.NewServer()
+				server := testkit.NewServer()
 				client := server.Client("a")
 				a := claimsOf(client, "a", eightHours)
 				claim := mustClaim(t, a, "Bern", taskN(1), Granted, 0)
-				client.SetFault(func(faketable.Call) faketable.Fault { return faketable.LostRequest })
+				client.SetFault(func(testkit.Call) testkit.Fault { return testkit.LostRequest })
 				began := time.Now()
 				if err := claim.Done(t.Context(), failed); !storage.Ambiguous(err) || time.Since(began) > row.Patience+time.Second {
 					t.Fatalf("%v after %v", err, time.Since(began))
@@ -242,12 +242,12 @@ func TestASuccessThatCannotBeRecordedIsNotDoneAgain(t *testing.T) {
 // does not remember every claim that went wrong.
 func TestASuccessThatIsNeverRecordedIsForgottenInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		client := server.Client("a")
 		a := claimsOf(client, "a", eightHours)
 		inHand := func() int { a.hands.mu.Lock(); defer a.hands.mu.Unlock(); return len(a.hands.rows) }
 		claim := mustClaim(t, a, "Bern", taskN(1), Granted, 0)
-		client.SetFault(func(faketable.Call) faketable.Fault { return faketable.LostRequest })
+		client.SetFault(func(testkit.Call) testkit.Fault { return testkit.LostRequest })
 		for range 2 {
 			if err := claim.Done(t.Context(), false); !storage.Ambiguous(err) {
 				t.Fatal(err)
@@ -272,13 +272,13 @@ func TestASuccessThatIsNeverRecordedIsForgottenInTime(t *testing.T) {
 
 func TestDoneMayBeMadeAgainAndFindItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		client := server.Client("a")
 		a := claimsOf(client, "a", eightHours)
 		claim := mustClaim(t, a, "Bern", taskN(1), Granted, 0)
 		r, _ := claimRowOf(client, "city", []byte("Bern"))
-		client.SetFault(faketable.FaultOn("write", r.Key, 2, faketable.LandsLate(10*time.Second)))
-		client.SetLatency(func(c faketable.Call) time.Duration { return map[bool]time.Duration{true: time.Minute}[c.Op == "read"] }) // nothing is read back
+		client.SetFault(testkit.FaultOn("write", r.Key, 2, testkit.LandsLate(10*time.Second)))
+		client.SetLatency(func(c testkit.Call) time.Duration { return map[bool]time.Duration{true: time.Minute}[c.Op == "read"] }) // nothing is read back
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		if err := claim.Done(ctx, false); !storage.Ambiguous(err) {
@@ -310,9 +310,9 @@ func TestOverTheWireClaimsHoldWhateverAnswerIsLost(t *testing.T) {
 				rule.Service, rule.Operations, rule.First, rule.Skip = "table", []string{op}, 2, skip
 				t.Run(rule.String(), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
-						sim := faketable.Simulated()
+						sim := testkit.Simulated()
 						sim.Inject(rule)
-						a, b := claimsOf(faketable.OverTheWire(t, sim, "a"), "a", eightHours), claimsOf(faketable.OverTheWire(t, sim, "b"), "b", eightHours)
+						a, b := claimsOf(testkit.OverTheWire(t, sim, "a"), "a", eightHours), claimsOf(testkit.OverTheWire(t, sim, "b"), "b", eightHours)
 						began := time.Now()
 						first := stubborn(t, a, "Bern", taskN(1), Granted)
 						stubborn(t, b, "Bern", taskN(1), Busy)
@@ -365,7 +365,7 @@ func TestADamagedClaimIsNamedAndLeftAsItIs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := faketable.NewServer()
+				server := testkit.NewServer()
 				client := server.Client("a")
 				r, _ := claimRowOf(client, "city", []byte("Bern"))
 				props := good()
@@ -390,7 +390,7 @@ func TestADamagedClaimIsNamedAndLeftAsItIs(t *testing.T) {
 
 func TestTheListHasRunningClaimsFirstThenTheNewest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		server.Offset = -3 * time.Minute
 		a, b := claimsOf(server.Client("a"), "a", eightHours), claimsOf(server.Client("b"), "b", eightHours)
 		if list, all, err := a.List(t.Context(), 10); err != nil || len(list) != 0 || !all {
@@ -431,7 +431,7 @@ func TestTheListHasRunningClaimsFirstThenTheNewest(t *testing.T) {
 
 func TestTheListOfManyKeysIsBoundedAndSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		for i := range scannedClaims + 1 {
 			putRow(t, server, "city.claims.0", fmt.Sprintf("%064x", i), encodeClaim(claimRow{key: fmt.Sprint(i), task: "x", owner: "a#1", interval: 1}))
 		}
@@ -470,7 +470,7 @@ func TestAnyKeyAndTaskCanBeShown(t *testing.T) {
 }
 
 func TestClaimsThatCannotWorkAreReported(t *testing.T) {
-	client := faketable.NewServer().Client("a")
+	client := testkit.NewServer().Client("a")
 	for _, c := range []*Claims{NewClaims(client, "city", 0, "a"), NewClaims(client, "city", -time.Hour, "a"), NewClaims(client, "a city", time.Hour, "a")} {
 		if _, verdict, _, err := c.Claim(t.Context(), []byte("Bern"), taskN(1)); err == nil || verdict != 0 {
 			t.Errorf("%v, %v", verdict, err)

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -27,7 +27,7 @@ func mustRelease(t *testing.T, g *Gate) {
 
 func TestAGateIsClosedUntilItIsReleasedAndHeldAgainForLateComers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		server.Offset = -10 * time.Minute
 		client := server.Client("me")
 		client.Exists = false // the table too is made
@@ -72,12 +72,12 @@ func TestAGateIsClosedUntilItIsReleasedAndHeldAgainForLateComers(t *testing.T) {
 }
 
 // waiting starts n processes at a gate. The result gives when each has passed.
-func waiting(t *testing.T, server *faketable.Server, n int, looks []chan struct{}) (passed func() []time.Time) {
+func waiting(t *testing.T, server *testkit.Server, n int, looks []chan struct{}) (passed func() []time.Time) {
 	times := make([]time.Time, n)
 	var wg sync.WaitGroup
 	for i := range n {
 		name := fmt.Sprintf("p%03d", i)
-		g := NewGate(row.Seeded(server.Client(name), faketable.SeededDraw(3, name)), "city", "start")
+		g := NewGate(row.Seeded(server.Client(name), testkit.SeededDraw(3, name)), "city", "start")
 		wg.Go(func() {
 			if err := g.Wait(t.Context(), looks[i]); err != nil {
 				t.Error(err)
@@ -92,7 +92,7 @@ func TestFiftyStartWithinAPollOrAtOnceWhenTold(t *testing.T) {
 	for name, push := range map[string]bool{"push": true, "push is blocked": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := faketable.NewServer()
+				server := testkit.NewServer()
 				looks := make([]chan struct{}, 50)
 				for i := range looks {
 					looks[i] = make(chan struct{}, 1)
@@ -125,10 +125,10 @@ func TestFiftyStartWithinAPollOrAtOnceWhenTold(t *testing.T) {
 }
 
 func TestWaitLooksEveryTwoAndAHalfSecondsWhateverTheTableDoes(t *testing.T) {
-	for name, f := range map[string]faketable.Fault{"fine": {}, "lost": faketable.LostRequest, "hanging": {Hang: true}, "throttled": {Fail: true, Code: storage.Throttled}, "being deleted": {Fail: true, Code: storage.Missing}} {
+	for name, f := range map[string]testkit.Fault{"fine": {}, "lost": testkit.LostRequest, "hanging": {Hang: true}, "throttled": {Fail: true, Code: storage.Throttled}, "being deleted": {Fail: true, Code: storage.Missing}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := faketable.NewServer()
+				server := testkit.NewServer()
 				client := server.Client("me")
 				var log bytes.Buffer
 				g := NewGate(client, "city", "start")
@@ -136,19 +136,19 @@ func TestWaitLooksEveryTwoAndAHalfSecondsWhateverTheTableDoes(t *testing.T) {
 				began := time.Now()
 				last := began
 				var longest time.Duration
-				client.SetFault(func(c faketable.Call) faketable.Fault {
+				client.SetFault(func(c testkit.Call) testkit.Fault {
 					longest, last = max(longest, time.Since(last)), time.Now()
 					if time.Since(began) < time.Minute {
 						return f
 					}
-					return faketable.Fault{}
+					return testkit.Fault{}
 				})
 				time.AfterFunc(30*time.Second, func() {
 					mustRelease(t, NewGate(server.Client("operator"), "city", "start"))
 				})
 				must(t, g.Wait(t.Context(), nil))
 				want := time.Minute
-				if f == (faketable.Fault{}) {
+				if f == (testkit.Fault{}) {
 					want = 30 * time.Second
 				}
 				if took := time.Since(began); took < want || took > want+gatePoll+100*time.Millisecond {
@@ -160,7 +160,7 @@ func TestWaitLooksEveryTwoAndAHalfSecondsWhateverTheTableDoes(t *testing.T) {
 				if looks := len(client.Sent()); looks > 35 {
 					t.Errorf("%d looks in a minute", looks)
 				}
-				if lines := strings.Count(log.String(), "\n"); lines != 1 && f != (faketable.Fault{}) || lines != 0 && f == (faketable.Fault{}) {
+				if lines := strings.Count(log.String(), "\n"); lines != 1 && f != (testkit.Fault{}) || lines != 0 && f == (testkit.Fault{}) {
 					t.Errorf("log:\n%s", log.String())
 				}
 			})
@@ -170,7 +170,7 @@ func TestWaitLooksEveryTwoAndAHalfSecondsWhateverTheTableDoes(t *testing.T) {
 
 func TestHostileHintsMakeFewRequestsAndDoNotHinderARelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		client := server.Client("me")
 		look := make(chan struct{}, 1)
 		ctx, stop := context.WithCancel(t.Context())
@@ -207,7 +207,7 @@ func TestHostileHintsMakeFewRequestsAndDoNotHinderARelease(t *testing.T) {
 
 func TestAClosedChannelOfHintsIsNoHint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		client := server.Client("me")
 		look := make(chan struct{})
 		close(look)
@@ -224,10 +224,10 @@ func TestAClosedChannelOfHintsIsNoHint(t *testing.T) {
 
 func TestWhatNobodyWouldWaitForIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		client := server.Client("me")
 		g := NewGate(client, "city", "start")
-		client.SetFault(faketable.FaultOn("read", gateKey, 1, faketable.Fault{Fail: true, Code: storage.Auth}))
+		client.SetFault(testkit.FaultOn("read", gateKey, 1, testkit.Fault{Fail: true, Code: storage.Auth}))
 		if err := g.Wait(t.Context(), nil); !storage.Is(err, storage.Auth) {
 			t.Errorf("%v", err)
 		}
@@ -263,8 +263,8 @@ func TestReleaseAndHoldAreDoneOnceWhateverAnswerIsLost(t *testing.T) {
 	} {
 		t.Run(rule.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				sim := faketable.Simulated()
-				table := faketable.OverTheWire(t, sim, "operator")
+				sim := testkit.Simulated()
+				table := testkit.OverTheWire(t, sim, "operator")
 				g := NewGate(table, "city", "start")
 				for i, open := range []bool{true, false, true} {
 					rule.Service = "table"
@@ -286,7 +286,7 @@ func TestAGateWhoseRowVanishesOrRollsBackIsReleasedAgain(t *testing.T) {
 	for name, back := range map[string]bool{"vanishes": false, "rolls back": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := faketable.NewServer()
+				server := testkit.NewServer()
 				g := NewGate(server.Client("operator"), "city", "start")
 				must(t, g.Hold(t.Context(), "night shift"))
 				before := server.Rows[gateKey]

@@ -13,16 +13,15 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/testbuf"
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // must ends a test with an error.
-var must = testbuf.Must
+var must = proof.Must
 
 func mustIDRange(t testing.TB, table storage.Table, size int) *IDRange {
 	t.Helper()
@@ -32,7 +31,7 @@ func mustIDRange(t testing.TB, table storage.Table, size int) *IDRange {
 }
 
 // putRow writes a row as no program of ours would.
-func putRow(t testing.TB, s *faketable.Server, partition, key string, props map[string]any) {
+func putRow(t testing.TB, s *testkit.Server, partition, key string, props map[string]any) {
 	t.Helper()
 	props[row.FormatProperty] = int64(row.Format)
 	w := storage.Write{Mode: storage.Upsert, Entity: storage.Entity{Partition: partition, Row: key, Properties: props}}
@@ -43,7 +42,7 @@ func putRow(t testing.TB, s *faketable.Server, partition, key string, props map[
 
 func TestNumbersBeginAtOneAndCostARequestAThousand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := faketable.NewServer().Client("me")
+		client := testkit.NewServer().Client("me")
 		client.Exists = false // the table too is made
 		r := mustIDRange(t, client, 0)
 		for want := uint64(1); want <= 2001; want++ {
@@ -71,7 +70,7 @@ func TestNumbersBeginAtOneAndCostARequestAThousand(t *testing.T) {
 
 func TestManyGoroutinesShareOneReservation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := faketable.NewServer().Client("me")
+		client := testkit.NewServer().Client("me")
 		r := mustIDRange(t, client, 100)
 		var mu sync.Mutex
 		var all []uint64
@@ -100,7 +99,7 @@ func TestManyGoroutinesShareOneReservation(t *testing.T) {
 
 func TestWhoseContextEndsDoesNotFailTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := faketable.NewServer().Client("me")
+		client := testkit.NewServer().Client("me")
 		r := mustIDRange(t, client, 10)
 		impatient, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
 		defer cancel()
@@ -128,10 +127,10 @@ func TestWhoseContextEndsDoesNotFailTheOthers(t *testing.T) {
 // TestNoNumberIsGivenTwice is origins T1 under all that may happen: 32
 // processes of which each takes 10,000 numbers and now and then dies with some in hand.
 func TestNoNumberIsGivenTwice(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	synctest.Test(t, func(t *testing.T) {
 		const processes, each, seed = 32, 10_000, 1
-		sim := faketable.Simulated()
+		sim := testkit.Simulated()
 		for _, rule := range []azsim.Rule{
 			{Operations: []string{"MergeEntity", "InsertEntity"}, Fault: azsim.Answer, Status: 412, Code: "UpdateConditionNotSatisfied", Probability: 0.1},
 			{Operations: []string{"MergeEntity", "InsertEntity"}, Fault: azsim.AnswerAfter, Status: 412, Code: "UpdateConditionNotSatisfied", Probability: 0.02},
@@ -150,13 +149,13 @@ func TestNoNumberIsGivenTwice(t *testing.T) {
 		var wg sync.WaitGroup
 		for p := range processes {
 			name := fmt.Sprintf("p%02d", p)
-			table := row.Seeded(faketable.OverTheWire(t, sim, name), faketable.SeededDraw(seed, name))
+			table := row.Seeded(testkit.OverTheWire(t, sim, name), testkit.SeededDraw(seed, name))
 			wg.Go(func() {
 				for life := 0; len(given[p]) < each; life++ {
 					r := mustIDRange(t, table, 100)
 					// It dies after so many numbers, or so long after it began: in mid-request.
-					alive, die := context.WithTimeout(t.Context(), time.Duration(faketable.Hash(seed, name+" dies", life)%uint64(5*time.Second)))
-					until := len(given[p]) + int(faketable.Hash(seed, name, life)%3000) + 1
+					alive, die := context.WithTimeout(t.Context(), time.Duration(testkit.Hash(seed, name+" dies", life)%uint64(5*time.Second)))
+					until := len(given[p]) + int(testkit.Hash(seed, name, life)%3000) + 1
 					for len(given[p]) < min(until, each) {
 						id, err := r.Next(alive)
 						if err != nil {
@@ -181,7 +180,7 @@ func TestNoNumberIsGivenTwice(t *testing.T) {
 				t.Fatalf("%d was given twice (seed %d)", all[i], seed)
 			}
 		}
-		v, err := idRowOf(faketable.OverTheWire(t, sim, "after"), "city", "orders").MustRead(t.Context())
+		v, err := idRowOf(testkit.OverTheWire(t, sim, "after"), "city", "orders").MustRead(t.Context())
 		must(t, err)
 		gaps := int(v.Value-1) - len(all)
 		t.Logf("seed %d: %d numbers given by %d processes, the last is %d; %d never given: %d lost by crashes, %d by answers that never came; %d died in mid-request",
@@ -205,7 +204,7 @@ func TestAWriteThatLandsLateGivesNothingTwice(t *testing.T) {
 		for name, first := range map[string]bool{"insert": true, "change": false} {
 			t.Run(fmt.Sprintf("%s %v", name, late), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					server := faketable.NewServer()
+					server := testkit.NewServer()
 					a, b := mustIDRange(t, server.Client("a"), 10), server.Client("b")
 					n := 1
 					if !first {
@@ -213,7 +212,7 @@ func TestAWriteThatLandsLateGivesNothingTwice(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					b.SetFault(faketable.FaultOn("write", "city.ids/orders", n, faketable.LandsLate(late)))
+					b.SetFault(testkit.FaultOn("write", "city.ids/orders", n, testkit.LandsLate(late)))
 					r := mustIDRange(t, b, 10)
 					var all []uint64
 					for range 40 {
@@ -236,9 +235,9 @@ func TestAWriteThatLandsLateGivesNothingTwice(t *testing.T) {
 
 func TestAReservationIsTriedTwentyFiveTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := faketable.NewServer().Client("me")
-		client.SetFault(func(c faketable.Call) faketable.Fault {
-			return map[bool]faketable.Fault{true: {Fail: true, Code: storage.Precondition}}[c.Op == "write"]
+		client := testkit.NewServer().Client("me")
+		client.SetFault(func(c testkit.Call) testkit.Fault {
+			return map[bool]testkit.Fault{true: {Fail: true, Code: storage.Precondition}}[c.Op == "write"]
 		})
 		began := time.Now()
 		_, err := mustIDRange(t, client, 0).Next(t.Context())
@@ -248,7 +247,7 @@ func TestAReservationIsTriedTwentyFiveTimes(t *testing.T) {
 		if n, took := client.Writes("city.ids/orders"), time.Since(began); n != 25 || took > row.Patience/2 {
 			t.Errorf("%d writes in %v", n, took)
 		}
-		client.SetFault(func(c faketable.Call) faketable.Fault { return faketable.LostRequest })
+		client.SetFault(func(c testkit.Call) testkit.Fault { return testkit.LostRequest })
 		began = time.Now()
 		if _, err := mustIDRange(t, client, 0).Next(t.Context()); !storage.Ambiguous(err) || time.Since(began) > row.Patience+time.Second {
 			t.Errorf("a dark table: %v after %v", err, time.Since(began))
@@ -263,7 +262,7 @@ func TestADamagedCounterIsNamedAndLeftAsItIs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client := faketable.NewServer().Client("me")
+				client := testkit.NewServer().Client("me")
 				props := map[string]any{"Next": next}
 				if next == nil {
 					delete(props, "Next")
@@ -284,8 +283,8 @@ func TestADamagedCounterIsNamedAndLeftAsItIs(t *testing.T) {
 
 func TestTheCounterIsExactBeyondInt64AndDoesNotOverflow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sim := faketable.Simulated()
-		table := faketable.OverTheWire(t, sim, "me")
+		sim := testkit.Simulated()
+		table := testkit.OverTheWire(t, sim, "me")
 		must(t, table.Create(t.Context()))
 		const start = math.MaxUint64 - 2500
 		w := storage.Write{Entity: storage.Entity{
@@ -316,7 +315,7 @@ func TestTheCounterIsExactBeyondInt64AndDoesNotOverflow(t *testing.T) {
 }
 
 func TestNamesThatCannotBeAreRefused(t *testing.T) {
-	table := faketable.NewServer().Client("me")
+	table := testkit.NewServer().Client("me")
 	for _, name := range []string{"", "a b", "a/b", "Zürich", "'", strings.Repeat("x", 64)} {
 		if _, err := NewIDRange(table, "city", name, 0); err == nil {
 			t.Errorf("id range %q", name)
@@ -345,11 +344,11 @@ func TestNamesThatCannotBeAreRefused(t *testing.T) {
 
 func TestManyProcessesThatReserveAtOnceAllSucceed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		var wg sync.WaitGroup
 		for p := range 60 {
 			name := fmt.Sprint("p", p)
-			r := mustIDRange(t, row.Seeded(server.Client(name), faketable.SeededDraw(2, name)), 1)
+			r := mustIDRange(t, row.Seeded(server.Client(name), testkit.SeededDraw(2, name)), 1)
 			wg.Go(func() {
 				for range 20 {
 					if _, err := r.Next(t.Context()); err != nil {
@@ -368,7 +367,7 @@ func TestAHandleGivesNoNumberTwiceThoughItsRowWentBack(t *testing.T) {
 	for _, gone := range []bool{false, true} {
 		t.Run(fmt.Sprintf("gone %v", gone), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client := faketable.NewServer().Client("me")
+				client := testkit.NewServer().Client("me")
 				var log strings.Builder
 				r, other := mustIDRange(t, client, 10), mustIDRange(t, client, 10)
 				r.Log = slog.New(slog.NewTextHandler(&log, nil))

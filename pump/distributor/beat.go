@@ -9,8 +9,8 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor/internal/send"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/closing"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -34,8 +34,8 @@ func (r *run) keepBeating(all context.Context) (finish func()) {
 	name := r.id.String()
 	var g sync.WaitGroup
 	g.Go(func() {
-		j := backoff.Jitter(r.d.cfg.Instance)
-		for n := uint64(0); backoff.Wait(ctx, j.Around(r.d.runBeat(), "beat", name, n)); n++ {
+		j := waits.Jitter(r.d.cfg.Instance)
+		for n := uint64(0); waits.Wait(ctx, j.Around(r.d.runBeat(), "beat", name, n)); n++ {
 			_ = r.beat(ctx)
 		}
 	})
@@ -73,8 +73,8 @@ func (r *run) proven(ctx context.Context) error {
 		if r.asked.Do(ctx, r.beat) == nil {
 			continue
 		}
-		j := backoff.Jitter(r.d.cfg.Instance)
-		backoff.Wait(ctx, j.Around(every/8, "beat again", r.id.String(), n))
+		j := waits.Jitter(r.d.cfg.Instance)
+		waits.Wait(ctx, j.Around(every/8, "beat again", r.id.String(), n))
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -153,7 +153,7 @@ func (d *Distributor) keepSealed(ctx context.Context) {
 	}
 	r := last.of
 	var run workload.Run
-	err := backoff.Within(ctx, func(ctx context.Context) (err error) {
+	err := waits.Within(ctx, func(ctx context.Context) (err error) {
 		run, err = r.runs.Get(ctx, r.id)
 		return err
 	})

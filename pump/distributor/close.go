@@ -4,10 +4,10 @@ import (
 	"context"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/election"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 )
 
 // closeRuns ends runs while this distributor is the one that distributed last and no process
@@ -19,7 +19,7 @@ func (d *Distributor) closeRuns(ctx context.Context) {
 	c.HorizonBy(func(ctx context.Context) (*cluster.View, error) {
 		return cluster.LoadView(ctx, d.fleet.Control, d.cfg.Workload)
 	})
-	c.Keep(ctx, backoff.Jitter(d.cfg.Instance), func(ctx context.Context) bool {
+	c.Keep(ctx, waits.Jitter(d.cfg.Instance), func(ctx context.Context) bool {
 		s, err := e.Status(ctx)
 		return err == nil && s.Phase == election.Idle && s.Leader == d.cfg.Instance
 	})

@@ -11,14 +11,11 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
 	"github.com/queuepump/queuepump/pump/distributor/internal/send"
-	"github.com/queuepump/queuepump/pump/internal/grace"
 	"github.com/queuepump/queuepump/pump/internal/member"
-	"github.com/queuepump/queuepump/pump/internal/money"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/reading"
-	"github.com/queuepump/queuepump/pump/internal/rounds"
 	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/tracing"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/source"
@@ -187,10 +184,10 @@ type Distributor struct {
 	mode   string // of the runs that it makes without an election
 	stage  stage
 	loops  send.Loops // of the distribution under way
-	grace  grace.Period
+	grace  waits.Grace
 	// standing counts what is done to be elected, and to stay it. It does not care what a leader
 	// distributes, and from what source.
-	standing rounds.Counter
+	standing waits.Counter
 
 	router  *send.Router               // where tasks go; it outlives Run
 	running atomic.Pointer[membership] // of Run; nil outside of it
@@ -221,13 +218,13 @@ func New(c pump.Config, from source.Source, o Options) (*Distributor, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := money.Check(&cfg.Config); err != nil {
+	if err := queues.Check(&cfg.Config); err != nil {
 		return nil, err
 	}
 	if o, err = o.withDefaults(); err != nil {
 		return nil, err
 	}
-	if s, ok := from.(reading.Checked); ok {
+	if s, ok := from.(source.Checked); ok {
 		if err := s.Check(); err != nil {
 			return nil, err
 		}

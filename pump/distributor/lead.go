@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/election"
 	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/setup"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/source"
@@ -50,7 +50,8 @@ func (d *Distributor) await(ctx context.Context, r *run) error {
 	sealed := workload.Run{
 		ID: r.id, State: workload.RunSealed, Sealed: r.read.Counts, Tasks: uint64(r.count.Tasks.Load()),
 	}
-	c, err := runs.WaitSealed(ctx, &d.cfg.Config, d.fleet, d.router.Current().Workload.Map.Segments, sealed,
+	segments := d.router.Current().Workload.Map.Segments
+	c, err := runs.WaitSealed(ctx, &d.cfg.Config, d.fleet, segments, sealed,
 		*d.opts.Wait)
 	r.completion = &c
 	return err
@@ -271,7 +272,7 @@ func (d *Distributor) prepare(ctx context.Context) error {
 			return err
 		}
 		d.cfg.Log.Warn("the distributor could not begin; trying again", "error", err, "fix", next.Fix)
-		backoff.Wait(ctx, backoff.Jitter(d.cfg.Instance).Around(retryPause, "prepare",
+		waits.Wait(ctx, waits.Jitter(d.cfg.Instance).Around(retryPause, "prepare",
 			d.cfg.Workload, attempt))
 	}
 }
@@ -356,8 +357,8 @@ func (t *term) lead(ctx context.Context) (wait time.Duration, err error) {
 // The distribution stays due: nothing was sent.
 func (t *term) stepBack(ctx context.Context, err error) time.Duration {
 	d := t.d
-	pause := backoff.Doubled(2*retryPause, UnreadPause, d.unread)
-	pause = backoff.Jitter(d.cfg.Instance).Around(pause, "step back", d.cfg.Workload, d.unread)
+	pause := waits.Doubled(2*retryPause, UnreadPause, d.unread)
+	pause = waits.Jitter(d.cfg.Instance).Around(pause, "step back", d.cfg.Workload, d.unread)
 	d.unread++
 	d.cfg.Log.Error("the source cannot be read on this machine; another distributor may "+
 		"lead, or this one again later",
@@ -377,14 +378,14 @@ func (t *term) finish(ctx context.Context) (time.Duration, error) {
 	rows, done := outlive(ctx)
 	defer done()
 	for attempt := uint64(0); ; attempt++ {
-		err := backoff.Within(rows, t.won.Finish)
+		err := waits.Within(rows, t.won.Finish)
 		if err == nil || errors.Is(err, election.ErrDeposed) || errors.Is(err, election.ErrTermOver) {
 			return 0, nil
 		}
 		t.d.cfg.Log.Warn("the end of the distribution could not be written; trying again", "error", err)
-		pause := backoff.Jitter(t.d.cfg.Instance).
+		pause := waits.Jitter(t.d.cfg.Instance).
 			Full(500*time.Millisecond, 5*time.Second, "finish", t.d.cfg.Workload, attempt)
-		if !backoff.Wait(ctx, pause) {
+		if !waits.Wait(ctx, pause) {
 			// Stopped: the next leader finds the run at its end and only finishes.
 			t.abandon(ctx)
 			return 0, nil
@@ -395,7 +396,7 @@ func (t *term) finish(ctx context.Context) (time.Duration, error) {
 func (t *term) abandon(ctx context.Context) {
 	rows, done := outlive(ctx)
 	defer done()
-	_ = backoff.Within(rows, func(ctx context.Context) error {
+	_ = waits.Within(rows, func(ctx context.Context) error {
 		t.won.Abandon(ctx)
 		return nil
 	})
@@ -425,7 +426,7 @@ func (t *term) job(ctx context.Context) (*run, error) {
 	// If the answer is lost, the row may hold the run: the next leader then
 	// continues it from its start.
 	begin := func(ctx context.Context) error { return t.won.Begin(ctx, r.id) }
-	if err := backoff.Within(ctx, begin); err != nil {
+	if err := waits.Within(ctx, begin); err != nil {
 		return r, err
 	}
 	d.led = t.won.Epoch

@@ -7,7 +7,6 @@ import (
 	"io"
 
 	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
-	"github.com/queuepump/queuepump/pump/internal/reading"
 	"github.com/queuepump/queuepump/pump/source"
 )
 
@@ -24,7 +23,7 @@ func troubled(err error) bool {
 // fix looks up what r distributes, and fingerprints it.
 func (d *Distributor) fix(ctx context.Context, r *run) (err error) {
 	r.source = d.source
-	if s, ok := d.source.(reading.Fixer); ok {
+	if s, ok := d.source.(source.Fixer); ok {
 		r.source, err = s.Fix(ctx, d.cfg.Log)
 	}
 	if err == nil {
@@ -62,7 +61,7 @@ func (d *Distributor) look(ctx context.Context, r *run) error {
 		return &pack.SourceError{Err: err}
 	}
 	r.reader = reader
-	try, ok := reader.(reading.Looker)
+	try, ok := reader.(source.Looker)
 	if !ok {
 		return nil
 	}

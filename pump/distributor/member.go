@@ -10,14 +10,13 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
 	"github.com/queuepump/queuepump/pump/distributor/internal/send"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/nudging"
-	"github.com/queuepump/queuepump/pump/internal/rounds"
 	"github.com/queuepump/queuepump/pump/internal/sampling"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 )
 
 // membership is one Run of a Distributor: what lasts over all its distributions,
@@ -100,7 +99,7 @@ func (s *membership) makeLate() {
 	}
 	s.wg.Go(func() {
 		defer s.makes.Store(false)
-		s.d.router.MakeLate(s.ctx, backoff.Jitter(s.d.cfg.Instance))
+		s.d.router.MakeLate(s.ctx, waits.Jitter(s.d.cfg.Instance))
 	})
 }
 
@@ -169,7 +168,7 @@ func (s *membership) end(ctx context.Context) {
 	pending := len(s.pending) > 0
 	s.mu.Unlock()
 	if pending && ctx.Err() == nil {
-		rounds.Sleep(context.WithoutCancel(ctx), sayLast, s.arrives)
+		waits.Sleep(context.WithoutCancel(ctx), sayLast, s.arrives)
 	}
 	s.stop()
 	s.wg.Wait()

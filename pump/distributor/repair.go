@@ -12,11 +12,11 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/setup"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/source"
@@ -196,13 +196,13 @@ func (r *repair) keep(ctx context.Context) (kept context.Context, done func()) {
 	kept, end := context.WithCancelCause(ctx)
 	var g sync.WaitGroup
 	g.Go(func() {
-		j := backoff.Jitter(r.d.cfg.Instance)
+		j := waits.Jitter(r.d.cfg.Instance)
 		for n := uint64(0); ; n++ {
 			err := r.d.runs.Keep(kept, r.run.ID)
 			if errors.Is(err, workload.ErrRunState) || errors.Is(err, workload.ErrNoRun) {
 				end(err)
 			}
-			if !backoff.Wait(kept, j.Around(keepEvery, "keep", r.run.ID.String(), n)) {
+			if !waits.Wait(kept, j.Around(keepEvery, "keep", r.run.ID.String(), n)) {
 				return
 			}
 		}

@@ -19,12 +19,11 @@ import (
 	"github.com/queuepump/queuepump/pump/coordination"
 	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
 	"github.com/queuepump/queuepump/pump/distributor/internal/send"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/reading"
-	"github.com/queuepump/queuepump/pump/internal/rounds"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/sim"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/source"
@@ -215,7 +214,7 @@ func (r *run) flush(check *pack.Checkpointer, final *pack.Barrier) {
 
 // unchanged is an error if a source that was read to its end cannot be what was read.
 func unchanged(from source.Reader) error {
-	if s, ok := from.(reading.Lasting); ok {
+	if s, ok := from.(source.Lasting); ok {
 		if err := s.Unchanged(); err != nil {
 			return &pack.SourceError{Err: err}
 		}
@@ -242,7 +241,7 @@ func (r *run) assemble(
 	track := pack.NewTracker(d.cfg.Sim.Lanes)
 	o := send.Options{
 		Ctx: work, Stages: stages, Log: r.log, Hooks: &d.fleet.Cfg.Hooks,
-		Jitter: backoff.Jitter(d.cfg.Instance), Turn: d.cfg.Sim.Seeding.Turn, Router: d.router,
+		Jitter: waits.Jitter(d.cfg.Instance), Turn: d.cfg.Sim.Seeding.Turn, Router: d.router,
 		Count: &r.count, Acked: track.Done, Delivered: r.delivered, Loops: &d.loops, Stake: d.stake(),
 		Proven: r.proven,
 	}
@@ -361,7 +360,7 @@ func (r *run) watch(all context.Context) (finish func()) {
 	ctx, cancel := context.WithCancel(all)
 	var g sync.WaitGroup
 	g.Go(func() {
-		rounds.Every(ctx, 200*time.Millisecond, func(time.Time) { report(r.progress()) })
+		waits.Every(ctx, 200*time.Millisecond, func(time.Time) { report(r.progress()) })
 	})
 	return func() {
 		cancel()
@@ -393,7 +392,7 @@ func (r *run) summary() Summary {
 }
 
 // newRun draws the id of a new run.
-func newRun(s backoff.Seeding, workload string) pump.RunID {
+func newRun(s sim.Seeding, workload string) pump.RunID {
 	if s.Draw == nil {
 		return codec.NewRunID()
 	}

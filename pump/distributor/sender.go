@@ -11,10 +11,10 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/setup"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/source"
 )
 
@@ -174,7 +174,7 @@ func (s *Sender) current() *intake {
 		if s.failed++; s.now.summary.Envelopes > 0 {
 			s.failed = 1
 		}
-		pause = backoff.Jitter(s.d.cfg.Instance).Around(backoff.Doubled(sendAgain, retryPause,
+		pause = waits.Jitter(s.d.cfg.Instance).Around(waits.Doubled(sendAgain, retryPause,
 			s.failed-1), "send again",
 			s.d.cfg.Workload, s.failed)
 	}
@@ -195,7 +195,7 @@ const sendAgain = 500 * time.Millisecond
 // run is one of the sender's runs; the one before it is over.
 func (s *Sender) run(in *intake, pause time.Duration) {
 	defer close(in.over)
-	if !backoff.Wait(in.ctx, pause) {
+	if !waits.Wait(in.ctx, pause) {
 		in.err = context.Cause(in.ctx)
 		return
 	}

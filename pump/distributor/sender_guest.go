@@ -4,10 +4,10 @@ import (
 	"context"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/member"
-	"github.com/queuepump/queuepump/pump/internal/quota"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 )
 
 // A sender is a guest of the cluster as long as it sends seldom: it has no member row, and the
@@ -45,8 +45,8 @@ func (s *membership) visit() {
 
 // beGuest returns when this process needs to be a member; false: it ends.
 func (s *membership) beGuest() bool {
-	d, j := s.d, backoff.Jitter(s.d.cfg.Instance)
-	d.fleet.Retarget(quota.Unjoined(d.fleet.Limits(), 0, d.fleet.Names()))
+	d, j := s.d, waits.Jitter(s.d.cfg.Instance)
+	d.fleet.Retarget(queues.Unjoined(d.fleet.Limits(), 0, d.fleet.Names()))
 	var due, busy time.Time
 	for n := uint64(0); s.ctx.Err() == nil; n++ {
 		now := time.Now()
@@ -64,16 +64,16 @@ func (s *membership) beGuest() bool {
 		case now.Sub(busy) >= guestBursts:
 			return true
 		}
-		backoff.Wait(s.ctx, j.Around(guestTick, "guest", d.cfg.Workload, n))
+		waits.Wait(s.ctx, j.Around(guestTick, "guest", d.cfg.Workload, n))
 	}
 	return false
 }
 
 // whileNeeded returns when the membership has not been needed for a while; false: it ends.
 func (s *membership) whileNeeded() bool {
-	j := backoff.Jitter(s.d.cfg.Instance)
+	j := waits.Jitter(s.d.cfg.Instance)
 	last := time.Now()
-	for n := uint64(0); backoff.Wait(s.ctx, j.Around(guestTick, "stays", s.d.cfg.Workload, n)); n++ {
+	for n := uint64(0); waits.Wait(s.ctx, j.Around(guestTick, "stays", s.d.cfg.Workload, n)); n++ {
 		held, needs := s.needs()
 		switch now := time.Now(); {
 		case held || needs:
@@ -103,7 +103,7 @@ func (s *membership) needs() (held, more bool) {
 // glance looks at the cluster without being seen there, and says after how long to look again.
 func (s *membership) glance() time.Duration {
 	d := s.d
-	ctx, cancel := context.WithTimeout(s.ctx, backoff.RequestTimeout)
+	ctx, cancel := context.WithTimeout(s.ctx, waits.RequestTimeout)
 	defer cancel()
 	s.put.Store(false)
 	v, err := cluster.LoadView(ctx, d.fleet.Control, d.cfg.Workload)

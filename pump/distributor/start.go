@@ -9,9 +9,9 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor/internal/send"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/setup"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -48,7 +48,7 @@ func (d *Distributor) Prepare(ctx context.Context) error {
 	if err := t.Unreachable(); err != nil && !d.alone { // later it is gone round
 		return err
 	}
-	late, err := d.router.MakeQueues(ctx, backoff.Jitter(d.cfg.Instance), d.stake())
+	late, err := d.router.MakeQueues(ctx, waits.Jitter(d.cfg.Instance), d.stake())
 	if s := d.running.Load(); s != nil && late {
 		s.makeLate()
 	}

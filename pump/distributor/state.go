@@ -7,11 +7,8 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor/internal/send"
-	"github.com/queuepump/queuepump/pump/internal/reason"
-	"github.com/queuepump/queuepump/pump/internal/rounds"
-	"github.com/queuepump/queuepump/pump/loop"
-	"github.com/queuepump/queuepump/pump/prices"
-	"github.com/queuepump/queuepump/pump/waiting"
+	"github.com/queuepump/queuepump/pump/internal/member"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -35,10 +32,10 @@ type State struct {
 	Cluster  pump.ClusterState   `json:"cluster"`
 	Accounts []pump.AccountState `json:"accounts"`
 	// Backlog is what waits in all queues; null unless this process is the one that samples them.
-	Backlog *waiting.Backlog `json:"backlog"`
+	Backlog *pump.Backlog `json:"backlog"`
 	// Money is what this process knows of what a day costs.
-	Money prices.Day `json:"money"`
-	Done  Counts     `json:"done"`
+	Money pump.CostOfDay `json:"money"`
+	Done  Counts         `json:"done"`
 }
 
 // Counts is what a distributor has done since it began to run, in all
@@ -162,7 +159,7 @@ func (d *Distributor) State() State {
 	if of := d.running.Load(); of != nil {
 		if m := of.member.Load(); m != nil && m.Joined() { // it can do without, so it is not missed
 			s.Cluster = m.State()
-			s.Reasons = append(s.Reasons, reason.OfCluster(&s.Cluster)...)
+			s.Reasons = append(s.Reasons, member.OfCluster(&s.Cluster)...)
 		}
 		s.Backlog, s.Money = of.samples.Latest(), of.samples.Money()
 		d.fleet.Allowance.State(&s.Money)
@@ -171,7 +168,7 @@ func (d *Distributor) State() State {
 	if t := d.router.Current(); t != nil {
 		s.Trouble = t.Trouble()
 	}
-	s.Reasons = append(s.Reasons, reason.OfAccounts(s.Accounts)...)
+	s.Reasons = append(s.Reasons, member.OfAccounts(s.Accounts)...)
 	s.Ready = len(s.Reasons) == 0
 	return s
 }
@@ -182,20 +179,20 @@ const standMost = 3 * time.Minute
 
 // Loops are the loops of a distributor that runs: one that does not go round is stuck, which no
 // source, account or budget can make it be. It may be called at any time, from any goroutine.
-func (d *Distributor) Loops() []loop.State {
+func (d *Distributor) Loops() []pump.LoopState {
 	s := d.running.Load()
 	if s == nil {
 		return nil
 	}
-	all := []loop.State{
-		reason.OfLoop("sinks", &d.loops.Sinks, rounds.Most),
-		reason.OfLoop("map", &d.loops.Map, send.MapMost),
-		reason.OfLoop("election", &d.standing, standMost+2*d.opts.Lease),
+	all := []pump.LoopState{
+		member.OfLoop("sinks", &d.loops.Sinks, waits.Most),
+		member.OfLoop("map", &d.loops.Map, send.MapMost),
+		member.OfLoop("election", &d.standing, standMost+2*d.opts.Lease),
 		s.member.Load().Loop(),
 	}
 	// Without a map that is young enough nothing is tried (P6.5).
 	if t := d.router.Current(); t != nil && t.Fresh() {
-		all = append(all, reason.OfLoop("puts", &d.loops.Puts, send.PutsMost))
+		all = append(all, member.OfLoop("puts", &d.loops.Puts, send.PutsMost))
 	}
 	return all
 }

@@ -5,11 +5,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/source"
 )
 
@@ -46,7 +46,7 @@ func TestAQueueThatAnswersNothingIsNotWaitedForAsLong(t *testing.T) {
 		}
 		w.Sim.Hang("accounta", true)
 		for range queues.SilentAfter {
-			if d := takes(); d != backoff.RequestTimeout {
+			if d := takes(); d != waits.RequestTimeout {
 				t.Errorf("given up after %v", d)
 			}
 		}
@@ -56,7 +56,7 @@ func TestAQueueThatAnswersNothingIsNotWaitedForAsLong(t *testing.T) {
 		w.Sim.Hang("accounta", false)
 		takes()
 		w.Sim.Hang("accounta", true)
-		if d := takes(); d != backoff.RequestTimeout {
+		if d := takes(); d != waits.RequestTimeout {
 			t.Errorf("given up after %v, though the one before was answered", d)
 		}
 	})
@@ -64,7 +64,7 @@ func TestAQueueThatAnswersNothingIsNotWaitedForAsLong(t *testing.T) {
 
 // A distributor that is told to stop sends the waiting tasks before its grace is over.
 func TestNoMoreWaitsThanIsPutBeforeAStopsGraceIsOver(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	slowWorld(t, 2, func(t *testing.T, w *world) {
 		s := &testworld.ListSource{Print: "a", N: 1 << 30}
 		d := w.startDistributor(w.slowDistributor(s, Options{Pack: 10, Every: time.Hour}))

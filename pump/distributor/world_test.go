@@ -3,7 +3,7 @@ package distributor
 import (
 	"testing"
 
-	"github.com/queuepump/queuepump/internal/testbuf"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -11,7 +11,7 @@ import (
 )
 
 // must ends a test with an error.
-var must = testbuf.Must
+var must = proof.Must
 
 // world is a world of the simulator and what its tests do in it.
 type world struct{ *testworld.World }

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/redact"
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/nudging"
 	"github.com/queuepump/queuepump/pump/internal/queues"
@@ -220,8 +220,8 @@ type checkup struct {
 func (c *checkup) find(check, severity, subject, mend, problem string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	f := Finding{Check: check, Severity: severity, Subject: redact.Cleaned(subject)}
-	f.Problem, f.Mend = redact.Cleaned(fmt.Sprintf(problem, args...)), redact.Cleaned(mend)
+	f := Finding{Check: check, Severity: severity, Subject: logs.Cleaned(subject)}
+	f.Problem, f.Mend = logs.Cleaned(fmt.Sprintf(problem, args...)), logs.Cleaned(mend)
 	c.report.Findings = append(c.report.Findings, f)
 }
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/testbuf"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
@@ -20,7 +20,7 @@ import (
 )
 
 // must ends a test with an error.
-var must = testbuf.Must
+var must = proof.Must
 
 func TestTheDoctorIsSilentOnAHealthyFleetOfTwentyProcesses(t *testing.T) {
 	inClinic(t, workload.Spec{}, 10, 17, func(t *testing.T, c *clinic) {

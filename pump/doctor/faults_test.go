@@ -12,9 +12,9 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/doctor"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
@@ -323,7 +323,7 @@ var faults = []fault{
 		plant: func(t *testing.T, c *clinic) {
 			c.PutText("accountb", "work-poison", []byte("old"))
 			go func() {
-				for backoff.Wait(t.Context(), time.Second) {
+				for waits.Wait(t.Context(), time.Second) {
 					if _, err := c.Queue("accountb", "work-poison").Put(t.Context(), []byte("new"), 0); err != nil {
 						return
 					}

@@ -16,11 +16,11 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/setup"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/status"
 	"github.com/queuepump/queuepump/shardmap"
@@ -49,7 +49,8 @@ func (c *checkup) look(ctx context.Context) (l look) {
 	var viewErr error
 	var g errgroup.Group
 	g.Go(func() error {
-		l.status, l.err = status.Read(ctx, c.cfg.Config, status.Options{Runs: 1, Keys: 1, Timeout: lookTimeout})
+		l.status, l.err = status.Read(ctx, c.cfg.Config,
+			status.Options{Runs: 1, Keys: 1, Timeout: lookTimeout})
 		return nil
 	})
 	g.Go(func() error {
@@ -75,7 +76,7 @@ func (c *checkup) fleet(ctx context.Context) {
 	wg.Go(func() { c.inventory(ctx, first.view.Workload.Map) })
 	wg.Go(func() { c.pinned(ctx, first.view.Workload) })
 	wg.Go(func() { c.ports(ctx, first) })
-	if !backoff.Wait(ctx, time.Until(c.began.Add(c.o.Between))) {
+	if !waits.Wait(ctx, time.Until(c.began.Add(c.o.Between))) {
 		wg.Wait()
 		c.judge(first)
 		return

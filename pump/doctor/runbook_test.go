@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/queuepump/queuepump/internal/docscheck"
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // checks are the names of all checks, read from the source: a list here would miss a new one.
@@ -34,7 +34,7 @@ func checks(t *testing.T) (names []string) {
 
 // A finding says one command. The runbook says what it means and what happens otherwise.
 func TestEachFindingHasAnEntryInTheRunbook(t *testing.T) {
-	doc, err := docscheck.ReadFile("../..", "../../docs/runbook.md")
+	doc, err := proof.ReadFile("../..", "../../docs/runbook.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func TestEachFindingHasAnEntryInTheRunbook(t *testing.T) {
 	}
 	for _, name := range names {
 		entry, ok := entries[name]
-		if lacks := docscheck.Lacks(entry); !ok || len(lacks) > 0 {
+		if lacks := proof.Lacks(entry); !ok || len(lacks) > 0 {
 			t.Errorf("docs/runbook.md: the entry of %s lacks %q", name, lacks)
 		}
 		delete(entries, name)

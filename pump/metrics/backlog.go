@@ -5,14 +5,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/queuepump/queuepump/pump/waiting"
+	"github.com/queuepump/queuepump/pump"
 )
 
 // accountGauges are by account, from the process that samples; a process that does not has none of
 // them, so that a sum or a maximum over all is right.
 var accountGauges = []struct {
 	desc  *prometheus.Desc
-	value func(a *waiting.Account, now time.Time) float64
+	value func(a *pump.WaitingAccount, now time.Time) float64
 }{
 	{
 		prometheus.NewDesc("queuepump_backlog_messages",
@@ -20,20 +20,20 @@ var accountGauges = []struct {
 				"The service's approximate count, less what live members said in their last beats "+
 				"to hold and to have put back for later; exact where a queue holds 32 or fewer.",
 			accountLabel, nil),
-		func(a *waiting.Account, _ time.Time) float64 { return float64(a.Visible) },
+		func(a *pump.WaitingAccount, _ time.Time) float64 { return float64(a.Visible) },
 	},
 	{
 		prometheus.NewDesc("queuepump_backlog_in_flight_messages",
 			"Estimate: messages in the hands of live processors, as of their last beats.",
 			accountLabel, nil),
-		func(a *waiting.Account, _ time.Time) float64 { return float64(a.InFlight) },
+		func(a *pump.WaitingAccount, _ time.Time) float64 { return float64(a.InFlight) },
 	},
 	{
 		prometheus.NewDesc("queuepump_backlog_delayed_messages",
 			"Estimate: messages that live members have put back for later, as of their last beats; "+
 				"what a member that has ended put back counts as waiting.",
 			accountLabel, nil),
-		func(a *waiting.Account, _ time.Time) float64 { return float64(a.Delayed) },
+		func(a *pump.WaitingAccount, _ time.Time) float64 { return float64(a.Delayed) },
 	},
 	{
 		prometheus.NewDesc("queuepump_backlog_oldest_seconds",
@@ -41,24 +41,24 @@ var accountGauges = []struct {
 				"by the process's clock; 0: nothing is visible. "+
 				"A message that was put back is as old as when it was put.",
 			accountLabel, nil),
-		func(a *waiting.Account, _ time.Time) float64 { return a.Oldest },
+		func(a *pump.WaitingAccount, _ time.Time) float64 { return a.Oldest },
 	},
 	{
 		prometheus.NewDesc("queuepump_quarantine_messages",
 			"Estimate: messages in the poison queue, as the service counts.", accountLabel, nil),
-		func(a *waiting.Account, _ time.Time) float64 { return float64(a.Quarantined) },
+		func(a *pump.WaitingAccount, _ time.Time) float64 { return float64(a.Quarantined) },
 	},
 	{
 		prometheus.NewDesc("queuepump_account_limit_used_ratio",
 			"Estimate: messages a second that all live members would ask of the account, "+
 				"divided by its limit; above 1 the limit holds them back.",
 			accountLabel, nil),
-		func(a *waiting.Account, _ time.Time) float64 { return a.LimitUsed },
+		func(a *pump.WaitingAccount, _ time.Time) float64 { return a.LimitUsed },
 	},
 	{
 		prometheus.NewDesc("queuepump_backlog_sample_age_seconds",
 			"How old the numbers of the account are; after 5 minutes there are none.", accountLabel, nil),
-		func(a *waiting.Account, now time.Time) float64 { return now.Sub(a.Time).Seconds() },
+		func(a *pump.WaitingAccount, now time.Time) float64 { return now.Sub(a.Time).Seconds() },
 	},
 }
 
@@ -88,7 +88,7 @@ func describeBacklog(out chan<- *prometheus.Desc) {
 	out <- doneRate
 }
 
-func collectBacklog(out chan<- prometheus.Metric, b *waiting.Backlog, now time.Time) {
+func collectBacklog(out chan<- prometheus.Metric, b *pump.Backlog, now time.Time) {
 	if b == nil {
 		return
 	}

@@ -7,7 +7,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/prices"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -22,7 +21,7 @@ type Counters struct {
 	quarantined *prometheus.CounterVec   // account, reason
 	age         prometheus.Histogram
 	took        prometheus.Histogram
-	price       atomic.Pointer[prices.List]
+	price       atomic.Pointer[pump.Prices]
 	spent       *prometheus.CounterVec // account, operation, currency
 }
 
@@ -45,7 +44,7 @@ var durations = []float64{
 
 // NewCounters makes counters with the prices of list; those that it lacks are as published,
 // unless it is of another currency: then what it lacks costs nothing.
-func NewCounters(list prices.List) *Counters {
+func NewCounters(list pump.Prices) *Counters {
 	m := &Counters{}
 	request := []string{"account", "operation"}
 	m.requests = prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -90,7 +89,7 @@ func NewCounters(list prices.List) *Counters {
 
 // Reprice has requests counted with other prices from now on; requests that list lacks cost as
 // published.
-func (m *Counters) Reprice(list prices.List) {
+func (m *Counters) Reprice(list pump.Prices) {
 	list = list.OrPublished()
 	m.price.Store(&list)
 }

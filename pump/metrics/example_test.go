@@ -8,7 +8,6 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/metrics"
-	"github.com/queuepump/queuepump/pump/prices"
 	"github.com/queuepump/queuepump/pump/processor"
 )
 
@@ -17,7 +16,7 @@ func Example() {
 	registry := prometheus.NewRegistry()
 	ours := prometheus.WrapRegistererWith(prometheus.Labels{"workload": "orders"}, registry)
 
-	counters := metrics.NewCounters(prices.List{})
+	counters := metrics.NewCounters(pump.Prices{})
 	hooks := counters.Hooks(pump.Hooks{}) // cfg.Hooks, given to processor.New or distributor.NewSender
 	state := func() processor.State {     // p.State of a processor p
 		var s processor.State

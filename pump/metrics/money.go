@@ -3,7 +3,7 @@ package metrics
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/queuepump/queuepump/pump/prices"
+	"github.com/queuepump/queuepump/pump"
 )
 
 var (
@@ -33,7 +33,7 @@ var (
 // moneyDescs are what is told of money.
 var moneyDescs = []*prometheus.Desc{dayCost, perDay, costCap, costShare, costSlower, costHolds}
 
-func collectMoney(out chan<- prometheus.Metric, d *prices.Day) {
+func collectMoney(out chan<- prometheus.Metric, d *pump.CostOfDay) {
 	gauge := func(desc *prometheus.Desc, value *float64) {
 		if value != nil {
 			out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, *value, d.Currency)

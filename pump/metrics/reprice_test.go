@@ -7,25 +7,24 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/prices"
 )
 
 // Requests are counted at the prices that hold when they are made: a counter never falls.
 func TestRequestsAreCountedAtThePricesOfTheirTime(t *testing.T) {
-	m := NewCounters(prices.List{Currency: "EUR", Queue: 0.1, Table: 0.1})
+	m := NewCounters(pump.Prices{Currency: "EUR", Queue: 0.1, Table: 0.1})
 	get := func() { m.Hooks(pump.Hooks{}).Request("a", "work-00", "get", time.Millisecond, nil) }
 	spent := func(currency string) float64 {
 		return testutil.ToFloat64(m.spent.WithLabelValues("a", "get", currency))
 	}
 	get()
-	m.Reprice(prices.List{Currency: "EUR", Queue: 0.3, Table: 0.1})
+	m.Reprice(pump.Prices{Currency: "EUR", Queue: 0.3, Table: 0.1})
 	get()
 	if got, want := spent("EUR"), 0.4/1e4; got < 0.999*want || got > 1.001*want {
 		t.Errorf("%v, want %v", got, want)
 	}
-	m.Reprice(prices.List{})
+	m.Reprice(pump.Prices{})
 	get()
-	if got, before := spent(prices.Published.Currency), spent("EUR"); got <= 0 || before < 0.3/1e4 {
+	if got, before := spent(pump.PublishedPrices.Currency), spent("EUR"); got <= 0 || before < 0.3/1e4 {
 		t.Errorf("%v in the currency of the published prices, %v before", got, before)
 	}
 }

@@ -6,24 +6,23 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/queuepump/queuepump/internal/testbuf"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
-	"github.com/queuepump/queuepump/pump/prices"
 	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
 
 // must ends a test with an error.
-var must = testbuf.Must
+var must = proof.Must
 
 // TestASenderHasTheMetricsOfADistributor: what it sent by its state, its requests by its hooks.
 func TestASenderHasTheMetricsOfADistributor(t *testing.T) {
 	sim := azsim.New(azsim.Config{Limits: azsim.NoLimits(), Accounts: []azsim.Account{{Name: "alpha"}}})
 	st, err := azure.Open(azure.Options{ConnectionString: sim.ConnectionString("alpha"), Transport: sim.Transport()})
 	must(t, err)
-	counters := NewCounters(prices.List{})
+	counters := NewCounters(pump.Prices{})
 	s, err := distributor.NewSender(pump.Config{
 		Workload: "test", Log: slog.New(slog.DiscardHandler), Hooks: counters.Hooks(pump.Hooks{}),
 		Accounts: []pump.Account{{Storage: st, Queues: 2}},

@@ -8,7 +8,6 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/processor"
-	"github.com/queuepump/queuepump/pump/waiting"
 )
 
 // sample is a metric whose value is read from a process's state.
@@ -282,7 +281,7 @@ func describeShared(out chan<- *prometheus.Desc) {
 
 func collectShared(
 	out chan<- prometheus.Metric, cluster pump.ClusterState, accounts []pump.AccountState,
-	b *waiting.Backlog,
+	b *pump.Backlog,
 ) {
 	collectBacklog(out, b, time.Now())
 	for _, s := range clusterSamples {

@@ -10,7 +10,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
-	"github.com/queuepump/queuepump/pump/processor/internal/backlog"
+	"github.com/queuepump/queuepump/pump/processor/internal/base"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -22,12 +22,12 @@ func TestAMessageWhoseLeaseEndedBeforeItArrivedTakesNoRoom(t *testing.T) {
 		w.Put("accounta", "work-00", 2, 5)
 		pr := w.processor(&testworld.Seen{}, Options{})
 		r := pr.newProcessing(t.Context())
-		b := backlog.New(r.o.room(), false, func() {})
+		b := base.NewBacklog(r.o.room(), false, func() {})
 		late, good := &message.Delivery{Count: 5, Text: []byte("late")}, &message.Delivery{Count: 3, Text: []byte("good")}
 		if n, unopened := b.Withdraw(late); n != 0 || unopened {
 			t.Fatal("what is not there yet was withdrawn from it")
 		}
-		refused := b.Add([]*message.Delivery{late, good}, backlog.Reservation{})
+		refused := b.Add([]*message.Delivery{late, good}, base.Reservation{})
 		if len(refused) != 1 || refused[0] != late {
 			t.Errorf("refused %v, want the one that no worker should start", refused)
 		}
@@ -63,10 +63,10 @@ func TestGetsThatAreAnsweredAfterTheLeaseLeaveTheProcessorWhole(t *testing.T) {
 func TestRoomIsKeptForTextsAsLargeAsTheyLatelyWere(t *testing.T) {
 	o, err := Options{MaxBytes: 8 << 20}.withDefaults()
 	must(t, err)
-	b := backlog.New(o.room(), false, func() {})
+	b := base.NewBacklog(o.room(), false, func() {})
 	b.Took, b.Busy = 1e-3, 0
 	gets := func() (n int, bytes int64) {
-		var rooms []backlog.Reservation
+		var rooms []base.Reservation
 		for b.Rate = 1e9; ; b.Rate = 1e9 {
 			b.Measured = time.Now()
 			room := b.Reserve(false)
@@ -85,7 +85,7 @@ func TestRoomIsKeptForTextsAsLargeAsTheyLatelyWere(t *testing.T) {
 	bring := func(messages, size int) {
 		for range messages {
 			d := &message.Delivery{Count: 1, Text: make([]byte, size)}
-			if refused := b.Add([]*message.Delivery{d}, backlog.Reservation{}); len(refused) > 0 {
+			if refused := b.Add([]*message.Delivery{d}, base.Reservation{}); len(refused) > 0 {
 				t.Fatal("refused")
 			}
 			b.Withdraw(d)
@@ -122,7 +122,7 @@ func TestAnOpenedMessageCountsWithTheListsOfItsTasks(t *testing.T) {
 	must(t, err)
 	o, err := Options{MaxBytes: 4 << 20}.withDefaults()
 	must(t, err)
-	b := backlog.New(o.room(), true, func() {})
+	b := base.NewBacklog(o.room(), true, func() {})
 	b.Rate = 1e9
 	taken := 0
 	for range 64 {
@@ -131,7 +131,7 @@ func TestAnOpenedMessageCountsWithTheListsOfItsTasks(t *testing.T) {
 			t.Fatal(err)
 		}
 		d.Count = d.Header.Tasks.Len()
-		if refused := b.Add([]*message.Delivery{d}, backlog.Reservation{}); len(refused) > 0 {
+		if refused := b.Add([]*message.Delivery{d}, base.Reservation{}); len(refused) > 0 {
 			t.Fatal("refused")
 		}
 		taken += len(text)
@@ -158,7 +158,7 @@ func TestAnOpenedMessageCountsWithTheListsOfItsTasks(t *testing.T) {
 
 // BenchmarkHandOut is what giving a task to a slot and noting its end costs the backlog.
 func BenchmarkHandOut(bench *testing.B) {
-	b := backlog.New(Options{Concurrency: 1, MaxBytes: 1 << 30}.room(), false, func() {})
+	b := base.NewBacklog(Options{Concurrency: 1, MaxBytes: 1 << 30}.room(), false, func() {})
 	ended := time.Now()
 	for bench.Loop() {
 		if len(b.Runnable) == 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/setup"
-	"github.com/queuepump/queuepump/pump/processor/internal/ownership"
+	"github.com/queuepump/queuepump/pump/processor/internal/base"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -70,7 +70,7 @@ func (r *run) follow() {
 	if r.recorder != nil {
 		r.recorder.Follow(m)
 	}
-	s := ownership.Assign(r.Cfg.Instance, m.View(), func(n uint32) bool {
+	s := base.Assign(r.Cfg.Instance, m.View(), func(n uint32) bool {
 		_, ok := r.hold(n)
 		return ok
 	}, func(n uint32) bool { return r.recorder != nil && r.recorder.IsStuck(n) }, r.reach)
@@ -89,7 +89,7 @@ func (r *run) follow() {
 // tellAwaited says once of each member that this process waits for its lease: without
 // that, a processor that is started after all others were killed does nothing for a
 // lease and says nothing. followMu is held.
-func (r *run) tellAwaited(s *ownership.Assignment) {
+func (r *run) tellAwaited(s *base.Assignment) {
 	var news []string
 	told := map[string]bool{}
 	for _, name := range s.Awaited {

@@ -8,7 +8,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/queuepump/queuepump/internal/redact"
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
@@ -95,7 +95,7 @@ func (f *failures) note(
 // briefly is a text that anybody may have written, as one short line without secrets.
 func briefly(text string) string {
 	const enough = 4 << 10 // to find secrets whole
-	text = row.Clip(redact.Cleaned(text[:min(len(text), enough)]))
+	text = row.Clip(logs.Cleaned(text[:min(len(text), enough)]))
 	if len(text) > maxFailText {
 		text = strings.ToValidUTF8(text[:maxFailText-len("…")], "") + "…"
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/coordination"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 )
 
 // gateWaiter is the gate that a processor waits at before it takes anything: it
@@ -31,7 +31,7 @@ func (r *run) newGateWaiter() *gateWaiter {
 // hint makes the one who waits look at the gate.
 func (e *gateWaiter) hint(gate string) {
 	if gate == e.name && gate != "" {
-		backoff.Signal(e.look)
+		waits.Signal(e.look)
 	}
 }
 

@@ -5,9 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/processor/internal/backlog"
+	"github.com/queuepump/queuepump/pump/processor/internal/base"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
-	"github.com/queuepump/queuepump/pump/processor/internal/ownership"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -187,14 +186,14 @@ func (l *lobby) routeAgain(ds []*message.Delivery) {
 			work = append(work, d)
 		}
 	}
-	for _, d := range r.backlog.Add(work, backlog.Reservation{}) {
+	for _, d := range r.backlog.Add(work, base.Reservation{}) {
 		d.Settle()
 	}
 }
 
 // unready marks the queues, by shard, that are homes of segments of which messages would wait in
 // the lobby.
-func (r *run) unready(s *ownership.Assignment) []bool {
+func (r *run) unready(s *base.Assignment) []bool {
 	marks := make([]bool, len(s.Of.Shards))
 	if s.View.Workload.Shared {
 		return marks

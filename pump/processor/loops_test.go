@@ -11,7 +11,6 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/sim"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
-	"github.com/queuepump/queuepump/pump/loop"
 )
 
 // stuck names the loops that are not seen to go round within their time while so long passes.
@@ -49,7 +48,7 @@ func TestLoopsGoRoundWhateverHappens(t *testing.T) {
 			}
 		}
 		fine("at its start, and idle", 10*time.Minute)
-		if loops := p.Loops(); len(loops) != 3 || slices.ContainsFunc(loops, func(l loop.State) bool { return l.Most == 0 }) {
+		if loops := p.Loops(); len(loops) != 3 || slices.ContainsFunc(loops, func(l pump.LoopState) bool { return l.Most == 0 }) {
 			t.Errorf("at work there are %v", loops)
 		}
 		for _, f := range []azsim.Rule{

@@ -3,10 +3,10 @@ package processor
 import (
 	"testing"
 
-	"github.com/queuepump/queuepump/internal/mutants"
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // TestMutantsAreFound is the proof of those tests: with each listed mistake one fails.
 func TestMutantsAreFound(t *testing.T) {
-	mutants.Find(t, mutants.Hunt{Title: "Inside the processor"})
+	proof.Find(t, proof.Hunt{Title: "Inside the processor"})
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/quota"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
@@ -39,7 +39,7 @@ const (
 // all its handlers.
 type notNows struct {
 	r     *run
-	brake *quota.Brake
+	brake *queues.Brake
 
 	mu     sync.Mutex   // guards what follows
 	recent []recentTask // different ones, the last of them last
@@ -66,7 +66,7 @@ func noCauses() map[string]int64 {
 
 func newNotNows(r *run) *notNows {
 	n := &notNows{r: r, state: NotNow{Causes: noCauses()}}
-	n.brake = quota.NewBrake(float64(r.o.Concurrency), n.passes)
+	n.brake = queues.NewBrake(float64(r.o.Concurrency), n.passes)
 	return n
 }
 
@@ -75,8 +75,8 @@ func (n *notNows) passes() int64 {
 	return n.r.Counts.Handled.Load() + n.r.Counts.Rejected.Load()
 }
 
-// answer is a handler's error that may say "not now" of what the handler asked, or only of its task:
-// the processor tells them apart by what other tasks were told.
+// answer is a handler's error that may say "not now" of what the handler asked, or only of its
+// task: the processor tells them apart by what other tasks were told.
 type answer interface {
 	error
 	// NotNow is what such an answer is called in metrics, such as "429"; empty: it is a failure of its

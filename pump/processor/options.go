@@ -7,7 +7,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/setup"
-	"github.com/queuepump/queuepump/pump/processor/internal/backlog"
+	"github.com/queuepump/queuepump/pump/processor/internal/base"
 )
 
 // Options say how a processor works. The zero value is a good one.
@@ -128,8 +128,8 @@ func (o Options) withDefaults() (Options, error) {
 }
 
 // room is what bounds the messages that wait.
-func (o Options) room() backlog.Options {
-	return backlog.Options{
+func (o Options) room() base.BacklogOptions {
+	return base.BacklogOptions{
 		Handlers: o.Concurrency, MaxBytes: o.MaxBytes, Lease: o.Visibility, Paced: o.MaxRate > 0,
 		Discards: o.Discard,
 	}

@@ -10,22 +10,18 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/foreign"
+	"github.com/queuepump/queuepump/internal/jsonline"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/coordination"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/failure"
-	"github.com/queuepump/queuepump/pump/internal/grace"
 	"github.com/queuepump/queuepump/pump/internal/member"
-	"github.com/queuepump/queuepump/pump/internal/money"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/sampling"
 	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/tracing"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
-	"github.com/queuepump/queuepump/pump/processor/internal/backlog"
 	"github.com/queuepump/queuepump/pump/processor/internal/base"
-	"github.com/queuepump/queuepump/pump/processor/internal/claim"
 	"github.com/queuepump/queuepump/pump/processor/internal/leases"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 	"github.com/queuepump/queuepump/pump/processor/internal/poll"
@@ -84,7 +80,7 @@ type Processor struct {
 	handler pump.Handler
 	running atomic.Pointer[run] // nil outside of Run
 	last    atomic.Pointer[Summary]
-	grace   grace.Period // of a stop
+	grace   waits.Grace // of a stop
 }
 
 // New makes a processor; no request is made. The handler may be nil
@@ -94,7 +90,7 @@ func New(c pump.Config, h pump.Handler, o Options) (*Processor, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := money.Check(&cfg.Config); err != nil {
+	if err := queues.Check(&cfg.Config); err != nil {
 		return nil, err
 	}
 	if o, err = o.withDefaults(); err != nil {
@@ -125,14 +121,14 @@ type run struct {
 	poller   *poll.Poller
 	keeper   *leases.Keeper
 	timing   *leases.Timing
-	backlog  *backlog.Backlog
+	backlog  *base.Backlog
 	workers  *workers
 	rate     *rateLimit
 	notNows  *notNows
 	failures *failures
 	gate     *gateWaiter
-	grace    *grace.Period // Processor's
-	phase    atomic.Int32  // a phase
+	grace    *waits.Grace // Processor's
+	phase    atomic.Int32 // a phase
 	// noWorkload: the last look for the workload found that it is not made yet.
 	noWorkload atomic.Bool
 	opened     atomic.Int64 // when the gate was found open, Unix ns; 0: there was no wait
@@ -147,7 +143,7 @@ type run struct {
 	ended       []workload.EndedRun // as the last view had them; guarded by followMu
 	owned       *owned
 	lobby       *lobby
-	foreign     *foreign.Reader
+	foreign     *jsonline.ForeignReader
 	trials      *trial.Trials // nil until connect, as the next
 	settlers    *settle.Settlers
 	spills      *spillWatch
@@ -230,7 +226,7 @@ func (p *Processor) newProcessing(ctx context.Context) *run {
 	if r.o.MinInterval > 0 && r.handler != nil {
 		claims := coordination.NewClaims(r.Queues.Control, r.Cfg.Workload, r.o.MinInterval,
 			r.Cfg.Instance)
-		r.handler, r.batch = claim.Limit(claims, r.handler, r.batch, r.Jitter, r.Log, r.AlarmOnce)
+		r.handler, r.batch = settle.LimitKeys(claims, r.handler, r.batch, r.Jitter, r.Log, r.AlarmOnce)
 	}
 	r.timing = leases.NewTiming(r.o.Visibility, r.o.Retry)
 	r.keeper = leases.NewKeeper(r.timing, r.Jitter)
@@ -245,7 +241,7 @@ func (p *Processor) newProcessing(ctx context.Context) *run {
 	}
 	r.notNows, r.failures = newNotNows(r), &failures{r: r}
 	r.rate = newRateLimit(r.Queues.Tasks, r.notNows.brake)
-	r.backlog = backlog.New(r.o.room(), r.batch != nil, func() { r.poller.Wake() })
+	r.backlog = base.NewBacklog(r.o.room(), r.batch != nil, func() { r.poller.Wake() })
 	r.poller = poll.New(r.Env, poll.Parts{
 		Backlog: r.backlog, Timing: r.timing, Receive: r.receive, LobbyFull: r.lobby.full,
 		UntilIdle: r.o.UntilIdle, Blocked: func(q *queues.Queue) func() bool {
@@ -284,7 +280,7 @@ func (r *run) connect(ctx context.Context) error {
 			return err
 		}
 	}
-	r.foreign = foreign.New(r.Cfg.ForeignEncoding, r.Workload.ForeignKey)
+	r.foreign = jsonline.NewForeign(r.Cfg.ForeignEncoding, r.Workload.ForeignKey)
 	r.recorder = record.NewRecorder(r.Env)
 	r.poller.Recorder = r.recorder
 	r.trials = trial.New(r.Env, trial.Parts{
@@ -351,7 +347,7 @@ func (r *run) loadWorkload(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	for n := uint64(0); ; n++ {
-		try, cancel := context.WithTimeout(ctx, backoff.RequestTimeout)
+		try, cancel := context.WithTimeout(ctx, waits.RequestTimeout)
 		w, err := workload.Load(try, r.Queues.Control, r.Cfg.Workload)
 		cancel()
 		r.noWorkload.Store(errors.Is(err, pump.ErrNoWorkload))
@@ -414,12 +410,12 @@ func (r *run) startIsOver() bool {
 // startLater waits before a step of a start is tried again for the n-th time. It is false if ctx
 // has ended.
 func (r *run) startLater(ctx context.Context, step string, n uint64) bool {
-	wait := r.Jitter.Around(backoff.Doubled(250*time.Millisecond, 5*time.Second, n), step,
+	wait := r.Jitter.Around(waits.Doubled(250*time.Millisecond, 5*time.Second, n), step,
 		r.Cfg.Workload, n)
 	if idle := r.o.UntilIdle; idle > 0 {
 		wait = min(wait, max(idle-time.Since(r.Began), time.Millisecond))
 	}
-	return backoff.Wait(ctx, wait)
+	return waits.Wait(ctx, wait)
 }
 
 // elsewhereEvery is at how many-th looks for a workload that is not there the other accounts

@@ -9,7 +9,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/quota"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
@@ -19,8 +19,8 @@ import (
 // (P8.4). One slot at a time has a task and waits for its turn
 // (Backlog.pacing): a process that stops could not give back what stood in all of them.
 type rateLimit struct {
-	budget *quota.Budget // nil: as many tasks as there are handlers for
-	brake  *quota.Brake
+	budget *queues.Budget // nil: as many tasks as there are handlers for
+	brake  *queues.Brake
 	over   context.Context // ends when nothing is started any more
 	end    context.CancelFunc
 
@@ -32,7 +32,7 @@ type rateLimit struct {
 // errUnpaced is why a task was not started whose turn did not come.
 var errUnpaced = errors.New("pump: its turn did not come while it could be started")
 
-func newRateLimit(b *quota.Budget, brake *quota.Brake) *rateLimit {
+func newRateLimit(b *queues.Budget, brake *queues.Brake) *rateLimit {
 	p := &rateLimit{budget: b, brake: brake}
 	p.over, p.end = context.WithCancel(context.Background())
 	p.turns, p.endTurns = context.WithCancel(p.over)
@@ -58,7 +58,7 @@ func (p *rateLimit) wait(d *message.Delivery, tasks int, paused func() bool) boo
 	ctx, cancel := context.WithCancel(d.Ctx)
 	defer cancel()
 	defer context.AfterFunc(turns, cancel)()
-	if p.budget != nil && p.budget.Spend(ctx, quota.ClassGet, tasks) != nil {
+	if p.budget != nil && p.budget.Spend(ctx, queues.ClassGet, tasks) != nil {
 		return false
 	}
 	return p.brake.Spend(ctx, tasks) == nil
@@ -84,8 +84,8 @@ func (r *run) awaitRate(d *message.Delivery, from, to int) bool {
 
 // newTaskBudget makes the budget of a rate of tasks, which begins with one: a burst
 // comes with time only.
-func newTaskBudget(rate float64) *quota.Budget {
-	b := quota.NewWithBurst(rate, 1)
+func newTaskBudget(rate float64) *queues.Budget {
+	b := queues.NewWithBurst(rate, 1)
 	b.Bucket.Owe(time.Now(), b.Bucket.Burst-1)
 	return b
 }

@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/internal/foreign"
+	"github.com/queuepump/queuepump/internal/jsonline"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/closing"
-	"github.com/queuepump/queuepump/pump/internal/tombstone"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 	"github.com/queuepump/queuepump/pump/processor/internal/poll"
@@ -138,7 +138,7 @@ func (r *run) deliver(g *poll.Get, m *storage.Message, settler message.Settler) 
 		d.Key, d.Body = r.foreign.Read(m.Text)
 		d.Header = codec.Header{
 			Workload: r.Cfg.Workload, Tasks: codec.MakeNSet(0),
-			Segment: foreign.Segment(m.Text, d.Key, r.Workload.Map.Segments),
+			Segment: jsonline.ForeignSegment(m.Text, d.Key, r.Workload.Map.Segments),
 		}
 	case errors.Is(err, codec.ErrVersion):
 		// Another process writes what this one cannot read. That is no fault of the
@@ -308,7 +308,7 @@ func (r *run) beginRun(ctx context.Context, d *message.Delivery) *message.Dispos
 			return record.Dropped(r.Env, d, d.Count)
 		}
 	}
-	if tombstone.Is(&d.Header) { // nothing is recorded that it could change
+	if row.IsTombstone(&d.Header) { // nothing is recorded that it could change
 		return &message.Disposition{Forget: true}
 	}
 	return nil

@@ -11,7 +11,6 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
-	"github.com/queuepump/queuepump/pump/waiting"
 )
 
 // truth is what lies in the queues of an account at a moment.
@@ -99,7 +98,7 @@ func TestTheSampledBacklogIsTheSimulatorsWithinOneSample(t *testing.T) {
 				return nil
 			})
 		}, "p", "q")
-		var samples []*waiting.Backlog
+		var samples []*pump.Backlog
 		for range 30 * 60 {
 			time.Sleep(time.Second)
 			if all[1].Of.State().Backlog != nil {

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
@@ -34,7 +34,7 @@ func (w *world) joinNudged(instance string, h pump.Handler, o Options, all *[]*s
 }
 
 func TestP7OneQueueWithManyOwnersWorks(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	for _, owners := range []int{2, 4, 16} {
 		t.Run(fmt.Sprintf("%d owners", owners), func(t *testing.T) {
 			inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
@@ -90,7 +90,7 @@ func TestP7OneQueueWithManyOwnersWorks(t *testing.T) {
 }
 
 func TestP7OneSilentOwnerDoesNotStarveTheOthers(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		var hs testworld.Handlings
 		// A member that holds its segments and never reads a queue.

@@ -6,11 +6,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/rounds"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
-	"github.com/queuepump/queuepump/pump/processor/internal/ownership"
+	"github.com/queuepump/queuepump/pump/processor/internal/base"
 )
 
 // When a spill mark is taken back (P6.3).
@@ -22,7 +21,7 @@ const (
 	spillQuiet = time.Minute
 	// spillLeast is the least age of a mark: the distributor that put by it may have read it, and a
 	// map, as long ago as maps are believed, and a put takes a request's time.
-	spillLeast = workload.MapMaxAge + backoff.RequestTimeout
+	spillLeast = workload.MapMaxAge + waits.RequestTimeout
 	// spillEvery is how often that is looked at.
 	spillEvery = 10 * time.Second
 )
@@ -53,7 +52,7 @@ func newSpillWatch(r *run) *spillWatch {
 }
 
 // follow notes which marks there are.
-func (w *spillWatch) follow(s *ownership.Assignment) {
+func (w *spillWatch) follow(s *base.Assignment) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(s.Spills) == 0 && len(w.marks) == 0 {
@@ -114,7 +113,7 @@ func (w *spillWatch) over(now time.Time) (by [spillChoices + 1][]uint32) {
 
 // run takes back marks until the context ends.
 func (w *spillWatch) run(ctx context.Context) {
-	rounds.Every(ctx, spillEvery, func(now time.Time) { w.clear(ctx, now) })
+	waits.Every(ctx, spillEvery, func(now time.Time) { w.clear(ctx, now) })
 }
 
 func (w *spillWatch) clear(ctx context.Context, now time.Time) {
@@ -123,7 +122,7 @@ func (w *spillWatch) clear(ctx context.Context, now time.Time) {
 		if len(segments) == 0 || w.r.Stopping.Load() {
 			continue
 		}
-		try, cancel := context.WithTimeout(ctx, backoff.RequestTimeout)
+		try, cancel := context.WithTimeout(ctx, waits.RequestTimeout)
 		err := w.r.Member.Load().ClearSpill(try, segments, choice)
 		cancel()
 		if err != nil {

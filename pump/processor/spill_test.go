@@ -4,14 +4,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 )
 
 // Somebody else may need a mark again in the moment after it was taken back: that
 // is a new one, and as good for as long as any.
 func TestP63AMarkThatIsSetAgainAtOnceStays(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inWorld(t, 3, 1, nil, func(t *testing.T, w *world) {
 		p := w.join("p", &testworld.Seen{}, Options{})
 		v := w.Settled(1)

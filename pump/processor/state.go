@@ -7,11 +7,8 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/closing"
-	"github.com/queuepump/queuepump/pump/internal/reason"
-	"github.com/queuepump/queuepump/pump/internal/rounds"
-	"github.com/queuepump/queuepump/pump/loop"
-	"github.com/queuepump/queuepump/pump/prices"
-	"github.com/queuepump/queuepump/pump/waiting"
+	"github.com/queuepump/queuepump/pump/internal/member"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -73,9 +70,9 @@ type State struct {
 	// by the ledger. The processor of rank 0 knows; null of others, and without a ledger.
 	TasksRemaining *int64 `json:"tasksRemaining"`
 	// Backlog is what waits in all queues; null unless this process is the one that samples them.
-	Backlog *waiting.Backlog `json:"backlog"`
+	Backlog *pump.Backlog `json:"backlog"`
 	// Money is what this process knows of what a day costs.
-	Money prices.Day `json:"money"`
+	Money pump.CostOfDay `json:"money"`
 	// RateUsed is what this process would start a second, as a part of Options.MaxRate; 0 without.
 	RateUsed float64 `json:"rateUsed"`
 	// NotNow says whether tasks are told "not now" by what the handlers use.
@@ -121,14 +118,14 @@ func (r *run) setPhase(p phase) { r.phase.Store(int32(p)) }
 
 // Loops are the loops of a processor that runs: one that does not go round is stuck, which no
 // account, gate or handler can make it be. It may be called at any time, from any goroutine.
-func (p *Processor) Loops() []loop.State {
+func (p *Processor) Loops() []pump.LoopState {
 	r := p.running.Load()
 	if r == nil {
 		return nil
 	}
-	return []loop.State{
-		reason.OfLoop("poller", &r.poller.Rounds, rounds.Most),
-		reason.OfLoop("lease keeper", &r.keeper.Rounds, rounds.Most),
+	return []pump.LoopState{
+		member.OfLoop("poller", &r.poller.Rounds, waits.Most),
+		member.OfLoop("lease keeper", &r.keeper.Rounds, waits.Most),
 		r.Member.Load().Loop(),
 	}
 }
@@ -191,7 +188,7 @@ func (p *Processor) State() State {
 		s.Reasons = append(s.Reasons, "it is stopping")
 	}
 	if now > phaseStarting {
-		s.Reasons = append(s.Reasons, reason.OfCluster(&s.Cluster)...)
+		s.Reasons = append(s.Reasons, member.OfCluster(&s.Cluster)...)
 		r.addLedger(&s)
 		if share := r.Assignment.Load(); share != nil {
 			if awaits := share.Awaits(); awaits != "" {
@@ -203,7 +200,7 @@ func (p *Processor) State() State {
 			}
 		}
 	}
-	s.Reasons = append(s.Reasons, reason.OfAccounts(s.Accounts)...)
+	s.Reasons = append(s.Reasons, member.OfAccounts(s.Accounts)...)
 	r.addLateness(&s)
 	for _, amiss := range r.o.Amiss {
 		if why := amiss(); why != "" {
@@ -268,6 +265,6 @@ const reportEvery = 200 * time.Millisecond
 
 func (r *run) reportProgress(ctx context.Context) {
 	if r.o.Progress != nil {
-		rounds.Every(ctx, reportEvery, func(time.Time) { r.o.Progress(r.summary()) })
+		waits.Every(ctx, reportEvery, func(time.Time) { r.o.Progress(r.summary()) })
 	}
 }

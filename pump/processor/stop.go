@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 )
 
 // hardGrace is for how long, after Grace, handlers may still return and then
@@ -19,7 +19,7 @@ func (r *run) stop() {
 	// is given up as soon as nothing of it is in hand.
 	r.Stopping.Store(true)
 	if r.recorder != nil {
-		backoff.Signal(r.recorder.Committer.Wake) // results wait for no others any more
+		waits.Signal(r.recorder.Committer.Wake) // results wait for no others any more
 	}
 	if m := r.Member.Load(); m != nil {
 		m.Look()

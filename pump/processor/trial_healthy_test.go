@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/processor/internal/trial"
@@ -41,7 +41,7 @@ func (c *deliveryCounts) at(share float64) int64 {
 // P4.2: a count of deliveries says nothing of a message but where to look. Among many
 // owners of one queue healthy ones reach counts that would be suspicious elsewhere.
 func TestP42HealthyMessagesAreHardlyEverSuspected(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	for _, c := range []struct{ owners, messages int }{{1, 1000}, {8, 1000}, {16, 1000}} {
 		t.Run(fmt.Sprintf("%d owners", c.owners), func(t *testing.T) {
 			inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {

@@ -14,11 +14,11 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/rounds"
 	"github.com/queuepump/queuepump/pump/internal/tracing"
-	"github.com/queuepump/queuepump/pump/processor/internal/claim"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/processor/internal/leases"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
+	"github.com/queuepump/queuepump/pump/processor/internal/settle"
 	"github.com/queuepump/queuepump/pump/processor/internal/trial"
 )
 
@@ -164,7 +164,7 @@ func (s *worker) runNext() (more bool) {
 	errs = r.batch.HandleBatch(handled, d.Pointers())
 	err = nil
 	if n := to - from; errs != nil && len(errs) != n {
-		err = claim.WrongOutcomes(len(errs), n)
+		err = settle.WrongOutcomes(len(errs), n)
 	}
 	return more
 }
@@ -312,7 +312,7 @@ func verdictOf(ctx context.Context, err error) (v message.Verdict, after time.Du
 // watch ends the contexts of handlers that take too long, and gives up on those
 // that then do not return, until ctx ends.
 func (p *workers) watch(ctx context.Context) {
-	rounds.Every(ctx, watchEvery, func(now time.Time) {
+	waits.Every(ctx, watchEvery, func(now time.Time) {
 		p.r.failures.look(now)
 		p.r.tellCannot(now)
 		late := lateness{}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -40,7 +40,7 @@ func (q *Quarantine) redrives(ctx context.Context, outcome string, again bool) (
 	if outcome == Redriven {
 		return r, nil
 	}
-	err := backoff.Within(ctx, func(ctx context.Context) (err error) {
+	err := waits.Within(ctx, func(ctx context.Context) (err error) {
 		r.begun, err = workload.RedrivesBegun(ctx, q.of.Queues.Control, q.of.Cfg.Workload)
 		return err
 	})

@@ -4,10 +4,10 @@ import (
 	"context"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/nudging"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 )
 
 // hintViewFor is for how long owners are looked up in one view of the cluster. A hint to who
@@ -37,7 +37,7 @@ func (h *redriveHints) put(ctx context.Context, queue *queues.Queue, segment uin
 	h.busy <- struct{}{}
 	defer func() { <-h.busy }()
 	if h.read.IsZero() || time.Since(h.read) >= hintViewFor {
-		err := backoff.Within(ctx, func(ctx context.Context) (err error) {
+		err := waits.Within(ctx, func(ctx context.Context) (err error) {
 			h.view, err = cluster.LoadView(ctx, h.q.of.Queues.Control, h.q.of.Cfg.Workload)
 			return err
 		})

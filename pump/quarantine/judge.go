@@ -11,9 +11,9 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/closing"
-	"github.com/queuepump/queuepump/pump/internal/tombstone"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -37,7 +37,7 @@ func (q *Quarantine) readCauses(ctx context.Context) error {
 	q.rows = map[string][]causeFound{}
 	n := 0
 	for e, err := range q.of.Queues.Control.Query(ctx,
-		storage.Query{Partition: tombstone.Partition(q.of.Cfg.Workload)}) {
+		storage.Query{Partition: row.CausePartition(q.of.Cfg.Workload)}) {
 		if err != nil {
 			return q.of.Advise(ctx, err)
 		}
@@ -63,7 +63,7 @@ func (q *Quarantine) readCauses(ctx context.Context) error {
 
 // causeOf gives the row of the cause of a text, each to one message.
 func (q *Quarantine) causeOf(text []byte) *causeFound {
-	list := q.rows[tombstone.TextHash(text)]
+	list := q.rows[row.TextHash(text)]
 	for i := range list {
 		if !list[i].used {
 			list[i].used = true
@@ -214,7 +214,7 @@ func (q *Quarantine) runState(ctx context.Context, id pump.RunID) runSeen {
 		return s
 	}
 	var run workload.Run
-	err := backoff.Within(ctx, func(ctx context.Context) (err error) {
+	err := waits.Within(ctx, func(ctx context.Context) (err error) {
 		run, err = q.runs.Get(ctx, id)
 		return err
 	})
@@ -260,10 +260,10 @@ func (q *Quarantine) removeCause(ctx context.Context, c *causeFound) {
 	if c == nil {
 		return
 	}
-	err := backoff.Within(ctx, func(ctx context.Context) error {
+	err := waits.Within(ctx, func(ctx context.Context) error {
 		_, err := q.of.Queues.Control.Write(ctx, storage.Write{
 			Mode:   storage.Remove,
-			Entity: storage.Entity{Partition: tombstone.Partition(q.of.Cfg.Workload), Row: c.row},
+			Entity: storage.Entity{Partition: row.CausePartition(q.of.Cfg.Workload), Row: c.row},
 		})
 		return err
 	})

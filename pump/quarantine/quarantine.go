@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/internal/foreign"
+	"github.com/queuepump/queuepump/internal/jsonline"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/setup"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -153,7 +153,7 @@ func Open(ctx context.Context, cfg pump.Config) (*Quarantine, error) {
 // reload reads the workload's row, whose map says where tasks belong.
 func (q *Quarantine) reload(ctx context.Context) error {
 	sent := time.Now()
-	err := backoff.Within(ctx, q.of.Load)
+	err := waits.Within(ctx, q.of.Load)
 	if err == nil {
 		q.read = sent
 	}
@@ -185,8 +185,8 @@ func (q *Quarantine) mapNow() *workload.Workload {
 func (q *Quarantine) segmentOf(m *Message) uint32 {
 	if m.foreign {
 		w := q.mapNow()
-		key, _ := foreign.New(foreign.Text, w.ForeignKey).Read(m.text)
-		return foreign.Segment(m.text, key, w.Map.Segments)
+		key, _ := jsonline.NewForeign(jsonline.Text, w.ForeignKey).Read(m.text)
+		return jsonline.ForeignSegment(m.text, key, w.Map.Segments)
 	}
 	return m.header.Segment
 }
@@ -242,7 +242,7 @@ func (q *Quarantine) Count(ctx context.Context) (messages int64) {
 	var all atomic.Int64
 	_ = queues.Each(ctx, q.accounts, func(ctx context.Context, _ int, name string) error {
 		// One that does not answer, or has no such queue, counts as empty.
-		_ = backoff.Within(ctx, func(ctx context.Context) error {
+		_ = waits.Within(ctx, func(ctx context.Context) error {
 			n, err := q.of.Queues.Account(name).Poison.Queue.Count(ctx)
 			all.Add(n)
 			return err

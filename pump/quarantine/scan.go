@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -197,11 +197,11 @@ func again(err error) bool {
 func (q *Quarantine) pauseAfter(
 	ctx context.Context, err error, operation, object string, try uint64,
 ) bool {
-	wait := backoff.Jitter(q.of.Cfg.Instance).Full(time.Second, 5*time.Second, operation, object, try)
+	wait := waits.Jitter(q.of.Cfg.Instance).Full(time.Second, 5*time.Second, operation, object, try)
 	if e, ok := queues.AsError(err); ok {
 		wait += e.RetryAfter
 	}
-	return backoff.Wait(ctx, wait)
+	return waits.Wait(ctx, wait)
 }
 
 // scanAccount visits the messages of one account.

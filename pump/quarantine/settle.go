@@ -12,9 +12,8 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/quota"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/setup"
-	"github.com/queuepump/queuepump/pump/internal/tombstone"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -227,7 +226,7 @@ func (q *Quarantine) putHome(
 	for try := uint64(0); ; try++ {
 		if home, err = q.homeOf(ctx, segment); err == nil {
 			about := home.Digest(text)
-			if err = home.Pay(ctx, quota.ClassPut, 1, queues.OpPut, about); err != nil {
+			if err = home.Pay(ctx, queues.ClassPut, 1, queues.OpPut, about); err != nil {
 				return nil, maybe, err
 			}
 			if !queues.Young(q.read) { // the budget has kept it waiting for so long
@@ -325,6 +324,6 @@ func (q *Quarantine) replacement(
 	case !s.told:
 		return nil, false, nil
 	}
-	text, err = tombstone.New(p.header, q.by(), time.Now())
+	text, err = row.NewTombstone(p.header, q.by(), time.Now())
 	return text, true, err
 }

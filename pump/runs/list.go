@@ -12,7 +12,6 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/workload"
-	"github.com/queuepump/queuepump/pump/prices"
 )
 
 // The errors of runs' rows that callers tell apart. Repair and Wait give them as well.
@@ -121,7 +120,7 @@ func Show(ctx context.Context, cfg pump.Config, id string) (Info, error) {
 }
 
 // spent fills in what the run has cost.
-func (i *Info) spent(tallies map[string]workload.Tally, list *prices.List) {
+func (i *Info) spent(tallies map[string]workload.Tally, list *pump.Prices) {
 	requests := workload.SumTallies(tallies).Requests()
 	i.Requests, i.Cost, i.Currency = &requests, new(list.Cost(requests, 0)), list.Currency
 }

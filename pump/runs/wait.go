@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
@@ -16,6 +15,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/setup"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -240,7 +240,7 @@ func (w *waiter) wait(ctx context.Context) (Completion, error) {
 			w.cfg.Log.Warn("how far the run is could not be learned; trying again", "run", w.id.String(),
 				"error", err)
 		}
-		backoff.Wait(ctx, backoff.Jitter(w.cfg.Instance).Around(look, "wait", w.id.String(), n))
+		waits.Wait(ctx, waits.Jitter(w.cfg.Instance).Around(look, "wait", w.id.String(), n))
 	}
 }
 

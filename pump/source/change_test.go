@@ -11,12 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/internal/inputtest"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 )
 
 // A line that ended where the file did, and goes on when all was read, was no line.
 func TestALineThatGoesOnAfterItWasTakenBreaksTheRun(t *testing.T) {
-	path := inputtest.Write(t, "a.txt", "one\ntw")
+	path := testkit.Write(t, "a.txt", "one\ntw")
 	r, err := Lines(path).Open(t.Context(), nil)
 	must(t, err)
 	defer r.Close()
@@ -28,7 +28,7 @@ func TestALineThatGoesOnAfterItWasTakenBreaksTheRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	must(t, r.(interface{ Unchanged() error }).Unchanged())
-	inputtest.Append(t, path, "o\nthree\n")
+	testkit.Append(t, path, "o\nthree\n")
 	if err := r.(interface{ Unchanged() error }).Unchanged(); !errors.Is(err, ErrSourceChanged) {
 		t.Errorf("got %v", err)
 	}
@@ -116,7 +116,7 @@ func TestSkippingEndsWithItsContext(t *testing.T) {
 		}
 	})
 	t.Run("a compressed file", func(t *testing.T) {
-		path := inputtest.Write(t, "a.gz", inputtest.Gzipped("first\n"+strings.Repeat(strings.Repeat("x", 999)+"\n", 64<<10)))
+		path := testkit.Write(t, "a.gz", testkit.Gzipped("first\n"+strings.Repeat(strings.Repeat("x", 999)+"\n", 64<<10)))
 		_, cursors := readAll(t, Lines(path), nil)
 		r, err := Lines(path).Open(t.Context(), cursors[60_000])
 		must(t, err)
@@ -135,11 +135,11 @@ func TestSkippingEndsWithItsContext(t *testing.T) {
 
 // A file is read only if it is the one that was fingerprinted, whatever becomes of it by the end.
 func TestAFileThatIsReplacedBeforeItIsOpenedIsNotRead(t *testing.T) {
-	long := inputtest.Numbered(0, 4000) // more than its head
+	long := testkit.Numbered(0, 4000) // more than its head
 	pass := []string{"nothing happens", "grown", "removed while it is read"}
 	for name, replace := range map[string]func(t *testing.T, path string){
 		"nothing happens":          func(*testing.T, string) {},
-		"grown":                    func(t *testing.T, path string) { inputtest.Append(t, path, "more\n") },
+		"grown":                    func(t *testing.T, path string) { testkit.Append(t, path, "more\n") },
 		"removed while it is read": func(*testing.T, string) {},
 		"another one":              func(t *testing.T, path string) { moveTo(t, path, "others\n") },
 		"one of its length": func(t *testing.T, path string) {
@@ -162,7 +162,7 @@ func TestAFileThatIsReplacedBeforeItIsOpenedIsNotRead(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, b := inputtest.Write(t, "a.txt", "one\n"), inputtest.Write(t, "b.txt", long)
+			a, b := testkit.Write(t, "a.txt", "one\n"), testkit.Write(t, "b.txt", long)
 			// Else a change in the same tick of the clock would have the same time.
 			must(t, os.Chtimes(b, time.Unix(1e9, 0), time.Unix(1e9, 0)))
 			r, err := (&TextSource{Format: FormatLines, Paths: []string{a, b}}).Open(t.Context(), nil)
@@ -194,13 +194,13 @@ func TestAFileThatIsReplacedBeforeItIsOpenedIsNotRead(t *testing.T) {
 // moveTo has another file take a file's place, with a text of its own.
 func moveTo(t *testing.T, path, text string) {
 	t.Helper()
-	must(t, os.Rename(inputtest.Write(t, "new.txt", text), path))
+	must(t, os.Rename(testkit.Write(t, "new.txt", text), path))
 }
 
 // What is written into a file while it is read is seen though its path leads nowhere at the end.
 func TestAFileThatIsWrittenToAndRemovedWhileItIsReadBreaksTheRun(t *testing.T) {
-	text := inputtest.Numbered(0, 20_000)
-	path := inputtest.Write(t, "a.txt", text)
+	text := testkit.Numbered(0, 20_000)
+	path := testkit.Write(t, "a.txt", text)
 	must(t, os.Chtimes(path, time.Unix(1e9, 0), time.Unix(1e9, 0)))
 	r, err := Lines(path).Open(t.Context(), nil)
 	must(t, err)

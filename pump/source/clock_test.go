@@ -11,11 +11,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/testbuf"
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // must ends a test with an error.
-var must = testbuf.Must
+var must = proof.Must
 
 // Opening a pipe that no process writes to ends with its context.
 func TestAPipeWithoutAWriterHoldsUpNoStop(t *testing.T) {
@@ -45,7 +45,7 @@ func TestAPipeWithoutAWriterHoldsUpNoStop(t *testing.T) {
 // A call that hangs is said once, given up with its context, and what it gives later is let go of.
 func TestACallThatHangsIsSaidAndGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log testbuf.Buffer
+		var log proof.Buffer
 		ctx, cancel := context.WithCancel(t.Context())
 		thaw, left := make(chan int), make(chan int, 1)
 		call := func() (int, error) { return <-thaw, nil }

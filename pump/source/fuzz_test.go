@@ -15,7 +15,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"github.com/queuepump/queuepump/internal/alloctest"
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // readText reads what a source gives of a text, as "key|id|body" or "bad", from a
@@ -80,7 +80,7 @@ func FuzzText(f *testing.F) {
 		var end error
 		// Buffers, and for zstd a window of up to maxWindow, which a frame may ask for whatever its
 		// length.
-		alloctest.AtMost(t, 4*maxWindow+1<<20+256*len(text), func() { whole, cursors, end = readText(&s, []string{path}, nil, most) })
+		proof.AtMost(t, 4*maxWindow+1<<20+256*len(text), func() { whole, cursors, end = readText(&s, []string{path}, nil, most) })
 		for _, r := range whole {
 			// A row of CSV becomes an object with the names of its columns.
 			if len(r) > 3*(maxLine+1)+8*maxLine {

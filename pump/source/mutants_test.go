@@ -3,10 +3,10 @@ package source
 import (
 	"testing"
 
-	"github.com/queuepump/queuepump/internal/mutants"
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // TestMutantsAreFound is the proof of those tests: with each listed mistake one fails.
 func TestMutantsAreFound(t *testing.T) {
-	mutants.Find(t, mutants.Hunt{Title: "Sources"})
+	proof.Find(t, proof.Hunt{Title: "Sources"})
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/queuepump/queuepump/pump/internal/inputtest"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 )
 
 // fuse is a context that ends when it has been looked at a number of times, so
@@ -106,7 +106,7 @@ func drawSource(t *rapid.T, dir string) Source {
 		if s.Format == FormatCSV {
 			text = "k,v\n" + text
 		}
-		pack := rapid.SampledFrom([]func(string) string{func(s string) string { return s }, inputtest.Gzipped, inputtest.Zstded}).Draw(t, "packed")
+		pack := rapid.SampledFrom([]func(string) string{func(s string) string { return s }, testkit.Gzipped, testkit.Zstded}).Draw(t, "packed")
 		s.Paths = append(s.Paths, write(fmt.Sprint(i), pack(text)))
 	}
 	return s

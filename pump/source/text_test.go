@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/queuepump/queuepump/pump/internal/inputtest"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 )
 
 // sourceRow is a record, or a bad one, as tests compare it.
@@ -100,9 +100,9 @@ func TestTextSourceCutsRecords(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			for how, pack := range map[string]func(string) string{"plain": func(s string) string { return s }, "gzip": inputtest.Gzipped, "zstd": inputtest.Zstded} {
+			for how, pack := range map[string]func(string) string{"plain": func(s string) string { return s }, "gzip": testkit.Gzipped, "zstd": testkit.Zstded} {
 				s := c.source
-				s.Paths = []string{inputtest.Write(t, "in", pack(c.text))}
+				s.Paths = []string{testkit.Write(t, "in", pack(c.text))}
 				got, _ := readAll(t, &s, nil)
 				if diff := cmp.Diff(c.want, got); diff != "" {
 					t.Errorf("%s (-want +got):\n%s", how, diff)
@@ -126,14 +126,14 @@ func TestTextSourceRefusesWhatItCannotRead(t *testing.T) {
 		"a key of plain lines":       {TextSource{Format: FormatLines, Key: "k", Paths: []string{none}}, "no fields"},
 		"files and a command":        {TextSource{Paths: []string{none}, Command: []string{"true"}}, "use one of them"},
 		"standard input and files":   {TextSource{Paths: []string{"-", none}}, "use one of them"},
-		"a missing column":           {TextSource{Format: FormatCSV, Key: "k", Paths: []string{inputtest.Write(t, "a", "x,y\n1,2")}}, `no column "k", only ["x" "y"]`},
-		"semicolons":                 {TextSource{Format: FormatCSV, Paths: []string{inputtest.Write(t, "a", "order;name\n1;\"Meyer; Söhne\"\n")}}, `--csv-separator`},
+		"a missing column":           {TextSource{Format: FormatCSV, Key: "k", Paths: []string{testkit.Write(t, "a", "x,y\n1,2")}}, `no column "k", only ["x" "y"]`},
+		"semicolons":                 {TextSource{Format: FormatCSV, Paths: []string{testkit.Write(t, "a", "order;name\n1;\"Meyer; Söhne\"\n")}}, `--csv-separator`},
 		"a separator of words":       {TextSource{Format: FormatCSV, Separator: ", ", Paths: []string{none}}, "one character"},
 		"a separator of lines":       {TextSource{Separator: ";", Paths: []string{none}}, "one character"},
-		"a column twice":             {TextSource{Format: FormatCSV, Key: "x", Paths: []string{inputtest.Write(t, "a", "x,x\n1,2")}}, "twice"},
-		"an empty CSV file":          {TextSource{Format: FormatCSV, Paths: []string{inputtest.Write(t, "a", "")}}, "header"},
-		"a gzip file that is cut":    {TextSource{Paths: []string{inputtest.Write(t, "a", inputtest.Gzipped("{}\n{}\n")[:20])}}, "unexpected EOF"},
-		"a zstd file that is broken": {TextSource{Paths: []string{inputtest.Write(t, "a", inputtest.Zstded(strings.Repeat("{}\n", 99))[:12]+"xxx")}}, "a:"},
+		"a column twice":             {TextSource{Format: FormatCSV, Key: "x", Paths: []string{testkit.Write(t, "a", "x,x\n1,2")}}, "twice"},
+		"an empty CSV file":          {TextSource{Format: FormatCSV, Paths: []string{testkit.Write(t, "a", "")}}, "header"},
+		"a gzip file that is cut":    {TextSource{Paths: []string{testkit.Write(t, "a", testkit.Gzipped("{}\n{}\n")[:20])}}, "unexpected EOF"},
+		"a zstd file that is broken": {TextSource{Paths: []string{testkit.Write(t, "a", testkit.Zstded(strings.Repeat("{}\n", 99))[:12]+"xxx")}}, "a:"},
 		"a program that fails":       {TextSource{Format: FormatLines, Command: []string{"sh", "-c", "echo a; exit 3"}}, "exit status 3"},
 		"a program that is not":      {TextSource{Format: FormatLines, Command: []string{none}}, "no such file"},
 	} {
@@ -256,7 +256,7 @@ func TestReadingFromAnyCursorGivesTheRest(t *testing.T) {
 			if format == FormatCSV {
 				text = "\"k\",v\n" + text
 			}
-			text = rapid.SampledFrom([]func(string) string{func(s string) string { return s }, inputtest.Gzipped, inputtest.Zstded}).Draw(t, "packed")(text)
+			text = rapid.SampledFrom([]func(string) string{func(s string) string { return s }, testkit.Gzipped, testkit.Zstded}).Draw(t, "packed")(text)
 			path := filepath.Join(dir, fmt.Sprint(i))
 			must(t, os.WriteFile(path, []byte(text), 0o600))
 			s.Paths = append(s.Paths, path)
@@ -272,13 +272,13 @@ func TestReadingFromAnyCursorGivesTheRest(t *testing.T) {
 }
 
 func TestCursorsOfOthersAreRefused(t *testing.T) {
-	path := inputtest.Write(t, "a", "x\ny\n")
+	path := testkit.Write(t, "a", "x\ny\n")
 	for _, c := range [][]byte{{}, {1}, {5, 0, 0}, {0, 0, 0, 0}, bytes.Repeat([]byte{0xff}, 30)} {
 		if _, err := Lines(path).Open(t.Context(), c); !errors.Is(err, errCursor) {
 			t.Errorf("%x: %v", c, err)
 		}
 	}
-	r, err := TextSource{Format: FormatLines, Paths: []string{inputtest.Write(t, "b", inputtest.Gzipped("x\n"))}}.open(t, []byte{0, 100, 1})
+	r, err := TextSource{Format: FormatLines, Paths: []string{testkit.Write(t, "b", testkit.Gzipped("x\n"))}}.open(t, []byte{0, 100, 1})
 	if err == nil {
 		_, err = r.Next(t.Context())
 	}
@@ -292,7 +292,7 @@ func (s TextSource) open(t *testing.T, cursor []byte) (Reader, error) {
 }
 
 func TestFingerprintChangesWithWhatIsRead(t *testing.T) {
-	path := inputtest.Write(t, "a", "{\"k\":1}\n")
+	path := testkit.Write(t, "a", "{\"k\":1}\n")
 	s := JSONLines(path, "k")
 	print := func(s Source) string {
 		t.Helper()
@@ -337,7 +337,7 @@ func TestFingerprintChangesWithWhatIsRead(t *testing.T) {
 // TestABadHeaderIsNoBadLine: left out as one, it was read again and again, for ever.
 func TestABadHeaderIsNoBadLine(t *testing.T) {
 	for _, header := range []string{"a\"b\n1\n", "\"open\n1\n", strings.Repeat("x", 300) + "\n1\n"} {
-		s := &TextSource{Format: FormatCSV, Paths: []string{inputtest.Write(t, "a", header)}, MaxLine: 200}
+		s := &TextSource{Format: FormatCSV, Paths: []string{testkit.Write(t, "a", header)}, MaxLine: 200}
 		r, err := s.Open(t.Context(), nil)
 		must(t, err)
 		_, err = r.Next(t.Context())

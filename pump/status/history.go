@@ -5,20 +5,20 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/history"
+	"github.com/queuepump/queuepump/pump/internal/sampling"
 	"github.com/queuepump/queuepump/pump/internal/setup"
 )
 
 // HistorySpan is how far back [History] reaches.
-const HistorySpan = history.Span
+const HistorySpan = sampling.Span
 
 type (
 	// HistoryPoint is what the workload was like in one minute.
-	HistoryPoint = history.Point
+	HistoryPoint = sampling.HistoryPoint
 	// HistoryAccount is what one account was like.
-	HistoryAccount = history.Account
+	HistoryAccount = sampling.HistoryAccount
 	// Requests counts requests of the queue and of the table service.
-	Requests = history.Requests
+	Requests = sampling.Requests
 )
 
 // History gives what the workload was like in each of the last minutes, those later than after only
@@ -30,5 +30,5 @@ func History(ctx context.Context, cfg pump.Config, after time.Time) ([]HistoryPo
 	if err != nil {
 		return nil, err
 	}
-	return history.Read(ctx, o.Queues.Control, cfg.Workload, after)
+	return sampling.ReadHistory(ctx, o.Queues.Control, cfg.Workload, after)
 }

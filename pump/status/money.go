@@ -7,17 +7,16 @@ import (
 	"strings"
 	"time"
 
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
-	"github.com/queuepump/queuepump/pump/internal/history"
-	"github.com/queuepump/queuepump/pump/internal/money"
-	"github.com/queuepump/queuepump/pump/internal/operations"
-	"github.com/queuepump/queuepump/pump/prices"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/sampling"
 )
 
 // Money is what the requests of a workload cost, those of all its processes together. The process
 // that samples the queues adds them up.
 type Money struct {
-	Prices prices.List `json:"prices"` // as this configuration has them
+	Prices pump.Prices `json:"prices"` // as this configuration has them
 	Day    string      `json:"day"`    // UTC: 2026-11-25
 	// DayCost is what the day has cost so far, and PerDay what a day costs at the rate of the last
 	// minutes. Null if no process samples, or it does not know yet. If the process that samples has
@@ -76,7 +75,7 @@ func (r *statusReader) readMoney(ctx context.Context) error {
 	if !r.view.Stamp().IsZero() {
 		now = r.view.ServerTime(now)
 	}
-	points, err := history.ReadKinds(ctx, r.table, r.cfg.Workload, now.Add(-lastRows))
+	points, err := sampling.ReadHistoryKinds(ctx, r.table, r.cfg.Workload, now.Add(-lastRows))
 	if len(points) > 0 {
 		r.last = &points[len(points)-1]
 	}
@@ -103,7 +102,7 @@ func (r *statusReader) slowed(m *Money) {
 			m.HoldBack++
 		}
 	}
-	m.LeastPerDay = money.Least(&r.cfg.Config, processors, distributors)
+	m.LeastPerDay = queues.Least(&r.cfg.Config, processors, distributors)
 }
 
 // money fills in what the day has cost.
@@ -136,12 +135,12 @@ func (r *statusReader) money(s *Status) {
 			Cost:       cost,
 			Operations: []MoneyRequests{},
 		}
-		if a.DayKinds != (operations.Counts{}) {
+		if a.DayKinds != (cluster.OpCounts{}) {
 			one.Operations = requestsOf(a.DayKinds, a.Day, m.Prices)
 		}
 		m.Accounts = append(m.Accounts, one)
 	}
-	if len(m.Operations) == 0 && r.last.DayKinds != (operations.Counts{}) {
+	if len(m.Operations) == 0 && r.last.DayKinds != (cluster.OpCounts{}) {
 		for _, n := range requestsOf(r.last.DayKinds, requests, m.Prices) {
 			m.Operations = append(m.Operations, MoneyOperation{MoneyRequests: n})
 		}
@@ -152,7 +151,7 @@ func (r *statusReader) money(s *Status) {
 }
 
 // operationsOf are what the process that samples says of the day.
-func operationsOf(of map[cluster.DayKind]cluster.DayCount, list prices.List) []MoneyOperation {
+func operationsOf(of map[cluster.DayKind]cluster.DayCount, list pump.Prices) []MoneyOperation {
 	all := make([]MoneyOperation, 0, len(of))
 	for k, n := range of {
 		o := MoneyOperation{MoneyRequests: costing(k.Service, k.Operation, n.Requests, list)}
@@ -170,7 +169,7 @@ func operationsOf(of map[cluster.DayKind]cluster.DayCount, list prices.List) []M
 }
 
 // requestsOf are what a row of the history says by kind of so many requests.
-func requestsOf(kinds operations.Counts, all Requests, list prices.List) []MoneyRequests {
+func requestsOf(kinds cluster.OpCounts, all Requests, list pump.Prices) []MoneyRequests {
 	var of []MoneyRequests
 	put := func(service, operation string, n uint64) {
 		if n > 0 {
@@ -178,22 +177,22 @@ func requestsOf(kinds operations.Counts, all Requests, list prices.List) []Money
 		}
 	}
 	for k, n := range kinds {
-		kind := operations.Kind(k)
+		kind := cluster.Op(k)
 		put(kind.Service(), kind.String(), n)
 	}
 	rest := all.Unknown(kinds)
-	put(operations.Queue, "", rest.Queue)
-	put(operations.Table, "", rest.Table)
+	put(cluster.QueueService, "", rest.Queue)
+	put(cluster.TableService, "", rest.Table)
 	slices.SortFunc(of, byKind)
 	return of
 }
 
-func costing(service, operation string, n uint64, list prices.List) MoneyRequests {
+func costing(service, operation string, n uint64, list pump.Prices) MoneyRequests {
 	return MoneyRequests{operation, service, n, costOf(service, float64(n), list)}
 }
 
-func costOf(service string, n float64, list prices.List) float64 {
-	if service == operations.Table {
+func costOf(service string, n float64, list pump.Prices) float64 {
+	if service == cluster.TableService {
 		return list.Cost(0, n)
 	}
 	return list.Cost(n, 0)

@@ -7,17 +7,15 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
-	"github.com/queuepump/queuepump/pump/internal/history"
-	"github.com/queuepump/queuepump/pump/internal/operations"
+	"github.com/queuepump/queuepump/pump/internal/sampling"
 	"github.com/queuepump/queuepump/pump/internal/setup"
-	"github.com/queuepump/queuepump/pump/prices"
 )
 
 var noon = time.Date(2030, 1, 2, 12, 0, 0, 0, time.UTC)
 
 // moneyOf is what a status says of a day as a beat has it, nil for none, and as a row has it.
-func moneyOf(day *cluster.Day, last *history.Point) Money {
-	cfg := &setup.Config{Config: pump.Config{Prices: prices.List{Currency: "USD", Queue: 1e4, Table: 2e4}}}
+func moneyOf(day *cluster.Day, last *sampling.HistoryPoint) Money {
+	cfg := &setup.Config{Config: pump.Config{Prices: pump.Prices{Currency: "USD", Queue: 1e4, Table: 2e4}}}
 	r := &statusReader{cfg: cfg, last: last, server: noon, local: noon}
 	r.view = &cluster.View{
 		Read:    noon,
@@ -31,15 +29,15 @@ func moneyOf(day *cluster.Day, last *history.Point) Money {
 
 func TestTheDaysOperationsAreThoseOfTheBeat(t *testing.T) {
 	today := noon.Unix() / (24 * 60 * 60)
-	last := &history.Point{
+	last := &sampling.HistoryPoint{
 		Time: noon.Add(
 			-time.Minute,
-		), Currency: "USD", DayKinds: operations.Counts{operations.Get: 5, operations.Read: 3},
-		Accounts: []history.Account{
+		), Currency: "USD", DayKinds: cluster.OpCounts{cluster.OpGet: 5, cluster.OpRead: 3},
+		Accounts: []sampling.HistoryAccount{
 			{
 				Name:     "alpha",
 				Day:      Requests{Queue: 7, Table: 3},
-				DayKinds: operations.Counts{operations.Get: 5, operations.Read: 3},
+				DayKinds: cluster.OpCounts{cluster.OpGet: 5, cluster.OpRead: 3},
 			},
 			{Name: "beta", Day: Requests{Queue: 1}},
 		},
@@ -69,7 +67,7 @@ func TestTheDaysOperationsAreThoseOfTheBeat(t *testing.T) {
 	}
 	for what, c := range map[string]struct {
 		day  *cluster.Day
-		last *history.Point
+		last *sampling.HistoryPoint
 		want []MoneyOperation
 	}{
 		"the beat": {&cluster.Day{Number: today, Cost: 17, Kinds: kinds}, last, []MoneyOperation{
@@ -82,8 +80,8 @@ func TestTheDaysOperationsAreThoseOfTheBeat(t *testing.T) {
 		"one that does not say kinds":    {&cluster.Day{Number: today, Cost: 17}, last, fromRow},
 		"yesterday's":                    {&cluster.Day{Number: today - 1, Cost: 17, Kinds: kinds}, nil, []MoneyOperation{}},
 		"nothing is known":               {nil, nil, []MoneyOperation{}},
-		"a row without kinds":            {nil, &history.Point{Time: noon, Accounts: []history.Account{{Name: "alpha", Day: Requests{Queue: 1, Table: 1}}}}, []MoneyOperation{}},
-		"a row of before midnight alone": {nil, &history.Point{Time: noon.Add(-13 * time.Hour), DayKinds: last.DayKinds}, []MoneyOperation{}},
+		"a row without kinds":            {nil, &sampling.HistoryPoint{Time: noon, Accounts: []sampling.HistoryAccount{{Name: "alpha", Day: Requests{Queue: 1, Table: 1}}}}, []MoneyOperation{}},
+		"a row of before midnight alone": {nil, &sampling.HistoryPoint{Time: noon.Add(-13 * time.Hour), DayKinds: last.DayKinds}, []MoneyOperation{}},
 	} {
 		m := moneyOf(c.day, c.last)
 		if !reflect.DeepEqual(m.Operations, c.want) {

@@ -11,8 +11,8 @@ import (
 
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/internal/failure"
-	"github.com/queuepump/queuepump/pump/internal/history"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/sampling"
 	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -28,7 +28,7 @@ func (r *statusReader) uses() (uses []accounts.Use, queues map[string][]string) 
 		}
 	} else {
 		shards := setup.Shards(r.cfg.Config)
-		uses = accounts.UsesOf(&r.cfg.Config, shards, make([]int, len(shards))) // of a map that there is not
+		uses = accounts.UsesOf(&r.cfg.Config, shards, make([]int, len(shards))) // of no map
 		for _, s := range shards {
 			queues[s.Account] = append(queues[s.Account], s.Queue)
 		}
@@ -72,7 +72,7 @@ func (r *statusReader) readLast(ctx context.Context) {
 	}
 	ctx, cancel := half(ctx)
 	defer cancel()
-	points, err := history.Read(ctx, r.table, r.cfg.Workload, time.Time{})
+	points, err := sampling.ReadHistory(ctx, r.table, r.cfg.Workload, time.Time{})
 	r.note("history", "the history", err)
 	for _, p := range points {
 		for _, was := range p.Accounts {

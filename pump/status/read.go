@@ -18,10 +18,10 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/election"
 	"github.com/queuepump/queuepump/pump/internal/failure"
-	"github.com/queuepump/queuepump/pump/internal/history"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/sampling"
 	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/runs"
@@ -80,7 +80,7 @@ type statusReader struct {
 	gates         []coordination.GateState
 	claims        []coordination.ClaimState
 	accounts      []Account
-	last          *history.Point // the newest row of the history
+	last          *sampling.HistoryPoint // the newest row of the history
 
 	mu       sync.Mutex // guards what follows while parts are read
 	problems []string

@@ -10,10 +10,10 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/setup"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -176,7 +176,7 @@ func (w *Watcher) Look(ctx context.Context) {
 			}
 		}
 		w.mu.Unlock()
-		backoff.Wait(ctx, roundEvery/4) // for the rows, and for accounts that are added
+		waits.Wait(ctx, roundEvery/4) // for the rows, and for accounts that are added
 	}
 }
 
@@ -190,7 +190,7 @@ func (w *Watcher) lookAt(ctx context.Context, name string) {
 		if w.round(ctx, name, list) != nil {
 			next = time.Now().Add(darkEvery)
 		}
-		backoff.Wait(ctx, time.Until(next))
+		waits.Wait(ctx, time.Until(next))
 	}
 }
 

@@ -14,11 +14,10 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
-	"github.com/queuepump/queuepump/pump/internal/deletion"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/setup"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
@@ -186,8 +185,8 @@ func (d *workloadDeletion) plan(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, g := range deletion.Groups(w) {
-		n, err := deletion.Count(ctx, w, g)
+	for _, g := range rowGroups(w) {
+		n, err := countRows(ctx, w, g)
 		if err != nil {
 			return err
 		}
@@ -344,11 +343,11 @@ func (d *workloadDeletion) insist(
 	ctx context.Context, about string, request func(context.Context) error,
 ) error {
 	for try := uint64(0); ; try++ {
-		err := backoff.Within(ctx, request)
-		wait := backoff.Jitter(d.Cfg.Instance).Around(backoff.Doubled(250*time.Millisecond,
+		err := waits.Within(ctx, request)
+		wait := waits.Jitter(d.Cfg.Instance).Around(waits.Doubled(250*time.Millisecond,
 			5*time.Second, try),
 			"delete", about, try)
-		if err == nil || !storage.Ambiguous(err) || try == deleteTries || !backoff.Wait(ctx, wait) {
+		if err == nil || !storage.Ambiguous(err) || try == deleteTries || !waits.Wait(ctx, wait) {
 			return err
 		}
 	}
@@ -402,7 +401,7 @@ func (d *workloadDeletion) noticed(ctx context.Context) error {
 			return err
 		}
 		d.say(Progress{Step: "noticing", Left: left})
-		if !backoff.Wait(ctx, min(left, setup.CountEvery)) {
+		if !waits.Wait(ctx, min(left, setup.CountEvery)) {
 			return context.Cause(ctx)
 		}
 	}
@@ -443,8 +442,8 @@ func (d *workloadDeletion) dropQueues(ctx context.Context) error {
 
 func (d *workloadDeletion) removeRows(ctx context.Context) error {
 	done, total := 0, d.found.AllRows()
-	for _, g := range deletion.Groups(d.Workload) {
-		err := deletion.Remove(ctx, d.Workload, g, func(n int) {
+	for _, g := range rowGroups(d.Workload) {
+		err := removeRows(ctx, d.Workload, g, func(n int) {
 			done += n
 			d.say(Progress{Step: "rows", Done: min(done, total), Total: total})
 		})

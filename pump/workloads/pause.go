@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/nudging"
 	"github.com/queuepump/queuepump/pump/internal/setup"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -52,7 +52,7 @@ func Pause(ctx context.Context, cfg pump.Config, by string, o PauseOptions) (Pau
 		if o.Seen != nil {
 			o.Seen(c)
 		}
-		if !backoff.Wait(ctx, backoff.Jitter(s.Cfg.Instance).Around(pauseLook, "pause", c.Workload, n)) {
+		if !waits.Wait(ctx, waits.Jitter(s.Cfg.Instance).Around(pauseLook, "pause", c.Workload, n)) {
 			return c, context.Cause(ctx)
 		}
 		err = c.look(ctx, s)

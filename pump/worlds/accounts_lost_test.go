@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
@@ -45,7 +45,7 @@ func (w *world) lost(account string) (accounts.Change, error) {
 // Everything of the run that can be read again is done, the others are over in the documented time,
 // and the processors are ready. Then the account comes back with what lay in it.
 func TestAnAccountThatIsGoneForGoodLeavesAndWhatLackedIsDone(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	for how, gone := range goneFor {
 		t.Run(how, func(t *testing.T) {
 			inOnceWorld(t, 3, 2, nil, func(t *testing.T, w *world) { w.losesAnAccount(gone) })

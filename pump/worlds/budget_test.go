@@ -12,16 +12,15 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // drained is a budget whose burst has been spent.
-func drained(target float64) *quota.Budget {
-	b := quota.New(target)
-	for b.TrySpend(quota.ClassPut, 1) {
+func drained(target float64) *queues.Budget {
+	b := queues.NewBudget(target)
+	for b.TrySpend(queues.ClassPut, 1) {
 		continue
 	}
 	return b
@@ -37,7 +36,7 @@ func TestABudgetLetsItsTargetThroughAndNoMore(t *testing.T) {
 			var mu sync.Mutex
 			for range 4 {
 				wg.Go(func() {
-					for b.Spend(ctx, quota.ClassPut, 1) == nil {
+					for b.Spend(ctx, queues.ClassPut, 1) == nil {
 						mu.Lock()
 						n++
 						mu.Unlock()
@@ -57,10 +56,10 @@ func TestP81SettlingGoesBeforeRenewingBeforePuttingBeforeGetting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := drained(100)
 		var mu sync.Mutex
-		var order []quota.Class
+		var order []queues.Class
 		var wg sync.WaitGroup
 		for range 5 {
-			for _, c := range []quota.Class{quota.ClassGet, quota.ClassPut, quota.ClassRenew, quota.ClassSettle} {
+			for _, c := range []queues.Class{queues.ClassGet, queues.ClassPut, queues.ClassRenew, queues.ClassSettle} {
 				wg.Go(func() {
 					if err := b.Spend(t.Context(), c, 1); err != nil {
 						t.Error(err)
@@ -84,21 +83,21 @@ func TestANewcomerDoesNotOvertakeWhoWaitsInItsClassOrAbove(t *testing.T) {
 		b := drained(10)
 		waiting := make(chan time.Time, 1)
 		go func() {
-			_ = b.Spend(t.Context(), quota.ClassPut, 32)
+			_ = b.Spend(t.Context(), queues.ClassPut, 32)
 			waiting <- time.Now()
 		}()
 		time.Sleep(time.Second) // 10 of the 32 have come together
 		began := time.Now()
-		must(t, b.Spend(t.Context(), quota.ClassPut, 1))
+		must(t, b.Spend(t.Context(), queues.ClassPut, 1))
 		if first := <-waiting; time.Since(began) < 2*time.Second || first.After(time.Now()) {
 			t.Errorf("a request for 1 came through after %v, before the one for 32 that waited", time.Since(began))
 		}
 		// The more important one does overtake.
 		b.Charge(10)
-		go func() { _ = b.Spend(t.Context(), quota.ClassGet, 32) }()
+		go func() { _ = b.Spend(t.Context(), queues.ClassGet, 32) }()
 		time.Sleep(time.Second)
 		began = time.Now()
-		if err := b.Spend(t.Context(), quota.ClassSettle, 1); err != nil || time.Since(began) > 200*time.Millisecond {
+		if err := b.Spend(t.Context(), queues.ClassSettle, 1); err != nil || time.Since(began) > 200*time.Millisecond {
 			t.Errorf("settling waited %v behind a get (%v)", time.Since(began), err)
 		}
 		time.Sleep(time.Minute)
@@ -107,7 +106,7 @@ func TestANewcomerDoesNotOvertakeWhoWaitsInItsClassOrAbove(t *testing.T) {
 
 func TestAThrottleCutsTheRateAndItComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := quota.New(1000)
+		b := queues.NewBudget(1000)
 		b.Throttled()
 		if r := b.Rate(); math.Abs(r-900) > 1 {
 			t.Errorf("after one throttle %v, want 900", r)
@@ -136,7 +135,7 @@ func TestAThrottleCutsTheRateAndItComesBack(t *testing.T) {
 		}
 		for range 1000 {
 			b.Throttled()
-			time.Sleep(quota.CutEvery)
+			time.Sleep(queues.CutEvery)
 		}
 		if r := b.Rate(); r < 10 || r > 70 {
 			t.Errorf("after a storm %v, want little, and never nothing", r)
@@ -149,11 +148,11 @@ func TestAThrottleCutsTheRateAndItComesBack(t *testing.T) {
 func TestThrottlesThatGoOnCutTheRateToWhatIsLetThrough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, left := range []float64{20, 300, 700} {
-			b, service := quota.New(1000), quota.New(left)
+			b, service := queues.NewBudget(1000), queues.NewBudget(left)
 			until := time.Now().Add(4 * time.Second)
 			for time.Now().Before(until) {
-				must(t, b.Spend(t.Context(), quota.ClassPut, 1))
-				if !service.TrySpend(quota.ClassPut, 1) {
+				must(t, b.Spend(t.Context(), queues.ClassPut, 1))
+				if !service.TrySpend(queues.ClassPut, 1) {
 					b.Throttled()
 				}
 			}
@@ -192,10 +191,10 @@ func TestAThrottleCutsTheBudgetThatItIsAbout(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				limits, err := setup.Budget(pump.Budget{})
 				must(t, err)
-				a := &queues.Account{Name: "a", Budget: quota.New(limits.Account)}
+				a := &queues.Account{Name: "a", Budget: queues.NewBudget(limits.Account)}
 				var qs [2]*queues.Queue
 				for i := range qs {
-					qs[i] = &queues.Queue{Account: a, Budget: quota.New(limits.Queue), Hooks: &pump.Hooks{}}
+					qs[i] = &queues.Queue{Account: a, Budget: queues.NewBudget(limits.Queue), Hooks: &pump.Hooks{}}
 				}
 				for _, th := range c.throttles {
 					time.Sleep(th.after)
@@ -205,7 +204,7 @@ func TestAThrottleCutsTheBudgetThatItIsAbout(t *testing.T) {
 				}
 				for _, b := range []struct {
 					name string
-					b    *quota.Budget
+					b    *queues.Budget
 					cut  bool
 				}{{"first queue", qs[0].Budget, c.first}, {"second queue", qs[1].Budget, c.second}, {"account", a.Budget, c.shared}} {
 					if s := b.b.Show("", ""); s.Rate < s.Target != b.cut {
@@ -225,7 +224,7 @@ func TestWhatIsSpentFollowsTheCutRate(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
 		n := 0
-		for b.Spend(ctx, quota.ClassPut, 1) == nil {
+		for b.Spend(ctx, queues.ClassPut, 1) == nil {
 			n++
 		}
 		// 900/s rising by 20/s each second reaches 1,000/s after 5 s.
@@ -240,7 +239,7 @@ func TestAChargeAfterTheFactDelaysTheNext(t *testing.T) {
 		b := drained(100)
 		b.Charge(500) // more than the burst
 		began := time.Now()
-		must(t, b.Spend(t.Context(), quota.ClassSettle, 1))
+		must(t, b.Spend(t.Context(), queues.ClassSettle, 1))
 		if d := time.Since(began); d < 5*time.Second || d > 5200*time.Millisecond {
 			t.Errorf("waited %v for a debt of 5 s", d)
 		}
@@ -254,7 +253,7 @@ func TestGivingUpWhileWaitingSpendsNothingAndHoldsUpNobody(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 50 {
 			wg.Go(func() {
-				if err := b.Spend(ctx, quota.ClassSettle, 10); !errors.Is(err, testworld.ErrFlop) {
+				if err := b.Spend(ctx, queues.ClassSettle, 10); !errors.Is(err, testworld.ErrFlop) {
 					t.Errorf("the context's cause is %v", err)
 				}
 			})
@@ -262,7 +261,7 @@ func TestGivingUpWhileWaitingSpendsNothingAndHoldsUpNobody(t *testing.T) {
 		time.Sleep(500 * time.Millisecond)
 		began := time.Now()
 		wg.Go(func() {
-			if err := b.Spend(t.Context(), quota.ClassGet, 1); err != nil {
+			if err := b.Spend(t.Context(), queues.ClassGet, 1); err != nil {
 				t.Error(err)
 			}
 			if d := time.Since(began); d > 200*time.Millisecond {
@@ -284,7 +283,7 @@ func TestAContextThatHasEndedPaysNothing(t *testing.T) {
 		must(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		err = s.Do(ctx, quota.ClassPut, 1, queues.OpPut, "", func(context.Context) error {
+		err = s.Do(ctx, queues.ClassPut, 1, queues.OpPut, "", func(context.Context) error {
 			t.Error("the request was made")
 			return nil
 		})
@@ -309,18 +308,18 @@ func (noStorage) Queues(context.Context, string) ([]string, error) { return nil,
 // limiter has no documented way to take that back; all that was paid is there again.
 func TestWhatIsGivenBackIsThereAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := quota.New(1) // a burst of 8
+		b := queues.NewBudget(1) // a burst of 8
 		atOnce := func(what string, want int) {
 			t.Helper()
 			n := 0
-			for b.TrySpend(quota.ClassPut, 1) {
+			for b.TrySpend(queues.ClassPut, 1) {
 				n++
 			}
 			if n != want {
 				t.Errorf("%s: %d at once, want %d", what, n, want)
 			}
 		}
-		if !b.TrySpend(quota.ClassGet, 32) {
+		if !b.TrySpend(queues.ClassGet, 32) {
 			t.Fatal("a get found no room in a full bucket")
 		}
 		time.Sleep(5 * time.Second) // 8 - 32 + 5
@@ -347,13 +346,13 @@ func TestLookingHowLongAWaitWillBeSpendsNothing(t *testing.T) {
 		b := drained(100)
 		for range 1000 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Microsecond)
-			if err := b.Spend(ctx, quota.ClassGet, 5); err == nil {
+			if err := b.Spend(ctx, queues.ClassGet, 5); err == nil {
 				t.Fatal("5 of nothing were granted")
 			}
 			cancel()
 		}
 		began := time.Now() // 1 ms later, in which a tenth of one has come
-		must(t, b.Spend(t.Context(), quota.ClassPut, 5))
+		must(t, b.Spend(t.Context(), queues.ClassPut, 5))
 		if d := time.Since(began); d < 45*time.Millisecond || d > 50*time.Millisecond {
 			t.Errorf("waited %v for 5 at 100 a second", d)
 		}
@@ -364,7 +363,7 @@ func TestLookingHowLongAWaitWillBeSpendsNothing(t *testing.T) {
 // owed.
 func TestAGetIsPaidAtOnceHoweverLowTheTargetAndLeavesADebt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := quota.New(1)
+		b := queues.NewBudget(1)
 		began := time.Now()
 		waited := func(least time.Duration) {
 			t.Helper()
@@ -374,7 +373,7 @@ func TestAGetIsPaidAtOnceHoweverLowTheTargetAndLeavesADebt(t *testing.T) {
 		}
 		spend := func(cost int) {
 			t.Helper()
-			must(t, b.Spend(t.Context(), quota.ClassGet, cost))
+			must(t, b.Spend(t.Context(), queues.ClassGet, cost))
 		}
 		spend(storage.MaxGet)
 		waited(0)

@@ -13,13 +13,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/source"
@@ -53,7 +53,7 @@ func (s *switchboard) carry(ctx context.Context, n pump.Nudge) error {
 	if s.blocked.Load() {
 		return testworld.ErrFlop
 	}
-	if !backoff.Wait(ctx, nudgeLatency) {
+	if !waits.Wait(ctx, nudgeLatency) {
 		return context.Cause(ctx)
 	}
 	s.mu.Lock()
@@ -306,7 +306,7 @@ func (costs idleCosts) check(t *testing.T, c idleCluster) {
 }
 
 func TestP82AnIdleClusterCostsLittleAndBeginsAtOnce(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	c := idleCluster{
 		accounts: 8, queues: 4, segments: 64, processors: 10,
 		settle: 2 * time.Minute, measure: 5 * time.Minute, nudged: 200, silent: 60, apart: 5 * time.Second,

@@ -9,11 +9,11 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -263,7 +263,7 @@ func TestACloserWithoutProcessorsLooksSeldom(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
-		c.Keep(ctx, backoff.Jitter("c"), func(context.Context) bool { return true })
+		c.Keep(ctx, waits.Jitter("c"), func(context.Context) bool { return true })
 		if row := w.RunRow(run.ID); row.State != workload.RunClosed {
 			t.Errorf("the run is %s", row.State)
 		}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/closing"
@@ -43,7 +43,7 @@ func (w *world) closesFor(c *closing.Closer, d time.Duration) {
 
 // A run is not over while its tasks wait in queues that no processor reads.
 func TestARunIsNotOverWhileNoProcessorRuns(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		run := w.lonely(1, 7)
 		c := w.closer("c")
@@ -76,7 +76,7 @@ func TestARunIsNotOverWhileNoProcessorRuns(t *testing.T) {
 
 // Nor while they wait behind hours of other work.
 func TestARunIsNotOverWhileItsTasksWaitInADeepBacklog(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inOnceWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		const before = 150
 		account, queue := w.Home(7)
@@ -103,7 +103,7 @@ func TestARunIsNotOverWhileItsTasksWaitInADeepBacklog(t *testing.T) {
 
 // Nor while a task of it is hidden because it was put back for hours.
 func TestARunIsNotOverWhileItsTaskIsPutBackForHours(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		run := w.lonely(1, 7)
 		h := &testworld.Seen{Work: func(_ context.Context, task *pump.Task) error {
@@ -126,7 +126,7 @@ func TestARunIsNotOverWhileItsTaskIsPutBackForHours(t *testing.T) {
 
 // Nor while its queue does not answer; and that is said.
 func TestARunIsNotOverWhileItsQueueIsDark(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		account, queue := w.Home(7)
 		dark := w.Fault(azsim.Rule{Account: account, Object: queue, Fault: azsim.Answer}, "GetMessages")

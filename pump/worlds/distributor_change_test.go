@@ -10,15 +10,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/testbuf"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/distributor"
-	"github.com/queuepump/queuepump/pump/internal/inputtest"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/source"
 )
 
 // must ends a test with an error.
-var must = testbuf.Must
+var must = proof.Must
 
 // errOf is the error of a call whose result a test does not need.
 func errOf(_ any, err error) error { return err }
@@ -27,14 +27,14 @@ func errOf(_ any, err error) error { return err }
 // less.
 func TestAFileThatChangesWhileItIsReadIsNotSealedAsComplete(t *testing.T) {
 	const lines, packed = 20_000, 100
-	text := inputtest.Numbered(0, lines)
+	text := testkit.Numbered(0, lines)
 	var gz, zst strings.Builder // of many members, so that a cut between two of them is no damage
 	gzCut, zstCut := 0, 0
 	for i := 0; i < lines; i += packed {
-		if gz.WriteString(inputtest.Gzipped(inputtest.Numbered(i, i+packed))); i == lines/2 {
+		if gz.WriteString(testkit.Gzipped(testkit.Numbered(i, i+packed))); i == lines/2 {
 			gzCut = gz.Len()
 		}
-		if zst.WriteString(inputtest.Zstded(inputtest.Numbered(i, i+packed))); i == lines/2 {
+		if zst.WriteString(testkit.Zstded(testkit.Numbered(i, i+packed))); i == lines/2 {
 			zstCut = zst.Len()
 		}
 	}
@@ -56,20 +56,20 @@ func TestAFileThatChangesWhileItIsReadIsNotSealedAsComplete(t *testing.T) {
 		"a cut gzip file":         {gz.String(), func(t *testing.T, path string) { must(t, os.Truncate(path, int64(gzCut))) }, 0},
 		"a cut zstd file":         {zst.String(), func(t *testing.T, path string) { must(t, os.Truncate(path, int64(zstCut))) }, 0},
 		"written to":              {text, rewrite, 0},
-		"grown":                   {text, func(t *testing.T, path string) { inputtest.Append(t, path, inputtest.Numbered(lines, 2*lines)) }, lines},
+		"grown":                   {text, func(t *testing.T, path string) { testkit.Append(t, path, testkit.Numbered(lines, 2*lines)) }, lines},
 		"grown behind half a line": {text + "half", func(t *testing.T, path string) {
-			inputtest.Append(t, path, " a line\n"+inputtest.Numbered(lines, 2*lines))
+			testkit.Append(t, path, " a line\n"+testkit.Numbered(lines, 2*lines))
 		}, lines},
 		"a grown gzip file": {gz.String(), func(t *testing.T, path string) {
-			inputtest.Append(t, path, inputtest.Gzipped(inputtest.Numbered(0, 10)))
+			testkit.Append(t, path, testkit.Gzipped(testkit.Numbered(0, 10)))
 		}, lines},
 		"a grown zstd file": {zst.String(), func(t *testing.T, path string) {
-			inputtest.Append(t, path, inputtest.Zstded(inputtest.Numbered(0, 10)))
+			testkit.Append(t, path, testkit.Zstded(testkit.Numbered(0, 10)))
 		}, lines},
 		"removed": {text, func(t *testing.T, path string) { must(t, os.Remove(path)) }, lines},
 	} {
 		t.Run(name, func(t *testing.T) {
-			path := inputtest.Write(t, "tasks.txt", c.text)
+			path := testkit.Write(t, "tasks.txt", c.text)
 			inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 				timer := time.AfterFunc(5*time.Second, func() { c.change(t, path) })
 				defer timer.Stop()

@@ -16,8 +16,8 @@ import (
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/election"
-	"github.com/queuepump/queuepump/pump/internal/inputtest"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/source"
@@ -340,7 +340,7 @@ func TestARunWithoutACheckpointStartsFromTheBeginning(t *testing.T) {
 		for i := range 5000 {
 			fmt.Fprintf(&text, "{\"k\":\"key %d\",\"i\":%d}\n", i%97, i)
 		}
-		source := source.JSONLines(inputtest.Write(t, "tasks.jsonl", text.String()), "k")
+		source := source.JSONLines(testkit.Write(t, "tasks.jsonl", text.String()), "k")
 		// Its puts are never answered, so no checkpoint can be saved.
 		w.Sim.Inject(azsim.Rule{Instance: "d1", Service: "queue", Operations: []string{"PutMessage"}, Fault: azsim.HangAfter})
 		var e ended

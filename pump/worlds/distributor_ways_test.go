@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
@@ -298,7 +298,7 @@ func TestAQueueOfADarkAccountIsMadeWhenItIsNeeded(t *testing.T) {
 // P6.3: what a queue at its limit has no room for goes elsewhere; it goes on
 // taking what it can, and nothing flaps.
 func TestAThrottledHomeIsHelpedAndDoesNotFlap(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 		m := w.Look().Workload.Map
 		w.Fault(azsim.Rule{Account: "accountb", Object: "work-00", Fault: azsim.Answer, Instance: "d", Probability: 0.9}, "PutMessage")

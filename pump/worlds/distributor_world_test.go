@@ -9,8 +9,8 @@ import (
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/distributor"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/source"
 )
@@ -296,7 +296,7 @@ func TestAStopDoesNotWaitForADarkControlAccount(t *testing.T) {
 				_ = s.wait()
 				// The tasks that were read are sent in less than a second. Then the rows are tried:
 				// the run's, or the checkpoint and the election's; a save may be under way.
-				if took := time.Since(began); took > backoff.RequestTimeout+2*lastWords+time.Second {
+				if took := time.Since(began); took > waits.RequestTimeout+2*lastWords+time.Second {
 					t.Errorf("stopping took %v", took)
 				}
 				w.Collect().Expect(t, w.Segments(), s.summary.Run, &testworld.ListSource{N: 10_000}, int(s.summary.Tasks), int(s.summary.Tasks))

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
@@ -187,7 +187,7 @@ func TestTheSameSeedGivesTheWholePumpTheSameHistory(t *testing.T) {
 		{name: "shared", shared: true},
 		{name: "owned"},
 	}
-	if verify.Less(t) {
+	if proof.Less(t) {
 		kinds = kinds[:2]
 	}
 	for _, kind := range kinds {

@@ -9,7 +9,7 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
@@ -154,7 +154,7 @@ func TestP46EnvelopesAreOfTheFormatThatAllProcessorsRead(t *testing.T) {
 // A loaded queues: tasks come all the time, and the time from put to handler start is that of the
 // gets and of what is in hand, not of any pause.
 func TestLatencyOfALoadedFleetIsThatOfAFewRequests(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inWorld(t, 2, 8, nil, func(t *testing.T, w *world) {
 		h := &testworld.Seen{Work: func(ctx context.Context, _ *pump.Task) error { return testworld.Pause(ctx, 20*time.Millisecond) }}
 		// Half of what four processors can do: 4 x 4 / 20 ms = 800 tasks a second. For so long

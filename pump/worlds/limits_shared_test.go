@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/processor"
 )
@@ -21,7 +21,7 @@ const limitsSharedUsed = 0.94
 // process is alone, so that they say nothing of shares. The limits are a quarter of the published
 // ones: at a tenth of them 4 % of requests are refused beside a distributor, and a third is used.
 func TestLimitsAreReachedByProcessesThatShareThem(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	all := []limitsOf{{1, 4, 0, 0.25, 0}}
 	if *limitsTable {
 		all = append(all, limitsOf{4, 1, 0, 0.25, 0})

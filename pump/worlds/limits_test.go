@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 var limitsTable = flag.Bool("limits", false, "measure all numbers of accounts at the published limits, and print a table")
@@ -49,7 +49,7 @@ const limitsSettle = 4 * time.Second
 // Virtual time at published limits: uniform keys reach the summed limits of any number of accounts,
 // on either side, with hardly a refusal.
 func TestLimitsAreReachedByAnyNumberOfAccounts(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	small := []limitsOf{{1, 1, 0, 0, 0}, {1, 1, limitFar, 0, 0}, {3, 1, 0, 0, 0}, {1, 10, 0, 0.2, 0}}
 	if *limitsTable {
 		small = []limitsOf{
@@ -105,7 +105,7 @@ func TestLimitsAreReachedByAnyNumberOfAccounts(t *testing.T) {
 // With unknown clients eating three tenths of one account's limit, or of one
 // queue's, what they leave is used, and little is refused.
 func TestLimitsWithUnknownClientsWhatTheyLeaveIsUsed(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	// A tenth of the limits is cut in coarse steps. A single one takes a tenth of 20 s, so the test
 	// measures for longer.
 	small, length := []limitsOf{{1, 1, 0, 0.2, 0}, {4, 1, 0, 0.1, 0}, {1, 10, 0, 0.1, 0}}, time.Minute
@@ -147,7 +147,7 @@ func TestLimitsWithUnknownClientsWhatTheyLeaveIsUsed(t *testing.T) {
 // One account of ten is dark for a minute. The others go on at their limits, it is at its own soon
 // after, and nothing is lost.
 func TestLimitsWithADarkAccountTheOthersGoOn(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	of, kinds := limitsOf{10, 1, 0, 0.05, 0}, []string{"hangs"}
 	if *limitsTable {
 		of.part, kinds = 1, []string{"refuses", "hangs"}

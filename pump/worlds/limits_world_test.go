@@ -15,9 +15,9 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/sim"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -274,8 +274,8 @@ func (w *limitsWorld) eat(ctx context.Context, account string, perSecond float64
 			w.t.Fatal(err)
 		}
 		go func() {
-			backoff.Wait(ctx, time.Duration(i)*7919*time.Microsecond) // not all in one nanosecond
-			for backoff.Wait(ctx, time.Duration(clients/perSecond*float64(time.Second))) {
+			waits.Wait(ctx, time.Duration(i)*7919*time.Microsecond) // not all in one nanosecond
+			for waits.Wait(ctx, time.Duration(clients/perSecond*float64(time.Second))) {
 				go func() {
 					if _, err := q.Count(ctx); err == nil {
 						served.Add(1)

@@ -8,14 +8,14 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
-	"github.com/queuepump/queuepump/pump/loop"
 )
 
 // stuckLoops watches the loops of a process as a service manager's watchdog does.
 type stuckLoops struct {
-	of    interface{ Loops() []loop.State }
+	of    interface{ Loops() []pump.LoopState }
 	last  map[string]roundsSeen
 	moved map[string]bool
 }
@@ -25,7 +25,7 @@ type roundsSeen struct {
 	at     time.Time
 }
 
-func watchLoops(d interface{ Loops() []loop.State }) *stuckLoops {
+func watchLoops(d interface{ Loops() []pump.LoopState }) *stuckLoops {
 	return &stuckLoops{d, map[string]roundsSeen{}, map[string]bool{}}
 }
 

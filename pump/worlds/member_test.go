@@ -14,17 +14,16 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/member"
-	"github.com/queuepump/queuepump/pump/internal/nudgetest"
 	"github.com/queuepump/queuepump/pump/internal/nudging"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/internal/setup"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -75,16 +74,16 @@ func (w *world) sharer(name string, workers int) *sharer {
 		s.wg.Go(func() {
 			for ctx.Err() == nil {
 				if s.idle.Load() {
-					backoff.Wait(ctx, 100*time.Millisecond)
+					waits.Wait(ctx, 100*time.Millisecond)
 					continue
 				}
 				switch err := sh.Put(ctx, []byte("text"), 0); {
 				case err == nil:
 					s.sent.Add(1)
-					backoff.Wait(ctx, time.Duration(s.pause.Load()))
+					waits.Wait(ctx, time.Duration(s.pause.Load()))
 				case ctx.Err() == nil:
 					s.refused.Add(1)
-					backoff.Wait(ctx, 100*time.Millisecond)
+					waits.Wait(ctx, 100*time.Millisecond)
 				}
 			}
 		})
@@ -122,7 +121,7 @@ func (s *sharer) target() float64 {
 }
 
 func TestP81ProcessesOnOneAccountShareItAndAdaptWithinABeat(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inSharedWorld(t, func(t *testing.T, w *world) {
 		near := func(what string, got, want, percent float64) {
 			t.Helper()
@@ -161,7 +160,7 @@ func TestP81ProcessesOnOneAccountShareItAndAdaptWithinABeat(t *testing.T) {
 		// said twice that it needs less and they have read it.
 		b.idle.Store(true)
 		time.Sleep(3*testBeat + member.ShareEvery)
-		left := shareLimit * (1 - quota.FloorPart/3) / 2
+		left := shareLimit * (1 - queues.FloorPart/3) / 2
 		targets("three beats after one has become idle", map[*sharer]float64{a: left, c: left})
 		_, sum = rates(2*testBeat, a, c)
 		near("two and an idle one", sum, 2*left, 2)
@@ -192,7 +191,7 @@ func TestP81ProcessesOnOneAccountShareItAndAdaptWithinABeat(t *testing.T) {
 // everything, and those have the rest. Shares in proportion to demand failed here: 51 of the 55
 // that it needs, and 92 % of the limit used (protocols.md, "Of budgets and nudges").
 func TestP81WhoNeedsLessThanAnEvenShareHasItBesideOthersThatTakeAll(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inSharedWorld(t, func(t *testing.T, w *world) {
 		const (
 			pause = 8 * time.Second / 60 // of each of its 8 goroutines after a put, which takes 12 ms
@@ -220,7 +219,7 @@ func TestP81WhoNeedsLessThanAnEvenShareHasItBesideOthersThatTakeAll(t *testing.T
 // Processes that were stopped all the same, or cannot say that they leave, count until others evict
 // them.
 func TestP81WhoDiesLeavesItsShareWhenItIsEvicted(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inSharedWorld(t, func(t *testing.T, w *world) {
 		a, b := w.sharer("a", 8), w.sharer("b", 8)
 		defer a.leave()
@@ -332,9 +331,9 @@ func TestLeavingWhileStillJoiningEnds(t *testing.T) {
 }
 
 // joiner makes a process a member; its nudges go into the list.
-func (w *world) joiner(name, named string, change func(*pump.Config, *member.Options)) (*member.Member, *nudgetest.List) {
+func (w *world) joiner(name, named string, change func(*pump.Config, *member.Options)) (*member.Member, *testkit.List) {
 	w.T.Helper()
-	list := &nudgetest.List{}
+	list := &testkit.List{}
 	cfg := w.Config(name, 2)
 	cfg.Workload, cfg.Admin = named, name+".example:80"
 	cfg.Nudge = func(_ context.Context, n pump.Nudge) error {

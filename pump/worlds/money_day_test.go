@@ -12,9 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/prices"
 	"github.com/queuepump/queuepump/pump/status"
 )
 
@@ -83,7 +82,7 @@ func costDay(t *testing.T, span, every time.Duration, most float64) (d spentDay)
 		spent := w.asked().Since(before)
 		spent.Queue -= uint64(d.put)
 		s := w.status(status.Options{})
-		d.day, d.cost = *s.Money.DayCost, prices.Published.Cost(float64(spent.Queue), float64(spent.Table))
+		d.day, d.cost = *s.Money.DayCost, pump.PublishedPrices.Cost(float64(spent.Queue), float64(spent.Table))
 		d.slowed, d.held = d.slowed/looks, d.held/looks
 		mu.Lock()
 		d.done = len(waits)
@@ -98,7 +97,7 @@ func costDay(t *testing.T, span, every time.Duration, most float64) (d spentDay)
 		}
 		spent = w.asked().Since(before)
 		spent.Queue -= 90
-		d.night = prices.Published.Cost(float64(spent.Queue), float64(spent.Table))
+		d.night = pump.PublishedPrices.Cost(float64(spent.Queue), float64(spent.Table))
 		d.nextDay = *w.status(status.Options{}).Money.DayCost
 		d.row = w.lastOfDay()
 		sp, sq := p.End(), q.End()
@@ -175,7 +174,7 @@ func TestADayStaysWithinItsCap(t *testing.T) {
 		))
 	}
 	most := 0.0058 // just above the least of a whole day; a part of a day may cost as much
-	if !verify.Less(t) {
+	if !proof.Less(t) {
 		free := costDay(t, span, 20*time.Second, 0)
 		row("a message each 20 s", 0, free)
 		t.Logf("without a cap: %+v", free)

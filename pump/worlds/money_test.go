@@ -6,10 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
-	"github.com/queuepump/queuepump/pump/prices"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/status"
@@ -143,7 +142,7 @@ func TestAnAmountIsNotSaidInAnotherCurrency(t *testing.T) {
 		p := w.sampling("p", &testworld.Seen{}, nil)
 		time.Sleep(5 * time.Minute)
 		cfg := w.Operator()
-		cfg.Prices = prices.List{Currency: "NOK", Queue: 40, Table: 3.6} // 10,000 times as much
+		cfg.Prices = pump.Prices{Currency: "NOK", Queue: 40, Table: 3.6} // 10,000 times as much
 		theirs := w.status(status.Options{}).Money
 		s, err := status.Read(t.Context(), cfg, status.Options{})
 		must(t, err)
@@ -163,7 +162,7 @@ func TestAnAmountIsNotSaidInAnotherCurrency(t *testing.T) {
 // The rows of the history are of the service's clock. A machine whose clock is wrong sees them.
 func TestAWrongClockHidesNoMoney(t *testing.T) {
 	clocks := []time.Duration{-12 * time.Minute, 12 * time.Minute, -4 * time.Minute, 4 * time.Minute, 8 * time.Minute}
-	if verify.Less(t) {
+	if proof.Less(t) {
 		clocks = clocks[:2]
 	}
 	for _, off := range clocks {

@@ -3,7 +3,7 @@ package worlds
 import (
 	"testing"
 
-	"github.com/queuepump/queuepump/internal/mutants"
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 const mutantsText = `Worlds of one seed after the other are played until one shows something wrong; ` + "`make verify`" + ` fails
@@ -39,7 +39,7 @@ func TestMutantsAreFound(t *testing.T) {
 		}
 		ways[way] = func(t *testing.T, seed uint64) string { return play(t, k.planOf(seed)) }
 	}
-	mutants.Find(t, mutants.Hunt{
+	proof.Find(t, proof.Hunt{
 		Title: "The whole pump", Text: mutantsText, Seeds: 200, Ways: ways, Kinds: kinds, Counted: counted,
 		Files: map[string]func(*testing.T, string) string{
 			".plan": func(t *testing.T, text string) string {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -144,7 +144,7 @@ func TestAnEndpointThatIsAwayForAnHourCostsNoTask(t *testing.T) {
 	for _, each := range []int{1, 50} {
 		t.Run(fmt.Sprint(each, " a message"), func(t *testing.T) {
 			if each == 1 {
-				verify.Only(t)
+				proof.Only(t)
 			}
 			inWorld(t, 1, 8, nil, func(t *testing.T, w *world) {
 				away := time.Now().Add(time.Hour)
@@ -217,7 +217,7 @@ func TestATaskThatIsAlwaysToldNotNowIsQuarantinedInTheEnd(t *testing.T) {
 	for name, max := range map[string]time.Duration{"a day": 0, "two hours": 2 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			if max == 0 {
-				verify.Only(t)
+				proof.Only(t)
 			}
 			inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 				w.Put("accounta", "work-00", 1, 20)

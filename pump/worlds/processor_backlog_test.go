@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/setup"
@@ -18,7 +18,7 @@ import (
 // However long a task takes, a lone processor gets through: nothing is fetched
 // only to be given back, and the handlers are kept busy.
 func TestSlowHandlersAreKeptBusyAndNothingIsFetchedInVain(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	for _, took := range []time.Duration{time.Second, 20 * time.Second, 60 * time.Second, 10 * time.Minute} {
 		for _, each := range []int{1, 10, 200} {
 			t.Run(fmt.Sprintf("%v, %d a message", took, each), func(t *testing.T) {

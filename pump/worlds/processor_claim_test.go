@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/coordination"
@@ -90,7 +90,7 @@ func TestARetryIsNoSecondBeginning(t *testing.T) {
 // the interval and not before (origins B4), without an attempt; other tasks of the
 // key are skipped.
 func TestWhatADeadProcessorBeganWaitsForTheInterval(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		const interval = time.Hour
 		dead := queues.Open(&w.Cfg)

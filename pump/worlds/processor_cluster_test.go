@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
@@ -51,7 +51,7 @@ func TestS1EachTaskIsHandledByTheOwnerOfItsSegment(t *testing.T) {
 }
 
 func TestJoiningAndLeavingInMidRunHandsOverWithoutDoingAnythingTwice(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	for i := range 8 {
 		seed, queues := uint64(i), 1+i%2*3
 		t.Run(fmt.Sprintf("%d queues, seed %d", 2*queues, seed), func(t *testing.T) {

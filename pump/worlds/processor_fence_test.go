@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/row"
@@ -54,7 +54,7 @@ func deliveredEach(s processor.Summary, messages int) float64 {
 // A3: an owner that began to poll before it noted that it had fenced got its own messages again and
 // again, 38,983 deliveries of 4,096, and split 3,584 of them as suspicious.
 func TestP32AnOwnerPutsNothingOfItsOwnBackWhileItFences(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	for _, c := range []struct {
 		segments, queues int
 		table            time.Duration

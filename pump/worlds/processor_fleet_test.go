@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
@@ -39,7 +39,7 @@ func TestUntilIdleWaitsForSegmentsThatAreOnTheirWay(t *testing.T) {
 }
 
 func TestUntilIdleAProcessorWithoutSegmentsLeaves(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		p := w.join("p", &testworld.Seen{}, processor.Options{})
 		w.Settled(1)
@@ -112,7 +112,7 @@ func TestP82ANudgeMakesAQueueDueAndCostsLittleHoweverManyArrive(t *testing.T) {
 }
 
 func TestAnIdleFleetCostsABoundedNumberOfGetsTogether(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	for _, c := range []struct{ accounts, queues, processors int }{{8, 4, 10}, {1, 1, 16}, {1, 4, 40}} {
 		t.Run(fmt.Sprintf("%d queues, %d processors", c.accounts*c.queues, c.processors), func(t *testing.T) {
 			inWorld(t, c.accounts, c.queues, nil, func(t *testing.T, w *world) {

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
@@ -22,7 +22,7 @@ const foreignBound = 8192
 // A14: messages whose deletes an account does not take are recognised when it is back, however many
 // others of their segment have passed meanwhile, and by the next process too.
 func TestForeignMessagesOfADarkAccountAreRecognisedHoweverManyOthersPassMeanwhile(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inOnceWorld(t, 2, 1, nil, func(t *testing.T, w *world) {
 		const early, more = 40, foreignBound + 200
 		for range early {

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/processor"
@@ -45,7 +45,7 @@ func hoarder(segment uint32, calls *sync.Map) *reduce.Reducer[[]byte, []byte] {
 // and is no suspect. It stands in quarantine with a cause of its own when the state has been full
 // for an hour. Results that fit go on.
 func TestTasksThatAStateHasNoRoomForAreTriedSeldomAndThenQuarantined(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	const tasks = 8
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		w.PutTasks(testworld.SomeSegment, 1, 2, 3) // 900 KiB

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/coordination"
@@ -84,7 +84,7 @@ func (w *world) release() {
 // by push (origins T4), within the polling interval when push is blocked (T3), and one
 // that comes later at once.
 func TestAllWhoWaitAtAGateStartTogether(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	const n = 50
 	for _, blocked := range []bool{false, true} {
 		t.Run(fmt.Sprintf("push blocked %v", blocked), func(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/processor"
@@ -256,8 +256,8 @@ func TestTheFirstRetryComesSoonHoweverOftenTheMessageWasDelivered(t *testing.T) 
 }
 
 func TestRetryAfterIsNeverEarlyAndAtMostTwiceAsLate(t *testing.T) {
-	verify.Only(t)
-	verify.Only(t)
+	proof.Only(t)
+	proof.Only(t)
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		w.Put("accounta", "work-00", 1, 40)
 		first := map[uint64]time.Time{}
@@ -463,7 +463,7 @@ func TestAForeignMessageIsOneTaskWithAnIdentityOfItsOwn(t *testing.T) {
 // A text without room for an envelope's header around it cannot carry its attempts. It comes back
 // more and more slowly. Once that is suspicious, its attempts are counted in a row (P4.2).
 func TestAForeignMessageTooFullToBeRewrittenIsQuarantinedInTheEnd(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		text := testworld.Incompressible(64 << 10)
 		id := w.PutText("accounta", "work-00", text)

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -30,7 +30,7 @@ func fleetOf64(nudged, silent int) idleCluster {
 func polledWithin(queues int, d time.Duration) float64 { return float64(queues) / d.Seconds() }
 
 func TestP82AnIdleFleetOf64QueuesCostsASixthOfPollingAndBeginsATaskWithinASecond(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	c := fleetOf64(300, 20)
 	costs := c.run(t)
 	costs.check(t, c)
@@ -66,7 +66,7 @@ func (c idleCluster) foreign(w *world, watch *stopwatch, of *shardmap.Map, from,
 // Once messages come without a nudge, none waits for the longest back-off any more;
 // when they end, the queues are as cheap as before.
 func TestP82MessagesWithoutNudgesMakeIdleQueuesBeAskedMoreOften(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	c := fleetOf64(0, 0)
 	c.apart = time.Second
 	inWorldOf(t, workload.Spec{Segments: c.segments}, c.accounts, c.queues, nil, func(t *testing.T, w *world) {

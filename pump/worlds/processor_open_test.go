@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/row"
@@ -126,7 +126,7 @@ func newer(t *testing.T, text []byte) []byte {
 }
 
 func TestAnEnvelopeOfANewerVersionWaitsWithAnAlarmAndIsNeverQuarantined(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		text := newer(t, w.Envelope(2, 5))
 		if _, err := codec.ReadHeader(text); err == nil || !strings.Contains(err.Error(), "newer") {

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
@@ -63,7 +63,7 @@ func (b *begun) between(from, to time.Time) (n int) {
 // At any moment: after two beats nothing is started, what was begun is finished, and after the
 // resume each task is done that was not, once and in its first attempt.
 func TestAPauseAtAnyMomentLosesAndDoublesNothing(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	ways := []struct {
 		name string
 		spec workload.Spec
@@ -257,7 +257,7 @@ func TestAPauseWhoseAnswerIsLostIsOne(t *testing.T) {
 
 // While nothing is read no run ends for being quiet.
 func TestNoRunEndsForBeingQuietWhileItIsPaused(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		h := &begun{}
 		p := w.start(w.processor(h, processor.Options{}))

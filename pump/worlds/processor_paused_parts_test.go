@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
@@ -50,7 +50,7 @@ func (w *world) resumePart(part workloads.Part) {
 // five minutes of the resume each of its tasks is done, once and in its first attempt, and no mark is
 // left.
 func TestARunThatIsPausedWaitsOutOfTheWay(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	for _, way := range []workload.Spec{{Delivery: string(pump.Once)}, {}, {Shared: true}} {
 		for _, moment := range []time.Duration{0, 20 * time.Millisecond, 1200 * time.Millisecond, 5 * time.Second, 11300 * time.Millisecond} {
 			t.Run(fmt.Sprint(way.Delivery, way.Shared, " ", moment), func(t *testing.T) {
@@ -157,7 +157,7 @@ func ofKey(key string) func(*pump.Task) bool {
 
 // The same of a key: those beside it in its messages are done.
 func TestAKeyThatIsPausedWaitsOutOfTheWay(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	for _, way := range []workload.Spec{{Delivery: string(pump.Once)}, {}, {Shared: true}} {
 		for _, moment := range []time.Duration{0, 20 * time.Millisecond, 1200 * time.Millisecond, 5 * time.Second} {
 			t.Run(fmt.Sprint(way.Delivery, way.Shared, " ", moment), func(t *testing.T) {
@@ -178,7 +178,7 @@ func TestAKeyThatIsPausedWaitsOutOfTheWay(t *testing.T) {
 // Messages of other programs keep their names while they are put back, so each is recorded once.
 // They do not stay in queues into which nothing may be put.
 func TestForeignMessagesOfAPausedKeyWaitOutOfTheWay(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inOnceWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 		w.makeForeign()
 		const all = 170
@@ -208,7 +208,7 @@ func TestForeignMessagesOfAPausedKeyWaitOutOfTheWay(t *testing.T) {
 
 // What is paused costs little, is never suspected of ending its processes, and is not waited for.
 func TestWhatIsPausedIsMetEveryFewMinutes(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	for _, ofKey := range []bool{false, true} {
 		t.Run(fmt.Sprint(ofKey), func(t *testing.T) {
 			inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
@@ -246,7 +246,7 @@ func TestWhatIsPausedIsMetEveryFewMinutes(t *testing.T) {
 // Thousands of messages of a paused run lie before those of another one, whose handlers are slow:
 // they stand in its way no longer than it takes to put them back.
 func TestWhatIsPausedIsPutBackQuickly(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inOnceWorld(t, 1, 10, func(c *azsim.Config) {
 		c.Limits, c.Latency = azsim.PublishedLimits(), 20*time.Millisecond
 	}, func(t *testing.T, w *world) {

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
@@ -64,7 +64,7 @@ func TestWhatCannotBePausedIsRefused(t *testing.T) {
 // A mark is written once, also if its answer is lost. A run that was resumed a moment ago can be
 // paused again: what is hidden of it goes back when it comes. Who comes meanwhile takes part.
 func TestARunIsPausedAgainWhileItsMessagesAreHidden(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inOnceWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 		tasks := w.PutHome(w.EverySegment(), 3)
 		part := workloads.Part{Run: w.Run.String()}
@@ -94,7 +94,7 @@ func TestARunIsPausedAgainWhileItsMessagesAreHidden(t *testing.T) {
 
 // A run that is ended while it is paused meets its end, and its mark goes with it.
 func TestAPausedRunThatIsDroppedIsDropped(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inOnceWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 		tasks := w.PutHome(w.EverySegment(), 2)
 		w.pausePart(workloads.Part{Run: w.Run.String()})
@@ -113,7 +113,7 @@ func TestAPausedRunThatIsDroppedIsDropped(t *testing.T) {
 // A mark of a run that is done with goes by itself: nothing else would take it away. The damaged row
 // of another paused run keeps it from nothing.
 func TestAMarkOfARunThatIsDoneGoesByItself(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		damaged, ends := w.sealedRun(1), w.sealedRun(1)
 		for _, run := range []workload.Run{damaged, ends} {
@@ -140,7 +140,7 @@ func TestAMarkOfARunThatIsDoneGoesByItself(t *testing.T) {
 // A run whose messages are paused does not end for being quiet, also where a ledger is half full and
 // five minutes are quiet. One without messages does.
 func TestNoRunEndsForBeingQuietWhileItsTasksArePaused(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	for _, pressed := range []bool{false, true} {
 		t.Run(fmt.Sprint(pressed), func(t *testing.T) {
 			inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
@@ -177,7 +177,7 @@ func TestNoRunEndsForBeingQuietWhileItsTasksArePaused(t *testing.T) {
 
 // An account becomes empty and is removed while a run is paused whose messages are there.
 func TestAnAccountIsDrainedWhileARunIsPaused(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inOnceWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 		tasks := w.PutHome(w.EverySegment(), 2)
 		part := workloads.Part{Run: w.Run.String()}
@@ -207,7 +207,7 @@ func TestAnAccountIsDrainedWhileARunIsPaused(t *testing.T) {
 
 // While the control account is dark nothing of a paused run is begun, as far as is known.
 func TestAPauseHoldsWhileTheControlAccountIsDark(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 		part := workloads.Part{Run: w.Run.String()}
 		w.pausePart(part)
@@ -236,7 +236,7 @@ func TestAPauseHoldsWhileTheControlAccountIsDark(t *testing.T) {
 // A14: a name goes for its age, and a copy of its task may be of a paused key. So the copy is asked of
 // the ledger when it is met, and not when it is resumed. The same is so of a redriven task.
 func TestACopyOfADoneTaskIsRecognisedWhileItIsPaused(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	for _, redriven := range []bool{false, true} {
 		t.Run(fmt.Sprint("redriven ", redriven), func(t *testing.T) {
 			inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {

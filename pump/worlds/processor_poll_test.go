@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/queues"
@@ -59,7 +59,7 @@ func TestTasksOfAllQueuesGoOnTogetherUnderOneSchedule(t *testing.T) {
 }
 
 func TestIdleQueuesCostABoundedNumberOfGets(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	for _, c := range []struct {
 		accounts, queues int
 		most             float64 // gets a second
@@ -82,7 +82,7 @@ func TestIdleQueuesCostABoundedNumberOfGets(t *testing.T) {
 }
 
 func TestOneTaskInAnIdleQueueIsFoundWithinTheBackOff(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inWorld(t, 2, 8, nil, func(t *testing.T, w *world) {
 		var at []time.Duration
 		var put time.Time
@@ -231,7 +231,7 @@ func TestAnAccountInTroubleDoesNotStallTheOthers(t *testing.T) {
 }
 
 func TestAQueueInTroubleDoesNotStallTheOthersOfItsAccount(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	for _, c := range []struct {
 		name    string
 		trouble func(w *world)

@@ -11,13 +11,12 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
-	"github.com/queuepump/queuepump/pump/prices"
 	"github.com/queuepump/queuepump/pump/processor"
 )
 
@@ -205,7 +204,7 @@ func TestP56ResultsOutliveADarkControlPlane(t *testing.T) {
 }
 
 func TestP36AHandOverUnderLoadRecordsEachTaskOnce(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			inOnceWorld(t, 2, 3, func(c *azsim.Config) { c.Seed = seed }, func(t *testing.T, w *world) {
@@ -346,7 +345,7 @@ func (b *slowBatch) HandleBatch(ctx context.Context, tasks []*pump.Task) []error
 // What once costs, by the published prices: a table's request costs a tenth of a queue's, and there
 // is a commit a message at most. Where messages are many they share commits.
 func TestOnceCostsHardlyMoreThanAtLeastOnce(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	for each, at := range map[int]struct {
 		envelopes int
 		most      float64
@@ -370,7 +369,7 @@ func TestOnceCostsHardlyMoreThanAtLeastOnce(t *testing.T) {
 				took[once] = time.Since(began)
 				s := p.End()
 				spent := w.asked().Since(before)
-				money[once] = prices.Published.Cost(float64(spent.Queue), float64(spent.Table))
+				money[once] = pump.PublishedPrices.Cost(float64(spent.Queue), float64(spent.Table))
 				if n := h.tasks.Load(); n != tasks || w.Left() != 0 {
 					t.Errorf("%d tasks, %d left", n, w.Left())
 				}

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
@@ -41,7 +41,7 @@ func (w *world) counted(r *reduce.Reducer[uint64, uint64]) (n uint64) {
 // P3.3 holds for contributions in both modes: committed, and then the message goes. A
 // message that is delivered again counts again at least once, and is recognised in once.
 func TestP33ContributionsAreCommittedBeforeTheirMessageIsGone(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	for _, delivery := range []pump.Delivery{pump.AtLeastOnce, pump.Once} {
 		t.Run(string(delivery), func(t *testing.T) {
 			inWorldOf(t, workload.Spec{Delivery: string(delivery)}, 1, 4, nil, func(t *testing.T, w *world) {

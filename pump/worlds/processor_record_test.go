@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
-	"github.com/queuepump/queuepump/pump/internal/tombstone"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -39,7 +39,7 @@ func TestP3OnceHandlesAndRecordsEachTask(t *testing.T) {
 // sixth of their lease: half the time of a run of ten seconds.*
 func TestTheLastResultsOfARunAreRecordedAtOnceInEveryPartition(t *testing.T) {
 	sizes := []int{64, 1024, 4096}
-	if verify.Less(t) {
+	if proof.Less(t) {
 		sizes = sizes[:2]
 	}
 	for _, segments := range sizes {
@@ -224,7 +224,7 @@ func TestP44ATombstoneIsRecordedAndNotHandled(t *testing.T) {
 		w.drain(h, processor.Options{UntilIdle: 3 * time.Second})
 		w.ExpectBook(2, 1)
 		header, _ := w.Cause(w.Cfg.Accounts[0].Name)
-		text, err := tombstone.New(header, "test", time.Now())
+		text, err := row.NewTombstone(header, "test", time.Now())
 		must(t, err)
 		account, queue := w.Home(testworld.SomeSegment)
 		for range 2 { // its put may have been lost and repeated
@@ -272,7 +272,7 @@ func TestP14AForeignMessageThatIsDeliveredTwiceIsHandledOnce(t *testing.T) {
 }
 
 func TestP13AnUnknownRunIsQuarantinedAndAClosedOneIsADuplicate(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	onceWorld(t, func(t *testing.T, w *world) {
 		account, queue := w.Home(testworld.SomeSegment)
 		w.PutText(account, queue, w.Text(testworld.SomeSegment, func(h *codec.Header) { h.Run = codec.RunID{7} }, 0, 1))
@@ -312,7 +312,7 @@ func (w *world) closeRun(segment uint32, tasks uint64) {
 
 // P1.3: an owner that knows a run as open from before it owned the segment must not go by that.
 func TestP13ARunIsAskedAboutAgainOnceASegmentIsFenced(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inOnceWorld(t, 1, 4, nil, func(t *testing.T, w *world) {
 		// q knows the run as open from a segment of its own; p owns another, finishes the
 		// run there, and it is closed and pruned. Then p leaves, and q inherits it.

@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/processor"
 )
 
@@ -45,7 +45,7 @@ func (m *mortals) start(name string) {
 	m.all.Go(func() {
 		for life := 1; m.ctx.Err() == nil; life++ {
 			m.live(fmt.Sprintf("%s-%d", name, life))
-			backoff.Wait(m.ctx, 2*time.Second)
+			waits.Wait(m.ctx, 2*time.Second)
 		}
 	})
 }
@@ -126,7 +126,7 @@ func (m *mortals) doneTasks() int {
 
 // P4.2, window 18: a task that kills its process among a thousand ends in quarantine, alone.
 func TestP42TheOneTaskThatKillsItsProcessIsFoundBySplitting(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	for _, c := range []struct {
 		name                                           string
 		accounts, queues, processors, perMessage, most int
@@ -178,7 +178,7 @@ func TestP42TheOneTaskThatKillsItsProcessIsFoundBySplitting(t *testing.T) {
 // Several guilty tasks that take their time to kill: every death finds many innocent ones
 // at work, of which none is condemned, whatever company they were in.
 func TestP42OfSeveralGuiltyTasksEachIsFoundAndNobodyElse(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		segments := w.EverySegment()
 		const each = 20

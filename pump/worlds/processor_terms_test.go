@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
@@ -19,7 +19,7 @@ import (
 // origins W5: most messages need no renewal, whatever their tasks take, and the
 // requests that this saves are shown beside those of a lease of a minute.
 func TestW5RenewalsAreRareWhateverTasksTake(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	const messages = 40
 	for _, c := range []struct {
 		work    time.Duration
@@ -103,7 +103,7 @@ func TestW5WhatADeadProcessorHadComesBackInProportionToTheWork(t *testing.T) {
 
 // A task that fails is tried again when about as much time has passed as it takes.
 func TestW5ATaskIsTriedAgainAtItsOwnPace(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	for _, c := range []struct{ work, least, most time.Duration }{
 		{0, 0, 3 * time.Second}, // whole seconds, and the next poll
 		{time.Minute, time.Minute, 3 * time.Minute},

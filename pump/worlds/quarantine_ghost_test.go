@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -18,7 +18,7 @@ import (
 // task that may be done later. A redrive knows that for as long as the run's row is there. After that
 // it cannot know, and redrives the copy on purpose only (docs/operations.md, "Its limits").
 func TestACopyInQuarantineOfATaskThatIsDoneIsRedrivenOnPurposeOnly(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		w.Cfg.Retention = 2 * time.Hour
 		h := &testworld.Seen{}
@@ -59,7 +59,7 @@ func TestACopyInQuarantineOfATaskThatIsDoneIsRedrivenOnPurposeOnly(t *testing.T)
 // A late copy of a task that was done is in quarantine as that of an ended run. It came after the
 // run was over, so no processor knew it any more.
 func TestALateCopyOfARunThatIsOverIsRedrivenOnPurposeOnly(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		h := &testworld.Seen{}
 		p := w.start(w.processor(h, processor.Options{}))

@@ -9,7 +9,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/member"
-	"github.com/queuepump/queuepump/pump/internal/nudgetest"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/quarantine"
@@ -39,7 +39,7 @@ func TestP82TheOwnerIsToldOfWhatComesBackFromQuarantine(t *testing.T) {
 				w.Within(time.Minute, "p owns the segment", func() bool { _, ok := p.Hold(testworld.SomeSegment); return ok })
 				w.poison("accounta", testworld.SomeSegment, pump.ReasonAttempts, time.Now(), "key")
 				cfg := w.Config("operator", 2)
-				sent := &nudgetest.List{}
+				sent := &testkit.List{}
 				cfg.Nudge = func(_ context.Context, n pump.Nudge) error {
 					sent.Nudged(n)
 					return nil

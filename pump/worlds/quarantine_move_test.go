@@ -10,13 +10,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/quarantine"
@@ -126,7 +126,7 @@ func TestP65ATaskIsRedrivenToItsHomeOfTheMomentOfEachTry(t *testing.T) {
 // Redrive and drop at any moment of other operators' commands, over an account's whole way out
 // and back in, with puts that fail, hang, land unanswered and stand still: no task is lost.
 func TestRedriveAndDropLoseNothingWhileAccountsAreDrainedAndRemoved(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	var all moved
 	for seed := range uint64(*moveSeeds) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -293,17 +293,17 @@ func (m *moving) moveAccounts(ctx context.Context) {
 		cfg := m.w.Config("accounts", 1)
 		_, err := accounts.Drain(ctx, cfg, name)
 		for tries := 0; err == nil && tries < 30 && ctx.Err() == nil; tries++ {
-			backoff.Wait(ctx, m.seconds(5))
+			waits.Wait(ctx, m.seconds(5))
 			if _, err := accounts.Remove(ctx, cfg, name, accounts.RemoveOptions{}); err == nil {
 				m.removed++
 				break
 			}
 		}
-		backoff.Wait(ctx, m.seconds(120))
+		waits.Wait(ctx, m.seconds(120))
 		if m.draw(2) == 0 {
 			_, _ = accounts.Add(ctx, cfg, name)
 		}
-		backoff.Wait(ctx, m.seconds(20))
+		waits.Wait(ctx, m.seconds(20))
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
@@ -234,7 +234,7 @@ func TestP44ByKeyTheOthersStayInQuarantine(t *testing.T) {
 // lost or whose answer is, leaves tasks in both places and never in none; in delivery mode
 // once each is done once all the same.
 func TestP44ACrashOrALostRequestBetweenTheStepsLosesNothing(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	for _, mode := range []pump.Delivery{pump.AtLeastOnce, pump.Once} {
 		for _, fault := range []azsim.FaultKind{azsim.FailBefore, azsim.AnswerLost} {
 			for _, op := range []string{"PutMessage", "DeleteMessage", "UpdateMessage", "GetMessages"} {
@@ -283,7 +283,7 @@ func TestP44ACrashOrALostRequestBetweenTheStepsLosesNothing(t *testing.T) {
 // P4.4: the owner is told before the message is deleted. Whatever is lost between the
 // two, dropping again ends with every task recorded as done, and none in quarantine for ever.
 func TestP44ADropThatIsCutShortIsMadeGoodByTheNext(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	for _, fault := range []azsim.FaultKind{azsim.FailBefore, azsim.AnswerLost} {
 		for _, op := range []string{"PutMessage", "DeleteMessage", "UpdateMessage"} {
 			t.Run(fmt.Sprintf("%s %s", fault, op), func(t *testing.T) {

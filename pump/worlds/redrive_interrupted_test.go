@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
@@ -158,7 +158,7 @@ func TestARedriveThatWasInterruptedIsRecognisedWhenTheRowIsThereAgain(t *testing
 // Much later, when the task's name is forgotten, a second redrive keeps the task and says why. An
 // operator who knows better has it done.
 func TestARedriveThatWasInterruptedIsRefusedWhenWhatIsDoneIsForgotten(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	for _, state := range []string{"ended before", "ended since and over", "gone"} {
 		t.Run(state, func(t *testing.T) {
 			inInterrupted(t, func(t *testing.T, w *interrupted) {

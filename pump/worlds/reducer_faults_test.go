@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
@@ -59,7 +59,7 @@ func slowly(seed uint64) *reduce.Reducer[sevenths, uint64] {
 // twice, while a processor dies, others are cut off for longer than their leases and
 // go on afterwards, the control account is dark for a while, and answers are lost.
 func TestW4EachTaskIsInTheStateOnceWhoeverDiesOrIsCutOff(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			inOnceWorld(t, 2, 4, func(c *azsim.Config) { c.Seed = seed }, func(t *testing.T, w *world) {

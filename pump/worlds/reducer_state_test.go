@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/internal/handlers/count"
+	"github.com/queuepump/queuepump/internal/handlers"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
@@ -55,9 +55,9 @@ func (w *world) record(l *ledger.Ledger, h pump.Handler, t *pump.Task) {
 	}
 }
 
-// readCounts gives what count.Read does, a text for each key.
+// readCounts gives what handlers.ReadCounts does, a text for each key.
 func (w *world) readCounts() (lines []string, err error) {
-	for k, e := range count.Read(w.T.Context(), w.Cfg) {
+	for k, e := range handlers.ReadCounts(w.T.Context(), w.Cfg) {
 		if e != nil {
 			return lines, e
 		}
@@ -68,7 +68,7 @@ func (w *world) readCounts() (lines []string, err error) {
 
 func TestCountsOfOneKeyInManySegmentsAreOneSortedLine(t *testing.T) {
 	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
-		h := count.By("city", "people")
+		h := handlers.CountBy("city", "people")
 		l := w.records(h)
 		for n, body := range []string{
 			`{"city":"Rome","people":1}`, `{"city":"Oslo","people":0.25}`, `{"city":"Rome","people":-3}`,
@@ -80,7 +80,7 @@ func TestCountsOfOneKeyInManySegmentsAreOneSortedLine(t *testing.T) {
 		if want := []string{"Bern 1 7", "Oslo 3 100000000000000000000.75", "Rome 2 -2"}; err != nil || !slices.Equal(got, want) {
 			t.Errorf("%q, %v; want %q", got, err, want)
 		}
-		for k := range count.Read(t.Context(), w.Cfg) {
+		for k := range handlers.ReadCounts(t.Context(), w.Cfg) {
 			if k.Key != "Bern" {
 				t.Errorf("went on to %q", k.Key)
 			}
@@ -88,7 +88,7 @@ func TestCountsOfOneKeyInManySegmentsAreOneSortedLine(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		for _, err := range count.Read(ctx, w.Cfg) {
+		for _, err := range handlers.ReadCounts(ctx, w.Cfg) {
 			if err == nil {
 				t.Error("what was not read is given")
 			}

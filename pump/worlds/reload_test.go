@@ -10,7 +10,6 @@ import (
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
-	"github.com/queuepump/queuepump/pump/prices"
 	"github.com/queuepump/queuepump/pump/processor"
 )
 
@@ -111,7 +110,7 @@ func TestACapAndPricesAreChangedWithoutARestart(t *testing.T) {
 			t.Fatalf("at first %+v", before)
 		}
 		next := w.Config("p", 2)
-		next.Prices = prices.List{Currency: "EUR", Queue: 0.4, Table: 0.036, Source: "a contract"}
+		next.Prices = pump.Prices{Currency: "EUR", Queue: 0.4, Table: 0.036, Source: "a contract"}
 		next.Budget.CostPerDay = 0.01
 		var ce *pump.ConfigError
 		if err := p.Reload(next); !errors.As(err, &ce) || ce.Field != "budget.costPerDay" {

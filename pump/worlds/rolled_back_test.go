@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
@@ -103,7 +103,7 @@ func TestARunWhoseRowIsGoneWhenItsLeaderDiesIsBrokenAndAnotherBegins(t *testing.
 
 // The rows come back as they were before the run was sealed, or closed.
 func TestARunThatIsOpenAgainIsSealedAndClosedAgain(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inOnceWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 		h := &testworld.Seen{}
 		p := w.join("p", h, processor.Options{})
@@ -141,7 +141,7 @@ func TestARunThatIsOpenAgainIsSealedAndClosedAgain(t *testing.T) {
 // The workload's row comes back with an older map. A process that has read the newer one puts it
 // back, and processors read the messages in the queues that only the newer one has.
 func TestAMapThatWentBackIsPutBackLoudlyByWhoKnowsTheNewer(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inWorld(t, 3, 2, nil, func(t *testing.T, w *world) {
 		h := &testworld.Seen{}
 		w.Without("accountc")

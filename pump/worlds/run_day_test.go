@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
@@ -154,7 +154,7 @@ func sizeOf(e storage.Entity) int {
 // The retention bounds what is stored of runs, however long runs are made, broken, abandoned, and
 // left with tasks in quarantine (A1). In its full size: make play WHAT=day.
 func TestWhatIsStoredOfRunsStopsGrowingAfterTheRetention(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		w.Cfg.Retention = *dayKept
 		d := &day{w: w, runs: w.AllRuns()}

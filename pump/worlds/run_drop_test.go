@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -179,7 +179,7 @@ func (w *world) playDrop(tasks int) (got dropped) {
 
 // A run of very many tasks is thrown away within a minute, and meanwhile the others hardly wait.
 func TestALargeRunThatIsDroppedIsGoneSoonAndHoldsUpNoOther(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	for _, delivery := range []string{string(pump.AtLeastOnce), string(pump.Once)} {
 		t.Run(delivery, func(t *testing.T) {
 			// Each message costs its part of a get and a delete, of the 2,000 that a queue gives in a

@@ -9,13 +9,13 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/runs"
@@ -49,7 +49,7 @@ func (w *world) crowd(segment uint32, most int) (ids []pump.RunID, alive *sync.M
 	}
 	runs := w.AllRuns()
 	go func() {
-		for backoff.Wait(w.T.Context(), beat) {
+		for waits.Wait(w.T.Context(), beat) {
 			alive.Range(func(id, _ any) bool {
 				if runs.Beat(w.T.Context(), id.(pump.RunID), workload.Pulse{Every: beat}) != nil {
 					alive.Delete(id)
@@ -72,7 +72,7 @@ func (w *world) putOf(run pump.RunID, segment uint32, ns ...uint64) {
 // of other segments go on, and the log and the status say what to do. `runs end` makes room for
 // one. When the clients are gone the segment heals by itself.
 func TestASegmentWithAllTheRunsThatItMayHaveHoldsFurtherOnesBackSaysSoAndHeals(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		const segment = 3
 		ids, alive := w.crowd(segment, ledger.MaxLiveRuns)
@@ -139,7 +139,7 @@ func (w *world) saysThatItIsFull(p *started, segment uint32) {
 
 // A13 in at-least-once, where only a reducer's state fills a segment's ledger: the same holds.
 func TestAFullStateHoldsItsTasksBackInAtLeastOnceTooAndOthersGoOn(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inWorldOf(t, workload.Spec{Delivery: string(pump.AtLeastOnce)}, 1, 2, nil, func(t *testing.T, w *world) {
 		w.PutTasks(testworld.SomeSegment, 1, 2, 3) // 900 KiB
 		var calls sync.Map

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/closing"
@@ -49,7 +49,7 @@ func (w *world) oneTask(segment uint32) pump.RunID {
 // A1: 2,400 runs of one task with one key, as fast as they come. Every task is handled within a
 // minute of the last, because runs that are done with make room.
 func TestThousandsOfRunsOfOneTaskWithOneKeyAreAllHandled(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		h := &testworld.Seen{}
 		p := w.start(w.processor(h, processor.Options{}))
@@ -80,7 +80,7 @@ func TestThousandsOfRunsOfOneTaskWithOneKeyAreAllHandled(t *testing.T) {
 // A1: runs that no process continues never fill a segment for good: under pressure they end within
 // minutes.
 func TestRunsThatNobodyContinuesMakeRoomInTheirSegment(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		s := w.scribe()
 		const each = ledger.MaxLiveRuns / 4 // open and broken ones, together half of the bound
@@ -112,7 +112,7 @@ func TestRunsThatNobodyContinuesMakeRoomInTheirSegment(t *testing.T) {
 // The life cycle, seen by the closer: a client that is silent for its patience is taken for gone,
 // and after a quiet time its run is over; one that beats is not.
 func TestARunWhoseClientIsGoneIsAbandonedAndThenOver(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		s := w.scribe()
 		runs := w.AllRuns()
@@ -156,7 +156,7 @@ func TestARunWhoseClientIsGoneIsAbandonedAndThenOver(t *testing.T) {
 // A task that comes after its run has ended is not lost: it is in quarantine, and redriven it is
 // done, once.
 func TestALateTaskOfAnEndedRunIsQuarantinedAndDoneOnceWhenItIsRedriven(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		h := &testworld.Seen{}
 		p := w.start(w.processor(h, processor.Options{}))
@@ -289,7 +289,7 @@ func (w *world) newest() pump.RunID {
 // Rows, tallies and rests go after the retention, by the server's clock. From then on a copy has a
 // defined end.
 func TestAfterTheRetentionNothingIsLeftOfARun(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		w.Cfg.Retention = 2 * time.Hour
 		h := &testworld.Seen{}
@@ -389,7 +389,7 @@ func TestABeginningThatSeveralRunsShareNamesThem(t *testing.T) {
 // same when no process has met any of their tasks for the retention, and tasks that come later are
 // done.
 func TestRowsOfRunsGoInAtLeastOnceDeliveryToo(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		w.Cfg.Retention = 2 * time.Hour
 		h := &testworld.Seen{}

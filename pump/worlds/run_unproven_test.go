@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
@@ -55,7 +55,7 @@ func TestAClosedRunThatIsSealedAgainEndsByItselfLoudly(t *testing.T) {
 
 // A run that has lost tasks is kept for a repair for as long as rows are kept, and then ends, too.
 func TestASealedRunWhoseTasksWereLostWaitsForARepair(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		s := w.scribe()
 		lost, partly := w.sealedRun(3, 2), w.sealedRun(3, 2)
@@ -83,7 +83,7 @@ func TestASealedRunWhoseTasksWereLostWaitsForARepair(t *testing.T) {
 
 // A sealed run ends neither while queues are not read nor while one of its tasks is hidden.
 func TestASealedRunOfWhichTheLedgerKnowsNothingIsNotOverWhileSomethingMayCome(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		unread, hidden := w.sealedRun(3), w.sealedRun(3)
 		w.noteHandled(unread.ID, 3)

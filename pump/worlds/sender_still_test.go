@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
@@ -15,7 +15,7 @@ import (
 // A sender stood still until its run was over. What is sent then is not acknowledged into that run:
 // the send fails, and the next one is of another run. While the run is only abandoned it goes on.
 func TestASenderThatStoodStillAcknowledgesNothingIntoARunThatIsOver(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	for name, c := range map[string]struct {
 		still time.Duration
 		over  bool

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
@@ -51,7 +51,7 @@ func (w *world) watchPartitions(phase string, d time.Duration, most int64) {
 // A thousand programs that each hold a sender and send once a minute, as a web service's
 // instances do: no partition is asked for more than half of what it gives.
 func TestAThousandSendersAskNoPartitionForMuch(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	const n = 1000
 	inWorld(t, 1, 4, func(c *azsim.Config) {
 		c.Limits = azsim.PublishedLimits()
@@ -111,7 +111,7 @@ func TestAThousandSendersAskNoPartitionForMuch(t *testing.T) {
 // the instances of a service have it, fit a segment, and a late copy of a task that is done is
 // recognised while its run is open.
 func TestManyOpenSendersWithOneKeyFitASegment(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	const n, starts = 2500, 5 * time.Minute
 	inOnceWorld(t, 1, 2, func(c *azsim.Config) { c.Seed = 3 }, func(t *testing.T, w *world) {
 		var hs testworld.Handlings

@@ -11,8 +11,8 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/workloads"
@@ -172,7 +172,7 @@ func (w *simWorld) deletesAll(ctx context.Context) {
 	if len(w.wrong) > 0 || w.plan.kind != "operators" || w.roll(2, "deletes", 0) > 0 {
 		return
 	}
-	backoff.Wait(ctx, simSilent)
+	waits.Wait(ctx, simSilent)
 	used, err := w.usedAccounts(ctx)
 	if err != nil {
 		w.wrongf("the workload cannot be read: %v", err)
@@ -223,7 +223,7 @@ func (w *simWorld) deletes(ctx context.Context, name string, dies *simPoint) err
 		w.wrongf("stuck: %s does not end", p)
 	}
 	if p.dead {
-		backoff.Wait(ctx, 2*simSent) // what it has sent comes or is lost
+		waits.Wait(ctx, 2*simSent) // what it has sent comes or is lost
 	}
 	return p.err
 }

@@ -17,9 +17,8 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/closing"
-	"github.com/queuepump/queuepump/pump/internal/reading"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/shardmap"
@@ -329,12 +328,12 @@ func (r *simFileReader) meets() {
 }
 
 func (r *simFileReader) Look(ctx context.Context) (bool, error) {
-	return r.Reader.(reading.Looker).Look(ctx)
+	return r.Reader.(source.Looker).Look(ctx)
 }
 
 func (r *simFileReader) Unchanged() error {
 	r.meets()
-	return r.Reader.(reading.Lasting).Unchanged()
+	return r.Reader.(source.Lasting).Unchanged()
 }
 
 // Next gives records in bursts, each under the key and with the body of its number.
@@ -343,7 +342,7 @@ func (r *simFileReader) Next(ctx context.Context) (source.Record, error) {
 	s := r.source
 	if r.read%burst == 0 {
 		d := s.plan.pace * burst / time.Duration(s.plan.tasks)
-		if !backoff.Wait(ctx, d/2+time.Duration(s.roll(uint64(d)+1, "pace", r.read))) {
+		if !waits.Wait(ctx, d/2+time.Duration(s.roll(uint64(d)+1, "pace", r.read))) {
 			return source.Record{}, context.Cause(ctx)
 		}
 		if err := r.trouble("read"); err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
@@ -179,7 +179,7 @@ limit 40
 // judge waited it also peeked at the messages that were left, every second or two, and that took
 // half of what a queue with a limit of 40 messages a second lets through.
 func TestTheJudgeWaitsForAllRunsOfALiveSourceAndTakesNothingOfAQueuesLimit(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	plan, err := parseSimPlan(simBacklog)
 	must(t, err)
 	w := playSim(t, plan)

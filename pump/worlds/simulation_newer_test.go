@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -179,7 +179,7 @@ func (w *simWorld) checkNewer(ctx context.Context) {
 	if len(w.novel) == 0 {
 		return
 	}
-	backoff.Wait(ctx, 2*time.Minute+w.judge.back) // it was put back for a minute
+	waits.Wait(ctx, 2*time.Minute+w.judge.back) // it was put back for a minute
 	found := map[string]bool{}
 	for _, q := range w.queues() {
 		for {

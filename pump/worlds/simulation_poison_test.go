@@ -10,7 +10,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/quarantine"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -52,9 +52,9 @@ func (w *simWorld) troubleLocked() (n int) {
 func (w *simWorld) poison(ctx context.Context) (tasks map[simKey][]string, bad map[string]int, err error) {
 	tasks, bad = maps.Clone(w.poisonLost), map[string]int{}
 	if len(w.touched) > 0 {
-		backoff.Wait(ctx, quarantine.Lease) // an operator who died has hidden some
+		waits.Wait(ctx, quarantine.Lease) // an operator who died has hidden some
 	}
-	backoff.Wait(ctx, w.judge.back) // what was put before the service's clock was put back is not visible yet
+	waits.Wait(ctx, w.judge.back) // what was put before the service's clock was put back is not visible yet
 	for _, name := range w.sim.Accounts() {
 		q := w.account(name).Queue(workload.PoisonQueue("work"))
 		if w.lost[name] != nil {

@@ -12,12 +12,12 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/sim"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/reduce"
 	"github.com/queuepump/queuepump/pump/source"
@@ -106,7 +106,7 @@ func (p *simProcess) stopped(what string) (was bool) {
 		}
 		was = true
 		// Not all of it goes on in the same nanosecond: what does so has no order.
-		backoff.Wait(p.alive, d+time.Duration(p.roll(uint64(100*time.Microsecond), "goes on", what, int(d))))
+		waits.Wait(p.alive, d+time.Duration(p.roll(uint64(100*time.Microsecond), "goes on", what, int(d))))
 	}
 }
 

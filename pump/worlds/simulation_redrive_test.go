@@ -10,8 +10,8 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -80,7 +80,7 @@ func (w *simWorld) redrivesAreKnown(ctx context.Context) bool {
 			return false
 		}
 	}
-	backoff.Wait(ctx, simClosing)
+	waits.Wait(ctx, simClosing)
 	w.start("x95", "redrive")
 	if !w.recovers(ctx) {
 		return false

@@ -10,10 +10,10 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -101,7 +101,7 @@ func (w *simWorld) remembers(ctx context.Context) bool {
 	case len(w.rolls)+len(w.perished)+len(w.lost) == 0:
 		return true
 	}
-	backoff.Wait(ctx, simClosing) // what is in hand is recorded, or is not
+	waits.Wait(ctx, simClosing) // what is in hand is recorded, or is not
 	w.start("x97", order)
 	recovery := w.recovery
 	defer func() { w.recovery = recovery }()
@@ -248,7 +248,7 @@ func (w *simWorld) unprovenEnd(ctx context.Context) bool {
 		if first {
 			w.countAll("runs that were closed and are sealed again", len(left))
 		}
-		backoff.Wait(ctx, 5*time.Minute)
+		waits.Wait(ctx, 5*time.Minute)
 	}
 }
 

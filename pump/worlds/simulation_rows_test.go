@@ -9,7 +9,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/coordination"
 	"github.com/queuepump/queuepump/pump/gates"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 )
 
 // Worlds in which rows that stand by themselves are gone, or come back as they were before: those of
@@ -76,7 +76,7 @@ func (p *simProcess) coordinates(ctx context.Context, cfg pump.Config) error {
 	ids, err := coordination.NewIDRange(table, "work", "orders", 1+int(p.roll(8, "size", "", 0)))
 	claims := coordination.NewClaims(table, "work", simInterval, p.String())
 	for n := 0; n < simCoordinates && err == nil && ctx.Err() == nil; n++ {
-		backoff.Wait(ctx, time.Second/2+time.Duration(p.roll(uint64(time.Second), "coordinates", "", n)))
+		waits.Wait(ctx, time.Second/2+time.Duration(p.roll(uint64(time.Second), "coordinates", "", n)))
 		if id, err := ids.Next(ctx); err == nil {
 			p.judgeNumber(id)
 		}
@@ -84,7 +84,7 @@ func (p *simProcess) coordinates(ctx context.Context, cfg pump.Config) error {
 		task := coordination.TaskRef{Segment: uint32(p.name[1]), N: uint64(n)}
 		if claim, verdict, _, err := claims.Claim(ctx, []byte(simClaimed), task); err == nil && verdict == coordination.Granted {
 			p.judgeClaim(claim, asked)
-			backoff.Wait(ctx, time.Duration(p.roll(uint64(2*time.Second), "claimed", "", n)))
+			waits.Wait(ctx, time.Duration(p.roll(uint64(2*time.Second), "claimed", "", n)))
 			_ = claim.Done(ctx, false)
 		}
 	}

@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -25,7 +25,7 @@ func (w *simWorld) runsEnd(ctx context.Context) bool {
 		return true
 	}
 	for began := time.Now(); ; {
-		backoff.Wait(ctx, w.looks("runs end", int(w.now()/time.Second)))
+		waits.Wait(ctx, w.looks("runs end", int(w.now()/time.Second)))
 		left, open, err := w.liveRuns(ctx)
 		kept := 0
 		if err == nil && left+open == 0 {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -28,7 +28,7 @@ func (p *simProcess) sends(ctx context.Context) error {
 	for next := 0; next < before && ctx.Err() == nil; {
 		size := min(1+int(p.roll(6, "batch", "", next)), before-next)
 		d := w.plan.pace * time.Duration(size) / time.Duration(src.n)
-		if !backoff.Wait(ctx, d/2+time.Duration(p.roll(uint64(d)+1, "pace", "", next))) {
+		if !waits.Wait(ctx, d/2+time.Duration(p.roll(uint64(d)+1, "pace", "", next))) {
 			break
 		}
 		_ = p.sendBatch(ctx, s, src, next, size)
@@ -80,7 +80,7 @@ func (p *simProcess) sendsLast(ctx context.Context, s *distributor.Sender, src *
 		return w.calmed > 0
 	}
 	for n := 0; !calm(); n++ {
-		if !backoff.Wait(ctx, 5*time.Second+time.Duration(p.roll(uint64(time.Second), "calm", "", n))) {
+		if !waits.Wait(ctx, 5*time.Second+time.Duration(p.roll(uint64(time.Second), "calm", "", n))) {
 			return
 		}
 	}
@@ -88,7 +88,7 @@ func (p *simProcess) sendsLast(ctx context.Context, s *distributor.Sender, src *
 	var err error
 	for i := src.n - simSendsLast; i < src.n; i++ {
 		wait := 40*time.Second + time.Duration(p.roll(uint64(time.Second), "last", "", i))
-		if err = p.sendBatch(ctx, s, src, i, 1); err == nil || !backoff.Wait(ctx, wait) {
+		if err = p.sendBatch(ctx, s, src, i, 1); err == nil || !waits.Wait(ctx, wait) {
 			return
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -146,7 +146,7 @@ func (r *simReader) Next(ctx context.Context) (source.Record, error) {
 		if r.brief {
 			d = min(d, r.plan.every/4)
 		}
-		if !backoff.Wait(ctx, d/2+time.Duration(r.roll(uint64(d)+1, "pace", r.next))) {
+		if !waits.Wait(ctx, d/2+time.Duration(r.roll(uint64(d)+1, "pace", r.next))) {
 			return source.Record{}, context.Cause(ctx)
 		}
 		r.by.stopped("reads")

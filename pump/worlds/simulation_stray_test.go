@@ -7,7 +7,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -76,7 +76,7 @@ func (w *simWorld) copiesAreKnown(ctx context.Context) bool {
 	if len(copies) == 0 || w.plan.delivery != pump.Once {
 		return true
 	}
-	backoff.Wait(ctx, simClosing)
+	waits.Wait(ctx, simClosing)
 	runs, err := w.runs(ctx)
 	if err != nil {
 		w.wrongf("the runs cannot be read: %v", err)

@@ -15,9 +15,9 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -159,7 +159,7 @@ func (w *simWorld) play(ctx context.Context) {
 		w.goes.Go(w.otherProgram)
 	}
 	for _, s := range w.plan.steps {
-		backoff.Wait(ctx, time.Until(w.began.Add(s.at)))
+		waits.Wait(ctx, time.Until(w.began.Add(s.at)))
 		w.note("plan", s.String())
 		w.do(s)
 		if took := w.now() - s.at; took > 0 {
@@ -170,7 +170,7 @@ func (w *simWorld) play(ctx context.Context) {
 	w.mu.Lock()
 	busy := w.busyTo
 	w.mu.Unlock()
-	backoff.Wait(ctx, time.Until(busy)+time.Millisecond)
+	waits.Wait(ctx, time.Until(busy)+time.Millisecond)
 	<-begun
 	w.calm()
 	w.sumsAreSmall(ctx)
@@ -457,7 +457,7 @@ func (w *simWorld) recovers(ctx context.Context) bool {
 	began := w.now()
 	w.allowed = w.bound()
 	for n := 1; ; n++ {
-		backoff.Wait(ctx, w.looks("recovers", n))
+		waits.Wait(ctx, w.looks("recovers", n))
 		what := w.unfinished(ctx)
 		if what == "" {
 			break

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
@@ -38,7 +38,7 @@ func (w *world) endOf(run pump.RunID) (*runs.Ends, runs.RunEnd) {
 }
 
 func TestTheStatusSaysWhichQueueHoldsBackTheEndOfARun(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		account, queue := w.Home(7)
 		dark := w.Fault(azsim.Rule{Account: account, Object: queue, Fault: azsim.Answer}, "GetMessages")

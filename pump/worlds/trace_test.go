@@ -16,7 +16,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/queuepump/queuepump/internal/testbuf"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
@@ -154,7 +154,7 @@ func TestLogLinesOfATracedTaskNameItsSpan(t *testing.T) {
 		must(t, err)
 		must(t, errOf(d.Run(t.Context())))
 		kept.Reset()
-		var lines testbuf.Buffer
+		var lines proof.Buffer
 		pc := w.Config("p", 1)
 		pc.TracerProvider, pc.Log = provider, slog.New(slog.NewJSONHandler(&lines, nil))
 		p, err := processor.New(pc, pump.HandlerFunc(func(ctx context.Context, t *pump.Task) error {

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
@@ -100,7 +100,7 @@ func (w *world) trouble(chance *rand.Rand) {
 
 // A8: two that look at the same time both find nothing.
 func TestOfDistributorsWithAccountsInAnotherOrderAtTheSameTimeOneMakesTheWorkload(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	t.Parallel()
 	seeds := uint64(300)
 	if testing.Short() {

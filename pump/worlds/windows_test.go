@@ -14,7 +14,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 var windowsWrite = flag.Bool("windows.write", false, "write docs/reports/windows.md instead of comparing it")
@@ -78,7 +78,7 @@ func windowHit(t *testing.T, n int) {
 // W1 of origins: every window, each message that is lost, and each crash between two steps is
 // hit on the real code; a counter proves it. The hits are written down in docs/reports/windows.md.
 func TestWindows(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	var table bytes.Buffer
 	for _, row := range windowRows {
 		var hits, came []string

@@ -9,20 +9,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/coordination"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/gates"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
-	"github.com/queuepump/queuepump/pump/internal/tombstone"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/status"
@@ -152,7 +151,7 @@ func TestAfterADeletionNothingIsLeftOfAWorkloadAndItsNameIsFree(t *testing.T) {
 func TestWhatIsMadeWhileAWorkloadIsDeletedGoesToo(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		must(t, errOf(w.Table().Write(t.Context(), storage.Write{Mode: storage.Insert, Entity: storage.Entity{
-			Partition: tombstone.Partition(w.Cfg.Workload), Row: "accounta.work-00.1",
+			Partition: row.CausePartition(w.Cfg.Workload), Row: "accounta.work-00.1",
 			Properties: map[string]any{row.FormatProperty: int64(row.Format), "Text": "0-0"},
 		}})))
 		made := false
@@ -294,7 +293,7 @@ func (w *world) forgetful(instance string) (stop func()) {
 	must(w.T, err)
 	go func() {
 		defer close(done)
-		for backoff.Wait(ctx, 5*time.Second) {
+		for waits.Wait(ctx, 5*time.Second) {
 			row.ETag = ""
 			_, _ = w.Table().Write(ctx, storage.Write{Mode: storage.Upsert, Entity: row})
 		}
@@ -304,7 +303,7 @@ func (w *world) forgetful(instance string) (stop func()) {
 
 // Whatever request a deletion dies at, the same command finishes it.
 func TestADeletionThatDiesAtAnyRequestIsFinishedByTheNext(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	t.Parallel()
 	for _, last := range []azsim.FaultKind{azsim.FailBefore, azsim.AnswerLost} {
 		for at, more := 0, true; more; at++ {
@@ -316,7 +315,7 @@ func TestADeletionThatDiesAtAnyRequestIsFinishedByTheNext(t *testing.T) {
 				defer die()
 				go func() {
 					for dead.Hits() == 0 && ctx.Err() == nil {
-						backoff.Wait(ctx, 100*time.Millisecond)
+						waits.Wait(ctx, 100*time.Millisecond)
 					}
 					die()
 				}()

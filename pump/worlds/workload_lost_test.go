@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/distributor"
@@ -69,7 +69,7 @@ func (w *world) remadeOf(segments int, shards []shardmap.Shard) {
 // A9: only the incarnation tells a workload that was made again with a map of the same
 // version; a map with more segments must not be a panic.
 func TestAWorkloadThatWasMadeAgainIsTheEndOfEveryProcessOfTheOldOne(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	for name, change := range map[string]func(w *world){
 		"of equal size": func(w *world) { w.removed(nil); w.remade(128, 4) },
 		"alike":         (*world).remadeAlike,

@@ -6,15 +6,15 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/queuepump/queuepump/internal/mutants"
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 func main() {
 	out := flag.String("o", "out/mutants", "the folder, which is written anew")
 	flag.Parse()
-	root, err := mutants.Root()
+	root, err := proof.Root()
 	if err == nil {
-		_, err = mutants.Overlay(root, *out)
+		_, err = proof.Overlay(root, *out)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

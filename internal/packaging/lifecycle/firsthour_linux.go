@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/docscheck"
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // withinFiveMinutes is what a reader of README.md is promised: from an empty folder to a service
@@ -59,7 +59,7 @@ func firstHour(o options) (err error) {
 
 // typeHere types what needs no service.
 func typeHere(o options, desk string) error {
-	readme, err := docscheck.ReadFile(".", "README.md")
+	readme, err := proof.ReadFile(".", "README.md")
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func typeHere(o options, desk string) error {
 
 // serviceHour types what makes a service of it, in a container, and looks whether it runs.
 func serviceHour(o options) error {
-	readme, err := docscheck.ReadFile(".", "README.md")
+	readme, err := proof.ReadFile(".", "README.md")
 	if err != nil {
 		return err
 	}

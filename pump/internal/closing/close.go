@@ -9,10 +9,10 @@ import (
 
 	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -75,7 +75,7 @@ type Closer struct {
 	Far     func(context.Context) (Horizon, error)
 	horizon Horizon
 	view    *cluster.View // by which it was learned; nil: there is none
-	waits   waits
+	waits   waiting
 	// Unfinished is how many runs wait for their ends, for those who look at this process.
 	Unfinished *atomic.Int64
 	// Remaining is how many tasks of runs that are not over are not done and not in quarantine; -1:
@@ -110,7 +110,7 @@ func New(cfg *pump.Config, f *queues.Set, w *workload.Workload) *Closer {
 		Known: map[pump.RunID]*observed{}, absent: map[pump.RunID]time.Time{},
 		Unfinished: new(atomic.Int64), Remaining: new(atomic.Int64),
 		told:  ends{told: logs.Limited{Every: endsEvery}},
-		waits: waits{told: logs.Limited{Every: waitsEvery}},
+		waits: waiting{told: logs.Limited{Every: waitsEvery}},
 	}
 }
 
@@ -279,9 +279,9 @@ func QuietFor(use ledger.Use) time.Duration {
 }
 
 // Keep makes passes until ctx ends, each if this process is the one to make it.
-func (c *Closer) Keep(ctx context.Context, j backoff.Jitter, mine func(context.Context) bool) {
+func (c *Closer) Keep(ctx context.Context, j waits.Jitter, mine func(context.Context) bool) {
 	wait := Every
-	for n := uint64(0); backoff.Wait(ctx, j.Around(wait, "close", c.workload, n)); n++ {
+	for n := uint64(0); waits.Wait(ctx, j.Around(wait, "close", c.workload, n)); n++ {
 		last := wait
 		wait = Every
 		if !mine(ctx) {

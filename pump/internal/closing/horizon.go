@@ -107,8 +107,8 @@ func (c *Closer) HorizonBy(view func(context.Context) (*cluster.View, error)) {
 	}
 }
 
-// waits are runs that would have ended, did messages of theirs not perhaps wait unread.
-type waits struct {
+// waiting are runs that would have ended, did messages of theirs not perhaps wait unread.
+type waiting struct {
 	runs  int
 	first pump.RunID
 	told  logs.Limited
@@ -117,7 +117,7 @@ type waits struct {
 // waitsEvery is how often it is said what runs wait for.
 const waitsEvery = 10 * time.Minute
 
-func (w *waits) add(id pump.RunID) {
+func (w *waiting) add(id pump.RunID) {
 	if w.runs++; w.runs == 1 {
 		w.first = id
 	}

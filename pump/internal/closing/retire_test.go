@@ -7,16 +7,16 @@ import (
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/coordination"
-	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // Old claims of all parts go within two passes, however they are spread, and where none is left one
 // page is looked at.
 func TestOldClaimsAreRemovedUntilNoneIsLeft(t *testing.T) {
-	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
-		table := faketable.OverTheWire(t, sim, "p")
+	testkit.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		table := testkit.OverTheWire(t, sim, "p")
 		claims := coordination.NewClaims(table, "work", time.Minute, "p")
 		for i := range 100 {
 			if _, verdict, _, err := claims.Claim(t.Context(), fmt.Append(nil, "key ", i), coordination.TaskRef{Foreign: "o/1"}); err != nil || verdict != coordination.Granted {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/internal/faketable"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 )
 
 // What the cluster promises, in times.
@@ -70,7 +70,7 @@ func (w *clusterWorld) watch() (stop func()) {
 			select {
 			case <-over:
 				return
-			case <-time.After(clusterTick + time.Duration(faketable.Hash(w.script.seed, "tick", n)%1000)):
+			case <-time.After(clusterTick + time.Duration(testkit.Hash(w.script.seed, "tick", n)%1000)):
 				w.look()
 			}
 		}
@@ -197,7 +197,7 @@ func (w *clusterWorld) settle(ctx context.Context) {
 	began, good := time.Now(), time.Now()
 	why := "it was not looked at"
 	for n := 1; ; n++ {
-		wait(ctx, time.Second+time.Duration(faketable.Hash(w.script.seed, "settle", n)%1000))
+		wait(ctx, time.Second+time.Duration(testkit.Hash(w.script.seed, "settle", n)%1000))
 		if why = w.unsettled(ctx); why != "" {
 			good = time.Now()
 		}

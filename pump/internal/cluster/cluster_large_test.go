@@ -6,10 +6,10 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -17,9 +17,9 @@ import (
 // A workload of 250 accounts of 10 queues is made, read and changed; and so are its owners and
 // marks.
 func TestAWorkloadOf2500QueuesIsMadeAndRead(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	synctest.Test(t, func(t *testing.T) {
-		table := faketable.NewServer().Client("a")
+		table := testkit.NewServer().Client("a")
 		spec := workload.Spec{Name: "city", Segments: shardmap.MaxSegments, Delivery: string(pump.Once)}
 		for a := range 250 {
 			for q := range 10 {

@@ -11,8 +11,8 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump/internal/election"
-	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -75,7 +75,7 @@ func (l *clusterLife) count(op, object string) int {
 
 // roll is a number below n, by what it is for (P9).
 func (l *clusterLife) roll(n uint64, what, object string, times int) uint64 {
-	return faketable.Hash(l.machine.world.script.seed, l.String()+"\x00"+what+"\x00"+object, times) % n
+	return testkit.Hash(l.machine.world.script.seed, l.String()+"\x00"+what+"\x00"+object, times) % n
 }
 
 // fate decides what becomes of a request that is sent now.
@@ -150,7 +150,7 @@ func (m *clusterMachine) start(watches bool) {
 	l := &clusterLife{machine: m, number: m.lives, watches: watches, inHand: map[uint32]time.Time{}, drained: map[uint32]time.Time{}, holds: make([]Hold, w.script.segments), calls: map[string]int{}}
 	l.ctx, l.end = context.WithCancel(context.Background())
 	l.stands, l.resign = context.WithCancel(l.ctx)
-	l.draw = faketable.SeededDraw(w.script.seed, l.String())
+	l.draw = testkit.SeededDraw(w.script.seed, l.String())
 	m.life = l
 	w.all = append(w.all, l)
 	w.lives.Go(l.live)

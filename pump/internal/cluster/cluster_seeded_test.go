@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/internal/faketable"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 )
 
 // clusterScriptOf writes the script of a seed: a small cluster, what happens to
@@ -19,7 +19,7 @@ func clusterScriptOf(seed uint64) *clusterScript {
 	}
 	s.work = []time.Duration{0, 2 * time.Second, 8 * time.Second, 30 * time.Second}[g.roll(4)]
 	s.quiet = g.roll(4) == 0
-	s.many = []int{0, 2, 3}[faketable.Hash(seed, "many", 0)%3]
+	s.many = []int{0, 2, 3}[testkit.Hash(seed, "many", 0)%3]
 	g.begin()
 	for range 5 + g.roll(6) {
 		g.event()
@@ -52,7 +52,7 @@ type clusterSeeded struct {
 
 func (g *clusterSeeded) roll(n int) int {
 	g.drawn++
-	return int(faketable.Hash(g.seed, "script", g.drawn) % uint64(n))
+	return int(testkit.Hash(g.seed, "script", g.drawn) % uint64(n))
 }
 
 func (g *clusterSeeded) step(steps ...clusterStep) { g.script.steps = append(g.script.steps, steps...) }

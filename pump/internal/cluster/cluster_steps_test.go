@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/internal/faketable"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -139,7 +139,7 @@ func (w *clusterWorld) dark(d time.Duration) {
 	w.darkTo = later(w.darkTo, time.Now().Add(d))
 	n := w.events["dark"]
 	w.mu.Unlock()
-	if faketable.Hash(w.script.seed, "dark", n)%2 == 0 {
+	if testkit.Hash(w.script.seed, "dark", n)%2 == 0 {
 		w.sim.Blackout("control", true)
 	} else {
 		w.sim.Hang("control", true)

@@ -12,8 +12,8 @@ import (
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
@@ -97,8 +97,8 @@ func (w *clusterWorld) play(ctx context.Context) {
 	for a := range w.script.accounts {
 		spec.Shards = append(spec.Shards, w.queues(fmt.Sprintf("acct%02d", a+1))...)
 	}
-	w.observer = row.Seeded(w.driver("observer"), faketable.SeededDraw(w.script.seed, "observer"))
-	w.operator = row.Seeded(w.driver("operator"), faketable.SeededDraw(w.script.seed, "operator"))
+	w.observer = row.Seeded(w.driver("observer"), testkit.SeededDraw(w.script.seed, "observer"))
+	w.operator = row.Seeded(w.driver("operator"), testkit.SeededDraw(w.script.seed, "operator"))
 	if _, err := workload.Ensure(ctx, w.observer, spec); err != nil {
 		w.wrongf("setting up: %v", err)
 		return

@@ -3,7 +3,7 @@ package cluster
 import (
 	"testing"
 
-	"github.com/queuepump/queuepump/internal/mutants"
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 const mutantsText = `Histories of one seed after the other are played until one breaks a promise; ` + "`make verify`" + ` fails if
@@ -19,7 +19,7 @@ func TestMutantsAreFound(t *testing.T) {
 		}
 		return ""
 	}
-	mutants.Find(t, mutants.Hunt{
+	proof.Find(t, proof.Hunt{
 		Title: "The cluster", Text: mutantsText, Seeds: 300,
 		Ways: map[string]func(*testing.T, uint64) string{
 			"cluster": func(t *testing.T, seed uint64) string { return play(t, clusterScriptOf(seed)) },

@@ -7,27 +7,26 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/internal/operations"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // busyCounts are what a processor has asked of so many accounts on a busy day.
-func busyCounts(rnd *rand.Rand, accounts int) map[string]operations.Counts {
-	of := map[string]operations.Counts{}
+func busyCounts(rnd *rand.Rand, accounts int) map[string]OpCounts {
+	of := map[string]OpCounts{}
 	for i := range accounts {
 		n := uint64(5_000_000 + rnd.IntN(5_000_000))
-		of[fmt.Sprintf("storageaccountnumber%04d", i)] = operations.Counts{
-			operations.Put: n / 1000, operations.Get: n, operations.Renew: n / 7, operations.Replace: n / 5000,
-			operations.Delete: n - uint64(
+		of[fmt.Sprintf("storageaccountnumber%04d", i)] = OpCounts{
+			OpPut: n / 1000, OpGet: n, OpRenew: n / 7, OpReplace: n / 5000,
+			OpDelete: n - uint64(
 				rnd.IntN(1000),
-			), operations.Create: 10, operations.Count: n / 50, operations.Peek: n / 90,
+			), OpCreate: 10, OpCount: n / 50, OpPeek: n / 90,
 		}
 	}
-	of["storageaccountnumber0000"] = operations.Counts{
-		operations.Read:  40_000,
-		operations.Write: 20_000,
-		operations.Query: 17_280,
+	of["storageaccountnumber0000"] = OpCounts{
+		OpRead:  40_000,
+		OpWrite: 20_000,
+		OpQuery: 17_280,
 	}
 	return of
 }
@@ -86,10 +85,10 @@ func TestABeatSaysWhatWasAskedByAccountAndKind(t *testing.T) {
 		m.Asked, m.Operations = AskedOf(counts)
 		got := decoded(t, m)
 		all, each, known := got.Kinds()
-		want := operations.Counts{}
+		want := OpCounts{}
 		for name, n := range counts {
 			want = want.Add(n)
-			if a := (Asked{n.Of(operations.Queue), n.Of(operations.Table)}); got.Asked[name] != a {
+			if a := (Asked{n.Of(QueueService), n.Of(TableService)}); got.Asked[name] != a {
 				t.Errorf(
 					"%d accounts: %s was asked %+v, want %+v",
 					accounts,
@@ -134,21 +133,21 @@ func TestAMemberThatDoesNotSayKindsIsReadAsBefore(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 			continue
 		}
-		if all, each, known := got.Kinds(); known || each != nil || all != (operations.Counts{}) ||
+		if all, each, known := got.Kinds(); known || each != nil || all != (OpCounts{}) ||
 			len(got.Asked) != 3 {
 			t.Errorf("%s: %v, %v, %v", what, all, each, known)
 		}
 	}
-	counted := operations.Unpack(m.Operations)
+	counted := UnpackOps(m.Operations)
 	for what, packed := range map[string][]byte{
-		"without the last account": operations.Pack(counted[:3]),
-		"with one more":            operations.Pack(append(counted, operations.Counts{})),
+		"without the last account": PackOps(counted[:3]),
+		"with one more":            PackOps(append(counted, OpCounts{})),
 		"without accounts":         withoutAccounts(m.Operations),
 	} {
 		of := m
 		of.Operations = packed
 		if all, each, known := of.Kinds(); !known || each != nil ||
-			all.Of(operations.Table) != 77_280 {
+			all.Of(TableService) != 77_280 {
 			t.Errorf("%s: %v, %v, %v", what, all, each, known)
 		}
 	}
@@ -158,17 +157,17 @@ func TestAMemberThatDoesNotSayKindsIsReadAsBefore(t *testing.T) {
 func TestTheDaysKindsAreReadAsTheyWereWritten(t *testing.T) {
 	m := someMember()
 	m.Day = &Day{Number: 20_000, Cost: 1, Kinds: map[DayKind]DayCount{
-		{operations.Queue, "get"}: {
+		{QueueService, "get"}: {
 			1 << 52,
 			new(0.25),
-		}, {operations.Table, "read"}: {3, nil}, {operations.Queue, ""}: {9, new(0.0)},
-		{operations.Queue, "of-later"}: {1, new(1.0)},
+		}, {TableService, "read"}: {3, nil}, {QueueService, ""}: {9, new(0.0)},
+		{QueueService, "of-later"}: {1, new(1.0)},
 	}}
 	if got := decoded(t, m); !reflect.DeepEqual(got.Day, m.Day) {
 		t.Errorf("%+v, want %+v", got.Day, m.Day)
 	}
 	for text, want := range map[string]map[DayKind]DayCount{
-		`{"blob put":[1],"queue put":[2]}`: {{operations.Queue, "put"}: {2, nil}}, // a service of later
+		`{"blob put":[1],"queue put":[2]}`: {{QueueService, "put"}: {2, nil}}, // a service of later
 		`{"queue put":[-1]}`:               nil,
 		`{"queue put":[]}`:                 nil,
 		`{"queue put":[1,-1]}`:             nil,

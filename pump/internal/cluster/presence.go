@@ -13,9 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/awake"
-	"github.com/queuepump/queuepump/pump/internal/rounds"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -103,7 +102,7 @@ type Presence struct {
 	workload string
 	times    row.Times
 	draw     row.Draw
-	clock    awake.Clock
+	clock    waits.Clock
 	row      row.Row[memberRow]
 	reader   viewReader
 	started  time.Time // by the wall clock
@@ -115,7 +114,7 @@ type Presence struct {
 	leave  chan struct{} // closed by Leave
 	view   atomic.Pointer[View]
 	drains sync.Mutex // held while Drain is called
-	rounds rounds.Counter
+	rounds waits.Counter
 
 	// mu guards what follows. It is never held over a request or a callback.
 	mu          sync.RWMutex
@@ -231,7 +230,7 @@ func (p *Presence) newIncarnation() string {
 }
 
 // Rounds counts what the loop has tried: its rounds, and each of its requests.
-func (p *Presence) Rounds() *rounds.Counter { return &p.rounds }
+func (p *Presence) Rounds() *waits.Counter { return &p.rounds }
 
 // View is the latest look at the cluster; never nil.
 func (p *Presence) View() *View { return p.view.Load() }

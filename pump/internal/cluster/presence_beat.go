@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/internal/logs"
-	"github.com/queuepump/queuepump/pump/internal/rounds"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -210,7 +210,7 @@ func (p *Presence) leaves() bool {
 // pause ends early with the context and with Leave.
 func (p *Presence) pause(ctx context.Context, most time.Duration) {
 	p.rounds.Add()
-	rounds.Sleep(ctx, p.draw.Jitter("pause", p.row.Object(), most), p.leave)
+	waits.Sleep(ctx, p.draw.Jitter("pause", p.row.Object(), most), p.leave)
 }
 
 // remove removes a member's row, on the condition that it is still the one that

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/row"
@@ -48,7 +48,7 @@ func (c *crowd) takenOver(dead ...string) time.Duration {
 }
 
 func TestOfManyMembersOneThatStopsOrDiesIsMissedByThoseWhomItConcerns(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inCrowd(t, 8, 256, func(t *testing.T, c *crowd) {
 		c.joinMany(40)
 		begun := time.Now()
@@ -69,7 +69,7 @@ func TestOfManyMembersOneThatStopsOrDiesIsMissedByThoseWhomItConcerns(t *testing
 }
 
 func TestWhenAllWhoLookForTheOthersDieTheNextNoticeAtOneLook(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inCrowd(t, 8, 256, func(t *testing.T, c *crowd) {
 		c.joinMany(40)
 		dead := watchersOf(c.load())

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/internal/logs"
-	"github.com/queuepump/queuepump/pump/internal/rounds"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -87,7 +87,7 @@ func (p *Presence) await(w wishes) {
 			until = at
 		}
 	}
-	rounds.Sleep(p.ctx, time.Until(until), p.wake)
+	waits.Sleep(p.ctx, time.Until(until), p.wake)
 }
 
 // wishes are what others want of the loop.

@@ -10,11 +10,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -48,7 +48,7 @@ func (m *meter) rate() float64 {
 // What members of any kind read and write together stays within what half a partition gives,
 // also while they come, in whatever number up to 1,000 (make play WHAT=members).
 func TestWhatManyMembersReadAndWriteIsBounded(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	n := *presenceMembers
 	for kind, role := range map[string]func(i int) Role{
 		"processors":   func(int) Role { return RoleProcessor },
@@ -112,7 +112,7 @@ var badMusters = map[string]map[string]any{
 }
 
 func TestAMusterThatIsBadIsNoNews(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	for name, props := range badMusters {
 		t.Run(name, func(t *testing.T) {
 			inCrowd(t, 8, 64, func(t *testing.T, c *crowd) {
@@ -168,7 +168,7 @@ func TestACrowdTooLargeForOneRowReadsAllRowsSeldom(t *testing.T) {
 // incompressible does not compress.
 func incompressible(i int) (b []byte) {
 	for k := range 64 {
-		b = fmt.Appendf(b, "%016x", faketable.Hash(uint64(i), "noise", k))[:8*(k+1)]
+		b = fmt.Appendf(b, "%016x", testkit.Hash(uint64(i), "noise", k))[:8*(k+1)]
 	}
 	return b
 }
@@ -260,7 +260,7 @@ func TestAnOldMusterIsNoNews(t *testing.T) {
 
 // Members that have read nothing yet are no watchers, and the others look as often as without musters.
 func TestMembersThatHaveReadNothingWriteNoMuster(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inCrowd(t, 8, 64, func(t *testing.T, c *crowd) {
 		blind := map[string]bool{}
 		c.rewriteWrites(func(w storage.Write) storage.Write {

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/queuepump/queuepump/pump/internal/operations"
 	"github.com/queuepump/queuepump/pump/internal/row"
 )
 
@@ -24,18 +23,18 @@ const (
 
 // AskedOf gives what beats say of a process that has made these requests of each account: by
 // service, and packed by kind.
-func AskedOf(counts map[string]operations.Counts) (of map[string]Asked, packed []byte) {
+func AskedOf(counts map[string]OpCounts) (of map[string]Asked, packed []byte) {
 	of = make(map[string]Asked, len(counts))
 	for name, n := range counts {
-		of[name] = Asked{n.Of(operations.Queue), n.Of(operations.Table)}
+		of[name] = Asked{n.Of(QueueService), n.Of(TableService)}
 	}
-	counted := []operations.Counts{{}}
+	counted := []OpCounts{{}}
 	for _, name := range askedNames(of) {
 		counted[0] = counted[0].Add(counts[name])
 		counted = append(counted, counts[name])
 	}
-	if packed = operations.Pack(counted); len(packed) > maxOperations {
-		packed = operations.Pack(counted[:1])
+	if packed = PackOps(counted); len(packed) > maxOperations {
+		packed = PackOps(counted[:1])
 	}
 	return of, packed
 }
@@ -49,8 +48,8 @@ func askedNames(of map[string]Asked) []string {
 
 // Kinds is what a member has asked by the kind of requests, over all accounts, and of each account
 // if that is known. A member whose row is damaged there does not say it.
-func (m *Member) Kinds() (all operations.Counts, each map[string]operations.Counts, known bool) {
-	counted := operations.Unpack(m.Operations)
+func (m *Member) Kinds() (all OpCounts, each map[string]OpCounts, known bool) {
+	counted := UnpackOps(m.Operations)
 	if len(counted) == 0 {
 		return all, nil, false
 	}
@@ -58,7 +57,7 @@ func (m *Member) Kinds() (all operations.Counts, each map[string]operations.Coun
 	if len(counted) != 1+len(names) { // not of these accounts
 		return counted[0], nil, true
 	}
-	each = make(map[string]operations.Counts, len(names))
+	each = make(map[string]OpCounts, len(names))
 	for i, name := range names {
 		each[name] = counted[1+i]
 	}
@@ -67,11 +66,11 @@ func (m *Member) Kinds() (all operations.Counts, each map[string]operations.Coun
 
 // withoutAccounts is what a member says by kind without what it says of each account.
 func withoutAccounts(packed []byte) []byte {
-	counted := operations.Unpack(packed)
+	counted := UnpackOps(packed)
 	if len(counted) == 0 {
 		return nil
 	}
-	return operations.Pack(counted[:1])
+	return PackOps(counted[:1])
 }
 
 // DayKind is a kind of requests of a day. An empty Operation are those whose kind is not known:
@@ -110,7 +109,7 @@ func decodeDayKinds(f *row.Fields) map[DayKind]DayCount {
 	of := make(map[DayKind]DayCount, len(kept))
 	for name, numbers := range kept {
 		service, operation, _ := strings.Cut(name, " ")
-		if service != operations.Queue && service != operations.Table {
+		if service != QueueService && service != TableService {
 			continue // of a newer program; it has no price here
 		}
 		if len(name) > maxDayKind || !lowercase(operation) || len(numbers) == 0 || numbers[0] < 0 ||

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -23,7 +23,7 @@ func TestAMemberWhoseMachineWasSuspendedTrustsNothingUntilItHasClaimedAnew(t *te
 	} {
 		t.Run(name, func(t *testing.T) {
 			inCrowd(t, 8, 64, func(t *testing.T, cr *crowd) {
-				var s faketable.Sleeper
+				var s testkit.Sleeper
 				cr.wrap = func(table storage.Table) storage.Table { return row.Suspended(table, s.Ahead) }
 				a := cr.join("a")
 				cr.settle(5 * time.Second)

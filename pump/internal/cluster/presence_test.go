@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -73,7 +73,7 @@ func TestTheDeadAreEvictedAndTheirSegmentsTakenOver(t *testing.T) {
 }
 
 func TestAnIdleMemberMakesOneWriteAndOneQueryABeat(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inCrowd(t, 8, 64, func(t *testing.T, c *crowd) {
 		for i := range 10 {
 			c.join(fmt.Sprint("m", i))
@@ -427,7 +427,7 @@ func TestOptionsThatCannotWorkAreRefusedBeforeAnyRequest(t *testing.T) {
 }
 
 func TestOfManyMembersAFewLookForAll(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	inCrowd(t, 8, 64, func(t *testing.T, c *crowd) {
 		const n = 36
 		for i := range n {

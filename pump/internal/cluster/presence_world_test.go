@@ -12,11 +12,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/testbuf"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
@@ -24,7 +24,7 @@ import (
 )
 
 // must ends a test with an error.
-var must = testbuf.Must
+var must = proof.Must
 
 // errOf is the error of a call whose result a test does not need.
 func errOf(_ any, err error) error { return err }
@@ -58,7 +58,7 @@ type testMember struct {
 func inCrowd(t *testing.T, queues, segments int, test func(t *testing.T, c *crowd)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		c := &crowd{t: t, sim: faketable.Simulated(), members: map[string]*testMember{}}
+		c := &crowd{t: t, sim: testkit.Simulated(), members: map[string]*testMember{}}
 		c.ensure(c.table("setup"), workload.Spec{Name: "city", Segments: segments, Delivery: string(pump.AtLeastOnce), Shards: queuesOf(queues)})
 		test(t, c)
 		for _, m := range c.members {
@@ -92,7 +92,7 @@ func (c *crowd) table(name string) storage.Table {
 	must(c.t, err)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return row.Seeded(tampered{account.Table(row.TableName), c, name}, faketable.SeededDraw(7, name))
+	return row.Seeded(tampered{account.Table(row.TableName), c, name}, testkit.SeededDraw(7, name))
 }
 
 // tampered is the table on a machine whose requests go wrong by row. What a rule

@@ -4,19 +4,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
-	"github.com/queuepump/queuepump/pump/internal/rowtest"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 )
 
 // FuzzRow reads the rows of a cluster, whatever they hold.
 func FuzzRow(f *testing.F) {
-	table := faketable.NewServer().Client("a")
+	table := testkit.NewServer().Client("a")
 	started := time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)
 	owners := make([]Owner, 64)
 	owners[3], owners[4] = Owner{"a-1", "0a", 7}, Owner{"b-1", "0b", row.MaxEpoch}
-	rowtest.Fuzz(f, []rowtest.Kind{
-		rowtest.KindOf("member", memberRowOf(table, "work", "a-1", time.Second), memberRow{
+	testkit.Fuzz(f, []testkit.Kind{
+		testkit.KindOf("member", memberRowOf(table, "work", "a-1", time.Second), memberRow{
 			Member: Member{
 				Instance: "a-1", Incarnation: "0a", Host: "host", Version: "v1", Role: RoleProcessor, Started: started, Holds: SegmentSet{1, 0, 2},
 				Report: Report{
@@ -30,7 +29,7 @@ func FuzzRow(f *testing.F) {
 			},
 			Times: row.Times{Beat: 5 * time.Second, Lease: 20 * time.Second, Margin: time.Second}, beats: 9,
 		}),
-		rowtest.KindOf("owners", ownerRowOf(table, "work", 0, 64, time.Second), owners),
-		rowtest.KindOf("spill", spillRowOf(table, "work", 64, time.Second), make([]uint8, 64)),
+		testkit.KindOf("owners", ownerRowOf(table, "work", 0, 64, time.Second), owners),
+		testkit.KindOf("spill", spillRowOf(table, "work", 64, time.Second), make([]uint8, 64)),
 	})
 }

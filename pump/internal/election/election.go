@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/internal/rounds"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -39,7 +39,7 @@ type Options struct {
 	// Log receives wins, losses and trouble. Default: nothing.
 	Log *slog.Logger
 	// Rounds counts what a term does to keep the row, while it lasts. Default: none looks.
-	Rounds *rounds.Counter
+	Rounds *waits.Counter
 }
 
 // Left is what is known of former terms besides the row, which may be gone, or may have come back
@@ -62,7 +62,7 @@ func (o Options) withDefaults() (Options, error) {
 	o.Lease = cmp.Or(o.Lease, 4*o.Beat)
 	o.Margin = cmp.Or(o.Margin, o.Lease*3/20)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	o.Rounds = cmp.Or(o.Rounds, &rounds.Counter{})
+	o.Rounds = cmp.Or(o.Rounds, &waits.Counter{})
 	if o.Left == nil {
 		o.Left = func(context.Context, uint64) (Left, error) { return Left{}, nil }
 	}

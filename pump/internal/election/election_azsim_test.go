@@ -12,7 +12,7 @@ import (
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/faketable"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
@@ -43,9 +43,9 @@ func TestOverTheWireNothingIsDoneTwiceOrForgottenWhateverAnswerIsLost(t *testing
 			rule.Service, rule.Operations, rule.First = "table", []string{op}, 2
 			t.Run(fmt.Sprintf("%s %s %s", op, f.Fault, f.Code), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					sim := faketable.Simulated()
+					sim := testkit.Simulated()
 					injected := sim.Inject(rule)
-					distribute(t, faketable.OverTheWire(t, sim, "a"), 8, 64)
+					distribute(t, testkit.OverTheWire(t, sim, "a"), 8, 64)
 					if injected.Hits() == 0 {
 						t.Error("nothing went wrong")
 					}
@@ -77,7 +77,7 @@ func distribute(t *testing.T, table storage.Table, shards, segments int) {
 	e := candidate(table, "a")
 	term := standFor(t, e, 30*time.Second)
 	runs := workload.NewRuns(table, "city")
-	run := workload.Run{ID: faketable.RunID(1), Mode: "every", Fingerprint: "Zürich 'jsonl'", Instance: "a"}
+	run := workload.Run{ID: testkit.RunID(1), Mode: "every", Fingerprint: "Zürich 'jsonl'", Instance: "a"}
 	check(runs.Create(ctx, run))
 	check(term.Begin(ctx, run.ID))
 	check(term.Save(ctx, make([]byte, 2*checkpointPart)))
@@ -102,12 +102,12 @@ func distribute(t *testing.T, table storage.Table, shards, segments int) {
 	if again.Epoch != term.Epoch+1 || again.Resume != nil {
 		t.Errorf("epoch %d after %d, resume %v", again.Epoch, term.Epoch, again.Resume)
 	}
-	check(again.Begin(ctx, faketable.RunID(2)))
+	check(again.Begin(ctx, testkit.RunID(2)))
 	check(again.Save(ctx, []byte("x")))
 	again.Abandon(ctx)
 	status, err := e.Status(ctx)
 	check(err)
-	if status.Leader != "" || status.Phase != Running || status.Run != faketable.RunID(2) || status.Checkpoint != 1 || status.Changed.IsZero() {
+	if status.Leader != "" || status.Phase != Running || status.Run != testkit.RunID(2) || status.Checkpoint != 1 || status.Changed.IsZero() {
 		t.Errorf("status %+v", status)
 	}
 }
@@ -116,21 +116,21 @@ func TestOverTheWireADeadLeaderIsReplacedAndTheServersClockMayBeOff(t *testing.T
 	for _, offset := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute} {
 		t.Run(offset.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				sim := faketable.Simulated()
+				sim := testkit.Simulated()
 				sim.SetClockOffset(offset)
-				table := faketable.OverTheWire(t, sim, "setup")
+				table := testkit.OverTheWire(t, sim, "setup")
 				must(t, table.Create(t.Context()))
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				first := standFor(t, candidate(faketable.OverTheWire(t, sim, "a"), "a"), time.Second)
-				must(t, first.Begin(ctx, faketable.RunID(1)))
+				first := standFor(t, candidate(testkit.OverTheWire(t, sim, "a"), "a"), time.Second)
+				must(t, first.Begin(ctx, testkit.RunID(1)))
 				mustSave(t, first, "here")
 				var wins []*Term
 				var mu sync.Mutex
 				var wg sync.WaitGroup
 				for _, name := range []string{"b", "c"} {
 					wg.Go(func() {
-						if term := stand(ctx, candidate(faketable.OverTheWire(t, sim, name), name)); term != nil {
+						if term := stand(ctx, candidate(testkit.OverTheWire(t, sim, name), name)); term != nil {
 							mu.Lock()
 							wins = append(wins, term)
 							mu.Unlock()
@@ -173,8 +173,8 @@ func TestOverTheWireADeadLeaderIsReplacedAndTheServersClockMayBeOff(t *testing.T
 func TestOverTheWireTheRowsAreReadable(t *testing.T) {
 	// What an operator sees in a table browser, and what nothing may rename.
 	synctest.Test(t, func(t *testing.T) {
-		sim := faketable.Simulated()
-		table := faketable.OverTheWire(t, sim, "a")
+		sim := testkit.Simulated()
+		table := testkit.OverTheWire(t, sim, "a")
 		distribute(t, table, 100, 4096)
 		var got []string
 		for e, err := range table.Query(t.Context(), storage.Query{}) {
@@ -194,8 +194,8 @@ func TestOverTheWireTheRowsAreReadable(t *testing.T) {
 			"city/workload: Delivery Format Incarnation Made Map MapVersion Nonce Segments Shared",
 			"city.election/clock: Format",
 			"city.election/election: Beat Beats Checkpoint0 Epoch Every Format Leader Lease Margin Nonce Phase Run",
-			"city.runs/" + faketable.RunID(1).String() + ": Accounts Ended Fingerprint Format Instance Mode Nonce Note Sealed Started State Tasks",
-			"city.runs/live." + faketable.RunID(1).String() + ": Accounts Beat Beats Drop Epoch Format Instance Mode Over Put Rest State Tasks",
+			"city.runs/" + testkit.RunID(1).String() + ": Accounts Ended Fingerprint Format Instance Mode Nonce Note Sealed Started State Tasks",
+			"city.runs/live." + testkit.RunID(1).String() + ": Accounts Beat Beats Drop Epoch Format Instance Mode Over Put Rest State Tasks",
 			"city.runs/t....: Format Run",
 		}
 		if !slices.Equal(got, want) {

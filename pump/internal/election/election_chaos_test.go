@@ -14,14 +14,14 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 )
 
 // chaos is one seeded history of several distributors that crash, are cut off,
 // give up and come back, over a table that loses and delays what it likes.
 type chaos struct {
-	faketable.Chaos
+	testkit.Chaos
 	terms    map[*Term]bool // of processes that live
 	acked    map[codec.RunID]uint64
 	runs     int
@@ -45,10 +45,10 @@ func (c *chaos) machine(ctx context.Context, name string) {
 func (c *chaos) process(ctx context.Context, name string) {
 	client := c.Server.Client(name)
 	client.SetFault(c.Fault)
-	client.SetLatency(func(this faketable.Call) time.Duration {
+	client.SetLatency(func(this testkit.Call) time.Duration {
 		return time.Millisecond + time.Duration(c.Roll(uint64(300*time.Millisecond), name+this.Op+this.Row+"l", this.N))
 	})
-	table := row.Seeded(client, faketable.SeededDraw(c.Seed, name))
+	table := row.Seeded(client, testkit.SeededDraw(c.Seed, name))
 	e := New(table, "city", Options{Instance: name})
 	for n := 0; ctx.Err() == nil; n++ {
 		term := stand(ctx, e)
@@ -89,7 +89,7 @@ func checkpointOf(b []byte) uint64 {
 }
 
 // lead distributes: ten saves and then Finish, unless something comes between.
-func (c *chaos) lead(name string, n int, client *faketable.Client, term *Term) (crashed bool) {
+func (c *chaos) lead(name string, n int, client *testkit.Client, term *Term) (crashed bool) {
 	ctx := term.Context()
 	defer func() {
 		if !crashed {
@@ -120,9 +120,9 @@ func (c *chaos) lead(name string, n int, client *faketable.Client, term *Term) (
 			return true
 		case event < 7: // cut off for longer than a lease, then back
 			back := time.Now().Add(30 * time.Second)
-			client.SetFault(func(this faketable.Call) faketable.Fault {
+			client.SetFault(func(this testkit.Call) testkit.Fault {
 				if time.Now().Before(back) {
-					return faketable.Fault{Hang: true}
+					return testkit.Fault{Hang: true}
 				}
 				return c.Fault(this)
 			})
@@ -208,9 +208,9 @@ func TestWhateverGoesWrongOneLeadsAtATimeAndNothingSavedIsLost(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		seed := rapid.Uint64().Draw(rt, "seed")
 		machines := rapid.IntRange(2, 4).Draw(rt, "machines")
-		c := &chaos{Chaos: faketable.Chaos{Seed: seed}, terms: map[*Term]bool{}, acked: map[codec.RunID]uint64{}}
+		c := &chaos{Chaos: testkit.Chaos{Seed: seed}, terms: map[*Term]bool{}, acked: map[codec.RunID]uint64{}}
 		synctest.Test(t, func(t *testing.T) {
-			c.Server = faketable.NewServer()
+			c.Server = testkit.NewServer()
 			c.Quiet = time.Now().Add(10 * time.Minute)
 			c.End = c.Quiet.Add(6 * time.Minute)
 			ctx, cancel := context.WithDeadline(t.Context(), c.End)
@@ -234,10 +234,10 @@ func TestWhateverGoesWrongOneLeadsAtATimeAndNothingSavedIsLost(t *testing.T) {
 
 func TestTheSameSeedGivesTheSameHistory(t *testing.T) {
 	history := func(seed uint64) (all []string) {
-		c := &chaos{Chaos: faketable.Chaos{Seed: seed}, terms: map[*Term]bool{}, acked: map[codec.RunID]uint64{}}
+		c := &chaos{Chaos: testkit.Chaos{Seed: seed}, terms: map[*Term]bool{}, acked: map[codec.RunID]uint64{}}
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
-			c.Server = faketable.NewServer()
+			c.Server = testkit.NewServer()
 			c.Quiet = began.Add(10 * time.Minute)
 			ctx, cancel := context.WithDeadline(t.Context(), c.Quiet)
 			defer cancel()

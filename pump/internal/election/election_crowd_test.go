@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/storage/azure"
@@ -17,7 +17,7 @@ import (
 // A thousand candidates ask one partition for less than half of what it gives: while one of them
 // leads, when a distribution is due, which all know to the moment, and when the leader dies.
 func TestAThousandCandidatesAskOnePartitionForLittle(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	synctest.Test(t, func(t *testing.T) {
 		limits := azsim.PublishedLimits()
 		limits.QueryCost = 1000

@@ -7,14 +7,14 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 )
 
 func TestALeaderWhoseMachineWasSuspendedIsDeposedByItsOwnClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var s faketable.Sleeper
-		server := faketable.NewServer()
+		var s testkit.Sleeper
+		server := testkit.NewServer()
 		client := server.Client("a")
 		term := standFor(t, candidate(row.Suspended(client, s.Ahead), "a"), time.Second)
 		must(t, term.Begin(t.Context(), codec.NewRunID()))

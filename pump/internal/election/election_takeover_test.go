@@ -11,8 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -23,18 +23,18 @@ func TestADeadLeadersRunAndCheckpointAreHandedToTheNext(t *testing.T) {
 		resume     *Resume
 	}{
 		"before it began a run":    {false, "", nil},
-		"before its first save":    {true, "", &Resume{Run: faketable.RunID(7)}},
-		"after it saved":           {true, "line 4711", &Resume{Run: faketable.RunID(7), Checkpoint: []byte("line 4711")}},
-		"after it saved very much": {true, strings.Repeat("0123456789", 20_000), &Resume{Run: faketable.RunID(7), Checkpoint: bytes.Repeat([]byte("0123456789"), 20_000)}},
+		"before its first save":    {true, "", &Resume{Run: testkit.RunID(7)}},
+		"after it saved":           {true, "line 4711", &Resume{Run: testkit.RunID(7), Checkpoint: []byte("line 4711")}},
+		"after it saved very much": {true, strings.Repeat("0123456789", 20_000), &Resume{Run: testkit.RunID(7), Checkpoint: bytes.Repeat([]byte("0123456789"), 20_000)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := faketable.NewServer()
+				server := testkit.NewServer()
 				dying := server.Client("a")
 				b := candidate(server.Client("b"), "b")
 				term := standFor(t, candidate(dying, "a"), time.Second)
 				if c.begin {
-					must(t, term.Begin(t.Context(), faketable.RunID(7)))
+					must(t, term.Begin(t.Context(), testkit.RunID(7)))
 				}
 				if c.checkpoint != "" {
 					mustSave(t, term, "line 1")
@@ -77,14 +77,14 @@ func TestAZombieCannotSaveAndKnowsIt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := faketable.NewServer()
+				server := testkit.NewServer()
 				sleeper := server.Client("a")
 				zombie := standFor(t, candidate(sleeper, "a"), time.Second)
-				must(t, zombie.Begin(t.Context(), faketable.RunID(1)))
+				must(t, zombie.Begin(t.Context(), testkit.RunID(1)))
 				mustSave(t, zombie, "mine")
 				// Its beats do not go out while it sleeps, and its alarm does not ring.
 				thaw := make(chan struct{})
-				sleeper.SetLatency(func(faketable.Call) time.Duration {
+				sleeper.SetLatency(func(testkit.Call) time.Duration {
 					<-thaw
 					return 10 * time.Millisecond
 				})
@@ -125,18 +125,18 @@ func TestADarkControlPlaneMakesNobodyDeclareTheLeaderDead(t *testing.T) {
 	for _, dark := range []time.Duration{8 * time.Second, 12 * time.Second, time.Minute, time.Hour} {
 		t.Run(dark.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := faketable.NewServer()
+				server := testkit.NewServer()
 				from := time.Now().Add(20 * time.Second)
-				blackout := func(faketable.Call) faketable.Fault {
+				blackout := func(testkit.Call) testkit.Fault {
 					since := time.Since(from)
-					return map[bool]faketable.Fault{true: faketable.LostRequest}[since >= 0 && since < dark]
+					return map[bool]testkit.Fault{true: testkit.LostRequest}[since >= 0 && since < dark]
 				}
 				ctx, cancel := context.WithCancel(t.Context())
 				leader := server.Client("a")
 				leader.SetFault(blackout)
 				a := candidate(leader, "a")
 				term := standFor(t, a, time.Second)
-				must(t, term.Begin(t.Context(), faketable.RunID(1)))
+				must(t, term.Begin(t.Context(), testkit.RunID(1)))
 				var wg sync.WaitGroup
 				for _, name := range []string{"b", "c", "d"} {
 					observer := server.Client(name)
@@ -156,7 +156,7 @@ func TestADarkControlPlaneMakesNobodyDeclareTheLeaderDead(t *testing.T) {
 				if term.Context().Err() != nil {
 					// The leader looks again, as a distributor does, once a beat.
 					term = standFor(t, a, 10*time.Second)
-					if term.Resume == nil || term.Resume.Run != faketable.RunID(1) {
+					if term.Resume == nil || term.Resume.Run != testkit.RunID(1) {
 						t.Errorf("resume %v", term.Resume)
 					}
 				}
@@ -210,7 +210,7 @@ func TestTimeWithoutReadsDoesNotCount(t *testing.T) {
 
 func TestAnObserverWithShorterTimesGivesTheLeaderItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		slow := New(server.Client("a"), "city", Options{Instance: "a", Beat: 20 * time.Second})
 		term := standFor(t, slow, time.Second)
 		quick := New(server.Client("b"), "city", Options{Instance: "b", Beat: time.Second})
@@ -226,7 +226,7 @@ func TestAnObserverWithShorterTimesGivesTheLeaderItsOwn(t *testing.T) {
 
 func TestAnEarlierProcessOfTheSameNameIsNotTakenForOneself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		killed := server.Client("a")
 		old := standFor(t, candidate(killed, "a"), time.Second)
 		killed.Dies()
@@ -248,7 +248,7 @@ func TestARowThatIsNoMoreGivesNoEpochTwice(t *testing.T) {
 		for _, lives := range []bool{true, false} {
 			t.Run(fmt.Sprint(name, " lives ", lives), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					server := faketable.NewServer()
+					server := testkit.NewServer()
 					first := candidate(server.Client("a"), "a")
 					mustFinish(t, standFor(t, first, time.Second))
 					server.Mu.Lock()
@@ -256,7 +256,7 @@ func TestARowThatIsNoMoreGivesNoEpochTwice(t *testing.T) {
 					server.Mu.Unlock()
 					time.Sleep(time.Hour)
 					term := standFor(t, first, time.Second)
-					run := faketable.RunID(7)
+					run := testkit.RunID(7)
 					must(t, term.Begin(t.Context(), run))
 					left := Left{Epoch: term.Epoch, Run: run, RunEpoch: term.Epoch}
 					o := Options{Instance: "b", Every: time.Minute, Beat: time.Second, Left: func(context.Context, uint64) (Left, error) { return left, nil }}

@@ -9,13 +9,13 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/internal/faketable"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
 func TestALeaderWhoseTrustEndedWritesNothingMoreEvenIfNobodyTookOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		client := server.Client("a")
 		term := standFor(t, candidate(client, "a"), time.Second)
 		// As after a stop: the time is over, and the alarm has not rung yet.
@@ -39,18 +39,18 @@ func TestALeaderWhoseTrustEndedWritesNothingMoreEvenIfNobodyTookOver(t *testing.
 
 func TestFinishWithTheTermsOwnContextStillWaitsForTheAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		client := server.Client("a")
 		term := standFor(t, candidate(client, "a"), time.Second)
 		ctx, cancel := context.WithTimeout(term.Context(), time.Minute)
 		defer cancel()
-		client.SetFault(func(faketable.Call) faketable.Fault { return faketable.Fault{Fail: true, Code: storage.Auth} })
+		client.SetFault(func(testkit.Call) testkit.Fault { return testkit.Fault{Fail: true, Code: storage.Auth} })
 		for range 20 {
 			if err := term.Finish(ctx); !storage.Is(err, storage.Auth) {
 				t.Fatalf("finished with %v", err)
 			}
 		}
-		client.SetFault(faketable.FaultOn("write", electionKey, client.Writes(electionKey)+1, faketable.LostAnswer))
+		client.SetFault(testkit.FaultOn("write", electionKey, client.Writes(electionKey)+1, testkit.LostAnswer))
 		must(t, term.Finish(ctx))
 		if got := server.Rows[electionKey].Properties["Phase"]; got != string(Idle) {
 			t.Errorf("phase %v", got)
@@ -68,13 +68,13 @@ func TestFinishWithTheTermsOwnContextStillWaitsForTheAnswer(t *testing.T) {
 
 func TestABeatAnsweredAfterTrustEndedDoesNotRestoreIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		client := server.Client("a")
 		e := candidate(client, "a")
 		term := standFor(t, e, time.Second)
-		must(t, term.Begin(t.Context(), faketable.RunID(3)))
+		must(t, term.Begin(t.Context(), testkit.RunID(3)))
 		// Every beat lands, no answer and no reading back comes through.
-		client.SetFault(func(faketable.Call) faketable.Fault { return faketable.Fault{Hang: true, Act: true} })
+		client.SetFault(func(testkit.Call) testkit.Fault { return testkit.Fault{Hang: true, Act: true} })
 		began := time.Now()
 		<-term.Context().Done()
 		if cause := context.Cause(term.Context()); !errors.Is(cause, ErrTrustEnded) {
@@ -92,7 +92,7 @@ func TestABeatAnsweredAfterTrustEndedDoesNotRestoreIt(t *testing.T) {
 		}
 		// The same process claims its row again at once, with another epoch.
 		again := standFor(t, e, time.Second)
-		if again.Epoch != 2 || again.Resume == nil || again.Resume.Run != faketable.RunID(3) {
+		if again.Epoch != 2 || again.Resume == nil || again.Resume.Run != testkit.RunID(3) {
 			t.Errorf("epoch %d, resume %v", again.Epoch, again.Resume)
 		}
 		mustFinish(t, again)
@@ -102,18 +102,18 @@ func TestABeatAnsweredAfterTrustEndedDoesNotRestoreIt(t *testing.T) {
 func TestAbandonHandsOverAtOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		begin bool
-		fault faketable.Fault
-	}{"in mid-run": {true, faketable.Fault{}}, "before a run": {false, faketable.Fault{}}, "answer lost": {true, faketable.LostAnswer}, "request lost": {true, faketable.LostRequest}} {
+		fault testkit.Fault
+	}{"in mid-run": {true, testkit.Fault{}}, "before a run": {false, testkit.Fault{}}, "answer lost": {true, testkit.LostAnswer}, "request lost": {true, testkit.LostRequest}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := faketable.NewServer()
+				server := testkit.NewServer()
 				client := server.Client("a")
 				term := standFor(t, candidate(client, "a"), time.Second)
 				if c.begin {
-					must(t, term.Begin(t.Context(), faketable.RunID(1)))
+					must(t, term.Begin(t.Context(), testkit.RunID(1)))
 					mustSave(t, term, "so far")
 				}
-				client.SetFault(faketable.FaultOn("write", electionKey, client.Writes(electionKey)+1, c.fault))
+				client.SetFault(testkit.FaultOn("write", electionKey, client.Writes(electionKey)+1, c.fault))
 				term.Abandon(t.Context())
 				if cause := context.Cause(term.Context()); !errors.Is(cause, ErrTermOver) {
 					t.Errorf("ended by %v", cause)
@@ -136,7 +136,7 @@ func TestAbandonHandsOverAtOnce(t *testing.T) {
 
 func TestAbandonThatCannotBeWrittenEndsTheTermWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := faketable.NewServer().Client("a")
+		client := testkit.NewServer().Client("a")
 		term := standFor(t, candidate(client, "a"), time.Second)
 		client.Dies()
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
@@ -150,28 +150,28 @@ func TestAbandonThatCannotBeWrittenEndsTheTermWithItsContext(t *testing.T) {
 }
 
 func TestFinishIsAmbiguousSafeAndMayBeCalledAgain(t *testing.T) {
-	for name, f := range map[string]faketable.Fault{"nothing lost": {}, "answer lost": faketable.LostAnswer, "request lost": faketable.LostRequest, "late": faketable.LandsLate(20 * time.Millisecond)} {
+	for name, f := range map[string]testkit.Fault{"nothing lost": {}, "answer lost": testkit.LostAnswer, "request lost": testkit.LostRequest, "late": testkit.LandsLate(20 * time.Millisecond)} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := faketable.NewServer()
+				server := testkit.NewServer()
 				client := server.Client("a")
 				term := standFor(t, candidate(client, "a"), time.Second)
-				client.SetFault(faketable.FaultOn("write", electionKey, 2, f))
+				client.SetFault(testkit.FaultOn("write", electionKey, 2, f))
 				mustFinish(t, term)
 				mustFinish(t, term)
 				if got := server.Rows[electionKey].Properties["Phase"]; got != string(Idle) {
 					t.Errorf("phase %v", got)
 				}
-				if err := term.Begin(t.Context(), faketable.RunID(1)); !errors.Is(err, ErrTermOver) {
+				if err := term.Begin(t.Context(), testkit.RunID(1)); !errors.Is(err, ErrTermOver) {
 					t.Errorf("began after the end: %v", err)
 				}
 			})
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
-		client := faketable.NewServer().Client("a")
+		client := testkit.NewServer().Client("a")
 		term := standFor(t, candidate(client, "a"), time.Second)
-		client.SetFault(func(faketable.Call) faketable.Fault { return faketable.Fault{Fail: true, Code: storage.Auth} })
+		client.SetFault(func(testkit.Call) testkit.Fault { return testkit.Fault{Fail: true, Code: storage.Auth} })
 		if err := term.Finish(t.Context()); !storage.Is(err, storage.Auth) || !errors.Is(context.Cause(term.Context()), ErrTermOver) {
 			t.Errorf("%v, and the term ended by %v", err, context.Cause(term.Context()))
 		}
@@ -185,14 +185,14 @@ func TestFinishIsAmbiguousSafeAndMayBeCalledAgain(t *testing.T) {
 
 func TestACheckpointMayShrinkAndGrowAndMustFit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		client := server.Client("a")
 		e := candidate(client, "a")
 		term := standFor(t, e, time.Second)
 		if err := term.Begin(t.Context(), codec.RunID{}); err == nil {
 			t.Error("began a run without id")
 		}
-		must(t, term.Begin(t.Context(), faketable.RunID(1)))
+		must(t, term.Begin(t.Context(), testkit.RunID(1)))
 		r := electionRowOf(client, "city", time.Second)
 		for _, size := range []int{1, checkpointPart, checkpointPart + 1, MaxCheckpoint, 3, 0, 2 * checkpointPart} {
 			want := bytes.Repeat([]byte{byte(size), 1}, size/2+1)[:size]
@@ -219,9 +219,9 @@ func TestACheckpointMayShrinkAndGrowAndMustFit(t *testing.T) {
 
 func TestASlowBeatDoesNotPutOffTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		client := server.Client("a")
-		client.SetLatency(func(faketable.Call) time.Duration { return 4 * time.Second })
+		client.SetLatency(func(testkit.Call) time.Duration { return 4 * time.Second })
 		term := standFor(t, candidate(client, "a"), 10*time.Second)
 		time.Sleep(time.Minute)
 		mustFinish(t, term)

@@ -10,14 +10,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/testbuf"
-	"github.com/queuepump/queuepump/pump/internal/faketable"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // must ends a test with an error.
-var must = testbuf.Must
+var must = proof.Must
 
 const electionKey = "city.election/election"
 
@@ -65,7 +65,7 @@ func mustSave(t *testing.T, term *Term, checkpoint string) {
 
 func TestTheFirstLeadsAtOnceAndFinishMakesTheNextDueAfterEvery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		a, b := candidate(server.Client("a"), "a"), candidate(server.Client("b"), "b")
 		if s, err := a.Status(t.Context()); err != nil || s != (Status{Phase: Idle}) {
 			t.Errorf("before all: %+v, %v", s, err)
@@ -74,9 +74,9 @@ func TestTheFirstLeadsAtOnceAndFinishMakesTheNextDueAfterEvery(t *testing.T) {
 		if term.Epoch != 1 || term.Resume != nil {
 			t.Errorf("epoch %d, resume %v", term.Epoch, term.Resume)
 		}
-		must(t, term.Begin(t.Context(), faketable.RunID(1)))
+		must(t, term.Begin(t.Context(), testkit.RunID(1)))
 		mustSave(t, term, "half way")
-		if s, err := b.Status(t.Context()); err != nil || s.Leader != "a" || s.Phase != Running || s.Run != faketable.RunID(1) || s.Checkpoint != 8 || !s.NextRun.IsZero() {
+		if s, err := b.Status(t.Context()); err != nil || s.Leader != "a" || s.Phase != Running || s.Run != testkit.RunID(1) || s.Checkpoint != 8 || !s.NextRun.IsZero() {
 			t.Errorf("running: %+v, %v", s, err)
 		}
 		if other, _, err := b.Try(t.Context()); other != nil || err != nil {
@@ -91,7 +91,7 @@ func TestTheFirstLeadsAtOnceAndFinishMakesTheNextDueAfterEvery(t *testing.T) {
 		if cause := context.Cause(term.Context()); !errors.Is(cause, ErrTermOver) {
 			t.Errorf("the term ended by %v", cause)
 		}
-		if s, err := b.Status(t.Context()); err != nil || s.Phase != Idle || s.Run != faketable.RunID(1) || s.Checkpoint != 0 || s.NextRun.Sub(finished).Abs() > time.Minute+time.Second {
+		if s, err := b.Status(t.Context()); err != nil || s.Phase != Idle || s.Run != testkit.RunID(1) || s.Checkpoint != 0 || s.NextRun.Sub(finished).Abs() > time.Minute+time.Second {
 			t.Errorf("idle: %+v, %v", s, err)
 		}
 		next := standFor(t, b, 2*time.Minute)
@@ -107,7 +107,7 @@ func TestTheFirstLeadsAtOnceAndFinishMakesTheNextDueAfterEvery(t *testing.T) {
 
 func TestExactlyOneOfManyRunsEachDistribution(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		var mu sync.Mutex
@@ -117,8 +117,8 @@ func TestExactlyOneOfManyRunsEachDistribution(t *testing.T) {
 		for i := range 6 {
 			name := fmt.Sprint("d", i)
 			client := server.Client(name)
-			client.SetLatency(func(c faketable.Call) time.Duration {
-				return time.Millisecond + time.Duration(faketable.Hash(1, c.Client+c.Op+c.Row, c.N)%uint64(40*time.Millisecond))
+			client.SetLatency(func(c testkit.Call) time.Duration {
+				return time.Millisecond + time.Duration(testkit.Hash(1, c.Client+c.Op+c.Row, c.N)%uint64(40*time.Millisecond))
 			})
 			e := candidate(client, name)
 			wg.Go(func() {
@@ -155,12 +155,12 @@ func TestExactlyOneOfManyRunsEachDistribution(t *testing.T) {
 }
 
 func TestAWinWhoseAnswerWasLostIsRecognised(t *testing.T) {
-	for name, f := range map[string]faketable.Fault{"answer lost": faketable.LostAnswer, "throttled": {Fail: true, Act: true, Code: storage.Throttled}, "no answer": {Hang: true, Act: true}, "late": faketable.LandsLate(15 * time.Millisecond)} {
+	for name, f := range map[string]testkit.Fault{"answer lost": testkit.LostAnswer, "throttled": {Fail: true, Act: true, Code: storage.Throttled}, "no answer": {Hang: true, Act: true}, "late": testkit.LandsLate(15 * time.Millisecond)} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := faketable.NewServer()
+				server := testkit.NewServer()
 				client := server.Client("a")
-				client.SetFault(faketable.FaultOn("write", electionKey, 1, f))
+				client.SetFault(testkit.FaultOn("write", electionKey, 1, f))
 				began := time.Now()
 				term, _, err := candidate(client, "a").Try(t.Context())
 				if err != nil || term == nil || term.Epoch != 1 {
@@ -179,11 +179,11 @@ func TestAWinWhoseAnswerWasLostIsRecognised(t *testing.T) {
 
 func TestALossWhoseAnswerWasLostIsRecognised(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		a, b := server.Client("a"), server.Client("b")
-		a.SetFault(faketable.FaultOn("write", electionKey, 1, faketable.LostRequest))
+		a.SetFault(testkit.FaultOn("write", electionKey, 1, testkit.LostRequest))
 		// b is quicker than the second look of a, and a's first attempt is lost.
-		b.SetLatency(func(faketable.Call) time.Duration { return time.Millisecond })
+		b.SetLatency(func(testkit.Call) time.Duration { return time.Millisecond })
 		var winner *Term
 		time.AfterFunc(12*time.Millisecond, func() { winner, _, _ = candidate(b, "b").Try(context.Background()) })
 		term, wait, err := candidate(a, "a").Try(t.Context())
@@ -200,17 +200,17 @@ func TestALossWhoseAnswerWasLostIsRecognised(t *testing.T) {
 
 func TestAWinThatIsLearnedOfTooLateIsVoidAndClaimedAgainWithAnotherEpoch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		client := server.Client("a")
 		dark := time.Now().Add(18 * time.Second)
-		client.SetFault(func(c faketable.Call) faketable.Fault {
+		client.SetFault(func(c testkit.Call) testkit.Fault {
 			switch {
 			case c.Op == "write" && c.N == 1:
-				return faketable.LostAnswer
+				return testkit.LostAnswer
 			case time.Now().Before(dark) && c.N > 1:
-				return faketable.LostRequest
+				return testkit.LostRequest
 			}
-			return faketable.Fault{}
+			return testkit.Fault{}
 		})
 		e := candidate(client, "a")
 		term, _, err := e.Try(t.Context())
@@ -233,11 +233,11 @@ func TestOptionsThatCannotWorkAreReported(t *testing.T) {
 		"margin eats the lease": {Instance: "a", Margin: 15 * time.Second},
 		"negative margin":       {Instance: "a", Margin: -1},
 	} {
-		if _, _, err := New(faketable.NewServer().Client("a"), "city", o).Try(t.Context()); err == nil {
+		if _, _, err := New(testkit.NewServer().Client("a"), "city", o).Try(t.Context()); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}
-	if _, _, err := New(faketable.NewServer().Client("a"), "a.b", Options{Instance: "a"}).Try(t.Context()); err == nil {
+	if _, _, err := New(testkit.NewServer().Client("a"), "a.b", Options{Instance: "a"}).Try(t.Context()); err == nil {
 		t.Error("a workload name with a dot: accepted")
 	}
 	o, err := Options{Instance: "a"}.withDefaults()
@@ -248,7 +248,7 @@ func TestOptionsThatCannotWorkAreReported(t *testing.T) {
 
 func TestADamagedElectionRowElectsNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		client := server.Client("a")
 		e := candidate(client, "a")
 		mustFinish(t, standFor(t, e, time.Second))
@@ -268,7 +268,7 @@ func TestADamagedElectionRowElectsNobody(t *testing.T) {
 
 func TestNobodyIsElectedBeyondTheLastEpoch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		e := candidate(server.Client("a"), "a")
 		mustFinish(t, standFor(t, e, time.Second))
 		time.Sleep(time.Hour)
@@ -289,7 +289,7 @@ func TestNobodyIsElectedBeyondTheLastEpoch(t *testing.T) {
 
 func TestTryWhileLeadingIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := candidate(faketable.NewServer().Client("a"), "a")
+		e := candidate(testkit.NewServer().Client("a"), "a")
 		term := standFor(t, e, time.Second)
 		if second, _, err := e.Try(t.Context()); second != nil || err == nil {
 			t.Errorf("%v, %v", second, err)
@@ -314,7 +314,7 @@ func (s *stopped) Write(_ context.Context, w storage.Write) (storage.ETag, error
 
 func TestAWinWhoseAnswerIsSeenAfterItsTrustEndedIsVoid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := candidate(&stopped{faketable.NewServer().Client("a"), 17 * time.Second}, "a")
+		e := candidate(&stopped{testkit.NewServer().Client("a"), 17 * time.Second}, "a")
 		if term, wait, err := e.Try(t.Context()); term != nil || err != nil || wait > 5*time.Second {
 			t.Fatalf("%v, %v, %v", term, wait, err)
 		}

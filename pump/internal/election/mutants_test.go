@@ -3,8 +3,8 @@ package election
 import (
 	"testing"
 
-	"github.com/queuepump/queuepump/internal/mutants"
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // TestMutantsAreFound is the proof of the proof: with each listed mistake, a test fails.
-func TestMutantsAreFound(t *testing.T) { mutants.Find(t, mutants.Hunt{Title: "The election"}) }
+func TestMutantsAreFound(t *testing.T) { proof.Find(t, proof.Hunt{Title: "The election"}) }

@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -20,7 +20,7 @@ func TestClocksTenMinutesOffChangeNothing(t *testing.T) {
 	// is that of right clocks.
 	schedule := func(server, a, b, c time.Duration) (starts []time.Duration) {
 		synctest.Test(t, func(t *testing.T) {
-			s := faketable.NewServer()
+			s := testkit.NewServer()
 			s.Offset = server
 			began := time.Now()
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
@@ -29,7 +29,7 @@ func TestClocksTenMinutesOffChangeNothing(t *testing.T) {
 			var mu sync.Mutex
 			for i, off := range []time.Duration{a, b, c} {
 				name := fmt.Sprint("m", i)
-				table := row.Seeded(faketable.Skewed{Table: s.Client(name), By: off}, faketable.SeededDraw(5, name))
+				table := row.Seeded(testkit.Skewed{Table: s.Client(name), By: off}, testkit.SeededDraw(5, name))
 				e := New(table, "city", Options{Instance: name, Every: 3 * time.Minute})
 				wg.Go(func() {
 					for {
@@ -76,7 +76,7 @@ func TestACandidateThatStartsAnewKnowsHowMuchOfThePeriodIsLeft(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := faketable.NewServer()
+				server := testkit.NewServer()
 				server.Offset = -7 * time.Minute
 				old := New(server.Client("a"), "city", Options{Instance: "a", Every: 24 * time.Hour})
 				mustFinish(t, standFor(t, old, time.Second))
@@ -94,7 +94,7 @@ func TestACandidateThatStartsAnewKnowsHowMuchOfThePeriodIsLeft(t *testing.T) {
 
 func TestTheServersClockIsOnlyLearnedFromAnAcknowledgedWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		client := server.Client("a")
 		e := candidate(client, "a")
 		mustFinish(t, standFor(t, e, time.Second))
@@ -103,8 +103,8 @@ func TestTheServersClockIsOnlyLearnedFromAnAcknowledgedWrite(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour)
-		client.SetFault(func(c faketable.Call) faketable.Fault {
-			return map[bool]faketable.Fault{true: faketable.LostRequest}[c.Op == "write" && strings.HasSuffix(c.Row, "/clock")]
+		client.SetFault(func(c testkit.Call) testkit.Fault {
+			return map[bool]testkit.Fault{true: testkit.LostRequest}[c.Op == "write" && strings.HasSuffix(c.Row, "/clock")]
 		})
 		if term, wait, err := e.Try(t.Context()); term != nil || !storage.Ambiguous(err) || wait > 5*time.Second {
 			t.Errorf("%v, %v, %v", term, wait, err)
@@ -117,7 +117,7 @@ func TestTheServersClockIsOnlyLearnedFromAnAcknowledgedWrite(t *testing.T) {
 func TestTheEstimateOfTheServersTimeIsNeverAheadAndIsLearnedOnceForAll(t *testing.T) {
 	for _, offset := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
-			server := faketable.NewServer()
+			server := testkit.NewServer()
 			server.Offset = offset
 			client := server.Client("me")
 			c := row.ServerClock{Table: client, Partition: "p", Timeout: row.RequestTimeout}
@@ -156,7 +156,7 @@ func TestTheEstimateOfTheServersTimeIsNeverAheadAndIsLearnedOnceForAll(t *testin
 				t.Errorf("%d requests in an hour", n)
 			}
 			time.Sleep(time.Hour)
-			client.SetFault(func(faketable.Call) faketable.Fault { return faketable.LostRequest })
+			client.SetFault(func(testkit.Call) testkit.Fault { return testkit.LostRequest })
 			if _, err := c.AtLeast(t.Context()); !storage.Ambiguous(err) {
 				t.Errorf("an old estimate was used: %v", err)
 			}

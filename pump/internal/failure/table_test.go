@@ -14,7 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/testbuf"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/row"
@@ -24,7 +24,7 @@ import (
 )
 
 // must ends a test with an error.
-var must = testbuf.Must
+var must = proof.Must
 
 // root is the folder of the module.
 const root = "../../.."

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/queuepump/queuepump/pump/internal/faketable"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 )
 
 // BenchmarkLedgerEnvelope is what one envelope of 1,600 tasks costs: begun, and recorded
@@ -24,11 +24,11 @@ func BenchmarkLedgerEnvelope(b *testing.B) {
 	for b.Loop() {
 		s, first := uint32(i%64), uint64(i/64)*1600
 		set := ns(first, first+1600)
-		begun, err := l.Begin(s, 1, faketable.RunID(1), 0, set)
+		begun, err := l.Begin(s, 1, testkit.RunID(1), 0, set)
 		if err != nil || !begun.Fresh.Equal(set) {
 			b.Fatal(begun, err)
 		}
-		entries[s] = &Entry{Segment: s, Epoch: 1, Run: faketable.RunID(1), Done: begun.Fresh}
+		entries[s] = &Entry{Segment: s, Epoch: 1, Run: testkit.RunID(1), Done: begun.Fresh}
 		if i++; i%64 == 0 {
 			l.Commit(context.Background(), entries)
 			for _, e := range entries {
@@ -47,7 +47,7 @@ func BenchmarkLedgerBegin(b *testing.B) {
 			if _, err := fenceAll(context.Background(), l, holdsOf(1, 7)); err != nil {
 				b.Fatal(err)
 			}
-			e := &Entry{Segment: 7, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 100_000)}
+			e := &Entry{Segment: 7, Epoch: 1, Run: testkit.RunID(1), Done: ns(0, 100_000)}
 			if records == "scattered" {
 				e.Done = scattered(3, 0, 4)
 			}
@@ -56,11 +56,11 @@ func BenchmarkLedgerBegin(b *testing.B) {
 			}
 			set := ns(101_000, 102_600)
 			for b.Loop() {
-				begun, err := l.Begin(7, 1, faketable.RunID(1), 0, set)
+				begun, err := l.Begin(7, 1, testkit.RunID(1), 0, set)
 				if err != nil || begun.Fresh.Len() == 0 {
 					b.Fatal(err)
 				}
-				l.End(7, 1, faketable.RunID(1), begun.Fresh)
+				l.End(7, 1, testkit.RunID(1), begun.Fresh)
 			}
 		})
 	}
@@ -87,7 +87,7 @@ func BenchmarkLedgerCommit(b *testing.B) {
 			for b.Loop() {
 				entries := make([]*Entry, 64)
 				for s := range entries {
-					entries[s] = &Entry{Segment: uint32(s), Epoch: 1, Run: faketable.RunID(1), Done: ns(n, n+1000)}
+					entries[s] = &Entry{Segment: uint32(s), Epoch: 1, Run: testkit.RunID(1), Done: ns(n, n+1000)}
 					if stateSize > 0 {
 						state[0]++
 						entries[s].Contributions = []Contribution{{n, append([]byte(nil), state...)}}

@@ -14,8 +14,8 @@ import (
 	"testing"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -24,14 +24,14 @@ import (
 func populated(t testing.TB) *memTable {
 	t.Helper()
 	table := newMemTable()
-	l := Open(row.Seeded(table, faketable.SeededDraw(1, "a")), ledgerWorkload(128), Options{Instance: "a", Record: true, State: bytesState{}})
+	l := Open(row.Seeded(table, testkit.SeededDraw(1, "a")), ledgerWorkload(128), Options{Instance: "a", Record: true, State: bytesState{}})
 	must(t, errOf(fenceAll(context.Background(), l, holdsOf(1, 7, 8))))
 	es := []*Entry{
-		{Segment: 7, Epoch: 1, Run: faketable.RunID(1), Done: scattered(1, 0, 6), Contributions: []Contribution{{1, noise(1, 40_000)}}},
-		{Segment: 7, Epoch: 1, Run: faketable.RunID(2), Done: ns(0, 70), Quarantined: ns(70, 80), Generation: 1},
-		{Segment: 7, Epoch: 1, Run: faketable.RunID(3), Done: ns(5, 70), Quarantined: ns(90, 100)},
+		{Segment: 7, Epoch: 1, Run: testkit.RunID(1), Done: scattered(1, 0, 6), Contributions: []Contribution{{1, noise(1, 40_000)}}},
+		{Segment: 7, Epoch: 1, Run: testkit.RunID(2), Done: ns(0, 70), Quarantined: ns(70, 80), Generation: 1},
+		{Segment: 7, Epoch: 1, Run: testkit.RunID(3), Done: ns(5, 70), Quarantined: ns(90, 100)},
 		{Segment: 7, Epoch: 1, Foreign: "q/1"},
-		{Segment: 8, Epoch: 1, Run: faketable.RunID(2), Done: ns(0, 70)},
+		{Segment: 8, Epoch: 1, Run: testkit.RunID(2), Done: ns(0, 70)},
 	}
 	l.Commit(context.Background(), es)
 	for _, e := range es {
@@ -39,7 +39,7 @@ func populated(t testing.TB) *memTable {
 			t.Fatal(e.Err)
 		}
 	}
-	es = []*Entry{{Segment: 7, Epoch: 1, Run: faketable.RunID(4), Done: scattered(3, 0, 1)}}
+	es = []*Entry{{Segment: 7, Epoch: 1, Run: testkit.RunID(4), Done: scattered(3, 0, 1)}}
 	if l.Commit(context.Background(), es); es[0].Err != nil {
 		t.Fatal(es[0].Err)
 	}
@@ -84,9 +84,9 @@ func damages(head, page string) map[string]damage {
 		"a page cut":            {page, cut(page, recordsProperty)},
 		"a page empty of sense": {page, set(page, recordsProperty, noise(1, 1000))},
 		"a page of another":     {page, set(page, recordsProperty, appendBlock(nil, block{stateKey(900): {1}, foreignKey(1): {1}}))},
-		"a chunk without run":   {head, set(head, recordsProperty, appendBlock(nil, block{chunkKey(faketable.RunID(77), 0): {1}}))},
+		"a chunk without run":   {head, set(head, recordsProperty, appendBlock(nil, block{chunkKey(testkit.RunID(77), 0): {1}}))},
 		"a zero run":            {head, set(head, recordsProperty, appendBlock(nil, block{runKey(codec.RunID{}): {1}}))},
-		"a floor beyond all":    {head, set(head, recordsProperty, appendBlock(nil, block{runKey(faketable.RunID(77)): bytes.Repeat([]byte{0xff}, 9)}))},
+		"a floor beyond all":    {head, set(head, recordsProperty, appendBlock(nil, block{runKey(testkit.RunID(77)): bytes.Repeat([]byte{0xff}, 9)}))},
 		"a state with a hole":   {head, set(head, recordsProperty, appendBlock(nil, block{stateKey(60): {statePlain, 1}}))},
 	}
 }
@@ -115,8 +115,8 @@ func TestADamagedRowIsNamedNeverWrittenAndStopsNoOtherSegment(t *testing.T) {
 			if !errors.Is(err, row.ErrCorrupt) || !strings.Contains(err.Error(), name) || !slices.Equal(fenced, []uint32{8}) {
 				t.Fatalf("fenced %v: %v", fenced, err)
 			}
-			b.mustCommit(Entry{Segment: 8, Epoch: 2, Run: faketable.RunID(2), Done: ns(70, 71)})
-			if err := b.commit(Entry{Segment: 7, Epoch: 2, Run: faketable.RunID(2), Done: ns(70, 71)}); !errors.Is(err, ErrFenced) && !errors.Is(err, row.ErrCorrupt) {
+			b.mustCommit(Entry{Segment: 8, Epoch: 2, Run: testkit.RunID(2), Done: ns(70, 71)})
+			if err := b.commit(Entry{Segment: 7, Epoch: 2, Run: testkit.RunID(2), Done: ns(70, 71)}); !errors.Is(err, ErrFenced) && !errors.Is(err, row.ErrCorrupt) {
 				t.Errorf("a commit: %v", err)
 			}
 			for key, e := range before {
@@ -162,7 +162,7 @@ func TestAHeadThatIsDamagedWhileItIsHeldIsNotWrittenOver(t *testing.T) {
 	e.ETag, e.Properties = "W/other", maps.Clone(e.Properties)
 	e.Properties[recordsProperty] = []byte{1, 2, 3}
 	table.rows[key] = e
-	es := []*Entry{{Segment: 7, Epoch: 2, Run: faketable.RunID(2), Done: ns(80, 90)}, {Segment: 8, Epoch: 2, Run: faketable.RunID(2), Done: ns(80, 90)}}
+	es := []*Entry{{Segment: 7, Epoch: 2, Run: testkit.RunID(2), Done: ns(80, 90)}, {Segment: 8, Epoch: 2, Run: testkit.RunID(2), Done: ns(80, 90)}}
 	b.Commit(t.Context(), es)
 	if !errors.Is(es[0].Err, row.ErrCorrupt) || !strings.Contains(es[0].Err.Error(), key) || es[1].Err != nil {
 		t.Error(es[0].Err, es[1].Err)
@@ -180,8 +180,8 @@ func TestDamagedCountsHideNoOthers(t *testing.T) {
 	counts := e.Properties[countsProperty].([]byte)
 	e.Properties[countsProperty] = counts[:len(counts)-1]
 	table.rows[key] = e
-	progress, err := ReadProgress(t.Context(), table, "city", 128, faketable.RunID(2))
-	if !errors.Is(err, row.ErrCorrupt) || !strings.Contains(err.Error(), key) || progress[faketable.RunID(2)].Done[8] != 70 {
+	progress, err := ReadProgress(t.Context(), table, "city", 128, testkit.RunID(2))
+	if !errors.Is(err, row.ErrCorrupt) || !strings.Contains(err.Error(), key) || progress[testkit.RunID(2)].Done[8] != 70 {
 		t.Errorf("%v, %v", progress, err)
 	}
 }
@@ -196,7 +196,7 @@ func TestAPageThatVanishesUnderItsOwnerIsAnErrorAndNoEndlessLoop(t *testing.T) {
 		}
 	}
 	// It changes what stands in the pages, so they are to be replaced.
-	err := b.commit(Entry{Segment: 7, Epoch: 2, Run: faketable.RunID(5), Done: scattered(2, 0, 12)})
+	err := b.commit(Entry{Segment: 7, Epoch: 2, Run: testkit.RunID(5), Done: scattered(2, 0, 12)})
 	if !errors.Is(err, row.ErrCorrupt) || !strings.Contains(err.Error(), "/page.0007.") {
 		t.Error(err)
 	}
@@ -207,14 +207,14 @@ func TestAReaderNoticesPagesThatWereReplacedMeanwhile(t *testing.T) {
 	b := openBook(t, table, "b", withBytes)
 	b.mustFence(2, 7)
 	busy := &betweenReads{memTable: table, between: func(time int) {
-		b.mustCommit(Entry{Segment: 7, Epoch: 2, Run: faketable.RunID(6), Done: scattered(uint64(time), 0, 12)})
+		b.mustCommit(Entry{Segment: 7, Epoch: 2, Run: testkit.RunID(6), Done: scattered(uint64(time), 0, 12)})
 	}, times: 3}
 	n := 0
 	for r, err := range ReadRecord(t.Context(), busy, "city", 64) {
 		must(t, err)
 		if r.Segment == 7 {
 			for time := range uint64(3) {
-				if !r.Done(faketable.RunID(6), time) {
+				if !r.Done(testkit.RunID(6), time) {
 					t.Errorf("%d is not done", time)
 				}
 			}
@@ -248,14 +248,14 @@ func FuzzLedgerRow(f *testing.F) {
 	book := func(finish func(b *runBook)) block {
 		b := (*runBook)(nil).draft()
 		finish(b)
-		records := block{runKey(faketable.RunID(1)): binary.AppendUvarint(nil, b.floor)}
+		records := block{runKey(testkit.RunID(1)): binary.AppendUvarint(nil, b.floor)}
 		for index, c := range b.chunks {
-			records[chunkKey(faketable.RunID(1), index)] = c.append(nil)
+			records[chunkKey(testkit.RunID(1), index)] = c.append(nil)
 		}
 		return records
 	}
-	directory := appendDirectory(nil, 9, []*ledgerPage{{id: 3}, {id: 8, first: runKey(faketable.RunID(2))}})
-	counts := appendRunCounts(nil, map[codec.RunID]*runBook{faketable.RunID(1): {done: 70, quarantined: 3}, faketable.RunID(2): {}})
+	directory := appendDirectory(nil, 9, []*ledgerPage{{id: 3}, {id: 8, first: runKey(testkit.RunID(2))}})
+	counts := appendRunCounts(nil, map[codec.RunID]*runBook{testkit.RunID(1): {done: 70, quarantined: 3}, testkit.RunID(2): {}})
 	for _, records := range []block{
 		book(func(b *runBook) { b.finish(ns(0, 10), 0) }),
 		book(func(b *runBook) {
@@ -264,7 +264,7 @@ func FuzzLedgerRow(f *testing.F) {
 			b.condemn(ns(20, 24), 0)
 			b.condemn(ns(30, 31), 2)
 		}),
-		{foreignKey(7): noise(1, 2*foreignHash), foreignKey(8): noise(2, foreignHash), runKey(faketable.RunID(3)): nil},
+		{foreignKey(7): noise(1, 2*foreignHash), foreignKey(8): noise(2, foreignHash), runKey(testkit.RunID(3)): nil},
 		{stateKey(0): packState([]byte(strings.Repeat("state", 40)))},
 		{stateKey(0): {statePlain, 1, 2}},
 	} {

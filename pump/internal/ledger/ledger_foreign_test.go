@@ -11,8 +11,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 )
 
 // foreignEntries are entries of messages from <= n < to.
@@ -59,7 +59,7 @@ func TestANameIsForgottenWhenItsMessageIsDeletedAndNotBefore(t *testing.T) {
 	}
 	a.mustKnow(1, 0, 5, true)
 	a.mustKnow(1, 11700, 11705, true) // with the next commit only
-	a.mustCommit(Entry{Segment: 7, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 1)})
+	a.mustCommit(Entry{Segment: 7, Epoch: 1, Run: testkit.RunID(1), Done: ns(0, 1)})
 	a.mustKnow(1, 11700, 11705, false)
 	if n := namesOf(t, a); n != 5 {
 		t.Errorf("%d names are stored", n)

@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/internal/faketable"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 )
 
 // TestWhatIsInHandIsWhatWasBegunAndNotEnded plays one segment's life at random, another
@@ -55,7 +55,7 @@ func TestWhatIsInHandIsWhatWasBegunAndNotEnded(t *testing.T) {
 				fenced = false
 			case 3:
 				if h, ok := take(); ok {
-					a.End(7, h.epoch, faketable.RunID(1), h.set)
+					a.End(7, h.epoch, testkit.RunID(1), h.set)
 					if h.since == since {
 						for n := range h.set.All() {
 							delete(inHand, n)
@@ -64,7 +64,7 @@ func TestWhatIsInHandIsWhatWasBegunAndNotEnded(t *testing.T) {
 				}
 			case 4, 5:
 				if h, ok := take(); ok {
-					err := a.commit(Entry{Segment: 7, Epoch: h.epoch, Run: faketable.RunID(1), Done: h.set})
+					err := a.commit(Entry{Segment: 7, Epoch: h.epoch, Run: testkit.RunID(1), Done: h.set})
 					if (h.since == since) != (err == nil) || err != nil && !errors.Is(err, ErrFenced) {
 						rt.Fatalf("a commit of epoch %d, by %d since %d: %v", h.epoch, epoch, since, err)
 					}
@@ -78,7 +78,7 @@ func TestWhatIsInHandIsWhatWasBegunAndNotEnded(t *testing.T) {
 			default:
 				from := rapid.Uint64Range(0, 30).Draw(rt, "from")
 				set := ns(from, from+rapid.Uint64Range(1, 12).Draw(rt, "length"))
-				got, err := a.Begin(7, epoch, faketable.RunID(1), 0, set)
+				got, err := a.Begin(7, epoch, testkit.RunID(1), 0, set)
 				if fenced != (err == nil) {
 					rt.Fatalf("begin: %v, fenced %v", err, fenced)
 				}
@@ -150,12 +150,12 @@ func TestNoTaskIsInTwoHands(t *testing.T) {
 				}
 				e := epoch.Load()
 				from := draw.Uint64N(tasks)
-				got, err := a.Begin(7, e, faketable.RunID(1), 0, ns(from, min(tasks, from+1+draw.Uint64N(20))))
+				got, err := a.Begin(7, e, testkit.RunID(1), 0, ns(from, min(tasks, from+1+draw.Uint64N(20))))
 				if err != nil {
 					runtime.Gosched() // the hold ended meanwhile
 					continue
 				}
-				entry := &Entry{Segment: 7, Epoch: e, Run: faketable.RunID(1), Done: got.Fresh}
+				entry := &Entry{Segment: 7, Epoch: e, Run: testkit.RunID(1), Done: got.Fresh}
 				for n := range got.Fresh.All() {
 					if !hands[n].CompareAndSwap(0, me) || recorded[n].Load() {
 						t.Errorf("%d is fresh for %d and in hand of %d, recorded %v", n, me, hands[n].Load(), recorded[n].Load())
@@ -166,7 +166,7 @@ func TestNoTaskIsInTwoHands(t *testing.T) {
 					for n := range got.Fresh.All() {
 						hands[n].Store(0)
 					}
-					a.End(7, e, faketable.RunID(1), got.Fresh)
+					a.End(7, e, testkit.RunID(1), got.Fresh)
 					continue
 				}
 				a.Commit(context.Background(), []*Entry{entry})
@@ -185,13 +185,13 @@ func TestNoTaskIsInTwoHands(t *testing.T) {
 	r := recordOf(t, table, 7)
 	state, err := effects{}.Load(r.State())
 	must(t, err)
-	finished, _ := r.Counts(faketable.RunID(1))
+	finished, _ := r.Counts(testkit.RunID(1))
 	if finished < tasks/2 || epoch.Load() < 40 {
 		t.Errorf("%d tasks were recorded under %d epochs", finished, epoch.Load())
 	}
 	for n := range uint64(tasks) {
-		if by := state.(map[string][]string)[fmt.Sprint(n)]; r.Done(faketable.RunID(1), n) != recorded[n].Load() || recorded[n].Load() != (len(by) == 1) {
-			t.Errorf("%d: done %v, said to be %v, took effect by %v", n, r.Done(faketable.RunID(1), n), recorded[n].Load(), by)
+		if by := state.(map[string][]string)[fmt.Sprint(n)]; r.Done(testkit.RunID(1), n) != recorded[n].Load() || recorded[n].Load() != (len(by) == 1) {
+			t.Errorf("%d: done %v, said to be %v, took effect by %v", n, r.Done(testkit.RunID(1), n), recorded[n].Load(), by)
 		}
 	}
 }

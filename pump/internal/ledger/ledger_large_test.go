@@ -9,8 +9,8 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
-	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -39,7 +39,7 @@ func TestTheLedgerOfTheLastSegmentsIsReadBack(t *testing.T) {
 		table := newMemTable()
 		open := func(instance string) book {
 			o := Options{Instance: instance, Record: true}
-			return book{Open(row.Seeded(table, faketable.SeededDraw(1, instance)), ledgerWorkload(shardmap.MaxSegments), o), t}
+			return book{Open(row.Seeded(table, testkit.SeededDraw(1, instance)), ledgerWorkload(shardmap.MaxSegments), o), t}
 		}
 		segments := []uint32{9_984, 9_999, 10_000, 10_047, 16_320, 16_383}
 		a := open("a")
@@ -64,8 +64,8 @@ func TestTheLedgerOfTheLastSegmentsIsReadBack(t *testing.T) {
 // pass, and no run would end.
 func TestASlowTableKeepsNobodyFromReadingTheSumsOfAllSegments(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		table := faketable.NewServer().Client("a")
-		table.SetLatency(func(faketable.Call) time.Duration { return time.Second })
+		table := testkit.NewServer().Client("a")
+		table.SetLatency(func(testkit.Call) time.Duration { return time.Second })
 		began := time.Now()
 		if _, err := ReadSums(t.Context(), table, "city", shardmap.MaxSegments); err != nil {
 			t.Errorf("after %v: %v", time.Since(began), err)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/internal/faketable"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -104,14 +104,14 @@ func TestTasksDoneAllOverThePlaceAreAClearErrorAndCostNothingElse(t *testing.T) 
 		}
 		set := scattered(1, chunks, 1)
 		var begun Begun
-		if begun, err = a.Begin(7, 1, faketable.RunID(1), 0, set); err == nil {
+		if begun, err = a.Begin(7, 1, testkit.RunID(1), 0, set); err == nil {
 			if begun.Fresh.Len() != set.Len() {
 				t.Fatalf("%d of %d are fresh", begun.Fresh.Len(), set.Len())
 			}
-			a.mustCommit(Entry{Segment: 7, Epoch: 1, Run: faketable.RunID(1), Done: set})
+			a.mustCommit(Entry{Segment: 7, Epoch: 1, Run: testkit.RunID(1), Done: set})
 		}
 	}
-	wantFull(t, err, "segment 7", faketable.RunID(1).String(), "scattered")
+	wantFull(t, err, "segment 7", testkit.RunID(1).String(), "scattered")
 	if chunks < 80 {
 		t.Errorf("full after %d x 65,536 tasks", chunks)
 	}
@@ -120,16 +120,16 @@ func TestTasksDoneAllOverThePlaceAreAClearErrorAndCostNothingElse(t *testing.T) 
 		t.Errorf("it is full, and says %+v of itself; read it is %+v, %v", use, sums.Use, err)
 	}
 	// Tasks that were begun before find their place, and those that fill the gaps make room.
-	a.mustCommit(Entry{Segment: 7, Epoch: 1, Run: faketable.RunID(1), Done: scattered(500, chunks, 3)})
-	want(t, "a gap", a.begin(7, 1, faketable.RunID(1), 0, ns(0, chunkSize))[0] != "", true)
-	a.mustCommit(Entry{Segment: 7, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 30*chunkSize)})
-	want(t, "beyond", a.begin(7, 1, faketable.RunID(1), 0, ns(900*chunkSize, 900*chunkSize+1))[0], fmt.Sprint(900*chunkSize))
+	a.mustCommit(Entry{Segment: 7, Epoch: 1, Run: testkit.RunID(1), Done: scattered(500, chunks, 3)})
+	want(t, "a gap", a.begin(7, 1, testkit.RunID(1), 0, ns(0, chunkSize))[0] != "", true)
+	a.mustCommit(Entry{Segment: 7, Epoch: 1, Run: testkit.RunID(1), Done: ns(0, 30*chunkSize)})
+	want(t, "beyond", a.begin(7, 1, testkit.RunID(1), 0, ns(900*chunkSize, 900*chunkSize+1))[0], fmt.Sprint(900*chunkSize))
 	b := openBook(t, table, "b")
 	b.mustFence(2, 7)
 	r := recordOf(t, table, 7)
-	finished, _ := r.Counts(faketable.RunID(1))
+	finished, _ := r.Counts(testkit.RunID(1))
 	var open uint64
-	for from, to := range r.Unsettled(faketable.RunID(1), (chunks+3)*chunkSize) {
+	for from, to := range r.Unsettled(testkit.RunID(1), (chunks+3)*chunkSize) {
 		open += to - from
 	}
 	want(t, "done and open", finished+open, (chunks+3)*chunkSize)
@@ -142,14 +142,14 @@ func TestMoreThanTheHardLimitIsRefusedAndNothingOfItRecorded(t *testing.T) {
 	a := openBook(t, newMemTable(), "a")
 	a.mustFence(1, 7, 8)
 	set := scattered(1, 0, 160) // 1.3 MB as bits
-	big, small := &Entry{Segment: 7, Epoch: 1, Run: faketable.RunID(1), Done: set}, &Entry{Segment: 7, Epoch: 1, Run: faketable.RunID(2), Done: ns(0, 5)}
-	other := &Entry{Segment: 8, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 5)}
+	big, small := &Entry{Segment: 7, Epoch: 1, Run: testkit.RunID(1), Done: set}, &Entry{Segment: 7, Epoch: 1, Run: testkit.RunID(2), Done: ns(0, 5)}
+	other := &Entry{Segment: 8, Epoch: 1, Run: testkit.RunID(1), Done: ns(0, 5)}
 	a.Commit(t.Context(), []*Entry{big, small, other})
-	wantFull(t, big.Err, "segment 7", faketable.RunID(1).String())
+	wantFull(t, big.Err, "segment 7", testkit.RunID(1).String())
 	if small.Err != nil || other.Err != nil {
 		t.Error(small.Err, other.Err)
 	}
-	want(t, "runs", recordOf(t, a.table, 7).Runs(), []codec.RunID{faketable.RunID(2)})
+	want(t, "runs", recordOf(t, a.table, 7).Runs(), []codec.RunID{testkit.RunID(2)})
 }
 
 // Each commit that was refused had put a copy into quarantine before, and its message came back
@@ -158,7 +158,7 @@ func TestManyGenerationsInOneChunkFindRoom(t *testing.T) {
 	table := newMemTable()
 	a := openBook(t, table, "a")
 	a.mustFence(1, 7)
-	run := faketable.RunID(1)
+	run := testkit.RunID(1)
 	a.mustCommit(Entry{Segment: 7, Epoch: 1, Run: run, Done: scattered(14, 0, 1)})
 	const generations = 14
 	tasks := scattered(14, 0, 1).Len()
@@ -189,7 +189,7 @@ func TestAStateThatIsTooLargeIsAClearErrorAndTheLastOneStays(t *testing.T) {
 	a := openBook(t, newMemTable(), "a", withBytes)
 	a.mustFence(1, 7)
 	put := func(n uint64, state []byte) error {
-		return a.commit(Entry{Segment: 7, Epoch: 1, Run: faketable.RunID(1), Done: ns(n, n+1), Contributions: []Contribution{{n, state}}})
+		return a.commit(Entry{Segment: 7, Epoch: 1, Run: testkit.RunID(1), Done: ns(n, n+1), Contributions: []Contribution{{n, state}}})
 	}
 	good := noise(1, maxState-100)
 	must(t, put(0, good))
@@ -198,8 +198,8 @@ func TestAStateThatIsTooLargeIsAClearErrorAndTheLastOneStays(t *testing.T) {
 	must(t, put(2, make([]byte, maxRawState))) // it is nothing when compressed
 	must(t, put(3, good))
 	r := recordOf(t, a.table, 7)
-	if !bytes.Equal(r.State(), good) || r.Done(faketable.RunID(1), 1) || !r.Done(faketable.RunID(1), 2) {
-		t.Errorf("a state of %d bytes, 1 done: %v", len(r.State()), r.Done(faketable.RunID(1), 1))
+	if !bytes.Equal(r.State(), good) || r.Done(testkit.RunID(1), 1) || !r.Done(testkit.RunID(1), 2) {
+		t.Errorf("a state of %d bytes, 1 done: %v", len(r.State()), r.Done(testkit.RunID(1), 1))
 	}
 	b := openBook(t, a.table, "b", withBytes)
 	b.mustFence(2, 7)
@@ -207,20 +207,20 @@ func TestAStateThatIsTooLargeIsAClearErrorAndTheLastOneStays(t *testing.T) {
 
 func TestEverythingAtItsLimitFitsIntoOneTransaction(t *testing.T) {
 	// Of the driver that ships and the service's own limit of 4 MiB.
-	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
-		a := openBook(t, faketable.OverTheWire(t, sim, "a"), "a", withBytes)
+	testkit.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		a := openBook(t, testkit.OverTheWire(t, sim, "a"), "a", withBytes)
 		a.mustFence(1, 7)
 		var errs []error
 		for i := range uint64(4) {
 			// All pages are written again each time: another state, other tasks everywhere.
 			set := scattered(i, 0, 110)
-			errs = append(errs, a.commit(Entry{Segment: 7, Epoch: 1, Run: faketable.RunID(byte(i + 1)), Done: codec.MakeNSet(i * 3), Contributions: []Contribution{{i * 3, noise(i, maxState-500)}}}))
+			errs = append(errs, a.commit(Entry{Segment: 7, Epoch: 1, Run: testkit.RunID(byte(i + 1)), Done: codec.MakeNSet(i * 3), Contributions: []Contribution{{i * 3, noise(i, maxState-500)}}}))
 			if i == 0 {
-				errs = append(errs, a.commit(Entry{Segment: 7, Epoch: 1, Run: faketable.RunID(9), Done: set}))
+				errs = append(errs, a.commit(Entry{Segment: 7, Epoch: 1, Run: testkit.RunID(9), Done: set}))
 			}
 		}
 		must(t, errors.Join(errs...))
-		b := openBook(t, faketable.OverTheWire(t, sim, "b"), "b", withBytes)
+		b := openBook(t, testkit.OverTheWire(t, sim, "b"), "b", withBytes)
 		b.mustFence(2, 7)
 		r := recordOf(t, a.table, 7)
 		if !bytes.Equal(r.State(), noise(3, maxState-500)) || len(r.Runs()) != 5 {
@@ -230,13 +230,13 @@ func TestEverythingAtItsLimitFitsIntoOneTransaction(t *testing.T) {
 }
 
 func TestManySegmentsAtTheirLimitAreSeveralTransactions(t *testing.T) {
-	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
-		a := openBook(t, faketable.OverTheWire(t, sim, "a"), "a", withBytes)
+	testkit.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		a := openBook(t, testkit.OverTheWire(t, sim, "a"), "a", withBytes)
 		var all []uint32
 		var entries []Entry
 		for s := range uint32(16) {
 			all = append(all, s)
-			entries = append(entries, Entry{Segment: s, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 1), Contributions: []Contribution{{0, noise(uint64(s), 900_000)}}})
+			entries = append(entries, Entry{Segment: s, Epoch: 1, Run: testkit.RunID(1), Done: ns(0, 1), Contributions: []Contribution{{0, noise(uint64(s), 900_000)}}})
 		}
 		a.mustFence(1, all...)
 		a.mustCommit(entries...)
@@ -252,20 +252,20 @@ func TestManySegmentsAtTheirLimitAreSeveralTransactions(t *testing.T) {
 }
 
 func TestATransactionThatTheServiceFindsTooLargeIsSplit(t *testing.T) {
-	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
-		a := openBook(t, faketable.OverTheWire(t, sim, "a"), "a")
+	testkit.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		a := openBook(t, testkit.OverTheWire(t, sim, "a"), "a")
 		a.mustFence(1, 1, 2, 3, 4)
 		i := sim.Inject(azsim.Rule{Operations: []string{"Batch"}, Fault: azsim.Answer, Status: 413, Code: "RequestBodyTooLarge", First: 2})
 		var entries []Entry
 		for s := uint32(1); s < 5; s++ {
-			entries = append(entries, Entry{Segment: s, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 1)})
+			entries = append(entries, Entry{Segment: s, Epoch: 1, Run: testkit.RunID(1), Done: ns(0, 1)})
 		}
 		a.mustCommit(entries...)
 		want(t, "hits", i.Hits(), 2)
 		i = sim.Inject(azsim.Rule{Operations: []string{"Batch"}, Fault: azsim.Answer, Status: 413, Code: "RequestBodyTooLarge"})
-		wantFull(t, a.commit(Entry{Segment: 1, Epoch: 1, Run: faketable.RunID(1), Done: ns(1, 2)}), "segment 1")
+		wantFull(t, a.commit(Entry{Segment: 1, Epoch: 1, Run: testkit.RunID(1), Done: ns(1, 2)}), "segment 1")
 		i.Remove()
-		a.mustCommit(Entry{Segment: 1, Epoch: 1, Run: faketable.RunID(1), Done: ns(1, 2)})
+		a.mustCommit(Entry{Segment: 1, Epoch: 1, Run: testkit.RunID(1), Done: ns(1, 2)})
 	})
 }
 
@@ -289,7 +289,7 @@ func TestWhatIsCommittedReadsBack(t *testing.T) {
 				epoch++
 				b = open(epoch)
 			case 1:
-				closed := faketable.RunID(rapid.ByteRange(1, 8).Draw(rt, "closed"))
+				closed := testkit.RunID(rapid.ByteRange(1, 8).Draw(rt, "closed"))
 				// Of a closed run the tasks in quarantine stay, as a rest; of one that is over
 				// nothing does.
 				gone, over := []codec.RunID{closed}, []codec.RunID(nil)
@@ -303,7 +303,7 @@ func TestWhatIsCommittedReadsBack(t *testing.T) {
 			default:
 				var entries []Entry
 				for range rapid.IntRange(1, 4).Draw(rt, "entries") {
-					e := Entry{Segment: 7, Epoch: epoch, Run: faketable.RunID(rapid.ByteRange(1, 8).Draw(rt, "run")), Generation: rapid.Uint32Range(0, 2).Draw(rt, "generation")}
+					e := Entry{Segment: 7, Epoch: epoch, Run: testkit.RunID(rapid.ByteRange(1, 8).Draw(rt, "run")), Generation: rapid.Uint32Range(0, 2).Draw(rt, "generation")}
 					set := drawNSet(rt, "set")
 					if rapid.IntRange(0, 5).Draw(rt, "scattered") == 0 {
 						set = scattered(uint64(step), rapid.Uint64Range(0, 3).Draw(rt, "from"), rapid.Uint64Range(1, 3).Draw(rt, "chunks"))
@@ -337,7 +337,7 @@ func TestWhatIsCommittedReadsBack(t *testing.T) {
 			rt.Fatalf("a state of %d bytes, want %d", len(r.State()), len(state))
 		}
 		for i := range byte(8) {
-			run := faketable.RunID(i + 1)
+			run := testkit.RunID(i + 1)
 			requireRecorded(rt, r, run, model[run])
 		}
 		requireNamedPages(rt, table, len(r.image.layout.pages))
@@ -379,12 +379,12 @@ func requireNamedPages(t *rapid.T, table *memTable, pages int) {
 }
 
 func TestTheTableIsThrottledAndSlowAndEverythingIsRecordedAllTheSame(t *testing.T) {
-	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
-		a := openBook(t, faketable.OverTheWire(t, sim, "a"), "a")
+	testkit.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		a := openBook(t, testkit.OverTheWire(t, sim, "a"), "a")
 		a.mustFence(1, 1, 2)
 		i := sim.Inject(azsim.Rule{Service: "table", Fault: azsim.Answer, RetryAfter: time.Second, First: 20})
 		start := time.Now()
-		a.mustCommit(Entry{Segment: 1, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 1)})
+		a.mustCommit(Entry{Segment: 1, Epoch: 1, Run: testkit.RunID(1), Done: ns(0, 1)})
 		if took := time.Since(start); i.Hits() != 20 || took < 20*time.Second || took > time.Minute {
 			t.Errorf("%d throttles took %v", i.Hits(), took)
 		}

@@ -10,15 +10,15 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // paged is a ledger of a partition all of whose segments have pages.
 func paged(t *testing.T, sim *azsim.Sim) (segments []uint32) {
 	t.Helper()
-	a := openBook(t, faketable.OverTheWire(t, sim, "a"), "a")
+	a := openBook(t, testkit.OverTheWire(t, sim, "a"), "a")
 	for s := range uint32(64) {
 		segments = append(segments, s)
 	}
@@ -26,7 +26,7 @@ func paged(t *testing.T, sim *azsim.Sim) (segments []uint32) {
 	for from := 0; from < 64; from += 8 {
 		var entries []Entry
 		for _, s := range segments[from : from+8] {
-			entries = append(entries, Entry{Segment: s, Epoch: 1, Run: faketable.RunID(1), Done: scattered(uint64(s), 0, 5)})
+			entries = append(entries, Entry{Segment: s, Epoch: 1, Run: testkit.RunID(1), Done: scattered(uint64(s), 0, 5)})
 		}
 		a.mustCommit(entries...)
 	}
@@ -36,12 +36,12 @@ func paged(t *testing.T, sim *azsim.Sim) (segments []uint32) {
 // A4: a fence read the pages of all segments of its partition before it wrote anything, within its
 // caller's time, or began anew: at 500 ms a request that was never.
 func TestP32AFenceComesBeforeThePagesAndKeepsWhatItHasWhenItsTimeIsOver(t *testing.T) {
-	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+	testkit.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
 		segments := paged(t, sim)
 		for _, op := range []string{"QueryEntities", "Batch"} {
 			sim.Inject(azsim.Rule{Operations: []string{op}, Fault: azsim.DelayBefore, Delay: 500 * time.Millisecond})
 		}
-		b := openBook(t, faketable.OverTheWire(t, sim, "b"), "b")
+		b := openBook(t, testkit.OverTheWire(t, sim, "b"), "b")
 		before := requests(sim)
 		fenced, err := b.Fence(t.Context(), holdsOf(2, segments...))
 		if err != nil || len(fenced) != len(segments) || !b.Unloaded(7, 2) || b.Fenced(7, 2) {
@@ -62,15 +62,15 @@ func TestP32AFenceComesBeforeThePagesAndKeepsWhatItHasWhenItsTimeIsOver(t *testi
 			t.Errorf("%d segments are loaded by %d tries: %v", loaded, tries, err)
 		}
 		t.Logf("%d tries, %d requests", tries, requests(sim)-before)
-		want(t, "b begins", b.begin(7, 2, faketable.RunID(1), 0, ns(7, 9)), [3]string{"8", "7", ""})
+		want(t, "b begins", b.begin(7, 2, testkit.RunID(1), 0, ns(7, 9)), [3]string{"8", "7", ""})
 	})
 }
 
 func TestP32APageThatIsMissingDelaysNoOtherSegment(t *testing.T) {
-	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+	testkit.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
 		segments := paged(t, sim)
 		sim.DropRows("north", row.TableName, "city.ledger.00", func(row string) bool { return strings.HasPrefix(row, "page.0007.") })
-		b := openBook(t, faketable.OverTheWire(t, sim, "b"), "b")
+		b := openBook(t, testkit.OverTheWire(t, sim, "b"), "b")
 		fenced, err := fenceAll(t.Context(), b, holdsOf(2, segments...))
 		if !errors.Is(err, row.ErrCorrupt) || !strings.Contains(err.Error(), "page.0007.") || len(fenced) != len(segments)-1 || b.Fenced(7, 2) {
 			t.Errorf("%d are fenced: %v", len(fenced), err)

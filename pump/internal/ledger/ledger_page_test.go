@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/internal/faketable"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 )
 
 // drawKey draws keys of all kinds, some of them often the same.
@@ -20,9 +20,9 @@ func drawKey(t *rapid.T) string {
 	case 1:
 		return stateKey(rapid.IntRange(0, 40).Draw(t, "part"))
 	case 2:
-		return runKey(faketable.RunID(rapid.ByteRange(1, 200).Draw(t, "run")))
+		return runKey(testkit.RunID(rapid.ByteRange(1, 200).Draw(t, "run")))
 	}
-	return chunkKey(faketable.RunID(rapid.ByteRange(1, 4).Draw(t, "run")), rapid.Uint64Range(0, 400).Draw(t, "chunk"))
+	return chunkKey(testkit.RunID(rapid.ByteRange(1, 4).Draw(t, "run")), rapid.Uint64Range(0, 400).Draw(t, "chunk"))
 }
 
 func TestPagesHoldWhatAMapHolds(t *testing.T) {
@@ -127,10 +127,10 @@ func TestPagesOfNothingButClosedRunsGo(t *testing.T) {
 	l := &layout{}
 	many, none := block{}, block{}
 	for i := range uint64(4000) {
-		many[chunkKey(faketable.RunID(1), i)] = make([]byte, 40)
-		none[chunkKey(faketable.RunID(1), i)] = nil
+		many[chunkKey(testkit.RunID(1), i)] = make([]byte, 40)
+		none[chunkKey(testkit.RunID(1), i)] = nil
 	}
-	many[runKey(faketable.RunID(2))] = []byte{1}
+	many[runKey(testkit.RunID(2))] = []byte{1}
 	l, _, _, _ = l.with(many)
 	if len(l.pages) < 2 {
 		t.Fatalf("%d pages", len(l.pages))
@@ -140,7 +140,7 @@ func TestPagesOfNothingButClosedRunsGo(t *testing.T) {
 	if len(l.pages) > 1 || len(removed) < before-1 || len(added) > 1 {
 		t.Errorf("%d pages, %d added, %d removed", len(l.pages), len(added), len(removed))
 	}
-	if all := l.all(); len(all) != 1 || all[runKey(faketable.RunID(2))] == nil {
+	if all := l.all(); len(all) != 1 || all[runKey(testkit.RunID(2))] == nil {
 		t.Errorf("%d records", len(all))
 	}
 }
@@ -149,13 +149,13 @@ func TestWhatWasNotChangedLatelyIsNotWrittenAgain(t *testing.T) {
 	l := &layout{}
 	old := block{}
 	for i := range uint64(3000) {
-		old[chunkKey(faketable.RunID(1), i)] = make([]byte, 40)
+		old[chunkKey(testkit.RunID(1), i)] = make([]byte, 40)
 	}
 	l, _, _, _ = l.with(old)
 	written := 0
 	for i := range uint64(100) {
 		var added []*ledgerPage
-		l, added, _, _ = l.with(block{chunkKey(faketable.RunID(2), 0): make([]byte, 4000), runKey(faketable.RunID(2)): binary.AppendUvarint(nil, i)})
+		l, added, _, _ = l.with(block{chunkKey(testkit.RunID(2), 0): make([]byte, 4000), runKey(testkit.RunID(2)): binary.AppendUvarint(nil, i)})
 		written += len(added)
 		if size := l.hot.size(); size > hotMost {
 			t.Fatalf("%d bytes in the head", size)
@@ -167,7 +167,7 @@ func TestWhatWasNotChangedLatelyIsNotWrittenAgain(t *testing.T) {
 }
 
 func TestDamagedRecordsAreErrors(t *testing.T) {
-	good := appendBlock(nil, block{runKey(faketable.RunID(1)): {1}, runKey(faketable.RunID(2)): {2}, chunkKey(faketable.RunID(2), 7): {3, 4}, stateKey(0): nil})
+	good := appendBlock(nil, block{runKey(testkit.RunID(1)): {1}, runKey(testkit.RunID(2)): {2}, chunkKey(testkit.RunID(2), 7): {3, 4}, stateKey(0): nil})
 	must(t, errOf(readBlock(good)))
 	for i := range good {
 		if i == 0 {
@@ -177,7 +177,7 @@ func TestDamagedRecordsAreErrors(t *testing.T) {
 			t.Errorf("cut after %d bytes it is read", i)
 		}
 	}
-	a, b := appendBlock(nil, block{runKey(faketable.RunID(1)): {1}}), appendBlock(nil, block{runKey(faketable.RunID(2)): {1}})
+	a, b := appendBlock(nil, block{runKey(testkit.RunID(1)): {1}}), appendBlock(nil, block{runKey(testkit.RunID(2)): {1}})
 	for what, bad := range map[string][]byte{
 		"twice the same key":   append(bytes.Clone(a), a...),
 		"out of order":         append(bytes.Clone(b), a...),
@@ -198,7 +198,7 @@ func boundary(b []byte, i int) bool {
 }
 
 func TestDamagedDirectoriesAndCountsAreErrors(t *testing.T) {
-	pages := []*ledgerPage{{id: 3}, {id: 7, first: runKey(faketable.RunID(5))}, {id: 4, first: stateKey(2)}}
+	pages := []*ledgerPage{{id: 3}, {id: 7, first: runKey(testkit.RunID(5))}, {id: 4, first: stateKey(2)}}
 	good := appendDirectory(nil, 8, pages)
 	if _, _, err := readDirectory(good); err != nil {
 		t.Fatal(err)
@@ -209,7 +209,7 @@ func TestDamagedDirectoriesAndCountsAreErrors(t *testing.T) {
 		}
 	}
 	bad := func(what string, next uint64, change func(p []*ledgerPage)) {
-		p := []*ledgerPage{{id: 3}, {id: 7, first: runKey(faketable.RunID(5))}, {id: 4, first: stateKey(2)}}
+		p := []*ledgerPage{{id: 3}, {id: 7, first: runKey(testkit.RunID(5))}, {id: 4, first: stateKey(2)}}
 		change(p)
 		if _, _, err := readDirectory(appendDirectory(nil, next, p)); err == nil {
 			t.Errorf("%s: it is read", what)
@@ -227,7 +227,7 @@ func TestDamagedDirectoriesAndCountsAreErrors(t *testing.T) {
 	runs := map[string]uint64{}
 	counts := []byte{}
 	for i := range uint64(3) {
-		id := faketable.RunID(byte(i + 1))
+		id := testkit.RunID(byte(i + 1))
 		counts = binary.AppendUvarint(binary.AppendUvarint(append(counts, id[:]...), i), 1<<40)
 		runs[id.String()] = i
 	}

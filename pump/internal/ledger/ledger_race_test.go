@@ -15,10 +15,10 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
-	"github.com/queuepump/queuepump/pump/internal/faketable"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 )
 
 // Owners fight for segments over the driver that ships, while answers are lost, requests are late
@@ -120,18 +120,18 @@ func (a *arena) deliver(l *Ledger, held map[uint32]uint64, partition int, draw *
 		for range draw.IntN(4) {
 			from := draw.Uint64N(a.tasks)
 			set := ns(from, min(a.tasks, from+1+draw.Uint64N(8)))
-			begun, err := l.Begin(s, held[s], faketable.RunID(1), 0, set)
+			begun, err := l.Begin(s, held[s], testkit.RunID(1), 0, set)
 			if err != nil || begun.Fresh.Len() == 0 {
 				continue
 			}
 			a.mustBeFresh(s, held[s], begun.Fresh, name)
 			if draw.IntN(5) == 0 {
-				l.End(s, held[s], faketable.RunID(1), begun.Fresh)
+				l.End(s, held[s], testkit.RunID(1), begun.Fresh)
 				continue
 			}
 			*deliveries++
 			by := fmt.Sprintf("%s/%d", name, *deliveries)
-			e := &Entry{Segment: s, Epoch: held[s], Run: faketable.RunID(1), Done: begun.Fresh}
+			e := &Entry{Segment: s, Epoch: held[s], Run: testkit.RunID(1), Done: begun.Fresh}
 			for n := range begun.Fresh.All() {
 				e.Contributions = append(e.Contributions, Contribution{n, [2]string{fmt.Sprint(n), by}})
 			}
@@ -206,8 +206,8 @@ func (a *arena) judge(ctx context.Context, l *Ledger) (wrong []string) {
 		}
 		for n := range a.tasks {
 			by := state[fmt.Sprint(n)]
-			if r.Done(faketable.RunID(1), n) != (len(by) == 1) {
-				wrong = append(wrong, fmt.Sprintf("segment %d, task %d: done %v, took effect by %v", r.Segment, n, r.Done(faketable.RunID(1), n), by))
+			if r.Done(testkit.RunID(1), n) != (len(by) == 1) {
+				wrong = append(wrong, fmt.Sprintf("segment %d, task %d: done %v, took effect by %v", r.Segment, n, r.Done(testkit.RunID(1), n), by))
 			}
 			for _, by := range by {
 				delete(told, fmt.Sprint(r.Segment, " ", n, " ", by))
@@ -243,7 +243,7 @@ func faultsOf(sim *azsim.Sim, seed uint64) {
 func fightOf(t *testing.T, seed uint64) (wrong []string, recorded int) {
 	synctest.Test(t, func(t *testing.T) {
 		sim := azsim.New(azsim.Config{Accounts: []azsim.Account{{Name: "north"}}, Seed: seed, Latency: 20 * time.Millisecond})
-		table := faketable.OverTheWire(t, sim, "setup")
+		table := testkit.OverTheWire(t, sim, "setup")
 		must(t, table.Create(t.Context()))
 		a := &arena{t: t, segments: []uint32{3, 4, 5, 70, 71}, tasks: 60, epochs: map[uint32]uint64{}, recorded: map[[2]uint64]bool{}}
 		faultsOf(sim, seed)
@@ -251,12 +251,12 @@ func fightOf(t *testing.T, seed uint64) (wrong []string, recorded int) {
 		defer cancel()
 		var wg sync.WaitGroup
 		for _, name := range []string{"a", "b", "c"} {
-			l := openBook(t, faketable.OverTheWire(t, sim, name), name, func(o *Options) { o.State = effects{} }).Ledger
+			l := openBook(t, testkit.OverTheWire(t, sim, name), name, func(o *Options) { o.State = effects{} }).Ledger
 			wg.Go(func() { a.fight(ctx, l, name, seed) })
 		}
 		wg.Wait()
 		time.Sleep(time.Minute) // what is late has landed
-		wrong = a.judge(t.Context(), openBook(t, faketable.OverTheWire(t, sim, "judge"), "judge").Ledger)
+		wrong = a.judge(t.Context(), openBook(t, testkit.OverTheWire(t, sim, "judge"), "judge").Ledger)
 		for _, f := range a.fates {
 			if f.err == nil {
 				recorded += f.ns.Len()
@@ -267,7 +267,7 @@ func fightOf(t *testing.T, seed uint64) (wrong []string, recorded int) {
 }
 
 func TestFightingOwnersRecordATaskOnceAndWhatTheySayIsRecordedIs(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	for seed := range uint64(*ledgerSeeds) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			wrong, recorded := fightOf(t, seed)

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/internal/faketable"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 )
 
 // modelBook is a runBook as a plain map: each n that is recorded, and how.
@@ -75,7 +75,7 @@ func TestRecordsSayWhatAPlainModelSays(t *testing.T) {
 // again stores a book and reads it.
 func again(t *rapid.T, b *runBook) *runBook {
 	m := &image{runs: map[codec.RunID]*runBook{}}
-	id := faketable.RunID(1)
+	id := testkit.RunID(1)
 	records := block{runKey(id): binary.AppendUvarint(nil, b.floor)}
 	for index, c := range b.chunks {
 		records[chunkKey(id, index)] = c.append(nil)
@@ -118,11 +118,11 @@ func checkBook(t *rapid.T, b *runBook, model modelBook) {
 	if b.floor != floor {
 		t.Fatalf("floor %d, want %d", b.floor, floor)
 	}
-	r := &SegmentRecord{image: &image{runs: map[codec.RunID]*runBook{faketable.RunID(1): b}}}
+	r := &SegmentRecord{image: &image{runs: map[codec.RunID]*runBook{testkit.RunID(1): b}}}
 	want := maps.Clone(model)
 	maps.DeleteFunc(want, func(_ uint64, task modelTask) bool { return task.done })
 	last := int64(-1)
-	for n, g := range r.Quarantined(faketable.RunID(1)) {
+	for n, g := range r.Quarantined(testkit.RunID(1)) {
 		if task, is := want[n]; !is || task.generation != g || n < 1<<60 && int64(n) <= last {
 			t.Fatalf("%d in quarantine with %d, want %+v", n, g, task)
 		}
@@ -145,7 +145,7 @@ func checkBook(t *rapid.T, b *runBook, model modelBook) {
 	}
 	sealed := rapid.Uint64Range(0, 3*chunkSize).Draw(t, "sealed")
 	var open nspans
-	for from, to := range r.Unsettled(faketable.RunID(1), sealed) {
+	for from, to := range r.Unsettled(testkit.RunID(1), sealed) {
 		open = open.add(from, to)
 	}
 	for _, n := range []uint64{0, sealed / 2, sealed - 1, chunkSize - 1, chunkSize} {

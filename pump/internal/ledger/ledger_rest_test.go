@@ -7,36 +7,36 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/internal/faketable"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // A1: a run that only has quarantine left costs its segment a few bytes and no slot.
 func TestOfAClosedRunOnlyWhatIsInQuarantineStaysAndCountsAsNoLiveRun(t *testing.T) {
-	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
-		a := openBook(t, faketable.OverTheWire(t, sim, "a"), "a")
+	testkit.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		a := openBook(t, testkit.OverTheWire(t, sim, "a"), "a")
 		a.mustFence(1, 5, 6)
 		a.mustCommit(
-			Entry{Segment: 5, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 50), Quarantined: ns(50, 52)}, Entry{Segment: 6, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 9)},
-			Entry{Segment: 5, Epoch: 1, Run: faketable.RunID(2), Done: ns(0, 3)},
+			Entry{Segment: 5, Epoch: 1, Run: testkit.RunID(1), Done: ns(0, 50), Quarantined: ns(50, 52)}, Entry{Segment: 6, Epoch: 1, Run: testkit.RunID(1), Done: ns(0, 9)},
+			Entry{Segment: 5, Epoch: 1, Run: testkit.RunID(2), Done: ns(0, 3)},
 		)
-		must(t, a.Prune(t.Context(), []codec.RunID{faketable.RunID(1)}))
-		want(t, "live", a.LiveRuns(), []codec.RunID{faketable.RunID(2)})
+		must(t, a.Prune(t.Context(), []codec.RunID{testkit.RunID(1)}))
+		want(t, "live", a.LiveRuns(), []codec.RunID{testkit.RunID(2)})
 		sums, err := ReadSums(t.Context(), a.table, "city", 128)
 		if err != nil || len(sums.Runs) != 1 || sums.Use.Runs != 1 {
 			t.Errorf("%+v, %v", sums, err)
 		}
-		progress, err := ReadProgress(t.Context(), a.table, "city", 128, faketable.RunID(1))
-		if err != nil || progress[faketable.RunID(1)].Quarantined[5] != 2 {
+		progress, err := ReadProgress(t.Context(), a.table, "city", 128, testkit.RunID(1))
+		if err != nil || progress[testkit.RunID(1)].Quarantined[5] != 2 {
 			t.Errorf("%v, %v", progress, err)
 		}
 		// The next owner, too, knows which tasks may come back, and with which generation.
-		b := openBook(t, faketable.OverTheWire(t, sim, "b"), "b")
+		b := openBook(t, testkit.OverTheWire(t, sim, "b"), "b")
 		b.mustFence(2, 5, 6)
 		begin := func(segment uint32, generation uint32, tasks codec.NSet) [3]string {
-			got, err := b.BeginClosed(segment, 2, faketable.RunID(1), generation, tasks)
+			got, err := b.BeginClosed(segment, 2, testkit.RunID(1), generation, tasks)
 			must(t, err)
 			return [3]string{got.Fresh.String(), got.Recorded.String(), got.InHand.String()}
 		}
@@ -44,10 +44,10 @@ func TestOfAClosedRunOnlyWhatIsInQuarantineStaysAndCountsAsNoLiveRun(t *testing.
 		want(t, "redriven", begin(5, 1, ns(49, 51)), [3]string{ns(50, 51).String(), ns(49, 50).String(), ""})
 		want(t, "redriven twice", begin(5, 1, ns(50, 51)), [3]string{"", "", ns(50, 51).String()})
 		want(t, "where nothing is left", begin(6, 1, ns(3, 4)), [3]string{"", ns(3, 4).String(), ""})
-		b.mustCommit(Entry{Segment: 5, Epoch: 2, Run: faketable.RunID(1), Generation: 1, Done: ns(50, 51)})
+		b.mustCommit(Entry{Segment: 5, Epoch: 2, Run: testkit.RunID(1), Generation: 1, Done: ns(50, 51)})
 		want(t, "of two one is left", begin(5, 2, ns(50, 52)), [3]string{ns(51, 52).String(), ns(50, 51).String(), ""})
-		b.mustCommit(Entry{Segment: 5, Epoch: 2, Run: faketable.RunID(1), Generation: 2, Done: ns(51, 52)})
-		want(t, "it is gone by itself", recordOf(t, a.table, 5).Runs(), []codec.RunID{faketable.RunID(2)})
+		b.mustCommit(Entry{Segment: 5, Epoch: 2, Run: testkit.RunID(1), Generation: 2, Done: ns(51, 52)})
+		want(t, "it is gone by itself", recordOf(t, a.table, 5).Runs(), []codec.RunID{testkit.RunID(2)})
 		want(t, "a late copy", begin(5, 2, ns(50, 52)), [3]string{"", ns(50, 52).String(), ""})
 	})
 }
@@ -57,16 +57,16 @@ func TestOfARunThatIsOverNothingStays(t *testing.T) {
 	a := openBook(t, table, "a")
 	a.mustFence(1, 5)
 	a.mustCommit(
-		Entry{Segment: 5, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 5), Quarantined: ns(5, 7)},
-		Entry{Segment: 5, Epoch: 1, Run: faketable.RunID(2), Done: ns(0, 5), Quarantined: ns(9, 10)},
+		Entry{Segment: 5, Epoch: 1, Run: testkit.RunID(1), Done: ns(0, 5), Quarantined: ns(5, 7)},
+		Entry{Segment: 5, Epoch: 1, Run: testkit.RunID(2), Done: ns(0, 5), Quarantined: ns(9, 10)},
 	)
-	must(t, errors.Join(a.Prune(t.Context(), []codec.RunID{faketable.RunID(1)}), a.Prune(t.Context(), nil, faketable.RunID(1), faketable.RunID(2))))
+	must(t, errors.Join(a.Prune(t.Context(), []codec.RunID{testkit.RunID(1)}), a.Prune(t.Context(), nil, testkit.RunID(1), testkit.RunID(2))))
 	want(t, "what is left", len(recordOf(t, table, 5).Runs()), 0)
 }
 
 // What a segment cannot keep as rests stays live until the oldest have gone.
 func TestRestsAreBoundedAndTheOldestGoFirst(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	table := newMemTable()
 	a := openBook(t, table, "a")
 	a.mustFence(1, 7)
@@ -105,7 +105,7 @@ func TestSumsOfManyRunsTakeNoMemoryForTheirSegments(t *testing.T) {
 	for i := range byte(runs) {
 		var entries []Entry
 		for _, s := range all {
-			entries = append(entries, Entry{Segment: s, Epoch: 1, Run: faketable.RunID(i + 1), Done: ns(0, uint64(s)+1)})
+			entries = append(entries, Entry{Segment: s, Epoch: 1, Run: testkit.RunID(i + 1), Done: ns(0, uint64(s)+1)})
 		}
 		a.mustCommit(entries...)
 	}
@@ -117,9 +117,9 @@ func TestSumsOfManyRunsTakeNoMemoryForTheirSegments(t *testing.T) {
 	for s := range settled {
 		settled[s] = uint64(s) + 1
 	}
-	want(t, "one of them", sums.Runs[faketable.RunID(7)], workload.RunSum{Done: 128 * 129 / 2, Print: workload.PrintOf(settled)})
+	want(t, "one of them", sums.Runs[testkit.RunID(7)], workload.RunSum{Done: 128 * 129 / 2, Print: workload.PrintOf(settled)})
 	settled[3], settled[4] = settled[3]+1, settled[4]-1
-	if workload.PrintOf(settled) == sums.Runs[faketable.RunID(7)].Print {
+	if workload.PrintOf(settled) == sums.Runs[testkit.RunID(7)].Print {
 		t.Error("numbers that are divided differently look the same")
 	}
 }

@@ -11,35 +11,35 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/internal/faketable"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // Each test here is a rule of P3 or P4 (docs/protocols.md), or the failure that one is there for.
 
 func TestP32AnOldOwnerRecordsNothingAfterTheNextOnesFence(t *testing.T) {
-	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
-		a, b := openBook(t, faketable.OverTheWire(t, sim, "a"), "a"), openBook(t, faketable.OverTheWire(t, sim, "b"), "b")
+	testkit.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		a, b := openBook(t, testkit.OverTheWire(t, sim, "a"), "a"), openBook(t, testkit.OverTheWire(t, sim, "b"), "b")
 		a.mustFence(1, 7)
-		a.begin(7, 1, faketable.RunID(1), 0, ns(0, 10))
+		a.begin(7, 1, testkit.RunID(1), 0, ns(0, 10))
 		b.mustFence(2, 7) // before its first get, and so before anything of a's can be delivered to it
-		want(t, "b begins", b.begin(7, 2, faketable.RunID(1), 0, ns(0, 10)), [3]string{"0-9", "", ""})
-		if err := a.commit(Entry{Segment: 7, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 10)}); !errors.Is(err, ErrFenced) {
+		want(t, "b begins", b.begin(7, 2, testkit.RunID(1), 0, ns(0, 10)), [3]string{"0-9", "", ""})
+		if err := a.commit(Entry{Segment: 7, Epoch: 1, Run: testkit.RunID(1), Done: ns(0, 10)}); !errors.Is(err, ErrFenced) {
 			t.Errorf("a recorded what b has in hand: %v", err)
 		}
 		if a.Fenced(7, 1) || !b.Fenced(7, 2) {
 			t.Error("fenced: a", a.Fenced(7, 1), "b", b.Fenced(7, 2))
 		}
-		if _, err := a.Begin(7, 1, faketable.RunID(1), 0, ns(10, 11)); !errors.Is(err, ErrFenced) {
+		if _, err := a.Begin(7, 1, testkit.RunID(1), 0, ns(10, 11)); !errors.Is(err, ErrFenced) {
 			t.Errorf("a begins: %v", err)
 		}
-		b.mustCommit(Entry{Segment: 7, Epoch: 2, Run: faketable.RunID(1), Done: ns(0, 10)})
+		b.mustCommit(Entry{Segment: 7, Epoch: 2, Run: testkit.RunID(1), Done: ns(0, 10)})
 	})
 }
 
 func TestP32AnEpochIsNeverWrittenOverAForeignOneAtOrAboveIt(t *testing.T) {
-	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
-		a, b := openBook(t, faketable.OverTheWire(t, sim, "a"), "a"), openBook(t, faketable.OverTheWire(t, sim, "b"), "b")
+	testkit.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		a, b := openBook(t, testkit.OverTheWire(t, sim, "a"), "a"), openBook(t, testkit.OverTheWire(t, sim, "b"), "b")
 		b.mustFence(5, 7)
 		for _, epoch := range []uint64{1, 4, 5} {
 			fenced, err := fenceAll(t.Context(), a, append(holdsOf(epoch, 7), holdsOf(1, 8+uint32(epoch))...))
@@ -50,14 +50,14 @@ func TestP32AnEpochIsNeverWrittenOverAForeignOneAtOrAboveIt(t *testing.T) {
 		if r := recordOf(t, b.table, 7); r.Epoch != 5 || !strings.HasPrefix(r.Owner, "b#") {
 			t.Errorf("the head says %d of %s", r.Epoch, r.Owner)
 		}
-		b.mustCommit(Entry{Segment: 7, Epoch: 5, Run: faketable.RunID(1), Done: ns(0, 1)}) // its ETag is still good
+		b.mustCommit(Entry{Segment: 7, Epoch: 5, Run: testkit.RunID(1), Done: ns(0, 1)}) // its ETag is still good
 		a.mustFence(6, 7)
 	})
 }
 
 func TestP32AFenceThatLosesTheRaceReadsAndFencesAgain(t *testing.T) {
-	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
-		a, b := openBook(t, faketable.OverTheWire(t, sim, "a"), "a"), openBook(t, faketable.OverTheWire(t, sim, "b"), "b")
+	testkit.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		a, b := openBook(t, testkit.OverTheWire(t, sim, "a"), "a"), openBook(t, testkit.OverTheWire(t, sim, "b"), "b")
 		a.mustFence(1, 7, 8)
 		// b's fence is under way while a commits.
 		i := sim.Inject(azsim.Rule{Instance: "b", Operations: []string{"Batch"}, Fault: azsim.DelayBefore, Delay: time.Second, First: 1})
@@ -67,31 +67,31 @@ func TestP32AFenceThatLosesTheRaceReadsAndFencesAgain(t *testing.T) {
 			fenced <- err
 		}()
 		time.Sleep(500 * time.Millisecond)
-		a.mustCommit(Entry{Segment: 8, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 10)})
+		a.mustCommit(Entry{Segment: 8, Epoch: 1, Run: testkit.RunID(1), Done: ns(0, 10)})
 		if err := <-fenced; err != nil || i.Hits() != 1 {
 			t.Fatal(err, i)
 		}
-		want(t, "what a recorded meanwhile", b.begin(8, 2, faketable.RunID(1), 0, ns(0, 11)), [3]string{"10", "0-9", ""})
+		want(t, "what a recorded meanwhile", b.begin(8, 2, testkit.RunID(1), 0, ns(0, 11)), [3]string{"10", "0-9", ""})
 	})
 }
 
 func TestP34CopiesCutDifferentlyDoNotRunTwice(t *testing.T) {
 	// Copies {0} and {0,1} reaching one healthy owner ran twice.
-	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
-		a := openBook(t, faketable.OverTheWire(t, sim, "a"), "a")
+	testkit.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		a := openBook(t, testkit.OverTheWire(t, sim, "a"), "a")
 		a.mustFence(1, 7)
-		want(t, "{0}", a.begin(7, 1, faketable.RunID(1), 0, ns(0, 1)), [3]string{"0", "", ""})
-		want(t, "{0,1}", a.begin(7, 1, faketable.RunID(1), 0, ns(0, 2)), [3]string{"1", "", "0"})
-		a.mustCommit(Entry{Segment: 7, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 1)})
-		want(t, "{0,1} again", a.begin(7, 1, faketable.RunID(1), 0, ns(0, 2)), [3]string{"", "0", "1"})
-		a.mustCommit(Entry{Segment: 7, Epoch: 1, Run: faketable.RunID(1), Done: ns(1, 2)})
-		want(t, "{0,1} at last", a.begin(7, 1, faketable.RunID(1), 0, ns(0, 2)), [3]string{"", "0-1", ""})
+		want(t, "{0}", a.begin(7, 1, testkit.RunID(1), 0, ns(0, 1)), [3]string{"0", "", ""})
+		want(t, "{0,1}", a.begin(7, 1, testkit.RunID(1), 0, ns(0, 2)), [3]string{"1", "", "0"})
+		a.mustCommit(Entry{Segment: 7, Epoch: 1, Run: testkit.RunID(1), Done: ns(0, 1)})
+		want(t, "{0,1} again", a.begin(7, 1, testkit.RunID(1), 0, ns(0, 2)), [3]string{"", "0", "1"})
+		a.mustCommit(Entry{Segment: 7, Epoch: 1, Run: testkit.RunID(1), Done: ns(1, 2)})
+		want(t, "{0,1} at last", a.begin(7, 1, testkit.RunID(1), 0, ns(0, 2)), [3]string{"", "0-1", ""})
 	})
 }
 
 func TestP34AForeignMessageDoesNotRunTwice(t *testing.T) {
-	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
-		a := openBook(t, faketable.OverTheWire(t, sim, "a"), "a")
+	testkit.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		a := openBook(t, testkit.OverTheWire(t, sim, "a"), "a")
 		a.mustFence(1, 7)
 		ask := func(id string, wantRecorded, wantInHand bool) {
 			t.Helper()
@@ -111,8 +111,8 @@ func TestP34AForeignMessageDoesNotRunTwice(t *testing.T) {
 }
 
 func TestP36SixtyFourSegmentsAreOneTransactionAndNoRead(t *testing.T) {
-	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
-		a := openBook(t, faketable.OverTheWire(t, sim, "a"), "a")
+	testkit.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		a := openBook(t, testkit.OverTheWire(t, sim, "a"), "a")
 		var all []uint32
 		for s := range uint32(64) {
 			all = append(all, s)
@@ -122,7 +122,7 @@ func TestP36SixtyFourSegmentsAreOneTransactionAndNoRead(t *testing.T) {
 		for round := range uint64(3) {
 			var entries []Entry
 			for _, s := range all {
-				entries = append(entries, Entry{Segment: s, Epoch: 1, Run: faketable.RunID(1), Done: ns(round*1600, (round+1)*1600)})
+				entries = append(entries, Entry{Segment: s, Epoch: 1, Run: testkit.RunID(1), Done: ns(round*1600, (round+1)*1600)})
 			}
 			a.mustCommit(entries...)
 		}
@@ -133,13 +133,13 @@ func TestP36SixtyFourSegmentsAreOneTransactionAndNoRead(t *testing.T) {
 func requests(sim *azsim.Sim) int { return int(sim.Stats().Count("", "")) }
 
 func TestP36TheSegmentThatWasLostIsDroppedAndTheOthersAreSentAgain(t *testing.T) {
-	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
-		a, b := openBook(t, faketable.OverTheWire(t, sim, "a"), "a"), openBook(t, faketable.OverTheWire(t, sim, "b"), "b")
+	testkit.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		a, b := openBook(t, testkit.OverTheWire(t, sim, "a"), "a"), openBook(t, testkit.OverTheWire(t, sim, "b"), "b")
 		a.mustFence(1, 5, 6, 7, 8, 9)
 		b.mustFence(2, 7, 9)
 		var entries []*Entry
 		for s := uint32(5); s < 10; s++ {
-			entries = append(entries, &Entry{Segment: s, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 5)})
+			entries = append(entries, &Entry{Segment: s, Epoch: 1, Run: testkit.RunID(1), Done: ns(0, 5)})
 		}
 		a.Commit(t.Context(), entries)
 		for _, e := range entries {
@@ -147,7 +147,7 @@ func TestP36TheSegmentThatWasLostIsDroppedAndTheOthersAreSentAgain(t *testing.T)
 			if errors.Is(e.Err, ErrFenced) != lost || !lost && e.Err != nil {
 				t.Errorf("segment %d: %v", e.Segment, e.Err)
 			}
-			if r := recordOf(t, a.table, e.Segment); r.Done(faketable.RunID(1), 4) == lost {
+			if r := recordOf(t, a.table, e.Segment); r.Done(testkit.RunID(1), 4) == lost {
 				t.Errorf("segment %d is recorded: %v", e.Segment, !lost)
 			}
 		}
@@ -155,8 +155,8 @@ func TestP36TheSegmentThatWasLostIsDroppedAndTheOthersAreSentAgain(t *testing.T)
 }
 
 func TestP37AClosedRunIsPrunedAndItsCountsGo(t *testing.T) {
-	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
-		table := faketable.OverTheWire(t, sim, "a")
+	testkit.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		table := testkit.OverTheWire(t, sim, "a")
 		a := openBook(t, table, "a")
 		a.mustFence(1, 5, 70)
 		var scattered codec.NSet
@@ -164,79 +164,79 @@ func TestP37AClosedRunIsPrunedAndItsCountsGo(t *testing.T) {
 			scattered.AddRange(n*chunkSize, n*chunkSize+1)
 		}
 		a.mustCommit(
-			Entry{Segment: 5, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 100)}, Entry{Segment: 70, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 7), Quarantined: ns(7, 9)},
-			Entry{Segment: 5, Epoch: 1, Run: faketable.RunID(2), Done: scattered},
+			Entry{Segment: 5, Epoch: 1, Run: testkit.RunID(1), Done: ns(0, 100)}, Entry{Segment: 70, Epoch: 1, Run: testkit.RunID(1), Done: ns(0, 7), Quarantined: ns(7, 9)},
+			Entry{Segment: 5, Epoch: 1, Run: testkit.RunID(2), Done: scattered},
 		)
-		progress, err := ReadProgress(t.Context(), table, "city", 128, faketable.RunID(1), faketable.RunID(2))
+		progress, err := ReadProgress(t.Context(), table, "city", 128, testkit.RunID(1), testkit.RunID(2))
 		if err != nil || len(progress) != 2 {
 			t.Fatalf("%v, %v", progress, err)
 		}
-		p := progress[faketable.RunID(1)]
-		want(t, "done and in quarantine", [4]uint64{p.Done[5], p.Done[70], p.Quarantined[70], progress[faketable.RunID(2)].Done[5]}, [4]uint64{100, 7, 2, 40})
-		want(t, "live", a.LiveRuns(), []codec.RunID{faketable.RunID(1), faketable.RunID(2)})
-		must(t, a.Prune(t.Context(), []codec.RunID{faketable.RunID(2), faketable.RunID(9)}))
-		want(t, "live", a.LiveRuns(), []codec.RunID{faketable.RunID(1)})
-		progress, err = ReadProgress(t.Context(), table, "city", 128, faketable.RunID(1), faketable.RunID(2))
+		p := progress[testkit.RunID(1)]
+		want(t, "done and in quarantine", [4]uint64{p.Done[5], p.Done[70], p.Quarantined[70], progress[testkit.RunID(2)].Done[5]}, [4]uint64{100, 7, 2, 40})
+		want(t, "live", a.LiveRuns(), []codec.RunID{testkit.RunID(1), testkit.RunID(2)})
+		must(t, a.Prune(t.Context(), []codec.RunID{testkit.RunID(2), testkit.RunID(9)}))
+		want(t, "live", a.LiveRuns(), []codec.RunID{testkit.RunID(1)})
+		progress, err = ReadProgress(t.Context(), table, "city", 128, testkit.RunID(1), testkit.RunID(2))
 		if err != nil || len(progress) != 1 {
 			t.Fatalf("%v, %v", progress, err)
 		}
-		if r := recordOf(t, table, 5); len(r.image.layout.all()) != 1 || !r.Done(faketable.RunID(1), 99) {
+		if r := recordOf(t, table, 5); len(r.image.layout.all()) != 1 || !r.Done(testkit.RunID(1), 99) {
 			t.Errorf("%d records are left", len(r.image.layout.all()))
 		}
 		// The next owner sees nothing of it either.
-		b := openBook(t, faketable.OverTheWire(t, sim, "b"), "b")
+		b := openBook(t, testkit.OverTheWire(t, sim, "b"), "b")
 		b.mustFence(2, 5)
-		want(t, "live", b.LiveRuns(), []codec.RunID{faketable.RunID(1)})
+		want(t, "live", b.LiveRuns(), []codec.RunID{testkit.RunID(1)})
 	})
 }
 
 // A partition that does not answer keeps no other one from forgetting.
 func TestP37PartitionsForgetSideBySide(t *testing.T) {
-	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
-		table := faketable.OverTheWire(t, sim, "a")
+	testkit.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		table := testkit.OverTheWire(t, sim, "a")
 		a := openBook(t, table, "a")
 		a.mustFence(1, 5, 70)
 		a.mustCommit(
-			Entry{Segment: 5, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 100)},
-			Entry{Segment: 70, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 7)},
+			Entry{Segment: 5, Epoch: 1, Run: testkit.RunID(1), Done: ns(0, 100)},
+			Entry{Segment: 70, Epoch: 1, Run: testkit.RunID(1), Done: ns(0, 7)},
 		)
 		dark := azsim.Rule{Service: "table", Partition: "city.ledger.00", Fault: azsim.HangBefore}
 		hangs := sim.Inject(dark)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if err := a.Prune(ctx, []codec.RunID{faketable.RunID(1)}); err == nil {
+		if err := a.Prune(ctx, []codec.RunID{testkit.RunID(1)}); err == nil {
 			t.Error("the dark partition has forgotten its run")
 		}
 		hangs.Remove()
-		if recordOf(t, table, 70).Done(faketable.RunID(1), 0) {
+		if recordOf(t, table, 70).Done(testkit.RunID(1), 0) {
 			t.Error("the other partition has not")
 		}
 	})
 }
 
 func TestP37OnlyASealedRunIsClosed(t *testing.T) {
-	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
-		runs := workload.NewRuns(faketable.OverTheWire(t, sim, "a"), "city")
-		must(t, runs.Create(t.Context(), workload.Run{ID: faketable.RunID(1)}))
-		if err := runs.Close(t.Context(), faketable.RunID(1)); !errors.Is(err, workload.ErrRunState) {
+	testkit.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		runs := workload.NewRuns(testkit.OverTheWire(t, sim, "a"), "city")
+		must(t, runs.Create(t.Context(), workload.Run{ID: testkit.RunID(1)}))
+		if err := runs.Close(t.Context(), testkit.RunID(1)); !errors.Is(err, workload.ErrRunState) {
 			t.Errorf("an open run: %v", err)
 		}
-		must(t, runs.Seal(t.Context(), faketable.RunID(1), []uint64{3, 4}))
+		must(t, runs.Seal(t.Context(), testkit.RunID(1), []uint64{3, 4}))
 		i := sim.Inject(azsim.Rule{Operations: []string{"Batch"}, Fault: azsim.AnswerLost, First: 1})
 		for range 2 {
-			if err := runs.Close(t.Context(), faketable.RunID(1)); err != nil {
+			if err := runs.Close(t.Context(), testkit.RunID(1)); err != nil {
 				t.Error(err)
 			}
 		}
-		run, err := runs.Get(t.Context(), faketable.RunID(1))
+		run, err := runs.Get(t.Context(), testkit.RunID(1))
 		if err != nil || run.State != workload.RunClosed || run.Tasks != 7 || i.Hits() != 1 {
 			t.Errorf("%+v, %v, %v", run, err, i)
 		}
-		if err := runs.Close(t.Context(), faketable.RunID(2)); !errors.Is(err, workload.ErrNoRun) {
+		if err := runs.Close(t.Context(), testkit.RunID(2)); !errors.Is(err, workload.ErrNoRun) {
 			t.Errorf("no run: %v", err)
 		}
-		must(t, runs.Create(t.Context(), workload.Run{ID: faketable.RunID(3)}))
-		if err := errors.Join(runs.Break(t.Context(), faketable.RunID(3), "why"), runs.Close(t.Context(), faketable.RunID(3))); !errors.Is(err, workload.ErrRunState) {
+		must(t, runs.Create(t.Context(), workload.Run{ID: testkit.RunID(3)}))
+		if err := errors.Join(runs.Break(t.Context(), testkit.RunID(3), "why"), runs.Close(t.Context(), testkit.RunID(3))); !errors.Is(err, workload.ErrRunState) {
 			t.Errorf("a broken run: %v", err)
 		}
 	})
@@ -244,63 +244,63 @@ func TestP37OnlyASealedRunIsClosed(t *testing.T) {
 
 func TestP44ARedrivenTaskIsDoneAndNotDroppedAsADuplicate(t *testing.T) {
 	// A redriven task that keeps its identity and is recorded as done was dropped: lost.
-	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
-		a := openBook(t, faketable.OverTheWire(t, sim, "a"), "a")
+	testkit.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		a := openBook(t, testkit.OverTheWire(t, sim, "a"), "a")
 		a.mustFence(1, 5)
-		a.mustCommit(Entry{Segment: 5, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 3), Quarantined: ns(3, 5)})
-		want(t, "a copy of what stands in quarantine", a.begin(5, 1, faketable.RunID(1), 0, ns(2, 6)), [3]string{"5", "2-4", ""})
-		want(t, "redriven", a.begin(5, 1, faketable.RunID(1), 1, ns(2, 5)), [3]string{"3-4", "2", ""})
-		want(t, "redriven, a copy", a.begin(5, 1, faketable.RunID(1), 1, ns(3, 4)), [3]string{"", "", "3"})
-		a.mustCommit(Entry{Segment: 5, Epoch: 1, Run: faketable.RunID(1), Generation: 1, Done: ns(3, 4), Quarantined: ns(4, 5)})
-		want(t, "again", a.begin(5, 1, faketable.RunID(1), 1, ns(3, 5)), [3]string{"", "3-4", ""})
-		want(t, "redriven once more", a.begin(5, 1, faketable.RunID(1), 2, ns(3, 5)), [3]string{"4", "3", ""})
+		a.mustCommit(Entry{Segment: 5, Epoch: 1, Run: testkit.RunID(1), Done: ns(0, 3), Quarantined: ns(3, 5)})
+		want(t, "a copy of what stands in quarantine", a.begin(5, 1, testkit.RunID(1), 0, ns(2, 6)), [3]string{"5", "2-4", ""})
+		want(t, "redriven", a.begin(5, 1, testkit.RunID(1), 1, ns(2, 5)), [3]string{"3-4", "2", ""})
+		want(t, "redriven, a copy", a.begin(5, 1, testkit.RunID(1), 1, ns(3, 4)), [3]string{"", "", "3"})
+		a.mustCommit(Entry{Segment: 5, Epoch: 1, Run: testkit.RunID(1), Generation: 1, Done: ns(3, 4), Quarantined: ns(4, 5)})
+		want(t, "again", a.begin(5, 1, testkit.RunID(1), 1, ns(3, 5)), [3]string{"", "3-4", ""})
+		want(t, "redriven once more", a.begin(5, 1, testkit.RunID(1), 2, ns(3, 5)), [3]string{"4", "3", ""})
 		r := recordOf(t, a.table, 5)
-		finished, quarantined := r.Counts(faketable.RunID(1))
+		finished, quarantined := r.Counts(testkit.RunID(1))
 		want(t, "counts", [2]uint64{finished, quarantined}, [2]uint64{4, 1})
-		for n, generation := range r.Quarantined(faketable.RunID(1)) {
+		for n, generation := range r.Quarantined(testkit.RunID(1)) {
 			want(t, "in quarantine", [2]uint64{n, uint64(generation)}, [2]uint64{4, 1})
 		}
 	})
 }
 
 func TestResultsOutliveTrust(t *testing.T) {
-	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
-		a := openBook(t, faketable.OverTheWire(t, sim, "a"), "a", withSums)
+	testkit.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		a := openBook(t, testkit.OverTheWire(t, sim, "a"), "a", withSums)
 		a.mustFence(1, 5, 6)
-		a.begin(5, 1, faketable.RunID(1), 0, ns(0, 20))
-		a.begin(6, 1, faketable.RunID(1), 0, ns(0, 10))
+		a.begin(5, 1, testkit.RunID(1), 0, ns(0, 20))
+		a.begin(6, 1, testkit.RunID(1), 0, ns(0, 10))
 		// Trust is over: the holds ended. Ten handlers had finished, the others were ended.
 		a.Drop([]uint32{5, 6})
-		if _, err := a.Begin(5, 1, faketable.RunID(1), 0, ns(20, 21)); !errors.Is(err, ErrFenced) || a.Fenced(5, 1) {
+		if _, err := a.Begin(5, 1, testkit.RunID(1), 0, ns(20, 21)); !errors.Is(err, ErrFenced) || a.Fenced(5, 1) {
 			t.Error("something begins in a segment that was dropped")
 		}
-		a.End(5, 1, faketable.RunID(1), ns(10, 20))
+		a.End(5, 1, testkit.RunID(1), ns(10, 20))
 		// The head is still this process's, so what is finished can be recorded even now.
-		a.mustCommit(Entry{Segment: 6, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 10), Contributions: sums(0, 10)})
+		a.mustCommit(Entry{Segment: 6, Epoch: 1, Run: testkit.RunID(1), Done: ns(0, 10), Contributions: sums(0, 10)})
 		// It claims again: no other owner was there in between.
 		a.mustFence(4, 5, 6)
-		want(t, "under the new fence", a.begin(5, 4, faketable.RunID(1), 0, ns(0, 20)), [3]string{"10-19", "", "0-9"})
-		want(t, "recorded", a.begin(6, 4, faketable.RunID(1), 0, ns(0, 10)), [3]string{"", "0-9", ""})
-		a.mustCommit(Entry{Segment: 5, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 10), Contributions: sums(0, 10)})
-		want(t, "recorded", a.begin(5, 4, faketable.RunID(1), 0, ns(0, 20)), [3]string{"", "0-9", "10-19"})
+		want(t, "under the new fence", a.begin(5, 4, testkit.RunID(1), 0, ns(0, 20)), [3]string{"10-19", "", "0-9"})
+		want(t, "recorded", a.begin(6, 4, testkit.RunID(1), 0, ns(0, 10)), [3]string{"", "0-9", ""})
+		a.mustCommit(Entry{Segment: 5, Epoch: 1, Run: testkit.RunID(1), Done: ns(0, 10), Contributions: sums(0, 10)})
+		want(t, "recorded", a.begin(5, 4, testkit.RunID(1), 0, ns(0, 20)), [3]string{"", "0-9", "10-19"})
 		want(t, "states", string(recordOf(t, a.table, 5).State())+"; "+string(recordOf(t, a.table, 6).State()), "10 tasks, 45; 10 tasks, 45")
 		// And once more, but this time another owner was there.
 		a.Drop([]uint32{5})
-		b := openBook(t, faketable.OverTheWire(t, sim, "b"), "b", withSums)
+		b := openBook(t, testkit.OverTheWire(t, sim, "b"), "b", withSums)
 		b.mustFence(5, 5)
 		a.mustFence(6, 5)
-		if err := a.commit(Entry{Segment: 5, Epoch: 4, Run: faketable.RunID(1), Done: ns(10, 20)}); !errors.Is(err, ErrFenced) {
+		if err := a.commit(Entry{Segment: 5, Epoch: 4, Run: testkit.RunID(1), Done: ns(10, 20)}); !errors.Is(err, ErrFenced) {
 			t.Errorf("results from before another owner: %v", err)
 		}
-		want(t, "after it", a.begin(5, 6, faketable.RunID(1), 0, ns(0, 20)), [3]string{"10-19", "0-9", ""})
-		a.End(5, 4, faketable.RunID(1), ns(10, 20)) // late, of the hold from before
-		want(t, "still in hand", a.begin(5, 6, faketable.RunID(1), 0, ns(10, 20)), [3]string{"", "", "10-19"})
+		want(t, "after it", a.begin(5, 6, testkit.RunID(1), 0, ns(0, 20)), [3]string{"10-19", "0-9", ""})
+		a.End(5, 4, testkit.RunID(1), ns(10, 20)) // late, of the hold from before
+		want(t, "still in hand", a.begin(5, 6, testkit.RunID(1), 0, ns(10, 20)), [3]string{"", "", "10-19"})
 	})
 }
 
 func TestFencingAgainUnderTheSameEpochIsFree(t *testing.T) {
-	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
-		a := openBook(t, faketable.OverTheWire(t, sim, "a"), "a")
+	testkit.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		a := openBook(t, testkit.OverTheWire(t, sim, "a"), "a")
 		a.mustFence(3, 5, 6, 70)
 		before := requests(sim)
 		a.mustFence(3, 5, 6, 70)
@@ -310,17 +310,17 @@ func TestFencingAgainUnderTheSameEpochIsFree(t *testing.T) {
 		}
 		a.Drop([]uint32{5})
 		a.mustFence(3, 5)
-		a.mustCommit(Entry{Segment: 5, Epoch: 3, Run: faketable.RunID(1), Done: ns(0, 1)})
+		a.mustCommit(Entry{Segment: 5, Epoch: 3, Run: testkit.RunID(1), Done: ns(0, 1)})
 	})
 }
 
 func TestWithoutARecordEveryContributionCounts(t *testing.T) {
-	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
-		a := openBook(t, faketable.OverTheWire(t, sim, "a"), "a", withSums, func(o *Options) { o.Record = false })
+	testkit.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		a := openBook(t, testkit.OverTheWire(t, sim, "a"), "a", withSums, func(o *Options) { o.Record = false })
 		a.mustFence(1, 5)
 		for range 2 {
-			want(t, "begin", a.begin(5, 1, faketable.RunID(1), 0, ns(0, 10)), [3]string{"0-9", "", ""})
-			a.mustCommit(Entry{Segment: 5, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 10), Contributions: sums(0, 10)}, Entry{Segment: 5, Epoch: 1, Foreign: "q/1", Contributions: sums(100, 101)})
+			want(t, "begin", a.begin(5, 1, testkit.RunID(1), 0, ns(0, 10)), [3]string{"0-9", "", ""})
+			a.mustCommit(Entry{Segment: 5, Epoch: 1, Run: testkit.RunID(1), Done: ns(0, 10), Contributions: sums(0, 10)}, Entry{Segment: 5, Epoch: 1, Foreign: "q/1", Contributions: sums(100, 101)})
 		}
 		r := recordOf(t, a.table, 5)
 		want(t, "state", string(r.State()), "22 tasks, 290")

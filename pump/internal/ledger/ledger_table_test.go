@@ -10,8 +10,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -122,7 +122,7 @@ func (m *memTable) Transact(_ context.Context, writes []storage.Write) ([]storag
 
 func (m *memTable) Query(_ context.Context, q storage.Query) iter.Seq2[storage.Entity, error] {
 	return func(yield func(storage.Entity, error) bool) {
-		if err := faketable.CheckKeys(q); err != nil {
+		if err := testkit.CheckKeys(q); err != nil {
 			yield(storage.Entity{}, err)
 			return
 		}

@@ -9,18 +9,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/internal/testbuf"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
-	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
 // must ends a test with an error.
-var must = testbuf.Must
+var must = proof.Must
 
 // errOf is the error of a call whose result a test does not need.
 func errOf(_ any, err error) error { return err }
@@ -42,7 +42,7 @@ func openBook(t *testing.T, table storage.Table, instance string, change ...func
 	for _, c := range change {
 		c(&o)
 	}
-	return book{Open(row.Seeded(table, faketable.SeededDraw(1, instance)), ledgerWorkload(128), o), t}
+	return book{Open(row.Seeded(table, testkit.SeededDraw(1, instance)), ledgerWorkload(128), o), t}
 }
 
 func holdsOf(epoch uint64, segments ...uint32) []cluster.Hold {
@@ -133,26 +133,26 @@ func recordOf(t *testing.T, table storage.Table, segment uint32) *SegmentRecord 
 }
 
 func TestWhatIsCommittedIsRecognisedByTheNextOwner(t *testing.T) {
-	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
-		a := openBook(t, faketable.OverTheWire(t, sim, "a"), "a")
+	testkit.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		a := openBook(t, testkit.OverTheWire(t, sim, "a"), "a")
 		a.mustFence(1, 3, 64, 65)
-		want(t, "first", a.begin(3, 1, faketable.RunID(1), 0, ns(0, 1600)), [3]string{"0-1599", "", ""})
-		want(t, "a copy", a.begin(3, 1, faketable.RunID(1), 0, ns(1000, 2000)), [3]string{"1600-1999", "", "1000-1599"})
-		a.mustCommit(Entry{Segment: 3, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 1000)}, Entry{Segment: 65, Epoch: 1, Foreign: "city-00/17"})
-		want(t, "then", a.begin(3, 1, faketable.RunID(1), 0, ns(0, 2001)), [3]string{"2000", "0-999", "1000-1999"})
-		a.End(3, 1, faketable.RunID(1), ns(1000, 1600))
-		want(t, "ended", a.begin(3, 1, faketable.RunID(1), 0, ns(900, 1700)), [3]string{"1000-1599", "900-999", "1600-1699"})
+		want(t, "first", a.begin(3, 1, testkit.RunID(1), 0, ns(0, 1600)), [3]string{"0-1599", "", ""})
+		want(t, "a copy", a.begin(3, 1, testkit.RunID(1), 0, ns(1000, 2000)), [3]string{"1600-1999", "", "1000-1599"})
+		a.mustCommit(Entry{Segment: 3, Epoch: 1, Run: testkit.RunID(1), Done: ns(0, 1000)}, Entry{Segment: 65, Epoch: 1, Foreign: "city-00/17"})
+		want(t, "then", a.begin(3, 1, testkit.RunID(1), 0, ns(0, 2001)), [3]string{"2000", "0-999", "1000-1999"})
+		a.End(3, 1, testkit.RunID(1), ns(1000, 1600))
+		want(t, "ended", a.begin(3, 1, testkit.RunID(1), 0, ns(900, 1700)), [3]string{"1000-1599", "900-999", "1600-1699"})
 
-		b := openBook(t, faketable.OverTheWire(t, sim, "b"), "b")
+		b := openBook(t, testkit.OverTheWire(t, sim, "b"), "b")
 		b.mustFence(2, 3, 65)
-		want(t, "next owner", b.begin(3, 2, faketable.RunID(1), 0, ns(0, 2001)), [3]string{"1000-2000", "0-999", ""})
+		want(t, "next owner", b.begin(3, 2, testkit.RunID(1), 0, ns(0, 2001)), [3]string{"1000-2000", "0-999", ""})
 		if recorded, inHand, err := b.BeginForeign(65, 2, "city-00/17", false); !recorded || inHand || err != nil {
 			t.Error(recorded, inHand, err)
 		}
-		if err := a.commit(Entry{Segment: 3, Epoch: 1, Run: faketable.RunID(1), Done: ns(1000, 1600)}); !errors.Is(err, ErrFenced) {
+		if err := a.commit(Entry{Segment: 3, Epoch: 1, Run: testkit.RunID(1), Done: ns(1000, 1600)}); !errors.Is(err, ErrFenced) {
 			t.Errorf("the old owner's commit: %v", err)
 		}
-		want(t, "runs", b.LiveRuns(), []codec.RunID{faketable.RunID(1)})
+		want(t, "runs", b.LiveRuns(), []codec.RunID{testkit.RunID(1)})
 		if err := b.Prune(t.Context(), b.LiveRuns()); err != nil {
 			t.Error(err)
 		}
@@ -161,18 +161,18 @@ func TestWhatIsCommittedIsRecognisedByTheNextOwner(t *testing.T) {
 }
 
 func TestALostAnswerOfACommitIsLearnedByTheNonce(t *testing.T) {
-	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
-		a := openBook(t, faketable.OverTheWire(t, sim, "a"), "a")
+	testkit.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		a := openBook(t, testkit.OverTheWire(t, sim, "a"), "a")
 		a.mustFence(1, 3, 4)
 		i := sim.Inject(azsim.Rule{Operations: []string{"Batch"}, Fault: azsim.AnswerLost, First: 2})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		es := []*Entry{{Segment: 3, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 10)}, {Segment: 4, Epoch: 1, Run: faketable.RunID(1), Done: ns(5, 10)}}
+		es := []*Entry{{Segment: 3, Epoch: 1, Run: testkit.RunID(1), Done: ns(0, 10)}, {Segment: 4, Epoch: 1, Run: testkit.RunID(1), Done: ns(5, 10)}}
 		a.Commit(ctx, es)
 		if es[0].Err != nil || es[1].Err != nil || i.Hits() != 2 {
 			t.Error(es[0].Err, es[1].Err, i)
 		}
-		a.mustCommit(Entry{Segment: 3, Epoch: 1, Run: faketable.RunID(1), Done: ns(10, 20)})
-		want(t, "recorded", a.begin(3, 1, faketable.RunID(1), 0, ns(0, 21)), [3]string{"20", "0-19", ""})
+		a.mustCommit(Entry{Segment: 3, Epoch: 1, Run: testkit.RunID(1), Done: ns(10, 20)})
+		want(t, "recorded", a.begin(3, 1, testkit.RunID(1), 0, ns(0, 21)), [3]string{"20", "0-19", ""})
 	})
 }

@@ -13,12 +13,11 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/nudging"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/quota"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -58,7 +57,7 @@ type Member struct {
 	Workload *workload.Workload
 	o        Options
 	log      *slog.Logger
-	jitter   backoff.Jitter
+	jitter   waits.Jitter
 	Nudges   *nudging.Sender
 
 	ctx    context.Context // of what goes on in the background
@@ -70,7 +69,7 @@ type Member struct {
 	admitted atomic.Bool // the gate is open
 
 	mu      sync.Mutex // guards what follows
-	sharing quota.Sharing
+	sharing queues.Sharing
 	backs   uint64    // the version of a map that was put back and said to be
 	looked  time.Time // when a grown demand was last made known out of turn
 }
@@ -89,17 +88,17 @@ func Join(
 	m := &Member{
 		cfg: cfg, Queues: f, Workload: w, o: o,
 		log:    cfg.Log.With("workload", w.Name, "instance", cfg.Instance),
-		jitter: backoff.Jitter(cfg.Instance), entered: make(chan struct{}),
+		jitter: waits.Jitter(cfg.Instance), entered: make(chan struct{}),
 	}
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	m.Nudges = nudging.NewSender(context.WithoutCancel(ctx), cfg)
 	beat := cmp.Or(o.Beat, DefaultBeat)
 	l := f.Limits()
-	m.sharing = quota.Sharing{Instance: cfg.Instance, Accounts: f.Names(), Limits: l, Beat: beat}
+	m.sharing = queues.Sharing{Instance: cfg.Instance, Accounts: f.Names(), Limits: l, Beat: beat}
 	if f.Tasks != nil {
 		m.sharing.Tasks = f.Tasks.Limit
 	}
-	f.Retarget(quota.Unjoined(l, m.sharing.Tasks, f.Names()))
+	f.Retarget(queues.Unjoined(l, m.sharing.Tasks, f.Names()))
 	f.Expect()
 	if !o.Optional {
 		if err := m.join(ctx); err != nil {
@@ -152,7 +151,7 @@ func (m *Member) join(ctx context.Context) error {
 		}
 		m.log.Warn("the cluster could not be joined; trying again", "control", m.cfg.Control,
 			"error", err)
-		if !backoff.Wait(ctx, m.jitter.Around(backoff.Doubled(time.Second, 15*time.Second, n), "join",
+		if !waits.Wait(ctx, m.jitter.Around(waits.Doubled(time.Second, 15*time.Second, n), "join",
 			m.Workload.Name, n)) {
 			return context.Cause(ctx)
 		}
@@ -313,7 +312,7 @@ func (m *Member) watchDemand() {
 		if next > 0 {
 			wait = min(wait, next)
 		}
-		if !backoff.Wait(m.ctx, wait) {
+		if !waits.Wait(m.ctx, wait) {
 			return
 		}
 		var changed bool
@@ -341,7 +340,7 @@ const demandGrown = 1.5
 // grown compares a demand with what the last beat said of it. m.mu is held.
 func (m *Member) grown(demand map[string]float64) bool {
 	targets := m.Queues.Targets.Load()
-	if d := demand[quota.TasksShare]; d > demandGrown*m.sharing.Published(quota.TasksShare) &&
+	if d := demand[queues.TasksShare]; d > demandGrown*m.sharing.Published(queues.TasksShare) &&
 		targets.Tasks < d {
 		return true
 	}

@@ -4,8 +4,6 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/reason"
-	"github.com/queuepump/queuepump/pump/loop"
 )
 
 // State is this process's place in the cluster. The member may be nil: it has not joined.
@@ -48,12 +46,12 @@ func (m *Member) State() pump.ClusterState {
 
 // Loop is how the loop gets on that beats and looks at the cluster. The member may be nil: it has
 // not joined. It rests for a beat at most, and a request has a deadline of ten seconds at most.
-func (m *Member) Loop() loop.State {
+func (m *Member) Loop() pump.LoopState {
 	name := "member"
 	if m != nil {
 		if p := m.Presence.Load(); p != nil {
-			return reason.OfLoop(name, p.Rounds(), 2*m.sharing.Beat+time.Minute)
+			return OfLoop(name, p.Rounds(), 2*m.sharing.Beat+time.Minute)
 		}
 	}
-	return loop.State{Name: name}
+	return pump.LoopState{Name: name}
 }

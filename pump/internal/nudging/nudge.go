@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 )
 
 const (
@@ -36,7 +36,7 @@ const (
 type Sender struct {
 	send   func(ctx context.Context, n pump.Nudge) error
 	log    *slog.Logger
-	jitter backoff.Jitter
+	jitter waits.Jitter
 	ctx    context.Context // its end is the end of all nudges
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
@@ -65,7 +65,7 @@ func NewSender(ctx context.Context, cfg *pump.Config) *Sender {
 	return &Sender{
 		send:   send,
 		log:    cfg.Log,
-		jitter: backoff.Jitter(cfg.Instance),
+		jitter: waits.Jitter(cfg.Instance),
 		ctx:    ctx,
 		cancel: cancel,
 		recent: map[string]*recentNudge{},
@@ -116,7 +116,7 @@ func (s *Sender) start(about string, n pump.Nudge) {
 		late := time.Duration(s.jitter.Float("nudge", about,
 			uint64(time.Now().UnixNano())) * float64(Spread))
 		s.wg.Go(func() {
-			backoff.Wait(s.ctx, late)
+			waits.Wait(s.ctx, late)
 			s.sendFrom(n)
 		})
 	case len(s.queue) < MostWaiting:

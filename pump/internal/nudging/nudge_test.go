@@ -21,7 +21,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/nudgetest"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/nudge"
 )
 
@@ -30,7 +30,7 @@ func TestP82ANudgeReachesTheProcessThatItIsFor(t *testing.T) {
 	// another server, so that nothing arrives twice.
 	send := func(n pump.Nudge) (got []pump.Nudge, err error) {
 		for range 60 {
-			var l nudgetest.List
+			var l testkit.List
 			srv := httptest.NewServer(nudge.Handler(&l, "p1"))
 			n.Address, n.Here = srv.Listener.Addr().String(), true
 			err = NewClient().send(t.Context(), n)
@@ -67,7 +67,7 @@ func TestP82ANudgeReachesTheProcessThatItIsFor(t *testing.T) {
 }
 
 func TestHostileNudgesAreRefused(t *testing.T) {
-	var got nudgetest.List
+	var got testkit.List
 	h := nudge.Handler(&got, "p1")
 	for _, c := range []struct {
 		name, method, target string
@@ -106,7 +106,7 @@ func TestHostileNudgesAreRefused(t *testing.T) {
 
 func TestAFloodOfNudgesIsCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var got nudgetest.List
+		var got testkit.List
 		h := nudge.Handler(&got, "p1")
 		codes := map[int]int{}
 		for range 10 {
@@ -219,8 +219,8 @@ func TestANudgesAnswerLeadsNowhereAndCostsNoMemory(t *testing.T) {
 }
 
 // outbound is a nudger whose nudges arrive in the list after a while.
-func outbound(t *testing.T, takes time.Duration) (*Sender, *nudgetest.List) {
-	list := &nudgetest.List{}
+func outbound(t *testing.T, takes time.Duration) (*Sender, *testkit.List) {
+	list := &testkit.List{}
 	s := NewSender(t.Context(), &pump.Config{
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		Nudge: func(ctx context.Context, n pump.Nudge) error {

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 var adminAddress = regexp.MustCompile(`msg="admin port".* address=(\S+)`)
@@ -203,7 +203,7 @@ func waitsAtGate(p *process) {
 // TestWhatAKilledProcessorBeganIsFreeAfterTheInterval, and not before (origins
 // B4); other tasks of its key are skipped until then.
 func TestWhatAKilledProcessorBeganIsFreeAfterTheInterval(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	t.Parallel()
 	const interval = 25 * time.Second
 	w := newWorld(t, 1, 1)

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/storagetest"
@@ -202,7 +202,7 @@ func TestTheTrialOfAccountsFindsTheSimulatorToBeAsItIs(t *testing.T) {
 
 // TestTheTrialOfAccountsFindsHowAzuriteDiffers: what azsim/AZURE.md lists, and no more.
 func TestTheTrialOfAccountsFindsHowAzuriteDiffers(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	t.Parallel()
 	server := storagetest.StartAzurite(t, "one", "two")
 	dir := t.TempDir()

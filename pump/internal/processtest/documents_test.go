@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/queuepump/queuepump/internal/docscheck"
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // untyped are the blocks of commands in README.md and docs/ that no test types as they stand, each
@@ -50,7 +50,7 @@ var untyped = map[string]string{
 	"docs/service.md: sudo install":  "needs root, systemd and a package",
 	"docs/service.md: sudo sh":       "needs root and a package",
 	"docs/service.md: journalctl":    "needs systemd",
-	"docs/service.md: sudo systemd-": "needs root; the tests of internal/packaging verify drop-ins",
+	"docs/service.md: sudo systemd-": "needs root; the tests of internal/packaging/build verify drop-ins",
 	"docs/service.md: sudo apt":      "needs root; TestTheLifeOfAPackage removes and purges",
 	"docs/service.md: sudo rm":       "needs root; TestTheLifeOfAPackage types the same",
 	"docs/service.md: docker":        "needs an engine; TestTheImageRunsWithoutRights reads the image",
@@ -137,9 +137,9 @@ func TestTheDocumentsCommands(t *testing.T) {
 }
 
 // documents are README.md and docs/*.md, and the worker that they show.
-func documents(t *testing.T) (docs []docscheck.Document, worker string) {
+func documents(t *testing.T) (docs []proof.Document, worker string) {
 	t.Helper()
-	docs, err := docscheck.Read("../../..")
+	docs, err := proof.Read("../../..")
 	must(t, err)
 	for _, doc := range docs {
 		for _, b := range doc.Blocks() {
@@ -244,7 +244,7 @@ func (d *desk) send() {
 }
 
 // typesRunbook types the block of the operator's document that begins so.
-func (d *desk) typesRunbook(docs []docscheck.Document, begins string) {
+func (d *desk) typesRunbook(docs []proof.Document, begins string) {
 	d.t.Helper()
 	for _, doc := range docs {
 		for _, b := range doc.Blocks() {
@@ -259,7 +259,7 @@ func (d *desk) typesRunbook(docs []docscheck.Document, begins string) {
 
 // types gives a block to a shell. Of one with prompts the lines between them must come out in
 // their order.
-func (d *desk) types(b docscheck.Block) {
+func (d *desk) types(b proof.Block) {
 	d.t.Helper()
 	script, shown := b.Lines, []string(nil)
 	if strings.HasPrefix(b.Lines[0], "$ ") {

@@ -18,8 +18,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/queuepump/queuepump/internal/docscheck"
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -39,7 +38,7 @@ func newShop(t *testing.T, accounts int) *world {
 // exampleOf gives the example of a language in docs/distributor.md.
 func exampleOf(t *testing.T, language string) string {
 	t.Helper()
-	doc, err := docscheck.ReadFile("../../..", "../../../docs/distributor.md")
+	doc, err := proof.ReadFile("../../..", "../../../docs/distributor.md")
 	must(t, err)
 	for _, b := range doc.Blocks() {
 		if b.Language == language {
@@ -164,7 +163,7 @@ for line in sys.stdin:
 // two accounts while processors are killed with signal 9, and counts them in the ledger's
 // transactions: each counts once. make play WHAT=foreign does it with 100,000.
 func TestMessagesOfOtherProgramsAreRecordedOnceUnderKills(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	t.Parallel()
 	all := *foreignMessages
 	w := newShop(t, 2)

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // prints is what a command prints, whatever its exit status.
@@ -33,7 +33,7 @@ func TestNothingIsGreenThatStands(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			if c.name == "hang" {
-				verify.Only(t) // a handler is overdue after a minute
+				proof.Only(t) // a handler is overdue after a minute
 			}
 			w := distributed(t, 400)
 			writeText(t, w.path("worker"), c.child+"\n")

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/gates"
 	"github.com/queuepump/queuepump/pump/status"
@@ -86,7 +86,7 @@ func doneSoFar(t *testing.T, files ...string) (all []done) {
 // TestAccountsAreAddedAndTakenAwayWhileEverythingRuns, by the commands: an added one
 // takes its share, a drained one gets nothing and is read, and goes when it is empty.
 func TestAccountsAreAddedAndTakenAwayWhileEverythingRuns(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	t.Parallel()
 	const n = 2000
 	w := newWorld(t, 3, 4)

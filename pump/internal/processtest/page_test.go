@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -199,7 +199,7 @@ func (f *fleet) packed(from int) []byte {
 // it takes a CPU-second a minute at most, and bounded memory. make play WHAT=page-scale measures that for two
 // minutes.
 func TestThePageOfALargeWorkload(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	processors, accounts, span := sized(40, 200), sized(25, 125), time.Duration(sized(20, 120))*time.Second
 	w := newWorldOf(t, azsim.Config{Limits: azsim.NoLimits()}, accounts, 8)
 	w.once()

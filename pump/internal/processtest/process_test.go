@@ -13,12 +13,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/testbuf"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 )
 
 // must ends a test with an error.
-var must = testbuf.Must
+var must = proof.Must
 
 // errOf is the error of a call whose result a test does not need.
 func errOf(_ any, err error) error { return err }
@@ -68,7 +68,7 @@ type process struct {
 	cmd  *exec.Cmd
 	done chan struct{}
 
-	out, log testbuf.Buffer
+	out, log proof.Buffer
 }
 
 // start starts a binary; it is killed when the test ends.

@@ -6,12 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // TestOnceRepeatsLittleMoreThanAtLeastOnce when processors of both are killed at the same moments.
 func TestOnceRepeatsLittleMoreThanAtLeastOnce(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	t.Parallel()
 	const n, kills = 20_000, 3
 	w, e, random := newWorld(t, 2, 4), newEndpoint(t), rand.New(rand.NewPCG(*countSeed, 3))

@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/row"
@@ -36,7 +36,7 @@ var (
 // TestRunsOfOneTaskWithOneKeyAreAllHandledAsFastAsTheyCome, sent by real binaries, eight at a time
 // (A1). How long it takes is judged in make play WHAT=runs only.
 func TestRunsOfOneTaskWithOneKeyAreAllHandledAsFastAsTheyCome(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	t.Parallel()
 	w := newWorld(t, 2, 2)
 	w.once()

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/shardmap"
@@ -84,7 +84,7 @@ func throughputAlone(t *testing.T, n int) float64 {
 // one queue one is stopped, as on a machine that swaps. The others go on with what is
 // theirs (P7), and do its work too when its lease is over.
 func TestScaleOneSilentOwnerOfAQueueDoesNotStarveTheOthers(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	besideOthers(t)
 	processes, n := sized(4, 16), sized(300, 4000)
 	w := newWorldOf(t, realistic, 1, 1)
@@ -144,7 +144,7 @@ func tasksOf(t *testing.T, tasks string, v *cluster.View, instance string) (n in
 // TestScaleTwoInstancesTakeHalfTheTimeOfOne is origins B1: 40 tasks that take half
 // a second each, one at a time in each process.
 func TestScaleTwoInstancesTakeHalfTheTimeOfOne(t *testing.T) {
-	verify.Only(t)
+	proof.Only(t)
 	besideOthers(t)
 	const n = 40
 	each := time.Duration(sized(50, 500)) * time.Millisecond

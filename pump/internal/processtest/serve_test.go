@@ -18,7 +18,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2"
 
-	"github.com/queuepump/queuepump/internal/docscheck"
+	"github.com/queuepump/queuepump/internal/proof"
 )
 
 // served is a loadtest serve that runs, and where its admin endpoint is.
@@ -210,7 +210,7 @@ func TestTheSimulatorsExamplesWork(t *testing.T) {
 	t.Parallel()
 	const modules = "../../storage/storagetest/azurite/node_modules"
 	python := "/usr/bin/python3" // the one that has Debian's packages
-	doc, err := docscheck.ReadFile("../../..", "../../../docs/testing.md")
+	doc, err := proof.ReadFile("../../..", "../../../docs/testing.md")
 	must(t, err)
 	shown := map[string]string{}
 	for _, b := range doc.Blocks() {

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 )
 
@@ -173,7 +173,7 @@ func TestAnAccountOfFourThatTakesNothingIsGoneRound(t *testing.T) {
 		for _, when := range []string{"at the start", "in the middle"} {
 			t.Run(name+" "+when, func(t *testing.T) {
 				if name != "is disabled" || when == "at the start" {
-					verify.Only(t)
+					proof.Only(t)
 				}
 				t.Parallel()
 				w := newWorld(t, 4, 2)

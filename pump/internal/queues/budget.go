@@ -2,13 +2,11 @@ package queues
 
 import (
 	"slices"
-
-	"github.com/queuepump/queuepump/pump/internal/quota"
 )
 
 // Retarget gives the budgets other shares of the limits. It is called by one
 // goroutine at a time.
-func (f *Set) Retarget(t *quota.Targets) {
+func (f *Set) Retarget(t *Targets) {
 	f.Targets.Store(t) // first, so that a queue opened meanwhile has its share
 	if f.Tasks != nil {
 		f.Tasks.SetTarget(t.Tasks)
@@ -38,7 +36,7 @@ func (f *Set) Demand() map[string]float64 {
 		out[name] = min(max(a.Budget.Demand(), queues), f.Limits().Account)
 	}
 	if f.Tasks != nil {
-		out[quota.TasksShare] = f.Tasks.Demand()
+		out[TasksShare] = f.Tasks.Demand()
 	}
 	return out
 }
@@ -62,7 +60,7 @@ func (f *Set) Guessed() bool {
 
 // Short reports whether an account's budget, or those of its queues together, are
 // less than a demand.
-func (f *Set) Short(name string, demand float64, t *quota.Targets) bool {
+func (f *Set) Short(name string, demand float64, t *Targets) bool {
 	queues := 0.
 	for _, s := range f.Account(name).opened() {
 		queues += t.Queue(s.String())

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -25,7 +24,7 @@ func (f *Set) Add(a pump.Account) (added bool) {
 		return false
 	}
 	acct := &Account{
-		Name: a.Name, Store: a.Storage, Budget: quota.New(f.Limits().Account),
+		Name: a.Name, Store: a.Storage, Budget: NewBudget(f.Limits().Account),
 		shards: map[string]*Queue{},
 	}
 	acct.counts.allowance = f.Allowance
@@ -42,11 +41,11 @@ func (f *Set) Add(a pump.Account) (added bool) {
 }
 
 // Limits are those of an account and of a queue, of all processes together.
-func (f *Set) Limits() quota.Limits { return *f.limits.Load() }
+func (f *Set) Limits() Limits { return *f.limits.Load() }
 
 // SetLimits gives all accounts and queues other limits, and reports whether they were others. Until
 // the shares of this process follow (Retarget), it spends in proportion.
-func (f *Set) SetLimits(l quota.Limits) (changed bool) {
+func (f *Set) SetLimits(l Limits) (changed bool) {
 	f.change.Lock()
 	defer f.change.Unlock()
 	if f.Limits() == l {

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -32,7 +32,7 @@ func (f *Set) CountAll(ctx context.Context, name string) (messages int64, err er
 			return 0, errors.Join(err, g.Wait())
 		}
 		g.Go(func() error {
-			err := backoff.Within(ctx, func(ctx context.Context) (err error) {
+			err := waits.Within(ctx, func(ctx context.Context) (err error) {
 				counts[n], err = queue.Queue.Count(ctx)
 				return err
 			})

@@ -7,10 +7,9 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/failure"
-	"github.com/queuepump/queuepump/pump/internal/operations"
-	"github.com/queuepump/queuepump/pump/internal/quota"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -25,13 +24,13 @@ const (
 )
 
 // CreatePause waits between two attempts to make a queue.
-func CreatePause(ctx context.Context, j backoff.Jitter, queue string, attempt uint64) {
-	backoff.Wait(ctx, j.Full(createBase, createLimit, "create", queue, attempt))
+func CreatePause(ctx context.Context, j waits.Jitter, queue string, attempt uint64) {
+	waits.Wait(ctx, j.Full(createBase, createLimit, "create", queue, attempt))
 }
 
 // Create makes a queue, waiting while an older one of its name is still
 // being deleted or the account does not answer.
-func Create(ctx context.Context, s *Queue, j backoff.Jitter, log *slog.Logger) error {
+func Create(ctx context.Context, s *Queue, j waits.Jitter, log *slog.Logger) error {
 	patience, cancel := context.WithTimeout(ctx, createPatience)
 	defer cancel()
 	var last error
@@ -62,7 +61,7 @@ func Create(ctx context.Context, s *Queue, j backoff.Jitter, log *slog.Logger) e
 
 // Create asks once for the queue to be made.
 func (s *Queue) Create(ctx context.Context, log *slog.Logger) error {
-	err := s.Do(ctx, quota.ClassPut, 1, operations.Create, "", s.Queue.Create)
+	err := s.Do(ctx, ClassPut, 1, cluster.OpCreate, "", s.Queue.Create)
 	if mayNotCreate(err) {
 		// A SAS that may only add messages is a fine thing to give to a
 		// client. If the queue is not there, its first put will say so.
@@ -83,7 +82,7 @@ func mayNotCreate(err error) bool {
 // Made is how many requests to queues this process has made.
 func (f *Set) Made() (n int64) {
 	for _, name := range f.Names() {
-		for _, op := range [...]operation{OpGet, OpPut, OpDelete, operations.Renew, OpReplace} {
+		for _, op := range [...]operation{OpGet, OpPut, OpDelete, cluster.OpRenew, OpReplace} {
 			n += f.Account(name).counts.made[op].Load()
 		}
 	}

@@ -6,8 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/internal/operations"
-	"github.com/queuepump/queuepump/pump/internal/quota"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -78,7 +77,7 @@ func (f *Set) Known(now time.Time) (held, later map[string]float64, deletes uint
 // sampler would get no turn where an account is at its limit, when its numbers are wanted most. It
 // asks seldom. Count waits for the budget as long as ctx lasts, and then as long for the answer.
 func (s *Queue) Count(ctx context.Context, within time.Duration) (n int64, err error) {
-	err = s.look(ctx, within, operations.Count, func(ctx context.Context) error {
+	err = s.look(ctx, within, cluster.OpCount, func(ctx context.Context) error {
 		n, err = s.Queue.Count(ctx)
 		return err
 	})
@@ -90,7 +89,7 @@ func (s *Queue) Count(ctx context.Context, within time.Duration) (n int64, err e
 func (s *Queue) Peek(
 	ctx context.Context, within time.Duration, limit int,
 ) (found []storage.Message, err error) {
-	err = s.look(ctx, within, operations.Peek, func(ctx context.Context) error {
+	err = s.look(ctx, within, cluster.OpPeek, func(ctx context.Context) error {
 		found, err = s.Queue.Peek(ctx, limit)
 		return err
 	})
@@ -104,7 +103,7 @@ func (s *Queue) Peek(
 func (s *Queue) look(
 	ctx context.Context, within time.Duration, op operation, call func(context.Context) error,
 ) error {
-	if err := s.Pay(ctx, quota.ClassPut, 1, op, ""); err != nil {
+	if err := s.Pay(ctx, ClassPut, 1, op, ""); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)

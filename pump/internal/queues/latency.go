@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -59,7 +59,7 @@ func (q *latencyEstimate) Ahead(rate float64, least, most int) int {
 }
 
 // A queue whose last SilentAfter requests all ended without an answer gets the next ones
-// with a deadline of TroubledTimeout: requests that hang for backoff.RequestTimeout would
+// with a deadline of TroubledTimeout: requests that hang for waits.RequestTimeout would
 // go on hanging for most of that when it answers again. It is sixty times what a
 // request usually takes; and one that is given up although it would have been answered
 // is what every request without an answer is: maybe done.
@@ -73,7 +73,7 @@ func (s *Queue) timeout() time.Duration {
 	if s.silent.Load() >= SilentAfter {
 		return TroubledTimeout
 	}
-	return backoff.RequestTimeout
+	return waits.RequestTimeout
 }
 
 // heard notes how a request ended.

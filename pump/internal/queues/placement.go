@@ -5,8 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/awake"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -23,7 +22,7 @@ import (
 // had it and has settled every task of it.
 
 // Elapsed is how much time has passed, on a machine that may have been suspended meanwhile.
-func Elapsed(since time.Time) time.Duration { return awake.Clock{}.Since(since) }
+func Elapsed(since time.Time) time.Duration { return waits.Clock{}.Since(since) }
 
 // Young reports whether a map that was read then may be used for a put now.
 func Young(read time.Time) bool { return Elapsed(read) < workload.MapMaxAge }
@@ -49,4 +48,4 @@ func (s *Queue) PutBy(
 // RemoveAfter is how long a queue must have been draining before its emptiness means
 // that it stays empty: for so long may a writer use the map from before (P6.5), and then
 // a last put that it has begun may be under way.
-const RemoveAfter = workload.MapMaxAge + backoff.RequestTimeout
+const RemoveAfter = workload.MapMaxAge + waits.RequestTimeout

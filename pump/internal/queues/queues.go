@@ -17,11 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
-	"github.com/queuepump/queuepump/pump/internal/money"
-	"github.com/queuepump/queuepump/pump/internal/operations"
-	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/sim"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -33,17 +29,17 @@ import (
 type Set struct {
 	Cfg     pump.Config
 	Control storage.Table
-	Targets atomic.Pointer[quota.Targets] // nil: this process has the limits for itself
-	Tasks   *quota.Budget                 // of the tasks that are started; nil: no limit
+	Targets atomic.Pointer[Targets] // nil: this process has the limits for itself
+	Tasks   *Budget                 // of the tasks that are started; nil: no limit
 	// Allowance is what this process may spend; nil: there is no cap.
-	Allowance *money.Allowance
+	Allowance *Allowance
 	// Opened is since when requests are counted, by the machine's clock.
 	Opened time.Time
 
-	turn      backoff.Step // of simulations
+	turn      sim.Step // of simulations
 	directory atomic.Pointer[directory]
-	limits    atomic.Pointer[quota.Limits] // of all processes together
-	change    sync.Mutex                   // of both, held by who changes them
+	limits    atomic.Pointer[Limits] // of all processes together
+	change    sync.Mutex             // of both, held by who changes them
 }
 
 // directory are the accounts of a set. The set that it points to never changes.
@@ -56,7 +52,7 @@ type directory struct {
 type Account struct {
 	Name   string
 	Store  storage.Account
-	Budget *quota.Budget
+	Budget *Budget
 	counts requestCounts
 	Poison *Queue
 	known  *known // nil: nothing samples the queues
@@ -72,10 +68,10 @@ type Queue struct {
 	Account *Account
 	Name    string
 	Queue   storage.Queue
-	Budget  *quota.Budget
+	Budget  *Budget
 	Hooks   *pump.Hooks
 	log     *slog.Logger
-	Turn    backoff.Step
+	Turn    sim.Step
 	perMsg  bool // a get costs what it returns (Budget.GetCostsMessages)
 
 	silent  atomic.Int32 // requests since the last answer that ended without one
@@ -87,9 +83,9 @@ type Queue struct {
 // Open makes the handles; it makes no request. The configuration must have its defaults.
 func Open(cfg *pump.Config) *Set {
 	seeding := sim.Of(cfg).Seeding
-	f := &Set{Cfg: *cfg, turn: seeding.Turn, Allowance: money.New(cfg), Opened: time.Now()}
+	f := &Set{Cfg: *cfg, turn: seeding.Turn, Allowance: NewAllowance(cfg), Opened: time.Now()}
 	f.directory.Store(&directory{accounts: map[string]*Account{}})
-	f.limits.Store(&quota.Limits{Account: cfg.Budget.Account, Queue: cfg.Budget.Queue})
+	f.limits.Store(&Limits{Account: cfg.Budget.Account, Queue: cfg.Budget.Queue})
 	for _, a := range cfg.Accounts {
 		f.Add(a)
 	}
@@ -112,7 +108,7 @@ func (f *Set) open(a *Account, queue string) *Queue {
 	s := a.shards[queue]
 	if s == nil {
 		s = &Queue{
-			Account: a, Name: queue, Queue: a.Store.Queue(queue), Budget: quota.New(f.Limits().Queue),
+			Account: a, Name: queue, Queue: a.Store.Queue(queue), Budget: NewBudget(f.Limits().Queue),
 			Hooks: &f.Cfg.Hooks, log: f.Cfg.Log, Turn: f.turn,
 			perMsg: *f.Cfg.Budget.GetCostsMessages,
 		}
@@ -157,9 +153,9 @@ func (f *Set) Requests() (r pump.Requests, throttled int64) {
 // Asked counts what this process has asked of each account so far, by kind, as its beats say it.
 // Accounts that were asked nothing are left out.
 func (f *Set) Asked() (of map[string]cluster.Asked, packed []byte) {
-	counts := map[string]operations.Counts{}
+	counts := map[string]cluster.OpCounts{}
 	for _, name := range f.Names() {
-		if n := f.Account(name).counts.counts(); n != (operations.Counts{}) {
+		if n := f.Account(name).counts.counts(); n != (cluster.OpCounts{}) {
 			counts[name] = n
 		}
 	}
@@ -181,7 +177,7 @@ func (f *Set) Throttles() map[string]uint64 {
 // under a deadline, counts it, and lets a throttle reach the budgets. About is which
 // of several of its kind it is (turn).
 func (s *Queue) Do(
-	ctx context.Context, c quota.Class, cost int, op operation, about string,
+	ctx context.Context, c Class, cost int, op operation, about string,
 	call func(context.Context) error,
 ) error {
 	if err := s.Pay(ctx, c, cost, op, about); err != nil {
@@ -195,7 +191,7 @@ func (s *Queue) Do(
 // the first: where others use a part of an account's limit, its queues were throttled without end.
 // So who has to wait for one takes back what the other had. Its error says that nothing was sent.
 func (s *Queue) Pay(
-	ctx context.Context, c quota.Class, cost int, op operation, about string,
+	ctx context.Context, c Class, cost int, op operation, about string,
 ) error {
 	myTurn := func() bool {
 		s.Turn.Wait("pay", op.String(), s.Account.Name, s.Name, about)
@@ -270,7 +266,7 @@ func (s *Queue) Put(ctx context.Context, text []byte, delay time.Duration) error
 	if s != s.Account.Poison || !storage.Is(err, storage.Missing) {
 		return err
 	}
-	if err := s.Do(ctx, quota.ClassPut, 1, operations.Create, about, s.Queue.Create); err != nil {
+	if err := s.Do(ctx, ClassPut, 1, cluster.OpCreate, about, s.Queue.Create); err != nil {
 		return err
 	}
 	s.log.Warn("the poison queue was missing and has been made", "queue", s.String())
@@ -278,7 +274,7 @@ func (s *Queue) Put(ctx context.Context, text []byte, delay time.Duration) error
 }
 
 func (s *Queue) putOnce(ctx context.Context, text []byte, delay time.Duration, about string) error {
-	if err := s.Pay(ctx, quota.ClassPut, 1, OpPut, about); err != nil {
+	if err := s.Pay(ctx, ClassPut, 1, OpPut, about); err != nil {
 		return err
 	}
 	return s.sendPut(ctx, text, delay, about)
@@ -317,7 +313,7 @@ func (s *Queue) Get(
 	if s.perMsg {
 		paid = max(min(limit, int(s.brought.Load())), 1)
 	}
-	if err := s.Pay(wait, quota.ClassGet, paid, OpGet, ""); err != nil {
+	if err := s.Pay(wait, ClassGet, paid, OpGet, ""); err != nil {
 		return nil, time.Time{}, err
 	}
 	err = s.Send(ctx, OpGet, "", func(ctx context.Context) error {
@@ -343,7 +339,7 @@ func (s *Queue) Get(
 func (s *Queue) Renew(
 	ctx context.Context, r storage.Receipt, visibility time.Duration,
 ) (next storage.Receipt, sent time.Time, err error) {
-	err = s.Do(ctx, quota.ClassRenew, 1, operations.Renew, r.ID, func(ctx context.Context) error {
+	err = s.Do(ctx, ClassRenew, 1, cluster.OpRenew, r.ID, func(ctx context.Context) error {
 		sent = time.Now()
 		var err error
 		next, err = s.Queue.Renew(ctx, r, visibility)
@@ -354,7 +350,7 @@ func (s *Queue) Renew(
 
 // Release makes a message visible again; it settles, so it goes before renewals.
 func (s *Queue) Release(ctx context.Context, r storage.Receipt, delay time.Duration) error {
-	err := s.Do(ctx, quota.ClassSettle, 1, operations.Renew, r.ID, func(ctx context.Context) error {
+	err := s.Do(ctx, ClassSettle, 1, cluster.OpRenew, r.ID, func(ctx context.Context) error {
 		_, err := s.Queue.Renew(ctx, r, delay)
 		return err
 	})
@@ -365,7 +361,7 @@ func (s *Queue) Release(ctx context.Context, r storage.Receipt, delay time.Durat
 func (s *Queue) Replace(
 	ctx context.Context, r storage.Receipt, text []byte, delay time.Duration,
 ) error {
-	err := s.Do(ctx, quota.ClassSettle, 1, OpReplace, r.ID, func(ctx context.Context) error {
+	err := s.Do(ctx, ClassSettle, 1, OpReplace, r.ID, func(ctx context.Context) error {
 		_, err := s.Queue.Replace(ctx, r, text, delay)
 		return err
 	})
@@ -374,7 +370,7 @@ func (s *Queue) Replace(
 
 // Delete ends a message.
 func (s *Queue) Delete(ctx context.Context, r storage.Receipt) error {
-	return s.Do(ctx, quota.ClassSettle, 1, OpDelete, r.ID, func(ctx context.Context) error {
+	return s.Do(ctx, ClassSettle, 1, OpDelete, r.ID, func(ctx context.Context) error {
 		return s.Queue.Delete(ctx, r)
 	})
 }
@@ -397,28 +393,28 @@ func (t *countedTable) note(op operation, start time.Time, err error) {
 func (t *countedTable) Create(ctx context.Context) error {
 	start := time.Now()
 	err := t.Table.Create(ctx)
-	t.note(operations.Create, start, err)
+	t.note(cluster.OpCreate, start, err)
 	return err
 }
 
 func (t *countedTable) Read(ctx context.Context, partition, row string) (storage.Entity, error) {
 	start := time.Now()
 	e, err := t.Table.Read(ctx, partition, row)
-	t.note(operations.Read, start, err)
+	t.note(cluster.OpRead, start, err)
 	return e, err
 }
 
 func (t *countedTable) Write(ctx context.Context, w storage.Write) (storage.ETag, error) {
 	start := time.Now()
 	e, err := t.Table.Write(ctx, w)
-	t.note(operations.Write, start, err)
+	t.note(cluster.OpWrite, start, err)
 	return e, err
 }
 
 func (t *countedTable) Transact(ctx context.Context, ws []storage.Write) ([]storage.ETag, error) {
 	start := time.Now()
 	e, err := t.Table.Transact(ctx, ws)
-	t.note(operations.Write, start, err)
+	t.note(cluster.OpWrite, start, err)
 	return e, err
 }
 
@@ -428,7 +424,7 @@ func (t *countedTable) Query(
 	return func(yield func(storage.Entity, error) bool) {
 		start := time.Now()
 		var last error
-		defer func() { t.note(operations.Query, start, last) }()
+		defer func() { t.note(cluster.OpQuery, start, last) }()
 		for e, err := range t.Table.Query(ctx, q) {
 			last = err
 			if !yield(e, err) {

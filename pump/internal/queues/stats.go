@@ -5,32 +5,31 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/money"
-	"github.com/queuepump/queuepump/pump/internal/operations"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // operation is a kind of storage request, as it is counted.
-type operation = operations.Kind
+type operation = cluster.Op
 
 // The kinds that others than this package pay for.
 const (
-	OpPut     = operations.Put
-	OpGet     = operations.Get
-	OpReplace = operations.Replace
-	OpDelete  = operations.Delete
+	OpPut     = cluster.OpPut
+	OpGet     = cluster.OpGet
+	OpReplace = cluster.OpReplace
+	OpDelete  = cluster.OpDelete
 )
 
 // requestCounts counts the requests to one account. It may be used from many
 // goroutines at once.
 type requestCounts struct {
-	made      [operations.Kinds]atomic.Int64
+	made      [cluster.OpKinds]atomic.Int64
 	throttled atomic.Int64
 	// silent is when the first request was not answered since the last one that was, Unix ns; 0: none.
 	silent    atomic.Int64
 	refused   atomic.Bool           // the last answer was that the credential is not good
 	failure   atomic.Pointer[error] // of the last request, if the account did nothing of it
-	allowance *money.Allowance      // nil: what they cost does not matter
+	allowance *Allowance            // nil: what they cost does not matter
 }
 
 func (c *requestCounts) add(op operation, err error) {
@@ -86,7 +85,7 @@ func (c *requestCounts) trouble() error {
 // snapshot gives the counts by the operation's name, without those at zero.
 func (c *requestCounts) snapshot() map[string]int64 {
 	out := map[string]int64{}
-	for op := range operations.Kinds {
+	for op := range cluster.OpKinds {
 		if n := c.made[op].Load(); n > 0 {
 			out[op.String()] = n
 		}
@@ -95,8 +94,8 @@ func (c *requestCounts) snapshot() map[string]int64 {
 }
 
 // counts gives the counts by kind.
-func (c *requestCounts) counts() (n operations.Counts) {
-	for op := range operations.Kinds {
+func (c *requestCounts) counts() (n cluster.OpCounts) {
+	for op := range cluster.OpKinds {
 		n[op] = uint64(c.made[op].Load())
 	}
 	return n

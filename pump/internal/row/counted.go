@@ -4,13 +4,13 @@ import (
 	"context"
 	"iter"
 
-	"github.com/queuepump/queuepump/pump/internal/rounds"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // Counted gives a handle of the same table whose requests to rows are counted, when they begin and
 // when they end, whatever they came to. Of a table that is Seeded or Suspended it keeps both.
-func Counted(t storage.Table, n *rounds.Counter) storage.Table {
+func Counted(t storage.Table, n *waits.Counter) storage.Table {
 	if s, ok := t.(SeededTable); ok {
 		s.Table = countedTable{s.Table, n}
 		return s
@@ -20,7 +20,7 @@ func Counted(t storage.Table, n *rounds.Counter) storage.Table {
 
 type countedTable struct {
 	storage.Table
-	n *rounds.Counter
+	n *waits.Counter
 }
 
 // count counts the begin of a request; what it gives counts the end.

@@ -29,7 +29,7 @@
 //	tally          NAME.progress      RUN.INSTANCE      what an instance has done of a run
 //	ledger head    NAME.ledger.PP     head.SSSS         what is recorded of segment SSSS, under whose
 //	                                                    epoch (PP = SSSS/64; xSSSSS from 10,000 on)
-//	ledger page    NAME.ledger.PP     page.SSSS.NNNNNN  more of it; never changed, only replaced
+//	ledger page    NAME.ledger.PP     admin.SSSS.NNNNNN  more of it; never changed, only replaced
 //
 // # Ambiguous answers
 //
@@ -42,6 +42,11 @@
 // my own write that I ran into (window 20). After a 503 for too many requests the
 // same bytes go out again without reading, which spares a busy partition a request
 // each time: if the refused write landed, the next is answered by a 412.
+//
+// # Tombstone
+//
+// Its part tombstone makes the message by which an owner learns that quarantined tasks were
+// given up (P4.4), and finds the row of a cause that fits into no message.
 package row
 
 // TableName is the table, in the control account, that holds the rows of every

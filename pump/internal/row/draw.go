@@ -9,8 +9,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/internal/awake"
-	"github.com/queuepump/queuepump/pump/internal/rounds"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -29,7 +28,7 @@ func Seeded(t storage.Table, draw Draw) storage.Table { return SeededTable{Table
 type SeededTable struct {
 	storage.Table
 	Draw  Draw // nil: by chance
-	clock awake.Clock
+	clock waits.Clock
 }
 
 // Suspended gives a handle of the same table for a process on a machine that a
@@ -46,7 +45,7 @@ func Suspended(t storage.Table, ahead func(at time.Time) time.Duration) storage.
 }
 
 // ClockOf is by which trust is judged of who reaches rows through the table.
-func ClockOf(t storage.Table) awake.Clock {
+func ClockOf(t storage.Table) waits.Clock {
 	s, _ := t.(SeededTable)
 	return s.clock
 }
@@ -127,5 +126,5 @@ func (d Draw) Pause(
 	if e, ok := StorageError(err); ok {
 		wait = max(wait, min(e.RetryAfter, longest))
 	}
-	rounds.Sleep(ctx, wait, nil)
+	waits.Sleep(ctx, wait, nil)
 }

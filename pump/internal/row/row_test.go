@@ -1,4 +1,4 @@
-package row
+package row_test
 
 import (
 	"context"
@@ -7,16 +7,17 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/internal/faketable"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // number is the smallest row there is.
-func numberRow(t storage.Table) Row[int64] {
-	return Row[int64]{
+func numberRow(t storage.Table) row.Row[int64] {
+	return row.Row[int64]{
 		Table: t, Partition: "p", Key: "number", Timeout: time.Second,
 		Encode: func(n int64) map[string]any { return map[string]any{"N": n, "Same": "as ever"} },
-		Decode: func(f *Fields) int64 { return f.Integer("N") },
+		Decode: func(f *row.Fields) int64 { return f.Integer("N") },
 	}
 }
 
@@ -25,7 +26,7 @@ const triedKey = "p/number"
 // tryWrite is a write of a row, what goes wrong with it, and what comes of it.
 type tryWrite struct {
 	absent   bool // the row is not there before
-	fault    func(faketable.Call) faketable.Fault
+	fault    func(testkit.Call) testkit.Fault
 	rival    time.Duration // when another writes the row, if not zero
 	deadline time.Duration
 	won      bool
@@ -39,48 +40,48 @@ var tryWrites = map[string]tryWrite{
 	"a change":                                   {won: true, stored: 2, writes: 1},
 	"another was first":                          {rival: time.Millisecond, lost: true, stored: 99, writes: 1},
 	"another inserted first":                     {absent: true, rival: time.Millisecond, lost: true, stored: 99, writes: 1},
-	"the answer of an insert is lost":            {absent: true, fault: faketable.FaultOn("write", triedKey, 1, faketable.LostAnswer), won: true, stored: 2, writes: 1},
-	"the answer of a change is lost":             {fault: faketable.FaultOn("write", triedKey, 1, faketable.LostAnswer), won: true, stored: 2, writes: 1},
-	"the request of an insert is lost":           {absent: true, fault: faketable.FaultOn("write", triedKey, 1, faketable.LostRequest), won: true, stored: 2, writes: 2},
-	"the request of a change is lost":            {fault: faketable.FaultOn("write", triedKey, 1, faketable.LostRequest), won: true, stored: 2, writes: 2},
-	"throttled, but it acted":                    {fault: faketable.FaultOn("write", triedKey, 1, faketable.Fault{Fail: true, Act: true, Code: storage.Throttled}), won: true, stored: 2, writes: 2},
-	"the request is lost and another is quicker": {fault: faketable.FaultOn("write", triedKey, 1, faketable.LostRequest), rival: 12 * time.Millisecond, lost: true, stored: 99, writes: 1},
-	"no answer at all, and it acted":             {fault: faketable.FaultOn("write", triedKey, 1, faketable.Fault{Hang: true, Act: true}), won: true, stored: 2, writes: 1},
-	"no answer at all, and it did not act":       {fault: faketable.FaultOn("write", triedKey, 1, faketable.Fault{Hang: true}), won: true, stored: 2, writes: 2},
+	"the answer of an insert is lost":            {absent: true, fault: testkit.FaultOn("write", triedKey, 1, testkit.LostAnswer), won: true, stored: 2, writes: 1},
+	"the answer of a change is lost":             {fault: testkit.FaultOn("write", triedKey, 1, testkit.LostAnswer), won: true, stored: 2, writes: 1},
+	"the request of an insert is lost":           {absent: true, fault: testkit.FaultOn("write", triedKey, 1, testkit.LostRequest), won: true, stored: 2, writes: 2},
+	"the request of a change is lost":            {fault: testkit.FaultOn("write", triedKey, 1, testkit.LostRequest), won: true, stored: 2, writes: 2},
+	"throttled, but it acted":                    {fault: testkit.FaultOn("write", triedKey, 1, testkit.Fault{Fail: true, Act: true, Code: storage.Throttled}), won: true, stored: 2, writes: 2},
+	"the request is lost and another is quicker": {fault: testkit.FaultOn("write", triedKey, 1, testkit.LostRequest), rival: 12 * time.Millisecond, lost: true, stored: 99, writes: 1},
+	"no answer at all, and it acted":             {fault: testkit.FaultOn("write", triedKey, 1, testkit.Fault{Hang: true, Act: true}), won: true, stored: 2, writes: 1},
+	"no answer at all, and it did not act":       {fault: testkit.FaultOn("write", triedKey, 1, testkit.Fault{Hang: true}), won: true, stored: 2, writes: 2},
 	"it lands while the second attempt is on its way": {
 		// Answered ambiguously after 10 ms, read back unchanged at 20 ms,
 		// landing at 22 ms, before the second attempt does: that one gets a
 		// 412, and the nonce says whose doing it is.
-		fault: faketable.FaultOn("write", triedKey, 1, faketable.LandsLate(17*time.Millisecond)), won: true, stored: 2, writes: 2,
+		fault: testkit.FaultOn("write", triedKey, 1, testkit.LandsLate(17*time.Millisecond)), won: true, stored: 2, writes: 2,
 	},
-	"an insert lands while the second attempt is on its way": {absent: true, fault: faketable.FaultOn("write", triedKey, 1, faketable.LandsLate(17*time.Millisecond)), won: true, stored: 2, writes: 2},
-	"it lands after the second attempt":                      {fault: faketable.FaultOn("write", triedKey, 1, faketable.LandsLate(time.Second)), won: true, stored: 2, writes: 2},
-	"ten requests lost": {fault: func(c faketable.Call) faketable.Fault {
-		return map[bool]faketable.Fault{true: faketable.LostRequest}[c.Op == "write" && c.N <= 10]
+	"an insert lands while the second attempt is on its way": {absent: true, fault: testkit.FaultOn("write", triedKey, 1, testkit.LandsLate(17*time.Millisecond)), won: true, stored: 2, writes: 2},
+	"it lands after the second attempt":                      {fault: testkit.FaultOn("write", triedKey, 1, testkit.LandsLate(time.Second)), won: true, stored: 2, writes: 2},
+	"ten requests lost": {fault: func(c testkit.Call) testkit.Fault {
+		return map[bool]testkit.Fault{true: testkit.LostRequest}[c.Op == "write" && c.N <= 10]
 	}, won: true, stored: 2, writes: 11},
-	"reading back fails a few times": {fault: func(c faketable.Call) faketable.Fault {
+	"reading back fails a few times": {fault: func(c testkit.Call) testkit.Fault {
 		switch {
 		case c.Op == "write" && c.N == 1:
-			return faketable.LostAnswer
+			return testkit.LostAnswer
 		case c.Op == "read" && c.N > 1 && c.N < 6:
-			return faketable.LostRequest
+			return testkit.LostRequest
 		}
-		return faketable.Fault{}
+		return testkit.Fault{}
 	}, won: true, stored: 2, writes: 1},
-	"nothing answers until the deadline": {fault: func(c faketable.Call) faketable.Fault {
-		return map[bool]faketable.Fault{true: faketable.LostRequest}[c.Op == "write" || c.N > 1]
+	"nothing answers until the deadline": {fault: func(c testkit.Call) testkit.Fault {
+		return map[bool]testkit.Fault{true: testkit.LostRequest}[c.Op == "write" || c.N > 1]
 	}, deadline: 3 * time.Second, stored: 1, writes: 1},
-	"refused for good": {fault: faketable.FaultOn("write", triedKey, 1, faketable.Fault{Fail: true, Code: storage.Auth}), stored: 1, writes: 1},
+	"refused for good": {fault: testkit.FaultOn("write", triedKey, 1, testkit.Fault{Fail: true, Code: storage.Auth}), stored: 1, writes: 1},
 	"refused for good after a lost request": {
 		// The refusal says nothing about the first attempt; the row does.
-		fault: func(c faketable.Call) faketable.Fault {
+		fault: func(c testkit.Call) testkit.Fault {
 			switch {
 			case c.Op == "write" && c.N == 1:
-				return faketable.LostRequest
+				return testkit.LostRequest
 			case c.Op == "write" && c.N == 2:
-				return faketable.Fault{Fail: true, Code: storage.Auth}
+				return testkit.Fault{Fail: true, Code: storage.Auth}
 			}
-			return faketable.Fault{}
+			return testkit.Fault{}
 		}, won: true, stored: 2, writes: 3,
 	},
 }
@@ -92,11 +93,11 @@ func TestTryWriteIsWonOrLostOrUnknown(t *testing.T) {
 }
 
 func (c tryWrite) play(t *testing.T) {
-	server := faketable.NewServer()
+	server := testkit.NewServer()
 	client, rival := server.Client("me"), server.Client("rival")
 	r, theirs := numberRow(client), numberRow(rival)
 	if !c.absent {
-		if _, err := theirs.TryWrite(t.Context(), Version[int64]{}, 1); err != nil {
+		if _, err := theirs.TryWrite(t.Context(), row.Version[int64]{}, 1); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -106,7 +107,7 @@ func (c tryWrite) play(t *testing.T) {
 	}
 	client.SetFault(c.fault)
 	if c.rival != 0 {
-		rival.SetLatency(func(faketable.Call) time.Duration { return 0 })
+		rival.SetLatency(func(testkit.Call) time.Duration { return 0 })
 		time.AfterFunc(c.rival, func() {
 			if _, err := theirs.TryWrite(context.Background(), base, 99); err != nil {
 				t.Errorf("the rival: %v", err)
@@ -121,7 +122,7 @@ func (c tryWrite) play(t *testing.T) {
 	}
 	began := time.Now()
 	got, err := r.TryWrite(ctx, base, 2)
-	if (err == nil) != c.won || errors.Is(err, ErrLost) != c.lost {
+	if (err == nil) != c.won || errors.Is(err, row.ErrLost) != c.lost {
 		t.Fatalf("tryWrite: %v, want won %v, lost %v", err, c.won, c.lost)
 	}
 	if c.deadline != 0 && !storage.Ambiguous(err) {
@@ -148,14 +149,14 @@ func (c tryWrite) play(t *testing.T) {
 
 func TestEveryAttemptOfAWriteIsTheSame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := faketable.NewServer().Client("me")
+		client := testkit.NewServer().Client("me")
 		r := numberRow(client)
-		base, err := r.TryWrite(t.Context(), Version[int64]{}, 1)
+		base, err := r.TryWrite(t.Context(), row.Version[int64]{}, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
-		client.SetFault(func(c faketable.Call) faketable.Fault {
-			return map[bool]faketable.Fault{true: faketable.LostRequest}[c.Op == "write" && c.N <= 4]
+		client.SetFault(func(c testkit.Call) testkit.Fault {
+			return map[bool]testkit.Fault{true: testkit.LostRequest}[c.Op == "write" && c.N <= 4]
 		})
 		if _, err := r.TryWrite(t.Context(), base, 2); err != nil {
 			t.Fatal(err)
@@ -165,7 +166,7 @@ func TestEveryAttemptOfAWriteIsTheSame(t *testing.T) {
 			if c.Op != "write" || c.N == 1 {
 				continue
 			}
-			nonces = append(nonces, c.Write.Entity.Properties[NonceProperty])
+			nonces = append(nonces, c.Write.Entity.Properties[row.NonceProperty])
 			if c.Write.Entity.ETag != base.ETag || c.Write.Entity.Properties["N"] != int64(2) {
 				t.Errorf("attempt %d: %+v", c.N, c.Write)
 			}
@@ -186,13 +187,13 @@ func TestEveryAttemptOfAWriteIsTheSame(t *testing.T) {
 
 func TestARowOfANewerFormatIsRefusedAndADamagedOneIsNotOverwritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		client := server.Client("me")
 		r := numberRow(client)
 		for name, props := range map[string]map[string]any{
-			"newer":      {FormatProperty: int64(2), "N": int64(1)},
+			"newer":      {row.FormatProperty: int64(2), "N": int64(1)},
 			"no format":  {"N": int64(1)},
-			"wrong type": {FormatProperty: int64(1), "N": "one"},
+			"wrong type": {row.FormatProperty: int64(1), "N": "one"},
 		} {
 			w := storage.Write{
 				Mode:   storage.Upsert,
@@ -201,7 +202,7 @@ func TestARowOfANewerFormatIsRefusedAndADamagedOneIsNotOverwritten(t *testing.T)
 			if _, err := client.Write(t.Context(), w); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := r.MustRead(t.Context()); !errors.Is(err, ErrCorrupt) {
+			if _, err := r.MustRead(t.Context()); !errors.Is(err, row.ErrCorrupt) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -210,18 +211,18 @@ func TestARowOfANewerFormatIsRefusedAndADamagedOneIsNotOverwritten(t *testing.T)
 
 func TestReadingGivesUpAfterAMinuteOrWithTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := faketable.NewServer().Client("me")
-		client.SetFault(func(faketable.Call) faketable.Fault { return faketable.LostRequest })
+		client := testkit.NewServer().Client("me")
+		client.SetFault(func(testkit.Call) testkit.Fault { return testkit.LostRequest })
 		began := time.Now()
 		if _, err := numberRow(client).MustRead(t.Context()); !storage.Ambiguous(err) {
 			t.Errorf("%v", err)
 		}
-		if took := time.Since(began); took < Patience || took > Patience+time.Second {
-			t.Errorf("gave up after %v, want %v", took, Patience)
+		if took := time.Since(began); took < row.Patience || took > row.Patience+time.Second {
+			t.Errorf("gave up after %v, want %v", took, row.Patience)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err := numberRow(client).TryWrite(ctx, Version[int64]{}, 1); !storage.Is(err, storage.Canceled) {
+		if _, err := numberRow(client).TryWrite(ctx, row.Version[int64]{}, 1); !storage.Is(err, storage.Canceled) {
 			t.Errorf("%v, want canceled", err)
 		}
 	})
@@ -230,9 +231,9 @@ func TestReadingGivesUpAfterAMinuteOrWithTheContext(t *testing.T) {
 func TestASeededTableGivesTheSameNoncesAgain(t *testing.T) {
 	nonces := func(seed uint64) (all []string) {
 		synctest.Test(t, func(t *testing.T) {
-			client := faketable.NewServer().Client("me")
-			r := numberRow(Seeded(client, faketable.SeededDraw(seed, "me")))
-			v := Version[int64]{}
+			client := testkit.NewServer().Client("me")
+			r := numberRow(row.Seeded(client, testkit.SeededDraw(seed, "me")))
+			v := row.Version[int64]{}
 			for i := range 3 {
 				var err error
 				if v, err = r.TryWrite(t.Context(), v, int64(i)); err != nil {
@@ -240,7 +241,7 @@ func TestASeededTableGivesTheSameNoncesAgain(t *testing.T) {
 				}
 			}
 			for _, e := range client.Written() {
-				all = append(all, e.Properties[NonceProperty].(string))
+				all = append(all, e.Properties[row.NonceProperty].(string))
 			}
 		})
 		return all

@@ -6,18 +6,15 @@ import (
 	"slices"
 	"time"
 
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
-	"github.com/queuepump/queuepump/pump/internal/history"
-	"github.com/queuepump/queuepump/pump/internal/operations"
-	"github.com/queuepump/queuepump/pump/prices"
-	"github.com/queuepump/queuepump/pump/waiting"
 )
 
 // books are what the process that samples knows of the requests of all: those of the UTC day by
 // account, and those since the last row of the history. They go on from the row that the process
 // before has written, by the marks in it.
 type books struct {
-	prices prices.List
+	prices pump.Prices
 	limit  float64 // messages a second of an account
 
 	day int64 // since 1970; 0: nothing was seen yet
@@ -28,7 +25,7 @@ type books struct {
 	// the rows: one whose row could not be read, or that was evicted while it was suspended, comes
 	// back as it was.
 	marks  map[uint64]memberMark
-	before history.Marks
+	before Marks
 	from   time.Time // what before is as of
 	looked time.Time // at first
 	at     time.Time // the last look
@@ -38,9 +35,9 @@ type books struct {
 
 // sums are what a row says of requests, by account.
 type sums struct {
-	total map[string]history.Requests // of the day
-	since map[string]entry            // since the last row
-	kinds kinds                       // of the day
+	total map[string]Requests // of the day
+	since map[string]entry    // since the last row
+	kinds kinds               // of the day
 }
 
 // closedDay is what was known at the last look before midnight. The row of the day's last minute is
@@ -48,12 +45,12 @@ type sums struct {
 type closedDay struct {
 	day int64
 	sums
-	marks history.Marks
+	marks Marks
 }
 
 // entry is what one account was asked since the last row.
 type entry struct {
-	requests  history.Requests
+	requests  Requests
 	throttled uint64
 }
 
@@ -66,15 +63,15 @@ type memberMark struct {
 
 // asked is what a member had asked of an account in all.
 type asked struct {
-	requests  history.Requests
+	requests  Requests
 	throttled uint64
 }
 
 // ever is what all have asked and spent.
 type ever struct {
 	spent    float64
-	requests history.Requests
-	kinds    operations.Counts
+	requests Requests
+	kinds    cluster.OpCounts
 }
 
 // point is what that was at a time.
@@ -98,7 +95,7 @@ func dayOf(at time.Time) int64 { return at.Unix() / secondsADay }
 func midnight(day int64) time.Time { return time.Unix(day*secondsADay, 0).UTC() }
 
 // newBooks goes on from a row, or begins anew if there is none.
-func newBooks(prices prices.List, limit float64, last history.Point, marks history.Marks) *books {
+func newBooks(prices pump.Prices, limit float64, last HistoryPoint, marks Marks) *books {
 	b := &books{
 		prices: prices, limit: limit, sums: newSums(),
 		marks: map[uint64]memberMark{}, before: marks,
@@ -115,8 +112,8 @@ func newBooks(prices prices.List, limit float64, last history.Point, marks histo
 
 func newSums() sums {
 	return sums{
-		total: map[string]history.Requests{}, since: map[string]entry{},
-		kinds: kinds{of: map[string]operations.Counts{}},
+		total: map[string]Requests{}, since: map[string]entry{},
+		kinds: kinds{of: map[string]cluster.OpCounts{}},
 	}
 }
 
@@ -152,7 +149,7 @@ func since(m *cluster.Member) time.Time {
 	return m.AskedSince
 }
 
-func markOf(m *cluster.Member) uint64 { return history.MarkOf(m.Instance, since(m)) }
+func markOf(m *cluster.Member) uint64 { return MarkOf(m.Instance, since(m)) }
 
 // mark counts what a member has asked since the last look, or since the row, and notes what it had
 // asked by now.
@@ -160,7 +157,7 @@ func (b *books) mark(m *cluster.Member, id uint64, at time.Time) {
 	last, seen := b.marks[id]
 	was := last.kinds
 	if seen && len(last.of) == 0 { // it had asked nothing, of any kind
-		was.known, was.of = true, map[string]operations.Counts{}
+		was.known, was.of = true, map[string]cluster.OpCounts{}
 	}
 	now := was.note(m)
 	if seen {
@@ -174,10 +171,10 @@ func (b *books) mark(m *cluster.Member, id uint64, at time.Time) {
 }
 
 // askedBy is what a member has asked of each account in all.
-func askedBy(m *cluster.Member) (of map[string]asked, all history.Requests) {
+func askedBy(m *cluster.Member) (of map[string]asked, all Requests) {
 	of = make(map[string]asked, len(m.Asked))
 	for name, n := range m.Asked {
-		of[name] = asked{history.Requests{Queue: n.Queue, Table: n.Table}, m.Throttles[name]}
+		of[name] = asked{Requests{Queue: n.Queue, Table: n.Table}, m.Throttles[name]}
 		all = all.Add(of[name].requests)
 	}
 	return of, all
@@ -198,7 +195,7 @@ func (b *books) again(m *cluster.Member, last map[string]asked) map[string]asked
 // first counts what a member has asked since the row, and gives how much of each account that is.
 func (b *books) first(
 	m *cluster.Member, id uint64,
-) (now map[string]asked, counted map[string]history.Requests) {
+) (now map[string]asked, counted map[string]Requests) {
 	now, all := askedBy(m)
 	// It is not known when it asked. Since the row, or since the process counts, it has asked as
 	// much in each hour.
@@ -208,10 +205,10 @@ func (b *books) first(
 	}
 	part := today(b.day, from, m.Beat)
 	queue, table := divided(part, all.Queue, news.Queue), divided(part, all.Table, news.Table)
-	counted = make(map[string]history.Requests, len(now))
+	counted = make(map[string]Requests, len(now))
 	for _, name := range slices.Sorted(maps.Keys(now)) { // so that the same row gives the same sums
 		n := now[name].requests
-		counted[name] = history.Requests{Queue: queue(n.Queue), Table: table(n.Table)}
+		counted[name] = Requests{Queue: queue(n.Queue), Table: table(n.Table)}
 		b.add(name, counted[name], 0)
 	}
 	return now, counted
@@ -254,7 +251,7 @@ func today(day int64, from, to time.Time) float64 {
 	return max(to.Sub(began).Seconds(), 0) / to.Sub(from).Seconds()
 }
 
-func (b *books) add(name string, n history.Requests, throttled uint64) {
+func (b *books) add(name string, n Requests, throttled uint64) {
 	b.total[name] = b.total[name].Add(n)
 	e := b.since[name]
 	b.since[name] = entry{e.requests.Add(n), e.throttled + throttled}
@@ -262,12 +259,12 @@ func (b *books) add(name string, n history.Requests, throttled uint64) {
 	b.ever.requests = b.ever.requests.Add(n)
 }
 
-func (b *books) cost(of history.Requests) float64 {
+func (b *books) cost(of Requests) float64 {
 	return b.prices.Cost(float64(of.Queue), float64(of.Table))
 }
 
 // whole is what all accounts together were asked on the day.
-func (s sums) whole() (all history.Requests) {
+func (s sums) whole() (all Requests) {
 	for _, n := range s.total {
 		all = all.Add(n)
 	}
@@ -291,16 +288,16 @@ func (b *books) published() *cluster.Day {
 // row makes the row of a minute, with the marks to go on from, and begins with the next. That of a
 // day's last minute has the sums and marks of that day; what was asked since goes into the next.
 func (b *books) row(
-	minute time.Time, v *cluster.View, backlog *waiting.Backlog,
-) (history.Point, history.Marks) {
-	is, marks := b.sums, history.Marks(nil)
+	minute time.Time, v *cluster.View, backlog *pump.Backlog,
+) (HistoryPoint, Marks) {
+	is, marks := b.sums, Marks(nil)
 	if c := b.closed; c != nil && c.day == dayOf(minute) {
 		is, marks = c.sums, c.marks
 	} else {
 		marks, b.since = b.marked(), map[string]entry{}
 	}
 	b.closed = nil
-	p := history.Point{
+	p := HistoryPoint{
 		Time: minute, DayCost: b.cost(is.whole()), Currency: b.prices.Currency,
 		DayKinds: is.kinds.all,
 	}
@@ -318,7 +315,7 @@ func (b *books) row(
 			add(wants, m.Demand)
 		}
 	}
-	looked := map[string]waiting.Account{}
+	looked := map[string]pump.WaitingAccount{}
 	if backlog != nil {
 		if backlog.Done != nil && backlog.Seconds != nil {
 			p.Sampled, p.Done, p.Waiting = true, *backlog.Done, *backlog.Seconds
@@ -336,7 +333,7 @@ func (b *books) row(
 		e := is.since[name]
 		cost := b.cost(e.requests)
 		p.Cost += cost
-		p.Accounts = append(p.Accounts, history.Account{
+		p.Accounts = append(p.Accounts, HistoryAccount{
 			Name: name, Asked: wants[name], Limit: b.limit, Throttled: e.throttled, Cost: cost,
 			// where there are no queues, none is to be looked at
 			Sampled:  sampled || backlog != nil && !queues[name],
@@ -360,15 +357,15 @@ func (s sums) names(queues map[string]bool) []string {
 
 // marked are the marks of the members that were seen. It keeps those of the row before whose
 // members were not seen, unless they are old.
-func (b *books) marked() history.Marks {
-	marks := history.Marks{}
+func (b *books) marked() Marks {
+	marks := Marks{}
 	for id, m := range b.before {
 		if m.Ago += b.at.Sub(b.looked); m.Ago <= forget {
 			marks[id] = m
 		}
 	}
 	for id, m := range b.marks {
-		mark := history.Mark{Ago: max(b.at.Sub(m.at), 0)}
+		mark := Mark{Ago: max(b.at.Sub(m.at), 0)}
 		for _, n := range m.of {
 			mark.Requests = mark.Add(n.requests)
 		}

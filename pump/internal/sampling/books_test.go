@@ -9,12 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
-	"github.com/queuepump/queuepump/pump/internal/faketable"
-	"github.com/queuepump/queuepump/pump/internal/history"
-	"github.com/queuepump/queuepump/pump/internal/operations"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/internal/workload"
-	"github.com/queuepump/queuepump/pump/prices"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -23,15 +21,15 @@ type party struct {
 	m      cluster.Member
 	gone   bool // dead: its row stands still
 	mute   bool // it does not say what kind its requests are
-	counts map[string]operations.Counts
+	counts map[string]cluster.OpCounts
 }
 
 // asks makes requests: a third of those to queues are deletes, the others gets.
 func (p *party) asks(account string, queue, table uint64) {
-	now := map[string]operations.Counts{}
+	now := map[string]cluster.OpCounts{}
 	maps.Copy(now, p.counts) // a beat of before keeps what it said
-	now[account] = now[account].Add(operations.Counts{
-		operations.Get: queue - queue/3, operations.Delete: queue / 3, operations.Read: table,
+	now[account] = now[account].Add(cluster.OpCounts{
+		cluster.OpGet: queue - queue/3, cluster.OpDelete: queue / 3, cluster.OpRead: table,
 	})
 	p.counts = now
 	p.m.Asked, p.m.Operations = cluster.AskedOf(now)
@@ -59,9 +57,9 @@ func viewOf(at time.Time, of ...*party) *cluster.View {
 
 var evening = time.Date(2020, 1, 1, 20, 0, 0, 0, time.UTC)
 
-func emptyBooks() *books { return newBooks(prices.Published, 20_000, history.Point{}, nil) }
+func emptyBooks() *books { return newBooks(pump.PublishedPrices, 20_000, HistoryPoint{}, nil) }
 
-func wantSum(t *testing.T, what string, b *books, want history.Requests) {
+func wantSum(t *testing.T, what string, b *books, want Requests) {
 	t.Helper()
 	if got := b.whole(); got != want {
 		t.Errorf("%s: %+v, want %+v", what, got, want)
@@ -74,8 +72,8 @@ func wantSum(t *testing.T, what string, b *books, want history.Requests) {
 // kindsWrong says where the sums by kind are others than those by service, of members that all say
 // what kind their requests are.
 func kindsWrong(b *books) string {
-	is := func(c operations.Counts) history.Requests {
-		return history.Requests{Queue: c.Of(operations.Queue), Table: c.Of(operations.Table)}
+	is := func(c cluster.OpCounts) Requests {
+		return Requests{Queue: c.Of(cluster.QueueService), Table: c.Of(cluster.TableService)}
 	}
 	if got := is(b.kinds.all); got != b.whole() {
 		return fmt.Sprintf("by kind the day has %+v, in all %+v", got, b.whole())
@@ -96,10 +94,10 @@ func TestTheDaysSumIsThatOfAllMembers(t *testing.T) {
 	if rate := b.rate(); rate != nil {
 		t.Errorf("after one look a second costs %v", *rate)
 	}
-	wantSum(t, "two members that began today", b, history.Requests{Queue: 101, Table: 10})
+	wantSum(t, "two members that began today", b, Requests{Queue: 101, Table: 10})
 	a.asks("alpha", 5, 5)
 	b.observe(viewOf(evening.Add(time.Minute), a, c), evening.Add(time.Minute))
-	wantSum(t, "one asks more", b, history.Requests{Queue: 106, Table: 15})
+	wantSum(t, "one asks more", b, Requests{Queue: 106, Table: 15})
 	if got, want := b.cost(b.whole()), (106*0.004+15*0.00036)/1e4; math.Abs(got-want) > 1e-12 {
 		t.Errorf("it costs %v, want %v", got, want)
 	}
@@ -110,16 +108,16 @@ func TestTheDaysSumIsThatOfAllMembers(t *testing.T) {
 	older.m.Asked = map[string]cluster.Asked{"alpha": {Queue: 100, Table: 10}}
 	b.observe(viewOf(evening.Add(2*time.Minute), &older, c), evening.Add(2*time.Minute))
 	b.observe(viewOf(evening.Add(3*time.Minute), a, c), evening.Add(3*time.Minute))
-	wantSum(t, "a row that came back as it was", b, history.Requests{Queue: 106, Table: 15})
+	wantSum(t, "a row that came back as it was", b, Requests{Queue: 106, Table: 15})
 	unread := *a
 	unread.m.Err, unread.m.Asked = fmt.Errorf("damaged"), nil
 	b.observe(viewOf(evening.Add(4*time.Minute), &unread, c), evening.Add(4*time.Minute))
 	b.observe(viewOf(evening.Add(5*time.Minute), a, c), evening.Add(5*time.Minute))
-	wantSum(t, "a row that could not be read", b, history.Requests{Queue: 106, Table: 15})
+	wantSum(t, "a row that could not be read", b, Requests{Queue: 106, Table: 15})
 	a.asks("alpha", 7, 0)
 	next := evening.Add(4*time.Hour + time.Minute)
 	b.observe(viewOf(next, a, c), next)
-	wantSum(t, "a new day", b, history.Requests{Queue: 7})
+	wantSum(t, "a new day", b, Requests{Queue: 7})
 }
 
 // Where no row says more, a member has asked as much in each hour since it began.
@@ -127,23 +125,23 @@ func TestWithoutARowTheDayHasItsPart(t *testing.T) {
 	b, a := emptyBooks(), newParty("a", evening.Add(-24*time.Hour)) // 4 of 24 hours were yesterday's
 	a.asks("alpha", 2400, 240)
 	b.observe(viewOf(evening, a), evening)
-	wantSum(t, "20 of 24 hours", b, history.Requests{Queue: 2000, Table: 200})
+	wantSum(t, "20 of 24 hours", b, Requests{Queue: 2000, Table: 200})
 }
 
 // goOn is the sampler that comes after another one, by a row as it is stored.
 func goOn(t *testing.T, b *books, v *cluster.View, minute time.Time) *books {
 	t.Helper()
-	table := faketable.NewServer().Client("a")
-	table.SetLatency(func(faketable.Call) time.Duration { return 0 })
+	table := testkit.NewServer().Client("a")
+	table.SetLatency(func(testkit.Call) time.Duration { return 0 })
 	p, marks := b.row(minute, v, nil)
-	must(t, history.Write(t.Context(), table, "work", p, marks))
-	last, marks, err := history.Newest(t.Context(), table, "work")
+	must(t, WriteHistory(t.Context(), table, "work", p, marks))
+	last, marks, err := NewestPoint(t.Context(), table, "work")
 	must(t, err)
 	return newBooks(b.prices, b.limit, last, marks)
 }
 
 func TestTheNextSamplerGoesOnFromTheRow(t *testing.T) {
-	minute := history.Minute(time.Now().Add(-time.Minute))
+	minute := Minute(time.Now().Add(-time.Minute))
 	if dayOf(minute.Add(3*time.Minute)) != dayOf(minute) {
 		t.Skip("midnight is near")
 	}
@@ -153,15 +151,15 @@ func TestTheNextSamplerGoesOnFromTheRow(t *testing.T) {
 	v := viewOf(minute, a, c)
 	b.observe(v, minute)
 	next := goOn(t, b, v, minute)
-	wantSum(t, "what the row says", next, history.Requests{Queue: 150, Table: 10})
+	wantSum(t, "what the row says", next, Requests{Queue: 150, Table: 10})
 	a.asks("alpha", 11, 1) // while none sampled
 	c.gone = true
 	d := newParty("d", minute.Add(time.Second))
 	d.asks("beta", 1000, 0)
 	at := minute.Add(2 * time.Minute)
 	next.observe(viewOf(at, a, c, d), at)
-	wantSum(t, "what was asked meanwhile", next, history.Requests{Queue: 1161, Table: 11})
-	if got := next.total["alpha"]; got != (history.Requests{Queue: 111, Table: 11}) {
+	wantSum(t, "what was asked meanwhile", next, Requests{Queue: 1161, Table: 11})
+	if got := next.total["alpha"]; got != (Requests{Queue: 111, Table: 11}) {
 		t.Errorf("account alpha: %+v", got)
 	}
 }
@@ -187,7 +185,7 @@ func TestTwoTakeoversCountAMemberOnce(t *testing.T) {
 			back := goOn(t, b, viewOf(minute, c), minute)
 			at := minute.Add(2 * time.Minute)
 			back.observe(viewOf(at, a, c), at)
-			wantSum(t, "it comes back after 50 minutes", back, history.Requests{Queue: 40_040 + 45, Table: 45})
+			wantSum(t, "it comes back after 50 minutes", back, Requests{Queue: 40_040 + 45, Table: 45})
 		}
 	}
 	if n := len(b.marked()); n != 2 {
@@ -205,17 +203,17 @@ func TestTwoTakeoversCountAMemberOnce(t *testing.T) {
 func dayHistory(t *testing.T, seed uint64) (wrong string) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	now := evening.Add(time.Duration(r.IntN(3600)) * time.Second)
-	table := faketable.NewServer().Client("a")
-	table.SetLatency(func(faketable.Call) time.Duration { return 0 })
+	table := testkit.NewServer().Client("a")
+	table.SetLatency(func(testkit.Call) time.Duration { return 0 })
 	b := emptyBooks()
 	var parties []*party
-	var truth, seen history.Requests // of the day: what was asked, and as of the last look
+	var truth, seen Requests // of the day: what was asked, and as of the last look
 	day, born, away := dayOf(now), 0, 0
-	written := history.Minute(now)
+	written := Minute(now)
 	for step := range 400 {
 		now = now.Add(time.Duration(10+r.IntN(80)) * time.Second)
 		if today := dayOf(now); today != day && away == 0 {
-			day, truth = today, history.Requests{}
+			day, truth = today, Requests{}
 		}
 		if len(parties) < 2 || r.IntN(40) == 0 {
 			born++
@@ -230,7 +228,7 @@ func dayHistory(t *testing.T, seed uint64) (wrong string) {
 			if !p.gone {
 				queue, tables := uint64(r.IntN(1000)), uint64(r.IntN(50))
 				p.asks([]string{"alpha", "beta"}[r.IntN(2)], queue, tables)
-				truth = truth.Add(history.Requests{Queue: queue, Table: tables})
+				truth = truth.Add(Requests{Queue: queue, Table: tables})
 			}
 			as := *p
 			if r.IntN(30) == 0 && !nearMidnight {
@@ -244,11 +242,11 @@ func dayHistory(t *testing.T, seed uint64) (wrong string) {
 			if away > 0 {
 				continue
 			}
-			last, marks, err := history.Newest(t.Context(), table, "work")
+			last, marks, err := NewestPoint(t.Context(), table, "work")
 			if err != nil {
 				return err.Error()
 			}
-			b = newBooks(prices.Published, 20_000, last, marks)
+			b = newBooks(pump.PublishedPrices, 20_000, last, marks)
 		case r.IntN(20) == 0 && !nearMidnight && step > 5:
 			away = 1 + r.IntN(5)
 			continue
@@ -262,14 +260,14 @@ func dayHistory(t *testing.T, seed uint64) (wrong string) {
 		if wrong := kindsWrong(b); wrong != "" {
 			return fmt.Sprintf("step %d, %v: %s", step, now.Format(time.TimeOnly), wrong)
 		}
-		if whole && b.whole().Since(seen) == (history.Requests{}) && truth.Since(seen) != (history.Requests{}) {
+		if whole && b.whole().Since(seen) == (Requests{}) && truth.Since(seen) != (Requests{}) {
 			return "the sum stands still"
 		}
 		seen = b.whole()
-		if minute := history.Minute(now); minute.After(written) {
+		if minute := Minute(now); minute.After(written) {
 			p, marks := b.row(written, v, nil)
 			written = minute
-			if err := history.Write(t.Context(), table, "work", p, marks); err != nil {
+			if err := WriteHistory(t.Context(), table, "work", p, marks); err != nil {
 				return err.Error()
 			}
 		}

@@ -4,24 +4,22 @@ import (
 	"maps"
 
 	"github.com/queuepump/queuepump/pump/internal/cluster"
-	"github.com/queuepump/queuepump/pump/internal/history"
-	"github.com/queuepump/queuepump/pump/internal/operations"
 )
 
 // kinds are requests by kind, of the members that say it: over all accounts, and by account.
 type kinds struct {
-	all operations.Counts
-	of  map[string]operations.Counts
+	all cluster.OpCounts
+	of  map[string]cluster.OpCounts
 }
 
-func (k *kinds) add(name string, n operations.Counts) { k.of[name] = k.of[name].Add(n) }
+func (k *kinds) add(name string, n cluster.OpCounts) { k.of[name] = k.of[name].Add(n) }
 
 // kindsMark is what a member had said by kind when it was last seen. What it does not say for a
 // while stays as it was: it counts all the time, so that later nothing is missing.
 type kindsMark struct {
 	known bool
-	all   operations.Counts
-	of    map[string]operations.Counts // nil: it was never said by account
+	all   cluster.OpCounts
+	of    map[string]cluster.OpCounts // nil: it was never said by account
 }
 
 // note gives what is known now.
@@ -32,7 +30,7 @@ func (k kindsMark) note(m *cluster.Member) kindsMark {
 	}
 	next := kindsMark{true, all.Max(k.all), k.of}
 	if each != nil {
-		next.of = make(map[string]operations.Counts, len(each))
+		next.of = make(map[string]cluster.OpCounts, len(each))
 		maps.Copy(next.of, k.of)
 		for name, n := range each {
 			next.of[name] = n.Max(k.of[name])
@@ -51,21 +49,21 @@ func (b *books) more(was, now kindsMark) {
 		return
 	}
 	for name, n := range now.of {
-		if n = n.Since(was.of[name]); n != (operations.Counts{}) {
+		if n = n.Since(was.of[name]); n != (cluster.OpCounts{}) {
 			b.kinds.add(name, n)
 		}
 	}
 }
 
-func (b *books) addKinds(n operations.Counts) {
+func (b *books) addKinds(n cluster.OpCounts) {
 	b.kinds.all, b.ever.kinds = b.kinds.all.Add(n), b.ever.kinds.Add(n)
 }
 
 // spread counts what was counted of a member at the first look, by account, as its kinds are in
 // all.
-func (b *books) spread(now kindsMark, counted map[string]history.Requests) {
-	var whole history.Requests
-	var all operations.Counts
+func (b *books) spread(now kindsMark, counted map[string]Requests) {
+	var whole Requests
+	var all cluster.OpCounts
 	for name, n := range counted {
 		whole = whole.Add(n)
 		if now.of != nil {
@@ -83,11 +81,11 @@ func (b *books) spread(now kindsMark, counted map[string]history.Requests) {
 }
 
 // partOf divides so many requests as they are divided in all.
-func partOf(all operations.Counts, n history.Requests) (part operations.Counts) {
-	queue := divided(1, all.Of(operations.Queue), n.Queue)
-	table := divided(1, all.Of(operations.Table), n.Table)
-	for k := range operations.Kinds {
-		if k.Service() == operations.Table {
+func partOf(all cluster.OpCounts, n Requests) (part cluster.OpCounts) {
+	queue := divided(1, all.Of(cluster.QueueService), n.Queue)
+	table := divided(1, all.Of(cluster.TableService), n.Table)
+	for k := range cluster.OpKinds {
+		if k.Service() == cluster.TableService {
 			part[k] = table(all[k])
 		} else {
 			part[k] = queue(all[k])
@@ -111,12 +109,12 @@ func (b *books) dayKinds() map[cluster.DayKind]cluster.DayCount {
 		}
 		of[cluster.DayKind{Service: service, Operation: operation}] = n
 	}
-	for k := range operations.Kinds {
+	for k := range cluster.OpKinds {
 		put(k.Service(), k.String(), b.kinds.all[k], first.kinds[k], last.kinds[k])
 	}
 	day := b.whole().Unknown(b.kinds.all)
 	from, to := first.requests.Unknown(first.kinds), last.requests.Unknown(last.kinds)
-	put(operations.Queue, "", day.Queue, from.Queue, to.Queue)
-	put(operations.Table, "", day.Table, from.Table, to.Table)
+	put(cluster.QueueService, "", day.Queue, from.Queue, to.Queue)
+	put(cluster.TableService, "", day.Table, from.Table, to.Table)
 	return of
 }

@@ -7,16 +7,14 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump/internal/cluster"
-	"github.com/queuepump/queuepump/pump/internal/history"
-	"github.com/queuepump/queuepump/pump/internal/operations"
 )
 
 func queueKind(operation string) cluster.DayKind {
-	return cluster.DayKind{Service: operations.Queue, Operation: operation}
+	return cluster.DayKind{Service: cluster.QueueService, Operation: operation}
 }
 
 func tableKind(operation string) cluster.DayKind {
-	return cluster.DayKind{Service: operations.Table, Operation: operation}
+	return cluster.DayKind{Service: cluster.TableService, Operation: operation}
 }
 
 // wantKinds compares the day's counts by kind, and what is asked a minute of them; below zero: that
@@ -50,10 +48,10 @@ func TestTheDaysSumByKindIsThatOfAllMembers(t *testing.T) {
 	wantKinds(t, "two minutes later", b, map[cluster.DayKind][2]float64{
 		queueKind("get"): {82, 10}, queueKind("delete"): {41, 5}, tableKind("read"): {15, 2.5},
 	})
-	p, _ := b.row(history.Minute(at), viewOf(at, a, c), nil)
-	want := operations.Counts{operations.Get: 80, operations.Delete: 40, operations.Read: 15}
+	p, _ := b.row(Minute(at), viewOf(at, a, c), nil)
+	want := cluster.OpCounts{cluster.OpGet: 80, cluster.OpDelete: 40, cluster.OpRead: 15}
 	if got := p.Accounts[0]; got.Name != "alpha" || got.DayKinds != want ||
-		p.DayKinds[operations.Get] != 82 {
+		p.DayKinds[cluster.OpGet] != 82 {
 		t.Errorf("the row has %+v, of all accounts %v", got, p.DayKinds)
 	}
 	next := evening.Add(4*time.Hour + time.Minute)
@@ -79,9 +77,9 @@ func TestRequestsWhoseKindIsNotKnownAreInTheSums(t *testing.T) {
 		queueKind(""): {104, 2}, tableKind(""): {12, 1},
 	}
 	wantKinds(t, "beside one that does not say it", b, want)
-	sum := history.Requests{}
+	sum := Requests{}
 	for k, n := range b.published().Kinds {
-		if k.Service == operations.Table {
+		if k.Service == cluster.TableService {
 			sum.Table += n.Requests
 		} else {
 			sum.Queue += n.Requests
@@ -91,8 +89,8 @@ func TestRequestsWhoseKindIsNotKnownAreInTheSums(t *testing.T) {
 		t.Errorf("%+v by kind, %+v in all", sum, b.whole())
 	}
 	// A row that is damaged there has no kinds.
-	p, marks := b.row(history.Minute(at), viewOf(at, a, old), nil)
-	p.DayKinds, p.Accounts[0].DayKinds = operations.Counts{}, operations.Counts{}
+	p, marks := b.row(Minute(at), viewOf(at, a, old), nil)
+	p.DayKinds, p.Accounts[0].DayKinds = cluster.OpCounts{}, cluster.OpCounts{}
 	next := newBooks(b.prices, b.limit, p, marks)
 	a.asks("alpha", 6, 0)
 	at = at.Add(time.Minute)
@@ -118,23 +116,23 @@ func TestWhatAMemberDoesNotSayByKindForAWhileIsNotMissing(t *testing.T) {
 	before := *a
 	a.asks("alpha", 30, 1)
 	less := *a
-	less.m.Operations = operations.Pack(operations.Unpack(a.m.Operations)[:1])
+	less.m.Operations = cluster.PackOps(cluster.UnpackOps(a.m.Operations)[:1])
 	look(&less) // over all accounts only
-	if all, of := b.kinds.all, b.kinds.of["alpha"]; all[operations.Get] != 220 ||
-		of[operations.Get] != 200 {
+	if all, of := b.kinds.all, b.kinds.of["alpha"]; all[cluster.OpGet] != 220 ||
+		of[cluster.OpGet] != 200 {
 		t.Errorf("without accounts: %v, of the account %v", all, of)
 	}
 	look(a)
-	wantSum(t, "by account again", b, history.Requests{Queue: 330, Table: 11})
+	wantSum(t, "by account again", b, Requests{Queue: 330, Table: 11})
 	look(&before)
 	look(a)
-	wantSum(t, "a row that came back as it was", b, history.Requests{Queue: 330, Table: 11})
+	wantSum(t, "a row that came back as it was", b, Requests{Queue: 330, Table: 11})
 	unsaid := *a
 	unsaid.m.Operations = nil
 	look(&unsaid)
 	a.asks("alpha", 3, 0)
 	look(a)
-	wantSum(t, "not said for a while", b, history.Requests{Queue: 333, Table: 11})
+	wantSum(t, "not said for a while", b, Requests{Queue: 333, Table: 11})
 	look(newParty("idle", at)) // has asked nothing yet
 	late := newParty("late", at)
 	late.mute = true
@@ -143,7 +141,7 @@ func TestWhatAMemberDoesNotSayByKindForAWhileIsNotMissing(t *testing.T) {
 	late.mute = false
 	late.asks("beta", 3, 0)
 	look(late) // what it asked before stays unknown
-	if got := b.whole().Unknown(b.kinds.all); got != (history.Requests{Queue: 6}) {
+	if got := b.whole().Unknown(b.kinds.all); got != (Requests{Queue: 6}) {
 		t.Errorf("of a kind that is not known: %+v", got)
 	}
 }

@@ -4,11 +4,10 @@ import (
 	"context"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
-	"github.com/queuepump/queuepump/pump/internal/history"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/prices"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 )
 
 const (
@@ -36,12 +35,12 @@ func (s *Sampler) Day() *cluster.Day {
 }
 
 // Money is what this process says of a day's cost.
-func (s *Sampler) Money() prices.Day {
+func (s *Sampler) Money() pump.CostOfDay {
 	d := s.Day()
 	if d == nil {
-		return prices.Day{}
+		return pump.CostOfDay{}
 	}
-	return prices.Day{
+	return pump.CostOfDay{
 		Date: midnight(d.Number).Format(time.DateOnly), Currency: s.queues.Allowance.Prices().Currency,
 		Cost: new(d.Cost), PerDay: d.PerDay(),
 	}
@@ -51,7 +50,7 @@ func (s *Sampler) Money() prices.Day {
 // takes longer than a minute.
 func (s *Sampler) record(ctx context.Context) {
 	defer s.day.Store(nil)
-	for n := uint64(0); backoff.Wait(ctx,
+	for n := uint64(0); waits.Wait(ctx,
 		s.jitter.Around(recordEvery, "history", s.cfg.Workload, n)); n++ {
 		v := s.view()
 		if v == nil {
@@ -122,7 +121,7 @@ func (s *Sampler) observe(ctx context.Context, v *cluster.View) bool {
 	r := &s.recording
 	now := v.ServerTime(time.Now())
 	if r.books == nil {
-		last, marks, err := history.Newest(ctx, s.queues.Control, s.cfg.Workload)
+		last, marks, err := NewestPoint(ctx, s.queues.Control, s.cfg.Workload)
 		if err != nil {
 			s.log.Warn("the newest row of the history cannot be read", "error", err)
 			if queues.Unanswered(err) || ctx.Err() != nil {
@@ -130,7 +129,7 @@ func (s *Sampler) observe(ctx context.Context, v *cluster.View) bool {
 			}
 		}
 		r.books, r.minute = newBooks(s.queues.Allowance.Prices(), s.cfg.Budget.Account, last, marks),
-			history.Minute(now)
+			Minute(now)
 	}
 	r.books.prices = s.queues.Allowance.Prices() // a reload may have brought others
 	r.books.observe(v, now)
@@ -141,13 +140,13 @@ func (s *Sampler) observe(ctx context.Context, v *cluster.View) bool {
 // is held.
 func (s *Sampler) write(ctx context.Context, v *cluster.View, last bool) {
 	r := &s.recording
-	minute := history.Minute(v.ServerTime(time.Now()))
+	minute := Minute(v.ServerTime(time.Now()))
 	if !minute.After(r.minute) && !last {
 		return
 	}
 	p, marks := r.books.row(r.minute, v, s.latest.Load())
 	r.minute = minute
-	err := history.Write(ctx, s.queues.Control, s.cfg.Workload, p, marks)
+	err := WriteHistory(ctx, s.queues.Control, s.cfg.Workload, p, marks)
 	switch {
 	case ctx.Err() != nil:
 	case err != nil && !r.dark:

@@ -13,22 +13,18 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
-	"github.com/queuepump/queuepump/pump/internal/faketable"
-	"github.com/queuepump/queuepump/pump/internal/history"
-	"github.com/queuepump/queuepump/pump/internal/money"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/prices"
-	"github.com/queuepump/queuepump/pump/waiting"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
 // recorder is a sampler over a table, with a view that a test gives.
-func recorder(table *faketable.Client, instance string, view func() *cluster.View) *Sampler {
+func recorder(table *testkit.Client, instance string, view func() *cluster.View) *Sampler {
 	cfg := &pump.Config{
-		Workload: "work", Instance: instance, Sample: 15 * time.Second, Prices: prices.Published,
+		Workload: "work", Instance: instance, Sample: 15 * time.Second, Prices: pump.PublishedPrices,
 		Budget: pump.Budget{Account: 20_000}, Log: slog.New(slog.DiscardHandler),
 	}
-	return New(cfg, &queues.Set{Control: table, Allowance: money.New(cfg)}, view)
+	return New(cfg, &queues.Set{Control: table, Allowance: queues.NewAllowance(cfg)}, view)
 }
 
 // The rows are there after the process was killed that wrote them, and the next one goes on.
@@ -36,7 +32,7 @@ func TestTheHistoryIsThereAfterItsWriterWasKilled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(12 * time.Hour)
 		began := time.Now()
-		table := faketable.NewServer().Client("a")
+		table := testkit.NewServer().Client("a")
 		a, c := newParty("a", began), newParty("c", began)
 		var mu sync.Mutex // guards a and c, which two samplers see
 		move := func(f func()) { mu.Lock(); defer mu.Unlock(); f() }
@@ -63,19 +59,19 @@ func TestTheHistoryIsThereAfterItsWriterWasKilled(t *testing.T) {
 		day := two.Day()
 		stop()
 		synctest.Wait()
-		points, err := history.Read(t.Context(), table, "work", time.Time{})
+		points, err := ReadHistory(t.Context(), table, "work", time.Time{})
 		if err != nil || len(points) < 19 {
 			t.Fatalf("%d points: %v", len(points), err)
 		}
 		last := points[len(points)-1]
-		want := history.Requests{Queue: 600*2 + 1200, Table: 600}
+		want := Requests{Queue: 600*2 + 1200, Table: 600}
 		if got := last.Accounts[0].Day; got != want {
 			t.Errorf("the day is %+v, want %+v", got, want)
 		}
-		if day == nil || math.Abs(day.Cost-prices.Published.Cost(2400, 600)) > 1e-9 || one.Day() != nil {
+		if day == nil || math.Abs(day.Cost-pump.PublishedPrices.Cost(2400, 600)) > 1e-9 || one.Day() != nil {
 			t.Errorf("published: %+v, and by the other %+v", day, one.Day())
 		}
-		sum := history.Requests{}
+		sum := Requests{}
 		for i, p := range points {
 			sum = sum.Add(p.Accounts[0].Requests)
 			if i > 0 && p.Time.Sub(points[i-1].Time) > 2*time.Minute {
@@ -93,7 +89,7 @@ func TestTheHistoryIsThereAfterItsWriterWasKilled(t *testing.T) {
 func TestASamplerThatIsCutOffBeginsAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(12 * time.Hour)
-		table := faketable.NewServer().Client("a")
+		table := testkit.NewServer().Client("a")
 		a, c := newParty("a", time.Now()), newParty("c", time.Now())
 		var v atomic.Pointer[cluster.View]
 		v.Store(viewOf(time.Now(), a, c))
@@ -111,15 +107,15 @@ func TestASamplerThatIsCutOffBeginsAnew(t *testing.T) {
 		c.asks("alpha", 1000, 0)
 		now := viewOf(time.Now(), c)
 		other.observe(now, time.Now())
-		p, marks := other.row(history.Minute(time.Now()), now, nil)
-		must(t, history.Write(t.Context(), table, "work", p, marks))
+		p, marks := other.row(Minute(time.Now()), now, nil)
+		must(t, WriteHistory(t.Context(), table, "work", p, marks))
 		for range 8 {
 			time.Sleep(10 * time.Second)
 			c.asks("alpha", 1, 0)
 			v.Store(viewOf(time.Now(), a, c))
 		}
 		time.Sleep(19 * time.Second)
-		points, err := history.Read(t.Context(), table, "work", time.Time{})
+		points, err := ReadHistory(t.Context(), table, "work", time.Time{})
 		last := points[len(points)-1]
 		if err != nil || last.Accounts[0].Requests.Queue > 10 || last.Accounts[0].Day.Queue < 1002 || last.Accounts[0].Day.Queue > 1008 {
 			t.Errorf("%+v, %v", last, err)
@@ -134,7 +130,7 @@ func TestTheLastRowOfADayHasItsSum(t *testing.T) {
 	for _, killed := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			time.Sleep(24*time.Hour - 5*time.Minute)
-			table := faketable.NewServer().Client("a")
+			table := testkit.NewServer().Client("a")
 			a := newParty("a", time.Now())
 			var mu sync.Mutex // guards a
 			view := func() *cluster.View { mu.Lock(); defer mu.Unlock(); return viewOf(time.Now(), a) }
@@ -150,7 +146,7 @@ func TestTheLastRowOfADayHasItsSum(t *testing.T) {
 				}
 			}
 			ask(5*60 + 40)
-			second := prices.Published.Cost(10, 1)
+			second := pump.PublishedPrices.Cost(10, 1)
 			if day := s.Money(); day.PerDay == nil || math.Abs(*day.PerDay/(second*secondsADay)-1) > 0.1 || *day.Cost > 41*second {
 				t.Errorf("just after midnight: %+v", day)
 			}
@@ -165,11 +161,11 @@ func TestTheLastRowOfADayHasItsSum(t *testing.T) {
 			time.Sleep(20 * time.Second)
 			kill()
 			synctest.Wait()
-			points, err := history.Read(t.Context(), table, "work", time.Time{})
+			points, err := ReadHistory(t.Context(), table, "work", time.Time{})
 			if err != nil || len(points) < 6 {
 				t.Fatalf("%d points: %v", len(points), err)
 			}
-			began, sum := history.Minute(time.Now()).Truncate(24*time.Hour), history.Requests{}
+			began, sum := Minute(time.Now()).Truncate(24*time.Hour), Requests{}
 			for _, p := range points {
 				sum = sum.Add(p.Accounts[0].Requests)
 				past := p.Time.Add(time.Minute).Sub(began)
@@ -180,18 +176,18 @@ func TestTheLastRowOfADayHasItsSum(t *testing.T) {
 				if n := p.Accounts[0].Day; n.Table > most || n.Table+40 < most || n.Queue != 10*n.Table {
 					t.Errorf("killed %v, %v: %+v of the day, %d s after it began", killed, p.Time.Format(time.TimeOnly), n, most)
 				}
-				if want := prices.Published.Cost(float64(p.Accounts[0].Day.Queue), float64(p.Accounts[0].Day.Table)); math.Abs(p.DayCost-want) > 1e-12 {
+				if want := pump.PublishedPrices.Cost(float64(p.Accounts[0].Day.Queue), float64(p.Accounts[0].Day.Table)); math.Abs(p.DayCost-want) > 1e-12 {
 					t.Errorf("%v: the day costs %v, want %v", p.Time, p.DayCost, want)
 				}
 			}
 			last := points[len(points)-1].Accounts[0].Day
-			var eve history.Point
+			var eve HistoryPoint
 			for _, p := range points {
 				if dayOf(p.Time) != dayOf(began) {
 					eve = p
 				}
 			}
-			if all := eve.Accounts[0].Day.Add(last); all != sum || all != (history.Requests{Queue: 4800, Table: 480}) {
+			if all := eve.Accounts[0].Day.Add(last); all != sum || all != (Requests{Queue: 4800, Table: 480}) {
 				t.Errorf("killed %v: the two days have %+v and %+v, the minutes %+v", killed, eve.Accounts[0].Day, last, sum)
 			}
 		})
@@ -200,27 +196,27 @@ func TestTheLastRowOfADayHasItsSum(t *testing.T) {
 
 // An unknown length of a queue is not written down as nothing.
 func TestARowSaysWhatIsNotKnown(t *testing.T) {
-	minute := history.Minute(time.Now())
+	minute := Minute(time.Now())
 	a := newParty("a", minute)
 	a.asks("table only", 0, 1)
 	v := viewOf(minute, a)
 	v.Workload.Map.Shards = []shardmap.Shard{{Account: "alpha", Queue: "q"}, {Account: "dark", Queue: "q"}}
-	alpha := waiting.Account{Name: "alpha", Messages: 60, Visible: 30, InFlight: 20, Delayed: 10, Quarantined: 2, Oldest: 3}
+	alpha := pump.WaitingAccount{Name: "alpha", Messages: 60, Visible: 30, InFlight: 20, Delayed: 10, Quarantined: 2, Oldest: 3}
 	for _, c := range []struct {
 		what                string
-		backlog             *waiting.Backlog
+		backlog             *pump.Backlog
 		all, lit, dark, one bool
 	}{
 		{"no sample yet", nil, false, false, false, false},
-		{"one account is dark", &waiting.Backlog{Accounts: []waiting.Account{alpha}, Done: new(2.0), Seconds: new(15.0)}, true, true, false, true},
+		{"one account is dark", &pump.Backlog{Accounts: []pump.WaitingAccount{alpha}, Done: new(2.0), Seconds: new(15.0)}, true, true, false, true},
 	} {
 		b := emptyBooks()
 		b.observe(v, minute)
-		table := faketable.NewServer().Client("a")
-		table.SetLatency(func(faketable.Call) time.Duration { return 0 })
+		table := testkit.NewServer().Client("a")
+		table.SetLatency(func(testkit.Call) time.Duration { return 0 })
 		p, marks := b.row(minute, v, c.backlog)
-		must(t, history.Write(t.Context(), table, "work", p, marks))
-		p, _, err := history.Newest(t.Context(), table, "work")
+		must(t, WriteHistory(t.Context(), table, "work", p, marks))
+		p, _, err := NewestPoint(t.Context(), table, "work")
 		if err != nil || len(p.Accounts) != 3 {
 			t.Fatalf("%+v, %v", p, err)
 		}
@@ -238,7 +234,7 @@ func TestARowSaysWhatIsNotKnown(t *testing.T) {
 func TestTheLastRowIsWrittenByTheLastProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(12 * time.Hour)
-		table := faketable.NewServer().Client("a")
+		table := testkit.NewServer().Client("a")
 		for n := range 3 {
 			a := newParty(fmt.Sprintf("a%d", n), time.Now())
 			s := recorder(table, a.m.Instance, nil)
@@ -250,8 +246,8 @@ func TestTheLastRowIsWrittenByTheLastProcess(t *testing.T) {
 			a.asks("alpha", 5, 0) // after its last beat
 			s.Last(t.Context())
 		}
-		p, _, err := history.Newest(t.Context(), table, "work")
-		if err != nil || len(p.Accounts) == 0 || p.Accounts[0].Day != (history.Requests{Queue: 45, Table: 3}) {
+		p, _, err := NewestPoint(t.Context(), table, "work")
+		if err != nil || len(p.Accounts) == 0 || p.Accounts[0].Day != (Requests{Queue: 45, Table: 3}) {
 			t.Errorf("%+v, %v", p, err)
 		}
 	})
@@ -261,14 +257,14 @@ func TestTheLastRowIsWrittenByTheLastProcess(t *testing.T) {
 func TestADarkTableMakesAGapAndNoWrongSum(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(12 * time.Hour)
-		table := faketable.NewServer().Client("a")
+		table := testkit.NewServer().Client("a")
 		a := newParty("a", time.Now())
 		a.asks("alpha", 1000, 0)
 		b := emptyBooks()
 		v := viewOf(time.Now(), a)
 		b.observe(v, time.Now())
-		p, marks := b.row(history.Minute(time.Now()), v, nil)
-		must(t, history.Write(t.Context(), table, "work", p, marks))
+		p, marks := b.row(Minute(time.Now()), v, nil)
+		must(t, WriteHistory(t.Context(), table, "work", p, marks))
 		table.Dies()
 		s := recorder(table, "a", func() *cluster.View { return viewOf(time.Now(), a) })
 		go s.record(t.Context())
@@ -277,9 +273,9 @@ func TestADarkTableMakesAGapAndNoWrongSum(t *testing.T) {
 			t.Errorf("the row of before cannot be read, and the day costs %v", day.Cost)
 		}
 		table.SetFault(nil)
-		table.SetLatency(func(faketable.Call) time.Duration { return 3 * time.Second })
+		table.SetLatency(func(testkit.Call) time.Duration { return 3 * time.Second })
 		time.Sleep(3 * time.Minute)
-		if day := s.Day(); day == nil || math.Abs(day.Cost-prices.Published.Cost(1000, 0)) > 1e-12 {
+		if day := s.Day(); day == nil || math.Abs(day.Cost-pump.PublishedPrices.Cost(1000, 0)) > 1e-12 {
 			t.Errorf("the day costs %+v", day)
 		}
 	})

@@ -13,11 +13,10 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/storage"
-	"github.com/queuepump/queuepump/pump/waiting"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -41,17 +40,17 @@ type Sampler struct {
 	queues *queues.Set
 	view   func() *cluster.View
 	asked  func() (map[string]cluster.Asked, []byte) // by this process, up to now
-	jitter backoff.Jitter
+	jitter waits.Jitter
 	log    *slog.Logger
 	pace   *rate.Limiter
-	latest atomic.Pointer[waiting.Backlog]
+	latest atomic.Pointer[pump.Backlog]
 	day    atomic.Pointer[cluster.Day]
 
 	mu        sync.Mutex // guards recording
 	recording recording
 
 	// Of Keep's goroutine.
-	known map[string]waiting.Account
+	known map[string]pump.WaitingAccount
 	rates rates
 }
 
@@ -62,14 +61,14 @@ func New(cfg *pump.Config, f *queues.Set, view func() *cluster.View) *Sampler {
 		return nil
 	}
 	return &Sampler{
-		cfg: cfg, queues: f, view: view, asked: f.Asked, jitter: backoff.Jitter(cfg.Instance),
+		cfg: cfg, queues: f, view: view, asked: f.Asked, jitter: waits.Jitter(cfg.Instance),
 		log:  cfg.Log.With("workload", cfg.Workload, "instance", cfg.Instance),
 		pace: rate.NewLimiter(perSecond, 1),
 	}
 }
 
 // Latest is the last sample; nil if this process is not the one that samples, or has not yet.
-func (s *Sampler) Latest() *waiting.Backlog {
+func (s *Sampler) Latest() *pump.Backlog {
 	if s == nil {
 		return nil
 	}
@@ -111,7 +110,7 @@ func (s *Sampler) Keep(ctx context.Context) {
 	pause := func(n uint64) time.Duration {
 		return s.jitter.Around(s.queues.Allowance.Sample(s.cfg.Sample), "sample", s.cfg.Workload, n)
 	}
-	for n := uint64(0); backoff.Wait(ctx, pause(n)); n++ {
+	for n := uint64(0); waits.Wait(ctx, pause(n)); n++ {
 		v := s.view()
 		if v == nil || !Chosen(v, s.cfg.Instance) {
 			s.latest.Store(nil)
@@ -159,13 +158,13 @@ func (s *Sampler) publish(
 ) {
 	known := maps.Clone(s.known)
 	if known == nil {
-		known = map[string]waiting.Account{}
+		known = map[string]pump.WaitingAccount{}
 	}
 	said := sayings(v)
 	for name, seen := range found {
 		known[name] = seen.backlog(name, now, int64(said.held[name]), int64(said.later[name]))
 	}
-	b := &waiting.Backlog{Time: now}
+	b := &pump.Backlog{Time: now}
 	waits := int64(0)
 	for _, name := range slices.Sorted(maps.Keys(known)) {
 		a := known[name]
@@ -233,7 +232,7 @@ func (s *Sampler) lookAt(ctx context.Context, q *queues.Queue, seen *sighting) e
 	if err := s.pace.Wait(ctx); err != nil {
 		return err
 	}
-	peeked, err := q.Peek(ctx, backoff.RequestTimeout, limit)
+	peeked, err := q.Peek(ctx, waits.RequestTimeout, limit)
 	if err != nil {
 		return err
 	}
@@ -255,14 +254,14 @@ func (s *Sampler) count(ctx context.Context, q *queues.Queue) (int64, error) {
 	if err := s.pace.Wait(ctx); err != nil {
 		return 0, errors.Join(err, context.Cause(ctx))
 	}
-	return q.Count(ctx, backoff.RequestTimeout)
+	return q.Count(ctx, waits.RequestTimeout)
 }
 
 // backlog divides what was counted. Where not all that is visible was shown, it is the count less
 // what members hold and have put back, as far as that is not in the other queues.
-func (s sighting) backlog(name string, now time.Time, held, later int64) waiting.Account {
+func (s sighting) backlog(name string, now time.Time, held, later int64) pump.WaitingAccount {
 	hidden := min(max(held+later-s.hidden, 0), s.rest)
-	a := waiting.Account{
+	a := pump.WaitingAccount{
 		Name: name, Time: now, Messages: s.messages, InFlight: held, Delayed: later,
 		Quarantined: s.quarantined, Visible: s.visible + max(s.rest-hidden, s.seen),
 	}

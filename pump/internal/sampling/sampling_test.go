@@ -5,12 +5,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/testbuf"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 )
 
 // must ends a test with an error.
-var must = testbuf.Must
+var must = proof.Must
 
 func TestWhatIsNotShownIsDividedByWhatMembersSay(t *testing.T) {
 	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)

@@ -15,12 +15,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/foreign"
-	"github.com/queuepump/queuepump/internal/redact"
+	"github.com/queuepump/queuepump/internal/jsonline"
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/sim"
-	"github.com/queuepump/queuepump/pump/prices"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 	"github.com/queuepump/queuepump/shardmap"
@@ -45,7 +44,7 @@ type Config struct {
 func Complete(given pump.Config) (Config, error) {
 	c := Config{Config: given, Sim: sim.Of(&given)}
 	if len(c.Workload) < 3 || len(c.Workload) > 40 || !validWorkload.MatchString(c.Workload) {
-		return c, pump.Invalid("workload", redact.Quoted(c.Workload)+" is not a workload name",
+		return c, pump.Invalid("workload", logs.Quoted(c.Workload)+" is not a workload name",
 			"use 3 to 40 of a-z, 0-9 and single dashes, beginning with a letter")
 	}
 	c, err := withAccounts(c)
@@ -65,7 +64,7 @@ func Complete(given pump.Config) (Config, error) {
 				"leave segments out, or use at-least-once")
 		}
 	default:
-		return c, pump.Invalid("delivery", redact.Quoted(string(c.Delivery))+" is not a delivery mode",
+		return c, pump.Invalid("delivery", logs.Quoted(string(c.Delivery))+" is not a delivery mode",
 			"use at-least-once or once, or leave it out for at-least-once")
 	}
 	if err := checkForeign(&c.Config); err != nil {
@@ -74,7 +73,7 @@ func Complete(given pump.Config) (Config, error) {
 	c.Instance = cmp.Or(c.Instance, Instance())
 	if err := cluster.CheckInstance(c.Instance); err != nil {
 		return c, &pump.ConfigError{
-			Field: "instance", Problem: redact.Quoted(c.Instance) + " is not an instance's name",
+			Field: "instance", Problem: logs.Quoted(c.Instance) + " is not an instance's name",
 			Fix: "use 1 to 200 of letters, digits and _ . ~ -, another name in " +
 				"each process, or leave it out",
 			Err: err,
@@ -126,7 +125,7 @@ func withAccounts(c Config) (Config, error) {
 	}
 	if _, ok := seen[c.Control]; !ok {
 		return c, pump.Invalid("control",
-			"account "+redact.Quoted(c.Control)+" is not among the accounts",
+			"account "+logs.Quoted(c.Control)+" is not among the accounts",
 			"name one of the accounts listed")
 	}
 	return c, nil
@@ -321,7 +320,7 @@ func Budget(b pump.Budget) (pump.Budget, error) {
 }
 
 // priceList completes and checks a list of prices: what is not given is as published.
-func priceList(p prices.List) (prices.List, error) {
+func priceList(p pump.Prices) (pump.Prices, error) {
 	if problem, fix, mixed := p.Mixed(); mixed {
 		return p, pump.Invalid("prices.currency", problem, fix)
 	}
@@ -373,10 +372,10 @@ var validQueue = regexp.MustCompile(`^[a-z0-9](-?[a-z0-9])+$`)
 
 // checkForeign checks what is said of other programs' messages, and fills in what is not.
 func checkForeign(c *pump.Config) error {
-	Default(&c.ForeignEncoding, foreign.Auto)
-	if !slices.Contains(foreign.Encodings, c.ForeignEncoding) {
-		return pump.Invalid("foreign.encoding", redact.Quoted(c.ForeignEncoding)+" is no encoding",
-			"use "+strings.Join(foreign.Encodings, ", ")+", or leave it out for auto")
+	Default(&c.ForeignEncoding, jsonline.ForeignAuto)
+	if !slices.Contains(jsonline.ForeignEncodings, c.ForeignEncoding) {
+		return pump.Invalid("foreign.encoding", logs.Quoted(c.ForeignEncoding)+" is no encoding",
+			"use "+strings.Join(jsonline.ForeignEncodings, ", ")+", or leave it out for auto")
 	}
 	own := regexp.MustCompile("^" + c.Workload + "-([0-9]{2}|poison)$")
 	for i := range c.Accounts {
@@ -386,7 +385,7 @@ func checkForeign(c *pump.Config) error {
 			problem, fix := "", ""
 			switch {
 			case len(name) < 3 || len(name) > 63 || !validQueue.MatchString(name):
-				problem = redact.Quoted(name) + " is no queue's name"
+				problem = logs.Quoted(name) + " is no queue's name"
 				fix = "use 3 to 63 of a-z, 0-9 and single dashes, neither first nor last"
 			case own.MatchString(name):
 				problem = fmt.Sprintf("%q is a queue of workload %q itself", name, c.Workload)

@@ -6,14 +6,13 @@ import (
 	"testing"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/prices"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
 // A price that a list leaves out is published in one currency only.
 func TestPricesAreOfOneCurrency(t *testing.T) {
 	c := pump.Config{Workload: "work", Accounts: []pump.Account{{ConnectionString: development}}}
-	for given, field := range map[prices.List]string{
+	for given, field := range map[pump.Prices]string{
 		{}: "", {Currency: "EUR"}: "prices.currency", {Currency: "EUR", Queue: 0.0037}: "prices.currency",
 		{Currency: "EUR", Queue: 0.0037, Table: 0.0003}: "", {Queue: -1}: "prices.queue",
 	} {

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -127,7 +127,7 @@ func hasWorkload(ctx context.Context, t storage.Table, c *Config) (there bool, e
 func lookInto(
 	ctx context.Context, t storage.Table, c *Config,
 ) (w *workload.Workload, err error) {
-	err = backoff.Within(ctx, func(ctx context.Context) (err error) {
+	err = waits.Within(ctx, func(ctx context.Context) (err error) {
 		w, err = workload.Load(ctx, drawing(c, t), c.Workload)
 		return err
 	})
@@ -148,7 +148,7 @@ func drawing(c *Config, table storage.Table) storage.Table {
 
 // announce changes the anchor in another account, which a maker has done before it looks there.
 func announce(ctx context.Context, c *Config, m *workload.Maker, t storage.Table) error {
-	return backoff.Within(ctx, func(ctx context.Context) error {
+	return waits.Within(ctx, func(ctx context.Context) error {
 		return m.Announce(ctx, drawing(c, t), c.Workload)
 	})
 }
@@ -187,16 +187,16 @@ func isKnown(c *Config, account string) error {
 // waits for an account that does not answer until ctx ends, which is a minute for the row of
 // a workload.
 func beforeMaking(ctx context.Context, c *Config, m *workload.Maker) error {
-	j := backoff.Jitter(c.Instance)
+	j := waits.Jitter(c.Instance)
 	for n := uint64(0); ; n++ {
 		err := Elsewhere(ctx, c, m)
 		if err == nil {
 			return nil
 		}
-		wait := j.Around(backoff.Doubled(250*time.Millisecond, 5*time.Second, n), "elsewhere",
+		wait := j.Around(waits.Doubled(250*time.Millisecond, 5*time.Second, n), "elsewhere",
 			c.Workload, n)
 		if _, found := errors.AsType[*pump.ConfigError](err); found || storage.Hopeless(err) ||
-			!storage.Ambiguous(err) || !backoff.Wait(ctx, wait) {
+			!storage.Ambiguous(err) || !waits.Wait(ctx, wait) {
 			return fmt.Errorf("the workload was not made: %w", err)
 		}
 		if n == 0 {

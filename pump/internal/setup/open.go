@@ -11,10 +11,10 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/nudging"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -195,8 +195,8 @@ func (o *Session) NotGone(
 		if queue := o.answers(ctx, name, qs); queue != "" {
 			return "it is not gone: it answers for its queue " + queue, 0, nil
 		}
-		wait := backoff.Jitter(o.Cfg.Instance).Around(time.Second, "gone", name, try)
-		if !backoff.Wait(ctx, wait) {
+		wait := waits.Jitter(o.Cfg.Instance).Around(time.Second, "gone", name, try)
+		if !waits.Wait(ctx, wait) {
 			err = context.Cause(ctx)
 		}
 	}
@@ -209,7 +209,7 @@ func (o *Session) answers(ctx context.Context, name string, qs []string) string 
 	g, ctx := errgroup.WithContext(ctx)
 	for _, queue := range qs {
 		g.Go(func() error {
-			err := backoff.Within(ctx, func(ctx context.Context) error {
+			err := waits.Within(ctx, func(ctx context.Context) error {
 				_, err := store.Queue(queue).Count(ctx)
 				return err
 			})

@@ -5,11 +5,9 @@ import (
 	"log/slog"
 	"strings"
 
-	"github.com/queuepump/queuepump/internal/redact"
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/money"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/quota"
 )
 
 // Reload lets a process that runs take what is new in a configuration: accounts, the limits of
@@ -24,7 +22,7 @@ func Reload(f *queues.Set, now *Config, given pump.Config) (changed bool, err er
 	}
 	fixed := func(field, was, is string) error {
 		return pump.Invalid(field, fmt.Sprintf("it is %s, and %s in the process that runs",
-			redact.Quoted(is), redact.Quoted(was)), "put it back, or start the process again")
+			logs.Quoted(is), logs.Quoted(was)), "put it back, or start the process again")
 	}
 	switch {
 	case next.Workload != now.Workload:
@@ -44,7 +42,7 @@ func Reload(f *queues.Set, now *Config, given pump.Config) (changed bool, err er
 	if now.Sample > 0 { // it samples as it was started
 		judged.Sample = now.Sample
 	}
-	if err := money.Check(&judged.Config); err != nil {
+	if err := queues.Check(&judged.Config); err != nil {
 		return false, err
 	}
 	there := map[string]bool{}
@@ -60,7 +58,7 @@ func Reload(f *queues.Set, now *Config, given pump.Config) (changed bool, err er
 			gone = append(gone, name)
 		}
 	}
-	limits := quota.Limits{Account: next.Budget.Account, Queue: next.Budget.Queue}
+	limits := queues.Limits{Account: next.Budget.Account, Queue: next.Budget.Queue}
 	others := f.SetLimits(limits)
 	tell(now.Log, added, gone, others, limits)
 	dear := f.Allowance.Change(next.Budget.CostPerDay, next.Prices)
@@ -86,7 +84,7 @@ func tellMoney(now, next pump.Config) {
 }
 
 // tell says what a reload has changed, and what it has not.
-func tell(log *slog.Logger, added, gone []string, others bool, l quota.Limits) {
+func tell(log *slog.Logger, added, gone []string, others bool, l queues.Limits) {
 	if len(added) > 0 {
 		log.Info("this process can reach more accounts", "accounts", strings.Join(added, " "))
 	}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -14,7 +13,7 @@ import (
 
 // Config is what simulations and tests set. The engine works with zero.
 type Config struct {
-	Seeding         backoff.Seeding
+	Seeding         Seeding
 	Lanes           int           // packers at work
 	CheckpointEvery time.Duration // between checkpoints
 	BarrierAge      time.Duration // how old a barrier may get

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/internal/testbuf"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
@@ -36,7 +36,7 @@ func (w *World) Sealed(h codec.Header, tasks ...codec.Task) []byte {
 		}
 	}
 	text, _, err := b.Seal(nil)
-	testbuf.Must(w.T, err)
+	proof.Must(w.T, err)
 	return text
 }
 

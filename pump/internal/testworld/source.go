@@ -11,9 +11,9 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/setup"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -50,7 +50,7 @@ type ListReader struct {
 
 // Next gives the next numbered record.
 func (r *ListReader) Next(ctx context.Context) (source.Record, error) {
-	if r.S.Pace > 0 && !backoff.Wait(ctx, r.S.Pace) {
+	if r.S.Pace > 0 && !waits.Wait(ctx, r.S.Pace) {
 		return source.Record{}, ctx.Err()
 	}
 	i := r.At

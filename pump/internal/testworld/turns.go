@@ -9,7 +9,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/sim"
 )
 
 // Turns gives every process of a world its seeding: who decides something waits for
@@ -55,8 +55,8 @@ func NewTurns(seed uint64) *Turns {
 }
 
 // Of is the seeding of one process, or of one life of it.
-func (ts *Turns) Of(instance string) backoff.Seeding {
-	return backoff.Seeding{
+func (ts *Turns) Of(instance string) sim.Seeding {
+	return sim.Seeding{
 		Draw: func(operation, object string) uint64 {
 			key := instance + "\x00" + operation + "\x00" + object
 			ts.mu.Lock()

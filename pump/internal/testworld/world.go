@@ -14,10 +14,10 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/sim"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
@@ -88,7 +88,7 @@ func In(
 		g, ctx := errgroup.WithContext(t.Context())
 		g.SetLimit(16)
 		for _, q := range qs {
-			g.Go(func() error { return queues.Create(ctx, q, backoff.Jitter(cfg.Instance), cfg.Log) })
+			g.Go(func() error { return queues.Create(ctx, q, waits.Jitter(cfg.Instance), cfg.Log) })
 		}
 		if err := g.Wait(); err != nil {
 			t.Fatal(err)
@@ -283,7 +283,7 @@ func Incompressible(n int) []byte {
 	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz" +
 		"0123456789!#$%()*+,-./:;=?@[]^_`{|}~"
 	out := make([]byte, n)
-	j := backoff.Jitter("incompressible")
+	j := waits.Jitter("incompressible")
 	for i := range out {
 		out[i] = letters[int(j.Float("letter", "", uint64(i))*float64(len(letters)))]
 	}

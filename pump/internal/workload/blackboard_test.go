@@ -8,16 +8,16 @@ import (
 	"testing/synctest"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
 func TestTheTalliesOfARunAreThoseOfItsInstancesOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sim := faketable.Simulated()
-		table := faketable.OverTheWire(t, sim, "a")
-		if got, err := Tallies(t.Context(), table, "city", faketable.RunID(1)); err != nil || len(got) != 0 {
+		sim := testkit.Simulated()
+		table := testkit.OverTheWire(t, sim, "a")
+		if got, err := Tallies(t.Context(), table, "city", testkit.RunID(1)); err != nil || len(got) != 0 {
 			t.Errorf("without a table: %v, %v", got, err)
 		}
 		must(t, table.Create(t.Context()))
@@ -30,16 +30,16 @@ func TestTheTalliesOfARunAreThoseOfItsInstancesOnly(t *testing.T) {
 		}
 		for instance, tally := range want {
 			for _, tally := range []Tally{{Handled: 77, Failed: 77}, tally} { // the last one counts
-				must(t, NoteTallies(t.Context(), table, "city", instance, RunTally{Run: faketable.RunID(1), Tally: tally}))
+				must(t, NoteTallies(t.Context(), table, "city", instance, RunTally{Run: testkit.RunID(1), Tally: tally}))
 			}
 		}
-		must(t, NoteTallies(t.Context(), table, "city", "host-1-aa", RunTally{Run: faketable.RunID(2), Tally: Tally{Handled: 100}}))
+		must(t, NoteTallies(t.Context(), table, "city", "host-1-aa", RunTally{Run: testkit.RunID(2), Tally: Tally{Handled: 100}}))
 		injected := sim.Inject(azsim.Rule{Service: "table", Operations: []string{"QueryEntities"}, Fault: azsim.AnswerLost, First: 1})
-		got, err := Tallies(t.Context(), table, "city", faketable.RunID(1))
+		got, err := Tallies(t.Context(), table, "city", testkit.RunID(1))
 		if err != nil || !maps.Equal(got, want) || injected.Hits() == 0 {
 			t.Errorf("got %v, %v; %d faults", got, err, injected.Hits())
 		}
-		if got, err := Tallies(t.Context(), table, "city", faketable.RunID(3)); err != nil || len(got) != 0 {
+		if got, err := Tallies(t.Context(), table, "city", testkit.RunID(3)); err != nil || len(got) != 0 {
 			t.Errorf("of another run: %v, %v", got, err)
 		}
 	})
@@ -54,19 +54,19 @@ func TestADamagedTallyNamesItsRowAndTheOthersAreGiven(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client := faketable.NewServer().Client("me")
+				client := testkit.NewServer().Client("me")
 				must(t, errOf(client.Write(t.Context(), storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
-					Partition: "city.progress", Row: faketable.RunID(1).String() + ".a", Properties: props,
+					Partition: "city.progress", Row: testkit.RunID(1).String() + ".a", Properties: props,
 				}})))
 				good := map[string]Tally{"b": {Handled: 7}, "c": {Retried: 1}}
 				for instance, tally := range good {
-					must(t, NoteTallies(t.Context(), client, "city", instance, RunTally{Run: faketable.RunID(1), Tally: tally}))
+					must(t, NoteTallies(t.Context(), client, "city", instance, RunTally{Run: testkit.RunID(1), Tally: tally}))
 				}
-				got, err := Tallies(t.Context(), client, "city", faketable.RunID(1))
-				if !errors.Is(err, row.ErrCorrupt) || !strings.Contains(err.Error(), faketable.RunID(1).String()+".a") || !maps.Equal(got, good) {
+				got, err := Tallies(t.Context(), client, "city", testkit.RunID(1))
+				if !errors.Is(err, row.ErrCorrupt) || !strings.Contains(err.Error(), testkit.RunID(1).String()+".a") || !maps.Equal(got, good) {
 					t.Errorf("%v, %v", got, err)
 				}
-				if _, again := Tallies(t.Context(), client, "city", faketable.RunID(1)); again == nil || again.Error() != err.Error() {
+				if _, again := Tallies(t.Context(), client, "city", testkit.RunID(1)); again == nil || again.Error() != err.Error() {
 					t.Errorf("%v, then %v", err, again)
 				}
 			})

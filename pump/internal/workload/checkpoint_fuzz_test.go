@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/queuepump/queuepump/internal/alloctest"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/source"
 )
@@ -32,7 +32,7 @@ func FuzzSavedPosition(f *testing.F) {
 	f.Fuzz(func(t *testing.T, saved []byte) {
 		var c *workload.Checkpoint
 		var err error
-		alloctest.AtMost(t, 64<<10+len(saved), func() { c, err = workload.DecodeCheckpoint(saved, 4) })
+		proof.AtMost(t, 64<<10+len(saved), func() { c, err = workload.DecodeCheckpoint(saved, 4) })
 		if err != nil {
 			return
 		}

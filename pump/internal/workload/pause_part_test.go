@@ -7,16 +7,16 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
 // inCity is a test with a workload whose row is in a fake table.
-func inCity(t *testing.T, test func(t *testing.T, server *faketable.Server, w *Workload)) {
+func inCity(t *testing.T, test func(t *testing.T, server *testkit.Server, w *Workload)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		w, err := Ensure(t.Context(), server.Client("me"), citySpec())
 		must(t, err)
 		test(t, server, w)
@@ -25,7 +25,7 @@ func inCity(t *testing.T, test func(t *testing.T, server *faketable.Server, w *W
 
 // Marks come and go, the map stays, and of so many there are no more.
 func TestMarksComeAndGo(t *testing.T) {
-	inCity(t, func(t *testing.T, _ *faketable.Server, w *Workload) {
+	inCity(t, func(t *testing.T, _ *testkit.Server, w *Workload) {
 		run, key := PausedPart{Run: codec.NewRunID()}, PausedPart{Key: []byte{0xff, 0}}
 		for _, p := range []PausedPart{run, key} {
 			p.Since, p.By = time.Now(), "me"
@@ -68,7 +68,7 @@ func TestDamagedMarksAreAnErrorAndNotOverwritten(t *testing.T) {
 		int64(1), "no JSON", `[{}]`, `[{"key":"YQ=="},{"key":"YQ=="}]`,
 		`[{"key":"YQ==","run":"0123456789abcdef0123456789abcdef"}]`,
 	} {
-		inCity(t, func(t *testing.T, server *faketable.Server, w *Workload) {
+		inCity(t, func(t *testing.T, server *testkit.Server, w *Workload) {
 			server.Rows["city/workload"].Properties["PausedParts"] = value
 			if _, err := Load(t.Context(), w.Table, w.Name); !errors.Is(err, row.ErrCorrupt) {
 				t.Errorf("%v: %v", value, err)

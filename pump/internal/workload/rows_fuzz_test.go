@@ -6,16 +6,15 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
-	"github.com/queuepump/queuepump/pump/internal/rowtest"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
 // FuzzRow reads the rows of a workload and of its runs, whatever they hold.
 func FuzzRow(f *testing.F) {
-	table := faketable.NewServer().Client("a")
+	table := testkit.NewServer().Client("a")
 	id := codec.RunID{1, 2, 3}
 	runs := NewRuns(table, "work")
 	started := time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)
@@ -27,9 +26,9 @@ func FuzzRow(f *testing.F) {
 		tallied[p.name] = int64(*p.count)
 	}
 	tallied["Hides"] = int64(tally.Hides)
-	rowtest.Fuzz(f, []rowtest.Kind{
-		rowtest.KindOf("run", runs.row(id), Run{ID: id, Workload: "work", Mode: "once", Fingerprint: "f", State: RunSealed, Sealed: []uint64{1, 0, 2}, Tasks: 3, Started: started, Ended: started, Instance: "a-1"}),
-		rowtest.KindOf("workload", RowOf(table, "work"), Row{shards: m, delivery: string(pump.Once), changes: []string{"c1", "c2"}}),
+	testkit.Fuzz(f, []testkit.Kind{
+		testkit.KindOf("run", runs.row(id), Run{ID: id, Workload: "work", Mode: "once", Fingerprint: "f", State: RunSealed, Sealed: []uint64{1, 0, 2}, Tasks: 3, Started: started, Ended: started, Instance: "a-1"}),
+		testkit.KindOf("workload", RowOf(table, "work"), Row{shards: m, delivery: string(pump.Once), changes: []string{"c1", "c2"}}),
 		{Name: "tally", Good: tallied, Reread: func(props map[string]any) (map[string]any, error) {
 			const first = "0102."
 			instance, tally, err := decodeTally(storage.Entity{Row: first + "a-1", Properties: props}, first)

@@ -6,13 +6,13 @@ import (
 	"testing/synctest"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/internal/faketable"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
 func TestTheCountersOf16384SegmentsAreStoredWhateverTheirSize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer().Client("a")
+		server := testkit.NewServer().Client("a")
 		runs := NewRuns(server, "city")
 		for i, each := range []uint64{1, 1 << 20, 1 << 48} {
 			run := Run{ID: codec.RunID{byte(i + 1)}, Mode: "once", Fingerprint: "f", Instance: "d"}

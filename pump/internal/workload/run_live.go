@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/internal/rounds"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -98,7 +98,7 @@ func (r *Runs) Live(ctx context.Context) ([]LiveRun, error) {
 		}
 		from = to
 		if i+1 < len(parts) {
-			rounds.Sleep(ctx, min(time.Duration(len(found)-before)*liveEach, livePause), nil)
+			waits.Sleep(ctx, min(time.Duration(len(found)-before)*liveEach, livePause), nil)
 		}
 	}
 	r.crowd.Store(int64(len(found)))

@@ -7,14 +7,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // slowPages is a table that gives ten rows at a time, each ten after a while.
 type slowPages struct {
-	*faketable.Client
+	*testkit.Client
 	takes time.Duration
 }
 
@@ -40,13 +40,13 @@ func (s slowPages) Query(ctx context.Context, q storage.Query) iter.Seq2[storage
 // process that ends runs reads all of it in each pass: no run would end.
 func TestASlowTableKeepsNobodyFromReadingWhatLives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		runs := NewRuns(server.Client("a"), "city")
 		for n := range byte(liveMany) {
-			must(t, runs.Create(t.Context(), Run{ID: faketable.RunID(n + 1)}))
+			must(t, runs.Create(t.Context(), Run{ID: testkit.RunID(n + 1)}))
 		}
 		client := server.Client("slow")
-		client.SetLatency(func(faketable.Call) time.Duration { return time.Second })
+		client.SetLatency(func(testkit.Call) time.Duration { return time.Second })
 		slow := NewRuns(slowPages{client, 4 * time.Second}, "city")
 		for _, parts := range []int{1, 16} { // first it is not known how many live
 			if is := len(slow.liveParts()); is != parts {

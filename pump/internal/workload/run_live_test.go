@@ -11,16 +11,16 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/internal/faketable"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 )
 
 // A18: a leader that was replaced, and does not know it yet, must not end the run that its
 // successor distributes.
 func TestADeposedLeaderNeitherBreaksNorSealsTheRunOfItsSuccessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		runs := NewRuns(faketable.NewServer().Client("me"), "city")
+		runs := NewRuns(testkit.NewServer().Client("me"), "city")
 		old, next := runs.By(7), runs.By(8)
-		id := faketable.RunID(1)
+		id := testkit.RunID(1)
 		must(t, old.Create(t.Context(), Run{ID: id, Mode: "every"}))
 		if run, err := next.Take(t.Context(), id); err != nil || run.Epoch != 8 || run.State != RunOpen {
 			t.Fatalf("%+v, %v", run, err)
@@ -57,48 +57,48 @@ func liveRunsOf(t *testing.T, runs *Runs) map[codec.RunID]LiveRun {
 }
 
 func TestWhatLivesIsListedWithEachChangeAndNoLonger(t *testing.T) {
-	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
-		runs := NewRuns(faketable.OverTheWire(t, sim, "a"), "city")
+	testkit.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		runs := NewRuns(testkit.OverTheWire(t, sim, "a"), "city")
 		if all, err := runs.Live(t.Context()); err != nil || len(all) != 0 {
 			t.Fatalf("%v, %v", all, err)
 		}
 		must(t, runs.table.Create(t.Context()))
 		for n := range byte(3) {
-			must(t, runs.Create(t.Context(), Run{ID: faketable.RunID(n + 1), Mode: "client", Instance: "me", Beat: time.Second}))
+			must(t, runs.Create(t.Context(), Run{ID: testkit.RunID(n + 1), Mode: "client", Instance: "me", Beat: time.Second}))
 		}
 		before := liveRunsOf(t, runs)
-		if l := before[faketable.RunID(2)]; len(before) != 3 || l.State != RunOpen || l.Mode != "client" || l.Instance != "me" || l.Beat != time.Second || l.Err != nil {
+		if l := before[testkit.RunID(2)]; len(before) != 3 || l.State != RunOpen || l.Mode != "client" || l.Instance != "me" || l.Beat != time.Second || l.Err != nil {
 			t.Errorf("%+v", before)
 		}
 		must(t, errors.Join(
-			runs.Beat(t.Context(), faketable.RunID(1), Pulse{Every: 2 * time.Second}), runs.Seal(t.Context(), faketable.RunID(2), []uint64{4, 5}),
-			runs.closeWith(t.Context(), faketable.RunID(2), 2, anyRun), runs.Break(t.Context(), faketable.RunID(3), "why"),
+			runs.Beat(t.Context(), testkit.RunID(1), Pulse{Every: 2 * time.Second}), runs.Seal(t.Context(), testkit.RunID(2), []uint64{4, 5}),
+			runs.closeWith(t.Context(), testkit.RunID(2), 2, anyRun), runs.Break(t.Context(), testkit.RunID(3), "why"),
 		))
 		now := liveRunsOf(t, runs)
-		if l := now[faketable.RunID(1)]; l.Version == before[faketable.RunID(1)].Version || l.Beat != 2*time.Second || l.State != RunOpen {
+		if l := now[testkit.RunID(1)]; l.Version == before[testkit.RunID(1)].Version || l.Beat != 2*time.Second || l.State != RunOpen {
 			t.Errorf("after a beat: %+v", l)
 		}
-		if l := now[faketable.RunID(2)]; l.State != RunClosed || l.Tasks != 9 || l.Rest != 2 {
+		if l := now[testkit.RunID(2)]; l.State != RunClosed || l.Tasks != 9 || l.Rest != 2 {
 			t.Errorf("closed: %+v", l)
 		}
-		if l := now[faketable.RunID(3)]; l.State != RunBroken {
+		if l := now[testkit.RunID(3)]; l.State != RunBroken {
 			t.Errorf("broken: %+v", l)
 		}
 		// As it was listed it is forgotten, and what has changed since stays.
-		must(t, runs.End(t.Context(), faketable.RunID(3), true, "by hand"))
-		must(t, runs.Forget(t.Context(), []LiveRun{now[faketable.RunID(2)], now[faketable.RunID(3)], {ID: faketable.RunID(9), Version: now[faketable.RunID(2)].Version}}))
+		must(t, runs.End(t.Context(), testkit.RunID(3), true, "by hand"))
+		must(t, runs.Forget(t.Context(), []LiveRun{now[testkit.RunID(2)], now[testkit.RunID(3)], {ID: testkit.RunID(9), Version: now[testkit.RunID(2)].Version}}))
 		now = liveRunsOf(t, runs)
-		if l := now[faketable.RunID(3)]; len(now) != 2 || l.State != RunEnded || !l.Drop || l.Over {
+		if l := now[testkit.RunID(3)]; len(now) != 2 || l.State != RunEnded || !l.Drop || l.Over {
 			t.Errorf("%+v", now)
 		}
 		// A run whose row is gone is found once, and then listed.
-		if run, err := runs.Adopt(t.Context(), faketable.RunID(2)); err != nil || run.State != RunClosed || run.Rest != 2 {
+		if run, err := runs.Adopt(t.Context(), testkit.RunID(2)); err != nil || run.State != RunClosed || run.Rest != 2 {
 			t.Errorf("%+v, %v", run, err)
 		}
-		if l := liveRunsOf(t, runs)[faketable.RunID(2)]; l.State != RunClosed || l.Tasks != 9 {
+		if l := liveRunsOf(t, runs)[testkit.RunID(2)]; l.State != RunClosed || l.Tasks != 9 {
 			t.Errorf("%+v", l)
 		}
-		if _, err := runs.Adopt(t.Context(), faketable.RunID(9)); !errors.Is(err, ErrNoRun) {
+		if _, err := runs.Adopt(t.Context(), testkit.RunID(9)); !errors.Is(err, ErrNoRun) {
 			t.Error(err)
 		}
 	})
@@ -106,10 +106,10 @@ func TestWhatLivesIsListedWithEachChangeAndNoLonger(t *testing.T) {
 
 func TestABeatTellsWhetherTheRunMayGoOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		client := server.Client("me")
 		runs, others := NewRuns(client, "city"), NewRuns(server.Client("other"), "city")
-		id := faketable.RunID(1)
+		id := testkit.RunID(1)
 		must(t, runs.Create(t.Context(), Run{ID: id, Beat: time.Second}))
 		beat := func() error { return runs.Beat(t.Context(), id, Pulse{Every: time.Second}) }
 		must(t, beat())
@@ -138,9 +138,9 @@ func TestABeatTellsWhetherTheRunMayGoOn(t *testing.T) {
 // A closed run with tasks in quarantine is stored as a sealed one that has a rest.
 func TestAClosedRunWithARestIsStoredAsSealed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		runs := NewRuns(server.Client("me"), "city")
-		rest, ended := faketable.RunID(1), faketable.RunID(2)
+		rest, ended := testkit.RunID(1), testkit.RunID(2)
 		for _, id := range []codec.RunID{rest, ended} {
 			must(t, runs.Create(t.Context(), Run{ID: id}))
 		}
@@ -159,16 +159,16 @@ func TestAClosedRunWithARestIsStoredAsSealed(t *testing.T) {
 
 // Whatever is lost on the way, the row among those that live says what the run's row says.
 func TestARunAndItsRowAmongThoseThatLiveChangeTogether(t *testing.T) {
-	for name, f := range map[string]faketable.Fault{"answers lost": faketable.LostAnswer, "requests lost": faketable.LostRequest, "late": faketable.LandsLate(30 * time.Millisecond)} {
+	for name, f := range map[string]testkit.Fault{"answers lost": testkit.LostAnswer, "requests lost": testkit.LostRequest, "late": testkit.LandsLate(30 * time.Millisecond)} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := faketable.NewServer()
+				server := testkit.NewServer()
 				client := server.Client("me")
-				client.SetFault(func(this faketable.Call) faketable.Fault {
+				client.SetFault(func(this testkit.Call) testkit.Fault {
 					if this.Op == "write" && this.N%2 == 1 {
 						return f
 					}
-					return faketable.Fault{}
+					return testkit.Fault{}
 				})
 				runs := NewRuns(client, "city")
 				for i, change := range []func(codec.RunID) error{
@@ -177,7 +177,7 @@ func TestARunAndItsRowAmongThoseThatLiveChangeTogether(t *testing.T) {
 					func(id codec.RunID) error { return runs.End(t.Context(), id, true, "x") },
 					func(id codec.RunID) error { return runs.Abandon(t.Context(), id, "x") },
 				} {
-					id := faketable.RunID(byte(i + 1))
+					id := testkit.RunID(byte(i + 1))
 					must(t, runs.Create(t.Context(), Run{ID: id}))
 					must(t, change(id))
 					run, err := runs.Get(t.Context(), id)
@@ -195,20 +195,20 @@ func anyRun(*Run) error { return nil }
 
 // A run that was closed with a rest in quarantine is stored as sealed, and is finished all the same.
 func TestARunThatIsClosedWithARestIsFinished(t *testing.T) {
-	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
-		runs := NewRuns(faketable.OverTheWire(t, sim, "a"), "city")
+	testkit.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		runs := NewRuns(testkit.OverTheWire(t, sim, "a"), "city")
 		err := runs.table.Create(t.Context())
 		for n := range byte(4) {
-			err = errors.Join(err, runs.Create(t.Context(), Run{ID: faketable.RunID(n + 1), Mode: "client", Instance: "me"}))
+			err = errors.Join(err, runs.Create(t.Context(), Run{ID: testkit.RunID(n + 1), Mode: "client", Instance: "me"}))
 		}
 		for n := range byte(3) {
-			err = errors.Join(err, runs.Seal(t.Context(), faketable.RunID(n+1), []uint64{4, 5}))
+			err = errors.Join(err, runs.Seal(t.Context(), testkit.RunID(n+1), []uint64{4, 5}))
 		}
 		for n := range byte(2) {
-			err = errors.Join(err, runs.closeWith(t.Context(), faketable.RunID(n+1), uint64(n), anyRun))
+			err = errors.Join(err, runs.closeWith(t.Context(), testkit.RunID(n+1), uint64(n), anyRun))
 		}
 		must(t, err)
-		for sealed, want := range map[bool][]codec.RunID{true: {faketable.RunID(4), faketable.RunID(3)}, false: {faketable.RunID(4)}} {
+		for sealed, want := range map[bool][]codec.RunID{true: {testkit.RunID(4), testkit.RunID(3)}, false: {testkit.RunID(4)}} {
 			if ids, err := runs.Unfinished(t.Context(), sealed, 9); err != nil || !slices.Equal(ids, want) {
 				t.Errorf("with sealed ones %v: %v are not finished, want %v; %v", sealed, ids, want, err)
 			}
@@ -223,8 +223,8 @@ func TestARunThatIsClosedWithARestIsFinished(t *testing.T) {
 // P6.5: from its first write on, and through each change, the row says which accounts its client has.
 func TestTheAccountsOfAClientStandInItsRowThroughEachChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		runs := NewRuns(faketable.NewServer().Client("me"), "city")
-		id := faketable.RunID(1)
+		runs := NewRuns(testkit.NewServer().Client("me"), "city")
+		id := testkit.RunID(1)
 		has := func(when string) {
 			if l := liveRunsOf(t, runs)[id]; !slices.Equal(l.Accounts, []string{"a1", "a2"}) {
 				t.Errorf("%s: accounts %v", when, l.Accounts)

@@ -10,8 +10,8 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -32,8 +32,8 @@ func retireAll(t *testing.T, runs *Runs) (removed int, said string) {
 
 // A row that cannot be read stays, and is named. It keeps no row of the pages after its own.
 func TestADamagedRowKeepsNoOtherOldRun(t *testing.T) {
-	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
-		runs := NewRuns(faketable.OverTheWire(t, sim, "a"), "city")
+	testkit.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		runs := NewRuns(testkit.OverTheWire(t, sim, "a"), "city")
 		must(t, runs.table.Create(t.Context()))
 		began := time.Now()
 		var writes []storage.Write
@@ -78,7 +78,7 @@ func TestADamagedRowKeepsNoOtherOldRun(t *testing.T) {
 // answer. The older one is looked at all the same: its row is damaged, and so it is named.
 func TestUnfinishedRunsHideNoOldOneOfASlowTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		client := server.Client("a")
 		runs := NewRuns(client, "city")
 		for n := range 1001 { // the last begun come first
@@ -89,7 +89,7 @@ func TestUnfinishedRunsHideNoOldOneOfASlowTable(t *testing.T) {
 		old := codec.RunID{7}.String()
 		server.Rows["city.runs/"+old].Properties["State"] = "?"
 		time.Sleep(time.Hour)
-		client.SetLatency(func(faketable.Call) time.Duration { return time.Second })
+		client.SetLatency(func(testkit.Call) time.Duration { return time.Second })
 		_, said := retireAll(t, runs)
 		if !strings.Contains(said, old) {
 			t.Errorf("the old run is not looked at: %s", said)
@@ -100,7 +100,7 @@ func TestUnfinishedRunsHideNoOldOneOfASlowTable(t *testing.T) {
 // A workload may have more runs than a page of rows.
 func TestUnfinishedRunsOfSeveralPagesAreFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		runs := NewRuns(faketable.NewServer().Client("a"), "city")
+		runs := NewRuns(testkit.NewServer().Client("a"), "city")
 		const many = 2*row.PageSize + 1
 		for n := range many {
 			id := codec.RunID{7}

@@ -15,16 +15,16 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
 func TestARunGoesFromOpenToSealedOrBroken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		runs := NewRuns(faketable.NewServer().Client("me"), "city")
-		id := faketable.RunID(1)
+		runs := NewRuns(testkit.NewServer().Client("me"), "city")
+		id := testkit.RunID(1)
 		if _, err := runs.Get(t.Context(), id); !errors.Is(err, ErrNoRun) {
 			t.Errorf("before: %v", err)
 		}
@@ -54,31 +54,31 @@ func TestARunGoesFromOpenToSealedOrBroken(t *testing.T) {
 		if err := runs.Break(t.Context(), id, "too late"); !errors.Is(err, ErrRunState) {
 			t.Errorf("breaking a sealed run: %v", err)
 		}
-		must(t, runs.Create(t.Context(), Run{ID: faketable.RunID(2)}))
-		must(t, runs.Break(t.Context(), faketable.RunID(2), "the source changed\xff at line 7"))
-		if got, err = runs.Get(t.Context(), faketable.RunID(2)); err != nil || got.State != RunBroken || got.Note != "the source changed at line 7" {
+		must(t, runs.Create(t.Context(), Run{ID: testkit.RunID(2)}))
+		must(t, runs.Break(t.Context(), testkit.RunID(2), "the source changed\xff at line 7"))
+		if got, err = runs.Get(t.Context(), testkit.RunID(2)); err != nil || got.State != RunBroken || got.Note != "the source changed at line 7" {
 			t.Errorf("%+v, %v", got, err)
 		}
-		if err := runs.Seal(t.Context(), faketable.RunID(2), counts); !errors.Is(err, ErrRunState) || !strings.Contains(err.Error(), "line 7") {
+		if err := runs.Seal(t.Context(), testkit.RunID(2), counts); !errors.Is(err, ErrRunState) || !strings.Contains(err.Error(), "line 7") {
 			t.Errorf("sealing a broken run: %v", err)
 		}
 	})
 }
 
 func TestEachCallOfARunMayBeMadeAgainAndMayBeAmbiguous(t *testing.T) {
-	for name, c := range map[string]faketable.Fault{"nothing lost": {}, "answers lost": faketable.LostAnswer, "requests lost": faketable.LostRequest, "late": faketable.LandsLate(30 * time.Millisecond)} {
+	for name, c := range map[string]testkit.Fault{"nothing lost": {}, "answers lost": testkit.LostAnswer, "requests lost": testkit.LostRequest, "late": testkit.LandsLate(30 * time.Millisecond)} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := faketable.NewServer()
+				server := testkit.NewServer()
 				client := server.Client("me")
-				client.SetFault(func(this faketable.Call) faketable.Fault {
+				client.SetFault(func(this testkit.Call) testkit.Fault {
 					if this.Op == "write" && this.N%2 == 1 { // the first attempt of each
 						return c
 					}
-					return faketable.Fault{}
+					return testkit.Fault{}
 				})
 				runs := NewRuns(client, "city")
-				run, counts := Run{ID: faketable.RunID(1), Fingerprint: "f", Instance: "me"}, []uint64{1, 2}
+				run, counts := Run{ID: testkit.RunID(1), Fingerprint: "f", Instance: "me"}, []uint64{1, 2}
 				for range 3 {
 					must(t, runs.Create(t.Context(), run))
 					time.Sleep(time.Second)
@@ -92,7 +92,7 @@ func TestEachCallOfARunMayBeMadeAgainAndMayBeAmbiguous(t *testing.T) {
 				if err := runs.Create(t.Context(), run); !errors.Is(err, ErrRunState) {
 					t.Errorf("created again after it was sealed: %v", err)
 				}
-				broken := Run{ID: faketable.RunID(2)}
+				broken := Run{ID: testkit.RunID(2)}
 				must(t, runs.Create(t.Context(), broken))
 				for _, note := range []string{"why", "why again"} {
 					must(t, runs.Break(t.Context(), broken.ID, note))
@@ -112,8 +112,8 @@ func TestEachCallOfARunMayBeMadeAgainAndMayBeAmbiguous(t *testing.T) {
 
 func TestOfTwoWhoSealDifferentlyOneIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
-		id := faketable.RunID(1)
+		server := testkit.NewServer()
+		id := testkit.RunID(1)
 		must(t, NewRuns(server.Client("a"), "city").Create(t.Context(), Run{ID: id}))
 		results := make(chan error)
 		for i, name := range []string{"a", "b"} {
@@ -131,10 +131,10 @@ func TestOfTwoWhoSealDifferentlyOneIsRefused(t *testing.T) {
 // A repair that has put all of a broken run again mends it; the rest of Seal's rules stay.
 func TestABrokenRunIsMendedAndKeepsItsNote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		runs := NewRuns(faketable.NewServer().Client("me"), "city")
+		runs := NewRuns(testkit.NewServer().Client("me"), "city")
 		counts := []uint64{3, 0, 1}
 		for i, before := range []RunState{RunOpen, RunBroken} {
-			id := faketable.RunID(byte(i + 1))
+			id := testkit.RunID(byte(i + 1))
 			must(t, runs.Create(t.Context(), Run{ID: id}))
 			if before == RunBroken {
 				must(t, runs.Break(t.Context(), id, "why"))
@@ -164,21 +164,21 @@ func TestABrokenRunIsMendedAndKeepsItsNote(t *testing.T) {
 
 func TestAWrongRunIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := faketable.NewServer().Client("me")
+		client := testkit.NewServer().Client("me")
 		runs := NewRuns(client, "city")
 		for name, run := range map[string]Run{
 			"no id":                {},
-			"another workload":     {ID: faketable.RunID(1), Workload: "village"},
-			"not open":             {ID: faketable.RunID(1), State: RunSealed},
-			"a huge fingerprint":   {ID: faketable.RunID(1), Fingerprint: strings.Repeat("x", maxText+1)},
-			"a binary fingerprint": {ID: faketable.RunID(1), Fingerprint: "\xff"},
+			"another workload":     {ID: testkit.RunID(1), Workload: "village"},
+			"not open":             {ID: testkit.RunID(1), State: RunSealed},
+			"a huge fingerprint":   {ID: testkit.RunID(1), Fingerprint: strings.Repeat("x", maxText+1)},
+			"a binary fingerprint": {ID: testkit.RunID(1), Fingerprint: "\xff"},
 		} {
 			if err := runs.Create(t.Context(), run); err == nil {
 				t.Errorf("%s: accepted", name)
 			}
 		}
 		for name, counts := range map[string][]uint64{"none": nil, "too many": make([]uint64, shardmap.MaxSegments+1), "too large": {math.MaxInt64, 1}} {
-			if err := runs.Seal(t.Context(), faketable.RunID(1), counts); err == nil {
+			if err := runs.Seal(t.Context(), testkit.RunID(1), counts); err == nil {
 				t.Errorf("%s: sealed", name)
 			}
 		}
@@ -190,9 +190,9 @@ func TestAWrongRunIsRefused(t *testing.T) {
 
 func TestADamagedRunRowIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		runs := NewRuns(server.Client("me"), "city")
-		id := faketable.RunID(1)
+		id := testkit.RunID(1)
 		must(t, runs.Create(t.Context(), Run{ID: id}))
 		must(t, runs.Seal(t.Context(), id, []uint64{300, 4}))
 		for name, change := range map[string]map[string]any{
@@ -224,23 +224,23 @@ func TestADamagedRunRowIsAnError(t *testing.T) {
 
 func TestRunsAreListedNewestFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		client := server.Client("me")
 		runs, others := NewRuns(client, "city"), NewRuns(client, "village")
 		var want []codec.RunID
 		for i := range byte(30) {
-			must(t, runs.Create(t.Context(), Run{ID: faketable.RunID(i + 1)}))
-			must(t, others.Create(t.Context(), Run{ID: faketable.RunID(i + 100)}))
-			want = slices.Insert(want, 0, faketable.RunID(i+1))
+			must(t, runs.Create(t.Context(), Run{ID: testkit.RunID(i + 1)}))
+			must(t, others.Create(t.Context(), Run{ID: testkit.RunID(i + 100)}))
+			want = slices.Insert(want, 0, testkit.RunID(i+1))
 		}
 		// A Create that got no further than its first row leaves no run.
-		client.SetFault(func(c faketable.Call) faketable.Fault {
-			return map[bool]faketable.Fault{true: {Fail: true, Code: storage.Auth}}[c.Op == "write" && !strings.Contains(c.Row, "/"+byTime)]
+		client.SetFault(func(c testkit.Call) testkit.Fault {
+			return map[bool]testkit.Fault{true: {Fail: true, Code: storage.Auth}}[c.Op == "write" && !strings.Contains(c.Row, "/"+byTime)]
 		})
-		if err := runs.Create(t.Context(), Run{ID: faketable.RunID(99)}); !storage.Is(err, storage.Auth) {
+		if err := runs.Create(t.Context(), Run{ID: testkit.RunID(99)}); !storage.Is(err, storage.Auth) {
 			t.Fatal(err)
 		}
-		client.SetFault(faketable.FaultOn("query", "city.runs", 1, faketable.LostAnswer))
+		client.SetFault(testkit.FaultOn("query", "city.runs", 1, testkit.LostAnswer))
 		for _, limit := range []int{-1, 0, 1, 29, 30, 31} {
 			list, err := runs.List(t.Context(), limit)
 			must(t, err)
@@ -257,10 +257,10 @@ func TestRunsAreListedNewestFirst(t *testing.T) {
 
 func TestADamagedRowHidesNoOtherRunOfAList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		runs := NewRuns(server.Client("me"), "city")
 		for i := range byte(30) {
-			must(t, runs.Create(t.Context(), Run{ID: faketable.RunID(i + 1)}))
+			must(t, runs.Create(t.Context(), Run{ID: testkit.RunID(i + 1)}))
 		}
 		damage := func(row, property string) {
 			broken := server.Rows[row]
@@ -268,20 +268,20 @@ func TestADamagedRowHidesNoOtherRunOfAList(t *testing.T) {
 			broken.Properties[property] = "?"
 			server.Rows[row] = broken
 		}
-		of, err := runs.Get(t.Context(), faketable.RunID(28))
+		of, err := runs.Get(t.Context(), testkit.RunID(28))
 		must(t, err)
-		damage("city.runs/"+faketable.RunID(29).String(), "State")
+		damage("city.runs/"+testkit.RunID(29).String(), "State")
 		damage("city.runs/"+runs.timeKey(of), "Run")
 		list, err := runs.List(t.Context(), 3)
 		var got []codec.RunID
 		for _, r := range list {
 			got = append(got, r.ID)
 		}
-		want := []codec.RunID{faketable.RunID(30), faketable.RunID(27), faketable.RunID(26)}
+		want := []codec.RunID{testkit.RunID(30), testkit.RunID(27), testkit.RunID(26)}
 		if !slices.Equal(got, want) || !errors.Is(err, row.ErrCorrupt) {
 			t.Errorf("%v, %v", got, err)
 		}
-		for _, name := range []string{faketable.RunID(29).String(), runs.timeKey(of)} {
+		for _, name := range []string{testkit.RunID(29).String(), runs.timeKey(of)} {
 			if err == nil || !strings.Contains(err.Error(), name) {
 				t.Errorf("row %s is not named: %v", name, err)
 			}
@@ -295,7 +295,7 @@ func TestCountsOf4096SegmentsFitAPropertyWhateverTheyAre(t *testing.T) {
 		largest := rapid.Uint64().Draw(t, "largest")
 		counts := make([]uint64, n)
 		for i := range counts {
-			counts[i] = largest >> (faketable.Hash(largest, "", i) % 64)
+			counts[i] = largest >> (testkit.Hash(largest, "", i) % 64)
 		}
 		stored := appendCounts(nil, counts)
 		if len(stored) > storage.MaxProperty {

@@ -194,7 +194,8 @@ func (w *Workload) Refresh(ctx context.Context) (*Workload, error) {
 // Lost reports whether an error of a look at a workload says that the workload which a process has
 // begun with is no more: its row is marked, was deleted, or made again. No waiting mends it.
 func Lost(err error) bool {
-	return errors.Is(err, ErrReplaced) || errors.Is(err, pump.ErrNoWorkload) || errors.Is(err, ErrDeleting)
+	return errors.Is(err, ErrReplaced) || errors.Is(err, pump.ErrNoWorkload) ||
+		errors.Is(err, ErrDeleting)
 }
 
 // Deleted is the error for a process that has read the workload and finds its row gone:

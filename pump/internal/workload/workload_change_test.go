@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -49,7 +49,7 @@ func states(m *shardmap.Map) map[string]shardmap.State {
 
 func TestExtraAccountsOfAConfigurationAreNamedAndNotUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := faketable.NewServer().Client("me")
+		client := testkit.NewServer().Client("me")
 		must(t, errOf(Ensure(t.Context(), client, citySpec())))
 		spec := citySpec()
 		spec.Shards = append(append(queues("west", 2), spec.Shards...), queues("east", 1)...)
@@ -63,7 +63,7 @@ func TestExtraAccountsOfAConfigurationAreNamedAndNotUsed(t *testing.T) {
 
 func TestAChangeOfTheMapIsSeenByAllAndNoChangeWritesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		client := server.Client("me")
 		if _, err := ChangeMap(t.Context(), client, "city", withAccount("west")); !errors.Is(err, pump.ErrNoWorkload) {
 			t.Errorf("no workload: %v", err)
@@ -106,17 +106,17 @@ func TestAChangeOfTheMapIsSeenByAllAndNoChangeWritesNothing(t *testing.T) {
 // read back, another change undoes it; made again it would undo that one.
 func TestAChangeWhoseAnswerIsLostIsNotAppliedTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		me, other := server.Client("me"), server.Client("other")
 		must(t, errOf(Ensure(t.Context(), me, citySpec())))
-		me.SetFault(func(c faketable.Call) faketable.Fault {
+		me.SetFault(func(c testkit.Call) testkit.Fault {
 			if c.Op == "write" {
-				return faketable.LostAnswer
+				return testkit.LostAnswer
 			}
 			if c.Op == "read" && c.N > 2 { // the read-back: the other one comes first
-				return faketable.Fault{Delayed: time.Second}
+				return testkit.Fault{Delayed: time.Second}
 			}
-			return faketable.Fault{}
+			return testkit.Fault{}
 		})
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -138,21 +138,21 @@ func TestAChangeWhoseAnswerIsLostIsNotAppliedTwice(t *testing.T) {
 }
 
 // unsteady is a client whose requests take their time, get lost, lose their answers or land late.
-func unsteady(server *faketable.Server, name string, seed uint64) *faketable.Client {
+func unsteady(server *testkit.Server, name string, seed uint64) *testkit.Client {
 	client := server.Client(name)
-	client.SetLatency(func(c faketable.Call) time.Duration {
-		return time.Duration(1+faketable.Hash(seed, c.Client+c.Op+c.Row, c.N)%40) * time.Millisecond
+	client.SetLatency(func(c testkit.Call) time.Duration {
+		return time.Duration(1+testkit.Hash(seed, c.Client+c.Op+c.Row, c.N)%40) * time.Millisecond
 	})
-	client.SetFault(func(c faketable.Call) faketable.Fault {
-		switch faketable.Hash(seed, "fault"+c.Client+c.Op, c.N) % 6 {
+	client.SetFault(func(c testkit.Call) testkit.Fault {
+		switch testkit.Hash(seed, "fault"+c.Client+c.Op, c.N) % 6 {
 		case 0:
-			return faketable.LostAnswer
+			return testkit.LostAnswer
 		case 1:
-			return faketable.LostRequest
+			return testkit.LostRequest
 		case 2:
-			return faketable.LandsLate(time.Duration(faketable.Hash(seed, "late"+c.Client, c.N)%500) * time.Millisecond)
+			return testkit.LandsLate(time.Duration(testkit.Hash(seed, "late"+c.Client, c.N)%500) * time.Millisecond)
 		}
-		return faketable.Fault{}
+		return testkit.Fault{}
 	})
 	return client
 }
@@ -161,7 +161,7 @@ func TestOfManyChangesAtOnceEachIsAppliedOnceWhateverAnswersAreLost(t *testing.T
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := faketable.NewServer()
+				server := testkit.NewServer()
 				must(t, errOf(Ensure(t.Context(), server.Client("first"), citySpec())))
 				const n = 12
 				var wg sync.WaitGroup
@@ -193,15 +193,15 @@ func TestOfManyChangesAtOnceEachIsAppliedOnceWhateverAnswersAreLost(t *testing.T
 
 func TestAChangeThatCannotBeKnownIsAnAmbiguousError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		client := server.Client("me")
 		must(t, errOf(Ensure(t.Context(), client, citySpec())))
 		dark := false
-		client.SetFault(func(c faketable.Call) faketable.Fault {
+		client.SetFault(func(c testkit.Call) testkit.Fault {
 			if dark = dark || c.Op == "write"; dark {
-				return faketable.LostRequest
+				return testkit.LostRequest
 			}
-			return faketable.Fault{}
+			return testkit.Fault{}
 		})
 		begun := time.Now()
 		if _, err := ChangeMap(t.Context(), client, "city", withAccount("west")); !storage.Ambiguous(err) || time.Since(begun) > 2*row.Patience {
@@ -212,7 +212,7 @@ func TestAChangeThatCannotBeKnownIsAnAmbiguousError(t *testing.T) {
 
 func TestTheServersTimeIsNotTheMachines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		server.Offset = -10 * time.Minute
 		now, local, err := ServerTime(t.Context(), server.Client("me"), "city")
 		must(t, err)

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/internal/rounds"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -143,7 +143,7 @@ func (m *Maker) stepAside(ctx context.Context, r row.Row[anchorRow], lost int) e
 		wait = most
 	}
 	wait += row.DrawOf(r.Table).Spread("step aside", r.Object(), most)
-	rounds.Sleep(ctx, wait, nil)
+	waits.Sleep(ctx, wait, nil)
 	return context.Cause(ctx)
 }
 

@@ -28,14 +28,16 @@ func (w *Workload) PinReducer(ctx context.Context, name string) (*Workload, erro
 	case name == "":
 		return nil, &pump.MismatchError{
 			Workload: w.Name, Field: "reducer",
-			Problem: fmt.Sprintf("its tasks are reduced by %q, and what is done without it would be missing there",
+			Problem: fmt.Sprintf("its tasks are reduced by %q, and what is done without it would be "+
+				"missing there",
 				w.Reducer),
 			Fix: "let this processor use that reducer" + besideReducer,
 		}
 	default:
 		return nil, &pump.MismatchError{
 			Workload: w.Name, Field: "reducer",
-			Problem: fmt.Sprintf("it is %q, but the workload's states are of reducer %q, and that never changes",
+			Problem: fmt.Sprintf("it is %q, but the workload's states are of reducer %q, and that "+
+				"never changes",
 				name, w.Reducer),
 			Fix: "use that one" + besideReducer,
 		}

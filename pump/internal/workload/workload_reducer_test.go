@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/faketable"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -18,7 +18,7 @@ func TestOfReducersAtOnceOneIsPinnedAndAllOthersAreRefusedWhateverAnswersAreLost
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := faketable.NewServer()
+				server := testkit.NewServer()
 				must(t, errOf(Ensure(t.Context(), server.Client("first"), citySpec())))
 				const n = 8
 				refused := make([]error, n)
@@ -63,7 +63,7 @@ func TestOfReducersAtOnceOneIsPinnedAndAllOthersAreRefusedWhateverAnswersAreLost
 
 func TestAPinnedReducerCostsNoRequestAndIsNotDoneWithout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := faketable.NewServer().Client("me")
+		client := testkit.NewServer().Client("me")
 		w, err := Ensure(t.Context(), client, citySpec())
 		must(t, err)
 		before := len(client.Sent())
@@ -95,7 +95,7 @@ func TestAPinnedReducerCostsNoRequestAndIsNotDoneWithout(t *testing.T) {
 
 func TestAReducerOfAWorkloadThatIsGoneIsNotPinned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		client := server.Client("me")
 		w, err := Ensure(t.Context(), client, citySpec())
 		must(t, err)
@@ -105,7 +105,7 @@ func TestAReducerOfAWorkloadThatIsGoneIsNotPinned(t *testing.T) {
 		if _, err := w.PinReducer(t.Context(), "totals/1"); !errors.Is(err, pump.ErrNoWorkload) {
 			t.Error(err)
 		}
-		client.SetFault(func(faketable.Call) faketable.Fault { return faketable.LostRequest })
+		client.SetFault(func(testkit.Call) testkit.Fault { return testkit.LostRequest })
 		if _, err := w.PinReducer(t.Context(), "totals/1"); !storage.Ambiguous(err) {
 			t.Error(err)
 		}

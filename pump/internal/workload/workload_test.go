@@ -10,16 +10,16 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/testbuf"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
 // must ends a test with an error.
-var must = testbuf.Must
+var must = proof.Must
 
 // errOf is the error of a call whose result a test does not need.
 func errOf(_ any, err error) error { return err }
@@ -44,7 +44,7 @@ func homes(m *shardmap.Map) (all []int) {
 
 func TestEnsureWorkloadCreatesTableAndRowAndLoadWorkloadReadsThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		server.Exists = false
 		client := server.Client("me")
 		if _, err := Load(t.Context(), client, "city"); !errors.Is(err, pump.ErrNoWorkload) || err.Error() != `workload "city": the workload does not exist` {
@@ -68,7 +68,7 @@ func TestEnsureWorkloadCreatesTableAndRowAndLoadWorkloadReadsThem(t *testing.T) 
 
 func TestOfManyWhoCreateAWorkloadAtOnceAllGetTheSameMap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		server.Exists = false
 		var mu sync.Mutex
 		var maps [][]int
@@ -76,20 +76,20 @@ func TestOfManyWhoCreateAWorkloadAtOnceAllGetTheSameMap(t *testing.T) {
 		for i := range 8 {
 			wg.Go(func() {
 				client := server.Client(fmt.Sprint(i))
-				client.SetLatency(func(c faketable.Call) time.Duration {
-					return time.Duration(faketable.Hash(7, c.Client+c.Op+c.Row, c.N)%20) * time.Millisecond
+				client.SetLatency(func(c testkit.Call) time.Duration {
+					return time.Duration(testkit.Hash(7, c.Client+c.Op+c.Row, c.N)%20) * time.Millisecond
 				})
-				client.SetFault(func(c faketable.Call) faketable.Fault {
+				client.SetFault(func(c testkit.Call) testkit.Fault {
 					if c.Op == "write" && c.N == 1 && i%2 == 0 {
-						return faketable.LostAnswer
+						return testkit.LostAnswer
 					}
-					return faketable.Fault{}
+					return testkit.Fault{}
 				})
 				// The order of the configuration differs from machine to machine,
 				// and so would the indices of a map that each made for itself.
 				spec := citySpec()
 				slices.SortFunc(spec.Shards, func(a, b shardmap.Shard) int {
-					return int(int64(faketable.Hash(uint64(i), a.Account+a.Queue, 0)>>1) - int64(faketable.Hash(uint64(i), b.Account+b.Queue, 0)>>1))
+					return int(int64(testkit.Hash(uint64(i), a.Account+a.Queue, 0)>>1) - int64(testkit.Hash(uint64(i), b.Account+b.Queue, 0)>>1))
 				})
 				w, err := Ensure(t.Context(), client, spec)
 				if err != nil {
@@ -140,7 +140,7 @@ func TestAConfigurationThatDisagreesWithTheRowIsRefusedNamingFieldAndFix(t *test
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client := faketable.NewServer().Client("me")
+				client := testkit.NewServer().Client("me")
 				made, err := Ensure(t.Context(), client, citySpec())
 				must(t, err)
 				spec := citySpec()
@@ -179,7 +179,7 @@ func TestAConfigurationThatDisagreesWithTheRowIsRefusedNamingFieldAndFix(t *test
 
 func TestAWorkloadThatWasSharedIsNotOpenedAsOwned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := faketable.NewServer().Client("me")
+		client := testkit.NewServer().Client("me")
 		spec := citySpec()
 		spec.Shared = true
 		if _, err := Ensure(t.Context(), client, spec); err != nil {
@@ -194,7 +194,7 @@ func TestAWorkloadThatWasSharedIsNotOpenedAsOwned(t *testing.T) {
 
 func TestAWrongSpecIsRefusedBeforeAnyRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := faketable.NewServer().Client("me")
+		client := testkit.NewServer().Client("me")
 		for name, change := range map[string]func(*Spec){
 			"a dot in the name":        func(s *Spec) { s.Name = "city.runs" },
 			"no name":                  func(s *Spec) { s.Name = "" },
@@ -219,23 +219,23 @@ func TestAWrongSpecIsRefusedBeforeAnyRequest(t *testing.T) {
 
 func TestATableThatIsBeingDeletedIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		server.Exists = false
 		client := server.Client("me")
 		gone := time.Now().Add(40 * time.Second)
-		client.SetFault(func(c faketable.Call) faketable.Fault {
+		client.SetFault(func(c testkit.Call) testkit.Fault {
 			if c.Op == "create" && time.Now().Before(gone) {
-				return faketable.Fault{Fail: true, Code: storage.Missing}
+				return testkit.Fault{Fail: true, Code: storage.Missing}
 			}
-			return faketable.Fault{}
+			return testkit.Fault{}
 		})
 		if _, err := Ensure(t.Context(), client, citySpec()); err != nil {
 			t.Fatal(err)
 		}
 		// Refused for good is another matter.
 		server.Exists = false
-		client.SetFault(func(c faketable.Call) faketable.Fault {
-			return map[bool]faketable.Fault{true: {Fail: true, Code: storage.Auth}}[c.Op == "create"]
+		client.SetFault(func(c testkit.Call) testkit.Fault {
+			return map[bool]testkit.Fault{true: {Fail: true, Code: storage.Auth}}[c.Op == "create"]
 		})
 		began := time.Now()
 		if _, err := Ensure(t.Context(), client, citySpec()); !storage.Is(err, storage.Auth) || time.Since(began) > time.Second {
@@ -246,9 +246,9 @@ func TestATableThatIsBeingDeletedIsWaitedFor(t *testing.T) {
 
 func TestRefreshSeesANewMapAndItsAgeCountsFromTheRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := faketable.NewServer()
+		server := testkit.NewServer()
 		client := server.Client("me")
-		client.SetLatency(func(faketable.Call) time.Duration { return time.Second })
+		client.SetLatency(func(testkit.Call) time.Duration { return time.Second })
 		w, err := Ensure(t.Context(), client, citySpec())
 		must(t, err)
 		if w.Age() != time.Second {
@@ -279,7 +279,7 @@ func TestRefreshSeesANewMapAndItsAgeCountsFromTheRequest(t *testing.T) {
 		if newer.Map.Version != 2 || !slices.Equal(homes(newer.Map), homes(next)) {
 			t.Errorf("version %d", newer.Map.Version)
 		}
-		client.SetFault(func(faketable.Call) faketable.Fault { return faketable.LostRequest })
+		client.SetFault(func(testkit.Call) testkit.Fault { return testkit.LostRequest })
 		if _, err := newer.Refresh(t.Context()); !storage.Ambiguous(err) {
 			t.Error(err)
 		}
@@ -312,7 +312,7 @@ func TestADamagedWorkloadRowIsAnErrorAndNotOverwritten(t *testing.T) {
 	for property, value := range map[string]any{"Map": []byte("junk"), "Segments": int64(64), "Delivery": "sometimes", "Shared": "no"} {
 		t.Run(property, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := faketable.NewServer()
+				server := testkit.NewServer()
 				client := server.Client("me")
 				if _, err := Ensure(t.Context(), client, citySpec()); err != nil {
 					t.Fatal(err)

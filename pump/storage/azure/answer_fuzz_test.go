@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/queuepump/queuepump/internal/alloctest"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -66,7 +66,7 @@ func FuzzAnswer(f *testing.F) {
 		must(t, err)
 		name := calls[int(call)%len(calls)]
 		// An announced size is believed up to 4 MiB, and a list is asked for three times.
-		alloctest.AtMost(t, 16<<20+256*(len(body)+len(headers)), func() { err = requests[name](t.Context(), a) })
+		proof.AtMost(t, 16<<20+256*(len(body)+len(headers)), func() { err = requests[name](t.Context(), a) })
 		if err == nil {
 			return
 		}
@@ -91,7 +91,7 @@ func FuzzEntityRoundTrip(f *testing.F) {
 	f.Fuzz(func(t *testing.T, doc []byte) {
 		var e storage.Entity
 		var err error
-		alloctest.AtMost(t, 64*len(doc)+64<<10, func() { e, err = readEntity(doc, "etag") })
+		proof.AtMost(t, 64*len(doc)+64<<10, func() { e, err = readEntity(doc, "etag") })
 		if err != nil {
 			return
 		}

@@ -11,7 +11,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/queuepump/queuepump/internal/redact"
+	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -228,7 +228,7 @@ func (r redactor) text(s string) string {
 	for _, secret := range r {
 		s = strings.ReplaceAll(s, secret, "REDACTED")
 	}
-	return redact.Cleaned(s)
+	return logs.Cleaned(s)
 }
 
 // error gives an error with err's text, cleaned. The original is not in its

@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/testbuf"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
@@ -15,7 +15,7 @@ import (
 )
 
 // must ends a test with an error.
-var must = testbuf.Must
+var must = proof.Must
 
 // open opens an account through via.
 func open(t testing.TB, o azure.Options, next storagetest.Doer, via func(storagetest.Doer) storagetest.Doer) storage.Account {

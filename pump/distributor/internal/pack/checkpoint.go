@@ -8,8 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/election"
+	"github.com/queuepump/queuepump/pump/internal/sim"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -66,7 +67,7 @@ func (t *Tracker) Done(i int) {
 	for len(t.waiting) > 0 && t.waiting[0].number <= t.base {
 		t.complete = t.waiting[0]
 		t.waiting = t.waiting[1:]
-		backoff.Signal(t.ready)
+		waits.Signal(t.ready)
 	}
 }
 
@@ -81,7 +82,7 @@ func (t *Tracker) take(b *Barrier) {
 	b.number = t.base + len(t.counts)
 	t.counts = append(t.counts, t.lanes)
 	t.waiting = append(t.waiting, b)
-	backoff.Signal(t.ready)
+	waits.Signal(t.ready)
 }
 
 // fetch gives the newest complete barrier, once, and the oldest and newest that wait.
@@ -106,7 +107,7 @@ type Checkpointer struct {
 	Save  func(ctx context.Context, checkpoint []byte) error
 	Lanes []*Lane
 	Log   *slog.Logger
-	Turn  backoff.Step
+	Turn  sim.Step
 
 	Every, Age time.Duration
 	Max        int64 // sim.Config.MaxUnsaved
@@ -174,14 +175,14 @@ func (c *Checkpointer) force(b *Barrier) {
 }
 
 func (c *Checkpointer) saveOnce(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, backoff.RequestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, waits.RequestTimeout)
 	defer cancel()
 	if err := c.Save(ctx, c.pending.at.Encode()); err != nil {
 		return err
 	}
 	c.SavedTasks.Store(c.pending.tasks)
 	c.pending = nil
-	backoff.Signal(c.Saved)
+	waits.Signal(c.Saved)
 	return nil
 }
 

@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/sim"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/source"
 )
 
@@ -29,7 +30,7 @@ const (
 type Lane struct {
 	packer  *Packer
 	SealAge time.Duration // 0: none
-	Turn    backoff.Step
+	Turn    sim.Step
 	Name    string            // for its turn
 	Passed  func(barrier int) // the lane has packed all tasks from before that barrier
 	force   atomic.Int64      // seal what holds tasks from before this barrier
@@ -112,7 +113,7 @@ func (l *Lane) swapIn(ctx context.Context) error {
 	}
 	l.filling, l.waiting = l.waiting, l.filling
 	l.mu.Unlock()
-	backoff.Signal(l.wake)
+	waits.Signal(l.wake)
 	return nil
 }
 
@@ -139,7 +140,7 @@ func (l *Lane) tryFlush() bool {
 	}
 	l.mu.Unlock()
 	if room {
-		backoff.Signal(l.wake)
+		waits.Signal(l.wake)
 	}
 	return room
 }
@@ -165,13 +166,13 @@ func (l *Lane) Close() {
 	l.appendFilling()
 	l.closed = true
 	l.mu.Unlock()
-	backoff.Signal(l.wake)
+	waits.Signal(l.wake)
 }
 
 // forceBefore makes the lane seal what holds tasks from before a barrier.
 func (l *Lane) forceBefore(barrier int) {
 	l.force.Store(int64(barrier)) // only the checkpointer calls it, and barriers grow
-	backoff.Signal(l.wake)
+	waits.Signal(l.wake)
 }
 
 // Run packs until the lane is closed and empty, then seals everything.
@@ -263,7 +264,7 @@ func (l *Lane) swap(q *laneQueue) (closed bool) {
 	*q, l.waiting = l.waiting, *q
 	closed = l.closed
 	l.mu.Unlock()
-	backoff.Signal(l.space)
+	waits.Signal(l.space)
 	return closed
 }
 

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/internal/reading"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -83,7 +82,7 @@ const surelyFits = 44 << 10
 func (s *Segmenter) Read(ctx, within context.Context) error {
 	defer s.progress()
 	s.tasks = s.Count.Tasks.Load()
-	if source, ok := s.Source.(reading.Pausing); ok {
+	if source, ok := s.Source.(source.Pausing); ok {
 		source.Pauses(func(wait bool) error { return s.paused(ctx, wait) })
 	} else {
 		s.eager = true
@@ -243,7 +242,7 @@ func (s *Segmenter) TryLarge(segment uint32, n uint64, rec *source.Record) error
 		return err
 	}
 	where := fmt.Sprintf("record %d", s.tasks+int64(s.BadLines+s.PoisonLines)+1)
-	if l, ok := s.Source.(reading.Placed); ok {
+	if l, ok := s.Source.(source.Placed); ok {
 		where = l.Where()
 	}
 	return &source.BadInput{

@@ -8,8 +8,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/internal/logs"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
-	"github.com/queuepump/queuepump/pump/internal/rounds"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -35,7 +34,7 @@ type Follower struct {
 	// MarkSpill stores that one of the segments' choices may have messages of them.
 	MarkSpill func(ctx context.Context, segments []uint32, choice int) error
 	// Rounds counts looks at the map's age.
-	Rounds *rounds.Counter
+	Rounds *waits.Counter
 }
 
 // Start begins to keep the routes; it goes on until finish is called.
@@ -52,7 +51,7 @@ func (f *Follower) Start(all context.Context) (finish func()) {
 
 // follow keeps the map young enough for puts (P6.5).
 func (f *Follower) follow(ctx context.Context) {
-	routes, j := f.Router, backoff.Jitter(f.Instance)
+	routes, j := f.Router, waits.Jitter(f.Instance)
 	var stale logs.Limited
 	defer f.Rounds.Begin()()
 	for n := uint64(0); ctx.Err() == nil; n++ {
@@ -67,7 +66,7 @@ func (f *Follower) follow(ctx context.Context) {
 			}
 		}
 		if young := j.Around(refreshAfter, "map", t.Workload.Name, n) - time.Since(t.read); young > 0 {
-			backoff.Wait(ctx, young)
+			waits.Wait(ctx, young)
 			continue
 		}
 		w, err := Refresh(ctx, t.Workload)
@@ -86,7 +85,7 @@ func (f *Follower) follow(ctx context.Context) {
 				"the shard map could not be read for too long; nothing is put until it can be",
 				"age", time.Since(t.read).Round(time.Second), "error", err)
 		}
-		backoff.Wait(ctx, j.Around(refreshRetry, "map again", t.Workload.Name, n))
+		waits.Wait(ctx, j.Around(refreshRetry, "map again", t.Workload.Name, n))
 	}
 }
 
@@ -108,7 +107,7 @@ func (f *Follower) markSpills(ctx context.Context) {
 			return
 		}
 		for again := true; again; {
-			if !backoff.Wait(ctx, markGather) {
+			if !waits.Wait(ctx, markGather) {
 				return
 			}
 			marked, err := f.markWanted(ctx)
@@ -123,8 +122,8 @@ func (f *Follower) markSpills(ctx context.Context) {
 				unmarked.Say(f.Log.Warn, "the tasks of queues in trouble wait, because it cannot be "+
 					"marked that others take them", "error", err)
 			}
-			backoff.Wait(ctx,
-				backoff.Jitter(f.Instance).Full(markBase, markLimit, "mark", f.Router.Current().Workload.Name,
+			waits.Wait(ctx,
+				waits.Jitter(f.Instance).Full(markBase, markLimit, "mark", f.Router.Current().Workload.Name,
 					failures))
 			failures++
 		}

@@ -3,7 +3,7 @@ package send
 import (
 	"time"
 
-	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 )
 
 // health is what puts have shown of one queue. It decides when the queue's
@@ -159,7 +159,7 @@ func (h *health) darken(now time.Time) {
 }
 
 // probe reports whether a probe of a dark queue is due, and begins it.
-func (h *health) probe(now time.Time, j backoff.Jitter, name string) bool {
+func (h *health) probe(now time.Time, j waits.Jitter, name string) bool {
 	if !h.dark || h.probing || now.Sub(h.probed) < j.Around(probeEvery, "probe", name, h.probes) {
 		return false
 	}

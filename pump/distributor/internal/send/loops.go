@@ -3,14 +3,14 @@ package send
 import (
 	"time"
 
-	"github.com/queuepump/queuepump/pump/internal/rounds"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 )
 
 // Loops are the loops of a distribution.
 type Loops struct {
-	Puts  rounds.Counter // attempts to put messages, while there are any
-	Sinks rounds.Counter // looks at all sinks
-	Map   rounds.Counter // looks at the age of the map
+	Puts  waits.Counter // attempts to put messages, while there are any
+	Sinks waits.Counter // looks at all sinks
+	Map   waits.Counter // looks at the age of the map
 }
 
 // The longest time between two rounds of loops that are well.

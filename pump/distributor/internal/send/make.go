@@ -9,9 +9,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -25,7 +25,7 @@ const createSlow = 2 * time.Second
 // shows too, and must not keep the tasks of all the others waiting: its queues are late, and are
 // left to MakeLate and to the first put that finds them missing (sink.make).
 func (r *Router) MakeQueues(
-	ctx context.Context, j backoff.Jitter, at failure.Stake,
+	ctx context.Context, j waits.Jitter, at failure.Stake,
 ) (late bool, err error) {
 	todo := r.unmade()
 	soon, cancel := context.WithTimeout(ctx, createSlow)
@@ -59,7 +59,7 @@ func (r *Router) MakeQueues(
 // MakeLate makes the queues that were late, until ctx ends. The run at hand may have no message for
 // them, but a change of accounts can make each the home of messages that are somewhere else, and
 // processors make none (window 33).
-func (r *Router) MakeLate(ctx context.Context, j backoff.Jitter) {
+func (r *Router) MakeLate(ctx context.Context, j waits.Jitter) {
 	for ctx.Err() == nil {
 		todo := r.unmade()
 		if len(todo) == 0 {
@@ -100,7 +100,7 @@ func (r *Router) unmade() map[string][]*Sink {
 // make makes queues of several accounts side by side; that ctx ended is no error. Hasty: not those
 // that an account refuses to make.
 func (r *Router) make(
-	ctx context.Context, j backoff.Jitter, byAccount map[string][]*Sink, hasty bool,
+	ctx context.Context, j waits.Jitter, byAccount map[string][]*Sink, hasty bool,
 ) error {
 	all, ctx := errgroup.WithContext(ctx)
 	for _, sinks := range byAccount {
@@ -114,7 +114,7 @@ func (r *Router) make(
 }
 
 // ensure makes a queue until ctx ends; that is no error.
-func (r *Router) ensure(ctx context.Context, j backoff.Jitter, s *Sink, hasty bool) error {
+func (r *Router) ensure(ctx context.Context, j waits.Jitter, s *Sink, hasty bool) error {
 	for attempt := uint64(0); ctx.Err() == nil; attempt++ {
 		err := s.make(ctx, ctx.Done(), r.log)
 		if err == nil || ctx.Err() != nil {

@@ -16,10 +16,10 @@ import (
 	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/quota"
+	"github.com/queuepump/queuepump/pump/internal/sim"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 )
 
 // message is one sealed envelope on its way.
@@ -36,7 +36,7 @@ type message struct {
 }
 
 // name tells a message from others of its distribution, for its turn.
-func (m *message) name(t backoff.Step) string {
+func (m *message) name(t sim.Step) string {
 	if t == nil {
 		return ""
 	}
@@ -94,8 +94,8 @@ type Options struct {
 	Stages *errgroup.Group // of the distribution, which ends with the first that fails
 	Log    *slog.Logger
 	Hooks  *pump.Hooks
-	Jitter backoff.Jitter
-	Turn   backoff.Step
+	Jitter waits.Jitter
+	Turn   sim.Step
 	Router *Router
 	Count  *pack.Tally
 	// Acked is told of the interval of each acknowledged message.
@@ -157,7 +157,7 @@ func (p *Putter) awaitRoom(m *message, s *Sink) error {
 			s.share.wake()
 		}
 		if full && !s.full() {
-			backoff.Signal(s.room)
+			waits.Signal(s.room)
 		}
 	}()
 	if !full && !crowded { // since the caller asked
@@ -360,7 +360,7 @@ func (p *Putter) Watch() {
 			}
 		}
 		if troubled {
-			backoff.Signal(p.Router.wake) // those who help may be pressed by now
+			waits.Signal(p.Router.wake) // those who help may be pressed by now
 			p.sayStuck(t)
 		}
 		p.Loops.Sinks.Add()
@@ -427,7 +427,7 @@ func (p *Putter) tryPut(m *message) (made bool, err error) {
 			}
 		}
 		about := s.shard.Digest(m.Text)
-		if err := s.shard.Pay(p.Ctx, quota.ClassPut, 1, queues.OpPut, about); err != nil {
+		if err := s.shard.Pay(p.Ctx, queues.ClassPut, 1, queues.OpPut, about); err != nil {
 			return false, err
 		}
 		if !p.belongs(m) { // the budget may have kept it waiting for long

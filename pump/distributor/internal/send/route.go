@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -130,7 +130,7 @@ func (r *Router) put(next *Route) {
 	if old := r.route.Swap(next); old != nil {
 		close(old.Changed)
 	}
-	backoff.Signal(r.wake)
+	waits.Signal(r.wake)
 }
 
 // marks joins what the view shows with what was acknowledged since.

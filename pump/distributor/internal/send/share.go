@@ -4,7 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 )
 
 // share is what the messages to one account take of the memory, whatever their queues. What waits
@@ -47,7 +47,7 @@ func (s *share) take(bytes int64) {
 
 func (s *share) wake() {
 	if s.waits.Load() > 0 {
-		backoff.Signal(s.room)
+		waits.Signal(s.room)
 	}
 }
 

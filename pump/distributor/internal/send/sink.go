@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/queuepump/queuepump/internal/logs"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 )
 
 // A sink has some messages in flight: each is being put, waits for the budget of its queue or
@@ -119,7 +119,7 @@ func (s *Sink) next() *message {
 	m := s.waiting[0]
 	s.waiting[0] = nil
 	s.waiting = s.waiting[1:]
-	backoff.Signal(s.room)
+	waits.Signal(s.room)
 	return m
 }
 
@@ -136,7 +136,7 @@ func (s *Sink) drain() (list []*message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list, s.waiting = s.waiting, nil
-	backoff.Signal(s.room)
+	waits.Signal(s.room)
 	return list
 }
 
@@ -276,7 +276,7 @@ func (s *Sink) why() string {
 func (s *Sink) String() string { return s.name }
 
 // probe gives one caller at a time leave to try whether a dark queue takes messages again.
-func (s *Sink) probe(j backoff.Jitter) (leave bool) {
+func (s *Sink) probe(j waits.Jitter) (leave bool) {
 	s.observe(func(h *health, now time.Time) { leave = h.probe(now, j, s.name) })
 	return leave
 }

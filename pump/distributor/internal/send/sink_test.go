@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/queuepump/queuepump/internal/testbuf"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
@@ -20,7 +20,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
-var must = testbuf.Must
+var must = proof.Must
 
 // sending gives a putter into the world's queues, and what ends it.
 func sending(t *testing.T, w *testworld.World, budget float64) (*Putter, *errgroup.Group, context.CancelCauseFunc) {

@@ -1,4 +1,14 @@
 // Package base is what the parts of one Run of a processor share ([Env]): its configuration,
 // storage, log, counts and ends. It also keeps what the parts ask each other about runs: their
 // rows, and tallies of them.
+//
+// # Ownership
+//
+// Its part ownership says by a view of the cluster which queues a processor reads, whose message is
+// whose, and when one that is another's comes back (P6, P7).
+//
+// # Backlog
+//
+// Its part backlog holds the messages that were fetched and whose tasks were not started, within
+// bounds of tasks and bytes, and lets tasks start in order, or one alone.
 package base

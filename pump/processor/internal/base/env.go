@@ -8,12 +8,11 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/internal/logs"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/setup"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
-	"github.com/queuepump/queuepump/pump/processor/internal/ownership"
 	"github.com/queuepump/queuepump/pump/reduce"
 )
 
@@ -24,7 +23,7 @@ type Env struct {
 	Discards bool            // Options.Discard
 	MaxBytes int64           // Options.MaxBytes
 	Log      *slog.Logger
-	Jitter   backoff.Jitter
+	Jitter   waits.Jitter
 	Queues   *queues.Set
 	Workload *workload.Workload
 	Runs     *runCache
@@ -34,7 +33,7 @@ type Env struct {
 	Counts   counters
 	Member   atomic.Pointer[member.Member] // nil until it has joined
 	// Assignment is what this process knows of the cluster; nil until it has joined.
-	Assignment atomic.Pointer[ownership.Assignment]
+	Assignment atomic.Pointer[Assignment]
 	Stopping   atomic.Bool // nothing is taken any more
 	Began      time.Time
 
@@ -61,7 +60,7 @@ type Env struct {
 func NewEnv(cfg *setup.Config) *Env {
 	return &Env{
 		Cfg: cfg, Log: cfg.Log.With("workload", cfg.Workload, "instance", cfg.Instance),
-		Jitter: backoff.Jitter(cfg.Instance), Queues: queues.Open(&cfg.Config), Began: time.Now(),
+		Jitter: waits.Jitter(cfg.Instance), Queues: queues.Open(&cfg.Config), Began: time.Now(),
 		Lines: logs.Kinds{Every: logs.PerTask}, Gets: NewInFlight(), Messages: NewInFlight(),
 	}
 }

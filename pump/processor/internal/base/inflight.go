@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 )
 
 // InFlight counts what is under way.
@@ -38,7 +38,7 @@ func (h *InFlight) Done(n int, work bool) (calm bool) {
 	if h.n > 0 {
 		return false
 	}
-	backoff.Signal(h.empty)
+	waits.Signal(h.empty)
 	return true
 }
 

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -160,8 +160,8 @@ func (t *tallies) flushSome(ctx context.Context, runs []*runTally) error {
 }
 
 // Keep flushes with every beat until ctx ends.
-func (t *tallies) Keep(ctx context.Context, beat time.Duration, j backoff.Jitter) {
-	for n := uint64(0); backoff.Wait(ctx, j.Around(beat, "tally", "", n)); n++ {
+func (t *tallies) Keep(ctx context.Context, beat time.Duration, j waits.Jitter) {
+	for n := uint64(0); waits.Wait(ctx, j.Around(beat, "tally", "", n)); n++ {
 		t.Flush(ctx)
 	}
 }

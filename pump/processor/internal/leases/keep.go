@@ -9,10 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/awake"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/failure"
-	"github.com/queuepump/queuepump/pump/internal/rounds"
+	"github.com/queuepump/queuepump/pump/internal/sim"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -34,7 +33,7 @@ var ErrEnded = errors.New("pump: the message's lease has ended; it will be deliv
 // the margin, because the message is certainly hidden until then.
 type Keeper struct {
 	terms  *Timing
-	jitter backoff.Jitter
+	jitter waits.Jitter
 	// OnLost is called, without the lock, when no further task of the delivery
 	// should be started; cause is set if handlers that run must end, too.
 	OnLost func(d *message.Delivery, cause error)
@@ -43,9 +42,9 @@ type Keeper struct {
 	OnStale func(d *message.Delivery)
 	// OnRenewed is called, without the lock, for a message whose lease was renewed for so long.
 	OnRenewed func(d *message.Delivery, length time.Duration)
-	Step      backoff.Step
-	Clock     awake.Clock
-	Rounds    rounds.Counter
+	Step      sim.Step
+	Clock     waits.Clock
+	Rounds    waits.Counter
 
 	Mu      sync.Mutex // guards what follows and what lease says
 	heap    leaseHeap
@@ -58,7 +57,7 @@ type Keeper struct {
 const longestRound = 2 * time.Second
 
 // NewKeeper makes a keeper. Its fields are set before Run.
-func NewKeeper(t *Timing, j backoff.Jitter) *Keeper {
+func NewKeeper(t *Timing, j waits.Jitter) *Keeper {
 	return &Keeper{terms: t, jitter: j, checked: time.Now(), wake: make(chan struct{}, 1)}
 }
 
@@ -73,7 +72,7 @@ func (k *Keeper) interval(l *message.Lease) time.Duration {
 
 // backoff is the time from a failed renewal to the next try.
 func (k *Keeper) backoff(l *message.Lease) time.Duration {
-	limit := backoff.Doubled(l.Length/60, l.Patience(), l.Failed)
+	limit := waits.Doubled(l.Length/60, l.Patience(), l.Failed)
 	return time.Duration(k.jitter.Float("renew again", l.Receipt.ID, l.Tries) * float64(limit))
 }
 
@@ -176,7 +175,7 @@ func (k *Keeper) All() []*message.Delivery {
 // Run keeps until the context ends.
 func (k *Keeper) Run(ctx context.Context) {
 	defer k.Rounds.Begin()()
-	rounds.Loop(ctx, k.wake, func() time.Duration {
+	waits.Loop(ctx, k.wake, func() time.Duration {
 		k.Rounds.Add()
 		k.Step.Wait("keep")
 		return k.round(ctx)
@@ -198,7 +197,7 @@ func (k *Keeper) round(ctx context.Context) time.Duration {
 			stale = append(stale, d)
 		}
 	}
-	wait := rounds.Rest
+	wait := waits.Rest
 	if len(k.heap) > 0 {
 		wait = min(k.heap[0].Lease.Next.Sub(now), longestRound)
 	}
@@ -338,7 +337,7 @@ func (k *Keeper) push(d *message.Delivery) {
 	}
 	heap.Push(&k.heap, d)
 	if l.Index == 0 {
-		backoff.Signal(k.wake)
+		waits.Signal(k.wake)
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 )
 
 // The terms on which messages are taken and put back, where the user fixes none
@@ -108,14 +108,14 @@ func (t *Timing) Task() time.Duration {
 // one. It is drawn from in between.
 func (t *Timing) Backoff(n uint64) (least, most time.Duration) {
 	if base := t.retry.Base; base > 0 {
-		return 0, backoff.Doubled(base, t.retry.Max, n)
+		return 0, waits.Doubled(base, t.retry.Max, n)
 	}
 	took := t.Task()
 	least = min(took, t.retry.Max/2)
 	if n == 0 && took < firstRetry/2 {
 		return least, min(firstRetry, t.retry.Max)
 	}
-	return least, backoff.Doubled(max(secondRetry, 2*took), t.retry.Max, n)
+	return least, waits.Doubled(max(secondRetry, 2*took), t.retry.Max, n)
 }
 
 // Spans is how durations are distributed, of late: a histogram whose counts fade

@@ -106,5 +106,5 @@ type CauseRow struct {
 	Queue   *queues.Queue
 	Message string
 	Cause   codec.Cause
-	Text    string // tombstone.TextHash
+	Text    string // row.TextHash
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/processor/internal/ownership"
+	"github.com/queuepump/queuepump/pump/processor/internal/base"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -80,7 +80,7 @@ func (a *account) fails(now time.Time, refuses, silent time.Duration) bool {
 // is asked for a message now and then, so that this process finds out when it can read the account
 // again. The first processors by rank ask one of an account that others cannot read, too, to vouch
 // for it.
-func (p *Poller) probes(assigned *ownership.Assignment, polled []*queues.Queue) []*queues.Queue {
+func (p *Poller) probes(assigned *base.Assignment, polled []*queues.Queue) []*queues.Queue {
 	var wanted []string
 	now := time.Now()
 	for _, a := range p.accounts {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 )
 
 // unreachable is how long, at least, a queue must have failed before a
@@ -77,7 +77,7 @@ func (p *Poller) idle(d time.Duration) (over bool, again time.Duration, err erro
 					silent = append(silent, fmt.Sprintf("%v (%v)", q.queue, q.trouble))
 				}
 			case q.flying > 0:
-				again = min(again, backoff.RequestTimeout) // its answer wakes the poller
+				again = min(again, waits.RequestTimeout) // its answer wakes the poller
 			case q.hidden.After(now):
 				again = min(again, q.hidden.Sub(now))
 			case !q.emptyAt.Before(since.Add(d)) && !q.emptyAt.Before(q.hidden): // empty

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 )
 
 // lookOne counts the messages of the next queue that is due and did not answer last, and reports
@@ -31,7 +31,7 @@ func (p *Poller) lookOne(ctx context.Context, now time.Time) bool {
 }
 
 func (p *Poller) look(ctx context.Context, a *account, q *entry) {
-	_, err := q.queue.Count(ctx, backoff.RequestTimeout)
+	_, err := q.queue.Count(ctx, waits.RequestTimeout)
 	p.mu.Lock()
 	q.flying--
 	a.flying--
@@ -43,5 +43,5 @@ func (p *Poller) look(ctx context.Context, a *account, q *entry) {
 	}
 	p.mu.Unlock()
 	p.Gets.Done(1, true)
-	backoff.Signal(p.wake)
+	waits.Signal(p.wake)
 }

@@ -5,10 +5,9 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/rounds"
-	"github.com/queuepump/queuepump/pump/processor/internal/backlog"
+	"github.com/queuepump/queuepump/pump/internal/waits"
+	"github.com/queuepump/queuepump/pump/processor/internal/base"
 	"github.com/queuepump/queuepump/pump/processor/internal/leases"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -59,7 +58,7 @@ func (p *Poller) Run(ctx context.Context) error {
 			}
 			wait = min(wait, again)
 		}
-		rounds.Sleep(ctx, wait, p.wake)
+		waits.Sleep(ctx, wait, p.wake)
 	}
 	return nil
 }
@@ -74,7 +73,7 @@ func (p *Poller) round(ctx context.Context) time.Duration {
 		p.lookOne(ctx, now) {
 	}
 	p.Rounds.Add()
-	wait := rounds.Rest
+	wait := waits.Rest
 	ready, again := p.Env.Queues.Allowance.Ready(now)
 	if !ready {
 		wait = min(wait, max(again, pollBase))
@@ -114,7 +113,7 @@ func (p *Poller) startOne(ctx context.Context, now time.Time, swept bool) bool {
 			continue
 		}
 		q := a.queues[next]
-		limit, room := probe, backlog.Reservation{}
+		limit, room := probe, base.Reservation{}
 		if q.failures == 0 {
 			if room = p.Backlog.Reserve(q.swept); room.Messages == 0 {
 				return false // the backlog wakes the poller when there is room again
@@ -150,7 +149,7 @@ func (p *Poller) startOne(ctx context.Context, now time.Time, swept bool) bool {
 // asking is what a get asks for.
 type asking struct {
 	limit   int // messages
-	room    backlog.Reservation
+	room    base.Reservation
 	waiting int // messages that may have to wait until their segments are ready
 }
 
@@ -165,7 +164,7 @@ func (p *Poller) get(ctx context.Context, a *account, q *entry, ask asking) {
 	wasSlow := !slow.Stop()
 	held := room
 	if wasSlow {
-		held = backlog.Reservation{} // given back already
+		held = base.Reservation{} // given back already
 	}
 	own, aside := p.Receive(Get{
 		Queue: q.queue, Messages: msgs, Sent: sent, Lease: lease, Limit: limit, Room: held,
@@ -202,7 +201,7 @@ func (p *Poller) get(ctx context.Context, a *account, q *entry, ask asking) {
 		if len(msgs) == limit { // our own may be behind them
 			base, most = pollBase, pollBehind
 		}
-		q.due = now.Add(p.Jitter.Around(backoff.Doubled(base, most, q.empties), "poll",
+		q.due = now.Add(p.Jitter.Around(waits.Doubled(base, most, q.empties), "poll",
 			q.queue.String(), q.asked))
 		q.empties++
 		if q.hinted.After(sent) { // the message may have come after this get looked
@@ -232,7 +231,7 @@ func (p *Poller) get(ctx context.Context, a *account, q *entry, ask asking) {
 		m.NudgeTraffic()
 	}
 	p.Gets.Done(1, true)
-	backoff.Signal(p.wake)
+	waits.Signal(p.wake)
 }
 
 func (p *Poller) noteSlow(a *account, q *entry, ask asking) {
@@ -242,7 +241,7 @@ func (p *Poller) noteSlow(a *account, q *entry, ask asking) {
 	p.maybeWaiting -= ask.waiting
 	p.mu.Unlock()
 	p.Backlog.GiveBack(ask.room)
-	backoff.Signal(p.wake) // another queue of the account may have its turn
+	waits.Signal(p.wake) // another queue of the account may have its turn
 }
 
 func (p *Poller) noteAnswer(q *entry, sent time.Time) {

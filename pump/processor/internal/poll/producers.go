@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/internal/upkeep"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -94,7 +94,7 @@ func (p *Poller) Hasten() {
 	now := time.Now()
 	p.haste.told = now // the processor that told this one has told all
 	p.hasten(now)
-	backoff.Signal(p.wake)
+	waits.Signal(p.wake)
 }
 
 // makeDue makes idle queues due within what is their longest back-off from now on. One in

@@ -7,13 +7,10 @@ import (
 
 	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/internal/upkeep"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/rounds"
-	"github.com/queuepump/queuepump/pump/processor/internal/backlog"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/processor/internal/base"
 	"github.com/queuepump/queuepump/pump/processor/internal/leases"
-	"github.com/queuepump/queuepump/pump/processor/internal/ownership"
 	"github.com/queuepump/queuepump/pump/processor/internal/record"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -49,7 +46,7 @@ const (
 
 // Parts are the parts of a processor that the poller asks.
 type Parts struct {
-	Backlog  *backlog.Backlog
+	Backlog  *base.Backlog
 	Timing   *leases.Timing
 	Recorder *record.Recorder // nil: nothing is recorded. It is set before the first Follow.
 	// Receive takes what a get brought, and says how many of the messages are this process's to
@@ -71,7 +68,7 @@ type Get struct {
 	Sent     time.Time
 	Lease    time.Duration // that it asked for
 	Limit    int           // messages that it asked for
-	Room     backlog.Reservation
+	Room     base.Reservation
 }
 
 // Poller asks this process's queues of all accounts under one schedule: queues
@@ -83,7 +80,7 @@ type Poller struct {
 	*base.Env
 	Parts
 	wake   chan struct{}
-	Rounds rounds.Counter // of the schedule, with a get or without
+	Rounds waits.Counter // of the schedule, with a get or without
 
 	mu       sync.Mutex // guards what follows and what it points to
 	accounts []*account
@@ -155,12 +152,12 @@ func New(env *base.Env, parts Parts) *Poller {
 }
 
 // Wake has the poller look again at what it may get.
-func (p *Poller) Wake() { backoff.Signal(p.wake) }
+func (p *Poller) Wake() { waits.Signal(p.wake) }
 
 // Follow makes the queues of an assignment the ones that are polled, in their order. One that
 // leaves the schedule keeps its entry, because what was taken from it is still to
 // be settled; one that comes into it is due at once.
-func (p *Poller) Follow(assigned *ownership.Assignment) {
+func (p *Poller) Follow(assigned *base.Assignment) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	shards := assigned.Polled()
@@ -200,7 +197,7 @@ func (p *Poller) Follow(assigned *ownership.Assignment) {
 	for _, a := range p.accounts {
 		a.turn %= max(len(a.queues), 1)
 	}
-	backoff.Signal(p.wake)
+	waits.Signal(p.wake)
 }
 
 // Pause ends getting, or lets it go on with all queues due. Gets under way go on.
@@ -215,7 +212,7 @@ func (p *Poller) Pause(on bool) {
 			}
 		}
 	}
-	backoff.Signal(p.wake)
+	waits.Signal(p.wake)
 }
 
 // Sweep has each queue asked once for as many messages as a get has, whether there is room for
@@ -232,7 +229,7 @@ func (p *Poller) Sweep() {
 			}
 		}
 	}
-	backoff.Signal(p.wake)
+	waits.Signal(p.wake)
 }
 
 func (p *Poller) sweep(q *entry, on bool) {
@@ -244,7 +241,7 @@ func (p *Poller) sweep(q *entry, on bool) {
 
 // MarkUnready notes which queues, by shard, are the homes of segments that are not ready: while
 // Parts.LobbyFull they are not asked.
-func (p *Poller) MarkUnready(s *ownership.Assignment, unready []bool) {
+func (p *Poller) MarkUnready(s *base.Assignment, unready []bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, q := range s.Shards {
@@ -252,7 +249,7 @@ func (p *Poller) MarkUnready(s *ownership.Assignment, unready []bool) {
 			polled.unready = unready[i]
 		}
 	}
-	backoff.Signal(p.wake)
+	waits.Signal(p.wake)
 }
 
 // Nudge makes a queue due, if it is one that this process polls (P8.2). A queue in trouble
@@ -266,7 +263,7 @@ func (p *Poller) Nudge(queue string) {
 			if q.queue.String() == queue && q.failures == 0 {
 				q.hinted = now
 				q.hint(now)
-				backoff.Signal(p.wake)
+				waits.Signal(p.wake)
 				return
 			}
 		}

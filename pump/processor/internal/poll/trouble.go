@@ -3,9 +3,9 @@ package poll
 import (
 	"time"
 
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 )
 
 // failed decides when a queue is asked again after a failed get. Such a get
@@ -14,7 +14,7 @@ func (p *Poller) failed(q *entry, err error, now time.Time) {
 	q.width = 1
 	full := func(base, limit time.Duration) time.Duration {
 		// At least half of it, so that nothing comes back at once by chance.
-		d := backoff.Doubled(base, limit, q.failures)
+		d := waits.Doubled(base, limit, q.failures)
 		return d/2 + time.Duration(p.Jitter.Float("poll", q.queue.String(), q.asked)*float64(d/2))
 	}
 	var wait time.Duration

@@ -8,9 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
-	"github.com/queuepump/queuepump/pump/internal/rounds"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 )
 
 const (
@@ -59,7 +58,7 @@ func (k *checker) doubt(segment uint32) {
 	defer k.mu.Unlock()
 	if !k.odd[partition] {
 		k.odd[partition] = true
-		backoff.Signal(k.wake)
+		waits.Signal(k.wake)
 	}
 }
 
@@ -69,12 +68,12 @@ func (k *checker) old(segments []uint32) {
 	for _, s := range segments {
 		k.doubt(s)
 	}
-	backoff.Signal(k.c.Fencer.wake)
+	waits.Signal(k.c.Fencer.wake)
 }
 
 // Check looks until ctx ends.
 func (k *checker) Check(ctx context.Context) {
-	rounds.Loop(ctx, k.wake, func() time.Duration {
+	waits.Loop(ctx, k.wake, func() time.Duration {
 		k.c.r.Cfg.Sim.Seeding.Turn.Wait("check")
 		return k.round(ctx)
 	})

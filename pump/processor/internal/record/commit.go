@@ -12,10 +12,9 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/rounds"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
@@ -104,7 +103,7 @@ func (m *Committer) Add(d *message.Delivery) {
 	q.waiting++
 	q.bytes += int64(d.Held)
 	if len(p.waiting) == 1 || p.hurried || m.fullLocked() { // else it is known when p is due
-		backoff.Signal(m.Wake)
+		waits.Signal(m.Wake)
 	}
 }
 
@@ -119,7 +118,7 @@ func (m *Committer) Hurry(segments []uint32) {
 				return slices.Contains(segments, d.Header.Segment)
 			})
 	}
-	backoff.Signal(m.Wake)
+	waits.Signal(m.Wake)
 }
 
 // Full reports whether so many results wait that nothing more should be got (P5.6).
@@ -142,7 +141,7 @@ func (m *Committer) Uncommitted() int {
 
 // Run commits until ctx ends.
 func (m *Committer) Run(ctx context.Context) {
-	rounds.Loop(ctx, m.Wake, func() time.Duration {
+	waits.Loop(ctx, m.Wake, func() time.Duration {
 		m.c.r.Cfg.Sim.Seeding.Turn.Wait("commit")
 		return m.round()
 	})
@@ -227,7 +226,7 @@ func (m *Committer) leave(p *partition, batch, again []*message.Delivery, next t
 	if len(again) > 0 {
 		p.fails++
 		p.waiting = append(again, p.waiting...)
-		p.after = time.Now().Add(m.c.r.Jitter.Around(backoff.Doubled(fenceBase, fenceMost, p.fails),
+		p.after = time.Now().Add(m.c.r.Jitter.Around(waits.Doubled(fenceBase, fenceMost, p.fails),
 			"commit", fmt.Sprint(p.number), p.fails))
 	} else {
 		p.fails = 0
@@ -239,7 +238,7 @@ func (m *Committer) leave(p *partition, batch, again []*message.Delivery, next t
 	}
 	calm := wasFull && !m.fullLocked()
 	q.Unlock()
-	backoff.Signal(m.Wake)
+	waits.Signal(m.Wake)
 	if calm {
 		m.c.r.GetMore()
 	}
@@ -265,7 +264,7 @@ func (m *Committer) outcome(d *message.Delivery) (known bool) {
 		return true
 	case errors.Is(worst, ledger.ErrFenced):
 		// Another owner does these tasks, or has done them: the results are dropped (P3.5).
-		backoff.Signal(c.Fencer.wake) // or none does, for the rows are those of some time ago
+		waits.Signal(c.Fencer.wake) // or none does, for the rows are those of some time ago
 		c.r.Log.Info("results came after another owner of their segment; they are dropped",
 			append(d.Attrs(), "error", worst)...)
 		s.PutBack(d, 0)

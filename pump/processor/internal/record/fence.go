@@ -10,12 +10,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/member"
-	"github.com/queuepump/queuepump/pump/internal/rounds"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 )
 
 const (
@@ -103,7 +102,7 @@ func (f *Fencer) FencedAt(segment uint32, epoch uint64) (at time.Time, ok bool) 
 func (f *Fencer) Follow(m *member.Member) {
 	f.c.Ledger.Drop(f.ended(m))
 	if len(f.ToFence(m)) > 0 {
-		backoff.Signal(f.wake)
+		waits.Signal(f.wake)
 	}
 }
 
@@ -150,7 +149,7 @@ func (f *Fencer) Holds(partition int) (segments, all int) {
 
 // Fence fences what this process holds, until ctx ends.
 func (f *Fencer) Fence(ctx context.Context) {
-	rounds.Loop(ctx, f.wake, func() time.Duration {
+	waits.Loop(ctx, f.wake, func() time.Duration {
 		f.c.r.Cfg.Sim.Seeding.Turn.Wait("fence")
 		wait, news := f.round(ctx)
 		if news { // what was not polled is, and what waits in the lobby goes on
@@ -245,7 +244,7 @@ func (f *Fencer) one(ctx context.Context, partition int, holds []cluster.Hold, l
 	try, cancel := context.WithTimeout(ctx, fenceTimeout)
 	var err error
 	if load {
-		err = f.c.Ledger.Load(try, holds, func(uint32) { backoff.Signal(f.wake) })
+		err = f.c.Ledger.Load(try, holds, func(uint32) { waits.Signal(f.wake) })
 	} else {
 		_, err = f.c.Ledger.Fence(try, holds)
 	}
@@ -256,7 +255,7 @@ func (f *Fencer) one(ctx context.Context, partition int, holds []cluster.Hold, l
 	f.mu.Lock()
 	delete(f.busy, partition)
 	f.mu.Unlock()
-	backoff.Signal(f.wake)
+	waits.Signal(f.wake)
 }
 
 // conclude notes which of the segments, which are in order, have failed and when they are tried
@@ -288,7 +287,7 @@ func (f *Fencer) conclude(partition int, holds []cluster.Hold, err error) {
 			f.failed[u.Segment] = was
 		}
 		was.epoch, was.err = holds[i].Epoch, u.Err
-		was.after = now.Add(f.c.r.Jitter.Around(backoff.Doubled(fenceBase, fenceMost, was.trials),
+		was.after = now.Add(f.c.r.Jitter.Around(waits.Doubled(fenceBase, fenceMost, was.trials),
 			"fence", strconv.Itoa(partition), was.trials))
 		was.trials++
 	}

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -62,7 +62,7 @@ func (c *Recorder) Prune(ctx context.Context) {
 		return
 	}
 	wait := pruneEvery
-	for n := uint64(0); backoff.Wait(ctx, c.r.Jitter.Around(wait, "prune", c.r.Cfg.Workload, n)); n++ {
+	for n := uint64(0); waits.Wait(ctx, c.r.Jitter.Around(wait, "prune", c.r.Cfg.Workload, n)); n++ {
 		wait = pruneEvery * time.Duration(max(1, c.crowd()/pruneCrowd))
 		switch pruned, err := c.pruneListed(ctx); {
 		case err != nil && ctx.Err() == nil:

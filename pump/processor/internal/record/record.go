@@ -9,10 +9,10 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
-	"github.com/queuepump/queuepump/pump/internal/tombstone"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor/internal/base"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
@@ -201,7 +201,7 @@ func (c *Recorder) Look(ctx context.Context, run pump.RunID, since time.Time) cl
 
 // asWhole: none of the message's tasks is handled; they are recorded as done.
 func (c *Recorder) asWhole(d *message.Delivery) bool {
-	return tombstone.Is(&d.Header) || c.r.Discards
+	return row.IsTombstone(&d.Header) || c.r.Discards
 }
 
 // wait puts a message back because tasks of it are in hand.
@@ -211,7 +211,7 @@ func (c *Recorder) wait(d *message.Delivery) *message.Disposition {
 
 func (c *Recorder) copyDelay(d *message.Delivery) time.Duration {
 	n := uint64(max(d.Dequeued, 1))
-	return c.r.Jitter.Around(backoff.Doubled(inHandLeast, inHandMost, n-1), "copy", d.ID, n)
+	return c.r.Jitter.Around(waits.Doubled(inHandLeast, inHandMost, n-1), "copy", d.ID, n)
 }
 
 // refused puts a message back that the ledger does not take.
@@ -223,7 +223,7 @@ func (c *Recorder) refused(d *message.Delivery, err error) *message.Disposition 
 			append(d.Attrs(), "error", err)...)
 		n := uint64(max(d.Dequeued, 1))
 		return &message.Disposition{
-			Delay: c.r.Jitter.Around(backoff.Doubled(inHandLeast, crowdedMost, n-1), "crowded", d.ID, n),
+			Delay: c.r.Jitter.Around(waits.Doubled(inHandLeast, crowdedMost, n-1), "crowded", d.ID, n),
 			Ours:  true,
 		}
 	}
@@ -351,7 +351,7 @@ func Beyond(
 ) (w *message.Disposition, over bool) {
 	h := &d.Header
 	switch {
-	case verdict.Redriven() && h.Generation > 0 && tombstone.Is(h):
+	case verdict.Redriven() && h.Generation > 0 && row.IsTombstone(h):
 		return &message.Disposition{Forget: true}, true // nothing is recorded that it could change
 	case verdict.Redriven() && h.Generation > 0:
 		d.Runless = true

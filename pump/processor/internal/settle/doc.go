@@ -23,4 +23,9 @@
 //
 // At most 32 settlements run together for a queue. Neither gets nor handlers wait for them, but a
 // queue or account with too much unsettled is not asked for more.
+//
+// # Claim
+//
+// Its part claim stands before a handler and lets work on a key begin once in an interval (origins
+// B2 to B4).
 package settle

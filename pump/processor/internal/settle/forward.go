@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
@@ -30,7 +29,7 @@ var errNotHome = errors.New(
 // it waiting for long, so where it belongs is asked again in the last moment.
 func (r *Settlers) bringHome(d *message.Delivery, c *message.Copy) error {
 	about := c.Queue.Digest(c.Text)
-	if err := c.Queue.Pay(r.Wire, quota.ClassPut, 1, queues.OpPut, about); err != nil {
+	if err := c.Queue.Pay(r.Wire, queues.ClassPut, 1, queues.OpPut, about); err != nil {
 		return err
 	}
 	s := r.Assignment.Load()

@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -57,7 +57,7 @@ func TestGroupingOfRetriesLosesNoTaskAndMakesNoneEarly(t *testing.T) {
 }
 
 func TestJitterIsAFunctionOfWhoWhatAndHowOften(t *testing.T) {
-	a, b := backoff.Jitter("a"), backoff.Jitter("b")
+	a, b := waits.Jitter("a"), waits.Jitter("b")
 	if a.Float("x", "y", 1) != a.Float("x", "y", 1) {
 		t.Error("not a function")
 	}
@@ -83,10 +83,10 @@ func TestJitterIsAFunctionOfWhoWhatAndHowOften(t *testing.T) {
 	if sum < 4900 || sum > 5100 {
 		t.Errorf("the mean of 10,000 draws is %v", sum/10_000)
 	}
-	if d := backoff.Doubled(time.Second, time.Minute, 1<<40); d != time.Minute {
+	if d := waits.Doubled(time.Second, time.Minute, 1<<40); d != time.Minute {
 		t.Errorf("doubled often: %v", d)
 	}
-	if d := backoff.Doubled(0, time.Minute, 1<<40); d != 0 {
+	if d := waits.Doubled(0, time.Minute, 1<<40); d != 0 {
 		t.Errorf("nothing doubled: %v", d)
 	}
 }

@@ -9,8 +9,8 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
-	"github.com/queuepump/queuepump/pump/internal/tombstone"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -107,17 +107,17 @@ func (r *Settlers) poisonText(
 		return p
 	}
 	p.Text = slices.Clone(text)
-	p.Row = &message.CauseRow{Queue: d.Queue, Message: d.ID, Cause: c, Text: tombstone.TextHash(text)}
+	p.Row = &message.CauseRow{Queue: d.Queue, Message: d.ID, Cause: c, Text: row.TextHash(text)}
 	return p
 }
 
 // writeCause writes the row that says why a message is in the poison queue.
 // Writing it again after a lost answer writes the same row.
 func (r *Settlers) writeCause(c *message.CauseRow) error {
-	ctx, cancel := context.WithTimeout(r.Wire, backoff.RequestTimeout)
+	ctx, cancel := context.WithTimeout(r.Wire, waits.RequestTimeout)
 	defer cancel()
 	_, err := r.Queues.Control.Write(ctx, storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
-		Partition: tombstone.Partition(r.Cfg.Workload),
+		Partition: row.CausePartition(r.Cfg.Workload),
 		Row:       message.RowKey(c.Queue.Account.Name, c.Queue.Name, c.Message),
 		Properties: map[string]any{
 			"Reason": c.Cause.Reason, "Detail": c.Cause.Detail[:min(len(c.Cause.Detail), 8<<10)],

@@ -7,9 +7,9 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/processor/internal/base"
 	"github.com/queuepump/queuepump/pump/processor/internal/leases"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
-	"github.com/queuepump/queuepump/pump/processor/internal/ownership"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -203,7 +203,7 @@ func (r *Settlers) settleLater(d *message.Delivery, err error) {
 		r.end(d)
 		return
 	case errors.Is(err, errNotHome): // it is judged anew when it comes back
-		s.Copies, s.Final, s.Delay, s.Text = nil, message.StepRelease, ownership.PassOnMost, nil
+		s.Copies, s.Final, s.Delay, s.Text = nil, message.StepRelease, base.PassOnMost, nil
 		s.Retried = 0
 		if r.Recorder != nil {
 			r.Recorder.Unquarantine(d)

@@ -6,8 +6,6 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/quota"
-	"github.com/queuepump/queuepump/pump/processor/internal/backlog"
 	"github.com/queuepump/queuepump/pump/processor/internal/base"
 	"github.com/queuepump/queuepump/pump/processor/internal/leases"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
@@ -37,7 +35,7 @@ const (
 type Parts struct {
 	Timing   *leases.Timing
 	Keeper   *leases.Keeper
-	Backlog  *backlog.Backlog
+	Backlog  *base.Backlog
 	Poller   *poll.Poller
 	Recorder *record.Recorder // nil: nothing is recorded
 	Trials   *trial.Trials
@@ -170,7 +168,7 @@ func (s *Settler) Full() bool {
 		s.account.bytes.Load() >= s.account.mostBytes
 }
 
-func (s *Settler) tooMany(waiting *atomic.Int64, b *quota.Budget) bool {
+func (s *Settler) tooMany(waiting *atomic.Int64, b *queues.Budget) bool {
 	n := waiting.Load()
 	return n >= unsettledLeast &&
 		n >= min(int64(b.Rate()*s.all.Timing.Lease().Seconds()/4), unsettledMost)

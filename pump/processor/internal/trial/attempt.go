@@ -9,9 +9,8 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/quota"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/processor/internal/leases"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -38,7 +37,7 @@ func (t *Trials) writeAttempt(d *message.Delivery, alone bool) error {
 	}
 	var sent time.Time
 	length := t.Keeper.Length(d)
-	err = d.Queue.Do(t.Wire, quota.ClassRenew, 1, queues.OpReplace, d.ID,
+	err = d.Queue.Do(t.Wire, queues.ClassRenew, 1, queues.OpReplace, d.ID,
 		func(ctx context.Context) (err error) {
 			sent = time.Now()
 			receipt, err = d.Queue.Queue.Replace(ctx, receipt, text, length)
@@ -99,7 +98,7 @@ func (t *Trials) readAttempts(d *message.Delivery) error {
 	if _, ok := t.attemptText(d, true); ok {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(t.Wire, backoff.RequestTimeout)
+	ctx, cancel := context.WithTimeout(t.Wire, waits.RequestTimeout)
 	defer cancel()
 	partition, row := t.attemptsKey(d)
 	e, err := t.Queues.Control.Read(ctx, partition, row)
@@ -143,7 +142,7 @@ func (t *Trials) countAttempt(d *message.Delivery, alone bool) error {
 }
 
 func (t *Trials) writeAttemptRow(d *message.Delivery, n uint32, alone int) error {
-	ctx, cancel := context.WithTimeout(t.Wire, backoff.RequestTimeout)
+	ctx, cancel := context.WithTimeout(t.Wire, waits.RequestTimeout)
 	defer cancel()
 	partition, row := t.attemptsKey(d)
 	properties := map[string]any{
@@ -169,7 +168,7 @@ func (t *Trials) CloseAttempts(d *message.Delivery) {
 	var err error
 	switch final := d.Plan.Final; {
 	case final == message.StepDelete:
-		ctx, cancel := context.WithTimeout(t.Wire, backoff.RequestTimeout)
+		ctx, cancel := context.WithTimeout(t.Wire, waits.RequestTimeout)
 		defer cancel()
 		partition, row := t.attemptsKey(d)
 		_, err = t.Queues.Control.Write(ctx, storage.Write{

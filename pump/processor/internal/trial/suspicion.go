@@ -7,8 +7,8 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/processor/internal/base"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
-	"github.com/queuepump/queuepump/pump/processor/internal/ownership"
 )
 
 // How many deliveries that left no trace make a message suspicious.
@@ -66,9 +66,9 @@ type readerCount struct {
 }
 
 // Follow takes the counts of a new view.
-func (t *Trials) Follow(s *ownership.Assignment) { t.readers.follow(s) }
+func (t *Trials) Follow(s *base.Assignment) { t.readers.follow(s) }
 
-func (c *readerCounts) follow(s *ownership.Assignment) {
+func (c *readerCounts) follow(s *base.Assignment) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.of == nil {

@@ -6,8 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/internal/backoff"
-	"github.com/queuepump/queuepump/pump/processor/internal/backlog"
+	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/processor/internal/base"
 	"github.com/queuepump/queuepump/pump/processor/internal/leases"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
@@ -34,7 +33,7 @@ const (
 	soloPatience = 15 * time.Minute
 	// recordMost is for how long a trial lasts after its task is done, until that is recorded.
 	// The control plane may be dark, and then the next one need not wait for it.
-	recordMost = 2 * backoff.RequestTimeout
+	recordMost = 2 * waits.RequestTimeout
 )
 
 // HungAfter is how long a handler may take to return after its context ended. Then its task is
@@ -50,7 +49,7 @@ type Options struct {
 
 // Parts are the parts of a processor that trials use.
 type Parts struct {
-	Backlog  *backlog.Backlog
+	Backlog  *base.Backlog
 	Keeper   *leases.Keeper
 	Recorder *record.Recorder // nil: nothing is recorded
 	// Open opens a message whose trial begins.

@@ -1,0 +1,277 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/queuepump/queuepump/pump/quarantine"
+)
+
+const (
+	// tokenHeader carries the token. A header of its own makes browsers ask first whether another
+	// origin may send it, and nothing here says that one may.
+	tokenHeader = "X-Queuepump-Token"
+	// maxToken bounds the token's file, and leastToken how short it may be: 16 random characters
+	// cannot be guessed.
+	maxToken   = 4 << 10
+	leastToken = 16
+	// dryFor is for how long what a trial has said counts.
+	dryFor = 10 * time.Minute
+)
+
+// action is a redrive, or the trial of one: as people see it.
+type action struct {
+	// Can: a token is configured, so that people can act here.
+	Can     bool   `json:"can"`
+	ID      string `json:"id"` // empty: there was none
+	Dry     bool   `json:"dry"`
+	Running bool   `json:"running"`
+	Cause   string `json:"cause"`
+	// Messages are those that were put back, or would be, with so many tasks; Kept those that stay.
+	Messages int64     `json:"messages"`
+	Tasks    int64     `json:"tasks"`
+	Kept     int64     `json:"kept"`
+	KeptWhy  []string  `json:"keptWhy"` // some of the reasons, each once
+	Error    string    `json:"error"`
+	Began    time.Time `json:"began"`
+
+	// newest is when the newest message that was counted was tried last, or put into quarantine.
+	newest time.Time
+}
+
+// whysShown is how many reasons are shown for which messages stay.
+const whysShown = 5
+
+// request is what a request to act says.
+type request struct {
+	Cause string `json:"cause"`
+	// Dry is the trial that has said what would be done; empty: try.
+	Dry string `json:"dry"`
+}
+
+// acting passes on what comes from this page and has the token.
+func (p *Page) acting(do func(http.ResponseWriter, *http.Request, request)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if !sameOrigin(r) {
+			refuse(w, http.StatusForbidden, "only this page itself may act here")
+			return
+		}
+		if status, why := p.hasToken(r); why != "" {
+			refuse(w, status, why)
+			return
+		}
+		var in request
+		d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxToken))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&in); err != nil {
+			refuse(w, http.StatusBadRequest, "the request cannot be read")
+			return
+		}
+		do(w, r, in)
+	}
+}
+
+// sameOrigin reports whether a browser says that the request comes from a page of this address. One
+// that says nothing is no browser that knows these headers, and has no business here.
+func sameOrigin(r *http.Request) bool {
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" {
+		return false
+	}
+	origin, err := url.Parse(r.Header.Get("Origin"))
+	return err == nil && origin.Host != "" && origin.Host == r.Host
+}
+
+// hasToken says why a request may not act; empty: it may. The file is read each time, so that a new
+// token counts at once.
+func (p *Page) hasToken(r *http.Request) (status int, why string) {
+	if p.o.TokenFile == "" {
+		return http.StatusForbidden, "this page is read only: page.tokenFile is not configured"
+	}
+	token, err := readToken(p.o.TokenFile)
+	if err != nil {
+		p.o.Log.Error("the page's token cannot be read", "error", err)
+		return http.StatusServiceUnavailable, "the token's file cannot be used; the log says why"
+	}
+	given, right := sha256.Sum256([]byte(r.Header.Get(tokenHeader))), sha256.Sum256([]byte(token))
+	switch {
+	case subtle.ConstantTimeCompare(given[:], right[:]) == 1:
+		return 0, ""
+	case !p.wrong.Allow():
+		return http.StatusTooManyRequests, "too many wrong tokens; wait a moment"
+	}
+	return http.StatusUnauthorized, "the token is wrong"
+}
+
+// newWrongs bounds how many wrong tokens are answered as such: five at once, then one a second.
+// They keep nobody out who has the right one.
+func newWrongs() *rate.Limiter { return rate.NewLimiter(1, 5) }
+
+func readToken(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxToken+1))
+	if err != nil {
+		return "", err
+	}
+	token := strings.TrimSpace(string(text))
+	if len(token) < leastToken || len(text) > maxToken {
+		return "", fmt.Errorf("%s: a token has %d characters to %d KiB", path, leastToken, maxToken>>10)
+	}
+	return token, nil
+}
+
+// redrive tries a redrive, or makes one that was tried.
+func (p *Page) redrive(w http.ResponseWriter, _ *http.Request, in request) {
+	p.doing.Lock()
+	defer p.doing.Unlock()
+	now := p.action
+	switch tried := !now.Running && now.Dry && now.ID == in.Dry && now.Error == ""; {
+	case p.life.Err() != nil:
+		refuse(w, http.StatusServiceUnavailable, "this process ends")
+		return
+	case now.Running:
+		refuse(w, http.StatusConflict, "another one is under way")
+		return
+	case in.Dry != "" && (!tried || now.Cause != in.Cause || time.Since(now.Began) > dryFor):
+		refuse(w, http.StatusConflict, "try it first: that trial is not the last one, or it is too old")
+		return
+	}
+	next := action{
+		Can: true, ID: rand.Text(), Dry: in.Dry == "", Running: true, Cause: in.Cause,
+		KeptWhy: []string{}, Began: time.Now().UTC(),
+	}
+	f := quarantine.Filter{Reasons: []string{in.Cause}}
+	if !next.Dry {
+		// Messages that came since were not in the trial. Its own messages say until when: their times
+		// are those of workers and of the service, whose clocks may be before this machine's.
+		f.Until = now.newest.Add(1)
+	}
+	p.action = next
+	p.hub.put(partAct, next)
+	p.o.Log.Info("a redrive was asked for on the page", "cause", in.Cause, "dry", next.Dry)
+	ctx, cancel := context.WithCancel(p.life)
+	p.stopAct = cancel
+	p.all.Go(func() {
+		defer cancel()
+		p.act(ctx, f, next)
+	})
+	answer(w, http.StatusAccepted, map[string]string{"id": next.ID})
+}
+
+// act does what a is to do.
+func (p *Page) act(ctx context.Context, f quarantine.Filter, a action) {
+	said := time.Now()
+	say := func() {
+		p.doing.Lock()
+		defer p.doing.Unlock()
+		b := a
+		b.KeptWhy = slices.Clone(a.KeptWhy)
+		p.action = b
+		p.hub.put(partAct, b)
+	}
+	q, err := quarantine.Open(ctx, *p.cfg.Load())
+	if err == nil {
+		err = q.Redrive(ctx, f, quarantine.Options{Dry: a.Dry}, func(o quarantine.Outcome) bool {
+			if at := *cmp.Or(o.Last, &o.Put); at.After(a.newest) {
+				a.newest = at
+			}
+			if o.Outcome == quarantine.Kept {
+				a.Kept++
+				if !slices.Contains(a.KeptWhy, o.Problem) && len(a.KeptWhy) < whysShown {
+					a.KeptWhy = append(a.KeptWhy, o.Problem)
+				}
+			} else {
+				a.Messages++
+				a.Tasks += int64(o.Matching)
+			}
+			if time.Since(said) > time.Second/2 {
+				said = time.Now()
+				say()
+			}
+			return true
+		})
+	}
+	a.Running = false
+	switch {
+	case errors.Is(err, context.Canceled):
+		a.Error = "it was stopped"
+	case err != nil:
+		a.Error, _, _ = strings.Cut(err.Error(), "\n")
+	}
+	p.o.Log.Info("a redrive of the page has ended", "cause", a.Cause, "dry", a.Dry,
+		"messages", a.Messages, "tasks", a.Tasks, "kept", a.Kept, "error", a.Error)
+	say()
+}
+
+// stopActing ends what is under way.
+func (p *Page) stopActing(w http.ResponseWriter, _ *http.Request, _ request) {
+	p.doing.Lock()
+	defer p.doing.Unlock()
+	if p.stopAct != nil {
+		p.stopAct()
+	}
+	answer(w, http.StatusAccepted, map[string]string{"id": p.action.ID})
+}
+
+// samples shows tasks in quarantine.
+func (p *Page) samples(w http.ResponseWriter, r *http.Request, in request) {
+	counts := map[string]int64{}
+	if known := p.poison.Load(); known != nil {
+		for name, n := range *known {
+			if n > 0 {
+				counts[name] = n
+			}
+		}
+	}
+	messages, err := peekAt(r.Context(), *p.cfg.Load(), counts, p.watcher.Load().Pay)
+	out := struct {
+		Tasks []taskShown `json:"tasks"`
+		Error string      `json:"error"`
+	}{Tasks: pageTasksOf(messages, in.Cause)}
+	if err != nil {
+		out.Error, _, _ = strings.Cut(err.Error(), "\n")
+	}
+	answer(w, http.StatusOK, out)
+}
+
+// askDoctor has the doctor look at a large workload, unless it did so lately. It needs no token,
+// because it changes nothing of the workload.
+func (p *Page) askDoctor(w http.ResponseWriter, r *http.Request) {
+	if !sameOrigin(r) {
+		refuse(w, http.StatusForbidden, "only this page itself may act here")
+		return
+	}
+	select {
+	case p.asked <- struct{}{}:
+	default: // it is asked for already
+	}
+	answer(w, http.StatusAccepted, map[string]string{})
+}
+
+func refuse(w http.ResponseWriter, status int, why string) {
+	answer(w, status, map[string]string{"error": why})
+}
+
+func answer(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v)
+}

@@ -1,0 +1,122 @@
+package jsonline
+
+import (
+	"bytes"
+	"encoding/base64"
+	"sync"
+
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+// The encodings of a text: what a task's body is.
+const (
+	// Auto decodes a text that is base64 of JSON, and that is no JSON itself. Everything else is
+	// taken as it is: a word may be base64 by chance, but hardly base64 of JSON.
+	ForeignAuto = "auto"
+	// Text takes every text as it is.
+	Text = "text"
+	// Base64 decodes every text that is base64, of whatever; others are taken as they are.
+	Base64 = "base64"
+)
+
+// Encodings are all of them.
+var ForeignEncodings = []string{ForeignAuto, Text, Base64}
+
+// Reader reads messages. It may be used from many goroutines at once.
+type ForeignReader struct {
+	encoding string
+	keyed    bool
+	scanners sync.Pool // of *scanner
+}
+
+// scanner is what one goroutine finds the key with.
+type scanner struct {
+	field   *Field
+	json    *Scanner
+	scratch []byte
+}
+
+// New makes a reader of texts whose key is the field of that name, or that have none if it is
+// empty.
+func NewForeign(encoding, key string) *ForeignReader {
+	r := &ForeignReader{encoding: encoding, keyed: key != ""}
+	r.scanners.New = func() any {
+		field := NewField(key)
+		return &scanner{field: field, json: NewScanner(field)}
+	}
+	return r
+}
+
+// Read gives the key and the body of a message. The key is nil if there is none: the text is no
+// JSON, or the field is not in it or is empty, null, an object or an array. It is looked for in the
+// text, and in what [Auto] would decode, whatever the encoding is: processors that are told
+// different ones must agree on a message's segment. The body may be a part of the text.
+func (r *ForeignReader) Read(text []byte) (key, body []byte) {
+	if r.encoding == Text && !r.keyed {
+		return nil, text
+	}
+	decoded, isBase64 := decode(text)
+	json, isJSON := decoded, isBase64 && Valid(decoded)
+	if !isJSON || Valid(text) {
+		json, isJSON = withoutMark(text), false
+	}
+	body = text
+	switch {
+	case r.encoding == ForeignAuto && isJSON, r.encoding == Base64 && isBase64:
+		body = decoded
+	case r.encoding == ForeignAuto && len(json) < len(text) && Valid(json):
+		body = json
+	}
+	if r.keyed {
+		key = r.key(json)
+	}
+	return key, body
+}
+
+// Segment gives a message's segment: that of its key or, without one, of its text as it was put.
+func ForeignSegment(text, key []byte, segments int) uint32 {
+	if key == nil {
+		return shardmap.Segment(text, segments)
+	}
+	return shardmap.Segment(key, segments)
+}
+
+func (r *ForeignReader) key(json []byte) []byte {
+	s := r.scanners.Get().(*scanner)
+	defer r.scanners.Put(s)
+	if s.json.Scan(json) != nil {
+		return nil
+	}
+	var key []byte
+	var err error
+	if key, s.scratch, err = s.field.Text(s.scratch); err != nil || len(key) == 0 {
+		return nil
+	}
+	return bytes.Clone(key)
+}
+
+// mark is what some editors and libraries begin a text with. JSON does not begin with it.
+var mark = []byte("\xef\xbb\xbf")
+
+func withoutMark(text []byte) []byte { return bytes.TrimPrefix(text, mark) }
+
+// strict refuses what no encoder writes: bits left over in the last character.
+var strict = base64.StdEncoding.Strict()
+
+// decode gives what a text is base64 of, without the mark; line breaks in it are allowed.
+func decode(text []byte) (decoded []byte, ok bool) {
+	text = bytes.TrimSpace(text)
+	if len(text) == 0 || !inAlphabet(text[0]) { // as JSON objects, arrays and strings
+		return nil, false
+	}
+	decoded = make([]byte, strict.DecodedLen(len(text)))
+	n, err := strict.Decode(decoded, text)
+	if err != nil {
+		return nil, false
+	}
+	return withoutMark(decoded[:n]), true
+}
+
+func inAlphabet(c byte) bool {
+	return c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '+' || c == '/'
+}

@@ -1,4 +1,0 @@
-package mutants
-
-// built reports whether the mutants are in this build. Overlay replaces this file.
-const built = false

@@ -1,0 +1,98 @@
+package operate
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	tea "github.com/charmbracelet/bubbletea"
+
+	"github.com/queuepump/queuepump/internal/admin"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/status"
+)
+
+// causesEvery is how often quarantine is looked into while it is shown.
+const causesEvery = 10 * time.Second
+
+// Run shows a workload until q is pressed or ctx ends. In and out must be a terminal.
+func Run(
+	ctx context.Context, cfg pump.Config, o status.Options, in io.Reader, out io.Writer,
+) error {
+	w, err := status.NewWatcher(cfg, o)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	m := newModel(ctx, stylesFor(out), readings{
+		look: func(ctx context.Context) { all.Go(func() { w.Look(ctx) }) },
+		rows: w.Rows,
+		causes: func(ctx context.Context, s *status.Status) admin.Causes {
+			return admin.CausesOf(ctx, cfg, s, w.Pay)
+		},
+		every: func(s *status.Status) time.Duration { return admin.Every(w, s) },
+		past: func(ctx context.Context, after time.Time) ([]status.HistoryPoint, error) {
+			if err := w.Pay(ctx); err != nil {
+				return nil, err
+			}
+			return status.History(ctx, cfg, after)
+		},
+	})
+	// Signals are the caller's, whose context they end.
+	_, err = tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out),
+		tea.WithAltScreen(), tea.WithoutSignalHandler()).Run()
+	if ctx.Err() != nil || errors.Is(err, tea.ErrInterrupted) {
+		return nil // that is the way to end it
+	}
+	return err
+}
+
+// readings is where the figures come from. All that it does ends with the context that it is given.
+type readings struct {
+	look   func(context.Context) // begins to look at queues
+	rows   func(context.Context) (*status.Status, error)
+	causes func(context.Context, *status.Status) admin.Causes
+	every  func(*status.Status) time.Duration
+	past   func(ctx context.Context, after time.Time) ([]status.HistoryPoint, error)
+}
+
+// seenMsg is a reading, causesMsg a look into quarantine, pastMsg the last minutes; dueMsg says
+// that the next reading is due. Each belongs to a round of reading, and one of an earlier round
+// comes too late.
+type (
+	seenMsg struct {
+		status *status.Status
+		err    error
+		turn   int
+	}
+	causesMsg struct {
+		admin.Causes
+		turn int
+	}
+	pastMsg struct {
+		points []status.HistoryPoint
+		err    error
+		turn   int
+	}
+	dueMsg struct{ turn int }
+)
+
+// turn is the time from which on the workload is read until the reader holds the figures.
+type turn struct {
+	number int
+	ctx    context.Context // ends with it
+	end    context.CancelFunc
+}
+
+// read is the command that reads the rows.
+func (t turn) read(from readings) tea.Cmd {
+	return func() tea.Msg {
+		st, err := from.rows(t.ctx)
+		return seenMsg{st, err, t.number}
+	}
+}

@@ -1,0 +1,246 @@
+package operate
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/charmbracelet/bubbles/help"
+	"github.com/charmbracelet/lipgloss"
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/queuepump/queuepump/internal/admin"
+	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/pump/accounts"
+)
+
+// styles are how the parts look. Nothing is said by colour alone.
+type styles struct {
+	tone           map[string]lipgloss.Style
+	title, chosen  lipgloss.Style
+	columns, alarm lipgloss.Style
+	faint          lipgloss.Style
+	help           help.Styles
+}
+
+// stylesFor asks the terminal what it can show; NO_COLOR has it show no colour.
+func stylesFor(out io.Writer) styles {
+	r := lipgloss.NewRenderer(out)
+	colour := func(light, dark string) lipgloss.Style {
+		return r.NewStyle().Foreground(lipgloss.AdaptiveColor{Light: light, Dark: dark})
+	}
+	faint := colour("243", "245")
+	h := help.New().Styles
+	h.ShortKey, h.FullKey, h.Ellipsis = r.NewStyle().Bold(true), r.NewStyle().Bold(true), faint
+	h.ShortDesc, h.ShortSeparator, h.FullDesc, h.FullSeparator = faint, faint, faint, faint
+	return styles{
+		tone: map[string]lipgloss.Style{
+			admin.Good:  colour("28", "78").Bold(true),
+			admin.Quiet: r.NewStyle().Bold(true),
+			admin.Warn:  colour("130", "214").Bold(true),
+			admin.Bad:   colour("160", "203").Bold(true),
+		},
+		title: faint, chosen: r.NewStyle().Bold(true).Reverse(true),
+		columns: r.NewStyle().Bold(true), alarm: colour("160", "203"), faint: faint, help: h,
+	}
+}
+
+// signs stand before the headline.
+var signs = map[string]string{admin.Good: "●", admin.Quiet: "○", admin.Warn: "▲", admin.Bad: "✖"}
+
+// View draws the screen: the headline, the tables' names, one table, and the keys.
+func (m *model) View() string {
+	above := m.above()
+	below := m.below()
+	room := max(m.height-topLines(above)-topLines(below), 1)
+	return m.clip(strings.Join([]string{above, m.table(room), below}, "\n"))
+}
+
+// clip keeps to the screen what is too large for a small one: a line more would scroll it.
+func (m *model) clip(text string) string {
+	all := strings.Split(text, "\n")
+	all = all[:min(len(all), max(m.height, 1))]
+	for i, l := range all {
+		all[i] = ansi.Truncate(l, max(m.width, 1), "")
+	}
+	return strings.Join(all, "\n")
+}
+
+// within keeps the first line that is shown where the last one is not above the end of the room.
+func within(at, lines, room int) int { return max(0, min(at, lines-room)) }
+
+func topLines(s string) int { return strings.Count(s, "\n") + 1 }
+
+// room is how many lines of the table are on the screen.
+func (m *model) room() int { return max(m.height-topLines(m.above())-topLines(m.below())-1, 1) }
+
+func (m *model) above() string {
+	h := m.seen.Headline
+	held := ""
+	if !m.held.IsZero() {
+		held = "held since " + m.held.UTC().Format("15:04:05 MST") + ", nothing is read, p goes on"
+	}
+	switch {
+	case h.Text != "":
+	case held != "":
+		h = admin.Headline{Text: "H" + held[1:], Tone: admin.Quiet}
+	default:
+		h = admin.Headline{Text: "Reading the workload", Tone: admin.Quiet}
+	}
+	headline := ansi.Wrap(signs[h.Tone]+" "+cli.Called(cli.Plain(h.Text)), max(m.width, 1), "")
+	// The table needs room too.
+	if all, most := strings.Split(headline, "\n"), max(m.height/3, 1); len(all) > most {
+		all = all[:most]
+		all[most-1] = ansi.Truncate(all[most-1], max(m.width-1, 0), "") + "…"
+		headline = strings.Join(all, "\n")
+	}
+	parts := []string{m.styles.tone[h.Tone].Render(headline)}
+	if s := m.status; s != nil {
+		parts = append(parts, m.styles.title.Render(ansi.Truncate(m.about(held), m.width, "…")))
+	}
+	return strings.Join(append(parts, m.names()), "\n")
+}
+
+// nameMost is how much of a workload's name is shown where there is no room for all of the line.
+const nameMost = 20
+
+// about is the line below the headline. It is cut at the end, so what matters most comes first:
+// that the figures are not of now, the workload, what the day has cost, and its cap.
+func (m *model) about(held string) string {
+	s := m.status
+	name := cli.Plain(s.Workload)
+	first, rest := admin.SpendingFirst(&s.Money)
+	at := s.Time.UTC().Format("15:04:05 MST")
+	var said, now []string
+	switch {
+	case held != "":
+		said, now = []string{held}, []string{at}
+	case m.err != nil:
+		said = []string{"this is what was known at " + at}
+	default:
+		every := fmt.Sprintf(
+			"every %s at %s requests", m.every.Round(100*time.Millisecond), count(s.Requests),
+		)
+		now = []string{at, every}
+	}
+	line := func(name string) string {
+		parts := slices.Concat(said, []string{"workload " + name}, first, now, []string{s.Delivery}, rest)
+		return strings.Join(parts, " · ")
+	}
+	if text := cli.Plain(line(name)); ansi.StringWidth(text) <= m.width {
+		return text
+	}
+	return cli.Plain(line(ansi.Truncate(name, nameMost, "…")))
+}
+
+// names are those of the tables, the one that is shown marked.
+func (m *model) names() string {
+	list := make([]string, len(tabs))
+	for i, t := range tabs {
+		name := fmt.Sprintf("%d %s", i+1, t.name)
+		if i == m.tab {
+			list[i] = m.styles.chosen.Render("[" + name + "]")
+		} else {
+			list[i] = m.styles.title.Render(name)
+		}
+	}
+	text := strings.Join(list, " ")
+	if ansi.StringWidth(text) > m.width { // only the one that is shown
+		return m.styles.chosen.Render(
+			ansi.Truncate(fmt.Sprintf("[%d %s]", m.tab+1, tabs[m.tab].name), m.width, "…"),
+		)
+	}
+	return text
+}
+
+func (m *model) below() string {
+	v := m.views[m.tab]
+	switch {
+	case m.typing:
+		return ansi.Truncate(m.filter.View(), m.width, "")
+	case m.help.ShowAll:
+		return m.help.View(m.keys)
+	}
+	var chosen []string
+	if v.filter != "" {
+		chosen = append(chosen, "filter: "+cli.Plain(v.filter))
+	}
+	if v.sort > 0 {
+		title := cmp.Or(tabs[m.tab].columns[v.sort-1].Title, "note")
+		chosen = append(chosen, "sorted by "+strings.ToLower(title))
+	}
+	text := m.help.View(m.keys)
+	if len(chosen) > 0 {
+		text = m.styles.faint.Render(strings.Join(chosen, " · ")) + "  " + text
+	}
+	return ansi.Truncate(text, m.width, "…")
+}
+
+// table draws the table that is chosen, in so many lines with its titles.
+func (m *model) table(room int) string {
+	t, v := tabs[m.tab], &m.views[m.tab]
+	list := chosen(t, *v, m)
+	v.at = within(v.at, len(list), room-1)
+	if len(list) == 0 {
+		return fill([]string{m.styles.faint.Render(ansi.Truncate(m.none(t, *v), m.width, "…"))}, room)
+	}
+	shown := list[v.at:min(len(list), v.at+max(room-1, 1))]
+	all := Table{Columns: t.columns, Sorted: v.sort, Strict: true}
+	for _, l := range list {
+		all.Add(l.texts()...)
+	}
+	titles, draw := all.Fit(m.width)
+	out := []string{m.styles.columns.Render(titles)}
+	for i, l := range shown {
+		text := draw(all.Rows[v.at+i])
+		if l.alarm {
+			text = m.styles.alarm.Render(text)
+		}
+		out = append(out, text)
+	}
+	return fill(out, room)
+}
+
+// allRead reports whether it is known of each account how much is in quarantine.
+func (m *model) allRead() bool {
+	for i := range m.status.Accounts {
+		if a := &m.status.Accounts[i]; a.State != accounts.Unused && a.Poison == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// none is why a table has no line.
+func (m *model) none(t tab, v view) string {
+	switch {
+	case m.status == nil:
+		return "no figures yet"
+	case v.filter != "":
+		return "nothing matches " + cli.Plain(v.filter) + "; esc takes the filter away"
+	case t.name == quarantineTab && m.causes == nil && !m.held.IsZero():
+		return "quarantine was not looked into before the figures were held"
+	case t.name == quarantineTab && m.causes == nil:
+		return "looking into quarantine"
+	case t.name == quarantineTab && m.causes.Problem != "":
+		return "quarantine cannot be seen: " + cli.Plain(m.causes.Problem)
+	case t.name == quarantineTab && m.causes.Messages > 0:
+		return count(m.causes.Messages) + " messages are in quarantine; none of them is visible now"
+	case t.name == quarantineTab && len(m.causes.Dark) > 0:
+		return "nothing is in quarantine in the accounts that answer; not known of " +
+			cli.Plain(strings.Join(m.causes.Dark, ", "))
+	case t.name == quarantineTab && !m.allRead():
+		return "nothing is in quarantine in what was read so far"
+	}
+	return cli.Called(t.none)
+}
+
+func fill(out []string, room int) string {
+	for len(out) < room {
+		out = append(out, "")
+	}
+	return strings.Join(out[:room], "\n")
+}

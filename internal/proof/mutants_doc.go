@@ -1,0 +1,36 @@
+// Package mutants builds mistakes into the pump, to see that the tests find them.
+//
+// A mutant is a change of a few lines of a function. Production code holds no trace of
+// any: the lists are data, in the file testdata/mutants.txt of a package, and one build
+// with an overlay holds all mutants of all lists (go test -overlay, which Overlay
+// prepares). A mutated function has a copy for each of its mutants in that build, and
+// begins by asking On which of them is at work. So one build plays all, one after the other.
+//
+// Find plays what must find each mutant of a package, and writes the package's part of
+// docs/reports/mutants.md. Only tests and the generator (mutants/overlay) use this package.
+//
+// A list holds blocks like this one. Lines that begin with # are remarks.
+//
+//	mutant closedRunIsOpen: that a run is closed is not looked at
+//	found by closedRunIsOpen.plan
+//	in pump/processor (*recorder).begin
+//	-	verdict := c.look(ctx, h.Run, since)
+//	+	verdict := closing.GoOn
+//	in pump/internal/ledger (*Ledger).Begin
+//	 	h := l.head(segment)
+//	-	if h.epoch != epoch {
+//	+	if false {
+//
+// Behind "in" stands a function or method, after the folder of its package if that is another.
+// Below it stand changes as in a diff: lines with - go, lines with + come, lines with a blank stay
+// and tell the place. Several changes of one function are parted by a line "@@"; a line "import
+// PATH" before them names a package that only the mutant needs. The lines with - and blank must
+// stand in the function exactly once, one after the other; how far they are indented does not
+// matter. A mutant of which that is not so fails this package's tests.
+//
+// What follows "found by" is a way of searching that the package's test has (worlds of one
+// seed after the other, mostly), a file of its folder testdata, or the name of a test. A line
+// "and by WAY" below it names a second one, which need not be of the same package: what a test of
+// its own finds is found by whole worlds too. It is searched for by the package that has this way,
+// and that package's part of the report says of how many seeds some find it.
+package proof

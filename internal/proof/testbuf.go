@@ -1,0 +1,43 @@
+// Package testbuf has what the tests of many packages share: Must, and a Buffer, which keeps what
+// others are still writing for the tests of processes and of what logs.
+package proof
+
+import (
+	"bytes"
+	"sync"
+)
+
+// ender is a *testing.T, *testing.B, *testing.F or *rapid.T.
+type ender interface {
+	Helper()
+	Fatal(args ...any)
+}
+
+// Must ends the test with an error.
+func Must(t ender, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Buffer holds what was written to it. Several goroutines may write and read it at
+// once. The zero value is empty and ready; it must not be copied.
+type Buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+// Write keeps a copy of p. It never fails.
+func (g *Buffer) Write(p []byte) (int, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.b.Write(p)
+}
+
+// String is what was written so far.
+func (g *Buffer) String() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.b.String()
+}

@@ -1,0 +1,217 @@
+package service
+
+import (
+	"context"
+	"iter"
+	"sync/atomic"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// account is a storage account whose credential may become another while it is in use. Requests
+// that were begun go on with the one before.
+type account struct {
+	name  string
+	place string
+	now   atomic.Pointer[opened]
+	keys  *Keys
+	// looked is when a refusal last had the credentials read again; Keys.looks guards it.
+	looked time.Time
+}
+
+// opened is an account with one credential.
+type opened struct {
+	storage.Account
+	by pump.Account // how it was opened
+}
+
+func (a *account) Name() string { return a.name }
+
+// Place says that two handles are of one account; see package azure.
+func (a *account) Place() string { return a.place }
+
+func (a *account) Queue(name string) storage.Queue {
+	open := func(o *opened) storage.Queue { return o.Queue(name) }
+	return &queue{name: name, handles: handles[storage.Queue]{of: a, open: open}}
+}
+
+func (a *account) Table(name string) storage.Table {
+	open := func(o *opened) storage.Table { return o.Table(name) }
+	return &table{name: name, handles: handles[storage.Table]{of: a, open: open}}
+}
+
+func (a *account) Queues(ctx context.Context, prefix string) (names []string, err error) {
+	of := a.now.Load()
+	if names, err = of.Queues(ctx, prefix); a.another(of, err) {
+		names, err = a.now.Load().Queues(ctx, prefix)
+	}
+	return names, err
+}
+
+// another reports whether a request was refused by a credential that is another by now, so that it
+// should be made once more, which no budget counts. A key that is rotated costs no request a pause
+// then. What refuses has not acted.
+func (a *account) another(of *opened, err error) bool {
+	if err == nil || !storage.Is(err, storage.Auth) {
+		return false
+	}
+	if a.now.Load() == of {
+		a.keys.refused(a, of)
+	}
+	return a.now.Load() != of
+}
+
+// handles gives a queue or table of an account by the credential of now.
+type handles[T any] struct {
+	of   *account
+	open func(*opened) T
+	kept atomic.Pointer[handle[T]]
+}
+
+// handle is a queue or table of an account as it was opened.
+type handle[T any] struct {
+	of *opened
+	it T
+}
+
+// current gives the handle by the account's credential of now, and keeps it until there is another.
+func (hs *handles[T]) current() *handle[T] {
+	now := hs.of.now.Load()
+	h := hs.kept.Load()
+	if h == nil || h.of != now {
+		h = &handle[T]{now, hs.open(now)}
+		hs.kept.Store(h)
+	}
+	return h
+}
+
+// do makes a request, and once more if its credential is another by then.
+func (hs *handles[T]) do(request func(T) error) error {
+	h := hs.current()
+	err := request(h.it)
+	if hs.of.another(h.of, err) {
+		err = request(hs.current().it)
+	}
+	return err
+}
+
+// give is do for a request that gives something.
+func give[T, R any](hs *handles[T], request func(T) (R, error)) (got R, err error) {
+	err = hs.do(func(it T) (err error) {
+		got, err = request(it)
+		return err
+	})
+	return got, err
+}
+
+type queue struct {
+	name string
+	handles[storage.Queue]
+}
+
+func (q *queue) Name() string { return q.name }
+
+func (q *queue) Create(ctx context.Context) error {
+	return q.do(func(it storage.Queue) error { return it.Create(ctx) })
+}
+
+func (q *queue) Drop(ctx context.Context) error {
+	return q.do(func(it storage.Queue) error { return it.Drop(ctx) })
+}
+
+func (q *queue) Put(
+	ctx context.Context, text []byte, delay time.Duration,
+) (storage.Receipt, error) {
+	return give(&q.handles, func(it storage.Queue) (storage.Receipt, error) {
+		return it.Put(ctx, text, delay)
+	})
+}
+
+func (q *queue) Get(
+	ctx context.Context, most int, visibility time.Duration,
+) ([]storage.Message, error) {
+	return give(&q.handles, func(it storage.Queue) ([]storage.Message, error) {
+		return it.Get(ctx, most, visibility)
+	})
+}
+
+func (q *queue) Peek(ctx context.Context, most int) ([]storage.Message, error) {
+	return give(&q.handles, func(it storage.Queue) ([]storage.Message, error) {
+		return it.Peek(ctx, most)
+	})
+}
+
+func (q *queue) Renew(
+	ctx context.Context, r storage.Receipt, visibility time.Duration,
+) (storage.Receipt, error) {
+	return give(&q.handles, func(it storage.Queue) (storage.Receipt, error) {
+		return it.Renew(ctx, r, visibility)
+	})
+}
+
+func (q *queue) Replace(
+	ctx context.Context, r storage.Receipt, text []byte, visibility time.Duration,
+) (storage.Receipt, error) {
+	return give(&q.handles, func(it storage.Queue) (storage.Receipt, error) {
+		return it.Replace(ctx, r, text, visibility)
+	})
+}
+
+func (q *queue) Delete(ctx context.Context, r storage.Receipt) error {
+	return q.do(func(it storage.Queue) error { return it.Delete(ctx, r) })
+}
+
+func (q *queue) Count(ctx context.Context) (int64, error) {
+	return give(&q.handles, func(it storage.Queue) (int64, error) { return it.Count(ctx) })
+}
+
+func (q *queue) Clear(ctx context.Context) error {
+	return q.do(func(it storage.Queue) error { return it.Clear(ctx) })
+}
+
+type table struct {
+	name string
+	handles[storage.Table]
+}
+
+func (t *table) Name() string { return t.name }
+
+func (t *table) Create(ctx context.Context) error {
+	return t.do(func(it storage.Table) error { return it.Create(ctx) })
+}
+
+func (t *table) Drop(ctx context.Context) error {
+	return t.do(func(it storage.Table) error { return it.Drop(ctx) })
+}
+
+func (t *table) Read(ctx context.Context, partition, row string) (storage.Entity, error) {
+	return give(&t.handles, func(it storage.Table) (storage.Entity, error) {
+		return it.Read(ctx, partition, row)
+	})
+}
+
+func (t *table) Write(ctx context.Context, w storage.Write) (storage.ETag, error) {
+	return give(&t.handles, func(it storage.Table) (storage.ETag, error) { return it.Write(ctx, w) })
+}
+
+func (t *table) Transact(ctx context.Context, writes []storage.Write) ([]storage.ETag, error) {
+	return give(&t.handles, func(it storage.Table) ([]storage.ETag, error) {
+		return it.Transact(ctx, writes)
+	})
+}
+
+// Query is not made once more by itself: what was yielded must not come twice. Its caller's retry
+// finds the credential of now.
+func (t *table) Query(ctx context.Context, q storage.Query) iter.Seq2[storage.Entity, error] {
+	return func(yield func(storage.Entity, error) bool) {
+		h := t.current()
+		for e, err := range h.it.Query(ctx, q) {
+			_ = t.of.another(h.of, err)
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,42 @@
+// Package draw makes the choices of the simulator. Each is a pure function of the seed and of what
+// the choice is about (P9, docs/protocols.md): never a generator shared by arrival order, which
+// would make one request's fate depend on another's.
+package azsim
+
+import (
+	"encoding/binary"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/google/uuid"
+)
+
+// Mix folds words into one well-spread word (splitmix64's finisher between
+// them, so that neighbouring counters give unrelated results).
+func drawMix(words ...uint64) uint64 {
+	h := uint64(0x9e3779b97f4a7c15)
+	for _, w := range words {
+		h ^= w
+		h += 0x9e3779b97f4a7c15
+		h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
+		h = (h ^ h>>27) * 0x94d049bb133111eb
+		h ^= h >> 31
+	}
+	return h
+}
+
+// Hash is a word of a text.
+func drawHash(s string) uint64 { return xxhash.Sum64String(s) }
+
+// Share maps a hash to [0, 1).
+func drawShare(h uint64) float64 { return float64(h>>11) / (1 << 53) }
+
+// GUID makes a version 4 shaped GUID out of two words.
+func drawGUID(words ...uint64) uuid.UUID {
+	var u uuid.UUID
+	hi := drawMix(words...)
+	binary.BigEndian.PutUint64(u[:8], hi)
+	binary.BigEndian.PutUint64(u[8:], drawMix(hi, 1))
+	u[6] = u[6]&0x0f | 0x40
+	u[8] = u[8]&0x3f | 0x80
+	return u
+}

@@ -1,0 +1,65 @@
+package cluster
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/row"
+)
+
+func TestCountsAreReadAsTheyWerePacked(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.OneOf(rapid.Just(uint64(0)), rapid.Uint64Range(0, MostOps))
+		want := make([]OpCounts, rapid.IntRange(1, 251).Draw(t, "accounts"))
+		for i := range want {
+			for k := range want[i] {
+				want[i][k] = n.Draw(t, "n")
+			}
+		}
+		if got := UnpackOps(PackOps(want)); !slices.Equal(got, want) {
+			t.Fatalf("%v, want %v", got, want)
+		}
+	})
+}
+
+// A program of later may count kinds that this one does not know. What it says of the others stays
+// known.
+func TestKindsOfANewerProgramArePassedOver(t *testing.T) {
+	got := UnpackOps(row.Pack([][]uint64{{0, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 9}, {1}}))
+	if want := []OpCounts{{OpGet: 7}, {OpPut: 1}}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+func TestDamagedCountsAreRefused(t *testing.T) {
+	good := PackOps([]OpCounts{{OpPut: 300, OpPeek: 1}})
+	for name, packed := range map[string][]byte{
+		"nothing": {}, "cut": good[:len(good)-1], "more": append(slices.Clone(good), 0), "not packed": []byte("[[1]]"),
+		"as it was": {1, 1, 1}, "too many": row.Pack([]OpCounts{{OpGet: MostOps + 1}}), "fewer than none": row.Pack([][]int{{-1}}),
+		"a bomb": row.Pack(make([]OpCounts, 4000)),
+	} {
+		if got := UnpackOps(packed); got != nil {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// Requests are counted by kind and paid for by service: both must say the same.
+func TestAKindIsOfTheServiceThatItIsPaidFor(t *testing.T) {
+	l := pump.Prices{Queue: 10_000, Table: 20_000}
+	for k := range OpKinds {
+		if want := map[string]float64{QueueService: 1, TableService: 2}[k.Service()]; l.Of(k.String()) != want {
+			t.Errorf("a %s is of the service %s and costs %v", k, k.Service(), l.Of(k.String()))
+		}
+	}
+	all := OpCounts{}
+	for k := range all {
+		all[k] = 1
+	}
+	if all.Of(QueueService) != 8 || all.Of(TableService) != 3 {
+		t.Errorf("%d to queues, %d to tables", all.Of(QueueService), all.Of(TableService))
+	}
+}

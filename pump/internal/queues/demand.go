@@ -1,0 +1,146 @@
+package queues
+
+import (
+	"math"
+	"time"
+)
+
+// use is what became of one budget since it was last looked at, from which
+// follows what this process would spend if it might (P8.1). It is guarded by the
+// budget's mutex.
+type use struct {
+	since     time.Time     // of the last look
+	spent     float64       // since then
+	waited    time.Duration // since then, the time in which a request waited
+	waitsFrom time.Time     // since when a request waits; zero: none does
+	measured  float64       // the demand as of the last look
+	guess     float64       // what it counts as until enough was measured
+
+	// shortFrom to shortTo is the last time in which somebody waited with hardly a
+	// break; shortTo is set at the end of each wait.
+	shortFrom, shortTo time.Time
+}
+
+// beginWait notes that somebody waits for the budget.
+func (u *use) beginWait(now time.Time) {
+	if !u.waitsFrom.IsZero() {
+		return
+	}
+	u.waitsFrom = now
+	if now.Sub(u.shortTo) > demandBreak {
+		u.shortFrom = now
+	}
+}
+
+func (u *use) endWait(now time.Time) {
+	if u.waitsFrom.IsZero() {
+		return
+	}
+	u.waited += u.currentWait(now)
+	u.waitsFrom, u.shortTo = time.Time{}, now
+}
+
+// short reports whether the process is held back by its budget now, and has been for a while.
+func (u *use) short(now time.Time) bool {
+	waits := !u.waitsFrom.IsZero() || now.Sub(u.shortTo) <= demandBreak
+	return waits && now.Sub(u.shortFrom) >= demandShort
+}
+
+// currentWait is how long since the last look somebody has been waiting without a break.
+func (u *use) currentWait(now time.Time) time.Duration {
+	switch {
+	case u.waitsFrom.IsZero():
+		return 0
+	case u.waitsFrom.Before(u.since):
+		return now.Sub(u.since)
+	}
+	return now.Sub(u.waitsFrom)
+}
+
+// Of the demand: looks nearer together than demandEvery say nothing, and a demand
+// that is gone is forgotten by half in each second, so that a pause between two
+// bursts costs little of a share, and after a beat of 5 s hardly anything is left.
+// A process in which somebody has waited for demandShort, with breaks of no more than it
+// takes to send what was paid for, is short of budget now, whatever was before.
+const (
+	demandEvery = 500 * time.Millisecond
+	demandKept  = 0.5
+	demandShort = 250 * time.Millisecond
+	demandBreak = 50 * time.Millisecond
+)
+
+// measure takes the demand: what was spent a second, divided by the part of the
+// time in which no request had to wait. A process that is held back all the time may want
+// anything up to the limit.
+func (u *use) measure(now time.Time, limit float64) {
+	passed := now.Sub(u.since)
+	if passed < demandEvery {
+		return
+	}
+	waited := u.waited + u.currentWait(now)
+	free := 1 - min(waited.Seconds()/passed.Seconds(), 1)
+	want := limit
+	if rate := u.spent / passed.Seconds(); rate < limit*free && !u.short(now) {
+		want = rate / free
+	}
+	kept := math.Pow(demandKept, passed.Seconds())
+	u.measured, u.guess = max(want, u.measured*kept), u.guess*kept
+	u.since, u.spent, u.waited = now, 0, 0
+}
+
+func (u *use) demand() float64 { return max(u.measured, u.guess) }
+
+// Demand is what this process would spend a second if it might, at most the
+// limit. Measured when asked, over the time since it was asked before.
+func (b *Budget) Demand() float64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.use.measure(time.Now(), b.Limit)
+	return b.use.demand()
+}
+
+// Guessed reports whether the demand is none that was measured. A guess that is below
+// a hundredth of the limit, after 7 s, is none that anybody would notice.
+func (b *Budget) Guessed() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.use.guess > max(b.use.measured, b.Limit/100)
+}
+
+// Expect sets the demand of a process that has just come, of which it is not known yet what
+// it needs: it counts as one that can use its whole share until that is measured.
+func (b *Budget) Expect() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.use.since, b.use.spent, b.use.waited, b.use.measured, b.use.guess = time.Now(), 0, 0, 0, b.Limit
+}
+
+// Show is the budget as others see it.
+func (b *Budget) Show(account, queue string) BudgetState {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := BudgetState{
+		Account: account,
+		Queue:   queue,
+		Limit:   b.Limit,
+		Target:  b.target,
+		Rate:    b.rateAt(time.Now()),
+		Demand:  b.use.demand(),
+	}
+	for _, w := range b.waiting {
+		s.Waiting += len(w)
+	}
+	return s
+}
+
+// BudgetState is what a process may spend on one account or queue, in messages a second.
+type BudgetState struct {
+	Account string  `json:"account"`
+	Queue   string  `json:"queue,omitempty"` // empty: the account itself
+	Limit   float64 `json:"limit"`           // of all processes together, as configured
+	Target  float64 `json:"target"`          // this process's share of it
+	// what may be spent now: less than the target after a throttle
+	Rate    float64 `json:"rate"`
+	Demand  float64 `json:"demand"`  // what the process would spend, as of the last beat
+	Waiting int     `json:"waiting"` // requests that wait for it
+}

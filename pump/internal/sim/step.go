@@ -1,0 +1,45 @@
+package sim
+
+import (
+	"strings"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/waits"
+)
+
+// Seeding makes what a process does a function of a seed, in simulations (P9). Its
+// zero value is what every other process has.
+type Seeding struct {
+	// Draw is what rows' nonces, ids of runs and the jitter of rows come from. Default:
+	// the system's random source. (The engine's own jitter is a hash already.)
+	Draw row.Draw
+	// Turn lets those who come in one instant decide one after another.
+	Turn Step
+	// Ahead is by how much the process's wall clock has moved on more than its monotonic
+	// clock at a time, because its machine was suspended or its clock was set. nil: not at all.
+	Ahead func(at time.Time) time.Duration
+}
+
+// Clock is by which the process judges how long it may trust something.
+func (s *Seeding) Clock() waits.Clock { return waits.Clock{Ahead: s.Ahead} }
+
+// Step waits for the turn of a goroutine that wants to do something that many
+// goroutines may want in the same instant: spend from a budget, take a slot, look at
+// what has arrived. In virtual time much happens in the same nanosecond, and which
+// goroutine comes first in it is the scheduler's choice; a simulation's turn gives
+// each a nanosecond of its own, by what it is about. Time only moves on when
+// all goroutines wait, so the one that has its turn also finds all that happened before
+// at rest.
+//
+// nil, outside of simulations, waits for nothing: there the scheduler's choice is as
+// good as any. It must not be waited for with a lock held, which is no waiting that
+// virtual time knows of.
+type Step func(operation, about string)
+
+// Wait waits for the turn; see [Step].
+func (t Step) Wait(operation string, about ...string) {
+	if t != nil {
+		t(operation, strings.Join(about, " "))
+	}
+}

@@ -1,0 +1,85 @@
+// Package rounds is how the loops of a process go round: how they wait between two rounds, and how
+// often they have gone round. A supervisor tells by that a loop that is stuck from one whose
+// attempts fail, and from one that has nothing to do.
+package waits
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+// Rest is how long a loop rests at most while nothing is due: a loop that rested until it is woken
+// could not be told from one that is stuck.
+const Rest = 10 * time.Second
+
+// Most is for how long a loop may not have gone round that rests for Rest at most: what it does
+// beside resting takes microseconds, and a machine that is short of processors or memory gets the
+// rest of the time.
+const Most = Rest + 20*time.Second
+
+// Counter counts the rounds of one loop, or of all of its kind that run at once. The zero value is
+// ready; many goroutines may use it at once.
+type Counter struct {
+	rounds  atomic.Uint64
+	running atomic.Int32
+}
+
+// Begin says that the loop runs; the returned function says that it has ended.
+func (c *Counter) Begin() (end func()) {
+	c.rounds.Add(1)
+	c.running.Add(1)
+	return func() { c.running.Add(-1) }
+}
+
+// Add counts a round: an attempt, whatever it came to.
+func (c *Counter) Add() { c.rounds.Add(1) }
+
+// Count is how many rounds there were.
+func (c *Counter) Count() uint64 { return c.rounds.Load() }
+
+// Running reports whether the loop runs.
+func (c *Counter) Running() bool { return c.running.Load() > 0 }
+
+// Sleep returns after d, or sooner: when there is a token in wake, when wake is closed, or when ctx
+// ends. Over says that d has passed. A nil wake wakes never.
+func Sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) (over bool) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	return wait(ctx, t, wake)
+}
+
+// Loop goes round until ctx ends: each time for as long as a round says, or until there is a token
+// in wake, it rests.
+func Loop(ctx context.Context, wake <-chan struct{}, round func() (rest time.Duration)) {
+	t := time.NewTimer(time.Hour)
+	defer t.Stop()
+	for ctx.Err() == nil {
+		t.Reset(round())
+		wait(ctx, t, wake)
+	}
+}
+
+// Every calls f each time that d has passed, with the time, until ctx ends.
+func Every(ctx context.Context, d time.Duration, f func(now time.Time)) {
+	ticker := time.NewTicker(d)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			f(now)
+		}
+	}
+}
+
+func wait(ctx context.Context, t *time.Timer, wake <-chan struct{}) (over bool) {
+	select {
+	case <-ctx.Done():
+	case <-wake:
+	case <-t.C:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,85 @@
+// Package prices says what storage requests cost.
+package pump
+
+import (
+	"cmp"
+	"fmt"
+)
+
+// List is what requests cost, for 10,000. The published lists have classes of requests to queues
+// and to tables. With locally redundant storage, all classes of a service cost the same.
+type Prices struct {
+	Currency string  `json:"currency"`
+	Queue    float64 `json:"queue"`  // requests to queues
+	Table    float64 `json:"table"`  // requests to tables
+	Source   string  `json:"source"` // of the prices, for people
+	Date     string  `json:"date"`   // as of when, for people: 2026-08
+}
+
+// Published are list prices; a program that knows its own says so in pump.Config.
+var PublishedPrices = Prices{
+	Currency: "USD", Queue: 0.004, Table: 0.00036, Date: "2026-08",
+	Source: "list prices of East US, August 2026 (prices.azure.com): GPv2 accounts with LRS",
+}
+
+// Mixed reports whether the list is of another currency than the published one and lacks a price,
+// and says why that cannot be and what to do.
+func (l Prices) Mixed() (problem, fix string, mixed bool) {
+	if l.Currency == "" || l.Currency == PublishedPrices.Currency || l.Queue != 0 && l.Table != 0 {
+		return "", "", false
+	}
+	return fmt.Sprintf("is %.12q, and the published prices, which are taken where "+
+			"none are given, are in %s",
+			l.Currency, PublishedPrices.Currency),
+		"give both prices.queue and prices.table in that currency, or leave it out for " +
+			PublishedPrices.Currency, true
+}
+
+// OrPublished is the list with what is not given as published. A list that is [List.Mixed] stays as
+// it is: no price of one currency is one of another.
+func (l Prices) OrPublished() Prices {
+	if _, _, mixed := l.Mixed(); mixed {
+		return l
+	}
+	given := l.Queue != 0 || l.Table != 0
+	l.Currency = cmp.Or(l.Currency, PublishedPrices.Currency)
+	l.Queue, l.Table = cmp.Or(l.Queue, PublishedPrices.Queue), cmp.Or(l.Table, PublishedPrices.Table)
+	if given {
+		l.Source = cmp.Or(l.Source, "as configured")
+	} else {
+		l.Source, l.Date = cmp.Or(l.Source, PublishedPrices.Source), cmp.Or(l.Date, PublishedPrices.Date)
+	}
+	return l
+}
+
+// Of is the price of one request, by what the engine calls its operation: reads, writes and queries
+// are of tables, all others of queues.
+func (l Prices) Of(operation string) float64 {
+	switch operation {
+	case "read", "write", "query":
+		return l.Table / 1e4
+	}
+	return l.Queue / 1e4
+}
+
+// Cost is what so many requests of the two services cost.
+func (l Prices) Cost(queue, table float64) float64 { return (queue*l.Queue + table*l.Table) / 1e4 }
+
+// Day is what a process knows of what a UTC day costs.
+type CostOfDay struct {
+	Date     string `json:"date"` // 2026-11-25; empty: not known
+	Currency string `json:"currency"`
+	// Cost is what the day has cost all processes of the workload so far, and PerDay what a day costs
+	// at the rate of the last minutes. Both are null unless this process is the one that samples the
+	// queues, and has done so long enough to know.
+	Cost   *float64 `json:"cost"`
+	PerDay *float64 `json:"costPerDayNow"`
+	// Cap is budget.costPerDay, null without, and Share what this process would spend a day at what
+	// it may spend now. TimesSlower is how many times as long as otherwise it leaves empty queues
+	// alone, 1 or more; HoldsBack: that is not enough, so gets of full queues wait too. Share and
+	// TimesSlower are 0 of a distributor, which is not held back.
+	Cap         *float64 `json:"capPerDay"`
+	Share       float64  `json:"sharePerDay"`
+	TimesSlower float64  `json:"timesSlower"`
+	HoldsBack   bool     `json:"holdsBack"`
+}

@@ -1,0 +1,46 @@
+package pump
+
+import (
+	"math"
+	"testing"
+)
+
+func TestWhatIsNotGivenIsAsPublished(t *testing.T) {
+	for _, c := range []struct{ given, want Prices }{
+		{Prices{}, PublishedPrices},
+		{Prices{Currency: "USD", Table: 1}, Prices{"USD", PublishedPrices.Queue, 1, "as configured", ""}},
+		{Prices{Currency: "EUR"}, Prices{Currency: "EUR"}},
+		{Prices{Currency: "EUR", Queue: 1}, Prices{Currency: "EUR", Queue: 1}},
+		{Prices{Queue: 1}, Prices{"USD", 1, PublishedPrices.Table, "as configured", ""}},
+		{Prices{"EUR", 1, 2, "ours", "2026-10"}, Prices{"EUR", 1, 2, "ours", "2026-10"}},
+	} {
+		if got := c.given.OrPublished(); got != c.want {
+			t.Errorf("%+v: %+v, want %+v", c.given, got, c.want)
+		}
+	}
+}
+
+// A price in dollars is none in euros.
+func TestPublishedPricesAreNotOfAnotherCurrency(t *testing.T) {
+	for given, mixed := range map[Prices]bool{
+		{}: false, {Queue: 1}: false, {Currency: "USD"}: false, {Currency: "USD", Table: 1}: false,
+		{Currency: "EUR"}: true, {Currency: "EUR", Queue: 1}: true, {Currency: "EUR", Table: 1}: true,
+		{Currency: "EUR", Queue: 1, Table: 1}: false,
+	} {
+		if _, _, is := given.Mixed(); is != mixed {
+			t.Errorf("%+v is mixed: %v", given, is)
+		}
+	}
+}
+
+// The engine counts by operation, and beats by service: both must come to the same.
+func TestARequestCostsWhatItsServiceDoes(t *testing.T) {
+	l := Prices{Queue: 10_000, Table: 20_000}
+	sum := 0.
+	for _, operation := range []string{"put", "get", "renew", "replace", "delete", "create", "count", "peek", "read", "write", "query"} {
+		sum += l.Of(operation)
+	}
+	if want := l.Cost(8, 3); math.Abs(sum-want) > 1e-9 || want != 14 {
+		t.Errorf("%v by operation, %v by service", sum, want)
+	}
+}

@@ -1,0 +1,492 @@
+package base
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/processor/internal/leases"
+	"github.com/queuepump/queuepump/pump/processor/internal/message"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// The backlog's measures.
+const (
+	// firstPerMessage is how many tasks a message is thought to hold before the
+	// first has been seen: many, so that a slow handler does not begin with 32
+	// envelopes of 640 tasks that others could have had.
+	firstPerMessage = 128
+	// openAhead is for how long opened tasks should last: opening the next
+	// envelope takes about a millisecond.
+	openAhead = 50 * time.Millisecond
+	// rateEvery is how often the rate of starting tasks is measured.
+	rateEvery = 250 * time.Millisecond
+	// leastPromise is the least room, in bytes, that is kept for each message that a get may bring:
+	// a quarter of the largest there is, for what comes may be larger than what came, and four
+	// times MaxBytes is then the most that can be in memory. With all of it, a hundred queues of
+	// small messages wait for room that nothing is in.
+	leastPromise = storage.MaxText / 4
+)
+
+// Backlog is what was fetched and not yet started: messages that wait to be
+// opened, and opened ones with tasks that wait for a handler. It is bounded in
+// tasks and in bytes, and it alone says how much may be fetched.
+//
+// In tasks the bound is one for each free handler, and, where a task lately took
+// less than half of the visibility, what handlers start within a second at the
+// rate they have lately shown, plus up to two for each handler. A second hides
+// any get's round trip; more would only keep tasks from other processors. Where a
+// task takes longer, nothing is fetched until a handler is free: handlers that
+// began together end together, so what waits may wait for as long as a task
+// takes, and would be given back before its turn came. In bytes it counts the
+// text of each message and what each opened envelope takes (delivery.unpacks).
+type Backlog struct {
+	// visibility is the user's; or what it would be, whatever leases have grown to by slow tasks:
+	// those must not be hoarded.
+	visibility time.Duration
+	maxBytes   int64
+	width      int    // handlers that may be at work at once
+	batch      bool   // an envelope is started as a whole
+	paced      bool   // one start after the other; see goOn
+	discards   bool   // nothing is opened, or started
+	wake       func() // the poller, which was refused a get
+
+	Mu        sync.Mutex // guards what follows and what delivery says it guards
+	startable sync.Cond  // there is a task to start, or nothing ever will be
+	calm      sync.Cond  // nothing is at work, or the goroutine that waits for that need not
+	openable  sync.Cond  // there is a message to open and room for it, or nothing ever will be
+	closed    bool
+	Unopened  []*message.Delivery // not opened
+	Runnable  []*message.Delivery // opened, with tasks not started
+	Busy      int                 // handlers at work
+	hung      int                 // of them, those that were given up
+	exclusive *message.Delivery   // only its tasks are started; nil: anyone's
+	trying    bool                // and they may be now: nothing else is opened either
+	pacing    bool                // what was given last waits for its turn
+	// brake is how many tasks a second are started at most; 0: as many as there are handlers for
+	brake         float64
+	splitting     int     // messages to be split, until when no task is started
+	Unstarted     int     // tasks in inbox and ready, and in what is being opened
+	runnableTasks int     // tasks in ready
+	Reserved      int     // tasks that gets under way may bring
+	Bytes         int64   // of text and opened envelopes
+	Opened        int     // Opened envelopes in memory
+	Promised      int64   // bytes of text that gets under way may bring
+	refusedGet    bool    // a get was refused for want of room
+	perMessage    float64 // tasks in a message, lately
+	seen          bool    // perMessage was measured
+	// bytes of a message, lately: a large one counts at once, small ones slowly
+	text     float64
+	Took     float64 // seconds that a handler is at work for one start, lately; 0: none has ended
+	started  int     // tasks since measured
+	Measured time.Time
+	Rate     float64 // tasks started a second, lately
+}
+
+// Reservation is room kept for what a get may bring.
+type Reservation struct {
+	Messages, tasks int
+	bytes           int64
+}
+
+// Options are the options of a processor that bound what waits.
+type BacklogOptions struct {
+	Handlers int   // that may be at work at once
+	MaxBytes int64 // of messages fetched and not settled
+	Lease    time.Duration
+	Paced    bool // starts wait for a rate
+	Discards bool // nothing is handled
+}
+
+// New makes an empty backlog. wake is called when there is room for more.
+func NewBacklog(o BacklogOptions, batch bool, wake func()) *Backlog {
+	b := &Backlog{
+		width: o.Handlers, visibility: cmp.Or(o.Lease, leases.FirstLease), maxBytes: o.MaxBytes,
+		batch: batch, paced: o.Paced, discards: o.Discards, wake: wake, perMessage: firstPerMessage,
+		text: storage.MaxText, Measured: time.Now(), Busy: o.Handlers,
+	}
+	b.startable.L, b.openable.L, b.calm.L = &b.Mu, &b.Mu, &b.Mu
+	return b
+}
+
+// limit is how many tasks may wait. A discarded task waits for no handler: there the bytes alone
+// bound it.
+func (b *Backlog) limit(now time.Time) int {
+	if b.discards {
+		return math.MaxInt32
+	}
+	if now.Sub(b.Measured) >= rateEvery {
+		// Each rateEvery counts for half of all before it, also when nothing asked
+		// for a while: a rate of long ago must not fetch for handlers that hang now.
+		span := now.Sub(b.Measured)
+		old := math.Exp2(-float64(span) / float64(rateEvery))
+		b.Rate = b.Rate*old + float64(b.started)/span.Seconds()*(1-old)
+		b.started, b.Measured = 0, now
+	}
+	each := 1.0 // tasks that a handler takes at once
+	if b.batch {
+		each = b.perMessage
+	}
+	limit := float64(max(b.width-b.Busy, 0)) * each
+	if half := b.visibility.Seconds() / 2; b.Took > 0 && b.Took < half {
+		// Free handlers that fill up start more at once than they will go on to.
+		handlers := float64(b.width) * each
+		rate := min(b.Rate, handlers/b.Took)
+		limit += min(2*handlers, rate*(half-b.Took)) + rate*min(1, half/2)
+	}
+	return int(b.braked(limit))
+}
+
+// Reserve keeps room for one get and says for how many messages; none if more
+// than half of the room is taken, so that gets stay large. Where dropped messages are
+// expected, which take no room for tasks, only their bytes count.
+func (b *Backlog) Reserve(dropped bool) Reservation {
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
+	now := time.Now()
+	if dropped {
+		return b.reserveBytes()
+	}
+	if !b.hasRoom(now) {
+		b.refusedGet = true
+		return Reservation{}
+	}
+	tasks := float64(b.limit(now)-b.Unstarted-b.Reserved) / b.perMessage
+	bytes := float64(b.maxBytes-b.Bytes-b.Promised) / b.promise()
+	got := Reservation{Messages: max(1, int(min(tasks, bytes, storage.MaxGet)))}
+	got.tasks = int(float64(got.Messages) * b.perMessage)
+	b.Reserved += got.tasks
+	got.bytes = int64(float64(got.Messages) * b.promise())
+	b.Promised += got.bytes
+	return got
+}
+
+func (b *Backlog) reserveBytes() Reservation {
+	free := max(0, float64(b.maxBytes-b.Bytes-b.Promised)/b.promise())
+	got := Reservation{Messages: int(min(free, storage.MaxGet))}
+	got.bytes = int64(float64(got.Messages) * b.promise())
+	b.Promised += got.bytes
+	b.refusedGet = b.refusedGet || got.Messages == 0
+	return got
+}
+
+// promise is the room kept for the text of a message that a get may bring.
+func (b *Backlog) promise() float64 { return max(b.text, leastPromise) }
+
+// hasRoom reports whether a get would be granted.
+func (b *Backlog) hasRoom(now time.Time) bool {
+	limit, waiting := b.limit(now), b.Unstarted+b.Reserved
+	if limit-waiting < 1 {
+		return false
+	}
+	if held := b.Bytes + b.Promised; held > 0 && held+int64(b.promise()) > b.maxBytes {
+		return false
+	}
+	return waiting <= limit/2 || float64(limit-waiting) >= b.perMessage*storage.MaxGet
+}
+
+// AtWork is how many handlers are at work, those that were given up included.
+func (b *Backlog) AtWork() int {
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
+	return b.Busy
+}
+
+// Full reports whether not even one more message should be fetched.
+func (b *Backlog) Full() bool {
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
+	if b.Unstarted >= max(b.limit(time.Now()), 1) || b.Bytes > b.maxBytes {
+		b.refusedGet = true
+		return true
+	}
+	return false
+}
+
+// GiveBack ends a reservation.
+func (b *Backlog) GiveBack(room Reservation) {
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
+	b.unreserve(room)
+}
+
+func (b *Backlog) unreserve(room Reservation) {
+	b.Reserved -= room.tasks
+	b.Promised -= room.bytes
+	b.wakePoller()
+}
+
+// wakePoller wakes the poller when a get that was refused would be granted.
+func (b *Backlog) wakePoller() {
+	if b.refusedGet {
+		b.wakePollerAt(time.Now())
+	}
+}
+
+// wakePollerAt is wakePoller by a caller who knows the time.
+func (b *Backlog) wakePollerAt(now time.Time) {
+	if b.refusedGet && b.hasRoom(now) {
+		b.refusedGet = false
+		b.wake()
+	}
+}
+
+// Add takes what a get brought, in exchange for its reservation. It gives back
+// what will not be started, which is the caller's to settle: all of it when the
+// processor stops, and any message that was withdrawn before it came here. The
+// latter's get was answered after its lease, or the machine slept in between.
+func (b *Backlog) Add(ds []*message.Delivery, room Reservation) (refused []*message.Delivery) {
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
+	b.unreserve(room)
+	if b.closed {
+		return ds
+	}
+	for _, d := range ds {
+		if d.Withdrawn {
+			refused = append(refused, d)
+			continue
+		}
+		if b.seen {
+			b.perMessage += (float64(d.Count) - b.perMessage) / 16
+		} else {
+			b.perMessage, b.seen = float64(d.Count), true
+		}
+		d.Unstarted = d.Count
+		b.Unstarted += d.Count
+		d.Weight = int64(len(d.Text))
+		b.Bytes += d.Weight
+		b.text = max(float64(d.Weight), b.text+(float64(d.Weight)-b.text)/256)
+		d.Place = message.Unopened
+		if d.Splits {
+			b.Unopened = slices.Insert(b.Unopened, 0, d)
+		} else {
+			b.Unopened = append(b.Unopened, d)
+		}
+	}
+	b.openable.Broadcast()
+	return refused
+}
+
+// AwaitOpenable waits until there may be a message to open; false means never again.
+func (b *Backlog) AwaitOpenable() bool {
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
+	for !b.closed && !b.mayOpen() {
+		b.openable.Wait()
+	}
+	return !b.closed
+}
+
+// ToOpen gives the message that should be opened now; nil: there is none.
+func (b *Backlog) ToOpen() *message.Delivery {
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
+	if b.closed || !b.mayOpen() {
+		return nil
+	}
+	d := b.Unopened[0]
+	b.Unopened[0] = nil
+	b.Unopened = b.Unopened[1:]
+	d.Place = message.Opening
+	opened := d.Unpacks()
+	d.Weight += opened
+	b.Bytes += opened
+	d.Opened = true
+	b.Opened++
+	return d
+}
+
+// mayOpen reports whether the first message should be opened now. One is
+// always allowed to be open, however large.
+func (b *Backlog) mayOpen() bool {
+	if len(b.Unopened) == 0 || b.trying {
+		return false
+	}
+	if b.Unopened[0].Splits { // everything else waits for that
+		return true
+	}
+	if b.runnableTasks > 2*b.width+int(b.Rate*openAhead.Seconds()) {
+		return false
+	}
+	return b.Opened == 0 || b.Bytes+b.Unopened[0].Unpacks() <= b.maxBytes
+}
+
+// Open makes the tasks of an opened message startable. It reports false if the
+// message was withdrawn meanwhile, or the backlog closed: none of its tasks will be started.
+func (b *Backlog) Open(d *message.Delivery) bool {
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
+	if b.closed && !d.Withdrawn {
+		d.Withdrawn = true
+		b.Unstarted -= d.Unstarted
+	}
+	if d.Withdrawn {
+		d.Place = message.Nowhere
+		return false
+	}
+	b.Unstarted += d.Starts() - d.Unstarted
+	d.Unstarted = d.Starts()
+	d.Place = message.Runnable
+	if d == b.exclusive {
+		b.Runnable = slices.Insert(b.Runnable, 0, d)
+	} else {
+		b.Runnable = append(b.Runnable, d)
+	}
+	b.runnableTasks += d.Unstarted
+	b.startable.Broadcast()
+	return true
+}
+
+// Next is called by a slot that is free now, with how long it was at work since
+// the last call, 0 if it was not. It waits for tasks to start: one, or all of an
+// envelope in a batch, by their places in the order of starting (delivery.at); to = 0 means
+// that there will be no more. At is the time then, which costs as much to ask for as all else
+// here together.
+func (b *Backlog) Next(
+	took time.Duration, now time.Time,
+) (d *message.Delivery, from, to int, at time.Time) {
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
+	b.Busy--
+	switch s := took.Seconds(); {
+	case s <= 0:
+	case b.Took == 0:
+		b.Took = s
+	default:
+		b.Took += (s - b.Took) / 16
+	}
+	b.wakePollerAt(now)
+	b.calm.Broadcast()
+	for !b.closed && !b.mayStart() {
+		b.startable.Wait()
+		now = time.Now()
+	}
+	if b.closed {
+		return nil, 0, 0, now
+	}
+	b.Busy++
+	b.pacing = b.paced || b.brake > 0
+	d = b.Runnable[0]
+	from, to = d.Next, d.Next+1
+	if b.batch {
+		to = d.Starts()
+	}
+	d.Next = to
+	d.Unstarted -= to - from
+	if d.Unstarted == 0 {
+		d.Place = message.Nowhere
+		b.Runnable[0] = nil
+		b.Runnable = b.Runnable[1:]
+	}
+	b.runnableTasks -= to - from
+	b.Unstarted -= to - from
+	b.started += to - from
+	if b.mayOpen() {
+		b.openable.Signal()
+	}
+	b.wakePollerAt(now)
+	return d, from, to, now
+}
+
+// Withdraw makes sure that no further task of d is started, and gives how many
+// were not and whether d waits to be opened: then the caller settles it. One
+// that is being opened is settled by the opener.
+func (b *Backlog) Withdraw(d *message.Delivery) (unstarted int, unopened bool) {
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
+	return b.withdrawLocked(d)
+}
+
+func (b *Backlog) withdrawLocked(d *message.Delivery) (unstarted int, unopened bool) {
+	if d.Withdrawn {
+		return 0, false
+	}
+	d.Withdrawn = true
+	b.calm.Broadcast()
+	n := d.Unstarted
+	switch d.Place {
+	case message.Unopened:
+		b.Unopened = without(b.Unopened, d)
+		unopened = true
+	case message.Runnable:
+		b.Runnable = without(b.Runnable, d)
+		b.runnableTasks -= n
+		unstarted = n
+	case message.Opening:
+	case message.Nowhere:
+		return 0, false
+	}
+	if d.Place != message.Opening {
+		d.Place = message.Nowhere
+	}
+	b.Unstarted -= n
+	b.wakePoller()
+	return unstarted, unopened
+}
+
+func without(ds []*message.Delivery, d *message.Delivery) []*message.Delivery {
+	if i := slices.Index(ds, d); i >= 0 {
+		return slices.Delete(ds, i, i+1)
+	}
+	return ds
+}
+
+// SetAside takes an opened message whose contents cannot be used out of the count.
+func (b *Backlog) SetAside(d *message.Delivery) {
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
+	d.Place = message.Nowhere
+	if !d.Withdrawn {
+		d.Withdrawn = true
+		b.Unstarted -= d.Unstarted
+	}
+	b.wakePoller()
+}
+
+// Weigh counts the text of a message that does not wait here.
+func (b *Backlog) Weigh(d *message.Delivery) {
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
+	d.Weight = int64(len(d.Text))
+	b.Bytes += d.Weight
+}
+
+// Unweigh takes the text of a message that waited elsewhere out of the count.
+func (b *Backlog) Unweigh(d *message.Delivery) {
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
+	b.Bytes -= d.Weight
+	d.Weight = 0
+}
+
+// Free gives back the memory of a message's contents, but for what is kept of
+// them until it is settled. That may be more than they were, and it counts: with an
+// account that takes no puts, all memory would fill with what must be put first.
+func (b *Backlog) Free(d *message.Delivery, kept int) {
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
+	b.Bytes += int64(kept) - d.Weight
+	d.Weight = int64(kept)
+	if d.Opened {
+		d.Opened = false
+		b.Opened--
+	}
+	if b.mayOpen() {
+		b.openable.Broadcast()
+	}
+	b.wakePoller()
+}
+
+// Close ends starting and opening, and gives all that waits.
+func (b *Backlog) Close() []*message.Delivery {
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
+	b.closed = true
+	b.calm.Broadcast()
+	b.startable.Broadcast()
+	b.openable.Broadcast()
+	return append(slices.Clone(b.Unopened), b.Runnable...)
+}

@@ -1,0 +1,204 @@
+package settle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/coordination"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/waits"
+)
+
+const (
+	// claimsAtOnce is how many tasks of one batch are claimed at the same time.
+	claimsAtOnce = 16
+	// claimAgain is for how long a task is put back when the claims cannot be read.
+	// Until it comes back its message is in no process's hands.
+	claimAgain = 10 * time.Second
+	// claimLastWords is how long the end of a claim may take once the handler's
+	// context has ended: a processor that stops waits for it.
+	claimLastWords = 3 * time.Second
+)
+
+// Limit puts claims before a handler, and before the one for batches if that is not nil.
+func LimitKeys(
+	claims *coordination.Claims, h pump.Handler, batch pump.BatchHandler, jitter waits.Jitter,
+	log *slog.Logger, alarm func(kind, msg string, attrs ...any),
+) (pump.Handler, pump.BatchHandler) {
+	l := &limiter{claims: claims, handler: h, batch: batch, jitter: jitter, log: log, alarm: alarm}
+	if batch != nil {
+		batch = limitedBatch{l}
+	}
+	return pump.HandlerFunc(l.handle), batch
+}
+
+// limiter lets work on a key begin at most once in an interval, by a row a key
+// (origins B2 to B4). It stands between the pool and the handler: what another
+// task of the key did less than the interval ago is skipped, what this task
+// itself was begun at by a process that died comes back when the interval is
+// over, and the retry of a task that failed is no second beginning.
+//
+// A task without a key shares it with no other task and is not limited.
+type limiter struct {
+	claims  *coordination.Claims
+	handler pump.Handler
+	batch   pump.BatchHandler // the handler, if it takes batches
+	jitter  waits.Jitter
+	log     *slog.Logger
+	alarm   func(kind, msg string, attrs ...any)
+}
+
+// handle claims the task's key and hands the task on if the claim is granted.
+func (l *limiter) handle(ctx context.Context, t *pump.Task) error {
+	claim, err := l.claim(ctx, t)
+	if err != nil {
+		return err
+	}
+	failed := true // unless the handler returns, and says otherwise
+	defer func() { l.done(ctx, claim, t, failed) }()
+	err = l.handler.Handle(ctx, t)
+	failed = err != nil
+	return err
+}
+
+// limitedBatch is a limiter of a handler that takes batches.
+type limitedBatch struct{ l *limiter }
+
+// Handle is not called, as HandleBatch is there.
+func (b limitedBatch) Handle(ctx context.Context, t *pump.Task) error { return b.l.handle(ctx, t) }
+
+// HandleBatch hands those tasks on together whose claims are granted.
+func (b limitedBatch) HandleBatch(ctx context.Context, tasks []*pump.Task) []error {
+	l := b.l
+	errs := make([]error, len(tasks))
+	claims := make([]*coordination.Claim, len(tasks))
+	l.each(tasks, func(i int) { claims[i], errs[i] = l.claim(ctx, tasks[i]) })
+	var granted []*pump.Task
+	var at []int // their places
+	for i, t := range tasks {
+		if errs[i] == nil {
+			granted, at = append(granted, t), append(at, i)
+		}
+	}
+	if len(granted) == 0 {
+		return errs
+	}
+	// As if all had failed, until the handler has said otherwise: it may panic.
+	outcomes := make([]error, len(granted))
+	for k := range outcomes {
+		outcomes[k] = errUnsaid
+	}
+	defer func() {
+		l.each(granted, func(k int) { l.done(ctx, claims[at[k]], granted[k], outcomes[k] != nil) })
+	}()
+	said := l.batch.HandleBatch(ctx, granted)
+	switch {
+	case said == nil:
+		clear(outcomes)
+	case len(said) == len(granted):
+		copy(outcomes, said)
+	default:
+		err := WrongOutcomes(len(said), len(granted))
+		for k := range outcomes {
+			outcomes[k] = err
+		}
+	}
+	for k, i := range at {
+		errs[i] = outcomes[k]
+	}
+	return errs
+}
+
+// errUnsaid is the outcome of a task whose handler has not returned.
+var errUnsaid = errors.New("pump: the handler did not return")
+
+// each calls f for each task's place, several at once.
+func (l *limiter) each(tasks []*pump.Task, f func(i int)) {
+	if len(tasks) == 1 {
+		f(0)
+		return
+	}
+	next := make(chan int)
+	var g sync.WaitGroup
+	for range min(claimsAtOnce, len(tasks)) {
+		g.Go(func() {
+			for i := range next {
+				f(i)
+			}
+		})
+	}
+	for i := range tasks {
+		next <- i
+	}
+	close(next)
+	g.Wait()
+}
+
+// claim gives the claim under which a task may be handled, nil if it needs none;
+// or else, as a handler's error, what becomes of the task.
+func (l *limiter) claim(ctx context.Context, t *pump.Task) (*coordination.Claim, error) {
+	if len(t.Key) == 0 {
+		return nil, nil
+	}
+	claim, verdict, wait, err := l.claims.Claim(ctx, t.Key, coordination.TaskRef{
+		Run: t.Run, Segment: t.Segment, N: t.N, Foreign: t.Foreign,
+	})
+	switch {
+	case err == nil && verdict == coordination.Granted:
+		return claim, nil
+	case err == nil && verdict == coordination.Fresh:
+		return nil, &pump.TaskError{Outcome: pump.OutcomeDone}
+	case err == nil: // Busy
+		l.log.Debug("another process began this task and has not ended it; it comes back later",
+			"task", taskRef(t), "after", wait)
+		return nil, &pump.TaskError{Outcome: pump.OutcomeUntried, After: max(wait, time.Second)}
+	case ctx.Err() != nil:
+		return nil, pump.Release(context.Cause(ctx))
+	case errors.Is(err, row.ErrCorrupt):
+		return nil, err // no waiting mends it: the task fails, and its cause names the row
+	}
+	l.alarm("claims", "keys cannot be claimed; their tasks go back for a while", "error", err)
+	return nil, &pump.TaskError{
+		Outcome: pump.OutcomeUntried, Err: err,
+		After: l.jitter.Around(claimAgain, "claim", taskRef(t), uint64(t.Attempt)),
+	}
+}
+
+// done ends a claim. If that cannot be written the key counts as at work until
+// the interval is over, and then as abandoned; the task's outcome stands all the same.
+func (l *limiter) done(ctx context.Context, claim *coordination.Claim, t *pump.Task, failed bool) {
+	if claim == nil {
+		return
+	}
+	patience := waits.RequestTimeout
+	if ctx.Err() != nil {
+		patience = claimLastWords
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	switch err := claim.Done(ctx, failed); {
+	case err == nil:
+	case errors.Is(err, coordination.ErrClaimTaken):
+		l.alarm("taken over",
+			"work on a key took longer than the least interval between two, so another began meanwhile; "+
+				"make the interval longer than any work takes",
+			"task", taskRef(t))
+	default:
+		l.alarm("claims", "the end of work on a key could not be written", "task", taskRef(t),
+			"error", err)
+	}
+}
+
+func taskRef(t *pump.Task) string {
+	return coordination.TaskRef{Run: t.Run, Segment: t.Segment, N: t.N, Foreign: t.Foreign}.String()
+}
+
+// WrongOutcomes is the error of a handler that does not answer for each task of a batch.
+func WrongOutcomes(outcomes, tasks int) error {
+	return fmt.Errorf("pump: the handler returned %d outcomes for %d tasks", outcomes, tasks)
+}

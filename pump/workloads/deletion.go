@@ -1,0 +1,97 @@
+package workloads
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/queuepump/queuepump/pump/coordination"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/election"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/sampling"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// Group is rows of a workload that are deleted together.
+type rowGroup struct {
+	What      string // "ledger", "runs", ...
+	partition string
+}
+
+// Groups are all rows of a workload but the one of [workload.Ensure], in the order in which they
+// are deleted. What processes read when they start comes last.
+func rowGroups(w *workload.Workload) []rowGroup {
+	var groups []rowGroup
+	add := func(what, partition string) { groups = append(groups, rowGroup{what, partition}) }
+	// At-least-once has a ledger, too, where a reducer keeps its state in it.
+	for n := range (w.Map.Segments + ledger.PartitionSegments - 1) / ledger.PartitionSegments {
+		add("ledger", ledger.Partition(w.Name, n))
+	}
+	for n := range coordination.ClaimParts {
+		add("claims", coordination.ClaimsPartition(w.Name, n))
+	}
+	add("progress", workload.TallyPartition(w.Name))
+	add("runs", workload.RunsPartition(w.Name))
+	add("redrives", workload.RedrivesPartition(w.Name))
+	add("causes", row.CausePartition(w.Name))
+	add("gates", coordination.GatesPartition(w.Name))
+	add("ranges of ids", coordination.IDsPartition(w.Name))
+	add("history", sampling.HistoryPartition(w.Name))
+	add("election", election.Partition(w.Name))
+	add("cluster", w.Name)
+	return groups
+}
+
+// comeBack is how often rows may be there again after what was there was removed.
+const comeBack = 20
+
+// query finds rows of the group from a key on.
+func (g rowGroup) query(w *workload.Workload, from string) storage.Query {
+	q := storage.Query{Partition: g.partition, From: from, Select: []string{row.FormatProperty}}
+	if g.partition == w.Name {
+		q.To = cluster.WorkloadKey
+	}
+	return q
+}
+
+// Count counts the rows of a group.
+func countRows(ctx context.Context, w *workload.Workload, g rowGroup) (n int, err error) {
+	for from := ""; ; {
+		rows, err := row.MustFind(ctx, w.Table, g.query(w, from), row.PageSize)
+		n += len(rows)
+		if err != nil || len(rows) < row.PageSize {
+			return n, err
+		}
+		from = row.After(rows[len(rows)-1].Row)
+	}
+}
+
+// Remove removes the rows of a group, of whatever version they are, and says after each
+// thousand how many. It may be called again after whatever happened to it.
+func removeRows(ctx context.Context, w *workload.Workload, g rowGroup, removed func(n int)) error {
+	for again := 0; ; {
+		rows, err := row.MustFind(ctx, w.Table, g.query(w, ""), row.PageSize)
+		if err != nil || len(rows) == 0 {
+			return err
+		}
+		if len(rows) < row.PageSize {
+			again++
+		}
+		if again > comeBack {
+			return fmt.Errorf("rows of %s come back as fast as they are removed: some "+
+				"process still writes them", g.partition)
+		}
+		for i := range rows {
+			rows[i].ETag = ""
+		}
+		page, cancel := context.WithTimeout(ctx, row.Patience)
+		err = row.RemoveFound(page, w.Table, rows)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("removing rows of %s: %w", g.partition, err)
+		}
+		removed(len(rows))
+	}
+}
