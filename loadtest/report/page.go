@@ -20,7 +20,8 @@ var plots string
 
 // script draws the plots. It is the only one that the page may run.
 var (
-	styles = template.CSS(admin.Tokens + admin.PlotStyle)                          //nolint:gosec // ours
+	styles = template.CSS(admin.Tokens + admin.PlotStyle) //nolint:gosec // ours
+
 	script = template.JS("/*\n" + admin.PlotLicence + "*/\n" + admin.Plot + plots) //nolint:gosec // ours
 )
 
