@@ -25,7 +25,7 @@ var (
 	usual = size{files: 30, lines: 5000, file: 500, function: 80, line: 100}
 	// The simulator is one service, whose requests have a file each; so have commands of an operator.
 	larger = map[string]size{
-		"loadtest/azsim": {files: 60, lines: 8300, file: 500, function: 80, line: 100},
+		"loadtest/azsim":   {files: 60, lines: 8300, file: 500, function: 80, line: 100},
 		"internal/operate": {files: 36, lines: 6000, file: 500, function: 80, line: 100},
 	}
 )

@@ -22,7 +22,8 @@ var plots string
 var (
 	styles = template.CSS(admin.Tokens + admin.PlotStyle) //nolint:gosec // ours
 
-	script = template.JS("/*\n" + admin.PlotLicence + "*/\n" + admin.Plot + plots) //nolint:gosec // ours
+	script = template.JS("/*\n" + admin.PlotLicence + "*/\n" + //nolint:gosec // ours
+		admin.Plot + plots)
 )
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
