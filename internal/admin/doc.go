@@ -20,7 +20,7 @@
 //
 // # Page
 //
-// Its part page is the page that shows a workload to people: one document, with its script and
+// Page is the page that shows a workload to people: one document, with its script and
 // styles embedded, that gets what it shows over one stream of server-sent events.
 //
 //	GET  /page/               the document

@@ -3,6 +3,6 @@
 //
 // # Top
 //
-// Its part top shows a workload in a terminal, live: the headline and the figures of the page, one
+// Top shows a workload in a terminal, live: the headline and the figures of the page, one
 // table at a time, from the same readings (status.Watcher).
 package operate

@@ -4,7 +4,7 @@
 //
 // # Reading
 //
-// Its part reading names what the distributor asks of a source besides to give records: whether its
+// Reading names what the distributor asks of a source besides to give records: whether its
 // input can be fixed, tried, or said where a record stands. A source that lacks one of these is
 // read without it.
 package source

@@ -3,5 +3,5 @@
 //
 // # Reason
 //
-// Its part reason says in words why a process is not ready, and in numbers how its loops get on.
+// Reason says in words why a process is not ready, and in numbers how its loops get on.
 package member

@@ -45,7 +45,7 @@
 //
 // # Tombstone
 //
-// Its part tombstone makes the message by which an owner learns that quarantined tasks were
+// Tombstone makes the message by which an owner learns that quarantined tasks were
 // given up (P4.4), and finds the row of a cause that fits into no message.
 package row
 

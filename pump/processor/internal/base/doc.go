@@ -4,11 +4,11 @@
 //
 // # Ownership
 //
-// Its part ownership says by a view of the cluster which queues a processor reads, whose message is
+// Ownership says by a view of the cluster which queues a processor reads, whose message is
 // whose, and when one that is another's comes back (P6, P7).
 //
 // # Backlog
 //
-// Its part backlog holds the messages that were fetched and whose tasks were not started, within
+// Backlog holds the messages that were fetched and whose tasks were not started, within
 // bounds of tasks and bytes, and lets tasks start in order, or one alone.
 package base

@@ -26,6 +26,6 @@
 //
 // # Claim
 //
-// Its part claim stands before a handler and lets work on a key begin once in an interval (origins
+// Claim stands before a handler and lets work on a key begin once in an interval (origins
 // B2 to B4).
 package settle
