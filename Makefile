@@ -260,7 +260,7 @@ first-hour: ##release type what README.md says in an empty folder, build and ser
 	$(GO) build -o out/first-hour/ ./internal/packaging/lifecycle
 	GO='$(GO)' out/first-hour/lifecycle --first-hour --out out/first-hour
 
-PAGE = internal/page/e2e
+PAGE = internal/admin/e2e
 CHROMIUM = command -v chromium >/dev/null || { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends chromium fonts-dejavu-core; }
 e2e-page: build $(PAGE)/node_modules/.package-lock.json ##prove drive the page with a headless Chromium under a real load, and take the screenshots of docs/ (two minutes; it installs Debian's chromium by apt-get if there is none)
 	@$(CHROMIUM)

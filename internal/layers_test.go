@@ -62,7 +62,7 @@ var levels = []struct {
 		"cmd/distributor", "cmd/processor",
 	}},
 	{"proof", []string{
-		"internal", "internal/proof", "internal/mutants/overlay", "internal/packaging/build",
+		"internal", "internal/proof", "internal/mutants/overlay", "internal/packaging", "internal/packaging/build",
 		"internal/packaging/lifecycle", "pump/internal/processtest", "pump/worlds",
 		"loadtest/azsim", "pump/internal/testkit", "pump/internal/testworld", "loadtest/report",
 		"loadtest/realaccounts", "loadtest/scenario", "loadtest/simserver", "loadtest", "bench",

@@ -58,6 +58,7 @@ func TestPackagesFilesAndFunctionsCanBeHeld(t *testing.T) {
 			tooLarge(t, name, p.Dir, p.GoFiles, most),
 			tooLong(t, name, p.Dir, tests, most),
 			tooWide(t, name, p.Dir, code, most),
+			misnamed(t, name, p.Dir, code),
 		) {
 			t.Error(problem)
 		}
@@ -142,6 +143,30 @@ func TestWhatIsTooLargeIsNamed(t *testing.T) {
 			t.Errorf("%+v: %q, want %q", most, got, problem)
 		}
 	}
+}
+
+// misnamed names the doc comments that speak of what a function or a type was called before.
+func misnamed(t *testing.T, name, dir string, files []string) (problems []string) {
+	t.Helper()
+	begins := func(of string, doc *ast.CommentGroup) {
+		words := strings.Fields(doc.Text()) // nil has none
+		if len(words) > 1 && !strings.HasPrefix(words[0], of) && !strings.HasPrefix(words[1], of) {
+			problems = append(problems,
+				fmt.Sprintf("the comment of %s in %s begins with %q", of, name, words[0]))
+		}
+	}
+	for _, file := range files {
+		parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(dir, file), nil, parser.ParseComments)
+		must(t, err)
+		for _, d := range parsed.Decls {
+			if f, is := d.(*ast.FuncDecl); is {
+				begins(f.Name.Name, f.Doc)
+			} else if g, is := d.(*ast.GenDecl); is && g.Tok == token.TYPE && !g.Lparen.IsValid() {
+				begins(g.Specs[0].(*ast.TypeSpec).Name.Name, g.Doc)
+			}
+		}
+	}
+	return problems
 }
 
 // TestTheFrontDoorIsSmall holds how many names package pump exports.

@@ -4,7 +4,7 @@ package pump
 
 import "time"
 
-// State is how one loop gets on. A loop goes round whether its attempts succeed or fail, and
+// LoopState is how one loop gets on. A loop goes round whether its attempts succeed or fail, and
 // whether there is work or none. A loop that has not gone round for longer than Most is stuck, and
 // another process has to do its work.
 type LoopState struct {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// List is what requests cost, for 10,000. The published lists have classes of requests to queues
+// Prices is what requests cost, for 10,000. The published lists have classes of requests to queues
 // and to tables. With locally redundant storage, all classes of a service cost the same.
 type Prices struct {
 	Currency string  `json:"currency"`
@@ -65,7 +65,7 @@ func (l Prices) Of(operation string) float64 {
 // Cost is what so many requests of the two services cost.
 func (l Prices) Cost(queue, table float64) float64 { return (queue*l.Queue + table*l.Table) / 1e4 }
 
-// Day is what a process knows of what a UTC day costs.
+// CostOfDay is what a process knows of what a UTC day costs.
 type CostOfDay struct {
 	Date     string `json:"date"` // 2026-11-25; empty: not known
 	Currency string `json:"currency"`

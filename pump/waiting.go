@@ -18,7 +18,7 @@ type Backlog struct {
 	Seconds *float64 `json:"seconds"`
 }
 
-// Account is the backlog in one account.
+// WaitingAccount is the backlog in one account.
 type WaitingAccount struct {
 	Name string    `json:"name"`
 	Time time.Time `json:"time"` // when the account was last looked at

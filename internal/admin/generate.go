@@ -13,7 +13,7 @@ import (
 // File is one that was made.
 type File struct{ Name, Text string }
 
-// Options are what the files say of one installation. Empty fields take the defaults.
+// GenerateOptions are what the files say of one installation. Empty fields take the defaults.
 type GenerateOptions struct {
 	// Name is that of the Deployments, the group of rules, the identity: queuepump.
 	Name string
@@ -111,10 +111,10 @@ func (o GenerateOptions) complete(kind string) (GenerateOptions, error) {
 	return o, nil
 }
 
-// Kinds are what Make can make.
+// GeneratedKinds are what Make can make.
 func GeneratedKinds() []string { return slices.Sorted(maps.Keys(kinds)) }
 
-// Make makes the file of one of the kinds. An option that cannot be is an [*Error].
+// Generate makes the file of one of the kinds. An option that cannot be is an [*Error].
 func Generate(kind string, o GenerateOptions) (File, error) {
 	o, err := o.complete(kind)
 	if err != nil {

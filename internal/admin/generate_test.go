@@ -3,7 +3,6 @@ package admin
 import (
 	"encoding/json"
 	"errors"
-	"flag"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -17,8 +16,6 @@ import (
 
 var generateMust = proof.Must
 
-var generateUpdate = flag.Bool("update", false, "write the golden files")
-
 func TestTheFilesAreAsTheyWereReviewed(t *testing.T) {
 	for _, kind := range GeneratedKinds() {
 		f, err := Generate(kind, GenerateOptions{
@@ -27,7 +24,7 @@ func TestTheFilesAreAsTheyWereReviewed(t *testing.T) {
 		})
 		generateMust(t, err)
 		golden := filepath.Join("testdata", f.Name)
-		if *generateUpdate {
+		if *update {
 			generateMust(t, os.WriteFile(golden, []byte(f.Text), 0o644))
 		}
 		if want, err := os.ReadFile(golden); err != nil || string(want) != f.Text {

@@ -343,7 +343,7 @@ func capOf(m *status.Money) string {
 	return "the day's cap of " + Amount(*m.CapPerDay, m.Prices.Currency)
 }
 
-// handlers says which handlers hold the rate back, or that none do.
+// handlersTrouble says which handlers hold the rate back, or that none do.
 func handlersTrouble(s *status.Status) (what, tone string) {
 	var busy []*status.Instance
 	hosts := map[string]bool{}

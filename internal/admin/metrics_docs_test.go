@@ -23,7 +23,7 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-var update = flag.Bool("update", false, "write docs/metrics.md")
+var update = flag.Bool("update", false, "write docs/metrics.md and the golden files of generate")
 
 // allMetrics are all families of both roles: each is made to have a series.
 func allMetrics(t *testing.T) (all map[string]*dto.MetricFamily, roles map[string][]string) {

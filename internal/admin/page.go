@@ -23,7 +23,7 @@ import (
 // Path is where the page is.
 const Path = "/page/"
 
-// Options say what a page is of.
+// PageOptions say what a page is of.
 type PageOptions struct {
 	Config pump.Config // of the workload
 	// Path is that of the configuration's file, for the commands that the doctor names; Locate tells
@@ -77,7 +77,7 @@ type Page struct {
 //go:embed assets
 var embedded embed.FS
 
-// New makes a page. It makes no request, and reads nothing until a viewer comes.
+// NewPage makes a page. It makes no request, and reads nothing until a viewer comes.
 func NewPage(o PageOptions) (*Page, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

@@ -154,7 +154,7 @@ type taskShown struct {
 // tasksShown is how many tasks of a message are shown.
 const tasksShown = 3
 
-// tasksOf opens the first messages of a cause.
+// pageTasksOf opens the first messages of a cause.
 func pageTasksOf(messages []*quarantine.Message, cause string) []taskShown {
 	out := []taskShown{}
 	shown := 0

@@ -204,7 +204,7 @@ func ownersOf(names []string, moves []Move) owners {
 	return o
 }
 
-// process is a process with what part of its handlers is at work.
+// pageProcess is a process with what part of its handlers is at work.
 type pageProcess struct {
 	status.Instance
 	Busy float64 `json:"busy"`

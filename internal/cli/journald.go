@@ -34,7 +34,7 @@ var fields = map[string]string{
 // text of its lines need not.
 var journaldIdentities = map[string]bool{"WORKLOAD": true, "INSTANCE": true}
 
-// Handler is a [slog.Handler] that writes to the journal. Many goroutines may use it at once.
+// JournalHandler is a [slog.Handler] that writes to the journal. Many goroutines may use it.
 type JournalHandler struct {
 	*shared
 	text   slog.Handler      // of the attributes, into shared.line
@@ -52,8 +52,8 @@ type shared struct {
 	own  map[string]string // identities of this process
 }
 
-// New makes a handler of lines of a level and above. The handler writes lines that the journal
-// does not take to spare, where systemd reads them.
+// NewJournal makes a handler of lines of a level and above. The handler writes lines that the
+// journal does not take to spare, where systemd reads them.
 func NewJournal(level slog.Leveler, spare io.Writer) *JournalHandler {
 	s := &shared{send: journal.Send, spare: spare, own: map[string]string{}}
 	return &JournalHandler{

@@ -15,7 +15,7 @@ import (
 	"github.com/queuepump/queuepump/pump/source"
 )
 
-// Flags say what to read.
+// SourceFlags say what to read.
 type SourceFlags struct {
 	input   []string
 	files   []string

@@ -39,7 +39,7 @@ type KeyCount struct {
 	Sum json.Number
 }
 
-// By returns a [reduce.Reducer] that counts the tasks of each value of a field of their
+// CountBy returns a [reduce.Reducer] that counts the tasks of each value of a field of their
 // bodies, which are JSON objects, and adds up another field, unless sum is empty. Fields
 // are named as in [source.JSONLines]. The value of field is a text, number or boolean of at most
 // 1 KiB and counts as it is written: 1 and 1.0 are two values, 1 and "1" one. The value of sum is a

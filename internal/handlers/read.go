@@ -12,7 +12,7 @@ import (
 	"github.com/queuepump/queuepump/pump/reduce"
 )
 
-// Read reads what a workload's [By] has counted, for each key the sum over all segments,
+// ReadCounts reads what a workload's [By] has counted, for each key the sum over all segments,
 // sorted by key. As with [reduce.Reducer.States] it is of one moment only when nothing is being
 // counted. All is read before the first key is given; in memory is twice what all keys and their
 // numbers take, some 20 bytes and the key each. An error is the last that it gives.

@@ -22,7 +22,7 @@ const (
 // Encodings are all of them.
 var ForeignEncodings = []string{ForeignAuto, Text, Base64}
 
-// Reader reads messages. It may be used from many goroutines at once.
+// ForeignReader reads messages. It may be used from many goroutines at once.
 type ForeignReader struct {
 	encoding string
 	keyed    bool
@@ -36,8 +36,8 @@ type scanner struct {
 	scratch []byte
 }
 
-// New makes a reader of texts whose key is the field of that name, or that have none if it is
-// empty.
+// NewForeign makes a reader of texts whose key is the field of that name. If the name is empty,
+// they have none.
 func NewForeign(encoding, key string) *ForeignReader {
 	r := &ForeignReader{encoding: encoding, keyed: key != ""}
 	r.scanners.New = func() any {
@@ -73,7 +73,8 @@ func (r *ForeignReader) Read(text []byte) (key, body []byte) {
 	return key, body
 }
 
-// Segment gives a message's segment: that of its key or, without one, of its text as it was put.
+// ForeignSegment gives a message's segment: that of its key or, without one, of its text as it was
+// put.
 func ForeignSegment(text, key []byte, segments int) uint32 {
 	if key == nil {
 		return shardmap.Segment(text, segments)

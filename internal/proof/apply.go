@@ -17,7 +17,7 @@ type function struct {
 	decl *ast.FuncDecl
 }
 
-// source is a file of Go.
+// mutantsSource is a file of Go.
 type mutantsSource struct {
 	name string // its path
 	text string

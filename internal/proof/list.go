@@ -96,7 +96,7 @@ func ReadAll(root string) ([]Mutant, error) {
 	return all, nil
 }
 
-// Read reads the list of the package in a folder, which is given from the root.
+// ReadMutants reads the list of the package in a folder, which is given from the root.
 func ReadMutants(root, folder string) ([]Mutant, error) {
 	text, err := os.ReadFile(
 		filepath.Join(root, filepath.FromSlash(folder), filepath.FromSlash(listFile)),

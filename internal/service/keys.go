@@ -41,7 +41,7 @@ type Keys struct {
 	told     logs.Kinds // by account: that its signature ends
 }
 
-// New makes keys that load reads again from where they stand.
+// NewKeys makes keys that load reads again from where they stand.
 func NewKeys(log *slog.Logger, load func() ([]pump.Account, error)) *Keys {
 	return &Keys{
 		log: log, load: load, open: open, accounts: map[string]*account{},

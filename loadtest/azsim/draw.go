@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Mix folds words into one well-spread word (splitmix64's finisher between
+// drawMix folds words into one well-spread word (splitmix64's finisher between
 // them, so that neighbouring counters give unrelated results).
 func drawMix(words ...uint64) uint64 {
 	h := uint64(0x9e3779b97f4a7c15)
@@ -24,13 +24,13 @@ func drawMix(words ...uint64) uint64 {
 	return h
 }
 
-// Hash is a word of a text.
+// drawHash is a word of a text.
 func drawHash(s string) uint64 { return xxhash.Sum64String(s) }
 
-// Share maps a hash to [0, 1).
+// drawShare maps a hash to [0, 1).
 func drawShare(h uint64) float64 { return float64(h>>11) / (1 << 53) }
 
-// GUID makes a version 4 shaped GUID out of two words.
+// drawGUID makes a version 4 shaped GUID out of two words.
 func drawGUID(words ...uint64) uuid.UUID {
 	var u uuid.UUID
 	hi := drawMix(words...)

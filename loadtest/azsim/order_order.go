@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Order lets requests that would go on in one instant go on one after another
+// order lets requests that would go on in one instant go on one after another
 // (azsim.Config.Ordered). In virtual time many things happen in the same nanosecond,
 // and which goroutine of several comes first in it is not decided.
 //
@@ -78,7 +78,7 @@ func (o *order) rank(s *step, w *wait) int {
 	return slices.Index(s.waiting, w)
 }
 
-// Sleep waits for d in package time; false if the context ended first.
+// orderSleep waits for d in package time; false if the context ended first.
 func orderSleep(ctx context.Context, d time.Duration) bool {
 	if ctx.Err() != nil {
 		return false

@@ -22,7 +22,7 @@ func (k keyBounds) point() (string, bool) {
 	return low.key, low.set && high.set && low.key == high.key && !low.open && !high.open
 }
 
-// tighter returns the later of two lower ends.
+// tighterLow returns the later of two lower ends.
 func tighterLow(a, b bound) bound {
 	if !a.set || b.set && (b.key > a.key || b.key == a.key && b.open) {
 		return b

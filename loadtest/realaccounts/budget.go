@@ -151,7 +151,7 @@ func cost(operation string, n int64) float64 {
 	return float64(n) / 10_000 * price
 }
 
-// most is the price of so many requests if each is of the dearest kind.
+// mostCost is the price of so many requests if each is of the dearest kind.
 func mostCost(n int64) float64 {
 	return float64(n) / 10_000 * max(pump.PublishedPrices.Queue, pump.PublishedPrices.Table)
 }

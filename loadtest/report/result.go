@@ -265,7 +265,6 @@ func ReadFile(path string) (*Result, error) {
 	return r, nil
 }
 
-// check finds what would make nonsense of a plot or a table.
 // ReadSides reads the files of one or two sides; a side is a file, or several with commas between
 // them, as the runs of one test that was repeated.
 func ReadSides(args []string) (sides [][]*Result, err error) {

@@ -49,7 +49,7 @@ func (s *series) mark() mark {
 	return m
 }
 
-// sum is what all accounts counted from one mark to another.
+// since is what all accounts counted from one mark to another.
 func (m mark) since(before mark) (sum counts) {
 	for i := range m.accounts {
 		sum = sum.plus(m.accounts[i].minus(before.accounts[i]))

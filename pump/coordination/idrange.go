@@ -175,7 +175,7 @@ func (r *IDRange) try(ctx context.Context, n uint64) (first uint64, err error) {
 // IDsPartition is the partition with the ranges of ids of a workload.
 func IDsPartition(workload string) string { return workload + ".ids" }
 
-// The counter is stored as text, because the greatest integer that a table
+// idRowOf is the row of a counter, which is stored as text: the greatest integer that a table
 // stores is 2^63 - 1 and a number that went through a float is another one.
 func idRowOf(t storage.Table, workload, name string) row.Row[uint64] {
 	return row.Row[uint64]{

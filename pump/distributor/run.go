@@ -78,7 +78,7 @@ type run struct {
 	put  *send.Putter
 }
 
-// outcome of a distribution that did not fail.
+// ending is how a distribution ended that did not fail.
 type ending uint8
 
 const (
@@ -87,7 +87,7 @@ const (
 	endStopped                // told to stop; what was read was put and acknowledged
 )
 
-// run moves the source's tasks into the queues.
+// sendAll moves the source's tasks into the queues.
 //
 // The stages: this goroutine reads; the lanes pack; workers of the sinks put;
 // the checkpointer saves. Who may block whom: a full sink blocks the lane, a full lane the

@@ -19,8 +19,8 @@ import (
 	"github.com/queuepump/queuepump/shardmap"
 )
 
-// Filter says which messages are meant, and which of their tasks: those for which every field that
-// is set holds. The zero filter means all.
+// PeekFilter says which messages are meant, and which of their tasks: those for which every field
+// that is set holds. The zero filter means all.
 type PeekFilter struct {
 	Key     []byte // nil: any
 	Segment *uint32
@@ -31,7 +31,7 @@ type PeekFilter struct {
 	Queue string
 }
 
-// Queue is what was seen of one queue.
+// PeekedQueue is what was seen of one queue.
 type PeekedQueue struct {
 	Account string `json:"account"`
 	Queue   string `json:"queue"`
@@ -47,7 +47,7 @@ type PeekedQueue struct {
 	Shown []*Peeked `json:"shown"`
 }
 
-// Message is a message that waits, as far as it can be read. Everything in it comes from outside:
+// Peeked is a message that waits, as far as it can be read. Everything in it comes from outside:
 // it is not fit to be printed as it is.
 type Peeked struct {
 	ID       string    `json:"id"`
@@ -76,7 +76,7 @@ type Peeked struct {
 	Text []byte `json:"-"`
 }
 
-// Task is a task of a message.
+// PeekedTask is a task of a message.
 type PeekedTask struct {
 	N    uint64
 	Key  []byte
@@ -84,7 +84,7 @@ type PeekedTask struct {
 	Body []byte
 }
 
-// Sum is what all queues came to.
+// PeekedSum is what all queues came to.
 type PeekedSum struct {
 	Queues, Dark   int
 	Messages       int64
@@ -99,7 +99,7 @@ const (
 	ahead = 2 * queues.AtOnce
 )
 
-// Read looks at all queues of the workload's map, one request for the count and one for the
+// Peek looks at all queues of the workload's map, one request for the count and one for the
 // messages of each that has some, and calls visit for each in the order of their names, until it
 // returns false. A queue that does not answer is dark, and the account's others are not asked. The
 // error says what keeps all from being read: pump.ErrNoWorkload without a workload.

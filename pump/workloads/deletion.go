@@ -14,13 +14,13 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// Group is rows of a workload that are deleted together.
+// rowGroup is rows of a workload that are deleted together.
 type rowGroup struct {
 	What      string // "ledger", "runs", ...
 	partition string
 }
 
-// Groups are all rows of a workload but the one of [workload.Ensure], in the order in which they
+// rowGroups are all rows of a workload but the one of [workload.Ensure], in the order in which they
 // are deleted. What processes read when they start comes last.
 func rowGroups(w *workload.Workload) []rowGroup {
 	var groups []rowGroup
@@ -56,7 +56,7 @@ func (g rowGroup) query(w *workload.Workload, from string) storage.Query {
 	return q
 }
 
-// Count counts the rows of a group.
+// countRows counts the rows of a group.
 func countRows(ctx context.Context, w *workload.Workload, g rowGroup) (n int, err error) {
 	for from := ""; ; {
 		rows, err := row.MustFind(ctx, w.Table, g.query(w, from), row.PageSize)
@@ -68,7 +68,7 @@ func countRows(ctx context.Context, w *workload.Workload, g rowGroup) (n int, er
 	}
 }
 
-// Remove removes the rows of a group, of whatever version they are, and says after each
+// removeRows removes the rows of a group, of whatever version they are, and says after each
 // thousand how many. It may be called again after whatever happened to it.
 func removeRows(ctx context.Context, w *workload.Workload, g rowGroup, removed func(n int)) error {
 	for again := 0; ; {

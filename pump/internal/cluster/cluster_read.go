@@ -57,7 +57,7 @@ type viewReader struct {
 	timeout  time.Duration
 }
 
-// MustRead reads a first view for as long as that may succeed.
+// mustRead reads a first view for as long as that may succeed.
 func (r viewReader) mustRead(ctx context.Context) (*View, error) {
 	v, _, err := r.mustReadRows(ctx)
 	return v, err

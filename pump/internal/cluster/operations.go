@@ -15,7 +15,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/row"
 )
 
-// Kind is a kind of storage request, as it is counted.
+// Op is a kind of storage request, as it is counted.
 type Op uint8
 
 // The kinds. Rows hold their numbers: a new one comes last.
@@ -56,7 +56,7 @@ func (k Op) Service() string {
 	return QueueService
 }
 
-// Counts says how many requests there were of each kind.
+// OpCounts says how many requests there were of each kind.
 type OpCounts [OpKinds]uint64
 
 // Add gives the sum.
@@ -96,7 +96,7 @@ func (c OpCounts) Of(service string) (n uint64) {
 // Most is what a count never exceeds: a thousand requests a second for 285,000 years.
 const MostOps = 1 << 53
 
-// Pack gives counts, none above Most, for a column of bytes; see [row.Pack]. Each is a list of
+// PackOps gives counts, none above Most, for a column of bytes; see [row.Pack]. Each is a list of
 // numbers, by kind.
 func PackOps(counts []OpCounts) []byte {
 	for i := range counts {
@@ -107,7 +107,7 @@ func PackOps(counts []OpCounts) []byte {
 	return row.Pack(counts)
 }
 
-// Unpack gives nil for what is damaged. Kinds that a newer program has added are passed over.
+// UnpackOps gives nil for what is damaged. Kinds that a newer program has added are passed over.
 func UnpackOps(packed []byte) (counts []OpCounts) {
 	const most = 256 * int64(OpKinds) * 17 // bytes, of 256 accounts
 	if row.Unpack(packed, most, &counts) != nil {

@@ -51,7 +51,7 @@ type Allowance struct {
 	told    logs.Limited // that it holds back
 }
 
-// New makes the allowance of a process.
+// NewAllowance makes the allowance of a process.
 func NewAllowance(cfg *pump.Config) *Allowance {
 	a := &Allowance{log: cfg.Log, slower: 1, told: logs.Limited{Every: tellEvery}}
 	a.Change(cfg.Budget.CostPerDay, cfg.Prices)

@@ -71,7 +71,7 @@ type waiter struct {
 	granted chan struct{} // closed under the budget's mutex
 }
 
-// New makes a budget of limit messages a second, all of it this process's
+// NewBudget makes a budget of limit messages a second, all of it this process's
 // own until SetTarget says otherwise.
 func NewBudget(limit float64) *Budget { return NewWithBurst(limit, leastBurst) }
 

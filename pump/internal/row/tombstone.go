@@ -24,14 +24,14 @@ const TombstoneReason = "dropped"
 // round a crash leaves tasks that are quarantined in the ledger and are nowhere else,
 // and their run is never complete.
 
-// Is reports whether an envelope only says that its tasks were dropped.
+// IsTombstone reports whether an envelope only says that its tasks were dropped.
 // The cause must stay with it wherever it goes: without one it is an envelope of
 // tasks without bodies.
 func IsTombstone(h *codec.Header) bool {
 	return h.Cause != nil && h.Cause.Reason == TombstoneReason
 }
 
-// New makes the tombstone of the tasks that a poison envelope's header names.
+// NewTombstone makes the tombstone of the tasks that a poison envelope's header names.
 func NewTombstone(h codec.Header, by string, now time.Time) ([]byte, error) {
 	cause := codec.Cause{
 		Reason: TombstoneReason, Instance: by, Attempts: h.Attempt, First: now, Last: now,
@@ -60,5 +60,5 @@ func NewTombstone(h codec.Header, by string, now time.Time) ([]byte, error) {
 // another id in quarantine than before, but the same text.
 func TextHash(text []byte) string { return fmt.Sprintf("%016x-%d", xxhash.Sum64(text), len(text)) }
 
-// Partition is where causes stand that did not fit into their messages.
+// CausePartition is where causes stand that did not fit into their messages.
 func CausePartition(workload string) string { return workload + ".quarantine" }

@@ -34,7 +34,7 @@ const (
 	bad = 5
 )
 
-// Point is what a workload was like in one minute.
+// HistoryPoint is what a workload was like in one minute.
 type HistoryPoint struct {
 	Time  time.Time `json:"time"`           // the beginning of the minute, UTC
 	Tasks float64   `json:"tasksPerSecond"` // handled
@@ -53,7 +53,7 @@ type HistoryPoint struct {
 	DayKinds cluster.OpCounts `json:"-"`
 }
 
-// Account is what an account was like in one minute.
+// HistoryAccount is what an account was like in one minute.
 type HistoryAccount struct {
 	Name  string  `json:"name"` // empty: the accounts beyond [MaxAccounts] together
 	Asked float64 `json:"askedPerSecond"`
@@ -112,13 +112,13 @@ type Mark struct {
 	Ago time.Duration
 }
 
-// Partition is the partition with the rows.
+// HistoryPartition is the partition with the rows.
 func HistoryPartition(workload string) string { return workload + ".history" }
 
 func key(minute int64) string { return fmt.Sprintf("m.%03d", minute%ring) }
 
-// Write writes the row of a minute over the one of six hours before. It is one request, never tried
-// again: the next row says more. After an ambiguous failure the row may be there.
+// WriteHistory writes the row of a minute over the one of six hours before. It is one request,
+// never tried again: the next row says more. After an ambiguous failure the row may be there.
 func WriteHistory(
 	ctx context.Context, t storage.Table, workloadName string, p HistoryPoint, marks Marks,
 ) error {
@@ -142,18 +142,18 @@ func WriteHistory(
 	return nil
 }
 
-// Read gives the points that are later than after, in the order of time; the zero time: all. A
-// minute without a row is missing among them. Read passes over a row of a newer program. Rows that
-// cannot be read are part of the error, beside the points of the others. Read gives up after a
-// minute.
+// ReadHistory gives the points that are later than after, in the order of time; the zero time: all.
+// A minute without a row is missing among them. ReadHistory passes over a row of a newer program.
+// Rows that cannot be read are part of the error, beside the points of the others. Read gives up
+// after a minute.
 func ReadHistory(
 	ctx context.Context, t storage.Table, workloadName string, after time.Time,
 ) ([]HistoryPoint, error) {
 	return readPoints(ctx, t, workloadName, after, row.FormatProperty, "Minute", "Point")
 }
 
-// ReadKinds is [Read] with the day's requests by kind, which make a row larger by half. A row that
-// is damaged there has none.
+// ReadHistoryKinds is [ReadHistory] with the day's requests by kind, which make a row larger by
+// half. A row that is damaged there has none.
 func ReadHistoryKinds(
 	ctx context.Context, t storage.Table, workloadName string, after time.Time,
 ) ([]HistoryPoint, error) {
@@ -237,9 +237,9 @@ func read(e storage.Entity) (HistoryPoint, error) {
 	return p, nil
 }
 
-// Newest gives the newest row that can be read, with its marks, for the process that goes on from
-// it; the zero Point if there is none. A row that came back as it was a while ago does no harm: its
-// marks came back with it.
+// NewestPoint gives the newest row that can be read, with its marks, for the process that goes on
+// from it; the zero point if there is none. A row that came back as it was a while ago does no
+// harm: its marks came back with it.
 func NewestPoint(
 	ctx context.Context, t storage.Table, workloadName string,
 ) (HistoryPoint, Marks, error) {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Period may be shortened while it passes, and before it begins. The zero value is ready; many
+// Grace may be shortened while it passes, and before it begins. The zero value is ready; many
 // goroutines may use it at once.
 type Grace struct {
 	mu      sync.Mutex

@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// A checkpoint is where a run can be continued: the source's cursor and the
+// Checkpoint is where a run can be continued: the source's cursor and the
 // number of tasks of each segment before it, copied by the reader at one instant
 // (P2.1). Anything else would give tasks a second identity.
 type Checkpoint struct {

@@ -239,7 +239,7 @@ const anchorKey = "anchor"
 // anchorRow names the account of the maker that wrote it last.
 type anchorRow struct{ account string }
 
-// Its key comes before those that a View reads.
+// anchorRowOf is the row with that. Its key comes before those that a View reads.
 func anchorRowOf(t storage.Table, workload string) row.Row[anchorRow] {
 	return row.Row[anchorRow]{
 		Table: t, Partition: workload, Key: anchorKey, Timeout: row.RequestTimeout,

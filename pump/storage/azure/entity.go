@@ -18,8 +18,8 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// validKey of a row; see storage.Table. Quotes, slashes and the like are
-// escaped differently for single operations, in batches and by the service.
+// validRowKey reports whether a row may have a key; see storage.Table. Quotes, slashes and the like
+// are escaped differently for single operations, in batches and by the service.
 func validRowKey(s string) bool {
 	return within(s, 1, 512, func(c byte) bool {
 		return letter(c) || digit(c) || c == '_' || c == '.' || c == '~' || c == '-'

@@ -91,7 +91,7 @@ type Reservation struct {
 	bytes           int64
 }
 
-// Options are the options of a processor that bound what waits.
+// BacklogOptions are the options of a processor that bound what waits.
 type BacklogOptions struct {
 	Handlers int   // that may be at work at once
 	MaxBytes int64 // of messages fetched and not settled
@@ -100,7 +100,7 @@ type BacklogOptions struct {
 	Discards bool // nothing is handled
 }
 
-// New makes an empty backlog. wake is called when there is room for more.
+// NewBacklog makes an empty backlog. wake is called when there is room for more.
 func NewBacklog(o BacklogOptions, batch bool, wake func()) *Backlog {
 	b := &Backlog{
 		width: o.Handlers, visibility: cmp.Or(o.Lease, leases.FirstLease), maxBytes: o.MaxBytes,
