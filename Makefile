@@ -155,7 +155,7 @@ else
 endif
 
 # Every package with mutants. Each has a TestMutantsAreFound.
-MUTATED = $(addprefix ./pump/,internal/workload internal/election internal/cluster internal/ledger internal/sampling internal/money source distributor processor worlds) ./internal/handlers
+MUTATED = $(addprefix ./pump/,internal/workload internal/election internal/cluster internal/ledger internal/sampling internal/queues source distributor processor worlds) ./internal/handlers
 mutants: ##prove build each of the listed mutants in, see which seed finds it, and write docs/reports/mutants.md; ONLY=name,name only those
 	$(GO) run ./internal/mutants/overlay -o out/mutants
 	$(GO) test $(MUTATED) -p 1 -count 1 -v -timeout 2h -overlay out/mutants/overlay.json -run '^TestMutants' -mutants.write $(if $(ONLY),-mutants.only $(call quote,$(ONLY)))
@@ -260,7 +260,7 @@ first-hour: ##release type what README.md says in an empty folder, build and ser
 	$(GO) build -o out/first-hour/ ./internal/packaging/lifecycle
 	GO='$(GO)' out/first-hour/lifecycle --first-hour --out out/first-hour
 
-PAGE = internal/page/e2e
+PAGE = internal/admin/e2e
 CHROMIUM = command -v chromium >/dev/null || { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends chromium fonts-dejavu-core; }
 e2e-page: build $(PAGE)/node_modules/.package-lock.json ##prove drive the page with a headless Chromium under a real load, and take the screenshots of docs/ (two minutes; it installs Debian's chromium by apt-get if there is none)
 	@$(CHROMIUM)

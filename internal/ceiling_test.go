@@ -232,10 +232,10 @@ func TestWhatCountsAsALine(t *testing.T) {
 	}
 	for name, want := range map[string]bool{
 		"docs/runs.svg": true, "loadtest/azsim/AZURE.md": true, "LICENSE": true, "go.sum": true,
-		"codec/testdata/a.txt": true, "internal/look/uPlot.iife.min.js": true,
-		"bench/results.txt": true, "internal/page/e2e/package-lock.json": true,
-		"go.mod": false, "internal/page/assets/page.js": false, "pump/config.go": false,
-		"internal/generate/files/queuepump-alerts.yaml.tmpl": false, ".ci/run": false,
+		"codec/testdata/a.txt": true, "internal/admin/uPlot.iife.min.js": true,
+		"bench/results.txt": true, "internal/admin/e2e/package-lock.json": true,
+		"go.mod": false, "internal/admin/assets/page.js": false, "pump/config.go": false,
+		"internal/admin/files/queuepump-alerts.yaml.tmpl": false, ".ci/run": false,
 	} {
 		if got := uncounted(name); got != want {
 			t.Errorf("%s is left out: %v", name, got)

@@ -26,7 +26,7 @@ var permissive = map[string]bool{
 }
 
 // embedded are what the binaries hold beside code in Go, by the files with their licences.
-var embedded = map[string]string{"uPlot": "internal/look/uPlot.LICENSE"}
+var embedded = map[string]string{"uPlot": "internal/admin/uPlot.LICENSE"}
 
 // sure is how much of a text, in hundredths, must be that of licences that are known.
 const sure = 75
