@@ -36,7 +36,7 @@ func (in *Input) readers(p *Plan) int {
 
 // polling is the part of the time in which processors ask for messages at all: not while more of a
 // message waits for a handler than half of what they fetch ahead, which is two tasks for each
-// handler and what these do in a second (pump/processor/internal/backlog/backlog.go).
+// handler and what these do in a second (pump/processor/internal/base/backlog.go).
 func (in *Input) polling(p *Plan, l *load) float64 {
 	if in.HandlerSeconds == 0 || p.Processors == 0 {
 		return 1

@@ -194,7 +194,7 @@ type help struct {
 
 var (
 	helpCommand = regexp.MustCompile(`(?m)^  ([a-z][\w-]*) +(.*)`)
-	helpFlag    = regexp.MustCompile(`(?m)^ {2,}(?:(-\w), |    )(--[\w-]+)`)
+	helpFlag    = regexp.MustCompile(`(?m)^  (?:(-\w), |    )(--[\w-]+)`)
 	goal        = regexp.MustCompile(`(?m)^([a-z][a-z0-9-]*):`)
 )
 

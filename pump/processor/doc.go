@@ -6,7 +6,7 @@
 //   - Package internal/poll gets messages.
 //   - receive.go decides whether each belongs to this process, and unpacks it. segments.go and
 //     spill.go deal with messages of others. lobby.go keeps those whose segment is not ready.
-//   - Package internal/backlog holds the tasks that wait for a handler, and workers.go runs
+//   - internal/base/backlog.go holds the tasks that wait for a handler, and workers.go runs
 //     handlers.
 //   - Package internal/settle decides what becomes of the message: it puts copies and deletes the
 //     message. Package internal/record enters the result into the ledger before.

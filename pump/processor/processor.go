@@ -107,10 +107,10 @@ func New(c pump.Config, h pump.Handler, o Options) (*Processor, error) {
 
 // run is one Run of a processor. Along the data path: the poller gets messages
 // (internal/poll), they are kept (internal/leases/keep.go) and their headers judged
-// (receive.go, segments.go), they wait (internal/backlog/backlog.go), are opened, their
+// (receive.go, segments.go), they wait (internal/base/backlog.go), are opened, their
 // tasks handled (workers.go), and the message is settled (internal/settle). The queues
 // that it polls and the segments that are its own follow the cluster (cluster.go,
-// internal/ownership/assignment.go).
+// internal/base/assignment.go).
 type run struct {
 	*base.Env
 	o        *Options
