@@ -63,8 +63,8 @@ func TestSystemdFindsNothingWrongWithTheUnits(t *testing.T) {
 
 // The drop-ins that docs/service.md shows, put behind the unit as systemd reads them.
 func TestSystemdFindsNothingWrongWithTheDropInsOfTheDocument(t *testing.T) {
-	const file = "../../../docs/service.md"
-	doc, err := proof.ReadFile("../../..", file)
+	const file = "../../docs/service.md"
+	doc, err := proof.ReadFile("../..", file)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ import (
 // nfpmModule makes deb and rpm. Later versions need a module that not every proxy serves.
 const nfpmModule = "github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.1"
 
-const contentsFile = "internal/packaging/build/nfpm.yaml"
+const contentsFile = "internal/packaging/nfpm.yaml"
 
 func (b *build) packages() error {
 	to := filepath.Join(b.out, "package")

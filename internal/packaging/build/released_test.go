@@ -74,7 +74,7 @@ func TestSumsAreRight(t *testing.T) {
 // listed is the text of nfpm.yaml as paths with modes, for a package manager.
 func listed(t *testing.T, packager string) []string {
 	t.Helper()
-	text, err := os.ReadFile("nfpm.yaml")
+	text, err := os.ReadFile("../nfpm.yaml")
 	must(t, err)
 	if packager == "deb" {
 		text = bytes.ReplaceAll(text, []byte("packager: rpm"), []byte("packager: other"))
