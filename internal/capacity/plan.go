@@ -262,7 +262,8 @@ func (in *Input) packing(rate float64, segments int) Packing {
 }
 
 // envelopeSeconds is how long the tasks of one message should be in the handlers at most;
-// distributors fill messages by what processors say of their tasks (pump/distributor/internal/send/limits.go).
+// distributors fill messages by what processors say of their tasks
+// (pump/distributor/internal/send/limits.go).
 const envelopeSeconds = 5.0
 
 // headerText is what a message has besides its tasks.
