@@ -41,7 +41,7 @@ import (
 // Beside them stand 88,703 lines of tests.
 const (
 	ceilingAtStart = 93035
-	ceiling        = ceilingAtStart + 3500
+	ceiling        = ceilingAtStart - 2000
 	testsBeside    = 5000 // more than there is code
 )
 
