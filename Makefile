@@ -54,7 +54,7 @@ test-rest:
 
 # What make test leaves out, in parts of a core each, two at a time; a part that fails names its goal.
 # The tests that internal/proof marks, and those that do less under -short, are found by name.
-MARKED = $(shell grep -rlE 'verify[.](Only|Less)[(]t[)]' --include='*_test.go' pump internal loadtest | xargs awk -F '[ ()]' '/^func / { name = $$2 } /verify[.](Only|Less)[(]t[)]/ && name ~ /^Test/ { print name }' | sort -u | paste -s -d '|' -)
+MARKED = $(shell grep -rlE 'proof[.](Only|Less)[(]t[)]' --include='*_test.go' pump internal loadtest | xargs awk -F '[ ()]' '/^func / { name = $$2 } /proof[.](Only|Less)[(]t[)]/ && name ~ /^Test/ { print name }' | sort -u | paste -s -d '|' -)
 LONG   = $(GO) test -cpu 1 -p 1 -timeout 80m -run '^($(MARKED)|TestCountOnce.*|TestAClusterHas.*|TestTheSameSeed.*|TestSimulationTheSame.*)$$'
 WORLDS ?= 1000
 verify: azurite ##prove run the rest: long tests, mutants, 1,000 worlds, two minutes of chaos, the race detector (50 minutes)

@@ -1,5 +1,3 @@
-// Package alloctest lets tests bound what code allocates for bytes that come
-// from outside: a length that lies must not be believed.
 package proof
 
 import (

@@ -1,5 +1,3 @@
-// Package docscheck reads README.md and docs/*.md for the tests that hold them to their word: its
-// own, which follow links and look commands up, and those of processtest, which type the commands.
 package proof
 
 import (

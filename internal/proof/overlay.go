@@ -29,7 +29,7 @@ func Overlay(root, out string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	files[filepath.Join(root, self, "built.go")] = "package mutants\n\nconst built = true\n"
+	files[filepath.Join(root, self, "built.go")] = "package proof\n\nconst built = true\n"
 	if out, err = filepath.Abs(out); err != nil {
 		return "", err
 	}
@@ -120,7 +120,7 @@ func (s *mutantsSource) with(changes []mutation) string {
 		} else {
 			call += "; return"
 		}
-		byFunction[c.f] += fmt.Sprintf(" if mutants.On(%q) { %s };", c.mutant, call)
+		byFunction[c.f] += fmt.Sprintf(" if proof.On(%q) { %s };", c.mutant, call)
 		fmt.Fprintf(&behind, "\n//line mutant-%s.go:1\n%s__%s%s{%s\n}\n", c.mutant, sig.before, c.mutant,
 			sig.after, c.body)
 	}

@@ -1,5 +1,3 @@
-// Package testbuf has what the tests of many packages share: Must, and a Buffer, which keeps what
-// others are still writing for the tests of processes and of what logs.
 package proof
 
 import (

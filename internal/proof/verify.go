@@ -1,7 +1,3 @@
-// Package verify marks the tests that cost so much that `make test` leaves them to `make verify`.
-//
-// A test belongs here when it takes some two seconds of a core or more. `make test` is what an
-// engineer waits for: five minutes on two cores are the aim.
 package proof
 
 import "testing"
