@@ -3,12 +3,12 @@
 //
 // # Documents
 //
-// Reads README.md and docs/*.md for the tests that hold them to their word: its
+// It reads README.md and docs/*.md for the tests that hold them to their word: its
 // own, which follow links and look commands up, and those of processtest, which type the commands.
 //
 // # Mutants
 //
-// Builds mistakes into the pump, to see that the tests find them.
+// It builds mistakes into the pump, to see that the tests find them.
 //
 // A mutant is a change of a few lines of a function. Production code holds no trace of
 // any: the lists are data, in the file testdata/mutants.txt of a package, and one build
@@ -46,18 +46,18 @@
 //
 // # Long tests
 //
-// Marks the tests that cost so much that `make test` leaves them to `make verify`.
+// It marks the tests that cost so much that `make test` leaves them to `make verify`.
 //
 // A test belongs here when it takes some two seconds of a core or more. `make test` is what an
 // engineer waits for: five minutes on two cores are the aim.
 //
 // # Allocations
 //
-// Lets tests bound what code allocates for bytes that come
+// It lets tests bound what code allocates for bytes that come
 // from outside: a length that lies must not be believed.
 //
 // # Helpers
 //
-// Has what the tests of many packages share: Must, and a Buffer, which keeps what
+// It has what the tests of many packages share: Must, and a Buffer, which keeps what
 // others are still writing for the tests of processes and of what logs.
 package proof
