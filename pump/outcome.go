@@ -20,7 +20,7 @@ const (
 )
 
 // TaskError is a handler's error that says the outcome of its task. [RetryAfter], [Reject],
-// [Release] and [Busy] make one.
+// [Release] and [Busy] make one. A nil one, and one with another outcome, is a failure.
 type TaskError struct {
 	Outcome Outcome
 	After   time.Duration // of OutcomeRetry, OutcomeBusy and OutcomeUntried: not earlier than this
@@ -29,6 +29,8 @@ type TaskError struct {
 
 func (e *TaskError) Error() string {
 	switch {
+	case e == nil:
+		return "a *pump.TaskError that is nil"
 	case e.Err != nil:
 		return e.Err.Error()
 	case e.Outcome == OutcomeRetry:
@@ -43,7 +45,12 @@ func (e *TaskError) Error() string {
 	return string(e.Outcome)
 }
 
-func (e *TaskError) Unwrap() error { return e.Err }
+func (e *TaskError) Unwrap() error {
+	if e == nil {
+		return nil
+	}
+	return e.Err
+}
 
 // RetryAfter as a handler's error asks that the task be delivered again not before d from now, or
 // RetryPolicy.Max if that is less, counting as an attempt. The cause may be nil.
@@ -89,8 +96,15 @@ func OutcomeOf(err error) (is Outcome, after time.Duration) {
 			return OutcomeBusy, hint
 		}
 	}
-	if e, is := errors.AsType[*TaskError](err); is {
-		return e.Outcome, e.After
+	e, _ := errors.AsType[*TaskError](err)
+	if e == nil {
+		return OutcomeFailed, 0
+	}
+	switch e.Outcome {
+	case OutcomeDone, OutcomeRejected:
+		return e.Outcome, 0
+	case OutcomeRetry, OutcomeBusy, OutcomeUntried:
+		return e.Outcome, max(e.After, 0)
 	}
 	return OutcomeFailed, 0
 }

@@ -285,20 +285,21 @@ func verdictOf(ctx context.Context, err error) (v message.Verdict, after time.Du
 	if err == nil {
 		return message.Finished, 0
 	}
-	if e, ok := errors.AsType[*pump.TaskError](err); ok {
+	if e, _ := errors.AsType[*pump.TaskError](err); e != nil {
+		after = max(e.After, 0)
 		switch {
 		case e.Outcome == pump.OutcomeRejected:
 			return message.Rejected, 0
 		case e.Outcome == pump.OutcomeDone:
 			return message.Skipped, 0
-		case e.Outcome == pump.OutcomeUntried && e.After > 0:
-			return message.Postponed, e.After
+		case e.Outcome == pump.OutcomeUntried && after > 0:
+			return message.Postponed, after
 		case e.Outcome == pump.OutcomeUntried:
 			return message.Unfinished, 0
 		case e.Outcome == pump.OutcomeBusy:
-			return message.NotNow, e.After
+			return message.NotNow, after
 		case e.Outcome == pump.OutcomeRetry:
-			return message.Retry, e.After
+			return message.Retry, after
 		}
 	}
 	// A handler whose context ended for reasons that are not its task's cannot

@@ -180,7 +180,8 @@ func failed(span trace.Span, err, cause error) {
 	if err == nil {
 		return
 	}
-	e, wish := errors.AsType[*pump.TaskError](err)
+	e, _ := errors.AsType[*pump.TaskError](err)
+	wish := e != nil
 	if wish && (e.Outcome == pump.OutcomeDone || e.Outcome == pump.OutcomeUntried) {
 		return
 	}

@@ -51,7 +51,7 @@ func detailOf(err error) string {
 	if err == nil {
 		return ""
 	}
-	if e, ok := errors.AsType[*pump.TaskError](err); ok && e.Err == nil {
+	if e, _ := errors.AsType[*pump.TaskError](err); e != nil && e.Err == nil {
 		return ""
 	}
 	return err.Error()
