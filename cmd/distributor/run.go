@@ -176,8 +176,7 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 		f.options.Wait = &f.waiting
 	}
 	// Before the port is opened: upon a mistake nothing is done.
-	d, err := distributor.New(file.Config, src, f.options)
-	if err != nil {
+	if _, err := distributor.New(file.Config, src, f.options); err != nil {
 		return cli.Explain(err, file)
 	}
 	keys, err := cli.Keys(console.Log, f.config, file)
@@ -189,7 +188,6 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 		Manager: service.Open(console.Log), Grace: cmp.Or(f.options.Grace, 20*time.Second),
 		AtOnce: console.AtOnce(func() {}),
 	}
-	service.LimitMemory(cmd.Context(), uint64(d.Memory()), f.source.RunsCommand(), console.Log)
 	listen := cmp.Or(f.admin, file.Admin.Listen)
 	if f.page, err = operate.OpenPage(listen, f.config, file, console.Log); err != nil {
 		return err
@@ -241,6 +239,7 @@ func (f *runFlags) distribute(
 	if err != nil {
 		return cli.Explain(err, file)
 	}
+	service.LimitMemory(ctx, d.Memory, f.source.RunsCommand(), console.Log)
 	port.ShowDistributor(d)
 	port.Also(f.service.Keys)
 	f.reloads(console, file, port, d)

@@ -256,11 +256,11 @@ const (
 
 // limitMemory sets what the garbage collector works towards.
 func (f *runFlags) limitMemory(ctx context.Context, console *cli.Console) {
-	goal := uint64(memoryGoal)
+	goal := int64(memoryGoal)
 	if f.work.countBy != "" {
 		goal = 0 // what is counted has no bound of ours
 	}
-	service.LimitMemory(ctx, goal, f.work.exec != "" || f.work.execEach != "", console.Log)
+	service.LimitMemory(ctx, func() int64 { return goal }, f.work.exec != "" || f.work.execEach != "", console.Log)
 }
 
 // brokenError is a handler that cannot work at all.

@@ -22,9 +22,9 @@ const (
 
 // LimitMemory gives the garbage collector a soft limit: that of this process's control group, or
 // goal where the group has none. A goal of 0 is no limit. Where children share the group, goal is
-// the most. GOMEMLIMIT in the environment goes before all that. LimitMemory follows the group until
-// ctx ends.
-func LimitMemory(ctx context.Context, goal uint64, children bool, log *slog.Logger) {
+// the most. GOMEMLIMIT in the environment goes before all that. LimitMemory follows the group and
+// the goal until ctx ends.
+func LimitMemory(ctx context.Context, goal func() int64, children bool, log *slog.Logger) {
 	limit := memoryLimit(memlimit.FromCgroup, goal, children)
 	_, err := memlimit.Set(memlimit.WithProvider(limit), memlimit.WithRatio(1),
 		memlimit.WithRefreshInterval(ctx, memoryEvery))
@@ -34,13 +34,14 @@ func LimitMemory(ctx context.Context, goal uint64, children bool, log *slog.Logg
 }
 
 // memoryLimit makes a provider of a limit by that of the control group.
-func memoryLimit(group memlimit.Provider, goal uint64, children bool) memlimit.Provider {
+func memoryLimit(group memlimit.Provider, goalNow func() int64, children bool) memlimit.Provider {
 	part := aloneInGroup
 	if children {
 		part = withChildren
 	}
 	return func() (uint64, error) {
 		of, err := group()
+		goal := uint64(goalNow())
 		switch {
 		case err == nil && of < math.MaxInt64:
 			limit := uint64(part * float64(of))

@@ -14,7 +14,7 @@ func TestTheMemoryLimitFollowsTheControlGroup(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		group    memlimit.Provider
-		goal     uint64
+		goal     int64
 		children bool
 		want     uint64 // 0: no limit
 	}{
@@ -29,7 +29,7 @@ func TestTheMemoryLimitFollowsTheControlGroup(t *testing.T) {
 		{"a small group with children", memlimit.Limit(200 * mib), 160 * mib, true, 80 * mib},
 		{"a group with children, no goal", memlimit.Limit(1000 * mib), 0, true, 400 * mib},
 	} {
-		got, err := memoryLimit(tt.group, tt.goal, tt.children)()
+		got, err := memoryLimit(tt.group, func() int64 { return tt.goal }, tt.children)()
 		if tt.want == 0 && !errors.Is(err, memlimit.ErrNoLimit) || tt.want > 0 && err != nil || got != tt.want {
 			t.Errorf("%s: %d, %v; want %d", tt.name, got, err, tt.want)
 		}

@@ -207,9 +207,14 @@ func (d *Distributor) Hurry(most time.Duration) { d.grace.Hurry(most) }
 
 // Memory is how many bytes suffice for a process that distributes, as a goal of the garbage
 // collector: the messages that may be open, those that may be on their way to the queues of the
-// configuration, and 48 MiB for lanes, sources, connections and stacks.
+// configuration or, once Run knows it, of the workload if that has more, and 48 MiB for lanes,
+// sources, connections and stacks.
 func (d *Distributor) Memory() int64 {
-	return pack.DefaultMaxOpen + send.MemoryFor(len(setup.Shards(d.cfg.Config))) + 48<<20
+	queues := len(setup.Shards(d.cfg.Config))
+	if r := d.router.Current(); r != nil {
+		queues = max(queues, len(r.Workload.Map.Shards))
+	}
+	return pack.DefaultMaxOpen + send.MemoryFor(queues) + 48<<20
 }
 
 // New checks the configuration; it makes no request.

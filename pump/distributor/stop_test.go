@@ -10,6 +10,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/waits"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/source"
 )
 
@@ -31,6 +32,25 @@ func (w *world) slowDistributor(s source.Source, o Options) *Distributor {
 	d, err := New(c, s, o)
 	must(w.T, err)
 	return d
+}
+
+// A configuration may leave queues out of a workload that has many: what is on its way follows the
+// workload's map, and so does the memory that the collector is to leave to it.
+func TestTheMemoryGoalFollowsTheWorkloadsMap(t *testing.T) {
+	inWorldOf(t, workload.Spec{Segments: 1024}, 8, 100, nil, func(t *testing.T, w *world) {
+		d, err := New(w.Config("d", 0), source.Lines("-"), Options{})
+		must(t, err)
+		const most = 144<<20 + 800*96<<10
+		if before := d.Memory(); before != 208<<20 {
+			t.Errorf("%d bytes for the 64 queues of the configuration", before)
+		}
+		wl, err := workload.Load(w.T.Context(), w.Table(), w.Cfg.Workload)
+		must(t, err)
+		d.router.Update(wl)
+		if after := d.Memory(); after != most {
+			t.Errorf("%d bytes for the 800 queues of the workload, want %d", after, most)
+		}
+	})
 }
 
 // Requests to a queue that answers nothing have short deadlines, until it answers one.
