@@ -243,6 +243,42 @@ func TestWhatIsPausedIsMetEveryFewMinutes(t *testing.T) {
 	}
 }
 
+// Processors leave while something is paused. What they passed on to each other, which is innocent
+// among many, is not suspected by the one that stays: messages of one task would not be put anew
+// any more, and be tried alone for good.
+func TestWhatIsPausedIsNotSuspectedWhenProcessorsLeave(t *testing.T) {
+	proof.Only(t)
+	for _, ofKey := range []bool{false, true} {
+		inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+			const key = "customer-17"
+			tasks, _ := w.putKeyed(key, 12, 1, 0)
+			part := workloads.Part{Run: w.Run.String()}
+			if ofKey {
+				part = workloads.Part{Key: []byte(key)}
+			}
+			w.pausePart(part)
+			h := &begun{}
+			stays := w.join("a", h, processor.Options{})
+			var leave []*started
+			for _, name := range []string{"b", "c", "d", "e", "f"} {
+				leave = append(leave, w.join(name, h, processor.Options{}))
+			}
+			time.Sleep(30 * time.Minute)
+			for _, p := range leave {
+				p.End()
+			}
+			time.Sleep(time.Hour)
+			w.resumePart(part)
+			w.Within(putOffMost+time.Minute, "all is done", func() bool { return h.Tasks() == tasks })
+			stays.End()
+			h.Expect(t, tasks, tasks)
+			if n := w.Logged("so often"); n > 0 {
+				t.Errorf("of a key: %v: messages are suspected %d times", ofKey, n)
+			}
+		})
+	}
+}
+
 // Thousands of messages of a paused run lie before those of another one, whose handlers are slow:
 // they stand in its way no longer than it takes to put them back.
 func TestWhatIsPausedIsPutBackQuickly(t *testing.T) {

@@ -121,8 +121,11 @@ func (t *Trials) KillsProcess(d *message.Delivery) *message.Disposition {
 // found out about it would be forgotten. It is if nothing was found out yet and it goes back
 // because its segment is not ready here.
 func (t *Trials) Acquits(d *message.Delivery) bool {
+	paused := d.Whole != nil && d.Whole.Paused
+	untried := paused && d.Header.Attempt == 0 // so nothing was found out
 	switch {
-	case d.Whole != nil && !d.Whole.Ours, d.Count == 1 && (d.Whole == nil || t.Suspects(d)):
+	case d.Whole != nil && !d.Whole.Ours,
+		d.Count == 1 && (d.Whole == nil || t.Suspects(d) && !untried):
 		return false
 	case t.Assignment.Load().Foreign(d.Queue): // nothing is put there
 		return false
@@ -130,8 +133,11 @@ func (t *Trials) Acquits(d *message.Delivery) bool {
 	if _, ok := d.Wrap(d.Header.Attempt); d.Foreign != "" && !ok {
 		return false // put anew it would be another message, by its id (P1.4)
 	}
-	return d.Traceless()+int64(t.readersOf(d)) >= SuspiciousAfter(t.readersOf(d)) &&
-		t.Keeper.Trusted(d)
+	owners := t.readersOf(d)
+	if paused {
+		owners = 1 // as there may be, of the many of today, when its pause is over
+	}
+	return d.Traceless()+int64(owners) >= SuspiciousAfter(owners) && t.Keeper.Trusted(d)
 }
 
 // PlanPutBack puts a message back of which nothing was done, if its attempt was written down, which
