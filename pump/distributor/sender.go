@@ -209,7 +209,7 @@ func (s *Sender) run(in *intake, pause time.Duration) {
 
 // Close takes no more tasks, sends those that were handed in, and seals the run. If ctx ends first,
 // Close goes on sending what was handed in for at most 20 s, and leaves the run as broken. To know
-// when the tasks are done, give the summary's Run to [runs.Wait]. When earlier runs failed, summary
+// when the tasks are done, give the summary's Run to runs.Wait. When earlier runs failed, summary
 // and error are of the newest one. A sender that never handed a task in has no run. Close may be
 // called again, with the same result.
 func (s *Sender) Close(ctx context.Context) (Summary, error) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -199,7 +200,7 @@ func (o *openedRuns) show(ctx context.Context, id pump.RunID) (Info, error) {
 	i := infoOf(&run)
 	if once && damage == nil && (!run.Over || run.State == workload.RunClosed) {
 		done, quarantined := progress[id].Sums()
-		p := ProgressOf(&run, done, quarantined)
+		p := closing.ProgressOf(&run, done, quarantined)
 		i.Done, i.Quarantined = &p.Done, &p.Quarantined
 	}
 	if tallies, err := workload.Tallies(ctx, o.Queues.Control, o.Workload.Name, id); err == nil {

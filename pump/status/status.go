@@ -92,7 +92,7 @@ type Run struct {
 	AtLeast bool    `json:"sentIsAtLeast"`
 	// Exact is how far the run is by the ledger, each task counted once. Null in delivery
 	// mode at-least-once, in which that is not recorded, and if the ledger could not be read.
-	Exact *runs.Progress `json:"exact"`
+	Exact *pump.RunProgress `json:"exact"`
 	// These counts are what its processors say they did, each task as often as it was delivered.
 	Handled     uint64 `json:"handled"`
 	Failed      uint64 `json:"failed"`
