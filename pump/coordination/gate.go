@@ -29,8 +29,8 @@ const (
 )
 
 // Gate is a named flag that processes wait at before they start to work: they are
-// started early, and an administrator lets all of them go at once (origins T3).
-// The row is the truth; a hint to look makes it quick and nothing else (origins T4).
+// started early, and an administrator lets all of them go at once.
+// The row is the truth; a hint to look makes it quick and nothing else.
 // A gate that was never released is closed. A Gate may be used from many
 // goroutines at once.
 type Gate struct {

@@ -26,7 +26,7 @@ const (
 )
 
 // IDRange hands out unique numbers, 1, 2, 3 and so on, to any number of
-// processes (origins T1). It reserves a range of a stored counter by
+// processes. It reserves a range of a stored counter by
 // compare-and-swap and gives the numbers from memory, so most calls make no
 // request. No number is ever given twice while the row is as it was left; see the package for what
 // follows when it is gone, or comes back as it was before. Numbers that a process has reserved
