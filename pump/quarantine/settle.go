@@ -271,7 +271,7 @@ func (m *Message) cut() (p parts, err error) {
 			}
 			if fits, err := b.Add(t); err != nil || !fits {
 				return nil, codec.Header{}, errors.Join(err,
-					errors.New("pump: some tasks of the message take more room without the others "+
+					errors.New("some tasks of the message take more room without the others "+
 						"than a message has; settle it as a whole"))
 			}
 		}

@@ -75,7 +75,7 @@ type Reducing interface {
 const maxReducerName = 200
 
 var errNotReducing = errors.New(
-	"pump: a Reducer does nothing as a Handler behind another one; give it to NewProcessor itself",
+	"a Reducer does nothing as a Handler behind another one; give it to NewProcessor itself",
 )
 
 // Handle fails: a processor that is given a Reducer does not call it, and
