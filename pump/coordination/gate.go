@@ -170,7 +170,7 @@ func (g *Gate) Wait(ctx context.Context, look <-chan struct{}) error {
 			return fmt.Errorf("waiting at gate %q: %w", g.name, err)
 		case !failing:
 			failing = true
-			g.log().Warn("cannot look at the gate; trying on", "gate", g.name, "err", err)
+			g.log().Warn("cannot look at the gate; trying on", "gate", g.name, "error", err)
 		}
 		if hinted, open := waitForHint(ctx, look, next); !open {
 			look = nil // the source of hints is gone
