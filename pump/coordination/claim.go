@@ -42,7 +42,7 @@ type Claims struct {
 	interval time.Duration
 	err      error // of the arguments
 	token    string
-	clocks   [ClaimParts]row.ServerClock
+	clocks   [workload.ClaimParts]row.ServerClock
 	hands    hands
 }
 
@@ -61,7 +61,7 @@ func NewClaims(
 	}
 	for part := range c.clocks {
 		c.clocks[part] = row.ServerClock{
-			Table: t, Partition: ClaimsPartition(workloadName, part), Timeout: row.RequestTimeout,
+			Table: t, Partition: workload.ClaimsPartition(workloadName, part), Timeout: row.RequestTimeout,
 			Age: max(interval, time.Second),
 		}
 	}

@@ -210,7 +210,7 @@ func Gates(ctx context.Context, t storage.Table, workloadName string) ([]GateSta
 	if err := workload.CheckName(workloadName); err != nil {
 		return nil, err
 	}
-	found, err := row.MustFind(ctx, t, storage.Query{Partition: GatesPartition(workloadName)},
+	found, err := row.MustFind(ctx, t, storage.Query{Partition: workload.GatesPartition(workloadName)},
 		maxGates)
 	if err != nil {
 		return nil, fmt.Errorf("listing gates of %q: %w", workloadName, err)
@@ -230,12 +230,10 @@ func Gates(ctx context.Context, t storage.Table, workloadName string) ([]GateSta
 	return gates, errors.Join(bad...)
 }
 
-// GatesPartition is the partition with the gates of a workload.
-func GatesPartition(workload string) string { return workload + ".gates" }
-
-func gateRowOf(t storage.Table, workload, name string) row.Row[gateRow] {
+func gateRowOf(t storage.Table, workloadName, name string) row.Row[gateRow] {
 	return row.Row[gateRow]{
-		Table: t, Partition: GatesPartition(workload), Key: name, Timeout: row.RequestTimeout,
+		Table: t, Partition: workload.GatesPartition(workloadName), Key: name,
+		Timeout: row.RequestTimeout,
 		Encode: func(g gateRow) map[string]any { return map[string]any{"Open": g.open, "By": g.by} },
 		Decode: decodeGate,
 	}

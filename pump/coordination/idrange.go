@@ -172,14 +172,11 @@ func (r *IDRange) try(ctx context.Context, n uint64) (first uint64, err error) {
 	return first, nil
 }
 
-// IDsPartition is the partition with the ranges of ids of a workload.
-func IDsPartition(workload string) string { return workload + ".ids" }
-
 // idRowOf is the row of a counter, which is stored as text: the greatest integer that a table
 // stores is 2^63 - 1 and a number that went through a float is another one.
-func idRowOf(t storage.Table, workload, name string) row.Row[uint64] {
+func idRowOf(t storage.Table, workloadName, name string) row.Row[uint64] {
 	return row.Row[uint64]{
-		Table: t, Partition: IDsPartition(workload), Key: name, Timeout: row.RequestTimeout,
+		Table: t, Partition: workload.IDsPartition(workloadName), Key: name, Timeout: row.RequestTimeout,
 		Encode: func(next uint64) map[string]any {
 			return map[string]any{"Next": strconv.FormatUint(next, 10)}
 		},
