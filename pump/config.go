@@ -40,8 +40,8 @@ type Config struct {
 	// of them can be redriven as their tasks: at least a minute, by the server's clock. Default 7
 	// days. A copy of a task that turns up later is quarantined.
 	Retention time.Duration
-	// Instance is this process's unique name in logs, rows and quarantined
-	// messages; see [cluster.CheckInstance]. Default: host name, process id and a random part.
+	// Instance is this process's unique name in logs, rows and quarantined messages: 1 to 200 of
+	// letters, digits and _ . ~ -. Default: host name, process id and a random part.
 	Instance string
 	// Admin is where other processes reach this one's admin port, host:port; it is
 	// published in the process's row. Empty: nowhere, so no process can nudge it.

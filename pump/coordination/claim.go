@@ -116,7 +116,7 @@ type Claim struct {
 //
 // After an error it is not known whether the key was claimed; the same task may
 // ask again, in this process at once, in others it is Busy for the interval then. It
-// gives up after a minute. A damaged row is [row.ErrCorrupt] with its name.
+// gives up after a minute. A damaged row is an error that names it.
 func (c *Claims) Claim(
 	ctx context.Context, key []byte, task TaskRef,
 ) (*Claim, Verdict, time.Duration, error) {

@@ -146,7 +146,7 @@ func (g *Gate) State(ctx context.Context) (GateState, error) {
 // least every 2.5 s, and at once when look gives a token, which should be a
 // channel with room for one so that a hint during a look is not lost; a nil look means that
 // there are no hints. A table that does not answer is survived and logged once;
-// a damaged row ([row.ErrCorrupt]), a refused credential and the end of ctx are errors.
+// a damaged row, a refused credential and the end of ctx are errors.
 func (g *Gate) Wait(ctx context.Context, look <-chan struct{}) error {
 	if g.err != nil {
 		return g.err
@@ -234,8 +234,8 @@ func gateRowOf(t storage.Table, workloadName, name string) row.Row[gateRow] {
 	return row.Row[gateRow]{
 		Table: t, Partition: workload.GatesPartition(workloadName), Key: name,
 		Timeout: row.RequestTimeout,
-		Encode: func(g gateRow) map[string]any { return map[string]any{"Open": g.open, "By": g.by} },
-		Decode: decodeGate,
+		Encode:  func(g gateRow) map[string]any { return map[string]any{"Open": g.open, "By": g.by} },
+		Decode:  decodeGate,
 	}
 }
 

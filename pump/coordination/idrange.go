@@ -115,7 +115,7 @@ func (r *IDRange) put(first, end uint64) {
 // It is an error if others were quicker 25 times in a row, if fewer than n
 // numbers are left below 2^64 - 1, or if the table does not answer within a minute;
 // nothing then was given, though numbers may be lost. A counter that no version of
-// this program writes is [row.ErrCorrupt] with the row's name, and is left as it is.
+// this program writes is an error with the row's name, and is left as it is.
 func (r *IDRange) Reserve(ctx context.Context, n uint64) (first uint64, err error) {
 	if n == 0 {
 		return 0, fmt.Errorf("id range %q: a range of no numbers", r.row.Key)

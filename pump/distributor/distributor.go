@@ -54,8 +54,8 @@ type Options struct {
 	// Grace is how long a distributor that is told to stop goes on sending what
 	// it has read. Default 20 s.
 	Grace time.Duration
-	// Beat and Lease are the times of the election and of the membership in the
-	// cluster; see [election.Options] and [cluster.Options].
+	// Beat and Lease are the times of the election and of the membership in the cluster: how often
+	// the process says that it lives, and after how long without that it counts as dead.
 	Beat, Lease time.Duration
 	// Wait, if it is not nil, makes Run wait after the one distribution until every task of
 	// it is done or in quarantine; see runs.Wait. It needs delivery mode [pump.Once], and
