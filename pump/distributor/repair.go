@@ -63,8 +63,8 @@ type RepairSummary struct {
 // gone, is put to the end of its source and sealed, as its distributor would have done; what keeps
 // the source from being read to its end, such as a bad line under [BadLineFail], keeps it from
 // being repaired. An open run whose distributor is at work is refused (runs.ErrRunState),
-// and so is a run whose source cannot be read again ([source.ErrNotReplayable]). A closed run has nothing
-// missing.
+// and so is a run whose source cannot be read again ([source.ErrNotReplayable]). A closed run has
+// nothing missing.
 //
 // It uses those of the options that say how to read and put. Progress is that of reading twice;
 // only the second time puts. The summary is valid with an error as well. Do not call Repair
