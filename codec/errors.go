@@ -8,7 +8,7 @@ import (
 // What can be wrong with a message or a task. Every error of this package
 // wraps one of these with the detail; test with [errors.Is]. The difference
 // decides what a processor does: a foreign text is a task, a newer version is
-// released until a processor understands it (P4.6), everything else about a text
+// released until a processor understands it, everything else about a text
 // is quarantined with its cause and never retried, because the same bytes will
 // fail the same way.
 var (

@@ -25,7 +25,7 @@ const sealedSince = 2
 
 // DefaultHeadroom is how many characters of message text a [Builder] leaves
 // free by default, so that a cause can be added to a full envelope when it is
-// quarantined (P4.3).
+// quarantined.
 const DefaultHeadroom = 1024
 
 // Bounds of what a header carries. They are part of the format: a reader
@@ -51,9 +51,9 @@ type Header struct {
 	Segment uint32
 	// Tasks says which n the envelope carries; never empty.
 	Tasks NSet
-	// Attempt counts the attempts at these tasks before this one (P4.1, P4.2).
+	// Attempt counts the attempts at these tasks before this one.
 	Attempt uint32
-	// Generation counts how often the tasks were put back from quarantine (P4.4).
+	// Generation counts how often the tasks were put back from quarantine.
 	Generation uint32
 	// MapVersion is the version of the shard map that placed the envelope.
 	MapVersion uint64

@@ -11,7 +11,7 @@ import (
 
 // NSet is the set of n that an envelope carries: the identity of a task is
 // (run, segment, n), and an envelope must say which n it holds because its
-// boundaries differ after a takeover, a split or a rewrite (P1.2). A set is
+// boundaries differ after a takeover, a split or a rewrite. A set is
 // kept as sorted spans, so a thousand consecutive tasks cost one span.
 //
 // An NSet is a value: copies are independent of each other. The zero NSet is

@@ -39,8 +39,8 @@ func Quarantined(text []byte, c Cause) ([]byte, error) {
 
 // Restamped is the envelope in text with another attempt, generation and account of "not now", and
 // no cause; nothing else changes and nothing is unpacked. It marks an attempt before a suspicious
-// envelope is opened (P4.2), sends back an envelope if no task of it was finished (P4.1), and
-// redrives one from quarantine (P4.4). The error is ErrTooLarge if the numbers grew and left no
+// envelope is opened, sends back an envelope if no task of it was finished, and
+// redrives one from quarantine. The error is ErrTooLarge if the numbers grew and left no
 // room, or that of [ReadHeader].
 func Restamped(text []byte, attempt, generation uint32, later NotNow) ([]byte, error) {
 	fr, err := readFrame(text)

@@ -7,7 +7,7 @@ import (
 )
 
 // RunID names one run: 128 random bits, so that runs of any number of
-// distributors never meet by accident (P1.1, docs/protocols.md). The zero RunID names no
+// distributors never meet by accident. The zero RunID names no
 // run.
 type RunID [16]byte
 

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -40,6 +41,27 @@ func TestThePublicNamesAreAsWritten(t *testing.T) {
 		}
 	}
 	t.Errorf("%s says something else of the public packages; -public.update writes it", golden)
+}
+
+// output is an Example that is run and compared.
+var output = regexp.MustCompile(`(?s)\nfunc Example.*\n\t// (Unordered output|Output):`)
+
+func TestEachPublicPackageHasAnExampleWithAnOutput(t *testing.T) {
+	for _, line := range publicNames(t) {
+		name, heads := strings.CutPrefix(line, "# ")
+		if !heads {
+			continue
+		}
+		files, err := filepath.Glob("../" + name + "/*_test.go")
+		must(t, err)
+		if !slices.ContainsFunc(files, func(file string) bool {
+			text, err := os.ReadFile(file)
+			must(t, err)
+			return output.Match(text)
+		}) {
+			t.Errorf("package %s has no Example with an Output", name)
+		}
+	}
 }
 
 // publicNames are the declarations of the public packages, a line each or several.

@@ -23,9 +23,8 @@ type Config struct {
 	// Control names the account whose table holds the workload's rows. Default: the first. A
 	// workload whose rows are in another account is refused, and not made a second time.
 	Control string
-	// Segments is the number of segments, pinned when the workload is created
-	// (P6.1): a multiple of 64 up to 16,384, at least as many as queues; 0 for 32 a queue
-	// within 64 to 4,096; or [Shared].
+	// Segments is the number of segments, pinned when the workload is created: a multiple of 64 up
+	// to 16,384, at least as many as queues; 0 for 32 a queue within 64 to 4,096; or [Shared].
 	Segments int
 	// Delivery is a property of the workload, pinned when it is created. Default [AtLeastOnce].
 	Delivery Delivery
@@ -41,11 +40,11 @@ type Config struct {
 	// of them can be redriven as their tasks: at least a minute, by the server's clock. Default 7
 	// days. A copy of a task that turns up later is quarantined.
 	Retention time.Duration
-	// Instance is this process's unique name in logs, rows and quarantined
-	// messages; see [cluster.CheckInstance]. Default: host name, process id and a random part.
+	// Instance is this process's unique name in logs, rows and quarantined messages: 1 to 200 of
+	// letters, digits and _ . ~ -. Default: host name, process id and a random part.
 	Instance string
 	// Admin is where other processes reach this one's admin port, host:port; it is
-	// published in the process's row. Empty: nowhere, so no process can nudge it (P8.2).
+	// published in the process's row. Empty: nowhere, so no process can nudge it.
 	Admin string
 	// Nudge carries a hint to another process. Default: an HTTP request to its
 	// admin port. It may fail silently and must return when ctx ends.
@@ -78,11 +77,11 @@ const Shared = -1
 // Delivery is a workload's delivery mode.
 type Delivery string
 
-// The delivery modes (P3.8).
+// The delivery modes.
 const (
 	// AtLeastOnce delivers each task once or, after a failure, more often.
 	AtLeastOnce Delivery = "at-least-once"
-	// Once records the completion of each task exactly once in a ledger (P3): a copy of a task that
+	// Once records the completion of each task exactly once in a ledger: a copy of a task that
 	// is done is recognised and not handled. A handler that was interrupted before its task was
 	// recorded runs again, so an effect outside must still bear repetition; an effect on a
 	// reducer's state happens exactly once.
@@ -128,6 +127,5 @@ type Account struct {
 // DefaultQueues is how many queues of an account are used unless configured, by up to 128 accounts;
 // of more accounts there are as many as leave each queue four of 4,096 segments, or of as many as
 // are configured: queues cost nothing, one gives at most 2,000 messages a second and an account
-// 20,000, and many instances sharing one queue are about ten times slower than one instance alone
-// (P7).
+// 20,000, and many instances sharing one queue are about ten times slower than one instance alone.
 const DefaultQueues = 8

@@ -1,7 +1,7 @@
 package pump
 
 // Nudge is a hint to a process that it should look at something now rather than
-// when its next poll is due (P8.2). It carries no truth: a lost nudge costs
+// when its next poll is due. It carries no truth: a lost nudge costs
 // time, a false one a request.
 type Nudge struct {
 	Address  string // of the admin port, host:port

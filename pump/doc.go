@@ -42,5 +42,5 @@
 // queue's budget; a timeout, a broken connection and any 5xx mean "maybe done".
 //
 // docs/design.md walks the data path in ten steps each way, and docs/protocols.md holds the rules
-// (P1 to P9) that comments cite.
+// that comments cite.
 package pump

@@ -14,7 +14,7 @@
 // # Placement
 //
 // Each segment has one home among the active shards. The placement is weighted
-// rendezvous hashing with bounded load (P6.1, docs/protocols.md): each pair of segment
+// rendezvous hashing with bounded load: each pair of segment
 // and shard has a cost drawn from a hash and divided by the shard's weight;
 // pairs are taken cheapest first, and a shard that is full takes no more. A
 // shard's load is its weighted share of S rounded down or up, never more and

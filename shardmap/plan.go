@@ -9,7 +9,7 @@ import (
 // shard without a sweeper.
 const Unowned = -1
 
-// Plan says which of n instances should own each segment (P5.5, docs/protocols.md), as indices
+// Plan says which of n instances should own each segment, as indices
 // into instances; without instances all segments are Unowned. instances are the names of the
 // candidates in ascending order, and current[s] is the index of the one that owns segment s now,
 // or Unowned, which also stands for an owner that is not a candidate (any more). A current that is
@@ -19,7 +19,7 @@ const Unowned = -1
 // segment; a draining queue is not), whole queues are shared out and no instance has more than one
 // more than another; otherwise single segments are, no instance having more than one more than
 // another. Instances that share a queue get neighbouring segments where it can, so that few
-// instances meet at one queue (P7).
+// instances meet at one queue.
 //
 // barred says which instances cannot work on which segments, because they cannot read a queue of
 // it; nil: all can work on all. No unit with a barred segment goes to that instance, unless all are
@@ -241,7 +241,7 @@ func (s *shares) takes(instance int) bool {
 }
 
 // Sweepers gives for each shard, draining ones included, the index of the
-// instance that keeps it: that sweeps it and forwards what strayed into it (P6.4).
+// instance that keeps it: that sweeps it and forwards what strayed into it.
 // It is the holder of most of the shard's segments (the first by name of
 // several), of instances and owner in the form that Plan takes; a shard that none of
 // them holds a segment of goes by rank, turn by turn. An instance that barred says cannot read a

@@ -78,7 +78,7 @@ const maxChoices = 3
 
 // Choices gives the shards that messages of a segment may be put to, best
 // first, as indices into Shards: its home, then the second and third choice
-// for when the home is dark or at its limit (P6.3, docs/protocols.md). They are distinct
+// for when the home is dark or at its limit. They are distinct
 // active shards; there are fewer than three if there are fewer active shards.
 // The second stands in another account than the home if there is one, since
 // what takes a queue out usually takes its account out; the third in a third

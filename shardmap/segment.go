@@ -9,8 +9,7 @@ import (
 // Bounds of the number of segments. Below 64 the shares of a few shards differ
 // by too much when one is added (each share is a whole number of segments). Above
 // 16,384 the counters of a run, which are up to ten bytes for each segment, no longer
-// fit a checkpoint of four properties of 60 KiB beside the source's cursor (P2.1,
-// docs/protocols.md).
+// fit a checkpoint of four properties of 60 KiB beside the source's cursor.
 const (
 	// MaxSegments is the largest S of a map.
 	MaxSegments = 16384

@@ -21,7 +21,6 @@ import (
 	"github.com/queuepump/queuepump/internal/telemetry"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
-	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/source"
 )
 
@@ -33,7 +32,7 @@ type runFlags struct {
 	json      bool
 	onBadLine string
 	wait      bool
-	waiting   runs.WaitOptions
+	waiting   pump.WaitOptions
 	source    cli.SourceFlags
 	console   cli.ConsoleFlags
 	options   distributor.Options
@@ -247,7 +246,7 @@ func (f *runFlags) distribute(
 	console.Done()
 	switch {
 	case err == nil || f.options.Every > 0 || summary.Run == (pump.RunID{}):
-	case summary.Completion != nil && summary.Completion.State != runs.Waiting:
+	case summary.Completion != nil && summary.Completion.State != pump.RunWaiting:
 	case summary.Completion != nil:
 		console.Log.Info("the run is sent, and processors go on with it", "run", summary.Run,
 			"to_wait", "distributor runs wait "+summary.Run.String())

@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
-	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/status"
 )
 
@@ -117,7 +117,7 @@ func TestAReadingByTheLocalClockStopsNothing(t *testing.T) {
 
 func TestARunHasAPaceAndATimeThatIsLeft(t *testing.T) {
 	var p pace
-	r := status.Run{ID: "r", State: "sealed", Sent: new(uint64(1000)), Exact: &runs.Progress{Total: new(uint64(1000)), Remaining: new(uint64(400))}}
+	r := status.Run{ID: "r", State: "sealed", Sent: new(uint64(1000)), Exact: &pump.RunProgress{Total: new(uint64(1000)), Remaining: new(uint64(400))}}
 	s := &status.Status{Runs: []status.Run{r, {ID: "old", State: "closed"}}}
 	s.Runs[0].Exact.Done = 300
 	if rates := p.see(began, doneOf(s)); len(rates) != 0 {

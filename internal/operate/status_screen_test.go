@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/gates"
 	"github.com/queuepump/queuepump/pump/runs"
@@ -119,15 +120,15 @@ func quiet() *status.Status {
 func exact() *status.Status {
 	s := quiet()
 	s.Delivery = "once"
-	of := func(total, done, quarantined uint64) *runs.Progress {
+	of := func(total, done, quarantined uint64) *pump.RunProgress {
 		left := total - done - quarantined
-		return &runs.Progress{Total: &total, Done: done, Quarantined: quarantined, Remaining: &left, Percent: new(100 * float64(done+quarantined) / float64(total))}
+		return &pump.RunProgress{Total: &total, Done: done, Quarantined: quarantined, Remaining: &left, Percent: new(100 * float64(done+quarantined) / float64(total))}
 	}
 	s.Runs = []status.Run{
-		{ID: "33333333333333333333333333333333", Mode: "every", State: "open", Started: noon.Add(-90 * time.Second), Sent: new(uint64(1_234_567)), AtLeast: true, Handled: 1_200_111, Exact: &runs.Progress{Done: 1_200_007}},
+		{ID: "33333333333333333333333333333333", Mode: "every", State: "open", Started: noon.Add(-90 * time.Second), Sent: new(uint64(1_234_567)), AtLeast: true, Handled: 1_200_111, Exact: &pump.RunProgress{Done: 1_200_007}},
 		{ID: "22222222222222222222222222222222", Mode: "once", State: "sealed", Started: noon.Add(-3 * time.Hour), Sent: new(uint64(20_000_000)), Handled: 20_000_300, Quarantined: 9, Duplicates: 291, Exact: of(20_000_000, 19_999_990, 3)},
 		{ID: "11111111111111111111111111111111", Mode: "once", State: "closed", Started: noon.Add(-30 * time.Hour), Sent: new(uint64(5000)), Handled: 5000, Exact: of(5000, 5000, 0)},
-		{ID: "00000000000000000000000000000001", Mode: "once", State: "broken", Started: noon.Add(-31 * time.Hour), Exact: &runs.Progress{Done: 17}, Note: "read 20 tasks, acknowledged 17 of them (3 envelopes by this process): stopped before the end of the source"},
+		{ID: "00000000000000000000000000000001", Mode: "once", State: "broken", Started: noon.Add(-31 * time.Hour), Exact: &pump.RunProgress{Done: 17}, Note: "read 20 tasks, acknowledged 17 of them (3 envelopes by this process): stopped before the end of the source"},
 	}
 	s.Ends = runs.Ends{Waiting: 14, HeldBackBy: "queue simulated2/test-01, which desk-5-0a0b0c0e reads", BehindSeconds: new(7321.), Runs: []runs.RunEnd{
 		{ID: "00000000000000000000000000000001", State: "broken", LastSign: noon.Add(-31 * time.Hour), WaitsFor: "quiet", NotBefore: noon.Add(-30 * time.Hour)},

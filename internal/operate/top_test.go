@@ -19,7 +19,6 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/gates"
-	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/status"
 )
 
@@ -52,7 +51,7 @@ func sample() *status.Status {
 		Runs: []status.Run{
 			{
 				ID: strings.Repeat("0123456789abcdef", 2), State: "sealed", Sent: ptr(uint64(400000)), Handled: 300000, Quarantined: 3,
-				Exact: &runs.Progress{Total: ptr(uint64(400000)), Done: 299997, Quarantined: 3, Remaining: ptr(uint64(100000)), Percent: ptr(75.0)},
+				Exact: &pump.RunProgress{Total: ptr(uint64(400000)), Done: 299997, Quarantined: 3, Remaining: ptr(uint64(100000)), Percent: ptr(75.0)},
 			},
 			{ID: strings.Repeat("fedcba9876543210", 2), State: "broken", Sent: ptr(uint64(12)), AtLeast: true, Handled: 12, Note: "the source is gone"},
 		},

@@ -12,11 +12,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/runs"
 )
 
 // WaitFlags adds the flags that say when a run that is waited for is given up.
-func WaitFlags(cmd *cobra.Command, o *runs.WaitOptions, timeout string) {
+func WaitFlags(cmd *cobra.Command, o *pump.WaitOptions, timeout string) {
 	cmd.Flags().DurationVar(&o.StuckAfter, "stuck-after", 0,
 		"with nothing recorded for so long, and every queue empty for as long after that, "+
 			"give the run up as stuck; so long without a distributor too, if it is open (default 1m)")
@@ -27,7 +28,7 @@ func WaitFlags(cmd *cobra.Command, o *runs.WaitOptions, timeout string) {
 // waitFlags are the flags of `distributor runs wait`.
 type waitFlags struct {
 	operation
-	options runs.WaitOptions
+	options pump.WaitOptions
 	console cli.ConsoleFlags
 }
 
@@ -67,9 +68,9 @@ func (f *waitFlags) wait(cmd *cobra.Command, id string) error {
 	ctx, cancel := f.options.Within(cmd.Context())
 	defer cancel()
 	run, err := f.findRun(ctx, "RUN", id)
-	if err != nil && errors.Is(context.Cause(ctx), runs.ErrTimeout) {
+	if err != nil && errors.Is(context.Cause(ctx), pump.ErrTimeout) {
 		return &cli.Status{Code: cli.ExitNotOver, Err: fmt.Errorf("run %s: %w; the control account "+
-			"did not answer; to wait on: distributor runs wait %[1]s", plain(id), runs.ErrTimeout)}
+			"did not answer; to wait on: distributor runs wait %[1]s", plain(id), pump.ErrTimeout)}
 	}
 	if err != nil {
 		return err
@@ -84,7 +85,7 @@ func (f *waitFlags) wait(cmd *cobra.Command, id string) error {
 	return errors.Join(Outcome(&c, err), f.print(cmd.OutOrStdout(), &c))
 }
 
-func (f *waitFlags) print(out io.Writer, c *runs.Completion) error {
+func (f *waitFlags) print(out io.Writer, c *pump.Completion) error {
 	if f.json {
 		return cli.PlainJSON(out, c)
 	}
@@ -96,17 +97,17 @@ func (f *waitFlags) print(out io.Writer, c *runs.Completion) error {
 
 // Outcome gives the end of a run that was waited for its exit status. Err is what ended
 // the waiting, c what it came to, nil if there was none.
-func Outcome(c *runs.Completion, err error) error {
-	if _, stuck := errors.AsType[*runs.StuckError](err); stuck {
+func Outcome(c *pump.Completion, err error) error {
+	if _, stuck := errors.AsType[*pump.StuckError](err); stuck {
 		return &cli.Status{Code: cli.ExitStuck, Err: err}
 	}
-	if errors.Is(err, runs.ErrTimeout) {
+	if errors.Is(err, pump.ErrTimeout) {
 		return &cli.Status{
 			Code: cli.ExitNotOver,
 			Err:  fmt.Errorf("run %s: %w; to wait on: distributor runs wait %[1]s", c.Run, err),
 		}
 	}
-	if err == nil && c != nil && c.State == runs.Quarantined {
+	if err == nil && c != nil && c.State == pump.RunQuarantined {
 		return &cli.Status{
 			Code: cli.ExitQuarantined,
 			Err: fmt.Errorf("run %s: %s in quarantine; see them with: distributor quarantine list",
@@ -124,10 +125,10 @@ func areTasks(n uint64) string {
 }
 
 // WaitProgress shows how far a run is.
-func WaitProgress(console *cli.Console) func(runs.Progress) {
+func WaitProgress(console *cli.Console) func(pump.RunProgress) {
 	var speed cli.Rate
 	first := true
-	return func(p runs.Progress) {
+	return func(p pump.RunProgress) {
 		if first { // the bar before was about sending
 			first = false
 			console.Done()
@@ -149,15 +150,15 @@ func WaitProgress(console *cli.Console) func(runs.Progress) {
 
 // PrintCompletion says how a run ended. The ledger's counts are exact. The
 // processors' reports are not, and it says that they are theirs.
-func PrintCompletion(b *bytes.Buffer, c *runs.Completion) {
+func PrintCompletion(b *bytes.Buffer, c *pump.Completion) {
 	missing := c.Tasks - min(c.Done+c.Quarantined, c.Tasks)
 	switch c.State {
-	case runs.Done:
+	case pump.RunDone:
 		fmt.Fprintf(b, "done: %s", cli.Plural(int64(c.Done), "task"))
-	case runs.Quarantined:
+	case pump.RunQuarantined:
 		fmt.Fprintf(b, "settled: %s done, %s in quarantine",
 			cli.Plural(int64(c.Done), "task"), humanize.Comma(int64(c.Quarantined)))
-	case runs.Stuck:
+	case pump.RunStuck:
 		fmt.Fprintf(b, "stuck: %s done, %s in quarantine, %s missing in %s",
 			cli.Plural(int64(c.Done), "task"), humanize.Comma(int64(c.Quarantined)),
 			humanize.Comma(int64(missing)), cli.Plural(int64(len(c.Lacking)), "segment"))

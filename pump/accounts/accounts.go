@@ -82,7 +82,7 @@ type Change struct {
 // Add lets a workload that exists use one more of the configured accounts, or one that drains
 // again: its queues are made, and then the map gives them their share of segments. If the workload
 // uses the account already, its configured foreign queues are read from now on. It is an [*Error],
-// naming them, if live members do not have the account in their configuration (P6.5): those are
+// naming them, if live members do not have the account in their configuration: those are
 // restarted with it first.
 //
 // An account that was removed as gone for good may come back with messages, which Change.Copies

@@ -53,7 +53,7 @@ func (p Progress) Messages() (n int64) {
 // waits for that. Its queues stay where they are. The control account cannot be removed. To remove
 // an account that the workload does not use is success. One that is gone for good is removed with
 // Lost. An error beside a change is that the
-// account is out of the workload, and that its anchor may be left (P6.7): made again, the removal
+// account is out of the workload, and that its anchor may be left: made again, the removal
 // finishes that.
 func Remove(ctx context.Context, cfg pump.Config, name string, opts RemoveOptions) (Change, error) {
 	o, err := openAccounts(ctx, cfg)

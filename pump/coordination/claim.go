@@ -42,7 +42,7 @@ type Claims struct {
 	interval time.Duration
 	err      error // of the arguments
 	token    string
-	clocks   [ClaimParts]row.ServerClock
+	clocks   [workload.ClaimParts]row.ServerClock
 	hands    hands
 }
 
@@ -61,7 +61,7 @@ func NewClaims(
 	}
 	for part := range c.clocks {
 		c.clocks[part] = row.ServerClock{
-			Table: t, Partition: ClaimsPartition(workloadName, part), Timeout: row.RequestTimeout,
+			Table: t, Partition: workload.ClaimsPartition(workloadName, part), Timeout: row.RequestTimeout,
 			Age: max(interval, time.Second),
 		}
 	}
@@ -116,7 +116,7 @@ type Claim struct {
 //
 // After an error it is not known whether the key was claimed; the same task may
 // ask again, in this process at once, in others it is Busy for the interval then. It
-// gives up after a minute. A damaged row is [row.ErrCorrupt] with its name.
+// gives up after a minute. A damaged row is an error that names it.
 func (c *Claims) Claim(
 	ctx context.Context, key []byte, task TaskRef,
 ) (*Claim, Verdict, time.Duration, error) {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -52,7 +53,7 @@ func (c *Claims) List(ctx context.Context, limit int) (list []ClaimState, all bo
 	if c.err != nil {
 		return nil, false, c.err
 	}
-	var parts [ClaimParts]claimsPart
+	var parts [workload.ClaimParts]claimsPart
 	g, ctx := errgroup.WithContext(ctx)
 	for i := range parts {
 		g.Go(func() (err error) {
@@ -88,7 +89,7 @@ type claimsPart struct {
 }
 
 func (c *Claims) list(ctx context.Context, part int) (p claimsPart, err error) {
-	q := storage.Query{Partition: ClaimsPartition(c.workload, part)}
+	q := storage.Query{Partition: workload.ClaimsPartition(c.workload, part)}
 	found, err := row.MustFind(ctx, c.table, q, scannedClaims)
 	p.all = len(found) < scannedClaims
 	for _, e := range found {

@@ -15,6 +15,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testkit"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 func TestOfTenThatRaceForAKeyOneIsGrantedAnInterval(t *testing.T) {
@@ -218,7 +219,7 @@ func TestClaimsAreSpreadOverPartitions(t *testing.T) {
 			t.Errorf("%s has %d of 1,600", partition, n)
 		}
 	}
-	if len(used) != ClaimParts {
+	if len(used) != workload.ClaimParts {
 		t.Errorf("%d partitions", len(used))
 	}
 }
@@ -237,7 +238,7 @@ func TestAFewRequestsAKey(t *testing.T) {
 		}
 		// A read and two writes, and a read of the second claim; a clock of two
 		// requests in each partition, which is good for ten minutes.
-		if n := len(client.Sent()); n != 4*1000+2*ClaimParts {
+		if n := len(client.Sent()); n != 4*1000+2*workload.ClaimParts {
 			t.Errorf("%d requests for 1,000 keys that were claimed twice", n)
 		}
 	})

@@ -12,13 +12,11 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
 const (
-	// ClaimParts is how many partitions a workload's claims are spread over: one
-	// takes 2,000 requests a second and a claimed task makes three.
-	ClaimParts = 16
 	// maxKeyShown is how much of a key its row shows, in bytes.
 	maxKeyShown = 256
 	// maxTaskShown is the longest identity of a task that stands in a row as it is.
@@ -89,17 +87,15 @@ func newClaimRow(key []byte, task TaskRef) claimRow {
 // It may be said to be a little later than it was, never earlier.
 func (c claimRow) started(modified time.Time) time.Time { return modified.Add(-c.took) }
 
-// ClaimsPartition is one of the [ClaimParts] partitions with the claims of a workload.
-func ClaimsPartition(workload string, part int) string {
-	return fmt.Sprintf("%s.claims.%x", workload, part)
-}
-
 // claimRowOf is the row of a key: by a hash for which no two keys can be found,
 // because a key has any bytes and length, and a row key does not.
-func claimRowOf(t storage.Table, workload string, key []byte) (r row.Row[claimRow], part int) {
+func claimRowOf(
+	t storage.Table, workloadName string, key []byte,
+) (r row.Row[claimRow], part int) {
 	sum := sha256.Sum256(key)
 	part = int(sum[0] >> 4)
-	return claimRowAt(t, ClaimsPartition(workload, part), hex.EncodeToString(sum[:])), part
+	partition := workload.ClaimsPartition(workloadName, part)
+	return claimRowAt(t, partition, hex.EncodeToString(sum[:])), part
 }
 
 func claimRowAt(t storage.Table, partition, key string) row.Row[claimRow] {

@@ -29,8 +29,8 @@ const (
 )
 
 // Gate is a named flag that processes wait at before they start to work: they are
-// started early, and an administrator lets all of them go at once (origins T3).
-// The row is the truth; a hint to look makes it quick and nothing else (origins T4).
+// started early, and an administrator lets all of them go at once.
+// The row is the truth; a hint to look makes it quick and nothing else.
 // A gate that was never released is closed. A Gate may be used from many
 // goroutines at once.
 type Gate struct {
@@ -146,7 +146,7 @@ func (g *Gate) State(ctx context.Context) (GateState, error) {
 // least every 2.5 s, and at once when look gives a token, which should be a
 // channel with room for one so that a hint during a look is not lost; a nil look means that
 // there are no hints. A table that does not answer is survived and logged once;
-// a damaged row ([row.ErrCorrupt]), a refused credential and the end of ctx are errors.
+// a damaged row, a refused credential and the end of ctx are errors.
 func (g *Gate) Wait(ctx context.Context, look <-chan struct{}) error {
 	if g.err != nil {
 		return g.err
@@ -170,7 +170,7 @@ func (g *Gate) Wait(ctx context.Context, look <-chan struct{}) error {
 			return fmt.Errorf("waiting at gate %q: %w", g.name, err)
 		case !failing:
 			failing = true
-			g.log().Warn("cannot look at the gate; trying on", "gate", g.name, "err", err)
+			g.log().Warn("cannot look at the gate; trying on", "gate", g.name, "error", err)
 		}
 		if hinted, open := waitForHint(ctx, look, next); !open {
 			look = nil // the source of hints is gone
@@ -210,7 +210,7 @@ func Gates(ctx context.Context, t storage.Table, workloadName string) ([]GateSta
 	if err := workload.CheckName(workloadName); err != nil {
 		return nil, err
 	}
-	found, err := row.MustFind(ctx, t, storage.Query{Partition: GatesPartition(workloadName)},
+	found, err := row.MustFind(ctx, t, storage.Query{Partition: workload.GatesPartition(workloadName)},
 		maxGates)
 	if err != nil {
 		return nil, fmt.Errorf("listing gates of %q: %w", workloadName, err)
@@ -230,14 +230,12 @@ func Gates(ctx context.Context, t storage.Table, workloadName string) ([]GateSta
 	return gates, errors.Join(bad...)
 }
 
-// GatesPartition is the partition with the gates of a workload.
-func GatesPartition(workload string) string { return workload + ".gates" }
-
-func gateRowOf(t storage.Table, workload, name string) row.Row[gateRow] {
+func gateRowOf(t storage.Table, workloadName, name string) row.Row[gateRow] {
 	return row.Row[gateRow]{
-		Table: t, Partition: GatesPartition(workload), Key: name, Timeout: row.RequestTimeout,
-		Encode: func(g gateRow) map[string]any { return map[string]any{"Open": g.open, "By": g.by} },
-		Decode: decodeGate,
+		Table: t, Partition: workload.GatesPartition(workloadName), Key: name,
+		Timeout: row.RequestTimeout,
+		Encode:  func(g gateRow) map[string]any { return map[string]any{"Open": g.open, "By": g.by} },
+		Decode:  decodeGate,
 	}
 }
 

@@ -26,7 +26,7 @@ const (
 )
 
 // IDRange hands out unique numbers, 1, 2, 3 and so on, to any number of
-// processes (origins T1). It reserves a range of a stored counter by
+// processes. It reserves a range of a stored counter by
 // compare-and-swap and gives the numbers from memory, so most calls make no
 // request. No number is ever given twice while the row is as it was left; see the package for what
 // follows when it is gone, or comes back as it was before. Numbers that a process has reserved
@@ -115,7 +115,7 @@ func (r *IDRange) put(first, end uint64) {
 // It is an error if others were quicker 25 times in a row, if fewer than n
 // numbers are left below 2^64 - 1, or if the table does not answer within a minute;
 // nothing then was given, though numbers may be lost. A counter that no version of
-// this program writes is [row.ErrCorrupt] with the row's name, and is left as it is.
+// this program writes is an error with the row's name, and is left as it is.
 func (r *IDRange) Reserve(ctx context.Context, n uint64) (first uint64, err error) {
 	if n == 0 {
 		return 0, fmt.Errorf("id range %q: a range of no numbers", r.row.Key)
@@ -172,14 +172,11 @@ func (r *IDRange) try(ctx context.Context, n uint64) (first uint64, err error) {
 	return first, nil
 }
 
-// IDsPartition is the partition with the ranges of ids of a workload.
-func IDsPartition(workload string) string { return workload + ".ids" }
-
 // idRowOf is the row of a counter, which is stored as text: the greatest integer that a table
 // stores is 2^63 - 1 and a number that went through a float is another one.
-func idRowOf(t storage.Table, workload, name string) row.Row[uint64] {
+func idRowOf(t storage.Table, workloadName, name string) row.Row[uint64] {
 	return row.Row[uint64]{
-		Table: t, Partition: IDsPartition(workload), Key: name, Timeout: row.RequestTimeout,
+		Table: t, Partition: workload.IDsPartition(workloadName), Key: name, Timeout: row.RequestTimeout,
 		Encode: func(next uint64) map[string]any {
 			return map[string]any{"Next": strconv.FormatUint(next, 10)}
 		},

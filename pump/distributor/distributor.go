@@ -11,13 +11,13 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
 	"github.com/queuepump/queuepump/pump/distributor/internal/send"
+	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/tracing"
 	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
-	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/source"
 )
 
@@ -54,13 +54,13 @@ type Options struct {
 	// Grace is how long a distributor that is told to stop goes on sending what
 	// it has read. Default 20 s.
 	Grace time.Duration
-	// Beat and Lease are the times of the election and of the membership in the
-	// cluster; see [election.Options] and [cluster.Options].
+	// Beat and Lease are the times of the election and of the membership in the cluster: how often
+	// the process says that it lives, and after how long without that it counts as dead.
 	Beat, Lease time.Duration
 	// Wait, if it is not nil, makes Run wait after the one distribution until every task of
-	// it is done or in quarantine; see [runs.Wait]. It needs delivery mode [pump.Once], and
+	// it is done or in quarantine; see runs.Wait. It needs delivery mode [pump.Once], and
 	// excludes Every.
-	Wait *runs.WaitOptions
+	Wait *pump.WaitOptions
 	// Progress is called about five times a second while a run is under way, and
 	// once at its end, never twice at once.
 	Progress func(Progress)
@@ -116,7 +116,7 @@ func (o Options) withDefaults() (Options, error) {
 		return o, err
 	}
 	if o.Wait != nil {
-		wait, err := o.Wait.Complete()
+		wait, err := closing.CompleteWait(*o.Wait)
 		if err != nil {
 			return o, err
 		}
@@ -169,7 +169,7 @@ type Summary struct {
 	Resent  int64 `json:"resent"`
 	Resumed bool  `json:"resumed"` // begun by another process
 	// Completion is how the run ended, with Options.Wait; nil if it came to no waiting.
-	Completion *runs.Completion `json:"completion,omitempty"`
+	Completion *pump.Completion `json:"completion,omitempty"`
 }
 
 // Distributor reads tasks from a source and puts them into the queues of a

@@ -32,7 +32,7 @@ func ExampleSender() {
 	stopped := make(chan processor.Summary)
 	go func() { stopped <- must(must(processor.New(cfg, work, processor.Options{})).Run(working)) }()
 
-	end := must(runs.Wait(ctx, cfg, sent.Run, runs.WaitOptions{}))
+	end := must(runs.Wait(ctx, cfg, sent.Run, pump.WaitOptions{}))
 	fmt.Println(end.Done, "of", end.Tasks, "done")
 	stop()
 	<-stopped

@@ -16,7 +16,6 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
-	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/source"
 )
 
@@ -51,8 +50,9 @@ func (d *Distributor) await(ctx context.Context, r *run) error {
 		ID: r.id, State: workload.RunSealed, Sealed: r.read.Counts, Tasks: uint64(r.count.Tasks.Load()),
 	}
 	segments := d.router.Current().Workload.Map.Segments
-	c, err := runs.WaitSealed(ctx, &d.cfg.Config, d.fleet, segments, sealed,
-		*d.opts.Wait)
+	ctx, cancel := d.opts.Wait.Within(ctx)
+	defer cancel()
+	c, err := closing.Wait(ctx, &d.cfg.Config, d.fleet, segments, sealed, *d.opts.Wait)
 	r.completion = &c
 	return err
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
-	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/source"
 )
 
@@ -41,7 +40,7 @@ type RepairSummary struct {
 	Quarantined uint64 `json:"quarantined"`
 	Missing     uint64 `json:"missing"`
 	// Lacking are the segments that something is missing of; never null.
-	Lacking []runs.SegmentLack `json:"lacking"`
+	Lacking []pump.SegmentLack `json:"lacking"`
 	// Messages is how many messages were in the queues when the repair began, null if that could not
 	// be learned: what is missing may be in them, and is put again in any case.
 	Messages  *int64 `json:"messages"`
@@ -63,9 +62,9 @@ type RepairSummary struct {
 // that ([source.ErrSourceChanged]). A run that broke, or was left open by a distributor that is
 // gone, is put to the end of its source and sealed, as its distributor would have done; what keeps
 // the source from being read to its end, such as a bad line under [BadLineFail], keeps it from
-// being repaired. An open run whose distributor is at work is refused ([workload.ErrRunState]),
-// and so is a run whose source cannot be read again ([ErrNotReplayable]). A closed run has nothing
-// missing.
+// being repaired. An open run whose distributor is at work is refused (runs.ErrRunState),
+// and so is a run whose source cannot be read again ([source.ErrNotReplayable]). A closed run has
+// nothing missing.
 //
 // It uses those of the options that say how to read and put. Progress is that of reading twice;
 // only the second time puts. The summary is valid with an error as well. Do not call Repair
@@ -80,7 +79,7 @@ func (d *Distributor) Repair(
 	defer s.end(ctx)
 	r := &repair{
 		d: d, o: o, began: time.Now(),
-		summary: RepairSummary{Run: run, DryRun: o.DryRun, Lacking: []runs.SegmentLack{}},
+		summary: RepairSummary{Run: run, DryRun: o.DryRun, Lacking: []pump.SegmentLack{}},
 	}
 	before, throttled := d.fleet.Requests()
 	err := r.repair(ctx)
@@ -226,7 +225,7 @@ func (r *repair) confirm(ctx context.Context) error {
 	case run.State == workload.RunClosed:
 		r.run = run
 		r.summary.Tasks, r.summary.Done, r.summary.Quarantined = run.Tasks, run.Tasks, 0
-		r.summary.Missing, r.summary.Lacking = 0, []runs.SegmentLack{}
+		r.summary.Missing, r.summary.Lacking = 0, []pump.SegmentLack{}
 	}
 	return nil
 }
@@ -372,7 +371,7 @@ func (r *repair) plan(ctx context.Context) error {
 		}
 		if missing > 0 {
 			r.summary.Lacking = append(r.summary.Lacking,
-				runs.SegmentLack{Segment: rec.Segment, Tasks: missing})
+				pump.SegmentLack{Segment: rec.Segment, Tasks: missing})
 		}
 		r.summary.Done += done
 		r.summary.Quarantined += quarantined

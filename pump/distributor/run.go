@@ -25,7 +25,6 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/sim"
 	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
-	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -69,7 +68,7 @@ type run struct {
 	// took is how long it took until the run was sealed, and completion how that ended, if
 	// that was waited for.
 	took       time.Duration
-	completion *runs.Completion
+	completion *pump.Completion
 	// before and beforeThrottled are what the process had asked for when this began.
 	before          pump.Requests
 	beforeThrottled int64

@@ -32,7 +32,7 @@ type SenderOptions struct {
 
 const defaultLinger = 10 * time.Millisecond
 
-// Sender sends tasks as they come up in a program, many small sends in one run (P1.1). The first
+// Sender sends tasks as they come up in a program, many small sends in one run. The first
 // Send begins the run, the sender holds it open, and Close seals it. A run costs rows, and with
 // delivery mode [pump.Once] each open run costs room in the ledger of every segment. So a program
 // should have one Sender for as long as it runs, and not one for each task.
@@ -41,7 +41,7 @@ const defaultLinger = 10 * time.Millisecond
 // not answer or refuses the credential, each Send waits or fails by itself, and the next
 // one tries again. After a run that failed the next Send begins another.
 //
-// Any number of programs may send to a workload at the same time (origins H6). When a program dies
+// Any number of programs may send to a workload at the same time. When a program dies
 // without Close, the tasks that it sent are still done, but its run stays open.
 //
 // Send may be called from many goroutines at once; that is also how many small sends get
@@ -209,7 +209,7 @@ func (s *Sender) run(in *intake, pause time.Duration) {
 
 // Close takes no more tasks, sends those that were handed in, and seals the run. If ctx ends first,
 // Close goes on sending what was handed in for at most 20 s, and leaves the run as broken. To know
-// when the tasks are done, give the summary's Run to [runs.Wait]. When earlier runs failed, summary
+// when the tasks are done, give the summary's Run to runs.Wait. When earlier runs failed, summary
 // and error are of the newest one. A sender that never handed a task in has no run. Close may be
 // called again, with the same result.
 func (s *Sender) Close(ctx context.Context) (Summary, error) {

@@ -13,7 +13,7 @@ import (
 // A sender is a guest of the cluster as long as it sends seldom: it has no member row, and the
 // row of its run beats for it. It looks at the cluster now and then, to know whom to nudge and
 // what envelopes processors read. It joins when it needs what only members have: a
-// share of the budgets (P8.1), or marks for what its queues do not take (P6.3).
+// share of the budgets, or marks for what its queues do not take.
 const (
 	// guestPart of a queue's limit is what a guest may put into an account, second after second: a
 	// thousand of them are less than what two dozen queues take.

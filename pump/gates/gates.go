@@ -36,9 +36,9 @@ type Change struct {
 	Nudged  int `json:"nudged"`
 }
 
-// Open opens a gate of the workload, for processes that wait at it now and that come later
-// (origins T3), and tells those that wait (origins T4). It is not an error if they cannot be told:
-// the gate's row is the truth, and they read it.
+// Open opens a gate of the workload, for processes that wait at it now and that come later, and
+// tells those that wait. It is not an error if they cannot be told: the gate's row is the truth,
+// and they read it.
 func Open(ctx context.Context, cfg pump.Config, name, by string) (Change, error) {
 	return changeGate(ctx, cfg, name, true, by)
 }
@@ -155,7 +155,7 @@ func Statuses(states []coordination.GateState, members []cluster.Member) []Statu
 	return gates
 }
 
-// Status is one gate (origins T3).
+// Status is one gate.
 type Status struct {
 	Name  string     `json:"name"`
 	Open  bool       `json:"open"`

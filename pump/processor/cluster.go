@@ -241,7 +241,7 @@ func (r *run) leaveCluster() {
 	m.Leave(ctx)
 }
 
-// Nudged takes a hint that something is there to look at (P8.2): a queue, which is read now if
+// Nudged takes a hint that something is there to look at: a queue, which is read now if
 // this process polls it, the gate that it waits at, that messages come without nudges, or the
 // cluster's rows. However many hints come, they have a queue asked a few times a second at most.
 // It may be called at any time and returns at once.

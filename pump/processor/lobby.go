@@ -13,7 +13,7 @@ import (
 // The lobby is where messages wait whose segment is this process's but not to be worked on: it is
 // held and not fenced yet, or is being claimed, or handed over. To put them back would
 // have this process get them again at once, and each time would count as a delivery without a
-// trace, until healthy envelopes are split (P4.2). So they wait in hand, their leases kept, until
+// trace, until healthy envelopes are split. So they wait in hand, their leases kept, until
 // the segment is ready or another's; for a lease at most.
 const (
 	// lobbyMost is how many messages may wait, and lobbyPart which part of MaxBytes they may take.

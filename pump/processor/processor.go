@@ -73,7 +73,7 @@ type Summary struct {
 
 // Processor takes tasks from a workload's queues and hands them to a handler. The
 // processors of a workload share its segments: each task is handled by the one that
-// owns its segment (origins S1), also while processors come and go.
+// owns its segment, also while processors come and go.
 type Processor struct {
 	cfg     setup.Config
 	o       Options

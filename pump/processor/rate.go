@@ -30,7 +30,7 @@ type rateLimit struct {
 }
 
 // errUnpaced is why a task was not started whose turn did not come.
-var errUnpaced = errors.New("pump: its turn did not come while it could be started")
+var errUnpaced = errors.New("its turn did not come while it could be started")
 
 func newRateLimit(b *queues.Budget, brake *queues.Brake) *rateLimit {
 	p := &rateLimit{budget: b, brake: brake}

@@ -11,7 +11,7 @@ import (
 
 // ErrSegmentGone ends the handlers of a segment that this process does not hold any more.
 var ErrSegmentGone = errors.New(
-	"pump: the task's segment went to another processor; the task will be delivered again",
+	"the task's segment went to another processor; the task will be delivered again",
 )
 
 // owned lists what is in hand of each segment that this process holds: from the

@@ -12,7 +12,7 @@ import (
 	"github.com/queuepump/queuepump/pump/processor/internal/base"
 )
 
-// When a spill mark is taken back (P6.3).
+// When a spill mark is taken back.
 const (
 	// spillQuiet is for how long a marked queue must have brought nothing of the
 	// segment. Messages that are put back come later than that, or a put that was

@@ -25,16 +25,16 @@ import (
 // Why the context of a handler ends, by context.Cause, when the processor ends it.
 var (
 	// ErrTimedOut: the handler did not return within Options.Timeout.
-	ErrTimedOut error = timedOut("pump: the handler did not return within the time for one task")
+	ErrTimedOut error = timedOut("the handler did not return within the time for one task")
 	// ErrStopped: the processor stops. The task is delivered again, without an attempt.
-	ErrStopped = errors.New("pump: the processor stops; the task will be delivered again")
+	ErrStopped = errors.New("the processor stops; the task will be delivered again")
 	// ErrLeaseEnded: the message of the task is not this process's any more.
 	ErrLeaseEnded = leases.ErrEnded
 )
 
 var (
-	errHung   = errors.New("pump: the handler goes on although its context has ended")
-	errGoexit = errors.New("pump: the handler ended its goroutine")
+	errHung   = errors.New("the handler goes on although its context has ended")
+	errGoexit = errors.New("the handler ended its goroutine")
 )
 
 // timedOut is an error that says of itself that it is one of time, as those of package net do.

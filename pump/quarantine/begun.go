@@ -85,7 +85,7 @@ func (r *redrives) begin(ctx context.Context, m *Message) (first bool, err error
 	return false, fmt.Errorf("%w at %s", errInterrupted, before.Begun.UTC().Format(time.RFC3339))
 }
 
-var errInterrupted = errors.New("pump: a redrive of it was interrupted, and " +
+var errInterrupted = errors.New("a redrive of it was interrupted, and " +
 	"whether it was done since is not known any more; drop it if it was, else redrive it with " +
 	"--again; that redrive began")
 

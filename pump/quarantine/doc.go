@@ -1,4 +1,4 @@
-// Package quarantine lists, redrives and drops the messages that processors gave up (P4.4).
+// Package quarantine lists, redrives and drops the messages that processors gave up.
 //
 // # Peek
 //

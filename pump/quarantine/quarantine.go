@@ -253,5 +253,5 @@ func (q *Quarantine) Count(ctx context.Context) (messages int64) {
 }
 
 var errLeftLooking = errors.New(
-	"pump: the message was taken too long ago to be settled safely; run it again",
+	"the message was taken too long ago to be settled safely; run it again",
 )

@@ -49,7 +49,7 @@ type Outcome struct {
 }
 
 // Redrive puts tasks back into the queues that are their segments' homes, to be tried
-// as if for the first time (P4.4): first the put is acknowledged, then the message in
+// as if for the first time: first the put is acknowledged, then the message in
 // quarantine is deleted, so that a crash in between leaves it in both places, and
 // a processor that records what is done (delivery mode once) does it once. Where that may not be
 // known any more the message is kept, see [Options.Again]. done is called for
@@ -271,7 +271,7 @@ func (m *Message) cut() (p parts, err error) {
 			}
 			if fits, err := b.Add(t); err != nil || !fits {
 				return nil, codec.Header{}, errors.Join(err,
-					errors.New("pump: some tasks of the message take more room without the others "+
+					errors.New("some tasks of the message take more room without the others "+
 						"than a message has; settle it as a whole"))
 			}
 		}

@@ -16,7 +16,7 @@ import (
 )
 
 // Reducer is a [pump.Handler] whose tasks have no effect of their own but contribute to a state,
-// which is kept beside the ledger (origins W4): a task's contribution and the record that the task
+// which is kept beside the ledger: a task's contribution and the record that the task
 // is done are one conditional write. With [pump.Once] each task that is done is in the state
 // exactly once, also after a crash, a pause or a second delivery; with [pump.AtLeastOnce] a task
 // that is delivered again is in it again.
@@ -75,7 +75,7 @@ type Reducing interface {
 const maxReducerName = 200
 
 var errNotReducing = errors.New(
-	"pump: a Reducer does nothing as a Handler behind another one; give it to NewProcessor itself",
+	"a Reducer does nothing as a Handler behind another one; give it to NewProcessor itself",
 )
 
 // Handle fails: a processor that is given a Reducer does not call it, and

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -127,7 +128,7 @@ func (i *Info) spent(tallies map[string]workload.Tally, list *pump.Prices) {
 
 // End ends the run whose id is, or begins with, id: its distributor stops, and nothing more of it
 // is started. Its later messages go to quarantine, or with drop are deleted and counted. A
-// run that is closed is [workload.ErrRunState]: nothing of it is left.
+// run that is closed is [ErrRunState]: nothing of it is left.
 func End(ctx context.Context, cfg pump.Config, id string, drop bool, note string) (Info, error) {
 	o, err := openRuns(ctx, cfg)
 	if err != nil {
@@ -171,7 +172,7 @@ func openRuns(ctx context.Context, cfg pump.Config) (*openedRuns, error) {
 // Find gives the run that a user means: by the whole id, which is not looked up, or by its first
 // digits, at least four, if it is the only one that has a row and begins with them. A
 // [pump.ConfigError] of the field "run" says that it is not an id, or names the runs that it may
-// mean. [workload.ErrNoRun] says that no run fits.
+// mean. [ErrNoRun] says that no run fits.
 func Find(ctx context.Context, cfg pump.Config, id string) (pump.RunID, error) {
 	id, whole, err := setup.RunDigits(id)
 	if err != nil || !whole.IsZero() {
@@ -199,7 +200,7 @@ func (o *openedRuns) show(ctx context.Context, id pump.RunID) (Info, error) {
 	i := infoOf(&run)
 	if once && damage == nil && (!run.Over || run.State == workload.RunClosed) {
 		done, quarantined := progress[id].Sums()
-		p := ProgressOf(&run, done, quarantined)
+		p := closing.ProgressOf(&run, done, quarantined)
 		i.Done, i.Quarantined = &p.Done, &p.Quarantined
 	}
 	if tallies, err := workload.Tallies(ctx, o.Queues.Control, o.Workload.Name, id); err == nil {

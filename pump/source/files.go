@@ -220,7 +220,7 @@ func enter(
 }
 
 // AppendCursor writes the number of the root and the path below it that was
-// given last, not a count: P2.3.
+// given last, not a count.
 func (r *treeReader) AppendCursor(dst []byte) []byte {
 	return append(binary.AppendUvarint(dst, uint64(r.given.root)), r.given.path...)
 }

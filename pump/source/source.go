@@ -15,9 +15,9 @@ var ErrHalted = errors.New("the distributor was told to stop")
 // [TextSource], [Files] and [FromSeq] are the ready ones.
 type Source interface {
 	// Fingerprint identifies what will be read and how, so that a run is only
-	// continued on the same input (P2.3). It changes when the input
+	// continued on the same input. It changes when the input
 	// does. An empty fingerprint says that the source cannot be read again: a
-	// run over it is not resumed (P2.4). It is at most 1 KiB long. An error says that the input
+	// run over it is not resumed. It is at most 1 KiB long. An error says that the input
 	// cannot be read on this machine now; with [distributor.Options].Every others then try.
 	Fingerprint(ctx context.Context) (string, error)
 	// Open begins to read after the given cursor, nil for the beginning.
@@ -151,9 +151,9 @@ func (r *seqReader) Close() error {
 // Errors that end a run as broken.
 var (
 	// ErrSourceChanged: the run of a dead distributor cannot be continued,
-	// because source or settings are not what they were (P2.3).
+	// because source or settings are not what they were.
 	ErrSourceChanged = errors.New("the source is not the one that the run was begun with")
 	// ErrNotReplayable: the run of a dead distributor cannot be continued,
-	// because its source can be read only once (P2.4).
+	// because its source can be read only once.
 	ErrNotReplayable = errors.New("the source cannot be read again")
 )

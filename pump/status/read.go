@@ -24,7 +24,6 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/sampling"
 	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/workload"
-	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -76,7 +75,7 @@ type statusReader struct {
 	clients       map[pump.RunID]workload.LiveRun // open runs of senders
 	recorded      *ledger.Sums                    // nil: not known
 	waiting       int                             // runs that wait for their ends
-	endings       []runs.Unended                  // the first of them
+	endings       []closing.Unended               // the first of them
 	gates         []coordination.GateState
 	claims        []coordination.ClaimState
 	accounts      []Account
@@ -292,6 +291,9 @@ func why(err error) string {
 }
 
 // readEnds reads which runs wait for their ends, and of the first of them when there was the last
+// endsShown is how many runs are shown with their ends: each costs a request.
+const endsShown = 5
+
 // sign.
 func (r *statusReader) readEnds(ctx context.Context) error {
 	if r.view.Workload.Delivery != string(pump.Once) {
@@ -310,8 +312,8 @@ func (r *statusReader) readEnds(ctx context.Context) error {
 	})
 	r.waiting = len(live)
 	var bad []error
-	for _, l := range live[:min(len(live), runs.EndsShown)] {
-		e, err := runs.ReadEnding(ctx, r.table, r.cfg.Workload, l.ID, l.State, l.Changed)
+	for _, l := range live[:min(len(live), endsShown)] {
+		e, err := closing.ReadEnding(ctx, r.table, r.cfg.Workload, l.ID, l.State, l.Changed)
 		if err != nil {
 			bad = append(bad, err)
 			if !errors.Is(err, row.ErrCorrupt) {

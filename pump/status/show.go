@@ -235,7 +235,7 @@ func (r *statusReader) runStatuses(s *Status) {
 		}
 		if r.recorded != nil {
 			sum := r.recorded.Runs[run.ID]
-			st.Exact = new(runs.ProgressOf(&run, sum.Done, sum.Quarantined))
+			st.Exact = new(closing.ProgressOf(&run, sum.Done, sum.Quarantined))
 		}
 		s.Runs = append(s.Runs, st)
 	}
@@ -317,12 +317,12 @@ func (r *statusReader) ends(s *Status) {
 	if r.recorded != nil {
 		use = r.recorded.Use
 	}
-	e := runs.EndsBy(r.view, r.seen(), use)
+	e := closing.EndsBy(r.view, r.seen(), use)
 	for _, run := range r.endings {
-		s.Ends.Runs = append(s.Ends.Runs, e.Of(run))
+		s.Ends.Runs = append(s.Ends.Runs, runs.RunEnd(e.Of(run)))
 	}
 	if !slices.ContainsFunc(s.Ends.Runs, func(end runs.RunEnd) bool {
-		return end.WaitsFor == runs.EndWaitsForReading
+		return end.WaitsFor == closing.EndWaitsForReading
 	}) {
 		return
 	}

@@ -30,7 +30,7 @@ type Status struct {
 	// PausedParts are the runs and keys that are paused by themselves; never null.
 	PausedParts []PausedPart `json:"pausedParts"`
 	MapVersion  uint64       `json:"mapVersion"`
-	// Settled: every segment is held by the instance that the plan says (P5.5), and no instance of
+	// Settled: every segment is held by the instance that the plan says, and no instance of
 	// the plan is silent.
 	Settled      bool         `json:"settled"`
 	Distribution Distribution `json:"distribution"`
@@ -42,7 +42,7 @@ type Status struct {
 	// Owners has for each segment the index of its live owner in Instances, -1 if it has none; nil:
 	// the workload is shared, or not known. It is for drawing, and not in the JSON.
 	Owners []int `json:"-"`
-	// Spilled is how many segments have messages in another queue than their home (P6.3).
+	// Spilled is how many segments have messages in another queue than their home.
 	Spilled int `json:"spilled"`
 	// Ends is what holds back the ends of runs that no distributor continues.
 	Ends runs.Ends `json:"ends"`
@@ -64,7 +64,7 @@ type Status struct {
 	Requests int64 `json:"requests"`
 }
 
-// Distribution is what the election row says (origins H4).
+// Distribution is what the election row says.
 type Distribution struct {
 	// Phase is "running", "idle", "none" where no distributor was ever elected, or
 	// "unknown" if the row could not be read.
@@ -92,7 +92,7 @@ type Run struct {
 	AtLeast bool    `json:"sentIsAtLeast"`
 	// Exact is how far the run is by the ledger, each task counted once. Null in delivery
 	// mode at-least-once, in which that is not recorded, and if the ledger could not be read.
-	Exact *runs.Progress `json:"exact"`
+	Exact *pump.RunProgress `json:"exact"`
 	// These counts are what its processors say they did, each task as often as it was delivered.
 	Handled     uint64 `json:"handled"`
 	Failed      uint64 `json:"failed"`
@@ -113,7 +113,7 @@ type Run struct {
 type Instance struct {
 	Instance string `json:"instance"`
 	Role     string `json:"role"` // "processor", "distributor"
-	// among those that take segments (origins S3); null for the others
+	// among those that take segments; null for the others
 	Rank    *int      `json:"rank"`
 	Host    string    `json:"host"`
 	Version string    `json:"version"`
@@ -229,7 +229,7 @@ func (d *Depth) add(o Depth) {
 	}
 }
 
-// Key is one key with a claim (origins B1).
+// Key is one key with a claim.
 type Key struct {
 	Key      string     `json:"key"`
 	Base64   bool       `json:"base64"` // the key is not text, and in base64 here

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/queuepump/queuepump/pump/coordination"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/election"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
@@ -29,15 +28,15 @@ func rowGroups(w *workload.Workload) []rowGroup {
 	for n := range (w.Map.Segments + ledger.PartitionSegments - 1) / ledger.PartitionSegments {
 		add("ledger", ledger.Partition(w.Name, n))
 	}
-	for n := range coordination.ClaimParts {
-		add("claims", coordination.ClaimsPartition(w.Name, n))
+	for n := range workload.ClaimParts {
+		add("claims", workload.ClaimsPartition(w.Name, n))
 	}
 	add("progress", workload.TallyPartition(w.Name))
 	add("runs", workload.RunsPartition(w.Name))
 	add("redrives", workload.RedrivesPartition(w.Name))
 	add("causes", row.CausePartition(w.Name))
-	add("gates", coordination.GatesPartition(w.Name))
-	add("ranges of ids", coordination.IDsPartition(w.Name))
+	add("gates", workload.GatesPartition(w.Name))
+	add("ranges of ids", workload.IDsPartition(w.Name))
 	add("history", sampling.HistoryPartition(w.Name))
 	add("election", election.Partition(w.Name))
 	add("cluster", w.Name)

@@ -38,7 +38,7 @@ type PartChange struct {
 // they are met, without an attempt and out of the way of the rest, again and again until it is
 // resumed. A run or key that is paused already stays so, as of then. The error is an [*Error] if
 // the run is done with, or if no more can be paused; then nothing has changed. Up to
-// [workload.MaxPausedParts] runs and keys can be paused.
+// 16 runs and keys can be paused.
 func PausePart(ctx context.Context, cfg pump.Config, part Part, by string) (PartChange, error) {
 	return setPart(ctx, cfg, part, workload.PausedPart{Since: time.Now(), By: by})
 }

@@ -91,7 +91,7 @@ func (w *world) losesAnAccount(gone func(*world, string) func()) {
 	if err != nil || sum.Put == 0 || sum.Messages == nil {
 		t.Fatalf("%+v, %v", sum, err)
 	}
-	end, err := runs.Wait(ctx, w.Config("waiter", 2), run, runs.WaitOptions{Timeout: 10 * time.Minute})
+	end, err := runs.Wait(ctx, w.Config("waiter", 2), run, pump.WaitOptions{Timeout: 10 * time.Minute})
 	if err != nil || !end.Closed || end.Done != tasks {
 		t.Fatalf("%+v, %v", end, err)
 	}

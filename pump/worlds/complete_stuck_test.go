@@ -10,9 +10,9 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/internal/setup"
-	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -43,7 +43,7 @@ func TestARunIsStuckWhenTheQueuesAreEmptyAndTasksAreMissing(t *testing.T) {
 		done[lost] = codec.MakeNSet(1)
 		s.record(run.ID, done, nil)
 		began := time.Now()
-		g := w.wait(t.Context(), run.ID, runs.WaitOptions{})
+		g := w.wait(t.Context(), run.ID, pump.WaitOptions{})
 		time.Sleep(15 * time.Minute) // its messages are there: somebody may get them yet
 		if g.over() {
 			t.Fatalf("it gave up while messages were left: %v", g.err)
@@ -54,8 +54,8 @@ func TestARunIsStuckWhenTheQueuesAreEmptyAndTasksAreMissing(t *testing.T) {
 		w.empty()
 		emptied := time.Now()
 		<-g.done
-		stuck, ok := errors.AsType[*runs.StuckError](g.err)
-		if !ok || g.State != runs.Stuck || stuck.Missing != run.Sealed[lost]-1 || len(stuck.Lacking) != 1 || g.Lacking[0] != (runs.SegmentLack{Segment: lost, Tasks: run.Sealed[lost] - 1}) {
+		stuck, ok := errors.AsType[*pump.StuckError](g.err)
+		if !ok || g.State != pump.RunStuck || stuck.Missing != run.Sealed[lost]-1 || len(stuck.Lacking) != 1 || g.Lacking[0] != (pump.SegmentLack{Segment: lost, Tasks: run.Sealed[lost] - 1}) {
 			t.Fatalf("%+v, %v", g.Completion, g.err)
 		}
 		for _, want := range []string{"distributor runs repair " + run.ID.String(), fmt.Sprintf("%d of segment %d", run.Sealed[lost]-1, lost)} {
@@ -63,7 +63,7 @@ func TestARunIsStuckWhenTheQueuesAreEmptyAndTasksAreMissing(t *testing.T) {
 				t.Errorf("%q does not say %q", stuck, want)
 			}
 		}
-		if took := time.Since(emptied); took < runs.DefaultStuckAfter || took > 2*runs.DefaultStuckAfter {
+		if took := time.Since(emptied); took < pump.DefaultStuckAfter || took > 2*pump.DefaultStuckAfter {
 			t.Errorf("it took %v of %v", took, time.Since(began))
 		}
 	})
@@ -79,9 +79,9 @@ func TestARunIsStuckWhateverWaitsInForeignQueues(t *testing.T) {
 		must(t, errOf(accounts.Add(t.Context(), cfg, "accounta")))
 		w.PutText("accounta", "orders", []byte("{}"))
 		w.empty()
-		g := w.wait(t.Context(), run.ID, runs.WaitOptions{Timeout: time.Hour})
+		g := w.wait(t.Context(), run.ID, pump.WaitOptions{Timeout: time.Hour})
 		<-g.done
-		if _, ok := errors.AsType[*runs.StuckError](g.err); !ok || g.State != runs.Stuck {
+		if _, ok := errors.AsType[*pump.StuckError](g.err); !ok || g.State != pump.RunStuck {
 			t.Errorf("%+v, %v", g.Completion, g.err)
 		}
 	})
@@ -94,7 +94,7 @@ func TestARunIsNotStuckWhileAnythingIsRecordedOrAQueueMayHoldSomething(t *testin
 			run, s := w.distributed(500), w.scribe()
 			w.empty()
 			lost := fullSegment(t, run.Sealed, 3)
-			g := w.wait(t.Context(), run.ID, runs.WaitOptions{StuckAfter: 30 * time.Second})
+			g := w.wait(t.Context(), run.ID, pump.WaitOptions{StuckAfter: 30 * time.Second})
 			done := below(run.Sealed)
 			done[lost] = codec.NSet{}
 			s.record(run.ID, done, nil)
@@ -115,8 +115,8 @@ func TestARunIsNotStuckWhileAnythingIsRecordedOrAQueueMayHoldSomething(t *testin
 			run := w.distributed(100)
 			w.empty()
 			w.Fault(azsim.Rule{Instance: "waiter", Account: "accountb", Service: "queue", Fault: azsim.FailBefore})
-			g := w.wait(t.Context(), run.ID, runs.WaitOptions{})
-			time.Sleep(10 * runs.DefaultStuckAfter)
+			g := w.wait(t.Context(), run.ID, pump.WaitOptions{})
+			time.Sleep(10 * pump.DefaultStuckAfter)
 			if g.over() || w.Logged("whether messages are left could not be learned") == 0 {
 				t.Errorf("it gave up: %v", g.err)
 			}
@@ -126,11 +126,11 @@ func TestARunIsNotStuckWhileAnythingIsRecordedOrAQueueMayHoldSomething(t *testin
 		inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 			run := w.distributed(100)
 			w.empty()
-			g := w.wait(t.Context(), run.ID, runs.WaitOptions{})
+			g := w.wait(t.Context(), run.ID, pump.WaitOptions{})
 			for range 20 { // another run's, or one that is passed on
-				time.Sleep(runs.DefaultStuckAfter / 2)
+				time.Sleep(pump.DefaultStuckAfter / 2)
 				w.Put("accounta", "work-01", 1, 1)
-				time.Sleep(runs.DefaultStuckAfter / 2)
+				time.Sleep(pump.DefaultStuckAfter / 2)
 				w.empty()
 			}
 			if g.over() {

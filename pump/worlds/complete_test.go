@@ -104,16 +104,16 @@ func (w *world) distributed(n int) workload.Run {
 
 // waiting is a Wait that goes on.
 type waiting struct {
-	runs.Completion
+	pump.Completion
 	err      error
 	done     chan struct{}
 	mu       sync.Mutex
-	progress []runs.Progress
+	progress []pump.RunProgress
 }
 
-func (w *world) wait(ctx context.Context, run pump.RunID, o runs.WaitOptions) *waiting {
+func (w *world) wait(ctx context.Context, run pump.RunID, o pump.WaitOptions) *waiting {
 	g := &waiting{done: make(chan struct{})}
-	o.Progress = func(p runs.Progress) {
+	o.Progress = func(p pump.RunProgress) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		g.progress = append(g.progress, p)
@@ -141,7 +141,7 @@ func TestWaitingEndsWhenEveryTaskIsRecordedAndNotBefore(t *testing.T) {
 	inOnceWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 		run, s := w.distributed(1000), w.scribe()
 		w.Collect() // no queue shows a message any more, and nothing is done
-		g := w.wait(t.Context(), run.ID, runs.WaitOptions{StuckAfter: time.Hour})
+		g := w.wait(t.Context(), run.ID, pump.WaitOptions{StuckAfter: time.Hour})
 		time.Sleep(2 * time.Minute)
 		if g.over() {
 			t.Fatalf("the waiting ended: %+v, %v", g.Completion, g.err)
@@ -161,7 +161,7 @@ func TestWaitingEndsWhenEveryTaskIsRecordedAndNotBefore(t *testing.T) {
 		if !g.over() || g.err != nil {
 			t.Fatalf("it goes on, or failed: %v", g.err)
 		}
-		if c := g.Completion; c.State != runs.Done || c.Tasks != 1000 || c.Done != 1000 || c.Quarantined != 0 || !c.Closed || len(c.Lacking) != 0 {
+		if c := g.Completion; c.State != pump.RunDone || c.Tasks != 1000 || c.Done != 1000 || c.Quarantined != 0 || !c.Closed || len(c.Lacking) != 0 {
 			t.Errorf("%+v", c)
 		}
 		if row := w.RunRow(run.ID); row.State != workload.RunClosed {
@@ -173,9 +173,9 @@ func TestWaitingEndsWhenEveryTaskIsRecordedAndNotBefore(t *testing.T) {
 		}
 		// Who comes later sees the same, of a run whose record may be gone by then.
 		must(t, s.ledger.Prune(t.Context(), []pump.RunID{run.ID}))
-		later := w.wait(t.Context(), run.ID, runs.WaitOptions{})
+		later := w.wait(t.Context(), run.ID, pump.WaitOptions{})
 		<-later.done
-		if c := later.Completion; later.err != nil || c.State != runs.Done || c.Done != 1000 || !c.Closed {
+		if c := later.Completion; later.err != nil || c.State != pump.RunDone || c.Done != 1000 || !c.Closed {
 			t.Errorf("%+v, %v", c, later.err)
 		}
 	})
@@ -189,10 +189,10 @@ func TestTasksInQuarantineEndTheWaitingAndAreReportedApart(t *testing.T) {
 		var rest codec.NSet
 		rest.AddRange(2, run.Sealed[bad])
 		done[bad] = rest
-		g := w.wait(t.Context(), run.ID, runs.WaitOptions{})
+		g := w.wait(t.Context(), run.ID, pump.WaitOptions{})
 		s.record(run.ID, done, map[uint32]codec.NSet{bad: codec.MakeNSet(0, 1)})
 		<-g.done
-		if c := g.Completion; g.err != nil || c.State != runs.Quarantined || c.Done != 498 || c.Quarantined != 2 || c.Closed {
+		if c := g.Completion; g.err != nil || c.State != pump.RunQuarantined || c.Done != 498 || c.Quarantined != 2 || c.Closed {
 			t.Errorf("%+v, %v", c, g.err)
 		}
 		if row := w.RunRow(run.ID); row.State != workload.RunSealed {
@@ -204,7 +204,7 @@ func TestTasksInQuarantineEndTheWaitingAndAreReportedApart(t *testing.T) {
 func TestTheDistributorWaitsAfterSealing(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		s := w.scribe()
-		d := w.startDistributor(w.distributor("d", &testworld.ListSource{Print: "a", N: 300}, distributor.Options{Wait: &runs.WaitOptions{}}))
+		d := w.startDistributor(w.distributor("d", &testworld.ListSource{Print: "a", N: 300}, distributor.Options{Wait: &pump.WaitOptions{}}))
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
 		select {
@@ -222,7 +222,7 @@ func TestTheDistributorWaitsAfterSealing(t *testing.T) {
 		s.record(all[0].ID, below(all[0].Sealed), nil)
 		must(t, d.wait())
 		c := d.summary.Completion
-		if c == nil || c.State != runs.Done || c.Done != 300 || c.Reported != (runs.Report{Handled: 310, Retried: 10, Duplicates: 4}) {
+		if c == nil || c.State != pump.RunDone || c.Done != 300 || c.Reported != (pump.RunReport{Handled: 310, Retried: 10, Duplicates: 4}) {
 			t.Errorf("%+v", c)
 		}
 	})
@@ -231,19 +231,19 @@ func TestTheDistributorWaitsAfterSealing(t *testing.T) {
 func TestWaitingNeedsDeliveryModeOnce(t *testing.T) {
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		cfg := w.Config("d", 2)
-		_, err := distributor.New(cfg, &testworld.ListSource{N: 1}, distributor.Options{Wait: &runs.WaitOptions{}})
+		_, err := distributor.New(cfg, &testworld.ListSource{N: 1}, distributor.Options{Wait: &pump.WaitOptions{}})
 		if e, ok := errors.AsType[*pump.ConfigError](err); !ok || e.Field != "wait" || !strings.Contains(err.Error(), "once") {
 			t.Errorf("got %v", err)
 		}
-		if _, err := runs.Wait(t.Context(), cfg, w.Run, runs.WaitOptions{}); err == nil || !strings.Contains(err.Error(), "needs delivery mode once") {
+		if _, err := runs.Wait(t.Context(), cfg, w.Run, pump.WaitOptions{}); err == nil || !strings.Contains(err.Error(), "needs delivery mode once") {
 			t.Errorf("got %v", err)
 		}
 		cfg.Delivery = pump.Once
-		if _, err := distributor.New(cfg, &testworld.ListSource{N: 1}, distributor.Options{Wait: &runs.WaitOptions{}, Every: time.Minute}); err == nil || !strings.Contains(err.Error(), "has no end") {
+		if _, err := distributor.New(cfg, &testworld.ListSource{N: 1}, distributor.Options{Wait: &pump.WaitOptions{}, Every: time.Minute}); err == nil || !strings.Contains(err.Error(), "has no end") {
 			t.Errorf("got %v", err)
 		}
 		// The workload's row decides, whatever a configuration says (P3.8).
-		if _, err := runs.Wait(t.Context(), cfg, w.Run, runs.WaitOptions{}); err == nil || !strings.Contains(err.Error(), "at-least-once") {
+		if _, err := runs.Wait(t.Context(), cfg, w.Run, pump.WaitOptions{}); err == nil || !strings.Contains(err.Error(), "at-least-once") {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -254,8 +254,8 @@ func TestAnOpenRunWhoseDistributorIsGoneIsStuck(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		for _, after := range []time.Duration{time.Minute, 10 * time.Minute} {
 			began := time.Now()
-			_, err := runs.Wait(t.Context(), w.Config("waiter", 2), w.Run, runs.WaitOptions{StuckAfter: after})
-			stuck, ok := errors.AsType[*runs.StuckError](err)
+			_, err := runs.Wait(t.Context(), w.Config("waiter", 2), w.Run, pump.WaitOptions{StuckAfter: after})
+			stuck, ok := errors.AsType[*pump.StuckError](err)
 			if took := time.Since(began); !ok || !stuck.Open || took < after || took > after*3/2+30*time.Second {
 				t.Errorf("%v after %v, want it stuck after %v", err, took, after)
 			}
@@ -268,7 +268,7 @@ func TestAnOpenRunWhoseDistributorIsGoneIsStuck(t *testing.T) {
 		time.Sleep(time.Second)
 		all, err := workload.NewRuns(queues.Open(&w.Cfg).Control, "work").List(t.Context(), 1)
 		must(t, err)
-		g := w.wait(t.Context(), all[0].ID, runs.WaitOptions{StuckAfter: time.Minute})
+		g := w.wait(t.Context(), all[0].ID, pump.WaitOptions{StuckAfter: time.Minute})
 		time.Sleep(30 * time.Minute)
 		if g.over() {
 			t.Errorf("a run that is being sent was not waited for: %v", g.err)
@@ -284,14 +284,14 @@ func TestWaitingEndsWithItsTimeout(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		run := w.distributed(100)
 		began := time.Now()
-		c, err := runs.Wait(t.Context(), w.Config("waiter", 2), run.ID, runs.WaitOptions{Timeout: 20 * time.Second})
-		if took := time.Since(began); !errors.Is(err, runs.ErrTimeout) || took < 20*time.Second || took > 21*time.Second || c.State != runs.Waiting || c.Tasks != 100 {
+		c, err := runs.Wait(t.Context(), w.Config("waiter", 2), run.ID, pump.WaitOptions{Timeout: 20 * time.Second})
+		if took := time.Since(began); !errors.Is(err, pump.ErrTimeout) || took < 20*time.Second || took > 21*time.Second || c.State != pump.RunWaiting || c.Tasks != 100 {
 			t.Errorf("%+v, %v after %v", c, err, took)
 		}
 		w.Sim.Hang("accounta", true) // the control account: the time begins with the call
 		began = time.Now()
-		c, err = runs.Wait(t.Context(), w.Config("waiter", 2), run.ID, runs.WaitOptions{Timeout: 20 * time.Second})
-		if took := time.Since(began); !errors.Is(err, runs.ErrTimeout) || took < 20*time.Second || took > 21*time.Second || c.State != runs.Waiting || c.Run != run.ID {
+		c, err = runs.Wait(t.Context(), w.Config("waiter", 2), run.ID, pump.WaitOptions{Timeout: 20 * time.Second})
+		if took := time.Since(began); !errors.Is(err, pump.ErrTimeout) || took < 20*time.Second || took > 21*time.Second || c.State != pump.RunWaiting || c.Run != run.ID {
 			t.Errorf("while the control account is dark: %+v, %v after %v", c, err, took)
 		}
 	})
@@ -302,7 +302,7 @@ func TestWaitingSaysThatNoProcessorIsRunning(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		const line = "no processor is running"
 		run := w.distributed(100)
-		g := w.wait(t.Context(), run.ID, runs.WaitOptions{StuckAfter: time.Hour})
+		g := w.wait(t.Context(), run.ID, pump.WaitOptions{StuckAfter: time.Hour})
 		time.Sleep(5 * time.Second)
 		if n := w.Logged(line); n != 1 {
 			t.Errorf("it was said %d times after 5 s", n)
@@ -328,7 +328,7 @@ func TestWaitingSaysThatTheWorkloadIsPaused(t *testing.T) {
 		if _, err := workloads.Pause(t.Context(), w.Config("operator", 2), "me", workloads.PauseOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		g := w.wait(t.Context(), run.ID, runs.WaitOptions{})
+		g := w.wait(t.Context(), run.ID, pump.WaitOptions{})
 		time.Sleep(5 * time.Second)
 		if n, none := w.Logged(line), w.Logged("no processor is running"); n != 1 || none > 0 {
 			t.Errorf("after 5 s it was said %d times, and %d times that none is running", n, none)
@@ -338,7 +338,7 @@ func TestWaitingSaysThatTheWorkloadIsPaused(t *testing.T) {
 		}
 		p := w.start(w.processor(&testworld.Seen{}, processor.Options{}))
 		<-g.done
-		if g.err != nil || g.State != runs.Done || w.Logged(line) > 2 {
+		if g.err != nil || g.State != pump.RunDone || w.Logged(line) > 2 {
 			t.Errorf("%+v, %v", g.Completion, g.err)
 		}
 		p.End()
@@ -350,12 +350,12 @@ func TestTheEndOfARunIsKnownWithinHalfASecond(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		run, s := w.distributed(100), w.scribe()
 		began := time.Now()
-		g := w.wait(t.Context(), run.ID, runs.WaitOptions{})
+		g := w.wait(t.Context(), run.ID, pump.WaitOptions{})
 		time.Sleep(50 * time.Second)
 		s.record(run.ID, below(run.Sealed), nil)
 		recorded := time.Now()
 		<-g.done
-		if late := time.Since(recorded); late > 600*time.Millisecond || g.err != nil || g.State != runs.Done {
+		if late := time.Since(recorded); late > 600*time.Millisecond || g.err != nil || g.State != pump.RunDone {
 			t.Errorf("%+v, %v, %v after the record of the last task", g.Completion, g.err, late)
 		}
 		if d := time.Since(began).Seconds() - g.Seconds; d < 0 || d > 0.1 {
@@ -367,7 +367,7 @@ func TestTheEndOfARunIsKnownWithinHalfASecond(t *testing.T) {
 func TestARunThatBrokeOrIsNotThereIsNotWaitedFor(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		f := queues.Open(&w.Cfg)
-		g := w.wait(t.Context(), w.Run, runs.WaitOptions{StuckAfter: time.Hour})
+		g := w.wait(t.Context(), w.Run, pump.WaitOptions{StuckAfter: time.Hour})
 		time.Sleep(10 * time.Minute)
 		if g.over() {
 			t.Fatalf("an open run was not waited for: %v", g.err)
@@ -379,7 +379,7 @@ func TestARunThatBrokeOrIsNotThereIsNotWaitedFor(t *testing.T) {
 		if <-g.done; g.err == nil || !strings.Contains(g.err.Error(), "because") || !strings.Contains(g.err.Error(), "distributor runs repair "+w.Run.String()) {
 			t.Errorf("got %v", g.err)
 		}
-		if _, err := runs.Wait(t.Context(), w.Config("x", 2), codec.NewRunID(), runs.WaitOptions{}); !errors.Is(err, workload.ErrNoRun) {
+		if _, err := runs.Wait(t.Context(), w.Config("x", 2), codec.NewRunID(), pump.WaitOptions{}); !errors.Is(err, workload.ErrNoRun) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -388,7 +388,7 @@ func TestARunThatBrokeOrIsNotThereIsNotWaitedFor(t *testing.T) {
 func TestADarkControlAccountIsWaitedForAndEndsNoWaiting(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		run, s := w.distributed(100), w.scribe()
-		g := w.wait(t.Context(), run.ID, runs.WaitOptions{})
+		g := w.wait(t.Context(), run.ID, pump.WaitOptions{})
 		time.Sleep(5 * time.Second)
 		dark := w.Fault(azsim.Rule{Instance: "waiter", Fault: azsim.FailBefore})
 		s.record(run.ID, below(run.Sealed), nil)
@@ -397,7 +397,7 @@ func TestADarkControlAccountIsWaitedForAndEndsNoWaiting(t *testing.T) {
 			t.Fatalf("it ended in the dark, which %d requests met: %v", dark.Hits(), g.err)
 		}
 		dark.Remove()
-		if <-g.done; g.err != nil || g.State != runs.Done {
+		if <-g.done; g.err != nil || g.State != pump.RunDone {
 			t.Errorf("%+v, %v", g.Completion, g.err)
 		}
 	})
@@ -409,10 +409,10 @@ func TestWhoIsToldToStopWaitingSaysHowFarItWas(t *testing.T) {
 		some := map[uint32]codec.NSet{fullSegment(t, run.Sealed, 1): codec.MakeNSet(0)}
 		s.record(run.ID, some, nil)
 		ctx, cancel := context.WithCancelCause(t.Context())
-		g := w.wait(ctx, run.ID, runs.WaitOptions{})
+		g := w.wait(ctx, run.ID, pump.WaitOptions{})
 		time.Sleep(7 * time.Second)
 		cancel(testworld.ErrFlop)
-		if <-g.done; !errors.Is(g.err, testworld.ErrFlop) || g.State != runs.Waiting || g.Done != 1 || g.Tasks != 100 {
+		if <-g.done; !errors.Is(g.err, testworld.ErrFlop) || g.State != pump.RunWaiting || g.Done != 1 || g.Tasks != 100 {
 			t.Errorf("%+v, %v", g.Completion, g.err)
 		}
 	})
@@ -428,7 +428,7 @@ func TestMoreRecordedThanSealedIsAnErrorThatNamesTheSegment(t *testing.T) {
 		more.AddRange(0, run.Sealed[odd]+1)
 		sets[odd] = more
 		s.record(run.ID, sets, nil)
-		g := w.wait(t.Context(), run.ID, runs.WaitOptions{})
+		g := w.wait(t.Context(), run.ID, pump.WaitOptions{})
 		if <-g.done; g.err == nil || !strings.Contains(g.err.Error(), fmt.Sprintf("segment %d", odd)) {
 			t.Errorf("got %v", g.err)
 		}
@@ -438,7 +438,7 @@ func TestMoreRecordedThanSealedIsAnErrorThatNamesTheSegment(t *testing.T) {
 // Who is told to stop before the first look knows what was sealed all the same.
 func TestADistributorThatIsStoppedBeforeItsFirstLookSaysHowManyTasksThereAre(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
-		d := w.distributor("d", &testworld.ListSource{Print: "a", N: 100}, distributor.Options{Wait: &runs.WaitOptions{}})
+		d := w.distributor("d", &testworld.ListSource{Print: "a", N: 100}, distributor.Options{Wait: &pump.WaitOptions{}})
 		ctx, cancel := context.WithCancelCause(t.Context())
 		// From the seal on the ledger does not answer, so there is no look.
 		go func() {
@@ -450,7 +450,7 @@ func TestADistributorThatIsStoppedBeforeItsFirstLookSaysHowManyTasksThereAre(t *
 		w.Sim.Inject(azsim.Rule{Instance: "d", Operations: []string{"QueryEntities"}, Fault: azsim.HangBefore})
 		summary, err := d.Run(ctx)
 		c := summary.Completion
-		if !errors.Is(err, testworld.ErrFlop) || c == nil || c.State != runs.Waiting || c.Tasks != 100 || c.Done != 0 {
+		if !errors.Is(err, testworld.ErrFlop) || c == nil || c.State != pump.RunWaiting || c.Tasks != 100 || c.Done != 0 {
 			t.Errorf("%+v, %v", c, err)
 		}
 	})

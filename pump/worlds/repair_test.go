@@ -118,9 +118,9 @@ func TestAStuckRunIsCompleteAfterItsRepair(t *testing.T) {
 		}
 		var h testworld.Seen
 		p := w.start(w.processor(&h, processor.Options{}))
-		g := w.wait(t.Context(), run.ID, runs.WaitOptions{})
+		g := w.wait(t.Context(), run.ID, pump.WaitOptions{})
 		<-g.done
-		stuck, ok := errors.AsType[*runs.StuckError](g.err)
+		stuck, ok := errors.AsType[*pump.StuckError](g.err)
 		if !ok || lost == 0 || stuck.Missing != uint64(lost) {
 			t.Fatalf("%d tasks are lost: %+v, %v", lost, g.Completion, g.err)
 		}
@@ -128,8 +128,8 @@ func TestAStuckRunIsCompleteAfterItsRepair(t *testing.T) {
 		if err != nil || sum.Put != int64(lost) || *sum.Messages != 0 {
 			t.Fatalf("%+v, %v", sum, err)
 		}
-		g = w.wait(t.Context(), run.ID, runs.WaitOptions{})
-		if <-g.done; g.err != nil || g.State != runs.Done || !g.Closed {
+		g = w.wait(t.Context(), run.ID, pump.WaitOptions{})
+		if <-g.done; g.err != nil || g.State != pump.RunDone || !g.Closed {
 			t.Errorf("%+v, %v", g.Completion, g.err)
 		}
 		p.End()
@@ -189,8 +189,8 @@ func TestARunThatWasNotSealedIsPutToItsEnd(t *testing.T) {
 				if err != nil || sum.State != name || sum.Tasks != 999 || sum.Done == 0 || sum.Missing == 0 || sum.Done+sum.Missing != 999 || !sum.Sealed {
 					t.Fatalf("%+v, %v", sum, err)
 				}
-				g := w.wait(t.Context(), run.ID, runs.WaitOptions{})
-				if <-g.done; g.err != nil || g.State != runs.Done || g.Done != 999 {
+				g := w.wait(t.Context(), run.ID, pump.WaitOptions{})
+				if <-g.done; g.err != nil || g.State != pump.RunDone || g.Done != 999 {
 					t.Errorf("%+v, %v", g.Completion, g.err)
 				}
 				p.End()
@@ -327,7 +327,7 @@ func TestAnInterruptedRepairGoesOnWhereItWas(t *testing.T) {
 		if sum, err = w.mend(run.ID, source, distributor.RepairOptions{}, distributor.Options{}); err != nil || sum.Done == 0 || sum.Put != int64(sum.Missing) {
 			t.Fatalf("%+v, %v", sum, err)
 		}
-		g := w.wait(t.Context(), run.ID, runs.WaitOptions{})
+		g := w.wait(t.Context(), run.ID, pump.WaitOptions{})
 		if <-g.done; g.err != nil || g.Done != 3000 {
 			t.Errorf("%+v, %v", g.Completion, g.err)
 		}

@@ -12,12 +12,12 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
-	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/source"
 )
 
@@ -74,7 +74,7 @@ func TestManySmallSendsAreOneRunAndReturnWhenTheyAreInTheQueues(t *testing.T) {
 		}
 		var h testworld.Seen
 		p := w.start(w.processor(&h, processor.Options{}))
-		g := w.wait(t.Context(), summary.Run, runs.WaitOptions{})
+		g := w.wait(t.Context(), summary.Run, pump.WaitOptions{})
 		if <-g.done; g.err != nil || g.Done != 20 {
 			t.Errorf("%+v, %v", g.Completion, g.err)
 		}

@@ -7,13 +7,12 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/status"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // exactOf is what the status says exactly of a run.
-func exactOf(t *testing.T, s *status.Status, run pump.RunID) *runs.Progress {
+func exactOf(t *testing.T, s *status.Status, run pump.RunID) *pump.RunProgress {
 	t.Helper()
 	for _, r := range s.Runs {
 		if r.ID == run.String() {

@@ -440,7 +440,7 @@ func TestTheStatusShowsTheKeysThatRunFirst(t *testing.T) {
 // TestTheNamesOfTheStatusAsJSONStay: scripts read them.
 func TestTheNamesOfTheStatusAsJSONStay(t *testing.T) {
 	full := status.Status{
-		Ends: runs.Ends{Runs: []runs.RunEnd{{}}}, Ledger: &pump.LedgerStatus{}, Runs: []status.Run{{Exact: &runs.Progress{}}}, Instances: []status.Instance{{Demand: map[string]float64{}}}, Accounts: []status.Account{{ByQueue: []status.Queue{{}}}},
+		Ends: runs.Ends{Runs: []runs.RunEnd{{}}}, Ledger: &pump.LedgerStatus{}, Runs: []status.Run{{Exact: &pump.RunProgress{}}}, Instances: []status.Instance{{Demand: map[string]float64{}}}, Accounts: []status.Account{{ByQueue: []status.Queue{{}}}},
 		PausedParts: []status.PausedPart{{}}, Gates: []gates.Status{{}}, Keys: []status.Key{{}}, Money: status.Money{
 			Accounts: []status.MoneyAccount{{Operations: []status.MoneyRequests{{}}}}, Operations: []status.MoneyOperation{{}},
 		}, Unowned: []uint32{}, Problems: []string{}, NotRead: []status.PartNotRead{{}},

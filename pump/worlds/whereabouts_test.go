@@ -79,7 +79,7 @@ func TestAConfigurationWithItsAccountsInAnotherOrderMakesNoSecondWorkload(t *tes
 			"status":        func(c pump.Config) error { return second(status.Read(ctx, c, status.Options{})) },
 			"wait": func(c pump.Config) error {
 				c.Delivery = pump.Once
-				return second(runs.Wait(ctx, c, run, runs.WaitOptions{}))
+				return second(runs.Wait(ctx, c, run, pump.WaitOptions{}))
 			},
 		}
 		for name, f := range use {

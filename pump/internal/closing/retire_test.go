@@ -9,6 +9,7 @@ import (
 	"github.com/queuepump/queuepump/pump/coordination"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/testkit"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -24,8 +25,8 @@ func TestOldClaimsAreRemovedUntilNoneIsLeft(t *testing.T) {
 			}
 		}
 		left := func() (n int) {
-			for part := range coordination.ClaimParts {
-				for _, err := range table.Query(t.Context(), storage.Query{Partition: coordination.ClaimsPartition("work", part)}) {
+			for part := range workload.ClaimParts {
+				for _, err := range table.Query(t.Context(), storage.Query{Partition: workload.ClaimsPartition("work", part)}) {
 					if err != nil {
 						t.Fatal(err)
 					}

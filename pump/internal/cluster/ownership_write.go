@@ -35,7 +35,7 @@ func (p *Presence) changeRow(ctx context.Context, v *View, index int, changes []
 	case err != nil:
 		// A claim that lands all the same names this member, which does not hold
 		// it: it is adopted or released when it is seen.
-		p.options.Log.Warn("owners could not be changed", "row", r.Object(), "err", err)
+		p.options.Log.Warn("owners could not be changed", "row", r.Object(), "error", err)
 	case len(done) > 0 || v.muster && now.ETag != v.owners[index].ETag:
 		// If nothing was done, the muster is behind, and the next look, by the same one, would try
 		// the same again; what a later owner row may lack of members, confirm asks for.

@@ -14,7 +14,7 @@ import (
 
 // goesOn tells of a trouble that lasts.
 func (p *Presence) goesOn(trouble *logs.Limited, what string, err error) {
-	attrs := []any{"err", err}
+	attrs := []any{"error", err}
 	if lasts := trouble.Lasts(); lasts > 0 {
 		attrs = append(attrs, "for", lasts)
 	}
@@ -126,7 +126,7 @@ func (p *Presence) rejoin(cause error) bool {
 		if errors.Is(err, errLeaving) {
 			continue
 		}
-		p.options.Log.Error("not a member of the cluster: the member row cannot be written", "err", err)
+		p.options.Log.Error("not a member of the cluster: the member row cannot be written", "error", err)
 		p.pause(p.ctx, p.times.Beat)
 	}
 }
@@ -245,6 +245,6 @@ func (p *Presence) alarmDamaged(v *View) {
 	if len(v.Damaged) > 0 {
 		p.loop.damaged.Say(p.options.Log.Error,
 			"rows of the cluster cannot be read: what they say is left as it is",
-			"err", errors.Join(v.Damaged...))
+			"error", errors.Join(v.Damaged...))
 	}
 }

@@ -337,7 +337,7 @@ func (p *Presence) evict(v *View) (evicted bool, next time.Time) {
 		case errors.Is(err, row.ErrLost):
 			p.options.Log.Info("a member that seemed dead beats again", "member", m.Instance)
 		default:
-			p.options.Log.Warn("a dead member could not be evicted", "member", m.Instance, "err", err)
+			p.options.Log.Warn("a dead member could not be evicted", "member", m.Instance, "error", err)
 		}
 	}
 	p.loop.announce = p.loop.announce || evicted
@@ -350,7 +350,7 @@ func (p *Presence) goAway() {
 	err := p.row.TryRemove(p.ctx, p.loop.self)
 	if err != nil && !errors.Is(err, row.ErrLost) {
 		p.options.Log.Warn("the member row could not be removed: others will see this member as dead",
-			"err", err)
+			"error", err)
 		return
 	}
 	p.options.Log.Info("left the cluster")

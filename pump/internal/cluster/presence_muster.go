@@ -107,7 +107,7 @@ func (p *Presence) byMuster(ctx context.Context, before *View) (*View, error) {
 		return nil, err
 	case err != nil:
 		// Damaged, or of a newer program: the next write mends it.
-		p.options.Log.Debug("the muster cannot be read", "err", err)
+		p.options.Log.Debug("the muster cannot be read", "error", err)
 		l.muster = now.ETag
 		return nil, nil
 	case now.Absent() || now.ETag == l.muster:
@@ -218,7 +218,7 @@ func (p *Presence) writeMuster(v *View, rows []storage.Entity) {
 		case storage.Is(err, storage.Gone):
 			w.Mode = storage.Insert
 		case attempt == musterAttempts || !row.MayRetry(err):
-			p.options.Log.Debug("the muster could not be written", "err", err)
+			p.options.Log.Debug("the muster could not be written", "error", err)
 			return
 		}
 		p.draw.Pause(ctx, musterKey, attempt, p.times.Beat/4, err)

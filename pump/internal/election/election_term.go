@@ -136,7 +136,7 @@ func (t *Term) Finish(ctx context.Context) error {
 func (t *Term) Abandon(ctx context.Context) {
 	err := t.ask(ctx, request{over: errAbandoned, change: func(r *electionRow) { r.leader = "" }})
 	if err != nil && !errors.Is(err, ErrDeposed) && !errors.Is(err, ErrTermOver) {
-		t.options.Log.Warn("leadership could not be handed over", "epoch", t.Epoch, "err", err)
+		t.options.Log.Warn("leadership could not be handed over", "epoch", t.Epoch, "error", err)
 	}
 	t.end(errAbandoned)
 	<-t.done
@@ -210,7 +210,7 @@ func (t *Term) beat(v row.Version[electionRow]) {
 		case err == nil:
 			wait = t.nextBeat(v)
 		default:
-			t.options.Log.Warn("beat failed", "epoch", t.Epoch, "err", err)
+			t.options.Log.Warn("beat failed", "epoch", t.Epoch, "error", err)
 			wait = t.draw.Jitter("pause", t.row.Object(), t.row.LongestPause())
 		}
 	}

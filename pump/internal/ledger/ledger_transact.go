@@ -74,7 +74,8 @@ func (l *Ledger) send(ctx context.Context, t *transaction) (outcome, error) {
 		case code == storage.Canceled && ctx.Err() != nil || next.Do != failure.Wait:
 			return outcome{}, fmt.Errorf("rows %s: %w", object, err)
 		case next.Fix != "": // nothing can be recorded until then
-			l.options.Log.Error("the ledger cannot be written", "rows", object, "err", err, "fix", next.Fix)
+			l.options.Log.Error("the ledger cannot be written", "rows", object, "error", err,
+				"fix", next.Fix)
 		}
 		l.draw.Pause(ctx, object, attempt, row.RequestTimeout/5, err)
 		if ctx.Err() != nil {

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
-	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
@@ -30,7 +30,7 @@ func (w *world) distributor(args ...string) *process {
 // waited is how a run ended.
 type waited struct {
 	sent
-	Completion runs.Completion
+	Completion pump.Completion
 }
 
 // loseFrom takes messages out of a queue for good, and gives how many tasks were in them.
@@ -62,7 +62,7 @@ func TestRunWaitEndsWhenEveryTaskIsDone(t *testing.T) {
 	d.succeeds()
 	var s waited
 	d.summary(&s)
-	if c := s.Completion; s.Tasks != n || c.State != runs.Done || c.Tasks != n || c.Done != n || c.Quarantined != 0 || !c.Closed {
+	if c := s.Completion; s.Tasks != n || c.State != pump.RunDone || c.Tasks != n || c.Done != n || c.Quarantined != 0 || !c.Closed {
 		t.Errorf("%s", d.out.String())
 	}
 	if handled := readDone(t, w.path("done.jsonl")); requireEachOnceNamed(t, handled, n) != 0 {
@@ -117,13 +117,13 @@ func TestAStuckRunIsRepaired(t *testing.T) {
 	if code := waits.wait(); code != 4 {
 		t.Fatalf("exit status %d", code)
 	}
-	var c runs.Completion
+	var c pump.Completion
 	waits.summary(&c)
 	missing := 0
 	for _, l := range c.Lacking {
 		missing += int(l.Tasks)
 	}
-	if c.State != runs.Stuck || c.Done != uint64(n-lost) || missing != lost || !strings.Contains(waits.log.String(), "distributor runs repair "+s.Run) {
+	if c.State != pump.RunStuck || c.Done != uint64(n-lost) || missing != lost || !strings.Contains(waits.log.String(), "distributor runs repair "+s.Run) {
 		t.Errorf("%d tasks were lost: %s", lost, waits.out.String())
 	}
 

@@ -43,15 +43,15 @@ func NewTombstone(h codec.Header, by string, now time.Time) ([]byte, error) {
 	for n := range h.Tasks.All() {
 		switch fits, err := b.Add(codec.Task{N: n}); {
 		case err != nil:
-			return nil, fmt.Errorf("pump: tombstone: %w", err)
+			return nil, fmt.Errorf("tombstone: %w", err)
 		case !fits:
-			return nil, fmt.Errorf("pump: a tombstone of %d tasks does not fit into a message",
+			return nil, fmt.Errorf("a tombstone of %d tasks does not fit into a message",
 				h.Tasks.Len())
 		}
 	}
 	text, _, err := b.Seal(nil)
 	if err != nil {
-		return nil, fmt.Errorf("pump: tombstone: %w", err)
+		return nil, fmt.Errorf("tombstone: %w", err)
 	}
 	return codec.Quarantined(text, cause)
 }

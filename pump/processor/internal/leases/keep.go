@@ -17,7 +17,7 @@ import (
 )
 
 // ErrEnded ends the handlers of a message that will be delivered again.
-var ErrEnded = errors.New("pump: the message's lease has ended; it will be delivered again")
+var ErrEnded = errors.New("the message's lease has ended; it will be delivered again")
 
 // Keeper holds every message in hand: it renews leases without sending the
 // body, and ends the handlers' contexts where it cannot. One goroutine decides,

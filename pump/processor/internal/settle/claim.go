@@ -115,7 +115,7 @@ func (b limitedBatch) HandleBatch(ctx context.Context, tasks []*pump.Task) []err
 }
 
 // errUnsaid is the outcome of a task whose handler has not returned.
-var errUnsaid = errors.New("pump: the handler did not return")
+var errUnsaid = errors.New("the handler did not return")
 
 // each calls f for each task's place, several at once.
 func (l *limiter) each(tasks []*pump.Task, f func(i int)) {
@@ -200,5 +200,5 @@ func taskRef(t *pump.Task) string {
 
 // WrongOutcomes is the error of a handler that does not answer for each task of a batch.
 func WrongOutcomes(outcomes, tasks int) error {
-	return fmt.Errorf("pump: the handler returned %d outcomes for %d tasks", outcomes, tasks)
+	return fmt.Errorf("the handler returned %d outcomes for %d tasks", outcomes, tasks)
 }

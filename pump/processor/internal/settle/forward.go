@@ -22,7 +22,7 @@ func (r *Settlers) forward(d *message.Delivery, to *queues.Queue) []message.Copy
 
 // errNotHome: a message is not to be brought where it was meant to go.
 var errNotHome = errors.New(
-	"pump: the shard map that says where the message belongs is too old, or there is another",
+	"the shard map that says where the message belongs is too old, or there is another",
 )
 
 // bringHome puts the copy that forward has made. Trying and the budget may have kept

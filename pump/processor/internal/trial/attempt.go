@@ -110,7 +110,7 @@ func (t *Trials) readAttempts(d *message.Delivery) error {
 	}
 	n, ok := e.Properties["Attempts"].(int64)
 	if !ok || n < 0 || n > 1<<31 {
-		return fmt.Errorf("pump: row %s of partition %s is damaged: Attempts is %v", row, partition,
+		return fmt.Errorf("row %s of partition %s is damaged: Attempts is %v", row, partition,
 			e.Properties["Attempts"])
 	}
 	alone, _ := e.Properties["Alone"].(int64)

@@ -1,4 +1,4 @@
-package runs
+package closing
 
 import (
 	"strings"
@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -22,11 +21,11 @@ func TestWhatTheEndOfARunWaitsFor(t *testing.T) {
 		text          string
 	}{
 		{
-			"just now, and all is read", closing.HorizonSlack, 10 * time.Second, time.Hour, "quiet", time.Hour - 10*time.Second,
+			"just now, and all is read", HorizonSlack, 10 * time.Second, time.Hour, "quiet", time.Hour - 10*time.Second,
 			"it is broken, and ends by itself when nothing of it has been met for 1h0m0s: 10s by now",
 		},
 		{
-			"half the time", closing.HorizonSlack, 30 * time.Minute, time.Hour, "quiet", 30 * time.Minute,
+			"half the time", HorizonSlack, 30 * time.Minute, time.Hour, "quiet", 30 * time.Minute,
 			"it is broken, and ends by itself when nothing of it has been met for 1h0m0s: 30m0s by now",
 		},
 		{
@@ -40,11 +39,11 @@ func TestWhatTheEndOfARunWaitsFor(t *testing.T) {
 				"held back by " + q + " (messages may wait there for 40m0s)",
 		},
 		{
-			"under pressure", closing.HorizonSlack, time.Minute, 5 * time.Minute, "quiet", 4 * time.Minute,
+			"under pressure", HorizonSlack, time.Minute, 5 * time.Minute, "quiet", 4 * time.Minute,
 			"it is broken, and ends by itself when nothing of it has been met for 5m0s: 1m0s by now",
 		},
 		{
-			"hidden", closing.HorizonSlack, -time.Hour, time.Hour, "quiet", 2 * time.Hour,
+			"hidden", HorizonSlack, -time.Hour, time.Hour, "quiet", 2 * time.Hour,
 			"it is broken, and ends by itself when nothing of it has been met for 1h0m0s after a task of it that is hidden for 1h0m0s comes back",
 		},
 		{
@@ -52,7 +51,7 @@ func TestWhatTheEndOfARunWaitsFor(t *testing.T) {
 			"it is broken, and ends by itself when the queues are read beyond the last sign of it, 1m0s ago, and then nothing of it has been met for 1h0m0s; held back by " + q,
 		},
 	} {
-		e := EndsView{now: now, Read: closing.Horizon{At: now.Add(-c.behind), By: q}, quiet: c.quiet}
+		e := EndsView{now: now, Read: Horizon{At: now.Add(-c.behind), By: q}, quiet: c.quiet}
 		if c.behind < 0 {
 			e.Read.At = time.Time{}
 		}
@@ -61,7 +60,7 @@ func TestWhatTheEndOfARunWaitsFor(t *testing.T) {
 			t.Errorf("%s: it waits for %s, not before %v from now; %s", c.what, got.WaitsFor, got.NotBefore.Sub(now), got.Text)
 		}
 	}
-	e := EndsView{now: now, Read: closing.Horizon{At: now, By: q}, quiet: time.Hour}
+	e := EndsView{now: now, Read: Horizon{At: now, By: q}, quiet: time.Hour}
 	if got := e.Of(Unended{pump.RunID{1}, workload.RunEnded, now}).Text; !strings.HasPrefix(got, "it has ended, and the ledger forgets it when nothing") {
 		t.Errorf("of an ended run: %s", got)
 	}

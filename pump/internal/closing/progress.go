@@ -1,33 +1,12 @@
-package runs
+package closing
 
 import (
 	"fmt"
-	"strings"
 
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
-
-// Progress is how far a run is by the ledger (P3): exact: each task counts once, also if it was
-// delivered more often. It is known in delivery mode [pump.Once] only.
-type Progress struct {
-	// Total is the number of tasks in the run, null until it is sealed, and then
-	// Remaining is what is neither done nor in quarantine.
-	Total       *uint64 `json:"total"`
-	Done        uint64  `json:"done"`
-	Quarantined uint64  `json:"quarantined"`
-	Remaining   *uint64 `json:"remaining"`
-	// Percent is how much of Total is done or in quarantine; null with it. It is 100 only if
-	// that is all.
-	Percent *float64 `json:"percent"`
-}
-
-// SegmentLack is how many tasks of a run a segment lacks: they were put, and are
-// neither done nor in quarantine.
-type SegmentLack struct {
-	Segment uint32 `json:"segment"`
-	Tasks   uint64 `json:"tasks"`
-}
 
 // complete decides that nothing of a sealed run is left to be done: in every
 // segment what is done and what is in quarantine make up what was sealed (P4.5).
@@ -51,10 +30,10 @@ func closable(sealed []uint64, p *ledger.RunProgress) bool {
 }
 
 // lacking gives the segments in which tasks are neither done nor in quarantine.
-func lacking(sealed []uint64, p *ledger.RunProgress) (lack []SegmentLack) {
+func lacking(sealed []uint64, p *ledger.RunProgress) (lack []pump.SegmentLack) {
 	for s, n := range sealed {
 		if settled := settledOf(p, s); settled < n {
-			lack = append(lack, SegmentLack{uint32(s), n - settled})
+			lack = append(lack, pump.SegmentLack{Segment: uint32(s), Tasks: n - settled})
 		}
 	}
 	return lack
@@ -88,8 +67,8 @@ func checkRecorded(sealed []uint64, p *ledger.RunProgress) error {
 
 // ProgressOf is what the ledger and the run's row say together. If the run is closed, all of it is
 // done, and the ledger may know nothing of it any more.
-func ProgressOf(run *workload.Run, done, quarantined uint64) Progress {
-	r := Progress{Done: done, Quarantined: quarantined}
+func ProgressOf(run *workload.Run, done, quarantined uint64) pump.RunProgress {
+	r := pump.RunProgress{Done: done, Quarantined: quarantined}
 	switch run.State {
 	case workload.RunClosed:
 		// Of one that was closed with tasks in quarantine it knows those that still are.
@@ -110,17 +89,4 @@ func ProgressOf(run *workload.Run, done, quarantined uint64) Progress {
 	}
 	r.Total, r.Remaining, r.Percent = &total, &left, &percent
 	return r
-}
-
-// lackText names the first segments that lack something.
-func lackText(lack []SegmentLack) string {
-	const most = 8
-	var parts []string
-	for _, l := range lack[:min(len(lack), most)] {
-		parts = append(parts, fmt.Sprintf("%d of segment %d", l.Tasks, l.Segment))
-	}
-	if more := len(lack) - most; more > 0 {
-		parts = append(parts, fmt.Sprintf("and those of %d more segments", more))
-	}
-	return strings.Join(parts, ", ")
 }

@@ -1,4 +1,4 @@
-package runs
+package closing
 
 import (
 	"context"
@@ -31,9 +31,9 @@ type idleness struct {
 // countEvery is how often the queues are counted while nothing is recorded: a request a queue.
 const countEvery = 10 * time.Second
 
-// judge takes what a look at the ledger has shown, and is a [*StuckError] if what lacks
+// judge takes what a look at the ledger has shown, and is a [*pump.StuckError] if what lacks
 // will not come.
-func (i *idleness) judge(ctx context.Context, lack []SegmentLack, settled uint64) error {
+func (i *idleness) judge(ctx context.Context, lack []pump.SegmentLack, settled uint64) error {
 	now := time.Now()
 	if settled != i.settled || i.changed.IsZero() {
 		i.settled, i.changed, i.twice = settled, now, false
@@ -41,7 +41,7 @@ func (i *idleness) judge(ctx context.Context, lack []SegmentLack, settled uint64
 		return nil
 	}
 	if i.twice { // and this look at the ledger came after
-		e := &StuckError{Run: i.run, Lacking: lack}
+		e := &pump.StuckError{Run: i.run, Lacking: lack}
 		for _, l := range lack {
 			e.Missing += l.Tasks
 		}

@@ -1,0 +1,18 @@
+package workload
+
+import "fmt"
+
+// ClaimParts is how many partitions a workload's claims are spread over: one takes 2,000 requests a
+// second and a claimed task makes three.
+const ClaimParts = 16
+
+// ClaimsPartition is one of the [ClaimParts] partitions with the claims of a workload.
+func ClaimsPartition(workload string, part int) string {
+	return fmt.Sprintf("%s.claims.%x", workload, part)
+}
+
+// GatesPartition is the partition with the gates of a workload.
+func GatesPartition(workload string) string { return workload + ".gates" }
+
+// IDsPartition is the partition with the ranges of ids of a workload.
+func IDsPartition(workload string) string { return workload + ".ids" }
