@@ -13,7 +13,7 @@ AZURITE    = pump/storage/storagetest/azurite
 .PHONY: help build run test verify test-race play chaos simulate mutants windows limits lint docs-metrics docs-commands check-alerts fmt vuln fuzz bench soak cover package deb image package-test service-test first-hour azurite azure azure-try e2e-page e2e-report clean
 
 # The word behind ## is the group under which help lists a goal, or play.
-goals = sed -n "s/^\(play-\)*\([a-z0-9-]*\):.*\#\#$(1) /  make $(2)\2|/p" Makefile | awk -F '|' '{ printf "%-$(3)s %s\n", $$1, $$2 }'
+goals = sed -n "s/^\(play-\)*\([a-z0-9-]*\):.*\#\#$(1) /  make $(2)\2@/p" Makefile | awk -F @ '{ printf "%-$(3)s %s\n", $$1, $$2 }'
 
 help: ##use list the goals
 	@for group in use develop prove release; do echo "To $$group:"; $(call goals,$$group,,22); echo; done
@@ -102,7 +102,7 @@ play-rounds: azurite ##play run the tests of make test, but for the engine's in 
 		$(MAKE) -s -k -j 2 test-processes test-rest FRESH='-count 1' > out/round-$$r.txt 2>&1 || { failed=$$((failed + 1)); grep -E '^ *--- FAIL|^FAIL|^panic:' out/round-$$r.txt; }; \
 	done; echo "$$failed of $(ROUNDS) rounds failed"; test $$failed = 0
 
-play-members: ##play 1,000 processors, distributors and both in virtual time: what they read and write a second (some 20 minutes)
+play-members: ##play play 1,000 processors, distributors and both in virtual time: what they read and write a second (some 20 minutes)
 	$(GO) test ./pump/internal/cluster -count 1 -v -timeout 3h -run '^TestWhatManyMembersReadAndWriteIsBounded$$' -presence.members 1000
 
 SEEDS ?= 5000
@@ -124,7 +124,7 @@ TASKS ?= 1000000
 play-count: ##play count TASKS (1000000) tasks while processes are killed and stopped: exactly in once, and how far off otherwise
 	$(GO) test ./pump/internal/processtest -count 1 -v -timeout 12h -run '^TestCount(Once|AtLeastOnce)' -count.tasks $(TASKS)
 
-play-poison: ##play one task that kills its process among 10,000 healthy ones, with real processes, on own queues and on one queue with 8 owners
+play-poison: ##play play one task that kills its process among 10,000 healthy ones, with real processes, on own queues and on one queue with 8 owners
 	$(GO) test ./pump/internal/processtest -count 1 -v -timeout 1h -run '^TestTheTaskThatKills' -poison
 
 play-foreign: azurite ##play move 100,000 messages of other programs under kill -9, each recorded once; and run the examples of docs/distributor.md with the real SDKs

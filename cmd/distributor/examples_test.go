@@ -20,7 +20,7 @@ import (
 var must = proof.Must
 
 // notSlips are what an example is refused for here although nothing is wrong with it.
-var notSlips = regexp.MustCompile(`needs a terminal|no terminal to ask|--yes names "orders"|called "acct03"`)
+var notSlips = regexp.MustCompile(`needs a terminal|is not a terminal|--yes names "orders"|called "acct03"`)
 
 // filled is what a shell fills in.
 var filled = regexp.MustCompile(`\$\(.*?\)|\$\w+`)

@@ -148,7 +148,7 @@ func prepare(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	root.PersistentPreRunE = fromTwins
-	explain(root)
+	explain(Group(root))
 	nameCommands(root)
 }
 

@@ -42,16 +42,26 @@ func Group(cmd *cobra.Command, sub ...*cobra.Command) *cobra.Command {
 		if len(args) == 0 {
 			return nil
 		}
-		cmd.SuggestionsMinimumDistance = 2
-		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-			return Usage("%s has no command %q; did you mean %s?", cmd.CommandPath(), args[0], near[0])
-		}
-		var names []string
+		var names, below []string
 		for _, c := range cmd.Commands() {
 			names = append(names, c.Name())
+			if sub, _, err := c.Find(args); !cmd.HasParent() && err == nil && sub != c {
+				below = append(below, "`"+sub.CommandPath()+"`")
+			}
 		}
-		return Usage("%s has no command %q; it has %s", cmd.CommandPath(), args[0],
-			strings.Join(names, ", "))
+		cmd.SuggestionsMinimumDistance = 2
+		near := append(cmd.SuggestionsFor(args[0]), "")
+		if name := configfile.Nearest(args[0], names); name != "" {
+			near[0] = name
+		}
+		what := "there is no command `" + cmd.CommandPath() + " " + args[0] + "`"
+		switch {
+		case len(below) > 0:
+			return Usage("%s; did you mean %s?", what, strings.Join(below, " or "))
+		case near[0] != "":
+			return Usage("%s; did you mean %s?", what, near[0])
+		}
+		return Usage("%s; there are %s", what, strings.Join(names, ", "))
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	return cmd

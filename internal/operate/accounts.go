@@ -275,7 +275,7 @@ func (c *change) report(w io.Writer, d accounts.Change) error {
 // confirm asks at a terminal. A script must say that it means it.
 func confirm(cmd *cobra.Command, statement string) error {
 	if !terminal(cmd) {
-		return cli.Usage("nothing was done, because this is no terminal to ask at. "+
+		return cli.Usage("nothing was done, because standard input is not a terminal. "+
 			"%s Give --yes to do that without being asked", statement)
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s Go on? [y/N] ", statement)

@@ -58,7 +58,7 @@ func TestStateOfAWorkloadThatCountsNothingIsAnError(t *testing.T) {
 		says  string
 		usage bool
 	}{
-		{[]string{"counts"}, "no processor with a reducer has worked on it", false},
+		{[]string{"counts"}, "nothing is counted: no processor with --count-by", false},
 		{[]string{"counts", "--top", "0"}, "--top: 0 is out of range", true},
 		{[]string{"counts", "--top", "3", "--key", ""}, "only one of --key and --top", true},
 	} {

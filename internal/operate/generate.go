@@ -58,12 +58,11 @@ func generateCommand() *cobra.Command {
 (docs/metrics.md), with what to do about each alert in docs/runbook.md; manifests and a
 ScaledObject; the storage accounts with the roles that the pump needs. Nothing is asked of Azure,
 and no configuration is read.`,
-		Args: cobra.NoArgs,
 	}
 	for _, kind := range admin.GeneratedKinds() {
 		cmd.AddCommand(generateKind(kind))
 	}
-	return cmd
+	return cli.Group(cmd)
 }
 
 func generateKind(kind string) *cobra.Command {

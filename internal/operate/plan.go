@@ -50,9 +50,8 @@ The published 2,000 messages/s of a queue are for messages of 1 KiB; Azure does
 not promise as much for full ones of 64 KiB, so try it (loadtest) before relying on it.
 The CPU of packing and opening is measured on this machine, the handler's is what
 --handler-cpu-seconds says. The plan counts no retries, no traffic to other regions,
-and no storage of what waits. Prices are
-  ` + pump.PublishedPrices.Source + `;
-yours may differ, and discounts do.
+and no storage of what waits. Unless you give yours, prices are the
+` + pump.PublishedPrices.Source + `.
 
 How a rate is kept: one processor for each machine, one distributor (which is the
 leader with --elected; stand-bys come on top).`

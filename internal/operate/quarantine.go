@@ -257,7 +257,7 @@ func (w *which) list(cmd *cobra.Command, each bool) error {
 	t.Write(out, screenWidth(out))
 	switch {
 	case c.messages == 0 && err == nil:
-		_, printing = fmt.Fprintln(out, "nothing is in quarantine that is meant by this")
+		_, printing = fmt.Fprintln(out, "nothing in quarantine matches")
 	case c.messages > 0:
 		_, printing = fmt.Fprintf(out, "%s: %s\n", c.what(), c.why())
 		if c.stuck > 0 {
@@ -437,7 +437,7 @@ func (m *moving) report(w io.Writer, outcome string, moved, kept *counted) error
 	}
 	switch {
 	case moved.messages+kept.messages == 0:
-		_, err := fmt.Fprintln(w, "nothing is in quarantine that is meant by this")
+		_, err := fmt.Fprintln(w, "nothing in quarantine matches")
 		return err
 	case kept.messages == 0:
 		_, err := fmt.Fprintf(w, "%s %s%s: %s\n", moved.what(), was, outcome, moved.why())

@@ -88,7 +88,7 @@ func (s *showing) show(cmd *cobra.Command) error {
 	})
 	console.Done()
 	if n == 0 && err == nil && !s.body && !s.json {
-		fmt.Fprintln(out, "nothing is in quarantine that is meant by this")
+		fmt.Fprintln(out, "nothing in quarantine matches")
 	}
 	if n == 0 && err == nil && len(s.ids) > 0 {
 		err = errors.New("no message in quarantine has that id; another command may " +

@@ -43,7 +43,7 @@ func TestQuarantineIsShownAndDropped(t *testing.T) {
 	if body := d.with(d.three, "quarantine", "show", "--body", first.ID); len(body) == 0 || strings.HasSuffix(body, "\n") {
 		t.Errorf("body: %q", body)
 	}
-	if out := d.with(d.three, "quarantine", "list", "--cause", "attempts"); !strings.Contains(out, "nothing is in quarantine that is meant") {
+	if out := d.with(d.three, "quarantine", "list", "--cause", "attempts"); !strings.Contains(out, "nothing in quarantine matches") {
 		t.Errorf("another cause: %s", out)
 	}
 	if out := d.with(d.three, "quarantine", "drop", "--dry-run"); !strings.Contains(out, "3 messages with 3 tasks would be dropped") {
@@ -86,7 +86,7 @@ func TestWhatIsInQuarantineIsListedByCauseAndText(t *testing.T) {
 
 func TestQuarantineRefusesWhatItDoesNotUnderstand(t *testing.T) {
 	d := spoilt(t)
-	d.fails(true, "this is no terminal to ask at", "quarantine", "drop")
+	d.fails(true, "standard input is not a terminal", "quarantine", "drop")
 	d.fails(false, "3 messages could not be redriven", "quarantine", "redrive")
 	d.fails(true, "--rate", "quarantine", "redrive", "--rate", "0")
 	d.fails(true, "is not a time", "quarantine", "list", "--since", "yesterday")

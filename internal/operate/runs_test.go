@@ -32,7 +32,7 @@ func TestEveryCommandTakesTheBeginningOfARunsID(t *testing.T) {
 	if got := d.ok("runs", "repair", short, "--input", tasks, "--dry-run", "--quiet"); !strings.Contains(got, "run "+sent) {
 		t.Errorf("repair: %s", got)
 	}
-	if got := d.ok("quarantine", "list", "--run", short); !strings.Contains(got, "nothing is in quarantine") {
+	if got := d.ok("quarantine", "list", "--run", short); !strings.Contains(got, "nothing in quarantine matches") {
 		t.Errorf("quarantine: %s", got)
 	}
 	if got := d.ok("runs", "end", short, "--drop"); !strings.Contains(got, "ended by") {

@@ -108,7 +108,7 @@ func halfway(err error) error {
 // confirm shows what goes, and asks for the workload's name.
 func (f *deleteFlags) confirm(cmd *cobra.Command, console *cli.Console) error {
 	if !terminal(cmd) {
-		return cli.Usage("nothing was done, because this is no terminal to ask at. "+
+		return cli.Usage("nothing was done, because standard input is not a terminal. "+
 			"Workload %[1]s and what is in its queues would be gone for good. "+
 			"Give --yes %[1]s to do that without being asked", f.cfg.Workload)
 	}

@@ -209,6 +209,27 @@ func goals(t *testing.T) map[string]bool {
 	return goals
 }
 
+// The Makefile lists the packages with mutants, and where the page's driver is.
+func TestTheMakefileNamesFoldersThatAreThere(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	must(t, err)
+	listed := regexp.MustCompile(`(?m)^MUTATED = \$\(addprefix \./pump/,(.*)\) (.*)$`).
+		FindStringSubmatch(string(text))
+	page := regexp.MustCompile(`(?m)^PAGE = (.*)$`).FindStringSubmatch(string(text))
+	if listed == nil || page == nil {
+		t.Fatal("MUTATED or PAGE is not found")
+	}
+	files := []string{page[1] + "/e2e.mjs", listed[2] + "/mutants_test.go"}
+	for _, name := range strings.Fields(listed[1]) {
+		files = append(files, "pump/"+name+"/mutants_test.go")
+	}
+	for _, file := range files {
+		if _, err := os.Stat(filepath.Join(root, file)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func (p *programs) help(t *testing.T, command []string) *help {
 	t.Helper()
 	key := strings.Join(command, " ")

@@ -63,11 +63,11 @@ func Name(ctx context.Context, cfg pump.Config) (string, error) {
 func reduced(ctx context.Context, cfg pump.Config) (*setup.Session, error) {
 	o, err := setup.Find(ctx, cfg)
 	if err == nil && o.Workload.Reducer == "" {
-		err = fmt.Errorf("workload %q: %w", cfg.Workload, errNoStates)
+		err = fmt.Errorf("workload %q: %w", cfg.Workload, errNoReducer)
 	}
 	return o, err
 }
 
-var errNoStates = errors.New(
-	"it has no states: no processor with a reducer has worked on it, such as one with --count-by",
+var errNoReducer = errors.New(
+	"nothing is counted: no processor with --count-by, or with a reducer in Go, has worked on it",
 )

@@ -50,7 +50,7 @@ func TestMistakesOfUseEndWithStatus2(t *testing.T) {
 		args []string
 	}{
 		{"no such flag", "unknown flag: --onec", []string{"distributor", "run", "--onec"}},
-		{"no such command", `unknown command "rum"`, []string{"processor", "rum"}},
+		{"no such command", "no command `processor rum`; did you mean run?", []string{"processor", "rum"}},
 		{"two modes", "--once and --every exclude each other", []string{"distributor", "run", "--once", "--every", "1s", "--input", "x.jsonl"}},
 		{"input that cannot be read again", "standard input, which can be read only once", []string{"distributor", "run", "--every", "1s", "--input", "-"}},
 		{"nothing to read", "nothing says what to read", []string{"distributor", "run", "--config", config}},
