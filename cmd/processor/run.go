@@ -260,7 +260,8 @@ func (f *runFlags) limitMemory(ctx context.Context, console *cli.Console) {
 	if f.work.countBy != "" {
 		goal = 0 // what is counted has no bound of ours
 	}
-	service.LimitMemory(ctx, func() int64 { return goal }, f.work.exec != "" || f.work.execEach != "", console.Log)
+	children := f.work.exec != "" || f.work.execEach != ""
+	service.LimitMemory(ctx, func() int64 { return goal }, children, console.Log)
 }
 
 // brokenError is a handler that cannot work at all.

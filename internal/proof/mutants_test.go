@@ -143,7 +143,7 @@ in box.say
 	for _, want := range []string{
 		`package p; import "github.com/queuepump/queuepump/internal/proof"; import "time"` + "\n",
 		`func (b *box[T]) put(arg1__ string, many ...T) (n int, err error) {` +
-			` if proof.On("empty") { return b.put__empty(arg1__, many...) }; if mutants.On("twice") { return b.put__twice(arg1__, many...) };` + "\n",
+			` if proof.On("empty") { return b.put__empty(arg1__, many...) }; if proof.On("twice") { return b.put__twice(arg1__, many...) };` + "\n",
 		`if proof.On("twice") { return first__twice[T, U](all, arg1__) };`,
 		`func (arg1__ box[T]) say(arg2__ int) { if proof.On("twice") { arg1__.say__twice(arg2__); return };`,
 		"//line mutant-empty.go:1\nfunc (b *box[T]) put__empty(arg1__ string, many ...T) (n int, err error) {\n",
