@@ -262,10 +262,13 @@ func identityCommands(w *world, run string) []identityCommand {
 		{command: "distributor plan", args: []string{"--rate", "100", "--handler-seconds", "0.1", "--task-bytes", "100"}, local: true},
 		{command: "distributor ids", local: true},      // tells what it has
 		{command: "distributor accounts", local: true}, // as these do
+		{command: "distributor", local: true},
 		{command: "distributor gate", local: true},
+		{command: "distributor generate", local: true},
 		{command: "distributor quarantine", local: true},
 		{command: "distributor runs", local: true},
 		{command: "distributor workload", local: true},
+		{command: "processor", local: true},
 		{command: "processor quarantine", local: true},
 		{command: "processor runs", local: true},
 		{command: "processor status", says: "account1"},
