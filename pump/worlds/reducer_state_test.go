@@ -128,7 +128,7 @@ func TestStatesAreThoseOfTheirSegmentsInOrder(t *testing.T) {
 
 func TestWithoutAReducerThereIsNoStateAndItSaysSo(t *testing.T) {
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
-		if _, err := w.readCounts(); err == nil || !strings.Contains(err.Error(), "no processor with a reducer") {
+		if _, err := w.readCounts(); err == nil || !strings.Contains(err.Error(), "or with a reducer in Go") {
 			t.Error(err)
 		}
 		w.Cfg.Workload = "other"
