@@ -82,7 +82,7 @@ func (r *run) proven(ctx context.Context) error {
 	return nil
 }
 
-// pulse is what a beat says. Who is no member of the cluster has no other row to say it in.
+// pulse is what a beat says. A process that is not a member of the cluster has no other row for it.
 func (r *run) pulse(every time.Duration) workload.Pulse {
 	p := workload.Pulse{Every: every, Put: uint64(r.count.Acked.Load())}
 	if s := r.d.running.Load(); s != nil && s.member.Load() == nil && r.leads == nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/waits"
 )
 
-// closeRuns ends runs while this distributor is the one that distributed last and no process
-// does: it has nothing else to do, and where no processor runs no other process does it.
+// closeRuns ends runs while no process distributes and this distributor was the last: it has
+// nothing else to do, and if no processor runs, no other process ends runs.
 func (d *Distributor) closeRuns(ctx context.Context) {
 	w := d.router.Current().Workload
 	e := election.New(d.fleet.Control, d.cfg.Workload, election.Options{Instance: d.cfg.Instance})
@@ -29,8 +29,8 @@ func (d *Distributor) recordsOnce() bool {
 	return d.router.Current().Workload.Delivery == string(pump.Once)
 }
 
-// endUnput ends a broken run of which nothing was put and that no other leader began: nothing of it
-// can be met, so its end need not wait for a quiet time.
+// endUnput ends a broken run if nothing of it was put and no other leader began it: no process can
+// meet its tasks, so its end need not wait for a quiet time.
 func (d *Distributor) endUnput(ctx context.Context, r *run) {
 	if !d.recordsOnce() || r.leads != nil || r.count.Begun.Load()+r.count.Quarantined.Load() > 0 {
 		return

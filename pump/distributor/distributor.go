@@ -35,7 +35,7 @@ const (
 // Options says how to distribute. The zero value works.
 type Options struct {
 	// Every repeats the distribution, this long after the end of the one before. Any number of
-	// distributors elect the one that does it; if it dies, another continues from the checkpoint. 0
+	// distributors elect a leader for it; if the leader dies, another continues from the checkpoint. 0
 	// distributes once, without regard to others.
 	Every time.Duration
 	// Pack is the most tasks in one envelope. Default: as many as fit.
@@ -48,8 +48,8 @@ type Options struct {
 	// those may be slow; without bound for others, which do not stand still. Negative: without
 	// bound.
 	SealAge time.Duration
-	// MaxRate is how many tasks a second are read from the source at most. It is of one
-	// distribution: of those that are elected one runs at a time. Default 0: no limit.
+	// MaxRate is how many tasks a second are read from the source at most. The rate is that of one
+	// distribution: of elected distributions one runs at a time. Default 0: no limit.
 	MaxRate float64
 	// Grace is how long a distributor that is told to stop goes on sending what
 	// it has read. Default 20 s.
@@ -185,8 +185,7 @@ type Distributor struct {
 	stage  stage
 	loops  send.Loops // of the distribution under way
 	grace  waits.Grace
-	// standing counts what is done to be elected, and to stay it. It does not care what a leader
-	// distributes, and from what source.
+	// standing counts the steps to be elected and to stay elected, for any distribution and source.
 	standing waits.Counter
 
 	router  *send.Router               // where tasks go; it outlives Run
@@ -196,7 +195,7 @@ type Distributor struct {
 	alone     bool       // no other workload of its name was found
 	unread    uint64     // how often in a row this process could not read the source when it led
 	sealed    *sealedRun // the last that this process sealed as an elected leader
-	led       uint64     // the epoch in which Run began a run last; 0: none, or who knows
+	led       uint64     // the epoch in which Run began a run last; 0: none, or not known
 	held      heldRun    // zero: it had its end
 	orphans   []workload.LiveRun
 }

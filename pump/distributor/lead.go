@@ -198,7 +198,7 @@ func noteOf(r *run, why string) string {
 func (d *Distributor) elected(ctx context.Context) (last Summary, err error) {
 	err = d.prepare(ctx)
 	switch {
-	case ctx.Err() != nil: // which is no error
+	case ctx.Err() != nil: // which is not an error
 		return last, nil
 	case err != nil:
 		return last, err
@@ -237,7 +237,7 @@ func (d *Distributor) elected(ctx context.Context) (last Summary, err error) {
 	return last, nil
 }
 
-// standBy waits; its error is that the workload is no more.
+// standBy waits; it fails if the workload is gone.
 func (d *Distributor) standBy(ctx context.Context, wait time.Duration) error {
 	defer d.standing.Begin()()
 	over := time.NewTimer(wait)
@@ -353,8 +353,8 @@ func (t *term) lead(ctx context.Context) (wait time.Duration, err error) {
 	return retryPause, nil
 }
 
-// stepBack gives the leadership up to who can read the source, and says when to stand again.
-// The distribution stays due: nothing was sent.
+// stepBack leaves the leadership to a distributor that can read the source, and says when to stand
+// again. The distribution stays due: nothing was sent.
 func (t *term) stepBack(ctx context.Context, err error) time.Duration {
 	d := t.d
 	pause := waits.Doubled(2*retryPause, UnreadPause, d.unread)
@@ -451,8 +451,8 @@ func (t *term) begin() *run {
 // means that the run had come to its end and only Finish is missing.
 func (t *term) resume(ctx context.Context, from *election.Resume) (r *run, over bool, err error) {
 	d := t.d
-	// From here on a leader of before, who does not know yet that it was replaced, can neither
-	// seal nor break the run.
+	// From here on a former leader that does not know yet that it was replaced can neither seal nor
+	// break the run.
 	run, err := d.runs.By(t.won.Epoch).Take(ctx, from.Run)
 	switch {
 	case errors.Is(err, workload.ErrNoRun):

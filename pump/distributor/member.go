@@ -19,12 +19,11 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/waits"
 )
 
-// membership is one Run of a Distributor: what lasts over all its distributions,
-// which is its part in the cluster. A distributor is a member for its share of
-// the budgets (P8.1), for marks (P6.3), for nudges (P8.2) and to be seen, and does
-// without all that as long as it cannot join: thousands of clients may distribute
-// by themselves (origins H6), and none of them shall wait for a row. A sender joins only
-// while it needs to (sender_guest.go).
+// membership is one Run of a Distributor: what lasts over all its distributions, which is its part
+// in the cluster. A distributor is a member for its share of the budgets (P8.1), for marks (P6.3),
+// for nudges (P8.2) and to be seen, and does without all that while it cannot join: thousands of
+// clients may distribute by themselves (origins H6), and must not wait for a row. A sender joins
+// only while it needs to (sender_guest.go).
 type membership struct {
 	d      *Distributor
 	member atomic.Pointer[member.Member] // nil until joined
@@ -45,7 +44,7 @@ type membership struct {
 	arrives chan struct{} // closed when the cluster was seen, or will not be any more
 
 	mu      sync.Mutex // guards pending
-	pending []putInto  // acknowledged before it was known whom that concerns
+	pending []putInto  // acknowledged before it was known which member that concerns
 
 	reported      time.Time // when report was last called; it is called by one goroutine at a time
 	reportedTasks uint64    // what it said then
@@ -57,8 +56,7 @@ type putInto struct {
 	segment uint32
 }
 
-// These puts wait until the cluster is known: at most maxPending, and none of
-// those of the last lookBack.
+// Puts wait until the cluster is known: at most maxPending, without those of the last lookBack.
 const (
 	maxPending = 4096
 	lookBack   = 64
@@ -125,7 +123,8 @@ func (s *membership) enter() {
 	}
 }
 
-// changed takes a look at the cluster. The first tells whom the puts before it concern.
+// changed takes a look at the cluster. The first look tells which members the puts before it
+// concern.
 func (s *membership) changed(v *cluster.View) {
 	s.d.router.See(v)
 	if s.member.Load() != nil {
@@ -133,7 +132,7 @@ func (s *membership) changed(v *cluster.View) {
 	}
 }
 
-// notifyOwners tells whom the puts before a look concern.
+// notifyOwners tells the members that the puts before a look concern.
 func (s *membership) notifyOwners(v *cluster.View) {
 	s.mu.Lock()
 	pending := s.pending

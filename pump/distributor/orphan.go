@@ -22,12 +22,12 @@ import (
 // newestReads is how many of the newest runs are asked for their epoch if the election row is gone.
 const newestReads = 16
 
-// neverBegun is the note of an orphan of which no beat says that anything of it was put.
+// neverBegun is the note of an orphan if no beat says that anything of it was put.
 const neverBegun = "no later leader learned of it, so its own was probably lost before it began; " +
 	"no beat says that anything of it was sent"
 
-// heldRun is how far the run is known to have come that this process distributed last, and did not
-// bring to its end. All before a checkpoint is acknowledged, whoever leads.
+// heldRun is how far the last run of this process is known to have come, if the process did not end
+// it. All before a checkpoint is acknowledged, with any leader.
 type heldRun struct {
 	run        pump.RunID
 	epoch      uint64
@@ -41,8 +41,8 @@ func (t *term) holds(r *run, checkpoint []byte) {
 
 // left tells the election what is known of former terms besides its row, which names an epoch. It
 // notes the orphans. It must come before a term of this process begins its own run: once Begin is
-// acknowledged, no process can have led after this term, so who made orphans cannot begin them any
-// more. A leader whose own last term was the one before need not look.
+// acknowledged, no process can have led after this term, so the process that made orphans cannot
+// begin them any more. A leader that also had the term before need not look.
 func (d *Distributor) left(ctx context.Context, epoch uint64) (l election.Left, err error) {
 	d.orphans = nil
 	if d.led != 0 && epoch == d.led && d.held.run.IsZero() {

@@ -10,11 +10,11 @@ import (
 // errNotRunning is that there is nothing that could take a configuration.
 var errNotRunning = errors.New("the distributor does not run")
 
-// Reload takes from a configuration, while Run goes on, the accounts that are new in it, the
-// limits of budgets, the cap on what a day costs and prices. A new account can be added to the
-// workload from then on (package accounts). Everything else stays as it was when Run began; what
-// cannot be another is an error, which is a [*pump.ConfigError], and then nothing has changed.
-// It may be called from any goroutine.
+// Reload takes from a configuration, while Run goes on, the accounts that are new in it, the limits
+// of budgets, the cap on what a day costs and prices. A new account can be added to the workload
+// from then on (package accounts). Everything else stays as it was when Run began. A change of what
+// cannot change is a [*pump.ConfigError], and then nothing has changed. It may be called from any
+// goroutine.
 func (d *Distributor) Reload(cfg pump.Config) error {
 	s := d.running.Load()
 	if s == nil {

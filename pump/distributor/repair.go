@@ -145,7 +145,7 @@ func (r *repair) mend(ctx context.Context) error {
 	return nil
 }
 
-// find reads the run's row, and refuses what cannot be repaired whatever its source.
+// find reads the run's row, and refuses a run that cannot be repaired from any source.
 func (r *repair) find(ctx context.Context) error {
 	d := r.d
 	if err := d.Prepare(ctx); err != nil {
@@ -182,7 +182,7 @@ func (r *repair) find(ctx context.Context) error {
 }
 
 // keepEvery is how often a repair gives a sign of life of its run: a run that no distributor
-// continues is over when there was none for five minutes at the least.
+// continues is over after five minutes, or more, without a sign.
 const keepEvery = time.Minute
 
 // keep gives signs of life of a run that no distributor continues, until done is called: to read a
@@ -230,7 +230,7 @@ func (r *repair) confirm(ctx context.Context) error {
 	return nil
 }
 
-// hasEnded refuses a run of which all that is put goes to quarantine, and that cannot be sealed.
+// hasEnded refuses a run that cannot be sealed and whose further tasks would go to quarantine.
 func hasEnded(run *workload.Run) error {
 	return fmt.Errorf("run %s: %w: it has ended: %s", run.ID, workload.ErrRunState, run.Note)
 }

@@ -88,9 +88,9 @@ const (
 
 // sendAll moves the source's tasks into the queues.
 //
-// The stages: this goroutine reads; the lanes pack; workers of the sinks put;
-// the checkpointer saves. Who may block whom: a full sink blocks the lane, a full lane the
-// reader. Nothing blocks puts and checkpoints. The first stage that fails ends all.
+// The stages: this goroutine reads; the lanes pack; workers of the sinks put; the checkpointer
+// saves. A full sink blocks the lane, and a full lane blocks the reader. Nothing blocks puts and
+// checkpoints. The first stage that fails ends all.
 //
 // Three contexts end them. reading ends when ctx does, softly: no more records,
 // but what was read is packed and put. work ends every stage at once, when one has

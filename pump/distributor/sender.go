@@ -53,7 +53,7 @@ type Sender struct {
 	mu     sync.Mutex // guards what follows
 	closed bool
 	now    *intake // of the newest run; nil before the first Send
-	failed uint64  // runs that failed in a row, none of which a queue has taken anything of
+	failed uint64  // failed runs in a row without an acknowledged put
 }
 
 // NewSender checks the configuration; it makes no request.
@@ -112,7 +112,7 @@ func (s *Sender) send(ctx context.Context, tasks []source.Record, trace []byte) 
 	return r.Err()
 }
 
-// handIn gives a batch to the run that reads, beginning one if there is none, and says which it is.
+// handIn gives a batch to the run that reads, or to a new run, and says which run it is.
 func (s *Sender) handIn(ctx context.Context, batch []source.Record) (*intake, error) {
 	for {
 		in := s.current()
@@ -135,8 +135,8 @@ func (s *Sender) handIn(ctx context.Context, batch []source.Record) (*intake, er
 	}
 }
 
-// copied is the tasks with bytes of their own and the receipt: who sent them may have them
-// back before they are read.
+// copied is the tasks with bytes of their own and the receipt: the caller may get its tasks back
+// before they are read.
 func copied(tasks []source.Record, trace []byte, r *pack.Receipt) []source.Record {
 	size := 0
 	for i := range tasks {

@@ -10,20 +10,20 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/waits"
 )
 
-// A sender is a guest of the cluster as long as it sends seldom: it has no member row, and the
-// row of its run beats for it. It looks at the cluster now and then, to know whom to nudge and
-// what envelopes processors read. It joins when it needs what only members have: a
-// share of the budgets, or marks for what its queues do not take.
+// A sender is a guest of the cluster as long as it sends seldom: it has no member row, and the row
+// of its run beats for it. It looks at the cluster now and then, to know which processors to nudge
+// and what envelopes they read. It joins when it needs what only members have: a share of the
+// budgets, or marks for what its queues do not take.
 const (
 	// guestPart of a queue's limit is what a guest may put into an account, second after second: a
 	// thousand of them are less than what two dozen queues take.
 	guestPart = 1. / 100
-	// guestBursts is for how long it may put more, within the floor of one who is alone.
+	// guestBursts is for how long a guest may put more, within the floor of a process that is alone.
 	guestBursts = member.DefaultBeat
 	// guestAgain is for how long a member must have needed nothing to be a guest again.
 	guestAgain = 2 * time.Minute
-	// guestLook is how often a guest looks at most, and guestRow how much less often for each row
-	// that a look costs: a thousand guests read 500 rows a second, however large the cluster is.
+	// guestLook is how often a guest looks at most, and guestRow how much less often for each row that
+	// a look costs: a thousand guests read 500 rows a second, in a cluster of any size.
 	guestLook = 30 * time.Second
 	guestRow  = 2 * time.Second
 	guestAnew = 5 * time.Second // after a look that failed

@@ -78,7 +78,7 @@ func (d *Distributor) waitForWorkload(ctx context.Context) (*workload.Workload, 
 	}
 	begin()
 	w, err := d.workload(ctx, func() (asked func()) {
-		waits.End(d.cfg.Control) // it has answered; who is asked now is said by who asks
+		waits.End(d.cfg.Control) // it has answered; each later request says whom it asks
 		return begin
 	})
 	if hopeless := gaveUp(); hopeless != nil && err != nil {

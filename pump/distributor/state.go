@@ -177,8 +177,9 @@ func (d *Distributor) State() State {
 // rests for up to some 90 s, and a look is a few requests.
 const standMost = 3 * time.Minute
 
-// Loops are the loops of a distributor that runs: one that does not go round is stuck, which no
-// source, account or budget can make it be. It may be called at any time, from any goroutine.
+// Loops are the loops of a distributor that runs: a loop that does not go round is stuck, which
+// cannot be due to a source, an account or a budget. It may be called at any time, from any
+// goroutine.
 func (d *Distributor) Loops() []pump.LoopState {
 	s := d.running.Load()
 	if s == nil {

@@ -45,8 +45,8 @@ func (r *run) join(ctx context.Context) error {
 	if watch := r.Cfg.Sim.Hands; watch != nil && r.recorder != nil {
 		watch(r.recorder.Ledger, m.Hold)
 	}
-	// An account that was added since the row was read: who added it saw no row of this
-	// process, which cannot read it (P6.5).
+	// This process cannot read an account that was added since it read the row: the process that added
+	// the account did not see this member's row (P6.5).
 	for _, s := range m.View().Workload.Map.Shards {
 		if _, err := r.Queues.Queue(s.Account, s.Queue); err != nil {
 			return err
@@ -241,10 +241,10 @@ func (r *run) leaveCluster() {
 	m.Leave(ctx)
 }
 
-// Nudged takes a hint that something is there to look at: a queue, which is read now if
-// this process polls it, the gate that it waits at, that messages come without nudges, or the
-// cluster's rows. However many hints come, they have a queue asked a few times a second at most.
-// It may be called at any time and returns at once.
+// Nudged takes a hint to look at something: a queue, which is read now if this process polls it,
+// the gate that it waits at, messages that come without nudges, or the cluster's rows. Hints, of
+// any number, have a queue asked a few times a second at most. It may be called at any time and
+// returns at once.
 func (p *Processor) Nudged(n pump.Nudge) {
 	r := p.running.Load()
 	switch {

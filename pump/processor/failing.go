@@ -92,7 +92,7 @@ func (f *failures) note(
 	})
 }
 
-// briefly is a text that anybody may have written, as one short line without secrets.
+// briefly gives a text of unknown origin as one short line without secrets.
 func briefly(text string) string {
 	const enough = 4 << 10 // to find secrets whole
 	text = row.Clip(logs.Cleaned(text[:min(len(text), enough)]))

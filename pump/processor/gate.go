@@ -28,14 +28,14 @@ func (r *run) newGateWaiter() *gateWaiter {
 	return e
 }
 
-// hint makes the one who waits look at the gate.
+// hint makes the waiting goroutine look at the gate.
 func (e *gateWaiter) hint(gate string) {
 	if gate == e.name && gate != "" {
 		waits.Signal(e.look)
 	}
 }
 
-// passGate waits until the gate is open. Its error is that of ctx, or one that no waiting mends.
+// passGate waits until the gate is open. It fails with the error of ctx, or if waiting cannot help.
 func (r *run) passGate(ctx context.Context) error {
 	if r.gate.name == "" {
 		return nil
@@ -56,7 +56,7 @@ func (r *run) passGate(ctx context.Context) error {
 		return err
 	}
 	r.setPhase(phaseStarting)
-	// This was no idle time, and no rate is to be reckoned with it.
+	// The wait was not idle time and must not count in any rate.
 	r.Messages.Restart()
 	r.opened.Store(time.Now().UnixNano())
 	r.Log.Info("the gate is open", "gate", r.gate.name,

@@ -10,14 +10,14 @@ import (
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
-// Latency is how long tasks took from when their message was ready to be put until their
-// handler was started, in seconds: what the distributor's budget, the put, the queue, the
-// wait for the next get, the fetched messages before it and the opening of its own took
-// together. The times are read off a histogram with steps of one per cent, not below a
-// millisecond, so a percentile is at most so much above the truth.
+// Latency is how long tasks took from when their message was ready to be put until their handler
+// was started, in seconds: the distributor's budget, the put, the queue, the wait for the next get,
+// the fetched messages before it and the opening of its own message together. The times come from a
+// histogram with steps of 1 %, or of a millisecond if that is more, so a percentile is too high by
+// one step at most.
 //
-// Two machines' clocks are in it. Where the sender's is ahead of the service's, a time is not
-// reported shorter than the service's own whole seconds allow.
+// The times depend on two machines' clocks. If the sender's clock is ahead of the service's, a time
+// is not reported shorter than the service's own whole seconds allow.
 type Latency struct {
 	Tasks int64   `json:"tasks"` // that were measured; the others are zero if none was
 	Mean  float64 `json:"mean"`

@@ -17,14 +17,13 @@ import (
 // the segment is ready or another's; for a lease at most.
 const (
 	// lobbyMost is how many messages may wait, and lobbyPart which part of MaxBytes they may take.
-	// From half of both on, gets under way included, queues are left alone in which there may be
-	// more such messages. The other half is for messages whose segment has only then ceased to be
-	// ready. *What found no room came back after five seconds, so a run of six took eight.*
+	// From half of both on, gets under way included, queues that may have more such messages are left
+	// alone. The other half is for messages whose segment has only then ceased to be ready. *Messages
+	// without room came back after five seconds, so a run of six seconds took eight.*
 	lobbyMost = 4096
 	lobbyPart = 4
-	// lobbyAgain is about how long messages are put back for which there is no room, or whose time
-	// in the lobby is over, and lobbyStuck those of segments whose ledger cannot be read or is
-	// another's.
+	// lobbyAgain is for about how long a message is put back if it finds no room or its time in the
+	// lobby is over. lobbyStuck is the same for segments whose ledger cannot be read or is another's.
 	lobbyAgain = 5 * time.Second
 	lobbyStuck = 30 * time.Second
 )
@@ -66,15 +65,15 @@ func (r *run) mine(segment uint32) bool {
 	return rank >= 0 && v.Plan()[segment] == rank
 }
 
-// notNow puts a message of this process's own back for a while, which is no reason to suspect it.
+// notNow puts a message of this process's own back for a while, without suspecting it.
 func (r *run) notNow(d *message.Delivery, delay time.Duration) *message.Disposition {
 	return &message.Disposition{
 		Ours: true, Delay: r.Jitter.Around(delay, "not now", d.ID, uint64(max(d.Dequeued, 1))),
 	}
 }
 
-// add takes a message, or says by d.whole how it is to be settled if there is no room. One that is
-// taken is the lobby's: it may go on, or be put back, before add returns.
+// add takes a message, or says by d.whole how it is to be settled if there is no room. A taken
+// message is the lobby's: it may go on, or be put back, before add returns.
 func (l *lobby) add(d *message.Delivery) (taken bool) {
 	r := l.r
 	l.mu.Lock()
@@ -141,8 +140,8 @@ func (l *lobby) close() {
 	l.releaseReady()
 }
 
-// releaseReady lets go on what need not wait any more. It is called when anything about segments
-// has changed.
+// releaseReady lets messages go on that need not wait any more. It is called when anything about
+// segments has changed.
 func (l *lobby) releaseReady() {
 	l.mu.Lock()
 	wasCrowded := l.crowdedLocked(0)
@@ -191,8 +190,7 @@ func (l *lobby) routeAgain(ds []*message.Delivery) {
 	}
 }
 
-// unready marks the queues, by shard, that are homes of segments of which messages would wait in
-// the lobby.
+// unready marks, by shard, the home queues of segments whose messages would wait in the lobby.
 func (r *run) unready(s *base.Assignment) []bool {
 	marks := make([]bool, len(s.Of.Shards))
 	if s.View.Workload.Shared {

@@ -30,9 +30,9 @@ func (r *run) makeWorkload(ctx context.Context) error {
 // makeSlow is for how long a start waits for queues to be made, as a distribution does.
 const makeSlow = 2 * time.Second
 
-// makeQueues makes the workload's own queues, each time that such a processor starts: the one that
-// made the workload may have been killed before it came to them. Those of an account that does not
-// answer are made while it works.
+// makeQueues makes the workload's own queues, each time that such a processor starts: the process
+// that made the workload may have been killed before it made them. Queues of an account that does
+// not answer are made while the processor works.
 func (r *run) makeQueues(ctx context.Context) error {
 	soon, cancel := context.WithTimeout(ctx, makeSlow)
 	defer cancel()

@@ -29,7 +29,7 @@ type NotNow struct {
 
 const (
 	// lastTasks are the different tasks by which an answer is judged: it says "not now" if half of
-	// them were told so, and else something of its own task.
+	// them were told so, and otherwise concerns its own task only.
 	lastTasks = 20
 	// notNowOver is for how long tasks are done and none is told "not now" when that is over.
 	notNowOver = time.Minute
@@ -99,7 +99,7 @@ func (n *notNows) judge(
 		}
 	case message.Finished, message.Retry, message.Rejected:
 	default:
-		return v, after // it says nothing of what the handler uses
+		return v, after // it does not concern what the handler uses
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -17,14 +17,13 @@ type Options struct {
 	// more of them, tasks that compute want as many as there are processors. To spare a service
 	// that slows down under load, set it lower, or MaxRate.
 	Concurrency int
-	// Visibility is for how long a message that was taken stays hidden from other processors before
-	// it must be renewed, in whole seconds from 3 s to 1 h. It is renewed after a third for as long
-	// as its tasks are worked on, so it is not a limit of their time: it is how long tasks are
-	// delayed by the death of the process that had them. Default 0: it follows the work, between 30
-	// s and 5 min, so that all but the slowest messages are settled before their first renewal:
-	// about four times as long as a message is in hand, measured lately (60 s until there is a
-	// measure). One that is worked on for longer is renewed for longer and longer, less and less
-	// often.
+	// Visibility is for how long a message that was taken stays hidden from other processors before it
+	// must be renewed, in whole seconds from 3 s to 1 h. It is renewed after a third for as long as
+	// its tasks are worked on, so it is not a limit of their time: it is how long tasks are delayed by
+	// the death of the process that had them. Default 0: it follows the work, between 30 s and 5 min,
+	// so that all but the slowest messages are settled before their first renewal: about four times as
+	// long as a message is in hand, measured lately (60 s until there is a measure). A message that is
+	// worked on for longer is renewed for longer and longer, less and less often.
 	Visibility time.Duration
 	// Timeout is how long one call of the handler may take, to a second. Then its context ends, which
 	// is a failure of its task; a handler that goes on regardless keeps its place among Concurrency

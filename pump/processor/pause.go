@@ -24,7 +24,7 @@ func (r *run) followPause(w *workload.Workload) {
 		// The mark first: what a get brings from here on is put back where it arrives, and what came
 		// before is kept by now and found below.
 		r.paused.Store(&now)
-		if was != nil { // resumed and paused anew between two looks
+		if was != nil { // resumed and paused again between two looks
 			return
 		}
 		r.pausedAt = time.Now()

@@ -144,7 +144,7 @@ type run struct {
 	owned       *owned
 	lobby       *lobby
 	foreign     *jsonline.ForeignReader
-	trials      *trial.Trials // nil until connect, as the next
+	trials      *trial.Trials // nil until connect
 	settlers    *settle.Settlers
 	spills      *spillWatch
 	reported    reported
@@ -196,7 +196,7 @@ func (p *Processor) Run(ctx context.Context) (Summary, error) {
 	r.Member.Load().Admit()
 	r.setPhase(phaseWorking)
 	if err = r.poller.Run(ctx); err == nil && within.Err() == nil && ctx.Err() != nil {
-		err = context.Cause(ctx) // the workload is no more
+		err = context.Cause(ctx) // the workload is gone
 	}
 	r.setPhase(phaseDraining)
 	r.stop()

@@ -65,9 +65,9 @@ func (r *run) putOffQuickly(d *message.Delivery) bool {
 	return true
 }
 
-// putOff puts a message back of which all is paused, or brings it home: nothing is put anew into a
-// queue of another program, and a queue that drains is to become empty. One on trial stays, as its
-// attempt is to be taken back.
+// putOff puts a wholly paused message back, or into its home queue if it is in a foreign queue or
+// one that drains: the message is not put again into a queue of another program, and a queue that
+// drains is to become empty. A message on trial stays, since its attempt is to be taken back.
 func (r *run) putOff(d *message.Delivery, p *workload.PausedPart) *message.Disposition {
 	home := r.Assignment.Load().Stray(d.Queue, d.Header.Segment)
 	_, wraps := d.Wrap(d.Header.Attempt) // else it would have another name there

@@ -13,11 +13,11 @@ import (
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
-// rateLimit keeps all processors of a workload together below a rate of tasks
-// (Options.MaxRate): a budget like those of the accounts, shared by demand
-// (P8.1), but of tasks. And it keeps this process below the rate at which tasks are told "not now"
-// (P8.4). One slot at a time has a task and waits for its turn
-// (Backlog.pacing): a process that stops could not give back what stood in all of them.
+// rateLimit keeps all processors of a workload together below a rate of tasks (Options.MaxRate): a
+// budget like those of the accounts, shared by demand (P8.1), but of tasks. It also keeps this
+// process below the rate at which tasks are told "not now" (P8.4). One slot at a time has a task
+// and waits for its turn (Backlog.pacing): a process that stops could not give back the tasks of
+// all slots.
 type rateLimit struct {
 	budget *queues.Budget // nil: as many tasks as there are handlers for
 	brake  *queues.Brake
@@ -25,7 +25,7 @@ type rateLimit struct {
 	end    context.CancelFunc
 
 	mu       sync.Mutex      // guards what follows
-	turns    context.Context // ends with a pause: who waits then goes back
+	turns    context.Context // ends with a pause: a waiting task then goes back
 	endTurns context.CancelFunc
 }
 

@@ -22,8 +22,8 @@ import (
 // reads it is probably being rolled out right now.
 const newerDelay = time.Minute
 
-// metAge is how old a message must be for its delivery to be noted, because its run may be one that
-// no distributor continues: younger ones cost nothing.
+// metAge is how old a message must be for its delivery to be noted, because its run may have no
+// distributor to continue it: younger messages cost nothing.
 const metAge = time.Minute
 
 // receive takes what a get brought: every message is kept from here on, and
@@ -81,8 +81,8 @@ func runsOf(delivered []*message.Delivery) (runs []pump.RunID) {
 	return runs
 }
 
-// accept reports whether a message is to be worked on. Any other it has settled; hint says
-// that the owner of one that is passed on should look.
+// accept reports whether a message is to be worked on. It has any other message settled; with hint
+// the owner of a message that is passed on is told to look.
 func (r *run) accept(d *message.Delivery, hint bool) bool {
 	if d.Whole == nil && !r.o.Discard {
 		r.backlog.SetSplitting(d, d.Count > 1 && r.trials.Suspects(d))
@@ -141,8 +141,8 @@ func (r *run) deliver(g *poll.Get, m *storage.Message, settler message.Settler) 
 			Segment: jsonline.ForeignSegment(m.Text, d.Key, r.Workload.Map.Segments),
 		}
 	case errors.Is(err, codec.ErrVersion):
-		// Another process writes what this one cannot read. That is no fault of the
-		// message, so it waits, for ever if need be (P4.6).
+		// Another process writes a format that this process cannot read. The message is not at fault, so
+		// it waits, for ever if need be (P4.6).
 		r.AlarmOnce("version", "message of a newer format; this processor must be upgraded",
 			"message", d.String(), "error", err)
 		d.Whole = &message.Disposition{
@@ -282,8 +282,8 @@ func (r *run) unpack(d *message.Delivery) *message.Disposition {
 	return nil
 }
 
-// beginRun asks whether the tasks of a run are to be started (P1.3), and says what to
-// do with the message if none of them are.
+// beginRun asks whether the tasks of a run are to be started (P1.3), and says what to do with the
+// message if no task is.
 func (r *run) beginRun(ctx context.Context, d *message.Delivery) *message.Disposition {
 	if d.Asked || d.Header.Run == (pump.RunID{}) {
 		return nil

@@ -117,10 +117,10 @@ func (r *run) handOver(segments []uint32) {
 	}
 }
 
-// hold gives a segment that this process may take tasks of: it holds it, and if
-// there is a ledger it is the one who writes it (P3.2). From then on this processor
-// knows all that a former owner recorded, and the ledger refuses what that one
-// finishes later.
+// hold gives the hold of a segment if this process may take its tasks: the process holds the
+// segment, and if there is a ledger, it is the ledger's writer (P3.2). From then on this processor
+// knows all that a former owner recorded, and the ledger refuses what the former owner finishes
+// later.
 func (r *run) hold(segment uint32) (cluster.Hold, bool) {
 	h, ok := r.Member.Load().Hold(segment)
 	if ok && r.recorder != nil && !r.recorder.Ready(h) {

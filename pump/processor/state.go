@@ -116,8 +116,9 @@ func (p *Processor) setRunning(r *run) (end func()) {
 
 func (r *run) setPhase(p phase) { r.phase.Store(int32(p)) }
 
-// Loops are the loops of a processor that runs: one that does not go round is stuck, which no
-// account, gate or handler can make it be. It may be called at any time, from any goroutine.
+// Loops are the loops of a processor that runs: a loop that does not go round is stuck, which
+// cannot be due to an account, a gate or a handler. It may be called at any time, from any
+// goroutine.
 func (p *Processor) Loops() []pump.LoopState {
 	r := p.running.Load()
 	if r == nil {
@@ -225,7 +226,7 @@ func (r *run) addLateness(s *State) {
 	}
 }
 
-// lateness is that of the handlers; nil: there are none yet.
+// lateness is that of the handlers; nil before there are handlers.
 func (r *run) lateness() *lateness {
 	if phase(r.phase.Load()) < phaseWorking {
 		return nil

@@ -32,12 +32,12 @@ func (r *run) stop() {
 	}
 	r.rate.end() // after the backlog, or it would give one task after the other
 	r.trials.Close()
-	// 2. Handlers that run may finish, and everything is settled as ever.
+	// 2. Handlers that run may finish, and everything is settled as usual.
 	patience, cancel := r.grace.Begin(r.Wire, max(r.o.Grace, 0))
 	calm := r.calm(patience)
 	cancel()
 	if !calm {
-		// 3. Their contexts end, which is no attempt either.
+		// 3. Their contexts end, which does not count as an attempt either.
 		r.Log.Warn("grace period is over; handlers are stopped", "grace", r.grace.Of(max(r.o.Grace, 0)))
 		r.endWork(ErrStopped)
 		calm = r.calmWithin(hardGrace)

@@ -101,7 +101,7 @@ func newWorkers(r *run) *workers {
 	return p
 }
 
-// start makes every slot work until the backlog says that there is no more.
+// start makes every slot work until the backlog says that there is no more task.
 func (p *workers) start() {
 	for i := range p.all {
 		go p.all[i].run()
@@ -190,9 +190,8 @@ func (s *worker) trace(
 	return handled, span
 }
 
-// startTasks notes what the slot works on. The context is made anew only when the
-// delivery changes or the last one was ended: a slot takes many tasks of one
-// envelope in a row.
+// startTasks notes what the slot works on. A new context is made only when the delivery changes or
+// the last context was ended: a slot takes many tasks of one envelope in a row.
 func (s *worker) startTasks(d *message.Delivery, from, to int, now time.Time) context.Context {
 	d.Started.Store(true)
 	d.Worked.Store(true)
@@ -210,8 +209,8 @@ func (s *worker) startTasks(d *message.Delivery, from, to int, now time.Time) co
 	return s.ctx
 }
 
-// endTasks records the outcomes of what the worker worked on, unless that was
-// abandoned: then they were recorded.
+// endTasks records the outcomes of the worker's tasks, unless they were abandoned: then they were
+// recorded.
 func (s *worker) endTasks(ctx context.Context, err error, errs []error) {
 	s.mu.Lock()
 	d, from, to, span := s.d, s.from, s.to, s.span
@@ -354,7 +353,7 @@ func (s *worker) task() string {
 	return taskName(&s.d.Tasks[s.d.At(s.from)])
 }
 
-// says logs that handlers are overdue, of which this is the oldest.
+// says logs that handlers are overdue; this worker's is the oldest.
 func (s *worker) says(overdue int) {
 	s.mu.Lock()
 	if s.d == nil { // it has returned just now
@@ -405,9 +404,9 @@ func (p *workers) giveUp() {
 	}
 }
 
-// abandon settles what the slot works on without its handler. It is called
-// with s.mu held and releases it. A handler that hangs has made an attempt; one
-// that only outlives its lease or the processor has not.
+// abandon settles what the slot works on without its handler. It is called with s.mu held and
+// releases it. A handler that hangs has made an attempt; a handler that only outlives its lease or
+// the processor has not.
 func (s *worker) abandon() {
 	s.abandoned = true
 	d, from, to, ctx, span := s.d, s.from, s.to, s.ctx, s.span
@@ -427,8 +426,8 @@ func (s *worker) abandon() {
 	}
 }
 
-// lost makes sure that nothing more of a message is started whose lease is no
-// longer trusted, and ends its handlers if cause says so.
+// lost makes sure that no further task of a message is started after its lease is no longer
+// trusted, and ends its handlers if cause says so.
 func (r *run) lost(d *message.Delivery, cause error) {
 	if cause != nil {
 		r.Counts.Lost.Add(1)

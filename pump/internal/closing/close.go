@@ -38,7 +38,7 @@ const (
 
 // When runs end that no process ends; see "The life of a run" in docs/protocols.md.
 const (
-	SilentBeats    = 4 // without which a client seems gone
+	SilentBeats    = 4 // after that many missed a client seems gone
 	AbandonAfter   = 10 * time.Minute
 	AbandonPressed = time.Minute
 	OverAfter      = time.Hour
@@ -47,9 +47,9 @@ const (
 	Pressure = 0.5
 )
 
-// Closer ends runs that are done with (P3.7, and "The life of a run" in docs/protocols.md), so that
-// what the ledger keeps of them can go. It looks at what lives, however many runs there ever were.
-// Any number of processes may do it at the same time.
+// Closer ends finished runs (P3.7, and "The life of a run" in docs/protocols.md), so that the
+// ledger can drop what it keeps of them. It looks at live runs only, not at all runs that there
+// ever were. Any number of processes may do it at the same time.
 type Closer struct {
 	workload string
 	segments int
@@ -74,9 +74,9 @@ type Closer struct {
 	// Far learns how far the queues are read, horizon is what it said in this pass.
 	Far     func(context.Context) (Horizon, error)
 	horizon Horizon
-	view    *cluster.View // by which it was learned; nil: there is none
+	view    *cluster.View // that showed it, or nil
 	waits   waiting
-	// Unfinished is how many runs wait for their ends, for those who look at this process.
+	// Unfinished is how many runs wait for their ends, for observers of this process.
 	Unfinished *atomic.Int64
 	// Remaining is how many tasks of runs that are not over are not done and not in quarantine; -1:
 	// this process does not know.
@@ -128,8 +128,8 @@ func (c *Closer) Pass(ctx context.Context) (more bool, err error) {
 		gap = min(now.Sub(c.looked), observedMost)
 	}
 	c.looked = now
-	// Before what is met: a message that was delivered by then is noted by now, or will be while it
-	// is quiet.
+	// Read before the notes of met tasks: a message delivered by then is noted by now, or will be
+	// while the run is quiet.
 	if c.horizon, err = c.Far(ctx); err != nil {
 		c.log.Debug("how far the queues are read is not known", "error", err)
 	}
@@ -336,7 +336,7 @@ func (c *Closer) abandon(ctx context.Context, l *workload.LiveRun, k *observed) 
 	return nil
 }
 
-// close closes a run of which enough is done.
+// close closes a run when enough of it is done.
 func (c *Closer) close(ctx context.Context, l *workload.LiveRun, k *observed) error {
 	err := c.Runs.CloseSummed(ctx, l.ID, k.sum)
 	switch {
@@ -352,7 +352,7 @@ func (c *Closer) close(ctx context.Context, l *workload.LiveRun, k *observed) er
 }
 
 // lookMet looks at what processors have noted of a run, and reports whether that is the same as
-// before. If it has changed, the quiet time begins anew.
+// before. If it has changed, the quiet time begins again.
 func (c *Closer) lookMet(
 	ctx context.Context, l *workload.LiveRun, k *observed,
 ) (same bool, err error) {
@@ -369,7 +369,7 @@ func (c *Closer) lookMet(
 	return false, nil
 }
 
-// over ends a run of which nothing was met for long enough.
+// over ends a run if no task of it was met for long enough.
 func (c *Closer) over(ctx context.Context, l *workload.LiveRun, k *observed) error {
 	if same, err := c.lookMet(ctx, l, k); !same || err != nil {
 		return err

@@ -94,7 +94,7 @@ func (h *Horizons) Look(v *cluster.View, segments int) Horizon {
 // NeverRead is, in seconds, what a processor says that does not know how far a queue is read.
 const NeverRead = 1e8
 
-// HorizonBy makes the way in which a closer learns the horizon.
+// HorizonBy gives the function by which a closer learns the horizon.
 func (c *Closer) HorizonBy(view func(context.Context) (*cluster.View, error)) {
 	h := &Horizons{}
 	c.Far = func(ctx context.Context) (Horizon, error) {

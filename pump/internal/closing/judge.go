@@ -65,10 +65,10 @@ func (w *closing) judge(l *workload.LiveRun) {
 	}
 }
 
-// done is for runs that are closed or over: the owners of segments forget them, and then so do we.
-// A segment that cannot be read now may know a run that no other one does. The run is a stranger
-// once that segment can be read. *They were kept until then, and were more than fit the list by
-// which owners forget: in the end healthy segments forgot no run any more.*
+// done is for runs that are closed or over: the owners of segments forget them, and then the closer
+// does. A segment that cannot be read now may alone know a run. The run is a stranger once that
+// segment can be read. *Such runs were once kept until then, and outgrew the list that owners
+// forget by: in the end healthy segments did not forget any run.*
 func (w *closing) done(l *workload.LiveRun) {
 	_, recorded := w.c.sums.Runs[l.ID]
 	switch {

@@ -12,10 +12,9 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
-// AtWork names the distributor of an open run if it seems to be alive: by the stamps of
-// one server's clock, which is good enough, because nothing is lost by a mistake. Were a
-// live one overlooked, two would put the same tasks under the same identities and seal with
-// the same counts.
+// AtWork names the distributor of an open run if it seems to be alive: by the stamps of one
+// server's clock. That is good enough: a mistake does no harm. If a live distributor is overlooked,
+// two put the same tasks under the same identities and seal with the same counts.
 func AtWork(
 	ctx context.Context, cfg *pump.Config, f *queues.Set, run *workload.Run, lease time.Duration,
 ) (instance string, err error) {

@@ -48,8 +48,8 @@ func settledOf(p *ledger.RunProgress, segment int) uint64 {
 	return p.Done[segment] + p.Quarantined[segment]
 }
 
-// checkRecorded finds a segment of which more is recorded than was sealed: the sealed
-// counts are not this run's, or the ledger is damaged. Nothing can be concluded of it.
+// checkRecorded finds a segment with more records than sealed tasks: the sealed counts are not this
+// run's, or the ledger is damaged. Such a run cannot be judged.
 func checkRecorded(sealed []uint64, p *ledger.RunProgress) error {
 	for s, n := range sealed {
 		if settled := settledOf(p, s); settled > n {
@@ -71,7 +71,7 @@ func ProgressOf(run *workload.Run, done, quarantined uint64) pump.RunProgress {
 	r := pump.RunProgress{Done: done, Quarantined: quarantined}
 	switch run.State {
 	case workload.RunClosed:
-		// Of one that was closed with tasks in quarantine it knows those that still are.
+		// For a run closed with tasks in quarantine the ledger knows those that are still there.
 		if run.Rest == 0 {
 			r.Quarantined = 0
 		}

@@ -12,7 +12,7 @@ import (
 // How often it is looked for rows that are older than the retention.
 const (
 	retireEvery = 10 * time.Minute
-	retireLeast = time.Minute // of a short retention, a twentieth of which is waited otherwise
+	retireLeast = time.Minute // else a twentieth of the retention
 	// claimPages is how many pages of claims are looked at between two passes.
 	claimPages = 8
 )
@@ -59,7 +59,7 @@ func (c *Closer) retire(ctx context.Context) error {
 	return errors.Join(damaged, c.retireClaims(ctx, before), context.Cause(ctx))
 }
 
-// retireClaims removes old claims of one part, and goes on with the next one if it had some.
+// retireClaims removes old claims of one part, and goes on with the next part if there were some.
 func (c *Closer) retireClaims(ctx context.Context, before time.Time) error {
 	r := &c.retired
 	for range claimPages {
@@ -82,9 +82,9 @@ func (c *Closer) tellRetired(removed int) {
 	}
 }
 
-// resumeEnded takes away the marks of runs that are paused and closed, or have ended: nothing else
-// would, and what is left of such a run meets its end only then. The damaged row of one run keeps
-// no other run from it.
+// resumeEnded takes away the marks of paused runs that are closed or have ended: nothing else
+// would, and only then can the rest of such a run meet its end. The damaged row of one run does not
+// hold up another run.
 func (c *Closer) resumeEnded(ctx context.Context) error {
 	if c.view == nil {
 		return nil

@@ -18,13 +18,13 @@ import (
 // askAgain is how often it is asked whether an unproven run is older than the retention.
 const askAgain = 10 * time.Minute
 
-// unproven decides about a sealed run of which too little is recorded.
+// unproven decides about a sealed run with too few records.
 func (w *closing) unproven(l *workload.LiveRun, k *observed) {
 	c := w.c
 	switch {
 	case w.damaged, l.Tasks == 0:
 	case !k.tallied:
-		// It is no run that was sealed a moment ago: to read what is noted of each costs a request.
+		// Not for a run that was sealed a moment ago: to read the notes of a run costs a request.
 		if k.quiet >= c.quietFor()/4 {
 			w.do(func(ctx context.Context) error { return c.endUnproven(ctx, l, k) })
 		}
@@ -37,10 +37,10 @@ func (w *closing) unproven(l *workload.LiveRun, k *observed) {
 	}
 }
 
-// forgotten reports whether processors did tasks of a run of which the ledger knows none as done.
+// forgotten reports whether processors did tasks of a run without a done task in the ledger.
 func (k *observed) forgotten() bool { return k.sum.Done == 0 && k.tally.Handled > 0 }
 
-// endUnproven ends a sealed run of which nothing was met for long enough, if nothing will mend it.
+// endUnproven ends a sealed run if no task of it was met for long enough and nothing will mend it.
 func (c *Closer) endUnproven(ctx context.Context, l *workload.LiveRun, k *observed) error {
 	same, err := c.lookMet(ctx, l, k)
 	if !same || err != nil {

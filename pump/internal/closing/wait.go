@@ -254,9 +254,9 @@ func (w *waiter) report(ctx context.Context) pump.RunReport {
 // requests.
 const orphanLook = 5 * time.Second
 
-// orphaned is a [*pump.StuckError] if no distributor has sent the run that is waited for over
-// StuckAfter. One that is elected may take over from a dead one within a lease, which is less than
-// the default.
+// orphaned is a [*pump.StuckError] if no distributor has sent the awaited run for longer than
+// StuckAfter. An elected distributor may take over from a dead one within a lease, which is less
+// than the default.
 func (w *waiter) orphaned(ctx context.Context) error {
 	if time.Since(w.askedOpen) < min(max(orphanLook, w.o.StuckAfter/6), time.Minute) {
 		return nil

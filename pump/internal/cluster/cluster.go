@@ -84,7 +84,7 @@ func (v *View) CommonFormat() (reads uint32) {
 	return reads
 }
 
-// Rank is the rank of an instance among the Processors, -1 if it is none.
+// Rank is the rank of an instance among the Processors, -1 for any other.
 func (v *View) Rank(instance string) int {
 	if i, ok := slices.BinarySearch(v.Processors(), instance); ok {
 		return i
@@ -128,9 +128,9 @@ func (v *View) Sweeper(shard int) string {
 	return v.candidates[v.sweepers[shard]]
 }
 
-// Settled reports whether the cluster is as the plan has it: each segment is
-// owned by whom it is planned for, and listed in that member's last beat. It
-// is false while no member takes segments, and true for a shared workload.
+// Settled reports whether the cluster is as the plan has it: each segment is owned by the member
+// that it is planned for, and listed in that member's last beat. It is false while no member takes
+// segments, and true for a shared workload.
 func (v *View) Settled() bool {
 	if v.Owners == nil {
 		return true
@@ -146,7 +146,7 @@ func (v *View) Settled() bool {
 	return true
 }
 
-// work computes, once, who takes segments, what they own and what is planned.
+// work computes, once, which members take segments, what they own and what is planned.
 func (v *View) work() {
 	v.planned.Do(func() {
 		for _, m := range v.Members {

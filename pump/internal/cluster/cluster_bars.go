@@ -10,8 +10,8 @@ import (
 // then see whether they can, and vouch for it; else an account that refuses all would have its
 // segments wander through the whole cluster. The plan goes by both.
 
-// maxCannot bounds how many accounts a beat names as ones that cannot be read. A process that
-// cannot read more is as one that can read none (cannotAny).
+// maxCannot bounds how many unreadable accounts a beat names. A process with more counts as unable
+// to read any (cannotAny).
 const maxCannot = 32
 
 // cannotAny stands for all accounts.
@@ -48,8 +48,8 @@ func (v *View) Doubted(instance string) (accounts []string) {
 	return accounts
 }
 
-// unreadable says by candidate and shard which queues that processor says it cannot read while
-// another one vouches that it can; nil: there are none.
+// unreadable says by candidate and shard which queues the candidate says it cannot read while
+// another processor vouches that it can; nil without such a queue.
 func (v *View) unreadable() [][]bool {
 	if len(v.Doubted("")) == 0 {
 		return nil
@@ -88,8 +88,8 @@ func names(list []string, account string) bool {
 	return len(list) > 0 && (list[0] == cannotAny || slices.Contains(list, account))
 }
 
-// barred says which candidates cannot read the home, or a marked choice, of which segments; nil:
-// none is barred from anything.
+// barred says whether a candidate cannot read the home, or a marked choice, of a segment; nil:
+// every candidate can.
 func (v *View) barred() func(instance, segment int) bool {
 	cannot := v.unreadable()
 	if cannot == nil {

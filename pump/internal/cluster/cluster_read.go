@@ -28,10 +28,9 @@ const (
 	maxViewRows = 10_000
 )
 
-// LoadView reads the cluster once, for those who are no members: status,
-// commands. It is [pump.ErrNoWorkload] if the workload has no row. Damaged rows of
-// owners, members or marks are no error but stand in the view. It tries again
-// for up to a minute.
+// LoadView reads the cluster once, for callers that are not members: status, commands. It fails
+// with [pump.ErrNoWorkload] if the workload has no row. Damaged rows of owners, members or marks
+// are not an error but stand in the view. It tries again for up to a minute.
 func LoadView(ctx context.Context, t storage.Table, workloadName string) (*View, error) {
 	if err := workload.CheckName(workloadName); err != nil {
 		return nil, err
@@ -109,9 +108,9 @@ func (r viewReader) fill(v, before *View, rows []storage.Entity) error {
 	return nil
 }
 
-// query gives the rows in key order. A page that is refused is asked for again from the row on
-// that came last: after a page of 1,000 rows a partition may refuse the next, and a query that
-// began anew each time would never end. Later pages are newer, as owners before members want.
+// query gives the rows in key order. A refused page is asked for again, from the last row on: after
+// a page of 1,000 rows a partition may refuse the next, and a query that began from the start each
+// time would never end. Later pages are newer, as reading owners before members demands.
 func (r viewReader) query(ctx context.Context) ([]storage.Entity, error) {
 	var rows []storage.Entity
 	for attempt := 1; ; attempt++ {
@@ -198,7 +197,7 @@ func (r viewReader) readOwners(v, before *View, rows []storage.Entity) {
 		v.owners[i] = row.Version[[]Owner]{Sent: v.Read, Received: v.received}
 		e, ok := find(rows, owners.Key)
 		if !ok {
-			continue // nothing of it was ever owned
+			continue // no segment of it was ever owned
 		}
 		var was row.Version[[]Owner]
 		if before.owners != nil && !before.bad[i] {

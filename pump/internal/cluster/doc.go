@@ -1,5 +1,5 @@
-// Package cluster makes many processes one machine: who is there, who owns which segments, and
-// which segments' messages may lie in another than their first queue.
+// Package cluster makes many processes one machine: which members there are, which segments each
+// owns, and which segments' messages may lie in another queue than their first.
 //
 // # The cluster
 //
@@ -48,30 +48,28 @@
 //     before it claims, so that incarnation was a member when the entry was read
 //     or earlier, and is not one later: it has left, having ended its holdings, or
 //     was evicted. It never comes back, for a member joins in a new incarnation.
-//   - It was evicted: by a removal on the condition of the ETag which an observer
-//     had seen unchanged for lease + margin of its own clock. Trust in a beat ends
-//     lease - margin after it was sent, and a beat is seen after it is sent; so
-//     trust in the beat that has this ETag was over. A later beat fails on the
-//     removed row. Had one landed first, the removal would have failed.
+//   - It was evicted: by a removal on the condition of the ETag that an observer had seen unchanged
+//     for lease + margin of its own clock. Trust in a beat ends lease - margin after it was sent,
+//     and a beat is seen after it is sent; so trust in the beat that has this ETag was over. A
+//     later beat fails on the removed row. Had one landed first, the removal would have failed.
 //   - The entry names a live member whose beats have not listed the segment for
 //     lease + margin. A claim is acknowledged to a member that trusts a beat sent
 //     before; that trust ends lease - margin later, unless another beat is
 //     acknowledged in time, which lists the segment. The observer has seen neither.
 //     A beat that lands from then on is late, and voids what is held.
 //
-// Between judging and writing any time may pass (a pause, a slow answer): what
-// was judged of an entry stays true for as long as the entry does not change,
-// and if it changes the compare-and-swap fails. Nor does it matter how many
-// judge the same, which clocks they have, or when: one write wins.
+// Between judging and writing any time may pass (a pause, a slow answer): a judgement of an entry
+// stays true until the entry changes, and then the compare-and-swap fails. The number of judges,
+// their clocks and the moment do not matter: one write wins.
 //
 // A beat acknowledged after trust had ended restores nothing: everything held
 // is claimed again with another epoch, because an observer may be about to claim.
 //
 // # What happens to the cluster when
 //
-//   - A member dies: 23 to 28 s after its last beat the first in order evicts it
-//     and nudges the others; who is planned for its segments claims them. Everyone
-//     after it would do the same a little later.
+//   - A member dies: 23 to 28 s after its last beat the first in order evicts it and nudges the
+//     others; the members planned for its segments claim them. Everyone after it would do the same
+//     a little later.
 //   - A member is paused and goes on: its trust is over by its own clock before it
 //     does anything. Its beat, claims and hand-overs fail on ETags; it finds its row
 //     gone and joins again. With BestEffort handlers may go on until then.
@@ -84,17 +82,16 @@
 //     No member can be declared dead, for time without reads does not count; none
 //     claims or gives up. With BestEffort each goes on with what it has.
 //     When it answers again, each member adopts its own entries with epoch + 1.
-//   - It is dark for one member: the same for that one, but the others evict it.
-//   - The answer of a claim is lost: it is read back. If that does not succeed
-//     before the next beat is due, no member has it: should it land later, the entry
-//     names a member that does not hold it, who sees that and claims it again or,
-//     if it is planned for another, gives it up.
+//   - The control plane is dark for one member: the same for this member, but the others evict it.
+//   - The answer of a claim is lost: it is read back. If that does not succeed before the next beat
+//     is due, no member has it: should it land later, the entry names a member that does not hold
+//     it. That member sees this and claims it again, or gives it up if it is planned for another.
 //   - The answer of a beat is lost: the same beat is sent until it is answered.
 //     It counts from when it was first sent.
-//   - Whom a segment is planned for does not claim it: after a lease anyone does,
-//     the first in order first; after two it is an alarm.
-//   - A process starts under the name of one that died: it waits for the other's
-//     row to be dead, as all do. Under the name of one that lives: an error.
+//   - The member that a segment is planned for does not claim it: after one lease any member does,
+//     the first in order first; after two leases it is an alarm.
+//   - A process starts under the name of one that died: it waits, as all do, until the other's row
+//     counts as dead. Under the name of one that lives: an error.
 //   - A row is damaged, or of a newer program: it is named in the log and left as
 //     it is. Such a member lives, and keeps what it owns, as long as its row changes.
 //     Its silence is judged by the ETag alone, over the lease that the row states

@@ -28,13 +28,13 @@ const (
 	maxMuster = 3 << 10 * maxViewRows
 )
 
-// muster is the cluster as a watcher has read it, for those who do not read it themselves: the
+// muster is the cluster as a watcher has read it, for members that do not read it themselves: the
 // rows of the owners and of the members as they were, and of the spill marks the version only.
 type muster struct {
 	// Members are the member rows, in key order.
 	Members []musterMember
-	// Owners are the owner rows by their number, with no version where there is none; Spill is
-	// the version of the marks.
+	// Owners are the owner rows by their number, without a version if the row is missing; Spill is the
+	// version of the marks.
 	Owners []rowCopy
 	Spill  storage.ETag
 	// Took is how long the watcher read: the owner rows, which come first, are that much older

@@ -4,9 +4,9 @@
 // A beat says the counts of each kind over all accounts, and by account if that takes no more than
 // 2 KiB (up to 80 accounts), as compressed JSON in one property. The muster has 840 KiB for all
 // members: 1,000 members with 8 accounts take 253 KiB without these counts and 557 with them, and a
-// muster that would be too large leaves out what is by account. A member's row is read whatever
-// stands there. Requests of members that do not say their kind are a kind without a name, so kinds
-// always add up to the sums by service.
+// muster that would be too large leaves out the counts by account. A member's row is read with any
+// counts, or none. Requests of members that do not say their kind are a kind without a name, so
+// kinds always add up to the sums by service.
 package cluster
 
 import (

@@ -30,12 +30,12 @@ type verdicts struct {
 	changes []change // to be written, by segment
 	lost    []uint32 // held, void or not, and another's now
 	drain   []uint32 // held, and planned for another: the hand-over begins
-	raised  int      // of the changes, claims of what the ledger says is behind it
+	raised  int      // of the changes, claims because the ledger was ahead
 	pending bool     // there is something to wait for, so look again soon
 }
 
-// judge compares what is held with what was read. It changes only what the
-// hand-over of each holding stands at.
+// judge compares what is held with what was read. It changes only the state of each holding's
+// hand-over.
 func (p *Presence) judge(v *View) verdicts {
 	var out verdicts
 	rank := v.Rank(p.options.Instance)

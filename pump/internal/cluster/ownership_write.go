@@ -33,8 +33,8 @@ func (p *Presence) changeRow(ctx context.Context, v *View, index int, changes []
 	case errors.Is(err, row.ErrLost):
 		p.options.Log.Debug("others change the owners too", "row", r.Object())
 	case err != nil:
-		// A claim that lands all the same names this member, which does not hold
-		// it: it is adopted or released when it is seen.
+		// A claim that still lands names this member, which does not hold it: it is adopted or released
+		// when it is seen.
 		p.options.Log.Warn("owners could not be changed", "row", r.Object(), "error", err)
 	case len(done) > 0 || v.muster && now.ETag != v.owners[index].ETag:
 		// If nothing was done, the muster is behind, and the next look, by the same one, would try
@@ -83,9 +83,9 @@ func (p *Presence) writeChanges(
 }
 
 // giveWay waits before a change is tried in a large cluster, where the same news has dozens change
-// 16 rows; of a small one, and for a watcher, by whom all go, it does not, and is false. Reading
-// and writing a row takes some 50 ms in which another's write undoes it, so members spread over a
-// time that grows with their number.
+// 16 rows. In a small cluster, and for a watcher, which all others follow, it does not wait and is
+// false. Reading and writing a row takes some 50 ms in which another's write undoes it, so members
+// spread over a time that grows with their number.
 func (p *Presence) giveWay(ctx context.Context, object string) bool {
 	v := p.View()
 	if !p.loop.observer.large(v) || p.loop.watched {
@@ -115,8 +115,8 @@ func (p *Presence) conclude(v *View, done []change) {
 	}
 }
 
-// nudgePlanned hints to those for whom the given-up segments are planned. In a large cluster the
-// watchers do: before the next muster the others would see nothing.
+// nudgePlanned hints to the members that the given-up segments are planned for. In a large cluster
+// the watchers do: before the next muster the others would see nothing.
 func (p *Presence) nudgePlanned(v *View, done []change) {
 	if p.loop.observer.large(v) {
 		return

@@ -42,9 +42,9 @@ type Options struct {
 	// Margin covers clocks of different speed and what is under way when trust
 	// ends. Default 3/20 of Lease.
 	Margin time.Duration
-	// Grace is for how long work may stay in hand when this member drains because it
-	// stops (Report.Draining), if that is more than the lease for which it may
-	// otherwise: who stops it says how long its work may take.
+	// Grace is for how long work may stay in hand when this member drains because it stops
+	// (Report.Draining), if that is longer than the lease, which is the usual bound: the caller that
+	// stops the member says how long its work may take.
 	Grace time.Duration
 	// Report is asked before each beat what to say; nil: nothing. It must return
 	// quickly and must not wait for the Presence.
@@ -59,9 +59,9 @@ type Options struct {
 	// Changed is called after each look at the cluster and each change of what is
 	// held. It must return quickly and must not wait for the Presence.
 	Changed func(v *View)
-	// Lost is called once, when a look shows that the workload is no more: its row was deleted, or
-	// made again (see [workload.Lost]). Nothing is held any more then, nor will be. It must return
-	// at once, and should bring about that Leave is called.
+	// Lost is called once, when a look shows that the workload is gone: its row was deleted, or made
+	// again (see [workload.Lost]). From then on nothing is held. It must return at once, and should
+	// bring about that Leave is called.
 	Lost func(err error)
 	// Nudge should make these members look at the cluster now; it must return at
 	// once. It is a hint: if it is lost they look later. nil: none.
@@ -125,7 +125,7 @@ type Presence struct {
 	above       []uint64    // by segment: epochs of its holds must be greater, as Raise said
 	speak, look bool        // a beat, a look at the cluster was asked for
 	leaving     bool
-	drainBy     time.Time // when leaving: what is not settled then is given up all the same
+	drainBy     time.Time // when leaving: what is not settled then is still given up
 	beaten      time.Time // when the last acknowledged beat was sent
 	blind       time.Time // when the view gets old: a look should have succeeded by then
 	seen        time.Time // when the last successful look was sent
@@ -195,7 +195,7 @@ func (p *Presence) join(ctx context.Context, w *workload.Workload) error {
 	p.loop.first = v
 	p.view.Store(v)
 	p.sees(v.received, 1)
-	if !v.muster { // else the watchers have seen this member, and nudge those whom it concerns
+	if !v.muster { // else the watchers have seen this member, and nudge those that it concerns
 		p.nudgeAll(v)
 	}
 	return nil
@@ -333,7 +333,7 @@ func (p *Presence) Leave(ctx context.Context) {
 	}
 	p.mu.Unlock()
 	if first {
-		p.drainAll() // at once, whatever the loop waits for
+		p.drainAll() // at once, even while the loop waits
 		p.poke()
 		<-p.done
 		return
@@ -371,9 +371,9 @@ func (p *Presence) nudgeOwners(segments []uint32) {
 	p.nudge(v, func(_ int, m *Member) bool { return owners[m.Instance] })
 }
 
-// nudgeAll hints to all in a small cluster. In a large one, where a look costs the table
-// many rows, to those who look for all; and those hint to the ones for whom something is planned
-// that has no owner. Hand-overs can wait for the looks that come anyway.
+// nudgeAll hints to all members of a small cluster. In a large cluster, where a look costs the
+// table many rows, it hints to the watchers, and they hint to the members planned for segments
+// without an owner. Hand-overs can wait for the looks that come anyway.
 func (p *Presence) nudgeAll(v *View) {
 	if !p.loop.observer.large(v) {
 		p.nudge(v, func(int, *Member) bool { return true })

@@ -71,9 +71,9 @@ func (d *Day) PerDay() *float64 {
 	return new(*d.Rate * (24 * time.Hour).Seconds())
 }
 
-// Day is what members say that a UTC day has cost, by the one that says most: of two that both
-// believe for a while to be the one that samples, each knows a part at least. It is nil if no
-// member that is not silent at that time says anything of that day.
+// Day is what a UTC day has cost, by the member that says most: if two members sample for a while,
+// each knows a part at least. It is nil if no member that is heard at that time says anything of
+// that day.
 func (v *View) Day(number int64, now time.Time) *Day {
 	var most *Day
 	for i := range v.Members {

@@ -43,7 +43,8 @@ func (p *Presence) compose(beats uint64) memberRow {
 			Version: p.options.Version, Role: p.options.Role, Started: p.started, Holds: holds, Report: r,
 		},
 		Times: p.times, beats: beats,
-		// Who waits for its first view cannot be a watcher: it may wait for the watchers' muster.
+		// A member that waits for its first view cannot be a watcher: it may wait for the watchers'
+		// muster.
 		musters: p.View() != nil,
 	}
 }
@@ -73,8 +74,8 @@ func (p *Presence) beat() bool {
 	return false
 }
 
-// acknowledged notes an acknowledged beat. The next one is counted from when this one
-// was sent, as trust is: after one that took long it is due at once.
+// acknowledged notes an acknowledged beat. The next beat is counted from when this beat was sent,
+// as trust is: after a slow beat it is due at once.
 func (p *Presence) acknowledged(v row.Version[memberRow]) {
 	l := &p.loop
 	l.self, l.beatFailed = v, false
@@ -86,7 +87,7 @@ func (p *Presence) acknowledged(v row.Version[memberRow]) {
 	// member pays for each beat with two requests, day and night.
 	l.beatDue = v.Sent.Add(p.times.Beat - p.draw.Spread("beat", p.row.Object(), p.times.Beat/16))
 	p.isOver(&l.mute, "beats are answered again")
-	// Of the next beat, too, the answer comes after trust has ended: it is the same event.
+	// The answer of the next beat, too, comes after trust has ended: it is the same event.
 	late := p.renew(v) && v.Value.beats > 1
 	if late && !l.late {
 		p.options.Log.Warn("a beat was answered too late: everything held is to be claimed again")
@@ -94,10 +95,9 @@ func (p *Presence) acknowledged(v row.Version[memberRow]) {
 	l.late = late
 }
 
-// rejoin voids everything and makes this process a member again, in a new
-// incarnation: the old one was evicted, and what it owned may be others' now.
-// Who leaves is content with that: it has nothing any more, and the name may be
-// another process's by now, for whose end it would wait.
+// rejoin voids everything and makes this process a member again, in a new incarnation: the old one
+// was evicted, and others may own its segments now. A leaving member does not join again: it holds
+// nothing any more, and the name may be another process's by now, whose end it would wait for.
 func (p *Presence) rejoin(cause error) bool {
 	p.voidAll(cause)
 	p.options.Log.Warn("evicted from the cluster")
@@ -170,7 +170,7 @@ func (p *Presence) enter(ctx context.Context) error {
 		case err != nil && !row.MayRetry(err):
 			return err
 		case err != nil || now.Absent():
-		case beats > 1 && !now.Value.Draining: // one that stops will be gone soon
+		case beats > 1 && !now.Value.Draining: // a stopping member will be gone soon
 			return fmt.Errorf("%w: %q on host %q, incarnation %s",
 				ErrNameTaken, p.options.Instance, now.Value.Host, now.Value.Incarnation)
 		case own(&now.Value) || !w.Look(now.ETag, now.Sent, now.Received,
@@ -220,8 +220,8 @@ func (p *Presence) remove(ctx context.Context, v *View, i int) error {
 	return r.TryRemove(ctx, v.present[i])
 }
 
-// beforeBeat bounds what must not hold up the next beat: beats go before every
-// other request to the table (P5.6). Work that is not done by then is judged anew.
+// beforeBeat bounds what must not hold up the next beat: beats go before every other request to the
+// table (P5.6). Work that is not done by then is judged again.
 func (p *Presence) beforeBeat() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(p.ctx, max(time.Until(p.loop.beatDue), p.times.Beat/2))
 }

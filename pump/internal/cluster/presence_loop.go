@@ -29,10 +29,10 @@ type loopState struct {
 	news      time.Time     // when the last view was here that was newer than the one before
 	signs     signs         // own beats, by which a muster proves to be fresh
 	watched   bool          // this member was a watcher by the last view
-	standsIn  bool          // this member reads all rows for watchers who are silent
+	standsIn  bool          // this member reads all rows for silent watchers
 	muster    storage.ETag  // of the last muster that was read or written
 	hinted    time.Time     // when the last look was begun that was asked for
-	// members came or went by this one's doing; whom it concerns the next look shows
+	// this member made members come or go; the next look shows which members that concerns
 	announce bool
 
 	pending time.Time // since when there has been something to wait for; zero: there is not
@@ -42,7 +42,7 @@ type loopState struct {
 	mute    logs.Limited // beats are not acknowledged
 	blind   logs.Limited // looks at the cluster fail
 	crowded logs.Limited // the cluster is too large for a muster
-	lost    bool         // the workload is no more, and that was told
+	lost    bool         // the workload is gone, and that was told
 	late    bool         // the last beat was answered too late, and that was told
 }
 
@@ -173,7 +173,7 @@ func (p *Presence) lookAround() {
 		return
 	}
 	if err != nil {
-		// No member claims, gives up or evicts on what it cannot see (P5.6).
+		// A member that cannot see does not claim, give up or evict (P5.6).
 		if p.ctx.Err() == nil {
 			p.goesOn(&l.blind, "the cluster could not be looked at", err)
 		}
@@ -196,8 +196,8 @@ func (p *Presence) noNews() {
 	p.schedule(p.View(), false, pending, time.Time{})
 }
 
-// lost notes that the workload is no more. The segments that were held have no
-// owner, or others by the rows of another workload, and the half is told once.
+// lost notes that the workload is gone. The held segments have no owner, or other owners by the
+// rows of another workload. The half is told once.
 func (p *Presence) lost(err error) {
 	if p.loop.lost {
 		return
@@ -215,8 +215,7 @@ func (p *Presence) lost(err error) {
 func (p *Presence) consider(v *View) {
 	l := &p.loop
 	if !p.shown(v) {
-		// Evicted since the last beat. From here on it would judge as a member that is
-		// none.
+		// Evicted since the last beat. From here on it would judge without being a member.
 		p.rejoin(errEvicted)
 		l.lookDue = time.Now()
 		return
@@ -237,7 +236,7 @@ func (p *Presence) consider(v *View) {
 	p.alarmDamaged(v)
 	var evicted bool
 	var next time.Time
-	if !v.muster { // what another saw is enough to plan by, and not to judge who is dead
+	if !v.muster { // what another saw is enough to plan, not to judge which members are dead
 		evicted, next = p.evict(v)
 	}
 	pending := evicted || p.attend(v)
@@ -250,8 +249,8 @@ func (p *Presence) schedule(v *View, evicted, pending bool, nextEviction time.Ti
 	jittered := func(d time.Duration) time.Duration { return p.draw.Jitter("look", p.row.Object(), d) }
 	n := len(v.Members)
 	l.every, l.lookGap = 1, p.shortest()
-	// Who stops looks in each beat, and soon when something was settled: it gives up
-	// what it holds at a look only, others wait for that, and it is soon gone.
+	// A stopping member looks in each beat, and soon after something was settled: it gives up its
+	// holdings only at a look, others wait for that, and it is soon gone.
 	stops := l.self.Value.Draining
 	watching := l.standsIn || l.observer.watches(v)
 	if !stops {
@@ -283,7 +282,7 @@ func (p *Presence) schedule(v *View, evicted, pending bool, nextEviction time.Ti
 		earlier(l.lookTried.Add(gap))
 	}
 	if watching && l.observer.large(v) {
-		// however often beats out of turn put off the one that is due
+		// even if beats out of turn put off the due beat again and again
 		earlier(l.lookTried.Add(p.times.Beat))
 	}
 	if watching && !nextEviction.IsZero() {
@@ -295,7 +294,7 @@ func (p *Presence) schedule(v *View, evicted, pending bool, nextEviction time.Ti
 	p.sees(l.lookTried, l.every)
 }
 
-// sees notes a successful look after which the next comes in so many beats; see Dark.
+// sees notes a successful look; the next comes in so many beats. See Dark.
 func (p *Presence) sees(at time.Time, beats int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -316,10 +315,9 @@ func (p *Presence) publish(v *View) {
 	}
 }
 
-// evict removes the rows of those who are dead (P5.3) and says when the next one
-// may be. The row's ETag decides between this and a late beat: whichever is
-// written first undoes the other. However many they are, together they hold up
-// the next beat no longer than one may; who is left is there at the next look.
+// evict removes the rows of dead members (P5.3) and says when the next member may be dead. The
+// row's ETag decides between this and a late beat: the first write makes the other fail. Together
+// all evictions hold up the next beat no longer than one may; the rest wait for the next look.
 func (p *Presence) evict(v *View) (evicted bool, next time.Time) {
 	dead, next := p.loop.observer.dead(v)
 	ctx, cancel := p.beforeBeat()

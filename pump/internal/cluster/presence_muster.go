@@ -12,27 +12,27 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// In a large cluster two watchers read all rows in each beat and write what they read into one
-// row, the muster. The others read that row, so that what all members read together grows with
-// their number and not with its square. A muster says nothing that its reader can prove to be
-// fresh but this: the version of the reader's own row in it. That tells after which of its own
-// beats the watcher has read, by the reader's own clock.
+// In a large cluster two watchers read all rows in each beat and write what they read into one row,
+// the muster. The others read that row, so that what all members read together grows with their
+// number and not with its square. Its reader can prove a muster fresh only by the version of the
+// reader's own row in it. That version tells after which of the reader's beats the watcher has
+// read, by the reader's own clock.
 
 const (
-	// musterAge is how many beats old a muster may be: the watchers' beat, the reader's own, and
-	// one for what is late.
+	// musterAge is how many beats old a muster may be: the watchers' beat, the reader's own, and one
+	// for delays.
 	musterAge = 3
 	// signsKept is of how many own beats the versions are kept; older ones prove nothing fresh.
 	signsKept = 4 * musterAge
 	// entitiesForLooks is how many rows a second the looks of all but the watchers may cost, and
-	// entitiesForHints how many those of a watcher that is asked to look all the time: there are
-	// two, and a cluster of any size should stay below 1,000 in all, which is half of what a
-	// partition gives (https://learn.microsoft.com/azure/storage/tables/scalability-targets).
+	// entitiesForHints how many those of a watcher that is asked to look all the time: there are two
+	// watchers, and a cluster of any size should stay below 1,000 in all, half of what a partition
+	// gives (https://learn.microsoft.com/azure/storage/tables/scalability-targets).
 	entitiesForLooks = 150
 	entitiesForHints = 200
 	// firstMusterBeats is for how many beats a member that comes waits for a muster that shows it.
 	firstMusterBeats = 6
-	// firstReadAll: up to so many members one that comes reads all rows, and starts at once.
+	// firstReadAll: among up to so many members a new one reads all rows, and starts at once.
 	firstReadAll = 2 * manyMembers
 	// musterAttempts is how often a muster is written that was refused.
 	musterAttempts = 5
@@ -70,8 +70,8 @@ func (s *signs) shownBy(m *muster, instance string) time.Time {
 	return s.kept[k].sent
 }
 
-// lookAt reads the cluster: all rows, or the muster of a large cluster. A nil view without an
-// error says that there is no news and that it is not this member's turn to read all rows.
+// lookAt reads the cluster: all rows, or the muster of a large cluster. A nil view without an error
+// means no news, and that it is not this member's turn to read all rows.
 func (p *Presence) lookAt() (*View, error) {
 	before, l := p.View(), &p.loop
 	large := l.observer.large(before)
@@ -134,8 +134,8 @@ func (p *Presence) byMuster(ctx context.Context, before *View) (*View, error) {
 }
 
 // rowsOf gives the rows that a muster stands for, in key order; none of its copies is older than
-// since. An owner row that this member has read or written after that is read by itself: by an
-// older copy this member would give up what it has just claimed.
+// since. An owner row that this member has read or written later than since is read by itself: with
+// an older copy this member would give up what it has just claimed.
 func (p *Presence) rowsOf(
 	ctx context.Context, m *muster, before *View, since time.Time,
 ) ([]storage.Entity, error) {
@@ -225,9 +225,9 @@ func (p *Presence) writeMuster(v *View, rows []storage.Entity) {
 	}
 }
 
-// firstView reads the cluster for a member that has just come. Many that come to a large cluster
-// at once wait for the next muster, which shows them: would each read all rows, it were the square
-// of their number. Where there is no muster that is kept up, all rows are read.
+// firstView reads the cluster for a member that has just come. New members of a large cluster wait
+// for the next muster, which shows them: if each read all rows, the reads would grow with the
+// square of their number. If no member keeps a muster up to date, all rows are read.
 func (p *Presence) firstView(ctx context.Context) (*View, error) {
 	mustered := true
 	for end := time.Now().Add(firstMusterBeats * p.times.Beat); mustered && time.Now().Before(end); {
@@ -248,13 +248,13 @@ func (p *Presence) firstView(ctx context.Context) (*View, error) {
 	}
 	v, rows, err := p.reader.mustReadRows(ctx)
 	if err == nil && !mustered && p.loop.observer.large(v) {
-		p.writeMuster(v, rows) // for those who come next: the watchers may not know yet that they are
+		p.writeMuster(v, rows) // for the next new members: the watchers may not know their role yet
 	}
 	return v, err
 }
 
-// beatWaiting is a beat of a member that waits for its first view. Nothing is concluded of one
-// that fails: the next may not.
+// beatWaiting is a beat of a member that waits for its first view. A failed beat has no
+// consequence: the next may succeed.
 func (p *Presence) beatWaiting(ctx context.Context) error {
 	l := &p.loop
 	if time.Now().Before(l.beatDue) {
@@ -285,9 +285,9 @@ func (p *Presence) mustered(ctx context.Context) (bool, error) {
 	return self.Row != "" && self.Modified.Sub(there.Modified) <= musterAge*p.times.Beat, err
 }
 
-// confirm drops those of the changes that claim what may belong to a member that a muster does
-// not know because it came later. In a view of one query the members were read after the owners,
-// so that an owner who is missing is gone (P5.4); here its row is asked for now.
+// confirm drops the claims of segments that may belong to a member too new for the muster. In a
+// view of one query the members were read after the owners, so a missing owner is gone (P5.4); here
+// the owner's row is asked for now.
 func (p *Presence) confirm(ctx context.Context, v *View, changes []change) []change {
 	if !v.muster {
 		return changes

@@ -64,7 +64,7 @@ func (m *Member) Kinds() (all OpCounts, each map[string]OpCounts, known bool) {
 	return counted[0], each, true
 }
 
-// withoutAccounts is what a member says by kind without what it says of each account.
+// withoutAccounts is a member's counts by kind without those of each account.
 func withoutAccounts(packed []byte) []byte {
 	counted := UnpackOps(packed)
 	if len(counted) == 0 {
@@ -98,8 +98,8 @@ func encodeDayKinds(of map[DayKind]DayCount) string {
 	return string(text)
 }
 
-// decodeDayKinds gives nil for what is not there, or not as this program would write it: the rest
-// of the row is as good without.
+// decodeDayKinds gives nil for what is missing, or not as this program would write it: the rest of
+// the row is good without it.
 func decodeDayKinds(f *row.Fields) map[DayKind]DayCount {
 	text, _ := f.Props["DayOperations"].(string)
 	var kept map[string][]float64

@@ -66,8 +66,8 @@ type Report struct {
 	// that it has read least far of those it polls, UnreadQueue; 0: it does not say.
 	Unread      float64
 	UnreadQueue string
-	// UnreadForeign is the same of the foreign queues that it polls, of which Unread says nothing;
-	// 0: it polls none, or does not say.
+	// UnreadForeign is the same for the foreign queues that it polls, which Unread leaves out; 0: it
+	// polls none, or does not say.
 	UnreadForeign float64
 	// ForeignPolled says which foreign queues those are: the sum of the hashes of their names. A
 	// member that becomes the reader of another one knows nothing of it in its last beat.
@@ -91,9 +91,9 @@ type Report struct {
 	Paused bool
 	// Trouble is one line for people; empty: none.
 	Trouble string
-	// Samples: it looks at all queues if it is the first of those that do; the next three are for
-	// the one that does. By account, Held are the messages in its hands and Later those that it has
-	// put back for later; Deletes is how many deletes it has sent.
+	// Samples: it looks at all queues if it is the first member that would. The next three are for the
+	// sampling member. By account, Held are the messages in its hands and Later those that it has put
+	// back for later; Deletes is how many deletes it has sent.
 	Samples     bool
 	Held, Later map[string]float64
 	Deletes     uint64
@@ -111,7 +111,8 @@ type Report struct {
 	// enough, so gets wait. All are zero without a cap.
 	Spends, Slower float64
 	HoldsBack      bool
-	// Day is what the one that samples knows of a UTC day's cost; nil: nothing, or it is another one.
+	// Day is what the sampling member knows of a UTC day's cost; nil if that is nothing, or another
+	// member samples.
 	Day *Day
 }
 
@@ -155,9 +156,9 @@ type Member struct {
 	Err error
 }
 
-// Silent reports whether at a time of the server's clock its last beat was longer
-// ago than it is good for. That is for people: members judge by what they observe
-// themselves (P5.3). Of a row that does not tell its lease it is never said.
+// Silent reports whether its last beat had expired at a time of the server's clock. That is for
+// people: members judge by what they observe themselves (P5.3). A row that does not tell its lease
+// is never silent.
 func (m *Member) Silent(now time.Time) bool { return m.Dead > 0 && now.Sub(m.Beat) > m.Dead }
 
 // SegmentSet is a set of segments: segment s is bit s%8 of byte s/8, and zero
@@ -230,8 +231,7 @@ func salvageMember(props map[string]any) memberRow {
 	return memberRow{Times: t}
 }
 
-// encodeMember never fails: of what a process says of itself beyond the bounds,
-// some is left out.
+// encodeMember never fails: what exceeds the bounds is partly left out.
 func encodeMember(m memberRow) map[string]any {
 	props := map[string]any{
 		"Instance": m.Instance, "Incarnation": m.Incarnation, "Host": row.Clip(m.Host),
@@ -299,7 +299,7 @@ func encodeMember(m memberRow) map[string]any {
 	return props
 }
 
-// illTexts are properties that musters leave out: only who reads the rows shows them to people.
+// illTexts are properties that musters leave out: only readers of the rows show them to people.
 var illTexts = []string{
 	"FailingError", "FailingTask", "StuckError", "StuckTask", "NotNowError",
 }
@@ -385,7 +385,7 @@ func namesOf(f *row.Fields, name string) []string {
 	return nil
 }
 
-// bytesOf is a property of which nothing is concluded if it is not one of bytes.
+// bytesOf is a property of bytes; any other type counts as missing.
 func bytesOf(f *row.Fields, name string) []byte {
 	b, _ := f.Props[name].([]byte)
 	return b

@@ -88,11 +88,10 @@ func (p *Presence) trustedLocked() bool {
 	return time.Now().Before(p.trustEnds) && p.clock.Since(p.beaten) < p.times.Trust()
 }
 
-// renew moves the end of trust after a beat was acknowledged. If trust had
-// ended before the answer came, every holding is void (P5.2): an observer may
-// have seen no beat for long enough, and only a claim can tell. The beat is
-// good for claims from now on all the same: it landed on the row, so no member has
-// evicted this member.
+// renew moves the end of trust after a beat was acknowledged. If trust had ended before the answer
+// came, every holding is void (P5.2): an observer may have seen no beat for long enough, and only a
+// claim can tell. The beat is still good for claims from now on: it landed on the row, so no member
+// has evicted this member.
 func (p *Presence) renew(beat row.Version[memberRow]) (late bool) {
 	p.mu.Lock()
 	late = !p.trustedLocked()
@@ -216,7 +215,7 @@ func (p *Presence) take(claims []change) bool {
 	return true
 }
 
-// listed is what a beat says of what is held: only what is trusted.
+// listed is what a beat lists as held: only trusted segments.
 func (p *Presence) listed() SegmentSet {
 	p.mu.RLock()
 	defer p.mu.RUnlock()

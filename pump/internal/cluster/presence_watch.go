@@ -19,7 +19,7 @@ const (
 	// more members all looks together would cost their square: then two look in
 	// each beat for all, and the others read what those wrote down; see muster.
 	manyMembers = 32
-	// fewMembers look as often as anybody asks for it.
+	// fewMembers look as often as they are asked to.
 	fewMembers     = 16
 	watchersOfMany = 2
 	// everyLookOfMany: with every how-many-th beat the others look, at most.
@@ -27,7 +27,7 @@ const (
 	// pendingLook times the number of members is how long they wait at least between two looks at
 	// the muster when they wait for something: of any number, 25 looks a second.
 	pendingLook = 40 * time.Millisecond
-	// looksInBeat is how many of the others look in one beat where there are no musters.
+	// looksInBeat is how many other members look in one beat without musters.
 	looksInBeat = 16
 	// longestStagger bounds, in quarters of a beat, how long those of higher rank
 	// let those of lower rank go first.
@@ -72,9 +72,9 @@ func everyLook(n int, t row.Times) int {
 		int(math.Ceil(float64(n*rowsOfLook)/entitiesForLooks/t.Beat.Seconds())))
 }
 
-// observer is what a member remembers of what it saw, by which it judges what takes time: which
-// members are dead, which rows stale, which segments without an owner. Time counts only while reads
-// succeed, none further than two beats from the one before (P5.3, P5.6). It belongs to the loop.
+// observer is what a member remembers of its looks, to judge what takes time: which members are
+// dead, which rows stale, which segments without an owner. Time counts only while reads succeed,
+// each within two beats of the last (P5.3, P5.6). The observer belongs to the loop.
 type observer struct {
 	self  string
 	times row.Times
@@ -93,8 +93,8 @@ type sighting struct {
 	times row.Times
 	alive bool // it may be
 
-	// changed is when another version was seen last, whatever gaps there were
-	// since: good enough to choose who goes first, not to judge.
+	// changed is when another version was seen last, with or without gaps since: good enough to choose
+	// which member goes first, not to judge.
 	etag    storage.ETag
 	changed time.Time
 }
@@ -102,11 +102,11 @@ type sighting struct {
 // entrySighting is what is remembered of a segment's entry.
 type entrySighting struct {
 	owner Owner
-	// unlisted: since when the entry has been seen to name a live member that
-	// does not list the segment; vacant: since when no live member has been seen
-	// to own it. Zero: it is not so, or a gap in the reads began the time anew.
+	// unlisted: since when the entry has been seen to name a live member that does not list the
+	// segment; vacant: since when no live member has been seen to own it. Zero: it is not so, or a gap
+	// in the reads restarted the time.
 	unlisted, vacant time.Time
-	// unowned is vacant whatever gaps there were, for people.
+	// unowned is vacant regardless of gaps, for people.
 	unowned time.Time
 }
 
@@ -139,7 +139,7 @@ func (o *observer) see(v *View) {
 	o.members = seen
 	o.wait = o.stagger(v)
 	for s := range v.Owners {
-		// By what another saw no time is counted that anyone may act on.
+		// A look by another member counts no time that this member may act on.
 		o.entries[s].see(v, uint32(s), gap || v.muster)
 	}
 }
@@ -187,19 +187,18 @@ func (o *observer) claimed(segment uint32, owner Owner) {
 	o.entries[segment] = entrySighting{owner: owner}
 }
 
-// quiet reports whether a member has shown no sign for a lease: none that was
-// seen, or none since another's by the stamps of the service. The latter tells those
-// who look seldom at one look; it is enough to choose who goes first, not to judge.
+// quiet reports whether a member has shown no sign for a lease, by this member's looks or by the
+// service's stamps of it and another member. The stamps tell it at one look to a member that looks
+// seldom. They are enough to choose which member goes first, not to judge.
 func (o *observer) quiet(v *View, m *Member, newest time.Time) bool {
 	s := o.members[m.Instance]
 	return m.Instance != o.self && s != nil &&
 		(v.received.Sub(s.changed) >= s.times.Lease || newest.Sub(m.Beat) >= s.times.Lease)
 }
 
-// order is the order in which members go first, in what any of them could do:
-// those who take segments before the others, without the quiet. It goes by a hash
-// of the names, because members whose names are near are often on one host, and
-// if that host's were all who look for all, its end would take them all away.
+// order is the order in which members do what any of them could do: those that take segments before
+// the others, without quiet members. It goes by a hash of the names, because members with similar
+// names are often on one host, and the end of that host must not take away all watchers.
 func (o *observer) order(v *View) []string {
 	type member struct {
 		name string
@@ -239,18 +238,18 @@ func (o *observer) stagger(v *View) time.Duration {
 // large reports whether two look for all, and the others read what those write down.
 func (o *observer) large(v *View) bool { return len(v.Members) > o.many }
 
-// watches reports whether this member is one of those who look for all.
+// watches reports whether this member is a watcher: it looks for all.
 func (o *observer) watches(v *View) bool {
 	return !o.large(v) || slices.Contains(o.watchers(v), o.self)
 }
 
-// watchers are those who look for all in a large cluster.
+// watchers are the members that look for all in a large cluster.
 func (o *observer) watchers(v *View) []string {
 	list := o.mustering(v)
 	return list[:min(watchersOfMany, len(list))]
 }
 
-// mustering are, in their order, those who can write a muster: they have read the cluster.
+// mustering are, in order, the members that can write a muster: they have read the cluster.
 func (o *observer) mustering(v *View) []string {
 	return slices.DeleteFunc(o.order(v), func(name string) bool {
 		return !v.present[v.index(name)].Value.musters
@@ -258,8 +257,8 @@ func (o *observer) mustering(v *View) []string {
 }
 
 // turn is after how long without news from a muster this member reads all rows, and writes the
-// muster: one after the other by rank, so that the first helps those who come after, and within
-// a bound, because each view must be renewed in the end.
+// muster: one member after the other by rank, so that the first helps the next, and within a bound,
+// because each view must be renewed in the end.
 func (o *observer) turn(v *View) time.Duration {
 	n := len(v.Members)
 	rank := max(0, slices.Index(o.mustering(v), o.self))
@@ -286,10 +285,10 @@ func (o *observer) dead(v *View) (now []int, next time.Time) {
 	return now, next
 }
 
-// forAnyone reports whether an entry has gone without its owner for so long
-// that any member may claim it, whatever the plan says (P5.4). A live member that
-// does not list what names it must have lost trust in it before that: a claim
-// of its own, acknowledged while trusted, is listed in each later beat.
+// forAnyone reports whether an entry has gone without its owner for so long that any member may
+// claim it against the plan (P5.4). A live member that does not list a segment whose entry names it
+// must have lost trust in it before: a claim of its own, acknowledged while trusted, is listed in
+// each later beat.
 func (o *observer) forAnyone(v *View, segment uint32) bool {
 	e, wait := o.entries[segment], o.wait
 	if v.muster {

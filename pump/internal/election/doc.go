@@ -1,10 +1,10 @@
-// Package election says who distributes: of all distributors of a workload one leads, for one
-// distribution after the other, through a compare-and-swap on one table row.
+// Package election says which distributor distributes: one of a workload's distributors leads,
+// distribution after distribution, through a compare-and-swap on one table row.
 //
 // # The election
 //
-// One row says who runs the next distribution of a workload, whatever the
-// number of distributors. Each of them calls [Election.Try] now and then:
+// One row says which distributor runs the next distribution of a workload. Each distributor calls
+// [Election.Try] now and then:
 //
 //	           insert, epoch 1                       Finish
 //	(no row) ------------------> running(me, n) --------------> idle, due at
@@ -23,16 +23,14 @@
 //
 // # When is a distribution due
 //
-// The idle row is written exactly once, by Finish, and holds the period Every;
-// the service stamps the write with its own clock. So NextTimeToRun is the
-// row's Timestamp + Every, in server time, and no machine's clock went into it.
-// To judge it, a distributor needs the server's time: it writes the clock row
-// and reads it back, and the stamp of that row is a server time not later than
-// the moment of the answer. From there it counts on its own monotonic clock,
-// asking again every ten minutes. So a distributor that starts anew knows how
-// much of a long period is left, and clocks that are minutes off, on any
-// machine, change nothing. A distribution never starts early by more than the
-// service's own clock jumps, and late by at most one round trip.
+// The idle row is written exactly once, by Finish, and holds the period Every; the service stamps
+// the write with its own clock. So NextTimeToRun is the row's Timestamp + Every, in server time,
+// without any machine's clock. To judge it, a distributor needs the server's time: it writes the
+// clock row and reads it back, and the stamp of that row is a server time not later than the moment
+// of the answer. From there it counts on its own monotonic clock, asking again every ten minutes.
+// So a distributor that has just started knows how much of a long period is left, and clocks that
+// are minutes off, on any machine, change nothing. A distribution never starts early by more than
+// the service's own clock jumps, and late by at most one round trip.
 //
 // # The trust window
 //
@@ -61,21 +59,21 @@
 //     zombie: its trust has ended, Save returns [ErrDeposed], and were a Save
 //     already on its way, the row's ETag refuses it. Puts into queues cannot be
 //     fenced; a zombie's are duplicates of tasks with identities.
-//   - Its machine is suspended: some monotonic clocks stand still then. Trust ends
-//     by the monotonic clock or by the wall clock, whichever says so first; so a wall
-//     clock that is set forward by more than what is left of trust ends a term too.
+//   - Its machine is suspended: some monotonic clocks stand still then. Trust ends as soon as the
+//     monotonic clock or the wall clock says so; so a wall clock that is set forward by more than
+//     what is left of trust ends a term too.
 //   - The control plane is dark: the leader goes on until its trust ends and
 //     then stops. When the table answers again, the old leader claims its own
 //     row at once with epoch + 1; the others would first have to watch a lease.
 //   - An answer of the winning write is lost: read back, as above. If that takes
 //     longer than the trust window the win is void and claimed again.
-//   - The leader leaves in good order in mid-run (Abandon): the row is vacant
-//     and the next who looks continues from the checkpoint.
+//   - The leader leaves in good order in mid-run (Abandon): the row is vacant and the next
+//     distributor that looks continues from the checkpoint.
 //   - The leader dies between sealing the run and Finish: the next one gets the
 //     run as Resume, finds its row sealed, and only has to call Finish.
-//   - The row is gone, or comes back as it was before (a fail-over, a restore): the
-//     leader is deposed at its next beat. Epochs stay above all that this instance
-//     has seen, or that Options.Left knows. Who led last claims the row at once and
-//     goes on with its run; the others first watch for a lease + margin, and then
-//     begin that run from its start. An idle row that is gone is due as it was.
+//   - The row is gone, or comes back as it was before (a fail-over, a restore): the leader is
+//     deposed at its next beat. Epochs stay above all that this instance has seen, or that
+//     Options.Left knows. The last leader claims the row at once and goes on with its run; the
+//     others first watch for a lease + margin, and then begin that run from its start. A removed
+//     idle row stays due when it was.
 package election

@@ -15,10 +15,9 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// Options says who stands for election and with which times. Candidates
-// of one workload should have equal times; where they differ, an observer takes
-// the longer of its own and the leader's, and the shorter period decides when a
-// distribution is due.
+// Options says which candidate stands for election, with which times. Candidates of one workload
+// should have equal times; where they differ, an observer takes the longer of its own and the
+// leader's, and the shorter period decides when a distribution is due.
 type Options struct {
 	// Instance is this process's unique name.
 	Instance string
@@ -47,7 +46,8 @@ type Options struct {
 type Left struct {
 	// Epoch is that of the latest term that is known.
 	Epoch uint64
-	// Run is open, and RunEpoch that of the term that began it or took it over; zero: there is none.
+	// Run is the open run, and RunEpoch the epoch of the term that began it or took it over; zero
+	// without a run.
 	Run      codec.RunID
 	RunEpoch uint64
 	// Checkpoint is the last one of Run that this process knows; nil: it knows none.
@@ -102,7 +102,7 @@ type Election struct {
 	schedule schedule
 	term     *Term
 	seen     uint64 // the latest epoch that the row had
-	alive    bool   // who beats the row may be alive
+	alive    bool   // the leader may be alive
 }
 
 // New gives a candidate; it makes no request. Options that cannot work
@@ -156,7 +156,7 @@ func (e *Election) Try(ctx context.Context) (term *Term, wait time.Duration, err
 		return nil, soon, fmt.Errorf("election: %w", err)
 	}
 	if left.Epoch > v.Value.epoch && !left.Run.IsZero() && !left.Held && e.alive {
-		return nil, soon, nil // who holds the run's checkpoint goes on with it, if it lives
+		return nil, soon, nil // the holder of the run's checkpoint goes on with it, if it lives
 	}
 	term, err = e.win(ctx, v, left, why)
 	if err != nil {
@@ -184,7 +184,7 @@ func (e *Election) judge(
 	case before && e.term != nil && e.term.Epoch == e.seen &&
 		errors.Is(context.Cause(e.term.ctx), ErrDeposed):
 		return "the row is not that of this instance's term any more, and no other led since", 0, nil
-	case before && e.alive: // who led last may live, and knows how far it came
+	case before && e.alive: // the last leader may live, and knows how far it came
 		return "", e.draw.Jitter("look", e.row.Object(), e.options.Beat), nil
 	case v.Absent() && time.Now().Before(e.schedule.due):
 		return "", time.Until(e.schedule.due), nil

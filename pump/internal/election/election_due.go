@@ -17,9 +17,8 @@ type schedule struct {
 	at   time.Time    // when it was worked out
 }
 
-// untilDue says how long until the idle row v is due: the time of its last
-// write, by the server's clock, plus its period or ours, whichever is shorter.
-// Zero or less is due.
+// untilDue says how long until the idle row v is due: the time of its last write, by the server's
+// clock, plus the shorter of its period and this candidate's. Zero or less is due.
 func (s *schedule) untilDue(
 	ctx context.Context, v row.Version[electionRow], every time.Duration,
 ) (time.Duration, error) {

@@ -33,12 +33,12 @@ var ErrCheckpointTooLarge = errors.New("the checkpoint is too large")
 
 // electionRow is the row's content.
 type electionRow struct {
-	leader     string // token of who leads or led last; empty: vacant
+	leader     string // token of the present or last leader; empty: vacant
 	epoch      uint64 // one more with each win
 	beats      uint64 // writes of this term
 	phase      Phase
 	run        codec.RunID // zero until the term has begun one
-	checkpoint []byte      // of run; nil if there is none yet
+	checkpoint []byte      // of run, or nil
 
 	// The leader's own times, for observers whose configuration differs.
 	every, beat, lease, margin time.Duration

@@ -56,7 +56,7 @@ type Term struct {
 
 	// mu guards what follows. It is never held over a request.
 	mu        sync.Mutex
-	trusts    time.Time // the beat by which this term trusts was sent then
+	trusts    time.Time // when the beat was sent that this term's trust is from
 	trustEnds time.Time
 	alarm     *time.Timer // fires at trustEnds
 }
@@ -87,10 +87,9 @@ func newTerm(r row.Row[electionRow], o Options, draw row.Draw, won row.Version[e
 	return t
 }
 
-// Context ends when the term does, in whatever way, at the latest when trust
-// ends (P5.2); with Finish and Abandon before the row is given up, so that at no
-// instant two instances hold a live one. Its cause says how it ended. Whatever
-// only a leader may do must end with it.
+// Context ends when the term does, in any way, at the latest when trust ends (P5.2). With Finish
+// and Abandon it ends before the row is given up, so that two instances never hold live contexts at
+// once. Its cause says how the term ended. All that only a leader may do must end with it.
 func (t *Term) Context() context.Context { return t.work }
 
 // Begin puts a new run into the row, without a checkpoint. It comes after
@@ -116,9 +115,9 @@ func (t *Term) Save(ctx context.Context, checkpoint []byte) error {
 	return t.ask(ctx, request{change: func(r *electionRow) { r.checkpoint = stored }})
 }
 
-// Finish ends the term and the distribution; the next one is due after Every.
-// After an error that is no ErrDeposed the row is still held, for nothing else
-// than Finish again, or Abandon. Finishing a finished term is success.
+// Finish ends the term and the distribution; the next one is due after Every. After an error other
+// than ErrDeposed the row is still held, but only for another Finish, or Abandon. Finishing a
+// finished term is success.
 func (t *Term) Finish(ctx context.Context) error {
 	err := t.ask(ctx, request{over: errFinished, change: func(r *electionRow) {
 		r.phase, r.checkpoint, r.every = Idle, nil, t.options.Every
@@ -129,10 +128,9 @@ func (t *Term) Finish(ctx context.Context) error {
 	return err
 }
 
-// Abandon ends the term in mid-run and leaves the row vacant, so that another
-// continues from the checkpoint at once. If that cannot be written before ctx
-// ends, the term ends all the same and the others wait for the lease to run
-// out. Of a term that has ended nothing is changed.
+// Abandon ends the term in mid-run and leaves the row vacant, so that another continues from the
+// checkpoint at once. If that cannot be written before ctx ends, the term still ends, and the
+// others wait for the lease to run out. A term that has ended is not changed.
 func (t *Term) Abandon(ctx context.Context) {
 	err := t.ask(ctx, request{over: errAbandoned, change: func(r *electionRow) { r.leader = "" }})
 	if err != nil && !errors.Is(err, ErrDeposed) && !errors.Is(err, ErrTermOver) {
@@ -216,8 +214,8 @@ func (t *Term) beat(v row.Version[electionRow]) {
 	}
 }
 
-// nextBeat counts from when the last one was sent, as trust does: after one that
-// took long the next is due at once.
+// nextBeat counts from when the last beat was sent, as trust does: after a slow beat the next is
+// due at once.
 func (t *Term) nextBeat(v row.Version[electionRow]) time.Duration {
 	return max(0, t.draw.Jitter("beat", t.row.Object(), t.options.Beat)-time.Since(v.Sent))
 }
@@ -233,8 +231,7 @@ func (t *Term) await(wait time.Duration) (request, bool) {
 		return r, true
 	case <-timer.C:
 	}
-	// A request that waits takes the place of the beat, whichever of the two the
-	// runtime chose to see first.
+	// A waiting request takes the place of the beat, even if the runtime chose to see the beat first.
 	select {
 	case r := <-t.requests:
 		return r, true

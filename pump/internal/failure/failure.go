@@ -22,7 +22,7 @@ const (
 	DataAccount          // one of several
 	AllAccounts          // each account that the workload puts into, in the same way
 	Queue                // one of several of an account
-	Quarantine           // the queue of an account in which a command looks for failed tasks
+	Quarantine           // the queue of an account, when a command looks for failed tasks
 	Partition            // of the ledger, of several
 	Help                 // a row that is a help only: the service's clock, an account's anchor
 	parties
@@ -33,8 +33,8 @@ type Stake uint8
 
 // The stakes.
 const (
-	// Command: a command, or a distribution of its own, begins or looks. Nothing is lost if it ends,
-	// and somebody reads the error.
+	// Command: a command, or a distribution of its own, begins or looks. It may end without a loss,
+	// and its user reads the error.
 	Command Stake = iota
 	// Service: a process begins that is there to wait for work.
 	Service
@@ -50,8 +50,8 @@ type Kind uint8
 
 // The kinds.
 const (
-	Unknown   Kind = iota // it is no answer of a service
-	Silent                // no answer, or one that says nothing: it may have been done
+	Unknown   Kind = iota // it is not an answer of a service
+	Silent                // no answer, or one without meaning: the request may have been done
 	Throttles             // too much was asked
 	Refuses               // the key or the signature is wrong, or it is over
 	NoRight               // the credential is good and lacks a right, which may just have been given
@@ -60,7 +60,7 @@ const (
 	Gone                  // the message or the row is not there any more
 	Invalid               // the same request fails each time
 	NotSent               // the caller ended it before it was sent
-	Mistake               // of the configuration, or the workload is no more: no waiting mends it
+	Mistake               // of the configuration, or the workload is gone: waiting does not mend it
 	kinds
 )
 
@@ -110,10 +110,11 @@ var policy = [parties][kinds][stakes]Action{
 	},
 	// A command makes a request of it a few times, then it goes on with the other accounts.
 	Quarantine: always(GoRound, Wait, Unknown, Silent, Throttles, NotSent),
-	// To wait is to send the same bytes again. To go round is to end the request with its error: who
-	// holds results makes it again later, and other partitions are written meanwhile.
+	// To wait is to send the same bytes again. To go round is to end the request with its error: the
+	// holder of the results makes it again later, and other partitions are written meanwhile.
 	Partition: always(GoRound, Wait, Silent, Throttles, Refuses, NoRight, Gone, NotSent),
-	// It was tried for a while already. Who may only read, or only use queues, does without it.
+	// It was tried for a while already. A process that may only read, or only use queues, does without
+	// it.
 	Help:        always(End, GoRound, Refuses, NoRight),
 	DataAccount: one,
 	Queue:       one,
@@ -148,7 +149,7 @@ var one = [kinds][stakes]Action{
 	Mistake:   {GoRound, GoRound, GoRound, Wait},
 }
 
-// always is a policy that is the same whatever is at stake: do, but other for some kinds.
+// always is a policy that is the same for every stake: do, but other for some kinds.
 func always(do, other Action, some ...Kind) (of [kinds][stakes]Action) {
 	for kind := range kinds {
 		of[kind] = [stakes]Action{do, do, do, do}
@@ -164,7 +165,7 @@ const (
 	// assignment takes up to ten minutes to be known everywhere.
 	RightPatience = 15 * time.Minute
 	// ThereAgain is for how long a command waits for a control account that is not there: as long as
-	// for one that does not answer.
+	// for an account that does not answer.
 	ThereAgain = time.Minute
 )
 
@@ -209,7 +210,7 @@ func Decide(of Party, err error, at Stake) Decision {
 // Ends reports whether what failed so ends.
 func Ends(of Party, err error, at Stake) bool { return Decide(of, err, at).Do == End }
 
-// Whole reports whether an account's other queues would fail as the one that err is of.
+// Whole reports whether an account's other queues would fail as err's queue does.
 func Whole(err error) bool { return Decide(Queue, err, Command).Whole }
 
 // KindOf is the way of failing that an error shows.

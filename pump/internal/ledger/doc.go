@@ -8,11 +8,12 @@
 //
 // # Why no two members commit under the same epoch
 //
-// Trust says who should write a segment's ledger; its head alone says who does. A [Ledger.Fence]
-// writes owner and epoch into the head, on the condition of the ETag that it read and only over a
-// lower epoch, or an equal one of its own process. A commit is written on the condition of the ETag
-// that the fence, or the commit before, has left. So in one history of a head epochs only grow,
-// each epoch has one owner, and whatever an owner commits after another's fence is refused.
+// Trust says which member should write a segment's ledger; its head alone says which member does. A
+// [Ledger.Fence] writes owner and epoch into the head, on the condition of the ETag that it read
+// and only over a lower epoch, or an equal one of its own process. A commit is written on the
+// condition of the ETag that the fence, or the commit before, has left. So in one history of a head
+// epochs only grow, each epoch has one owner, and whatever an owner commits after another's fence
+// is refused.
 //
 // Rows may be those of some time ago: an account that failed over, a table restored in parts, a row
 // that was removed. Then two members may be told the same epoch by the owner rows. One of them
@@ -52,16 +53,16 @@
 // all copies are one task. Only a text that fills a message and does not compress cannot be
 // wrapped.
 //
-// A name goes when no copy can come any more:
+// A name is removed when no copy can come any more:
 //
 //   - With the segment's next commit ([Ledger.DeletedForeign]), if the message was delivered once
 //     only and as its producer put it, and its delete is acknowledged: no other process can have
 //     copied it.
-//   - By age ([Ledger.AgeForeign]) otherwise. Up to a quarter of the bound none goes. Beyond it the
-//     oldest go when this process has had them for 15 minutes and all queues that it polls have
-//     answered for as long, counted from how far they are read. While an account is dark none goes.
-//     *Names once went in the order of recording: of an account that was dark for four minutes 40
-//     of 40 messages were done again.*
+//   - By age ([Ledger.AgeForeign]) otherwise. Up to a quarter of the bound all names stay. Beyond
+//     it the oldest go when this process has had them for 15 minutes and all queues that it polls
+//     have answered for as long, counted from how far they are read. While an account is dark all
+//     names stay. *Names were once removed in the order of recording: after an account was dark for
+//     four minutes, all of its 40 messages were done again.*
 //
 // At the bound further tasks without a run wait: they are put back for half as long as that has
 // lasted (5 s to 2 min), under their names. Tasks of runs go on.

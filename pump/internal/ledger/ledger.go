@@ -59,8 +59,7 @@ const (
 // State is a reducer's state of one segment, opaque to the ledger. Its methods are
 // called by one goroutine at a time for each segment.
 type State interface {
-	// Load makes a state of what Store gave; of nil the state in which nothing was
-	// folded yet. It must not keep stored.
+	// Load makes a state from what Store gave, and the empty state from nil. It must not keep stored.
 	Load(stored []byte) (state any, err error)
 	// Fold adds a contribution. It cannot fail, and the same contribution may be
 	// folded again into a state that was loaded again, when a commit was lost.
@@ -76,7 +75,7 @@ type Options struct {
 	// Record: what is done is kept (delivery mode once). Without it there is only
 	// the state: nothing is recognised, and every contribution that is committed counts.
 	Record bool
-	// State is the reducer's; nil: there is none.
+	// State is the reducer's, or nil.
 	State State
 	// Log receives what happens. Default: nothing.
 	Log *slog.Logger
@@ -88,10 +87,10 @@ type Options struct {
 	Names int
 }
 
-// Ledger is what is done of the segments that this process holds (P3): for each
-// live run which tasks are done and which stand in quarantine, which foreign
-// messages are done that may come again, and a reducer's state. It is kept in rows that only
-// the segment's owner can write, and that alone decides who the owner is.
+// Ledger is what is done in the segments that this process holds (P3): for each live run which
+// tasks are done and which stand in quarantine, which done foreign messages may come again, and a
+// reducer's state. It is kept in rows that only the segment's owner can write; the rows alone
+// decide which process is the owner.
 //
 //	a segment      Fence: head at my epoch (CAS)    Load: pages     Drop
 //	  not fenced ---------------------------> written --------> fenced ----> not fenced,
@@ -122,9 +121,9 @@ type ledgerSegment struct {
 	number uint32
 
 	mu sync.Mutex // guards what follows; never held over a request
-	// since and epoch are the first and the last epoch under which this process fenced the
-	// segment, or tried to, without a foreign one between them; 0: none. Results of any
-	// of them may be recorded while the head is still this process's.
+	// since and epoch are the first and the last epoch under which this process fenced the segment, or
+	// tried to, without a foreign epoch between them; 0 without one. Results of all these epochs may
+	// be recorded while the head is still this process's.
 	since, epoch uint64
 	// written: the head is known to be this process's under epoch. It ends with the hold, or
 	// when the head turns out to be another's.
@@ -209,9 +208,8 @@ func (s *ledgerSegment) fencedAs(epoch uint64) bool {
 // drop ends that the segment is fenced. The caller holds mu.
 func (s *ledgerSegment) drop() { s.written, s.head, s.image = false, nil, nil }
 
-// Drop ends that segments are fenced, because their holds ended: nothing of them
-// begins any more. Results of what was in hand can still be committed, and what is in hand
-// stays so, for as long as no other owner was there.
+// Drop ends the fencing of segments whose holds ended: no task of them begins any more. Tasks in
+// hand stay in hand, and their results can still be committed, until another owner was there.
 func (l *Ledger) Drop(segments []uint32) {
 	for _, number := range segments {
 		l.use(number, (*ledgerSegment).drop)
@@ -275,8 +273,7 @@ func (l *Ledger) eachImage(visit func(s *ledgerSegment)) {
 	}
 }
 
-// LiveRuns gives the runs of which something is recorded in the fenced segments, rests left
-// out, sorted.
+// LiveRuns gives the runs with records in the fenced segments, rests left out, sorted.
 func (l *Ledger) LiveRuns() []codec.RunID {
 	live := map[codec.RunID]bool{}
 	l.eachImage(func(s *ledgerSegment) {
@@ -289,7 +286,7 @@ func (l *Ledger) LiveRuns() []codec.RunID {
 	return slices.Clip(sortedRuns(live))
 }
 
-// Keeps gives those of runs of which a fenced segment has something, a rest too.
+// Keeps gives those of runs with records in a fenced segment, rests included.
 func (l *Ledger) Keeps(runs []codec.RunID) (kept []codec.RunID) {
 	has := map[codec.RunID]bool{}
 	l.eachImage(func(s *ledgerSegment) {
@@ -328,7 +325,7 @@ func (l *Ledger) OldRests(before uint64) (aged, crowded []codec.RunID) {
 	return sortedRuns(old), sortedRuns(beyond)
 }
 
-// Use is how much of what a segment may have is used, of its bounds.
+// Use is how much of its bounds a segment uses.
 type Use struct {
 	Segment uint32
 	Runs    int // live ones, of MaxLiveRuns

@@ -219,8 +219,8 @@ func readRunCounts(b []byte, visit func(id codec.RunID, done, quarantined uint64
 	return nil
 }
 
-// The rests: of each closed run that has tasks in quarantine here, in order, its id, in which hour
-// it became a rest, and how many there are.
+// The rests, in order: for each closed run that has tasks in quarantine here its id, the hour in
+// which it became a rest, and how many such tasks it has.
 
 // restCount is what a head says of a rest.
 type restCount struct {

@@ -13,12 +13,12 @@ import (
 
 // Check compares the heads of segments that are fenced under these holds with what this process
 // wrote last: one query for each partition, of three small columns, partitions one after the other.
-// An owner that has nothing to record learns by nothing else that its rows are those of some time
-// ago (a fail-over, a restored table), and would take for recorded what is not. Such segments are
-// told of loudly, are not [Ledger.Fenced] any more, and [Ledger.Fence] takes them under a later
-// epoch only; what was in hand stays so while the rows are this process's. Segments of which others
-// are the writers by now, or whose heads are damaged, are left as they are. The error is what the
-// table said when ctx ended.
+// Without Check an owner with nothing to record would not learn that its rows are those of some
+// time ago (a fail-over, a restored table), and would take for recorded what is not. Such segments
+// are logged loudly, are no longer [Ledger.Fenced], and [Ledger.Fence] takes them under a later
+// epoch only; tasks in hand stay so while the rows are this process's. Segments with another writer
+// by now, or with damaged heads, are left as they are. The error is what the table said when ctx
+// ended.
 func (l *Ledger) Check(ctx context.Context, holds []cluster.Hold) error {
 	holds = slices.Clone(holds)
 	slices.SortStableFunc(holds, func(a, b cluster.Hold) int {
@@ -85,7 +85,7 @@ func (s *ledgerSegment) writtenLast(epoch uint64) storage.ETag {
 	return s.head.etag
 }
 
-// shortHeadOf is what a head says of whose it is; of no row, that it has no owner.
+// shortHeadOf is what a head says of its owner; without a row there is no owner.
 func shortHeadOf(table storage.Table, e storage.Entity) (*ledgerHead, error) {
 	if e.Row == "" {
 		return &ledgerHead{}, nil

@@ -16,11 +16,11 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// Commit records entries, any number of any segments, and says in each one's Err what became of it.
-// Entries of one partition are recorded together, in as few transactions as they fit into; a call
-// should be about one partition ([Ledger.Partition]), because those of several are recorded one
-// partition after the other. It goes on until each entry's fate is known or ctx ends, and says how
-// many entities it has asked to be written.
+// Commit records entries, any number of any segments, and says in each entry's Err what became of
+// the entry. Entries of one partition are recorded together, in as few transactions as they fit
+// into; a call should be about one partition ([Ledger.Partition]), because those of several are
+// recorded one partition after the other. It goes on until each entry's fate is known or ctx ends,
+// and says how many entities it has asked to be written.
 //
 // Results may be committed after their hold has ended, and after this process has
 // claimed and fenced the segment again: what counts is that the head was this process's
@@ -81,7 +81,7 @@ func (l *Ledger) commitWith(
 			c.jobs = append(c.jobs, &job{s: s, with: with})
 		}
 	})
-	// Side by side: a partition that does not answer keeps none of the others from it.
+	// Side by side: a partition that does not answer does not hold up the others.
 	errs := make([]error, len(commits))
 	var g errgroup.Group
 	g.SetLimit(readTogether)
@@ -326,7 +326,7 @@ func (c *commit) transact(ctx context.Context) error {
 	for _, j := range sent {
 		c.conclude(ctx, j, t, &o)
 	}
-	if c.lost > 1 { // who else writes can only be this process itself, some time ago
+	if c.lost > 1 { // another writer can only be this process itself, some time ago
 		c.l.draw.Pause(ctx, partition, c.lost, row.RequestTimeout/5, nil)
 	}
 	return nil

@@ -57,7 +57,7 @@ type draft struct {
 	folded  bool
 
 	added, removed []*ledgerPage
-	rows, size     int // of what is to be written; 0 rows: nothing
+	rows, size     int // of what is to be written; 0 rows: nothing is
 }
 
 // The measures of a transaction: of its body as it travels, at most 4 MiB.
@@ -279,7 +279,7 @@ func (d *draft) countRuns(segment uint32) error {
 	return nil
 }
 
-// account keeps count of what runs and foreign messages take.
+// account counts the bytes of runs and foreign messages.
 func (d *draft) account(segment uint32, changes block) error {
 	grows := false
 	for key, value := range changes {

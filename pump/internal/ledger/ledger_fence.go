@@ -74,14 +74,14 @@ func (e *UnfencedError) Unwrap() []error {
 
 // Fence makes this process the writer of the segments of holds (P3.2): it writes their epochs into
 // their heads, those of one partition with one query and one small transaction, partitions one
-// after the other. It must succeed before the first get for a segment: from then on nothing that an
-// earlier owner still has in hand can be recorded. It gives the segments whose heads are this
-// process's now. Those that have no pages are [Ledger.Fenced]; of the others [Ledger.Load] reads
-// what is recorded first. The error is an [*UnfencedError] about the others: [ErrFenced] if the
-// head has a foreign epoch that is not below the hold's, or a later one of this process, or had one
-// before it came back as it was some time ago, [row.ErrCorrupt] with the head's name, or what the
-// table said when ctx ended. None of them keeps the others from being fenced, and what was fenced
-// when ctx ended stays so. Fencing again under the same epoch costs nothing.
+// after the other. It must succeed before the first get for a segment: from then on an earlier
+// owner can no longer record what it has in hand. Fence gives the segments whose heads are this
+// process's now. Segments without pages are [Ledger.Fenced]; for the others [Ledger.Load] must
+// first read what is recorded. The error is an [*UnfencedError] about the others: [ErrFenced] if
+// the head has a foreign epoch that is not below the hold's, or a later one of this process, or had
+// one before it came back as it was some time ago, [row.ErrCorrupt] with the head's name, or what
+// the table said when ctx ended. Such segments do not keep others from being fenced, and segments
+// fenced when ctx ended stay so. Fencing again under the same epoch costs nothing.
 func (l *Ledger) Fence(ctx context.Context, holds []cluster.Hold) (fenced []uint32, err error) {
 	holds = slices.Clone(holds)
 	slices.SortStableFunc(holds, func(a, b cluster.Hold) int {
@@ -176,8 +176,8 @@ func (f *fencing) run(ctx context.Context, holds []cluster.Hold) {
 	slices.Sort(f.fenced)
 }
 
-// round reads the heads of what is to be fenced and writes them. A head that it
-// could not write, for others were quicker, stays to be fenced.
+// round reads the heads of what is to be fenced and writes them. A head stays to be fenced if
+// others wrote it first.
 func (f *fencing) round(ctx context.Context) error {
 	segments := make([]uint32, len(f.todo))
 	for i, c := range f.todo {
@@ -243,8 +243,8 @@ func (f *fencing) write(c *claimant, nonce string) storage.Write {
 }
 
 // judge says of a head whether it is fenced already (ready) or is to be written. With an error it
-// gives the epoch that is in the way, if one is. Pages are not looked at: whatever they say, no
-// process before this process is to write any more.
+// gives the epoch that is in the way, if any. Pages are not looked at: with any pages, earlier
+// owners must not write any more.
 func (f *fencing) judge(c *claimant, r headRead) (ready bool, above uint64, err error) {
 	if r.err != nil {
 		return false, 0, r.err

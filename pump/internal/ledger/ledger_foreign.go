@@ -33,7 +33,7 @@ type foreignBook struct {
 	most        int                  // maxForeign, or fewer in a simulation
 }
 
-// roomy is how many names are kept however old they are.
+// roomy is how many names are kept at any age.
 func (f *foreignBook) roomy() int { return f.most / 4 }
 
 func newForeignBook() *foreignBook {
@@ -43,8 +43,8 @@ func newForeignBook() *foreignBook {
 	}
 }
 
-// foreignName is the identity as it is kept. Two messages of one hash would mean a
-// task that is never done, so it is one for which no such pair can be found.
+// foreignName is the identity as it is kept. If two messages had one hash, a task would never be
+// done, so the hash is one without known collisions.
 func foreignName(id string) string {
 	sum := sha256.Sum256([]byte(id))
 	return string(sum[:foreignHash])
@@ -154,8 +154,8 @@ func (d *foreignDraft) oldest() uint32 {
 	return oldest
 }
 
-// join moves the names of a bucket in which there are few left to the one before it, so that none
-// is empty and two together are more than one full. They count as young as the youngest of both.
+// join moves the names of a bucket with few left to the bucket before it, so that no bucket is
+// empty and any two have more names than one can hold. They count as young as the youngest of both.
 func (d *foreignDraft) join(number uint32, changes block) {
 	names := d.bucket(number)
 	switch {
@@ -172,7 +172,7 @@ func (d *foreignDraft) join(number uint32, changes block) {
 	}
 }
 
-// vacate gives the place of a bucket to the first one: who reads them takes a gap for damage.
+// vacate gives the place of a bucket to the first bucket: readers take a gap for damage.
 func (d *foreignDraft) vacate(number uint32, changes block) {
 	if number != d.first {
 		d.set(number, d.bucket(d.first), d.sinceOf(d.first), changes)

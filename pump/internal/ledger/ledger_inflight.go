@@ -7,11 +7,10 @@ import (
 	"github.com/queuepump/queuepump/codec"
 )
 
-// inFlight is what was begun of a segment and is neither recorded nor ended (P3.4). It
-// belongs to an unbroken row of this process's own epochs: when another owner
-// was there it is forgotten, and what is said later by an epoch from before is not
-// about what is in hand now. Within such a row a task is marked once at most, because
-// who finds it in hand does not begin it.
+// inFlight is what was begun of a segment and is neither recorded nor ended (P3.4). It belongs to
+// an unbroken sequence of this process's own epochs: after another owner it is forgotten, and a
+// later call with an earlier epoch does not concern what is in hand now. Within such a sequence a
+// task is marked once at most, because a task that is found in hand is not begun.
 type inFlight struct {
 	runs    map[codec.RunID]nspans
 	foreign map[string]bool
@@ -21,7 +20,7 @@ type inFlight struct {
 // Begun says of the tasks of a delivery what is to be done with each.
 type Begun struct {
 	Fresh    codec.NSet // to be started; now in hand
-	Recorded codec.NSet // duplicates of what is done, or in quarantine
+	Recorded codec.NSet // duplicates of tasks that are done, or in quarantine
 	InHand   codec.NSet // begun by another delivery, whose outcome is not recorded yet
 }
 
@@ -35,8 +34,8 @@ func (l *Ledger) Begin(
 	return l.begins(segment, epoch, run, generation, ns, true)
 }
 
-// BeginClosed is Begin for tasks of a closed run that had tasks in quarantine: only those of which
-// the ledger still says so are fresh; the others are done.
+// BeginClosed is Begin for tasks of a closed run that had tasks in quarantine: only those that are
+// still in quarantine by the ledger are fresh; the others are done.
 func (l *Ledger) BeginClosed(
 	segment uint32, epoch uint64, run codec.RunID, generation uint32, ns codec.NSet,
 ) (Begun, error) {
@@ -120,8 +119,8 @@ func (s *ledgerSegment) room(run codec.RunID, book *runBook, fresh nspans) error
 	return nil
 }
 
-// fits reports whether there is room for what is in hand and so much more. What that is at most is
-// asked only where a quick bound says that it matters.
+// fits reports whether there is room for what is in hand and so much more. The exact most is asked
+// only if a quick bound says that it matters.
 func (s *ledgerSegment) fits(loose int, more func() int) bool {
 	left := bookedMost - bookedSpare - s.image.booked - len(s.inFlight.foreign)*foreignRoom
 	if s.inFlight.loose+loose <= left {
@@ -134,7 +133,7 @@ func (s *ledgerSegment) fits(loose int, more func() int) bool {
 	return left >= 0
 }
 
-// loosely is not less than what grows says of tasks of a run, whatever is recorded of it.
+// loosely is at least what grows gives for tasks of a run, with any records of it.
 func loosely(tasks nspans) (most int) {
 	for _, sp := range tasks {
 		chunks := (sp.to-1)>>chunkBits - sp.from>>chunkBits + 1
@@ -143,8 +142,8 @@ func loosely(tasks nspans) (most int) {
 	return most
 }
 
-// grows is the most by which the records of a run grow when some tasks are settled: of any of them
-// it may be that they are done, and that they stand in quarantine.
+// grows is the most by which the records of a run grow when some tasks are settled: each task may
+// be done, or stand in quarantine.
 func (m *image) grows(run codec.RunID, tasks nspans) (most int) {
 	book := m.runs[run]
 	if most = binary.MaxVarintLen64; book == nil { // a floor
@@ -165,8 +164,8 @@ func (m *image) grows(run codec.RunID, tasks nspans) (most int) {
 	return most
 }
 
-// chunkGrows is the part of one chunk. A set has a head, and a task makes a run of one at worst; a
-// task that leaves quarantine cuts a run in two there as well.
+// chunkGrows is the part of one chunk. A set has a head, and a task makes a run of length one at
+// worst; a task that leaves quarantine cuts a run in two there as well.
 func (m *image) chunkGrows(run codec.RunID, book *runBook, index uint64, tasks int) (most int) {
 	const setHead, task = 24, 4
 	old := m.layout.get(chunkKey(run, index))

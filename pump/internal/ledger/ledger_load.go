@@ -24,8 +24,8 @@ const loadMost = 16
 // Load reads the pages of segments that were fenced under these holds, so that they are
 // [Ledger.Fenced], each as soon as its pages are read: ready, which may be nil, is told of it.
 // Segments of one partition that lie near each other are read by one query, partitions one after
-// the other; commits go in between. A query that fails goes on where it was, and what was loaded
-// when ctx ended stays so: a slow table costs time, and no page twice. The error is an
+// the other; commits go in between. A failed query goes on where it was, and segments loaded when
+// ctx ended stay so: a slow table costs time, but no page is read twice. The error is an
 // [*UnfencedError] about the others: [row.ErrCorrupt] with the row's name, or what the table said
 // when ctx ended. Segments that are fenced already, or not under these holds, are left as they are.
 // It must not be called twice at once for a segment.
@@ -97,8 +97,8 @@ func (g *loading) run(ctx context.Context) error {
 // pagesOf is the beginning of the keys of a segment's pages.
 func pagesOf(segment uint32) string { return pagePrefix + cluster.SegmentKey(segment) + "." }
 
-// finish makes sense of the pages of the first segment that is still to be loaded. The
-// partition's lock is held, so its head is the one that was fenced.
+// finish decodes the pages of the first segment that is still to be loaded. The partition's lock is
+// held, so the segment's head is the fenced one.
 func (g *loading) finish() {
 	h, rows := g.todo[0], g.rows
 	g.todo, g.rows = g.todo[1:], map[string]storage.Entity{}

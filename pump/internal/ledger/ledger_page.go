@@ -37,7 +37,7 @@ type layout struct {
 	pages []*ledgerPage
 }
 
-// get gives a record, nil if there is none.
+// get gives a record, or nil.
 func (l *layout) get(key string) []byte {
 	if value, ok := l.hot[key]; ok {
 		return value
@@ -117,8 +117,8 @@ func (l *layout) paged(key string) bool {
 	return is
 }
 
-// byPage gives, for each page (or for the one that would be the first), the keys
-// of the head that lie in its range.
+// byPage gives, for each page (or for a first page that is yet to be made), the keys of the head in
+// its range.
 func (l *layout) byPage() [][]string {
 	keys := make([][]string, max(1, len(l.pages)))
 	for _, key := range sortedKeys(l.hot) {
@@ -128,8 +128,8 @@ func (l *layout) byPage() [][]string {
 	return keys
 }
 
-// flush moves the records of the head that lie in the range of one page into it:
-// of the page for which there are most.
+// flush moves the head's records in the range of one page into that page: the page with the most
+// such records.
 func (l *layout) flush() {
 	byPage := l.byPage()
 	largest, most := 0, -1
@@ -145,7 +145,7 @@ func (l *layout) flush() {
 	l.merge(largest, byPage[largest])
 }
 
-// dropEmpty takes out pages of which no record is left.
+// dropEmpty takes out pages without records.
 func (l *layout) dropEmpty() {
 	if len(l.pages) == 0 {
 		return

@@ -34,12 +34,12 @@ func (p *RunProgress) Sums() (done, quarantined uint64) {
 }
 
 // ReadProgress reads how far some runs of a workload are: a query for each 64 segments, of a small
-// column. A run that nothing is recorded of, or that was pruned, is not in it; of one that was
-// closed with tasks in quarantine there are only those. Segments whose heads are damaged, or whose
-// partition does not answer, are counted as 0 and named in the error, which comes with the others'
-// progress; without progress nothing could be read. It is no snapshot of all segments, but of each
-// of them, and the number of tasks done gets no less while a run is live. Each run takes 16 bytes a
-// segment; for all that live see [ReadSums].
+// column. A run without records, or a pruned run, is not in it; a run that was closed with tasks in
+// quarantine has only those in it. Segments whose heads are damaged, or whose partition does not
+// answer, are counted as 0 and named in the error, which comes with the others' progress; without
+// progress nothing could be read. The progress is a snapshot of each segment, not of all together,
+// and the number of done tasks does not fall while a run is live. Each run takes 16 bytes a
+// segment; for all live runs see [ReadSums].
 func ReadProgress(
 	ctx context.Context, t storage.Table, workload string, segments int, wanted ...codec.RunID,
 ) (map[codec.RunID]*RunProgress, error) {
@@ -80,7 +80,7 @@ type Sums struct {
 }
 
 // ReadSums is ReadProgress for every live run. It adds up while it reads, so a run takes some fifty
-// bytes, however many segments there are.
+// bytes, with any number of segments.
 func ReadSums(
 	ctx context.Context, t storage.Table, workloadName string, segments int,
 ) (*Sums, error) {
@@ -118,8 +118,8 @@ type headCounts struct {
 
 // Partitions are read side by side, at most readTogether at a time: the heads of 64 segments with
 // all the runs that they may have are 9 MB. Each has partitionPatience to answer, and all together
-// have readPatience: one that is dark, slow or throttled delays what depends on the others by no
-// more.
+// have readPatience: a partition that is dark, slow or throttled does not delay the others for
+// longer.
 const (
 	readTogether      = 8
 	partitionPatience = 2 * row.RequestTimeout
@@ -136,7 +136,7 @@ func readCountsOf(
 	defer cancel()
 	parts := (segments + PartitionSegments - 1) / PartitionSegments
 	unread, damaged := make([]error, parts), make([][]error, parts)
-	visits := make(chan func()) // the caller adds up, so that a profile tells who asked
+	visits := make(chan func()) // the caller adds up, so that a profile shows the caller
 	var g errgroup.Group
 	g.SetLimit(readTogether)
 	go func() {
@@ -230,8 +230,8 @@ func headRows(
 // SegmentRecord is everything that is recorded of one segment, as it was at one moment.
 type SegmentRecord struct {
 	Segment uint32
-	// Epoch is under which the segment was fenced last, 0: never. Owner is by whom: an
-	// instance, # and a random number.
+	// Epoch is the epoch of the last fence, 0 without one. Owner is its process: an instance, # and a
+	// random number.
 	Epoch uint64
 	Owner string
 
@@ -264,8 +264,7 @@ func (r *SegmentRecord) Counts(run codec.RunID) (done, quarantined uint64) {
 	return 0, 0
 }
 
-// Rests gives the runs of which only what is in quarantine is kept, because they are closed,
-// sorted.
+// Rests gives, sorted, the closed runs: only their tasks in quarantine are kept.
 func (r *SegmentRecord) Rests() (runs []codec.RunID) {
 	for _, rest := range r.image.head.rests {
 		runs = append(runs, rest.run)
@@ -273,7 +272,7 @@ func (r *SegmentRecord) Rests() (runs []codec.RunID) {
 	return runs
 }
 
-// Runs gives the runs of which something is recorded, sorted.
+// Runs gives the runs with records, sorted.
 func (r *SegmentRecord) Runs() []codec.RunID { return sortedRuns(r.image.runs) }
 
 // Unsettled yields, in ascending order, the spans from <= n < to of the tasks below
@@ -321,15 +320,15 @@ func (r *SegmentRecord) Quarantined(run codec.RunID) iter.Seq2[uint64, uint32] {
 	}
 }
 
-// State is the reducer's state as its Store gave it; nil: there is none.
+// State is the reducer's state as its Store gave it, or nil.
 func (r *SegmentRecord) State() []byte { return r.image.raw }
 
 // readRecordTries is how often a segment is read again because its owner was
 // replacing pages meanwhile.
 const readRecordTries = 8
 
-// ReadRecord reads what is recorded of each segment of a workload, in order; of one that
-// was never fenced the record is empty. It owns nothing and disturbs no process. A damaged
+// ReadRecord reads what is recorded of each segment of a workload, in order; the record of a
+// segment that was never fenced is empty. It owns nothing and disturbs no process. A damaged
 // segment is an error that names the row ([row.ErrCorrupt]), and the next one follows; any other
 // error is the last.
 func ReadRecord(

@@ -26,13 +26,12 @@ type runBook struct {
 	// floor: every n below it is settled, that is done, or in the quarantine of
 	// its chunk. n = floor is not.
 	floor uint64
-	// chunks by n >> chunkBits; done has no n below the floor, for which it would
-	// say nothing, so a run without end stays small.
+	// chunks by n >> chunkBits; done leaves out each n below the floor, so an endless run stays small.
 	chunks map[uint64]*chunk
 	// How many are done, and in quarantine.
 	done, quarantined uint64
-	// rest is the hour (since 1970) in which it became the rest of a closed run, whose tasks are
-	// all done or in quarantine; 0: the run lives.
+	// rest is the hour (since 1970) in which the run, closed with all its tasks done or in quarantine,
+	// became a rest; 0: the run lives.
 	rest uint64
 
 	// Of a draft only: which chunks are its own copies, and which changed.
@@ -75,8 +74,7 @@ func (c *chunk) quarantined(low uint32) (generation uint32, is bool) {
 	return 0, false
 }
 
-// nextPoison is the first n from low on, below end, that stands in quarantine; end if there is
-// none.
+// nextPoison is the first n from low on, below end, that stands in quarantine, or end.
 func (c *chunk) nextPoison(low, end uint32) uint32 {
 	for _, p := range c.poison {
 		if v := p.ns.NextValue(low); v >= 0 {
@@ -86,9 +84,9 @@ func (c *chunk) nextPoison(low, end uint32) uint32 {
 	return end
 }
 
-// nextAbsent is a value from low on, low itself only if it is not in the bitmap, up to which
-// all are. Usually it is the end of a run; the library stops short at some words, and
-// wraps around (v2.30.0) where a run ends with the last value of all.
+// nextAbsent is a value from low on such that the bitmap has all values from low up to it; it is
+// low only if the bitmap lacks low. Usually it is the end of a run; the library stops short at some
+// words, and wraps around (v2.30.0) where a run ends with the last value of all.
 func nextAbsent(b *roaring.Bitmap, low uint32) uint32 {
 	if v := b.NextAbsentValue(low); v >= int64(low) && v < chunkSize {
 		return uint32(v)
@@ -96,8 +94,8 @@ func nextAbsent(b *roaring.Bitmap, low uint32) uint32 {
 	return chunkSize
 }
 
-// addRange adds low <= n < end. A few are added one by one: the library begins a range as
-// a list of runs, in which the ten-thousandth costs as much as all before it together.
+// addRange adds low <= n < end. A few are added one by one: the library begins a range as a list of
+// runs, and the ten-thousandth run costs as much as all before it together.
 func addRange(b *roaring.Bitmap, low, end uint32) {
 	if end-low > 8 {
 		b.AddRange(uint64(low), uint64(end))
@@ -113,7 +111,7 @@ type standing uint8
 
 const (
 	unsettled  standing = iota // nothing
-	done                       // done, whatever the generation
+	done                       // done, in any generation
 	duplicate                  // in quarantine; a task of this generation is a copy
 	reopenable                 // in quarantine; a task of this generation reopens it (P4.4)
 )
@@ -265,7 +263,7 @@ func (b *runBook) condemn(ns codec.NSet, generation uint32) {
 	})
 }
 
-// settle calls record for what of a set is not settled, or is reopened by this generation.
+// settle calls record for the part of a set that is not settled, or that this generation reopens.
 func (b *runBook) settle(
 	ns codec.NSet, generation uint32, record func(index uint64, low, end uint32),
 ) {

@@ -34,8 +34,8 @@ const (
 	// commitsProperty counts the commits, so that their owner knows rows of some time ago when it
 	// sees them. Rows of the version before have none, and it leaves it out.
 	commitsProperty = "Commits"
-	// bookedProperty is how many bytes the records of runs and foreign messages have, for who reads
-	// no pages. Rows of the version before have none.
+	// bookedProperty is how many bytes the records of runs and foreign messages have, for readers of
+	// heads alone. Rows of the version before lack it.
 	bookedProperty = "Booked"
 )
 
@@ -52,7 +52,7 @@ func pageKey(segment uint32, id uint64) string {
 
 // ledgerHead is what the head row of a segment says.
 type ledgerHead struct {
-	etag         storage.ETag // empty: there is no row
+	etag         storage.ETag // empty without a row
 	epoch        uint64
 	owner        string
 	fence, nonce string
@@ -129,12 +129,12 @@ type image struct {
 	runs    map[codec.RunID]*runBook
 	rests   int // of runs, how many are rests
 	foreign *foreignBook
-	booked  int     // bytes of what is neither state nor overhead
+	booked  int     // bytes that are neither state nor overhead
 	raw     []byte  // the reducer's state as stored, before it is parted; nil: none
 	used    float64 // the part of its bounds that the state takes
 
-	// The reducer's state, of no concern but to who holds the partition's lock. Not loaded: raw is
-	// what counts, because contributions were folded into a state that was not stored then.
+	// The reducer's state, for holders of the partition's lock only. Not loaded: raw counts, because
+	// contributions were folded into a state that was then not stored.
 	state  any
 	loaded bool
 }

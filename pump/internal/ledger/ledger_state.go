@@ -29,7 +29,7 @@ const (
 var stateWriters = sync.Pool{New: func() any {
 	w, err := flate.NewWriter(nil, flate.DefaultCompression)
 	if err != nil {
-		panic(err) // the level is one that flate knows
+		panic(err) // flate knows the level
 	}
 	return w
 }}
@@ -101,8 +101,8 @@ func (m *image) stateChanges(raw []byte) (changes block, ok bool) {
 	return changes, true
 }
 
-// stateUse is the part of what may be stored of a state that is stored: of 1 MiB compressed or
-// of 16 MiB before, whichever is more.
+// stateUse is the used part of a state's bounds: of 1 MiB compressed or of 16 MiB uncompressed, the
+// larger of the two.
 func (m *image) stateUse() float64 {
 	stored := 0
 	for number := 0; ; number++ {

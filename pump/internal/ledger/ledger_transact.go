@@ -48,11 +48,11 @@ type outcome struct {
 	read     map[uint32]headRead // heads that were read because of a failure
 }
 
-// send sends a transaction, always the same bytes, until its fate is known or ctx
-// ends; in that case, and when the service refuses it for good, there is an error. After an
-// ambiguous answer it goes again as it is: it may still be on its way (P3.5). A "412" after
-// one may be its own effect: as all heads were written or none, one that shows the nonce
-// says that it landed, and the others, that they have been written since (window 20).
+// send sends a transaction, always the same bytes, until its fate is known or ctx ends; in that
+// case, and when the service refuses it for good, there is an error. After an ambiguous answer the
+// same bytes are sent again: the transaction may still be on its way (P3.5). A "412" after such an
+// answer may be its own effect. All heads were written or none was, so if one head shows the nonce,
+// the transaction landed, and heads without the nonce have been written since (window 20).
 func (l *Ledger) send(ctx context.Context, t *transaction) (outcome, error) {
 	object := Partition(l.workload, t.partition)
 	doubt := false
@@ -150,8 +150,8 @@ func (l *Ledger) insist(
 	}
 }
 
-// retry waits until a request that failed may be made again. It gives the error of one that must
-// not.
+// retry waits until a request that failed may be made again. It gives the error of a request that
+// must not be made again.
 func (l *Ledger) retry(ctx context.Context, object string, attempt int, err error) error {
 	again := failure.Decide(failure.Partition, err, failure.Work).Do == failure.Wait
 	if again && ctx.Err() == nil {
@@ -253,7 +253,7 @@ func (y *layout) fill(
 	return nil
 }
 
-// loadState makes the state of what is stored of it.
+// loadState makes the state from what is stored.
 func (m *image) loadState(s State) error {
 	state, err := s.Load(m.raw)
 	if err != nil {

@@ -60,7 +60,7 @@ type Member struct {
 	jitter   waits.Jitter
 	Nudges   *nudging.Sender
 
-	ctx    context.Context // of what goes on in the background
+	ctx    context.Context // of the work in the background
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
@@ -161,7 +161,7 @@ func (m *Member) join(ctx context.Context) error {
 // MayJoinLater reports whether a join, or another request of a start, that failed may succeed
 // later: the control account did not answer, for a request or for as long as control waits for the
 // row of an earlier process, or it is disabled, or this process was declared dead while it was
-// stopped. A process that is there to wait for work waits for a right, too.
+// stopped. A process whose work is to wait waits for a missing right, too.
 func MayJoinLater(err error, at failure.Stake) bool {
 	return errors.Is(err, cluster.ErrEvicted) || errors.Is(err, context.DeadlineExceeded) ||
 		!failure.Ends(failure.ControlAccount, err, at)
@@ -337,7 +337,7 @@ func (m *Member) watchDemand() {
 // and be more than what the process has.
 const demandGrown = 1.5
 
-// grown compares a demand with what the last beat said of it. m.mu is held.
+// grown compares a demand with that of the last beat. m.mu is held.
 func (m *Member) grown(demand map[string]float64) bool {
 	targets := m.Queues.Targets.Load()
 	if d := demand[queues.TasksShare]; d > demandGrown*m.sharing.Published(queues.TasksShare) &&

@@ -8,8 +8,8 @@ import (
 	"github.com/queuepump/queuepump/pump"
 )
 
-// downAfter is for how long an account may leave requests unanswered before that
-// is news: one lost answer costs a request's deadline, and is none.
+// downAfter is for how long an account may leave requests unanswered before it is said: one lost
+// answer costs a request's deadline, and is not worth saying.
 const downAfter = 5 * time.Second
 
 // OfAccounts are what is amiss with the accounts of a process.

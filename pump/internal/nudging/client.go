@@ -17,11 +17,10 @@ import (
 	"github.com/queuepump/queuepump/pump/nudge"
 )
 
-// nudgeClient sends nudges as HTTP requests. Where to comes from a stored row, which
-// anybody may have written who can write to the control table; so nothing of it is
-// trusted: a request carries no secret and is always the same POST, no answer is
-// read or followed, and addresses that mean something else on this machine than on
-// the one that published them are refused, after names were resolved.
+// nudgeClient sends nudges as HTTP requests. The address comes from a stored row, so any writer of
+// the control table may have written it, and it is not trusted: a request is always the same POST
+// without a secret, and answers are not read or followed. After names are resolved, an address is
+// refused if it means something else on this machine than on the one that published it.
 type nudgeClient struct {
 	here      *http.Client // for processes on this machine
 	elsewhere *http.Client

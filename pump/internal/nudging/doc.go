@@ -1,3 +1,3 @@
 // Package nudging sends hints between processes (P8.2). A hint is never waited for and may be lost:
-// whatever it tells stands in a queue or a row as well.
+// what it tells stands in a queue or a row as well.
 package nudging

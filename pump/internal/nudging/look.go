@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// lookTimeout is what a look at another process's admin port may take: for who asks whether it
-	// can be reached, longer than a nudge has.
+	// lookTimeout is what a look at another process's admin port may take: the look asks whether the
+	// port can be reached, and has longer than a nudge.
 	lookTimeout = time.Second
 	// largestLook bounds what is read of an answer: a state of a thousand accounts has 200 KB.
 	largestLook = 1 << 20

@@ -31,8 +31,8 @@ const (
 	Spread = time.Millisecond
 )
 
-// Sender sends hints to other processes. Who calls it never waits and is never
-// told: a hint that cannot be sent is dropped.
+// Sender sends hints to other processes. Its caller never waits and gets no result: a hint that
+// cannot be sent is dropped.
 type Sender struct {
 	send   func(ctx context.Context, n pump.Nudge) error
 	log    *slog.Logger
@@ -45,10 +45,10 @@ type Sender struct {
 	closed  bool
 	sending int
 	queue   []pump.Nudge
-	recent  map[string]*recentNudge // by what they are about
+	recent  map[string]*recentNudge // by subject
 }
 
-// recentNudge is one that was sent less than Every ago.
+// recentNudge is a nudge that was sent less than Every ago.
 type recentNudge struct {
 	again *pump.Nudge // came since
 	timer *time.Timer
@@ -111,8 +111,7 @@ func (s *Sender) start(about string, n pump.Nudge) {
 	switch {
 	case s.sending < AtOnce:
 		s.sending++
-		// By what it is about and when: counting them would make it depend on who of
-		// the same instant comes first.
+		// By subject and time: a count would depend on which of the same instant comes first.
 		late := time.Duration(s.jitter.Float("nudge", about,
 			uint64(time.Now().UnixNano())) * float64(Spread))
 		s.wg.Go(func() {
@@ -143,7 +142,7 @@ func (s *Sender) sendFrom(n pump.Nudge) {
 	}
 }
 
-// Close takes no more nudges, gives those that wait the time of one, and ends.
+// Close refuses further nudges, gives waiting nudges the time of one, and ends.
 func (s *Sender) Close() {
 	s.mu.Lock()
 	s.closed = true

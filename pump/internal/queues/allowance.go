@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// saved and owed bound what a process may have over from its share, and what it owes: of what is
-	// not used the rest of the day has more, and of what was overdrawn less (see rest).
+	// saved and owed bound what a process may have left of its share, and what it owes: the rest of
+	// the day has more for what is not used, and less for what was overdrawn (see rest).
 	saved = 10 * time.Second
 	owed  = 5 * time.Minute
-	// handful is what a process may always have saved: a get of as many messages as one brings.
+	// handful is what a process may always have saved: one get of the most messages.
 	handful = 34
 	// smooth is the time over which it averages what it spends.
 	smooth = time.Minute
@@ -47,7 +47,7 @@ type Allowance struct {
 	slower  float64      // how many times as long the pauses of empty queues are
 	dry     bool         // there was nothing to spend since the last look
 	holds   bool         // as of the last look: dry, and no pause can grow
-	day     int64        // of which the sum was last known
+	day     int64        // the day of the last known sum
 	told    logs.Limited // that it holds back
 }
 
@@ -103,7 +103,7 @@ func (a *Allowance) advance(now time.Time) {
 	}
 }
 
-// Spend counts a request, whatever it is.
+// Spend counts a request of any kind.
 func (a *Allowance) Spend(operation string) {
 	if a.free() {
 		return
@@ -173,7 +173,7 @@ func (a *Allowance) Follow(v *cluster.View, instance string, server time.Time) {
 		a.slower = max(a.slower/ease, 1)
 	}
 	// The log tells of gets that wait only once slower polling is not enough, which takes half a
-	// minute: a burst that waits for seconds is no news.
+	// minute: a burst that waits for seconds is not logged.
 	a.holds, a.dry = a.dry && a.slower == upkeep.MostSlower, false
 	a.say()
 }
@@ -208,7 +208,7 @@ func (a *Allowance) Report(to *cluster.Report) {
 	to.Spends, to.Slower, to.HoldsBack = a.spends, a.slower, a.holds
 }
 
-// State is what the process may spend, for who looks at it.
+// State is what the process may spend, for its observers.
 func (a *Allowance) State(to *pump.CostOfDay) {
 	if a.free() {
 		return

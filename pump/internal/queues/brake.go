@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// Brake is a budget whose limit nobody states: what refuses tasks says it (P8.4). It is off until
-// Refused puts it on at the rate that was let through, and then goes down as a Budget does. It
-// grows by climb of itself and of evenBrake a second, faster the longer nothing is refused. It is
-// off again when it holds nothing back any more.
+// Brake is a budget without a stated limit: refusals of tasks show the limit (P8.4). The brake is
+// off until Refused puts it on at the rate that was let through. It then goes down as a Budget
+// does. It grows by climb of itself and of evenBrake a second, faster the longer nothing is
+// refused. It is off again when it holds nothing back any more.
 type Brake struct {
 	most   float64      // tasks a second above which it may be off
 	done   func() int64 // how many tasks were let through so far
@@ -32,8 +32,8 @@ type brakeMark struct {
 }
 
 const (
-	// leastBrake is what it is cut to at most. With what it grows by in between that is about a task a
-	// second while all are refused: an endpoint that is there again is noticed.
+	// leastBrake is the least that it is cut to. With its growth in between that is about a task a
+	// second while all are refused, so an endpoint that is back is noticed.
 	leastBrake = 0.2
 	// evenBrake tasks a second are what a brake begins with at least, and what it grows by climb of
 	// besides itself: what is far behind other processes gains on them.
@@ -105,7 +105,7 @@ func (b *Brake) Grow(at time.Time) (off bool) {
 	rate := b.rateAt(at)
 	if at.Sub(b.cut.at) >= calmBrake && rate >= max(b.most, 2*passed) {
 		b.on.Store(false)
-		b.budget.SetTarget(math.MaxInt32) // who waits goes
+		b.budget.SetTarget(math.MaxInt32) // all that wait may go
 		return true
 	}
 	b.budget.SetTarget(rate)

@@ -42,7 +42,7 @@ func (b *bucket) take(now time.Time, cost int) bool {
 	return true
 }
 
-// Owe spends cost whatever is there; a negative one is given back.
+// Owe spends cost even without tokens; a negative cost is given back.
 func (b *bucket) Owe(now time.Time, cost int) {
 	for cost != 0 {
 		part := min(cost, b.Burst)

@@ -15,8 +15,8 @@ func (f *Set) Names() []string { return f.directory.Load().names }
 // Account gives an account by its name; nil: this process has no credentials for it.
 func (f *Set) Account(name string) *Account { return f.directory.Load().accounts[name] }
 
-// Add makes an account one that this process can reach, from now on; it makes no request. An
-// account of that name that is there already stays. The account must have its defaults.
+// Add makes an account reachable for this process from now on, without a request. An account of
+// that name that is there already stays. The account must have its defaults.
 func (f *Set) Add(a pump.Account) (added bool) {
 	f.change.Lock()
 	defer f.change.Unlock()

@@ -13,8 +13,8 @@ import (
 )
 
 // CountAll counts the messages in all queues that a task of a run may be in. Those are all queues
-// that the map names but those of other programs, because a task may have spilled, or lie in a
-// queue that drains. One that is not there has nothing.
+// of the map except other programs', because a task may have spilled, or lie in a queue that
+// drains. A missing queue counts as empty.
 func (f *Set) CountAll(ctx context.Context, name string) (messages int64, err error) {
 	w, err := workload.Load(ctx, f.Control, name)
 	if err != nil {

@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// use is what became of one budget since it was last looked at, from which
-// follows what this process would spend if it might (P8.1). It is guarded by the
-// budget's mutex.
+// use is how one budget was used since the last look. It tells what this process would spend if it
+// might (P8.1). The budget's mutex guards it.
 type use struct {
 	since     time.Time     // of the last look
 	spent     float64       // since then
@@ -16,12 +15,12 @@ type use struct {
 	measured  float64       // the demand as of the last look
 	guess     float64       // what it counts as until enough was measured
 
-	// shortFrom to shortTo is the last time in which somebody waited with hardly a
-	// break; shortTo is set at the end of each wait.
+	// shortFrom to shortTo is the last period with hardly a moment without a waiting request; shortTo
+	// is set at the end of each wait.
 	shortFrom, shortTo time.Time
 }
 
-// beginWait notes that somebody waits for the budget.
+// beginWait notes that a request waits for the budget.
 func (u *use) beginWait(now time.Time) {
 	if !u.waitsFrom.IsZero() {
 		return
@@ -46,7 +45,7 @@ func (u *use) short(now time.Time) bool {
 	return waits && now.Sub(u.shortFrom) >= demandShort
 }
 
-// currentWait is how long since the last look somebody has been waiting without a break.
+// currentWait is how long requests have been waiting without a break since the last look.
 func (u *use) currentWait(now time.Time) time.Duration {
 	switch {
 	case u.waitsFrom.IsZero():
@@ -57,11 +56,10 @@ func (u *use) currentWait(now time.Time) time.Duration {
 	return now.Sub(u.waitsFrom)
 }
 
-// Of the demand: looks nearer together than demandEvery say nothing, and a demand
-// that is gone is forgotten by half in each second, so that a pause between two
-// bursts costs little of a share, and after a beat of 5 s hardly anything is left.
-// A process in which somebody has waited for demandShort, with breaks of no more than it
-// takes to send what was paid for, is short of budget now, whatever was before.
+// The demand: looks nearer together than demandEvery do not count. A past demand is halved in each
+// second, so a pause between two bursts costs little of a share, and after a beat of 5 s hardly
+// anything is left. A process with requests waiting for demandShort, with breaks only to send what
+// was paid for, is short of budget now, regardless of before.
 const (
 	demandEvery = 500 * time.Millisecond
 	demandKept  = 0.5
@@ -99,16 +97,16 @@ func (b *Budget) Demand() float64 {
 	return b.use.demand()
 }
 
-// Guessed reports whether the demand is none that was measured. A guess that is below
-// a hundredth of the limit, after 7 s, is none that anybody would notice.
+// Guessed reports whether the demand was not measured. A guess below a hundredth of the limit,
+// after 7 s, does not count: it has no effect.
 func (b *Budget) Guessed() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.use.guess > max(b.use.measured, b.Limit/100)
 }
 
-// Expect sets the demand of a process that has just come, of which it is not known yet what
-// it needs: it counts as one that can use its whole share until that is measured.
+// Expect sets the demand of a new process, whose needs are not known yet: it counts as able to use
+// its whole share until its demand is measured.
 func (b *Budget) Expect() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

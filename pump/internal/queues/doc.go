@@ -13,10 +13,10 @@
 // # The rule
 //
 // What is left of the cap is divided by the seconds that are left of the day, two minutes at least.
-// What members spend that poll nothing is taken off, and the rest is shared by what each processor
-// says that it spends, as the limit of an account is. A processor's share fills a bucket that each
-// of its requests empties, into debt if need be. A get waits until the bucket is not empty, except
-// for the one message that a queue is asked for after the slowest pause.
+// The spending of members that poll nothing is taken off. Processors share the rest by what each
+// says that it spends, as they share the limit of an account. A processor's share fills a bucket
+// that each of its requests empties, into debt if need be. A get waits until the bucket is not
+// empty, except for the one message that a queue is asked for after the slowest pause.
 //
 // While the bucket is found empty, the pauses of empty queues grow by half with each look at the
 // cluster; while less than 0.7 of the share is spent, they shrink. So an error of the published

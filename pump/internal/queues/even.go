@@ -1,7 +1,7 @@
 package queues
 
-// Even shares out a limit among those who would use so much of it, as budgets are shared. Each has
-// a small floor. None has more than it would use while others want more. The rest is given out too.
+// Even shares out a limit by demands, as budgets are shared. Each share has a small floor. A share
+// exceeds its demand only if all demands are met. The rest is given out too.
 func Even(limit float64, demands []float64) []float64 {
 	claims := make([]claim, len(demands))
 	for i, d := range demands {

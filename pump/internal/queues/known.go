@@ -11,7 +11,7 @@ import (
 )
 
 // known is what this process knows of the messages of one account that are not visible. It is kept
-// only where a process samples the queues, and may be used from many goroutines.
+// only if the process samples the queues, and may be used from many goroutines.
 type known struct {
 	mu    sync.Mutex // guards what follows
 	held  int        // in hand

@@ -11,11 +11,11 @@ import (
 // firstLatency is what a request is thought to take before one has succeeded.
 const firstLatency = 10 * time.Millisecond
 
-// latencyEstimate is how long the quickest of the last requests of one kind to one queue took,
-// which is what the way and the service need. What the others took longer, they waited here: for a
-// connection to be made, for a processor. To answer that with more requests makes it worse: over
-// TLS puts made 2,048 connections for 5,000 messages, each of which took longer for the handshakes
-// of the others. It may be used from many goroutines.
+// latencyEstimate is how long the quickest of the last requests of one kind to one queue took: the
+// time of the way and the service. Slower requests spent the difference waiting here: for a
+// connection, for a processor. More requests would make that worse: over TLS puts made 2,048
+// connections for 5,000 messages, and each took longer for the handshakes of the others. It may be
+// used from many goroutines.
 type latencyEstimate struct {
 	mu          sync.Mutex // guards what follows
 	n           int        // requests in now
@@ -58,11 +58,10 @@ func (q *latencyEstimate) Ahead(rate float64, least, most int) int {
 	return int(min(max(2*rate*q.estimate().Seconds(), float64(least)), float64(most)))
 }
 
-// A queue whose last SilentAfter requests all ended without an answer gets the next ones
-// with a deadline of TroubledTimeout: requests that hang for waits.RequestTimeout would
-// go on hanging for most of that when it answers again. It is sixty times what a
-// request usually takes; and one that is given up although it would have been answered
-// is what every request without an answer is: maybe done.
+// A queue whose last SilentAfter requests all ended without an answer gets the next ones with a
+// deadline of TroubledTimeout: requests that hang for waits.RequestTimeout would go on hanging for
+// most of that when it answers again. It is sixty times what a request usually takes. A request
+// that is given up too early is like every request without an answer: maybe done.
 const (
 	SilentAfter     = 4
 	TroubledTimeout = 3 * time.Second

@@ -31,7 +31,7 @@ type Set struct {
 	Control storage.Table
 	Targets atomic.Pointer[Targets] // nil: this process has the limits for itself
 	Tasks   *Budget                 // of the tasks that are started; nil: no limit
-	// Allowance is what this process may spend; nil: there is no cap.
+	// Allowance is what this process may spend; nil without a cap.
 	Allowance *Allowance
 	// Opened is since when requests are counted, by the machine's clock.
 	Opened time.Time
@@ -39,7 +39,7 @@ type Set struct {
 	turn      sim.Step // of simulations
 	directory atomic.Pointer[directory]
 	limits    atomic.Pointer[Limits] // of all processes together
-	change    sync.Mutex             // of both, held by who changes them
+	change    sync.Mutex             // of both, held to change them
 }
 
 // directory are the accounts of a set. The set that it points to never changes.
@@ -186,10 +186,11 @@ func (s *Queue) Do(
 	return s.Send(ctx, op, about, call)
 }
 
-// Pay waits until both budgets can pay, in one instant. Requests that had paid the one and waited
-// for the other would be sent together once that can pay, and be more than the service forgives of
-// the first: where others use a part of an account's limit, its queues were throttled without end.
-// So who has to wait for one takes back what the other had. Its error says that nothing was sent.
+// Pay waits until both budgets can pay in one instant. If requests paid one budget and waited for
+// the other, they would be sent together once that can pay, and exceed what the service forgives
+// for the first: when others used a part of an account's limit, its queues were throttled without
+// end. So a request that has to wait for one budget takes back what it paid the other. An error
+// means that nothing was sent.
 func (s *Queue) Pay(
 	ctx context.Context, c Class, cost int, op operation, about string,
 ) error {
@@ -208,8 +209,8 @@ func (s *Queue) Pay(
 	}
 }
 
-// Send makes a request that is paid for. One that is given up ends to the nanosecond a
-// deadline after its turn to be paid for, which is in the midst of others' turns.
+// Send makes a paid request. A request that is given up ends exactly one deadline after its turn to
+// pay, to the nanosecond, which is amid others' turns.
 func (s *Queue) Send(
 	ctx context.Context, op operation, about string, call func(context.Context) error,
 ) error {
@@ -256,10 +257,10 @@ func (s *Queue) throttled(err error) {
 	}
 }
 
-// Put adds a message. A poison queue that is missing is made: a distributor makes them
-// all, but it may have ended while the account was in trouble, and tasks that cannot be
-// quarantined come back for ever. Other than with a work queue (window 33), making it again
-// hides no loss that anybody could still learn of.
+// Put adds a message. A poison queue that is missing is made: a distributor makes them all, but it
+// may have ended while the account was in trouble, and tasks that cannot be quarantined come back
+// for ever. Unlike with a work queue (window 33), making it again does not hide a loss that could
+// still be noticed.
 func (s *Queue) Put(ctx context.Context, text []byte, delay time.Duration) error {
 	about := s.Digest(text)
 	err := s.putOnce(ctx, text, delay, about)
@@ -464,8 +465,8 @@ func Each[T any](
 // ErrNotAsked is why nothing is known of a queue that a command would have asked.
 var ErrNotAsked = errors.New("not asked, as another queue of the account did not answer")
 
-// NotThere tells a queue that does not exist, and so holds nothing, from an account that
-// is disabled or unknown, of whose queues that says nothing.
+// NotThere tells a queue that does not exist, and so holds nothing, from a disabled or unknown
+// account, whose queues may hold messages.
 func NotThere(err error) bool {
 	e, ok := errors.AsType[*storage.Error](err)
 	return ok && e.Code == storage.Missing && e.Service == "QueueNotFound"

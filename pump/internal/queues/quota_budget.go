@@ -8,9 +8,9 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Class orders those who wait for one budget (P8.1): what ends work comes
-// before what keeps it, and both before what brings new work. Otherwise gets
-// eat the budget that deletes need, and every lease runs out (window 27).
+// Class orders the requests that wait for one budget (P8.1): those that end work come before those
+// that keep it, and both before those that bring new work. Otherwise gets eat the budget that
+// deletes need, and every lease runs out (window 27).
 type Class uint8
 
 // The classes, the first that is served first.
@@ -112,7 +112,7 @@ func (b *Budget) setTarget(target float64) {
 	b.cutTo *= target / b.target
 	b.target = target
 	b.Bucket.set(now, b.rateAt(now), burstOf(target, b.leastBurst))
-	b.grant() // who waits may wait for less long, or longer
+	b.grant() // waiting requests may have to wait less long, or longer
 }
 
 // TrySpend spends cost if that needs no waiting.
@@ -212,7 +212,7 @@ func (b *Budget) rateAt(now time.Time) float64 {
 		b.cutTo+b.target*climb*since.Seconds()*(1+since.Seconds()/climbDoubling.Seconds()))
 }
 
-// anyWaiting reports whether someone waits who goes before a newcomer of class c.
+// anyWaiting reports whether a waiting request goes before a new one of class c.
 func (b *Budget) anyWaiting(c Class) bool {
 	for w := range c + 1 {
 		if len(b.waiting[w]) > 0 {
@@ -240,7 +240,7 @@ func (b *Budget) takeTokens(cost int) bool {
 	return true
 }
 
-// grant lets those go who can be paid for, in the order of their classes.
+// grant lets requests go that can be paid for, in the order of their classes.
 func (b *Budget) grant() {
 	for c := range b.waiting {
 		for len(b.waiting[c]) > 0 {
@@ -280,7 +280,7 @@ func (b *Budget) schedule() {
 // No account has that name (storage accounts are letters and digits).
 const TasksShare = "(tasks)"
 
-// At is what may be spent a second at a moment, and what that grows to.
+// At is the rate a second at a moment, and the target that it grows to.
 func (b *Budget) At(now time.Time) (rate, target float64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -9,19 +9,18 @@ import (
 // (P8.1). Everything here is pure: the same cluster gives the same shares, in
 // every process and in any order, so no process has to agree with another.
 const (
-	// FloorPart of a limit is kept for floors: each of n members has 1/(4n) of an
-	// account, whatever it asked for, until its next beat says what it needs.
+	// FloorPart of a limit is kept for floors: each of n members has 1/(4n) of an account, with any
+	// demand, until its next beat says what it needs.
 	FloorPart = 1. / 4
-	// strangerPart of a queue's limit is kept for the members that have no business
-	// with it, to bring an end to what they have of it: 1/(16n) each. They are
-	// most of a large cluster, so the floor of an account would cost each queue a
-	// quarter of its speed.
+	// strangerPart of a queue's limit is kept for members that do not use the queue, to finish what
+	// they have of it: 1/(16n) each. They are most of a large cluster, so the floor of an account
+	// would cost each queue a quarter of its speed.
 	strangerPart = 1. / 16
 	// headroom is how much more than its demand is fair to a process: a share that
 	// was exactly the demand would hold back the next small growth.
 	quotaHeadroom = 1.25
-	// ownersWeight is what the owners of a queue's segments weigh together, against
-	// 1 of those who put into it: each message is put once, got once and deleted once.
+	// ownersWeight is what the owners of a queue's segments weigh together, against 1 of the members
+	// that put into it: each message is put once, got once and deleted once.
 	ownersWeight = 2.
 )
 
@@ -33,15 +32,14 @@ type claim struct {
 }
 
 // divide shares out a limit. Each claim gets its floor and then, while something is left, in
-// proportion to the weights but to none more than it asks for: a claim that wants less than
-// its share leaves it to the others (max-min fairness). The part that none asks for is given
-// out as well, in proportion to what they have, so that a process that begins to need more
-// has it at once. The shares come to the limit, or, when the floors alone exceed it, in
-// proportion to those.
+// proportion to the weights up to what it asks for: a claim that wants less than its share leaves
+// the rest to the others (max-min fairness). The part that no claim asks for is given out too, in
+// proportion to the shares, so that a process that begins to need more has it at once. The shares
+// add up to the limit; if the floors alone exceed it, the shares are in proportion to the floors.
 func divide(limit float64, claims []claim) []float64 {
 	shares := make([]float64, len(claims))
 	var sum, weights float64
-	var hungry []int // those who ask for more than their floor
+	var hungry []int // the claims above their floor
 	for i, c := range claims {
 		shares[i] = c.floor
 		sum += c.floor
@@ -50,8 +48,8 @@ func divide(limit float64, claims []claim) []float64 {
 			weights += c.weight
 		}
 	}
-	// Who needs the least for its weight is satisfied first; from the first one on who
-	// cannot be, all get the same for their weight.
+	// The claim that needs the least for its weight is satisfied first; from the first unsatisfied
+	// claim on, all get the same for their weight.
 	need := func(i int) float64 { return claims[i].demand - claims[i].floor }
 	slices.SortStableFunc(hungry, func(i, j int) int {
 		return cmp.Compare(need(i)/claims[i].weight, need(j)/claims[j].weight)
@@ -69,7 +67,7 @@ func divide(limit float64, claims []claim) []float64 {
 	}
 	if sum > 0 {
 		for i := range shares {
-			shares[i] = shares[i] / sum * limit // so that who is alone has exactly the limit
+			shares[i] = shares[i] / sum * limit // so that a lone claim has exactly the limit
 		}
 	}
 	return shares
@@ -93,13 +91,14 @@ type stake struct {
 	part float64
 }
 
-// sharedQueue is one queue of the shard map with those who use it, in the order of the parties.
+// sharedQueue is one queue of the shard map with the members that use it, in the order of the
+// parties.
 type sharedQueue struct {
 	name   string
 	stakes []stake
 }
 
-// sharedAccount is one account with those who have credentials for it, in order.
+// sharedAccount is one account with the members that have credentials for it, in order.
 type sharedAccount struct {
 	name    string
 	members []int
@@ -116,8 +115,8 @@ type portion struct {
 	share, floor, want float64
 }
 
-// portions are those of all members who have business with the limit, in order.
-// Each of the other members has stranger.
+// portions are those of all members that use what the limit is of, in order. Each of the other
+// members has stranger.
 type portions struct {
 	list     []portion
 	stranger portion
@@ -234,11 +233,11 @@ func (q *sharedQueue) portions(account string, parties []*party, n int, limit fl
 	return p
 }
 
-// allowed is what a member may spend of a limit now: its share, as far as no other
-// member may be using it. The others act on what they read up to a beat ago, which
-// before holds; until they have looked again, a share grows only into what they use by
-// neither reading. Two processes that both spend one share for a beat would throttle
-// each other down to a few per cent of it, and need most of a minute to come back.
+// allowed is what a member may spend of a limit now: its share, as far as no other member may be
+// using it. The others act on what they read up to a beat ago, which is before. Until they have
+// looked again, a share grows only into what they do not use by either reading. Two processes that
+// both spend one share for a beat would throttle each other down to a few per cent of it, and need
+// most of a minute to come back.
 func allowed(me int, limit float64, now, before *portions) float64 {
 	mine := now.of(me)
 	free := limit
@@ -263,5 +262,5 @@ func allowed(me int, limit float64, now, before *portions) float64 {
 	return min(mine.share, max(mine.floor, before.of(me).share, free))
 }
 
-// inUse is what a member may be using of a limit, whichever reading it acts on.
+// inUse is what a member may be using of a limit, by either reading.
 func inUse(now, before portion) float64 { return min(max(now.share, before.share), now.want) }

@@ -24,8 +24,8 @@ func (t *Targets) Queue(name string) float64 {
 	return t.other
 }
 
-// Sharing keeps what the shares of this process follow from: the newest view, and
-// an older one that all others have surely seen. It is for one goroutine at a time.
+// Sharing keeps the source of this process's shares: the newest view, and an older one that all
+// others have surely seen. It is for one goroutine at a time.
 type Sharing struct {
 	Instance string
 	Accounts []string
@@ -59,8 +59,8 @@ func (s *Sharing) Observe(v *cluster.View) {
 // and all have looked once after a beat, or after some beats in a large cluster.
 const mostViews = 64
 
-// Advance forgets views older than one that everybody has seen, and reports whether
-// that is another than before, and when the next one will be; 0: when there is another view.
+// Advance forgets views older than the last that all members have seen. It reports whether that
+// view has changed, and when the next will be; 0: with the next view.
 func (s *Sharing) Advance(now time.Time) (changed bool, next time.Duration) {
 	settled := -1
 	for i, v := range s.views {
@@ -88,7 +88,7 @@ func (s *Sharing) Targets() *Targets {
 	c := s.latest
 	before := c.partiesIn(s.views[0])
 	if !s.known {
-		before[c.me] = nil // who looked before this process joined
+		before[c.me] = nil // those looked before this process joined
 	}
 	t := &Targets{
 		Accounts: map[string]float64{},
@@ -106,8 +106,8 @@ func (s *Sharing) Targets() *Targets {
 	if s.Tasks > 0 {
 		l := Limits{Account: s.Tasks}
 		x, y := c.tasks.portions(c.parties, l), c.tasks.portions(before, l)
-		// Here no service refuses what is too much. So each may use all of its share at
-		// any moment, whatever it has said that it needs.
+		// Here no service refuses an excess. So each process may use all of its share at any moment, even
+		// beyond its stated demand.
 		for i := range x.account.list {
 			x.account.list[i].want = s.Tasks
 		}
@@ -116,8 +116,8 @@ func (s *Sharing) Targets() *Targets {
 	return t
 }
 
-// Unjoined are the targets of a process that does not know yet who else is there:
-// the floor of one that is alone, as others leave no less to one who joins (P8.1).
+// Unjoined are the targets of a process that does not know the other members yet: the floor of a
+// lone process, since others leave at least that to a process that joins (P8.1).
 func Unjoined(l Limits, tasks float64, accounts []string) *Targets {
 	t := &Targets{Accounts: map[string]float64{}, other: l.Queue * FloorPart, Tasks: tasks * FloorPart}
 	for _, name := range accounts {

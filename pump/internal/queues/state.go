@@ -32,6 +32,6 @@ func (f *Set) States(now time.Time, m *shardmap.Map) []pump.AccountState {
 	return out
 }
 
-// Trouble is why an account does nothing of what it is asked: it does not answer, throttles,
-// refuses or is disabled; nil if it does.
+// Trouble is why an account does not do what it is asked: it does not answer, throttles, refuses or
+// is disabled; nil if it does.
 func (f *Set) Trouble(account string) error { return f.Account(account).counts.trouble() }

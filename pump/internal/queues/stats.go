@@ -25,7 +25,7 @@ const (
 type requestCounts struct {
 	made      [cluster.OpKinds]atomic.Int64
 	throttled atomic.Int64
-	// silent is when the first request was not answered since the last one that was, Unix ns; 0: none.
+	// silent is when the first unanswered request since the last answer was made, Unix ns, or 0.
 	silent    atomic.Int64
 	refused   atomic.Bool           // the last answer was that the credential is not good
 	failure   atomic.Pointer[error] // of the last request, if the account did nothing of it
@@ -45,7 +45,7 @@ func (c *requestCounts) add(op operation, err error) {
 	}
 }
 
-// heard notes whether the account answered, for who asks how it is.
+// heard notes whether the account answered, for trouble.
 func (c *requestCounts) heard(err error) {
 	switch e, _ := AsError(err); {
 	case storage.Ambiguous(err), storage.Is(err, storage.Auth), e != nil && e.NoAccount():
@@ -74,7 +74,7 @@ func (c *requestCounts) silence(now time.Time) (seconds float64, refused bool) {
 	return seconds, c.refused.Load()
 }
 
-// trouble is why the account does nothing of what it is asked, nil if it does.
+// trouble is why the account does not do what it is asked, nil if it does.
 func (c *requestCounts) trouble() error {
 	if last := c.failure.Load(); last != nil {
 		return *last

@@ -9,7 +9,7 @@ import (
 	"github.com/queuepump/queuepump/shardmap"
 )
 
-// sharedView is a view as budgets see it: who is there, and who has what to do where.
+// sharedView is a view as budgets see it: the members, and which accounts and queues each uses.
 type sharedView struct {
 	view     *cluster.View
 	parties  []*party // by the view's members; then this process, if the view lacks it
@@ -50,7 +50,7 @@ func newSharedView(v *cluster.View, instance string, accounts []string) *sharedV
 	return c
 }
 
-// addMember makes a member one of those who share the accounts that it has.
+// addMember makes a member share the accounts that it has.
 func (c *sharedView) addMember(member int, index map[string]int) {
 	add := func(account int) {
 		a := &c.accounts[account]
@@ -72,7 +72,7 @@ func (c *sharedView) addMember(member int, index map[string]int) {
 	}
 }
 
-// addStakes says who has to do with which queue.
+// addStakes says which members use which queue.
 func (c *sharedView) addStakes(index map[string]int, putters []int) {
 	m := c.view.Workload.Map
 	readers, loads := c.readers(), m.Loads()
@@ -109,7 +109,7 @@ func (c *sharedView) addStakes(index map[string]int, putters []int) {
 			}
 		}
 		slices.SortFunc(q.stakes, func(a, b stake) int { return cmp.Compare(a.member, b.member) })
-		// Who says that it has no credentials for the account cannot use the queue.
+		// A member that says it has no credentials for the account cannot use the queue.
 		members := c.accounts[account].members
 		q.stakes = slices.DeleteFunc(q.stakes, func(s stake) bool {
 			_, ok := slices.BinarySearch(members, s.member)
@@ -119,10 +119,11 @@ func (c *sharedView) addStakes(index map[string]int, putters []int) {
 	}
 }
 
-// bringers are those who read foreign queues: they put what they find there into all other queues.
+// bringers are the members that read foreign queues: they put what they find there into all other
+// queues.
 func (c *sharedView) bringers() (members []int) {
 	if c.view.Owners == nil {
-		return nil // who gets a message keeps it
+		return nil // the getter of a message keeps it
 	}
 	for i, s := range c.view.Workload.Map.Shards {
 		reader := c.view.Sweeper(i)
@@ -160,7 +161,7 @@ func (c *sharedView) readers() [][]stake {
 		}
 		out[shard] = append(out[shard], stake{member: member, segments: segments})
 	}
-	alive := map[cluster.Owner]int{} // by instance and incarnation; -1 for those who are not
+	alive := map[cluster.Owner]int{} // by instance and incarnation; -1: not alive
 	for s, owner := range v.Owners {
 		owner.Epoch = 0
 		at, known := alive[owner]

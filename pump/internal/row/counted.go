@@ -9,7 +9,7 @@ import (
 )
 
 // Counted gives a handle of the same table whose requests to rows are counted, when they begin and
-// when they end, whatever they came to. Of a table that is Seeded or Suspended it keeps both.
+// when they end, with any result. If the table is Seeded or Suspended, the handle is too.
 func Counted(t storage.Table, n *waits.Counter) storage.Table {
 	if s, ok := t.(SeededTable); ok {
 		s.Table = countedTable{s.Table, n}

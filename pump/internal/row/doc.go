@@ -33,20 +33,19 @@
 //
 // # Ambiguous answers
 //
-// A timeout, a broken connection or a 5xx means that a write may be done, or
-// may be done later. Every write carries a fresh nonce. After an ambiguous
-// answer the row is read back: my nonce, and it was done; the version I based
-// the write on, and it may still land, so the same bytes go out again with the
-// same condition and the same nonce (P3.5); anything else, and another won.
-// The same holds for a 409 or 412 that follows an ambiguous attempt: it may be
-// my own write that I ran into (window 20). After a 503 for too many requests the
-// same bytes go out again without reading, which spares a busy partition a request
-// each time: if the refused write landed, the next is answered by a 412.
+// A timeout, a broken connection or a 5xx means that a write may be done, or may be done later.
+// Every write carries a fresh nonce. After an ambiguous answer the row is read back. If it has the
+// write's nonce, the write was done. If it is the version that the write was based on, the write
+// may still land: the same bytes go out again with the same condition and nonce (P3.5). If it is
+// anything else, another write won. The same holds for a 409 or 412 that follows an ambiguous
+// attempt: the cause may be the process's own write (window 20). After a 503 for too many requests
+// the same bytes go out again without reading, which spares a busy partition a request each time:
+// if the refused write landed, the next is answered by a 412.
 //
 // # Tombstone
 //
-// Tombstone makes the message by which an owner learns that quarantined tasks were
-// given up (P4.4), and finds the row of a cause that fits into no message.
+// Tombstone makes the message that tells an owner that quarantined tasks were given up (P4.4), and
+// finds the row of a cause that is too large for a message.
 package row
 
 // TableName is the table, in the control account, that holds the rows of every

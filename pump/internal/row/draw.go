@@ -44,7 +44,7 @@ func Suspended(t storage.Table, ahead func(at time.Time) time.Duration) storage.
 	return s
 }
 
-// ClockOf is by which trust is judged of who reaches rows through the table.
+// ClockOf is the clock for the trust of a process that reaches rows through the table.
 func ClockOf(t storage.Table) waits.Clock {
 	s, _ := t.(SeededTable)
 	return s.clock
@@ -76,14 +76,13 @@ func InstanceOf(token string) string {
 	return token
 }
 
-// Nonce is 128 bits: two writers who ever drew the same one would each believe
-// that the other's write was its own.
+// Nonce is 128 bits: two writers with the same nonce would each take the other's write for its own.
 func (d Draw) Nonce(object string) string {
 	return fmt.Sprintf("%016x%016x", d("nonce", object), d("nonce", object))
 }
 
-// SeededRunID draws the id of a new run of a workload as a simulation does: 128 bits
-// that are no secret and meet no other run's. Who is not simulated takes [codec.NewRunID].
+// SeededRunID draws the id of a new run of a workload as a simulation does: 128 bits that are not
+// secret and differ from every other run's. Outside of simulations see [codec.NewRunID].
 func SeededRunID(d Draw, workload string) (id codec.RunID) {
 	binary.BigEndian.PutUint64(id[:8], d("run", workload))
 	binary.BigEndian.PutUint64(id[8:], d("run", workload))
@@ -107,11 +106,10 @@ func (d Draw) Spread(operation, object string, most time.Duration) time.Duration
 	return time.Duration(d(operation, object) % uint64(most+1))
 }
 
-// Pause waits before attempt number `attempt` (1 is the first retry): twice as
-// long each time up to longest, jittered, and at least as long as the service
-// asked for. After a refusal it begins with a quarter of longest: of a thousand who each ask
-// again a few times within the first half second a partition would hear nothing else.
-// It returns early when the context ends.
+// Pause waits before attempt number `attempt` (1 is the first retry): twice as long each time up to
+// longest, jittered, and at least as long as the service asked for. After a refusal it begins with
+// a quarter of longest: a partition must not be filled by a thousand processes that each ask again
+// a few times within the first half second. It returns early when the context ends.
 func (d Draw) Pause(
 	ctx context.Context, object string, attempt int, longest time.Duration, err error,
 ) {

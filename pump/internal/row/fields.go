@@ -188,7 +188,7 @@ func Clip(s string) string {
 	return s[:cut]
 }
 
-// Finite is an amount that fits a row: from 0 to [MaxDemand], and 0 for what is no number.
+// Finite is an amount that fits a row: from 0 to [MaxDemand], and 0 if x is not a number.
 func Finite(x float64) float64 {
 	if !(x > 0) { // so written that NaN fails too
 		return 0

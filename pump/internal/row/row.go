@@ -27,10 +27,10 @@ const (
 	Format = 1
 )
 
-// ErrLost is the answer of TryWrite when the row is no longer at the version
-// that the write was based on, and does not hold the write either. (The write
-// may have been there for a moment, if another one replaced it before it could
-// be read back; a caller to whom that matters reads and looks.)
+// ErrLost is the answer of TryWrite when the row is no longer at the version that the write was
+// based on, and does not hold the write either. (The write may have been there for a moment, if
+// another one replaced it before it could be read back; a caller that needs to know reads and
+// looks.)
 var ErrLost = errors.New("another writer changed the row first")
 
 // Row is one row of the control table as a T: the storage behind two methods,
@@ -73,7 +73,7 @@ func (r Row[T]) Object() string { return r.Partition + "/" + r.Key }
 // LongestPause is the longest pause between two attempts of a request.
 func (r Row[T]) LongestPause() time.Duration { return r.Timeout / 5 }
 
-// Read asks once for the row. That there is none is no error but an absent version.
+// Read asks once for the row. Without a row the version is absent, and that is not an error.
 func (r Row[T]) Read(ctx context.Context) (Version[T], error) {
 	v, _, err := r.readWithNonce(ctx)
 	return v, err
@@ -95,8 +95,8 @@ func (r Row[T]) readWithNonce(ctx context.Context) (v Version[T], nonce string, 
 	return v, nonce, err
 }
 
-// Parse fills in what an entity of this row says, as a read or a query gave it.
-// Of one that cannot be read only the version is known, and what salvage gives.
+// Parse fills in what an entity of this row says, as a read or a query gave it. If the entity
+// cannot be read, only its version is known, and what salvage gives.
 func (r Row[T]) Parse(e storage.Entity, v *Version[T]) (nonce string, err error) {
 	f := &Fields{Props: e.Properties}
 	v.ETag, v.Modified = e.ETag, e.Modified
@@ -204,12 +204,11 @@ func (r Row[T]) TryWrite(ctx context.Context, base Version[T], next T) (Version[
 	}
 }
 
-// TryRemove removes the row on the condition that it is still at base, and is
-// ErrLost if another version is there. That no row is there is success, whichever process
-// removed it. Any other error means that it is not known, or (unless
-// storage.Ambiguous) that the row was not removed. There is nothing to be read
-// back: the same removal sent again finds the row, no row, or another version,
-// and one that lands late can hit no other version than base.
+// TryRemove removes the row on the condition that it is still at base, and is ErrLost if another
+// version is there. A missing row is success, whichever process removed it. Any other error means
+// that the outcome is not known, or (unless storage.Ambiguous) that the row was not removed.
+// Reading back is not needed: the same removal sent again finds the row, no row, or another
+// version, and a late removal can only hit base.
 func (r Row[T]) TryRemove(ctx context.Context, base Version[T]) error {
 	if base.Absent() {
 		return nil // without an ETag it would remove any version
@@ -256,8 +255,8 @@ func (r Row[T]) send(ctx context.Context, w storage.Write) (storage.ETag, error)
 	return etags[0], nil
 }
 
-// Prepare makes the write. Of a row that is there only the properties that
-// changed are sent, so that a beat is small however large the checkpoint is.
+// Prepare makes the write. For an existing row only changed properties are sent, so that a beat is
+// small beside a checkpoint of any size.
 func (r Row[T]) Prepare(base Version[T], next T, nonce string) storage.Write {
 	props := r.Encode(next)
 	format, ok := props[FormatProperty].(int64)
@@ -297,8 +296,8 @@ func MayRetry(err error) bool {
 	return ok && (e.Ambiguous() || e.Code == storage.Canceled)
 }
 
-// NoTable reports whether err says that there is no table. An account that is disabled or unknown
-// says nothing of its tables.
+// NoTable reports whether err says that the table does not exist. A disabled or unknown account
+// does not say that of its tables.
 func NoTable(err error) bool {
 	e, ok := StorageError(err)
 	return ok && e.Code == storage.Missing && !e.NoAccount()

@@ -8,8 +8,7 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// MustReadOrCreate is MustRead for who is about to write: a table that is not
-// there is made.
+// MustReadOrCreate is MustRead before a write: a missing table is made.
 func (r Row[T]) MustReadOrCreate(ctx context.Context) (Version[T], error) {
 	v, err := r.MustRead(ctx)
 	if NoTable(err) {

@@ -24,7 +24,7 @@ func Insist(
 }
 
 // RemoveFound removes rows of one partition, as far as they are still of the version given. A
-// batch that fails keeps no other back.
+// failed batch does not keep others back.
 func RemoveFound(ctx context.Context, t storage.Table, rows []storage.Entity) error {
 	var errs []error
 	for batch := range slices.Chunk(rows, storage.MaxBatch) {
@@ -40,8 +40,8 @@ func RemoveFound(ctx context.Context, t storage.Table, rows []storage.Entity) er
 	return errors.Join(errs...)
 }
 
-// RemoveAll makes removals together, or, if one of them keeps the others back, each by itself.
-// That a row is gone, or another version by now, is no error.
+// RemoveAll makes removals together, or, if one of them keeps the others back, each by itself. A
+// row that is gone, or has another version by now, is not an error.
 func RemoveAll(ctx context.Context, t storage.Table, writes []storage.Write) error {
 	if len(writes) == 0 {
 		return nil

@@ -37,9 +37,9 @@ type ServerClock struct {
 	local   time.Time  // ... and a local one that is not before it
 }
 
-// AtLeast gives a time that the server's clock has certainly reached, late by a
-// round trip and a thousandth of the ten minutes after which it is learned anew. It
-// is zero if the service stamps no rows.
+// AtLeast gives a time that the server's clock has certainly reached, late by a round trip and a
+// thousandth of the ten minutes after which it is learned again. It is zero if the service stamps
+// no rows.
 func (c *ServerClock) AtLeast(ctx context.Context) (time.Time, error) {
 	for {
 		if now, known := c.estimate(); known {

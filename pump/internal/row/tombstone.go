@@ -24,9 +24,8 @@ const TombstoneReason = "dropped"
 // round a crash leaves tasks that are quarantined in the ledger and are nowhere else,
 // and their run is never complete.
 
-// IsTombstone reports whether an envelope only says that its tasks were dropped.
-// The cause must stay with it wherever it goes: without one it is an envelope of
-// tasks without bodies.
+// IsTombstone reports whether an envelope only says that its tasks were dropped. The cause must
+// always stay with it: without a cause it is an envelope of tasks without bodies.
 func IsTombstone(h *codec.Header) bool {
 	return h.Cause != nil && h.Cause.Reason == TombstoneReason
 }
@@ -37,7 +36,7 @@ func NewTombstone(h codec.Header, by string, now time.Time) ([]byte, error) {
 		Reason: TombstoneReason, Instance: by, Attempts: h.Attempt, First: now, Last: now,
 	}
 	h.Generation++
-	h.Attempt = 0 // the version stays: who read the envelope reads its tombstone too (P4.6)
+	h.Attempt = 0 // the version stays: a reader of the envelope can read its tombstone (P4.6)
 	b := codec.NewBuilder(storage.MaxText - codec.DefaultHeadroom)
 	b.Reset(h)
 	for n := range h.Tasks.All() {

@@ -45,7 +45,7 @@ func (t Times) Dead() time.Duration { return t.Lease + t.Margin }
 // Timeout bounds one request, so that a request that hangs leaves time for two more.
 func (t Times) Timeout() time.Duration { return min(RequestTimeout, t.Trust()/3) }
 
-// Longer is what an observer goes by whose own times differ from those of whom it observes.
+// Longer gives the times for an observer whose own times differ from those of the observed process.
 func Longer(a, b Times) Times {
 	return Times{max(a.Beat, b.Beat), max(a.Lease, b.Lease), max(a.Margin, b.Margin)}
 }
@@ -57,10 +57,10 @@ type Watch struct {
 	last  time.Time // when the last successful read was sent
 }
 
-// Look notes a successful read and reports whether who beats the row may be
-// alive. He may not be if the row did not change over lease + margin of reads
-// none of which is further than two beats from the one before: after a longer
-// gap the watch begins anew, because he may have had no way to beat either.
+// Look notes a successful read and reports whether the owner of the row may be alive. The owner
+// counts as dead if the row did not change over lease + margin of reads, each within two beats of
+// the last. After a longer gap the watch begins again, because the owner may have been unable to
+// beat, too.
 func (w *Watch) Look(etag storage.ETag, sent, received time.Time, t Times) (alive bool) {
 	if etag != w.etag || received.Sub(w.last) > 2*t.Beat {
 		w.etag, w.Since = etag, received

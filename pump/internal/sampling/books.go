@@ -29,7 +29,7 @@ type books struct {
 	from   time.Time // what before is as of
 	looked time.Time // at first
 	at     time.Time // the last look
-	ever   ever      // since these books began, whatever the day
+	ever   ever      // since these books began, over all days
 	rates  []point   // of the last minutes
 }
 
@@ -74,7 +74,7 @@ type ever struct {
 	kinds    cluster.OpCounts
 }
 
-// point is what that was at a time.
+// point is a day's state at a time.
 type point struct {
 	at time.Time
 	ever
@@ -94,7 +94,7 @@ func dayOf(at time.Time) int64 { return at.Unix() / secondsADay }
 // midnight is when a day began.
 func midnight(day int64) time.Time { return time.Unix(day*secondsADay, 0).UTC() }
 
-// newBooks goes on from a row, or begins anew if there is none.
+// newBooks goes on from a row, or begins from nothing without one.
 func newBooks(prices pump.Prices, limit float64, last HistoryPoint, marks Marks) *books {
 	b := &books{
 		prices: prices, limit: limit, sums: newSums(),
@@ -180,8 +180,8 @@ func askedBy(m *cluster.Member) (of map[string]asked, all Requests) {
 	return of, all
 }
 
-// again counts what a member has asked since the last look. A row of a member that came back as it
-// was of before says less than what is known: that is no news.
+// again counts what a member has asked since the last look. A member's row that came back older
+// says less than what is known, and is ignored.
 func (b *books) again(m *cluster.Member, last map[string]asked) map[string]asked {
 	now, _ := askedBy(m)
 	for name, n := range now {
@@ -335,7 +335,7 @@ func (b *books) row(
 		p.Cost += cost
 		p.Accounts = append(p.Accounts, HistoryAccount{
 			Name: name, Asked: wants[name], Limit: b.limit, Throttled: e.throttled, Cost: cost,
-			// where there are no queues, none is to be looked at
+			// without queues nothing needs a look
 			Sampled:  sampled || backlog != nil && !queues[name],
 			Messages: uint64(max(a.Messages, 0)), Visible: uint64(max(a.Visible, 0)),
 			InFlight: uint64(max(a.InFlight, 0)), Delayed: uint64(max(a.Delayed, 0)),
@@ -355,8 +355,8 @@ func (s sums) names(queues map[string]bool) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// marked are the marks of the members that were seen. It keeps those of the row before whose
-// members were not seen, unless they are old.
+// marked are the marks of the members that were seen. Marks of the row before stay if their members
+// were not seen, unless they are old.
 func (b *books) marked() Marks {
 	marks := Marks{}
 	for id, m := range b.before {

@@ -1,5 +1,5 @@
-// Package sampling looks at all queues of a workload now and then, for the metrics by which people
-// are alarmed and processors are scaled. One process of all does it, within its budgets and at a
+// Package sampling looks at all queues of a workload now and then, for the metrics that alarm
+// people and scale processors. One process of a workload samples, within its budgets and at a
 // bounded rate.
 //
 // Each member's beat says whether it would sample (Config.Sample). The first processor by rank that
@@ -7,7 +7,7 @@
 // the same rows, and two that believe it for a while cost some requests.
 //
 //   - The look: a count of each queue, which is never too low and includes hidden messages, and a
-//     peek, at 32 messages if there are no more, else at the first, whose age is the oldest. A
+//     peek: at all messages if there are at most 32, else at the first, which is the oldest. A
 //     count of 0 needs no peek. Poison queues are counted.
 //   - The division: beats say by account how many messages a member holds and how many it has put
 //     back for later. If a peek did not show all, what is visible is the count less these. They are
@@ -42,7 +42,7 @@
 // name and since when it counts. So what members asked between two samplers is counted, except for
 // the last beat of a member that died. Marks of members that are not seen stay in the rows for an
 // hour. What cannot be told apart is divided: by the member's accounts, and at midnight by time. If
-// a member has no mark, all is counted that it asked since midnight. A count that is smaller than a
+// a member has no mark, all that it asked since midnight is counted. A count that is smaller than a
 // known one is ignored. A process that stops while no other samples writes a row of the minute as
 // far as it has come.
 package sampling

@@ -26,8 +26,8 @@ const (
 	// ahead is how far a row may be ahead of the service's stamp on it. A row that is further ahead
 	// is of a process with a wrong clock: it would hide all others.
 	ahead = 2 * time.Minute
-	// skew is how far the clock of this machine may be behind that of the service, whose minutes the
-	// rows are of. The service refuses requests that are signed with one that is 15 minutes off.
+	// skew is how far this machine's clock may be behind the service's, whose minutes the rows have.
+	// The service refuses requests signed with a clock that is 15 minutes off.
 	skew = 16 * time.Minute
 	// bad is how many rows that cannot be read are told of, and how many are passed over in search
 	// of the newest one.
@@ -43,8 +43,8 @@ type HistoryPoint struct {
 	Sampled bool    `json:"sampled"`
 	Done    float64 `json:"messagesDonePerSecond"`
 	Waiting float64 `json:"waitingSeconds"`
-	// Cost is that of the minute, and of what came before it since the last row was written; DayCost
-	// is that of the UTC day up to now. Both are in Currency.
+	// Cost is the cost since the last row was written: of the minute, and of any gap before it;
+	// DayCost is that of the UTC day up to now. Both are in Currency.
 	Cost     float64          `json:"cost"`
 	DayCost  float64          `json:"dayCost"`
 	Currency string           `json:"currency"`
@@ -238,8 +238,8 @@ func read(e storage.Entity) (HistoryPoint, error) {
 }
 
 // NewestPoint gives the newest row that can be read, with its marks, for the process that goes on
-// from it; the zero point if there is none. A row that came back as it was a while ago does no
-// harm: its marks came back with it.
+// from it; the zero point without such a row. A row that came back older does no harm: its marks
+// came back with it.
 func NewestPoint(
 	ctx context.Context, t storage.Table, workloadName string,
 ) (HistoryPoint, Marks, error) {

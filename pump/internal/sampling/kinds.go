@@ -94,8 +94,8 @@ func partOf(all cluster.OpCounts, n Requests) (part cluster.OpCounts) {
 	return part
 }
 
-// dayKinds are the day's requests by kind, those of which it is not known included, with how many a
-// second there were lately.
+// dayKinds are the day's requests by kind, requests of unknown kind included, with their recent
+// rate a second.
 func (b *books) dayKinds() map[cluster.DayKind]cluster.DayCount {
 	of := map[cluster.DayKind]cluster.DayCount{}
 	first, last := b.rates[0], b.rates[len(b.rates)-1]

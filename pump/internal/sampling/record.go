@@ -25,8 +25,8 @@ type recording struct {
 	dark   bool      // the rows could not be reached
 }
 
-// Day is what this process says of the day's cost in its beats: nil if it is not the one that
-// samples, or does not know yet.
+// Day is what this process says of the day's cost in its beats: nil if it does not sample, or does
+// not know yet.
 func (s *Sampler) Day() *cluster.Day {
 	if s == nil {
 		return nil

@@ -25,8 +25,8 @@ const (
 	// most. 8 queues take two thirds of a second, a thousand take 80 s, which is how old a sample is
 	// then.
 	perSecond = 25
-	// forgotten is when an account that cannot be read is not told of any more: numbers of before
-	// would look like news.
+	// forgotten is after how long the numbers of an unreadable account are no longer told: old numbers
+	// would look like new ones.
 	forgotten = 5 * time.Minute
 	// patience is what a sample may take beside its own pace. An account that does not answer, or
 	// whose budget leaves it no request, delays what is known of the others for no longer.
@@ -67,7 +67,7 @@ func New(cfg *pump.Config, f *queues.Set, view func() *cluster.View) *Sampler {
 	}
 }
 
-// Latest is the last sample; nil if this process is not the one that samples, or has not yet.
+// Latest is the last sample; nil if this process does not sample, or has not yet.
 func (s *Sampler) Latest() *pump.Backlog {
 	if s == nil {
 		return nil
@@ -75,9 +75,9 @@ func (s *Sampler) Latest() *pump.Backlog {
 	return s.latest.Load()
 }
 
-// Chosen reports whether a member is the one that samples: the first in rank of the processors that
-// would, and if there is none, the first of the others by name. All members see the same rows; that
-// two believe it for a while costs some requests.
+// Chosen reports whether a member is to sample: the first in rank of the processors that would, or
+// without one the first of the others by name. All members see the same rows; if two sample for a
+// while, that costs some requests.
 func Chosen(v *cluster.View, instance string) bool { return chosen(v) == instance }
 
 // chosen is the member that samples; empty: none does.
@@ -152,7 +152,7 @@ func (s *Sampler) sample(ctx context.Context, v *cluster.View) {
 	s.publish(v, shards, found, time.Now())
 }
 
-// publish makes of what was seen and of what members say what others may know.
+// publish makes the published sample from what was seen and what members say.
 func (s *Sampler) publish(
 	v *cluster.View, shards map[string][]shardmap.Shard, found map[string]sighting, now time.Time,
 ) {
@@ -218,8 +218,8 @@ func (s *Sampler) look(
 	return seen, err
 }
 
-// lookAt counts a queue and looks at its first message. As many as one peek can show are all looked
-// at, so that in a queue with few messages it is known which are visible.
+// lookAt counts a queue and looks at its first message. If one peek can show all messages, it looks
+// at all, so that in a queue with few messages it is known which are visible.
 func (s *Sampler) lookAt(ctx context.Context, q *queues.Queue, seen *sighting) error {
 	n, err := s.count(ctx, q)
 	if err != nil || n == 0 { // which is proof

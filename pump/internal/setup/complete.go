@@ -35,7 +35,7 @@ var validWorkload = regexp.MustCompile(`^[a-z](-?[a-z0-9])+$`)
 type Config struct {
 	pump.Config
 	ControlGiven bool            // Control was not left out
-	AnyQueues    map[string]bool // accounts by name for which Queues was left out
+	AnyQueues    map[string]bool // accounts by name whose Queues was left out
 	Sim          sim.Config
 }
 
@@ -143,7 +143,7 @@ func withBudget(c Config) (_ Config, err error) {
 	return c, err
 }
 
-// defaultQueues is how many queues an account has for which the configuration does not say it.
+// defaultQueues is how many queues an account has if the configuration does not say.
 func defaultQueues(accounts, segments int) int {
 	if segments <= 0 {
 		segments = 4096 // the most there are unless configured
@@ -370,7 +370,7 @@ func Retry(p pump.RetryPolicy) (pump.RetryPolicy, error) {
 // validQueue is the service's own rule for the name of a queue, with a length from 3 to 63.
 var validQueue = regexp.MustCompile(`^[a-z0-9](-?[a-z0-9])+$`)
 
-// checkForeign checks what is said of other programs' messages, and fills in what is not.
+// checkForeign checks the settings for other programs' messages, and fills in missing ones.
 func checkForeign(c *pump.Config) error {
 	Default(&c.ForeignEncoding, jsonline.ForeignAuto)
 	if !slices.Contains(jsonline.ForeignEncodings, c.ForeignEncoding) {

@@ -18,18 +18,18 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// A workload lives where its rows are: in one account. A configuration that names another
-// one, or that names none and lists the accounts in another order, finds no rows there; were the
-// workload made then, two clusters would work on the same queues, each without the runs of
-// the other. So a workload that is not where it should be is looked for in every other configured
-// account before it is made, and before a command says that it does not exist. Of those who make it
-// at the same time in different accounts one succeeds ([workload.Maker]).
+// A workload lives where its rows are: in one account. A configuration that names another one, or
+// that names none and lists the accounts in another order, finds no rows there. If it then made the
+// workload, two clusters would work on the same queues, each without the runs of the other. So a
+// workload that is not where it should be is looked for in every other configured account before it
+// is made, and before a command says that it does not exist. If processes make it at the same time
+// in different accounts, one succeeds ([workload.Maker]).
 
-// Elsewhere looks for the workload in the configured accounts other than the control account. It
-// is nil if none of them has it. It is a [*pump.ConfigError] if one has it, or if an account
-// refuses or is disabled and the configuration does not say which one is the control account
-// ([Unsure]); and a storage error if an account does not answer, so that it may be there. One whose
-// name is unknown is as one that refuses, where the configuration says it.
+// Elsewhere looks for the workload in the configured accounts other than the control account. It is
+// nil if none of them has it. It is a [*pump.ConfigError] if one has it, or if an account refuses
+// or is disabled and the configuration does not say which one is the control account ([Unsure]);
+// and a storage error if an account does not answer, so that it may be there. An account with an
+// unknown name counts as one that refuses, if the configuration names the control account.
 func Elsewhere(ctx context.Context, c *Config, announcing *workload.Maker) error {
 	var mu sync.Mutex
 	var found, refused []string
@@ -111,7 +111,7 @@ func Unsure(err error) bool {
 	return is
 }
 
-// hasWorkload looks into one account. A row that cannot be read is one all the same.
+// hasWorkload looks into one account. An unreadable row counts, too.
 func hasWorkload(ctx context.Context, t storage.Table, c *Config) (there bool, err error) {
 	_, err = lookInto(ctx, t, c)
 	switch {
@@ -153,8 +153,9 @@ func announce(ctx context.Context, c *Config, m *workload.Maker, t storage.Table
 	})
 }
 
-// Maker is by what the workload is made where the configuration expects it, and nowhere else.
-// asking is told each time that other accounts are asked, and gives what is called afterwards.
+// Maker gives the maker of the workload in the account that the configuration expects, and in no
+// other. asking is told each time that other accounts are asked, and gives what is called
+// afterwards.
 func Maker(c *Config, asking func() (asked func())) *workload.Maker {
 	m := &workload.Maker{Account: c.Control, Known: func(account string) error {
 		return isKnown(c, account)
@@ -169,8 +170,8 @@ func Maker(c *Config, asking func() (asked func())) *workload.Maker {
 	return m
 }
 
-// isKnown is nil for a configured account. Another one is named in an anchor by who makes, or has
-// made, the workload with a configuration of accounts that are partly others.
+// isKnown is nil for a configured account. An anchor names another account if a process makes, or
+// has made, the workload with partly other accounts in its configuration.
 func isKnown(c *Config, account string) error {
 	if slices.ContainsFunc(c.Accounts, func(a pump.Account) bool { return a.Name == account }) {
 		return nil
@@ -306,8 +307,8 @@ func others(c *Config) []pump.Account {
 	})
 }
 
-// SpecOf gives the workload that a configuration describes. The number of queues of an account for
-// which it gives none is for who makes the workload; of one that is there it would be a claim that
+// SpecOf gives the workload that a configuration describes. If it gives an account no number of
+// queues, the workload's maker chooses it. For an existing workload a number would be a claim that
 // the operator did not make, and it depends on how many accounts are listed.
 func SpecOf(c *Config) workload.Spec {
 	s := workload.Spec{
@@ -339,7 +340,7 @@ func WarnExtra(log *slog.Logger, extra []string) {
 	}
 }
 
-// sameQueues gives the accounts of which both workloads use a queue.
+// sameQueues gives the accounts with a queue that both workloads use.
 func sameQueues(w, other *workload.Workload) []string {
 	ours := map[string]bool{}
 	for _, s := range w.Map.Shards {

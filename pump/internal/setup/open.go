@@ -111,8 +111,8 @@ func (o *Session) Runs() *workload.Runs {
 // RunsNamed is how many runs an error names at most.
 const RunsNamed = 8
 
-// runDigits is how many digits of a run's id a user writes at least: the first 4 of two among
-// a hundred runs are the same once in 13 times, but who reads 4 off a screen is told so.
+// runDigits is how many digits of a run's id a user writes at least: among a hundred runs two have
+// the same first 4 once in 13 times, but a user who types 4 is told so.
 const runDigits = 4
 
 // RunDigits reads what a user wrote for a run: a whole id, or its first digits.
@@ -203,7 +203,7 @@ func (o *Session) NotGone(
 	return "", 0, err
 }
 
-// answers gives a queue that an account answers for, asking for all at once; empty: there is none.
+// answers gives a queue that an account answers for, asking for all at once; empty without one.
 func (o *Session) answers(ctx context.Context, name string, qs []string) string {
 	store := o.Queues.Account(name).Store
 	g, ctx := errgroup.WithContext(ctx)

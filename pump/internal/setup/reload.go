@@ -11,10 +11,10 @@ import (
 )
 
 // Reload lets a process that runs take what is new in a configuration: accounts, the limits of
-// budgets, the cap on what a day costs and prices. It reports whether there was something. Upon
-// an error, which is a [*pump.ConfigError], nothing has changed. An account that is not there
-// any more stays in use, since messages of it may be in hand. Foreign queues are not compared:
-// the workload's map says which are read.
+// budgets, the cap on what a day costs and prices. It reports whether anything is new. Upon an
+// error, which is a [*pump.ConfigError], nothing has changed. A removed account stays in use, since
+// messages of it may be in hand. Foreign queues are not compared: the workload's map says which are
+// read.
 func Reload(f *queues.Set, now *Config, given pump.Config) (changed bool, err error) {
 	next, err := Complete(given)
 	if err != nil {

@@ -21,9 +21,9 @@ const (
 	sayAgain = 30 * time.Second
 )
 
-// Waits says for which accounts a start waits, what they said last, and what mends that. It says
-// so while it lasts, because the error comes only when a minute of trying is over. It may be used
-// by many goroutines at once.
+// Waits says which accounts a start waits for, what they said last, and what mends that. It says so
+// during the wait, because the error comes only when a minute of trying is over. It may be used by
+// many goroutines at once.
 type Waits struct {
 	log   *slog.Logger
 	what  string
@@ -32,10 +32,10 @@ type Waits struct {
 
 	mu     sync.Mutex // guards what follows
 	asked  map[string]func() error
-	giveUp context.CancelCauseFunc // nil: waits on, whatever it is
+	giveUp context.CancelCauseFunc // nil: waits on, for any error
 }
 
-// NewWaits makes one that waits for no account yet.
+// NewWaits makes Waits without an account yet.
 func NewWaits(log *slog.Logger, what, key string) *Waits {
 	w := &Waits{log: log, what: what, key: key, asked: map[string]func() error{}}
 	w.mu.Lock() // the timer may fire before it is known
@@ -44,7 +44,7 @@ func NewWaits(log *slog.Logger, what, key string) *Waits {
 	return w
 }
 
-// Begin is called when an account is asked. trouble gives its last failure, nil if there is none.
+// Begin is called when an account is asked. trouble gives its last failure, or nil.
 func (w *Waits) Begin(account string, trouble func() error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -69,8 +69,8 @@ func (w *Waits) Stop() {
 	clear(w.asked)
 }
 
-// GiveUp gives a context that ends, if it may, once nothing that is waited for can answer
-// ([storage.Hopeless]), and what tells with which error that was; nil if it was not.
+// GiveUp gives a context that ends, if it may, once no awaited account can answer
+// ([storage.Hopeless]), and a function for the error that ended it; nil if none did.
 func (w *Waits) GiveUp(ctx context.Context, may bool) (context.Context, func() error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	w.mu.Lock()
@@ -135,7 +135,7 @@ func (t *watchedTable) Read(ctx context.Context, partition, key string) (storage
 	defer t.mu.Unlock()
 	if t.last, t.off = nil, nil; storage.Ambiguous(err) {
 		t.last = err
-	} else if failure.KindOf(err) == failure.Disabled { // which is no missing table, but a refusal
+	} else if failure.KindOf(err) == failure.Disabled { // not a missing table, but a refusal
 		t.off = &storage.Error{Code: storage.Auth, Op: "read", Account: t.account, Index: -1, Err: err}
 	}
 	return e, err

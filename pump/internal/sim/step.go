@@ -14,14 +14,14 @@ type Seeding struct {
 	// Draw is what rows' nonces, ids of runs and the jitter of rows come from. Default:
 	// the system's random source. (The engine's own jitter is a hash already.)
 	Draw row.Draw
-	// Turn lets those who come in one instant decide one after another.
+	// Turn lets goroutines that come in one instant decide one after another.
 	Turn Step
 	// Ahead is by how much the process's wall clock has moved on more than its monotonic
 	// clock at a time, because its machine was suspended or its clock was set. nil: not at all.
 	Ahead func(at time.Time) time.Duration
 }
 
-// Clock is by which the process judges how long it may trust something.
+// Clock tells the process how long it may trust something.
 func (s *Seeding) Clock() waits.Clock { return waits.Clock{Ahead: s.Ahead} }
 
 // Step waits for the turn of a goroutine that wants to do something that many
@@ -32,9 +32,8 @@ func (s *Seeding) Clock() waits.Clock { return waits.Clock{Ahead: s.Ahead} }
 // all goroutines wait, so the one that has its turn also finds all that happened before
 // at rest.
 //
-// nil, outside of simulations, waits for nothing: there the scheduler's choice is as
-// good as any. It must not be waited for with a lock held, which is no waiting that
-// virtual time knows of.
+// nil, outside of simulations, does not wait: there the scheduler's choice is as good as any. A
+// caller must not hold a lock, because virtual time does not know of waits for a lock.
 type Step func(operation, about string)
 
 // Wait waits for the turn; see [Step].

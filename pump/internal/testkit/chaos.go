@@ -17,7 +17,7 @@ type Chaos struct {
 	Server *Server
 	Quiet  time.Time // from then on nothing goes wrong
 	End    time.Time
-	Mu     sync.Mutex // of what the test writes down
+	Mu     sync.Mutex // of the test's notes
 }
 
 // Roll is a number below n, by what it is for.

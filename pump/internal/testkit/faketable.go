@@ -87,13 +87,13 @@ type Call struct {
 type Fault struct {
 	Code    storage.Code  // with fail
 	Fail    bool          // answer code
-	Act     bool          // with fail: the request acts all the same
+	Act     bool          // with fail: the request still acts
 	late    time.Duration // with act: it acts this long after the answer
 	Hang    bool          // no answer until the context ends; act says whether it acts
 	Delayed time.Duration // the request is this much longer under way
 }
 
-// What may happen to a request on its way: its caller does not hear of what it did, or it never
+// What may happen to a request on its way: its caller does not hear what it did, or it never
 // arrives.
 var (
 	LostAnswer  = Fault{Fail: true, Act: true, Code: storage.MaybeDone}

@@ -1,5 +1,5 @@
-// Package rowtest fuzzes the rows that other packages keep: whatever a row holds, reading it
-// is bounded, and what is read is written as it was.
+// Package rowtest fuzzes the rows that other packages keep: reading a row is bounded for any
+// contents, and what is read is written as it was.
 package testkit
 
 import (
@@ -89,8 +89,8 @@ func altered(props map[string]any, data []byte) map[string]any {
 	return props
 }
 
-// Fuzz shows that whatever the properties of a control row are, reading it is bounded
-// and gives [row.ErrCorrupt] or a value that is written and read again as it is.
+// Fuzz shows that reading a control row with any properties is bounded and gives [row.ErrCorrupt]
+// or a value that is written and read again unchanged.
 func Fuzz(f *testing.F, kinds []Kind) {
 	for kind := range kinds {
 		f.Add(byte(kind), []byte{})

@@ -10,7 +10,7 @@ import (
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
 
-// Simulated is a simulated account, of which requests take 10 ms.
+// Simulated is a simulated account whose requests take 10 ms.
 func Simulated() *azsim.Sim {
 	return azsim.New(azsim.Config{
 		Accounts: []azsim.Account{{Name: "north"}}, Seed: 1, Latency: 10 * time.Millisecond,

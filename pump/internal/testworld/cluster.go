@@ -84,7 +84,7 @@ type Handling struct {
 	Cause      error // of its context's end
 }
 
-// Handlings notes who handles what, and when.
+// Handlings notes which instance handles what, and when.
 type Handlings struct {
 	mu  sync.Mutex
 	all []Handling
@@ -144,7 +144,7 @@ func (hs *Handlings) Check(t *testing.T) {
 		slices.SortFunc(all, func(a, b Handling) int {
 			return cmp.Or(a.Began.Compare(b.Began), a.End.Compare(b.End))
 		})
-		last := map[string]Handling{} // by instance, the one that ended last
+		last := map[string]Handling{} // by instance, the handling that ended last
 		var epoch uint64
 		for _, h := range all {
 			if h.Epoch == 0 || h.Epoch < epoch {

@@ -30,7 +30,7 @@ type ListSource struct {
 	Key   func(i int) string
 }
 
-// Fingerprint is the one that the test gave.
+// Fingerprint is the test's.
 func (s *ListSource) Fingerprint(context.Context) (string, error) { return s.Print, nil }
 
 // Open begins at the number in the cursor.

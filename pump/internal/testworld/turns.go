@@ -12,38 +12,37 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/sim"
 )
 
-// Turns gives every process of a world its seeding: who decides something waits for
-// a nanosecond of his own (turn), and what is drawn is a hash of the seed, the
-// instance, the operation, the object and the how many-th time (P9).
+// Turns gives every process of a world its seeding: a goroutine that decides something waits for a
+// nanosecond of its own (turn), and a draw is a hash of the seed, the instance, the operation, the
+// object and the count of such draws (P9).
 //
-// Time is cut into microseconds. Who comes in one of them goes on in the second half of the next,
-// in an order that hashes of what they are about give; the first half is the
-// service's (azsim.Config.Ordered), which does the same.
+// Time is cut into microseconds. A goroutine that comes in one of them goes on in the second half
+// of the next, in the order of hashes of operations; the first half is the service's
+// (azsim.Config.Ordered), which does the same.
 type Turns struct {
 	seed  uint64
-	trace func(instance, operation, about string) // is told who waits: where two histories part
+	trace func(instance, operation, about string) // is told what waits: where two histories part
 
 	mu    sync.Mutex // guards what follows
 	steps map[turnAt]*turnStep
 	drawn map[string]int
 }
 
-// turnAt is a microsecond of one process. Others' have no place in it: processes meet at
-// the service only, so that they share nanoseconds says nothing.
+// turnAt is a microsecond of one process. Other processes have no place in it: processes meet at
+// the service only, so shared nanoseconds do not matter.
 type turnAt struct {
 	instance string
 	at       int64
 }
 
-// turnStep is who goes on in it.
+// turnStep is the goroutines that go on in it.
 type turnStep struct {
 	waiting []*turnWait // sorted once it has begun
 	begun   bool
 	left    int
 }
 
-// turnWait is one who waits; of those with one key who came first, or it cannot be told
-// them apart.
+// turnWait is one waiting goroutine; of those with one key the first, or they cannot be told apart.
 type turnWait struct {
 	key  uint64
 	came int64
@@ -97,7 +96,7 @@ func (ts *Turns) wait(instance string, key uint64) {
 	}
 }
 
-// place gives the rank of who waits for a step that has begun, when all are known.
+// place gives a goroutine's rank in a step that has begun, when all are known.
 func (ts *Turns) place(s *turnStep, w *turnWait) int {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()

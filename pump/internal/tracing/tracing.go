@@ -123,8 +123,8 @@ func (t *Tracer) Process(
 }
 
 // ProcessBatch begins the span of a batch, if any of its tasks was traced as it was sent. The span
-// is a child of the first one's context: a trace of its own would be sampled anew, and lose most of
-// the tasks that the sender decided to trace.
+// is a child of the first one's context: a trace of its own would be sampled again, and lose most
+// of the tasks that the sender decided to trace.
 func (t *Tracer) ProcessBatch(
 	ctx context.Context, queue string, tasks []*pump.Task,
 ) (context.Context, *Span) {
@@ -152,7 +152,7 @@ func (t *Tracer) ProcessBatch(
 	return ctx, &Span{span}
 }
 
-// Context is that of the span; not valid if there is none.
+// Context is that of the span; without a span it is not valid.
 func (s *Span) Context() trace.SpanContext {
 	if s == nil {
 		return trace.SpanContext{}
@@ -160,8 +160,8 @@ func (s *Span) Context() trace.SpanContext {
 	return s.span.SpanContext()
 }
 
-// End ends the span with what the handler returned, and with the reason why its context had ended
-// before, nil if it had not.
+// End ends the span with the handler's result, and with the reason why its context had ended
+// before, or nil.
 func (s *Span) End(err error, errs []error, cause error) {
 	if s == nil {
 		return
@@ -175,7 +175,7 @@ func (s *Span) End(err error, errs []error, cause error) {
 	s.span.End()
 }
 
-// failed notes an error. That a task was skipped or is put off is none.
+// failed notes an error. A task that was skipped or put off is not an error.
 func failed(span trace.Span, err, cause error) {
 	if err == nil {
 		return
@@ -192,8 +192,8 @@ func failed(span trace.Span, err, cause error) {
 	span.SetAttributes(attribute.String("error.type", kindOf(err, cause)))
 }
 
-// kindOf tells errors apart as far as there are few kinds: that the time for it was over, that
-// who began it ended it for another reason, and others.
+// kindOf sorts errors into few kinds: the time was over, the caller ended it for another reason,
+// and others.
 func kindOf(err, cause error) string {
 	switch {
 	case isTimeout(cause), isTimeout(err):

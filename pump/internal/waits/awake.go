@@ -1,13 +1,12 @@
 // Package awake tells how much time has passed on a machine that may have been
 // suspended meanwhile.
 //
-// While a machine is suspended (a laptop's lid, a virtual machine that is paused
-// or moved) the monotonic clock of some systems stands still, Linux among them,
-// and only the wall clock has moved on when it wakes. Who trusts something for so
-// many seconds (P5.2, docs/protocols.md) must not trust it then. So the longer of the
-// two counts. A wall clock that is set back changes nothing; one that is set
-// forward by more than what is left of trust ends it, which costs as much as one
-// late beat: the next one brings it back.
+// While a machine is suspended (a laptop's lid, a virtual machine that is paused or moved) the
+// monotonic clock of some systems stands still, Linux among them, and only the wall clock has moved
+// on when it wakes. Trust that was given for some seconds (P5.2, docs/protocols.md) must not last
+// through that. So the longer of the two times counts. A wall clock that is set back changes
+// nothing. A wall clock that is set forward by more than what is left of trust ends the trust,
+// which costs as much as one late beat: the next beat brings trust back.
 package waits
 
 import "time"

@@ -1,4 +1,5 @@
-// Package grace is about the time that a process has for what is in work, once it was told to stop.
+// Package grace is about the time that a process has for its tasks at work, once it was told to
+// stop.
 package waits
 
 import (
@@ -31,7 +32,7 @@ func (p *Grace) Hurry(most time.Duration) {
 	p.cancels = nil
 }
 
-// Begin gives a context that ends when the period is over, of which there is usually so much.
+// Begin gives a context that ends when the period is over; usual is its usual length.
 func (p *Grace) Begin(
 	parent context.Context, usual time.Duration,
 ) (context.Context, context.CancelFunc) {

@@ -7,11 +7,10 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Jitter spreads what many processes would otherwise do at the same moment. A
-// draw is a hash of who (the instance), what (operation and object) and the how
-// many-th time, never of a generator shared by arrival order, so that one
-// instance has the same history whenever the same things happen to it
-// (P9).
+// Jitter spreads what many processes would otherwise do at the same moment. A draw is a hash of the
+// instance, the operation, the object and the count of such draws. It never comes from a generator
+// shared by order of arrival, so an instance has the same history whenever the same things happen
+// to it (P9).
 type Jitter string // the instance
 
 // Float draws from [0, 1).

@@ -1,6 +1,6 @@
 // Package rounds is how the loops of a process go round: how they wait between two rounds, and how
-// often they have gone round. A supervisor tells by that a loop that is stuck from one whose
-// attempts fail, and from one that has nothing to do.
+// often they have gone round. By that a supervisor tells a stuck loop from a loop whose attempts
+// fail, and from a loop without work.
 package waits
 
 import (
@@ -10,7 +10,7 @@ import (
 )
 
 // Rest is how long a loop rests at most while nothing is due: a loop that rested until it is woken
-// could not be told from one that is stuck.
+// could not be told from a stuck loop.
 const Rest = 10 * time.Second
 
 // Most is for how long a loop may not have gone round that rests for Rest at most: what it does
@@ -32,7 +32,7 @@ func (c *Counter) Begin() (end func()) {
 	return func() { c.running.Add(-1) }
 }
 
-// Add counts a round: an attempt, whatever it came to.
+// Add counts a round: an attempt with any result.
 func (c *Counter) Add() { c.rounds.Add(1) }
 
 // Count is how many rounds there were.

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Signal wakes who waits on c, now or next. The channel has room for one: any
-// number of signals before he looks are one.
+// Signal wakes the goroutine that waits on c, now or next. The channel has room for one: any number
+// of signals before the goroutine looks count as one.
 func Signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -16,8 +16,8 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// The blackboard (origins B1): each instance writes on a row of its own what it has
-// done of a run, and those who want to know add the rows up. Nothing is decided by it.
+// The blackboard (origins B1): each instance writes what it has done of a run into a row of its
+// own, and readers add the rows up. No decision depends on it.
 
 // Tally is what one instance has done of one run, each task counted as often as it
 // was delivered.
@@ -59,8 +59,8 @@ func SumTallies(tallies map[string]Tally) (sum Tally) {
 // Requests are those that were spent.
 func (t Tally) Requests() float64 { return float64(t.Spent) / 1000 }
 
-// maxTallies bounds what is read of one run. A row is an instance that ever took
-// part in it.
+// maxTallies bounds the rows that are read of one run, one for each instance that ever took part in
+// it.
 const maxTallies = 20_000
 
 // RunTally is what an instance has done of one run.
@@ -111,9 +111,8 @@ func (t *RunTally) write(workload, instance string) storage.Write {
 	}}
 }
 
-// Tallies gives what each instance has noted of a run; none is no error. Rows that
-// cannot be read are part of the error, and the others are given all the same. It
-// gives up after a minute.
+// Tallies gives what each instance has noted of a run; no notes are not an error. Unreadable rows
+// are part of the error, and the others are still given. It gives up after a minute.
 func Tallies(
 	ctx context.Context, t storage.Table, workload string, run codec.RunID,
 ) (map[string]Tally, error) {
@@ -132,7 +131,7 @@ func readTallies(
 	for attempt := 1; ; attempt++ {
 		found, last, bad, err := findTallies(ctx, t, workload, run)
 		if row.NoTable(err) {
-			return nil, last, nil // without the table there is none either
+			return nil, last, nil // without the table there are no tallies
 		}
 		if err == nil {
 			err = errors.Join(bad...)
@@ -225,9 +224,8 @@ func TallyPartition(workload string) string { return workload + ".progress" }
 
 var plainInstance = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,200}$`)
 
-// instanceKey is the part of a row key that stands for an instance: its name, or,
-// of a name that is no possible key, a hash of it behind a tilde, which no name that
-// stands for itself has.
+// instanceKey is the part of a row key that stands for an instance: its name, or, if the name is
+// not a possible key, a tilde and a hash of it. A name that is a key never begins with a tilde.
 func instanceKey(instance string) string {
 	instance = printable(instance)
 	if plainInstance.MatchString(instance) {

@@ -21,8 +21,8 @@ type EndedRun struct {
 	Number int
 }
 
-// KeptEnded is how many of them the row has at most. Who finds that many new ones may have missed
-// others.
+// KeptEnded is how many of them the row has at most. A reader that finds that many new ones may
+// have missed others.
 const KeptEnded = 32
 
 // NoteEnded tells all processors, with their next look, that a run was ended.

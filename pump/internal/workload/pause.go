@@ -9,9 +9,9 @@ import (
 )
 
 // Pause is an operator's mark in a workload's row that nothing of it is to be started; see "Pause"
-// in docs/protocols.md. The zero value: there is none.
+// in docs/protocols.md. The zero value: not paused.
 type Pause struct {
-	Since time.Time // by the clock of the machine at which it was ordered
+	Since time.Time // by the clock of the operator's machine
 	By    string
 }
 
@@ -29,9 +29,9 @@ func decodePause(f *row.Fields) Pause {
 }
 
 // SetPause marks a workload as paused, or with the zero Pause takes the mark away, and gives the
-// workload as it is then. One that is paused already keeps its mark: since when nothing is started
-// is what people ask. Changed is false if there was nothing to change. It is applied once at most
-// and gives up after a minute, as ChangeMap.
+// workload as it is then. A paused workload keeps its mark: people ask since when nothing is
+// started. Changed is false if there was nothing to change. It is applied once at most and gives up
+// after a minute, as ChangeMap.
 func SetPause(
 	ctx context.Context, t storage.Table, workload string, p Pause,
 ) (w *Workload, changed bool, err error) {

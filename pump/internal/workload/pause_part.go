@@ -20,7 +20,7 @@ import (
 type PausedPart struct {
 	Run   codec.RunID `json:"run"` // zero: it is of a key
 	Key   []byte      `json:"key,omitempty"`
-	Since time.Time   `json:"since"` // by the clock of the machine at which it was ordered
+	Since time.Time   `json:"since"` // by the clock of the operator's machine
 	By    string      `json:"by"`
 	// Seen is when this process saw the mark first.
 	Seen time.Time `json:"-"`
@@ -47,10 +47,10 @@ func (p *PausedPart) String() string {
 // PausedParts are the marks of a workload.
 type PausedParts []PausedPart
 
-// Run is the mark of a run; nil: there is none.
+// Run is the mark of a run, or nil.
 func (l PausedParts) Run(run codec.RunID) *PausedPart { return l.Find(PausedPart{Run: run}) }
 
-// Key is the mark of a key; nil: there is none.
+// Key is the mark of a key, or nil.
 func (l PausedParts) Key(key []byte) *PausedPart { return l.Find(PausedPart{Key: key}) }
 
 // HasKeyOf reports whether there is the mark of a key whose segment this is.
@@ -60,7 +60,7 @@ func (l PausedParts) HasKeyOf(segment uint32, segments int) bool {
 	})
 }
 
-// Find is the mark that is about the same run or key; nil: there is none.
+// Find is the mark of the same run or key, or nil.
 func (l PausedParts) Find(of PausedPart) *PausedPart {
 	for i := range l {
 		if p := &l[i]; p.Run == of.Run && bytes.Equal(p.Key, of.Key) {
@@ -70,8 +70,8 @@ func (l PausedParts) Find(of PausedPart) *PausedPart {
 	return nil
 }
 
-// SetPausedPart pauses a run or a key, or with no Since lets it go on. One that is paused already
-// stays so, as of then. Changed is false if there was nothing to change. It is applied once at most
+// SetPausedPart pauses a run or a key, or with no Since lets it go on. A paused one stays paused
+// since its first mark. Changed is false if there was nothing to change. It is applied once at most
 // and gives up after a minute, as [ChangeMap].
 func SetPausedPart(
 	ctx context.Context, t storage.Table, workload string, p PausedPart,
@@ -97,7 +97,7 @@ func SetPausedPart(
 }
 
 func encodePausedParts(list PausedParts) string {
-	text, _ := json.Marshal(list) // of which no part can fail
+	text, _ := json.Marshal(list) // no part can fail
 	return string(text)
 }
 

@@ -10,10 +10,10 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// A redrive puts a message home before it deletes it in quarantine. One that ends between the two
-// leaves the message in both places, and a later one puts it home again. So, in delivery mode once,
-// a row says that a redrive of the message was begun: before the put, until the message is deleted.
-// A row whose message is gone says nothing any more; ids of messages never come again.
+// A redrive puts a message home before it deletes it in quarantine. A redrive that ends between the
+// two leaves the message in both places, and a later redrive puts it home again. So, in delivery
+// mode once, a row says that a redrive of the message was begun: before the put, until the message
+// is deleted. A row without its message has no meaning any more; ids of messages never come again.
 
 // RedrivesPartition is where those rows of a workload stand.
 func RedrivesPartition(workload string) string { return workload + ".redrives" }
@@ -31,7 +31,7 @@ type Keeping int64
 // What it may keep.
 const (
 	KeepsNothing Keeping = iota
-	KeepsNumbers         // of what was done before the run ended; what is redriven since has a name
+	KeepsNumbers         // of tasks done before the run ended; tasks redriven since have names
 	KeepsAll             // numbers and generations: the run lives
 )
 
@@ -41,8 +41,8 @@ func RedriveKey(account, message string) string {
 	return account + "." + hex.EncodeToString(sum[:16])
 }
 
-// BeginRedrive notes that a redrive of a message begins. Before is the one that was begun earlier,
-// nil if there was none. After an answer that was lost it may be this one.
+// BeginRedrive notes that a redrive of a message begins. Before is the redrive that was begun
+// earlier, or nil. After a lost answer it may be this redrive.
 func BeginRedrive(
 	ctx context.Context, t storage.Table, workload, key string, keeps Keeping,
 ) (before *Redrive, err error) {

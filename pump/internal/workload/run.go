@@ -21,7 +21,7 @@ import (
 type RunState string
 
 // The states of a run (P1.1, and "The life of a run" in docs/protocols.md). A run begins open and
-// ends closed or ended. Until it has ended, a repair seals one that is broken or abandoned.
+// ends closed or ended. Until it has ended, a repair seals a broken or abandoned run.
 const (
 	RunOpen   RunState = "open"   // tasks may still be added
 	RunSealed RunState = "sealed" // all tasks were put; how many there are of each segment is known
@@ -60,7 +60,7 @@ const (
 type Run struct {
 	ID       codec.RunID
 	Workload string
-	// Mode names how the run came about, for those who look at it: "once", "every", "client".
+	// Mode names how the run came about, for people: "once", "every", "client".
 	Mode string
 	// Fingerprint says which source with which settings (P2.3), at most 8 KiB.
 	Fingerprint string
@@ -180,7 +180,7 @@ func sameRun(a, b Run) bool {
 		a.Instance == b.Instance
 }
 
-// Get reads a run. It is ErrNoRun if there is none.
+// Get reads a run. It fails with ErrNoRun without such a run.
 func (r *Runs) Get(ctx context.Context, id codec.RunID) (Run, error) {
 	v, err := r.row(id).MustRead(ctx)
 	if err == nil && v.Absent() {
@@ -193,9 +193,9 @@ func (r *Runs) Get(ctx context.Context, id codec.RunID) (Run, error) {
 	return v.Value, nil
 }
 
-// Take makes an open run that of this handle's term, so that an earlier leader can neither seal
-// nor break it any more. It gives the run as it is then, whatever its state. A run of a later term
-// is ErrRunState.
+// Take makes an open run that of this handle's term, so that an earlier leader can neither seal nor
+// break it any more. It gives the run as it is then, in any state. A run of a later term is
+// ErrRunState.
 func (r *Runs) Take(ctx context.Context, id codec.RunID) (Run, error) {
 	var taken Run
 	err := r.change(ctx, "taking over", id, func(run *Run) (done bool, err error) {
@@ -213,7 +213,7 @@ func (r *Runs) Take(ctx context.Context, id codec.RunID) (Run, error) {
 	return taken, err
 }
 
-// mine refuses what a leader does who was deposed.
+// mine refuses what a deposed leader does.
 func (r *Runs) mine(run *Run) error {
 	if run.Epoch > r.epoch {
 		return fmt.Errorf("%w: the leader of term %d continues it, and this is term %d", ErrRunState,
@@ -235,9 +235,9 @@ func (r *Runs) Seal(ctx context.Context, id codec.RunID, counts []uint64) error 
 	})
 }
 
-// Mend is Seal for who has put all tasks of the run again, from its source and with their
-// identities: also a broken run, or that of any term, is sealed then, and keeps its note. An ended
-// one is not.
+// Mend is Seal for a process that has put all tasks of the run again, from its source and with
+// their identities: also a broken run, or that of any term, is sealed then, and keeps its note. An
+// ended run is not.
 func (r *Runs) Mend(ctx context.Context, id codec.RunID, counts []uint64) error {
 	return r.seal(ctx, id, counts, func(*Run) error { return nil })
 }
@@ -292,9 +292,9 @@ func (r *Runs) Break(ctx context.Context, id codec.RunID, note string) error {
 	})
 }
 
-// Close records that all tasks of a sealed run are done (P3.7); what is recorded of them can
-// be pruned then, because a copy of one is recognised by the run's state. Closing a closed run
-// is success, one in another state is ErrRunState.
+// Close records that all tasks of a sealed run are done (P3.7); their records can be pruned then,
+// because the run's state identifies copies. Closing a closed run is success, closing a run in
+// another state is ErrRunState.
 func (r *Runs) Close(ctx context.Context, id codec.RunID) error {
 	return r.closeWith(ctx, id, 0, func(*Run) error { return nil })
 }
@@ -302,8 +302,8 @@ func (r *Runs) Close(ctx context.Context, id codec.RunID) error {
 // ErrOverfull is a ledger that knows tasks that the run does not have.
 var ErrOverfull = errors.New("more tasks are recorded than the run has")
 
-// CloseSummed is Close for a run of which some tasks may be in quarantine; the ledger keeps their
-// numbers. It is ErrOverfull unless what the ledger has is all of the run in every segment.
+// CloseSummed is Close for a run that may have tasks in quarantine; the ledger keeps their numbers.
+// It is ErrOverfull unless the ledger has all of the run in every segment.
 func (r *Runs) CloseSummed(ctx context.Context, id codec.RunID, sum RunSum) error {
 	return r.closeWith(ctx, id, sum.Quarantined, func(run *Run) error {
 		if run.Tasks != sum.Done+sum.Quarantined || PrintOf(run.Sealed) != sum.Print {
@@ -388,7 +388,7 @@ func (r *Runs) change(
 			done, err = apply(&next)
 		}
 		if err == nil && !done {
-			// One transaction: who lists what lives sees each change.
+			// One transaction: a list of live runs sees each change.
 			stored.Beside = []storage.Write{r.live(next)}
 			_, err = stored.TryWrite(ctx, v, next)
 		}

@@ -168,7 +168,7 @@ func readCounts(b []byte) ([]uint64, error) {
 }
 
 // Find gives the first runs by id, at most so many, whose ids begin with these lower-case
-// hexadecimal digits, whatever state they are in.
+// hexadecimal digits, in any state.
 func (r *Runs) Find(ctx context.Context, prefix string, most int) ([]codec.RunID, error) {
 	if prefix == "" || len(prefix) > 32 || strings.Trim(prefix, "0123456789abcdef") != "" {
 		return nil, fmt.Errorf("%q is no beginning of a run's id, which is of 0-9 and a-f", prefix)
@@ -211,8 +211,7 @@ func (r *Runs) CountStates(ctx context.Context) (counts map[RunState]int, all bo
 // stateProperties are what storedState reads of a run's row.
 var stateProperties = []string{"State", "Rest"}
 
-// storedState is the state of a run of which not all was read: one that was closed with a rest is
-// stored as sealed.
+// storedState is the state of a partly read run: a run closed with a rest is stored as sealed.
 func storedState(e storage.Entity) RunState {
 	state, _ := e.Properties["State"].(string)
 	if rest, _ := e.Properties["Rest"].(int64); RunState(state) == RunSealed && rest > 0 {

@@ -14,10 +14,10 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// Each run that is not done with has a row beside its own, in the same partition, so that who ends
-// runs lists what lives and not what there ever was. It is written in one transaction with each
-// change of the run's row, says what that says, but for the counters, and goes when the ledger
-// keeps nothing of the run any more. The run's client or leader beats in it.
+// Each unfinished run has a second row beside its own, in the same partition, so that the closer
+// lists live runs and not all that there ever were. The second row is written in one transaction
+// with each change of the run's row, says the same except for the counters, and is removed when the
+// ledger keeps nothing of the run any more. The run's client or leader beats in it.
 
 const (
 	livePrefix = "live."
@@ -113,7 +113,7 @@ const (
 	livePause = 150 * time.Millisecond
 )
 
-// liveParts are the ends of the parts in which what lives is listed, by the first digit of the id.
+// liveParts are the ends of the parts in which live runs are listed, by the first digit of the id.
 func (r *Runs) liveParts() []string {
 	if r.crowd.Load() < liveMany {
 		return []string{afterLive}
@@ -125,9 +125,9 @@ func (r *Runs) liveParts() []string {
 	return append(ends, afterLive)
 }
 
-// liveBetween adds the runs of a part. After a failure it goes on where it was: begun anew,
-// a list of more than a page would never end while the partition is busy. For the same reason a
-// minute that brought it further is followed by another.
+// liveBetween adds the runs of a part. After a failure it goes on where it was: begun again, a list
+// of more than a page would never end while the partition is busy. For the same reason it tries for
+// another minute after a minute with progress.
 func (r *Runs) liveBetween(
 	ctx context.Context, found []LiveRun, from, to string,
 ) ([]LiveRun, error) {
@@ -191,8 +191,8 @@ func (l *LiveRun) Silent(now time.Time, beats int) bool {
 	return l.Beat <= 0 || now.Sub(l.Changed) > time.Duration(beats)*l.Beat
 }
 
-// Adopt puts a run among those that live which is not: its row there is gone, or the ledger knows
-// it after it was done with. It is ErrNoRun if there is no such run.
+// Adopt puts a run among the live ones again: its second row is gone, or the ledger still knows the
+// run after its end. It is ErrNoRun without such a run.
 func (r *Runs) Adopt(ctx context.Context, id codec.RunID) (Run, error) {
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)
 	defer cancel()
@@ -237,8 +237,8 @@ func (r *Runs) Correct(ctx context.Context, l LiveRun) error {
 	return err
 }
 
-// Forget takes runs, as they were listed, from those that live: the ledger keeps nothing of them.
-// One that has changed since stays.
+// Forget takes runs, as they were listed, from the live ones: the ledger keeps nothing of them. A
+// run that has changed since stays.
 func (r *Runs) Forget(ctx context.Context, runs []LiveRun) error {
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)
 	defer cancel()
@@ -289,9 +289,9 @@ func (r *Runs) beatRow(id codec.RunID) row.Row[liveBeat] {
 }
 
 // Beat says that the client or leader of an open run is there: one small write. An abandoned run is
-// open again. ErrRunState says that the run is open no more: it was ended, broken, or belongs to a
-// later term, and nothing more of it should be put; ErrNoRun, that its row is gone. Any other error
-// is no reason to stop.
+// open again. ErrRunState says that the run is no longer open: it was ended, broken, or belongs to
+// a later term, and no more of it should be put. ErrNoRun says that its row is gone. On any other
+// error the caller goes on.
 func (r *Runs) Beat(ctx context.Context, id codec.RunID, said Pulse) error {
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)
 	defer cancel()

@@ -39,8 +39,8 @@ func (r *Runs) over(ctx context.Context, id codec.RunID, note string, of ...RunS
 	})
 }
 
-// Keep writes the row of a run anew as it is, which is a sign of life to who ends runs. A run that
-// is closed or has ended is ErrRunState.
+// Keep writes the row of a run again as it is: a sign of life for the closer. A run that is closed
+// or has ended is ErrRunState.
 func (r *Runs) Keep(ctx context.Context, id codec.RunID) error {
 	return r.change(ctx, "keeping", id, func(run *Run) (done bool, err error) {
 		if !run.State.Live() {

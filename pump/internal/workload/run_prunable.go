@@ -13,11 +13,11 @@ import (
 // Prunable names runs that the owners of segments have something to do about: one small row, which
 // hundreds of processors can read often.
 type Prunable struct {
-	// Closed runs: of what the ledger has of them only what is in quarantine stays.
+	// Closed runs: in the ledger only their tasks in quarantine stay.
 	Closed []codec.RunID
 	// Over runs: nothing stays.
 	Over []codec.RunID
-	// Ended runs, of which what is recorded stays: who takes them for open should read their rows
+	// Ended runs, whose records stay: a processor that takes them for open should read their rows
 	// again.
 	Ended []codec.RunID
 }
@@ -90,7 +90,7 @@ func (r *Runs) prunableRow() row.Row[Prunable] {
 	}
 }
 
-// Prunable gives what was written last; nothing if there is no row.
+// Prunable gives what was written last; nothing without a row.
 func (r *Runs) Prunable(ctx context.Context) (Prunable, error) {
 	v, err := r.prunableRow().MustRead(ctx)
 	if err != nil {

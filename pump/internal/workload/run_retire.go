@@ -24,13 +24,13 @@ const (
 	retireAlone    = 8
 )
 
-// Retire removes the rows of runs that were done with before a moment of the server's clock: those
-// that are closed or over and have not changed since. Where nothing records what is done (counted
-// is false: delivery at least once) no run ever closes; there they are those that are sealed,
-// broken or abandoned and have not changed since, and of which no process has met a task since.
-// Their tallies go first, then the run's row and its row by time together. It looks at up to two
-// hundred runs that began before that moment, those from a key on ("" at first), and gives the key
-// to go on from, "" at the end. Damage names rows that cannot be read, which stay; the others go.
+// Retire removes the rows of runs that finished before a moment of the server's clock: closed or
+// over, and unchanged since. If nothing records what is done (counted is false: delivery at least
+// once), no run ever closes; then it removes runs that are sealed, broken or abandoned, unchanged
+// since, and without a task met since. Their tallies go first, then the run's row and its row by
+// time together. It looks at up to two hundred runs that began before that moment, those from a key
+// on ("" at first), and gives the key to go on from, "" at the end. Damage names rows that cannot
+// be read, which stay; the others go.
 func (r *Runs) Retire(
 	ctx context.Context, before time.Time, from string, counted bool,
 ) (removed int, next string, damage, err error) {

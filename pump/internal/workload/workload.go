@@ -37,13 +37,13 @@ const MapMaxAge = 30 * time.Second
 type Spec struct {
 	// Name is 1 to 63 of [A-Za-z0-9_-].
 	Name string
-	// Segments is S, a multiple of 64, or 0 for shardmap.DefaultSegments of the
-	// shards in a new workload and for whatever is pinned in one that exists.
+	// Segments is S, a multiple of 64, or 0 for shardmap.DefaultSegments of the shards in a new
+	// workload and for the pinned value of an existing one.
 	Segments int
 	// Shared: segments have no owners and any instance takes anything.
 	Shared bool
-	// Shards are the queues. They make the map of a new workload; of one that
-	// exists, only which queues they are is compared.
+	// Shards are the queues. They make the map of a new workload; with an existing one only the list
+	// of queues is compared.
 	Shards []shardmap.Shard
 	// Guessed are the accounts whose number of queues is a default: of a workload that exists
 	// it is not compared.
@@ -51,7 +51,7 @@ type Spec struct {
 	// Delivery is that of a pump.Config.
 	Delivery string
 	// ForeignKey names the field that is the key of other programs' messages; empty: none in a new
-	// workload, and whatever is pinned in one that exists.
+	// workload, and the pinned value of an existing one.
 	ForeignKey string
 	// Maker, if set, sees to it that the workload is made in one account only.
 	Maker *Maker
@@ -77,7 +77,7 @@ type Workload struct {
 	// Changed is the row's last write, which is the last change of its map, by the
 	// server's clock; zero if it was written by this process just now.
 	Changed time.Time
-	// Deleting is when its deletion was begun, by the clock of who did; zero if it was not.
+	// Deleting is when its deletion was begun, by the clock of that process; zero if it was not.
 	Deleting time.Time
 	// Paused is an operator's mark that nothing of it is to be started now.
 	Paused Pause
@@ -105,15 +105,14 @@ func (w *Workload) Age() time.Duration {
 	return max(time.Since(w.read), time.Now().Round(0).Sub(w.read.Round(0)))
 }
 
-// Ensure makes the table and the workload's row if they are not there, and otherwise
-// checks that the row agrees with the spec. A pinned value that disagrees is a
-// [*pump.MismatchError], or several joined, naming field and fix. The row's map wins over the
-// spec's accounts, weights and states (P6.6): accounts that only the spec has are no
-// error but the result's Extra, and those that only the row has are for the caller to
-// judge, who knows for which it has credentials. Other queues of an account than the
-// map's are an error, because tasks would stay in queues that this process does not
-// know. It may be called by any number of processes at once: all get the same map. It
-// gives up after a minute.
+// Ensure makes the table and the workload's row if they are not there, and otherwise checks that
+// the row agrees with the spec. A pinned value that disagrees is a [*pump.MismatchError], or
+// several joined, naming field and fix. The row's map wins over the spec's accounts, weights and
+// states (P6.6): accounts that only the spec has are the result's Extra, not an error, and accounts
+// that only the row has are for the caller to judge, which knows its credentials. Other queues of
+// an account than the map's are an error, because tasks would stay in queues that this process does
+// not know. It may be called by any number of processes at once: all get the same map. It gives up
+// after a minute.
 func Ensure(ctx context.Context, t storage.Table, spec Spec) (*Workload, error) {
 	if err := spec.valid(); err != nil {
 		return nil, err
@@ -128,7 +127,7 @@ func Ensure(ctx context.Context, t storage.Table, spec Spec) (*Workload, error) 
 				err = spec.Maker.stepAside(ctx, anchorRowOf(t, spec.Name), lost)
 			}
 			if err == nil {
-				// Who inserts first makes the map; losing is reading the winner's.
+				// The first to insert makes the map; the others read it.
 				v, err = spec.makeRow(ctx, r)
 			}
 			if errors.Is(err, row.ErrLost) {
@@ -148,8 +147,8 @@ func Ensure(ctx context.Context, t storage.Table, spec Spec) (*Workload, error) 
 	}
 }
 
-// Load reads the workload's row. It is pump.ErrNoWorkload if there is none. Of a workload that is
-// being deleted it is ErrDeleting beside the workload.
+// Load reads the workload's row. It fails with pump.ErrNoWorkload without a row. For a workload
+// that is being deleted it gives the workload and ErrDeleting.
 func Load(ctx context.Context, t storage.Table, name string) (*Workload, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
@@ -191,8 +190,8 @@ func (w *Workload) Refresh(ctx context.Context) (*Workload, error) {
 	return w.Later(FromRow(w.Table, w.Name, v))
 }
 
-// Lost reports whether an error of a look at a workload says that the workload which a process has
-// begun with is no more: its row is marked, was deleted, or made again. No waiting mends it.
+// Lost reports whether an error of a look at a workload says that the workload that a process began
+// with is gone: its row is marked, was deleted, or made again. Waiting does not mend it.
 func Lost(err error) bool {
 	return errors.Is(err, ErrReplaced) || errors.Is(err, pump.ErrNoWorkload) ||
 		errors.Is(err, ErrDeleting)
@@ -205,7 +204,7 @@ func (w *Workload) Deleted() error {
 		"restart the process if the workload shall exist again", w.Name, pump.ErrNoWorkload)
 }
 
-// Later gives now, unless it is no later version of the same workload.
+// Later gives now if it is a later version of the same workload.
 func (w *Workload) Later(now *Workload) (*Workload, error) {
 	if now.etag == w.etag {
 		now.Map = w.Map
@@ -259,8 +258,8 @@ type Row struct {
 	paused      Pause
 	pausedParts PausedParts
 	ended       []EndedRun
-	// origin is the version with which the map was made: a map that was put back has a version
-	// that none had before, and its origin. 0: its version.
+	// origin is the version with which the map was made: a map that was put back has a new version,
+	// and its origin. 0: its version.
 	origin  uint64
 	changes []string // ids of the row's last changes, oldest first; see changeRow
 }

@@ -14,11 +14,11 @@ import (
 const putBackTimeout = 3 * time.Second
 
 // putBack writes the map that this process has read into a row that came back with an older one.
-// The queues that only the newer map has may hold messages, and who reads the older map knows
-// nothing of them; every process that has read the newer map does so, one is first. The version is
-// one that no map had before, because the row may be changed anew from the older one. A process
-// that knows a newer map still sees by the origin that this is none, and puts its own back. The
-// error says how it went. The next look reads what is there then.
+// Queues of only the newer map may hold messages, and a reader of the older map does not know these
+// queues. Every process that has read the newer map tries; one is first. The version is new for
+// every map, because the row may be changed again from the older map. A process that knows a still
+// newer map sees by the origin that this map is older, and puts its own back. The error says how it
+// went. The next look reads what is there then.
 func (w *Workload) putBack(found error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), putBackTimeout)
 	defer cancel()

@@ -18,13 +18,12 @@ import (
 // the next look at it.
 const keptChanges = 32
 
-// ChangeMap changes the shards of a workload by compare-and-swap (P6.6) and
-// gives the workload as it is then. The function is called with the newest map and
-// returns the shards of the next version, nil for no change, or an error, which ends
-// the attempt; it is called again when another process was first, so it must only
-// depend on the map that it is given. The change is applied once at most, whatever
-// answers are lost. ChangeMap gives up after a minute; if then a write may have been
-// applied, or may be yet, the error is storage.Ambiguous. It is pump.ErrNoWorkload if the
+// ChangeMap changes the shards of a workload by compare-and-swap (P6.6) and gives the workload as
+// it is then. The function is called with the newest map and returns the shards of the next
+// version, nil for no change, or an error, which ends the attempt; it is called again when another
+// process was first, so it must only depend on the map that it is given. The change is applied once
+// at most, even if answers are lost. ChangeMap gives up after a minute; if then a write may have
+// been applied, or may be yet, the error is storage.Ambiguous. It is pump.ErrNoWorkload if the
 // workload does not exist.
 func ChangeMap(
 	ctx context.Context, t storage.Table, workload string,
@@ -96,10 +95,9 @@ func applyChange(
 	return r.TryWrite(ctx, v, next)
 }
 
-// ServerTime is a moment of the clock by which the workload's row and its members'
-// are stamped, and a local moment that is not before it. It writes a row and reads it
-// back, which is how a time of the server is learned without asking any machine's clock.
-// It tries again for up to a minute.
+// ServerTime is a moment of the clock by which the workload's row and its members' are stamped, and
+// a local moment that is not before it. It writes a row and reads it back, to learn a time of the
+// server without any machine's clock. It tries again for up to a minute.
 func ServerTime(
 	ctx context.Context, t storage.Table, workload string,
 ) (server, local time.Time, err error) {

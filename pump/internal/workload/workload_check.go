@@ -115,14 +115,14 @@ func (s Spec) Check(w *Workload) error {
 	return errors.Join(found...)
 }
 
-// beside is the way to another value of what is pinned: identities of tasks and
-// the places of messages depend on it, so it cannot change under a workload that exists.
+// beside is the advice for another value of what is pinned: identities of tasks and the places of
+// messages depend on it, so it cannot change under a workload that exists.
 const beside = "; for another value make a new workload beside this one: " +
 	"give the configuration another workload name, let the distributors use it, " +
 	"and stop the old workload's processors when its queues are empty"
 
-// Extra are the accounts that only the spec has, sorted. They are no mistake: an
-// account is in all configurations before the map uses it (P6.5).
+// Extra are the accounts that only the spec has, sorted. They are not a mistake: an account is in
+// all configurations before the map uses it (P6.5).
 func (s Spec) Extra(w *Workload) (names []string) {
 	row := byAccount(w.Map.Shards)
 	for _, a := range slices.Sorted(maps.Keys(byAccount(s.Shards))) {

@@ -52,8 +52,8 @@ func (w *Workload) Remove(ctx context.Context) error {
 	return err
 }
 
-// RemoveAnchor removes what who made a workload has left in the table of an account, and
-// says whether anything was there. With look it only says so.
+// RemoveAnchor removes what a maker of a workload has left in the table of an account, and says
+// whether anything was there. With look it only says so.
 func RemoveAnchor(
 	ctx context.Context, t storage.Table, workload string, look bool,
 ) (there bool, err error) {

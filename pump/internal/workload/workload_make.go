@@ -11,10 +11,9 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// Maker is what makes a workload's row in one account only, where processes may mean
-// different accounts. Looking everywhere and making it then is not enough: two that look at the
-// same time both find nothing. So each account has a row for those who would make the workload,
-// its anchor, and a maker goes through these steps:
+// Maker makes a workload's row in one account only, even if processes mean different accounts.
+// Looking everywhere first is not enough: two that look at the same time both find nothing. So each
+// account has a row for makers of the workload, its anchor, and a maker goes through these steps:
 //
 //  1. look: no account has the workload (Absent);
 //  2. note the version of the anchor in the own account;
@@ -26,7 +25,7 @@ import (
 // Of two makers in different accounts one at most succeeds. Let both: then neither's anchor was
 // changed from its step 2 to its step 4. The other's step 3 did not come after that step 4, for it
 // would have found the workload. So each one's step 3 came before the other's step 2, and each
-// one's step 2 before its own step 3: a circle. A maker that dies leaves anchors, which are no
+// one's step 2 before its own step 3: a circle. A maker that dies leaves anchors, which are not
 // locks.
 type Maker struct {
 	// Account names the account that the table is in, as others know it.
@@ -55,7 +54,8 @@ func (s Spec) makeRow(ctx context.Context, r row.Row[Row]) (row.Version[Row], er
 			return row.Version[Row]{}, err
 		}
 	}
-	// To place the segments on a thousand queues takes a second, so only who finds no row does it.
+	// To place the segments on a thousand queues takes a second, so only a process that finds no row
+	// does it.
 	first, err := s.first(row.DrawOf(r.Table))
 	if err != nil {
 		return row.Version[Row]{}, err
@@ -147,7 +147,7 @@ func (m *Maker) stepAside(ctx context.Context, r row.Row[anchorRow], lost int) e
 	return context.Cause(ctx)
 }
 
-// ownAnchor gives the anchor of the account in which the workload shall be.
+// ownAnchor gives the anchor of the account that is to have the workload.
 func (m *Maker) ownAnchor(
 	ctx context.Context, r row.Row[anchorRow],
 ) (row.Version[anchorRow], error) {
@@ -214,7 +214,7 @@ func PlaceAnchor(ctx context.Context, t storage.Table, workload, account string)
 
 // NoteAnchor reads the anchor in an account that a workload will use no more, and gives what
 // removes it if it is still as it was read: not after [PlaceAnchor]. An anchor that names another
-// account than the one that the workload is in stays. That there is none is no error.
+// account than the workload's stays. A missing anchor is not an error.
 func NoteAnchor(
 	ctx context.Context, t storage.Table, workload, account string,
 ) (remove func(context.Context) error, err error) {

@@ -46,8 +46,8 @@ func (w *Workload) PinReducer(ctx context.Context, name string) (*Workload, erro
 
 const besideReducer = ", or another workload"
 
-// pin gives the workload with a reducer, its own or the one that another was first to pin.
-// An answer that was lost makes no difference: the row is read, and says whose it is.
+// pin gives the workload with a reducer, its own or the reducer that another process pinned first.
+// A lost answer makes no difference: the row is read, and says whose the reducer is.
 func (w *Workload) pin(ctx context.Context, name string) (*Workload, error) {
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)
 	defer cancel()

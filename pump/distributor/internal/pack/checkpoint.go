@@ -38,7 +38,7 @@ type Tracker struct {
 	counts   []int      // of intervals base, base+1, ...
 	base     int        // the first interval that is not at zero
 	waiting  []*Barrier // taken and not complete, in order
-	complete *Barrier   // the newest complete one that was not fetched yet
+	complete *Barrier   // the newest complete barrier that was not fetched yet
 }
 
 // NewTracker makes the tracker of a distribution with so many lanes.
@@ -129,7 +129,7 @@ func (c *Checkpointer) Run(ctx context.Context, over <-chan struct{}) error {
 	for {
 		c.Turn.Wait("checkpoint")
 		select {
-		case <-over: // and not now and then, whichever of two is seen first (P9)
+		case <-over: // always, and not only if it is seen first of two (P9)
 			return nil
 		default:
 		}

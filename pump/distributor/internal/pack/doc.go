@@ -1,9 +1,11 @@
 // Package pack makes messages of records: it numbers each task in its segment, collects the tasks
-// of a segment in an envelope, seals that, and knows up to where all is acknowledged.
+// of a segment in an envelope, seals the envelope, and knows up to which record all is
+// acknowledged.
 //
 // A [Segmenter] reads the source and gives tasks to [Lane]s. A lane's [Packer] fills envelopes and
 // emits [Message]s. A [Tracker] counts, for each interval between two barriers, the messages that
-// are not acknowledged. The [Checkpointer] saves the newest barrier before which none is left (P2).
+// are not acknowledged. The [Checkpointer] saves the newest barrier whose earlier messages are all
+// acknowledged (P2).
 //
 // # Barriers
 //
@@ -25,6 +27,6 @@
 // and 5 ms after the last one if the source is files. An envelope is compressed in ten to twenty
 // chunks, each when storing the waiting bytes would no longer surely fit. It is full when less than
 // 1/32 is free. A lane groups its tasks by segment if there are two of each or more, because an
-// open envelope is in no cache when its turn comes. A new envelope holds the tasks that its owner
-// handles in 5 s: a member's row has its pace.
+// open envelope has left the caches when its turn comes. A new envelope holds the tasks that its
+// owner handles in 5 s: a member's row has its pace.
 package pack

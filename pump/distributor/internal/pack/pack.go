@@ -9,14 +9,14 @@ import (
 	"github.com/queuepump/queuepump/pump/source"
 )
 
-// DefaultMaxOpen bounds the memory of all open envelopes together, in bytes; over it
-// the oldest is sent half full. It is 24 KiB for each of 4,096 segments, and 6 KiB for
-// each of 16,384, where a full envelope holds about 60 KiB. Half of it packs less,
-// twice of it does not fit into 512 MiB with what the garbage collector adds.
+// DefaultMaxOpen bounds the memory of all open envelopes together, in bytes; over it the oldest is
+// sent half full. It is 24 KiB for each of 4,096 segments, and 6 KiB for each of 16,384; a full
+// envelope holds about 60 KiB. Half of the bound packs less, twice the bound does not fit into 512
+// MiB with the garbage collector's share.
 const DefaultMaxOpen = 96 << 20
 
-// Packer fills the open envelopes of its segments, one each. It has no goroutine,
-// and no clock but for the stamp of what it seals; a lane drives it.
+// Packer fills the open envelopes of its segments, one each. It has no goroutine, and no clock but
+// for the stamp of what it seals; a lane drives the packer.
 type Packer struct {
 	Head    codec.Header // what all envelopes share
 	Most    int          // tasks in an envelope, 0 for as many as fit

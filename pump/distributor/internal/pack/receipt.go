@@ -8,12 +8,12 @@ import (
 	"github.com/queuepump/queuepump/pump/source"
 )
 
-// Receipt is for who waits until some tasks are acknowledged. Acknowledgements come
-// envelope by envelope, in any order, from any goroutine; so one slow queue delays only
-// those whose tasks are in it.
+// Receipt is for a caller that waits until some tasks are acknowledged. Acknowledgements come
+// envelope by envelope, in any order, from any goroutine; so one slow queue delays only the callers
+// with tasks in it.
 type Receipt struct {
 	open atomic.Int64  // tasks neither acknowledged nor refused
-	Done chan struct{} // closed when there are none
+	Done chan struct{} // closed when all tasks are acknowledged
 
 	mu   sync.Mutex // guards what follows
 	errs []error    // of refused tasks

@@ -25,7 +25,7 @@ type Tally struct {
 	Tasks, BytesIn         atomic.Int64 // read
 	Acked, Envelopes, Sent atomic.Int64 // acknowledged: tasks, envelopes, bytes
 	Skipped, Quarantined   atomic.Int64
-	Begun                  atomic.Int64 // envelopes that were put at least once, whatever came of it
+	Begun                  atomic.Int64 // envelopes that were put at least once, with any outcome
 	Resent                 atomic.Int64
 	Done, Total            atomic.Int64 // of the source, in its own unit
 }
@@ -113,7 +113,7 @@ func (s *Segmenter) Read(ctx, within context.Context) error {
 			continue
 		}
 		if bad, ok := errors.AsType[*source.BadInput](err); ok {
-			if rec.Receipt != nil { // who handed it in is told
+			if rec.Receipt != nil { // the caller that handed it in is told
 				rec.Receipt.Refuse(bad.Err)
 				err = nil
 			} else {
@@ -229,8 +229,8 @@ func (s *Segmenter) progress() {
 func (s *Segmenter) TryLarge(segment uint32, n uint64, rec *source.Record) error {
 	h := s.Whole
 	h.Segment = segment
-	// Room for any header: an envelope is written under whatever version the map has by then, and
-	// who numbers the same records later must come to the same verdict.
+	// Room for any header: the map may have any version when an envelope is written, and a process
+	// that numbers the same records later must come to the same verdict.
 	h.MapVersion, h.Version = math.MaxUint64, codec.Version
 	s.Trial.Reset(h)
 	fits, err := s.Trial.Add(codec.Task{N: n, Key: rec.Key, ID: []byte(rec.ID), Body: rec.Body})

@@ -31,15 +31,15 @@
 // latency is that of the quickest of the last 64 to 128. Puts are 16 to 256 and deletes 32 to 256 a
 // queue, gets 4 to 16 a queue and 16 to 64 an account.
 //
-// Sealed and unacknowledged messages take 64 MiB together, or 160 KiB a queue beyond 400 queues,
-// each counted as its buffer and 4 KiB. An account holds at most the larger of a quarter and its
-// even share, and its even share if it has acknowledged nothing for a second (share.go). A sink is
-// full, and the lane waits, if what waits there takes 8 s of the queue's budget. Both bounds
+// Sealed and unacknowledged messages take 64 MiB together, or 160 KiB a queue beyond 400 queues.
+// Each message counts as its buffer and 4 KiB. An account holds at most the larger of a quarter and
+// its even share, and its even share if it has acknowledged nothing for a second (share.go). A sink
+// is full, and the lane waits, if what waits there takes 8 s of the queue's budget. Both bounds
 // change, so a sink is a list under a lock and not a channel. After four requests without an answer
 // deadlines are 3 s.
 //
 // # Nudges
 //
-// A distributor nudges with its first put into a queue after a second in which it put nothing there
-// for that owner (P8.2). By then a processor's next look is up to half a second off.
+// A distributor nudges with its first put into a queue after a second without a put there for that
+// owner (P8.2). By then a processor's next look is up to half a second off.
 package send

@@ -21,15 +21,14 @@ import (
 //	| at limit |  (such a queue may turn dark like an open one)
 //	+----------+
 //
-// An open queue takes all messages of its segments. A dark one takes none but a
-// probe every probeEvery: a message of one of its segments that goes there first and,
-// if that fails, to the others' queue; "takes messages" is proved by nothing less. One
-// at its limit goes on taking what it can, and only what would wait there goes
-// elsewhere, so that being at its limit is no reason to flap: its load does not
-// fall when others help.
+// An open queue takes all messages of its segments. A dark queue takes only a probe every
+// probeEvery: a message of one of its segments that goes there first and, if that fails, to another
+// queue. Only an acknowledged message proves that the queue takes messages. A queue at its limit
+// goes on taking what it can, and only what would wait there goes elsewhere. So it does not flap:
+// its load does not fall when others help.
 //
-// A queue that turns dark again within a minute of its coming back is held down for a
-// while, longer each time: each return costs its tasks darkAfter of waiting.
+// A queue that turns dark again within a minute of its return is held down for a while, longer each
+// time: each return costs its tasks darkAfter of waiting.
 type health struct {
 	dark, atLimit bool
 	turned        bool // the last answer was that it takes nothing from this process
@@ -42,7 +41,7 @@ type health struct {
 	busy time.Time // since when as many are in flight as may be; zero: fewer, at the last look
 
 	darkAt, openAt time.Time
-	heldDown       time.Duration // for how long it stays dark whatever is acknowledged
+	heldDown       time.Duration // for how long it stays dark despite acknowledgements
 	probed         time.Time     // when the last probe ended, or the queue turned dark
 	probing        bool
 	probes         uint64
@@ -67,10 +66,10 @@ func (h *health) state() state {
 	return well
 }
 
-// A put takes 5 to 50 ms, so that five seconds of nothing but failures are no
-// hiccup, and yet short beside the ten for which a checkpoint waits for
-// envelopes. One lost answer of a slow source is no darkness either: it takes two.
-// A queue that only throttles answers, and may ask for a pause of seconds itself.
+// A put takes 5 to 50 ms, so five seconds of only failures are more than a hiccup, and yet short
+// beside the ten seconds that a checkpoint waits for envelopes. One lost answer of a slow source
+// does not make a queue dark: it takes two. A queue that only throttles does answer, and may itself
+// ask for a pause of seconds.
 const (
 	darkAfter    = 5 * time.Second
 	darkFailures = 2

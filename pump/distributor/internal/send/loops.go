@@ -15,8 +15,8 @@ type Loops struct {
 
 // The longest time between two rounds of loops that are well.
 const (
-	// PutsMost: a message may wait long for its budget, of which there may be one in minutes for a
-	// process of many.
+	// PutsMost: a message may wait long for its budget. One of many processes may have one put in
+	// minutes.
 	PutsMost = 10 * time.Minute
 	// MapMost: some 12 s of rest, and a request with its pause.
 	MapMost = refreshAfter*5/4 + refreshTimeout + 2*refreshRetry + 20*time.Second

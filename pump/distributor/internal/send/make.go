@@ -97,8 +97,8 @@ func (r *Router) unmade() map[string][]*Sink {
 	return byAccount
 }
 
-// make makes queues of several accounts side by side; that ctx ended is no error. Hasty: not those
-// that an account refuses to make.
+// make makes queues of several accounts side by side; the end of ctx is not an error. Hasty:
+// without those that an account refuses to make.
 func (r *Router) make(
 	ctx context.Context, j waits.Jitter, byAccount map[string][]*Sink, hasty bool,
 ) error {
@@ -113,7 +113,7 @@ func (r *Router) make(
 	return all.Wait()
 }
 
-// ensure makes a queue until ctx ends; that is no error.
+// ensure tries to make a queue until ctx ends, which is not an error.
 func (r *Router) ensure(ctx context.Context, j waits.Jitter, s *Sink, hasty bool) error {
 	for attempt := uint64(0); ctx.Err() == nil; attempt++ {
 		err := s.make(ctx, ctx.Done(), r.log)

@@ -29,7 +29,7 @@ type message struct {
 
 	sink    *Sink  // where it waits or is put
 	share   *share // of the account that it is for; nil: none yet
-	route   *Route // by which it belongs there
+	route   *Route // why it belongs there
 	probe   bool   // its next put finds out whether a dark home takes messages again
 	attempt uint64
 	refused int // throttles of its puts into the sink
@@ -43,19 +43,17 @@ func (m *message) name(t sim.Step) string {
 	return fmt.Sprintf("%d/%d %v", m.Segment, m.First, m.Bad)
 }
 
-// Messages that are sealed and not acknowledged take memoryBudget at most, of which each has
-// its text, and messageBytes for the rest of it and for what sending the few takes that are under
-// way: goroutines with their stacks, timers and buffers. That is a thousand full envelopes or
-// thirty thousand small ones. It also is what comes for a dark queue until that shows: at 2,000
-// a second in darkAfter.
+// Sealed and unacknowledged messages take memoryBudget at most. Each counts its text and
+// messageBytes: for its other fields, and for the goroutines, timers and buffers of the few under
+// way. That is a thousand full envelopes or thirty thousand small ones. It also is enough for what
+// comes for a dark queue until it counts as dark: darkAfter at 2,000 a second.
 //
-// Queues do not share it out, and accounts only in part (share). With keys as they come one queue
-// or another always has more waiting than the rest, and what waits keeps none of them idle as long
-// as it is many times as much as there are queues. So of more than 682 queues each adds
-// queueMemory, which some 40 small messages take. A queue that puts one message after the other,
-// and where they come at random, has r + r^2/2(1-r) of them when it is busy for the part r of the
-// time: 6.5 at 0.92, which was all of 2,500 queues in 64 MiB, and 37 at 0.986 (M/D/1; Pollaczek and
-// Khinchine).
+// Queues do not share it out, and accounts only in part (share). With random keys some queue always
+// has more waiting than the rest, and no queue is idle as long as many times as many messages wait
+// as there are queues. So beyond 682 queues each queue adds queueMemory, room for some 40 small
+// messages. A queue that puts messages one after the other, and gets them at random, has r +
+// r^2/2(1-r) of them when it is busy for the part r of the time: 6.5 at 0.92, which was all of
+// 2,500 queues in 64 MiB, and 37 at 0.986 (M/D/1; Pollaczek and Khinchine).
 const (
 	memoryBudget = 64 << 20
 	queueMemory  = 96 << 10
@@ -77,9 +75,9 @@ const helpAfter = 4
 // crowdedBy is by how many messages more a sink seems to hold whose account has no room.
 const crowdedBy = 1 << 30
 
-// Putter sends the messages of one distribution. The way of a message: Send takes it over and
-// picks the sink that it goes to now, it waits there, a worker puts it until it is acknowledged.
-// If its segment's messages have to go elsewhere meanwhile, it is picked another sink.
+// Putter sends the messages of one distribution. Send takes a message over and picks the sink that
+// the message goes to now. The message waits there until a worker puts it, again until it is
+// acknowledged. If its segment's messages have to go elsewhere meanwhile, another sink is picked.
 type Putter struct {
 	Options
 	memory *semaphore.Weighted // of the messages on their way
@@ -236,8 +234,8 @@ func (p *Putter) destinations(t *Route, m *message) (home *Sink, list []*Sink, e
 	return t.home(m.Segment), t.destinations(m.Segment), nil
 }
 
-// belongs reports whether the message may be put where it is. Whatever changes that makes
-// another route.
+// belongs reports whether the message may be put where it is. Any change of that makes another
+// route.
 func (p *Putter) belongs(m *message) bool {
 	t := p.Router.Current()
 	if t == m.route {
@@ -325,8 +323,8 @@ func (p *Putter) move(m *message) error {
 	return err
 }
 
-// Watch judges the sinks by whether they are busy, and finds other ways for what waits at a queue
-// that is not well or no home any more, until the distribution ends.
+// Watch judges the sinks by whether they are busy, and finds other ways for messages that wait at a
+// queue that is not well or no longer a home, until the distribution ends.
 func (p *Putter) Watch() {
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
@@ -360,7 +358,7 @@ func (p *Putter) Watch() {
 			}
 		}
 		if troubled {
-			waits.Signal(p.Router.wake) // those who help may be pressed by now
+			waits.Signal(p.Router.wake) // the helping queues may be pressed by now
 			p.sayStuck(t)
 		}
 		p.Loops.Sinks.Add()

@@ -18,8 +18,8 @@ import (
 // Router knows where each segment's messages go at this moment. It outlives
 // maps and distributions: the sink of a queue that stays keeps its state.
 //
-// Its routes never change; whatever happens makes another and closes changed of
-// the one before, which wakes all who wait for a better way.
+// A route never changes: each event makes another route and closes changed of the one before, which
+// wakes all that wait for a better way.
 type Router struct {
 	fleet *queues.Set
 	log   *slog.Logger
@@ -69,8 +69,8 @@ func NewRouter(f *queues.Set, log *slog.Logger) *Router {
 // Current gives the route of this moment; nil before the first update.
 func (r *Router) Current() *Route { return r.route.Load() }
 
-// Writes is the format of new envelopes: the newest that every processor reads, as far as
-// is known (P4.6). Who comes later and reads less puts what it cannot read back.
+// Writes is the format of new envelopes: the newest that every processor reads, as far as is known
+// (P4.6). A processor that comes later and reads less puts back what it cannot read.
 func (r *Router) Writes() uint8 {
 	if v := r.reads.Load(); v > 0 {
 		return uint8(v)
@@ -156,7 +156,7 @@ func (r *Router) take(w *workload.Workload) bool {
 	}
 	if old != nil {
 		if err := old.Workload.Replaced(w); errors.Is(err, workload.ErrRolledBack) {
-			return false // who looks puts the newer map back
+			return false // the process that looks puts the newer map back
 		} else if err != nil {
 			next := *old
 			next.Fatal = err
@@ -264,7 +264,7 @@ func (r *Router) share(account string) *share {
 // only waited for so long.
 func (t *Route) Fresh() bool { return queues.Young(t.read) }
 
-// choices remembers shardmap's Choices of one map, which are some work.
+// choices remembers shardmap's Choices of one map, which take some work.
 type choices struct {
 	mu sync.Mutex
 	of map[uint32][]int
@@ -293,12 +293,12 @@ func (t *Route) marked(segment uint32, choice int) bool {
 // empty. It is the home unless that is dark, and the choices that are marked
 // and in a better state than the home:
 //
-//   - Of a home that is well that is the home alone.
-//   - At its limit a queue is helped by choices that are well. When every queue is at its limit
-//     none helps.
-//   - A dark queue is helped by those that are not. There are several, because the one queue with
-//     the most such segments would hold up all others. If there is none the home is the choice
-//     again: there is nothing better than to go on trying.
+//   - If the home is well, it is the only destination.
+//   - A queue at its limit is helped by choices that are well. When every queue is at its limit, no
+//     queue helps.
+//   - A dark queue is helped by choices that are not dark. Several help, because otherwise the
+//     queue with the most such segments would hold up all others. If all are dark, the home is the
+//     choice again: there is nothing better than to go on trying.
 //
 // A queue that this process has no credentials for is dark to it.
 func (t *Route) destinations(segment uint32) (list []*Sink) {
@@ -330,7 +330,7 @@ func (t *Route) Unreachable() error {
 	return nil
 }
 
-// Stuck counts the segments of which all three choices are dark.
+// Stuck counts the segments with three dark choices.
 func (t *Route) Stuck() (n int) {
 	for segment := range uint32(t.Workload.Map.Segments) {
 		isDark := func(s *Sink) bool { return s.state() == dark }

@@ -7,12 +7,12 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/waits"
 )
 
-// share is what the messages to one account take of the memory, whatever their queues. What waits
-// for an account that takes nothing must not be all that may wait: of the memory an account holds
-// at most the larger of a quarter and its even share, and when nothing was acknowledged for
-// shareSilent its even share. If others have too little to do by then, its queues count as at their
-// limit, so that what it has no room for goes to others (hinders). Messages that are in hand stay,
-// and those that move never wait (Putter.move), so an account may hold a little more.
+// share is the memory of the messages to one account. An account that takes nothing must not hold
+// all of the memory: an account holds at most the larger of a quarter and its even share, and its
+// even share if nothing was acknowledged for shareSilent. If the others then have too little to do,
+// the account's queues count as at their limit, so that messages without room go to others
+// (hinders). Messages in hand stay, and moved messages never wait (Putter.move), so an account may
+// hold a little more.
 type share struct {
 	held   atomic.Int64  // bytes
 	silent atomic.Int64  // when the first put since the last acknowledgement was sent; 0: none
@@ -37,7 +37,7 @@ func (s *share) acknowledged() {
 	}
 }
 
-// take counts a message that comes, or with less than nothing one that goes.
+// take counts a message that comes, or with negative bytes a message that goes.
 func (s *share) take(bytes int64) {
 	s.held.Add(bytes)
 	if bytes < 0 {
@@ -64,9 +64,9 @@ func (s *share) isSilent() bool {
 }
 
 // hinders reports whether the account is crowded and keeps others from their work: it acknowledges
-// nothing, or they hold less than half of what it leaves them. Of a few accounts that are all as
-// busy as can be one or another is always crowded. And if not, whether that is over: it holds less
-// than its even share, and acknowledges. All is what all accounts hold.
+// nothing, or the others hold less than half of what it leaves them. (If a few accounts are all
+// fully busy, one is always crowded.) Otherwise it reports whether that is over: the account holds
+// less than its even share, and acknowledges. All is what all accounts hold.
 func (s *share) hinders(memory, all int64, accounts int) (hinders, eased bool) {
 	held, even := s.held.Load(), memory/int64(max(accounts, 1))
 	silent := s.isSilent()

@@ -18,9 +18,9 @@ import (
 
 // A sink has some messages in flight: each is being put, waits for the budget of its queue or
 // account, or waits to be put again. How many follows from how long a put takes
-// (queues.Queue.Puts.Ahead), so that a queue is never idle for want of requests, near or far, and
-// one that hangs holds no more connections than that. Before anything was measured it is for 10 ms
-// a put at a queue's published limit.
+// (queues.Queue.Puts.Ahead), so that a queue, near or far, is never idle for want of requests, and
+// a queue that hangs holds no more connections. Before the first measurement the number is for 10
+// ms a put at a queue's published limit.
 const (
 	inFlightFirst  = 32
 	inFlightLeast  = 16
@@ -49,8 +49,8 @@ type Sink struct {
 	refused error
 	most    int           // in flight
 	room    chan struct{} // capacity 1: one less waits
-	// accepted: the queue has acknowledged a message of this process, so whatever refuses now will
-	// be mended by an operator, and is waited for.
+	// accepted: the queue has acknowledged a message of this process, so an operator will mend what
+	// refuses now, and the sink waits for that.
 	accepted atomic.Bool
 
 	// made: this process knows that the queue was there: it made it, or put
@@ -184,8 +184,8 @@ func (s *Sink) missing() { s.absent.Store(true) }
 // unmade reports whether the queue has to be made before it is put into.
 func (s *Sink) unmade() bool { return s.absent.Load() && !s.made.Load() }
 
-// make makes the queue with one request, however many ask for it at the same time.
-// It gives up waiting, not the request, when changed is closed.
+// make makes the queue with one request for all that ask at the same time. When changed is closed
+// it stops waiting, and the request goes on.
 func (s *Sink) make(ctx context.Context, changed <-chan struct{}, log *slog.Logger) error {
 	if s.made.Load() {
 		return nil
@@ -259,7 +259,7 @@ func (s *Sink) state() state {
 	return s.health.state()
 }
 
-// why says in what way the queue is dark.
+// why says why the queue is dark.
 func (s *Sink) why() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

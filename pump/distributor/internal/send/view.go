@@ -84,7 +84,7 @@ func (t *Route) Trouble() string {
 	return said
 }
 
-// Strained reports whether a queue does not take all that is meant for it.
+// Strained reports whether some queue does not take all of its messages.
 func (t *Route) Strained() bool {
 	return slices.ContainsFunc(t.sinks, func(s *Sink) bool {
 		return s.state() != well

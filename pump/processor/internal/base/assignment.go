@@ -26,14 +26,14 @@ type Assignment struct {
 	homes     []bool // by shard: of a segment that is held here
 	Spills    []spill
 	sweeper   []bool // by shard
-	onlySwept []bool // by shard: this process sweeps it, and it is no segment's home
+	onlySwept []bool // by shard: this process sweeps it, and no segment has its home there
 	owners    []int  // by shard: processors that own a segment whose home it is
 	Readers   []int  // by shard: those, and the owners of segments that a mark says to look for there
 	// Pairs is how many pairs of a queue and a processor that polls it there are
 	// in the whole cluster.
 	Pairs int
 	held  int // segments
-	// Outside: the view does not show it as one of those who take segments; it has just
+	// Outside: the view does not show this process among those that take segments, because it has just
 	// passed its gate.
 	Outside bool
 	// Lacking is how many segments are planned for this process and not held yet, and
@@ -142,7 +142,7 @@ func (s *Assignment) marked(segment uint32, choice int) bool {
 	return choice > 0 && s.View.Spills != nil && s.View.Spills[segment]&(1<<choice) != 0
 }
 
-// readOwners counts who shares each queue.
+// readOwners counts the owners of each queue.
 func (s *Assignment) readOwners() {
 	type pair struct {
 		shard int
@@ -177,12 +177,12 @@ func (s *Assignment) readOwners() {
 	}
 }
 
-// Polled lists the queues that this process polls, in the order of the map: in a
-// shared workload all, otherwise the homes and the marked choices of what it holds, and
-// the queues that it keeps though they are no homes any more. (Of a home it is an owner
-// who keeps it; one without owners waits for them.) The last come only when nothing is
-// left to claim: what is in them may become its own in a moment. *A segment with a damaged ledger
-// was left to claim for ever, and no queue of other programs and none that drained was read.*
+// Polled lists the queues that this process polls, in the order of the map: in a shared workload
+// all, otherwise the homes and the marked choices of what it holds, and the queues that it keeps
+// though they are no longer homes. (A home is kept by an owner; a home without owners waits for
+// one.) The last come only when nothing is left to claim: their messages may become its own in a
+// moment. *A segment with a damaged ledger was left to claim for ever, and no queue of other
+// programs and none that drained was read.*
 func (s *Assignment) Polled() (out []*queues.Queue) {
 	for i, wanted := range s.wanted() {
 		if q := s.Shards[i]; wanted && q != nil {
@@ -192,15 +192,15 @@ func (s *Assignment) Polled() (out []*queues.Queue) {
 	return out
 }
 
-// Foreign reports whether a queue is one that other programs put into.
+// Foreign reports whether other programs put into a queue.
 func (s *Assignment) Foreign(q *queues.Queue) bool {
 	i, ok := s.index[q]
 	return ok && s.Of.Shards[i].State == shardmap.Foreign
 }
 
-// UnreadForeign is for how long messages may wait unread in the foreign queue that is read least
-// far, by what the processors that read them say. It is not known while one of those queues has no
-// reader that has said so of just these queues.
+// UnreadForeign is how long messages may wait unread in the foreign queue that is read least far,
+// as the queues' readers say. It is unknown while one of these queues has no reader that has said
+// so of exactly these queues.
 func (s *Assignment) UnreadForeign() (longest time.Duration, known bool) {
 	reads := map[string]uint64{} // by reader, as its beat should say it
 	for i, sh := range s.Of.Shards {
@@ -268,12 +268,12 @@ func (s *Assignment) Uses(a *queues.Account) bool {
 
 // Releasing what is others' (P7).
 const (
-	// passOwners times the number of a queue's owners is how often a message is put
-	// back at once. A delivery is to the right one of n owners by a chance of one in n, so
-	// after 8n of them one message in 3,000 has not been there yet; after 2n it is one in
-	// seven, and hidden for seconds between two tries it waits for minutes: some of 2,000
-	// messages of 16 healthy owners for nineteen, where with 8n all take one, by as many
-	// deliveries. The others are kept from their work by a silent owner's no longer.
+	// passOwners times the number of a queue's owners is how often a message is put back at once. A
+	// delivery meets the right one of n owners with a chance of one in n. So after 8n deliveries one
+	// message in 3,000 has not met its owner yet. After 2n it is one in seven, and such a message is
+	// then hidden for seconds between two tries: of 2,000 messages of 16 healthy owners some waited
+	// for 19 minutes. With 8n all take one minute, by as many deliveries. A silent owner's messages do
+	// not keep the others from their work for longer.
 	passOwners = 8
 	// passLeast and passMost bound the delay that grows from then on. The messages
 	// of an owner that does not take them are out of the others' way for it.

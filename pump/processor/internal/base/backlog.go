@@ -23,10 +23,10 @@ const (
 	openAhead = 50 * time.Millisecond
 	// rateEvery is how often the rate of starting tasks is measured.
 	rateEvery = 250 * time.Millisecond
-	// leastPromise is the least room, in bytes, that is kept for each message that a get may bring:
-	// a quarter of the largest there is, for what comes may be larger than what came, and four
-	// times MaxBytes is then the most that can be in memory. With all of it, a hundred queues of
-	// small messages wait for room that nothing is in.
+	// leastPromise is the least room, in bytes, that is kept for each message of a get: a quarter of
+	// the largest message. The next messages may be larger than the last, so memory can hold four
+	// times MaxBytes at most. If all of the largest were kept, a hundred queues of small messages
+	// would wait for unused room.
 	leastPromise = storage.MaxText / 4
 )
 
@@ -43,8 +43,8 @@ const (
 // takes, and would be given back before its turn came. In bytes it counts the
 // text of each message and what each opened envelope takes (delivery.unpacks).
 type Backlog struct {
-	// visibility is the user's; or what it would be, whatever leases have grown to by slow tasks:
-	// those must not be hoarded.
+	// visibility is the user's, or the first of leases that follow the work. It does not grow with
+	// slow tasks: those must not be hoarded.
 	visibility time.Duration
 	maxBytes   int64
 	width      int    // handlers that may be at work at once
@@ -225,7 +225,7 @@ func (b *Backlog) wakePoller() {
 	}
 }
 
-// wakePollerAt is wakePoller by a caller who knows the time.
+// wakePollerAt is wakePoller for a caller that knows the time.
 func (b *Backlog) wakePollerAt(now time.Time) {
 	if b.refusedGet && b.hasRoom(now) {
 		b.refusedGet = false
@@ -280,7 +280,7 @@ func (b *Backlog) AwaitOpenable() bool {
 	return !b.closed
 }
 
-// ToOpen gives the message that should be opened now; nil: there is none.
+// ToOpen gives the message that should be opened now, or nil.
 func (b *Backlog) ToOpen() *message.Delivery {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
@@ -299,8 +299,8 @@ func (b *Backlog) ToOpen() *message.Delivery {
 	return d
 }
 
-// mayOpen reports whether the first message should be opened now. One is
-// always allowed to be open, however large.
+// mayOpen reports whether the first message should be opened now. One message of any size may
+// always be open.
 func (b *Backlog) mayOpen() bool {
 	if len(b.Unopened) == 0 || b.trying {
 		return false
@@ -391,9 +391,9 @@ func (b *Backlog) Next(
 	return d, from, to, now
 }
 
-// Withdraw makes sure that no further task of d is started, and gives how many
-// were not and whether d waits to be opened: then the caller settles it. One
-// that is being opened is settled by the opener.
+// Withdraw makes sure that no further task of d is started. It gives how many were not started, and
+// whether d waits to be opened: then the caller settles it. If d is being opened, the opener
+// settles it.
 func (b *Backlog) Withdraw(d *message.Delivery) (unstarted int, unopened bool) {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
@@ -462,9 +462,9 @@ func (b *Backlog) Unweigh(d *message.Delivery) {
 	d.Weight = 0
 }
 
-// Free gives back the memory of a message's contents, but for what is kept of
-// them until it is settled. That may be more than they were, and it counts: with an
-// account that takes no puts, all memory would fill with what must be put first.
+// Free gives back the memory of a message's contents, except for what is kept until the message is
+// settled. The kept part may be larger than the contents, and it counts: if an account takes no
+// puts, copies that must be put first would fill all memory.
 func (b *Backlog) Free(d *message.Delivery, kept int) {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()

@@ -6,7 +6,7 @@ import "time"
 // and much shorter than a lease.
 const brakeAhead = 5 * time.Second
 
-// braked is a number of tasks that may wait, held to what is started soon.
+// braked is how many tasks may wait: limit, or fewer if fewer start soon.
 func (b *Backlog) braked(limit float64) float64 {
 	if b.brake > 0 {
 		return min(limit, 1+b.brake*brakeAhead.Seconds())
@@ -22,8 +22,8 @@ func (b *Backlog) StartNext() {
 	b.startable.Broadcast()
 }
 
-// Brake holds starts to so many tasks a second, one after the other, and what waits to what is
-// started soon; 0: nothing does.
+// Brake limits starts to rate tasks a second, one after the other, and the waiting tasks to those
+// that start soon; a rate of 0 limits nothing.
 func (b *Backlog) Brake(rate float64) {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()

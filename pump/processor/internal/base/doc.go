@@ -4,11 +4,11 @@
 //
 // # Ownership
 //
-// Ownership says by a view of the cluster which queues a processor reads, whose message is
-// whose, and when one that is another's comes back (P6, P7).
+// Ownership says by a view of the cluster which queues a processor reads, which member owns a
+// message, and when a message of another member comes back (P6, P7).
 //
 // # Backlog
 //
-// Backlog holds the messages that were fetched and whose tasks were not started, within
-// bounds of tasks and bytes, and lets tasks start in order, or one alone.
+// Backlog holds fetched messages with tasks that were not started, within bounds of tasks and
+// bytes. It lets tasks start in order, or one alone.
 package base

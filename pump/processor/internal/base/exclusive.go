@@ -89,8 +89,8 @@ func (b *Backlog) IsWithdrawn(d *message.Delivery) bool {
 	return d.Withdrawn
 }
 
-// Pace is how long an envelope's tasks are in the handlers, for each of them, if the handlers are
-// theirs alone; 0 if none has ended. A batch is handled as one, by one handler.
+// Pace is the time of one task of an envelope that has the handlers to itself; 0 if no envelope has
+// ended. A batch is handled as one, by one handler.
 func (b *Backlog) Pace() float64 {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()

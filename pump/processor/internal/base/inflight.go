@@ -12,7 +12,7 @@ import (
 type InFlight struct {
 	mu    sync.Mutex // guards what follows
 	n     int
-	since time.Time     // when the last of what was work was done
+	since time.Time     // when the last work was done
 	empty chan struct{} // gets a token when n becomes 0
 }
 

@@ -33,7 +33,7 @@ type runReader interface {
 	Get(ctx context.Context, id pump.RunID) (workload.Run, error)
 }
 
-// runCache remembers run rows, and reads each once however many messages ask.
+// runCache remembers run rows, and reads each once for all messages that ask.
 type runCache struct {
 	rows runReader
 	log  *slog.Logger
@@ -60,8 +60,8 @@ func NewRunCache(rows runReader, log *slog.Logger) *runCache {
 	}
 }
 
-// Ahead begins to read the rows of runs of which nothing is known, since a message will ask soon.
-// It waits for none of them. A look that comes before its turn reads the row itself.
+// Ahead begins to read the rows of unknown runs, since a message will ask soon. It does not wait. A
+// look that comes earlier reads the row itself.
 func (c *runCache) Ahead(ctx context.Context, runs []pump.RunID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,9 +96,8 @@ func (c *runCache) Look(ctx context.Context, id pump.RunID) closing.Verdict {
 	return c.entry(ctx, id, time.Time{}).verdict
 }
 
-// LookSince is look for who must not go by a row that was read before since, nor
-// without one (mode once): the segment's owner until then may have found the run
-// closed and let go of what was recorded of it, so that an older "open" would have its
+// LookSince is look for a caller that needs a row read after since (mode once). The segment's
+// former owner may have found the run closed and dropped its records, so an older "open" would have
 // copies done again.
 func (c *runCache) LookSince(ctx context.Context, id pump.RunID, since time.Time) closing.Verdict {
 	e := c.entry(ctx, id, since)
@@ -108,7 +107,7 @@ func (c *runCache) LookSince(ctx context.Context, id pump.RunID, since time.Time
 	return e.verdict
 }
 
-// Forget has the rows of runs read anew: they say something else by now.
+// Forget has the rows of runs read again: they have changed.
 func (c *runCache) Forget(runs []pump.RunID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,14 +116,14 @@ func (c *runCache) Forget(runs []pump.RunID) {
 	}
 }
 
-// ForgetAll has the rows of all runs read anew.
+// ForgetAll has the rows of all runs read again.
 func (c *runCache) ForgetAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	clear(c.known)
 }
 
-// Stands reports whether a verdict on a run is still what is known, without asking anybody.
+// Stands reports whether a verdict on a run is still what is known, without a request.
 func (c *runCache) Stands(id pump.RunID, verdict closing.Verdict) bool {
 	c.mu.Lock()
 	e := c.known[id]
@@ -182,7 +181,7 @@ func (c *runCache) readAgain(ctx context.Context, id pump.RunID, old *runEntry) 
 	if fresh.unread {
 		fresh.asked, fresh.unread = old.asked, old.unread
 	}
-	if c.known[id] == old { // or one that was asked for later stands there
+	if c.known[id] == old { // else a later answer stands there
 		c.known[id] = fresh
 	}
 }

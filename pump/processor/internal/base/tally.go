@@ -26,10 +26,9 @@ const (
 	lastTallies = 2 * time.Second
 )
 
-// tallies is what this process has done of each run, which it writes to rows of its
-// own, for those who look at the run (origins B1). They are for people, and for the
-// closer, which ends no run of which something was met of late. A tally that could not
-// be written is written with the next beat, or never.
+// tallies is what this process has done of each run, written to rows of its own (origins B1).
+// People read them, and so does the closer, which does not end a run that was met lately. A tally
+// that could not be written is written with the next beat, or never.
 type tallies struct {
 	write func(ctx context.Context, tallies []workload.RunTally) error
 
@@ -44,8 +43,7 @@ type runTally struct {
 	Written workload.Tally
 	changed time.Time
 	hidden  time.Time // until when something of it may be hidden
-	// spent are thousandths of requests. They are written with what else has changed: no row is
-	// written for them alone.
+	// spent are thousandths of requests. A row is not written for them alone.
 	spent uint64
 }
 
@@ -99,9 +97,9 @@ func (t *tallies) AddMet(run pump.RunID, hidden time.Duration) {
 	t.Add(run, workload.Tally{Met: 1, Hides: hidden.Round(time.Second)})
 }
 
-// forget makes room for half as many as are kept, so that it is not called for each run. Runs of
-// which nothing could be written go too, if they are so many: of those that only live for a while
-// few are missed, and the rest would fill the memory as long as the control plane is dark.
+// forget makes room for half as many as are kept, so that it is not called for each run. Runs whose
+// tallies could not be written go too if they are so many. Few of such short-lived runs are missed,
+// and while the control plane is dark they would fill the memory.
 func (t *tallies) forget() {
 	written := t.sorted(func(r *runTally) bool { return r.Now == r.Written })
 	unwritten := t.sorted(func(r *runTally) bool { return r.Now != r.Written })
@@ -124,8 +122,7 @@ func (t *tallies) sorted(want func(*runTally) bool) (all []*runTally) {
 	return all
 }
 
-// Flush writes what has changed, until the first request that fails, or as many as one beat may
-// make.
+// Flush writes what has changed, until a request fails or the requests of one beat are used up.
 func (t *tallies) Flush(ctx context.Context) {
 	t.mu.Lock()
 	changed := t.sorted(func(r *runTally) bool { return r.Now != r.Written })

@@ -15,18 +15,19 @@
 // the slowest take if that is longer ([Spans]). A bucket is a fifth wide, and so are the steps in
 // which leases change.
 //
-// The parts of a lease are those that package message has: it is renewed after 4 to 5 fifteenths
-// (a third, less up to a fifth of that, so that the messages of one get do not come at once), a
+// The parts of a lease are those that package message has: it is renewed after 4 to 5 fifteenths (a
+// third, less up to a fifth of that, so that the messages of one get do not come at once), a
 // renewal that is not answered within a sixth is tried again, and the last sixth belongs to
-// settling. Who settles within the first 4 fifteenths renews nothing: hence 15/4. A lease counts
-// from when its get or renewal was sent, because the service cannot have hidden the message before.
+// settling. A message settled within the first 4 fifteenths needs no renewal: hence 15/4. A lease
+// counts from when its get or renewal was sent, because the service cannot have hidden the message
+// before.
 //
 // # Lost leases
 //
 // A renewal without an answer is tried again with the known receipt. Success means that the lost
-// one never acted. "Gone" means that it did, or that another process has the message: then no task
-// of it is started any more, running handlers may go on to the old deadline less the margin, and
-// nothing is deleted. "Gone" without such doubt ends handlers at once.
+// one never acted. "Gone" means that it did, or that another process has the message: then no
+// further task of the message is started, running handlers may go on until the old deadline less
+// the margin, and nothing is deleted. "Gone" without such doubt ends handlers at once.
 //
 // A lease that merely ran out does not stop a delete of finished work: its receipt is good until
 // another process gets the message (window 10), so the delete is tried for five more minutes.

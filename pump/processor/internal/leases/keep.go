@@ -19,11 +19,10 @@ import (
 // ErrEnded ends the handlers of a message that will be delivered again.
 var ErrEnded = errors.New("the message's lease has ended; it will be delivered again")
 
-// Keeper holds every message in hand: it renews leases without sending the
-// body, and ends the handlers' contexts where it cannot. One goroutine decides,
-// over a heap; each renewal under way has a goroutine of its own, of which
-// there are at most as many as messages in hand, so a dark account delays no
-// other account's renewals.
+// Keeper holds every message in hand: it renews leases without sending the body, and ends the
+// handlers' contexts where it cannot. One goroutine decides, over a heap. Each renewal under way
+// has a goroutine of its own, at most one for each message in hand, so a dark account does not
+// delay another account's renewals.
 //
 // A renewal whose answer is lost (window 14) is tried again with the receipt
 // that is known: if the lost one never acted, that succeeds and nothing is
@@ -37,8 +36,8 @@ type Keeper struct {
 	// OnLost is called, without the lock, when no further task of the delivery
 	// should be started; cause is set if handlers that run must end, too.
 	OnLost func(d *message.Delivery, cause error)
-	// OnStale is called, without the lock, for a message none of whose tasks was
-	// started within the first whole lease: another process should have it.
+	// OnStale is called, without the lock, for a message if no task of it was started within the first
+	// whole lease: another process should have it.
 	OnStale func(d *message.Delivery)
 	// OnRenewed is called, without the lock, for a message whose lease was renewed for so long.
 	OnRenewed func(d *message.Delivery, length time.Duration)
@@ -118,7 +117,7 @@ func (k *Keeper) GiveBack(d *message.Delivery, doubt bool) {
 	k.Mu.Lock()
 	defer k.Mu.Unlock()
 	d.Lease.Doubt = d.Lease.Doubt || doubt
-	<-d.Lease.Own // before it can be looked at: check leaves who is being settled out
+	<-d.Lease.Own // before it can be looked at: check leaves out what is being settled
 	k.push(d)
 }
 
@@ -352,7 +351,7 @@ type leaseHeap []*message.Delivery
 
 func (h leaseHeap) Len() int { return len(h) }
 
-// Less has those of one get, which are due together, in an order of their own (P9).
+// Less orders the messages of one get, which are due together, too (P9).
 func (h leaseHeap) Less(i, j int) bool {
 	c := h[i].Lease.Next.Compare(h[j].Lease.Next)
 	return c < 0 || c == 0 && h[i].ID < h[j].ID

@@ -15,10 +15,9 @@ import (
 const (
 	// FirstLease is asked for before anything was measured.
 	FirstLease = time.Minute
-	// Leases follow the work between these. Under half a minute a lost renewal
-	// leaves no time for another, and a delete that is throttled once loses its
-	// message. Above five minutes a renewal now and then costs next to nothing, while
-	// each minute more is one that the tasks of a process that died wait for longer.
+	// Leases follow the work between these. Under half a minute a lost renewal leaves no time for
+	// another, and a delete that is throttled once loses its message. Above five minutes a renewal
+	// costs next to nothing, while the tasks of a process that died wait longer by each minute.
 	LeastLease = 30 * time.Second
 	MostLease  = 5 * time.Minute
 	// A message that is settled before its first renewal is due needs none, and that is
@@ -28,10 +27,10 @@ const (
 	LeaseOf     = 4
 	leaseBeyond = 0.05
 
-	// firstRetry bounds the first delay of a task that takes less than a second: what
-	// fails quickly may be tried again quickly, once. secondRetry is what the delays
-	// of all later ones grow from: however quick tasks are, their eight attempts last
-	// for about two minutes, or a store that is away for one would put them all into quarantine.
+	// firstRetry bounds the first delay of a task that takes less than a second: what fails quickly
+	// may be tried again quickly, once. The delays of later retries grow from secondRetry: the eight
+	// attempts even of quick tasks last for about two minutes, or a store that is away for one minute
+	// would put them all into quarantine.
 	firstRetry  = time.Second
 	secondRetry = 2 * time.Second
 )
@@ -90,7 +89,7 @@ func (t *Timing) Longer(lease, held time.Duration) time.Duration {
 	return max(lease, leaseFor(held))
 }
 
-// leaseFor is the shortest lease that needs no renewal for what is held so long.
+// leaseFor is the shortest lease that needs no renewal if a message is held for so long.
 func leaseFor(held time.Duration) time.Duration {
 	lease := min(held, MostLease) * LeasePart / LeaseOf
 	lease = InWholeSeconds(lease) // the service's unit
@@ -118,10 +117,10 @@ func (t *Timing) Backoff(n uint64) (least, most time.Duration) {
 	return least, waits.Doubled(max(secondRetry, 2*took), t.retry.Max, n)
 }
 
-// Spans is how durations are distributed, of late: a histogram whose counts fade
-// away. Its buckets are a quarter of a power of two wide, so that what is made of it
-// changes seldom, and by a fifth. Counts are only added to, and fade by the time that
-// has passed: in whatever order things end in one instant, the result is the same (P9).
+// Spans is how durations are distributed, of late: a histogram whose counts fade away. Its buckets
+// are a quarter of a power of two wide, so that leases change seldom, and by a fifth. Counts are
+// only added to, and fade by the time that has passed: the order in which things end in one instant
+// does not change the result (P9).
 type Spans struct {
 	counts [4 * 64]float64
 	total  float64
@@ -131,7 +130,7 @@ type Spans struct {
 // fadeEvery is how often counts are made smaller, at most.
 const fadeEvery = time.Second
 
-// Add counts one that has ended now.
+// Add counts a duration that has ended now.
 func (s *Spans) Add(d time.Duration, now time.Time) {
 	if passed := now.Sub(s.faded); passed >= fadeEvery {
 		s.fade(passed)
@@ -141,8 +140,8 @@ func (s *Spans) Add(d time.Duration, now time.Time) {
 	s.total++
 }
 
-// fade forgets half of what was counted in a minute, or in eight times as long as
-// the longest of it takes: of what lasts for minutes there are few in a minute.
+// fade forgets half of the counts in a minute, or in eight times the longest duration if that is
+// longer: few durations of minutes end in a minute.
 func (s *Spans) fade(passed time.Duration) {
 	if s.total == 0 {
 		return

@@ -110,7 +110,7 @@ type Delivery struct {
 	Held int // bytes of text counted as unsettled
 }
 
-// Request is what a request counts in what a run has spent: a message's part of a get is less.
+// Request is how much one request adds to what a run has spent: a message's part of a get is less.
 const Request = 1000
 
 // Spent is what a delivery has cost when it ends, beside its renewals: its part of the get, the
@@ -149,7 +149,7 @@ func (d *Delivery) Unpacks() int64 {
 
 func (d *Delivery) String() string { return d.Queue.String() + "/" + d.ID }
 
-// Settle hands the message to its settler: none of its tasks will be started any more.
+// Settle hands the message to its settler: no further task of it will be started.
 func (d *Delivery) Settle() {
 	d.Started.Store(true)
 	d.Settler.Add(d)
@@ -195,7 +195,7 @@ func (d *Delivery) Unpacked(tasks []codec.Task) []pump.Task {
 	ids := sharedIDs(tasks)
 	h := &d.Header
 	common := pump.Task{Run: h.Run, Segment: h.Segment, Epoch: d.Epoch, Attempt: int(h.Attempt) + 1}
-	foreign := h.Run == (pump.RunID{}) // one that was rewritten: it keeps its identity as its id
+	foreign := h.Run == (pump.RunID{}) // a rewritten message: its id is its identity
 	for i := range tasks {
 		from, t := &tasks[i], &list[i]
 		*t = common
@@ -231,7 +231,7 @@ func ReuseTasks(tasks []pump.Task) {
 	if cap(tasks) == 0 || cap(tasks) > keptTasks {
 		return
 	}
-	clear(tasks) // they point into the buffer that is used anew now
+	clear(tasks) // they point into the buffer that is used again now
 	tasks = tasks[:0]
 	taskLists.Put(&tasks)
 }
@@ -281,9 +281,9 @@ func (d *Delivery) Pointers() []*pump.Task {
 // serviceUnit is how exactly the service says when a message was put and got.
 const serviceUnit = time.Second
 
-// Readiness says when a message was ready to be put, as far as it is known, on the local
-// clock, and whether to the millisecond. Age is how old it was at sent according to the
-// service, of whose two whole seconds it is the difference.
+// Readiness says when a message was ready to be put, as far as it is known, on the local clock, and
+// whether to the millisecond. Age is the message's age at sent, as the difference of two times of
+// the service in whole seconds.
 func (d *Delivery) Readiness(sent time.Time, age time.Duration) (at time.Time, exact bool) {
 	at = sent.Add(-age)
 	if d.Header.Sealed.IsZero() {
@@ -305,13 +305,12 @@ const (
 )
 
 // ReasonOnTrial is the cause that a marked message carries in its queue: its Attempts are how many
-// of the last attempts were trials alone in a process. It goes with whatever else becomes of the
-// message.
+// of the last attempts were trials alone in a process. Any other verdict on the message removes it.
 const ReasonOnTrial = "on-trial"
 
-// AloneTrials is how many of the last attempts at a single task were trials alone in a process, of
-// which nothing was heard. The attempts in the header say less: they may have failed under a
-// larger MaxAttempts, or have been made beside others'.
+// AloneTrials is how many of the last attempts at a single task were trials alone in a process
+// whose outcome was not heard. The attempts in the header say less: they may have failed under a
+// larger MaxAttempts, or run beside other tasks.
 func (d *Delivery) AloneTrials() int {
 	if c := d.Header.Cause; c != nil && c.Reason == ReasonOnTrial {
 		return int(c.Attempts)

@@ -21,7 +21,7 @@ func (d *Delivery) Pack(h codec.Header, tasks []int, limit int) (text []byte, ok
 		t := &d.Tasks[i]
 		ct := codec.Task{N: t.N, Key: t.Key, ID: []byte(t.ID), Body: t.Body, Trace: t.Trace}
 		if t.Foreign != "" && h.Run == (pump.RunID{}) {
-			ct.ID = []byte(t.Foreign) // so that it stays what it is, wherever the text goes (P1.4)
+			ct.ID = []byte(t.Foreign) // it keeps its name in every queue (P1.4)
 		}
 		if fits, err := b.Add(ct); err != nil || !fits {
 			return nil, false

@@ -83,7 +83,7 @@ func (s *Plan) Size() int {
 	return n
 }
 
-// PutBack makes the whole message visible again, whatever was to be done with it.
+// PutBack makes the whole message visible again instead of its plan.
 func (s *Plan) PutBack(d *Delivery, delay time.Duration) {
 	s.Entries, s.Copies, s.Text = nil, nil, s.Unmarked
 	s.Final, s.Delay = StepRelease, delay

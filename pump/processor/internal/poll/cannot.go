@@ -12,10 +12,9 @@ import (
 	"github.com/queuepump/queuepump/shardmap"
 )
 
-// For how long an account must have failed until this process says that it cannot read it. What
-// follows takes some beats: a refusal that is over by then, as while a key is rotated, moves no
-// segment. An account that does not answer mostly answers none, and then a change of owners would
-// help none of them.
+// For how long an account must have failed until this process says that it cannot read it. The
+// consequences take some beats: a short refusal, as while a key is rotated, does not move segments.
+// A silent account is mostly silent for all processes, and then a change of owners would not help.
 const (
 	refusesAfter = time.Second
 	silentAfter  = 5 * time.Minute
@@ -76,10 +75,10 @@ func (a *account) fails(now time.Time, refuses, silent time.Duration) bool {
 	return long && heard.Before(since)
 }
 
-// probes gives a queue of each account that cannot be read and that an assignment leaves out: it
-// is asked for a message now and then, so that this process finds out when it can read the account
-// again. The first processors by rank ask one of an account that others cannot read, too, to vouch
-// for it.
+// probes gives a queue of each account that cannot be read and that an assignment leaves out: it is
+// asked for a message now and then, so that this process finds out when it can read the account
+// again. The first processors by rank also ask a queue of an account that others cannot read, to
+// vouch for it.
 func (p *Poller) probes(assigned *base.Assignment, polled []*queues.Queue) []*queues.Queue {
 	var wanted []string
 	now := time.Now()

@@ -26,11 +26,11 @@ func (p *Poller) logLeft() {
 
 // idle reports whether nothing has been in hand for d and every queue of this process has then
 // answered "empty" once more, or when to look again. An answer from before may be older than a
-// retry that was put back for less than d. A process is not idle while it is paused, nor while
-// segments are on their way to it, or may be: its time begins when they are there. It waits as well
-// for what it may have hidden by a request without an answer, and for what it put back for a moment
-// because it could not take it yet. It waits for a queue that keeps failing no longer than d or
-// half a minute, and names it in the error.
+// retry that was put back for less than d. A process is not idle while it is paused, or while
+// segments are or may be on their way to it: its idle time begins when they are there. It also
+// waits for messages that a request without an answer may have hidden, and for messages that it put
+// back for a moment because it could not take them yet. It waits for a queue that keeps failing for
+// d or half a minute at most, and names the queue in the error.
 func (p *Poller) idle(d time.Duration) (over bool, again time.Duration, err error) {
 	// Under this lock no get is between bringing messages and saying so.
 	p.mu.Lock()

@@ -28,9 +28,9 @@ const (
 	// each has its turn and then waits as well.
 	getSlow = 250 * time.Millisecond
 
-	// probe is how many messages a queue that has just failed is asked for, and one that
-	// goes on failing is asked for a single one: requests that are never answered may
-	// have hidden what they asked for. No room is kept for them.
+	// probe is how many messages a queue that has just failed is asked for; a queue that goes on
+	// failing is asked for one. Requests that are never answered may have hidden what they asked for,
+	// and no room is kept for that.
 	probe      = 8
 	probeAgain = 3 // failures
 )
@@ -153,9 +153,8 @@ type asking struct {
 	waiting int // messages that may have to wait until their segments are ready
 }
 
-// get makes one get. When the processor stops, one that waits for its budget is
-// given up; one that was sent is waited for, because it may have hidden 32
-// messages that only its answer can release.
+// get makes one get. When the processor stops, a get that waits for its budget is given up. A get
+// that was sent is waited for: it may have hidden 32 messages that only its answer can release.
 func (p *Poller) get(ctx context.Context, a *account, q *entry, ask asking) {
 	limit, room := ask.limit, ask.room
 	slow := time.AfterFunc(getSlow, func() { p.noteSlow(a, q, ask) })
@@ -194,7 +193,7 @@ func (p *Poller) get(ctx context.Context, a *account, q *entry, ask asking) {
 		p.noteAnswer(q, sent)
 		q.width = 1
 		q.emptyAt = time.Time{}
-		if len(msgs) < limit { // and none of our own was behind them
+		if len(msgs) < limit { // and no own message was behind them
 			q.emptyAt = sent
 		}
 		base, most := p.Env.Queues.Allowance.Slow(pollBase), p.longest(now)

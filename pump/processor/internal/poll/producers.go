@@ -27,7 +27,7 @@ const (
 	// than a second has passed since the last message, so its distributor nudges about the next
 	// put; in a queue that is in use it does not nudge about many.
 	hasteAfter = 5
-	// hasteAgain is after what part of that the other processors are told again.
+	// hasteAgain is after how long the other processors are told again.
 	hasteAgain = hasteFor / 2
 )
 

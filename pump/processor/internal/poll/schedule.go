@@ -23,11 +23,11 @@ import (
 const (
 	pollBase = 100 * time.Millisecond
 
-	// pollBehind is the longest back-off of a queue that gives as much as it is asked
-	// for, all of it others'. Their messages are out of the way for up to passMost after
-	// some deliveries (P7), but only if all are delivered that often: at 160 a second
-	// and processor, three of them get past 500 of an owner who does not take his in a
-	// minute. Shares of the budget bound what many processors may do.
+	// pollBehind is the longest back-off of a queue that gives as much as it is asked for, all of it
+	// other owners' messages. After some deliveries those are out of the way for up to passMost (P7),
+	// but only if all are delivered that often: at 160 a second and processor, three processors get
+	// past 500 messages that their owner does not take within a minute. Shares of the budget bound
+	// what many processors may do.
 	pollBehind = 200 * time.Millisecond
 
 	// pollTroubled is the longest back-off of a queue that does not answer, where few are
@@ -37,8 +37,8 @@ const (
 	troubledPart = 0.6
 	troubledMost = 30 * time.Second
 
-	// hintEvery is how often nudges make one queue due, however many arrive: four
-	// gets a second are what a false hint may cost.
+	// hintEvery is how often nudges make one queue due at most: false hints may cost four gets a
+	// second.
 	hintEvery = 250 * time.Millisecond
 
 	alarmEvery = 10 * time.Minute // while a queue does not answer
@@ -55,8 +55,8 @@ type Parts struct {
 	// Blocked gives what says of a queue that so much of it waits to be settled that it is not to
 	// be asked.
 	Blocked func(q *queues.Queue) func() bool
-	// LobbyFull: nothing is to be got that may have to wait until its segment is ready, while so
-	// many messages are under way of which that is so too.
+	// LobbyFull: messages that may have to wait until their segment is ready are not to be got, while
+	// so many such messages are under way.
 	LobbyFull func(coming int) bool
 	UntilIdle time.Duration // Options.UntilIdle
 }
@@ -88,7 +88,7 @@ type Poller struct {
 	turn     int                      // the account that is asked next
 	idleMost time.Duration
 	dark     time.Time // when a queue was last found not to have answered for a while
-	later    time.Time // when the last of what was put back with a delay is visible
+	later    time.Time // when the last message put back with a delay is visible
 	// segments are on their way to this process, or it is paused, when that was last asked
 	lacks  bool
 	paused bool // nothing is got
@@ -154,9 +154,9 @@ func New(env *base.Env, parts Parts) *Poller {
 // Wake has the poller look again at what it may get.
 func (p *Poller) Wake() { waits.Signal(p.wake) }
 
-// Follow makes the queues of an assignment the ones that are polled, in their order. One that
-// leaves the schedule keeps its entry, because what was taken from it is still to
-// be settled; one that comes into it is due at once.
+// Follow makes the queues of an assignment the ones that are polled, in their order. A queue that
+// leaves the schedule keeps its entry, because messages taken from it are still to be settled. A
+// new queue is due at once.
 func (p *Poller) Follow(assigned *base.Assignment) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -252,8 +252,8 @@ func (p *Poller) MarkUnready(s *base.Assignment, unready []bool) {
 	waits.Signal(p.wake)
 }
 
-// Nudge makes a queue due, if it is one that this process polls (P8.2). A queue in trouble
-// keeps to its back-off: a hint is no reason to believe that it answers again.
+// Nudge makes a queue due, if this process polls it (P8.2). A queue in trouble keeps to its
+// back-off: a hint does not show that the queue answers again.
 func (p *Poller) Nudge(queue string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

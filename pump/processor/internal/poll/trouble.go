@@ -66,8 +66,8 @@ func (p *Poller) AllAnswer() (since time.Time, all bool) {
 	return p.dark, true
 }
 
-// alarm logs trouble when it begins and once in alarmEvery while it lasts. A
-// throttle is no news until it has lasted: the budget handles it.
+// alarm logs trouble when it begins and once in alarmEvery while it lasts. A throttle is logged
+// only after it has lasted: the budget handles it.
 func (p *Poller) alarm(q *entry) {
 	say, what := p.Log.Warn, "queue does not answer"
 	switch failure.KindOf(q.trouble) {

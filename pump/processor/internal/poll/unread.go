@@ -52,8 +52,8 @@ func (p *Poller) Unread(now time.Time) (longest float64, queue string) {
 	return longest, queue
 }
 
-// UnreadForeign is that of the foreign queues that are polled; 0: there are none. Polled says which
-// they are.
+// UnreadForeign is the longest of the polled foreign queues; 0 without such a queue. Polled says
+// which they are.
 func (p *Poller) UnreadForeign(now time.Time) (longest float64, polled uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

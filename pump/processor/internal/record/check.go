@@ -13,22 +13,21 @@ import (
 )
 
 const (
-	// checkEvery is how often an owner looks whether the ledger's heads are still what it wrote
-	// last. That is one query a minute for each partition of which it holds something, of three
-	// small columns of at most 64 rows.
+	// checkEvery is how often an owner looks whether the ledger's heads are still what it wrote last.
+	// For each partition with a held segment that is one query a minute, for three small columns of at
+	// most 64 rows.
 	checkEvery = time.Minute
-	// checkSoon is how often it looks where something is odd: a duplicate, which it knows by what
-	// it remembers, or rows of some time ago.
+	// checkSoon is how often an owner looks where something is odd: a duplicate, which it recognises
+	// from memory, or rows of some time ago.
 	checkSoon = 10 * time.Second
 	// checkTimeout is what one look may take. A head that could not be read then is read a
 	// minute later.
 	checkTimeout = 20 * time.Second
 )
 
-// checker looks whether the rows of the ledger are still those that this process wrote. One that
-// has nothing to record learns by nothing else that they came back as they were some time ago, and
-// takes for duplicates what a repair puts. A segment that is behind is fenced anew, under a later
-// epoch.
+// checker looks whether the rows of the ledger are still those that this process wrote. Without it
+// an owner with nothing to record would not learn that the rows came back older, and would take the
+// tasks of a repair for duplicates. A segment that is behind is fenced again, under a later epoch.
 type checker struct {
 	c    *Recorder
 	wake chan struct{} // has room for one token

@@ -45,9 +45,9 @@ const (
 	lostResults = 15 * time.Minute
 )
 
-// Committer records the results of deliveries that wait for it, those of one
-// partition of the ledger together, and hands each back to its settler. One goroutine
-// decides; each commit has one of its own, one at a time for a partition.
+// Committer records the results of waiting deliveries, those of one partition of the ledger
+// together, and hands each delivery back to its settler. One goroutine decides; each commit has its
+// own, one at a time for a partition.
 type Committer struct {
 	c    *Recorder
 	Wake chan struct{}
@@ -173,9 +173,8 @@ func (m *Committer) round() (wait time.Duration) {
 	return wait
 }
 
-// apart is how far apart two commits of a partition are to begin, the first of which has asked for
-// so many entities. Held are the segments of the partition that this process holds, of all its
-// segments, and of so many segments of the workload.
+// apart is how far apart two commits of a partition are to begin if the first asked for so many
+// entities. The process holds held of all segments of the partition; the workload has segments.
 func apart(entities, held, all, segments int, visibility time.Duration) time.Duration {
 	most := partitionMost
 	if all == segments {
@@ -189,8 +188,7 @@ func apart(entities, held, all, segments int, visibility time.Duration) time.Dur
 // commit records a batch and hands its deliveries back.
 func (m *Committer) commit(p *partition, batch []*message.Delivery) {
 	m.c.r.Cfg.Sim.Seeding.Turn.Wait("record", fmt.Sprint(p.number))
-	// Not in the order in which goroutines came, of which contributions or requests
-	// would depend (P9).
+	// Contributions and requests must not depend on the order in which goroutines came (P9).
 	slices.SortFunc(batch, func(a, b *message.Delivery) int { return strings.Compare(a.ID, b.ID) })
 	var entries []*ledger.Entry
 	for _, d := range batch {
@@ -244,8 +242,9 @@ func (m *Committer) leave(p *partition, batch, again []*message.Delivery, next t
 	}
 }
 
-// outcome makes of what became of a delivery's entries how it is settled. It is
-// false if they are to be recorded once more: it is not known yet, and no other owner stops them.
+// outcome derives from the commit of a delivery's entries how the delivery is settled. It is false
+// if the entries are to be recorded once more: their commit is not known yet, and no other owner
+// stops them.
 func (m *Committer) outcome(d *message.Delivery) (known bool) {
 	c, s := m.c, d.Plan
 	var worst error
@@ -287,9 +286,8 @@ func (m *Committer) outcome(d *message.Delivery) (known bool) {
 	return true
 }
 
-// mayPass reports whether what kept results from being recorded is with the control
-// plane, and not with them or with what is stored: a full ledger, a damaged row, a state
-// that cannot be encoded.
+// mayPass reports whether an error of a commit lies with the control plane, and not with the
+// results or the rows: a full ledger, a damaged row, a state that cannot be encoded.
 func mayPass(err error) bool {
 	_, storage := queues.AsError(err)
 	return storage || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
@@ -404,8 +402,8 @@ func (c *Recorder) foreignEntry(d *message.Delivery, i int) *ledger.Entry {
 	return e
 }
 
-// Unquarantine gives up quarantining: those tasks come back with the message. Its
-// done tasks are recorded all the same.
+// Unquarantine gives up quarantining: those tasks come back with the message. Its done tasks are
+// still recorded.
 func (c *Recorder) Unquarantine(d *message.Delivery) {
 	s := d.Plan
 	s.Entries = slices.DeleteFunc(s.Entries, func(e *ledger.Entry) bool {

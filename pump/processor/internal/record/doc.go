@@ -1,8 +1,8 @@
 // Package record is a processor's side of the ledger (P3). record.go says which tasks of a message
 // are to be started, commit.go records what became of them before the message can be gone, fence.go
 // makes this process the writer of what it holds, check.go finds rows that came back older,
-// prune.go forgets runs that are done with. full.go and names.go deal with states and names that
-// have no room.
+// prune.go forgets finished runs. full.go and names.go deal with states and names that find no
+// room.
 //
 // # Commits
 //
@@ -10,10 +10,10 @@
 // The next one begins when the last is answered, and 50 ms after its beginning or later: what a
 // crash repeats is what was done in the last two round trips. A table's request costs a tenth of a
 // queue's, and a delivery takes two of those, so a commit for each delivery is 4.5 % of the money.
-// What bounds commits is what a partition and the control account take: see apart.
+// Commits are bounded by what a partition and the control account take: see apart.
 //
-// A hand-over, a stop and the next trial of a suspect do not wait for that, nor does what fills a
-// quarter of MaxBytes.
+// A hand-over, a stop, the next trial of a suspect, and deliveries that fill a quarter of MaxBytes
+// do not wait for that.
 //
 // # Fencing
 //
@@ -30,11 +30,11 @@
 //
 //   - An owner row is behind: the fence is refused, and the owner, if the row still names it,
 //     claims above the head's epoch (Presence.Raise) with a warning.
-//   - A head is behind: a commit or a fence meets it, or check.go does. That makes one query a
-//     minute for each partition, and one ten seconds after the last if a duplicate was recognised
-//     or a row was behind. *An idle owner that learned it by nothing else took for duplicates the
-//     tasks that a repair put, for ever.* The segment is claimed and fenced above every epoch that
-//     the head had: under one epoch a head has one history.
+//   - A head is behind: a commit or a fence meets it, or check.go does. check.go makes one query a
+//     minute for each partition, and another ten seconds after the last if a duplicate was
+//     recognised or a row was behind. *Without these queries an idle owner took the tasks of a
+//     repair for duplicates for ever.* The segment is claimed and fenced above every epoch that the
+//     head had: under one epoch a head has one history.
 //
 // # Pace and room
 //
@@ -44,8 +44,8 @@
 // most.
 //
 // Room is reserved before the effect: a task begins only if there is room for the most by which the
-// records can grow when all that is in hand is settled. What finds none goes back without an
-// attempt.
+// records can grow when all that is in hand is settled. A task that finds no room goes back without
+// an attempt.
 //
 // # A full state
 //
@@ -53,7 +53,7 @@
 // fit. From the first refusal on, the segment's messages are put back before the handler, for half
 // as long as the state has been full (1 to 15 min). One is tried at the end of each pause; when a
 // result fits, all are tried. After an hour with refusals each message is tried by itself, and a
-// refused task goes into quarantine when it comes back (state-full). Meanwhile no message of the
+// refused task goes into quarantine when it comes back (state-full). Until then no message of the
 // segment is suspected (P4.2). An owner that takes over begins with a new hour.
 //
 // # Losing a segment

@@ -28,8 +28,8 @@ const (
 	// fencesAtOnce is how many partitions are fenced, or loaded, at once. 64 of them are 8 rounds
 	// of two requests, and as many answers of 4 MiB are in memory at most.
 	fencesAtOnce = 8
-	// fenceLook is how often it is looked at what was fenced and what is to be next, at most: of
-	// 4,096 segments a look takes a few milliseconds.
+	// fenceLook is how often the fencer looks at most for what is fenced and what is next: a look at
+	// 4,096 segments takes a few milliseconds.
 	fenceLook = 20 * time.Millisecond
 	// fenceSoon is for how long messages of a segment wait in hand whose ledger another has: the
 	// owner claims it again above the other's epoch, or learns that it is the other's, which takes
@@ -56,9 +56,9 @@ type unfencedSegment struct {
 }
 
 // Fencer makes this process the writer of what it holds: first it writes the epochs of all segments
-// into their heads, several partitions at once, then it has the pages loaded of those that
-// have some. One goroutine decides; each request has one of its own. Segments are worked on
-// as soon as they are ready, one by one, and what cannot be fenced holds up nothing else.
+// into their heads, several partitions at once, then it has their pages loaded. One goroutine
+// decides; each request has its own. Each segment is worked on as soon as it is ready, and a
+// segment that cannot be fenced does not hold up the others.
 type Fencer struct {
 	c    *Recorder
 	wake chan struct{} // has room for one token: there is something to do, or to see
@@ -95,10 +95,9 @@ func (f *Fencer) FencedAt(segment uint32, epoch uint64) (at time.Time, ok bool) 
 	return is.at, ok && is.epoch == epoch
 }
 
-// Follow notes what is held now: what is not fenced will be, and of what is not held
-// any more nothing begins. Results of it that are finished are recorded all the same, as
-// long as no other owner was fenced. It is called with each look at the cluster and each
-// change of what is held.
+// Follow notes what is held now. Segments not yet fenced will be, and no task begins of a segment
+// that is no longer held. Its finished results are still recorded, until another owner is fenced.
+// It is called with each look at the cluster and each change of what is held.
 func (f *Fencer) Follow(m *member.Member) {
 	f.c.Ledger.Drop(f.ended(m))
 	if len(f.ToFence(m)) > 0 {

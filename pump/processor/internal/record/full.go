@@ -11,13 +11,13 @@ import (
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
-// A reducer's state that has no room (A13). The ledger refuses the result of a message that would
-// make the state of its segment too large; nothing of it is recorded, and others may fit. From then
-// on the segment's messages are put back before the handler runs, but for one that is tried at each
-// end of a pause, which grows. When a result fits, all are tried again. When results have been
-// refused for statePatience, every message is tried by itself, and one that is refused goes into
-// quarantine with a cause of its own when it comes back, before the handler. Such a message was put
-// back by a process that lives, so it is no suspect (see Acquits and Suspects of package trial).
+// A reducer's state that has no room (A13). The ledger refuses a message's result that would make
+// the state of its segment too large, and records nothing of it; others may fit. From then on the
+// segment's messages are put back before the handler runs, except for one that is tried at the end
+// of each pause. Pauses grow. When a result fits, all are tried again. After refusals for
+// statePatience every message is tried by itself, and a refused one goes into quarantine with a
+// cause of its own when it comes back, before the handler. A live process put such a message back,
+// so it is not a suspect (see Acquits and Suspects of package trial).
 const (
 	// statePauseLeast and statePauseMost bound the pause: half as long as the state has been full.
 	statePauseLeast = time.Minute
@@ -32,8 +32,8 @@ const (
 	unfitMost = 1 << 14
 )
 
-// fullStates are the segments whose states have lately had no room. Until a process that takes
-// a segment over has seen a refusal itself, it knows nothing of it: then the patience begins anew.
+// fullStates are the segments whose states have lately had no room. A process that takes a segment
+// over knows of no refusal until it sees one itself: then the patience begins again.
 type fullStates struct {
 	mu     sync.Mutex // guards what follows
 	of     map[uint32]*fullState
@@ -126,13 +126,13 @@ func (f *fullStates) gate(segment uint32, message string) (delay time.Duration, 
 	case s == nil:
 		return 0, false
 	case s.unfit[message]:
-		// It goes into quarantine, and others have room to be remembered. Should it come back all the
-		// same, it is tried once more.
+		// It goes into quarantine, and others have room to be remembered. Should it still come back, it
+		// is tried once more.
 		delete(s.unfit, message)
 		return 0, true
 	case now.Before(s.until):
 		return s.until.Sub(now), false
-	case !s.until.IsZero(): // this one is tried, and the others wait for what becomes of it
+	case !s.until.IsZero(): // this message is tried, and the others wait for its outcome
 		s.until = now.Add(min(max(now.Sub(s.since)/2, statePauseLeast), statePauseMost))
 	}
 	return 0, false

@@ -19,7 +19,7 @@ const (
 	// A message that waits for room is put back for half as long as its segment has had none.
 	namesWaitLeast = 5 * time.Second
 	namesWaitMost  = 2 * time.Minute
-	// namesWaited is for how long a segment had room when it counts as one that has.
+	// namesWaited is after how long with room a segment counts as one with room.
 	namesWaited = 5 * time.Minute
 )
 

@@ -32,9 +32,9 @@ type turn struct {
 	at   time.Time // when some had theirs
 }
 
-// due reports whether some have their turn: the next ones, or when all are through the first ones
-// after a while. *What was through began anew for as long as the other kind was not: while hundreds
-// of both stayed the two of them hardly ever ended.*
+// due reports whether some runs have their turn: the next ones, or after a while the first ones
+// again when all are through. *A kind that was through began again while the other was not: with
+// hundreds of both kinds hardly any turn ended.*
 func (t *turn) due() bool { return t.more || time.Since(t.at) >= restsEvery }
 
 // next gives those runs, sorted, whose turn it is.
@@ -92,7 +92,7 @@ func (c *Recorder) crowd() int {
 	return 1
 }
 
-// awaitBegun waits for those who took a run for open before it was known to be closed.
+// awaitBegun waits for the calls that took a run for open before it was known to be closed.
 func (c *Recorder) awaitBegun() {
 	c.closing.Lock()
 	defer c.closing.Unlock()
@@ -120,8 +120,9 @@ func (c *Recorder) live(closed []pump.RunID) []pump.RunID {
 	})
 }
 
-// forget takes runs out of the ledger: of closed ones all but what is in quarantine. From before
-// that on their rows are read anew, and who took them for open has been told what is recorded.
+// forget takes runs out of the ledger: of closed ones all but what is in quarantine. Before that
+// their rows are marked to be read again, and every caller that took them for open has been told
+// what is recorded.
 func (c *Recorder) forget(ctx context.Context, closed, over []pump.RunID) error {
 	if len(closed)+len(over) == 0 {
 		return nil
@@ -139,9 +140,9 @@ func (c *Recorder) forget(ctx context.Context, closed, over []pump.RunID) error 
 }
 
 // pruneRests takes out rests whose runs are over or gone, and ends the oldest where there are too
-// many. One stays whose row cannot be read, or came back as it was before the run was closed: who
-// ends runs ends that, too. None of them holds up the others, however many stay. This machine's
-// clock only says when to look.
+// many. A rest stays if its run's row cannot be read, or came back as it was before the run was
+// closed: the closer ends such a run, too. Rests that stay do not hold up the others. This
+// machine's clock only says when to look.
 func (c *Recorder) pruneRests(ctx context.Context) error {
 	hours := uint64(max(0, time.Now().Add(-c.r.Cfg.Retention).Unix()/3600))
 	aged, crowded := c.Ledger.OldRests(hours)

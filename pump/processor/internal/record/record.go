@@ -80,9 +80,9 @@ func NewRecorder(r *base.Env) *Recorder {
 	return c
 }
 
-// Begin asks the run's row and the ledger which tasks of a message are to be started
-// (P1.3, P3.4), and notes these as in hand. It says what to do with the message as a
-// whole if none of them are.
+// Begin asks the run's row and the ledger which tasks of a message are to be started (P1.3, P3.4),
+// and notes these as in hand. If no task is to be started, it says what to do with the message as a
+// whole.
 func (c *Recorder) Begin(ctx context.Context, d *message.Delivery) *message.Disposition {
 	h := &d.Header
 	since, ok := c.FencedAt(h.Segment, d.Epoch)
@@ -100,8 +100,8 @@ func (c *Recorder) Begin(ctx context.Context, d *message.Delivery) *message.Disp
 			return Duplicate(c.r, d)
 		}
 	case closing.Unread:
-		// In mode once no task may go on without the row: a copy of a task of a closed
-		// run, of which nothing is recorded any more, would be done again.
+		// In mode once no task may go on without the row: the records of a closed run are gone, so a copy
+		// of its task would be done again.
 		return &message.Disposition{
 			Delay: c.r.Jitter.Around(runAgain, "run", d.ID, uint64(d.Dequeued)), Ours: true,
 		}
@@ -154,11 +154,11 @@ func (c *Recorder) Begin(ctx context.Context, d *message.Delivery) *message.Disp
 }
 
 // lookAgain is how often a message looks at its run's row before it goes back because the row is
-// being read anew. Once is the rule: another segment was fenced later, and asks for a newer row.
+// being read again. Once is the rule: another segment was fenced later, and asks for a newer row.
 const lookAgain = 3
 
-// BeginStanding is beginOpen, and looks again when the row is being read anew in this moment: to
-// put the message back for that would cost it two seconds.
+// BeginStanding is beginOpen, and looks again when the row is just being read: to put the message
+// back for that would cost it two seconds.
 func (c *Recorder) BeginStanding(
 	ctx context.Context, d *message.Delivery, verdict closing.Verdict, since time.Time,
 ) (b ledger.Begun, ok bool, err error) {
@@ -383,7 +383,7 @@ func Dropped(r *base.Env, d *message.Delivery, tasks int) *message.Disposition {
 	return &message.Disposition{Forget: true}
 }
 
-// Duplicate settles a message all of whose tasks are known to be done.
+// Duplicate settles a message if all of its tasks are known to be done.
 func Duplicate(r *base.Env, d *message.Delivery) *message.Disposition {
 	recognised(r, d, d.Count)
 	return &message.Disposition{Forget: true}

@@ -17,7 +17,7 @@ func nameOf(h *codec.Header, n uint64) string {
 	return coordination.TaskRef{Run: h.Run, Segment: h.Segment, N: n}.String()
 }
 
-// standing is what is known of one of a message's tasks that have names under its number.
+// standing is what is known under its number of a task that has a name.
 func (c *Recorder) standing(d *message.Delivery, i int) (recorded, inHand bool) {
 	if !d.Runless {
 		return false, false

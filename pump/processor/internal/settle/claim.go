@@ -37,11 +37,10 @@ func LimitKeys(
 	return pump.HandlerFunc(l.handle), batch
 }
 
-// limiter lets work on a key begin at most once in an interval, by a row a key
-// (origins B2 to B4). It stands between the pool and the handler: what another
-// task of the key did less than the interval ago is skipped, what this task
-// itself was begun at by a process that died comes back when the interval is
-// over, and the retry of a task that failed is no second beginning.
+// limiter lets work on a key begin at most once in an interval, by a row a key (origins B2 to B4).
+// It stands between the pool and the handler. A task is skipped if another task of its key was done
+// less than the interval ago. A task that a process had begun before it died comes back when the
+// interval is over. The retry of a failed task does not count as a second beginning.
 //
 // A task without a key shares it with no other task and is not limited.
 type limiter struct {
@@ -139,8 +138,8 @@ func (l *limiter) each(tasks []*pump.Task, f func(i int)) {
 	g.Wait()
 }
 
-// claim gives the claim under which a task may be handled, nil if it needs none;
-// or else, as a handler's error, what becomes of the task.
+// claim gives the claim that a task is handled under, nil if the task needs no claim. If the task
+// may not be handled, it gives what becomes of the task as a handler's error.
 func (l *limiter) claim(ctx context.Context, t *pump.Task) (*coordination.Claim, error) {
 	if len(t.Key) == 0 {
 		return nil, nil
@@ -169,8 +168,8 @@ func (l *limiter) claim(ctx context.Context, t *pump.Task) (*coordination.Claim,
 	}
 }
 
-// done ends a claim. If that cannot be written the key counts as at work until
-// the interval is over, and then as abandoned; the task's outcome stands all the same.
+// done ends a claim. If that cannot be written the key counts as at work until the interval is
+// over, and then as abandoned; the task's outcome still stands.
 func (l *limiter) done(ctx context.Context, claim *coordination.Claim, t *pump.Task, failed bool) {
 	if claim == nil {
 		return

@@ -3,14 +3,14 @@
 // order: the copies are acknowledged, the result is recorded, then the message is deleted, replaced
 // or released. A step that fails is tried again from where it stopped.
 //
-// quarantine.go makes the copies for quarantine. forward.go brings messages of others home, and
-// hints.go tells their owners.
+// quarantine.go makes the copies for quarantine. forward.go puts messages of other owners into
+// their home queues, and hints.go tells those owners.
 //
 // # Retries
 //
 // All tasks that failed in one delivery share one full-jitter delay; each RetryAfter has its own,
-// and so has what was told "not now" (P8.4). A message has one visibility, and no task may come
-// before it asked to. So tasks share a message while the latest waits at most twice as long as the
+// and so has each "not now" (P8.4). A message has one visibility, and a task must not come earlier
+// than it asked to. So tasks share a message while the latest waits at most twice as long as the
 // earliest (plus a second). Further groups are put as messages of their own before the original is
 // rewritten for the last group.
 //

@@ -10,11 +10,11 @@ import (
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
-// ownerHints tells owners when a message of theirs becomes visible that this process has
-// put back: in a queue that many share the others would otherwise go on getting it
-// by chance, and the last of a thousand messages waits for minutes (P7). Where a
-// queue gives as many messages as it is asked for, its owners read it all the time,
-// and are told only of what was hidden for a while.
+// ownerHints tells owners when a message of theirs that this process has put back becomes visible.
+// In a queue that many share, other processors would otherwise go on getting it by chance, and the
+// last of a thousand messages would wait for minutes (P7). If a queue gives as many messages as it
+// is asked for, its owners read it all the time, and are told only of messages that were hidden for
+// a while.
 type ownerHints struct {
 	*base.Env
 

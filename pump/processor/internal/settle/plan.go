@@ -125,7 +125,7 @@ func (r *Settlers) planTasks(d *message.Delivery) (s *message.Plan, poison []mes
 }
 
 // endsProcesses reports whether a task that has ended its child is given up. That takes half of the
-// attempts of others: each costs a child, and nobody else can be to blame.
+// usual attempts: each costs a child, and only the task can be to blame.
 func (r *Settlers) endsProcesses(attempts int, err error) bool {
 	_, ended := errors.AsType[interface {
 		error

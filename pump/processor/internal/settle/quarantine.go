@@ -15,8 +15,8 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// poisonGroups is how many different causes the tasks of one message may bring
-// to the poison queue; more of one reason share the first one's detail.
+// poisonGroups is how many different causes the tasks of one message may bring to the poison queue;
+// further causes of one reason share the first one's detail.
 const poisonGroups = 8
 
 // quarantineTasks makes the poison copies of some of a message's tasks, one for
@@ -83,8 +83,7 @@ func (r *Settlers) quarantineWhole(d *message.Delivery, reason, detail string) [
 	return []message.Copy{r.poisonText(d, text, r.cause(d, reason, detail, 0), max(d.Count, 1))}
 }
 
-// cause says why, after how many attempts: those of before and now those of
-// this delivery.
+// cause says why, and after how many attempts: the earlier ones and those of this delivery.
 func (r *Settlers) cause(d *message.Delivery, reason, detail string, now uint32) codec.Cause {
 	return codec.Cause{
 		Reason: reason, Detail: detail, Instance: r.Cfg.Instance,

@@ -26,15 +26,14 @@ const (
 	// for poisonDelay.
 	poisonTries = 8
 	poisonDelay = time.Minute
-	// forwardTries is the same for what is brought home: its own queue must not be
-	// left unread because the home is dark.
+	// forwardTries is the same for messages that are put into their home queue: the queue they are in
+	// must not be left unread because the home is dark.
 	forwardTries = 4
 )
 
-// settle goes on with the settling of one message. The order is: effect (the
-// handlers have returned), copies put and acknowledged, then the one request
-// that ends the delivery. A crash between any two of these delivers tasks again
-// and loses none (windows 7, 17).
+// settle goes on with the settling of one message. The order is: effect (the handlers have
+// returned), copies put and acknowledged, then the one request that ends the delivery. A crash
+// between any two of these delivers tasks again and does not lose any (windows 7, 17).
 func (r *Settlers) settle(d *message.Delivery) {
 	if d.Plan == nil {
 		d.Plan = r.plan(d)
@@ -74,10 +73,9 @@ func (r *Settlers) settle(d *message.Delivery) {
 	case err == nil:
 		r.count(d)
 	case storage.Is(err, storage.Gone):
-		// After a delete of what was done, or after a request of ours that was
-		// not answered, that is what success looks like (window 9). Otherwise
-		// another process got the message and will settle it, or a renewal of ours
-		// acted whose answer was lost (window 14).
+		// After a delete of finished work, or after an own request without an answer, success looks like
+		// this (window 9). Otherwise another process got the message and will settle it, or an own
+		// renewal acted and its answer was lost (window 14).
 		if s.Final != message.StepDelete && !s.Doubt {
 			r.Log.Debug("message went to another process before it was settled", d.Attrs()...)
 		}
@@ -134,8 +132,8 @@ func receiptDead(d *message.Delivery, err error) error {
 // (lobbyAgain). Delays that grow pass it after a few deliveries, so that the wait has an end.
 const soonBack = 7 * time.Second
 
-// isSoonHere reports whether a message that was put back is this processor's to do in a moment: its
-// tasks have not failed, and its segment is this processor's, or not yet anybody's.
+// isSoonHere reports whether this processor is soon to handle a message that was put back: its
+// tasks have not failed, and its segment is this processor's, or has no owner yet.
 func (r *Settlers) isSoonHere(d *message.Delivery, delay time.Duration) bool {
 	if d.Whole == nil || delay <= 0 || delay > soonBack {
 		return false
@@ -202,7 +200,7 @@ func (r *Settlers) settleLater(d *message.Delivery, err error) {
 	case r.Wire.Err() != nil:
 		r.end(d)
 		return
-	case errors.Is(err, errNotHome): // it is judged anew when it comes back
+	case errors.Is(err, errNotHome): // it is judged again when it comes back
 		s.Copies, s.Final, s.Delay, s.Text = nil, message.StepRelease, base.PassOnMost, nil
 		s.Retried = 0
 		if r.Recorder != nil {
@@ -211,7 +209,7 @@ func (r *Settlers) settleLater(d *message.Delivery, err error) {
 	case over > settleAfterLease, over > 0 && (s.Final == message.StepRelease || len(s.Copies) > 0):
 		// A release is over by itself, and copies without the lease would only be
 		// copies more: the process that gets the message next makes them again.
-		if len(s.Entries) > 0 { // what was done is recorded all the same
+		if len(s.Entries) > 0 { // what was done is still recorded
 			r.Recorder.Unquarantine(d)
 			s.Copies, s.Final, s.Text = nil, message.StepForget, nil
 			settlerFor(d).resume(d)
@@ -240,7 +238,7 @@ func (r *Settlers) settleLater(d *message.Delivery, err error) {
 	}
 	wait := r.Jitter.Full(settleBase, settleLimit, "settle again", d.ID, s.Tries)
 	if e, ok := queues.AsError(err); ok {
-		wait += e.RetryAfter // and the jitter, or all who were told the same come back together
+		wait += e.RetryAfter // plus the jitter, or all that were told the same come back together
 	}
 	if failure.Decide(failure.Queue, err, failure.Hold).Fix != "" {
 		wait = max(wait, settleLimit/2) // what an operator mends takes a while (window 38)

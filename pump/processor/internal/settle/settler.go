@@ -18,9 +18,9 @@ import (
 // How many messages are settled at the same time, and may wait to be.
 const (
 	// settlersPerQueue is how many messages of one queue are settled at the same time: at 15 ms a
-	// delete, a queue's published 2,000 a second. As many more, up to settlersMost, as a delete
-	// takes longer than that (Ahead of package queues). Queues do not share them: the requests to
-	// one that hangs or is throttled would take them all.
+	// delete, a queue's published 2,000 a second. The number grows with the time of a delete, up to
+	// settlersMost (Ahead of package queues). Queues do not share them: a queue that hangs or is
+	// throttled would take them all.
 	settlersPerQueue = 32
 	settlersMost     = 256
 	// unsettledLeast and unsettledMost bound how many messages of a queue, and of
@@ -80,14 +80,14 @@ type Settler struct {
 // unsettled is what waits to be settled in all queues of one account.
 type unsettled struct {
 	messages atomic.Int64
-	// bytes of their texts. At most mostBytes before the account is not asked for
-	// more: all accounts together then hold half of Options.MaxBytes, and one
-	// that takes no puts leaves room for the others.
+	// bytes of their texts. From mostBytes on the account is not asked for more: all accounts together
+	// then hold half of Options.MaxBytes, and an account that takes no puts leaves room for the
+	// others.
 	bytes     atomic.Int64
 	mostBytes int64
 }
 
-// leastUnsettledBytes is what every account may hold, however many there are.
+// leastUnsettledBytes is what every account may hold at least.
 const leastUnsettledBytes = 4 * storage.MaxText
 
 // Of gives the settler of a queue.

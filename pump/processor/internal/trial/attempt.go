@@ -21,11 +21,10 @@ import (
 const markAgain = 10 * time.Second
 
 // writeAttempt writes the attempt at a single task down before it begins. It goes into the
-// message's header, which takes one request; the header in hand keeps the number from
-// before, so that the attempt is counted once, however it ends. A foreign text
-// becomes an envelope by it, if that fits; one that does not has its attempts counted in
-// a row of the control table. After an answer that was lost the mark may be
-// there without an attempt: that costs a suspect one of its tries.
+// message's header, which takes one request; the header in hand keeps the number from before, so
+// that the attempt is counted once, with any end. A foreign text becomes an envelope by this, if it
+// fits; otherwise a row of the control table counts its attempts. After a lost answer the mark may
+// be there without an attempt: that costs a suspect one of its tries.
 func (t *Trials) writeAttempt(d *message.Delivery, alone bool) error {
 	text, ok := t.attemptText(d, alone)
 	if !ok {
@@ -81,8 +80,8 @@ func (t *Trials) stamped(
 	return text, err == nil
 }
 
-// UntriedText is the text with which a marked message is put back when its task was
-// not tried: release, drain and fencing are no attempts (P4.2).
+// UntriedText is the text with which a marked message is put back when its task was not tried:
+// release, drain and fencing do not count as attempts (P4.2).
 func (t *Trials) UntriedText(d *message.Delivery) (text []byte, ok bool) {
 	return t.stamped(d, d.Text, d.Header.Attempt, d.AloneTrials())
 }
@@ -92,8 +91,7 @@ func (t *Trials) attemptsKey(d *message.Delivery) (partition, row string) {
 	return t.Cfg.Workload + ".attempts", message.RowKey(d.Queue.Account.Name, d.Queue.Name, d.ID)
 }
 
-// readAttempts adds what is written elsewhere to the attempts of a message that has no
-// room for them, and to what is known of it of "not now".
+// readAttempts adds the attempts and "not now" that a row has for a message without room for them.
 func (t *Trials) readAttempts(d *message.Delivery) error {
 	if _, ok := t.attemptText(d, true); ok {
 		return nil
@@ -124,8 +122,8 @@ func (t *Trials) readAttempts(d *message.Delivery) error {
 	return nil
 }
 
-// countAttempt writes the attempt into the message's row. The process with the lease is its only
-// writer, and one that has lost it without knowing writes a number that was true.
+// countAttempt writes the attempt into the message's row. Only the process with the lease writes
+// it. A process that has lost the lease without knowing writes a number that was true.
 func (t *Trials) countAttempt(d *message.Delivery, alone bool) error {
 	if !t.Keeper.Trusted(d) {
 		return leases.ErrEnded

@@ -100,9 +100,9 @@ func (t *Trials) outOfTrials(d *message.Delivery) bool {
 		d.AloneTrials() >= min(aloneAttempts, most)
 }
 
-// KillsProcess gives the quarantine of a single task that is out of attempts and comes back all the
-// same: the last attempt was written down before it began, and nothing was heard of it. Else it is
-// nil.
+// KillsProcess gives the quarantine of a single task that comes back although it is out of
+// attempts: its last attempt was written down before it began, and nothing was heard of it.
+// Otherwise KillsProcess is nil.
 func (t *Trials) KillsProcess(d *message.Delivery) *message.Disposition {
 	if d.Count != 1 || d.Trial || !t.outOfTrials(d) || !t.Suspects(d) {
 		return nil
@@ -114,12 +114,12 @@ func (t *Trials) KillsProcess(d *message.Delivery) *message.Disposition {
 	}
 }
 
-// Acquits reports whether a message that is put back by a live process should be put anew, so that
-// its deliveries count from zero: it would be suspicious when it is back here, although its tasks
-// have ended no process. (A handler that gives tasks back again and again would otherwise have
-// every message cut into single tasks.) A message of one task is not put anew, because what was
-// found out about it would be forgotten. It is if nothing was found out yet and it goes back
-// because its segment is not ready here.
+// Acquits reports whether a message that a live process puts back should be put as a new message,
+// so that its deliveries count from zero: it would be suspicious when it comes back, although its
+// tasks have not ended a process. (A handler that gives tasks back again and again would otherwise
+// have every message cut into single tasks.) A message of one task keeps its deliveries, or the
+// findings about it would be forgotten. It is put as a new message if there are no findings yet and
+// it goes back because its segment is not ready here.
 func (t *Trials) Acquits(d *message.Delivery) bool {
 	paused := d.Whole != nil && d.Whole.Paused
 	untried := paused && d.Header.Attempt == 0 // so nothing was found out
@@ -131,7 +131,7 @@ func (t *Trials) Acquits(d *message.Delivery) bool {
 		return false
 	}
 	if _, ok := d.Wrap(d.Header.Attempt); d.Foreign != "" && !ok {
-		return false // put anew it would be another message, by its id (P1.4)
+		return false // as a new message it would have another id (P1.4)
 	}
 	owners := t.readersOf(d)
 	if paused {
@@ -140,8 +140,8 @@ func (t *Trials) Acquits(d *message.Delivery) bool {
 	return d.Traceless()+int64(owners) >= SuspiciousAfter(owners) && t.Keeper.Trusted(d)
 }
 
-// PlanPutBack puts a message back of which nothing was done, if its attempt was written down, which
-// is taken back, or if the message is acquitted. Else it is nil.
+// PlanPutBack puts back a message with no finished task if it is acquitted, or if its attempt was
+// written down: the attempt is taken back. Otherwise PlanPutBack is nil.
 func (t *Trials) PlanPutBack(d *message.Delivery, delay time.Duration, released int) *message.Plan {
 	switch {
 	case d.Written == message.WrittenInText:

@@ -23,13 +23,13 @@ import (
 // attempts all but the last few are done by then, and these are tried without it. A trial alone
 // also spares all other work in the process the end that is expected.
 const (
-	// aloneAttempts are the last of RetryPolicy.MaxAttempts, for which a suspect is alone in the
-	// process. Three deaths of a process for other reasons would have to meet it then.
+	// aloneAttempts are the last of RetryPolicy.MaxAttempts: a suspect is alone in the process for
+	// them. To convict it wrongly, a process would have to die three times then for other reasons.
 	aloneAttempts = 3
 	// fewerEach is by how much the number of trials at once shrinks with each attempt, as a shift.
 	fewerEach = 2
-	// soloPatience bounds how long handlers that have no time limit are waited for
-	// before a suspect is tried beside them all the same.
+	// soloPatience bounds how long a suspect waits for handlers without a time limit before it is
+	// tried beside them.
 	soloPatience = 15 * time.Minute
 	// recordMost is for how long a trial lasts after its task is done, until that is recorded.
 	// The control plane may be dark, and then the next one need not wait for it.
@@ -113,8 +113,8 @@ func (t *Trials) Waiting() []*message.Delivery {
 	return slices.Clone(t.waiting)
 }
 
-// atOnce is how many suspects may be on trial together with one that has made so many
-// attempts, itself included; 0: it is alone in the process.
+// atOnce is how many suspects, d included, may be on trial together with d after its attempts so
+// far; 0: d is alone in the process.
 func (t *Trials) atOnce(d *message.Delivery) int {
 	attempts := int(d.Header.Attempt)
 	if attempts >= t.o.MaxAttempts-aloneAttempts {
@@ -204,10 +204,10 @@ func (t *Trials) begin(d *message.Delivery, alone bool) {
 	t.Open(d)
 }
 
-// Finish ends the splitting or the trial of a message that was settled, or at least tried to be:
-// its handler has returned, and what ends the process now was not the task. In mode once the result
-// must be recorded first: were the process ended by the next suspect before, the attempt that was
-// written down would be all that is left of one that did no harm.
+// Finish ends the splitting or the trial of a message that was settled, or whose settling was
+// tried: its handler has returned, so the task cannot end the process any more. In mode once the
+// result must be recorded first: if the next suspect ended the process earlier, only the written
+// attempt would be left of a harmless task.
 func (t *Trials) Finish(d *message.Delivery) {
 	t.Backlog.SetSplitting(d, false)
 	if d.Trial && d.Recording.Load() { // Finish is called again when it is settled
