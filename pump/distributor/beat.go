@@ -143,8 +143,7 @@ type sealedRun struct {
 }
 
 // keepSealed seals the last run again if its row came back as it was before that: no other process
-// knows how many tasks it has. It closes a run again that was closed, as the ledger may know it no
-// more.
+// knows how many tasks it has. It closes a closed run again, as the ledger may no longer know it.
 func (d *Distributor) keepSealed(ctx context.Context) {
 	last := d.sealed
 	if last == nil || time.Since(last.at) > min(sealedKept, d.cfg.Retention/2) {

@@ -34,9 +34,9 @@ const (
 
 // Options says how to distribute. The zero value works.
 type Options struct {
-	// Every repeats the distribution, this long after the end of the one before. Any number of
-	// distributors elect a leader for it; if the leader dies, another continues from the checkpoint. 0
-	// distributes once, without regard to others.
+	// Every repeats the distribution, this long after the end of the last. Any number of distributors
+	// elect a leader for it; if the leader dies, another continues from the checkpoint. 0 distributes
+	// once, without regard to others.
 	Every time.Duration
 	// Pack is the most tasks in one envelope. Default: as many as fit.
 	Pack int
@@ -77,9 +77,9 @@ const (
 	// defaultBarrierAge is how long a checkpoint waits for envelopes to fill before
 	// they are sent as they are (P2.1, docs/protocols.md).
 	defaultBarrierAge = 10 * time.Second
-	// defaultMaxUnsaved bounds the tasks read since the last saved checkpoint, which are
-	// those that a takeover distributes again (P2.5); at the bound the distributor waits
-	// for the control plane. It is some ten seconds of a fast machine.
+	// defaultMaxUnsaved bounds the tasks read since the last saved checkpoint, which a takeover
+	// distributes again (P2.5); at the bound the distributor waits for the control plane. It is some
+	// ten seconds of a fast machine.
 	defaultMaxUnsaved = 4 << 20
 
 	// slowSealAge is the default SealAge of a source that may be slow, or is made to be.

@@ -293,8 +293,8 @@ type term struct {
 	last *Summary
 }
 
-// lead continues what a former leader left or makes a new run, and gives the
-// leadership up in the way that fits how it went:
+// lead continues what a former leader left or makes a new run, and gives the leadership up as the
+// outcome demands:
 //
 //	the source cannot be read     Abandon: another may, or this one later
 //	the source is of no use       Finish: as after a distribution
@@ -303,7 +303,7 @@ type term struct {
 //	the control plane fails       Abandon: another, or this one again, continues soon
 //	leadership is lost            nothing is left to give up
 //
-// Only an error that no waiting mends is returned.
+// lead returns only an error that waiting does not mend.
 func (t *term) lead(ctx context.Context) (wait time.Duration, err error) {
 	r, err := t.job(ctx) // an error may come with a run that has no tasks yet
 	defer r.close()
@@ -402,8 +402,8 @@ func (t *term) abandon(ctx context.Context) {
 	})
 }
 
-// job decides what this term distributes: the run it took over, from its
-// checkpoint, or a new one. Nil means that there is nothing left to do.
+// job decides what this term distributes: the run it took over, from its checkpoint, or a new one.
+// Nil means that nothing is left to do.
 func (t *term) job(ctx context.Context) (*run, error) {
 	d := t.d
 	if err := d.Prepare(ctx); err != nil {
@@ -479,7 +479,7 @@ func (t *term) resume(ctx context.Context, from *election.Resume) (r *run, over 
 	case ctx.Err() != nil:
 		return nil, false, context.Cause(ctx)
 	case troubled(err):
-		return nil, false, err // which says nothing about the source
+		return nil, false, err // which is not a sign of the source
 	case err != nil:
 		return nil, false, t.refuse(ctx, r, fmt.Errorf("%w: %w", source.ErrSourceChanged, err))
 	case r.live || run.Fingerprint == "":

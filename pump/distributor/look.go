@@ -13,8 +13,7 @@ import (
 // A source is looked at before anything is made for it: what was misspelt leaves no workload and
 // no run behind, and a command that cannot start uses up no distribution.
 
-// troubled reports whether a source could not be read for a reason that says nothing
-// about the source.
+// troubled reports whether a source could not be read for a reason outside of the source.
 func troubled(err error) bool {
 	e, ok := errors.AsType[*pack.SourceError](err)
 	return ok && !final(e.Err) && !source.OfSource(e.Err)
@@ -36,9 +35,9 @@ func (d *Distributor) fix(ctx context.Context, r *run) (err error) {
 	return nil
 }
 
-// distributorVersion changes whenever the same records would become other tasks
-// than before, by other numbering or another judgement of what is too large. A new format of
-// envelopes changes it only if its header is longer, or its packing worse.
+// distributorVersion changes whenever the same records would become other tasks than before, by
+// other numbering or another bound of what is too large. A new format of envelopes changes it only
+// if its header is longer, or its packing worse.
 const distributorVersion = 2
 
 // maxFingerprint is what [source.Source] allows, with our own part.

@@ -19,11 +19,11 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/waits"
 )
 
-// membership is one Run of a Distributor: what lasts over all its distributions, which is its part
-// in the cluster. A distributor is a member for its share of the budgets (P8.1), for marks (P6.3),
-// for nudges (P8.2) and to be seen, and does without all that while it cannot join: thousands of
-// clients may distribute by themselves (origins H6), and must not wait for a row. A sender joins
-// only while it needs to (sender_guest.go).
+// membership is a Distributor's part in the cluster, which lasts over all distributions of one Run.
+// A distributor is a member for its share of the budgets (P8.1), for marks (P6.3), for nudges
+// (P8.2) and to be seen, and does without all that while it cannot join: thousands of clients may
+// distribute by themselves (origins H6), and must not wait for a row. A sender joins only while it
+// needs to (sender_guest.go).
 type membership struct {
 	d      *Distributor
 	member atomic.Pointer[member.Member] // nil until joined
@@ -47,7 +47,7 @@ type membership struct {
 	pending []putInto  // acknowledged before it was known which member that concerns
 
 	reported      time.Time // when report was last called; it is called by one goroutine at a time
-	reportedTasks uint64    // what it said then
+	reportedTasks uint64    // what the member said then
 }
 
 // putInto is a put of a segment into a queue.
@@ -152,8 +152,8 @@ func (s *membership) view() *cluster.View {
 }
 
 const (
-	// leaveSlow is what leaving may take. It is one request; a row that stays behind is
-	// removed by others when it has been silent for long enough.
+	// leaveSlow is what leaving may take. It is one request; others remove a row that stays behind
+	// when it has been silent for long enough.
 	leaveSlow = 2 * time.Second
 	// sayLast is how long a run that was over sooner than it had joined waits for
 	// that, to tell the owners what waits for them: it would wait longer in the queue.

@@ -103,8 +103,8 @@ func (t *term) bury(ctx context.Context) {
 	}
 }
 
-// refuse ends a run that cannot be continued. A new one may begin only when the
-// row says so: else a later leader would take the old run up again.
+// refuse ends a run that cannot be continued. A new run may begin only when the row says so:
+// otherwise a later leader would take the old run up again.
 func (t *term) refuse(ctx context.Context, r *run, why error) error {
 	note := noteOf(r, why.Error())
 	r.log.Error("a run cannot be continued", "note", note)

@@ -7,7 +7,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/setup"
 )
 
-// errNotRunning is that there is nothing that could take a configuration.
+// errNotRunning: no Run is there to take a configuration.
 var errNotRunning = errors.New("the distributor does not run")
 
 // Reload takes from a configuration, while Run goes on, the accounts that are new in it, the limits

@@ -57,18 +57,17 @@ type RepairSummary struct {
 // done nor in quarantine, each under the identity it had. So it cannot make anything happen twice:
 // a task that was not lost after all is recognised. The delivery mode must be [pump.Once].
 //
-// The source and the settings must be those of the run: the fingerprint is compared, then the
-// whole source is read and counted before anything is put, and what was sealed is compared with
-// that ([source.ErrSourceChanged]). A run that broke, or was left open by a distributor that is
-// gone, is put to the end of its source and sealed, as its distributor would have done; what keeps
-// the source from being read to its end, such as a bad line under [BadLineFail], keeps it from
-// being repaired. An open run whose distributor is at work is refused (runs.ErrRunState),
-// and so is a run whose source cannot be read again ([source.ErrNotReplayable]). A closed run has
-// nothing missing.
+// The source and the settings must be those of the run: the fingerprint is compared, then the whole
+// source is read and counted before anything is put, and what was sealed is compared with that
+// ([source.ErrSourceChanged]). A run that broke, or was left open by a distributor that is gone, is
+// put to the end of its source and sealed, as its distributor would have done; what keeps the
+// source from being read to its end, such as a bad line under [BadLineFail], keeps it from being
+// repaired. An open run whose distributor is at work is refused (runs.ErrRunState), and so is a run
+// whose source cannot be read again ([source.ErrNotReplayable]). A closed run lacks nothing.
 //
-// It uses those of the options that say how to read and put. Progress is that of reading twice;
-// only the second time puts. The summary is valid with an error as well. Do not call Repair
-// concurrently with itself or with Run.
+// It uses the options that say how to read and put. Progress is that of reading twice; only the
+// second reading puts. The summary is valid with an error as well. Do not call Repair concurrently
+// with itself or with Run.
 func (d *Distributor) Repair(
 	ctx context.Context, run pump.RunID, o RepairOptions,
 ) (RepairSummary, error) {
@@ -213,8 +212,7 @@ func (r *repair) keep(ctx context.Context) (kept context.Context, done func()) {
 }
 
 // confirm reads the run's row again, after the ledger: what is done of a run is forgotten when its
-// row says that it is closed or over, and not before. Of a run that is closed by now nothing is
-// missing.
+// row says that it is closed or over, and not before. A run that is closed by now lacks nothing.
 func (r *repair) confirm(ctx context.Context) error {
 	run, err := r.d.runs.Get(ctx, r.run.ID)
 	switch {
@@ -397,8 +395,8 @@ func (r *repair) put(ctx context.Context) error {
 	dist := r.reading()
 	dist.wanted = func(segment uint32, n uint64) bool { return r.missing[segment].has(n) }
 	if r.run.State == workload.RunSealed {
-		// A run is sealed after its bad lines were put into quarantine (P2.2), where they
-		// would only be twice. Of another one no row says which were.
+		// A run is sealed after its bad lines were put into quarantine (P2.2), where they would only be
+		// twice. No row says which lines of another run were bad.
 		dist.onBad = func(bad *source.BadInput, _ int) error { return r.passOver(dist, bad) }
 	}
 	dist.log.Info("putting what is missing", "tasks", r.summary.Missing,

@@ -47,7 +47,7 @@ type run struct {
 	source source.Source        // what is read: the distributor's, as it was looked up
 	print  string               // the source's fingerprint
 	live   bool                 // the source cannot be read again
-	reader source.Reader        // of a source that was looked at and is not read yet; nil: none
+	reader source.Reader        // of a source that was looked at and not read yet, or nil
 	first  *pack.FirstRecord
 	unread *pack.SourceError // why the source could not be read to its end here
 	broken bool              // the run's row says so
@@ -302,8 +302,8 @@ func (r *run) assemble(
 	return check
 }
 
-// loggedBadLines is how many bad lines of a run are named in the log; a file of
-// nothing else must not become a log of the same size.
+// loggedBadLines is how many bad lines of a run are named in the log; a file of bad lines must not
+// become a log of the same size.
 const loggedBadLines = 20
 
 // badLine does with a bad line what the options say.

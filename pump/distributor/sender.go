@@ -75,12 +75,12 @@ func NewSender(cfg pump.Config, o SenderOptions) (*Sender, error) {
 // queues for good. It copies them, and waits while the queues do not take what was sent before,
 // and while an account that is needed to begin the run does not answer.
 //
-// A task that cannot be sent, because it is too large, is part of the error; the others of the
-// call are still sent. These errors say that nothing was sent: that no run can be begun, with the
-// reason, which waiting may not mend; that ctx ended before the tasks were handed in; and
-// [ErrSenderClosed]. After any other error the tasks may have been sent or not, and sent again
-// they are other tasks: that ctx ended later, or that the run failed. After any error but
-// ErrSenderClosed the next Send may succeed.
+// A task that cannot be sent, because it is too large, is part of the error; the others of the call
+// are still sent. Nothing was sent with these errors: no run can be begun, with the reason, which
+// waiting may not mend; ctx ended before the tasks were handed in; [ErrSenderClosed]. After any
+// other error the tasks may have been sent or not, and sent again they are other tasks: that ctx
+// ended later, or that the run failed. After any error but ErrSenderClosed the next Send may
+// succeed.
 func (s *Sender) Send(ctx context.Context, tasks ...source.Record) error {
 	if len(tasks) == 0 {
 		return nil
@@ -192,7 +192,7 @@ func (s *Sender) current() *intake {
 // doubled up to retryPause.
 const sendAgain = 500 * time.Millisecond
 
-// run is one of the sender's runs; the one before it is over.
+// run is one of the sender's runs; the last one is over.
 func (s *Sender) run(in *intake, pause time.Duration) {
 	defer close(in.over)
 	if !waits.Wait(in.ctx, pause) {
@@ -210,8 +210,8 @@ func (s *Sender) run(in *intake, pause time.Duration) {
 // Close takes no more tasks, sends those that were handed in, and seals the run. If ctx ends first,
 // Close goes on sending what was handed in for at most 20 s, and leaves the run as broken. To know
 // when the tasks are done, give the summary's Run to runs.Wait. When earlier runs failed, summary
-// and error are of the newest one. A sender that never handed a task in has no run. Close may be
-// called again, with the same result.
+// and error are of the newest one. A sender without a task has no run. Close may be called again,
+// with the same result.
 func (s *Sender) Close(ctx context.Context) (Summary, error) {
 	s.mu.Lock()
 	in := s.now

@@ -87,9 +87,9 @@ func (d *Distributor) waitForWorkload(ctx context.Context) (*workload.Workload, 
 	return w, err
 }
 
-// workload reads the workload's row. The first time it makes the row if that is not there and
-// nowhere else; asking is that of [setup.Maker]. Later a row that is gone was deleted, and workload
-// does not undo the deletion.
+// workload reads the workload's row. The first time it makes the row if no account has it; asking
+// is that of [setup.Maker]. Later a row that is gone was deleted, and workload does not undo the
+// deletion.
 func (d *Distributor) workload(
 	ctx context.Context, asking func() (asked func()),
 ) (*workload.Workload, error) {

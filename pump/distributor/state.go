@@ -31,7 +31,7 @@ type State struct {
 	Trouble  string              `json:"trouble,omitempty"`
 	Cluster  pump.ClusterState   `json:"cluster"`
 	Accounts []pump.AccountState `json:"accounts"`
-	// Backlog is what waits in all queues; null unless this process is the one that samples them.
+	// Backlog is what waits in all queues; null unless this process samples them.
 	Backlog *pump.Backlog `json:"backlog"`
 	// Money is what this process knows of what a day costs.
 	Money pump.CostOfDay `json:"money"`
@@ -88,7 +88,8 @@ func (s *stage) hasRun(r *run) {
 	s.current = r
 }
 
-// ended takes a distribution's counts over, in the moment in which it is no longer the current one.
+// ended takes a distribution's counts over at the moment when the distribution is no longer
+// current.
 func (s *stage) ended(r *run, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,8 +102,8 @@ func (s *stage) ended(r *run, err error) {
 	}
 }
 
-// add counts what a distribution has done here. Its counters hold the work before
-// a takeover from some moment on, so less than that is nothing.
+// add counts what a distribution has done here. From some moment on its counters include the work
+// before a takeover, so a smaller count adds nothing.
 func (c *Counts) add(r *run) {
 	var tasks, skipped, quarantined int64
 	if r.from != nil {
@@ -191,7 +192,7 @@ func (d *Distributor) Loops() []pump.LoopState {
 		member.OfLoop("election", &d.standing, standMost+2*d.opts.Lease),
 		s.member.Load().Loop(),
 	}
-	// Without a map that is young enough nothing is tried (P6.5).
+	// Without a young enough map no message is tried (P6.5).
 	if t := d.router.Current(); t != nil && t.Fresh() {
 		all = append(all, member.OfLoop("puts", &d.loops.Puts, send.PutsMost))
 	}

@@ -86,9 +86,9 @@ func (r *run) follow() {
 	r.lobby.releaseReady()
 }
 
-// tellAwaited says once of each member that this process waits for its lease: without
-// that, a processor that is started after all others were killed does nothing for a
-// lease and says nothing. followMu is held.
+// tellAwaited logs once for each member that this process waits for its lease: otherwise a
+// processor that is started after all others were killed would do nothing for a lease without a
+// word. followMu is held.
 func (r *run) tellAwaited(s *base.Assignment) {
 	var news []string
 	told := map[string]bool{}
@@ -113,8 +113,8 @@ func (r *run) tellAwaited(s *base.Assignment) {
 		"members", setup.SomeOf(news, 10), "segments", s.Late, "lease", lease)
 }
 
-// reach gives the queue of a shard, or nil with an alarm if there are no credentials
-// for its account here: one that was added while this process runs.
+// reach gives the queue of a shard. It is nil, with an alarm, if this process has no credentials
+// for the account, as one added since its start.
 func (r *run) reach(s shardmap.Shard) *queues.Queue {
 	q, err := r.Queues.Queue(s.Account, s.Queue)
 	if err != nil {
@@ -168,7 +168,7 @@ func (r *run) fillBeat(to *cluster.Report) {
 }
 
 // cannot names the accounts that this process cannot read (it has no credentials for them, or they
-// refuse it or do not answer), and those that others cannot read and it can.
+// refuse it or do not answer), and those that it can read and others cannot.
 func (r *run) cannot(now time.Time) (cannot, vouches []string) {
 	s := r.Assignment.Load()
 	if s == nil {

@@ -17,7 +17,7 @@ import (
 func (r *run) followEnds(now []workload.EndedRun) {
 	was := r.ended
 	r.ended = now
-	if phase(r.phase.Load()) < phaseWorking { // nothing is in hand yet, and no row of a run was read
+	if phase(r.phase.Load()) < phaseWorking { // no message is in hand, and no run's row was read
 		return
 	}
 	var news []pump.RunID

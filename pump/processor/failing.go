@@ -43,8 +43,8 @@ type failures struct {
 	mu           sync.Mutex // guards what follows
 	count        int64      // tasks that failed since ...
 	since        time.Time
-	err          error     // of the last one, ...
-	task         pump.Task // ... which was this, but for its key and body
+	err          error     // of the last failed task, ...
+	task         pump.Task // ... without its key and body
 	last         time.Time // when that was
 	fails        bool
 	older, newer ended // as of half a window ago and more, and since
@@ -132,7 +132,7 @@ func (f *failures) look(now time.Time) {
 	}
 }
 
-// State is what there is to say.
+// State is the failures as people see them.
 func (f *failures) State() Failing {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -10,9 +10,9 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/waits"
 )
 
-// gateWaiter is the gate that a processor waits at before it takes anything: it
-// has started, is a member of the cluster and has nothing (origins T3). The gate's row is
-// the truth; a nudge makes it look at once (origins T4).
+// gateWaiter is the gate that a processor waits at before it takes anything: it has started, is a
+// member of the cluster and holds nothing (origins T3). The gate's row is the truth; a nudge makes
+// it look at once (origins T4).
 type gateWaiter struct {
 	name string // empty: there is none
 	gate *coordination.Gate

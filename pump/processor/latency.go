@@ -19,7 +19,7 @@ import (
 // The times depend on two machines' clocks. If the sender's clock is ahead of the service's, a time
 // is not reported shorter than the service's own whole seconds allow.
 type Latency struct {
-	Tasks int64   `json:"tasks"` // that were measured; the others are zero if none was
+	Tasks int64   `json:"tasks"` // measured tasks; the other fields are zero without any
 	Mean  float64 `json:"mean"`
 	P50   float64 `json:"p50"`
 	P90   float64 `json:"p90"`
@@ -45,12 +45,12 @@ const (
 // latencies measures the tasks of one processor. It may be used from many goroutines.
 type latencies struct{ parts [latencyParts]latencyPart }
 
-// latencyPart is what some of the slots have measured. Its histograms are made when
-// the first task is: most processes of a test, and those that only wait, have none.
+// latencyPart is what some of the slots have measured. Its histograms are made with the first task:
+// most processes of a test, and those that only wait, have none.
 type latencyPart struct {
 	mu            sync.Mutex
 	all           *hdrhistogram.Histogram
-	recent, older *hdrhistogram.Histogram // of the minute that goes on, and of the one before
+	recent, older *hdrhistogram.Histogram // of this minute, and of the last
 	turned        time.Time               // when recent was begun
 	_             [64]byte                // its neighbour's lock is in another cache line
 }

@@ -96,8 +96,8 @@ func (l *lobby) add(d *message.Delivery) (taken bool) {
 	return taken
 }
 
-// full reports whether nothing more should be got that may have to wait here, while gets are under
-// way that ask for so many messages that may.
+// full reports whether messages that may have to wait here should not be got, while gets under way
+// ask for coming such messages.
 func (l *lobby) full(coming int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

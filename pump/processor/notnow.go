@@ -14,8 +14,8 @@ import (
 
 // NotNow says how tasks of a processor were told "not now" by what its handlers use.
 type NotNow struct {
-	// Count is how many times that was so since Since, when it began; 0 and null: it is not so now.
-	// It is over when for a minute tasks were done and none was told so.
+	// Count is how many times that was so since Since, when it began; 0 and null: it is not so now. It
+	// is over after a minute of done tasks without a "not now".
 	Count int64      `json:"count"`
 	Since *time.Time `json:"since"`
 	// LastError is what the last of them was told.
@@ -31,7 +31,7 @@ const (
 	// lastTasks are the different tasks by which an answer is judged: it says "not now" if half of
 	// them were told so, and otherwise concerns its own task only.
 	lastTasks = 20
-	// notNowOver is for how long tasks are done and none is told "not now" when that is over.
+	// notNowOver is how long tasks must be done without a "not now" until it is over.
 	notNowOver = time.Minute
 )
 
@@ -55,7 +55,7 @@ type recentTask struct {
 	segment uint32
 	n       uint64
 	foreign string
-	known   bool // else it is any task that was done
+	known   bool // else it is any done task
 	told    bool
 }
 
@@ -84,7 +84,7 @@ type answer interface {
 	NotNow() (cause string, hint time.Duration)
 }
 
-// judge says what the outcome of a task is that was begun at a time: whether an answer that may say
+// judge gives the outcome of a task that began at a time: it decides whether an answer that may say
 // "not now" does. It is not asked of tasks that were done at once.
 func (n *notNows) judge(
 	t *pump.Task, v message.Verdict, after time.Duration, err error, began time.Time, fresh bool,
@@ -176,7 +176,7 @@ func (n *notNows) grow(now time.Time) {
 	}
 }
 
-// State is what there is to say.
+// State is the answers as people see them.
 func (n *notNows) State() NotNow {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -32,13 +32,13 @@ type Options struct {
 	// Grace is how long running handlers may go on when the processor stops,
 	// before their contexts end; default 30 s, negative: not at all.
 	Grace time.Duration
-	// UntilIdle makes Run return when for so long no task was in hand and no segment on its way to
-	// this process, and every queue of its segments then answers once more that nothing is visible in
-	// it. Default 0: Run only ends with its context. Messages that this process may have hidden by a
-	// request that was not answered are waited for. Tasks that were put back for longer than
-	// UntilIdle are not, nor are those in other processes' hands: they stay in their queues for the
-	// processor that runs next. To see every retry through, let UntilIdle be longer than Retry.Max
-	// and than any delay that the handler asks for by RetryAfter.
+	// UntilIdle makes Run return when no task was in hand and no segment on its way to this process
+	// for that long, and every queue of its segments then answers once more that it has no visible
+	// message. Default 0: Run only ends with its context. Messages that this process may have hidden
+	// by a request that was not answered are waited for. Run does not wait for tasks that were put
+	// back for longer than UntilIdle, or for those in other processes' hands: they stay in their
+	// queues for the processor that runs next. To see every retry through, let UntilIdle be longer
+	// than Retry.Max and than any delay that the handler asks for by RetryAfter.
 	UntilIdle time.Duration
 	// Retry says how often and when failed tasks are handled again.
 	Retry pump.RetryPolicy
@@ -56,10 +56,10 @@ type Options struct {
 	// key that was begun less than MinInterval ago is settled without being handled,
 	// and a lock that a dead process left is taken over after it. Default 0: no limit.
 	MinInterval time.Duration
-	// MaxRate is how many tasks a second all processors of the workload together start at
-	// most, to spare what stands behind them; the same in all of them. They share it
-	// by what each needs, as they do the accounts' limits; one that joins has a quarter until it
-	// knows the others. A batch starts at once and is paid for afterwards. Default 0: no limit.
+	// MaxRate is how many tasks a second all processors of the workload together start at most, to
+	// spare what stands behind them; the same in all of them. They share it by what each needs, as
+	// they do the accounts' limits; a processor that joins has a quarter until it knows the others. A
+	// batch starts at once and is paid for afterwards. Default 0: no limit.
 	MaxRate float64
 	// MaxBytes bounds the memory for messages that were fetched and for the tasks
 	// unpacked from them; default 128 MiB, at least 4 MiB. One envelope (at most 4

@@ -71,9 +71,9 @@ type Summary struct {
 	Latency Latency `json:"latency"`
 }
 
-// Processor takes tasks from a workload's queues and hands them to a handler. The
-// processors of a workload share its segments: each task is handled by the one that
-// owns its segment, also while processors come and go.
+// Processor takes tasks from a workload's queues and hands them to a handler. The processors of a
+// workload share its segments: each task is handled by the owner of its segment, also while
+// processors come and go.
 type Processor struct {
 	cfg     setup.Config
 	o       Options
@@ -131,7 +131,7 @@ type run struct {
 	phase    atomic.Int32 // a phase
 	// noWorkload: the last look for the workload found that it is not made yet.
 	noWorkload atomic.Bool
-	opened     atomic.Int64 // when the gate was found open, Unix ns; 0: there was no wait
+	opened     atomic.Int64 // when the gate was found open, Unix ns; 0 without a wait
 	latency    latencies
 
 	followMu sync.Mutex      // one view after the other; guards awaited

@@ -83,7 +83,7 @@ func putOffFor(p *workload.PausedPart) time.Duration {
 	return min(max(time.Since(p.Seen)/2, putOffLeast), putOffMost)
 }
 
-// putOffTasks puts the paused tasks of an opened message off, and reports whether nothing of it is
+// putOffTasks puts the paused tasks of an opened message off, and reports whether no task of it is
 // left to start. The ledger has been asked, so copies of done tasks are not among them.
 func (r *run) putOffTasks(d *message.Delivery) (all bool) {
 	parts := *r.pausedParts.Load()

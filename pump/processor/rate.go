@@ -21,7 +21,7 @@ import (
 type rateLimit struct {
 	budget *queues.Budget // nil: as many tasks as there are handlers for
 	brake  *queues.Brake
-	over   context.Context // ends when nothing is started any more
+	over   context.Context // ends when no task is started any more
 	end    context.CancelFunc
 
 	mu       sync.Mutex      // guards what follows

@@ -202,7 +202,7 @@ func unreadable(err error) *message.Disposition {
 	return w
 }
 
-// openAll opens messages until there will be no more.
+// openAll opens messages until the backlog has ended.
 func (r *run) openAll(ctx context.Context) {
 	for {
 		r.Cfg.Sim.Seeding.Turn.Wait("open")

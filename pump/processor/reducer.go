@@ -10,7 +10,7 @@ import (
 // pinReducer makes sure that all processors of the workload reduce by the same reducer, or by none.
 // A request that the control account does not answer is tried again, as when the workload is
 // loaded: a machine that stands still for a minute in between must not end its processor. The row
-// says who pinned which.
+// says which process pinned which reducer.
 func (r *run) pinReducer(ctx context.Context) error {
 	name := ""
 	if reducer, is := r.handler.(reduce.Reducing); is {

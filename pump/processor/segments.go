@@ -14,10 +14,9 @@ var ErrSegmentGone = errors.New(
 	"the task's segment went to another processor; the task will be delivered again",
 )
 
-// owned lists what is in hand of each segment that this process holds: from the
-// moment a message is known to be its own until it is settled, in mode once therefore
-// recorded before. A segment is handed
-// over when nothing of it is in hand.
+// owned lists what is in hand of each segment that this process holds: from the moment a message is
+// known to be its own until it is settled, in mode once therefore recorded before. A segment is
+// handed over when none of its messages is in hand.
 type owned struct {
 	mu       sync.Mutex // guards the map and the lists, and delivery.listed
 	segments map[uint32][]*message.Delivery
@@ -105,8 +104,8 @@ func (r *run) disown(d *message.Delivery) {
 	}
 }
 
-// handOver begins to give up segments, or notes that they are lost: nothing of
-// them is started any more, and what was not started goes back without an attempt.
+// handOver begins to give up segments, or notes that they are lost: their tasks are not started any
+// more, and what was not started goes back without an attempt.
 func (r *run) handOver(segments []uint32) {
 	r.follow() // or it would get again what it puts back
 	for _, d := range r.owned.of(segments) {
@@ -129,9 +128,9 @@ func (r *run) hold(segment uint32) (cluster.Hold, bool) {
 	return h, ok
 }
 
-// notMine says what becomes of a message whose segment this process does not hold:
-// it is brought home if that is this process's task (P6.4), else put back for its
-// owner (P7). Nothing is unpacked for either, and neither is an attempt.
+// notMine says what becomes of a message whose segment this process does not hold: it is brought
+// home if that is this process's task (P6.4), else put back for its owner (P7). Neither is
+// unpacked, and neither counts as an attempt.
 func (r *run) notMine(d *message.Delivery) *message.Disposition {
 	d.Started.Store(true)
 	if r.Stopping.Load() { // it will not be here again, so others may have it now

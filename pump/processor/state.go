@@ -34,12 +34,12 @@ type State struct {
 	Messages    int        `json:"messages"` // in hand
 	Queues      int        `json:"queues"`   // that it reads
 	Handlers    int        `json:"handlers"` // that may be at work at once
-	// OldestHandler is when the handler began that is at work for longest; null: none is.
-	// HandlersOverdue are those that are at work for over a minute, and for ten times as long
-	// as a task usually takes: they hang, or their tasks are unusual ones.
+	// OldestHandler is when the handler began that has been at work for longest, or null.
+	// HandlersOverdue are those at work for over a minute, and for ten times as long as a task usually
+	// takes: they hang, or their tasks are unusual.
 	OldestHandler   *time.Time `json:"oldestHandler"`
 	HandlersOverdue int        `json:"handlersOverdue"`
-	// OverdueTask is the task of the oldest of those; empty: none is overdue.
+	// OverdueTask is the task of the oldest overdue handler, or empty.
 	OverdueTask string `json:"overdueTask,omitempty"`
 	// LeaseSeconds is for how long messages are hidden that are got now, TaskSeconds how long a task
 	// usually takes in the handler (0: none has ended), and RetrySeconds the longest delay of a task
@@ -54,10 +54,10 @@ type State struct {
 	// reducer).
 	Uncommitted int `json:"uncommitted"`
 	Unfenced    int `json:"unfenced"`
-	// StateUsed is the part of its bound (1 MiB compressed, 16 MiB before) that the fullest
-	// reducer's state of its segments takes, from 0 to 1. StatesFull is of how many segments the
-	// state had no room for results within the last hour: their tasks wait, and those that do not
-	// fit go into quarantine after an hour.
+	// StateUsed is the part of its bound (1 MiB compressed, 16 MiB before) that the fullest reducer's
+	// state of its segments takes, from 0 to 1. StatesFull is how many segments' states had no room
+	// for results within the last hour: their tasks wait, and those that do not fit go into quarantine
+	// after an hour.
 	StateUsed  float64 `json:"stateUsed"`
 	StatesFull int     `json:"statesFull"`
 	// Ledger is what the fullest of its segments uses of its ledger's bounds; zeros without a
@@ -69,7 +69,7 @@ type State struct {
 	// TasksRemaining is how many tasks of runs that are not over are neither done nor in quarantine,
 	// by the ledger. The processor of rank 0 knows; null of others, and without a ledger.
 	TasksRemaining *int64 `json:"tasksRemaining"`
-	// Backlog is what waits in all queues; null unless this process is the one that samples them.
+	// Backlog is what waits in all queues; null unless this process samples them.
 	Backlog *pump.Backlog `json:"backlog"`
 	// Money is what this process knows of what a day costs.
 	Money pump.CostOfDay `json:"money"`
@@ -234,7 +234,7 @@ func (r *run) lateness() *lateness {
 	return r.workers.late.Load()
 }
 
-// addLedger adds what there is to say of the ledger, if there is one.
+// addLedger adds the state of the ledger, if there is one.
 func (r *run) addLedger(s *State) {
 	c := r.recorder
 	if c == nil {

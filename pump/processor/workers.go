@@ -37,7 +37,7 @@ var (
 	errGoexit = errors.New("the handler ended its goroutine")
 )
 
-// timedOut is an error that says of itself that it is one of time, as those of package net do.
+// timedOut is an error that reports itself as a timeout, as those of package net do.
 type timedOut string
 
 func (e timedOut) Error() string { return string(e) }
@@ -65,9 +65,9 @@ type workers struct {
 
 // lateness is how long handlers have been at work.
 type lateness struct {
-	oldest  time.Time // when the one began that is at work for longest; zero: none is
+	oldest  time.Time // when the longest at work began, or zero
 	overdue int       // how many have taken much longer than tasks usually do
-	task    string    // of the oldest, if that is overdue
+	task    string    // of the oldest, if overdue
 }
 
 // overdueAfter is for how long a handler may be at work before it is overdue, if tasks are quick:

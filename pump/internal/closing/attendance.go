@@ -23,7 +23,7 @@ type attendance struct {
 }
 
 const (
-	// unattendedAfter is how long nothing is recorded before the processors are counted.
+	// unattendedAfter is after how long without a record the processors are counted.
 	unattendedAfter = 4 * time.Second
 	// countAgain is how often they are counted after that: a query of the members.
 	countAgain = 30 * time.Second

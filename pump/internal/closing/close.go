@@ -16,8 +16,8 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
-// How often runs are looked at that may be done with: seldom while nothing is to be done, and until
-// nothing is left to be done soon again.
+// How often runs that may be finished are looked at: seldom while there is nothing to do, else soon
+// again until nothing is left to do.
 const (
 	Every      = 15 * time.Second
 	closeAgain = 2 * time.Second
@@ -28,8 +28,8 @@ const (
 	// observedMost is how much of the time between two looks counts as observed silence: a control
 	// plane that was dark for an hour kept clients from beating, too.
 	observedMost = time.Minute
-	// refreshRuns is how often a run's own row is read though that among those that live says
-	// nothing new.
+	// refreshRuns is how often a run's own row is read although its row among the live runs has not
+	// changed.
 	refreshRuns = 10 * time.Minute
 	// SumsEvery is how often the ledger is summed up though no run that lives needs it: it may know
 	// runs whose rows are gone.
@@ -81,7 +81,7 @@ type Closer struct {
 	// Remaining is how many tasks of runs that are not over are not done and not in quarantine; -1:
 	// this process does not know.
 	Remaining *atomic.Int64
-	// absent are runs that the ledger knows and that have no row, since when.
+	// absent are runs that the ledger knows but that have no row, and since when.
 	absent map[pump.RunID]time.Time
 }
 
@@ -92,8 +92,8 @@ type observed struct {
 	sum     workload.RunSum
 	tally   workload.Tally
 	tallied bool
-	// silent is for how long the row was the same, quiet for how long nothing was met or recorded
-	// while the queues were read beyond the last sign of it, as far as this process looked.
+	// silent is for how long the row was the same. quiet is for how long, as far as this process
+	// looked, nothing of the run was met or recorded while the queues were read beyond its last sign.
 	silent, quiet time.Duration
 	// since is when the last sign of the run was seen, or until when something of it is hidden;
 	// from is when quiet began to count.
@@ -266,11 +266,10 @@ func (c *Closer) patience(l *workload.LiveRun) time.Duration {
 	return SilentBeats*l.Beat + AbandonAfter
 }
 
-// quietFor is how long nothing of a run must happen until it is over.
+// quietFor is after how long without a sign a run is over.
 func (c *Closer) quietFor() time.Duration { return QuietFor(c.use) }
 
-// QuietFor is for how long nothing of a run must have been met before it is over, by how full
-// ledgers are.
+// QuietFor is after how long without a met task a run is over, by how full ledgers are.
 func QuietFor(use ledger.Use) time.Duration {
 	if pressed(use) {
 		return OverPressed
@@ -278,7 +277,7 @@ func QuietFor(use ledger.Use) time.Duration {
 	return OverAfter
 }
 
-// Keep makes passes until ctx ends, each if this process is the one to make it.
+// Keep makes passes until ctx ends, each if it is this process's turn.
 func (c *Closer) Keep(ctx context.Context, j waits.Jitter, mine func(context.Context) bool) {
 	wait := Every
 	for n := uint64(0); waits.Wait(ctx, j.Around(wait, "close", c.workload, n)); n++ {

@@ -64,7 +64,7 @@ type EndsView struct {
 func EndsBy(v *cluster.View, now time.Time, use ledger.Use) EndsView {
 	seen := &cluster.View{Workload: v.Workload, Read: v.Read}
 	for i := range v.Members {
-		// as people are told; the closer watches, and is one of those that live
+		// as people are told; the closer watches, and is a live member
 		if !v.Members[i].Silent(now) {
 			seen.Members = append(seen.Members, v.Members[i])
 		}

@@ -178,7 +178,7 @@ func (c *Closer) ended(to *endedRuns, id pump.RunID) {
 	}
 }
 
-// tell says what there was since it was told last: at once if that is a while ago.
+// tell logs what ended since it last did: at once if that is a while ago.
 func (e *ends) tell(log *slog.Logger) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -8,11 +8,10 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
-// complete decides that nothing of a sealed run is left to be done: in every
-// segment what is done and what is in quarantine make up what was sealed (P4.5).
-// It is decided here and nowhere else, and by nothing but what is recorded. A queue that
-// counts as empty proves nothing: its count is approximate, and a message that is gone was
-// done, or lost.
+// complete decides that nothing of a sealed run is left to do: in every segment the done tasks and
+// those in quarantine make up the sealed tasks (P4.5). It is decided here and nowhere else, and by
+// nothing but what is recorded. A queue that counts as empty proves nothing: its count is
+// approximate, and a message that is gone was done, or lost.
 func complete(sealed []uint64, p *ledger.RunProgress) bool {
 	for s, n := range sealed {
 		if settledOf(p, s) != n {
@@ -22,8 +21,8 @@ func complete(sealed []uint64, p *ledger.RunProgress) bool {
 	return true
 }
 
-// closable decides that a run can be closed (P3.7): it is complete, and nothing of it is in
-// quarantine, from where a task could come back.
+// closable decides that a run can be closed (P3.7): it is complete, and has no task in quarantine
+// that could come back.
 func closable(sealed []uint64, p *ledger.RunProgress) bool {
 	_, quarantined := p.Sums()
 	return quarantined == 0 && complete(sealed, p)
@@ -39,8 +38,7 @@ func lacking(sealed []uint64, p *ledger.RunProgress) (lack []pump.SegmentLack) {
 	return lack
 }
 
-// settledOf is how many tasks of a segment are done or in quarantine. P may be nil:
-// nothing is recorded.
+// settledOf is how many tasks of a segment are done or in quarantine. P may be nil without records.
 func settledOf(p *ledger.RunProgress, segment int) uint64 {
 	if p == nil || segment >= len(p.Done) {
 		return 0
@@ -66,7 +64,7 @@ func checkRecorded(sealed []uint64, p *ledger.RunProgress) error {
 }
 
 // ProgressOf is what the ledger and the run's row say together. If the run is closed, all of it is
-// done, and the ledger may know nothing of it any more.
+// done, and the ledger may no longer know it.
 func ProgressOf(run *workload.Run, done, quarantined uint64) pump.RunProgress {
 	r := pump.RunProgress{Done: done, Quarantined: quarantined}
 	switch run.State {

@@ -2,8 +2,8 @@ package closing
 
 import "github.com/queuepump/queuepump/pump/internal/workload"
 
-// countRemaining adds up what is left of all runs that are not over. Of an open one it is what was
-// put, as its client's last beat says. Without a new reading of the ledger the last number stands.
+// countRemaining adds up what is left of all runs that are not over. For an open run it is what was
+// put, by its client's last beat. Without a new reading of the ledger the last number stands.
 func (c *Closer) countRemaining(live []workload.LiveRun) {
 	if !c.once {
 		c.Remaining.Store(-1)

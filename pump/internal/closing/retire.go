@@ -12,7 +12,7 @@ import (
 // How often it is looked for rows that are older than the retention.
 const (
 	retireEvery = 10 * time.Minute
-	retireLeast = time.Minute // else a twentieth of the retention
+	retireLeast = time.Minute // of a short retention; else a twentieth of it
 	// claimPages is how many pages of claims are looked at between two passes.
 	claimPages = 8
 )
@@ -22,11 +22,11 @@ type retired struct {
 	at     time.Time // when it was looked last
 	part   int       // of the claims
 	claims string
-	more   bool // of the claims there are more to look at at once
+	more   bool // more claims are to be looked at, at once
 }
 
-// retire removes the rows of runs that were done with a retention ago, by the server's clock, their
-// tallies, and claims of then: until no more are found.
+// retire removes the rows of runs that finished a retention ago by the server's clock, their
+// tallies, and claims of that time, until it finds no more.
 func (c *Closer) retire(ctx context.Context) error {
 	if c.view == nil {
 		return nil

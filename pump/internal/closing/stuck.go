@@ -28,7 +28,8 @@ type idleness struct {
 	told    logs.Limited
 }
 
-// countEvery is how often the queues are counted while nothing is recorded: a request a queue.
+// countEvery is how often the queues are counted while no task is recorded: one request for each
+// queue.
 const countEvery = 10 * time.Second
 
 // judge takes what a look at the ledger has shown, and is a [*pump.StuckError] if what lacks

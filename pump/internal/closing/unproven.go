@@ -8,12 +8,12 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
-// A sealed run is unproven while tasks of it are not recorded as settled. Mostly they are still
-// to be done. Else they were lost with their messages, and wait for a repair; or the run was closed
+// A sealed run is unproven while tasks of it are not recorded as settled. Mostly they are still to
+// be done. Else they were lost with their messages, and wait for a repair; or the run was closed
 // and forgotten, and its row came back as it was before that (a fail-over of the control account, a
-// restored table). The ledger cannot tell these two apart. So that no run lives for ever the closer
-// ends both when nothing of it can come any more: soon where all that is known says that it was
-// forgotten, and a retention later where a repair may still mend it.
+// restored table). The ledger cannot tell these two apart. The closer ends both when nothing of the
+// run can come any more, so that no run lives for ever: soon if all signs say that the run was
+// forgotten, and a retention later if a repair may still mend it.
 
 // askAgain is how often it is asked whether an unproven run is older than the retention.
 const askAgain = 10 * time.Minute
@@ -68,8 +68,8 @@ func (c *Closer) endUnproven(ctx context.Context, l *workload.LiveRun, k *observ
 	return nil
 }
 
-// isOld reports whether for the retention, by the server's clock, a run's row has not changed and
-// nothing was noted of it.
+// isOld reports whether a run's row has not changed for the retention, by the server's clock, and
+// nothing of the run was noted since.
 func (c *Closer) isOld(ctx context.Context, l *workload.LiveRun) (bool, error) {
 	noted, err := workload.LastNoted(ctx, c.queues.Control, c.workload, l.ID)
 	if err != nil {

@@ -19,7 +19,7 @@ const (
 	Ended
 	Over    // see Ended
 	Dropped // see Ended
-	Absent  // it has no row
+	Absent  // the run has no row
 	// Unread: its row could not be read. Only LookSince says so.
 	Unread
 )
@@ -44,7 +44,7 @@ func VerdictOf(run *workload.Run) Verdict {
 }
 
 // Redriven reports whether a task that was redriven is done under the identity of a foreign
-// message: the ledger says nothing of its run any more, and never will.
+// message: the ledger no longer knows its run, and never will.
 func (v Verdict) Redriven() bool {
 	return v == Spent || v == Ended || v == Over || v == Dropped || v == Absent
 }

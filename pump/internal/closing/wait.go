@@ -117,7 +117,7 @@ func (w *waiter) wait(ctx context.Context) (pump.Completion, error) {
 	}
 }
 
-// lasting errors are those that no waiting mends.
+// lasting errors are those that waiting does not mend.
 func lasting(err error) bool {
 	if _, stuck := errors.AsType[*pump.StuckError](err); stuck {
 		return true
@@ -133,9 +133,9 @@ func lasting(err error) bool {
 	return d.Do == failure.End && d.Kind != failure.Unknown
 }
 
-// look reports whether the run is complete. The records are read before the run's
-// row: if that says "sealed", nothing had been pruned when the record was read, and
-// if it says "closed", all is done, whatever the record still knew.
+// look reports whether the run is complete. The records are read before the run's row: if the row
+// says "sealed", nothing had been pruned when the records were read; if it says "closed", all is
+// done, with any records.
 func (w *waiter) look(ctx context.Context) (over bool, err error) {
 	all, err := ledger.ReadProgress(ctx, w.queues.Control, w.cfg.Workload, w.segments, w.id)
 	if err != nil {
@@ -265,7 +265,7 @@ func (w *waiter) orphaned(ctx context.Context) error {
 	by, err := AtWork(ctx, w.cfg, w.queues, &w.run, 4*member.DefaultBeat)
 	switch {
 	case err != nil:
-		return nil // which says nothing
+		return nil // which does not matter
 	case by != "":
 		w.orphan = time.Time{}
 	case w.orphan.IsZero():

@@ -21,15 +21,14 @@ type View struct {
 	Members []Member
 	// Owners has an entry for each segment; nil if the workload is shared.
 	Owners []Owner
-	// Spills has for each segment bit 1 or bit 2 set if its choice 1 or 2 of
-	// [shardmap.Map.Choices] is marked (P6.3, docs/protocols.md); nil: none is.
+	// Spills has for each segment bit 1 or bit 2 set if its choice 1 or 2 of [shardmap.Map.Choices] is
+	// marked (P6.3, docs/protocols.md); nil: no choice is marked.
 	Spills []uint8
-	// Read is when the query was sent, by the local monotonic clock. Of a view that is made of a
-	// muster it is a time before that: when this member sent the newest beat that the view shows.
+	// Read is when the query was sent, by the local monotonic clock. For a view from a muster it is an
+	// earlier time: when this member sent the newest of its beats that the view shows.
 	Read time.Time
-	// Damaged says which rows could not be read. The owners of a damaged owner
-	// row are those that were read last, none in a first view; they change only
-	// when the row can be read again.
+	// Damaged says which rows could not be read. The owners of a damaged owner row are those read
+	// last, none in a first view; they change only when the row can be read again.
 	Damaged []error
 
 	received time.Time // when the answer was here
@@ -54,8 +53,8 @@ func (v *View) Processors() []string {
 	return v.candidates
 }
 
-// Stamp is a time that the server's clock had reached when the view was read: that of
-// the newest beat in it; zero if there are no members.
+// Stamp is a time that the server's clock had reached when the view was read: that of the newest
+// beat in it; zero without members.
 func (v *View) Stamp() (newest time.Time) {
 	for i := range v.Members {
 		if at := v.Members[i].Beat; at.After(newest) {
@@ -172,9 +171,9 @@ func (m *Member) takesSegments() bool {
 	return m.Role == RoleProcessor && m.Waiting == "" && !m.Draining && m.Err == nil
 }
 
-// alive is the index of the member that an entry names, -1 if the entry names
-// none or an incarnation that is not there. Of a member whose row cannot be
-// read the incarnation is not known, so it keeps what is in its name.
+// alive is the index of the member that an entry names, -1 if the entry names none or an
+// incarnation that is not there. The incarnation of a member with an unreadable row is not known,
+// so the member keeps what is in its name.
 func (v *View) alive(owner Owner) int {
 	i := v.index(owner.Instance)
 	if i < 0 || v.Members[i].Err == nil && v.Members[i].Incarnation != owner.Incarnation {

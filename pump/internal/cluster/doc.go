@@ -51,7 +51,7 @@
 //   - It was evicted: by a removal on the condition of the ETag that an observer had seen unchanged
 //     for lease + margin of its own clock. Trust in a beat ends lease - margin after it was sent,
 //     and a beat is seen after it is sent; so trust in the beat that has this ETag was over. A
-//     later beat fails on the removed row. Had one landed first, the removal would have failed.
+//     later beat fails on the removed row. If one had landed first, the removal would have failed.
 //   - The entry names a live member whose beats have not listed the segment for
 //     lease + margin. A claim is acknowledged to a member that trusts a beat sent
 //     before; that trust ends lease - margin later, unless another beat is
@@ -84,31 +84,30 @@
 //     When it answers again, each member adopts its own entries with epoch + 1.
 //   - The control plane is dark for one member: the same for this member, but the others evict it.
 //   - The answer of a claim is lost: it is read back. If that does not succeed before the next beat
-//     is due, no member has it: should it land later, the entry names a member that does not hold
-//     it. That member sees this and claims it again, or gives it up if it is planned for another.
+//     is due, no member has it: if it lands later, the entry names a member that does not hold it.
+//     That member sees this and claims it again, or gives it up if it is planned for another.
 //   - The answer of a beat is lost: the same beat is sent until it is answered.
 //     It counts from when it was first sent.
 //   - The member that a segment is planned for does not claim it: after one lease any member does,
 //     the first in order first; after two leases it is an alarm.
 //   - A process starts under the name of one that died: it waits, as all do, until the other's row
 //     counts as dead. Under the name of one that lives: an error.
-//   - A row is damaged, or of a newer program: it is named in the log and left as
-//     it is. Such a member lives, and keeps what it owns, as long as its row changes.
-//     Its silence is judged by the ETag alone, over the lease that the row states
-//     where this program would, else over the longest that any member states; then
-//     it is evicted like any other. A damaged row of owners changes no more, so what
-//     is held of it stays held; everything else goes on.
+//   - A row is damaged, or of a newer program: it is named in the log and left as it is. Such a
+//     member lives, and keeps what it owns, as long as its row changes. Its silence is judged by
+//     the ETag alone, over the lease that the row states where this program would, else over the
+//     longest that any member states; then it is evicted like any other. A damaged row of owners
+//     does not change any more, so held segments of it stay held; everything else goes on.
 //   - A member leaves and the table is dark: it drains, tries to remove its row for
 //     as long as it may, and is evicted later if it could not.
 //
 // # What it costs
 //
-// One write and one query a beat for each of up to 32 members. Of more, two read all rows in each
-// beat, because what a look costs grows with the number of members, and write down what they read
-// in one row, the muster. The others read that row in every third beat or more seldom. The two are
-// the first by a hash of the names, so that they do not stand on one host; should both die at once,
-// the next stands in four beats later. A member that waits for a segment, or for one to be handed
-// over, looks up to four times as often, all together 25 times a second.
+// One write and one query a beat for each of up to 32 members. In a larger cluster two read all
+// rows in each beat and write what they read into one row, the muster, because the cost of a look
+// grows with the number of members. The others read that row in every third beat or more seldom.
+// The two are the first by a hash of the names, so that they do not stand on one host; if both die
+// at once, the next stands in four beats later. A member that waits for a segment, or for one to be
+// handed over, looks up to four times as often, all together 25 times a second.
 //
 // # Rows
 //
@@ -136,8 +135,8 @@
 //     read before the owners, so an owner that the muster does not know may have joined since.
 //   - Members give way to each other: 1,000 processors share 1,024 segments in 16 owner rows. A
 //     member waits up to 8 ms for each member, reads the row and writes it; one that loses waits as
-//     long again. Watchers do not wait. They tell the members for whom a segment without an owner
-//     is planned.
+//     long again. Watchers do not wait. They tell the members that a segment without an owner is
+//     planned for.
 //   - A member that joins more than 64 waits up to six beats, beating, for the muster that shows
 //     it. It reads all rows if no process keeps a muster.
 //   - A cluster that does not fit the row (840 KiB compressed: thousands of members) is said in the
@@ -155,6 +154,6 @@
 //
 // Scripts in virtual time (testdata/*.cluster; from seeds: make play WHAT=cluster) play joins,
 // crashes, pauses, partitions, wrong clocks, lost answers and dark minutes on the real driver and
-// the simulator. At every tick and request they judge who trusts what. A broken promise prints a
-// script that plays it again.
+// the simulator. At every tick and request they judge which member trusts which segment. A broken
+// promise prints a script that plays it again.
 package cluster

@@ -150,9 +150,9 @@ func segmentsOf(changes []change) []uint32 {
 	return list
 }
 
-// readyToGive lists what is being handed over and has no work in hand, or has
-// been drained for a lease (or Grace). Only a look that succeeded leads here: while the
-// control plane is dark nothing is given up (P5.6).
+// readyToGive lists what is being handed over and has no work in hand, or has been drained for a
+// lease (or Grace). Only a look that succeeded leads here: while the control plane is dark no
+// segment is given up (P5.6).
 func (p *Presence) readyToGive(v *View) []change {
 	most := p.times.Lease
 	if p.loop.self.Value.Draining {

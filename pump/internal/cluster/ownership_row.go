@@ -183,8 +183,8 @@ func (d *unpacker) text(most int) string {
 	return s
 }
 
-// SegmentKey is a segment as a part of keys. Those from 10,000 on have a letter before them, so
-// that the order of keys is that of segments, which queries over several rely on.
+// SegmentKey is a segment as a part of keys. Keys from 10,000 on have a letter before the digits,
+// so that the order of keys is that of segments: queries over several rely on it.
 func SegmentKey(segment uint32) string {
 	if segment >= 10_000 {
 		return fmt.Sprintf("x%d", segment)

@@ -37,8 +37,8 @@ func (p *Presence) changeRow(ctx context.Context, v *View, index int, changes []
 		// when it is seen.
 		p.options.Log.Warn("owners could not be changed", "row", r.Object(), "error", err)
 	case len(done) > 0 || v.muster && now.ETag != v.owners[index].ETag:
-		// If nothing was done, the muster is behind, and the next look, by the same one, would try
-		// the same again; what a later owner row may lack of members, confirm asks for.
+		// If nothing was done, the muster is behind, and the next look at it would try the same again.
+		// confirm asks for members that a later owner row has and the muster lacks.
 		next := v.withOwners(index, now)
 		p.conclude(next, done)
 		p.publish(next)

@@ -26,9 +26,9 @@ var ErrNameTaken = errors.New("another process uses this instance name")
 // view, because it was stopped or cut off in that moment. It may join again.
 var ErrEvicted = errors.New("the member row was removed by another")
 
-// Options says who joins a workload's cluster, and with which times.
-// Members should have equal times; where they differ, an observer takes the
-// longer of its own and the observed member's.
+// Options says which instance joins a workload's cluster, with which times. Members should have
+// equal times; where they differ, an observer takes the longer of its own and the observed
+// member's.
 type Options struct {
 	// Instance is this process's unique name; see [CheckInstance]. Host is the
 	// machine's name and Version the program's, for people.
@@ -182,7 +182,7 @@ func (p *Presence) join(ctx context.Context, w *workload.Workload) error {
 	}
 	v, err := p.firstView(ctx)
 	if err == nil {
-		// Another number of segments than w's has no place in what was made for w.
+		// What was made for w has no place for another number of segments.
 		v.Workload, err = w.Later(v.Workload)
 	}
 	if err == nil && !p.shown(v) {
@@ -204,8 +204,8 @@ func (p *Presence) join(ctx context.Context, w *workload.Workload) error {
 // withdrawFor is short: a process that ends waits for it, also if the account does not answer.
 const withdrawFor = 800 * time.Millisecond
 
-// withdraw removes the row of a member that did not come to be. An insert whose caller gave up
-// while it was under way may have acted. So withdraw reads the row, and removes it if it is of this
+// withdraw removes the row of a member whose join failed. An insert whose caller gave up while it
+// was under way may have acted. So withdraw reads the row, and removes it if it is of this
 // incarnation. A row that lands later stays until others evict it as dead.
 func (p *Presence) withdraw() {
 	if p.loop.beatTried.IsZero() {
@@ -235,8 +235,8 @@ func (p *Presence) Rounds() *waits.Counter { return &p.rounds }
 // View is the latest look at the cluster; never nil.
 func (p *Presence) View() *View { return p.view.Load() }
 
-// Look makes the member beat and look at the cluster now, or shortly: looks
-// that come thick and fast are one.
+// Look makes the member beat and look at the cluster now, or shortly: many calls at once are one
+// look.
 func (p *Presence) Look() {
 	p.mu.Lock()
 	p.speak, p.look = true, true

@@ -49,9 +49,9 @@ func (p *Presence) compose(beats uint64) memberRow {
 	}
 }
 
-// beat writes the member row and draws the conclusion. It is false if the row
-// was not written. A beat that is not answered is tried until it is: its outcome
-// must be known before the next, and nothing else would be answered either.
+// beat writes the member row and draws the conclusion. It is false if the row was not written. A
+// beat that is not answered is tried until it is: its outcome must be known before the next beat,
+// and no other request would be answered either.
 func (p *Presence) beat() bool {
 	l := &p.loop
 	p.mu.Lock()
@@ -131,11 +131,11 @@ func (p *Presence) rejoin(cause error) bool {
 	}
 }
 
-// enter inserts the member row in a new incarnation. A row of that name that is there already is
-// another process's: an earlier one's, which is removed when it is dead by the same rule as every
-// other, because it may still trust, or that stops and will have left soon; or a living twin's, and
-// then the error is ErrNameTaken. Only this process's own, of a beat or an insert whose outcome it
-// never learned, need not be waited for: it trusts nothing by it any more.
+// enter inserts the member row in a new incarnation. An existing row of that name is another
+// process's. It may be an earlier process's: it is removed when it is dead by the rule for all
+// members, because that process may still trust, or that process stops and will have left soon. If
+// it is a living twin's, the error is ErrNameTaken. Only this process's own, of a beat or an insert
+// whose outcome it never learned, need not be waited for: it trusts nothing by it any more.
 func (p *Presence) enter(ctx context.Context) error {
 	p.mu.Lock()
 	former := p.incarnation
@@ -213,8 +213,7 @@ func (p *Presence) pause(ctx context.Context, most time.Duration) {
 	waits.Sleep(ctx, p.draw.Jitter("pause", p.row.Object(), most), p.leave)
 }
 
-// remove removes a member's row, on the condition that it is still the one that
-// was observed.
+// remove removes a member's row, on the condition that it is still as observed.
 func (p *Presence) remove(ctx context.Context, v *View, i int) error {
 	r := memberRowOf(p.table, p.workload, v.Members[i].Instance, p.times.Timeout())
 	return r.TryRemove(ctx, v.present[i])

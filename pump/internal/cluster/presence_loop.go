@@ -26,7 +26,7 @@ type loopState struct {
 	lookGap   time.Duration // between two that were asked for, at least
 	every     int           // with every how-many-th beat there is a look
 	unseen    int           // beats since the last look, of those that bring one
-	news      time.Time     // when the last view was here that was newer than the one before
+	news      time.Time     // when the last newer view was here
 	signs     signs         // own beats, by which a muster proves to be fresh
 	watched   bool          // this member was a watcher by the last view
 	standsIn  bool          // this member reads all rows for silent watchers
@@ -46,10 +46,9 @@ type loopState struct {
 	late    bool         // the last beat was answered too late, and that was told
 }
 
-// run is the presence's one goroutine. It alone writes the member row and the
-// owner rows, one request after the other, so that each step knows how the one
-// before it ended. A wake-up changes nothing by itself: the next step is
-// decided by the clock and by flags (P9).
+// run is the presence's one goroutine. It alone writes the member row and the owner rows, one
+// request after the other, so that each step knows how the last one ended. A wake-up changes
+// nothing by itself: the next step is decided by the clock and by flags (P9).
 func (p *Presence) run() {
 	defer close(p.done)
 	defer p.cancel()
@@ -95,7 +94,7 @@ type wishes struct {
 	speak   bool      // a beat is wanted now
 	look    bool      // a look at the cluster is
 	drainBy time.Time // when leaving, else zero
-	gone    bool      // when leaving: nothing is held any more, or the time to drain is over
+	gone    bool      // when leaving: no segment is held any more, or the time to drain is over
 	unsaid  bool      // the member row does not say what it should
 }
 
@@ -188,8 +187,8 @@ func (p *Presence) lookAround() {
 	p.consider(v)
 }
 
-// noNews attends to the view that is there: what this member holds may have changed since, as
-// when a segment is settled. A judgement of an entry stays true while the entry is the same.
+// noNews attends to the present view: this member's holdings may have changed since, as when a
+// segment is settled. A judgement of an entry stays true while the entry is the same.
 func (p *Presence) noNews() {
 	v := p.View()
 	pending := p.attend(v)

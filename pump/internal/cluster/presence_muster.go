@@ -22,7 +22,7 @@ const (
 	// musterAge is how many beats old a muster may be: the watchers' beat, the reader's own, and one
 	// for delays.
 	musterAge = 3
-	// signsKept is of how many own beats the versions are kept; older ones prove nothing fresh.
+	// signsKept is how many own beats' versions are kept; older ones do not prove a muster fresh.
 	signsKept = 4 * musterAge
 	// entitiesForLooks is how many rows a second the looks of all but the watchers may cost, and
 	// entitiesForHints how many those of a watcher that is asked to look all the time: there are two
@@ -88,7 +88,7 @@ func (p *Presence) lookAt() (*View, error) {
 		p.options.Log.Debug("the muster brings no news: reading all rows", "since", time.Since(l.news))
 	}
 	v, rows, err := p.reader.readRows(p.ctx, before)
-	// The muster that says that the cluster is large no more is the last.
+	// The muster that shows a cluster no longer large is the last.
 	if err == nil && (large || l.observer.large(v) && l.observer.watches(v)) {
 		p.writeMuster(v, rows)
 	}
@@ -180,7 +180,7 @@ func (p *Presence) rowsOf(
 	return rows, add(WorkloadKey, "unknown", "", time.Time{})
 }
 
-// readRow reads a row as it is, in the time of one request; the zero entity: there is none.
+// readRow reads a row as it is, in the time of one request; the zero entity without a row.
 func (p *Presence) readRow(ctx context.Context, key string) (storage.Entity, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.times.Timeout())
 	defer cancel()
@@ -191,9 +191,9 @@ func (p *Presence) readRow(ctx context.Context, key string) (storage.Entity, err
 	return e, err
 }
 
-// writeMuster writes down for the others what this member has read. Of two that write at once
-// either will do. It tries again what was refused, as a partition may refuse what comes right
-// after so large a query; the next look makes the next muster at the latest.
+// writeMuster writes down for the others what this member has read. If two write at once, either
+// will do. It tries again what was refused, as a partition may refuse what comes right after so
+// large a query; the next look makes the next muster at the latest.
 func (p *Presence) writeMuster(v *View, rows []storage.Entity) {
 	props := encodeMuster(musterOf(v, rows))
 	if props == nil {

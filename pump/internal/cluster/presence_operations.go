@@ -73,7 +73,7 @@ func withoutAccounts(packed []byte) []byte {
 	return PackOps(counted[:1])
 }
 
-// DayKind is a kind of requests of a day. An empty Operation are those whose kind is not known:
+// DayKind is a kind of requests of a day. An empty Operation is for requests of unknown kind:
 // members do not always have room to say it.
 type DayKind struct{ Service, Operation string }
 
@@ -110,7 +110,7 @@ func decodeDayKinds(f *row.Fields) map[DayKind]DayCount {
 	for name, numbers := range kept {
 		service, operation, _ := strings.Cut(name, " ")
 		if service != QueueService && service != TableService {
-			continue // of a newer program; it has no price here
+			continue // of a newer program; not priced here
 		}
 		if len(name) > maxDayKind || !lowercase(operation) || len(numbers) == 0 || numbers[0] < 0 ||
 			numbers[0] > maxAsked {

@@ -37,13 +37,13 @@ type Report struct {
 	Admin string
 	// Waiting is the gate that it waits at; while it does it is given no segments.
 	Waiting string
-	// Draining: it stops. It is given nothing and gives up what it holds.
+	// Draining: it stops. It is given no segments and gives up those that it holds.
 	Draining bool
 	// Accounts are the accounts it has credentials for.
 	Accounts []string
 	// Cannot are those of the workload that it cannot read: they refuse it, are missing for it, or
-	// have not answered it for long. Vouches are those that others cannot read and it can: by that
-	// the others are given no segment there.
+	// have not answered it for long. Vouches are those that it can read and others cannot: because of
+	// them the others are given no segment there.
 	Cannot, Vouches []string
 	// Reads is the newest envelope format it reads.
 	Reads int
@@ -56,8 +56,8 @@ type Report struct {
 	Rate  float64
 	// Seconds is how long a task takes in the handler, lately; 0: not known.
 	Seconds float64
-	// Pace is for how many seconds one task more makes the handling of an envelope longer,
-	// lately: how long a task takes, divided by how many are handled at once; 0: not known.
+	// Pace is how many seconds one more task adds to the handling of an envelope, lately: a task's
+	// time, divided by the number handled at once; 0: not known.
 	Pace float64
 	// Hides is for how many seconds it hides the messages that it gets now; 0: it gets none, or
 	// does not say.
@@ -70,10 +70,10 @@ type Report struct {
 	// polls none, or does not say.
 	UnreadForeign float64
 	// ForeignPolled says which foreign queues those are: the sum of the hashes of their names. A
-	// member that becomes the reader of another one knows nothing of it in its last beat.
+	// member that becomes the reader of another queue does not know it in its last beat.
 	ForeignPolled uint64
-	// Throttled counts the requests that were refused as too many, in all and by
-	// account; of the latter those at zero are left out.
+	// Throttled counts the requests that were refused as too many, in all and by account, without
+	// accounts at zero.
 	Throttled uint64
 	Throttles map[string]uint64
 	// NotNow is how many times its tasks were told "not now" since NotNowSince, when that began, and
@@ -81,15 +81,15 @@ type Report struct {
 	NotNow      uint64
 	NotNowSince time.Time
 	NotNowError string
-	// Failing are tasks that failed while no more than that were done, and Stuck are handlers that
-	// have not returned for much longer than tasks take; AllStuck: so have all of them.
+	// Failing are tasks that failed while no more than that were done. Stuck are handlers that have
+	// not returned for much longer than tasks take; AllStuck: all handlers are stuck.
 	Failing, Stuck Ill
 	AllStuck       bool
 	// Queues is the number of queues it polls.
 	Queues int
 	// Paused: by the mark in the workload's row it starts nothing, and no handler is at work.
 	Paused bool
-	// Trouble is one line for people; empty: none.
+	// Trouble is one line for people, or empty.
 	Trouble string
 	// Samples: it looks at all queues if it is the first member that would. The next three are for the
 	// sampling member. By account, Held are the messages in its hands and Later those that it has put
@@ -149,10 +149,9 @@ type Member struct {
 	// Holds are the segments that it held at its last beat.
 	Holds SegmentSet
 	Report
-	// Err is not nil if the row cannot be read: damaged, or written by a newer
-	// program. Then nothing else is known but Instance and Beat, and perhaps Every
-	// and Dead. Such a member lives as long as its row changes; it keeps what it
-	// owns and is given nothing.
+	// Err is not nil if the row cannot be read: damaged, or written by a newer program. Then only
+	// Instance and Beat are known, and perhaps Every and Dead. Such a member lives as long as its row
+	// changes; it keeps what it owns and is given nothing.
 	Err error
 }
 
@@ -377,7 +376,7 @@ func decodeMember(f *row.Fields, instance string) memberRow {
 	return m
 }
 
-// namesOf is a list of names; nil: there are none.
+// namesOf is a list of names, or nil.
 func namesOf(f *row.Fields, name string) []string {
 	if text := f.Text(name); text != "" {
 		return strings.Fields(text)
@@ -446,8 +445,8 @@ func counts(of map[string]float64) map[string]uint64 {
 	return counts
 }
 
-// fitting gives the names, from the first, that with so many bytes each on top
-// fit a property. Names of accounts have no spaces, nor what JSON must escape.
+// fitting gives the names, from the first, that with so many bytes each on top fit a property.
+// Names of accounts have no spaces and nothing that JSON must escape.
 func fitting(names []string, extra int) []string {
 	kept, size := make([]string, 0, len(names)), 0
 	for _, n := range names {

@@ -54,8 +54,8 @@ type holding struct {
 	end      context.CancelCauseFunc
 }
 
-// Hold gives the segment if this member holds it and is not handing it over.
-// It is quick. Without BestEffort what it gives is trusted.
+// Hold gives the segment if this member holds it and is not handing it over. It is quick. Without
+// BestEffort the hold is trusted.
 func (p *Presence) Hold(segment uint32) (Hold, bool) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -81,9 +81,9 @@ func (p *Presence) Trusted(segment uint32) bool {
 
 func (p *Presence) trustsLocked(h *holding) bool { return h != nil && !h.void && p.trustedLocked() }
 
-// trustedLocked looks at the time rather than at the alarm: of a process that
-// was stopped and goes on, either may be first. Of a machine that was suspended the
-// monotonic clock may have stood still, so the wall clock counts as well.
+// trustedLocked looks at the time rather than at the alarm: when a stopped process goes on, either
+// may be first. On a suspended machine the monotonic clock may have stood still, so the wall clock
+// counts as well.
 func (p *Presence) trustedLocked() bool {
 	return time.Now().Before(p.trustEnds) && p.clock.Since(p.beaten) < p.times.Trust()
 }

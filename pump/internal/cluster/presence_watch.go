@@ -14,18 +14,18 @@ import (
 )
 
 const (
-	// manyMembers is how many members look at the cluster in each beat, all of
-	// them. A look costs the table as many rows as there are members, so that of
-	// more members all looks together would cost their square: then two look in
-	// each beat for all, and the others read what those wrote down; see muster.
+	// manyMembers is how many members look at the cluster in each beat, all of them. A look costs the
+	// table as many rows as there are members, so all looks together cost the square of their number.
+	// With more members two look in each beat for all, and the others read what those wrote down; see
+	// muster.
 	manyMembers = 32
 	// fewMembers look as often as they are asked to.
 	fewMembers     = 16
 	watchersOfMany = 2
 	// everyLookOfMany: with every how-many-th beat the others look, at most.
 	everyLookOfMany = 3
-	// pendingLook times the number of members is how long they wait at least between two looks at
-	// the muster when they wait for something: of any number, 25 looks a second.
+	// pendingLook times the number of members is how long waiting members wait at least between two
+	// looks at the muster: together, in any number, they look 25 times a second.
 	pendingLook = 40 * time.Millisecond
 	// looksInBeat is how many other members look in one beat without musters.
 	looksInBeat = 16
@@ -187,9 +187,9 @@ func (o *observer) claimed(segment uint32, owner Owner) {
 	o.entries[segment] = entrySighting{owner: owner}
 }
 
-// quiet reports whether a member has shown no sign for a lease, by this member's looks or by the
-// service's stamps of it and another member. The stamps tell it at one look to a member that looks
-// seldom. They are enough to choose which member goes first, not to judge.
+// quiet reports whether a member has shown no sign for a lease, by this member's looks, or by the
+// service's stamps of its last beat and of the newest beat. The stamps tell it at one look to a
+// member that looks seldom. They are enough to choose which member goes first, not to judge.
 func (o *observer) quiet(v *View, m *Member, newest time.Time) bool {
 	s := o.members[m.Instance]
 	return m.Instance != o.self && s != nil &&

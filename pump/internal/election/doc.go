@@ -44,21 +44,19 @@
 //	row            . landed
 //	observer        . first seen |----------- unchanged: 23 s, then CAS -----------|
 //
-// (lease 20 s, margin 3 s). The 2 x margin = 6 s between absorb clocks that run
-// at different speeds, and what the leader had under way. A beat that is
-// answered after trust ended does not restore it: the term is over, and the
-// instance must win again with epoch + 1. The 23 s count only while the
-// observer's reads succeed, none further than two beats from the one before:
-// when the control plane is dark for all, no member is declared dead by it.
+// (lease 20 s, margin 3 s). The 2 x margin = 6 s between absorb clocks that run at different
+// speeds, and what the leader had under way. A beat that is answered after trust ended does not
+// restore it: the term is over, and the instance must win again with epoch + 1. The 23 s count only
+// while the observer's reads succeed, each within two beats of the last: when the control plane is
+// dark for all, no member is declared dead by it.
 //
 // # What happens to an election when
 //
 //   - The leader dies: its beat stops, 23 to 28 s later another wins with
 //     epoch + 1 and gets the run and the last checkpoint (Term.Resume).
-//   - The leader is paused (stopped process, frozen machine) and wakes as a
-//     zombie: its trust has ended, Save returns [ErrDeposed], and were a Save
-//     already on its way, the row's ETag refuses it. Puts into queues cannot be
-//     fenced; a zombie's are duplicates of tasks with identities.
+//   - The leader is paused (stopped process, frozen machine) and wakes as a zombie: its trust has
+//     ended, Save returns [ErrDeposed], and the row's ETag refuses a Save that is already on its
+//     way. Puts into queues cannot be fenced; a zombie's are duplicates of tasks with identities.
 //   - Its machine is suspended: some monotonic clocks stand still then. Trust ends as soon as the
 //     monotonic clock or the wall clock says so; so a wall clock that is set forward by more than
 //     what is left of trust ends a term too.

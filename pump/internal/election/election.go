@@ -123,12 +123,11 @@ func New(t storage.Table, workloadName string, o Options) *Election {
 	return e
 }
 
-// Try looks once and, if a distribution is due or the leader is dead or gone,
-// tries to become the leader. With a term the caller leads; it must end the term
-// by Finish or Abandon and not call Try before it has ended. Without one,
-// another runs or nothing is due: call again after wait, not much later, for a
-// dead leader is recognised only by looking about once a beat. An error tells
-// that the look failed, ambiguously or not; wait is what to wait then.
+// Try looks once and, if a distribution is due or the leader is dead or gone, tries to become the
+// leader. With a term the caller leads; it must end the term by Finish or Abandon and not call Try
+// before it has ended. Without a term, another leads or no distribution is due: call again after
+// wait, not much later, because a dead leader is recognised only by looking about once a beat. An
+// error tells that the look failed, ambiguously or not; wait is what to wait then.
 //
 // ctx bounds this call and not the term. Try must not be called concurrently
 // with itself.

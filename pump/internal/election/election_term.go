@@ -30,8 +30,8 @@ type Resume struct {
 	// Run is the run to continue. Its row may be sealed or broken already: then
 	// only Finish is left to do.
 	Run codec.RunID
-	// Checkpoint is the last one saved, nil if the run has none: then it
-	// starts from the beginning, as the same run.
+	// Checkpoint is the last saved one, or nil: then the run starts from the beginning, as the same
+	// run.
 	Checkpoint []byte
 }
 
@@ -298,9 +298,9 @@ func (t *Term) Trusted() bool {
 // while trust was renewed.
 func (t *Term) expire() { t.Trusted() }
 
-// checkLocked ends the term if its trust is over. The time is looked at rather
-// than the alarm: of a process that was stopped and goes on, either may be first.
-// Of a machine that was suspended the wall clock counts as well.
+// checkLocked ends the term if its trust is over. checkLocked looks at the time rather than at the
+// alarm: when a stopped process goes on, either may be first. On a suspended machine the wall clock
+// counts as well.
 func (t *Term) checkLocked() bool {
 	if t.ctx.Err() != nil {
 		return false

@@ -1,6 +1,5 @@
-// Package failure says what follows from a failure: the one place that does, for the control
-// account, the ledger, the data accounts and their queues. docs/failures.md is its table in words,
-// and a test holds the one to the other.
+// Package failure alone says what follows from a failure, for the control account, the ledger, the
+// data accounts and their queues. docs/failures.md is its table in words, and a test compares both.
 package failure
 
 import (
@@ -133,8 +132,8 @@ var policy = [parties][kinds][stakes]Action{
 	},
 }
 
-// one is of an account or a queue among several. A mistake there is that this process has no
-// credentials for it, and the matter of this process alone.
+// one is of an account or a queue among several. There a mistake means that this process has no
+// credentials for it, and concerns this process alone.
 var one = [kinds][stakes]Action{
 	Unknown:   {GoRound, GoRound, GoRound, Wait},
 	Silent:    {GoRound, GoRound, GoRound, Wait},

@@ -12,17 +12,17 @@
 // [Ledger.Fence] writes owner and epoch into the head, on the condition of the ETag that it read
 // and only over a lower epoch, or an equal one of its own process. A commit is written on the
 // condition of the ETag that the fence, or the commit before, has left. So in one history of a head
-// epochs only grow, each epoch has one owner, and whatever an owner commits after another's fence
-// is refused.
+// epochs only grow, each epoch has one owner, and an owner's commit after another's fence is
+// refused.
 //
-// Rows may be those of some time ago: an account that failed over, a table restored in parts, a row
-// that was removed. Then two members may be told the same epoch by the owner rows. One of them
+// Rows may come back older: after a fail-over of the account, a restore of parts of the table, the
+// removal of a row. Then two members may be told the same epoch by the owner rows. One of them
 // fences first; the other's fence is refused, and if its entry still names it, it claims again
-// above the head's epoch (cluster.Presence.Raise). If the head itself is of some time ago, its
-// owner learns it from its next write, or from [Ledger.Check], and claims and fences it above every
-// epoch that it had. The records since are gone, for any owner: mode once cannot know
-// those tasks as done. They are done again when a copy of them comes, or when distributor runs
-// repair puts them; a reducer's state lacks them until then.
+// above the head's epoch (cluster.Presence.Raise). If the head itself came back older, its owner
+// learns it from its next write, or from [Ledger.Check], and claims and fences it above every epoch
+// that it had. The records since are gone, for any owner: mode once cannot know those tasks as
+// done. They are done again when a copy of them comes, or when distributor runs repair puts them; a
+// reducer's state lacks them until then.
 //
 // # Rows
 //
@@ -43,7 +43,7 @@
 //     MiB of a reducer's state (compressed), 16,384 names. Half of a bound is pressure: a warning,
 //     gauges, and shorter waits of the closer.
 //   - A segment whose head cannot be read is not fenced. A segment whose pages cannot be read is
-//     fenced, and nothing else of it is written.
+//     fenced, and otherwise not written.
 //
 // # Names
 //

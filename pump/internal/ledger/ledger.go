@@ -36,8 +36,8 @@ var (
 
 const (
 	// maxLiveRuns bounds the runs of a segment, so that its counts fit countsParts properties of 64
-	// KiB, each with countsPart runs: an id and two numbers of ten bytes at most. Each open Sender is
-	// one, in each segment that it has a task in, and the head is written with each commit: 7,200
+	// KiB, each with countsPart runs: an id and two numbers of ten bytes at most. Each open Sender has
+	// a live run in each segment with a task of it, and the head is written with each commit: 7,200
 	// open runs are some 140 KB of it.
 	maxLiveRuns = countsPart * countsParts
 	countsPart  = 1800
@@ -46,9 +46,9 @@ const (
 	// restsMost bounds the rests of a segment: 28 bytes each at most stand in the head, which is
 	// written with each commit.
 	restsMost = 2400
-	// bookedMost bounds what is stored of runs and foreign messages in a segment, beside maxState
-	// for the state. Past bookedSoft nothing is begun that needs a record more, so that what has
-	// begun can still be recorded.
+	// bookedMost bounds what is stored of runs and foreign messages in a segment, beside maxState for
+	// the state. Past bookedSoft no task begins that needs another record, so that begun tasks can
+	// still be recorded.
 	bookedMost = 1 << 20
 	bookedSoft = bookedMost * 3 / 4
 	// bookedSpare is left for what [image.grows] does not see: tasks of one chunk that are
@@ -68,19 +68,19 @@ type State interface {
 	Store(state any) ([]byte, error)
 }
 
-// Options says whose ledger it is and what it keeps.
+// Options says which owner the ledger has and what it keeps.
 type Options struct {
 	// Instance is this process's unique name; see [cluster.CheckInstance].
 	Instance string
-	// Record: what is done is kept (delivery mode once). Without it there is only
-	// the state: nothing is recognised, and every contribution that is committed counts.
+	// Record: what is done is kept (delivery mode once). Without it there is only the state: copies
+	// are not recognised, and every committed contribution counts.
 	Record bool
 	// State is the reducer's, or nil.
 	State State
 	// Log receives what happens. Default: nothing.
 	Log *slog.Logger
 	// Old is told of segments whose rows turned out to be those of some time ago. It must be quick,
-	// and must not call the ledger. nil: nothing is told.
+	// and must not call the ledger. May be nil.
 	Old func(segments []uint32)
 	// Names is how many names of tasks without a run a segment keeps at most, in a simulation that
 	// has few. 0: MaxForeign.
@@ -137,10 +137,10 @@ type ledgerSegment struct {
 	// deleted are names of foreign messages that go with the next commit.
 	deleted map[string]bool
 	// top is the highest epoch that the head is known to have had, and commits how many commits it
-	// counted when that was this process's. Less says that the rows are those of some time ago.
+	// counted when that was this process's. Less means that the rows came back older.
 	top, commits uint64
-	// above: it is fenced under later epochs only. The rows of up to this one were replaced by
-	// those of some time ago, and may come back themselves: under one epoch there is one history.
+	// above: it is fenced under later epochs only. Older rows replaced the rows up to this epoch,
+	// which may come back themselves: an epoch has one history.
 	above uint64
 }
 
@@ -216,8 +216,8 @@ func (l *Ledger) Drop(segments []uint32) {
 	}
 }
 
-// sees notes a head that was read, and reports whether it is one of some time ago (a
-// fail-over, a restored table): epochs only grow, and so do the commits of their owner.
+// sees notes a head that was read, and reports whether it came back older (a fail-over, a restored
+// table): epochs only grow, and so do the commits of their owner.
 func (l *Ledger) sees(s *ledgerSegment, h *ledgerHead) (old bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -236,7 +236,7 @@ func (l *Ledger) seesLocked(s *ledgerSegment, h *ledgerHead) (old bool) {
 	return old
 }
 
-// tellOld says loudly that rows of the ledger are those of some time ago.
+// tellOld says loudly that rows of the ledger came back older.
 func (l *Ledger) tellOld(segments []uint32) {
 	if len(segments) > 0 {
 		l.options.Log.Error("rows of the ledger are those of some time ago, "+
@@ -299,9 +299,9 @@ func (l *Ledger) Keeps(runs []codec.RunID) (kept []codec.RunID) {
 	return sortedRuns(has)
 }
 
-// OldRests gives the runs whose rests are older than an hour, which is counted since 1970, and of
-// each fenced segment with more than half of the rests that it may have the oldest beyond that.
-// Whether they may go say their rows.
+// OldRests gives the runs with rests from before an hour (counted since 1970), and, for each fenced
+// segment with more than half of its most rests, the oldest beyond that half. Whether they may go
+// say their rows.
 func (l *Ledger) OldRests(before uint64) (aged, crowded []codec.RunID) {
 	old, beyond := map[codec.RunID]bool{}, map[codec.RunID]bool{}
 	l.eachImage(func(s *ledgerSegment) {
@@ -341,8 +341,7 @@ type Use struct {
 const (
 	MaxLiveRuns = maxLiveRuns
 	MaxPages    = maxPages
-	// MaxBytes is from when on nothing is begun that needs one record more; what was begun finds
-	// room.
+	// MaxBytes is the size from which no task begins that needs another record; begun tasks find room.
 	MaxBytes   = bookedSoft
 	MaxForeign = maxForeign
 )

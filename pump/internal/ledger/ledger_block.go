@@ -62,8 +62,8 @@ func (b block) size() int {
 	return n
 }
 
-// appendBlock writes records in key order: how many bytes of the key are those
-// of the one before, the others with their number, the value with its length + 1; 0: gone.
+// appendBlock writes records in key order, each as how many bytes its key shares with the last, the
+// number of the others and these, and the value's length + 1 and the value; 0: gone.
 func appendBlock(out []byte, b block) []byte {
 	last := ""
 	for _, key := range sortedKeys(b) {

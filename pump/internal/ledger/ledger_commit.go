@@ -60,9 +60,9 @@ func (w *doneWith) touches(m *image) bool {
 }
 
 // Prune takes what is recorded of runs that are done with out of the segments that are fenced. It
-// comes after the run row says so: from then on their tasks are recognised by that (P1.3, P3.7). Of
-// closed runs the tasks in quarantine stay, as a rest, which counts as no live run; of those that
-// are over nothing stays. An error means that some are still there.
+// comes after the run row says so: from then on their tasks are recognised by that (P1.3, P3.7).
+// The tasks in quarantine of closed runs stay as a rest, which does not count as a live run; of
+// runs that are over nothing stays. An error means that some are still there.
 func (l *Ledger) Prune(ctx context.Context, closed []codec.RunID, over ...codec.RunID) error {
 	with := &doneWith{closed: closed, over: over, hour: uint64(max(1, time.Now().Unix()/3600))}
 	return l.commitWith(ctx, with, "pruning", func(s *ledgerSegment) bool {
@@ -115,7 +115,7 @@ type commit struct {
 	entities  int // asked to be written
 	jobs      []*job
 
-	old    []uint32 // segments whose rows are those of some time ago
+	old    []uint32 // segments whose rows came back older
 	others []uint32 // segments whose heads turned out to be another's
 	owner  string   // of the last of them
 }
@@ -188,8 +188,8 @@ func (c *commit) tellOthers() {
 	}
 }
 
-// prepare makes a draft of as much of a job as is possible at once. Where nothing is
-// to be written, the fate of the entries is known.
+// prepare makes a draft of as much of a job as is possible at once. If nothing is to be written,
+// the fate of the entries is known.
 func (c *commit) prepare(ctx context.Context, j *job) {
 	if j.draft != nil || j.over() {
 		return
@@ -268,7 +268,7 @@ func (c *commit) adopt(ctx context.Context, j *job, r headRead) bool {
 	j.s.mu.Lock()
 	// The fence of a later hold may have landed after it was given up.
 	j.s.epoch = max(j.s.epoch, h.epoch)
-	m.head.epoch = j.s.epoch // of rows of some time ago it may be less
+	m.head.epoch = j.s.epoch // if rows came back older it may be less
 	if j.s.written {
 		j.s.head, j.s.image = nil, m // which also ends the waiting for its pages
 	}

@@ -29,15 +29,15 @@ type Entry struct {
 	Generation        uint32
 	Done, Quarantined codec.NSet
 	Foreign           string
-	// Contributions are folded into the state, each exactly once and only if its task is
-	// recorded as done by this very entry. At most one for each n of Done; of a
-	// foreign message N does not matter.
+	// Contributions are folded into the state, each exactly once and only if its task is recorded as
+	// done by this very entry. At most one for each n of Done; N does not matter for a foreign
+	// message.
 	Contributions []Contribution
-	// Err is set by Commit. nil: it is recorded, durably. [ErrFenced]: another owner was there, and
-	// it is not known to be recorded; a process that gets the tasks from their owner now is told
-	// which are, so their messages are left to it. [ErrLedgerFull]: it does not fit; nothing of it
-	// was recorded. [row.ErrCorrupt]: the rows are damaged. Anything else, as when ctx ended: it is
-	// not known yet; the entry should be committed again and its tasks stay in hand until then.
+	// Err is set by Commit. nil: it is recorded, durably. [ErrFenced]: another owner was there, and it
+	// is not known to be recorded; the present owner knows which tasks are recorded, so their messages
+	// are left to it. [ErrLedgerFull]: it does not fit; nothing of it was recorded. [row.ErrCorrupt]:
+	// the rows are damaged. Anything else, as when ctx ended: it is not known yet; the entry should be
+	// committed again and its tasks stay in hand until then.
 	Err error
 }
 
@@ -60,7 +60,7 @@ type draft struct {
 	rows, size     int // of what is to be written; 0 rows: nothing is
 }
 
-// The measures of a transaction: of its body as it travels, at most 4 MiB.
+// The bounds of a transaction: its body as it travels has at most 4 MiB.
 const (
 	transactionMost = 4<<20 - 64<<10
 	// rowOverhead is more than what a row adds to the body beside its binary
@@ -168,8 +168,8 @@ func (d *draft) recordForeign(l *Ledger, e *Entry, changes block) error {
 
 var errNoState = errors.New("a contribution, and no State to fold it into")
 
-// fold adds a contribution to the state. From here on the image has no state: should
-// the draft come to nothing, it is loaded again from what is stored.
+// fold adds a contribution to the state. From here on the image has no state: if the draft fails,
+// the state is loaded again from what is stored.
 func (d *draft) fold(l *Ledger, segment uint32, value any) error {
 	if l.options.State == nil {
 		return errNoState
@@ -213,8 +213,8 @@ func (d *draft) books(changes block) {
 	}
 }
 
-// prune takes out what is done with: of closed runs all but what is in quarantine, which becomes a
-// rest; of those that are over everything; and rests that these entries have emptied.
+// prune takes out closed runs except for their tasks in quarantine, which become a rest; all of the
+// runs that are over; and rests that these entries have emptied.
 func (d *draft) prune(with *doneWith, changes block) {
 	for _, id := range sortedRuns(d.runs) {
 		if b := d.runs[id]; b.rest > 0 && b.quarantined == 0 {

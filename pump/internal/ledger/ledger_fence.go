@@ -126,7 +126,7 @@ type fencing struct {
 	todo      []*claimant
 	fenced    []uint32
 	failed    []Unfenced
-	old       []uint32 // whose rows are those of some time ago
+	old       []uint32 // whose rows came back older
 }
 
 // claimant is a segment to be fenced.
@@ -176,7 +176,7 @@ func (f *fencing) run(ctx context.Context, holds []cluster.Hold) {
 	slices.Sort(f.fenced)
 }
 
-// round reads the heads of what is to be fenced and writes them. A head stays to be fenced if
+// round reads the heads of the segments to be fenced and writes them. A head stays to be fenced if
 // others wrote it first.
 func (f *fencing) round(ctx context.Context) error {
 	segments := make([]uint32, len(f.todo))
@@ -227,7 +227,7 @@ func (f *fencing) round(ctx context.Context) error {
 	return nil
 }
 
-// write is the fence: nothing of the head but whose it is.
+// write is the fence: it writes only the owner into the head.
 func (f *fencing) write(c *claimant, nonce string) storage.Write {
 	w := storage.Write{Mode: storage.Merge, Entity: storage.Entity{
 		Partition: Partition(f.l.workload, f.partition), Row: headKey(c.s.number), ETag: c.base,
@@ -255,7 +255,7 @@ func (f *fencing) judge(c *claimant, r headRead) (ready bool, above uint64, err 
 		f.old = append(f.old, c.s.number)
 	}
 	if !mine {
-		c.s.lost() // what this process had in hand of it was under a fence that is broken
+		c.s.lost() // what this process had in hand was under a broken fence
 	}
 	c.s.mu.Lock()
 	above = c.s.above

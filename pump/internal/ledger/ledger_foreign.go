@@ -16,9 +16,8 @@ import (
 const (
 	foreignHash = 16
 	foreignPer  = 128 // in a bucket
-	// maxForeign is how many names a segment keeps at most: further tasks without a run wait. Of
-	// more than a quarter of that the oldest go, when they have been kept for long enough
-	// ([Ledger.AgeForeign]).
+	// maxForeign is how many names a segment keeps at most: further tasks without a run wait. Beyond a
+	// quarter of that the oldest go, when they have been kept for long enough ([Ledger.AgeForeign]).
 	maxForeign = 16384
 	// foreignRoom is not less than what a name takes, with its part of a bucket.
 	foreignRoom = foreignHash + blockRecordMost/foreignPer + 1
@@ -337,8 +336,8 @@ func (l *Ledger) agedBefore() time.Time {
 	return time.Time{}
 }
 
-// SweepForeign forgets names that may go, in segments that keep so many that warnings are due and
-// where no commit might come to take them along.
+// SweepForeign forgets names that may go, in segments with so many names that warnings are due,
+// because no commit may come that takes them along.
 func (l *Ledger) SweepForeign(ctx context.Context) error {
 	before := l.agedBefore()
 	return l.commitWith(ctx, &doneWith{}, "forgetting foreign messages", func(s *ledgerSegment) bool {

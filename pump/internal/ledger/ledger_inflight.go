@@ -199,7 +199,7 @@ func (l *Ledger) End(segment uint32, epoch uint64, run codec.RunID, ns codec.NSe
 	l.use(segment, func(s *ledgerSegment) { s.end(epoch, run, ns) })
 }
 
-// mine reports whether an epoch is one of the unbroken row of this process's.
+// mine reports whether an epoch is in this process's unbroken sequence.
 func (s *ledgerSegment) mine(epoch uint64) bool {
 	return s.since != 0 && epoch >= s.since && epoch <= s.epoch
 }

@@ -12,13 +12,13 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// loadGap is how many segments that are not to be loaded may lie between two that one query
-// reads: of a partition that several processes share each then asks a few times and not once
-// for each of its segments, for pages that it reads in vain.
+// loadGap is how many segments that are not to be loaded may lie between two that one query reads:
+// if several processes share a partition, each then asks a few times instead of once for each
+// segment, and reads some pages in vain.
 const loadGap = 4
 
-// loadMost is of how many segments one query reads the pages at most: commits to the partition wait
-// for it.
+// loadMost is how many segments' pages one query reads at most: commits to the partition wait for
+// it.
 const loadMost = 16
 
 // Load reads the pages of segments that were fenced under these holds, so that they are

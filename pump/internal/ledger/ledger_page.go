@@ -6,9 +6,9 @@ import (
 	"sort"
 )
 
-// The measures of what is stored of a segment. All of it must fit into one
-// transaction that replaces everything: at most 2 x maxPages + 1 of 100 rows, and 2 MiB of
-// records, which are 2.8 MiB as they travel, of 4.
+// The bounds of what is stored of a segment. All of it must fit into one transaction that replaces
+// everything: at most 2 x maxPages + 1 of 100 rows, and 2 MiB of records, which are 2.8 MiB as they
+// travel, of 4.
 const (
 	// maxRecord is the most that a record may have, so that two fit into a page.
 	maxRecord = 29 << 10
@@ -21,9 +21,8 @@ const (
 	hotLeast = 16 << 10
 )
 
-// ledgerPage is records of a range of keys. A page's row never changes: it is
-// replaced by others with new numbers, so a reader of a head can tell whether
-// the pages it names are those that belong to it.
+// ledgerPage is records of a range of keys. A page's row never changes: other pages with new
+// numbers replace it, so a reader of a head can tell whether pages belong to the head.
 type ledgerPage struct {
 	id    uint64
 	first string // the key that its range begins with; "": the very beginning
@@ -164,8 +163,8 @@ func (l *layout) dropEmpty() {
 	}
 }
 
-// merge replaces a page by one or several with these records of the head in it,
-// or by none if nothing is left.
+// merge replaces a page by one or several that include these records of the head, or removes it if
+// nothing is left.
 func (l *layout) merge(at int, keys []string) {
 	merged := block{}
 	first := ""

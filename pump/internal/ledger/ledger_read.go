@@ -213,7 +213,7 @@ func readHeadCounts(f *row.Fields) headCounts {
 	return c
 }
 
-// headRows reads all heads of a partition; only some properties, or all if none is named.
+// headRows reads all heads of a partition; only the named properties, or all.
 func headRows(
 	ctx context.Context, t storage.Table, partition string, properties ...string,
 ) (map[string]storage.Entity, error) {
@@ -361,7 +361,7 @@ func (l *Ledger) readHeadsFor(ctx context.Context, segments []uint32) (map[uint3
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)
 	defer cancel()
 	read, err := l.readHeads(ctx, l.Partition(segments[0]), segments)
-	if row.NoTable(err) { // nor is anything recorded
+	if row.NoTable(err) { // then nothing is recorded either
 		read, err = map[uint32]headRead{}, nil
 		for _, segment := range segments {
 			read[segment] = headRead{head: &ledgerHead{}}

@@ -228,8 +228,8 @@ func (b *runBook) changing(index uint64) *chunk {
 	return c
 }
 
-// finish records tasks as done: what is not settled, and what this generation
-// reopens. A task that is recorded already stays as it is. On a draft only.
+// finish records as done the tasks that are not settled, and those that this generation reopens. A
+// task that is recorded already stays as it is. On a draft only.
 func (b *runBook) finish(ns codec.NSet, generation uint32) {
 	b.settle(ns, generation, func(index uint64, low, end uint32) {
 		b.done += uint64(end - low)
@@ -293,7 +293,7 @@ func (b *runBook) release(c *chunk, low uint32) {
 	}
 }
 
-// advance moves the floor over what is settled, and drops what it says by itself.
+// advance moves the floor over settled tasks, and drops the sets below it.
 func (b *runBook) advance() {
 	for {
 		index := b.floor >> chunkBits
@@ -375,9 +375,8 @@ func (b *runBook) count() bool {
 	return b.done <= math.MaxInt64 && b.quarantined <= math.MaxInt64
 }
 
-// The stored forms. Of a run it is its floor; of a chunk the length of its
-// done-set, that set, and for each generation in quarantine the generation, a
-// length and a set.
+// The stored forms. A run's value is its floor; a chunk's is the length of its done-set, that set,
+// and for each generation in quarantine the generation, a length and a set.
 
 // pack is append for a chunk of a draft. Where it would be too large, the tasks of the two lowest
 // generations stand in quarantine with the lower one: at worst a late copy of the other is tried
@@ -446,10 +445,10 @@ func readChunk(b []byte) (*chunk, error) {
 	return c, nil
 }
 
-// oneContainer are the first bytes of the stored forms of a bitmap of one container, up
-// to and with its key, which is 0: as runs, and not as runs
-// (github.com/RoaringBitmap/RoaringFormatSpec). Nothing else is given to the library, which
-// would make room for as many containers as the bytes say there are.
+// oneContainer are the first bytes of the stored forms of a bitmap of one container, up to and with
+// its key, which is 0: as runs, and not as runs (github.com/RoaringBitmap/RoaringFormatSpec). Other
+// forms are not given to the library, which would make room for as many containers as the bytes
+// claim.
 var oneContainer = [][]byte{
 	{0x3b, 0x30, 0, 0, 1, 0, 0},
 	{0x3a, 0x30, 0, 0, 1, 0, 0, 0, 0, 0},

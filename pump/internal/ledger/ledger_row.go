@@ -31,8 +31,8 @@ const (
 	restsProperty   = "Rests"
 	pagesProperty   = "Pages"
 	recordsProperty = "Records"
-	// commitsProperty counts the commits, so that their owner knows rows of some time ago when it
-	// sees them. Rows of the version before have none, and it leaves it out.
+	// commitsProperty counts the commits, so that their owner knows rows of some time ago when it sees
+	// them. Rows of the version before lack it, and that version leaves it out.
 	commitsProperty = "Commits"
 	// bookedProperty is how many bytes the records of runs and foreign messages have, for readers of
 	// heads alone. Rows of the version before lack it.
@@ -159,7 +159,7 @@ func newImage(h *ledgerHead) (*image, error) {
 				err = errState
 			}
 			if m.raw = append(m.raw, part...); m.raw == nil {
-				m.raw = []byte{} // a state of no bytes is one
+				m.raw = []byte{} // a state of zero bytes is a state
 			}
 			parts++
 		case key[0] == foreignKind:

@@ -18,8 +18,8 @@ type transaction struct {
 	writes          []storage.Write
 	segments        []uint32       // for each write, whose it is
 	heads           map[uint32]int // which write is a segment's head
-	// suspicious: the one before had no effect, so which row the service names is not
-	// enough to go by.
+	// suspicious: the last one had no effect, so the row that the service names is not enough to judge
+	// by.
 	suspicious bool
 }
 
@@ -163,7 +163,7 @@ func (l *Ledger) retry(ctx context.Context, object string, attempt int, err erro
 	return fmt.Errorf("rows %s: %w", object, err)
 }
 
-// headRead is a head as it was read: one of no row has no ETag; of a damaged one there is only the
+// headRead is a head as it was read: without a row it has no ETag, and a damaged one has only the
 // error.
 type headRead struct {
 	head *ledgerHead

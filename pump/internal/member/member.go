@@ -34,8 +34,8 @@ type Options struct {
 	InHand  func(segment uint32) bool
 	Drain   func(segments []uint32)
 	Changed func(v *cluster.View)
-	// Lost is cluster.Options' Lost. It is also called when the workload turns out
-	// to be no more before it was joined.
+	// Lost is cluster.Options' Lost. It is also called when the workload turns out to be gone before
+	// the join.
 	Lost func(err error)
 	// Beat and lease as in cluster.Options; 0 for the defaults.
 	Beat, Lease time.Duration
@@ -299,12 +299,12 @@ func (m *Member) see(v *cluster.View) {
 	m.Queues.Allowance.Follow(v, m.cfg.Instance, v.ServerTime(time.Now()))
 }
 
-// ShareEvery is how often a process looks whether its shares, or what it needs,
-// are other than at the last beat.
+// ShareEvery is how often a process looks whether its shares or needs have changed since the last
+// beat.
 const ShareEvery = time.Second
 
-// watchDemand measures what this process needs, and makes it known before the next
-// beat if its share has become too small for that.
+// watchDemand measures what this process needs, and makes the need known before the next beat if
+// the share has become too small.
 func (m *Member) watchDemand() {
 	next := time.Duration(0)
 	for n := uint64(0); ; n++ {
@@ -333,8 +333,8 @@ func (m *Member) watchDemand() {
 	}
 }
 
-// Of a demand that is made known before the next beat: it must have grown by half,
-// and be more than what the process has.
+// A demand is made known before the next beat if it has grown by half and is more than what the
+// process has.
 const demandGrown = 1.5
 
 // grown compares a demand with that of the last beat. m.mu is held.

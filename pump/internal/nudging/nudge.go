@@ -26,8 +26,8 @@ const (
 	// Every is how often at most one process is nudged about the same thing. News
 	// that come sooner are sent once, at the end of that time: the last ones count.
 	Every = 250 * time.Millisecond
-	// Spread is over what time nudges of the same moment are spread: of two things
-	// at the very same instant it could not be said which was first (P9).
+	// Spread is the time over which nudges of the same moment are spread: two events of one instant
+	// have no order (P9).
 	Spread = time.Millisecond
 )
 

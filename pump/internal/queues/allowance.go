@@ -31,8 +31,8 @@ const (
 	tellEvery = 10 * time.Minute
 )
 
-// Allowance is what a process may spend, and what it has. Without a cap it holds nothing back; nor
-// does a nil Allowance. It may be used from many goroutines.
+// Allowance is what a process may spend, and what it has. Without a cap it holds nothing back;
+// neither does a nil Allowance. It may be used from many goroutines.
 type Allowance struct {
 	log    *slog.Logger
 	capped atomic.Bool // there is a cap
@@ -45,7 +45,7 @@ type Allowance struct {
 	rate    float64      // its share, a second
 	spends  float64      // a second, averaged
 	slower  float64      // how many times as long the pauses of empty queues are
-	dry     bool         // there was nothing to spend since the last look
+	dry     bool         // the bucket was empty since the last look
 	holds   bool         // as of the last look: dry, and no pause can grow
 	day     int64        // the day of the last known sum
 	told    logs.Limited // that it holds back

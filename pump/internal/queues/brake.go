@@ -35,10 +35,10 @@ const (
 	// leastBrake is the least that it is cut to. With its growth in between that is about a task a
 	// second while all are refused, so an endpoint that is back is noticed.
 	leastBrake = 0.2
-	// evenBrake tasks a second are what a brake begins with at least, and what it grows by climb of
-	// besides itself: what is far behind other processes gains on them.
+	// evenBrake, in tasks a second, is the least that a brake begins with. It also grows by climb of
+	// evenBrake, so a process that is far behind others gains on them.
 	evenBrake = 3
-	// calmBrake is for how long nothing was refused when a brake is taken off.
+	// calmBrake is after how long without a refusal a brake is taken off.
 	calmBrake = 10 * time.Second
 )
 

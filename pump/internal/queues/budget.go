@@ -22,9 +22,8 @@ func (f *Set) Retarget(t *Targets) {
 	}
 }
 
-// Demand is what this process would spend a second on each account if it might:
-// what passes the account's budget or, where the queues' own budgets hold more back
-// than that, what they would let through.
+// Demand is what this process would spend a second on each account if it might: what passes the
+// account's budget or, if the queues' own budgets hold back more, what they would let through.
 func (f *Set) Demand() map[string]float64 {
 	out := make(map[string]float64, len(f.Names()))
 	for _, name := range f.Names() {

@@ -47,7 +47,7 @@ func Create(ctx context.Context, s *Queue, j waits.Jitter, log *slog.Logger) err
 			}
 			return fmt.Errorf("queue %s is not ready after %v: %w", s, createPatience, last)
 		}
-		// A queue that is asked for by name is gone round no more than the control account.
+		// A queue that is asked for by name cannot be gone round, just as the control account.
 		if failure.Ends(failure.ControlAccount, err, failure.Command) {
 			return fmt.Errorf("queue %s cannot be created: %w", s, err)
 		}

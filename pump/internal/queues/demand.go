@@ -13,7 +13,7 @@ type use struct {
 	waited    time.Duration // since then, the time in which a request waited
 	waitsFrom time.Time     // since when a request waits; zero: none does
 	measured  float64       // the demand as of the last look
-	guess     float64       // what it counts as until enough was measured
+	guess     float64       // its value until enough was measured
 
 	// shortFrom to shortTo is the last period with hardly a moment without a waiting request; shortTo
 	// is set at the end of each wait.

@@ -22,7 +22,7 @@ type latencyEstimate struct {
 	now, before time.Duration
 }
 
-// estimateOf is of how many requests, at least; at most of twice as many.
+// estimateOf is the least number of requests in an estimate; the most is twice as many.
 const estimateOf = 64
 
 func (q *latencyEstimate) add(took time.Duration) {
@@ -51,9 +51,8 @@ func (q *latencyEstimate) estimate() time.Duration {
 	return min(q.now, q.before)
 }
 
-// Ahead is how many requests should be under way at once so that so many a second can
-// be made although each takes as long as it does, from least to most: Little's law, and as
-// much again.
+// Ahead is how many requests should be under way at once to make rate a second at their present
+// time, from least to most: twice what Little's law says.
 func (q *latencyEstimate) Ahead(rate float64, least, most int) int {
 	return int(min(max(2*rate*q.estimate().Seconds(), float64(least)), float64(most)))
 }

@@ -100,8 +100,8 @@ func Open(cfg *pump.Config) *Set {
 	return f
 }
 
-// open gives the one handle there is of a queue: what was spent on a queue and what
-// throttled it stays known when a new map names it again.
+// open gives the one handle there is of a queue: its spending and its throttles stay known when a
+// new map names it again.
 func (f *Set) open(a *Account, queue string) *Queue {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -235,12 +235,11 @@ func (s *Queue) Send(
 // piece of news about their account.
 const busyTogether = time.Second
 
-// throttled lowers the budget that a throttle is about. The service names the
-// account's limit when it is that ("... is over the account limit."), but not
-// always: then it shows in more than one queue at once. A lone queue that is busy,
-// because its partition moves or another process uses it, costs only itself;
-// were each such throttle to lower the account's budget too, the queue would
-// slow down all others to a hundredth.
+// throttled lowers the budget that a throttle is about. The service names the account's limit when
+// it is that ("... is over the account limit."), but not always: then it shows in more than one
+// queue at once. A lone busy queue, because its partition moves or another process uses it, costs
+// only itself; if each such throttle lowered the account's budget too, the queue would slow down
+// all others to a hundredth.
 func (s *Queue) throttled(err error) {
 	if strings.Contains(err.Error(), "over the account limit") {
 		s.Account.Budget.Throttled()
@@ -303,10 +302,9 @@ func (s *Queue) sendPut(ctx context.Context, text []byte, delay time.Duration, a
 // lives as long as ctx, because it may have hidden messages that only its
 // answer tells of (window 4).
 //
-// Where a get costs what it returns, it pays for as many messages as the last one brought
-// and settles the difference with the answer. Charged only then, the messages of gets
-// under way are nowhere in the budget: with answers that take 60 ms, those of four are
-// more than the service forgives.
+// If a get costs what it returns, it pays for as many messages as the last get brought and settles
+// the difference with the answer. Charged only then, the messages of gets under way are nowhere in
+// the budget: with answers that take 60 ms, those of four are more than the service forgives.
 func (s *Queue) Get(
 	wait, ctx context.Context, limit int, visibility time.Duration,
 ) (msgs []storage.Message, sent time.Time, err error) {

@@ -27,7 +27,7 @@ const (
 // firstCut of the rate, for a limit that was only just reached. When throttles go on within
 // cutWindow of a cut, the next cut goes a little below what the service has let through since, but
 // to deepestCut of the rate at least, because requests under way are not counted yet. Afterwards
-// the rate grows by climb of the target a second. So where others use a part of a limit, the rate
+// the rate grows by climb of the target a second. So if others use a part of a limit, the rate
 // finds what they leave within a second and swings between 0.9 and 1 of it. (Cuts to 0.7, one after
 // another, made that 82 % on average.) 2 % a second find it again every few seconds, with a refusal
 // or two each time (0.04 % of requests; a steeper climb finds it more often). The longer the
@@ -42,7 +42,7 @@ const (
 	CutEvery      = 250 * time.Millisecond
 	climb         = 0.02
 	climbDoubling = 10 * time.Second
-	leastRate     = 0.01 // of the target: never quite silent, or recovery would not be noticed
+	leastRate     = 0.01 // of the target: never silent, or recovery would not be noticed
 )
 
 // Budget is the rate at which this process may spend on one account or queue:
@@ -222,7 +222,7 @@ func (b *Budget) anyWaiting(c Class) bool {
 	return false
 }
 
-// takeTokens spends cost if it is there, after raising the rate by what has become due.
+// takeTokens spends cost if the tokens are there, after raising the rate as is due by now.
 func (b *Budget) takeTokens(cost int) bool {
 	now := time.Now()
 	if !b.cutAt.IsZero() {

@@ -258,7 +258,7 @@ func allowed(me int, limit float64, now, before *portions) float64 {
 		}
 	}
 	free -= inUse(now.stranger, before.stranger) * float64(max(others, 0))
-	// What it had by the older reading too, no other process may take.
+	// What this member had by the older reading too, no other member may take.
 	return min(mine.share, max(mine.floor, before.of(me).share, free))
 }
 

@@ -29,8 +29,8 @@ func rest(left float64, now time.Time) float64 {
 	return max(left, 0) / max(end.Sub(now), lastMinutes).Seconds()
 }
 
-// Share is what one processor may spend a second, where all processes together may spend so much.
-// The spending of distributors and others that poll nothing comes first, because they are not held
+// Share is what one processor may spend a second, if all processes together may spend all. The
+// spending of distributors and others that poll nothing comes first, because they are not held
 // back. A processor that is not slowed needs what it spends; those that are share the rest.
 func Share(v *cluster.View, instance string, all float64) float64 {
 	stamp := v.Stamp()

@@ -13,7 +13,7 @@ type Targets struct {
 	queues   map[string]float64 // by "account/queue"
 	// other is for queues that are in no map (poison, or not known yet) or keep what is paused.
 	other float64
-	Tasks float64 // of the limit of tasks, if there is one
+	Tasks float64 // of the limit of tasks, if any
 }
 
 // Queue is the target of a queue, named account/queue, in messages a second.
@@ -33,7 +33,7 @@ type Sharing struct {
 	Tasks    float64 // the limit of tasks; 0: none
 	Beat     time.Duration
 
-	views  []*cluster.View // by age; the first is the newest that everybody has seen, if there is one
+	views  []*cluster.View // by age; the first is the newest that all have seen, if any
 	known  bool            // it is, and not the first that this process read
 	latest *sharedView
 }

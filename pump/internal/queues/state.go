@@ -7,9 +7,9 @@ import (
 	"github.com/queuepump/queuepump/shardmap"
 )
 
-// States says of each account what may be spent on it and whether it answers. An account that the
-// map does not have, and that has no rows either, need not: nothing asks it any more, so its last
-// answer would stay the last one for ever. Without a map (nil) each is needed.
+// States says of each account what may be spent on it and whether it answers. An account without
+// queues in the map and without rows need not: it is not asked any more, so its last answer would
+// stay for ever. Without a map (nil) each is needed.
 func (f *Set) States(now time.Time, m *shardmap.Map) []pump.AccountState {
 	names, needed := f.Names(), map[string]bool{}
 	if m != nil {

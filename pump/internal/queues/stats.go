@@ -29,7 +29,7 @@ type requestCounts struct {
 	silent    atomic.Int64
 	refused   atomic.Bool           // the last answer was that the credential is not good
 	failure   atomic.Pointer[error] // of the last request, if the account did nothing of it
-	allowance *Allowance            // nil: what they cost does not matter
+	allowance *Allowance            // nil: their cost does not matter
 }
 
 func (c *requestCounts) add(op operation, err error) {

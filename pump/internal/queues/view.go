@@ -59,7 +59,7 @@ func (c *sharedView) addMember(member int, index map[string]int) {
 		}
 	}
 	if member == c.me || c.view.Members[member].Err != nil {
-		// Of a member whose row cannot be read nothing is known but that it is there.
+		// A member with an unreadable row is only known to be there.
 		for account := range c.accounts {
 			add(account)
 		}

@@ -23,7 +23,7 @@ type countedTable struct {
 	n *waits.Counter
 }
 
-// count counts the begin of a request; what it gives counts the end.
+// count counts the begin of a request; end counts its end.
 func (t countedTable) count() (end func()) {
 	t.n.Add()
 	return t.n.Add

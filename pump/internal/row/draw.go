@@ -31,10 +31,9 @@ type SeededTable struct {
 	clock waits.Clock
 }
 
-// Suspended gives a handle of the same table for a process on a machine that a
-// simulation suspends: by how much its wall clock has moved on more than its
-// monotonic clock, at a time. Of a Seeded table it keeps the draw; like that it must
-// be the outermost wrapper.
+// Suspended gives a handle of the same table for a process on a machine that a simulation suspends:
+// by how much its wall clock has moved on more than its monotonic clock, at a time. It keeps the
+// draw of a Seeded table; like Seeded it must be the outermost wrapper.
 func Suspended(t storage.Table, ahead func(at time.Time) time.Duration) storage.Table {
 	s, ok := t.(SeededTable)
 	if !ok {

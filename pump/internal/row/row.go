@@ -19,7 +19,7 @@ const (
 	// longer than a table of the same name takes to be deleted (about 40 s).
 	Patience = time.Minute
 
-	// NonceProperty and FormatProperty are in every row: which write it is of, and the version of
+	// NonceProperty and FormatProperty are in every row: the write that made it, and the version of
 	// its layout.
 	NonceProperty  = "Nonce"
 	FormatProperty = "Format" // see NonceProperty
@@ -149,11 +149,10 @@ func (r Row[T]) ReadBack(ctx context.Context) (Version[T], string, error) {
 	}
 }
 
-// TryWrite makes next the row's value on the condition that the row is still at
-// base, inserting it if base is absent. It is ErrLost if the row is not; any
-// other error means that it is not known, or (unless storage.Ambiguous) that
-// nothing was written. It tries again, always the same bytes under the same
-// condition with the same nonce, until the outcome is known or ctx ends.
+// TryWrite makes next the row's value on the condition that the row is still at base, inserting it
+// if base is absent. It is ErrLost if the row is not; any other error means that the outcome is not
+// known, or (unless storage.Ambiguous) that nothing was written. It tries again, always the same
+// bytes under the same condition with the same nonce, until the outcome is known or ctx ends.
 func (r Row[T]) TryWrite(ctx context.Context, base Version[T], next T) (Version[T], error) {
 	draw := DrawOf(r.Table)
 	nonce := draw.Nonce(r.Object())
@@ -173,8 +172,8 @@ func (r Row[T]) TryWrite(ctx context.Context, base Version[T], next T) (Version[
 		case code == storage.Canceled && ctx.Err() == nil:
 			// Only this attempt's own time ran out, before it was sent.
 		case doubt != nil:
-			// Precondition, Exists and Gone may be our own earlier attempt; a
-			// failure of another kind says nothing about that attempt.
+			// Precondition, Exists and Gone may be due to an earlier attempt of this write; other failures
+			// are not a sign of that attempt.
 		case code == storage.Precondition || code == storage.Exists || code == storage.Gone:
 			return Version[T]{}, ErrLost
 		default:

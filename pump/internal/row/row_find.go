@@ -27,8 +27,8 @@ const PageSize = 1000
 // the first of the characters that keys have, and a driver refuses all others.
 func After(key string) string { return key + "-" }
 
-// MustFind gives the first rows of a query, at most `most`, trying until there
-// is an answer or patience is over. Without the table there are none.
+// MustFind gives the first rows of a query, at most `most`, trying until there is an answer or
+// patience is over. Without the table it gives no rows.
 func MustFind(
 	ctx context.Context, t storage.Table, q storage.Query, most int,
 ) ([]storage.Entity, error) {

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// ClockAge is how long an estimate of the server's time is used. Until then a
-	// local clock may drift by a fraction of a second; a machine that was suspended,
-	// whose monotonic clock stood still, is late by no more than that.
+	// ClockAge is how long an estimate of the server's time is used. Until then a local clock may
+	// drift by a fraction of a second; a suspended machine, whose monotonic clock stood still, is late
+	// by no more than that.
 	ClockAge = 10 * time.Minute
 	// ClockDrift is the part of a local duration by which a local clock may
 	// run too fast: twice what time daemons correct a clock by (500 ppm).
@@ -80,10 +80,10 @@ func (c *ServerClock) learn(ctx context.Context) error {
 	return nil
 }
 
-// Read gives a moment of the server's clock and a local moment that is not
-// before it: the clock row is written, then read, and its stamp is from between.
-// That another instance may write it in between does no harm, its stamp then is
-// only nearer. All instances share the row, so none is left behind by those that are gone.
+// Read gives a moment of the server's clock and a local moment that is not before it: the clock row
+// is written, then read, and its stamp is from between. That another instance may write it in
+// between does no harm, its stamp then is only nearer. All instances share the row, so ended
+// instances do not leave rows behind.
 func (c *ServerClock) Read(ctx context.Context) (server, local time.Time, err error) {
 	w := storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
 		Partition: c.Partition, Row: ClockKey, Properties: map[string]any{FormatProperty: int64(Format)},

@@ -66,7 +66,6 @@ func (w *Watch) Look(etag storage.ETag, sent, received time.Time, t Times) (aliv
 		w.etag, w.Since = etag, received
 	}
 	w.last = sent
-	// The read that ends the watch was sent after the time was over, so that its
-	// answer speaks of then.
+	// The read that ends the watch was sent after the time was over, so its answer is later, too.
 	return sent.Sub(w.Since) < t.Dead()
 }

@@ -17,7 +17,7 @@ type books struct {
 	prices pump.Prices
 	limit  float64 // messages a second of an account
 
-	day int64 // since 1970; 0: nothing was seen yet
+	day int64 // since 1970; 0 before the first look
 	sums
 	closed *closedDay // until its last row is written
 	// marks are what members had asked at the last look, by process, and before, until they are
@@ -214,8 +214,8 @@ func (b *books) first(
 	return now, counted
 }
 
-// divided shares out a part of what is new by what there is in all: called for each part of all, it
-// gives away that part of news, and no more or less.
+// divided shares out part of news in proportion to all: called for each portion of all, it gives
+// out exactly that part of news in sum.
 func divided(part float64, all, news uint64) func(of uint64) uint64 {
 	given, upTo := uint64(0), uint64(0)
 	due := uint64(math.Round(part * float64(news)))

@@ -34,7 +34,7 @@
 // The key is the minute modulo the ring; the row says which minute it is, and is overwritten whole.
 // It is one property, compressed JSON, bounded for 250 accounts: the rest is one account. If a
 // minute has two writers the later one stays; a minute without a row is a gap. Samples have a flag:
-// without it nothing is known, as at a takeover or of a dark account.
+// without it the sample is unknown, as at a takeover or for a dark account.
 //
 // # Marks
 //

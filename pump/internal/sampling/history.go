@@ -20,11 +20,11 @@ const Span = 6 * time.Hour
 
 const (
 	ring = int64(Span / time.Minute) // rows
-	// MaxAccounts bounds a row: of a workload of more accounts the rest is one account without a
+	// MaxAccounts bounds a row: in a larger workload the further accounts are one account without a
 	// name.
 	MaxAccounts = 250
 	// ahead is how far a row may be ahead of the service's stamp on it. A row that is further ahead
-	// is of a process with a wrong clock: it would hide all others.
+	// comes from a process with a wrong clock: it would hide all others.
 	ahead = 2 * time.Minute
 	// skew is how far this machine's clock may be behind the service's, whose minutes the rows have.
 	// The service refuses requests signed with a clock that is 15 minutes off.
@@ -61,7 +61,7 @@ type HistoryAccount struct {
 	// Throttled counts the requests of the minute that were refused as too many.
 	Throttled uint64 `json:"throttled"`
 	// Sampled: the queues were looked at within the last minutes, and the next are known; see
-	// pump.WaitingAccount. Else they are 0.
+	// pump.WaitingAccount. Otherwise they are 0.
 	Sampled     bool    `json:"sampled"`
 	Messages    uint64  `json:"messages"`
 	Visible     uint64  `json:"visible"`
@@ -117,8 +117,8 @@ func HistoryPartition(workload string) string { return workload + ".history" }
 
 func key(minute int64) string { return fmt.Sprintf("m.%03d", minute%ring) }
 
-// WriteHistory writes the row of a minute over the one of six hours before. It is one request,
-// never tried again: the next row says more. After an ambiguous failure the row may be there.
+// WriteHistory writes the row of a minute over the row of six hours before, with one request, never
+// tried again: the next row says more. After an ambiguous failure the row may be there.
 func WriteHistory(
 	ctx context.Context, t storage.Table, workloadName string, p HistoryPoint, marks Marks,
 ) error {
@@ -153,7 +153,7 @@ func ReadHistory(
 }
 
 // ReadHistoryKinds is [ReadHistory] with the day's requests by kind, which make a row larger by
-// half. A row that is damaged there has none.
+// half. A row with damaged kinds has none.
 func ReadHistoryKinds(
 	ctx context.Context, t storage.Table, workloadName string, after time.Time,
 ) ([]HistoryPoint, error) {

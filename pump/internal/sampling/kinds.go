@@ -14,8 +14,8 @@ type kinds struct {
 
 func (k *kinds) add(name string, n cluster.OpCounts) { k.of[name] = k.of[name].Add(n) }
 
-// kindsMark is what a member had said by kind when it was last seen. What it does not say for a
-// while stays as it was: it counts all the time, so that later nothing is missing.
+// kindsMark is what a member had said by kind when it was last seen. What the member does not say
+// for a while stays as it was: the member counts all the time, so later nothing is missing.
 type kindsMark struct {
 	known bool
 	all   cluster.OpCounts
@@ -39,8 +39,8 @@ func (k kindsMark) note(m *cluster.Member) kindsMark {
 	return next
 }
 
-// more counts what a member has asked by kind between two looks. What it had asked when it first
-// said so is of no look.
+// more counts what a member has asked by kind between two looks. What the member had asked when it
+// first said so belongs to no look.
 func (b *books) more(was, now kindsMark) {
 	if was.known && now.known {
 		b.addKinds(now.all.Since(was.all))

@@ -10,7 +10,7 @@ import (
 // said is what all live members say, by account.
 type said struct{ held, later, demand map[string]float64 }
 
-// sayings adds up the beats. A member that is silent says nothing: what it held comes back.
+// sayings adds up the beats. A silent member does not count: what it held comes back.
 func sayings(v *cluster.View) said {
 	s := said{held: map[string]float64{}, later: map[string]float64{}, demand: map[string]float64{}}
 	stamp := v.Stamp()
@@ -56,7 +56,7 @@ type mark struct {
 }
 
 // observe takes the beats of a view. The rate rises at once and falls slowly, and while nothing
-// waits it does not fall: that nothing comes says nothing of how fast it would be done.
+// waits it does not fall: an empty queue does not show how fast tasks would be done.
 func (r *rates) observe(v *cluster.View, waits int64, now time.Time) float64 {
 	marks := map[string]mark{}
 	sum, known := 0.0, false

@@ -56,7 +56,7 @@ func (p *HistoryPoint) each(amount func(*float64), count func(*uint64)) {
 	}
 }
 
-// encode gives the columns Point and Operations. It never fails: of more accounts than fit the last
+// encode gives the columns Point and Operations. It never fails: the last accounts that do not fit
 // are added up.
 func (p HistoryPoint) encode() (packed, kinds []byte) {
 	if len(p.Currency) > maxName {
@@ -75,8 +75,8 @@ func (p HistoryPoint) encode() (packed, kinds []byte) {
 	return packed, cluster.PackOps(counts)
 }
 
-// bounded gives at most so many accounts, by name: those without room for their name, or beyond the
-// bound, are one without a name.
+// bounded gives at most so many accounts, by name: accounts without room for their name, or beyond
+// the bound, become one account without a name.
 func bounded(of []HistoryAccount, most int) []HistoryAccount {
 	accounts := slices.Clone(of)
 	slices.SortStableFunc(accounts, func(a, b HistoryAccount) int {
@@ -94,7 +94,7 @@ func bounded(of []HistoryAccount, most int) []HistoryAccount {
 		rest.Oldest = max(rest.Oldest, a.Oldest)
 		rest.Throttled, rest.Visible = rest.Throttled+a.Throttled, rest.Visible+a.Visible
 		rest.InFlight, rest.Quarantined = rest.InFlight+a.InFlight, rest.Quarantined+a.Quarantined
-		rest.Sampled = rest.Sampled && a.Sampled // else it is a part
+		rest.Sampled = rest.Sampled && a.Sampled // else it is partial
 		rest.Delayed, rest.Messages = rest.Delayed+a.Delayed, rest.Messages+a.Messages
 		rest.Requests, rest.Day = rest.Requests.Add(a.Requests), rest.Day.Add(a.Day)
 		rest.DayKinds = rest.DayKinds.Add(a.DayKinds)
@@ -167,7 +167,7 @@ func (p *HistoryPoint) decodeKinds(packed []byte) {
 	}
 }
 
-// put never fails: of more members than fit those are left out that were seen longest ago.
+// put never fails: if not all members fit, those seen longest ago are left out.
 func (m Marks) put(props map[string]any) {
 	keys := slices.SortedFunc(maps.Keys(m), func(a, b uint64) int {
 		return cmp.Or(cmp.Compare(m[a].Ago, m[b].Ago), cmp.Compare(a, b))

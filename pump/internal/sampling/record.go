@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// recordEvery is how often the sampler adds up the beats. It makes no request but for the row of a
-	// minute. The day's cost is known as of this time, a beat and a look before.
+	// recordEvery is how often the sampler adds up the beats. It makes no request except for the row
+	// of a minute. The day's cost is known as of this time, a beat and a look before.
 	recordEvery = 15 * time.Second
 	// lastRow is what a process that stops takes to write the last row.
 	lastRow = 2 * time.Second
@@ -115,8 +115,8 @@ func (s *Sampler) Last(ctx context.Context) {
 }
 
 // observe adds up a view. A process that has just been chosen goes on from the newest row. While it
-// cannot read that row it says nothing of the day, so that no process takes a part of the day for
-// all of it. The lock is held.
+// cannot read that row it does not say the day's cost, so that no process takes a part of the day
+// for all of it. The lock is held.
 func (s *Sampler) observe(ctx context.Context, v *cluster.View) bool {
 	r := &s.recording
 	now := v.ServerTime(time.Now())

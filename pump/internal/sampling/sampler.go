@@ -33,8 +33,7 @@ const (
 	patience = 30 * time.Second
 )
 
-// Sampler samples while this process is the one to do it. Its methods may be called from many
-// goroutines.
+// Sampler samples while it is this process's turn. Its methods may be called from many goroutines.
 type Sampler struct {
 	cfg    *pump.Config
 	queues *queues.Set
@@ -190,9 +189,9 @@ func (s *Sampler) publish(
 // sighting is what a look at the queues of an account has shown.
 type sighting struct {
 	messages, quarantined int64
-	// Of queues that showed all that is visible: how much that is, and the rest.
+	// For queues that showed all visible messages: how many those are, and the rest.
 	visible, hidden int64
-	// Of the others: the service's count, and how many were seen.
+	// For other queues: the service's count, and how many were seen.
 	rest, seen int64
 	oldest     time.Time
 }

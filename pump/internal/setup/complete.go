@@ -285,8 +285,7 @@ func NeedOnce(delivery, field, what string) error {
 
 const defaultRetained = 7 * 24 * time.Hour
 
-// OutOfRange is the error of a setting that is less or more than it may be; fix says what it may
-// be.
+// OutOfRange is the error of a setting that is too small or too large; fix says what it may be.
 func OutOfRange(field string, value any, fix string) *pump.ConfigError {
 	return pump.Invalid(field, fmt.Sprintf("%v is out of range", value), fix)
 }

@@ -53,7 +53,7 @@ func Elsewhere(ctx context.Context, c *Config, announcing *workload.Maker) error
 		if err == nil && !there {
 			err = table.disabled()
 		}
-		// Nothing is there, if its name is not just unknown here.
+		// The account does not exist, if its name is not just unknown here.
 		named := c.ControlGiven && storage.Hopeless(table.trouble())
 		waits.End(a.Name)
 		mu.Lock()
@@ -100,7 +100,7 @@ func Elsewhere(ctx context.Context, c *Config, announcing *workload.Maker) error
 	return nil
 }
 
-// unsureError is that an account refuses which may have the workload.
+// unsureError says that an account that may have the workload refuses.
 type unsureError struct{ *pump.ConfigError }
 
 func (e *unsureError) Unwrap() error { return e.ConfigError }
@@ -184,9 +184,8 @@ func isKnown(c *Config, account string) error {
 			"distributor workload delete", account, account))
 }
 
-// beforeMaking finds that nothing is made that is elsewhere or may be. It
-// waits for an account that does not answer until ctx ends, which is a minute for the row of
-// a workload.
+// beforeMaking prevents making a workload that is, or may be, in another account. It waits for an
+// account that does not answer until ctx ends, which is a minute for the row of a workload.
 func beforeMaking(ctx context.Context, c *Config, m *workload.Maker) error {
 	j := waits.Jitter(c.Instance)
 	for n := uint64(0); ; n++ {

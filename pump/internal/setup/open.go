@@ -64,8 +64,8 @@ func Open(ctx context.Context, cfg pump.Config) (*Session, error) {
 	return o, err
 }
 
-// Load reads the workload's row. It is an error if the row is no later version of what was read, or
-// if the workload is being deleted.
+// Load reads the workload's row. It fails if the row is not the same or a later version of what was
+// read, or if the workload is being deleted.
 func (o *Session) Load(ctx context.Context) error {
 	w, err := workload.Load(ctx, o.Queues.Control, o.Cfg.Workload)
 	if err == nil && o.Workload != nil {
@@ -137,7 +137,7 @@ func RunDigits(text string) (digits string, whole pump.RunID, err error) {
 	return digits, whole, nil
 }
 
-// FindRun gives the one run whose id is, or begins with, what a user wrote.
+// FindRun gives the only run whose id is, or begins with, what a user wrote.
 func (o *Session) FindRun(ctx context.Context, id string) (pump.RunID, error) {
 	digits, whole, err := RunDigits(id)
 	if err != nil || !whole.IsZero() {

@@ -54,14 +54,14 @@ func (w *Waits) Begin(account string, trouble func() error) {
 	w.asked[account] = trouble
 }
 
-// End is called when it has answered, or is asked no more.
+// End is called when the account has answered, or is no longer asked.
 func (w *Waits) End(account string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.asked, account)
 }
 
-// Stop says nothing any more.
+// Stop ends the messages.
 func (w *Waits) Stop() {
 	w.timer.Stop()
 	w.mu.Lock()

@@ -46,7 +46,7 @@ func In(c *pump.Config) *Config {
 	return config
 }
 
-// Of is what the accounts of a configuration bring. It is read once, when a process is made.
+// Of gives what the accounts of a configuration bring. It is read once, when a process is made.
 func Of(c *pump.Config) (brought Config) {
 	for _, a := range c.Accounts {
 		if of, is := storage.As[account](a.Storage); is {

@@ -24,13 +24,11 @@ type Seeding struct {
 // Clock tells the process how long it may trust something.
 func (s *Seeding) Clock() waits.Clock { return waits.Clock{Ahead: s.Ahead} }
 
-// Step waits for the turn of a goroutine that wants to do something that many
-// goroutines may want in the same instant: spend from a budget, take a slot, look at
-// what has arrived. In virtual time much happens in the same nanosecond, and which
-// goroutine comes first in it is the scheduler's choice; a simulation's turn gives
-// each a nanosecond of its own, by what it is about. Time only moves on when
-// all goroutines wait, so the one that has its turn also finds all that happened before
-// at rest.
+// Step waits for the turn of a goroutine that wants to do something that many goroutines may want
+// in the same instant: spend from a budget, take a slot, look at what has arrived. In virtual time
+// much happens in the same nanosecond, and which goroutine comes first in it is the scheduler's
+// choice; a simulation's turn gives each a nanosecond of its own, by what it is about. Time only
+// moves on when all goroutines wait, so a goroutine in its turn finds all earlier events at rest.
 //
 // nil, outside of simulations, does not wait: there the scheduler's choice is as good as any. A
 // caller must not hold a lock, because virtual time does not know of waits for a lock.

@@ -100,7 +100,7 @@ var (
 	LostRequest = Fault{Fail: true, Code: storage.MaybeDone}
 )
 
-// LandsLate is a request that is given up and acts so much later.
+// LandsLate is a request that is given up and acts d later.
 func LandsLate(d time.Duration) Fault {
 	return Fault{Fail: true, Act: true, late: d, Code: storage.MaybeDone}
 }

@@ -70,7 +70,7 @@ func altered(props map[string]any, data []byte) map[string]any {
 			props[name] = math.Float64frombits(bits)
 		case 6:
 			props[name] = time.Unix(int64(bits>>24), int64(bits&0xffffff)).UTC()
-		case 7: // a few bytes of what is there
+		case 7: // a few bytes of the row
 			if b, ok := props[name].([]byte); ok && len(b) > 0 {
 				b = bytes.Clone(b)
 				copy(b[int(how/10)*len(b)/26:], value)

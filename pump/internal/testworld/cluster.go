@@ -108,7 +108,7 @@ func (hs *Handlings) Tasks() int {
 	return len(seen)
 }
 
-// Handler is the one of an instance; a task takes d.
+// Handler is the handler of an instance; a task takes d.
 func (hs *Handlings) Handler(instance string, d time.Duration) pump.Handler {
 	return pump.HandlerFunc(func(ctx context.Context, t *pump.Task) error {
 		h := Handling{

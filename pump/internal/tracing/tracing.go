@@ -39,7 +39,7 @@ type Tracer struct {
 	common []attribute.KeyValue
 }
 
-// New makes the tracer of a configuration; nil if that has no provider.
+// New makes the tracer of a configuration; nil without a provider.
 func New(cfg *pump.Config) *Tracer {
 	if cfg.TracerProvider == nil {
 		return nil

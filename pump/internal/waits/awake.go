@@ -14,9 +14,8 @@ import "time"
 // Clock compares the two clocks of this machine. The zero value is right; it may
 // be used by many goroutines at once.
 type Clock struct {
-	// Ahead is how far the wall clock is ahead of itself at a time: in a bubble of
-	// virtual time both clocks move together, so tests of suspended machines say here
-	// by how much they do not. nil: not at all.
+	// Ahead is how far the wall clock is ahead of itself at a time: in virtual time both clocks move
+	// together, so tests of suspended machines say the difference here. nil: none.
 	Ahead func(at time.Time) time.Duration
 }
 

@@ -13,9 +13,8 @@ import (
 // could not be told from a stuck loop.
 const Rest = 10 * time.Second
 
-// Most is for how long a loop may not have gone round that rests for Rest at most: what it does
-// beside resting takes microseconds, and a machine that is short of processors or memory gets the
-// rest of the time.
+// Most is the longest time between two rounds of a loop that rests for Rest at most: the loop's own
+// work takes microseconds, and the rest of the time is for a machine short of processors or memory.
 const Most = Rest + 20*time.Second
 
 // Counter counts the rounds of one loop, or of all of its kind that run at once. The zero value is

@@ -70,7 +70,7 @@ type RunTally struct {
 }
 
 // NoteTallies writes what an instance has done of 1 to [storage.MaxBatch] different runs over what
-// it wrote before. It is one request, never tried again: the next one says more. After an ambiguous
+// it wrote before. It is one request, never tried again: the next says more. After an ambiguous
 // failure older tallies may be there for a while.
 func NoteTallies(
 	ctx context.Context, t storage.Table, workload, instance string, tallies ...RunTally,
@@ -147,8 +147,8 @@ func readTallies(
 }
 
 // LastNoted is when something of a run was noted last, or until when something of it is hidden, by
-// the server's clock; zero if nothing was. Rows that cannot be read are part of the error, beside
-// what the others say. It gives up after a minute.
+// the server's clock; zero if nothing was noted. Rows that cannot be read are part of the error,
+// beside what the others say. It gives up after a minute.
 func LastNoted(
 	ctx context.Context, t storage.Table, workload string, run codec.RunID,
 ) (last time.Time, err error) {

@@ -8,8 +8,8 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// Pause is an operator's mark in a workload's row that nothing of it is to be started; see "Pause"
-// in docs/protocols.md. The zero value: not paused.
+// Pause is an operator's mark in a workload's row: no task of the workload is to be started; see
+// "Pause" in docs/protocols.md. The zero value: not paused.
 type Pause struct {
 	Since time.Time // by the clock of the operator's machine
 	By    string

@@ -15,10 +15,10 @@ import (
 	"github.com/queuepump/queuepump/shardmap"
 )
 
-// PausedPart is an operator's mark that nothing of a run, or of a key, is started until it is
-// resumed; see "Pause" in docs/protocols.md.
+// PausedPart is an operator's mark: no task of a run, or of a key, is started until it is resumed;
+// see "Pause" in docs/protocols.md.
 type PausedPart struct {
-	Run   codec.RunID `json:"run"` // zero: it is of a key
+	Run   codec.RunID `json:"run"` // zero: the mark is of a key
 	Key   []byte      `json:"key,omitempty"`
 	Since time.Time   `json:"since"` // by the clock of the operator's machine
 	By    string      `json:"by"`
@@ -33,10 +33,10 @@ const MaxPausedParts = 16
 // MaxPausedKey is the longest key that can be paused, in bytes.
 const MaxPausedKey = 512
 
-// ErrPausedParts is the error of SetPausedPart if so many runs and keys are paused already.
+// ErrPausedParts is the error of SetPausedPart if too many runs and keys are paused.
 var ErrPausedParts = errors.New("no more runs and keys can be paused at the same time")
 
-// String says what it is about.
+// String names the run or key.
 func (p *PausedPart) String() string {
 	if p.Run.IsZero() {
 		return fmt.Sprintf("key %q", p.Key)

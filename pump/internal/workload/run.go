@@ -27,11 +27,11 @@ const (
 	RunSealed RunState = "sealed" // all tasks were put; how many there are of each segment is known
 	RunClosed RunState = "closed" // all tasks are done, or in quarantine (Run.Rest)
 	RunBroken RunState = "broken" // it could not be continued; Note says why and where
-	// RunAbandoned: its client beats no more. Its tasks that were put are done as before; a client
+	// RunAbandoned: its client no longer beats. Its tasks that were put are done as before; a client
 	// that comes back goes on.
 	RunAbandoned RunState = "abandoned"
-	// RunEnded: nothing of it is started any more. A task that is met later goes to quarantine,
-	// or is dropped (Run.Drop).
+	// RunEnded: its tasks are not started any more. A task that is met later goes to quarantine, or is
+	// dropped (Run.Drop).
 	RunEnded RunState = "ended"
 )
 
@@ -69,10 +69,10 @@ type Run struct {
 	Sealed []uint64
 	// Tasks is the sum of Sealed.
 	Tasks uint64
-	// Started and Ended are by the clocks of the instances that wrote them, to
-	// the millisecond. They are for people; nothing is decided by them.
+	// Started and Ended are by the clocks of the instances that wrote them, to the millisecond. They
+	// are for people; no decision depends on them.
 	Started, Ended time.Time
-	// Instance is who created the run; Note is why it broke or ended, at most 8 KiB.
+	// Instance created the run; Note is why it broke or ended, at most 8 KiB.
 	Instance, Note string
 	// Epoch is the term of the leader that distributes it, 0 for a client's run. Seal and Break of
 	// an earlier term are refused; see [Runs.By].
@@ -83,12 +83,12 @@ type Run struct {
 	Rest uint64
 	// Drop, of an ended run: its tasks are dropped when they are met, not quarantined.
 	Drop bool
-	// Over: nothing of an ended run was met for a quiet time, or what the ledger keeps of a closed
-	// one was given up. The ledger's record of it goes. A task that was redriven is done under the
-	// identity of a foreign message.
+	// Over: no task of an ended run was met for a quiet time, or the ledger's rest of a closed run was
+	// given up. The ledger's record of it goes. A task that was redriven is done under the identity of
+	// a foreign message.
 	Over bool
-	// Accounts are those that its client has credentials for, as it began; none if a member row
-	// says so.
+	// Accounts are those that its client had credentials for at its begin; empty if a member row says
+	// it.
 	Accounts []string
 	// Changed is the server's time of the last change; only Get and List give it.
 	Changed time.Time
@@ -333,7 +333,7 @@ func (r *Runs) closeWith(
 	})
 }
 
-// Abandon records that the client or leader of an open run beats no more. In any other state
+// Abandon records that the client or leader of an open run no longer beats. In any other state
 // nothing happens. A beat that comes later opens it again.
 func (r *Runs) Abandon(ctx context.Context, id codec.RunID, note string) error {
 	return r.change(ctx, "abandoning", id, func(run *Run) (done bool, err error) {
@@ -345,8 +345,8 @@ func (r *Runs) Abandon(ctx context.Context, id codec.RunID, note string) error {
 	})
 }
 
-// End ends a run that is not closed: nothing of it is started any more, and what is met later goes
-// to quarantine, or with drop is dropped. Ending an ended run keeps its note; drop can be added. A
+// End ends a run that is not closed: its tasks are not started any more, and tasks met later go to
+// quarantine, or with drop are dropped. Ending an ended run keeps its note; drop can be added. A
 // closed run is ErrRunState: nothing of it is left.
 func (r *Runs) End(ctx context.Context, id codec.RunID, drop bool, note string) error {
 	return r.change(ctx, "ending", id, func(run *Run) (done bool, err error) {

@@ -14,11 +14,10 @@ import (
 	"github.com/queuepump/queuepump/shardmap"
 )
 
-// Run rows are found by id, and the ids are random, so their order says nothing;
-// nor can all be scanned for the newest, since they are never removed (one a
-// minute is half a million a year). So each run has a second row whose key
-// begins with its start time counted down, and the newest come first in key
-// order. That row never changes and says nothing but which run it is.
+// Run rows are found by id. Ids are random, so their order has no meaning, and all rows cannot be
+// scanned for the newest, since they are never removed (one a minute is half a million a year). So
+// each run has a second row whose key begins with its start time counted down, and the newest come
+// first in key order. That row never changes and only names the run.
 
 const (
 	byTime = "t."

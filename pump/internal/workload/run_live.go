@@ -72,7 +72,7 @@ func readLive(f *row.Fields) LiveRun {
 	}
 }
 
-// namesIn are the names of a text, nil if it has none.
+// namesIn are the names in a text, or nil.
 func namesIn(text string) []string {
 	if text == "" {
 		return nil
@@ -185,8 +185,8 @@ func (r *Runs) LiveOf(ctx context.Context, id codec.RunID) (l LiveRun, ok bool, 
 	return l, ok, err
 }
 
-// Silent reports whether at a time of the server's clock the client or leader of the run has
-// missed so many beats. Of a run that promised none it is always said.
+// Silent reports whether at a time of the server's clock the client or leader of the run has missed
+// so many beats. A run that promised no beats is always silent.
 func (l *LiveRun) Silent(now time.Time, beats int) bool {
 	return l.Beat <= 0 || now.Sub(l.Changed) > time.Duration(beats)*l.Beat
 }

@@ -23,8 +23,7 @@ var (
 	// ErrRolledBack: the row is an older version of the one that was read before.
 	ErrRolledBack = errors.New("the workload's row came back as it was some time ago: " +
 		"its account failed over, or the table was restored")
-	// ErrReplaced: the row is not the one that was read before: it was deleted and
-	// made again. Restart the process.
+	// ErrReplaced: the row that was read before was deleted and made again. Restart the process.
 	ErrReplaced = errors.New("the workload was deleted and made again while " +
 		"this process was running, and this process does not touch the new one; restart it")
 )
@@ -45,8 +44,8 @@ type Spec struct {
 	// Shards are the queues. They make the map of a new workload; with an existing one only the list
 	// of queues is compared.
 	Shards []shardmap.Shard
-	// Guessed are the accounts whose number of queues is a default: of a workload that exists
-	// it is not compared.
+	// Guessed are the accounts whose number of queues is a default: with an existing workload it is
+	// not compared.
 	Guessed map[string]bool
 	// Delivery is that of a pump.Config.
 	Delivery string
@@ -79,7 +78,7 @@ type Workload struct {
 	Changed time.Time
 	// Deleting is when its deletion was begun, by the clock of that process; zero if it was not.
 	Deleting time.Time
-	// Paused is an operator's mark that nothing of it is to be started now.
+	// Paused is an operator's mark: no task of the workload is to be started now.
 	Paused Pause
 	// PausedParts are the runs and keys that are paused by themselves.
 	PausedParts PausedParts
@@ -155,7 +154,7 @@ func Load(ctx context.Context, t storage.Table, name string) (*Workload, error) 
 	}
 	v, err := RowOf(t, name).MustRead(ctx)
 	if row.NoTable(err) {
-		return nil, fmt.Errorf("workload %q: %w", name, pump.ErrNoWorkload) // nor has it a table
+		return nil, fmt.Errorf("workload %q: %w", name, pump.ErrNoWorkload) // nor is there a table
 	}
 	if err != nil {
 		return nil, fmt.Errorf("workload %q: %w", name, err)
@@ -175,10 +174,10 @@ func (w *Workload) standing() error {
 	return fmt.Errorf("workload %q: %w", w.Name, ErrDeleting)
 }
 
-// Refresh reads the row once more and gives what it says now, with the same Map
-// if that did not change. It is one request, tried again only by the caller:
-// while it fails, the old map ages. It is ErrReplaced or pump.ErrNoWorkload if the
-// row is no later version of the same workload; see [Lost].
+// Refresh reads the row once more and gives what it says now, with the same Map if that did not
+// change. It is one request, tried again only by the caller: while it fails, the old map ages. It
+// is ErrReplaced or pump.ErrNoWorkload if the row is not the same or a later version of the
+// workload; see [Lost].
 func (w *Workload) Refresh(ctx context.Context) (*Workload, error) {
 	v, err := RowOf(w.Table, w.Name).Read(ctx)
 	if err != nil {

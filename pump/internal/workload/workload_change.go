@@ -54,10 +54,10 @@ func changeRow(
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)
 	defer cancel()
 	r := RowOf(t, workload)
-	// The nonce tells only whose the last write is. If the answer is lost and
-	// another change lands before the row is read back, this one looks like a lost
-	// race; the ids in the row tell that it was applied. Else add, answer lost, an operator's
-	// drain, and the add made again would undo the drain.
+	// The nonce tells only whose the last write is. If the answer is lost and another change lands
+	// before the row is read back, this one looks like a lost race; the ids in the row tell that it
+	// was applied. Otherwise an add whose answer is lost, made again after an operator's drain, would
+	// undo the drain.
 	id := row.DrawOf(t).Nonce("change " + r.Object())
 	for {
 		v, err := r.MustRead(ctx)
@@ -95,8 +95,8 @@ func applyChange(
 	return r.TryWrite(ctx, v, next)
 }
 
-// ServerTime is a moment of the clock by which the workload's row and its members' are stamped, and
-// a local moment that is not before it. It writes a row and reads it back, to learn a time of the
+// ServerTime is a moment of the clock that stamps the rows of the workload and its members, and a
+// local moment that is not before it. It writes a row and reads it back, to learn a time of the
 // server without any machine's clock. It tries again for up to a minute.
 func ServerTime(
 	ctx context.Context, t storage.Table, workload string,

@@ -12,7 +12,7 @@ import (
 )
 
 // MarkDeleting begins the deletion of the workload: from now on no process starts, and those that
-// are at work end when they look next. There is no way back. Changed of its result is when it was
+// are at work end when they look next. This cannot be undone. Changed of its result is when it was
 // marked.
 func (w *Workload) MarkDeleting(ctx context.Context) (*Workload, error) {
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)

@@ -129,9 +129,9 @@ func transactWithin(
 	return r.Table.Transact(ctx, writes)
 }
 
-// stepAside waits before another attempt to make the workload, after so many that were lost. Makers
-// in different accounts could stop each other for ever; so the one whose account comes
-// first by name hardly waits, and the others longer each time.
+// stepAside waits before another attempt to make the workload, after so many lost attempts. Makers
+// in different accounts could stop each other for ever, so the maker in the first account by name
+// hardly waits, and the others wait longer each time.
 func (m *Maker) stepAside(ctx context.Context, r row.Row[anchorRow], lost int) error {
 	now, err := r.MustRead(ctx)
 	if err != nil {
@@ -166,8 +166,8 @@ func (m *Maker) ownAnchor(
 }
 
 // Announce changes the workload's anchor in the table of another account than the maker's. A table
-// that may not be written and has no anchor is as good: a process that would make the workload in
-// that account has not begun.
+// that may not be written and has no anchor is as good: no process has begun to make the workload
+// in that account.
 func (m *Maker) Announce(ctx context.Context, t storage.Table, workload string) error {
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)
 	defer cancel()
@@ -212,7 +212,7 @@ func PlaceAnchor(ctx context.Context, t storage.Table, workload, account string)
 	}
 }
 
-// NoteAnchor reads the anchor in an account that a workload will use no more, and gives what
+// NoteAnchor reads the anchor in an account that a workload will no longer use, and gives what
 // removes it if it is still as it was read: not after [PlaceAnchor]. An anchor that names another
 // account than the workload's stays. A missing anchor is not an error.
 func NoteAnchor(

@@ -103,7 +103,7 @@ const maxBarriers = 32
 // Checkpointer saves barriers as they become complete, and forces those that wait too long.
 type Checkpointer struct {
 	Tracker *Tracker
-	// nil: there is no election, nothing is saved
+	// nil without an election: checkpoints are not saved
 	Save  func(ctx context.Context, checkpoint []byte) error
 	Lanes []*Lane
 	Log   *slog.Logger

@@ -117,8 +117,8 @@ func (l *Lane) swapIn(ctx context.Context) error {
 	return nil
 }
 
-// flush hands over what was collected: nothing of it may stay behind while the reader waits for
-// something else.
+// flush hands over what was collected: it must not stay behind while the reader waits for something
+// else.
 func (l *Lane) flush(ctx context.Context) error {
 	if l.tryFlush() {
 		return nil

@@ -30,10 +30,9 @@ type Tally struct {
 	Done, Total            atomic.Int64 // of the source, in its own unit
 }
 
-// Segmenter reads the source and gives each task its segment and its number in
-// it. It is the one place where identities are made, and what it holds changes
-// together: the reader's position, the counters, the interval. So a barrier is
-// taken here and nowhere else (P2.1).
+// Segmenter reads the source and gives each task its segment and its number in it. It is the one
+// place that makes identities, and what it holds changes together: the reader's position, the
+// counters, the interval. So a barrier is taken here and nowhere else (P2.1).
 type Segmenter struct {
 	Source   source.Reader
 	First    *FirstRecord // that the source gave before; nil: none, or it is dealt with
@@ -54,7 +53,7 @@ type Segmenter struct {
 
 	tasks       int64     // read so far; count's is brought up to it now and then
 	bytesIn     int64     // of those that count does not have yet
-	eager       bool      // nothing is collected: each read of the source may have to be waited for
+	eager       bool      // records are not collected: each read of the source may have to wait
 	handed      time.Time // when all that was collected was handed over
 	BadLines    uint64    // skipped so far
 	PoisonLines uint64    // sent to quarantine so far
@@ -62,7 +61,7 @@ type Segmenter struct {
 	BarrierAt   int64     // tasks when the last barrier was taken
 	barrierBad  uint64    // bad lines then
 
-	// Trace makes the span of a task that is sent and gives its context; nil: none is traced.
+	// Trace makes the span of a task that is sent and gives its context; nil: tasks are not traced.
 	Trace func(ctx context.Context, segment uint32, n uint64) []byte
 }
 
@@ -180,8 +179,8 @@ func (s *Segmenter) accept(ctx context.Context, rec *source.Record) error {
 	return nil
 }
 
-// collectFor is for how long records of a file are collected, if they do not come
-// to a lane's fill in less: a file system may be slow as well.
+// collectFor is for how long records of a file are collected, unless they fill a lane sooner: a
+// file system may be slow as well.
 const collectFor = 5 * time.Millisecond
 
 // paused is called before the source is read.

@@ -28,7 +28,7 @@ func BadLine(
 		b.Reset(codec.Header{Workload: workload, Segment: segment})
 		_, err := b.Add(codec.Task{ID: []byte(bad.Where), Body: raw})
 		if errors.Is(err, codec.ErrTaskTooLarge) && len(raw) > 0 {
-			raw = raw[:len(raw)/2] // what does not compress: half of it still shows what it is
+			raw = raw[:len(raw)/2] // it does not compress: half of it still shows what it is
 			continue
 		}
 		if err != nil {

@@ -75,8 +75,8 @@ const (
 	darkFailures = 2
 	darkRefused  = 30 * time.Second
 
-	// A probe is one put that may be sent twice, so three seconds are cheap; they and what a
-	// probe may take (queues.TroubledTimeout) are how long a queue that is back stands idle.
+	// A probe is one put that may be sent twice, so three seconds are cheap; these and a probe's time
+	// (queues.TroubledTimeout) are how long a queue that is back stands idle.
 	probeEvery  = 3 * time.Second
 	againWithin = time.Minute // turning dark again within this after coming back
 	holdFirst   = 15 * time.Second
@@ -127,7 +127,7 @@ func (h *health) turnedDown(now time.Time) {
 	h.darkenTurned(now)
 }
 
-// darkenTurned goes by the time and not by the next put, which may be far off.
+// darkenTurned depends on the time and not on the next put, which may be far off.
 func (h *health) darkenTurned(now time.Time) {
 	if h.turned && now.Sub(h.silent) >= darkAfter {
 		h.darken(now)

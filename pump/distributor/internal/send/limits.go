@@ -8,10 +8,10 @@ import (
 )
 
 // envelopeFor is how long the tasks of one envelope should be in the handlers at most. A hand-over
-// waits so long for the envelope, a death repeats so much, and the tasks behind its first ones wait
-// so long while other handlers may be free. Envelopes of fast tasks still fill up: the time is
-// enough for 640 tasks in 64 handlers of half a second each. The messages of slow tasks cost next
-// to nothing, since a processor ends few of them.
+// waits that long for the envelope, a death repeats that much, and the tasks behind its first ones
+// wait that long while other handlers may be free. Envelopes of fast tasks still fill up: the time
+// is enough for 640 tasks in 64 handlers of half a second each. The messages of slow tasks cost
+// next to nothing, since a processor ends few of them.
 const envelopeFor = 5 * time.Second
 
 // envelopeLimits says, by segment, how many tasks an envelope may hold so that its handling

@@ -60,19 +60,19 @@ const (
 	messageBytes = 2 << 10
 )
 
-// MemoryFor is what the messages to so many queues may take. It is of the queues that there are
-// when the distribution begins.
+// MemoryFor is what the messages to so many queues may take: the queues at the distribution's
+// begin.
 func MemoryFor(queues int) int64 { return max(memoryBudget, int64(queues)*queueMemory) }
 
 // lookEvery is how often the sinks are judged by whether they are busy.
 const lookEvery = time.Second
 
 // helpAfter is how many throttles a message waits out at a home that is at its limit: they have
-// cost it a second or two, and at the end of a source nothing else would empty a
-// queue that refuses nine of ten.
+// cost it a second or two, and at the end of a source only this empties a queue that refuses nine
+// of ten.
 const helpAfter = 4
 
-// crowdedBy is by how many messages more a sink seems to hold whose account has no room.
+// crowdedBy is how many more messages a sink counts as holding if its account has no room.
 const crowdedBy = 1 << 30
 
 // Putter sends the messages of one distribution. Send takes a message over and picks the sink that
@@ -180,8 +180,8 @@ func (p *Putter) crowded(s *Sink) bool {
 	return s.share.crowded(p.total, p.Router.Current().accounts)
 }
 
-// pick picks the sink that a message goes to now: the first of its destinations that
-// is not busy and whose account has room, or else the one in which the fewest wait.
+// pick picks the sink that a message goes to now: the first of its destinations that is not busy
+// and whose account has room, or else the one with the fewest waiting.
 func (p *Putter) pick(m *message) (*Sink, error) {
 	t := p.Router.Current()
 	home, list, err := p.destinations(t, m)

@@ -24,7 +24,7 @@ type Router struct {
 	fleet *queues.Set
 	log   *slog.Logger
 	route atomic.Pointer[Route]
-	reads atomic.Uint32 // the newest format that all processors read; 0: none is known
+	reads atomic.Uint32 // the newest format that all processors read; 0: not known
 	wake  chan struct{} // capacity 1: marks may be needed
 	// limits are how many tasks envelopes may hold, by segment; nil: as many as fit.
 	limits atomic.Pointer[[]int]
@@ -96,7 +96,7 @@ func (r *Router) marked(segments []uint32, choice int) {
 	r.remake()
 }
 
-// Lost says that the workload is not the one it was: nothing more is put.
+// Lost says that the workload is another one: nothing more is put.
 func (r *Router) Lost(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -119,7 +119,7 @@ func (r *Router) turned() {
 func (r *Router) remake() {
 	next := *r.route.Load()
 	if next.Fatal != nil {
-		return // what a view says of another workload has no place in this one's marks
+		return // a view of another workload has no place in these marks
 	}
 	next.marks = r.marks(next.Workload.Map.Segments)
 	r.put(&next)
@@ -250,7 +250,7 @@ func (r *Router) open(account, queue string, active bool) *Sink {
 	return refusedSink(account+"/"+queue, err, r.share(account))
 }
 
-// share is the one of an account, which lasts as long as this process.
+// share is an account's share, which lasts as long as this process.
 func (r *Router) share(account string) *share {
 	of := r.shares[account]
 	if of == nil {
@@ -320,7 +320,7 @@ func (t *Route) destinations(segment uint32) (list []*Sink) {
 	return list
 }
 
-// Unreachable is an error if this process has no credentials for an account that is put into.
+// Unreachable is an error if this process has no credentials for an account that it must put into.
 func (t *Route) Unreachable() error {
 	for i, s := range t.sinks {
 		if s.refused != nil && t.Workload.Map.Shards[i].State == shardmap.Active {

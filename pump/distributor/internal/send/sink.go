@@ -128,7 +128,7 @@ func (s *Sink) leave(work func(*Sink)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.workers--
-	s.hire(work) // or what waits would have no worker
+	s.hire(work) // or the waiting messages would have no worker
 }
 
 // drain gives up all that waits.

@@ -49,7 +49,7 @@ func (r *Router) Glance(v *cluster.View) {
 	r.take(v.Workload)
 }
 
-// Alone says that this process learns no more which marks stand.
+// Alone says that this process no longer learns which marks stand.
 func (r *Router) Alone() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

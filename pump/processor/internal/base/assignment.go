@@ -21,7 +21,7 @@ type Assignment struct {
 	instance  string
 	View      *cluster.View
 	Of        *shardmap.Map
-	Shards    []*queues.Queue // of the map, in its order; nil where there are no credentials here
+	Shards    []*queues.Queue // of the map, in its order; nil without credentials here
 	index     map[*queues.Queue]int
 	homes     []bool // by shard: of a segment that is held here
 	Spills    []spill
@@ -217,7 +217,7 @@ func (s *Assignment) UnreadForeign() (longest time.Duration, known bool) {
 	return longest + queues.Elapsed(s.View.Read), len(reads) == 0
 }
 
-// Unreadable names the queues that this process should poll and has no credentials for.
+// Unreadable names the queues that this process should poll but has no credentials for.
 func (s *Assignment) Unreadable() (names []string) {
 	for i, wanted := range s.wanted() {
 		if wanted && s.Shards[i] == nil {
@@ -238,11 +238,10 @@ func (s *Assignment) wanted() []bool {
 	return polls
 }
 
-// Stray gives the queue that a message of another's segment should be in, if it is
-// not the one where it was found and if this process has to bring it there: it keeps
-// the queue, and no mark says that the message may be in it (P6.4). By an old map
-// nothing is brought anywhere: what was the home may have been removed since, and
-// no process would read it (P6.5).
+// Stray gives the queue that a message should be in, if that is not where it was found and this
+// process has to bring it there: the process keeps the queue, and no mark lets the message be in it
+// (P6.4). With an old map messages are left where they are: the home may have been removed since,
+// and no process would read it (P6.5).
 func (s *Assignment) Stray(at *queues.Queue, segment uint32) *queues.Queue {
 	i, ok := s.index[at]
 	home := s.Of.Home(segment)
@@ -281,8 +280,8 @@ const (
 	PassOnMost = 15 * time.Second
 )
 
-// PassOn is how long to hide a message of a segment that another member owns, or none,
-// after so many deliveries. The service counts whole seconds.
+// PassOn is how long to hide a message, after so many deliveries, if its segment has another owner
+// or none. The service counts whole seconds.
 func (s *Assignment) PassOn(
 	j waits.Jitter, at *queues.Queue, segment uint32, id string, deliveries int64,
 	lease time.Duration,

@@ -30,18 +30,17 @@ const (
 	leastPromise = storage.MaxText / 4
 )
 
-// Backlog is what was fetched and not yet started: messages that wait to be
-// opened, and opened ones with tasks that wait for a handler. It is bounded in
-// tasks and in bytes, and it alone says how much may be fetched.
+// Backlog holds what was fetched and not yet started: messages that wait to be opened, and opened
+// messages with tasks that wait for a handler. It is bounded in tasks and in bytes, and it alone
+// says how much may be fetched.
 //
-// In tasks the bound is one for each free handler, and, where a task lately took
-// less than half of the visibility, what handlers start within a second at the
-// rate they have lately shown, plus up to two for each handler. A second hides
-// any get's round trip; more would only keep tasks from other processors. Where a
-// task takes longer, nothing is fetched until a handler is free: handlers that
-// began together end together, so what waits may wait for as long as a task
-// takes, and would be given back before its turn came. In bytes it counts the
-// text of each message and what each opened envelope takes (delivery.unpacks).
+// In tasks the bound is one for each free handler. If a task lately took less than half of the
+// visibility, the bound is also what handlers start within a second at their recent rate, plus up
+// to two for each handler. A second hides any get's round trip; more would only keep tasks from
+// other processors. If tasks take longer, nothing is fetched until a handler is free: handlers that
+// began together end together, so a waiting task may wait for as long as a task takes, and would be
+// given back before its turn. In bytes it counts the text of each message and what each opened
+// envelope takes (delivery.unpacks).
 type Backlog struct {
 	// visibility is the user's, or the first of leases that follow the work. It does not grow with
 	// slow tasks: those must not be hoarded.
@@ -50,12 +49,12 @@ type Backlog struct {
 	width      int    // handlers that may be at work at once
 	batch      bool   // an envelope is started as a whole
 	paced      bool   // one start after the other; see goOn
-	discards   bool   // nothing is opened, or started
+	discards   bool   // messages are not opened, tasks not started
 	wake       func() // the poller, which was refused a get
 
 	Mu        sync.Mutex // guards what follows and what delivery says it guards
 	startable sync.Cond  // there is a task to start, or nothing ever will be
-	calm      sync.Cond  // nothing is at work, or the goroutine that waits for that need not
+	calm      sync.Cond  // no handler is at work, or the wait for that is over
 	openable  sync.Cond  // there is a message to open and room for it, or nothing ever will be
 	closed    bool
 	Unopened  []*message.Delivery // not opened
@@ -63,7 +62,7 @@ type Backlog struct {
 	Busy      int                 // handlers at work
 	hung      int                 // of them, those that were given up
 	exclusive *message.Delivery   // only its tasks are started; nil: anyone's
-	trying    bool                // and they may be now: nothing else is opened either
+	trying    bool                // and they may be now: no other message is opened
 	pacing    bool                // what was given last waits for its turn
 	// brake is how many tasks a second are started at most; 0: as many as there are handlers for
 	brake         float64

@@ -34,7 +34,7 @@ type Env struct {
 	Member   atomic.Pointer[member.Member] // nil until it has joined
 	// Assignment is what this process knows of the cluster; nil until it has joined.
 	Assignment atomic.Pointer[Assignment]
-	Stopping   atomic.Bool // nothing is taken any more
+	Stopping   atomic.Bool // no message is taken any more
 	Began      time.Time
 
 	// Wire ends the requests by which messages are kept and settled.
@@ -55,7 +55,7 @@ type Env struct {
 	OwnLease   func() time.Duration // of this process in the cluster
 }
 
-// NewEnv makes what the parts of a Run share, but for what they ask of each other. It makes no
+// NewEnv makes what the parts of a Run share, except for what they ask of each other. It makes no
 // request.
 func NewEnv(cfg *setup.Config) *Env {
 	return &Env{

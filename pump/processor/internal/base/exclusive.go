@@ -21,9 +21,9 @@ func (b *Backlog) mayStart() bool {
 	return b.splitting == 0
 }
 
-// SetSplitting says whether a message is to be split, until when no task is started. Were
-// the process ended in the midst of that, its tasks would be there twice, the guilty one
-// among them, and every further death would make more of them.
+// SetSplitting says whether a message is to be split, until when no task is started. If the process
+// ended in the midst of that, its tasks would be there twice, the guilty one included, and every
+// further death would make more of them.
 func (b *Backlog) SetSplitting(d *message.Delivery, holds bool) {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
@@ -42,9 +42,9 @@ func (b *Backlog) SetSplitting(d *message.Delivery, holds bool) {
 	}
 }
 
-// Exclusive ends the starting of all tasks but those of d and waits until nothing is at work
-// or being split, for no longer than patience; handlers that were given up are not waited
-// for. It reports false if d will not be started either.
+// Exclusive stops the starting of all tasks but d's and waits, for patience at most, until no
+// handler is at work and no message is being split. It does not wait for handlers that were given
+// up. It reports false if d will not be started either.
 func (b *Backlog) Exclusive(d *message.Delivery, patience time.Duration) bool {
 	over := false
 	timer := time.AfterFunc(patience, func() {
@@ -74,7 +74,7 @@ func (b *Backlog) Resume() {
 	b.wakePoller()
 }
 
-// AddHung says that so many handlers more were given up.
+// AddHung notes that so many more handlers were given up.
 func (b *Backlog) AddHung(more int) {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
@@ -89,8 +89,8 @@ func (b *Backlog) IsWithdrawn(d *message.Delivery) bool {
 	return d.Withdrawn
 }
 
-// Pace is the time of one task of an envelope that has the handlers to itself; 0 if no envelope has
-// ended. A batch is handled as one, by one handler.
+// Pace is the time that an envelope takes for each of its tasks if it has the handlers to itself; 0
+// if no task has ended. A batch is handled as one, by one handler.
 func (b *Backlog) Pace() float64 {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()

@@ -26,8 +26,8 @@ func (h *InFlight) Add(n int) {
 	h.mu.Unlock()
 }
 
-// Done counts less, and reports whether nothing is left. Something that was not work does not count
-// for since when nothing is under way.
+// Done counts less, and reports whether nothing is left. What was not work does not change
+// IdleSince.
 func (h *InFlight) Done(n int, work bool) (calm bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -42,7 +42,7 @@ func (h *InFlight) Done(n int, work bool) (calm bool) {
 	return true
 }
 
-// IdleSince is since when nothing is under way, if nothing is.
+// IdleSince is since when nothing has been under way, if nothing is.
 func (h *InFlight) IdleSince() (since time.Time, calm bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

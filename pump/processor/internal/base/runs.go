@@ -22,9 +22,8 @@ const (
 	// runPatience bounds how long opening waits for the row.
 	runPatience = 3 * time.Second
 	maxRuns     = 4096 // whose verdicts are remembered
-	// runsAhead is how many rows are read at once before they are asked for. Where each run is one
-	// task, a row is to be read for each message: one after another, at 20 ms each, that is 50
-	// messages a second.
+	// runsAhead is how many rows are read at once before they are asked for. If each run is one task,
+	// each message needs a row: one after another, at 20 ms each, that is 50 messages a second.
 	runsAhead = 16
 )
 
@@ -89,9 +88,9 @@ func (c *runCache) readAhead(ctx context.Context, id pump.RunID) {
 	c.readRow(ctx, id, e)
 }
 
-// Look gives the verdict on a run, reading its row if that is due. A run that
-// was good to go on with stays so while its row is read again: were messages to wait
-// for that, a dark control plane would stop everything for runPatience again and again.
+// Look gives the verdict on a run, reading its row if that is due. A run that was good to go on
+// with stays so while its row is read again: if messages waited for that, a dark control plane
+// would stop everything for runPatience again and again.
 func (c *runCache) Look(ctx context.Context, id pump.RunID) closing.Verdict {
 	return c.entry(ctx, id, time.Time{}).verdict
 }

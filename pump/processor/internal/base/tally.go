@@ -19,8 +19,8 @@ const (
 	// the other runs follow with the next. With a beat of 5 s that is 320 runs a second. At 32 runs
 	// a beat, what was not written grew for as long as 10 runs a second were made.
 	talliesAtOnce = 16
-	// TalliesKept bounds the memory: of more runs than that, those that have not changed for the
-	// longest time are forgotten, first those that were written.
+	// TalliesKept bounds the memory: beyond it the runs that have not changed for the longest time are
+	// forgotten, written ones first.
 	TalliesKept = 4096
 	// lastTallies is how long a processor that stops takes to write its last ones.
 	lastTallies = 2 * time.Second

@@ -11,9 +11,9 @@
 //	always                         30 seconds ([LeastLease]) to 5 minutes ([MostLease])
 //
 // What a message takes is measured from the get that brought it until it was settled, and so with
-// its wait for a handler. Half of what was counted is forgotten in a minute, or in eight times what
-// the slowest take if that is longer ([Spans]). A bucket is a fifth wide, and so are the steps in
-// which leases change.
+// its wait for a handler. Half of the counts is forgotten in a minute, or in eight times the time
+// of the slowest messages if that is longer ([Spans]). A bucket is a fifth wide, and so are the
+// steps in which leases change.
 //
 // The parts of a lease are those that package message has: it is renewed after 4 to 5 fifteenths (a
 // third, less up to a fifth of that, so that the messages of one get do not come at once), a

@@ -90,10 +90,10 @@ func (k *Keeper) Keep(
 	k.push(d)
 }
 
-// Take gives the receipt to the goroutine that settles the message, once no
-// renewal is under way; nothing is renewed until giveBack. The error is
-// ErrLeaseEnded if the receipt is known to be dead, or the context's, and then nothing
-// was taken: a message that could not be marked is settled next, which asks again.
+// Take gives the receipt to the goroutine that settles the message, once no renewal is under way;
+// nothing is renewed until giveBack. The error is ErrLeaseEnded if the receipt is known to be dead,
+// or the context's. Then the receipt was not taken: a message that could not be marked is settled
+// next, and the settler asks again.
 func (k *Keeper) Take(ctx context.Context, d *message.Delivery) (storage.Receipt, error) {
 	l := &d.Lease
 	select {
@@ -222,7 +222,7 @@ func (k *Keeper) noteSleep(now time.Time) {
 	for _, d := range k.heap {
 		l := &d.Lease
 		l.Until, l.Retry = l.Until.Add(-slept), l.Retry.Add(-slept)
-		l.Next = l.Next.Add(-slept) // of all alike: their order stays
+		l.Next = l.Next.Add(-slept) // all alike: their order stays
 	}
 }
 

@@ -59,8 +59,8 @@ type Delivery struct {
 	// Ended: its run has ended, and what is fresh goes to quarantine. runless: its tasks were
 	// redriven, and have the identity of foreign messages because their run is over or gone.
 	Ended, Runless bool
-	// Of mode once: what is to be started according to the ledger, and while the message
-	// is being opened what the ledger said if that was not all.
+	// In mode once: Begun is what is to be started according to the ledger. Split is what the ledger
+	// said while the message is being opened, if that was not all.
 	Begun codec.NSet
 	Split *ledger.Begun
 	// Named are those of Begun that are done under their names; see record/redriven.go.
@@ -135,7 +135,7 @@ type Disposition struct {
 	Ours   bool
 	Paused bool          // it is put back because its run or key is paused
 	Hint   bool          // of a pass: its owner should look when it is visible
-	Pieces []Copy        // else put these, which are all of its tasks, and delete
+	Pieces []Copy        // else put these, together all of its tasks, and delete
 	Delay  time.Duration // else release, with this delay
 }
 
@@ -390,7 +390,7 @@ type Lease struct {
 	Until   time.Time     // on the local clock: before then no other process gets the message
 	Retry   time.Time     // the next renewal
 	Tries   uint64        // renewals so far, of any outcome
-	Failed  uint64        // of them, those since the last that succeeded
+	Failed  uint64        // those since the last success
 	Renews  bool          // a renewal is under way
 	// Doubt: a request of our own was not answered, so the receipt may be dead
 	// although no other process has the message (windows 9, 14).

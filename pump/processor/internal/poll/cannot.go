@@ -24,8 +24,7 @@ const (
 )
 
 // Cannot names the accounts that this process cannot read now, in order: no queue of such an
-// account has answered since one began to fail. A queue that is missing says nothing about its
-// account.
+// account has answered since one began to fail. A missing queue is not a sign of its account.
 func (p *Poller) Cannot(now time.Time) (names []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -43,7 +43,7 @@ func (p *Poller) idle(d time.Duration) (over bool, again time.Duration, err erro
 	damaged := p.Recorder.DamagedSegments()
 	if s == nil || s.Outside || s.Lacking > damaged || p.paused {
 		p.lacks = true
-		// a change of what is held, or the end of the pause, wakes the poller
+		// a change of the held segments, or the end of the pause, wakes the poller
 		return false, time.Hour, nil
 	}
 	now := time.Now()

@@ -92,7 +92,7 @@ func (p *Poller) round(ctx context.Context) time.Duration {
 	return wait
 }
 
-// startOne starts the next get in turn, if there is one; swept: of a queue that is swept.
+// startOne starts the next get in turn, if any; swept: of a queue that is swept.
 func (p *Poller) startOne(ctx context.Context, now time.Time, swept bool) bool {
 	if c := p.Recorder; p.paused || c != nil && c.Full() {
 		return false // a commit, or the end of the pause, wakes the poller
@@ -127,8 +127,8 @@ func (p *Poller) startOne(ctx context.Context, now time.Time, swept bool) bool {
 		if thrifty || q.probes {
 			limit = 1 // each message costs more than the get
 		}
-		// Turns pass only with a get: were they to pass with every look, the same
-		// few queues could be next each time there is room.
+		// Turns pass only with a get: if they passed with every look, the same few queues could be next
+		// each time there is room.
 		p.turn, a.turn = (at+1)%len(p.accounts), (next+1)%len(a.queues)
 		q.asked++
 		q.askedAt = now
@@ -189,7 +189,7 @@ func (p *Poller) get(ctx context.Context, a *account, q *entry, ask asking) {
 		}
 		p.failed(q, err, now)
 	case own == aside && (own == 0 || len(msgs) < limit):
-		// Others' messages are nothing for the back-off (P7), nor is what is not worked on.
+		// The back-off ignores others' messages (P7), and messages that are not worked on.
 		p.noteAnswer(q, sent)
 		q.width = 1
 		q.emptyAt = time.Time{}

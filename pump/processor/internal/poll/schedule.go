@@ -30,9 +30,9 @@ const (
 	// what many processors may do.
 	pollBehind = 200 * time.Millisecond
 
-	// pollTroubled is the longest back-off of a queue that does not answer, where few are
-	// polled; where many are, troubledPart of an idle one's: it and queues.TroubledTimeout are
-	// for how long a queue that answers again may stand idle.
+	// pollTroubled is the longest back-off of a queue that does not answer, if few queues are polled;
+	// if many are, it is troubledPart of an idle queue's. This back-off and queues.TroubledTimeout are
+	// how long a queue that answers again may stand idle.
 	pollTroubled = 3 * time.Second
 	troubledPart = 0.6
 	troubledMost = 30 * time.Second
@@ -52,8 +52,8 @@ type Parts struct {
 	// Receive takes what a get brought, and says how many of the messages are this process's to
 	// work on, and how many of these are of runs that are dropped.
 	Receive func(g Get) (own, aside int)
-	// Blocked gives what says of a queue that so much of it waits to be settled that it is not to
-	// be asked.
+	// Blocked gives a function for a queue: it reports that too many of the queue's messages wait to
+	// be settled, so the queue is not to be asked.
 	Blocked func(q *queues.Queue) func() bool
 	// LobbyFull: messages that may have to wait until their segment is ready are not to be got, while
 	// so many such messages are under way.
@@ -103,14 +103,14 @@ type account struct {
 	account *queues.Account
 	queues  []*entry
 	turn    int // the queue that is asked next
-	flying  int // gets under way, but for those that take longer than getSlow
+	flying  int // gets under way, without those that take longer than getSlow
 	width   int // gets that may be under way at once
 }
 
 // entry is one queue in the schedule.
 type entry struct {
 	queue    *queues.Queue
-	blocked  func() bool // so much of it waits to be settled that it is not asked for more
+	blocked  func() bool // too much of it waits to be settled: it is not asked for more
 	account  *account
 	polls    bool // it is in the schedule
 	probes   bool // only to see when its account can be read again; see Cannot
@@ -118,7 +118,7 @@ type entry struct {
 	unready  bool // it is the home of segments that are this process's and not ready
 	due      time.Time
 	flying   int       // gets under way
-	slow     int       // of them, those that take longer than getSlow
+	slow     int       // those that take longer than getSlow
 	width    int       // gets that may be under way at once
 	asked    uint64    // gets so far
 	askedAt  time.Time // when the last of them was started
@@ -285,12 +285,12 @@ func (q *entry) hint(now time.Time) {
 type wanted struct {
 	full  bool // none that brings what may have to wait in the lobby, because that is full
 	swept bool // only those that are swept
-	// before is when they must have been asked last; zero: at any time. It is not while the process
-	// has nothing to spend.
+	// before is when they must have been asked last; zero: at any time. It is not read while the
+	// process has nothing to spend.
 	before time.Time
 }
 
-// next gives the account's next queue in turn that is due, -1 if none is.
+// next gives the account's next due queue in turn, or -1.
 func (a *account) next(now time.Time, w wanted) int {
 	for i := range a.queues {
 		at := (a.turn + i) % len(a.queues)

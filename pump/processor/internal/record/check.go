@@ -61,8 +61,8 @@ func (k *checker) doubt(segment uint32) {
 	}
 }
 
-// old is told of segments whose rows are those of some time ago, as the others of their partition
-// may be.
+// old is told of segments whose rows came back older: the other rows of their partition may have,
+// too.
 func (k *checker) old(segments []uint32) {
 	for _, s := range segments {
 		k.doubt(s)

@@ -24,7 +24,7 @@ const (
 	commitEvery = 50 * time.Millisecond
 	// partitionMost and accountMost bound the entities that the commits of all processes ask one
 	// partition and the control account for in a second: a quarter of what the service publishes,
-	// because much else is asked of both. A process has the share of the segments that it holds.
+	// because both get many other requests. A process has the share of the segments that it holds.
 	partitionMost = 2000 / 4
 	accountMost   = 20000 / 4
 	// aloneMost is what a process that holds all segments asks a partition for: no other process
@@ -121,7 +121,7 @@ func (m *Committer) Hurry(segments []uint32) {
 	waits.Signal(m.Wake)
 }
 
-// Full reports whether so many results wait that nothing more should be got (P5.6).
+// Full reports whether too many results wait to get more messages (P5.6).
 func (m *Committer) Full() bool {
 	m.queue.Lock()
 	defer m.queue.Unlock()
@@ -263,7 +263,7 @@ func (m *Committer) outcome(d *message.Delivery) (known bool) {
 		return true
 	case errors.Is(worst, ledger.ErrFenced):
 		// Another owner does these tasks, or has done them: the results are dropped (P3.5).
-		waits.Signal(c.Fencer.wake) // or none does, for the rows are those of some time ago
+		waits.Signal(c.Fencer.wake) // or none does, as the rows came back older
 		c.r.Log.Info("results came after another owner of their segment; they are dropped",
 			append(d.Attrs(), "error", worst)...)
 		s.PutBack(d, 0)
@@ -314,8 +314,8 @@ func tasksOf(e *ledger.Entry) int {
 	return e.Done.Len() + e.Quarantined.Len()
 }
 
-// Enter makes the entries of a delivery whose settling is planned, and takes what
-// will not be recorded out of hand. poison are the tasks of which copies are to be put.
+// Enter makes the entries of a delivery whose settling is planned, and takes what will not be
+// recorded out of hand. poison are the tasks to be copied into quarantine.
 func (c *Recorder) Enter(d *message.Delivery, s *message.Plan, poison []message.ToQuarantine) {
 	switch w := d.Whole; {
 	case !c.Once && w != nil: // there is nothing to contribute

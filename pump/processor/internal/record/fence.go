@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// fenceBase and fenceMost bound when fencing that failed is tried again; of each segment
-	// by itself, so that one whose rows are damaged holds up no other.
+	// fenceBase and fenceMost bound when failed fencing is tried again, for each segment by itself, so
+	// that a segment with damaged rows does not hold up others.
 	fenceBase = 250 * time.Millisecond
 	fenceMost = 10 * time.Second
 	// fenceTimeout is how long one try may take until it is told that it takes long. What it has
@@ -48,7 +48,7 @@ type fencing struct {
 
 // unfencedSegment is a segment whose fencing has failed.
 type unfencedSegment struct {
-	epoch  uint64    // of the hold under which it did
+	epoch  uint64    // of the hold at that time
 	since  time.Time // when it first did
 	after  time.Time // not tried again before then
 	trials uint64

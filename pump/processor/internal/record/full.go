@@ -27,8 +27,8 @@ const (
 	statePatience = time.Hour
 	// stateWarns is the part of the bounds from which on there are warnings.
 	stateWarns = 0.5
-	// unfitMost bounds how many refused messages are remembered until they come back. Of more, one
-	// waits and is tried once more.
+	// unfitMost bounds how many refused messages are remembered until they come back. Beyond that a
+	// message waits and is tried once more.
 	unfitMost = 1 << 14
 )
 
@@ -43,7 +43,7 @@ type fullStates struct {
 type fullState struct {
 	since time.Time       // the first refusal
 	last  time.Time       // the latest
-	until time.Time       // nothing is tried before
+	until time.Time       // the next try is not before
 	unfit map[string]bool // messages that were refused when the patience was over
 }
 
@@ -64,7 +64,7 @@ func (f *fullStates) Full(segment uint32) bool {
 	return f.lately(segment, time.Now()) != nil
 }
 
-// Count is of how many segments that is so.
+// Count is how many segments are full.
 func (f *fullStates) Count() (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -115,8 +115,8 @@ func (f *fullStates) fits(segment uint32) {
 	}
 }
 
-// gate says of a message that came for the segment whether it is to be put back for a while before
-// its tasks are handled, or to go into quarantine; else it is tried.
+// gate says whether a message of the segment is to be put back for a while before its tasks are
+// handled, or to go into quarantine; otherwise it is tried.
 func (f *fullStates) gate(segment uint32, message string) (delay time.Duration, unfit bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -160,7 +160,7 @@ func (c *Recorder) Gate(d *message.Delivery) *message.Disposition {
 	return nil
 }
 
-// refusedState puts a message back whose results the state of its segment has no room for.
+// refusedState puts a message back if its segment's state has no room for its results.
 func (c *Recorder) refusedState(d *message.Delivery, err error) (delay time.Duration) {
 	delay, since := c.States.refused(d.Header.Segment, d.ID)
 	if delay == 0 {
@@ -176,8 +176,8 @@ func (c *Recorder) refusedState(d *message.Delivery, err error) (delay time.Dura
 	return c.r.Jitter.Around(delay, "state", d.ID, uint64(d.Dequeued))
 }
 
-// recordedState notes that a message's results are recorded, and warns when that has filled half of
-// what a state may have.
+// recordedState notes that a message's results are recorded, and warns when the state reaches half
+// of its bound.
 func (c *Recorder) recordedState(d *message.Delivery) {
 	if c.r.Reducer == nil {
 		return

@@ -14,21 +14,21 @@ import (
 )
 
 // How often it is looked at whether the ledger has something of runs that are done with: seldom,
-// and soon again while it had. One small row is read for it, by each processor; of many each looks
-// less often.
+// and soon again while it had. Each processor reads one small row for it, and less often if there
+// are many processors.
 const (
 	pruneEvery = 15 * time.Second
 	pruneAgain = 2 * time.Second
 	pruneCrowd = 64 // processors beyond which they look less often
 	// restsEvery is how often old rests are looked for, whose runs' rows are read.
 	restsEvery = 10 * time.Minute
-	restsMost  = 64 // of each kind in one round; the others have their turn in the next ones
+	restsMost  = 64 // of each kind in one round; the others come in later rounds
 )
 
 // turn is how far runs have been looked at, in the order of their ids.
 type turn struct {
 	last pump.RunID
-	more bool      // not all have had their turn
+	more bool      // some have not had their turn
 	at   time.Time // when some had theirs
 }
 
@@ -111,7 +111,7 @@ func (c *Recorder) pruneListed(ctx context.Context) (pruned bool, err error) {
 	return len(closed)+len(over) > 0, c.forget(ctx, closed, over)
 }
 
-// live are those of closed runs of which the ledger has more than a rest.
+// live are the closed runs with more than a rest in the ledger.
 func (c *Recorder) live(closed []pump.RunID) []pump.RunID {
 	live := c.Ledger.LiveRuns()
 	return slices.DeleteFunc(closed, func(id pump.RunID) bool {
@@ -120,9 +120,9 @@ func (c *Recorder) live(closed []pump.RunID) []pump.RunID {
 	})
 }
 
-// forget takes runs out of the ledger: of closed ones all but what is in quarantine. Before that
-// their rows are marked to be read again, and every caller that took them for open has been told
-// what is recorded.
+// forget takes runs out of the ledger: closed runs except for their tasks in quarantine. Before
+// that their rows are marked to be read again, and every caller that took them for open has been
+// told what is recorded.
 func (c *Recorder) forget(ctx context.Context, closed, over []pump.RunID) error {
 	if len(closed)+len(over) == 0 {
 		return nil

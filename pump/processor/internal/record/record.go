@@ -27,7 +27,7 @@ const (
 	inHandMost  = 30 * time.Second
 	// runAgain is for how long tasks are put back whose run's row cannot be read.
 	runAgain = 10 * time.Second
-	// fullDelay is for how long tasks are put back that the ledger has no room for.
+	// fullDelay is for how long tasks are put back if the ledger has no room for them.
 	fullDelay = time.Minute
 	// crowdedMost is for how long at most, where that passes as runs end.
 	crowdedMost = 15 * time.Second
@@ -42,7 +42,7 @@ type Recorder struct {
 	r      *base.Env
 	Ledger *ledger.Ledger
 	rows   *workload.Runs
-	Once   bool // what is done is recorded; else only a reducer's state is kept
+	Once   bool // finished tasks are recorded; else only a reducer's state is kept
 
 	// closing is held for reading while the ledger is asked about a run, and taken
 	// between learning that a run is closed and forgetting it: a message that took the run for
@@ -194,7 +194,7 @@ func (c *Recorder) beginOpen(
 // Look gives the verdict on a run, by its row as of since or later.
 func (c *Recorder) Look(ctx context.Context, run pump.RunID, since time.Time) closing.Verdict {
 	if !c.Once {
-		return c.r.Runs.Look(ctx, run) // nothing is recognised, so an old row does no harm
+		return c.r.Runs.Look(ctx, run) // copies are not recognised, so an old row does no harm
 	}
 	return c.r.Runs.LookSince(ctx, run, since)
 }
@@ -240,8 +240,8 @@ func (c *Recorder) refused(d *message.Delivery, err error) *message.Disposition 
 	return &message.Disposition{}
 }
 
-// BeginForeign does the same for tasks that have no run: of a message that no
-// distributor made, or of its rewriting (P1.4). d.tasks are there.
+// BeginForeign does the same for tasks without a run: of a message that no distributor made, or of
+// its rewriting (P1.4). d.tasks are set.
 func (c *Recorder) BeginForeign(d *message.Delivery) *message.Disposition {
 	if !c.Once {
 		return nil
@@ -352,7 +352,7 @@ func Beyond(
 	h := &d.Header
 	switch {
 	case verdict.Redriven() && h.Generation > 0 && row.IsTombstone(h):
-		return &message.Disposition{Forget: true}, true // nothing is recorded that it could change
+		return &message.Disposition{Forget: true}, true // it could not change any record
 	case verdict.Redriven() && h.Generation > 0:
 		d.Runless = true
 		return nil, true
@@ -398,8 +398,8 @@ func recognised(r *base.Env, d *message.Delivery, tasks int) {
 	r.Tallies.Add(d.Header.Run, workload.Tally{Duplicates: uint64(tasks)})
 }
 
-// unknownRun quarantines a message whose run has no row: it was removed a retention after the run's
-// end, or by an operator, or there never was one.
+// unknownRun quarantines a message whose run has no row: the row was removed a retention after the
+// run's end, or by an operator, or never existed.
 func unknownRun(r *base.Env, d *message.Delivery) *message.Disposition {
 	if d.Age >= r.Cfg.Retention {
 		return &message.Disposition{

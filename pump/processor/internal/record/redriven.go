@@ -28,7 +28,7 @@ func (c *Recorder) standing(d *message.Delivery, i int) (recorded, inHand bool) 
 
 // named finds those of a redriven message's fresh tasks that are done under their names: they are
 // not started, and are recorded under their numbers, or their run would never be complete. It says
-// what to do with the message if nothing of it is to be started now.
+// what to do with the message if none of its tasks is to be started now.
 func (c *Recorder) named(d *message.Delivery, b *ledger.Begun) *message.Disposition {
 	h := &d.Header
 	if !c.Once || h.Generation == 0 || c.asWhole(d) {

@@ -25,7 +25,7 @@ const (
 	claimLastWords = 3 * time.Second
 )
 
-// LimitKeys puts claims before a handler, and before the one for batches if that is not nil.
+// LimitKeys puts claims before a handler, and before the handler for batches if that is not nil.
 func LimitKeys(
 	claims *coordination.Claims, h pump.Handler, batch pump.BatchHandler, jitter waits.Jitter,
 	log *slog.Logger, alarm func(kind, msg string, attrs ...any),

@@ -42,8 +42,8 @@ func (r *Settlers) plan(d *message.Delivery) *message.Plan {
 	return s
 }
 
-// planTasks decides from the verdicts on the message's tasks. poison are those
-// that go into quarantine.
+// planTasks decides by the verdicts on the message's tasks. poison are the tasks that go into
+// quarantine.
 func (r *Settlers) planTasks(d *message.Delivery) (s *message.Plan, poison []message.ToQuarantine) {
 	if d.Whole != nil {
 		return r.planWhole(d), nil
@@ -209,11 +209,10 @@ func (r *Settlers) putBack(
 	}
 }
 
-// groupRetries joins tasks that may come back in one message. A message has one
-// visibility, and no task may come before it asked to; so tasks share a message
-// when the latest of them waits at most twice as long as the earliest (and a
-// second more). That is one message for all that failed, and for any set of
-// RetryAfter at most twenty, the powers of two between a second and a week.
+// groupRetries joins tasks that may come back in one message. A message has one visibility, and no
+// task may come before it asked to; so tasks share a message when the latest of them waits at most
+// twice as long as the earliest (and a second more). That is one message for all failed tasks, and
+// at most twenty for any set of RetryAfter: the powers of two between a second and a week.
 func groupRetries(rest []retryGroup) []retryGroup {
 	slices.SortStableFunc(rest, func(a, b retryGroup) int {
 		return cmp.Or(cmp.Compare(a.header(), b.header()), cmp.Compare(a.delay, b.delay))
@@ -287,8 +286,8 @@ func latest(groups []retryGroup) (delay time.Duration) {
 	return delay
 }
 
-// noteWhole keeps what is known of "not now" of a message that comes back whole: in its header, or
-// if that has no room in a row.
+// noteWhole keeps the "not now" of a message that comes back whole: in its header, or in a row if
+// the header has no room.
 func (r *Settlers) noteWhole(d *message.Delivery, s *message.Plan, groups []retryGroup) {
 	if !slices.ContainsFunc(groups, func(g retryGroup) bool { return g.notNow }) {
 		return

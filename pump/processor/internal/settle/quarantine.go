@@ -91,8 +91,8 @@ func (r *Settlers) cause(d *message.Delivery, reason, detail string, now uint32)
 	}
 }
 
-// poisonText puts the cause into a text's header. A text that has no header to
-// put it in, or no room, goes as it is, with its cause in a row (P4.3).
+// poisonText puts the cause into a text's header. A text without a header for the cause, or without
+// room, goes as it is, with its cause in a row (P4.3).
 func (r *Settlers) poisonText(
 	d *message.Delivery, text []byte, c codec.Cause, tasks int,
 ) message.Copy {

@@ -98,7 +98,7 @@ func (r *Settlers) settle(d *message.Delivery) {
 	r.end(d)
 }
 
-// count is of a message whose last request has succeeded.
+// count counts a message whose last request has succeeded.
 func (r *Settlers) count(d *message.Delivery) {
 	s := d.Plan
 	r.Counts.Retried.Add(int64(s.Retried))
@@ -160,9 +160,8 @@ func (r *Settlers) finalStep(d *message.Delivery, receipt storage.Receipt) error
 	}
 }
 
-// putCopy puts one message that must exist before the one in hand may go. A
-// copy that was put twice because an answer was lost does no harm: its tasks
-// have their identities.
+// putCopy puts one message that must exist before the message in hand may go. A copy that was put
+// twice because an answer was lost does no harm: its tasks have their identities.
 func (r *Settlers) putCopy(d *message.Delivery, c *message.Copy) error {
 	if c.Forward {
 		return r.bringHome(d, c)

@@ -161,7 +161,7 @@ func (s *Settler) run() {
 	}
 }
 
-// Full reports whether so much waits to be settled that nothing should be fetched.
+// Full reports whether too much waits to be settled to fetch more.
 func (s *Settler) Full() bool {
 	return s.tooMany(&s.waiting, s.shard.Budget) ||
 		s.tooMany(&s.account.messages, s.shard.Account.Budget) ||

@@ -67,7 +67,7 @@ func (t *Trials) attemptText(d *message.Delivery, alone bool) (text []byte, ok b
 	return t.stamped(d, text, d.Header.Attempt+1, trials)
 }
 
-// stamped is a text with so many attempts and trials written into its header.
+// stamped is a text with these attempts and trials in its header.
 func (t *Trials) stamped(
 	d *message.Delivery, text []byte, attempts uint32, trials int,
 ) (_ []byte, ok bool) {

@@ -28,10 +28,10 @@ func (t *Trials) Split(d *message.Delivery) *message.Disposition {
 	return &message.Disposition{Pieces: pieces}
 }
 
-// cut cuts a suspicious message into pieces of fewer tasks, put beside it before it is
-// deleted. Nothing was done, so nothing is recorded and no attempt is counted; a crash in
-// between leaves pieces and the whole, whose tasks have the same identities. ok is false
-// if a task cannot be put into a message of its own.
+// cut cuts a suspicious message into pieces of fewer tasks, put beside it before it is deleted. No
+// task was started, so nothing is recorded and no attempt is counted; a crash in between leaves
+// pieces and the whole, whose tasks have the same identities. ok is false if a task cannot be put
+// into a message of its own.
 func (t *Trials) cut(d *message.Delivery) (pieces []message.Copy, ok bool) {
 	parts := min(splitInto, d.Count)
 	for i := range parts {

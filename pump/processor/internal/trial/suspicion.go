@@ -37,8 +37,8 @@ func (t *Trials) Suspects(d *message.Delivery) bool {
 	return n >= suspectAfter && n >= SuspiciousAfter(t.readersOf(d))
 }
 
-// SuspiciousAfter is after how many deliveries without a trace a message is suspicious whose queue
-// has so many owners.
+// SuspiciousAfter is after how many deliveries without a trace a message is suspicious, by the
+// number of owners of its queue.
 func SuspiciousAfter(owners int) int64 { return suspectAfter + suspectOwner*int64(owners-1) }
 
 // readersOf is how many processors may have passed a message on to each other.
@@ -122,12 +122,12 @@ func (t *Trials) KillsProcess(d *message.Delivery) *message.Disposition {
 // it goes back because its segment is not ready here.
 func (t *Trials) Acquits(d *message.Delivery) bool {
 	paused := d.Whole != nil && d.Whole.Paused
-	untried := paused && d.Header.Attempt == 0 // so nothing was found out
+	untried := paused && d.Header.Attempt == 0 // so there are no findings
 	switch {
 	case d.Whole != nil && !d.Whole.Ours,
 		d.Count == 1 && (d.Whole == nil || t.Suspects(d) && !untried):
 		return false
-	case t.Assignment.Load().Foreign(d.Queue): // nothing is put there
+	case t.Assignment.Load().Foreign(d.Queue): // this workload puts nothing there
 		return false
 	}
 	if _, ok := d.Wrap(d.Header.Attempt); d.Foreign != "" && !ok {

@@ -18,10 +18,10 @@ import (
 // and its task started like any other. If the process dies, that record is left of it. So each task
 // that was on trial when a process died takes a share of the blame. The more of it a task has, the
 // fewer others may be on trial with it: with n handlers n at first, then a quarter of that with
-// each attempt. The last attempts are made alone, with nothing else started anywhere in the
-// process. Only those condemn: of the tasks that came in with a guilty one and share its first
-// attempts all but the last few are done by then, and these are tried without it. A trial alone
-// also spares all other work in the process the end that is expected.
+// each attempt. The last attempts are made alone: nothing else is started in the process. Only
+// those condemn: tasks that came in with a guilty one share its first attempts, but all except a
+// few are done by then, and those few are tried without it. A trial alone also spares all other
+// work in the process the end that is expected.
 const (
 	// aloneAttempts are the last of RetryPolicy.MaxAttempts: a suspect is alone in the process for
 	// them. To convict it wrongly, a process would have to die three times then for other reasons.
@@ -67,7 +67,7 @@ type Trials struct {
 	mu      sync.Mutex          // guards what follows and Delivery.Trial
 	waiting []*message.Delivery // in the order of their coming
 	trials  []*message.Delivery
-	alone   bool // the one on trial is alone, or is to be
+	alone   bool // the suspect on trial is alone, or is to be
 	closed  bool
 }
 
