@@ -10,11 +10,11 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// The lobby is where messages wait whose segment is this process's but not to be worked on: it is
-// held and not fenced yet, or is being claimed, or handed over. To put them back would
-// have this process get them again at once, and each time would count as a delivery without a
-// trace, until healthy envelopes are split. So they wait in hand, their leases kept, until
-// the segment is ready or another's; for a lease at most.
+// Messages wait in the lobby if their segment is this process's but not to be worked on: it is held
+// and not fenced yet, or is being claimed, or handed over. If such messages were put back, this
+// process would get them again at once, and each time would count as a delivery without a trace,
+// until healthy envelopes are split. So they wait in hand, their leases kept, until the segment is
+// ready or another's; for a lease at most.
 const (
 	// lobbyMost is how many messages may wait, and lobbyPart which part of MaxBytes they may take.
 	// From half of both on, gets under way included, queues that may have more such messages are left
@@ -96,8 +96,8 @@ func (l *lobby) add(d *message.Delivery) (taken bool) {
 	return taken
 }
 
-// full reports whether messages that may have to wait here should not be got, while gets under way
-// ask for coming such messages.
+// full reports whether messages that may have to wait here should not be got. Gets under way ask
+// for coming such messages already.
 func (l *lobby) full(coming int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -114,8 +114,8 @@ func (l *lobby) fullLocked() bool {
 	return len(l.list) >= lobbyMost || l.bytes >= l.r.o.MaxBytes/lobbyPart
 }
 
-// remove puts a message back that waits here and whose lease is over, or that has waited for long.
-// It is false if the message is not here.
+// remove puts a waiting message back if its lease is over, or it has waited for long. It is false
+// if the message is not here.
 func (l *lobby) remove(d *message.Delivery) bool {
 	l.mu.Lock()
 	i := slices.Index(l.list, d)

@@ -163,7 +163,7 @@ type run struct {
 	endWork context.CancelCauseFunc
 }
 
-// Run processes until ctx ends, which does not count as an error, or until the queues are idle
+// Run works until ctx ends, which does not count as an error, or until the queues are idle
 // (Options.UntilIdle). It waits for the workload if no distributor has created it yet, joins its
 // cluster and leaves it at the end. When it returns, every message that was taken is settled or
 // visible again, except those about which storage did not answer. The summary is valid with an
@@ -264,8 +264,8 @@ func (r *run) connect(ctx context.Context) error {
 	if err := r.loadWorkload(ctx); err != nil {
 		return err
 	}
-	// It would read other queues than those that tasks are put into (P6.6), or
-	// promise another delivery (P3.8).
+	// This process would read other queues than those that tasks are put into (P6.6), or promise
+	// another delivery (P3.8).
 	if err := setup.SpecOf(r.Cfg).Check(r.Workload); err != nil {
 		return err
 	}
@@ -304,7 +304,7 @@ func (r *run) connect(ctx context.Context) error {
 }
 
 // rivalSoon is how long a processor waits for all accounts to say that they have no other workload
-// of its name. Those that are slower are listened to while it works already.
+// of its name. It listens to slower accounts while it already works.
 const rivalSoon = 250 * time.Millisecond
 
 // refuseRival refuses to start beside another workload of the same name.
@@ -326,8 +326,8 @@ func (r *run) refuseRival(ctx context.Context) error {
 	return nil
 }
 
-// loadWorkload reads the workload's row. A row that is not there yet, or that
-// cannot be read for now, is waited for, with UntilIdle only that long.
+// loadWorkload reads the workload's row. It waits for a row that is missing or cannot be read for
+// now, with UntilIdle only that long.
 func (r *run) loadWorkload(ctx context.Context) error {
 	var told error
 	what := waitsForControl
@@ -394,7 +394,8 @@ func (r *run) loadWorkload(ctx context.Context) error {
 
 const waitsForControl = "waiting for the control account to answer"
 
-// stake is what is at stake until this process has joined. Nothing restarts one with UntilIdle.
+// stake is what is at stake until this process has joined. A process with UntilIdle is not
+// restarted.
 func (r *run) stake() failure.Stake {
 	if r.o.UntilIdle > 0 {
 		return failure.Command
@@ -418,8 +419,8 @@ func (r *run) startLater(ctx context.Context, step string, n uint64) bool {
 	return waits.Wait(ctx, wait)
 }
 
-// elsewhereEvery is at how many-th looks for a workload that is not there the other accounts
-// are looked into: once a minute, and at the first.
+// elsewhereEvery: every twelfth look for a missing workload, and the first, also looks into the
+// other accounts: once a minute.
 const elsewhereEvery = 12
 
 // launch starts everything but the poller, which Run is.

@@ -8,17 +8,17 @@ import (
 )
 
 const (
-	// putOffLeast and putOffMost bound for how long what is paused by itself is put back: half as
-	// long as this process has seen its mark. A quarter more or less is drawn, so that five minutes
-	// are the most.
+	// putOffLeast and putOffMost bound how long tasks of paused runs and keys are put back: half as
+	// long as this process has seen the mark. A quarter more or less is drawn, so the most is five
+	// minutes.
 	putOffLeast = 4 * time.Second
 	putOffMost  = 4 * time.Minute
 )
 
-// followParts puts back what is in hand, and not started, of runs and keys that were not paused
-// in the view before. The processor then reads the queues whether it has room for tasks or not,
-// until they bring nothing more of such a run. Otherwise a paused run would stand in the way of
-// others for as long as handlers take for their tasks. followMu is held.
+// followParts puts back what is in hand and not started of newly paused runs and keys. The
+// processor then reads the queues whether it has room for tasks or not, until they bring nothing
+// more of such a run. Otherwise a paused run would stand in the way of others for as long as
+// handlers take for their tasks. followMu is held.
 func (r *run) followParts(w *workload.Workload) {
 	was := *r.pausedParts.Load()
 	now := make(workload.PausedParts, len(w.PausedParts))
@@ -34,8 +34,8 @@ func (r *run) followParts(w *workload.Workload) {
 		}
 		now[i] = p
 	}
-	// First: what a get brings from here on is put back where it arrives, or when it is opened, and
-	// what came before is kept by now.
+	// This comes first: what a get brings from here on is put back where it arrives, or when it is
+	// opened, and what came before is already kept.
 	r.pausedParts.Store(&now)
 	for i := range was {
 		if now.Find(was[i]) == nil {
@@ -54,8 +54,8 @@ func (r *run) followParts(w *workload.Workload) {
 }
 
 // putOffQuickly puts a message of a paused run back where it arrives, by its header alone, and
-// reports whether it did. A redriven one is asked of the ledger first: a copy of a done task must
-// not outlive its name.
+// reports whether it did. The ledger is asked about a redriven message first: a copy of a done task
+// must not outlive its name.
 func (r *run) putOffQuickly(d *message.Delivery) bool {
 	p := r.pausedParts.Load().Run(d.Header.Run)
 	if p == nil || d.Whole != nil || d.Header.Generation > 0 {

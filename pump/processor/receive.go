@@ -68,8 +68,8 @@ func (r *run) receive(g poll.Get) (own, aside int) {
 	return own, aside
 }
 
-// runsOf are the runs of messages that are to be worked on now, each once if its messages
-// stand side by side, as they mostly do.
+// runsOf are the runs of messages to be worked on now. A run is there once if its messages stand
+// side by side, as they mostly do.
 func runsOf(delivered []*message.Delivery) (runs []pump.RunID) {
 	for _, d := range delivered {
 		id := d.Header.Run
@@ -174,8 +174,8 @@ func (r *run) deliver(g *poll.Get, m *storage.Message, settler message.Settler) 
 	return d
 }
 
-// route says what becomes of a message whose header is readable: nil, it is this process's to
-// work on; or it waits until it is known whose it is to work on.
+// route says what becomes of a message whose header is readable: nil if this process is to work on
+// it; or it waits until its owner is known.
 func (r *run) route(d *message.Delivery) (whole *message.Disposition, waits bool) {
 	if !r.own(d) {
 		if r.waits(d.Header.Segment) {

@@ -14,9 +14,9 @@ var ErrSegmentGone = errors.New(
 	"the task's segment went to another processor; the task will be delivered again",
 )
 
-// owned lists what is in hand of each segment that this process holds: from the moment a message is
-// known to be its own until it is settled, in mode once therefore recorded before. A segment is
-// handed over when none of its messages is in hand.
+// owned lists what is in hand of each held segment: a message from when it is known to be this
+// process's own until it is settled, and so, in mode once, recorded. A segment is handed over when
+// none of its messages is in hand.
 type owned struct {
 	mu       sync.Mutex // guards the map and the lists, and delivery.listed
 	segments map[uint32][]*message.Delivery
@@ -74,7 +74,7 @@ func (r *run) own(d *message.Delivery) bool {
 	if _, ok := r.hold(d.Header.Segment); !ok {
 		return false
 	}
-	// Listed first and asked again then: a hand-over that begins in between either
+	// The delivery is listed first, and the hold asked again then: a hand-over that begins in between
 	// finds the delivery in the list or is seen here.
 	r.owned.add(d)
 	h, ok := r.hold(d.Header.Segment)
@@ -88,9 +88,9 @@ func (r *run) own(d *message.Delivery) bool {
 	return true
 }
 
-// disown ends that a delivery is in hand of its segment. The last one of a segment
-// that is being handed over lets it go. (Off the list before it is asked whether that
-// is so: a hand-over that begins in between finds the list empty.)
+// disown takes a delivery off its segment's list. The last delivery of a segment that is being
+// handed over lets the segment go. (It is off the list before that is asked: a hand-over that
+// begins in between finds the list empty.)
 func (r *run) disown(d *message.Delivery) {
 	if d.Unhold != nil {
 		d.Unhold()
@@ -128,9 +128,9 @@ func (r *run) hold(segment uint32) (cluster.Hold, bool) {
 	return h, ok
 }
 
-// notMine says what becomes of a message whose segment this process does not hold: it is brought
-// home if that is this process's task (P6.4), else put back for its owner (P7). Neither is
-// unpacked, and neither counts as an attempt.
+// notMine says what becomes of a message whose segment this process does not hold: it is put into
+// its home queue if that is this process's task (P6.4), else put back for its owner (P7). Neither
+// is unpacked, and neither counts as an attempt.
 func (r *run) notMine(d *message.Delivery) *message.Disposition {
 	d.Started.Store(true)
 	if r.Stopping.Load() { // it will not be here again, so others may have it now

@@ -28,7 +28,7 @@ type State struct {
 	// NoWorkload: it starts, and the workload is not made yet, by the first distributor.
 	NoWorkload bool `json:"noWorkload,omitempty"`
 	// PausedSince is since when an operator has paused the workload, as far as this process has seen,
-	// by the clock of the operator's machine; null: it is not paused. PausedBy names the operator.
+	// by the clock of the operator's machine; null if it is not paused. PausedBy names the operator.
 	PausedSince *time.Time `json:"pausedSince"`
 	PausedBy    string     `json:"pausedBy"`
 	Messages    int        `json:"messages"` // in hand
@@ -41,9 +41,9 @@ type State struct {
 	HandlersOverdue int        `json:"handlersOverdue"`
 	// OverdueTask is the task of the oldest overdue handler, or empty.
 	OverdueTask string `json:"overdueTask,omitempty"`
-	// LeaseSeconds is for how long messages are hidden that are got now, TaskSeconds how long a task
-	// usually takes in the handler (0: none has ended), and RetrySeconds the longest delay of a task
-	// that fails for the first time. They follow the work, unless the options fix them.
+	// LeaseSeconds is how long messages got now are hidden, TaskSeconds how long a task usually takes
+	// in the handler (0: none has ended), and RetrySeconds the longest delay of a task that fails for
+	// the first time. They follow the work, unless the options fix them.
 	LeaseSeconds float64 `json:"leaseSeconds"`
 	TaskSeconds  float64 `json:"taskSeconds"`
 	RetrySeconds float64 `json:"retrySeconds"`
@@ -63,11 +63,11 @@ type State struct {
 	// Ledger is what the fullest of its segments uses of its ledger's bounds; zeros without a
 	// ledger.
 	Ledger pump.LedgerStatus `json:"ledger"`
-	// RunsUnfinished is how many runs no distributor continues and are not over yet. The processor
-	// of rank 0 knows, which ends them; others say 0.
+	// RunsUnfinished is how many runs without a distributor are not over yet. The processor of rank 0
+	// ends them and knows; others say 0.
 	RunsUnfinished int `json:"runsUnfinished"`
 	// TasksRemaining is how many tasks of runs that are not over are neither done nor in quarantine,
-	// by the ledger. The processor of rank 0 knows; null of others, and without a ledger.
+	// by the ledger. The processor of rank 0 knows; null for others, and without a ledger.
 	TasksRemaining *int64 `json:"tasksRemaining"`
 	// Backlog is what waits in all queues; null unless this process samples them.
 	Backlog *pump.Backlog `json:"backlog"`
@@ -80,7 +80,7 @@ type State struct {
 	// Failing says whether the handlers fail.
 	Failing Failing `json:"failing"`
 	// ForeignWaits is in how many segments foreign messages have lately waited because the segment
-	// keeps as many names of done ones as it may (mode once): their deletes were not acknowledged.
+	// keeps the most names of done messages (mode once): deletes of those were not acknowledged.
 	ForeignWaits int `json:"foreignWaits"`
 
 	Cluster  pump.ClusterState   `json:"cluster"`

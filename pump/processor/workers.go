@@ -53,10 +53,10 @@ const (
 	watchEvery = time.Second
 )
 
-// workers runs handlers: as many slots as Options.Concurrency; each is one goroutine
-// that takes one task after the other. A slot whose handler ignores its context stays taken until
-// the handler returns, so a handler that hangs costs a slot and never more; the task does not
-// wait for it.
+// workers runs handlers: as many slots as Options.Concurrency; each is one goroutine that takes one
+// task after the other. A slot whose handler ignores its context stays taken until the handler
+// returns, so a hanging handler costs one slot and never more; its task does not wait for the
+// handler.
 type workers struct {
 	r    *run
 	all  []worker
@@ -169,7 +169,7 @@ func (s *worker) runNext() (more bool) {
 	return more
 }
 
-// trace begins the span of what a slot works on, if that is traced. The handler gets the context.
+// trace begins the span of a slot's tasks, if they are traced. The handler gets the context.
 func (s *worker) trace(
 	ctx context.Context, d *message.Delivery, from int,
 ) (handled context.Context, span *tracing.Span) {
@@ -309,8 +309,8 @@ func verdictOf(ctx context.Context, err error) (v message.Verdict, after time.Du
 	return message.Failed, 0
 }
 
-// watch ends the contexts of handlers that take too long, and gives up on those
-// that then do not return, until ctx ends.
+// watch, until ctx ends, ends the contexts of handlers that take too long, and gives up handlers
+// that then do not return.
 func (p *workers) watch(ctx context.Context) {
 	waits.Every(ctx, watchEvery, func(now time.Time) {
 		p.r.failures.look(now)

@@ -62,8 +62,9 @@ func (b block) size() int {
 	return n
 }
 
-// appendBlock writes records in key order, each as how many bytes its key shares with the last, the
-// number of the others and these, and the value's length + 1 and the value; 0: gone.
+// appendBlock writes records in key order. Of each key it writes how many bytes it shares with the
+// last key, the number of the others, and these. Then come the value's length + 1 and the value, or
+// 0 if the record is gone.
 func appendBlock(out []byte, b block) []byte {
 	last := ""
 	for _, key := range sortedKeys(b) {

@@ -203,7 +203,7 @@ func (w *Workload) Deleted() error {
 		"restart the process if the workload shall exist again", w.Name, pump.ErrNoWorkload)
 }
 
-// Later gives now if it is a later version of the same workload.
+// Later gives now, with an error unless it is the same or a later version of the same workload.
 func (w *Workload) Later(now *Workload) (*Workload, error) {
 	if now.etag == w.etag {
 		now.Map = w.Map

@@ -43,8 +43,8 @@ type Delivery struct {
 	Together int
 	Lease    Lease
 
-	// The contents: of the header when received, of the rest once opened. They
-	// are let go when the settling is planned.
+	// The contents: the header's when received, the others once opened. They are let go when the
+	// settling is planned.
 	Text    []byte
 	Header  codec.Header
 	Foreign string // the identity of a message that no distributor made (P1.4)
@@ -263,8 +263,8 @@ func (d *Delivery) TaskAttrs(task int, handled trace.SpanContext) []any {
 	return a
 }
 
-// AgeOf is how old a message was when it was got. Both times are the service's own, so no clock of
-// this machine is in it.
+// AgeOf is how old a message was when it was got. Both times are the service's own, without this
+// machine's clock.
 func AgeOf(m *storage.Message, lease time.Duration) time.Duration {
 	return max(0, m.NextVisible.Add(-lease).Sub(m.Inserted))
 }
@@ -334,12 +334,11 @@ func (d *Delivery) Wait(i int, delay time.Duration) {
 	d.Troubles = append(d.Troubles, Trouble{Task: i, After: delay})
 }
 
-// ErrRunEnded is why tasks of a run that has ended go to quarantine which are in a message with
-// others.
+// ErrRunEnded is why tasks of an ended run go to quarantine if they are in a message with others.
 var ErrRunEnded = errors.New("their run has ended; what is redriven is done all the same")
 
-// Reject gives those tasks that would be started the verdict that their run has ended. The message
-// is open.
+// Reject gives the tasks that would be started the verdict that their run has ended. The message is
+// open.
 func (d *Delivery) Reject() {
 	for k := range d.Starts() {
 		i := d.At(k)
@@ -392,11 +391,11 @@ type Lease struct {
 	Tries   uint64        // renewals so far, of any outcome
 	Failed  uint64        // those since the last success
 	Renews  bool          // a renewal is under way
-	// Doubt: a request of our own was not answered, so the receipt may be dead
-	// although no other process has the message (windows 9, 14).
+	// Doubt: a request of this process was not answered, so the receipt may be dead although no other
+	// process has the message (windows 9, 14).
 	Doubt bool
-	// Hidden is until when the message is invisible if a renewal acted that was
-	// not answered. This process cannot settle it then.
+	// Hidden is until when the message is invisible if an unanswered renewal acted. This process
+	// cannot settle it then.
 	Hidden time.Time
 	Ended  bool // trust is over: the handlers were told, nothing is renewed any more
 	Gone   bool // the service said that the receipt is no longer the newest
@@ -410,12 +409,11 @@ func (l *Lease) Margin() time.Duration { return l.Length / marginPart }
 // Patience is for how long a renewal is waited for.
 func (l *Lease) Patience() time.Duration { return l.Length / patiencePart }
 
-// A lease in numbers, as parts of the visibility that was asked for (which is the
-// user's, or follows the work: terms). It is
-// renewed after a third, a renewal that is not answered within a sixth is tried
-// again, and the last sixth belongs to settling: handlers are stopped before it.
-// At 60 s there is time for three renewals that go wrong; a smaller first part
-// would only cost requests, a larger one would leave one try.
+// A lease in numbers, as parts of the visibility that was asked for (the user's, or one that
+// follows the work). The lease is renewed after a third, a renewal that is not answered within a
+// sixth is tried again, and the last sixth belongs to settling: handlers are stopped before it. At
+// 60 s there is time for three failed renewals; a smaller first part would only cost requests, a
+// larger one would leave one try.
 const (
 	RenewPart    = 3
 	patiencePart = 6

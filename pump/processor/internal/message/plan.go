@@ -60,8 +60,8 @@ type Plan struct {
 	Retried, Released int // tasks, counted when it is done
 }
 
-// Copy is a message to put before the one in hand is ended: tasks for
-// quarantine, or tasks that want another delay than the rest.
+// Copy is a message to put before the message in hand is ended: tasks for quarantine, or tasks that
+// want another delay than the rest.
 type Copy struct {
 	Queue  *queues.Queue
 	Text   []byte

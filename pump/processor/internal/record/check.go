@@ -18,10 +18,9 @@ const (
 	// most 64 rows.
 	checkEvery = time.Minute
 	// checkSoon is how often an owner looks where something is odd: a duplicate, which it recognises
-	// from memory, or rows of some time ago.
+	// from memory, or rows that came back older.
 	checkSoon = 10 * time.Second
-	// checkTimeout is what one look may take. A head that could not be read then is read a
-	// minute later.
+	// checkTimeout is what one look may take. A head that it did not read is read a minute later.
 	checkTimeout = 20 * time.Second
 )
 

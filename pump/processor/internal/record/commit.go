@@ -19,29 +19,28 @@ import (
 )
 
 const (
-	// commitEvery is how far apart commits of a partition begin at least. What a crash repeats is
-	// what was done since the last commit that was answered began.
+	// commitEvery is how far apart commits of a partition begin at least. A crash repeats what was
+	// done since the begin of the last answered commit.
 	commitEvery = 50 * time.Millisecond
 	// partitionMost and accountMost bound the entities that the commits of all processes ask one
 	// partition and the control account for in a second: a quarter of what the service publishes,
 	// because both get many other requests. A process has the share of the segments that it holds.
 	partitionMost = 2000 / 4
 	accountMost   = 20000 / 4
-	// aloneMost is what a process that holds all segments asks a partition for: no other process
-	// adds to it, and it is told of each refusal itself. So 64 segments are written every 50 ms.
+	// aloneMost is what a process that holds all segments asks a partition for: no other process adds
+	// to that, and the process sees each refusal itself. So 64 segments are written every 50 ms.
 	aloneMost = 1280
-	// latePart of the visibility is how long a result waits at most for that. The message's lease
-	// is renewed after a third, so most deliveries still cost no renewal.
+	// A result waits for that for this part of the visibility at most. The message's lease is renewed
+	// after a third, so most deliveries still cost no renewal.
 	latePart = 6
 	// uncommittedMost bounds how many deliveries of all partitions may wait before nothing
 	// more is got, and uncommittedPart of MaxBytes the texts they hold (P5.6). At a
 	// kilobyte each it is 16 MiB.
 	uncommittedMost = 16384
 	uncommittedPart = 4
-	// lostResults is how long results wait whose segment this process has lost while the
-	// control plane does not tell whether they can still be recorded. Their messages stay
-	// hidden for it, from a new owner too, if it is only this process that the control plane
-	// does not answer.
+	// lostResults is how long results of a lost segment wait while the control plane does not tell
+	// whether they can still be recorded. Their messages stay hidden that long, from a new owner too
+	// if the control plane is dark for this process alone.
 	lostResults = 15 * time.Minute
 )
 
@@ -80,8 +79,8 @@ func newCommitter(c *Recorder) *Committer {
 	return m
 }
 
-// Add takes a delivery whose effects are done and whose copies are acknowledged.
-// Its settler goes on with it once its entries are recorded, or are not to be.
+// Add takes a delivery whose effects are done and whose copies are acknowledged. Its settler goes
+// on with the delivery once the entries are recorded, or are not to be.
 func (m *Committer) Add(d *message.Delivery) {
 	r := m.c.r
 	number := m.c.Ledger.Partition(d.Header.Segment)
@@ -376,8 +375,8 @@ func (c *Recorder) enterTasks(d *message.Delivery, s *message.Plan, poison []mes
 	}
 }
 
-// enterForeign does the same for tasks without a run. One in quarantine needs no
-// record: a redrive puts it back under the same identity, and it is to be done then.
+// enterForeign does the same for tasks without a run. A task in quarantine needs no record: a
+// redrive puts it back under the same identity, and it is to be done then.
 func (c *Recorder) enterForeign(d *message.Delivery, s *message.Plan) {
 	var rest []int
 	for k := range d.Starts() {

@@ -22,20 +22,19 @@ const (
 	// that a segment with damaged rows does not hold up others.
 	fenceBase = 250 * time.Millisecond
 	fenceMost = 10 * time.Second
-	// fenceTimeout is how long one try may take until it is told that it takes long. What it has
-	// done by then stays done.
+	// fenceTimeout is how long one try may take until a warning. What it has done by then stays done.
 	fenceTimeout = time.Minute
-	// fencesAtOnce is how many partitions are fenced, or loaded, at once. 64 of them are 8 rounds
-	// of two requests, and as many answers of 4 MiB are in memory at most.
+	// fencesAtOnce is how many partitions are fenced, or loaded, at once. 64 partitions are 8 rounds
+	// of two requests, and 8 answers of 4 MiB are in memory at most.
 	fencesAtOnce = 8
 	// fenceLook is how often the fencer looks at most for what is fenced and what is next: a look at
 	// 4,096 segments takes a few milliseconds.
 	fenceLook = 20 * time.Millisecond
-	// fenceSoon is for how long messages of a segment wait in hand whose ledger another has: the
-	// owner claims it again above the other's epoch, or learns that it is the other's, which takes
-	// a look or two.
+	// fenceSoon is how long messages wait in hand if another process has their segment's ledger: this
+	// process claims the segment again above the other's epoch, or learns that the other owns it,
+	// which takes a look or two.
 	fenceSoon = 10 * time.Second
-	// fenceLong times the lease is how long a segment may be held and not fenced until that is an
+	// fenceLong times the lease is how long a segment may be held without a fence until that is an
 	// alarm.
 	fenceLong = 2
 )
@@ -158,8 +157,8 @@ func (f *Fencer) Fence(ctx context.Context) {
 	})
 }
 
-// round notes what has become ready, starts what is to be done, and says how long nothing
-// more will be, and whether there is something new to be worked on, or less to be waited for.
+// round notes what has become ready and starts what is due. It says how long nothing more will be
+// due, and whether there is something new to work on, or less to wait for.
 func (f *Fencer) round(ctx context.Context) (wait time.Duration, news bool) {
 	now := time.Now()
 	f.mu.Lock()
@@ -307,8 +306,8 @@ func (f *Fencer) tell(failed *ledger.UnfencedError) {
 	}
 	log := f.c.r.Log
 	if foreign > 0 {
-		// Another has claimed the segments since, which this process's next look shows; or the
-		// epochs of the owner rows are behind, and they are claimed again above the heads'.
+		// Another process has claimed the segments since, which this process's next look shows; or the
+		// owner rows' epochs are behind, and the segments are claimed again above the heads'.
 		log.Info("segments' ledgers have a later owner already", "segments", foreign, "error", failed)
 	}
 	if damaged > 0 {
@@ -320,7 +319,7 @@ func (f *Fencer) tell(failed *ledger.UnfencedError) {
 	}
 }
 
-// alarm tells of segments that have been held for long and cannot be fenced. The lock is held.
+// alarm logs segments that have been held for long and cannot be fenced. The lock is held.
 func (f *Fencer) alarm(now time.Time) {
 	long := fenceLong * f.c.r.OwnLease()
 	n, first := f.failing(func(u *unfencedSegment) bool { return now.Sub(u.since) >= long })
@@ -331,8 +330,8 @@ func (f *Fencer) alarm(now time.Time) {
 	}
 }
 
-// DamagedSegments is how many segments are held here that cannot be worked on because their
-// rows in the ledger are damaged. c may be nil.
+// DamagedSegments is how many held segments cannot be worked on because their rows in the ledger
+// are damaged. c may be nil.
 func (c *Recorder) DamagedSegments() int {
 	if c == nil {
 		return 0
@@ -342,8 +341,8 @@ func (c *Recorder) DamagedSegments() int {
 	return c.damaged
 }
 
-// IsStuck reports whether a segment's ledger will hardly be this process's in a moment: its rows
-// cannot be read, or another has had it for a while.
+// IsStuck reports whether a segment's ledger will hardly be this process's soon: its rows cannot be
+// read, or another process has had it for a while.
 func (f *Fencer) IsStuck(segment uint32) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -22,8 +22,8 @@ const (
 	// statePauseLeast and statePauseMost bound the pause: half as long as the state has been full.
 	statePauseLeast = time.Minute
 	statePauseMost  = 15 * time.Minute
-	// statePatience is for how long tasks wait for room. A new version of a reducer that keeps
-	// less is rolled out in that time, and quarantine keeps what was not.
+	// statePatience is for how long tasks wait for room. In that time a version of the reducer that
+	// keeps less can be rolled out, and quarantine keeps what did not fit.
 	statePatience = time.Hour
 	// stateWarns is the part of the bounds from which on there are warnings.
 	stateWarns = 0.5
@@ -126,8 +126,8 @@ func (f *fullStates) gate(segment uint32, message string) (delay time.Duration, 
 	case s == nil:
 		return 0, false
 	case s.unfit[message]:
-		// It goes into quarantine, and others have room to be remembered. Should it still come back, it
-		// is tried once more.
+		// It goes into quarantine, and others have room to be remembered. If it still comes back, it is
+		// tried once more.
 		delete(s.unfit, message)
 		return 0, true
 	case now.Before(s.until):
@@ -139,7 +139,7 @@ func (f *fullStates) gate(segment uint32, message string) (delay time.Duration, 
 }
 
 // Gate is what to do with a message whose segment's state is full, before its tasks are handled;
-// nil: try it. A task that goes into quarantine is to be recorded like one that was begun.
+// nil: try it. A task that goes into quarantine is to be recorded like a begun task.
 func (c *Recorder) Gate(d *message.Delivery) *message.Disposition {
 	if c.r.Reducer == nil || c.asWhole(d) {
 		return nil

@@ -12,9 +12,8 @@ import (
 // Names of done tasks without a run ("Names" in package ledger): when they are forgotten, and what
 // happens while a segment keeps as many as it may.
 const (
-	// namesKept is for how long a name is kept at least where they are many, while all queues
-	// answer. A copy of its task has come by then: nothing that is not asked for is hidden for
-	// longer.
+	// namesKept is for how long a name is kept at least if there are many, while all queues answer. A
+	// copy of its task has come by then: without a wish of the user no message is hidden for longer.
 	namesKept = 15 * time.Minute
 	// A message that waits for room is put back for half as long as its segment has had none.
 	namesWaitLeast = 5 * time.Second

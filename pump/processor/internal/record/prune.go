@@ -13,9 +13,9 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
-// How often it is looked at whether the ledger has something of runs that are done with: seldom,
-// and soon again while it had. Each processor reads one small row for it, and less often if there
-// are many processors.
+// How often the recorder looks whether the ledger has something of finished runs: seldom, and soon
+// again after it had. Each processor reads one small row for it, and less often if there are many
+// processors.
 const (
 	pruneEvery = 15 * time.Second
 	pruneAgain = 2 * time.Second

@@ -20,9 +20,9 @@ import (
 
 // The measures of telling tasks apart.
 const (
-	// inHandLeast and inHandMost bound for how long a copy of a task is put back whose
-	// first delivery is in hand. It is at work, or its result is about to be recorded:
-	// that takes a second or two, or as long as its handler takes.
+	// inHandLeast and inHandMost bound how long a copy is put back while its task is in hand. The task
+	// is at work, or its result is about to be recorded: that takes a second or two, or as long as its
+	// handler.
 	inHandLeast = 2 * time.Second
 	inHandMost  = 30 * time.Second
 	// runAgain is for how long tasks are put back whose run's row cannot be read.
@@ -44,10 +44,9 @@ type Recorder struct {
 	rows   *workload.Runs
 	Once   bool // finished tasks are recorded; else only a reducer's state is kept
 
-	// closing is held for reading while the ledger is asked about a run, and taken
-	// between learning that a run is closed and forgetting it: a message that took the run for
-	// open has then been told what is recorded of it, and every later one sees that
-	// it is closed.
+	// closing is held for reading while the ledger is asked about a run, and taken between learning
+	// that a run is closed and forgetting it: a message that took the run for open has then been told
+	// what is recorded, and every later message sees that the run is closed.
 	closing sync.RWMutex
 
 	*Fencer
@@ -344,8 +343,8 @@ func (c *Recorder) EndForeign(d *message.Delivery, tasks []int) {
 // AtLeastOnce reports whether nothing records which tasks are done. c may be nil.
 func (c *Recorder) AtLeastOnce() bool { return c == nil || !c.Once }
 
-// Beyond says what to do with a message whose run's row decides that by itself; over is false if
-// the tasks are asked of the ledger, or are done under another identity.
+// Beyond says what to do with a message if its run's row alone decides it; over is false if the
+// ledger is asked about the tasks, or they are done under another identity.
 func Beyond(
 	r *base.Env, d *message.Delivery, verdict closing.Verdict, once bool,
 ) (w *message.Disposition, over bool) {

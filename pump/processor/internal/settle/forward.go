@@ -25,8 +25,8 @@ var errNotHome = errors.New(
 	"the shard map that says where the message belongs is too old, or there is another",
 )
 
-// bringHome puts the copy that forward has made. Trying and the budget may have kept
-// it waiting for long, so where it belongs is asked again in the last moment.
+// bringHome puts the copy that forward has made. Retries and the budget may have kept the copy
+// waiting for long, so its place is asked again at the last moment.
 func (r *Settlers) bringHome(d *message.Delivery, c *message.Copy) error {
 	about := c.Queue.Digest(c.Text)
 	if err := c.Queue.Pay(r.Wire, queues.ClassPut, 1, queues.OpPut, about); err != nil {

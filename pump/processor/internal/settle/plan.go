@@ -134,8 +134,8 @@ func (r *Settlers) endsProcesses(attempts int, err error) bool {
 	return ended && r.Retry.MaxAttempts > 0 && 2*attempts >= r.Retry.MaxAttempts
 }
 
-// backoff is the delay before the next attempt of what failed in this delivery,
-// after n attempts before it.
+// backoff is the delay before the next attempt of the tasks that failed in this delivery, after n
+// earlier attempts.
 func (r *Settlers) backoff(d *message.Delivery, n uint64) time.Duration {
 	least, most := r.Timing.Backoff(n)
 	return least + time.Duration(r.Jitter.Float("retry", d.ID, n)*float64(most-least))
@@ -164,9 +164,9 @@ func toldNotNow(d *message.Delivery) codec.NotNow {
 	return told
 }
 
-// pause is the delay of its own of a message whose tasks were told "not now": at first that of a
-// first failure, and then from half as long to as long as they have been told so, but no longer
-// than after as many failures: what was told so long ago and is now again is not put off for long.
+// pause is the delay of tasks that were told "not now". At first it is that of a first failure.
+// Then it is from half as long to as long as they have been told so, but no longer than after as
+// many failures: tasks told so long ago, and now again, are not put off for long.
 func (r *Settlers) pause(d *message.Delivery) time.Duration {
 	first := d.Header.NotNow.First
 	if first.IsZero() {
@@ -209,10 +209,11 @@ func (r *Settlers) putBack(
 	}
 }
 
-// groupRetries joins tasks that may come back in one message. A message has one visibility, and no
-// task may come before it asked to; so tasks share a message when the latest of them waits at most
-// twice as long as the earliest (and a second more). That is one message for all failed tasks, and
-// at most twenty for any set of RetryAfter: the powers of two between a second and a week.
+// groupRetries joins tasks that may come back in one message. A message has one visibility, and a
+// task must not come earlier than it asked to; so tasks share a message when the latest of them
+// waits at most twice as long as the earliest (and a second more). That is one message for all
+// failed tasks, and at most twenty for any set of RetryAfter: the powers of two between a second
+// and a week.
 func groupRetries(rest []retryGroup) []retryGroup {
 	slices.SortStableFunc(rest, func(a, b retryGroup) int {
 		return cmp.Or(cmp.Compare(a.header(), b.header()), cmp.Compare(a.delay, b.delay))
@@ -237,12 +238,11 @@ func groupRetries(rest []retryGroup) []retryGroup {
 	return out
 }
 
-// planRest puts tasks back: the last group in the message in hand, rewritten
-// (P4.1), the others as messages of their own before it. If anything does not
-// fit, the message comes back whole, at the latest time that anyone asked for.
-// Its attempts cannot be written down then, so it is left to how often it was
-// delivered that it comes back less and less often: the only place where that
-// counts, because it also grows where no process worked on the message (P4.2).
+// planRest puts tasks back: the last group in the message in hand, rewritten (P4.1), the others as
+// messages of their own before it. If anything does not fit, the message comes back whole, at the
+// latest time that any task asked for. Its attempts cannot be written down then, so its delay grows
+// with its count of deliveries. Only here that count matters, because it also grows when no process
+// worked on the message (P4.2).
 func (r *Settlers) planRest(d *message.Delivery, s *message.Plan, groups []retryGroup) {
 	if len(groups) == 0 {
 		return
@@ -308,8 +308,8 @@ func (r *Settlers) writesNotNow(d *message.Delivery) bool {
 		r.Assignment.Load().View.CommonFormat() >= codec.Version
 }
 
-// rewrite packs some of a message's tasks into a text of its own. It takes the message's place if
-// it is to be here.
+// rewrite packs some of a message's tasks into a text of its own. The text takes the message's
+// place if here is set.
 func (r *Settlers) rewrite(d *message.Delivery, g retryGroup, here bool) (text []byte, ok bool) {
 	h := d.Header
 	h.Attempt = g.attempt

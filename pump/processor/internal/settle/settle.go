@@ -127,9 +127,9 @@ func receiptDead(d *message.Delivery, err error) error {
 	}
 }
 
-// soonBack is the longest delay of a message that this processor put back undone, and still waits
-// for when it is to leave once idle: a little more than a message waits for its segment
-// (lobbyAgain). Delays that grow pass it after a few deliveries, so that the wait has an end.
+// soonBack is the longest delay of a message that this processor put back undone and still waits
+// for before it leaves as idle: a little more than a message waits for its segment (lobbyAgain).
+// Delays that grow pass it after a few deliveries, so that the wait has an end.
 const soonBack = 7 * time.Second
 
 // isSoonHere reports whether this processor is soon to handle a message that was put back: its
@@ -206,8 +206,8 @@ func (r *Settlers) settleLater(d *message.Delivery, err error) {
 			r.Recorder.Unquarantine(d)
 		}
 	case over > settleAfterLease, over > 0 && (s.Final == message.StepRelease || len(s.Copies) > 0):
-		// A release is over by itself, and copies without the lease would only be
-		// copies more: the process that gets the message next makes them again.
+		// A release comes by itself, and copies without the lease would only be more copies: the process
+		// that gets the message next makes them again.
 		if len(s.Entries) > 0 { // what was done is still recorded
 			r.Recorder.Unquarantine(d)
 			s.Copies, s.Final, s.Text = nil, message.StepForget, nil

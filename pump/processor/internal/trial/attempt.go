@@ -16,8 +16,8 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// markAgain is for how long a message is put back whose attempt could not be written down. It is
-// not started without that, so it waits until the attempt can be written.
+// markAgain is how long a message is put back if its attempt could not be written down. Without
+// that its task is not started, so the message waits until the attempt can be written.
 const markAgain = 10 * time.Second
 
 // writeAttempt writes the attempt at a single task down before it begins. It goes into the

@@ -13,17 +13,17 @@ import (
 
 // How many deliveries that left no trace make a message suspicious.
 const (
-	// suspectAfter of them can be an accident where a queue has one owner: a get whose
-	// answer was lost, a machine that went away, a hand-over.
+	// suspectAfter of them can be an accident if a queue has one owner: a get with a lost answer, a
+	// machine that went away, a hand-over.
 	suspectAfter = 3
-	// suspectOwner more are innocent for each further owner of the queue: each owner gets others'
-	// messages and puts them back (P7). Measured of 2,000 healthy messages: the median of 8 owners
-	// is 7 deliveries, 99 in 100 have at most 69, the most is 82; of 16 owners it is 13, 83 and
+	// suspectOwner more are no sign of guilt for each further owner of the queue: each owner gets
+	// others' messages and puts them back (P7). Measured of 2,000 healthy messages: the median of 8
+	// owners is 7 deliveries, 99 in 100 have at most 69, the most is 82; of 16 owners it is 13, 83 and
 	// 124. One or two in a hundred are split then, which costs about as many requests as three more
 	// deliveries to each owner; guilt takes 45 deaths among 8 owners to find.
 	suspectOwner = 10
-	// readersKept is for how long the most owners that a queue had are remembered: when
-	// most of them leave, its messages still have the counts of their time.
+	// readersKept is for how long the most owners that a queue had are remembered: when most owners
+	// leave, its messages still have the counts from before.
 	readersKept = 15 * time.Minute
 )
 

@@ -15,13 +15,13 @@ import (
 )
 
 // A trial: the attempt is written down and acknowledged (attempt.go). Then the message is opened
-// and its task started like any other. If the process dies, that record is left of it. So each task
-// that was on trial when a process died takes a share of the blame. The more of it a task has, the
-// fewer others may be on trial with it: with n handlers n at first, then a quarter of that with
-// each attempt. The last attempts are made alone: nothing else is started in the process. Only
-// those condemn: tasks that came in with a guilty one share its first attempts, but all except a
-// few are done by then, and those few are tried without it. A trial alone also spares all other
-// work in the process the end that is expected.
+// and its task started like any other. If the process dies, that record is left. So each task that
+// was on trial when a process died takes a share of the blame. The more blame a task has, the fewer
+// others may be on trial with it: with n handlers n at first, then a quarter of that with each
+// attempt. The last attempts are made alone: nothing else is started in the process. Only those
+// condemn: tasks that came in with a guilty one share its first attempts, but all except a few are
+// done by then, and those few are tried without it. A trial alone also spares other work in the
+// process the expected end.
 const (
 	// aloneAttempts are the last of RetryPolicy.MaxAttempts: a suspect is alone in the process for
 	// them. To convict it wrongly, a process would have to die three times then for other reasons.
@@ -31,8 +31,8 @@ const (
 	// soloPatience bounds how long a suspect waits for handlers without a time limit before it is
 	// tried beside them.
 	soloPatience = 15 * time.Minute
-	// recordMost is for how long a trial lasts after its task is done, until that is recorded.
-	// The control plane may be dark, and then the next one need not wait for it.
+	// recordMost is how long a trial lasts at most after its task is done, until the result is
+	// recorded. The control plane may be dark, and then the next trial need not wait.
 	recordMost = 2 * waits.RequestTimeout
 )
 
