@@ -14,8 +14,8 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
-// runBeats is how many beats of a member pass between two of a run. Whether a client is gone is
-// judged in minutes, and a thousand of them beat into one partition.
+// runBeats is how many beats of a member pass between two of a run. Lost clients are noticed in
+// minutes, and a thousand of them beat into one partition.
 const runBeats = 3
 
 // runBeat is how often this distributor beats in the row of its run.
@@ -63,9 +63,9 @@ func (r *run) beat(ctx context.Context) error {
 	return err
 }
 
-// proven comes before each put and before its acknowledgement counts. It returns when a beat was
-// answered that was sent before others may take this process for gone. A process that stood still
-// for longer learns so whether its run is over: what is put into such a run goes to quarantine.
+// proven comes before each put and before its acknowledgement counts. It returns when a beat sent
+// before others may take this process for gone was answered. So a process that stood still for
+// longer learns whether its run is over: what is put into such a run goes to quarantine.
 func (r *run) proven(ctx context.Context) error {
 	every, clock := r.d.runBeat(), r.d.cfg.Sim.Seeding.Clock()
 	good := closing.SilentBeats*every + closing.AbandonPressed
@@ -91,10 +91,9 @@ func (r *run) pulse(every time.Duration) workload.Pulse {
 	return p
 }
 
-// putBack makes the row of a run again that is gone, and reports whether it is there. Its account
-// failed over, or the table was restored, to a time before the run. Without the row, messages of
-// the run would go to quarantine as those of an unknown run. In a deleted workload putBack makes
-// nothing.
+// putBack makes a run's missing row again, and reports whether the row is there. Its account failed
+// over, or the table was restored, to a time before the run. Without the row, messages of the run
+// would go to quarantine as those of an unknown run. In a deleted workload putBack makes nothing.
 func (r *run) putBack(ctx context.Context) bool {
 	if _, err := send.Refresh(ctx, r.d.router.Current().Workload); workload.Lost(err) {
 		return false
@@ -116,7 +115,7 @@ const rowLost = "its row was gone when another leader took it over: " +
 	"the account failed over, or the table was restored; another run reads the source anew"
 
 // bringBack makes the row of such a run again, as a broken one, so that processors do its tasks.
-// The run cannot be continued: no row says any more what source it was made from (P2.3).
+// The run cannot be continued: no row tells its source any more (P2.3).
 func (t *term) bringBack(ctx context.Context, id pump.RunID) error {
 	runs := t.d.runs.By(t.won.Epoch)
 	t.d.cfg.Log.Error("a run cannot be continued", "run", id.String(), "note", rowLost)
@@ -142,8 +141,8 @@ type sealedRun struct {
 	closed bool // it was seen closed
 }
 
-// keepSealed seals the last run again if its row came back as it was before that: no other process
-// knows how many tasks it has. It closes a closed run again, as the ledger may no longer know it.
+// keepSealed seals the last run again if its row came back unsealed: no other process knows how
+// many tasks the run has. It closes a closed run again, as the ledger may no longer know it.
 func (d *Distributor) keepSealed(ctx context.Context) {
 	last := d.sealed
 	if last == nil || time.Since(last.at) > min(sealedKept, d.cfg.Retention/2) {

@@ -21,8 +21,8 @@ import (
 	"github.com/queuepump/queuepump/pump/source"
 )
 
-// BadLine says what becomes of a record that cannot be a task: it does not
-// parse, lacks its key, or is too large for a message.
+// BadLine says what becomes of a record that does not parse, lacks its key, or is too large for a
+// message.
 type BadLine string
 
 // What to do with bad lines.
@@ -42,11 +42,10 @@ type Options struct {
 	Pack int
 	// OnBadLine is for records that cannot be tasks. Default [BadLineFail].
 	OnBadLine BadLine
-	// SealAge is how long a task waits in an open envelope for others to fill it
-	// while the source gives less than the queues take; up to ten times as long while it gives
-	// more. Default: 1 s with MaxRate, and for a source that cannot be read again, because
-	// those may be slow; without bound for others, which do not stand still. Negative: without
-	// bound.
+	// SealAge is how long a task waits in an open envelope for others to fill it while the source
+	// gives less than the queues take; up to ten times as long while it gives more. Default: 1 s with
+	// MaxRate, and for a source that cannot be read again, because such sources may be slow; without
+	// bound for others, which do not stand still. Negative: without bound.
 	SealAge time.Duration
 	// MaxRate is how many tasks a second are read from the source at most. The rate is that of one
 	// distribution: of elected distributions one runs at a time. Default 0: no limit.
@@ -54,8 +53,8 @@ type Options struct {
 	// Grace is how long a distributor that is told to stop goes on sending what
 	// it has read. Default 20 s.
 	Grace time.Duration
-	// Beat and Lease are the times of the election and of the membership in the cluster: how often
-	// the process says that it lives, and after how long without that it counts as dead.
+	// Beat and Lease are the times of the election and of the membership in the cluster: how often the
+	// process says that it lives, and after how long without such a sign it counts as dead.
 	Beat, Lease time.Duration
 	// Wait, if it is not nil, makes Run wait after the one distribution until every task of
 	// it is done or in quarantine; see runs.Wait. It needs delivery mode [pump.Once], and
@@ -71,8 +70,8 @@ type Options struct {
 }
 
 const (
-	// defaultCheckpointEvery is the time between checkpoints: what a takeover distributes again is
-	// a second of work, and the 1.2 requests a second to one table that it costs are few.
+	// defaultCheckpointEvery is the time between checkpoints: a takeover distributes a second of work
+	// again, at a cost of 1.2 requests a second to one table.
 	defaultCheckpointEvery = time.Second
 	// defaultBarrierAge is how long a checkpoint waits for envelopes to fill before
 	// they are sent as they are (P2.1, docs/protocols.md).
@@ -150,9 +149,8 @@ type Progress struct {
 	Done, Total int64
 }
 
-// Summary is what one distribution came to. Counts other than those of tasks
-// and bad lines are of this process only; they leave out what an earlier leader
-// of a resumed run did.
+// Summary is the result of one distribution. Counts other than those of tasks and bad lines are of
+// this process only; they leave out what an earlier leader of a resumed run did.
 type Summary struct {
 	Run       pump.RunID    `json:"run"`
 	Tasks     int64         `json:"tasks"`     // in the run
@@ -252,13 +250,13 @@ func New(c pump.Config, from source.Source, o Options) (*Distributor, error) {
 
 // Run distributes. Without Every it returns after the one distribution. It returns nil if it put
 // every task with an acknowledgement and sealed the run, and with Wait if all tasks are done or in
-// quarantine. When ctx ends before, Run sends what it has read (within Grace) and marks the run as
+// quarantine. If ctx ends earlier, Run sends what it has read (within Grace) and marks the run as
 // broken.
 //
 // With Every it goes on until ctx ends, which does not count as an error: within Grace it sends
 // what it has read and saves how far it came, so that another distributor continues there at once.
-// Only errors that no waiting mends end it earlier, such as a configuration that disagrees with
-// the workload. The summary is of the last distribution.
+// Only errors that waiting does not mend end it earlier, such as a configuration that disagrees
+// with the workload. The summary is of the last distribution.
 //
 // For the time of Run the distributor is a member of the workload's cluster, if that
 // can be reached. While a queue is dark or at its limit, its tasks go to others.

@@ -146,10 +146,10 @@ func (d *Distributor) distribute(ctx context.Context, r *run) error {
 	return err
 }
 
-// lastWords is how long a distributor that was told to stop, and whose grace is
-// used or over, tries to write each of the rows that say how far it came.
-// Written or not, no task is lost: the next leader continues a run that is open.
-// Control's own patience of a minute would make a supervisor kill it instead.
+// lastWords is how long a distributor that was told to stop, and whose grace is used or over, tries
+// to write each of the rows that say how far it came. No task is lost without them: the next leader
+// continues a run that is open. Control's own patience of a minute would make a supervisor kill it
+// instead.
 const lastWords = 5 * time.Second
 
 // outlive gives a context that goes on for lastWords when ctx ends, or has ended.
@@ -257,7 +257,7 @@ func (d *Distributor) standBy(ctx context.Context, wait time.Duration) error {
 	}
 }
 
-// prepare is Prepare until it succeeds. A distributor that is there to replace others must not end
+// prepare calls Prepare until it succeeds. A distributor that stands by for others must not end
 // because the control account is dark for longer than a request is tried.
 func (d *Distributor) prepare(ctx context.Context) error {
 	began := time.Now()
@@ -282,8 +282,8 @@ func final(err error) bool {
 	return failure.Ends(failure.ControlAccount, err, failure.Work)
 }
 
-// retryPause is how long an elected distributor that could not even begin waits
-// before it stands again; another one may do better meanwhile.
+// retryPause is how long an elected distributor that could not begin waits before it stands again;
+// another may do better meanwhile.
 const retryPause = 5 * time.Second
 
 // term is what a distributor does between a won election and giving it up.
@@ -367,12 +367,12 @@ func (t *term) stepBack(ctx context.Context, err error) time.Duration {
 	return pause
 }
 
-// UnreadPause is the longest that a distributor which cannot read its source waits before it
-// stands again: seldom beside others that can, and soon after a mount is back.
+// UnreadPause is the longest that a distributor waits before it stands again if it cannot read its
+// source: seldom beside others that can, and soon after a mount is back.
 const UnreadPause = time.Minute
 
-// finish makes the next distribution due after Every. Until that is written
-// the others wait, so it is tried again as long as leadership lasts.
+// finish makes the next distribution due after Every. Until that is written the others wait, so
+// finish tries again as long as leadership lasts.
 func (t *term) finish(ctx context.Context) (time.Duration, error) {
 	t.d.held = heldRun{}
 	rows, done := outlive(ctx)

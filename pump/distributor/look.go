@@ -10,8 +10,8 @@ import (
 	"github.com/queuepump/queuepump/pump/source"
 )
 
-// A source is looked at before anything is made for it: what was misspelt leaves no workload and
-// no run behind, and a command that cannot start uses up no distribution.
+// The distributor looks at a source before it makes anything for it: a misspelt name leaves no
+// workload and no run behind, and a command that cannot start does not use up a distribution.
 
 // troubled reports whether a source could not be read for a reason outside of the source.
 func troubled(err error) bool {
@@ -43,14 +43,14 @@ const distributorVersion = 2
 // maxFingerprint is what [source.Source] allows, with our own part.
 const maxFingerprint = 2 << 10
 
-// fingerprint is of the source and of the settings that decide which records
-// become tasks with which numbers (P2.3).
+// fingerprint is the fingerprint of the source and of the settings that decide which records become
+// tasks with which numbers (P2.3).
 func (d *Distributor) fingerprint(of string) string {
 	segments := d.router.Current().Workload.Map.Segments
 	return fmt.Sprintf("v%d S=%d bad=%s %s", distributorVersion, segments, d.opts.OnBadLine, of)
 }
 
-// look opens what a new run distributes and, if that takes no waiting, reads its first record.
+// look opens the source of a new run and, if it need not wait, reads the first record.
 func (d *Distributor) look(ctx context.Context, r *run) error {
 	if err := d.fix(ctx, r); err != nil {
 		return err

@@ -155,8 +155,8 @@ const (
 	// leaveSlow is what leaving may take. It is one request; others remove a row that stays behind
 	// when it has been silent for long enough.
 	leaveSlow = 2 * time.Second
-	// sayLast is how long a run that was over sooner than it had joined waits for
-	// that, to tell the owners what waits for them: it would wait longer in the queue.
+	// sayLast is how long a run that ended before its process had joined waits for the join, to tell
+	// the owners of their messages: without a nudge those would wait longer in the queue.
 	sayLast = time.Second
 )
 
@@ -202,8 +202,8 @@ func (s *membership) delivered(into *send.Sink, m *pack.Message) {
 	}
 }
 
-// notifyOwner tells the owner of a segment of a message in a queue, unless it has had
-// another there from this process just before.
+// notifyOwner tells a segment's owner of a message in a queue, unless the owner has just had
+// another there from this process.
 func (s *membership) notifyOwner(v *cluster.View, u putInto) {
 	owner := ""
 	if by, ok := v.OwnerOf(u.segment); ok {

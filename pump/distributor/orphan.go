@@ -15,11 +15,11 @@ import (
 
 // A leader makes a run's row before it names the run in the election row (P1.1). A leader that
 // dies, or loses the leadership, between the two leaves an open run. If no leader has led since,
-// the next one begins that run: it cannot know whether the election row named it, and came back as
-// it was before. An open run of an earlier term is an orphan: the leaders after that term did not
+// the next one begins that run: it cannot know whether the election row named the run and then came
+// back older. An open run of an earlier term is an orphan: the leaders after that term did not
 // learn of it from the election row. The next leader ends it.
 
-// newestReads is how many of the newest runs are asked for their epoch if the election row is gone.
+// newestReads is how many of the newest runs' epochs are read if the election row is gone.
 const newestReads = 16
 
 // neverBegun is the note of an orphan if no beat says that anything of it was put.
@@ -39,10 +39,10 @@ func (t *term) holds(r *run, checkpoint []byte) {
 	t.d.held = heldRun{run: r.id, epoch: t.won.Epoch, checkpoint: bytes.Clone(checkpoint)}
 }
 
-// left tells the election what is known of former terms besides its row, which names an epoch. It
-// notes the orphans. It must come before a term of this process begins its own run: once Begin is
-// acknowledged, no process can have led after this term, so the process that made orphans cannot
-// begin them any more. A leader that also had the term before need not look.
+// left tells the election what is known of former terms besides the election row, which names an
+// epoch. It notes the orphans. It must come before a term of this process begins its own run: once
+// Begin is acknowledged, no process can have led after this term, so the process that made orphans
+// cannot begin them any more. A leader that also had the term before need not look.
 func (d *Distributor) left(ctx context.Context, epoch uint64) (l election.Left, err error) {
 	d.orphans = nil
 	if d.led != 0 && epoch == d.led && d.held.run.IsZero() {

@@ -54,16 +54,16 @@ type RepairSummary struct {
 }
 
 // Repair reads the source of a run again and puts those of its tasks that the ledger has neither
-// done nor in quarantine, each under the identity it had. So it cannot make anything happen twice:
-// a task that was not lost after all is recognised. The delivery mode must be [pump.Once].
+// done nor in quarantine, each under the identity it had. So nothing happens twice: a task that was
+// not lost after all is recognised. The delivery mode must be [pump.Once].
 //
 // The source and the settings must be those of the run: the fingerprint is compared, then the whole
 // source is read and counted before anything is put, and what was sealed is compared with that
 // ([source.ErrSourceChanged]). A run that broke, or was left open by a distributor that is gone, is
-// put to the end of its source and sealed, as its distributor would have done; what keeps the
-// source from being read to its end, such as a bad line under [BadLineFail], keeps it from being
-// repaired. An open run whose distributor is at work is refused (runs.ErrRunState), and so is a run
-// whose source cannot be read again ([source.ErrNotReplayable]). A closed run lacks nothing.
+// put to the end of its source and sealed, as its distributor would have done; if the source cannot
+// be read to its end, as with a bad line under [BadLineFail], the run cannot be repaired. An open
+// run whose distributor is at work is refused (runs.ErrRunState), and so is a run whose source
+// cannot be read again ([source.ErrNotReplayable]). A closed run lacks nothing.
 //
 // It uses the options that say how to read and put. Progress is that of reading twice; only the
 // second reading puts. The summary is valid with an error as well. Do not call Repair concurrently
@@ -186,7 +186,8 @@ const keepEvery = time.Minute
 
 // keep gives signs of life of a run that no distributor continues, until done is called: to read a
 // large source twice may take longer than such a run lives. The context ends when the run does.
-// *The run was over by then, and the ledger had forgotten it: all of it was put again.*
+// *Without these signs a run was over by then, and the ledger had forgotten it: all of it was put
+// again.*
 func (r *repair) keep(ctx context.Context) (kept context.Context, done func()) {
 	if r.o.DryRun || r.run.State == workload.RunSealed { // which waits for a repair for a retention
 		return ctx, func() {}
@@ -211,8 +212,8 @@ func (r *repair) keep(ctx context.Context) (kept context.Context, done func()) {
 	}
 }
 
-// confirm reads the run's row again, after the ledger: what is done of a run is forgotten when its
-// row says that it is closed or over, and not before. A run that is closed by now lacks nothing.
+// confirm reads the run's row again, after the ledger: the ledger forgets a run's tasks only after
+// its row says that it is closed or over. A run that is closed by now lacks nothing.
 func (r *repair) confirm(ctx context.Context) error {
 	run, err := r.d.runs.Get(ctx, r.run.ID)
 	switch {
@@ -289,8 +290,8 @@ func value(s string) string {
 	return s
 }
 
-// count reads the whole source and numbers its tasks, and puts nothing. Only then is it
-// known that what is put will have the identity that it had.
+// count reads the whole source and numbers its tasks, and puts nothing. Only then is it known that
+// tasks will be put under their former identities.
 func (r *repair) count(ctx context.Context) error {
 	d := r.d
 	dist := r.reading()
@@ -395,7 +396,7 @@ func (r *repair) put(ctx context.Context) error {
 	dist := r.reading()
 	dist.wanted = func(segment uint32, n uint64) bool { return r.missing[segment].has(n) }
 	if r.run.State == workload.RunSealed {
-		// A run is sealed after its bad lines were put into quarantine (P2.2), where they would only be
+		// A run is sealed after its bad lines were put into quarantine (P2.2), where they would then be
 		// twice. No row says which lines of another run were bad.
 		dist.onBad = func(bad *source.BadInput, _ int) error { return r.passOver(dist, bad) }
 	}

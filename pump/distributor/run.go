@@ -65,8 +65,8 @@ type run struct {
 	log    *slog.Logger
 	count  pack.Tally
 	begun  time.Time
-	// took is how long it took until the run was sealed, and completion how that ended, if
-	// that was waited for.
+	// took is how long it took until the run was sealed. completion is how the wait for its tasks
+	// ended, if there was one.
 	took       time.Duration
 	completion *pump.Completion
 	// before and beforeThrottled are what the process had asked for when this began.
@@ -167,8 +167,8 @@ func (r *run) sendAll(ctx context.Context) (ending, error) {
 		return endOfSource, unchanged(reader)
 	}
 	if check != nil {
-		// Everything before this instant is acknowledged, so that another can
-		// continue without sending anything twice.
+		// Everything before this instant is acknowledged, so another distributor can continue without
+		// sending anything twice.
 		r.flush(check, r.read.Snapshot())
 	}
 	return endStopped, nil

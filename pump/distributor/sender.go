@@ -37,15 +37,14 @@ const defaultLinger = 10 * time.Millisecond
 // delivery mode [pump.Once] each open run costs room in the ledger of every segment. So a program
 // should have one Sender for as long as it runs, and not one for each task.
 //
-// A sender outlives its troubles. While no run can be begun, because the control account does
-// not answer or refuses the credential, each Send waits or fails by itself, and the next
-// one tries again. After a run that failed the next Send begins another.
+// A sender outlives its troubles. While a run cannot be begun, because the control account does not
+// answer or refuses the credential, each Send waits or fails by itself, and the next one tries
+// again. After a run that failed the next Send begins another.
 //
-// Any number of programs may send to a workload at the same time. When a program dies
-// without Close, the tasks that it sent are still done, but its run stays open.
+// Any number of programs may send to a workload at the same time. If a program dies without Close,
+// the tasks that it sent are still done, but its run stays open.
 //
-// Send may be called from many goroutines at once; that is also how many small sends get
-// into one message.
+// Send may be called from many goroutines at once; so many small sends share one message.
 type Sender struct {
 	d       *Distributor
 	closing chan struct{} // closed by the first Close
@@ -78,9 +77,8 @@ func NewSender(cfg pump.Config, o SenderOptions) (*Sender, error) {
 // A task that cannot be sent, because it is too large, is part of the error; the others of the call
 // are still sent. Nothing was sent with these errors: no run can be begun, with the reason, which
 // waiting may not mend; ctx ended before the tasks were handed in; [ErrSenderClosed]. After any
-// other error the tasks may have been sent or not, and sent again they are other tasks: that ctx
-// ended later, or that the run failed. After any error but ErrSenderClosed the next Send may
-// succeed.
+// other error (ctx ended later, or the run failed) the tasks may have been sent or not, and sent
+// again they are other tasks. After any error but ErrSenderClosed the next Send may succeed.
 func (s *Sender) Send(ctx context.Context, tasks ...source.Record) error {
 	if len(tasks) == 0 {
 		return nil
@@ -188,8 +186,8 @@ func (s *Sender) current() *intake {
 	return in
 }
 
-// sendAgain is how long a sender waits after a run that failed before it begins another,
-// doubled up to retryPause.
+// sendAgain is how long a sender waits after a failed run before it begins another, doubled up to
+// retryPause.
 const sendAgain = 500 * time.Millisecond
 
 // run is one of the sender's runs; the last one is over.

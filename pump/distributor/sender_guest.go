@@ -16,7 +16,7 @@ import (
 // budgets, or marks for what its queues do not take.
 const (
 	// guestPart of a queue's limit is what a guest may put into an account, second after second: a
-	// thousand of them are less than what two dozen queues take.
+	// thousand guests put less than two dozen queues take.
 	guestPart = 1. / 100
 	// guestBursts is for how long a guest may put more, within the floor of a process that is alone.
 	guestBursts = member.DefaultBeat
@@ -85,8 +85,8 @@ func (s *membership) whileNeeded() bool {
 	return false
 }
 
-// needs says whether this process puts more than a guest should, and whether something holds it
-// back that a member could do something about.
+// needs says whether this process puts more than a guest should, and whether something that a
+// member could change holds it back.
 func (s *membership) needs() (held, more bool) {
 	f := s.d.fleet
 	if t := s.d.router.Current(); t != nil {

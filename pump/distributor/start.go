@@ -15,9 +15,8 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
-// Prepare reads the workload's row, making it if need be, and sees to the
-// queues of its map. It runs before every distribution, because accounts may
-// have come and gone.
+// Prepare reads the workload's row, making it if need be, and makes missing queues of its map. It
+// runs before every distribution, because accounts may have come and gone.
 func (d *Distributor) Prepare(ctx context.Context) error {
 	w, err := d.waitForWorkload(ctx)
 	if workload.Lost(err) && d.router.Current() != nil {
@@ -67,8 +66,8 @@ func (d *Distributor) stake() failure.Stake {
 	return failure.Service
 }
 
-// waitForWorkload is workload, and says while it lasts what it waits for. A distributor that sends
-// once does not wait for an account that is not there: no other sends in its place.
+// waitForWorkload calls workload, and says meanwhile what it waits for. A distributor that sends
+// once does not wait for a missing account: no other sends in its place.
 func (d *Distributor) waitForWorkload(ctx context.Context) (*workload.Workload, error) {
 	waits := setup.NewWaits(d.cfg.Log, "waiting for the control account to answer", "account")
 	defer waits.Stop()
@@ -88,7 +87,7 @@ func (d *Distributor) waitForWorkload(ctx context.Context) (*workload.Workload, 
 }
 
 // workload reads the workload's row. The first time it makes the row if no account has it; asking
-// is that of [setup.Maker]. Later a row that is gone was deleted, and workload does not undo the
+// is that of [setup.Maker]. Later a missing row was deleted, and workload does not undo the
 // deletion.
 func (d *Distributor) workload(
 	ctx context.Context, asking func() (asked func()),

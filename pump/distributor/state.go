@@ -102,8 +102,8 @@ func (s *stage) ended(r *run, err error) {
 	}
 }
 
-// add counts what a distribution has done here. From some moment on its counters include the work
-// before a takeover, so a smaller count adds nothing.
+// add counts what a distribution has done in this process. From some moment on its counters include
+// the work before a takeover, so a smaller count adds nothing.
 func (c *Counts) add(r *run) {
 	var tasks, skipped, quarantined int64
 	if r.from != nil {

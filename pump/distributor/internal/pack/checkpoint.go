@@ -119,8 +119,8 @@ type Checkpointer struct {
 	pending    *Barrier // complete, not saved yet; used by run, and after it by flush
 }
 
-// Run saves until over is closed. A save under way is waited for then: given up
-// half-way, it could land after the final one.
+// Run saves until over is closed. It then waits for a save under way, which could otherwise land
+// after the final save.
 func (c *Checkpointer) Run(ctx context.Context, over <-chan struct{}) error {
 	tick := time.NewTicker(min(c.Every, c.Age)/2 + time.Nanosecond)
 	defer tick.Stop()

@@ -19,9 +19,9 @@ import (
 // numbered them before. More lanes than MaxLanes would wait for the one reader.
 const (
 	MaxLanes = 8
-	// What the reader collects for a lane before it waits for the lane to take it: enough that
-	// neither side waits for the other's every turn and that a segment has several tasks
-	// in it (see grouped), little beside defaultMaxOpen.
+	// What the reader collects for a lane before it waits for the lane to take it: enough that neither
+	// side waits for the other in every turn and that a segment has several tasks in it (see grouped);
+	// little beside DefaultMaxOpen.
 	laneBytes = 256 << 10
 	laneTasks = 2048
 )
@@ -76,8 +76,8 @@ func NewLane(p *Packer) *Lane {
 	return &Lane{packer: p, wake: make(chan struct{}, 1), space: make(chan struct{}, 1)}
 }
 
-// append copies a task into what is handed over next, waiting for room. The reader alone
-// calls it, and mark, flush and close.
+// append copies a task into what is handed over next, waiting for room. Only the reader calls
+// append, mark, flush and close.
 func (l *Lane) append(ctx context.Context, segment uint32, n uint64, r *source.Record) error {
 	q := &l.filling
 	if q.full() {
@@ -227,10 +227,9 @@ func (l *Lane) Run(ctx context.Context) error {
 	}
 }
 
-// busyAges is how many times longer a task may wait for its envelope to fill
-// while more tasks are waiting than the lane packs: then the queues are the
-// bottleneck, and sending them small envelopes because large ones take long
-// would make it narrower still.
+// busyAges is how many times longer a task may wait for its envelope to fill while more tasks wait
+// than the lane packs: then the queues are the bottleneck, and small envelopes would make it
+// narrower.
 const busyAges = 10
 
 // sealAged seals what has been open for SealAge, and says when to look again.

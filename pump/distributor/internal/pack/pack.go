@@ -27,8 +27,8 @@ type Packer struct {
 	Limit func(segment uint32) int
 	// Writes is the version of the format that everybody reads at this moment.
 	Writes func() uint8
-	// Opened is called when an envelope gets its first task, before that can
-	// be part of a barrier; emit when it is sealed.
+	// Opened is called when an envelope gets its first task, before that can be part of a barrier;
+	// emit is called when the envelope is sealed.
 	Opened func(interval int)
 	Emit   func(*Message) error
 
@@ -135,8 +135,8 @@ func (p *Packer) seal(e *OpenEnvelope) error {
 	return p.Emit(c)
 }
 
-// sealBefore seals what holds a task from before the barrier of that number.
-// Envelopes are listed as they were opened, so those come first.
+// sealBefore seals the envelopes with a task from before the barrier of that number. Envelopes are
+// listed as they were opened, so these come first.
 func (p *Packer) sealBefore(barrier int) error {
 	for len(p.order) > 0 && p.order[0].interval < barrier {
 		if err := p.seal(p.order[0]); err != nil {

@@ -44,8 +44,8 @@ type Segmenter struct {
 	Count    *Tally
 	// the bad line is dealt with, or the error ends the run
 	OnBad func(bad *source.BadInput, interval int) error
-	// Wanted says which tasks are handed on; the others are only numbered. nil: all are.
-	// It is asked of each task once, those of a segment in their order.
+	// Wanted says which tasks are handed on; the others are only numbered. nil: all are. It is asked
+	// once about each task, those of a segment in their order.
 	Wanted func(segment uint32, n uint64) bool
 	Pace   *rate.Limiter // of the records; nil: as fast as they come
 	Whole  codec.Header  // to try whether a large task fits
@@ -75,9 +75,8 @@ const surelyFits = 44 << 10
 // its lane under ctx, which lives longer than reading: a task that was read and
 // numbered and not offered would be lost to the checkpoint behind it.
 //
-// It collects tasks, and hands them over when they are many, before the source has to be waited
-// for, and before it waits for anything else. A lane gets the tasks that it has collected at
-// its end when the lane is closed.
+// It collects tasks, and hands them over when they are many, and before it waits for the source or
+// anything else. A lane gets the tasks that it has collected at its end when the lane is closed.
 func (s *Segmenter) Read(ctx, within context.Context) error {
 	defer s.progress()
 	s.tasks = s.Count.Tasks.Load()
@@ -145,8 +144,8 @@ func (s *Segmenter) next(reading context.Context, rec *source.Record) (err error
 	return &SourceError{err}
 }
 
-// accept gives a record its identity and hands it on. A task too large for a
-// message is found out before: a number given to it would be missing for ever.
+// accept gives a record its identity and hands it on. Before that it finds out whether the task is
+// too large for a message: a number given to such a task would be missing for ever.
 func (s *Segmenter) accept(ctx context.Context, rec *source.Record) error {
 	segment := shardmap.Segment(rec.Key, len(s.Counts))
 	n := s.Counts[segment]

@@ -13,9 +13,10 @@
 //
 //   - A home is dark if nothing was acknowledged for 5 s and two puts were not answered or one was
 //     turned down (credential, missing queue, disabled account), or after 30 s of nothing but
-//     throttles, or if its sink is busy and it has answered nothing for 5 s. It gets one probe, a
-//     real message, about every 5 s. The first acknowledged one brings its messages back to it. A
-//     queue that is dark again within a minute is held down for 15 s, doubling up to 5 min.
+//     throttles, or if its sink is busy and it has answered nothing for 5 s. A dark home gets one
+//     probe, a real message, about every 5 s. The first acknowledged probe brings its messages back
+//     to it. A queue that is dark again within a minute is held down for 15 s, doubling up to 5
+//     min.
 //   - A sink is busy if as many messages are in flight as may be. A home is at its limit if it is
 //     busy for 5 s, throttled after that, and throttled within the last 30 s. A message that would
 //     wait there, or was refused four times, goes to the first marked choice that is not busy, or

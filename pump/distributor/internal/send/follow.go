@@ -96,8 +96,8 @@ func Refresh(ctx context.Context, w *workload.Workload) (*workload.Workload, err
 	return w.Refresh(ctx)
 }
 
-// markSpills has what is wanted marked, and only then lets it be used (P6.3). As
-// long as that fails the tasks of dark queues wait.
+// markSpills has the wanted choices marked, and only then lets them be used (P6.3). As long as that
+// fails the tasks of dark queues wait.
 func (f *Follower) markSpills(ctx context.Context) {
 	var unmarked logs.Limited
 	for failures := uint64(0); ; {

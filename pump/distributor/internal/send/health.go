@@ -47,7 +47,7 @@ type health struct {
 	probes         uint64
 }
 
-// state is what health says of a queue: others help one with those that are in a better state.
+// state is a queue's state by its health: queues in a better state help it.
 type state uint8
 
 const (
@@ -119,7 +119,7 @@ func (h *health) lost(now time.Time) {
 }
 
 // turnedDown is a put that was answered and not taken: the account refuses the credential or is
-// disabled, or the queue is not there. An operator must see to that, and others help meanwhile.
+// disabled, or the queue is missing. An operator must mend that, and other queues help meanwhile.
 func (h *health) turnedDown(now time.Time) {
 	h.sent(now)
 	h.turned = true
@@ -184,8 +184,8 @@ func (h *health) look(now time.Time, busy bool) {
 	if h.busy.IsZero() {
 		h.busy = now
 	}
-	// An account that hangs fails no request before its deadline. But a busy
-	// sink has many puts in flight, and no service needs so long for all of them.
+	// Requests to an account that hangs fail only at their deadlines. But a busy sink has many puts in
+	// flight, and a service does not need so long for all of them.
 	if !h.silent.IsZero() && now.Sub(h.silent) >= darkAfter && h.throttled.Before(h.silent) {
 		h.darken(now)
 	}

@@ -27,7 +27,7 @@ const (
 )
 
 // judge says what follows from a failed request: a pause before the next or, with an error, the end
-// of the distribution. Made: the queue was known to be there when the put was sent.
+// of the distribution. Made: the queue was known to exist when the put was sent.
 func (p *Putter) judge(m *message, err error, made bool) (time.Duration, error) {
 	s, attempt := m.sink, m.attempt
 	j, object := p.Jitter, fmt.Sprintf("%s %d/%d", s.name, m.Segment, m.First)
@@ -45,8 +45,8 @@ func (p *Putter) judge(m *message, err error, made bool) (time.Duration, error) 
 	case d.Kind == failure.Throttles:
 		p.observe(s, (*health).refused)
 		m.refused++
-		// A 503 was refused before it was looked at. A 500 OperationTimedOut,
-		// which an overloaded partition answers too, may have been done.
+		// After a 503 the request was surely not done. After a 500 OperationTimedOut, which an overloaded
+		// partition answers too, it may have been.
 		var asked time.Duration
 		if e, ok := errors.AsType[*storage.Error](err); ok {
 			asked = min(e.RetryAfter, putLimit)

@@ -38,8 +38,7 @@ func envelopeLimits(v *cluster.View) []int {
 	return limits
 }
 
-// Limit is how many tasks a new envelope of a segment may hold as far as its handling is
-// concerned; 0: any number.
+// Limit is how many tasks a new envelope of a segment may hold by its handling time; 0: any number.
 func (r *Router) Limit(segment uint32) int {
 	if limits := r.limits.Load(); limits != nil && int(segment) < len(*limits) {
 		return (*limits)[segment]

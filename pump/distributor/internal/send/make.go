@@ -15,8 +15,8 @@ import (
 	"github.com/queuepump/queuepump/shardmap"
 )
 
-// createSlow is for how long a distribution waits for queues to be made before
-// it begins. It takes some 50 ms; what takes this long is an account in trouble.
+// createSlow is for how long a distribution waits for queues to be made before it begins. Making
+// takes some 50 ms, unless an account is in trouble.
 const createSlow = 2 * time.Second
 
 // MakeQueues makes the queues of the map that this process has not made or used yet: nearly
@@ -76,7 +76,7 @@ func (r *Router) MakeLate(ctx context.Context, j waits.Jitter) {
 	}
 }
 
-// lateRound is for how long the queues of one map are made before the map is looked at again.
+// lateRound is how long the queues of one map are made before the next look at the map.
 const lateRound = time.Minute
 
 // unmade are the queues of the map that this process has not made or used, by account.
@@ -97,8 +97,8 @@ func (r *Router) unmade() map[string][]*Sink {
 	return byAccount
 }
 
-// make makes queues of several accounts side by side; the end of ctx is not an error. Hasty:
-// without those that an account refuses to make.
+// make makes queues of several accounts side by side; the end of ctx is not an error. Hasty: it
+// does not wait for queues that an account refuses to make.
 func (r *Router) make(
 	ctx context.Context, j waits.Jitter, byAccount map[string][]*Sink, hasty bool,
 ) error {

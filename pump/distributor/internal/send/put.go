@@ -102,8 +102,8 @@ type Options struct {
 	Delivered func(into *Sink, m *pack.Message)
 	// Stake is what is at stake until a queue has taken a message: a command may end then.
 	Stake failure.Stake
-	// Proven returns when it is known that the distribution may go on. It is asked before each put,
-	// and before its acknowledgement counts: the process may have stood still.
+	// Proven returns when it is known that the distribution may go on. It is called before each put,
+	// and before the acknowledgement counts: the process may have stood still.
 	Proven func(context.Context) error
 	// Loops counts what goes round.
 	Loops *Loops
@@ -144,8 +144,8 @@ func (p *Putter) Send(pm *pack.Message) error {
 }
 
 // awaitRoom waits while a sink is full or its account holds its share of the memory, or until there
-// may be another way. One lane is woken at a time and may go elsewhere, so what woke it wakes the
-// next.
+// may be another way. One lane is woken at a time and may go elsewhere, so it passes the signal on
+// to the next.
 func (p *Putter) awaitRoom(m *message, s *Sink) error {
 	s.share.waits.Add(1)
 	crowded, full := p.crowded(s), s.full()
@@ -263,8 +263,8 @@ func (p *Putter) hire(s *Sink) {
 }
 
 // deliver puts a message until it is acknowledged, belongs elsewhere, or the distribution ends; an
-// error ends that. The bytes are the same each time, so that copies are recognised by their tasks'
-// identities (P1.2), and acknowledged by any queue is acknowledged.
+// error ends the distribution. The bytes are the same each time, so that copies are recognised by
+// their tasks' identities (P1.2), and one acknowledgement, from any queue, suffices.
 func (p *Putter) deliver(m *message) error {
 	defer p.Loops.Puts.Begin()()
 	p.Count.Begun.Add(1)
@@ -384,8 +384,8 @@ func (p *Putter) scatter(s *Sink) {
 	}
 }
 
-// observe lets something that happened count for a queue's health, and wakes
-// what should go another way because of it.
+// observe counts an event for a queue's health, and wakes messages that should go another way
+// because of it.
 func (p *Putter) observe(s *Sink, what func(h *health, now time.Time)) {
 	if !s.observe(what) {
 		return
@@ -403,9 +403,9 @@ func (p *Putter) observe(s *Sink, what func(h *health, now time.Time)) {
 	p.Router.turned()
 }
 
-// tryPut makes one request for the message, when it stands in the right place
-// and is paid for, and the map is young enough (P6.5). It reports whether the
-// queue was known to be there when the put was sent.
+// tryPut makes one request for the message, when the message is in the right place and paid for,
+// and the map is young enough (P6.5). It reports whether the queue was known to exist when the put
+// was sent.
 func (p *Putter) tryPut(m *message) (made bool, err error) {
 	for s := m.sink; ; {
 		p.Turn.Wait("put", m.name(p.Turn))

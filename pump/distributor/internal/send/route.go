@@ -146,8 +146,8 @@ func (r *Router) marks(segments int) []uint8 {
 	return m
 }
 
-// take makes a route of a reading of the row, unless there is a newer one. It
-// reports whether it did.
+// take makes a route from a reading of the row, unless there is a newer route. It reports whether
+// it did.
 func (r *Router) take(w *workload.Workload) bool {
 	read := time.Now().Add(-w.Age())
 	old := r.route.Load()
@@ -180,8 +180,8 @@ func (r *Router) take(w *workload.Workload) bool {
 	return true
 }
 
-// lay finds the sinks of a new map. Those of queues that it no longer has
-// are forgotten; what is in them looks for its new home by itself.
+// lay finds the sinks of a new map. Sinks of removed queues are forgotten; their messages look for
+// a new home by themselves.
 func (r *Router) lay(next, old *Route) {
 	m := next.Workload.Map
 	next.choices = &choices{of: make(map[uint32][]int)}
@@ -211,8 +211,8 @@ func (r *Router) lay(next, old *Route) {
 	r.sinks, r.poison, next.poison, next.accounts = sinks, poison, poison, len(active)
 }
 
-// Reachable says that this process may have credentials for accounts for which it had none. What
-// waits for a queue of such an account looks for it again.
+// Reachable says that this process may have credentials for further accounts. Messages that wait
+// for a queue of such an account look for it again.
 func (r *Router) Reachable() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -260,8 +260,8 @@ func (r *Router) share(account string) *share {
 	return of
 }
 
-// Fresh reports whether the map is young enough for puts (P6.5): a queue that is removed is
-// only waited for so long.
+// Fresh reports whether the map is young enough for puts (P6.5): the removal of a queue waits only
+// that long.
 func (t *Route) Fresh() bool { return queues.Young(t.read) }
 
 // choices remembers shardmap's Choices of one map, which take some work.
@@ -283,8 +283,8 @@ func (c *choices) get(m *shardmap.Map, segment uint32) []int {
 
 func (t *Route) home(segment uint32) *Sink { return t.sinks[t.Workload.Map.Home(segment)] }
 
-// marked reports whether a choice's queue is known to be read for the segment.
-// In a shared workload everybody reads every queue.
+// marked reports whether a choice's queue is known to be read for the segment. In a shared workload
+// every process reads every queue.
 func (t *Route) marked(segment uint32, choice int) bool {
 	return t.Workload.Shared || t.marks != nil && t.marks[segment]&(1<<choice) != 0
 }
@@ -353,8 +353,8 @@ func (t *Route) helpers(segment uint32) []*Sink {
 	return out
 }
 
-// wanted lists the marks that destinations would use if they were there, by choice: the third
-// choice's only if the second has more than enough to do.
+// wanted lists, by choice, the marks that destinations would use: the third choice's only if the
+// second has more than enough to do.
 func (t *Route) wanted() (lists [3][]uint32) {
 	if t.Workload.Shared || !t.Strained() {
 		return lists

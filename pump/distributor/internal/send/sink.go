@@ -28,9 +28,9 @@ const (
 	poisonInFlight = 16 // bad lines, to one account's poison queue
 )
 
-// A sink is full when what waits there takes lineFor: longer than it takes until a dark queue
-// shows, or that would hold up all others; shorter than a distributor that is told to stop goes on
-// sending. Slow queues may have fullLeast waiting.
+// A sink is full when what waits there takes lineFor. That is longer than it takes to see that a
+// queue is dark, which would otherwise hold up all others, and shorter than a distributor goes on
+// sending when it is told to stop. Slow queues may have fullLeast waiting.
 const (
 	lineFor   = 8 * time.Second
 	fullLeast = 64
@@ -53,9 +53,9 @@ type Sink struct {
 	// refuses now, and the sink waits for that.
 	accepted atomic.Bool
 
-	// made: this process knows that the queue was there: it made it, or put
-	// into it, or may not make queues. A queue that was not made and is found missing
-	// (absent) is made before it is put into; one that was made and is missing is gone.
+	// made: this process knows that the queue was there: it made it, or put into it, or may not make
+	// queues. A queue that was not made and is found missing (absent) is made before a put; a queue
+	// that was made and is missing is gone.
 	made, absent atomic.Bool
 	making       singleflight.Group
 	trouble      logs.Limited
@@ -140,7 +140,7 @@ func (s *Sink) drain() (list []*message) {
 	return list
 }
 
-// fit lets one message more or less be in flight, if that fits better how long puts take. It is
+// fit lets one more or one fewer message be in flight, if that fits the time of puts better. It is
 // called after each acknowledged put.
 func (s *Sink) fit(work func(*Sink)) {
 	if s.most < inFlightMost { // for poison: they are few
@@ -178,7 +178,7 @@ func (s *Sink) full() bool {
 		(s.refused != nil || float64(n) >= s.shard.Budget.Rate()*lineFor.Seconds())
 }
 
-// missing says that the queue is not there as far as is known: it is new, or a put did not find it.
+// missing says that the queue seems not to exist: it is new, or a put did not find it.
 func (s *Sink) missing() { s.absent.Store(true) }
 
 // unmade reports whether the queue has to be made before it is put into.
@@ -281,8 +281,8 @@ func (s *Sink) probe(j waits.Jitter) (leave bool) {
 	return leave
 }
 
-// Quiet notes that an owner has a message in this queue now, and reports
-// whether it had none from this process for long enough to be told of it (P8.2).
+// Quiet notes that an owner has a message in this queue now. It reports whether the owner should be
+// told: it had none from this process for long enough (P8.2).
 func (s *Sink) Quiet(owner string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -295,10 +295,9 @@ func (s *Sink) Quiet(owner string) bool {
 	return !known || now.Sub(last) > quietAfter
 }
 
-// quietAfter is for how long this process must have put nothing before a put is
-// worth a nudge. A processor that finds a queue empty asks again after 100 ms, then
-// after twice that and so on: in the first second its next look is at most
-// half a second off, and a nudge would hardly be quicker.
+// quietAfter is after how long without a put a put is worth a nudge. A processor that finds a queue
+// empty asks again after 100 ms, then after twice that and so on: in the first second its next look
+// is at most half a second off, and a nudge would hardly be quicker.
 const quietAfter = time.Second
 
 // maxHeard bounds the owners remembered for one queue.
