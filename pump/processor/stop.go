@@ -15,8 +15,8 @@ const hardGrace = 5 * time.Second
 // more, and what those under way bring is released on arrival.
 func (r *run) stop() {
 	began := time.Now()
-	// 0. The others may plan without this process from now on. Each of its segments
-	// is given up as soon as nothing of it is in hand.
+	// 0. The others may plan without this process from now on. Each of its segments is given up as
+	// soon as none of its messages is in hand.
 	r.Stopping.Store(true)
 	if r.recorder != nil {
 		waits.Signal(r.recorder.Committer.Wake) // results wait for no others any more
@@ -24,8 +24,8 @@ func (r *run) stop() {
 	if m := r.Member.Load(); m != nil {
 		m.Look()
 	}
-	// 1. Nothing is opened or started any more; what was not started is settled
-	// without attempt: released, or rewritten without the tasks that were done.
+	// 1. Messages are not opened and tasks not started any more; what was not started is settled
+	// without an attempt: released, or rewritten without the done tasks.
 	r.lobby.close()
 	for _, d := range r.backlog.Close() {
 		r.withdraw(d)

@@ -10,8 +10,8 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/queues"
 )
 
-// attendance finds out that no processor is running while tasks of a run wait, which is why
-// nothing happens in most first hours, or that the workload is paused.
+// attendance finds out that no processor runs while tasks of a run wait, the usual trouble of a
+// first hour, or that the workload is paused.
 type attendance struct {
 	cfg    *pump.Config
 	queues *queues.Set

@@ -21,8 +21,8 @@ import (
 const (
 	Every      = 15 * time.Second
 	closeAgain = 2 * time.Second
-	// closeTogether is how many runs are ended at once, where there are more than closeAlone: at 20
-	// ms a request some four hundred a second.
+	// closeTogether is how many runs are ended at once if there are more than closeAlone: at 20 ms a
+	// request some four hundred a second.
 	closeTogether = 16
 	closeAlone    = 8
 	// observedMost is how much of the time between two looks counts as observed silence: a control
@@ -31,8 +31,8 @@ const (
 	// refreshRuns is how often a run's own row is read although its row among the live runs has not
 	// changed.
 	refreshRuns = 10 * time.Minute
-	// SumsEvery is how often the ledger is summed up though no run that lives needs it: it may know
-	// runs whose rows are gone.
+	// SumsEvery is how often the ledger is summed up although no live run needs it: it may know runs
+	// whose rows are gone.
 	SumsEvery = time.Minute
 )
 
@@ -78,7 +78,7 @@ type Closer struct {
 	waits   waiting
 	// Unfinished is how many runs wait for their ends, for observers of this process.
 	Unfinished *atomic.Int64
-	// Remaining is how many tasks of runs that are not over are not done and not in quarantine; -1:
+	// Remaining is how many tasks of runs that are not over are neither done nor in quarantine; -1:
 	// this process does not know.
 	Remaining *atomic.Int64
 	// absent are runs that the ledger knows but that have no row, and since when.
@@ -115,7 +115,7 @@ func New(cfg *pump.Config, f *queues.Set, w *workload.Workload) *Closer {
 }
 
 // Pass ends what can be ended, and says whether there may be more to do soon. An error ends it
-// early, or is about some runs only; the next pass makes up for it.
+// early, or concerns some runs only; the next pass makes up for it.
 func (c *Closer) Pass(ctx context.Context) (more bool, err error) {
 	c.changed.Store(false)
 	live, err := c.Runs.Live(ctx)

@@ -19,8 +19,8 @@ const (
 	endWaitsForQuiet   = "quiet"
 )
 
-// readNear is how far a queue is behind at most whose processor reads it to its end: the ages of
-// beats and the slack. It holds nothing back for long.
+// readNear is how far behind a queue is at most if its processor reads it to its end: the ages of
+// beats and the slack. Such a queue does not hold the horizon back for long.
 const readNear = HorizonSlack + 30*time.Second
 
 // Ending is what the end of one run waits for, as runs.RunEnd tells.
@@ -39,8 +39,8 @@ type Unended struct {
 	sign  time.Time // see runs.RunEnd
 }
 
-// ReadEnding learns the last sign of a run by the rows that the closer looks at: its own changed
-// last at a time.
+// ReadEnding learns the last sign of a run from the rows that the closer looks at; changed is when
+// the run's own row last changed.
 func ReadEnding(
 	ctx context.Context, t storage.Table, name string, id pump.RunID, state workload.RunState,
 	changed time.Time,

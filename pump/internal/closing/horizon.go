@@ -10,7 +10,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 )
 
-// HorizonSlack is what the ages of rows may be wrong by, which the closer learns from stamps of the
+// HorizonSlack is by how much the ages of rows may be wrong, because they come from stamps of the
 // service.
 const HorizonSlack = 30 * time.Second
 
@@ -31,7 +31,7 @@ type Horizons struct {
 }
 
 // Look gives the horizon by a view of the cluster. A segment counts from when it was last seen with
-// a processor that says how far it reads: one without such an owner holds the horizon back.
+// a processor that says how far it reads: a segment without such an owner holds the horizon back.
 func (h *Horizons) Look(v *cluster.View, segments int) Horizon {
 	shared := v.Workload != nil && v.Workload.Shared
 	if shared {
@@ -91,7 +91,7 @@ func (h *Horizons) Look(v *cluster.View, segments int) Horizon {
 	return found
 }
 
-// NeverRead is, in seconds, what a processor says that does not know how far a queue is read.
+// NeverRead is, in seconds, what a processor says if it does not know how far a queue is read.
 const NeverRead = 1e8
 
 // HorizonBy gives the function by which a closer learns the horizon.

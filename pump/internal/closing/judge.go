@@ -151,8 +151,8 @@ func (w *closing) carryOut(ctx context.Context) (more bool, err error) {
 	return w.more || len(w.todo) > 0, errors.Join(errs...)
 }
 
-// ends are runs that came to an end, to be told of together: at ten a second a line for each would
-// bury the log. Each has a line of its own at the level of debugging.
+// ends are ended runs that share a log line: at ten a second a line for each would bury the log. At
+// debug level each has a line of its own.
 type ends struct {
 	mu                      sync.Mutex // guards what follows
 	closed, abandoned, over endedRuns

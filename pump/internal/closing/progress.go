@@ -9,9 +9,9 @@ import (
 )
 
 // complete decides that nothing of a sealed run is left to do: in every segment the done tasks and
-// those in quarantine make up the sealed tasks (P4.5). It is decided here and nowhere else, and by
-// nothing but what is recorded. A queue that counts as empty proves nothing: its count is
-// approximate, and a message that is gone was done, or lost.
+// those in quarantine make up the sealed tasks (P4.5). That is decided only here, and only by what
+// is recorded. An empty count of a queue proves nothing: the count is approximate, and a gone
+// message was done, or lost.
 func complete(sealed []uint64, p *ledger.RunProgress) bool {
 	for s, n := range sealed {
 		if settledOf(p, s) != n {

@@ -9,11 +9,11 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/queues"
 )
 
-// idleness finds out that a run is stuck: something is missing and nothing that could still bring
-// it is left in any queue. It never says that a run is complete. The service's count may be too
-// high, never too low; but a message that is brought from one queue to another while they are
-// counted is in neither, so they must count as empty twice, apart, and between and after that
-// nothing may have been recorded.
+// idleness finds out that a run is stuck: tasks are missing and no queue has a message that could
+// still bring them. It never says that a run is complete. The service's count may be too high,
+// never too low; but a message that is brought from one queue to another while they are counted is
+// in neither, so they must count as empty twice, apart, and between and after that nothing may have
+// been recorded.
 type idleness struct {
 	cfg    *pump.Config
 	queues *queues.Set
@@ -32,7 +32,7 @@ type idleness struct {
 // queue.
 const countEvery = 10 * time.Second
 
-// judge takes what a look at the ledger has shown, and is a [*pump.StuckError] if what lacks
+// judge takes the result of a look at the ledger, and is a [*pump.StuckError] if the missing tasks
 // will not come.
 func (i *idleness) judge(ctx context.Context, lack []pump.SegmentLack, settled uint64) error {
 	now := time.Now()

@@ -9,8 +9,8 @@ import (
 )
 
 // A sealed run is unproven while tasks of it are not recorded as settled. Mostly they are still to
-// be done. Else they were lost with their messages, and wait for a repair; or the run was closed
-// and forgotten, and its row came back as it was before that (a fail-over of the control account, a
+// be done. Otherwise they were lost with their messages, and wait for a repair; or the run was
+// closed and forgotten, and then its row came back older (a fail-over of the control account, a
 // restored table). The ledger cannot tell these two apart. The closer ends both when nothing of the
 // run can come any more, so that no run lives for ever: soon if all signs say that the run was
 // forgotten, and a retention later if a repair may still mend it.

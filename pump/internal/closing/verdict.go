@@ -14,8 +14,8 @@ const (
 	Rest
 	// Spent: it is closed, and what the ledger knew of tasks in quarantine was given up.
 	Spent
-	// Ended: what is not recorded of it goes to quarantine. Over: all that comes does. Dropped:
-	// what comes is dropped.
+	// Ended: unrecorded tasks go to quarantine. Over: all that come do. Dropped: tasks that come are
+	// dropped.
 	Ended
 	Over    // see Ended
 	Dropped // see Ended

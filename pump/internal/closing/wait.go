@@ -34,7 +34,7 @@ func CompleteWait(o pump.WaitOptions) (pump.WaitOptions, error) {
 }
 
 // Wait waits until every task of a run is done or in quarantine. The run holds its ID alone, or,
-// from the distributor that has sealed it itself, what it was sealed with: so that is known also if
+// from the distributor that has sealed it, also what it was sealed with: so that is known even if
 // ctx has ended before the first look. The options must be complete.
 func Wait(
 	ctx context.Context, cfg *pump.Config, f *queues.Set, segments int, run workload.Run,
@@ -67,8 +67,8 @@ type waiter struct {
 	recorded *ledger.RunProgress // nil: nothing is
 	shown    uint64              // settled, when progress was reported last
 	idle     idleness
-	// askedOpen is when it was asked last whether a distributor sends the run, and orphan since when
-	// the answer was always no; zero: it was yes.
+	// askedOpen is when the waiter last asked whether a distributor sends the run, and orphan since
+	// when the answer has been no; zero: it was yes.
 	askedOpen, orphan time.Time
 	attended          attendance
 }
@@ -84,9 +84,9 @@ func newWaiter(
 	}
 }
 
-// How often the run is looked at: so often that its end is seen within half a second. A look is a
-// query for each 64 segments and the run's row, so that many segments make looks seldom: all of
-// them cost about 20 requests a second at most.
+// How often the waiter looks at the run: often enough to see its end within half a second. A look
+// is a query for each 64 segments and the run's row, so many segments make looks rare: they cost
+// about 20 requests a second at most.
 const (
 	waitLook     = 400 * time.Millisecond
 	waitLookMax  = 5 * time.Second
@@ -250,7 +250,7 @@ func (w *waiter) report(ctx context.Context) pump.RunReport {
 	return reportOf(workload.SumTallies(tallies))
 }
 
-// orphanLook is how often it is asked at most whether a distributor sends an open run: three
+// orphanLook is how often the waiter asks at most whether a distributor sends an open run: three
 // requests.
 const orphanLook = 5 * time.Second
 

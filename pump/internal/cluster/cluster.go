@@ -12,8 +12,8 @@ import (
 	"github.com/queuepump/queuepump/shardmap"
 )
 
-// View is the cluster as one query saw it. It never changes, so any number of
-// goroutines may use it; what its methods and fields give must not be changed.
+// View is the cluster as one query saw it. It never changes, so any number of goroutines may use
+// it. Callers must not change what its methods and fields give.
 type View struct {
 	// Workload is as good as [workload.Workload.Refresh] gives it; its age counts from Read.
 	Workload *workload.Workload
@@ -70,7 +70,7 @@ func (v *View) ServerTime(now time.Time) time.Time { return v.Stamp().Add(now.Su
 // Rows is about how many rows a look at the cluster costs the table.
 func (v *View) Rows() int { return len(v.Members) + ownerRows(len(v.Owners)) + 2 }
 
-// CommonFormat is the newest format of envelopes that all processors read, 0 if there are none.
+// CommonFormat is the newest format of envelopes that all processors read, 0 without processors.
 func (v *View) CommonFormat() (reads uint32) {
 	for _, m := range v.Members {
 		if m.Role == RoleProcessor {
@@ -91,8 +91,8 @@ func (v *View) Rank(instance string) int {
 	return -1
 }
 
-// OwnerOf gives the live owner of a segment: the entry names it and it is a
-// member in the same incarnation.
+// OwnerOf gives the live owner of a segment: the member that the entry names, in the same
+// incarnation.
 func (v *View) OwnerOf(segment uint32) (Member, bool) {
 	if int(segment) >= len(v.Owners) {
 		return Member{}, false
@@ -171,9 +171,9 @@ func (m *Member) takesSegments() bool {
 	return m.Role == RoleProcessor && m.Waiting == "" && !m.Draining && m.Err == nil
 }
 
-// alive is the index of the member that an entry names, -1 if the entry names none or an
-// incarnation that is not there. The incarnation of a member with an unreadable row is not known,
-// so the member keeps what is in its name.
+// alive is the index of the member that an entry names, -1 if the entry names none or an absent
+// incarnation. The incarnation of a member with an unreadable row is not known, so the member keeps
+// what is in its name.
 func (v *View) alive(owner Owner) int {
 	i := v.index(owner.Instance)
 	if i < 0 || v.Members[i].Err == nil && v.Members[i].Incarnation != owner.Incarnation {
@@ -193,8 +193,7 @@ func (v *View) index(instance string) int {
 	return i
 }
 
-// withOwners gives the view after an owner row became what is given, by a write
-// of this member's own.
+// withOwners gives the view after this member has written these owners into an owner row.
 func (v *View) withOwners(index int, now row.Version[[]Owner]) *View {
 	next := &View{
 		Workload: v.Workload, Members: v.Members, Owners: slices.Clone(v.Owners), Spills: v.Spills,

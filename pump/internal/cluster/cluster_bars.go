@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// A processor that alone cannot read an account must own no segment that has messages there: they
-// would stand until it can. So each names such accounts in its beat ([Report].Cannot). A few others
-// then see whether they can, and vouch for it; otherwise the segments of an account that refuses
-// all would wander through the whole cluster. The plan heeds both.
+// A processor that alone cannot read an account must not own a segment with messages there: they
+// would wait until it can. So each processor names such accounts in its beat ([Report].Cannot). A
+// few others then see whether they can, and vouch for it; otherwise the segments of an account that
+// refuses all would wander through the whole cluster. The plan heeds both.
 
 // maxCannot bounds how many unreadable accounts a beat names. A process with more counts as unable
 // to read any (cannotAny).

@@ -23,8 +23,7 @@ const (
 	WorkloadKey = "workload"
 	afterView   = "workload~"
 
-	// maxViewRows bounds what one query may bring: rows that no program of ours
-	// wrote must not fill the memory.
+	// maxViewRows bounds what one query may bring: foreign rows must not fill the memory.
 	maxViewRows = 10_000
 )
 
@@ -48,8 +47,7 @@ func LoadView(ctx context.Context, t storage.Table, workloadName string) (*View,
 	return v, nil
 }
 
-// viewReader reads the cluster. It does not decode rows again that have not
-// changed since the view before.
+// viewReader reads the cluster. It does not decode unchanged rows again.
 type viewReader struct {
 	table    storage.Table
 	workload string

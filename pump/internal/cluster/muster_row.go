@@ -20,8 +20,8 @@ import (
 const (
 	// musterKey stands before ownerPrefix, outside of what a look at the whole cluster reads.
 	musterKey = "muster"
-	// 14 properties of 60 KiB stay below the service's 1 MiB for an entity. A member takes some
-	// 150 bytes of them, or a few hundred more where it names hundreds of accounts.
+	// 14 properties of 60 KiB stay below the service's 1 MiB for an entity. A member takes some 150
+	// bytes of them, or a few hundred more if it names hundreds of accounts.
 	musterPart  = 60 << 10
 	musterParts = 14
 	// maxMuster bounds what a row may unpack to: 3 KiB for each of the rows that a view may have.
@@ -29,7 +29,7 @@ const (
 )
 
 // muster is the cluster as a watcher has read it, for members that do not read it themselves: the
-// rows of the owners and of the members as they were, and of the spill marks the version only.
+// rows of the owners and of the members as they were, and only the version of the spill marks.
 type muster struct {
 	// Members are the member rows, in key order.
 	Members []musterMember
@@ -136,8 +136,8 @@ func musterRowOf(t storage.Table, workload string, timeout time.Duration) row.Ro
 	}
 }
 
-// encodeMuster is nil for a cluster that is too large for a row. What members say of each account
-// by kind is left out before that: it is worth less than a muster.
+// encodeMuster is nil for a cluster that is too large for a row. The members' counts by account and
+// kind are left out before that: they are worth less than a muster.
 func encodeMuster(m *muster) map[string]any {
 	if props := encodeWhole(m); props != nil {
 		return props

@@ -47,7 +47,7 @@ const (
 	TableService = "table"
 )
 
-// Service is which of the two services requests of the kind are paid for; see Of of pump.Prices.
+// Service is which of the two services bills requests of the kind; see Of of pump.Prices.
 func (k Op) Service() string {
 	switch k {
 	case OpRead, OpWrite, OpQuery:

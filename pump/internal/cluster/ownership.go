@@ -12,11 +12,10 @@ import (
 // against other writers before it looks at the cluster again.
 const claimAttempts = 6
 
-// change is a claim or a giving-up of one segment: the entry as it was judged,
-// and as it is to be. A judgement of an entry stays true for as long as the entry
-// is the same: an incarnation that is gone never comes back, and an owner whose
-// trust is over can only trust again after a claim, which changes the entry. So a
-// change may be tried on a later version of the row, without another look at the
+// change is a claim or a giving-up of one segment: the entry as it was judged, and as it is to be.
+// A judgement of an entry stays true while the entry stays the same: a gone incarnation never comes
+// back, and an owner whose trust is over can only trust again after a claim, which changes the
+// entry. So a change may be tried on a later version of the row, without another look at the
 // members, if the entry in it is still `from`.
 type change struct {
 	segment  uint32
@@ -122,16 +121,16 @@ func (p *Presence) attend(v *View) (pending bool) {
 	defer cancel()
 	p.giveWay(ctx, p.row.Object())
 	ready := p.readyToGive(v) // more may be by now
-	// Before the entries are written: at no instant may this member trust
-	// what another can claim.
+	// This comes before the entries are written: this member must never trust a segment that another
+	// can claim.
 	p.end(segmentsOf(ready), errHandedOver)
 	changes := append(p.confirm(ctx, v, todo.changes), ready...)
 	byRow := make([][]change, len(v.owners))
 	for _, c := range changes {
 		byRow[ownerRowIndex(int(c.segment))] = append(byRow[ownerRowIndex(int(c.segment))], c)
 	}
-	// Each member begins with a row of its own: those that the same news tells to claim would
-	// meet at one row after the other, where all but one of them lose.
+	// Each member begins with another row: members that claim after the same news would otherwise meet
+	// at one row after the other, and all but one would lose.
 	first := int(xxhash.Sum64String(p.options.Instance) % uint64(len(byRow)))
 	for k := range byRow {
 		i := (first + k) % len(byRow)
@@ -150,9 +149,9 @@ func segmentsOf(changes []change) []uint32 {
 	return list
 }
 
-// readyToGive lists what is being handed over and has no work in hand, or has been drained for a
-// lease (or Grace). Only a look that succeeded leads here: while the control plane is dark no
-// segment is given up (P5.6).
+// readyToGive lists the segments in hand-over without work in hand, or drained for a lease (or
+// Grace). Only a look that succeeded leads here: while the control plane is dark no segment is
+// given up (P5.6).
 func (p *Presence) readyToGive(v *View) []change {
 	most := p.times.Lease
 	if p.loop.self.Value.Draining {

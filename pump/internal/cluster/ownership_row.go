@@ -25,8 +25,8 @@ const (
 
 // Owner is what the cluster's rows say about a segment.
 type Owner struct {
-	// Instance and Incarnation are empty if no member owns the segment. That they
-	// are not does not mean that the owner is alive; see [View.OwnerOf].
+	// Instance and Incarnation are empty if no member owns the segment. A named owner may be dead; see
+	// [View.OwnerOf].
 	Instance, Incarnation string
 	// Epoch is one more with each claim and stays when the segment is given up.
 	Epoch uint64

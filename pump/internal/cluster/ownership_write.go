@@ -9,10 +9,10 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/row"
 )
 
-// giveWayFor is over how much time, for each member, a large cluster spreads its changes: 8 s of
-// 1,000 members. With half of that, 500 processors beside as many distributors, which all come
-// within a minute, read and wrote up to 1,090 entities a second; now 872, and 1,000 processors 876
-// (make play WHAT=members).
+// giveWayFor, for each member, is the time over which a large cluster spreads its changes: 8 s with
+// 1,000 members. With half of that, 500 processors and 500 distributors that came within a minute
+// read and wrote up to 1,090 entities a second. Now it is 872, and 876 with 1,000 processors (make
+// play WHAT=members).
 const giveWayFor = 8 * time.Millisecond
 
 // changeRow brings changes into an owner row by compare-and-swap and gives the
@@ -47,8 +47,8 @@ func (p *Presence) changeRow(ctx context.Context, v *View, index int, changes []
 	return v
 }
 
-// writeChanges gives the row as this member wrote it, and which of the changes
-// are in it: none if others made all of them pointless.
+// writeChanges gives the row as this member wrote it, and the changes in it: none if others made
+// all pointless.
 func (p *Presence) writeChanges(
 	ctx context.Context, r row.Row[[]Owner], base row.Version[[]Owner], first, count int,
 	changes []change,
@@ -84,8 +84,8 @@ func (p *Presence) writeChanges(
 
 // giveWay waits before a change is tried in a large cluster, where the same news has dozens change
 // 16 rows. In a small cluster, and for a watcher, which all others follow, it does not wait and is
-// false. Reading and writing a row takes some 50 ms in which another's write undoes it, so members
-// spread over a time that grows with their number.
+// false. Reading and writing a row takes some 50 ms, and another's write in that time makes it
+// fail, so members spread over a time that grows with their number.
 func (p *Presence) giveWay(ctx context.Context, object string) bool {
 	v := p.View()
 	if !p.loop.observer.large(v) || p.loop.watched {

@@ -22,8 +22,8 @@ import (
 // ErrNameTaken: another live process is a member under this instance's name.
 var ErrNameTaken = errors.New("another process uses this instance name")
 
-// ErrEvicted is Join's error if the member was declared dead before it had read its first
-// view, because it was stopped or cut off in that moment. It may join again.
+// ErrEvicted is Join's error if the member was declared dead before it had read its first view,
+// because it was stopped or cut off then. It may join again.
 var ErrEvicted = errors.New("the member row was removed by another")
 
 // Options says which instance joins a workload's cluster, with which times. Members should have
@@ -39,8 +39,8 @@ type Options struct {
 	// Lease is how long a beat is good for, less Margin for the member, plus
 	// Margin for all others; at most 1 h. Default 4 x Beat.
 	Lease time.Duration
-	// Margin covers clocks of different speed and what is under way when trust
-	// ends. Default 3/20 of Lease.
+	// Margin covers clocks of different speed and requests under way when trust ends. Default 3/20 of
+	// Lease.
 	Margin time.Duration
 	// Grace is for how long work may stay in hand when this member drains because it stops
 	// (Report.Draining), if that is longer than the lease, which is the usual bound: the caller that
@@ -49,8 +49,8 @@ type Options struct {
 	// Report is asked before each beat what to say; nil: nothing. It must return
 	// quickly and must not wait for the Presence.
 	Report func() Report
-	// InHand reports whether work of a segment that is being handed over is still
-	// under way; nil: it never is. It must return quickly; see also Settle.
+	// InHand reports whether work of a segment that is being handed over is still under way; nil:
+	// never. It must return quickly; see also Settle.
 	InHand func(segment uint32) bool
 	// Drain tells that the hand-over of these segments, or their loss, begins: no
 	// new work of them may be started, and what was not started should be given
@@ -61,10 +61,10 @@ type Options struct {
 	Changed func(v *View)
 	// Lost is called once, when a look shows that the workload is gone: its row was deleted, or made
 	// again (see [workload.Lost]). From then on nothing is held. It must return at once, and should
-	// bring about that Leave is called.
+	// lead to a call of Leave.
 	Lost func(err error)
-	// Nudge should make these members look at the cluster now; it must return at
-	// once. It is a hint: if it is lost they look later. nil: none.
+	// Nudge should make these members look at the cluster now; it must return at once. It is a hint:
+	// if it is lost, they look later. May be nil.
 	Nudge func(to []Member)
 	// BestEffort lets the context of a Hold outlive trust while the control plane
 	// is dark (P5.6): right for at-least-once delivery, where the worst is a
@@ -135,11 +135,10 @@ type Presence struct {
 	loop loopState // the loop's alone
 }
 
-// Join makes this process a member of the workload's cluster: it writes the
-// member row, reads the first view and starts the loop. The row of an earlier
-// process of the same name is waited for to be dead (lease + margin), or to have left if it
-// stops; if it is alive the error is [ErrNameTaken]. ctx bounds the call only. It gives up a
-// minute after it could have succeeded at the latest.
+// Join makes this process a member of the workload's cluster: it writes the member row, reads the
+// first view and starts the loop. Join waits until an earlier process of the same name is dead
+// (lease + margin), or has left if it stops; if that process lives, the error is [ErrNameTaken].
+// ctx bounds the call only. Join gives up a minute after it could have succeeded at the latest.
 func Join(ctx context.Context, w *workload.Workload, o Options) (*Presence, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -244,11 +243,11 @@ func (p *Presence) Look() {
 	p.poke()
 }
 
-// Raise says that a hold of this segment is good for nothing unless its epoch is greater than
-// above, because the segment's ledger has been under that one: the owner rows say less than was
-// true once, as after a fail-over of the account, a table restored in parts, or a removed row. At
-// its next look, which comes at once, the member claims the segment again above it if it still owns
-// it. Where another has the segment, nothing comes of it.
+// Raise says that a hold of this segment is useless unless its epoch is greater than above, because
+// the segment's ledger has been under that epoch: the owner rows are behind, as after a fail-over
+// of the account, a table restored in parts, or a removed row. At its next look, which comes at
+// once, the member claims the segment again above that epoch if it still owns the segment. If
+// another has the segment, nothing happens.
 func (p *Presence) Raise(segment uint32, above uint64) {
 	p.mu.Lock()
 	news := int(segment) < len(p.above) && p.above[segment] < above
@@ -262,8 +261,8 @@ func (p *Presence) Raise(segment uint32, above uint64) {
 	}
 }
 
-// Settle says that the last work in hand of a segment that is being handed
-// over may be done, so that InHand is asked again at once.
+// Settle says that the last work in hand of a segment in hand-over may be done, so that InHand is
+// asked again at once.
 func (p *Presence) Settle(segment uint32) {
 	p.mu.Lock()
 	drains := int(segment) < len(p.holds) && p.holds[segment] != nil &&
@@ -282,9 +281,9 @@ func (p *Presence) poke() {
 	}
 }
 
-// Dark is how long the control plane has not answered this member as it should;
-// 0: it has. It is counted from the last beat, or the last look at the cluster,
-// that was answered, and not 0 if trust is over or what is known of the cluster is old.
+// Dark is how long the control plane has not answered this member as it should; 0: it has. It is
+// counted from the last answered beat, or the last answered look at the cluster. It is not 0 if
+// trust is over or the known view of the cluster is old.
 func (p *Presence) Dark() time.Duration {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -299,8 +298,8 @@ func (p *Presence) Dark() time.Duration {
 	return dark
 }
 
-// Unowned is the number of segments that no live member owned at the last look,
-// and how long the longest of them has been seen so.
+// Unowned is the number of segments that no live member owned at the last look, and how long the
+// longest such segment has been seen so.
 func (p *Presence) Unowned() (n int, longest time.Duration) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -310,11 +309,10 @@ func (p *Presence) Unowned() (n int, longest time.Duration) {
 	return p.unowned, time.Since(p.unownedFrom)
 }
 
-// Leave ends the membership: it drains what is held (for a lease, or three
-// quarters of what ctx leaves, at most), gives it up and removes the member row.
-// While the control plane is dark it tries until ctx ends. When it returns no
-// Hold is alive and the member makes no request any more. Calls after the first
-// wait for it to be done, or their own ctx.
+// Leave ends the membership: it drains what is held (for a lease, or three quarters of what ctx
+// leaves, at most), gives it up and removes the member row. While the control plane is dark it
+// tries until ctx ends. When it returns no Hold is alive and the member makes no request any more.
+// Later calls wait until the first is done, or their own ctx ends.
 func (p *Presence) Leave(ctx context.Context) {
 	p.mu.Lock()
 	first := !p.leaving

@@ -16,7 +16,7 @@ const (
 	maxDay = math.MaxInt32
 )
 
-// encodeAsked stores two numbers for each account, [queues, tables], those that are zero left out.
+// encodeAsked stores two numbers for each account, [queues, tables], without accounts at zero.
 func encodeAsked(of map[string]Asked) string {
 	kept := map[string][2]uint64{}
 	for _, name := range askedNames(of) {

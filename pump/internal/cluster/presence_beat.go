@@ -49,8 +49,8 @@ func (p *Presence) compose(beats uint64) memberRow {
 	}
 }
 
-// beat writes the member row and draws the conclusion. It is false if the row was not written. A
-// beat that is not answered is tried until it is: its outcome must be known before the next beat,
+// beat writes the member row and acts on the answer. It is false if the row was not written. An
+// unanswered beat is tried until it is answered: its outcome must be known before the next beat,
 // and no other request would be answered either.
 func (p *Presence) beat() bool {
 	l := &p.loop
@@ -106,8 +106,8 @@ func (p *Presence) rejoin(cause error) bool {
 			p.endAll(cause)
 			return false
 		}
-		// A row that is gone may have gone with all others of the workload: a member of
-		// that must not become one of the workload that was made in its place.
+		// The row may have gone with all others of the workload: this member must not become one of a
+		// workload that was made in its place.
 		_, err := p.View().Workload.Refresh(p.ctx)
 		if workload.Lost(err) {
 			p.lost(err)
@@ -134,8 +134,9 @@ func (p *Presence) rejoin(cause error) bool {
 // enter inserts the member row in a new incarnation. An existing row of that name is another
 // process's. It may be an earlier process's: it is removed when it is dead by the rule for all
 // members, because that process may still trust, or that process stops and will have left soon. If
-// it is a living twin's, the error is ErrNameTaken. Only this process's own, of a beat or an insert
-// whose outcome it never learned, need not be waited for: it trusts nothing by it any more.
+// it is a living twin's, the error is ErrNameTaken. Only for an own row, of a beat or an insert
+// whose outcome it never learned, the process need not wait: it no longer trusts anything by that
+// row.
 func (p *Presence) enter(ctx context.Context) error {
 	p.mu.Lock()
 	former := p.incarnation

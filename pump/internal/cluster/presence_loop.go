@@ -48,7 +48,7 @@ type loopState struct {
 
 // run is the presence's one goroutine. It alone writes the member row and the owner rows, one
 // request after the other, so that each step knows how the last one ended. A wake-up changes
-// nothing by itself: the next step is decided by the clock and by flags (P9).
+// nothing by itself: the clock and flags decide the next step (P9).
 func (p *Presence) run() {
 	defer close(p.done)
 	defer p.cancel()
@@ -64,8 +64,8 @@ func (p *Presence) run() {
 			p.goAway()
 			return
 		case !now.Before(p.nextBeat(w)):
-			// A beat out of turn brings no look where looks are dear: a member that is hinted at
-			// all the time would read all rows with each. nextLook says when hints bring one.
+			// A beat out of turn does not bring a look if looks are dear: a member that gets hints all the
+			// time would read all rows with each. nextLook says when hints bring a look.
 			brings := !now.Before(p.loop.beatDue) || p.loop.lookGap <= p.shortest()
 			if p.beat() && (brings || p.loop.self.Value.Draining) {
 				p.loop.unseen++
@@ -113,8 +113,8 @@ func (p *Presence) wanted() wishes {
 	return w
 }
 
-// nextBeat is when the member row is to be written next: in time for trust, and
-// soon if it does not say what it should or it is asked for.
+// nextBeat is when the member row is to be written next: in time for trust, and soon if it does not
+// say what it should or a beat is asked for.
 func (p *Presence) nextBeat(w wishes) time.Time {
 	l := &p.loop
 	gap := p.shortest()

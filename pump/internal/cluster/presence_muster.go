@@ -30,7 +30,7 @@ const (
 	// gives (https://learn.microsoft.com/azure/storage/tables/scalability-targets).
 	entitiesForLooks = 150
 	entitiesForHints = 200
-	// firstMusterBeats is for how many beats a member that comes waits for a muster that shows it.
+	// firstMusterBeats is for how many beats a new member waits for a muster that shows it.
 	firstMusterBeats = 6
 	// firstReadAll: among up to so many members a new one reads all rows, and starts at once.
 	firstReadAll = 2 * manyMembers
@@ -56,8 +56,8 @@ func (s *signs) note(beat row.Version[memberRow]) {
 	}
 }
 
-// shownBy is when the newest own beat that a muster shows was sent: the muster's watcher read
-// later than that. It is zero if the muster does not show any that is remembered.
+// shownBy is when the newest own beat in a muster was sent: the muster's watcher read later than
+// that. It is zero if the muster does not show a remembered beat.
 func (s *signs) shownBy(m *muster, instance string) time.Time {
 	i := slices.IndexFunc(m.Members, func(m musterMember) bool { return m.Instance == instance })
 	if i < 0 {
@@ -95,9 +95,9 @@ func (p *Presence) lookAt() (*View, error) {
 	return v, err
 }
 
-// byMuster gives the view that the muster makes; nil if that is not newer than the view before
-// or cannot be read. The view shows members as they were before the owner rows were read, so that
-// an owner that it does not know may have joined since; see confirm.
+// byMuster gives the view from the muster; nil if the muster is not newer than the view before or
+// cannot be read. The view shows members as they were before the owner rows were read, so an owner
+// that it does not know may have joined since; see confirm.
 func (p *Presence) byMuster(ctx context.Context, before *View) (*View, error) {
 	r := musterRowOf(p.table, p.workload, p.times.Timeout())
 	now, err := r.Read(ctx)
@@ -192,7 +192,7 @@ func (p *Presence) readRow(ctx context.Context, key string) (storage.Entity, err
 }
 
 // writeMuster writes down for the others what this member has read. If two write at once, either
-// will do. It tries again what was refused, as a partition may refuse what comes right after so
+// will do. It tries again after a refusal, because a partition may refuse a write right after so
 // large a query; the next look makes the next muster at the latest.
 func (p *Presence) writeMuster(v *View, rows []storage.Entity) {
 	props := encodeMuster(musterOf(v, rows))
@@ -270,8 +270,8 @@ func (p *Presence) beatWaiting(ctx context.Context) error {
 	return nil
 }
 
-// mustered reports whether there is a muster that is worth waiting for: it has many members, and
-// is kept up, for by the stamps of the service it is hardly older than this member's own row.
+// mustered reports whether there is a muster worth waiting for: it has many members, and is kept up
+// to date (by the stamps of the service it is hardly older than this member's own row).
 func (p *Presence) mustered(ctx context.Context) (bool, error) {
 	there, err := musterRowOf(p.table, p.workload, p.times.Timeout()).Read(ctx)
 	switch {

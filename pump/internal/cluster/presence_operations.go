@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	// maxOperations bounds a member's counts by kind, in bytes: those over all accounts, and behind
-	// them, where that is enough, those of each account, in the order of the names in Asked. An
-	// account takes some 25 bytes, and it is the muster that has least room: with 250 accounts a
-	// member of it takes 7.7 KiB already.
+	// maxOperations bounds a member's counts by kind, in bytes: the counts over all accounts and, if
+	// they fit, those of each account behind them, in the order of the names in Asked. An account
+	// takes some 25 bytes. The muster has the least room: with 250 accounts a member of it already
+	// takes 7.7 KiB.
 	maxOperations = 2 << 10
 	// maxDayCounts bounds how many kinds of requests a row may tell of.
 	maxDayCounts = 100
 	maxDayKind   = 40 // bytes of a name
 )
 
-// AskedOf gives what beats say of a process that has made these requests of each account: by
-// service, and packed by kind.
+// AskedOf gives what the beats of a process say of its requests to each account: by service, and
+// packed by kind.
 func AskedOf(counts map[string]OpCounts) (of map[string]Asked, packed []byte) {
 	of = make(map[string]Asked, len(counts))
 	for name, n := range counts {
@@ -46,8 +46,8 @@ func askedNames(of map[string]Asked) []string {
 	return slices.DeleteFunc(names, func(name string) bool { return of[name] == Asked{} })
 }
 
-// Kinds is what a member has asked by the kind of requests, over all accounts, and of each account
-// if that is known. A member whose row is damaged there does not say it.
+// Kinds counts a member's requests by kind, over all accounts, and for each account if known. They
+// are missing if the row is damaged there.
 func (m *Member) Kinds() (all OpCounts, each map[string]OpCounts, known bool) {
 	counted := UnpackOps(m.Operations)
 	if len(counted) == 0 {

@@ -59,25 +59,25 @@ type Report struct {
 	// Pace is how many seconds one more task adds to the handling of an envelope, lately: a task's
 	// time, divided by the number handled at once; 0: not known.
 	Pace float64
-	// Hides is for how many seconds it hides the messages that it gets now; 0: it gets none, or
-	// does not say.
+	// Hides is how many seconds it hides the messages that it gets now; 0: it gets none, or does not
+	// say.
 	Hides float64
-	// Unread is for how many seconds messages may wait, visible and not delivered, in the queue
-	// that it has read least far of those it polls, UnreadQueue; 0: it does not say.
+	// Unread is how many seconds messages may wait, visible and not delivered, in UnreadQueue, the
+	// polled queue that it has read least far; 0: it does not say.
 	Unread      float64
 	UnreadQueue string
 	// UnreadForeign is the same for the foreign queues that it polls, which Unread leaves out; 0: it
 	// polls none, or does not say.
 	UnreadForeign float64
-	// ForeignPolled says which foreign queues those are: the sum of the hashes of their names. A
+	// ForeignPolled identifies those foreign queues: it is the sum of the hashes of their names. A
 	// member that becomes the reader of another queue does not know it in its last beat.
 	ForeignPolled uint64
 	// Throttled counts the requests that were refused as too many, in all and by account, without
 	// accounts at zero.
 	Throttled uint64
 	Throttles map[string]uint64
-	// NotNow is how many times its tasks were told "not now" since NotNowSince, when that began, and
-	// NotNowError what the last of them was told; zero: it is not so now.
+	// NotNow is how many times its tasks were told "not now" since that began at NotNowSince, and
+	// NotNowError what the last task was told; zero if that is over.
 	NotNow      uint64
 	NotNowSince time.Time
 	NotNowError string
@@ -97,18 +97,17 @@ type Report struct {
 	Samples     bool
 	Held, Later map[string]float64
 	Deletes     uint64
-	// Asked is how many requests the process has made of each account since AskedSince, by its own
-	// clock; by this others add up what the workload costs. A process that was evicted, or that is a
-	// member now and then, comes back with another incarnation and the same counts.
+	// Asked is how many requests the process has made to each account since AskedSince, by its own
+	// clock; others add up the workload's cost from it. A process that was evicted, or is a member now
+	// and then, comes back with another incarnation and the same counts.
 	Asked      map[string]Asked
 	AskedSince time.Time
-	// Operations are the same counts by the kind of requests, as [AskedOf] packs them: only a
-	// process that adds up unpacks them (Kinds), and those of a newer program make no row
-	// unreadable.
+	// Operations are the same counts by the kind of requests, as [AskedOf] packs them: only a process
+	// that adds up unpacks them (Kinds), and a newer program's do not make a row unreadable.
 	Operations []byte
-	// Spends is what its requests cost a second, lately, in its currency. Slower is how many times as
-	// long as otherwise it leaves empty queues alone, to keep to a day's cap; HoldsBack: that is not
-	// enough, so gets wait. All are zero without a cap.
+	// Spends is what its requests cost a second, lately, in its currency. Slower is by which factor it
+	// leaves empty queues alone for longer, to keep to a day's cap; HoldsBack: that is not enough, so
+	// gets wait. All are zero without a cap.
 	Spends, Slower float64
 	HoldsBack      bool
 	// Day is what the sampling member knows of a UTC day's cost; nil if that is nothing, or another
@@ -143,8 +142,8 @@ type Member struct {
 	Started                              time.Time // by its own clock, for people
 	// Beat is when the row was last written, by the server's clock, for people.
 	Beat time.Time
-	// Every is the time between its beats, and Dead after how long without one the
-	// others take what it owns: its lease and its margin.
+	// Every is the time between its beats. Dead is after how long without a beat the others take what
+	// it owns: its lease and its margin.
 	Every, Dead time.Duration
 	// Holds are the segments that it held at its last beat.
 	Holds SegmentSet
@@ -219,8 +218,8 @@ func memberRowOf(
 	}
 }
 
-// salvageMember reads for how long a beat is good of a row that cannot be read,
-// because others go by that: zero if the row does not say it as this program would.
+// salvageMember reads from an unreadable row how long a beat is good, because others judge by that:
+// zero if the row does not say it as this program would.
 func salvageMember(props map[string]any) memberRow {
 	f := row.Fields{Props: props}
 	t := row.Times{Beat: f.Duration("Beat"), Lease: f.Duration("Lease"), Margin: f.Duration("Margin")}
@@ -316,7 +315,7 @@ func decodeIll(f *row.Fields, name string) Ill {
 }
 
 // putMoment stores the time that a clock shows. The clock may show anything, but the service keeps
-// no time outside these.
+// only times within these bounds.
 func putMoment(props map[string]any, name string, at time.Time) {
 	if y := at.UTC().Year(); y >= 1900 && y < 9999 {
 		props[name] = at.UTC().Truncate(time.Microsecond)
@@ -445,8 +444,8 @@ func counts(of map[string]float64) map[string]uint64 {
 	return counts
 }
 
-// fitting gives the names, from the first, that with so many bytes each on top fit a property.
-// Names of accounts have no spaces and nothing that JSON must escape.
+// fitting gives the first names that fit a property, with extra more bytes for each. Names of
+// accounts have no spaces and nothing that JSON must escape.
 func fitting(names []string, extra int) []string {
 	kept, size := make([]string, 0, len(names)), 0
 	for _, n := range names {

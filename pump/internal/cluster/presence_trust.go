@@ -11,8 +11,8 @@ import (
 
 // How a Hold ends; the causes of its context.
 var (
-	// ErrSegmentLost: the segment belongs to another, or may, or this member does
-	// not know any more (its trust ended, or it was evicted).
+	// ErrSegmentLost: the segment belongs, or may belong, to another member (this member's trust
+	// ended, or it was evicted).
 	ErrSegmentLost = errors.New("the segment is not this instance's any more")
 	// ErrHandedOver: the segment was given up in good order.
 	ErrHandedOver = errors.New("the segment was handed over")
@@ -32,10 +32,9 @@ type Hold struct {
 	ctx context.Context
 }
 
-// Context ends when the segment is lost or given up, and (unless
-// [Options] BestEffort) at the latest when trust does (P5.2). Its cause
-// is an [ErrSegmentLost] or [ErrHandedOver]. That of a Hold which no Presence gave,
-// as of a segment in a shared workload, never ends.
+// Context ends when the segment is lost or given up, and (unless [Options] BestEffort) at the
+// latest when trust does (P5.2). Its cause is an [ErrSegmentLost] or [ErrHandedOver]. The context
+// of a Hold without a Presence, as of a segment in a shared workload, never ends.
 func (h Hold) Context() context.Context {
 	if h.ctx == nil {
 		return context.Background()
@@ -69,10 +68,9 @@ func (p *Presence) Hold(segment uint32) (Hold, bool) {
 	return Hold{Segment: segment, Epoch: h.epoch, ctx: h.ctx}, true
 }
 
-// Trusted reports whether this member may act as the segment's only owner: its
-// claim was acknowledged, and trust is not over (P5.2). At no instant is it
-// true for two members. A segment that is being handed over is trusted until it
-// is given up.
+// Trusted reports whether this member may act as the segment's only owner: its claim was
+// acknowledged, and trust is not over (P5.2). It is never true for two members at once. A segment
+// that is being handed over is trusted until it is given up.
 func (p *Presence) Trusted(segment uint32) bool {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -106,8 +104,7 @@ func (p *Presence) renew(beat row.Version[memberRow]) (late bool) {
 	return late
 }
 
-// expire is the alarm. It may be late, and it may be an old one that fired
-// while trust was renewed.
+// expire is the alarm. It may be late, or an old alarm that fired while trust was renewed.
 func (p *Presence) expire() {
 	p.mu.Lock()
 	var ended []uint32
@@ -158,8 +155,8 @@ func (p *Presence) endAll(cause error) {
 	}
 }
 
-// end ends some holdings, before their entries are written unowned: at no
-// instant may this member trust what another can claim.
+// end ends some holdings, before their entries are written unowned: this member must never trust a
+// segment that another can claim.
 func (p *Presence) end(segments []uint32, cause error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -194,9 +191,9 @@ func (p *Presence) drained(segments []uint32) {
 	p.options.Drain(segments)
 }
 
-// take makes holdings of claims that were acknowledged. It is false if trust
-// ended before the answer was here, or this member leaves: then they are
-// without an owner, and adopted or released when the entries are seen to name this member.
+// take makes holdings of acknowledged claims. It is false if trust ended before the answer, or this
+// member leaves: then the segments are without an owner, and adopted or released when the entries
+// are seen to name this member.
 func (p *Presence) take(claims []change) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -29,13 +29,13 @@ const (
 	pendingLook = 40 * time.Millisecond
 	// looksInBeat is how many other members look in one beat without musters.
 	looksInBeat = 16
-	// longestStagger bounds, in quarters of a beat, how long those of higher rank
-	// let those of lower rank go first.
+	// longestStagger bounds, in quarters of a beat, how long members of higher rank let members of
+	// lower rank go first.
 	longestStagger = 16
 )
 
-// LookBeats is within how many beats every member of a cluster of this size has
-// looked at it again: 1, but in a large one most look less often.
+// LookBeats is within how many beats every member of a cluster of this size has looked again: 1,
+// but more in a large cluster, where most look less often.
 func (v *View) LookBeats() int {
 	switch n := len(v.Members); {
 	case n <= manyMembers:
@@ -51,8 +51,8 @@ func (v *View) LookBeats() int {
 	}
 }
 
-// hintGap is how long after a look the next is at least that is asked for. All of n members looking
-// once in 2 x n squared milliseconds read 500 rows a second; in a large cluster only two do.
+// hintGap is how long after a look the next hinted look is at least. If all n members look once in
+// 2 x n squared milliseconds, they read 500 rows a second; in a large cluster only two members do.
 func (o *observer) hintGap(n int) time.Duration {
 	switch {
 	case n <= fewMembers:
@@ -266,8 +266,8 @@ func (o *observer) turn(v *View) time.Duration {
 	return musterAge*o.times.Beat + after
 }
 
-// dead lists the members, as indices, that this one may evict now, and says
-// when it may evict the next if that shows no sign until then.
+// dead lists the members, as indices, that this member may evict now, and says when it may evict
+// the next one if that shows no sign until then.
 func (o *observer) dead(v *View) (now []int, next time.Time) {
 	for i, m := range v.Members {
 		s := o.members[m.Instance]

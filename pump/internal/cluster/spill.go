@@ -10,9 +10,9 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// Spill marks say that messages of a segment may be in a queue that is not its
-// home (P6.3, docs/protocols.md). They stand in one row, two bits a segment, that
-// every member reads in each look at the cluster.
+// Spill marks say that messages of a segment may be in a queue that is not its home (P6.3,
+// docs/protocols.md). The marks are in one row, two bits for each segment, that every member reads
+// in each look at the cluster.
 
 // spillChoices are the choices of shardmap.Map.Choices that can be marked; 0 is the home.
 const spillChoices = 2
@@ -46,14 +46,13 @@ func spillRowOf(
 	}
 }
 
-// MarkSpill marks one choice, 1 or 2, of each of the segments. When it returns
-// nil the marks are stored, by whomever, and the owners have been nudged; only
-// then may the segments' messages be put there. It tries again for up to a
-// minute, and may be called from many goroutines at once.
+// MarkSpill marks one choice, 1 or 2, of each of the segments. When it returns nil the marks are
+// stored, by this or another process, and the owners have been nudged; only then may the segments'
+// messages be put there. It tries again for up to a minute, and may be called from many goroutines
+// at once.
 //
-// That a mark stays until those messages are put is not promised: its owner
-// clears it when it finds the queue empty. A message that is put just then is found by the
-// queue's sweeper (P6.4).
+// A mark need not stay until those messages are put: the owner clears it when it finds the queue
+// empty. The queue's sweeper finds a message that is put just then (P6.4).
 func (p *Presence) MarkSpill(ctx context.Context, segments []uint32, choice int) error {
 	changed, err := p.changeSpill(ctx, segments, choice, true)
 	if err != nil {

@@ -24,14 +24,14 @@ type Options struct {
 	// Every is the pause between the end of a distribution and the next one.
 	// Default 60 s.
 	Every time.Duration
-	// Beat is how often a leader writes the row. Default 5 s: a few requests a
-	// second for ten candidates, three beats lost before trust ends.
+	// Beat is how often a leader writes the row. Default 5 s: a few requests a second for ten
+	// candidates, three lost beats end trust.
 	Beat time.Duration
 	// Lease is how long a beat is good for, less Margin for the leader, plus
 	// Margin for all others. Default 4 x Beat.
 	Lease time.Duration
-	// Margin covers clocks of different speed and what is under way when trust
-	// ends. Default 3/20 of Lease.
+	// Margin covers clocks of different speed and requests under way when trust ends. Default 3/20 of
+	// Lease.
 	Margin time.Duration
 	// Left is asked before a term is won, with the epoch that the row says. Default: nothing is known.
 	Left func(ctx context.Context, epoch uint64) (Left, error)
@@ -42,7 +42,7 @@ type Options struct {
 }
 
 // Left is what is known of former terms besides the row, which may be gone, or may have come back
-// as it was before: its account failed over, or the table was restored.
+// older: its account failed over, or the table was restored.
 type Left struct {
 	// Epoch is that of the latest term that is known.
 	Epoch uint64
@@ -127,7 +127,7 @@ func New(t storage.Table, workloadName string, o Options) *Election {
 // leader. With a term the caller leads; it must end the term by Finish or Abandon and not call Try
 // before it has ended. Without a term, another leads or no distribution is due: call again after
 // wait, not much later, because a dead leader is recognised only by looking about once a beat. An
-// error tells that the look failed, ambiguously or not; wait is what to wait then.
+// error says that the look failed, ambiguously or not; wait is then the time to wait.
 //
 // ctx bounds this call and not the term. Try must not be called concurrently
 // with itself.
@@ -206,8 +206,7 @@ func (e *Election) judge(
 	return "", e.draw.Jitter("look", e.row.Object(), e.options.Beat), nil
 }
 
-// win tries the compare-and-swap with an epoch above all that are known. It gives nil if another
-// won.
+// win tries the compare-and-swap with an epoch above all known ones. It gives nil if another won.
 func (e *Election) win(
 	ctx context.Context, v row.Version[electionRow], left Left, why string,
 ) (*Term, error) {
@@ -271,8 +270,8 @@ type Status struct {
 	Saved string
 }
 
-// Status reads the election row once. Before the first distribution all is zero
-// but the phase, which is Idle.
+// Status reads the election row once. Before the first distribution all fields are zero except the
+// phase, which is Idle.
 func (e *Election) Status(ctx context.Context) (Status, error) {
 	v, err := e.row.Read(ctx)
 	if err != nil {

@@ -92,9 +92,9 @@ func newTerm(r row.Row[electionRow], o Options, draw row.Draw, won row.Version[e
 // once. Its cause says how the term ended. All that only a leader may do must end with it.
 func (t *Term) Context() context.Context { return t.work }
 
-// Begin puts a new run into the row, without a checkpoint. It comes after
-// Runs.Create and before the run's first Put: a leader that dies between leaves
-// an open run without tasks, one that dies later leaves a run to resume.
+// Begin puts a new run into the row, without a checkpoint. It comes after Runs.Create and before
+// the run's first Put: a leader that dies in between leaves an open run without tasks; a leader
+// that dies later leaves a run to resume.
 func (t *Term) Begin(ctx context.Context, run codec.RunID) error {
 	if run.IsZero() {
 		return errors.New("election: a run needs an id")
@@ -102,10 +102,9 @@ func (t *Term) Begin(ctx context.Context, run codec.RunID) error {
 	return t.ask(ctx, request{change: func(r *electionRow) { r.run, r.checkpoint = run, nil }})
 }
 
-// Save stores the checkpoint of the run under way, at most MaxCheckpoint bytes.
-// It is ErrDeposed if leadership is lost: then nothing was stored that the next
-// leader could see, or the term had ended before the answer. If ctx ends first
-// the checkpoint may still be stored.
+// Save stores the checkpoint of the run under way, at most MaxCheckpoint bytes. It is ErrDeposed if
+// leadership is lost: then the next leader cannot see the checkpoint, or the term had ended before
+// the answer. If ctx ends first the checkpoint may still be stored.
 func (t *Term) Save(ctx context.Context, checkpoint []byte) error {
 	if len(checkpoint) > MaxCheckpoint {
 		return fmt.Errorf("election: %w: %d bytes, at most %d", ErrCheckpointTooLarge, len(checkpoint),
@@ -144,8 +143,8 @@ func (t *Term) Abandon(ctx context.Context) {
 func (t *Term) ask(ctx context.Context, r request) error {
 	r.result = make(chan error, 1)
 	if r.over != nil {
-		// The caller's context may be made from the term's own, which ends when
-		// the row is about to be given up; that must not end the giving up.
+		// The caller's context may come from the term's own, which ends just before the row is given up;
+		// that must not end the giving up.
 		var cancel context.CancelFunc
 		ctx, cancel = t.outlive(ctx)
 		defer cancel()
@@ -262,8 +261,8 @@ func (t *Term) write(v row.Version[electionRow], r request) (row.Version[electio
 	}
 	switch {
 	case err == nil && r.over != nil:
-		// It landed on the row as this term had left it, so no process led between,
-		// trust or no trust.
+		// The write landed on the row as this term had left it, so no process led in between, even if
+		// trust had ended.
 		t.end(r.over)
 		return now, nil
 	case err == nil && t.renew(now.Sent):
@@ -294,13 +293,12 @@ func (t *Term) Trusted() bool {
 	return t.checkLocked()
 }
 
-// expire is the alarm. It may be late, and it may be an old one that fired
-// while trust was renewed.
+// expire is the alarm. It may be late, or an old alarm that fired while trust was renewed.
 func (t *Term) expire() { t.Trusted() }
 
-// checkLocked ends the term if its trust is over. checkLocked looks at the time rather than at the
-// alarm: when a stopped process goes on, either may be first. On a suspended machine the wall clock
-// counts as well.
+// checkLocked ends the term if its trust is over. It looks at the time rather than at the alarm:
+// when a stopped process goes on, either may be first. On a suspended machine the wall clock counts
+// as well.
 func (t *Term) checkLocked() bool {
 	if t.ctx.Err() != nil {
 		return false

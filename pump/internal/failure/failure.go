@@ -112,8 +112,8 @@ var policy = [parties][kinds][stakes]Action{
 	// To wait is to send the same bytes again. To go round is to end the request with its error: the
 	// holder of the results makes it again later, and other partitions are written meanwhile.
 	Partition: always(GoRound, Wait, Silent, Throttles, Refuses, NoRight, Gone, NotSent),
-	// It was tried for a while already. A process that may only read, or only use queues, does without
-	// it.
+	// The command has already tried for a while. A process that may only read, or only use queues,
+	// does without it.
 	Help:        always(End, GoRound, Refuses, NoRight),
 	DataAccount: one,
 	Queue:       one,
@@ -132,8 +132,8 @@ var policy = [parties][kinds][stakes]Action{
 	},
 }
 
-// one is of an account or a queue among several. There a mistake means that this process has no
-// credentials for it, and concerns this process alone.
+// one is the policy for an account or a queue among several. There a mistake means that this
+// process has no credentials for it, and concerns this process alone.
 var one = [kinds][stakes]Action{
 	Unknown:   {GoRound, GoRound, GoRound, Wait},
 	Silent:    {GoRound, GoRound, GoRound, Wait},
@@ -160,8 +160,8 @@ func always(do, other Action, some ...Kind) (of [kinds][stakes]Action) {
 }
 
 const (
-	// RightPatience is for how long a command waits that may not put anywhere: a new role
-	// assignment takes up to ten minutes to be known everywhere.
+	// RightPatience is how long a command waits if it may not put anywhere: a new role assignment
+	// takes up to ten minutes to be known everywhere.
 	RightPatience = 15 * time.Minute
 	// ThereAgain is for how long a command waits for a control account that is not there: as long as
 	// for an account that does not answer.

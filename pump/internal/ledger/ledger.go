@@ -18,19 +18,19 @@ import (
 
 // Errors of the ledger, wrapped with detail.
 var (
-	// ErrFenced: the segment's head belongs to another owner, or to a later hold, or
-	// this one was never fenced. Nothing more will be recorded under it.
+	// ErrFenced: the segment's head belongs to another owner, or to a later hold, or this hold was
+	// never fenced. Nothing more will be recorded under this hold.
 	ErrFenced = errors.New("the segment's ledger belongs to another owner")
 	// ErrLedgerFull: what is to be recorded does not fit into what a segment may have stored.
 	ErrLedgerFull = errors.New("the segment's ledger is full")
-	// ErrStateFull is an [ErrLedgerFull] that is about the reducer's state, which these
-	// contributions would make too large. Others may fit.
+	// ErrStateFull is an [ErrLedgerFull] about the reducer's state: these contributions would make it
+	// too large. Others may fit.
 	ErrStateFull = fmt.Errorf("%w: there is no room for its reducer's state", ErrLedgerFull)
-	// ErrTooManyRuns: a segment has as many live runs as it may. It is an ErrLedgerFull that passes
-	// as runs end.
+	// ErrTooManyRuns: a segment has the most live runs. It is an ErrLedgerFull that passes as runs
+	// end.
 	ErrTooManyRuns = fmt.Errorf("%w of live runs", ErrLedgerFull)
-	// ErrTooManyForeign: a segment keeps as many names of done tasks without a run as it may. It is
-	// an ErrLedgerFull that passes as their messages are deleted, or the oldest names go.
+	// ErrTooManyForeign: a segment keeps the most names of done tasks without a run. It is an
+	// ErrLedgerFull that passes as their messages are deleted, or the oldest names go.
 	ErrTooManyForeign = fmt.Errorf("%w of foreign messages that may come again", ErrLedgerFull)
 )
 
@@ -61,8 +61,8 @@ const (
 type State interface {
 	// Load makes a state from what Store gave, and the empty state from nil. It must not keep stored.
 	Load(stored []byte) (state any, err error)
-	// Fold adds a contribution. It cannot fail, and the same contribution may be
-	// folded again into a state that was loaded again, when a commit was lost.
+	// Fold adds a contribution. It cannot fail. After a lost commit the same contribution may be
+	// folded again, into a state that was loaded again.
 	Fold(state, contribution any)
 	// Store gives the state as bytes: at most 16 MiB, and 1 MiB when compressed.
 	Store(state any) ([]byte, error)
@@ -79,8 +79,8 @@ type Options struct {
 	State State
 	// Log receives what happens. Default: nothing.
 	Log *slog.Logger
-	// Old is told of segments whose rows turned out to be those of some time ago. It must be quick,
-	// and must not call the ledger. May be nil.
+	// Old is told of segments whose rows came back older. It must be quick, and must not call the
+	// ledger. May be nil.
 	Old func(segments []uint32)
 	// Names is how many names of tasks without a run a segment keeps at most, in a simulation that
 	// has few. 0: MaxForeign.
@@ -101,8 +101,7 @@ type Options struct {
 // A segment without pages has all that it recorded in its head, so that it is fenced at once.
 //
 // Its methods may be called from many goroutines at once. Requests about one partition
-// ([Ledger.Partition]) are made one after the other; those that wait for that end with their
-// context.
+// ([Ledger.Partition]) are made one after the other; a waiting request ends with its context.
 type Ledger struct {
 	table    storage.Table
 	workload string
@@ -125,19 +124,19 @@ type ledgerSegment struct {
 	// tried to, without a foreign epoch between them; 0 without one. Results of all these epochs may
 	// be recorded while the head is still this process's.
 	since, epoch uint64
-	// written: the head is known to be this process's under epoch. It ends with the hold, or
-	// when the head turns out to be another's.
+	// written: the head is known to be this process's under epoch. It ends with the hold, or when the
+	// head turns out to be another process's.
 	written bool
-	// While written, one of the two is there: head is the head as it was fenced, whose pages are
-	// not loaded yet, and image what is stored. A goroutine with the partition's lock may look at
-	// them without mu and must change them with mu.
+	// While written, head or image is set: head as it was fenced, if its pages are not loaded yet, or
+	// image, which is what is stored. A goroutine with the partition's lock may look at them without
+	// mu and must change them with mu.
 	head     *ledgerHead
 	image    *image
 	inFlight inFlight
 	// deleted are names of foreign messages that go with the next commit.
 	deleted map[string]bool
-	// top is the highest epoch that the head is known to have had, and commits how many commits it
-	// counted when that was this process's. Less means that the rows came back older.
+	// top is the highest known epoch of the head, and commits the count of commits in the head when
+	// that epoch was this process's. Less means that the rows came back older.
 	top, commits uint64
 	// above: it is fenced under later epochs only. Older rows replaced the rows up to this epoch,
 	// which may come back themselves: an epoch has one history.
@@ -185,8 +184,8 @@ func fencedOff(segment uint32, why string) error {
 	return fmt.Errorf("segment %d: %w: %s", segment, ErrFenced, why)
 }
 
-// Fenced reports whether this process is the segment's writer under this epoch and knows
-// what is recorded of it. It is quick. That it is can end at any moment, which a commit finds out.
+// Fenced reports whether this process is the segment's writer under this epoch and knows what is
+// recorded of it. It is quick. The fence can end at any moment, which a commit finds out.
 func (l *Ledger) Fenced(segment uint32, epoch uint64) (is bool) {
 	l.use(segment, func(s *ledgerSegment) { is = s.fencedAs(epoch) })
 	return is
@@ -300,8 +299,8 @@ func (l *Ledger) Keeps(runs []codec.RunID) (kept []codec.RunID) {
 }
 
 // OldRests gives the runs with rests from before an hour (counted since 1970), and, for each fenced
-// segment with more than half of its most rests, the oldest beyond that half. Whether they may go
-// say their rows.
+// segment with more than half of its most rests, the oldest beyond that half. The runs' rows say
+// whether they may go.
 func (l *Ledger) OldRests(before uint64) (aged, crowded []codec.RunID) {
 	old, beyond := map[codec.RunID]bool{}, map[codec.RunID]bool{}
 	l.eachImage(func(s *ledgerSegment) {

@@ -43,8 +43,7 @@ func stateKey(number int) string {
 	return string(binary.BigEndian.AppendUint16([]byte{stateKind}, uint16(number)))
 }
 
-// block is records by key. A nil value in the head says that the record, which
-// a page still has, is gone.
+// block is records by key. A nil value in the head says that a record of a page is gone.
 type block map[string][]byte
 
 var errBlock = errors.New("records cannot be read")
@@ -128,9 +127,9 @@ func sortedKeys(b block) []string {
 	return slices.Sorted(maps.Keys(b))
 }
 
-// The directory of pages: the next number of a page, how many pages there are, and of each its
-// number and the key that its range begins with. A page holds the records from
-// there up to the next page's key; the first page's range begins at the very beginning.
+// The directory of pages: the next number of a page, how many pages there are, and for each its
+// number and the key that its range begins with. A page holds the records from there up to the next
+// page's key; the first page's range begins at the very beginning.
 
 func appendDirectory(b []byte, next uint64, pages []*ledgerPage) []byte {
 	b = binary.AppendUvarint(b, next)

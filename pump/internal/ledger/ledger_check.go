@@ -72,8 +72,8 @@ func (l *Ledger) checkHeads(ctx context.Context, holds []cluster.Hold) error {
 	return nil
 }
 
-// writtenLast is the ETag of the head as this process wrote it last under an epoch that it is
-// fenced under; "": it is not. The caller holds mu.
+// writtenLast is the ETag of the head as this process wrote it last under a fenced epoch; "" if the
+// epoch is not fenced. The caller holds mu.
 func (s *ledgerSegment) writtenLast(epoch uint64) storage.ETag {
 	switch {
 	case !s.written || s.epoch != epoch || epoch <= s.above:

@@ -59,10 +59,10 @@ func (w *doneWith) touches(m *image) bool {
 	return slices.ContainsFunc(w.over, func(id codec.RunID) bool { return m.runs[id] != nil })
 }
 
-// Prune takes what is recorded of runs that are done with out of the segments that are fenced. It
-// comes after the run row says so: from then on their tasks are recognised by that (P1.3, P3.7).
-// The tasks in quarantine of closed runs stay as a rest, which does not count as a live run; of
-// runs that are over nothing stays. An error means that some are still there.
+// Prune takes the records of finished runs out of the fenced segments. It comes after the run rows
+// say that: from then on the rows identify their tasks (P1.3, P3.7). The tasks in quarantine of
+// closed runs stay as a rest, which does not count as a live run; of runs that are over nothing
+// stays. After an error some records are still there.
 func (l *Ledger) Prune(ctx context.Context, closed []codec.RunID, over ...codec.RunID) error {
 	with := &doneWith{closed: closed, over: over, hour: uint64(max(1, time.Now().Unix()/3600))}
 	return l.commitWith(ctx, with, "pruning", func(s *ledgerSegment) bool {
@@ -222,8 +222,8 @@ func (c *commit) prepare(ctx context.Context, j *job) {
 	}
 }
 
-// find gets the image of the segment: what is known of it while it is fenced, or
-// what its rows say.
+// find gets the image of the segment: the known image while the segment is fenced, or what its rows
+// say.
 func (c *commit) find(ctx context.Context, j *job) bool {
 	j.s.mu.Lock()
 	known := j.s.since != 0

@@ -23,8 +23,8 @@ type Entry struct {
 	Segment uint32
 	// Epoch is that of the Begin of these tasks.
 	Epoch uint64
-	// Run, Generation and the two sets say what is recorded; tasks that are recorded
-	// already stay as they are. For a foreign message Foreign is its identity instead.
+	// Run, Generation and the two sets say what is recorded; recorded tasks stay as they are. For a
+	// foreign message Foreign is its identity instead.
 	Run               codec.RunID
 	Generation        uint32
 	Done, Quarantined codec.NSet
@@ -36,8 +36,8 @@ type Entry struct {
 	// Err is set by Commit. nil: it is recorded, durably. [ErrFenced]: another owner was there, and it
 	// is not known to be recorded; the present owner knows which tasks are recorded, so their messages
 	// are left to it. [ErrLedgerFull]: it does not fit; nothing of it was recorded. [row.ErrCorrupt]:
-	// the rows are damaged. Anything else, as when ctx ended: it is not known yet; the entry should be
-	// committed again and its tasks stay in hand until then.
+	// the rows are damaged. Any other error, as when ctx ended: the outcome is not known yet; the
+	// entry should be committed again, and its tasks stay in hand until then.
 	Err error
 }
 
@@ -63,17 +63,16 @@ type draft struct {
 // The bounds of a transaction: its body as it travels has at most 4 MiB.
 const (
 	transactionMost = 4<<20 - 64<<10
-	// rowOverhead is more than what a row adds to the body beside its binary
-	// properties: the part's headers, the address, names of properties, the JSON around them.
+	// rowOverhead is at least what a row adds to the body beside its binary properties: the part's
+	// headers, the address, names of properties, the JSON around them.
 	rowOverhead = 1536
 )
 
 // travels is not less than what so many bytes take in base64.
 func travels(n int) int { return n/3*4 + 8 }
 
-// draft records entries, or takes out runs that are done with; with either the names of foreign
-// messages go that are deleted. It is ErrLedgerFull if the result does not fit; other errors are
-// the State's.
+// draft records entries, or takes out finished runs; either also takes out the names of deleted
+// foreign messages. It is ErrLedgerFull if the result does not fit; other errors are the State's.
 func (l *Ledger) draft(
 	segment uint32, m *image, entries []*Entry, with *doneWith, deleted ...string,
 ) (*draft, error) {

@@ -33,14 +33,14 @@ func (l *Ledger) unlock(partition int) { <-l.partitions[partition] }
 // Unfenced is a segment that could not be fenced, or whose records could not be loaded.
 type Unfenced struct {
 	Segment uint32
-	// Head is the epoch of the head that stands in the way of an [ErrFenced]: a hold is needed
-	// that is above it. 0 with every other error.
+	// Head is the epoch of the head that stands in the way of an [ErrFenced]: the hold's epoch must be
+	// above it. 0 with every other error.
 	Head uint64
 	Err  error
 }
 
-// UnfencedError is what [Ledger.Fence] and [Ledger.Load] give of the segments that did not become
-// this process's, in ascending order. errors.Is looks at the reasons.
+// UnfencedError is the error of [Ledger.Fence] and [Ledger.Load] with the segments that did not
+// become this process's, in ascending order. errors.Is looks at the reasons.
 type UnfencedError struct{ Segments []Unfenced }
 
 func (e *UnfencedError) Error() string {
@@ -79,9 +79,9 @@ func (e *UnfencedError) Unwrap() []error {
 // process's now. Segments without pages are [Ledger.Fenced]; for the others [Ledger.Load] must
 // first read what is recorded. The error is an [*UnfencedError] about the others: [ErrFenced] if
 // the head has a foreign epoch that is not below the hold's, or a later one of this process, or had
-// one before it came back as it was some time ago, [row.ErrCorrupt] with the head's name, or what
-// the table said when ctx ended. Such segments do not keep others from being fenced, and segments
-// fenced when ctx ended stay so. Fencing again under the same epoch costs nothing.
+// one before it came back older, [row.ErrCorrupt] with the head's name, or what the table said when
+// ctx ended. Such segments do not keep others from being fenced, and segments fenced when ctx ended
+// stay so. Fencing again under the same epoch costs nothing.
 func (l *Ledger) Fence(ctx context.Context, holds []cluster.Hold) (fenced []uint32, err error) {
 	holds = slices.Clone(holds)
 	slices.SortStableFunc(holds, func(a, b cluster.Hold) int {
@@ -114,8 +114,7 @@ func unfenced(failed []Unfenced) error {
 	return &UnfencedError{failed}
 }
 
-// errBehind is why a segment is not fenced under an epoch that its rows have had in another
-// history.
+// errBehind is why a segment is not fenced under an epoch that its rows had in another history.
 var errBehind = fmt.Errorf("%w, or to this one of some time ago: "+
 	"its rows are behind, and it takes a later epoch than any that it had", ErrFenced)
 

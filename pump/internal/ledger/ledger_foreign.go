@@ -10,9 +10,8 @@ import (
 	"github.com/queuepump/queuepump/codec"
 )
 
-// The names of tasks without a run that are done: of foreign messages, and of tasks that were
-// redriven when their run had ended (P1.4; "Names" in doc.go). They stand in buckets, as
-// hashes.
+// The names of done tasks without a run: of foreign messages, and of tasks that were redriven after
+// their run had ended (P1.4; "Names" in doc.go). They are kept in buckets, as hashes.
 const (
 	foreignHash = 16
 	foreignPer  = 128 // in a bucket
@@ -105,8 +104,8 @@ func (d *foreignDraft) set(number uint32, names []byte, since time.Time, changes
 	changes[foreignKey(number)] = names
 }
 
-// forget takes names out whose messages are deleted, and of too many those of the oldest buckets,
-// if they were recorded before a moment.
+// forget takes out the names of deleted messages and, if there are too many names, those in the
+// oldest buckets that were recorded before a moment.
 func (d *foreignDraft) forget(names []string, before time.Time, changes block) {
 	var touched []uint32
 	for _, name := range names {
@@ -231,9 +230,9 @@ func (f *foreignBook) read(bucket uint32, stored []byte, now time.Time) error {
 	return nil
 }
 
-// BeginForeign is Begin for a task without a run, by its name (P1.4). Neither recorded nor in
-// hand: it is now in hand. More says that others of its message are already. It is
-// [ErrTooManyForeign] while the segment keeps as many names as it may.
+// BeginForeign is Begin for a task without a run, by its name (P1.4). A task neither recorded nor
+// in hand is now in hand. More says that others of its message already are. It fails with
+// [ErrTooManyForeign] while the segment keeps the most names.
 func (l *Ledger) BeginForeign(
 	segment uint32, epoch uint64, id string, more bool,
 ) (recorded, inHand bool, err error) {
@@ -275,7 +274,7 @@ func (s *ledgerSegment) foreignUse() int {
 }
 
 // Standing says what the segment knows of a task under its number in a run. A task that was
-// redriven after the run had ended has a name, and may be done, or in hand, from before that.
+// redriven after its run had ended has a name, but may be done, or in hand, from before.
 func (l *Ledger) Standing(
 	segment uint32, run codec.RunID, generation uint32, n uint64,
 ) (recorded, inHand bool) {
@@ -288,7 +287,7 @@ func (l *Ledger) Standing(
 }
 
 // StandingForeign says what the segment knows of a task by its name: see Standing. A task that was
-// done under its name may come again under its number, when the row of its run is there again.
+// done under its name may come again under its number, when its run's row is back.
 func (l *Ledger) StandingForeign(segment uint32, id string) (recorded, inHand bool) {
 	l.use(segment, func(s *ledgerSegment) {
 		if name := foreignName(id); l.options.Record && s.image != nil {
@@ -309,8 +308,8 @@ func (s *ledgerSegment) endForeign(epoch uint64, name string) {
 	}
 }
 
-// DeletedForeign says that no copy of a task is left that could come: its message was delivered
-// once only, and its delete is acknowledged. Its name goes with the next commit of the segment.
+// DeletedForeign says that no copy of a task can come any more: its message was delivered once
+// only, and its delete is acknowledged. Its name goes with the next commit of the segment.
 func (l *Ledger) DeletedForeign(segment uint32, id string) {
 	l.use(segment, func(s *ledgerSegment) {
 		if name := foreignName(id); l.options.Record && s.image != nil && s.image.foreign.has(name) {
@@ -322,8 +321,9 @@ func (l *Ledger) DeletedForeign(segment uint32, id string) {
 	})
 }
 
-// AgeForeign says since when any copy of a task would have been met: where names are many, those
-// recorded before that go with the segment's next commit, the oldest first. The zero time: none.
+// AgeForeign says since when any copy of a task would have been met: if there are many names, those
+// recorded before that go with the segment's next commit, the oldest first. The zero time: no name
+// goes.
 func (l *Ledger) AgeForeign(before time.Time) {
 	l.aged.Store(&before)
 }

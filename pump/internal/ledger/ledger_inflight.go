@@ -86,8 +86,9 @@ func (l *Ledger) begins(
 	return Begun{Fresh: fresh.set(), Recorded: recorded.set(), InHand: inHand.set()}, nil
 }
 
-// room reports whether what is to be begun can be recorded later, with all that is in hand. *What
-// was begun within the bound and grew beyond it was refused after its effect, once a minute.*
+// room reports whether the tasks to be begun can be recorded later, with all that is in hand.
+// *Without it tasks begun within the bound grew beyond it and were refused after their effect, once
+// a minute.*
 func (s *ledgerSegment) room(run codec.RunID, book *runBook, fresh nspans) error {
 	if len(fresh) == 0 {
 		return nil
@@ -165,7 +166,7 @@ func (m *image) grows(run codec.RunID, tasks nspans) (most int) {
 }
 
 // chunkGrows is the part of one chunk. A set has a head, and a task makes a run of length one at
-// worst; a task that leaves quarantine cuts a run in two there as well.
+// worst; a task that leaves quarantine also cuts a run there in two.
 func (m *image) chunkGrows(run codec.RunID, book *runBook, index uint64, tasks int) (most int) {
 	const setHead, task = 24, 4
 	old := m.layout.get(chunkKey(run, index))
@@ -192,9 +193,8 @@ func tooScattered(segment uint32, run codec.RunID) error {
 		segment, run, ErrLedgerFull)
 }
 
-// End takes tasks out of hand that will not be recorded now: they failed, were not
-// finished, or are handed back. epoch is that of their Begin; when another owner was there
-// since, it does nothing.
+// End takes tasks out of hand that will not be recorded now: they failed, were not finished, or are
+// handed back. epoch is that of their Begin; if another owner was there since, End does nothing.
 func (l *Ledger) End(segment uint32, epoch uint64, run codec.RunID, ns codec.NSet) {
 	l.use(segment, func(s *ledgerSegment) { s.end(epoch, run, ns) })
 }

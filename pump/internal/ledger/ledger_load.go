@@ -22,7 +22,7 @@ const loadGap = 4
 const loadMost = 16
 
 // Load reads the pages of segments that were fenced under these holds, so that they are
-// [Ledger.Fenced], each as soon as its pages are read: ready, which may be nil, is told of it.
+// [Ledger.Fenced], each as soon as its pages are read: ready, which may be nil, is then called.
 // Segments of one partition that lie near each other are read by one query, partitions one after
 // the other; commits go in between. A failed query goes on where it was, and segments loaded when
 // ctx ended stay so: a slow table costs time, but no page is read twice. The error is an

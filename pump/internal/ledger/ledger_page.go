@@ -15,8 +15,8 @@ const (
 	// pageMost is the most that a page's records take (P3.1: at most 60 KiB).
 	pageMost = 60 << 10
 	maxPages = 48
-	// hotMost is how much of the records stands in the head itself, which is written with
-	// every commit. When it is more, pages take it until it is hotLeast or less.
+	// hotMost is the most bytes of records in the head itself, which is written with every commit.
+	// Beyond it records move into pages until hotLeast or less is left.
 	hotMost  = 32 << 10
 	hotLeast = 16 << 10
 )
@@ -68,8 +68,8 @@ func (l *layout) pageOf(key string) int {
 	return sort.Search(len(l.pages), func(i int) bool { return l.pages[i].first > key }) - 1
 }
 
-// with is the layout after changes (nil: the record is gone), and which pages
-// are new and which are replaced. It is false if that takes more pages than there may be.
+// with is the layout after changes (nil: the record is gone), and which pages are new and which are
+// replaced. It is false if that takes too many pages.
 func (l *layout) with(changes block) (next *layout, added, removed []*ledgerPage, ok bool) {
 	next = &layout{next: l.next, hot: make(block, len(l.hot)+len(changes)), pages: l.pages}
 	maps.Copy(next.hot, l.hot)
@@ -196,8 +196,8 @@ func (l *layout) merge(at int, keys []string) {
 	l.pages = all
 }
 
-// splitTo is how full the pages become into which records of this size are cut: one, as
-// long as they fit, and otherwise pages with some room left.
+// splitTo is how full pages become when records of this size are cut into pages: one page if they
+// fit, otherwise pages with some room left.
 func splitTo(size int) int {
 	if size <= pageMost {
 		return pageMost

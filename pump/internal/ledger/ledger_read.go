@@ -127,7 +127,8 @@ const (
 )
 
 // readCountsOf visits the small columns of all heads, in any order, one at a time; damage names
-// those that cannot be read, and the partitions that did not answer. An error says that none did.
+// those that cannot be read, and the partitions that did not answer. An error says that no
+// partition answered.
 func readCountsOf(
 	ctx context.Context, t storage.Table, workload string, segments int,
 	visit func(segment int, c *headCounts),
@@ -328,9 +329,9 @@ func (r *SegmentRecord) State() []byte { return r.image.raw }
 const readRecordTries = 8
 
 // ReadRecord reads what is recorded of each segment of a workload, in order; the record of a
-// segment that was never fenced is empty. It owns nothing and disturbs no process. A damaged
-// segment is an error that names the row ([row.ErrCorrupt]), and the next one follows; any other
-// error is the last.
+// segment that was never fenced is empty. It needs no ownership and does not disturb any process. A
+// damaged segment is an error that names the row ([row.ErrCorrupt]), and the next segment follows;
+// any other error is the last.
 func ReadRecord(
 	ctx context.Context, t storage.Table, workload string, segments int,
 ) iter.Seq2[*SegmentRecord, error] {

@@ -14,8 +14,8 @@ import (
 	"github.com/queuepump/queuepump/codec"
 )
 
-// chunkBits: a chunk is 2^16 consecutive n, which is one container of a roaring
-// bitmap. Changes are written again by chunks, 8 KiB each at most.
+// chunkBits: a chunk is 2^16 consecutive n, which is one container of a roaring bitmap. Changes are
+// written by whole chunks, 8 KiB each at most.
 const (
 	chunkBits = 16
 	chunkSize = 1 << chunkBits
@@ -116,8 +116,8 @@ const (
 	reopenable                 // in quarantine; a task of this generation reopens it (P4.4)
 )
 
-// run says what stands of n = index<<chunkBits + low, and that the same stands
-// of all up to end.
+// run says what is recorded of n = index<<chunkBits + low, and up to which end the same is
+// recorded.
 func (b *runBook) run(index uint64, low, end, generation uint32) (standing, uint32) {
 	floor := uint32(0)
 	switch at := b.floor >> chunkBits; {
@@ -150,8 +150,7 @@ func (b *runBook) run(index uint64, low, end, generation uint32) (standing, uint
 	return unsettled, end
 }
 
-// walk tells what stands of from <= n < to, in pieces. visit may settle the
-// piece it is given.
+// walk tells what is recorded of from <= n < to, in pieces. visit may settle its piece.
 func (b *runBook) walk(
 	from, to uint64, generation uint32, visit func(index uint64, low, end uint32, what standing),
 ) {
@@ -229,7 +228,7 @@ func (b *runBook) changing(index uint64) *chunk {
 }
 
 // finish records as done the tasks that are not settled, and those that this generation reopens. A
-// task that is recorded already stays as it is. On a draft only.
+// recorded task stays as it is. On a draft only.
 func (b *runBook) finish(ns codec.NSet, generation uint32) {
 	b.settle(ns, generation, func(index uint64, low, end uint32) {
 		b.done += uint64(end - low)
@@ -247,8 +246,8 @@ func (b *runBook) finish(ns codec.NSet, generation uint32) {
 	})
 }
 
-// condemn records tasks as being in quarantine with a generation: what is not
-// settled, and what stands there with a lower one. On a draft only.
+// condemn records tasks as in quarantine with a generation: unsettled tasks, and tasks there with a
+// lower generation. On a draft only.
 func (b *runBook) condemn(ns codec.NSet, generation uint32) {
 	b.settle(ns, generation, func(index uint64, low, end uint32) {
 		c := b.changing(index)
@@ -329,8 +328,8 @@ func (b *runBook) advance() {
 			break
 		}
 	}
-	// Chunks may lie under the floor now. Only those of this draft can have changed
-	// or been passed since the last time, when it was done for all.
+	// Chunks may lie under the floor now. Only chunks of this draft can have changed or been passed
+	// since the last advance, which covered all.
 	for index := range b.dirty {
 		c := b.chunks[index]
 		if c == nil || index > b.floor>>chunkBits {
@@ -378,10 +377,11 @@ func (b *runBook) count() bool {
 // The stored forms. A run's value is its floor; a chunk's is the length of its done-set, that set,
 // and for each generation in quarantine the generation, a length and a set.
 
-// pack is append for a chunk of a draft. Where it would be too large, the tasks of the two lowest
-// generations stand in quarantine with the lower one: at worst a late copy of the other is tried
-// again, and a task that is done stays done. The done-set and one other always fit. *Refused, the
-// tasks were tried and put into quarantine once more each minute, for ever.*
+// pack is append for a chunk of a draft. If the chunk would be too large, the tasks of the two
+// lowest generations stand in quarantine with the lower one: at worst a late copy of the other is
+// tried again, and a task that is done stays done. The done-set and one other always fit. *When
+// such a chunk was refused, its tasks were tried and put into quarantine again each minute, for
+// ever.*
 func (c *chunk) pack() []byte {
 	for {
 		b := c.append(nil)

@@ -21,9 +21,9 @@ const (
 	headPrefix = "head."
 	pagePrefix = "page."
 
-	// The properties of a head. fenceProperty is the nonce of the write that made
-	// the owner the owner; NonceProperty, which that write leaves alone, of the last
-	// commit: so a commit is seen to have landed even by an owner that was fenced off after it.
+	// The properties of a head. fenceProperty is the nonce of the write that made the owner the owner.
+	// NonceProperty, which that write leaves alone, is the nonce of the last commit: so an owner that
+	// was fenced off after its commit still sees that the commit landed.
 	fenceProperty   = "Fence"
 	epochProperty   = "Epoch"
 	ownerProperty   = "Owner"
@@ -31,8 +31,8 @@ const (
 	restsProperty   = "Rests"
 	pagesProperty   = "Pages"
 	recordsProperty = "Records"
-	// commitsProperty counts the commits, so that their owner knows rows of some time ago when it sees
-	// them. Rows of the version before lack it, and that version leaves it out.
+	// commitsProperty counts the commits, so that their owner recognises rows that came back older.
+	// Rows of the version before lack it, and that version leaves it out.
 	commitsProperty = "Commits"
 	// bookedProperty is how many bytes the records of runs and foreign messages have, for readers of
 	// heads alone. Rows of the version before lack it.

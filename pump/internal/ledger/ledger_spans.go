@@ -66,8 +66,8 @@ func (s nspans) divide(from, to uint64, in, out *nspans) {
 	*out = out.add(from, to)
 }
 
-// fewSpans is up to where a set is made span by span. Each of them copies those
-// before it, so for a set of many, whose spans are short ones, it is cheaper to list its n.
+// fewSpans is up to how many spans a set is made span by span. Each span copies those before it, so
+// for a set of many short spans it is cheaper to list its n.
 const fewSpans = 64
 
 // set is the same as a codec.NSet.

@@ -71,8 +71,8 @@ func unpackState(stored []byte) ([]byte, error) {
 	return nil, errState
 }
 
-// stateChanges are the records that make the stored state another one. It is
-// false if that is more than may be stored.
+// stateChanges are the records that change the stored state to raw. It is false if that is too much
+// to store.
 func (m *image) stateChanges(raw []byte) (changes block, ok bool) {
 	if len(raw) > maxRawState {
 		return nil, false
@@ -115,8 +115,8 @@ func (m *image) stateUse() float64 {
 	return max(float64(stored)/maxState, float64(len(m.raw))/maxRawState)
 }
 
-// StateUse is the part of its bounds that the state of a segment takes as it was last
-// recorded, from 0 to 1; 0 of a segment that this process has not fenced. It is quick.
+// StateUse is the part of its bounds that a segment's last recorded state takes, from 0 to 1; 0 for
+// a segment that this process has not fenced. It is quick.
 func (l *Ledger) StateUse(segment uint32) (used float64) {
 	l.use(segment, func(s *ledgerSegment) {
 		if s.image != nil {

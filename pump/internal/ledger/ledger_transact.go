@@ -39,8 +39,8 @@ func (t *transaction) addHead(segment uint32, w storage.Write) {
 	t.add(segment, w)
 }
 
-// outcome is what became of a transaction. Neither landed nor too large: it had no effect,
-// and never will, because a head that it was based on is another one by now.
+// outcome is what became of a transaction. If it is neither landed nor too large, it had no effect,
+// and never will, because a head that it was based on has changed.
 type outcome struct {
 	landed   bool
 	tooLarge bool
@@ -85,8 +85,8 @@ func (l *Ledger) send(ctx context.Context, t *transaction) (outcome, error) {
 	}
 }
 
-// learn reads what a transaction ran into: without doubt only the row that the
-// service named, if it did.
+// learn reads what a transaction ran into: if there is no doubt, only the row that the service
+// named, if it named one.
 func (l *Ledger) learn(
 	ctx context.Context, t *transaction, doubt bool, cause error,
 ) (outcome, error) {
@@ -120,9 +120,9 @@ func (t *transaction) in(h *ledgerHead) bool {
 	return h.nonce == t.nonce
 }
 
-// etag is the version of a segment's head that the transaction made; empty if
-// it is not known, because another one has been written since. (A head that shows the nonce
-// of a commit may be at a foreign fence by now: its ETag is the other owner's.)
+// etag is the version of a segment's head that the transaction made; empty if it is not known,
+// because the head has been written again since. (A head with the nonce of a commit may have a
+// foreign fence by now: its ETag is the other owner's.)
 func (o *outcome) etag(t *transaction, segment uint32) storage.ETag {
 	if o.etags != nil {
 		return o.etags[t.heads[segment]]
@@ -208,8 +208,8 @@ func (l *Ledger) readHeads(
 	return read, nil
 }
 
-// load reads the pages that a head names and makes sense of everything. A page
-// that is missing is an ErrCorrupt; it may also be that the head is another one by now.
+// load reads and decodes the pages that a head names. A missing page is an ErrCorrupt; the cause
+// may also be that the head has changed.
 func (l *Ledger) load(ctx context.Context, segment uint32, h *ledgerHead) (*image, error) {
 	partition := Partition(l.workload, l.Partition(segment))
 	if len(h.layout.pages) > 0 {

@@ -78,10 +78,9 @@ type Member struct {
 // start. Joining takes some 50 ms, and without it there is a quarter of the budget.
 const JoinPatience = 2 * time.Second
 
-// Join makes this process a member of the workload's cluster. It returns when
-// the first view is there; what fails for now is tried until ctx ends, what no
-// waiting mends is an error. With Options.optional it is never an error and
-// returns after two seconds at the latest.
+// Join makes this process a member of the workload's cluster. It returns when the first view is
+// there; it tries again until ctx ends; a failure that waiting does not mend is an error. With
+// Options.optional it is never an error and returns after two seconds at the latest.
 func Join(
 	ctx context.Context, cfg *pump.Config, f *queues.Set, w *workload.Workload, o Options,
 ) (*Member, error) {
@@ -269,9 +268,9 @@ func (m *Member) ClearSpill(ctx context.Context, segments []uint32, choice int) 
 	return ErrOutside
 }
 
-// Leave gives up what the process holds, removes it from the cluster, and ends all
-// that the member does in the background. While the control plane is dark it tries until
-// ctx ends, so that must. It may be called more than once.
+// Leave gives up what the process holds, removes it from the cluster, and ends all that the member
+// does in the background. While the control plane is dark it tries until ctx ends, so ctx must end.
+// It may be called more than once.
 func (m *Member) Leave(ctx context.Context) {
 	m.cancel()
 	m.wg.Wait() // a join under way has ended
@@ -353,8 +352,8 @@ func (m *Member) grown(demand map[string]float64) bool {
 	return false
 }
 
-// Reloaded says that the accounts or limits of this process are others: its shares follow, and the
-// other members learn of it at once. The member may be nil: it has not joined.
+// Reloaded says that the accounts or limits of this process have changed: its shares follow, and
+// the other members learn of it at once. The member may be nil: it has not joined.
 func (m *Member) Reloaded() {
 	if m == nil {
 		return

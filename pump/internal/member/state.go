@@ -44,7 +44,7 @@ func (m *Member) State() pump.ClusterState {
 	return c
 }
 
-// Loop is how the loop gets on that beats and looks at the cluster. The member may be nil: it has
+// Loop is the state of the loop that beats and looks at the cluster. The member may be nil: it has
 // not joined. It rests for a beat at most, and a request has a deadline of ten seconds at most.
 func (m *Member) Loop() pump.LoopState {
 	name := "member"

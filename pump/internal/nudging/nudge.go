@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// nudgeTimeout is what a nudge may take. A process that is not reached within it is
-	// busy or gone, and finds out by its own polling.
+	// nudgeTimeout is what a nudge may take. A process that is not reached in that time is busy or
+	// gone, and learns by its own polling.
 	nudgeTimeout = 500 * time.Millisecond
 	// AtOnce are under way at most, MostWaiting wait for their turn; more
 	// are dropped. 256 is a gate opened, or a map changed, before a large cluster.
 	AtOnce      = 16
 	MostWaiting = 256 // see AtOnce
-	// Every is how often at most one process is nudged about the same thing. News
-	// that come sooner are sent once, at the end of that time: the last ones count.
+	// Every is how often at most one process is nudged about the same thing. Sooner news is sent once,
+	// at the end of that time: the last counts.
 	Every = 250 * time.Millisecond
 	// Spread is the time over which nudges of the same moment are spread: two events of one instant
 	// have no order (P9).
@@ -54,8 +54,7 @@ type recentNudge struct {
 	timer *time.Timer
 }
 
-// NewSender makes a sender of hints, by Config.Nudge or over HTTP. Its end is that of ctx, or
-// Close.
+// NewSender makes a sender of hints, by Config.Nudge or over HTTP. It ends with ctx, or Close.
 func NewSender(ctx context.Context, cfg *pump.Config) *Sender {
 	send := cfg.Nudge
 	if send == nil {
@@ -92,8 +91,8 @@ func (s *Sender) Nudge(about string, n pump.Nudge) {
 	s.recent[about] = r
 }
 
-// settle is the end of Every after a nudge: what came since goes now, and if
-// nothing did it is forgotten.
+// settle is the end of Every after a nudge: news since then is sent now; without news the nudge is
+// forgotten.
 func (s *Sender) settle(about string, r *recentNudge) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -22,8 +22,8 @@ const (
 	handful = 34
 	// smooth is the time over which it averages what it spends.
 	smooth = time.Minute
-	// step is by how much pauses grow with a look at the cluster while the share is used up, and
-	// ease by how much they shrink while it is not: a look comes every 5 s or more seldom.
+	// step is the factor by which pauses grow with a look at the cluster while the share is used up,
+	// and ease the factor by which they shrink while it is not: a look comes every 5 s or more seldom.
 	step, ease = 1.5, 1.25
 	// slack is the part of its share below which a process eases.
 	slack = 0.7
@@ -58,7 +58,7 @@ func NewAllowance(cfg *pump.Config) *Allowance {
 	return a
 }
 
-// Change gives it another cap, 0 for none, and other prices, and reports whether they were others.
+// Change sets the cap, 0 for none, and the prices, and reports whether they have changed.
 func (a *Allowance) Change(limit float64, list pump.Prices) (changed bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -151,8 +151,8 @@ func (a *Allowance) Sample(every time.Duration) time.Duration {
 	return max(every, min(time.Duration(a.slower*float64(every)), upkeep.SampleSlowest))
 }
 
-// Follow takes a look at the cluster, at a time of the server's clock. The process's share follows,
-// and how slow it polls.
+// Follow takes a look at the cluster, at a time of the server's clock, and sets the process's share
+// and how slowly it polls.
 func (a *Allowance) Follow(v *cluster.View, instance string, server time.Time) {
 	if a.free() {
 		return

@@ -50,8 +50,8 @@ func NewBrake(most float64, done func() int64) *Brake {
 	}
 }
 
-// Refused says that a task was refused that was started at began, and reports whether that has put
-// the brake on. Begin is whether it may.
+// Refused says that a task that started at began was refused, and reports whether that has put the
+// brake on. Begin is whether it may.
 func (b *Brake) Refused(began time.Time, begin bool) (begun bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

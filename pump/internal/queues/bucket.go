@@ -7,14 +7,13 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// bucket is the limiter of a budget: what has been granted of a rate and not been spent, up
-// to a burst, or has been spent and not been granted yet. It does two things that a limiter
-// leaves to its callers. A cost above the burst is paid when the bucket is full and leaves
-// a debt, where the limiter would refuse it. And it takes back what turned out not to be
-// needed. CancelAt cannot do that, because it takes back nothing once the time to act has
-// come, and here that is known with the answer; a reservation of less than nothing can
-// (golang/go#54082; TestWhatIsGivenBackIsThereAgain holds it).
-// The budget's mutex keeps calls that belong together apart from others.
+// bucket is the limiter of a budget: what a rate has granted and is not spent, up to a burst, or
+// what is spent and not granted yet. It does two things that a limiter leaves to its callers. A
+// cost above the burst is paid when the bucket is full and leaves a debt; a limiter would refuse
+// it. And the bucket takes back what turned out not to be needed. CancelAt cannot do that, because
+// it takes back nothing once the time to act has come, and here the answer comes later; a negative
+// reservation can (golang/go#54082; TestWhatIsGivenBackIsThereAgain holds it). The budget's mutex
+// keeps calls that belong together apart from others.
 type bucket struct {
 	*rate.Limiter
 	Burst int // the limiter's, without its lock

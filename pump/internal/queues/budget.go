@@ -57,8 +57,8 @@ func (f *Set) Guessed() bool {
 	})
 }
 
-// Short reports whether an account's budget, or those of its queues together, are
-// less than a demand.
+// Short reports whether an account's budget, or the sum of its queues' budgets, is less than a
+// demand.
 func (f *Set) Short(name string, demand float64, t *Targets) bool {
 	queues := 0.
 	for _, s := range f.Account(name).opened() {

@@ -15,8 +15,8 @@ func (f *Set) Names() []string { return f.directory.Load().names }
 // Account gives an account by its name; nil: this process has no credentials for it.
 func (f *Set) Account(name string) *Account { return f.directory.Load().accounts[name] }
 
-// Add makes an account reachable for this process from now on, without a request. An account of
-// that name that is there already stays. The account must have its defaults.
+// Add makes an account reachable for this process from now on, without a request. An existing
+// account of that name stays. The account must have its defaults.
 func (f *Set) Add(a pump.Account) (added bool) {
 	f.change.Lock()
 	defer f.change.Unlock()
@@ -43,8 +43,8 @@ func (f *Set) Add(a pump.Account) (added bool) {
 // Limits are those of an account and of a queue, of all processes together.
 func (f *Set) Limits() Limits { return *f.limits.Load() }
 
-// SetLimits gives all accounts and queues other limits, and reports whether they were others. Until
-// the shares of this process follow (Retarget), it spends in proportion.
+// SetLimits sets the limits of all accounts and queues, and reports whether they have changed.
+// Until the shares of this process follow (Retarget), it spends in proportion.
 func (f *Set) SetLimits(l Limits) (changed bool) {
 	f.change.Lock()
 	defer f.change.Unlock()

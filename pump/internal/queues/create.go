@@ -13,8 +13,8 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// createPatience is how long a queue may take to come into being: the name of a
-// deleted one stays taken for at least 30 s, and an account's hiccup is over by then.
+// createPatience is how long the making of a queue may take: the name of a deleted queue stays
+// taken for at least 30 s, and an account's hiccup is over by then.
 const createPatience = 90 * time.Second
 
 // Back-off between attempts to make a queue.
@@ -63,8 +63,8 @@ func Create(ctx context.Context, s *Queue, j waits.Jitter, log *slog.Logger) err
 func (s *Queue) Create(ctx context.Context, log *slog.Logger) error {
 	err := s.Do(ctx, ClassPut, 1, cluster.OpCreate, "", s.Queue.Create)
 	if mayNotCreate(err) {
-		// A SAS that may only add messages is a fine thing to give to a
-		// client. If the queue is not there, its first put will say so.
+		// A SAS that may only add messages suits a client. If the queue is missing, the client's first
+		// put will say so.
 		log.Warn("the credential does not allow to create queues; assuming that it exists",
 			"queue", s.String())
 		return nil

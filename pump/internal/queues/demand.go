@@ -88,8 +88,8 @@ func (u *use) measure(now time.Time, limit float64) {
 
 func (u *use) demand() float64 { return max(u.measured, u.guess) }
 
-// Demand is what this process would spend a second if it might, at most the
-// limit. Measured when asked, over the time since it was asked before.
+// Demand is what this process would spend a second if it might, at most the limit. It is measured
+// when asked for, over the time since the last call.
 func (b *Budget) Demand() float64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()

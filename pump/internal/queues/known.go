@@ -18,9 +18,9 @@ type known struct {
 	later map[int64]int
 }
 
-// hide notes a message that is put, or put back, for later. Until when is rounded up: to a second,
-// and of delays of more than a minute to less than a sixteenth of it, so that some sixty counters
-// for each power of two of a delay hold any number of messages.
+// hide notes a message that is put, or put back, for later. The time is rounded up: to a second,
+// and for delays of more than a minute to less than a sixteenth of the delay, so that some sixty
+// counters for each power of two of a delay hold any number of messages.
 func (k *known) hide(now time.Time, delay time.Duration) {
 	if k == nil || delay <= 0 {
 		return
@@ -73,9 +73,10 @@ func (f *Set) Known(now time.Time) (held, later map[string]float64, deletes uint
 	return held, later, deletes
 }
 
-// Count is the service's approximate count of the queue, paid for as a put. Paid for as a get, a
-// sampler would get no turn where an account is at its limit, when its numbers are wanted most. It
-// asks seldom. Count waits for the budget as long as ctx lasts, and then as long for the answer.
+// Count is the service's approximate count of the queue, paid for as a put. If counts were paid for
+// as gets, a sampler would get no turn at an account at its limit, when its numbers are wanted
+// most. A sampler asks seldom. Count waits for the budget as long as ctx lasts, and then as long
+// for the answer.
 func (s *Queue) Count(ctx context.Context, within time.Duration) (n int64, err error) {
 	err = s.look(ctx, within, cluster.OpCount, func(ctx context.Context) error {
 		n, err = s.Queue.Count(ctx)

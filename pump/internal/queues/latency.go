@@ -59,8 +59,8 @@ func (q *latencyEstimate) Ahead(rate float64, least, most int) int {
 
 // A queue whose last SilentAfter requests all ended without an answer gets the next ones with a
 // deadline of TroubledTimeout: requests that hang for waits.RequestTimeout would go on hanging for
-// most of that when it answers again. It is sixty times what a request usually takes. A request
-// that is given up too early is like every request without an answer: maybe done.
+// most of that when the queue answers again. It is sixty times what a request usually takes. A
+// request that is given up too early is like every request without an answer: maybe done.
 const (
 	SilentAfter     = 4
 	TroubledTimeout = 3 * time.Second

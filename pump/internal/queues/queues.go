@@ -151,7 +151,7 @@ func (f *Set) Requests() (r pump.Requests, throttled int64) {
 }
 
 // Asked counts what this process has asked of each account so far, by kind, as its beats say it.
-// Accounts that were asked nothing are left out.
+// Accounts without requests are left out.
 func (f *Set) Asked() (of map[string]cluster.Asked, packed []byte) {
 	counts := map[string]cluster.OpCounts{}
 	for _, name := range f.Names() {
@@ -173,9 +173,9 @@ func (f *Set) Throttles() map[string]uint64 {
 	return of
 }
 
-// Do pays for one request from the queue's and the account's budget, makes it
-// under a deadline, counts it, and lets a throttle reach the budgets. About is which
-// of several of its kind it is (turn).
+// Do pays for one request from the queue's and the account's budget, makes it under a deadline,
+// counts it, and lets a throttle reach the budgets. About tells the request from others of its kind
+// (turn).
 func (s *Queue) Do(
 	ctx context.Context, c Class, cost int, op operation, about string,
 	call func(context.Context) error,
@@ -231,15 +231,14 @@ func (s *Queue) Send(
 	return err
 }
 
-// busyTogether is how close the throttles of two queues must be to be one
-// piece of news about their account.
+// busyTogether is how close in time the throttles of two queues must be to concern their account.
 const busyTogether = time.Second
 
-// throttled lowers the budget that a throttle is about. The service names the account's limit when
-// it is that ("... is over the account limit."), but not always: then it shows in more than one
-// queue at once. A lone busy queue, because its partition moves or another process uses it, costs
-// only itself; if each such throttle lowered the account's budget too, the queue would slow down
-// all others to a hundredth.
+// throttled lowers the budget that a throttle is about. At the account's limit the service says so
+// ("... is over the account limit."), but not always: then more than one queue is throttled at
+// once. A lone busy queue, because its partition moves or another process uses it, costs only
+// itself; if each such throttle lowered the account's budget too, the queue would slow down all
+// others to a hundredth.
 func (s *Queue) throttled(err error) {
 	if strings.Contains(err.Error(), "over the account limit") {
 		s.Account.Budget.Throttled()
@@ -303,8 +302,9 @@ func (s *Queue) sendPut(ctx context.Context, text []byte, delay time.Duration, a
 // answer tells of (window 4).
 //
 // If a get costs what it returns, it pays for as many messages as the last get brought and settles
-// the difference with the answer. Charged only then, the messages of gets under way are nowhere in
-// the budget: with answers that take 60 ms, those of four are more than the service forgives.
+// the difference with the answer. If it paid only with the answer, the messages of gets under way
+// would not be in the budget: with answers that take 60 ms, those of four gets are more than the
+// service forgives.
 func (s *Queue) Get(
 	wait, ctx context.Context, limit int, visibility time.Duration,
 ) (msgs []storage.Message, sent time.Time, err error) {

@@ -32,8 +32,8 @@ type SeededTable struct {
 }
 
 // Suspended gives a handle of the same table for a process on a machine that a simulation suspends:
-// by how much its wall clock has moved on more than its monotonic clock, at a time. It keeps the
-// draw of a Seeded table; like Seeded it must be the outermost wrapper.
+// ahead says by how much its wall clock has moved on more than its monotonic clock at a time. It
+// keeps the draw of a Seeded table; like Seeded it must be the outermost wrapper.
 func Suspended(t storage.Table, ahead func(at time.Time) time.Duration) storage.Table {
 	s, ok := t.(SeededTable)
 	if !ok {
@@ -49,7 +49,7 @@ func ClockOf(t storage.Table) waits.Clock {
 	return s.clock
 }
 
-// DrawOf is what the draws of a table come from: its own source, or the system's random source.
+// DrawOf is the source of a table's draws: its own source, or the system's random source.
 func DrawOf(t storage.Table) Draw {
 	if s, ok := t.(SeededTable); ok && s.Draw != nil {
 		return s.Draw

@@ -18,9 +18,8 @@ const (
 	maxLine   = 250 // bytes of a short text
 	MaxDemand = 1e9 // of measured quantities, such as requests a second
 
-	// MaxEpoch is what epochs never reach: a thousand claims a second for 285,000
-	// years. A row beyond it is damaged; at it, no member claims any more, as none
-	// could read that row.
+	// MaxEpoch is never reached: it is a thousand claims a second for 285,000 years. A row beyond it
+	// is damaged; at it members stop claiming, as they could not read that row.
 	MaxEpoch = 1 << 53
 )
 
@@ -28,9 +27,9 @@ const (
 // never overwritten: an operator has to look.
 var ErrCorrupt = errors.New("the row is damaged")
 
-// Fields reads the properties of a row. A property that is not there is its
-// zero value, because the service drops nulls; one of another type is an error,
-// and so is what Fail is called for. After the first error all is zero.
+// Fields reads the properties of a row. A missing property is its zero value, because the service
+// drops nulls; a property of another type is an error, and so is a call of Fail. After the first
+// error all is zero.
 type Fields struct {
 	Props map[string]any
 	Err   error
@@ -71,8 +70,7 @@ func (f *Fields) Moment(name string) time.Time {
 	return property[time.Time](f, name)
 }
 
-// Parts is a binary value that is spread over up to `most` properties; nil if the first is not
-// there.
+// Parts is a binary value that is spread over up to `most` properties; nil if the first is missing.
 func (f *Fields) Parts(name string, most int) []byte {
 	all := f.Binary(name)
 	for i := 1; i < most && all != nil; i++ {

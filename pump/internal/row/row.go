@@ -42,8 +42,8 @@ type Row[T any] struct {
 	Timeout        time.Duration // of one request; the longest pause between two is a fifth of it
 	Encode         func(T) map[string]any
 	Decode         func(*Fields) T
-	// Newest is the newest layout that Decode reads; 0: Format. Encode says which one it wrote, as
-	// FormatProperty, where that is a newer one than Format.
+	// Newest is the newest layout that Decode reads; 0: Format. Encode says which layout it wrote, as
+	// FormatProperty, if that is newer than Format.
 	Newest int64
 	// Beside are writes of the same partition that are made with each write of the row, in one
 	// transaction. They must have no condition.
@@ -179,8 +179,8 @@ func (r Row[T]) TryWrite(ctx context.Context, base Version[T], next T) (Version[
 		default:
 			return Version[T]{}, err
 		}
-		// A partition that refuses is not asked twice for one write: if an earlier attempt landed,
-		// the next says that the row is another, and then it is read back.
+		// A partition that refuses is not asked twice for one write: if an earlier attempt landed, the
+		// next attempt says that the row has changed, and then the row is read back.
 		if doubt != nil && !storage.Is(err, storage.Throttled) {
 			now, found, err := r.ReadBack(ctx)
 			switch {

@@ -23,8 +23,8 @@ func Insist(
 	}
 }
 
-// RemoveFound removes rows of one partition, as far as they are still of the version given. A
-// failed batch does not keep others back.
+// RemoveFound removes rows of one partition, as far as they still have the given version. A failed
+// batch does not keep others back.
 func RemoveFound(ctx context.Context, t storage.Table, rows []storage.Entity) error {
 	var errs []error
 	for batch := range slices.Chunk(rows, storage.MaxBatch) {

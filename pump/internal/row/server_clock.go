@@ -27,8 +27,8 @@ type ServerClock struct {
 	Table     storage.Table
 	Partition string
 	Timeout   time.Duration
-	// Age is for how long an estimate is used, if that is less than ClockAge and not 0: so long it may
-	// be ahead of a server's clock that was set back.
+	// Age is how long an estimate is used, if that is less than ClockAge and not 0: for that long it
+	// may be ahead of a server's clock that was set back.
 	Age time.Duration
 
 	refresh Flight
@@ -81,8 +81,8 @@ func (c *ServerClock) learn(ctx context.Context) error {
 }
 
 // Read gives a moment of the server's clock and a local moment that is not before it: the clock row
-// is written, then read, and its stamp is from between. That another instance may write it in
-// between does no harm, its stamp then is only nearer. All instances share the row, so ended
+// is written, then read, and its stamp is from between. If another instance writes the row in
+// between, that does no harm: the stamp is then nearer. All instances share the row, so ended
 // instances do not leave rows behind.
 func (c *ServerClock) Read(ctx context.Context) (server, local time.Time, err error) {
 	w := storage.Write{Mode: storage.Upsert, Entity: storage.Entity{

@@ -15,14 +15,13 @@ import (
 // for it.
 const TombstoneReason = "dropped"
 
-// A tombstone is how quarantined tasks are given up for good in a workload of
-// delivery mode once (P4.4). Only the owner of a segment writes its ledger, so a command that
-// drops tasks tells the owner, with an envelope in the segment's home queue: the same
-// run, segment and n with empty bodies, the next generation, and the reason
-// ReasonDropped. The owner records those n as done, deletes the envelope and starts
-// nothing. It is acknowledged before the poison message is deleted: the other way
-// round a crash leaves tasks that are quarantined in the ledger and are nowhere else,
-// and their run is never complete.
+// A tombstone is how quarantined tasks are given up for good in a workload of delivery mode once
+// (P4.4). Only the owner of a segment writes its ledger, so a command that drops tasks tells the
+// owner, with an envelope in the segment's home queue: the same run, segment and n with empty
+// bodies, the next generation, and the reason ReasonDropped. The owner records those n as done,
+// deletes the envelope and starts nothing. The envelope is acknowledged before the poison message
+// is deleted: the other way round a crash would leave tasks that are quarantined in the ledger and
+// exist nowhere else, and their run would never be complete.
 
 // IsTombstone reports whether an envelope only says that its tasks were dropped. The cause must
 // always stay with it: without a cause it is an envelope of tasks without bodies.

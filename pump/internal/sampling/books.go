@@ -11,8 +11,8 @@ import (
 )
 
 // books are what the process that samples knows of the requests of all: those of the UTC day by
-// account, and those since the last row of the history. They go on from the row that the process
-// before has written, by the marks in it.
+// account, and those since the last row of the history. They go on from the marks in the row that
+// the last sampling process wrote.
 type books struct {
 	prices pump.Prices
 	limit  float64 // messages a second of an account
@@ -20,10 +20,9 @@ type books struct {
 	day int64 // since 1970; 0 before the first look
 	sums
 	closed *closedDay // until its last row is written
-	// marks are what members had asked at the last look, by process, and before, until they are
-	// seen, what the row says. Those of members that are not there are kept for a while, here and in
-	// the rows: one whose row could not be read, or that was evicted while it was suspended, comes
-	// back as it was.
+	// marks are what members had asked at the last look, by process, or, until a member is seen, what
+	// the row says. Marks of absent members are kept for a while, here and in the rows: a member with
+	// an unreadable row, or one evicted while it was suspended, comes back as it was.
 	marks  map[uint64]memberMark
 	before Marks
 	from   time.Time // what before is as of
@@ -41,7 +40,7 @@ type sums struct {
 }
 
 // closedDay is what was known at the last look before midnight. The row of the day's last minute is
-// only written after the first look behind it.
+// written only after the next day's first look.
 type closedDay struct {
 	day int64
 	sums
@@ -197,8 +196,8 @@ func (b *books) first(
 	m *cluster.Member, id uint64,
 ) (now map[string]asked, counted map[string]Requests) {
 	now, all := askedBy(m)
-	// It is not known when it asked. Since the row, or since the process counts, it has asked as
-	// much in each hour.
+	// The times of the requests are not known: they count as spread evenly since the row, or since the
+	// process counts.
 	news, from := all, since(m)
 	if before, known := b.before[id]; known {
 		news, from = all.Since(before.Requests), b.from.Add(-before.Ago)
@@ -285,8 +284,8 @@ func (b *books) published() *cluster.Day {
 	return &cluster.Day{Number: b.day, Cost: b.cost(b.whole()), Rate: b.rate(), Kinds: b.dayKinds()}
 }
 
-// row makes the row of a minute, with the marks to go on from, and begins with the next. That of a
-// day's last minute has the sums and marks of that day; what was asked since goes into the next.
+// row makes the row of a minute, with the marks to go on from, and begins with the next. The row of
+// a day's last minute has the sums and marks of that day; later requests go into the next row.
 func (b *books) row(
 	minute time.Time, v *cluster.View, backlog *pump.Backlog,
 ) (HistoryPoint, Marks) {

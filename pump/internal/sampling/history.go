@@ -29,8 +29,8 @@ const (
 	// skew is how far this machine's clock may be behind the service's, whose minutes the rows have.
 	// The service refuses requests signed with a clock that is 15 minutes off.
 	skew = 16 * time.Minute
-	// bad is how many rows that cannot be read are told of, and how many are passed over in search
-	// of the newest one.
+	// bad is how many unreadable rows are logged, and how many are passed over in search of the newest
+	// row.
 	bad = 5
 )
 
@@ -205,8 +205,8 @@ func queries(workloadName string, after, now time.Time) []storage.Query {
 	return []storage.Query{lap(from, from/ring*ring+ring-1), lap(to/ring*ring, to)}
 }
 
-// newest sorts points and drops those that are further back than the ring reaches: no process has
-// written since over their rows.
+// newest sorts points and drops those from before the ring's reach: their rows were not
+// overwritten.
 func newest(points []HistoryPoint) []HistoryPoint {
 	slices.SortFunc(points, func(a, b HistoryPoint) int { return a.Time.Compare(b.Time) })
 	return slices.DeleteFunc(points, func(p HistoryPoint) bool {
@@ -298,7 +298,7 @@ func readWhole(
 func Minute(at time.Time) time.Time { return at.UTC().Truncate(time.Minute) }
 
 // MarkOf is what stands among [Marks] for a process that counts since a time of its clock. The
-// incarnation of its member does not: one that was evicted has another one when it is back.
+// incarnation of its member does not: an evicted member has another when it is back.
 func MarkOf(instance string, since time.Time) uint64 {
 	return hash(strconv.Quote(instance) + strconv.FormatInt(since.UnixMicro(), 10))
 }

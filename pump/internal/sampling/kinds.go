@@ -59,8 +59,8 @@ func (b *books) addKinds(n cluster.OpCounts) {
 	b.kinds.all, b.ever.kinds = b.kinds.all.Add(n), b.ever.kinds.Add(n)
 }
 
-// spread counts what was counted of a member at the first look, by account, as its kinds are in
-// all.
+// spread divides a member's requests of the first look, by account, among kinds in proportion to
+// all of its kinds.
 func (b *books) spread(now kindsMark, counted map[string]Requests) {
 	var whole Requests
 	var all cluster.OpCounts

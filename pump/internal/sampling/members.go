@@ -33,8 +33,7 @@ func add(to, of map[string]float64) {
 }
 
 const (
-	// leastRate is a message an hour: what waits while nothing is done is a number that a threshold
-	// can be compared with.
+	// leastRate is a message an hour: a backlog without progress is still a number for a threshold.
 	leastRate = 1.0 / 3600
 	// smooth is the time over which the rate is averaged as it falls.
 	smooth = time.Minute

@@ -15,9 +15,9 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/row"
 )
 
-// The columns of bytes are what [row.Pack] makes: Point of a [Point], Operations of the day's
-// requests by kind (over all accounts, and then of each account of Point), and Marks of how many
-// requests of queues and of tables each process had asked, and how many minutes ago it was seen.
+// The columns of bytes are what [row.Pack] makes: Point holds a [Point]; Operations the day's
+// requests by kind (over all accounts, and then of each account of Point); Marks how many requests
+// of queues and of tables each process had asked, and how many minutes ago it was seen.
 const (
 	maxPoint = 60 << 10 // bytes, of 64 KiB that a property may have
 	maxText  = 1 << 20  // bytes of JSON in a column
@@ -28,8 +28,8 @@ const (
 
 	markPart  = 60 << 10
 	markParts = 4
-	// maxMarks is as many rows as a view of the cluster may have. Those of a billion requests of
-	// queues each take 215 of the 240 KiB of four columns.
+	// maxMarks is as many rows as a view of the cluster may have. With a billion requests of queues
+	// each they take 215 of the 240 KiB of four columns.
 	maxMarks = 10_000
 	// maxMinute is the year 9999, as far as a table keeps time.
 	maxMinute = 253_402_300_799 / 60

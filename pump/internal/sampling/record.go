@@ -76,8 +76,8 @@ func (s *Sampler) record(ctx context.Context) {
 	}
 }
 
-// cutOff reports whether a look at the cluster is so old that the others may have taken this
-// process for dead since.
+// cutOff reports whether a look is so old that the other members may have taken this process for
+// dead since.
 func (s *Sampler) cutOff(v *cluster.View) bool {
 	for i := range v.Members {
 		if m := &v.Members[i]; m.Instance == s.cfg.Instance && m.Dead > 0 {
@@ -87,9 +87,9 @@ func (s *Sampler) cutOff(v *cluster.View) bool {
 	return false
 }
 
-// Last writes what is known when this process leaves, unless another one goes on with it: a process
-// that lives for a minute would never write a row. Last takes no longer than lastRow, and gives way
-// to a row that is being written.
+// Last writes what is known when this process leaves, unless another process goes on: otherwise a
+// process that lives for a minute would never write a row. Last takes no longer than lastRow, and
+// gives way to a row that is being written.
 func (s *Sampler) Last(ctx context.Context) {
 	if s == nil {
 		return
@@ -136,8 +136,8 @@ func (s *Sampler) observe(ctx context.Context, v *cluster.View) bool {
 	return true
 }
 
-// write writes the row of a minute that is over, or the last one of a minute that is not. The lock
-// is held.
+// write writes the row of a finished minute, or the last row of a minute that is not finished. The
+// lock is held.
 func (s *Sampler) write(ctx context.Context, v *cluster.View, last bool) {
 	r := &s.recording
 	minute := Minute(v.ServerTime(time.Now()))

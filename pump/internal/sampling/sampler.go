@@ -29,7 +29,7 @@ const (
 	// would look like new ones.
 	forgotten = 5 * time.Minute
 	// patience is what a sample may take beside its own pace. An account that does not answer, or
-	// whose budget leaves it no request, delays what is known of the others for no longer.
+	// whose budget leaves no request, does not delay the others for longer.
 	patience = 30 * time.Second
 )
 
@@ -196,8 +196,7 @@ type sighting struct {
 	oldest     time.Time
 }
 
-// look asks one queue after the other. One without an answer is enough to know that the account
-// gives none.
+// look asks one queue after the other. If one does not answer, the account counts as silent.
 func (s *Sampler) look(
 	ctx context.Context, name string, shards []shardmap.Shard,
 ) (seen sighting, err error) {
@@ -256,8 +255,8 @@ func (s *Sampler) count(ctx context.Context, q *queues.Queue) (int64, error) {
 	return q.Count(ctx, waits.RequestTimeout)
 }
 
-// backlog divides what was counted. Where not all that is visible was shown, it is the count less
-// what members hold and have put back, as far as that is not in the other queues.
+// backlog divides what was counted. If a peek did not show all visible messages, they are the count
+// less what members hold and have put back, as far as that is not in the other queues.
 func (s sighting) backlog(name string, now time.Time, held, later int64) pump.WaitingAccount {
 	hidden := min(max(held+later-s.hidden, 0), s.rest)
 	a := pump.WaitingAccount{

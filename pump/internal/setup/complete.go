@@ -154,8 +154,8 @@ func defaultQueues(accounts, segments int) int {
 	return min(max(segments/max(accounts, 1)/4, 1), pump.DefaultQueues)
 }
 
-// checkSize refuses a number of segments that cannot be, and more queues than segments: some would
-// be the home of none.
+// checkSize refuses an impossible number of segments, and more queues than segments: some queues
+// would not be a home.
 func checkSize(c Config) error {
 	queues, foreign := 0, 0
 	for _, a := range c.Accounts {
@@ -253,8 +253,8 @@ func Shards(c pump.Config) []shardmap.Shard {
 	return out
 }
 
-// Instance makes a name that no other process has: the random part, because
-// process ids come again and host names are cloned with their machines.
+// Instance makes a name that no other process has. It has a random part, because process ids come
+// again and host names are cloned with their machines.
 func Instance() string {
 	host, err := os.Hostname()
 	if err != nil {

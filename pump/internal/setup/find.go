@@ -21,8 +21,8 @@ import (
 // A workload lives where its rows are: in one account. A configuration that names another one, or
 // that names none and lists the accounts in another order, finds no rows there. If it then made the
 // workload, two clusters would work on the same queues, each without the runs of the other. So a
-// workload that is not where it should be is looked for in every other configured account before it
-// is made, and before a command says that it does not exist. If processes make it at the same time
+// process looks for a missing workload in every other configured account before it makes the
+// workload, and before a command says that it does not exist. If processes make it at the same time
 // in different accounts, one succeeds ([workload.Maker]).
 
 // Elsewhere looks for the workload in the configured accounts other than the control account. It is
@@ -105,7 +105,8 @@ type unsureError struct{ *pump.ConfigError }
 
 func (e *unsureError) Unwrap() error { return e.ConfigError }
 
-// Unsure reports whether the workload may be in an account that refuses. A service waits for it.
+// Unsure reports whether the workload may be in an account that refuses. A service waits for that
+// account.
 func Unsure(err error) bool {
 	_, is := errors.AsType[*unsureError](err)
 	return is
@@ -146,7 +147,7 @@ func drawing(c *Config, table storage.Table) storage.Table {
 	return table
 }
 
-// announce changes the anchor in another account, which a maker has done before it looks there.
+// announce changes the anchor in another account; a maker does so before it looks there.
 func announce(ctx context.Context, c *Config, m *workload.Maker, t storage.Table) error {
 	return waits.Within(ctx, func(ctx context.Context) error {
 		return m.Announce(ctx, drawing(c, t), c.Workload)
@@ -154,7 +155,7 @@ func announce(ctx context.Context, c *Config, m *workload.Maker, t storage.Table
 }
 
 // Maker gives the maker of the workload in the account that the configuration expects, and in no
-// other. asking is told each time that other accounts are asked, and gives what is called
+// other. asking is called each time before other accounts are asked, and gives what is called
 // afterwards.
 func Maker(c *Config, asking func() (asked func())) *workload.Maker {
 	m := &workload.Maker{Account: c.Control, Known: func(account string) error {
@@ -185,7 +186,7 @@ func isKnown(c *Config, account string) error {
 }
 
 // beforeMaking prevents making a workload that is, or may be, in another account. It waits for an
-// account that does not answer until ctx ends, which is a minute for the row of a workload.
+// account that does not answer until ctx ends: a minute for the row of a workload.
 func beforeMaking(ctx context.Context, c *Config, m *workload.Maker) error {
 	j := waits.Jitter(c.Instance)
 	for n := uint64(0); ; n++ {
@@ -211,8 +212,8 @@ func beforeMaking(ctx context.Context, c *Config, m *workload.Maker) error {
 const RivalPatience = 2 * time.Second
 
 // Unrivalled refuses to start where another account has a workload of the same name: two over the
-// same queues take each other's messages for their own. An account that does not answer keeps no
-// process from starting.
+// same queues take each other's messages for their own. An account that does not answer does not
+// keep a process from starting.
 func Unrivalled(ctx context.Context, c *Config, w *workload.Workload) error {
 	ctx, cancel := context.WithTimeout(ctx, RivalPatience)
 	defer cancel()

@@ -166,16 +166,16 @@ func (o *Session) FindRun(ctx context.Context, id string) (pump.RunID, error) {
 
 const (
 	// LostAfter is how long an account must have been draining before it is taken for gone for good:
-	// one that was dark for a while answers by then.
+	// an account that was dark for a while answers by then.
 	LostAfter = 10 * time.Minute
 	// goneTries is how often each queue of an account is asked for that may be gone.
 	goneTries = 3
 )
 
-// NotGone is why an account is not taken for gone for good, and for how long, if that is a matter
-// of time; empty: it is. An account is there while one of its queues can be counted with the
-// credentials that are configured, or is certainly missing in it. A name that a stranger has taken
-// answers that the credential is not good, which counts nothing.
+// NotGone is why an account does not count as gone for good, and for how long if that is a matter
+// of time; empty if it does. An account exists while one of its queues can be counted with the
+// configured credentials, or is certainly missing in it. A name that a stranger has taken refuses
+// the credential, which does not count.
 func (o *Session) NotGone(
 	ctx context.Context, name string,
 ) (problem string, left time.Duration, err error) {

@@ -95,7 +95,7 @@ func (t *Tracer) Send(ctx context.Context, tasks int) (context []byte, sent func
 	return codec.EncodeTrace(span.SpanContext()), sent
 }
 
-// Without is the context with no span in it. Handlers get what the program has in its context, but
+// Without is the context without its span. Handlers get what the program has in its context, but
 // not its span: a task belongs to the trace that it was sent in, or to none.
 func Without(ctx context.Context) context.Context {
 	return trace.ContextWithSpanContext(ctx, trace.SpanContext{})
@@ -213,8 +213,8 @@ func isTimeout(err error) bool {
 	return ok && e.Timeout()
 }
 
-// text is what a span has of a text that is not the pump's. OTLP takes UTF-8 only: one text that is
-// something else would lose the whole batch of spans that it is exported with.
+// text makes a foreign text fit for a span. OTLP takes UTF-8 only: any other text would lose the
+// whole batch of spans that it is exported with.
 func text(s string) string {
 	if len(s) > maxText {
 		s = strings.ToValidUTF8(s[:maxText], "") + "..."

@@ -23,8 +23,8 @@ type Clock struct {
 // this process: the longer of what the two clocks say.
 func (c Clock) Since(t time.Time) time.Duration { return time.Since(t) + c.Slept(t) }
 
-// Slept is for how long the monotonic clock has stood still since t, as far as
-// the wall clock tells; 0 if that was set back.
+// Slept is how long the monotonic clock has stood still since t, as far as the wall clock tells; 0
+// if the wall clock was set back.
 func (c Clock) Slept(t time.Time) time.Duration {
 	now := time.Now()
 	slept := now.Round(0).Sub(t.Round(0)) - now.Sub(t)

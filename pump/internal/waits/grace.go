@@ -17,7 +17,7 @@ type Grace struct {
 	cancels []func()
 }
 
-// Hurry lets what is in work go on for most from now on, or from when the period begins, unless it
+// Hurry lets tasks at work go on for most from now on, or from when the period begins, unless they
 // had less time anyway. The first call counts.
 func (p *Grace) Hurry(most time.Duration) {
 	p.mu.Lock()

@@ -48,8 +48,8 @@ func Sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) (over boo
 	return wait(ctx, t, wake)
 }
 
-// Loop goes round until ctx ends: each time for as long as a round says, or until there is a token
-// in wake, it rests.
+// Loop goes round until ctx ends. After each round it rests for as long as the round says, or until
+// there is a token in wake.
 func Loop(ctx context.Context, wake <-chan struct{}, round func() (rest time.Duration)) {
 	t := time.NewTimer(time.Hour)
 	defer t.Stop()

@@ -29,8 +29,8 @@ type Tally struct {
 	Duplicates  uint64 // recognised as done before
 	Dropped     uint64 // not handled, because the run was ended so
 	Skipped     uint64 // not handled, because its key was begun not long ago
-	// Met is how often something of the run was met that is not counted above, or not yet: old
-	// messages, leases that were renewed, what was put back for later.
+	// Met is how often something of the run was met that is not (yet) counted above: old messages,
+	// renewed leases, tasks put back for later.
 	Met uint64
 	// Spent is what its messages have cost, in thousandths of a request to a queue: puts, each
 	// one's part of the get that brought it, renewals, and what ended each delivery.

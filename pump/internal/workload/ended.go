@@ -17,7 +17,7 @@ import (
 type EndedRun struct {
 	Run codec.RunID
 	// Number is higher than that of any end before: a run that was ended can be ended again, so that
-	// its tasks are dropped, and the row may have forgotten its first end by then.
+	// its tasks are dropped, and by then the row may have forgotten the first end.
 	Number int
 }
 

@@ -26,8 +26,8 @@ type PausedPart struct {
 	Seen time.Time `json:"-"`
 }
 
-// MaxPausedParts is how many of them a workload has at most: each is compared with each task, and
-// all stand in one property.
+// MaxPausedParts is how many paused runs and keys a workload has at most: each is compared with
+// each task, and all are in one property.
 const MaxPausedParts = 16
 
 // MaxPausedKey is the longest key that can be paused, in bytes.

@@ -173,8 +173,8 @@ func (r *Runs) complete(run Run) (Run, error) {
 	}, nil
 }
 
-// sameRun compares what Create wrote, and not the time: a call that leaves it
-// out has another one when it is made again.
+// sameRun compares what Create wrote, and not the time: a call that leaves it out has another time
+// when it is made again.
 func sameRun(a, b Run) bool {
 	return a.State == RunOpen && a.Mode == b.Mode && a.Fingerprint == b.Fingerprint &&
 		a.Instance == b.Instance
@@ -347,7 +347,7 @@ func (r *Runs) Abandon(ctx context.Context, id codec.RunID, note string) error {
 
 // End ends a run that is not closed: its tasks are not started any more, and tasks met later go to
 // quarantine, or with drop are dropped. Ending an ended run keeps its note; drop can be added. A
-// closed run is ErrRunState: nothing of it is left.
+// closed run is ErrRunState: it has no task left.
 func (r *Runs) End(ctx context.Context, id codec.RunID, drop bool, note string) error {
 	return r.change(ctx, "ending", id, func(run *Run) (done bool, err error) {
 		switch {
@@ -370,8 +370,8 @@ func (r *Runs) End(ctx context.Context, id codec.RunID, drop bool, note string) 
 	})
 }
 
-// change applies a change to the newest version until it is written, not needed,
-// or refused. Every time round that the write is lost another process's was not.
+// change applies a change to the newest version until it is written, not needed, or refused. Each
+// time that its write is lost, another process's write has landed.
 func (r *Runs) change(
 	ctx context.Context, doing string, id codec.RunID, apply func(*Run) (done bool, err error),
 ) error {

@@ -37,8 +37,8 @@ type LiveRun struct {
 	// Accounts and Put are what the last beat said; see Pulse.
 	Accounts []string
 	Put      uint64
-	// Version is another one after each beat and each change of the run, and Changed when that was,
-	// by the server's clock.
+	// Version differs after each beat and each change of the run, and Changed is when that was, by the
+	// server's clock.
 	Version storage.ETag
 	Changed time.Time
 	// Err is why the row cannot be read; then only ID and Version are known.
@@ -80,9 +80,9 @@ func namesIn(text string) []string {
 	return strings.Fields(text)
 }
 
-// Live gives the runs that are not done with, by id: a request for each thousand, and where it
-// found hundreds before at least sixteen. A run whose row here is gone is not among them until
-// [Runs.Adopt] has put it there. It gives up when a minute brought no further run.
+// Live gives the unfinished runs by id: a request for each thousand, and at least sixteen if it
+// last found hundreds. A run without its second row is not among them until [Runs.Adopt] has put it
+// there. Live gives up after a minute without a further run.
 func (r *Runs) Live(ctx context.Context) ([]LiveRun, error) {
 	var found []LiveRun
 	from, parts := livePrefix, r.liveParts()
@@ -105,8 +105,8 @@ func (r *Runs) Live(ctx context.Context) ([]LiveRun, error) {
 	return found, nil
 }
 
-// Where many runs live they are listed in parts, with pauses: a partition gives 2,000 rows a
-// second, and what is taken of that at one stroke the beats of these runs do not get.
+// Many live runs are listed in parts, with pauses: a partition gives 2,000 rows a second, and a
+// long list at one stroke would starve the beats of these runs.
 const (
 	liveMany  = 200
 	liveEach  = 2 * time.Millisecond
@@ -212,8 +212,8 @@ func (r *Runs) Adopt(ctx context.Context, id codec.RunID) (Run, error) {
 	return run, nil
 }
 
-// Correct makes the row of a run among those that live, as it was listed, say what the run's own
-// says, which may have come back as it was. Without the run's own row it goes.
+// Correct makes a run's second row, as it was listed, say what the run's own row says, which may
+// have come back older. Without the own row it removes the second row.
 func (r *Runs) Correct(ctx context.Context, l LiveRun) error {
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)
 	defer cancel()

@@ -44,8 +44,7 @@ func (p *Prunable) kinds() []struct {
 	}{{"Closed", &p.Closed}, {"Over", &p.Over}, {"Ended", &p.Ended}}
 }
 
-// bounded is p sorted, with as many runs as the row holds; the others come when these are done
-// with.
+// bounded is p sorted, with as many runs as the row holds; the others come when these are finished.
 func (p Prunable) bounded() Prunable {
 	for _, k := range p.kinds() {
 		*k.runs = slices.Clone(*k.runs)
@@ -100,7 +99,7 @@ func (r *Runs) Prunable(ctx context.Context) (Prunable, error) {
 }
 
 // SetPrunable writes which runs owners have something to do about, if that is not what the row
-// says. Each of them must say so in its own row already. Where several write at once one of them
+// says. Each run's own row must already say so. If several processes write at once, one of them
 // wins.
 func (r *Runs) SetPrunable(ctx context.Context, p Prunable) error {
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)

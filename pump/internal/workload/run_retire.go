@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// retireMost is how many runs one call looks at, and retireTogether how many at once, where
-	// there are more than a few. A run takes four requests at most, so that a call has its minute
-	// for them while the table answers within a second.
+	// retireMost is how many runs one call looks at, and retireTogether how many at once if there are
+	// more than a few. A run takes four requests at most, so a minute suffices for a call while the
+	// table answers within a second.
 	retireMost     = 200
 	retireTogether = 16
 	retireAlone    = 8
@@ -123,9 +123,9 @@ func (r *Runs) retireOne(
 	return true, row.RemoveAll(ctx, r.table, writes)
 }
 
-// doneWith reports whether a run's rows may go when they are old enough. Those of a run that an
-// operator has ended say what becomes of its tasks, and stay where the ledger does not say that it
-// is over.
+// doneWith reports whether a run's rows may go when they are old enough. Rows of a run that an
+// operator has ended say what becomes of its tasks, and stay unless the ledger says that the run is
+// over.
 func (run *Run) doneWith(counted bool) bool {
 	if run.State == RunClosed || run.Over {
 		return true

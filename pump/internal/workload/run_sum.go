@@ -16,8 +16,8 @@ type RunSum struct {
 	Print uint64
 }
 
-// PrintOf is a hash of how many tasks are settled in each segment. Two runs of other numbers have
-// the same one by chance once in 2^64 times.
+// PrintOf is a hash of how many tasks are settled in each segment. Two runs with different numbers
+// have the same hash by chance once in 2^64 times.
 func PrintOf(settled []uint64) (sum uint64) {
 	for segment, n := range settled {
 		sum += PrintOfSegment(segment, n)
