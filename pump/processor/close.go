@@ -7,8 +7,8 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 )
 
-// closeRuns ends runs while this processor is the first of those that live, in rank.
-// That two believe so for a while costs some reads.
+// closeRuns ends runs while this processor is the first live one in rank. If two believe that for a
+// while, it costs some reads.
 func (r *run) closeRuns(ctx context.Context) {
 	c := closing.New(&r.Cfg.Config, r.Queues, r.Workload)
 	c.Unfinished, c.Remaining = &r.unfinished, &r.remaining

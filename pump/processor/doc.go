@@ -5,11 +5,12 @@
 //
 //   - Package internal/poll gets messages.
 //   - receive.go decides whether each belongs to this process, and unpacks it. segments.go and
-//     spill.go deal with messages of others. lobby.go keeps those whose segment is not ready.
+//     spill.go deal with messages of other owners. lobby.go keeps messages whose segment is not
+//     ready.
 //   - internal/base/backlog.go holds the tasks that wait for a handler, and workers.go runs
 //     handlers.
 //   - Package internal/settle decides what becomes of the message: it puts copies and deletes the
-//     message. Package internal/record enters the result into the ledger before.
+//     message. Before that, package internal/record enters the result into the ledger.
 //
 // Meanwhile package internal/leases renews leases, cluster.go follows which segments are held, and
 // package internal/trial finds the task that kills its process.

@@ -9,11 +9,11 @@ import (
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
-// followEnds reads the rows of runs again that an operator has ended since the view before. It puts
-// back what is in hand of them and not started: the run's end judges it when it comes again. If
-// such a run is dropped, the processor then reads the queues whether it has room for tasks or not,
-// until they bring nothing more of such a run. Otherwise it would throw a run of millions of tasks
-// away no quicker than handlers take up tasks of others. followMu is held.
+// followEnds reads the rows of newly ended runs again. It puts back what is in hand of these runs
+// and not started: the run's end decides about it when it comes again. If such a run is dropped,
+// the processor then reads the queues whether it has room for tasks or not, until they bring
+// nothing more of such a run. Otherwise it would drop a run of millions of tasks no quicker than
+// handlers take up tasks of other runs. followMu is held.
 func (r *run) followEnds(now []workload.EndedRun) {
 	was := r.ended
 	r.ended = now

@@ -14,8 +14,9 @@ import (
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
-// Failing says whether the handlers of a processor fail: whether of the tasks that ended in the
-// last minute as many failed as were done, and three at least. It stays so while none ends.
+// Failing says whether the handlers of a processor fail: whether, among the tasks that ended in the
+// last minute, as many failed as were done, and three at least. The answer stays while no task
+// ends.
 type Failing struct {
 	// Count is how many tasks failed or were rejected since Since; 0 and null: handlers do not fail.
 	Count int64      `json:"count"`
@@ -63,7 +64,7 @@ var kinds = map[message.Verdict]string{
 }
 
 // note takes one failure. The log names the first task of each kind at once, and then one every ten
-// seconds, with how many there were: a million of them do not drown it.
+// seconds, with their number: a million failures do not drown the log.
 func (f *failures) note(
 	d *message.Delivery, i int, v message.Verdict, err error, span trace.SpanContext,
 ) {

@@ -29,8 +29,7 @@ type Latency struct {
 }
 
 const (
-	// latencyMost is what anything longer counts as: a week, the longest that a task may
-	// be put back for.
+	// latencyMost bounds what is counted: a week, the longest that a task may be put back for.
 	latencyMost = 7 * 24 * time.Hour
 	// latencyDigits is the number of significant digits. With two of them a histogram of a week
 	// in milliseconds takes 25 KiB.
@@ -121,9 +120,8 @@ func (l *latencies) merged(now time.Time) Latency {
 	}
 }
 
-// countStarts counts the tasks of a message that a slot has started at that time: those that are
-// tried for the first time, whose time says something about the way here and not about waiting for
-// another try.
+// countStarts counts the tasks of a message that a slot has started at a time: only first tries,
+// whose time shows the way here and not the wait for another try.
 func (r *run) countStarts(d *message.Delivery, slot, tasks int, now time.Time) {
 	took := now.Sub(d.Born)
 	if d.Exact && d.Header.Attempt == 0 && d.Header.Generation == 0 {

@@ -14,7 +14,7 @@ import (
 
 // NotNow says how tasks of a processor were told "not now" by what its handlers use.
 type NotNow struct {
-	// Count is how many times that was so since Since, when it began; 0 and null: it is not so now. It
+	// Count is how many times that was so since it began at Since; 0 and null if it is not so now. It
 	// is over after a minute of done tasks without a "not now".
 	Count int64      `json:"count"`
 	Since *time.Time `json:"since"`
@@ -79,13 +79,13 @@ func (n *notNows) passes() int64 {
 // task: the processor tells them apart by what other tasks were told.
 type answer interface {
 	error
-	// NotNow is what such an answer is called in metrics, such as "429"; empty: it is a failure of its
+	// NotNow is the name of such an answer in metrics, such as "429"; empty if it is a failure of its
 	// task. The task is not tried again before the hint.
 	NotNow() (cause string, hint time.Duration)
 }
 
 // judge gives the outcome of a task that began at a time: it decides whether an answer that may say
-// "not now" does. It is not asked of tasks that were done at once.
+// "not now" does. It is not called for tasks that were done at once.
 func (n *notNows) judge(
 	t *pump.Task, v message.Verdict, after time.Duration, err error, began time.Time, fresh bool,
 ) (message.Verdict, time.Duration) {

@@ -27,34 +27,33 @@ type Options struct {
 	Visibility time.Duration
 	// Timeout is how long one call of the handler may take, to a second. Then its context ends, which
 	// is a failure of its task; a handler that goes on regardless keeps its place among Concurrency
-	// until it returns. Default 15 min; negative: none.
+	// until it returns. Default 15 min; negative: no limit.
 	Timeout time.Duration
 	// Grace is how long running handlers may go on when the processor stops,
 	// before their contexts end; default 30 s, negative: not at all.
 	Grace time.Duration
 	// UntilIdle makes Run return when no task was in hand and no segment on its way to this process
 	// for that long, and every queue of its segments then answers once more that it has no visible
-	// message. Default 0: Run only ends with its context. Messages that this process may have hidden
-	// by a request that was not answered are waited for. Run does not wait for tasks that were put
-	// back for longer than UntilIdle, or for those in other processes' hands: they stay in their
-	// queues for the processor that runs next. To see every retry through, let UntilIdle be longer
-	// than Retry.Max and than any delay that the handler asks for by RetryAfter.
+	// message. Default 0: Run only ends with its context. Run waits for messages that this process may
+	// have hidden by an unanswered request. Run does not wait for tasks that were put back for longer
+	// than UntilIdle, or for those in other processes' hands: they stay in their queues for the
+	// processor that runs next. To see every retry through, let UntilIdle be longer than Retry.Max and
+	// than any delay that the handler asks for by RetryAfter.
 	UntilIdle time.Duration
 	// Retry says how often and when failed tasks are handled again.
 	Retry pump.RetryPolicy
-	// Beat is how often this process says that it lives, and Lease for how long a
-	// beat is good: that long, and a little more, after the death of a processor
-	// others take its segments. Defaults 5 s and 4 beats; equal in all processes
-	// of a workload.
+	// Beat is how often this process says that it lives, and Lease for how long a beat is good: a
+	// little more than that after the death of a processor others take its segments. Defaults 5 s and
+	// 4 beats; equal in all processes of a workload.
 	Beat, Lease time.Duration
 	// Make lets the processor make the workload and its queues if no distributor has, for one whose
 	// tasks come from other programs alone. Default: it waits for a distributor.
 	Make bool
 	// Gate names a gate to wait at before the first task is taken; see [coordination.Gate].
 	Gate string
-	// MinInterval lets a key be handled at most once in so long: another task of a
-	// key that was begun less than MinInterval ago is settled without being handled,
-	// and a lock that a dead process left is taken over after it. Default 0: no limit.
+	// MinInterval lets a key be handled at most once in so long: another task of a key that was begun
+	// less than MinInterval ago is settled without being handled, and a dead process's lock is taken
+	// over after that time. Default 0: no limit.
 	MinInterval time.Duration
 	// MaxRate is how many tasks a second all processors of the workload together start at most, to
 	// spare what stands behind them; the same in all of them. They share it by what each needs, as
@@ -68,8 +67,8 @@ type Options struct {
 	// Discard settles every message at once, without a handler: for measuring and
 	// for emptying queues. Only the header of each is read.
 	Discard bool
-	// Amiss say what keeps the handlers from working, in words, as they know it; "" means that all
-	// is well. What they say is among the Reasons of State. Default: none.
+	// Amiss say what keeps the handlers from working, in words, as they know it; "" means that all is
+	// well. Their words are among the Reasons of State. Default: none.
 	Amiss []func() string
 	// Progress is called about five times a second and at the end, by one goroutine.
 	Progress func(Summary)

@@ -21,8 +21,8 @@ func (r *run) followPause(w *workload.Workload) {
 		r.poller.Pause(false)
 		r.Log.Info("the workload goes on", "paused_for", time.Since(r.pausedAt).Round(time.Millisecond))
 	default:
-		// The mark first: what a get brings from here on is put back where it arrives, and what came
-		// before is kept by now and found below.
+		// The mark comes first: what a get brings from here on is put back where it arrives, and what
+		// came before is already kept and found below.
 		r.paused.Store(&now)
 		if was != nil { // resumed and paused again between two looks
 			return

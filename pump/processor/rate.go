@@ -67,8 +67,8 @@ func (p *rateLimit) wait(d *message.Delivery, tasks int, paused func() bool) boo
 // holds reports whether tasks may have to wait for their turn.
 func (p *rateLimit) holds() bool { return p.budget != nil || p.brake.Rate() > 0 }
 
-// awaitRate waits until tasks may be started that the backlog has given; false: they have
-// been put back.
+// awaitRate waits until the tasks that the backlog has given may start; false: they have been put
+// back.
 func (r *run) awaitRate(d *message.Delivery, from, to int) bool {
 	ok := r.rate.wait(d, to-from, r.isPaused)
 	r.backlog.StartNext()
@@ -82,8 +82,8 @@ func (r *run) awaitRate(d *message.Delivery, from, to int) bool {
 	return ok
 }
 
-// newTaskBudget makes the budget of a rate of tasks, which begins with one: a burst
-// comes with time only.
+// newTaskBudget makes the budget of a rate of tasks. It begins with one task: a burst comes only
+// with time.
 func newTaskBudget(rate float64) *queues.Budget {
 	b := queues.NewWithBurst(rate, 1)
 	b.Bucket.Owe(time.Now(), b.Bucket.Burst-1)

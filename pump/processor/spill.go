@@ -14,20 +14,19 @@ import (
 
 // When a spill mark is taken back.
 const (
-	// spillQuiet is for how long a marked queue must have brought nothing of the
-	// segment. Messages that are put back come later than that, or a put that was
-	// under way when the mark was set; they are strays then, and the queue's
-	// sweeper brings them home.
+	// spillQuiet is for how long a marked queue must have brought nothing of the segment. Messages
+	// that were put back, or a put that was under way when the mark was set, may come later. They are
+	// strays then, and the queue's sweeper brings them home.
 	spillQuiet = time.Minute
-	// spillLeast is the least age of a mark: the distributor that put by it may have read it, and a
+	// spillLeast is the least age of a mark: a distributor that relies on it may have read it, and the
 	// map, as long ago as maps are believed, and a put takes a request's time.
 	spillLeast = workload.MapMaxAge + waits.RequestTimeout
 	// spillEvery is how often that is looked at.
 	spillEvery = 10 * time.Second
 )
 
-// spillWatch follows the marks of the segments that are held here, and takes back
-// those that are not needed any more. Only the owner does that.
+// spillWatch follows the marks of held segments, and takes back marks that are not needed any more.
+// Only the owner does that.
 type spillWatch struct {
 	r *run
 
@@ -135,8 +134,8 @@ func (w *spillWatch) clear(ctx context.Context, now time.Time) {
 	}
 }
 
-// forget makes marks that were taken back new ones if they are seen again: others
-// may set them before this process has looked.
+// forget makes removed marks count as new if they are seen again: others may set them before this
+// process has looked.
 func (w *spillWatch) forget(segments []uint32, choice int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

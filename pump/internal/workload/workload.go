@@ -70,8 +70,8 @@ type Workload struct {
 	ForeignKey string
 	// Reducer names what folds the tasks into states; empty if nothing does. See PinReducer.
 	Reducer string
-	// Made is when it was made, by the clock of the distributor that made it, for people;
-	// zero if that was a version that did not write it.
+	// Made is when it was made, by the clock of the distributor that made it, for people; zero if an
+	// older version made it.
 	Made time.Time
 	// Changed is the row's last write, which is the last change of its map, by the
 	// server's clock; zero if it was written by this process just now.
@@ -97,9 +97,9 @@ type Workload struct {
 // PutBack reports whether the map had gone back and was put back by a process that knew it.
 func (w *Workload) PutBack() bool { return w.origin > 0 && w.origin < w.Map.Version }
 
-// Age is how long ago the row was read, counted from the moment the request was
-// sent. The map is good for Puts while it is below MapMaxAge.
-// By the wall clock it is if that says more: the other one stands still with a suspended machine.
+// Age is how long ago the row was read, counted from the moment the request was sent. The map is
+// good for Puts while it is below MapMaxAge. The wall clock counts if it says more: the monotonic
+// clock stands still while a machine is suspended.
 func (w *Workload) Age() time.Duration {
 	return max(time.Since(w.read), time.Now().Round(0).Sub(w.read.Round(0)))
 }
@@ -196,8 +196,8 @@ func Lost(err error) bool {
 		errors.Is(err, ErrDeleting)
 }
 
-// Deleted is the error for a process that has read the workload and finds its row gone:
-// an pump.ErrNoWorkload that says what to do.
+// Deleted is the error for a process that has read the workload and finds its row gone: a
+// pump.ErrNoWorkload that says what to do.
 func (w *Workload) Deleted() error {
 	return fmt.Errorf("workload %q: %w any more: it was deleted while this process was running; "+
 		"restart the process if the workload shall exist again", w.Name, pump.ErrNoWorkload)
@@ -216,10 +216,10 @@ func (w *Workload) Later(now *Workload) (*Workload, error) {
 	return now, err
 }
 
-// Replaced compares with a reading of the row that was made later. It is nil if that is the same
-// workload, an [ErrDeleting] if that goes, and else an [ErrReplaced] that says how it shows. Only
-// the incarnation shows all of it: a workload that was made again may have the same queues and the
-// same version of its map.
+// Replaced compares with a later reading of the row. It is nil for the same workload, an
+// [ErrDeleting] if that is being deleted, and otherwise an [ErrReplaced] that says how it shows.
+// Only the incarnation always shows it: a workload that was made again may have the same queues and
+// the same version of its map.
 func (w *Workload) Replaced(now *Workload) error {
 	switch {
 	case now.Incarnation != w.Incarnation:
@@ -248,7 +248,7 @@ type Row struct {
 	shared   bool
 	reducer  string
 	// foreignKey never changes: by another key a message would be in another segment, whose ledger
-	// does not know what was done of it.
+	// does not know its done tasks.
 	foreignKey string
 	// incarnation is drawn when the row is made, and never changes.
 	incarnation string

@@ -9,8 +9,8 @@ import (
 	"github.com/queuepump/queuepump/shardmap"
 )
 
-// putBackTimeout bounds what a look at the workload may take longer because its row is behind: the
-// loop that looks also beats.
+// putBackTimeout bounds the extra time of a look at the workload when its row is behind: the loop
+// that looks also beats.
 const putBackTimeout = 3 * time.Second
 
 // putBack writes the map that this process has read into a row that came back with an older one.

@@ -13,9 +13,8 @@ import (
 	"github.com/queuepump/queuepump/shardmap"
 )
 
-// keptChanges is how many ids of changes the workload's row remembers. Changes
-// are made by people, one at a time; that many cannot pass between a write and
-// the next look at it.
+// keptChanges is how many ids of changes the workload's row remembers. Changes are made by people,
+// one at a time; that many cannot come between a write and the next look at the row.
 const keptChanges = 32
 
 // ChangeMap changes the shards of a workload by compare-and-swap (P6.6) and gives the workload as
@@ -42,8 +41,8 @@ func ChangeMap(
 	return w, err
 }
 
-// changeRow changes the row as ChangeMap does, and reports whether it did: change may say that
-// there is nothing to change.
+// changeRow changes the row as ChangeMap does, and reports whether it did: change may find nothing
+// to change.
 func changeRow(
 	ctx context.Context, t storage.Table, workload string,
 	change func(Row) (next Row, changed bool, err error),
@@ -54,10 +53,10 @@ func changeRow(
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)
 	defer cancel()
 	r := RowOf(t, workload)
-	// The nonce tells only whose the last write is. If the answer is lost and another change lands
-	// before the row is read back, this one looks like a lost race; the ids in the row tell that it
-	// was applied. Otherwise an add whose answer is lost, made again after an operator's drain, would
-	// undo the drain.
+	// The nonce tells only the last write. If the answer is lost and another change lands before the
+	// row is read back, this change looks like a lost race; the ids in the row tell that it was
+	// applied. Otherwise an add whose answer is lost, made again after an operator's drain, would undo
+	// the drain.
 	id := row.DrawOf(t).Nonce("change " + r.Object())
 	for {
 		v, err := r.MustRead(ctx)

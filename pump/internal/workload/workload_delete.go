@@ -11,8 +11,8 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// MarkDeleting begins the deletion of the workload: from now on no process starts, and those that
-// are at work end when they look next. This cannot be undone. Changed of its result is when it was
+// MarkDeleting begins the deletion of the workload: from now on no process starts, and running
+// processes end when they look next. This cannot be undone. Changed of its result is when it was
 // marked.
 func (w *Workload) MarkDeleting(ctx context.Context) (*Workload, error) {
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)

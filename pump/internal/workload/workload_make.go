@@ -22,24 +22,24 @@ import (
 //  4. insert the workload's row and change the own anchor, in one transaction on the
 //     condition that this anchor is still as noted.
 //
-// Of two makers in different accounts one at most succeeds. Let both: then neither's anchor was
-// changed from its step 2 to its step 4. The other's step 3 did not come after that step 4, for it
-// would have found the workload. So each one's step 3 came before the other's step 2, and each
+// Of two makers in different accounts one at most succeeds. Suppose both do: then neither's anchor
+// was changed from its step 2 to its step 4. The other's step 3 did not come after that step 4, for
+// it would have found the workload. So each one's step 3 came before the other's step 2, and each
 // one's step 2 before its own step 3: a circle. A maker that dies leaves anchors, which are not
 // locks.
 type Maker struct {
 	// Account names the account that the table is in, as others know it.
 	Account string
-	// Known is an error for an account that cannot be looked into here. A process that finds such a
-	// one named in an anchor makes nothing, because the workload may be there.
+	// Known is an error for an account that cannot be looked into here. A process that finds such an
+	// account named in an anchor makes nothing, because the workload may be there.
 	Known func(account string) error
 	// Absent is nil if no other account has the workload. With announce it changes the
 	// anchor of each before it looks there.
 	Absent func(ctx context.Context, announce bool) error
 }
 
-// makeRow makes the workload's row, which was not there. It is ErrLost if the row or the
-// own anchor was changed meanwhile.
+// makeRow makes the workload's row, which was missing. It is ErrLost if the row or the own anchor
+// was changed meanwhile.
 func (s Spec) makeRow(ctx context.Context, r row.Row[Row]) (row.Version[Row], error) {
 	var anchor row.Version[anchorRow]
 	if m := s.Maker; m != nil {
@@ -196,9 +196,9 @@ func (m *Maker) Announce(ctx context.Context, t storage.Table, workload string) 
 	}
 }
 
-// PlaceAnchor changes the anchor in an account that a workload was given after it was made, so that
-// it says the same there as elsewhere: the workload is in the account of this name. An anchor that
-// names another account stays.
+// PlaceAnchor changes the anchor in an account that was added to a workload, so that it says the
+// same as elsewhere: the workload is in the account of this name. An anchor that names another
+// account stays.
 func PlaceAnchor(ctx context.Context, t storage.Table, workload, account string) error {
 	r := anchorRowOf(t, workload)
 	for {

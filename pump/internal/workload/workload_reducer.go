@@ -9,12 +9,12 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/row"
 )
 
-// PinReducer makes the reducer of that name the workload's, unless it has one, and
-// gives the workload as it is then. Two reducers would fold into the same states what each
-// of them takes for something else, and a processor without one would do tasks that are
-// then in no state; so it is a [*pump.MismatchError] if the workload has another one, or if it
-// has one and name is empty. Only the first processor of a workload with a reducer costs
-// requests. It gives up after a minute, and may be called by any number of processes at once.
+// PinReducer makes the reducer of that name the workload's, unless it has one, and gives the
+// workload as it is then. Two reducers would fold into the same states with different meanings, and
+// tasks of a processor without a reducer would be in no state. So it is a [*pump.MismatchError] if
+// the workload has another reducer, or has one and name is empty. Only the first processor of a
+// workload with a reducer costs requests. It gives up after a minute, and may be called by any
+// number of processes at once.
 func (w *Workload) PinReducer(ctx context.Context, name string) (*Workload, error) {
 	if w.Reducer == "" && name != "" {
 		var err error

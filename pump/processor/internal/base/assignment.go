@@ -29,19 +29,18 @@ type Assignment struct {
 	onlySwept []bool // by shard: this process sweeps it, and no segment has its home there
 	owners    []int  // by shard: processors that own a segment whose home it is
 	Readers   []int  // by shard: those, and the owners of segments that a mark says to look for there
-	// Pairs is how many pairs of a queue and a processor that polls it there are
-	// in the whole cluster.
+	// Pairs is the number, in the whole cluster, of pairs of a queue and a processor that polls it.
 	Pairs int
 	held  int // segments
 	// Outside: the view does not show this process among those that take segments, because it has just
 	// passed its gate.
 	Outside bool
-	// Lacking is how many segments are planned for this process and not held yet, and
-	// claimable how many of them no other member holds and may be held in a moment.
+	// Lacking is how many segments are planned for this process and not held yet, and claimable how
+	// many of them may be held soon, because no other member holds them.
 	Lacking, claimable int
-	// Awaited are members that own segments planned for this process and have missed two
-	// beats: if they are dead, those are free when their leases have run out. They own
-	// late of the segments.
+	// Awaited are members that own segments planned for this process and have missed two beats: if
+	// they are dead, the segments are free when the leases have run out. They own late of the
+	// segments.
 	Awaited []string
 	Late    int
 }
@@ -54,9 +53,9 @@ type spill struct {
 	Shard   int // of the map
 }
 
-// Assign reads a view. held says which segments this process holds, stuck which of the others will
-// hardly be its own in a moment, as their ledgers cannot be read; open gives the queue of a shard,
-// nil if it cannot be reached from here.
+// Assign reads a view. held says which segments this process holds, and stuck which others will
+// hardly be its own soon, because their ledgers cannot be read. open gives the queue of a shard,
+// nil if this process cannot reach it.
 func Assign(
 	instance string, v *cluster.View, held, stuck func(uint32) bool,
 	open func(shardmap.Shard) *queues.Queue,
@@ -274,8 +273,8 @@ const (
 	// for 19 minutes. With 8n all take one minute, by as many deliveries. A silent owner's messages do
 	// not keep the others from their work for longer.
 	passOwners = 8
-	// passLeast and passMost bound the delay that grows from then on. The messages
-	// of an owner that does not take them are out of the others' way for it.
+	// passLeast and passMost bound the delay that grows from then on. For that long the messages of an
+	// owner that does not take them are out of the others' way.
 	passLeast  = time.Second
 	PassOnMost = 15 * time.Second
 )

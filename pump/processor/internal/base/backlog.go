@@ -14,9 +14,8 @@ import (
 
 // The backlog's measures.
 const (
-	// firstPerMessage is how many tasks a message is thought to hold before the
-	// first has been seen: many, so that a slow handler does not begin with 32
-	// envelopes of 640 tasks that others could have had.
+	// firstPerMessage is how many tasks a message counts as holding before the first was seen: many,
+	// so that a slow handler does not begin with 32 envelopes of 640 tasks that others could handle.
 	firstPerMessage = 128
 	// openAhead is for how long opened tasks should last: opening the next
 	// envelope takes about a millisecond.
@@ -117,8 +116,8 @@ func (b *Backlog) limit(now time.Time) int {
 		return math.MaxInt32
 	}
 	if now.Sub(b.Measured) >= rateEvery {
-		// Each rateEvery counts for half of all before it, also when nothing asked
-		// for a while: a rate of long ago must not fetch for handlers that hang now.
+		// Each rateEvery counts for half of all before it, also if nothing asked for a while: an old rate
+		// must not fetch for handlers that hang now.
 		span := now.Sub(b.Measured)
 		old := math.Exp2(-float64(span) / float64(rateEvery))
 		b.Rate = b.Rate*old + float64(b.started)/span.Seconds()*(1-old)
@@ -138,9 +137,9 @@ func (b *Backlog) limit(now time.Time) int {
 	return int(b.braked(limit))
 }
 
-// Reserve keeps room for one get and says for how many messages; none if more
-// than half of the room is taken, so that gets stay large. Where dropped messages are
-// expected, which take no room for tasks, only their bytes count.
+// Reserve keeps room for one get and says for how many messages; none if more than half of the room
+// is taken, so that gets stay large. If dropped messages are expected, which take no room for
+// tasks, only bytes count.
 func (b *Backlog) Reserve(dropped bool) Reservation {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
@@ -232,10 +231,10 @@ func (b *Backlog) wakePollerAt(now time.Time) {
 	}
 }
 
-// Add takes what a get brought, in exchange for its reservation. It gives back
-// what will not be started, which is the caller's to settle: all of it when the
-// processor stops, and any message that was withdrawn before it came here. The
-// latter's get was answered after its lease, or the machine slept in between.
+// Add takes what a get brought, in exchange for its reservation. It gives back messages that will
+// not be started, for the caller to settle: all when the processor stops, and any that was
+// withdrawn before it came here, because its get was answered after its lease, or the machine slept
+// in between.
 func (b *Backlog) Add(ds []*message.Delivery, room Reservation) (refused []*message.Delivery) {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
@@ -339,11 +338,10 @@ func (b *Backlog) Open(d *message.Delivery) bool {
 	return true
 }
 
-// Next is called by a slot that is free now, with how long it was at work since
-// the last call, 0 if it was not. It waits for tasks to start: one, or all of an
-// envelope in a batch, by their places in the order of starting (delivery.at); to = 0 means
-// that there will be no more. At is the time then, which costs as much to ask for as all else
-// here together.
+// Next is called by a slot that is free now, with how long it was at work since the last call, 0 if
+// it was not. It waits for tasks to start: one, or all of an envelope in a batch, by their places
+// in the order of starting (delivery.at); to = 0 means the end. At is the time then: to read the
+// clock costs as much as all else here together.
 func (b *Backlog) Next(
 	took time.Duration, now time.Time,
 ) (d *message.Delivery, from, to int, at time.Time) {

@@ -2,8 +2,8 @@ package base
 
 import "time"
 
-// brakeAhead is for how long what waits should last while a brake is on: longer than a get takes,
-// and much shorter than a lease.
+// brakeAhead is how long the waiting tasks should last while a brake is on: longer than a get
+// takes, and much shorter than a lease.
 const brakeAhead = 5 * time.Second
 
 // braked is how many tasks may wait: limit, or fewer if fewer start soon.

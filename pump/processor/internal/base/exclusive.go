@@ -6,8 +6,8 @@ import (
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
-// holdMost is for how long a process starts nothing because of a message to be split,
-// which takes a few requests: its account may be dark.
+// holdMost is how long a process starts nothing while a message is to be split. That takes a few
+// requests, but the message's account may be dark.
 const holdMost = 5 * time.Second
 
 // mayStart reports whether the first task that waits may be started now.

@@ -12,10 +12,9 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
-// How long what is known of a run is believed. A run row is inserted before
-// the run's first Put and never removed (P1.1), so "it exists" hardly ages; but
-// an open run is closed some day. "Absent" and "could not be read" are asked again
-// soon, because each sends messages somewhere.
+// How long knowledge of a run is believed. A run row is inserted before the run's first Put and
+// never removed (P1.1), so "it exists" hardly ages; but an open run is closed some day. "Absent"
+// and "could not be read" are asked again soon, because each sends messages somewhere.
 const (
 	RunKnownFor   = 5 * time.Minute
 	RunUnknownFor = 10 * time.Second
@@ -170,8 +169,8 @@ func (c *runCache) enter(id pump.RunID) *runEntry {
 
 func newRunEntry() *runEntry { return &runEntry{asked: time.Now(), read: make(chan struct{})} }
 
-// readAgain replaces an entry once its row was read; until then the old one is looked
-// at. An old answer by a row that was read is better than a new one without.
+// readAgain replaces an entry once its row was read; until then the old one is looked at. An old
+// answer from a row is better than a new answer without.
 func (c *runCache) readAgain(ctx context.Context, id pump.RunID, old *runEntry) {
 	fresh := newRunEntry()
 	c.readRow(ctx, id, fresh)

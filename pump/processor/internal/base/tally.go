@@ -16,8 +16,8 @@ import (
 
 const (
 	// talliesAtOnce is how many requests are made in one beat, each of up to storage.MaxBatch runs;
-	// the other runs follow with the next. With a beat of 5 s that is 320 runs a second. At 32 runs
-	// a beat, what was not written grew for as long as 10 runs a second were made.
+	// the other runs follow with the next. With a beat of 5 s that is 320 runs a second. With 32 runs
+	// a beat the unwritten tallies grew while 10 runs a second were made.
 	talliesAtOnce = 16
 	// TalliesKept bounds the memory: beyond it the runs that have not changed for the longest time are
 	// forgotten, written ones first.
@@ -108,8 +108,8 @@ func (t *tallies) forget() {
 	}
 }
 
-// sorted gives those that are wanted, those first that changed the longest time
-// ago, always in the same order (P9). t.mu is held.
+// sorted gives the wanted tallies, longest unchanged first, always in the same order (P9). t.mu is
+// held.
 func (t *tallies) sorted(want func(*runTally) bool) (all []*runTally) {
 	for _, r := range t.Runs {
 		if want(r) {
@@ -170,9 +170,8 @@ func (t *tallies) Last(ctx context.Context) {
 	t.Flush(ctx)
 }
 
-// tallyRow is the name that a process's rows have: its instance, and when it began,
-// because a processor that is started again under the name it was given would write
-// its zeros over what it had done before.
+// tallyRow is the name of a process's rows: its instance, and when it began. Otherwise a processor
+// that is started again under a given name would write zeros over what it had done before.
 func (r *Env) tallyRow() string {
 	return r.Cfg.Instance + "." + r.Began.UTC().Format("20060102T150405")
 }

@@ -18,13 +18,13 @@ import (
 const (
 	refusesAfter = time.Second
 	silentAfter  = 5 * time.Minute
-	// vouchEvery is how often a process looks into what others cannot read: for one message, which is
-	// mostly another's and goes back at once.
+	// vouchEvery is how often a process asks a queue that others cannot read for one message, which
+	// mostly belongs to another and goes back at once.
 	vouchEvery = 30 * time.Second
 )
 
 // Cannot names the accounts that this process cannot read now, in order: no queue of such an
-// account has answered since one began to fail. A missing queue is not a sign of its account.
+// account has answered since the first began to fail. A missing queue is not a sign of its account.
 func (p *Poller) Cannot(now time.Time) (names []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

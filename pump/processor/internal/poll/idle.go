@@ -13,8 +13,7 @@ import (
 // processor that waits to be idle leaves without an answer from it.
 const unreachable = 30 * time.Second
 
-// logLeft says what is left in the queues because it was put back for later
-// than UntilIdle waits.
+// logLeft logs what is left in the queues because it was put back for longer than UntilIdle.
 func (p *Poller) logLeft() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

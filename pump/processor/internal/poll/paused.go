@@ -8,9 +8,9 @@ import (
 )
 
 // lookOne counts the messages of the next queue that is due and did not answer last, and reports
-// whether there is one. While the workload is paused the processor gets nothing. Without it nothing
-// would show that the queue's account answers again, and this process would not be ready until the
-// resume.
+// whether there is one. While the workload is paused the processor gets nothing. Without the count
+// nothing would show that the queue's account answers again, and this process would not be ready
+// until the resume.
 func (p *Poller) lookOne(ctx context.Context, now time.Time) bool {
 	if !p.paused {
 		return false

@@ -21,10 +21,9 @@ const (
 	getsPerAccount = 16
 	getsMost       = 4 // times as many
 
-	// A get that is not answered within a quarter of a second is on its way into
-	// a throttled or dark queue: it gives back the room that was kept for its
-	// messages, so that others can use it, and until its answer the queue is asked
-	// nothing else. The other queues of the account are: where all of them hang,
+	// A get that is not answered within a quarter of a second is on its way into a throttled or dark
+	// queue: it gives back the room that was kept for its messages, so that others can use it, and
+	// until its answer the queue is not asked again. The other queues of the account are: if all hang,
 	// each has its turn and then waits as well.
 	getSlow = 250 * time.Millisecond
 
@@ -213,8 +212,8 @@ func (p *Poller) get(ctx context.Context, a *account, q *entry, ask asking) {
 		q.empties = 0
 		q.due = now
 		q.width = 1
-		// There is more where that came from. Where most of it is others', more gets
-		// would only take it out of their reach.
+		// The queue has more messages. If most are others', more gets would only take them out of their
+		// owners' reach.
 		if len(msgs) == limit && 2*own >= limit {
 			q.width = min(q.flying+2,
 				q.queue.Gets.Ahead(q.queue.Budget.Rate()/storage.MaxGet, getsPerQueue, getsMost*getsPerQueue))
@@ -261,8 +260,8 @@ func (p *Poller) answers(q *entry) {
 	q.alarm.Over()
 }
 
-// mayHaveHidden reports whether a get that failed with err may have taken
-// messages. A 503 refuses a request before it is looked at.
+// mayHaveHidden reports whether a get that failed with err may have taken messages. After a 503 it
+// surely has not.
 func mayHaveHidden(err error) bool {
 	e, ok := queues.AsError(err)
 	return storage.Ambiguous(err) && !(ok && e.Status == http.StatusServiceUnavailable)

@@ -11,28 +11,28 @@ import (
 // Idle queues are asked rarely because producers nudge (P8.2). Some do not: other programs that put
 // messages of their own, and distributors that cannot reach an admin port. Their first message
 // waits for the longest back-off. But a message that was found in an idle queue without a nudge
-// says that such a producer is at work, and its next message may go into any queue. So for a while
-// after it all idle queues are asked hasteMore times as often, and the other processors are told to
-// do the same.
+// shows that such a producer is at work, and the producer's next message may go into any queue. So
+// for a while all idle queues are asked hasteMore times as often, and the other processors are told
+// to do the same.
 const (
-	// hasteMore is how many times as often, of all processors together: 100 gets
-	// a second of ten. hasteLeast keeps what a get costs in proportion where there are few
-	// queues: with a quarter of jitter and the get itself a task is found within a second.
+	// hasteMore is the factor, for all processors together: 100 gets a second instead of ten.
+	// hasteLeast keeps the cost of gets in proportion if there are few queues: with a quarter of
+	// jitter and the get itself a task is found within a second.
 	hasteMore  = 10
 	hasteLeast = 750 * time.Millisecond
 	// hasteFor is how long such a message counts. At 100 gets a second that is what idle
 	// queues cost in two and a half minutes.
 	hasteFor = 15 * time.Second
 	// hasteAfter is after how many empty gets in a row a queue counts as idle. Until the fifth more
-	// than a second has passed since the last message, so its distributor nudges about the next
-	// put; in a queue that is in use it does not nudge about many.
+	// than a second has passed since the last message, so its distributor nudges about the next put;
+	// for a queue in use it leaves out many nudges.
 	hasteAfter = 5
 	// hasteAgain is after how long the other processors are told again.
 	hasteAgain = hasteFor / 2
 )
 
-// hasteBound is how long an idle queue is left alone at most while messages come without
-// nudges, where it is otherwise left alone for idle at most.
+// hasteBound is how long an idle queue is left alone at most while messages come without nudges, if
+// it is otherwise left alone for idle at most.
 func hasteBound(idle time.Duration) time.Duration {
 	return min(idle, max(hasteLeast, idle/hasteMore))
 }
@@ -97,8 +97,8 @@ func (p *Poller) Hasten() {
 	waits.Signal(p.wake)
 }
 
-// makeDue makes idle queues due within what is their longest back-off from now on. One in
-// trouble keeps to its own.
+// makeDue makes idle queues due within their new longest back-off. A queue in trouble keeps its own
+// back-off.
 func (p *Poller) makeDue(now time.Time) {
 	most := p.Env.Queues.Allowance.Slow(hasteBound(p.idleMost))
 	for _, a := range p.accounts {

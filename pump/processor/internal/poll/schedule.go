@@ -15,11 +15,10 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// The schedule of gets. An empty queue is asked again after pollBase, then
-// after twice that, and so on up to a bound that keeps all idle queues together,
-// by whomever they are polled, at upkeep.IdleRate gets a second, but not below
-// upkeep.IdleLeast: with up to 50 queues a first task waits at most 6 s, with 1,000 at
-// most 100 s. A nudge shortens that (P8.2).
+// The schedule of gets. An empty queue is asked again after pollBase, then after twice that, and so
+// on up to a bound that keeps all idle queues together, with any pollers, at upkeep.IdleRate gets a
+// second, but not below upkeep.IdleLeast: with up to 50 queues a first task waits at most 6 s, with
+// 1,000 at most 100 s. A nudge shortens that (P8.2).
 const (
 	pollBase = 100 * time.Millisecond
 
@@ -71,11 +70,10 @@ type Get struct {
 	Room     base.Reservation
 }
 
-// Poller asks this process's queues of all accounts under one schedule: queues
-// that are due, one get for each account in turn and within an account one for
-// each queue in turn. Every get runs in a goroutine of its own, so a slow account
-// costs the others nothing but its turn. Which queues these are changes while
-// it runs (follow).
+// Poller asks this process's queues of all accounts under one schedule: due queues only, one get
+// for each account in turn and within an account one for each queue in turn. Every get runs in a
+// goroutine of its own, so a slow account costs the others nothing but its turn. The queues change
+// while it runs (Follow).
 type Poller struct {
 	*base.Env
 	Parts
@@ -131,11 +129,10 @@ type entry struct {
 	// read: what was visible before then has been delivered since; zero: not known.
 	read    time.Time
 	foreign bool // other programs put into it
-	// hinted is when a nudge last said that there is something, granted when one
-	// last made the queue due.
+	// hinted is when the queue last got a nudge, granted when a nudge last made it due.
 	hinted, granted time.Time
-	// hidden is until when messages may be invisible that this process took and
-	// cannot settle: a get or a renewal was not answered.
+	// hidden is until when messages that this process took and cannot settle may be invisible: a get
+	// or a renewal was not answered.
 	hidden time.Time
 	// trouble is the failure of the last get, and since when.
 	trouble  error
@@ -336,8 +333,8 @@ func (p *Poller) NoteLater(at time.Time) {
 	}
 }
 
-// LastAnswer is when the last get was sent that a queue answered, and whether it answered
-// the last one.
+// LastAnswer is when the last answered get of a queue was sent, and whether the queue answered the
+// very last get.
 func (p *Poller) LastAnswer(s *queues.Queue) (at time.Time, well bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/waits"
 )
 
-// failed decides when a queue is asked again after a failed get. Such a get
-// proves nothing about what is in the queue (window 4).
+// failed decides when a queue is asked again after a failed get. Such a get does not show what is
+// in the queue (window 4).
 func (p *Poller) failed(q *entry, err error, now time.Time) {
 	q.width = 1
 	full := func(base, limit time.Duration) time.Duration {
@@ -49,7 +49,7 @@ func (p *Poller) failed(q *entry, err error, now time.Time) {
 	p.alarm(q)
 }
 
-// queueSilent is for how long a queue must not answer until messages of it may be long in coming.
+// queueSilent is after how long without an answer messages of a queue may be late.
 const queueSilent = 20 * time.Second
 
 // AllAnswer reports since when all queues that were polled have answered, and whether they do now.

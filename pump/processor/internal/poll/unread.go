@@ -10,13 +10,13 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// unreadLeast is what a processor says of queues that it has read to their ends: zero would say
-// that it does not tell.
+// unreadLeast is what a processor says of queues that it has read to their ends: zero would mean
+// that it does not say.
 const unreadLeast = time.Second
 
 // noteRead notes what a get says about how far the queue is read. A queue gives what has been
 // visible for the longest time first, so a message that is delivered for the first time was visible
-// as long as it is old, and nothing older is left but what is hidden.
+// for all of its age, and only hidden messages can be older.
 func (q *entry) noteRead(msgs []storage.Message, sent time.Time, lease time.Duration, limit int) {
 	at := sent
 	if len(msgs) >= limit {
@@ -36,8 +36,8 @@ func (q *entry) noteRead(msgs []storage.Message, sent time.Time, lease time.Dura
 	}
 }
 
-// Unread is, in seconds, how long messages may wait unread in the queue that is read least far of
-// those that are polled, and its name. Foreign queues are left out: no run has a message there.
+// Unread is, in seconds, how long messages may wait unread in the polled queue that is read least
+// far, and that queue's name. Foreign queues are left out: no run has a message there.
 func (p *Poller) Unread(now time.Time) (longest float64, queue string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
