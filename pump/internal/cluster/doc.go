@@ -73,15 +73,15 @@
 //   - A member is paused and goes on: its trust is over by its own clock before it
 //     does anything. Its beat, claims and hand-overs fail on ETags; it finds its row
 //     gone and joins again. With BestEffort handlers may go on until then.
-//   - Its machine is suspended, or its wall clock is set forward: trust is over as soon
-//     as either clock says so. The next beat, a few seconds later, is a late one: what is
-//     held is void and claimed again with another epoch, which is one write an owner row.
-//     That is all that a clock which steps costs, at most once a beat. A wall clock that
-//     is set back, or stepped by less than what is left of trust, changes nothing.
-//   - The control plane is dark for all: trust ends everywhere after 17 s.
-//     No member can be declared dead, for time without reads does not count; none
-//     claims or gives up. With BestEffort each goes on with what it has.
-//     When it answers again, each member adopts its own entries with epoch + 1.
+//   - Its machine is suspended, or its wall clock is set forward: trust is over as soon as either
+//     clock says so. The next beat, a few seconds later, is a late one: what is held is void and
+//     claimed again with another epoch, which is one write an owner row. A clock that steps costs
+//     no more than that, at most once a beat. A wall clock that is set back, or stepped by less
+//     than what is left of trust, changes nothing.
+//   - The control plane is dark for all: trust ends everywhere after 17 s. No member can be
+//     declared dead, for time without reads does not count; no member claims or gives up. With
+//     BestEffort each goes on with what it has. When it answers again, each member adopts its own
+//     entries with epoch + 1.
 //   - The control plane is dark for one member: the same for this member, but the others evict it.
 //   - The answer of a claim is lost: it is read back. If that does not succeed before the next beat
 //     is due, no member has it: if it lands later, the entry names a member that does not hold it.
@@ -91,12 +91,12 @@
 //   - The member that a segment is planned for does not claim it: after one lease any member does,
 //     the first in order first; after two leases it is an alarm.
 //   - A process starts under the name of one that died: it waits, as all do, until the other's row
-//     counts as dead. Under the name of one that lives: an error.
+//     counts as dead. Under the name of a live process: an error.
 //   - A row is damaged, or of a newer program: it is named in the log and left as it is. Such a
 //     member lives, and keeps what it owns, as long as its row changes. Its silence is judged by
-//     the ETag alone, over the lease that the row states where this program would, else over the
-//     longest that any member states; then it is evicted like any other. A damaged row of owners
-//     does not change any more, so held segments of it stay held; everything else goes on.
+//     the ETag alone, over the lease in the row if this program can read that, else over the
+//     longest lease of any member; then it is evicted like any other. A damaged row of owners does
+//     not change any more, so held segments of it stay held; everything else goes on.
 //   - A member leaves and the table is dark: it drains, tries to remove its row for
 //     as long as it may, and is evicted later if it could not.
 //
@@ -129,8 +129,8 @@
 //     older, damaged, newer, gone, or another workload's counts for nothing. Without a fresh one
 //     for three beats the members read all rows one after the other, by rank; the first stands in
 //     and writes the muster until another does.
-//   - A member plans by a muster and evicts nobody by it. It claims a segment without an owner only
-//     if the plan says so.
+//   - A member plans by a muster and does not evict by it. It claims a segment without an owner
+//     only if the plan says so.
 //   - Before such a claim it reads that owner's row (confirm; P5.4): in a muster the members were
 //     read before the owners, so an owner that the muster does not know may have joined since.
 //   - Members give way to each other: 1,000 processors share 1,024 segments in 16 owner rows. A
@@ -139,8 +139,8 @@
 //     planned for.
 //   - A member that joins more than 64 waits up to six beats, beating, for the muster that shows
 //     it. It reads all rows if no process keeps a muster.
-//   - A cluster that does not fit the row (840 KiB compressed: thousands of members) is said in the
-//     log. Each member then reads all rows, seldom.
+//   - The log says if a cluster does not fit the row (840 KiB compressed: thousands of members).
+//     Each member then reads all rows, seldom.
 //
 // # Handing over
 //

@@ -1,5 +1,5 @@
-// Package sim is how simulations and tests come into the engine: an account that they configure
-// brings what they set.
+// Package sim brings simulations and tests into the engine: an account that they configure carries
+// what they set.
 package sim
 
 import (
@@ -19,7 +19,7 @@ type Config struct {
 	BarrierAge      time.Duration // how old a barrier may get
 	MaxUnsaved      int64         // tasks since the last checkpoint
 	Names           int           // of tasks without a run, in a segment's ledger
-	// Hands is told of the ledger of a processor, and of what the processor holds, when it begins.
+	// Hands gets the ledger of a processor, and what the processor holds, when it begins.
 	Hands func(l *ledger.Ledger, hold func(segment uint32) (cluster.Hold, bool))
 }
 

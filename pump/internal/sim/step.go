@@ -8,11 +8,11 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/waits"
 )
 
-// Seeding makes what a process does a function of a seed, in simulations (P9). Its
-// zero value is what every other process has.
+// Seeding makes what a process does a function of a seed, in simulations (P9). Outside of
+// simulations it is zero.
 type Seeding struct {
-	// Draw is what rows' nonces, ids of runs and the jitter of rows come from. Default:
-	// the system's random source. (The engine's own jitter is a hash already.)
+	// Draw is the source of rows' nonces, ids of runs and the jitter of rows. Default: the system's
+	// random source. (The engine's own jitter is a hash already.)
 	Draw row.Draw
 	// Turn lets goroutines that come in one instant decide one after another.
 	Turn Step
@@ -27,8 +27,9 @@ func (s *Seeding) Clock() waits.Clock { return waits.Clock{Ahead: s.Ahead} }
 // Step waits for the turn of a goroutine that wants to do something that many goroutines may want
 // in the same instant: spend from a budget, take a slot, look at what has arrived. In virtual time
 // much happens in the same nanosecond, and which goroutine comes first in it is the scheduler's
-// choice; a simulation's turn gives each a nanosecond of its own, by what it is about. Time only
-// moves on when all goroutines wait, so a goroutine in its turn finds all earlier events at rest.
+// choice; a simulation's turn gives each a nanosecond of its own, by what the goroutine is about to
+// do. Time only moves on when all goroutines wait, so a goroutine in its turn finds all earlier
+// events at rest.
 //
 // nil, outside of simulations, does not wait: there the scheduler's choice is as good as any. A
 // caller must not hold a lock, because virtual time does not know of waits for a lock.

@@ -278,8 +278,7 @@ func (s *Server) Apply(key string, w storage.Write) (storage.ETag, error) {
 	return e.ETag, nil
 }
 
-// Written is every version of every row so far. A write that its client has
-// given up may still land meanwhile.
+// Written is every version of every row so far. A write that its client gave up may still land.
 func (s *Server) Written() []storage.Entity {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
@@ -340,8 +339,8 @@ func (c *Client) Writes(row string) (n int) {
 	return c.calls["write"+row]
 }
 
-// Skewed is the table as a machine sees it whose clock is wrong: what differs
-// between two machines is how the server's times stand to their own.
+// Skewed is the table for a machine whose clock is wrong: the server's times differ from the
+// machine's own.
 type Skewed struct {
 	storage.Table
 	By time.Duration

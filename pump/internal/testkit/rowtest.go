@@ -41,8 +41,8 @@ func KindOf[T any](name string, r row.Row[T], value T) Kind {
 	}}
 }
 
-// altered does to a row's properties what data spells out: each step takes a
-// property and a way to change it, the length of a value and the value.
+// altered changes a row's properties as data spells out: each step takes a property and a way to
+// change it, the length of a value and the value.
 func altered(props map[string]any, data []byte) map[string]any {
 	props = maps.Clone(props)
 	names := slices.Sorted(maps.Keys(props))

@@ -20,8 +20,8 @@ import (
 	"github.com/queuepump/queuepump/shardmap"
 )
 
-// ListSource is a replayable source of numbered records in memory. Its cursor is
-// the number of the next one.
+// ListSource is a replayable source of numbered records in memory. Its cursor is the number of the
+// next record.
 type ListSource struct {
 	Print string // "" is not replayable
 	N     int
@@ -84,8 +84,7 @@ func (r *ListReader) Progress() (int64, int64) { return int64(r.At), int64(r.S.N
 // Close does nothing.
 func (r *ListReader) Close() error { return nil }
 
-// Delivered is what lies in the work queues: for each identity the bodies that
-// were found under it, one for each copy.
+// Delivered is what lies in the work queues: for each identity its bodies, one for each copy.
 type Delivered map[string][]string
 
 // Collect takes everything out of the work queues.
@@ -149,9 +148,8 @@ func (w *World) TakeFrom(shards []shardmap.Shard) (got Delivered, lay []Found) {
 // Segments is how many segments the workload has.
 func (w *World) Segments() int { return shardmap.DefaultSegments(len(setup.Shards(w.Cfg))) }
 
-// Expect checks that each of the source's tasks lies there under exactly the
-// identity that reading in order gives it, and how many copies there are in all;
-// copies -1 is any number.
+// Expect checks that each of the source's tasks lies there under exactly its identity by reading in
+// order, and how many copies there are in all; copies -1 is any number.
 func (got Delivered) Expect(
 	t *testing.T, segments int, run pump.RunID, s *ListSource, upTo, copies int,
 ) {

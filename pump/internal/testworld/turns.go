@@ -42,7 +42,8 @@ type turnStep struct {
 	left    int
 }
 
-// turnWait is one waiting goroutine; of those with one key the first, or they cannot be told apart.
+// turnWait is one waiting goroutine; of several with one key only the first, or they cannot be told
+// apart.
 type turnWait struct {
 	key  uint64
 	came int64

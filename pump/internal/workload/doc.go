@@ -4,8 +4,8 @@
 //
 // A workload has an incarnation: a row that was deleted and made again is another workload, and a
 // row that came back older ([ErrRolledBack]) is told from both. Each account has an anchor that
-// names who made the workload last, so that two configurations which name the accounts in different
-// orders make one workload, not two.
+// names the last maker of the workload, so that two configurations with different orders of the
+// accounts make one workload, not two.
 //
 // # A row that came back
 //
@@ -20,7 +20,8 @@
 //     meanwhile. MapOrigin beside it says which version the map had, so a process that knows a
 //     newer map still puts that back.
 //   - Rows of runs that are gone are made again by the run's distributor, at its next beat or when
-//     it seals. An elected one that stands by seals and closes its last run again for ten minutes.
+//     it seals. An elected distributor that stands by seals and closes its last run again for ten
+//     minutes.
 //   - Epochs tell an election row that is gone or came back: the row's epoch is below what the
 //     process has seen in it, or below what a run's row has. The next term's epoch is above all of
 //     them. The process that led the latest term has the run's checkpoint and goes on at once.

@@ -24,12 +24,11 @@ var ErrEnded = errors.New("the message's lease has ended; it will be delivered a
 // has a goroutine of its own, at most one for each message in hand, so a dark account does not
 // delay another account's renewals.
 //
-// A renewal whose answer is lost (window 14) is tried again with the receipt
-// that is known: if the lost one never acted, that succeeds and nothing is
-// lost; if it acted, the service says "gone", and then this process cannot know the
-// receipt. The lease counts as lost from then on: no task of the message is
-// started any more, and handlers that run may run until the old deadline less
-// the margin, because the message is certainly hidden until then.
+// A renewal whose answer is lost (window 14) is tried again with the receipt that is known: if the
+// lost one never acted, that succeeds and nothing is lost; if it acted, the service says "gone",
+// and then this process cannot know the receipt. The lease counts as lost from then on: no further
+// task of the message is started, and running handlers may go on until the old deadline less the
+// margin, because the message is certainly hidden until then.
 type Keeper struct {
 	terms  *Timing
 	jitter waits.Jitter
@@ -51,8 +50,8 @@ type Keeper struct {
 	wake    chan struct{}
 }
 
-// longestRound is how long the keeper waits at most while it holds messages: so soon
-// it sees that the machine was suspended, while the service's clock went on.
+// longestRound is how long the keeper waits at most while it holds messages: by then it sees that
+// the machine was suspended while the service's clock went on.
 const longestRound = 2 * time.Second
 
 // NewKeeper makes a keeper. Its fields are set before Run.
@@ -75,8 +74,8 @@ func (k *Keeper) backoff(l *message.Lease) time.Duration {
 	return time.Duration(k.jitter.Float("renew again", l.Receipt.ID, l.Tries) * float64(limit))
 }
 
-// Keep begins to hold a message whose get was sent at the given time (windows 11, 12)
-// and asked for so long a lease.
+// Keep begins to hold a message whose get was sent at the given time (windows 11, 12) and asked for
+// a lease of this length.
 func (k *Keeper) Keep(
 	d *message.Delivery, receipt storage.Receipt, sent time.Time, length time.Duration,
 ) {
@@ -111,8 +110,8 @@ func (k *Keeper) Take(ctx context.Context, d *message.Delivery) (storage.Receipt
 	return l.Receipt, nil
 }
 
-// GiveBack goes on keeping a message that could not be settled yet; doubt says
-// that the request that should have done it may have.
+// GiveBack goes on keeping a message that could not be settled yet; doubt says that the failed
+// request may have settled it.
 func (k *Keeper) GiveBack(d *message.Delivery, doubt bool) {
 	k.Mu.Lock()
 	defer k.Mu.Unlock()
@@ -210,9 +209,9 @@ func (k *Keeper) round(ctx context.Context) time.Duration {
 	return wait
 }
 
-// noteSleep brings the leases forward by the time in which the monotonic clock stood
-// still: the service hid the messages for no longer because of it. A wall clock that was
-// set forward costs the same, renewals or another delivery. The lock is held.
+// noteSleep brings the leases forward by the time in which the monotonic clock stood still: the
+// service did not hide the messages for longer. A wall clock that was set forward has the same
+// cost: renewals or another delivery. The lock is held.
 func (k *Keeper) noteSleep(now time.Time) {
 	slept := k.Clock.Slept(k.checked)
 	k.checked = now
@@ -259,8 +258,8 @@ func (k *Keeper) check(ctx context.Context, d *message.Delivery, now time.Time) 
 // renew makes one renewal. It holds the right of ownership.
 func (k *Keeper) renew(ctx context.Context, d *message.Delivery, receipt storage.Receipt) {
 	l := &d.Lease
-	// It never takes longer than what is left, or an answer that came after the
-	// handlers were stopped would start trusting again (P5.2's shape).
+	// A renewal never takes longer than what is left, or an answer after the handlers were stopped
+	// would restart trust (P5.2's shape).
 	end, length := k.nextLease(d)
 	try, cancel := context.WithDeadline(ctx, end)
 	next, sent, err := d.Queue.Renew(try, receipt, length)
@@ -305,9 +304,9 @@ func (k *Keeper) renew(ctx context.Context, d *message.Delivery, receipt storage
 	}
 }
 
-// nextLease says until when a renewal may go on, and how long a lease it asks for.
-// Longer than the last only if tasks of the message are worked on: what merely
-// waits here is soon to be given back.
+// nextLease says until when a renewal may go on, and how long a lease it asks for. The lease is
+// longer than the last only if tasks of the message are worked on: a message that merely waits is
+// soon to be given back.
 func (k *Keeper) nextLease(d *message.Delivery) (end time.Time, length time.Duration) {
 	k.Mu.Lock()
 	defer k.Mu.Unlock()
@@ -377,9 +376,8 @@ func (h *leaseHeap) Pop() any {
 	return d
 }
 
-// HiddenLonger is how much later than one lease after its failure a
-// request that may have acted may have hidden a message: it may act a little
-// after it was given up, and the service counts whole seconds.
+// HiddenLonger bounds for how long beyond one lease a failed request may have hidden a message: it
+// may act a little after it was given up, and the service counts whole seconds.
 const HiddenLonger = time.Second
 
 // Renewed goes on keeping a message whose text was replaced, which renewed its lease.

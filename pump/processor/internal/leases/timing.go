@@ -10,8 +10,8 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/waits"
 )
 
-// The terms on which messages are taken and put back, where the user fixes none
-// (origins W5: the worker keeps metrics of its own past).
+// The terms on which messages are taken and put back, if the user fixes none (origins W5: the
+// worker keeps metrics of its own past).
 const (
 	// FirstLease is asked for before anything was measured.
 	FirstLease = time.Minute
@@ -20,9 +20,9 @@ const (
 	// costs next to nothing, while the tasks of a process that died wait longer by each minute.
 	LeastLease = 30 * time.Second
 	MostLease  = 5 * time.Minute
-	// A message that is settled before its first renewal is due needs none, and that is
-	// due after four to five fifteenths of the lease (keeper.interval). So that long
-	// times as much as the slowest messages but leaseBeyond take.
+	// A message that is settled before its first renewal does not need one, and that is due after four
+	// to five fifteenths of the lease (Keeper.interval). So a lease is 15/4 of what the slowest
+	// messages except leaseBeyond take.
 	LeasePart   = 15
 	LeaseOf     = 4
 	leaseBeyond = 0.05
@@ -78,10 +78,10 @@ func (t *Timing) Lease() time.Duration {
 	return leaseFor(held)
 }
 
-// Longer is for how long a message should go on being hidden whose lease was so long and
-// whose tasks have been worked on for so long: as if that were half of it. Renewals thus
-// get rarer while a task lasts, before a single one of its kind has ended, and what a
-// crash delays stays in proportion to the work that it undoes.
+// Longer is how long a message should stay hidden after such a lease, if its tasks have been worked
+// on for held: as if held were half of the work. So renewals get rarer while a task lasts, before
+// one of its kind has ended, and the delay by a crash stays in proportion to the work that the
+// crash undoes.
 func (t *Timing) Longer(lease, held time.Duration) time.Duration {
 	if t.visibility > 0 {
 		return lease
@@ -103,8 +103,8 @@ func (t *Timing) Task() time.Duration {
 	return t.tasks.quantile(0.5)
 }
 
-// Backoff bounds the delay before a task is tried again after n attempts before this
-// one. It is drawn from in between.
+// Backoff bounds the delay before a task is tried again after n earlier attempts. The delay is
+// drawn from in between.
 func (t *Timing) Backoff(n uint64) (least, most time.Duration) {
 	if base := t.retry.Base; base > 0 {
 		return 0, waits.Doubled(base, t.retry.Max, n)
@@ -185,7 +185,8 @@ func SpanOf(bucket int) time.Duration {
 	return time.Duration(uint64(4+bucket%4+1)<<(power-2) - 1)
 }
 
-// InWholeSeconds rounds a delay up to the service's unit: it hides a message for whole seconds.
+// InWholeSeconds rounds a delay up to the service's unit: the service hides a message for whole
+// seconds.
 func InWholeSeconds(delay time.Duration) time.Duration {
 	return (delay + time.Second - 1).Truncate(time.Second)
 }
