@@ -7,7 +7,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/setup"
 )
 
-// errNotRunning: no Run is there to take a configuration.
+// errNotRunning says that no Run is there to take a configuration.
 var errNotRunning = errors.New("the distributor does not run")
 
 // Reload takes from a configuration, while Run goes on, the accounts that are new in it, the limits

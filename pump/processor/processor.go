@@ -419,8 +419,8 @@ func (r *run) startLater(ctx context.Context, step string, n uint64) bool {
 	return waits.Wait(ctx, wait)
 }
 
-// elsewhereEvery: every twelfth look for a missing workload, and the first, also looks into the
-// other accounts: once a minute.
+// elsewhereEvery is how many looks for a missing workload go with one look into the other accounts,
+// the first included: that is once a minute.
 const elsewhereEvery = 12
 
 // launch starts everything but the poller, which Run is.

@@ -309,8 +309,8 @@ func verdictOf(ctx context.Context, err error) (v message.Verdict, after time.Du
 	return message.Failed, 0
 }
 
-// watch, until ctx ends, ends the contexts of handlers that take too long, and gives up handlers
-// that then do not return.
+// watch ends the contexts of handlers that take too long, and gives up handlers that then do not
+// return, until ctx ends.
 func (p *workers) watch(ctx context.Context) {
 	waits.Every(ctx, watchEvery, func(now time.Time) {
 		p.r.failures.look(now)

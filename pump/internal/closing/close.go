@@ -128,8 +128,8 @@ func (c *Closer) Pass(ctx context.Context) (more bool, err error) {
 		gap = min(now.Sub(c.looked), observedMost)
 	}
 	c.looked = now
-	// Read before the notes of met tasks: a message delivered by then is noted by now, or will be
-	// while the run is quiet.
+	// The horizon is read before the notes of met tasks: a message delivered by then is noted by now,
+	// or will be while the run is quiet.
 	if c.horizon, err = c.Far(ctx); err != nil {
 		c.log.Debug("how far the queues are read is not known", "error", err)
 	}

@@ -24,7 +24,7 @@ func (w *closing) unproven(l *workload.LiveRun, k *observed) {
 	switch {
 	case w.damaged, l.Tasks == 0:
 	case !k.tallied:
-		// Not for a run that was sealed a moment ago: to read the notes of a run costs a request.
+		// A run that was sealed a moment ago waits: to read the notes of a run costs a request.
 		if k.quiet >= c.quietFor()/4 {
 			w.do(func(ctx context.Context) error { return c.endUnproven(ctx, l, k) })
 		}

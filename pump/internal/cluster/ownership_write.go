@@ -9,7 +9,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/row"
 )
 
-// giveWayFor, for each member, is the time over which a large cluster spreads its changes: 8 s with
+// giveWayFor is the time, for each member, over which a large cluster spreads its changes: 8 s with
 // 1,000 members. With half of that, 500 processors and 500 distributors that came within a minute
 // read and wrote up to 1,090 entities a second. Now it is 872, and 876 with 1,000 processors (make
 // play WHAT=members).

@@ -35,7 +35,7 @@ const (
 	// leastBrake is the least that it is cut to. With its growth in between that is about a task a
 	// second while all are refused, so an endpoint that is back is noticed.
 	leastBrake = 0.2
-	// evenBrake, in tasks a second, is the least that a brake begins with. It also grows by climb of
+	// evenBrake is the least that a brake begins with, in tasks a second. It also grows by climb of
 	// evenBrake, so a process that is far behind others gains on them.
 	evenBrake = 3
 	// calmBrake is after how long without a refusal a brake is taken off.
