@@ -63,9 +63,9 @@ func (r *run) beat(ctx context.Context) error {
 	return err
 }
 
-// proven comes before each put and before its acknowledgement counts. It returns when a beat sent
-// before others may take this process for gone was answered. So a process that stood still for
-// longer learns whether its run is over: what is put into such a run goes to quarantine.
+// proven comes before each put and before its acknowledgement counts. It returns when the last
+// answered beat is so recent that others do not take this process for gone. So a process that stood
+// still for longer learns whether its run is over: what is put into such a run goes to quarantine.
 func (r *run) proven(ctx context.Context) error {
 	every, clock := r.d.runBeat(), r.d.cfg.Sim.Seeding.Clock()
 	good := closing.SilentBeats*every + closing.AbandonPressed

@@ -30,8 +30,8 @@ const (
 	// aloneMost is what a process that holds all segments asks a partition for: no other process adds
 	// to that, and the process sees each refusal itself. So 64 segments are written every 50 ms.
 	aloneMost = 1280
-	// latePart is the part of the visibility that a result waits for that at most. The message's lease
-	// is renewed after a third, so most deliveries still cost no renewal.
+	// latePart is the part of the visibility that a result waits for a commit at most. The message's
+	// lease is renewed after a third, so most deliveries still cost no renewal.
 	latePart = 6
 	// uncommittedMost bounds how many deliveries of all partitions may wait before nothing
 	// more is got, and uncommittedPart of MaxBytes the texts they hold (P5.6). At a
