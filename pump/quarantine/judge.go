@@ -272,5 +272,5 @@ func (q *Quarantine) removeCause(ctx context.Context, c *causeFound) {
 	}
 }
 
-// by names the user and the machine, for causes.
+// by is the operator's name in causes.
 func (q *Quarantine) by() string { return cmp.Or(q.of.Cfg.Instance, "operator") }

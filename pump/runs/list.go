@@ -188,7 +188,7 @@ func (o *openedRuns) show(ctx context.Context, id pump.RunID) (Info, error) {
 	var progress map[pump.RunID]*ledger.RunProgress
 	var damage error
 	once := o.Workload.Delivery == string(pump.Once)
-	if once { // before the row: of a run that it says is sealed nothing had been pruned then
+	if once { // before the row: if that says sealed, nothing of the run had been pruned
 		progress, damage = ledger.ReadProgress(ctx, o.Queues.Control, o.Workload.Name,
 			o.Workload.Map.Segments, id)
 	}

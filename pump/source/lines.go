@@ -188,7 +188,7 @@ func nextLine(c *lineReader) ([]byte, error) {
 	}
 }
 
-// tooLong takes the line at the start and makes the error of it.
+// tooLong takes the line at the start and makes the error for it.
 func (c *lineReader) tooLong() error {
 	c.first = c.line
 	head, err := c.skipLine(storage.MaxText)
