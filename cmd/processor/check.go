@@ -241,8 +241,8 @@ func (f *checkFlags) each(
 	return sum, nil
 }
 
-// taskOf makes the task that a distributor would make of the n-th record, but for its run; or the
-// one that a processor would make of it as the text of a message.
+// taskOf makes the task that a distributor would make of the n-th record, without its run; or the
+// task that a processor would make of the record as the text of a message.
 func (f *checkFlags) taskOf(r source.Record, n int) *pump.Task {
 	const segments = 256 // of a workload of one account
 	if f.foreign != "" {

@@ -35,7 +35,7 @@ type runFlags struct {
 	options processor.Options
 
 	service *service.Supervised
-	page    *admin.Page // nil: there is none
+	page    *admin.Page // nil: no port
 }
 
 func run() *cobra.Command {
@@ -177,8 +177,8 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	f.limitMemory(cmd.Context(), console)
 	ctx, end := console.Outlive(cmd.Context())
 	defer end()
-	// A handler that cannot work at all ends the run, by a context of its own,
-	// so that it is told from a signal.
+	// A handler that cannot work ends the run by a separate context, so that this end is told from a
+	// signal.
 	ctx, broken := context.WithCancelCause(ctx)
 	defer broken(nil)
 	f.service.Stop = func() { broken(&cli.Interrupted{Signal: syscall.SIGTERM}) }
@@ -247,10 +247,9 @@ const (
 	// 120 bytes each, and the messages of as many.
 	maxBytes = 64 << 20
 	// memoryGoal is what the garbage collector works towards, unless GOMEMLIMIT or a control group
-	// says otherwise.
-	// Some 100 MiB are in use at most: maxBytes and the lines of --out; the collector lets that
-	// double. With the goal --out takes 165 to 175 MiB, and a machine of 512 MiB will do. It is
-	// no bound: a process that needs more gets it.
+	// says otherwise. Some 100 MiB are in use at most: maxBytes and the lines of --out; the collector
+	// lets that double. With the goal --out takes 165 to 175 MiB, and a machine of 512 MiB will do. It
+	// is not a bound: a process that needs more gets it.
 	memoryGoal = 160 << 20
 )
 
@@ -264,7 +263,7 @@ func (f *runFlags) limitMemory(ctx context.Context, console *cli.Console) {
 	service.LimitMemory(ctx, func() int64 { return goal }, children, console.Log)
 }
 
-// brokenError is a handler that cannot work at all.
+// brokenError says that a handler cannot work.
 type brokenError struct{ err error }
 
 func (e *brokenError) Error() string { return e.err.Error() }
@@ -296,8 +295,8 @@ func (f *runFlags) warnInexact(log *slog.Logger, delivery pump.Delivery) {
 func (f *runFlags) processor() processor.Options {
 	o := f.options
 	o.Discard, o.MaxBytes = f.work.discard, maxBytes
-	// The handlers bound the time of a task themselves, from when its work
-	// begins: one that waits for a child or for a disk has not begun.
+	// The handlers bound the time of a task themselves, from the begin of its work: a task that waits
+	// for a child or for a disk has not begun.
 	o.Timeout = -1
 	if o.Grace == 0 {
 		o.Grace = -1
@@ -398,7 +397,7 @@ func progress(console *cli.Console) func(processor.Summary) {
 	}
 }
 
-// seconds is a time of which two digits are known.
+// seconds is a time with two significant digits.
 func seconds(s float64) time.Duration {
 	d := time.Duration(s * float64(time.Second))
 	switch {
@@ -411,8 +410,8 @@ func seconds(s float64) time.Duration {
 	}
 }
 
-// printSummary prints the summary for people. The time that was only spent on
-// waiting, at the end, is no part of the rate.
+// printSummary prints the summary for people. The rate leaves out the time at the end that was only
+// spent waiting.
 func printSummary(w io.Writer, s processor.Summary, idle time.Duration) error {
 	var b bytes.Buffer
 	busy := max(s.Seconds-idle.Seconds(), 1e-3)

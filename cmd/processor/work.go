@@ -137,7 +137,7 @@ type handler struct {
 	concurrency int             // that suits it; 0 for the default
 	failures    func() []string // the first ones; may be nil
 	closers     []func() error
-	reopen      func()          // opens --out again; nil: there is none
+	reopen      func()          // opens --out again; nil without --out
 	amiss       []func() string // what keeps it from working; "": nothing
 	printsTo    io.Writer       // where the summary goes; nil: to standard output
 }
@@ -150,8 +150,8 @@ func (h *handler) close() error {
 	return errors.Join(errs...)
 }
 
-// handler makes the handler that the flags ask for. Broken is called when it
-// turns out that it cannot work at all. The end of ctx means that the processor stops.
+// handler makes the handler that the flags ask for. It calls broken when it turns out that it
+// cannot work. The end of ctx means that the processor stops.
 func (f *workFlags) handler(
 	ctx context.Context, file *configfile.File, log *slog.Logger, broken func(error),
 ) (*handler, error) {
@@ -185,15 +185,15 @@ func (f *workFlags) handler(
 	h.closers = append(h.closers, out.Close)
 	h.reopen, h.amiss = out.Reopen, append(h.amiss, out.Amiss)
 	if info, err := os.Stat(f.out); err == nil && handlers.IsStdout(info) {
-		h.printsTo = os.Stderr // not among the lines, nor over the first of them
+		h.printsTo = os.Stderr // not between lines, and not over the first one
 	}
 	if w == nil {
 		h.handler = out
 		return h, nil
 	}
-	// More tasks than children, so that one fsync is for many: a task whose
-	// result waits for the disk needs no child any more. Not if those that wait for a
-	// child held their keys meanwhile, and after a crash for the whole interval.
+	// More tasks than children, so that one fsync serves many: a task whose result waits for the disk
+	// needs no child any more. But not if tasks that wait for a child would hold their keys meanwhile,
+	// and after a crash for the whole interval.
 	if h.concurrency > 0 && !f.claims {
 		h.concurrency = max(64, 2*f.children)
 	}

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// crowd bounds the connections, all and those of one address. A new one has the place of the
-// idlest, so that those who open many, and say little, keep no other out.
+// crowd bounds the connections, in all and of one address. A new connection takes the place of the
+// idlest one, so that a client that opens many and says little cannot keep others out.
 type crowd struct {
 	mu     sync.Mutex
 	guests map[net.Conn]*guest

@@ -10,7 +10,7 @@ import (
 	"text/template"
 )
 
-// File is one that was made.
+// File is a file that was made.
 type File struct{ Name, Text string }
 
 // GenerateOptions are what the files say of one installation. Empty fields take the defaults.

@@ -29,7 +29,7 @@ type Headline struct {
 	Tone string `json:"tone"` // Good, Quiet, Warn or Bad
 	// Rate is how many tasks a second live processors have done lately.
 	Rate float64 `json:"tasksPerSecond"`
-	// Account is the one that is nearest to its limit, Part how near: 1 is at it.
+	// Account is the account that is nearest to its limit. Part is how near: 1 is at the limit.
 	Account string  `json:"account"`
 	Part    float64 `json:"part"`
 	// HeldBackBy is what holds the rate back; empty: nothing waits.
@@ -41,13 +41,13 @@ type Headline struct {
 type trend struct{ refused map[string]float64 }
 
 const (
-	// atLimit is the part of a limit from which on it is what holds the rate back. Budgets leave the
-	// service some room, so that demand that is met does not reach all of it.
+	// atLimit is the part of a limit from which on the limit holds the rate back. Budgets leave the
+	// service some room, so demand that is met does not reach the whole limit.
 	atLimit = 0.9
-	// busyFrom is the part of its handlers that are at work from which on a processor waits for them.
+	// busyFrom is the busy part of its handlers from which on a processor waits for them.
 	busyFrom = 0.7
-	// waitsFrom is how old the oldest visible message is where messages wait: one that is fetched as
-	// fast as it comes is visible for a moment too.
+	// waitsFrom is the age of the oldest visible message from which on messages wait: a message that
+	// is fetched as fast as it comes is visible for a moment too.
 	waitsFrom = 3.0
 	// stands is the rate below which nothing is done.
 	pageStands = 0.05
@@ -194,7 +194,7 @@ func busiest(s *status.Status) (name string, part float64) {
 	return name, part
 }
 
-// standing says why nothing is done at all, if that is so.
+// standing says why no work is done, if so.
 func (h *Headline) standing(s *status.Status, n counted) bool {
 	wait := plural(n.messages, "message waits", "messages wait")
 	switch {
@@ -272,7 +272,7 @@ func heldBack(s *status.Status, t trend, n counted, h Headline) (what, tone stri
 	if n.live == 0 {
 		return "no live processor", Bad
 	}
-	if of := s.Money.HoldBack; of > 0 { // gets wait, however much the handlers have to do
+	if of := s.Money.HoldBack; of > 0 { // gets wait, whether or not the handlers are busy
 		what = capOf(&s.Money)
 		if of < n.live {
 			what += fmt.Sprintf(": gets are held back by %d of %d processors", of, n.live)
@@ -286,8 +286,8 @@ func heldBack(s *status.Status, t trend, n counted, h Headline) (what, tone stri
 	return what, tone
 }
 
-// ill says what is wrong with the handlers themselves, by the process of which that is worst;
-// empty: nothing that would hold the rate back.
+// ill says what is wrong with the handlers themselves, in the worst process; empty: nothing that
+// would hold the rate back.
 func ill(s *status.Status, n counted) string {
 	still := n.rate < pageStands
 	var failing, stuck, told []*status.Instance
@@ -335,7 +335,7 @@ func ill(s *status.Status, n counted) string {
 	return ""
 }
 
-// capOf names the cap on what a day costs. The configuration of who looks may have none.
+// capOf names the cap on what a day costs. The configuration of the viewer may have none.
 func capOf(m *status.Money) string {
 	if m.CapPerDay == nil {
 		return "the day's cap"

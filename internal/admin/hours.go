@@ -36,7 +36,7 @@ type hours struct {
 	text   []byte     // as it is sent
 }
 
-// hoursSent is what is sent to one who wants to see the last hours.
+// hoursSent is the answer to a viewer who wants to see the last hours.
 type hoursSent struct {
 	chart
 	Problem string `json:"problem"` // why rows are missing; empty: none is that was written

@@ -1,5 +1,6 @@
-// Package look holds what all pages share: the page of a workload and the reports of load tests.
+// This file holds what all pages share: the page of a workload and the reports of load tests.
 // The colours follow the reader's choice of light or dark; uPlot draws their lines.
+
 package admin
 
 import _ "embed"

@@ -18,8 +18,8 @@ func Spending(m *status.Money) string {
 	return strings.Join(append(spent(m), capped(m)...), " · ")
 }
 
-// SpendingFirst is the same in an order for who has room for a part of it: first what the day has
-// cost, then its cap, and in rest what may be missing.
+// SpendingFirst gives the same in parts, for a caller with little room: first what the day has
+// cost, then its cap, and in rest what may be left out.
 func SpendingFirst(m *status.Money) (first, rest []string) {
 	all := spent(m)
 	first = append(first, all[:min(len(all), 1)]...)
@@ -49,7 +49,7 @@ func KindOf(o *status.MoneyOperation) Kind {
 	return k
 }
 
-// Price is an amount of which two digits matter: a request costs less than a thousandth of a cent.
+// Price is an amount with two digits that matter: a request costs less than a thousandth of a cent.
 func Price(x float64) string {
 	digits := 2
 	if x > 0 && x < 0.995 {
@@ -85,7 +85,7 @@ func spent(m *status.Money) []string {
 	return parts
 }
 
-// capped is what may be spent and what is held back for that. The configuration of who looks may
+// capped is what may be spent and what is held back for that. The configuration of the viewer may
 // have no cap.
 func capped(m *status.Money) []string {
 	what := ""

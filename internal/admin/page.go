@@ -30,7 +30,7 @@ type PageOptions struct {
 	// where in it an error has its cause. Both may be left out.
 	Path   string
 	Locate func(error) error
-	// TokenFile is the file of the token with which people act here; empty: no viewer does.
+	// TokenFile is the file of the token with which people act here; empty: nobody can act.
 	TokenFile string
 	Log       *slog.Logger // default: nothing
 	// Named has a text name commands as they are called here; default: as they are.
@@ -149,7 +149,7 @@ func (p *Page) Reload(cfg pump.Config) error {
 // Close ends all streams, and what is under way.
 func (p *Page) Close() {
 	p.mu.Lock()
-	p.doing.Lock() // who begins something has looked whether this is over
+	p.doing.Lock() // a new action looks first whether this is over
 	p.end()
 	p.doing.Unlock()
 	p.mu.Unlock()
@@ -162,7 +162,7 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 	"'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
 	"require-trusted-types-for 'script'; trusted-types 'none'"
 
-// ServeHTTP serves the page. Host names are the business of who calls it.
+// ServeHTTP serves the page. The caller checks host names.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", policy)
@@ -187,7 +187,7 @@ func (p *Page) file(assets fs.FS, name string) http.HandlerFunc {
 		text, err = []byte(PlotStyle), nil
 	}
 	kind := cmp.Or(mime.TypeByExtension(path.Ext(name)), "application/octet-stream")
-	switch path.Ext(name) { // whatever the machine's own tables say
+	switch path.Ext(name) { // even if the machine's tables say otherwise
 	case ".js":
 		kind = "text/javascript; charset=utf-8"
 	case ".css":
@@ -207,15 +207,15 @@ func (p *Page) file(assets fs.FS, name string) http.HandlerFunc {
 }
 
 const (
-	// sendWithin is how long one who watches may take to receive what is sent.
+	// sendWithin is how long a viewer may take to receive what is sent.
 	sendWithin = 10 * time.Second
 	// aliveEvery is how often a sign of life is sent, so that a connection whose other end is gone is
-	// found, here and by the script: nothing changes for long where rows cannot be read. It is an
-	// event, for a script does not see comments.
+	// found, here and by the script: while rows cannot be read nothing changes for long. The sign is
+	// an event, because a script does not see comments.
 	aliveEvery = 15 * time.Second
 )
 
-// ours reports whether a request may be of this page itself, by what the browser says.
+// ours reports whether a request may come from this page itself, by what the browser says.
 func ours(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	return site == "" || site == "same-origin"

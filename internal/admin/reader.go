@@ -16,11 +16,11 @@ import (
 const (
 	// maxWatchers bounds the streams. Each costs a goroutine and a connection.
 	maxWatchers = 64
-	// linger is for how long reading goes on after the last one who watched has gone: a page that is
-	// loaded again finds all there.
+	// linger is how long reading goes on after the last viewer has gone: a page that is loaded again
+	// finds everything there.
 	linger = 10 * time.Second
-	// showEvery is how often what is known is shown anew, and the rows of a small workload are read;
-	// showMost that of the largest.
+	// showEvery is how often what is known is shown again and the rows of a small workload are read;
+	// showMost is the same for the largest workload.
 	showEvery = 2 * time.Second
 	showMost  = 6 * time.Second
 	// thingsASecond is how many rows and queues are read and shown a second: that takes some 30 µs
@@ -29,9 +29,9 @@ const (
 	// filling is for how long what a large workload shows is shown as often as that of a small one:
 	// its queues come one by one.
 	filling = 20 * time.Second
-	// doctorEvery is how often the doctor looks: a look makes a queue and a row for a moment, and
-	// asks each queue. In a workload of more than doctorMost queues it looks if one who watches asks
-	// it to, as many requests as that takes.
+	// doctorEvery is how often the doctor looks: a look makes a queue and a row for a moment, and asks
+	// each queue. In a workload of more than doctorMost queues it looks only if a viewer asks for it,
+	// because that takes as many requests.
 	doctorEvery = 15 * time.Minute
 	doctorMost  = 100
 	// doctorAfter lets what is shown first come first.
@@ -47,8 +47,8 @@ func every(things int64) time.Duration {
 	return min(showEvery+time.Duration(things)*time.Second/thingsASecond, showMost)
 }
 
-// join has the reader read for one more who watches, until leave is called. It gives false if there
-// is no room.
+// join has the reader read for one more viewer, until leave is called. It gives false if there is
+// no room.
 func (p *Page) join() (leave func(), ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -91,7 +91,7 @@ func (p *Page) stopIdle() {
 	}
 }
 
-// read reads for all who watch until ctx ends.
+// read reads for all viewers until ctx ends.
 func (p *Page) read(ctx context.Context) {
 	w := p.watcher.Load()
 	p.shown.Lock()
@@ -154,7 +154,7 @@ func (p *Page) show(s *status.Status, err error) {
 		p.hub.put(partHead, head{Headline: seen.Headline, Problems: []string{}, Version: version()})
 		return
 	}
-	failed := err != nil && !errors.Is(err, pump.ErrNoWorkload) // of which all is known
+	failed := err != nil && !errors.Is(err, pump.ErrNoWorkload) // without a workload all is known
 	p.hub.put(partHead, headOf(s, seen.Headline, failed))
 	p.hub.put(partAccounts, accountsOf(s))
 	p.hub.put(partQueues, queuesOf(s))
@@ -188,7 +188,7 @@ func poisonOf(s *status.Status) map[string]int64 {
 	return of
 }
 
-// pastFrame is what was seen in the last minutes, for one who has just come.
+// pastFrame is what was seen in the last minutes, for a new viewer.
 func (p *Page) pastFrame() []byte {
 	p.shown.Lock()
 	c := chartOf(p.seer.past.points)

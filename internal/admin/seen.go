@@ -49,7 +49,7 @@ func (s *Seer) See(st *status.Status, err error) (seen Seen) {
 	return seen
 }
 
-// Every is how long after a reading the next one is due, by what one costs.
+// Every is the time from one reading to the next, by the cost of a reading.
 func Every(w *status.Watcher, s *status.Status) time.Duration {
 	return every(w.Read() + queuesIn(s))
 }

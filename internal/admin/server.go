@@ -20,8 +20,7 @@ import (
 	"github.com/queuepump/queuepump/pump/processor"
 )
 
-// The bounds of what a client may take of the process. No client is trusted with
-// memory or time.
+// The bounds of what a client may use of the process. No client is trusted with memory or time.
 const (
 	// maxConnections is room for two hundred processes that nudge and keep their
 	// connections for a while, and for scrapers.
@@ -33,25 +32,24 @@ const (
 	idleTimeout    = 30 * time.Second
 	// maxProfile is the longest that a profile may be collected.
 	maxProfile = 60 * time.Second
-	// writeTimeout leaves a slow reader time for what was collected.
+	// writeTimeout leaves a slow reader time to receive what was collected.
 	writeTimeout = maxProfile + 15*time.Second
 	// closePatience is how long requests under way may go on when the process ends.
 	closePatience = time.Second
 )
 
-// Options say where the port is and whose it is.
+// Options say where the port is and which process it serves.
 type Options struct {
 	// Listen is host:port, port 0 for any that is free, or Off. Empty: a free port of
 	// loopback if there is one, none otherwise.
 	Listen string
-	// Advertise is the address that others use, if it is another than Listen;
-	// its port may be 0 for the one that was found.
+	// Advertise is the address that others use, if it differs from Listen; its port may be 0 for the
+	// port that was found.
 	Advertise string
 	Workload  string
 	Role      string // of the process, for its metrics: processor or distributor
 	Version   string
-	// Page is what shows the workload to people, below [Path]; nil: there is none. It is closed
-	// with the port.
+	// Page shows the workload to people, below [Path]; nil: no page. It is closed with the port.
 	Page *Page
 	// PageAlone: nothing but the page is served.
 	PageAlone bool
@@ -61,8 +59,7 @@ type Options struct {
 	listen func(network, address string) (net.Listener, error) // net.Listen but for tests
 }
 
-// Server is an open admin port. A nil Server is one that is off: its methods do
-// nothing.
+// Server is an open admin port. A nil Server is off: its methods do nothing.
 type Server struct {
 	address string
 	names   map[string]bool
@@ -131,7 +128,7 @@ func (s *Server) Reprice(list pump.Prices) {
 	}
 }
 
-// Address is what others reach the port at, host:port; empty if there is none.
+// Address is where others reach the port, host:port; empty without a port.
 func (s *Server) Address() string {
 	if s == nil {
 		return ""

@@ -26,7 +26,7 @@ const (
 	partMoney      = "money"
 	partDoctor     = "doctor"
 	partAct        = "act"
-	partPast       = "past"  // what was seen, for one who has just come
+	partPast       = "past"  // what was seen, for a new viewer
 	partPoint      = "point" // what is seen now, for all
 	partAlive      = "alive" // nothing; the stream lives
 )
@@ -54,7 +54,7 @@ type head struct {
 	Old bool `json:"old"`
 	// NotRead are the parts that could not be read now.
 	NotRead []status.PartNotRead `json:"notRead"`
-	// Version is that of the page's files: one that was loaded before another version loads anew.
+	// Version is the version of the page's files: a loaded page of another version loads itself again.
 	Version string `json:"version"`
 }
 
@@ -167,7 +167,7 @@ type moneySeen struct {
 	Spending string `json:"spending"`
 }
 
-// owners is who owns which segment.
+// owners says which process owns which segment.
 type owners struct {
 	// Names are the owners; Cells has for each segment the place of its owner there, -1 for none.
 	Names []string `json:"names"`
@@ -204,7 +204,7 @@ func ownersOf(names []string, moves []Move) owners {
 	return o
 }
 
-// pageProcess is a process with what part of its handlers is at work.
+// pageProcess is a process with the part of its handlers that is at work.
 type pageProcess struct {
 	status.Instance
 	Busy float64 `json:"busy"`

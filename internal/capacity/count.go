@@ -20,8 +20,9 @@ const (
 	day = 24 * 3600
 )
 
-// A lease follows the work (pump/processor/internal/leases/timing.go): no renewal is needed for
-// what is held for less than four fifteenths of the longest, and a third of it later there is one.
+// A lease follows the work (pump/processor/internal/leases/timing.go): a message that is held for
+// less than four fifteenths of the longest lease needs no renewal. After that it is renewed every
+// third of that lease.
 const (
 	longestLease = 300.0
 	noRenewal    = longestLease * 4 / 15
@@ -68,8 +69,9 @@ func (in *Input) count(p *Plan, got float64) {
 	p.Connections = in.connections(p)
 }
 
-// commits are those of a ledger in a second. A commit has all messages of a processor and a
-// partition that are done since the last one began: m of them, or if there are none the next.
+// commits is how many commits a ledger makes in a second. A commit has all messages of a processor
+// and a partition that were done since the last one began: m of them, or if there were none the
+// next.
 func (p *Plan) commits() float64 {
 	partitions := math.Ceil(float64(p.Segments) / 64)
 	x := float64(p.Processors)

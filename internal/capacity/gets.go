@@ -29,8 +29,7 @@ func gets(rate float64, latency time.Duration, queues, readers int) (all, empty 
 	if rate <= 0 {
 		return 0, 0
 	}
-	// From a hundred messages in a round trip on there is no empty one, and a get brings as many as
-	// it may.
+	// From a hundred messages in a round trip on no get is empty, and each brings as many as it may.
 	if x := rate * latency.Seconds(); x > 50 {
 		return max(1/x, 1.0/maxGet), 0
 	}
@@ -58,8 +57,8 @@ type cycle struct {
 	readers         int
 }
 
-// none is the chance that there is no message in the queue so long after one's own last get, where
-// others ask so many times a second.
+// none is the chance that the queue is empty so long after a processor's own last get, if others
+// ask so many times a second.
 func (c cycle) none(after, others float64) float64 {
 	come := c.rate * float64(c.readers)
 	return (others + come*math.Exp(-(come+others)*after)) / (come + others)
@@ -67,7 +66,7 @@ func (c cycle) none(after, others float64) float64 {
 
 // gets is what gets does, where others ask so many times a second.
 func (c cycle) gets(others float64) (all, empty float64) {
-	immediate := 1 / c.none(c.rtt, others) // of which the last is empty
+	immediate := 1 / c.none(c.rtt, others) // the last of them empty
 	paused, seconds := 0.0, immediate*c.rtt
 	// lasts is how long a pause and its get take on average: if a nudge ends it, until a message
 	// comes.

@@ -34,9 +34,9 @@ func (in *Input) readers(p *Plan) int {
 	return 1
 }
 
-// polling is the part of the time in which processors ask for messages at all: not while more of a
-// message waits for a handler than half of what they fetch ahead, which is two tasks for each
-// handler and what these do in a second (pump/processor/internal/base/backlog.go).
+// polling is the part of the time in which processors ask for messages. They do not ask while more
+// tasks of a message wait for a handler than half of what they fetch ahead, which is two tasks for
+// each handler and what the handlers do in a second (pump/processor/internal/base/backlog.go).
 func (in *Input) polling(p *Plan, l *load) float64 {
 	if in.HandlerSeconds == 0 || p.Processors == 0 {
 		return 1
@@ -77,8 +77,8 @@ func (in *Input) bytes(l *load) float64 {
 
 func (in *Input) bytesPerSecond() float64 { return in.Machine.Mbits * 1e6 / 8 }
 
-// busy is the part of a processor that a task a second keeps busy: of its handlers, CPU or network,
-// whichever is the most.
+// busy is the part of a processor that a task a second keeps busy: the largest part of its
+// handlers, CPU and network.
 func (in *Input) busy(l *load) float64 {
 	return max(in.HandlerSeconds/float64(in.Concurrency), in.cpu(l)/in.Machine.CPUs,
 		in.bytes(l)/in.bytesPerSecond())
@@ -135,8 +135,8 @@ func (in *Input) resources(p *Plan) (all []resource) {
 			return l.rate * in.sending(l) / in.Machine.CPUs / float64(p.Distributors)
 		}, "%d x %s CPUs", p.Distributors, Short(in.Machine.CPUs))
 	if p.Processors > p.Queues && !in.Shared {
-		// Who shares a queue passes on what is another's, at ten times the cost of one alone (P7),
-		// so more processors than queues are counted as no more than queues.
+		// Processors that share a queue pass messages on to each other, at ten times the cost of one
+		// alone (P7), so processors count at most up to the number of queues.
 		add("processors a queue", "more queues, or a higher --concurrency",
 			func(l *load) float64 { return l.rate * in.busy(l) / float64(p.Queues) },
 			"queues %d, processors %d: several read one queue, and put back what is another's", p.Queues,
@@ -161,8 +161,8 @@ func (in *Input) resources(p *Plan) (all []resource) {
 	return all
 }
 
-// withKey is the part of the tasks that is where the hottest key is, with a part of the others:
-// segments are shared out by their number, whatever is in them.
+// withKey is the part of all tasks that goes where the hottest key goes: that key, and the part
+// `others` of the other tasks. Segments are shared out by number, not by contents.
 func (in *Input) withKey(others float64) float64 {
 	return in.Sample.Hottest + (1-in.Sample.Hottest)*others
 }

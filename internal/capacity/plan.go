@@ -10,7 +10,7 @@ import (
 	"github.com/queuepump/queuepump/shardmap"
 )
 
-// Plan is what a workload needs at its rate, and what that could do at most.
+// Plan is what a workload needs at its rate, and the most that this could do.
 type Plan struct {
 	Rate             float64 `json:"rate"` // tasks a second that it is for
 	Fits             bool    `json:"fits"` // everything that was asked for has the room
@@ -37,7 +37,7 @@ type Plan struct {
 	Machine Machine     `json:"machine"`
 	Prices  pump.Prices `json:"prices"`
 
-	worst float64 // part of what is used most; without the hottest key, if no size mends that
+	worst float64 // part in use of the busiest limit; without the hottest key, if no size mends that
 }
 
 // Packing is how tasks share messages.
@@ -74,7 +74,7 @@ type Money struct {
 // Limit is one resource.
 type Limit struct {
 	Name   string  `json:"name"`
-	Tasks  float64 `json:"tasks"`  // a second at which it is full
+	Tasks  float64 `json:"tasks"`  // a second when it is full
 	Used   float64 `json:"used"`   // part of it at the plan's rate
 	What   string  `json:"what"`   // how it comes about
 	Remedy string  `json:"remedy"` // what moves it
@@ -105,11 +105,11 @@ func Make(in Input) (*Plan, error) {
 	return best, nil
 }
 
-// enough reports whether the headroom is left by what has that part of something in use.
+// enough reports whether a part in use leaves the headroom.
 func (in *Input) enough(used float64) bool { return used <= (1-in.Headroom)*(1+1e-9) }
 
-// withAccounts plans with so many accounts, and the number of queues with which that is
-// cheapest: over more of them processors share the work more evenly, but tasks are packed less.
+// withAccounts plans with so many accounts, and the number of queues with which that is cheapest:
+// over more queues processors share the work more evenly, but fewer tasks fit a message.
 func (in *Input) withAccounts(accounts int) *Plan {
 	if in.Queues > 0 {
 		return in.with(accounts, in.Queues)
@@ -129,8 +129,8 @@ func (in *Input) withAccounts(accounts int) *Plan {
 	return best
 }
 
-// with plans with so many queues: processors and distributors for the rate, and what that makes of
-// requests and money.
+// with plans with so many queues: processors and distributors for the rate, and the requests and
+// money that follow.
 func (in *Input) with(accounts, queuesEach int) *Plan {
 	n := accounts * queuesEach
 	p := &Plan{
@@ -179,7 +179,7 @@ func (in *Input) processes(p *Plan, l *load) {
 		x++
 	}
 	p.Processors = x
-	if !in.Shared { // who owns nothing does nothing
+	if !in.Shared { // a processor that owns nothing does nothing
 		p.Processors = min(x, p.Segments)
 	}
 	p.Distributors = max(1,
@@ -253,7 +253,7 @@ func (in *Input) packing(rate float64, segments int) Packing {
 		}
 	}
 	if in.SealAge > 0 {
-		// The first task opens it, and those that come within the age are in it as well.
+		// The first task opens the envelope, and tasks that come within the age join it.
 		if most := 1 + rate/used*in.SealAge.Seconds(); most < k {
 			k, by = most, "seal-age"
 		}

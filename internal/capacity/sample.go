@@ -18,7 +18,7 @@ import (
 // Sample is what the beginning of an input says about all of it.
 type Sample struct {
 	Tasks int `json:"tasks"` // read
-	// Messages are full ones that were packed of them; 0: the rest is extrapolated from one that is
+	// Messages is how many full messages they made; 0: the rest is extrapolated from a message that is
 	// not full.
 	Messages int     `json:"messages"`
 	BadLines int     `json:"badLines"` // lines that cannot be tasks, which are left out
@@ -53,7 +53,7 @@ const (
 	hotTimes = 30
 	// keyShown is how much of a key is shown.
 	keyShown = 64
-	// maxSampleKeys bounds the memory of counting keys; those that come later are not counted.
+	// maxSampleKeys bounds the memory of counting keys; later keys are not counted.
 	maxSampleKeys = 1 << 20
 )
 
@@ -162,8 +162,8 @@ func read(ctx context.Context, src source.Source, tasks int) (s Sample, all *rec
 // split says over how many segments the sample is spread: as many as give each enough full
 // messages. A power of two, so that what is together here is together with more segments, or apart.
 func (s *Sample) split(all *records) int {
-	// Text is usually a quarter of what was packed, which says how many tasks a message holds well
-	// enough for that.
+	// The text is usually a quarter of what was packed: precise enough for the number of tasks in a
+	// message.
 	perFull := float64(len(all.tasks)) / float64(len(all.bytes)+1) * 4 * fullText
 	segments := 1
 	for segments < shardmap.MaxSegments &&
@@ -179,7 +179,7 @@ type sampleEnvelope struct {
 	n uint64 // of its next task
 }
 
-// add adds a task, after what is full was sealed.
+// add adds a task, after it has sealed a full message.
 func (e *sampleEnvelope) add(
 	all *records, i int, seal func(e *sampleEnvelope, full bool) error,
 ) error {
@@ -202,7 +202,7 @@ func (e *sampleEnvelope) add(
 	}
 }
 
-// pack packs the sample, segment by segment, and says what that comes to.
+// pack packs the sample, segment by segment, and gives the sums.
 func (s *Sample) pack(all *records, segments, most int) (texts [][]byte, err error) {
 	envelopes := make([]sampleEnvelope, segments)
 	var tasks, raw, text, held, unfinished, unfinishedText float64

@@ -1,5 +1,6 @@
-// Package journald writes the log where systemd's journal keeps it: each line with its priority,
+// This file writes the log where systemd's journal keeps it: each line with its priority,
 // and with fields by which it can be found again. The journal knows the time by itself.
+
 package cli
 
 import (

@@ -1,5 +1,6 @@
-// Package sourceflags has the flags that say what a distributor reads: --input, --files, --list and
+// This file has the flags that say what a distributor reads: --input, --files, --list and
 // --exec, with what belongs to them.
+
 package cli
 
 import (

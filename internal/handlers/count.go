@@ -1,5 +1,6 @@
-// Package count is the reducer behind `processor run --count-by`: it counts the tasks of each value
+// This file is the reducer behind `processor run --count-by`: it counts the tasks of each value
 // of a field, adds up another field, and reads what all segments have counted.
+
 package handlers
 
 import (

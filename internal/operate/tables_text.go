@@ -1,6 +1,7 @@
-// Package tables draws tables of texts in the width of a screen: columns are aligned, made narrower
+// This file draws tables of texts in the width of a screen: columns are aligned, made narrower
 // and left out, and rows without room are summed up. It has what tables are filled with too: texts
 // that are cut to a width, and texts of what may be empty or unknown.
+
 package operate
 
 import (

@@ -1,5 +1,6 @@
-// Package renew lets the credentials of storage accounts be others while a process uses them: keys
+// This file lets the credentials of storage accounts be others while a process uses them: keys
 // and shared access signatures that stand in files are rotated there.
+
 package service
 
 import (

@@ -1,6 +1,7 @@
-// Package draw makes the choices of the simulator. Each is a pure function of the seed and of what
+// This file makes the choices of the simulator. Each is a pure function of the seed and of what
 // the choice is about (P9, docs/protocols.md): never a generator shared by arrival order, which
 // would make one request's fate depend on another's.
+
 package azsim
 
 import (

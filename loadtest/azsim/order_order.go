@@ -1,4 +1,5 @@
-// Package order decides which of the requests of one instant goes on first.
+// This file decides which of the requests of one instant goes on first.
+
 package azsim
 
 import (
