@@ -90,7 +90,7 @@ func (f *ConsoleFlags) Console() (*Console, error) {
 	return c, nil
 }
 
-// readable writes a time span as the text format does; nanoseconds are no unit of people.
+// readable writes a time span as the text format does; people do not read nanoseconds.
 func readable(_ []string, a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindDuration {
 		a.Value = slog.StringValue(a.Value.Duration().String())
@@ -242,8 +242,8 @@ func (r *Rate) perSecond(count int64) float64 {
 	case r.at.IsZero():
 		r.at, r.count = now, count
 	case since >= time.Second:
-		// The mean of the last second and of what came before it, or the number is too restless to
-		// read.
+		// The mean of the last second and of the seconds before it: otherwise the number is too restless
+		// to read.
 		r.rate = (r.rate + float64(count-r.count)/since.Seconds()) / 2
 		r.at, r.count = now, count
 	}

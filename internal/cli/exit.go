@@ -109,8 +109,8 @@ func OneArgument(cmd *cobra.Command, args []string) error {
 	return Usage("there is one %s, not %d\nusage: %s", name, len(args), cmd.UseLine())
 }
 
-// Main runs the program, whose root command it makes, and ends the process. atOnce is called
-// before the process ends without further ado on a second signal.
+// Main makes the root command, runs the program, and ends the process. atOnce is called before a
+// second signal ends the process at once.
 func Main(program func() *cobra.Command, atOnce func()) {
 	own = true
 	takeHangups() // signals first: all else takes time

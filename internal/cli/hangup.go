@@ -23,7 +23,7 @@ var hangups chan os.Signal
 // terminal, the signal says that the terminal was closed, and still ends the process.
 func takeHangups() {
 	if !term.IsTerminal(int(os.Stderr.Fd())) {
-		hangups = make(chan os.Signal, 1) // those that come while the first is dealt with are one
+		hangups = make(chan os.Signal, 1) // signals that come while the first is handled count as one
 		signal.Notify(hangups, syscall.SIGHUP)
 	}
 }
@@ -33,7 +33,7 @@ const takesHangups = "takes SIGHUP"
 // TakesHangup marks a command that calls OnHangup.
 func TakesHangup(cmd *cobra.Command) { cmd.Annotations = map[string]string{takesHangups: ""} }
 
-// leaveHangups lets SIGHUP end any other command, also one that has come already.
+// leaveHangups lets SIGHUP end any other command, also if it has come already.
 func leaveHangups(root *cobra.Command) {
 	cmd, _, err := root.Find(os.Args[1:])
 	if _, takes := cmd.Annotations[takesHangups]; err == nil && takes || hangups == nil {
@@ -59,8 +59,8 @@ func (c *Console) OnHangup(f func()) {
 	}()
 }
 
-// Keys makes the accounts of a configuration ones whose keys and signatures are read again from the
-// file at path when one is refused.
+// Keys has the keys and signatures of a configuration's accounts read again from the file at path
+// when one is refused.
 func Keys(log *slog.Logger, path string, file *configfile.File) (*service.Keys, error) {
 	keys := service.NewKeys(log, func() ([]pump.Account, error) {
 		now, err := configfile.Load(path)

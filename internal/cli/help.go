@@ -34,8 +34,7 @@ func NoArguments(meant func(word string) string) cobra.PositionalArgs {
 	}
 }
 
-// Group makes a command out of others. Alone it shows its help; a word that is none of the others
-// is refused.
+// Group makes a command of subcommands. Without one it shows its help; it refuses an unknown one.
 func Group(cmd *cobra.Command, sub ...*cobra.Command) *cobra.Command {
 	cmd.AddCommand(sub...)
 	cmd.Args = func(cmd *cobra.Command, args []string) error {

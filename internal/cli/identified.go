@@ -48,7 +48,7 @@ func (h *identified) learn(a slog.Attr, has *[2]bool) {
 	}
 }
 
-// WithAttrs gives a handler whose lines have attributes; see [slog.Handler].
+// WithAttrs adds attributes to the lines; see [slog.Handler].
 func (h *identified) WithAttrs(attrs []slog.Attr) slog.Handler {
 	with := *h
 	with.Handler = h.Handler.WithAttrs(attrs)
@@ -63,7 +63,7 @@ func (h *identified) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &with
 }
 
-// WithGroup gives a handler whose attributes are in a group; see [slog.Handler].
+// WithGroup puts attributes into a group; see [slog.Handler].
 func (h *identified) WithGroup(name string) slog.Handler {
 	with := *h
 	with.Handler, with.grouped = h.Handler.WithGroup(name), true

@@ -1,5 +1,5 @@
-// This file writes the log where systemd's journal keeps it: each line with its priority,
-// and with fields by which it can be found again. The journal knows the time by itself.
+// This file writes the log where systemd's journal keeps it: each line with its priority, and with
+// fields to find it by. The journal knows the time by itself.
 
 package cli
 
@@ -63,7 +63,7 @@ func NewJournal(level slog.Leveler, spare io.Writer) *JournalHandler {
 	}
 }
 
-// rest leaves out what is no attribute: the message is written as it is.
+// rest leaves out all but attributes: the message is written as it is.
 func rest(groups []string, a slog.Attr) slog.Attr {
 	if len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey ||
 		a.Key == slog.MessageKey) {
@@ -105,7 +105,7 @@ func (h *JournalHandler) isOwn(a slog.Attr) bool {
 	return journaldIdentities[name] && h.groups == 0 && h.own[name] == a.Value.Resolve().String()
 }
 
-// WithGroup is [slog.Handler]'s. The attributes of a group are no fields.
+// WithGroup is [slog.Handler]'s. The attributes of a group do not become fields.
 func (h *JournalHandler) WithGroup(name string) slog.Handler {
 	next := *h
 	next.text = h.text.WithGroup(name)

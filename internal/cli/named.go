@@ -16,8 +16,8 @@ import (
 // install queuepump-distributor, since "distributor" may be anything. It is set before all else.
 var called = map[string]string{}
 
-// callAs gives the program the name that it was called by, without folders. The other program has
-// the same with its own name in it: who has called queuepump-processor has a queuepump-distributor.
+// callAs gives the program the name by which it was called, without folders. The other program's
+// name is formed in the same way: a user who calls queuepump-processor has a queuepump-distributor.
 func callAs(root *cobra.Command, path string) {
 	own, name := root.Name(), strings.TrimSuffix(filepath.Base(path), ".exe")
 	if name = Plain(name); name == "." || name == string(filepath.Separator) {
@@ -37,7 +37,7 @@ var typed = regexp.MustCompile(`(^|[^-/\w])(distributor|processor) ((?:run|runs 
 	`wait|repair|end)|accounts|check|completion|counts|doctor|gate|generate|help|ids|page|peek|plan|` +
 	`quarantine|status|top|version|workload|--[a-z-]+)\b)`)
 
-// Called is a text of ours, in which the commands have the names that they are called by here.
+// Called is a text of ours in which the commands have the names by which they are called here.
 func Called(text string) string {
 	return typed.ReplaceAllStringFunc(text, func(found string) string {
 		part := typed.FindStringSubmatch(found)
@@ -53,7 +53,7 @@ func nameCommands(root *cobra.Command) {
 	})
 }
 
-// named is a handler whose lines name commands as they are called.
+// named is a handler that names commands in its lines as they are called.
 type named struct{ slog.Handler }
 
 // Handle writes a line; see [slog.Handler].
@@ -69,10 +69,10 @@ func (h named) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, line)
 }
 
-// WithAttrs gives a handler whose lines have attributes; see [slog.Handler].
+// WithAttrs adds attributes to the lines; see [slog.Handler].
 func (h named) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return named{h.Handler.WithAttrs(attrs)}
 }
 
-// WithGroup gives a handler whose attributes are in a group; see [slog.Handler].
+// WithGroup puts attributes into a group; see [slog.Handler].
 func (h named) WithGroup(name string) slog.Handler { return named{h.Handler.WithGroup(name)} }

@@ -115,7 +115,7 @@ func (f *SourceFlags) Source() (source.Source, error) {
 	return s, err
 }
 
-// ReadsStdin gives the flag that names standard input, under whatever name, or nothing.
+// ReadsStdin gives the flag that names standard input, under any name, or nothing.
 func (f *SourceFlags) ReadsStdin() string {
 	for _, path := range f.input {
 		if isStdin(path) {
@@ -154,7 +154,8 @@ func (f *SourceFlags) Hide(src source.Source, file *configfile.File) {
 	}
 }
 
-// FormatOf is the format that was asked for, or the one that the names of all files agree on.
+// FormatOf is the format that was asked for, or else the format on which the names of all files
+// agree.
 func FormatOf(asked string, paths []string) (source.Format, error) {
 	switch asked {
 	case "":

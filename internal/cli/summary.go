@@ -35,8 +35,8 @@ func Bytes(n int64) string {
 	}
 }
 
-// Requests prints a table of the requests by account and operation, with what
-// they come to for a thousand tasks.
+// Requests prints a table of the requests by account and operation, with their number for a
+// thousand tasks.
 func Requests(w io.Writer, r pump.Requests, throttled, tasks int64) {
 	total := r.Total()
 	fmt.Fprint(w, Plural(total, "request"))

@@ -57,7 +57,7 @@ func (d *decoder) fail(field, problem, fix string) {
 	}
 }
 
-// mistyped is for a node of another kind than the one that is wanted.
+// mistyped is the error for a node of the wrong kind.
 func (d *decoder) mistyped(path string, n ast.Node, wanted, fix string) {
 	problem := "has no value"
 	if n.Type() != ast.NullType {
@@ -75,7 +75,7 @@ func (d *decoder) root(text []byte) (root ast.Node, e *Error) {
 			root, e = nil, broken
 		}
 	}()
-	// Duplicates are found by the decoder, whose message quotes no values.
+	// The decoder finds duplicates; its message quotes no values.
 	f, err := parser.ParseBytes(text, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
 		if ye, ok := errors.AsType[yaml.Error](err); ok {

@@ -159,7 +159,7 @@ func (d *decoder) account(a *pump.Account) group {
 	}}
 }
 
-// isAddress checks a host:port. Its name need not be known here, nor its port be free.
+// isAddress checks a host:port. Its name need not be known here, and its port need not be free.
 func isAddress(s string) bool {
 	_, port, err := net.SplitHostPort(s)
 	return err == nil && port != ""

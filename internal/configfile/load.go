@@ -16,8 +16,8 @@ import (
 	"github.com/queuepump/queuepump/pump"
 )
 
-// maxSize bounds the file: a hundred accounts with connection strings are 30
-// KiB, and whatever is larger is not a configuration.
+// maxSize bounds the file: a hundred accounts with connection strings are 30 KiB, and a larger file
+// is not a configuration.
 const maxSize = 256 << 10
 
 // File is a configuration that was read.
@@ -58,8 +58,8 @@ func (f *File) Secrets() (out []string) {
 	return out
 }
 
-// CheckAdmin is for those who open an admin port: a variable that only the port
-// needs, such as the address of a pod, is none that other commands must have.
+// CheckAdmin is for commands that open an admin port: other commands do not need a variable that
+// only the port needs, such as the address of a pod.
 func (f *File) CheckAdmin() error {
 	if len(f.unset) > 0 {
 		return f.unset
@@ -71,17 +71,18 @@ func (f *File) CheckAdmin() error {
 type Admin struct {
 	Listen    string // host:port, or "off"
 	Advertise string // host:port by which others reach it
-	// Sample is how often one process looks at all queues; 0: it is not set, negative: never.
+	// Sample is how often one process looks at all queues; 0: not set; negative: never.
 	Sample time.Duration
 }
 
-// SampleEvery is how often one process of the workload that has an admin port looks at all queues:
-// 15 s, as often as Prometheus usually asks for metrics, unless the file says otherwise; 0: never.
+// SampleEvery is how often one process of the workload, with an admin port, looks at all queues.
+// Unless the file says otherwise that is every 15 s, as often as Prometheus usually asks for
+// metrics. 0: never.
 func (a Admin) SampleEvery() time.Duration { return max(cmp.Or(a.Sample, 15*time.Second), 0) }
 
 // Page says what the page that shows the workload may do, and where it is.
 type Page struct {
-	TokenFile string // of the token with which people act there; empty: no viewer does
+	TokenFile string // of the token with which people act there; empty: nobody can act
 	ByCommand bool   // it is served by `distributor page` alone, and not on admin ports
 }
 
@@ -129,9 +130,9 @@ const (
 	localPath = "pump.yaml"
 )
 
-// Path gives the configuration file: the one given, else what the environment names, else
-// pump.yaml of this directory, else that of the system. Found says how it was found, for people;
-// it is empty for one that was given otherwise.
+// Path gives the configuration file: the given one, else the one that the environment names, else
+// pump.yaml of this directory, else that of the system. Found says for people how it was found; it
+// is empty for a given one.
 func Path(given string) (path, found string) {
 	return pathBy(given, os.Getenv, func(path string) bool {
 		_, err := os.Stat(path)
@@ -228,8 +229,7 @@ func parse(path string, text []byte, env func(string) (string, bool)) (*File, er
 	return d.File, nil
 }
 
-// Has reports whether a path, such as accounts[1].queues, is one that a
-// configuration file may hold.
+// Has reports whether a path, such as accounts[1].queues, may stand in a configuration file.
 func Has(path string) bool {
 	root := path[:len(path)-len(strings.TrimLeft(path, "abcdefghijklmnopqrstuvwxyzE"))]
 	return slices.ContainsFunc((&decoder{File: &File{}}).config().fields,

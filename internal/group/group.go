@@ -1,9 +1,9 @@
 // Package group ends child processes together with what they started.
 //
-// A process group has the id of the child that leads it, and keeps it as long as the child was
-// not waited for. After that the id may be another's. So a group is only signalled under a lock
-// that the reaping takes too, and what a child left behind is killed when it has ended and before
-// it is reaped; where the system cannot tell these two apart, it is left alone.
+// A process group has the id of the child that leads it, until the child is reaped; after that the
+// id may be another's. So a group is only signalled under a lock that the reaping takes too. What a
+// child left behind is killed after the child has ended and before it is reaped; if the system
+// cannot tell these two apart, it is left alone.
 package group
 
 import (
@@ -48,7 +48,7 @@ func (g *Group) signal(send func(*os.Process)) {
 }
 
 // Wait waits until the child has ended, kills what is left of its group if rest says so, and reaps
-// the child by wait, which is the command's Wait and whose error it gives. It must be called once.
+// the child by wait, the command's Wait, and gives its error. It must be called once.
 func (g *Group) Wait(rest bool, wait func() error) error {
 	known := ended(g.process)
 	g.mu.Lock()

@@ -15,8 +15,8 @@ const (
 	breakerMax  = 10 * time.Second
 )
 
-// breaker holds tasks while an endpoint cannot be reached, which is no fault of
-// theirs. One of them tries after each pause, until it gets through.
+// breaker holds tasks while an endpoint cannot be reached, because they did not cause that. After
+// each pause one of them tries, until one gets through.
 type breaker struct {
 	log      *slog.Logger
 	stopping <-chan struct{} // then tasks are given back rather than held
@@ -35,7 +35,7 @@ func (o *breaker) pass(ctx context.Context) error {
 	for {
 		o.mu.Lock()
 		back, wait := o.back, time.Until(o.next)
-		if back != nil && wait <= 0 { // the caller tries; the others wait for what comes of it
+		if back != nil && wait <= 0 { // the caller tries; the others wait for its result
 			o.tries++
 			o.next = time.Now().Add(o.pause())
 		}

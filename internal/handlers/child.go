@@ -16,8 +16,8 @@ import (
 	"github.com/queuepump/queuepump/internal/group"
 )
 
-// maxAnswer bounds one line that a child prints, or the whole of what a
-// process or an endpoint answers: results belong in a store, not in a line.
+// maxAnswer bounds one line that a child prints, or the whole answer of a process or an endpoint:
+// results belong in a store, not in a line.
 const maxAnswer = 1 << 20
 
 // endPatience is how long a process that was told to end may take before it is killed.
@@ -136,9 +136,9 @@ func (c *child) stop(patience time.Duration) {
 	<-c.exited
 }
 
-// alive reports whether the child can be given a task. One of which more was
-// read than its answer, even the same line once more, is out of step: it is
-// replaced without a word. What it prints after this check fails the next task by its seq.
+// alive reports whether the child can be given a task. A child that printed more than its answer,
+// even the same line once more, is out of step: it is replaced without a log line. What it prints
+// after this check fails the next task by its seq.
 func (c *child) alive() bool {
 	select {
 	case <-c.ended:
@@ -179,8 +179,9 @@ func (c *child) ask(ctx context.Context, request []byte, timeout time.Duration) 
 	}
 }
 
-// limit sets a deadline, and one that is past when ctx ends. Once end has returned it sets none any
-// more: the next one is another task's, which the end of this one's context must not fail.
+// limit sets a deadline, and one that is past when ctx ends. Once end has returned it sets no
+// deadline any more: the next deadline is another task's, which the end of this task's context must
+// not fail.
 func limit(ctx context.Context, deadline time.Time, set func(time.Time)) (end func()) {
 	set(deadline)
 	done := make(chan struct{})

@@ -162,7 +162,7 @@ func parseNumber(text []byte) (d decimal.Decimal, err error) {
 		return d, errBigNumber // the text is a number, so it is its exponent that does not fit
 	}
 	if d.IsZero() {
-		return decimal.Decimal{}, nil // whatever its exponent
+		return decimal.Decimal{}, nil // with any exponent
 	}
 	// The last digit and the first one, as powers of ten.
 	last := int(d.Exponent())

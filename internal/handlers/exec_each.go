@@ -28,7 +28,7 @@ const (
 	exitNotFound      = 127
 )
 
-// tempFailDelay is after how long a task whose process said EX_TEMPFAIL is delivered again.
+// tempFailDelay is the time until a task is delivered again if its process said EX_TEMPFAIL.
 const tempFailDelay = 30 * time.Second
 
 // ExecEach runs one process a task. The body is its standard input, the rest
@@ -59,7 +59,7 @@ func NewExecEach(o CommandOptions) (*ExecEach, error) {
 	if o.Env == nil {
 		o.Env = os.Environ()
 	}
-	// The context in which this process was started is no task's.
+	// The trace context in which this process was started does not belong to a task.
 	o.Env = slices.DeleteFunc(slices.Clone(o.Env), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")
 		return name == "TRACEPARENT" || name == "TRACESTATE"
@@ -105,8 +105,8 @@ func (e *ExecEach) Work(ctx context.Context, t *pump.Task) (json.RawMessage, err
 	}
 }
 
-// watch tells the health what became of a task's process. A command that was started works: how it
-// ended is this attempt's outcome, whatever the status.
+// watch tells the health what became of a task's process. A command that was started works: its
+// end, with any status, is the outcome of this attempt.
 func (e *ExecEach) watch(ctx context.Context, t *pump.Task, err error) {
 	exit, isExit := errors.AsType[*exec.ExitError](err)
 	switch {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// overdue is after how long a call of the system counts as one that hangs. A write and fsync of
-// 4 MiB takes a slow disk a second.
+// overdue is the time after which a call of the system counts as hanging. A write and fsync of 4
+// MiB takes a slow disk a second.
 const overdue = 5 * time.Second
 
 // trouble is what keeps a file from being written. File.mu guards it.
@@ -43,7 +43,7 @@ func (f *File) timed(does string, do func() error) error {
 	f.mu.Lock()
 	f.does = ""
 	said := f.said
-	if said { // what comes of it is for its caller to note, who may have no line to write
+	if said { // the caller notes the result, and may have no line to write
 		f.why = f.hid
 	}
 	f.mu.Unlock()

@@ -13,9 +13,9 @@ var (
 )
 
 // openOut opens or creates the file at a path for appending. A regular file is locked and its end
-// repaired. There is no info of anything else. That is opened for writing alone, or this process
-// would be a reader of the pipe and never learn that the last one has gone. Its opening waits for
-// no reader.
+// repaired. For anything else there is no info. A pipe is opened for writing only, or this process
+// would be a reader of it and never learn that the last one has gone. Opening it does not wait for
+// a reader.
 func openOut(path string) (f *os.File, info os.FileInfo, size int64, err error) {
 	was, statErr := os.Stat(path)
 	how := os.O_RDWR | os.O_CREATE
@@ -134,7 +134,7 @@ func (f *File) follow() error {
 	return nil
 }
 
-// kept reports whether what was written stays: the file has a name. One that was deleted between
+// kept reports whether what was written stays: the file has a name. A file that was deleted between
 // the look at its name and the write has none.
 func (f *File) kept() bool {
 	file, is := f.f.(*os.File)

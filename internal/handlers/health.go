@@ -14,11 +14,11 @@ import (
 	"github.com/queuepump/queuepump/pump"
 )
 
-// When a command counts as broken. As long as it has done nothing at all it is
-// the likelier culprit, and is found out within seconds; once it has worked,
-// poisoned tasks are, and only a number of them that no bad batch explains speaks against it.
-// Many children fail as often within a moment as one in a minute, so the failures must go on for
-// a time as well, without a task that any child does.
+// When a command counts as broken. A command that has not done a single task is the likely culprit,
+// and is found within seconds. Once it has worked, poisoned tasks are the likely culprits, and only
+// more failures than a bad batch explains speak against it. Many children fail as often in a moment
+// as one child in a minute, so the failures must also go on for a time in which no child does a
+// task.
 const (
 	unusableTime = time.Second
 	usedTime     = 10 * time.Second
@@ -32,7 +32,7 @@ const (
 	usedTasks      = 50
 )
 
-// health watches whether a command works at all, over all tasks.
+// health watches over all tasks whether a command works.
 type health struct {
 	report func(error)
 	lines  logs.Limited
@@ -45,7 +45,7 @@ type health struct {
 	waiting time.Time           // since when
 	starts  int                 // failures in a row to get to a task
 	deaths  int                 // in a row, with a task
-	killed  map[taskID]struct{} // whose tasks those were
+	killed  map[taskID]struct{} // the tasks that had these deaths
 	broken  chan struct{}       // closed when it is
 }
 
@@ -87,7 +87,7 @@ func (h *health) suspect() bool {
 // the command.
 var scarce = []error{syscall.EMFILE, syscall.ENFILE, syscall.EAGAIN, syscall.ENOMEM}
 
-// fixes of what keeps a command from being started.
+// fixes for errors that keep a command from being started.
 var fixes = map[error]string{
 	syscall.ENOENT: "put the file back, or the interpreter that its first line names",
 	syscall.EACCES: "let this user execute it: chmod +x, and no file system that is mounted noexec",
@@ -128,7 +128,7 @@ func (h *health) says(log *slog.Logger, why error) {
 	})
 }
 
-// timed starts a process by start, and notes one that does not return.
+// timed starts a process by start, and notes if that does not return.
 func (h *health) timed(log *slog.Logger, start func() error) error {
 	late := time.AfterFunc(overdue, func() {
 		h.waits("starting the command has not returned")
@@ -211,9 +211,8 @@ func (h *health) judge(broken bool, failures int, why error) {
 	}
 }
 
-// handBack is how long a task that cannot be tried is held before it is given
-// back. By then the processor takes no more tasks, which would all come here
-// one after the other, and again and again.
+// handBack is how long a task that cannot be tried is held before it is given back. By then the
+// processor takes no more tasks; otherwise all of them would come here one by one, again and again.
 const handBack = time.Second
 
 // giveBack holds a task that cannot be tried for a moment, then releases it.

@@ -72,7 +72,7 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 	u, err := url.Parse(o.URL)
 	switch {
 	case err != nil:
-		// the parser's error would show it, with what secret it may hold
+		// the parser's error would show it, with any secret in it
 		return nil, errors.New("the URL cannot be parsed")
 	case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
 		return nil, errors.New("the URL must begin with http:// or https:// and a host")
@@ -122,7 +122,7 @@ var errUnreachable = errors.New("no connection")
 
 // post makes one request. Its error is errUnreachable if no connection was made.
 func (h *HTTP) post(ctx context.Context, t *pump.Task) (json.RawMessage, error) {
-	var connected atomic.Bool // in the last try, of which the transport may make several
+	var connected atomic.Bool // in the last try: the transport may make several
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { connected.Store(false) },
 		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
@@ -202,7 +202,7 @@ func (h *HTTP) header(ctx context.Context, to http.Header, t *pump.Task) {
 		}
 	}
 	if t.Foreign != "" {
-		// Who can put a message decides how long it is; no server takes it as it is then.
+		// The sender of a message decides how long the identity is; servers refuse a very long one.
 		if identity = url.PathEscape(t.Foreign); len(identity) > maxValue {
 			sum := sha256.Sum256([]byte(t.Foreign))
 			identity = "sha256-" + hex.EncodeToString(sum[:])
@@ -211,7 +211,7 @@ func (h *HTTP) header(ctx context.Context, to http.Header, t *pump.Task) {
 	to.Set("Idempotency-Key", identity)
 }
 
-// maxValue bounds a header made of what is in a task; servers take about 8 KiB of all together.
+// maxValue bounds a header that is made from a task; servers take about 8 KiB of headers in all.
 const maxValue = 4 << 10
 
 func contentType(body []byte) string {
@@ -258,11 +258,11 @@ func outcomeOf(resp *http.Response, body []byte) error {
 	return &laterError{why, cause, hint}
 }
 
-// laterError is an answer by which a task is not to be tried again before a while. Package outcome
-// says what the processor makes of it.
+// laterError is an answer that asks not to try a task again for a while. Package outcome says what
+// the processor makes of it.
 type laterError struct {
 	error
-	cause string // by which it may be "not now", such as "429"; empty: it is the task's failure
+	cause string // such as "429", which may mean "not now"; empty: it is the task's failure
 	hint  time.Duration
 }
 

@@ -12,9 +12,8 @@ import (
 	"github.com/queuepump/queuepump/pump"
 )
 
-// Logged is a worker whose failures are logged, once in a while: how many, and what the last one
-// said. It never shows a task's body, but what the worker itself says of a failure
-// is shown as it is.
+// Logged is a worker whose failures are logged, once in a while: how many, and the text of the last
+// one. It never shows a task's body, but shows as it is what the worker itself says of a failure.
 type Logged struct {
 	worker Worker
 	log    *slog.Logger

@@ -83,7 +83,7 @@ func (s *said) add(b []byte) {
 	}
 }
 
-// end ends a line, whose rest is left out if it is too long.
+// end ends a line, and leaves out the rest of a line that is too long.
 func (s *said) end() {
 	text := strings.ToValidUTF8(strings.TrimRight(string(s.line), "\r"), "\uFFFD")
 	old := s.old
@@ -97,7 +97,7 @@ func (s *said) end() {
 	s.log.print(text)
 }
 
-// lastOne is the last line for the task at hand, shortened to what fits an error.
+// lastOne is the last line for the task at hand, shortened to fit an error.
 func (s *said) lastOne() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,7 +18,7 @@ var errEnd = errors.New("invalid JSON: it ends too early")
 type Field struct {
 	Name  string   // as the user wrote it
 	path  []string // the names of the objects around it, then its own
-	value []byte   // as it stands in the line; nil if there is none
+	value []byte   // as it stands in the line; nil if it is missing
 	plain bool     // the value is a string that stands for itself
 }
 

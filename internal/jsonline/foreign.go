@@ -10,12 +10,12 @@ import (
 
 // The encodings of a text: what a task's body is.
 const (
-	// Auto decodes a text that is base64 of JSON, and that is no JSON itself. Everything else is
-	// taken as it is: a word may be base64 by chance, but hardly base64 of JSON.
+	// Auto decodes a text that is base64 of JSON and not JSON itself. Every other text is taken as it
+	// is: a word may be base64 by chance, but hardly base64 of JSON.
 	ForeignAuto = "auto"
 	// Text takes every text as it is.
 	Text = "text"
-	// Base64 decodes every text that is base64, of whatever; others are taken as they are.
+	// Base64 decodes every text that is base64 of anything; others are taken as they are.
 	Base64 = "base64"
 )
 
@@ -37,7 +37,7 @@ type scanner struct {
 }
 
 // NewForeign makes a reader of texts whose key is the field of that name. If the name is empty,
-// they have none.
+// they have no key.
 func NewForeign(encoding, key string) *ForeignReader {
 	r := &ForeignReader{encoding: encoding, keyed: key != ""}
 	r.scanners.New = func() any {
@@ -47,10 +47,10 @@ func NewForeign(encoding, key string) *ForeignReader {
 	return r
 }
 
-// Read gives the key and the body of a message. The key is nil if there is none: the text is no
-// JSON, or the field is not in it or is empty, null, an object or an array. It is looked for in the
-// text, and in what [Auto] would decode, whatever the encoding is: processors that are told
-// different ones must agree on a message's segment. The body may be a part of the text.
+// Read gives the key and the body of a message. The key is nil if the text is not JSON, or the
+// field is missing, empty, null, an object or an array. With every encoding it is looked for in the
+// text and in what [Auto] would decode: processors with different encodings must agree on a
+// message's segment. The body may be a part of the text.
 func (r *ForeignReader) Read(text []byte) (key, body []byte) {
 	if r.encoding == Text && !r.keyed {
 		return nil, text
