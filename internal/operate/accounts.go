@@ -200,7 +200,7 @@ func removeProgress(console *cli.Console) func(accounts.Progress) {
 		if p.Noticing > 0 {
 			text += fmt.Sprintf(", writers may take another %.0f s to notice", p.Noticing.Seconds())
 		}
-		if p.Noticing > 0 && p.Left == nil { // of one that is gone nothing is counted
+		if p.Noticing > 0 && p.Left == nil { // an account that is gone has no counts
 			text = fmt.Sprintf("it may answer again for another %.0f s", p.Noticing.Seconds())
 		}
 		console.Progress(0, 0, text, "messages", p.Messages(), "queues", len(p.Left), "noticing",

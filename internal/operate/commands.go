@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// The groups of commands in the help of a binary, by what one wants.
+// The groups of commands in the help of a binary, by purpose.
 const (
 	GroupSend    = "send"
 	GroupProcess = "process"

@@ -152,8 +152,8 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return m, nil
 }
 
-// take shows a reading and has the next one come in time. One that failed leaves the figures of
-// before, and the headline says so.
+// take shows a reading and schedules the next one. A reading that failed leaves the last figures,
+// and the headline says so.
 func (m *model) take(msg seenMsg) tea.Cmd {
 	every := m.source.every(msg.status)
 	of := m.turn.number

@@ -73,7 +73,7 @@ func (o *operation) findRun(ctx context.Context, name, text string) (pump.RunID,
 	return id, err
 }
 
-// operator is who does this, for the rows that say who did.
+// operator is the user's name, for the rows that say who did something.
 func operator() string {
 	name := os.Getenv("USER")
 	if u, err := user.Current(); err == nil {

@@ -31,8 +31,8 @@ func newPage(config string, file *configfile.File, log *slog.Logger) (*admin.Pag
 	return p, cli.Explain(err, file)
 }
 
-// pageGarbage lets garbage pile up to four times of what is in use, some 10 MiB: readings are all
-// garbage at the next, and collecting it would be a fifth of what the page computes.
+// pageGarbage lets garbage pile up to four times the memory in use, some 10 MiB: each reading is
+// garbage at the next one, and collecting it would be a fifth of the page's computing.
 const pageGarbage = 400
 
 // pageFlags are the flags of `distributor page`.

@@ -246,7 +246,7 @@ type queueLine struct {
 type peekedLine struct {
 	*quarantine.Peeked
 	Contents []taskLine `json:"contents"`
-	// Text is that of a foreign message, or of one that cannot be unpacked.
+	// Text is the text of a foreign message, or of a message that cannot be unpacked.
 	Text       *string `json:"text,omitempty"`
 	TextBase64 []byte  `json:"textBase64,omitempty"`
 }

@@ -260,8 +260,8 @@ func (f *planFlags) settings(changed func(string) bool) error {
 	return nil
 }
 
-// oneCurrency refuses prices of several currencies: those that are not given are of the published
-// one, or of the configuration's.
+// oneCurrency refuses prices in several currencies: prices that are not given are in the published
+// currency, or in the configuration's.
 func (f *planFlags) oneCurrency(changed func(string) bool) error {
 	is, published := f.in.Prices.Currency, pump.PublishedPrices.Currency
 	requests := cmp.Or(f.priced, published)

@@ -80,7 +80,7 @@ func (w *which) flags(cmd *cobra.Command, limit int) {
 	w.console.Add(cmd, 10*time.Second)
 }
 
-// causes are those that a message may be in quarantine for.
+// causes are the reasons for which a message may be in quarantine.
 var causes = []string{
 	pump.ReasonRejected, pump.ReasonAttempts, pump.ReasonAge, pump.ReasonNotNow, pump.ReasonStateFull,
 	pump.ReasonEndsProcess, pump.ReasonTruncated, pump.ReasonCorrupt,
@@ -342,7 +342,7 @@ It asks before, unless --yes is given.
 	return cmd
 }
 
-// move redrives or drops what is meant, and says what came of it.
+// move redrives or drops the messages that are meant, and tells the result.
 func (m *moving) move(cmd *cobra.Command, outcome string) error {
 	f, err := m.filter(cmd, time.Now())
 	if err != nil {

@@ -65,8 +65,8 @@ func ageText(seconds float64) string {
 	}
 }
 
-// timeText is a time as one reads it today: with the date instead of the seconds
-// if it is another day, and with the year alone if it is another one.
+// timeText is a time as people read it today: on another day of this year with the date instead of
+// the seconds, in another year the date alone.
 func timeText(t, now time.Time) string {
 	t = t.In(now.Location())
 	switch {

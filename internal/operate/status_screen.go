@@ -75,7 +75,7 @@ func (c screen) head(w io.Writer, s *status.Status, now time.Time) {
 	c.wrap(w, "", plain(admin.Spending(&s.Money)))
 }
 
-// pausedText says since when and by whom a workload is paused, and how far that has come.
+// pausedText says when and by which operator a workload was paused, and how far the pause has come.
 func pausedText(s *status.Status, now time.Time) string {
 	all, still := 0, 0
 	for i := range s.Instances {
@@ -104,15 +104,15 @@ func settled(s *status.Status) string {
 	return "settling"
 }
 
-// leadership is who distributes and when the next distribution is due. A long name is
-// shortened as far as that makes all fit on one line.
+// leadership says which process distributes and when the next distribution is due. It shortens a
+// long name if all then fits on one line.
 func (c screen) leadership(s *status.Status, now time.Time) string {
 	const dot = " · "
 	d := s.Distribution
 	leader, beat := "last leader ", ""
 	switch {
 	case d.Phase == "" || d.Phase == "none":
-		return "" // who sends once elects no leader
+		return "" // a single distribution elects no leader
 	case d.Phase == "unknown":
 		return "whether a distributor is at work is not known"
 	case d.Phase == "running" && d.Leader == "":
@@ -194,7 +194,7 @@ func (c screen) ends(w io.Writer, s *status.Status, now time.Time) {
 	}
 }
 
-// percentText never says 100 of what is less.
+// percentText never says 100 of less than all.
 func percentText(p float64) string {
 	if p >= 100 {
 		return "100"
@@ -227,7 +227,7 @@ func (c screen) instances(w io.Writer, s *status.Status) {
 		case i.Role == "processor":
 			rank = "-"
 		}
-		// A silent one no longer holds what it held, nor works as fast as it did.
+		// A silent instance no longer holds what it held, and no longer works as fast as it did.
 		segments := If(i.Role == "processor" && !s.Shared && !i.Silent, number(i.Segments))
 		rate := If(!i.Silent, rateText(i.Rate))
 		return []string{

@@ -21,7 +21,7 @@ type tab struct {
 	name    string
 	columns []Column
 	lines   func(*model) []line
-	none    string // what is said where there is no line
+	none    string // the text in place of lines if there are none
 }
 
 // cutTo is the least that a column keeps that may be cut.

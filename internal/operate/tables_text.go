@@ -1,6 +1,6 @@
-// This file draws tables of texts in the width of a screen: columns are aligned, made narrower
-// and left out, and rows without room are summed up. It has what tables are filled with too: texts
-// that are cut to a width, and texts of what may be empty or unknown.
+// This file draws tables of texts in the width of a screen: columns are aligned, made narrower and
+// left out, and rows without room are summed up. It also makes the texts in tables: texts that are
+// cut to a width, and texts for values that may be empty or unknown.
 
 package operate
 
@@ -28,7 +28,7 @@ type Column struct {
 // Columns are those of a table.
 func Columns(all ...Column) []Column { return all }
 
-// Left is a column whose texts stand at its left, Right one whose texts stand at its right.
+// Left is a column with its texts at the left, Right with its texts at the right.
 func Left(title string) Column { return Column{Title: title} }
 
 // Right is described with Left.
@@ -37,7 +37,7 @@ func Right(title string) Column { return Column{Title: title, Right: true} }
 // Short is a column that may be made so narrow.
 func Short(title string, least int) Column { return Column{Title: title, Shrink: least} }
 
-// Middle is a column that may be made so narrow, whose texts lose their middles then.
+// Middle is a column that may be made so narrow; its texts then lose their middles.
 func Middle(title string, least int) Column {
 	return Column{Title: title, Shrink: least, Middle: true}
 }

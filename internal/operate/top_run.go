@@ -43,7 +43,7 @@ func Run(
 			return status.History(ctx, cfg, after)
 		},
 	})
-	// Signals are the caller's, whose context they end.
+	// The caller handles signals; they end its context.
 	_, err = tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out),
 		tea.WithAltScreen(), tea.WithoutSignalHandler()).Run()
 	if ctx.Err() != nil || errors.Is(err, tea.ErrInterrupted) {
@@ -82,7 +82,7 @@ type (
 	dueMsg struct{ turn int }
 )
 
-// turn is the time from which on the workload is read until the reader holds the figures.
+// turn is when to begin reading the workload; it lasts until the reader holds the figures.
 type turn struct {
 	number int
 	ctx    context.Context // ends with it

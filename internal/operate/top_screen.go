@@ -104,7 +104,7 @@ func (m *model) above() string {
 	return strings.Join(append(parts, m.names()), "\n")
 }
 
-// nameMost is how much of a workload's name is shown where there is no room for all of the line.
+// nameMost is how much of a workload's name is shown if the line does not fit.
 const nameMost = 20
 
 // about is the line below the headline. It is cut at the end, so what matters most comes first:
@@ -136,7 +136,7 @@ func (m *model) about(held string) string {
 	return cli.Plain(line(ansi.Truncate(name, nameMost, "…")))
 }
 
-// names are those of the tables, the one that is shown marked.
+// names are the names of the tables, with the shown one marked.
 func (m *model) names() string {
 	list := make([]string, len(tabs))
 	for i, t := range tabs {

@@ -10,8 +10,8 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// account is a storage account whose credential may become another while it is in use. Requests
-// that were begun go on with the one before.
+// account is a storage account whose credential may change while it is in use. Requests that were
+// begun go on with the old one.
 type account struct {
 	name  string
 	place string

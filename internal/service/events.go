@@ -30,8 +30,8 @@ const (
 	mostEvents   = 1 << 20         // bytes
 )
 
-// drainsOn are the kinds of events after which this machine's memory is gone. A Freeze is over
-// after some seconds, and is none of them.
+// drainsOn are the kinds of events after which this machine's memory is gone. A Freeze is not one:
+// it is over after some seconds.
 var drainsOn = []string{"Preempt", "Terminate", "Redeploy", "Reboot"}
 
 // Events are what Azure announces to this machine.
@@ -48,8 +48,8 @@ type Events struct {
 	seen time.Time // when
 }
 
-// NewEvents makes events that are asked for at an address. Without an address there are none, and
-// the Events are nil, which do nothing.
+// NewEvents makes events that are asked for at an address. Without an address the Events are nil,
+// and do nothing.
 func NewEvents(address string, log *slog.Logger) *Events {
 	if address == "" {
 		return nil
@@ -121,8 +121,8 @@ func (e *Events) look(ctx context.Context) (*event, error) {
 		return nil, fmt.Errorf("the answer cannot be read: %w", err)
 	}
 	for _, found := range document.Events {
-		// One that names other machines too is of those who run them all: to acknowledge it would
-		// start it for the others.
+		// An event that names other machines too concerns their operators as well: acknowledging it would
+		// start it for all.
 		if slices.Equal(found.Resources, []string{e.name}) && slices.Contains(drainsOn, found.Type) {
 			return &found, nil
 		}

@@ -1,5 +1,5 @@
-// This file lets the credentials of storage accounts be others while a process uses them: keys
-// and shared access signatures that stand in files are rotated there.
+// This file lets the credentials of storage accounts change while a process uses them: keys and
+// shared access signatures in files are rotated there.
 
 package service
 
@@ -60,10 +60,9 @@ func options(a pump.Account) azure.Options {
 	}
 }
 
-// Adopt makes the accounts of a configuration ones whose credentials may change: it sets their
-// Storage. With take it also changes the credentials of accounts that it adopted before to those of
-// this configuration. Upon an error, which is a [*pump.ConfigError], and without take nothing has
-// changed.
+// Adopt lets the credentials of a configuration's accounts change: it sets their Storage. Calling
+// take also gives accounts that were adopted before the credentials of this configuration. Until
+// then, and after an error (a [*pump.ConfigError]), nothing changes for those.
 func (k *Keys) Adopt(accounts []pump.Account) (take func(), err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -129,8 +128,8 @@ func (k *Keys) take(changed map[*account]*opened) {
 	}
 }
 
-// refused has the credentials read again because an account refused the one that it has, unless
-// that was done just before. It waits for that, but not for long: a file may hang.
+// refused has the credentials read again because an account refused its own, unless they were read
+// just before. It waits for the reading, but not for long: a file may hang.
 func (k *Keys) refused(a *account, of *opened) {
 	k.looks.Lock()
 	now := time.Now()

@@ -12,7 +12,7 @@ import (
 	"github.com/queuepump/queuepump/internal/logs"
 )
 
-// Manager is the service manager that started this process. A nil Manager is none: its methods do
+// Manager is the service manager that started this process. The methods of a nil Manager do
 // nothing.
 type Manager struct {
 	log *slog.Logger
@@ -43,8 +43,8 @@ func Open(log *slog.Logger) *Manager {
 	}
 }
 
-// say tells the service manager one or more things, each NAME=VALUE. One that does not listen is
-// none that a process should end for.
+// say tells the service manager one or more things, each NAME=VALUE. A service manager that does
+// not listen is not a reason for a process to end.
 func (m *Manager) say(things ...string) {
 	if err := m.send(strings.Join(things, "\n")); err != nil {
 		m.failed.Say(m.log.Warn, "the service manager does not listen", "error", err)

@@ -30,7 +30,7 @@ const (
 
 // Look is a process at one moment.
 type Look struct {
-	Started  bool   // the configuration is accepted, and it has joined or waits for what others do
+	Started  bool   // the configuration is accepted, and the process has joined or waits for others
 	Draining bool   // it stops
 	Says     string // what it does, in a line for people
 	Loops    []pump.LoopState
@@ -41,7 +41,8 @@ type Process struct {
 	Look func() Look
 	// Grace is for how long what is in work may go on when the process stops.
 	Grace time.Duration
-	// Requests counts those that were answered, or given up: a start that makes some goes on.
+	// Requests counts the requests that were answered or given up: a start that makes some is not
+	// stuck.
 	Requests *atomic.Int64
 }
 

@@ -32,7 +32,7 @@ func (s *speed) of(tasks int64, now time.Time) string {
 	return s.text
 }
 
-// mostReasons is how many of what is amiss a status names.
+// mostReasons is how many reasons a status names.
 const mostReasons = 2
 
 // amiss adds what is not as it should be.

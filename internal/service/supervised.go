@@ -23,7 +23,7 @@ type Supervised struct {
 	requests atomic.Int64
 }
 
-// Hooks adds to hooks that the requests of the process are counted, whatever they come to.
+// Hooks adds to hooks a count of the process's requests, whatever their outcome.
 func (s *Supervised) Hooks(h pump.Hooks) pump.Hooks {
 	request := h.Request
 	h.Request = func(account, object, operation string, took time.Duration, err error) {

@@ -166,8 +166,8 @@ func (c *client) Stop(context.Context) error {
 // UploadTraces posts a batch until it is taken or the time for it is over. Only what the standard
 // calls retryable is posted again.
 func (c *client) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error {
-	// On the wire a TracesData is the same as the ExportTraceServiceRequest that is meant, whose
-	// package would link gRPC.
+	// On the wire a TracesData is the same as an ExportTraceServiceRequest, whose package would link
+	// gRPC.
 	text, err := proto.Marshal(&tracepb.TracesData{ResourceSpans: spans})
 	if err != nil {
 		return err
@@ -242,7 +242,7 @@ func (c *client) post(
 }
 
 // partial reads what an ExportTraceServiceResponse says of spans that were not taken
-// (partial_success). A body that is no such message says nothing.
+// (partial_success). A body that is not such a message says nothing.
 func partial(answer []byte) (spans int64, says string) {
 	fields(answer, func(n protowire.Number, success []byte, _ uint64) {
 		if n != 1 {
@@ -285,7 +285,7 @@ func fields(b []byte, do func(n protowire.Number, text []byte, value uint64)) {
 }
 
 // plain is a text of the collector as a log may have it: short, and without the headers that it was
-// sent, one of which may be a key.
+// sent, because one may be a key.
 func (c *client) plain(says string) string {
 	for _, values := range c.header {
 		for _, value := range values {

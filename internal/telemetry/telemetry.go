@@ -128,7 +128,7 @@ func (l *limited) Handle(err error) {
 	})
 }
 
-// refused counts spans that the collector refused, and tells of them with what it said last.
+// refused counts spans that the collector refused, and logs them with its last answer.
 func (l *limited) refused(spans int64, says string) {
 	l.refuses.Add(int(spans), func(_, spans int) {
 		l.log.Warn("the collector does not take all spans", "to", l.to, "refused", spans, "says", says)

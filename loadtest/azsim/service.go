@@ -36,7 +36,7 @@ type request struct {
 	// service
 	path    string
 	query   url.Values
-	header  http.Header // keys in canonical form, whatever the client sent
+	header  http.Header // keys in canonical form, not as the client sent them
 	body    []byte      // the backend may keep it: nothing else has it or writes to it
 	account *account
 	service service
@@ -106,15 +106,14 @@ type operation struct {
 }
 
 // backend is one service of one account. Its methods are called by many goroutines at once. route
-// looks at the request only and changes nothing; a request it cannot make sense of gives a nil
-// operation and the answer. run must not sleep nor wait for anything but a short mutex: virtual
-// time stops while a mutex is held across a sleep. Bodies it answers with are never written to
-// again.
+// looks at the request only and changes nothing; a request that it does not understand gives a nil
+// operation and the answer. run must not sleep, and wait only for a short mutex: virtual time stops
+// while a mutex is held across a sleep. The bodies of its answers are never written to again.
 type backend interface {
 	route(r *request) (*operation, reply)
 
-	// policies are the stored access policies of a queue or table; found is
-	// false if there is no such object.
+	// policies are the stored access policies of a queue or table; found is false if the object does
+	// not exist.
 	policies(object string) (p []signedIdentifier, found bool)
 }
 

@@ -37,7 +37,7 @@ const (
 )
 
 // SetState makes an account disabled, gone or well again. It keeps what it holds: an account that
-// was deleted can be recovered. Who makes another one of its name calls Reset before. It does
+// was deleted can be recovered. To make another account of its name, call Reset first. It does
 // nothing for an account that does not exist.
 func (s *Sim) SetState(account string, st State) {
 	if a := s.accounts[account]; a != nil {
@@ -53,7 +53,7 @@ func (r *request) disabled() reply {
 }
 
 // DeleteQueues deletes queues of an account with what is in them, or all its queues if none is
-// named, as somebody does who is no client of the pump. It returns how many there were. Their names
+// named, as somebody does who does not use the pump. It returns how many there were. Their names
 // stay taken as after any deletion (Config.BeingDeleted).
 func (s *Sim) DeleteQueues(account string, names ...string) (n int) {
 	a := s.accounts[account]

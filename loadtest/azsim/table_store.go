@@ -22,8 +22,7 @@ type TableOptions struct {
 	// carries a continuation token, which the service may do at any time (AZURE.md A2, Query).
 	EmptyPages bool
 
-	// PartitionPages ends a page wherever the next row is of another
-	// partition, with a token that has no row key.
+	// PartitionPages ends a page before each row of another partition, with a token without a row key.
 	PartitionPages bool
 
 	// ScanLimit is how many rows a query looks at before it ends its page,
