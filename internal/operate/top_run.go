@@ -82,7 +82,7 @@ type (
 	dueMsg struct{ turn int }
 )
 
-// turn is when to begin reading the workload; it lasts until the reader holds the figures.
+// turn is one reading of the workload, which lasts until the reader holds the figures.
 type turn struct {
 	number int
 	ctx    context.Context // ends with it

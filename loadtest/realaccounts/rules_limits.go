@@ -13,8 +13,8 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// pace is how much load is put on to find limits: enough to pass those that are published, and no
-// more. The simulator of this process has a tenth of them.
+// pace is the load to find limits with: enough to pass the published ones, and no more. The
+// simulator of this process has a tenth of them.
 type pace struct {
 	limit               float64 // that is expected, of a queue and of a partition, a second
 	puts, gets, queries float64 // a second
@@ -34,7 +34,7 @@ var (
 )
 
 const (
-	// simulatedRate is a tenth of what is published for a queue and for a partition.
+	// simulatedRate is a tenth of the published rate of a queue and of a partition.
 	simulatedRate = 200
 	loadSeconds   = 4
 	loadFor       = loadSeconds * time.Second
@@ -75,8 +75,8 @@ func (f *flow) perSecond() (requests, served float64) {
 // first is how many were accepted in the first second.
 func (f *flow) first() int64 { return f.halves[0] + f.halves[1] }
 
-// rate is how many were accepted a second after the first one, in which unused rate is caught up:
-// in the best half of a second, because a busy machine stands still at times.
+// rate is how many requests a second were accepted in the best half of a second, because a busy
+// machine stands still at times. It leaves out the first second, in which unused rate is caught up.
 func (f *flow) rate() float64 { return 2 * float64(slices.Max(f.halves[2:])) }
 
 func (f *flow) String() string {
@@ -96,8 +96,8 @@ type loadOnce struct {
 	err  error
 }
 
-// underLoad makes the question of a rule out of what the load showed. Every rule needs that the
-// limit was reached.
+// underLoad makes a rule's question from what the load showed. Every rule needs a load that reached
+// the limit.
 func underLoad(
 	say func(*load) (answer, detail string, err error),
 ) func(context.Context, *prober) (string, string, error) {
@@ -333,7 +333,7 @@ func drive(
 				if due >= loadFor || wait(ctx, due-time.Since(began)) != nil {
 					return
 				}
-				// A request that a slow machine or a long way cannot send in time is not sent at all.
+				// A request that cannot be sent in time, because of a slow machine or a long way, is not sent.
 				if time.Since(began) >= loadFor {
 					return
 				}

@@ -16,7 +16,7 @@ type Comparison struct {
 	Lines  []Change `json:"lines"`
 	// Differing are the settings that are not the same, so that figures differ for that reason too.
 	Differing []Differing `json:"differing"`
-	// Warnings say why a change may be none of the program, for people.
+	// Warnings say for people why a change may not come from the program.
 	Warnings []string `json:"warnings"`
 
 	results [2]*Result // the first of each side
@@ -40,8 +40,8 @@ type Change struct {
 	After  float64 `json:"after"`
 	// Relative is (after - before) / before; null if before is 0.
 	Relative *float64 `json:"relative"`
-	// Better is 1 if after is better, -1 if it is worse, 0 if they differ by no more than noise, if
-	// that is not known, or if neither way is good.
+	// Better is 1 if after is better and -1 if it is worse. It is 0 if the difference is no more than
+	// noise, if that is not known, or if neither direction is good.
 	Better int `json:"better"`
 	// Noise is what differs by chance; null: one value of each side does not say.
 	Noise *Noise `json:"noise"`
@@ -224,7 +224,7 @@ func (r *Result) setting(name string) string {
 	return "default"
 }
 
-// warn says why a change may be none of the program.
+// warn says why a change may not come from the program.
 func (c *Comparison) warn() {
 	if n := len(c.Differing); n == 1 {
 		c.Warnings = append(c.Warnings, "1 setting is not the same: a change may come from it")
@@ -271,8 +271,8 @@ func (c *Comparison) rows() table {
 	return t
 }
 
-// judged says whether a change is one. What only parts of the runs say is no verdict on two runs,
-// so the page does not colour it.
+// judged says whether a change is real. A figure of only parts of the runs gives no verdict on two
+// runs, so the page does not colour it.
 func (l *Change) judged() string {
 	switch {
 	case l.Noise == nil:
@@ -291,7 +291,7 @@ func (l *Change) judged() string {
 	return "within noise"
 }
 
-// judgedFigures counts the figures whose noise is known: each is one more that can look changed.
+// judgedFigures counts the figures whose noise is known: each one can look changed by chance.
 func (c *Comparison) judgedFigures() (n int) {
 	for _, l := range c.Lines {
 		if l.Noise != nil {

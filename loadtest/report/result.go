@@ -1,6 +1,6 @@
-// Package report holds what a load test found out, and shows it: as text, as JSON
-// that is read back, as one HTML page that needs nothing from elsewhere, and two
-// results beside each other.
+// Package report holds the result of a load test. It shows it as text, as JSON that can be read
+// back, and as one HTML page that needs nothing from elsewhere, and it shows two results beside
+// each other.
 //
 //	result.go    the model, its JSON, and what is refused when it is read
 //	text.go      for the terminal
@@ -74,7 +74,7 @@ type Limits struct {
 	GetCost int     `json:"getCost"` // of a get of 32 messages: 32, or 1
 }
 
-// Phase is a part of the test in which the load is of one kind.
+// Phase is a part of the test with one kind of load.
 type Phase struct {
 	Name       string  `json:"name"`
 	From       float64 `json:"from"` // seconds
@@ -87,7 +87,7 @@ type Phase struct {
 	Put     float64  `json:"putPerSecond"`     // messages that were put
 	Taken   float64  `json:"takenPerSecond"`   // messages that were got
 	Handled float64  `json:"handledPerSecond"` // tasks whose handling began
-	// Use is what was spent of what the accounts give, from 0 to 1.
+	// Use is the spent part of what the accounts give, from 0 to 1.
 	Use          float64 `json:"use"`
 	Requests     int64   `json:"requests"`  // to queues
 	Throttled    int64   `json:"throttled"` // of those, the ones that were refused as too many
@@ -170,11 +170,11 @@ type Curve struct {
 	Of     string  `json:"of"`
 	Unit   string  `json:"unit"` // of the values
 	Limit  string  `json:"limitIs"`
-	P99    string  `json:"p99Is"` // of which latency: FromSchedule or FromSend
+	P99    string  `json:"p99Is"` // which latency: FromSchedule or FromSend
 	Points []Point `json:"points"`
 }
 
-// These are the moments from which a latency is measured.
+// The moments from which a latency is measured.
 const (
 	FromSchedule = "from schedule"
 	FromSend     = "from send"

@@ -30,8 +30,8 @@ type schedule struct {
 	i     int           // into loads
 	from  time.Duration // where loads[i] starts
 	k     int           // tasks of it so far
-	// over is the part of a task by which the loads before gave more than was due at their
-	// end, so that a load that is cut into phases has as many tasks as one that is not.
+	// over is the part of a task that earlier loads gave beyond what was due at their end. With it a
+	// load that is cut into phases has as many tasks as an uncut one.
 	over float64
 }
 
@@ -39,8 +39,8 @@ type schedule struct {
 type due struct {
 	at    time.Duration
 	group uint8
-	// taken: it is due from then on as soon as there is room in the window, and not at all
-	// if that is not before the load is over.
+	// taken: the task is due from then on as soon as the window has room, and never if that is after
+	// the end of the load.
 	taken bool
 	load  *load
 }

@@ -92,7 +92,7 @@ func (r *reader) Next(ctx context.Context) (source.Record, error) {
 				return source.Record{}, err
 			}
 			if now = r.record.now(); now >= d.load.until {
-				continue // there was no room until that load was over
+				continue // the window had no room until that load was over
 			}
 			d.at = now
 		}
@@ -159,7 +159,7 @@ func (r *reader) under(l *load) int64 {
 	if !l.unhandled {
 		return r.record.waiting()
 	}
-	// in a message; more if as many as fit, of which fewer messages are under way
+	// in a message; more if as many as fit, and then fewer messages are under way
 	tasks := int64(max(r.options.Pack, 1))
 	return r.record.sent.Load() - tasks*r.put()
 }

@@ -22,7 +22,7 @@ type armed struct {
 	fault     Fault
 	set       time.Time
 	on        bool
-	over      bool // replaced: a timer that fires all the same changes nothing
+	over      bool // replaced: a timer that still fires changes nothing
 	injection *azsim.Injection
 	hits      int64 // of the times that it was in force before
 	timer     *time.Timer

@@ -79,7 +79,7 @@ func plainName(text string) error {
 	return nil
 }
 
-// visible is what can be typed as one word of a fault.
+// visible matches a text that can be typed as one word of a fault.
 var visible = regexp.MustCompile(`^[!-~]{1,128}$`)
 
 func visibleText(text string) error {
@@ -191,7 +191,7 @@ func readDuration(text string, most time.Duration) (time.Duration, error) {
 	return d, nil
 }
 
-// clipped bounds what an error says again of what somebody typed or sent.
+// clipped bounds how much of a typed or sent text an error repeats.
 func clipped(text string) string {
 	const most = 80
 	if len(text) > most {
