@@ -24,9 +24,9 @@ import (
 
 const (
 	// tokenHeader carries the token. A header of its own makes browsers ask first whether another
-	// origin may send it, and nothing here says that one may.
+	// origin may send it, and this port never allows that.
 	tokenHeader = "X-Queuepump-Token"
-	// maxToken bounds the token's file, and leastToken how short it may be: 16 random characters
+	// maxToken is the largest size of the token's file, leastToken the smallest: 16 random characters
 	// cannot be guessed.
 	maxToken   = 4 << 10
 	leastToken = 16
@@ -34,7 +34,7 @@ const (
 	dryFor = 10 * time.Minute
 )
 
-// action is a redrive, or the trial of one: as people see it.
+// action is a redrive, or the trial of a redrive, as people see it.
 type action struct {
 	// Can: a token is configured, so that people can act here.
 	Can     bool   `json:"can"`
@@ -50,7 +50,7 @@ type action struct {
 	Error    string    `json:"error"`
 	Began    time.Time `json:"began"`
 
-	// newest is when the newest message that was counted was tried last, or put into quarantine.
+	// newest is when the newest of the counted messages was tried last, or put into quarantine.
 	newest time.Time
 }
 

@@ -18,7 +18,7 @@ const Off = "off"
 // freePort is the default: any free port of loopback.
 const freePort = "127.0.0.1:0"
 
-// Check tells what cannot be the addresses of a port, before anything is opened; empty ones can.
+// Check tells before anything is opened if the addresses of a port cannot be used; empty ones can.
 func Check(listen, advertise string) error {
 	if listen == Off {
 		return nil
@@ -31,7 +31,7 @@ func Check(listen, advertise string) error {
 	return checkAddress("--admin", cmp.Or(listen, freePort))
 }
 
-// checkAddress tells what cannot be an address before anything is opened.
+// checkAddress tells before anything is opened if an address cannot be used.
 func checkAddress(what, s string) error {
 	_, port, err := net.SplitHostPort(s)
 	if err == nil {
@@ -45,7 +45,7 @@ func checkAddress(what, s string) error {
 	return nil
 }
 
-// AddressError is an address that cannot be one.
+// AddressError says why a text cannot be an address.
 type AddressError struct{ err error }
 
 func (e *AddressError) Error() string { return e.err.Error() }

@@ -35,13 +35,13 @@ func (c *crowd) note(conn net.Conn, state http.ConnState) {
 		c.makeRoom("", maxConnections)
 		g = &guest{from: from}
 		c.guests[conn] = g
-	case g == nil: // it was closed for another
+	case g == nil: // it was closed to make room
 		return
 	}
 	g.active, g.since = state == http.StateActive, time.Now()
 }
 
-// makeRoom closes the idlest connection of an address, or of all, if they are most.
+// makeRoom closes the idlest connection of an address, or of all, if there are too many.
 func (c *crowd) makeRoom(from string, most int) {
 	var idlest net.Conn
 	n := 0

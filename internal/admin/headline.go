@@ -36,7 +36,7 @@ type Headline struct {
 	HeldBackBy string `json:"heldBackBy"`
 }
 
-// trend is what two readings say that one does not: the requests a second that were refused as too
+// trend is what only two readings together say: the requests a second that were refused as too
 // many, by account.
 type trend struct{ refused map[string]float64 }
 
@@ -49,7 +49,7 @@ const (
 	// waitsFrom is the age of the oldest visible message from which on messages wait: a message that
 	// is fetched as fast as it comes is visible for a moment too.
 	waitsFrom = 3.0
-	// stands is the rate below which nothing is done.
+	// stands is the rate below which work counts as standing still.
 	pageStands = 0.05
 	// clock is how a moment is shown.
 	clock = "15:04 MST"
@@ -101,7 +101,7 @@ func headlineOf(s *status.Status, t trend, err error) Headline {
 // key.
 const idShown, keyShown = 4, 40
 
-// partsText says what is paused by itself; empty: nothing is.
+// partsText names the runs and keys that are paused by themselves; empty without any.
 func partsText(s *status.Status) string {
 	paused := s.PausedParts
 	switch n := len(paused); {
@@ -237,8 +237,7 @@ func (h *Headline) standing(s *status.Status, n counted) bool {
 	return true
 }
 
-// heldBack is what holds the rate back, the worst first; empty: nothing does but what there is to
-// do.
+// heldBack is what holds the rate back, the worst first; empty: only the amount of work does.
 func heldBack(s *status.Status, t trend, n counted, h Headline) (what, tone string) {
 	if dark := darkOnes(s); len(dark) > 0 {
 		return someOf(dark, "account", "which does not answer", "which do not answer"), Bad
@@ -373,7 +372,7 @@ func handlersTrouble(s *status.Status) (what, tone string) {
 		}).Host
 	}
 	switch {
-	case len(busy) == 0 && s.Money.Slowed > 0: // what waits is in queues that were empty
+	case len(busy) == 0 && s.Money.Slowed > 0: // what waits came into queues that were empty
 		return capOf(&s.Money) + ": empty queues are polled more slowly", Warn
 	case known == 0 && begun == working:
 		return "processors that have only begun", Quiet
@@ -433,7 +432,7 @@ func rateText(r float64) string {
 	return humanize.Comma(int64(r + 0.5))
 }
 
-// Amount is an amount of money with its currency, of small ones with as many digits as matter.
+// Amount is an amount of money with its currency; a small amount has as many digits as matter.
 func Amount(x float64, currency string) string {
 	digits := 2
 	if x > 0 && x < 0.995 {
@@ -443,7 +442,7 @@ func Amount(x float64, currency string) string {
 	return strings.TrimSpace(text + " " + currency)
 }
 
-// leftOf is how long what is left takes at a rate.
+// leftOf is how long the rest takes at a rate.
 func leftOf(left uint64, perSecond float64) (seconds float64, ok bool) {
 	if perSecond <= 0 {
 		return 0, false

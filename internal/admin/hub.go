@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// hub holds the newest frame of each part for all viewers. A slow viewer skips frames and delays no
-// other, and for any number of viewers each part is kept once.
+// hub holds the newest frame of each part for all viewers. A slow viewer skips frames and does not
+// delay others. For any number of viewers each part is kept once.
 type hub struct {
 	log *slog.Logger
 
@@ -35,7 +35,7 @@ func newHub(log *slog.Logger) *hub {
 	return &hub{log: log, frames: map[string]frame{}, changed: make(chan struct{})}
 }
 
-// put makes v the newest of its part, if it says something else than before.
+// put makes v the newest of its part, if it differs from the last one.
 func (h *hub) put(part string, v any) {
 	text, err := event(part, v)
 	if err != nil { // a number that JSON does not know

@@ -12,7 +12,7 @@ import (
 	"github.com/queuepump/queuepump/pump/status"
 )
 
-// Spending is what the day has cost as far as that is known, and what its cap does. Names in it
+// Spending says what the day has cost, as far as that is known, and what its cap does. Names in it
 // come from outside.
 func Spending(m *status.Money) string {
 	return strings.Join(append(spent(m), capped(m)...), " · ")
@@ -27,7 +27,7 @@ func SpendingFirst(m *status.Money) (first, rest []string) {
 	return append(first, capped(m)...), rest
 }
 
-// ByCost are operations, those first that cost most.
+// ByCost are operations, the dearest first.
 func ByCost(list []status.MoneyOperation) []status.MoneyOperation {
 	list = slices.Clone(list)
 	slices.SortStableFunc(
@@ -58,7 +58,7 @@ func Price(x float64) string {
 	return humanize.FormatFloat("#,###."+strings.Repeat("#", digits), x)
 }
 
-// spent is what the day has cost; none if that is not known.
+// spent is what the day has cost; empty if that is not known.
 func spent(m *status.Money) []string {
 	if m.DayCost == nil {
 		return nil

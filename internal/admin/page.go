@@ -23,17 +23,17 @@ import (
 // Path is where the page is.
 const Path = "/page/"
 
-// PageOptions say what a page is of.
+// PageOptions say what a page shows.
 type PageOptions struct {
 	Config pump.Config // of the workload
-	// Path is that of the configuration's file, for the commands that the doctor names; Locate tells
-	// where in it an error has its cause. Both may be left out.
+	// Path is the configuration's file, for the commands that the doctor names; Locate tells where in
+	// it an error has its cause. Both may be left out.
 	Path   string
 	Locate func(error) error
 	// TokenFile is the file of the token with which people act here; empty: nobody can act.
 	TokenFile string
 	Log       *slog.Logger // default: nothing
-	// Named has a text name commands as they are called here; default: as they are.
+	// Named gives a text with the commands' names as they are called here. Default: unchanged.
 	Named func(text string) string
 
 	doctor doctor.Options // replaces this machine, for tests
@@ -51,7 +51,7 @@ type Page struct {
 
 	hours hours
 
-	asked chan struct{} // capacity 1: that the doctor is to look
+	asked chan struct{} // capacity 1: the doctor is to look
 
 	life context.Context // until Close
 	end  context.CancelFunc
@@ -221,7 +221,7 @@ func ours(r *http.Request) bool {
 	return site == "" || site == "same-origin"
 }
 
-// events is the stream. A stream outlives the times that the server allows for a request.
+// events is the stream. A stream may last longer than the server allows for a request.
 func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 	if !ours(r) {
 		refuse(w, http.StatusForbidden, "only this page itself may watch")
@@ -235,9 +235,9 @@ func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 	}
 	defer leave()
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Time{}) // or the server takes its end for the client's
+	_ = control.SetReadDeadline(time.Time{}) // or the server takes its own end for the client's
 	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("X-Accel-Buffering", "no") // for a proxy that would keep events
+	w.Header().Set("X-Accel-Buffering", "no") // for a proxy that would hold events back
 	send := func(texts ...[]byte) bool {
 		_ = control.SetWriteDeadline(time.Now().Add(sendWithin))
 		for _, text := range texts {

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// pastFor is for how long what was seen is kept, and pastEvery how far apart it is at least:
-	// with 250 accounts that is some 700 KiB.
+	// pastFor is how long points are kept, and pastEvery the least time between two: with 250 accounts
+	// they take some 700 KiB.
 	pastFor   = 15 * time.Minute
 	pastEvery = 5 * time.Second
 )
@@ -63,8 +63,8 @@ func keep(points, more []Point, apart, span time.Duration) []Point {
 func byTime(a, b Point) int { return a.At.Compare(b.At) }
 
 // see takes a reading, and gives its point if it is worth one. It also measures how much the
-// service refuses. A reading by this machine's clock has no certain time: that clock may be minutes
-// before the service's, or after it.
+// service refuses. The time of a reading by this machine's clock is uncertain: that clock may be
+// minutes ahead of the service's, or behind it.
 func (p *past) see(s *status.Status) (*Point, trend) {
 	if s.LocalClock {
 		return nil, trend{}
@@ -159,8 +159,8 @@ type mark struct {
 }
 
 const (
-	// paceOver is the time over which the speed of a run is measured, and paceLeast the time that it
-	// takes to know it.
+	// paceOver is the time over which the speed of a run is measured, and paceLeast the least time to
+	// know it.
 	paceOver  = time.Minute
 	paceLeast = 5 * time.Second
 )

@@ -23,7 +23,7 @@ type quarantined struct {
 	Dark     []string     `json:"dark"` // accounts whose messages are not known
 	Error    string       `json:"error"`
 
-	expected int // how many are shown if none is held by another
+	expected int // how many are shown if no other process holds any
 }
 
 // peekMost is how many messages of an account are looked at.

@@ -25,7 +25,7 @@ const (
 	// maxConnections is room for two hundred processes that nudge and keep their
 	// connections for a while, and for scrapers.
 	maxConnections = 512
-	maxOfOne       = 256 // of them, of one address, such as loopback
+	maxOfOne       = 256 // of one address, such as loopback
 	maxHeader      = 16 << 10
 	maxBody        = 4 << 10 // no request needs one
 	readTimeout    = 5 * time.Second
@@ -71,15 +71,15 @@ type Server struct {
 	of      atomic.Pointer[subject]
 }
 
-// subject is the process that a port tells of.
+// subject is the process that a port serves.
 type subject struct {
 	state func() any
 	ready func() (ok bool, reasons []string)
 	nudge http.Handler
 }
 
-// Open opens the port and serves it. It gives a nil Server if there is to be
-// none. An address that cannot be one is an [*AddressError].
+// Open opens the port and serves it. It gives a nil Server if the port is off. The error for a
+// wrong address is an [*AddressError].
 func Open(o Options) (*Server, error) {
 	if o.Listen == Off {
 		return nil, nil
@@ -144,7 +144,7 @@ func (s *Server) Hooks(h pump.Hooks) pump.Hooks {
 	return s.metrics.hooks(h)
 }
 
-// ShowProcessor makes the port that of a processor. It is called once.
+// ShowProcessor has the port serve a processor. It is called once.
 func (s *Server) ShowProcessor(p *processor.Processor) {
 	if s == nil {
 		return
@@ -156,7 +156,7 @@ func (s *Server) ShowProcessor(p *processor.Processor) {
 	}, public.Processor(p.State))
 }
 
-// ShowDistributor makes the port that of a distributor. It is called once.
+// ShowDistributor has the port serve a distributor. It is called once.
 func (s *Server) ShowDistributor(d *distributor.Distributor) {
 	if s == nil {
 		return
@@ -173,8 +173,8 @@ func (s *Server) show(of *subject, c prometheus.Collector) {
 	s.of.Store(of)
 }
 
-// Close ends the port, letting requests under way go on for a moment. It comes
-// last, so that a process that stops can be watched until it has.
+// Close ends the port, letting requests under way go on for a moment. It comes last, so that a
+// stopping process can be watched to its end.
 func (s *Server) Close() {
 	if s == nil {
 		return

@@ -31,7 +31,7 @@ const (
 	partAlive      = "alive" // nothing; the stream lives
 )
 
-// head is what stands above all.
+// head is the top of the page.
 type head struct {
 	Workload     string              `json:"workload"`
 	Time         *time.Time          `json:"time"` // of the reading, by the control account's clock
@@ -58,7 +58,7 @@ type head struct {
 	Version string `json:"version"`
 }
 
-// version is another one whenever the page's files are others.
+// version changes with the page's files.
 var version = sync.OnceValue(func() string {
 	sum := sha256.New()
 	list, _ := embedded.ReadDir("assets") // it is part of the binary
@@ -72,7 +72,7 @@ var version = sync.OnceValue(func() string {
 // totals are sums over what is known.
 type totals struct {
 	status.Depth
-	Quarantined  *int64 `json:"quarantined"` // null: of no account it is known
+	Quarantined  *int64 `json:"quarantined"` // null: not known for any account
 	Processors   int    `json:"processors"`  // that live
 	Distributors int    `json:"distributors"`
 	Silent       int    `json:"silent"`
@@ -161,7 +161,7 @@ func accountsOf(s *status.Status) []account {
 	return list
 }
 
-// moneySeen is what requests cost, with the text of it that the status has too.
+// moneySeen is what requests cost, with the same text as in the status.
 type moneySeen struct {
 	status.Money
 	Spending string `json:"spending"`
@@ -218,7 +218,7 @@ func processesOf(s *status.Status) []pageProcess {
 	return list
 }
 
-// doneOf is how much of each run is settled that goes on: exactly, or as its processors count.
+// doneOf is how much of each running run is settled: exactly, or as its processors count.
 func doneOf(s *status.Status) map[string]uint64 {
 	done := map[string]uint64{}
 	for i := range s.Runs {

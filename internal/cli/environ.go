@@ -13,15 +13,15 @@ import (
 	"github.com/queuepump/queuepump/internal/configfile"
 )
 
-// credentials are the variables, besides those that a pattern below finds, that
-// Azure's libraries and tools take credentials from.
+// credentials are the variables from which Azure's libraries and tools take credentials, besides
+// those that a pattern below finds.
 var credentials = []string{
 	"IDENTITY_HEADER", "MSI_SECRET", "AzureWebJobsStorage", "CREDENTIALS_DIRECTORY",
 }
 
 var (
-	// ofStorage are those of Azure's command line for storage: keys, signatures and
-	// connection strings, and nothing that a worker needs.
+	// ofStorage are the variables of Azure's command line for storage: keys, signatures and connection
+	// strings, which no worker needs.
 	ofStorage = regexp.MustCompile(`^AZURE_STORAGE_`)
 	// ofIdentity are AZURE_CLIENT_SECRET, AZURE_PASSWORD, AZURE_FEDERATED_TOKEN_FILE and the like, but
 	// not AZURE_CLIENT_ID, AZURE_TENANT_ID or AZURE_REGION.

@@ -19,7 +19,7 @@ import (
 // hangups are the SIGHUPs since the process began; nil: they end it.
 var hangups chan os.Signal
 
-// takeHangups keeps SIGHUP from ending a process that has only just begun. Where the log goes to a
+// takeHangups keeps SIGHUP from ending a process that has only just begun. If the log goes to a
 // terminal, the signal says that the terminal was closed, and still ends the process.
 func takeHangups() {
 	if !term.IsTerminal(int(os.Stderr.Fd())) {
@@ -47,7 +47,7 @@ func leaveHangups(root *cobra.Command) {
 	}
 }
 
-// OnHangup has f called on each SIGHUP since the process began, as users expect of a daemon.
+// OnHangup has f called for each SIGHUP since the process began, as users expect from a daemon.
 func (c *Console) OnHangup(f func()) {
 	if hangups == nil {
 		return
@@ -77,8 +77,8 @@ func Keys(log *slog.Logger, path string, file *configfile.File) (*service.Keys, 
 	return keys, nil
 }
 
-// Reload reads the configuration at path again and lets apply take what is new in it. The log says
-// what came of that. Reload takes nothing of a wrong file.
+// Reload reads the configuration at path again and lets apply take what is new in it. The log tells
+// the result. Reload takes nothing from a wrong file.
 func (c *Console) Reload(
 	path string, was *configfile.File, keys *service.Keys, apply func(*configfile.File) error,
 ) error {

@@ -7,15 +7,16 @@ import (
 	"sync/atomic"
 )
 
-// identities are the attributes that each line of the log should have: of many processes of several
-// workloads a line without them says nothing. They are known once the process has said them first.
+// identities are the attributes that each line of the log should have: among many processes of
+// several workloads a line without them says nothing. They are known once the process has logged
+// them.
 var identities = []string{"workload", "instance"}
 
-// identified is a handler that adds what is known of identities to lines that lack it.
+// identified is a handler that adds the known identities to lines that lack them.
 type identified struct {
 	slog.Handler
 	known   *[2]atomic.Pointer[slog.Value] // as in identities; of the process
-	has     [2]bool                        // this handler's lines have it
+	has     [2]bool                        // this handler's lines have them
 	grouped bool
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// called is how the programs are called here, where that is not by their own names: packages
-// install queuepump-distributor, since "distributor" may be anything. It is set before all else.
+// called is how the programs are called here, if not by their own names: packages install
+// queuepump-distributor, since "distributor" may be anything. It is set before all else.
 var called = map[string]string{}
 
 // callAs gives the program the name by which it was called, without folders. The other program's
@@ -32,7 +32,7 @@ func callAs(root *cobra.Command, path string) {
 	}
 }
 
-// typed finds commands in a text, and no sentence such as "a distributor runs".
+// typed finds commands in a text, but not a sentence such as "a distributor runs".
 var typed = regexp.MustCompile(`(^|[^-/\w])(distributor|processor) ((?:run|runs (?:list|show|` +
 	`wait|repair|end)|accounts|check|completion|counts|doctor|gate|generate|help|ids|page|peek|plan|` +
 	`quarantine|status|top|version|workload|--[a-z-]+)\b)`)
@@ -45,7 +45,7 @@ func Called(text string) string {
 	})
 }
 
-// nameCommands has the help of the program name commands as they are called.
+// nameCommands makes the program's help name commands as they are called.
 func nameCommands(root *cobra.Command) {
 	every(root, func(cmd *cobra.Command) {
 		cmd.Short, cmd.Long, cmd.Example = Called(cmd.Short), Called(cmd.Long), Called(cmd.Example)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// oneSignal is how close two signals are one: `timeout` and some supervisors
+// oneSignal is the time within which two signals count as one: `timeout` and some supervisors
 // signal a process and then its group.
 const oneSignal = 250 * time.Millisecond
 
@@ -49,7 +49,7 @@ func withSignals(parent context.Context, atOnce func()) (context.Context, func()
 	}
 }
 
-// own is that the process is the program's, and not one of tests, which goes on after a command.
+// own says that the process is the program's, and not one of tests, which goes on after a command.
 var own bool
 
 // AtOnce gives a function that ends a process in which something hangs, perhaps its log.

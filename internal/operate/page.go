@@ -13,8 +13,8 @@ import (
 	"github.com/queuepump/queuepump/internal/configfile"
 )
 
-// OpenPage makes the page of the workload of a configuration, for an admin port at listen; nil if
-// there is to be none. The caller renews the configuration's keys.
+// OpenPage makes the page of a configuration's workload, for an admin port at listen; nil without a
+// port. The caller renews the configuration's keys.
 func OpenPage(listen, config string, file *configfile.File, log *slog.Logger) (*admin.Page, error) {
 	if listen == admin.Off || file.Page.ByCommand {
 		return nil, nil
@@ -126,5 +126,5 @@ func (f *pageFlags) serve(cmd *cobra.Command) error {
 		return err
 	}
 	<-cmd.Context().Done()
-	return nil // a signal is the way to end it
+	return nil // a signal is the usual end
 }

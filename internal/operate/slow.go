@@ -14,14 +14,14 @@ import (
 const (
 	// controlSlow is the time after which a waiting user is told what the wait is for.
 	controlSlow = 2500 * time.Millisecond
-	// slowAgain is how often after that.
+	// slowAgain is the time between the lines after that.
 	slowAgain = 30 * time.Second
 )
 
 // controlTable is the name of the table that has a workload's rows.
 const controlTable = "queuepump"
 
-// trouble remembers why the control account does not answer, by the hook of all requests.
+// trouble remembers why the control account does not answer; the hook of all requests tells it.
 type trouble struct {
 	mu      sync.Mutex // guards what follows
 	account string
@@ -43,7 +43,7 @@ func (t *trouble) watch(cfg *pump.Config) {
 	}
 }
 
-// now is why the control account has not answered the last request; nil if it has, or was not
+// now says why the control account did not answer the last request; nil if it did, or was not
 // asked.
 func (t *trouble) now() (account string, err error) {
 	t.mu.Lock()

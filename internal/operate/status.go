@@ -159,7 +159,7 @@ func (f *statusFlags) watching(ctx context.Context, out io.Writer) error {
 	}
 }
 
-// redraw writes over the screen before on a terminal, and below it elsewhere. The error is that of
+// redraw writes over the last screen on a terminal, and below it elsewhere. The error is that of
 // reading the status.
 func (f *statusFlags) redraw(out io.Writer, s *status.Status, of error) error {
 	_, height, terminal := size(out)
@@ -194,7 +194,7 @@ func (f *statusFlags) print(out io.Writer, s *status.Status, of error) error {
 	if width, height, terminal := size(os.Stdout); terminal {
 		c.width, c.whole = max(width, 40), false
 		if f.watch > 0 {
-			// Runs, gates and what is above take about half of a small terminal.
+			// Runs, gates and the lines above them take about half of a small terminal.
 			c.rows = max(3, (height-14)/2)
 		}
 	}

@@ -45,8 +45,8 @@ func (c screen) draw(w io.Writer, s *status.Status) {
 	c.keys(w, s, now)
 }
 
-// head prints the heading: on one line if that is wide enough, else the workload's name
-// and the time, and below them what is said of its segments.
+// head prints the heading: on one line if that is wide enough, else the workload's name and the
+// time, and below them the line about its segments.
 func (c screen) head(w io.Writer, s *status.Status, now time.Time) {
 	const dot = " · "
 	name, at, about := "workload "+plain(s.Workload), now.Format("15:04:05 MST"), ""
@@ -151,7 +151,7 @@ func (c screen) runs(w io.Writer, s *status.Status, now time.Time) {
 			sent = "≥" + sent
 		}
 		handled, done, left, percent, poison := number(r.Handled), "", "", "", r.Quarantined
-		if e := r.Exact; e != nil { // what the processors counted, each delivery, only raises questions
+		if e := r.Exact; e != nil { // the processors' count of deliveries would only raise questions
 			handled, done, poison = "", number(e.Done), e.Quarantined
 			left = Known(e.Remaining, number[uint64], "")
 			percent = Known(e.Percent, percentText, "")
@@ -167,7 +167,7 @@ func (c screen) runs(w io.Writer, s *status.Status, now time.Time) {
 }
 
 // ends are runs that no distributor continues, and what holds their ends back: the queue that is
-// read least far is one for all of them.
+// read least far is the same for all of them.
 func (c screen) ends(w io.Writer, s *status.Status, now time.Time) {
 	t := Table{Columns: Columns(
 		Left("ENDING"), Left("STATE"), Left("LAST SIGN"), Left("NOT BEFORE"),
@@ -202,10 +202,10 @@ func percentText(p float64) string {
 	return fmt.Sprintf("%.1f", math.Floor(10*p)/10)
 }
 
-// notes joins what there is to say.
+// notes joins the notes that are not empty.
 func notes(all ...string) string { return plain(Join(", ", all...)) }
 
-// some is a number of something, or nothing.
+// some is a number with its noun, or empty for 0.
 func some[T int | int64 | uint64](n T, of string) string {
 	if n == 0 {
 		return ""
@@ -256,7 +256,7 @@ func (c screen) instances(w io.Writer, s *status.Status) {
 
 func instanceNote(i status.Instance) string {
 	if i.Silent {
-		return "silent" // what it said last is of another time
+		return "silent" // its last words are from another time
 	}
 	told := some(i.NotNow, `told "not now"`)
 	if i.NotNowSince != nil {
