@@ -174,7 +174,7 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 		f.waiting.Progress = operate.WaitProgress(console)
 		f.options.Wait = &f.waiting
 	}
-	// Before the port is opened: upon a mistake nothing is done.
+	// Before the port is opened: after a mistake nothing is done.
 	if _, err := distributor.New(file.Config, src, f.options); err != nil {
 		return cli.Explain(err, file)
 	}
@@ -217,7 +217,7 @@ func (f *runFlags) distribute(
 	defer exported()
 	cfg.TracerProvider = spans
 	cfg.Log, cfg.Admin, cfg.Hooks = console.Log, port.Address(), f.service.Hooks(port.Hooks(cfg.Hooks))
-	if port != nil { // a process without one shows its metrics to no scraper
+	if port != nil { // without a port no scraper sees the metrics
 		cfg.Sample = file.Admin.SampleEvery()
 	}
 	o := f.options
@@ -318,10 +318,11 @@ func (f *runFlags) print(out io.Writer, s distributor.Summary, err error) error 
 	return err
 }
 
-// fewTasks is how many tasks a message holds on average where many would have fitted.
+// fewTasks is the average number of tasks in a message below which a run is told of, if many more
+// would have fitted.
 const fewTasks = 64
 
-// smallMessages says why a run's messages hold few tasks where you did not ask for it.
+// smallMessages says why a run's messages hold few tasks if you did not ask for that.
 func smallMessages(s *distributor.Summary, pack int) string {
 	if pack > 0 || s.Envelopes < 2 || s.Tasks >= fewTasks*s.Envelopes ||
 		s.BytesSent/s.Envelopes > 16<<10 {

@@ -66,7 +66,7 @@ func (f *workFlags) add(cmd *cobra.Command) {
 		"how long writing --out may fail, with nothing settled, before the processor stops with status 1")
 }
 
-// belongings are flags that have no effect without one of others.
+// belongings are flags that have no effect without one of some others.
 var belongings = map[string][]string{
 	"children":     {"exec", "exec-each"},
 	"task-timeout": {"exec", "exec-each", "http"},
@@ -76,7 +76,7 @@ var belongings = map[string][]string{
 	"sum":          {"count-by"},
 }
 
-// effective refuses a flag that is given and has no effect.
+// effective refuses given flags that have no effect.
 func effective(flags *pflag.FlagSet) error {
 	for _, name := range slices.Sorted(maps.Keys(belongings)) {
 		to := belongings[name]
@@ -131,7 +131,7 @@ func (f *workFlags) check() error {
 	return nil
 }
 
-// handler is a pump.Handler and what belongs to it.
+// handler is a pump.Handler with its settings.
 type handler struct {
 	handler     pump.Handler    // nil to discard
 	concurrency int             // that suits it; 0 for the default
@@ -279,7 +279,8 @@ func parseHeaders(lines []string) (http.Header, error) {
 	return out, nil
 }
 
-// advice says how to find out why a command does not work. Its arguments may hold a secret.
+// advice says how to find out why a command does not work. It leaves out the arguments, which may
+// hold a secret.
 func (f *workFlags) advice() string {
 	line := cmp.Or(f.exec, f.execEach)
 	argv, err := cli.Split(line)

@@ -13,8 +13,8 @@ const (
 	tablePerLeader = 1 + 1.0/5
 	// A distributor beats in the row of its run every 15 s.
 	tablePerRun = 1.0 / 15
-	// In mode once a processor commits what waits of a partition of the ledger so often, if there is
-	// something each time. (Where the load of a partition makes that rarer, this is too much.)
+	// In mode once a processor commits the waiting records of a partition of the ledger so often, if
+	// some wait each time. (Where the load of a partition makes that rarer, this is too much.)
 	commitsPerPartition = 20.0
 
 	day = 24 * 3600
@@ -80,9 +80,9 @@ func (p *Plan) commits() float64 {
 	return p.Packing.Messages / (m + math.Exp(-m))
 }
 
-// connections is how many are open at once: what is under way at a time by Little's law, and one to
-// the queues and one to the tables of each account from every process, as it keeps what it has
-// used.
+// connections is how many are open at once: the requests under way at a time by Little's law, and
+// one to the queues and one to the tables of each account from every process, which keeps
+// connections that it has used.
 func (in *Input) connections(p *Plan) int {
 	under := func(requests, processes float64) float64 {
 		each := requests / processes * in.Latency.Seconds() / (1 - in.Headroom)

@@ -17,7 +17,7 @@ type Input struct {
 
 	Concurrency int // tasks in the handlers of one processor. Default 256, as of a processor
 	Pack        int // the most tasks in a message. Default: as many as fit
-	// how long a task waits for its message to fill. Default 1 s; negative: as long as it takes
+	// how long a task waits for its message to fill. Default 1 s; negative: until it is full
 	SealAge time.Duration
 	MaxOpen int64 // bytes of all open messages of the distributor. Default 96 MiB
 	Once    bool  // mode once: each task's end is recorded
@@ -133,7 +133,7 @@ func (in Input) Defaults() (Input, error) {
 	return in, in.fits()
 }
 
-// fits refuses numbers that are in range each and cannot be together.
+// fits refuses numbers that are in range alone but not together.
 func (in *Input) fits() error {
 	if in.Accounts*in.Queues > shardmap.MaxShards {
 		return pump.Invalid("queues", fmt.Sprintf("%d accounts of %d queues are more than "+

@@ -4,7 +4,7 @@ import (
 	"fmt"
 )
 
-// load is what a rate of tasks makes of a plan's queues.
+// load is the load of a plan's queues at a rate of tasks.
 type load struct {
 	rate    float64
 	packing Packing
@@ -50,18 +50,21 @@ func (in *Input) polling(p *Plan, l *load) float64 {
 	return 1 - busy*max(0, 1-ahead/2/l.packing.Tasks)
 }
 
-// fetchAhead is the time a task may take in seconds for others to be fetched before it has ended.
+// fetchAhead is how long a task may take, in seconds, if others are to be fetched before it has
+// ended.
 const fetchAhead = 30
 
 const (
-	// engineCPU is what a processor does for a task besides opening it and the handler's own work.
+	// engineCPU is the time that a processor needs for a task besides opening it and the handler's own
+	// work.
 	engineCPU = 1e-6
 	// requestBytes is what a request and its answer have besides the text of messages: headers and
 	// what a message is wrapped into.
 	requestBytes = 1200
 )
 
-// cpu is seconds of a core that a task takes in its processor, sending those in the distributor.
+// cpu is the seconds of a core that a task takes in its processor, sending the seconds in the
+// distributor.
 func (in *Input) cpu(l *load) float64 {
 	return in.HandlerCPU + in.Sample.OpenSeconds + engineCPU + in.RequestCPU*(l.got+1)/l.packing.Tasks
 }
@@ -70,7 +73,7 @@ func (in *Input) sending(l *load) float64 {
 	return in.Sample.PackSeconds + in.RequestCPU/l.packing.Tasks
 }
 
-// bytes that a task brings to its processor's network.
+// bytes is how many bytes a task brings to its processor's network.
 func (in *Input) bytes(l *load) float64 {
 	return (l.packing.Bytes + requestBytes*(l.got+1)) / l.packing.Tasks
 }
@@ -91,7 +94,7 @@ type resource struct {
 	ofKey              bool                  // it is about the hottest key
 }
 
-// resources are all of a plan's. A queue's and a processor's are those of the fullest.
+// resources are all resources of a plan, with the fullest queue and the fullest processor.
 func (in *Input) resources(p *Plan) (all []resource) {
 	add := func(name, remedy string, used func(l *load) float64, what string, a ...any) {
 		all = append(all, resource{name: name, what: fmt.Sprintf(what, a...), remedy: remedy, used: used})
@@ -167,8 +170,8 @@ func (in *Input) withKey(others float64) float64 {
 	return in.Sample.Hottest + (1-in.Sample.Hottest)*others
 }
 
-// keyMessages is how many messages a second go where the hottest key is, which has that part of all
-// tasks. Those of the key itself come often enough to be full before the others are.
+// keyMessages is how many messages a second go where the hottest key goes, with that part of all
+// tasks. The key's own messages fill up before the others do.
 func (in *Input) keyMessages(l *load, part float64) float64 {
 	key := l.rate * in.Sample.Hottest
 	return key/in.packing(key, 1).Tasks + l.rate*(part-in.Sample.Hottest)/l.packing.Tasks

@@ -13,7 +13,7 @@ import (
 // Plan is what a workload needs at its rate, and the most that this could do.
 type Plan struct {
 	Rate             float64 `json:"rate"` // tasks a second that it is for
-	Fits             bool    `json:"fits"` // everything that was asked for has the room
+	Fits             bool    `json:"fits"` // everything that was asked for has room
 	Accounts         int     `json:"accounts"`
 	QueuesPerAccount int     `json:"queuesPerAccount"`
 	Queues           int     `json:"queues"`
@@ -31,7 +31,7 @@ type Plan struct {
 	// Limits are what bounds the tasks a second, the lowest first; the first is the Bottleneck.
 	Limits     []Limit `json:"limits"`
 	Bottleneck string  `json:"bottleneck"`
-	Most       float64 `json:"most"` // tasks a second that all this can do, with no headroom
+	Most       float64 `json:"most"` // tasks a second that all this can do, without headroom
 
 	Sample  Sample      `json:"sample"`
 	Machine Machine     `json:"machine"`
@@ -80,7 +80,7 @@ type Limit struct {
 	Remedy string  `json:"remedy"` // what moves it
 }
 
-// Make plans. Accounts and queues are as many as it takes, or as were asked for.
+// Make plans. It takes the accounts and queues that were asked for, or as many as needed.
 func Make(in Input) (*Plan, error) {
 	in, err := in.Defaults()
 	if err != nil {
@@ -155,16 +155,16 @@ func (in *Input) with(accounts, queuesEach int) *Plan {
 	return p
 }
 
-// keyFits reports whether the hottest key finds room in one queue and one processor that have
-// hardly anything else, which is the most that size can do for it.
+// keyFits reports whether the hottest key fits one queue and one processor that have hardly any
+// other work, the most that size can do for it.
 func (in *Input) keyFits(p *Plan, l *load) bool {
 	alone := in.withKey(1 / float64(p.Segments))
 	return in.enough(in.keyMessages(l, alone)*l.cost/in.QueueLimit) &&
 		(in.Shared || in.enough(l.rate*in.busy(l)*alone))
 }
 
-// processes finds how many it takes: T x X / S must reach the rate, with the fullest of them in
-// mind (origins H2).
+// processes finds how many are needed: T x X / S must reach the rate, also for the fullest of them
+// (origins H2).
 func (in *Input) processes(p *Plan, l *load) {
 	mended := in.keyFits(p, l)
 	fits := func(x int) bool {
@@ -187,7 +187,7 @@ func (in *Input) processes(p *Plan, l *load) {
 	p.VMs = p.Processors + p.Distributors
 }
 
-// finish says where the plan ends: what is full first as the rate grows.
+// finish finds the limits of the plan: what is full first as the rate grows.
 func (in *Input) finish(p *Plan) {
 	p.Fits = true
 	at := in.load(p, in.Rate)
@@ -245,8 +245,8 @@ func (in *Input) packing(rate float64, segments int) Packing {
 		}
 	}
 	used := in.Sample.segments(segments)
-	// All envelopes that are being filled are half full on average, so when they do not find
-	// room together each is sent when it has the part of its fill that does.
+	// All envelopes that are being filled are half full on average, so if they do not fit together
+	// each is sent at the part of its fill that fits.
 	if open := used * in.Sample.held / 2; open > float64(in.MaxOpen) {
 		if most := max(1, in.Sample.PerFull*float64(in.MaxOpen)/open); most < k {
 			k, by = most, "memory"
@@ -269,8 +269,8 @@ const envelopeSeconds = 5.0
 // headerText is what a message has besides its tasks.
 const headerText = 150
 
-// spread is the part of the tasks that the fullest of so many processors has: whole queues where
-// there are enough, else segments (P5.5). Of a shared workload each takes what it has room for.
+// spread is the part of the tasks that the fullest of so many processors has: whole queues if there
+// are enough, else segments (P5.5). In a shared workload each takes what it has room for.
 func (in *Input) spread(p *Plan, processors int) float64 {
 	switch {
 	case in.Shared:

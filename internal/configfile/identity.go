@@ -23,7 +23,7 @@ var credentials = struct {
 	of map[identity]azcore.TokenCredential
 }{of: map[identity]azcore.TokenCredential{}}
 
-// identity of accounts[].identity; what they say is opened into c.
+// identity gives the fields of accounts[].identity; c gets the credential that they describe.
 func (d *decoder) identity(c *azcore.TokenCredential) group {
 	var id identity
 	return group{[]field{

@@ -26,11 +26,11 @@ type File struct {
 	// Variables are the environment variables that the file refers to. They
 	// are taken as secrets: a child process gets none of them.
 	Variables []string
-	// Admin may lack what [File.CheckAdmin] complains of.
+	// Admin may lack values that [File.CheckAdmin] then misses.
 	Admin Admin
 	// Page says what the page may do.
 	Page Page
-	// Events is where the machine's scheduled events are asked for; empty: they are not.
+	// Events is where to ask for the machine's scheduled events; empty: nowhere.
 	Events string
 
 	unset Errors
@@ -43,8 +43,8 @@ type File struct {
 // is far shorter is neither, and would be found by chance.
 var secret = regexp.MustCompile(`(?i)\baccountkey\s*=\s*([^;\s]{16,})|\bsig=([^;&\s]{16,})`)
 
-// Secrets are the account keys and the signatures of shared access signatures in the
-// configuration, as they stand there and unescaped.
+// Secrets are the account keys and the signatures of shared access signatures in the configuration,
+// as written and unescaped.
 func (f *File) Secrets() (out []string) {
 	for _, a := range f.Config.Accounts {
 		texts := a.ConnectionString + ";" + a.Endpoint + ";" + a.TableEndpoint
@@ -83,7 +83,7 @@ func (a Admin) SampleEvery() time.Duration { return max(cmp.Or(a.Sample, 15*time
 // Page says what the page that shows the workload may do, and where it is.
 type Page struct {
 	TokenFile string // of the token with which people act there; empty: nobody can act
-	ByCommand bool   // it is served by `distributor page` alone, and not on admin ports
+	ByCommand bool   // only `distributor page` serves it, not the admin ports
 }
 
 // Error is one thing wrong in the file.
@@ -110,7 +110,7 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Errors are all that is wrong in a file, in the order of its lines.
+// Errors are all errors of a file, in the order of its lines.
 type Errors []*Error
 
 func (es Errors) Error() string {
@@ -205,7 +205,7 @@ func read(path string) ([]byte, error) {
 	return text, nil
 }
 
-// cause is the error without the path, which stands before it already.
+// cause is the error without the path, which the message has already.
 func cause(err error) string {
 	if pe, ok := errors.AsType[*os.PathError](err); ok {
 		return pe.Err.Error()
@@ -246,8 +246,8 @@ func (f *File) Locate(err error) error {
 	return Errors{f.wrong(ce.Field, ce.Problem, ce.Fix)}
 }
 
-// wrong is an error of a field, with its line or that of the nearest thing around it that stands in
-// the file.
+// wrong is an error of a field, with its line or, if the file lacks the field, that of the nearest
+// one around it.
 func (f *File) wrong(field, problem, fix string) *Error {
 	e := &Error{File: f.path, Field: field, Problem: problem, Fix: fix}
 	for field != "" && e.Line == 0 {

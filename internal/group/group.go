@@ -18,7 +18,7 @@ type Group struct {
 
 	mu     sync.Mutex // guards what follows, and is held while the group is signalled
 	reaped bool       // or about to be
-	alone  bool       // it may be reaped at any time, and only os.Process knows when
+	alone  bool       // the child may be reaped at any time, and only os.Process knows when
 }
 
 // Own puts a child in a process group of its own, before it is started.
@@ -30,10 +30,10 @@ func New(c *exec.Cmd) *Group { return &Group{process: c.Process} }
 // Pid is the id of the child, and of its group.
 func (g *Group) Pid() int { return g.process.Pid }
 
-// Terminate asks the whole group to end. Of a child that was reaped it does nothing.
+// Terminate asks the whole group to end. After the child was reaped it does nothing.
 func (g *Group) Terminate() { g.signal(terminate) }
 
-// Kill kills the whole group. Of a child that was reaped it does nothing.
+// Kill kills the whole group. After the child was reaped it does nothing.
 func (g *Group) Kill() { g.signal(kill) }
 
 func (g *Group) signal(send func(*os.Process)) {
@@ -41,7 +41,7 @@ func (g *Group) signal(send func(*os.Process)) {
 	defer g.mu.Unlock()
 	switch {
 	case g.alone:
-		_ = g.process.Kill() // which is safe at any time, and of the child alone
+		_ = g.process.Kill() // safe at any time, but only the child
 	case !g.reaped:
 		send(g.process)
 	}

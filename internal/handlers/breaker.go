@@ -9,7 +9,7 @@ import (
 	"github.com/queuepump/queuepump/internal/logs"
 )
 
-// The pauses between attempts to reach what cannot be reached.
+// The pauses between attempts to reach the endpoint.
 const (
 	breakerBase = 100 * time.Millisecond
 	breakerMax  = 10 * time.Second
@@ -26,7 +26,7 @@ type breaker struct {
 	tries int
 	next  time.Time // when a task may try
 	said  logs.Limited
-	told  bool // of this outage, so that its end is told as well
+	told  bool // the log told of this outage, so it tells of the end too
 	times int  // outages since the last line
 }
 

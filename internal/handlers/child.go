@@ -95,10 +95,10 @@ func startChild(argv, env []string, stderr *stderrLog) (*child, error) {
 	c.stderr.pipe, _ = errR.SyscallConn()
 	logged.Go(func() { c.stderr.read(errR) })
 	go func() {
-		c.status = c.group.Wait(true, cmd.Wait) // and what it may have left behind is killed
+		c.status = c.group.Wait(true, cmd.Wait) // and processes that it left behind are killed
 		running.Delete(c.group)
 		close(c.ended)
-		// What it said last explains its end; a grandchild that keeps the pipe must not hold us.
+		// Its last words explain its end; a grandchild that keeps the pipe must not hold us up.
 		_ = errR.SetReadDeadline(time.Now().Add(endPatience))
 		logged.Wait()
 		_ = errR.Close()
@@ -179,7 +179,7 @@ func (c *child) ask(ctx context.Context, request []byte, timeout time.Duration) 
 	}
 }
 
-// limit sets a deadline, and one that is past when ctx ends. Once end has returned it sets no
+// limit sets a deadline, and when ctx ends one that is past. Once end has returned it sets no
 // deadline any more: the next deadline is another task's, which the end of this task's context must
 // not fail.
 func limit(ctx context.Context, deadline time.Time, set func(time.Time)) (end func()) {
@@ -190,13 +190,13 @@ func limit(ctx context.Context, deadline time.Time, set func(time.Time)) (end fu
 		set(time.Unix(1, 0))
 	})
 	return func() {
-		if !stop() { // it sets it now, or is about to
+		if !stop() { // the deadline is being set
 			<-done
 		}
 	}
 }
 
-// lateError is that the time for one task is over.
+// lateError says that the time for one task is over.
 type lateError string
 
 func (e lateError) Error() string { return string(e) }
@@ -204,9 +204,9 @@ func (e lateError) Error() string { return string(e) }
 // Timeout tells it from other errors, as those of package net do.
 func (e lateError) Timeout() bool { return true }
 
-// errRecycled is a child that ended by itself, with status 0, before it
-// printed anything for a task that was not its first. Some programs do so after so
-// many requests, to shed what they leak; the task may go to the next child.
+// errRecycled says that a child ended by itself, with status 0, before it printed anything for a
+// task that was not its first. Some programs do so after so many requests, to free what they leak.
+// The task may go to the next child.
 var errRecycled = errors.New("the child ended (exit status 0)")
 
 // whyEnded describes a child whose pipes broke.
@@ -219,7 +219,7 @@ func (c *child) whyEnded(silently bool) error {
 	if silently && c.status == nil && c.seq > 1 {
 		return errRecycled
 	}
-	<-c.exited // not long after: else what it said last would not be known
+	<-c.exited // soon after: otherwise its last words would not be known
 	how := "exit status 0"
 	if c.status != nil {
 		how = c.status.Error()
@@ -230,7 +230,7 @@ func (c *child) whyEnded(silently bool) error {
 	return endedError{fmt.Errorf("the child ended (%s)", how)}
 }
 
-// endedError is that a process has ended with its task.
+// endedError says that a process has ended with its task.
 type endedError struct{ error }
 
 func (e endedError) Unwrap() error { return e.error }

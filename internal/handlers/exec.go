@@ -145,7 +145,7 @@ func (e *Exec) Work(ctx context.Context, t *pump.Task) (json.RawMessage, error) 
 	if err != nil {
 		e.replace(s, t, ctx.Err() == nil, err)
 		if ended, is := err.(endedError); is && e.health.suspect() {
-			err = ended.error // the command may be to blame, and not its task
+			err = ended.error // the cause may be the command, not the task
 		}
 		return nil, err
 	}
@@ -216,7 +216,8 @@ func (e *Exec) ready(ctx context.Context, s *slot) error {
 // so cost no further task an attempt.
 const settleIn = 500 * time.Millisecond
 
-// startsIn is how long a child may take to begin, which nothing tells from its first task.
+// startsIn is how long a child may take to begin, which cannot be told from the time of its first
+// task.
 const startsIn = 20 * time.Second
 
 func (e *Exec) start(ctx context.Context) (*child, error) {
@@ -243,7 +244,7 @@ func (e *Exec) start(ctx context.Context) (*child, error) {
 	return nil, err
 }
 
-// replace ends a child that gave no outcome to t. Blamed says that it is its own fault.
+// replace ends a child that gave no outcome to t. Blamed says that the child itself is the cause.
 func (e *Exec) replace(s *slot, t *pump.Task, blamed bool, why error) {
 	if blamed {
 		pid := s.child.group.Pid()
@@ -272,8 +273,8 @@ func (s *slot) backOff() {
 // Amiss says why no child is started; "": all is well.
 func (e *Exec) Amiss() string { return e.health.Amiss() }
 
-// Close ends the children: it closes their input and gives them a little time
-// to end by themselves. It waits for none that hangs in the system, where no signal reaches it.
+// Close ends the children: it closes their input and gives them a little time to end by themselves.
+// It does not wait for a child that hangs in the system, where no signal reaches it.
 func (e *Exec) Close() error {
 	all := make(chan struct{})
 	go func() {

@@ -23,7 +23,7 @@ import (
 const (
 	exitDataErr  = 65 // EX_DATAERR: the input was incorrect
 	exitTempFail = 75 // EX_TEMPFAIL: the user is invited to retry
-	// What a shell says of a command that it cannot execute, or cannot find.
+	// A shell's statuses for a command that it cannot execute, or cannot find.
 	exitNotExecutable = 126
 	exitNotFound      = 127
 )
@@ -93,7 +93,7 @@ func (e *ExecEach) Work(ctx context.Context, t *pump.Task) (json.RawMessage, err
 			e.watch(ctx, t, err)
 			return out, err
 		}
-		// No fault of the task: it waits until processes can be started again.
+		// The task is not the cause: it waits until processes can be started again.
 		e.health.says(e.opts.Log, startErr)
 		e.health.doesNotStart(startErr)
 		select {
@@ -153,7 +153,7 @@ func (e *ExecEach) run(ctx context.Context, t *pump.Task) (json.RawMessage, erro
 	all = group.New(cmd)
 	close(started)
 	running.Store(all, true)
-	err = all.Wait(true, cmd.Wait) // what it may have left behind is killed
+	err = all.Wait(true, cmd.Wait) // processes that it left behind are killed
 	running.Delete(all)
 	last := newSaid(e.stderr)
 	last.add(said.b)
@@ -221,8 +221,8 @@ func taskEnv(ctx context.Context, t *pump.Task) []string {
 	return env
 }
 
-// head keeps the first max bytes written to it. It takes the rest too: a
-// process must not block on, or die of, what is not read.
+// head keeps the first max bytes written to it. It takes the rest too: a process must not block or
+// die because its output is not read.
 type head struct {
 	b   []byte
 	max int

@@ -24,7 +24,7 @@ type FileOptions struct {
 	// Broken is called once with the reason, see the package comment. Without it
 	// writing is tried for ever.
 	Broken func(error)
-	// Stopping is closed when the process stops: an opening that hangs is not waited for then.
+	// Stopping is closed when the process stops: then nothing waits for an opening that hangs.
 	Stopping <-chan struct{}
 	Log      *slog.Logger
 }
@@ -39,8 +39,8 @@ type FileOptions struct {
 // the memory.
 //
 // A write or fsync that fails is undone by truncating to the last good length, then tried again
-// with the same lines. So is a failed fsync: the kernel has then dropped the pages, and a second
-// fsync alone would report a success although the lines are lost.
+// with the same lines. After a failed fsync the lines must be written again: the kernel has dropped
+// the pages, and a second fsync alone would report a success although the lines are lost.
 //
 // When the path names another file, or none, the lines go on in a file at the path: that is how
 // logs are rotated.
@@ -49,7 +49,7 @@ type FileOptions struct {
 // that is not read, holds up the committer and nothing else: see the method call.
 type File struct {
 	path    string
-	f       sink // the committer's own, as are regular, info, size and torn; nil: a pipe unread yet
+	f       sink // only for the committer, like regular, info, size, torn; nil: a pipe unread yet
 	regular bool
 	opts    FileOptions
 	retry   time.Duration // pause between failing writes
@@ -118,7 +118,7 @@ func OpenFile(path string, o FileOptions) (*File, error) {
 	return out, nil
 }
 
-// newFile makes a file of a sink, which never is another.
+// newFile makes a file of a sink that never changes.
 func newFile(path string, f sink, size int64, regular bool, o FileOptions) *File {
 	out := makeFile(path, f, size, regular, o)
 	out.start()
@@ -186,7 +186,7 @@ func (f *File) HandleBatch(ctx context.Context, tasks []*pump.Task) []error {
 	return errs
 }
 
-// put writes lines, made in memory that is used again, and waits until they are on disk.
+// put writes lines, made in reused memory, and waits until they are on disk.
 func (f *File) put(ctx context.Context, write func([]byte) []byte) error {
 	b, err := wait(ctx, f, f.buffers)
 	if err != nil {
@@ -194,7 +194,7 @@ func (f *File) put(ctx context.Context, write func([]byte) []byte) error {
 	}
 	lines := write(b[:0])
 	c, err := f.add(ctx, lines)
-	if cap(lines) > linesKept { // a rare large line has made it large
+	if cap(lines) > linesKept { // a rare large line made it large
 		lines = nil
 	}
 	f.buffers <- lines
@@ -242,8 +242,8 @@ func (f *File) tryAdd(lines []byte) (c *commit, added bool) {
 	return c, true
 }
 
-// await waits until a commit is on disk. When the context ends first it may be written
-// nevertheless: its tasks are done twice at worst.
+// await waits until a commit is on disk. If the context ends first the commit may still be written:
+// at worst its tasks are done twice.
 func (f *File) await(ctx context.Context, c *commit) error {
 	_, err := wait(ctx, f, c.written)
 	if err == nil {

@@ -64,7 +64,7 @@ func prepare(f *os.File, path string, made bool) (size int64, err error) {
 	}
 	size, err = mend(f)
 	if err == nil && made {
-		err = syncDir(filepath.Dir(path)) // or the file itself could be gone after a power cut
+		err = syncDir(filepath.Dir(path)) // otherwise a power cut could remove the file itself
 	}
 	return size, err
 }
@@ -86,7 +86,7 @@ func (f *File) open() error {
 	})
 }
 
-// Reopen looks at once whether the path names another file now, which else the next lines do.
+// Reopen looks at once whether the path names another file now; otherwise the next lines look.
 func (f *File) Reopen() {
 	f.reopen.Store(true)
 	select {
@@ -95,8 +95,8 @@ func (f *File) Reopen() {
 	}
 }
 
-// follow goes on in the file that the path names, which is another one after a rotation. The file
-// before holds whole lines, on disk: no commit is divided between two files.
+// follow goes on in the file that the path names, which is a new one after a rotation. The old file
+// holds whole lines, on disk: a commit is never divided between two files.
 func (f *File) follow() error {
 	switch {
 	case f.f == nil:

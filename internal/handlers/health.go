@@ -22,11 +22,11 @@ import (
 const (
 	unusableTime = time.Second
 	usedTime     = 10 * time.Second
-	// unusableStarts is how often in a row it may end before it was given a task,
-	// or not be started.
+	// unusableStarts is how often in a row the command may end before it was given a task, or fail to
+	// start.
 	unusableStarts = 4
-	// deaths of so many tasks' processes in a row, of so many different ones: a
-	// poisoned task or two are tried again and again, and then quarantined.
+	// So many deaths in a row, of processes of so many different tasks, count: a poisoned task or two
+	// are tried again and again, and then quarantined.
 	unusableDeaths = 5
 	unusableTasks  = 3
 	usedTasks      = 50
@@ -40,7 +40,7 @@ type health struct {
 	mu      sync.Mutex
 	worked  bool                // it has given a proper outcome
 	since   time.Time           // the first failure in a row
-	hold    time.Time           // until then tasks wait: they would tell what is known
+	hold    time.Time           // until then tasks wait: they would only show what is known
 	amiss   string              // why no process is started; "": they are
 	waiting time.Time           // since when
 	starts  int                 // failures in a row to get to a task
@@ -66,7 +66,7 @@ func newHealth(report func(error)) *health {
 	}
 }
 
-// works: it has given a proper outcome.
+// works notes that the command has given a proper outcome.
 func (h *health) works() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -93,7 +93,7 @@ var fixes = map[error]string{
 	syscall.EACCES: "let this user execute it: chmod +x, and no file system that is mounted noexec",
 }
 
-// doesNotStart: it failed before it had a task.
+// doesNotStart notes that the command failed before it had a task.
 func (h *health) doesNotStart(why error) {
 	is := func(e error) bool { return errors.Is(why, e) }
 	if slices.ContainsFunc(scarce, is) {
@@ -110,8 +110,7 @@ func (h *health) doesNotStart(why error) {
 	h.judge(h.starts >= unusableStarts, h.starts, why)
 }
 
-// waits notes why no process is started. All that needs one waits, and it says nothing of the
-// command.
+// waits notes why no process is started. Tasks that need one wait, and the command is not blamed.
 func (h *health) waits(why string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -154,8 +153,8 @@ func (h *health) Amiss() string {
 	return fmt.Sprintf("%s, for %v", h.amiss, time.Since(h.waiting).Round(time.Second))
 }
 
-// cannotRun: its process said that it found nothing to run. That costs
-// the task an attempt, because it may depend on the task.
+// cannotRun notes that the task's process found nothing to run. That costs the task an attempt,
+// because it may depend on the task.
 func (h *health) cannotRun(t *pump.Task, why error) {
 	if h.hasWorked() {
 		h.dies(t, why)
@@ -164,7 +163,7 @@ func (h *health) cannotRun(t *pump.Task, why error) {
 	h.doesNotStart(why)
 }
 
-// dies: it was given the task, and gave no outcome.
+// dies notes that the command was given the task, and gave no outcome.
 func (h *health) dies(t *pump.Task, why error) {
 	h.mu.Lock()
 	h.deaths++
@@ -230,8 +229,8 @@ var errUntried = errors.New("the task was given back untried")
 
 var errBrokenCommand = errors.New("the command does not work")
 
-// wait gives back the tasks of a broken command, rather than at the end of the
-// processor's grace period, which is for tasks that are being worked on.
+// wait gives back the tasks of a broken command, instead of at the end of the processor's grace
+// period, which is for tasks in work.
 func (h *health) wait(ctx context.Context) error {
 	h.mu.Lock()
 	hold := time.Until(h.hold)

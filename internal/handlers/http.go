@@ -49,14 +49,14 @@ type HTTPOptions struct {
 //	Idempotency-Key                                 RUN-SEGMENT-N or Queuepump-Foreign (over 4 KiB
 //	                                                its SHA-256), the same in every delivery
 //
-// The answer's status is the outcome: 2xx done, its body (up to 1 MiB) the
-// result; 410, 413, 415 and 422 rejected; anything else failed. 429 and 503 may say "not now"
-// of the endpoint rather than of the task: the processor judges that. With 408, 425, 429 and
-// 5xx the task is not tried again before Retry-After. Redirects are not followed.
+// The answer's status is the outcome: 2xx done, its body (up to 1 MiB) the result; 410, 413, 415
+// and 422 rejected; anything else failed. 429 and 503 may mean "not now" for the endpoint rather
+// than for the task: the processor judges that. With 408, 425, 429 and 5xx the task is not tried
+// again before Retry-After. Redirects are not followed.
 //
-// While no connection can be made (the name, the port, TLS, a proxy), tasks are
-// held and lose no attempt. A connection that breaks later costs its task one: that
-// may be what the task does to the endpoint.
+// While no connection can be made (the name, the port, TLS, a proxy), tasks are held and lose no
+// attempt. A connection that breaks later costs its task an attempt, because the task may cause
+// that.
 type HTTP struct {
 	opts    HTTPOptions
 	shown   string // the URL as it may appear in an error
@@ -147,7 +147,7 @@ func (h *HTTP) post(ctx context.Context, t *pump.Task) (json.RawMessage, error) 
 			return nil, context.Cause(limited)
 		}
 		err = reason(err)
-		// With TLS 1.3 that is how a server turns down our certificate, after the handshake.
+		// With TLS 1.3 a server refuses our certificate in this way, after the handshake.
 		if _, refused := errors.AsType[tls.AlertError](err); refused {
 			return nil, fmt.Errorf("%s: %w: %w", h.shown, errUnreachable, err)
 		}
@@ -269,8 +269,8 @@ type laterError struct {
 func (e *laterError) NotNow() (cause string, hint time.Duration) { return e.cause, e.hint }
 func (e *laterError) Unwrap() error                              { return e.error }
 
-// retryAfter reads the header's two forms: seconds, or a date by the clock that the answer's own
-// Date is of.
+// retryAfter reads the header's two forms: seconds, or a date by the clock of the answer's own
+// Date.
 func retryAfter(h http.Header) time.Duration {
 	v := h.Get("Retry-After")
 	if s, err := strconv.ParseUint(v, 10, 32); err == nil {

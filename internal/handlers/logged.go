@@ -26,14 +26,14 @@ type Logged struct {
 // maxFirst is how many failures First gives.
 const maxFirst = 3
 
-// First gives what the first few different failures said.
+// First gives the texts of the first few different failures.
 func (n *Logged) First() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Clone(n.first)
 }
 
-// NewLogged makes a worker that does what w does.
+// NewLogged makes a worker that logs the failures of w.
 func NewLogged(w Worker, log *slog.Logger) *Logged {
 	return &Logged{worker: w, log: log, lines: logs.Limited{Every: logs.PerTask}}
 }

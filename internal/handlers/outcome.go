@@ -26,7 +26,7 @@ type outcome struct {
 const maxCause = 500
 
 // parseOutcome reads a child's line. The first error is what the child says about the task, the
-// second that the line is no outcome.
+// second says that the line is not an outcome.
 //
 // The sequence number is required because everything else would be a guess: if a child printed two
 // lines for one task, the second would be taken for the next task's, which would be settled without

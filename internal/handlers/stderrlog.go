@@ -58,9 +58,9 @@ func (s *said) read(f *os.File) {
 	s.end()
 }
 
-// begin forgets what was said for earlier tasks; what a child said before its first one says why it
-// cannot work. The child may have written it before its answer and it is in the pipe still, so that
-// is emptied first.
+// begin forgets the lines for earlier tasks; lines before a child's first task say why it cannot
+// work. A line that the child wrote before its answer may still be in the pipe, so begin empties
+// that first.
 func (s *said) begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -62,8 +62,8 @@ func (f *Field) Text(dst []byte) (text, scratch []byte, err error) {
 	return f.value, dst, nil
 }
 
-// appendUnquoted appends what a valid JSON string stands for. Half a surrogate
-// pair becomes U+FFFD, as in encoding/json.
+// appendUnquoted appends the text of a valid JSON string. Half a surrogate pair becomes U+FFFD, as
+// in encoding/json.
 func appendUnquoted(dst, quoted []byte) []byte {
 	in := quoted[1 : len(quoted)-1]
 	for i := 0; i < len(in); i++ {

@@ -19,7 +19,7 @@ const (
 	Base64 = "base64"
 )
 
-// Encodings are all of them.
+// Encodings are all encodings.
 var ForeignEncodings = []string{ForeignAuto, Text, Base64}
 
 // ForeignReader reads messages. It may be used from many goroutines at once.
@@ -96,7 +96,7 @@ func (r *ForeignReader) key(json []byte) []byte {
 	return bytes.Clone(key)
 }
 
-// mark is what some editors and libraries begin a text with. JSON does not begin with it.
+// mark is a prefix that some editors and libraries put before a text. JSON does not begin with it.
 var mark = []byte("\xef\xbb\xbf")
 
 func withoutMark(text []byte) []byte { return bytes.TrimPrefix(text, mark) }
@@ -104,7 +104,7 @@ func withoutMark(text []byte) []byte { return bytes.TrimPrefix(text, mark) }
 // strict refuses what no encoder writes: bits left over in the last character.
 var strict = base64.StdEncoding.Strict()
 
-// decode gives what a text is base64 of, without the mark; line breaks in it are allowed.
+// decode gives the content of a base64 text, without the mark; line breaks in it are allowed.
 func decode(text []byte) (decoded []byte, ok bool) {
 	text = bytes.TrimSpace(text)
 	if len(text) == 0 || !inAlphabet(text[0]) { // as JSON objects, arrays and strings

@@ -154,8 +154,8 @@ func (s *Scanner) object(depth int, live uint) error {
 	}
 }
 
-// memberName reads the name at pos and the colon, and gives the place of the value. On an
-// error the scanner is where that is.
+// memberName reads the name at pos and the colon, and gives the place of the value. On an error the
+// scanner stands at its place.
 func (s *Scanner) memberName(pos, depth int, live uint) (value int, inside, ends uint, err error) {
 	data := s.data
 	if pos >= len(data) || data[pos] != '"' {
@@ -192,8 +192,8 @@ func spacedSlow(data []byte, pos int) int {
 	return pos
 }
 
-// stringAt reads the string at pos and says where it ends, and whether it stands for itself.
-// On an error the scanner is where that is.
+// stringAt reads the string at pos and says where it ends, and whether it stands for itself. On an
+// error the scanner stands at its place.
 func (s *Scanner) stringAt(pos int) (end int, plain bool, err error) {
 	data := s.data
 	for end = pos + 1; end+8 <= len(data); end += 8 {
@@ -209,8 +209,8 @@ func (s *Scanner) stringAt(pos int) (end int, plain bool, err error) {
 	return s.pos, plain, err
 }
 
-// match says which live fields go on inside the member of that name, and which
-// are the member itself. The value of an earlier member of the same name is forgotten.
+// match says which live fields lie inside the member of that name, and which are the member itself.
+// The value of an earlier member of the same name is forgotten.
 func (s *Scanner) match(quoted []byte, plain bool, depth int, live uint) (inside, ends uint) {
 	name := quoted[1 : len(quoted)-1]
 	if !plain {
@@ -334,7 +334,7 @@ func (s *Scanner) escape() error {
 }
 
 // numberAt reads the number at pos, which does not begin with a zero or a sign, and says where it
-// ends. On an error the scanner is where that is.
+// ends. On an error the scanner stands at its place.
 func (s *Scanner) numberAt(pos int) (end int, err error) {
 	for end = pos + 1; end < len(s.data) && s.data[end]-'0' <= 9; end++ {
 	}

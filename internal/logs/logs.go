@@ -57,8 +57,8 @@ func (l *Limited) Say(log func(msg string, attrs ...any), msg string, attrs ...a
 	}
 }
 
-// Over notes that what the line tells of is over, and reports whether there was something to
-// write, and for how long. The next line is due at once.
+// Over notes that the cause of the line is over, and reports whether there was something to write,
+// and for how long. The next line is due at once.
 func (l *Limited) Over() (lasted time.Duration, was bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -69,7 +69,7 @@ func (l *Limited) Over() (lasted time.Duration, was bool) {
 	return lasted, was
 }
 
-// Lasts is for how long there has been something to write; 0: there is nothing.
+// Lasts is how long there has been something to write; 0: there is nothing.
 func (l *Limited) Lasts() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,8 +107,8 @@ func (l *Limited) write() {
 	l.events, l.tasks, l.last = 0, 0, nil
 }
 
-// Kinds are lines of several kinds, each limited by itself. There are few of them: what is
-// different in each line makes no kind. The zero value is ready; many goroutines may use it at
+// Kinds are lines of several kinds, each limited by itself. There must be few kinds: do not make a
+// kind of a text that differs in each line. The zero value is ready; many goroutines may use it at
 // once.
 type Kinds struct {
 	Every time.Duration // see [Limited]

@@ -16,7 +16,7 @@ import (
 // nothing.
 type Manager struct {
 	log *slog.Logger
-	// the process is ended that has not said for so long that it lives; 0: never
+	// a process that has not said for so long that it lives is ended; 0: never
 	watchdog time.Duration
 	send     func(state string) error
 	failed   logs.Limited

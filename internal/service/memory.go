@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// aloneInGroup is the part of a control group's memory that the garbage collector of a process
-	// may take that is alone there: stacks, buffers of the kernel and pages of files need the rest.
+	// aloneInGroup is the part of a control group's memory that the garbage collector may take if its
+	// process is alone there: stacks, buffers of the kernel and pages of files need the rest.
 	aloneInGroup = 0.8
-	// withChildren is that part where children share the group: they do the work.
+	// withChildren is that part if children, which do the work, share the group.
 	withChildren = 0.4
 	// memoryEvery is how often the group's limit is looked at, which may be changed while it is in use
 	// (systemctl set-property, a resized pod).

@@ -62,7 +62,7 @@ func processorSays(s *processor.State, tasks *speed) string {
 	switch s.Phase {
 	case "working":
 		text := tasks.of(s.Done.Handled, time.Now())
-		if s.PausedSince != nil { // without a task, and no fault
+		if s.PausedSince != nil { // without a task, but not a fault
 			text = "paused by " + s.PausedBy
 			if s.Messages > 0 {
 				text += fmt.Sprintf(", %d messages in hand", s.Messages)

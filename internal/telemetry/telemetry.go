@@ -87,7 +87,7 @@ func wanted() bool {
 	return true
 }
 
-// checkSampler refuses what the SDK would only log, to sample every task then.
+// checkSampler refuses what the SDK would only log before it samples every task.
 func checkSampler() error {
 	name := strings.ToLower(strings.TrimSpace(os.Getenv("OTEL_TRACES_SAMPLER")))
 	switch name {
