@@ -111,7 +111,7 @@ func (t *trial) lost() int64 {
 	return max(t.summary.Tasks-int64(found), 0)
 }
 
-// given counts what is in quarantine and has no result, and gives the keys of it.
+// given counts what is in quarantine and has no result, and gives the keys of these tasks.
 func (t *trial) given() (n int64, keys map[string]bool) {
 	keys = map[string]bool{}
 	for id, key := range t.quarantine.keys {

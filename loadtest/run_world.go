@@ -49,7 +49,7 @@ func (f *runFlags) open(ctx context.Context, console *cli.Console) (*loadWorld, 
 
 // configured is the accounts of a configuration.
 func configured(file *configfile.File, against report.Against, closeIt func()) (*loadWorld, error) {
-	// As the binaries open them. One handle serves all instances: they are one process.
+	// Opened as the binaries do it. One handle serves all instances, because they are one process.
 	accounts := slices.Clone(file.Config.Accounts)
 	keys := service.NewKeys(slog.Default(), func() ([]pump.Account, error) { return accounts, nil })
 	take, err := keys.Adopt(accounts)

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// maxPolicies is the most stored access policies of a queue or table, and
-// maxPolicyID the most characters of the name of one
+// maxPolicies is the most stored access policies of a queue or table, and maxPolicyID the most
+// characters of a policy's name
 // (learn.microsoft.com/rest/api/storageservices/define-stored-access-policy).
 const (
 	maxPolicies = 5

@@ -57,9 +57,9 @@ type Rule struct {
 	// Retry-After header in whole seconds, rounded up.
 	RetryAfter time.Duration
 
-	// Of the requests that match, the first Skip are spared. Of the rest: only
-	// the first First (0: all); of those every Every-th (0 and 1: each); of
-	// those a share of Probability, chosen by the seed (0: each).
+	// Of the requests that match, the first Skip are spared. Of the rest only the first First (0: all)
+	// are hit, of those every Every-th (0 and 1: each), and of those a share of Probability, chosen by
+	// the seed (0: each).
 	Skip, First, Every int
 	Probability        float64
 }

@@ -401,8 +401,8 @@ func (s *Sim) settle(c charge, r *request, op *operation, rep *reply) *reply {
 	return nil
 }
 
-// settleTable charges the entities that a query looked at to their partitions.
-// It refuses a query that came upon a partition with nothing left.
+// settleTable charges the entities that a query looked at to their partitions. It refuses a query
+// that met a partition whose limit is used up.
 func (s *Sim) settleTable(c charge, r *request, op *operation, rep *reply) *reply {
 	if c.QueryCost > 1 {
 		now, total := time.Now().UnixNano(), 0

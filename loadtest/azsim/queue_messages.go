@@ -104,7 +104,7 @@ func (s *messageSet) remove(m *message) {
 	delete(s.byID, m.id)
 }
 
-// expire deletes what has outlived its time. It is called before every operation instead of from a
+// expire deletes messages whose time to live is over. Every operation calls it first, instead of a
 // timer: no goroutine keeps a synctest bubble busy, and an idle queue costs nothing.
 func (s *messageSet) expire(now int64) {
 	for len(s.ttl) > 0 && s.ttl[0].expires <= now {

@@ -11,8 +11,7 @@ import (
 	"strings"
 )
 
-// call is one request as it came in, by TCP or through a Transport, before
-// anything of it is understood.
+// call is one request as it came in, by TCP or through a Transport, before it is parsed.
 type call struct {
 	service  service // "" if only the host can tell
 	method   string
@@ -36,7 +35,7 @@ const (
 	cutShort           // half the body, then the connection breaks
 	lost               // the connection breaks without an answer
 	noConnect          // the connection was refused
-	noHost             // no host of that name was found
+	noHost             // the host's name was not found
 	gaveUp             // the client's context ended first
 )
 
@@ -202,8 +201,8 @@ func (s *Sim) newRequest(c *call) *request {
 	return r
 }
 
-// queryValues reads a query string, as much of it as can be read: what is
-// broken is missing, and refused as such.
+// queryValues reads as much of a query string as it can: a broken parameter is missing, and refused
+// as missing.
 func queryValues(raw string) url.Values {
 	if raw == "" {
 		return url.Values{}

@@ -30,10 +30,10 @@ type Config struct {
 	// nanoseconds, so that no two requests tie. 0: none. SetLatency changes it.
 	Latency time.Duration
 
-	// Ordered makes everything in virtual time a function of the seed (P9,
-	// docs/protocols.md): requests of one instant, on their way there and back, go on
-	// one after another, a nanosecond apart, in an order that the seed decides. Each
-	// waits for up to 2 us more, which only in a bubble of virtual time is what it says.
+	// Ordered makes everything in virtual time a function of the seed (P9, docs/protocols.md):
+	// requests of one instant, on their way there and back, go on one after another, a nanosecond
+	// apart, in an order that the seed decides. Each waits for up to 2 us more, which is exact only in
+	// a bubble of virtual time.
 	Ordered bool
 
 	// BeingDeleted is how long the name of a deleted queue or table stays taken (409
@@ -200,7 +200,7 @@ func (s *Sim) Depth(account, queue string) (visible, all int) {
 }
 
 // SetClockOffset sets how far the servers' clock is ahead of package time's (behind, if negative).
-// It shows in Date headers, timestamps, visibility and expiry, and in how dates and SAS are judged.
+// It affects Date headers, timestamps, visibility and expiry, and the judgement of dates and SAS.
 func (s *Sim) SetClockOffset(d time.Duration) { s.offset.Store(int64(d)) }
 
 // now is the servers' clock: wall time only, so that an offset that jumps

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// Texts are those of all messages of a queue, of those too that no client sees now; nil without
-// such a queue.
+// Texts are the texts of all messages of a queue, also of messages that no client sees now; nil
+// without such a queue.
 func (s *Sim) Texts(account, queue string) (texts [][]byte) {
 	a := s.accounts[account]
 	if a == nil {
@@ -25,11 +25,11 @@ func (s *Sim) Texts(account, queue string) (texts [][]byte) {
 	return texts
 }
 
-// State is what has become of an account, by its owner's hand or the service's.
+// State is the state into which an account's owner or the service has put it.
 type State int32
 
-// The states of an account. Whether a well one can be reached is another matter (Sim.Blackout).
-// That the name of a deleted account leaves the DNS is from memory.
+// The states of an account. Sim.Blackout decides whether a well account can be reached. That the
+// name of a deleted account leaves the DNS is from memory.
 const (
 	Well     State = iota
 	Disabled       // every request to it is refused: 403 AccountIsDisabled

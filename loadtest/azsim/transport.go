@@ -53,7 +53,7 @@ func (t *Transport) From(addr netip.Addr) *Transport {
 
 // Do is like http.Client.Do without redirects: errors are *url.Error with a URL without its query,
 // because that may hold a SAS. The answer's body is the caller's own copy. A request whose context
-// ends gets the context's error at once; whether it acted depends on how far it had come.
+// ends gets the context's error at once; whether it acted depends on how far it had got.
 func (t *Transport) Do(req *http.Request) (*http.Response, error) {
 	resp, err := t.RoundTrip(req)
 	if err != nil {

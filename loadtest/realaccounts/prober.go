@@ -132,7 +132,7 @@ type prober struct {
 	hosted  bool // the account's name is in its host's name
 	pinned  bool // each request is sent with one version, even if a rule asks for another
 
-	pace     pace // of the rules that put load on
+	pace     pace // of the rules that need load
 	load     loadOnce
 	numbered atomic.Int64
 }

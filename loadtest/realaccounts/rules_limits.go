@@ -16,7 +16,7 @@ import (
 // pace is the load to find limits with: enough to pass the published ones, and no more. The
 // simulator of this process has a tenth of them.
 type pace struct {
-	limit               float64 // that is expected, of a queue and of a partition, a second
+	limit               float64 // the expected rate a second, of a queue and of a partition
 	puts, gets, queries float64 // a second
 	workers             int
 }
@@ -46,7 +46,7 @@ const (
 type load struct {
 	puts, gets, queries flow
 	neighbour           flow
-	scan                string // what a query that no row passes was answered
+	scan                string // the answer to a query that matches no row
 	total               float64
 	published           float64 // the limit of the queue that is expected
 }
@@ -315,7 +315,7 @@ func fill(ctx context.Context, t storage.Table) error {
 	return nil
 }
 
-// drive makes requests at a rate, for [loadFor], and counts what becomes of them.
+// drive makes requests at a rate, for [loadFor], and counts the outcomes.
 func drive(
 	ctx context.Context, workers int, rate float64, f *flow,
 	request func(context.Context) (int64, error),

@@ -6,7 +6,7 @@ import "math"
 type chart struct {
 	Title, Text string `json:"-"`
 
-	X, Y   string // what the axes are of
+	X, Y   string // what the axes show
 	Lines  []trace
 	Events []float64 // of X, each a dotted line
 	Times  bool      // the values are times, on a logarithmic scale; others begin at 0

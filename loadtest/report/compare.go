@@ -54,8 +54,9 @@ type Differing struct {
 	After  string `json:"after"`
 }
 
-// Compare puts two results beside each other, or two sides of several: repeated runs of one test.
-// All must be of one scenario. A figure is judged by how far its samples spread (see [Noise]).
+// Compare puts two results beside each other, or two sides with several results each, which are
+// repeated runs of one test. All must be of one scenario. A figure is judged by how far its samples
+// spread (see [Noise]).
 func Compare(before, after []*Result) (*Comparison, error) {
 	if len(before) == 0 || len(after) == 0 {
 		return nil, errors.New("a side has no result")
@@ -104,7 +105,7 @@ func Compare(before, after []*Result) (*Comparison, error) {
 	return c, nil
 }
 
-// phaseFigures are what is compared of each phase.
+// phaseFigures are the figures of a phase that are compared.
 var phaseFigures = []struct {
 	name, unit string
 	better     int
@@ -146,8 +147,8 @@ func sideOf(results []*Result) Side {
 	return Side{len(results), r.Scenario, r.Against, r.Started, r.Machine.Version}
 }
 
-// add compares a figure. Whole runs are its samples where each side has enough of them; else, where
-// it has a series, parts of the runs.
+// add compares a figure. Whole runs are its samples if each side has enough of them, otherwise
+// parts of the runs, if it has a series.
 func (c *Comparison) add(
 	name, unit string, better int, value func(*Result) *float64, series func(*Result) []float64,
 ) {
@@ -186,7 +187,7 @@ func median(values []float64) float64 {
 }
 
 // settings finds what differed between runs: the settings, their targets, the limits. Runs of one
-// side are to be alike too, or a difference looks like noise.
+// side must be alike too, or a difference looks like noise.
 func (c *Comparison) settings() {
 	differ := func(name string, value func(*Result) string) {
 		var values [2][]string
@@ -309,7 +310,7 @@ func (c *Comparison) differing() table {
 	return t
 }
 
-// words say what is compared.
+// words names what is compared.
 func (c *Comparison) words() string {
 	side := func(s Side) string {
 		text := fmt.Sprintf("%s (%s, queuepump %s)", s.Started.Format(time.RFC3339), against(s.Against),

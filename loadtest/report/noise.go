@@ -7,9 +7,9 @@ import (
 	"golang.org/x/perf/benchmath"
 )
 
-// Noise is what two sides of a figure say of how far apart they are by chance. Its samples are the
-// whole runs of each side if there are enough of them, else parts of the runs: what neighbouring
-// seconds have in common makes each second no sample of its own, so they are taken together.
+// Noise says how far apart two sides of a figure are by chance. Its samples are the whole runs of
+// each side if there are enough of them, else parts of the runs: neighbouring seconds are too alike
+// to be separate samples, so they are taken together.
 type Noise struct {
 	Of     string `json:"of"`     // "runs", or "parts" of them
 	Before Spread `json:"before"` // the median and its interval

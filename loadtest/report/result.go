@@ -164,7 +164,7 @@ type Line struct {
 	Values []float64 `json:"values"`
 }
 
-// Curve is how what is given depends on how much there is of something.
+// Curve says how the output depends on the amount of something.
 type Curve struct {
 	// what there is more and more of: "accounts", "processors", "tasks a second offered"
 	Of     string  `json:"of"`
@@ -225,7 +225,7 @@ type Machine struct {
 	PeakBytes  float64  `json:"peakBytes"` // the most heap in use
 }
 
-// maxFile bounds what is read: a day of seconds with a hundred accounts is far below.
+// maxFile bounds what is read: a day of seconds with a hundred accounts is far smaller.
 const maxFile = 64 << 20
 
 // Write writes the JSON form.
@@ -266,7 +266,7 @@ func ReadFile(path string) (*Result, error) {
 }
 
 // ReadSides reads the files of one or two sides; a side is a file, or several with commas between
-// them, as the runs of one test that was repeated.
+// them: the runs of one repeated test.
 func ReadSides(args []string) (sides [][]*Result, err error) {
 	for _, arg := range args {
 		var side []*Result
@@ -336,7 +336,7 @@ func (r *Result) check() error {
 	return nil
 }
 
-// most bounds what is drawn: more than any test has, and little enough for a scale.
+// most bounds the values that are drawn: larger than in any test, and small enough for a scale.
 const most = 1e15
 
 // drawn lists every number that stands in a plot.

@@ -10,9 +10,9 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// meter counts what is asked of one account by all instances together, in the
-// units that its limits are in, and can cut the account off from them. The same cut
-// is made to simulated and to real accounts, so that they can be compared.
+// meter counts what is asked of one account by all instances together, in the units of its limits,
+// and can cut the account off from them. The same cut is made to simulated and to real accounts, so
+// that they can be compared.
 type meter struct {
 	name    string
 	queues  int
@@ -56,8 +56,8 @@ func (m *meter) cut(op, object string) error {
 	}
 }
 
-// call makes a request to a queue that costs so many units. Cut off, it is not made, and
-// the answer of one under way is lost.
+// call makes a request to a queue that costs so many units. If the account is cut off, the request
+// is not made, or its answer is lost if it is under way.
 func (m *meter) call(op, object string, request func() (units int, err error)) error {
 	m.requests.Add(1)
 	if m.dark.Load() {

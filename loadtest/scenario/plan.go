@@ -77,7 +77,7 @@ func (p *planner) capacity(n int) float64 {
 	return p.limits.EndToEnd(limitOf(p.meters[:n])) * float64(max(p.o.Pack, 1))
 }
 
-// rate is what is offered, a share of the capacity if it is not given.
+// rate is the offered rate, a share of the capacity if it is not given.
 func (p *planner) rate(share float64) (float64, error) {
 	if p.o.Rate > 0 {
 		return p.o.Rate, nil

@@ -33,18 +33,17 @@ type Options struct {
 	// Duration is how long load is put on and measured, at least 5 s. Default: as Scenarios says, or
 	// 40 s for each step of a scale-out.
 	Duration time.Duration
-	// WarmUp is for how long there is load before that. Default 15 s; negative: not at all.
+	// WarmUp is how long load is put on before that. Default 15 s; negative: not at all.
 	WarmUp time.Duration
 	// Rate is how many tasks a second are offered. Default: half of what the accounts give from put to
 	// delete with Pack tasks in a message. It is refused if a scenario offers as many as are taken.
 	Rate float64
-	// Processors is how many there are, or how many there are at the end. Default 2; 4 where
-	// processors are what is added; 1 where accounts are, and the first has one queue.
+	// Processors is their number, or their number at the end. Default 2; 4 if processors are added; 1
+	// if accounts are added and the first has one queue.
 	Processors int
-	// Concurrency is how many tasks each handles at once. Default 64; 16 where processors are what
-	// is added.
+	// Concurrency is how many tasks each handles at once. Default 64; 16 if processors are added.
 	Concurrency int
-	// HandlerTime is how long a task takes. Default 0; 20 ms where processors are what is added.
+	// HandlerTime is how long a task takes. Default 0; 20 ms if processors are added.
 	HandlerTime time.Duration
 	// Pack is the most tasks in a message; negative: as many as fit. Default 1.
 	Pack int
@@ -96,13 +95,13 @@ type Progress struct {
 // Info describes a scenario.
 type Info struct {
 	Name     string
-	Asks     string        // what it finds out
+	Asks     string        // what it measures
 	Load     string        // what it does, with the defaults
 	Duration time.Duration // by default
 	// Least is the least number of accounts it needs.
 	Least int
 
-	taken  bool // it offers as much as is taken, at no rate
+	taken  bool // it has no rate: it offers as much as is taken
 	victim bool // something is done to one account
 	plan   func(*planner) error
 }

@@ -17,7 +17,7 @@ import (
 type taskSource struct {
 	id       string
 	schedule schedule
-	end      time.Duration // what is not taken by then is not sent
+	end      time.Duration // tasks that are not taken by then are not sent
 	options  *Options
 	record   *recorder
 	put      func() int64 // messages that were put so far
@@ -25,7 +25,7 @@ type taskSource struct {
 	opened chan struct{} // closed when the distributor begins to read: the workload exists
 	begin  chan struct{} // closed when the load begins
 
-	// What follows belongs to the reader until the distributor's Run returned.
+	// The fields below belong to the reader until the distributor's Run has returned.
 	n      uint64
 	groups [256]groupSent
 	unsent int64

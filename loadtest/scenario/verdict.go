@@ -107,8 +107,8 @@ func answerSaturate(a *answers) {
 		"What was spent then of what the accounts give.")
 }
 
-// held says whether a phase took what was offered: at least 98 % of it, and no queue grew
-// so far that a task waited for longer than two seconds at the 99th percentile.
+// held says whether a phase took the offered load: at least 98 % of it, and without a queue so long
+// that a task waited for longer than two seconds at the 99th percentile.
 func held(p *report.Phase) bool {
 	return p.Offered != nil && p.Handled >= 0.98**p.Offered && p.FromSchedule.P99 != nil &&
 		*p.FromSchedule.P99 <= 2

@@ -29,15 +29,15 @@ type Fault struct {
 	Rate               float64
 	Skip, First, Every int
 
-	// What an error answers; 0 and "": 503 ServerBusy, after the act 500 InternalError, of a refusal
-	// 403 AuthenticationFailed.
+	// The answer of an error. 0 and "" mean 503 ServerBusy, after the act 500 InternalError, for a
+	// refusal 403 AuthenticationFailed.
 	Status     int
 	Code       string
 	RetryAfter time.Duration // a header, in whole seconds
 
 	By time.Duration // of a delay
 
-	Back string // what an account that is gone holds when it comes back: "full" (also ""), "empty"
+	Back string // what a gone account holds when it comes back: "full" (also ""), "empty"
 
 	// The fault begins From after it was set, and ends after For (0: never). With Repeat it begins
 	// again that long after it began.
@@ -52,7 +52,7 @@ type kind struct {
 	words []string        // beside those of every kind
 	only  []string        // operations that it can change; nil: all
 	of    string          // the service of only
-	dark  darkness        // what it makes of a whole account
+	dark  darkness        // the state of a whole account
 }
 
 // always are the words of every kind; often those of all kinds but of a whole account.

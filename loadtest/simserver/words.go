@@ -24,7 +24,7 @@ type word struct {
 	name  string
 	read  func(f *Fault, text string) error
 	show  func(f *Fault) any
-	check func(f *Fault) error // what a Go program may have put there
+	check func(f *Fault) error // a value that a Go program may have set
 	unset func(f *Fault) bool
 }
 
