@@ -135,8 +135,8 @@ func readFrame(text []byte) (frame, error) {
 	return fr, nil
 }
 
-// readHead decodes the header, and no more than the header, of a recognised
-// text into buf and checks what every version has in common.
+// readHead decodes only the header of a recognised text into buf and checks what every version has
+// in common.
 func readHead(buf, text []byte) ([]byte, error) {
 	// 18 of the bytes that recognise has looked at hold both lengths.
 	lengths, err := strict.AppendDecode(buf, text[:24])

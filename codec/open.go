@@ -106,10 +106,9 @@ func Open(text []byte, l Limits) (*Envelope, error) {
 	return &Envelope{Header: fr.Header, Tasks: m.tasks, memory: m}, nil
 }
 
-// Release gives the envelope's buffers to the next Open: its tasks must not be
-// touched any more, nor must copies of them. The Header stays. An envelope that
-// is never released is left to the garbage collector. A second Release does
-// nothing.
+// Release gives the envelope's buffers to the next Open: its tasks and copies of them must not be
+// touched any more. The Header stays. An envelope that is never released is left to the garbage
+// collector. A second Release does nothing.
 func (e *Envelope) Release() {
 	if e.memory == nil {
 		return

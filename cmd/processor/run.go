@@ -366,7 +366,7 @@ func (f *runFlags) process(
 	if o.UntilIdle > 0 {
 		return cli.WasInterrupted(ctx)
 	}
-	return nil // stopped as it is meant to be
+	return nil // stopped as intended
 }
 
 func progress(console *cli.Console) func(processor.Summary) {

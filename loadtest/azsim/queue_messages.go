@@ -40,9 +40,9 @@ func (m *message) before(o *message) bool {
 // messageSet holds the messages of one queue. The obvious structure, one heap ordered by
 // visibility, costs log n cache misses for each message that is taken from a deep queue. Here
 // messages that were never taken wait in an array in the order of their arrival, which is the order
-// of before, and only those that are leased or delayed are in a heap: taking is a step in the
-// array, and the heap is as small as what is in flight. With millions of messages, put is O(1),
-// take O(log leased), update and delete O(log leased), and the expiry heap adds O(log n) for
+// of the method before, and only those that are leased or delayed are in a heap: taking is a step
+// in the array, and the heap is as small as what is in flight. With millions of messages, put is
+// O(1), take O(log leased), update and delete O(log leased), and the expiry heap adds O(log n) for
 // messages that have a time to live.
 type messageSet struct {
 	byID  map[uuid.UUID]*message

@@ -33,7 +33,7 @@ type Options struct {
 	// Duration is how long load is put on and measured, at least 5 s. Default: as Scenarios says, or
 	// 40 s for each step of a scale-out.
 	Duration time.Duration
-	// WarmUp is how long load is put on before that. Default 15 s; negative: not at all.
+	// WarmUp is how long load is put on before that. Default 15 s; negative: no warm-up.
 	WarmUp time.Duration
 	// Rate is how many tasks a second are offered. Default: half of what the accounts give from put to
 	// delete with Pack tasks in a message. It is refused if a scenario offers as many as are taken.

@@ -135,9 +135,9 @@ func (t *table) Write(ctx context.Context, w storage.Write) (storage.ETag, error
 	return etag, nil
 }
 
-// send makes the SDK's request for w. Options are made anew for each request, because the SDK
-// writes into them (azsim/AZURE.md D8), and always say the condition, because otherwise it writes
-// whichever version the row has.
+// send makes the SDK's request for w. Each request gets new options, because the SDK writes into
+// them (azsim/AZURE.md D8), which always say the condition, because otherwise it writes whichever
+// version the row has.
 func (t *table) send(ctx context.Context, w storage.Write) error {
 	var err error
 	match := condition(w)
