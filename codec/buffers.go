@@ -33,8 +33,8 @@ func newSlab(n int) *slab {
 	return &slab{make([]byte, 0, 1<<(class+minSlabBits))}
 }
 
-// free returns the buffer to its pool; s may be nil. A buffer that an append
-// has made larger than it was is of no pool's size and is dropped.
+// free returns the buffer to its pool; s may be nil. A buffer that an append has made larger fits
+// no pool and is dropped.
 func (s *slab) free() {
 	if s == nil {
 		return

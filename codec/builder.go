@@ -43,20 +43,17 @@ var (
 	errEmpty    = errors.New("codec: sealing an envelope without a task")
 )
 
-// Builder fills one envelope at a time. It says of every task whether it still
-// fits, and what it took surely fits, although each task is compressed only once:
-// records wait uncompressed while even storing them as they are would fit, and are
-// compressed as one chunk when it would not. So the decision needs no
-// compression as long as it is clear, and towards the end the chunks get
-// smaller. With a limit of the caller's that goes on until a single task is
-// compressed and its size seen, and a task is refused only if it would have made
-// the text too long behind the chunks that are there. With the default limit it
-// ends when less than 1/32 of the text is free.
+// Builder fills one envelope at a time. For every task it says whether the task still fits. What it
+// took surely fits, although each task is compressed only once: records wait uncompressed while
+// even storing them as they are would fit, and are compressed as one chunk when it would not. So
+// the decision needs no compression as long as it is clear, and towards the end the chunks get
+// smaller. With a limit that the caller sets, that goes on until a single task is compressed and
+// its size seen, and a task is refused only if it would have made the text too long behind the
+// chunks that are there. With the default limit it ends when less than 1/32 of the text is free.
 //
-// Between calls a Builder holds no compressor, only the waiting records, 2 KiB
-// of those before them and the compressed chunks, in pooled buffers; a sealed or
-// new one holds nothing. The same tasks in the same order make the same text. A
-// Builder is not safe for concurrent use.
+// Between calls a Builder holds no compressor, only the waiting records, 2 KiB of those before them
+// and the compressed chunks, in pooled buffers; a sealed or new one holds nothing. The same tasks
+// in the same order make the same text. A Builder is not safe for concurrent use.
 type Builder struct {
 	// buf[:start] are records that are in chunks already and serve as the
 	// window of the next one; buf[start:] wait.
@@ -75,7 +72,7 @@ type Builder struct {
 	done  int // encoded size of all spans but the last
 
 	start  int
-	raw    *slab // whose buffer buf is
+	raw    *slab // buf is its buffer
 	chunks *slab // nil: there are none
 
 	traces traces
@@ -87,9 +84,9 @@ type Builder struct {
 	estimates, compressed int
 }
 
-// NewBuilder makes a builder of envelopes whose text has at most textLimit
-// characters: at most, and if 0 is given, 64 KiB; then less [DefaultHeadroom],
-// and it need not be filled to the last task. It must be Reset before use.
+// NewBuilder makes a builder of envelopes whose text has at most textLimit characters, at most 64
+// KiB. If 0 is given, that is 64 KiB less [DefaultHeadroom], and an envelope need not be filled to
+// the last task. It must be Reset before use.
 func NewBuilder(textLimit int) *Builder {
 	b := &Builder{err: errNotReset}
 	if textLimit <= 0 {
@@ -128,8 +125,8 @@ func (b *Builder) Reset(h Header) {
 	b.measure()
 }
 
-// Stamp says when the envelope is sealed, to the millisecond: [Header.Sealed]. It is
-// to be called between Reset and Seal; the version 1 has no room for it and ignores it.
+// Stamp says when the envelope is sealed, to the millisecond: [Header.Sealed]. Call it between
+// Reset and Seal. Version 1 has no room for the time and ignores it.
 func (b *Builder) Stamp(sealed time.Time) { b.head.Sealed = sealed }
 
 func (b *Builder) free() {
@@ -210,8 +207,8 @@ func (b *Builder) Add(t Task) (fits bool, err error) {
 	return true, nil
 }
 
-// makeRoom makes a chunk of what waits if a task n whose record has size bytes cannot wait
-// with it, unless that is not worth it any more. It says how much room there is then.
+// makeRoom makes a chunk of what waits if a task n whose record has size bytes cannot wait with it,
+// unless a chunk is not worth it any more. It gives the room that is left then.
 func (b *Builder) makeRoom(n uint64, size int) int {
 	waiting, room := b.waiting(), b.room(n, size)
 	due := waiting+size > maxWaiting || storedSize(waiting+size) > room
@@ -316,9 +313,9 @@ func (b *Builder) sums(records []byte) {
 	b.sum.Write(records)
 }
 
-// storeBelow is how many bytes of records are not worth compressing: a single small
-// task becomes a few dozen bytes shorter, of the kilobyte that its request
-// has anyway, for a third of the work that all of the message is (--pack 1).
+// storeBelow is the size in bytes below which records are not worth compressing. Compressing a
+// single small task saves a few dozen bytes of the kilobyte that its request has anyway, and is a
+// third of all work on the message (--pack 1).
 const storeBelow = 512
 
 // store makes the one chunk of an envelope from its records as they are. They fit, or

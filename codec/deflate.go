@@ -21,13 +21,13 @@ const (
 type deflater struct {
 	w   *flate.Writer
 	out []byte
-	// huffman looks for no repetitions; nil until records had none. The other one stores these as
-	// they are, though a text in base64 takes a quarter less in codes of its letters.
+	// huffman looks for no repetitions; nil until records had none. The other one stores such records
+	// as they are, though codes of the letters save a quarter of a text in base64.
 	huffman *flate.Writer
 }
 
-// deflaterPool lends deflaters. Each takes 0.8 MB, so there are as many as are at work at once,
-// not one per open envelope (P6.2), and no more than most.
+// deflaterPool lends deflaters. Each takes 0.8 MB, so there are as many as work at once, at most
+// `most`, and not one per open envelope (P6.2).
 type deflaterPool struct {
 	idle   sync.Pool
 	atWork chan struct{}

@@ -1,25 +1,24 @@
-// Package codec is the envelope: one queue message that carries many tasks of
-// one segment of one run. Many tasks in one message are the largest lever
-// beyond a queue's 2,000 messages per second.
+// Package codec is the envelope: one queue message that carries many tasks of one segment of one
+// run. Many tasks in one message are the largest lever beyond a queue's 2,000 messages per second.
 //
-// A [Builder] packs tasks into message text, [ReadHeader] says whose tasks they are without
-// unpacking, [Open] unpacks them within [Limits], [Quarantined] and [Restamped] change a header
-// without unpacking. For a message that is not an envelope the error is [ErrForeign]. The package
-// is pure: no I/O, no clock.
+// A [Builder] packs tasks into message text, [ReadHeader] reads the header without unpacking,
+// [Open] unpacks them within [Limits], [Quarantined] and [Restamped] change a header without
+// unpacking. For a message that is not an envelope the error is [ErrForeign]. The package is pure:
+// no I/O, no clock.
 //
 // # The format, version 4
 //
-// An envelope is a gzip file (RFC 1952) with one member, encoded as standard
-// base64 with padding and without line breaks, so that
+// An envelope is a gzip file (RFC 1952) with one member, encoded as standard base64 with padding
+// and without line breaks, so that
 //
 //	base64 -d message.txt | gunzip
 //
-// shows its records. Base64 because a message must be legal XML text and an
-// illegal character is replaced silently on the way; gzip because every language
-// reads it. The header of the gzip file carries the metadata in its extra field.
+// shows its records. Base64 because a message must be legal XML text and an illegal character is
+// replaced silently on the way; gzip because every language reads it. The header of the gzip file
+// carries the metadata in its extra field.
 //
-// Integers are little-endian; uvarint and varint are those of encoding/binary,
-// in their shortest form; a string is its length as a uvarint and its bytes.
+// Integers are little-endian; uvarint and varint are those of encoding/binary, in their shortest
+// form; a string is its length as a uvarint and its bytes.
 //
 //	offset  size  what
 //	     0    10  gzip header: 1f 8b 08 04 00 00 00 00 00 ff
@@ -38,11 +37,11 @@
 //	             4  CRC-32 (IEEE) of the records (gzip)
 //	             4  size of the records (gzip)
 //
-// Because the header is a multiple of three bytes, its text ends between two
-// characters: it can be replaced without decoding what follows.
+// Because the header is a multiple of three bytes, its text ends between two characters: it can be
+// replaced without decoding what follows.
 //
-// The fields of version 4; those of 2 and 3 are the same without what is about "not now", those of
-// version 1 without sealed, too:
+// The fields of version 4. Versions 2 and 3 lack what is about "not now"; version 1 lacks sealed,
+// too:
 //
 //	string    workload, at most 255 bytes of UTF-8
 //	16 bytes  run
@@ -70,12 +69,11 @@
 //	  varint    first attempt in milliseconds since 1970, 0 for none
 //	  varint    last attempt
 //
-// The records are as many as the n-set has n, in its order and without gaps
-// between them. A record is three strings: key, id, body; any bytes.
+// The records are as many as the n-set has n, in its order and without gaps between them. A record
+// is three strings: key, id, body; any bytes.
 //
-// In versions 3 and 4 trace contexts follow the records, to the end of what was packed,
-// and count as records for sizes and checksums; version 3 without one is damaged. A context
-// is
+// In versions 3 and 4 trace contexts follow the records, to the end of what was packed, and count
+// as records for sizes and checksums; an envelope of version 3 without one is damaged. A context is
 //
 //	uvarint   how many tasks have none since the task before with one
 //	string    1 to 512 bytes: a W3C traceparent (https://www.w3.org/TR/trace-context/),
@@ -83,23 +81,21 @@
 //
 // # Compression
 //
-// The stream is made by github.com/klauspost/compress at level 1, in ten to twenty chunks, and
-// read by it. A writer and a reader of this package's own took 0.1 to 0.4 us less CPU time a task
-// each, for about as many messages: too little for 1,400 lines to keep right.
+// The stream is made by github.com/klauspost/compress at level 1, in ten to twenty chunks, and read
+// by it. A writer and a reader of this package's own took 0.1 to 0.4 us less CPU time a task each,
+// for about as many messages: too little for 1,400 lines to keep right.
 //
 // # Versions
 //
-// A reader of version n reads all versions up to n. The table's rows for the bytes
-// before the fields and for the last 4 bytes of the header hold in every version,
-// so a reader can tell a newer envelope that is intact ([ErrVersion]) from one that
-// is damaged ([ErrCorrupt]). A change to anything else, a new field too, is a new
-// version. Writers write no version above the one that the live members read
-// ([Header.Version] given to [Builder.Reset]), version 3 only where a task has
-// a context, and version 4 only where a task was told "not now".
+// A reader of version n reads all versions up to n. The table's rows for the bytes before the
+// fields and for the last 4 bytes of the header hold in every version, so a reader can tell a newer
+// envelope that is intact ([ErrVersion]) from one that is damaged ([ErrCorrupt]). Any other change,
+// a new field included, makes a new version. Writers never write a version above the one that the
+// live members read ([Header.Version] given to [Builder.Reset]). They write version 3 only if a
+// task has a context, and version 4 only if a task was told "not now".
 //
 // # Bounds
 //
-// A text is at most 65,536 characters. Builders pack at most 4 MiB of records
-// and 32,768 tasks into an envelope; readers refuse more unless told otherwise
-// ([Limits]).
+// A text is at most 65,536 characters. Builders pack at most 4 MiB of records and 32,768 tasks into
+// an envelope; readers refuse more unless told otherwise ([Limits]).
 package codec

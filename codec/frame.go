@@ -55,11 +55,10 @@ var signature = func() (sig [signatureTxt]byte) {
 	return sig
 }()
 
-// maxDamage is how many characters of the signature may differ in what still
-// counts as an envelope of ours that was damaged. Without this tolerance a
-// flipped bit at the start would turn an envelope into a foreign message, whose
-// gibberish a handler would get as a task. Nine of the fixed characters differ
-// in other gzip files, those of other programs with an extra field have eight.
+// maxDamage is how many characters of the signature may differ in a text that still counts as a
+// damaged envelope. Without this tolerance a flipped bit at the start would turn an envelope into a
+// foreign message, whose gibberish a handler would get as a task. Nine of the fixed characters
+// differ in other gzip files, eight in those that have an extra field.
 const maxDamage = 3
 
 // recognise says whether text is an envelope: nil, or ErrForeign, ErrTruncated
@@ -136,8 +135,8 @@ func readFrame(text []byte) (frame, error) {
 	return fr, nil
 }
 
-// readHead decodes the header, and no more than the header, of a recognised
-// text into buf and checks what every version has in common.
+// readHead decodes only the header of a recognised text into buf and checks what every version has
+// in common.
 func readHead(buf, text []byte) ([]byte, error) {
 	// 18 of the bytes that recognise has looked at hold both lengths.
 	lengths, err := strict.AppendDecode(buf, text[:24])

@@ -12,12 +12,12 @@ import (
 // Unless told otherwise it writes the oldest format that has room for what the envelope carries.
 const Version = 4
 
-// tracedSince is the first version that carries trace context: the only thing that it has
-// more than the one before, so no envelope without such a task is of it.
+// tracedSince is the first version that carries trace contexts, its only difference from the
+// version before. An envelope without one is never written in it.
 const tracedSince = 3
 
-// notNowSince is the first version that says when its tasks were first told "not now": no envelope
-// without that is of it.
+// notNowSince is the first version that says when its tasks were first told "not now". An envelope
+// that does not say it is never written in it.
 const notNowSince = 4
 
 // sealedSince is the first version that says when an envelope was sealed.
@@ -66,8 +66,8 @@ type Header struct {
 	// millisecond. It is zero if that is not known, as in version 1. It serves to measure; nothing
 	// may be decided by it.
 	Sealed time.Time
-	// NotNow is what is known of the times when these tasks were told "not now"; zero: they never
-	// were, as in versions before 4.
+	// NotNow says since when and how often these tasks were told "not now". It is zero if they never
+	// were, and in versions before 4.
 	NotNow NotNow
 	// Cause is set only in quarantined copies.
 	Cause *Cause
@@ -79,8 +79,8 @@ type NotNow struct {
 	// First is when the first of them was told so for the first time, by the clock of the queue
 	// service, to the millisecond.
 	First time.Time
-	// Deliveries is how many deliveries that has ended, and Here how many of them were deliveries of
-	// this very message: one that is put beside it, split off or put back from quarantine has none.
+	// Deliveries is how many deliveries "not now" has ended. Here counts those of this very message: a
+	// message that is put beside it, split off or put back from quarantine begins at 0.
 	Deliveries, Here uint32
 }
 
@@ -152,9 +152,8 @@ func (c *Cause) append(b []byte) []byte {
 	return binary.AppendVarint(b, millis(c.Last))
 }
 
-// millis is t for the wire; 0 stands for the zero time (the instant that 0 also
-// is, in 1970, is before this program was written). Years that a reader would
-// refuse become the nearest that it takes.
+// millis is t for the wire; 0 stands for the zero time (0 is also an instant in 1970, before this
+// program was written). Years that a reader would refuse become the nearest that it takes.
 func millis(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -291,7 +290,7 @@ func (f *fields) time(name string) time.Time {
 	return f.instant(name, v)
 }
 
-// instant is the time that millis made v of.
+// instant is the time from which millis made v.
 func (f *fields) instant(name string, v int64) time.Time {
 	switch {
 	case v < minMillis || v > maxMillis:

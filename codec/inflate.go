@@ -25,8 +25,8 @@ func newInflater() *inflater {
 var errMore = errors.New("more than was declared")
 
 // inflate unpacks the stream at the beginning of in behind what is in s, want bytes in all, and
-// says how many bytes of in it took. The buffer grows as the bytes come. On an error s is what was
-// unpacked until then; there never is more than want.
+// says how many bytes of in it took. The buffer grows as the bytes come. On an error s holds what
+// was unpacked until then, never more than want.
 func (f *inflater) inflate(in []byte, s *slab, want int) (_ *slab, taken int, err error) {
 	f.in.Reset(in)
 	defer f.in.Reset(nil)

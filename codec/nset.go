@@ -149,8 +149,8 @@ func (s NSet) String() string {
 // and its length less one. Every byte sequence therefore means at most one set
 // and every set has one byte sequence.
 
-// spanSize is the encoded size of sp after a span that ended at prev (exclusive;
-// first says that there is none).
+// spanSize is the encoded size of sp after a span that ended at prev (exclusive; first: there is no
+// such span).
 func spanSize(sp span, prev uint64, first bool) int {
 	return uvarintLen(spanGap(sp, prev, first)) + uvarintLen(sp.to-sp.from-1)
 }

@@ -81,14 +81,12 @@ var (
 // belongs to a rare envelope of tiny tasks.
 const keptTasks = 1 << 13
 
-// Open unpacks an envelope. Everything is verified: the header's checksum, the
-// packed length, that the text is exactly one gzip member, its CRC-32 and size,
-// the header's checksum of the records, that the records are as many as the
-// n-set says and fill the whole. No memory is spent on a declaration before it
-// has been checked against l, nor much before it comes true.
+// Open unpacks an envelope. Everything is verified: the header's checksum, the packed length, that
+// the text is exactly one gzip member, its CRC-32 and size, the header's checksum of the records,
+// that the records are as many as the n-set says and fill the whole. No memory is spent on a
+// declared size before it has been checked against l, and little before the bytes are there.
 //
-// The errors are those of [ReadHeader]; they are lasting properties of the
-// text. Text is not kept.
+// The errors are those of [ReadHeader]; they are lasting properties of the text. Text is not kept.
 func Open(text []byte, l Limits) (*Envelope, error) {
 	fr, err := readFrame(text)
 	if err != nil {
@@ -108,10 +106,9 @@ func Open(text []byte, l Limits) (*Envelope, error) {
 	return &Envelope{Header: fr.Header, Tasks: m.tasks, memory: m}, nil
 }
 
-// Release gives the envelope's buffers to the next Open: its tasks must not be
-// touched any more, nor must copies of them. The Header stays. An envelope that
-// is never released is left to the garbage collector. A second Release does
-// nothing.
+// Release gives the envelope's buffers to the next Open: its tasks and copies of them must not be
+// touched any more. The Header stays. An envelope that is never released is left to the garbage
+// collector. A second Release does nothing.
 func (e *Envelope) Release() {
 	if e.memory == nil {
 		return
@@ -124,7 +121,7 @@ func (e *Envelope) Release() {
 func (m *memory) release() {
 	m.raw.free()
 	m.raw = nil
-	clear(m.tasks) // they point into the buffer that is used anew now
+	clear(m.tasks) // they point into the buffer that is reused now
 	m.tasks = m.tasks[:0]
 	if cap(m.tasks) <= keptTasks {
 		memories.Put(m)
@@ -162,12 +159,11 @@ func (m *memory) fill(fr *frame) error {
 	return err
 }
 
-// firstRaw is the memory that a declaration of the records' size is worth before
-// any of them has been seen.
+// firstRaw bounds the memory that is allocated for a declared size before any record has been seen.
 const firstRaw = 256 << 10
 
-// inflate unpacks d.packed into m.raw, which must become want bytes and no more,
-// and says how much of it that took.
+// inflate unpacks d.packed into m.raw, which must become want bytes and no more, and says how many
+// bytes of d.packed that took.
 func (m *memory) inflate(d *decoder, want int) (taken int, err error) {
 	m.raw, taken, err = d.inf.inflate(d.packed, newSlab(min(want, firstRaw)), want)
 	switch {

@@ -6,15 +6,14 @@ import (
 	"unicode/utf8"
 )
 
-// Quarantined is the envelope in text with c as its cause, in place of one that
-// it may have; nothing else changes. The part behind the header is carried over
-// as it is, without unpacking or even decoding it, so an envelope that is
-// truncated or corrupt behind its header can be quarantined as well.
+// Quarantined is the envelope in text with c as its cause, in place of any cause it has; nothing
+// else changes. The part behind the header is carried over as it is, without unpacking or even
+// decoding it, so an envelope that is truncated or corrupt behind its header can be quarantined as
+// well.
 //
-// Reason and Instance are cut to their limits and Detail to what fits, never
-// within a character. The error is ErrTooLarge if the cause does not fit into
-// 64 KiB even without a detail (it does if the Builder left [DefaultHeadroom]),
-// or that of [ReadHeader].
+// Reason and Instance are cut to their limits and Detail to what fits, never within a character.
+// The error is ErrTooLarge if the cause does not fit into 64 KiB even without a detail (it does if
+// the Builder left [DefaultHeadroom]), or that of [ReadHeader].
 func Quarantined(text []byte, c Cause) ([]byte, error) {
 	fr, err := readFrame(text)
 	if err != nil {

@@ -5,7 +5,8 @@ import (
 )
 
 // Trace contexts stand behind the records, and not in them: which tasks are traced is known only
-// while an envelope is filled, and one that carries none is as it was before there were any.
+// while an envelope is filled, and an envelope without any is as it was before there were trace
+// contexts.
 
 // traces are the contexts that a Builder has taken.
 type traces struct {

@@ -19,7 +19,8 @@ func EncodeTrace(sc trace.SpanContext) []byte {
 	return out
 }
 
-// DecodeTrace is the context of a task; it is not ok if there is none, or what is there is none.
+// DecodeTrace is the context of a task; it is not ok if the task has none, or bytes that are not a
+// context.
 func DecodeTrace(b []byte) (trace.SpanContext, bool) {
 	if len(b) == 0 {
 		return trace.SpanContext{}, false

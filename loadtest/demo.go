@@ -198,8 +198,7 @@ func (t *trial) prepare() error {
 	return nil
 }
 
-// regularFiles lists them independently of the distributor, whose own list is
-// what is on trial.
+// regularFiles lists the files independently of the distributor, whose own list is on trial.
 func regularFiles(root string) ([]string, error) {
 	var paths []string
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -281,7 +280,7 @@ func (t *trial) start() error {
 	return nil
 }
 
-// workArgs are the flags by which a processor is told what to do.
+// workArgs are the flags that tell a processor what to do.
 func (t *trial) workArgs() ([]string, error) {
 	f := t.flags
 	switch {

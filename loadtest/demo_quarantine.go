@@ -33,8 +33,8 @@ func newQuarantine(s *simulation) (*quarantine, error) {
 	return q, nil
 }
 
-// read takes in what has come since the last call. It hides what it has read
-// for longer than a trial lasts, so that it is not read again.
+// read takes in what has come since the last call. It hides the messages that it has read for
+// longer than a trial lasts, so that they are not read again.
 func (q *quarantine) read(ctx context.Context) error {
 	for _, queue := range q.queues {
 		if err := q.readQueue(ctx, queue); err != nil {

@@ -70,14 +70,14 @@ type accounting struct {
 	// given up before every task was accounted for
 	Unfinished bool      `json:"unfinished,omitempty"`
 	Error      string    `json:"error,omitempty"`  // why the status is not 0
-	Causes     []string  `json:"causes,omitempty"` // the first ones for which tasks were quarantined
+	Causes     []string  `json:"causes,omitempty"` // the first causes for which tasks were quarantined
 	Go         string    `json:"go"`
 	CPUs       int       `json:"cpus"`
 	Time       time.Time `json:"time"`
 }
 
-// failure is run.json of a trial that failed before the tasks were accounted
-// for. It has none of the counts that would have to be guessed.
+// failure is run.json of a trial that failed before the tasks were accounted for. It leaves out the
+// counts that would have to be guessed.
 type failure struct {
 	Unfinished bool      `json:"unfinished"` // true
 	Error      string    `json:"error"`
@@ -93,9 +93,9 @@ func (t *trial) failed(err error) *failure {
 	}
 }
 
-// lost is how many of the tasks that were sent are neither among the results
-// nor in quarantine. Identities are counted, as a task may be in both, or
-// several times in each; those of another run were not sent by this one.
+// lost is how many of the sent tasks are neither among the results nor in quarantine. It counts
+// identities, because a task may be in both, or several times in each; this run did not send tasks
+// of another run.
 func (t *trial) lost() int64 {
 	found := 0
 	for id := range t.results.seen {
@@ -111,7 +111,7 @@ func (t *trial) lost() int64 {
 	return max(t.summary.Tasks-int64(found), 0)
 }
 
-// given counts what is in quarantine and has no result, and gives the keys of it.
+// given counts what is in quarantine and has no result, and gives the keys of these tasks.
 func (t *trial) given() (n int64, keys map[string]bool) {
 	keys = map[string]bool{}
 	for id, key := range t.quarantine.keys {

@@ -118,10 +118,9 @@ func (r *results) add(line []byte) error {
 // handled is how many different tasks were handled.
 func (r *results) handled() int { return len(r.seen) }
 
-// compare checks the results against the files themselves: want gives the
-// paths that should have been hashed, and each is hashed again here. Lost are
-// those that have no result and are not quarantined, mismatched those with a
-// wrong result, and results that no file asked for.
+// compare checks the results against the files themselves: want gives the paths that should have
+// been hashed, and each is hashed again here. Lost are the paths that have no result and are not
+// quarantined; mismatched are wrong results, and results that no file asked for.
 func (r *results) compare(
 	want []string, quarantined map[string]bool,
 ) (lost, mismatched int, err error) {

@@ -54,9 +54,8 @@ func killProcesses() {
 	})
 }
 
-// startProcess starts a binary whose log is JSON. In a process group of its
-// own, or Ctrl-C at the terminal would be the first signal for all of them at
-// once, and the one we send the second.
+// startProcess starts a binary whose log is JSON. The process has a process group of its own:
+// otherwise Ctrl-C at the terminal would be the first signal for all of them, and ours the second.
 func startProcess(name string, log *slog.Logger, path string, args ...string) (*process, error) {
 	p := &process{
 		name: name, cmd: exec.Command(path, args...), log: log, done: make(chan struct{}),
@@ -104,8 +103,8 @@ func (p *process) read(stderr io.Reader) {
 	_, _ = io.Copy(io.Discard, stderr) // a line beyond the buffer: the process must not block
 }
 
-// relay shows a warning of the process with what it gives as the reason. Of
-// those that say the same, which come with every message, the first is shown.
+// relay shows a warning of the process with its reason. Of equal warnings, which come with every
+// message, it shows the first.
 func (p *process) relay(record map[string]any) {
 	msg := fmt.Sprint(record["msg"])
 	var attrs []any

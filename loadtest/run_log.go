@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// fewer is a log of the pump's warnings of which each comes twice at most: a test provokes
-// them by the thousand. Where details are asked for (--debug), all of it is shown.
+// fewer is a log that shows each of the pump's warnings at most twice: a test provokes them by the
+// thousand. With --debug it shows all.
 type fewer struct {
 	slog.Handler
 	seen *seenWarnings

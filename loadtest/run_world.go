@@ -49,7 +49,7 @@ func (f *runFlags) open(ctx context.Context, console *cli.Console) (*loadWorld, 
 
 // configured is the accounts of a configuration.
 func configured(file *configfile.File, against report.Against, closeIt func()) (*loadWorld, error) {
-	// As the binaries open them. One handle serves all instances: they are one process.
+	// Opened as the binaries do it. One handle serves all instances, because they are one process.
 	accounts := slices.Clone(file.Config.Accounts)
 	keys := service.NewKeys(slog.Default(), func() ([]pump.Account, error) { return accounts, nil })
 	take, err := keys.Adopt(accounts)
@@ -148,8 +148,8 @@ func inVirtualTime(ctx context.Context, do func(context.Context)) {
 	<-done
 }
 
-// insideOf is a context of the bubble that ends when the one outside does, whose channel cannot
-// be waited for in the bubble: virtual time would stand still.
+// insideOf is a context of the bubble that ends when the outside context does. The bubble cannot
+// wait for the outside channel: virtual time would stand still.
 func insideOf(bubble, outside context.Context) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(bubble)
 	gone := make(chan struct{})
@@ -169,8 +169,8 @@ func insideOf(bubble, outside context.Context) (ctx context.Context, stop func()
 	}
 }
 
-// beside is simulated accounts in a process of their own, so that what the test uses of the
-// machine can be told from what they use.
+// beside is simulated accounts in a process of their own, so that the test's use of the machine can
+// be told from theirs.
 func (f *simulateFlags) beside(ctx context.Context, console *cli.Console) (*loadWorld, error) {
 	limits, err := parseLimits(f.limits)
 	if err != nil {

@@ -23,7 +23,7 @@ type simulateFlags struct {
 	limits           string
 	workload         string
 	seed             uint64
-	more             []azsim.Account // served beside those that are counted
+	more             []azsim.Account // served beside the counted ones
 }
 
 func (f *simulateFlags) add(cmd *cobra.Command) {
@@ -133,7 +133,7 @@ func (s *simulation) configuration() ([]byte, error) {
 		text...), nil
 }
 
-// writeFile replaces a file in one step: a process that waits for it finds it whole or not at all.
+// writeFile replaces a file in one step: a process that waits for it finds the whole file or none.
 func writeFile(path string, text []byte, mode os.FileMode) error {
 	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {

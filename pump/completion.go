@@ -73,11 +73,11 @@ type RunReport struct {
 	Duplicates  uint64 `json:"duplicates"` // recognised, and not handled
 }
 
-// RunProgress is how far a run is by the ledger: exact: each task counts once, also if it was
+// RunProgress is how far a run is by the ledger. It is exact: each task counts once, also if it was
 // delivered more often. It is known in delivery mode [Once] only.
 type RunProgress struct {
-	// Total is the number of tasks in the run, null until it is sealed, and then
-	// Remaining is what is neither done nor in quarantine.
+	// Total is the number of tasks in the run, and Remaining how many of them are neither done nor in
+	// quarantine; both are null until the run is sealed.
 	Total       *uint64 `json:"total"`
 	Done        uint64  `json:"done"`
 	Quarantined uint64  `json:"quarantined"`

@@ -32,13 +32,12 @@ type Config struct {
 	// source.TextSource.Key does for a line: "city", or "a.b" for b inside of a. It is pinned when the
 	// workload is made. Default: such messages have no key, and are segmented by their text.
 	ForeignKey string
-	// ForeignEncoding says what the body is of a message that another program put: "auto" decodes a
-	// text that is base64 of JSON, "base64" one that is base64 of anything, "text" none. Default
-	// "auto".
+	// ForeignEncoding says how the body of another program's message is decoded: "auto" decodes base64
+	// of JSON, "base64" base64 of anything, "text" nothing. Default "auto".
 	ForeignEncoding string
-	// Retention is for how long rows of runs are kept that are done with, and what is in quarantine
-	// of them can be redriven as their tasks: at least a minute, by the server's clock. Default 7
-	// days. A copy of a task that turns up later is quarantined.
+	// Retention is how long the rows of a run are kept that is over, and what it has in quarantine can
+	// be redriven as its tasks: at least a minute, by the server's clock. Default 7 days. A copy of a
+	// task that turns up later is quarantined.
 	Retention time.Duration
 	// Instance is this process's unique name in logs, rows and quarantined messages: 1 to 200 of
 	// letters, digits and _ . ~ -. Default: host name, process id and a random part.
@@ -124,8 +123,8 @@ type Account struct {
 	Storage storage.Account
 }
 
-// DefaultQueues is how many queues of an account are used unless configured, by up to 128 accounts;
-// of more accounts there are as many as leave each queue four of 4,096 segments, or of as many as
-// are configured: queues cost nothing, one gives at most 2,000 messages a second and an account
-// 20,000, and many instances sharing one queue are about ten times slower than one instance alone.
+// DefaultQueues is how many queues of an account are used unless configured, with up to 128
+// accounts. With more, each has as many queues as leave each queue four of 4,096 segments, or of
+// the configured number. Queues cost nothing; one gives at most 2,000 messages a second, an account
+// 20,000. Many instances that share one queue are about ten times slower than one instance alone.
 const DefaultQueues = 8

@@ -5,12 +5,12 @@ package pump
 // time, a false one a request.
 type Nudge struct {
 	Address  string // of the admin port, host:port
-	Instance string // whose it is; another process at that address ignores the nudge
+	Instance string // the process that is meant; another one at that address ignores the nudge
 	Queue    string // "account/queue" to be read; empty: none
 	Gate     string // the gate to look at; empty: none
 	// messages come without nudges: idle queues are worth a look more often for a while
 	Traffic bool
-	// With none of them the cluster's rows are what to look at.
+	// Without any of these, the process looks at the cluster's rows.
 
 	// Here: the other process runs on this machine, so its address may be a loopback one.
 	Here bool

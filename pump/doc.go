@@ -32,14 +32,13 @@
 //
 // # The promise
 //
-// Delivery is at least once: a task is delivered again when a handler fails, a
-// process dies or an answer is lost, and never given up for any other reason
-// than a handler's [Reject], an exhausted [RetryPolicy], or contents that cannot be read; those go
-// to the workload's poison queues with their cause. Each task has an identity,
-// (run, segment, n), which every copy of it carries.
+// Delivery is at least once: a task is delivered again when a handler fails, a process dies or an
+// answer is lost, and given up only for a handler's [Reject], an exhausted [RetryPolicy], or
+// contents that cannot be read; such tasks go to the workload's poison queues with their cause.
+// Each task has an identity, (run, segment, n), which every copy of it carries.
 //
-// Every request is made once, under a deadline and within the account's and the
-// queue's budget; a timeout, a broken connection and any 5xx mean "maybe done".
+// Every request is made once, under a deadline and within the account's and the queue's budget; a
+// timeout, a broken connection and any 5xx mean "maybe done".
 //
 // docs/design.md walks the data path in ten steps each way, and docs/protocols.md holds the rules
 // that comments cite.

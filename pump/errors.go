@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// ErrNoWorkload is the answer to a name that no distributor has made a workload of.
+// ErrNoWorkload says that no distributor has made a workload of that name.
 var ErrNoWorkload = errors.New("the workload does not exist")
 
 // ConfigError is a configuration that cannot be used.

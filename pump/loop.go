@@ -1,5 +1,3 @@
-// Package loop is how the loops get on that a distributor or a processor consists of, for what
-// supervises it.
 package pump
 
 import "time"

@@ -1,4 +1,3 @@
-// Package prices says what storage requests cost.
 package pump
 
 import (
@@ -6,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Prices is what requests cost, for 10,000. The published lists have classes of requests to queues
-// and to tables. With locally redundant storage, all classes of a service cost the same.
+// Prices is what 10,000 requests cost. The published lists have classes of requests to queues and
+// to tables. With locally redundant storage, all classes of a service cost the same.
 type Prices struct {
 	Currency string  `json:"currency"`
 	Queue    float64 `json:"queue"`  // requests to queues
@@ -16,14 +15,14 @@ type Prices struct {
 	Date     string  `json:"date"`   // as of when, for people: 2026-08
 }
 
-// Published are list prices; a program that knows its own says so in pump.Config.
+// PublishedPrices are list prices; a program that knows its own says so in pump.Config.
 var PublishedPrices = Prices{
 	Currency: "USD", Queue: 0.004, Table: 0.00036, Date: "2026-08",
 	Source: "list prices of East US, August 2026 (prices.azure.com): GPv2 accounts with LRS",
 }
 
 // Mixed reports whether the list is of another currency than the published one and lacks a price,
-// and says why that cannot be and what to do.
+// and then says why that cannot be and what to do.
 func (l Prices) Mixed() (problem, fix string, mixed bool) {
 	if l.Currency == "" || l.Currency == PublishedPrices.Currency || l.Queue != 0 && l.Table != 0 {
 		return "", "", false
@@ -35,8 +34,8 @@ func (l Prices) Mixed() (problem, fix string, mixed bool) {
 			PublishedPrices.Currency, true
 }
 
-// OrPublished is the list with what is not given as published. A list that is [List.Mixed] stays as
-// it is: no price of one currency is one of another.
+// OrPublished is the list with published prices where it gives none. A list that is [Prices.Mixed]
+// stays as it is: a price in one currency cannot stand for one in another.
 func (l Prices) OrPublished() Prices {
 	if _, _, mixed := l.Mixed(); mixed {
 		return l
@@ -74,10 +73,10 @@ type CostOfDay struct {
 	// queues, and has done so long enough to know.
 	Cost   *float64 `json:"cost"`
 	PerDay *float64 `json:"costPerDayNow"`
-	// Cap is budget.costPerDay, null without, and Share what this process would spend a day at what
-	// it may spend now. TimesSlower is how many times as long as otherwise it leaves empty queues
-	// alone, 1 or more; HoldsBack: that is not enough, so gets of full queues wait too. Share and
-	// TimesSlower are 0 of a distributor, which is not held back.
+	// Cap is budget.costPerDay, null without a cap. Share is what this process would spend a day at
+	// what it may spend now. TimesSlower, 1 or more, is how many times longer it leaves empty queues
+	// alone. HoldsBack: that is not enough, so gets of full queues wait too. Share and TimesSlower are
+	// 0 in a distributor, which is not held back.
 	Cap         *float64 `json:"capPerDay"`
 	Share       float64  `json:"sharePerDay"`
 	TimesSlower float64  `json:"timesSlower"`

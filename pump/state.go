@@ -29,8 +29,8 @@ type AccountState struct {
 	Refused   bool    `json:"refused"` // the last answer was that the credential is not good
 }
 
-// LedgerStatus is how much of a segment's ledger is used, of the segment that is nearest to a
-// bound. From half of one on runs that no distributor continues end sooner; at one, tasks of
+// LedgerStatus is how much of its ledger a segment uses: the segment that is nearest to a bound.
+// From half of a bound on, runs that no distributor continues end sooner. At the bound, tasks of
 // further runs wait until others have ended.
 type LedgerStatus struct {
 	Segment   uint32  `json:"segment"`
@@ -41,8 +41,8 @@ type LedgerStatus struct {
 	PagesMost int     `json:"pagesMost"`
 	Bytes     int     `json:"bytes"` // of records of runs and foreign messages
 	BytesMost int     `json:"bytesMost"`
-	// Foreign are names of done foreign messages that may come again. A processor knows them, the
-	// status of the whole workload does not: 0.
+	// Foreign are names of done foreign messages that may come again. Only a processor knows them; the
+	// status of the whole workload has 0.
 	Foreign     int `json:"foreign"`
 	ForeignMost int `json:"foreignMost"`
 }

@@ -39,10 +39,10 @@ type Task struct {
 	Trace []byte
 }
 
-// TraceContext is the context to which belongs what a handler starts elsewhere, as the headers
-// traceparent and tracestate of W3C Trace Context: that of the span in ctx, which the handler was
-// given, or else that in which the task was sent. Both are empty if the task is not traced; state
-// may be empty also if it is.
+// TraceContext is the context for what a handler starts elsewhere, as the headers traceparent and
+// tracestate of W3C Trace Context. It is that of the span in ctx, which the handler was given, or
+// else that in which the task was sent. Both headers are empty if the task is not traced; state may
+// be empty also if it is.
 func (t *Task) TraceContext(ctx context.Context) (parent, state string) {
 	sc := trace.SpanContextFromContext(ctx)
 	if !sc.IsValid() {
@@ -54,16 +54,15 @@ func (t *Task) TraceContext(ctx context.Context) (parent, state string) {
 	return codec.TraceHeaders(sc)
 }
 
-// Handler does the work of a task. The processor calls it from many goroutines
-// at once. A nil error settles the task. [RetryAfter] puts it back for later,
-// [Reject] quarantines it at once; any other error, and a panic, is a failure,
-// after which the task is delivered again with growing delay up to the limits
-// of [RetryPolicy] and is quarantined then.
+// Handler does the work of a task. The processor calls it from many goroutines at once. A nil error
+// settles the task. [RetryAfter] puts it back for later, [Reject] quarantines it at once; any other
+// error, and a panic, is a failure, after which the task is delivered again with growing delay up
+// to the limits of [RetryPolicy] and is quarantined then.
 //
-// The context ends when the message's lease is about to (what is not done by
-// then will be delivered again, so go on only with what may be done twice), when
-// the segment was given to another processor and the task is not done a lease
-// later, and when the processor is stopped and its grace period is over.
+// The context ends when the message's lease is about to end (what is not done by then will be
+// delivered again, so go on only with what may be done twice), when the segment was given to
+// another processor and the task is not done a lease later, and when the processor is stopped and
+// its grace period is over.
 type Handler interface {
 	Handle(ctx context.Context, t *Task) error
 }

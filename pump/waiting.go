@@ -1,5 +1,3 @@
-// Package waiting says what waits in the queues of a workload, as one process of it has looked: see
-// Backlog in the states of a processor and of a distributor.
 package pump
 
 import "time"
@@ -11,10 +9,11 @@ type Backlog struct {
 	Time     time.Time        `json:"time"`     // when the sample was complete, by the process's clock
 	Accounts []WaitingAccount `json:"accounts"` // those that are known, by name
 	// Done is how many messages a second are done and deleted by all processes together, lately; null
-	// while the control account does not answer: nobody knows then what the others do.
+	// while the control account does not answer: what the others do is not known then.
 	Done *float64 `json:"messagesDonePerSecond"`
-	// Seconds is how long it takes to do what is visible at that rate, which counts as a message an
-	// hour at least, so that it is finite; null as well while no account could be looked at.
+	// Seconds is how long it takes to do what is visible at that rate. The rate counts as at least a
+	// message an hour, so that Seconds is finite. It is null with Done, and while no account could be
+	// looked at.
 	Seconds *float64 `json:"seconds"`
 }
 

@@ -20,20 +20,19 @@ import (
 //	homes:    S shard numbers
 //	xxhash64 of all before (8 bytes, big endian)
 //
-// Names stand once each because a workload's queues have the same names in
-// every account: 100 shards at S = 4,096 take about 5 KiB, 2,500 shards of 250
-// accounts at S = 16,384 about 60 KiB.
+// Names stand once each because a workload's queues have the same names in every account: 100
+// shards at S = 4,096 take about 5 KiB, 2,500 shards of 250 accounts at S = 16,384 about 60 KiB.
 //
-// Format 2 is written of a map that the version before could not read, for its size:
-// so that it says that it is too old, and not that the map is damaged. Format 3 is written of a map
-// with foreign shards: a program that does not know them would put tasks into them. Format 4 is
-// written where S is no power of two, with or without foreign shards.
+// Format 2 is written for a map that is too large for readers of format 1, so that these say that
+// they are too old, and not that the map is damaged. Format 3 is written for a map with foreign
+// shards: a program that does not know them would put tasks into them. Format 4 is written if S is
+// not a power of two, with or without foreign shards.
 
 // MaxBytes is the largest stored form of a map: three binary properties of 60 KiB. The
 // longest names of 1,000 accounts and 4,096 queues at S = 16,384 take less.
 const MaxBytes = 180 << 10
 
-// What the version before reads, which has format 1 only.
+// Bounds of a reader that knows format 1 only.
 const (
 	firstSegments = 4096
 	firstShards   = 1024
@@ -99,10 +98,10 @@ func (m *Map) MarshalBinary() ([]byte, error) {
 	return b, nil
 }
 
-// UnmarshalBinary reads the stored form. The bytes are not trusted: they may cost no more memory
-// than a few times their own size, and the result has passed every check that New makes, with
-// every home on an active shard. (Not checked is that loads keep their shares: a later version may
-// place otherwise, and its map still counts.) On an error the receiver is unchanged.
+// UnmarshalBinary reads the stored form. The bytes are not trusted: they cost at most a few times
+// their own size in memory, and the result has passed every check that New makes, with every home
+// on an active shard. (Not checked is that loads keep their shares: a later version may place
+// otherwise, and its map still counts.) On an error the receiver is unchanged.
 func (m *Map) UnmarshalBinary(data []byte) error {
 	if len(data) > MaxBytes {
 		return fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, len(data), MaxBytes)
@@ -231,7 +230,7 @@ func (d *decoder) byte() byte {
 	return b
 }
 
-// count reads a number of entries, of which each takes at least one byte.
+// count reads a number of entries; each entry takes at least one byte.
 func (d *decoder) count(most int) int {
 	n := d.uvarint()
 	if n > uint64(min(most, len(d.rest))) {

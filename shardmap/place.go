@@ -11,13 +11,13 @@ import (
 // MaxShards keeps real indices below it.
 const homeless = ^uint16(0)
 
-// place gives each segment its home on one of m's active shards. With a
-// previous map every segment stays that can.
+// place gives each segment its home on one of m's active shards. With a previous map every segment
+// that can stay stays.
 //
-// Shares are fixed first, as exact numbers of segments, and then filled:
-// a greedy fill against upper bounds alone may leave one shard short by all the
-// room that rounding up gave the others (going from 100 to 101 shards of 4,096
-// segments, every bound stays at 41 and the new shard would get nothing).
+// Shares are fixed first, as exact numbers of segments, and then filled: a greedy fill against
+// upper bounds alone may leave one shard short by all the room that rounding up gave the others
+// (going from 100 to 101 shards of 4,096 segments, every bound stays at 41 and the new shard would
+// get nothing).
 func place(m, prev *Map) []uint16 {
 	homes, kept := inherit(m, prev)
 	want := targets(m, kept)
@@ -68,12 +68,11 @@ func inherit(m, prev *Map) (homes []uint16, kept []int) {
 	return homes, kept
 }
 
-// targets gives each shard the number of segments it will have: its share
-// rounded down, or rounded up for as many as are needed to reach S. Shards that
-// already have more than the lower number are rounded up first, so that
-// rounding moves nothing that may stay; then those that lose most by rounding
-// down; then by name, never by position, and by the queue's name first: the queues that are
-// rounded up are then spread over the accounts, each of which has a limit of its own.
+// targets gives each shard the number of segments it will have: its share rounded down, or rounded
+// up for as many as are needed to reach S. Shards that already have more than the lower number are
+// rounded up first, so that rounding moves nothing that may stay; then those that lose most by
+// rounding down; then by name, never by position, and by the queue's name first. The queues that
+// are rounded up are then spread over the accounts, which have a limit each.
 func targets(m *Map, kept []int) []int {
 	var total uint64
 	for _, s := range m.Shards {
@@ -83,7 +82,7 @@ func targets(m *Map, kept []int) []int {
 	}
 	want := make([]int, len(m.Shards))
 	left := m.Segments
-	var rounded []int // shards whose share is no whole number
+	var rounded []int // shards whose share is not a whole number
 	rest := make([]uint64, len(m.Shards))
 	for i, s := range m.Shards {
 		if s.State != Active {
@@ -130,15 +129,16 @@ type offer struct {
 	shard   uint16
 }
 
-// offers yields the moves that help, best first of all that could. The caller makes each before it
-// asks for the next, which brings surplus and deficit down. A homeless segment goes by its cost at
-// the shard, a segment that has a home by how much dearer it would be than there: plain rendezvous
-// moves it exactly if it would be cheaper, so the moves taken are those nearest to what rendezvous
-// wants. Equal ranks are ordered by segment and names, so that the order of shards is no input.
+// offers yields the moves that help, the best of all possible ones first. The caller makes each
+// move, which lowers surplus and deficit, before it asks for the next. A homeless segment is ranked
+// by its cost at the shard, a segment with a home by how much dearer it would be than there. Plain
+// rendezvous moves a segment exactly if it would be cheaper, so the moves taken are nearest to what
+// rendezvous wants. Equal ranks are ordered by segment and names, so that the order of shards does
+// not matter.
 //
 // Of all pairs of segment and shard, 40 million with 2,500 shards, only the best few of each
-// segment are kept at a time. As surpluses and deficits only ever shrink, the best of
-// what is kept is the best of all: a pair that is no good once is never good again.
+// segment are kept at a time. As surpluses and deficits only ever shrink, the best of what is kept
+// is the best of all: a pair that is no good once is never good again.
 func offers(m *Map, homes []uint16, surplus, deficit []int) iter.Seq[offer] {
 	return func(yield func(offer) bool) {
 		var h bestFirst
@@ -153,7 +153,7 @@ func offers(m *Map, homes []uint16, surplus, deficit []int) iter.Seq[offer] {
 			o := s.best[0]
 			switch {
 			case o.from != homeless && surplus[o.from] == 0:
-				heap.Pop(&h) // it stays, whatever is free elsewhere
+				heap.Pop(&h) // it stays, even if shards have room elsewhere
 			case deficit[o.shard] == 0:
 				if s.next(m, deficit, h.less) {
 					heap.Fix(&h, 0)
@@ -190,7 +190,7 @@ type offered struct {
 	best    []offer
 }
 
-// next drops the offers of shards that have enough; it is false if there is none left.
+// next drops the offers of shards that have enough; it is false if no offer is left.
 func (s *offered) next(m *Map, deficit []int, compare func(a, b offer) int) bool {
 	for len(s.best) > 0 && deficit[s.best[0].shard] == 0 {
 		s.best = s.best[1:]

@@ -14,10 +14,9 @@ func shardHash(s Shard) uint64 {
 	return xxhash.Sum64String(s.Account + "\x00" + s.Queue)
 }
 
-// cost draws how dear a shard is to a segment: an exponentially distributed
-// number, -log2 of a uniform hash, over the weight. The cheapest of several is
-// each with a chance in proportion to its weight, which is all that weighted
-// rendezvous hashing is.
+// cost draws how dear a shard is to a segment: an exponentially distributed number, -log2 of a
+// uniform hash, over the weight. Each of several shards is the cheapest with a chance in proportion
+// to its weight, which is all that weighted rendezvous hashing is.
 func (m *Map) cost(segment uint32, shard int) float64 {
 	h := m.draw(segment, shard)
 	// One division of two exact numbers is rounded the same way everywhere; a
@@ -31,8 +30,8 @@ func (m *Map) draw(segment uint32, shard int) uint64 {
 }
 
 // dearer reports, at a fiftieth of the price of the logarithm, that a shard surely costs a segment
-// more than limit: -log2(x) is above (1-x) / ln 2, which is 1.4427 times 1-x. Of a shard that it
-// does not say that of the cost must be computed.
+// more than limit: -log2(x) is above (1-x) / ln 2, which is 1.4427 times 1-x. If it is false the
+// cost must be computed.
 func (m *Map) dearer(segment uint32, shard int, limit float64) bool {
 	x := float64(m.draw(segment, shard)) * 0x1p-64
 	return (1-x)*(1.44*(1<<logBits)) > limit*m.Shards[shard].Weight
@@ -109,8 +108,8 @@ func (m *Map) Choices(segment uint32) []int {
 	return choices
 }
 
-// nearness says how likely a shard fails together with those chosen: 0 for an
-// account of its own, 2 for the home's account, 1 between.
+// nearness says how likely a shard fails together with the chosen ones: 0 for an account of its
+// own, 2 for the home's account, 1 between.
 func (m *Map) nearness(shard int, chosen []int) int {
 	account := m.Shards[shard].Account
 	if account == m.Shards[chosen[0]].Account {

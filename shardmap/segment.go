@@ -13,10 +13,10 @@ import (
 const (
 	// MaxSegments is the largest S of a map.
 	MaxSegments = 16384
-	// SegmentStep divides S. S is not only a power of two, because the busiest of Q queues has
-	// S/Q segments rounded up: of 16,384 segments 2,500 queues have 6 or 7 each, and those with 7 are
-	// at their limit when all together are at 93.6 % of theirs; of 14,976 they have 6 at most, and
-	// are at 99.8 %. It is 64 because a partition of the ledger has 64 segments.
+	// SegmentStep divides S. S need not be a power of two, because the busiest of Q queues has S/Q
+	// segments rounded up: of 16,384 segments 2,500 queues have 6 or 7 each, and those with 7 are at
+	// their limit when all together are at 93.6 % of theirs; of 14,976 they have 6 at most, and are at
+	// 99.8 %. It is 64 because a partition of the ledger has 64 segments.
 	SegmentStep = 64
 	minDefault  = 64
 	maxDefault  = 4096

@@ -41,8 +41,8 @@ const (
 
 // Errors of New and Change; each is wrapped with the offending value.
 var (
-	// ErrSegments: the number of segments is neither a multiple of 64 up to MaxSegments, nor 1, 2,
-	// 4, 8, 16 or 32.
+	// ErrSegments: the number of segments is not a multiple of 64 up to MaxSegments, and not 1, 2, 4,
+	// 8, 16 or 32.
 	ErrSegments = errors.New("the number of segments must be a multiple of 64, up to 16384")
 	// ErrShards: the list of shards is empty, too long, or has a wrong entry.
 	ErrShards = errors.New("invalid list of shards")
@@ -77,8 +77,8 @@ type Map struct {
 	hashes []uint64 // by shard: its side of the rendezvous costs
 }
 
-// Check reports what [New] would refuse, but for [ErrTooLarge], without the work of
-// placing segments: seconds of it for thousands of shards.
+// Check reports what [New] would refuse, except [ErrTooLarge], without placing segments, which
+// takes seconds for thousands of shards.
 func Check(segments int, shards []Shard) error {
 	if err := checkSegments(segments); err != nil {
 		return err
@@ -100,8 +100,8 @@ func (m *Map) Active() (n int) {
 	return n
 }
 
-// checkRoom refuses more active shards than segments, unless there were as many before: a version
-// before this one made such maps, and they may shrink.
+// checkRoom refuses more active shards than segments, unless there were as many before: such maps
+// may shrink.
 func (m *Map) checkRoom(before int) error {
 	if n := m.Active(); n > m.Segments && n > before {
 		return fmt.Errorf("%w: %d queues of %d segments, and some would be the home of none",
@@ -127,10 +127,10 @@ func New(segments int, shards []Shard) (*Map, error) {
 	return m.placed(nil)
 }
 
-// Change makes the next version with another list of shards. Segments stay
-// where they are unless their shard is gone, drains, or is over its share, or
-// a shard would be under its share; no map that keeps the shares moves fewer.
-// Shards are recognised by account and queue. The receiver is not changed.
+// Change makes the next version with another list of shards. Segments stay where they are unless
+// their shard is gone, drains, or is over its share, or a shard would be under its share; no other
+// map that keeps the shares moves fewer segments. Shards are recognised by account and queue. The
+// receiver is not changed.
 func (m *Map) Change(shards []Shard) (*Map, error) {
 	next, err := blank(m.Segments, shards)
 	if err == nil {
@@ -246,8 +246,8 @@ func (s *Shard) normalise() error {
 func (s Shard) steps() uint64          { return uint64(math.Round(s.Weight * stepsPerUnit)) }
 func stepsWeight(steps uint64) float64 { return float64(steps) / stepsPerUnit }
 
-// checkName admits what can stand in a host name or path and in a log line;
-// what a service makes of it is the driver's business.
+// checkName admits what can stand in a host name or path and in a log line; the driver judges what
+// a service does with it.
 func checkName(what, name string) error {
 	if name == "" || len(name) > maxName {
 		return fmt.Errorf("%s name %q has %d bytes, want 1 to %d", what, name, len(name), maxName)

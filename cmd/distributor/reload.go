@@ -9,7 +9,7 @@ import (
 	"github.com/queuepump/queuepump/pump/distributor"
 )
 
-// reloads has a distributor take what is new in its configuration on SIGHUP.
+// reloads makes a distributor take what is new in its configuration on SIGHUP.
 func (f *runFlags) reloads(
 	console *cli.Console, file *configfile.File, port *admin.Server, d *distributor.Distributor,
 ) {

@@ -38,7 +38,7 @@ type runFlags struct {
 	options   distributor.Options
 
 	service *service.Supervised
-	page    *admin.Page // nil: there is none
+	page    *admin.Page // nil: no port
 }
 
 func run() *cobra.Command {
@@ -174,7 +174,7 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 		f.waiting.Progress = operate.WaitProgress(console)
 		f.options.Wait = &f.waiting
 	}
-	// Before the port is opened: upon a mistake nothing is done.
+	// Before the port is opened: after a mistake nothing is done.
 	if _, err := distributor.New(file.Config, src, f.options); err != nil {
 		return cli.Explain(err, file)
 	}
@@ -217,7 +217,7 @@ func (f *runFlags) distribute(
 	defer exported()
 	cfg.TracerProvider = spans
 	cfg.Log, cfg.Admin, cfg.Hooks = console.Log, port.Address(), f.service.Hooks(port.Hooks(cfg.Hooks))
-	if port != nil { // a process without one shows its metrics to no scraper
+	if port != nil { // without a port no scraper sees the metrics
 		cfg.Sample = file.Admin.SampleEvery()
 	}
 	o := f.options
@@ -231,7 +231,7 @@ func (f *runFlags) distribute(
 		console.Done()
 		if e := f.print(out, s, err); e != nil && printing == nil {
 			printing = fmt.Errorf("the summary cannot be printed: %w", e)
-			unread(printing) // the reader of summaries gets no more of them
+			unread(printing) // no more go to the reader of summaries
 		}
 	}
 	d, err := distributor.New(cfg, src, o)
@@ -259,7 +259,7 @@ func (f *runFlags) distribute(
 		if f.options.Every > 0 && err == nil {
 			return printing
 		}
-		// The signal is the cause of whatever else went wrong.
+		// The signal caused all that went wrong after it.
 		if err != nil {
 			console.Log.Warn("stopped before the end", "error", err)
 		}
@@ -268,8 +268,8 @@ func (f *runFlags) distribute(
 	return errors.Join(operate.Outcome(summary.Completion, cli.Explain(err, file)), printing)
 }
 
-// print prints what a distribution came to, or came to before it failed. One
-// that did not begin came to nothing.
+// print prints the result of a distribution, or the result up to its failure. A distribution that
+// did not begin has none.
 func (f *runFlags) print(out io.Writer, s distributor.Summary, err error) error {
 	if err != nil && s.Run == (pump.RunID{}) {
 		return nil
@@ -308,7 +308,7 @@ func (f *runFlags) print(out io.Writer, s distributor.Summary, err error) error 
 	if why := smallMessages(&s, f.options.Pack); why != "" {
 		fmt.Fprintln(&b, why)
 	}
-	if err == nil { // of a run that failed they are no news
+	if err == nil { // after a failure they do not matter
 		cli.Requests(&b, s.Requests, s.Throttled, s.Tasks)
 	}
 	if s.Completion != nil {
@@ -318,10 +318,11 @@ func (f *runFlags) print(out io.Writer, s distributor.Summary, err error) error 
 	return err
 }
 
-// fewTasks is how many tasks a message holds on average where many would have fitted.
+// fewTasks is the average number of tasks in a message below which a run is told of, if many more
+// would have fitted.
 const fewTasks = 64
 
-// smallMessages says why a run's messages hold few tasks where you did not ask for it.
+// smallMessages says why a run's messages hold few tasks if you did not ask for that.
 func smallMessages(s *distributor.Summary, pack int) string {
 	if pack > 0 || s.Envelopes < 2 || s.Tasks >= fewTasks*s.Envelopes ||
 		s.BytesSent/s.Envelopes > 16<<10 {

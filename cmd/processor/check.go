@@ -139,8 +139,8 @@ func (f *checkFlags) run(cmd *cobra.Command) error {
 	}
 	ctx, broken := context.WithCancelCause(cmd.Context())
 	defer broken(nil)
-	// An endpoint that cannot be reached gives a task back, as it does for a processor that stops,
-	// and does not hold it until it can be reached.
+	// An endpoint that cannot be reached gives a task back, as when a processor stops, and does not
+	// hold it until the endpoint can be reached.
 	stopped, stop := context.WithCancel(ctx)
 	stop()
 	h := &handler{}
@@ -165,13 +165,13 @@ func (f *checkFlags) run(cmd *cobra.Command) error {
 	return err
 }
 
-// checked is what came of one line. Its JSON names are stable.
+// checked is the result of one line. Its JSON names are stable.
 type checked struct {
 	Line    int     `json:"line"`
 	Outcome string  `json:"outcome"`
 	Seconds float64 `json:"seconds"`
-	// RetrySeconds is after how long the task asks to be tried again, or what it needs says "not now"
-	// for; null if neither does.
+	// RetrySeconds is the time until the task asks to be tried again, or for which its service says
+	// "not now"; null without either.
 	RetrySeconds *float64        `json:"retrySeconds"`
 	Error        string          `json:"error"`
 	Result       json.RawMessage `json:"result"`
@@ -184,7 +184,7 @@ const (
 	outcomeBadLine = "bad-line"
 )
 
-// checkSum counts what came of all lines.
+// checkSum counts the results of all lines.
 type checkSum struct {
 	tasks, done int
 	took        time.Duration
@@ -225,7 +225,7 @@ func (f *checkFlags) each(
 			c.Line, c.Seconds = n, took.Round(time.Microsecond).Seconds()
 		}
 		if ctx.Err() != nil {
-			return sum, nil // the task's error is that it was given up
+			return sum, nil // the task's error only says that it was given up
 		}
 		sum.tasks++
 		if c.Outcome == outcomeDone {
@@ -241,8 +241,8 @@ func (f *checkFlags) each(
 	return sum, nil
 }
 
-// taskOf makes the task that a distributor would make of the n-th record, but for its run; or the
-// one that a processor would make of it as the text of a message.
+// taskOf makes the task that a distributor would make of the n-th record, without its run; or the
+// task that a processor would make of the record as the text of a message.
 func (f *checkFlags) taskOf(r source.Record, n int) *pump.Task {
 	const segments = 256 // of a workload of one account
 	if f.foreign != "" {

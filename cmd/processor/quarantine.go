@@ -31,8 +31,8 @@ func (q *quarantined) add(account, reason string, tasks int) {
 	q.count[account][reason] += int64(tasks)
 }
 
-// warn says at the end what you have to look at, and where it is. Failures
-// are what was first seen of those, which as a rule are the causes.
+// warn says at the end what you have to look at, and where it is. Failures are the first ones of
+// tasks, which are usually the causes.
 func (q *quarantined) warn(log *slog.Logger, workload string, failures []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

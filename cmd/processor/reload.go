@@ -9,8 +9,8 @@ import (
 	"github.com/queuepump/queuepump/pump/processor"
 )
 
-// reloads has a processor take what is new in its configuration on SIGHUP, and --out opened again,
-// if there is a way to do that.
+// reloads makes a processor take what is new in its configuration on SIGHUP, and open --out again,
+// if it can.
 func (f *runFlags) reloads(
 	console *cli.Console, file *configfile.File, port *admin.Server, p *processor.Processor,
 	reopen func(),

@@ -35,7 +35,7 @@ type runFlags struct {
 	options processor.Options
 
 	service *service.Supervised
-	page    *admin.Page // nil: there is none
+	page    *admin.Page // nil: no port
 }
 
 func run() *cobra.Command {
@@ -167,7 +167,7 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	}
 	listen := cmp.Or(f.admin, file.Admin.Listen)
 	if err := admin.Check(listen, file.Admin.Advertise); err != nil {
-		return err // before --out is opened: upon a mistake nothing is made
+		return err // before --out is opened: after a mistake nothing is made
 	}
 	f.service = &service.Supervised{
 		Keys: keys, Events: service.NewEvents(file.Events, console.Log),
@@ -177,8 +177,8 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	f.limitMemory(cmd.Context(), console)
 	ctx, end := console.Outlive(cmd.Context())
 	defer end()
-	// A handler that cannot work at all ends the run, by a context of its own,
-	// so that it is told from a signal.
+	// A handler that cannot work ends the run by a separate context, so that this end is told from a
+	// signal.
 	ctx, broken := context.WithCancelCause(ctx)
 	defer broken(nil)
 	f.service.Stop = func() { broken(&cli.Interrupted{Signal: syscall.SIGTERM}) }
@@ -213,7 +213,7 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	return err
 }
 
-// checkRanges refuses what flags may not be, alone and beside others.
+// checkRanges refuses values that flags may not have, alone and together.
 func (f *runFlags) checkRanges(cmd *cobra.Command) error {
 	if cmd.Flags().Changed("gate") && f.options.Gate == "" {
 		return cli.Usage("--gate: the gate has no name")
@@ -243,14 +243,13 @@ func (f *runFlags) checkRanges(cmd *cobra.Command) error {
 }
 
 const (
-	// maxBytes is the room for messages and their tasks: some hundred thousand tasks in hand, of
-	// 120 bytes each, and the messages of as many.
+	// maxBytes is the room for messages and their tasks: some hundred thousand tasks in hand, of 120
+	// bytes each, and their messages.
 	maxBytes = 64 << 20
 	// memoryGoal is what the garbage collector works towards, unless GOMEMLIMIT or a control group
-	// says otherwise.
-	// Some 100 MiB are in use at most: maxBytes and the lines of --out; the collector lets that
-	// double. With the goal --out takes 165 to 175 MiB, and a machine of 512 MiB will do. It is
-	// no bound: a process that needs more gets it.
+	// says otherwise. Some 100 MiB are in use at most: maxBytes and the lines of --out; the collector
+	// lets that double. With the goal --out takes 165 to 175 MiB, and a machine of 512 MiB will do. It
+	// is not a bound: a process that needs more gets it.
 	memoryGoal = 160 << 20
 )
 
@@ -258,19 +257,19 @@ const (
 func (f *runFlags) limitMemory(ctx context.Context, console *cli.Console) {
 	goal := int64(memoryGoal)
 	if f.work.countBy != "" {
-		goal = 0 // what is counted has no bound of ours
+		goal = 0 // we do not bound what is counted
 	}
 	children := f.work.exec != "" || f.work.execEach != ""
 	service.LimitMemory(ctx, func() int64 { return goal }, children, console.Log)
 }
 
-// brokenError is a handler that cannot work at all.
+// brokenError says that a handler cannot work.
 type brokenError struct{ err error }
 
 func (e *brokenError) Error() string { return e.err.Error() }
 func (e *brokenError) Unwrap() error { return e.err }
 
-// check finds the mistakes before anything is made or opened: upon one nothing is done.
+// check finds mistakes before anything is made or opened, so that after a mistake nothing is done.
 func (f *runFlags) check(file *configfile.File) error {
 	var handler pump.Handler = pump.HandlerFunc(func(context.Context, *pump.Task) error { return nil })
 	if f.work.countBy != "" {
@@ -292,12 +291,12 @@ func (f *runFlags) warnInexact(log *slog.Logger, delivery pump.Delivery) {
 	}
 }
 
-// processor is what the flags ask for, without what suits the handler.
+// processor makes the options that the flags ask for, without those that suit the handler.
 func (f *runFlags) processor() processor.Options {
 	o := f.options
 	o.Discard, o.MaxBytes = f.work.discard, maxBytes
-	// The handlers bound the time of a task themselves, from when its work
-	// begins: one that waits for a child or for a disk has not begun.
+	// The handlers bound the time of a task themselves, from the beginning of its work: a task that
+	// waits for a child or for a disk has not begun.
 	o.Timeout = -1
 	if o.Grace == 0 {
 		o.Grace = -1
@@ -317,7 +316,7 @@ func (f *runFlags) process(
 	defer exported()
 	cfg.TracerProvider = spans
 	cfg.Log, cfg.Admin, cfg.Hooks = console.Log, port.Address(), f.service.Hooks(port.Hooks(cfg.Hooks))
-	if port != nil { // a process without one shows its metrics to no scraper
+	if port != nil { // without a port no scraper sees the metrics
 		cfg.Sample = file.Admin.SampleEvery()
 	}
 	o := f.processor()
@@ -339,7 +338,7 @@ func (f *runFlags) process(
 	summary, err := service.Run(ctx, f.service, service.Processor(p), p)
 	console.Done()
 	if err = cli.Explain(err, file); cli.IsMistake(err) {
-		return err // nothing was done that a summary could be of
+		return err // nothing was done to sum up
 	}
 	idle := time.Duration(0)
 	if err == nil && ctx.Err() == nil {
@@ -367,7 +366,7 @@ func (f *runFlags) process(
 	if o.UntilIdle > 0 {
 		return cli.WasInterrupted(ctx)
 	}
-	return nil // stopped as it is meant to be
+	return nil // stopped as intended
 }
 
 func progress(console *cli.Console) func(processor.Summary) {
@@ -398,7 +397,7 @@ func progress(console *cli.Console) func(processor.Summary) {
 	}
 }
 
-// seconds is a time of which two digits are known.
+// seconds is a time with two significant digits.
 func seconds(s float64) time.Duration {
 	d := time.Duration(s * float64(time.Second))
 	switch {
@@ -411,8 +410,8 @@ func seconds(s float64) time.Duration {
 	}
 }
 
-// printSummary prints the summary for people. The time that was only spent on
-// waiting, at the end, is no part of the rate.
+// printSummary prints the summary for people. The rate leaves out the time at the end that was only
+// spent waiting.
 func printSummary(w io.Writer, s processor.Summary, idle time.Duration) error {
 	var b bytes.Buffer
 	busy := max(s.Seconds-idle.Seconds(), 1e-3)

@@ -66,7 +66,7 @@ func (f *workFlags) add(cmd *cobra.Command) {
 		"how long writing --out may fail, with nothing settled, before the processor stops with status 1")
 }
 
-// belongings are flags that have no effect without one of others.
+// belongings are flags that have no effect without one of some others.
 var belongings = map[string][]string{
 	"children":     {"exec", "exec-each"},
 	"task-timeout": {"exec", "exec-each", "http"},
@@ -76,7 +76,7 @@ var belongings = map[string][]string{
 	"sum":          {"count-by"},
 }
 
-// effective refuses a flag that is given and has no effect.
+// effective refuses given flags that have no effect.
 func effective(flags *pflag.FlagSet) error {
 	for _, name := range slices.Sorted(maps.Keys(belongings)) {
 		to := belongings[name]
@@ -131,13 +131,13 @@ func (f *workFlags) check() error {
 	return nil
 }
 
-// handler is a pump.Handler and what belongs to it.
+// handler is a pump.Handler with its settings.
 type handler struct {
 	handler     pump.Handler    // nil to discard
 	concurrency int             // that suits it; 0 for the default
 	failures    func() []string // the first ones; may be nil
 	closers     []func() error
-	reopen      func()          // opens --out again; nil: there is none
+	reopen      func()          // opens --out again; nil without --out
 	amiss       []func() string // what keeps it from working; "": nothing
 	printsTo    io.Writer       // where the summary goes; nil: to standard output
 }
@@ -150,8 +150,8 @@ func (h *handler) close() error {
 	return errors.Join(errs...)
 }
 
-// handler makes the handler that the flags ask for. Broken is called when it
-// turns out that it cannot work at all. The end of ctx means that the processor stops.
+// handler makes the handler that the flags ask for. It calls broken when it turns out that it
+// cannot work. The end of ctx means that the processor stops.
 func (f *workFlags) handler(
 	ctx context.Context, file *configfile.File, log *slog.Logger, broken func(error),
 ) (*handler, error) {
@@ -185,15 +185,15 @@ func (f *workFlags) handler(
 	h.closers = append(h.closers, out.Close)
 	h.reopen, h.amiss = out.Reopen, append(h.amiss, out.Amiss)
 	if info, err := os.Stat(f.out); err == nil && handlers.IsStdout(info) {
-		h.printsTo = os.Stderr // not among the lines, nor over the first of them
+		h.printsTo = os.Stderr // not between lines, and not over the first one
 	}
 	if w == nil {
 		h.handler = out
 		return h, nil
 	}
-	// More tasks than children, so that one fsync is for many: a task whose
-	// result waits for the disk needs no child any more. Not if those that wait for a
-	// child held their keys meanwhile, and after a crash for the whole interval.
+	// More tasks than children, so that one fsync serves many: a task whose result waits for the disk
+	// needs no child any more. But not if tasks that wait for a child would hold their keys meanwhile,
+	// and after a crash for the whole interval.
 	if h.concurrency > 0 && !f.claims {
 		h.concurrency = max(64, 2*f.children)
 	}
@@ -279,7 +279,8 @@ func parseHeaders(lines []string) (http.Header, error) {
 	return out, nil
 }
 
-// advice says how to find out why a command does not work. Its arguments may hold a secret.
+// advice says how to find out why a command does not work. It leaves out the arguments, which may
+// hold a secret.
 func (f *workFlags) advice() string {
 	line := cmp.Or(f.exec, f.execEach)
 	argv, err := cli.Split(line)

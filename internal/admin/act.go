@@ -24,17 +24,17 @@ import (
 
 const (
 	// tokenHeader carries the token. A header of its own makes browsers ask first whether another
-	// origin may send it, and nothing here says that one may.
+	// origin may send it, and this port never allows that.
 	tokenHeader = "X-Queuepump-Token"
-	// maxToken bounds the token's file, and leastToken how short it may be: 16 random characters
+	// maxToken is the largest size of the token's file, leastToken the smallest: 16 random characters
 	// cannot be guessed.
 	maxToken   = 4 << 10
 	leastToken = 16
-	// dryFor is for how long what a trial has said counts.
+	// dryFor is how long the result of a trial counts.
 	dryFor = 10 * time.Minute
 )
 
-// action is a redrive, or the trial of one: as people see it.
+// action is a redrive, or the trial of a redrive, as people see it.
 type action struct {
 	// Can: a token is configured, so that people can act here.
 	Can     bool   `json:"can"`
@@ -42,7 +42,7 @@ type action struct {
 	Dry     bool   `json:"dry"`
 	Running bool   `json:"running"`
 	Cause   string `json:"cause"`
-	// Messages are those that were put back, or would be, with so many tasks; Kept those that stay.
+	// Messages is how many were put back, or would be, with so many Tasks. Kept is how many stay.
 	Messages int64     `json:"messages"`
 	Tasks    int64     `json:"tasks"`
 	Kept     int64     `json:"kept"`
@@ -50,11 +50,11 @@ type action struct {
 	Error    string    `json:"error"`
 	Began    time.Time `json:"began"`
 
-	// newest is when the newest message that was counted was tried last, or put into quarantine.
+	// newest is when the newest of the counted messages was tried last, or put into quarantine.
 	newest time.Time
 }
 
-// whysShown is how many reasons are shown for which messages stay.
+// whysShown is how many reasons why messages stay are shown.
 const whysShown = 5
 
 // request is what a request to act says.
@@ -64,7 +64,7 @@ type request struct {
 	Dry string `json:"dry"`
 }
 
-// acting passes on what comes from this page and has the token.
+// acting passes on requests that come from this page and have the token.
 func (p *Page) acting(do func(http.ResponseWriter, *http.Request, request)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !sameOrigin(r) {
@@ -86,8 +86,8 @@ func (p *Page) acting(do func(http.ResponseWriter, *http.Request, request)) http
 	}
 }
 
-// sameOrigin reports whether a browser says that the request comes from a page of this address. One
-// that says nothing is no browser that knows these headers, and has no business here.
+// sameOrigin reports whether a browser says that the request comes from a page of this address. A
+// browser that says nothing does not know these headers, and is refused.
 func sameOrigin(r *http.Request) bool {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" {
 		return false
@@ -118,7 +118,7 @@ func (p *Page) hasToken(r *http.Request) (status int, why string) {
 }
 
 // newWrongs bounds how many wrong tokens are answered as such: five at once, then one a second.
-// They keep nobody out who has the right one.
+// They never keep out a viewer with the right token.
 func newWrongs() *rate.Limiter { return rate.NewLimiter(1, 5) }
 
 func readToken(path string) (string, error) {
@@ -138,7 +138,7 @@ func readToken(path string) (string, error) {
 	return token, nil
 }
 
-// redrive tries a redrive, or makes one that was tried.
+// redrive tries a redrive, or makes the one that was tried.
 func (p *Page) redrive(w http.ResponseWriter, _ *http.Request, in request) {
 	p.doing.Lock()
 	defer p.doing.Unlock()
@@ -160,8 +160,8 @@ func (p *Page) redrive(w http.ResponseWriter, _ *http.Request, in request) {
 	}
 	f := quarantine.Filter{Reasons: []string{in.Cause}}
 	if !next.Dry {
-		// Messages that came since were not in the trial. Its own messages say until when: their times
-		// are those of workers and of the service, whose clocks may be before this machine's.
+		// Messages that came since were not in the trial. The newest time of the trial's own messages is
+		// the bound: it comes from workers and the service, whose clocks may be ahead of this machine's.
 		f.Until = now.newest.Add(1)
 	}
 	p.action = next

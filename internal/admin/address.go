@@ -12,13 +12,13 @@ import (
 	"github.com/queuepump/queuepump/internal/logs"
 )
 
-// Off as Options.Listen means that there is no admin port.
+// Off as Options.Listen means: no admin port.
 const Off = "off"
 
-// freePort is the default: on loopback, whatever port is free.
+// freePort is the default: any free port of loopback.
 const freePort = "127.0.0.1:0"
 
-// Check tells what cannot be the addresses of a port, before anything is opened; empty ones can.
+// Check tells before anything is opened if the addresses of a port cannot be used; empty ones can.
 func Check(listen, advertise string) error {
 	if listen == Off {
 		return nil
@@ -31,7 +31,7 @@ func Check(listen, advertise string) error {
 	return checkAddress("--admin", cmp.Or(listen, freePort))
 }
 
-// checkAddress tells what cannot be an address before anything is opened.
+// checkAddress tells before anything is opened if an address cannot be used.
 func checkAddress(what, s string) error {
 	_, port, err := net.SplitHostPort(s)
 	if err == nil {
@@ -45,14 +45,14 @@ func checkAddress(what, s string) error {
 	return nil
 }
 
-// AddressError is an address that cannot be one.
+// AddressError says why a text cannot be an address.
 type AddressError struct{ err error }
 
 func (e *AddressError) Error() string { return e.err.Error() }
 
-// published is the address by which others reach a listener: the one to
-// advertise if there is one, with the listener's port in the place of port 0;
-// else where it listens, with the machine's name in the place of "everywhere".
+// published is the address by which others reach a listener. It is the advertised one, with the
+// listener's port in the place of port 0; without that it is where the listener listens, with the
+// machine's name in the place of "everywhere".
 func published(advertise string, at net.Addr) string {
 	host, port, err := net.SplitHostPort(at.String())
 	if err != nil {
@@ -79,10 +79,9 @@ func hostname() string {
 	return cmp.Or(name, "localhost")
 }
 
-// names are the host names under which a port may be asked, besides any
-// address in numbers. A page in a browser cannot make the browser send one of them
-// here unless it was loaded from there: what an attacker can do is to let a name
-// of his own point to this machine, and that name is not among them.
+// names are the host names under which a port may be asked, besides any address in numbers. A page
+// can make a browser send such a name here only if the page was loaded from there. An attacker can
+// let a name of his own point to this machine, but that name is not among these.
 func names(address string) map[string]bool {
 	known := map[string]bool{"localhost": true, strings.ToLower(hostname()): true}
 	if host, _, err := net.SplitHostPort(address); err == nil {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// crowd bounds the connections, all and those of one address. A new one has the place of the
-// idlest, so that those who open many, and say little, keep no other out.
+// crowd bounds the connections, in all and of one address. A new connection takes the place of the
+// idlest one, so that a client that opens many and says little cannot keep others out.
 type crowd struct {
 	mu     sync.Mutex
 	guests map[net.Conn]*guest
@@ -35,13 +35,13 @@ func (c *crowd) note(conn net.Conn, state http.ConnState) {
 		c.makeRoom("", maxConnections)
 		g = &guest{from: from}
 		c.guests[conn] = g
-	case g == nil: // it was closed for another
+	case g == nil: // it was closed to make room
 		return
 	}
 	g.active, g.since = state == http.StateActive, time.Now()
 }
 
-// makeRoom closes the idlest connection of an address, or of all, if they are most.
+// makeRoom closes the idlest connection of an address, or of all, if there are too many.
 func (c *crowd) makeRoom(from string, most int) {
 	var idlest net.Conn
 	n := 0

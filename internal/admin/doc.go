@@ -1,6 +1,5 @@
-// Package admin is the admin port of both binaries: whether a process is alive
-// and ready, its metrics, its profiles, its state, and the nudges that other
-// processes send it.
+// Package admin is the admin port of both binaries: whether a process is alive and ready, its
+// metrics, its profiles, its state, and the nudges that other processes send it.
 //
 //	GET  /healthz        200 while the process can answer at all
 //	GET  /readyz         200 if it does what it should; else 503 and the reasons
@@ -10,18 +9,17 @@
 //	POST /nudge          a hint to look at something now (nudge.Handler)
 //	GET  /page/          the page that shows the workload (package page)
 //
-// The port has no authentication and changes nothing, but for what the page does
-// for one who has its token: it listens on loopback unless told otherwise, and then
-// belongs into a network whose members may know how the workload does. No answer
-// holds a credential or the command line, nor a task without the page's token.
-// A web page in a browser on the same machine cannot read it: a request is only
-// answered under an address of its own, so that a name which an attacker lets
-// point here is refused (DNS rebinding), and no other origin is let in.
+// The port has no authentication and changes nothing, except what the page does for a viewer with
+// its token. It listens on loopback unless told otherwise, and then belongs in a network whose
+// members may know how the workload does. No answer holds a credential or the command line, and
+// without the page's token none holds a task. A web page in a browser on the same machine cannot
+// read it: the port answers only requests for an address of its own. So it refuses a name that an
+// attacker lets point here (DNS rebinding), and any other origin.
 //
 // # Page
 //
-// Page is the page that shows a workload to people: one document, with its script and
-// styles embedded, that gets what it shows over one stream of server-sent events.
+// Page is the page that shows a workload to people: one document with embedded script and styles.
+// It gets its data over one stream of server-sent events.
 //
 //	GET  /page/               the document
 //	GET  /page/assets/NAME    its script, styles and picture
@@ -37,12 +35,12 @@
 // [status.WatchRate] requests a second; only a doctor's look comes on top of that.
 //
 // The page is read only unless the configuration names a file with a token. Requests that act, or
-// show bodies of tasks, then need that token in a header, from this page's origin alone. Host names
-// are checked by who serves the handler (admin.Server).
+// show bodies of tasks, then need that token in a header, and this page's origin. The server of the
+// handler checks host names ([Server]).
 //
 // # Generate
 //
-// Generate makes the files by which others watch, run and scale the pump: alert rules and a
+// Generate makes the files by which other programs watch, run and scale the pump: alert rules and a
 // dashboard on the metrics of this version, manifests, and the storage accounts themselves.
 // docs/metrics.md lists the metrics, docs/runbook.md says what to do about each alert.
 package admin

@@ -10,15 +10,15 @@ import (
 	"text/template"
 )
 
-// File is one that was made.
+// File is a file that was made.
 type File struct{ Name, Text string }
 
 // GenerateOptions are what the files say of one installation. Empty fields take the defaults.
 type GenerateOptions struct {
-	// Name is that of the Deployments, the group of rules, the identity: queuepump.
+	// Name is the name of the Deployments, the group of rules and the identity. Default: queuepump.
 	Name string
-	// Workload is that of pump.yaml. Empty: the dashboard and the rules are of all workloads, and a
-	// ScaledObject is of the Deployment's name.
+	// Workload is the name in pump.yaml. Empty: the dashboard and the rules are for all workloads, and
+	// a ScaledObject has the Deployment's name.
 	Workload  string
 	Namespace string   // of Kubernetes; default
 	Image     string   // a processor's with its worker; queuepump:VERSION
@@ -48,7 +48,7 @@ var (
 	notTag          = regexp.MustCompile(`[^a-zA-Z0-9._-]+`)
 )
 
-// Error is an option that cannot be.
+// Error says why an option cannot be used.
 type Error struct{ Flag, Problem string }
 
 func (e *Error) Error() string { return "--" + e.Flag + ": " + e.Problem }
@@ -114,7 +114,7 @@ func (o GenerateOptions) complete(kind string) (GenerateOptions, error) {
 // GeneratedKinds are what Make can make.
 func GeneratedKinds() []string { return slices.Sorted(maps.Keys(kinds)) }
 
-// Generate makes the file of one of the kinds. An option that cannot be is an [*Error].
+// Generate makes the file of one of the kinds. The error for a wrong option is an [*Error].
 func Generate(kind string, o GenerateOptions) (File, error) {
 	o, err := o.complete(kind)
 	if err != nil {
@@ -131,7 +131,7 @@ func Generate(kind string, o GenerateOptions) (File, error) {
 	return File{name, b.String()}, err
 }
 
-// Of is what selects the series of the workload in a query, empty for all.
+// Of selects the series of the workload in a query; it is empty for all.
 func (o GenerateOptions) Of() string {
 	if o.Workload == "" {
 		return ""

@@ -29,27 +29,27 @@ type Headline struct {
 	Tone string `json:"tone"` // Good, Quiet, Warn or Bad
 	// Rate is how many tasks a second live processors have done lately.
 	Rate float64 `json:"tasksPerSecond"`
-	// Account is the one that is nearest to its limit, Part how near: 1 is at it.
+	// Account is the account that is nearest to its limit. Part is how near: 1 is at the limit.
 	Account string  `json:"account"`
 	Part    float64 `json:"part"`
 	// HeldBackBy is what holds the rate back; empty: nothing waits.
 	HeldBackBy string `json:"heldBackBy"`
 }
 
-// trend is what two readings say that one does not: the requests a second that were refused as too
+// trend is what only two readings together say: the requests a second that were refused as too
 // many, by account.
 type trend struct{ refused map[string]float64 }
 
 const (
-	// atLimit is the part of a limit from which on it is what holds the rate back. Budgets leave the
-	// service some room, so that demand that is met does not reach all of it.
+	// atLimit is the part of a limit from which on the limit holds the rate back. Budgets leave the
+	// service some room, so demand that is met does not reach the whole limit.
 	atLimit = 0.9
-	// busyFrom is the part of its handlers that are at work from which on a processor waits for them.
+	// busyFrom is the busy part of its handlers from which on a processor waits for them.
 	busyFrom = 0.7
-	// waitsFrom is how old the oldest visible message is where messages wait: one that is fetched as
-	// fast as it comes is visible for a moment too.
+	// waitsFrom is the age of the oldest visible message from which on messages wait: a message that
+	// is fetched as fast as it comes is visible for a moment too.
 	waitsFrom = 3.0
-	// stands is the rate below which nothing is done.
+	// stands is the rate below which work counts as standing still.
 	pageStands = 0.05
 	// clock is how a moment is shown.
 	clock = "15:04 MST"
@@ -101,7 +101,7 @@ func headlineOf(s *status.Status, t trend, err error) Headline {
 // key.
 const idShown, keyShown = 4, 40
 
-// partsText says what is paused by itself; empty: nothing is.
+// partsText names the runs and keys that are paused by themselves; empty without any.
 func partsText(s *status.Status) string {
 	paused := s.PausedParts
 	switch n := len(paused); {
@@ -194,7 +194,7 @@ func busiest(s *status.Status) (name string, part float64) {
 	return name, part
 }
 
-// standing says why nothing is done at all, if that is so.
+// standing says why no work is done, if so.
 func (h *Headline) standing(s *status.Status, n counted) bool {
 	wait := plural(n.messages, "message waits", "messages wait")
 	switch {
@@ -237,8 +237,7 @@ func (h *Headline) standing(s *status.Status, n counted) bool {
 	return true
 }
 
-// heldBack is what holds the rate back, the worst first; empty: nothing does but what there is to
-// do.
+// heldBack is what holds the rate back, the worst first; empty: only the amount of work does.
 func heldBack(s *status.Status, t trend, n counted, h Headline) (what, tone string) {
 	if dark := darkOnes(s); len(dark) > 0 {
 		return someOf(dark, "account", "which does not answer", "which do not answer"), Bad
@@ -272,7 +271,7 @@ func heldBack(s *status.Status, t trend, n counted, h Headline) (what, tone stri
 	if n.live == 0 {
 		return "no live processor", Bad
 	}
-	if of := s.Money.HoldBack; of > 0 { // gets wait, however much the handlers have to do
+	if of := s.Money.HoldBack; of > 0 { // gets wait, whether or not the handlers are busy
 		what = capOf(&s.Money)
 		if of < n.live {
 			what += fmt.Sprintf(": gets are held back by %d of %d processors", of, n.live)
@@ -286,8 +285,8 @@ func heldBack(s *status.Status, t trend, n counted, h Headline) (what, tone stri
 	return what, tone
 }
 
-// ill says what is wrong with the handlers themselves, by the process of which that is worst;
-// empty: nothing that would hold the rate back.
+// ill says what is wrong with the handlers themselves, in the worst process; empty: nothing that
+// would hold the rate back.
 func ill(s *status.Status, n counted) string {
 	still := n.rate < pageStands
 	var failing, stuck, told []*status.Instance
@@ -335,7 +334,7 @@ func ill(s *status.Status, n counted) string {
 	return ""
 }
 
-// capOf names the cap on what a day costs. The configuration of who looks may have none.
+// capOf names the cap on what a day costs. The configuration of the viewer may have none.
 func capOf(m *status.Money) string {
 	if m.CapPerDay == nil {
 		return "the day's cap"
@@ -373,7 +372,7 @@ func handlersTrouble(s *status.Status) (what, tone string) {
 		}).Host
 	}
 	switch {
-	case len(busy) == 0 && s.Money.Slowed > 0: // what waits is in queues that were empty
+	case len(busy) == 0 && s.Money.Slowed > 0: // what waits came into queues that were empty
 		return capOf(&s.Money) + ": empty queues are polled more slowly", Warn
 	case known == 0 && begun == working:
 		return "processors that have only begun", Quiet
@@ -433,7 +432,7 @@ func rateText(r float64) string {
 	return humanize.Comma(int64(r + 0.5))
 }
 
-// Amount is an amount of money with its currency, of small ones with as many digits as matter.
+// Amount is an amount of money with its currency; a small amount has as many digits as matter.
 func Amount(x float64, currency string) string {
 	digits := 2
 	if x > 0 && x < 0.995 {
@@ -443,7 +442,7 @@ func Amount(x float64, currency string) string {
 	return strings.TrimSpace(text + " " + currency)
 }
 
-// leftOf is how long what is left takes at a rate.
+// leftOf is how long the rest takes at a rate.
 func leftOf(left uint64, perSecond float64) (seconds float64, ok bool) {
 	if perSecond <= 0 {
 		return 0, false

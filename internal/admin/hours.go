@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// hoursEvery is how often rows of the history are read at most: one is written each minute. Those
-	// of six hours and 250 accounts are some 10 MiB here.
+	// hoursEvery is how often rows of the history are read at most: one is written each minute. The
+	// rows of six hours and 250 accounts take some 10 MiB here.
 	hoursEvery = time.Minute
-	// hoursAgain is how far before the newest row reading begins the next time: rows come late where
+	// hoursAgain is how far before the newest row reading begins the next time: rows come late if
 	// another process with another clock goes on writing them.
 	hoursAgain = 3 * time.Minute
-	// apart is how near another a row of the history is left out.
+	// apart is the distance to another row below which a row of the history is left out.
 	apart = 30 * time.Second
 )
 
@@ -36,10 +36,10 @@ type hours struct {
 	text   []byte     // as it is sent
 }
 
-// hoursSent is what is sent to one who wants to see the last hours.
+// hoursSent is the answer to a viewer who wants to see the last hours.
 type hoursSent struct {
 	chart
-	Problem string `json:"problem"` // why rows are missing; empty: none is that was written
+	Problem string `json:"problem"` // why rows are missing; empty: no written row is
 }
 
 // fresh reads the rows that have come since, unless it did so lately. The caller holds the lock.
@@ -94,7 +94,7 @@ func pointsOf(rows []status.HistoryPoint) []Point {
 		for _, a := range r.Accounts {
 			messages += int64(a.Messages)
 			sampled = sampled && a.Sampled // else the sum is a part
-			if a.Name != "" {              // those beyond what a row holds are one without a name
+			if a.Name != "" {              // accounts beyond what a row holds are one without a name
 				p.Accounts[a.Name] = AccountPoint{Demand: a.Asked, Limit: a.Limit}
 			}
 		}
@@ -106,7 +106,7 @@ func pointsOf(rows []status.HistoryPoint) []Point {
 	return points
 }
 
-// readHistory reads rows of the history, and pays for that as the watcher's requests are paid for.
+// readHistory reads rows of the history, and pays for that like the watcher for its requests.
 func (p *Page) readHistory(ctx context.Context, after time.Time) ([]status.HistoryPoint, error) {
 	if err := p.watcher.Load().Pay(ctx); err != nil {
 		return nil, err

@@ -7,14 +7,14 @@ import (
 	"sync"
 )
 
-// hub holds the newest frame of each part for all viewers. A slow viewer skips frames and delays no
-// other, and for any number of viewers each part is kept once.
+// hub holds the newest frame of each part for all viewers. A slow viewer skips frames and does not
+// delay others. For any number of viewers each part is kept once.
 type hub struct {
 	log *slog.Logger
 
 	mu      sync.Mutex // guards what follows
 	version uint64
-	pasts   int // how often the past was found to be another than those who watch were sent
+	pasts   int // how often the past changed after it was sent to viewers
 	frames  map[string]frame
 	changed chan struct{} // closed when a frame changes
 }
@@ -25,7 +25,7 @@ type frame struct {
 	text    []byte
 }
 
-// order is that in which parts are sent: what is seen first comes first.
+// order is the order in which parts are sent: what is seen first comes first.
 var order = []string{
 	partHead, partAct, partAccounts, partPoint, partOwners, partProcesses, partRuns, partQueues,
 	partQuarantine, partMoney, partGates, partKeys, partDoctor,
@@ -35,7 +35,7 @@ func newHub(log *slog.Logger) *hub {
 	return &hub{log: log, frames: map[string]frame{}, changed: make(chan struct{})}
 }
 
-// put makes v the newest of its part, if it says something else than before.
+// put makes v the newest of its part, if it differs from the last one.
 func (h *hub) put(part string, v any) {
 	text, err := event(part, v)
 	if err != nil { // a number that JSON does not know
@@ -53,7 +53,7 @@ func (h *hub) put(part string, v any) {
 	h.changed = make(chan struct{})
 }
 
-// clear forgets all frames but that of what is acted.
+// clear forgets all frames but the one of the action.
 func (h *hub) clear() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -64,7 +64,7 @@ func (h *hub) clear() {
 	}
 }
 
-// otherPast has all who watch be sent the past again.
+// otherPast has the past sent again to all viewers.
 func (h *hub) otherPast() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -73,7 +73,7 @@ func (h *hub) otherPast() {
 	h.changed = make(chan struct{})
 }
 
-// seen is how far one who watches has seen.
+// seen is how far a viewer has seen.
 type seen struct {
 	version uint64
 	pasts   int

@@ -12,8 +12,8 @@ import (
 	public "github.com/queuepump/queuepump/pump/metrics"
 )
 
-// metrics are those of one process, in a registry of their own. All of ours are named queuepump_
-// and carry the workload.
+// metrics are the metrics of one process, in a registry of their own. All of ours are named
+// queuepump_ and carry the workload.
 type metrics struct {
 	registry *prometheus.Registry
 	ours     prometheus.Registerer

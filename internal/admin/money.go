@@ -12,14 +12,14 @@ import (
 	"github.com/queuepump/queuepump/pump/status"
 )
 
-// Spending is what the day has cost as far as that is known, and what its cap does. Names in it
+// Spending says what the day has cost, as far as that is known, and what its cap does. Names in it
 // come from outside.
 func Spending(m *status.Money) string {
 	return strings.Join(append(spent(m), capped(m)...), " · ")
 }
 
-// SpendingFirst is the same in an order for who has room for a part of it: first what the day has
-// cost, then its cap, and in rest what may be missing.
+// SpendingFirst gives the same in parts, for a caller with little room: first what the day has
+// cost, then its cap, and in rest what may be left out.
 func SpendingFirst(m *status.Money) (first, rest []string) {
 	all := spent(m)
 	first = append(first, all[:min(len(all), 1)]...)
@@ -27,7 +27,7 @@ func SpendingFirst(m *status.Money) (first, rest []string) {
 	return append(first, capped(m)...), rest
 }
 
-// ByCost are operations, those first that cost most.
+// ByCost are operations, the dearest first.
 func ByCost(list []status.MoneyOperation) []status.MoneyOperation {
 	list = slices.Clone(list)
 	slices.SortStableFunc(
@@ -49,7 +49,7 @@ func KindOf(o *status.MoneyOperation) Kind {
 	return k
 }
 
-// Price is an amount of which two digits matter: a request costs less than a thousandth of a cent.
+// Price is an amount with two digits that matter: a request costs less than a thousandth of a cent.
 func Price(x float64) string {
 	digits := 2
 	if x > 0 && x < 0.995 {
@@ -58,7 +58,7 @@ func Price(x float64) string {
 	return humanize.FormatFloat("#,###."+strings.Repeat("#", digits), x)
 }
 
-// spent is what the day has cost; none if that is not known.
+// spent is what the day has cost; empty if that is not known.
 func spent(m *status.Money) []string {
 	if m.DayCost == nil {
 		return nil
@@ -85,7 +85,7 @@ func spent(m *status.Money) []string {
 	return parts
 }
 
-// capped is what may be spent and what is held back for that. The configuration of who looks may
+// capped is what may be spent and what is held back for that. The configuration of the viewer may
 // have no cap.
 func capped(m *status.Money) []string {
 	what := ""

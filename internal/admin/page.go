@@ -23,17 +23,17 @@ import (
 // Path is where the page is.
 const Path = "/page/"
 
-// PageOptions say what a page is of.
+// PageOptions say what a page shows.
 type PageOptions struct {
 	Config pump.Config // of the workload
-	// Path is that of the configuration's file, for the commands that the doctor names; Locate tells
-	// where in it an error has its cause. Both may be left out.
+	// Path is the configuration's file, for the commands that the doctor names; Locate tells where in
+	// it an error has its cause. Both may be left out.
 	Path   string
 	Locate func(error) error
-	// TokenFile is the file of the token with which people act here; empty: no viewer does.
+	// TokenFile is the file of the token with which people act here; empty: nobody can act.
 	TokenFile string
 	Log       *slog.Logger // default: nothing
-	// Named has a text name commands as they are called here; default: as they are.
+	// Named gives a text with the commands' names as they are called here. Default: unchanged.
 	Named func(text string) string
 
 	doctor doctor.Options // replaces this machine, for tests
@@ -51,7 +51,7 @@ type Page struct {
 
 	hours hours
 
-	asked chan struct{} // capacity 1: that the doctor is to look
+	asked chan struct{} // capacity 1: the doctor is to look
 
 	life context.Context // until Close
 	end  context.CancelFunc
@@ -149,7 +149,7 @@ func (p *Page) Reload(cfg pump.Config) error {
 // Close ends all streams, and what is under way.
 func (p *Page) Close() {
 	p.mu.Lock()
-	p.doing.Lock() // who begins something has looked whether this is over
+	p.doing.Lock() // a new action looks first whether this is over
 	p.end()
 	p.doing.Unlock()
 	p.mu.Unlock()
@@ -162,7 +162,7 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 	"'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
 	"require-trusted-types-for 'script'; trusted-types 'none'"
 
-// ServeHTTP serves the page. Host names are the business of who calls it.
+// ServeHTTP serves the page. The caller checks host names.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", policy)
@@ -187,7 +187,7 @@ func (p *Page) file(assets fs.FS, name string) http.HandlerFunc {
 		text, err = []byte(PlotStyle), nil
 	}
 	kind := cmp.Or(mime.TypeByExtension(path.Ext(name)), "application/octet-stream")
-	switch path.Ext(name) { // whatever the machine's own tables say
+	switch path.Ext(name) { // even if the machine's tables say otherwise
 	case ".js":
 		kind = "text/javascript; charset=utf-8"
 	case ".css":
@@ -207,21 +207,21 @@ func (p *Page) file(assets fs.FS, name string) http.HandlerFunc {
 }
 
 const (
-	// sendWithin is how long one who watches may take to receive what is sent.
+	// sendWithin is how long a viewer may take to receive what is sent.
 	sendWithin = 10 * time.Second
 	// aliveEvery is how often a sign of life is sent, so that a connection whose other end is gone is
-	// found, here and by the script: nothing changes for long where rows cannot be read. It is an
-	// event, for a script does not see comments.
+	// found, here and by the script: while rows cannot be read nothing changes for long. The sign is
+	// an event, because a script does not see comments.
 	aliveEvery = 15 * time.Second
 )
 
-// ours reports whether a request may be of this page itself, by what the browser says.
+// ours reports whether a request may come from this page itself, by what the browser says.
 func ours(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	return site == "" || site == "same-origin"
 }
 
-// events is the stream. A stream outlives the times that the server allows for a request.
+// events is the stream. A stream may last longer than the server allows for a request.
 func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 	if !ours(r) {
 		refuse(w, http.StatusForbidden, "only this page itself may watch")
@@ -235,9 +235,9 @@ func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 	}
 	defer leave()
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Time{}) // or the server takes its end for the client's
+	_ = control.SetReadDeadline(time.Time{}) // or the server takes its own end for the client's
 	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("X-Accel-Buffering", "no") // for a proxy that would keep events
+	w.Header().Set("X-Accel-Buffering", "no") // for a proxy that would hold events back
 	send := func(texts ...[]byte) bool {
 		_ = control.SetWriteDeadline(time.Now().Add(sendWithin))
 		for _, text := range texts {

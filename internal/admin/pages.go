@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// handler is every page, behind the guard.
+// handler serves every page, behind the guard.
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	if s.page != nil {
@@ -41,8 +41,8 @@ func (s *Server) index(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprint(w, "/healthz\n/readyz\n/metrics\n/state\n/debug/pprof/\n")
 }
 
-// guard refuses what a browser sends for another site's page, and what no
-// client of this port needs.
+// guard refuses requests that a browser sends for another site's page, and requests that no client
+// of this port needs.
 func (s *Server) guard(pages http.Handler) http.Handler {
 	pages = http.NewCrossOriginProtection().Handler(pages)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -93,7 +93,7 @@ func (s *Server) state(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, of.state())
 }
 
-// nudge passes a nudge on. It is answered whether it helped or not: it is a hint.
+// nudge passes a nudge on. The answer does not say whether it helped: it is a hint.
 func (s *Server) nudge(w http.ResponseWriter, r *http.Request) {
 	of := s.of.Load()
 	if of == nil {
@@ -103,8 +103,7 @@ func (s *Server) nudge(w http.ResponseWriter, r *http.Request) {
 	of.nudge.ServeHTTP(w, r)
 }
 
-// bounded refuses a profile that is to take too long. Two at once are refused by
-// the runtime itself.
+// bounded refuses a profile that is to take too long. The runtime itself refuses two at once.
 func bounded(page http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if s := r.FormValue("seconds"); s != "" {

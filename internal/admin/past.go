@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// pastFor is for how long what was seen is kept, and pastEvery how far apart it is at least:
-	// with 250 accounts that is some 700 KiB.
+	// pastFor is how long points are kept, and pastEvery the least time between two: with 250 accounts
+	// they take some 700 KiB.
 	pastFor   = 15 * time.Minute
 	pastEvery = 5 * time.Second
 )
@@ -39,11 +39,11 @@ type past struct {
 	refused   map[string]float64
 }
 
-// add takes points that were kept elsewhere; those that are known already are left out.
+// add takes points that were kept elsewhere, without the known ones.
 func (p *past) add(points []Point) { p.points = keep(p.points, points, pastEvery, pastFor) }
 
-// keep puts points between others, in the order of time. It leaves out those that are nearer than
-// apart to one of the others, and drops all that are more than a span older than the newest.
+// keep puts points between others, in the order of time. It leaves out points that are nearer than
+// apart to another, and drops all that are more than a span older than the newest.
 func keep(points, more []Point, apart, span time.Duration) []Point {
 	for _, point := range more {
 		at, found := slices.BinarySearchFunc(points, point, byTime)
@@ -63,8 +63,8 @@ func keep(points, more []Point, apart, span time.Duration) []Point {
 func byTime(a, b Point) int { return a.At.Compare(b.At) }
 
 // see takes a reading, and gives its point if it is worth one. It also measures how much the
-// service refuses. A reading by this machine's clock has no certain time: that clock may be minutes
-// before the service's, or after it.
+// service refuses. The time of a reading by this machine's clock is uncertain: that clock may be
+// minutes ahead of the service's, or behind it.
 func (p *past) see(s *status.Status) (*Point, trend) {
 	if s.LocalClock {
 		return nil, trend{}
@@ -89,7 +89,7 @@ func (p *past) see(s *status.Status) (*Point, trend) {
 }
 
 // refusals measures how many requests a second were refused as too many since the last beats. A
-// counter that fell is one of which a process has gone.
+// counter falls if a process has gone.
 func (p *past) refusals(s *status.Status) {
 	span := s.Time.Sub(p.counted)
 	if span < 0 { // the clock went back
@@ -159,14 +159,14 @@ type mark struct {
 }
 
 const (
-	// paceOver is the time over which the speed of a run is measured, and paceLeast the time that it
-	// takes to know it.
+	// paceOver is the time over which the speed of a run is measured, and paceLeast the least time to
+	// know it.
 	paceOver  = time.Minute
 	paceLeast = 5 * time.Second
 )
 
-// see takes how much of each run is done, and gives how many tasks a second that is; a run of which
-// that is not known yet has no entry.
+// see takes how much of each run is done, and gives the tasks a second; a run has no entry while
+// that is not known.
 func (p *pace) see(now time.Time, done map[string]uint64) map[string]float64 {
 	marks, rates := map[string][]mark{}, map[string]float64{}
 	for run, n := range done {

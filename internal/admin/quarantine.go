@@ -14,21 +14,22 @@ import (
 
 // quarantined is what is in quarantine, by cause.
 type quarantined struct {
-	// Messages are all of them, by the counts of the queues, and Shown those that were looked at: the
-	// first 32 of each account, which no request shows more of without hiding them from others.
+	// Messages is the number of all messages, by the counts of the queues. Shown is how many were
+	// looked at: the first 32 of each account, because no request shows more without hiding them from
+	// others.
 	Messages int64        `json:"messages"`
 	Shown    int          `json:"shown"`
 	Groups   []causeGroup `json:"groups"`
-	Dark     []string     `json:"dark"` // accounts of which it is not known
+	Dark     []string     `json:"dark"` // accounts whose messages are not known
 	Error    string       `json:"error"`
 
-	expected int // how many are shown if none is held by another
+	expected int // how many are shown if no other process holds any
 }
 
 // peekMost is how many messages of an account are looked at.
 const peekMost = 32
 
-// lookAgain is after what time to look again although no count has changed. Messages that another
+// lookAgain is the time until the next look if no count changes: messages that another process
 // holds come back, and so does an account that failed.
 func (q *quarantined) lookAgain() time.Duration {
 	switch {
@@ -141,7 +142,7 @@ func sampleOf(m *quarantine.Message) sample {
 	}
 }
 
-// taskShown is a task in quarantine, for one who has the token.
+// taskShown is a task in quarantine, for a viewer who has the token.
 type taskShown struct {
 	Account string `json:"account"`
 	ID      string `json:"id"` // of its message

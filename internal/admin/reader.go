@@ -16,39 +16,39 @@ import (
 const (
 	// maxWatchers bounds the streams. Each costs a goroutine and a connection.
 	maxWatchers = 64
-	// linger is for how long reading goes on after the last one who watched has gone: a page that is
-	// loaded again finds all there.
+	// linger is how long reading goes on after the last viewer has gone: a page that is loaded again
+	// finds everything there.
 	linger = 10 * time.Second
-	// showEvery is how often what is known is shown anew, and the rows of a small workload are read;
-	// showMost that of the largest.
+	// showEvery is how often what is known is shown again and the rows of a small workload are read;
+	// showMost is the same for the largest workload.
 	showEvery = 2 * time.Second
 	showMost  = 6 * time.Second
-	// thingsASecond is how many rows and queues are read and shown a second: that takes some 30 µs
-	// each, and at most a CPU-second a minute is to be spent.
+	// thingsASecond is how many rows and queues are read and shown a second: each takes some 30 µs,
+	// and the page should use at most a CPU-second a minute.
 	thingsASecond = 300
-	// filling is for how long what a large workload shows is shown as often as that of a small one:
-	// its queues come one by one.
+	// filling is how long a large workload is shown as often as a small one: its queues come one by
+	// one.
 	filling = 20 * time.Second
-	// doctorEvery is how often the doctor looks: a look makes a queue and a row for a moment, and
-	// asks each queue. In a workload of more than doctorMost queues it looks if one who watches asks
-	// it to, as many requests as that takes.
+	// doctorEvery is how often the doctor looks: a look makes a queue and a row for a moment, and asks
+	// each queue. In a workload of more than doctorMost queues it looks only if a viewer asks for it,
+	// because that takes as many requests.
 	doctorEvery = 15 * time.Minute
 	doctorMost  = 100
-	// doctorAfter lets what is shown first come first.
+	// doctorAfter is the doctor's first wait: what is shown first comes first.
 	doctorAfter = 3 * time.Second
-	// peekEvery is how often quarantine is looked into if something of it changed, or was not seen;
-	// peekAnyway how often if neither is known.
+	// peekEvery is how often quarantine is looked into if a part of it changed or was not seen;
+	// peekAnyway is how often if neither is known.
 	peekEvery  = 10 * time.Second
 	peekAnyway = time.Minute
 )
 
-// every is how far apart two readings of so many rows and queues are.
+// every is the time between two readings of so many rows and queues.
 func every(things int64) time.Duration {
 	return min(showEvery+time.Duration(things)*time.Second/thingsASecond, showMost)
 }
 
-// join has the reader read for one more who watches, until leave is called. It gives false if there
-// is no room.
+// join has the reader read for one more viewer, until leave is called. It gives false if there is
+// no room.
 func (p *Page) join() (leave func(), ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,7 +74,7 @@ func (p *Page) start() {
 	ctx, cancel := context.WithCancel(p.life)
 	p.stop = cancel
 	p.all.Go(func() {
-		p.reading.Lock() // the one before may be about to end
+		p.reading.Lock() // the last one may be about to end
 		defer p.reading.Unlock()
 		p.read(ctx)
 	})
@@ -91,11 +91,11 @@ func (p *Page) stopIdle() {
 	}
 }
 
-// read reads for all who watch until ctx ends.
+// read reads for all viewers until ctx ends.
 func (p *Page) read(ctx context.Context) {
 	w := p.watcher.Load()
 	p.shown.Lock()
-	p.owned = nil // a segment that moved without a viewer was not seen to move
+	p.owned = nil // moves of segments without a viewer were not seen
 	p.shown.Unlock()
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -144,7 +144,7 @@ func (p *Page) recall() {
 	})
 }
 
-// show makes a status what all see.
+// show shows a status to all viewers.
 func (p *Page) show(s *status.Status, err error) {
 	p.shown.Lock()
 	defer p.shown.Unlock()
@@ -154,7 +154,7 @@ func (p *Page) show(s *status.Status, err error) {
 		p.hub.put(partHead, head{Headline: seen.Headline, Problems: []string{}, Version: version()})
 		return
 	}
-	failed := err != nil && !errors.Is(err, pump.ErrNoWorkload) // of which all is known
+	failed := err != nil && !errors.Is(err, pump.ErrNoWorkload) // without a workload all is known
 	p.hub.put(partHead, headOf(s, seen.Headline, failed))
 	p.hub.put(partAccounts, accountsOf(s))
 	p.hub.put(partQueues, queuesOf(s))
@@ -188,7 +188,7 @@ func poisonOf(s *status.Status) map[string]int64 {
 	return of
 }
 
-// pastFrame is what was seen in the last minutes, for one who has just come.
+// pastFrame is what was seen in the last minutes, for a new viewer.
 func (p *Page) pastFrame() []byte {
 	p.shown.Lock()
 	c := chartOf(p.seer.past.points)
@@ -213,7 +213,7 @@ func (p *Page) diagnose(ctx context.Context) {
 	if !wait(ctx, doctorAfter) {
 		return
 	}
-	for p.watcher.Load().Now() == nil { // else it is not known how large the workload is
+	for p.watcher.Load().Now() == nil { // otherwise the size of the workload is not known
 		if !wait(ctx, time.Second) {
 			return
 		}
@@ -254,8 +254,8 @@ func (p *Page) diagnose(ctx context.Context) {
 	}
 }
 
-// lookIntoQuarantine shows what is in quarantine whenever something of it changed, and from time to
-// time: one message that comes as another goes leaves the counts as they are.
+// lookIntoQuarantine shows what is in quarantine whenever a count of it changed, and from time to
+// time: if one message comes as another goes the counts stay the same.
 func (p *Page) lookIntoQuarantine(ctx context.Context, w *status.Watcher) {
 	var last map[string]int64
 	var at time.Time

@@ -8,24 +8,23 @@ import (
 	"github.com/queuepump/queuepump/pump/status"
 )
 
-// Seer follows one reading after the other and gathers what people see beside the status itself, on
-// the page and in a terminal. It keeps the last minutes. The zero value works, for one goroutine at
-// a time.
+// Seer follows the readings and gathers what the page and the terminal show besides the status
+// itself. It keeps the last minutes. The zero value works, for one goroutine at a time.
 type Seer struct {
 	past past
 	pace pace
 }
 
-// Seen is that of one reading.
+// Seen is what a Seer has gathered at one reading.
 type Seen struct {
 	Headline Headline
 	Runs     []RunSeen
 
-	point *Point // what there is to draw; nil: it is too near to the one before
+	point *Point // the point to draw; nil: it is too near to the last one
 }
 
-// RunSeen is a run with how fast it is done, in tasks a second, and in how many seconds it will be
-// over; nil if that is not known.
+// RunSeen is a run with its speed in tasks a second and the seconds until it is over; nil if that
+// is not known.
 type RunSeen struct {
 	status.Run
 	PerSecond   *float64 `json:"perSecond"`
@@ -40,7 +39,7 @@ func (s *Seer) See(st *status.Status, err error) (seen Seen) {
 			seen.point, now = s.past.see(st)
 		}
 		rates := s.pace.rates
-		if !st.LocalClock { // by which nothing is measured
+		if !st.LocalClock { // the local clock would measure nothing
 			rates = s.pace.see(st.Time, doneOf(st))
 		}
 		seen.Runs = runsOf(st, rates)
@@ -49,7 +48,7 @@ func (s *Seer) See(st *status.Status, err error) (seen Seen) {
 	return seen
 }
 
-// Every is how long after a reading the next one is due, by what one costs.
+// Every is the time from one reading to the next, by the cost of a reading.
 func Every(w *status.Watcher, s *status.Status) time.Duration {
 	return every(w.Read() + queuesIn(s))
 }
@@ -63,7 +62,7 @@ type Causes struct {
 	Dark     []string // accounts that do not answer
 }
 
-// CauseSeen is one cause, of the messages that were looked at.
+// CauseSeen is one cause among the messages that were looked at.
 type CauseSeen struct {
 	Cause           string
 	Messages, Tasks int

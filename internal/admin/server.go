@@ -20,38 +20,36 @@ import (
 	"github.com/queuepump/queuepump/pump/processor"
 )
 
-// The bounds of what a client may take of the process. No client is trusted with
-// memory or time.
+// The bounds of what a client may use of the process. No client is trusted with memory or time.
 const (
 	// maxConnections is room for two hundred processes that nudge and keep their
 	// connections for a while, and for scrapers.
 	maxConnections = 512
-	maxOfOne       = 256 // of them, of one address, such as loopback
+	maxOfOne       = 256 // of one address, such as loopback
 	maxHeader      = 16 << 10
 	maxBody        = 4 << 10 // no request needs one
 	readTimeout    = 5 * time.Second
 	idleTimeout    = 30 * time.Second
 	// maxProfile is the longest that a profile may be collected.
 	maxProfile = 60 * time.Second
-	// writeTimeout leaves a slow reader time for what was collected.
+	// writeTimeout leaves a slow reader time to receive what was collected.
 	writeTimeout = maxProfile + 15*time.Second
 	// closePatience is how long requests under way may go on when the process ends.
 	closePatience = time.Second
 )
 
-// Options say where the port is and whose it is.
+// Options say where the port is and which process it serves.
 type Options struct {
 	// Listen is host:port, port 0 for any that is free, or Off. Empty: a free port of
 	// loopback if there is one, none otherwise.
 	Listen string
-	// Advertise is the address that others use, if it is another than Listen;
-	// its port may be 0 for the one that was found.
+	// Advertise is the address that others use, if it differs from Listen; its port may be 0 for the
+	// port that was found.
 	Advertise string
 	Workload  string
 	Role      string // of the process, for its metrics: processor or distributor
 	Version   string
-	// Page is what shows the workload to people, below [Path]; nil: there is none. It is closed
-	// with the port.
+	// Page shows the workload to people, below [Path]; nil: no page. It is closed with the port.
 	Page *Page
 	// PageAlone: nothing but the page is served.
 	PageAlone bool
@@ -61,8 +59,7 @@ type Options struct {
 	listen func(network, address string) (net.Listener, error) // net.Listen but for tests
 }
 
-// Server is an open admin port. A nil Server is one that is off: its methods do
-// nothing.
+// Server is an open admin port. A nil Server is off: its methods do nothing.
 type Server struct {
 	address string
 	names   map[string]bool
@@ -74,15 +71,15 @@ type Server struct {
 	of      atomic.Pointer[subject]
 }
 
-// subject is the process that a port tells of.
+// subject is the process that a port serves.
 type subject struct {
 	state func() any
 	ready func() (ok bool, reasons []string)
 	nudge http.Handler
 }
 
-// Open opens the port and serves it. It gives a nil Server if there is to be
-// none. An address that cannot be one is an [*AddressError].
+// Open opens the port and serves it. It gives a nil Server if the port is off. The error for a
+// wrong address is an [*AddressError].
 func Open(o Options) (*Server, error) {
 	if o.Listen == Off {
 		return nil, nil
@@ -131,7 +128,7 @@ func (s *Server) Reprice(list pump.Prices) {
 	}
 }
 
-// Address is what others reach the port at, host:port; empty if there is none.
+// Address is where others reach the port, host:port; empty without a port.
 func (s *Server) Address() string {
 	if s == nil {
 		return ""
@@ -147,7 +144,7 @@ func (s *Server) Hooks(h pump.Hooks) pump.Hooks {
 	return s.metrics.hooks(h)
 }
 
-// ShowProcessor makes the port that of a processor. It is called once.
+// ShowProcessor has the port serve a processor. It is called once.
 func (s *Server) ShowProcessor(p *processor.Processor) {
 	if s == nil {
 		return
@@ -159,7 +156,7 @@ func (s *Server) ShowProcessor(p *processor.Processor) {
 	}, public.Processor(p.State))
 }
 
-// ShowDistributor makes the port that of a distributor. It is called once.
+// ShowDistributor has the port serve a distributor. It is called once.
 func (s *Server) ShowDistributor(d *distributor.Distributor) {
 	if s == nil {
 		return
@@ -176,8 +173,8 @@ func (s *Server) show(of *subject, c prometheus.Collector) {
 	s.of.Store(of)
 }
 
-// Close ends the port, letting requests under way go on for a moment. It comes
-// last, so that a process that stops can be watched until it has.
+// Close ends the port, letting requests under way go on for a moment. It comes last, so that a
+// stopping process can be watched to its end.
 func (s *Server) Close() {
 	if s == nil {
 		return

@@ -26,12 +26,12 @@ const (
 	partMoney      = "money"
 	partDoctor     = "doctor"
 	partAct        = "act"
-	partPast       = "past"  // what was seen, for one who has just come
+	partPast       = "past"  // what was seen, for a new viewer
 	partPoint      = "point" // what is seen now, for all
 	partAlive      = "alive" // nothing; the stream lives
 )
 
-// head is what stands above all.
+// head is the top of the page.
 type head struct {
 	Workload     string              `json:"workload"`
 	Time         *time.Time          `json:"time"` // of the reading, by the control account's clock
@@ -54,11 +54,11 @@ type head struct {
 	Old bool `json:"old"`
 	// NotRead are the parts that could not be read now.
 	NotRead []status.PartNotRead `json:"notRead"`
-	// Version is that of the page's files: one that was loaded before another version loads anew.
+	// Version is the version of the page's files: a loaded page of another version loads itself again.
 	Version string `json:"version"`
 }
 
-// version is another one whenever the page's files are others.
+// version changes with the page's files.
 var version = sync.OnceValue(func() string {
 	sum := sha256.New()
 	list, _ := embedded.ReadDir("assets") // it is part of the binary
@@ -72,7 +72,7 @@ var version = sync.OnceValue(func() string {
 // totals are sums over what is known.
 type totals struct {
 	status.Depth
-	Quarantined  *int64 `json:"quarantined"` // null: of no account it is known
+	Quarantined  *int64 `json:"quarantined"` // null: not known for any account
 	Processors   int    `json:"processors"`  // that live
 	Distributors int    `json:"distributors"`
 	Silent       int    `json:"silent"`
@@ -161,13 +161,13 @@ func accountsOf(s *status.Status) []account {
 	return list
 }
 
-// moneySeen is what requests cost, with the text of it that the status has too.
+// moneySeen is what requests cost, with the same text as in the status.
 type moneySeen struct {
 	status.Money
 	Spending string `json:"spending"`
 }
 
-// owners is who owns which segment.
+// owners says which process owns which segment.
 type owners struct {
 	// Names are the owners; Cells has for each segment the place of its owner there, -1 for none.
 	Names []string `json:"names"`
@@ -204,7 +204,7 @@ func ownersOf(names []string, moves []Move) owners {
 	return o
 }
 
-// pageProcess is a process with what part of its handlers is at work.
+// pageProcess is a process with the part of its handlers that is at work.
 type pageProcess struct {
 	status.Instance
 	Busy float64 `json:"busy"`
@@ -218,7 +218,7 @@ func processesOf(s *status.Status) []pageProcess {
 	return list
 }
 
-// doneOf is how much of each run is settled that goes on: exactly, or as its processors count.
+// doneOf is how much of each running run is settled: exactly, or as its processors count.
 func doneOf(s *status.Status) map[string]uint64 {
 	done := map[string]uint64{}
 	for i := range s.Runs {

@@ -13,15 +13,16 @@ const (
 	tablePerLeader = 1 + 1.0/5
 	// A distributor beats in the row of its run every 15 s.
 	tablePerRun = 1.0 / 15
-	// In mode once a processor commits what waits of a partition of the ledger so often, if there is
-	// something each time. (Where the load of a partition makes that rarer, this is too much.)
+	// In mode once a processor commits the waiting records of a partition of the ledger so often, if
+	// some wait each time. (Where the load of a partition makes that rarer, this is too much.)
 	commitsPerPartition = 20.0
 
 	day = 24 * 3600
 )
 
-// A lease follows the work (pump/processor/internal/leases/timing.go): no renewal is needed for
-// what is held for less than four fifteenths of the longest, and a third of it later there is one.
+// A lease follows the work (pump/processor/internal/leases/timing.go): a message that is held for
+// less than four fifteenths of the longest lease needs no renewal. After that it is renewed every
+// third of that lease.
 const (
 	longestLease = 300.0
 	noRenewal    = longestLease * 4 / 15
@@ -68,8 +69,9 @@ func (in *Input) count(p *Plan, got float64) {
 	p.Connections = in.connections(p)
 }
 
-// commits are those of a ledger in a second. A commit has all messages of a processor and a
-// partition that are done since the last one began: m of them, or if there are none the next.
+// commits is how many commits a ledger makes in a second. A commit has all messages of a processor
+// and a partition that were done since the last one began: m of them, or if there were none the
+// next.
 func (p *Plan) commits() float64 {
 	partitions := math.Ceil(float64(p.Segments) / 64)
 	x := float64(p.Processors)
@@ -78,9 +80,9 @@ func (p *Plan) commits() float64 {
 	return p.Packing.Messages / (m + math.Exp(-m))
 }
 
-// connections is how many are open at once: what is under way at a time by Little's law, and one to
-// the queues and one to the tables of each account from every process, as it keeps what it has
-// used.
+// connections is how many are open at once: the requests under way at a time by Little's law, and
+// one to the queues and one to the tables of each account from every process, which keeps
+// connections that it has used.
 func (in *Input) connections(p *Plan) int {
 	under := func(requests, processes float64) float64 {
 		each := requests / processes * in.Latency.Seconds() / (1 - in.Headroom)

@@ -7,10 +7,10 @@ import (
 	"github.com/queuepump/queuepump/internal/upkeep"
 )
 
-// How a processor polls a queue (package pump/processor/internal/poll): what gave something is
-// asked again at once; an empty get is followed by a pause that doubles from pollBase to the bound
-// of an idle queue. Each pause is longer or shorter by up to a quarter, which evens out. A message
-// that comes after a second without one is nudged about, which ends the pause (P8.2).
+// How a processor polls a queue (package pump/processor/internal/poll): a queue that gave messages
+// is asked again at once; an empty get is followed by a pause that doubles from pollBase to the
+// bound of an idle queue. Each pause is longer or shorter by up to a quarter, which evens out. A
+// message that comes after a second without one is nudged about, which ends the pause (P8.2).
 const (
 	pollBase    = 100 * time.Millisecond
 	nudgedAfter = 1.0 // second
@@ -19,8 +19,8 @@ const (
 	maxGet      = 32 // messages
 )
 
-// gets is how many gets a message costs that comes with others at this rate a second into one
-// queue of so many, to one of its readers, and how many of these are empty. Latency is a get's.
+// gets is how many gets a message costs, and how many of these are empty, if messages come at this
+// rate a second into one of so many queues with so many readers. Latency is that of a get.
 //
 // Messages come by themselves, and each of the readers takes what it finds. The polling of a queue
 // is a cycle: gets without pause until one is empty, then gets after longer and longer pauses until
@@ -29,8 +29,7 @@ func gets(rate float64, latency time.Duration, queues, readers int) (all, empty 
 	if rate <= 0 {
 		return 0, 0
 	}
-	// From a hundred messages in a round trip on there is no empty one, and a get brings as many as
-	// it may.
+	// From a hundred messages in a round trip on no get is empty, and each brings as many as it may.
 	if x := rate * latency.Seconds(); x > 50 {
 		return max(1/x, 1.0/maxGet), 0
 	}
@@ -40,10 +39,10 @@ func gets(rate float64, latency time.Duration, queues, readers int) (all, empty 
 		return c.gets(0)
 	}
 	// Of several readers a nudge reaches one, and only after a second without any message in the
-	// queue, which is seldom: queues are asked more often instead.
+	// queue, which is seldom. Instead queues are asked more often.
 	c.most = max(c.most/livelyMore, livelyLeast.Seconds())
-	// The more often the others ask, the less is left, and the longer one's own pauses are, so
-	// there is one rate that all have.
+	// The more often the others ask, the less is left, and the longer a reader's own pauses are, so
+	// all have the same rate.
 	others := rate
 	for range 60 {
 		all, empty = c.gets(others)
@@ -58,16 +57,16 @@ type cycle struct {
 	readers         int
 }
 
-// none is the chance that there is no message in the queue so long after one's own last get, where
-// others ask so many times a second.
+// none is the chance that the queue is empty so long after a processor's own last get, if others
+// ask so many times a second.
 func (c cycle) none(after, others float64) float64 {
 	come := c.rate * float64(c.readers)
 	return (others + come*math.Exp(-(come+others)*after)) / (come + others)
 }
 
-// gets is what gets does, where others ask so many times a second.
+// gets does what the function gets does, if others ask so many times a second.
 func (c cycle) gets(others float64) (all, empty float64) {
-	immediate := 1 / c.none(c.rtt, others) // of which the last is empty
+	immediate := 1 / c.none(c.rtt, others) // the last of them empty
 	paused, seconds := 0.0, immediate*c.rtt
 	// lasts is how long a pause and its get take on average: if a nudge ends it, until a message
 	// comes.

@@ -17,11 +17,11 @@ type Input struct {
 
 	Concurrency int // tasks in the handlers of one processor. Default 256, as of a processor
 	Pack        int // the most tasks in a message. Default: as many as fit
-	// how long a task waits for its message to fill. Default 1 s; negative: as long as it takes
+	// how long a task waits for its message to fill. Default 1 s; negative: until it is full
 	SealAge time.Duration
 	MaxOpen int64 // bytes of all open messages of the distributor. Default 96 MiB
 	Once    bool  // mode once: each task's end is recorded
-	Elected bool  // distributors elect one of them, who saves checkpoints
+	Elected bool  // distributors elect one of them, which saves checkpoints
 
 	Accounts int // to be used; 0: as many as it takes
 	Queues   int // of each account; 0: as many as it takes, and 8 at least
@@ -36,7 +36,7 @@ type Input struct {
 	Headroom     float64 // part of everything that is to be left free, 0 to 0.9
 	Latency      time.Duration
 	RequestCPU   float64 // seconds of a core for one request. Default 150 us
-	// of a day in which tasks come at that rate; in the others there are none. Default 24
+	// of a day in which tasks come at that rate; none come in the others. Default 24
 	Hours float64
 
 	Machine Machine
@@ -51,7 +51,7 @@ type Machine struct {
 	Describe string  `json:"describe"` // for people
 }
 
-// DefaultMachine is one that a user may want to see, at its list price.
+// DefaultMachine is a usual machine, at its list price.
 var DefaultMachine = Machine{
 	CPUs: 2, Mbits: 12_500, PerHour: 0.096,
 	Describe: "Standard_D2s_v5 (2 vCPUs, 8 GiB, 12,500 Mbit/s), Linux",
@@ -69,7 +69,7 @@ const (
 	maxAccounts       = 1000
 )
 
-// Defaults fills in what was left out, and says what is out of range.
+// Defaults fills in missing values, and says what is out of range.
 func (in Input) Defaults() (Input, error) {
 	if in.Concurrency == 0 {
 		in.Concurrency = defaultConcurrency
@@ -133,7 +133,7 @@ func (in Input) Defaults() (Input, error) {
 	return in, in.fits()
 }
 
-// fits refuses numbers that are in range each and cannot be together.
+// fits refuses numbers that are in range alone but not together.
 func (in *Input) fits() error {
 	if in.Accounts*in.Queues > shardmap.MaxShards {
 		return pump.Invalid("queues", fmt.Sprintf("%d accounts of %d queues are more than "+

@@ -4,7 +4,7 @@ import (
 	"fmt"
 )
 
-// load is what a rate of tasks makes of a plan's queues.
+// load is the load of a plan's queues at a rate of tasks.
 type load struct {
 	rate    float64
 	packing Packing
@@ -34,9 +34,9 @@ func (in *Input) readers(p *Plan) int {
 	return 1
 }
 
-// polling is the part of the time in which processors ask for messages at all: not while more of a
-// message waits for a handler than half of what they fetch ahead, which is two tasks for each
-// handler and what these do in a second (pump/processor/internal/base/backlog.go).
+// polling is the part of the time in which processors ask for messages. They do not ask while more
+// tasks of a message wait for a handler than half of what they fetch ahead, which is two tasks for
+// each handler and what the handlers do in a second (pump/processor/internal/base/backlog.go).
 func (in *Input) polling(p *Plan, l *load) float64 {
 	if in.HandlerSeconds == 0 || p.Processors == 0 {
 		return 1
@@ -50,18 +50,21 @@ func (in *Input) polling(p *Plan, l *load) float64 {
 	return 1 - busy*max(0, 1-ahead/2/l.packing.Tasks)
 }
 
-// fetchAhead is the time a task may take in seconds for others to be fetched before it has ended.
+// fetchAhead is how long a task may take, in seconds, if others are to be fetched before it has
+// ended.
 const fetchAhead = 30
 
 const (
-	// engineCPU is what a processor does for a task besides opening it and the handler's own work.
+	// engineCPU is the time that a processor needs for a task besides opening it and the handler's own
+	// work.
 	engineCPU = 1e-6
 	// requestBytes is what a request and its answer have besides the text of messages: headers and
 	// what a message is wrapped into.
 	requestBytes = 1200
 )
 
-// cpu is seconds of a core that a task takes in its processor, sending those in the distributor.
+// cpu is the seconds of a core that a task takes in its processor, sending the seconds in the
+// distributor.
 func (in *Input) cpu(l *load) float64 {
 	return in.HandlerCPU + in.Sample.OpenSeconds + engineCPU + in.RequestCPU*(l.got+1)/l.packing.Tasks
 }
@@ -70,15 +73,15 @@ func (in *Input) sending(l *load) float64 {
 	return in.Sample.PackSeconds + in.RequestCPU/l.packing.Tasks
 }
 
-// bytes that a task brings to its processor's network.
+// bytes is how many bytes a task brings to its processor's network.
 func (in *Input) bytes(l *load) float64 {
 	return (l.packing.Bytes + requestBytes*(l.got+1)) / l.packing.Tasks
 }
 
 func (in *Input) bytesPerSecond() float64 { return in.Machine.Mbits * 1e6 / 8 }
 
-// busy is the part of a processor that a task a second keeps busy: of its handlers, CPU or network,
-// whichever is the most.
+// busy is the part of a processor that a task a second keeps busy: the largest part of its
+// handlers, CPU and network.
 func (in *Input) busy(l *load) float64 {
 	return max(in.HandlerSeconds/float64(in.Concurrency), in.cpu(l)/in.Machine.CPUs,
 		in.bytes(l)/in.bytesPerSecond())
@@ -91,7 +94,7 @@ type resource struct {
 	ofKey              bool                  // it is about the hottest key
 }
 
-// resources are all of a plan's. A queue's and a processor's are those of the fullest.
+// resources are all resources of a plan, with the fullest queue and the fullest processor.
 func (in *Input) resources(p *Plan) (all []resource) {
 	add := func(name, remedy string, used func(l *load) float64, what string, a ...any) {
 		all = append(all, resource{name: name, what: fmt.Sprintf(what, a...), remedy: remedy, used: used})
@@ -135,8 +138,8 @@ func (in *Input) resources(p *Plan) (all []resource) {
 			return l.rate * in.sending(l) / in.Machine.CPUs / float64(p.Distributors)
 		}, "%d x %s CPUs", p.Distributors, Short(in.Machine.CPUs))
 	if p.Processors > p.Queues && !in.Shared {
-		// Who shares a queue passes on what is another's, at ten times the cost of one alone (P7),
-		// so more processors than queues are counted as no more than queues.
+		// Processors that share a queue pass messages on to each other, at ten times the cost of one
+		// alone (P7), so processors count at most up to the number of queues.
 		add("processors a queue", "more queues, or a higher --concurrency",
 			func(l *load) float64 { return l.rate * in.busy(l) / float64(p.Queues) },
 			"queues %d, processors %d: several read one queue, and put back what is another's", p.Queues,
@@ -161,14 +164,14 @@ func (in *Input) resources(p *Plan) (all []resource) {
 	return all
 }
 
-// withKey is the part of the tasks that is where the hottest key is, with a part of the others:
-// segments are shared out by their number, whatever is in them.
+// withKey is the part of all tasks that goes where the hottest key goes: that key, and the part
+// `others` of the other tasks. Segments are shared out by number, not by contents.
 func (in *Input) withKey(others float64) float64 {
 	return in.Sample.Hottest + (1-in.Sample.Hottest)*others
 }
 
-// keyMessages is how many messages a second go where the hottest key is, which has that part of all
-// tasks. Those of the key itself come often enough to be full before the others are.
+// keyMessages is how many messages a second go where the hottest key goes, with that part of all
+// tasks. The key's own messages fill up before the others do.
 func (in *Input) keyMessages(l *load, part float64) float64 {
 	key := l.rate * in.Sample.Hottest
 	return key/in.packing(key, 1).Tasks + l.rate*(part-in.Sample.Hottest)/l.packing.Tasks

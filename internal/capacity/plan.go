@@ -10,10 +10,10 @@ import (
 	"github.com/queuepump/queuepump/shardmap"
 )
 
-// Plan is what a workload needs at its rate, and what that could do at most.
+// Plan is what a workload needs at its rate, and the most that this could do.
 type Plan struct {
 	Rate             float64 `json:"rate"` // tasks a second that it is for
-	Fits             bool    `json:"fits"` // everything that was asked for has the room
+	Fits             bool    `json:"fits"` // everything that was asked for has room
 	Accounts         int     `json:"accounts"`
 	QueuesPerAccount int     `json:"queuesPerAccount"`
 	Queues           int     `json:"queues"`
@@ -31,13 +31,13 @@ type Plan struct {
 	// Limits are what bounds the tasks a second, the lowest first; the first is the Bottleneck.
 	Limits     []Limit `json:"limits"`
 	Bottleneck string  `json:"bottleneck"`
-	Most       float64 `json:"most"` // tasks a second that all this can do, with no headroom
+	Most       float64 `json:"most"` // tasks a second that all this can do, without headroom
 
 	Sample  Sample      `json:"sample"`
 	Machine Machine     `json:"machine"`
 	Prices  pump.Prices `json:"prices"`
 
-	worst float64 // part of what is used most; without the hottest key, if no size mends that
+	worst float64 // part in use of the busiest limit; without the hottest key, if no size mends that
 }
 
 // Packing is how tasks share messages.
@@ -74,13 +74,13 @@ type Money struct {
 // Limit is one resource.
 type Limit struct {
 	Name   string  `json:"name"`
-	Tasks  float64 `json:"tasks"`  // a second at which it is full
+	Tasks  float64 `json:"tasks"`  // a second when it is full
 	Used   float64 `json:"used"`   // part of it at the plan's rate
 	What   string  `json:"what"`   // how it comes about
 	Remedy string  `json:"remedy"` // what moves it
 }
 
-// Make plans. Accounts and queues are as many as it takes, or as were asked for.
+// Make plans. It takes the accounts and queues that were asked for, or as many as needed.
 func Make(in Input) (*Plan, error) {
 	in, err := in.Defaults()
 	if err != nil {
@@ -105,11 +105,11 @@ func Make(in Input) (*Plan, error) {
 	return best, nil
 }
 
-// enough reports whether the headroom is left by what has that part of something in use.
+// enough reports whether a part in use leaves the headroom.
 func (in *Input) enough(used float64) bool { return used <= (1-in.Headroom)*(1+1e-9) }
 
-// withAccounts plans with so many accounts, and the number of queues with which that is
-// cheapest: over more of them processors share the work more evenly, but tasks are packed less.
+// withAccounts plans with so many accounts, and the number of queues with which that is cheapest:
+// over more queues processors share the work more evenly, but fewer tasks fit a message.
 func (in *Input) withAccounts(accounts int) *Plan {
 	if in.Queues > 0 {
 		return in.with(accounts, in.Queues)
@@ -129,8 +129,8 @@ func (in *Input) withAccounts(accounts int) *Plan {
 	return best
 }
 
-// with plans with so many queues: processors and distributors for the rate, and what that makes of
-// requests and money.
+// with plans with so many queues: processors and distributors for the rate, and the requests and
+// money that follow.
 func (in *Input) with(accounts, queuesEach int) *Plan {
 	n := accounts * queuesEach
 	p := &Plan{
@@ -155,16 +155,16 @@ func (in *Input) with(accounts, queuesEach int) *Plan {
 	return p
 }
 
-// keyFits reports whether the hottest key finds room in one queue and one processor that have
-// hardly anything else, which is the most that size can do for it.
+// keyFits reports whether the hottest key fits one queue and one processor that have hardly any
+// other work, the most that size can do for it.
 func (in *Input) keyFits(p *Plan, l *load) bool {
 	alone := in.withKey(1 / float64(p.Segments))
 	return in.enough(in.keyMessages(l, alone)*l.cost/in.QueueLimit) &&
 		(in.Shared || in.enough(l.rate*in.busy(l)*alone))
 }
 
-// processes finds how many it takes: T x X / S must reach the rate, with the fullest of them in
-// mind (origins H2).
+// processes finds how many are needed: T x X / S must reach the rate, also for the fullest of them
+// (origins H2).
 func (in *Input) processes(p *Plan, l *load) {
 	mended := in.keyFits(p, l)
 	fits := func(x int) bool {
@@ -179,7 +179,7 @@ func (in *Input) processes(p *Plan, l *load) {
 		x++
 	}
 	p.Processors = x
-	if !in.Shared { // who owns nothing does nothing
+	if !in.Shared { // a processor that owns nothing does nothing
 		p.Processors = min(x, p.Segments)
 	}
 	p.Distributors = max(1,
@@ -187,7 +187,7 @@ func (in *Input) processes(p *Plan, l *load) {
 	p.VMs = p.Processors + p.Distributors
 }
 
-// finish says where the plan ends: what is full first as the rate grows.
+// finish finds the limits of the plan: what is full first as the rate grows.
 func (in *Input) finish(p *Plan) {
 	p.Fits = true
 	at := in.load(p, in.Rate)
@@ -245,15 +245,15 @@ func (in *Input) packing(rate float64, segments int) Packing {
 		}
 	}
 	used := in.Sample.segments(segments)
-	// All envelopes that are being filled are half full on average, so when they do not find
-	// room together each is sent when it has the part of its fill that does.
+	// All envelopes that are being filled are half full on average, so if they do not fit together
+	// each is sent at the part of its fill that fits.
 	if open := used * in.Sample.held / 2; open > float64(in.MaxOpen) {
 		if most := max(1, in.Sample.PerFull*float64(in.MaxOpen)/open); most < k {
 			k, by = most, "memory"
 		}
 	}
 	if in.SealAge > 0 {
-		// The first task opens it, and those that come within the age are in it as well.
+		// The first task opens the envelope, and tasks that come within the age join it.
 		if most := 1 + rate/used*in.SealAge.Seconds(); most < k {
 			k, by = most, "seal-age"
 		}
@@ -269,8 +269,8 @@ const envelopeSeconds = 5.0
 // headerText is what a message has besides its tasks.
 const headerText = 150
 
-// spread is the part of the tasks that the fullest of so many processors has: whole queues where
-// there are enough, else segments (P5.5). Of a shared workload each takes what it has room for.
+// spread is the part of the tasks that the fullest of so many processors has: whole queues if there
+// are enough, else segments (P5.5). In a shared workload each takes what it has room for.
 func (in *Input) spread(p *Plan, processors int) float64 {
 	switch {
 	case in.Shared:

@@ -18,7 +18,7 @@ import (
 // Sample is what the beginning of an input says about all of it.
 type Sample struct {
 	Tasks int `json:"tasks"` // read
-	// Messages are full ones that were packed of them; 0: the rest is extrapolated from one that is
+	// Messages is how many full messages they made; 0: the rest is extrapolated from a message that is
 	// not full.
 	Messages int     `json:"messages"`
 	BadLines int     `json:"badLines"` // lines that cannot be tasks, which are left out
@@ -28,13 +28,13 @@ type Sample struct {
 	Text     float64 `json:"text"`     // characters of text a task, as it is sent
 	Ratio    float64 `json:"ratio"`    // bytes of keys, ids and bodies to one of text
 
-	// Keys is how many different keys were seen, Hottest the share of the most frequent one if
-	// that was seen often enough to say something, and HottestKey the key itself, cut.
+	// Keys is how many different keys were seen, Hottest the share of the most frequent one if that
+	// was seen often enough, and HottestKey the beginning of that key.
 	Keys       int     `json:"keys"`
 	Hottest    float64 `json:"hottest"`
 	HottestKey string  `json:"hottestKey,omitempty"`
 
-	// PackSeconds and OpenSeconds are what reading and packing, and opening a task take here.
+	// PackSeconds is the time for reading and packing a task here, OpenSeconds that for opening one.
 	PackSeconds float64 `json:"packSeconds"`
 	OpenSeconds float64 `json:"openSeconds"`
 
@@ -46,18 +46,18 @@ const (
 	// some hundred tasks, so that is some hundred messages.
 	DefaultSampleTasks = 200_000
 	sampleBytes        = 64 << 20
-	// fullPerSegment is how many full messages each segment of a sample should give at least:
-	// what remains open at its end is left out.
+	// fullPerSegment is the least number of full messages that each segment of a sample should give:
+	// messages that are open at the end are left out.
 	fullPerSegment = 8
-	// hotTimes is how often a key must have been seen for its share to be taken for one.
+	// hotTimes is how often a key must have been seen before its share counts.
 	hotTimes = 30
 	// keyShown is how much of a key is shown.
 	keyShown = 64
-	// maxSampleKeys bounds the memory of counting keys; those that come later are not counted.
+	// maxSampleKeys bounds the memory of counting keys; later keys are not counted.
 	maxSampleKeys = 1 << 20
 )
 
-// ErrEmptySample is that an input has no task to measure.
+// ErrEmptySample says that an input has no task to measure.
 var ErrEmptySample = errors.New("the input has no task to measure")
 
 // Measure reads up to so many tasks of a source (0: [DefaultSampleTasks]) and packs them as
@@ -113,7 +113,7 @@ func read(ctx context.Context, src source.Source, tasks int) (s Sample, all *rec
 	}
 	defer func() {
 		if e := in.Close(); err == nil && e != nil && s.Whole {
-			err = e // of an input that was left in the middle it says nothing
+			err = e // it says nothing if the reading stopped in the middle
 		}
 	}()
 	all = &records{}
@@ -160,10 +160,10 @@ func read(ctx context.Context, src source.Source, tasks int) (s Sample, all *rec
 }
 
 // split says over how many segments the sample is spread: as many as give each enough full
-// messages. A power of two, so that what is together here is together with more segments, or apart.
+// messages. It is a power of two, so that more segments only divide those of the sample.
 func (s *Sample) split(all *records) int {
-	// Text is usually a quarter of what was packed, which says how many tasks a message holds well
-	// enough for that.
+	// The text is usually a quarter of what was packed: precise enough for the number of tasks in a
+	// message.
 	perFull := float64(len(all.tasks)) / float64(len(all.bytes)+1) * 4 * fullText
 	segments := 1
 	for segments < shardmap.MaxSegments &&
@@ -179,7 +179,7 @@ type sampleEnvelope struct {
 	n uint64 // of its next task
 }
 
-// add adds a task, after what is full was sealed.
+// add adds a task, after it has sealed a full message.
 func (e *sampleEnvelope) add(
 	all *records, i int, seal func(e *sampleEnvelope, full bool) error,
 ) error {
@@ -202,7 +202,7 @@ func (e *sampleEnvelope) add(
 	}
 }
 
-// pack packs the sample, segment by segment, and says what that comes to.
+// pack packs the sample, segment by segment, and gives the sums.
 func (s *Sample) pack(all *records, segments, most int) (texts [][]byte, err error) {
 	envelopes := make([]sampleEnvelope, segments)
 	var tasks, raw, text, held, unfinished, unfinishedText float64
@@ -285,7 +285,7 @@ const (
 	fullText = 64<<10 - codec.DefaultHeadroom // characters that a message is packed up to
 	maxRaw   = 4 << 20                        // bytes of records in it (codec's bounds)
 	maxTasks = 1 << 15
-	// fullHeld is what an open envelope holds that is nearly full.
+	// fullHeld is what a nearly full open envelope holds.
 	fullHeld = 60 << 10
 )
 
@@ -304,7 +304,7 @@ func (s *Sample) open(texts [][]byte) error {
 	return nil
 }
 
-// segments is how many of so many segments have tasks, where few keys come again and again.
+// segments is how many of so many segments have tasks, if few keys come again and again.
 func (s *Sample) segments(of int) float64 {
 	if s.Keys == 0 || s.Keys*keyRepeats > s.Tasks {
 		return float64(of) // most keys of the input have not been seen yet
@@ -312,7 +312,7 @@ func (s *Sample) segments(of int) float64 {
 	return max(1, -math.Expm1(-float64(s.Keys)/float64(of))*float64(of))
 }
 
-// keyRepeats is how often a key must have been seen on average for all to have been seen.
+// keyRepeats is the average number of times that keys must have been seen if all were seen.
 const keyRepeats = 10
 
 // Assumed is the sample of an input that is only known by the size of its tasks and by how well
@@ -329,8 +329,8 @@ func Assumed(taskBytes, ratio float64, pack int) Sample {
 const (
 	// recordOverhead is a short key and the lengths of a record's three strings.
 	recordOverhead = 16
-	// What reading, segmenting and packing a byte takes, and unpacking one, where nothing was
-	// measured: 100 MB/s and 200 MB/s, of one core of a machine like that of bench/RESULTS.md.
+	// The time for reading, segmenting and packing a byte, and for unpacking one, without a
+	// measurement: 100 MB/s and 200 MB/s, of one core of a machine like that of bench/RESULTS.md.
 	packSecondsPerByte = 10e-9
 	openSecondsPerByte = 5e-9
 )

@@ -43,7 +43,8 @@ type ConsoleFlags struct {
 	every  time.Duration
 }
 
-// Add adds the flags to a command, which logs its progress so often by default; with 0 it has none.
+// Add adds the flags to a command, which logs its progress so often by default; 0: it has no
+// progress.
 func (f *ConsoleFlags) Add(cmd *cobra.Command, every time.Duration) {
 	cmd.Flags().StringVar(&f.format, "log-format", "",
 		"the `FORMAT` of the log on standard error: text, json or journal "+
@@ -90,7 +91,7 @@ func (f *ConsoleFlags) Console() (*Console, error) {
 	return c, nil
 }
 
-// readable writes a time span as the text format does; nanoseconds are no unit of people.
+// readable writes a time span as the text format does; people do not read nanoseconds.
 func readable(_ []string, a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindDuration {
 		a.Value = slog.StringValue(a.Value.Duration().String())
@@ -108,7 +109,7 @@ func Nonzero(attrs ...any) (kept []any) {
 	return kept
 }
 
-// kind is the format that is asked for, or that suits where the log goes.
+// kind is the requested format, or the one that suits where the log goes.
 func (f *ConsoleFlags) kind() string {
 	switch {
 	case f.format != "":
@@ -131,10 +132,10 @@ func (c *Console) Write(line []byte) (int, error) {
 	return n, err
 }
 
-// Outlive lets the process outlive the readers of its standard output and error,
-// which it otherwise does not by a moment (SIGPIPE): it has a cluster to leave.
-// Writing to standard output fails then, as to a full disk, and the context that it
-// gives ends, as by a signal, once a line of the log finds no reader.
+// Outlive lets the process outlive the readers of its standard output and error, because it has a
+// cluster to leave; otherwise SIGPIPE would end it at once. Without readers, writing to standard
+// output fails, as on a full disk, and the context that Outlive gives ends, as by a signal, once a
+// line of the log finds no reader.
 func (c *Console) Outlive(parent context.Context) (context.Context, context.CancelFunc) {
 	// Not Ignore, which children would inherit.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
@@ -145,9 +146,8 @@ func (c *Console) Outlive(parent context.Context) (context.Context, context.Canc
 	return ctx, func() { cancel(nil) }
 }
 
-// Progress shows how far the work is: done of total, which is 0 if it is not
-// known, described by text, and by attrs where it is logged. That is silent as long as attrs are
-// those of the last time.
+// Progress shows how far the work is: done of total, which is 0 if it is not known, described by
+// text, and in the log by attrs. The log is silent as long as attrs do not change.
 func (c *Console) Progress(done, total int64, text string, attrs ...any) {
 	if c.quiet {
 		return
@@ -201,8 +201,8 @@ type bar struct {
 
 var spinner = []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
 
-// line draws the bar, or where the total is not known what turns, with the time that has passed
-// and the time that is left.
+// line draws the bar, or a spinner if the total is not known, with the time that has passed and the
+// time that is left.
 func (b *bar) line(done, total int64, text string, columns int) string {
 	times := time.Since(b.since).Truncate(time.Second).String()
 	if total <= 0 {
@@ -231,7 +231,7 @@ type Rate struct {
 	rate  float64
 }
 
-// Per second since some seconds ago, given the count now.
+// Per gives the rate of the last seconds, from the count now.
 func (r *Rate) Per(count int64) string {
 	return fmt.Sprintf("%s/s", humanize.Comma(int64(r.perSecond(count))))
 }
@@ -242,8 +242,8 @@ func (r *Rate) perSecond(count int64) float64 {
 	case r.at.IsZero():
 		r.at, r.count = now, count
 	case since >= time.Second:
-		// The mean of the last second and of what came before it, or the number is too restless to
-		// read.
+		// The mean of the last second and of the seconds before it: otherwise the number is too restless
+		// to read.
 		r.rate = (r.rate + float64(count-r.count)/since.Seconds()) / 2
 		r.at, r.count = now, count
 	}

@@ -13,27 +13,26 @@ import (
 	"github.com/queuepump/queuepump/internal/configfile"
 )
 
-// credentials are the variables, besides those that a pattern below finds, that
-// Azure's libraries and tools take credentials from.
+// credentials are the variables from which Azure's libraries and tools take credentials, besides
+// those that a pattern below finds.
 var credentials = []string{
 	"IDENTITY_HEADER", "MSI_SECRET", "AzureWebJobsStorage", "CREDENTIALS_DIRECTORY",
 }
 
 var (
-	// ofStorage are those of Azure's command line for storage: keys, signatures and
-	// connection strings, and nothing that a worker needs.
+	// ofStorage are the variables of Azure's command line for storage: keys, signatures and connection
+	// strings, which no worker needs.
 	ofStorage = regexp.MustCompile(`^AZURE_STORAGE_`)
-	// ofIdentity are AZURE_CLIENT_SECRET, AZURE_PASSWORD, AZURE_FEDERATED_TOKEN_FILE
-	// and the like, and none of AZURE_CLIENT_ID, AZURE_TENANT_ID or AZURE_REGION.
+	// ofIdentity are AZURE_CLIENT_SECRET, AZURE_PASSWORD, AZURE_FEDERATED_TOKEN_FILE and the like, but
+	// not AZURE_CLIENT_ID, AZURE_TENANT_ID or AZURE_REGION.
 	ofIdentity = regexp.MustCompile(`^AZURE_.*(SECRET|PASSWORD|TOKEN|CERTIFICATE|CREDENTIAL|_KEY)`)
-	// ofFlags are those that give this process its flags, such as a header with a token; a command
-	// that a child runs has its own.
+	// ofFlags are the variables that give this process its flags, such as a header with a token; a
+	// command that a child runs has its own.
 	ofFlags = regexp.MustCompile(`^QUEUEPUMP_`)
 )
 
-// hides tells the variables that children must not see: those that the
-// configuration refers to, Azure's credentials, and whatever has a key or signature
-// of the configured accounts in it.
+// hides reports whether children must not see a variable: the configuration refers to it, it is a
+// credential of Azure, or it holds a key or signature of the configured accounts.
 func hides(file *configfile.File) func(name, value string) bool {
 	secrets := file.Secrets()
 	return func(name, value string) bool {
@@ -44,9 +43,8 @@ func hides(file *configfile.File) func(name, value string) bool {
 	}
 }
 
-// ChildEnv is the environment for children: ours without what might open an
-// account, but with the variables to keep. Whatever does a task's work has no
-// business with the accounts.
+// ChildEnv is the environment for children: ours without what might open an account, but with the
+// variables to keep. A task's work does not need the accounts.
 func ChildEnv(file *configfile.File, keep []string) []string {
 	hidden := hides(file)
 	return slices.DeleteFunc(os.Environ(), func(pair string) bool {

@@ -43,16 +43,17 @@ The first signal stops gracefully, a second one at once.`
 const (
 	exitFailure = 1
 	exitUsage   = 2
-	// ExitQuarantined and ExitStuck are how a run ended that was waited for.
+	// ExitQuarantined and ExitStuck say how an awaited run ended.
 	ExitQuarantined = 3
 	ExitStuck       = 4
-	// ExitHalfway: what cannot be taken back was begun and not completed; the same command goes on.
+	// ExitHalfway: an irreversible change was begun and not completed; the same command goes on with
+	// it.
 	ExitHalfway = 5
-	// ExitNotOver: the run that was waited for was not over in time.
+	// ExitNotOver: the awaited run was not over in time.
 	ExitNotOver = 6
 )
 
-// Status is an outcome of a command that has an exit status of its own.
+// Status is an outcome of a command with its own exit status.
 type Status struct {
 	Code int
 	Err  error
@@ -72,14 +73,15 @@ func Usage(format string, args ...any) error {
 	return &UsageError{fmt.Errorf(format, args...)}
 }
 
-// failure is an error of a command that was begun; what cobra finds before is a mistake of usage.
+// failure is an error of a command that was begun; what cobra finds before that is a mistake of
+// usage.
 type failure struct{ err error }
 
 func (e *failure) Error() string { return e.err.Error() }
 func (e *failure) Unwrap() error { return e.err }
 
-// Reported makes an error that is in the log already: it decides the exit
-// status and is not printed again.
+// Reported makes an error that the log has already: it decides the exit status and is not printed
+// again.
 func Reported(err error) error { return &reported{err} }
 
 type reported struct{ err error }
@@ -97,7 +99,7 @@ func Command(f func(cmd *cobra.Command) error) func(*cobra.Command, []string) er
 	}
 }
 
-// OneArgument is the Args of a command that takes what the last word of its Use names.
+// OneArgument is the Args of a command with one argument, which the last word of its Use names.
 func OneArgument(cmd *cobra.Command, args []string) error {
 	name := cmd.Use[strings.LastIndexByte(cmd.Use, ' ')+1:]
 	switch len(args) {
@@ -109,8 +111,8 @@ func OneArgument(cmd *cobra.Command, args []string) error {
 	return Usage("there is one %s, not %d\nusage: %s", name, len(args), cmd.UseLine())
 }
 
-// Main runs the program, whose root command it makes, and ends the process. atOnce is called
-// before the process ends without further ado on a second signal.
+// Main makes the root command, runs the program, and ends the process. atOnce is called before a
+// second signal ends the process at once.
 func Main(program func() *cobra.Command, atOnce func()) {
 	own = true
 	takeHangups() // signals first: all else takes time
@@ -156,7 +158,7 @@ func report(w io.Writer, root, cmd *cobra.Command, err error) {
 	if _, ok := errors.AsType[*reported](err); ok {
 		return
 	}
-	// Also what was typed may be a secret in the wrong place.
+	// What was typed may also be a secret in the wrong place.
 	lines := strings.Split(logs.Cleaned(err.Error()), "\n")
 	lines = append(lines, twinsIn(cmd, err.Error())...)
 	lines = append(lines, storage.Fix(err))
@@ -193,12 +195,12 @@ func exitCode(err error) int {
 	return exitFailure
 }
 
-// IsMistake reports whether err is one of the command line or the
-// configuration, upon which nothing was done.
+// IsMistake reports whether err is a mistake in the command line or the configuration, after which
+// nothing was done.
 func IsMistake(err error) bool { return err != nil && exitCode(&failure{err}) == exitUsage }
 
-// Explain gives an error of the engine the place that its cause stands at: a
-// line of the configuration file, or a flag.
+// Explain adds to an error of the engine the place of its cause: a line of the configuration file,
+// or a flag.
 func Explain(err error, f *configfile.File) error {
 	ce, ok := errors.AsType[*pump.ConfigError](err)
 	if _, asked := errors.AsType[*storage.Error](err); asked && !ok && f.Found() != "" {
@@ -213,12 +215,13 @@ func Explain(err error, f *configfile.File) error {
 	return Usage("--%s: %s; %s", strings.ReplaceAll(ce.Field, ".", "-"), ce.Problem, ce.Fix)
 }
 
-// Interrupted is that a signal ended what was not complete.
+// Interrupted says that a signal ended a command before it was complete.
 type Interrupted struct{ Signal syscall.Signal }
 
 func (e *Interrupted) Error() string { return "ended by " + e.Signal.String() }
 
-// Belong refuses flags that have no effect without another one. Given is whether that is there.
+// Belong refuses flags that have no effect without another one. Given says whether that one is
+// there.
 func Belong(cmd *cobra.Command, to string, given bool, flags ...string) error {
 	for _, f := range flags {
 		if !given && cmd.Flags().Changed(f) {

@@ -19,11 +19,11 @@ import (
 // hangups are the SIGHUPs since the process began; nil: they end it.
 var hangups chan os.Signal
 
-// takeHangups keeps SIGHUP from ending a process that has only just begun. Where the log goes to a
+// takeHangups keeps SIGHUP from ending a process that has only just begun. If the log goes to a
 // terminal, the signal says that the terminal was closed, and still ends the process.
 func takeHangups() {
 	if !term.IsTerminal(int(os.Stderr.Fd())) {
-		hangups = make(chan os.Signal, 1) // those that come while the first is dealt with are one
+		hangups = make(chan os.Signal, 1) // signals that come while the first is handled count as one
 		signal.Notify(hangups, syscall.SIGHUP)
 	}
 }
@@ -33,7 +33,7 @@ const takesHangups = "takes SIGHUP"
 // TakesHangup marks a command that calls OnHangup.
 func TakesHangup(cmd *cobra.Command) { cmd.Annotations = map[string]string{takesHangups: ""} }
 
-// leaveHangups lets SIGHUP end any other command, also one that has come already.
+// leaveHangups lets SIGHUP end any other command, also if it has come already.
 func leaveHangups(root *cobra.Command) {
 	cmd, _, err := root.Find(os.Args[1:])
 	if _, takes := cmd.Annotations[takesHangups]; err == nil && takes || hangups == nil {
@@ -47,7 +47,7 @@ func leaveHangups(root *cobra.Command) {
 	}
 }
 
-// OnHangup has f called on each SIGHUP since the process began, as users expect of a daemon.
+// OnHangup has f called for each SIGHUP since the process began, as users expect from a daemon.
 func (c *Console) OnHangup(f func()) {
 	if hangups == nil {
 		return
@@ -59,8 +59,8 @@ func (c *Console) OnHangup(f func()) {
 	}()
 }
 
-// Keys makes the accounts of a configuration ones whose keys and signatures are read again from the
-// file at path when one is refused.
+// Keys has the keys and signatures of a configuration's accounts read again from the file at path
+// when one is refused.
 func Keys(log *slog.Logger, path string, file *configfile.File) (*service.Keys, error) {
 	keys := service.NewKeys(log, func() ([]pump.Account, error) {
 		now, err := configfile.Load(path)
@@ -77,8 +77,8 @@ func Keys(log *slog.Logger, path string, file *configfile.File) (*service.Keys, 
 	return keys, nil
 }
 
-// Reload reads the configuration at path again and lets apply take what is new in it. The log says
-// what came of that. Reload takes nothing of a wrong file.
+// Reload reads the configuration at path again and lets apply take what is new in it. The log tells
+// the result. Reload takes nothing from a wrong file.
 func (c *Console) Reload(
 	path string, was *configfile.File, keys *service.Keys, apply func(*configfile.File) error,
 ) error {

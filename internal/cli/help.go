@@ -20,8 +20,8 @@ func ConfigFlag(cmd *cobra.Command, path *string) {
 			", else pump.yaml, else "+configfile.SystemPath+")")
 }
 
-// NoArguments is the Args of a command that takes none. Meant says how a word was probably meant;
-// it may be nil.
+// NoArguments is the Args of a command that takes none. Meant guesses what a word was to mean; it
+// may be nil.
 func NoArguments(meant func(word string) string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -34,8 +34,7 @@ func NoArguments(meant func(word string) string) cobra.PositionalArgs {
 	}
 }
 
-// Group makes a command out of others. Alone it shows its help; a word that is none of the others
-// is refused.
+// Group makes a command of subcommands. Without one it shows its help; it refuses an unknown one.
 func Group(cmd *cobra.Command, sub ...*cobra.Command) *cobra.Command {
 	cmd.AddCommand(sub...)
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
@@ -75,14 +74,13 @@ func Topic(name, short, text string) *cobra.Command {
 // helpWidth is how wide the lines of flags are.
 const helpWidth = 100
 
-// explain sets what the help of a program looks like, and what is said of flags that it does not
-// have.
+// explain sets the look of a program's help, and the error about flags that it does not have.
 func explain(root *cobra.Command) {
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "Flags.FlagUsages |",
 		fmt.Sprintf("Flags.FlagUsagesWrapped %d |", helpWidth)) + aboutTwins)
 	root.SetFlagErrorFunc(flagError)
-	// What is hidden is seldom needed: the help has it with --help-all only. Otherwise it is as all
-	// else, completed and suggested.
+	// Hidden flags are seldom needed: only --help-all shows them. They are completed and suggested
+	// like the others.
 	all, show, seldom := false, root.HelpFunc(), map[*cobra.Command][]*bool{}
 	every(root, func(cmd *cobra.Command) {
 		cmd.InitDefaultHelpFlag()
@@ -109,7 +107,7 @@ func explain(root *cobra.Command) {
 	})
 }
 
-// every calls f with the command and all below it.
+// every calls f with the command and all commands below it.
 func every(cmd *cobra.Command, f func(*cobra.Command)) {
 	f(cmd)
 	for _, sub := range cmd.Commands() {
@@ -119,19 +117,19 @@ func every(cmd *cobra.Command, f func(*cobra.Command)) {
 
 const helpAll = "help-all"
 
-// Seldom hides flags of the command from its first help.
+// Seldom shows flags of the command only with --help-all.
 func Seldom(cmd *cobra.Command, flags ...string) {
 	for _, name := range flags {
 		cmd.Flags().Lookup(name).Hidden = true
 	}
 }
 
-// SeldomBut hides all flags of the command but these from its first help.
+// SeldomBut shows all flags of the command but these only with --help-all.
 func SeldomBut(cmd *cobra.Command, flags ...string) {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { f.Hidden = !slices.Contains(flags, f.Name) })
 }
 
-// flagError adds to the error of an unknown flag which one was probably meant.
+// flagError adds to the error about an unknown flag the one that was probably meant.
 func flagError(cmd *cobra.Command, err error) error {
 	unknown, ok := errors.AsType[*pflag.NotExistError](err)
 	if !ok {
@@ -153,7 +151,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// havingFlag is a command below, or else another one of the program, that has a flag of the name.
+// havingFlag is a command below, or else another command of the program, with a flag of that name.
 func havingFlag(cmd *cobra.Command, name string) (path string) {
 	found := map[string]bool{}
 	var walk func(c *cobra.Command)

@@ -7,15 +7,16 @@ import (
 	"sync/atomic"
 )
 
-// identities are the attributes that each line of the log should have: of many processes of several
-// workloads a line without them says nothing. They are known once the process has said them first.
+// identities are the attributes that each line of the log should have: among many processes of
+// several workloads a line without them says nothing. They are known once the process has logged
+// them.
 var identities = []string{"workload", "instance"}
 
-// identified is a handler that adds what is known of identities to lines that lack it.
+// identified is a handler that adds the known identities to lines that lack them.
 type identified struct {
 	slog.Handler
 	known   *[2]atomic.Pointer[slog.Value] // as in identities; of the process
-	has     [2]bool                        // this handler's lines have it
+	has     [2]bool                        // this handler's lines have them
 	grouped bool
 }
 
@@ -48,7 +49,7 @@ func (h *identified) learn(a slog.Attr, has *[2]bool) {
 	}
 }
 
-// WithAttrs gives a handler whose lines have attributes; see [slog.Handler].
+// WithAttrs adds attributes to the lines; see [slog.Handler].
 func (h *identified) WithAttrs(attrs []slog.Attr) slog.Handler {
 	with := *h
 	with.Handler = h.Handler.WithAttrs(attrs)
@@ -63,7 +64,7 @@ func (h *identified) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &with
 }
 
-// WithGroup gives a handler whose attributes are in a group; see [slog.Handler].
+// WithGroup puts attributes into a group; see [slog.Handler].
 func (h *identified) WithGroup(name string) slog.Handler {
 	with := *h
 	with.Handler, with.grouped = h.Handler.WithGroup(name), true

@@ -1,5 +1,6 @@
-// Package journald writes the log where systemd's journal keeps it: each line with its priority,
-// and with fields by which it can be found again. The journal knows the time by itself.
+// This file writes the log where systemd's journal keeps it: each line with its priority, and with
+// fields to find it by. The journal knows the time by itself.
+
 package cli
 
 import (
@@ -18,7 +19,7 @@ import (
 // Listens reports whether there is a journal on this machine.
 func Listens() bool { return journal.Enabled() }
 
-// IsStderr reports whether what is written to standard error goes to the journal, which listens.
+// IsStderr reports whether standard error goes to a listening journal.
 func IsStderr() bool {
 	is, err := journal.StderrIsJournalStream()
 	return err == nil && is && Listens()
@@ -42,7 +43,7 @@ type JournalHandler struct {
 	groups int
 }
 
-// shared is what all handlers share that come from one.
+// shared is what a handler and all handlers made from it share.
 type shared struct {
 	send  func(message string, priority journal.Priority, fields map[string]string) error
 	spare io.Writer
@@ -52,8 +53,8 @@ type shared struct {
 	own  map[string]string // identities of this process
 }
 
-// NewJournal makes a handler of lines of a level and above. The handler writes lines that the
-// journal does not take to spare, where systemd reads them.
+// NewJournal makes a handler of lines of a level and above. Lines that the journal does not take go
+// to spare, where systemd reads them.
 func NewJournal(level slog.Leveler, spare io.Writer) *JournalHandler {
 	s := &shared{send: journal.Send, spare: spare, own: map[string]string{}}
 	return &JournalHandler{
@@ -62,7 +63,7 @@ func NewJournal(level slog.Leveler, spare io.Writer) *JournalHandler {
 	}
 }
 
-// rest leaves out what is no attribute: the message is written as it is.
+// rest leaves out all but attributes: the message is written as it is.
 func rest(groups []string, a slog.Attr) slog.Attr {
 	if len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey ||
 		a.Key == slog.MessageKey) {
@@ -76,8 +77,8 @@ func (h *JournalHandler) Enabled(ctx context.Context, l slog.Level) bool {
 	return h.text.Enabled(ctx, l)
 }
 
-// WithAttrs is [slog.Handler]'s. A part of the process that says something of all its lines says
-// it of the process: the first identities are its own.
+// WithAttrs is [slog.Handler]'s. Attributes of all lines of a part of the process are true of the
+// process: the first identities are its own.
 func (h *JournalHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	next := *h
 	next.fields = maps.Clone(h.fields)
@@ -98,13 +99,13 @@ func (h *JournalHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &next
 }
 
-// isOwn reports whether an attribute says what all lines of the process say. The lock is held.
+// isOwn reports whether all lines of the process have the attribute. The lock is held.
 func (h *JournalHandler) isOwn(a slog.Attr) bool {
 	name := fields[a.Key]
 	return journaldIdentities[name] && h.groups == 0 && h.own[name] == a.Value.Resolve().String()
 }
 
-// WithGroup is [slog.Handler]'s. The attributes of a group are no fields.
+// WithGroup is [slog.Handler]'s. The attributes of a group do not become fields.
 func (h *JournalHandler) WithGroup(name string) slog.Handler {
 	next := *h
 	next.text = h.text.WithGroup(name)
@@ -112,7 +113,7 @@ func (h *JournalHandler) WithGroup(name string) slog.Handler {
 	return &next
 }
 
-// field adds an attribute to fields if it is one.
+// field adds an attribute to fields if it is one of them.
 func (h *JournalHandler) field(to map[string]string, a slog.Attr) map[string]string {
 	name, is := fields[a.Key]
 	if !is || h.groups > 0 {

@@ -12,12 +12,12 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// called is how the programs are called here, where that is not by their own names: packages
-// install queuepump-distributor, since "distributor" may be anything. It is set before all else.
+// called is how the programs are called here, if not by their own names: packages install
+// queuepump-distributor, since "distributor" may be anything. It is set before all else.
 var called = map[string]string{}
 
-// callAs gives the program the name that it was called by, without folders. The other program has
-// the same with its own name in it: who has called queuepump-processor has a queuepump-distributor.
+// callAs gives the program the name by which it was called, without folders. The other program's
+// name is formed in the same way: a user who calls queuepump-processor has a queuepump-distributor.
 func callAs(root *cobra.Command, path string) {
 	own, name := root.Name(), strings.TrimSuffix(filepath.Base(path), ".exe")
 	if name = Plain(name); name == "." || name == string(filepath.Separator) {
@@ -32,12 +32,12 @@ func callAs(root *cobra.Command, path string) {
 	}
 }
 
-// typed finds commands in a text, and no sentence such as "a distributor runs".
+// typed finds commands in a text, but not a sentence such as "a distributor runs".
 var typed = regexp.MustCompile(`(^|[^-/\w])(distributor|processor) ((?:run|runs (?:list|show|` +
 	`wait|repair|end)|accounts|check|completion|counts|doctor|gate|generate|help|ids|page|peek|plan|` +
 	`quarantine|status|top|version|workload|--[a-z-]+)\b)`)
 
-// Called is a text of ours, in which the commands have the names that they are called by here.
+// Called is a text of ours in which the commands have the names by which they are called here.
 func Called(text string) string {
 	return typed.ReplaceAllStringFunc(text, func(found string) string {
 		part := typed.FindStringSubmatch(found)
@@ -45,7 +45,7 @@ func Called(text string) string {
 	})
 }
 
-// nameCommands has the help of the program name commands as they are called.
+// nameCommands makes the program's help name commands as they are called.
 func nameCommands(root *cobra.Command) {
 	every(root, func(cmd *cobra.Command) {
 		cmd.Short, cmd.Long, cmd.Example = Called(cmd.Short), Called(cmd.Long), Called(cmd.Example)
@@ -53,7 +53,7 @@ func nameCommands(root *cobra.Command) {
 	})
 }
 
-// named is a handler whose lines name commands as they are called.
+// named is a handler that names commands in its lines as they are called.
 type named struct{ slog.Handler }
 
 // Handle writes a line; see [slog.Handler].
@@ -69,10 +69,10 @@ func (h named) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, line)
 }
 
-// WithAttrs gives a handler whose lines have attributes; see [slog.Handler].
+// WithAttrs adds attributes to the lines; see [slog.Handler].
 func (h named) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return named{h.Handler.WithAttrs(attrs)}
 }
 
-// WithGroup gives a handler whose attributes are in a group; see [slog.Handler].
+// WithGroup puts attributes into a group; see [slog.Handler].
 func (h named) WithGroup(name string) slog.Handler { return named{h.Handler.WithGroup(name)} }

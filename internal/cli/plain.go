@@ -22,7 +22,7 @@ func Plain(s string) string {
 }
 
 // PlainJSON prints v as one line. Characters that a terminal might obey are escaped: encoding/json
-// does that for the first 32 characters only.
+// escapes only the first 32.
 func PlainJSON(w io.Writer, v any) error {
 	text, err := json.Marshal(v)
 	if err != nil {

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// oneSignal is how close two signals are one: `timeout` and some supervisors
+// oneSignal is the time within which two signals count as one: `timeout` and some supervisors
 // signal a process and then its group.
 const oneSignal = 250 * time.Millisecond
 
-// withSignals makes a context that the first SIGINT or SIGTERM ends, with an
-// [*Interrupted] as the cause. The second ends the process at once: a user who asks
-// twice has a reason, and what is in hand comes back when its leases end.
+// withSignals makes a context that the first SIGINT or SIGTERM ends, with an [*Interrupted] as the
+// cause. The second ends the process at once: a user who asks twice has a reason, and the tasks in
+// hand come back when their leases end.
 func withSignals(parent context.Context, atOnce func()) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 2)
@@ -49,10 +49,10 @@ func withSignals(parent context.Context, atOnce func()) (context.Context, func()
 	}
 }
 
-// own is that the process is the program's, and not one of tests, which goes on after a command.
+// own says that the process is the program's, and not one of tests, which goes on after a command.
 var own bool
 
-// AtOnce gives what ends a process in which something hangs, which may be its log.
+// AtOnce gives a function that ends a process in which something hangs, perhaps its log.
 func (c *Console) AtOnce(kill func()) func() {
 	return func() {
 		if !own {

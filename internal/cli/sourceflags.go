@@ -1,5 +1,6 @@
-// Package sourceflags has the flags that say what a distributor reads: --input, --files, --list and
+// This file has the flags that say what a distributor reads: --input, --files, --list and
 // --exec, with what belongs to them.
+
 package cli
 
 import (
@@ -47,10 +48,10 @@ const SourceHelp = `Exactly one of --input, --files, --list and --exec says what
   lines  anything (.txt .list .log); body and key are the line
 Tasks with equal keys go to the same segment; without --key the whole line is the key.`
 
-// FormatHelp is what --format says of itself.
+// FormatHelp is the help of --format.
 const FormatHelp = "the `FORMAT` of a line: jsonl, csv or lines (default: by the file's name)"
 
-// CommaHelp is what --csv-separator says of itself.
+// CommaHelp is the help of --csv-separator.
 const CommaHelp = "the `CHARACTER` between the columns of csv, such as ';' (default: a comma)"
 
 // Add adds the flags to a command.
@@ -114,7 +115,7 @@ func (f *SourceFlags) Source() (source.Source, error) {
 	return s, err
 }
 
-// ReadsStdin gives the flag that names standard input, under whatever name, or nothing.
+// ReadsStdin gives the flag that names standard input, under any name, or nothing.
 func (f *SourceFlags) ReadsStdin() string {
 	for _, path := range f.input {
 		if isStdin(path) {
@@ -127,7 +128,7 @@ func (f *SourceFlags) ReadsStdin() string {
 	return ""
 }
 
-// Repeatable reports whether what is named can be read again, so that its beginning may be looked
+// Repeatable reports whether the named input can be read again, so that its beginning may be looked
 // at.
 func (f *SourceFlags) Repeatable() bool { return f.exec == "" && !slices.Contains(f.input, "-") }
 
@@ -142,18 +143,19 @@ func isStdin(path string) bool {
 	return path == fmt.Sprintf("/proc/%d/fd/0", os.Getpid())
 }
 
-// RunsCommand reports whether a command prints what is read.
+// RunsCommand reports whether the input is the output of a command.
 func (f *SourceFlags) RunsCommand() bool { return f.exec != "" }
 
-// Hide keeps credentials from a command that is read from. This process keeps its own environment:
-// a managed identity needs it for each new token.
+// Hide keeps credentials from a command whose output is read. This process keeps its own
+// environment: a managed identity needs it for each new token.
 func (f *SourceFlags) Hide(src source.Source, file *configfile.File) {
 	if s, ok := src.(*source.TextSource); ok {
 		s.Env = ChildEnv(file, f.keepEnv)
 	}
 }
 
-// FormatOf is the format that was asked for, or the one that the names of all files agree on.
+// FormatOf is the format that was asked for, or else the format on which the names of all files
+// agree.
 func FormatOf(asked string, paths []string) (source.Format, error) {
 	switch asked {
 	case "":

@@ -35,12 +35,12 @@ func Bytes(n int64) string {
 	}
 }
 
-// Requests prints a table of the requests by account and operation, with what
-// they come to for a thousand tasks.
+// Requests prints a table of the requests by account and operation, with their number for a
+// thousand tasks.
 func Requests(w io.Writer, r pump.Requests, throttled, tasks int64) {
 	total := r.Total()
 	fmt.Fprint(w, Plural(total, "request"))
-	if tasks >= 100 { // of a handful it would only be a large number
+	if tasks >= 100 { // for a handful of tasks that would only be a large number
 		fmt.Fprintf(w, ", %.1f for a thousand tasks", float64(total)*1000/float64(tasks))
 	}
 	fmt.Fprintf(w, ", %s throttled\n", humanize.Comma(throttled))

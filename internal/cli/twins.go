@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// twin is the environment variable that gives a flag too: QUEUEPUMP_MAX_RATE for --max-rate.
+// twin is the environment variable that also gives a flag: QUEUEPUMP_MAX_RATE for --max-rate.
 func twin(flag string) string {
 	return "QUEUEPUMP_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
@@ -49,7 +49,7 @@ const byTwin = "by-environment"
 
 var flagName = regexp.MustCompile(`--[a-z][a-z-]*`)
 
-// twinsIn says of each flag in the text of an error which variable has given it, if one has.
+// twinsIn adds to each flag in the text of an error the variable that gave it, if one did.
 func twinsIn(cmd *cobra.Command, text string) (lines []string) {
 	names := flagName.FindAllString(text, -1)
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {

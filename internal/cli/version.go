@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Version is the subcommand that prints what was built from what.
+// Version is the subcommand that prints the build and its sources.
 func Version() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",

@@ -19,9 +19,9 @@ import (
 )
 
 // decoder reads the parsed file into a [File]. It notes the line of every field, and collects what
-// is wrong. The YAML library has a decoder into structs of Go, which is not used: it stops at the
-// first error, takes 1.5 and "8" for the whole numbers 1 and 8, follows aliases, and its errors
-// quote the source.
+// is wrong. The YAML library's decoder into structs of Go is not used: it stops at the first error,
+// takes 1.5 and "8" for the whole numbers 1 and 8, follows aliases, and its errors quote the
+// source.
 type decoder struct {
 	*File
 	env  func(string) (string, bool)
@@ -33,11 +33,11 @@ type field struct {
 	name         string
 	to           any // a group, an item, a text, or a pointer to what the value is
 	problem, fix string
-	zero         int // what 0 stands for; 0: it is out of range
+	zero         int // the value that 0 stands for; 0: 0 is out of range
 }
 
 type (
-	// group is a mapping. Then checks it as a whole; ok says whether each field of it is.
+	// group is a mapping. Then checks it as a whole; ok says whether each of its fields is right.
 	group struct {
 		fields []field
 		then   func(path string, ok bool)
@@ -57,7 +57,7 @@ func (d *decoder) fail(field, problem, fix string) {
 	}
 }
 
-// mistyped is for a node of another kind than the one that is wanted.
+// mistyped is the error for a node of the wrong kind.
 func (d *decoder) mistyped(path string, n ast.Node, wanted, fix string) {
 	problem := "has no value"
 	if n.Type() != ast.NullType {
@@ -71,11 +71,11 @@ func (d *decoder) mistyped(path string, n ast.Node, wanted, fix string) {
 func (d *decoder) root(text []byte) (root ast.Node, e *Error) {
 	broken := d.wrong("", "is not valid YAML", "check its indentation, quotes and brackets")
 	defer func() {
-		if recover() != nil { // the parser on input its authors did not think of
+		if recover() != nil { // the parser panics on input that its authors did not expect
 			root, e = nil, broken
 		}
 	}()
-	// Duplicates are found by the decoder, whose message quotes no values.
+	// The decoder finds duplicates; its message quotes no values.
 	f, err := parser.ParseBytes(text, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
 		if ye, ok := errors.AsType[yaml.Error](err); ok {

@@ -1,11 +1,9 @@
-// Package configfile reads pump.yaml, the file that both binaries share, into
-// a [pump.Config].
+// Package configfile reads pump.yaml, the file that both binaries share, into a [pump.Config].
 //
-// It is strict, because a misspelt field that is silently ignored shows up as
-// tasks in the wrong place: every unknown field and wrong value is an error
-// that names the file, the line, the field and the fix, and all of them are
-// reported together. No error carries a value that may be a secret: neither a
-// connection string nor an endpoint, nor anything taken from the environment.
+// It is strict, because a misspelt field that is silently ignored shows up as tasks in the wrong
+// place: every unknown field and wrong value is an error that names the file, the line, the field
+// and the fix, and all of them are reported together. No error carries a value that may be a
+// secret: neither a connection string nor an endpoint, nor anything taken from the environment.
 //
 //	workload: thumbnails            # required
 //	accounts:                       # required, at least one
@@ -40,8 +38,8 @@
 //	  sample: 15s                   # how often one process looks at all queues, for metrics; or off
 //	scheduledEvents: off            # or azure: leave before the machine ends
 //
-// ${NAME} inside a value is replaced by the environment variable NAME, after
-// the YAML was parsed, so that nothing in a variable can change the structure
-// of the file; $${ stands for a literal ${. ${file:PATH} is the line in a file: relative paths are
-// below $CREDENTIALS_DIRECTORY, if that is set.
+// ${NAME} inside a value is replaced by the environment variable NAME, after the YAML was parsed,
+// so that a variable cannot change the structure of the file; $${ stands for a literal ${.
+// ${file:PATH} is the line in a file: relative paths are below $CREDENTIALS_DIRECTORY, if that is
+// set.
 package configfile

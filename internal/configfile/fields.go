@@ -104,8 +104,7 @@ func (d *decoder) admin() group {
 
 func (d *decoder) page() group {
 	return group{fields: []field{
-		// The file is not read: other commands have no use for the token, and a new one counts at
-		// once.
+		// The file is not read: other commands do not need the token, and a new token counts at once.
 		{name: "tokenFile", to: text(func(s string) bool {
 			d.Page.TokenFile = besideCredentials(s)
 			return true
@@ -159,20 +158,20 @@ func (d *decoder) account(a *pump.Account) group {
 	}}
 }
 
-// isAddress checks a host:port. Its name need not be known here, nor its port be free.
+// isAddress checks a host:port. Its name need not be known here, and its port need not be free.
 func isAddress(s string) bool {
 	_, port, err := net.SplitHostPort(s)
 	return err == nil && port != ""
 }
 
-// events takes the address that is asked for scheduled events. It must be of this machine, because
-// its answers can end the process.
+// events takes the address at which to ask for scheduled events. It must be on this machine,
+// because its answers can end the process.
 func (d *decoder) events(s string) bool {
 	switch s {
 	case "off":
 		return true
 	case "azure":
-		s = "http://169.254.169.254" // where Azure tells a machine
+		s = "http://169.254.169.254" // Azure's address for machines
 	}
 	u, err := url.Parse(s)
 	if err != nil {

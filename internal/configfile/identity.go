@@ -9,8 +9,8 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 )
 
-// identity says whose token opens an account: a managed identity's, or with a tenant a service
-// principal's.
+// identity says whose token opens an account: that of a managed identity or, with a tenant, of a
+// service principal.
 type identity struct {
 	client, tenant, secret, certificate string
 	pem                                 string // what the certificate's file holds
@@ -23,7 +23,7 @@ var credentials = struct {
 	of map[identity]azcore.TokenCredential
 }{of: map[identity]azcore.TokenCredential{}}
 
-// identity of accounts[].identity; what they say is opened into c.
+// identity gives the fields of accounts[].identity; c gets the credential that they describe.
 func (d *decoder) identity(c *azcore.TokenCredential) group {
 	var id identity
 	return group{[]field{

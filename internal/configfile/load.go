@@ -16,8 +16,8 @@ import (
 	"github.com/queuepump/queuepump/pump"
 )
 
-// maxSize bounds the file: a hundred accounts with connection strings are 30
-// KiB, and whatever is larger is not a configuration.
+// maxSize bounds the file: a hundred accounts with connection strings are 30 KiB, and a larger file
+// is not a configuration.
 const maxSize = 256 << 10
 
 // File is a configuration that was read.
@@ -26,11 +26,11 @@ type File struct {
 	// Variables are the environment variables that the file refers to. They
 	// are taken as secrets: a child process gets none of them.
 	Variables []string
-	// Admin may lack what [File.CheckAdmin] complains of.
+	// Admin may lack values that [File.CheckAdmin] then misses.
 	Admin Admin
 	// Page says what the page may do.
 	Page Page
-	// Events is where the machine's scheduled events are asked for; empty: they are not.
+	// Events is where to ask for the machine's scheduled events; empty: nowhere.
 	Events string
 
 	unset Errors
@@ -43,8 +43,8 @@ type File struct {
 // is far shorter is neither, and would be found by chance.
 var secret = regexp.MustCompile(`(?i)\baccountkey\s*=\s*([^;\s]{16,})|\bsig=([^;&\s]{16,})`)
 
-// Secrets are the account keys and the signatures of shared access signatures in the
-// configuration, as they stand there and unescaped.
+// Secrets are the account keys and the signatures of shared access signatures in the configuration,
+// as written and unescaped.
 func (f *File) Secrets() (out []string) {
 	for _, a := range f.Config.Accounts {
 		texts := a.ConnectionString + ";" + a.Endpoint + ";" + a.TableEndpoint
@@ -58,8 +58,8 @@ func (f *File) Secrets() (out []string) {
 	return out
 }
 
-// CheckAdmin is for those who open an admin port: a variable that only the port
-// needs, such as the address of a pod, is none that other commands must have.
+// CheckAdmin is for commands that open an admin port: other commands do not need a variable that
+// only the port needs, such as the address of a pod.
 func (f *File) CheckAdmin() error {
 	if len(f.unset) > 0 {
 		return f.unset
@@ -71,18 +71,19 @@ func (f *File) CheckAdmin() error {
 type Admin struct {
 	Listen    string // host:port, or "off"
 	Advertise string // host:port by which others reach it
-	// Sample is how often one process looks at all queues; 0: it is not set, negative: never.
+	// Sample is how often one process looks at all queues; 0: not set; negative: never.
 	Sample time.Duration
 }
 
-// SampleEvery is how often one process of the workload that has an admin port looks at all queues:
-// 15 s, as often as Prometheus usually asks for metrics, unless the file says otherwise; 0: never.
+// SampleEvery is how often one process of the workload, with an admin port, looks at all queues.
+// Unless the file says otherwise that is every 15 s, as often as Prometheus usually asks for
+// metrics. 0: never.
 func (a Admin) SampleEvery() time.Duration { return max(cmp.Or(a.Sample, 15*time.Second), 0) }
 
 // Page says what the page that shows the workload may do, and where it is.
 type Page struct {
-	TokenFile string // of the token with which people act there; empty: no viewer does
-	ByCommand bool   // it is served by `distributor page` alone, and not on admin ports
+	TokenFile string // of the token with which people act there; empty: nobody can act
+	ByCommand bool   // only `distributor page` serves it, not the admin ports
 }
 
 // Error is one thing wrong in the file.
@@ -109,7 +110,7 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Errors are all that is wrong in a file, in the order of its lines.
+// Errors are all errors of a file, in the order of its lines.
 type Errors []*Error
 
 func (es Errors) Error() string {
@@ -129,9 +130,9 @@ const (
 	localPath = "pump.yaml"
 )
 
-// Path gives the configuration file: the one given, else what the environment names, else
-// pump.yaml of this directory, else that of the system. Found says how it was found, for people;
-// it is empty for one that was given otherwise.
+// Path gives the configuration file: the given one, else the one that the environment names, else
+// pump.yaml of this directory, else that of the system. Found says for people how it was found; it
+// is empty for a given one.
 func Path(given string) (path, found string) {
 	return pathBy(given, os.Getenv, func(path string) bool {
 		_, err := os.Stat(path)
@@ -204,7 +205,7 @@ func read(path string) ([]byte, error) {
 	return text, nil
 }
 
-// cause is the error without the path, which stands before it already.
+// cause is the error without the path, which the message has already.
 func cause(err error) string {
 	if pe, ok := errors.AsType[*os.PathError](err); ok {
 		return pe.Err.Error()
@@ -228,8 +229,7 @@ func parse(path string, text []byte, env func(string) (string, bool)) (*File, er
 	return d.File, nil
 }
 
-// Has reports whether a path, such as accounts[1].queues, is one that a
-// configuration file may hold.
+// Has reports whether a path, such as accounts[1].queues, may stand in a configuration file.
 func Has(path string) bool {
 	root := path[:len(path)-len(strings.TrimLeft(path, "abcdefghijklmnopqrstuvwxyzE"))]
 	return slices.ContainsFunc((&decoder{File: &File{}}).config().fields,
@@ -246,8 +246,8 @@ func (f *File) Locate(err error) error {
 	return Errors{f.wrong(ce.Field, ce.Problem, ce.Fix)}
 }
 
-// wrong is an error of a field, with its line or that of the nearest thing around it that stands in
-// the file.
+// wrong is an error of a field, with its line or, if the file lacks the field, that of the nearest
+// one around it.
 func (f *File) wrong(field, problem, fix string) *Error {
 	e := &Error{File: f.path, Field: field, Problem: problem, Fix: fix}
 	for field != "" && e.Line == 0 {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// filePrefix begins what is taken from a file: ${file:PATH}.
+// filePrefix marks a value that is taken from a file: ${file:PATH}.
 const filePrefix = "file:"
 
 // maxSecret bounds such a file: a connection string has some 200 bytes.

@@ -2,8 +2,8 @@ package configfile
 
 import "strings"
 
-// suggestion is the fix for a field that does not exist: the one that was
-// probably meant, or all there are.
+// suggestion is the fix for a field that does not exist: the field that was probably meant, or all
+// fields.
 func suggestion(name string, fields []field) string {
 	names := make([]string, len(fields))
 	for i, f := range fields {
@@ -15,7 +15,8 @@ func suggestion(name string, fields []field) string {
 	return "the fields here are " + strings.Join(names, ", ")
 }
 
-// Nearest is the name that was probably meant by one that does not exist; empty if none is near.
+// Nearest is the name that was probably meant by a name that does not exist; empty if no name is
+// near.
 func Nearest(name string, names []string) string {
 	best, distance := "", 4 // three typing errors are a different word
 	for _, n := range names {
@@ -28,7 +29,7 @@ func Nearest(name string, names []string) string {
 }
 
 // edits is how many letters of two names differ, are missing, or are swapped with the next one: the
-// distance of Damerau and Levenshtein, in which no letter is edited twice.
+// distance of Damerau and Levenshtein without editing a letter twice.
 func edits(a, b string) int {
 	if max(len(a), len(b)) > 64 {
 		return 64

@@ -1,9 +1,9 @@
 // Package group ends child processes together with what they started.
 //
-// A process group has the id of the child that leads it, and keeps it as long as the child was
-// not waited for. After that the id may be another's. So a group is only signalled under a lock
-// that the reaping takes too, and what a child left behind is killed when it has ended and before
-// it is reaped; where the system cannot tell these two apart, it is left alone.
+// A process group has the id of the child that leads it, until the child is reaped; after that the
+// id may be another's. So a group is only signalled under a lock that the reaping takes too. What a
+// child left behind is killed after the child has ended and before it is reaped; if the system
+// cannot tell these two apart, it is left alone.
 package group
 
 import (
@@ -18,7 +18,7 @@ type Group struct {
 
 	mu     sync.Mutex // guards what follows, and is held while the group is signalled
 	reaped bool       // or about to be
-	alone  bool       // it may be reaped at any time, and only os.Process knows when
+	alone  bool       // the child may be reaped at any time, and only os.Process knows when
 }
 
 // Own puts a child in a process group of its own, before it is started.
@@ -30,10 +30,10 @@ func New(c *exec.Cmd) *Group { return &Group{process: c.Process} }
 // Pid is the id of the child, and of its group.
 func (g *Group) Pid() int { return g.process.Pid }
 
-// Terminate asks the whole group to end. Of a child that was reaped it does nothing.
+// Terminate asks the whole group to end. After the child was reaped it does nothing.
 func (g *Group) Terminate() { g.signal(terminate) }
 
-// Kill kills the whole group. Of a child that was reaped it does nothing.
+// Kill kills the whole group. After the child was reaped it does nothing.
 func (g *Group) Kill() { g.signal(kill) }
 
 func (g *Group) signal(send func(*os.Process)) {
@@ -41,14 +41,14 @@ func (g *Group) signal(send func(*os.Process)) {
 	defer g.mu.Unlock()
 	switch {
 	case g.alone:
-		_ = g.process.Kill() // which is safe at any time, and of the child alone
+		_ = g.process.Kill() // safe at any time, but only the child
 	case !g.reaped:
 		send(g.process)
 	}
 }
 
 // Wait waits until the child has ended, kills what is left of its group if rest says so, and reaps
-// the child by wait, which is the command's Wait and whose error it gives. It must be called once.
+// the child by wait, the command's Wait, and gives its error. It must be called once.
 func (g *Group) Wait(rest bool, wait func() error) error {
 	known := ended(g.process)
 	g.mu.Lock()

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// own keeps Ctrl-C at the terminal from the child as well.
+// own also keeps Ctrl-C at the terminal from the child.
 func own(c *exec.Cmd) { c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
 func terminate(p *os.Process) { _ = syscall.Kill(-p.Pid, syscall.SIGTERM) }

@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// own keeps Ctrl-C at the terminal from the child. To end a group would need a job object.
+// own keeps Ctrl-C at the terminal from the child. Ending a group would need a job object.
 func own(c *exec.Cmd) {
 	c.SysProcAttr = &syscall.SysProcAttr{CreationFlags: syscall.CREATE_NEW_PROCESS_GROUP}
 }

@@ -9,14 +9,14 @@ import (
 	"github.com/queuepump/queuepump/internal/logs"
 )
 
-// The pauses between attempts to reach what cannot be reached.
+// The pauses between attempts to reach the endpoint.
 const (
 	breakerBase = 100 * time.Millisecond
 	breakerMax  = 10 * time.Second
 )
 
-// breaker holds tasks while an endpoint cannot be reached, which is no fault of
-// theirs. One of them tries after each pause, until it gets through.
+// breaker holds tasks while an endpoint cannot be reached, because they did not cause that. After
+// each pause one of them tries, until one gets through.
 type breaker struct {
 	log      *slog.Logger
 	stopping <-chan struct{} // then tasks are given back rather than held
@@ -26,7 +26,7 @@ type breaker struct {
 	tries int
 	next  time.Time // when a task may try
 	said  logs.Limited
-	told  bool // of this outage, so that its end is told as well
+	told  bool // the log told of this outage, so it tells of the end too
 	times int  // outages since the last line
 }
 
@@ -35,7 +35,7 @@ func (o *breaker) pass(ctx context.Context) error {
 	for {
 		o.mu.Lock()
 		back, wait := o.back, time.Until(o.next)
-		if back != nil && wait <= 0 { // the caller tries; the others wait for what comes of it
+		if back != nil && wait <= 0 { // the caller tries; the others wait for its result
 			o.tries++
 			o.next = time.Now().Add(o.pause())
 		}

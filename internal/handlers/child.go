@@ -16,8 +16,8 @@ import (
 	"github.com/queuepump/queuepump/internal/group"
 )
 
-// maxAnswer bounds one line that a child prints, or the whole of what a
-// process or an endpoint answers: results belong in a store, not in a line.
+// maxAnswer bounds one line that a child prints, or the whole answer of a process or an endpoint:
+// results belong in a store, not in a line.
 const maxAnswer = 1 << 20
 
 // endPatience is how long a process that was told to end may take before it is killed.
@@ -95,10 +95,10 @@ func startChild(argv, env []string, stderr *stderrLog) (*child, error) {
 	c.stderr.pipe, _ = errR.SyscallConn()
 	logged.Go(func() { c.stderr.read(errR) })
 	go func() {
-		c.status = c.group.Wait(true, cmd.Wait) // and what it may have left behind is killed
+		c.status = c.group.Wait(true, cmd.Wait) // and processes that it left behind are killed
 		running.Delete(c.group)
 		close(c.ended)
-		// What it said last explains its end; a grandchild that keeps the pipe must not hold us.
+		// Its last words explain its end; a grandchild that keeps the pipe must not hold us up.
 		_ = errR.SetReadDeadline(time.Now().Add(endPatience))
 		logged.Wait()
 		_ = errR.Close()
@@ -136,9 +136,9 @@ func (c *child) stop(patience time.Duration) {
 	<-c.exited
 }
 
-// alive reports whether the child can be given a task. One of which more was
-// read than its answer, even the same line once more, is out of step: it is
-// replaced without a word. What it prints after this check fails the next task by its seq.
+// alive reports whether the child can be given a task. A child that printed more than its answer,
+// even the same line once more, is out of step: it is replaced without a log line. What it prints
+// after this check fails the next task by its seq.
 func (c *child) alive() bool {
 	select {
 	case <-c.ended:
@@ -179,8 +179,9 @@ func (c *child) ask(ctx context.Context, request []byte, timeout time.Duration) 
 	}
 }
 
-// limit sets a deadline, and one that is past when ctx ends. Once end has returned it sets none any
-// more: the next one is another task's, which the end of this one's context must not fail.
+// limit sets a deadline, and when ctx ends one that is past. Once end has returned it sets no
+// deadline any more: the next deadline is another task's, which the end of this task's context must
+// not fail.
 func limit(ctx context.Context, deadline time.Time, set func(time.Time)) (end func()) {
 	set(deadline)
 	done := make(chan struct{})
@@ -189,13 +190,13 @@ func limit(ctx context.Context, deadline time.Time, set func(time.Time)) (end fu
 		set(time.Unix(1, 0))
 	})
 	return func() {
-		if !stop() { // it sets it now, or is about to
+		if !stop() { // the deadline is being set
 			<-done
 		}
 	}
 }
 
-// lateError is that the time for one task is over.
+// lateError says that the time for one task is over.
 type lateError string
 
 func (e lateError) Error() string { return string(e) }
@@ -203,9 +204,9 @@ func (e lateError) Error() string { return string(e) }
 // Timeout tells it from other errors, as those of package net do.
 func (e lateError) Timeout() bool { return true }
 
-// errRecycled is a child that ended by itself, with status 0, before it
-// printed anything for a task that was not its first. Some programs do so after so
-// many requests, to shed what they leak; the task may go to the next child.
+// errRecycled says that a child ended by itself, with status 0, before it printed anything for a
+// task that was not its first. Some programs do so after so many requests, to free what they leak.
+// The task may go to the next child.
 var errRecycled = errors.New("the child ended (exit status 0)")
 
 // whyEnded describes a child whose pipes broke.
@@ -218,7 +219,7 @@ func (c *child) whyEnded(silently bool) error {
 	if silently && c.status == nil && c.seq > 1 {
 		return errRecycled
 	}
-	<-c.exited // not long after: else what it said last would not be known
+	<-c.exited // soon after: otherwise its last words would not be known
 	how := "exit status 0"
 	if c.status != nil {
 		how = c.status.Error()
@@ -229,7 +230,7 @@ func (c *child) whyEnded(silently bool) error {
 	return endedError{fmt.Errorf("the child ended (%s)", how)}
 }
 
-// endedError is that a process has ended with its task.
+// endedError says that a process has ended with its task.
 type endedError struct{ error }
 
 func (e endedError) Unwrap() error { return e.error }

@@ -1,5 +1,6 @@
-// Package count is the reducer behind `processor run --count-by`: it counts the tasks of each value
+// This file is the reducer behind `processor run --count-by`: it counts the tasks of each value
 // of a field, adds up another field, and reads what all segments have counted.
+
 package handlers
 
 import (
@@ -21,7 +22,7 @@ import (
 )
 
 const (
-	// maxCountKey bounds what is counted by: a state holds every value once.
+	// maxCountKey bounds a counted value: a state holds every value once.
 	maxCountKey = 1 << 10
 	// maxNumber and maxExponent bound a number that is summed, in bytes of its text and
 	// either way: an exact sum has all the digits between the greatest and the smallest, and
@@ -55,7 +56,7 @@ func CountBy(field, sum string) pump.Handler {
 	}
 }
 
-// counting finds in a task's body what is counted and summed.
+// counting finds the counted and the summed field in a task's body.
 type counting struct {
 	field, sum string
 	scanners   sync.Pool // of *countScanner
@@ -80,7 +81,7 @@ func (c *counting) name() string {
 
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_.:-]+$`)
 
-// word is a field's name, in quotes if it could be taken for more than one word.
+// word is a field's name, in quotes if it could look like several words.
 func word(field string) string {
 	if plainWord.MatchString(field) {
 		return field
@@ -112,7 +113,7 @@ func (c *counting) count(_ context.Context, t *pump.Task) (keySums, error) {
 	return out, nil
 }
 
-// read gives what a task contributes.
+// read gives a task's contribution.
 func (s *countScanner) read(body []byte) (out keySums, err error) {
 	out.count = 1
 	if err := s.Scan(body); err != nil {
@@ -158,10 +159,10 @@ func parseNumber(text []byte) (d decimal.Decimal, err error) {
 		return d, errNoNumber
 	}
 	if d, err = decimal.NewFromString(string(text)); err != nil {
-		return d, errBigNumber // the text is a number, so it is its exponent that does not fit
+		return d, errBigNumber // the text is a number, so its exponent does not fit
 	}
 	if d.IsZero() {
-		return decimal.Decimal{}, nil // whatever its exponent
+		return decimal.Decimal{}, nil // with any exponent
 	}
 	// The last digit and the first one, as powers of ten.
 	last := int(d.Exponent())
@@ -178,7 +179,7 @@ type counts struct {
 	index map[string]int // of each key, its place in keys
 }
 
-// keySums is what is known of a key, and what a task adds to it.
+// keySums is what is known of a key, or what a task adds to that.
 type keySums struct {
 	key   string
 	count uint64
@@ -264,7 +265,7 @@ func cutKeyCount(b []byte) (k keySums, rest []byte, err error) {
 // countReader takes one value after the other off what encode wrote.
 type countReader struct {
 	rest []byte
-	cut  bool // something was not there; rest says nothing any more
+	cut  bool // a value was missing; rest has no meaning any more
 }
 
 func (r *countReader) skip(size int) {

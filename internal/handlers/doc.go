@@ -1,19 +1,17 @@
-// Package handlers holds what the processor binary can do with a task: give it
-// to a long-lived child process ([Exec]), to a process of its own ([ExecEach]),
-// to an HTTP endpoint ([HTTP]), or write it to a file ([File]). The first
-// three may give a result, and [Recorded] writes that to a file before the
-// message is settled.
+// Package handlers holds what the processor binary can do with a task: it can give it to a
+// long-lived child process ([Exec]), to a process of its own ([ExecEach]), to an HTTP endpoint
+// ([HTTP]), or write it to a file ([File]). The first three may give a result, and [Recorded]
+// writes that to a file before the message is settled.
 //
-// Two kinds of failure are kept apart. A failure of a task's own handling (a
-// child that dies, hangs or prints garbage, a status 500) costs that task an
-// attempt. A failure that has nothing to do with the task (a command that cannot
-// be started, a full disk) must cost it none, or a few minutes of it would
-// quarantine every task there is: the handler waits and tries again, and after a
-// while reports itself as broken, upon which the processor stops and gives back
-// what it holds, untried.
+// Two kinds of failure are kept apart. A failure of a task's own handling (a child that dies, hangs
+// or prints garbage, a status 500) costs that task an attempt. A failure that has nothing to do
+// with the task (a command that cannot be started, a full disk) must not cost one, or a few minutes
+// of such failures would quarantine every task. The handler waits and tries again, and after a
+// while reports itself as broken. Then the processor stops and gives back what it holds, untried.
 //
-// What hangs is a failure too, and is known by a clock: on each call that is made of a file, on
-// each start of a child and on its reading of a task. No end waits for what hangs.
+// A call that hangs is a failure too, and a clock finds it: on each call to a file, on each start
+// of a child and on its reading of a task. The end of the process never waits for a call that
+// hangs.
 package handlers
 
 import (
@@ -29,7 +27,7 @@ type Worker interface {
 	Work(ctx context.Context, t *pump.Task) (result json.RawMessage, err error)
 }
 
-// Handler makes a pump.Handler of a worker whose results are dropped.
+// Handler makes a pump.Handler of a worker, and drops its results.
 func Handler(w Worker) pump.Handler {
 	return pump.HandlerFunc(func(ctx context.Context, t *pump.Task) error {
 		_, err := w.Work(ctx, t)

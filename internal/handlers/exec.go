@@ -25,7 +25,7 @@ type CommandOptions struct {
 	Children int
 	// Timeout of one task, from when a child begins with it. Default 5 min.
 	Timeout time.Duration
-	// Broken is called once if the command does not work at all, see the package comment.
+	// Broken is called once if the command does not work, see the package comment.
 	Broken func(error)
 	Log    *slog.Logger
 }
@@ -55,8 +55,8 @@ func (o *CommandOptions) defaults() error {
 	return nil
 }
 
-// Exec gives tasks to a pool of long-lived children. A child reads one JSON
-// line a task on its standard input,
+// Exec gives tasks to a pool of long-lived children. A child reads one JSON line a task on its
+// standard input,
 //
 //	{"seq":1,"run":"0a..","segment":5,"n":17,"key":"Oslo","id":"","attempt":1,"body":{...}}
 //
@@ -69,16 +69,14 @@ func (o *CommandOptions) defaults() error {
 //	{"seq":1,"error":"..."}                           failed: again with growing delay
 //
 // A task that is traced has a "traceparent" too, and a "tracestate" if there is one. seq counts the
-// tasks of that child and has to be given back. The body is
-// JSON if it is JSON, else a string, else "bodyBase64"; the key likewise is
-// "key" or "keyBase64". The child ends when its input does.
+// tasks of that child and has to be given back. The body is JSON if it is JSON, else a string, else
+// "bodyBase64"; the key likewise is "key" or "keyBase64". The child ends when its input does.
 //
-// A child that dies, exceeds the timeout, or prints anything else is killed
-// with its process group and replaced, and the task fails. A line too many does
-// not undo the outcome before it: if it is there when the child would get its next task,
-// the child is replaced and nothing fails; if it comes later it is taken for that task's,
-// has the wrong seq, and so fails it. One that ends with
-// status 0 between two tasks is replaced, and no task fails.
+// A child that dies, exceeds the timeout, or prints anything else is killed with its process group
+// and replaced, and the task fails. A line too many does not undo the outcome before it: if the
+// line is there when the child would get its next task, the child is replaced and nothing fails. If
+// it comes later it is taken for the next task's answer, has the wrong seq, and fails that task. A
+// child that ends with status 0 between two tasks is replaced, and no task fails.
 type Exec struct {
 	opts   CommandOptions
 	idle   chan *slot // every slot that no task uses
@@ -92,15 +90,15 @@ type Exec struct {
 
 // slot is the place of one child, kept while children come and go.
 type slot struct {
-	child     *child // nil if there is none
+	child     *child // nil without one
 	deaths    int    // of children in a row that answered nothing
 	notBefore time.Time
 	buf       []byte
 }
 
-// The back-off of a slot whose children die without an answer: quick at first,
-// because one poisoned task is the likelier reason, then slow, because a
-// command that cannot work must not eat the machine by being started.
+// The back-off of a slot whose children die without an answer: quick at first, because one poisoned
+// task is the likelier reason, then slow, because starting a command that cannot work must not use
+// up the machine.
 const (
 	restartBase = 100 * time.Millisecond
 	restartMax  = 10 * time.Second
@@ -147,7 +145,7 @@ func (e *Exec) Work(ctx context.Context, t *pump.Task) (json.RawMessage, error) 
 	if err != nil {
 		e.replace(s, t, ctx.Err() == nil, err)
 		if ended, is := err.(endedError); is && e.health.suspect() {
-			err = ended.error // the command may be to blame, and not its task
+			err = ended.error // the cause may be the command, not the task
 		}
 		return nil, err
 	}
@@ -176,8 +174,8 @@ func (e *Exec) ask(ctx context.Context, s *slot, t *pump.Task) ([]byte, error) {
 	return s.child.ask(ctx, s.buf, timeout)
 }
 
-// ready sees to it that the slot has a living child. That a child cannot be
-// started is no fault of the task that waits for it: it waits on.
+// ready makes sure that the slot has a living child. The task does not cause a failed start, so it
+// goes on waiting.
 func (e *Exec) ready(ctx context.Context, s *slot) error {
 	for {
 		if s.child != nil && s.child.alive() {
@@ -213,12 +211,13 @@ func (e *Exec) ready(ctx context.Context, s *slot) error {
 	}
 }
 
-// settleIn is how long a new child of a command that failed and has never worked
-// must live before it is given a task. Most of what makes a command unusable, such
-// as a module that is missing, ends it by then, and costs no further task an attempt.
+// settleIn is how long a new child must live before it is given a task, if its command failed and
+// has never worked. Most defects of a command, such as a missing module, end the child by then, and
+// so cost no further task an attempt.
 const settleIn = 500 * time.Millisecond
 
-// startsIn is how long a child may take to begin, which nothing tells from its first task.
+// startsIn is how long a child may take to begin, which cannot be told from the time of its first
+// task.
 const startsIn = 20 * time.Second
 
 func (e *Exec) start(ctx context.Context) (*child, error) {
@@ -245,7 +244,7 @@ func (e *Exec) start(ctx context.Context) (*child, error) {
 	return nil, err
 }
 
-// replace ends a child that gave no outcome to t. Blamed says that it is its own fault.
+// replace ends a child that gave no outcome to t. Blamed says that the child itself is the cause.
 func (e *Exec) replace(s *slot, t *pump.Task, blamed bool, why error) {
 	if blamed {
 		pid := s.child.group.Pid()
@@ -258,8 +257,8 @@ func (e *Exec) replace(s *slot, t *pump.Task, blamed bool, why error) {
 	e.finish(s)
 }
 
-// finish ends the slot's child in the background: one that ignores SIGTERM
-// must not hold up the task's next delivery.
+// finish ends the slot's child in the background: a child that ignores SIGTERM must not hold up the
+// task's next delivery.
 func (e *Exec) finish(s *slot) {
 	c := s.child
 	s.child = nil
@@ -274,8 +273,8 @@ func (s *slot) backOff() {
 // Amiss says why no child is started; "": all is well.
 func (e *Exec) Amiss() string { return e.health.Amiss() }
 
-// Close ends the children: it closes their input and gives them a little time
-// to end by themselves. It waits for none that hangs in the system, where no signal reaches it.
+// Close ends the children: it closes their input and gives them a little time to end by themselves.
+// It does not wait for a child that hangs in the system, where no signal reaches it.
 func (e *Exec) Close() error {
 	all := make(chan struct{})
 	go func() {

@@ -23,12 +23,12 @@ import (
 const (
 	exitDataErr  = 65 // EX_DATAERR: the input was incorrect
 	exitTempFail = 75 // EX_TEMPFAIL: the user is invited to retry
-	// What a shell says of a command that it cannot execute, or cannot find.
+	// A shell's statuses for a command that it cannot execute, or cannot find.
 	exitNotExecutable = 126
 	exitNotFound      = 127
 )
 
-// tempFailDelay is after how long a task whose process said EX_TEMPFAIL is delivered again.
+// tempFailDelay is the time until a task is delivered again if its process said EX_TEMPFAIL.
 const tempFailDelay = 30 * time.Second
 
 // ExecEach runs one process a task. The body is its standard input, the rest
@@ -59,7 +59,7 @@ func NewExecEach(o CommandOptions) (*ExecEach, error) {
 	if o.Env == nil {
 		o.Env = os.Environ()
 	}
-	// The context in which this process was started is no task's.
+	// The trace context in which this process was started does not belong to a task.
 	o.Env = slices.DeleteFunc(slices.Clone(o.Env), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")
 		return name == "TRACEPARENT" || name == "TRACESTATE"
@@ -93,7 +93,7 @@ func (e *ExecEach) Work(ctx context.Context, t *pump.Task) (json.RawMessage, err
 			e.watch(ctx, t, err)
 			return out, err
 		}
-		// No fault of the task: it waits until processes can be started again.
+		// The task is not the cause: it waits until processes can be started again.
 		e.health.says(e.opts.Log, startErr)
 		e.health.doesNotStart(startErr)
 		select {
@@ -105,8 +105,8 @@ func (e *ExecEach) Work(ctx context.Context, t *pump.Task) (json.RawMessage, err
 	}
 }
 
-// watch tells the health what became of a task's process. A command that was started works: how it
-// ended is this attempt's outcome, whatever the status.
+// watch tells the health what became of a task's process. A command that was started works: its
+// end, with any status, is the outcome of this attempt.
 func (e *ExecEach) watch(ctx context.Context, t *pump.Task, err error) {
 	exit, isExit := errors.AsType[*exec.ExitError](err)
 	switch {
@@ -153,7 +153,7 @@ func (e *ExecEach) run(ctx context.Context, t *pump.Task) (json.RawMessage, erro
 	all = group.New(cmd)
 	close(started)
 	running.Store(all, true)
-	err = all.Wait(true, cmd.Wait) // what it may have left behind is killed
+	err = all.Wait(true, cmd.Wait) // processes that it left behind are killed
 	running.Delete(all)
 	last := newSaid(e.stderr)
 	last.add(said.b)
@@ -221,8 +221,8 @@ func taskEnv(ctx context.Context, t *pump.Task) []string {
 	return env
 }
 
-// head keeps the first max bytes written to it. It takes the rest too: a
-// process must not block on, or die of, what is not read.
+// head keeps the first max bytes written to it. It takes the rest too: a process must not block or
+// die because its output is not read.
 type head struct {
 	b   []byte
 	max int

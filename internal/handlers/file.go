@@ -24,14 +24,13 @@ type FileOptions struct {
 	// Broken is called once with the reason, see the package comment. Without it
 	// writing is tried for ever.
 	Broken func(error)
-	// Stopping is closed when the process stops: an opening that hangs is not waited for then.
+	// Stopping is closed when the process stops: then nothing waits for an opening that hangs.
 	Stopping <-chan struct{}
 	Log      *slog.Logger
 }
 
-// File is a file of JSON Lines, one a task, which holds whole lines at any
-// time but while a write is under way. As a handler it writes each task and
-// lets it be settled when the line is on disk.
+// File is a file of JSON Lines, one a task. It holds whole lines at all times, except while a write
+// is under way. As a handler it writes each task and lets it be settled when the line is on disk.
 //
 // All lines that wait go out in one write and one fsync (group commit): an fsync takes 1 to 20 ms,
 // so with one a task a disk would bound the processor at some hundred tasks a second; with one for
@@ -39,23 +38,24 @@ type FileOptions struct {
 // are bounded (commitMost): a disk that is slower than the tasks come holds the handlers up, not
 // the memory.
 //
-// A write or fsync that fails is undone by truncating to the last good length,
-// then tried again with the same lines. The fsync too: after it failed the kernel
-// has dropped the pages, and a second fsync alone would report a success that is none.
+// A write or fsync that fails is undone by truncating to the last good length, then tried again
+// with the same lines. After a failed fsync the lines must be written again: the kernel has dropped
+// the pages, and a second fsync alone would report a success although the lines are lost.
 //
-// When the path names another file, or none, the lines go on there: logs are rotated so.
+// When the path names another file, or none, the lines go on in a file at the path: that is how
+// logs are rotated.
 //
-// The committer alone asks anything of the file. A call that does not return, of a frozen disk or
-// a pipe that is not read, holds the committer and no one else: see the method call.
+// Only the committer uses the file. A call that does not return, because of a frozen disk or a pipe
+// that is not read, holds up the committer and nothing else: see the method call.
 type File struct {
 	path    string
-	f       sink // the committer's own, as are regular, info, size and torn; nil: a pipe unread yet
+	f       sink // only for the committer, like regular, info, size, torn; nil: a pipe unread yet
 	regular bool
 	opts    FileOptions
 	retry   time.Duration // pause between failing writes
 
-	// buffers are where handlers write their lines before they are given to a commit: as many as
-	// there are processors, for more handlers than that get no more done.
+	// buffers are where handlers write their lines before a commit takes them. There are as many as
+	// CPUs, because more handlers at once do not get more done.
 	buffers chan []byte
 
 	mu    sync.Mutex // guards next, spare and trouble
@@ -70,7 +70,7 @@ type File struct {
 	// broken is closed when nothing more will be written, after Patience.
 	broken chan struct{}
 
-	reopen atomic.Bool // an operator asked for a look at what the path names
+	reopen atomic.Bool // an operator asked to look at what the path names
 
 	info os.FileInfo // of a regular file that may be rotated
 	size int64       // length up to the last whole line on disk
@@ -91,16 +91,15 @@ type sink interface {
 type commit struct {
 	lines   []byte
 	waiting int           // how many callers still want to know; guarded by File.mu
-	taken   chan struct{} // closed when it gets no more lines
+	taken   chan struct{} // closed when the commit gets no more lines
 	written chan struct{} // closed when the lines are on disk
 }
 
-// OpenFile opens or creates the file for appending. It cuts off the rest of a
-// last line that a crash left: its task was not settled and comes again. A second
-// process cannot open it meanwhile, because undoing a failed write would cut off
-// the other's lines.
+// OpenFile opens or creates the file for appending. It cuts off the rest of a last line that a
+// crash left: its task was not settled and comes again. A second process cannot open it meanwhile,
+// because undoing a failed write would cut off the other's lines.
 //
-// A named pipe that no process reads yet is no mistake: its lines wait for a reader.
+// A named pipe that no process reads yet is allowed: its lines wait for a reader.
 func OpenFile(path string, o FileOptions) (*File, error) {
 	out := makeFile(path, nil, 0, false, o)
 	out.start()
@@ -119,7 +118,7 @@ func OpenFile(path string, o FileOptions) (*File, error) {
 	return out, nil
 }
 
-// newFile makes a file of a sink, which never is another.
+// newFile makes a file of a sink that never changes.
 func newFile(path string, f sink, size int64, regular bool, o FileOptions) *File {
 	out := makeFile(path, f, size, regular, o)
 	out.start()
@@ -155,12 +154,13 @@ func newCommit(buffer []byte) *commit {
 	return &commit{lines: buffer[:0], taken: make(chan struct{}), written: make(chan struct{})}
 }
 
-// commitMost is how many bytes of lines a commit has before it gets no more. Two are in memory, one
-// that is written and one that comes next; a disk that takes 10 ms for one takes 400 MB a second.
+// commitMost is the number of bytes of lines at which a commit gets no more. Two commits are in
+// memory, the one that is written and the next one; a disk that takes 10 ms for one takes 400 MB a
+// second.
 const commitMost = 4 << 20
 
-// linesKept is the largest memory for lines that is used again: what a commit grows to by what an
-// envelope holds, up to a few hundred KiB mostly.
+// linesKept is the largest memory for lines that is reused: a commit grows to what an envelope
+// holds, mostly up to a few hundred KiB.
 const linesKept = 2 * commitMost
 
 // Handle writes one task; see [pump.Handler].
@@ -186,7 +186,7 @@ func (f *File) HandleBatch(ctx context.Context, tasks []*pump.Task) []error {
 	return errs
 }
 
-// put writes lines, made in memory that is used again, and waits until they are on disk.
+// put writes lines, made in reused memory, and waits until they are on disk.
 func (f *File) put(ctx context.Context, write func([]byte) []byte) error {
 	b, err := wait(ctx, f, f.buffers)
 	if err != nil {
@@ -194,7 +194,7 @@ func (f *File) put(ctx context.Context, write func([]byte) []byte) error {
 	}
 	lines := write(b[:0])
 	c, err := f.add(ctx, lines)
-	if cap(lines) > linesKept { // a rare large line has made it large
+	if cap(lines) > linesKept { // a rare large line made it large
 		lines = nil
 	}
 	f.buffers <- lines
@@ -242,8 +242,8 @@ func (f *File) tryAdd(lines []byte) (c *commit, added bool) {
 	return c, true
 }
 
-// await waits until a commit is on disk. When the context ends first it may be written
-// nevertheless: its tasks are done twice at worst.
+// await waits until a commit is on disk. If the context ends first the commit may still be written:
+// at worst its tasks are done twice.
 func (f *File) await(ctx context.Context, c *commit) error {
 	_, err := wait(ctx, f, c.written)
 	if err == nil {
@@ -260,7 +260,7 @@ func (f *File) await(ctx context.Context, c *commit) error {
 	}
 }
 
-// wait takes what a channel gives, or says why that is no longer to be waited for.
+// wait takes what a channel gives, or says why it stopped waiting.
 func wait[T any](ctx context.Context, f *File, from <-chan T) (got T, err error) {
 	select {
 	case got = <-from:
@@ -276,8 +276,8 @@ func wait[T any](ctx context.Context, f *File, from <-chan T) (got T, err error)
 
 var errBrokenFile = errors.New("--out cannot be written")
 
-// Close writes what waits, unless writing fails, and closes the file. It waits for no call that
-// hangs: what that would have written was not settled.
+// Close writes what waits, unless writing fails, and closes the file. It does not wait for a call
+// that hangs: tasks whose lines that would have written were not settled.
 func (f *File) Close() error {
 	close(f.stop)
 	select {
@@ -312,7 +312,7 @@ func (f *File) run() {
 // turn waits for lines and brings them to disk. It reports false when the file is to be closed.
 func (f *File) turn() (more bool) {
 	var retry <-chan time.Time
-	if f.f == nil { // the reader who comes is to see that it is not alone
+	if f.f == nil { // open it, so that a reader that comes finds a writer
 		retry = time.After(f.retry)
 	}
 	select {
@@ -392,8 +392,8 @@ func (f *File) reuse(lines []byte) {
 	f.spare = lines
 }
 
-// piece is how much is written to what is no regular file at once. A reader that takes a piece
-// within Patience is slow, and has not gone.
+// piece is how much is written at once to a pipe or device. A reader that takes a piece within
+// Patience is slow, but has not gone.
 const piece = 4 << 10
 
 // write writes and syncs whole lines, or leaves the file as it was. Bytes that

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// overdue is after how long a call of the system counts as one that hangs. A write and fsync of
-// 4 MiB takes a slow disk a second.
+// overdue is the time after which a call of the system counts as hanging. A write and fsync of 4
+// MiB takes a slow disk a second.
 const overdue = 5 * time.Second
 
 // trouble is what keeps a file from being written. File.mu guards it.
@@ -16,13 +16,13 @@ type trouble struct {
 	does  string    // the call of the system that is under way; "": none
 	began time.Time // when it was made
 	said  bool      // the log has said that it does not return
-	hid   error     // what was amiss before it was said
+	hid   error     // what was amiss before the log said so
 
 	why   error     // why nothing is settled; nil: all is well
 	since time.Time // since when
 }
 
-// call makes a call of the system, unless the file was given up, and its tasks with it.
+// call makes a call of the system, unless the file and its tasks were given up.
 func (f *File) call(does string, do func() error) error {
 	select {
 	case <-f.broken:
@@ -33,7 +33,7 @@ func (f *File) call(does string, do func() error) error {
 }
 
 // timed makes a call of the system. It may never return, and the goroutine that makes it cannot be
-// freed. So no one but the committer waits for one: watch says that it hangs, and gives the file
+// freed. So only the committer waits for a call. watch says that the call hangs, and gives the file
 // up after Patience, whether it has returned or not.
 func (f *File) timed(does string, do func() error) error {
 	f.mu.Lock()
@@ -43,7 +43,7 @@ func (f *File) timed(does string, do func() error) error {
 	f.mu.Lock()
 	f.does = ""
 	said := f.said
-	if said { // what comes of it is for its caller to note, who may have no line to write
+	if said { // the caller notes the result, and may have no line to write
 		f.why = f.hid
 	}
 	f.mu.Unlock()

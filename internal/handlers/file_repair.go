@@ -35,7 +35,7 @@ func mend(f sink) (size int64, err error) {
 			return 0, err
 		}
 		return size + 1, f.Sync()
-	// Zeros are what some file systems leave of a write that a power cut hit.
+	// Some file systems leave zeros of a write that a power cut hit.
 	case isTorn(bytes.TrimRight(tail, "\x00")):
 		size -= int64(len(tail))
 		if err := f.Truncate(size); err != nil {
@@ -48,12 +48,12 @@ func mend(f sink) (size int64, err error) {
 	}
 }
 
-// repair cuts off what a write that failed may have left, and never lengthens the file. Another
-// program may have emptied the file since the last write, or have written to it: then the
-// lines go on at its end.
+// repair cuts off what a failed write may have left, and never lengthens the file. Another program
+// may have emptied the file since the last write, or have written to it: then the lines go on at
+// its end.
 func (f *File) repair() error {
 	torn := f.torn
-	if !f.regular { // it cannot be cut; ending the line is the best there is
+	if !f.regular { // it cannot be cut; ending the line is the best choice
 		f.torn = false
 		return nil
 	}

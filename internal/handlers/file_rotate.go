@@ -13,9 +13,9 @@ var (
 )
 
 // openOut opens or creates the file at a path for appending. A regular file is locked and its end
-// repaired. There is no info of anything else. That is opened for writing alone, or this process
-// would be a reader of the pipe and never learn that the last one has gone. Its opening waits for
-// no reader.
+// repaired. For anything else there is no info. A pipe is opened for writing only, or this process
+// would be a reader of it and never learn that the last one has gone. Opening it does not wait for
+// a reader.
 func openOut(path string) (f *os.File, info os.FileInfo, size int64, err error) {
 	was, statErr := os.Stat(path)
 	how := os.O_RDWR | os.O_CREATE
@@ -64,7 +64,7 @@ func prepare(f *os.File, path string, made bool) (size int64, err error) {
 	}
 	size, err = mend(f)
 	if err == nil && made {
-		err = syncDir(filepath.Dir(path)) // or the file itself could be gone after a power cut
+		err = syncDir(filepath.Dir(path)) // otherwise a power cut could remove the file itself
 	}
 	return size, err
 }
@@ -86,7 +86,7 @@ func (f *File) open() error {
 	})
 }
 
-// Reopen looks at once whether the path names another file now, which else the next lines do.
+// Reopen looks at once whether the path names another file now; otherwise the next lines look.
 func (f *File) Reopen() {
 	f.reopen.Store(true)
 	select {
@@ -95,8 +95,8 @@ func (f *File) Reopen() {
 	}
 }
 
-// follow goes on in the file that the path names, which is another one after a rotation. The file
-// before holds whole lines, on disk: no commit is divided between two files.
+// follow goes on in the file that the path names, which is a new one after a rotation. The old file
+// holds whole lines, on disk: a commit is never divided between two files.
 func (f *File) follow() error {
 	switch {
 	case f.f == nil:
@@ -134,7 +134,7 @@ func (f *File) follow() error {
 	return nil
 }
 
-// kept reports whether what was written stays: the file has a name. One that was deleted between
+// kept reports whether what was written stays: the file has a name. A file that was deleted between
 // the look at its name and the write has none.
 func (f *File) kept() bool {
 	file, is := f.f.(*os.File)

@@ -14,25 +14,25 @@ import (
 	"github.com/queuepump/queuepump/pump"
 )
 
-// When a command counts as broken. As long as it has done nothing at all it is
-// the likelier culprit, and is found out within seconds; once it has worked,
-// poisoned tasks are, and only a number of them that no bad batch explains speaks against it.
-// Many children fail as often within a moment as one in a minute, so the failures must go on for
-// a time as well, without a task that any child does.
+// When a command counts as broken. A command that has not done a single task is the likely culprit,
+// and is found within seconds. Once it has worked, poisoned tasks are the likely culprits, and only
+// more failures than a bad batch explains speak against it. Many children fail as often in a moment
+// as one child in a minute, so the failures must also go on for a time in which no child does a
+// task.
 const (
 	unusableTime = time.Second
 	usedTime     = 10 * time.Second
-	// unusableStarts is how often in a row it may end before it was given a task,
-	// or not be started.
+	// unusableStarts is how often in a row the command may end before it was given a task, or fail to
+	// start.
 	unusableStarts = 4
-	// deaths of so many tasks' processes in a row, of so many different ones: a
-	// poisoned task or two are tried again and again, and then quarantined.
+	// So many deaths in a row, of processes of so many different tasks, count: a poisoned task or two
+	// are tried again and again, and then quarantined.
 	unusableDeaths = 5
 	unusableTasks  = 3
 	usedTasks      = 50
 )
 
-// health watches whether a command works at all, over all tasks.
+// health watches over all tasks whether a command works.
 type health struct {
 	report func(error)
 	lines  logs.Limited
@@ -40,12 +40,12 @@ type health struct {
 	mu      sync.Mutex
 	worked  bool                // it has given a proper outcome
 	since   time.Time           // the first failure in a row
-	hold    time.Time           // until then tasks wait: they would tell what is known
+	hold    time.Time           // until then tasks wait: they would only show what is known
 	amiss   string              // why no process is started; "": they are
 	waiting time.Time           // since when
 	starts  int                 // failures in a row to get to a task
 	deaths  int                 // in a row, with a task
-	killed  map[taskID]struct{} // whose tasks those were
+	killed  map[taskID]struct{} // the tasks that had these deaths
 	broken  chan struct{}       // closed when it is
 }
 
@@ -66,7 +66,7 @@ func newHealth(report func(error)) *health {
 	}
 }
 
-// works: it has given a proper outcome.
+// works notes that the command has given a proper outcome.
 func (h *health) works() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -87,13 +87,13 @@ func (h *health) suspect() bool {
 // the command.
 var scarce = []error{syscall.EMFILE, syscall.ENFILE, syscall.EAGAIN, syscall.ENOMEM}
 
-// fixes of what keeps a command from being started.
+// fixes for errors that keep a command from being started.
 var fixes = map[error]string{
 	syscall.ENOENT: "put the file back, or the interpreter that its first line names",
 	syscall.EACCES: "let this user execute it: chmod +x, and no file system that is mounted noexec",
 }
 
-// doesNotStart: it failed before it had a task.
+// doesNotStart notes that the command failed before it had a task.
 func (h *health) doesNotStart(why error) {
 	is := func(e error) bool { return errors.Is(why, e) }
 	if slices.ContainsFunc(scarce, is) {
@@ -110,8 +110,7 @@ func (h *health) doesNotStart(why error) {
 	h.judge(h.starts >= unusableStarts, h.starts, why)
 }
 
-// waits notes why no process is started. All that needs one waits, and it says nothing of the
-// command.
+// waits notes why no process is started. Tasks that need one wait, and the command is not blamed.
 func (h *health) waits(why string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -128,7 +127,7 @@ func (h *health) says(log *slog.Logger, why error) {
 	})
 }
 
-// timed starts a process by start, and notes one that does not return.
+// timed starts a process by start, and notes if that does not return.
 func (h *health) timed(log *slog.Logger, start func() error) error {
 	late := time.AfterFunc(overdue, func() {
 		h.waits("starting the command has not returned")
@@ -154,8 +153,8 @@ func (h *health) Amiss() string {
 	return fmt.Sprintf("%s, for %v", h.amiss, time.Since(h.waiting).Round(time.Second))
 }
 
-// cannotRun: its process said that it found nothing to run. That costs
-// the task an attempt, because it may depend on the task.
+// cannotRun notes that the task's process found nothing to run. That costs the task an attempt,
+// because it may depend on the task.
 func (h *health) cannotRun(t *pump.Task, why error) {
 	if h.hasWorked() {
 		h.dies(t, why)
@@ -164,7 +163,7 @@ func (h *health) cannotRun(t *pump.Task, why error) {
 	h.doesNotStart(why)
 }
 
-// dies: it was given the task, and gave no outcome.
+// dies notes that the command was given the task, and gave no outcome.
 func (h *health) dies(t *pump.Task, why error) {
 	h.mu.Lock()
 	h.deaths++
@@ -211,9 +210,8 @@ func (h *health) judge(broken bool, failures int, why error) {
 	}
 }
 
-// handBack is how long a task that cannot be tried is held before it is given
-// back. By then the processor takes no more tasks, which would all come here
-// one after the other, and again and again.
+// handBack is how long a task that cannot be tried is held before it is given back. By then the
+// processor takes no more tasks; otherwise all of them would come here one by one, again and again.
 const handBack = time.Second
 
 // giveBack holds a task that cannot be tried for a moment, then releases it.
@@ -231,8 +229,8 @@ var errUntried = errors.New("the task was given back untried")
 
 var errBrokenCommand = errors.New("the command does not work")
 
-// wait gives back the tasks of a broken command, rather than at the end of the
-// processor's grace period, which is for tasks that are being worked on.
+// wait gives back the tasks of a broken command, instead of at the end of the processor's grace
+// period, which is for tasks in work.
 func (h *health) wait(ctx context.Context) error {
 	h.mu.Lock()
 	hold := time.Until(h.hold)

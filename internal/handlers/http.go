@@ -49,14 +49,14 @@ type HTTPOptions struct {
 //	Idempotency-Key                                 RUN-SEGMENT-N or Queuepump-Foreign (over 4 KiB
 //	                                                its SHA-256), the same in every delivery
 //
-// The answer's status is the outcome: 2xx done, its body (up to 1 MiB) the
-// result; 410, 413, 415 and 422 rejected; anything else failed. 429 and 503 may say "not now"
-// of the endpoint rather than of the task: the processor judges that. With 408, 425, 429 and
-// 5xx the task is not tried again before Retry-After. Redirects are not followed.
+// The answer's status is the outcome: 2xx done, its body (up to 1 MiB) the result; 410, 413, 415
+// and 422 rejected; anything else failed. 429 and 503 may mean "not now" for the endpoint rather
+// than for the task: the processor judges that. With 408, 425, 429 and 5xx the task is not tried
+// again before Retry-After. Redirects are not followed.
 //
-// While no connection can be made (the name, the port, TLS, a proxy), tasks are
-// held and lose no attempt. A connection that breaks later costs its task one: that
-// may be what the task does to the endpoint.
+// While no connection can be made (the name, the port, TLS, a proxy), tasks are held and lose no
+// attempt. A connection that breaks later costs its task an attempt, because the task may cause
+// that.
 type HTTP struct {
 	opts    HTTPOptions
 	shown   string // the URL as it may appear in an error
@@ -72,7 +72,7 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 	u, err := url.Parse(o.URL)
 	switch {
 	case err != nil:
-		// the parser's error would show it, with what secret it may hold
+		// the parser's error would show it, with any secret in it
 		return nil, errors.New("the URL cannot be parsed")
 	case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
 		return nil, errors.New("the URL must begin with http:// or https:// and a host")
@@ -122,7 +122,7 @@ var errUnreachable = errors.New("no connection")
 
 // post makes one request. Its error is errUnreachable if no connection was made.
 func (h *HTTP) post(ctx context.Context, t *pump.Task) (json.RawMessage, error) {
-	var connected atomic.Bool // in the last try, of which the transport may make several
+	var connected atomic.Bool // in the last try: the transport may make several
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { connected.Store(false) },
 		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
@@ -147,7 +147,7 @@ func (h *HTTP) post(ctx context.Context, t *pump.Task) (json.RawMessage, error) 
 			return nil, context.Cause(limited)
 		}
 		err = reason(err)
-		// With TLS 1.3 that is how a server turns down our certificate, after the handshake.
+		// With TLS 1.3 a server refuses our certificate in this way, after the handshake.
 		if _, refused := errors.AsType[tls.AlertError](err); refused {
 			return nil, fmt.Errorf("%s: %w: %w", h.shown, errUnreachable, err)
 		}
@@ -202,7 +202,7 @@ func (h *HTTP) header(ctx context.Context, to http.Header, t *pump.Task) {
 		}
 	}
 	if t.Foreign != "" {
-		// Who can put a message decides how long it is; no server takes it as it is then.
+		// The sender of a message decides how long the identity is; servers refuse a very long one.
 		if identity = url.PathEscape(t.Foreign); len(identity) > maxValue {
 			sum := sha256.Sum256([]byte(t.Foreign))
 			identity = "sha256-" + hex.EncodeToString(sum[:])
@@ -211,7 +211,7 @@ func (h *HTTP) header(ctx context.Context, to http.Header, t *pump.Task) {
 	to.Set("Idempotency-Key", identity)
 }
 
-// maxValue bounds a header made of what is in a task; servers take about 8 KiB of all together.
+// maxValue bounds a header that is made from a task; servers take about 8 KiB of headers in all.
 const maxValue = 4 << 10
 
 func contentType(body []byte) string {
@@ -258,19 +258,19 @@ func outcomeOf(resp *http.Response, body []byte) error {
 	return &laterError{why, cause, hint}
 }
 
-// laterError is an answer by which a task is not to be tried again before a while. Package outcome
-// says what the processor makes of it.
+// laterError is an answer that asks not to try a task again for a while. Package outcome says what
+// the processor makes of it.
 type laterError struct {
 	error
-	cause string // by which it may be "not now", such as "429"; empty: it is the task's failure
+	cause string // such as "429", which may mean "not now"; empty: it is the task's failure
 	hint  time.Duration
 }
 
 func (e *laterError) NotNow() (cause string, hint time.Duration) { return e.cause, e.hint }
 func (e *laterError) Unwrap() error                              { return e.error }
 
-// retryAfter reads the header's two forms: seconds, or a date by the clock that the answer's own
-// Date is of.
+// retryAfter reads the header's two forms: seconds, or a date by the clock of the answer's own
+// Date.
 func retryAfter(h http.Header) time.Duration {
 	v := h.Get("Retry-After")
 	if s, err := strconv.ParseUint(v, 10, 32); err == nil {

@@ -12,9 +12,8 @@ import (
 	"github.com/queuepump/queuepump/pump"
 )
 
-// Logged is a worker whose failures are logged, once in a while: how many, and what the last one
-// said. It never shows a task's body, but what the worker itself says of a failure
-// is shown as it is.
+// Logged is a worker whose failures are logged, once in a while: how many, and the text of the last
+// one. It never shows a task's body, but shows as it is what the worker itself says of a failure.
 type Logged struct {
 	worker Worker
 	log    *slog.Logger
@@ -27,14 +26,14 @@ type Logged struct {
 // maxFirst is how many failures First gives.
 const maxFirst = 3
 
-// First gives what the first few different failures said.
+// First gives the texts of the first few different failures.
 func (n *Logged) First() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Clone(n.first)
 }
 
-// NewLogged makes a worker that does what w does.
+// NewLogged makes a worker that logs the failures of w.
 func NewLogged(w Worker, log *slog.Logger) *Logged {
 	return &Logged{worker: w, log: log, lines: logs.Limited{Every: logs.PerTask}}
 }

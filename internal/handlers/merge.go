@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// countRuns adds up the counts of many segments. A key may be in every one of them and
-// there may be many millions of keys, so neither all states nor a map of all keys are kept:
-// what was read is a stack of sorted and encoded runs, each more than twice as large
-// as the next one. Two that are not are merged, so that in all they take less than
-// twice what the result does, and each key is merged a logarithmic number of times.
+// countRuns adds up the counts of many segments. A key may be in every one of them and there may be
+// many millions of keys, so neither all states nor a map of all keys are kept: what was read is a
+// stack of sorted and encoded runs, each more than twice as large as the next one. Two neighbours
+// that are not are merged. So all runs together take less than twice the size of the result, and
+// each key is merged a logarithmic number of times.
 type countRuns [][]byte
 
 // add takes the counts of one more segment, which it sorts.

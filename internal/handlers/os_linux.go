@@ -19,10 +19,10 @@ var starting = sync.OnceValue(func() chan<- func() {
 	return starts
 })
 
-// startTied starts a child that the kernel kills when this process ends, however
-// it does: a child that hangs would not notice the end of its input. The kernel ties a child
-// to the thread that started it, and Go's threads come and go, so one thread starts all.
-// The child's own children are not tied, nor is one that changes its user.
+// startTied starts a child that the kernel kills when this process ends in any way: a child that
+// hangs would not notice the end of its input. The kernel ties a child to the thread that started
+// it, and Go's threads come and go, so one thread starts all. Not tied are the child's own
+// children, and a child that changes its user.
 func startTied(c *exec.Cmd) error {
 	c.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	done := make(chan error, 1)

@@ -30,7 +30,7 @@ func syncDir(path string) error {
 	return d.Sync()
 }
 
-// hasName reports whether a file has a name still: what is written to one without is gone with it.
+// hasName reports whether a file still has a name: what is written to a file without one is lost.
 func hasName(f *os.File) bool {
 	var s syscall.Stat_t
 	return syscall.Fstat(int(f.Fd()), &s) != nil || s.Nlink > 0
@@ -47,12 +47,12 @@ func (s *said) readSome(_ *os.File, pipe syscall.RawConn) (more bool) {
 	return more && err == nil
 }
 
-// empty takes what a pipe holds, and waits for nothing. It is called with mu held.
+// empty takes what a pipe holds, without waiting. It is called with mu held.
 func (s *said) empty(pipe syscall.RawConn) {
 	_ = pipe.Control(func(fd uintptr) { s.take(fd) })
 }
 
-// take takes what a pipe may hold at most.
+// take takes at most what a pipe may hold.
 func (s *said) take(fd uintptr) (more bool) {
 	s.waits = false
 	for range (64 << 10) / logLine {

@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// lock is not there on Windows: see to it that each processor has a file of its own.
+// lock does nothing on Windows: give each processor a file of its own.
 func lock(*os.File) error { return nil }
 
 // syncDir has nothing to do: a directory cannot be synced on Windows.

@@ -25,12 +25,12 @@ type outcome struct {
 // header of a quarantined envelope.
 const maxCause = 500
 
-// parseOutcome reads a child's line. The first error is what the child says
-// about the task, the second that the line is no outcome.
+// parseOutcome reads a child's line. The first error is what the child says about the task, the
+// second says that the line is not an outcome.
 //
-// The sequence number is demanded because everything else can only be guessed
-// at: a child that prints two lines for one task would otherwise have the second
-// taken for the next task's, which would be settled without having been done.
+// The sequence number is required because everything else would be a guess: if a child printed two
+// lines for one task, the second would be taken for the next task's, which would be settled without
+// having been done.
 func parseOutcome(line []byte, seq uint64) (result json.RawMessage, task, garbage error) {
 	var o outcome
 	garbled := func(why string) (json.RawMessage, error, error) {

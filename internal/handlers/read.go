@@ -14,8 +14,8 @@ import (
 
 // ReadCounts reads what a workload's [By] has counted, for each key the sum over all segments,
 // sorted by key. As with [reduce.Reducer.States] it is of one moment only when nothing is being
-// counted. All is read before the first key is given; in memory is twice what all keys and their
-// numbers take, some 20 bytes and the key each. An error is the last that it gives.
+// counted. It reads all before it gives the first key, and needs twice the memory of all keys and
+// their numbers, some 20 bytes and the key each. It gives nothing after an error.
 func ReadCounts(ctx context.Context, cfg pump.Config) iter.Seq2[KeyCount, error] {
 	return func(yield func(KeyCount, error) bool) {
 		name, err := reduce.Name(ctx, cfg)
@@ -49,7 +49,7 @@ func ReadCounts(ctx context.Context, cfg pump.Config) iter.Seq2[KeyCount, error]
 	}
 }
 
-// countsAndSums says of a reducer that [By] made, by its name, whether it sums.
+// countsAndSums says from the name of a reducer that [By] made whether it sums.
 func countsAndSums(name string) (sums bool, err error) {
 	rest, counts := strings.CutPrefix(name, countName+" by ")
 	if !counts {

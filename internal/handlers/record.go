@@ -37,9 +37,8 @@ func appendResult(dst []byte, t *pump.Task, result json.RawMessage) []byte {
 	return append(dst, "}\n"...)
 }
 
-// appendRequest appends the line that a child reads: as appendTask, with the
-// number that its answer must carry, the epoch, which is of use only while the
-// task is worked on, and of a task that is traced the context.
+// appendRequest appends the line that a child reads: as appendTask, with the number that its answer
+// must carry, the epoch, which is useful only during the work, and the context of a traced task.
 func appendRequest(ctx context.Context, dst []byte, seq uint64, t *pump.Task) []byte {
 	dst = append(dst, `{"seq":`...)
 	dst = strconv.AppendUint(dst, seq, 10)
@@ -78,7 +77,7 @@ func appendIdentity(dst []byte, t *pump.Task) []byte {
 
 // appendBody appends the body as JSON if it is JSON, else as a string, else as bodyBase64.
 func appendBody(dst, body []byte) []byte {
-	// Valid JSON may hold invalid UTF-8 inside strings; a line of ours must not.
+	// Valid JSON may hold invalid UTF-8 inside strings; our lines must not.
 	if utf8.Valid(body) && jsonline.Valid(body) {
 		return appendLine(append(dst, `"body":`...), body)
 	}

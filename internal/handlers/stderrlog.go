@@ -58,9 +58,9 @@ func (s *said) read(f *os.File) {
 	s.end()
 }
 
-// begin forgets what was said for earlier tasks; what a child said before its first one says why it
-// cannot work. The child may have written it before its answer and it is in the pipe still, so that
-// is emptied first.
+// begin forgets the lines for earlier tasks; lines before a child's first task say why it cannot
+// work. A line that the child wrote before its answer may still be in the pipe, so begin empties
+// that first.
 func (s *said) begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,7 +83,7 @@ func (s *said) add(b []byte) {
 	}
 }
 
-// end ends a line, whose rest is left out if it is too long.
+// end ends a line, and leaves out the rest of a line that is too long.
 func (s *said) end() {
 	text := strings.ToValidUTF8(strings.TrimRight(string(s.line), "\r"), "\uFFFD")
 	old := s.old
@@ -97,7 +97,7 @@ func (s *said) end() {
 	s.log.print(text)
 }
 
-// lastOne is the last line for the task at hand, shortened to what fits an error.
+// lastOne is the last line for the task at hand, shortened to fit an error.
 func (s *said) lastOne() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,7 +18,7 @@ var errEnd = errors.New("invalid JSON: it ends too early")
 type Field struct {
 	Name  string   // as the user wrote it
 	path  []string // the names of the objects around it, then its own
-	value []byte   // as it stands in the line; nil if there is none
+	value []byte   // as it stands in the line; nil if it is missing
 	plain bool     // the value is a string that stands for itself
 }
 
@@ -62,8 +62,8 @@ func (f *Field) Text(dst []byte) (text, scratch []byte, err error) {
 	return f.value, dst, nil
 }
 
-// appendUnquoted appends what a valid JSON string stands for. Half a surrogate
-// pair becomes U+FFFD, as in encoding/json.
+// appendUnquoted appends the text of a valid JSON string. Half a surrogate pair becomes U+FFFD, as
+// in encoding/json.
 func appendUnquoted(dst, quoted []byte) []byte {
 	in := quoted[1 : len(quoted)-1]
 	for i := 0; i < len(in); i++ {

@@ -10,16 +10,16 @@ import (
 
 // The encodings of a text: what a task's body is.
 const (
-	// Auto decodes a text that is base64 of JSON, and that is no JSON itself. Everything else is
-	// taken as it is: a word may be base64 by chance, but hardly base64 of JSON.
+	// Auto decodes a text that is base64 of JSON and not JSON itself. Every other text is taken as it
+	// is: a word may be base64 by chance, but hardly base64 of JSON.
 	ForeignAuto = "auto"
 	// Text takes every text as it is.
 	Text = "text"
-	// Base64 decodes every text that is base64, of whatever; others are taken as they are.
+	// Base64 decodes every text that is base64 of anything; others are taken as they are.
 	Base64 = "base64"
 )
 
-// Encodings are all of them.
+// Encodings are all encodings.
 var ForeignEncodings = []string{ForeignAuto, Text, Base64}
 
 // ForeignReader reads messages. It may be used from many goroutines at once.
@@ -37,7 +37,7 @@ type scanner struct {
 }
 
 // NewForeign makes a reader of texts whose key is the field of that name. If the name is empty,
-// they have none.
+// they have no key.
 func NewForeign(encoding, key string) *ForeignReader {
 	r := &ForeignReader{encoding: encoding, keyed: key != ""}
 	r.scanners.New = func() any {
@@ -47,10 +47,10 @@ func NewForeign(encoding, key string) *ForeignReader {
 	return r
 }
 
-// Read gives the key and the body of a message. The key is nil if there is none: the text is no
-// JSON, or the field is not in it or is empty, null, an object or an array. It is looked for in the
-// text, and in what [Auto] would decode, whatever the encoding is: processors that are told
-// different ones must agree on a message's segment. The body may be a part of the text.
+// Read gives the key and the body of a message. The key is nil if the text is not JSON, or the
+// field is missing, empty, null, an object or an array. With every encoding it is looked for in the
+// text and in what [Auto] would decode: processors with different encodings must agree on a
+// message's segment. The body may be a part of the text.
 func (r *ForeignReader) Read(text []byte) (key, body []byte) {
 	if r.encoding == Text && !r.keyed {
 		return nil, text
@@ -96,7 +96,7 @@ func (r *ForeignReader) key(json []byte) []byte {
 	return bytes.Clone(key)
 }
 
-// mark is what some editors and libraries begin a text with. JSON does not begin with it.
+// mark is a prefix that some editors and libraries put before a text. JSON does not begin with it.
 var mark = []byte("\xef\xbb\xbf")
 
 func withoutMark(text []byte) []byte { return bytes.TrimPrefix(text, mark) }
@@ -104,7 +104,7 @@ func withoutMark(text []byte) []byte { return bytes.TrimPrefix(text, mark) }
 // strict refuses what no encoder writes: bits left over in the last character.
 var strict = base64.StdEncoding.Strict()
 
-// decode gives what a text is base64 of, without the mark; line breaks in it are allowed.
+// decode gives the content of a base64 text, without the mark; line breaks in it are allowed.
 func decode(text []byte) (decoded []byte, ok bool) {
 	text = bytes.TrimSpace(text)
 	if len(text) == 0 || !inAlphabet(text[0]) { // as JSON objects, arrays and strings

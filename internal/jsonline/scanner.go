@@ -16,8 +16,8 @@ type Scanner struct {
 	sizes  uint64   // a bit for each length that a name in a path has, see size; 0: not known yet
 }
 
-// NewScanner makes a scanner that looks for at most eight fields; it checks lines only if there are
-// none.
+// NewScanner makes a scanner that looks for at most eight fields; without fields it only checks
+// lines.
 func NewScanner(fields ...*Field) *Scanner {
 	if len(fields) > 8 {
 		panic(fmt.Sprintf("jsonline: %d fields of at most 8", len(fields)))
@@ -101,9 +101,9 @@ func (s *Scanner) value(depth int, live uint) error {
 	return s.unexpected("at the beginning of a value")
 }
 
-// object reads an object. It is where the time goes, so what most lines consist of, members without
-// space around their parts, whose names and strings have no escapes, is read here, with the place
-// at hand.
+// object reads an object. Most time goes here. So what most lines consist of is read in this
+// function, with the place at hand: members without space around their parts, and names and strings
+// without escapes.
 func (s *Scanner) object(depth int, live uint) error {
 	if depth >= maxDepth {
 		return errors.New("invalid JSON: nested too deeply")
@@ -154,8 +154,8 @@ func (s *Scanner) object(depth int, live uint) error {
 	}
 }
 
-// memberName reads the name at pos and the colon, and gives the place of the value. On an
-// error the scanner is where that is.
+// memberName reads the name at pos and the colon, and gives the place of the value. On an error the
+// scanner stands at its place.
 func (s *Scanner) memberName(pos, depth int, live uint) (value int, inside, ends uint, err error) {
 	data := s.data
 	if pos >= len(data) || data[pos] != '"' {
@@ -176,7 +176,7 @@ func (s *Scanner) memberName(pos, depth int, live uint) (value int, inside, ends
 	return spaced(data, pos+1), inside, ends, nil
 }
 
-// spaced is the first place from pos on that is no white space.
+// spaced is the first place from pos on that is not white space.
 func spaced(data []byte, pos int) int {
 	if pos < len(data) && data[pos] > ' ' {
 		return pos
@@ -192,8 +192,8 @@ func spacedSlow(data []byte, pos int) int {
 	return pos
 }
 
-// stringAt reads the string at pos and says where it ends, and whether it stands for itself.
-// On an error the scanner is where that is.
+// stringAt reads the string at pos and says where it ends, and whether it stands for itself. On an
+// error the scanner stands at its place.
 func (s *Scanner) stringAt(pos int) (end int, plain bool, err error) {
 	data := s.data
 	for end = pos + 1; end+8 <= len(data); end += 8 {
@@ -209,8 +209,8 @@ func (s *Scanner) stringAt(pos int) (end int, plain bool, err error) {
 	return s.pos, plain, err
 }
 
-// match says which live fields go on inside the member of that name, and which
-// are the member itself. The value of an earlier member of the same name is forgotten.
+// match says which live fields lie inside the member of that name, and which are the member itself.
+// The value of an earlier member of the same name is forgotten.
 func (s *Scanner) match(quoted []byte, plain bool, depth int, live uint) (inside, ends uint) {
 	name := quoted[1 : len(quoted)-1]
 	if !plain {
@@ -284,9 +284,8 @@ func (s *Scanner) string() (plain bool, err error) {
 	}
 }
 
-// ordinary gives the first place from pos on where a string's next byte is a
-// quote, a backslash or below 0x20: len(data) if there is none. It looks at eight
-// bytes at a time, as long as there are so many.
+// ordinary gives the first place from pos on where a string's next byte is a quote, a backslash or
+// below 0x20: len(data) if there is none. It looks at eight bytes at a time as long as it can.
 func ordinary(data []byte, pos int) int {
 	for ; pos+8 <= len(data); pos += 8 {
 		if found := special(binary.LittleEndian.Uint64(data[pos:])); found != 0 {
@@ -301,8 +300,8 @@ func ordinary(data []byte, pos int) int {
 	return pos
 }
 
-// special has the high bit of the first byte of w set that is a quote, a backslash or below
-// 0x20, and none of those below it. Of those above it says nothing.
+// special has the high bit set of the first byte of w that is a quote, a backslash or below 0x20,
+// and of no byte below that. Bits above it mean nothing.
 func special(w uint64) uint64 {
 	const high, ones = 0x8080808080808080, 0x0101010101010101
 	// The other way around 2, a quote (0x22) comes right behind what is below 0x20.
@@ -335,7 +334,7 @@ func (s *Scanner) escape() error {
 }
 
 // numberAt reads the number at pos, which does not begin with a zero or a sign, and says where it
-// ends. On an error the scanner is where that is.
+// ends. On an error the scanner stands at its place.
 func (s *Scanner) numberAt(pos int) (end int, err error) {
 	for end = pos + 1; end < len(s.data) && s.data[end]-'0' <= 9; end++ {
 	}

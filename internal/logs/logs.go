@@ -1,6 +1,6 @@
 // Package logs keeps a log readable where a line could come with every task, beat or look. The
 // first line is written at once, because a user who has just started a process looks at its log.
-// Later lines come once in a while, as long as what they tell of goes on.
+// Later lines come once in a while, as long as their cause goes on.
 package logs
 
 import (
@@ -25,9 +25,9 @@ type Limited struct {
 	last          Line       // of the last event
 }
 
-// Line writes a line of the log, which stands for so many events that concern so many
-// tasks in all: the one that it was made for and those before it that were not written. It may
-// be called later and by another goroutine, so it must hold nothing that changes.
+// Line writes a line of the log for so many events that concern so many tasks in all: the event for
+// which it was made, and the events before that were not written. It may be called later and by
+// another goroutine, so it must not hold anything that changes.
 type Line func(events, tasks int)
 
 // Due notes that there is something to write, and reports whether the caller is to write it now.
@@ -57,8 +57,8 @@ func (l *Limited) Say(log func(msg string, attrs ...any), msg string, attrs ...a
 	}
 }
 
-// Over notes that what the line tells of is over, and reports whether there was something to
-// write, and for how long. The next line is due at once.
+// Over notes that the cause of the line is over, and reports whether there was something to write,
+// and for how long. The next line is due at once.
 func (l *Limited) Over() (lasted time.Duration, was bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -69,7 +69,7 @@ func (l *Limited) Over() (lasted time.Duration, was bool) {
 	return lasted, was
 }
 
-// Lasts is for how long there has been something to write; 0: there is nothing.
+// Lasts is how long there has been something to write; 0: there is nothing.
 func (l *Limited) Lasts() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -79,8 +79,8 @@ func (l *Limited) Lasts() time.Duration {
 	return time.Since(l.since).Round(time.Second)
 }
 
-// Add notes an event that concerns so many tasks. Its line is written now, or is left to
-// what comes later: the next event when a line is due, or Flush.
+// Add notes an event that concerns so many tasks. Its line is written now, or later by the next
+// event when a line is due, or by Flush.
 func (l *Limited) Add(tasks int, line Line) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -92,7 +92,7 @@ func (l *Limited) Add(tasks int, line Line) {
 	}
 }
 
-// Flush writes the line of what was not written yet, if there is something.
+// Flush writes a line for the events that were not written yet, if any.
 func (l *Limited) Flush() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,8 +107,8 @@ func (l *Limited) write() {
 	l.events, l.tasks, l.last = 0, 0, nil
 }
 
-// Kinds are lines of several kinds, each limited by itself. There are few of them: what is
-// different in each line makes no kind. The zero value is ready; many goroutines may use it at
+// Kinds are lines of several kinds, each limited by itself. There must be few kinds: do not make a
+// kind of a text that differs in each line. The zero value is ready; many goroutines may use it at
 // once.
 type Kinds struct {
 	Every time.Duration // see [Limited]

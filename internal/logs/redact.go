@@ -1,5 +1,6 @@
-// Package redact decides how much of what went wrong an error may show. A user who
-// puts a connection string into the wrong field must not find its key in a log.
+// This file decides how much an error may show. A user who puts a connection string into the wrong
+// field must not find its key in a log.
+
 package logs
 
 import (

@@ -200,7 +200,7 @@ func removeProgress(console *cli.Console) func(accounts.Progress) {
 		if p.Noticing > 0 {
 			text += fmt.Sprintf(", writers may take another %.0f s to notice", p.Noticing.Seconds())
 		}
-		if p.Noticing > 0 && p.Left == nil { // of one that is gone nothing is counted
+		if p.Noticing > 0 && p.Left == nil { // an account that is gone has no counts
 			text = fmt.Sprintf("it may answer again for another %.0f s", p.Noticing.Seconds())
 		}
 		console.Progress(0, 0, text, "messages", p.Messages(), "queues", len(p.Left), "noticing",
@@ -208,7 +208,7 @@ func removeProgress(console *cli.Console) func(accounts.Progress) {
 	}
 }
 
-// apply makes a change, after asking if there is a question, and says what it came to.
+// apply makes a change, after asking if there is a question, and tells the result.
 func (c *change) apply(
 	cmd *cobra.Command, name, question string, do func(*cli.Console) (accounts.Change, error),
 ) error {
@@ -272,7 +272,7 @@ func (c *change) report(w io.Writer, d accounts.Change) error {
 	return err
 }
 
-// confirm asks at a terminal. A script must say that it means it.
+// confirm asks at a terminal. A script must confirm by a flag.
 func confirm(cmd *cobra.Command, statement string) error {
 	if !terminal(cmd) {
 		return cli.Usage("nothing was done, because standard input is not a terminal. "+

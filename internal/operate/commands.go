@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// The groups of commands in the help of a binary, by what one wants.
+// The groups of commands in the help of a binary, by purpose.
 const (
 	GroupSend    = "send"
 	GroupProcess = "process"
@@ -55,7 +55,7 @@ func add(root *cobra.Command, group string, commands ...*cobra.Command) {
 	root.AddCommand(commands...)
 }
 
-// ofProcessor lets the examples of a command and of those below it be of the processor's own ones.
+// ofProcessor makes the examples of a command, and of commands below it, name the processor.
 func ofProcessor(cmd *cobra.Command) {
 	own := strings.TrimPrefix(cmd.CommandPath(), "processor")
 	cmd.Example = strings.ReplaceAll(cmd.Example, "distributor"+own, "processor"+own)

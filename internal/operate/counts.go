@@ -128,8 +128,8 @@ func (f *countsFlags) line(w io.Writer, first bool, k handlers.KeyCount) error {
 	return err
 }
 
-// topCounts keeps the keys with the most tasks, those that come first in the
-// alphabet if there are too many with as many. It is a heap with the least on top.
+// topCounts keeps the keys with the most tasks; among equals, the first ones in the alphabet. It is
+// a heap with the least on top.
 type topCounts struct {
 	limit int
 	keys  []handlers.KeyCount

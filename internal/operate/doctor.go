@@ -94,7 +94,7 @@ func each(err error) (all []error) {
 	return all
 }
 
-// printReport prints the findings for people; to standard error goes that there are none.
+// printReport prints the findings for people; without a finding it says so on standard error.
 func printReport(out, log io.Writer, r *doctor.Report) error {
 	if len(r.Findings) == 0 {
 		_, err := fmt.Fprintf(log, "nothing is wrong with %s and %s, as far as can be seen from here\n",

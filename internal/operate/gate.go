@@ -49,7 +49,7 @@ started later find it open.`,
 }
 
 // knownGate refuses to open a gate that was never there while processes wait at others: its name is
-// a slip, and they would wait on.
+// a slip, and the processes would wait on.
 func knownGate(ctx context.Context, cfg pump.Config, name string) error {
 	list, err := gates.List(ctx, cfg)
 	if err != nil {
@@ -165,7 +165,7 @@ func gateList() *cobra.Command {
 	return cmd
 }
 
-// gateRemoved is what the removal of a gate came to.
+// gateRemoved is the result of removing a gate.
 type gateRemoved struct {
 	Gate    string `json:"gate"`
 	Removed bool   `json:"removed"`

@@ -18,7 +18,7 @@ type generateFlags struct {
 	out     string
 }
 
-// generated says of each kind what it is, and how it is used.
+// generated says what each kind is, and how it is used.
 var generated = map[string][2]string{
 	"alerts": {
 		"Alert rules for Prometheus",

@@ -32,7 +32,7 @@ type model struct {
 	err     error
 	seen    admin.Seen
 	causes  *admin.Causes
-	looked  time.Time // when quarantine was looked into last
+	looked  time.Time // when quarantine was last looked into
 	looking bool      // it is being looked into
 	past    past
 	turn    turn
@@ -115,7 +115,7 @@ func (m *model) goOn() tea.Cmd {
 	return m.turn.read(m.source)
 }
 
-// hold ends the turn: nothing is read, and what is under way comes too late.
+// hold ends the turn: nothing more is read, and readings under way come too late.
 func (m *model) hold() {
 	m.held = m.now()
 	m.turn.number++
@@ -152,8 +152,8 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return m, nil
 }
 
-// take shows a reading and has the next one come in time. One that failed leaves the figures of
-// before, and the headline says so.
+// take shows a reading and schedules the next one. A reading that failed leaves the last figures,
+// and the headline says so.
 func (m *model) take(msg seenMsg) tea.Cmd {
 	every := m.source.every(msg.status)
 	of := m.turn.number
@@ -165,7 +165,7 @@ func (m *model) take(msg seenMsg) tea.Cmd {
 	return tea.Batch(next, m.lookIntoQuarantine(), m.past.look(m.turn, m.source, m.status))
 }
 
-// lookIntoQuarantine looks while that table is shown.
+// lookIntoQuarantine looks while the table of quarantine is shown.
 func (m *model) lookIntoQuarantine() tea.Cmd {
 	if tabs[m.tab].name != quarantineTab || m.status == nil || m.looking || !m.held.IsZero() ||
 		m.causes != nil && m.status.Time.Sub(m.looked).Abs() < causesEvery { // a clock may go back

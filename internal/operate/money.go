@@ -2,7 +2,7 @@ package operate
 
 import "github.com/queuepump/queuepump/internal/admin"
 
-// moneyText is an amount with its currency: of small ones as many digits as say something.
+// moneyText is an amount with its currency; a small amount has as many digits as matter.
 func moneyText(x float64, currency string) string {
 	return admin.Amount(x, plain(currency))
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/queuepump/queuepump/pump/runs"
 )
 
-// operation is what all commands share that look at a workload or change it.
+// operation is what all commands that look at a workload or change it share.
 type operation struct {
 	config string
 	json   bool
@@ -33,8 +33,8 @@ func (o *operation) add(cmd *cobra.Command) {
 	flags.BoolVar(&o.json, "json", false, "print a JSON object")
 }
 
-// run makes an action of the command, with the configuration read and its errors
-// told where they stand.
+// run makes an action of the command: it reads the configuration, and errors name their place in
+// it.
 func (o *operation) run(
 	f func(cmd *cobra.Command, args []string) error,
 ) func(*cobra.Command, []string) error {
@@ -46,7 +46,7 @@ func (o *operation) run(
 			}
 			o.config, _ = configfile.Path(o.config)
 			o.cfg = o.file.Config
-			o.cfg.Log = slog.New(slog.DiscardHandler) // what commands say they print
+			o.cfg.Log = slog.New(slog.DiscardHandler) // commands print what they have to say
 			o.trouble = &trouble{}
 			o.trouble.watch(&o.cfg)
 			ctx, hopeless := o.trouble.endHopeless(cmd.Context())
@@ -73,7 +73,7 @@ func (o *operation) findRun(ctx context.Context, name, text string) (pump.RunID,
 	return id, err
 }
 
-// operator is who does this, for the rows that say who did.
+// operator is the user's name, for the rows that say who did something.
 func operator() string {
 	name := os.Getenv("USER")
 	if u, err := user.Current(); err == nil {

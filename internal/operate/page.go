@@ -13,8 +13,8 @@ import (
 	"github.com/queuepump/queuepump/internal/configfile"
 )
 
-// OpenPage makes the page of the workload of a configuration, for an admin port at listen; nil if
-// there is to be none. The caller renews the configuration's keys.
+// OpenPage makes the page of a configuration's workload, for an admin port at listen; nil without a
+// port. The caller renews the configuration's keys.
 func OpenPage(listen, config string, file *configfile.File, log *slog.Logger) (*admin.Page, error) {
 	if listen == admin.Off || file.Page.ByCommand {
 		return nil, nil
@@ -31,8 +31,8 @@ func newPage(config string, file *configfile.File, log *slog.Logger) (*admin.Pag
 	return p, cli.Explain(err, file)
 }
 
-// pageGarbage lets garbage pile up to four times of what is in use, some 10 MiB: readings are all
-// garbage at the next, and collecting it would be a fifth of what the page computes.
+// pageGarbage lets garbage pile up to four times the memory in use, some 10 MiB: each reading is
+// garbage at the next one, and collecting it would be a fifth of the page's computing.
 const pageGarbage = 400
 
 // pageFlags are the flags of `distributor page`.
@@ -126,5 +126,5 @@ func (f *pageFlags) serve(cmd *cobra.Command) error {
 		return err
 	}
 	<-cmd.Context().Done()
-	return nil // a signal is the way to end it
+	return nil // a signal is the usual end
 }

@@ -46,8 +46,7 @@ func (p *past) stop() {
 	}
 }
 
-// take keeps what was read. A part that could not be read stays as it was known, and is drawn as it
-// ages.
+// take keeps what was read. A part that could not be read stays as it was, and is drawn as it ages.
 func (p *past) take(msg pastMsg) {
 	p.looking = false
 	if msg.err != nil && len(msg.points) == 0 {
@@ -69,7 +68,7 @@ func (p *past) take(msg pastMsg) {
 	}
 }
 
-// levels are those of a minute: a full one is at the limit, or above it.
+// levels are the characters for a minute: the full one is at the limit, or above it.
 var levels = []rune("▁▂▃▄▅▆▇█")
 
 // line draws the last minutes of an account; empty if none is known.

@@ -88,7 +88,7 @@ func (f *partFlags) add(cmd *cobra.Command, verb string) {
 	cmd.Flags().StringVar(&f.key, "key", "", verb+" only the tasks with this key")
 }
 
-// given reports whether there is one of the two.
+// given reports whether one of the two is given.
 func (f *partFlags) given(cmd *cobra.Command) (bool, error) {
 	run, key := cmd.Flags().Changed("run"), cmd.Flags().Changed("key")
 	switch {
@@ -107,7 +107,7 @@ func (f *partFlags) part() workloads.Part {
 	return workloads.Part{Run: f.run, Key: []byte(f.key)}
 }
 
-// changedText says what a pause or a resume came to.
+// changedText tells the result of a pause or a resume.
 func changedText(c any) string {
 	if c, ok := c.(workloads.PartChange); ok {
 		return partText(c)

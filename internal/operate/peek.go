@@ -149,7 +149,7 @@ func printSum(w io.Writer, s quarantine.PeekedSum) {
 		humanize.Comma(int64(s.Matching)))
 }
 
-// writeRaw writes the texts of a queue that no distributor made, after so many others.
+// writeRaw writes the foreign texts of a queue, after so many others.
 func writeRaw(w io.Writer, q *quarantine.PeekedQueue, before int) (after int, err error) {
 	after = before
 	for _, m := range q.Shown {
@@ -160,7 +160,7 @@ func writeRaw(w io.Writer, q *quarantine.PeekedQueue, before int) (after int, er
 	return after, err
 }
 
-// print prints a queue for people, unless there is nothing to show of it.
+// print prints a queue for people, unless it has nothing to show.
 func (f *peekFlags) print(w io.Writer, q *quarantine.PeekedQueue, now time.Time) {
 	if q.Dark == "" && len(q.Shown) == 0 {
 		return
@@ -229,7 +229,7 @@ func shownKey(key []byte) string {
 	return "key=" + strconv.QuoteToGraphic(string(key)) + " "
 }
 
-// encoded tells of a foreign text that is not its task's body.
+// encoded says that a foreign text is not its task's body.
 func encoded(m *quarantine.Peeked) string {
 	if bytes.Equal(m.Text, m.Contents[0].Body) {
 		return ""
@@ -246,7 +246,7 @@ type queueLine struct {
 type peekedLine struct {
 	*quarantine.Peeked
 	Contents []taskLine `json:"contents"`
-	// Text is that of a foreign message, or of one that cannot be unpacked.
+	// Text is the text of a foreign message, or of a message that cannot be unpacked.
 	Text       *string `json:"text,omitempty"`
 	TextBase64 []byte  `json:"textBase64,omitempty"`
 }

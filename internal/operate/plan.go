@@ -168,7 +168,7 @@ func (f *planFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return cli.Explain(err, nil)
 	}
-	f.in, _ = f.in.Defaults() // which Make has done as well
+	f.in, _ = f.in.Defaults() // as Make has done too
 	if f.json {
 		err = cli.PlainJSON(cmd.OutOrStdout(), p)
 	} else {
@@ -186,7 +186,7 @@ func (f *planFlags) run(cmd *cobra.Command) error {
 	return err
 }
 
-// configured takes what a configuration says and no flag does.
+// configured takes what the configuration says and no flag overrides.
 func (f *planFlags) configured(changed func(string) bool) error {
 	file := &configfile.File{}
 	defer func() { f.file = file }()
@@ -231,7 +231,7 @@ func (f *planFlags) configured(changed func(string) bool) error {
 	return nil
 }
 
-// settings takes what is said in words.
+// settings takes the flags that are words.
 func (f *planFlags) settings(changed func(string) bool) error {
 	switch f.delivery {
 	case string(pump.AtLeastOnce):
@@ -260,8 +260,8 @@ func (f *planFlags) settings(changed func(string) bool) error {
 	return nil
 }
 
-// oneCurrency refuses prices of several currencies: those that are not given are of the published
-// one, or of the configuration's.
+// oneCurrency refuses prices in several currencies: prices that are not given are in the published
+// currency, or in the configuration's.
 func (f *planFlags) oneCurrency(changed func(string) bool) error {
 	is, published := f.in.Prices.Currency, pump.PublishedPrices.Currency
 	requests := cmp.Or(f.priced, published)
@@ -282,7 +282,7 @@ func (f *planFlags) oneCurrency(changed func(string) bool) error {
 	return nil
 }
 
-// sample measures the input, or assumes one, and says what of it was measured.
+// sample measures the input or assumes one, and says what was measured.
 func (f *planFlags) sample(
 	ctx context.Context, changed func(string) bool,
 ) (measured string, err error) {
@@ -322,6 +322,6 @@ func (f *planFlags) sample(
 	return what, nil
 }
 
-// fileSealAge is how long a message of an input that can be read again is filled at most: until a
+// fileSealAge is how long a message is filled at most if the input can be read again: until a
 // checkpoint has waited for it for its 10 s.
 const fileSealAge = 10 * time.Second

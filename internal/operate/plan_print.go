@@ -14,7 +14,7 @@ import (
 	"github.com/queuepump/queuepump/internal/cli"
 )
 
-// money writes an amount so that its size can be seen.
+// money writes an amount with the digits that show its size.
 func money(v float64, currency string) string {
 	text := fmt.Sprintf("%.2f", v)
 	switch {
@@ -26,7 +26,7 @@ func money(v float64, currency string) string {
 	return text + " " + currency
 }
 
-// printPlan prints a plan for people: what it takes, why, and what is full first.
+// printPlan prints a plan for people: what is needed, why, and which limit is reached first.
 func printPlan(w io.Writer, p *capacity.Plan, in *capacity.Input, measured string) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s tasks/s of %s s each\n\n", capacity.Short(p.Rate),

@@ -48,7 +48,7 @@ const aboutHiding = `Messages are taken to be looked at, for five minutes at mos
 before the command ends, also by Ctrl-C. Another command that looks at the same time sees
 only the others. Messages that a killed command had taken are there again after five minutes.`
 
-// which says what messages are meant.
+// which says which messages are meant.
 type which struct {
 	operation
 	console cli.ConsoleFlags
@@ -80,7 +80,7 @@ func (w *which) flags(cmd *cobra.Command, limit int) {
 	w.console.Add(cmd, 10*time.Second)
 }
 
-// causes are those that a message may be in quarantine for.
+// causes are the reasons for which a message may be in quarantine.
 var causes = []string{
 	pump.ReasonRejected, pump.ReasonAttempts, pump.ReasonAge, pump.ReasonNotNow, pump.ReasonStateFull,
 	pump.ReasonEndsProcess, pump.ReasonTruncated, pump.ReasonCorrupt,
@@ -95,7 +95,7 @@ func (w *which) filter(cmd *cobra.Command, now time.Time) (f quarantine.Filter, 
 		return f, cli.Usage("--limit: %d is negative; use 0 for all", w.limit)
 	}
 	for _, c := range w.causes {
-		if !slices.Contains(causes, c) { // or a slip would look like an empty quarantine
+		if !slices.Contains(causes, c) { // otherwise a slip would look like an empty quarantine
 			return f, cli.Usage("--cause: nothing is in quarantine for %q; the causes are %s", c,
 				strings.Join(causes, ", "))
 		}
@@ -115,7 +115,7 @@ func (w *which) filter(cmd *cobra.Command, now time.Time) (f quarantine.Filter, 
 	return f, err
 }
 
-// when reads a time as people write it: one of the local zone, or how long ago it was.
+// when reads a time as people write it: in the local zone, or as how long ago it was.
 func when(flag, s string, now time.Time) (time.Time, error) {
 	if s == "" {
 		return time.Time{}, nil
@@ -342,7 +342,7 @@ It asks before, unless --yes is given.
 	return cmd
 }
 
-// move redrives or drops what is meant, and says what came of it.
+// move redrives or drops the messages that are meant, and tells the result.
 func (m *moving) move(cmd *cobra.Command, outcome string) error {
 	f, err := m.filter(cmd, time.Now())
 	if err != nil {
@@ -404,8 +404,8 @@ func (m *moving) move(cmd *cobra.Command, outcome string) error {
 	return errors.Join(printing, err)
 }
 
-// timeLeft is how long what is left takes, as fast as it went until now; empty if that is not
-// known. Total is of all that is in quarantine, so that a filter makes it less.
+// timeLeft is how long the rest takes at the speed until now; empty if that is not known. Total is
+// all that is in quarantine, so with a filter it takes less.
 func timeLeft(seen, total int64, took time.Duration) (text string, left time.Duration) {
 	if seen <= 0 || seen >= total || took < time.Second {
 		return "", 0

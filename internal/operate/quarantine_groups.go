@@ -14,15 +14,15 @@ import (
 	"github.com/queuepump/queuepump/pump/quarantine"
 )
 
-// alike are messages in quarantine of one cause, with one text but for its numbers.
+// alike are messages in quarantine of one cause, whose texts differ only in numbers.
 type alike struct {
-	cause, why             string // as the first of them has it
+	cause, why             string // as in the first of them
 	messages, tasks, stuck int64
 	last                   time.Time
 	keys, ids              names
 }
 
-// groups has the messages by cause and text.
+// groups holds the messages by cause and text.
 type groups map[string]*alike
 
 var numerals = regexp.MustCompile(`[0-9]+`)

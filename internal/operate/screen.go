@@ -15,10 +15,10 @@ func plain(s string) string { return cli.Plain(s) }
 
 func printJSON(w io.Writer, v any) error { return cli.PlainJSON(w, v) }
 
-// wholeLines is the width where no terminal cuts: a pipe gets everything.
+// wholeLines is the width without a terminal: a pipe gets everything.
 const wholeLines = 1 << 20
 
-// screenWidth is how wide a table may be that is printed once.
+// screenWidth is how wide a table that is printed once may be.
 func screenWidth(out io.Writer) int {
 	if width, _, terminal := size(out); terminal {
 		return max(width, 80)
@@ -51,7 +51,7 @@ func rateText(perSecond float64) string {
 	return number(int64(perSecond)) + "/s"
 }
 
-// ageText is a span of seconds, as far as it matters to the eye.
+// ageText is a span of seconds, rounded for people.
 func ageText(seconds float64) string {
 	switch s := max(seconds, 0); {
 	case s < 100:
@@ -65,8 +65,8 @@ func ageText(seconds float64) string {
 	}
 }
 
-// timeText is a time as one reads it today: with the date instead of the seconds
-// if it is another day, and with the year alone if it is another one.
+// timeText is a time as people read it today: on another day of this year with the date instead of
+// the seconds, in another year the date alone.
 func timeText(t, now time.Time) string {
 	t = t.In(now.Location())
 	switch {
@@ -90,7 +90,7 @@ func (c screen) section(w io.Writer, t *Table) {
 	}
 }
 
-// list prints a table of as many as there is room for, and a line that sums up the others.
+// list prints as many rows as there is room for, and a line that sums up the others.
 func list[T any](
 	c screen, w io.Writer, columns []Column, all []T, cells func(T) []string,
 	thing string, sum func(rest []T) string,

@@ -50,8 +50,8 @@ func texts(b []byte) (text *string, binary []byte) {
 	return nil, b
 }
 
-// writeApart writes a text as it is, with a line end between it and the one before, and gives
-// how many there are then.
+// writeApart writes a text as it is, with a line end between it and the last one, and gives the new
+// number of texts.
 func writeApart(w io.Writer, text []byte, before int) (after int, err error) {
 	if before > 0 {
 		if _, err := io.WriteString(w, "\n"); err != nil {

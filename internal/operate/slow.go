@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// controlSlow is after how long a user who waits is told for what.
+	// controlSlow is the time after which a waiting user is told what the wait is for.
 	controlSlow = 2500 * time.Millisecond
-	// slowAgain is how often after that.
+	// slowAgain is the time between the lines after that.
 	slowAgain = 30 * time.Second
 )
 
 // controlTable is the name of the table that has a workload's rows.
 const controlTable = "queuepump"
 
-// trouble remembers why the control account does not answer, by the hook of all requests.
+// trouble remembers why the control account does not answer; the hook of all requests tells it.
 type trouble struct {
 	mu      sync.Mutex // guards what follows
 	account string
@@ -43,7 +43,7 @@ func (t *trouble) watch(cfg *pump.Config) {
 	}
 }
 
-// now is why the control account has not answered the last request; nil if it has, or was not
+// now says why the control account did not answer the last request; nil if it did, or was not
 // asked.
 func (t *trouble) now() (account string, err error) {
 	t.mu.Lock()
@@ -54,9 +54,9 @@ func (t *trouble) now() (account string, err error) {
 	return t.account, nil
 }
 
-// endHopeless gives a context that ends after controlSlow if the control account is not there at
-// all. Commands wait a minute for one that does not answer; for such a one it is of no use. The
-// function that it gives tells whether that ended it.
+// endHopeless gives a context that ends after controlSlow if the control account does not exist.
+// Commands wait a minute for an account that does not answer; waiting for this one is of no use.
+// The function that it gives tells whether the context ended for that reason.
 func (t *trouble) endHopeless(ctx context.Context) (context.Context, func() error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(controlSlow, func() {
@@ -76,7 +76,7 @@ func (t *trouble) endHopeless(ctx context.Context) (context.Context, func() erro
 }
 
 // saySlow tells that the control account does not answer, why, and what mends it, until stop is
-// called. It says nothing as long as there is an answer: what else takes time is no fault.
+// called. It says nothing as long as the account answers: other work may take its time.
 func (o *operation) saySlow(log *slog.Logger) (stop func()) {
 	var mu sync.Mutex
 	var timer *time.Timer

@@ -72,7 +72,7 @@ With --json the names are stable and all is there that the screen leaves out.`,
 
 func (f *statusFlags) check(cmd *cobra.Command, args []string) error {
 	watching := cmd.Flags().Changed("watch")
-	if len(args) == 1 { // --watch 10s: a flag whose value may be left out takes none after a space
+	if len(args) == 1 { // --watch 10s: a flag with an optional value takes none after a space
 		d, err := time.ParseDuration(args[0])
 		if !watching || err != nil {
 			return cli.Usage("%q is not understood; did you mean --watch 2s?", args[0])
@@ -127,8 +127,8 @@ func (f *statusFlags) show(cmd *cobra.Command, args []string) error {
 	return f.watching(cmd.Context(), out)
 }
 
-// watchRate bounds what watching costs: so many requests a second, or the watcher
-// of a thousand queues would take from the budget of those who work.
+// watchRate bounds the requests a second of watching: the watcher of a thousand queues would
+// otherwise use up the budget of the workers.
 const watchRate = 100
 
 // watching shows the status until a signal comes.
@@ -159,7 +159,7 @@ func (f *statusFlags) watching(ctx context.Context, out io.Writer) error {
 	}
 }
 
-// redraw writes over the screen before on a terminal, and below it elsewhere. The error is that of
+// redraw writes over the last screen on a terminal, and below it elsewhere. The error is that of
 // reading the status.
 func (f *statusFlags) redraw(out io.Writer, s *status.Status, of error) error {
 	_, height, terminal := size(out)
@@ -176,7 +176,7 @@ func (f *statusFlags) redraw(out io.Writer, s *status.Status, of error) error {
 	}
 	lines := strings.SplitAfter(b.String(), "\n")
 	lines = lines[:min(len(lines), max(height-1, 1))]
-	// From the top, each line to its end, then whatever is left below: this does not flicker.
+	// From the top, each line to its end, then the rest below: this does not flicker.
 	text := strings.ReplaceAll(strings.Join(lines, ""), "\n", "\x1b[K\n")
 	_, err := io.WriteString(out, "\x1b[H"+text+"\x1b[J")
 	return err
@@ -194,7 +194,7 @@ func (f *statusFlags) print(out io.Writer, s *status.Status, of error) error {
 	if width, height, terminal := size(os.Stdout); terminal {
 		c.width, c.whole = max(width, 40), false
 		if f.watch > 0 {
-			// Runs, gates and what is above take about half of a small terminal.
+			// Runs, gates and the lines above them take about half of a small terminal.
 			c.rows = max(3, (height-14)/2)
 		}
 	}

@@ -45,8 +45,8 @@ func (c screen) draw(w io.Writer, s *status.Status) {
 	c.keys(w, s, now)
 }
 
-// head prints the heading: on one line if that is wide enough, else the workload's name
-// and the time, and below them what is said of its segments.
+// head prints the heading: on one line if that is wide enough, else the workload's name and the
+// time, and below them the line about its segments.
 func (c screen) head(w io.Writer, s *status.Status, now time.Time) {
 	const dot = " · "
 	name, at, about := "workload "+plain(s.Workload), now.Format("15:04:05 MST"), ""
@@ -75,7 +75,7 @@ func (c screen) head(w io.Writer, s *status.Status, now time.Time) {
 	c.wrap(w, "", plain(admin.Spending(&s.Money)))
 }
 
-// pausedText says since when and by whom a workload is paused, and how far that has come.
+// pausedText says when and by which operator a workload was paused, and how far the pause has come.
 func pausedText(s *status.Status, now time.Time) string {
 	all, still := 0, 0
 	for i := range s.Instances {
@@ -104,15 +104,15 @@ func settled(s *status.Status) string {
 	return "settling"
 }
 
-// leadership is who distributes and when the next distribution is due. A long name is
-// shortened as far as that makes all fit on one line.
+// leadership says which process distributes and when the next distribution is due. It shortens a
+// long name if all then fits on one line.
 func (c screen) leadership(s *status.Status, now time.Time) string {
 	const dot = " · "
 	d := s.Distribution
 	leader, beat := "last leader ", ""
 	switch {
 	case d.Phase == "" || d.Phase == "none":
-		return "" // who sends once elects no leader
+		return "" // a single distribution elects no leader
 	case d.Phase == "unknown":
 		return "whether a distributor is at work is not known"
 	case d.Phase == "running" && d.Leader == "":
@@ -151,7 +151,7 @@ func (c screen) runs(w io.Writer, s *status.Status, now time.Time) {
 			sent = "≥" + sent
 		}
 		handled, done, left, percent, poison := number(r.Handled), "", "", "", r.Quarantined
-		if e := r.Exact; e != nil { // what the processors counted, each delivery, only raises questions
+		if e := r.Exact; e != nil { // the processors' count of deliveries would only raise questions
 			handled, done, poison = "", number(e.Done), e.Quarantined
 			left = Known(e.Remaining, number[uint64], "")
 			percent = Known(e.Percent, percentText, "")
@@ -167,7 +167,7 @@ func (c screen) runs(w io.Writer, s *status.Status, now time.Time) {
 }
 
 // ends are runs that no distributor continues, and what holds their ends back: the queue that is
-// read least far is one for all of them.
+// read least far is the same for all of them.
 func (c screen) ends(w io.Writer, s *status.Status, now time.Time) {
 	t := Table{Columns: Columns(
 		Left("ENDING"), Left("STATE"), Left("LAST SIGN"), Left("NOT BEFORE"),
@@ -194,7 +194,7 @@ func (c screen) ends(w io.Writer, s *status.Status, now time.Time) {
 	}
 }
 
-// percentText never says 100 of what is less.
+// percentText never says 100 of less than all.
 func percentText(p float64) string {
 	if p >= 100 {
 		return "100"
@@ -202,10 +202,10 @@ func percentText(p float64) string {
 	return fmt.Sprintf("%.1f", math.Floor(10*p)/10)
 }
 
-// notes joins what there is to say.
+// notes joins the notes that are not empty.
 func notes(all ...string) string { return plain(Join(", ", all...)) }
 
-// some is a number of something, or nothing.
+// some is a number with its noun, or empty for 0.
 func some[T int | int64 | uint64](n T, of string) string {
 	if n == 0 {
 		return ""
@@ -227,7 +227,7 @@ func (c screen) instances(w io.Writer, s *status.Status) {
 		case i.Role == "processor":
 			rank = "-"
 		}
-		// A silent one no longer holds what it held, nor works as fast as it did.
+		// A silent instance no longer holds what it held, and no longer works as fast as it did.
 		segments := If(i.Role == "processor" && !s.Shared && !i.Silent, number(i.Segments))
 		rate := If(!i.Silent, rateText(i.Rate))
 		return []string{
@@ -256,7 +256,7 @@ func (c screen) instances(w io.Writer, s *status.Status) {
 
 func instanceNote(i status.Instance) string {
 	if i.Silent {
-		return "silent" // what it said last is of another time
+		return "silent" // its last words are from another time
 	}
 	told := some(i.NotNow, `told "not now"`)
 	if i.NotNowSince != nil {

@@ -21,10 +21,10 @@ type tab struct {
 	name    string
 	columns []Column
 	lines   func(*model) []line
-	none    string // what is said where there is no line
+	none    string // the text in place of lines if there are none
 }
 
-// cutTo is the least that a column keeps that may be cut.
+// cutTo is the least width of a column that may be cut.
 const cutTo = 14
 
 // line is one of a table.
@@ -244,7 +244,7 @@ func problemLines(m *model) (lines []line) {
 
 func count(n int64) string { return humanize.Comma(n) }
 
-// bar shows a part of a whole as a number and as a bar; where both are cut, the number stays.
+// bar shows a part of a whole as a number and as a bar; if the column is cut, the number stays.
 func bar(part float64, width int) string {
 	if math.IsNaN(part) || part < 0 {
 		return ""
@@ -268,7 +268,7 @@ func speed(perSecond float64) cell { return cell{rate(perSecond), perSecond} }
 
 func aged(seconds float64) cell { return cell{span(max(seconds, 0)), seconds} }
 
-// span is a time in the two units that say most of it.
+// span is a time in its two largest units.
 func span(seconds float64) string {
 	d := time.Duration(min(seconds, 1e9) * float64(time.Second)).Round(time.Second)
 	days := int(d / (24 * time.Hour))
@@ -284,8 +284,8 @@ func span(seconds float64) string {
 	return fmt.Sprintf("%ds", int(d.Seconds()))
 }
 
-// chosen are the lines of a tab as its view wants them. Texts come from rows and queues: a terminal
-// must not obey them.
+// chosen are the lines of a tab in the order and selection of its view. Texts come from rows and
+// queues: a terminal must not obey them.
 func chosen(t tab, v view, m *model) []line {
 	if m.status == nil {
 		return nil
@@ -308,7 +308,7 @@ func chosen(t tab, v view, m *model) []line {
 			if math.IsNaN(a.by) {
 				return cmp.Compare(a.text, b.text)
 			}
-			return cmp.Compare(b.by, a.by) // what is most needs looking at
+			return cmp.Compare(b.by, a.by) // the largest values need a look first
 		})
 	}
 	if v.reversed {

@@ -1,6 +1,7 @@
-// Package tables draws tables of texts in the width of a screen: columns are aligned, made narrower
-// and left out, and rows without room are summed up. It has what tables are filled with too: texts
-// that are cut to a width, and texts of what may be empty or unknown.
+// This file draws tables of texts in the width of a screen: columns are aligned, made narrower and
+// left out, and rows without room are summed up. It also makes the texts in tables: texts that are
+// cut to a width, and texts for values that may be empty or unknown.
+
 package operate
 
 import (
@@ -12,9 +13,9 @@ import (
 	"github.com/charmbracelet/x/ansi"
 )
 
-// Column is a column of a table. Where the screen is too narrow, spare columns go first, then those
-// shrink that may, the widest first. Then columns with a rank go, the highest first. A column that
-// has nothing in any row is left out.
+// Column is a column of a table. If the screen is too narrow, spare columns go first. Then the
+// columns that may shrink do, the widest first. Then columns with a rank go, the highest first. A
+// column without a text in any row is left out.
 type Column struct {
 	Title  string
 	Right  bool
@@ -27,7 +28,7 @@ type Column struct {
 // Columns are those of a table.
 func Columns(all ...Column) []Column { return all }
 
-// Left is a column whose texts stand at its left, Right one whose texts stand at its right.
+// Left is a column with its texts at the left, Right with its texts at the right.
 func Left(title string) Column { return Column{Title: title} }
 
 // Right is described with Left.
@@ -36,7 +37,7 @@ func Right(title string) Column { return Column{Title: title, Right: true} }
 // Short is a column that may be made so narrow.
 func Short(title string, least int) Column { return Column{Title: title, Shrink: least} }
 
-// Middle is a column that may be made so narrow, whose texts lose their middles then.
+// Middle is a column that may be made so narrow; its texts then lose their middles.
 func Middle(title string, least int) Column {
 	return Column{Title: title, Shrink: least, Middle: true}
 }
@@ -52,7 +53,7 @@ type Table struct {
 	Columns []Column
 	Rows    [][]string
 	Sorted  int  // the column that the rows are sorted by, from 1; 0: none is marked
-	Strict  bool // in the end columns are cut that may not shrink
+	Strict  bool // in the end also columns that may not shrink are cut
 }
 
 // Add adds a row.
@@ -158,8 +159,8 @@ func total(widths []int) int {
 	return sum
 }
 
-// Fold is how many of n rows are shown: all, or one less than there is room for, as the last line
-// sums up the others.
+// Fold is how many of n rows are shown: all, or one less than there is room for, because the last
+// line sums up the others.
 func Fold(n, room int) int {
 	if n <= room {
 		return n
@@ -206,7 +207,7 @@ func Wrap(w io.Writer, limit int, prefix, text string) {
 	}
 }
 
-// Facts gives what prints a line of a name and a value, where there is a value.
+// Facts gives a function that prints a line of a name and a value, if there is a value.
 func Facts(w io.Writer, names int) func(name, value string) {
 	return func(name, value string) {
 		if value != "" {
@@ -220,7 +221,7 @@ func Join(between string, texts ...string) string {
 	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), between)
 }
 
-// If is a text where something is so, else an empty one.
+// If is text if the condition holds, else empty.
 func If(is bool, text string) string {
 	if is {
 		return text
@@ -228,7 +229,7 @@ func If(is bool, text string) string {
 	return ""
 }
 
-// Known is what is said of a value where it is known.
+// Known is the text of a value if it is known.
 func Known[T, R any](value *T, say func(T) R, unknown R) R {
 	if value == nil {
 		return unknown

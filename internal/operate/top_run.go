@@ -14,7 +14,7 @@ import (
 	"github.com/queuepump/queuepump/pump/status"
 )
 
-// causesEvery is how often quarantine is looked into while it is shown.
+// causesEvery is how often the command looks into quarantine while that is shown.
 const causesEvery = 10 * time.Second
 
 // Run shows a workload until q is pressed or ctx ends. In and out must be a terminal.
@@ -43,7 +43,7 @@ func Run(
 			return status.History(ctx, cfg, after)
 		},
 	})
-	// Signals are the caller's, whose context they end.
+	// The caller handles signals; they end its context.
 	_, err = tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out),
 		tea.WithAltScreen(), tea.WithoutSignalHandler()).Run()
 	if ctx.Err() != nil || errors.Is(err, tea.ErrInterrupted) {
@@ -52,7 +52,7 @@ func Run(
 	return err
 }
 
-// readings is where the figures come from. All that it does ends with the context that it is given.
+// readings is where the figures come from. All of its work ends with the context that it is given.
 type readings struct {
 	look   func(context.Context) // begins to look at queues
 	rows   func(context.Context) (*status.Status, error)
@@ -62,8 +62,8 @@ type readings struct {
 }
 
 // seenMsg is a reading, causesMsg a look into quarantine, pastMsg the last minutes; dueMsg says
-// that the next reading is due. Each belongs to a round of reading, and one of an earlier round
-// comes too late.
+// that the next reading is due. Each belongs to a turn of reading; messages of an earlier turn come
+// too late.
 type (
 	seenMsg struct {
 		status *status.Status
@@ -82,7 +82,7 @@ type (
 	dueMsg struct{ turn int }
 )
 
-// turn is the time from which on the workload is read until the reader holds the figures.
+// turn is one reading of the workload, which lasts until the reader holds the figures.
 type turn struct {
 	number int
 	ctx    context.Context // ends with it

@@ -17,7 +17,7 @@ import (
 	"github.com/queuepump/queuepump/pump/accounts"
 )
 
-// styles are how the parts look. Nothing is said by colour alone.
+// styles are the looks of the parts. Colour alone never carries a meaning.
 type styles struct {
 	tone           map[string]lipgloss.Style
 	title, chosen  lipgloss.Style
@@ -59,7 +59,7 @@ func (m *model) View() string {
 	return m.clip(strings.Join([]string{above, m.table(room), below}, "\n"))
 }
 
-// clip keeps to the screen what is too large for a small one: a line more would scroll it.
+// clip cuts what is too large for the screen: a line more would scroll it.
 func (m *model) clip(text string) string {
 	all := strings.Split(text, "\n")
 	all = all[:min(len(all), max(m.height, 1))]
@@ -69,7 +69,7 @@ func (m *model) clip(text string) string {
 	return strings.Join(all, "\n")
 }
 
-// within keeps the first line that is shown where the last one is not above the end of the room.
+// within keeps the first shown line where the last line still fills the room.
 func within(at, lines, room int) int { return max(0, min(at, lines-room)) }
 
 func topLines(s string) int { return strings.Count(s, "\n") + 1 }
@@ -104,11 +104,11 @@ func (m *model) above() string {
 	return strings.Join(append(parts, m.names()), "\n")
 }
 
-// nameMost is how much of a workload's name is shown where there is no room for all of the line.
+// nameMost is how much of a workload's name is shown if the line does not fit.
 const nameMost = 20
 
 // about is the line below the headline. It is cut at the end, so what matters most comes first:
-// that the figures are not of now, the workload, what the day has cost, and its cap.
+// that the figures are old, the workload, what the day has cost, and its cap.
 func (m *model) about(held string) string {
 	s := m.status
 	name := cli.Plain(s.Workload)
@@ -136,7 +136,7 @@ func (m *model) about(held string) string {
 	return cli.Plain(line(ansi.Truncate(name, nameMost, "…")))
 }
 
-// names are those of the tables, the one that is shown marked.
+// names are the names of the tables, with the shown one marked.
 func (m *model) names() string {
 	list := make([]string, len(tabs))
 	for i, t := range tabs {
@@ -214,7 +214,7 @@ func (m *model) allRead() bool {
 	return true
 }
 
-// none is why a table has no line.
+// none says why a table is empty.
 func (m *model) none(t tab, v view) string {
 	switch {
 	case m.status == nil:

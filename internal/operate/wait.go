@@ -16,7 +16,7 @@ import (
 	"github.com/queuepump/queuepump/pump/runs"
 )
 
-// WaitFlags adds the flags that say when a run that is waited for is given up.
+// WaitFlags adds the flags that say when to give up waiting for a run.
 func WaitFlags(cmd *cobra.Command, o *pump.WaitOptions, timeout string) {
 	cmd.Flags().DurationVar(&o.StuckAfter, "stuck-after", 0,
 		"with nothing recorded for so long, and every queue empty for as long after that, "+
@@ -95,8 +95,8 @@ func (f *waitFlags) print(out io.Writer, c *pump.Completion) error {
 	return err
 }
 
-// Outcome gives the end of a run that was waited for its exit status. Err is what ended
-// the waiting, c what it came to, nil if there was none.
+// Outcome gives the exit status for the end of an awaited run. Err is what ended the waiting, and c
+// its result, nil without one.
 func Outcome(c *pump.Completion, err error) error {
 	if _, stuck := errors.AsType[*pump.StuckError](err); stuck {
 		return &cli.Status{Code: cli.ExitStuck, Err: err}
@@ -129,7 +129,7 @@ func WaitProgress(console *cli.Console) func(pump.RunProgress) {
 	var speed cli.Rate
 	first := true
 	return func(p pump.RunProgress) {
-		if first { // the bar before was about sending
+		if first { // the last bar was about sending
 			first = false
 			console.Done()
 		}
@@ -148,8 +148,8 @@ func WaitProgress(console *cli.Console) func(pump.RunProgress) {
 	}
 }
 
-// PrintCompletion says how a run ended. The ledger's counts are exact. The
-// processors' reports are not, and it says that they are theirs.
+// PrintCompletion says how a run ended. The ledger's counts are exact. The processors' reports are
+// not exact, and it says that they are the processors' own.
 func PrintCompletion(b *bytes.Buffer, c *pump.Completion) {
 	missing := c.Tasks - min(c.Done+c.Quarantined, c.Tasks)
 	switch c.State {
@@ -176,7 +176,7 @@ func PrintCompletion(b *bytes.Buffer, c *pump.Completion) {
 	fmt.Fprintln(b)
 	r := c.Reported
 	if r.Handled < c.Done && r.Failed+r.Retried+r.Quarantined+r.Duplicates == 0 {
-		return // they have not noted all of it yet, and what they have says nothing more
+		return // the processors have not noted all of it yet, and their figures add nothing
 	}
 	fmt.Fprintf(b, "the processors have reported so far, each delivery counted: "+
 		"%s handled, %s failed, %s retried, %s quarantined, %s recognised\n",

@@ -97,7 +97,7 @@ func (f *deleteFlags) delete(cmd *cobra.Command) error {
 	return f.report(cmd.OutOrStdout(), d)
 }
 
-// halfway gives a deletion that was begun an exit status of its own.
+// halfway gives a deletion that was begun its own exit status.
 func halfway(err error) error {
 	if e, ok := errors.AsType[*workloads.Error](err); ok && e.Begun {
 		return &cli.Status{Code: cli.ExitHalfway, Err: err}

@@ -104,8 +104,8 @@ func (f *function) mutated(e *Edit) (string, error) {
 	return strings.Join(lines, "\n"), nil
 }
 
-// place finds where some lines stand, one after the other. Blank lines and lines of remarks
-// between them do not count, nor does how far they are indented.
+// place finds where some lines stand one after the other. Blank lines and comments between them do
+// not count, and indentation does not matter.
 func place(lines, old []string) (from, to int, err error) {
 	found := 0
 	for i := range lines {

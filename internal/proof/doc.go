@@ -1,23 +1,23 @@
 // Package proof has what proves the rest: checks of documents, mutants, marks of long tests, and
-// what the tests of many packages share. Only tests and what measures import it.
+// what the tests of many packages share. Only tests and measuring programs import it.
 //
 // # Documents
 //
-// It reads README.md and docs/*.md for the tests that hold them to their word: its
-// own, which follow links and look commands up, and those of processtest, which type the commands.
+// It reads README.md and docs/*.md for the tests that hold them to their word: its own, which
+// follow links and look commands up, and those of processtest, which type the commands.
 //
 // # Mutants
 //
 // It builds mistakes into the pump, to see that the tests find them.
 //
-// A mutant is a change of a few lines of a function. Production code holds no trace of
-// any: the lists are data, in the file testdata/mutants.txt of a package, and one build
-// with an overlay holds all mutants of all lists (go test -overlay, which Overlay
-// prepares). A mutated function has a copy for each of its mutants in that build, and
-// begins by asking On which of them is at work. So one build plays all, one after the other.
+// A mutant is a change of a few lines of a function. Production code holds no trace of it: the
+// lists are data, in the file testdata/mutants.txt of a package, and one build with an overlay
+// holds all mutants of all lists (go test -overlay, which Overlay prepares). A mutated function has
+// a copy for each of its mutants in that build, and first asks On which mutant is at work. So one
+// build plays all, one after the other.
 //
-// Find plays what must find each mutant of a package, and writes the package's part of
-// docs/reports/mutants.md. Only tests and the generator (mutants/overlay) use this package.
+// Find plays the tests and worlds that must find each mutant of a package, and writes the package's
+// part of docs/reports/mutants.md. Only tests and the generator (mutants/overlay) use this package.
 //
 // A list holds blocks like this one. Lines that begin with # are remarks.
 //
@@ -31,18 +31,18 @@
 //	-	if h.epoch != epoch {
 //	+	if false {
 //
-// Behind "in" stands a function or method, after the folder of its package if that is another.
-// Below it stand changes as in a diff: lines with - go, lines with + come, lines with a blank stay
-// and tell the place. Several changes of one function are parted by a line "@@"; a line "import
-// PATH" before them names a package that only the mutant needs. The lines with - and blank must
-// stand in the function exactly once, one after the other; how far they are indented does not
-// matter. A mutant of which that is not so fails this package's tests.
+// Behind "in" stands a function or method, after the folder of its package if that is not the
+// list's own. Below it stand changes as in a diff: lines with - go, lines with + come, lines with a
+// blank stay and tell the place. Several changes of one function are parted by a line "@@"; a line
+// "import PATH" before them names a package that only the mutant needs. The lines with - and blank
+// must stand in the function exactly once, one after the other; how far they are indented does not
+// matter. Otherwise the mutant fails this package's tests.
 //
-// What follows "found by" is a way of searching that the package's test has (worlds of one
-// seed after the other, mostly), a file of its folder testdata, or the name of a test. A line
-// "and by WAY" below it names a second one, which need not be of the same package: what a test of
-// its own finds is found by whole worlds too. It is searched for by the package that has this way,
-// and that package's part of the report says of how many seeds some find it.
+// What follows "found by" is a way of searching that the package's test has (worlds of one seed
+// after the other, mostly), a file of its folder testdata, or the name of a test. A line "and by
+// WAY" below it names a second way, perhaps of another package: whole worlds then find too what a
+// test of its own finds. The package that has this way searches for the mutant, and its part of the
+// report says how many of how many seeds find it.
 //
 // # Long tests
 //
@@ -53,11 +53,11 @@
 //
 // # Allocations
 //
-// It lets tests bound what code allocates for bytes that come
-// from outside: a length that lies must not be believed.
+// It lets tests bound what code allocates for bytes that come from outside: a length that lies must
+// not be believed.
 //
 // # Helpers
 //
-// It has what the tests of many packages share: Must, and a Buffer, which keeps what
-// others are still writing for the tests of processes and of what logs.
+// It has what the tests of many packages share: Must, and a Buffer, which keeps what others are
+// still writing for the tests of processes and of what logs.
 package proof

@@ -40,11 +40,11 @@ type Hunt struct {
 	// what was wrong first, or "". Those of several seeds run at the same time.
 	Ways map[string]func(t *testing.T, seed uint64) (wrong string)
 
-	// Kinds are those of Ways that play only a part of what there is, and the report says which.
+	// Kinds are the Ways that play only a part of all worlds; the report says which part.
 	Kinds map[string]string
 
-	// Counted says, for ways, how many seeds are played to count those that find a mutant of which
-	// that way is the second finder. It is only counted when the report is written.
+	// Counted says for a way how many seeds are played to count the seeds that find a mutant, if the
+	// way is the mutant's second finder. They are only counted when the report is written.
 	Counted map[string]int
 
 	// Files are what plays a file of testdata, by the ending of its name.
@@ -128,8 +128,8 @@ func (h *Hunt) count(t *testing.T, m *Mutant, how string, seeds int) string {
 	return fmt.Sprintf("; %d of the first %d", found, seeds)
 }
 
-// search plays what must find a mutant, and tells what was wrong first. No seed at all is tried
-// before the one that is known to find it.
+// search plays what must find a mutant, and tells what was wrong first. It tries the seed that is
+// known to find the mutant before any other.
 func (h *Hunt) search(t *testing.T, m *Mutant, how string, known uint64) (by, wrong string) {
 	if play := h.Files[path.Ext(how)]; play != nil {
 		text, err := os.ReadFile(filepath.Join("testdata", how))

@@ -19,7 +19,7 @@ type Mutant struct {
 	Name    string // an identifier
 	What    string // the mistake, as a sentence without a full stop
 	FoundBy string // a way of searching, a file of testdata, or a test
-	Also    string // a way of searching of whichever package has it, that must find it too; or ""
+	Also    string // a way of searching, of any package, that must find it too; or ""
 	Edits   []Edit
 	Folder  string // of the package that lists it, from the module's root
 	Line    int    // in its list

@@ -200,7 +200,7 @@ func (f *function) signature() signature {
 	return sig
 }
 
-// call gives a call of the function whose name has an ending more.
+// call gives a call of the function with an ending added to its name.
 func (sig *signature) call(ending string) string {
 	types := ""
 	if len(sig.types) > 0 {

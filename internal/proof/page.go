@@ -23,8 +23,8 @@ type page struct {
 	also         map[string][2]string // of second finders
 }
 
-// readPage reads a package's part of the report as it is, so that it can be written in parts. One
-// that is not there is empty, and comes last.
+// readPage reads a package's part of the report as it is, so that the report can be written in
+// parts. A missing part is empty, and comes last.
 func readPage(file, title string) page {
 	p := page{file: file, title: title, rows: map[string][2]string{}, also: map[string][2]string{}}
 	all, _ := os.ReadFile(file)
@@ -52,8 +52,8 @@ func seedOf(row [2]string) uint64 {
 	return n
 }
 
-// write writes the part: rows of the mutants that the folder's package lists, and those of
-// which it is the second finder, in the lists of all packages. Packages write one after the other.
+// write writes the part: rows of the mutants that the folder's package lists, and of mutants in all
+// lists whose second finder it is. Packages write one after the other.
 func (p page) write(t *testing.T, text, folder string, all []Mutant) {
 	var b strings.Builder
 	b.WriteString(p.before + "\n## " + p.title + "\n\nThe list: [" + folder + "](../../" + folder +

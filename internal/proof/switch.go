@@ -10,5 +10,5 @@ var atWork = os.Getenv(environment)
 // On reports whether a mutant is at work. Mutated functions ask it.
 func On(name string) bool { return atWork == name }
 
-// plant sets which mutant is at work; "" is none. Nothing that asks On may run meanwhile.
+// plant sets which mutant is at work; "" means none. No code that asks On may run meanwhile.
 func plant(name string) { atWork = name }

@@ -11,8 +11,8 @@ func Only(t testing.TB) {
 	}
 }
 
-// Less reports that t is to do less than all of what it can: under -short, and make verify runs all
-// of it. What is left shows the same of fewer cases.
+// Less reports whether t is to run fewer cases than it could: under -short; make verify runs all of
+// them. The remaining cases show the same.
 func Less(t testing.TB) bool {
 	t.Helper()
 	return testing.Short()

@@ -10,8 +10,8 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// account is a storage account whose credential may become another while it is in use. Requests
-// that were begun go on with the one before.
+// account is a storage account whose credential may change while it is in use. Requests that were
+// begun go on with the old one.
 type account struct {
 	name  string
 	place string
@@ -29,7 +29,7 @@ type opened struct {
 
 func (a *account) Name() string { return a.name }
 
-// Place says that two handles are of one account; see package azure.
+// Place tells whether two handles are of one account; see package azure.
 func (a *account) Place() string { return a.place }
 
 func (a *account) Queue(name string) storage.Queue {
@@ -50,9 +50,9 @@ func (a *account) Queues(ctx context.Context, prefix string) (names []string, er
 	return names, err
 }
 
-// another reports whether a request was refused by a credential that is another by now, so that it
-// should be made once more, which no budget counts. A key that is rotated costs no request a pause
-// then. What refuses has not acted.
+// another reports whether the credential of a refused request has changed by now. Then the request
+// should be made once more, which no budget counts, so that a rotated key does not make requests
+// wait. A service that refuses has not acted.
 func (a *account) another(of *opened, err error) bool {
 	if err == nil || !storage.Is(err, storage.Auth) {
 		return false
@@ -63,7 +63,7 @@ func (a *account) another(of *opened, err error) bool {
 	return a.now.Load() != of
 }
 
-// handles gives a queue or table of an account by the credential of now.
+// handles gives a queue or table of an account by the present credential.
 type handles[T any] struct {
 	of   *account
 	open func(*opened) T
@@ -76,7 +76,8 @@ type handle[T any] struct {
 	it T
 }
 
-// current gives the handle by the account's credential of now, and keeps it until there is another.
+// current gives the handle by the account's present credential, and keeps it until the credential
+// changes.
 func (hs *handles[T]) current() *handle[T] {
 	now := hs.of.now.Load()
 	h := hs.kept.Load()
@@ -87,7 +88,7 @@ func (hs *handles[T]) current() *handle[T] {
 	return h
 }
 
-// do makes a request, and once more if its credential is another by then.
+// do makes a request, and once more if its credential has changed by then.
 func (hs *handles[T]) do(request func(T) error) error {
 	h := hs.current()
 	err := request(h.it)
@@ -202,8 +203,8 @@ func (t *table) Transact(ctx context.Context, writes []storage.Write) ([]storage
 	})
 }
 
-// Query is not made once more by itself: what was yielded must not come twice. Its caller's retry
-// finds the credential of now.
+// Query does not repeat itself: yielded rows must not come twice. Its caller's retry finds the
+// present credential.
 func (t *table) Query(ctx context.Context, q storage.Query) iter.Seq2[storage.Entity, error] {
 	return func(yield func(storage.Entity, error) bool) {
 		h := t.current()

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// lookEvery is how often ends are looked at, and warnEvery how often one is told of.
+	// lookEvery is how often ends are looked at, and warnEvery how often the log tells of one.
 	renewLookEvery = time.Hour
 	warnEvery      = 24 * time.Hour
 )

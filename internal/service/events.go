@@ -20,18 +20,17 @@ const (
 	eventsEvery = 2 * time.Second
 	// eventsTimeout: the first answer takes up to two minutes, while Azure begins to watch.
 	eventsTimeout = 2 * time.Minute
-	// EventGrace is for how long running tasks may go on when the machine ends, and settledAfter when
-	// all processes of the machine have given up what they own: they hear of the event within
-	// eventsEvery, and what is left after the grace is put back. An acknowledged event comes at once,
-	// for all of them.
+	// EventGrace is how long running tasks may go on when the machine ends. After settledAfter all
+	// processes of the machine have given up what they own: they hear of the event within eventsEvery,
+	// and put back what is left after the grace. An acknowledged event comes at once, for all of them.
 	EventGrace   = 5 * time.Second
 	settledAfter = 10 * time.Second
 	acknowledge  = 5 * time.Second // for that request
 	mostEvents   = 1 << 20         // bytes
 )
 
-// drainsOn are the kinds of events after which this machine's memory is gone. A Freeze is over
-// after some seconds, and is none of them.
+// drainsOn are the kinds of events after which this machine's memory is gone. A Freeze is not one:
+// it is over after some seconds.
 var drainsOn = []string{"Preempt", "Terminate", "Redeploy", "Reboot"}
 
 // Events are what Azure announces to this machine.
@@ -48,13 +47,13 @@ type Events struct {
 	seen time.Time // when
 }
 
-// NewEvents makes events that are asked for at an address. Without an address there are none, and
-// the Events are nil, which do nothing.
+// NewEvents makes events that are asked for at an address. Without an address the Events are nil,
+// and do nothing.
 func NewEvents(address string, log *slog.Logger) *Events {
 	if address == "" {
 		return nil
 	}
-	// The address is of this machine: no proxy can reach it.
+	// The address is on this machine: no proxy can reach it.
 	return &Events{
 		base: strings.TrimSuffix(address, "/"), log: log, every: eventsEvery, settle: settledAfter,
 		silent: logs.Limited{Every: logs.PerTask},
@@ -62,7 +61,7 @@ func NewEvents(address string, log *slog.Logger) *Events {
 	}
 }
 
-// event is one of the document of Azure.
+// event is an event in Azure's document.
 type event struct {
 	ID        string   `json:"EventId"`
 	Type      string   `json:"EventType"`
@@ -121,8 +120,8 @@ func (e *Events) look(ctx context.Context) (*event, error) {
 		return nil, fmt.Errorf("the answer cannot be read: %w", err)
 	}
 	for _, found := range document.Events {
-		// One that names other machines too is of those who run them all: to acknowledge it would
-		// start it for the others.
+		// An event that names other machines too concerns their operators as well: acknowledging it would
+		// start it for all.
 		if slices.Equal(found.Resources, []string{e.name}) && slices.Contains(drainsOn, found.Type) {
 			return &found, nil
 		}
@@ -132,8 +131,8 @@ func (e *Events) look(ctx context.Context) (*event, error) {
 
 const eventsPath = "/metadata/scheduledevents?api-version=2020-07-01"
 
-// Done acknowledges the event that Watch has told of, if it has told of one: this process owns
-// nothing any more, and after some seconds no other of this machine does. Watch has returned.
+// Done acknowledges the event that Watch has reported, if any, after Watch has returned: this
+// process owns nothing any more, and some seconds later no other process of this machine does.
 func (e *Events) Done() {
 	if e == nil || e.due == "" {
 		return

@@ -1,5 +1,6 @@
-// Package renew lets the credentials of storage accounts be others while a process uses them: keys
-// and shared access signatures that stand in files are rotated there.
+// This file lets the credentials of storage accounts change while a process uses them: keys and
+// shared access signatures in files are rotated there.
+
 package service
 
 import (
@@ -16,8 +17,9 @@ import (
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
 
-// How long after a look at the configuration a refused request of the same account, or of another
-// one, brings the next: if a credential is wrong, all requests are refused, many times a second.
+// The time from a look at the configuration until a refused request, of the same account or of
+// another one, brings the next look: if a credential is wrong, all requests are refused, many times
+// a second.
 const (
 	againAfter = 2 * time.Second
 	otherAfter = 200 * time.Millisecond
@@ -31,14 +33,14 @@ type Keys struct {
 	load func() ([]pump.Account, error)
 	open func(pump.Account) (storage.Account, error)
 
-	looks   sync.Mutex // guards looked, that of accounts, and looking
+	looks   sync.Mutex // guards the accounts' looked, and looking
 	looked  time.Time
 	looking chan struct{} // closed when the configuration has been read; nil: it is not being read
 	failed  logs.Limited  // it cannot be read
 
 	mu       sync.Mutex // guards what follows
 	accounts map[string]*account
-	told     logs.Kinds // by account: that its signature ends
+	told     logs.Kinds // by account: the warning that its signature ends
 }
 
 // NewKeys makes keys that load reads again from where they stand.
@@ -59,10 +61,9 @@ func options(a pump.Account) azure.Options {
 	}
 }
 
-// Adopt makes the accounts of a configuration ones whose credentials may change: it sets their
-// Storage. With take it also changes the credentials of accounts that it adopted before to those of
-// this configuration. Upon an error, which is a [*pump.ConfigError], and without take nothing has
-// changed.
+// Adopt lets the credentials of a configuration's accounts change: it sets their Storage. Calling
+// take also gives accounts that were adopted before the credentials of this configuration. Until
+// then, and after an error (a [*pump.ConfigError]), nothing changes for those.
 func (k *Keys) Adopt(accounts []pump.Account) (take func(), err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -128,8 +129,8 @@ func (k *Keys) take(changed map[*account]*opened) {
 	}
 }
 
-// refused has the credentials read again because an account refused the one that it has, unless
-// that was done just before. It waits for that, but not for long: a file may hang.
+// refused has the credentials read again because an account refused its own, unless they were read
+// just before. It waits for the reading, but not for long: a file may hang.
 func (k *Keys) refused(a *account, of *opened) {
 	k.looks.Lock()
 	now := time.Now()
@@ -159,8 +160,8 @@ func (k *Keys) refused(a *account, of *opened) {
 	}
 }
 
-// again takes the credentials of accounts that are in use as they stand now, and nothing else of
-// the configuration. A configuration that is wrong for now, as while it is being written, changes
+// again takes only the present credentials of accounts in use from the configuration. A
+// configuration that is wrong for the moment, for example while it is being written, changes
 // nothing.
 func (k *Keys) again() {
 	accounts, err := k.load()
@@ -173,7 +174,7 @@ func (k *Keys) again() {
 	changed := map[*account]*opened{}
 	for _, by := range accounts {
 		if a := k.accounts[by.Name]; a != nil && !differ(a.now.Load().by, by) {
-			continue // to open a client costs more
+			continue // opening a client costs more
 		}
 		o, place, err := k.opened(by)
 		if err != nil {

@@ -12,11 +12,11 @@ import (
 	"github.com/queuepump/queuepump/internal/logs"
 )
 
-// Manager is the service manager that started this process. A nil Manager is none: its methods do
+// Manager is the service manager that started this process. The methods of a nil Manager do
 // nothing.
 type Manager struct {
 	log *slog.Logger
-	// the process is ended that has not said for so long that it lives; 0: never
+	// a process that has not said for so long that it lives is ended; 0: never
 	watchdog time.Duration
 	send     func(state string) error
 	failed   logs.Limited
@@ -43,8 +43,8 @@ func Open(log *slog.Logger) *Manager {
 	}
 }
 
-// say tells the service manager one or more things, each NAME=VALUE. One that does not listen is
-// none that a process should end for.
+// say tells the service manager one or more things, each NAME=VALUE. A service manager that does
+// not listen is not a reason for a process to end.
 func (m *Manager) say(things ...string) {
 	if err := m.send(strings.Join(things, "\n")); err != nil {
 		m.failed.Say(m.log.Warn, "the service manager does not listen", "error", err)

@@ -10,20 +10,20 @@ import (
 )
 
 const (
-	// aloneInGroup is the part of a control group's memory that the garbage collector of a process
-	// may take that is alone there: stacks, buffers of the kernel and pages of files need the rest.
+	// aloneInGroup is the part of a control group's memory that the garbage collector may take if its
+	// process is alone there: stacks, buffers of the kernel and pages of files need the rest.
 	aloneInGroup = 0.8
-	// withChildren is that part where children share the group: they do the work.
+	// withChildren is that part if children, which do the work, share the group.
 	withChildren = 0.4
 	// memoryEvery is how often the group's limit is looked at, which may be changed while it is in use
 	// (systemctl set-property, a resized pod).
 	memoryEvery = time.Minute
 )
 
-// LimitMemory gives the garbage collector a soft limit: that of this process's control group, or
-// goal where the group has none. A goal of 0 is no limit. Where children share the group, goal is
-// the most. GOMEMLIMIT in the environment goes before all that. LimitMemory follows the group and
-// the goal until ctx ends.
+// LimitMemory gives the garbage collector a soft limit: the limit of this process's control group,
+// or goal if the group has none. A goal of 0 means no limit. If children share the group, the limit
+// is at most goal. GOMEMLIMIT in the environment takes precedence. LimitMemory follows the group
+// and the goal until ctx ends.
 func LimitMemory(ctx context.Context, goal func() int64, children bool, log *slog.Logger) {
 	limit := memoryLimit(memlimit.FromCgroup, goal, children)
 	_, err := memlimit.Set(memlimit.WithProvider(limit), memlimit.WithRatio(1),
@@ -52,6 +52,6 @@ func memoryLimit(group memlimit.Provider, goalNow func() int64, children bool) m
 		case goal > 0:
 			return goal, nil
 		}
-		return 0, memlimit.ErrNoLimit // also where there are no control groups
+		return 0, memlimit.ErrNoLimit // also without control groups
 	}
 }

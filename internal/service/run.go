@@ -30,23 +30,24 @@ const (
 
 // Look is a process at one moment.
 type Look struct {
-	Started  bool   // the configuration is accepted, and it has joined or waits for what others do
+	Started  bool   // the configuration is accepted, and the process has joined or waits for others
 	Draining bool   // it stops
 	Says     string // what it does, in a line for people
 	Loops    []pump.LoopState
 }
 
-// Process is what the service manager is told of.
+// Process is the process that the service manager is told of.
 type Process struct {
 	Look func() Look
-	// Grace is for how long what is in work may go on when the process stops.
+	// Grace is how long tasks in work may go on when the process stops.
 	Grace time.Duration
-	// Requests counts those that were answered, or given up: a start that makes some goes on.
+	// Requests counts the requests that were answered or given up: a start that makes some is not
+	// stuck.
 	Requests *atomic.Int64
 }
 
-// Watch tells the service manager of a process until the returned function is called with how the
-// process ended. The end of ctx means that the process was told to stop.
+// Watch tells the service manager of a process until the returned function is called with the
+// process's error. The end of ctx means that the process was told to stop.
 func (m *Manager) Watch(ctx context.Context, p Process) (end func(err error)) {
 	if m == nil {
 		return func(error) {}
@@ -59,8 +60,8 @@ func (m *Manager) Watch(ctx context.Context, p Process) (end func(err error)) {
 		close(over)
 		g.Wait()
 		if err == nil && !w.ready {
-			// It has done all that there was to do before it was looked at; a service that ends
-			// without having been ready has failed.
+			// The process did all its work before the first look; a service that ends without having been
+			// ready has failed.
 			m.say(daemon.SdNotifyReady)
 		}
 		if !w.stopping {
@@ -115,7 +116,7 @@ func (w *watch) every() time.Duration {
 	return lookEvery
 }
 
-// look looks at the process and says what there is to be said.
+// look looks at the process and tells the news.
 func (w *watch) look(told bool) {
 	l, now := w.p.Look(), time.Now()
 	var things []string

@@ -32,7 +32,7 @@ func (s *speed) of(tasks int64, now time.Time) string {
 	return s.text
 }
 
-// mostReasons is how many of what is amiss a status names.
+// mostReasons is how many reasons a status names.
 const mostReasons = 2
 
 // amiss adds what is not as it should be.
@@ -62,7 +62,7 @@ func processorSays(s *processor.State, tasks *speed) string {
 	switch s.Phase {
 	case "working":
 		text := tasks.of(s.Done.Handled, time.Now())
-		if s.PausedSince != nil { // without a task, and no fault
+		if s.PausedSince != nil { // without a task, but not a fault
 			text = "paused by " + s.PausedBy
 			if s.Messages > 0 {
 				text += fmt.Sprintf(", %d messages in hand", s.Messages)

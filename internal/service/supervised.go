@@ -13,17 +13,17 @@ import (
 type Supervised struct {
 	Manager *Manager
 	Keys    *Keys
-	Events  *Events // of the machine; nil: they are not asked for
+	Events  *Events // of the machine; nil: do not ask for them
 	Grace   time.Duration
 	Stop    func() // does what SIGTERM does
-	// AtOnce ends a process that has not ended by itself, longer after it was told to than any stop
-	// takes: something in it hangs. Nil: it may take for ever.
+	// AtOnce ends a process that has not ended by itself long after every stop is over: something in
+	// it hangs. Nil: it may take for ever.
 	AtOnce func()
 
 	requests atomic.Int64
 }
 
-// Hooks adds to hooks that the requests of the process are counted, whatever they come to.
+// Hooks adds to hooks a count of the process's requests, whatever their outcome.
 func (s *Supervised) Hooks(h pump.Hooks) pump.Hooks {
 	request := h.Request
 	h.Request = func(account, object, operation string, took time.Duration, err error) {

@@ -28,10 +28,10 @@ type client struct {
 	shown  string // the same, without what may be secret
 	header http.Header
 	gzip   bool
-	wait   time.Duration // for one batch, with its repetitions
+	wait   time.Duration // for one batch, including retries
 	http   *http.Client
-	// refused is told of spans that the collector did not take from a batch that it took, and what it
-	// says; it may also only say something.
+	// refused is called with the number of spans that the collector refused from a batch that it took,
+	// perhaps 0, and with its text.
 	refused func(spans int64, says string)
 }
 
@@ -104,7 +104,7 @@ func newClient() (*client, error) {
 }
 
 // headers reads name=value pairs with commas between them, both percent-encoded. An error does not
-// show a value, which may be a key.
+// show values, which may be keys.
 func (c *client) headers(text string) error {
 	if text == "" {
 		return nil
@@ -116,8 +116,8 @@ func (c *client) headers(text string) error {
 		if !ok || err != nil || err2 != nil || name == "" {
 			return fmt.Errorf("OTEL_EXPORTER_OTLP_HEADERS: part %d is not name=value", i+1)
 		}
-		// Else every request would fail, once spans are there. Where a part is cut wrongly its name may
-		// be a key, so that it is not shown either.
+		// Otherwise every request would fail, once there are spans. If a part is cut wrongly its name may
+		// be a key, so the name is not shown either.
 		if !httpguts.ValidHeaderFieldName(name) {
 			return fmt.Errorf("OTEL_EXPORTER_OTLP_HEADERS: the name in part %d cannot be that of a header",
 				i+1)
@@ -131,7 +131,7 @@ func (c *client) headers(text string) error {
 	return nil
 }
 
-// tlsConfig trusts the authority that is named, and shows the certificate that is.
+// tlsConfig trusts the named authority, and shows the named certificate.
 func tlsConfig() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if file := first("CERTIFICATE"); file != "" {
@@ -154,7 +154,7 @@ func tlsConfig() (*tls.Config, error) {
 	return config, nil
 }
 
-// Start and Stop are otlptrace.Client's: there is nothing to do.
+// Start and Stop are otlptrace.Client's: it has nothing to do.
 func (c *client) Start(context.Context) error { return nil }
 
 // Stop lets connections go.
@@ -166,8 +166,8 @@ func (c *client) Stop(context.Context) error {
 // UploadTraces posts a batch until it is taken or the time for it is over. Only what the standard
 // calls retryable is posted again.
 func (c *client) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error {
-	// On the wire a TracesData is the same as the ExportTraceServiceRequest that is meant, whose
-	// package would link gRPC.
+	// On the wire a TracesData is the same as an ExportTraceServiceRequest, whose package would link
+	// gRPC.
 	text, err := proto.Marshal(&tracepb.TracesData{ResourceSpans: spans})
 	if err != nil {
 		return err
@@ -242,7 +242,7 @@ func (c *client) post(
 }
 
 // partial reads what an ExportTraceServiceResponse says of spans that were not taken
-// (partial_success). A body that is no such message says nothing.
+// (partial_success). A body that is not such a message says nothing.
 func partial(answer []byte) (spans int64, says string) {
 	fields(answer, func(n protowire.Number, success []byte, _ uint64) {
 		if n != 1 {
@@ -285,7 +285,7 @@ func fields(b []byte, do func(n protowire.Number, text []byte, value uint64)) {
 }
 
 // plain is a text of the collector as a log may have it: short, and without the headers that it was
-// sent, one of which may be a key.
+// sent, because one may be a key.
 func (c *client) plain(says string) string {
 	for _, values := range c.header {
 		for _, value := range values {

@@ -87,7 +87,7 @@ func wanted() bool {
 	return true
 }
 
-// checkSampler refuses what the SDK would only log, to sample every task then.
+// checkSampler refuses what the SDK would only log before it samples every task.
 func checkSampler() error {
 	name := strings.ToLower(strings.TrimSpace(os.Getenv("OTEL_TRACES_SAMPLER")))
 	switch name {
@@ -128,7 +128,7 @@ func (l *limited) Handle(err error) {
 	})
 }
 
-// refused counts spans that the collector refused, and tells of them with what it said last.
+// refused counts spans that the collector refused, and logs them with its last answer.
 func (l *limited) refused(spans int64, says string) {
 	l.refuses.Add(int(spans), func(_, spans int) {
 		l.log.Warn("the collector does not take all spans", "to", l.to, "refused", spans, "says", says)

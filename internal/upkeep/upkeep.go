@@ -21,12 +21,13 @@ const (
 
 // How idle queues are polled.
 const (
-	// IdleRate is gets a second of all idle queues together, by whomever they are polled.
+	// IdleRate is gets a second of all idle queues together, polled by any process.
 	IdleRate = 10
-	// IdleLeast is how long an idle queue is left alone at least, once it is idle for long enough.
+	// IdleLeast is the shortest time for which a queue is left alone once it has been idle for long
+	// enough.
 	IdleLeast = 5 * time.Second
-	// MostSlower is how many times as long an idle queue may be left alone to keep to a day's cap,
-	// up to SlowestPause.
+	// MostSlower is how many times longer an idle queue may be left alone to keep to a day's cap, up
+	// to SlowestPause.
 	MostSlower = 12
 	// SlowestPause is also how long a message may have to wait there for its get.
 	SlowestPause = 5 * time.Minute
@@ -37,14 +38,14 @@ const (
 	SampleSlowest = time.Minute
 )
 
-// IdlePause is how long an idle queue is left alone at most, where so many pairs of a queue and a
+// IdlePause is how long an idle queue is left alone at most, if so many pairs of a queue and a
 // processor that polls it are idle.
 func IdlePause(pairs int) time.Duration {
 	return max(IdleLeast, time.Duration(pairs)*time.Second/IdleRate)
 }
 
-// SlowPause is how long a queue is left alone at most that is otherwise left alone for that long,
-// where pauses are so many times as long.
+// SlowPause is the longest pause of a queue whose pause is otherwise so long, if pauses are so many
+// times longer.
 func SlowPause(pause time.Duration, slower float64) time.Duration {
 	return max(pause, min(time.Duration(float64(pause)*slower), SlowestPause))
 }
@@ -60,8 +61,8 @@ type Fleet struct {
 	Sample                     time.Duration // 0: none
 }
 
-// Least is how many requests a second of queues and tables the fleet makes at the least: nothing is
-// to do, and what can be slowed is as slow as it may be.
+// Least is how many requests a second of queues and tables the fleet makes at the least: there is
+// no work, and everything that can be slowed is as slow as it may be.
 func (f Fleet) Least() (queues, tables float64) {
 	pairs := f.Queues
 	if f.Shared {

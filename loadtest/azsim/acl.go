@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// maxPolicies is the most stored access policies of a queue or table, and
-// maxPolicyID the most characters of the name of one
+// maxPolicies is the most stored access policies of a queue or table, and maxPolicyID the most
+// characters of a policy's name
 // (learn.microsoft.com/rest/api/storageservices/define-stored-access-policy).
 const (
 	maxPolicies = 5
@@ -42,8 +42,8 @@ type aclDoc struct {
 	} `xml:"SignedIdentifier"`
 }
 
-// parseACL reads a SignedIdentifiers document whose permissions are among
-// letters; no body is an empty set. Errors are *aclError.
+// parseACL reads a SignedIdentifiers document whose permissions are among letters; a missing body
+// is an empty set. Errors are *aclError.
 func parseACL(body []byte, letters string) ([]signedIdentifier, error) {
 	body = bytes.TrimPrefix(body, []byte(bom))
 	if len(body) == 0 {

@@ -47,7 +47,7 @@ func (r *request) unauthenticated(code string) *reply {
 }
 
 // forbidden is 403 AuthenticationFailed with what Azure tells about the reason. The detail never
-// holds the key nor the signature that would have been right.
+// holds the key or the right signature.
 func (r *request) forbidden(detail string) *reply {
 	message := ""
 	if r.service == tableService {

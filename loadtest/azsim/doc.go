@@ -1,5 +1,5 @@
-// Package azsim simulates Azure Queue and Table storage: a real protocol
-// server in memory, to be steered by tests.
+// Package azsim simulates Azure Queue and Table storage: a real protocol server in memory, to be
+// steered by tests.
 //
 // A [Sim] holds any number of storage accounts. Programs reach them with their ordinary Azure
 // clients, unchanged: without sockets through [Sim.Transport] (an azcore policy.Transporter and
@@ -7,10 +7,10 @@
 // and [Sim.TableHandler]. Credentials are really verified: SharedKey, SharedKeyLite, service and
 // account SAS, stored access policies; any bearer token is taken.
 //
-// The addresses in [Sim.ConnectionString] look like Azure's and are served by
-// [Sim.Transport] alone: a client without it would ask the real Azure. Over TCP
-// use [Server.ConnectionString]. For a pump, open the accounts with
-// storage/azure and the transport, as the example of package pump does.
+// The addresses in [Sim.ConnectionString] look like Azure's and are served by [Sim.Transport]
+// alone: a client without it would ask the real Azure. Over TCP use [Server.ConnectionString]. For
+// a pump, open the accounts with storage/azure and the transport, as the example of package pump
+// does.
 //
 //	sim := azsim.New(azsim.Config{Accounts: []azsim.Account{{Name: "one"}, {Name: "two"}}})
 //	client, err := azqueue.NewServiceClientFromConnectionString(sim.ConnectionString("one"),
@@ -18,30 +18,30 @@
 //
 // # What it keeps to
 //
-// Answers follow recordings of the real services where there are any, and their documentation where
-// there are none. Where Azurite differs, the real service wins. A question that the documents leave
-// open is a parameter: whether a get of 32 costs 1 or 32 of the published rate ([Limits]), what a
-// superseded pop receipt is answered ([Config]). The published scalability targets are enforced as
-// 503 ServerBusy unless [NoLimits] says otherwise. AZURE.md beside this file holds the facts that
-// comments cite, how each is known, and which answers rest on memory.
+// Answers follow recordings of the real services or, without a recording, their documentation. If
+// Azurite differs, the real service wins. A question that the documents leave open is a parameter:
+// whether a get of 32 costs 1 or 32 of the published rate ([Limits]), the answer to a superseded
+// pop receipt ([Config]). The published scalability targets are enforced as 503 ServerBusy unless
+// [NoLimits] says otherwise. AZURE.md beside this file holds the facts that comments cite, how each
+// is known, and which answers rest on memory.
 //
 // # Steering
 //
 // [Sim.Inject] makes requests go wrong: answered with an error before or after they acted, broken
 // off, cut short, delayed, hung, delivered twice or early or out of order. [Sim.Blackout] and
-// [Sim.Hang] take a whole account away for those who ask, [Sim.SetState] disables or deletes it,
+// [Sim.Hang] make a whole account unreachable, [Sim.SetState] disables or deletes it,
 // [Sim.DeleteQueues] deletes its queues. [Sim.SetClockOffset] moves the servers' clock.
 // [Sim.Snapshot] remembers a partition of a table and [Snapshot.Restore] rolls it back,
 // [Sim.DropRows] loses rows. Tables are slow by Config.TableLatency, or for a while by a rule that
-// delays them. [Sim.Stats] tells what happened, [Sim.PartitionLoads] how many entities were asked
-// of each partition, [Sim.Faults] prints the rules in force. [Sim.SetLimits], [Sim.SetLatency] and
-// [Sim.Reset] change the rest while it runs.
+// delays them. [Sim.Stats] tells what happened, [Sim.PartitionLoads] how many entities of each
+// partition were asked for, [Sim.Faults] prints the rules in force. [Sim.SetLimits],
+// [Sim.SetLatency] and [Sim.Reset] change the rest while it runs.
 //
 // # Time and chance
 //
-// Time is package time's only, no goroutine runs in the background and no lock is held while
+// Only package time gives the time, no goroutine runs in the background and no lock is held while
 // waiting, so a Sim works inside a testing/synctest bubble, where an hour of throttling takes
-// milliseconds. Whatever is left to chance is a hash of the seed, the client ([Transport.As]), the
-// operation, the object and how many times that came up before: the same seed gives the same
-// history whatever else goes on.
+// milliseconds. Everything that is left to chance is a hash of the seed, the client
+// ([Transport.As]), the operation, the object and how often that came up before: the same seed
+// gives the same history, even if other things go on.
 package azsim

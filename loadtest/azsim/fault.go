@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// FaultKind is one way in which a request can go wrong on purpose.
+// FaultKind is a way for a request to go wrong on purpose.
 type FaultKind string
 
 // The kinds of fault. "Acts" means that the operation is carried out, so that
@@ -19,7 +19,7 @@ type FaultKind string
 const (
 	Answer      FaultKind = "answer"       // does not act; answers Status and Code
 	FailBefore  FaultKind = "fail-before"  // does not act; the connection breaks without an answer
-	AnswerAfter FaultKind = "answer-after" // acts; answers Status and Code all the same
+	AnswerAfter FaultKind = "answer-after" // acts, but answers Status and Code
 	AnswerLost  FaultKind = "answer-lost"  // acts; the connection breaks without an answer
 	// acts; the connection breaks in the middle of the answer's body
 	CutBody      FaultKind = "cut-body"
@@ -57,9 +57,9 @@ type Rule struct {
 	// Retry-After header in whole seconds, rounded up.
 	RetryAfter time.Duration
 
-	// Of the requests that match, the first Skip are spared. Of the rest: only
-	// the first First (0: all); of those every Every-th (0 and 1: each); of
-	// those a share of Probability, chosen by the seed (0: each).
+	// Of the requests that match, the first Skip are spared. Of the rest only the first First (0: all)
+	// are hit, of those every Every-th (0 and 1: each), and of those a share of Probability, chosen by
+	// the seed (0: each).
 	Skip, First, Every int
 	Probability        float64
 }
@@ -242,9 +242,9 @@ func (p *plan) is(kinds ...FaultKind) bool {
 	return p.decided != nil && slices.Contains(kinds, p.decided.rule.Fault)
 }
 
-// plan decides a request's fate before it is sent on its way: everything is a
-// function of the seed and the occasion, save for the counts of First, Skip
-// and Every, which go by the order of requests: the seed's too, if Ordered.
+// plan decides a request's fate before it is sent on its way: everything is a function of the seed
+// and the occasion, except the counts of First, Skip and Every, which follow the order of requests.
+// With Ordered the seed decides that order too.
 func (s *Sim) plan(instance string, r *request, op *operation) plan {
 	var p plan
 	rules := s.faults.load()

@@ -28,9 +28,9 @@ type Limits struct {
 	// or 1 (the request counts). The published page says "messages per second" and leaves it open.
 	GetCost int
 
-	// QueryCost is what a table query that looks at 1,000 entities costs: 1
-	// (the request counts; the default) or 1000 (each entity counts, on the
-	// partition where it lies, also one that the filter then leaves out).
+	// QueryCost is what a table query that looks at 1,000 entities costs: 1 (the request counts; the
+	// default) or 1000 (each entity counts, on its own partition, also if the filter then leaves it
+	// out).
 	QueryCost int
 
 	// Burst is how much unused rate may be caught up at once: at 2,000/s and
@@ -256,10 +256,10 @@ func (l Limits) validate() error {
 	return nil
 }
 
-// bucket is a token bucket kept as the one instant at which it would be full
-// again (the generic cell rate algorithm): refilling costs nothing, and a cost
-// above the burst leaves a debt instead of never being admitted, which is why
-// this is not an x/time/rate.Limiter. The nil bucket has no limit.
+// bucket is a token bucket, kept as the instant at which it would be full again (the generic cell
+// rate algorithm): refilling costs nothing, and a cost above the burst leaves a debt instead of
+// never being admitted, which is why this is not an x/time/rate.Limiter. The nil bucket has no
+// limit.
 type bucket struct {
 	each  int64 // nanoseconds of rate that one unit uses up
 	burst int64 // how far full may lie ahead of now, nanoseconds
@@ -290,15 +290,15 @@ func (b *bucket) take(now int64, n int) bool {
 	}
 }
 
-// owe charges n units whatever is left; a negative n gives back.
+// owe charges n units even if fewer are left; a negative n gives units back.
 func (b *bucket) owe(n int) {
 	if b != nil && n != 0 {
 		b.full.Add(int64(n) * b.each)
 	}
 }
 
-// maxPartitions bounds the buckets that an account keeps: partition keys come
-// from outside. At the bound those that are full, and thus say nothing, go.
+// maxPartitions bounds the buckets that an account keeps: partition keys come from outside. At the
+// bound full buckets go, because they say nothing.
 const maxPartitions = 1 << 14
 
 // buckets are the limits of one service of one account.
@@ -359,7 +359,7 @@ func (s *Sim) SetLimits(l Limits) error {
 	return nil
 }
 
-// charge is what a request was charged, for what it serves later.
+// charge is what a request was charged, for the entities that it serves later.
 type charge struct {
 	*limiter
 	partition, account *bucket
@@ -401,8 +401,8 @@ func (s *Sim) settle(c charge, r *request, op *operation, rep *reply) *reply {
 	return nil
 }
 
-// settleTable charges the entities that a query looked at to their partitions.
-// It refuses a query that came upon a partition with nothing left.
+// settleTable charges the entities that a query looked at to their partitions. It refuses a query
+// that met a partition whose limit is used up.
 func (s *Sim) settleTable(c charge, r *request, op *operation, rep *reply) *reply {
 	if c.QueryCost > 1 {
 		now, total := time.Now().UnixNano(), 0

@@ -100,8 +100,9 @@ type Server struct {
 	done         sync.WaitGroup
 }
 
-// Listen serves both services on loopback TCP. Addresses are like "127.0.0.1:0"; "" is that. Others
-// than loopback are refused: accounts hold whatever is put into them and their keys can be derived.
+// Listen serves both services on loopback TCP. Addresses are like "127.0.0.1:0"; "" means that one.
+// Other addresses than loopback are refused: anything may be put into the accounts, and their keys
+// can be derived.
 func (s *Sim) Listen(queueAddr, tableAddr string) (*Server, error) {
 	queue, err := listenLoopback(queueAddr)
 	if err != nil {
@@ -153,7 +154,7 @@ func (srv *Server) TableEndpoint(account string) string {
 	return "http://" + srv.TableAddr() + "/" + account
 }
 
-// ConnectionString returns the connection string of an account, "" if there is no such account.
+// ConnectionString returns the connection string of an account, "" if the account does not exist.
 func (srv *Server) ConnectionString(account string) string {
 	key := srv.sim.Key(account)
 	if key == "" {

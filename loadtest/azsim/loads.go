@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// PartitionLoad is what the requests that were let through asked of one
-// partition of a table: entities written, and entities that queries looked at.
+// PartitionLoad is the load of one partition of a table by the admitted requests: entities written,
+// and entities that queries looked at.
 type PartitionLoad struct {
 	Account   string
 	Table     string // in small letters

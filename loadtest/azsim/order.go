@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// enter lets a request begin. Its place among those of the instant decides the how
-// many-th it is, for its delays, faults and limits. Requests that came in one instant
-// were numbered in no order, so their ids are of what they say.
+// enter lets a request begin. The request's place among those of the same instant decides its
+// number, for its delays, faults and limits. Requests of one instant arrive in no fixed order, so
+// their ids come from their contents.
 func (s *Sim) enter(ctx context.Context, c *call, r *request) bool {
 	if !s.config.Ordered {
 		return true

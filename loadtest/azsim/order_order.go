@@ -1,4 +1,5 @@
-// Package order decides which of the requests of one instant goes on first.
+// This file decides which of the requests of one instant goes on first.
+
 package azsim
 
 import (
@@ -9,14 +10,14 @@ import (
 	"time"
 )
 
-// order lets requests that would go on in one instant go on one after another
-// (azsim.Config.Ordered). In virtual time many things happen in the same nanosecond,
-// and which goroutine of several comes first in it is not decided.
+// order lets requests that would go on in one instant go on one after another ([Config.Ordered]).
+// In virtual time many things happen in the same nanosecond, and the order of goroutines in it is
+// not fixed.
 //
-// Time is cut into steps. Who is to go on in a step has said so before it
-// begins, so that at its beginning all of them are known, and each takes the
-// nanosecond that its key's rank gives. Virtual time only moves on when every goroutine
-// waits, so whatever one of them brings about is over before the next goes on.
+// Time is cut into steps. A request that is to go on in a step says so before the step begins. So
+// at its beginning all requests of the step are known, and each takes the nanosecond that its key's
+// rank gives. Virtual time only moves on when every goroutine waits, so the effects of one request
+// are over before the next goes on.
 type order struct {
 	mu    sync.Mutex
 	steps map[int64]*step // by their beginning, Unix nanoseconds; guarded by mu
@@ -24,15 +25,15 @@ type order struct {
 
 const every = int64(time.Microsecond)
 
-// step is who goes on in one step.
+// step is the requests that go on in one step.
 type step struct {
 	waiting []*wait // sorted once the step has begun
 	begun   bool
-	left    int // those who have not gone on
+	left    int // the ones that have not gone on
 }
 
-// wait is one who waits. Of those who say the same who came first goes first; who
-// came in one nanosecond as well cannot be told apart.
+// wait is a request that waits. Of requests that say the same, the first to come goes first; if
+// they also came in one nanosecond they cannot be told apart.
 type wait struct {
 	key  uint64
 	came int64

@@ -40,9 +40,9 @@ func (s *queueStore) remove(name string, now time.Time) bool {
 	return true
 }
 
-// sweep forgets deleted names that are free again, or those that are not asked
-// for any more would pile up. It waits for twice as many as the last sweep
-// left, so that deleting many queues costs a constant for each.
+// sweep forgets deleted names that are free again: otherwise names that no request asks for any
+// more would pile up. It waits for twice as many as the last sweep left, so that deleting many
+// queues costs a constant for each.
 func (s *queueStore) sweep(now time.Time) {
 	if len(s.deleted) < s.sweepAt {
 		return

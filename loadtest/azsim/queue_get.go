@@ -29,8 +29,8 @@ func (s *queueStore) runGet(r *request, name string) reply {
 	})
 }
 
-// take leases up to n visible messages. All of one get carry the same receipt,
-// so that a client that keeps them by receipt alone is caught (AZURE.md A3).
+// take leases up to n visible messages. All of one get carry the same receipt, to catch a client
+// that tells messages apart only by receipts (AZURE.md A3).
 func (q *queue) take(n int, now int64, lease time.Duration, mis mischief) []*message {
 	var got []*message
 	if mis.reorder {

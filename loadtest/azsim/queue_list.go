@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// maxListed is the most queues of one page, however many are asked for.
+// maxListed is the most queues of one page, even if more are asked for.
 const maxListed = 5000
 
 // listQueues: learn.microsoft.com/rest/api/storageservices/list-queues1.

@@ -10,9 +10,8 @@ import (
 // never is the expiry of a message that has none.
 const never = math.MaxInt64
 
-// message is one message of a queue. Times are Unix nanoseconds of the
-// server's clock. Everything is guarded by the queue's mutex, except text,
-// whose bytes never change (an update puts another slice).
+// message is one message of a queue. Times are Unix nanoseconds of the server's clock. The queue's
+// mutex guards everything except text, whose bytes never change (an update puts another slice).
 type message struct {
 	id       uuid.UUID
 	text     []byte // decoded, as the client meant it
@@ -32,18 +31,18 @@ type message struct {
 }
 
 // before is the order in which messages are handed out: by the time at which they became visible,
-// then by insertion. New messages are thus strictly first in, first out, and one that was released
-// goes behind what was put before its release, on Azure as on Azurite (AZURE.md Q66, window 37).
+// then by insertion. So new messages are strictly first in, first out, and a released message goes
+// behind those that were put before its release, on Azure as on Azurite (AZURE.md Q66, window 37).
 func (m *message) before(o *message) bool {
 	return m.visible < o.visible || m.visible == o.visible && m.seq < o.seq
 }
 
 // messageSet holds the messages of one queue. The obvious structure, one heap ordered by
-// visibility, moves every message of a deep queue through log n cache misses when it is taken. Here
+// visibility, costs log n cache misses for each message that is taken from a deep queue. Here
 // messages that were never taken wait in an array in the order of their arrival, which is the order
-// of before, and only those that are leased or delayed are in a heap: taking is a step in the
-// array, and the heap is as small as what is in flight. With millions of messages, put is O(1),
-// take O(log leased), update and delete O(log leased), and the expiry heap adds O(log n) for
+// of the method before, and only those that are leased or delayed are in a heap: taking is a step
+// in the array, and the heap is as small as what is in flight. With millions of messages, put is
+// O(1), take O(log leased), update and delete O(log leased), and the expiry heap adds O(log n) for
 // messages that have a time to live.
 type messageSet struct {
 	byID  map[uuid.UUID]*message
@@ -57,7 +56,7 @@ func newMessageSet() messageSet { return messageSet{byID: make(map[uuid.UUID]*me
 
 func (s *messageSet) len() int { return len(s.byID) }
 
-// add puts a new message, whose seq it sets.
+// add puts a new message and sets its seq.
 func (s *messageSet) add(m *message, now int64) {
 	s.seq++
 	m.seq = s.seq
@@ -69,8 +68,8 @@ func (s *messageSet) add(m *message, now int64) {
 	s.insert(m, now)
 }
 
-// insert files m under m.visible. The fifo takes it only if it keeps the
-// order: not when it is delayed, nor when the server's clock was set back.
+// insert files m under m.visible. The fifo takes it only if that keeps the order: not if the
+// message is delayed or the server's clock was set back.
 func (s *messageSet) insert(m *message, now int64) {
 	if m.visible <= now && m.dequeued == 0 && s.fifo.sortsLast(m) {
 		m.leaseAt = -1
@@ -105,7 +104,7 @@ func (s *messageSet) remove(m *message) {
 	delete(s.byID, m.id)
 }
 
-// expire deletes what has outlived its time. It is called before every operation instead of from a
+// expire deletes messages whose time to live is over. Every operation calls it first, instead of a
 // timer: no goroutine keeps a synctest bubble busy, and an idle queue costs nothing.
 func (s *messageSet) expire(now int64) {
 	for len(s.ttl) > 0 && s.ttl[0].expires <= now {
@@ -131,7 +130,7 @@ func (s *messageSet) first(now int64) *message {
 func (s *messageSet) visible(now int64, n int) []*message {
 	out := make([]*message, 0, min(n, len(s.byID)))
 	// The smallest elements of a heap are a connected part of its tree, from the root: a frontier of
-	// candidates, smallest first, finds them in O(n log n) whatever the size of the heap.
+	// candidates, smallest first, finds them in O(n log n), independent of the size of the heap.
 	frontier := frontier{lease: s.lease}
 	frontier.reach(0)
 	place := s.fifo.head

@@ -34,8 +34,8 @@ func (p popReceipt) String() string {
 	return base64.StdEncoding.EncodeToString(b[:n])
 }
 
-// wellFormed reports whether text could be a receipt at all, which decides
-// between "no such receipt" and "no receipt".
+// wellFormed reports whether text could be a receipt, which decides between "no such receipt" and
+// "no receipt".
 func wellFormed(text string) bool {
 	b, err := base64.StdEncoding.DecodeString(text)
 	if err != nil || len(b) < 20 {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Message lists are written by hand: encoding/xml would take 20 ms for 32 full
-// messages, in the process whose work is being measured.
+// Message lists are written by hand: encoding/xml would take 20 ms for 32 full messages, in the
+// process that is being measured.
 
 // endOfTime is the ExpirationTime of a message that never expires.
 const endOfTime = "Fri, 31 Dec 9999 23:59:59 GMT"

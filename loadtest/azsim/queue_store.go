@@ -23,7 +23,7 @@ type queueStore struct {
 	mu      sync.RWMutex
 	queues  map[string]*queue    // guarded by mu
 	deleted map[string]time.Time // when; guarded by mu; may hold names that are free again
-	sweepAt int                  // size of deleted at which free names leave it; guarded by mu
+	sweepAt int                  // at this size of deleted free names leave it; guarded by mu
 }
 
 // queue is one queue.

@@ -122,7 +122,7 @@ func slowMessage(body []byte) ([]byte, error) {
 	return text, nil
 }
 
-// halved reports whether half a surrogate pair was in a body, for which decoders put U+FFFD.
+// halved reports whether a body had half a surrogate pair, which decoders turn into U+FFFD.
 func halved(text string, body []byte) bool {
 	return strings.ContainsRune(text, utf8.RuneError) && !bytes.ContainsRune(body, utf8.RuneError) &&
 		!bytes.Contains(bytes.ToLower(body), []byte("fffd"))

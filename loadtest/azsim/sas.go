@@ -217,8 +217,8 @@ func (r *request) checkServiceScope(op *operation, t sasToken) *reply {
 	return nil
 }
 
-// allows reports whether the letters granted hold all of one alternative of
-// need (see operation.permission).
+// allows reports whether the granted letters include all letters of an alternative of need (see
+// operation.permission).
 func allows(granted, need string) bool {
 	lacking := func(letter rune) bool { return !strings.ContainsRune(granted, letter) }
 	for alternative := range strings.SplitSeq(need, ",") {

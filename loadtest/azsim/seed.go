@@ -6,7 +6,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// requestWord tells the ids of requests from what else comes of the same words.
+// requestWord separates the ids of requests from other draws of the same words.
 const requestWord = 0x7265717565737473
 
 // occasion is what "how many-th time" is counted of (P9).
@@ -19,8 +19,8 @@ func (o occasion) hash() uint64 {
 		drawHash(o.object))
 }
 
-// words is everything that a request says, hashed, by which those of one instant are told apart. A
-// pop receipt is not part of it: which one a message has says who came when.
+// words is a hash of everything that a request says; it tells requests of one instant apart. It
+// leaves out the pop receipt, because that depends on the order in which requests came.
 func (r *request) words(c *call) uint64 {
 	query := c.rawQuery
 	if r.query.Has("popreceipt") {

@@ -11,8 +11,7 @@ import (
 	"strings"
 )
 
-// call is one request as it came in, by TCP or through a Transport, before
-// anything of it is understood.
+// call is one request as it came in, by TCP or through a Transport, before it is parsed.
 type call struct {
 	service  service // "" if only the host can tell
 	method   string
@@ -36,7 +35,7 @@ const (
 	cutShort           // half the body, then the connection breaks
 	lost               // the connection breaks without an answer
 	noConnect          // the connection was refused
-	noHost             // no host of that name was found
+	noHost             // the host's name was not found
 	gaveUp             // the client's context ended first
 )
 
@@ -50,9 +49,9 @@ type outcome struct {
 	delivery
 }
 
-// maxQueueBody bounds what is read of a request to the queue service: 65,536
-// characters of which each may be escaped (&quot; is six bytes), and the XML
-// around them. maxTableBody is the bound on an entity group transaction.
+// maxQueueBody bounds what is read of a request to the queue service: 65,536 characters, each
+// perhaps escaped (&quot; is six bytes), and the XML around them. maxTableBody is the bound on an
+// entity group transaction.
 const (
 	maxQueueBody = 6*maxMessageText + 4096
 	maxTableBody = 4 << 20
@@ -92,8 +91,8 @@ func (s *Sim) serve(ctx context.Context, c *call) outcome {
 	return out
 }
 
-// read reads the rest of a request and finds the operation, or the answer to one
-// that asks for none. It is an error if the client broke off.
+// read reads the rest of a request and finds the operation, or the answer to a request without one.
+// It is an error if the client broke off.
 func (s *Sim) read(c *call, r *request) (*operation, reply, error) {
 	if rep, err := r.readBody(c); err != nil {
 		return nil, reply{}, err
@@ -104,8 +103,8 @@ func (s *Sim) read(c *call, r *request) (*operation, reply, error) {
 	return op, rep, nil
 }
 
-// turnAway answers a request that asks for no operation. It takes its time all
-// the same: a client that asks again at once must not stop virtual time.
+// turnAway answers a request without an operation. It also takes its time: a client that asks again
+// at once must not stop virtual time.
 func (s *Sim) turnAway(ctx context.Context, r *request, rep reply) outcome {
 	if l, _ := s.latencyOf(r.service); !orderSleep(ctx, l) {
 		return outcome{delivery: gaveUp}
@@ -202,8 +201,8 @@ func (s *Sim) newRequest(c *call) *request {
 	return r
 }
 
-// queryValues reads a query string, as much of it as can be read: what is
-// broken is missing, and refused as such.
+// queryValues reads as much of a query string as it can: a broken parameter is missing, and refused
+// as missing.
 func queryValues(raw string) url.Values {
 	if raw == "" {
 		return url.Values{}
@@ -212,7 +211,7 @@ func queryValues(raw string) url.Values {
 	return v
 }
 
-// errShortBody ends a request whose body broke off.
+// errShortBody says that a request's body broke off.
 var errShortBody = errors.New("azsim: the request's body broke off")
 
 // readBody reads the body within its bound. It is an error if the client

@@ -9,7 +9,7 @@ import (
 
 // This file is the seam between the core, which owns everything that both services share (accounts,
 // the wire, authorisation, limits, faults, counters, the service properties), and the two services,
-// which own what an operation means. The way of a request:
+// which own the meaning of operations. The way of a request:
 //
 //	core:    find account and service, read the body within its bound, check x-ms-version
 //	backend: route: name the operation, its object, cost and permissions
@@ -17,8 +17,8 @@ import (
 //	backend: operation.run: carry it out
 //	core:    charge what was served, common headers, travel back, count
 //
-// The core makes an account's table service with newTableStore(a *account)
-// (table_store.go) and its queue service with newQueueStore(a *account).
+// The core makes an account's table service with newTableStore(a *account) (table_store.go) and its
+// queue service with newQueueStore(a *account).
 
 // service names one of the two services of an account.
 type service string
@@ -36,7 +36,7 @@ type request struct {
 	// service
 	path    string
 	query   url.Values
-	header  http.Header // keys in canonical form, whatever the client sent
+	header  http.Header // keys in canonical form, not as the client sent them
 	body    []byte      // the backend may keep it: nothing else has it or writes to it
 	account *account
 	service service
@@ -80,9 +80,9 @@ type looked struct {
 	n         int
 }
 
-// operation is what a request asks for. It is found before the request is
-// authorised, counted, throttled or failed on purpose, so that each of those
-// can speak of the operation, and carried out last.
+// operation is what a request asks for. It is found before the request is authorised, counted,
+// throttled or failed on purpose, so that each of these can name the operation, and is carried out
+// last.
 type operation struct {
 	// "PutMessage", "InsertEntity", "Batch", ...: the REST reference's names without spaces
 	name   string
@@ -91,9 +91,9 @@ type operation struct {
 	partition string
 	cost      int // messages or entities that the published limits count; 0 counts as 1
 
-	// What a SAS must hold. Alternatives are separated by commas; of one
-	// alternative all letters are needed: "au" is add and update, "c,w" is
-	// create or write, "" is never allowed by that kind of SAS.
+	// The letters that a SAS must hold. Commas separate alternatives; an alternative needs all of its
+	// letters: "au" is add and update, "c,w" is create or write, "" is never allowed by that kind of
+	// SAS.
 	permission        string // service SAS, and the permissions of a stored access policy
 	accountPermission string // account SAS
 	// account SAS resource type: 's' service, 'c' queue or table, 'o' message or entity
@@ -106,15 +106,14 @@ type operation struct {
 }
 
 // backend is one service of one account. Its methods are called by many goroutines at once. route
-// looks at the request only and changes nothing; a request it cannot make sense of gives a nil
-// operation and the answer. run must not sleep nor wait for anything but a short mutex: virtual
-// time stops while a mutex is held across a sleep. Bodies it answers with are never written to
-// again.
+// looks at the request only and changes nothing; a request that it does not understand gives a nil
+// operation and the answer. run must not sleep, and wait only for a short mutex: virtual time stops
+// while a mutex is held across a sleep. The bodies of its answers are never written to again.
 type backend interface {
 	route(r *request) (*operation, reply)
 
-	// policies are the stored access policies of a queue or table; found is
-	// false if there is no such object.
+	// policies are the stored access policies of a queue or table; found is false if the object does
+	// not exist.
 	policies(object string) (p []signedIdentifier, found bool)
 }
 

@@ -184,8 +184,8 @@ func (d *propertiesDoc) check() (name, value string, ok bool) {
 	return "", "", true
 }
 
-// serviceStats answers how far the secondary is behind: never more than a minute. It is asked of
-// the secondary endpoint, NAME-secondary; asking the primary is an error.
+// serviceStats answers how far the secondary is behind: never more than a minute. Only the
+// secondary endpoint, NAME-secondary, answers it; the primary gives an error.
 func serviceStats(r *request) reply {
 	if !r.secondary {
 		return badParameter(r, "comp", "stats", "The statistics are those of the secondary endpoint.")

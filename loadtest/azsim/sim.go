@@ -30,10 +30,10 @@ type Config struct {
 	// nanoseconds, so that no two requests tie. 0: none. SetLatency changes it.
 	Latency time.Duration
 
-	// Ordered makes everything in virtual time a function of the seed (P9,
-	// docs/protocols.md): requests of one instant, on their way there and back, go on
-	// one after another, a nanosecond apart, in an order that the seed decides. Each
-	// waits for up to 2 us more, which only in a bubble of virtual time is what it says.
+	// Ordered makes everything in virtual time a function of the seed (P9, docs/protocols.md):
+	// requests of one instant, on their way there and back, go on one after another, a nanosecond
+	// apart, in an order that the seed decides. Each waits for up to 2 us more, which is exact only in
+	// a bubble of virtual time.
 	Ordered bool
 
 	// BeingDeleted is how long the name of a deleted queue or table stays taken (409
@@ -54,8 +54,8 @@ type Config struct {
 	// Tables are rare behaviours of the Table service.
 	Tables TableOptions
 
-	// Bearer judges the token of a request with "Authorization: Bearer" at the server's time; an
-	// error is a 401 whose challenge lets a client fetch another token. nil accepts every token.
+	// Bearer judges the token of a request with "Authorization: Bearer" at the server's time; an error
+	// becomes a 401 with a challenge that lets a client fetch another token. nil accepts every token.
 	Bearer func(token string, now time.Time) error
 
 	// Log gets one debug record for each request. nil: no log.
@@ -156,8 +156,8 @@ func validAccountName(name string) bool {
 	return true
 }
 
-// derivedKey is the key of an account that was given none: 64 bytes like a real one, the same
-// wherever the name is the same, so that a written configuration outlives the process.
+// derivedKey is the key of an account that was given none: 64 bytes like a real key, the same for
+// the same name, so that a written configuration outlives the process.
 func derivedKey(name string) []byte {
 	k := sha512.Sum512([]byte("queuepump azsim account key\x00" + name))
 	return k[:]
@@ -166,7 +166,7 @@ func derivedKey(name string) []byte {
 // Accounts returns the names of the accounts, sorted.
 func (s *Sim) Accounts() []string { return slices.Clone(s.names) }
 
-// Key returns the base64 key of an account, "" if there is no such account.
+// Key returns the base64 key of an account, "" if the account does not exist.
 func (s *Sim) Key(account string) string {
 	if a := s.accounts[account]; a != nil {
 		return base64.StdEncoding.EncodeToString(a.mac.Load().key)
@@ -183,7 +183,7 @@ func (s *Sim) RollKey(account string) string {
 }
 
 // ConnectionString returns the connection string of an account for clients that use Transport: the
-// names are Azure's own, so they reach nothing but the simulator. "" if there is no such account.
+// names are Azure's own, so they reach nothing but the simulator. "" if the account does not exist.
 func (s *Sim) ConnectionString(account string) string {
 	if key := s.Key(account); key != "" {
 		return "DefaultEndpointsProtocol=https;AccountName=" + account + ";AccountKey=" + key +
@@ -200,7 +200,7 @@ func (s *Sim) Depth(account, queue string) (visible, all int) {
 }
 
 // SetClockOffset sets how far the servers' clock is ahead of package time's (behind, if negative).
-// It shows in Date headers, timestamps, visibility and expiry, and in how dates and SAS are judged.
+// It affects Date headers, timestamps, visibility and expiry, and the judgement of dates and SAS.
 func (s *Sim) SetClockOffset(d time.Duration) { s.offset.Store(int64(d)) }
 
 // now is the servers' clock: wall time only, so that an offset that jumps

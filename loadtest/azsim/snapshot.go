@@ -10,9 +10,9 @@ type Snapshot struct {
 	rows      []*entity
 }
 
-// Snapshot remembers one partition of a table, so that Restore can bring it back: what a fail-over
-// to another region and a restore from a copy do. nil if there is no such account or table; a
-// partition without rows is a snapshot like any other.
+// Snapshot remembers one partition of a table, so that Restore can bring it back: as a fail-over to
+// another region or a restore from a copy does. It is nil if the account or table does not exist; a
+// partition without rows gives a snapshot like any other.
 func (s *Sim) Snapshot(account, tableName, partition string) *Snapshot {
 	return s.snapshot(account, tableName, partition, false)
 }
@@ -37,16 +37,16 @@ func (s *Sim) snapshot(account, tableName, partition string, whole bool) *Snapsh
 // holds tells whether a row lies in what was remembered.
 func (p *Snapshot) holds(e *entity) bool { return p.whole || e.pk == p.partition }
 
-// In gives the snapshot as one of another table, also of another simulator, which must be there:
-// Restore puts the rows there, where they can be read while the table that they are of goes on.
+// In gives the snapshot as one of another, existing table, also of another simulator. Restore then
+// puts the rows into that table, where they can be read while their own table goes on.
 func (p *Snapshot) In(s *Sim, account, tableName string) *Snapshot {
 	return &Snapshot{s.table(account, tableName), p.partition, p.whole, p.rows}
 }
 
 // Restore brings back what was remembered, in one moment: rows that changed are as they were, with
 // the ETag and timestamp they had, rows made since are gone, rows removed since are there again. It
-// returns how many rows differ from before. Whatever else the table holds stays. The table's rows
-// may be written at the same time; a table deleted since stays deleted (0).
+// returns how many rows differ from before. Other rows of the table stay. The table's rows may be
+// written at the same time; a table deleted since stays deleted (0).
 func (p *Snapshot) Restore() int {
 	t := p.table
 	t.mu.Lock()
@@ -77,8 +77,9 @@ func (p *Snapshot) Restore() int {
 	return n
 }
 
-// DropRows takes rows out of a partition of a table as no client does: those whose row key `which`
-// is true of, or all of them if it is nil. It returns how many. Which is not called concurrently.
+// DropRows takes rows out of a partition of a table as no client does: the rows for whose key
+// `which` is true, or all of them if it is nil. It returns how many. It never calls which
+// concurrently.
 func (s *Sim) DropRows(account, tableName, partition string, which func(rowKey string) bool) int {
 	t := s.table(account, tableName)
 	if t == nil {
@@ -143,7 +144,7 @@ func (t *table) within(in func(*entity) bool) []*entity {
 	return rows
 }
 
-// bury removes a row whose timestamp is not to come back; t.mu is held.
+// bury removes a row, whose timestamp must not come back; t.mu is held.
 func (t *table) bury(k rowKey, e *entity) {
 	t.rows.remove(k)
 	t.graves[k] = max(t.graves[k], e.ticks)

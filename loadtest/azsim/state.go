@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// Texts are those of all messages of a queue, of those too that no client sees now; nil without
-// such a queue.
+// Texts are the texts of all messages of a queue, also of messages that no client sees now; nil
+// without such a queue.
 func (s *Sim) Texts(account, queue string) (texts [][]byte) {
 	a := s.accounts[account]
 	if a == nil {
@@ -25,11 +25,11 @@ func (s *Sim) Texts(account, queue string) (texts [][]byte) {
 	return texts
 }
 
-// State is what has become of an account, by its owner's hand or the service's.
+// State is the state into which an account's owner or the service has put it.
 type State int32
 
-// The states of an account. Whether a well one can be reached is another matter (Sim.Blackout).
-// That the name of a deleted account leaves the DNS is from memory.
+// The states of an account. Sim.Blackout decides whether a well account can be reached. That the
+// name of a deleted account leaves the DNS is from memory.
 const (
 	Well     State = iota
 	Disabled       // every request to it is refused: 403 AccountIsDisabled
@@ -37,7 +37,7 @@ const (
 )
 
 // SetState makes an account disabled, gone or well again. It keeps what it holds: an account that
-// was deleted can be recovered. Who makes another one of its name calls Reset before. It does
+// was deleted can be recovered. To make another account of its name, call Reset first. It does
 // nothing for an account that does not exist.
 func (s *Sim) SetState(account string, st State) {
 	if a := s.accounts[account]; a != nil {
@@ -53,7 +53,7 @@ func (r *request) disabled() reply {
 }
 
 // DeleteQueues deletes queues of an account with what is in them, or all its queues if none is
-// named, as somebody does who is no client of the pump. It returns how many there were. Their names
+// named, as somebody does who does not use the pump. It returns how many there were. Their names
 // stay taken as after any deletion (Config.BeingDeleted).
 func (s *Sim) DeleteQueues(account string, names ...string) (n int) {
 	a := s.accounts[account]

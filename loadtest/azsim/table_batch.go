@@ -30,8 +30,8 @@ type batch struct {
 	refused   *tableError // a change is wrong in itself; index says which
 }
 
-// parseBatch reads the body of a batch. It keeps no more than maxChanges parts
-// whatever the body holds.
+// parseBatch reads the body of a batch. It keeps no more than maxChanges parts, even if the body
+// holds more.
 func parseBatch(r *request) *batch {
 	b := &batch{}
 	if len(r.body) > maxTableBody {
@@ -72,7 +72,7 @@ func multipartOf(contentType string, body []byte) (*multipart.Reader, bool) {
 
 // section reads one part of a batch: a change set or a query. They do not mix.
 func (b *batch) section(r *request, p *multipart.Part) bool {
-	body, err := io.ReadAll(p) // no more than the request's body
+	body, err := io.ReadAll(p) // at most the request's body
 	if err != nil {
 		return false
 	}
@@ -193,7 +193,7 @@ func partRequest(r *request, text []byte) (*request, bool) {
 		return nil, false
 	}
 	header, err := in.ReadMIMEHeader()
-	if err != nil && !errors.Is(err, io.EOF) { // the blank line may be missing where there is no body
+	if err != nil && !errors.Is(err, io.EOF) { // the blank line may be missing if the body is
 		return nil, false
 	}
 	body, err := io.ReadAll(in.R)
@@ -241,16 +241,15 @@ func (s *tableStore) routeBatch(r *request) *operation {
 			}
 		}
 	}
-	if op.permission == "" { // it will be refused; whom it may concern is open
+	if op.permission == "" { // it will be refused; the reason is open
 		op.permission = "r,a,u,d"
 	}
 	op.accountPermission = op.permission
 	return op
 }
 
-// runBatch carries a batch out. A batch that can be read is answered 202
-// whatever became of it: one part for each change, or one part only that says
-// which change failed and why (AZURE.md A4, $batch).
+// runBatch carries a batch out. A batch that can be read is always answered 202: with one part for
+// each change, or with one part only, which says which change failed and why (AZURE.md A4, $batch).
 func (s *tableStore) runBatch(r *request, b *batch) reply {
 	if b.malformed != nil {
 		return b.malformed.answer(r)

@@ -2,7 +2,7 @@ package azsim
 
 import "strings"
 
-// bound is one end of a range of keys; the zero value is no end.
+// bound is one end of a range of keys; the zero value means no end.
 type bound struct {
 	key  string
 	set  bool
@@ -13,7 +13,8 @@ type bound struct {
 type keySpan struct{ low, high bound }
 
 // keyBounds is a range of partition keys, and of row keys within each of them. A query looks at
-// nothing outside, so that a point or range query costs what it returns however big the table is.
+// nothing outside, so the cost of a point or range query depends on what it returns, not on the
+// size of the table.
 type keyBounds struct{ partition, row keySpan }
 
 // point returns the only partition key within the bounds, if there is one.
@@ -61,7 +62,7 @@ func (a keySpan) and(b keySpan) keySpan {
 	return keySpan{tighterLow(a.low, b.low), tighterHigh(a.high, b.high)}
 }
 
-// or covers both spans and whatever lies between them.
+// or covers both spans and all that lies between them.
 func (a keySpan) or(b keySpan) keySpan {
 	return keySpan{looserLow(a.low, b.low), looserHigh(a.high, b.high)}
 }

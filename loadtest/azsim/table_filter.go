@@ -33,7 +33,7 @@ type filter interface {
 	// match judges one row; find gives its properties.
 	match(find func(string) (value, bool)) bool
 
-	// bounds is a range of keys outside of which nothing matches.
+	// bounds is a range of keys; nothing matches outside it.
 	bounds() keyBounds
 }
 
@@ -71,7 +71,7 @@ func (f boolean) match(find func(string) (value, bool)) bool {
 	return ok && v.kind == edmBoolean && v.num != 0
 }
 
-// match is false for a property that is missing or of another type, whatever the operator.
+// match is false for a property that is missing or of another type, with any operator.
 func (f comparison) match(find func(string) (value, bool)) bool {
 	v, ok := find(f.name)
 	if !ok {
@@ -102,7 +102,7 @@ var mirrored = map[string]string{
 	"eq": "eq", "ne": "ne", "gt": "lt", "ge": "le", "lt": "gt", "le": "ge",
 }
 
-// parseFilter parses $filter; an empty one is none.
+// parseFilter parses $filter; an empty text means no filter.
 func parseFilter(s string) (filter, *tableError) {
 	if strings.TrimSpace(s) == "" {
 		return nil, nil
@@ -178,7 +178,7 @@ func wordRune(c rune) bool {
 		unicode.In(c, unicode.L, unicode.Nl, unicode.Nd, unicode.Mn, unicode.Mc, unicode.Pc, unicode.Cf)
 }
 
-// quoted reads a quoted string at the start of s, in which two quotes are one.
+// quoted reads a quoted string at the start of s; two quotes in it mean one.
 func (p *filterParser) quoted(prefix, s string) {
 	var b strings.Builder
 	s = s[1:]
@@ -270,7 +270,7 @@ func (p *filterParser) primary(depth int) filter {
 	}
 }
 
-// operand reads a property's name, or a constant, for which the name is "".
+// operand reads a property's name, or a constant; then the name is "".
 func (p *filterParser) operand() (name string, constant value, ok bool) {
 	t := p.token
 	switch t.kind {

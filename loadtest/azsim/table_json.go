@@ -126,8 +126,8 @@ func appendMember(b []byte, name, text string) []byte {
 	return appendString(b, text)
 }
 
-// appendEntity writes an entity. context is its odata.metadata, "" for one in a list. selected
-// names the properties wanted, nil for all; one that the entity has not is null.
+// appendEntity writes an entity. context is its odata.metadata, "" in a list. selected names the
+// wanted properties, nil for all; a property that the entity lacks is null.
 func (s *tableStore) appendEntity(
 	b []byte, r *request, level metadata, t *table, e *entity, context string, selected []string,
 ) []byte {

@@ -17,7 +17,7 @@ type entityQuery struct {
 	top    int
 }
 
-// maxSelected bounds $select by what an entity can have.
+// maxSelected bounds $select by the number of properties that an entity can have.
 const maxSelected = maxProperties + 3
 
 func parseQuery(r *request) (q entityQuery, e *tableError) {
@@ -190,7 +190,7 @@ type pager struct {
 
 	page     []*entity
 	looked   []looked
-	next     *entity // where the next page begins, nil if there is none
+	next     *entity // where the next page begins, nil without one
 	boundary bool    // next begins another partition and the token says only that
 }
 

@@ -134,9 +134,8 @@ func effectiveMethod(r *request) (string, *tableError) {
 	return method, nil
 }
 
-// route implements backend. An operation that is recognised but wrong in its
-// details is an operation all the same, which answers with the error: it is
-// authorised, counted and throttled like any other.
+// route implements backend. An operation that is recognised but wrong in its details answers with
+// the error, and is authorised, counted and throttled like any other.
 func (s *tableStore) route(r *request) (*operation, reply) {
 	t, e := parseTarget(r.path)
 	if e != nil {

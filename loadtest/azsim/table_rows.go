@@ -37,7 +37,7 @@ func (s *rows) find(k rowKey) (chunk, at int, found bool) {
 	return chunk, at, found
 }
 
-// get returns the row's entity, nil if there is none.
+// get returns the row's entity, nil if it does not exist.
 func (s *rows) get(k rowKey) *entity {
 	chunk, at, found := s.find(k)
 	if !found {
@@ -88,9 +88,9 @@ func (s *rows) remove(k rowKey) {
 	s.chunks = slices.Delete(s.chunks, chunk, chunk+1)
 }
 
-// window copies the rows from the key `from` on for which in is true, up to
-// limit of them, and returns the first key not looked at, if in was true of it.
-// in must be true of one run of the order that begins at or before from.
+// window copies the rows from the key `from` on for which in is true, up to limit of them, and
+// returns the first key not looked at, if in was true of it. in must be true for one run of keys in
+// order that begins at or before from.
 func (s *rows) window(
 	from rowKey, in func(*entity) bool, limit int,
 ) (window []*entity, next *entity) {

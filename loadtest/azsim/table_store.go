@@ -12,8 +12,8 @@ import (
 
 // The Table service, in the order of a request's way: table_route.go finds what is asked for,
 // table_entity.go and table_value.go read the entity, table_filter.go the filter, table_batch.go a
-// batch; table_write.go and table_query.go carry it out on the tables here, whose rows are kept by
-// table_rows.go; table_json.go and table_error.go answer.
+// batch; table_write.go and table_query.go carry it out on the tables here, and table_rows.go keeps
+// their rows; table_json.go and table_error.go answer.
 
 // TableOptions are behaviours of the Table service that a client must cope
 // with but rarely meets. The zero value is the service on an ordinary day.
@@ -22,8 +22,7 @@ type TableOptions struct {
 	// carries a continuation token, which the service may do at any time (AZURE.md A2, Query).
 	EmptyPages bool
 
-	// PartitionPages ends a page wherever the next row is of another
-	// partition, with a token that has no row key.
+	// PartitionPages ends a page before each row of another partition, with a token without a row key.
 	PartitionPages bool
 
 	// ScanLimit is how many rows a query looks at before it ends its page,

@@ -207,8 +207,8 @@ func utf16Len(s string) int {
 	return n
 }
 
-// compare orders two values. Numbers compare with one another whatever their
-// width; values of unlike types do not compare at all.
+// compare orders two values. Numbers of any width compare with one another; values of unlike types
+// do not compare.
 func (v value) compare(w value) (order int, ok bool) {
 	switch {
 	case v.number() && w.number():

@@ -155,8 +155,8 @@ func (t *table) write(changes []*change, now time.Time) ([]*entity, *tableError)
 			return nil, err.at(i)
 		}
 		made[i] = e
-		// A row's timestamp only ever grows, also across a removal and however
-		// the clock stands: an ETag seen once never comes back.
+		// A row's timestamp only ever grows, also across a removal and if the clock is set back: an ETag
+		// seen once never comes back.
 		if current != nil {
 			ticks = max(ticks, current.ticks+1)
 		}
@@ -181,9 +181,9 @@ func (t *table) write(changes []*change, now time.Time) ([]*entity, *tableError)
 // minGraves is how many removed rows are remembered at least before forget looks through them.
 const minGraves = 1024
 
-// forget drops the memory of removed rows once no new timestamp can equal
-// theirs. While the clock stands still there are none to drop; doubling the
-// number at which it looks again keeps the cost of a removal constant.
+// forget drops the memory of removed rows once no new timestamp can equal theirs. While the clock
+// stands still none can be dropped; doubling the number at which it looks again keeps the cost of a
+// removal constant.
 func (t *table) forget(now int64) {
 	if len(t.graves) < max(t.crowded, minGraves) {
 		return

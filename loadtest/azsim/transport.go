@@ -36,7 +36,7 @@ func (t *Transport) As(instance string) *Transport {
 }
 
 // Spared returns a Transport whose requests no rule hits and no blackout stops: a test that
-// arranges a world, or judges it, knows what each of them has done.
+// arranges or judges a world knows what each request has done.
 func (t *Transport) Spared() *Transport {
 	c := *t
 	c.spared = true
@@ -51,9 +51,9 @@ func (t *Transport) From(addr netip.Addr) *Transport {
 	return &c
 }
 
-// Do is like http.Client.Do without redirects: errors are *url.Error, whose URL has lost its query
+// Do is like http.Client.Do without redirects: errors are *url.Error with a URL without its query,
 // because that may hold a SAS. The answer's body is the caller's own copy. A request whose context
-// ends gets the context's error at once; whether it acted depends on how far it had come.
+// ends gets the context's error at once; whether it acted depends on how far it had got.
 func (t *Transport) Do(req *http.Request) (*http.Response, error) {
 	resp, err := t.RoundTrip(req)
 	if err != nil {

@@ -105,8 +105,8 @@ func (r *request) stamped(message string) string {
 	return message + "\nRequestId:" + r.id + "\nTime:" + r.now.Format(errorTimeFormat)
 }
 
-// speaksXML tells the few operations of the table service whose bodies are
-// XML: service properties, statistics and access policies.
+// speaksXML reports whether an operation of the table service is one of the few with bodies in XML:
+// service properties, statistics and access policies.
 func (r *request) speaksXML() bool {
 	switch r.query.Get("comp") {
 	case "acl", "properties", "stats":
@@ -159,8 +159,8 @@ func failJSON(status int, code, message string) reply {
 	}}
 }
 
-// legalXML is what of a request can be said again in an XML document: what is no
-// character of XML becomes U+FFFD.
+// legalXML makes a text of a request fit for an XML document: what XML does not allow becomes
+// U+FFFD.
 func legalXML(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\t' || r == '\n' || r == '\r' || r >= ' ' && r <= 0xD7FF || r >= 0xE000 && r <= 0xFFFD ||

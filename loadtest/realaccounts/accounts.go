@@ -167,8 +167,8 @@ func (a Account) fields() map[string]string {
 const development = "AccountName=devstoreaccount1;AccountKey=" +
 	"Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
-// at is the same account with the same credential at other addresses: it signs what it sends as if
-// it were sent to the account itself, because addresses' hosts are in no signature.
+// at is the same account with the same credential at other addresses: it signs requests as if they
+// went to the account itself, because a signature does not cover the address's host.
 func (a Account) at(queues, tables string) Account {
 	moved := Account{Table: tables, ServiceVersion: a.ServiceVersion}
 	if !a.connectionString() {

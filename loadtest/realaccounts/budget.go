@@ -38,7 +38,7 @@ var allowance = map[string]int64{
 	partKill: 9_000,
 }
 
-// reserve is what is kept for removing.
+// reserve is the part that is kept for removing.
 const reserve = 3_000
 
 // defaultRequests is the budget of a run of all parts.
@@ -110,7 +110,7 @@ func (b *budget) sum(which func(counted) bool) (queues, tables int64, money floa
 	return queues, tables, money
 }
 
-// of counts the requests of a part.
+// of gives the requests of a part and their cost.
 func (b *budget) of(part string) (queues, tables int64, money float64) {
 	return b.sum(func(c counted) bool { return c.part == part })
 }

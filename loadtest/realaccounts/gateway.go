@@ -17,8 +17,8 @@ import (
 )
 
 // gateway is a service of an account on a port of this machine. The real binaries send their
-// requests to it, signed as ever, and it sends them on to the account: so their requests are under
-// the budget too, and are counted also if their process is killed.
+// requests to it, signed as usual, and it sends them on to the account. So these requests are under
+// the budget too, and are counted also if the process is killed.
 type gateway struct {
 	address string // as a client writes it
 	server  *http.Server
@@ -68,8 +68,8 @@ func (g *gateway) close() {
 	<-g.ended
 }
 
-// rehost puts the account's address into the parts of a batch, each of which is a request with a
-// whole address. No signature covers them.
+// rehost puts the account's address into the parts of a batch: each part is a request with a whole
+// address. No signature covers the parts.
 func rehost(req *http.Request, here, there string) error {
 	body, err := io.ReadAll(req.Body)
 	_ = req.Body.Close()

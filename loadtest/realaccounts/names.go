@@ -13,7 +13,7 @@ import (
 const mark = "qpaz"
 
 // pumpTable is the table in which the pump keeps the rows of all workloads of an account
-// (pump/internal/row). It may be in use, so that only the run's own rows are removed from it.
+// (pump/internal/row). It may be in use, so only the run's own rows are removed from it.
 const pumpTable = "queuepump"
 
 var named = regexp.MustCompile(`^` + mark + `([0-9a-f]{8})[0-9a-f]{4}`)

@@ -38,7 +38,7 @@ type reply struct {
 	body   []byte
 }
 
-// ask asks. An error means that there was no answer.
+// ask sends a request. An error means that there was no answer.
 func ask(ctx context.Context, a asker, q question) (reply, error) {
 	req := &http.Request{
 		Method: q.method, URL: &url.URL{Path: q.path, RawQuery: q.query.Encode()}, Header: http.Header{},
@@ -130,9 +130,9 @@ type prober struct {
 	prefix  string
 	keyed   bool // signed by a key: dates count
 	hosted  bool // the account's name is in its host's name
-	pinned  bool // each request is sent with one version, whatever a rule asks for
+	pinned  bool // each request is sent with one version, even if a rule asks for another
 
-	pace     pace // of the rules that put load on
+	pace     pace // of the rules that need load
 	load     loadOnce
 	numbered atomic.Int64
 }

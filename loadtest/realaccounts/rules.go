@@ -18,10 +18,10 @@ type rule struct {
 	id   string // as AZURE.md names the check
 	says string
 	mark string // how AZURE.md knows it: MEM, INF, open, own choice, DOC
-	part string // partRules or partLimits, whose load one prober measures for all its rules
+	part string // partRules, or partLimits: one prober measures the load for all its rules
 
-	// ask gives an answer in words that are the same if the services do the same, and what else
-	// was seen. An error of [undecided] says why there is no answer.
+	// ask gives an answer in words, which are the same if the services do the same, and what else was
+	// seen. An [undecided] error says why there is no answer.
 	ask func(ctx context.Context, p *prober) (answer, detail string, err error)
 	// want is the answer where the simulator has no part in it.
 	want string
@@ -91,8 +91,8 @@ func (r *rule) result(account, simulator judged) (res result) {
 // ruleTimeout bounds one rule: a name may take a minute and a half to be free.
 const ruleTimeout = 4 * time.Minute
 
-// bothSides asks the account and the simulator at the same time, because some rules wait. Those
-// that need load are asked one after the other: they share this machine.
+// bothSides asks the account and the simulator at the same time, because some rules wait. Rules
+// that need load are asked one after the other, because they share this machine.
 func (r *rule) bothSides(ctx context.Context, account, simulator *prober) result {
 	if r.part == partLimits {
 		here := r.judge(ctx, account)

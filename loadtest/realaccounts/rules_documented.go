@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Rules that are documented or recorded and in which Azurite differs from Azure, so that no test
-// has ever seen them: the ids are those of "Azurite beside Azure" in azsim/AZURE.md.
+// Rules that are documented or recorded, but that no test has ever seen, because Azurite differs
+// from Azure. The ids are those of "Azurite beside Azure" in azsim/AZURE.md.
 
 func put(queue, body string, query url.Values) question {
 	return question{

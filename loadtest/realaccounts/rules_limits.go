@@ -13,10 +13,10 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// pace is how much load is put on to find limits: enough to pass those that are published, and no
-// more. The simulator of this process has a tenth of them.
+// pace is the load to find limits with: enough to pass the published ones, and no more. The
+// simulator of this process has a tenth of them.
 type pace struct {
-	limit               float64 // that is expected, of a queue and of a partition, a second
+	limit               float64 // the expected rate a second, of a queue and of a partition
 	puts, gets, queries float64 // a second
 	workers             int
 }
@@ -34,7 +34,7 @@ var (
 )
 
 const (
-	// simulatedRate is a tenth of what is published for a queue and for a partition.
+	// simulatedRate is a tenth of the published rate of a queue and of a partition.
 	simulatedRate = 200
 	loadSeconds   = 4
 	loadFor       = loadSeconds * time.Second
@@ -46,7 +46,7 @@ const (
 type load struct {
 	puts, gets, queries flow
 	neighbour           flow
-	scan                string // what a query that no row passes was answered
+	scan                string // the answer to a query that matches no row
 	total               float64
 	published           float64 // the limit of the queue that is expected
 }
@@ -75,8 +75,8 @@ func (f *flow) perSecond() (requests, served float64) {
 // first is how many were accepted in the first second.
 func (f *flow) first() int64 { return f.halves[0] + f.halves[1] }
 
-// rate is how many were accepted a second after the first one, in which unused rate is caught up:
-// in the best half of a second, because a busy machine stands still at times.
+// rate is how many requests a second were accepted in the best half of a second, because a busy
+// machine stands still at times. It leaves out the first second, in which unused rate is caught up.
 func (f *flow) rate() float64 { return 2 * float64(slices.Max(f.halves[2:])) }
 
 func (f *flow) String() string {
@@ -96,8 +96,8 @@ type loadOnce struct {
 	err  error
 }
 
-// underLoad makes the question of a rule out of what the load showed. Every rule needs that the
-// limit was reached.
+// underLoad makes a rule's question from what the load showed. Every rule needs a load that reached
+// the limit.
 func underLoad(
 	say func(*load) (answer, detail string, err error),
 ) func(context.Context, *prober) (string, string, error) {
@@ -315,7 +315,7 @@ func fill(ctx context.Context, t storage.Table) error {
 	return nil
 }
 
-// drive makes requests at a rate, for [loadFor], and counts what becomes of them.
+// drive makes requests at a rate, for [loadFor], and counts the outcomes.
 func drive(
 	ctx context.Context, workers int, rate float64, f *flow,
 	request func(context.Context) (int64, error),
@@ -333,7 +333,7 @@ func drive(
 				if due >= loadFor || wait(ctx, due-time.Since(began)) != nil {
 					return
 				}
-				// A request that a slow machine or a long way cannot send in time is not sent at all.
+				// A request that cannot be sent in time, because of a slow machine or a long way, is not sent.
 				if time.Since(began) >= loadFor {
 					return
 				}

@@ -14,7 +14,7 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// The rules that rest on memory, on inference or on a choice of the simulator's: those that
+// The rules that rest on memory, on inference or on a choice of the simulator. They are those that
 // azsim/AZURE.md lists under "What rests on memory".
 
 // onTable asks questions about a table that is made for them.
@@ -182,7 +182,7 @@ var queueRules = []rule{
 					return "", "", err
 				}
 			}
-			first, err := q.Get(ctx, storage.MaxGet, time.Hour) // whose answer is not used
+			first, err := q.Get(ctx, storage.MaxGet, time.Hour) // its answer is not used
 			if err != nil {
 				return "", "", err
 			}

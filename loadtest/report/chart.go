@@ -2,11 +2,11 @@ package report
 
 import "math"
 
-// chart is lines over two axes, as the page's script draws them, with what they show in words.
+// chart is lines over two axes, as the page's script draws them, with their meaning in words.
 type chart struct {
 	Title, Text string `json:"-"`
 
-	X, Y   string // what the axes are of
+	X, Y   string // what the axes show
 	Lines  []trace
 	Events []float64 // of X, each a dotted line
 	Times  bool      // the values are times, on a logarithmic scale; others begin at 0
@@ -46,7 +46,7 @@ func drawn(charts ...*chart) (out []*chart) {
 	return out
 }
 
-// drawn is a trace with what can be drawn of it; it reports whether there is a value.
+// drawn is a trace reduced to what can be drawn; it reports whether a value is left.
 func (l trace) drawn() (_ trace, some bool) {
 	xs, ys := l.X, l.Y
 	l.Name, l.X, l.Y = plain(l.Name), nil, nil

@@ -16,7 +16,7 @@ type Comparison struct {
 	Lines  []Change `json:"lines"`
 	// Differing are the settings that are not the same, so that figures differ for that reason too.
 	Differing []Differing `json:"differing"`
-	// Warnings say why a change may be none of the program, for people.
+	// Warnings say for people why a change may not come from the program.
 	Warnings []string `json:"warnings"`
 
 	results [2]*Result // the first of each side
@@ -40,8 +40,8 @@ type Change struct {
 	After  float64 `json:"after"`
 	// Relative is (after - before) / before; null if before is 0.
 	Relative *float64 `json:"relative"`
-	// Better is 1 if after is better, -1 if it is worse, 0 if they differ by no more than noise, if
-	// that is not known, or if neither way is good.
+	// Better is 1 if after is better and -1 if it is worse. It is 0 if the difference is no more than
+	// noise, if that is not known, or if neither direction is good.
 	Better int `json:"better"`
 	// Noise is what differs by chance; null: one value of each side does not say.
 	Noise *Noise `json:"noise"`
@@ -54,8 +54,9 @@ type Differing struct {
 	After  string `json:"after"`
 }
 
-// Compare puts two results beside each other, or two sides of several: repeated runs of one test.
-// All must be of one scenario. A figure is judged by how far its samples spread (see [Noise]).
+// Compare puts two results beside each other, or two sides with several results each, which are
+// repeated runs of one test. All must be of one scenario. A figure is judged by how far its samples
+// spread (see [Noise]).
 func Compare(before, after []*Result) (*Comparison, error) {
 	if len(before) == 0 || len(after) == 0 {
 		return nil, errors.New("a side has no result")
@@ -104,7 +105,7 @@ func Compare(before, after []*Result) (*Comparison, error) {
 	return c, nil
 }
 
-// phaseFigures are what is compared of each phase.
+// phaseFigures are the figures of a phase that are compared.
 var phaseFigures = []struct {
 	name, unit string
 	better     int
@@ -146,8 +147,8 @@ func sideOf(results []*Result) Side {
 	return Side{len(results), r.Scenario, r.Against, r.Started, r.Machine.Version}
 }
 
-// add compares a figure. Whole runs are its samples where each side has enough of them; else, where
-// it has a series, parts of the runs.
+// add compares a figure. Whole runs are its samples if each side has enough of them, otherwise
+// parts of the runs, if it has a series.
 func (c *Comparison) add(
 	name, unit string, better int, value func(*Result) *float64, series func(*Result) []float64,
 ) {
@@ -186,7 +187,7 @@ func median(values []float64) float64 {
 }
 
 // settings finds what differed between runs: the settings, their targets, the limits. Runs of one
-// side are to be alike too, or a difference looks like noise.
+// side must be alike too, or a difference looks like noise.
 func (c *Comparison) settings() {
 	differ := func(name string, value func(*Result) string) {
 		var values [2][]string
@@ -224,7 +225,7 @@ func (r *Result) setting(name string) string {
 	return "default"
 }
 
-// warn says why a change may be none of the program.
+// warn says why a change may not come from the program.
 func (c *Comparison) warn() {
 	if n := len(c.Differing); n == 1 {
 		c.Warnings = append(c.Warnings, "1 setting is not the same: a change may come from it")
@@ -271,8 +272,8 @@ func (c *Comparison) rows() table {
 	return t
 }
 
-// judged says whether a change is one. What only parts of the runs say is no verdict on two runs,
-// so the page does not colour it.
+// judged says whether a change is real. A figure of only parts of the runs gives no verdict on two
+// runs, so the page does not colour it.
 func (l *Change) judged() string {
 	switch {
 	case l.Noise == nil:
@@ -291,7 +292,7 @@ func (l *Change) judged() string {
 	return "within noise"
 }
 
-// judgedFigures counts the figures whose noise is known: each is one more that can look changed.
+// judgedFigures counts the figures whose noise is known: each one can look changed by chance.
 func (c *Comparison) judgedFigures() (n int) {
 	for _, l := range c.Lines {
 		if l.Noise != nil {
@@ -309,7 +310,7 @@ func (c *Comparison) differing() table {
 	return t
 }
 
-// words say what is compared.
+// words names what is compared.
 func (c *Comparison) words() string {
 	side := func(s Side) string {
 		text := fmt.Sprintf("%s (%s, queuepump %s)", s.Started.Format(time.RFC3339), against(s.Against),

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/perf/benchmath"
 )
 
-// Noise is what two sides of a figure say of how far apart they are by chance. Its samples are the
-// whole runs of each side if there are enough of them, else parts of the runs: what neighbouring
-// seconds have in common makes each second no sample of its own, so they are taken together.
+// Noise says how far apart two sides of a figure are by chance. Its samples are the whole runs of
+// each side if there are enough of them, else parts of the runs: neighbouring seconds are too alike
+// to be separate samples, so they are taken together.
 type Noise struct {
 	Of     string `json:"of"`     // "runs", or "parts" of them
 	Before Spread `json:"before"` // the median and its interval
@@ -19,8 +19,7 @@ type Noise struct {
 	P float64 `json:"p"`
 }
 
-// Spread is a median with the interval in which it lies by 95 % confidence, or by as much as so few
-// samples allow.
+// Spread is a median with its interval of 95 % confidence, or of as much as few samples allow.
 type Spread struct {
 	Samples int     `json:"samples"`
 	Median  float64 `json:"median"`
@@ -37,8 +36,8 @@ const (
 )
 
 const (
-	// enough is the least number of samples of each side by which the test can find anything at
-	// significance: with four each the most that it can say is p = 0.03.
+	// enough is the least number of samples of each side with which the test can find a significant
+	// change: with four each the most that it can say is p = 0.03.
 	enough = 4
 	// partsMost is how many parts a phase is divided into at most, and partSeconds how long one is at
 	// least: queues and leases carry what happened in one second into the next ones.
@@ -99,8 +98,8 @@ func parts(values []*float64, interval, from, to float64) (means []float64) {
 	return means
 }
 
-// verdict is 1 if after is better, -1 if it is worse, and 0 if they differ by no more than noise,
-// or neither way is good. Without samples that say how large the noise is, nothing is judged.
+// verdict is 1 if after is better, -1 if it is worse, and 0 if the difference is no more than noise
+// or neither direction is good. Without samples that say how large the noise is, nothing is judged.
 func (n *Noise) verdict(better int) int {
 	switch {
 	case n == nil || n.P >= significance || n.Before.Median == n.After.Median:

@@ -18,7 +18,7 @@ var pageText string
 //go:embed plots.js
 var plots string
 
-// script draws the plots. It is the only one that the page may run.
+// script draws the plots. The page may run no other script.
 var (
 	styles = template.CSS(admin.Tokens + admin.PlotStyle) //nolint:gosec // ours
 
@@ -39,7 +39,7 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	},
 }).Parse(pageText))
 
-// policy lets the page fetch nothing, and run no script but its own, whatever a name in it holds.
+// policy lets the page fetch nothing and run only its own script, even if a name in it holds code.
 func policy() string {
 	sum := sha256.Sum256([]byte(script))
 	return "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-" +
@@ -78,8 +78,8 @@ func sectionOf(title string, t table) pageSection {
 	return pageSection{title, pageTable{"", t.header, t.rows}}
 }
 
-// HTML writes the result as one page. It refers to nothing outside itself, runs no script but the
-// one that draws its plots, and every name in it is escaped.
+// HTML writes the result as one page. The page refers to nothing outside itself and runs only the
+// script that draws its plots. Every name in it is escaped.
 func (r *Result) HTML(w io.Writer) error {
 	d := pageData{
 		Title: "Load test: " + r.Scenario, Settings: r.Settings, Trouble: r.Trouble,

@@ -1,6 +1,6 @@
-// Package report holds what a load test found out, and shows it: as text, as JSON
-// that is read back, as one HTML page that needs nothing from elsewhere, and two
-// results beside each other.
+// Package report holds the result of a load test. It shows it as text, as JSON that can be read
+// back, and as one HTML page that needs nothing from elsewhere, and it shows two results beside
+// each other.
 //
 //	result.go    the model, its JSON, and what is refused when it is read
 //	text.go      for the terminal
@@ -74,7 +74,7 @@ type Limits struct {
 	GetCost int     `json:"getCost"` // of a get of 32 messages: 32, or 1
 }
 
-// Phase is a part of the test in which the load is of one kind.
+// Phase is a part of the test with one kind of load.
 type Phase struct {
 	Name       string  `json:"name"`
 	From       float64 `json:"from"` // seconds
@@ -87,7 +87,7 @@ type Phase struct {
 	Put     float64  `json:"putPerSecond"`     // messages that were put
 	Taken   float64  `json:"takenPerSecond"`   // messages that were got
 	Handled float64  `json:"handledPerSecond"` // tasks whose handling began
-	// Use is what was spent of what the accounts give, from 0 to 1.
+	// Use is the spent part of what the accounts give, from 0 to 1.
 	Use          float64 `json:"use"`
 	Requests     int64   `json:"requests"`  // to queues
 	Throttled    int64   `json:"throttled"` // of those, the ones that were refused as too many
@@ -164,17 +164,17 @@ type Line struct {
 	Values []float64 `json:"values"`
 }
 
-// Curve is how what is given depends on how much there is of something.
+// Curve says how the output depends on the amount of something.
 type Curve struct {
 	// what there is more and more of: "accounts", "processors", "tasks a second offered"
 	Of     string  `json:"of"`
 	Unit   string  `json:"unit"` // of the values
 	Limit  string  `json:"limitIs"`
-	P99    string  `json:"p99Is"` // of which latency: FromSchedule or FromSend
+	P99    string  `json:"p99Is"` // which latency: FromSchedule or FromSend
 	Points []Point `json:"points"`
 }
 
-// These are the moments from which a latency is measured.
+// The moments from which a latency is measured.
 const (
 	FromSchedule = "from schedule"
 	FromSend     = "from send"
@@ -225,7 +225,7 @@ type Machine struct {
 	PeakBytes  float64  `json:"peakBytes"` // the most heap in use
 }
 
-// maxFile bounds what is read: a day of seconds with a hundred accounts is far below.
+// maxFile bounds what is read: a day of seconds with a hundred accounts is far smaller.
 const maxFile = 64 << 20
 
 // Write writes the JSON form.
@@ -266,7 +266,7 @@ func ReadFile(path string) (*Result, error) {
 }
 
 // ReadSides reads the files of one or two sides; a side is a file, or several with commas between
-// them, as the runs of one test that was repeated.
+// them: the runs of one repeated test.
 func ReadSides(args []string) (sides [][]*Result, err error) {
 	for _, arg := range args {
 		var side []*Result
@@ -336,7 +336,7 @@ func (r *Result) check() error {
 	return nil
 }
 
-// most bounds what is drawn: more than any test has, and little enough for a scale.
+// most bounds the values that are drawn: larger than in any test, and small enough for a scale.
 const most = 1e15
 
 // drawn lists every number that stands in a plot.

@@ -16,7 +16,7 @@ import (
 	"github.com/queuepump/queuepump/internal/logs"
 )
 
-// titles of what a test ran against.
+// titles names what a test ran against.
 var titles = map[Against]string{
 	Simulated: "simulated accounts over TCP on this machine",
 	Real:      "the accounts of a configuration",

@@ -109,7 +109,7 @@ func (c *cluster) start(ctx context.Context) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	// they finish what is sent after the test was stopped
+	// they finish the sent tasks after the test was stopped
 	ctx, w.stop = context.WithCancel(context.WithoutCancel(ctx))
 	c.reach(w.name, w.of)
 	go func() {

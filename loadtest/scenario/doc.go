@@ -1,9 +1,9 @@
-// Package scenario puts load on storage accounts through the pump and measures
-// what comes of it. It takes time only from package time, so that it runs in a
-// testing/synctest bubble as it does against real accounts.
+// Package scenario puts load on storage accounts through the pump and measures the result. It takes
+// time only from package time, so it runs in a testing/synctest bubble as it does against real
+// accounts.
 //
-// Distributor, processors and what measures them are one process, so that every
-// time is of one clock. In the order of a test:
+// Distributor, processors and measurement are one process, so that all times are of one clock. In
+// the order of a test:
 //
 //	scenario.go   what can be asked for, and Run
 //	plan.go       each scenario as phases of load and steps that are taken
@@ -17,7 +17,7 @@
 //	test.go       one test from end to end
 //	verdict.go    the answers to what each scenario asks
 //
-// A test has a workload and a table of its own, under a name that is used once, and
-// removes both at its end, so that it can share accounts with real work without
-// touching it. It competes for the same limits, though.
+// A test has a workload and a table of its own, under a name that is used once, and removes both at
+// its end, so that it can share accounts with real work without touching it. It competes for the
+// same limits, though.
 package scenario

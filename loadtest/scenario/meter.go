@@ -10,9 +10,9 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// meter counts what is asked of one account by all instances together, in the
-// units that its limits are in, and can cut the account off from them. The same cut
-// is made to simulated and to real accounts, so that they can be compared.
+// meter counts what is asked of one account by all instances together, in the units of its limits,
+// and can cut the account off from them. The same cut is made to simulated and to real accounts, so
+// that they can be compared.
 type meter struct {
 	name    string
 	queues  int
@@ -50,14 +50,14 @@ func (c counts) plus(o counts) counts {
 var errDark = errors.New("the account is cut off for the test")
 
 func (m *meter) cut(op, object string) error {
-	// MaybeDone, because that is all that a client knows whose connection fails.
+	// MaybeDone, because a client whose connection fails knows no more.
 	return &storage.Error{
 		Code: storage.MaybeDone, Op: op, Account: m.name, Object: object, Index: -1, Err: errDark,
 	}
 }
 
-// call makes a request to a queue that costs so many units. Cut off, it is not made, and
-// the answer of one under way is lost.
+// call makes a request to a queue that costs so many units. If the account is cut off, the request
+// is not made, or its answer is lost if it is under way.
 func (m *meter) call(op, object string, request func() (units int, err error)) error {
 	m.requests.Add(1)
 	if m.dark.Load() {
@@ -84,7 +84,7 @@ func (m *meter) call(op, object string, request func() (units int, err error)) e
 	return err
 }
 
-// row makes a request to the table, whose limits are others.
+// row makes a request to the table, which has other limits.
 func (m *meter) row(op, object string, request func() error) error {
 	m.control.Add(1)
 	if m.dark.Load() {
@@ -97,8 +97,8 @@ func (m *meter) row(op, object string, request func() error) error {
 	return err
 }
 
-// wrap gives an account that is counted. Whatever is asked of any table goes to the one
-// named table: the rows of a test must be where no others are.
+// wrap gives an account that is counted. All requests to tables go to the one named table: the rows
+// of a test must be away from all others.
 func (m *meter) wrap(a storage.Account, table string) storage.Account {
 	return &meteredAccount{Account: a, meter: m, table: table}
 }

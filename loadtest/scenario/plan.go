@@ -77,7 +77,7 @@ func (p *planner) capacity(n int) float64 {
 	return p.limits.EndToEnd(limitOf(p.meters[:n])) * float64(max(p.o.Pack, 1))
 }
 
-// rate is what is offered, a share of the capacity if it is not given.
+// rate is the offered rate, a share of the capacity if it is not given.
 func (p *planner) rate(share float64) (float64, error) {
 	if p.o.Rate > 0 {
 		return p.o.Rate, nil
@@ -176,7 +176,7 @@ func planSaturate(p *planner) error {
 	p.phase("both", load{
 		until: p.part(0.35), rate: asTaken, window: p.window(p.accounts, p.processors),
 	})
-	// Stopping, starting and finding shares are no part of what is measured.
+	// Stopping, starting and finding shares are not measured.
 	p.phase("processors stop", load{until: p.part(0.4)})
 	p.phase("put", load{
 		until: p.part(0.65), rate: asTaken, window: p.window(p.accounts, p.processors), unhandled: true,
@@ -329,8 +329,8 @@ func planScaleOut(p *planner) error {
 			scale := func(ctx context.Context, t *test) error { return t.scale(ctx, n) }
 			p.steps = append(p.steps, step{p.last().until, fmt.Sprintf("%d %s", n, p.o.Over), scale})
 		}
-		// The first half of each part is for what was added to come into use: all have read the
-		// new map after 30 s at the latest (P6.5), by a nudge at once.
+		// In the first half of each part the added accounts or processors come into use: all have read
+		// the new map after 30 s at the latest (P6.5), by a nudge at once.
 		begin, end := float64(i)/float64(len(list)), float64(i+1)/float64(len(list))
 		for _, half := range []struct {
 			name  string
@@ -344,7 +344,7 @@ func planScaleOut(p *planner) error {
 	return nil
 }
 
-// scaled is how many accounts and processors there are with n of what is scaled.
+// scaled is the number of accounts and processors if n of the scaled ones are used.
 func (p *planner) scaled(n int) (accounts, processors int) {
 	if p.o.Over == OverAccounts {
 		return n, p.processors

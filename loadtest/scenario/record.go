@@ -56,7 +56,7 @@ func (r *recorder) start() {
 	r.began = time.Now()
 }
 
-// now is the time since the load began. It is called by who was started after start.
+// now is the time since the load began. Only goroutines that were started after start call it.
 func (r *recorder) now() time.Duration { return time.Since(r.began) }
 
 // waiting is how many tasks are sent and not handled.
@@ -66,8 +66,7 @@ func (r *recorder) waiting() int64 {
 	return r.sent.Load() - r.handled
 }
 
-// maxTasks bounds the memory for what was seen, and what a task of another program can
-// make of it: 128 MiB.
+// maxTasks bounds the memory for what was seen, also against tasks of other programs: 128 MiB.
 const maxTasks = 1 << 30
 
 // begins notes that the handling of a task begins.
@@ -118,8 +117,8 @@ func (r *recorder) withGroups() {
 	r.groups[groupRest] = &groupSeen{latencies: newLatencies()}
 }
 
-// latencies are the times until tasks were begun to be handled: since they were due, of those
-// that had a schedule, and since they were sent.
+// latencies are the times until the handling of tasks began: since they were due, if they had a
+// schedule, and since they were sent.
 type latencies struct{ schedule, send *hdrhistogram.Histogram }
 
 // The histograms tell times from a microsecond to a day apart to a tenth of a per cent.

@@ -22,7 +22,7 @@ type World struct {
 	// Open opens the i-th account of Config for an instance. It is called for each
 	// instance that is started.
 	Open func(instance string, i int) (storage.Account, error)
-	// Limits are what the accounts give. Zero rates are not known, or there are none.
+	// Limits are what the accounts give. A zero rate is unknown or unlimited.
 	Limits report.Limits
 }
 
@@ -30,22 +30,20 @@ type World struct {
 type Options struct {
 	// Scenario is one of Names.
 	Scenario string
-	// Duration is how long load is put on and measured, at least 5 s. Default: as
-	// Scenarios says, or 40 s for each amount of what is scaled out.
+	// Duration is how long load is put on and measured, at least 5 s. Default: as Scenarios says, or
+	// 40 s for each step of a scale-out.
 	Duration time.Duration
-	// WarmUp is for how long there is load before that. Default 15 s; negative: not at all.
+	// WarmUp is how long load is put on before that. Default 15 s; negative: no warm-up.
 	WarmUp time.Duration
-	// Rate is how many tasks a second are offered. Default: half of what the accounts give
-	// from put to delete with Pack tasks in a message. It is refused where as many are
-	// offered as are taken.
+	// Rate is how many tasks a second are offered. Default: half of what the accounts give from put to
+	// delete with Pack tasks in a message. It is refused if a scenario offers as many as are taken.
 	Rate float64
-	// Processors is how many there are, or how many there are at the end. Default 2; 4 where
-	// processors are what is added; 1 where accounts are, and the first has one queue.
+	// Processors is their number, or their number at the end. Default 2; 4 if processors are added; 1
+	// if accounts are added and the first has one queue.
 	Processors int
-	// Concurrency is how many tasks each handles at once. Default 64; 16 where processors are what
-	// is added.
+	// Concurrency is how many tasks each handles at once. Default 64; 16 if processors are added.
 	Concurrency int
-	// HandlerTime is how long a task takes. Default 0; 20 ms where processors are what is added.
+	// HandlerTime is how long a task takes. Default 0; 20 ms if processors are added.
 	HandlerTime time.Duration
 	// Pack is the most tasks in a message; negative: as many as fit. Default 1.
 	Pack int
@@ -61,8 +59,8 @@ type Options struct {
 	// Over is what scale-out adds: OverAccounts (the default) or OverProcessors. It is
 	// refused in other scenarios.
 	Over string
-	// Account is the one that goes dark or is drained. Default: the last. It is refused where
-	// nothing is done to one.
+	// Account is the account that goes dark or is drained. Default: the last. It is refused if the
+	// scenario does neither.
 	Account string
 	// Patience is how long at the end nothing may move while tasks are not handled. Default 90 s.
 	Patience time.Duration
@@ -97,13 +95,13 @@ type Progress struct {
 // Info describes a scenario.
 type Info struct {
 	Name     string
-	Asks     string        // what it finds out
+	Asks     string        // what it measures
 	Load     string        // what it does, with the defaults
 	Duration time.Duration // by default
 	// Least is the least number of accounts it needs.
 	Least int
 
-	taken  bool // it offers as much as is taken, at no rate
+	taken  bool // it has no rate: it offers as much as is taken
 	victim bool // something is done to one account
 	plan   func(*planner) error
 }
@@ -120,7 +118,7 @@ func Names() []string {
 	return names
 }
 
-// OptionError is an option with which a test cannot be made.
+// OptionError says why a test cannot be made with an option.
 type OptionError struct {
 	Option  string // in the words of the command line: "rate", "processors"
 	Problem string
@@ -132,9 +130,9 @@ func wrong(option, format string, args ...any) error {
 	return &OptionError{option, fmt.Sprintf(format, args...)}
 }
 
-// Run makes a test. If there is no result the error says why nothing could be
-// measured; an *OptionError came before anything was done. A result is of as much as was
-// measured: one that was cut short says so in its Trouble, and the error is why.
+// Run makes a test. Without a result the error says why nothing could be measured; an *OptionError
+// comes before anything was done. A result covers as much as was measured: if the test was cut
+// short its Trouble says so, and the error says why.
 func Run(ctx context.Context, w World, o Options) (*report.Result, error) {
 	t, err := newTest(w, o)
 	if err != nil {
@@ -153,7 +151,7 @@ func find(name string) (*Info, error) {
 	return &scenarios[i], nil
 }
 
-// unused refuses what the scenario has no use for: who sets it means another test.
+// unused refuses options that the scenario does not use: a user who sets one means another test.
 func (o *Options) unused(s *Info) error {
 	switch {
 	case o.Rate > 0 && s.taken:

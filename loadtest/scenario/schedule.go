@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// load is what is offered for a time.
+// load is the offered load for a time.
 type load struct {
 	until time.Duration // since the load began; it starts where the one before ended
-	// rate is how many tasks are due a second, evenly spaced; 0: none. asTaken: as many as
-	// the distributor takes while at most window of them are not handled or, if no processor
-	// handles any (unhandled), not put. Without that it would fill its memory, and the
-	// accounts would be busy with it long after.
+	// rate is how many tasks are due a second, evenly spaced; 0: none. asTaken: as many as the
+	// distributor takes while at most window of them are not handled or, if no processor handles any
+	// (unhandled), not put. Without the window the distributor would fill its memory, and the accounts
+	// would be busy long afterwards.
 	rate      float64
 	window    int64
 	unhandled bool
@@ -30,8 +30,8 @@ type schedule struct {
 	i     int           // into loads
 	from  time.Duration // where loads[i] starts
 	k     int           // tasks of it so far
-	// over is the part of a task by which the loads before gave more than was due at their
-	// end, so that a load that is cut into phases has as many tasks as one that is not.
+	// over is the part of a task that earlier loads gave beyond what was due at their end. With it a
+	// load that is cut into phases has as many tasks as an uncut one.
 	over float64
 }
 
@@ -39,14 +39,14 @@ type schedule struct {
 type due struct {
 	at    time.Duration
 	group uint8
-	// taken: it is due from then on as soon as there is room in the window, and not at all
-	// if that is not before the load is over.
+	// taken: the task is due from then on as soon as the window has room, and never if that is after
+	// the end of the load.
 	taken bool
 	load  *load
 }
 
-// next gives the next task at the time now. ok is false when none is left. A load of
-// asTaken ends by the clock, the others when all of it was given.
+// next gives the next task at the time now. ok is false when none is left. An asTaken load ends by
+// the clock, other loads end when all tasks were given.
 func (s *schedule) next(now time.Duration) (d due, ok bool) {
 	for ; s.i < len(s.loads); s.advance() {
 		l := &s.loads[s.i]

@@ -17,7 +17,7 @@ import (
 type taskSource struct {
 	id       string
 	schedule schedule
-	end      time.Duration // what is not taken by then is not sent
+	end      time.Duration // tasks that are not taken by then are not sent
 	options  *Options
 	record   *recorder
 	put      func() int64 // messages that were put so far
@@ -25,7 +25,7 @@ type taskSource struct {
 	opened chan struct{} // closed when the distributor begins to read: the workload exists
 	begin  chan struct{} // closed when the load begins
 
-	// What follows belongs to the reader until the distributor's Run returned.
+	// The fields below belong to the reader until the distributor's Run has returned.
 	n      uint64
 	groups [256]groupSent
 	unsent int64
@@ -92,7 +92,7 @@ func (r *reader) Next(ctx context.Context) (source.Record, error) {
 				return source.Record{}, err
 			}
 			if now = r.record.now(); now >= d.load.until {
-				continue // there was no room until that load was over
+				continue // the window had no room until that load was over
 			}
 			d.at = now
 		}
@@ -159,7 +159,7 @@ func (r *reader) under(l *load) int64 {
 	if !l.unhandled {
 		return r.record.waiting()
 	}
-	// in a message; more if as many as fit, of which fewer messages are under way
+	// in a message; more if as many as fit, and then fewer messages are under way
 	tasks := int64(max(r.options.Pack, 1))
 	return r.record.sent.Load() - tasks*r.put()
 }

@@ -65,8 +65,8 @@ func appendTask(dst []byte, id string, t task, size int) []byte {
 	dst = appendHex(append(dst, nameSent...), uint64(max(t.sent, 0)/time.Microsecond), numberLen)
 	dst = appendHex(append(dst, nameGroup...), uint64(t.group), groupLen)
 	dst = append(dst, namePad...)
-	// Half of the digits are of a hash, so that a packed message is compressed about as
-	// well as one of records with a few fields of their own.
+	// Half of the digits are of a hash, so that a packed message is compressed about as well as a
+	// message of records with a few different fields.
 	var pad [32]byte
 	for i := uint64(0); len(dst)-from < size-len(bodyEnd); i++ {
 		hash := xxhash.Sum64(strconv.AppendUint(pad[:0:32], t.n+i<<48, 16))

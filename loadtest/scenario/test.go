@@ -97,7 +97,7 @@ func newTest(w World, o Options) (*test, error) {
 		shards += m.queues
 		t.meters = append(t.meters, m)
 	}
-	// Pinned for all accounts, however many there are at the beginning.
+	// Pinned for all accounts, also if the test begins with fewer.
 	t.segments = cmp.Or(w.Config.Segments, shardmap.DefaultSegments(shards))
 	p := &planner{
 		plan: plan{processors: o.Processors, accounts: len(t.meters)}, o: &t.o, limits: w.Limits,
@@ -145,7 +145,7 @@ func (t *test) put() (n int64) {
 	return n
 }
 
-// preset are the defaults that depend on what the scenario is about.
+// preset sets the defaults that depend on the scenario.
 func (o *Options) preset(w World) {
 	if o.Over == "" {
 		o.Over = OverAccounts
@@ -154,8 +154,8 @@ func (o *Options) preset(w World) {
 		return
 	}
 	if o.Over != OverProcessors {
-		// Two that share a queue are slow by nature, and would be compared with what each of
-		// them does with queues of its own.
+		// Two processors that share a queue are always slow, and would be compared with processors that
+		// have queues of their own.
 		if a := w.Config.Accounts; o.Processors == 0 && len(a) > 0 && a[0].Queues == 1 {
 			o.Processors = 1
 		}
@@ -220,7 +220,7 @@ func (t *test) run(ctx context.Context) (*report.Result, error) {
 	return r, err
 }
 
-// note adds to what is not as it was meant to be.
+// note adds a trouble to the result.
 func (t *test) note(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -330,13 +330,13 @@ func (t *test) handle(ctx context.Context, task *pump.Task) error {
 	return nil
 }
 
-// scale brings the test to n of what it scales.
+// scale brings the test to n accounts or processors.
 func (t *test) scale(ctx context.Context, n int) error {
 	if t.o.Over == OverProcessors {
 		return t.cluster.grow(ctx, n)
 	}
 	for _, m := range t.meters[:n] {
-		// to add one that is there changes nothing
+		// adding one that is there changes nothing
 		if _, err := accounts.Add(ctx, t.operator, m.name); err != nil {
 			return err
 		}
@@ -384,7 +384,7 @@ func (t *test) watch(ctx context.Context, interval time.Duration) error {
 		err := sleep(ctx, next-t.record.now())
 		now := t.record.now()
 		if now >= tick || err != nil || i == len(t.plan.phases)-1 && now >= ph.until {
-			// A last one that is much shorter than the others would only be noise.
+			// A last interval that is much shorter than the others would only be noise.
 			if now-t.series.tickAt > interval/2 || len(t.series.out.Sent) == 0 {
 				t.series.tick(now)
 			}

@@ -9,7 +9,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/report"
 )
 
-// answers finds the figures that a scenario is about in what was measured.
+// answers finds the scenario's figures in what was measured.
 type answers struct {
 	*report.Result
 	t *test
@@ -107,8 +107,8 @@ func answerSaturate(a *answers) {
 		"What was spent then of what the accounts give.")
 }
 
-// held says whether a phase took what was offered: at least 98 % of it, and no queue grew
-// so far that a task waited for longer than two seconds at the 99th percentile.
+// held says whether a phase took the offered load: at least 98 % of it, and without a queue so long
+// that a task waited for longer than two seconds at the 99th percentile.
 func held(p *report.Phase) bool {
 	return p.Offered != nil && p.Handled >= 0.98**p.Offered && p.FromSchedule.P99 != nil &&
 		*p.FromSchedule.P99 <= 2
@@ -207,8 +207,8 @@ func answerHotKey(a *answers) {
 	a.kept("second half")
 }
 
-// recovered is how long after at the rate was at 97 % of what is due for two intervals;
-// -1: never.
+// recovered is the time after at until the rate was at 97 % of the due rate for two intervals; -1:
+// never.
 func (a *answers) recovered(at, due float64) float64 {
 	want := 0.97 * due
 	h, step := a.Series.Handled, a.Series.Interval
@@ -256,7 +256,7 @@ func answerScaleOut(a *answers) {
 		perMessage = float64(a.Tasks.Sent) / float64(a.Tasks.Messages)
 	}
 	curve.Limit = "what the accounts give from put to delete"
-	// Phases come by twos: one to settle, one that counts.
+	// Phases come in pairs: one to settle, one that counts.
 	steps := a.counted()
 	for i := 1; i < len(steps); i += 2 {
 		p := &steps[i]

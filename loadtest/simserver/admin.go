@@ -19,7 +19,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 )
 
-// The bounds of what a client of the admin endpoint may take of the process.
+// The bounds of what a client of the admin endpoint may use of the process.
 const (
 	maxBody        = 64 << 10 // a hundred faults, spelled out
 	maxHeader      = 16 << 10
@@ -157,7 +157,7 @@ func write(w http.ResponseWriter, status int, v any) {
 	_ = e.Encode(v) // the client is gone
 }
 
-// decode reads one JSON value whose fields are all known.
+// decode reads one JSON value and refuses unknown fields.
 func decode(body []byte, v any, form string) error {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
@@ -310,9 +310,9 @@ type countsShown struct {
 	Seed      uint64           `json:"seed"`
 	Requests  []requestCount   `json:"requests"`
 	Throttled int64            `json:"throttled"` // by limits
-	Happened  map[string]int64 `json:"happened"`  // faults by kind, of those that were replaced too
+	Happened  map[string]int64 `json:"happened"`  // faults by kind, including replaced ones
 	Dark      map[string]int64 `json:"dark"`      // requests that met a dark or silent account
-	Faults    []faultCount     `json:"faults"`    // those that are set
+	Faults    []faultCount     `json:"faults"`    // the faults in force
 }
 
 func (s *Simulator) counts() countsShown {

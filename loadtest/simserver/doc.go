@@ -1,6 +1,6 @@
-// Package simserver makes a simulator of package azsim one that others steer: faults by rate and by
-// schedule, limits and latency are words that people type or JSON that programs send, and all of
-// them change while it runs. `loadtest serve` is this package with flags.
+// Package simserver lets others steer a simulator of package azsim: people type faults by rate and
+// by schedule, limits and latency as words, or programs send them as JSON, and all of them can
+// change while it runs. `loadtest serve` is this package with flags.
 //
 //	sim, err := simserver.New(azsim.Config{Accounts: []azsim.Account{{Name: "one"}}})
 //	lost, err := simserver.ParseFault("lost-answer rate=0.01 op=PutMessage")

@@ -11,9 +11,8 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 )
 
-// Fault is one way in which things go wrong, how often and when. A field that is left out
-// matches all. Its text is that of [ParseFault]; its JSON is an object of the same names, the
-// kind under "fault".
+// Fault says what goes wrong, how often and when. A field that is left out matches all. Its text is
+// that of [ParseFault]; its JSON is an object with the same names and the kind under "fault".
 type Fault struct {
 	Kind string // as in Kinds
 
@@ -24,21 +23,21 @@ type Fault struct {
 	Partition  string   // a partition key of a table
 	Client     string   // a part of the User-Agent
 
-	// Of the requests that match, the first Skip are spared; of the rest only the first First (0:
-	// all); of those every Every-th; of those a share of Rate, chosen by the seed (0: each). Each
-	// time that a schedule begins the fault they count anew.
+	// Of the requests that match, the first Skip are spared. Of the rest only the first First (0: all)
+	// are hit, of those every Every-th, and of those a share of Rate, chosen by the seed (0: each).
+	// The counts restart each time that a schedule begins the fault.
 	Rate               float64
 	Skip, First, Every int
 
-	// What an error answers; 0 and "": 503 ServerBusy, after the act 500 InternalError, of a refusal
-	// 403 AuthenticationFailed.
+	// The answer of an error. 0 and "" mean 503 ServerBusy, after the act 500 InternalError, for a
+	// refusal 403 AuthenticationFailed.
 	Status     int
 	Code       string
 	RetryAfter time.Duration // a header, in whole seconds
 
 	By time.Duration // of a delay
 
-	Back string // what an account that is gone holds when it comes back: "full" (also ""), "empty"
+	Back string // what a gone account holds when it comes back: "full" (also ""), "empty"
 
 	// The fault begins From after it was set, and ends after For (0: never). With Repeat it begins
 	// again that long after it began.
@@ -53,7 +52,7 @@ type kind struct {
 	words []string        // beside those of every kind
 	only  []string        // operations that it can change; nil: all
 	of    string          // the service of only
-	dark  darkness        // what it makes of a whole account
+	dark  darkness        // the state of a whole account
 }
 
 // always are the words of every kind; often those of all kinds but of a whole account.
@@ -153,7 +152,7 @@ func namesOf[T any](list []T, name func(T) string) (names []string) {
 	return names
 }
 
-// unknown is the error about a word that is none of those known.
+// unknown is the error about a word that is not known.
 func unknown(what, word string, known []string) error {
 	const most = 30
 	more := ""
@@ -180,7 +179,7 @@ var operations = map[string][]string{
 	},
 }
 
-// check refuses a fault that could never do what it says; accounts are those that are served.
+// check refuses a fault that could never do what it says; accounts are the served ones.
 func (f Fault) check(accounts []string) error {
 	k, err := kindNamed(f.Kind)
 	if err != nil {

@@ -14,7 +14,7 @@ type schedule struct {
 
 	mu    sync.Mutex
 	armed []*armed            // guarded by mu
-	told  map[string]darkness // what each account is by our doing; guarded by mu
+	told  map[string]darkness // the state that we gave each account; guarded by mu
 }
 
 // armed is a fault that was set. schedule.mu guards all of it.
@@ -22,9 +22,9 @@ type armed struct {
 	fault     Fault
 	set       time.Time
 	on        bool
-	over      bool // replaced: a timer that fires all the same changes nothing
+	over      bool // replaced: a timer that still fires changes nothing
 	injection *azsim.Injection
-	hits      int64 // of the times that it was in force before
+	hits      int64 // from the earlier times in force
 	timer     *time.Timer
 }
 
@@ -97,7 +97,7 @@ func (a *armed) turn(sim *azsim.Sim, on bool) {
 	}
 }
 
-// begin does to accounts what is done once, each time that the fault begins.
+// begin does what is done to accounts once each time that the fault begins.
 func (a *armed) begin(sim *azsim.Sim) {
 	for _, name := range sim.Accounts() {
 		switch {
@@ -114,8 +114,8 @@ func (a *armed) begin(sim *azsim.Sim) {
 
 func (f Fault) isOf(account string) bool { return f.Account == "" || f.Account == account }
 
-// darken makes each account what the faults in force make of it. What a program has done to an
-// account by itself stays as long as they do not change.
+// darken puts each account into the state of the faults in force. A state that a program has set by
+// itself stays as long as these do not change.
 func (s *schedule) darken() {
 	want := map[string]darkness{}
 	for _, a := range s.armed {
@@ -151,7 +151,7 @@ func (s *schedule) faults() []Fault {
 	return list
 }
 
-// faultCount is what has become of a fault that was set.
+// faultCount is what a set fault has done so far.
 type faultCount struct {
 	Fault  string `json:"fault"` // as ParseFault reads it
 	Active bool   `json:"active"`

@@ -24,7 +24,7 @@ type word struct {
 	name  string
 	read  func(f *Fault, text string) error
 	show  func(f *Fault) any
-	check func(f *Fault) error // what a Go program may have put there
+	check func(f *Fault) error // a value that a Go program may have set
 	unset func(f *Fault) bool
 }
 
@@ -79,7 +79,7 @@ func plainName(text string) error {
 	return nil
 }
 
-// visible is what can be typed as one word of a fault.
+// visible matches a text that can be typed as one word of a fault.
 var visible = regexp.MustCompile(`^[!-~]{1,128}$`)
 
 func visibleText(text string) error {
@@ -191,7 +191,7 @@ func readDuration(text string, most time.Duration) (time.Duration, error) {
 	return d, nil
 }
 
-// clipped bounds what an error says again of what somebody typed or sent.
+// clipped bounds how much of a typed or sent text an error repeats.
 func clipped(text string) string {
 	const most = 80
 	if len(text) > most {

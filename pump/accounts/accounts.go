@@ -20,9 +20,9 @@ import (
 	"github.com/queuepump/queuepump/shardmap"
 )
 
-// The accounts of a workload that exists change by four operations, on its stored
-// map alone (P6.6): a configuration only makes the first map. An account goes
-// through these states; each operation made again is success and changes nothing:
+// The accounts of a workload that exists change by four operations, on its stored map alone (P6.6):
+// a configuration only makes the first map. An account goes through these states; each operation
+// made again is success and changes nothing:
 //
 //	            Add                    Drain                     Remove
 //	(unused) ----------> active ---------------------> draining ---------> (unused)
@@ -30,10 +30,10 @@ import (
 //	                       +------------------------------+
 //	                                     Add
 //
-// Add comes after all members know the account (P6.5), so that a member that is given
-// segments that live there can read them. Drain moves its segments to other homes;
-// what is in its queues is read until it is gone. Remove needs proof that
-// nothing is or will be in them, or that the account is gone for good.
+// Add needs all members to know the account (P6.5): a member that gets segments that live there
+// must be able to read them. Drain moves its segments to other homes; what is in its queues is read
+// until it is gone. Remove needs proof that nothing is or will be in them, or that the account is
+// gone for good.
 
 // Error is a change of accounts that the state of the workload does not
 // allow, now or ever.
@@ -82,12 +82,13 @@ type Change struct {
 // Add lets a workload that exists use one more of the configured accounts, or one that drains
 // again: its queues are made, and then the map gives them their share of segments. If the workload
 // uses the account already, its configured foreign queues are read from now on. It is an [*Error],
-// naming them, if live members do not have the account in their configuration: those are
-// restarted with it first.
+// naming them, if live members lack the account in their configuration: restart those with it
+// first.
 //
 // An account that was removed as gone for good may come back with messages, which Change.Copies
-// counts. They are late copies: in delivery mode once what is done is recognised, what is open is
-// done, and what is of a run that is over goes to quarantine; at least once all is handled.
+// counts. They are late copies. In delivery mode once, tasks that are done are recognised, open
+// ones are done, and those of a run that is over go to quarantine. In delivery mode at-least-once
+// all are handled.
 func Add(ctx context.Context, cfg pump.Config, name string) (Change, error) {
 	o, err := openAccounts(ctx, cfg)
 	if err != nil {
@@ -145,7 +146,7 @@ func Add(ctx context.Context, cfg pump.Config, name string) (Change, error) {
 	return c, o.stillKnownToAll(ctx, name)
 }
 
-// unread gives those of some queues that are other programs' and not in the map.
+// unread gives the queues among some that are other programs' and not in the map.
 func unread(m *shardmap.Map, queues []shardmap.Shard) (foreign []shardmap.Shard) {
 	for _, q := range queues {
 		if q.State == shardmap.Foreign && !slices.ContainsFunc(m.Shards, func(s shardmap.Shard) bool {
@@ -186,9 +187,9 @@ func hasRoom(m *shardmap.Map, name string, shards []shardmap.Shard) error {
 	return nil
 }
 
-// stillKnownToAll looks again after the change: a member that has joined in between has seen
-// the map of before, and who joins from now on sees the new one and refuses itself. The
-// account drains again then, which takes its segments from it as soon as all have noticed.
+// stillKnownToAll looks again after the change: a member that joined in between has seen the old
+// map. One that joins from now on sees the new map and refuses to work. If a member does not know
+// the account, the account drains again, and loses its segments as soon as all have noticed.
 func (o *accountsOf) stillKnownToAll(ctx context.Context, name string) error {
 	refusal, ok := errors.AsType[*Error](o.knownToAll(ctx, name))
 	if !ok {
@@ -236,7 +237,8 @@ func Drain(ctx context.Context, cfg pump.Config, name string) (Change, error) {
 // accountsOf is a workload whose accounts are looked at or changed.
 type accountsOf struct{ *setup.Session }
 
-// readAccounts gives the workload that a configuration means, whatever else that says of it.
+// readAccounts gives the workload that a configuration means, also if the configuration disagrees
+// with what is pinned.
 func readAccounts(ctx context.Context, cfg pump.Config) (*accountsOf, error) {
 	o, err := setup.Find(ctx, cfg)
 	return &accountsOf{o}, err
@@ -257,8 +259,8 @@ func notConfigured(name string) error {
 		"add it with its connection string, or check the spelling")
 }
 
-// notUsed judges a name that is not in the map: a configured account is one that
-// has been removed already or not been added yet, any other one a mistake.
+// notUsed judges a name that is not in the map. A configured account has been removed already or
+// was not added yet; any other name is a mistake.
 func (o *accountsOf) notUsed(m *shardmap.Map, name string) error {
 	if !slices.ContainsFunc(o.Cfg.Accounts, func(a pump.Account) bool { return a.Name == name }) {
 		return notConfigured(name)
@@ -326,9 +328,10 @@ func (o *accountsOf) knownToAll(ctx context.Context, name string) error {
 	}
 }
 
-// senders are the runs of live processes that may be no members.
+// senders are the runs of live processes that need not be members.
 func (o *accountsOf) senders(ctx context.Context) ([]workload.LiveRun, error) {
-	// Of the time before the list: that may take minutes, in which each of them beats again.
+	// The time is taken before the list: reading that may take minutes, in which each of them beats
+	// again.
 	server, _, err := workload.ServerTime(ctx, o.Queues.Control, o.Cfg.Workload)
 	if err != nil {
 		return nil, err
@@ -349,7 +352,7 @@ func (o *accountsOf) createQueues(ctx context.Context, name string, qs []shardma
 	all := []*queues.Queue{o.Queues.Account(name).Poison}
 	for _, s := range qs {
 		if s.State == shardmap.Foreign {
-			continue // who puts into it makes it
+			continue // its writer makes it
 		}
 		sh, err := o.Queues.Queue(s.Account, s.Queue)
 		if err != nil {

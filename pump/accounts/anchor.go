@@ -11,8 +11,8 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// Each account of a workload has an anchor, by which a workload is made in one account only (P6.7).
-// It comes and goes with the account.
+// Each account of a workload has an anchor: anchors keep a workload from being made in two accounts
+// (P6.7). An anchor comes and goes with its account.
 
 // placeAnchor makes the anchor of an account that was added say where the workload is. Nothing
 // depends on it but the refusal of a second workload of the name, so a failure is only said.
@@ -36,8 +36,8 @@ func (o *accountsOf) placeAnchor(ctx context.Context, name string) {
 	}
 }
 
-// anchorTable is the table of an account other than the control account; nil: that one, whose
-// anchor stays, or one that is not in the configuration.
+// anchorTable is the table of an account. It is nil for the control account, whose anchor stays,
+// and for an account that is not in the configuration.
 func (o *accountsOf) anchorTable(name string) storage.Table {
 	for _, a := range o.Cfg.Accounts {
 		if a.Name == name && name != o.Cfg.Control {
@@ -72,7 +72,7 @@ func (n notedAnchor) remove(ctx context.Context) error {
 	if err == nil {
 		err = waits.Within(ctx, n.drop)
 	}
-	if err == nil || !failure.Ends(failure.Help, err, failure.Command) { // nor could it be written
+	if err == nil || !failure.Ends(failure.Help, err, failure.Command) { // unwritable as well
 		return nil
 	}
 	return fmt.Errorf(

@@ -29,10 +29,10 @@ type Losses struct {
 	// Delivery is the workload's. Only [pump.Once] records what is done: else Runs is empty, and
 	// nothing can be put again.
 	Delivery pump.Delivery `json:"delivery"`
-	// Runs are those that are not over and have tasks that are not known to be done; never null.
+	// Runs are the runs that are not over and have tasks that are not known to be done; never null.
 	Runs []LostRun `json:"runs"`
-	// Last is the last count of the account's messages within six hours; null if there is
-	// none, as where no process samples the queues.
+	// Last is the last count of the account's messages within six hours; null if there is none, for
+	// example because no process samples the queues.
 	Last *LastCount `json:"lastCount"`
 	// Foreign are the queues of other programs in it that the workload reads, whose messages no
 	// command puts again; never null.
@@ -79,7 +79,7 @@ func Lost(ctx context.Context, cfg pump.Config, name string) (*Losses, error) {
 // fresh is for how long a process may go on to tell the count of an account that is dark.
 const fresh = 5 * time.Minute
 
-// Text says it all for people, in lines; nil of nil.
+// Text says it all for people, in lines; nil for nil.
 func (l *Losses) Text(now time.Time) (lines []string) {
 	if l == nil {
 		return nil
@@ -157,9 +157,9 @@ func (o *accountsOf) losses(ctx context.Context, name string) (*Losses, error) {
 	return l, nil
 }
 
-// lostRuns are the runs of which tasks may be in any queue.
+// lostRuns are the runs that may have tasks in any queue.
 func (o *accountsOf) lostRuns(ctx context.Context) ([]LostRun, error) {
-	// Before the runs: what is done of a run is forgotten after its row says that it is over.
+	// Read before the runs: what is done of a run is forgotten after its row says that it is over.
 	sums, err := ledger.ReadSums(ctx, o.Queues.Control, o.Cfg.Workload, o.Workload.Map.Segments)
 	if sums == nil {
 		return nil, err

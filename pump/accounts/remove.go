@@ -24,9 +24,9 @@ type RemoveOptions struct {
 	// than fail. The quarantine is not waited for: nothing empties it by itself.
 	Wait bool
 	// Lost: the account is gone for good, and what is in its queues is given up; [Lost] says before
-	// what that may be. It is an [*Error] while one of its queues can be counted with the
-	// credentials of the configuration, and for [LostAfter] after the drain. Those that are in the
-	// file are needed, though they are good for nothing any more.
+	// what that may be. It is an [*Error] while one of its queues can be counted with the credentials
+	// of the configuration, and for [LostAfter] after the drain. The file must still have them, though
+	// they are good for nothing any more.
 	Lost bool
 	// Progress, if set, is called about every two seconds of waiting.
 	Progress func(Progress)
@@ -52,9 +52,8 @@ func (p Progress) Messages() (n int64) {
 // queue of it, quarantine included, is empty; else it is an [*Error] that names what is left, or
 // waits for that. Its queues stay where they are. The control account cannot be removed. To remove
 // an account that the workload does not use is success. One that is gone for good is removed with
-// Lost. An error beside a change is that the
-// account is out of the workload, and that its anchor may be left: made again, the removal
-// finishes that.
+// Lost. An error beside a change says that the account is out of the workload and its anchor may be
+// left. Removing the account again removes that too.
 func Remove(ctx context.Context, cfg pump.Config, name string, opts RemoveOptions) (Change, error) {
 	o, err := openAccounts(ctx, cfg)
 	if err != nil {
@@ -83,7 +82,8 @@ func Remove(ctx context.Context, cfg pump.Config, name string, opts RemoveOption
 		}
 		return change, err
 	}
-	// Noted before the change: who adds the account after it changes the anchor, which then stays.
+	// Noted before the change: a process that adds the account afterwards changes the anchor, which
+	// then stays.
 	anchor := o.noteAnchor(ctx, name)
 	change, err := o.remove(ctx, name, version)
 	if err == nil {
@@ -128,9 +128,9 @@ func (o *accountsOf) waitRemovable(
 		if !waits.Wait(ctx, setup.CountEvery) {
 			return 0, context.Cause(ctx)
 		}
-		// A question that storage did not answer is asked again. A row that says that the workload
-		// was made again for one, stays so: judged by the old map, the removal would report a
-		// success.
+		// A question that storage did not answer is asked again. Other answers do not change, such as a
+		// row that says that the workload was made again: judged by the old map, the removal would report
+		// a success.
 		err = o.Reload(ctx)
 		if e, unanswered := errors.AsType[*storage.Error](err); err != nil &&
 			!(unanswered && e.Ambiguous()) {
@@ -139,9 +139,9 @@ func (o *accountsOf) waitRemovable(
 	}
 }
 
-// removable learns whether an account may be removed, from the map of the version it
-// gives. If not, the error says why, and progress, unless that is not
-// known or no waiting helps, what is missing.
+// removable learns from the map of the version that it gives whether an account may be removed. If
+// not, the error says why. Progress says what is missing, unless that is not known or waiting does
+// not help.
 func (o *accountsOf) removable(
 	ctx context.Context, name string, lost bool,
 ) (version uint64, progress *Progress, err error) {
@@ -180,8 +180,8 @@ func (o *accountsOf) removable(
 		}
 		return 0, &Progress{Noticing: left}, refusal
 	}
-	// Any change of the map starts the time anew: which of them made the account
-	// drain is not kept, and a minute more does no harm.
+	// Any change of the map restarts the time: which change made the account drain is not kept, and a
+	// minute more does no harm.
 	server, _, err := workload.ServerTime(ctx, o.Queues.Control, o.Cfg.Workload)
 	if err != nil {
 		return 0, nil, err

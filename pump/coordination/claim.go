@@ -46,9 +46,9 @@ type Claims struct {
 	hands    hands
 }
 
-// NewClaims gives a handle; it makes no request. Interval is the least time from
-// start to start of a key's work; instance is this process's name. What cannot
-// be is reported by the methods.
+// NewClaims gives a handle; it makes no request. Interval is the least time from start to start of
+// a key's work; instance is this process's name. The methods report an interval or name that cannot
+// be used.
 func NewClaims(
 	t storage.Table, workloadName string, interval time.Duration, instance string,
 ) *Claims {
@@ -78,9 +78,8 @@ const (
 	// Fresh: another task's work on the key, or this task's own that succeeded,
 	// began less than the interval ago. Skip the task.
 	Fresh
-	// Busy: this very task's work began less than the interval ago and has not
-	// stopped: it still runs elsewhere, or its process died. Come back
-	// later; skipping would lose the task.
+	// Busy: this very task's work began less than the interval ago and has not stopped: the work still
+	// runs elsewhere, or its process died. Come back later; skipping would lose the task.
 	Busy
 )
 
@@ -99,7 +98,7 @@ func (v Verdict) String() string {
 
 // Claim is a claim that was granted. Its methods are for one goroutine at a time.
 type Claim struct {
-	// Until is the local time up to which no process takes the key over.
+	// Until is the local time until which no process takes the key over.
 	Until time.Time
 
 	row   row.Row[claimRow]
@@ -114,9 +113,9 @@ type Claim struct {
 // how long until the key may be claimed, at most the interval. A task that comes again after its
 // own Done(failed) is granted at once: a retry does not count as a new task.
 //
-// After an error it is not known whether the key was claimed; the same task may
-// ask again, in this process at once, in others it is Busy for the interval then. It
-// gives up after a minute. A damaged row is an error that names it.
+// After an error it is not known whether the key was claimed. The same task may ask again: in this
+// process at once, while in others it is Busy for the interval. It gives up after a minute. A
+// damaged row is an error that names it.
 func (c *Claims) Claim(
 	ctx context.Context, key []byte, task TaskRef,
 ) (*Claim, Verdict, time.Duration, error) {
@@ -181,8 +180,8 @@ func (c *Claims) judge(
 	case !old.running && old.failed && same:
 		return Granted, 0, nil
 	case old.running && same && old.owner == c.token && !c.hands.others(r.Key):
-		// Claimed by this process in a call whose outcome was not known to it, or
-		// stopped in one that did not get through: no task is at work on it.
+		// This process claimed the key in a call whose outcome it did not learn, or stopped in a call
+		// that did not get through: no task is at work on it.
 		return Granted, 0, nil
 	case old.running:
 		interval = max(interval, old.interval)
@@ -198,7 +197,7 @@ func (c *Claims) judge(
 	if left <= 0 {
 		return Granted, 0, nil
 	}
-	// A server that set its clock back must not make anybody wait for years.
+	// A server that set its clock back must not make a task wait for years.
 	left = min(left, interval)
 	if old.running && same {
 		return Busy, left, nil
@@ -234,9 +233,9 @@ func (cl *Claim) Done(ctx context.Context, failed bool) error {
 		}
 		cl.leave()
 	case cl.later == nil:
-		// A success that cannot be recorded stays in hand: were it left, a copy of
-		// this task would find a claim without work on it and do it again. That is for
-		// as long as the claim is fresh, by whatever clock.
+		// A success that cannot be recorded stays in hand for as long as the claim is fresh, by any
+		// clock: otherwise a copy of this task would find a claim without work on it and do the work
+		// again.
 		cl.later = time.AfterFunc(time.Until(cl.won.Received.Add(2*cl.won.Value.interval)), cl.leave)
 	}
 	switch {
@@ -248,8 +247,8 @@ func (cl *Claim) Done(ctx context.Context, failed bool) error {
 	return nil
 }
 
-// own is nil if the write was lost to one of an earlier call of Done, which was in doubt, or if the
-// row was gone and is written again: no other has the key.
+// own is nil if no other has the key: the write lost to an earlier call of Done whose outcome was
+// in doubt, or the row was gone and is written again.
 func (cl *Claim) own(ctx context.Context, next claimRow, lost error) error {
 	v, err := cl.row.MustRead(ctx)
 	if err != nil {
@@ -266,8 +265,8 @@ func (cl *Claim) own(ctx context.Context, next claimRow, lost error) error {
 	return lost
 }
 
-// hands counts, by row, the goroutines of this process that have a claim or are
-// about to. Its zero value is ready.
+// hands counts, by row, the goroutines of this process that have a claim or are about to have one.
+// Its zero value is ready.
 type hands struct {
 	mu   sync.Mutex
 	rows map[string]int

@@ -46,8 +46,8 @@ func (r claimRow) state(modified time.Time) ClaimState {
 }
 
 // List gives up to limit claims, running ones first and then those that started last. It reads at
-// most 1,000 of each of 16 partitions, in 16 requests; all is false if there are more; some of
-// those may be running. Rows that cannot be read are part of the error, and the others are listed.
+// most 1,000 of each of 16 partitions, in 16 requests; all is false if there are more, of which
+// some may be running. Rows that cannot be read are part of the error, and the others are listed.
 // It gives up after a minute.
 func (c *Claims) List(ctx context.Context, limit int) (list []ClaimState, all bool, err error) {
 	if c.err != nil {

@@ -44,15 +44,15 @@ func (t TaskRef) String() string {
 	return "foreign " + hex.EncodeToString(sum[:])
 }
 
-// unshown is what cannot stand in a property or on a line: control characters
-// and bytes that are no text.
+// unshown is what cannot stand in a property or on a line: control characters and bytes that are
+// not text.
 func unshown(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }
 
 // claimRow is the row of a key. Its times are the service's own stamps: it is
 // written when work starts and when it stops, so that a running row's last
 // write is the start, and that of a stopped one the stop, took after the start.
 type claimRow struct {
-	key      string // for people: its first bytes, as base64 if it is no text
+	key      string // for people: its first bytes, as base64 if it is not text
 	base64   bool
 	bytes    uint64 // of the whole key
 	task     string
@@ -60,7 +60,7 @@ type claimRow struct {
 	running  bool
 	failed   bool          // how it stopped
 	took     time.Duration // from start to stop at least; zero while running
-	interval time.Duration // of who claimed
+	interval time.Duration // of the process that claimed
 }
 
 func newClaimRow(key []byte, task TaskRef) claimRow {
@@ -87,8 +87,8 @@ func newClaimRow(key []byte, task TaskRef) claimRow {
 // It may be said to be a little later than it was, never earlier.
 func (c claimRow) started(modified time.Time) time.Time { return modified.Add(-c.took) }
 
-// claimRowOf is the row of a key: by a hash for which no two keys can be found,
-// because a key has any bytes and length, and a row key does not.
+// claimRowOf is the row of a key, named by a hash for which no two keys can be found: a key may
+// have any bytes and length, a row key may not.
 func claimRowOf(
 	t storage.Table, workloadName string, key []byte,
 ) (r row.Row[claimRow], part int) {

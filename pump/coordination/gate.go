@@ -57,8 +57,8 @@ type GateState struct {
 	By    string
 }
 
-// NewGate gives a handle on a workload's gate of that name (1 to 63 of
-// [A-Za-z0-9_.~-]); it makes no request. A name that cannot be is reported by the methods.
+// NewGate gives a handle on a workload's gate of that name (1 to 63 of [A-Za-z0-9_.~-]); it makes
+// no request. The methods report a name that cannot be used.
 func NewGate(t storage.Table, workloadName, name string) *Gate {
 	return &Gate{
 		name: name, err: errors.Join(workload.CheckName(workloadName), checkRowName("gate", name)),
@@ -76,8 +76,8 @@ func (g *Gate) Release(ctx context.Context, by string) error {
 	return g.set(ctx, "releasing", true, by)
 }
 
-// Hold closes the gate for processes that come from now on; one that has passed it is not called
-// back. Otherwise it is as Release.
+// Hold closes the gate for processes that come from now on; a process that has passed it is not
+// called back. Otherwise it is as Release.
 func (g *Gate) Hold(ctx context.Context, by string) error {
 	return g.set(ctx, "holding", false, by)
 }
@@ -98,7 +98,7 @@ func (g *Gate) set(ctx context.Context, doing string, open bool, by string) erro
 func (g *Gate) Remove(ctx context.Context) error {
 	return g.change(ctx, "removing", func(ctx context.Context) error {
 		v, err := g.row.MustRead(ctx)
-		if row.NoTable(err) { // there is no table, so no gate either
+		if row.NoTable(err) { // without a table there is no gate
 			return nil
 		}
 		if err != nil {
@@ -133,7 +133,7 @@ func (g *Gate) State(ctx context.Context) (GateState, error) {
 		return GateState{}, g.err
 	}
 	v, err := g.row.MustRead(ctx)
-	if row.NoTable(err) { // there is no table, so no gate either
+	if row.NoTable(err) { // without a table there is no gate
 		return GateState{Name: g.name}, nil
 	}
 	if err != nil {
@@ -246,7 +246,7 @@ func decodeGate(f *row.Fields) gateRow {
 	return gateRow{open: f.Flag("Open"), by: f.Text("By")}
 }
 
-// A name is a row key as it stands, so it has the characters that one may have
+// A name is a row key as it stands, so it has only characters that a row key may have
 // (storage.Table) and that need no quotes in a shell.
 var validRowName = regexp.MustCompile(`^[A-Za-z0-9_.~-]{1,63}$`)
 

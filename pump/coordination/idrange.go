@@ -25,14 +25,12 @@ const (
 	idPause = row.RequestTimeout / 10
 )
 
-// IDRange hands out unique numbers, 1, 2, 3 and so on, to any number of
-// processes. It reserves a range of a stored counter by
-// compare-and-swap and gives the numbers from memory, so most calls make no
-// request. No number is ever given twice while the row is as it was left; see the package for what
-// follows when it is gone, or comes back as it was before. Numbers that a process has reserved
-// and not given when it ends are never given; so are those of a reservation
-// whose outcome could not be learned. Numbers of several processes therefore
-// come in no order of time.
+// IDRange hands out unique numbers, 1, 2, 3 and so on, to any number of processes. It reserves a
+// range of a stored counter by compare-and-swap and gives the numbers from memory, so most calls
+// make no request. No number is ever given twice while the row is as it was left; see the package
+// for what follows when it is gone, or comes back as it was before. Numbers that a process has
+// reserved and not given when it ends are never given, nor are those of a reservation whose outcome
+// could not be learned. Numbers of several processes therefore do not follow the order of time.
 //
 // An IDRange may be used from many goroutines at once.
 type IDRange struct {
@@ -109,13 +107,13 @@ func (r *IDRange) put(first, end uint64) {
 	r.next, r.end = first, end
 }
 
-// Reserve takes n numbers, first to first + n - 1, for the caller alone; Next
-// never gives them. It makes the table and the counter if they are not there.
+// Reserve takes n numbers, first to first + n - 1, for the caller alone; Next never gives them. It
+// makes the table and the counter if they are not there.
 //
-// It is an error if others were quicker 25 times in a row, if fewer than n
-// numbers are left below 2^64 - 1, or if the table does not answer within a minute;
-// nothing then was given, though numbers may be lost. A counter that no version of
-// this program writes is an error with the row's name, and is left as it is.
+// It is an error if others were quicker 25 times in a row, if fewer than n numbers are left below
+// 2^64 - 1, or if the table does not answer within a minute; then nothing was given, though numbers
+// may be lost. A counter that no version of this program writes is an error with the row's name,
+// and is left as it is.
 func (r *IDRange) Reserve(ctx context.Context, n uint64) (first uint64, err error) {
 	if n == 0 {
 		return 0, fmt.Errorf("id range %q: a range of no numbers", r.row.Key)
@@ -138,8 +136,8 @@ func (r *IDRange) Reserve(ctx context.Context, n uint64) (first uint64, err erro
 	}
 }
 
-// try is one compare-and-swap. A range is ours only if its very write is known to
-// have been the one that raised the counter; in doubt it is not used.
+// try is one compare-and-swap. A range is ours only if its own write is known to have raised the
+// counter; in doubt it is not used.
 func (r *IDRange) try(ctx context.Context, n uint64) (first uint64, err error) {
 	v, err := r.row.MustReadOrCreate(ctx)
 	if err != nil {

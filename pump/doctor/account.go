@@ -20,14 +20,14 @@ import (
 )
 
 const (
-	// dateTimeout is what an account has to answer at all: an order more than a slow one takes,
-	// and with what follows less than a whole Check has.
+	// dateTimeout is how long an account may take to answer its first request: ten times what a slow
+	// one takes, and with what follows less than a whole Check has.
 	dateTimeout = 3 * time.Second
-	// trialTimeout is what all requests of a trial have together, some fifteen of tens of
-	// milliseconds.
+	// trialTimeout is how long all requests of a trial may take together: some fifteen, of tens of
+	// milliseconds each.
 	trialTimeout = 4 * time.Second
-	// removeTimeout is what is left for removing what the trial has made, also when you interrupt.
-	// reserve is what is left of a Check when that has to end.
+	// removeTimeout is how long removing what the trial has made may take, also after an interrupt.
+	// reserve is what is left of a Check when the trial has to end.
 	removeTimeout = 1500 * time.Millisecond
 	reserve       = 200 * time.Millisecond
 
@@ -47,14 +47,14 @@ type hosted interface {
 	Endpoint() string
 }
 
-// patient is one account under examination. Its goroutine alone uses it, until all have ended.
+// patient is one account under examination. Only its own goroutine uses it, until all have ended.
 type patient struct {
 	c     *checkup
 	of    pump.Account
 	facts *Account
 
 	silent   error         // it does not answer, or is not there
-	unnamed  []string      // of its names, those that do not resolve
+	unnamed  []string      // its names that do not resolve
 	resolved []hostAddress // the others
 	off      time.Duration // this machine's clock ahead of its own
 	refusals               // what it refuses
@@ -76,8 +76,8 @@ func (p *patient) examine(ctx context.Context) {
 	_ = g.Wait()
 }
 
-// askTime reports whether the account answers. The date is of some moment between the request and
-// its answer, and has whole seconds.
+// askTime reports whether the account answers. The date is a moment between the request and its
+// answer, in whole seconds.
 func (p *patient) askTime(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, dateTimeout)
 	defer cancel()
@@ -135,7 +135,7 @@ func (p *patient) lookUp(ctx context.Context) {
 	}
 }
 
-// proxied reports whether a proxy looks the name up. This machine need not know it then.
+// proxied reports whether a proxy looks the name up. Then this machine need not know the name.
 func proxied(host string) bool {
 	by, err := httpproxy.FromEnvironment().ProxyFunc()(&url.URL{Scheme: "https", Host: host})
 	return err == nil && by != nil
@@ -176,7 +176,7 @@ func (c *checkup) patientsSay() {
 		shut := p.network()
 		switch {
 		case shut:
-		case p.silent != nil && unnamed: // nor can it answer
+		case p.silent != nil && unnamed: // it cannot answer either
 		case p.silent != nil && storage.Is(p.silent, storage.Missing):
 			c.find(
 				CheckAccount,
@@ -195,8 +195,8 @@ func (c *checkup) patientsSay() {
 	}
 }
 
-// saysUnused tells of an account that the workload does not use. One that is not there need not
-// be, and more is told only of one that is.
+// saysUnused tells of an account that the workload does not use. Such an account need not exist;
+// more is told only if it does.
 func (c *checkup) saysUnused(p *patient) (there bool) {
 	mend, state := c.command("distributor accounts add %s", p.of.Name), ""
 	there = p.silent == nil && len(p.unnamed) == 0 && !p.everything
@@ -214,7 +214,7 @@ func (p *patient) newSignature() string {
 		" --services qt --resource-types sco --permissions rwdlacup --https-only --expiry DATE"
 }
 
-// signature tells of a shared access signature that will not be good for long.
+// signature tells of a shared access signature that ends soon.
 func (c *checkup) signature(p *patient) {
 	ends := azure.Options{
 		ConnectionString: p.of.ConnectionString, Endpoint: p.of.Endpoint,
@@ -235,7 +235,7 @@ func (c *checkup) signature(p *patient) {
 	)
 }
 
-// ping shows whether the account's service can be reached at all.
+// ping shows whether the account's service can be reached.
 func (c *checkup) ping(p *patient) string {
 	if s, ok := storage.As[hosted](p.of.Storage); ok {
 		return "curl -sS -o /dev/null -w '%{http_code}\\n' '" + s.Endpoint() + "?comp=list'"
@@ -243,8 +243,8 @@ func (c *checkup) ping(p *patient) string {
 	return c.command("distributor status")
 }
 
-// network tells of names that resolve to where the account cannot be used from; shut says that
-// this is why it does not answer, or refuses everything.
+// network tells of names that resolve to an address where the account cannot be used. shut says
+// that this is why the account does not answer, or refuses everything.
 func (p *patient) network() (shut bool) {
 	if len(p.resolved) == 2 && p.resolved[0].private() != p.resolved[1].private() {
 		in, out := p.resolved[0], p.resolved[1]

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// leastFree is four times what a processor holds of messages and tasks: less is full before
+	// leastFree is four times what a processor holds of messages and tasks: less would be full before
 	// you have looked.
 	leastFree = 256 << 20
 	// goodFree is eight times that, some million lines of 2 KiB. Of a small disk a tenth will do.

@@ -107,14 +107,14 @@ type Options struct {
 	// Between is the time from the first look to the second. Default 5.5 s, a beat and what it
 	// takes to be stored.
 	Between time.Duration
-	// Out is a path whose disk should have room, as `processor run --out` has one; empty: none.
+	// Out is a path whose disk should have room, such as that of `processor run --out`; empty: none.
 	Out string
 	// Config is the path of the configuration, for the commands that mend. Default pump.yaml.
 	Config string
 	// Locate tells where in the configuration a [pump.ConfigError] has its cause. It may be nil.
 	Locate func(err error) error
 
-	// What follows replaces this machine, for tests: its name, its resolver, its requests to admin
+	// The fields below replace this machine in tests: its name, its resolver, its requests to admin
 	// ports, and its file systems.
 
 	Host     string
@@ -146,8 +146,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Check makes all checks. It takes o.Timeout at most, also while nothing answers. It always gives
-// a report, also of a configuration that cannot be used.
+// Check makes all checks. It takes o.Timeout at most, also while nothing answers. It always gives a
+// report, also if the configuration cannot be used.
 func Check(ctx context.Context, cfg pump.Config, o Options) *Report {
 	o = o.withDefaults()
 	began := time.Now()
@@ -188,8 +188,8 @@ func Check(ctx context.Context, cfg pump.Config, o Options) *Report {
 	return c.done()
 }
 
-// Wrong is the report on a configuration that cannot be read, for these reasons, so that no more
-// can be looked at.
+// Wrong is the report on a configuration that cannot be read for these reasons: nothing else can be
+// looked at.
 func Wrong(reasons []error, o Options) *Report {
 	c := &checkup{o: o.withDefaults(), report: &Report{Findings: []Finding{}, Accounts: []Account{}}}
 	for _, err := range reasons {
@@ -225,7 +225,7 @@ func (c *checkup) find(check, severity, subject, mend, problem string, args ...a
 	c.report.Findings = append(c.report.Findings, f)
 }
 
-// wrong is a configuration that does not do.
+// wrong is the finding that a configuration cannot be used.
 func (c *checkup) wrong(err error) {
 	fix := "mend " + c.o.Config
 	if ce, ok := errors.AsType[*pump.ConfigError](err); ok {

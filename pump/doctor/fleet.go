@@ -27,12 +27,13 @@ import (
 )
 
 const (
-	// lookTimeout is what one look has, so that two and the time between them are within a Check.
+	// lookTimeout is how long one look may take, so that two looks and the time between them fit into
+	// a Check.
 	lookTimeout = 4 * time.Second
-	// fewThrottles between two looks are no news: a partition moves, or a rate is tried.
+	// fewThrottles is how many between two looks are normal: a partition moves, or a rate is tried.
 	fewThrottles = 10
-	// cutBelow is the part of its target below which a rate is cut: while nothing is refused it
-	// climbs by 2 % a second and more, so what is above is nearly over.
+	// cutBelow is the part of its target below which a rate is cut: while nothing is refused it climbs
+	// by 2 % a second and more, so a higher rate is nearly restored.
 	cutBelow = 0.9
 )
 
@@ -106,7 +107,7 @@ func (c *checkup) noWorkload(err error) {
 	}
 }
 
-// pinned compares the configuration with what the workload is, and looks for a second one.
+// pinned compares the configuration with what the workload is, and looks for a second workload.
 func (c *checkup) pinned(ctx context.Context, w *workload.Workload) {
 	if err := setup.SpecOf(&c.cfg).Check(w); err != nil {
 		c.find(CheckConfiguration, Error, c.o.Config, c.command("distributor workload show"), "%v", err)
@@ -127,7 +128,7 @@ func (c *checkup) pinned(ctx context.Context, w *workload.Workload) {
 	}
 }
 
-// judge tells what one look shows.
+// judge reports what one look shows.
 func (c *checkup) judge(l look) {
 	s, v := l.status, l.view
 	for _, a := range s.Accounts {
@@ -235,8 +236,8 @@ func (c *checkup) processors(s *status.Status, v *cluster.View, live int) {
 	}
 }
 
-// formats tells of processes of different versions, as far as that matters: by the format of
-// envelopes that each reads, and by rows that this version cannot read.
+// formats tells of processes of different versions, as far as that matters: the format of envelopes
+// that each reads, and rows that this version cannot read.
 func (c *checkup) formats(v *cluster.View, silent []string) {
 	by := map[int][]string{codec.Version: nil}
 	damaged := slices.Clone(v.Damaged)
@@ -315,7 +316,7 @@ func (c *checkup) grown(first, second look) {
 	c.orphans(first, second)
 }
 
-// throttled is said once of an account.
+// throttled tells once of each account.
 func (c *checkup) throttled(account, problem string, args ...any) {
 	c.mu.Lock()
 	known := slices.ContainsFunc(
@@ -380,7 +381,7 @@ func (c *checkup) orphans(first, second look) {
 	)
 }
 
-// inventory looks at the queues that there are, against those of the map; nil: there is no map.
+// inventory compares the queues that exist with those of the map; nil: there is no map.
 func (c *checkup) inventory(ctx context.Context, m *shardmap.Map) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()

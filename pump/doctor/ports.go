@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// portsTimeout is what all looks at admin ports have together: at a second each, 512 members
-	// of which none answers.
+	// portsTimeout is how long all looks at admin ports may take together: enough for 512 members that
+	// do not answer, at a second each.
 	portsTimeout = 8 * time.Second
 	portsAtOnce  = 64
 )
@@ -105,7 +105,8 @@ func (c *checkup) ports(ctx context.Context, l look) {
 	}
 }
 
-// manyHosts reports whether live members are on more than one machine: others have none to hint to.
+// manyHosts reports whether live members are on more than one machine: on one machine a loopback
+// address is enough for hints.
 func (c *checkup) manyHosts(l look) bool {
 	host := ""
 	for i := range l.view.Members {

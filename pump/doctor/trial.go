@@ -19,19 +19,20 @@ import (
 
 // A doctor names its queue and row by when it made them, in hexadecimal seconds by the account's
 // clock, and by chance. No queue of a workload is named so: those end with two digits or with
-// -poison. A partition with a dot is of no workload's members.
+// -poison. No workload's members have a partition with a dot.
 const (
 	trialQueue     = "-doctor-"
 	trialPartition = ".doctor"
-	// trialTable is tried where the table of workloads is not there yet. It has one name for all
-	// doctors, because tables cannot be listed: a second doctor that finds it gone knows nothing.
+	// trialTable is tried where the table of workloads is not there yet. It has the same name for all
+	// doctors, because tables cannot be listed: a doctor that finds it gone, as another has removed
+	// it, learns nothing.
 	trialTable = "queuepumpdoctor"
-	// leftAfter is the age from which on what a doctor has made is left over: a whole Check takes
-	// ten seconds, and what was sent acts within 30 s.
+	// leftAfter is the age above which what a doctor has made counts as left over: a whole Check takes
+	// ten seconds, and a request acts within 30 s of its sending.
 	leftAfter = time.Minute
 )
 
-// trialName is the name of what is made now, behind its prefix.
+// trialName is the name, behind the prefix, of a thing that is made now.
 func (p *patient) trialName() string {
 	var b [2]byte
 	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
@@ -40,7 +41,7 @@ func (p *patient) trialName() string {
 
 var trialNamed = regexp.MustCompile(`^[0-9a-f]{12}$`)
 
-// leftOver reports whether a doctor has made what has this name, and long ago.
+// leftOver reports whether a doctor made the thing of this name, long ago.
 func (p *patient) leftOver(name string) bool {
 	if !trialNamed.MatchString(name) {
 		return false
@@ -49,7 +50,7 @@ func (p *patient) leftOver(name string) bool {
 	return err == nil && p.now().Sub(time.Unix(int64(at), 0)) > leftAfter
 }
 
-// refusals are what an account does not allow.
+// refusals are the operations that an account does not allow.
 type refusals struct {
 	refused    []string // operations, in the order in which they were tried
 	cause      error    // of the first
@@ -81,8 +82,8 @@ func (p *patient) try(ctx context.Context) {
 	p.everything = !allowed && len(p.refused) > 0
 }
 
-// removing goes on when the trial's time is over or the user has interrupted, but no Check takes
-// longer for it.
+// removing goes on when the trial's time is over or the user has interrupted; it does not prolong
+// the Check.
 func (p *patient) removing(ctx context.Context) (context.Context, context.CancelFunc) {
 	end := p.c.began.Add(p.c.o.Timeout - reserve)
 	if soon := time.Now().Add(removeTimeout); soon.Before(end) {
@@ -91,7 +92,7 @@ func (p *patient) removing(ctx context.Context) (context.Context, context.Cancel
 	return context.WithDeadline(context.WithoutCancel(ctx), end)
 }
 
-// step notes what came of a request: done is that it was allowed, and on that the trial can go on.
+// step notes the outcome of a request; done says that it was allowed.
 func (p *patient) step(what string, err error) (done bool) {
 	switch {
 	case err == nil:
@@ -127,7 +128,7 @@ func (p *patient) tryQueue(ctx context.Context) (allowed bool) {
 	}
 	if !p.step("make queues", err) {
 		if p.silent == nil {
-			// A credential may be good for the queues that are there, and no more.
+			// A credential may be good only for the queues that exist.
 			work := p.of.Storage.Queue(workload.PoisonQueue(p.c.cfg.Workload))
 			_, err := work.Peek(ctx, 1)
 			return p.step("read messages", err) || queues.NotThere(err)
@@ -184,7 +185,7 @@ func (p *patient) tryTable(ctx context.Context) (allowed bool) {
 			return true
 		}
 	} else if err != nil && !storage.Ambiguous(err) && !storage.Is(err, storage.Auth) {
-		// As where the address of the tables does not follow from that of the queues.
+		// For example where the address of the tables does not follow from that of the queues.
 		if p.of.Name == p.c.cfg.Control {
 			mend := "mend " + p.c.o.Config + ": give the account's tableEndpoint"
 			p.c.find(CheckConfiguration, Error, p.of.Name, mend, "its table cannot be written: %v", err)
@@ -202,7 +203,7 @@ func (p *patient) tryTable(ctx context.Context) (allowed bool) {
 	return true
 }
 
-// removeLeftovers removes what doctors have left that were interrupted. It only tries.
+// removeLeftovers removes what interrupted doctors have left. It ignores failures.
 func (p *patient) removeLeftovers(ctx context.Context) {
 	prefix := p.c.cfg.Workload + trialQueue
 	names, err := p.of.Storage.Queues(ctx, prefix)
@@ -232,8 +233,8 @@ func (p *patient) removeLeftovers(ctx context.Context) {
 	}
 }
 
-// needed are the operations without which work stands still. A credential without the others will
-// do for queues and a table that are there.
+// needed are the operations without which work stands still. A credential without the others is
+// enough if the queues and the table exist.
 var needed = []string{
 	"read messages",
 	"put messages",
@@ -249,7 +250,7 @@ var needed = []string{
 // say tells of what the account refuses.
 func (p *patient) say() {
 	name := p.of.Name
-	if p.off.Abs() >= clockBroken { // what it refuses it refuses for that
+	if p.off.Abs() >= clockBroken { // this explains every other refusal
 		return
 	}
 	if p.everything {
@@ -258,7 +259,7 @@ func (p *patient) say() {
 		return
 	}
 	refused := p.refused
-	if name != p.c.cfg.Control { // whose table holds the workload's rows; elsewhere an anchor is all
+	if name != p.c.cfg.Control { // its table holds the workload's rows, others only anchors
 		refused = slices.DeleteFunc(
 			slices.Clone(refused),
 			func(what string) bool {

@@ -51,7 +51,7 @@ func Close(ctx context.Context, cfg pump.Config, name, by string) (Change, error
 func changeGate(
 	ctx context.Context, cfg pump.Config, name string, opens bool, by string,
 ) (Change, error) {
-	// Gates need no workload, but a gate of a workload that is misspelt is of no use.
+	// Gates need no workload, but a gate of a misspelt workload is useless.
 	o, err := setup.Find(ctx, cfg)
 	if err != nil {
 		return Change{}, err
@@ -113,7 +113,8 @@ func Remove(ctx context.Context, cfg pump.Config, name string) (removed bool, er
 	return true, coordination.NewGate(table, cfg.Workload, name).Remove(ctx)
 }
 
-// List gives the workload's gates, by name, with those that are only waited at.
+// List gives the workload's gates, by name, including gates that no operator has opened or closed
+// and processes wait at.
 func List(ctx context.Context, cfg pump.Config) ([]Status, error) {
 	o, err := setup.Reach(cfg)
 	if err != nil {
@@ -130,7 +131,7 @@ func List(ctx context.Context, cfg pump.Config) ([]Status, error) {
 	return Statuses(states, v.Members), nil
 }
 
-// Statuses joins the gates of a workload and those that members wait at, by name.
+// Statuses joins the gates of a workload with the gates that its members wait at, by name.
 func Statuses(states []coordination.GateState, members []cluster.Member) []Status {
 	gates := []Status{}
 	for _, g := range states {

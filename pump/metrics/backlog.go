@@ -8,8 +8,8 @@ import (
 	"github.com/queuepump/queuepump/pump"
 )
 
-// accountGauges are by account, from the process that samples; a process that does not has none of
-// them, so that a sum or a maximum over all is right.
+// accountGauges are by account. Only the process that samples has them, so that a sum or a maximum
+// over all processes is right.
 var accountGauges = []struct {
 	desc  *prometheus.Desc
 	value func(a *pump.WaitingAccount, now time.Time) float64
@@ -98,7 +98,7 @@ func collectBacklog(out chan<- prometheus.Metric, b *pump.Backlog, now time.Time
 			out <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, g.value(a, now), a.Name)
 		}
 	}
-	if b.Seconds != nil { // what is not known is no value: alerts and scalers keep what they have
+	if b.Seconds != nil { // an unknown figure has no value: alerts and scalers keep the last one
 		out <- prometheus.MustNewConstMetric(backlogSeconds, prometheus.GaugeValue, *b.Seconds)
 	}
 	if b.Done != nil {

@@ -25,8 +25,7 @@ type Counters struct {
 	spent       *prometheus.CounterVec // account, operation, currency
 }
 
-// latencies are the buckets of one request: 5 ms is a quick answer, 10 s the
-// deadline after which none is waited for.
+// latencies are the buckets of one request: 5 ms is a quick answer, 10 s the deadline of a request.
 var latencies = []float64{.005, .01, .02, .04, .08, .15, .3, .6, 1.2, 2.5, 5, 10}
 
 // ages are the buckets of how old a task is when it is started: from "at once" to a week,
@@ -42,8 +41,8 @@ var durations = []float64{
 	.001, .005, .02, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 4 * 3600,
 }
 
-// NewCounters makes counters with the prices of list; those that it lacks are as published,
-// unless it is of another currency: then what it lacks costs nothing.
+// NewCounters makes counters with the prices of list; prices that it lacks are as published. If it
+// has another currency, what it lacks costs nothing.
 func NewCounters(list pump.Prices) *Counters {
 	m := &Counters{}
 	request := []string{"account", "operation"}
@@ -100,21 +99,21 @@ func (m *Counters) all() []prometheus.Collector {
 	}
 }
 
-// Describe is of [prometheus.Collector].
+// Describe implements [prometheus.Collector].
 func (m *Counters) Describe(out chan<- *prometheus.Desc) {
 	for _, c := range m.all() {
 		c.Describe(out)
 	}
 }
 
-// Collect is of [prometheus.Collector].
+// Collect implements [prometheus.Collector].
 func (m *Counters) Collect(out chan<- prometheus.Metric) {
 	for _, c := range m.all() {
 		c.Collect(out)
 	}
 }
 
-// Hooks are h that the counters see, too. They go into the configuration of the process.
+// Hooks are h with the counters added. They go into the configuration of the process.
 func (m *Counters) Hooks(h pump.Hooks) pump.Hooks {
 	request, quarantine, started := h.Request, h.Quarantine, h.Started
 	h.Request = func(account, object, operation string, took time.Duration, err error) {

@@ -30,7 +30,7 @@ var (
 		"1 while gets of full queues wait too, to keep to the cap; only with a cap.", nil, nil)
 )
 
-// moneyDescs are what is told of money.
+// moneyDescs describe the metrics of money.
 var moneyDescs = []*prometheus.Desc{dayCost, perDay, costCap, costShare, costSlower, costHolds}
 
 func collectMoney(out chan<- prometheus.Metric, d *pump.CostOfDay) {

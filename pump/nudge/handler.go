@@ -16,8 +16,8 @@ import (
 // Path is where the admin port takes nudges.
 const Path = "/nudge"
 
-// Of incoming nudges: an owner of a thousand queues may be told of all of them at once,
-// and then of a few hundred a second. Further ones say nothing new.
+// Bounds of incoming nudges: an owner of a thousand queues may be told of all of them at once, and
+// then of a few hundred a second. Further nudges say nothing new.
 const (
 	Taken      = 256
 	TakenBurst = 1024

@@ -14,21 +14,21 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// redriveKnown is for how long after a redrive that was interrupted the name of a task without a
-// living run is surely remembered when the task was done ("Names" in package ledger): names go 15
-// minutes after that at the earliest, and the copy that is put last must be met before. An
-// interrupted redrive leaves its message hidden for [Lease].
+// redriveKnown is how long after an interrupted redrive the ledger surely remembers the name of a
+// done task that has no living run ("Names" in package ledger): names go 15 minutes after that at
+// the earliest, and the copy that is put last must be met before. An interrupted redrive leaves its
+// message hidden for [Lease].
 const redriveKnown = 2 * Lease
 
 // redrives notes in the control table which redrives were begun, so that no later one of the same
 // message does its tasks twice. It is of delivery mode once.
 type redrives struct {
 	q     *Quarantine
-	again bool            // what may be done is redriven all the same
+	again bool            // what may be done already is redriven too
 	begun map[string]bool // as it was read when a drop began
 
 	mu    sync.Mutex // guards what follows
-	ended []string   // whose rows are to be removed
+	ended []string   // their rows are to be removed
 }
 
 // redrives gives nil where nothing is recorded.
@@ -48,8 +48,7 @@ func (q *Quarantine) redrives(ctx context.Context, outcome string, again bool) (
 }
 
 // begin notes that a message is about to be put home, and says whether that is the first time. It
-// refuses that where the message may have been put home before and what became of that is not known
-// any more.
+// refuses if the message may have been put home before and its outcome is not known any more.
 func (r *redrives) begin(ctx context.Context, m *Message) (first bool, err error) {
 	if r == nil {
 		return false, nil
@@ -103,8 +102,8 @@ func (r *redrives) end(ctx context.Context, m *Message) {
 	}
 }
 
-// flush removes the rows of what has ended. One that stays says nothing of any other message, but
-// of what is left of its own where only some of the tasks were meant.
+// flush removes the rows of what has ended. A row that stays concerns its own message only: what is
+// left of that if the filter meant only some of its tasks.
 func (r *redrives) flush(ctx context.Context) {
 	if r == nil {
 		return

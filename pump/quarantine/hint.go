@@ -10,8 +10,8 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/waits"
 )
 
-// hintViewFor is for how long owners are looked up in one view of the cluster. A hint to who
-// owned a segment shortly before costs a request.
+// hintViewFor is how long owners are looked up in one view of the cluster. A hint to the owner of
+// shortly before only costs a request.
 const hintViewFor = 10 * time.Second
 
 // redriveHints tell the owners of segments that something was put back into their queues (P8.2):
@@ -20,7 +20,7 @@ type redriveHints struct {
 	q      *Quarantine
 	nudges *nudging.Sender
 
-	busy chan struct{} // capacity 1: who reads or changes what follows
+	busy chan struct{} // capacity 1: guards the fields below
 	view *cluster.View // nil: it could not be read
 	read time.Time
 }

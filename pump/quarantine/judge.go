@@ -25,14 +25,14 @@ type causeFound struct {
 	used  bool // by a message of this scan
 }
 
-// runsKnown is of how many runs the state is remembered.
+// runsKnown is how many runs have their state remembered.
 const runsKnown = 4096
 
 // causesMost bounds how many such rows are read. Each is a full text in quarantine.
 const causesMost = 100_000
 
-// readCauses reads the causes that stand in rows. One that is damaged is left out: its
-// message is then shown without a cause.
+// readCauses reads the causes that stand in rows. A damaged row is left out: its message is then
+// shown without a cause.
 func (q *Quarantine) readCauses(ctx context.Context) error {
 	q.rows = map[string][]causeFound{}
 	n := 0
@@ -107,7 +107,7 @@ func (q *Quarantine) judge(
 	if f.Key != nil {
 		tasks, e := qm.Open()
 		if qm.Matching = len(tasks); e != nil || qm.foreign {
-			qm.Matching = 0 // of what cannot be read no key is known
+			qm.Matching = 0 // without its text no key is known
 		}
 	}
 	if qm.Matching > 0 {
@@ -124,7 +124,7 @@ func orNil(t time.Time) *time.Time {
 	return &t
 }
 
-// means reports whether the filter means a message, tasks and their keys aside.
+// means reports whether the filter means a message, apart from its tasks and their keys.
 func (f *Filter) means(m *Message) bool {
 	at := m.Put
 	if m.Last != nil {
@@ -180,15 +180,15 @@ func (q *Quarantine) problem(ctx context.Context, m *Message, err error) string 
 
 // runSeen is what a run's row says.
 type runSeen struct {
-	// closed: it is done, and nothing of it was in quarantine. told: owners keep a ledger of it, so
-	// that they are told of what is dropped. A task of any other run is done under another identity
-	// when it is redriven.
+	// closed: the run is done, and nothing of it was in quarantine. told: owners keep a ledger of the
+	// run, so they are told of what is dropped. A redriven task of any other run is done under another
+	// identity.
 	closed, told bool
 	// ended: its tasks are not started under their numbers any more, and owners still keep a ledger
 	// of it.
 	ended bool
-	// forgot: no row or ledger says any more which of its tasks are done; changed is when the row did
-	// last, to say so.
+	// forgot: no row or ledger says any more which of its tasks are done. changed is when the row last
+	// changed, for the message about it.
 	forgot  bool
 	changed time.Time
 	err     error
@@ -205,7 +205,7 @@ func (s *runSeen) keeps() workload.Keeping {
 	return workload.KeepsNothing
 }
 
-// runState reads a run's row, each once.
+// runState reads a run's row, once for each run.
 func (q *Quarantine) runState(ctx context.Context, id pump.RunID) runSeen {
 	q.runBusy <- struct{}{}
 	defer func() { <-q.runBusy }()
@@ -238,14 +238,13 @@ func (q *Quarantine) runState(ctx context.Context, id pump.RunID) runSeen {
 	return s
 }
 
-// errForgotten is why a task is not redriven of which nothing says any more whether it is done.
+// errForgotten says why a task is not redriven if nothing says any more whether it is done.
 const errForgotten = "what was done of its run is not known any more: the run's row is gone or " +
 	"the run is over, and a copy of it may have been done since; drop it if it was, else redrive " +
 	"it with --again"
 
-// forgotten reports whether a message may have been done by a copy that nothing recalls. Of one
-// that came after the run's end, and before the run was over, the processor knew that it was not
-// done.
+// forgotten reports whether a copy may have done a message without any record of it. If the message
+// came after the run's end and before the run was over, the processor knew that it was not done.
 func (q *Quarantine) forgotten(ctx context.Context, m *Message) bool {
 	if pump.Delivery(q.mapNow().Delivery) != pump.Once || m.foreign || m.header.Run.IsZero() {
 		return false
@@ -273,5 +272,5 @@ func (q *Quarantine) removeCause(ctx context.Context, c *causeFound) {
 	}
 }
 
-// by is who does this, for causes.
+// by is the operator's name in causes.
 func (q *Quarantine) by() string { return cmp.Or(q.of.Cfg.Instance, "operator") }

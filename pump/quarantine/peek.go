@@ -19,8 +19,8 @@ import (
 	"github.com/queuepump/queuepump/shardmap"
 )
 
-// PeekFilter says which messages are meant, and which of their tasks: those for which every field
-// that is set holds. The zero filter means all.
+// PeekFilter says which messages, and which of their tasks, are meant: those that match every field
+// that is set. The zero filter means all.
 type PeekFilter struct {
 	Key     []byte // nil: any
 	Segment *uint32
@@ -54,8 +54,7 @@ type Peeked struct {
 	Put      time.Time `json:"put"` // by the service's clock
 	Dequeued int64     `json:"dequeued"`
 	Bytes    int       `json:"bytes"` // of its text
-	// Foreign: no distributor made it. Then nothing of what follows is known but Segment and
-	// Contents.
+	// Foreign: no distributor made it. Then only Segment and Contents of the fields below are known.
 	Foreign    bool    `json:"foreign"`
 	Run        string  `json:"run,omitempty"` // empty too where an owner has packed a foreign text
 	Segment    *uint32 `json:"segment,omitempty"`
@@ -93,16 +92,16 @@ type PeekedSum struct {
 }
 
 const (
-	// timeout is what a request may take, once it is paid for.
+	// timeout is how long a request may take, once it is paid for.
 	timeout = 5 * time.Second
-	// ahead is how many queues are looked at before they are visited: full ones take 2 MiB each.
+	// ahead is how many queues are looked at before they are visited: a full one takes 2 MiB.
 	ahead = 2 * queues.AtOnce
 )
 
-// Peek looks at all queues of the workload's map, one request for the count and one for the
-// messages of each that has some, and calls visit for each in the order of their names, until it
-// returns false. A queue that does not answer is dark, and the account's others are not asked. The
-// error says what keeps all from being read: pump.ErrNoWorkload without a workload.
+// Peek looks at all queues of the workload's map, with one request for the count and, if a queue
+// has messages, one for those. It calls visit for each queue in the order of their names, until
+// visit returns false. A queue that does not answer is dark, and the account's others are not
+// asked. The error says what keeps all from being read: pump.ErrNoWorkload without a workload.
 func Peek(
 	ctx context.Context,
 	cfg pump.Config,

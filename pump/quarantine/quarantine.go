@@ -18,8 +18,8 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// Quarantine is what a workload has in quarantine, in all accounts that it uses
-// at once, drained ones too. It is for one goroutine.
+// Quarantine is what a workload has in quarantine, in all accounts that it uses at once, drained
+// ones too. It is for one goroutine.
 //
 // Messages are looked at by taking them: no request shows more than the first 32 of a queue. A
 // method puts back the messages that it does not redrive or drop, visible, before it returns, also
@@ -27,29 +27,29 @@ import (
 // are visible again after five minutes. Two processes that do this at the same time each see a
 // part.
 //
-// The file is the first of those along the way of a message: scan.go takes
-// them, judge.go says what each is and what can be done with it, settle.go does it.
+// The files follow the way of a message: this one, scan.go takes messages, judge.go says what each
+// is and what can be done with it, settle.go does it.
 type Quarantine struct {
 	of       *setup.Session
 	accounts []string      // of the configuration, that the workload uses: another one may be gone
-	mapBusy  chan struct{} // capacity 1: who reads or changes of.Workload and read
-	read     time.Time     // when the workload was, by the local clock
+	mapBusy  chan struct{} // capacity 1: guards of.Workload and read
+	read     time.Time     // when the workload was read, by the local clock
 	runs     *workload.Runs
-	runBusy  chan struct{} // capacity 1: who reads or changes known
+	runBusy  chan struct{} // capacity 1: guards known
 	known    map[pump.RunID]runSeen
 	rows     map[string][]causeFound // causes that did not fit, by the hash of their texts
 }
 
-// Filter says which messages in quarantine are meant: those for which
-// every field that is set holds. The zero filter means all.
+// Filter says which messages in quarantine are meant: those that match every field that is set. The
+// zero filter means all.
 type Filter struct {
 	// Reasons are causes: ReasonAttempts and so on.
 	Reasons []string
-	// Key means only tasks of that key: of an envelope with others too, only those are
-	// redriven or dropped.
+	// Key means only tasks of that key: from an envelope that has others too, only those are redriven
+	// or dropped.
 	Key []byte
-	// Since and Until bound when the last attempt was made: not before Since, and
-	// before Until. For what has no cause it is when the message was put there.
+	// Since and Until bound when the last attempt was made: not before Since, and before Until.
+	// Without a cause they bound when the message was put there.
 	Since, Until time.Time
 	Run          pump.RunID
 	IDs          []string // of messages
@@ -174,7 +174,7 @@ func (q *Quarantine) homeOf(ctx context.Context, segment uint32) (*queues.Queue,
 	return q.of.Queues.Queue(home.Account, home.Queue)
 }
 
-// mapNow gives the workload as it was read last.
+// mapNow gives the workload as last read.
 func (q *Quarantine) mapNow() *workload.Workload {
 	q.mapBusy <- struct{}{}
 	defer func() { <-q.mapBusy }()
@@ -205,8 +205,8 @@ func (q *Quarantine) List(ctx context.Context, f Filter, visit func(*Message) (m
 }
 
 // Peek shows the first 32 messages in quarantine of each of these accounts, and takes none. It
-// hides nothing from others. It asks each account once, after ask has returned without an error.
-// The error is that of [Quarantine.List].
+// hides nothing from others. It asks each account once, after ask has returned nil for it. The
+// error is that of [Quarantine.List].
 func (q *Quarantine) Peek(
 	ctx context.Context, accounts []string, ask func(context.Context) error,
 ) ([]*Message, error) {
@@ -236,12 +236,12 @@ func (q *Quarantine) Peek(
 	return all, errors.Join(errs...)
 }
 
-// Count is about how many messages are in quarantine, hidden ones too, as far as the accounts
-// answer: for showing how far redriving is.
+// Count is the approximate number of messages in quarantine, hidden ones too, as far as the
+// accounts answer: for showing how far redriving is.
 func (q *Quarantine) Count(ctx context.Context) (messages int64) {
 	var all atomic.Int64
 	_ = queues.Each(ctx, q.accounts, func(ctx context.Context, _ int, name string) error {
-		// One that does not answer, or has no such queue, counts as empty.
+		// An account that does not answer, or has no such queue, counts as empty.
 		_ = waits.Within(ctx, func(ctx context.Context) error {
 			n, err := q.of.Queues.Account(name).Poison.Queue.Count(ctx)
 			all.Add(n)

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// Lease is for how long messages are taken. Listing 50,000 takes about a
-	// minute; what is longer away is visible again by itself.
+	// Lease is how long messages are taken for. Listing 50,000 takes about a minute; a message whose
+	// lease ends is visible again by itself.
 	Lease = 5 * time.Minute
 	// quarantineMargin is what must be left of the lease when a message is about to be
 	// settled: two requests of ten seconds.
@@ -32,7 +32,7 @@ const (
 	putBackAtOnce = 32
 )
 
-// scanVerdict is what a visit says of a message, and of those to come.
+// scanVerdict is a visit's verdict on a message, and on those to come.
 type scanVerdict uint8
 
 const (
@@ -44,7 +44,7 @@ const (
 // visitor visits messages that were taken together, and gives a verdict for each.
 type visitor func(ts []*taken) []scanVerdict
 
-// oneByOne visits messages in their order, and none after one that was enough.
+// oneByOne visits messages in their order, until one was enough.
 func oneByOne(visit func(*taken) scanVerdict) visitor {
 	return func(ts []*taken) []scanVerdict {
 		verdicts := make([]scanVerdict, len(ts))
@@ -169,7 +169,7 @@ func (q *Quarantine) take(
 		}
 		return err
 	})
-	if queues.NotThere(err) { // no task of it was ever quarantined
+	if queues.NotThere(err) { // its tasks were never quarantined
 		return nil, sent, nil
 	}
 	return msgs, sent, err
@@ -187,7 +187,7 @@ func (q *Quarantine) trying(
 	return err
 }
 
-// again reports whether a request is made again after err, if it failed at all.
+// again reports whether a request is made again after err, which may be nil.
 func again(err error) bool {
 	return err != nil &&
 		failure.Decide(failure.Quarantine, err, failure.Command).Do == failure.Wait

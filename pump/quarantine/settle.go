@@ -25,7 +25,7 @@ type Options struct {
 	Rate float64
 	// Dry: say what would be done, and do nothing.
 	Dry bool
-	// Again redrives also what may be done twice then, in delivery mode once: what an interrupted
+	// Again, in delivery mode once, also redrives what may then be done twice: what an interrupted
 	// redrive may have put back before, if it is not known any more whether that was done, and tasks
 	// of a run whose row is gone or that is over.
 	Again bool
@@ -48,12 +48,12 @@ type Outcome struct {
 	Left int `json:"left"`
 }
 
-// Redrive puts tasks back into the queues that are their segments' homes, to be tried
-// as if for the first time: first the put is acknowledged, then the message in
-// quarantine is deleted, so that a crash in between leaves it in both places, and
-// a processor that records what is done (delivery mode once) does it once. Where that may not be
-// known any more the message is kept, see [Options.Again]. done is called for
-// each message, and stops it by returning false. The error is that of [Quarantine.List].
+// Redrive puts tasks back into the queues that are their segments' homes, to be tried as if for the
+// first time. The message in quarantine is deleted after the put was acknowledged, so a crash in
+// between leaves it in both places, and a processor that records what is done (delivery mode once)
+// does it once. If that may not be known any more the message is kept, see [Options.Again]. done is
+// called for each message, and stops the redrive by returning false. The error is that of
+// [Quarantine.List].
 func (q *Quarantine) Redrive(
 	ctx context.Context, f Filter, o Options, done func(Outcome) (more bool),
 ) error {
@@ -90,7 +90,7 @@ func (q *Quarantine) settleAll(
 		return q.scan(ctx, f, storage.MaxGet, together(visit))
 	}
 	s.limiter = rate.NewLimiter(rate.Limit(o.Rate), 1)
-	// No more than can be settled within half of a lease.
+	// As many as can be settled within half of a lease.
 	atOnce := int(max(1, min(storage.MaxGet, o.Rate*Lease.Seconds()/2)))
 	return q.scan(ctx, f, atOnce, oneByOne(visit))
 }
@@ -105,7 +105,7 @@ type settling struct {
 	redrives *redrives     // nil: nothing is recorded
 
 	mu    sync.Mutex // guards what follows
-	left  int        // of the filter's limit, which below 1 is none
+	left  int        // of the filter's limit; below 1 there is no limit
 	begun int
 	over  bool
 	done  func(Outcome) (more bool) // called with mu held
@@ -209,17 +209,17 @@ func (q *Quarantine) settleOne(
 		q.removeCause(ctx, m.row)
 	}
 	if home != nil {
-		// last: it may take a while, and the message in quarantine is leased
+		// last: it may take a while, while the message in quarantine is leased
 		hints.put(ctx, home, segment)
 	}
 	return scanGone, nil
 }
 
-// putHome puts a text into the queue that is its segment's home when it is sent, and gives
-// that queue. Each try asks anew: minutes may pass between two, in which the account of
-// before may have been drained and removed. A copy that an unanswered try has left
-// elsewhere is recognised by its tasks, or read by no process. After an error maybe says whether
-// a try may have put it.
+// putHome puts a text into the queue that is its segment's home when it is sent, and gives that
+// queue. Each try looks that queue up again: minutes may pass between two tries, in which the
+// account may have been drained and removed. A copy that an unanswered try has left elsewhere is
+// recognised by its tasks, or read by no process. After an error maybe says whether a try may have
+// put it.
 func (q *Quarantine) putHome(
 	ctx context.Context, object string, text []byte, segment uint32,
 ) (home *queues.Queue, maybe bool, err error) {
@@ -245,13 +245,13 @@ func (q *Quarantine) putHome(
 
 // parts are a message cut into the tasks that are meant and the others.
 type parts struct {
-	header codec.Header // of those that are meant
+	header codec.Header // of the tasks that are meant
 	meant  []byte       // their envelope, or the text; nil if it was not cut
-	rest   []byte       // the others, with their cause; nil if there are none
+	rest   []byte       // the others, with their cause; nil without others
 }
 
-// cut takes those tasks out of a message that are meant. The others stay in it: it is
-// rewritten rather than put anew, so that nothing of it is ever there twice.
+// cut takes the tasks that are meant out of a message. The others stay in it: the message is
+// rewritten, not put again, so that no task is ever there twice.
 func (m *Message) cut() (p parts, err error) {
 	p.header = m.header
 	if m.Matching == m.Tasks {
@@ -311,7 +311,7 @@ func (q *Quarantine) replacement(
 		if text = p.meant; text == nil {
 			text = m.text
 		}
-		// It has a budget of time again, or the first "not now" would give it up.
+		// Its time budget begins again, or the first "not now" would give it up.
 		text, err = codec.Restamped(text, 0, p.header.Generation+1, codec.NotNow{})
 		return text, true, err
 	case pump.Delivery(now.Delivery) != pump.Once, !m.intact, m.header.Run.IsZero(),

@@ -35,20 +35,20 @@ import (
 // [pump.Shared]. All processors of a workload reduce by the same Reducer; which one is pinned by
 // its Name.
 type Reducer[S, D any] struct {
-	// Name says what the states mean and how they are encoded: 1 to 200 bytes of
-	// printable text, "totals/2" for example. It is pinned in the workload when its
-	// first processor starts, and a processor with another one, or with none, refuses
-	// to work. Change it whenever older states cannot be gone on with.
+	// Name says what the states mean and how they are encoded: 1 to 200 bytes of printable text,
+	// "totals/2" for example. It is pinned in the workload when its first processor starts, and a
+	// processor with another one, or with none, refuses to work. Change it whenever the reducer cannot
+	// go on with older states.
 	Name string
-	// Map makes a task's contribution. It is called like Handle in [pump.Handler], many at once
-	// and again after a failure, and its errors mean the same. It must neither keep parts of the
-	// task in D (Key and Body are only valid until it returns) nor change anything outside, as its
-	// result may be dropped and made anew.
+	// Map makes a task's contribution. It is called like Handle in [pump.Handler], many at once and
+	// again after a failure, and its errors mean the same. It must neither keep parts of the task in D
+	// (Key and Body are only valid until it returns) nor change anything outside, as its result may be
+	// dropped and made again.
 	Map func(ctx context.Context, t *pump.Task) (D, error)
-	// Fold adds a contribution to a state, which is the zero S at first. It is called by one
-	// goroutine at a time for a segment, in any order of tasks, and when a write was lost again
-	// from an earlier state: it must do nothing but change *state. A panic in it ends the process,
-	// as it is not known what it left behind.
+	// Fold adds a contribution to a state, which is the zero S at first. One goroutine at a time calls
+	// it for a segment, in any order of tasks, and again from an earlier state when a write was lost:
+	// it must do nothing but change *state. A panic in it ends the process, as it is not known what it
+	// left behind.
 	Fold func(state *S, d D)
 	// Encode and Decode store a state; both or neither is given. Default: JSON. Equal
 	// states should have equal bytes.
@@ -56,14 +56,14 @@ type Reducer[S, D any] struct {
 	Decode func(stored []byte) (S, error)
 }
 
-// Reducing is a Handler that contributes to the state of its segment instead of
-// having an effect of its own. The processor calls contribute where it calls
-// Handle otherwise, and the ledger folds what that returned when it records the task.
+// Reducing is a Handler that contributes to the state of its segment instead of having an effect of
+// its own. The processor calls Contribute instead of Handle, and the ledger folds the result when
+// it records the task.
 type Reducing interface {
 	pump.Handler
-	// Reducer names it, as it is pinned in the workload.
+	// Reducer is its name, as pinned in the workload.
 	Reducer() string
-	// check says what is wrong with it.
+	// check says what is wrong with the reducer.
 	check() error
 	// Contribute runs in a slot like Handle, concurrently.
 	Contribute(ctx context.Context, t *pump.Task) (any, error)
@@ -117,9 +117,9 @@ func (r *Reducer[S, D]) check() error {
 	return nil
 }
 
-// CheckReducer says what is wrong with a reducer, if the handler is one, and with where
-// it is to work: its states belong to the owners of segments, and nothing may stand
-// between the pool and it.
+// CheckReducer says what is wrong with a handler that is a reducer, and with the place where it is
+// to work: its states belong to the owners of segments, and nothing may stand between the pool and
+// it.
 func CheckReducer(h pump.Handler, cfg *pump.Config, discard bool, minInterval time.Duration) error {
 	r, is := h.(Reducing)
 	if !is {
@@ -157,7 +157,7 @@ func (r *Reducer[S, D]) Contribute(ctx context.Context, t *pump.Task) (any, erro
 // State is how its states are stored. The processor asks for it.
 func (r *Reducer[S, D]) State() ledger.State { return stored[S, D]{r} }
 
-// stored makes bytes of a Reducer's states and states of bytes:
+// stored turns a Reducer's states into bytes and back:
 //
 //	1 byte   1, the version of this layout
 //	uvarint  length of the reducer's name
@@ -167,7 +167,7 @@ type stored[S, D any] struct{ *Reducer[S, D] }
 
 const storedVersion = 1
 
-// Load gives a *S; nil bytes are the state of a segment that has none yet.
+// Load gives a *S; nil bytes stand for a segment without a state.
 func (r stored[S, D]) Load(stored []byte) (any, error) {
 	if len(stored) == 0 {
 		return new(S), nil

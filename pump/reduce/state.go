@@ -12,9 +12,9 @@ import (
 )
 
 // States reads the states of all segments that have one, in the order of their segments, from the
-// workload's rows: no process is asked and nothing is changed, so it may be done at any time by
-// anyone with the table. Each state is of one moment, and together they are of several while
-// processors work. An error ends them. It is one if the workload's reducer has another name.
+// workload's rows: no process is asked and nothing is changed, so anyone with the table may do it
+// at any time. Each state is of one moment, but while processors work the states are of several
+// moments. An error ends the sequence, for example that the workload's reducer has another name.
 func (r *Reducer[S, D]) States(ctx context.Context, cfg pump.Config) iter.Seq2[S, error] {
 	return func(yield func(S, error) bool) {
 		var none S
@@ -50,7 +50,8 @@ func (r *Reducer[S, D]) States(ctx context.Context, cfg pump.Config) iter.Seq2[S
 	}
 }
 
-// Name reads the name of the reducer that a workload's states are of. Without one it is an error.
+// Name reads the name of the reducer that made a workload's states. Without a reducer it is an
+// error.
 func Name(ctx context.Context, cfg pump.Config) (string, error) {
 	o, err := reduced(ctx, cfg)
 	if err != nil {

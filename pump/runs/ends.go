@@ -13,16 +13,16 @@ import (
 )
 
 // Ends is what holds back the ends of runs that no distributor continues: in delivery mode once
-// they live, and take room in the ledger, until a quiet time has passed.
+// such a run lives, and takes room in the ledger, until a quiet time has passed.
 type Ends struct {
-	// Waiting is how many runs are broken, abandoned or ended, and not over yet.
+	// Waiting is the number of runs that are broken, abandoned or ended, and not over yet.
 	Waiting int `json:"waiting"`
 	// HeldBackBy is the queue that is read least far, or the segment that no processor reads, and
-	// BehindSeconds for how long messages may wait there, null if that is not known. Empty and null
-	// if no run of Runs waits for it.
+	// BehindSeconds is how long messages may wait there, null if that is not known. They are empty and
+	// null if no run of Runs waits for it.
 	HeldBackBy    string   `json:"heldBackBy"`
 	BehindSeconds *float64 `json:"behindSeconds"`
-	// Runs are the first of them, those that have waited longest.
+	// Runs are the waiting runs that have waited longest.
 	Runs []RunEnd `json:"runs"`
 }
 
@@ -30,18 +30,18 @@ type Ends struct {
 type RunEnd struct {
 	ID    string `json:"id"`
 	State string `json:"state"` // "broken", "abandoned", "ended"
-	// LastSign is when something of it was last noted, or until when something of it is hidden, by
-	// the control account's clock.
+	// LastSign is when a message of the run was last noted, or until when one is hidden, by the
+	// control account's clock.
 	LastSign time.Time `json:"lastSign"`
 	// WaitsFor is "reading" while the queues are not read beyond the last sign, then "quiet".
 	WaitsFor string `json:"waitsFor"`
-	// NotBefore is when it ends at the earliest, if nothing of it is met until then.
+	// NotBefore is when the run ends at the earliest, if no message of it is met until then.
 	NotBefore time.Time `json:"notBefore"`
-	// Text says it all, for people.
+	// Text says all of this for people.
 	Text string `json:"text"`
 }
 
-// endOf tells what the end of a run waits for; empty if it waits for none.
+// endOf tells what the end of a run waits for; empty if the run does not wait for one.
 func (o *openedRuns) endOf(ctx context.Context, run *workload.Run) (string, error) {
 	if o.Workload.Delivery != string(pump.Once) || !closing.WaitsForEnd(run.State, run.Over) {
 		return "", nil

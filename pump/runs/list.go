@@ -17,9 +17,9 @@ import (
 
 // The errors of runs' rows that callers tell apart. Repair and Wait give them as well.
 var (
-	// ErrNoRun is the answer to a run that never was, or whose row went with its retention.
+	// ErrNoRun says that a run never was, or that its row went with its retention.
 	ErrNoRun = workload.ErrNoRun
-	// ErrRunState is the answer to what cannot be done with a run in the state that it is in.
+	// ErrRunState says that a run's state does not allow what was asked.
 	ErrRunState = workload.ErrRunState
 )
 
@@ -36,8 +36,8 @@ type Info struct {
 	Note  string     `json:"note"`
 	// Tasks is how many it has, null until it is sealed.
 	Tasks *uint64 `json:"tasks"`
-	// Done and Quarantined are by the ledger: null in delivery mode at-least-once, in a list, and
-	// of a run that is over.
+	// Done and Quarantined are by the ledger: null in delivery mode at-least-once, in a list, and for
+	// a run that is over.
 	Done        *uint64 `json:"done"`
 	Quarantined *uint64 `json:"quarantined"`
 	// Requests is about how many requests to queues its messages have cost so far, as processors
@@ -46,9 +46,9 @@ type Info struct {
 	// Cost is what those cost, in Currency.
 	Cost     *float64 `json:"cost"`
 	Currency string   `json:"currency"`
-	// Drop: it was ended, and what is met of it is dropped.
+	// Drop: the run was ended, and its messages are dropped when they are met.
 	Drop bool `json:"drop"`
-	// WaitsFor says, for people, when it ends and what holds that back. Empty of a run that a
+	// WaitsFor says, for people, when it ends and what holds that back. Empty for a run that a
 	// distributor continues or that is over, and in a list.
 	WaitsFor string `json:"waitsFor"`
 }
@@ -75,11 +75,10 @@ func infoOf(run *workload.Run) Info {
 	return i
 }
 
-// runsMost is how many of the newest runs are looked at for those in one state, and for those whose
-// id begins with those letters.
+// runsMost is how many of the newest runs are searched for a state, or for the beginning of an id.
 const runsMost = 10_000
 
-// List lists up to limit runs, the last started first; only those in a state, if one is given. It
+// List lists up to limit runs, the last started first; only those in state, if that is given. It
 // looks at the last ten thousand. Damaged rows are an error beside the runs that can be read.
 func List(ctx context.Context, cfg pump.Config, state string, limit int) ([]Info, error) {
 	if state != "" && !slices.Contains(States(), state) {
@@ -107,7 +106,7 @@ func List(ctx context.Context, cfg pump.Config, state string, limit int) ([]Info
 	return list, err
 }
 
-// Show tells of the run whose id is, or begins with, id.
+// Show gives the run whose id is, or begins with, id.
 func Show(ctx context.Context, cfg pump.Config, id string) (Info, error) {
 	o, err := openRuns(ctx, cfg)
 	if err != nil {
@@ -127,8 +126,8 @@ func (i *Info) spent(tallies map[string]workload.Tally, list *pump.Prices) {
 }
 
 // End ends the run whose id is, or begins with, id: its distributor stops, and nothing more of it
-// is started. Its later messages go to quarantine, or with drop are deleted and counted. A
-// run that is closed is [ErrRunState]: nothing of it is left.
+// is started. Its later messages go to quarantine, or with drop are deleted and counted. A run that
+// is closed is [ErrRunState]: it has nothing left to end.
 func End(ctx context.Context, cfg pump.Config, id string, drop bool, note string) (Info, error) {
 	o, err := openRuns(ctx, cfg)
 	if err != nil {
@@ -149,7 +148,7 @@ func End(ctx context.Context, cfg pump.Config, id string, drop bool, note string
 	} else {
 		o.Tell(ctx)
 	}
-	// What is paused of it meets its end. After the end, or it would be begun.
+	// The paused tasks of the run meet its end. Resumed after the end, or they would be begun.
 	end := workload.PausedPart{Run: run}
 	if _, _, err := workload.SetPausedPart(ctx, o.Queues.Control, o.Workload.Name, end); err != nil {
 		o.Cfg.Log.Warn("the run stays paused for now; try again", "run", run, "error", err)
@@ -170,9 +169,9 @@ func openRuns(ctx context.Context, cfg pump.Config) (*openedRuns, error) {
 }
 
 // Find gives the run that a user means: by the whole id, which is not looked up, or by its first
-// digits, at least four, if it is the only one that has a row and begins with them. A
-// [pump.ConfigError] of the field "run" says that it is not an id, or names the runs that it may
-// mean. [ErrNoRun] says that no run fits.
+// digits, at least four, if exactly one run with a row begins with them. A [pump.ConfigError] of
+// the field "run" says that it is not an id, or names the runs that it may mean. [ErrNoRun] says
+// that no run fits.
 func Find(ctx context.Context, cfg pump.Config, id string) (pump.RunID, error) {
 	id, whole, err := setup.RunDigits(id)
 	if err != nil || !whole.IsZero() {
@@ -189,7 +188,7 @@ func (o *openedRuns) show(ctx context.Context, id pump.RunID) (Info, error) {
 	var progress map[pump.RunID]*ledger.RunProgress
 	var damage error
 	once := o.Workload.Delivery == string(pump.Once)
-	if once { // before the row: of a run that it says is sealed nothing had been pruned then
+	if once { // before the row: if that says sealed, nothing of the run had been pruned
 		progress, damage = ledger.ReadProgress(ctx, o.Queues.Control, o.Workload.Name,
 			o.Workload.Map.Segments, id)
 	}

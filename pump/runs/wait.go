@@ -11,14 +11,12 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
-// Wait waits until every task of a run is done or in quarantine, which it learns from
-// the ledger, so the delivery mode must be [pump.Once]. It waits for a run that is
-// open to be sealed, and closes one that is done. A control account that does not
-// answer is waited for.
+// Wait waits until every task of a run is done or in quarantine. It learns that from the ledger, so
+// the delivery mode must be [pump.Once]. It waits for a run that is open to be sealed, and closes
+// one that is done. A control account that does not answer is waited for.
 //
-// An error is a [*pump.StuckError], that the run is broken or not there
-// ([ErrRunState], [ErrNoRun]), a damaged row, or that ctx ended; the Completion
-// says how far it was then.
+// The error is a [*pump.StuckError], [ErrRunState] if the run is broken, [ErrNoRun], that of a
+// damaged row, or that ctx ended; the Completion says how far the run was then.
 func Wait(
 	ctx context.Context, cfg pump.Config, run pump.RunID, o pump.WaitOptions,
 ) (pump.Completion, error) {

@@ -6,12 +6,13 @@ import (
 	"time"
 )
 
-// overdue is after how long a call of the system counts as one that hangs.
+// overdue is the time after which a call of the system counts as hanging.
 const overdue = 5 * time.Second
 
-// await makes a call of the system about a file, which may never return: of a pipe without a
-// writer, a device, or a disk that is frozen. The log says so once it is overdue. When ctx ends the
-// call is left behind, for its goroutine cannot be freed; what it gives then goes to late.
+// await makes a call of the system about a file. The call may never return, for example for a pipe
+// without a writer, a device, or a frozen disk. The log says so once the call is overdue. When ctx
+// ends the call is left behind, because its goroutine cannot be freed; its result then goes to
+// late.
 func await[T any](
 	ctx context.Context, log *slog.Logger, name string, call func() (T, error), late func(T),
 ) (got T, err error) {

@@ -46,8 +46,8 @@ func (f *csvRows) start(c *lineReader) error {
 	if err := f.row(c); err == io.EOF {
 		return errors.New("it is empty: the first row must be the header")
 	} else if bad, ok := errors.AsType[*BadInput](err); ok {
-		// No bad line that could be left out: what follows means nothing without it,
-		// and who asked for the next record would be given the same header again.
+		// Not a bad line that could be left out: without the header the rows mean nothing, and the next
+		// call would read the same header again.
 		return fmt.Errorf("the header row: %w", bad.Err)
 	} else if err != nil {
 		return fmt.Errorf("the header row: %w", err)
@@ -117,8 +117,8 @@ func (f *csvRows) next(c *lineReader, rec *Record) error {
 	return nil
 }
 
-// row takes the next row that is not blank into f.fields. Of a bad one it takes
-// the first line only: a quote that is never closed costs one line, not the rest of the file.
+// row takes the next row that is not blank into f.fields. Of a bad row it takes the first line
+// only: a quote that is never closed costs one line, not the rest of the file.
 func (f *csvRows) row(c *lineReader) error {
 	for {
 		end, next, err := c.lineAt(0)
@@ -135,7 +135,7 @@ func (f *csvRows) row(c *lineReader) error {
 	}
 }
 
-// parse takes the row whose first line is at [0:end], the next one at next.
+// parse takes the row whose first line is at [0:end] and whose second line is at next.
 func (f *csvRows) parse(c *lineReader, end, next int) error {
 	f.fields, f.text = f.fields[:0], f.text[:0]
 	firstNext, firstEnd := next, end
@@ -201,7 +201,7 @@ func (f *csvRows) parse(c *lineReader, end, next int) error {
 	}
 }
 
-// plainLines is the format in which a line is a task and its own key.
+// plainLines is the format in which each line is a task and its own key.
 type plainLines struct{}
 
 func (plainLines) start(*lineReader) error { return nil }

@@ -4,7 +4,6 @@
 //
 // # Reading
 //
-// Reading names what the distributor asks of a source besides to give records: whether its
-// input can be fixed, tried, or said where a record stands. A source that lacks one of these is
-// read without it.
+// Besides giving records, a source may do what the interfaces in reading.go name: fix its input, be
+// tried, or say where a record stands. The distributor reads a source without those that it lacks.
 package source

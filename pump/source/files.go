@@ -16,11 +16,10 @@ import (
 	"github.com/queuepump/queuepump/pump"
 )
 
-// Files makes a source whose tasks are files: each path that is a file, and
-// every regular file under each path that is a directory, in sorted order.
-// Symbolic links inside a directory are not followed, nor are they tasks. Key
-// and body of a task are its path, beginning with the path given here: give
-// absolute ones if the processors run in another directory.
+// Files makes a source whose tasks are files: each path that is a file, and every regular file
+// under each path that is a directory, in sorted order. Symbolic links inside a directory are
+// neither followed nor tasks. Key and body of a task are its path, beginning with the path given
+// here: give absolute ones if the processors run in another directory.
 func Files(paths ...string) Source {
 	s := &filesSource{}
 	for _, p := range paths {
@@ -36,8 +35,8 @@ type filesSource struct {
 
 func (s *filesSource) String() string { return strings.Join(s.paths, ", ") }
 
-// Fingerprint is of the sorted paths with each file's size and time of change.
-// The bodies of tasks are paths, so here where the files lie does matter.
+// Fingerprint is of the sorted paths with each file's size and time of change. The bodies of tasks
+// are paths, so it matters here where the files lie.
 func (s *filesSource) Fingerprint(ctx context.Context) (string, error) {
 	if len(s.paths) == 0 {
 		return "", pump.Invalid("files", "there is nothing to read", "name a directory or a file")
@@ -55,7 +54,7 @@ func (s *filesSource) Fingerprint(ctx context.Context) (string, error) {
 		}
 		st, err := os.Lstat(path)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // removed since its directory was read: as if it had been before
+			continue // removed since its directory was read: as if removed before
 		}
 		if err != nil {
 			return "", err
@@ -158,7 +157,7 @@ func (r *treeReader) next(ctx context.Context) (string, error) {
 // begin looks at a root: it is itself the task, or its first level is read.
 func (r *treeReader) begin(ctx context.Context) (string, error) {
 	root := r.roots[r.root]
-	st, err := os.Stat(root) // a root that is a symbolic link was meant by the caller who named it
+	st, err := os.Stat(root) // the caller named this root, so a symbolic link is followed
 	if err != nil {
 		return "", err
 	}

@@ -30,7 +30,7 @@ type fixedText struct {
 // fixedFile is a file as it was when it was fingerprinted.
 type fixedFile struct {
 	name    string
-	size    int64 // how much of it is read; -1: all that comes, of what has no size
+	size    int64 // how much of it is read; -1: all that comes, without a size
 	changed time.Time
 	head    [sha256.Size]byte // of its first headed bytes
 	headed  int
@@ -114,7 +114,7 @@ func fixFile(name string, head []byte) (f fixedFile, err error) {
 		return f, err
 	}
 	if f.size == 0 && n > 0 {
-		f.size = -1 // as files of /proc, whose size is not known
+		f.size = -1 // such as files of /proc, whose size is not known
 	} else {
 		n = int(min(int64(n), f.size)) // it may be growing
 	}
@@ -138,8 +138,8 @@ func (s *fixedText) Open(_ context.Context, cursor []byte) (Reader, error) {
 	return r, nil
 }
 
-// openAtOnce opens what is taken for a file with a size. What has taken the place of such a file,
-// as a pipe without a writer, does not hold it up.
+// openAtOnce opens what is taken for a file with a size. Something that has taken the place of such
+// a file, such as a pipe without a writer, does not hold it up.
 func openAtOnce(name string) (*os.File, error) {
 	return os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 }
@@ -152,16 +152,16 @@ func (f *fixedFile) unchanged(cut bool) error {
 	}
 	open, err := openAtOnce(f.name)
 	if err != nil {
-		// All of it has been read: what cannot be seen any more says nothing against that.
+		// All of the file has been read: that it cannot be seen any more does not change that.
 		return nil //nolint:nilerr // for that reason
 	}
 	defer open.Close()
 	return f.same(open, cut, "while it was read")
 }
 
-// isHere is an error if a file that is about to be read is not the one that was fingerprinted. Of
-// equal size and time their identities are not compared: there are file systems that give a file
-// another one each time.
+// isHere is an error if a file that is about to be read is not the one that was fingerprinted. With
+// equal size and time their identities are not compared: some file systems give a file another
+// identity each time.
 func (f *fixedFile) isHere(open *os.File) error {
 	st, err := open.Stat()
 	if err == nil && st.Size() > f.size && !os.SameFile(st, f.id) {
@@ -171,8 +171,8 @@ func (f *fixedFile) isHere(open *os.File) error {
 	return f.same(open, false, "before it was read")
 }
 
-// same is an error if an open file was changed since it was fingerprinted, or is another: only
-// what was appended is let pass.
+// same is an error if an open file was changed since it was fingerprinted, or is another file: only
+// appending is allowed.
 func (f *fixedFile) same(open *os.File, cut bool, when string) error {
 	st, err := open.Stat()
 	if err != nil {
@@ -201,9 +201,9 @@ func (f *fixedFile) same(open *os.File, cut bool, when string) error {
 	return nil
 }
 
-// OfSource reports whether an error of a source says something about the source, so that
-// waiting or another machine does not help. Everything else is taken for trouble of
-// this machine: a mount that is missing, a disk that fails, a right that was not given.
+// OfSource reports whether an error of a source says something about the source, so that waiting or
+// another machine does not help. All else is taken for trouble of this machine: a mount that is
+// missing, a disk that fails, a right that was not given.
 func OfSource(err error) bool {
 	if _, ok := errors.AsType[*BadInput](err); ok {
 		return true
@@ -218,7 +218,7 @@ func OfSource(err error) bool {
 		errors.Is(err, errCursor)
 }
 
-// corrupt is text that cannot be read by anybody, as a damaged gzip file.
+// corrupt is text that no machine can read, such as a damaged gzip file.
 type corrupt struct{ error }
 
 func (e *corrupt) Unwrap() error { return e.error }
@@ -232,7 +232,7 @@ func judged(err error) error {
 	return &corrupt{err}
 }
 
-// ofMachine reports whether err is of an operating system.
+// ofMachine reports whether err comes from the operating system.
 func ofMachine(err error) bool {
 	if _, ok := errors.AsType[*fs.PathError](err); ok {
 		return true

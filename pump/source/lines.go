@@ -22,7 +22,7 @@ type lineReader struct {
 	buf   []byte
 	start int // buf[start:end] is read and not yet taken
 	end   int
-	err   error                 // of r, after what is buffered
+	err   error                 // of r, behind the buffered bytes
 	max   int                   // longest line, without its end
 	pos   int64                 // of buf[start] in the (uncompressed) stream
 	line  int64                 // number of the line that begins at start, from 1
@@ -32,8 +32,8 @@ type lineReader struct {
 	grown func() bool           // whether the file goes on behind its end here; nil: it does not
 	// openEnd says that the last line was taken without an end of line.
 	openEnd bool
-	// from is where the line begins that is being skipped, below 0 for none, and head what
-	// is kept of it: should ctx end on the way, that line was not taken.
+	// from is where the line that is being skipped begins, below 0 for none, and head is the part of
+	// it that is kept: if ctx ends on the way, that line was not taken.
 	from int64
 	head []byte
 }
@@ -62,7 +62,7 @@ func (c *lineReader) skipBOM() {
 	}
 }
 
-// jump continues at pos of the stream, from which r has been made to read on.
+// jump continues at pos of the stream, where r already reads.
 func (c *lineReader) jump(pos, line int64) {
 	c.start, c.end, c.err = 0, 0, nil
 	c.pos, c.line = pos, line
@@ -156,8 +156,8 @@ func (c *lineReader) lineAt(at int) (end, next int, err error) {
 	return end, next, nil
 }
 
-// unfinished reports whether what is left is the beginning of a line that goes on
-// behind the end of what is read.
+// unfinished reports whether the rest is the beginning of a line that goes on behind the end of the
+// part that is read.
 func (c *lineReader) unfinished() bool { return c.grown != nil && c.grown() }
 
 // take moves behind n bytes that hold the given number of lines, and returns them.
@@ -169,8 +169,8 @@ func (c *lineReader) take(n int, lines int64) []byte {
 	return b
 }
 
-// nextLine takes the next line that is not blank. One that is too long is
-// taken as well and reported as [*BadInput].
+// nextLine takes the next line that is not blank. A line that is too long is taken as well and
+// reported as [*BadInput].
 func nextLine(c *lineReader) ([]byte, error) {
 	for {
 		end, next, err := c.lineAt(0)
@@ -188,7 +188,7 @@ func nextLine(c *lineReader) ([]byte, error) {
 	}
 }
 
-// tooLong takes the line at the start and makes the error of it.
+// tooLong takes the line at the start and makes the error for it.
 func (c *lineReader) tooLong() error {
 	c.first = c.line
 	head, err := c.skipLine(storage.MaxText)

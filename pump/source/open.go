@@ -50,9 +50,9 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// openFile opens a file, decompressing what begins like gzip or zstd, whatever
-// its name is, and reads no more than it had when it was looked up. Pipes and devices are
-// read without waiting in Read. The opening ends with ctx.
+// openFile opens a file, decompressing it if it begins like gzip or zstd, under any name, and reads
+// no more than the file had when it was looked up. Pipes and devices are read without waiting in
+// Read. The opening ends with ctx.
 func openFile(ctx context.Context, of *fixedFile, log *slog.Logger) (*input, error) {
 	in, err := await(ctx, log, of.name, of.open, func(in *input) { in.close() })
 	if err != nil || in.text != nil {
@@ -113,8 +113,8 @@ func (in *input) short() error {
 	return nil
 }
 
-// judge tells a file that was cut off while it was read, which may be what made it
-// unreadable, from one that is damaged and from a machine that cannot read it.
+// judge tells apart a file that was cut off while it was read, which may have made it unreadable, a
+// damaged file, and a machine that cannot read the file.
 func (in *input) judge(err error) error {
 	if err = judged(err); in.raw == nil || !OfSource(err) {
 		return err
@@ -135,7 +135,7 @@ func (in *input) grown() bool {
 	return err == nil && st.Size() > in.size
 }
 
-// openStream reads what may be silent for a long time.
+// openStream reads an input that may be silent for a long time.
 func openStream(ctx context.Context, name string, r io.Reader) (*input, error) {
 	in := &input{name: name}
 	in.detach(ctx, r)
@@ -146,8 +146,8 @@ func openStream(ctx context.Context, name string, r io.Reader) (*input, error) {
 	return in, nil
 }
 
-// openCommand starts a program whose output is to be read; nothing of that is waited for. A program
-// that fails makes the end of its output an error.
+// openCommand starts a program to read its output, and does not wait for that. A program that fails
+// makes the end of its output an error.
 func openCommand(ctx context.Context, argv, env []string, stderr io.Writer) (*input, error) {
 	runs, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	cmd := exec.CommandContext(runs, argv[0], argv[1:]...)
@@ -192,7 +192,7 @@ func openCommand(ctx context.Context, argv, env []string, stderr io.Writer) (*in
 	})
 	in.detach(ctx, out)
 	in.ends = func(ctx context.Context) error {
-		wait() // only now: Wait closes the pipe, whatever is still in it
+		wait() // only now: Wait closes the pipe, even if it is not empty
 		select {
 		case <-exited:
 		case <-ctx.Done():
@@ -278,10 +278,10 @@ func (in *input) close() error {
 	return errors.Join(errs...)
 }
 
-// detached reads in a goroutine of its own what may be silent for ever (a
-// terminal, a pipe, a program), so that the reading can be given up: no read of
-// those ends when a context does. Given up, the goroutine stays behind until its
-// read returns; it holds two buffers and nothing waits for it.
+// detached reads in a goroutine of its own what may be silent for ever (a terminal, a pipe, a
+// program), so that the reading can be given up: a read of these does not end with a context. After
+// that the goroutine stays behind until its read returns; it holds two buffers and nothing waits
+// for it.
 type detached struct {
 	ctx    context.Context       // of the call to Next that is reading
 	about  func(wait bool) error // see pausing; nil: the reader does not ask

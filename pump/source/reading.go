@@ -5,18 +5,18 @@ import (
 	"log/slog"
 )
 
-// Fixer is a source whose input is looked up once for a distribution: what was fingerprinted
-// is what is read, whatever comes and goes meanwhile. The log is told of what hangs.
+// Fixer is a source whose input is looked up once for a distribution: what was fingerprinted is
+// what is read, even if files come and go meanwhile. The log is told of what hangs.
 type Fixer interface {
 	Fix(ctx context.Context, log *slog.Logger) (Source, error)
 }
 
-// Checked is a source that can say before anything is made whether it can be one.
+// Checked is a source that can say whether it is valid before anything is made.
 type Checked interface {
 	Check() error
 }
 
-// Looker is a reader that can be tried without waiting for what may never come.
+// Looker is a reader that can be tried without waiting for input that may never come.
 type Looker interface {
 	// Look does what can fail at once. It reports whether the first record can be read
 	// without waiting.
@@ -24,7 +24,7 @@ type Looker interface {
 }
 
 // Pausing is a reader that says when it is about to read more: until then its records come without
-// waiting for anything.
+// waiting.
 type Pausing interface {
 	// Pauses makes it call about before it reads, with true if that may take any time.
 	// An error of about becomes the reader's.
@@ -38,6 +38,6 @@ type Placed interface {
 
 // Lasting is a reader that was read to its end and can say whether that was all.
 type Lasting interface {
-	// Unchanged is an error if the source cannot be what was read of it.
+	// Unchanged is an error if the source is not what was read.
 	Unchanged() error
 }

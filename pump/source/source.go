@@ -63,7 +63,7 @@ type Record struct {
 	Body []byte
 
 	// Trace is the trace context that goes with the task; see [pump.Task]. A distributor that traces
-	// and a Sender set it: that of a source is not taken.
+	// and a Sender set it: what a source sets is ignored.
 	Trace []byte
 	// Receipt is told what becomes of the task. A Sender sets it; nil: nothing waits for it.
 	Receipt Receipt
@@ -80,11 +80,10 @@ func (e *BadInput) Error() string { return fmt.Sprintf("%s: %v", e.Where, e.Err)
 
 func (e *BadInput) Unwrap() error { return e.Err }
 
-// FromSeq makes a source of an iterator, for tasks that a Go program makes
-// itself. It cannot be read again: a run over it is not resumed, and a second
-// distribution calls seq again. An error in the sequence ends the run with it,
-// unless it is a [*BadInput]. The iterator runs in a goroutine of its own; the
-// bytes of a record must stay unchanged until the iterator is asked for the next but one.
+// FromSeq makes a source of an iterator, for tasks that a Go program makes itself. It cannot be
+// read again: a run over it is not resumed, and a second distribution calls seq again. An error in
+// the sequence ends the run, unless it is a [*BadInput]. The iterator runs in a goroutine of its
+// own; the bytes of a record must stay unchanged until the iterator is asked for the next but one.
 func FromSeq(seq iter.Seq2[Record, error]) Source { return seqSource{seq} }
 
 type seqSource struct{ seq iter.Seq2[Record, error] }

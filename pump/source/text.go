@@ -62,8 +62,8 @@ type TextSource struct {
 	// "address.city" for a field of a field; a backslash before a dot that belongs to the
 	// name. Without it the whole line is the key. Not for FormatLines.
 	Key string
-	// ID names the field or column with the user's own name of the task. A line without the field
-	// is a bad record, as one without the key is. Not for FormatLines.
+	// ID names the field or column with the user's own name of the task. A line without the field is a
+	// bad record, like a line without the key. Not for FormatLines.
 	ID string
 	// Separator stands between the columns of [FormatCSV], such as ";": one character of ASCII.
 	// Default a comma.
@@ -94,7 +94,7 @@ func Lines(path string) *TextSource {
 
 const stdin = "-"
 
-// Check reports what no input could make good: a format or options that there are not.
+// Check reports what is wrong with any input: a format or options that do not exist.
 func (s *TextSource) Check() error {
 	switch s.Format {
 	case "", FormatJSONLines, FormatCSV:
@@ -211,7 +211,7 @@ type textReader struct {
 	format textFormat
 	log    *slog.Logger
 	begun  *input          // a command that runs and was not read from yet
-	cutOff map[string]bool // files whose last line had no end
+	cutOff map[string]bool // files whose last line had no line end
 
 	file   int   // being read
 	before int64 // size of the files before it
@@ -303,8 +303,8 @@ func (r *textReader) fill(ctx context.Context, rec *Record) error {
 // Where names the record that Next gave last.
 func (r *textReader) Where() string { return fmt.Sprintf("%s:%d", r.in.name, r.lines.first) }
 
-// Unchanged is an error if the files cannot be what was read of them. It is asked at the end,
-// before the run is sealed.
+// Unchanged is an error if the files are not what was read. It is asked at the end, before the run
+// is sealed.
 func (r *textReader) Unchanged() error {
 	for i := range r.files {
 		if err := r.files[i].unchanged(r.cutOff[r.files[i].name]); err != nil {
@@ -346,7 +346,7 @@ func (r *textReader) openNext(ctx context.Context) error {
 	return nil
 }
 
-// start starts the command, if it has not been.
+// start starts the command, unless it was started.
 func (r *textReader) start(ctx context.Context) (err error) {
 	if r.begun == nil && r.in == nil && r.file == 0 {
 		r.begun, err = openCommand(ctx, r.source.Command, r.source.Env,
@@ -366,8 +366,8 @@ func (r *textReader) Look(ctx context.Context) (ready bool, err error) {
 // Pauses makes it call about before it reads.
 func (r *textReader) Pauses(about func(wait bool) error) { r.about = about }
 
-// pause is called before anything that may take any time, as opening a pipe or the end of a command
-// may.
+// pause is called before anything that may take any time, such as opening a pipe or the end of a
+// command.
 func (r *textReader) pause() error {
 	if r.about == nil {
 		return nil
@@ -436,8 +436,8 @@ func (r *textReader) moveTo(cursor []byte) error {
 		return errCursor
 	}
 	r.file = int(at[0])
-	// Another machine may have the files elsewhere, but not under other names. A cursor
-	// without a name is of a single file, or was saved before there were names.
+	// Another machine may have the files elsewhere, but not under other names. A cursor without a name
+	// is that of a single file.
 	if was := string(rest); was != "" && filepath.Base(was) != filepath.Base(r.files[r.file].name) {
 		return fmt.Errorf("%w: it was reading %s, and file %d of its %d is %s",
 			ErrSourceChanged, was, r.file+1, len(r.files), r.files[r.file].name)

@@ -21,10 +21,10 @@ type (
 	Requests = sampling.Requests
 )
 
-// History gives what the workload was like in each of the last minutes, those later than after only
-// (the zero time: all of six hours), in the order of time. The process that samples the queues
-// writes them ([pump.Config].Sample), so a minute in which none ran is missing. Rows that cannot be
-// read are part of the error, beside what the others say.
+// History gives what the workload was like in each minute later than after (the zero time: in all
+// of the last six hours), in the order of time. The process that samples the queues writes them
+// ([pump.Config].Sample), so a minute without such a process is missing. Rows that cannot be read
+// are part of the error, beside the rows that can.
 func History(ctx context.Context, cfg pump.Config, after time.Time) ([]HistoryPoint, error) {
 	o, err := setup.Reach(cfg)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/sampling"
 )
 
-// Money is what the requests of a workload cost, those of all its processes together. The process
-// that samples the queues adds them up.
+// Money is what the requests of all processes of a workload cost together. The process that samples
+// the queues adds them up.
 type Money struct {
 	Prices pump.Prices `json:"prices"` // as this configuration has them
 	Day    string      `json:"day"`    // UTC: 2026-11-25
@@ -23,9 +23,9 @@ type Money struct {
 	// prices in another currency, DayCost is that of the requests up to the last row of the history.
 	DayCost *float64 `json:"dayCost"`
 	PerDay  *float64 `json:"costPerDayNow"`
-	// CapPerDay is budget.costPerDay of this configuration; null without. LeastPerDay is what a day of
-	// the processes that live costs at the least. Slowed is how many processors poll empty queues more
-	// slowly to keep to the cap, and HoldBack how many of them hold back gets as well.
+	// CapPerDay is budget.costPerDay of this configuration; null without a cap. LeastPerDay is the
+	// least that a day of the live processes costs. Slowed is how many processors poll empty queues
+	// more slowly to keep to the cap, and HoldBack is how many of those hold back gets as well.
 	CapPerDay   *float64 `json:"capPerDay"`
 	LeastPerDay float64  `json:"leastPerDay"`
 	Slowed      int      `json:"slowed"`
@@ -33,22 +33,23 @@ type Money struct {
 	// Operations are the day's requests by kind, those of queues first, then by name; empty if that
 	// is not known. They add up to DayCost if the process that samples has the same prices.
 	Operations []MoneyOperation `json:"operations"`
-	// Accounts are those of the day, by name, as of the last row of the history; empty without one.
+	// Accounts are the day's costs by account, by name, as of the last row of the history; empty
+	// without a row.
 	Accounts []MoneyAccount `json:"accounts"`
 }
 
 // MoneyRequests are requests of one kind.
 type MoneyRequests struct {
-	// Operation is the kind, as metrics have it: "get"; empty: requests of processes that do not
-	// say it.
+	// Operation is the kind, as metrics have it: "get"; empty: requests of processes that do not say
+	// the kind.
 	Operation string  `json:"operation"`
 	Service   string  `json:"service"` // "queue", "table"
 	Requests  uint64  `json:"requests"`
 	Cost      float64 `json:"cost"`
 }
 
-// MoneyOperation is what requests of one kind have cost on this day, and how many a minute there
-// were in the last minutes, with what a minute of them costs; null: not known.
+// MoneyOperation is what requests of one kind have cost on this day, how many there were a minute
+// in the last minutes, and what such a minute costs; null: not known.
 type MoneyOperation struct {
 	MoneyRequests
 	PerMinute     *float64 `json:"perMinuteNow"`
@@ -61,15 +62,15 @@ type MoneyAccount struct {
 	Requests Requests `json:"requests"`
 	Cost     float64  `json:"cost"`
 	// Operations are the same requests by kind, as in Money; empty if that is not known by account:
-	// processes say it of up to some 80.
+	// processes tell it for up to some 80 accounts.
 	Operations []MoneyRequests `json:"operations"`
 }
 
-// lastRows is how old a row of the history may be that tells of the accounts.
+// lastRows is how old the row of the history may be from which the accounts are shown.
 const lastRows = 10 * time.Minute
 
-// readMoney reads the last rows of the history. Rows say minutes of the server's clock, from which
-// this machine's clock may differ.
+// readMoney reads the last rows of the history. Rows are for minutes of the server's clock, which
+// may differ from this machine's.
 func (r *statusReader) readMoney(ctx context.Context) error {
 	now := time.Now()
 	if !r.view.Stamp().IsZero() {
@@ -82,7 +83,7 @@ func (r *statusReader) readMoney(ctx context.Context) error {
 	return err
 }
 
-// slowed counts who holds back.
+// slowed counts the processors that hold back.
 func (r *statusReader) slowed(m *Money) {
 	processors, distributors := 0, 0
 	for i := range r.view.Members {
@@ -168,7 +169,7 @@ func operationsOf(of map[cluster.DayKind]cluster.DayCount, list pump.Prices) []M
 	return all
 }
 
-// requestsOf are what a row of the history says by kind of so many requests.
+// requestsOf gives the requests by kind, as a row of the history has them.
 func requestsOf(kinds cluster.OpCounts, all Requests, list pump.Prices) []MoneyRequests {
 	var of []MoneyRequests
 	put := func(service, operation string, n uint64) {
@@ -198,7 +199,7 @@ func costOf(service string, n float64, list pump.Prices) float64 {
 	return list.Cost(n, 0)
 }
 
-// byKind has those whose kind is not known last of their service.
+// byKind puts requests of an unknown kind last in their service.
 func byKind(a, b MoneyRequests) int {
 	return cmp.Or(
 		strings.Compare(a.Service, b.Service),
@@ -206,8 +207,8 @@ func byKind(a, b MoneyRequests) int {
 	)
 }
 
-// otherCurrency reports whether the process that samples the queues has prices in another currency,
-// as its rows say: its beats do not.
+// otherCurrency reports whether the process that samples the queues has prices in another currency.
+// Its rows say so, its beats do not.
 func (r *statusReader) otherCurrency() bool {
 	return r.last != nil && r.last.Currency != "" && r.last.Currency != r.cfg.Prices.Currency
 }

@@ -16,21 +16,22 @@ type PartNotRead struct {
 	// Part is "time" (the server's), "election", "runs", "ledger" (what is exact of runs), "ends",
 	// "gates", "keys" or "history" (of money).
 	Part string `json:"part"`
-	// AsOf is when a [Watcher] had read what the status says of the part; null: it says nothing.
+	// AsOf is when a [Watcher] read what the status says of the part; null: the status says nothing of
+	// it.
 	AsOf *time.Time `json:"asOf"`
 }
 
-// part is what is read of the rows by itself, beside the others.
+// part is a part of the rows that is read by itself, beside the others.
 type part struct {
 	name, shown string // in JSON, and for people
-	// read may read some and give an error too.
+	// read may read a part of it and still give an error.
 	read func(r *statusReader, ctx context.Context) error
 	// take takes what another reader has read.
 	take func(r, from *statusReader)
 }
 
-// parts are those that are read once the view is known. The ledger is read with the runs, before
-// them: of a run whose row says "sealed" afterwards nothing was pruned then.
+// parts are read once the view is known. The ledger is read with the runs, before them: if a run's
+// row says "sealed" afterwards, nothing of the run had been pruned.
 var parts = []part{
 	{
 		"time", "the server's time", (*statusReader).readTime,
@@ -68,11 +69,11 @@ var parts = []part{
 	},
 }
 
-// gather reads all rows, and the queues as it is told to.
+// gather reads all rows, and the queues in the way it is given.
 func (r *statusReader) gather(ctx context.Context, accounts func(context.Context)) error {
 	var rows sync.WaitGroup
 	err := r.readView(ctx)
-	// The queues are those of the map, or, if there is none, of the configuration.
+	// The queues are those of the map or, without a map, of the configuration.
 	rows.Go(func() { accounts(ctx) })
 	r.electionKnown = errors.Is(err, pump.ErrNoWorkload) // there was none
 	for _, p := range parts {
@@ -84,8 +85,8 @@ func (r *statusReader) gather(ctx context.Context, accounts func(context.Context
 	return err
 }
 
-// note says what is wrong with a part, and whether it was read. Damaged rows are no reason to show
-// the state before: the others were read, and the damaged ones stay so.
+// note says what is wrong with a part, and whether it was read. Damaged rows do not count as a
+// failed reading: the others were read, and the damaged ones stay damaged.
 func (r *statusReader) note(name, shown string, err error) {
 	if err != nil {
 		r.problem("%s: %v", shown, err)
@@ -101,7 +102,7 @@ func (r *statusReader) note(name, shown string, err error) {
 	}
 }
 
-// complete takes what could not be read from the reader before, as far as that knows it.
+// complete takes what could not be read from the previous reader, as far as that has it.
 func (r *statusReader) complete(before *statusReader) {
 	if before == nil || r.view == nil {
 		return

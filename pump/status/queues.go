@@ -39,8 +39,8 @@ func (r *statusReader) uses() (uses []accounts.Use, queues map[string][]string) 
 	return uses, queues
 }
 
-// readAccounts looks at all queues of the map's and the configuration's accounts.
-// Each account has its own few goroutines, so a dark one delays no other.
+// readAccounts looks at all queues of the accounts of the map and the configuration. Each account
+// has its own few goroutines, so a dark one delays no other.
 func (r *statusReader) readAccounts(ctx context.Context) {
 	uses, queues := r.uses()
 	r.accounts = make([]Account, len(uses))
@@ -62,7 +62,7 @@ type LastLook struct {
 	Time     time.Time `json:"time"`
 }
 
-// readLast finds what the history knows of accounts whose queues cannot be looked at now.
+// readLast finds in the history what is known of accounts whose queues cannot be looked at now.
 func (r *statusReader) readLast(ctx context.Context) {
 	missed := func(a Account) bool {
 		return a.Dark != "" || a.State != accounts.Unused && !a.Configured
@@ -90,7 +90,7 @@ func (r *statusReader) readAccount(ctx context.Context, a *Account, qs []string)
 	store, poison := r.queues.Account(a.Name).Store, workload.PoisonQueue(r.cfg.Workload)
 	a.ByQueue = make([]Queue, len(qs))
 	errs := make([]error, len(qs)+1)
-	// One queue without an answer is enough to know that the account gives none.
+	// If one queue does not answer, the account does not.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var g errgroup.Group
@@ -141,7 +141,7 @@ func readQueue(
 	ctx context.Context, queue storage.Queue, q *Queue, patience time.Duration,
 	asked func(context.Context) error,
 ) error {
-	left := patience // for both answers; to be asked may take longer
+	left := patience // for both answers; waiting for asked may take longer
 	ask := func(request func(context.Context) error) error {
 		if err := asked(ctx); err != nil {
 			return err

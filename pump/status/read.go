@@ -27,11 +27,11 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// Read reads what can be seen of a workload. An account that does not answer is named
-// in Problems and does not keep the rest from being shown; it takes no longer than
-// o.Timeout. If nothing could be learned of the workload itself, its control account being
-// dark, or the workload not existing (pump.ErrNoWorkload), there is an error beside
-// what was learned of the accounts. Only a wrong configuration gives no Status at all.
+// Read reads what can be seen of a workload. An account that does not answer is named in Problems
+// and does not keep the rest from being shown; Read takes no longer than o.Timeout. If nothing
+// could be learned of the workload itself, because its control account is dark or it does not exist
+// (pump.ErrNoWorkload), there is an error beside what was learned of the accounts. Only a wrong
+// configuration gives no Status at all.
 func Read(ctx context.Context, cfg pump.Config, o Options) (*Status, error) {
 	of, err := setup.Reach(cfg)
 	if err != nil {
@@ -83,11 +83,11 @@ type statusReader struct {
 
 	mu       sync.Mutex // guards what follows while parts are read
 	problems []string
-	asOf     map[string]time.Time // by part: when what is known of it was read, by the local clock
+	asOf     map[string]time.Time // by part: when it was last read, by the local clock
 	missed   map[string]bool      // parts that could not be read now
 }
 
-// problem notes what an operator should know. The first line says it; secrets are in no error.
+// problem notes what an operator should know, in its first line. Errors hold no secrets.
 func (r *statusReader) problem(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -107,7 +107,7 @@ func nothingKnown(err error) string {
 	return fmt.Sprintf("nothing is known of the workload: %v", err)
 }
 
-// half leaves the other half of the time for those that answer.
+// half leaves the other half of the time for the accounts that answer.
 func half(ctx context.Context) (context.Context, context.CancelFunc) {
 	if end, ok := ctx.Deadline(); ok {
 		return context.WithTimeout(ctx, time.Until(end)/2)
@@ -138,7 +138,7 @@ func (r *statusReader) readElection(ctx context.Context) (err error) {
 }
 
 func (r *statusReader) readRuns(ctx context.Context) (err error) {
-	// Before the rows: of a run whose row says "sealed" afterwards nothing was pruned then.
+	// Before the rows: if a run's row says "sealed" afterwards, nothing of the run had been pruned.
 	ledgerErr := r.readRecorded(ctx)
 	r.runs, err = workload.NewRuns(r.table, r.cfg.Workload).List(ctx, r.options.Runs)
 	r.note("ledger", "the ledger", errors.Join(ledgerErr, r.readRests(ctx)))
@@ -155,7 +155,7 @@ func (r *statusReader) readRuns(ctx context.Context) (err error) {
 		if err != nil {
 			bad = append(bad, err)
 			if !errors.Is(err, row.ErrCorrupt) {
-				break // nor would the next be read
+				break // the next would not be read either
 			}
 		}
 		r.tallies[run.ID] = workload.SumTallies(tallies)
@@ -182,8 +182,8 @@ func (r *statusReader) readClients(ctx context.Context) error {
 	return nil
 }
 
-// readRecorded reads what the ledger knows of all runs. A damaged segment makes every run
-// look less far than it is, so then nothing exact is shown.
+// readRecorded reads what the ledger knows of all runs. A damaged segment makes every run look less
+// far on than it is, so then nothing exact is shown.
 func (r *statusReader) readRecorded(ctx context.Context) error {
 	w := r.view.Workload
 	if w.Delivery != string(pump.Once) {
@@ -233,7 +233,7 @@ func (r *statusReader) readGates(ctx context.Context) (err error) {
 }
 
 func (r *statusReader) readClaims(ctx context.Context) error {
-	// The interval is for those who claim.
+	// The interval matters only to processes that claim.
 	claims, all, err := coordination.NewClaims(r.table, r.cfg.Workload, time.Hour, r.cfg.Instance).
 		List(ctx, r.options.Keys)
 	r.claims = claims
@@ -317,7 +317,7 @@ func (r *statusReader) readEnds(ctx context.Context) error {
 		if err != nil {
 			bad = append(bad, err)
 			if !errors.Is(err, row.ErrCorrupt) {
-				break // nor would the next be read
+				break // the next would not be read either
 			}
 		}
 		r.endings = append(r.endings, e)

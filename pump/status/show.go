@@ -17,8 +17,8 @@ import (
 	"github.com/queuepump/queuepump/pump/runs"
 )
 
-// status puts the parts together. The rows were read at a time of the local clock; how old messages
-// are is counted until now.
+// status puts the parts together. rows is when the rows were read, by the local clock. Ages of
+// messages are counted until now.
 func (r *statusReader) status(rows time.Time) *Status {
 	s := &Status{
 		Workload: r.cfg.Workload, Time: r.byServer(rows), LocalClock: r.server.IsZero(),
@@ -52,7 +52,8 @@ func (r *statusReader) status(rows time.Time) *Status {
 	return s
 }
 
-// byServer is a time of the local clock by the control account's, if that is known.
+// byServer turns a time of the local clock into one of the control account's clock, if that is
+// known.
 func (r *statusReader) byServer(t time.Time) time.Time {
 	if r.server.IsZero() {
 		return t.UTC()
@@ -60,8 +61,8 @@ func (r *statusReader) byServer(t time.Time) time.Time {
 	return r.server.Add(t.Sub(r.local)).UTC()
 }
 
-// seen is when the view was read, by the control account's clock if that is known. How old
-// beats are is counted until then: whatever else took long to answer makes no member older.
+// seen is when the view was read, by the control account's clock if that is known. Ages of beats
+// are counted until then: another part that took long to answer makes no member older.
 func (r *statusReader) seen() time.Time {
 	if r.server.IsZero() {
 		return r.view.Read
@@ -69,10 +70,10 @@ func (r *statusReader) seen() time.Time {
 	return r.server.Add(r.view.Read.Sub(r.local))
 }
 
-// cluster fills in what the view shows. A view alone never says that a member is dead,
-// because only those who watched a row for a lease may act on that (P5.3). People
-// look once, and long after the last of those has gone; for them a beat that is older than it
-// is good for is silence.
+// cluster fills in what the view shows. A view alone never says that a member is dead, because only
+// a process that watched a row for a lease may act on that (P5.3). People look once, perhaps long
+// after the last process has gone; for them a beat that is older than its lease and margin is
+// silence.
 func (r *statusReader) cluster(s *Status) {
 	v := r.view
 	r.silent = map[string]bool{}
@@ -142,8 +143,8 @@ func (r *statusReader) absent(s *Status, silent []string, live int) {
 		r.problem("%d of %d processes are silent, so dead or cut off from the control account%s: %s",
 			n, len(s.Instances), clock, setup.SomeOf(silent, 4))
 	}
-	// Without processors no member can own anything, which is no news. One look
-	// cannot tell for how long that has been so.
+	// Without processors no member can own a segment, which is normal. One look cannot tell for how
+	// long that has been so.
 	switch n := len(s.Unowned); {
 	case n > 0 && live > 0:
 		r.problem("%d of %d segments have no live owner; "+
@@ -188,10 +189,10 @@ func illOf(m *cluster.Ill) *Ill {
 	return &Ill{m.Count, m.Since.UTC(), m.Error, m.Task}
 }
 
-// age in seconds of what the server stamped.
+// age is the age in seconds of a stamp of the server.
 func age(now, then time.Time) float64 { return seconds(max(0, now.Sub(then))) }
 
-// seconds to the millisecond, which is what the stamps are worth.
+// seconds is a time to the millisecond: stamps are no more precise.
 func seconds(d time.Duration) float64 { return float64(d.Milliseconds()) / 1000 }
 
 func (r *statusReader) distribution(s *Status) {
@@ -241,8 +242,8 @@ func (r *statusReader) runStatuses(s *Status) {
 	}
 }
 
-// sentSoFar is what is known to have been sent of a run that is not sealed: what its
-// last checkpoint says, or of a process that makes only this run, what that says of itself.
+// sentSoFar is what is known to have been sent of a run that is not sealed: by its last checkpoint
+// or, if its process makes no other run, by what that process says of itself.
 func (r *statusReader) sentSoFar(run workload.Run) (uint64, bool) {
 	if run.State != workload.RunOpen || r.view == nil {
 		return 0, false
@@ -280,7 +281,7 @@ func keyStatus(k coordination.ClaimState) Key {
 	return s
 }
 
-// finish fills in of an account what the members say, and turns stamps to ages.
+// finish adds what the members say to an account, and turns stamps into ages.
 func (r *statusReader) finish(a *Account) {
 	if r.view != nil {
 		for i := range r.view.Members {
@@ -289,7 +290,7 @@ func (r *statusReader) finish(a *Account) {
 				continue
 			}
 			a.Throttled += m.Throttles[a.Name]
-			// Who waits uses nothing, and a guess is no use either.
+			// A member that waits uses nothing, and a guess is not use either.
 			if m.Waiting == "" && !m.Guessed {
 				a.Demand += m.Demand[a.Name]
 			}
@@ -307,7 +308,7 @@ func (r *statusReader) finish(a *Account) {
 	}
 }
 
-// ends fills in what holds back the ends of runs.
+// ends adds what holds back the ends of runs.
 func (r *statusReader) ends(s *Status) {
 	s.Ends = runs.Ends{Waiting: r.waiting, Runs: []runs.RunEnd{}}
 	if r.view == nil || r.waiting == 0 {

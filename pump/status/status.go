@@ -10,13 +10,13 @@ import (
 	"github.com/queuepump/queuepump/pump/runs"
 )
 
-// Status is what can be seen of a workload at one moment, from any machine that has
-// its configuration: everything comes from rows and queues, no process is asked. Its JSON names
-// and the order of its lists are stable; lists are never null, what is not known is.
+// Status is what can be seen of a workload at one moment, from any machine that has its
+// configuration. Everything comes from rows and queues; no process is asked. Its JSON names and the
+// order of its lists are stable. Lists are never null; what is not known is null.
 type Status struct {
 	Workload string `json:"workload"`
-	// Time is when it was read, by the control account's clock; LocalClock says
-	// that this could not be learned, and the machine's own was taken.
+	// Time is when it was read, by the control account's clock; LocalClock says that this machine's
+	// clock was taken, because the other could not be read.
 	Time       time.Time `json:"time"`
 	LocalClock bool      `json:"localClock"`
 	Delivery   string    `json:"delivery"`
@@ -40,7 +40,7 @@ type Status struct {
 	// Unowned are the segments that no instance owns, or a silent one, ascending.
 	Unowned []uint32 `json:"unowned"`
 	// Owners has for each segment the index of its live owner in Instances, -1 if it has none; nil:
-	// the workload is shared, or not known. It is for drawing, and not in the JSON.
+	// the workload is shared, or not known. Owners serves to draw, and is not in the JSON.
 	Owners []int `json:"-"`
 	// Spilled is how many segments have messages in another queue than their home.
 	Spilled int `json:"spilled"`
@@ -57,8 +57,8 @@ type Status struct {
 	// Problems say, for people, what could not be read and what needs an operator.
 	Problems []string `json:"problems"`
 	// NotRead are the parts that could not be read. Their fields are as a [Watcher] had read them
-	// before, or empty or null where nothing is known: an empty list is then no news of there being
-	// none. If there is an error beside the status, it has none of the parts.
+	// before, or empty or null if nothing is known: an empty list then does not say that there is
+	// nothing. If an error comes with the status, the status has none of the parts.
 	NotRead []PartNotRead `json:"notRead"`
 	// Requests is what reading all this has cost.
 	Requests int64 `json:"requests"`
@@ -66,8 +66,8 @@ type Status struct {
 
 // Distribution is what the election row says.
 type Distribution struct {
-	// Phase is "running", "idle", "none" where no distributor was ever elected, or
-	// "unknown" if the row could not be read.
+	// Phase is "running", "idle", "none" if no distributor was ever elected, or "unknown" if the row
+	// could not be read.
 	Phase  string `json:"phase"`
 	Leader string `json:"leader"` // the process that leads or led last; empty if it left
 	Epoch  uint64 `json:"epoch"`
@@ -86,12 +86,12 @@ type Run struct {
 	Instance string     `json:"instance"`
 	Started  time.Time  `json:"started"`
 	Ended    *time.Time `json:"ended"` // when it was sealed or broken
-	// Sent is the number of tasks: all of them once the run is sealed; before that
-	// what is known of it (AtLeast), null if nothing is.
+	// Sent is the number of tasks: all of them once the run is sealed; before that the number known so
+	// far (AtLeast), null if none is known.
 	Sent    *uint64 `json:"sent"`
 	AtLeast bool    `json:"sentIsAtLeast"`
-	// Exact is how far the run is by the ledger, each task counted once. Null in delivery
-	// mode at-least-once, in which that is not recorded, and if the ledger could not be read.
+	// Exact is how far the run is by the ledger, each task counted once. Null in delivery mode
+	// at-least-once, which does not record that, and if the ledger could not be read.
 	Exact *pump.RunProgress `json:"exact"`
 	// These counts are what its processors say they did, each task as often as it was delivered.
 	Handled     uint64 `json:"handled"`
@@ -101,8 +101,8 @@ type Run struct {
 	Duplicates  uint64 `json:"duplicates"`
 	Dropped     uint64 `json:"dropped"` // because the run was ended so
 	Skipped     uint64 `json:"skipped"` // because their key was begun less than MinInterval ago
-	// Requests is about how many requests to queues its messages have cost so far, and Cost what
-	// that is in the currency of Money: empty gets, beats and looks are of no run.
+	// Requests is about how many requests to queues its messages have cost so far, and Cost what that
+	// is in the currency of Money: empty gets, beats and looks belong to no run.
 	Requests float64 `json:"requests"`
 	Cost     float64 `json:"cost"`
 	Note     string  `json:"note"` // why it broke
@@ -113,15 +113,15 @@ type Run struct {
 type Instance struct {
 	Instance string `json:"instance"`
 	Role     string `json:"role"` // "processor", "distributor"
-	// among those that take segments; null for the others
+	// among the instances that take segments; null for the others
 	Rank    *int      `json:"rank"`
 	Host    string    `json:"host"`
 	Version string    `json:"version"`
 	Started time.Time `json:"started"` // by its own clock
 	// BeatAge is how long ago its last beat was stored, in seconds.
 	BeatAge float64 `json:"beatAgeSeconds"`
-	// Silent: that is longer than its lease and margin, so it is dead, or cannot reach the
-	// control account. All else here is from its last beat.
+	// Silent: its last beat is older than its lease and margin, so it is dead, or cannot reach the
+	// control account. All else here is from that beat.
 	Silent   bool    `json:"silent"`
 	Segments int     `json:"segments"` // held, as it says
 	Queues   int     `json:"queues"`   // polled
@@ -132,8 +132,8 @@ type Instance struct {
 	// Busy is what part of its handlers has been at work lately, about; 0 if that is not known. It
 	// helps to find what holds the rate back, and is not in the JSON.
 	Busy float64 `json:"-"`
-	// LeaseSeconds is for how long the messages are hidden that it gets now. If it dies, the tasks
-	// that it has in hand are that late. 0: a distributor, or a processor that does not say.
+	// LeaseSeconds is how long the messages that it gets now are hidden. If it dies, its tasks are
+	// that late. 0: a distributor, or a processor that does not say.
 	LeaseSeconds float64 `json:"leaseSeconds"`
 	Throttled    uint64  `json:"throttled"`
 	// requests a second, by account; empty until it was measured
@@ -145,20 +145,21 @@ type Instance struct {
 	Trouble  string             `json:"trouble"`
 	// NotNow is how many times its tasks were told "not now" by what its handlers use since
 	// NotNowSince, by its own clock, and NotNowError what the last of them was told; 0, null and
-	// empty: it is not so now.
+	// empty: they are not told so now.
 	NotNow      uint64     `json:"notNow"`
 	NotNowSince *time.Time `json:"notNowSince"`
 	NotNowError string     `json:"notNowError"`
-	// Failing are tasks that failed while no more than that were done, and Stuck handlers that have
-	// not returned for much longer than tasks take; null: it is not so. AllStuck: so have all.
+	// Failing is set if as many tasks failed as were done, or more. Stuck is set if handlers have not
+	// returned for much longer than tasks take. Both are null otherwise. AllStuck: no handler has
+	// returned for so long.
 	Failing  *Ill `json:"failing"`
 	Stuck    *Ill `json:"stuck"`
 	AllStuck bool `json:"allStuck"`
 	// Begun: it began within the last two beats. It helps to find what holds the rate back, and is
 	// not in the JSON.
 	Begun bool `json:"-"`
-	// TimesSlower is how many times as long as otherwise it leaves empty queues alone to keep to
-	// budget.costPerDay; 0: there is no cap, or it does not say. HoldsBack: gets wait as well.
+	// TimesSlower is how many times longer it leaves empty queues alone to keep to budget.costPerDay;
+	// 0: there is no cap, or the instance does not say. HoldsBack: gets wait as well.
 	TimesSlower float64 `json:"timesSlower"`
 	HoldsBack   bool    `json:"holdsBack"`
 }
@@ -167,8 +168,8 @@ type Instance struct {
 type Ill struct {
 	Count uint64    `json:"count"`
 	Since time.Time `json:"since"` // by the process's own clock
-	// Error is what the last one failed of; empty of handlers that have not returned. Task is which
-	// task that was, or the one that a handler is at for longest.
+	// Error is why the last task failed; empty for handlers that have not returned. Task is that task,
+	// or the one that a handler has worked at for longest.
 	Error string `json:"error"`
 	Task  string `json:"task"`
 }
@@ -176,9 +177,9 @@ type Ill struct {
 // Account is one storage account.
 type Account struct {
 	accounts.Use
-	// Limit is what may be asked of the account, in messages a second, as this configuration has it;
-	// Demand is what all instances together would ask now, except those that are silent, wait at a
-	// gate, or have just come.
+	// Limit is what may be asked of the account, in messages a second, as this configuration has it.
+	// Demand is what all instances together would ask now, without instances that are silent, wait at
+	// a gate, or have just come.
 	Limit  float64 `json:"limit"`
 	Demand float64 `json:"demand"`
 	// Throttled counts the throttled requests of the instances that are not silent.
@@ -204,18 +205,18 @@ type Queue struct {
 }
 
 // Depth is how much is in a queue, or in all queues of an account. The service counts visible and
-// invisible messages together, never too few, and a peek shows up to 32 visible ones. So of a
-// queue that shows fewer than 32 both numbers are known, as good as the count is, and otherwise
-// only the bounds of both: at least 32 are visible and at most the rest is in flight. "In flight"
-// is all that is not visible: being handled, or put back for later.
+// invisible messages together, never too few, and a peek shows up to 32 visible ones. So if a queue
+// shows fewer than 32, both numbers are known as well as the count is; otherwise only the bounds of
+// both are known: at least 32 are visible and at most the rest is in flight. "In flight" is all
+// that is not visible: being handled, or put back for later.
 type Depth struct {
 	Messages int64 `json:"messages"`
 	Visible  int64 `json:"visible"`
 	InFlight int64 `json:"inFlight"`
 	// Bounds: more may be visible than Visible, and fewer in flight than InFlight.
 	Bounds bool `json:"bounds"`
-	// Oldest is the age in seconds of the oldest visible message among those
-	// peeked, null if none is visible or that is not known.
+	// Oldest is the age in seconds of the oldest visible message among those peeked, null if no
+	// message is visible or the age is not known.
 	Oldest *float64 `json:"oldestSeconds"`
 }
 
@@ -245,7 +246,7 @@ type Key struct {
 type Options struct {
 	Runs int // how many of the last runs; default 5
 	Keys int // how many keys with claims; default 100
-	// Timeout bounds the whole, and so what a dark account costs. Default 10 s.
+	// Timeout bounds the whole, and so the wait for a dark account. Default 10 s.
 	Timeout time.Duration
 }
 

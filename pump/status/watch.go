@@ -17,20 +17,20 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
-// WatchRate bounds the requests of a [Watcher], a second: as many as those of the process that
-// samples the queues for the metrics. At 0.4 cents for 10,000 they cost 86 cents a day at most.
+// WatchRate bounds the requests a second of a [Watcher]: as many as the process makes that samples
+// the queues for the metrics. At 0.4 cents for 10,000 they cost 86 cents a day at most.
 const WatchRate = rowRate + queueRate
 
 const (
-	// rowRate and queueRate are for rows and for queues: a rate for both would have the rows of a
-	// large workload wait behind all its queues.
+	// rowRate and queueRate are for rows and for queues: with one rate for both the rows of a large
+	// workload would wait behind all its queues.
 	rowRate   = 10
 	queueRate = 15
 	// roundEvery is how often all queues of an account are looked at, at most.
 	roundEvery = 2 * time.Second
 	// atATime is how many requests are paid for at a time.
 	atATime = 6
-	// darkEvery is how often an account is asked that does not answer.
+	// darkEvery is how often an account that does not answer is asked.
 	darkEvery = 5 * time.Second
 )
 
@@ -40,14 +40,14 @@ type Watcher struct {
 	cfg     setup.Config
 	options Options
 	queues  *queues.Set
-	rowPace *rate.Limiter // of requests for rows, and of those that others make
+	rowPace *rate.Limiter // of requests for rows, and of requests by others ([Watcher.Pay])
 	pace    *rate.Limiter // of requests to queues
 
 	busy sync.Mutex // held while rows are read
 
 	mu    sync.Mutex              // guards what follows
-	read  time.Time               // when the rows were, by the local clock
-	rows  *statusReader           // that read the rows last; nil: they were never read
+	read  time.Time               // when the rows were read, by the local clock
+	rows  *statusReader           // the one that read the rows last; nil: they were never read
 	said  []string                // its problems, without those of accounts
 	looks map[string]*accountLook // by account
 	uses  []accounts.Use          // of the rows
@@ -56,7 +56,7 @@ type Watcher struct {
 
 // accountLook is what is known of the queues of an account.
 type accountLook struct {
-	queues map[string]Queue // those that were read
+	queues map[string]Queue // the queues that were read
 	poison *int64
 	dark   string
 	where  string // the queue that said so
@@ -76,9 +76,9 @@ func NewWatcher(cfg pump.Config, o Options) (*Watcher, error) {
 }
 
 // Rows reads all rows, and gives the status with what is known of the queues by now. A part that it
-// cannot read stays as it was before; [Status.NotRead] says as of when. The error is that of
-// [Read]; with it comes the status from before, or nil. Rows pays for its requests once it has made
-// them, so the next call waits.
+// cannot read stays as it was; [Status.NotRead] says as of when. The error is that of [Read]; with
+// it comes the last status, or nil. Rows pays for its requests once it has made them, so the next
+// call waits.
 func (w *Watcher) Rows(ctx context.Context) (*Status, error) {
 	w.busy.Lock()
 	defer w.busy.Unlock()
@@ -103,17 +103,19 @@ func (w *Watcher) Rows(ctx context.Context) (*Status, error) {
 	return w.Now(), err
 }
 
-// owe takes requests that were made from the rate: they are paid for by waiting before the next.
+// owe takes requests that were made already from the rate: waiting before the next ones pays for
+// them.
 func (w *Watcher) owe(n int64) {
 	for ; n > 0; n -= rowRate {
 		w.rowPace.ReserveN(time.Now(), int(min(n, rowRate)))
 	}
 }
 
-// Pay waits until one request more may be made, for those that others make for the same people.
+// Pay waits until one more request may be made: for requests that a caller makes itself for the
+// same viewers.
 func (w *Watcher) Pay(ctx context.Context) error { return w.rowPace.Wait(ctx) }
 
-// Read is how many rows the last [Watcher.Rows] has read: what it cost is about in proportion.
+// Read is how many rows the last [Watcher.Rows] has read: its cost is roughly in proportion.
 func (w *Watcher) Read() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -194,13 +196,13 @@ func (w *Watcher) lookAt(ctx context.Context, name string) {
 	}
 }
 
-// round looks at each queue of an account once, and ends with the first that shows that the others
-// would not answer either.
+// round looks at each queue of an account once, and stops at the first whose answer shows that the
+// others would not answer either.
 func (w *Watcher) round(ctx context.Context, name string, list []string) error {
 	store, poison := w.queues.Account(name).Store, workload.PoisonQueue(w.cfg.Workload)
 	patience := w.options.Timeout / 3
 	var bad error
-	paid := 0 // some at a time: to wake up for each would cost more than the requests
+	paid := 0 // some at a time: waking up for each would cost more than the requests
 	pay := func(ctx context.Context) error {
 		if paid == 0 {
 			if err := w.pace.WaitN(ctx, atATime); err != nil {

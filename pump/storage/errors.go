@@ -23,8 +23,8 @@ const (
 	Throttled
 	// Gone: the message (by that receipt) or the row is not there.
 	Gone
-	// Missing: the queue or table itself is not there, is being deleted, or the
-	// account is unknown or disabled. Stop using it and say so; a consumer never creates it.
+	// Missing: the queue or table itself is not there, is being deleted, or the account is unknown or
+	// disabled. Stop using the queue or table and say so; a consumer never creates it.
 	Missing
 	// Precondition: the row's ETag is not the one given.
 	Precondition
@@ -83,7 +83,7 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// what is the code in the words of who reads an error.
+// what is the code in words for the reader of an error.
 func (e *Error) what() string {
 	switch {
 	case e.Code == MaybeDone && e.Status == 0:
@@ -102,13 +102,13 @@ func (e *Error) Unwrap() error { return e.Err }
 func (e *Error) Ambiguous() bool { return e.Code == MaybeDone || e.Code == Throttled }
 
 // NoAccount reports whether the account is disabled, unknown or not yet made, which says nothing of
-// its queues and tables. It is [Missing] as well.
+// its queues and tables. Such an error is [Missing] as well.
 func (e *Error) NoAccount() bool {
 	return e.Code == Missing && strings.HasPrefix(e.Service, "Account")
 }
 
-// CodeOf gives the code of err. An error that is no [*Error] is MaybeDone,
-// because nothing is known of it; it must not be called with nil.
+// CodeOf gives the code of err. An error that is not an [*Error] is MaybeDone, because nothing is
+// known of it. CodeOf must not be called with nil.
 func CodeOf(err error) Code {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
@@ -122,8 +122,8 @@ func Is(err error, code Code) bool {
 	return ok && e.Code == code
 }
 
-// Ambiguous reports whether the request that failed with err may have taken
-// effect. It is false for nil.
+// Ambiguous reports whether the request that failed with err may have taken effect. Ambiguous is
+// false for nil.
 func Ambiguous(err error) bool {
 	if err == nil {
 		return false

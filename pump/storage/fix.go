@@ -58,8 +58,8 @@ func fixAuth(e *Error, text string) string {
 		"expired, and this machine's clock"
 }
 
-// Hopeless reports whether a failure says that no such account is there, which a short wait does
-// not mend: its name is unknown, or this machine, which should serve it, does not.
+// Hopeless reports whether a failure says that the account does not exist, which a short wait does
+// not mend: its name is unknown, or this machine should serve it and does not.
 func Hopeless(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Code == MaybeDone && e.Status == 0 &&

@@ -53,8 +53,8 @@ type Account interface {
 	Queues(ctx context.Context, prefix string) ([]string, error)
 }
 
-// As finds the first account of type T in an account and those that it wraps: one that wraps
-// another has a method Unwrap that gives it.
+// As finds the first account of type T in an account and those that it wraps. An account that wraps
+// another gives it by a method Unwrap.
 func As[T any](a Account) (found T, ok bool) {
 	for a != nil {
 		if found, ok = a.(T); ok {
@@ -69,14 +69,14 @@ func As[T any](a Account) (found T, ok bool) {
 	return found, false
 }
 
-// Queue is one queue. A message in it is visible or, for a while after a Put
-// with a delay, a Get or an Update, invisible. Delivery is at least once and
-// unordered: a message may come back before its visibility ends (clock skew in
-// the service) and may be delivered again after a Delete whose answer was lost.
+// Queue is one queue. A message in it is visible or, for a while after a Put with a delay, a Get or
+// an Update, invisible. Delivery is at least once and unordered: a message may come back before its
+// visibility ends (clock skew in the service) and may be delivered again after a Delete whose
+// answer was lost.
 //
-// Times are whole seconds to the service; a part of one counts as a whole one.
-// A count, time or text outside its limits is refused before a request is made,
-// a text over MaxText as TooLarge, everything else as Invalid.
+// Times are whole seconds to the service; a part of a second counts as a whole one. A count, time
+// or text outside its limits is refused before a request is made: a text over MaxText as TooLarge,
+// everything else as Invalid.
 type Queue interface {
 	Name() string
 
@@ -86,15 +86,14 @@ type Queue interface {
 	// Drop deletes the queue and all it holds. Missing if it is not there.
 	Drop(ctx context.Context) error
 
-	// Put adds a message that never expires and becomes visible after delay
-	// (0 to MaxVisibility). The receipt it returns deletes or updates the
-	// message as long as no client has got it. Text is not kept after the return.
+	// Put adds a message that never expires and becomes visible after delay (0 to MaxVisibility). The
+	// receipt that Put returns deletes or updates the message as long as no client has got it. Text is
+	// not kept after the return.
 	Put(ctx context.Context, text []byte, delay time.Duration) (Receipt, error)
 
-	// Get takes up to max messages (1 to MaxGet) and hides each for visibility
-	// (1 s to MaxVisibility, whole seconds). No visible message is an empty
-	// slice and no error. The messages of one Get may share a pop receipt: the
-	// pair (ID, PopReceipt) names a delivery, neither does alone. An ambiguous
+	// Get takes up to max messages (1 to MaxGet) and hides each for visibility (1 s to MaxVisibility,
+	// whole seconds). Without a visible message the slice is empty and the error nil. The messages of
+	// one Get may share a pop receipt: only the pair (ID, PopReceipt) names a delivery. An ambiguous
 	// failure may have hidden up to max messages.
 	Get(ctx context.Context, max int, visibility time.Duration) ([]Message, error)
 
@@ -102,18 +101,17 @@ type Queue interface {
 	// receipts are empty.
 	Peek(ctx context.Context, max int) ([]Message, error)
 
-	// Renew changes when the message becomes visible (now + visibility; 0 is
-	// now) and leaves its text alone without sending it. The old receipt is
-	// dead at once, so a Renew and a Delete of one message must never be under
-	// way together. Gone if the receipt is no longer the newest.
+	// Renew changes when the message becomes visible (now + visibility; 0 is now) and leaves its text
+	// as it is, without sending it. The old receipt is dead at once, so a Renew and a Delete of one
+	// message must never be under way together. Gone if the receipt is no longer the newest.
 	Renew(ctx context.Context, r Receipt, visibility time.Duration) (Receipt, error)
 
 	// Replace is Renew with a new text.
 	Replace(ctx context.Context, r Receipt, text []byte, visibility time.Duration) (Receipt, error)
 
-	// Delete ends the message. Gone if it was deleted already, or got again by
-	// someone else since the receipt was made. A receipt whose visibility has
-	// run out still deletes while no other client has got the message.
+	// Delete ends the message. Gone if it was deleted already, or if another client has got it since
+	// the receipt was made. A receipt whose visibility has run out still deletes while no other client
+	// has got the message.
 	Delete(ctx context.Context, r Receipt) error
 
 	// Count is the service's approximate number of messages, the invisible ones
@@ -146,14 +144,13 @@ type Message struct {
 	Dequeued int64
 }
 
-// Table is one table. Its rows are guarded by ETags: a conditional write is the
-// one atom that the control plane is built from.
+// Table is one table. Its rows are guarded by ETags: the control plane is built from conditional
+// writes alone.
 //
-// Partition and row keys are 1 to 512 characters of [A-Za-z0-9_.~-]; any other
-// key is refused as Invalid before a request is made, because the service and
-// its SDKs disagree about escaping them. So is a property whose name is not a
-// letter or _ and then letters, digits and _, or whose value is of another type
-// than those of [Entity].
+// Partition and row keys are 1 to 512 characters of [A-Za-z0-9_.~-]; any other key is refused as
+// Invalid before a request is made, because the service and its SDKs disagree about escaping them.
+// So is a property whose name is not a letter or _ and then letters, digits and _, or whose value
+// is of another type than those of [Entity].
 type Table interface {
 	Name() string
 

@@ -23,20 +23,20 @@ import (
 	"github.com/queuepump/queuepump/shardmap"
 )
 
-// A workload is deleted in an order in which all that is left after a crash can be found again:
+// A workload is deleted in an order in which a later deletion finds all that a crash leaves:
 //
 //	mark its row -> wait until processes have noticed -> queues -> rows -> anchors -> its row
 //
 // Each step made again is success, so the same command continues a deletion that was interrupted.
 
-// Error is a deletion of a workload that was refused or has stopped.
+// Error says why a deletion of a workload was refused or has stopped.
 type Error struct {
 	Workload string
 	Problem  string
 	Fix      string
 	// Begun: the workload is marked, and a part of it may be gone; it can only be continued.
 	Begun bool
-	Err   error // the cause, if it is one of storage
+	Err   error // the cause, if storage failed
 }
 
 func (e *Error) Error() string {
@@ -60,16 +60,17 @@ type Deletion struct {
 	Workload    string `json:"workload"`
 	Incarnation string `json:"incarnation"`
 	Control     string `json:"control"`
-	// Begun: it was marked before.
+	// Begun: the workload was marked before.
 	Begun bool `json:"begun"`
-	// Deleted: nothing of it is left. False of a dry run and of one that has stopped.
+	// Deleted: nothing of the workload is left. False for a dry run and for a deletion that has
+	// stopped.
 	Deleted bool `json:"deleted"`
-	// Queues are those that exist; their counts may be too high, never too low. Never null.
+	// Queues are the existing queues; their counts may be too high, never too low. Never null.
 	Queues []Queue `json:"queues"`
 	// Foreign are other programs' queues that the workload reads, as account/queue. They stay, and
 	// so do the messages in them. Never null.
 	Foreign []string `json:"foreign"`
-	// Rows counts the rows by what they are.
+	// Rows counts the rows by kind.
 	Rows map[string]int `json:"rows"`
 	// Lost are accounts that are gone for good, where nothing is deleted; never null.
 	Lost []string `json:"lost"`
@@ -117,12 +118,12 @@ type Progress struct {
 type Options struct {
 	// DryRun: only learn what would go.
 	DryRun bool
-	// Force: whether processes live, and whether runs are finished. Those processes end when
-	// they notice, and what their runs have in queues goes.
+	// Force: delete also if processes live or runs are not finished. The processes end when they
+	// notice, and what the runs have in queues goes.
 	Force bool
-	// Lost are accounts that are gone for good. Their queues and anchors stay, should they be there
-	// after all. It is an [*Error] while a queue of one can be counted with the credentials of the
-	// configuration, and for [accounts.LostAfter] after its drain.
+	// Lost are accounts that are gone for good. Their queues and anchors stay, if they are there after
+	// all. It is an [*Error] while a queue of such an account can be counted with the credentials of
+	// the configuration, and for [accounts.LostAfter] after its drain.
 	Lost []string
 	// Progress, if set, is called now and then.
 	Progress func(Progress)
@@ -130,8 +131,8 @@ type Options struct {
 
 // Delete deletes a workload: its queues, what is in quarantine, and its rows. It is a [*Error] if
 // processes live, or runs are not finished, or if it has stopped half-way; then the same call
-// continues it. It takes at least 40 seconds, in which processes notice. Without a workload it is
-// [pump.ErrNoWorkload], unless there are anchors.
+// continues it. It takes at least 40 seconds, in which processes notice. Without a workload the
+// error is [pump.ErrNoWorkload], unless there are anchors.
 func Delete(ctx context.Context, cfg pump.Config, opts Options) (*Deletion, error) {
 	o, err := setup.Reach(cfg)
 	if err != nil {
@@ -197,7 +198,7 @@ func (d *workloadDeletion) plan(ctx context.Context) error {
 	d.found.Rows["workload"] = 1
 	runs := workload.NewRuns(d.Queues.Control, w.Name)
 	all, quarantined := d.found.Messages()
-	// Where nothing records what is done no run closes; there it is finished when the queues are
+	// Without a record of what is done no run closes; then a run is finished when the queues are
 	// empty.
 	ids, err := runs.Unfinished(ctx, w.Delivery == string(pump.Once) || all > quarantined,
 		setup.RunsNamed+1)
@@ -248,7 +249,7 @@ func (d *workloadDeletion) learnRivals(ctx context.Context) error {
 	return nil
 }
 
-// learnMembers finds the processes that live. The row of one that was killed stays when no process
+// learnMembers finds the processes that live. The row of a killed process stays if no other process
 // is there to remove it.
 func (d *workloadDeletion) learnMembers(ctx context.Context) error {
 	d.found.Members = []string{}
@@ -268,11 +269,11 @@ func (d *workloadDeletion) learnMembers(ctx context.Context) error {
 	return nil
 }
 
-// silentForSure is after how long without a beat a member is dead whose row does not tell its
-// lease.
+// silentForSure is the time without a beat after which a member is dead if its row does not tell
+// its lease.
 const silentForSure = 5 * time.Minute
 
-// countQueues counts what is in the queues that go. One that is not there does not go.
+// countQueues counts what is in the queues that go. A queue that is not there is left out.
 func (d *workloadDeletion) countQueues(ctx context.Context) error {
 	d.found.Queues, d.found.Foreign = []Queue{}, []string{}
 	poison := workload.PoisonQueue(d.Cfg.Workload)
@@ -285,7 +286,7 @@ func (d *workloadDeletion) countQueues(ctx context.Context) error {
 			return err
 		}
 		if s.State == shardmap.Foreign {
-			// It was there before, and stays.
+			// The queue was there before, and stays.
 			d.found.Foreign = append(d.found.Foreign, s.Account+"/"+s.Queue)
 			continue
 		}
@@ -295,7 +296,7 @@ func (d *workloadDeletion) countQueues(ctx context.Context) error {
 	var mu sync.Mutex
 	var g errgroup.Group
 	g.SetLimit(queues.AtOnce)
-	for _, name := range slices.Sorted(maps.Keys(qs)) { // in one order, as P9 has it
+	for _, name := range slices.Sorted(maps.Keys(qs)) { // in one order (P9)
 		if slices.Contains(d.found.Kept, name) {
 			continue
 		}
@@ -338,7 +339,7 @@ func (d *workloadDeletion) countOne(
 // deleteTries is how often a request of a deletion is made.
 const deleteTries = 8
 
-// insist makes a request that may be made twice until it is answered.
+// insist makes a request, which may be made twice, until it is answered.
 func (d *workloadDeletion) insist(
 	ctx context.Context, about string, request func(context.Context) error,
 ) error {
@@ -353,7 +354,7 @@ func (d *workloadDeletion) insist(
 	}
 }
 
-// run deletes. From the mark on each error is one half-way.
+// run deletes. After the mark each error says that the deletion stopped half-way.
 func (d *workloadDeletion) run(ctx context.Context) error {
 	w, err := d.Workload.MarkDeleting(ctx)
 	if err != nil {
@@ -384,7 +385,7 @@ func (d *workloadDeletion) run(ctx context.Context) error {
 	return err
 }
 
-// noticed waits until no process puts by a map from before the mark any more (P6.5).
+// noticed waits until no process puts by a map that is older than the mark (P6.5).
 func (d *workloadDeletion) noticed(ctx context.Context) error {
 	w, err := workload.Load(ctx, d.Queues.Control, d.Cfg.Workload) // for the time of the mark
 	if !errors.Is(err, workload.ErrDeleting) {
@@ -407,8 +408,7 @@ func (d *workloadDeletion) noticed(ctx context.Context) error {
 	}
 }
 
-// gone stops where processes live that should have ended: those of a version that does
-// not know the mark.
+// gone stops if processes live that should have ended: their version does not know the mark.
 func (d *workloadDeletion) gone(ctx context.Context) error {
 	if err := d.learnMembers(ctx); err != nil {
 		return err

@@ -13,10 +13,10 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
-// lost reports whether an account is said to be gone for good.
+// lost reports whether the options say that an account is gone for good.
 func (d *workloadDeletion) lost(name string) bool { return slices.Contains(d.opts.Lost, name) }
 
-// checkLost refuses an account as gone that is there, or that may be there again.
+// checkLost refuses to take an account as gone that is there, or may be there again.
 func (d *workloadDeletion) checkLost(ctx context.Context) error {
 	for _, name := range d.opts.Lost {
 		if d.Queues.Account(name) == nil || name == d.Cfg.Control {
@@ -57,7 +57,7 @@ func (d *workloadDeletion) anchors(ctx context.Context, look bool) (accounts []s
 				accounts = append(accounts, a.Name)
 			}
 			if err != nil && !failure.Ends(failure.Help, err, failure.Command) {
-				return nil // it was given no right to make one
+				return nil // its credential may not make one
 			}
 			return err
 		})
@@ -67,8 +67,9 @@ func (d *workloadDeletion) anchors(ctx context.Context, look bool) (accounts []s
 	return accounts, err
 }
 
-// leftovers removes anchors where no workload is: what a maker has left that
-// died, whose accounts are partly others. They keep such others from making it.
+// leftovers removes anchors that belong to no workload: a maker left them that died, and whose
+// accounts are partly other ones. Such anchors would keep this configuration from making the
+// workload.
 func (d *workloadDeletion) leftovers(ctx context.Context, absent error) (*Deletion, error) {
 	err := setup.Elsewhere(ctx, &d.Cfg, nil)
 	if err != nil {

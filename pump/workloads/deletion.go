@@ -20,7 +20,7 @@ type rowGroup struct {
 }
 
 // rowGroups are all rows of a workload but the one of [workload.Ensure], in the order in which they
-// are deleted. What processes read when they start comes last.
+// are deleted. Rows that processes read when they start come last.
 func rowGroups(w *workload.Workload) []rowGroup {
 	var groups []rowGroup
 	add := func(what, partition string) { groups = append(groups, rowGroup{what, partition}) }
@@ -43,7 +43,7 @@ func rowGroups(w *workload.Workload) []rowGroup {
 	return groups
 }
 
-// comeBack is how often rows may be there again after what was there was removed.
+// comeBack is how often rows may be there again after all rows were removed.
 const comeBack = 20
 
 // query finds rows of the group from a key on.
@@ -67,8 +67,8 @@ func countRows(ctx context.Context, w *workload.Workload, g rowGroup) (n int, er
 	}
 }
 
-// removeRows removes the rows of a group, of whatever version they are, and says after each
-// thousand how many. It may be called again after whatever happened to it.
+// removeRows removes the rows of a group, of any version, and says after each thousand how many. It
+// may be called again after any failure.
 func removeRows(ctx context.Context, w *workload.Workload, g rowGroup, removed func(n int)) error {
 	for again := 0; ; {
 		rows, err := row.MustFind(ctx, w.Table, g.query(w, ""), row.PageSize)

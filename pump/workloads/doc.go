@@ -2,6 +2,6 @@
 //
 // # Deletion
 //
-// Deletion removes the rows of a workload, those of all packages that keep some. It knows
-// no order but that of the rows: who may delete a workload, and when, is the caller's to say.
+// Deletion removes the rows of a workload, those of all packages that keep some. It only orders the
+// rows: the caller decides who may delete a workload, and when.
 package workloads

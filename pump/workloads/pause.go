@@ -18,15 +18,15 @@ import (
 type PauseChange struct {
 	Workload string `json:"workload"`
 	Paused   bool   `json:"paused"`
-	// Changed: it was not so before.
+	// Changed: the state was another before.
 	Changed bool `json:"changed"`
-	// Since and By are of the pause that stands, by the clock of the machine at which it was
-	// ordered; null and empty if none does.
+	// Since and By belong to the present pause, by the clock of the machine that ordered it; null and
+	// empty without a pause.
 	Since *time.Time `json:"since"`
 	By    string     `json:"by"`
 	// Processors is how many live processors there are, Nudged how many of them took the hint to look
-	// at once; the others look by themselves. Working names those whose last beat does not say that
-	// they start nothing and have no handler at work; never null. After a resume it is empty.
+	// at once; the others look by themselves. Working names the processors whose last beat does not
+	// say that they start nothing and have no handler at work; never null. After a resume it is empty.
 	Processors int      `json:"processors"`
 	Nudged     int      `json:"nudged"`
 	Working    []string `json:"working"`
@@ -36,16 +36,17 @@ type PauseChange struct {
 type PauseOptions struct {
 	// Wait: until every live processor says that it starts nothing and that no handler is at work.
 	Wait bool
-	// Seen, if set, is called with what is known after each look while it waits.
+	// Seen, if set, is called after each look of the wait with what is known.
 	Seen func(PauseChange)
 }
 
-// pauseLook is the time between two looks at who is still at work.
+// pauseLook is the time between two looks at the processors that still work.
 const pauseLook = time.Second
 
-// Pause has processors start nothing more of the workload: what is begun is finished, the rest goes
-// back without an attempt. A processor does so when it is told, or at its next look: within two
-// beats in clusters of up to 32 members. One that is paused already stays so, as of then.
+// Pause has processors start nothing more of the workload: tasks that are begun are finished, the
+// others go back without an attempt. A processor does so when it is told, or at its next look:
+// within two beats in clusters of up to 32 members. A workload that is paused already stays so,
+// since then.
 func Pause(ctx context.Context, cfg pump.Config, by string, o PauseOptions) (PauseChange, error) {
 	c, s, err := setPause(ctx, cfg, workload.Pause{Since: time.Now(), By: by})
 	for n := uint64(0); err == nil && o.Wait && len(c.Working) > 0; n++ {
@@ -89,8 +90,8 @@ func setPause(
 	return c, s, nil
 }
 
-// viewOf reads which processes take part in the workload. It is nil if it could not: they look by
-// themselves, since the row is the truth.
+// viewOf reads which processes take part in the workload. It is nil if that failed: the processes
+// look by themselves, since the row is the truth.
 func viewOf(ctx context.Context, s *setup.Session) *cluster.View {
 	view, err := cluster.LoadView(ctx, s.Queues.Control, s.Workload.Name)
 	if err != nil {
@@ -110,7 +111,7 @@ func tell(ctx context.Context, s *setup.Session, view *cluster.View) (nudged int
 	return nudging.Send(ctx, &s.Cfg.Config, nudges)
 }
 
-// look brings what is known up to date.
+// look updates what is known.
 func (c *PauseChange) look(ctx context.Context, s *setup.Session) error {
 	view, err := cluster.LoadView(ctx, s.Queues.Control, c.Workload)
 	if err != nil {

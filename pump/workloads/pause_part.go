@@ -21,11 +21,11 @@ type Part struct {
 type PartChange struct {
 	Workload string `json:"workload"`
 	Run      string `json:"run"` // empty: it is a key
-	Key      string `json:"key"` // empty: it is a run; bytes that are no UTF-8 are replaced
+	Key      string `json:"key"` // empty: it is a run; bytes that are not UTF-8 are replaced
 	Paused   bool   `json:"paused"`
 	Changed  bool   `json:"changed"` // it was not so before
-	// Since and By are of the pause that stands, by the clock of the machine at which it was
-	// ordered; null and empty if none does.
+	// Since and By belong to the present pause, by the clock of the machine that ordered it; null and
+	// empty without a pause.
 	Since *time.Time `json:"since"`
 	By    string     `json:"by"`
 	// Processors is how many live processors there are, Nudged how many of them took the hint to
@@ -36,15 +36,15 @@ type PartChange struct {
 
 // PausePart has processors start nothing more of a run or a key. Its tasks go back for a while when
 // they are met, without an attempt and out of the way of the rest, again and again until it is
-// resumed. A run or key that is paused already stays so, as of then. The error is an [*Error] if
-// the run is done with, or if no more can be paused; then nothing has changed. Up to
-// 16 runs and keys can be paused.
+// resumed. A run or key that is paused already stays so, since then. The error is an [*Error] if
+// the run is over, or if no more can be paused; then nothing has changed. Up to 16 runs and keys
+// can be paused.
 func PausePart(ctx context.Context, cfg pump.Config, part Part, by string) (PartChange, error) {
 	return setPart(ctx, cfg, part, workload.PausedPart{Since: time.Now(), By: by})
 }
 
-// ResumePart lets a run or a key go on. What was put back of it comes within about half of the time
-// for which it was paused, and within five minutes.
+// ResumePart lets a run or a key go on. Its tasks that were put back come within about half of the
+// time of the pause, and within five minutes.
 func ResumePart(ctx context.Context, cfg pump.Config, part Part) (PartChange, error) {
 	return setPart(ctx, cfg, part, workload.PausedPart{})
 }

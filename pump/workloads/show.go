@@ -18,7 +18,7 @@ type Info struct {
 	// Incarnation tells it from an earlier workload of that name; empty if a version without it
 	// made it.
 	Incarnation string `json:"incarnation"`
-	// Control is the account whose table has its rows.
+	// Control is the account whose table has the workload's rows.
 	Control string `json:"control"`
 	// Made is when, by the clock of the distributor that made it; null if that is not known.
 	Made *time.Time `json:"made"`
@@ -36,22 +36,21 @@ type Info struct {
 	Deleting *time.Time `json:"deleting"`
 	// Retention is this configuration's, in seconds.
 	Retention float64 `json:"retentionSeconds"`
-	// Distributors and Processors count the members whose row is there.
+	// Distributors and Processors count the members that have a row.
 	Distributors int `json:"distributors"`
 	Processors   int `json:"processors"`
-	// Runs counts the runs whose rows are there by state, AllRuns whether those are all: more than
-	// a hundred thousand are not counted.
+	// Runs counts the runs that have rows, by state. AllRuns says whether those are all: more than a
+	// hundred thousand are not counted.
 	Runs    map[string]int `json:"runs"`
 	AllRuns bool           `json:"allRuns"`
 	// Rivals are workloads of the same name in other accounts of the configuration; never null.
 	Rivals []setup.WorkloadRival `json:"rivals"`
-	// Unseen are the accounts of the configuration that could not be looked into for one; never
-	// null.
+	// Unseen are the accounts of the configuration that could not be searched for a rival; never null.
 	Unseen []string `json:"unseen"`
 }
 
-// Show tells of the workload that a configuration means, also if the configuration
-// says something else than what is pinned.
+// Show gives the workload that a configuration means, also if the configuration disagrees with what
+// is pinned.
 func Show(ctx context.Context, cfg pump.Config) (*Info, error) {
 	o, err := setup.Open(ctx, cfg)
 	if err != nil && !errors.Is(err, workload.ErrDeleting) {
@@ -79,7 +78,7 @@ func Show(ctx context.Context, cfg pump.Config) (*Info, error) {
 		if m.Role == cluster.RoleDistributor {
 			i.Distributors++
 		} else {
-			i.Processors++ // also one whose row cannot be read
+			i.Processors++ // also a run whose row cannot be read
 		}
 	}
 	runs, all, err := o.Runs().CountStates(ctx)

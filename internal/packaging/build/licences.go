@@ -19,8 +19,8 @@ import (
 	"github.com/google/licensecheck"
 )
 
-// permissive are the licences that what the binaries link may have: they ask for their text, and
-// nothing of those who use it.
+// permissive are the licences that linked code may have: they ask for their text, and nothing else
+// of users.
 var permissive = map[string]bool{
 	"MIT": true, "BSD-2-Clause": true, "BSD-3-Clause": true, "Apache-2.0": true, "ISC": true,
 }
@@ -38,7 +38,7 @@ type part struct {
 	texts         []string // of its licences and notices
 }
 
-// licenceFile is a file with a licence, or with what must go along with it.
+// licenceFile is a file with a licence, or with a text that must go along with it.
 var licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)([-.].*)?$`)
 
 // partsOf are the parts of the binaries for an architecture, by name. It is an error if one of them
@@ -56,7 +56,7 @@ func partsOf(arch string) ([]part, error) {
 	errs := []error{found["Go"].take(root)}
 	for name, file := range embedded {
 		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-			continue // another tree, from whose package an upgrade is tried
+			continue // another tree, whose package an upgrade starts from
 		}
 		found[name] = &part{name: name}
 		errs = append(errs, found[name].read(file))
@@ -140,7 +140,7 @@ func (p *part) read(file string) error {
 	p.texts = append(p.texts, strings.TrimSpace(strings.ReplaceAll(string(text), "\r\n", "\n")))
 	name := strings.ToLower(filepath.Base(file))
 	if strings.HasPrefix(name, "notice") || strings.HasPrefix(name, "patents") {
-		return nil // it goes along and is no licence
+		return nil // it goes along but is not a licence
 	}
 	c := licensecheck.Scan(text)
 	if c.Percent < sure {

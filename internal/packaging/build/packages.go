@@ -110,7 +110,7 @@ type content struct {
 }
 
 // contents are the entries of nfpm.yaml that are in the archive: those of every package, and those
-// of the rpm, whose paths are not peculiar to Debian.
+// of the rpm, because their paths are not peculiar to Debian.
 func contents(text []byte) ([]content, error) {
 	var file struct {
 		Contents []content `yaml:"contents"`

@@ -115,7 +115,7 @@ func (c *container) ready() error {
 	return errors.New("after 90 s it is: " + state)
 }
 
-// command is one that runs in the container.
+// command is a command that runs in the container.
 func (c *container) command(args ...string) *exec.Cmd {
 	enter := []string{
 		"--target", strconv.Itoa(c.leader), "--mount", "--uts", "--ipc", "--pid", "--root", "--wd=/",

@@ -26,8 +26,8 @@ const (
 )
 
 // firstHour types the commands of README.md in an empty folder: this source tree as it was
-// committed stands in for the published one, and a container with systemd for the machine of which
-// the service becomes a part.
+// committed stands in for the published one, and a container with systemd for the machine that the
+// service joins.
 func firstHour(o options) (err error) {
 	if o.out, err = filepath.Abs(o.out); err != nil {
 		return err
@@ -113,7 +113,7 @@ func serviceHour(o options) error {
 			continue
 		}
 		typed++
-		// The one who types is root already, and where the container has no sudo it needs none.
+		// The user in the container is root already, so a container without sudo needs none.
 		script := "sudo() { \"$@\"; }\ncd " + filepath.Join(o.desk, "queuepump") + "\n" + b.Text()
 		out, err := c.run("bash", "-e", "-x", "-c", script)
 		if err != nil {

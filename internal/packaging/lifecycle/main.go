@@ -21,8 +21,8 @@ const (
 	statusUntried = 77
 )
 
-// olderCommit is the first one whose package works as a service: its units are of type exec, and
-// its binaries tell systemd nothing. Packages before it waited for a word that no binary gave.
+// olderCommit is the first commit whose package works as a service: its units are of type exec, and
+// its binaries tell systemd nothing. Earlier packages waited for a notice that no binary gave.
 const olderCommit = "3fb8d6ee89f1"
 
 // untried is why this machine cannot try it.

@@ -37,8 +37,8 @@ func run(o options) error {
 		"-tasks", fmt.Sprint(o.tasks), "-rate", fmt.Sprint(o.rate))
 }
 
-// apart runs this program again with a mount namespace of its own: mounts are of that process and
-// its children alone, and none of them outlives it.
+// apart runs this program again with a mount namespace of its own: only that process and its
+// children see the mounts, which end with it.
 func apart(args ...string) error {
 	base, err := os.MkdirTemp("", "queuepump-service-")
 	if err != nil {
@@ -81,7 +81,7 @@ func possible() error {
 	return nil
 }
 
-// packages builds those that are not given.
+// packages builds the packages that are not given.
 func packages(o *options) (err error) {
 	for _, path := range []*string{&o.build, &o.loadtest, &o.out} {
 		if *path, err = filepath.Abs(*path); err != nil {

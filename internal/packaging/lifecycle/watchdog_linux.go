@@ -109,7 +109,7 @@ func (t *trial) send(service string) error {
 	return err
 }
 
-// startSlow starts a processor whose tasks take longer than any loop may stand still.
+// startSlow starts a processor with tasks that take longer than a loop may stand still.
 func (t *trial) startSlow() (string, error) {
 	t.slowSince = time.Now()
 	args := `--exec-each "sleep 600" --task-timeout 20m --children 2`

@@ -16,8 +16,8 @@ import (
 // not known.
 func (a *account) TableEndpoint() string { return a.tableURL }
 
-// raw is a request that the caller writes: what an SDK refuses to send shows what the service
-// does with it.
+// raw is a request that the caller writes: it shows what the service does with a request that an
+// SDK refuses to send.
 type raw struct {
 	address *url.URL
 	header  http.Header
@@ -43,9 +43,9 @@ func (w *raw) write(req *http.Request) {
 }
 
 // Ask sends one request to the account's queue service, or to its table service, and gives the
-// answer, whatever it says. The path and query of req stand behind the service's address, its
-// headers in the place of the SDK's; one without a value takes that away. It is signed as the
-// driver's own requests are.
+// answer, an error too. The path and query of req follow the service's address. Its headers replace
+// the SDK's; a header without a value removes the SDK's. It is signed as the driver's own requests
+// are.
 func (a *account) Ask(ctx context.Context, table bool, req *http.Request) (*http.Response, error) {
 	base, sas := a.Endpoint(), a.queueURL.RawQuery
 	if table {

@@ -51,9 +51,9 @@ type Options struct {
 	// the whole process. A transport must not retry and must not follow redirects.
 	Transport policy.Transporter
 
-	// ServiceVersion is the version of the services that requests are written for
-	// (x-ms-version), such as 2019-07-07, from 2017-07-29 on. Default: what azqueue and
-	// aztables ask for. A cloud of its own or an Azure Stack may know only older ones.
+	// ServiceVersion is the version of the services that requests are written for (x-ms-version), such
+	// as 2019-07-07, from 2017-07-29 on. Default: what azqueue and aztables ask for. A sovereign cloud
+	// or an Azure Stack may know only older ones.
 	ServiceVersion string
 
 	// AllowHTTP permits plain http to any host. It is otherwise permitted to
@@ -104,7 +104,7 @@ func Open(o Options) (storage.Account, error) {
 // account is one storage account. It is immutable after Open.
 type account struct {
 	name   string
-	bearer bool // a request that was not sent failed for want of a token
+	bearer bool // by token: an unsent request failed for lack of one
 	hide   redactor
 
 	queues   *azqueue.ServiceClient
@@ -115,7 +115,7 @@ type account struct {
 	tableSAS string
 	noTables error // why tables cannot be reached, nil if they can
 
-	tableVersion string // x-ms-version of what a batch holds
+	tableVersion string // x-ms-version of the requests in a batch
 }
 
 // connect makes the two service clients.
@@ -222,8 +222,8 @@ func withSAS(endpoint, sas string) string {
 
 func (a *account) Name() string { return a.name }
 
-// Place is the address of the account's queue service without scheme, credentials and case: two
-// handles with the same place are of one account.
+// Place is the address of the account's queue service without scheme and credentials, in lower
+// case: two handles with the same place are of one account.
 func (a *account) Place() string {
 	return strings.ToLower(a.queueURL.Host + strings.TrimSuffix(a.queueURL.Path, "/"))
 }
@@ -284,8 +284,7 @@ func (a *account) Queues(ctx context.Context, prefix string) ([]string, error) {
 	}
 }
 
-// maxNames bounds a list, which a server may never end. Who has more queues of one
-// workload than that has another problem.
+// maxNames bounds a list, because a server may never end one. No workload has so many queues.
 const maxNames = 100_000
 
 // validKey reports whether key is what an account key looks like.

@@ -47,9 +47,9 @@ func (t *table) Transact(ctx context.Context, writes []storage.Write) ([]storage
 		body: body, contentType: "multipart/mixed; boundary=" + batchBoundary, want: http.StatusAccepted,
 		limit: batchAnswer, pool: true,
 	}
-	defer x.release() // readBatch copies what it gives
+	defer x.release() // readBatch copies its results
 	err = t.do(ctx, "transact", object, x, func(ctx context.Context) error {
-		// One action of any kind makes the request; its body is replaced whole.
+		// One action of any kind makes the request; its whole body is replaced.
 		_, err := t.client.SubmitTransaction(ctx, []aztables.TransactionAction{{
 			ActionType: aztables.TransactionTypeAdd, Entity: placeholder(writes[0].Entity),
 		}}, nil)
@@ -65,8 +65,8 @@ func (t *table) Transact(ctx context.Context, writes []storage.Write) ([]storage
 	return t.outcome(object, writes, x, parts)
 }
 
-// checkTransaction refuses what the service would, and Azurite would not: it
-// writes rows of two partitions and answers garbage to 101 rows (azsim/AZURE.md T31, T32).
+// checkTransaction refuses what the service refuses and Azurite does not: it writes rows of two
+// partitions and answers garbage to 101 rows (azsim/AZURE.md T31, T32).
 func checkTransaction(writes []storage.Write) (storage.Code, int, error) {
 	switch {
 	case len(writes) == 0:
@@ -193,7 +193,7 @@ func multipartReader(contentType string, r io.Reader) (*multipart.Reader, error)
 	return multipart.NewReader(r, params["boundary"]), nil
 }
 
-// outcome reads the parts: one failed part and no other, or one success for each write.
+// outcome reads the parts: one failed part alone, or one success for each write.
 func (t *table) outcome(
 	object string, writes []storage.Write, x *exchange, parts []part,
 ) ([]storage.ETag, error) {
@@ -229,8 +229,8 @@ func (t *table) outcome(
 	return etags, nil
 }
 
-// failedIndex takes the number off a message like "2:The specified entity
-// already exists.", -1 if there is none.
+// failedIndex reads the number off a message like "2:The specified entity already exists.", -1 if
+// there is none.
 func failedIndex(message string, writes int) (int, string) {
 	if writes == 1 {
 		_, rest := cutIndex(message)

@@ -29,9 +29,8 @@ func document(text []byte) ([]byte, error) {
 	return append(b, documentTail...), nil
 }
 
-// escaped is text as XML character data: itself if nothing in it needs escaping.
-// Base64 does not, and four searches for one byte each are far quicker than a look
-// at each byte.
+// escaped is text as XML character data: itself if nothing in it needs escaping. In base64 nothing
+// does, and four searches for one byte each are far quicker than a look at each byte.
 func escaped(text []byte) []byte {
 	if bytes.IndexByte(text, '&') < 0 && bytes.IndexByte(text, '<') < 0 &&
 		bytes.IndexByte(text, '>') < 0 && bytes.IndexByte(text, '\r') < 0 {

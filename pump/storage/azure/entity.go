@@ -18,8 +18,8 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// validRowKey reports whether a row may have a key; see storage.Table. Quotes, slashes and the like
-// are escaped differently for single operations, in batches and by the service.
+// validRowKey reports whether key may be a row's key; see storage.Table. Quotes, slashes and the
+// like are escaped differently for single operations, in batches and by the service.
 func validRowKey(s string) bool {
 	return within(s, 1, 512, func(c byte) bool {
 		return letter(c) || digit(c) || c == '_' || c == '.' || c == '~' || c == '-'
@@ -113,11 +113,10 @@ func doubleJSON(v float64) string {
 	return s
 }
 
-// readEntity reads a row. etag is what the answer's header says, empty for the
-// rows of a query, which carry their own. For a row that has none it is made
-// from the Timestamp, as the service makes it; were it made otherwise, a write
-// would be refused, never done wrongly. A row without either is an error: an
-// empty ETag would mean "any version" in the next write.
+// readEntity reads a row. etag is what the answer's header says, empty for the rows of a query,
+// which carry their own. For a row without an ETag it is made from the Timestamp, as the service
+// makes it. If the service made it otherwise, a write would be refused, never done wrongly. A row
+// without both is an error: an empty ETag would mean "any version" in the next write.
 func readEntity(doc []byte, etag string) (storage.Entity, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(doc, &fields); err != nil {

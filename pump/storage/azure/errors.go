@@ -64,8 +64,8 @@ func codeOf(status int, service string, row bool) storage.Code {
 	case "MessageNotFound", "EntityNotFound":
 		return storage.Gone
 	case "PopReceiptMismatch":
-		// Documented for a receipt that is no longer the newest, though Azure has
-		// only been seen to answer 404 MessageNotFound there; Azurite answers this.
+		// Documented for a receipt that is no longer the newest, and Azurite's answer. Azure has only
+		// been seen to answer 404 MessageNotFound there.
 		return storage.Gone
 	case "ResourceNotFound":
 		if row {
@@ -101,10 +101,9 @@ func codeOf(status int, service string, row bool) storage.Code {
 		http.StatusNotImplemented:
 		return storage.Invalid
 	}
-	// The rest is: 5xx other than the above; 408; a 404 or 409 whose code is
-	// unknown, for example from a proxy, of which it cannot be said whether it is
-	// about the message, the queue or the way there; redirects; a success with the
-	// wrong status. Nothing of it proves that nothing was done.
+	// The rest is: 5xx other than the above; 408; a 404 or 409 whose code is unknown, for example from
+	// a proxy: it may be about the message, the queue or the way there; redirects; a success with the
+	// wrong status. None of these proves that nothing was done.
 	return storage.MaybeDone
 }
 
@@ -144,13 +143,13 @@ func serviceError(h http.Header, body []byte) (code, message string) {
 		code = c
 	}
 	if !within(code, 1, 64, func(c byte) bool { return letter(c) || digit(c) }) {
-		code = "" // no code of the service looks like that, and it goes into logs
+		code = "" // the service has no such codes, and the text goes into logs
 	}
 	return code, firstLine(message)
 }
 
-// firstLine drops the request id and time that follow in a service's message,
-// and bounds what an answer can put into a log.
+// firstLine drops the request id and time that follow in a service's message, and bounds how much
+// an answer can put into a log.
 func firstLine(s string) string {
 	s, _, _ = strings.Cut(strings.TrimSpace(s), "\n")
 	if len(s) > longestMessage {
@@ -165,7 +164,7 @@ func firstLine(s string) string {
 // longestMessage bounds a service's message, in bytes.
 const longestMessage = 300
 
-// printable is a text that cannot do anything to a terminal or a log but be read.
+// printable is a text that can only be read: it does nothing else to a terminal or a log.
 func printable(s string, most int) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -220,8 +219,8 @@ func pause(ns float64) time.Duration {
 	return time.Duration(ns)
 }
 
-// redactor keeps secrets out of error texts: the account's own, letter for
-// letter, and whatever looks like one.
+// redactor keeps secrets out of error texts: the account's own, letter for letter, and all that
+// looks like one.
 type redactor []string
 
 func (r redactor) text(s string) string {

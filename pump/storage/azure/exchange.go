@@ -14,9 +14,9 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// callTimeout bounds a call whose context has no deadline. The services give a
-// request up after 30 s themselves (Query timeout and pagination), so what has
-// not answered by then never will, and azcore alone would wait for ever.
+// callTimeout bounds a call whose context has no deadline. The services give a request up after 30
+// s themselves (Query timeout and pagination), so a server that has not answered by then never
+// will, and azcore alone would wait for ever.
 const callTimeout = 30 * time.Second
 
 // exchange is one request and its answer as they travel past the SDK. It is
@@ -151,8 +151,8 @@ func touch(room *[requestStack]byte) byte {
 	return room[len(room)-1]
 }
 
-// unreadable is the error of an answer that says success and cannot be
-// understood, err why if that is known.
+// unreadable is the error for an answer that says success and cannot be understood; err says why,
+// if that is known.
 func (a *account) unreadable(op, object string, x *exchange, err error) error {
 	if err == nil {
 		err = errUnreadable
@@ -167,7 +167,7 @@ func (a *account) unreadable(op, object string, x *exchange, err error) error {
 
 var errUnreadable = errors.New("the answer cannot be understood")
 
-// invalid is the error of a call whose arguments are wrong; nothing was sent.
+// invalid is the error for wrong arguments of a call; nothing was sent.
 func (a *account) invalid(code storage.Code, op, object string, err error) error {
 	return &storage.Error{Code: code, Op: op, Account: a.name, Object: object, Index: -1, Err: err}
 }

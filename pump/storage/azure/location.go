@@ -12,8 +12,8 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 )
 
-// location is where an account is and how to get in, with everything that the
-// several ways of saying so have been boiled down to.
+// location is where an account is and how to get in, in one form for the several ways in which
+// [Options] may say so.
 type location struct {
 	name   string // in logs and metrics
 	signer string // the name that a key signs for
@@ -48,12 +48,12 @@ func (l location) secrets() redactor {
 	return r
 }
 
-// OptionError says which of the [Options] is wrong, by its name in pump.yaml, and what mends it.
+// OptionError says which of the [Options] is wrong, by its name in pump.yaml, and the fix.
 type OptionError struct{ Field, Problem, Fix string }
 
 func (e *OptionError) Error() string { return e.Field + ": " + e.Problem + "; " + e.Fix }
 
-// wrong makes an OptionError of what is wrong and, behind a semicolon, what mends it.
+// wrong makes an OptionError from a text: what is wrong and, behind a semicolon, the fix.
 func wrong(field, text string) error {
 	problem, fix, _ := strings.Cut(text, "; ")
 	return &OptionError{field, problem, fix}
@@ -107,8 +107,8 @@ func locate(o Options) (location, error) {
 	return l, nil
 }
 
-// validName is what an account may be called in logs, metrics and rows: nothing
-// that a key, a signature or a connection string would be taken for.
+// validName is what an account may be called in logs, metrics and rows: it must not look like a
+// key, a signature or a connection string.
 func validName(s string) bool {
 	return within(s, 1, 64, func(c byte) bool {
 		return letter(c) || digit(c) || strings.IndexByte(".-_:[]", c) >= 0

@@ -54,9 +54,9 @@ func legal(r rune) bool {
 		r >= 0xE000 && r <= 0xFFFD || r >= 0x10000 && r <= 0x10FFFF
 }
 
-// parts says which elements a message must have to be of use. The others are
-// for display or a hint, and stay zero if they are absent or not understood:
-// it would be worse to leave 32 messages hidden because of a date.
+// parts says which elements a message must have to be of use. The others are for display or a hint,
+// and stay zero if they are absent or not understood: leaving 32 messages hidden because of a date
+// would be worse.
 type parts uint8
 
 const (
@@ -134,7 +134,7 @@ func (m *partial) set(name string, text []byte) {
 	}
 }
 
-// httpTime reads the service's time, always in GMT, zero if it is none.
+// httpTime reads the service's time, always in GMT, zero if text is not a time.
 func httpTime(text []byte) time.Time {
 	t, err := time.Parse(http.TimeFormat, string(text))
 	if err != nil {
@@ -274,7 +274,7 @@ func (s *scanner) text(raw []byte) ([]byte, bool) {
 	return s.scratch, true
 }
 
-// references are those that XML has by name.
+// references are the characters that XML names.
 var references = map[string]rune{"amp": '&', "lt": '<', "gt": '>', "quot": '"', "apos": '\''}
 
 // reference decodes what stands between & and ; in XML.
@@ -343,7 +343,7 @@ func decodeMessages(doc []byte) ([]partial, error) {
 		return nil, err
 	}
 	if len(bytes.TrimSpace(doc[d.InputOffset():])) > 0 {
-		return nil, errShape // also the end of the document belongs to understanding it
+		return nil, errShape // a document is understood only if its end is
 	}
 	ms := make([]partial, len(list.Messages))
 	for i, m := range list.Messages {

@@ -12,8 +12,8 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// The methods here are for a doctor, and no part of the contract of package
-// storage: that finds it by a type assertion, and other drivers need not have it.
+// The methods here are for a doctor and outside the contract of package storage: the doctor finds
+// them by a type assertion, and other drivers need not have them.
 
 // Hosts gives the names or addresses, without ports, of the account's queue service and, if it is
 // known, its table service.
@@ -31,8 +31,8 @@ func (a *account) Endpoint() string {
 	return u.String()
 }
 
-// Date asks the account for the time. A refusal says it as well: a clock that is far wrong is a
-// reason to be refused, and then no other request tells how far.
+// Date asks the account for the time. A refusal tells the time too: a clock that is far wrong leads
+// to refusals, and then no other request tells how far.
 func (a *account) Date(ctx context.Context) (time.Time, error) {
 	x := &exchange{want: http.StatusOK, limit: listAnswer}
 	err := a.do(ctx, "list", "*", x, func(ctx context.Context) error {

@@ -82,7 +82,7 @@ func (q *queue) Put(
 	}
 	defer x.release()
 	err = q.do(ctx, "put", x, func(ctx context.Context) error {
-		// The default time to live is 7 days, after which the service drops a message without a trace.
+		// By default the service drops a message without a trace after 7 days.
 		o := &azqueue.EnqueueMessageOptions{TimeToLive: new(int32(-1))}
 		if hidden > 0 {
 			o.VisibilityTimeout = &hidden
@@ -175,7 +175,7 @@ func (q *queue) Replace(
 	return q.update(ctx, "replace", r, visibility, x)
 }
 
-// update makes the request of which x has the body.
+// update makes the request whose body x has.
 func (q *queue) update(
 	ctx context.Context, op string, r storage.Receipt, visibility time.Duration, x *exchange,
 ) (storage.Receipt, error) {
@@ -255,8 +255,8 @@ func (q *queue) document(op string, text []byte) ([]byte, error) {
 	return d, nil
 }
 
-// seconds turns d into the service's unit, rounded up: a lease that is shorter
-// than the one asked for ends while its holder still trusts it.
+// seconds turns d into the service's unit, rounded up: a lease shorter than its holder asked for
+// ends while the holder still trusts it.
 func (q *queue) seconds(op string, d time.Duration, least int32) (int32, error) {
 	if d < 0 || d > storage.MaxVisibility || least > 0 && d == 0 {
 		return 0, q.account.invalid(storage.Invalid, op, q.name,

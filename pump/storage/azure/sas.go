@@ -12,8 +12,8 @@ import (
 // holiday.
 const EndsSoon = 7 * 24 * time.Hour
 
-// SignatureEnds is when the first of the account's shared access signatures ends; zero: there is
-// none, or it does not say when.
+// SignatureEnds is when the first of the account's shared access signatures ends; zero: the account
+// has none, or it does not say when.
 func (o Options) SignatureEnds() (first time.Time) {
 	note := func(query string) {
 		values, err := url.ParseQuery(strings.TrimPrefix(query, "?"))
@@ -40,8 +40,8 @@ func (o Options) SignatureEnds() (first time.Time) {
 	return first
 }
 
-// signatureSays is what the account's shared access signature, if it has one, says of why it is
-// refused, by the clock of the answer.
+// signatureSays tells why the account's shared access signature, if it has one, is refused, by the
+// clock of the answer.
 func (a *account) signatureSays(answer http.Header) string {
 	q, err := url.ParseQuery(cmp.Or(a.queueURL.RawQuery, a.tableSAS))
 	if err != nil || q.Get("sig") == "" {

@@ -135,9 +135,9 @@ func (t *table) Write(ctx context.Context, w storage.Write) (storage.ETag, error
 	return etag, nil
 }
 
-// send makes the SDK's request for w. Options are made anew for each request,
-// because the SDK writes into them (azsim/AZURE.md D8), and always say the condition,
-// because it otherwise writes whatever the row's version.
+// send makes the SDK's request for w. Each request gets new options, because the SDK writes into
+// them (azsim/AZURE.md D8), which always say the condition, because otherwise it writes whichever
+// version the row has.
 func (t *table) send(ctx context.Context, w storage.Write) error {
 	var err error
 	match := condition(w)
@@ -165,7 +165,7 @@ func (t *table) send(ctx context.Context, w storage.Write) error {
 
 func needsRow(m storage.Mode) bool { return m != storage.Insert && m != storage.Upsert }
 
-// condition is the version w asks for.
+// condition is the version that w requires.
 func condition(w storage.Write) azcore.ETag {
 	if w.Entity.ETag == "" {
 		return anyVersion

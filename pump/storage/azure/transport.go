@@ -19,9 +19,9 @@ import (
 	"golang.org/x/net/http/httpproxy"
 )
 
-// defaultConcurrency is how many connections the process-wide transport makes to one host: as many
-// as the most puts that a distributor has under way to one queue, and 64 that a slow one leaves to
-// the others. At 10 ms a request those alone carry 6,400 requests a second.
+// defaultConcurrency is how many connections the process-wide transport makes to one host: the most
+// puts that a distributor has under way to one queue, and 64 more that a slow queue leaves to the
+// others. At 10 ms a request those alone carry 6,400 requests a second.
 const defaultConcurrency = 320
 
 // NewTransport makes an HTTP client with up to concurrency requests under way to
@@ -48,7 +48,7 @@ func NewTransport(concurrency int) *http.Client {
 	protocols.SetHTTP1(true)
 	t := &http.Transport{
 		Proxy: func(req *http.Request) (*url.URL, error) {
-			if loopback(req.URL.Hostname()) { // NAME.queue.localhost too, which httpproxy does not know
+			if loopback(req.URL.Hostname()) { // also NAME.queue.localhost, which httpproxy does not know
 				return nil, nil
 			}
 			return proxy(req.URL)
@@ -59,7 +59,7 @@ func NewTransport(concurrency int) *http.Client {
 			}
 			return dialer.DialContext(ctx, network, address)
 		},
-		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12}, // whatever GODEBUG says
+		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12}, // even if GODEBUG says otherwise
 		// as the dial, for the two round trips after it
 		TLSHandshakeTimeout: 5 * time.Second,
 		Protocols:           protocols,
@@ -83,8 +83,8 @@ func NewTransport(concurrency int) *http.Client {
 	}
 	return &http.Client{
 		Transport: once{t},
-		// A redirect would carry the signature to another host and turn a POST
-		// into a GET. Storage never redirects: a server that does is not Storage.
+		// A redirect would carry the signature to another host and turn a POST into a GET. Azure Storage
+		// never redirects.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
@@ -104,7 +104,7 @@ func onlyLoopback(_, address string, _ syscall.RawConn) error {
 // hidden 32 of them. It does so only for a request without a body.
 type once struct{ *http.Transport }
 
-// noBody is an empty body that net/http does not know to be empty.
+// noBody is an empty body that net/http cannot recognise as empty.
 type noBody struct{}
 
 func (noBody) Read([]byte) (int, error) { return 0, io.EOF }
@@ -114,9 +114,9 @@ func (o once) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Method == http.MethodGet && req.Body == nil {
 		r := *req
 		r.Body = noBody{}
-		// Else net/http probes the body in a goroutine, and on a machine so busy
-		// that this takes 200 ms announces a chunked one, which the service
-		// refuses. With this it writes neither header nor body.
+		// Otherwise net/http probes the body in a goroutine. On a machine so busy that this takes 200 ms
+		// it announces a chunked body, which the service refuses. With this it writes neither header nor
+		// body.
 		r.TransferEncoding = []string{"identity"}
 		req = &r
 	}
@@ -149,9 +149,8 @@ type roundTripper struct{ http.RoundTripper }
 
 func (r roundTripper) Do(req *http.Request) (*http.Response, error) { return r.RoundTrip(req) }
 
-// direct leaves out what an http.Client does around its transport. That is to
-// follow redirects, of which there are none here, and to write the address, with
-// the signature in it, into errors.
+// direct leaves out what an http.Client does around its transport. A client follows redirects,
+// which do not occur here, and writes the address, with the signature in it, into errors.
 func direct(t policy.Transporter) policy.Transporter {
 	if c, ok := t.(*http.Client); ok && c.Transport != nil && c.Jar == nil && c.Timeout == 0 {
 		return roundTripper{c.Transport}

@@ -12,14 +12,13 @@ import (
 const (
 	// sdkTableVersion is what aztables asks for.
 	sdkTableVersion = "2019-02-02"
-	// oldestVersion is the first in which a message may stay for ever, which the
-	// pump's messages do.
+	// oldestVersion is the first that lets a message stay for ever, as the pump's messages do.
 	oldestVersion = "2017-07-29"
 	versionForm   = time.DateOnly
 )
 
-// CheckServiceVersion judges a text as Options.ServiceVersion. That the service
-// knows the version shows at the first request only.
+// CheckServiceVersion judges a text as Options.ServiceVersion. Whether the service knows the
+// version shows only at the first request.
 func CheckServiceVersion(v string) error {
 	const fix = "write a date such as 2019-07-07, or leave it out"
 	if v == "" {
@@ -35,19 +34,19 @@ func CheckServiceVersion(v string) error {
 	return nil
 }
 
-// unknownVersion ends the message of a service that may not know the version.
+// unknownVersion is the end of the message if a service may not know the version.
 const unknownVersion = " If the account does not know the service version that it was asked for, " +
 	"set serviceVersion to one that it knows."
 
-// perhapsVersion reports whether the header that a service refused may be the
-// version: it names that one, or none, as tables do.
+// perhapsVersion reports whether the header that a service refused may be the version: the answer
+// names that header or, as tables answer, none.
 func perhapsVersion(answer []byte) bool {
 	_, named, ok := strings.Cut(string(answer), "<HeaderName>")
 	return !ok || strings.HasPrefix(strings.ToLower(named), "x-ms-version<")
 }
 
-// speaks is the policy that asks for another version than the SDK does. It
-// stands before the policies that sign.
+// speaks is the policy that asks for another version than the SDK's. It stands before the policies
+// that sign.
 type speaks string
 
 func (v speaks) Do(req *policy.Request) (*http.Response, error) {

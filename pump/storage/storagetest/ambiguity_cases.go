@@ -9,7 +9,7 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// acted are the faults after which the server has acted though the caller cannot know.
+// acted are the faults after which the server has acted but the caller cannot know it.
 var acted = map[string]Fault{
 	"lost": LoseAnswer, "cut": CutAnswer, "garbled": GarbleAnswer, "500": Broken,
 }
@@ -31,8 +31,8 @@ func (c *C) maybe(fault Fault, what string, call func() error) {
 	}
 }
 
-// Cases about calls of which the caller cannot know whether they were done:
-// the windows of vulnerability in docs/protocols.md.
+// Cases about calls if the caller cannot know whether they were done: the windows of vulnerability
+// in docs/protocols.md.
 var ambiguityCases = []testCase{
 	{name: "a put that is lost on the way leaves nothing", run: func(c *C) {
 		q := c.queue()

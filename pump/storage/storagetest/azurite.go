@@ -28,8 +28,8 @@ type Azurite struct {
 // machine and many times that on a busy one.
 const azuriteStart = 5 * time.Minute
 
-// azuriteParent makes the child end with the test binary, however that ends:
-// the pipe on its standard input closes.
+// azuriteParent makes the child end in any case when the test binary ends: the pipe on its standard
+// input closes.
 const azuriteParent = `process.stdin.on("close", () => process.exit(0)).resume();
 require(process.argv[1])`
 

@@ -36,18 +36,18 @@ type Harness struct {
 	// Without one they begin with a q and a random part.
 	Prefix string
 
-	// Ended is told how each case ended, empty if it did as it says; nil: nobody is.
+	// Ended is told how each case ended, with an empty text if it passed. It may be nil.
 	Ended func(name, failure string)
 
 	// Differences lists the cases that the server is known to answer otherwise.
 	Differences []Difference
 }
 
-// Difference is a case for which a server does not do what Azure does.
+// Difference is a case that a server answers otherwise than Azure.
 type Difference struct {
 	Case  string // the sentence that names the case
 	Ref   string // where the difference is written down
-	Shows string // a part of the failure that the case ends with
+	Shows string // a part of the failure with which the case ends
 
 	// Sometimes marks a difference that is a matter of chance and may not show.
 	Sometimes bool
@@ -84,8 +84,8 @@ func Run(t *testing.T, h Harness) {
 	}
 	t.Logf("names of queues and tables begin with %s", h.Prefix)
 
-	// Cases that wait are started first and looked at when their turn comes, if it does: -run may
-	// choose others. Nothing may come of them after the end of t.
+	// Cases that wait are started first and looked at when their turn comes, unless -run chooses
+	// others. They must not report anything after the end of t.
 	var all sync.WaitGroup
 	t.Cleanup(all.Wait)
 	started := map[string]chan *C{}
@@ -129,8 +129,7 @@ func Run(t *testing.T, h Harness) {
 	}
 }
 
-// C is a case that runs: an account of its own with a wire of its own, and a
-// record of what was wrong.
+// C is a case that runs: its own account and wire, and a record of what was wrong.
 type C struct {
 	Account storage.Account
 	Wire    *Wire
@@ -149,8 +148,8 @@ type C struct {
 // that the service tells is compared with another.
 const slowest = 3 * time.Minute
 
-// caseTimeout is how long a case may take. It is the deadline of its calls: without one each has
-// 30 s, in which a busy machine may not answer.
+// caseTimeout is how long a case may take. It is the deadline of the calls: without it each has 30
+// s, in which a busy machine may not answer.
 const caseTimeout = 10 * time.Minute
 
 func newC(h Harness, t testing.TB, i int) *C {
@@ -240,7 +239,7 @@ func (c *C) must(err error) {
 	}
 }
 
-// want checks the code of a failure and that the error tells what it should.
+// want checks the code of a failure and the error's text.
 func (c *C) want(code storage.Code, err error, what string) {
 	if err == nil {
 		c.Errorf("%s: done, want %s", what, code)
