@@ -1,4 +1,4 @@
-// Package operations has the kinds of storage requests, how many of each there were, and how a row
+// This file has the kinds of storage requests, how many of each there were, and how a row
 // says that.
 //
 // A beat says the counts of each kind over all accounts, and by account if that takes no more than
@@ -7,6 +7,7 @@
 // muster that would be too large leaves out the counts by account. A member's row is read with any
 // counts, or none. Requests of members that do not say their kind are a kind without a name, so
 // kinds always add up to the sums by service.
+
 package cluster
 
 import (

@@ -1,4 +1,6 @@
-// Package faketable is a table in memory for tests of what stands on tables: as many machines reach
+// Package testkit has what tests below the engine share.
+//
+// Its table in memory is for tests of what stands on tables: as many machines reach
 // it as a test names, each over a way of its own that may be slow, lose a request or its answer, or
 // hang. It counts and keeps what was asked. Tests that must see how properties, stamps and failures
 // really travel take the driver and a simulated account instead, see [OverTheWire].

@@ -1,4 +1,5 @@
-// Package inputtest makes the input files of tests.
+// This file makes the input files of tests.
+
 package testkit
 
 import (

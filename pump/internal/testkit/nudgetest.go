@@ -1,4 +1,5 @@
-// Package nudgetest takes nudges in tests.
+// This file takes nudges in tests.
+
 package testkit
 
 import (

@@ -1,5 +1,6 @@
-// Package rowtest fuzzes the rows that other packages keep: reading a row is bounded for any
+// This file fuzzes the rows that other packages keep: reading a row is bounded for any
 // contents, and what is read is written as it was.
+
 package testkit
 
 import (

@@ -1,4 +1,4 @@
-// Package awake tells how much time has passed on a machine that may have been
+// This file tells how much time has passed on a machine that may have been
 // suspended meanwhile.
 //
 // While a machine is suspended (a laptop's lid, a virtual machine that is paused or moved) the
@@ -7,6 +7,7 @@
 // through that. So the longer of the two times counts. A wall clock that is set back changes
 // nothing. A wall clock that is set forward by more than what is left of trust ends the trust,
 // which costs as much as one late beat: the next beat brings trust back.
+
 package waits
 
 import "time"

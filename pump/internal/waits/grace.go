@@ -1,5 +1,6 @@
-// Package grace is about the time that a process has for its tasks at work, once it was told to
+// This file is about the time that a process has for its tasks at work, once it was told to
 // stop.
+
 package waits
 
 import (

@@ -1,6 +1,7 @@
-// Package rounds is how the loops of a process go round: how they wait between two rounds, and how
+// This file is how the loops of a process go round: how they wait between two rounds, and how
 // often they have gone round. By that a supervisor tells a stuck loop from a loop whose attempts
 // fail, and from a loop without work.
+
 package waits
 
 import (
