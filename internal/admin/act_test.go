@@ -96,7 +96,7 @@ func TestWithoutATokenThePageIsReadOnly(t *testing.T) {
 	if got, _ := post(p, "/page/redrive", `{"cause":""}`, func(r *http.Request) { r.Header.Set(tokenHeader, "short") }); got != http.StatusServiceUnavailable {
 		t.Errorf("a token that can be guessed: %d", got)
 	}
-	pageMust(t, os.Remove(p.o.TokenFile))
+	must(t, os.Remove(p.o.TokenFile))
 	if got, _ := post(p, "/page/redrive", `{"cause":""}`, nil); got != http.StatusServiceUnavailable {
 		t.Errorf("a file that is gone: %d", got)
 	}
@@ -121,7 +121,7 @@ func TestARedriveIsTriedFirst(t *testing.T) {
 		}
 		shown := func() (a action) {
 			t.Helper()
-			pageMust(t, json.Unmarshal(s.parts(t)[partAct], &a))
+			must(t, json.Unmarshal(s.parts(t)[partAct], &a))
 			return a
 		}
 		_, tasks := post(p, "/page/samples", `{"cause":""}`, nil)
@@ -163,7 +163,7 @@ func TestARedriveMeansWhatItsTrialCountedWhateverTheClocksSay(t *testing.T) {
 				t.Fatalf("%s: %d %v", body, got, answer)
 			}
 			time.Sleep(10 * time.Second)
-			pageMust(t, json.Unmarshal(s.parts(t)[partAct], &a))
+			must(t, json.Unmarshal(s.parts(t)[partAct], &a))
 			return a
 		}
 		trial := act(`{"cause":""}`)

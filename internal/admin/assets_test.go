@@ -47,7 +47,7 @@ func TestTheDocumentUsesItsOwnFilesAlone(t *testing.T) {
 	elsewhere := regexp.MustCompile(`(?:https?:)?//[a-z]+[.][a-z]`)
 	for _, name := range []string{"page.html", "page.js", "draw.js", "page.css"} {
 		text, err := fs.ReadFile(embedded, "assets/"+name)
-		pageMust(t, err)
+		must(t, err)
 		if m := elsewhere.Find(text); m != nil {
 			t.Errorf("%s names %s", name, m)
 		}

@@ -14,18 +14,16 @@ import (
 	"github.com/queuepump/queuepump/internal/proof"
 )
 
-var generateMust = proof.Must
-
 func TestTheFilesAreAsTheyWereReviewed(t *testing.T) {
 	for _, kind := range GeneratedKinds() {
 		f, err := Generate(kind, GenerateOptions{
 			Name: "cities", Workload: "city-work", Namespace: "work", Image: "registry.example/cities:1", Version: "v1.2.3",
 			Accounts: []string{"pumptwo", "pumpone"}, Prometheus: "http://prometheus:9090",
 		})
-		generateMust(t, err)
+		must(t, err)
 		golden := filepath.Join("testdata", f.Name)
 		if *update {
-			generateMust(t, os.WriteFile(golden, []byte(f.Text), 0o644))
+			must(t, os.WriteFile(golden, []byte(f.Text), 0o644))
 		}
 		if want, err := os.ReadFile(golden); err != nil || string(want) != f.Text {
 			t.Errorf("%s differs (%v); look at it and run the test with -update", golden, err)
@@ -36,7 +34,7 @@ func TestTheFilesAreAsTheyWereReviewed(t *testing.T) {
 func TestWithoutOptionsTheFilesCanBeRead(t *testing.T) {
 	for _, kind := range GeneratedKinds() {
 		f, err := Generate(kind, GenerateOptions{Version: "0.0.0~20261124.abc+changes", Accounts: []string{"pumpone"}})
-		generateMust(t, err)
+		must(t, err)
 		switch filepath.Ext(f.Name) {
 		case ".json":
 			var v any
@@ -85,10 +83,10 @@ func TestWhatWouldMeanSomethingInAFileIsRefused(t *testing.T) {
 // Each alert leads to an entry of the runbook.
 func TestEachAlertHasARunbook(t *testing.T) {
 	doc, err := proof.ReadFile("../..", "../../docs/runbook.md")
-	generateMust(t, err)
+	must(t, err)
 	entries := doc.Runbook("Alerts")
 	file, err := Generate("alerts", GenerateOptions{})
-	generateMust(t, err)
+	must(t, err)
 	alerts := regexp.MustCompile(`alert: (\w+)`).FindAllStringSubmatch(file.Text, -1)
 	if n := strings.Count(file.Text, "runbook_url: "); len(alerts) == 0 || len(alerts) != n {
 		t.Errorf("%d alerts, %d runbooks", len(alerts), n)

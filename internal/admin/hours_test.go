@@ -60,7 +60,7 @@ func lastHours(t *testing.T, p *Page) (sent hoursSent) {
 	if w.Code != http.StatusOK {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
-	pageMust(t, json.Unmarshal(w.Body.Bytes(), &sent))
+	must(t, json.Unmarshal(w.Body.Bytes(), &sent))
 	return sent
 }
 
@@ -106,7 +106,7 @@ func TestTheLastHoursAreSixHoweverLongOneWatches(t *testing.T) {
 		var r rows
 		h := hours{read: r.read, log: slog.New(slog.DiscardHandler)}
 		look := func() (sent hoursSent) {
-			pageMust(t, json.Unmarshal(h.all(t.Context()), &sent))
+			must(t, json.Unmarshal(h.all(t.Context()), &sent))
 			return sent
 		}
 		first := look()

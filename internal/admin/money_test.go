@@ -98,7 +98,7 @@ func TestThePageHasTheMoneyOfTheStatus(t *testing.T) {
 		if err == nil {
 			err = json.Unmarshal(text, &tree)
 		}
-		pageMust(t, err)
+		must(t, err)
 		return tree
 	}
 	shown := tree(moneySeen{m, "a text"})

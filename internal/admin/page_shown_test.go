@@ -17,7 +17,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
@@ -26,9 +25,6 @@ import (
 	"github.com/queuepump/queuepump/pump/status"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
-
-// must ends a test with an error.
-var pageMust = proof.Must
 
 const rightToken = "0123456789-the-token"
 
@@ -44,7 +40,7 @@ func newSimOf(t *testing.T, tasks, queues int) (*azsim.Sim, pump.Config) {
 	cfg := pump.Config{Workload: "demo", Segments: 128, Log: slog.New(slog.DiscardHandler)}
 	for _, name := range []string{"accounta", "accountb"} {
 		st, err := azure.Open(azure.Options{ConnectionString: sim.ConnectionString(name), Transport: sim.Transport()})
-		pageMust(t, err)
+		must(t, err)
 		cfg.Accounts = append(cfg.Accounts, pump.Account{Storage: st, Queues: queues})
 	}
 	var lines strings.Builder
@@ -52,9 +48,9 @@ func newSimOf(t *testing.T, tasks, queues int) (*azsim.Sim, pump.Config) {
 		fmt.Fprintf(&lines, "{\"city\":\"c%d\"}\n", i)
 	}
 	file := filepath.Join(t.TempDir(), "tasks.jsonl")
-	pageMust(t, os.WriteFile(file, []byte(lines.String()), 0o600))
+	must(t, os.WriteFile(file, []byte(lines.String()), 0o600))
 	d, err := distributor.New(cfg, source.JSONLines(file, "city"), distributor.Options{})
-	pageMust(t, err)
+	must(t, err)
 	if _, err := d.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +61,7 @@ func newSimOf(t *testing.T, tasks, queues int) (*azsim.Sim, pump.Config) {
 func poisoned(t *testing.T, cfg pump.Config, texts ...string) {
 	t.Helper()
 	q := cfg.Accounts[0].Storage.Queue("demo-poison")
-	pageMust(t, q.Create(t.Context()))
+	must(t, q.Create(t.Context()))
 	for _, text := range texts {
 		if _, err := q.Put(t.Context(), []byte(text), 0); err != nil {
 			t.Fatal(err)
@@ -82,10 +78,10 @@ func opened(t *testing.T, cfg pump.Config, token string) *Page {
 	}}
 	if token != "" {
 		o.TokenFile = filepath.Join(t.TempDir(), "token")
-		pageMust(t, os.WriteFile(o.TokenFile, []byte(token+"\n"), 0o600))
+		must(t, os.WriteFile(o.TokenFile, []byte(token+"\n"), 0o600))
 	}
 	p, err := NewPage(o)
-	pageMust(t, err)
+	must(t, err)
 	t.Cleanup(p.Close)
 	return p
 }
@@ -224,7 +220,7 @@ func TestTheStreamShowsWhatTheStatusSays(t *testing.T) {
 			}
 		}
 		want, err := status.Read(t.Context(), cfg, status.Options{})
-		pageMust(t, err)
+		must(t, err)
 		var h head
 		defer func() {
 			if h.Version == "" || h.Version != version() {
@@ -279,7 +275,7 @@ func TestADarkControlAccountIsSaidAndLeavesWhatWasKnown(t *testing.T) {
 		sim.Blackout("accounta", true)
 		time.Sleep(time.Minute)
 		var h head
-		pageMust(t, json.Unmarshal(s.parts(t)[partHead], &h))
+		must(t, json.Unmarshal(s.parts(t)[partHead], &h))
 		if !h.Old || h.Headline.Tone != Bad || h.Segments != 128 {
 			t.Errorf("%+v", h)
 		}
@@ -310,7 +306,7 @@ func TestWhatWasSeenBeforeIsShownOnceItIsRead(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		var c chart
-		pageMust(t, json.Unmarshal(s.parts(t)[partPast], &c))
+		must(t, json.Unmarshal(s.parts(t)[partPast], &c))
 		if len(c.Rate) < 3 || c.Rate[0] != 7 || c.Rate[1] != 8 {
 			t.Errorf("%+v", c)
 		}
@@ -339,7 +335,7 @@ func TestTheDoctorLooksAtALargeWorkloadIfAsked(t *testing.T) {
 		s := watched(t, p)
 		shown := func() (d diagnosis) {
 			t.Helper()
-			pageMust(t, json.Unmarshal(s.parts(t)[partDoctor], &d))
+			must(t, json.Unmarshal(s.parts(t)[partDoctor], &d))
 			return d
 		}
 		time.Sleep(time.Minute)
@@ -410,7 +406,7 @@ func TestQuarantineIsLookedIntoAgainThoughNoCountChanges(t *testing.T) {
 			t.Fatal(len(held), err)
 		}
 		gone := held[0].ID
-		pageMust(t, q.Delete(t.Context(), held[0].Receipt))
+		must(t, q.Delete(t.Context(), held[0].Receipt))
 		poisoned(t, cfg, "c")
 		time.Sleep(peekAnyway + 2*peekEvery)
 		if ids := shown(); len(ids) != 2 || slices.Contains(ids, gone) {

@@ -13,21 +13,17 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/reduce"
 )
-
-// must ends a test with an error.
-var countMust = proof.Must
 
 // countOf folds bodies as a processor does, and gives what each key came to.
 func countOf(t *testing.T, field, sum string, bodies ...string) map[string]string {
 	t.Helper()
 	r := CountBy(field, sum).(reduce.Reducing)
-	countMust(t, reduce.CheckReducer(r, &pump.Config{}, false, 0))
+	must(t, reduce.CheckReducer(r, &pump.Config{}, false, 0))
 	s, err := r.State().Load(nil)
-	countMust(t, err)
+	must(t, err)
 	for _, body := range bodies {
 		c, err := r.Contribute(t.Context(), &pump.Task{Body: []byte(body)})
 		if err != nil {
@@ -36,7 +32,7 @@ func countOf(t *testing.T, field, sum string, bodies ...string) map[string]strin
 		r.State().Fold(s, c)
 	}
 	b, err := r.State().Store(s)
-	countMust(t, err)
+	must(t, err)
 	if s, err = r.State().Load(b); err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +104,7 @@ func TestWhatIsCountedKeepsNothingOfTheTask(t *testing.T) {
 	body := []byte(`{"k":"abc","v":"12345678901234567890"}`)
 	r := CountBy("k", "v").(reduce.Reducing)
 	c, err := r.Contribute(t.Context(), &pump.Task{Body: body})
-	countMust(t, err)
+	must(t, err)
 	clear(body) // the buffer is another task's
 	if k := c.(keySums); k.key != "abc" || k.sum.String() != "12345678901234567890" {
 		t.Errorf("it is %+v now", k)
@@ -235,7 +231,7 @@ func TestCountsAreStoredAsTheyAlwaysWere(t *testing.T) {
 	var c counts
 	for _, k := range []struct{ key, number string }{{"b", "1.5"}, {"a", "-300"}, {"b", "2e3"}} {
 		d, err := parseNumber([]byte(k.number))
-		countMust(t, err)
+		must(t, err)
 		c.add(keySums{k.key, 1, d})
 	}
 	got, _ := c.encode()

@@ -20,7 +20,7 @@ import (
 )
 
 // must ends a test with an error.
-var countMust = proof.Must
+var must = proof.Must
 
 // A field that is not the key is in the states of several segments, and Read adds them up.
 func TestWhatRealProcessorsCountIsReadInOneLineAKey(t *testing.T) {
@@ -32,29 +32,29 @@ func counted(t *testing.T) {
 	cfg := pump.Config{Workload: "orders", Delivery: pump.Once}
 	for _, name := range sim.Accounts() {
 		account, err := azure.Open(azure.Options{ConnectionString: sim.ConnectionString(name), Transport: sim.Transport()})
-		countMust(t, err)
+		must(t, err)
 		cfg.Accounts = append(cfg.Accounts, pump.Account{Storage: account})
 	}
 	file := filepath.Join(t.TempDir(), "orders.jsonl")
-	countMust(t, os.WriteFile(file, []byte(`{"customer":"ada","city":"Oslo","euros":20.10}
+	must(t, os.WriteFile(file, []byte(`{"customer":"ada","city":"Oslo","euros":20.10}
 {"customer":"bob","city":"Bern","euros":5}
 {"customer":"ada","city":"Bern","euros":0.20}
 {"customer":"eve","city":"Oslo","euros":7.05}
 `), 0o600))
 	d, err := distributor.New(cfg, source.JSONLines(file, "customer"), distributor.Options{})
-	countMust(t, err)
+	must(t, err)
 	if _, err := d.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	p, err := processor.New(cfg, handlers.CountBy("city", "euros"), processor.Options{UntilIdle: time.Second})
-	countMust(t, err)
+	must(t, err)
 	if _, err := p.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 
 	var got []string
 	for k, err := range handlers.ReadCounts(t.Context(), cfg) {
-		countMust(t, err)
+		must(t, err)
 		got = append(got, fmt.Sprint(k.Key, " ", k.Count, " ", k.Sum))
 	}
 	if want := []string{"Bern 2 5.2", "Oslo 2 27.15"}; !slices.Equal(got, want) {

@@ -10,14 +10,11 @@ import (
 	"testing"
 )
 
-// must ends a test with an error.
-var mutantsMust = Must
-
 func TestEveryMutantAppliesToTheCodeAsItIs(t *testing.T) {
 	root, err := Root()
-	mutantsMust(t, err)
+	must(t, err)
 	list, err := ReadAll(root)
-	mutantsMust(t, err)
+	must(t, err)
 	if len(list) < 29 {
 		t.Fatalf("%d mutants are listed", len(list))
 	}
@@ -27,7 +24,7 @@ func TestEveryMutantAppliesToTheCodeAsItIs(t *testing.T) {
 		}
 	}
 	files, err := build(root, list)
-	mutantsMust(t, err)
+	must(t, err)
 	for name, text := range files {
 		if _, err := parser.ParseFile(token.NewFileSet(), name, text, 0); err != nil {
 			t.Error(err)
@@ -40,7 +37,7 @@ var ofProof = regexp.MustCompile(`^(internal/mutants|internal/packaging|pump/int
 
 func TestNoProductionCodeKnowsOfMutants(t *testing.T) {
 	root, err := Root()
-	mutantsMust(t, err)
+	must(t, err)
 	err = filepath.WalkDir(root, func(name string, e os.DirEntry, err error) error {
 		inside, _ := filepath.Rel(root, name)
 		switch {
@@ -72,8 +69,8 @@ func folderWith(t *testing.T, code, list string) (root string) {
 		"p/testdata/mutants.txt": list,
 	} {
 		name = filepath.Join(root, name)
-		mutantsMust(t, os.MkdirAll(filepath.Dir(name), 0o755))
-		mutantsMust(t, os.WriteFile(name, []byte(text), 0o644))
+		must(t, os.MkdirAll(filepath.Dir(name), 0o755))
+		must(t, os.WriteFile(name, []byte(text), 0o644))
 	}
 	return root
 }
@@ -130,9 +127,9 @@ in box.say
 +	fmt.Println("b")
 `)
 	list, err := ReadAll(root)
-	mutantsMust(t, err)
+	must(t, err)
 	files, err := build(root, list)
-	mutantsMust(t, err)
+	must(t, err)
 	text := files[filepath.Join(root, "p", "p.go")]
 	lines, old := strings.Split(text, "\n"), strings.Split(someCode, "\n")
 	for i := range old {

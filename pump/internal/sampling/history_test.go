@@ -14,15 +14,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/storage"
 )
-
-// must ends a test with an error.
-var historyMust = proof.Must
 
 // example is a point of a minute with so many accounts.
 func example(at time.Time, accounts int) HistoryPoint {
@@ -52,7 +48,7 @@ func withKinds(p HistoryPoint) HistoryPoint {
 
 func write(t *testing.T, table storage.Table, p HistoryPoint, marks Marks) {
 	t.Helper()
-	historyMust(t, WriteHistory(t.Context(), table, "work", p, marks))
+	must(t, WriteHistory(t.Context(), table, "work", p, marks))
 }
 
 func times(points []HistoryPoint) (minutes []string) {
@@ -84,10 +80,10 @@ func TestAPointIsReadAsItWasWritten(t *testing.T) {
 		marks := Marks{MarkOf("a", time.Now()): {Requests{7, 8}, 59 * time.Minute}, MarkOf("b", time.Now()): {Requests: Requests{1 << 50, 0}}}
 		write(t, table, want, marks)
 		got, err := ReadHistory(t.Context(), table, "work", time.Time{})
-		historyMust(t, err)
+		must(t, err)
 		same(t, "the point", got, []HistoryPoint{want})
 		p, m, err := NewestPoint(t.Context(), table, "work")
-		historyMust(t, err)
+		must(t, err)
 		same(t, "the newest", p, want)
 		same(t, "its marks", m, marks)
 	})
@@ -163,12 +159,12 @@ func TestTheRingHoldsSixHoursAndGapsAreSeen(t *testing.T) {
 		}
 		now := Minute(time.Now())
 		all, err := ReadHistory(t.Context(), table, "work", time.Time{})
-		historyMust(t, err)
+		must(t, err)
 		if len(all) != int(ring)-1 || !all[0].Time.Equal(now.Add(-360*time.Minute)) {
 			t.Errorf("%d points from %v; now it is %v", len(all), all[0].Time, now)
 		}
 		late, err := ReadHistory(t.Context(), table, "work", now.Add(-13*time.Minute))
-		historyMust(t, err)
+		must(t, err)
 		same(t, "the last minutes", times(late), times(all[len(all)-11:]))
 		if late[1].Time.Sub(late[0].Time) != time.Minute || late[2].Time.Sub(late[1].Time) != 2*time.Minute {
 			t.Errorf("the gap is not seen: %v", times(late))
@@ -224,7 +220,7 @@ func TestRowsThatCannotBeReadHideNoOthers(t *testing.T) {
 		alter := func(minutes int, name string, value any) {
 			k := key(now.Add(time.Duration(minutes)*time.Minute).Unix() / 60)
 			e, err := table.Read(t.Context(), HistoryPartition("work"), k)
-			historyMust(t, err)
+			must(t, err)
 			e.Properties[name] = value
 			if _, err := table.Write(t.Context(), storage.Write{Mode: storage.Replace, Entity: e}); err != nil {
 				t.Fatal(err)
@@ -265,7 +261,7 @@ func TestARowIsBounded(t *testing.T) {
 		}
 		write(t, table, p, marks)
 		got, m, err := NewestPoint(t.Context(), table, "work")
-		historyMust(t, err)
+		must(t, err)
 		same(t, "the marks", len(m), maxMarks)
 		for key, mark := range m {
 			if mark.Ago > 0 {

@@ -116,7 +116,7 @@ func TestAPointThatNobodyWroteIsDamaged(t *testing.T) {
 		{`]}`, `]`},
 	} {
 		var p HistoryPoint
-		historyMust(t, p.decode(row.Pack(json.RawMessage(good))))
+		must(t, p.decode(row.Pack(json.RawMessage(good))))
 		packed := row.Pack(json.RawMessage(strings.Replace(good, change[0], change[1], 1)))
 		if p = (HistoryPoint{}); p.decode(packed) == nil {
 			t.Errorf("%s instead of %s is taken", change[1], change[0])
@@ -129,7 +129,7 @@ func TestNumbersThatAreNoneAreZero(t *testing.T) {
 	p := HistoryPoint{Tasks: math.NaN(), Waiting: math.Inf(1), Cost: -1, Accounts: []HistoryAccount{}}
 	var got HistoryPoint
 	packed, _ := p.encode()
-	historyMust(t, got.decode(packed))
+	must(t, got.decode(packed))
 	same(t, "the point", got, HistoryPoint{Waiting: row.MaxDemand, Accounts: []HistoryAccount{}})
 }
 
@@ -142,7 +142,7 @@ func TestASumOfUnknownsIsUnknown(t *testing.T) {
 		}
 		var got HistoryPoint
 		packed, _ := p.encode()
-		historyMust(t, got.decode(packed))
+		must(t, got.decode(packed))
 		rest := got.Accounts[len(got.Accounts)-1]
 		if rest.Name != "" || rest.Sampled != want || rest.Delayed != 9*uint64(MaxAccounts+1) {
 			t.Errorf("account %d of %d is not known: %+v", n, len(p.Accounts), rest)

@@ -34,10 +34,8 @@ func (a account) Unwrap() storage.Account { return a.Account }
 
 // In gives what the accounts of a configuration bring, to be changed before a process is made.
 func In(c *pump.Config) *Config {
-	for _, a := range c.Accounts {
-		if of, is := storage.As[account](a.Storage); is {
-			return of.config
-		}
+	if config := brought(c); config != nil {
+		return config
 	}
 	config := &Config{}
 	for i, a := range c.Accounts {
@@ -47,11 +45,19 @@ func In(c *pump.Config) *Config {
 }
 
 // Of gives what the accounts of a configuration bring. It is read once, when a process is made.
-func Of(c *pump.Config) (brought Config) {
-	for _, a := range c.Accounts {
-		if of, is := storage.As[account](a.Storage); is {
-			return *of.config
-		}
+func Of(c *pump.Config) Config {
+	if config := brought(c); config != nil {
+		return *config
 	}
 	return Config{}
+}
+
+// brought is what the first account that brings something does; nil if none does.
+func brought(c *pump.Config) *Config {
+	for _, a := range c.Accounts {
+		if of, is := storage.As[account](a.Storage); is {
+			return of.config
+		}
+	}
+	return nil
 }
