@@ -31,9 +31,9 @@ var fields = map[string]string{
 	"queue": "QUEUE",
 }
 
-// identities are the fields that each line has once they are known. They name the process, so the
-// text of its lines need not.
-var journaldIdentities = map[string]bool{"WORKLOAD": true, "INSTANCE": true}
+// identityFields are the fields of identities. They name the process, so the text of its lines need
+// not.
+var identityFields = map[string]bool{fields[identities[0]]: true, fields[identities[1]]: true}
 
 // JournalHandler is a [slog.Handler] that writes to the journal. Many goroutines may use it.
 type JournalHandler struct {
@@ -88,7 +88,7 @@ func (h *JournalHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	for _, a := range attrs {
 		next.fields = h.field(next.fields, a)
 		if name, value := fields[a.Key],
-			a.Value.Resolve().String(); journaldIdentities[name] && h.groups == 0 && h.own[name] == "" {
+			a.Value.Resolve().String(); identityFields[name] && h.groups == 0 && h.own[name] == "" {
 			h.own[name] = value
 		}
 		if !h.isOwn(a) {
@@ -102,7 +102,7 @@ func (h *JournalHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 // isOwn reports whether all lines of the process have the attribute. The lock is held.
 func (h *JournalHandler) isOwn(a slog.Attr) bool {
 	name := fields[a.Key]
-	return journaldIdentities[name] && h.groups == 0 && h.own[name] == a.Value.Resolve().String()
+	return identityFields[name] && h.groups == 0 && h.own[name] == a.Value.Resolve().String()
 }
 
 // WithGroup is [slog.Handler]'s. The attributes of a group do not become fields.
