@@ -144,13 +144,9 @@ func (t *Trials) Acquits(d *message.Delivery) bool {
 // written down: the attempt is taken back. Otherwise PlanPutBack is nil.
 func (t *Trials) PlanPutBack(d *message.Delivery, delay time.Duration, released int) *message.Plan {
 	switch {
-	case d.Written == message.WrittenInText:
-		if text, ok := t.UntriedText(d); ok {
-			return &message.Plan{Final: message.StepReplace, Text: text, Delay: delay, Released: released}
-		}
 	case d.Written == message.WrittenInRow:
 		d.Untried = true
-	case t.Acquits(d):
+	case t.Acquits(d): // the new text is from before the attempt
 		text, ok := d.Wrap(d.Header.Attempt)
 		if !ok {
 			text = d.Text
@@ -158,6 +154,10 @@ func (t *Trials) PlanPutBack(d *message.Delivery, delay time.Duration, released 
 		return &message.Plan{
 			Copies: []message.Copy{{Queue: d.Queue, Text: text, Delay: delay, Tasks: d.Count}},
 			Final:  message.StepDelete, Released: released,
+		}
+	case d.Written == message.WrittenInText:
+		if text, ok := t.UntriedText(d); ok {
+			return &message.Plan{Final: message.StepReplace, Text: text, Delay: delay, Released: released}
 		}
 	}
 	return nil
