@@ -234,7 +234,7 @@ func (w *watched) most() (m float64) {
 	return m
 }
 
-// flat is an error if the memory grew or was too much. Memory is flat if it is no more in the last
+// flat is an error if the memory grew or was too much. Memory is flat if it is not more in the last
 // half of the time than in the half before, but for what it varies by: messages in hand, and pages
 // that the garbage collector has not given back.
 func (w *watched) flat() error {

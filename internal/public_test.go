@@ -15,7 +15,7 @@ var updatePublic = flag.Bool("public.update", false, "write testdata/public.txt"
 
 // TestThePublicNamesAreAsWritten holds what a caller can use: every declaration that `go doc -all`
 // shows of the public packages stands in testdata/public.txt, so that a change of it is seen in a
-// diff. Comments are left out of it. After a change that is meant:
+// diff. Comments are left out of it. After an intended change:
 //
 //	go test ./internal -run '^TestThePublicNamesAreAsWritten$' -public.update
 func TestThePublicNamesAreAsWritten(t *testing.T) {

@@ -5,7 +5,7 @@ package pump
 // time, a false one a request.
 type Nudge struct {
 	Address  string // of the admin port, host:port
-	Instance string // the process that is meant; another one at that address ignores the nudge
+	Instance string // the process that the nudge is for; another one at that address ignores it
 	Queue    string // "account/queue" to be read; empty: none
 	Gate     string // the gate to look at; empty: none
 	// messages come without nudges: idle queues are worth a look more often for a while

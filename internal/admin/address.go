@@ -50,7 +50,7 @@ type AddressError struct{ err error }
 
 func (e *AddressError) Error() string { return e.err.Error() }
 
-// published is the address by which others reach a listener. It is the advertised one, with the
+// published is the address where others reach a listener. It is the advertised one, with the
 // listener's port in the place of port 0; without that it is where the listener listens, with the
 // machine's name in the place of "everywhere".
 func published(advertise string, at net.Addr) string {

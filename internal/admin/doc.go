@@ -40,7 +40,7 @@
 //
 // # Generate
 //
-// Generate makes the files by which other programs watch, run and scale the pump: alert rules and a
-// dashboard on the metrics of this version, manifests, and the storage accounts themselves.
+// Generate makes the files that other programs need to watch, run and scale the pump: alert rules
+// and a dashboard on the metrics of this version, manifests, and the storage accounts themselves.
 // docs/metrics.md lists the metrics, docs/runbook.md says what to do about each alert.
 package admin

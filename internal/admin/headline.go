@@ -377,7 +377,7 @@ func handlersTrouble(s *status.Status) (what, tone string) {
 	case known == 0 && begun == working:
 		return "processors that have only begun", Quiet
 	case known == 0:
-		return "handlers, of which none has ended a task lately", Warn
+		return "handlers; none has ended a task lately", Warn
 	case len(busy) == 0:
 		return fmt.Sprintf("neither accounts nor handlers (%.0f %% busy): a rate that is set, "+
 			"or tasks that wait for their turn", 100*sum/float64(known)), Good

@@ -183,7 +183,7 @@ var headlines = map[string]struct {
 		s.Instances[0].Begun, s.Instances[1].Begun = true, true
 	}, want: "0 tasks/s; what holds it back: processors that have only begun", tone: Quiet},
 	"nothing is done": {
-		of: stood, want: "0 tasks/s; what holds it back: handlers, of which none has ended a task lately",
+		of: stood, want: "0 tasks/s; what holds it back: handlers; none has ended a task lately",
 		tone: Warn,
 	},
 	"nothing is done, and handlers are not busy": {

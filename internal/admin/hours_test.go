@@ -22,7 +22,7 @@ func TestRowsOfTheHistoryArePointsOfThePage(t *testing.T) {
 		{Name: "a", Asked: 30, Limit: 20_000, Sampled: true, Messages: 7, Visible: 5, InFlight: 2},
 		{Name: "", Asked: 9, Sampled: true, Messages: 1, Visible: 1},
 	}}, {Time: at.Add(time.Minute), Accounts: []status.HistoryAccount{
-		{Name: "a", Sampled: true, Messages: 7}, {Name: "b"}, // of which nothing is known
+		{Name: "a", Sampled: true, Messages: 7}, {Name: "b"}, // nothing is known of b
 	}}})
 	want := []Point{{
 		At: at, Rate: 12.5, Messages: new(int64(8)),

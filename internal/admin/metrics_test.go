@@ -323,7 +323,7 @@ func requestsAre(t *testing.T, got map[string]*dto.MetricFamily, want pump.Reque
 	}
 }
 
-// checkNames holds the metrics to Prometheus' conventions, by which dashboards are made.
+// checkNames holds the metrics to Prometheus' conventions: dashboards rely on them.
 func checkNames(t *testing.T, got map[string]*dto.MetricFamily) {
 	t.Helper()
 	for _, name := range []string{"go_goroutines", "go_build_info", "process_start_time_seconds"} {
@@ -344,7 +344,7 @@ func checkNames(t *testing.T, got map[string]*dto.MetricFamily) {
 		for _, m := range f.Metric {
 			for _, l := range m.Label {
 				if l.GetName() == "queue" || l.GetName() == "object" || l.GetName() == "segment" {
-					t.Errorf("%s has a label %s, of which there are too many values", name, l.GetName())
+					t.Errorf("%s has a label %s, which has too many values", name, l.GetName())
 				}
 			}
 		}

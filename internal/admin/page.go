@@ -30,7 +30,7 @@ type PageOptions struct {
 	// it an error has its cause. Both may be left out.
 	Path   string
 	Locate func(error) error
-	// TokenFile is the file of the token with which people act here; empty: nobody can act.
+	// TokenFile is the file of the token that people need to act here; empty: nobody can act.
 	TokenFile string
 	Log       *slog.Logger // default: nothing
 	// Named gives a text with the commands' names as they are called here. Default: unchanged.

@@ -16,7 +16,7 @@ import (
 // queuepump-distributor, since "distributor" may be anything. It is set before all else.
 var called = map[string]string{}
 
-// callAs gives the program the name by which it was called, without folders. The other program's
+// callAs gives the program the name that it was called by, without folders. The other program's
 // name is formed in the same way: a user who calls queuepump-processor has a queuepump-distributor.
 func callAs(root *cobra.Command, path string) {
 	own, name := root.Name(), strings.TrimSuffix(filepath.Base(path), ".exe")
@@ -37,7 +37,7 @@ var typed = regexp.MustCompile(`(^|[^-/\w])(distributor|processor) ((?:run|runs 
 	`wait|repair|end)|accounts|check|completion|counts|doctor|gate|generate|help|ids|page|peek|plan|` +
 	`quarantine|status|top|version|workload|--[a-z-]+)\b)`)
 
-// Called is a text of ours in which the commands have the names by which they are called here.
+// Called is a text of ours. In it the commands have the names that they are called by here.
 func Called(text string) string {
 	return typed.ReplaceAllStringFunc(text, func(found string) string {
 		part := typed.FindStringSubmatch(found)

@@ -34,7 +34,7 @@
 //	  getCost: messages             # or request
 //	admin:                          # health, metrics, profiles and nudges over http
 //	  listen: 127.0.0.1:0           # the default, a free port; or off
-//	  advertise: worker1:9090       # by which others reach it; default: where it listens
+//	  advertise: worker1:9090       # where others reach it; default: where it listens
 //	  sample: 15s                   # how often one process looks at all queues, for metrics; or off
 //	scheduledEvents: off            # or azure: leave before the machine ends
 //

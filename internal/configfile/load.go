@@ -70,7 +70,7 @@ func (f *File) CheckAdmin() error {
 // Admin says where the admin port is. Empty fields are not set.
 type Admin struct {
 	Listen    string // host:port, or "off"
-	Advertise string // host:port by which others reach it
+	Advertise string // host:port where others reach it
 	// Sample is how often one process looks at all queues; 0: not set; negative: never.
 	Sample time.Duration
 }
@@ -82,7 +82,7 @@ func (a Admin) SampleEvery() time.Duration { return max(cmp.Or(a.Sample, 15*time
 
 // Page says what the page that shows the workload may do, and where it is.
 type Page struct {
-	TokenFile string // of the token with which people act there; empty: nobody can act
+	TokenFile string // of the token that people need to act there; empty: nobody can act
 	ByCommand bool   // only `distributor page` serves it, not the admin ports
 }
 

@@ -125,7 +125,7 @@ func (s *countScanner) read(body []byte) (out keySums, err error) {
 	}
 	if len(text) > maxCountKey {
 		return out, fmt.Errorf(
-			"field %q has %d bytes, of which it is not counted by more than %d", s.key.Name,
+			"field %q has %d bytes; it is not counted by more than %d", s.key.Name,
 			len(text), maxCountKey,
 		)
 	}

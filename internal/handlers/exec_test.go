@@ -160,7 +160,7 @@ func TestAChildThatEndsBetweenTasksCostsNothing(t *testing.T) {
 // TestAChildThatLeavesAProcessBehindEndsBetweenTasksToo: that one keeps its standard error open.
 func TestAChildThatLeavesAProcessBehindEndsBetweenTasksToo(t *testing.T) {
 	if _, err := exec.LookPath("setsid"); err != nil {
-		t.Skip("setsid is not here, by which a process leaves its group")
+		t.Skip("setsid is not here; a process needs it to leave its group")
 	}
 	// It has left, for it closes its output after that, when the child answers and ends.
 	script := `read x; y=$(setsid sh -c 'exec sleep 10 <&- >&-' &); echo '{"seq":1,"ok":true}'`

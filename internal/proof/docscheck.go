@@ -145,7 +145,7 @@ func (d Document) Runbook(title string) map[string]string {
 }
 
 // Lacks says what an entry of the runbook lacks: one of its parts, in their order, or the command
-// by which you see more or mend it.
+// with which you see more or mend it.
 func Lacks(entry string) (lacks []string) {
 	for _, p := range parts {
 		_, text, ok := strings.Cut(entry, "**"+p.name+".** ")

@@ -84,7 +84,7 @@ func TestOnlyALoopThatIsStuckStopsTheWatchdog(t *testing.T) {
 		poller.Add(1)
 		member.Add(1)
 		if n := m.during(50*time.Second, alive); n > 32 || n < 28 {
-			t.Errorf("%d pings in 50 s, of which the poller is stuck for the last 20", n)
+			t.Errorf("%d pings in 50 s, with the poller stuck for the last 20", n)
 		}
 		if n := m.during(time.Hour, alive); n != 0 {
 			t.Errorf("%d pings of a process that is stuck", n)

@@ -165,7 +165,7 @@ func TestABodyThatIsNoMessageIsRefused(t *testing.T) {
 	w.want(400, "MissingRequiredXmlNode", "POST", "/queue/messages", "<QueueMessage></QueueMessage>")
 	w.want(400, "MissingRequiredXmlNode", "POST", "/queue/messages", "")
 	if n := len(w.peek("queue")); n != 0 {
-		t.Errorf("%d messages were put all the same", n)
+		t.Errorf("%d messages were put nevertheless", n)
 	}
 }
 

@@ -242,7 +242,7 @@ func left(t *testing.T, a Account) (names []string) {
 	return names
 }
 
-// TestNothingIsSentBeyondTheBudget, and what was made by then is removed all the same.
+// TestNothingIsSentBeyondTheBudget, and what was made by then is still removed.
 func TestNothingIsSentBeyondTheBudget(t *testing.T) {
 	t.Parallel()
 	sim, accounts := listening(t, azsim.NoLimits(), "one")

@@ -193,7 +193,7 @@ func (tr *trial) described() string {
 	for _, t := range tr.targets {
 		fmt.Fprintf(&b, "  %-24s queues %s  tables %s  by %s\n", t.name, t.queues, t.tables, t.credential())
 	}
-	fmt.Fprintf(&b, "names that are made, all of which begin with %s\n", tr.prefix)
+	fmt.Fprintf(&b, "names that are made; all begin with %s\n", tr.prefix)
 	fmt.Fprintf(&b, "  cNxM, rN: at most some 200 queues and tables of cases and rules, in the first account\n")
 	fmt.Fprintf(&b, "  f, p-0 to p-%d, p-poison, k-0 to k-%d, k-poison: queues of each account\n", pumpQueues-1, pumpQueues-1)
 	fmt.Fprintf(&b, "  rows of table %s of each account, whose partitions begin so; the table too, if it is not there yet\n", pumpTable)

@@ -36,7 +36,7 @@ const (
 )
 
 const (
-	// enough is the least number of samples of each side with which the test can find a significant
+	// enough is the least number of samples of each side that lets the test find a significant
 	// change: with four each the most that it can say is p = 0.03.
 	enough = 4
 	// partsMost is how many parts a phase is divided into at most, and partSeconds how long one is at

@@ -34,7 +34,7 @@ func TestThePageNeedsNothingFromElsewhereAndEscapesNames(t *testing.T) {
 	}
 }
 
-// loads are the elements and attributes by which a page fetches something or runs a script.
+// loads are the elements and attributes that make a page fetch something or run a script.
 var (
 	loads = regexp.MustCompile(
 		`^(link|img|iframe|object|embed|base|audio|video|source|image|use|foreignobject|form|a)$`,

@@ -21,7 +21,7 @@ type simulated struct {
 	sim *azsim.Sim
 }
 
-// newSimulated makes accounts of which each gives rate units a second with two queues.
+// newSimulated makes accounts with two queues each. Each account gives rate units a second.
 func newSimulated(accounts int, rate float64) *simulated {
 	c := azsim.Config{Seed: 1, Latency: 5 * time.Millisecond, Limits: azsim.Limits{Queue: azsim.Rate(rate / 2), QueueAccount: azsim.Rate(rate)}}
 	var cfg pump.Config

@@ -75,7 +75,7 @@ var kinds = []kind{
 	},
 	{
 		name: "error-after", rule: azsim.AnswerAfter, words: []string{"status", "code", "retry-after"},
-		does: "acts; answers status=500 code=InternalError all the same",
+		does: "acts, but answers status=500 code=InternalError",
 	},
 	{
 		name: refuseKind, rule: azsim.Answer, words: []string{"code"},

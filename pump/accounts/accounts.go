@@ -201,7 +201,7 @@ func (o *accountsOf) stillKnownToAll(ctx context.Context, name string) error {
 	})
 	if err != nil {
 		return errors.Join(refusal,
-			fmt.Errorf("it was added all the same; drain it: distributor accounts drain %s: %w", name, err))
+			fmt.Errorf("it was added nevertheless; drain it: distributor accounts drain %s: %w", name, err))
 	}
 	refusal.Problem = "it drains again, because processes joined meanwhile: " + refusal.Problem
 	return refusal

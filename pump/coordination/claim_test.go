@@ -105,7 +105,7 @@ func TestARetryOfTheSameTaskIsNoNewTask(t *testing.T) {
 		a, b := claimsOf(server.Client("a"), "a", eightHours), claimsOf(server.Client("b"), "b", eightHours)
 		mustEnd(t, mustClaim(t, a, "Bern", taskN(1), Granted, 0), true)
 		time.Sleep(time.Hour)
-		mustClaim(t, b, "Bern", taskN(2), Fresh, 7*time.Hour) // another task has to wait all the same
+		mustClaim(t, b, "Bern", taskN(2), Fresh, 7*time.Hour) // another task has to wait, too
 		again := mustClaim(t, b, "Bern", taskN(1), Granted, 0)
 		mustClaim(t, a, "Bern", taskN(1), Busy, eightHours)
 		mustEnd(t, again, false)

@@ -7,7 +7,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 )
 
-// With no processor the backlog is known all the same: by it the first processor is started.
+// With no processor the backlog is still known: the first processor is started for it.
 func TestADistributorSamplesWhileThereIsNoProcessor(t *testing.T) {
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		var all []*working

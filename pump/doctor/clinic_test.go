@@ -33,7 +33,7 @@ type clinic struct {
 	names      map[string]doctor.Resolved // that do not resolve to a public address
 	unresolved string                     // a name that is not there
 	closed     string                     // an address that does not answer
-	cut        string                     // an account of which the budgets are cut
+	cut        string                     // an account whose budgets are cut
 	throttles  int64                      // of that account
 	free       uint64                     // bytes of the disk
 	work       pump.HandlerFunc           // what handlers do; nil: nothing

@@ -25,7 +25,7 @@ import (
 	"github.com/queuepump/queuepump/pump/source"
 )
 
-// idleCluster says how large a cluster is of which it is measured what it costs
+// idleCluster says how large the cluster is whose idle cost is measured
 // while there is nothing to do, and how soon it begins what then comes.
 type idleCluster struct {
 	accounts, queues, segments, processors int

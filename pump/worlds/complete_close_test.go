@@ -61,7 +61,7 @@ func TestOnlyRunsThatAreDoneAreClosed(t *testing.T) {
 		s.record(open, sets(3, 2), nil)
 		c := w.closer("c")
 		if _, err := c.Pass(t.Context()); err == nil {
-			t.Error("nothing is said of the run of which more is recorded than it has")
+			t.Error("nothing is said of the run that has more recorded than it has tasks")
 		}
 		for what, want := range map[pump.RunID]workload.RunState{
 			done.ID: workload.RunClosed, poisoned.ID: workload.RunClosed, behind.ID: workload.RunSealed, divided.ID: workload.RunSealed, open: workload.RunOpen,

@@ -435,7 +435,7 @@ func TestMoreRecordedThanSealedIsAnErrorThatNamesTheSegment(t *testing.T) {
 	})
 }
 
-// Who is told to stop before the first look knows what was sealed all the same.
+// A process that is told to stop before its first look still knows what was sealed.
 func TestADistributorThatIsStoppedBeforeItsFirstLookSaysHowManyTasksThereAre(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		d := w.distributor("d", &testworld.ListSource{Print: "a", N: 100}, distributor.Options{Wait: &pump.WaitOptions{}})

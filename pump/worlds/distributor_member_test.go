@@ -145,7 +145,7 @@ func TestADistributorIsAMemberWhileItRuns(t *testing.T) {
 	})
 }
 
-// A distributor that cannot join distributes all the same.
+// A distributor that cannot join still distributes.
 func TestADistributorThatCannotJoinDistributes(t *testing.T) {
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		taken := w.owner("d") // somebody alive has its name

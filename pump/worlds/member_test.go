@@ -216,7 +216,7 @@ func TestP81WhoNeedsLessThanAnEvenShareHasItBesideOthersThatTakeAll(t *testing.T
 	})
 }
 
-// Processes that were stopped all the same, or cannot say that they leave, count until others evict
+// Processes that were stopped nevertheless, or cannot say that they leave, count until others evict
 // them.
 func TestP81WhoDiesLeavesItsShareWhenItIsEvicted(t *testing.T) {
 	proof.Only(t)

@@ -208,7 +208,7 @@ func TestAGateIsWaitedAtThroughAnOutage(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		dark := w.Fault(azsim.Rule{Service: "table", Fault: azsim.HangBefore})
 		time.Sleep(30 * time.Second)
-		w.release() // by somebody for whom the account is not dark
+		w.release() // by a process that can reach the account
 		time.Sleep(5 * time.Minute)
 		if n := h.Deliveries(); n != 0 {
 			t.Errorf("%d deliveries without having seen the gate open", n)

@@ -222,7 +222,7 @@ func TestAnAccountInTroubleDoesNotStallTheOthers(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			// The pool is the bottleneck: 500 tasks a second, of whichever queue.
+			// The pool is the bottleneck: 500 tasks a second, from any queue.
 			if n := rateBeside(t, c.trouble); n < 4200 {
 				t.Errorf("%d tasks of the healthy accounts in 10 s, want nearly 5,000", n)
 			}

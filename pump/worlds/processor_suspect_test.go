@@ -176,7 +176,7 @@ func TestP42TheOneTaskThatKillsItsProcessIsFoundBySplitting(t *testing.T) {
 }
 
 // Several guilty tasks that take their time to kill: every death finds many innocent ones
-// at work, of which none is condemned, whatever company they were in.
+// at work; none is condemned, whatever company they were in.
 func TestP42OfSeveralGuiltyTasksEachIsFoundAndNobodyElse(t *testing.T) {
 	proof.Only(t)
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {

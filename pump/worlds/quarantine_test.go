@@ -232,7 +232,7 @@ func TestP44ByKeyTheOthersStayInQuarantine(t *testing.T) {
 
 // P4.4, window 17: put, then delete. A crash between the two, and every request that is
 // lost or whose answer is, leaves tasks in both places and never in none; in delivery mode
-// once each is done once all the same.
+// once each is still done once.
 func TestP44ACrashOrALostRequestBetweenTheStepsLosesNothing(t *testing.T) {
 	proof.Only(t)
 	for _, mode := range []pump.Delivery{pump.AtLeastOnce, pump.Once} {

@@ -231,7 +231,7 @@ func TestManyRunsThatEndBetweenTwoLooksAreAllNoticed(t *testing.T) {
 }
 
 // A script ends more runs than the workload's row names, and another one ends them again, so that
-// their tasks are dropped. What the row forgot between the two ends of a run is news all the same.
+// their tasks are dropped. What the row forgot between the two ends of a run is still news.
 func TestRunsThatAreEndedAgainAreNewsThoughTheRowForgotTheirFirstEnd(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		const many = workload.KeptEnded + 1

@@ -50,7 +50,7 @@ func (s *simStep) parseOrder(args []string, accounts int) error {
 }
 
 // operates carries out one command. That it fails while things go wrong is what an operator sees
-// too. The end of the world judges what it has done all the same.
+// too. The end of the world judges what it has done, too.
 func (p *simProcess) operates(ctx context.Context, order []string) error {
 	w := p.world
 	w.count("operate " + order[0])

@@ -288,7 +288,7 @@ func (p *simProcess) config() pump.Config {
 	return c
 }
 
-// nudge carries hints, of which some are lost.
+// nudge carries hints; some are lost.
 func (p *simProcess) nudge(_ context.Context, n pump.Nudge) error {
 	w := p.world
 	p.stopped("nudge")

@@ -17,7 +17,7 @@ import (
 )
 
 // Redrives that are interrupted: the put lands and the delete never. In worlds with operators some
-// tasks that are done lie in quarantine in the end, as after a redrive of which an operator died.
+// tasks that are done lie in quarantine in the end, as after a redrive during which its operator died.
 // All of it is redriven, interrupted, and redriven again when the runs have ended, or are over
 // and forgotten. None of those tasks is done again.
 

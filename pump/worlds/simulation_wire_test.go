@@ -41,7 +41,7 @@ var errSimLost = errors.New("no answer came")
 const simSent = 30 * time.Second
 
 // simSpread is over what time requests of one instant are spread. Which of them the
-// service sees first must not be a matter of which goroutine ran first (P9).
+// service sees first must not depend on which goroutine ran first (P9).
 const simSpread = 20 * time.Microsecond
 
 // simRequest says what a request is: the kind of it that a process may die at, what it

@@ -26,7 +26,7 @@ func (unknownHost) Do(r *http.Request) (*http.Response, error) {
 	return nil, &net.DNSError{Err: "no such host", Name: r.URL.Host, IsNotFound: true}
 }
 
-// misspelt is a configuration of which one account is not there.
+// misspelt is a configuration with one account that does not exist.
 func (w *world) misspelt(which int) pump.Config {
 	w.Cfg.Workload = "town" // the world's own is there
 	c := w.Operator()

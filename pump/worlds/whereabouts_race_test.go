@@ -171,7 +171,7 @@ func TestAMakerThatDiedAtAnyRequestKeepsNoOtherFromMakingTheWorkload(t *testing.
 	}
 }
 
-// A8: configurations that share an account, and of which neither lists the other's control account.
+// A8: configurations that share an account; neither lists the other's control account.
 func TestAnAccountThatTakesPartInAnUnknownWorkloadOfTheNameIsRefused(t *testing.T) {
 	inWorld(t, 3, 2, nil, func(t *testing.T, w *world) {
 		w.Cfg.Workload = "town"

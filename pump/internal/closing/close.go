@@ -322,7 +322,7 @@ func (c *Closer) write(ctx context.Context, list workload.Prunable) error {
 }
 
 func (c *Closer) abandon(ctx context.Context, l *workload.LiveRun, k *observed) error {
-	const note = "its client beats no more; what was put of it is done as ever, " +
+	const note = "its client no longer beats; what it put is done as always, " +
 		"and its source can be sent to the end with: distributor runs repair"
 	if err := c.Runs.Abandon(ctx, l.ID, note); err != nil {
 		return err

@@ -418,7 +418,7 @@ func (l *clusterLife) busy(segment uint32) bool {
 	return time.Now().Before(l.inHand[segment])
 }
 
-// nudge carries hints, of which some are lost.
+// nudge carries hints; some are lost.
 func (l *clusterLife) nudge(to []Member) {
 	l.stopped("nudge")
 	m := l.machine

@@ -44,7 +44,7 @@ func TestAClaimWhoseAnswerIsLostIsReadBack(t *testing.T) {
 func TestAClaimThatLandsAfterItWasGivenUpIsAdoptedWithAnotherEpoch(t *testing.T) {
 	inCrowd(t, 8, 64, func(t *testing.T, c *crowd) {
 		// For a while each claim gets no answer before it is given up, and none
-		// acts; but then the first of them lands all the same.
+		// acts; but then the first of them still lands.
 		var mu sync.Mutex
 		var first storage.Write
 		until := time.Now().Add(time.Minute)

@@ -27,7 +27,7 @@ type loopState struct {
 	every     int           // with every how-many-th beat there is a look
 	unseen    int           // beats since the last look, of those that bring one
 	news      time.Time     // when the last newer view was here
-	signs     signs         // own beats, by which a muster proves to be fresh
+	signs     signs         // own beats; they prove that a muster is fresh
 	watched   bool          // this member was a watcher by the last view
 	standsIn  bool          // this member reads all rows for silent watchers
 	muster    storage.ETag  // of the last muster that was read or written
@@ -204,7 +204,7 @@ func (p *Presence) lost(err error) {
 	p.loop.lost = true
 	p.voidAll(err)
 	p.endAll(err) // what voidAll leaves to at-least-once delivery too
-	p.options.Log.Error("the workload is no more", "error", err)
+	p.options.Log.Error("the workload was deleted", "error", err)
 	if p.options.Lost != nil {
 		p.options.Lost(err)
 	}

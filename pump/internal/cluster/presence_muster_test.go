@@ -173,7 +173,7 @@ func incompressible(i int) (b []byte) {
 	return b
 }
 
-// An owner that has come after the muster was written is not in it, and lives all the same.
+// An owner that has come after the muster was written is not in it, but it lives.
 func TestAnOwnerThatAMusterDoesNotKnowIsAskedForBeforeAClaim(t *testing.T) {
 	inCrowd(t, 8, 64, func(t *testing.T, c *crowd) {
 		a := c.join("a")

@@ -10,7 +10,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/row"
 )
 
-// holder is a member that was told nothing yet, with eight segments of which it was given some.
+// holder is a member that was told nothing yet. It was given some of eight segments.
 func holder(t *testing.T, bestEffort bool, segments ...uint32) *Presence {
 	t.Helper()
 	p := &Presence{options: Options{BestEffort: bestEffort}, times: row.Times{Beat: 5 * time.Second, Lease: 20 * time.Second, Margin: 3 * time.Second}, holds: make([]*holding, 8)}

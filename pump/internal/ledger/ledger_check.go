@@ -15,8 +15,8 @@ import (
 // wrote last: one query for each partition, of three small columns, partitions one after the other.
 // Without Check an owner with nothing to record would not learn that its rows came back older (a
 // fail-over, a restored table), and would take for recorded what is not. Such segments are logged
-// loudly, are no longer [Ledger.Fenced], and [Ledger.Fence] takes them under a later epoch only;
-// tasks in hand stay so while the rows are this process's. Segments with another writer by now, or
+// loudly and cease to be [Ledger.Fenced]. [Ledger.Fence] takes them under a later epoch only; tasks
+// in hand stay so while the rows are this process's. Segments with another writer by now, or
 // with damaged heads, are left as they are. The error is what the table said when ctx ended.
 func (l *Ledger) Check(ctx context.Context, holds []cluster.Hold) error {
 	holds = slices.Clone(holds)

@@ -194,7 +194,7 @@ func TestForeignMessagesOfFullBucketsAreKnownAndGo(t *testing.T) {
 	table := newMemTable()
 	a := openBook(t, table, "a")
 	a.mustFence(1, 7)
-	// 64 full buckets, none of which is the first that ever was.
+	// 64 full buckets; none is the first that ever was.
 	var entries []Entry
 	changes := block{}
 	for bucket := uint32(900); bucket < 964; bucket++ {

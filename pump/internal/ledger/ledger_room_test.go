@@ -23,7 +23,7 @@ func alternate(from, to uint64) codec.NSet {
 }
 
 // What was begun within the bound, and grew beyond it, was refused after its effect, once a minute:
-// 1,700 live runs of a segment, of which every second task is done, begin as many tasks more.
+// A segment has 1,700 live runs with every second task done. They begin as many tasks more.
 func TestWhatIsBegunFindsRoomWhenItIsRecorded(t *testing.T) {
 	a := openBook(t, newMemTable(), "a")
 	a.mustFence(1, 7)

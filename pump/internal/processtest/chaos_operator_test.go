@@ -120,7 +120,7 @@ func (o *operator) pauses(ctx context.Context) {
 		}
 		run := runs[o.roll(len(runs))].ID.String()
 		if !o.command(ctx, 20*time.Second, "workload", "pause", "--run", run) {
-			// It may have been paused all the same.
+			// It may have been paused nevertheless.
 			o.pause(ctx, time.Second)
 		}
 		o.pause(ctx, time.Duration(o.roll(5000))*time.Millisecond)

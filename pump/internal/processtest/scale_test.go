@@ -49,7 +49,7 @@ func TestScaleEachTaskIsHandledByTheOwnerOfItsSegment(t *testing.T) {
 				t.Errorf("of %d tasks the segments of only %d kept their owners", n, judged)
 			}
 			passed, deliveries := now.Passed-counted.Passed, now.Envelopes-counted.Envelopes
-			t.Logf("%d processes on %d queues: %d messages in %v, %.0f a second; %d deliveries, of which %d (%.0f %%) were passed on",
+			t.Logf("%d processes on %d queues: %d messages in %v, %.0f a second; %d deliveries, %d (%.0f %%) of them passed on",
 				processes, c.accounts*c.queues, n, took.Round(time.Millisecond), rate(n, took), deliveries, passed, 100*float64(passed)/float64(deliveries))
 			given := passed + now.Forwarded - counted.Forwarded + now.Released - counted.Released
 			if slices.Equal(before.Owners, after.Owners) && c.accounts*c.queues >= processes && given != 0 {
@@ -238,7 +238,7 @@ func (ns *naps) read(t *testing.T, file string) {
 	}
 }
 
-// balanced makes as many keys as are given, of which each instance owns equally many.
+// balanced makes as many keys as are given; each instance owns equally many.
 func balanced(v *cluster.View, like []string) (keys []string) {
 	each := len(like) / len(v.Processors())
 	have := map[string]int{}

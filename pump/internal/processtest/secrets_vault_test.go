@@ -59,7 +59,7 @@ func (v *vault) plant(name, secret string) {
 
 var percentEscape = regexp.MustCompile(`%[0-9A-F]{2}`)
 
-// find gives the name of a secret of which a part is in the text, and where.
+// find gives the name of a secret that is in the text in part, and where.
 func (v *vault) find(text string) (name, around string) {
 	for i := 0; i+windowLength <= len(text); i++ {
 		if name, found := v.windows[text[i:i+windowLength]]; found {

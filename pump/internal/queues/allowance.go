@@ -192,7 +192,7 @@ func (a *Allowance) say() {
 			"share_per_day", a.rate*dayLength.Seconds(), "times_slower", math.Round(10*a.slower)/10)
 	case a.slower == 1:
 		if _, was := a.told.Over(); was {
-			a.log.Info("queues are polled as ever again: the day's cost is within budget.costPerDay")
+			a.log.Info("queues are polled as before: the day's cost is within budget.costPerDay")
 		}
 	}
 }

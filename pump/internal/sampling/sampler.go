@@ -25,7 +25,7 @@ const (
 	// most. 8 queues take two thirds of a second, a thousand take 80 s, which is how old a sample is
 	// then.
 	perSecond = 25
-	// forgotten is after how long the numbers of an unreadable account are no longer told: old numbers
+	// forgotten is after how long the numbers of an unreadable account are not told: old numbers
 	// would look like new ones.
 	forgotten = 5 * time.Minute
 	// patience is what a sample may take beside its own pace. An account that does not answer, or

@@ -72,7 +72,7 @@ func TestTheEncodingOfForeignMessagesIsChecked(t *testing.T) {
 	}
 }
 
-// A program that gives no log hears of trouble all the same, such as an account that Send waits for.
+// A program that gives no log still hears of trouble, such as an account that Send waits for.
 func TestWithoutALogTheDefaultOneIsUsed(t *testing.T) {
 	c := pump.Config{Workload: "work", Accounts: []pump.Account{{ConnectionString: development}}}
 	if done, err := Complete(c); err != nil || done.Log != slog.Default() {

@@ -193,7 +193,7 @@ func TestARunAndItsRowAmongThoseThatLiveChangeTogether(t *testing.T) {
 // anyRun lets a run be closed whatever the ledger has of it.
 func anyRun(*Run) error { return nil }
 
-// A run that was closed with a rest in quarantine is stored as sealed, and is finished all the same.
+// A run that was closed with a rest in quarantine is stored as sealed, but it is finished.
 func TestARunThatIsClosedWithARestIsFinished(t *testing.T) {
 	testkit.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
 		runs := NewRuns(testkit.OverTheWire(t, sim, "a"), "city")

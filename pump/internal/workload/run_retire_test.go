@@ -75,7 +75,7 @@ func TestADamagedRowKeepsNoOtherOldRun(t *testing.T) {
 }
 
 // A thousand runs that are not done with stand before an older one, and the table takes a second to
-// answer. The older one is looked at all the same: its row is damaged, and so it is named.
+// answer. The older one is still looked at: its row is damaged, and so it is named.
 func TestUnfinishedRunsHideNoOldOneOfASlowTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := testkit.NewServer()

@@ -132,7 +132,7 @@ func TestASinkOutlivesMaps(t *testing.T) {
 }
 
 // A message that probed a dark home in vain goes on to a choice at once, and one that its home had
-// refused too often before it probes is put all the same.
+// refused too often before it probes is still put.
 func TestAMessageWhoseProbeIsOverBelongsElsewhere(t *testing.T) {
 	testworld.In(t, workload.Spec{}, 2, 1, nil, func(t *testing.T, w *testworld.World) {
 		const segment = 7

@@ -335,7 +335,7 @@ func (d *Delivery) Wait(i int, delay time.Duration) {
 }
 
 // ErrRunEnded is why tasks of an ended run go to quarantine if they are in a message with others.
-var ErrRunEnded = errors.New("their run has ended; what is redriven is done all the same")
+var ErrRunEnded = errors.New("their run has ended; redriven tasks are still done")
 
 // Reject gives the tasks that would be started the verdict that their run has ended. The message is
 // open.

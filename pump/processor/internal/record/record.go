@@ -371,7 +371,7 @@ func Beyond(
 func RunEndedWhole(h *codec.Header) *message.Disposition {
 	return &message.Disposition{
 		Reason: pump.ReasonRunEnded,
-		Detail: fmt.Sprintf("run %v has ended; what is redriven is done all the same", h.Run),
+		Detail: fmt.Sprintf("run %v has ended; redriven tasks are still done", h.Run),
 	}
 }
 
