@@ -109,7 +109,7 @@ func (f *checkFlags) check() error {
 	case f.input == "":
 		return cli.Usage("nothing says what to try it on; give --input")
 	case f.foreign != "" && !slices.Contains(jsonline.ForeignEncodings, f.foreign):
-		return cli.Usage("--foreign: %q is no encoding; use auto, base64 or text", f.foreign)
+		return cli.Usage("--foreign: %q is not an encoding; use auto, base64 or text", f.foreign)
 	case f.foreign != "" && (f.format != "" || f.id != ""):
 		return cli.Usage("--foreign takes lines as they are, without --format and --id")
 	case f.limit < 0:

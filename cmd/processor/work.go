@@ -264,7 +264,7 @@ func parseHeaders(lines []string) (http.Header, error) {
 	for i, line := range lines {
 		name, value, found := strings.Cut(line, ":")
 		if !found || strings.TrimSpace(name) == "" {
-			return nil, cli.Usage("--http-header: number %d is no header; write 'Name: value'", i+1)
+			return nil, cli.Usage("--http-header: number %d is not a header; write 'Name: value'", i+1)
 		}
 		value, _, err := configfile.Expand(strings.TrimSpace(value), os.LookupEnv)
 		if err != nil {

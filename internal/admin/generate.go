@@ -86,7 +86,7 @@ func (o GenerateOptions) complete(kind string) (GenerateOptions, error) {
 		}
 	}
 	if o.Workload != "" && !label.MatchString(o.Workload) {
-		return o, &Error{"workload", fmt.Sprintf("%q is no workload's name", o.Workload)}
+		return o, &Error{"workload", fmt.Sprintf("%q is not a workload's name", o.Workload)}
 	}
 	if kind == "bicep" || kind == "terraform" {
 		if len(o.Accounts) == 0 {
@@ -104,7 +104,8 @@ func (o GenerateOptions) complete(kind string) (GenerateOptions, error) {
 	for _, name := range o.Accounts {
 		if !generateAccount.MatchString(name) {
 			return o, &Error{
-				"account", fmt.Sprintf("%q is no name of a storage account; use 3 to 24 of a-z and 0-9", name),
+				"account",
+				fmt.Sprintf("%q is not a name of a storage account; use 3 to 24 of a-z and 0-9", name),
 			}
 		}
 	}

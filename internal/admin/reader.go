@@ -246,7 +246,7 @@ func (p *Page) diagnose(ctx context.Context) {
 			return
 		}
 		for i, f := range report.Findings {
-			report.Findings[i].Mend = p.o.Named(f.Mend)
+			report.Findings[i].Fix = p.o.Named(f.Fix)
 		}
 		p.shown.Lock()
 		p.doctor = diagnosis{At: time.Now().UTC(), Report: report}

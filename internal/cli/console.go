@@ -54,7 +54,7 @@ func (f *ConsoleFlags) Add(cmd *cobra.Command, every time.Duration) {
 	cmd.Flags().BoolVar(&f.debug, "debug", false, "log details too")
 	if every > 0 {
 		cmd.Flags().DurationVar(&f.every, "progress-every", every,
-			"how often progress is logged where standard error is no terminal")
+			"how often progress is logged where standard error is not a terminal")
 		Seldom(cmd, "progress-every")
 	}
 }

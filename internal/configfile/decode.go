@@ -200,7 +200,7 @@ func (d *decoder) scalar(path string, n ast.Node, f field) {
 		}
 	case *time.Duration:
 		if *to, err = time.ParseDuration(s); err != nil {
-			problem, fix = "is no length of time", "write it as 168h, 36h or 90m"
+			problem, fix = "is not a length of time", "write it as 168h, 36h or 90m"
 		}
 	case *int:
 		switch *to, err = strconv.Atoi(strings.ReplaceAll(s, "_", "")); {

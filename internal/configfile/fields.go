@@ -50,7 +50,7 @@ func (d *decoder) config() group {
 			{name: "getCost", to: text(func(s string) bool {
 				budget.GetCostsMessages = new(s == "messages")
 				return s == "messages" || s == "request"
-			}), problem: "is no way to count a get", fix: getCost},
+			}), problem: "is not a way to count a get", fix: getCost},
 		}}},
 		{name: "prices", to: group{[]field{
 			{name: "currency", to: &prices.Currency},
@@ -66,7 +66,7 @@ func (d *decoder) config() group {
 		{name: "admin", to: d.admin()},
 		{name: "page", to: d.page()},
 		{
-			name: "scheduledEvents", to: text(d.events), problem: "is no address of this machine",
+			name: "scheduledEvents", to: text(d.events), problem: "is not an address of this machine",
 			fix: "use off, azure, or an address such as http://127.0.0.1:8080",
 		},
 	}, func(string, bool) {
@@ -98,7 +98,7 @@ func (d *decoder) admin() group {
 				d.Admin.Sample = -1
 			}
 			return s == "off" || err == nil && every >= time.Second
-		}), problem: "is no length of time from 1s on", fix: "write 15s, 1m or off"},
+		}), problem: "is not a length of time from 1s on", fix: "write 15s, 1m or off"},
 	}}
 }
 
@@ -136,7 +136,7 @@ func (d *decoder) account(a *pump.Account) group {
 		{name: "serviceVersion", to: text(func(s string) bool {
 			a.ServiceVersion = s
 			return azure.CheckServiceVersion(s) == nil
-		}), problem: "is no version that can be used", fix: version},
+		}), problem: "is not a version that can be used", fix: version},
 		{name: "allowHTTP", to: &a.AllowHTTP},
 		{name: "identity", to: d.identity(&a.Credential)},
 	}, func(path string, _ bool) {

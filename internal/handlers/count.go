@@ -143,7 +143,7 @@ func (s *countScanner) read(body []byte) (out keySums, err error) {
 }
 
 var (
-	errNoNumber  = errors.New("which is no number")
+	errNoNumber  = errors.New("which is not a number")
 	errBigNumber = fmt.Errorf(
 		"which is beyond what is summed: at most %d characters, and from 1e-%d to 1e%d", maxNumber,
 		maxExponent, maxExponent,

@@ -59,13 +59,13 @@ func TestAChildGetsOneLineATaskAndItsResultComesBack(t *testing.T) {
 }
 
 // TestAChildThatFailsATaskCostsThatTaskARetry: it dies, hangs, or prints what
-// is no outcome; the task fails, the next one is done by a new child.
+// is not an outcome; the task fails, the next one is done by a new child.
 func TestAChildThatFailsATaskCostsThatTaskARetry(t *testing.T) {
 	for does, want := range map[string]string{
 		"die":       `the child ended (exit status 7) and said "cannot go on"`,
-		"garbage":   `the child printed "hello", which is no outcome: invalid character 'h' looking for beginning of value`,
+		"garbage":   `the child printed "hello", which is not an outcome: invalid character 'h' looking for beginning of value`,
 		"endless":   "the child printed a line of more than 1024 KiB",
-		"wrong seq": `the child printed "{\"seq\":2,\"ok\":true}", which is no outcome: its seq is 2, and the task's is 1; print one line a task, in order`,
+		"wrong seq": `the child printed "{\"seq\":2,\"ok\":true}", which is not an outcome: its seq is 2, and the task's is 1; print one line a task, in order`,
 	} {
 		t.Run(does, func(t *testing.T) {
 			e := newExec(t, command("echo"))

@@ -34,7 +34,7 @@ const maxCause = 500
 func parseOutcome(line []byte, seq uint64) (result json.RawMessage, task, garbage error) {
 	var o outcome
 	garbled := func(why string) (json.RawMessage, error, error) {
-		return nil, nil, fmt.Errorf("the child printed %q, which is no outcome: %s",
+		return nil, nil, fmt.Errorf("the child printed %q, which is not an outcome: %s",
 			shorten(string(line), 120), why)
 	}
 	if err := json.Unmarshal(line, &o); err != nil {

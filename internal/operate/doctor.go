@@ -108,8 +108,8 @@ func printReport(out, log io.Writer, r *doctor.Report) error {
 			about += " " + cli.Plain(f.Subject)
 		}
 		fmt.Fprintf(&b, "%s: %s: %s\n", f.Severity, about, cli.Called(cli.Plain(f.Problem)))
-		if f.Mend != "" {
-			fmt.Fprintf(&b, "    mend: %s\n", cli.Called(cli.Plain(f.Mend)))
+		if f.Fix != "" {
+			fmt.Fprintf(&b, "    fix: %s\n", cli.Called(cli.Plain(f.Fix)))
 		}
 	}
 	_, err := out.Write(b.Bytes())

@@ -19,7 +19,7 @@ func TestTheDoctorIsSilentAndEndsWellUnlessThereIsAnError(t *testing.T) {
 	out, err := d.typedWith(d.first, "doctor", "--out", filepath.Join(t.TempDir(), "results.jsonl"))
 	// Three tasks wait, and no processor is there: a warning.
 	if err != nil || !strings.HasPrefix(out, "warning: processors: no processor works, and ") ||
-		!strings.Contains(out, "mend: processor run") {
+		!strings.Contains(out, "fix: processor run") {
 		t.Errorf("%q, %v", out, err)
 	}
 	var r doctor.Report
@@ -29,7 +29,7 @@ func TestTheDoctorIsSilentAndEndsWellUnlessThereIsAnError(t *testing.T) {
 		t.Fatalf("%q, %v, %v", out, e, err)
 	}
 	if f := r.Findings[0]; f.Check != doctor.CheckDisk || f.Severity != doctor.Error ||
-		f.Mend != "mkdir -p /no/such/folder" {
+		f.Fix != "mkdir -p /no/such/folder" {
 		t.Errorf("%+v", f)
 	}
 	if len(r.Accounts) != 2 || r.Accounts[0].Clock == nil || len(r.Accounts[0].Hosts) != 0 {
@@ -44,7 +44,7 @@ func TestAllMistakesOfAConfigurationAreTheDoctorsFindings(t *testing.T) {
 	out, err := d.typedWith(bad, "doctor")
 	if err == nil || cli.IsMistake(err) || strings.Count(out, "error: configuration") < 2 ||
 		!strings.Contains(out, bad+":3") ||
-		!strings.Contains(out, "mend: mend "+bad) {
+		!strings.Contains(out, "fix: edit "+bad) {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

@@ -115,7 +115,7 @@ func slowMessage(body []byte) ([]byte, error) {
 		}
 	}
 	if found && halved(string(text), body) {
-		return nil, errors.New("azsim: half a surrogate pair is no character")
+		return nil, errors.New("azsim: half a surrogate pair is not a character")
 	} else if !found {
 		return nil, errNoText
 	}

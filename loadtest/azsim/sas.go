@@ -82,10 +82,10 @@ func (r *request) readSAS(op *operation, isAccount bool) (sasToken, *reply) {
 	token := sasToken{permission: q.Get("sp")}
 	var ok bool
 	if token.start, ok = parseSASTime(q.Get("st")); !ok {
-		return token, r.forbidden("Signature not valid in the specified time frame: st is no time.")
+		return token, r.forbidden("Signature not valid in the specified time frame: st is not a time.")
 	}
 	if token.expiry, ok = parseSASTime(q.Get("se")); !ok {
-		return token, r.forbidden("Signature not valid in the specified time frame: se is no time.")
+		return token, r.forbidden("Signature not valid in the specified time frame: se is not a time.")
 	}
 	if id := q.Get("si"); id != "" && !isAccount {
 		return r.fillIn(token, op, id)

@@ -71,9 +71,9 @@ func TestWhatIsNoResultIsRefused(t *testing.T) {
 		return b.String()
 	}
 	for name, tt := range map[string]struct{ text, want string }{
-		"no JSON":           {"hello", "no result"},
-		"another object":    {`{"tasks": {"sent": 3}}`, "no result"},
-		"an empty object":   {`{}`, "no result"},
+		"no JSON":           {"hello", "not a result"},
+		"another object":    {`{"tasks": {"sent": 3}}`, "not a result"},
+		"an empty object":   {`{}`, "not a result"},
 		"another format":    {change(func(r *Result) { r.Format = 2 }), "format 2"},
 		"a short list":      {change(func(r *Result) { r.Series.SendP99 = r.Series.SendP99[:2] }), "damaged"},
 		"a long line":       {change(func(r *Result) { r.Series.AccountUnits[0].Values = make([]float64, 9) }), "damaged"},
@@ -82,7 +82,7 @@ func TestWhatIsNoResultIsRefused(t *testing.T) {
 		"a phase backwards": {change(func(r *Result) { r.Phases[1].To = 0 }), "damaged"},
 		"off the scale":     {change(func(r *Result) { r.Curve.Points[0].Value = 1e300 }), "damaged"},
 		"less than nothing": {change(func(r *Result) { r.Series.Handled[1] = -1 }), "damaged"},
-		"a name of a field": {`{"format": 1, "scenario": 7}`, "no result"},
+		"a name of a field": {`{"format": 1, "scenario": 7}`, "not a result"},
 	} {
 		if _, err := Read(strings.NewReader(tt.text)); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: got %v", name, err)

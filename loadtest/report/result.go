@@ -246,7 +246,7 @@ func Read(from io.Reader) (*Result, error) {
 	}
 	var r Result
 	if err := json.Unmarshal(text, &r); err != nil {
-		return nil, fmt.Errorf("is no result of a load test: %w", err)
+		return nil, fmt.Errorf("is not a result of a load test: %w", err)
 	}
 	return &r, r.check()
 }
@@ -293,7 +293,7 @@ func ReadSides(args []string) (sides [][]*Result, err error) {
 func (r *Result) check() error {
 	switch {
 	case r.Format == 0 || r.Scenario == "":
-		return errors.New("is no result of a load test")
+		return errors.New("is not a result of a load test")
 	case r.Format != Format:
 		return fmt.Errorf("is of format %d, and this program reads %d", r.Format, Format)
 	case !(r.Series.Interval > 0) && len(r.Series.Sent) > 0:

@@ -33,7 +33,7 @@ func FuzzAdmin(f *testing.F) {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, r)
 			if !json.Valid(w.Body.Bytes()) {
-				t.Fatalf("%s %s: %q is no JSON", method, path, w.Body)
+				t.Fatalf("%s %s: %q is not JSON", method, path, w.Body)
 			}
 			return w.Code, w.Body.String()
 		}

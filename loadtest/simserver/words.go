@@ -74,7 +74,7 @@ var plain = regexp.MustCompile(`^[A-Za-z0-9$-]{1,64}$`)
 
 func plainName(text string) error {
 	if !plain.MatchString(text) {
-		return fmt.Errorf("%q is no name: want 1 to 64 letters and digits", clipped(text))
+		return fmt.Errorf("%q is not a name: want 1 to 64 letters and digits", clipped(text))
 	}
 	return nil
 }
@@ -98,7 +98,7 @@ func fullOrEmpty(text string) error {
 
 func serviceName(text string) error {
 	if text != "queue" && text != "table" {
-		return fmt.Errorf("%q is no service; known: queue, table", clipped(text))
+		return fmt.Errorf("%q is not a service; known: queue, table", clipped(text))
 	}
 	return nil
 }
@@ -122,7 +122,7 @@ func rateWord() word {
 		read: func(f *Fault, text string) error {
 			v, err := strconv.ParseFloat(text, 64)
 			if err != nil || !(v > 0 && v <= 1) {
-				return fmt.Errorf("%q is no share: want a number above 0 and at most 1, as 0.01",
+				return fmt.Errorf("%q is not a share: want a number above 0 and at most 1, as 0.01",
 					clipped(text))
 			}
 			f.Rate = v
@@ -131,7 +131,7 @@ func rateWord() word {
 		show: func(f *Fault) any { return f.Rate },
 		check: func(f *Fault) error {
 			if !(f.Rate >= 0 && f.Rate <= 1) {
-				return fmt.Errorf("%v is no share: want a number from 0 to 1", f.Rate)
+				return fmt.Errorf("%v is not a share: want a number from 0 to 1", f.Rate)
 			}
 			return nil
 		},
@@ -141,7 +141,7 @@ func rateWord() word {
 
 func intWord(name string, least, most int, at func(*Fault) *int) word {
 	problem := func(what any) error {
-		return fmt.Errorf("%v is no whole number from %d to %d", what, least, most)
+		return fmt.Errorf("%v is not a whole number from %d to %d", what, least, most)
 	}
 	return word{
 		name: name,
@@ -185,7 +185,7 @@ func timeWord(name string, most time.Duration, at func(*Fault) *time.Duration) w
 func readDuration(text string, most time.Duration) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 || d > most {
-		return 0, fmt.Errorf("%q is no duration from 0s to %v, such as 250ms or 20s",
+		return 0, fmt.Errorf("%q is not a duration from 0s to %v, such as 250ms or 20s",
 			clipped(text), most)
 	}
 	return d, nil
@@ -226,7 +226,7 @@ func ParseFault(text string) (Fault, error) {
 		name, value, ok := strings.Cut(field, "=")
 		switch {
 		case !ok:
-			return fail(fmt.Errorf("%q is no name=value", clipped(field)))
+			return fail(fmt.Errorf("%q is not a name=value", clipped(field)))
 		case seen[name]:
 			return fail(fmt.Errorf("%s stands there twice", name))
 		}

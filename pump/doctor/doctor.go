@@ -63,8 +63,8 @@ type Finding struct {
 	// Subject is the account, queue, process or path that it is about; empty: the workload.
 	Subject string `json:"subject"`
 	Problem string `json:"problem"`
-	// Mend is the command that mends it, or that shows where to, with a word on it if it needs one.
-	Mend string `json:"mend"`
+	// Fix is the command that mends it, or that shows where to, with a word on it if it needs one.
+	Fix string `json:"fix"`
 }
 
 // Report is what was found. Its JSON names are stable; lists are never null.
@@ -221,13 +221,13 @@ func (c *checkup) find(check, severity, subject, mend, problem string, args ...a
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f := Finding{Check: check, Severity: severity, Subject: logs.Cleaned(subject)}
-	f.Problem, f.Mend = logs.Cleaned(fmt.Sprintf(problem, args...)), logs.Cleaned(mend)
+	f.Problem, f.Fix = logs.Cleaned(fmt.Sprintf(problem, args...)), logs.Cleaned(mend)
 	c.report.Findings = append(c.report.Findings, f)
 }
 
 // wrong is the finding that a configuration cannot be used.
 func (c *checkup) wrong(err error) {
-	fix := "mend " + c.o.Config
+	fix := "edit " + c.o.Config
 	if ce, ok := errors.AsType[*pump.ConfigError](err); ok {
 		fix += ": " + ce.Fix
 		err = errors.New(ce.Field + ": " + ce.Problem)

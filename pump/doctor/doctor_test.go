@@ -97,7 +97,7 @@ func TestTheReportHasStableNamesAndNoNulls(t *testing.T) {
 			t.Errorf("%s", text)
 		}
 		f, err := json.Marshal(doctor.Finding{})
-		if want := `{"check":"","severity":"","subject":"","problem":"","mend":""}`; err != nil ||
+		if want := `{"check":"","severity":"","subject":"","problem":"","fix":""}`; err != nil ||
 			string(f) != want {
 			t.Errorf("%s", f)
 		}

@@ -15,11 +15,11 @@ func ExampleCheck() {
 	}}
 	report := doctor.Check(context.Background(), cfg, doctor.Options{})
 	for _, f := range report.Findings {
-		fmt.Printf("%s, %s: %s\n%s\n", f.Severity, f.Check, f.Problem, f.Mend)
+		fmt.Printf("%s, %s: %s\n%s\n", f.Severity, f.Check, f.Problem, f.Fix)
 	}
 	fmt.Println("failed:", report.Failed())
 	// Output:
 	// error, configuration: workload: "Orders" is not a workload name
-	// mend pump.yaml: use 3 to 40 of a-z, 0-9 and single dashes, beginning with a letter
+	// edit pump.yaml: use 3 to 40 of a-z, 0-9 and single dashes, beginning with a letter
 	// failed: true
 }

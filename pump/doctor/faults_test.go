@@ -43,7 +43,7 @@ var faults = []fault{
 	{
 		name:  "a configuration that cannot be",
 		plant: func(_ *testing.T, c *clinic) { c.cfg.Workload = "No Name" },
-		want:  []string{"error configuration pump.yaml"}, says: "workload", mends: "mend pump.yaml",
+		want:  []string{"error configuration pump.yaml"}, says: "workload", mends: "edit pump.yaml",
 	},
 	{
 		name:  "a configuration that is not as the workload was made",
@@ -465,15 +465,15 @@ func TestEachPlantedFaultIsNamedAndNothingElse(t *testing.T) {
 					t.Fatalf("found %q, want %q\n%+v", got, want, r.Findings)
 				}
 				first := r.Findings[0]
-				if !strings.Contains(first.Problem, f.says) || !strings.Contains(first.Mend, f.mends) {
-					t.Errorf("problem %q\nmend %q", first.Problem, first.Mend)
+				if !strings.Contains(first.Problem, f.says) || !strings.Contains(first.Fix, f.mends) {
+					t.Errorf("problem %q\nmend %q", first.Problem, first.Fix)
 				}
 				if r.Failed() != (first.Severity == doctor.Error) {
 					t.Errorf("failed: %v", r.Failed())
 				}
 				for _, f := range r.Findings {
-					if f.Mend == "" || f.Problem == "" ||
-						strings.Contains(f.Problem+f.Mend, c.Sim.Key("accounta")) {
+					if f.Fix == "" || f.Problem == "" ||
+						strings.Contains(f.Problem+f.Fix, c.Sim.Key("accounta")) {
 						t.Errorf("%+v", f)
 					}
 				}

@@ -55,7 +55,7 @@ func NewCounters(list pump.Prices) *Counters {
 	m.failures = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "queuepump_request_failures_total",
 		Help: "Storage requests that did not succeed, by what their answer says; " +
-			"maybe-done is no usable answer.",
+			"maybe-done is not a usable answer.",
 	}, append(request, "code"))
 	m.latency = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "queuepump_request_duration_seconds",

@@ -83,7 +83,7 @@ const runsMost = 10_000
 func List(ctx context.Context, cfg pump.Config, state string, limit int) ([]Info, error) {
 	if state != "" && !slices.Contains(States(), state) {
 		return nil, pump.Invalid("state",
-			fmt.Sprintf("%q is no state of a run", state), "use "+strings.Join(States(), ", "))
+			fmt.Sprintf("%q is not a state of a run", state), "use "+strings.Join(States(), ", "))
 	}
 	if limit < 1 || limit > runsMost {
 		return nil, setup.OutOfRange("limit", limit, fmt.Sprintf("use 1 to %d", runsMost))

@@ -696,7 +696,7 @@
     set($("doctor-at"), `looked at ${clock(d.at)}, in ${span(d.report.seconds)}`);
     $("findings").replaceChildren(...ask, ...(list.length ? list.map((f) => el("article", { class: `finding ${f.severity}` },
       el("p", {}, badge(f.severity, f.severity === "error" ? "bad" : "warn"), ` ${f.check}${f.subject ? `: ${f.subject}` : ""}`),
-      el("p", {}, f.problem), f.mend ? el("p", {}, el("code", {}, f.mend)) : null)) :
+      el("p", {}, f.problem), f.fix ? el("p", {}, el("code", {}, f.fix)) : null)) :
       // What was found before the headline said that something is wrong is no news of now.
       [el("p", {}, ...(["warn", "bad"].includes(document.body.dataset.tone) ?
         [`Nothing was found at ${clock(d.at)}. What the headline says may have begun since.`] :

@@ -19,7 +19,7 @@ type release struct {
 // currentRelease asks git. A version that is given needs no git, as in a source archive.
 func currentRelease(given string) (release, error) {
 	if given != "" && !validVersion.MatchString(given) {
-		return release{}, fmt.Errorf("%q is no version: write one as 1.2.3 or 1.2.3~rc.1", given)
+		return release{}, fmt.Errorf("%q is not a version: write one as 1.2.3 or 1.2.3~rc.1", given)
 	}
 	commit, err := git("log", "-1", "--format=%ct %h", "--abbrev=12")
 	switch {
@@ -65,7 +65,7 @@ func named(tag, ahead, hash string, when time.Time, changed bool) (release, erro
 	case tag == "":
 		r.version += stamp
 	case m == nil:
-		return release{}, fmt.Errorf("the tag %s is no version: write one as v1.2.3 or v1.2.3-rc.1", tag)
+		return release{}, fmt.Errorf("tag %s is not a version: write one as v1.2.3 or v1.2.3-rc.1", tag)
 	default:
 		r.version, r.revision = m[1], tag
 		if m[2] != "" {

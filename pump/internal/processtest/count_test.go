@@ -98,7 +98,7 @@ func TestCountsAndSumsAreThoseOfTheTasksAndCauseIsGivenForTheRest(t *testing.T) 
 			t.Errorf("%q on what is counted otherwise: exit status %d", other, code)
 		}
 	}
-	for _, cause := range []string{`nothing to count by: there is no field \"shop.city\"`, `field \"price\" is \"free\", which is no number`} {
+	for _, cause := range []string{`nothing to count by: there is no field \"shop.city\"`, `field \"price\" is \"free\", which is not a number`} {
 		if !strings.Contains(first.log.String(), cause) {
 			t.Errorf("no task was quarantined because %s", cause)
 		}

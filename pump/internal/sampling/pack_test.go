@@ -124,7 +124,7 @@ func TestAPointThatNobodyWroteIsDamaged(t *testing.T) {
 	}
 }
 
-// A value that is no number is stored as none.
+// A value that is not a number is stored as none.
 func TestNumbersThatAreNoneAreZero(t *testing.T) {
 	p := HistoryPoint{Tasks: math.NaN(), Waiting: math.Inf(1), Cost: -1, Accounts: []HistoryAccount{}}
 	var got HistoryPoint

@@ -373,7 +373,7 @@ var validQueue = regexp.MustCompile(`^[a-z0-9](-?[a-z0-9])+$`)
 func checkForeign(c *pump.Config) error {
 	Default(&c.ForeignEncoding, jsonline.ForeignAuto)
 	if !slices.Contains(jsonline.ForeignEncodings, c.ForeignEncoding) {
-		return pump.Invalid("foreign.encoding", logs.Quoted(c.ForeignEncoding)+" is no encoding",
+		return pump.Invalid("foreign.encoding", logs.Quoted(c.ForeignEncoding)+" is not an encoding",
 			"use "+strings.Join(jsonline.ForeignEncodings, ", ")+", or leave it out for auto")
 	}
 	own := regexp.MustCompile("^" + c.Workload + "-([0-9]{2}|poison)$")
@@ -384,7 +384,7 @@ func checkForeign(c *pump.Config) error {
 			problem, fix := "", ""
 			switch {
 			case len(name) < 3 || len(name) > 63 || !validQueue.MatchString(name):
-				problem = logs.Quoted(name) + " is no queue's name"
+				problem = logs.Quoted(name) + " is not a queue's name"
 				fix = "use 3 to 63 of a-z, 0-9 and single dashes, neither first nor last"
 			case own.MatchString(name):
 				problem = fmt.Sprintf("%q is a queue of workload %q itself", name, c.Workload)

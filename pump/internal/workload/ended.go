@@ -54,7 +54,7 @@ func decodeEnded(f *row.Fields) (ended []EndedRun) {
 		run, err := codec.ParseRunID(id)
 		n, errNumber := strconv.Atoi(number)
 		if err != nil || errNumber != nil || n < 1 || len(ended) == KeptEnded {
-			f.Fail("Ended", "is no list of runs")
+			f.Fail("Ended", "is not a list of runs")
 			return nil
 		}
 		ended = append(ended, EndedRun{run, n})

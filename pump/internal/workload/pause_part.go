@@ -107,14 +107,14 @@ func decodePausedParts(f *row.Fields) (list PausedParts) {
 		return nil
 	}
 	if err := json.Unmarshal([]byte(text), &list); err != nil {
-		f.Fail("PausedParts", "is no list of paused runs and keys: "+err.Error())
+		f.Fail("PausedParts", "is not a list of paused runs and keys: "+err.Error())
 		return nil
 	}
 	for i := range list {
 		p := &list[i]
 		if p.Run.IsZero() == (len(p.Key) == 0) || len(p.Key) > MaxPausedKey ||
 			list[:i].Find(*p) != nil {
-			f.Fail("PausedParts", fmt.Sprintf("entry %d is no mark of a run or a key", i))
+			f.Fail("PausedParts", fmt.Sprintf("entry %d is not a mark of a run or a key", i))
 			return nil
 		}
 		p.By = row.Clip(p.By)

@@ -170,7 +170,7 @@ func readCounts(b []byte) ([]uint64, error) {
 // hexadecimal digits, in any state.
 func (r *Runs) Find(ctx context.Context, prefix string, most int) ([]codec.RunID, error) {
 	if prefix == "" || len(prefix) > 32 || strings.Trim(prefix, "0123456789abcdef") != "" {
-		return nil, fmt.Errorf("%q is no beginning of a run's id, which is of 0-9 and a-f", prefix)
+		return nil, fmt.Errorf("%q is not a beginning of a run's id, which is of 0-9 and a-f", prefix)
 	}
 	q := storage.Query{
 		Partition: r.partition(), From: prefix, To: prefix + "g", Select: []string{"State"},

@@ -18,7 +18,7 @@ var AzuriteDifferences = []Difference{
 		Shows: "done, want missing",
 	},
 	{
-		Case: "a receipt that is no receipt is Invalid",
+		Case: "a receipt that is not a receipt is Invalid",
 		Ref: "azsim/AZURE.md Q53: 400 PopReceiptMismatch, where Azure answers 400 " +
 			"InvalidQueryParameterValue",
 		Shows: "(400 PopReceiptMismatch)",

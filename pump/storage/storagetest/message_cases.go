@@ -243,7 +243,7 @@ var messageCases = []testCase{
 		r.ID = "00000000-0000-0000-0000-000000000000"
 		c.want(storage.Gone, q.Delete(c.ctx, r), "delete")
 	}},
-	{name: "a receipt that is no receipt is Invalid", run: func(c *C) {
+	{name: "a receipt that is not a receipt is Invalid", run: func(c *C) {
 		q := c.queue()
 		r := c.put(q, "x")
 		r.PopReceipt = "no receipt"

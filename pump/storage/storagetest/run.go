@@ -125,7 +125,7 @@ func Run(t *testing.T, h Harness) {
 		})
 	}
 	for name := range known {
-		t.Errorf("a difference is listed for %q, which is no case of this run", name)
+		t.Errorf("a difference is listed for %q, which is not a case of this run", name)
 	}
 }
 
