@@ -80,6 +80,7 @@ var slips = []struct {
 	{"--input tasks.jsonl", 2, "distributor run --input"},
 	{"rnu --input tasks.jsonl", 2, "run"},
 	{"send tasks.jsonl", 2, "there is no command `distributor send`"},
+	{"completion foo", 2, "there is no command `distributor completion foo`; there are bash, fish,"},
 	{"run --input nope.jsonl", 1, "nope.jsonl"},
 	{"run --input nope-*.jsonl", 1, "nope-*.jsonl"},
 	{"run --input .", 2, "format"},

@@ -88,10 +88,14 @@ func headlineOf(s *status.Status, t trend, err error) Headline {
 	if h.Part >= 0.005 {
 		parts = append(parts, fmt.Sprintf("%.0f %% of account %s's limit", 100*h.Part, h.Account))
 	}
-	if what != "" {
+	switch {
+	case what != "":
 		parts = append(parts, "what holds it back: "+what)
-	} else {
+	case n.known:
 		parts = append(parts, "nothing waits")
+	default:
+		h.Tone = Quiet
+		parts = append(parts, "what waits is not known yet: not every account was looked at")
 	}
 	h.Text = strings.Join(parts, "; ") + partsText(s)
 	return h
@@ -375,7 +379,7 @@ func handlersTrouble(s *status.Status) (what, tone string) {
 	case len(busy) == 0 && s.Money.Slowed > 0: // what waits came into queues that were empty
 		return capOf(&s.Money) + ": empty queues are polled more slowly", Warn
 	case known == 0 && begun == working:
-		return "processors that have only begun", Quiet
+		return "the processors have just begun", Quiet
 	case known == 0:
 		return "handlers; none has ended a task lately", Warn
 	case len(busy) == 0:

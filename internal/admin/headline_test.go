@@ -87,6 +87,9 @@ var headlines = map[string]struct {
 	"only sent": {of: calm, do: func(s *status.Status) {
 		s.Instances = []status.Instance{{Role: "distributor", Rate: 1234}}
 	}, want: "1,234 tasks/s are sent; nothing waits", tone: Good},
+	"not looked at yet": {of: working, do: func(s *status.Status) {
+		s.Accounts[0].ByQueue, s.Accounts[1].ByQueue = nil, nil
+	}, want: atWork + "what waits is not known yet: not every account was looked at", tone: Quiet},
 	"paused": {of: working, do: func(s *status.Status) {
 		s.PausedSince, s.PausedBy = new(time.Date(2026, 1, 2, 10, 4, 0, 0, time.UTC)), "ann"
 		s.Instances[0].Paused = true
@@ -181,7 +184,7 @@ var headlines = map[string]struct {
 		s.Instances[0].Busy, s.Instances[1].Busy, s.Instances[0].Rate, s.Instances[1].Rate = 0, 0, 0, 0
 		s.Accounts[1].Demand = 0
 		s.Instances[0].Begun, s.Instances[1].Begun = true, true
-	}, want: "0 tasks/s; what holds it back: processors that have only begun", tone: Quiet},
+	}, want: "0 tasks/s; what holds it back: the processors have just begun", tone: Quiet},
 	"nothing is done": {
 		of: stood, want: "0 tasks/s; what holds it back: handlers; none has ended a task lately",
 		tone: Warn,

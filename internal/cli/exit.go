@@ -149,6 +149,9 @@ func prepare(root *cobra.Command) {
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
+	if shells, _, err := root.Find([]string{"completion"}); err == nil {
+		Group(shells) // it would show its help for a shell that it does not know
+	}
 	root.PersistentPreRunE = fromTwins
 	explain(Group(root))
 	nameCommands(root)
