@@ -157,9 +157,9 @@ func (b *Builder) measure() {
 
 // Add copies t into the envelope if it fits. If it does not, fits is false and the envelope is as
 // it was: seal it, Reset and Add t again. ErrTaskTooLarge says that t does not fit even then. t.N
-// must be greater than that of the task before. A smaller one is an error that leaves the envelope
-// as it was, and so is a builder that was not Reset. A t.Trace is left out where the version has no
-// room for it.
+// must be greater than that of the task before. It is an error if it is not, or if the builder was
+// not Reset; both leave the envelope as it was. A t.Trace is left out where the version has no room
+// for it.
 func (b *Builder) Add(t Task) (fits bool, err error) {
 	if b.err != nil {
 		return false, b.err

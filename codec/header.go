@@ -79,8 +79,8 @@ type NotNow struct {
 	// First is when the first of them was told so for the first time, by the clock of the queue
 	// service, to the millisecond.
 	First time.Time
-	// Deliveries is how many deliveries "not now" has ended. Here counts those of this very message: a
-	// message that is put beside it, split off or put back from quarantine begins at 0.
+	// Deliveries counts the deliveries that ended with "not now". Here counts those of this very
+	// message: one that is put beside it, split off or put back from quarantine begins at 0.
 	Deliveries, Here uint32
 }
 

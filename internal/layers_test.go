@@ -70,7 +70,7 @@ var levels = []struct {
 }
 
 // TestImportsRunDown holds the walls of the house: the compiler refuses cycles, this test also
-// refuses an import that runs up. See Layout in docs/design.md.
+// refuses an import that runs up. See "Where to look" in docs/design.md.
 func TestImportsRunDown(t *testing.T) {
 	out, err := exec.Command("go", "list", "-json=ImportPath,Imports", "../...").Output()
 	must(t, err)

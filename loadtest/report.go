@@ -26,13 +26,13 @@ func reportCommand() *cobra.Command {
 		Use:   "report FILE [FILE]",
 		Short: "Show a saved load test, or compare two",
 		Long: `Show a load test that "loadtest run" saved, as text or as JSON, or write it as a page
-with plots. The page needs nothing but itself, to be mailed or attached as it is; it stands beside
-the saved report, or where --to says.
+with plots. The page is one file that needs no other, so it can be mailed as it is. It is written
+beside the saved report, or where --to says.
 
 Of two files of one scenario the second is compared with the first, figure by figure:
 better, worse, or within noise. Settings that are not the same are listed. A side may be
-several files with commas between them, the runs of one test that was repeated: from four
-of each side on, noise is how far those are apart; before, how far parts of a run are.
+several files with commas between them, the runs of one test that was repeated. With four
+or more on each side, noise is how far the runs are apart; with fewer, how far parts of a run are.
 
 ` + cli.ExitCodes,
 		Example: `  loadtest report out/loadtest-saturate-20260102-150405.json

@@ -43,8 +43,8 @@ func runCommand() *cobra.Command {
 		Use:   "run SCENARIO",
 		Short: "Put load on accounts, simulated or real, and measure what they give",
 		Long: `Put load on storage accounts through the pump and measure what they give. One
-distributor and several processors run inside this program, so that the time from
-when a task was due until its handling began is of one clock. Scenarios:
+distributor and several processors run inside this program, so that one clock
+measures the time from when a task was due until its handling began. Scenarios:
 
 ` + scenarioHelp() + `
 Accounts are simulated by a process beside this one, over TCP and with the limits that
@@ -106,7 +106,7 @@ func (f *runFlags) add(cmd *cobra.Command) {
 	o := &f.options
 	flags.DurationVar(&o.Duration, "duration", 0, "how long to measure (default: as listed above)")
 	flags.DurationVar(&f.warmUp, "warm-up", 15*time.Second,
-		"for how long there is load before that; 0 for not at all")
+		"how long the load runs before the measurement; 0 for no warm-up")
 	flags.Float64Var(&o.Rate, "rate", 0,
 		"how many tasks a second are due (default: half of what the accounts give from put to delete; "+
 			"in ramp all of it; not in saturate and scale-out)")

@@ -216,7 +216,7 @@ func TestMistakesOfRunAndReportAreNamed(t *testing.T) {
 		"report":                                   "one saved report, or two",
 		"report a b c":                             "one saved report, or two",
 		"report nowhere.json":                      "nowhere.json",
-		"report other.json":                        "no result of a load test",
+		"report other.json":                        "not a result of a load test",
 		"run scale-out --virtual --over queues":    "--over",
 		"run soak --virtual --delivery exactly":    "delivery",
 		"run hot-key --virtual --hot-share 2":      "--hot-share",

@@ -62,9 +62,9 @@ const (
 	RunWaiting     = "waiting"
 )
 
-// RunReport is what processors say they did of a run. It is for people: they note it
-// about every five seconds, so it may lag behind, and what one did that was killed
-// since its last note is missing. A task counts as often as it was delivered.
+// RunReport is what processors say they did of a run. It is for people. Processors note it about
+// every five seconds, so it may lag behind. If a processor is killed, what it did after its last
+// note is missing. A task counts as often as it was delivered.
 type RunReport struct {
 	Handled     uint64 `json:"handled"`
 	Failed      uint64 `json:"failed"`

@@ -35,9 +35,9 @@ type Config struct {
 	// ForeignEncoding says how the body of another program's message is decoded: "auto" decodes base64
 	// of JSON, "base64" base64 of anything, "text" nothing. Default "auto".
 	ForeignEncoding string
-	// Retention is how long the rows of a run are kept that is over, and what it has in quarantine can
-	// be redriven as its tasks: at least a minute, by the server's clock. Default 7 days. A copy of a
-	// task that turns up later is quarantined.
+	// Retention is how long the rows of a run that is over are kept, and how long its tasks in
+	// quarantine can be redriven as tasks of that run: at least a minute, by the server's clock.
+	// Default 7 days. A copy of a task that turns up later is quarantined.
 	Retention time.Duration
 	// Instance is this process's unique name in logs, rows and quarantined messages: 1 to 200 of
 	// letters, digits and _ . ~ -. Default: host name, process id and a random part.

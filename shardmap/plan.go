@@ -21,9 +21,9 @@ const Unowned = -1
 // segments if possible, so that few instances meet at one queue.
 //
 // barred says which instances cannot work on which segments, because they cannot read a queue of
-// it; nil: all can work on all. A unit with a barred segment does not go to that instance, unless
-// all are barred from it. Units with bars are shared out first, so that instances stay as even as
-// the bars allow.
+// the segment; nil: all can work on all. An instance gets no unit with a segment that it is barred
+// from, unless all instances are barred from that unit. Units with bars are shared out first, so
+// that instances stay as even as the bars allow.
 //
 // It moves the fewest units (queues or segments): an instance that joins n balanced ones takes at
 // most its share rounded up, and nothing else moves; when an instance leaves, only its units move.

@@ -107,7 +107,7 @@ func (f *runFlags) add(cmd *cobra.Command) {
 	cli.TakesHangup(cmd)
 	flags.BoolVar(&f.once, "once", false, "send the source once (the default)")
 	flags.DurationVar(&f.options.Every, "every", 0,
-		"send it again so long after the end of the last time, on one of all distributors")
+		"send it again, by one of all distributors, so long after the last sending has ended")
 	flags.BoolVar(&f.wait, "wait", false,
 		"wait until every task is done or in quarantine; needs delivery: once")
 	operate.WaitFlags(cmd, &f.waiting, "wait-timeout")
@@ -126,7 +126,7 @@ func (f *runFlags) add(cmd *cobra.Command) {
 		"how often the distributor says that it lives, and a leader that it leads; "+
 			"the same in all processes of a workload (default 5s)")
 	flags.DurationVar(&f.options.Lease, "lease", 0,
-		"after how long without that it counts as dead, and another leads; the same in all "+
+		"after how long without a beat it counts as dead, and another leads; the same in all "+
 			"processes (default 4 x --beat)")
 	flags.StringVar(&f.admin, "admin", "",
 		"where the admin port listens, `ADDR` as host:port, or off "+

@@ -52,8 +52,8 @@ other. For each the outcome, the time and the result or the error are printed.
   untried    nothing can be said: the command cannot be started, or nothing listens there
   bad-line   no task can be made of the line
 
-` + "`processor run --help`" + ` says how a task travels. What a command prints on standard error
-goes to the log. No configuration is read, so a command gets all variables but those of
+` + "`processor help exec`" + ` and http say how a task travels. What a command prints on standard
+error goes to the log. No configuration is read, so a command gets all variables but those of
 Azure's credentials.
 
 Exit status:
@@ -235,7 +235,7 @@ func (f *checkFlags) each(
 			return sum, err
 		}
 		if c.Outcome == outcomeUntried {
-			return sum, errors.New("the rest was not tried, which would have said the same")
+			return sum, errors.New("the rest was not tried: it would have said the same")
 		}
 	}
 	return sum, nil

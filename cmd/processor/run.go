@@ -94,7 +94,7 @@ func (f *runFlags) add(cmd *cobra.Command) {
 	cli.TakesHangup(cmd)
 	f.work.add(cmd)
 	flags.DurationVar(&f.options.UntilIdle, "until-idle", 0,
-		"leave after so long without a task (default: run until a signal)")
+		"leave after this long without a task (default: run until a signal)")
 	flags.IntVar(&f.options.Concurrency, "concurrency", 0,
 		"how many tasks are in work at once (default 256; with a command as many as "+
 			"--children, with --out 64 or more)")
@@ -108,7 +108,7 @@ func (f *runFlags) add(cmd *cobra.Command) {
 	flags.DurationVar(&f.options.Retry.MaxAge, "max-age", 0,
 		"quarantine a task that fails when its message is older than that (default: no limit)")
 	flags.DurationVar(&f.options.Retry.MaxBusy, "max-busy", 0,
-		"quarantine a task told \"not now\" so long after the first time (default 24h0m0s)")
+		"quarantine a task still told \"not now\" this long after the first time (default 24h0m0s)")
 	flags.DurationVar(&f.options.Retry.Base, "retry-base", 0,
 		"the longest delay before the second attempt; it doubles with each (default: it "+
 			"follows how long tasks take)")
@@ -119,15 +119,15 @@ func (f *runFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.options.Gate, "gate", "",
 		"wait at the gate `NAME` before the first task is taken")
 	flags.DurationVar(&f.options.MinInterval, "min-interval", 0,
-		"handle a key at most once in so long (default: no limit)")
+		"handle a key at most once in this time (default: no limit)")
 	flags.Float64Var(&f.options.MaxRate, "max-rate", 0,
-		"start so many tasks a second at most, all processors together; the same "+
+		"start at most this many tasks a second, all processors together; the same "+
 			"in all (default: no limit)")
 	flags.DurationVar(&f.options.Beat, "beat", 0,
 		"how often the processor says that it lives; the same in all processes "+
 			"of a workload (default 5s)")
 	flags.DurationVar(&f.options.Lease, "lease", 0,
-		"after how long without that others take its segments over; the same in all "+
+		"after how long without such a sign others take its segments over; the same in all "+
 			"processes (default 4 x --beat)")
 	flags.StringVar(&f.admin, "admin", "",
 		"where /readyz, /metrics and /debug/pprof/ are, `ADDR` as host:port, or off "+
@@ -428,8 +428,8 @@ func printSummary(w io.Writer, s processor.Summary, idle time.Duration) error {
 		{s.Failed, "failed"},
 		{s.Rejected, "rejected"},
 		{s.Retried, "put back for another attempt"},
-		{s.NotNow, "told \"not now\", and put back without one"},
-		{s.Released, "put back without one"},
+		{s.NotNow, "told \"not now\", and put back without an attempt"},
+		{s.Released, "put back without an attempt"},
 		{s.Skipped, "skipped, because their key was begun less than --min-interval ago"},
 		{s.Quarantined, "quarantined"},
 		{s.Duplicates, "recognised as done before"},

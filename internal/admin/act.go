@@ -151,7 +151,7 @@ func (p *Page) redrive(w http.ResponseWriter, _ *http.Request, in request) {
 		refuse(w, http.StatusConflict, "another one is under way")
 		return
 	case in.Dry != "" && (!tried || now.Cause != in.Cause || time.Since(now.Began) > dryFor):
-		refuse(w, http.StatusConflict, "try it first: that trial is not the last one, or it is too old")
+		refuse(w, http.StatusConflict, "try it first: only the last trial counts, for ten minutes")
 		return
 	}
 	next := action{

@@ -92,7 +92,7 @@ func (o GenerateOptions) complete(kind string) (GenerateOptions, error) {
 		if len(o.Accounts) == 0 {
 			return o, &Error{
 				"account",
-				"there is none; name each storage account to be made, which Azure has once in the world",
+				"there is none; name each storage account to make; a name must be unique in all of Azure",
 			}
 		}
 		o.Accounts = slices.Clone(o.Accounts)

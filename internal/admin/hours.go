@@ -61,7 +61,7 @@ func (h *hours) fresh(ctx context.Context) {
 	h.points = keep(h.points, pointsOf(rows), apart, status.HistorySpan-apart)
 	sent.chart = chartOf(h.points)
 	if h.text, err = json.Marshal(sent); err != nil {
-		h.log.Warn("the last hours cannot be written down", "error", err)
+		h.log.Warn("the last hours cannot be encoded for the page", "error", err)
 	}
 }
 

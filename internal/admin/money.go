@@ -107,7 +107,7 @@ func capped(m *status.Money) []string {
 		return []string{most}
 	}
 	if what != "" {
-		return []string{what + " to keep to a cap that this configuration does not have"}
+		return []string{what + " to keep to a cap that is not in this configuration"}
 	}
 	return nil
 }

@@ -42,7 +42,7 @@ func TestOneTextSaysWhatTheDayCosts(t *testing.T) {
 		},
 		{
 			status.Money{Slowed: 1},
-			"empty queues are polled more slowly by 1 processor to keep to a cap that this configuration does not have",
+			"empty queues are polled more slowly by 1 processor to keep to a cap that is not in this configuration",
 		},
 	} {
 		first, rest := SpendingFirst(&c.money)

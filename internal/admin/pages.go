@@ -53,7 +53,7 @@ func (s *Server) guard(pages http.Handler) http.Handler {
 		switch {
 		case !asked(s.names, r.Host):
 			http.Error(w,
-				"this port is not called so; ask it by its address in numbers, or advertise the name",
+				"this port does not go by that name; use its IP address, or set admin.advertise",
 				http.StatusMisdirectedRequest)
 			return
 		case r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodPost:

@@ -195,7 +195,7 @@ func (p *Page) pastFrame() []byte {
 	p.shown.Unlock()
 	text, err := event(partPast, c)
 	if err != nil {
-		p.o.Log.Warn("the past cannot be written down", "error", err)
+		p.o.Log.Warn("the last minutes cannot be encoded for the page", "error", err)
 	}
 	return text
 }

@@ -103,13 +103,13 @@ func (c *Console) Reload(
 		c.Log.Warn("the admin port stays where it is until the process is started again")
 	}
 	if file.Page.TokenFile != was.Page.TokenFile {
-		c.Log.Warn("page.tokenFile is another: "+
-			"the page goes by the one of before until the process is started again",
+		c.Log.Warn("page.tokenFile has changed: "+
+			"the page uses the old file until the process is started again",
 			"before", was.Page.TokenFile, "now", file.Page.TokenFile)
 	}
 	if file.Page.ByCommand != was.Page.ByCommand {
-		c.Log.Warn("page.onAdminPort is another: " +
-			"the page is where it was until the process is started again")
+		c.Log.Warn("page.onAdminPort has changed: " +
+			"the page stays where it is until the process is started again")
 	}
 	c.Log.Info("the configuration was read again", "file", path)
 	return nil

@@ -31,9 +31,9 @@ func TestAReloadSaysWhatNeedsARestart(t *testing.T) {
 	must(t, err)
 	for _, step := range []struct{ more, says string }{
 		{token("one"), ""},
-		{token("two"), `msg="page.tokenFile is another: the page goes by the one of before until the process is started again" before=/run/one now=/run/two`},
+		{token("two"), `msg="page.tokenFile has changed: the page uses the old file until the process is started again" before=/run/one now=/run/two`},
 		{"", `before=/run/one now=""`},
-		{token("one") + "  onAdminPort: false\n", "page.onAdminPort is another"},
+		{token("one") + "  onAdminPort: false\n", "page.onAdminPort has changed"},
 		{token("one") + "admin:\n  listen: 127.0.0.1:1\n", "the admin port stays where it is"},
 	} {
 		write(step.more)

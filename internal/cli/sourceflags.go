@@ -29,7 +29,7 @@ type SourceFlags struct {
 	keepEnv []string
 }
 
-// Help is the part of the help that says what a task is.
+// SourceHelp is the part of the help that says what a task is.
 const SourceHelp = `Exactly one of --input, --files, --list and --exec says what to read:
   --input F     the lines of a file, of all files that a pattern matches, or of
                 standard input (-). gzip and zstd are read as they are.

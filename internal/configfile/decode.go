@@ -136,7 +136,7 @@ func (d *decoder) group(path string, n ast.Node, g group) {
 		name := key.Value
 		known := slices.IndexFunc(g.fields, func(f field) bool { return f.name == name })
 		if !fieldName.MatchString(name) { // such as a value, after a lost line break
-			name = "(a name that is none)"
+			name = "(not a field's name)"
 		}
 		p := strings.TrimPrefix(path+"."+name, ".")
 		first := d.lines[p]

@@ -291,7 +291,7 @@ func (e *Exec) Close() error {
 	case <-all:
 	case <-time.After(4 * endPatience):
 		KillChildren()
-		return errors.New("a child has not ended, or not started, and is not waited for")
+		return errors.New("a child has not ended, or its start has not returned; it is not waited for")
 	}
 	if !e.health.suspect() { // else the end says it
 		e.lines.Flush()

@@ -107,7 +107,7 @@ func OpenFile(path string, o FileOptions) (*File, error) {
 	select {
 	case err = <-out.opened:
 	case <-out.broken:
-		err = fmt.Errorf("opening it has not returned for %v", out.opts.Patience)
+		err = fmt.Errorf("opening it has hung for %v", out.opts.Patience)
 	case <-o.Stopping:
 		err = errors.New("the process stops before it is open")
 	}

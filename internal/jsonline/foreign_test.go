@@ -28,7 +28,7 @@ func TestTheEncodingSaysWhatTheBodyIs(t *testing.T) {
 		"a number that is base64":       {"1234", "1234", "1234", "\xd7\x6d\xf8", ""},
 		"a JSON word that is base64":    {"true", "true", "true", "\xb6\xbb\x9e", ""},
 		"base64 of a text":              {encoded("hello"), encoded("hello"), encoded("hello"), "hello", ""},
-		"base64 of what is not JSON":     {"eyJ9", "eyJ9", "eyJ9", `{"}`, ""},
+		"base64 of what is not JSON":    {"eyJ9", "eyJ9", "eyJ9", `{"}`, ""},
 		"base64 without its padding":    {"e30", "e30", "e30", "e30", ""},
 		"base64 of an empty object":     {"e30=", "{}", "e30=", "{}", ""},
 		"base64 that no encoder writes": {"e31=", "e31=", "e31=", "e31=", ""},

@@ -95,9 +95,9 @@ func accountsAdd() *cobra.Command {
 		Use:   "add NAME",
 		Short: "Use one more account, or one again that drains",
 		Long: `Let the workload use an account of the configuration: its queues are made, and it
-takes its share of the segments, by its weight. Everything goes on meanwhile. Of an account
-that is used already the foreignQueues of the configuration are read from now on. Of one that
-was removed with --lost and came back it counts the messages, and says what becomes of them.
+takes its share of the segments, by its weight. Everything goes on meanwhile. If the
+account is used already, its foreignQueues in the configuration are read from now on. If it was
+removed with --lost and came back, the command counts its messages and says what becomes of them.
 
 First add the account to the configuration of all distributors and processors and
 restart them, one after another: the command is refused, and names them, while a
@@ -160,7 +160,7 @@ An account that is gone for good cannot be counted. --lost removes it ten minute
 drain, unless one of its queues can be counted with the credentials of the configuration. The
 command first says what may be lost: with delivery: once the tasks of each run that are not
 done, with at-least-once what was last counted. Without --yes it then asks. distributor runs
-repair puts again what lacks. Should the account come back, accounts add takes it in again.`,
+repair puts again what is missing. If the account comes back, accounts add takes it in again.`,
 		Example: `  distributor accounts remove acct02 --config pump.yaml
   distributor accounts remove acct02 --config pump.yaml --wait --yes
 

@@ -22,6 +22,7 @@ var (
 	// A file and the names of it that follow: start.go `Prepare`, `MakeQueues`.
 	filed  = regexp.MustCompile("\\b(\\w+\\.go)((?:,? `[\\w.]+`)+)")
 	quotes = regexp.MustCompile("`([^`]+)`")
+	placed = regexp.MustCompile(`[\w./-]+/\w+\.go\b`) // a file in its folder
 )
 
 // TestNamesOfTheDesignAreThoseOfTheCode: in the design and the protocols a reader who looks a name up finds it.
@@ -42,9 +43,9 @@ func TestNamesOfTheDesignAreThoseOfTheCode(t *testing.T) {
 	}
 	// The rule itself: what it finds.
 	text := "# A\n`cutWire`, (put.go\n`Putter.Send`, `picks`), `Putter.sends`, `distributor.New`,\n" +
-		"`distributor.Newer`, `json.Decoder`, `start`, `max-rate` and `Put`\n"
+		"`distributor.Newer`, `json.Decoder`, `start`, `max-rate`, `Put` and back/put.go\n"
 	_, unknown := known.unknown(Document{Path: "a.md", Lines: strings.Split(text, "\n")})
-	want := []string{"cutWire", "picks of put.go", "Putter.sends", "distributor.Newer"}
+	want := []string{"cutWire", "picks of put.go", "Putter.sends", "distributor.Newer", "back/put.go"}
 	if len(unknown) != len(want) {
 		t.Errorf("unknown are %q, want %q", unknown, want)
 	}
@@ -62,6 +63,7 @@ type declared struct {
 	in      map[string]bool // file.go name
 	ours    map[string]bool // packages
 	types   map[string]bool
+	files   []string // with their folders
 }
 
 // unknown says what of a document is in no code, and how many names it looked up.
@@ -71,6 +73,12 @@ func (k *declared) unknown(d Document) (looked int, problems []string) {
 		what = fmt.Sprintf("%s: the code has no %s", d.Path, what)
 		if !slices.Contains(problems, what) {
 			problems = append(problems, what)
+		}
+	}
+	for _, path := range placed.FindAllString(text, -1) {
+		looked++
+		if !slices.ContainsFunc(k.files, func(f string) bool { return strings.HasSuffix(f, "/"+path) }) {
+			add(path)
 		}
 	}
 	for _, m := range filed.FindAllStringSubmatch(text, -1) {
@@ -122,7 +130,7 @@ func names(t *testing.T) *declared {
 		if err != nil {
 			return err
 		}
-		k.ours[f.Name.Name] = true
+		k.ours[f.Name.Name], k.files = true, append(k.files, filepath.ToSlash(path))
 		for _, d := range f.Decls {
 			k.add(filepath.Base(path), f.Name.Name, d)
 		}

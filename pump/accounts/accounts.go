@@ -81,9 +81,9 @@ type Change struct {
 
 // Add lets a workload that exists use one more of the configured accounts, or one that drains
 // again: its queues are made, and then the map gives them their share of segments. If the workload
-// uses the account already, its configured foreign queues are read from now on. It is an [*Error],
-// naming them, if live members lack the account in their configuration: restart those with it
-// first.
+// uses the account already, its configured foreign queues are read from now on. If live
+// members lack the account in their configuration, the error is an [*Error] that names them: add
+// the account there, and reload or restart them first.
 //
 // An account that was removed as gone for good may come back with messages, which Change.Copies
 // counts. They are late copies. In delivery mode once, tasks that are done are recognised, open

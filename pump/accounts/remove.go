@@ -24,9 +24,9 @@ type RemoveOptions struct {
 	// than fail. The quarantine is not waited for: nothing empties it by itself.
 	Wait bool
 	// Lost: the account is gone for good, and what is in its queues is given up; [Lost] says before
-	// what that may be. It is an [*Error] while one of its queues can be counted with the credentials
-	// of the configuration, and for [LostAfter] after the drain. The file must still have them, though
-	// they are good for nothing any more.
+	// what that may be. The error is an [*Error] while one of the queues can be counted with
+	// the configured credentials, and for [LostAfter] after the drain. The configuration must still
+	// have these credentials, although they are of no use any more.
 	Lost bool
 	// Progress, if set, is called about every two seconds of waiting.
 	Progress func(Progress)
@@ -48,12 +48,12 @@ func (p Progress) Messages() (n int64) {
 	return n
 }
 
-// Remove takes an account out of the workload when it has been draining for long enough and every
-// queue of it, quarantine included, is empty; else it is an [*Error] that names what is left, or
-// waits for that. Its queues stay where they are. The control account cannot be removed. To remove
-// an account that the workload does not use is success. One that is gone for good is removed with
-// Lost. An error beside a change says that the account is out of the workload and its anchor may be
-// left. Removing the account again removes that too.
+// Remove takes an account out of the workload when it has been draining for long enough and all its
+// queues, quarantine included, are empty. Until then it waits if Wait is set, and else gives an
+// [*Error] that names what is left. The queues stay where they are. The control account cannot be
+// removed. To remove an account that the workload does not use is success. An account that is gone
+// for good is removed with Lost. An error beside a change says that the account is out of the
+// workload, but its anchor may be left. Removing the account again removes the anchor too.
 func Remove(ctx context.Context, cfg pump.Config, name string, opts RemoveOptions) (Change, error) {
 	o, err := openAccounts(ctx, cfg)
 	if err != nil {
@@ -93,8 +93,8 @@ func Remove(ctx context.Context, cfg pump.Config, name string, opts RemoveOption
 }
 
 // WaitDrained waits until an account that drains may be removed, as long as ctx lasts;
-// progress, which may be nil, is called about every two seconds. If only what is
-// in quarantine is left it is an [*Error], as nothing takes that away by itself.
+// progress, which may be nil, is called about every two seconds. If only
+// quarantined messages are left, the error is an [*Error]: nothing takes those away by itself.
 func WaitDrained(ctx context.Context, cfg pump.Config, name string, progress func(Progress)) error {
 	o, err := openAccounts(ctx, cfg)
 	if err != nil {

@@ -33,9 +33,9 @@ type Use struct {
 }
 
 // List says how the workload uses each account of its map and of the
-// configuration, by name. It is pump.ErrNoWorkload if the workload does not exist. A
-// configuration that says something else than what is pinned is a [*pump.MismatchError]
-// beside the list.
+// configuration, by name. The error is pump.ErrNoWorkload if the workload does not exist. If the
+// configuration differs from what is pinned, the error is a [*pump.MismatchError], and the list is
+// given too.
 func List(ctx context.Context, cfg pump.Config) ([]Use, error) {
 	o, err := readAccounts(ctx, cfg)
 	if err != nil {

@@ -75,10 +75,10 @@ func NewSender(cfg pump.Config, o SenderOptions) (*Sender, error) {
 // and while an account that is needed to begin the run does not answer.
 //
 // A task that cannot be sent, because it is too large, is part of the error; the others of the call
-// are still sent. Nothing was sent with these errors: no run can be begun, with the reason, which
-// waiting may not mend; ctx ended before the tasks were handed in; [ErrSenderClosed]. After any
-// other error (ctx ended later, or the run failed) the tasks may have been sent or not, and sent
-// again they are other tasks. After any error but ErrSenderClosed the next Send may succeed.
+// are still sent. Three errors mean that nothing was sent: no run can be begun (the error says
+// why); ctx ended before the tasks were handed in; [ErrSenderClosed]. After any other error (ctx
+// ended later, or the run failed) the tasks may have been sent or not. If you send them again, they
+// are other tasks. After any error but ErrSenderClosed the next Send may succeed.
 func (s *Sender) Send(ctx context.Context, tasks ...source.Record) error {
 	if len(tasks) == 0 {
 		return nil

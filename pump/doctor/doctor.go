@@ -63,7 +63,7 @@ type Finding struct {
 	// Subject is the account, queue, process or path that it is about; empty: the workload.
 	Subject string `json:"subject"`
 	Problem string `json:"problem"`
-	// Fix is the command that mends it, or that shows where to, with a word on it if it needs one.
+	// Fix is the command that mends it or shows where to mend it, with an explanation if needed.
 	Fix string `json:"fix"`
 }
 

@@ -87,10 +87,10 @@ func changeGate(
 // ErrWaiting is what Remove gives while processes wait at the gate.
 var ErrWaiting = errors.New("processes wait at it")
 
-// Remove takes a gate away that has served. While processes wait at it that is refused with
-// [ErrWaiting]: they would wait at a gate that no list of opened and closed gates shows. A process
-// that comes to it later, or between the look and the removal, finds it closed, as any gate that
-// was never opened. Removed is false when there was none.
+// Remove takes away a gate that is not needed any more. While processes wait at the gate, Remove
+// refuses with [ErrWaiting]: no list of opened and closed gates would show where they wait. A
+// process that comes to it later, or between the look and the removal, finds it closed, as any gate
+// that was never opened. Removed is false when there was none.
 func Remove(ctx context.Context, cfg pump.Config, name string) (removed bool, err error) {
 	if err := coordination.CheckGate(name); err != nil {
 		return false, err

@@ -18,7 +18,7 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// causeFound is such a cause with its row.
+// causeFound is a cause that stands in a row of its own, because the text has no room for it.
 type causeFound struct {
 	row   string
 	cause codec.Cause
@@ -28,7 +28,7 @@ type causeFound struct {
 // runsKnown is how many runs have their state remembered.
 const runsKnown = 4096
 
-// causesMost bounds how many such rows are read. Each is a full text in quarantine.
+// causesMost bounds how many rows of causes are read. Each is of a full text in quarantine.
 const causesMost = 100_000
 
 // readCauses reads the causes that stand in rows. A damaged row is left out: its message is then

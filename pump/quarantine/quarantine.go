@@ -192,7 +192,7 @@ func (q *Quarantine) segmentOf(m *Message) uint32 {
 }
 
 // List calls visit for each message that the filter means, account by account, until it
-// returns false. Messages are hidden from each other's lookers until it returns. The
+// returns false. Others do not see the messages until List returns. The
 // error joins those of accounts that could not be read to their end; the others were.
 func (q *Quarantine) List(ctx context.Context, f Filter, visit func(*Message) (more bool)) error {
 	left := f.Limit

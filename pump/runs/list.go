@@ -126,8 +126,8 @@ func (i *Info) spent(tallies map[string]workload.Tally, list *pump.Prices) {
 }
 
 // End ends the run whose id is, or begins with, id: its distributor stops, and nothing more of it
-// is started. Its later messages go to quarantine, or with drop are deleted and counted. A run that
-// is closed is [ErrRunState]: it has nothing left to end.
+// is started. Its later messages go to quarantine, or with drop are deleted and counted. For a
+// closed run the error is [ErrRunState]: it has nothing left to end.
 func End(ctx context.Context, cfg pump.Config, id string, drop bool, note string) (Info, error) {
 	o, err := openRuns(ctx, cfg)
 	if err != nil {

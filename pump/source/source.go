@@ -28,8 +28,8 @@ type Source interface {
 type Reader interface {
 	// Next gives the next record, whose bytes are valid until the call after. io.EOF is the end.
 	// After a [*BadInput] the reader goes on behind the bad record; any other error ends the
-	// reading. With [distributor.Options].Every it is then taken for trouble of this machine, and
-	// another distributor, or this one later, reads on at the cursor; an error that wraps
+	// reading. With [distributor.Options].Every such an error counts as trouble of this machine:
+	// another distributor, or this one later, reads on at the cursor. But an error that wraps
 	// [ErrSourceChanged] breaks the run. Next returns soon after ctx ends, even while its input is
 	// silent: a distributor that is told to stop waits for it.
 	Next(ctx context.Context) (Record, error)
@@ -83,7 +83,7 @@ func (e *BadInput) Unwrap() error { return e.Err }
 // FromSeq makes a source of an iterator, for tasks that a Go program makes itself. It cannot be
 // read again: a run over it is not resumed, and a second distribution calls seq again. An error in
 // the sequence ends the run, unless it is a [*BadInput]. The iterator runs in a goroutine of its
-// own; the bytes of a record must stay unchanged until the iterator is asked for the next but one.
+// own; the bytes of a record must stay unchanged until the yield of the next record has returned.
 func FromSeq(seq iter.Seq2[Record, error]) Source { return seqSource{seq} }
 
 type seqSource struct{ seq iter.Seq2[Record, error] }

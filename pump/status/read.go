@@ -290,11 +290,11 @@ func why(err error) string {
 	return first
 }
 
-// readEnds reads which runs wait for their ends, and of the first of them when there was the last
 // endsShown is how many runs are shown with their ends: each costs a request.
 const endsShown = 5
 
-// sign.
+// readEnds reads which runs wait for their ends and, for the first of them, when each last gave a
+// sign of life.
 func (r *statusReader) readEnds(ctx context.Context) error {
 	if r.view.Workload.Delivery != string(pump.Once) {
 		return nil // rows of runs go after the retention, and take no room until then

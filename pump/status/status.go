@@ -108,8 +108,8 @@ type Run struct {
 	Note     string  `json:"note"` // why it broke
 }
 
-// Instance is one process with a row. A process that was killed keeps its row until
-// another one evicts it, so with no other left until one comes: it is Silent then.
+// Instance is one process with a row. A process that was killed keeps its row until another one
+// evicts it. If no other is left, the row stays until one comes; the process is Silent meanwhile.
 type Instance struct {
 	Instance string `json:"instance"`
 	Role     string `json:"role"` // "processor", "distributor"

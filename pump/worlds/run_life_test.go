@@ -338,7 +338,7 @@ func TestAnOperatorListsShowsAndEndsRunsByTheBeginningOfTheirIDs(t *testing.T) {
 		if all, err := runs.List(t.Context(), cfg, "", 10); err != nil || len(all) != 3 {
 			t.Errorf("%+v, %v", all, err)
 		}
-		if _, err := runs.List(t.Context(), cfg, "finished", 10); err == nil || !strings.Contains(err.Error(), "is no state") {
+		if _, err := runs.List(t.Context(), cfg, "finished", 10); err == nil || !strings.Contains(err.Error(), "is not a state") {
 			t.Error(err)
 		}
 		if i, err := runs.Show(t.Context(), cfg, sealed.ID.String()); err != nil || *i.Done != 2 || i.State != "sealed" {

@@ -208,7 +208,7 @@ func (s *ledgerSegment) fencedAs(epoch uint64) bool {
 func (s *ledgerSegment) drop() { s.written, s.head, s.image = false, nil, nil }
 
 // Drop ends the fencing of segments whose holds ended: no task of them begins any more. Tasks in
-// hand stay in hand, and their results can still be committed, until another owner was there.
+// hand stay in hand, and their results can still be committed until another owner has fenced.
 func (l *Ledger) Drop(segments []uint32) {
 	for _, number := range segments {
 		l.use(number, (*ledgerSegment).drop)
@@ -285,7 +285,7 @@ func (l *Ledger) LiveRuns() []codec.RunID {
 	return slices.Clip(sortedRuns(live))
 }
 
-// Keeps gives those of runs with records in a fenced segment, rests included.
+// Keeps gives those of the given runs that have records in a fenced segment, rests included.
 func (l *Ledger) Keeps(runs []codec.RunID) (kept []codec.RunID) {
 	has := map[codec.RunID]bool{}
 	l.eachImage(func(s *ledgerSegment) {
@@ -298,9 +298,9 @@ func (l *Ledger) Keeps(runs []codec.RunID) (kept []codec.RunID) {
 	return sortedRuns(has)
 }
 
-// OldRests gives the runs with rests from before an hour (counted since 1970), and, for each fenced
-// segment with more than half of its most rests, the oldest beyond that half. The runs' rows say
-// whether they may go.
+// OldRests gives the runs with rests older than the hour before (hours since 1970). For each fenced
+// segment with more than half of the rests that it may have, it also gives the oldest beyond that
+// half. The runs' rows say whether they may go.
 func (l *Ledger) OldRests(before uint64) (aged, crowded []codec.RunID) {
 	old, beyond := map[codec.RunID]bool{}, map[codec.RunID]bool{}
 	l.eachImage(func(s *ledgerSegment) {

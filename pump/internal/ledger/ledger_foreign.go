@@ -321,9 +321,9 @@ func (l *Ledger) DeletedForeign(segment uint32, id string) {
 	})
 }
 
-// AgeForeign says since when any copy of a task would have been met: if there are many names, those
-// recorded before that go with the segment's next commit, the oldest first. The zero time: no name
-// goes.
+// AgeForeign says that all copies of tasks recorded before that time would have been met by now. If
+// a segment has many names, those recorded before go with its next commit, the oldest first. The
+// zero time: no name goes.
 func (l *Ledger) AgeForeign(before time.Time) {
 	l.aged.Store(&before)
 }

@@ -177,8 +177,8 @@ func isKnown(c *Config, account string) error {
 	if slices.ContainsFunc(c.Accounts, func(a pump.Account) bool { return a.Name == account }) {
 		return nil
 	}
-	return pump.Invalid("accounts", fmt.Sprintf("an account of it takes part in workload %q of "+
-		"account %s, which is not among them, so that workload cannot be looked for",
+	return pump.Invalid("accounts", fmt.Sprintf("one of them takes part in workload %q of "+
+		"account %s, and that account is not listed, so that workload cannot be looked for",
 		c.Workload, account),
 		fmt.Sprintf("add account %s, and set control: %s if that workload is meant; or use another "+
 			"workload name; or if that account is gone for good, remove what is left: "+

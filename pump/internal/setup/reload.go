@@ -21,7 +21,7 @@ func Reload(f *queues.Set, now *Config, given pump.Config) (changed bool, err er
 		return false, err
 	}
 	fixed := func(field, was, is string) error {
-		return pump.Invalid(field, fmt.Sprintf("it is %s, and %s in the process that runs",
+		return pump.Invalid(field, fmt.Sprintf("it is %s now, and the running process has %s",
 			logs.Quoted(is), logs.Quoted(was)), "put it back, or start the process again")
 	}
 	switch {
@@ -75,11 +75,11 @@ func tellMoney(now, next pump.Config) {
 		limit = next.Budget.CostPerDay
 	}
 	p := next.Prices
-	now.Log.Info("the cap on what a day costs, or the prices, are others", "cap", limit,
+	now.Log.Info("the cap on what a day costs, or the prices, have changed", "cap", limit,
 		"currency", p.Currency, "queue", p.Queue, "table", p.Table)
 	if next.Budget.CostPerDay > 0 && now.Sample <= 0 {
-		now.Log.Warn("this process keeps to the cap, and begins to sample the queues for it only " +
-			"when it is started again: unless another one samples, what the day has cost is not known")
+		now.Log.Warn("this process keeps to the cap, but samples the queues only after a restart; " +
+			"until then the cost of the day is known only if another process samples")
 	}
 }
 
@@ -89,7 +89,7 @@ func tell(log *slog.Logger, added, gone []string, others bool, l queues.Limits) 
 		log.Info("this process can reach more accounts", "accounts", strings.Join(added, " "))
 	}
 	if others {
-		log.Info("the limits of the budgets are others", "account", l.Account, "queue", l.Queue)
+		log.Info("the limits of the budgets have changed", "account", l.Account, "queue", l.Queue)
 	}
 	if len(gone) > 0 {
 		log.Warn("accounts are not in the configuration any more; this process uses them until it ends",

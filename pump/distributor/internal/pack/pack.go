@@ -28,7 +28,7 @@ type Packer struct {
 	// Writes is the version of the format that everybody reads at this moment.
 	Writes func() uint8
 	// Opened is called when an envelope gets its first task, before that can be part of a barrier;
-	// emit is called when the envelope is sealed.
+	// Emit is called when the envelope is sealed.
 	Opened func(interval int)
 	Emit   func(*Message) error
 
