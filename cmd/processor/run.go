@@ -50,8 +50,8 @@ How a command or an endpoint is asked: processor help exec, http, out, count.
 
 On the first signal the processor takes no more tasks, lets those that run finish for
 --grace, puts back what was not started, and ends with status 0; with --until-idle with
-130 or 143. --until-idle does not wait for tasks that come back later than it: let it be
-longer than --retry-max to see every retry through.
+130 or 143. --until-idle does not wait for tasks that come back after that time: make it
+longer than --retry-max if it is to wait for every retry.
 An endpoint that answers 429 or 503 and a child that is busy say "not now": that takes no
 attempt, the task comes back within --retry-max, and fewer tasks are started until it is over.
 

@@ -93,7 +93,7 @@ func accountsAdd() *cobra.Command {
 	var c change
 	cmd := &cobra.Command{
 		Use:   "add NAME",
-		Short: "Use one more account, or one again that drains",
+		Short: "Use one more account, or use a draining one again",
 		Long: `Let the workload use an account of the configuration: its queues are made, and it
 takes its share of the segments, by its weight. Everything goes on meanwhile. If the
 account is used already, its foreignQueues in the configuration are read from now on. If it was

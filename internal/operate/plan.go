@@ -99,8 +99,8 @@ func (f *planFlags) add(cmd *cobra.Command) {
 			"JSON lines have 3 to 6, what does not compress has 0.75")
 	f.source.Add(cmd)
 	flags.StringVar(&f.config, "config", "",
-		"a configuration `FILE` whose accounts, queues, segments, delivery and budget "+
-			"are to do (default: none)")
+		"plan with the accounts, queues, segments, delivery and budget of this "+
+			"configuration `FILE` (default: none)")
 	flags.IntVar(&f.tasks, "sample", capacity.DefaultSampleTasks,
 		"tasks of the input to measure at most, up to 64 MiB of them")
 	flags.IntVar(&f.in.Concurrency, "concurrency", 256, "tasks in the handlers of one processor")

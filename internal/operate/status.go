@@ -61,7 +61,7 @@ With --json the names are stable and all is there that the screen leaves out.`,
 	}
 	f.add(cmd)
 	flags := cmd.Flags()
-	flags.DurationVar(&f.watch, "watch", 0, "show it again and again, every 2s or as often as is said")
+	flags.DurationVar(&f.watch, "watch", 0, "show it again and again, every 2s or in the time given")
 	flags.Lookup("watch").NoOptDefVal = "2s"
 	cli.Seldom(cmd, "watch")
 	addReading(cmd, &f.options, 5)

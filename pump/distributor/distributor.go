@@ -42,10 +42,10 @@ type Options struct {
 	Pack int
 	// OnBadLine is for records that cannot be tasks. Default [BadLineFail].
 	OnBadLine BadLine
-	// SealAge is how long a task waits in an open envelope for others to fill it while the source
-	// gives less than the queues take; up to ten times as long while it gives more. Default: 1 s with
-	// MaxRate, and for a source that cannot be read again, because such sources may be slow; without
-	// bound for others, which do not stand still. Negative: without bound.
+	// SealAge is how long a task waits in an open envelope for others to fill it. While the source
+	// gives more than the queues take, it is up to ten times as long. Default: 1 s with MaxRate, and
+	// for a source that cannot be read again, because such a source may be slow. Other sources do not
+	// stand still and have no bound. Negative: no bound.
 	SealAge time.Duration
 	// MaxRate is how many tasks a second are read from the source at most. The rate is that of one
 	// distribution: of elected distributions one runs at a time. Default 0: no limit.

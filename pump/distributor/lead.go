@@ -297,7 +297,7 @@ type term struct {
 // outcome demands:
 //
 //	the source cannot be read     Abandon: another may, or this one later
-//	the source is of no use       Finish: as after a distribution
+//	the source cannot be sent     Finish: as after a distribution
 //	the run is sealed or broken   Finish: the next distribution is due after Every
 //	told to stop in mid-run       Abandon: another continues at once
 //	the control plane fails       Abandon: another, or this one again, continues soon
@@ -339,7 +339,7 @@ func (t *term) lead(ctx context.Context) (wait time.Duration, err error) {
 		if troubled(err) {
 			return t.stepBack(ctx, err), nil
 		}
-		t.d.cfg.Log.Error("the source is of no use; the next distribution is due as usual", "error", err)
+		t.d.cfg.Log.Error("the source cannot be sent; the next distribution is due as usual", "error", err)
 		return t.finish(ctx)
 	}
 	t.abandon(ctx)

@@ -14,9 +14,9 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// redriveKnown is how long after an interrupted redrive the ledger surely remembers the name of a
-// done task that has no living run ("Names" in package ledger): names go 15 minutes after that at
-// the earliest, and the copy that is put last must be met before. An interrupted redrive leaves its
+// redriveKnown is how long after an interrupted redrive the ledger still has the name of a done
+// task without a living run ("Names" in package ledger). Names go 15 minutes after that time at the
+// earliest, and a processor must meet the last copy before. An interrupted redrive leaves its
 // message hidden for [Lease].
 const redriveKnown = 2 * Lease
 

@@ -20,7 +20,8 @@ type Money struct {
 	Day    string      `json:"day"`    // UTC: 2026-11-25
 	// DayCost is what the day has cost so far, and PerDay what a day costs at the rate of the last
 	// minutes. Null if no process samples, or it does not know yet. If the process that samples has
-	// prices in another currency, DayCost is that of the requests up to the last row of the history.
+	// prices in another currency, DayCost is computed here, of the requests up to the last row of the
+	// history.
 	DayCost *float64 `json:"dayCost"`
 	PerDay  *float64 `json:"costPerDayNow"`
 	// CapPerDay is budget.costPerDay of this configuration; null without a cap. LeastPerDay is the

@@ -392,10 +392,10 @@ func (p *Putter) observe(s *Sink, what func(h *health, now time.Time)) {
 	}
 	switch s.state() {
 	case dark:
-		p.Log.Warn("a queue is dark; its tasks go to others once that is marked", "queue", s.name,
-			"because", s.why())
+		p.Log.Warn("a queue is dark; its tasks go to others once the workload's row says so",
+			"queue", s.name, "because", s.why())
 	case limited:
-		p.Log.Warn("a queue is at its limit; what it has no room for goes to others once that is marked",
+		p.Log.Warn("a queue is at its limit; the rest goes to others once the workload's row says so",
 			"queue", s.name)
 	default:
 		p.Log.Info("a queue is as it should be again; its tasks come home", "queue", s.name)

@@ -244,7 +244,7 @@ func (r *Router) open(account, queue string, active bool) *Sink {
 	if _, said := r.warned[account]; !said && active {
 		r.warned[account] = struct{}{}
 		r.log.Error("the workload has an account that this process has no credentials "+
-			"for; its tasks go to others once that is marked",
+			"for; its tasks go to others once the workload's row says so",
 			"account", account, "error", err)
 	}
 	return refusedSink(account+"/"+queue, err, r.share(account))
