@@ -339,7 +339,8 @@ func (t *term) lead(ctx context.Context) (wait time.Duration, err error) {
 		if troubled(err) {
 			return t.stepBack(ctx, err), nil
 		}
-		t.d.cfg.Log.Error("the source cannot be sent; the next distribution is due as usual", "error", err)
+		t.d.cfg.Log.Error("the source cannot be sent; the next distribution is due as usual",
+			"error", err)
 		return t.finish(ctx)
 	}
 	t.abandon(ctx)
