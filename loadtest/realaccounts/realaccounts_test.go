@@ -339,6 +339,48 @@ func TestADryRunMakesNoRequest(t *testing.T) {
 	}
 }
 
+func TestPartsAreLeftOutByTheirNames(t *testing.T) {
+	for list, want := range map[string]string{
+		"":                              "conformance rules limits figures pump kill",
+		"limits,kill":                   "conformance rules figures pump",
+		"limits|kill":                   "conformance rules figures pump",
+		"limit":                         `there is no part "limit"`,
+		strings.Join(parts, ","):        "every part is left out",
+		"rules, figures conformance ,,": "limits pump kill",
+	} {
+		chosen, err := partsWithout(list)
+		if got := strings.Join(chosen, " "); err == nil && got != want || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %q, %v", list, got, err)
+		}
+	}
+}
+
+// TestAPartThatTriesNothingFails: -run with a name that nothing has would find no difference.
+func TestAPartThatTriesNothingFails(t *testing.T) {
+	_, accounts := listening(t, azsim.NoLimits(), "one")
+	tr := newTrial(t.Context(), t, accounts, defaultRequests())
+	tr.chosen = []string{partRules, partLimits}
+	if out := tr.described(); strings.Contains(out, partPump) || strings.Contains(out, "cNxM") || !strings.Contains(out, partRules) {
+		t.Errorf("the parts that are left out are described\n%s", out)
+	}
+	failing := new(testing.T)
+	tr.some(failing, 0)
+	if !failing.Failed() || len(tr.report.Failed) != 1 {
+		t.Errorf("%v", tr.report.Failed)
+	}
+}
+
+func TestBinariesAreFoundByTheNamesOfPackages(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "queuepump-processor"), []byte("#!/bin/sh\n"), 0o755))
+	if path, err := binary(dir, "processor"); err != nil || filepath.Base(path) != "queuepump-processor" {
+		t.Errorf("%s, %v", path, err)
+	}
+	if _, err := binary(dir, "distributor"); err == nil || !strings.Contains(err.Error(), "there is no distributor in "+dir) {
+		t.Error(err)
+	}
+}
+
 // TestAReportHoldsNoSecret, whatever stands in a failure.
 func TestAReportHoldsNoSecret(t *testing.T) {
 	a := Account{Connection: "https://two.queue.core.windows.net/?sv=1&sig=c2Vjcm%2BV0"}

@@ -3,6 +3,7 @@ package realaccounts
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -31,8 +32,9 @@ var (
 	requests = flag.Int64("requests", defaultRequests(), "the most requests, of all processes and with the removing")
 	tasks    = flag.Int("tasks", 3000, "tasks of each of the two runs of the pump")
 	older    = flag.Duration("older", time.Hour, "remove what other runs have left if they began so long ago")
-	outDir   = flag.String("out", filepath.Join("..", "..", "out", "azure"), "the `DIR` for the report and what the binaries write")
-	binDir   = flag.String("bin", filepath.Join("..", "..", "bin"), "the `DIR` of the binaries")
+	without  = flag.String("without", "", "`PARTS` to leave out, of "+strings.Join(parts, ","))
+	outDir   = flag.String("out", filepath.Join("out", "azure"), "the `DIR` for the report and what the binaries write")
+	binDir   = flag.String("bin", "bin", "the `DIR` of the binaries, also by the names that packages give them")
 )
 
 // trial is one run.
@@ -43,11 +45,12 @@ type trial struct {
 	older     time.Duration
 	out, bin  string
 	targets   []*target
+	chosen    []string        // of the parts
 	ctx       context.Context // of the parts: it ends when the budget is spent, or by Ctrl-C
 	budget    *budget
 	transport storagetest.Doer
 	report    report
-	parts     [][]string    // of the report: what was tried
+	tries     [][]string    // of the report: what was tried
 	puts      time.Duration // what a put took: a median; 0 if it was not measured
 }
 
@@ -58,7 +61,7 @@ func newTrial(ctx context.Context, t testing.TB, accounts []Account, requests in
 	must(t, err)
 	client := azure.NewTransport(64)
 	t.Cleanup(client.CloseIdleConnections)
-	tr := &trial{began: time.Now(), tasks: *tasks, older: *older, out: *outDir, bin: *binDir, targets: targets, transport: doer{client.Transport}}
+	tr := &trial{began: time.Now(), tasks: *tasks, older: *older, out: *outDir, bin: *binDir, targets: targets, transport: doer{client.Transport}, chosen: parts}
 	tr.prefix = newPrefix(tr.began)
 	ctx, cancel := context.WithCancelCause(ctx)
 	t.Cleanup(func() { cancel(nil) })
@@ -72,7 +75,7 @@ func newTrial(ctx context.Context, t testing.TB, accounts []Account, requests in
 		tr.report.secrets = append(tr.report.secrets, one.secrets()...)
 		rows = append(rows, []string{one.name, one.queues, one.tables, one.credential()})
 	}
-	tr.report.add("Accounts", "", []string{"account", "queues", "tables", "credential"}, rows...)
+	tr.report.add("Accounts", "", []string{"account", "queues", "tables", "credential", "requests"}, rows...)
 	return tr
 }
 
@@ -89,6 +92,8 @@ func TestAccounts(t *testing.T) {
 	if *requests < 2*reserve {
 		t.Fatalf("-requests: %d are too few; use %d or more: %d are kept for removing what was made", *requests, 2*reserve, reserve)
 	}
+	chosen, err := partsWithout(*without)
+	must(t, err)
 	accounts, err := fromEnvironment(os.Getenv)
 	must(t, err)
 	// The first Ctrl-C ends the parts, the second one everything.
@@ -96,18 +101,16 @@ func TestAccounts(t *testing.T) {
 	t.Cleanup(stop)
 	context.AfterFunc(ctx, stop)
 	tr := newTrial(ctx, t, accounts, *requests)
+	tr.chosen, tr.out, tr.bin = chosen, fromRoot(t, *outDir), fromRoot(t, *binDir)
 	fmt.Fprint(t.Output(), tr.described())
 	if *dryRun {
 		t.Skip("nothing else was done")
 	}
-	if tr.out, err = filepath.Abs(tr.out); err == nil {
-		err = os.MkdirAll(tr.out, 0o755)
-	}
-	must(t, err)
+	must(t, os.MkdirAll(tr.out, 0o755))
 	t.Cleanup(func() { tr.finish(t) })
 	tr.report.Earlier, err = tr.earlier(tr.ctx)
 	tr.must(t, err)
-	for _, part := range parts {
+	for _, part := range tr.chosen {
 		t.Run(part, func(t *testing.T) {
 			t.Cleanup(func() { tr.tried(t, part) })
 			tr.must(t, nil)
@@ -117,6 +120,33 @@ func TestAccounts(t *testing.T) {
 			}[part](t)
 		})
 	}
+}
+
+// partsWithout are the parts but some, which stand with commas or bars between them.
+func partsWithout(list string) (chosen []string, err error) {
+	out := strings.FieldsFunc(list, func(c rune) bool { return strings.ContainsRune(",| ", c) })
+	for _, part := range out {
+		if !slices.Contains(parts, part) {
+			return nil, fmt.Errorf("there is no part %q to leave out; the parts are %s", part, strings.Join(parts, ", "))
+		}
+	}
+	chosen = slices.DeleteFunc(slices.Clone(parts), func(part string) bool { return slices.Contains(out, part) })
+	if len(chosen) == 0 {
+		return nil, errors.New("every part is left out")
+	}
+	return chosen, nil
+}
+
+// fromRoot is a whole path. `go test` runs in the folder of this package, and its user is in the root
+// of the source tree; the test binary runs where its user is.
+func fromRoot(t testing.TB, path string) string {
+	t.Helper()
+	if _, err := os.Stat("trial_test.go"); err == nil && !filepath.IsAbs(path) {
+		path = filepath.Join("..", "..", path)
+	}
+	path, err := filepath.Abs(path)
+	must(t, err)
+	return path
 }
 
 // tried says what became of a part, and what it cost.
@@ -129,7 +159,7 @@ func (tr *trial) tried(t *testing.T, part string) {
 	}
 	queues, tables, money := tr.budget.of(part)
 	row := []string{part, outcome, fmt.Sprint(queues + tables), fmt.Sprintf("%.4f", money)}
-	tr.parts = append(tr.parts, row)
+	tr.tries = append(tr.tries, row)
 	t.Logf("%s: %s requests, some %s %s", outcome, row[2], row[3], pump.PublishedPrices.Currency)
 }
 
@@ -147,6 +177,13 @@ func (tr *trial) fail(t testing.TB, format string, args ...any) {
 	defer tr.report.mu.Unlock()
 	tr.report.Failed = append(tr.report.Failed, strings.TrimPrefix(name+": "+text, ": "))
 	t.Error(text)
+}
+
+// some fails a part of which -run or -skip has left nothing.
+func (tr *trial) some(t *testing.T, n int) {
+	if n == 0 && tr.ctx.Err() == nil && !t.Failed() {
+		tr.fail(t, "nothing was tried: no rule or case has such a name")
+	}
 }
 
 // must ends a test with an error, or because the run has ended.
@@ -167,6 +204,9 @@ func (tr *trial) finish(t *testing.T) {
 	if cause := context.Cause(tr.ctx); cause != nil {
 		tr.fail(t, "the run did not complete: %v", cause)
 	}
+	if len(tr.tries) == 0 {
+		tr.fail(t, "nothing was tried: no part has such a name")
+	}
 	if err := tr.clean(context.WithoutCancel(tr.ctx)); err != nil {
 		r.Left = append(r.Left, err.Error())
 		tr.fail(t, "removing: %v", err)
@@ -174,9 +214,13 @@ func (tr *trial) finish(t *testing.T) {
 	queues, tables, money := tr.budget.sum(func(counted) bool { return true })
 	r.Used, r.Cost, r.Seconds = queues+tables, money, time.Since(tr.began).Seconds()
 	r.Queues, r.Tables = tr.budget.created("CreateQueue"), tr.budget.created("CreateTable")
+	for i, one := range tr.targets {
+		queues, tables, _ := tr.budget.sum(func(c counted) bool { return c.account == one.name })
+		r.Sections[0].Rows[i] = append(r.Sections[0].Rows[i], fmt.Sprint(queues+tables))
+	}
 	r.Same = !t.Failed()
 	r.Sections = slices.Insert(r.Sections, 1, section{
-		Title: "Tried", Head: []string{"part", "outcome", "requests", "cost in " + pump.PublishedPrices.Currency}, Rows: tr.parts,
+		Title: "Tried", Head: []string{"part", "outcome", "requests", "cost in " + pump.PublishedPrices.Currency}, Rows: tr.tries,
 	})
 	r.add("Requests", "", []string{"operation", "answer", "requests"}, tr.budget.operations()...)
 	path, err := r.write(tr.out)
@@ -194,12 +238,24 @@ func (tr *trial) described() string {
 		fmt.Fprintf(&b, "  %-24s queues %s  tables %s  by %s\n", t.name, t.queues, t.tables, t.credential())
 	}
 	fmt.Fprintf(&b, "names that are made; all begin with %s\n", tr.prefix)
-	fmt.Fprintf(&b, "  cNxM, rN: at most some 200 queues and tables of cases and rules, in the first account\n")
-	fmt.Fprintf(&b, "  f, p-0 to p-%d, p-poison, k-0 to k-%d, k-poison: queues of each account\n", pumpQueues-1, pumpQueues-1)
-	fmt.Fprintf(&b, "  rows of table %s of each account, whose partitions begin so; the table too, if it is not there yet\n", pumpTable)
+	for _, made := range []struct {
+		by   []string
+		what string
+	}{
+		{[]string{partConformance}, "cNxM: at most some 180 queues and tables of cases, in the first account"},
+		{[]string{partRules, partLimits}, "rN: at most 20 queues and tables of rules, in the first account"},
+		{[]string{partFigures}, "f: a queue of each account"},
+		{[]string{partPump}, fmt.Sprintf("p-0 to p-%d, p-poison: queues of each account", pumpQueues-1)},
+		{[]string{partKill}, fmt.Sprintf("k-0 to k-%d, k-poison: queues of each account", pumpQueues-1)},
+		{[]string{partPump, partKill}, "rows of table " + pumpTable + " of each account, whose partitions begin so; the table too, if it is not there yet"},
+	} {
+		if slices.ContainsFunc(made.by, func(part string) bool { return slices.Contains(tr.chosen, part) }) {
+			fmt.Fprintf(&b, "  %s\n", made.what)
+		}
+	}
 	fmt.Fprintf(&b, "requests\n  at most %d, which cost at most %.3f %s (%s)\n",
 		tr.budget.most, mostCost(tr.budget.most), pump.PublishedPrices.Currency, pump.PublishedPrices.Source)
-	for _, part := range parts {
+	for _, part := range tr.chosen {
 		fmt.Fprintf(&b, "  %-24s up to some %d\n", part, allowance[part])
 	}
 	fmt.Fprintf(&b, "  %-24s %d are kept for it\n", "removing", reserve)
@@ -211,6 +267,7 @@ func (tr *trial) described() string {
 func (tr *trial) conformance(t *testing.T) {
 	cases, failed := 0, [][]string{}
 	t.Cleanup(func() {
+		tr.some(t, cases)
 		tr.report.add("Conformance", fmt.Sprintf("%d of %d cases are as the suite says.", cases-len(failed), cases), []string{"case", "the account"}, failed...)
 	})
 	storagetest.Run(t, storagetest.Harness{
@@ -290,8 +347,9 @@ func (tr *trial) askRules(t *testing.T, part string, limits azsim.Limits) {
 	rules := slices.DeleteFunc(allRules(), func(r rule) bool { return r.part != part })
 	rows := make([][]string, len(rules))
 	t.Cleanup(func() {
-		tr.report.add("Rules of loadtest/azsim/AZURE.md: "+part, "", []string{"check", "rule", "known by", "the account", "the simulator", "verdict", "detail"},
-			slices.DeleteFunc(rows, func(row []string) bool { return row == nil })...)
+		rows = slices.DeleteFunc(rows, func(row []string) bool { return row == nil })
+		tr.some(t, len(rows))
+		tr.report.add("Rules of loadtest/azsim/AZURE.md: "+part, "", []string{"check", "rule", "known by", "the account", "the simulator", "verdict", "detail"}, rows...)
 	})
 	for i := range rules {
 		r := &rules[i]
