@@ -209,26 +209,27 @@ fuzz: ##develop run every fuzz target for FUZZTIME (30s)
 		$(GO) test "$$(dirname $$file)" -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) || exit 1; \
 	done
 
-# A round is all benchmarks once, so that ratios are taken within a round. With two cores the client
-# has core 1, and the simulator, which it starts, core 0.
+# A round is all benchmarks once, so that ratios are taken within a round. The benchmarks are a program
+# of their own, which gives itself and the simulator a core each; ARGS are more flags for it.
 ROUNDS_BENCH = $(if $(filter quick,$(BENCH)),1,5)
-PIN     = $(shell command -v taskset >/dev/null && test $$(getconf _NPROCESSORS_ONLN) -gt 1 && echo taskset --cpu-list 1)
-MEASURE = GOMAXPROCS=1 $(PIN) ../out/bench/bench.test $(if $(PIN),-bench.pin) -bench.dir ../out/bench $(if $(filter quick,$(BENCH)),-test.short) -test.benchtime 1x -test.timeout 1h
+MEASURE = GOMAXPROCS=1 ../out/bench/bench.test -bench.pin -bench.dir ../out/bench $(if $(filter quick,$(BENCH)),-test.short) -test.benchtime 1x -test.timeout 1h $(ARGS)
 PARTS   = codec shardmap pump/source pump/distributor/internal/pack pump/processor pump/internal/queues pump/internal/ledger pump/storage/azure internal/handlers
 COMMIT  = $$(git rev-parse --short HEAD)$$(git diff --quiet HEAD -- '*.go' go.mod || echo ' with changes')
 OUTPUT ?= out/bench/results.txt
+MEASURED = $(abspath $(OUTPUT))
 bench: ##prove measure the pump beside azqueue alone in ten minutes, see that each figure is kept, and write bench/RESULTS.md, with NOTE='what changed'; BENCH=quick only prints, ONLY='Handler|Rival' measures some; OLD=file compares with what OUTPUT=file had then
-	@mkdir -p out/bench
+	@mkdir -p out/bench $(dir $(MEASURED))
+	@cp $(call quote,$(or $(OLD),bench/results.txt)) out/bench/old.txt
 	$(GO) test -c -o out/bench/bench.test ./bench
-	@printf '%s\n' "command: make bench" "note: "$(call quote,$(NOTE)) "commit: $(COMMIT)" "date: $$(date +%F)" "cores: $$(getconf _NPROCESSORS_ONLN)" "go: $$($(GO) env GOVERSION)" "load: $$(uptime | sed 's/.*: //')" "azqueue: $$($(GO) list -m -f '{{.Version}}' github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2)" > $(OUTPUT)
-	cd bench; for round in $$(seq $(ROUNDS_BENCH)); do $(MEASURE) -test.run '^$$' -test.bench 'Way/($(or $(ONLY),.*))$$' || exit 1; done | tee -a ../$(OUTPUT)
-	$(if $(ONLY)$(BENCH),,$(GO) test -run '^$$' -bench . -benchmem -benchtime 100ms $(addprefix ./,$(PARTS)) >> $(OUTPUT))
-	$(GO) test ./bench -count 1 -run '^TestFigures$$' -figures '$(abspath $(OUTPUT))' $(if $(ONLY)$(BENCH),,-figures.write)
-	$(if $(ONLY)$(BENCH),,cp $(OUTPUT) bench/results.txt)
-	$(if $(OLD),$(BENCHSTAT) -filter '.name:Way' $(call quote,$(OLD)) $(OUTPUT))
+	@printf '%s\n' "command: "$(call quote,make bench$(if $(BENCH), BENCH=$(BENCH))$(if $(ONLY), ONLY='$(ONLY)')) "note: "$(call quote,$(NOTE)) "commit: $(COMMIT)" "date: $$(date +%F)" "cores: $$(getconf _NPROCESSORS_ONLN)" "system: $$(uname -srm)" "go: $$($(GO) env GOVERSION)" "load: $$(uptime | sed 's/.*: //')" "azqueue: $$($(GO) list -m -f '{{.Version}}' github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2)" > $(MEASURED)
+	cd bench; for round in $$(seq $(ROUNDS_BENCH)); do $(MEASURE) -test.run '^$$' -test.bench 'Way/($(or $(ONLY),.*))$$' || { echo FAIL; exit 1; }; done | tee -a $(MEASURED)
+	$(if $(ONLY)$(BENCH),,$(GO) test -run '^$$' -bench . -benchmem -benchtime 100ms $(addprefix ./,$(PARTS)) >> $(MEASURED))
+	cd bench; ../out/bench/bench.test -test.run '^TestFigures$$' -figures $(MEASURED) $(if $(OLD)$(if $(ONLY)$(BENCH),,x),-figures.old ../out/bench/old.txt) $(if $(ONLY)$(BENCH),,-figures.write)
+	$(if $(ONLY)$(BENCH),,cp $(MEASURED) bench/results.txt)
+	$(if $(OLD),$(BENCHSTAT) -table goos -filter '.name:Way' out/bench/old.txt $(MEASURED))
 
 soak: ##prove let both binaries work for ten minutes, see that their memory is flat, and write it into bench/RESULTS.md
-	COMMIT="$(COMMIT)" $(GO) test ./bench -count 1 -v -timeout 1h -run '^TestSoak$$' -soak.for 10m -soak.write
+	COMMIT="$(COMMIT)" $(GO) test ./bench -count 1 -v -timeout 1h -run '^TestSoak$$' -soak.for 10m -soak.write $(ARGS)
 
 cover: azurite ##develop show the coverage of each package
 	@mkdir -p out

@@ -2,7 +2,9 @@ package bench
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -18,6 +20,7 @@ import (
 
 var (
 	figuresFlag = flag.String("figures", "", "say what the benchmarks of this file come to")
+	oldFlag     = flag.String("figures.old", "", "and what those of an older file came to")
 	writeFlag   = flag.Bool("figures.write", false, "and write it into the documents")
 )
 
@@ -33,6 +36,9 @@ func readResults(r io.Reader) (*results, error) {
 	rs := &results{config: map[string]string{}, values: map[string]map[string][]float64{}}
 	for lines := bufio.NewScanner(r); lines.Scan(); {
 		fields := strings.Fields(lines.Text())
+		if lines.Text() == "FAIL" {
+			return nil, errors.New("a benchmark has failed")
+		}
 		if key, value, ok := strings.Cut(lines.Text(), ": "); ok && !strings.ContainsAny(key, " \t") {
 			rs.config[key] = cmp.Or(rs.config[key], strings.TrimSpace(value))
 		}
@@ -52,7 +58,11 @@ func readResults(r io.Reader) (*results, error) {
 		}
 	}
 	if len(rs.names) == 0 {
-		return nil, io.ErrUnexpectedEOF
+		var names []string
+		for _, w := range ways {
+			names = append(names, w.name)
+		}
+		return nil, fmt.Errorf("nothing was measured: ONLY is some of %s", strings.Join(names, "|"))
 	}
 	return rs, nil
 }
@@ -123,7 +133,7 @@ func (rs *results) figures() []figure {
 		},
 		{"most memory of a processor that writes results", mostOf("back-MiB"), "MiB", 0, 192, 0, true},
 		{"most memory of a distributor", mostOf("out-MiB"), "MiB", 0, 256, 0, true},
-		{"4,000,000 tasks through a distributor on one core", median(rs.of("File", "out-tasks/s")), "tasks/s", 0, 0, 0, true},
+		{number(median(rs.of("File", "tasks"))) + " tasks through a distributor on one core", median(rs.of("File", "out-tasks/s")), "tasks/s", 0, 0, 0, true},
 		{"the same through a processor on one core", median(rs.of("File", "back-tasks/s")), "tasks/s", 0, 0, 0, true},
 	}
 	return slices.DeleteFunc(all, func(f figure) bool { return f.value == 0 })
@@ -199,10 +209,30 @@ func (rs *results) summary(brief bool) string {
 	return table(rows...)
 }
 
+// beside is the table of figures with those of older results, of other sources.
+func (rs *results) beside(older *results) string {
+	same := older != nil && older.config["commit"] == rs.config["commit"] && !strings.HasSuffix(rs.config["commit"], " with changes")
+	if older == nil || same {
+		return rs.summary(false)
+	}
+	was := map[string]string{}
+	for _, f := range older.figures() {
+		was[f.what] = f.String()
+	}
+	rows := [][]string{{"what", "result", "wanted", older.config["date"] + ", " + older.config["commit"]}}
+	for _, f := range rs.figures() {
+		rows = append(rows, []string{f.what, f.String(), f.wanted(), was[f.what]})
+	}
+	return table(rows...)
+}
+
 // medians is a table of benchmarks whose names begin so, with the units that they have.
 func (rs *results) medians(has func(name string) bool) string {
 	var units []string
 	names := slices.DeleteFunc(slices.Clone(rs.names), func(n string) bool { return !has(n) })
+	if len(names) == 0 {
+		return ""
+	}
 	for _, name := range names {
 		for unit := range rs.values[name] {
 			if !slices.Contains(units, unit) {
@@ -231,16 +261,29 @@ func isWay(name string) bool { return strings.HasPrefix(name, "Way/") }
 // provenance is what stands above the figures.
 func (rs *results) provenance() string {
 	c := rs.config
-	return fmt.Sprintf("`%s` on %s, %s cores, %s,\ncommit %s, %s, load average before it %s;\nazqueue %s; the client and the simulator have a core each; "+
-		"the simulator answers after %d ms:\n\n", c["command"], c["cpu"], c["cores"], c["go"], c["commit"], c["date"], c["load"], c["azqueue"], latency.Milliseconds())
+	return fmt.Sprintf("`%s` on %s, %s cores, %s, %s,\ncommit %s, %s, load average before it %s;\nazqueue %s; %s; "+
+		"the simulator answers after %d ms:\n\n", c["command"], c["cpu"], c["cores"], cmp.Or(c["system"], c["goos"]), c["go"], c["commit"], c["date"], c["load"], c["azqueue"],
+		cmp.Or(c["placement"], "the client and the simulator have a core each"), latency.Milliseconds())
 }
 
-// entry is the part of RESULTS.md that shows the results.
-func (rs *results) entry() string {
-	return fmt.Sprintf("## %s, commit %s\n\n%s.\n\n%s%s\nMedians of %d rounds. \"out\" is putting, or compressing; \"back\" is getting, handling and deleting, or decompressing.\n"+
+// entry is the part of RESULTS.md that shows the results, beside older ones.
+func (rs *results) entry(older *results) string {
+	note := ""
+	if rs.config["note"] != "" {
+		note = rs.config["note"] + ".\n\n"
+	}
+	return fmt.Sprintf("## %s, commit %s\n\n%s%s%s\nMedians of %d rounds. \"out\" is putting, or compressing; \"back\" is getting, handling and deleting, or decompressing.\n"+
 		"Of File, which is both binaries, they are the processes from start to end. azqueue and the floor have their lines in memory;\nthe pump reads a file and looks for keys. Bodies are lines of %d bytes.\n\n%s\n%s",
-		rs.config["date"], rs.config["commit"], rs.config["note"], rs.provenance(), rs.summary(false), len(rs.of("Rival", "tasks")), lineBytes-1,
+		rs.config["date"], rs.config["commit"], note, rs.provenance(), rs.beside(older), rs.rounds(), lineBytes-1,
 		rs.medians(isWay), rs.medians(func(name string) bool { return !isWay(name) }))
+}
+
+// rounds is how often the way was measured that was measured most.
+func (rs *results) rounds() (n int) {
+	for _, w := range ways {
+		n = max(n, len(rs.of(w.name, "tasks")))
+	}
+	return n
 }
 
 // replaceBetween puts text between two lines of a document.
@@ -253,8 +296,9 @@ func replaceBetween(doc, begins, ends, text string) (string, error) {
 	return head + begins + "\n" + text + ends + "\n" + tail, nil
 }
 
-// documents are the files that have the results, as they are with them.
-func (rs *results) documents() map[string]func(doc string) (string, error) {
+// documents are the files that have the results, as they are with them. An entry of the same commit
+// that is the newest is replaced.
+func (rs *results) documents(older *results) map[string]func(doc string) (string, error) {
 	const begins, ends = "<!-- make bench -->", "<!-- end of make bench -->"
 	return map[string]func(string) (string, error){
 		"RESULTS.md": func(doc string) (string, error) {
@@ -263,7 +307,11 @@ func (rs *results) documents() map[string]func(doc string) (string, error) {
 			if !ok {
 				return "", fmt.Errorf("there is no line %q", first)
 			}
-			return head + first + "\n" + rs.entry() + rest, nil
+			newest, earlier, more := strings.Cut(strings.TrimLeft(rest, "\n"), "\n## ")
+			if title, _, _ := strings.Cut(newest, "\n"); more && strings.HasSuffix(title, ", commit "+rs.config["commit"]) {
+				rest = "\n## " + earlier
+			}
+			return head + first + "\n" + rs.entry(older) + rest, nil
 		},
 		"../docs/reports/performance.md": func(doc string) (string, error) {
 			return replaceBetween(doc, begins, ends, rs.provenance()+rs.summary(false)+"\n"+rs.medians(isWay))
@@ -276,26 +324,34 @@ func (rs *results) documents() map[string]func(doc string) (string, error) {
 	}
 }
 
-// TestFigures fails if what `make bench` measured misses a bound.
+// TestFigures fails if what a whole `make bench` measured misses a bound. Fewer tasks or rounds only
+// say that they do.
 func TestFigures(t *testing.T) {
 	if *figuresFlag == "" {
 		t.Skip("nothing was measured: make bench")
 	}
-	f, err := os.Open(*figuresFlag)
-	must(t, err)
-	defer func() { _ = f.Close() }()
-	rs, err := readResults(f)
-	must(t, err)
-	fmt.Print(rs.entry())
+	read := func(file string) *results {
+		text, err := os.ReadFile(file)
+		must(t, err)
+		rs, err := readResults(bytes.NewReader(text))
+		must(t, err)
+		return rs
+	}
+	rs := read(*figuresFlag)
+	var older *results
+	if *oldFlag != "" {
+		older = read(*oldFlag)
+	}
+	fmt.Print(rs.entry(older))
+	if !*writeFlag {
+		return
+	}
 	for _, f := range rs.figures() {
 		if !f.kept() {
 			t.Errorf("%s: %v, wanted %s", f.what, f, f.wanted())
 		}
 	}
-	if !*writeFlag {
-		return
-	}
-	for file, change := range rs.documents() {
+	for file, change := range rs.documents(older) {
 		old, err := os.ReadFile(file)
 		must(t, err)
 		text, err := change(string(old))
@@ -312,7 +368,7 @@ const someResults = `commit: abc1234
 note: nothing
 cpu: one
 BenchmarkWay/Rival  1  100 cpu-ns/task  10000 tasks
-BenchmarkWay/File   1  1.5 cpu-ns/task  400 out-MiB
+BenchmarkWay/File   1  1.5 cpu-ns/task  400 out-MiB  1000000 tasks  5 out-tasks/s
 BenchmarkOther-2    7  9 ns/op
 cpu: another
 BenchmarkWay/Rival  1  300 cpu-ns/task  10000 tasks
@@ -326,7 +382,7 @@ func TestRatiosAreTakenWithinARoundAndJudged(t *testing.T) {
 		t.Errorf("the ratio is %v, want %v", got, want)
 	}
 	summary := rs.summary(false)
-	for _, part := range []string{"| 48.3 x | at least 50, aim 60: **missed** |", "| 600 MiB | at most 256: **missed** |"} {
+	for _, part := range []string{"| 48.3 x | at least 50, aim 60: **missed** |", "| 600 MiB | at most 256: **missed** |", "| 1,000,000 tasks through"} {
 		if !strings.Contains(summary, part) {
 			t.Errorf("%q is missing in\n%s", part, summary)
 		}
@@ -334,26 +390,46 @@ func TestRatiosAreTakenWithinARoundAndJudged(t *testing.T) {
 	if strings.Contains(summary, "handler") {
 		t.Errorf("what was not measured has a figure:\n%s", summary)
 	}
-	if entry := rs.entry(); !strings.Contains(entry, "Medians of 2 rounds") || !strings.Contains(entry, "| Other-2 | 9 |") {
+	if entry := rs.entry(nil); !strings.Contains(entry, "Medians of 2 rounds") || !strings.Contains(entry, "| Other-2 | 9 |") {
 		t.Error(entry)
 	}
-	if _, err := readResults(strings.NewReader("PASS\n")); err == nil {
-		t.Error("nothing is read as results")
+	if strings.Contains(rs.entry(nil), "Floor") || !strings.Contains(rs.entry(nil), "\n\nnothing.\n\n") {
+		t.Error(rs.entry(nil))
+	}
+	for text, want := range map[string]string{"PASS\n": "some of Floor|Handler|", someResults + "FAIL\n": "has failed"} {
+		if _, err := readResults(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
 	}
 }
 
 func TestTheDocumentsHaveTheResults(t *testing.T) {
 	rs, err := readResults(strings.NewReader(someResults))
 	must(t, err)
-	for file, change := range rs.documents() {
+	for file, change := range rs.documents(nil) {
 		old, err := os.ReadFile(file)
 		must(t, err)
 		text, err := change(string(old))
 		if err != nil || !strings.Contains(text, "commit abc1234") || !strings.Contains(text, "| 48.3 x |") {
 			t.Errorf("%s: %v", file, err)
 		}
+		if again, err := change(text); again != text {
+			t.Errorf("%s: the results of one commit stand in it twice, %v", file, err)
+		}
 		if _, err := change("nothing"); err == nil {
 			t.Errorf("%s: a document without a place for them is taken", file)
+		}
+	}
+}
+
+func TestAnEntryHasTheFiguresOfOlderResults(t *testing.T) {
+	rs, err := readResults(strings.NewReader(someResults))
+	must(t, err)
+	older, err := readResults(strings.NewReader(strings.NewReplacer("abc1234", "fff0000", "600 out", "700 out").Replace("date: 2026-01-02\n" + someResults)))
+	must(t, err)
+	for _, part := range []string{"| wanted | 2026-01-02, fff0000 |", "| 600 MiB | at most 256: **missed** | 700 MiB |"} {
+		if !strings.Contains(rs.entry(older), part) || strings.Contains(rs.entry(rs), part) {
+			t.Errorf("%q is missing in\n%s", part, rs.entry(older))
 		}
 	}
 }

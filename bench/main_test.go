@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -36,6 +38,12 @@ func TestMain(m *testing.M) {
 		return
 	}
 	flag.Parse()
+	if *pinFlag {
+		if err := ownCore(); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+	}
 	code := 1
 	if err := workDir(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -59,22 +67,71 @@ func workDir() (err error) {
 	return os.MkdirAll(dir, 0o755)
 }
 
-// pinned is a command that has one core: number n of this machine, if cores are to be pinned.
+// cores are those that the simulator and the client have; none: neither is pinned. This process
+// passes them on to itself in the environment, as it starts again on its own core.
+var cores = strings.Fields(os.Getenv("QUEUEPUMP_BENCH_CORES"))
+
+// The places of both in cores.
+const (
+	serverCore = iota
+	clientCore
+)
+
+// ownCore lets this process start again on a core of its own, and says where it and the simulator
+// are. That takes two cores that this process may use, and taskset.
+func ownCore() error {
+	text, _ := os.ReadFile("/proc/self/status") // there is none but on Linux
+	allowed := coreList(string(text))
+	taskset, err := exec.LookPath("taskset")
+	switch {
+	case len(cores) > 0:
+		fmt.Printf("placement: client on core %s, simulator on core %s\n", cores[clientCore], cores[serverCore])
+	case err != nil || len(allowed) < 2:
+		fmt.Println("placement: client and simulator share cores, for want of taskset or of a second core")
+	default:
+		args := append([]string{"taskset", "--cpu-list", allowed[1]}, os.Args...)
+		return syscall.Exec(taskset, args, append(os.Environ(), "QUEUEPUMP_BENCH_CORES="+strings.Join(allowed[:2], " ")))
+	}
+	return nil
+}
+
+// coreList finds the cores that a process may use in what Linux says of it: "0-3,8".
+func coreList(status string) (list []string) {
+	_, text, _ := strings.Cut(status, "\nCpus_allowed_list:")
+	text, _, _ = strings.Cut(text, "\n")
+	for part := range strings.SplitSeq(strings.TrimSpace(text), ",") {
+		from, to, isRange := strings.Cut(part, "-")
+		first, err := strconv.Atoi(from)
+		last := first
+		if isRange && err == nil {
+			last, err = strconv.Atoi(to)
+		}
+		for n := first; n <= last && err == nil; n++ {
+			list = append(list, fmt.Sprint(n))
+		}
+	}
+	return list
+}
+
+func TestTheCoresOfAProcessAreThoseThatItMayUse(t *testing.T) {
+	for text, want := range map[string]string{"0-1": "0 1", "2-3,8": "2 3 8", "5": "5", "": "", "x-2": ""} {
+		status := "Name:\tx\nCpus_allowed_list:\t" + text + "\nMems_allowed_list:\t0-3\n"
+		if got := strings.Join(coreList(status), " "); got != want {
+			t.Errorf("%q: %q", text, got)
+		}
+	}
+}
+
+// pinned is a command that has a core of its own, if cores are to be pinned.
 func pinned(ctx context.Context, n int, name string, args ...string) *exec.Cmd {
-	if *pinFlag {
-		args = append([]string{"--cpu-list", fmt.Sprint(n), name}, args...)
+	if len(cores) > 0 {
+		args = append([]string{"--cpu-list", cores[n], name}, args...)
 		name = "taskset" // it becomes the command: the process id is the same
 	}
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1")
 	return cmd
 }
-
-// The client has core 1, as `make bench` pins this process, and the simulator core 0.
-const (
-	clientCore = 1
-	serverCore = 0
-)
 
 // usage is what a piece of work took.
 type usage struct {
