@@ -268,9 +268,9 @@ func (rs *results) provenance() string {
 
 // entry is the part of RESULTS.md that shows the results, beside older ones.
 func (rs *results) entry(older *results) string {
-	note := ""
-	if rs.config["note"] != "" {
-		note = rs.config["note"] + ".\n\n"
+	note := strings.TrimSuffix(rs.config["note"], ".")
+	if note != "" {
+		note += ".\n\n"
 	}
 	return fmt.Sprintf("## %s, commit %s\n\n%s%s%s\nMedians of %d rounds. \"out\" is putting, or compressing; \"back\" is getting, handling and deleting, or decompressing.\n"+
 		"Of File, which is both binaries, they are the processes from start to end. azqueue and the floor have their lines in memory;\nthe pump reads a file and looks for keys. Bodies are lines of %d bytes.\n\n%s\n%s",

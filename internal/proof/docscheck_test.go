@@ -230,6 +230,27 @@ func TestTheMakefileNamesFoldersThatAreThere(t *testing.T) {
 	}
 }
 
+// What make would run: the variables of goals for users reach the tests and benchmarks.
+func TestTheGoalsOfMakePassOnWhatTheirUserSets(t *testing.T) {
+	for words, want := range map[string][]string{
+		"azure SKIP=limits,kill DRY_RUN=1 ARGS=-json": {"-azure -without 'limits,kill' -dry-run", "-json"},
+		"bench BENCH=quick ONLY=a|b OLD=x.txt ARGS=-y": {
+			"cp 'x.txt' out/bench/old.txt\n", " -y -test.run", "'Way/(a|b)$' || { echo FAIL; exit 1; }",
+			"bench.test -test.run '^TestFigures$'", "-figures.old ../out/bench/old.txt \n", "-table goos",
+		},
+		"bench NOTE=n ROUNDS_BENCH=9": {"cp 'bench/results.txt' out/bench/old.txt\n", "seq 9", "old.txt -figures.write\n"},
+		"soak ARGS=-soak.write=false": {"-soak.write -soak.write=false"},
+	} {
+		cmd := exec.Command("make", append([]string{"-n", "-C", root}, strings.Fields(words)...)...)
+		out, err := cmd.CombinedOutput()
+		for _, part := range want {
+			if err != nil || !strings.Contains(string(out), part) {
+				t.Errorf("make %s: %v, %q is missing in\n%s", words, err, part, out)
+			}
+		}
+	}
+}
+
 func (p *programs) help(t *testing.T, command []string) *help {
 	t.Helper()
 	key := strings.Join(command, " ")
