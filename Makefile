@@ -225,7 +225,6 @@ bench: ##prove measure the pump beside azqueue alone in ten minutes, see that ea
 	cd bench; for round in $$(seq $(ROUNDS_BENCH)); do $(MEASURE) -test.run '^$$' -test.bench 'Way/($(or $(ONLY),.*))$$' || { echo FAIL; exit 1; }; done | tee -a $(MEASURED)
 	$(if $(ONLY)$(BENCH),,$(GO) test -run '^$$' -bench . -benchmem -benchtime 100ms $(addprefix ./,$(PARTS)) >> $(MEASURED))
 	cd bench; ../out/bench/bench.test -test.run '^TestFigures$$' -figures $(MEASURED) $(if $(OLD)$(if $(ONLY)$(BENCH),,x),-figures.old ../out/bench/old.txt) $(if $(ONLY)$(BENCH),,-figures.write)
-	$(if $(ONLY)$(BENCH),,cp $(MEASURED) bench/results.txt)
 	$(if $(OLD),$(BENCHSTAT) -table goos -filter '.name:Way' out/bench/old.txt $(MEASURED))
 
 soak: ##prove let both binaries work for ten minutes, see that their memory is flat, and write it into bench/RESULTS.md

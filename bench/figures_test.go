@@ -34,6 +34,7 @@ type results struct {
 // readResults reads the format of `go test -bench`. Of the configuration the first of a key counts.
 func readResults(r io.Reader) (*results, error) {
 	rs := &results{config: map[string]string{}, values: map[string]map[string][]float64{}}
+	part := "" // the package, without the module and if it is another
 	for lines := bufio.NewScanner(r); lines.Scan(); {
 		fields := strings.Fields(lines.Text())
 		if lines.Text() == "FAIL" {
@@ -41,11 +42,14 @@ func readResults(r io.Reader) (*results, error) {
 		}
 		if key, value, ok := strings.Cut(lines.Text(), ": "); ok && !strings.ContainsAny(key, " \t") {
 			rs.config[key] = cmp.Or(rs.config[key], strings.TrimSpace(value))
+			if in, found := strings.CutPrefix(lines.Text(), "pkg: github.com/queuepump/queuepump/"); found {
+				part = strings.TrimPrefix(in+" ", "bench ")
+			}
 		}
 		if len(fields) < 4 || !strings.HasPrefix(fields[0], "Benchmark") {
 			continue
 		}
-		name := strings.TrimPrefix(fields[0], "Benchmark")
+		name := part + strings.TrimPrefix(fields[0], "Benchmark")
 		if rs.values[name] == nil {
 			rs.names, rs.values[name] = append(rs.names, name), map[string][]float64{}
 		}
@@ -351,6 +355,8 @@ func TestFigures(t *testing.T) {
 			t.Errorf("%s: %v, wanted %s", f.what, f, f.wanted())
 		}
 	}
+	text, err := os.ReadFile(*figuresFlag)
+	must(t, errors.Join(err, os.WriteFile("results.txt", text, 0o644)))
 	for file, change := range rs.documents(older) {
 		old, err := os.ReadFile(file)
 		must(t, err)
@@ -369,7 +375,9 @@ note: nothing
 cpu: one
 BenchmarkWay/Rival  1  100 cpu-ns/task  10000 tasks
 BenchmarkWay/File   1  1.5 cpu-ns/task  400 out-MiB  1000000 tasks  5 out-tasks/s
+pkg: github.com/queuepump/queuepump/codec
 BenchmarkOther-2    7  9 ns/op
+pkg: github.com/queuepump/queuepump/bench
 cpu: another
 BenchmarkWay/Rival  1  300 cpu-ns/task  10000 tasks
 BenchmarkWay/File   1  10 cpu-ns/task   600 out-MiB
@@ -390,7 +398,7 @@ func TestRatiosAreTakenWithinARoundAndJudged(t *testing.T) {
 	if strings.Contains(summary, "handler") {
 		t.Errorf("what was not measured has a figure:\n%s", summary)
 	}
-	if entry := rs.entry(nil); !strings.Contains(entry, "Medians of 2 rounds") || !strings.Contains(entry, "| Other-2 | 9 |") {
+	if entry := rs.entry(nil); !strings.Contains(entry, "Medians of 2 rounds") || !strings.Contains(entry, "| codec Other-2 | 9 |") {
 		t.Error(entry)
 	}
 	if strings.Contains(rs.entry(nil), "Floor") || !strings.Contains(rs.entry(nil), "\n\nnothing.\n\n") {
