@@ -349,7 +349,13 @@ func (tr *trial) askRules(t *testing.T, part string, limits azsim.Limits) {
 	t.Cleanup(func() {
 		rows = slices.DeleteFunc(rows, func(row []string) bool { return row == nil })
 		tr.some(t, len(rows))
-		tr.report.add("Rules of loadtest/azsim/AZURE.md: "+part, "", []string{"check", "rule", "known by", "the account", "the simulator", "verdict", "detail"}, rows...)
+		n := map[string]int{}
+		for _, row := range rows {
+			n[row[5]]++
+		}
+		text := fmt.Sprintf("%d same, %d different, %d not decided.", n[same], n[different], n[notDecided])
+		t.Log(text)
+		tr.report.add("Rules of loadtest/azsim/AZURE.md: "+part, text, []string{"check", "rule", "known by", "the account", "the simulator", "verdict", "detail"}, rows...)
 	})
 	for i := range rules {
 		r := &rules[i]
