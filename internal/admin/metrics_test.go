@@ -12,15 +12,13 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 
 	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
@@ -66,44 +64,88 @@ func tasksOf(t *testing.T, n int) source.Source {
 	return source.JSONLines(path, "")
 }
 
-// families reads what a port has for Prometheus, as Prometheus would.
-func families(t *testing.T, s *Server) map[string]*dto.MetricFamily {
+// family is a metric with its series, in their order.
+type family struct {
+	kind, help string
+	series     []series
+}
+
+// series has the count of what was observed as the value of a histogram.
+type series struct {
+	labels map[string]string
+	value  float64
+}
+
+// families reads what a port has for Prometheus.
+func families(t *testing.T, s *Server) map[string]*family {
 	t.Helper()
 	status, header, body := ask(t, http.MethodGet, "http://"+s.Address()+"/metrics", nil)
 	if status != http.StatusOK || !strings.HasPrefix(header.Get("Content-Type"), "text/plain") {
 		t.Fatalf("/metrics: %d %v", status, header)
 	}
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	f, err := parser.TextToMetricFamilies(strings.NewReader(body))
-	must(t, err)
-	return f
+	return familiesIn(t, body)
+}
+
+var (
+	aboutFamily = regexp.MustCompile(`^# (HELP|TYPE) (\w+) (.*)$`)
+	oneSeries   = regexp.MustCompile(`^(\w+)(?:\{(.*)\})? (\S+)$`)
+	oneLabel    = regexp.MustCompile(`(\w+)=("(?:[^"\\]|\\.)*")`)
+)
+
+// familiesIn reads Prometheus' text format.
+func familiesIn(t *testing.T, text string) map[string]*family {
+	t.Helper()
+	all := map[string]*family{}
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		if m := aboutFamily.FindStringSubmatch(line); m != nil {
+			if m[1] == "HELP" {
+				all[m[2]] = &family{help: m[3]}
+			} else {
+				all[m[2]].kind = m[3]
+			}
+			continue
+		}
+		m := oneSeries.FindStringSubmatch(line)
+		if m == nil {
+			t.Fatalf("%q is not a line of metrics", line)
+		}
+		f := all[m[1]]
+		if f == nil {
+			name, counts := strings.CutSuffix(m[1], "_count")
+			if f = all[name]; !counts || f == nil {
+				continue // a bucket, a sum
+			}
+		}
+		one := series{labels: map[string]string{}}
+		for _, l := range oneLabel.FindAllStringSubmatch(m[2], -1) {
+			value, err := strconv.Unquote(l[2])
+			must(t, err)
+			one.labels[l[1]] = value
+		}
+		var err error
+		one.value, err = strconv.ParseFloat(m[3], 64)
+		must(t, err)
+		f.series = append(f.series, one)
+	}
+	return all
 }
 
 // value is that of the metric of a family with these labels, name and value in turn.
-func value(t *testing.T, fs map[string]*dto.MetricFamily, name string, labels ...string) float64 {
+func value(t *testing.T, fs map[string]*family, name string, labels ...string) float64 {
 	t.Helper()
 	f := fs[name]
 	if f == nil {
 		t.Errorf("there is no metric %s", name)
 		return -1
 	}
-	for _, m := range f.Metric {
-		has := map[string]string{}
-		for _, l := range m.Label {
-			has[l.GetName()] = l.GetValue()
-		}
+	for _, m := range f.series {
 		ok := true
 		for i := 0; i < len(labels); i += 2 {
-			ok = ok && has[labels[i]] == labels[i+1]
+			ok = ok && m.labels[labels[i]] == labels[i+1]
 		}
-		switch {
-		case !ok:
-		case m.Histogram != nil:
-			return float64(m.Histogram.GetSampleCount())
-		case m.Counter != nil:
-			return m.Counter.GetValue()
-		default:
-			return m.Gauge.GetValue()
+		if ok {
+			return m.value
 		}
 	}
 	return 0
@@ -111,7 +153,7 @@ func value(t *testing.T, fs map[string]*dto.MetricFamily, name string, labels ..
 
 // wantMetrics checks the values of metrics that have these labels.
 func wantMetrics(
-	t *testing.T, when string, got map[string]*dto.MetricFamily, want map[string]float64,
+	t *testing.T, when string, got map[string]*family, want map[string]float64,
 	labels ...string,
 ) {
 	t.Helper()
@@ -305,7 +347,7 @@ func until(t *testing.T, what string, is func() bool) {
 
 // requestsAre checks the counters of requests, by account and operation, against
 // the engine's own.
-func requestsAre(t *testing.T, got map[string]*dto.MetricFamily, want pump.Requests) {
+func requestsAre(t *testing.T, got map[string]*family, want pump.Requests) {
 	t.Helper()
 	timed := map[string]int64{}
 	for account, ops := range want {
@@ -324,7 +366,7 @@ func requestsAre(t *testing.T, got map[string]*dto.MetricFamily, want pump.Reque
 }
 
 // checkNames holds the metrics to Prometheus' conventions: dashboards rely on them.
-func checkNames(t *testing.T, got map[string]*dto.MetricFamily) {
+func checkNames(t *testing.T, got map[string]*family) {
 	t.Helper()
 	for _, name := range []string{"go_goroutines", "go_build_info", "process_start_time_seconds"} {
 		if got[name] == nil {
@@ -335,16 +377,16 @@ func checkNames(t *testing.T, got map[string]*dto.MetricFamily) {
 		if !strings.HasPrefix(name, "queuepump_") {
 			continue
 		}
-		if f.GetHelp() == "" {
+		if f.help == "" {
 			t.Errorf("%s has no help", name)
 		}
-		if is := f.GetType() == dto.MetricType_COUNTER; is != strings.HasSuffix(name, "_total") {
-			t.Errorf("%s is a %v", name, f.GetType())
+		if is := f.kind == "counter"; is != strings.HasSuffix(name, "_total") {
+			t.Errorf("%s is a %v", name, f.kind)
 		}
-		for _, m := range f.Metric {
-			for _, l := range m.Label {
-				if l.GetName() == "queue" || l.GetName() == "object" || l.GetName() == "segment" {
-					t.Errorf("%s has a label %s, which has too many values", name, l.GetName())
+		for _, m := range f.series {
+			for l := range m.labels {
+				if l == "queue" || l == "object" || l == "segment" {
+					t.Errorf("%s has a label %s, which has too many values", name, l)
 				}
 			}
 		}
