@@ -6,7 +6,9 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +24,63 @@ import (
 )
 
 var update = flag.Bool("update", false, "write docs/metrics.md and the golden files of generate")
+
+// family is a metric with its series, in their order.
+type family struct {
+	kind, help string
+	series     []series
+}
+
+// series has the count of what was observed as the value of a histogram.
+type series struct {
+	labels map[string]string
+	value  float64
+}
+
+var (
+	aboutFamily = regexp.MustCompile(`^# (HELP|TYPE) (\w+) (.*)$`)
+	oneSeries   = regexp.MustCompile(`^(\w+)(?:\{(.*)\})? (\S+)$`)
+	oneLabel    = regexp.MustCompile(`(\w+)=("(?:[^"\\]|\\.)*")`)
+)
+
+// familiesIn reads Prometheus' text format.
+func familiesIn(t *testing.T, text string) map[string]*family {
+	t.Helper()
+	all := map[string]*family{}
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		if m := aboutFamily.FindStringSubmatch(line); m != nil {
+			if m[1] == "HELP" {
+				all[m[2]] = &family{help: m[3]}
+			} else {
+				all[m[2]].kind = m[3]
+			}
+			continue
+		}
+		m := oneSeries.FindStringSubmatch(line)
+		if m == nil {
+			t.Fatalf("%q is not a line of metrics", line)
+		}
+		f := all[m[1]]
+		if f == nil {
+			name, counts := strings.CutSuffix(m[1], "_count")
+			if f = all[name]; !counts || f == nil {
+				continue // a bucket, a sum
+			}
+		}
+		one := series{labels: map[string]string{}}
+		for _, l := range oneLabel.FindAllStringSubmatch(m[2], -1) {
+			value, err := strconv.Unquote(l[2])
+			must(t, err)
+			one.labels[l[1]] = value
+		}
+		var err error
+		one.value, err = strconv.ParseFloat(m[3], 64)
+		must(t, err)
+		f.series = append(f.series, one)
+	}
+	return all
+}
 
 // allMetrics are all families of both roles, and what promlint says of them: each is made to have a
 // series.

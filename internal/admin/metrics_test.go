@@ -12,9 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -64,18 +62,6 @@ func tasksOf(t *testing.T, n int) source.Source {
 	return source.JSONLines(path, "")
 }
 
-// family is a metric with its series, in their order.
-type family struct {
-	kind, help string
-	series     []series
-}
-
-// series has the count of what was observed as the value of a histogram.
-type series struct {
-	labels map[string]string
-	value  float64
-}
-
 // families reads what a port has for Prometheus.
 func families(t *testing.T, s *Server) map[string]*family {
 	t.Helper()
@@ -84,51 +70,6 @@ func families(t *testing.T, s *Server) map[string]*family {
 		t.Fatalf("/metrics: %d %v", status, header)
 	}
 	return familiesIn(t, body)
-}
-
-var (
-	aboutFamily = regexp.MustCompile(`^# (HELP|TYPE) (\w+) (.*)$`)
-	oneSeries   = regexp.MustCompile(`^(\w+)(?:\{(.*)\})? (\S+)$`)
-	oneLabel    = regexp.MustCompile(`(\w+)=("(?:[^"\\]|\\.)*")`)
-)
-
-// familiesIn reads Prometheus' text format.
-func familiesIn(t *testing.T, text string) map[string]*family {
-	t.Helper()
-	all := map[string]*family{}
-	for line := range strings.Lines(text) {
-		line = strings.TrimSuffix(line, "\n")
-		if m := aboutFamily.FindStringSubmatch(line); m != nil {
-			if m[1] == "HELP" {
-				all[m[2]] = &family{help: m[3]}
-			} else {
-				all[m[2]].kind = m[3]
-			}
-			continue
-		}
-		m := oneSeries.FindStringSubmatch(line)
-		if m == nil {
-			t.Fatalf("%q is not a line of metrics", line)
-		}
-		f := all[m[1]]
-		if f == nil {
-			name, counts := strings.CutSuffix(m[1], "_count")
-			if f = all[name]; !counts || f == nil {
-				continue // a bucket, a sum
-			}
-		}
-		one := series{labels: map[string]string{}}
-		for _, l := range oneLabel.FindAllStringSubmatch(m[2], -1) {
-			value, err := strconv.Unquote(l[2])
-			must(t, err)
-			one.labels[l[1]] = value
-		}
-		var err error
-		one.value, err = strconv.ParseFloat(m[3], 64)
-		must(t, err)
-		f.series = append(f.series, one)
-	}
-	return all
 }
 
 // value is that of the metric of a family with these labels, name and value in turn.
