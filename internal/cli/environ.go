@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kballard/go-shellquote"
-
 	"github.com/queuepump/queuepump/internal/configfile"
 )
 
@@ -57,12 +55,56 @@ func ChildEnv(file *configfile.File, keep []string) []string {
 // backslashes but without doing anything else: no variables, no patterns, no
 // pipes. For those write sh -c '...'.
 func Split(command string) ([]string, error) {
-	words, err := shellquote.Split(command)
+	var words []string
+	var word []byte
+	var quote byte // that the text stands in, or 0
+	begun, escaped := false, false
+	for _, c := range []byte(command) {
+		switch space := c == ' ' || c == '\t' || c == '\n'; {
+		case escaped:
+			escaped = false
+			if quote == '"' && !strings.ContainsRune("$`\"\\\n", rune(c)) {
+				word = append(word, '\\')
+			}
+			if c != '\n' { // the line goes on
+				word, begun = append(word, c), true
+			}
+		case c == '\\' && quote != '\'':
+			escaped = true
+		case c == quote:
+			quote = 0
+		case quote == 0 && (c == '\'' || c == '"'):
+			quote, begun = c, true
+		case quote == 0 && space && begun:
+			words, word, begun = append(words, string(word)), nil, false
+		case quote != 0 || !space:
+			word, begun = append(word, c), true
+		}
+	}
 	switch {
-	case err != nil:
-		return nil, fmt.Errorf("the command's quotes do not match: %w", err)
-	case len(words) == 0:
+	case quote != 0:
+		return nil, fmt.Errorf("the command's quotes do not match: no second %c", quote)
+	case escaped:
+		return nil, errors.New("the command ends with a backslash")
+	case begun:
+		words = append(words, string(word))
+	}
+	if len(words) == 0 {
 		return nil, errors.New("the command is empty")
 	}
 	return words, nil
+}
+
+var plainWord = regexp.MustCompile(`^[\w@%+=:,./-]+$`)
+
+// Join writes words as a command line that [Split] and a shell cut into the same ones.
+func Join(words ...string) string {
+	quoted := make([]string, len(words))
+	for i, word := range words {
+		quoted[i] = word
+		if !plainWord.MatchString(word) {
+			quoted[i] = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(quoted, " ")
 }
