@@ -3,8 +3,8 @@ package report
 import (
 	"fmt"
 	"math"
-
-	"golang.org/x/perf/benchmath"
+	"slices"
+	"sort"
 )
 
 // Noise says how far apart two sides of a figure are by chance. Its samples are the whole runs of
@@ -53,25 +53,87 @@ func noiseOf(of string, before, after []float64) *Noise {
 	if len(before) < enough || len(after) < enough {
 		return nil
 	}
-	b := benchmath.NewSample(before, &benchmath.DefaultThresholds)
-	a := benchmath.NewSample(after, &benchmath.DefaultThresholds)
-	spread := func(s *benchmath.Sample) Spread {
-		sum := benchmath.AssumeNothing.Summary(s, confidence)
-		low, high, sure := sum.Lo, sum.Hi, sum.Confidence
-		if math.IsInf(low, 0) || math.IsInf(high, 0) { // so few samples have no such interval
-			low, high = s.Values[0], s.Values[len(s.Values)-1]
-			// All samples lie on one side of the median with a chance of one half each.
-			sure = 1 - math.Pow(2, 1-float64(len(s.Values)))
+	return &Noise{Of: of, Before: spreadOf(before), After: spreadOf(after), P: chance(before, after)}
+}
+
+// spreadOf takes the median's interval from the samples' order. So many of n samples lie below the
+// median as so many of n coins show heads.
+func spreadOf(samples []float64) Spread {
+	x, n := slices.Sorted(slices.Values(samples)), len(samples)
+	logFactorial := func(k int) float64 { l, _ := math.Lgamma(float64(k + 1)); return l }
+	heads := func(k int) float64 {
+		if k < 0 || k > n {
+			return 0
 		}
-		return Spread{len(s.Values), sum.Center, low, high, sure}
+		return math.Exp(logFactorial(n) - logFactorial(k) - logFactorial(n-k) - float64(n)*math.Ln2)
 	}
-	n := &Noise{
-		Of: of, Before: spread(b), After: spread(a), P: benchmath.AssumeNothing.Compare(b, a).P,
+	// From the likeliest number on, the likelier neighbour is added until that is enough.
+	low, high := n/2, n/2+1
+	sure := heads(low)
+	for sure < confidence && (low > 0 || high <= n) {
+		if left, right := heads(low-1), heads(high); left >= right {
+			low, sure = low-1, sure+left
+		} else {
+			high, sure = high+1, sure+right
+		}
 	}
-	if math.IsNaN(n.P) { // all values are the same
-		n.P = 1
+	if low < 1 || high > n { // so few samples have no such interval
+		// All samples lie on one side of the median with a chance of one half each.
+		low, high, sure = 1, n, 1-math.Pow(2, 1-float64(n))
 	}
-	return n
+	return Spread{n, (x[(n-1)/2] + x[n/2]) / 2, x[low-1], x[high-1], sure}
+}
+
+// exactly is up to how many samples all ways in which chance shares them out are counted.
+const exactly = 50
+
+// chance is how likely the ranks of a and b among all samples are shared out at least so unequally if
+// only chance decides whose a sample is. That is Mann-Whitney's U test: the sum of a's ranks is U and
+// a constant. Equal samples have the mean of their ranks.
+func chance(a, b []float64) float64 {
+	all := slices.Sorted(slices.Values(slices.Concat(a, b)))
+	rank := func(v float64) int { // twice, so it is a whole number
+		return 1 + sort.SearchFloat64s(all, v) + sort.SearchFloat64s(all, math.Nextafter(v, math.Inf(1)))
+	}
+	n, mean := len(all), len(a)*(len(all)+1)
+	off := -mean
+	for _, v := range a {
+		off += rank(v)
+	}
+	off = max(off, -off)
+	if len(a) > exactly || len(b) > exactly { // it is near to a normal distribution
+		squares := 0.0
+		for _, v := range all {
+			squares += math.Pow(float64(rank(v)-n-1), 2)
+		}
+		deviation := math.Sqrt(squares * float64(len(a)*len(b)) / float64(n*(n-1)))
+		if deviation == 0 { // all are equal
+			return 1
+		}
+		return math.Erfc(max(float64(off-1), 0) / deviation / math.Sqrt2)
+	}
+	// ways[k][sum] is in how many ways k of the samples have that sum of ranks.
+	ways := make([][]float64, len(a)+1)
+	for k := range ways {
+		ways[k] = make([]float64, n*(n+1)+1)
+	}
+	ways[0][0] = 1
+	for _, v := range all {
+		r := rank(v)
+		for k := len(a); k > 0; k-- {
+			for sum := len(ways[k]) - 1; sum >= r; sum-- {
+				ways[k][sum] += ways[k-1][sum-r]
+			}
+		}
+	}
+	so, total := 0.0, 0.0
+	for sum, n := range ways[len(a)] {
+		total += n
+		if sum-mean >= off || mean-sum >= off {
+			so += n
+		}
+	}
+	return so / total
 }
 
 // parts are the means of equally long parts of a phase, in the order of time.
