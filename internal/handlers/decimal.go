@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// decimal is a number as it is summed, exactly: a coefficient times ten to the power of an exponent.
-// Nothing changes one that is made; the zero value is 0.
+// decimal is an exact number: a coefficient times ten to the power of an exponent. Nothing changes a
+// decimal that is made. The zero value is 0.
 type decimal struct {
 	coefficient *big.Int // nil: 0
 	exponent    int
@@ -47,7 +47,9 @@ func (d decimal) at(exponent int) *big.Int {
 	return new(big.Int).Mul(d.coefficient, powerOfTen(d.exponent-exponent))
 }
 
-func powerOfTen(n int) *big.Int { return new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(n)), nil) }
+func powerOfTen(n int) *big.Int {
+	return new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(n)), nil)
+}
 
 func (d decimal) add(e decimal) decimal {
 	least := min(d.exponent, e.exponent)
@@ -59,6 +61,7 @@ func (d decimal) String() string {
 	if d.exponent >= 0 {
 		return d.at(0).String()
 	}
-	digits := new(big.Rat).SetFrac(d.at(d.exponent), powerOfTen(-d.exponent)).FloatString(-d.exponent)
+	ratio := new(big.Rat).SetFrac(d.at(d.exponent), powerOfTen(-d.exponent))
+	digits := ratio.FloatString(-d.exponent)
 	return strings.TrimSuffix(strings.TrimRight(digits, "0"), ".")
 }

@@ -56,8 +56,8 @@ func noiseOf(of string, before, after []float64) *Noise {
 	return &Noise{Of: of, Before: spreadOf(before), After: spreadOf(after), P: chance(before, after)}
 }
 
-// spreadOf takes the median's interval from the samples' order. So many of n samples lie below the
-// median as so many of n coins show heads.
+// spreadOf takes the median's interval from the samples' order: each sample lies below the true
+// median as a coin shows heads.
 func spreadOf(samples []float64) Spread {
 	x, n := slices.Sorted(slices.Values(samples)), len(samples)
 	logFactorial := func(k int) float64 { l, _ := math.Lgamma(float64(k + 1)); return l }
@@ -84,16 +84,16 @@ func spreadOf(samples []float64) Spread {
 	return Spread{n, (x[(n-1)/2] + x[n/2]) / 2, x[low-1], x[high-1], sure}
 }
 
-// exactly is up to how many samples all ways in which chance shares them out are counted.
+// exactly is the greatest side of which the p is counted out.
 const exactly = 50
 
-// chance is how likely the ranks of a and b among all samples are shared out at least so unequally if
-// only chance decides whose a sample is. That is Mann-Whitney's U test: the sum of a's ranks is U and
-// a constant. Equal samples have the mean of their ranks.
+// chance is the p of Mann-Whitney's U test: if only chance decided which samples a has, how likely
+// would the sum of its ranks be so far from the mean? Equal samples have the mean of their ranks.
 func chance(a, b []float64) float64 {
 	all := slices.Sorted(slices.Values(slices.Concat(a, b)))
 	rank := func(v float64) int { // twice, so it is a whole number
-		return 1 + sort.SearchFloat64s(all, v) + sort.SearchFloat64s(all, math.Nextafter(v, math.Inf(1)))
+		above := math.Nextafter(v, math.Inf(1))
+		return 1 + sort.SearchFloat64s(all, v) + sort.SearchFloat64s(all, above)
 	}
 	n, mean := len(all), len(a)*(len(all)+1)
 	off := -mean

@@ -26,8 +26,8 @@ var permissive = map[string]bool{
 // embedded are what the binaries hold beside code in Go, by the files with their licences.
 var embedded = map[string]string{"uPlot": "internal/admin/uPlot.LICENSE"}
 
-// phrases tell a licence: its text has all of these, between whatever is not a letter. The last ones
-// may not be linked; a text may have several licences.
+// phrases tell a licence: the letters of its text have all of them. A file may have several
+// licences. Those after ISC may not be linked.
 var phrases = map[string][]string{
 	"MIT": {
 		"permission is hereby granted free of charge to any person obtaining a copy",
@@ -172,8 +172,9 @@ func (p *part) read(file string) error {
 		return nil // it goes along but is not a licence
 	}
 	words, known := letters.ReplaceAllString(strings.ToLower(string(text)), " "), false
+	missing := func(phrase string) bool { return !strings.Contains(words, phrase) }
 	for kind, all := range phrases {
-		if !slices.ContainsFunc(all, func(phrase string) bool { return !strings.Contains(words, phrase) }) {
+		if !slices.ContainsFunc(all, missing) {
 			p.kinds, known = append(p.kinds, kind), true
 		}
 	}
