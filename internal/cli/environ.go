@@ -2,7 +2,6 @@ package cli
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"regexp"
 	"slices"
@@ -51,51 +50,52 @@ func ChildEnv(file *configfile.File, keep []string) []string {
 	})
 }
 
+var (
+	// linePart is a character behind a backslash, a text in quotes, one without, or what stands between
+	// words.
+	linePart = regexp.MustCompile(
+		`(?s)\\.|'[^']*'|"(?:[^"\\]|\\.)*"|[^ \t\n'"\\]+|[ \t\n]+`,
+	)
+	inQuotes  = regexp.MustCompile("\\\\(?:\n|([$`\"\\\\]))")
+	plainWord = regexp.MustCompile(`^[\w@%+=:,./-]+$`)
+)
+
 // Split cuts a command line into words, as a shell would with quotes and
 // backslashes but without doing anything else: no variables, no patterns, no
 // pipes. For those write sh -c '...'.
-func Split(command string) ([]string, error) {
-	var words []string
-	var word []byte
-	var quote byte // that the text stands in, or 0
-	begun, escaped := false, false
-	for _, c := range []byte(command) {
-		switch space := c == ' ' || c == '\t' || c == '\n'; {
-		case escaped:
-			escaped = false
-			if quote == '"' && !strings.ContainsRune("$`\"\\\n", rune(c)) {
-				word = append(word, '\\')
+func Split(command string) (words []string, err error) {
+	size, word, begun := 0, "", false
+	for _, part := range linePart.FindAllString(command, -1) {
+		size += len(part)
+		switch part[0] {
+		case ' ', '\t', '\n':
+			if begun {
+				words = append(words, word)
 			}
-			if c != '\n' { // the line goes on
-				word, begun = append(word, c), true
+			word, begun = "", false
+			continue
+		case '\'':
+			part = part[1 : len(part)-1]
+		case '"':
+			part = inQuotes.ReplaceAllString(part[1:len(part)-1], "$1")
+		case '\\':
+			if part = part[1:]; part == "\n" { // the line goes on
+				continue
 			}
-		case c == '\\' && quote != '\'':
-			escaped = true
-		case c == quote:
-			quote = 0
-		case quote == 0 && (c == '\'' || c == '"'):
-			quote, begun = c, true
-		case quote == 0 && space && begun:
-			words, word, begun = append(words, string(word)), nil, false
-		case quote != 0 || !space:
-			word, begun = append(word, c), true
 		}
+		word, begun = word+part, true
+	}
+	if begun {
+		words = append(words, word)
 	}
 	switch {
-	case quote != 0:
-		return nil, fmt.Errorf("the command's quotes do not match: no second %c", quote)
-	case escaped:
-		return nil, errors.New("the command ends with a backslash")
-	case begun:
-		words = append(words, string(word))
-	}
-	if len(words) == 0 {
+	case size < len(command):
+		return nil, errors.New("the command's quotes do not match, or it ends with a backslash")
+	case len(words) == 0:
 		return nil, errors.New("the command is empty")
 	}
 	return words, nil
 }
-
-var plainWord = regexp.MustCompile(`^[\w@%+=:,./-]+$`)
 
 // Join writes words as a command line that [Split] and a shell cut into the same ones.
 func Join(words ...string) string {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// decimal is an exact number: a coefficient times ten to the power of an exponent. Nothing changes a
-// decimal that is made. The zero value is 0.
+// decimal is an exact number: a coefficient times ten to the power of an exponent. Nothing changes
+// it once it is made. The zero value is 0.
 type decimal struct {
 	coefficient *big.Int // nil: 0
 	exponent    int

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"math"
+	"math/big"
 	"slices"
 	"sort"
 )
@@ -60,17 +61,13 @@ func noiseOf(of string, before, after []float64) *Noise {
 // median as a coin shows heads.
 func spreadOf(samples []float64) Spread {
 	x, n := slices.Sorted(slices.Values(samples)), len(samples)
-	logFactorial := func(k int) float64 { l, _ := math.Lgamma(float64(k + 1)); return l }
 	heads := func(k int) float64 {
-		if k < 0 || k > n {
-			return 0
-		}
-		return math.Exp(logFactorial(n) - logFactorial(k) - logFactorial(n-k) - float64(n)*math.Ln2)
+		ways, _ := new(big.Int).Binomial(int64(n), int64(k)).Float64()
+		return math.Ldexp(ways, -n)
 	}
 	// From the likeliest number on, the likelier neighbour is added until that is enough.
-	low, high := n/2, n/2+1
-	sure := heads(low)
-	for sure < confidence && (low > 0 || high <= n) {
+	low, high, sure := n/2, n/2+1, heads(n/2)
+	for sure < confidence && low > 0 {
 		if left, right := heads(low-1), heads(high); left >= right {
 			low, sure = low-1, sure+left
 		} else {
