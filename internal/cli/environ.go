@@ -51,8 +51,8 @@ func ChildEnv(file *configfile.File, keep []string) []string {
 }
 
 var (
-	// linePart is a character behind a backslash, a text in quotes, one without, or what stands between
-	// words.
+	// linePart is a character behind a backslash, a text in quotes, a text without, or the blanks
+	// between words.
 	linePart = regexp.MustCompile(
 		`(?s)\\.|'[^']*'|"(?:[^"\\]|\\.)*"|[^ \t\n'"\\]+|[ \t\n]+`,
 	)

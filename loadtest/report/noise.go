@@ -99,15 +99,12 @@ func chance(a, b []float64) float64 {
 	}
 	off = max(off, -off)
 	if len(a) > exactly || len(b) > exactly { // it is near to a normal distribution
-		squares := 0.0
+		var squares float64
 		for _, v := range all {
 			squares += math.Pow(float64(rank(v)-n-1), 2)
 		}
 		deviation := math.Sqrt(squares * float64(len(a)*len(b)) / float64(n*(n-1)))
-		if deviation == 0 { // all are equal
-			return 1
-		}
-		return math.Erfc(max(float64(off-1), 0) / deviation / math.Sqrt2)
+		return math.Erfc(max(float64(off-1), 0) / max(deviation, 1) / math.Sqrt2)
 	}
 	// ways[k][sum] is in how many ways k of the samples have that sum of ranks.
 	ways := make([][]float64, len(a)+1)
