@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -215,4 +216,17 @@ func exported(d ast.Decl) (names []string) {
 		}
 	}
 	return names
+}
+
+// requirements are how many modules the project requires itself. One that a single call needs is
+// seldom worth its updates.
+const requirements = 32
+
+func TestFewModulesAreRequired(t *testing.T) {
+	text, err := os.ReadFile("../go.mod")
+	must(t, err)
+	direct := regexp.MustCompile(`(?m)^(\t|require )[a-z.]+/\S+ v\S+$`).FindAllString(string(text), -1)
+	if len(direct) > requirements || len(direct) < requirements/2 {
+		t.Errorf("%d modules are required directly, of at most %d: %q", len(direct), requirements, direct)
+	}
 }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
-	"github.com/kballard/go-shellquote"
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
@@ -290,7 +289,7 @@ func (t *trial) workArgs() ([]string, error) {
 			return nil, err
 		}
 		t.work = "SHA-256 of each file"
-		return []string{"--exec", shellquote.Join(self, "sha256-worker")}, nil
+		return []string{"--exec", cli.Join(self, "sha256-worker")}, nil
 	case f.exec != "":
 		t.work = f.exec
 		return []string{"--exec", f.exec}, nil

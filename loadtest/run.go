@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
-	"github.com/kballard/go-shellquote"
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
@@ -266,7 +265,7 @@ func (f *runFlags) explain(ctx context.Context, err error, file *configfile.File
 }
 
 // plotted is the command that writes a saved report as a page with plots.
-func plotted(saved string) string { return "loadtest report --html " + shellquote.Join(saved) }
+func plotted(saved string) string { return "loadtest report --html " + cli.Join(saved) }
 
 // save writes the report under a name that no earlier one has: two may begin in the same second.
 func (f *runFlags) save(r *report.Result) (path string, err error) {

@@ -13,8 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kballard/go-shellquote"
-
+	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/loadtest/report"
@@ -73,7 +72,7 @@ func saved(t *testing.T, dir string) (path string) {
 func drawnAsTold(t *testing.T, text, path string) {
 	t.Helper()
 	_, command, found := strings.Cut(text, "as a page with plots: loadtest ")
-	words, err := shellquote.Split(command)
+	words, err := cli.Split(command)
 	if !found || err != nil || len(words) == 0 {
 		t.Fatalf("no command for plots in %q: %v", text, err)
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
@@ -121,11 +123,9 @@ func (s *scene) play(d time.Duration) {
 				continue // its port is closed
 			default:
 			}
-			families, err := p.metrics.registry.Gather()
-			must(s.t, err)
-			for _, f := range families {
-				if s.wanted[f.GetName()] {
-					s.note(p.name, f)
+			for name, f := range familiesIn(s.t, scraped(s.t, p.metrics)) {
+				if s.wanted[name] {
+					s.note(p.name, name, f)
 				}
 			}
 		}
@@ -134,23 +134,28 @@ func (s *scene) play(d time.Duration) {
 	}
 }
 
-func (s *scene) note(instance string, f *dto.MetricFamily) {
-	for _, m := range f.Metric {
-		labels := map[string]string{"instance": instance}
-		for _, l := range m.Label {
-			labels[l.GetName()] = l.GetValue()
-		}
+// scraped are a process's metrics as Prometheus reads them.
+func scraped(t *testing.T, m *metrics) string {
+	t.Helper()
+	answer := httptest.NewRecorder()
+	promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}).
+		ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if answer.Code != http.StatusOK {
+		t.Fatalf("/metrics: %d %s", answer.Code, answer.Body)
+	}
+	return answer.Body.String()
+}
+
+func (s *scene) note(instance, name string, f *family) {
+	for _, m := range f.series {
+		m.labels["instance"] = instance
 		var parts []string
-		for _, name := range slices.Sorted(maps.Keys(labels)) {
-			parts = append(parts, fmt.Sprintf("%s=%q", name, labels[name]))
+		for _, name := range slices.Sorted(maps.Keys(m.labels)) {
+			parts = append(parts, fmt.Sprintf("%s=%q", name, m.labels[name]))
 		}
-		key := f.GetName() + "{" + strings.Join(parts, ",") + "}"
-		v := m.GetGauge().GetValue()
-		if m.Counter != nil {
-			v = m.Counter.GetValue()
-		}
+		key := name + "{" + strings.Join(parts, ",") + "}"
 		of := s.series[key]
-		s.series[key] = append(s.fill(of), strconv.FormatFloat(v, 'f', -1, 64))
+		s.series[key] = append(s.fill(of), strconv.FormatFloat(m.value, 'f', -1, 64))
 	}
 }
 

@@ -18,10 +18,6 @@ import (
 	"testing"
 	"time"
 
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
-
 	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
@@ -66,44 +62,31 @@ func tasksOf(t *testing.T, n int) source.Source {
 	return source.JSONLines(path, "")
 }
 
-// families reads what a port has for Prometheus, as Prometheus would.
-func families(t *testing.T, s *Server) map[string]*dto.MetricFamily {
+// families reads what a port has for Prometheus.
+func families(t *testing.T, s *Server) map[string]*family {
 	t.Helper()
 	status, header, body := ask(t, http.MethodGet, "http://"+s.Address()+"/metrics", nil)
 	if status != http.StatusOK || !strings.HasPrefix(header.Get("Content-Type"), "text/plain") {
 		t.Fatalf("/metrics: %d %v", status, header)
 	}
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	f, err := parser.TextToMetricFamilies(strings.NewReader(body))
-	must(t, err)
-	return f
+	return familiesIn(t, body)
 }
 
 // value is that of the metric of a family with these labels, name and value in turn.
-func value(t *testing.T, fs map[string]*dto.MetricFamily, name string, labels ...string) float64 {
+func value(t *testing.T, fs map[string]*family, name string, labels ...string) float64 {
 	t.Helper()
 	f := fs[name]
 	if f == nil {
 		t.Errorf("there is no metric %s", name)
 		return -1
 	}
-	for _, m := range f.Metric {
-		has := map[string]string{}
-		for _, l := range m.Label {
-			has[l.GetName()] = l.GetValue()
-		}
+	for _, m := range f.series {
 		ok := true
 		for i := 0; i < len(labels); i += 2 {
-			ok = ok && has[labels[i]] == labels[i+1]
+			ok = ok && m.labels[labels[i]] == labels[i+1]
 		}
-		switch {
-		case !ok:
-		case m.Histogram != nil:
-			return float64(m.Histogram.GetSampleCount())
-		case m.Counter != nil:
-			return m.Counter.GetValue()
-		default:
-			return m.Gauge.GetValue()
+		if ok {
+			return m.value
 		}
 	}
 	return 0
@@ -111,7 +94,7 @@ func value(t *testing.T, fs map[string]*dto.MetricFamily, name string, labels ..
 
 // wantMetrics checks the values of metrics that have these labels.
 func wantMetrics(
-	t *testing.T, when string, got map[string]*dto.MetricFamily, want map[string]float64,
+	t *testing.T, when string, got map[string]*family, want map[string]float64,
 	labels ...string,
 ) {
 	t.Helper()
@@ -305,7 +288,7 @@ func until(t *testing.T, what string, is func() bool) {
 
 // requestsAre checks the counters of requests, by account and operation, against
 // the engine's own.
-func requestsAre(t *testing.T, got map[string]*dto.MetricFamily, want pump.Requests) {
+func requestsAre(t *testing.T, got map[string]*family, want pump.Requests) {
 	t.Helper()
 	timed := map[string]int64{}
 	for account, ops := range want {
@@ -324,7 +307,7 @@ func requestsAre(t *testing.T, got map[string]*dto.MetricFamily, want pump.Reque
 }
 
 // checkNames holds the metrics to Prometheus' conventions: dashboards rely on them.
-func checkNames(t *testing.T, got map[string]*dto.MetricFamily) {
+func checkNames(t *testing.T, got map[string]*family) {
 	t.Helper()
 	for _, name := range []string{"go_goroutines", "go_build_info", "process_start_time_seconds"} {
 		if got[name] == nil {
@@ -335,16 +318,16 @@ func checkNames(t *testing.T, got map[string]*dto.MetricFamily) {
 		if !strings.HasPrefix(name, "queuepump_") {
 			continue
 		}
-		if f.GetHelp() == "" {
+		if f.help == "" {
 			t.Errorf("%s has no help", name)
 		}
-		if is := f.GetType() == dto.MetricType_COUNTER; is != strings.HasSuffix(name, "_total") {
-			t.Errorf("%s is a %v", name, f.GetType())
+		if is := f.kind == "counter"; is != strings.HasSuffix(name, "_total") {
+			t.Errorf("%s is a %v", name, f.kind)
 		}
-		for _, m := range f.Metric {
-			for _, l := range m.Label {
-				if l.GetName() == "queue" || l.GetName() == "object" || l.GetName() == "segment" {
-					t.Errorf("%s has a label %s, which has too many values", name, l.GetName())
+		for _, m := range f.series {
+			for l := range m.labels {
+				if l == "queue" || l == "object" || l == "segment" {
+					t.Errorf("%s has a label %s, which has too many values", name, l)
 				}
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -138,13 +139,18 @@ func TestACommandLineIsSplitAsAShellWouldWithoutRunningOne(t *testing.T) {
 		`python3 work.py`:        {"python3", "work.py"},
 		`a 'b c' "d e" f\ g`:     {"a", "b c", "d e", "f g"},
 		`echo $HOME *; rm | cat`: {"echo", "$HOME", "*;", "rm", "|", "cat"},
+		`a'b'"c" '' "\"\x"`:      {"abc", "", `"\x`},
+		"a \\\n b\\\nc 'd\\\n'":  {"a", "bc", "d\\\n"},
 	} {
 		got, err := Split(in)
 		if d := cmp.Diff(want, got); err != nil || d != "" {
 			t.Errorf("%s: %v %s", in, err, d)
 		}
+		if again, err := Split(Join(got...)); err != nil || !slices.Equal(got, again) {
+			t.Errorf("%s: %q %v", Join(got...), again, err)
+		}
 	}
-	for _, in := range []string{"", "  ", "a 'b"} {
+	for _, in := range []string{"", "  ", "a 'b", `a "b\"`, `a\`} {
 		if got, err := Split(in); err == nil {
 			t.Errorf("%q became %q", in, got)
 		}

@@ -2,13 +2,10 @@ package cli
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
-
-	"github.com/kballard/go-shellquote"
 
 	"github.com/queuepump/queuepump/internal/configfile"
 )
@@ -53,16 +50,61 @@ func ChildEnv(file *configfile.File, keep []string) []string {
 	})
 }
 
+var (
+	// linePart is a character behind a backslash, a text in quotes, a text without, or the blanks
+	// between words.
+	linePart = regexp.MustCompile(
+		`(?s)\\.|'[^']*'|"(?:[^"\\]|\\.)*"|[^ \t\n'"\\]+|[ \t\n]+`,
+	)
+	inQuotes  = regexp.MustCompile("\\\\(?:\n|([$`\"\\\\]))")
+	plainWord = regexp.MustCompile(`^[\w@%+=:,./-]+$`)
+)
+
 // Split cuts a command line into words, as a shell would with quotes and
 // backslashes but without doing anything else: no variables, no patterns, no
 // pipes. For those write sh -c '...'.
-func Split(command string) ([]string, error) {
-	words, err := shellquote.Split(command)
+func Split(command string) (words []string, err error) {
+	size, word, begun := 0, "", false
+	for _, part := range linePart.FindAllString(command, -1) {
+		size += len(part)
+		switch part[0] {
+		case ' ', '\t', '\n':
+			if begun {
+				words = append(words, word)
+			}
+			word, begun = "", false
+			continue
+		case '\'':
+			part = part[1 : len(part)-1]
+		case '"':
+			part = inQuotes.ReplaceAllString(part[1:len(part)-1], "$1")
+		case '\\':
+			if part = part[1:]; part == "\n" { // the line goes on
+				continue
+			}
+		}
+		word, begun = word+part, true
+	}
+	if begun {
+		words = append(words, word)
+	}
 	switch {
-	case err != nil:
-		return nil, fmt.Errorf("the command's quotes do not match: %w", err)
+	case size < len(command):
+		return nil, errors.New("the command's quotes do not match, or it ends with a backslash")
 	case len(words) == 0:
 		return nil, errors.New("the command is empty")
 	}
 	return words, nil
+}
+
+// Join writes words as a command line that [Split] and a shell cut into the same ones.
+func Join(words ...string) string {
+	quoted := make([]string, len(words))
+	for i, word := range words {
+		quoted[i] = word
+		if !plainWord.MatchString(word) {
+			quoted[i] = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(quoted, " ")
 }

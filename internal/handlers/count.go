@@ -14,8 +14,6 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/shopspring/decimal"
-
 	"github.com/queuepump/queuepump/internal/jsonline"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/reduce"
@@ -151,23 +149,16 @@ var (
 )
 
 // parseNumber reads a number as JSON writes it.
-func parseNumber(text []byte) (d decimal.Decimal, err error) {
+func parseNumber(text []byte) (d decimal, err error) {
 	switch {
 	case len(text) > maxNumber:
 		return d, errBigNumber
 	case !jsonline.ValidNumber(text):
 		return d, errNoNumber
 	}
-	if d, err = decimal.NewFromString(string(text)); err != nil {
-		return d, errBigNumber // the text is a number, so its exponent does not fit
-	}
-	if d.IsZero() {
-		return decimal.Decimal{}, nil // with any exponent
-	}
-	// The last digit and the first one, as powers of ten.
-	last := int(d.Exponent())
-	if first := last + d.NumDigits() - 1; last < -maxExponent || first > maxExponent {
-		return decimal.Decimal{}, errBigNumber
+	d, ok := parseDecimal(string(text), maxExponent)
+	if !ok {
+		return d, errBigNumber
 	}
 	return d, nil
 }
@@ -183,7 +174,7 @@ type counts struct {
 type keySums struct {
 	key   string
 	count uint64
-	sum   decimal.Decimal
+	sum   decimal
 }
 
 func (c *counts) add(k keySums) {
@@ -197,7 +188,7 @@ func (c *counts) add(k keySums) {
 		return
 	}
 	c.keys[i].count += k.count
-	c.keys[i].sum = c.keys[i].sum.Add(k.sum)
+	c.keys[i].sum = c.keys[i].sum.add(k.sum)
 }
 
 // encode writes the keys one after another:
@@ -219,8 +210,8 @@ func (k *keySums) append(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(len(k.key)))
 	b = append(b, k.key...)
 	b = binary.AppendUvarint(b, k.count)
-	b = binary.AppendVarint(b, int64(k.sum.Exponent()))
-	coefficient := k.sum.Coefficient()
+	b = binary.AppendVarint(b, int64(k.sum.exponent))
+	coefficient := k.sum.at(k.sum.exponent)
 	size := uint64(coefficient.BitLen()+7) / 8
 	b = binary.AppendUvarint(b, 2*size+uint64(max(-coefficient.Sign(), 0)))
 	return append(b, coefficient.Bytes()...)
@@ -258,7 +249,7 @@ func cutKeyCount(b []byte) (k keySums, rest []byte, err error) {
 	if size%2 == 1 {
 		coefficient.Neg(coefficient)
 	}
-	k.sum = decimal.NewFromBigInt(coefficient, int32(exponent))
+	k.sum = decimal{coefficient, int(exponent)}
 	return k, r.rest, nil
 }
 

@@ -55,7 +55,7 @@ func mergeCounts(a, b []byte) []byte {
 			y, moreB = cutKnown(&b)
 		default:
 			x.count += y.count
-			x.sum = x.sum.Add(y.sum)
+			x.sum = x.sum.add(y.sum)
 			y, moreB = cutKnown(&b)
 		}
 	}

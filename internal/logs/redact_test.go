@@ -6,8 +6,6 @@ import (
 	"encoding/hex"
 	"strings"
 	"testing"
-
-	"github.com/google/uuid"
 )
 
 func TestASecretIsNeverShown(t *testing.T) {
@@ -15,7 +13,7 @@ func TestASecretIsNeverShown(t *testing.T) {
 	_, _ = rand.Read(b[:])
 	for _, secret := range []string{
 		base64.StdEncoding.EncodeToString(b[:]), base64.RawURLEncoding.EncodeToString(b[:]), base64.StdEncoding.EncodeToString(b[:32]), hex.EncodeToString(b[:32]),
-		"AccountKey=abcd", "sv=2019&sig=abcd", "?sig=abc", "abc8Q~abcdefghijklmnopqrstuvwxyz12345678", uuid.NewString(), strings.Repeat("ä", 20), "short\nline",
+		"AccountKey=abcd", "sv=2019&sig=abcd", "?sig=abc", "abc8Q~abcdefghijklmnopqrstuvwxyz12345678", "3f2504e0-4f89-41d3-9a0c-0305e82c3301", strings.Repeat("ä", 20), "short\nline",
 	} {
 		if got := Quoted(secret); strings.Contains(got, secret[:4]) {
 			t.Errorf("%q is shown as %s", secret, got)

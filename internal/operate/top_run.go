@@ -29,7 +29,7 @@ func Run(
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer cancel()
-	m := newModel(ctx, stylesFor(out), readings{
+	m := newModel(ctx, stylesFor(), readings{
 		look: func(ctx context.Context) { all.Go(func() { w.Look(ctx) }) },
 		rows: w.Rows,
 		causes: func(ctx context.Context, s *status.Status) admin.Causes {

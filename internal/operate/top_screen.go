@@ -3,13 +3,12 @@ package operate
 import (
 	"cmp"
 	"fmt"
-	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/charmbracelet/bubbles/help"
-	"github.com/charmbracelet/lipgloss"
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/queuepump/queuepump/internal/admin"
@@ -19,33 +18,35 @@ import (
 
 // styles are the looks of the parts. Colour alone never carries a meaning.
 type styles struct {
-	tone           map[string]lipgloss.Style
-	title, chosen  lipgloss.Style
-	columns, alarm lipgloss.Style
-	faint          lipgloss.Style
+	tone           map[string]ansi.Style
+	title, chosen  ansi.Style
+	columns, alarm ansi.Style
+	faint          ansi.Style
 	help           help.Styles
 }
 
-// stylesFor asks the terminal what it can show; NO_COLOR has it show no colour.
-func stylesFor(out io.Writer) styles {
-	r := lipgloss.NewRenderer(out)
-	colour := func(light, dark string) lipgloss.Style {
-		return r.NewStyle().Foreground(lipgloss.AdaptiveColor{Light: light, Dark: dark})
+// stylesFor asks the environment what the terminal can show; NO_COLOR has it show no colour. All
+// colours can be read on light and on dark.
+func stylesFor() (s styles) {
+	if os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+		return s
 	}
-	faint := colour("243", "245")
-	h := help.New().Styles
-	h.ShortKey, h.FullKey, h.Ellipsis = r.NewStyle().Bold(true), r.NewStyle().Bold(true), faint
-	h.ShortDesc, h.ShortSeparator, h.FullDesc, h.FullSeparator = faint, faint, faint, faint
-	return styles{
-		tone: map[string]lipgloss.Style{
-			admin.Good:  colour("28", "78").Bold(true),
-			admin.Quiet: r.NewStyle().Bold(true),
-			admin.Warn:  colour("130", "214").Bold(true),
-			admin.Bad:   colour("160", "203").Bold(true),
+	colour := func(n uint8) ansi.Style { return ansi.NewStyle().ForegroundColor(ansi.IndexedColor(n)) }
+	bold, red := ansi.NewStyle().Bold(), colour(160)
+	s = styles{
+		tone: map[string]ansi.Style{
+			admin.Good: colour(28).Bold(), admin.Quiet: bold, admin.Warn: colour(130).Bold(),
+			admin.Bad: red.Bold(),
 		},
-		title: faint, chosen: r.NewStyle().Bold(true).Reverse(true),
-		columns: r.NewStyle().Bold(true), alarm: colour("160", "203"), faint: faint, help: h,
+		chosen: bold.Reverse(true), columns: bold, alarm: red, faint: colour(243),
 	}
+	s.title = s.faint
+	h := &s.help
+	h.ShortKey, h.FullKey = h.ShortKey.Bold(true), h.FullKey.Bold(true)
+	h.ShortDesc, h.FullDesc = h.ShortDesc.Faint(true), h.FullDesc.Faint(true)
+	h.ShortSeparator, h.FullSeparator = h.ShortDesc, h.FullDesc
+	h.Ellipsis = h.ShortDesc
+	return s
 }
 
 // signs stand before the headline.
@@ -97,9 +98,12 @@ func (m *model) above() string {
 		all[most-1] = ansi.Truncate(all[most-1], max(m.width-1, 0), "") + "…"
 		headline = strings.Join(all, "\n")
 	}
-	parts := []string{m.styles.tone[h.Tone].Render(headline)}
+	var parts []string
+	for line := range strings.SplitSeq(headline, "\n") { // the screen is drawn by lines
+		parts = append(parts, m.styles.tone[h.Tone].Styled(line))
+	}
 	if s := m.status; s != nil {
-		parts = append(parts, m.styles.title.Render(ansi.Truncate(m.about(held), m.width, "…")))
+		parts = append(parts, m.styles.title.Styled(ansi.Truncate(m.about(held), m.width, "…")))
 	}
 	return strings.Join(append(parts, m.names()), "\n")
 }
@@ -142,14 +146,14 @@ func (m *model) names() string {
 	for i, t := range tabs {
 		name := fmt.Sprintf("%d %s", i+1, t.name)
 		if i == m.tab {
-			list[i] = m.styles.chosen.Render("[" + name + "]")
+			list[i] = m.styles.chosen.Styled("[" + name + "]")
 		} else {
-			list[i] = m.styles.title.Render(name)
+			list[i] = m.styles.title.Styled(name)
 		}
 	}
 	text := strings.Join(list, " ")
 	if ansi.StringWidth(text) > m.width { // only the one that is shown
-		return m.styles.chosen.Render(
+		return m.styles.chosen.Styled(
 			ansi.Truncate(fmt.Sprintf("[%d %s]", m.tab+1, tabs[m.tab].name), m.width, "…"),
 		)
 	}
@@ -174,7 +178,7 @@ func (m *model) below() string {
 	}
 	text := m.help.View(m.keys)
 	if len(chosen) > 0 {
-		text = m.styles.faint.Render(strings.Join(chosen, " · ")) + "  " + text
+		text = m.styles.faint.Styled(strings.Join(chosen, " · ")) + "  " + text
 	}
 	return ansi.Truncate(text, m.width, "…")
 }
@@ -185,7 +189,7 @@ func (m *model) table(room int) string {
 	list := chosen(t, *v, m)
 	v.at = within(v.at, len(list), room-1)
 	if len(list) == 0 {
-		return fill([]string{m.styles.faint.Render(ansi.Truncate(m.none(t, *v), m.width, "…"))}, room)
+		return fill([]string{m.styles.faint.Styled(ansi.Truncate(m.none(t, *v), m.width, "…"))}, room)
 	}
 	shown := list[v.at:min(len(list), v.at+max(room-1, 1))]
 	all := Table{Columns: t.columns, Sorted: v.sort, Strict: true}
@@ -193,11 +197,11 @@ func (m *model) table(room int) string {
 		all.Add(l.texts()...)
 	}
 	titles, draw := all.Fit(m.width)
-	out := []string{m.styles.columns.Render(titles)}
+	out := []string{m.styles.columns.Styled(titles)}
 	for i, l := range shown {
 		text := draw(all.Rows[v.at+i])
 		if l.alarm {
-			text = m.styles.alarm.Render(text)
+			text = m.styles.alarm.Styled(text)
 		}
 		out = append(out, text)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -90,7 +89,7 @@ func minutes(now time.Time) (points []status.HistoryPoint) {
 
 // screens has a model of the sample that reads nothing by itself.
 func screens(width, height int) *model {
-	m := newModel(context.Background(), stylesFor(io.Discard), readings{
+	m := newModel(context.Background(), styles{}, readings{
 		look: func(context.Context) {},
 		rows: func(context.Context) (*status.Status, error) { return sample(), nil },
 		causes: func(context.Context, *status.Status) admin.Causes {
@@ -452,6 +451,24 @@ func TestASmallScreenIsKeptTo(t *testing.T) {
 					t.Errorf("%v after %q: %d columns: %q", size, keys, w, l)
 				}
 			}
+		}
+	}
+}
+
+// Each line of the headline has its colour by itself, and NO_COLOR leaves none.
+func TestTheScreenHasColoursUnlessTheyAreForbidden(t *testing.T) {
+	t.Setenv("TERM", "xterm-256color")
+	for _, forbidden := range []string{"", "1"} {
+		t.Setenv("NO_COLOR", forbidden)
+		m := screens(40, 24)
+		m.styles = stylesFor()
+		m.see(sample(), nil)
+		text := m.View()
+		if n := strings.Count(text, "\x1b[38;5;160;1m"); forbidden == "" && n < 2 {
+			t.Errorf("%d lines are red: %q", n, text)
+		}
+		if forbidden != "" && strings.Contains(text, "\x1b") {
+			t.Errorf("NO_COLOR: %q", text)
 		}
 	}
 }

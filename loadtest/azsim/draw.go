@@ -6,9 +6,10 @@ package azsim
 
 import (
 	"encoding/binary"
+	"encoding/hex"
+	"strings"
 
 	"github.com/cespare/xxhash/v2"
-	"github.com/google/uuid"
 )
 
 // drawMix folds words into one well-spread word (splitmix64's finisher between
@@ -31,9 +32,29 @@ func drawHash(s string) uint64 { return xxhash.Sum64String(s) }
 // drawShare maps a hash to [0, 1).
 func drawShare(h uint64) float64 { return float64(h>>11) / (1 << 53) }
 
+type guid [16]byte
+
+func (g guid) String() string {
+	b := make([]byte, 0, 36)
+	for i := range g {
+		if i == 4 || i == 6 || i == 8 || i == 10 {
+			b = append(b, '-')
+		}
+		b = hex.AppendEncode(b, g[i:i+1])
+	}
+	return string(b)
+}
+
+// parseGUID reads what String writes, in letters of either case.
+func parseGUID(text string) (g guid, ok bool) {
+	digits, err := hex.DecodeString(strings.ReplaceAll(text, "-", ""))
+	copy(g[:], digits)
+	return g, err == nil && strings.EqualFold(g.String(), text)
+}
+
 // drawGUID makes a version 4 shaped GUID out of two words.
-func drawGUID(words ...uint64) uuid.UUID {
-	var u uuid.UUID
+func drawGUID(words ...uint64) guid {
+	var u guid
 	hi := drawMix(words...)
 	binary.BigEndian.PutUint64(u[:8], hi)
 	binary.BigEndian.PutUint64(u[8:], drawMix(hi, 1))

@@ -3,8 +3,6 @@ package azsim
 import (
 	"container/heap"
 	"math"
-
-	"github.com/google/uuid"
 )
 
 // never is the expiry of a message that has none.
@@ -13,7 +11,7 @@ const never = math.MaxInt64
 // message is one message of a queue. Times are Unix nanoseconds of the server's clock. The queue's
 // mutex guards everything except text, whose bytes never change (an update puts another slice).
 type message struct {
-	id       uuid.UUID
+	id       guid
 	text     []byte // decoded, as the client meant it
 	plain    bool   // text needs no escaping and no checking: rendering is a copy
 	inserted int64
@@ -45,14 +43,14 @@ func (m *message) before(o *message) bool {
 // O(1), take O(log leased), update and delete O(log leased), and the expiry heap adds O(log n) for
 // messages that have a time to live.
 type messageSet struct {
-	byID  map[uuid.UUID]*message
+	byID  map[guid]*message
 	fifo  fifo
 	lease leaseHeap
 	ttl   ttlHeap
 	seq   uint64 // of the last message put
 }
 
-func newMessageSet() messageSet { return messageSet{byID: make(map[uuid.UUID]*message)} }
+func newMessageSet() messageSet { return messageSet{byID: make(map[guid]*message)} }
 
 func (s *messageSet) len() int { return len(s.byID) }
 

@@ -3,8 +3,6 @@ package azsim
 import (
 	"net/http"
 	"time"
-
-	"github.com/google/uuid"
 )
 
 // updateMessage: learn.microsoft.com/rest/api/storageservices/update-message.
@@ -72,7 +70,7 @@ func checkReceipt(r *request) *reply {
 // after its lease ran out, until another client takes the message (AZURE.md Q46, Q52).
 func (q *queue) held(r *request, id string) (*message, *reply) {
 	var m *message
-	if u, err := uuid.Parse(id); err == nil {
+	if u, ok := parseGUID(id); ok {
 		m = q.messages.byID[u]
 	}
 	var bad reply

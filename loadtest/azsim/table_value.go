@@ -95,28 +95,6 @@ func parseDateTime(s string) (int64, bool) {
 	return 0, false
 }
 
-// parseGUID accepts the usual form with hyphens and gives it in lower case.
-func parseGUID(s string) (string, bool) {
-	if len(s) != 36 {
-		return "", false
-	}
-	for i := range len(s) {
-		c := s[i]
-		if i == 8 || i == 13 || i == 18 || i == 23 {
-			if c != '-' {
-				return "", false
-			}
-		} else if !isHex(c) {
-			return "", false
-		}
-	}
-	return strings.ToLower(s), true
-}
-
-func isHex(c byte) bool {
-	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
-}
-
 var (
 	errValue      = errors.New("value does not fit its type")
 	errValueRange = errors.New("value out of range")
@@ -150,7 +128,8 @@ func parseText(kind edm, s string) (value, error) {
 			return v, errValueRange
 		}
 	case edmGUID:
-		v.text, ok = parseGUID(s)
+		id, is := parseGUID(s)
+		v.text, ok = id.String(), is
 	case edmBinary:
 		b, err := base64.StdEncoding.DecodeString(s)
 		v.text, ok = string(b), err == nil

@@ -3,8 +3,9 @@ package report
 import (
 	"fmt"
 	"math"
-
-	"golang.org/x/perf/benchmath"
+	"math/big"
+	"slices"
+	"sort"
 )
 
 // Noise says how far apart two sides of a figure are by chance. Its samples are the whole runs of
@@ -53,25 +54,80 @@ func noiseOf(of string, before, after []float64) *Noise {
 	if len(before) < enough || len(after) < enough {
 		return nil
 	}
-	b := benchmath.NewSample(before, &benchmath.DefaultThresholds)
-	a := benchmath.NewSample(after, &benchmath.DefaultThresholds)
-	spread := func(s *benchmath.Sample) Spread {
-		sum := benchmath.AssumeNothing.Summary(s, confidence)
-		low, high, sure := sum.Lo, sum.Hi, sum.Confidence
-		if math.IsInf(low, 0) || math.IsInf(high, 0) { // so few samples have no such interval
-			low, high = s.Values[0], s.Values[len(s.Values)-1]
-			// All samples lie on one side of the median with a chance of one half each.
-			sure = 1 - math.Pow(2, 1-float64(len(s.Values)))
+	return &Noise{Of: of, Before: spreadOf(before), After: spreadOf(after), P: chance(before, after)}
+}
+
+// spreadOf takes the median's interval from the samples' order: each sample lies below the true
+// median as a coin shows heads.
+func spreadOf(samples []float64) Spread {
+	x, n := slices.Sorted(slices.Values(samples)), len(samples)
+	heads := func(k int) float64 {
+		ways, _ := new(big.Int).Binomial(int64(n), int64(k)).Float64()
+		return math.Ldexp(ways, -n)
+	}
+	// From the likeliest number on, the likelier neighbour is added until that is enough.
+	low, high, sure := n/2, n/2+1, heads(n/2)
+	for sure < confidence && low > 0 {
+		if left, right := heads(low-1), heads(high); left >= right {
+			low, sure = low-1, sure+left
+		} else {
+			high, sure = high+1, sure+right
 		}
-		return Spread{len(s.Values), sum.Center, low, high, sure}
 	}
-	n := &Noise{
-		Of: of, Before: spread(b), After: spread(a), P: benchmath.AssumeNothing.Compare(b, a).P,
+	if low < 1 || high > n { // so few samples have no such interval
+		// All samples lie on one side of the median with a chance of one half each.
+		low, high, sure = 1, n, 1-math.Pow(2, 1-float64(n))
 	}
-	if math.IsNaN(n.P) { // all values are the same
-		n.P = 1
+	return Spread{n, (x[(n-1)/2] + x[n/2]) / 2, x[low-1], x[high-1], sure}
+}
+
+// exactly is the greatest side of which the p is counted out.
+const exactly = 50
+
+// chance is the p of Mann-Whitney's U test: if only chance decided which samples a has, how likely
+// would the sum of its ranks be so far from the mean? Equal samples have the mean of their ranks.
+func chance(a, b []float64) float64 {
+	all := slices.Sorted(slices.Values(slices.Concat(a, b)))
+	rank := func(v float64) int { // twice, so it is a whole number
+		above := math.Nextafter(v, math.Inf(1))
+		return 1 + sort.SearchFloat64s(all, v) + sort.SearchFloat64s(all, above)
 	}
-	return n
+	n, mean := len(all), len(a)*(len(all)+1)
+	off := -mean
+	for _, v := range a {
+		off += rank(v)
+	}
+	off = max(off, -off)
+	if len(a) > exactly || len(b) > exactly { // it is near to a normal distribution
+		var squares float64
+		for _, v := range all {
+			squares += math.Pow(float64(rank(v)-n-1), 2)
+		}
+		deviation := math.Sqrt(squares * float64(len(a)*len(b)) / float64(n*(n-1)))
+		return math.Erfc(max(float64(off-1), 0) / max(deviation, 1) / math.Sqrt2)
+	}
+	// ways[k][sum] is in how many ways k of the samples have that sum of ranks.
+	ways := make([][]float64, len(a)+1)
+	for k := range ways {
+		ways[k] = make([]float64, n*(n+1)+1)
+	}
+	ways[0][0] = 1
+	for _, v := range all {
+		r := rank(v)
+		for k := len(a); k > 0; k-- {
+			for sum := len(ways[k]) - 1; sum >= r; sum-- {
+				ways[k][sum] += ways[k-1][sum-r]
+			}
+		}
+	}
+	so, total := 0.0, 0.0
+	for sum, n := range ways[len(a)] {
+		total += n
+		if sum-mean >= off || mean-sum >= off {
+			so += n
+		}
+	}
+	return so / total
 }
 
 // parts are the means of equally long parts of a phase, in the order of time.

@@ -3,6 +3,7 @@ package report
 import (
 	"bytes"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -198,6 +199,33 @@ func TestAnIntervalSaysHowSureItIs(t *testing.T) {
 		}
 		if said := strings.Contains(words, "% sure"); said != (n < 6) {
 			t.Errorf("%d samples: %s", n, words)
+		}
+	}
+}
+
+// The chances are those of published tables, and of a normal distribution if there are many samples.
+func TestAChanceIsThatOfMannAndWhitney(t *testing.T) {
+	from := func(n int, first, step float64) (x []float64) {
+		for i := range n {
+			x = append(x, first+step*float64(i))
+		}
+		return x
+	}
+	for _, c := range []struct {
+		a, b []float64
+		want float64
+	}{
+		{from(4, 0, 1), from(4, 10, 1), 2. / 70},
+		{from(6, 10, 1), from(6, 0, 1), 2. / 924},
+		{from(5, 0, 2), from(5, 1, 2), 0.690476},
+		{from(5, 1, 2), from(5, 0, 2), 0.690476},
+		{from(5, 7, 0), from(5, 7, 0), 1},
+		{[]float64{1, 2, 2, 2}, []float64{2, 2, 2, 3}, 40. / 70},
+		{from(60, 7, 0), from(60, 7, 0), 1},
+		{from(60, 0, 1), from(60, 0.5, 1), 0.876952},
+	} {
+		if got := chance(c.a, c.b); math.Abs(got-c.want) > 1e-4 {
+			t.Errorf("%v and %v: %v, want %v", c.a, c.b, got, c.want)
 		}
 	}
 }

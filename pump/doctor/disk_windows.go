@@ -2,19 +2,25 @@ package doctor
 
 import (
 	"os"
-
-	"golang.org/x/sys/windows"
+	"syscall"
+	"unsafe"
 )
+
+var getDiskFreeSpaceEx = syscall.NewLazyDLL("kernel32.dll").NewProc("GetDiskFreeSpaceExW")
 
 // freeDisk is what this user may still write to the volume of a folder.
 func freeDisk(folder string) (free, size uint64, err error) {
 	if _, err := os.Stat(folder); err != nil {
 		return 0, 0, err
 	}
-	name, err := windows.UTF16PtrFromString(folder)
+	name, err := syscall.UTF16PtrFromString(folder)
 	if err != nil {
 		return 0, 0, err
 	}
-	err = windows.GetDiskFreeSpaceEx(name, &free, &size, nil)
-	return free, size, err
+	done, _, err := getDiskFreeSpaceEx.Call(uintptr(unsafe.Pointer(name)),
+		uintptr(unsafe.Pointer(&free)), uintptr(unsafe.Pointer(&size)), 0)
+	if done == 0 {
+		return 0, 0, err
+	}
+	return free, size, nil
 }

@@ -101,6 +101,16 @@ func TestWhatMayNotBeLinkedIsFound(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "no licence that is known") {
 		t.Errorf("a text that is no licence: %v", err)
 	}
+	own, err := os.ReadFile("../../../LICENSE")
+	must(t, err)
+	for _, more := range []string{"GNU General\n Public License", `the "Commons Clause"`} {
+		must(t, os.WriteFile(file, append(own, more...), 0o600))
+		p := part{name: "theirs"}
+		must(t, p.read(file))
+		if p.judge() == nil {
+			t.Errorf("the MIT licence with %q: %v", more, p.kinds)
+		}
+	}
 	for _, kinds := range [][]string{nil, {"MIT", "GPL-3.0"}, {"MPL-2.0"}} {
 		p := part{name: "theirs", kinds: kinds}
 		if err := p.judge(); err == nil || !strings.Contains(err.Error(), "theirs has") {

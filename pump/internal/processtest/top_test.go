@@ -6,10 +6,9 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
-
-	"github.com/creack/pty"
 )
 
 // terminal is a command in a terminal, with all that it has drawn.
@@ -50,8 +49,11 @@ func (c *terminal) press(key string) {
 func (w *world) top() *terminal {
 	w.t.Helper()
 	cmd := exec.Command(filepath.Join(bin, "distributor"), "top", "--config", w.config)
-	file, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 24, Cols: 100})
-	must(w.t, err)
+	file, inside := openTerminal(w.t)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = inside, inside, inside
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	must(w.t, cmd.Start())
+	must(w.t, inside.Close())
 	w.t.Cleanup(func() {
 		_ = cmd.Process.Kill() // it has ended, mostly
 		_ = file.Close()
