@@ -179,7 +179,7 @@ func (p *part) read(file string) error {
 		}
 	}
 	if !known {
-		return fmt.Errorf("%s: %s is no licence that is known", p.name, file)
+		return fmt.Errorf("%s: %s is not a known licence", p.name, file)
 	}
 	return nil
 }
