@@ -98,7 +98,7 @@ func TestWhatMayNotBeLinkedIsFound(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "LICENSE")
 	must(t, os.WriteFile(file, []byte("All rights reserved. Ask us."), 0o600))
 	err := (&part{name: "theirs"}).read(file)
-	if err == nil || !strings.Contains(err.Error(), "no licence that is known") {
+	if err == nil || !strings.Contains(err.Error(), "not a known licence") {
 		t.Errorf("a text that is no licence: %v", err)
 	}
 	own, err := os.ReadFile("../../../LICENSE")
