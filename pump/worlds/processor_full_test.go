@@ -50,7 +50,7 @@ func TestTasksThatAStateHasNoRoomForAreTriedSeldomAndThenQuarantined(t *testing.
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		w.PutTasks(testworld.SomeSegment, 1, 2, 3) // 900 KiB
 		var calls sync.Map
-		p := w.start(w.processor(hoarder(testworld.SomeSegment, &calls), processor.Options{}))
+		p := w.start(w.processor(hoarder(testworld.SomeSegment, &calls).Handler(), processor.Options{}))
 		time.Sleep(time.Minute)
 		w.ExpectBook(3, 0) // and the state is nearly full
 		updates := w.Requests("UpdateMessage")

@@ -65,7 +65,7 @@ func NewRecorder(r *base.Env) *Recorder {
 	once := r.Workload.Delivery == string(pump.Once)
 	var state ledger.State
 	if r.Reducer != nil {
-		state = r.Reducer.State()
+		state = r.Reducer
 	}
 	if !once && state == nil {
 		return nil
