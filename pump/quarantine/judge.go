@@ -218,7 +218,7 @@ func (q *Quarantine) runState(ctx context.Context, id pump.RunID) runSeen {
 		run, err = q.runs.Get(ctx, id)
 		return err
 	})
-	if s = (runSeen{err: err}); errors.Is(err, workload.ErrNoRun) {
+	if s = (runSeen{err: err}); errors.Is(err, pump.ErrNoRun) {
 		s.err, s.forgot = nil, true
 	} else if err == nil {
 		s.forgot, s.changed = run.Over, run.Changed

@@ -30,7 +30,7 @@ func (p *simProcess) endsRun(ctx context.Context, cfg pump.Config, drop bool) er
 	}
 	r := all[p.roll(uint64(len(all)), "ends", "", 0)]
 	info, err := runs.End(ctx, cfg, r.ID.String(), drop, "ended by "+p.name)
-	if errors.Is(err, workload.ErrRunState) {
+	if errors.Is(err, pump.ErrRunState) {
 		return nil // it was closed meanwhile
 	}
 	if err == nil && !p.over() {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -129,7 +130,7 @@ func (c *Closer) resumeEnded(ctx context.Context) error {
 		}
 		run, err := c.Runs.Get(ctx, p.Run)
 		switch {
-		case errors.Is(err, workload.ErrNoRun):
+		case errors.Is(err, pump.ErrNoRun):
 		case err != nil:
 			errs = append(errs, err)
 		case run.State == workload.RunClosed, run.State == workload.RunEnded:

@@ -123,7 +123,7 @@ func lasting(err error) bool {
 		return true
 	}
 	for _, e := range []error{
-		workload.ErrNoRun, workload.ErrRunState, row.ErrCorrupt, workload.ErrOverfull,
+		pump.ErrNoRun, pump.ErrRunState, row.ErrCorrupt, workload.ErrOverfull,
 	} {
 		if errors.Is(err, e) {
 			return true
@@ -160,13 +160,13 @@ func (w *waiter) look(ctx context.Context) (over bool, err error) {
 		return false, fmt.Errorf(
 			"run %s: %w: it is broken: %s; its source can be sent to the end with: "+
 				"distributor runs repair %[1]s",
-			w.id, workload.ErrRunState, w.run.Note,
+			w.id, pump.ErrRunState, w.run.Note,
 		)
 	case workload.RunAbandoned:
-		return false, fmt.Errorf("run %s: %w: it is abandoned: %s", w.id, workload.ErrRunState,
+		return false, fmt.Errorf("run %s: %w: it is abandoned: %s", w.id, pump.ErrRunState,
 			w.run.Note)
 	case workload.RunEnded:
-		return false, fmt.Errorf("run %s: %w: it has ended: %s", w.id, workload.ErrRunState, w.run.Note)
+		return false, fmt.Errorf("run %s: %w: it has ended: %s", w.id, pump.ErrRunState, w.run.Note)
 	case workload.RunOpen:
 		return false, w.orphaned(ctx)
 	}

@@ -149,7 +149,7 @@ func (o *Session) FindRun(ctx context.Context, id string) (pump.RunID, error) {
 		return pump.RunID{}, err
 	case len(found) == 0:
 		return pump.RunID{}, fmt.Errorf("run %s: %w; see: distributor runs list "+
-			"(of a run whose row is gone only the whole id is known)", digits, workload.ErrNoRun)
+			"(of a run whose row is gone only the whole id is known)", digits, pump.ErrNoRun)
 	case len(found) == 1:
 		return found[0], nil
 	}
