@@ -278,25 +278,24 @@ func (r *run) recordOutcome(
 	}
 }
 
+// verdicts are those of the outcomes that a handler says outright.
+var verdicts = map[pump.Outcome]message.Verdict{
+	pump.OutcomeDone: message.Skipped, pump.OutcomeRejected: message.Rejected,
+	pump.OutcomeUntried: message.Unfinished, pump.OutcomeBusy: message.NotNow,
+	pump.OutcomeRetry: message.Retry,
+}
+
 // verdictOf says what a handler's error means, as [pump.OutcomeOf] does. What an answer means says
 // notNows.judge, of a task that failed.
 func verdictOf(ctx context.Context, err error) (v message.Verdict, after time.Duration) {
 	is, after := pump.OutcomeOf(err)
-	switch {
+	switch v, said := verdicts[is]; {
 	case err == nil:
 		return message.Finished, 0
-	case is == pump.OutcomeDone:
-		return message.Skipped, 0
-	case is == pump.OutcomeRejected:
-		return message.Rejected, 0
 	case is == pump.OutcomeUntried && after > 0:
 		return message.Postponed, after
-	case is == pump.OutcomeUntried:
-		return message.Unfinished, 0
-	case is == pump.OutcomeBusy && answerOf(err) == "":
-		return message.NotNow, after
-	case is == pump.OutcomeRetry:
-		return message.Retry, after
+	case said && answerOf(err) == "":
+		return v, after
 	}
 	// A handler whose context ended for reasons that are not its task's cannot
 	// be blamed for returning early.

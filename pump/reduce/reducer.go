@@ -23,10 +23,10 @@ import (
 // the segment from one processor to the next; [Reducer.States] reads them. All tasks of a key are
 // in the state of the key's segment. A segment's state may have 1 MiB compressed and 16 MiB before:
 // what does not fit waits before Map, is tried less and less often, and goes into quarantine as
-// [ReasonStateFull] when results have been refused for an hour. The log, the metric state_used and
-// readiness tell of it, and the log already at half. A state that grows with the tasks, and not
-// with what they are about, needs another home. It is written whenever tasks of its segment are
-// recorded, so a small one is cheaper.
+// [codec.ReasonStateFull] when results have been refused for an hour. The log, the metric
+// state_used and readiness tell of it, and the log already at half. A state that grows with the
+// tasks, and not with what they are about, needs another home. It is written whenever tasks of its
+// segment are recorded, so a small one is cheaper.
 //
 // [processor.New] is given what [Reducer.Handler] gives, as it is: behind another Handler, or with
 // processor.Options.MinInterval or Discard, it does not work. The workload must not be

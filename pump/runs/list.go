@@ -162,8 +162,8 @@ func openRuns(ctx context.Context, cfg pump.Config) (*openedRuns, error) {
 
 // Find gives the run that a user means: by the whole id, which is not looked up, or by its first
 // digits, at least four, if exactly one run with a row begins with them. A [pump.ConfigError] of
-// the field "run" says that it is not an id, or names the runs that it may mean. [pump.ErrNoRun] says
-// that no run fits.
+// the field "run" says that it is not an id, or names the runs that it may mean. [pump.ErrNoRun]
+// says that no run fits.
 func Find(ctx context.Context, cfg pump.Config, id string) (pump.RunID, error) {
 	id, whole, err := setup.RunDigits(id)
 	if err != nil || !whole.IsZero() {

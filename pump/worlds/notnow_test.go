@@ -199,7 +199,7 @@ func TestATaskThatAloneIsToldNotNowIsItsOwnTrouble(t *testing.T) {
 		if none != 0 || one != 1 || requests < 8 || requests > 10 {
 			t.Errorf("%d and %d tasks are in quarantine, after %d requests", none, one, requests)
 		}
-		if _, cause := w.Cause("accounta"); cause.Reason != pump.ReasonAttempts {
+		if _, cause := w.Cause("accounta"); cause.Reason != codec.ReasonAttempts {
 			t.Errorf("cause %+v", cause)
 		}
 		if rate < 0.95*healthy {
@@ -239,7 +239,7 @@ func TestATaskThatIsAlwaysToldNotNowIsQuarantinedInTheEnd(t *testing.T) {
 				time.Sleep(budget + time.Hour)
 				s := p.End()
 				head, cause := w.Cause("accounta")
-				if cause.Reason != pump.ReasonNotNow || cause.Detail != "flop" || head.Tasks.String() != "7" {
+				if cause.Reason != codec.ReasonNotNow || cause.Detail != "flop" || head.Tasks.String() != "7" {
 					t.Errorf("%v is in quarantine: %+v", head.Tasks, cause)
 				}
 				lasted := at[len(at)-1].Sub(at[0])

@@ -91,7 +91,7 @@ func TestTasksThatAStateHasNoRoomForAreTriedSeldomAndThenQuarantined(t *testing.
 			t.Fatalf("%d messages in quarantine", len(texts))
 		}
 		h, err := codec.ReadHeader(texts[0])
-		if err != nil || h.Cause == nil || h.Cause.Reason != pump.ReasonStateFull || h.Attempt != 0 {
+		if err != nil || h.Cause == nil || h.Cause.Reason != codec.ReasonStateFull || h.Attempt != 0 {
 			t.Errorf("%+v, %v", h, err)
 		}
 		if !strings.Contains(w.Log.String(), "more than half") {

@@ -81,7 +81,7 @@ func (w *simWorld) checkPut(ctx context.Context, runs []workload.Run, v *simVerd
 		task := w.tasks[key]
 		poison := v.poison[key]
 		switch {
-		case over && slices.Contains(poison, pump.ReasonRunEnded):
+		case over && slices.Contains(poison, codec.ReasonRunEnded):
 			w.counts["tasks in quarantine for the end of their run"]++
 		case task != nil && task.effects > 0 || len(poison) > 0 || w.touched[key] == "drop":
 		case task != nil && w.touched[key] != "" && task.source.condemned(task.record):

@@ -18,10 +18,13 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
+// StuckAfter is the StuckAfter of options that name none.
+const StuckAfter = time.Minute
+
 // CompleteWait gives the options with their defaults. A value out of range is a
 // [*pump.ConfigError].
 func CompleteWait(o pump.WaitOptions) (pump.WaitOptions, error) {
-	o.StuckAfter = cmp.Or(o.StuckAfter, pump.DefaultStuckAfter)
+	o.StuckAfter = cmp.Or(o.StuckAfter, StuckAfter)
 	if o.StuckAfter < time.Second {
 		return o, setup.OutOfRange("stuck-after", o.StuckAfter,
 			"use 1s or more, or leave it out for 1m")
@@ -196,7 +199,7 @@ func (w *waiter) tell() {
 	}
 }
 
-func (w *waiter) sofar(state string) pump.Completion {
+func (w *waiter) sofar(state pump.CompletionState) pump.Completion {
 	p := w.progress()
 	c := pump.Completion{
 		Run: w.id, State: state, Done: p.Done, Quarantined: p.Quarantined, Lacking: []pump.SegmentLack{},

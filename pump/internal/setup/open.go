@@ -168,9 +168,9 @@ func (o *Session) FindRun(ctx context.Context, id string) (pump.RunID, error) {
 const goneTries = 3
 
 // NotGone is why an account does not count as gone for good, and for how long if that is a matter
-// of time; empty if it does. It must have been draining for as long as after says. An account exists while one of its queues can be counted with the
-// configured credentials, or is certainly missing in it. A name that a stranger has taken refuses
-// the credential, which does not count.
+// of time; empty if it does. It must have been draining for as long as after says. An account
+// exists while one of its queues can be counted with the configured credentials, or is certainly
+// missing in it. A name that a stranger has taken refuses the credential, which does not count.
 func (o *Session) NotGone(
 	ctx context.Context, name string, after time.Duration,
 ) (problem string, left time.Duration, err error) {

@@ -151,7 +151,8 @@ func (r *Runs) complete(run Run) (Run, error) {
 	case run.Workload != "" && run.Workload != r.workload:
 		return run, fmt.Errorf("run %s is of workload %q, not of %q", run.ID, run.Workload, r.workload)
 	case run.State != "" && run.State != RunOpen:
-		return run, fmt.Errorf("run %s: %w: a new run is open, not %s", run.ID, pump.ErrRunState, run.State)
+		return run, fmt.Errorf("run %s: %w: a new run is open, not %s", run.ID, pump.ErrRunState,
+			run.State)
 	case len(run.Fingerprint) > maxText || !utf8.ValidString(run.Fingerprint):
 		return run, fmt.Errorf("run %s: its fingerprint is longer than %d bytes or no text",
 			run.ID, maxText)
@@ -345,7 +346,8 @@ func (r *Runs) End(ctx context.Context, id codec.RunID, drop bool, note string) 
 	return r.change(ctx, "ending", id, func(run *Run) (done bool, err error) {
 		switch {
 		case run.State == RunClosed:
-			return false, fmt.Errorf("%w: it is closed, so nothing of it is left to be done", pump.ErrRunState)
+			return false, fmt.Errorf("%w: it is closed, so nothing of it is left to be done",
+				pump.ErrRunState)
 		case run.State == RunEnded && (run.Drop || !drop):
 			return true, nil
 		case run.State == RunEnded:

@@ -331,7 +331,8 @@ func (r *Runs) beatAgain(ctx context.Context, id codec.RunID) (row.Version[liveB
 	case err != nil:
 		return row.Version[liveBeat]{}, err
 	case run.State != RunOpen:
-		return row.Version[liveBeat]{}, fmt.Errorf("%w: it is %s: %s", pump.ErrRunState, run.State, run.Note)
+		return row.Version[liveBeat]{}, fmt.Errorf("%w: it is %s: %s", pump.ErrRunState, run.State,
+			run.Note)
 	}
 	v, err := r.beatRow(id).MustRead(ctx)
 	if err == nil && v.Absent() { // its row is gone
