@@ -86,7 +86,7 @@ type NotNow struct {
 
 // Cause is why an envelope was put into quarantine.
 type Cause struct {
-	// Reason is a short stable code to count and filter by, at most 64 bytes.
+	// Reason is a short stable code to count and filter by, at most 64 bytes: [ReasonRejected].
 	Reason string
 	// Detail is for people: an error's text, cut to what fits.
 	Detail string

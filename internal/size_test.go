@@ -170,9 +170,10 @@ func misnamed(t *testing.T, name, dir string, files []string) (problems []string
 	return problems
 }
 
-// TestTheFrontDoorIsSmall holds how many names package pump exports.
+// TestTheFrontDoorIsSmall holds how many names package pump exports. The constants of a type are
+// read with it, as `go doc` shows them, and count as part of it.
 func TestTheFrontDoorIsSmall(t *testing.T) {
-	const most = 69 // prices, states, outcomes and how a run ended are words, too
+	const most = 44 // prices, states, outcomes and how a run ended are words, too
 	files, err := filepath.Glob("../pump/*.go")
 	must(t, err)
 	var names []string
@@ -210,7 +211,9 @@ func exported(d ast.Decl) (names []string) {
 				add(s.Name)
 			case *ast.ValueSpec:
 				for _, id := range s.Names {
-					add(id)
+					if d.Tok != token.CONST || s.Type == nil {
+						add(id)
+					}
 				}
 			}
 		}

@@ -33,18 +33,13 @@ func (o WaitOptions) Within(ctx context.Context) (context.Context, context.Cance
 // ErrTimeout is that a run was not over within [WaitOptions.Timeout].
 var ErrTimeout = errors.New("the run was not over in the time given for waiting")
 
-// DefaultStuckAfter is the StuckAfter of options that name none.
-const DefaultStuckAfter = time.Minute
-
 // Completion is how a run ended.
 type Completion struct {
-	Run RunID `json:"run"`
-	// State is "done", "quarantined" if all is settled and tasks are in quarantine, "stuck" if
-	// tasks are missing, and "waiting" if the waiting ended before any of that.
-	State       string `json:"state"`
-	Tasks       uint64 `json:"tasks"` // in the run; 0 if it is not sealed
-	Done        uint64 `json:"done"`
-	Quarantined uint64 `json:"quarantined"`
+	Run         RunID           `json:"run"`
+	State       CompletionState `json:"state"`
+	Tasks       uint64          `json:"tasks"` // in the run; 0 if it is not sealed
+	Done        uint64          `json:"done"`
+	Quarantined uint64          `json:"quarantined"`
 	// Lacking are the segments of a run that is stuck, and what is missing of each; never null.
 	Lacking []SegmentLack `json:"lacking"`
 	// Closed: the run was closed, because it is done and nothing of it is in quarantine.
@@ -54,12 +49,15 @@ type Completion struct {
 	Seconds  float64   `json:"seconds"` // of waiting
 }
 
+// CompletionState is how far a run was when the waiting for it ended.
+type CompletionState string
+
 // The states of a [Completion].
 const (
-	RunDone        = "done"
-	RunQuarantined = "quarantined"
-	RunStuck       = "stuck"
-	RunWaiting     = "waiting"
+	RunDone        CompletionState = "done"
+	RunQuarantined CompletionState = "quarantined" // all is settled, and tasks are in quarantine
+	RunStuck       CompletionState = "stuck"       // tasks are missing
+	RunWaiting     CompletionState = "waiting"     // the waiting ended before any of that
 )
 
 // RunReport is what processors say they did of a run. It is for people. Processors note it about

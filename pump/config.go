@@ -52,7 +52,7 @@ type Config struct {
 	// Default: the published limits.
 	Budget Budget
 	// Prices are what requests cost. Reports of money and Budget.CostPerDay use them. Default:
-	// [PublishedPrices].
+	// [Prices.OrPublished].
 	Prices Prices
 	// Sample is how often one process of the workload looks at all queues, for Backlog in its
 	// state: a second at least, and more where there are many queues. That process also keeps the

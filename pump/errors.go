@@ -5,8 +5,15 @@ import (
 	"fmt"
 )
 
-// ErrNoWorkload says that no distributor has made a workload of that name.
-var ErrNoWorkload = errors.New("the workload does not exist")
+// The errors of a workload and of its runs that callers tell apart.
+var (
+	// ErrNoWorkload says that no distributor has made a workload of that name.
+	ErrNoWorkload = errors.New("the workload does not exist")
+	// ErrNoRun says that a run never was, or that its row went with its retention.
+	ErrNoRun = errors.New("there is no such run")
+	// ErrRunState says that a run's state, or what it was sealed with, does not allow what was asked.
+	ErrRunState = errors.New("the run does not allow this")
+)
 
 // ConfigError is a configuration that cannot be used.
 type ConfigError struct {

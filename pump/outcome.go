@@ -23,8 +23,12 @@ const (
 // [Release] and [Busy] make one. A nil one, and one with another outcome, is a failure.
 type TaskError struct {
 	Outcome Outcome
-	After   time.Duration // of OutcomeRetry, OutcomeBusy and OutcomeUntried: not earlier than this
-	Err     error         // the cause; it may be nil
+	After   time.Duration // the task is not tried again earlier than this
+	// Answer is the name of what said "not now", as metrics show it: "429". The outcome is then
+	// OutcomeBusy only if half of the last tasks were told so too, and otherwise OutcomeFailed: the
+	// answer concerned its task. Empty: the handler knows.
+	Answer string
+	Err    error // the cause; it may be nil
 }
 
 func (e *TaskError) Error() string {
@@ -55,13 +59,13 @@ func (e *TaskError) Unwrap() error {
 // RetryAfter as a handler's error asks that the task be delivered again not before d from now, or
 // RetryPolicy.Max if that is less, counting as an attempt. The cause may be nil.
 func RetryAfter(d time.Duration, cause error) error {
-	return &TaskError{OutcomeRetry, max(d, 0), cause}
+	return &TaskError{Outcome: OutcomeRetry, After: max(d, 0), Err: cause}
 }
 
 // Reject as a handler's error says that the task will never succeed: it is
 // quarantined at once, with the cause.
 func Reject(cause error) error {
-	return &TaskError{OutcomeRejected, 0, cause}
+	return &TaskError{Outcome: OutcomeRejected, Err: cause}
 }
 
 // Release as a handler's error says that the task was not tried: it is put back at once and no
@@ -70,7 +74,7 @@ func Reject(cause error) error {
 // immediately, so there the handler should hold the task until it can be tried. The cause may be
 // nil.
 func Release(cause error) error {
-	return &TaskError{OutcomeUntried, 0, cause}
+	return &TaskError{Outcome: OutcomeUntried, Err: cause}
 }
 
 // Busy as a handler's error says that what it uses cannot take the task now: no attempt is counted.
@@ -79,7 +83,7 @@ func Release(cause error) error {
 // so for RetryPolicy.MaxBusy. While tasks are told so, the processor starts fewer of them. The
 // cause may be nil.
 func Busy(hint time.Duration, cause error) error {
-	return &TaskError{OutcomeBusy, max(hint, 0), cause}
+	return &TaskError{Outcome: OutcomeBusy, After: max(hint, 0), Err: cause}
 }
 
 // OutcomeOf is what a handler's error means for its task, as a processor takes it, and the time or
@@ -88,14 +92,6 @@ func OutcomeOf(err error) (is Outcome, after time.Duration) {
 	if err == nil {
 		return OutcomeDone, 0
 	}
-	if answer, is := errors.AsType[interface {
-		error
-		NotNow() (cause string, hint time.Duration)
-	}](err); is {
-		if cause, hint := answer.NotNow(); cause != "" {
-			return OutcomeBusy, hint
-		}
-	}
 	e, _ := errors.AsType[*TaskError](err)
 	if e == nil {
 		return OutcomeFailed, 0
@@ -103,7 +99,7 @@ func OutcomeOf(err error) (is Outcome, after time.Duration) {
 	switch e.Outcome {
 	case OutcomeDone, OutcomeRejected:
 		return e.Outcome, 0
-	case OutcomeRetry, OutcomeBusy, OutcomeUntried:
+	case OutcomeFailed, OutcomeRetry, OutcomeBusy, OutcomeUntried:
 		return e.Outcome, max(e.After, 0)
 	}
 	return OutcomeFailed, 0

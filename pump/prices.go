@@ -15,8 +15,8 @@ type Prices struct {
 	Date     string  `json:"date"`   // as of when, for people: 2026-08
 }
 
-// PublishedPrices are list prices; a program that knows its own says so in pump.Config.
-var PublishedPrices = Prices{
+// published are list prices; a program that knows its own says so in Config.
+var published = Prices{
 	Currency: "USD", Queue: 0.004, Table: 0.00036, Date: "2026-08",
 	Source: "list prices of East US, August 2026 (prices.azure.com): GPv2 accounts with LRS",
 }
@@ -24,29 +24,30 @@ var PublishedPrices = Prices{
 // Mixed reports whether the list is of another currency than the published one and lacks a price,
 // and then says why that cannot be and what to do.
 func (l Prices) Mixed() (problem, fix string, mixed bool) {
-	if l.Currency == "" || l.Currency == PublishedPrices.Currency || l.Queue != 0 && l.Table != 0 {
+	if l.Currency == "" || l.Currency == published.Currency || l.Queue != 0 && l.Table != 0 {
 		return "", "", false
 	}
 	return fmt.Sprintf("is %.12q, and the published prices, which are taken where "+
 			"none are given, are in %s",
-			l.Currency, PublishedPrices.Currency),
+			l.Currency, published.Currency),
 		"give both prices.queue and prices.table in that currency, or leave it out for " +
-			PublishedPrices.Currency, true
+			published.Currency, true
 }
 
-// OrPublished is the list with published prices where it gives none. A list that is [Prices.Mixed]
+// OrPublished is the list with published prices where it gives none, so that of no prices is the
+// published list. A list that is [Prices.Mixed]
 // stays as it is: a price in one currency cannot stand for one in another.
 func (l Prices) OrPublished() Prices {
 	if _, _, mixed := l.Mixed(); mixed {
 		return l
 	}
 	given := l.Queue != 0 || l.Table != 0
-	l.Currency = cmp.Or(l.Currency, PublishedPrices.Currency)
-	l.Queue, l.Table = cmp.Or(l.Queue, PublishedPrices.Queue), cmp.Or(l.Table, PublishedPrices.Table)
+	l.Currency = cmp.Or(l.Currency, published.Currency)
+	l.Queue, l.Table = cmp.Or(l.Queue, published.Queue), cmp.Or(l.Table, published.Table)
 	if given {
 		l.Source = cmp.Or(l.Source, "as configured")
 	} else {
-		l.Source, l.Date = cmp.Or(l.Source, PublishedPrices.Source), cmp.Or(l.Date, PublishedPrices.Date)
+		l.Source, l.Date = cmp.Or(l.Source, published.Source), cmp.Or(l.Date, published.Date)
 	}
 	return l
 }

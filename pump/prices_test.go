@@ -7,11 +7,11 @@ import (
 
 func TestWhatIsNotGivenIsAsPublished(t *testing.T) {
 	for _, c := range []struct{ given, want Prices }{
-		{Prices{}, PublishedPrices},
-		{Prices{Currency: "USD", Table: 1}, Prices{"USD", PublishedPrices.Queue, 1, "as configured", ""}},
+		{Prices{}, published},
+		{Prices{Currency: "USD", Table: 1}, Prices{"USD", published.Queue, 1, "as configured", ""}},
 		{Prices{Currency: "EUR"}, Prices{Currency: "EUR"}},
 		{Prices{Currency: "EUR", Queue: 1}, Prices{Currency: "EUR", Queue: 1}},
-		{Prices{Queue: 1}, Prices{"USD", 1, PublishedPrices.Table, "as configured", ""}},
+		{Prices{Queue: 1}, Prices{"USD", 1, published.Table, "as configured", ""}},
 		{Prices{"EUR", 1, 2, "ours", "2026-10"}, Prices{"EUR", 1, 2, "ours", "2026-10"}},
 	} {
 		if got := c.given.OrPublished(); got != c.want {

@@ -153,31 +153,31 @@ var headlines = map[string]struct {
 	},
 	"the cap holds back": {of: working, do: func(s *status.Status) {
 		s.Instances[0].Busy = 0.98
-		s.Money = status.Money{Prices: pump.PublishedPrices, CapPerDay: new(2.0), Slowed: 2, HoldBack: 2}
+		s.Money = status.Money{Prices: pump.Prices{}.OrPublished(), CapPerDay: new(2.0), Slowed: 2, HoldBack: 2}
 	}, want: atWork + "what holds it back: the day's cap of 2.00 USD", tone: Warn},
 	"the cap holds one back": {of: working, do: func(s *status.Status) {
-		s.Money = status.Money{Prices: pump.PublishedPrices, CapPerDay: new(0.0143), Slowed: 2, HoldBack: 1}
+		s.Money = status.Money{Prices: pump.Prices{}.OrPublished(), CapPerDay: new(0.0143), Slowed: 2, HoldBack: 1}
 	}, want: atWork + "what holds it back: the day's cap of 0.0143 USD: " +
 		"gets are held back by 1 of 2 processors", tone: Warn},
 	"a cap of others": {of: working, do: func(s *status.Status) {
 		s.Money = status.Money{Slowed: 2, HoldBack: 2}
 	}, want: atWork + "what holds it back: the day's cap", tone: Warn},
 	"the cap slows, and nothing else does": {of: working, do: func(s *status.Status) {
-		s.Money = status.Money{Prices: pump.PublishedPrices, CapPerDay: new(2.0), Slowed: 1}
+		s.Money = status.Money{Prices: pump.Prices{}.OrPublished(), CapPerDay: new(2.0), Slowed: 1}
 	}, want: atWork + "what holds it back: the day's cap of 2.00 USD: " +
 		"empty queues are polled more slowly", tone: Warn},
 	"the cap slows, and handlers are busy": {of: working, do: func(s *status.Status) {
 		s.Instances[0].Busy = 0.98
-		s.Money = status.Money{Prices: pump.PublishedPrices, CapPerDay: new(2.0), Slowed: 1}
+		s.Money = status.Money{Prices: pump.Prices{}.OrPublished(), CapPerDay: new(2.0), Slowed: 1}
 	}, want: atWork + "what holds it back: handlers on vm-7", tone: Good},
 	"a cap, and nothing waits": {of: working, do: func(s *status.Status) {
 		q := &s.Accounts[0].ByQueue[0]
 		q.Bounds, q.Oldest = false, new(0.4)
-		s.Money = status.Money{Prices: pump.PublishedPrices, CapPerDay: new(2.0), Slowed: 2, HoldBack: 2}
+		s.Money = status.Money{Prices: pump.Prices{}.OrPublished(), CapPerDay: new(2.0), Slowed: 2, HoldBack: 2}
 	}, want: atWork + "nothing waits", tone: Good},
 	"an account is at its limit, beside a cap": {of: working, do: func(s *status.Status) {
 		s.Accounts[0].Demand = 19_000
-		s.Money = status.Money{Prices: pump.PublishedPrices, CapPerDay: new(2.0), Slowed: 2, HoldBack: 2}
+		s.Money = status.Money{Prices: pump.Prices{}.OrPublished(), CapPerDay: new(2.0), Slowed: 2, HoldBack: 2}
 	}, want: "4,212 tasks/s; 95 % of account A's limit; " +
 		"what holds it back: account A's limit", tone: Warn},
 	"just begun": {of: working, do: func(s *status.Status) {

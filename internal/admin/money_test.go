@@ -13,7 +13,7 @@ import (
 
 func TestOneTextSaysWhatTheDayCosts(t *testing.T) {
 	known := status.Money{
-		Prices: pump.PublishedPrices, DayCost: new(1234.5), PerDay: new(0.0213),
+		Prices: pump.Prices{}.OrPublished(), DayCost: new(1234.5), PerDay: new(0.0213),
 		Accounts: []status.MoneyAccount{
 			{Name: "alpha", Requests: status.Requests{Queue: 1000, Table: 20}, Cost: 0.5},
 			{Name: "beta", Requests: status.Requests{Queue: 500}, Cost: 0.25},
@@ -33,11 +33,11 @@ func TestOneTextSaysWhatTheDayCosts(t *testing.T) {
 		{capped, "today 1,234.50 USD · 0.0213 USD a day at this rate · at most 1,300.00 USD a day, so gets are held back by 1 processor"},
 		{slowed, "today 1,234.50 USD · 0.0213 USD a day at this rate · at most 1,300.00 USD a day, so empty queues are polled more slowly by 3 processors"},
 		{
-			status.Money{Prices: pump.PublishedPrices, CapPerDay: new(0.0213), HoldBack: 2},
+			status.Money{Prices: pump.Prices{}.OrPublished(), CapPerDay: new(0.0213), HoldBack: 2},
 			"at most 0.0213 USD a day, so gets are held back by 2 processors",
 		},
 		{
-			status.Money{Prices: pump.PublishedPrices, CapPerDay: new(0.0213), LeastPerDay: 0.5},
+			status.Money{Prices: pump.Prices{}.OrPublished(), CapPerDay: new(0.0213), LeastPerDay: 0.5},
 			"at most 0.0213 USD a day; the processes that live cost at least 0.5000",
 		},
 		{
@@ -60,7 +60,7 @@ func TestOneTextSaysWhatTheDayCosts(t *testing.T) {
 
 func TestTheDaysCostAndItsCapComeFirst(t *testing.T) {
 	m := status.Money{
-		Prices: pump.PublishedPrices, DayCost: new(1.), PerDay: new(2.), CapPerDay: new(3.), HoldBack: 1,
+		Prices: pump.Prices{}.OrPublished(), DayCost: new(1.), PerDay: new(2.), CapPerDay: new(3.), HoldBack: 1,
 		Accounts: []status.MoneyAccount{{Name: "alpha", Requests: status.Requests{Queue: 1}, Cost: 1}},
 	}
 	first, rest := SpendingFirst(&m)
@@ -87,7 +87,7 @@ func TestAPriceHasTwoDigitsThatMatter(t *testing.T) {
 // The page has the figures of the status as they are.
 func TestThePageHasTheMoneyOfTheStatus(t *testing.T) {
 	m := status.Money{
-		Prices: pump.PublishedPrices, Day: "2030-01-02", DayCost: new(0.1), Accounts: []status.MoneyAccount{},
+		Prices: pump.Prices{}.OrPublished(), Day: "2030-01-02", DayCost: new(0.1), Accounts: []status.MoneyAccount{},
 		Operations: []status.MoneyOperation{
 			{MoneyRequests: status.MoneyRequests{Operation: "put", Service: "queue", Requests: 1, Cost: 0.1}, PerMinute: new(2.5)},
 			{MoneyRequests: status.MoneyRequests{Operation: "get", Service: "queue", Requests: 9, Cost: 0.9}},

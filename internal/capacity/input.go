@@ -99,7 +99,7 @@ func (in Input) Defaults() (Input, error) {
 		in.Machine = DefaultMachine
 	}
 	if in.Prices == (pump.Prices{}) {
-		in.Prices = pump.PublishedPrices
+		in.Prices = pump.Prices{}.OrPublished()
 	}
 	for _, f := range []struct {
 		name        string

@@ -38,8 +38,8 @@ type KeyCount struct {
 	Sum json.Number
 }
 
-// CountBy returns a [reduce.Reducer] that counts the tasks of each value of a field of their
-// bodies, which are JSON objects, and adds up another field, unless sum is empty. Fields
+// CountBy returns the handler of a [reduce.Reducer] that counts the tasks of each value of a field
+// of their bodies, which are JSON objects, and adds up another field, unless sum is empty. Fields
 // are named as in [source.JSONLines]. The value of field is a text, number or boolean of at most
 // 1 KiB and counts as it is written: 1 and 1.0 are two values, 1 and "1" one. The value of sum is a
 // number or a text that is one, of at most 100 characters and between 1e-100 and 1e100 (or 0);
@@ -48,6 +48,10 @@ type KeyCount struct {
 // The name of the reducer, and thus what is pinned in the workload, is made of both
 // names. [Read] reads what was counted.
 func CountBy(field, sum string) pump.Handler {
+	return counter(field, sum).Handler()
+}
+
+func counter(field, sum string) *reduce.Reducer[counts, keySums] {
 	c := &counting{field: field, sum: sum}
 	return &reduce.Reducer[counts, keySums]{
 		Name: c.name(), Map: c.count, Fold: (*counts).add, Encode: (*counts).encode, Decode: decodeCounts,

@@ -14,30 +14,27 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/reduce"
+	"github.com/queuepump/queuepump/pump/processor"
 )
 
 // countOf folds bodies as a processor does, and gives what each key came to.
 func countOf(t *testing.T, field, sum string, bodies ...string) map[string]string {
 	t.Helper()
-	r := CountBy(field, sum).(reduce.Reducing)
-	must(t, reduce.CheckReducer(r, &pump.Config{}, false, 0))
-	s, err := r.State().Load(nil)
-	must(t, err)
+	r, s := counter(field, sum), counts{}
 	for _, body := range bodies {
-		c, err := r.Contribute(t.Context(), &pump.Task{Body: []byte(body)})
+		c, err := r.Map(t.Context(), &pump.Task{Body: []byte(body)})
 		if err != nil {
 			t.Fatalf("%s: %v", body, err)
 		}
-		r.State().Fold(s, c)
+		r.Fold(&s, c)
 	}
-	b, err := r.State().Store(s)
+	b, err := r.Encode(&s)
 	must(t, err)
-	if s, err = r.State().Load(b); err != nil {
+	if s, err = r.Decode(b); err != nil {
 		t.Fatal(err)
 	}
 	out := map[string]string{}
-	for _, k := range s.(*counts).keys {
+	for _, k := range s.keys {
 		out[k.key] = fmt.Sprint(k.count, " ", k.sum)
 	}
 	return out
@@ -93,7 +90,7 @@ func TestATaskWithoutFieldOrNumberIsRejectedWithACauseThatNamesTheField(t *testi
 		{``, `no field "city" to count by: invalid JSON`},
 		{`["Oslo"]`, `there is no field "city"`},
 	} {
-		_, err := CountBy("city", "people").(reduce.Reducing).Contribute(t.Context(), &pump.Task{Body: []byte(c.body)})
+		_, err := counter("city", "people").Map(t.Context(), &pump.Task{Body: []byte(c.body)})
 		if word, _ := pump.OutcomeOf(err); word != "rejected" || !strings.Contains(err.Error(), c.cause) || len(err.Error()) > 400 {
 			t.Errorf("%.80s: %v; want it rejected because %s", c.body, err, c.cause)
 		}
@@ -102,19 +99,19 @@ func TestATaskWithoutFieldOrNumberIsRejectedWithACauseThatNamesTheField(t *testi
 
 func TestWhatIsCountedKeepsNothingOfTheTask(t *testing.T) {
 	body := []byte(`{"k":"abc","v":"12345678901234567890"}`)
-	r := CountBy("k", "v").(reduce.Reducing)
-	c, err := r.Contribute(t.Context(), &pump.Task{Body: body})
+	k, err := counter("k", "v").Map(t.Context(), &pump.Task{Body: body})
 	must(t, err)
 	clear(body) // the buffer is another task's
-	if k := c.(keySums); k.key != "abc" || k.sum.String() != "12345678901234567890" {
+	if k.key != "abc" || k.sum.String() != "12345678901234567890" {
 		t.Errorf("it is %+v now", k)
 	}
 }
 
 func TestReducersThatCountBySomethingElseHaveOtherNames(t *testing.T) {
+	cfg := pump.Config{Workload: "count", Accounts: []pump.Account{{ConnectionString: "UseDevelopmentStorage=true"}}}
 	names := map[string][]string{}
 	for _, fields := range [][]string{{"a", ""}, {"a", "b"}, {"b", "a"}, {`a" sum "b`, ""}, {"a\n", ""}, {"é", ""}, {"a", `"`}, {"a b", ""}, {"a b", "c d"}, {"a", "b sum c"}, {"", ""}, {"a.b", "c"}} {
-		name := CountBy(fields[0], fields[1]).(reduce.Reducing).Reducer()
+		name := counter(fields[0], fields[1]).Name
 		if other, is := names[name]; is {
 			t.Errorf("%q and %q are both %s", fields, other, name)
 		}
@@ -122,11 +119,11 @@ func TestReducersThatCountBySomethingElseHaveOtherNames(t *testing.T) {
 		if sums, err := countsAndSums(name); err != nil || sums != (fields[1] != "") {
 			t.Errorf("of %s it is said that it sums: %v, %v", name, sums, err)
 		}
-		if err := reduce.CheckReducer(CountBy(fields[0], fields[1]), &pump.Config{}, false, 0); err != nil {
+		if _, err := processor.New(cfg, CountBy(fields[0], fields[1]), processor.Options{}); err != nil {
 			t.Errorf("%q: %v", fields, err)
 		}
 	}
-	if got := CountBy("city", "people").(reduce.Reducing).Reducer(); got != "count/1 by city sum people" {
+	if got := counter("city", "people").Name; got != "count/1 by city sum people" {
 		t.Errorf("the name of what is stored has become %s", got)
 	}
 }

@@ -238,36 +238,24 @@ func outcomeOf(resp *http.Response, body []byte) error {
 		!strings.HasPrefix(said, "<") {
 		why = fmt.Errorf("%w: %s", why, shorten(said, 200))
 	}
-	cause := ""
+	later := &pump.TaskError{Outcome: pump.OutcomeFailed, Err: why}
 	switch code {
 	case http.StatusGone, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType,
 		http.StatusUnprocessableEntity:
 		return pump.Reject(why)
 	case http.StatusRequestTimeout, http.StatusTooEarly:
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		cause = strconv.Itoa(code)
+		later.Outcome, later.Answer = pump.OutcomeBusy, strconv.Itoa(code)
 	default:
 		if code < 500 {
 			return why
 		}
 	}
-	hint := retryAfter(resp.Header)
-	if cause == "" && hint == 0 {
+	if later.After = retryAfter(resp.Header); later.After == 0 && later.Answer == "" {
 		return why
 	}
-	return &laterError{why, cause, hint}
+	return later
 }
-
-// laterError is an answer that asks not to try a task again for a while. Package outcome says what
-// the processor makes of it.
-type laterError struct {
-	error
-	cause string // such as "429", which may mean "not now"; empty: it is the task's failure
-	hint  time.Duration
-}
-
-func (e *laterError) NotNow() (cause string, hint time.Duration) { return e.cause, e.hint }
-func (e *laterError) Unwrap() error                              { return e.error }
 
 // retryAfter reads the header's two forms: seconds, or a date by the clock of the answer's own
 // Date.

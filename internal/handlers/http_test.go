@@ -166,7 +166,11 @@ func TestTheTableOfAnEndpointsFailuresIsWhatIsDone(t *testing.T) {
 func failed(err error) error { return err }
 
 func later(cause string, hint time.Duration) func(error) error {
-	return func(err error) error { return &laterError{err, cause, hint} }
+	is := pump.OutcomeFailed
+	if cause != "" {
+		is = pump.OutcomeBusy
+	}
+	return func(err error) error { return &pump.TaskError{Outcome: is, Answer: cause, After: hint, Err: err} }
 }
 
 // A date says when by the endpoint's clock, whatever this machine's says; without one it is taken by

@@ -51,13 +51,14 @@ not promise as much for full ones of 64 KiB, so try it (loadtest) before relying
 The CPU of packing and opening is measured on this machine, the handler's is what
 --handler-cpu-seconds says. The plan counts no retries, no traffic to other regions,
 and no storage of what waits. Unless you give yours, prices are the
-` + pump.PublishedPrices.Source + `.
+` + pump.Prices{}.OrPublished().Source + `.
 
 How a rate is kept: one processor for each machine, one distributor (which is the
 leader with --elected; stand-bys come on top).`
 
 func plan() *cobra.Command {
-	f := planFlags{in: capacity.Input{Machine: capacity.DefaultMachine, Prices: pump.PublishedPrices}}
+	in := capacity.Input{Machine: capacity.DefaultMachine, Prices: pump.Prices{}.OrPublished()}
+	f := planFlags{in: in}
 	cmd := &cobra.Command{
 		Use:   "plan",
 		Short: "Say what a rate of tasks needs: accounts, machines, requests, money",
@@ -263,7 +264,7 @@ func (f *planFlags) settings(changed func(string) bool) error {
 // oneCurrency refuses prices in several currencies: prices that are not given are in the published
 // currency, or in the configuration's.
 func (f *planFlags) oneCurrency(changed func(string) bool) error {
-	is, published := f.in.Prices.Currency, pump.PublishedPrices.Currency
+	is, published := f.in.Prices.Currency, pump.Prices{}.OrPublished().Currency
 	requests := cmp.Or(f.priced, published)
 	for _, price := range []struct{ flag, currency string }{
 		{"queue-price", requests}, {"table-price", requests}, {"vm-price", published},
@@ -276,7 +277,7 @@ func (f *planFlags) oneCurrency(changed func(string) bool) error {
 	}
 	if changed("queue-price") || changed("table-price") || changed("vm-price") {
 		if f.in.Prices.Source = "as given"; is == published {
-			f.in.Prices.Source += ", the others " + pump.PublishedPrices.Source
+			f.in.Prices.Source += ", the others " + pump.Prices{}.OrPublished().Source
 		}
 	}
 	return nil

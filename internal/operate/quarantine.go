@@ -14,8 +14,8 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
+	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/internal/cli"
-	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/quarantine"
 )
 
@@ -82,10 +82,10 @@ func (w *which) flags(cmd *cobra.Command, limit int) {
 
 // causes are the reasons for which a message may be in quarantine.
 var causes = []string{
-	pump.ReasonRejected, pump.ReasonAttempts, pump.ReasonAge, pump.ReasonNotNow, pump.ReasonStateFull,
-	pump.ReasonEndsProcess, pump.ReasonTruncated, pump.ReasonCorrupt,
-	pump.ReasonBomb, pump.ReasonUnknownRun, pump.ReasonRunExpired, pump.ReasonRunEnded,
-	pump.ReasonOtherWorkload, pump.ReasonBadLine,
+	codec.ReasonRejected, codec.ReasonAttempts, codec.ReasonAge, codec.ReasonNotNow,
+	codec.ReasonStateFull, codec.ReasonEndsProcess, codec.ReasonTruncated, codec.ReasonCorrupt,
+	codec.ReasonBomb, codec.ReasonUnknownRun, codec.ReasonRunExpired, codec.ReasonRunEnded,
+	codec.ReasonOtherWorkload, codec.ReasonBadLine,
 }
 
 // filter is what the flags mean.

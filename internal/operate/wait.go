@@ -79,7 +79,7 @@ func (f *waitFlags) wait(cmd *cobra.Command, id string) error {
 	o.Progress = WaitProgress(console)
 	c, err := runs.Wait(ctx, f.cfg, run, o)
 	console.Done()
-	if c.State == "" || errors.Is(err, runs.ErrNoRun) { // there is nothing to tell
+	if c.State == "" || errors.Is(err, pump.ErrNoRun) { // there is nothing to tell
 		return err
 	}
 	return errors.Join(Outcome(&c, err), f.print(cmd.OutOrStdout(), &c))

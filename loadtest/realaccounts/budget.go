@@ -144,16 +144,17 @@ func (b *budget) operations() (rows [][]string) {
 
 // cost is what requests cost by the list prices that `distributor plan` knows.
 func cost(operation string, n int64) float64 {
-	price := pump.PublishedPrices.Table
+	price := pump.Prices{}.OrPublished().Table
 	if queueOperations[operation] {
-		price = pump.PublishedPrices.Queue
+		price = pump.Prices{}.OrPublished().Queue
 	}
 	return float64(n) / 10_000 * price
 }
 
 // mostCost is the price of so many requests if each is of the dearest kind.
 func mostCost(n int64) float64 {
-	return float64(n) / 10_000 * max(pump.PublishedPrices.Queue, pump.PublishedPrices.Table)
+	list := pump.Prices{}.OrPublished()
+	return float64(n) / 10_000 * max(list.Queue, list.Table)
 }
 
 // meter is a transport under the budget.

@@ -107,7 +107,7 @@ func (r *report) markdown() string {
 // summary says what was used and removed.
 func (r *report) summary() string {
 	return fmt.Sprintf("Requests: %d of at most %d, some %.4f %s (%s). Made and removed: %d queues, %d tables; left over: %d. Left by earlier runs and removed: %d.",
-		r.Used, r.Most, r.Cost, pump.PublishedPrices.Currency, pump.PublishedPrices.Source, r.Queues, r.Tables, len(r.Left), r.Earlier)
+		r.Used, r.Most, r.Cost, pump.Prices{}.OrPublished().Currency, pump.Prices{}.OrPublished().Source, r.Queues, r.Tables, len(r.Left), r.Earlier)
 }
 
 // oneLine makes a text fit for a cell.

@@ -160,7 +160,7 @@ func (tr *trial) tried(t *testing.T, part string) {
 	queues, tables, money := tr.budget.of(part)
 	row := []string{part, outcome, fmt.Sprint(queues + tables), fmt.Sprintf("%.4f", money)}
 	tr.tries = append(tr.tries, row)
-	t.Logf("%s: %s requests, some %s %s", outcome, row[2], row[3], pump.PublishedPrices.Currency)
+	t.Logf("%s: %s requests, some %s %s", outcome, row[2], row[3], pump.Prices{}.OrPublished().Currency)
 }
 
 // open opens an account under the budget, for a part.
@@ -220,7 +220,7 @@ func (tr *trial) finish(t *testing.T) {
 	}
 	r.Same = !t.Failed()
 	r.Sections = slices.Insert(r.Sections, 1, section{
-		Title: "Tried", Head: []string{"part", "outcome", "requests", "cost in " + pump.PublishedPrices.Currency}, Rows: tr.tries,
+		Title: "Tried", Head: []string{"part", "outcome", "requests", "cost in " + pump.Prices{}.OrPublished().Currency}, Rows: tr.tries,
 	})
 	r.add("Requests", "", []string{"operation", "answer", "requests"}, tr.budget.operations()...)
 	path, err := r.write(tr.out)
@@ -254,7 +254,7 @@ func (tr *trial) described() string {
 		}
 	}
 	fmt.Fprintf(&b, "requests\n  at most %d, which cost at most %.3f %s (%s)\n",
-		tr.budget.most, mostCost(tr.budget.most), pump.PublishedPrices.Currency, pump.PublishedPrices.Source)
+		tr.budget.most, mostCost(tr.budget.most), pump.Prices{}.OrPublished().Currency, pump.Prices{}.OrPublished().Source)
 	for _, part := range tr.chosen {
 		fmt.Fprintf(&b, "  %-24s up to some %d\n", part, allowance[part])
 	}

@@ -13,14 +13,13 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/sampling"
-	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
 // LostAfter is how long an account must have been draining before it is taken for gone for good:
-// ten minutes.
-const LostAfter = setup.LostAfter
+// ten minutes. An account that was dark for a while answers by then.
+const LostAfter = 10 * time.Minute
 
 // Losses are what may be lost with an account that is gone for good. Numbers are upper bounds: no
 // row says which of the tasks were in that account.

@@ -170,7 +170,7 @@ func (o *accountsOf) removable(
 			"keep it in the configuration until it is removed")
 	}
 	if lost {
-		problem, left, err := o.NotGone(ctx, name)
+		problem, left, err := o.NotGone(ctx, name, LostAfter)
 		if err != nil || problem == "" {
 			return w.Map.Version, nil, err
 		}

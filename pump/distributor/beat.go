@@ -51,10 +51,10 @@ func (r *run) beat(ctx context.Context) error {
 	err := r.runs.Beat(ctx, r.id, r.pulse(r.d.runBeat()))
 	switch {
 	case ctx.Err() != nil:
-	case err == nil, errors.Is(err, workload.ErrNoRun) && r.putBack(ctx):
+	case err == nil, errors.Is(err, pump.ErrNoRun) && r.putBack(ctx):
 		r.beaten.Store(&sent)
 		return nil
-	case errors.Is(err, workload.ErrRunState), errors.Is(err, workload.ErrNoRun):
+	case errors.Is(err, pump.ErrRunState), errors.Is(err, pump.ErrNoRun):
 		r.over.Store(true)
 		r.end(fmt.Errorf("%w: %w", errRunOver, err))
 	default:
@@ -155,7 +155,7 @@ func (d *Distributor) keepSealed(ctx context.Context) {
 		run, err = r.runs.Get(ctx, r.id)
 		return err
 	})
-	switch gone := errors.Is(err, workload.ErrNoRun); {
+	switch gone := errors.Is(err, pump.ErrNoRun); {
 	case err != nil && !gone, gone && !r.putBack(ctx):
 		return
 	case run.State == workload.RunClosed:

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/election"
@@ -122,7 +123,7 @@ func (d *Distributor) distribute(ctx context.Context, r *run) error {
 		return err
 	case how == endOfSource:
 		err := r.runs.Seal(rows, r.id, r.read.Counts)
-		if errors.Is(err, workload.ErrNoRun) && r.putBack(rows) {
+		if errors.Is(err, pump.ErrNoRun) && r.putBack(rows) {
 			err = r.runs.Seal(rows, r.id, r.read.Counts)
 		}
 		if err != nil {
@@ -456,7 +457,7 @@ func (t *term) resume(ctx context.Context, from *election.Resume) (r *run, over 
 	// break the run.
 	run, err := d.runs.By(t.won.Epoch).Take(ctx, from.Run)
 	switch {
-	case errors.Is(err, workload.ErrNoRun):
+	case errors.Is(err, pump.ErrNoRun):
 		return nil, false, t.bringBack(ctx, from.Run)
 	case err != nil:
 		return nil, false, err

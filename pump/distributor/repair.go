@@ -62,7 +62,7 @@ type RepairSummary struct {
 // ([source.ErrSourceChanged]). A run that broke, or was left open by a distributor that is gone, is
 // put to the end of its source and sealed, as its distributor would have done; if the source cannot
 // be read to its end, as with a bad line under [BadLineFail], the run cannot be repaired. An open
-// run whose distributor is at work is refused (runs.ErrRunState), and so is a run whose source
+// run whose distributor is at work is refused (pump.ErrRunState), and so is a run whose source
 // cannot be read again ([source.ErrNotReplayable]). A closed run lacks nothing.
 //
 // It uses the options that say how to read and put. Progress is that of reading twice; only the
@@ -167,7 +167,7 @@ func (r *repair) find(ctx context.Context) error {
 		by, err := closing.AtWork(ctx, &d.cfg.Config, d.fleet, &r.run, d.opts.Lease)
 		if err == nil && by != "" {
 			err = fmt.Errorf("run %s: %w: it is open, and %s is at work on it; wait until it has ended",
-				r.run.ID, workload.ErrRunState, by)
+				r.run.ID, pump.ErrRunState, by)
 		}
 		return err
 	case workload.RunEnded:
@@ -175,7 +175,7 @@ func (r *repair) find(ctx context.Context) error {
 	}
 	if n := len(r.run.Sealed); r.run.State == workload.RunSealed && n != w.Map.Segments {
 		return fmt.Errorf("run %s: %w: it was sealed with %d segments, and the workload has %d",
-			r.run.ID, workload.ErrRunState, n, w.Map.Segments)
+			r.run.ID, pump.ErrRunState, n, w.Map.Segments)
 	}
 	return nil
 }
@@ -198,7 +198,7 @@ func (r *repair) keep(ctx context.Context) (kept context.Context, done func()) {
 		j := waits.Jitter(r.d.cfg.Instance)
 		for n := uint64(0); ; n++ {
 			err := r.d.runs.Keep(kept, r.run.ID)
-			if errors.Is(err, workload.ErrRunState) || errors.Is(err, workload.ErrNoRun) {
+			if errors.Is(err, pump.ErrRunState) || errors.Is(err, pump.ErrNoRun) {
 				end(err)
 			}
 			if !waits.Wait(kept, j.Around(keepEvery, "keep", r.run.ID.String(), n)) {
@@ -231,7 +231,7 @@ func (r *repair) confirm(ctx context.Context) error {
 
 // hasEnded refuses a run that cannot be sealed and whose further tasks would go to quarantine.
 func hasEnded(run *workload.Run) error {
-	return fmt.Errorf("run %s: %w: it has ended: %s", run.ID, workload.ErrRunState, run.Note)
+	return fmt.Errorf("run %s: %w: it has ended: %s", run.ID, pump.ErrRunState, run.Note)
 }
 
 // compare compares source and settings with those of the run (P2.3, P2.4).

@@ -1,7 +1,6 @@
 package gates
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -128,32 +127,11 @@ func List(ctx context.Context, cfg pump.Config) ([]Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Statuses(states, v.Members), nil
-}
-
-// Statuses joins the gates of a workload with the gates that its members wait at, by name.
-func Statuses(states []coordination.GateState, members []cluster.Member) []Status {
 	gates := []Status{}
-	for _, g := range states {
-		s := Status{Name: g.Name, Open: g.Open, By: g.By}
-		if !g.Since.IsZero() {
-			s.Since = new(g.Since.UTC())
-		}
-		gates = append(gates, s)
+	for _, g := range setup.Gates(states, v.Members) {
+		gates = append(gates, Status(g))
 	}
-	for _, m := range members {
-		if m.Waiting == "" {
-			continue
-		}
-		i := slices.IndexFunc(gates, func(g Status) bool { return g.Name == m.Waiting })
-		if i < 0 { // no operator has opened or closed it yet
-			i = len(gates)
-			gates = append(gates, Status{Name: m.Waiting})
-		}
-		gates[i].Waiting++
-	}
-	slices.SortFunc(gates, func(a, b Status) int { return cmp.Compare(a.Name, b.Name) })
-	return gates
+	return gates, nil
 }
 
 // Status is one gate.

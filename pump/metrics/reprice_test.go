@@ -24,7 +24,7 @@ func TestRequestsAreCountedAtThePricesOfTheirTime(t *testing.T) {
 	}
 	m.Reprice(pump.Prices{})
 	get()
-	if got, before := spent(pump.PublishedPrices.Currency), spent("EUR"); got <= 0 || before < 0.3/1e4 {
+	if got, before := spent(pump.Prices{}.OrPublished().Currency), spent("EUR"); got <= 0 || before < 0.3/1e4 {
 		t.Errorf("%v in the currency of the published prices, %v before", got, before)
 	}
 }

@@ -75,13 +75,12 @@ func (n *notNows) passes() int64 {
 	return n.r.Counts.Handled.Load() + n.r.Counts.Rejected.Load()
 }
 
-// answer is a handler's error that may say "not now" of what the handler asked, or only of its
-// task: the processor tells them apart by what other tasks were told.
-type answer interface {
-	error
-	// NotNow is the name of such an answer in metrics, such as "429"; empty if it is a failure of its
-	// task. The task is not tried again before the hint.
-	NotNow() (cause string, hint time.Duration)
+// answerOf is the Answer of a handler's error; empty without one.
+func answerOf(err error) string {
+	if e, _ := errors.AsType[*pump.TaskError](err); e != nil && e.Outcome == pump.OutcomeBusy {
+		return e.Answer
+	}
+	return ""
 }
 
 // judge gives the outcome of a task that began at a time: it decides whether an answer that may say
@@ -94,9 +93,7 @@ func (n *notNows) judge(
 	case message.NotNow:
 		cause = "busy"
 	case message.Failed:
-		if a, ok := errors.AsType[answer](err); ok {
-			cause, after = a.NotNow()
-		}
+		cause = answerOf(err)
 	case message.Finished, message.Retry, message.Rejected:
 	default:
 		return v, after // it does not concern what the handler uses

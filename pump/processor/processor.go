@@ -14,6 +14,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/coordination"
 	"github.com/queuepump/queuepump/pump/internal/failure"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/sampling"
@@ -28,7 +29,6 @@ import (
 	"github.com/queuepump/queuepump/pump/processor/internal/record"
 	"github.com/queuepump/queuepump/pump/processor/internal/settle"
 	"github.com/queuepump/queuepump/pump/processor/internal/trial"
-	"github.com/queuepump/queuepump/pump/reduce"
 )
 
 // Summary counts what a processor has done. Tasks are counted once for
@@ -99,7 +99,7 @@ func New(c pump.Config, h pump.Handler, o Options) (*Processor, error) {
 	if h == nil && !o.Discard {
 		return nil, pump.Invalid("handler", "there is none", "give a handler, or set Discard")
 	}
-	if err := reduce.CheckReducer(h, &cfg.Config, o.Discard, o.MinInterval); err != nil {
+	if err := ledger.CheckReducer(h, &cfg.Config, o.Discard, o.MinInterval); err != nil {
 		return nil, err
 	}
 	return &Processor{cfg: cfg, o: o, handler: h}, nil
@@ -222,7 +222,7 @@ func (p *Processor) newProcessing(ctx context.Context) *run {
 	r.lobby = &lobby{r: r}
 	r.gate, r.Tallies = r.newGateWaiter(), r.Env.NewTallies()
 	r.batch, _ = p.handler.(pump.BatchHandler)
-	r.Reducer, _ = p.handler.(reduce.Reducing)
+	r.Reducer, _ = p.handler.(ledger.Reducing)
 	if r.o.MinInterval > 0 && r.handler != nil {
 		claims := coordination.NewClaims(r.Queues.Control, r.Cfg.Workload, r.o.MinInterval,
 			r.Cfg.Instance)

@@ -152,12 +152,12 @@ func (r *run) deliver(g *poll.Get, m *storage.Message, settler message.Settler) 
 		d.Whole = unreadable(err)
 	case d.Header.Workload != r.Cfg.Workload:
 		d.Whole = &message.Disposition{
-			Reason: pump.ReasonOtherWorkload,
+			Reason: codec.ReasonOtherWorkload,
 			Detail: fmt.Sprintf("the message belongs to workload %q", d.Header.Workload),
 		}
 	case int(d.Header.Segment) >= r.Workload.Map.Segments:
 		d.Whole = &message.Disposition{
-			Reason: pump.ReasonCorrupt,
+			Reason: codec.ReasonCorrupt,
 			Detail: fmt.Sprintf("segment %d of %d", d.Header.Segment, r.Workload.Map.Segments),
 		}
 	}
@@ -192,12 +192,12 @@ func (r *run) route(d *message.Delivery) (whole *message.Disposition, waits bool
 
 // unreadable is the quarantine of a text that will never be readable.
 func unreadable(err error) *message.Disposition {
-	w := &message.Disposition{Reason: pump.ReasonCorrupt, Detail: err.Error()}
+	w := &message.Disposition{Reason: codec.ReasonCorrupt, Detail: err.Error()}
 	switch {
 	case errors.Is(err, codec.ErrTruncated):
-		w.Reason = pump.ReasonTruncated
+		w.Reason = codec.ReasonTruncated
 	case errors.Is(err, codec.ErrBomb):
-		w.Reason = pump.ReasonBomb
+		w.Reason = codec.ReasonBomb
 	}
 	return w
 }

@@ -3,8 +3,8 @@ package processor
 import (
 	"context"
 
+	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/member"
-	"github.com/queuepump/queuepump/pump/reduce"
 )
 
 // pinReducer makes sure that all processors of the workload reduce by the same reducer, or by none.
@@ -13,8 +13,8 @@ import (
 // says which process pinned which reducer.
 func (r *run) pinReducer(ctx context.Context) error {
 	name := ""
-	if reducer, is := r.handler.(reduce.Reducing); is {
-		name = reducer.Reducer()
+	if reducer, is := r.handler.(ledger.Reducing); is {
+		name = reducer.Pinned()
 	}
 	for n := uint64(0); ; n++ {
 		w, err := r.Workload.PinReducer(ctx, name)

@@ -69,7 +69,7 @@ func TestP56ARunThatMayGoOnIsAskedAboutAgainInTheBackground(t *testing.T) {
 
 func TestP13BeforeAMessageIsQuarantinedItsRunIsReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rows := &darkRuns{err: workload.ErrNoRun}
+		rows := &darkRuns{err: pump.ErrNoRun}
 		c := base.NewRunCache(rows, slog.New(slog.DiscardHandler))
 		if got := c.Look(t.Context(), codec.RunID{1}); got != closing.Absent {
 			t.Errorf("verdict %v", got)

@@ -16,7 +16,6 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/tracing"
 	"github.com/queuepump/queuepump/pump/internal/waits"
-	"github.com/queuepump/queuepump/pump/processor/internal/leases"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 	"github.com/queuepump/queuepump/pump/processor/internal/settle"
 	"github.com/queuepump/queuepump/pump/processor/internal/trial"
@@ -29,7 +28,7 @@ var (
 	// ErrStopped: the processor stops. The task is delivered again, without an attempt.
 	ErrStopped = errors.New("the processor stops; the task will be delivered again")
 	// ErrLeaseEnded: the message of the task is not this process's any more.
-	ErrLeaseEnded = leases.ErrEnded
+	ErrLeaseEnded = errors.New("the message's lease has ended; it will be delivered again")
 )
 
 var (
@@ -279,34 +278,31 @@ func (r *run) recordOutcome(
 	}
 }
 
-// verdictOf says what a handler's error means.
+// verdicts are those of the outcomes that a handler says outright.
+var verdicts = map[pump.Outcome]message.Verdict{
+	pump.OutcomeDone: message.Skipped, pump.OutcomeRejected: message.Rejected,
+	pump.OutcomeUntried: message.Unfinished, pump.OutcomeBusy: message.NotNow,
+	pump.OutcomeRetry: message.Retry,
+}
+
+// verdictOf says what a handler's error means, as [pump.OutcomeOf] does. What an answer means says
+// notNows.judge, of a task that failed.
 func verdictOf(ctx context.Context, err error) (v message.Verdict, after time.Duration) {
-	if err == nil {
+	is, after := pump.OutcomeOf(err)
+	switch v, said := verdicts[is]; {
+	case err == nil:
 		return message.Finished, 0
-	}
-	if e, _ := errors.AsType[*pump.TaskError](err); e != nil {
-		after = max(e.After, 0)
-		switch {
-		case e.Outcome == pump.OutcomeRejected:
-			return message.Rejected, 0
-		case e.Outcome == pump.OutcomeDone:
-			return message.Skipped, 0
-		case e.Outcome == pump.OutcomeUntried && after > 0:
-			return message.Postponed, after
-		case e.Outcome == pump.OutcomeUntried:
-			return message.Unfinished, 0
-		case e.Outcome == pump.OutcomeBusy:
-			return message.NotNow, after
-		case e.Outcome == pump.OutcomeRetry:
-			return message.Retry, after
-		}
+	case is == pump.OutcomeUntried && after > 0:
+		return message.Postponed, after
+	case said && answerOf(err) == "":
+		return v, after
 	}
 	// A handler whose context ended for reasons that are not its task's cannot
 	// be blamed for returning early.
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, ErrTimedOut) {
 		return message.Unfinished, 0
 	}
-	return message.Failed, 0
+	return message.Failed, after
 }
 
 // watch ends the contexts of handlers that take too long, and gives up handlers that then do not
@@ -427,16 +423,16 @@ func (s *worker) abandon() {
 }
 
 // lost makes sure that no further task of a message is started after its lease is no longer
-// trusted, and ends its handlers if cause says so.
-func (r *run) lost(d *message.Delivery, cause error) {
-	if cause != nil {
+// trusted, and ends its handlers if ends says so.
+func (r *run) lost(d *message.Delivery, ends bool) {
+	if ends {
 		r.Counts.Lost.Add(1)
 		attrs := d.Attrs()
 		r.Lines.Of("lost").Add(d.Count, func(messages, _ int) {
 			r.Log.Warn("lease lost; the message will be delivered again",
 				append(attrs, "messages", messages)...)
 		})
-		d.End(cause)
+		d.End(ErrLeaseEnded)
 	}
 	r.withdraw(d)
 }

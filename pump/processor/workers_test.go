@@ -59,6 +59,8 @@ func TestATaskErrorMadeByHandIsJudgedAsOutcomeOfSays(t *testing.T) {
 		{&pump.TaskError{Outcome: "later", After: time.Hour}, message.Failed, pump.OutcomeFailed, 0},
 		{&pump.TaskError{Outcome: pump.OutcomeRetry, After: -time.Second}, message.Retry, pump.OutcomeRetry, 0},
 		{&pump.TaskError{Outcome: pump.OutcomeBusy, After: -time.Second}, message.NotNow, pump.OutcomeBusy, 0},
+		{&pump.TaskError{Outcome: pump.OutcomeBusy, Answer: "429", After: time.Hour}, message.Failed, pump.OutcomeBusy, time.Hour}, // until it is judged
+		{&pump.TaskError{Outcome: pump.OutcomeFailed, After: time.Hour}, message.Failed, pump.OutcomeFailed, time.Hour},
 		{&pump.TaskError{Outcome: pump.OutcomeUntried, After: -time.Second}, message.Unfinished, pump.OutcomeUntried, 0},
 		{&pump.TaskError{Outcome: pump.OutcomeUntried, After: time.Hour}, message.Postponed, pump.OutcomeUntried, time.Hour},
 		{&pump.TaskError{Outcome: pump.OutcomeRejected, After: time.Hour}, message.Rejected, pump.OutcomeRejected, 0},

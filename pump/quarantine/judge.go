@@ -140,7 +140,7 @@ func (f *Filter) means(m *Message) bool {
 		return true
 	}
 	// A bad line has no identity in its run, and says where it comes from.
-	return m.Reason == pump.ReasonBadLine && strings.Contains(m.Detail, "run "+f.Run.String()+":")
+	return m.Reason == codec.ReasonBadLine && strings.Contains(m.Detail, "run "+f.Run.String()+":")
 }
 
 // problem says why a message cannot be redriven; empty if it can. err is that of its header.
@@ -158,9 +158,10 @@ func (q *Quarantine) problem(ctx context.Context, m *Message, err error) string 
 			h.Workload)
 	case int64(h.Segment) >= int64(q.of.Workload.Map.Segments):
 		return fmt.Sprintf("it says segment %d of %d", h.Segment, q.of.Workload.Map.Segments)
-	case m.Reason == pump.ReasonBadLine:
+	case m.Reason == codec.ReasonBadLine:
 		return "no task could be made of this line; correct its source, and distribute that again"
-	case m.Reason == pump.ReasonTruncated, m.Reason == pump.ReasonCorrupt, m.Reason == pump.ReasonBomb:
+	case m.Reason == codec.ReasonTruncated, m.Reason == codec.ReasonCorrupt,
+		m.Reason == codec.ReasonBomb:
 		if env, err := codec.Open(m.text, codec.Limits{}); err != nil {
 			return "it cannot be unpacked: " + err.Error()
 		} else {
@@ -218,7 +219,7 @@ func (q *Quarantine) runState(ctx context.Context, id pump.RunID) runSeen {
 		run, err = q.runs.Get(ctx, id)
 		return err
 	})
-	if s = (runSeen{err: err}); errors.Is(err, workload.ErrNoRun) {
+	if s = (runSeen{err: err}); errors.Is(err, pump.ErrNoRun) {
 		s.err, s.forgot = nil, true
 	} else if err == nil {
 		s.forgot, s.changed = run.Over, run.Changed
@@ -250,7 +251,7 @@ func (q *Quarantine) forgotten(ctx context.Context, m *Message) bool {
 		return false
 	}
 	s := q.runState(ctx, m.header.Run)
-	return s.forgot && !(m.Reason == pump.ReasonRunEnded && m.Put.Before(s.changed))
+	return s.forgot && !(m.Reason == codec.ReasonRunEnded && m.Put.Before(s.changed))
 }
 
 // removeCause removes the row of a cause with its message. A row that stays is only

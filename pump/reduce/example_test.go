@@ -50,7 +50,7 @@ func ExampleReducer() {
 		},
 	}
 	idle := processor.Options{UntilIdle: time.Second}
-	must(must(processor.New(cfg, items, idle)).Run(ctx))
+	must(must(processor.New(cfg, items.Handler(), idle)).Run(ctx))
 
 	all := map[string]int{}
 	for state, err := range items.States(ctx, cfg) {

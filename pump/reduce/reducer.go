@@ -8,14 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/ledger"
 )
 
-// Reducer is a [pump.Handler] whose tasks have no effect of their own but contribute to a state,
+// Reducer makes a [pump.Handler] whose tasks have no effect of their own but contribute to a state,
 // which is kept beside the ledger: a task's contribution and the record that the task
 // is done are one conditional write. With [pump.Once] each task that is done is in the state
 // exactly once, also after a crash, a pause or a second delivery; with [pump.AtLeastOnce] a task
@@ -25,12 +23,12 @@ import (
 // the segment from one processor to the next; [Reducer.States] reads them. All tasks of a key are
 // in the state of the key's segment. A segment's state may have 1 MiB compressed and 16 MiB before:
 // what does not fit waits before Map, is tried less and less often, and goes into quarantine as
-// [ReasonStateFull] when results have been refused for an hour. The log, the metric state_used and
-// readiness tell of it, and the log already at half. A state that grows with the tasks, and not
-// with what they are about, needs another home. It is written whenever tasks of its segment are
-// recorded, so a small one is cheaper.
+// [codec.ReasonStateFull] when results have been refused for an hour. The log, the metric
+// state_used and readiness tell of it, and the log already at half. A state that grows with the
+// tasks, and not with what they are about, needs another home. It is written whenever tasks of its
+// segment are recorded, so a small one is cheaper.
 //
-// A *Reducer is given to [processor.New] as it is: behind another Handler, or with
+// [processor.New] is given what [Reducer.Handler] gives, as it is: behind another Handler, or with
 // processor.Options.MinInterval or Discard, it does not work. The workload must not be
 // [pump.Shared]. All processors of a workload reduce by the same Reducer; which one is pinned by
 // its Name.
@@ -56,36 +54,36 @@ type Reducer[S, D any] struct {
 	Decode func(stored []byte) (S, error)
 }
 
-// Reducing is a Handler that contributes to the state of its segment instead of having an effect of
-// its own. The processor calls Contribute instead of Handle, and the ledger folds the result when
-// it records the task.
-type Reducing interface {
-	pump.Handler
-	// Reducer is its name, as pinned in the workload.
-	Reducer() string
-	// check says what is wrong with the reducer.
-	check() error
-	// Contribute runs in a slot like Handle, concurrently.
-	Contribute(ctx context.Context, t *pump.Task) (any, error)
-	// State is how the ledger keeps its states.
-	State() ledger.State
-}
-
 // maxReducerName bounds Reducer.Name, which stands in each state.
 const maxReducerName = 200
 
 var errNotReducing = errors.New(
-	"a Reducer does nothing as a Handler behind another one; give it to NewProcessor itself",
+	"a Reducer does nothing as a Handler behind another one; give it to processor.New itself",
 )
 
-// Handle fails: a processor that is given a Reducer does not call it, and
-// any other caller would drop what the task contributes.
-func (r *Reducer[S, D]) Handle(context.Context, *pump.Task) error { return errNotReducing }
+// Handler is what a processor is given. It may be made more than once.
+func (r *Reducer[S, D]) Handler() pump.Handler { return handler[S, D]{r} }
 
-// Reducer is its name. The processor asks for it.
-func (r *Reducer[S, D]) Reducer() string { return r.Name }
+// handler is a Reducer as a processor takes it (ledger.Reducing), which turns its states into bytes
+// and back:
+//
+//	1 byte   1, the version of this layout
+//	uvarint  length of the reducer's name
+//	         the name
+//	         the state, by Encode
+type handler[S, D any] struct{ *Reducer[S, D] }
 
-func (r *Reducer[S, D]) check() error {
+const storedVersion = 1
+
+// Handle fails: a processor does not call it, and any other caller would drop what the task
+// contributes.
+func (r handler[S, D]) Handle(context.Context, *pump.Task) error { return errNotReducing }
+
+// Pinned is the name.
+func (r handler[S, D]) Pinned() string { return r.Name }
+
+// Check says what is wrong with the reducer.
+func (r handler[S, D]) Check() error {
 	bad := func(problem, fix string) error {
 		return pump.Invalid("reducer", problem, fix)
 	}
@@ -95,16 +93,15 @@ func (r *Reducer[S, D]) check() error {
 			fmt.Sprintf("%.80q is not a reducer's name", r.Name),
 			fmt.Sprintf("use 1 to %d bytes of printable text", maxReducerName),
 		)
-	case r.Map == nil || r.Fold == nil:
+	case r.Map == nil || r.Reducer.Fold == nil:
 		return bad("it has no Map or no Fold", "give both")
 	case (r.Encode == nil) != (r.Decode == nil):
 		return bad("only one of Encode and Decode is given", "give both, or leave both out for JSON")
 	}
 	// A type that cannot be encoded (JSON of a channel) shows before the first task is taken.
-	s := stored[S, D]{r}
-	b, err := s.Store(new(S))
+	b, err := r.Store(new(S))
 	if err == nil {
-		_, err = s.Load(b)
+		_, err = r.Load(b)
 	}
 	if err != nil {
 		return &pump.ConfigError{
@@ -117,58 +114,19 @@ func (r *Reducer[S, D]) check() error {
 	return nil
 }
 
-// CheckReducer says what is wrong with a handler that is a reducer, and with the place where it is
-// to work: its states belong to the owners of segments, and nothing may stand between the pool and
-// it.
-func CheckReducer(h pump.Handler, cfg *pump.Config, discard bool, minInterval time.Duration) error {
-	r, is := h.(Reducing)
-	if !is {
-		return nil
-	}
-	if err := r.check(); err != nil {
-		return err
-	}
-	bad := func(problem, fix string) error {
-		return pump.Invalid("reducer", problem, fix)
-	}
-	switch {
-	case cfg.Segments == pump.Shared:
-		return bad("it needs segments with owners, and segments is 0",
-			"leave segments out in a new workload")
-	case minInterval > 0:
-		return bad("it does not count tasks that min-interval skips", "leave min-interval out")
-	case discard:
-		return bad("nothing is handled that it could reduce", "do not discard")
-	}
-	return nil
-}
-
 func printable(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool {
 		return r < ' ' || r == 0x7f || r == utf8.RuneError
 	})
 }
 
-// Contribute is what a task adds to the state of its segment. The processor asks for it.
-func (r *Reducer[S, D]) Contribute(ctx context.Context, t *pump.Task) (any, error) {
+// Contribute is what a task adds to the state of its segment.
+func (r handler[S, D]) Contribute(ctx context.Context, t *pump.Task) (any, error) {
 	return r.Map(ctx, t)
 }
 
-// State is how its states are stored. The processor asks for it.
-func (r *Reducer[S, D]) State() ledger.State { return stored[S, D]{r} }
-
-// stored turns a Reducer's states into bytes and back:
-//
-//	1 byte   1, the version of this layout
-//	uvarint  length of the reducer's name
-//	         the name
-//	         the state, by Encode
-type stored[S, D any] struct{ *Reducer[S, D] }
-
-const storedVersion = 1
-
 // Load gives a *S; nil bytes stand for a segment without a state.
-func (r stored[S, D]) Load(stored []byte) (any, error) {
+func (r handler[S, D]) Load(stored []byte) (any, error) {
 	if len(stored) == 0 {
 		return new(S), nil
 	}
@@ -209,12 +167,12 @@ func cutStored(stored []byte) (name string, encoded []byte, err error) {
 }
 
 // Fold shadows the Reducer's: a nil contribution is the zero D, as D may be an interface.
-func (r stored[S, D]) Fold(state, contribution any) {
+func (r handler[S, D]) Fold(state, contribution any) {
 	d, _ := contribution.(D)
 	r.Reducer.Fold(state.(*S), d)
 }
 
-func (r stored[S, D]) Store(state any) ([]byte, error) {
+func (r handler[S, D]) Store(state any) ([]byte, error) {
 	s := state.(*S)
 	var encoded []byte
 	var err error

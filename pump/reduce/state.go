@@ -27,14 +27,14 @@ func (r *Reducer[S, D]) States(ctx context.Context, cfg pump.Config) iter.Seq2[S
 			yield(none, err)
 			return
 		}
-		s := stored[S, D]{r}
+		s := handler[S, D]{r}
 		for record, err := range ledger.ReadRecord(ctx, o.Queues.Control, cfg.Workload,
 			o.Workload.Map.Segments) {
 			if err != nil {
 				yield(none, o.Advise(ctx, err))
 				return
 			}
-			b := record.State() // as stored.Store made it
+			b := record.State() // as handler.Store made it
 			if len(b) == 0 {
 				continue
 			}

@@ -15,14 +15,6 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
-// The errors of runs' rows that callers tell apart. Repair and Wait give them as well.
-var (
-	// ErrNoRun says that a run never was, or that its row went with its retention.
-	ErrNoRun = workload.ErrNoRun
-	// ErrRunState says that a run's state does not allow what was asked.
-	ErrRunState = workload.ErrRunState
-)
-
 // Info is what is known of a run.
 type Info struct {
 	ID string `json:"id"`
@@ -127,7 +119,7 @@ func (i *Info) spent(tallies map[string]workload.Tally, list *pump.Prices) {
 
 // End ends the run whose id is, or begins with, id: its distributor stops, and nothing more of it
 // is started. Its later messages go to quarantine, or with drop are deleted and counted. For a
-// closed run the error is [ErrRunState]: it has nothing left to end.
+// closed run the error is [pump.ErrRunState]: it has nothing left to end.
 func End(ctx context.Context, cfg pump.Config, id string, drop bool, note string) (Info, error) {
 	o, err := openRuns(ctx, cfg)
 	if err != nil {
@@ -170,8 +162,8 @@ func openRuns(ctx context.Context, cfg pump.Config) (*openedRuns, error) {
 
 // Find gives the run that a user means: by the whole id, which is not looked up, or by its first
 // digits, at least four, if exactly one run with a row begins with them. A [pump.ConfigError] of
-// the field "run" says that it is not an id, or names the runs that it may mean. [ErrNoRun] says
-// that no run fits.
+// the field "run" says that it is not an id, or names the runs that it may mean. [pump.ErrNoRun]
+// says that no run fits.
 func Find(ctx context.Context, cfg pump.Config, id string) (pump.RunID, error) {
 	id, whole, err := setup.RunDigits(id)
 	if err != nil || !whole.IsZero() {

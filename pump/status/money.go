@@ -127,13 +127,13 @@ func (r *statusReader) money(s *Status) {
 	if r.last == nil || r.last.Time.Format(time.DateOnly) != m.Day {
 		return
 	}
-	sum, requests := 0.0, Requests{}
+	sum, requests := 0.0, sampling.Requests{}
 	for _, a := range r.last.Accounts {
 		cost := m.Prices.Cost(float64(a.Day.Queue), float64(a.Day.Table))
 		sum, requests = sum+cost, requests.Add(a.Day)
 		one := MoneyAccount{
 			Name:       a.Name,
-			Requests:   a.Day,
+			Requests:   Requests(a.Day),
 			Cost:       cost,
 			Operations: []MoneyRequests{},
 		}
@@ -171,7 +171,7 @@ func operationsOf(of map[cluster.DayKind]cluster.DayCount, list pump.Prices) []M
 }
 
 // requestsOf gives the requests by kind, as a row of the history has them.
-func requestsOf(kinds cluster.OpCounts, all Requests, list pump.Prices) []MoneyRequests {
+func requestsOf(kinds cluster.OpCounts, all sampling.Requests, list pump.Prices) []MoneyRequests {
 	var of []MoneyRequests
 	put := func(service, operation string, n uint64) {
 		if n > 0 {

@@ -36,10 +36,10 @@ func TestTheDaysOperationsAreThoseOfTheBeat(t *testing.T) {
 		Accounts: []sampling.HistoryAccount{
 			{
 				Name:     "alpha",
-				Day:      Requests{Queue: 7, Table: 3},
+				Day:      sampling.Requests{Queue: 7, Table: 3},
 				DayKinds: cluster.OpCounts{cluster.OpGet: 5, cluster.OpRead: 3},
 			},
-			{Name: "beta", Day: Requests{Queue: 1}},
+			{Name: "beta", Day: sampling.Requests{Queue: 1}},
 		},
 	}
 	accounts := []MoneyAccount{
@@ -80,7 +80,7 @@ func TestTheDaysOperationsAreThoseOfTheBeat(t *testing.T) {
 		"one that does not say kinds":    {&cluster.Day{Number: today, Cost: 17}, last, fromRow},
 		"yesterday's":                    {&cluster.Day{Number: today - 1, Cost: 17, Kinds: kinds}, nil, []MoneyOperation{}},
 		"nothing is known":               {nil, nil, []MoneyOperation{}},
-		"a row without kinds":            {nil, &sampling.HistoryPoint{Time: noon, Accounts: []sampling.HistoryAccount{{Name: "alpha", Day: Requests{Queue: 1, Table: 1}}}}, []MoneyOperation{}},
+		"a row without kinds":            {nil, &sampling.HistoryPoint{Time: noon, Accounts: []sampling.HistoryAccount{{Name: "alpha", Day: sampling.Requests{Queue: 1, Table: 1}}}}, []MoneyOperation{}},
 		"a row of before midnight alone": {nil, &sampling.HistoryPoint{Time: noon.Add(-13 * time.Hour), DayKinds: last.DayKinds}, []MoneyOperation{}},
 	} {
 		m := moneyOf(c.day, c.last)

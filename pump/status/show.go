@@ -30,7 +30,9 @@ func (r *statusReader) status(rows time.Time) *Status {
 		r.cluster(s)
 		live := slices.DeleteFunc(slices.Clone(r.view.Members),
 			func(m cluster.Member) bool { return r.silent[m.Instance] })
-		s.Gates = gates.Statuses(r.gates, live)
+		for _, g := range setup.Gates(r.gates, live) {
+			s.Gates = append(s.Gates, gates.Status(g))
+		}
 	}
 	r.distribution(s)
 	if r.recorded != nil {

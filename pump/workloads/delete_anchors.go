@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/setup"
@@ -23,7 +24,7 @@ func (d *workloadDeletion) checkLost(ctx context.Context) error {
 			return d.refuse("account "+name+" cannot be given up: it is the control account, or there is "+
 				"no credential for it here", "name another account of the configuration with --lost")
 		}
-		problem, _, err := d.NotGone(ctx, name)
+		problem, _, err := d.NotGone(ctx, name, accounts.LostAfter)
 		if err == nil && problem != "" {
 			err = d.refuse("account "+name+": "+problem, "wait, or leave it out of --lost")
 		}

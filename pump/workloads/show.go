@@ -44,9 +44,20 @@ type Info struct {
 	Runs    map[string]int `json:"runs"`
 	AllRuns bool           `json:"allRuns"`
 	// Rivals are workloads of the same name in other accounts of the configuration; never null.
-	Rivals []setup.WorkloadRival `json:"rivals"`
+	Rivals []Rival `json:"rivals"`
 	// Unseen are the accounts of the configuration that could not be searched for a rival; never null.
 	Unseen []string `json:"unseen"`
+}
+
+// Rival is another workload of the same name, in the table of another account.
+type Rival struct {
+	Account     string `json:"account"` // that has its rows
+	Incarnation string `json:"incarnation"`
+	// SameQueues are accounts whose queues both workloads use, so that each takes the
+	// other's messages for its own; never null.
+	SameQueues []string `json:"sameQueues"`
+	// Problem is why its row could not be read; empty if it could.
+	Problem string `json:"problem"`
 }
 
 // Show gives the workload that a configuration means, also if the configuration disagrees with what
@@ -63,6 +74,7 @@ func Show(ctx context.Context, cfg pump.Config) (*Info, error) {
 		Shared: w.Shared, Reducer: w.Reducer, MapVersion: w.Map.Version, Queues: len(w.Map.Shards),
 		Accounts:  accounts.Uses(&cfg, w.Map),
 		Retention: cfg.Retention.Seconds(), Runs: map[string]int{},
+		Rivals: []Rival{},
 	}
 	if !w.Made.IsZero() {
 		i.Made = &w.Made
@@ -89,6 +101,10 @@ func Show(ctx context.Context, cfg pump.Config) (*Info, error) {
 		i.Runs[string(state)] = n
 	}
 	i.AllRuns = all
-	i.Rivals, i.Unseen = setup.Rivals(ctx, &o.Cfg, w)
+	rivals, unseen := setup.Rivals(ctx, &o.Cfg, w)
+	for _, r := range rivals {
+		i.Rivals = append(i.Rivals, Rival(r))
+	}
+	i.Unseen = unseen
 	return i, nil
 }

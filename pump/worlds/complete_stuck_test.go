@@ -12,6 +12,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
+	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -63,7 +64,7 @@ func TestARunIsStuckWhenTheQueuesAreEmptyAndTasksAreMissing(t *testing.T) {
 				t.Errorf("%q does not say %q", stuck, want)
 			}
 		}
-		if took := time.Since(emptied); took < pump.DefaultStuckAfter || took > 2*pump.DefaultStuckAfter {
+		if took := time.Since(emptied); took < closing.StuckAfter || took > 2*closing.StuckAfter {
 			t.Errorf("it took %v of %v", took, time.Since(began))
 		}
 	})
@@ -116,7 +117,7 @@ func TestARunIsNotStuckWhileAnythingIsRecordedOrAQueueMayHoldSomething(t *testin
 			w.empty()
 			w.Fault(azsim.Rule{Instance: "waiter", Account: "accountb", Service: "queue", Fault: azsim.FailBefore})
 			g := w.wait(t.Context(), run.ID, pump.WaitOptions{})
-			time.Sleep(10 * pump.DefaultStuckAfter)
+			time.Sleep(10 * closing.StuckAfter)
 			if g.over() || w.Logged("whether messages are left could not be learned") == 0 {
 				t.Errorf("it gave up: %v", g.err)
 			}
@@ -128,9 +129,9 @@ func TestARunIsNotStuckWhileAnythingIsRecordedOrAQueueMayHoldSomething(t *testin
 			w.empty()
 			g := w.wait(t.Context(), run.ID, pump.WaitOptions{})
 			for range 20 { // another run's, or one that is passed on
-				time.Sleep(pump.DefaultStuckAfter / 2)
+				time.Sleep(closing.StuckAfter / 2)
 				w.Put("accounta", "work-01", 1, 1)
-				time.Sleep(pump.DefaultStuckAfter / 2)
+				time.Sleep(closing.StuckAfter / 2)
 				w.empty()
 			}
 			if g.over() {

@@ -379,7 +379,7 @@ func TestARunThatBrokeOrIsNotThereIsNotWaitedFor(t *testing.T) {
 		if <-g.done; g.err == nil || !strings.Contains(g.err.Error(), "because") || !strings.Contains(g.err.Error(), "distributor runs repair "+w.Run.String()) {
 			t.Errorf("got %v", g.err)
 		}
-		if _, err := runs.Wait(t.Context(), w.Config("x", 2), codec.NewRunID(), pump.WaitOptions{}); !errors.Is(err, workload.ErrNoRun) {
+		if _, err := runs.Wait(t.Context(), w.Config("x", 2), codec.NewRunID(), pump.WaitOptions{}); !errors.Is(err, pump.ErrNoRun) {
 			t.Errorf("got %v", err)
 		}
 	})

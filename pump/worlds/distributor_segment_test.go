@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -58,7 +57,7 @@ func TestBadLines(t *testing.T) {
 				e, err := codec.Open(text, codec.Limits{})
 				must(t, err)
 				c := e.Header.Cause
-				if c == nil || c.Reason != pump.ReasonBadLine || !strings.Contains(c.Detail, summary.Run.String()) || !strings.Contains(c.Detail, "flop") || !e.Header.Run.IsZero() {
+				if c == nil || c.Reason != codec.ReasonBadLine || !strings.Contains(c.Detail, summary.Run.String()) || !strings.Contains(c.Detail, "flop") || !e.Header.Run.IsZero() {
 					t.Errorf("header %+v, cause %+v", e.Header, c)
 				}
 				got = append(got, string(e.Tasks[0].ID)+": "+string(e.Tasks[0].Body))

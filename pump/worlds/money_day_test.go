@@ -82,7 +82,7 @@ func costDay(t *testing.T, span, every time.Duration, most float64) (d spentDay)
 		spent := w.asked().Since(before)
 		spent.Queue -= uint64(d.put)
 		s := w.status(status.Options{})
-		d.day, d.cost = *s.Money.DayCost, pump.PublishedPrices.Cost(float64(spent.Queue), float64(spent.Table))
+		d.day, d.cost = *s.Money.DayCost, pump.Prices{}.OrPublished().Cost(float64(spent.Queue), float64(spent.Table))
 		d.slowed, d.held = d.slowed/looks, d.held/looks
 		mu.Lock()
 		d.done = len(waits)
@@ -97,7 +97,7 @@ func costDay(t *testing.T, span, every time.Duration, most float64) (d spentDay)
 		}
 		spent = w.asked().Since(before)
 		spent.Queue -= 90
-		d.night = pump.PublishedPrices.Cost(float64(spent.Queue), float64(spent.Table))
+		d.night = pump.Prices{}.OrPublished().Cost(float64(spent.Queue), float64(spent.Table))
 		d.nextDay = *w.status(status.Options{}).Money.DayCost
 		d.row = w.lastOfDay()
 		sp, sq := p.End(), q.End()

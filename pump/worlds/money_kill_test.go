@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/sampling"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/status"
 )
@@ -53,9 +54,9 @@ func TestTheHistoryAndTheDaysSumOutliveTheirWriters(t *testing.T) {
 		if err != nil || len(points) < 50 {
 			t.Fatalf("%d points, %v", len(points), err)
 		}
-		var all status.Requests
+		var all sampling.Requests
 		for i, point := range points {
-			all = all.Add(point.Accounts[0].Requests)
+			all = all.Add(sampling.Requests(point.Accounts[0].Requests))
 			if i > 0 && point.Time.Sub(points[i-1].Time) > 3*time.Minute {
 				t.Errorf("nothing from %v to %v", points[i-1].Time, point.Time)
 			}

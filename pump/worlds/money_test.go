@@ -8,6 +8,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/sampling"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/runs"
@@ -15,7 +16,7 @@ import (
 )
 
 // asked is what the simulator has been asked of each service.
-func (w *world) asked() (r status.Requests) {
+func (w *world) asked() (r sampling.Requests) {
 	for _, c := range w.Sim.Stats().Requests {
 		if c.Service == "table" {
 			r.Table += uint64(c.Count)
@@ -79,10 +80,10 @@ func TestAWorkloadSaysWhatItCosts(t *testing.T) {
 		if err != nil || len(points) < 5 {
 			t.Fatalf("%d points, %v", len(points), err)
 		}
-		var sum status.Requests
+		var sum sampling.Requests
 		for _, point := range points {
 			for _, a := range point.Accounts {
-				sum = sum.Add(a.Requests)
+				sum = sum.Add(sampling.Requests(a.Requests))
 			}
 		}
 		if off := float64(sum.Queue)/float64(spent.Queue) - 1; math.Abs(off) > 0.2 { // a minute is not in it yet

@@ -2,6 +2,7 @@ package worlds
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -18,13 +19,9 @@ import (
 )
 
 // answer is what the handler of an endpoint returns that answers 429 or 503.
-type answer struct {
-	cause string
-	hint  time.Duration
+func answer(cause string, hint time.Duration) error {
+	return &pump.TaskError{Outcome: pump.OutcomeBusy, Answer: cause, After: hint, Err: errors.New("the endpoint answered " + cause)}
 }
-
-func (a answer) Error() string                           { return "the endpoint answered " + a.cause }
-func (a answer) NotNow() (cause string, h time.Duration) { return a.cause, a.hint }
 
 // endpoint allows so many requests a second, with a burst of a second, and answers 429 to the rest.
 type endpoint struct {
@@ -54,10 +51,10 @@ func (e *endpoint) Handle(ctx context.Context, t *pump.Task) error {
 	switch {
 	case e.dark != nil && e.dark(t):
 		e.said["503"]++
-		return answer{"503", e.hint}
+		return answer("503", e.hint)
 	case e.tokens < 1:
 		e.said["429"]++
-		return answer{"429", e.hint}
+		return answer("429", e.hint)
 	}
 	e.tokens--
 	e.said["200"]++
@@ -202,7 +199,7 @@ func TestATaskThatAloneIsToldNotNowIsItsOwnTrouble(t *testing.T) {
 		if none != 0 || one != 1 || requests < 8 || requests > 10 {
 			t.Errorf("%d and %d tasks are in quarantine, after %d requests", none, one, requests)
 		}
-		if _, cause := w.Cause("accounta"); cause.Reason != pump.ReasonAttempts {
+		if _, cause := w.Cause("accounta"); cause.Reason != codec.ReasonAttempts {
 			t.Errorf("cause %+v", cause)
 		}
 		if rate < 0.95*healthy {
@@ -242,7 +239,7 @@ func TestATaskThatIsAlwaysToldNotNowIsQuarantinedInTheEnd(t *testing.T) {
 				time.Sleep(budget + time.Hour)
 				s := p.End()
 				head, cause := w.Cause("accounta")
-				if cause.Reason != pump.ReasonNotNow || cause.Detail != "flop" || head.Tasks.String() != "7" {
+				if cause.Reason != codec.ReasonNotNow || cause.Detail != "flop" || head.Tasks.String() != "7" {
 					t.Errorf("%v is in quarantine: %+v", head.Tasks, cause)
 				}
 				lasted := at[len(at)-1].Sub(at[0])

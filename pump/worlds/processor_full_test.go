@@ -50,7 +50,7 @@ func TestTasksThatAStateHasNoRoomForAreTriedSeldomAndThenQuarantined(t *testing.
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		w.PutTasks(testworld.SomeSegment, 1, 2, 3) // 900 KiB
 		var calls sync.Map
-		p := w.start(w.processor(hoarder(testworld.SomeSegment, &calls), processor.Options{}))
+		p := w.start(w.processor(hoarder(testworld.SomeSegment, &calls).Handler(), processor.Options{}))
 		time.Sleep(time.Minute)
 		w.ExpectBook(3, 0) // and the state is nearly full
 		updates := w.Requests("UpdateMessage")
@@ -91,7 +91,7 @@ func TestTasksThatAStateHasNoRoomForAreTriedSeldomAndThenQuarantined(t *testing.
 			t.Fatalf("%d messages in quarantine", len(texts))
 		}
 		h, err := codec.ReadHeader(texts[0])
-		if err != nil || h.Cause == nil || h.Cause.Reason != pump.ReasonStateFull || h.Attempt != 0 {
+		if err != nil || h.Cause == nil || h.Cause.Reason != codec.ReasonStateFull || h.Attempt != 0 {
 			t.Errorf("%+v, %v", h, err)
 		}
 		if !strings.Contains(w.Log.String(), "more than half") {

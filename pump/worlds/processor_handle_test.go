@@ -297,15 +297,15 @@ func TestAnExhaustedOrRejectedTaskIsQuarantinedWithItsCause(t *testing.T) {
 		policy               pump.RetryPolicy
 		handler              func(context.Context, *pump.Task) error
 	}{
-		{"attempts", pump.ReasonAttempts, "flop", 3, pump.RetryPolicy{MaxAttempts: 3}, func(context.Context, *pump.Task) error { return testworld.ErrFlop }},
-		{"deaths of a child", pump.ReasonEndsProcess, "flop", 2, pump.RetryPolicy{MaxAttempts: 3}, func(context.Context, *pump.Task) error { return childDied{testworld.ErrFlop} }},
-		{"retries", pump.ReasonAttempts, "", 3, pump.RetryPolicy{MaxAttempts: 3}, func(context.Context, *pump.Task) error { return pump.RetryAfter(time.Second, nil) }},
-		{"age", pump.ReasonAge, "flop", 0, pump.RetryPolicy{MaxAge: time.Minute, MaxAttempts: -1}, func(context.Context, *pump.Task) error { return testworld.ErrFlop }},
-		{"age of one that is told not now", pump.ReasonAge, "flop", 0, pump.RetryPolicy{MaxAge: time.Minute}, func(context.Context, *pump.Task) error { return pump.Busy(time.Second, testworld.ErrFlop) }},
-		{"rejected", pump.ReasonRejected, "never: flop", 1, pump.RetryPolicy{}, func(context.Context, *pump.Task) error {
+		{"attempts", codec.ReasonAttempts, "flop", 3, pump.RetryPolicy{MaxAttempts: 3}, func(context.Context, *pump.Task) error { return testworld.ErrFlop }},
+		{"deaths of a child", codec.ReasonEndsProcess, "flop", 2, pump.RetryPolicy{MaxAttempts: 3}, func(context.Context, *pump.Task) error { return childDied{testworld.ErrFlop} }},
+		{"retries", codec.ReasonAttempts, "", 3, pump.RetryPolicy{MaxAttempts: 3}, func(context.Context, *pump.Task) error { return pump.RetryAfter(time.Second, nil) }},
+		{"age", codec.ReasonAge, "flop", 0, pump.RetryPolicy{MaxAge: time.Minute, MaxAttempts: -1}, func(context.Context, *pump.Task) error { return testworld.ErrFlop }},
+		{"age of one that is told not now", codec.ReasonAge, "flop", 0, pump.RetryPolicy{MaxAge: time.Minute}, func(context.Context, *pump.Task) error { return pump.Busy(time.Second, testworld.ErrFlop) }},
+		{"rejected", codec.ReasonRejected, "never: flop", 1, pump.RetryPolicy{}, func(context.Context, *pump.Task) error {
 			return pump.Reject(fmt.Errorf("never: %w", testworld.ErrFlop))
 		}},
-		{"panic", pump.ReasonAttempts, "panic: boom", 1, pump.RetryPolicy{MaxAttempts: 1}, func(context.Context, *pump.Task) error { panic("boom") }},
+		{"panic", codec.ReasonAttempts, "panic: boom", 1, pump.RetryPolicy{MaxAttempts: 1}, func(context.Context, *pump.Task) error { panic("boom") }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
@@ -483,7 +483,7 @@ func TestAForeignMessageTooFullToBeRewrittenIsQuarantinedInTheEnd(t *testing.T) 
 			t.Errorf("%d left, %d in quarantine", w.Left(), len(texts))
 		}
 		row, err := w.Table().Read(t.Context(), "work.quarantine", "accounta.work-00."+id)
-		if err != nil || row.Properties["Reason"] != pump.ReasonAttempts || row.Properties["Detail"] != testworld.ErrFlop.Error() {
+		if err != nil || row.Properties["Reason"] != codec.ReasonAttempts || row.Properties["Detail"] != testworld.ErrFlop.Error() {
 			t.Errorf("its cause is %v, %v", row.Properties, err)
 		}
 	})

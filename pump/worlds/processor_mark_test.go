@@ -92,7 +92,7 @@ func TestP42AMarkedAttemptThatFailsCountsOnce(t *testing.T) {
 		}}
 		s := w.drain(h, processor.Options{Retry: pump.RetryPolicy{MaxAttempts: 4, Max: 5 * time.Second}})
 		_, cause := w.Cause("accounta")
-		if cause.Reason != pump.ReasonAttempts || cause.Attempts != 4 || s.Quarantined != 1 || s.Handled != 1 || s.Failed != 2+4 {
+		if cause.Reason != codec.ReasonAttempts || cause.Attempts != 4 || s.Quarantined != 1 || s.Handled != 1 || s.Failed != 2+4 {
 			t.Errorf("%+v, cause %+v", s, cause)
 		}
 		for _, task := range h.Order {
@@ -161,7 +161,7 @@ func TestP42AFullForeignTextHasItsAttemptsInARow(t *testing.T) {
 			t.Errorf("%d deaths, %d messages in quarantine", m.deaths, len(texts))
 		}
 		e, err := w.Table().Read(t.Context(), "work.quarantine", "accounta.work-00."+id)
-		if err != nil || e.Properties["Reason"] != pump.ReasonEndsProcess || e.Properties["Attempts"] != int64(8) {
+		if err != nil || e.Properties["Reason"] != codec.ReasonEndsProcess || e.Properties["Attempts"] != int64(8) {
 			t.Errorf("the cause's row: %v, %v", e.Properties, err)
 		}
 		if _, err := w.Table().Read(t.Context(), "work.attempts", "accounta.work-00."+id); !storage.Is(err, storage.Gone) {

@@ -12,7 +12,6 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/processor"
@@ -31,15 +30,15 @@ func TestWhatCannotBeReadIsQuarantinedWithItsCause(t *testing.T) {
 		name, reason string
 		damage       func(t *testing.T, text []byte) []byte
 	}{
-		{"truncated", pump.ReasonTruncated, func(_ *testing.T, text []byte) []byte { return text[:len(text)-40] }},
-		{"cut in its header", pump.ReasonTruncated, func(_ *testing.T, text []byte) []byte { return text[:60] }},
-		{"a flipped bit in the tasks", pump.ReasonCorrupt, func(t *testing.T, text []byte) []byte {
+		{"truncated", codec.ReasonTruncated, func(_ *testing.T, text []byte) []byte { return text[:len(text)-40] }},
+		{"cut in its header", codec.ReasonTruncated, func(_ *testing.T, text []byte) []byte { return text[:60] }},
+		{"a flipped bit in the tasks", codec.ReasonCorrupt, func(t *testing.T, text []byte) []byte {
 			return edited(t, text, func(b []byte) []byte { b[len(b)-30] ^= 4; return b })
 		}},
-		{"a flipped bit in its header", pump.ReasonCorrupt, func(t *testing.T, text []byte) []byte {
+		{"a flipped bit in its header", codec.ReasonCorrupt, func(t *testing.T, text []byte) []byte {
 			return edited(t, text, func(b []byte) []byte { b[40] ^= 4; return b })
 		}},
-		{"no base64 in the middle", pump.ReasonCorrupt, func(_ *testing.T, text []byte) []byte {
+		{"no base64 in the middle", codec.ReasonCorrupt, func(_ *testing.T, text []byte) []byte {
 			text[len(text)-21] = '!'
 			return text
 		}},
@@ -102,7 +101,7 @@ func TestABombIsQuarantinedAndNotUnpacked(t *testing.T) {
 		w.PutText("accounta", "work-00", bomb)
 		h := &testworld.Seen{}
 		s := w.drain(h, processor.Options{})
-		if _, cause := w.Cause("accounta"); cause.Reason != pump.ReasonBomb {
+		if _, cause := w.Cause("accounta"); cause.Reason != codec.ReasonBomb {
 			t.Errorf("cause %+v", cause)
 		}
 		if h.Tasks() != 0 || s.Quarantined != 1 || w.Left() != 0 {
@@ -153,7 +152,7 @@ func TestAMessageOfAnotherWorkloadIsQuarantined(t *testing.T) {
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		w.PutText("accounta", "work-00", w.Sealed(codec.Header{Workload: "other", Run: w.Run, Segment: 1}, codec.Task{Body: []byte("x")}))
 		w.drain(&testworld.Seen{}, processor.Options{})
-		if _, cause := w.Cause("accounta"); cause.Reason != pump.ReasonOtherWorkload {
+		if _, cause := w.Cause("accounta"); cause.Reason != codec.ReasonOtherWorkload {
 			t.Errorf("%+v", cause)
 		}
 	})
@@ -170,7 +169,7 @@ func TestP13ARunWithoutARowIsQuarantined(t *testing.T) {
 		s := w.drain(h, processor.Options{})
 		h.Expect(t, 5, 5)
 		head, cause := w.Cause("accounta")
-		if cause.Reason != pump.ReasonUnknownRun || head.Tasks.Len() != 7 || s.Quarantined != 7 {
+		if cause.Reason != codec.ReasonUnknownRun || head.Tasks.Len() != 7 || s.Quarantined != 7 {
 			t.Errorf("%+v, %+v", cause, s)
 		}
 	})

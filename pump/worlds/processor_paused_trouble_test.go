@@ -38,7 +38,7 @@ func TestWhatCannotBePausedIsRefused(t *testing.T) {
 				t.Errorf("%v, want %q", err, words)
 			}
 		}
-		refused(workloads.Part{Run: "abcd"}, workload.ErrNoRun.Error())
+		refused(workloads.Part{Run: "abcd"}, pump.ErrNoRun.Error())
 		refused(workloads.Part{Run: "xyz"}, "is not the id of a run")
 		refused(workloads.Part{}, "0 bytes")
 		refused(workloads.Part{Key: make([]byte, workload.MaxPausedKey+1)}, "513 bytes")

@@ -369,7 +369,7 @@ func TestOnceCostsHardlyMoreThanAtLeastOnce(t *testing.T) {
 				took[once] = time.Since(began)
 				s := p.End()
 				spent := w.asked().Since(before)
-				money[once] = pump.PublishedPrices.Cost(float64(spent.Queue), float64(spent.Table))
+				money[once] = pump.Prices{}.OrPublished().Cost(float64(spent.Queue), float64(spent.Table))
 				if n := h.tasks.Load(); n != tasks || w.Left() != 0 {
 					t.Errorf("%d tasks, %d left", n, w.Left())
 				}

@@ -46,7 +46,7 @@ func TestP33ContributionsAreCommittedBeforeTheirMessageIsGone(t *testing.T) {
 		t.Run(string(delivery), func(t *testing.T) {
 			inWorldOf(t, workload.Spec{Delivery: string(delivery)}, 1, 4, nil, func(t *testing.T, w *world) {
 				r := taskCounter(func(t *pump.Task) bool { return t.N == 3 && t.Attempt == 1 })
-				p := w.join("p", r, processor.Options{})
+				p := w.join("p", r.Handler(), processor.Options{})
 				w.Settled(1)
 				time.Sleep(2 * time.Second)
 				undeleted := w.Fault(azsim.Rule{Fault: azsim.FailBefore}, "DeleteMessage", "UpdateMessage")
@@ -54,7 +54,7 @@ func TestP33ContributionsAreCommittedBeforeTheirMessageIsGone(t *testing.T) {
 				first := tasks / 5 * 4 // the fourth of each has failed
 				w.Within(time.Minute, "all but what failed counts", func() bool { return w.counted(r) == uint64(first) })
 				w.crash("p")
-				q := w.join("q", r, processor.Options{})
+				q := w.join("q", r.Handler(), processor.Options{})
 				w.Within(5*time.Minute, "all is done", func() bool { return w.Left() == 0 })
 				s := q.End()
 				p.Stop()

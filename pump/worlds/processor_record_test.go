@@ -278,7 +278,7 @@ func TestP13AnUnknownRunIsQuarantinedAndAClosedOneIsADuplicate(t *testing.T) {
 		w.PutText(account, queue, w.Text(testworld.SomeSegment, func(h *codec.Header) { h.Run = codec.RunID{7} }, 0, 1))
 		h := &testworld.Seen{}
 		s := w.drain(h, processor.Options{UntilIdle: 3 * time.Second})
-		if _, cause := w.Cause(account); cause.Reason != pump.ReasonUnknownRun || s.Quarantined != 2 || s.Recorded != 0 {
+		if _, cause := w.Cause(account); cause.Reason != codec.ReasonUnknownRun || s.Quarantined != 2 || s.Recorded != 0 {
 			t.Errorf("%v, %+v", cause, s)
 		}
 		// All of a run is done; it is sealed, closed and pruned. A copy comes a day later (P1.3).

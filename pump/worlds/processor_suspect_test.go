@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
@@ -155,7 +156,7 @@ func TestP42TheOneTaskThatKillsItsProcessIsFoundBySplitting(t *testing.T) {
 				m.end()
 				got := w.Condemned()
 				cause, ok := got[victim]
-				if len(got) != 1 || !ok || cause.Reason != pump.ReasonEndsProcess || cause.Attempts != 8 {
+				if len(got) != 1 || !ok || cause.Reason != codec.ReasonEndsProcess || cause.Attempts != 8 {
 					t.Errorf("condemned: %v, want %s alone", got, victim)
 				}
 				if m.done[victim] != 0 || len(m.done) != tasks-1 {
@@ -198,7 +199,7 @@ func TestP42OfSeveralGuiltyTasksEachIsFoundAndNobodyElse(t *testing.T) {
 		m.end()
 		got := w.Condemned()
 		for id, cause := range got {
-			if !victims[id] || cause.Reason != pump.ReasonEndsProcess {
+			if !victims[id] || cause.Reason != codec.ReasonEndsProcess {
 				t.Errorf("condemned: %s, %+v", id, cause)
 			}
 		}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/internal/proof"
-	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
@@ -25,7 +24,7 @@ func TestACopyInQuarantineOfATaskThatIsDoneIsRedrivenOnPurposeOnly(t *testing.T)
 		p := w.start(w.processor(h, processor.Options{}))
 		run := w.oneTask(7)
 		text := w.Text(7, func(h *codec.Header) { h.Run = run }, 0)
-		cause := codec.Cause{Reason: pump.ReasonAttempts, Instance: "p", Last: time.Now()}
+		cause := codec.Cause{Reason: codec.ReasonAttempts, Instance: "p", Last: time.Now()}
 		text, err := codec.Quarantined(text, cause)
 		must(t, err)
 		w.PutText("accounta", workload.PoisonQueue("work"), text)

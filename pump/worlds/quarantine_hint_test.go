@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/member"
@@ -37,7 +38,7 @@ func TestP82TheOwnerIsToldOfWhatComesBackFromQuarantine(t *testing.T) {
 				p, _ := w.joiner("p", "work", func(cfg *pump.Config, _ *member.Options) { cfg.Delivery = pump.Delivery(c.delivery) })
 				defer p.Leave(t.Context())
 				w.Within(time.Minute, "p owns the segment", func() bool { _, ok := p.Hold(testworld.SomeSegment); return ok })
-				w.poison("accounta", testworld.SomeSegment, pump.ReasonAttempts, time.Now(), "key")
+				w.poison("accounta", testworld.SomeSegment, codec.ReasonAttempts, time.Now(), "key")
 				cfg := w.Config("operator", 2)
 				sent := &testkit.List{}
 				cfg.Nudge = func(_ context.Context, n pump.Nudge) error {

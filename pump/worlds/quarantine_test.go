@@ -77,7 +77,7 @@ func TestQuarantineIsListedOverAllAccountsAndPutBack(t *testing.T) {
 		now := time.Now().Truncate(time.Second)
 		for i := range 100 {
 			account := "account" + string(rune('a'+i%3))
-			reason := []string{pump.ReasonAttempts, pump.ReasonRejected}[i/3%2]
+			reason := []string{codec.ReasonAttempts, codec.ReasonRejected}[i/3%2]
 			w.poison(account, uint32(i%64), reason, now.Add(-time.Duration(i)*time.Minute), "k", fmt.Sprint("key", i%5))
 		}
 		time.Sleep(time.Second)
@@ -93,7 +93,7 @@ func TestQuarantineIsListedOverAllAccountsAndPutBack(t *testing.T) {
 			}
 		}
 		check("all", quarantine.Filter{}, 100, 200)
-		check("by reason", quarantine.Filter{Reasons: []string{pump.ReasonRejected}}, 49, 98)
+		check("by reason", quarantine.Filter{Reasons: []string{codec.ReasonRejected}}, 49, 98)
 		check("by key", quarantine.Filter{Key: []byte("key2")}, 20, 20)
 		check("by time", quarantine.Filter{Since: now.Add(-30*time.Minute - time.Second), Until: now.Add(-10 * time.Minute)}, 20, 40)
 		check("by run", quarantine.Filter{Run: pump.RunID{9}}, 0, 0)
@@ -137,7 +137,7 @@ func TestP44RedriveTriesAgainAsIfForTheFirstTime(t *testing.T) {
 				p := w.start(w.processor(h, processor.Options{}))
 				tasks := w.PutHome(w.EverySegment()[:8], 20)
 				time.Sleep(time.Minute)
-				if ms := w.listed(quarantine.Filter{}); len(ms) != 8 || ms[0].Matching != 2 || ms[0].Reason != pump.ReasonRejected || ms[0].Generation != 0 {
+				if ms := w.listed(quarantine.Filter{}); len(ms) != 8 || ms[0].Matching != 2 || ms[0].Reason != codec.ReasonRejected || ms[0].Generation != 0 {
 					t.Fatalf("%d in quarantine: %+v", len(ms), ms[0])
 				}
 				outs := w.redrive(quarantine.Filter{}, quarantine.Options{Dry: true})
@@ -178,7 +178,7 @@ func TestRedrivingIsAsFastAsTheBudgetsAllow(t *testing.T) {
 	inWorld(t, 2, 2, slow, func(t *testing.T, w *world) {
 		fill := func(n int) {
 			for i := range n {
-				w.poison(w.Sim.Accounts()[i%2], uint32(i%8), pump.ReasonAttempts, time.Now(), fmt.Sprint(i))
+				w.poison(w.Sim.Accounts()[i%2], uint32(i%8), codec.ReasonAttempts, time.Now(), fmt.Sprint(i))
 			}
 		}
 		fill(640)
@@ -202,13 +202,13 @@ func TestRedrivingIsAsFastAsTheBudgetsAllow(t *testing.T) {
 // Of an envelope with tasks of several keys only those of one key are redriven or dropped.
 func TestP44ByKeyTheOthersStayInQuarantine(t *testing.T) {
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
-		id := w.poison("accounta", 5, pump.ReasonAttempts, time.Now(), "a", "b", "a", "c", "b")
+		id := w.poison("accounta", 5, codec.ReasonAttempts, time.Now(), "a", "b", "a", "c", "b")
 		outs := w.redrive(quarantine.Filter{Key: []byte("a")}, quarantine.Options{})
 		if len(outs) != 1 || outs[0].Matching != 2 || outs[0].Left != 3 || outs[0].Outcome != quarantine.Redriven {
 			t.Fatalf("%+v", outs)
 		}
 		ms := w.listed(quarantine.Filter{})
-		if len(ms) != 1 || ms[0].ID != id || ms[0].Tasks != 3 || ms[0].Reason != pump.ReasonAttempts || ms[0].Detail != "flop" || ms[0].Generation != 0 {
+		if len(ms) != 1 || ms[0].ID != id || ms[0].Tasks != 3 || ms[0].Reason != codec.ReasonAttempts || ms[0].Detail != "flop" || ms[0].Generation != 0 {
 			t.Errorf("%+v", ms[0])
 		}
 		outs = w.drop(quarantine.Filter{Key: []byte("c")})

@@ -37,11 +37,11 @@ func TestQuarantineSaysWhatCannotBeRedrivenAndWhy(t *testing.T) {
 			text []byte
 			part string
 		}{
-			{cause(build(codec.Header{Workload: "other", Run: w.Run}), pump.ReasonOtherWorkload), `belongs to workload "other"`},
-			{cause(build(codec.Header{Workload: "work", Run: w.Run, Segment: 4000}), pump.ReasonCorrupt), "segment 4000 of 64"},
-			{cause(good[:len(good)-8], pump.ReasonTruncated), "it cannot be unpacked"},
+			{cause(build(codec.Header{Workload: "other", Run: w.Run}), codec.ReasonOtherWorkload), `belongs to workload "other"`},
+			{cause(build(codec.Header{Workload: "work", Run: w.Run, Segment: 4000}), codec.ReasonCorrupt), "segment 4000 of 64"},
+			{cause(good[:len(good)-8], codec.ReasonTruncated), "it cannot be unpacked"},
 			{good[:40], "it is damaged"},
-			{cause(build(codec.Header{Workload: "work"}), pump.ReasonBadLine), "correct its source"},
+			{cause(build(codec.Header{Workload: "work"}), codec.ReasonBadLine), "correct its source"},
 		} {
 			bad[w.PutText("accounta", queue, c.text)] = c.part
 		}
@@ -88,7 +88,7 @@ func TestQuarantineOfAForeignTextWithItsCauseInARow(t *testing.T) {
 			return nil
 		}}
 		w.drain(h, processor.Options{})
-		ms := w.listed(quarantine.Filter{Reasons: []string{pump.ReasonRejected}})
+		ms := w.listed(quarantine.Filter{Reasons: []string{codec.ReasonRejected}})
 		if len(ms) != 1 || ms[0].Detail != "no such city" || !bytes.Equal(ms[0].Text(), full) || ms[0].Segment != nil || ms[0].Attempts != 1 {
 			t.Fatalf("%+v", ms)
 		}
@@ -110,7 +110,7 @@ func TestQuarantineOfAForeignTextWithItsCauseInARow(t *testing.T) {
 func TestQuarantineGoesOnWithoutAnAccountThatIsDark(t *testing.T) {
 	inWorld(t, 3, 1, nil, func(t *testing.T, w *world) {
 		for _, a := range w.Cfg.Accounts {
-			w.poison(a.Name, 1, pump.ReasonAttempts, time.Now(), "k")
+			w.poison(a.Name, 1, codec.ReasonAttempts, time.Now(), "k")
 		}
 		time.Sleep(time.Second)
 		w.Sim.Blackout("accountb", true)

@@ -36,7 +36,7 @@ func inInterrupted(t *testing.T, test func(t *testing.T, w *interrupted)) {
 		p := w.start(w.processor(i.handled, processor.Options{}))
 		w.Settled(1)
 		text := w.Text(i.segment, func(h *codec.Header) { h.Run = i.run }, 0)
-		text, err := codec.Quarantined(text, codec.Cause{Reason: pump.ReasonRejected, Instance: "p", Last: time.Now()})
+		text, err := codec.Quarantined(text, codec.Cause{Reason: codec.ReasonRejected, Instance: "p", Last: time.Now()})
 		must(t, err)
 		w.PutText("accounta", workload.PoisonQueue("work"), text)
 		time.Sleep(time.Second)

@@ -65,7 +65,7 @@ func TestW4EachTaskIsInTheStateOnceWhoeverDiesOrIsCutOff(t *testing.T) {
 			inOnceWorld(t, 2, 4, func(c *azsim.Config) { c.Seed = seed }, func(t *testing.T, w *world) {
 				r := slowly(seed)
 				want := w.twiceForHalf()
-				duplicates, lost := w.underFaults(t, r, seed)
+				duplicates, lost := w.underFaults(t, r.Handler(), seed)
 
 				got := sevenths{}
 				for state, err := range r.States(t.Context(), w.Cfg) {

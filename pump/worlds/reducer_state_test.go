@@ -16,20 +16,19 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/workload"
-	"github.com/queuepump/queuepump/pump/reduce"
 )
 
 // records is a ledger of every segment, as a processor with that reducer has it.
 func (w *world) records(h pump.Handler) *ledger.Ledger {
 	w.T.Helper()
-	r := h.(reduce.Reducing)
+	r := h.(ledger.Reducing)
 	table := queues.Open(&w.Cfg).Control
 	of, err := workload.Load(w.T.Context(), table, w.Cfg.Workload)
 	must(w.T, err)
-	if of, err = of.PinReducer(w.T.Context(), r.Reducer()); err != nil {
+	if of, err = of.PinReducer(w.T.Context(), r.Pinned()); err != nil {
 		w.T.Fatal(err)
 	}
-	l := ledger.Open(table, of, ledger.Options{Instance: "owner", Record: true, State: r.State()})
+	l := ledger.Open(table, of, ledger.Options{Instance: "owner", Record: true, State: r})
 	for segments := range slices.Chunk(w.EverySegment(), 64) {
 		var holds []cluster.Hold
 		for _, s := range segments {
@@ -43,7 +42,7 @@ func (w *world) records(h pump.Handler) *ledger.Ledger {
 // record has the ledger record a task as done, with what it contributes.
 func (w *world) record(l *ledger.Ledger, h pump.Handler, t *pump.Task) {
 	w.T.Helper()
-	value, err := h.(reduce.Reducing).Contribute(w.T.Context(), t)
+	value, err := h.(ledger.Reducing).Contribute(w.T.Context(), t)
 	must(w.T, err)
 	must(w.T, errOf(l.Begin(t.Segment, 1, w.Run, 0, codec.MakeNSet(t.N))))
 	e := &ledger.Entry{
@@ -99,9 +98,9 @@ func TestCountsOfOneKeyInManySegmentsAreOneSortedLine(t *testing.T) {
 func TestStatesAreThoseOfTheirSegmentsInOrder(t *testing.T) {
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		r := totalsReducer()
-		l := w.records(r)
+		l := w.records(r.Handler())
 		for _, s := range []uint32{60, 3, 3, 41} {
-			w.record(l, r, &pump.Task{Segment: s, N: w.Ns[s], Key: fmt.Appendf(nil, "key of %d", s)})
+			w.record(l, r.Handler(), &pump.Task{Segment: s, N: w.Ns[s], Key: fmt.Appendf(nil, "key of %d", s)})
 			w.Ns[s]++
 		}
 		var got []string

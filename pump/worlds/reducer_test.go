@@ -10,6 +10,7 @@ import (
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/reduce"
 )
@@ -35,12 +36,11 @@ func totalsReducer() *reduce.Reducer[totals, string] {
 }
 
 func TestAStateIsLoadedAsItWasStored(t *testing.T) {
-	r := totalsReducer()
-	s := r.State()
+	s := totalsReducer().Handler().(ledger.Reducing)
 	state, err := s.Load(nil)
 	must(t, err)
 	for _, key := range []string{"a", "b", "a"} {
-		c, err := r.Contribute(t.Context(), &pump.Task{Key: []byte(key)})
+		c, err := s.Contribute(t.Context(), &pump.Task{Key: []byte(key)})
 		must(t, err)
 		s.Fold(state, c)
 	}
@@ -59,7 +59,7 @@ func TestAStateIsLoadedAsItWasStored(t *testing.T) {
 }
 
 func TestAnEmptyContributionIsFolded(t *testing.T) {
-	r := &reduce.Reducer[int, error]{
+	r := (&reduce.Reducer[int, error]{
 		Name: "failures/1",
 		Map:  func(context.Context, *pump.Task) (error, error) { return nil, nil },
 		Fold: func(n *int, err error) {
@@ -67,33 +67,33 @@ func TestAnEmptyContributionIsFolded(t *testing.T) {
 				*n++
 			}
 		},
-	}
+	}).Handler().(ledger.Reducing)
 	c, err := r.Contribute(t.Context(), &pump.Task{})
 	must(t, err)
 	n := 0
-	r.State().Fold(&n, c)
+	r.Fold(&n, c)
 	if n != 1 {
 		t.Errorf("folded %d", n)
 	}
 }
 
 func TestAStateOfAnotherReducerOrADamagedOneIsRefused(t *testing.T) {
-	r := totalsReducer()
-	b, err := r.State().Store(&totals{Tasks: 7})
+	r := totalsReducer().Handler().(ledger.Reducing)
+	b, err := r.Store(&totals{Tasks: 7})
 	must(t, err)
 	other := totalsReducer()
 	other.Name = "totals/2"
-	_, err = other.State().Load(b)
+	_, err = other.Handler().(ledger.Reducing).Load(b)
 	if ce, is := errors.AsType[*pump.ConfigError](err); !is || !strings.Contains(ce.Problem, "totals/1") {
 		t.Errorf("it is totals/2: %v", err)
 	}
 	for n := 1; n < len(b); n++ {
-		if _, err := r.State().Load(b[:n]); err == nil {
+		if _, err := r.Load(b[:n]); err == nil {
 			t.Errorf("the first %d of %d bytes are a state", n, len(b))
 		}
 	}
 	b[0]++
-	if _, err := r.State().Load(b); err == nil {
+	if _, err := r.Load(b); err == nil {
 		t.Error("a newer layout is a state")
 	}
 }
@@ -128,7 +128,7 @@ func TestAReducerThatCannotWorkIsRefusedBeforeAnythingIsDone(t *testing.T) {
 			r := totalsReducer()
 			c.change(r)
 			cfg.Segments = c.segments
-			_, err := processor.New(cfg, r, c.o)
+			_, err := processor.New(cfg, r.Handler(), c.o)
 			if c.says == "" {
 				if err != nil {
 					t.Error(err)
@@ -141,13 +141,13 @@ func TestAReducerThatCannotWorkIsRefusedBeforeAnythingIsDone(t *testing.T) {
 		})
 	}
 	type unstorable struct{ C chan int }
-	_, err := processor.New(cfg, &reduce.Reducer[unstorable, int]{
+	_, err := processor.New(cfg, (&reduce.Reducer[unstorable, int]{
 		Name: "channels", Map: func(context.Context, *pump.Task) (int, error) { return 0, nil }, Fold: func(*unstorable, int) {},
-	}, processor.Options{})
+	}).Handler(), processor.Options{})
 	if err == nil || !strings.Contains(err.Error(), "zero state") {
 		t.Errorf("a channel as JSON: %v", err)
 	}
-	if err := totalsReducer().Handle(t.Context(), &pump.Task{}); err == nil {
+	if err := totalsReducer().Handler().Handle(t.Context(), &pump.Task{}); err == nil {
 		t.Error("a reducer behind another handler drops what tasks contribute, and says nothing")
 	}
 }
@@ -157,7 +157,7 @@ func TestAReducerThatCannotWorkIsRefusedBeforeAnythingIsDone(t *testing.T) {
 func TestAReducerIsPinnedWhenTheRowCanBeWrittenAgain(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		dark := w.Fault(azsim.Rule{Service: "table", Fault: azsim.FailBefore}, "UpdateEntity", "MergeEntity")
-		p := w.start(w.processor(totalsReducer(), processor.Options{}))
+		p := w.start(w.processor(totalsReducer().Handler(), processor.Options{}))
 		time.Sleep(5 * time.Minute)
 		select {
 		case <-p.Done:

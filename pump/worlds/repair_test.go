@@ -215,7 +215,7 @@ func TestAnOpenRunWhoseDistributorIsAtWorkIsNotRepaired(t *testing.T) {
 				must(t, err)
 				left := w.Left()
 				_, err = w.mend(runs[0].ID, &testworld.ListSource{Print: "a", N: 10_000}, distributor.RepairOptions{}, distributor.Options{})
-				if !errors.Is(err, workload.ErrRunState) || !strings.Contains(err.Error(), "d is at work on it") || w.Left() != left {
+				if !errors.Is(err, pump.ErrRunState) || !strings.Contains(err.Error(), "d is at work on it") || w.Left() != left {
 					t.Errorf("got %v", err)
 				}
 				d.cancel()
@@ -353,7 +353,7 @@ func TestARunWhoseSourceTakesHoursToReadIsRepaired(t *testing.T) {
 				p.End()
 				if dry {
 					h.Expect(t, did, did)
-					if !errors.Is(err, workload.ErrRunState) || !strings.Contains(err.Error(), "it has ended") {
+					if !errors.Is(err, pump.ErrRunState) || !strings.Contains(err.Error(), "it has ended") {
 						t.Errorf("%+v, %v", sum, err)
 					}
 					return
@@ -393,7 +393,7 @@ func TestTheRepairOfARunThatIsEndedStops(t *testing.T) {
 		began := time.Now()
 		sum, err := w.mend(run, &testworld.ListSource{Print: "a", N: 200, Pace: time.Minute}, distributor.RepairOptions{},
 			distributor.Options{})
-		if took := time.Since(began); took > 8*time.Minute || sum.Put > 0 || !errors.Is(err, workload.ErrRunState) ||
+		if took := time.Since(began); took > 8*time.Minute || sum.Put > 0 || !errors.Is(err, pump.ErrRunState) ||
 			!strings.Contains(err.Error(), "by hand") {
 			t.Errorf("after %v: %+v, %v", took, sum, err)
 		}

@@ -143,7 +143,7 @@ func TestAFullStateHoldsItsTasksBackInAtLeastOnceTooAndOthersGoOn(t *testing.T) 
 	inWorldOf(t, workload.Spec{Delivery: string(pump.AtLeastOnce)}, 1, 2, nil, func(t *testing.T, w *world) {
 		w.PutTasks(testworld.SomeSegment, 1, 2, 3) // 900 KiB
 		var calls sync.Map
-		p := w.start(w.processor(hoarder(testworld.SomeSegment, &calls), processor.Options{}))
+		p := w.start(w.processor(hoarder(testworld.SomeSegment, &calls).Handler(), processor.Options{}))
 		w.Within(time.Minute, "three are done", func() bool { return w.Left() == 0 })
 		for n := range uint64(4) {
 			w.PutTasks(testworld.SomeSegment, 10+n)

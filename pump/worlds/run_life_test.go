@@ -168,7 +168,7 @@ func TestALateTaskOfAnEndedRunIsQuarantinedAndDoneOnceWhenItIsRedriven(t *testin
 		w.PutTasks(3, 1, 2, 3) // one copy among what is not
 		w.Within(time.Minute, "what is not done is in quarantine", func() bool { return len(w.Condemned()) == 2 && w.Left() == 0 })
 		for _, m := range w.listed(quarantine.Filter{}) {
-			if m.Reason != pump.ReasonRunEnded || m.Tasks != 2 || m.Problem != "" {
+			if m.Reason != codec.ReasonRunEnded || m.Tasks != 2 || m.Problem != "" {
 				t.Errorf("%+v", m)
 			}
 		}

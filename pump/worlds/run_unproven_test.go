@@ -47,7 +47,7 @@ func TestAClosedRunThatIsSealedAgainEndsByItselfLoudly(t *testing.T) {
 		time.Sleep(time.Minute)
 		p.End()
 		h.Expect(t, 1, 1)
-		if _, cause := w.Cause(account); cause.Reason != pump.ReasonRunEnded {
+		if _, cause := w.Cause(account); cause.Reason != codec.ReasonRunEnded {
 			t.Errorf("a copy of its task is in quarantine for %q", cause.Reason)
 		}
 	})

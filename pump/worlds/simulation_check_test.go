@@ -384,7 +384,7 @@ func (w *simWorld) checkRun(r workload.Run, v *simVerdict) {
 		}
 		for n, record := range records {
 			key := simKey{r.ID, uint32(segment), uint64(n)}
-			if poison := v.poison[key]; v.gone[r.ID] && len(poison) > 0 && !slices.ContainsFunc(poison, func(reason string) bool { return reason != pump.ReasonUnknownRun }) {
+			if poison := v.poison[key]; v.gone[r.ID] && len(poison) > 0 && !slices.ContainsFunc(poison, func(reason string) bool { return reason != codec.ReasonUnknownRun }) {
 				w.count("tasks in quarantine whose run has no row any more")
 				continue // people decide, for it may have been done
 			}

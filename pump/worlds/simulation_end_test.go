@@ -30,7 +30,7 @@ func (p *simProcess) endsRun(ctx context.Context, cfg pump.Config, drop bool) er
 	}
 	r := all[p.roll(uint64(len(all)), "ends", "", 0)]
 	info, err := runs.End(ctx, cfg, r.ID.String(), drop, "ended by "+p.name)
-	if errors.Is(err, workload.ErrRunState) {
+	if errors.Is(err, pump.ErrRunState) {
 		return nil // it was closed meanwhile
 	}
 	if err == nil && !p.over() {
@@ -81,7 +81,7 @@ func (w *simWorld) checkPut(ctx context.Context, runs []workload.Run, v *simVerd
 		task := w.tasks[key]
 		poison := v.poison[key]
 		switch {
-		case over && slices.Contains(poison, pump.ReasonRunEnded):
+		case over && slices.Contains(poison, codec.ReasonRunEnded):
 			w.counts["tasks in quarantine for the end of their run"]++
 		case task != nil && task.effects > 0 || len(poison) > 0 || w.touched[key] == "drop":
 		case task != nil && w.touched[key] != "" && task.source.condemned(task.record):

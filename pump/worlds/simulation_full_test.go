@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/shardmap"
@@ -52,7 +53,7 @@ func simHoard(p *simPlan) []byte {
 // judgeFull judges a task that has no room: it is in quarantine for that, and was tried seldom
 // (A13).
 func (w *simWorld) judgeFull(task *simTask, condemned bool, poison []string) {
-	other := func(reason string) bool { return reason != pump.ReasonStateFull }
+	other := func(reason string) bool { return reason != codec.ReasonStateFull }
 	switch {
 	case len(poison) == 0:
 		w.wrongf("lost: %v has no room in the state of its segment and is in no poison queue", task)
@@ -108,7 +109,7 @@ func (p *simPlan) fewer() bool {
 // have none left; it is condemned for its processes' ends only if one had it in hand (A19).
 func (w *simWorld) judgeFewer(task *simTask, poison []string) (over bool) {
 	fate, _ := task.source.fate(task.record)
-	if slices.Contains(poison, pump.ReasonEndsProcess) && task.deaths == 0 {
+	if slices.Contains(poison, codec.ReasonEndsProcess) && task.deaths == 0 {
 		w.wrongf("%v is in quarantine for %v, and no process died with it (A19)", task, poison)
 		return true
 	}

@@ -8,7 +8,6 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/workload"
-	"github.com/queuepump/queuepump/pump/reduce"
 )
 
 // readRecords reads the ledger as it stands in the control table.
@@ -135,7 +134,7 @@ func (w *simWorld) checkRecords(v *simVerdict) {
 // checkStates compares the reducer's states with what they come to when computed directly: by
 // the ledger each task that is done is in it once; without one, once at least.
 func (w *simWorld) checkStates(runs []workload.Run, v *simVerdict) {
-	reducer := (&simProcess{world: w}).reducer().(reduce.Reducing).State()
+	reducer := (&simProcess{world: w}).reducer().(ledger.Reducing)
 	for segment := range uint32(w.plan.segments) {
 		want, maybe := simSums{}, map[string][]int64{}
 		for _, r := range runs {

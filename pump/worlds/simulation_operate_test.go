@@ -109,7 +109,7 @@ func (p *simProcess) empties(ctx context.Context, cfg pump.Config, what string) 
 	p.world.mu.Unlock()
 	filter := quarantine.Filter{Reasons: []string{simLeftFor}}
 	if p.name != simInterrupted {
-		filter.Reasons = append(filter.Reasons, pump.ReasonAttempts, pump.ReasonRejected)
+		filter.Reasons = append(filter.Reasons, codec.ReasonAttempts, codec.ReasonRejected)
 	}
 	seen := func(o quarantine.Outcome) bool {
 		p.world.count("operated on a message: " + o.Outcome)
@@ -119,7 +119,7 @@ func (p *simProcess) empties(ctx context.Context, cfg pump.Config, what string) 
 		return q.Drop(ctx, filter, quarantine.Options{}, seen)
 	}
 	if p.name != simInterrupted {
-		filter.Reasons = append(filter.Reasons, pump.ReasonEndsProcess, pump.ReasonRunEnded)
+		filter.Reasons = append(filter.Reasons, codec.ReasonEndsProcess, codec.ReasonRunEnded)
 	}
 	if err := q.Redrive(ctx, filter, quarantine.Options{}, seen); err != nil || !p.world.runsAreBack() {
 		return err
@@ -132,7 +132,7 @@ func (p *simProcess) empties(ctx context.Context, cfg pump.Config, what string) 
 func (p *simProcess) redrivesUnknown(ctx context.Context, cfg pump.Config, q *quarantine.Quarantine, seen func(quarantine.Outcome) bool) error {
 	runs, err := operatedRuns(ctx, cfg)
 	for _, r := range runs {
-		filter := quarantine.Filter{Reasons: []string{pump.ReasonUnknownRun}, Run: r.ID}
+		filter := quarantine.Filter{Reasons: []string{codec.ReasonUnknownRun}, Run: r.ID}
 		err = errors.Join(err, q.Redrive(ctx, filter, quarantine.Options{}, seen))
 	}
 	return err
@@ -149,7 +149,7 @@ func (p *simProcess) takes(ms []storage.Message) {
 	}
 	for _, m := range ms {
 		h, err := codec.ReadHeader(m.Text)
-		if err != nil || h.Cause == nil || h.Cause.Reason == pump.ReasonEndsProcess && p.emptying == "drop" {
+		if err != nil || h.Cause == nil || h.Cause.Reason == codec.ReasonEndsProcess && p.emptying == "drop" {
 			continue
 		}
 		for n := range h.Tasks.All() {

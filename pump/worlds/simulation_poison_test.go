@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/quarantine"
@@ -20,7 +19,7 @@ import (
 // killed, were stopped, or lost the message again and again. Without anything of that kind no task
 // is suspected.
 func (w *simWorld) suspected(poison []string) bool {
-	if len(poison) == 0 || slices.ContainsFunc(poison, func(reason string) bool { return reason != pump.ReasonEndsProcess }) {
+	if len(poison) == 0 || slices.ContainsFunc(poison, func(reason string) bool { return reason != codec.ReasonEndsProcess }) {
 		return false
 	}
 	w.mu.Lock()
@@ -93,7 +92,7 @@ func (w *simWorld) takePoison(m storage.Message, tasks map[simKey][]string, bad 
 	if h.Cause == nil {
 		return fmt.Errorf("%v/%d/%v has no cause", h.Run, h.Segment, h.Tasks)
 	}
-	if h.Cause.Reason == pump.ReasonBadLine {
+	if h.Cause.Reason == codec.ReasonBadLine {
 		bad[string(e.Tasks[0].ID)]++
 		return nil
 	}

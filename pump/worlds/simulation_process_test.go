@@ -405,7 +405,7 @@ type simAddend struct {
 }
 
 func (p *simProcess) reducer() pump.Handler {
-	return &reduce.Reducer[simState, simAddend]{
+	return (&reduce.Reducer[simState, simAddend]{
 		Name: "simulation/1",
 		Map: func(ctx context.Context, t *pump.Task) (simAddend, error) {
 			task, err := p.handle(ctx, t)
@@ -424,7 +424,7 @@ func (p *simProcess) reducer() pump.Handler {
 			s := state.Sums[a.key]
 			state.Sums[a.key] = simAmount{s.Count + 1, s.Sum + a.sum}
 		},
-	}
+	}).Handler()
 }
 
 // simPad is of hexadecimal digits, which compression halves.

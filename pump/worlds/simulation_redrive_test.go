@@ -28,7 +28,7 @@ const simLeftMost, simLeftOf = 8, 2
 // those tasks are in quarantine; no processor of a world says it.
 const (
 	simInterrupted = "x94"
-	simLeftFor     = pump.ReasonAge
+	simLeftFor     = codec.ReasonAge
 )
 
 // redrove notes that a queue has taken a task of that redrive: from here on it is known.

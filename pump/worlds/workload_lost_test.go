@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
@@ -144,7 +145,7 @@ func TestAWorkloadThatWasMadeAgainIsTheEndOfEveryProcessOfTheOldOne(t *testing.T
 
 func TestWhoChangesAWorkloadSeesThatItWasMadeAgain(t *testing.T) {
 	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
-		w.poison("accounta", 1, pump.ReasonRejected, time.Now(), "key")
+		w.poison("accounta", 1, codec.ReasonRejected, time.Now(), "key")
 		q, err := quarantine.Open(t.Context(), w.Operator())
 		must(t, err)
 		time.Sleep(workload.MapMaxAge)

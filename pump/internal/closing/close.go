@@ -339,7 +339,7 @@ func (c *Closer) abandon(ctx context.Context, l *workload.LiveRun, k *observed) 
 func (c *Closer) close(ctx context.Context, l *workload.LiveRun, k *observed) error {
 	err := c.Runs.CloseSummed(ctx, l.ID, k.sum)
 	switch {
-	case errors.Is(err, workload.ErrRunState):
+	case errors.Is(err, pump.ErrRunState):
 		return nil // it is closed by now, or ended
 	case err != nil:
 		return err
@@ -375,7 +375,7 @@ func (c *Closer) over(ctx context.Context, l *workload.LiveRun, k *observed) err
 	}
 	note := "nothing of it was met or recorded for " + k.quiet.Round(time.Second).String()
 	switch err := c.Runs.Over(ctx, l.ID, note); {
-	case errors.Is(err, workload.ErrRunState):
+	case errors.Is(err, pump.ErrRunState):
 		return nil
 	case err != nil:
 		return err

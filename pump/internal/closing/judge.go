@@ -112,7 +112,7 @@ func (w *closing) strangers() {
 func (w *closing) adopt(ctx context.Context, id pump.RunID) error {
 	_, err := w.c.Runs.Adopt(ctx, id)
 	switch {
-	case errors.Is(err, workload.ErrNoRun):
+	case errors.Is(err, pump.ErrNoRun):
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.c.absent[id] = time.Now()

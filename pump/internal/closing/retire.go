@@ -3,10 +3,13 @@ package closing
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/coordination"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // How often it is looked for rows that are older than the retention.
@@ -63,9 +66,7 @@ func (c *Closer) retire(ctx context.Context) error {
 func (c *Closer) retireClaims(ctx context.Context, before time.Time) error {
 	r := &c.retired
 	for range claimPages {
-		removed, next, err := coordination.RetireClaims(
-			ctx, c.queues.Control, c.workload, r.part, before, r.claims,
-		)
+		removed, next, err := retireClaims(ctx, c.queues.Control, c.workload, r.part, before, r.claims)
 		if r.claims = next; err == nil && next == "" {
 			r.part++
 		}
@@ -74,6 +75,39 @@ func (c *Closer) retireClaims(ctx context.Context, before time.Time) error {
 		}
 	}
 	return nil
+}
+
+// claimInterval is the interval of a claim's row, the one thing in it that says how long it counts;
+// package coordination has the rest.
+func claimInterval(f *row.Fields) time.Duration { return f.Duration("Interval") }
+
+// retireClaims removes claims that were written before a moment of the server's clock, and whose
+// interval was over then too. It looks at up to a thousand claims of one of the parts, those from a
+// key on, and gives the key to go on from, "" at the end.
+func retireClaims(
+	ctx context.Context, t storage.Table, name string, part int, before time.Time, from string,
+) (removed int, next string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, row.Patience)
+	defer cancel()
+	q := storage.Query{
+		Partition: workload.ClaimsPartition(name, part%workload.ClaimParts), From: from,
+	}
+	found, err := row.MustFind(ctx, t, q, row.PageSize)
+	if err != nil {
+		return 0, from, fmt.Errorf("looking for old claims of %s: %w", name, err)
+	}
+	if len(found) == row.PageSize {
+		next = row.After(found[len(found)-1].Row)
+	}
+	var old []storage.Entity
+	for _, e := range found {
+		f := &row.Fields{Props: e.Properties}
+		interval := row.ReadFormat(f, claimInterval)
+		if f.Err == nil && interval > 0 && e.Modified.Add(interval).Before(before) {
+			old = append(old, e)
+		}
+	}
+	return len(old), next, row.RemoveFound(ctx, t, old)
 }
 
 func (c *Closer) tellRetired(removed int) {
@@ -96,7 +130,7 @@ func (c *Closer) resumeEnded(ctx context.Context) error {
 		}
 		run, err := c.Runs.Get(ctx, p.Run)
 		switch {
-		case errors.Is(err, workload.ErrNoRun):
+		case errors.Is(err, pump.ErrNoRun):
 		case err != nil:
 			errs = append(errs, err)
 		case run.State == workload.RunClosed, run.State == workload.RunEnded:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -56,7 +57,7 @@ func (c *Closer) endUnproven(ctx context.Context, l *workload.LiveRun, k *observ
 		note = "tasks of it were not recorded as done within the retention"
 	}
 	switch err := c.Runs.OverSealed(ctx, l.ID, note); {
-	case errors.Is(err, workload.ErrRunState):
+	case errors.Is(err, pump.ErrRunState):
 		return nil
 	case err != nil:
 		return err

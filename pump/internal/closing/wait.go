@@ -18,10 +18,13 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
+// StuckAfter is the StuckAfter of options that name none.
+const StuckAfter = time.Minute
+
 // CompleteWait gives the options with their defaults. A value out of range is a
 // [*pump.ConfigError].
 func CompleteWait(o pump.WaitOptions) (pump.WaitOptions, error) {
-	o.StuckAfter = cmp.Or(o.StuckAfter, pump.DefaultStuckAfter)
+	o.StuckAfter = cmp.Or(o.StuckAfter, StuckAfter)
 	if o.StuckAfter < time.Second {
 		return o, setup.OutOfRange("stuck-after", o.StuckAfter,
 			"use 1s or more, or leave it out for 1m")
@@ -123,7 +126,7 @@ func lasting(err error) bool {
 		return true
 	}
 	for _, e := range []error{
-		workload.ErrNoRun, workload.ErrRunState, row.ErrCorrupt, workload.ErrOverfull,
+		pump.ErrNoRun, pump.ErrRunState, row.ErrCorrupt, workload.ErrOverfull,
 	} {
 		if errors.Is(err, e) {
 			return true
@@ -160,13 +163,13 @@ func (w *waiter) look(ctx context.Context) (over bool, err error) {
 		return false, fmt.Errorf(
 			"run %s: %w: it is broken: %s; its source can be sent to the end with: "+
 				"distributor runs repair %[1]s",
-			w.id, workload.ErrRunState, w.run.Note,
+			w.id, pump.ErrRunState, w.run.Note,
 		)
 	case workload.RunAbandoned:
-		return false, fmt.Errorf("run %s: %w: it is abandoned: %s", w.id, workload.ErrRunState,
+		return false, fmt.Errorf("run %s: %w: it is abandoned: %s", w.id, pump.ErrRunState,
 			w.run.Note)
 	case workload.RunEnded:
-		return false, fmt.Errorf("run %s: %w: it has ended: %s", w.id, workload.ErrRunState, w.run.Note)
+		return false, fmt.Errorf("run %s: %w: it has ended: %s", w.id, pump.ErrRunState, w.run.Note)
 	case workload.RunOpen:
 		return false, w.orphaned(ctx)
 	}
@@ -196,7 +199,7 @@ func (w *waiter) tell() {
 	}
 }
 
-func (w *waiter) sofar(state string) pump.Completion {
+func (w *waiter) sofar(state pump.CompletionState) pump.Completion {
 	p := w.progress()
 	c := pump.Completion{
 		Run: w.id, State: state, Done: p.Done, Quarantined: p.Quarantined, Lacking: []pump.SegmentLack{},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
@@ -218,7 +219,7 @@ func TestP37OnlyASealedRunIsClosed(t *testing.T) {
 	testkit.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
 		runs := workload.NewRuns(testkit.OverTheWire(t, sim, "a"), "city")
 		must(t, runs.Create(t.Context(), workload.Run{ID: testkit.RunID(1)}))
-		if err := runs.Close(t.Context(), testkit.RunID(1)); !errors.Is(err, workload.ErrRunState) {
+		if err := runs.Close(t.Context(), testkit.RunID(1)); !errors.Is(err, pump.ErrRunState) {
 			t.Errorf("an open run: %v", err)
 		}
 		must(t, runs.Seal(t.Context(), testkit.RunID(1), []uint64{3, 4}))
@@ -232,11 +233,11 @@ func TestP37OnlyASealedRunIsClosed(t *testing.T) {
 		if err != nil || run.State != workload.RunClosed || run.Tasks != 7 || i.Hits() != 1 {
 			t.Errorf("%+v, %v, %v", run, err, i)
 		}
-		if err := runs.Close(t.Context(), testkit.RunID(2)); !errors.Is(err, workload.ErrNoRun) {
+		if err := runs.Close(t.Context(), testkit.RunID(2)); !errors.Is(err, pump.ErrNoRun) {
 			t.Errorf("no run: %v", err)
 		}
 		must(t, runs.Create(t.Context(), workload.Run{ID: testkit.RunID(3)}))
-		if err := errors.Join(runs.Break(t.Context(), testkit.RunID(3), "why"), runs.Close(t.Context(), testkit.RunID(3))); !errors.Is(err, workload.ErrRunState) {
+		if err := errors.Join(runs.Break(t.Context(), testkit.RunID(3), "why"), runs.Close(t.Context(), testkit.RunID(3))); !errors.Is(err, pump.ErrRunState) {
 			t.Errorf("a broken run: %v", err)
 		}
 	})

@@ -269,11 +269,11 @@ func TestACapComesChangesAndGoes(t *testing.T) {
 
 func TestACapBelowWhatADayCostsAtTheLeastIsRefused(t *testing.T) {
 	cfg := capped(0.001)
-	cfg.Prices = pump.PublishedPrices
+	cfg.Prices = pump.Prices{}.OrPublished()
 	cfg.Sample = time.Minute
 	cfg.Accounts = []pump.Account{{Queues: 4}, {Queues: 4, Foreign: []string{"orders"}}}
 	// 9 queues a minute and 11 counts, two processes with two requests in 5 s, a row a minute.
-	want := pump.PublishedPrices.Cost(9./60+11./60, 0.8+1./60) * 86400
+	want := pump.Prices{}.OrPublished().Cost(9./60+11./60, 0.8+1./60) * 86400
 	near(t, "the least", Least(cfg, 1, 1), want)
 	err := Check(cfg)
 	var ce *pump.ConfigError

@@ -24,7 +24,7 @@ func TestATombstoneNamesTheSameTasksOfTheNextGenerationWithoutBodies(t *testing.
 	}
 	text, _, err := b.Seal(nil)
 	must(t, err)
-	if text, err = codec.Quarantined(text, codec.Cause{Reason: pump.ReasonAttempts, Attempts: 6}); err != nil {
+	if text, err = codec.Quarantined(text, codec.Cause{Reason: codec.ReasonAttempts, Attempts: 6}); err != nil {
 		t.Fatal(err)
 	}
 	poison, err := codec.ReadHeader(text)

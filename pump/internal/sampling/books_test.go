@@ -57,7 +57,7 @@ func viewOf(at time.Time, of ...*party) *cluster.View {
 
 var evening = time.Date(2020, 1, 1, 20, 0, 0, 0, time.UTC)
 
-func emptyBooks() *books { return newBooks(pump.PublishedPrices, 20_000, HistoryPoint{}, nil) }
+func emptyBooks() *books { return newBooks(pump.Prices{}.OrPublished(), 20_000, HistoryPoint{}, nil) }
 
 func wantSum(t *testing.T, what string, b *books, want Requests) {
 	t.Helper()
@@ -246,7 +246,7 @@ func dayHistory(t *testing.T, seed uint64) (wrong string) {
 			if err != nil {
 				return err.Error()
 			}
-			b = newBooks(pump.PublishedPrices, 20_000, last, marks)
+			b = newBooks(pump.Prices{}.OrPublished(), 20_000, last, marks)
 		case r.IntN(20) == 0 && !nearMidnight && step > 5:
 			away = 1 + r.IntN(5)
 			continue

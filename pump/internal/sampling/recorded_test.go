@@ -21,7 +21,7 @@ import (
 // recorder is a sampler over a table, with a view that a test gives.
 func recorder(table *testkit.Client, instance string, view func() *cluster.View) *Sampler {
 	cfg := &pump.Config{
-		Workload: "work", Instance: instance, Sample: 15 * time.Second, Prices: pump.PublishedPrices,
+		Workload: "work", Instance: instance, Sample: 15 * time.Second, Prices: pump.Prices{}.OrPublished(),
 		Budget: pump.Budget{Account: 20_000}, Log: slog.New(slog.DiscardHandler),
 	}
 	return New(cfg, &queues.Set{Control: table, Allowance: queues.NewAllowance(cfg)}, view)
@@ -68,7 +68,7 @@ func TestTheHistoryIsThereAfterItsWriterWasKilled(t *testing.T) {
 		if got := last.Accounts[0].Day; got != want {
 			t.Errorf("the day is %+v, want %+v", got, want)
 		}
-		if day == nil || math.Abs(day.Cost-pump.PublishedPrices.Cost(2400, 600)) > 1e-9 || one.Day() != nil {
+		if day == nil || math.Abs(day.Cost-(pump.Prices{}).OrPublished().Cost(2400, 600)) > 1e-9 || one.Day() != nil {
 			t.Errorf("published: %+v, and by the other %+v", day, one.Day())
 		}
 		sum := Requests{}
@@ -146,7 +146,7 @@ func TestTheLastRowOfADayHasItsSum(t *testing.T) {
 				}
 			}
 			ask(5*60 + 40)
-			second := pump.PublishedPrices.Cost(10, 1)
+			second := pump.Prices{}.OrPublished().Cost(10, 1)
 			if day := s.Money(); day.PerDay == nil || math.Abs(*day.PerDay/(second*secondsADay)-1) > 0.1 || *day.Cost > 41*second {
 				t.Errorf("just after midnight: %+v", day)
 			}
@@ -176,7 +176,7 @@ func TestTheLastRowOfADayHasItsSum(t *testing.T) {
 				if n := p.Accounts[0].Day; n.Table > most || n.Table+40 < most || n.Queue != 10*n.Table {
 					t.Errorf("killed %v, %v: %+v of the day, %d s after it began", killed, p.Time.Format(time.TimeOnly), n, most)
 				}
-				if want := pump.PublishedPrices.Cost(float64(p.Accounts[0].Day.Queue), float64(p.Accounts[0].Day.Table)); math.Abs(p.DayCost-want) > 1e-12 {
+				if want := (pump.Prices{}).OrPublished().Cost(float64(p.Accounts[0].Day.Queue), float64(p.Accounts[0].Day.Table)); math.Abs(p.DayCost-want) > 1e-12 {
 					t.Errorf("%v: the day costs %v, want %v", p.Time, p.DayCost, want)
 				}
 			}
@@ -275,7 +275,7 @@ func TestADarkTableMakesAGapAndNoWrongSum(t *testing.T) {
 		table.SetFault(nil)
 		table.SetLatency(func(testkit.Call) time.Duration { return 3 * time.Second })
 		time.Sleep(3 * time.Minute)
-		if day := s.Day(); day == nil || math.Abs(day.Cost-pump.PublishedPrices.Cost(1000, 0)) > 1e-12 {
+		if day := s.Day(); day == nil || math.Abs(day.Cost-(pump.Prices{}).OrPublished().Cost(1000, 0)) > 1e-12 {
 			t.Errorf("the day costs %+v", day)
 		}
 	})

@@ -256,15 +256,12 @@ func SomeOf(names []string, most int) string {
 	return list
 }
 
-// WorkloadRival is another workload of the same name, in the table of another account.
+// WorkloadRival is what workloads.Rival has.
 type WorkloadRival struct {
-	Account     string `json:"account"` // that has its rows
-	Incarnation string `json:"incarnation"`
-	// SameQueues are accounts whose queues both workloads use, so that each takes the
-	// other's messages for its own; never null.
-	SameQueues []string `json:"sameQueues"`
-	// Problem is why its row could not be read; empty if it could.
-	Problem string `json:"problem"`
+	Account     string
+	Incarnation string
+	SameQueues  []string
+	Problem     string
 }
 
 // Rivals looks for workloads of the same name in the configured accounts other than the control
@@ -272,7 +269,7 @@ type WorkloadRival struct {
 func Rivals(
 	ctx context.Context, c *Config, w *workload.Workload,
 ) (found []WorkloadRival, unseen []string) {
-	found, unseen = []WorkloadRival{}, []string{}
+	unseen = []string{}
 	var mu sync.Mutex
 	_ = queues.Each(ctx, others(c), func(ctx context.Context, _ int, a pump.Account) error {
 		other, err := lookInto(ctx, a.Storage.Table(row.TableName), c)

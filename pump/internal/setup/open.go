@@ -149,7 +149,7 @@ func (o *Session) FindRun(ctx context.Context, id string) (pump.RunID, error) {
 		return pump.RunID{}, err
 	case len(found) == 0:
 		return pump.RunID{}, fmt.Errorf("run %s: %w; see: distributor runs list "+
-			"(of a run whose row is gone only the whole id is known)", digits, workload.ErrNoRun)
+			"(of a run whose row is gone only the whole id is known)", digits, pump.ErrNoRun)
 	case len(found) == 1:
 		return found[0], nil
 	}
@@ -164,20 +164,15 @@ func (o *Session) FindRun(ctx context.Context, id string) (pump.RunID, error) {
 		digits, strings.Join(names, ", ")), "write more digits")
 }
 
-const (
-	// LostAfter is how long an account must have been draining before it is taken for gone for good:
-	// an account that was dark for a while answers by then.
-	LostAfter = 10 * time.Minute
-	// goneTries is how often each queue of an account is asked for that may be gone.
-	goneTries = 3
-)
+// goneTries is how often each queue of an account is asked for that may be gone.
+const goneTries = 3
 
 // NotGone is why an account does not count as gone for good, and for how long if that is a matter
-// of time; empty if it does. An account exists while one of its queues can be counted with the
-// configured credentials, or is certainly missing in it. A name that a stranger has taken refuses
-// the credential, which does not count.
+// of time; empty if it does. It must have been draining for as long as after says. An account
+// exists while one of its queues can be counted with the configured credentials, or is certainly
+// missing in it. A name that a stranger has taken refuses the credential, which does not count.
 func (o *Session) NotGone(
-	ctx context.Context, name string,
+	ctx context.Context, name string, after time.Duration,
 ) (problem string, left time.Duration, err error) {
 	qs, drains := []string{workload.PoisonQueue(o.Cfg.Workload)}, false
 	for _, s := range o.Workload.Map.Shards {
@@ -186,7 +181,7 @@ func (o *Session) NotGone(
 		}
 	}
 	server, _, err := workload.ServerTime(ctx, o.Queues.Control, o.Cfg.Workload)
-	if left = LostAfter - server.Sub(o.Workload.Changed); err == nil && drains && left > 0 &&
+	if left = after - server.Sub(o.Workload.Changed); err == nil && drains && left > 0 &&
 		o.Workload.Deleting.IsZero() {
 		return fmt.Sprintf("it has not been draining for long enough: it may answer again for another %v",
 			left.Round(time.Second)), left, nil

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
@@ -37,14 +38,6 @@ const (
 
 // Live reports whether tasks of a run in this state are started.
 func (s RunState) Live() bool { return s != RunClosed && s != RunEnded }
-
-// Errors about runs, wrapped with detail.
-var (
-	// ErrNoRun: there is no run with that id.
-	ErrNoRun = errors.New("there is no such run")
-	// ErrRunState: the run's state, or what it was sealed with, does not allow this.
-	ErrRunState = errors.New("the run does not allow this")
-)
 
 const (
 	// maxText bounds the texts of a run row, in bytes.
@@ -141,7 +134,7 @@ func (r *Runs) Create(ctx context.Context, run Run) error {
 		var v row.Version[Run]
 		v, err = stored.MustRead(ctx)
 		if err == nil && (v.Absent() || !sameRun(v.Value, run)) {
-			err = fmt.Errorf("%w: it exists with other content", ErrRunState)
+			err = fmt.Errorf("%w: it exists with other content", pump.ErrRunState)
 		}
 	}
 	if err != nil {
@@ -158,7 +151,8 @@ func (r *Runs) complete(run Run) (Run, error) {
 	case run.Workload != "" && run.Workload != r.workload:
 		return run, fmt.Errorf("run %s is of workload %q, not of %q", run.ID, run.Workload, r.workload)
 	case run.State != "" && run.State != RunOpen:
-		return run, fmt.Errorf("run %s: %w: a new run is open, not %s", run.ID, ErrRunState, run.State)
+		return run, fmt.Errorf("run %s: %w: a new run is open, not %s", run.ID, pump.ErrRunState,
+			run.State)
 	case len(run.Fingerprint) > maxText || !utf8.ValidString(run.Fingerprint):
 		return run, fmt.Errorf("run %s: its fingerprint is longer than %d bytes or no text",
 			run.ID, maxText)
@@ -184,7 +178,7 @@ func sameRun(a, b Run) bool {
 func (r *Runs) Get(ctx context.Context, id codec.RunID) (Run, error) {
 	v, err := r.row(id).MustRead(ctx)
 	if err == nil && v.Absent() {
-		err = ErrNoRun
+		err = pump.ErrNoRun
 	}
 	if err != nil {
 		return Run{}, fmt.Errorf("run %s: %w", id, err)
@@ -216,7 +210,7 @@ func (r *Runs) Take(ctx context.Context, id codec.RunID) (Run, error) {
 // mine refuses what a deposed leader does.
 func (r *Runs) mine(run *Run) error {
 	if run.Epoch > r.epoch {
-		return fmt.Errorf("%w: the leader of term %d continues it, and this is term %d", ErrRunState,
+		return fmt.Errorf("%w: the leader of term %d continues it, and this is term %d", pump.ErrRunState,
 			run.Epoch, r.epoch)
 	}
 	return nil
@@ -229,7 +223,7 @@ func (r *Runs) mine(run *Run) error {
 func (r *Runs) Seal(ctx context.Context, id codec.RunID, counts []uint64) error {
 	return r.seal(ctx, id, counts, func(run *Run) error {
 		if run.State == RunBroken {
-			return fmt.Errorf("%w: it is broken: %s", ErrRunState, run.Note)
+			return fmt.Errorf("%w: it is broken: %s", pump.ErrRunState, run.Note)
 		}
 		return r.mine(run)
 	})
@@ -260,14 +254,14 @@ func (r *Runs) seal(
 		}
 		switch {
 		case run.State == RunEnded:
-			return false, fmt.Errorf("%w: it has ended: %s", ErrRunState, run.Note)
+			return false, fmt.Errorf("%w: it has ended: %s", pump.ErrRunState, run.Note)
 		case run.State == RunOpen || run.State == RunBroken || run.State == RunAbandoned:
 			run.State, run.Sealed, run.Tasks, run.Ended = RunSealed, counts, total, milliseconds(time.Now())
 			return false, nil
 		case !slices.Equal(run.Sealed, counts):
 			return false, fmt.Errorf("%w: it was sealed with %d tasks in %d segments, "+
 				"and these are %d in %d or divided differently",
-				ErrRunState, run.Tasks, len(run.Sealed), total, len(counts))
+				pump.ErrRunState, run.Tasks, len(run.Sealed), total, len(counts))
 		}
 		return true, nil
 	})
@@ -288,7 +282,7 @@ func (r *Runs) Break(ctx context.Context, id codec.RunID, note string) error {
 		case RunBroken:
 			return true, nil
 		}
-		return false, fmt.Errorf("%w: it is %s", ErrRunState, run.State)
+		return false, fmt.Errorf("%w: it is %s", pump.ErrRunState, run.State)
 	})
 }
 
@@ -329,7 +323,7 @@ func (r *Runs) closeWith(
 		case run.State == RunClosed:
 			return true, nil
 		}
-		return false, fmt.Errorf("%w: it is %s", ErrRunState, run.State)
+		return false, fmt.Errorf("%w: it is %s", pump.ErrRunState, run.State)
 	})
 }
 
@@ -352,7 +346,8 @@ func (r *Runs) End(ctx context.Context, id codec.RunID, drop bool, note string) 
 	return r.change(ctx, "ending", id, func(run *Run) (done bool, err error) {
 		switch {
 		case run.State == RunClosed:
-			return false, fmt.Errorf("%w: it is closed, so nothing of it is left to be done", ErrRunState)
+			return false, fmt.Errorf("%w: it is closed, so nothing of it is left to be done",
+				pump.ErrRunState)
 		case run.State == RunEnded && (run.Drop || !drop):
 			return true, nil
 		case run.State == RunEnded:
@@ -381,7 +376,7 @@ func (r *Runs) change(
 	for {
 		v, err := stored.MustRead(ctx)
 		if err == nil && v.Absent() {
-			err = ErrNoRun
+			err = pump.ErrNoRun
 		}
 		next, done := v.Value, false
 		if err == nil {

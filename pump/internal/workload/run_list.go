@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
@@ -70,7 +71,7 @@ func (r *Runs) List(ctx context.Context, limit int) ([]Run, error) {
 			switch {
 			case err == nil:
 				runs = append(runs, run)
-			case errors.Is(err, ErrNoRun):
+			case errors.Is(err, pump.ErrNoRun):
 			case !errors.Is(err, row.ErrCorrupt):
 				return nil, err
 			case len(bad) < toldDamaged:
@@ -90,7 +91,7 @@ func (r *Runs) ofNoted(ctx context.Context, n noted) (Run, error) {
 	}
 	run, err := r.Get(ctx, n.run)
 	if err == nil && r.timeKey(run) != n.key {
-		return Run{}, ErrNoRun
+		return Run{}, pump.ErrNoRun
 	}
 	return run, err
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -219,7 +220,7 @@ func (r *Runs) Correct(ctx context.Context, l LiveRun) error {
 	defer cancel()
 	run, err := r.Get(ctx, l.ID)
 	switch {
-	case errors.Is(err, ErrNoRun):
+	case errors.Is(err, pump.ErrNoRun):
 		return r.Forget(ctx, []LiveRun{l})
 	case err != nil || l.Err != nil || run.State == l.State && run.Over == l.Over:
 		return err
@@ -330,7 +331,8 @@ func (r *Runs) beatAgain(ctx context.Context, id codec.RunID) (row.Version[liveB
 	case err != nil:
 		return row.Version[liveBeat]{}, err
 	case run.State != RunOpen:
-		return row.Version[liveBeat]{}, fmt.Errorf("%w: it is %s: %s", ErrRunState, run.State, run.Note)
+		return row.Version[liveBeat]{}, fmt.Errorf("%w: it is %s: %s", pump.ErrRunState, run.State,
+			run.Note)
 	}
 	v, err := r.beatRow(id).MustRead(ctx)
 	if err == nil && v.Absent() { // its row is gone

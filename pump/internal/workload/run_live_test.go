@@ -11,6 +11,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testkit"
 )
 
@@ -29,11 +30,11 @@ func TestADeposedLeaderNeitherBreaksNorSealsTheRunOfItsSuccessor(t *testing.T) {
 			"break": old.Break(t.Context(), id, "the source changed"), "seal": old.Seal(t.Context(), id, []uint64{1}),
 			"break by nobody": runs.Break(t.Context(), id, "x"), "beat": old.Beat(t.Context(), id, Pulse{Every: time.Second}),
 		} {
-			if !errors.Is(err, ErrRunState) {
+			if !errors.Is(err, pump.ErrRunState) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
-		if _, err := old.Take(t.Context(), id); !errors.Is(err, ErrRunState) {
+		if _, err := old.Take(t.Context(), id); !errors.Is(err, pump.ErrRunState) {
 			t.Errorf("taken back: %v", err)
 		}
 		if run, err := runs.Get(t.Context(), id); err != nil || run.State != RunOpen {
@@ -98,7 +99,7 @@ func TestWhatLivesIsListedWithEachChangeAndNoLonger(t *testing.T) {
 		if l := liveRunsOf(t, runs)[testkit.RunID(2)]; l.State != RunClosed || l.Tasks != 9 {
 			t.Errorf("%+v", l)
 		}
-		if _, err := runs.Adopt(t.Context(), testkit.RunID(9)); !errors.Is(err, ErrNoRun) {
+		if _, err := runs.Adopt(t.Context(), testkit.RunID(9)); !errors.Is(err, pump.ErrNoRun) {
 			t.Error(err)
 		}
 	})
@@ -126,10 +127,10 @@ func TestABeatTellsWhetherTheRunMayGoOn(t *testing.T) {
 			t.Errorf("%+v, %v", run, err)
 		}
 		must(t, others.End(t.Context(), id, false, "by hand"))
-		if err := beat(); !errors.Is(err, ErrRunState) {
+		if err := beat(); !errors.Is(err, pump.ErrRunState) {
 			t.Errorf("an ended run beats: %v", err)
 		}
-		if err := runs.Seal(t.Context(), id, []uint64{1}); !errors.Is(err, ErrRunState) {
+		if err := runs.Seal(t.Context(), id, []uint64{1}); !errors.Is(err, pump.ErrRunState) {
 			t.Errorf("an ended run is sealed: %v", err)
 		}
 	})

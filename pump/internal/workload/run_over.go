@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump"
 )
 
 // Over records that a broken, abandoned or ended run is over, or that what the ledger keeps of
@@ -26,7 +27,7 @@ func (r *Runs) over(ctx context.Context, id codec.RunID, note string, of ...RunS
 		case run.Over && (run.State == RunEnded || run.State == RunClosed):
 			return true, nil
 		case !slices.Contains(of, run.State):
-			return false, fmt.Errorf("%w: it is %s", ErrRunState, run.State)
+			return false, fmt.Errorf("%w: it is %s", pump.ErrRunState, run.State)
 		}
 		if run.State == RunBroken || run.State == RunAbandoned || run.State == RunSealed {
 			if run.Note != "" {
@@ -44,7 +45,7 @@ func (r *Runs) over(ctx context.Context, id codec.RunID, note string, of ...RunS
 func (r *Runs) Keep(ctx context.Context, id codec.RunID) error {
 	return r.change(ctx, "keeping", id, func(run *Run) (done bool, err error) {
 		if !run.State.Live() {
-			return false, fmt.Errorf("%w: it is %s: %s", ErrRunState, run.State, run.Note)
+			return false, fmt.Errorf("%w: it is %s: %s", pump.ErrRunState, run.State, run.Note)
 		}
 		return false, nil
 	})

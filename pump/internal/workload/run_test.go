@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -25,10 +26,10 @@ func TestARunGoesFromOpenToSealedOrBroken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		runs := NewRuns(testkit.NewServer().Client("me"), "city")
 		id := testkit.RunID(1)
-		if _, err := runs.Get(t.Context(), id); !errors.Is(err, ErrNoRun) {
+		if _, err := runs.Get(t.Context(), id); !errors.Is(err, pump.ErrNoRun) {
 			t.Errorf("before: %v", err)
 		}
-		if err := runs.Seal(t.Context(), id, []uint64{1}); !errors.Is(err, ErrNoRun) {
+		if err := runs.Seal(t.Context(), id, []uint64{1}); !errors.Is(err, pump.ErrNoRun) {
 			t.Errorf("sealing none: %v", err)
 		}
 		must(t, runs.Create(t.Context(), Run{ID: id, Mode: "once", Fingerprint: "jsonl size=7", Instance: "me", Note: "first"}))
@@ -51,7 +52,7 @@ func TestARunGoesFromOpenToSealedOrBroken(t *testing.T) {
 		if got.State != RunSealed || !slices.Equal(got.Sealed, counts) || got.Tasks != math.MaxInt64 || got.Ended.Sub(got.Started) < time.Hour {
 			t.Errorf("%+v", got)
 		}
-		if err := runs.Break(t.Context(), id, "too late"); !errors.Is(err, ErrRunState) {
+		if err := runs.Break(t.Context(), id, "too late"); !errors.Is(err, pump.ErrRunState) {
 			t.Errorf("breaking a sealed run: %v", err)
 		}
 		must(t, runs.Create(t.Context(), Run{ID: testkit.RunID(2)}))
@@ -59,7 +60,7 @@ func TestARunGoesFromOpenToSealedOrBroken(t *testing.T) {
 		if got, err = runs.Get(t.Context(), testkit.RunID(2)); err != nil || got.State != RunBroken || got.Note != "the source changed at line 7" {
 			t.Errorf("%+v, %v", got, err)
 		}
-		if err := runs.Seal(t.Context(), testkit.RunID(2), counts); !errors.Is(err, ErrRunState) || !strings.Contains(err.Error(), "line 7") {
+		if err := runs.Seal(t.Context(), testkit.RunID(2), counts); !errors.Is(err, pump.ErrRunState) || !strings.Contains(err.Error(), "line 7") {
 			t.Errorf("sealing a broken run: %v", err)
 		}
 	})
@@ -86,10 +87,10 @@ func TestEachCallOfARunMayBeMadeAgainAndMayBeAmbiguous(t *testing.T) {
 				for range 3 {
 					must(t, runs.Seal(t.Context(), run.ID, counts))
 				}
-				if err := runs.Seal(t.Context(), run.ID, []uint64{2, 1}); !errors.Is(err, ErrRunState) {
+				if err := runs.Seal(t.Context(), run.ID, []uint64{2, 1}); !errors.Is(err, pump.ErrRunState) {
 					t.Errorf("sealed again with other counts: %v", err)
 				}
-				if err := runs.Create(t.Context(), run); !errors.Is(err, ErrRunState) {
+				if err := runs.Create(t.Context(), run); !errors.Is(err, pump.ErrRunState) {
 					t.Errorf("created again after it was sealed: %v", err)
 				}
 				broken := Run{ID: testkit.RunID(2)}
@@ -122,7 +123,7 @@ func TestOfTwoWhoSealDifferentlyOneIsRefused(t *testing.T) {
 			}()
 		}
 		a, b := <-results, <-results
-		if (a == nil) == (b == nil) || !errors.Is(errors.Join(a, b), ErrRunState) {
+		if (a == nil) == (b == nil) || !errors.Is(errors.Join(a, b), pump.ErrRunState) {
 			t.Errorf("%v and %v", a, b)
 		}
 	})
@@ -138,14 +139,14 @@ func TestABrokenRunIsMendedAndKeepsItsNote(t *testing.T) {
 			must(t, runs.Create(t.Context(), Run{ID: id}))
 			if before == RunBroken {
 				must(t, runs.Break(t.Context(), id, "why"))
-				if err := runs.Seal(t.Context(), id, counts); !errors.Is(err, ErrRunState) {
+				if err := runs.Seal(t.Context(), id, counts); !errors.Is(err, pump.ErrRunState) {
 					t.Errorf("sealing a broken run: %v", err)
 				}
 			}
 			for range 2 {
 				must(t, runs.Mend(t.Context(), id, counts))
 			}
-			if err := runs.Mend(t.Context(), id, []uint64{3, 1, 0}); !errors.Is(err, ErrRunState) {
+			if err := runs.Mend(t.Context(), id, []uint64{3, 1, 0}); !errors.Is(err, pump.ErrRunState) {
 				t.Errorf("mended again, otherwise: %v", err)
 			}
 			got, err := runs.Get(t.Context(), id)

@@ -20,7 +20,7 @@ func BadLine(
 ) (*pack.Message, error) {
 	now := time.Now()
 	cause := codec.Cause{
-		Reason: pump.ReasonBadLine, Instance: instance, Attempts: 1, First: now, Last: now,
+		Reason: codec.ReasonBadLine, Instance: instance, Attempts: 1, First: now, Last: now,
 	}
 	raw := bad.Raw
 	for {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
@@ -488,7 +489,7 @@ func (p *Putter) acknowledged(m *message) {
 		}
 	} else {
 		p.Count.Quarantined.Add(1)
-		queues.HookQuarantine(p.Hooks, s.shard.Account.Name, pump.ReasonBadLine, 1)
+		queues.HookQuarantine(p.Hooks, s.shard.Account.Name, codec.ReasonBadLine, 1)
 	}
 	pack.Texts.Put(&m.Text)
 	p.Acked(m.Interval)

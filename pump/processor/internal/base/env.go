@@ -8,18 +8,18 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/internal/logs"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
-	"github.com/queuepump/queuepump/pump/reduce"
 )
 
 // Env is what the parts of one Run share.
 type Env struct {
 	Cfg      *setup.Config
-	Reducer  reduce.Reducing // the handler, if it contributes to a state
+	Reducer  ledger.Reducing // the handler, if it contributes to a state
 	Discards bool            // Options.Discard
 	MaxBytes int64           // Options.MaxBytes
 	Log      *slog.Logger

@@ -202,7 +202,7 @@ func (c *runCache) readRow(ctx context.Context, id pump.RunID, e *runEntry) {
 	case err == nil:
 		lasts = RunKnownFor
 		e.verdict = closing.VerdictOf(&run)
-	case errors.Is(err, workload.ErrNoRun):
+	case errors.Is(err, pump.ErrNoRun):
 		e.verdict = closing.Absent
 	default:
 		e.unread = true

@@ -16,7 +16,7 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// ErrEnded ends the handlers of a message that will be delivered again.
+// ErrEnded says that the receipt of a message is dead.
 var ErrEnded = errors.New("the message's lease has ended; it will be delivered again")
 
 // Keeper holds every message in hand: it renews leases without sending the body, and ends the
@@ -34,7 +34,7 @@ type Keeper struct {
 	jitter waits.Jitter
 	// OnLost is called, without the lock, when no further task of the delivery
 	// should be started; cause is set if handlers that run must end, too.
-	OnLost func(d *message.Delivery, cause error)
+	OnLost func(d *message.Delivery, ends bool)
 	// OnStale is called, without the lock, for a message if no task of it was started within the first
 	// whole lease: another process should have it.
 	OnStale func(d *message.Delivery)
@@ -90,7 +90,7 @@ func (k *Keeper) Keep(
 }
 
 // Take gives the receipt to the goroutine that settles the message, once no renewal is under way;
-// nothing is renewed until giveBack. The error is ErrLeaseEnded if the receipt is known to be dead,
+// nothing is renewed until giveBack. The error is [ErrEnded] if the receipt is known to be dead,
 // or the context's. Then the receipt was not taken: a message that could not be marked is settled
 // next, and the settler asks again.
 func (k *Keeper) Take(ctx context.Context, d *message.Delivery) (storage.Receipt, error) {
@@ -201,7 +201,7 @@ func (k *Keeper) round(ctx context.Context) time.Duration {
 	}
 	k.Mu.Unlock()
 	for _, d := range over {
-		k.OnLost(d, ErrEnded)
+		k.OnLost(d, true)
 	}
 	for _, d := range stale {
 		k.OnStale(d)
@@ -269,7 +269,7 @@ func (k *Keeper) renew(ctx context.Context, d *message.Delivery, receipt storage
 	l.Renews = false
 	l.Tries++
 	wasGone := l.Gone
-	var cause error
+	ends := false
 	switch {
 	case err == nil:
 		l.Receipt, l.Doubt, l.Hidden = next, false, time.Time{}
@@ -280,7 +280,7 @@ func (k *Keeper) renew(ctx context.Context, d *message.Delivery, receipt storage
 		l.Gone = true
 		if !l.Doubt { // another process has it, now
 			l.Ended = true
-			cause = ErrEnded
+			ends = true
 		}
 	default:
 		// Throttled, no answer, never sent, or refused while a credential is
@@ -300,7 +300,7 @@ func (k *Keeper) renew(ctx context.Context, d *message.Delivery, receipt storage
 		k.OnRenewed(d, length)
 	}
 	if lost {
-		k.OnLost(d, cause)
+		k.OnLost(d, ends)
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
@@ -148,7 +148,7 @@ func (c *Recorder) Gate(d *message.Delivery) *message.Disposition {
 	switch {
 	case unfit:
 		return &message.Disposition{
-			Reason: pump.ReasonStateFull,
+			Reason: codec.ReasonStateFull,
 			Detail: fmt.Sprintf("the reducer's state of segment %d has had no room for it for %v",
 				d.Header.Segment, statePatience),
 		}
@@ -166,7 +166,7 @@ func (c *Recorder) refusedState(d *message.Delivery, err error) (delay time.Dura
 	if delay == 0 {
 		c.r.AlarmOnce("state",
 			"a reducer's state is full; tasks that it has no room for go into quarantine",
-			append(d.Attrs(), "full_since", since, "reason", pump.ReasonStateFull, "error", err)...)
+			append(d.Attrs(), "full_since", since, "reason", codec.ReasonStateFull, "error", err)...)
 		return 0
 	}
 	c.r.AlarmOnce("state", "a reducer's state is full; "+

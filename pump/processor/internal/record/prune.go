@@ -149,9 +149,9 @@ func (c *Recorder) pruneRests(ctx context.Context) error {
 	var over []pump.RunID
 	for _, id := range c.crowded.next(crowded) {
 		switch err := c.rows.Over(ctx, id, ""); {
-		case err == nil, errors.Is(err, workload.ErrNoRun):
+		case err == nil, errors.Is(err, pump.ErrNoRun):
 			over = append(over, id)
-		case !errors.Is(err, workload.ErrRunState) && !errors.Is(err, row.ErrCorrupt):
+		case !errors.Is(err, pump.ErrRunState) && !errors.Is(err, row.ErrCorrupt):
 			return errors.Join(err, c.forget(ctx, nil, over))
 		}
 	}

@@ -65,7 +65,7 @@ func NewRecorder(r *base.Env) *Recorder {
 	once := r.Workload.Delivery == string(pump.Once)
 	var state ledger.State
 	if r.Reducer != nil {
-		state = r.Reducer.State()
+		state = r.Reducer
 	}
 	if !once && state == nil {
 		return nil
@@ -370,7 +370,7 @@ func Beyond(
 // RunEndedWhole is the quarantine of all of a message's tasks.
 func RunEndedWhole(h *codec.Header) *message.Disposition {
 	return &message.Disposition{
-		Reason: pump.ReasonRunEnded,
+		Reason: codec.ReasonRunEnded,
 		Detail: fmt.Sprintf("run %v has ended; redriven tasks are still done", h.Run),
 	}
 }
@@ -402,10 +402,10 @@ func recognised(r *base.Env, d *message.Delivery, tasks int) {
 func unknownRun(r *base.Env, d *message.Delivery) *message.Disposition {
 	if d.Age >= r.Cfg.Retention {
 		return &message.Disposition{
-			Reason: pump.ReasonRunExpired, Detail: fmt.Sprintf("run %v has no row any more", d.Header.Run),
+			Reason: codec.ReasonRunExpired, Detail: fmt.Sprintf("run %v has no row any more", d.Header.Run),
 		}
 	}
 	return &message.Disposition{
-		Reason: pump.ReasonUnknownRun, Detail: fmt.Sprintf("run %v has no row", d.Header.Run),
+		Reason: codec.ReasonUnknownRun, Detail: fmt.Sprintf("run %v has no row", d.Header.Run),
 	}
 }

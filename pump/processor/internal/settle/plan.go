@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/processor/internal/leases"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -75,27 +74,27 @@ func (r *Settlers) planTasks(d *message.Delivery) (s *message.Plan, poison []mes
 			})
 		case v == message.Rejected && t.Err == message.ErrRunEnded:
 			poison = append(poison, message.ToQuarantine{
-				Task: t.Task, Reason: pump.ReasonRunEnded, Err: t.Err,
+				Task: t.Task, Reason: codec.ReasonRunEnded, Err: t.Err,
 			})
 		case v == message.Rejected:
 			poison = append(poison, message.ToQuarantine{
-				Task: t.Task, Reason: pump.ReasonRejected, Err: t.Err,
+				Task: t.Task, Reason: codec.ReasonRejected, Err: t.Err,
 			})
 		case v == message.NotNow && r.Retry.MaxBusy > 0 &&
 			d.ServerTime().Sub(told.First) >= r.Retry.MaxBusy:
 			poison = append(poison, message.ToQuarantine{
-				Task: t.Task, Reason: pump.ReasonNotNow, Err: t.Err,
+				Task: t.Task, Reason: codec.ReasonNotNow, Err: t.Err,
 			})
 		case v == message.Failed && r.endsProcesses(attempts, t.Err):
 			poison = append(poison, message.ToQuarantine{
-				Task: t.Task, Reason: pump.ReasonEndsProcess, Err: t.Err,
+				Task: t.Task, Reason: codec.ReasonEndsProcess, Err: t.Err,
 			})
 		case v != message.NotNow && r.Retry.MaxAttempts > 0 && attempts >= r.Retry.MaxAttempts:
 			poison = append(poison, message.ToQuarantine{
-				Task: t.Task, Reason: pump.ReasonAttempts, Err: t.Err,
+				Task: t.Task, Reason: codec.ReasonAttempts, Err: t.Err,
 			})
 		case r.Retry.MaxAge > 0 && d.Age >= r.Retry.MaxAge:
-			poison = append(poison, message.ToQuarantine{Task: t.Task, Reason: pump.ReasonAge, Err: t.Err})
+			poison = append(poison, message.ToQuarantine{Task: t.Task, Reason: codec.ReasonAge, Err: t.Err})
 		case v == message.NotNow:
 			rest = append(rest, retryGroup{
 				attempt: d.Header.Attempt, notNow: true, delay: r.within(max(t.After, pause)),

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/processor/internal/base"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
@@ -108,7 +108,7 @@ func (t *Trials) KillsProcess(d *message.Delivery) *message.Disposition {
 		return nil
 	}
 	return &message.Disposition{
-		Reason: pump.ReasonEndsProcess,
+		Reason: codec.ReasonEndsProcess,
 		Detail: fmt.Sprintf("%d attempts; the last ones ended without a word from the process "+
 			"that made them, which died, was cut off, or lost the message", d.Header.Attempt),
 	}

@@ -1,11 +1,8 @@
-package pump
+package codec
 
-// ReasonBadLine is the cause of a bad line in quarantine.
-const ReasonBadLine = "bad-line"
-
-// The reasons for which tasks and messages are quarantined, as they stand in
-// the cause and in metrics.
+// The reasons of a [Cause], as metrics and pump.Hooks have them, too. RetryPolicy is pump's.
 const (
+	ReasonBadLine    = "bad-line"    // of a source, by distributor.BadLineQuarantine
 	ReasonRejected   = "rejected"    // the handler said so
 	ReasonAttempts   = "attempts"    // RetryPolicy.MaxAttempts
 	ReasonAge        = "age"         // RetryPolicy.MaxAge
