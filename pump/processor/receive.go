@@ -42,13 +42,13 @@ func (r *run) receive(g poll.Get) (own, aside int) {
 	work := make([]*message.Delivery, 0, len(msgs))
 	waiting := false
 	for _, d := range delivered {
-		if d.Whole == nil && r.isPaused() { // asked once it is kept; see followPause
-			d.Whole, d.Waits = r.notNow(d, 0), false
+		if d.Whole == nil && r.aside.isPaused() { // asked once it is kept; see followPause
+			d.Whole, d.Waits = notNow(r.Jitter, d, 0), false
 		}
 		if !d.PassedOn() {
 			own++
 		}
-		if r.putOffQuickly(d) || r.dropQuickly(d) {
+		if r.aside.putOffQuickly(d) || r.aside.dropQuickly(d) {
 			aside++
 		}
 		if d.Waits && r.lobby.add(d) {
@@ -177,11 +177,11 @@ func (r *run) deliver(g *poll.Get, m *storage.Message, settler message.Settler) 
 // route says what becomes of a message whose header is readable: nil if this process is to work on
 // it; or it waits until its owner is known.
 func (r *run) route(d *message.Delivery) (whole *message.Disposition, waits bool) {
-	if !r.own(d) {
-		if r.waits(d.Header.Segment) {
+	if !r.segments.own(d) {
+		if r.segments.waits(d.Header.Segment) {
 			return nil, true
 		}
-		return r.notMine(d), false
+		return r.segments.notMine(d), false
 	}
 	r.spills.got(d.Queue, d.Header.Segment, d.Sent)
 	if d.Foreign != "" {
@@ -240,7 +240,7 @@ func (r *run) open(ctx context.Context, d *message.Delivery) {
 	if d.Ended {
 		d.Reject()
 	}
-	if d.Ended || r.putOffTasks(d) {
+	if d.Ended || r.aside.putOffTasks(d) {
 		r.backlog.SetAside(d)
 		d.Settle()
 		return
@@ -328,4 +328,43 @@ func (r *run) beginForeign(d *message.Delivery) *message.Disposition {
 		r.recorder.EndForeign(d, []int{0}) // quarantine keeps no record of it
 	}
 	return w
+}
+
+// lost makes sure that no further task of a message is started after its lease is no longer
+// trusted, and ends its handlers if cause says so.
+func (r *run) lost(d *message.Delivery, cause error) {
+	if cause != nil {
+		r.Counts.Lost.Add(1)
+		attrs := d.Attrs()
+		r.Lines.Of("lost").Add(d.Count, func(messages, _ int) {
+			r.Log.Warn("lease lost; the message will be delivered again",
+				append(attrs, "messages", messages)...)
+		})
+		d.End(cause)
+	}
+	r.withdraw(d)
+}
+
+// withdraw gives the tasks of a message that were not started the verdict
+// unfinished, and settles it if that was all.
+func (r *run) withdraw(d *message.Delivery) {
+	if r.lobby.remove(d) {
+		return
+	}
+	unstarted, unopened := r.backlog.Withdraw(d)
+	defer r.trials.StartDue()
+	if unopened {
+		d.Settle()
+	}
+	if unstarted == 0 {
+		return
+	}
+	d.Started.Store(true)
+	d.Mu.Lock()
+	d.Pending -= unstarted
+	last := d.Pending == 0
+	d.Mu.Unlock()
+	if last {
+		d.Settler.Add(d)
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/reduce"
+	"github.com/queuepump/queuepump/shardmap"
 )
 
 // Env is what the parts of one Run share.
@@ -68,6 +69,19 @@ func NewEnv(cfg *setup.Config) *Env {
 // AlarmOnce logs an error that would repeat with every message, at most once a minute.
 func (r *Env) AlarmOnce(kind, msg string, attrs ...any) {
 	r.alarms.Of(kind).Say(r.Log.Error, msg, attrs...)
+}
+
+// Reach gives the queue of a shard. It is nil, with an alarm, if this process has no credentials
+// for the account, as one added since its start.
+func (r *Env) Reach(s shardmap.Shard) *queues.Queue {
+	q, err := r.Queues.Queue(s.Account, s.Queue)
+	if err != nil {
+		r.AlarmOnce("account "+s.Account,
+			"queues cannot be read here; other processors must, or none does", "account", s.Account,
+			"error", err)
+		return nil
+	}
+	return q
 }
 
 // counters is what a Summary is made of.

@@ -1,6 +1,8 @@
 package processor
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -11,8 +13,78 @@ import (
 	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/processor/internal/base"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
+
+// recordOutcome notes the outcome of one task. The last one of a message settles it.
+func (p *workers) recordOutcome(
+	ctx context.Context, d *message.Delivery, i int, err error, began time.Time,
+	span trace.SpanContext,
+) {
+	r := p.r
+	v, after := verdictOf(ctx, err)
+	if waited := !d.Header.NotNow.First.IsZero(); v > message.Finished || waited {
+		fresh := !waited && d.Header.Attempt == 0
+		v, after = r.notNows.judge(&d.Tasks[i], v, after, err, began, fresh)
+	}
+	switch v {
+	case message.Finished:
+		r.Counts.Handled.Add(1)
+	case message.Skipped:
+		r.Counts.Skipped.Add(1)
+	case message.Failed:
+		r.Counts.Failed.Add(1)
+	case message.Rejected:
+		r.Counts.Rejected.Add(1)
+	case message.NotNow:
+		r.Counts.NotNow.Add(1)
+	}
+	if v > message.Finished {
+		r.failures.note(d, i, v, err, span)
+	}
+	d.Mu.Lock()
+	d.Verdicts[i] = v
+	if v > message.Finished {
+		d.Troubles = append(d.Troubles, message.Trouble{Task: i, After: after, Err: err})
+	}
+	d.Pending--
+	last := d.Pending == 0
+	d.Mu.Unlock()
+	if last {
+		d.Settler.Add(d)
+	}
+}
+
+// verdictOf says what a handler's error means.
+func verdictOf(ctx context.Context, err error) (v message.Verdict, after time.Duration) {
+	if err == nil {
+		return message.Finished, 0
+	}
+	if e, _ := errors.AsType[*pump.TaskError](err); e != nil {
+		after = max(e.After, 0)
+		switch {
+		case e.Outcome == pump.OutcomeRejected:
+			return message.Rejected, 0
+		case e.Outcome == pump.OutcomeDone:
+			return message.Skipped, 0
+		case e.Outcome == pump.OutcomeUntried && after > 0:
+			return message.Postponed, after
+		case e.Outcome == pump.OutcomeUntried:
+			return message.Unfinished, 0
+		case e.Outcome == pump.OutcomeBusy:
+			return message.NotNow, after
+		case e.Outcome == pump.OutcomeRetry:
+			return message.Retry, after
+		}
+	}
+	// A handler whose context ended for reasons that are not its task's cannot
+	// be blamed for returning early.
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, ErrTimedOut) {
+		return message.Unfinished, 0
+	}
+	return message.Failed, 0
+}
 
 // Failing says whether the handlers of a processor fail: whether, among the tasks that ended in the
 // last minute, as many failed as were done, and three at least. The answer stays while no task
@@ -39,7 +111,7 @@ const (
 
 // failures are those of a processor's handlers.
 type failures struct {
-	r *run
+	*base.Env
 
 	mu           sync.Mutex // guards what follows
 	count        int64      // tasks that failed since ...
@@ -87,8 +159,8 @@ func (f *failures) note(
 		f.mu.Unlock()
 	}
 	attrs := d.TaskAttrs(i, span)
-	f.r.Lines.Of(kind).Add(1, func(tasks, _ int) {
-		f.r.Log.Warn(kind, append(attrs, "id", briefly(t.ID), "key", briefly(key),
+	f.Lines.Of(kind).Add(1, func(tasks, _ int) {
+		f.Log.Warn(kind, append(attrs, "id", briefly(t.ID), "key", briefly(key),
 			"error", briefly(err.Error()), "tasks", tasks)...)
 	})
 }
@@ -117,7 +189,7 @@ func taskName(t *pump.Task) string {
 
 // look judges, once a second.
 func (f *failures) look(now time.Time) {
-	c := &f.r.Counts
+	c := &f.Counts
 	is := ended{now, c.Handled.Load() + c.Skipped.Load(), c.Failed.Load() + c.Rejected.Load()}
 	f.mu.Lock()
 	defer f.mu.Unlock()
