@@ -15,7 +15,6 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/tracing"
 	"github.com/queuepump/queuepump/pump/internal/waits"
-	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor/internal/base"
 	"github.com/queuepump/queuepump/pump/processor/internal/leases"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
@@ -196,34 +195,32 @@ func (p *Processor) Run(ctx context.Context) (Summary, error) {
 }
 
 func (p *Processor) newProcessing(ctx context.Context) *run {
+	reducer, _ := p.handler.(reduce.Reducing)
 	r := &run{
-		Env: base.NewEnv(&p.cfg), o: &p.o, handler: p.handler, tracer: tracing.New(&p.cfg.Config),
-		grace: &p.grace,
+		Env: base.NewEnv(ctx, &p.cfg, base.EnvOptions{
+			Reducer: reducer, Discards: p.o.Discard, MaxBytes: p.o.MaxBytes,
+		}),
+		o: &p.o, handler: p.handler, tracer: tracing.New(&p.cfg.Config), grace: &p.grace,
 	}
-	r.Discards, r.MaxBytes = r.o.Discard, r.o.MaxBytes
-	r.Visibility, r.OwnLease = func() time.Duration { return r.timing.Lease() },
-		func() time.Duration { return r.o.Lease }
-	r.Runs = base.NewRunCache(workload.NewRuns(r.Queues.Control, r.Cfg.Workload), r.Log)
 	r.sampler = sampling.New(&r.Cfg.Config, r.Queues, r.view)
 	r.remaining.Store(-1)
 	r.lobby, r.aside, r.workers = &lobby{r: r}, newAside(r), newWorkers(r)
-	r.start = &start{Env: r.Env, o: r.o}
-	r.gate, r.Tallies = newGateWaiter(r.Env, r.o.Gate), r.Env.NewTallies()
+	r.start, r.gate = &start{Env: r.Env, o: r.o}, newGateWaiter(r.Env, r.o.Gate)
 	r.batch, _ = p.handler.(pump.BatchHandler)
-	r.Reducer, _ = p.handler.(reduce.Reducing)
 	if r.o.MinInterval > 0 && r.handler != nil {
 		claims := coordination.NewClaims(r.Queues.Control, r.Cfg.Workload, r.o.MinInterval,
 			r.Cfg.Instance)
 		r.handler, r.batch = settle.LimitKeys(claims, r.handler, r.batch, r.Jitter, r.Log, r.AlarmOnce)
 	}
 	r.timing = leases.NewTiming(r.o.Visibility, r.o.Retry)
-	r.keeper = leases.NewKeeper(r.timing, r.Jitter)
-	r.keeper.Clock = r.Cfg.Sim.Seeding.Clock()
-	r.keeper.OnLost, r.keeper.OnStale, r.keeper.Step = r.lost, r.withdraw, r.Cfg.Sim.Seeding.Turn
-	r.keeper.OnRenewed = func(d *message.Delivery, length time.Duration) {
-		r.Tallies.Spend(d.Header.Run, message.Request)
-		r.Tallies.AddMet(d.Header.Run, length)
-	}
+	r.keeper = leases.NewKeeper(r.timing, r.Jitter, leases.Parts{
+		OnLost: r.lost, OnStale: r.withdraw,
+		OnRenewed: func(d *message.Delivery, length time.Duration) {
+			r.Tallies.Spend(d.Header.Run, message.Request)
+			r.Tallies.AddMet(d.Header.Run, length)
+		},
+		Step: r.Cfg.Sim.Seeding.Turn, Clock: r.Cfg.Sim.Seeding.Clock(),
+	})
 	if r.o.MaxRate > 0 {
 		r.Queues.Tasks = newTaskBudget(r.o.MaxRate)
 	}
@@ -233,17 +230,10 @@ func (p *Processor) newProcessing(ctx context.Context) *run {
 	r.rate = newRateLimit(r.Queues.Tasks, r.notNows.brake)
 	r.poller = poll.New(r.Env, poll.Parts{
 		Backlog: r.backlog, Timing: r.timing, Receive: r.receive, LobbyFull: r.lobby.full,
-		UntilIdle: r.o.UntilIdle, Blocked: func(q *queues.Queue) func() bool {
-			return r.settlers.Of(q).Full
-		},
+		UntilIdle: r.o.UntilIdle, Recorder: func() *record.Recorder { return r.recorder },
+		Blocked: func(q *queues.Queue) func() bool { return r.settlers.Of(q).Full },
 	})
 	r.spills = newSpillWatch(r.Env, r.poller)
-	r.Refollow, r.GetMore, r.Answered = r.follow, r.poller.Wake, r.poller.AllAnswer
-	r.Unread = func() time.Duration {
-		seconds, _ := r.unread(time.Now())
-		return time.Duration(seconds * float64(time.Second))
-	}
-	r.Wire, r.CutWire = context.WithCancel(context.WithoutCancel(ctx))
 	r.work, r.endWork = context.WithCancelCause(tracing.Without(context.WithoutCancel(ctx)))
 	return r
 }
@@ -271,8 +261,13 @@ func (r *run) connect(ctx context.Context) error {
 		}
 	}
 	r.foreign = jsonline.NewForeign(r.Cfg.ForeignEncoding, r.Workload.ForeignKey)
-	r.recorder = record.NewRecorder(r.Env)
-	r.poller.Recorder = r.recorder
+	r.recorder = record.NewRecorder(r.Env, record.Parts{
+		Timing: r.timing, Lease: r.o.Lease, Follow: r.follow, GetMore: r.poller.Wake,
+		Answered: r.poller.AllAnswer, Unread: func() time.Duration {
+			seconds, _ := r.unread(time.Now())
+			return time.Duration(seconds * float64(time.Second))
+		},
+	})
 	r.segments = newSegments(r.Env, r.recorder, r.o.Lease)
 	r.trials = trial.New(r.Env, trial.Parts{
 		Backlog: r.backlog, Keeper: r.keeper, Recorder: r.recorder,

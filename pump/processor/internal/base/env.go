@@ -19,14 +19,12 @@ import (
 
 // Env is what the parts of one Run share.
 type Env struct {
-	Cfg      *setup.Config
-	Reducer  reduce.Reducing // the handler, if it contributes to a state
-	Discards bool            // Options.Discard
-	MaxBytes int64           // Options.MaxBytes
+	Cfg *setup.Config
+	EnvOptions
 	Log      *slog.Logger
 	Jitter   waits.Jitter
 	Queues   *queues.Set
-	Workload *workload.Workload
+	Workload *workload.Workload // nil until it is loaded
 	Runs     *runCache
 	Tallies  *tallies
 	Gets     *InFlight // gets under way
@@ -45,25 +43,28 @@ type Env struct {
 
 	Lines  logs.Kinds // warnings that could come with every message
 	alarms logs.Kinds // errors that would repeat with every message
-
-	// What the ledger's side asks of the others.
-	Refollow func() // what may be worked on has changed
-	GetMore  func() // there is room again
-	// when a queue last left a get unanswered; all: they answer now
-	Answered   func() (dark time.Time, all bool)
-	Unread     func() time.Duration // for how long messages may wait unread in a queue
-	Visibility func() time.Duration // of what is got now
-	OwnLease   func() time.Duration // of this process in the cluster
 }
 
-// NewEnv makes what the parts of a Run share, except for what they ask of each other. It makes no
-// request.
-func NewEnv(cfg *setup.Config) *Env {
-	return &Env{
-		Cfg: cfg, Log: cfg.Log.With("workload", cfg.Workload, "instance", cfg.Instance),
+// EnvOptions are what the parts of a Run share of the processor's options.
+type EnvOptions struct {
+	Reducer  reduce.Reducing // the handler, if it contributes to a state
+	Discards bool            // Options.Discard
+	MaxBytes int64           // Options.MaxBytes
+}
+
+// NewEnv makes what the parts of a Run share, but for the workload. It makes no request. Wire goes
+// on when ctx has ended.
+func NewEnv(ctx context.Context, cfg *setup.Config, o EnvOptions) *Env {
+	r := &Env{
+		Cfg: cfg, EnvOptions: o,
+		Log:    cfg.Log.With("workload", cfg.Workload, "instance", cfg.Instance),
 		Jitter: waits.Jitter(cfg.Instance), Queues: queues.Open(&cfg.Config), Began: time.Now(),
 		Lines: logs.Kinds{Every: logs.PerTask}, Gets: NewInFlight(), Messages: NewInFlight(),
 	}
+	r.Runs = NewRunCache(workload.NewRuns(r.Queues.Control, cfg.Workload), r.Log)
+	r.Tallies = r.newTallies()
+	r.Wire, r.CutWire = context.WithCancel(context.WithoutCancel(ctx))
+	return r
 }
 
 // AlarmOnce logs an error that would repeat with every message, at most once a minute.

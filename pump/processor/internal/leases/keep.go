@@ -32,6 +32,17 @@ var ErrEnded = errors.New("the message's lease has ended; it will be delivered a
 type Keeper struct {
 	terms  *Timing
 	jitter waits.Jitter
+	parts  Parts
+	Rounds waits.Counter
+
+	Mu      sync.Mutex // guards what follows and what lease says
+	heap    leaseHeap
+	checked time.Time // when the last round began
+	wake    chan struct{}
+}
+
+// Parts are what a keeper tells the other parts of a processor, and its clock.
+type Parts struct {
 	// OnLost is called, without the lock, when no further task of the delivery
 	// should be started; cause is set if handlers that run must end, too.
 	OnLost func(d *message.Delivery, cause error)
@@ -42,21 +53,17 @@ type Keeper struct {
 	OnRenewed func(d *message.Delivery, length time.Duration)
 	Step      sim.Step
 	Clock     waits.Clock
-	Rounds    waits.Counter
-
-	Mu      sync.Mutex // guards what follows and what lease says
-	heap    leaseHeap
-	checked time.Time // when the last round began
-	wake    chan struct{}
 }
 
 // longestRound is how long the keeper waits at most while it holds messages: by then it sees that
 // the machine was suspended while the service's clock went on.
 const longestRound = 2 * time.Second
 
-// NewKeeper makes a keeper. Its fields are set before Run.
-func NewKeeper(t *Timing, j waits.Jitter) *Keeper {
-	return &Keeper{terms: t, jitter: j, checked: time.Now(), wake: make(chan struct{}, 1)}
+// NewKeeper makes a keeper that holds nothing.
+func NewKeeper(t *Timing, j waits.Jitter, parts Parts) *Keeper {
+	return &Keeper{
+		terms: t, jitter: j, parts: parts, checked: time.Now(), wake: make(chan struct{}, 1),
+	}
 }
 
 // interval is the time from the start of a lease to its renewal, jittered so
@@ -175,7 +182,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	defer k.Rounds.Begin()()
 	waits.Loop(ctx, k.wake, func() time.Duration {
 		k.Rounds.Add()
-		k.Step.Wait("keep")
+		k.parts.Step.Wait("keep")
 		return k.round(ctx)
 	})
 }
@@ -201,10 +208,10 @@ func (k *Keeper) round(ctx context.Context) time.Duration {
 	}
 	k.Mu.Unlock()
 	for _, d := range over {
-		k.OnLost(d, ErrEnded)
+		k.parts.OnLost(d, ErrEnded)
 	}
 	for _, d := range stale {
-		k.OnStale(d)
+		k.parts.OnStale(d)
 	}
 	return wait
 }
@@ -213,7 +220,7 @@ func (k *Keeper) round(ctx context.Context) time.Duration {
 // service did not hide the messages for longer. A wall clock that was set forward has the same
 // cost: renewals or another delivery. The lock is held.
 func (k *Keeper) noteSleep(now time.Time) {
-	slept := k.Clock.Slept(k.checked)
+	slept := k.parts.Clock.Slept(k.checked)
 	k.checked = now
 	if slept < longestRound { // the margins bear that, and clocks that are adjusted
 		return
@@ -228,7 +235,7 @@ func (k *Keeper) noteSleep(now time.Time) {
 // end is when a lease that was asked for at `sent` is over by the monotonic clock,
 // which may have stood still since.
 func (k *Keeper) end(sent time.Time, length time.Duration) time.Time {
-	if slept := k.Clock.Slept(sent); slept >= longestRound {
+	if slept := k.parts.Clock.Slept(sent); slept >= longestRound {
 		length -= slept
 	}
 	return sent.Add(length)
@@ -297,10 +304,10 @@ func (k *Keeper) renew(ctx context.Context, d *message.Delivery, receipt storage
 	k.push(d)
 	k.Mu.Unlock()
 	if err == nil {
-		k.OnRenewed(d, length)
+		k.parts.OnRenewed(d, length)
 	}
 	if lost {
-		k.OnLost(d, cause)
+		k.parts.OnLost(d, cause)
 	}
 }
 

@@ -93,7 +93,7 @@ func (p *Poller) round(ctx context.Context) time.Duration {
 
 // startOne starts the next get in turn, if any; swept: of a queue that is swept.
 func (p *Poller) startOne(ctx context.Context, now time.Time, swept bool) bool {
-	if c := p.Recorder; p.paused || c != nil && c.Full() {
+	if c := p.Recorder(); p.paused || c != nil && c.Full() {
 		return false // a commit, or the end of the pause, wakes the poller
 	}
 	want := wanted{full: p.LobbyFull(p.maybeWaiting), swept: swept}

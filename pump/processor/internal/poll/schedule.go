@@ -47,7 +47,7 @@ const (
 type Parts struct {
 	Backlog  *base.Backlog
 	Timing   *leases.Timing
-	Recorder *record.Recorder // nil: nothing is recorded. It is set before the first Follow.
+	Recorder func() *record.Recorder // gives nil if nothing is recorded
 	// Receive takes what a get brought, and says how many of the messages are this process's to
 	// work on, and how many of these are of runs that are dropped.
 	Receive func(g Get) (own, aside int)

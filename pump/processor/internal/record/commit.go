@@ -208,7 +208,7 @@ func (m *Committer) commit(p *partition, batch []*message.Delivery) {
 	})
 	held, all := m.c.Holds(p.number)
 	segments := m.c.r.Workload.Map.Segments
-	next := began.Add(apart(entities, held, all, segments, m.c.r.Visibility()))
+	next := began.Add(apart(entities, held, all, segments, m.c.parts.Timing.Lease()))
 	m.leave(p, batch, again, next)
 	for _, d := range batch {
 		d.Settler.Unpark(d)
@@ -237,7 +237,7 @@ func (m *Committer) leave(p *partition, batch, again []*message.Delivery, next t
 	q.Unlock()
 	waits.Signal(m.Wake)
 	if calm {
-		m.c.r.GetMore()
+		m.c.parts.GetMore()
 	}
 }
 
