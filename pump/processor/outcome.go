@@ -43,15 +43,7 @@ func (p *workers) recordOutcome(
 	if v > message.Finished {
 		r.failures.note(d, i, v, err, span)
 	}
-	d.Mu.Lock()
-	d.Verdicts[i] = v
-	if v > message.Finished {
-		d.Troubles = append(d.Troubles, message.Trouble{Task: i, After: after, Err: err})
-	}
-	d.Pending--
-	last := d.Pending == 0
-	d.Mu.Unlock()
-	if last {
+	if d.Outcomes.End(i, v, after, err) {
 		d.Settler.Add(d)
 	}
 }

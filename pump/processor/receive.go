@@ -231,9 +231,7 @@ func (r *run) open(ctx context.Context, d *message.Delivery) {
 	}
 	r.Cfg.Sim.Seeding.Turn.Wait("opened", d.Queue.Account.Name, d.ID)
 	r.backlog.SetSplitting(d, false)
-	if d.Verdicts == nil {
-		d.Verdicts = make([]message.Verdict, d.Count)
-	}
+	d.Outcomes.Make(d.Count)
 	if r.recorder != nil {
 		r.recorder.Screen(d)
 	}
@@ -248,7 +246,7 @@ func (r *run) open(ctx context.Context, d *message.Delivery) {
 	if r.Reducer != nil {
 		d.Contributions = make([]any, d.Count)
 	}
-	d.Pending = d.Starts()
+	d.Outcomes.Await(d.Starts())
 	if !r.backlog.Open(d) {
 		d.Settle()
 	}
@@ -360,11 +358,7 @@ func (r *run) withdraw(d *message.Delivery) {
 		return
 	}
 	d.Started.Store(true)
-	d.Mu.Lock()
-	d.Pending -= unstarted
-	last := d.Pending == 0
-	d.Mu.Unlock()
-	if last {
+	if d.Outcomes.Withdraw(unstarted) {
 		d.Settler.Add(d)
 	}
 }

@@ -345,9 +345,7 @@ func (s *worker) abandon(now time.Time, all bool) {
 		append(d.TaskAttrs(d.At(from), span.Context()), "cause", context.Cause(ctx))...)
 	// The handler may read the tasks for as long as it runs, so their buffer
 	// never goes back to a pool.
-	d.Mu.Lock()
-	d.Hung = true
-	d.Mu.Unlock()
+	d.Outcomes.Hang()
 	for i := from; i < to; i++ {
 		s.pool.recordOutcome(ctx, d, d.At(i), errHung, time.Time{}, trace.SpanContext{})
 	}

@@ -99,11 +99,7 @@ type Delivery struct {
 	Opened    bool // it counts as an opened envelope
 	Weight    int64
 
-	Mu       sync.Mutex // guards what follows
-	Verdicts []Verdict
-	Troubles []Trouble
-	Pending  int  // tasks without a verdict
-	Hung     bool // a handler that ignores its context may still read the tasks
+	Outcomes Outcomes
 
 	// Of the one settler that has it in hand.
 	Plan *Plan
@@ -330,8 +326,7 @@ func (d *Delivery) ServerTime() time.Time {
 
 // Wait is the verdict on a task that is in hand in another delivery.
 func (d *Delivery) Wait(i int, delay time.Duration) {
-	d.Verdicts[i] = Postponed
-	d.Troubles = append(d.Troubles, Trouble{Task: i, After: delay})
+	d.Outcomes.Set(Postponed, Trouble{Task: i, After: delay})
 }
 
 // ErrRunEnded is why tasks of an ended run go to quarantine if they are in a message with others.
@@ -341,16 +336,15 @@ var ErrRunEnded = errors.New("their run has ended; redriven tasks are still done
 // open.
 func (d *Delivery) Reject() {
 	for k := range d.Starts() {
-		i := d.At(k)
-		d.Verdicts[i] = Rejected
-		d.Troubles = append(d.Troubles, Trouble{Task: i, Err: ErrRunEnded})
+		d.Outcomes.Set(Rejected, Trouble{Task: d.At(k), Err: ErrRunEnded})
 	}
 }
 
 // Contributed lists what the finished tasks contribute to the reducer's state.
 func (d *Delivery) Contributed() (list []ledger.Contribution) {
+	verdicts, _ := d.Outcomes.All()
 	for i := range d.Contributions {
-		if d.Verdicts[i] == Finished {
+		if verdicts[i] == Finished {
 			list = append(list, ledger.Contribution{N: d.Tasks[i].N, Value: d.Contributions[i]})
 		}
 	}

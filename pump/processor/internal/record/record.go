@@ -260,7 +260,7 @@ func (c *Recorder) BeginForeign(d *message.Delivery) *message.Disposition {
 	if !c.Once {
 		return nil
 	}
-	d.Verdicts = make([]message.Verdict, d.Count)
+	d.Outcomes.Make(d.Count)
 	d.Fresh = make([]int, 0, d.Count)
 	again := 0
 	for i := range d.Tasks {
@@ -276,7 +276,7 @@ func (c *Recorder) BeginForeign(d *message.Delivery) *message.Disposition {
 			c.EndForeign(d, d.Fresh)
 			return c.refused(d, err)
 		case recorded:
-			d.Verdicts[i] = message.Known
+			d.Outcomes.Set(message.Known, message.Trouble{Task: i})
 			again++
 		case inHand:
 			d.Wait(i, c.copyDelay(d))
@@ -311,13 +311,13 @@ func (c *Recorder) Screen(d *message.Delivery) {
 	for i := range d.Tasks {
 		switch n := d.Tasks[i].N; {
 		case d.Named.Contains(n):
-			d.Verdicts[i] = message.Known
+			d.Outcomes.Set(message.Known, message.Trouble{Task: i})
 		case d.Split.Fresh.Contains(n):
 			d.Fresh = append(d.Fresh, i)
 		case d.Split.InHand.Contains(n):
 			d.Wait(i, delay)
 		default:
-			d.Verdicts[i] = message.Known
+			d.Outcomes.Set(message.Known, message.Trouble{Task: i})
 		}
 	}
 	d.Split = nil
