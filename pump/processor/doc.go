@@ -7,7 +7,7 @@
 //   - receive.go decides whether each belongs to this process, and unpacks it. segments.go and
 //     spill.go deal with messages of other owners. lobby.go keeps messages whose segment is not
 //     ready. aside.go puts back what is paused.
-//   - internal/base/backlog.go holds the tasks that wait for a handler. workers.go runs handlers,
+//   - internal/message/backlog.go holds the tasks that wait for a handler. workers.go runs handlers,
 //     and outcome.go says what their errors mean.
 //   - Package internal/settle decides what becomes of the message: it puts copies and deletes the
 //     message. Before that, package internal/record enters the result into the ledger.

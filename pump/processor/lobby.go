@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/processor/internal/base"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -150,7 +149,7 @@ func (l *lobby) routeAgain(ds []*message.Delivery) {
 			work = append(work, d)
 		}
 	}
-	for _, d := range r.backlog.Add(work, base.Reservation{}) {
+	for _, d := range r.backlog.Add(work, message.Reservation{}) {
 		d.Settle()
 	}
 }

@@ -40,7 +40,7 @@ const (
 // all its handlers.
 type notNows struct {
 	*base.Env
-	backlog *base.Backlog
+	backlog *message.Backlog
 	brake   *queues.Brake
 
 	mu     sync.Mutex   // guards what follows
@@ -66,7 +66,7 @@ func noCauses() map[string]int64 {
 	return map[string]int64{"429": 0, "503": 0, "busy": 0, "retry": 0}
 }
 
-func newNotNows(env *base.Env, b *base.Backlog, handlers int) *notNows {
+func newNotNows(env *base.Env, b *message.Backlog, handlers int) *notNows {
 	n := &notNows{Env: env, backlog: b, state: NotNow{Causes: noCauses()}}
 	n.brake = queues.NewBrake(float64(handlers), n.passes)
 	return n

@@ -1,13 +1,15 @@
 package processor
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/setup"
-	"github.com/queuepump/queuepump/pump/processor/internal/base"
+	"github.com/queuepump/queuepump/pump/processor/internal/leases"
+	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
 // Options say how a processor works. The zero value is a good one.
@@ -126,9 +128,9 @@ func (o Options) withDefaults() (Options, error) {
 }
 
 // room is what bounds the messages that wait.
-func (o Options) room() base.BacklogOptions {
-	return base.BacklogOptions{
-		Handlers: o.Concurrency, MaxBytes: o.MaxBytes, Lease: o.Visibility, Paced: o.MaxRate > 0,
-		Discards: o.Discard,
+func (o Options) room() message.BacklogOptions {
+	return message.BacklogOptions{
+		Handlers: o.Concurrency, MaxBytes: o.MaxBytes, Lease: cmp.Or(o.Visibility, leases.FirstLease),
+		Paced: o.MaxRate > 0, Discards: o.Discard,
 	}
 }

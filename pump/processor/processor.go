@@ -101,7 +101,7 @@ func New(c pump.Config, h pump.Handler, o Options) (*Processor, error) {
 
 // run is one Run of a processor. Along the data path: the poller gets messages (internal/poll),
 // they are kept (internal/leases/keep.go) and their headers judged (receive.go, segments.go,
-// aside.go), they wait (internal/base/backlog.go), are opened, their tasks handled (workers.go,
+// aside.go), they wait (internal/message/backlog.go), are opened, their tasks handled (workers.go,
 // outcome.go), and the message is settled (internal/settle). The queues that it polls and the
 // segments that are its own follow the cluster (cluster.go, internal/base/assignment.go).
 type run struct {
@@ -114,7 +114,7 @@ type run struct {
 	poller   *poll.Poller
 	keeper   *leases.Keeper
 	timing   *leases.Timing
-	backlog  *base.Backlog
+	backlog  *message.Backlog
 	workers  *workers
 	rate     *rateLimit
 	notNows  *notNows
@@ -224,7 +224,7 @@ func (p *Processor) newProcessing(ctx context.Context) *run {
 	if r.o.MaxRate > 0 {
 		r.Queues.Tasks = newTaskBudget(r.o.MaxRate)
 	}
-	r.backlog = base.NewBacklog(r.o.room(), r.batch != nil, func() { r.poller.Wake() })
+	r.backlog = message.NewBacklog(r.o.room(), r.batch != nil, func() { r.poller.Wake() })
 	r.notNows = newNotNows(r.Env, r.backlog, r.o.Concurrency)
 	r.failures = &failures{Env: r.Env}
 	r.rate = newRateLimit(r.Queues.Tasks, r.notNows.brake)

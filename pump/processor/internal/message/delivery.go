@@ -47,6 +47,7 @@ type Delivery struct {
 	// settling is planned.
 	Text    []byte
 	Header  codec.Header
+	Count   int    // tasks
 	Foreign string // the identity of a message that no distributor made (P1.4)
 	// Key and Body are the task of such a message. Body may be Text, or what Text encodes.
 	Key, Body []byte
@@ -71,16 +72,14 @@ type Delivery struct {
 	// the tasks decide.
 	Whole *Disposition
 
-	Epoch  uint64      // of the hold on its segment
-	Listed int         // its place in the list of its segment, from 1; guarded by owned.mu
-	Unhold func() bool // stops waiting for the end of that hold
-	// it is to be split, and no task is started before; guarded by backlog.mu once it is there
-	Splits  bool
-	Trial   bool    // its one task is, or was, on trial (package trial)
-	Alone   uint32  // trials alone in a process that a row counts; see AloneTrials
-	Written written // its attempt is written down already, and where
-	Counted bool    // there may be a row that counts its attempts
-	Untried bool    // it is put back without an attempt
+	Epoch   uint64      // of the hold on its segment
+	Listed  int         // its place in the list of its segment, from 1; guarded by owned.mu
+	Unhold  func() bool // stops waiting for the end of that hold
+	Trial   bool        // its one task is, or was, on trial (package trial)
+	Alone   uint32      // trials alone in a process that a row counts; see AloneTrials
+	Written written     // its attempt is written down already, and where
+	Counted bool        // there may be a row that counts its attempts
+	Untried bool        // it is put back without an attempt
 	// Told is what the row of a message without room for a header is to say of "not now".
 	Told    codec.NotNow
 	Ctx     context.Context // of its handlers
@@ -90,14 +89,7 @@ type Delivery struct {
 	// Recording: its result waits for the ledger.
 	Recording atomic.Bool
 
-	// Guarded by backlog.mu.
-	Count     int // tasks
-	Next      int // the first place in the order of starting that was not started
-	Unstarted int // tasks that count as such
-	Place     place
-	Withdrawn bool // no further task is started
-	Opened    bool // it counts as an opened envelope
-	Weight    int64
+	slot slot
 
 	Outcomes Outcomes
 
@@ -351,14 +343,25 @@ func (d *Delivery) Contributed() (list []ledger.Contribution) {
 	return list
 }
 
+// slot is a message's place in the backlog, whose lock guards it.
+type slot struct {
+	place     place
+	next      int // the first place in the order of starting that was not started
+	unstarted int // tasks that count as such
+	weight    int64
+	opened    bool // it counts as an opened envelope
+	withdrawn bool // no further task is started
+	splits    bool // it is to be split, and no task is started before
+}
+
 // place is where in the backlog a delivery is.
 type place uint8
 
 const (
-	Nowhere  place = iota // not in it
-	Unopened              // fetched
-	Opening               // being opened
-	Runnable              // opened
+	nowhere   place = iota // not in it
+	fetched                // not opened
+	opening                // being opened
+	startable              // opened
 )
 
 // Settler is the settler of a delivery's queue, which goes on with it.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/waits"
-	"github.com/queuepump/queuepump/pump/processor/internal/base"
 	"github.com/queuepump/queuepump/pump/processor/internal/leases"
+	"github.com/queuepump/queuepump/pump/processor/internal/message"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -112,7 +112,7 @@ func (p *Poller) startOne(ctx context.Context, now time.Time, swept bool) bool {
 			continue
 		}
 		q := a.queues[next]
-		limit, room := probe, base.Reservation{}
+		limit, room := probe, message.Reservation{}
 		if q.failures == 0 {
 			if room = p.Backlog.Reserve(q.swept); room.Messages == 0 {
 				return false // the backlog wakes the poller when there is room again
@@ -148,7 +148,7 @@ func (p *Poller) startOne(ctx context.Context, now time.Time, swept bool) bool {
 // asking is what a get asks for.
 type asking struct {
 	limit   int // messages
-	room    base.Reservation
+	room    message.Reservation
 	waiting int // messages that may have to wait until their segments are ready
 }
 
@@ -162,7 +162,7 @@ func (p *Poller) get(ctx context.Context, a *account, q *entry, ask asking) {
 	wasSlow := !slow.Stop()
 	held := room
 	if wasSlow {
-		held = base.Reservation{} // given back already
+		held = message.Reservation{} // given back already
 	}
 	own, aside := p.Receive(Get{
 		Queue: q.queue, Messages: msgs, Sent: sent, Lease: lease, Limit: limit, Room: held,

@@ -35,7 +35,7 @@ const (
 type Parts struct {
 	Timing   *leases.Timing
 	Keeper   *leases.Keeper
-	Backlog  *base.Backlog
+	Backlog  *message.Backlog
 	Poller   *poll.Poller
 	Recorder *record.Recorder // nil: nothing is recorded
 	Trials   *trial.Trials

@@ -49,7 +49,7 @@ type Options struct {
 
 // Parts are the parts of a processor that trials use.
 type Parts struct {
-	Backlog  *base.Backlog
+	Backlog  *message.Backlog
 	Keeper   *leases.Keeper
 	Recorder *record.Recorder // nil: nothing is recorded
 	// Open opens a message whose trial begins.
