@@ -24,12 +24,6 @@ type aside struct {
 	ended    []workload.EndedRun // as the last view had them
 }
 
-func newAside(r *run) *aside {
-	a := &aside{r: r}
-	a.parts.Store(&workload.PausedParts{})
-	return a
-}
-
 // follow takes what the workload's row says, as the last view has it.
 func (a *aside) follow(w *workload.Workload) {
 	a.followPause(w)

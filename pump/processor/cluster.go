@@ -267,11 +267,7 @@ func (r *run) closeRuns(ctx context.Context) {
 	c.Unfinished, c.Remaining = &r.unfinished, &r.remaining
 	c.HorizonBy(func(context.Context) (*cluster.View, error) { return r.Member.Load().View(), nil })
 	c.Keep(ctx, r.Jitter, func(context.Context) bool {
-		m := r.Member.Load()
-		if m == nil {
-			return false
-		}
-		v := m.View()
+		v := r.view()
 		return v != nil && v.Rank(r.Cfg.Instance) == 0
 	})
 }

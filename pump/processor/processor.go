@@ -15,6 +15,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/tracing"
 	"github.com/queuepump/queuepump/pump/internal/waits"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor/internal/base"
 	"github.com/queuepump/queuepump/pump/processor/internal/leases"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
@@ -100,7 +101,7 @@ func New(c pump.Config, h pump.Handler, o Options) (*Processor, error) {
 }
 
 // run is one Run of a processor. Along the data path: the poller gets messages (internal/poll),
-// they are kept (internal/leases/keep.go) and their headers judged (receive.go, segments.go,
+// they are kept (internal/message/keep.go) and their headers judged (receive.go, segments.go,
 // aside.go), they wait (internal/message/backlog.go), are opened, their tasks handled (workers.go,
 // outcome.go), and the message is settled (internal/settle). The queues that it polls and the
 // segments that are its own follow the cluster (cluster.go, internal/base/assignment.go).
@@ -112,7 +113,7 @@ type run struct {
 	tracer   *tracing.Tracer   // nil: nothing is traced
 	recorder *record.Recorder  // nil: nothing is recorded
 	poller   *poll.Poller
-	keeper   *leases.Keeper
+	keeper   *message.Keeper
 	timing   *leases.Timing
 	backlog  *message.Backlog
 	workers  *workers
@@ -197,14 +198,13 @@ func (p *Processor) Run(ctx context.Context) (Summary, error) {
 func (p *Processor) newProcessing(ctx context.Context) *run {
 	reducer, _ := p.handler.(reduce.Reducing)
 	r := &run{
-		Env: base.NewEnv(ctx, &p.cfg, base.EnvOptions{
-			Reducer: reducer, Discards: p.o.Discard, MaxBytes: p.o.MaxBytes,
-		}),
-		o: &p.o, handler: p.handler, tracer: tracing.New(&p.cfg.Config), grace: &p.grace,
+		Env: base.NewEnv(ctx, &p.cfg, reducer, p.o.Discard, p.o.MaxBytes), o: &p.o,
+		handler: p.handler, tracer: tracing.New(&p.cfg.Config), grace: &p.grace,
 	}
 	r.sampler = sampling.New(&r.Cfg.Config, r.Queues, r.view)
 	r.remaining.Store(-1)
-	r.lobby, r.aside, r.workers = &lobby{r: r}, newAside(r), newWorkers(r)
+	r.lobby, r.aside, r.workers = &lobby{r: r}, &aside{r: r}, newWorkers(r)
+	r.aside.parts.Store(&workload.PausedParts{})
 	r.start, r.gate = &start{Env: r.Env, o: r.o}, newGateWaiter(r.Env, r.o.Gate)
 	r.batch, _ = p.handler.(pump.BatchHandler)
 	if r.o.MinInterval > 0 && r.handler != nil {
@@ -213,7 +213,7 @@ func (p *Processor) newProcessing(ctx context.Context) *run {
 		r.handler, r.batch = settle.LimitKeys(claims, r.handler, r.batch, r.Jitter, r.Log, r.AlarmOnce)
 	}
 	r.timing = leases.NewTiming(r.o.Visibility, r.o.Retry)
-	r.keeper = leases.NewKeeper(r.timing, r.Jitter, leases.Parts{
+	r.keeper = message.NewKeeper(r.timing, r.Jitter, message.KeeperParts{
 		OnLost: r.lost, OnStale: r.withdraw,
 		OnRenewed: func(d *message.Delivery, length time.Duration) {
 			r.Tallies.Spend(d.Header.Run, message.Request)
@@ -268,7 +268,7 @@ func (r *run) connect(ctx context.Context) error {
 			return time.Duration(seconds * float64(time.Second))
 		},
 	})
-	r.segments = newSegments(r.Env, r.recorder, r.o.Lease)
+	r.segments = &segments{Env: r.Env, recorder: r.recorder, lease: r.o.Lease, owned: newOwned()}
 	r.trials = trial.New(r.Env, trial.Parts{
 		Backlog: r.backlog, Keeper: r.keeper, Recorder: r.recorder,
 		Open: func(d *message.Delivery) { r.open(r.Wire, d) },
@@ -324,15 +324,17 @@ func openers(simulated bool) int {
 func (r *run) summary() Summary {
 	c := &r.Counts
 	s := Summary{
-		Instance: r.Cfg.Instance, Waiting: r.gate.at(phase(r.phase.Load())),
-		Handled: c.Handled.Load(), Failed: c.Failed.Load(), Rejected: c.Rejected.Load(),
-		Retried: c.Retried.Load(), Released: c.Released.Load(), Skipped: c.Skipped.Load(),
-		NotNow: c.NotNow.Load(), Quarantined: c.Quarantined.Load(),
+		Instance: r.Cfg.Instance, Handled: c.Handled.Load(), Failed: c.Failed.Load(),
+		Rejected: c.Rejected.Load(), Retried: c.Retried.Load(), Released: c.Released.Load(),
+		Skipped: c.Skipped.Load(), NotNow: c.NotNow.Load(), Quarantined: c.Quarantined.Load(),
 		Duplicates: c.Duplicates.Load(), Dropped: c.Dropped.Load(),
 		Foreign: c.Foreign.Load(), Passed: c.Passed.Load(), Forwarded: c.Forwarded.Load(),
 		Split: c.Split.Load(), Lost: c.Lost.Load(),
 		Envelopes: c.Envelopes.Load(), Recorded: c.Recorded.Load(), Commits: c.Commits.Load(),
 		Seconds: r.gate.working(r.Began).Seconds(),
+	}
+	if phase(r.phase.Load()) == phaseWaiting {
+		s.Waiting = r.gate.name
 	}
 	s.Requests, s.Throttled = r.Queues.Requests()
 	s.Latency = r.latency.total()

@@ -21,16 +21,9 @@ var ErrSegmentGone = errors.New(
 // segments are those that this process may take tasks of.
 type segments struct {
 	*base.Env
-	owned
+	*owned
 	recorder *record.Recorder // nil: nothing is recorded
 	lease    time.Duration    // of this process in the cluster
-}
-
-func newSegments(env *base.Env, c *record.Recorder, lease time.Duration) *segments {
-	return &segments{
-		Env: env, recorder: c, lease: lease,
-		owned: owned{segments: map[uint32][]*message.Delivery{}},
-	}
 }
 
 // owned lists what is in hand of each held segment: a message from when it is known to be this
@@ -40,6 +33,8 @@ type owned struct {
 	mu       sync.Mutex // guards the map and the lists, and delivery.listed
 	segments map[uint32][]*message.Delivery
 }
+
+func newOwned() *owned { return &owned{segments: map[uint32][]*message.Delivery{}} }
 
 // add lists a delivery.
 func (o *owned) add(d *message.Delivery) {

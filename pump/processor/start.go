@@ -74,14 +74,11 @@ func (s *start) load(ctx context.Context) error {
 				return there
 			}
 		}
-		if !absent && failure.Ends(failure.ControlAccount, err, s.stake()) {
-			return fmt.Errorf("load workload %q from account %q: %w", s.Cfg.Workload, s.Cfg.Control, err)
+		if absent && s.isOver() {
+			return fmt.Errorf("%w in account %q, and no distributor made it within %v", err, s.Cfg.Control,
+				s.o.UntilIdle)
 		}
-		if s.isOver() {
-			if absent {
-				return fmt.Errorf("%w in account %q, and no distributor made it within %v", err, s.Cfg.Control,
-					s.o.UntilIdle)
-			}
+		if !absent && (s.isOver() || failure.Ends(failure.ControlAccount, err, s.stake())) {
 			return fmt.Errorf("load workload %q from account %q: %w", s.Cfg.Workload, s.Cfg.Control, err)
 		}
 		if absent && !errors.Is(told, pump.ErrNoWorkload) {
@@ -309,14 +306,6 @@ func (r *run) passGate(ctx context.Context) error {
 	r.Log.Info("the gate is open", "gate", r.gate.name,
 		"waited", time.Since(began).Round(time.Millisecond))
 	return nil
-}
-
-// at is the gate that a processor in a phase waits at, empty if it does not.
-func (e *gateWaiter) at(p phase) string {
-	if p != phaseWaiting {
-		return ""
-	}
-	return e.name
 }
 
 // working is for how long a processor has been at it since it began, without its wait at the gate.

@@ -48,10 +48,8 @@ type panicked struct{ value any }
 
 func (e *panicked) Error() string { return fmt.Sprintf("panic: %v", e.value) }
 
-const (
-	// watchEvery is how exactly the time for one task is kept.
-	watchEvery = time.Second
-)
+// watchEvery is how exactly the time for one task is kept.
+const watchEvery = time.Second
 
 // workers runs handlers: as many slots as Options.Concurrency; each is one goroutine that takes one
 // task after the other. A slot whose handler ignores its context stays taken until the handler
@@ -228,10 +226,6 @@ func (s *worker) endTasks(ctx context.Context, err error, errs []error) {
 		s.of = nil
 		return
 	}
-	if s.pool.r.batch == nil {
-		s.pool.recordOutcome(ctx, d, d.At(from), err, began, span.Context())
-		return
-	}
 	for i := from; i < to; i++ {
 		e := err
 		if e == nil && errs != nil {
@@ -309,14 +303,10 @@ func (s *worker) hangs(now time.Time) bool {
 			append(s.d.TaskAttrs(s.d.At(s.from), s.span.Context()), "for", now.Sub(s.began))...)
 		s.endCtx(ErrTimedOut)
 	}
-	switch {
-	case s.ctx.Err() == nil:
-	case s.over.IsZero():
+	if s.ctx.Err() != nil && s.over.IsZero() {
 		s.over = now
-	default:
-		return now.Sub(s.over) >= trial.HungAfter
 	}
-	return false
+	return !s.over.IsZero() && now.Sub(s.over) >= trial.HungAfter
 }
 
 // giveUp abandons every handler that has not returned. Their contexts have ended.

@@ -19,8 +19,10 @@ import (
 
 // Env is what the parts of one Run share.
 type Env struct {
-	Cfg *setup.Config
-	EnvOptions
+	Cfg      *setup.Config
+	Reducer  reduce.Reducing // the handler, if it contributes to a state
+	Discards bool            // Options.Discard
+	MaxBytes int64           // Options.MaxBytes
 	Log      *slog.Logger
 	Jitter   waits.Jitter
 	Queues   *queues.Set
@@ -45,18 +47,13 @@ type Env struct {
 	alarms logs.Kinds // errors that would repeat with every message
 }
 
-// EnvOptions are what the parts of a Run share of the processor's options.
-type EnvOptions struct {
-	Reducer  reduce.Reducing // the handler, if it contributes to a state
-	Discards bool            // Options.Discard
-	MaxBytes int64           // Options.MaxBytes
-}
-
 // NewEnv makes what the parts of a Run share, but for the workload. It makes no request. Wire goes
 // on when ctx has ended.
-func NewEnv(ctx context.Context, cfg *setup.Config, o EnvOptions) *Env {
+func NewEnv(ctx context.Context, cfg *setup.Config, reducer reduce.Reducing, discards bool,
+	maxBytes int64,
+) *Env {
 	r := &Env{
-		Cfg: cfg, EnvOptions: o,
+		Cfg: cfg, Reducer: reducer, Discards: discards, MaxBytes: maxBytes,
 		Log:    cfg.Log.With("workload", cfg.Workload, "instance", cfg.Instance),
 		Jitter: waits.Jitter(cfg.Instance), Queues: queues.Open(&cfg.Config), Began: time.Now(),
 		Lines: logs.Kinds{Every: logs.PerTask}, Gets: NewInFlight(), Messages: NewInFlight(),

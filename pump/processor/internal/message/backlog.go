@@ -391,10 +391,6 @@ func (b *Backlog) Next(
 func (b *Backlog) Withdraw(d *Delivery) (unstarted int, unopened bool) {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
-	return b.withdrawLocked(d)
-}
-
-func (b *Backlog) withdrawLocked(d *Delivery) (unstarted int, unopened bool) {
 	if d.slot.withdrawn {
 		return 0, false
 	}

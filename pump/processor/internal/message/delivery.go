@@ -41,7 +41,7 @@ type Delivery struct {
 	Waits    bool      // in the lobby
 	// Together is how many messages its get has brought.
 	Together int
-	Lease    Lease
+	lease    lease
 
 	// The contents: the header's when received, the others once opened. They are let go when the
 	// settling is planned.
@@ -370,49 +370,3 @@ type Settler interface {
 	Park(d *Delivery)   // it waits for a commit, and for no request
 	Unpark(d *Delivery) // the commit is over
 }
-
-// Lease is this process's hold on one message.
-type Lease struct {
-	// Own is the right to speak about the message to the service, held by the goroutine that
-	// has put a token in: a renewal makes every other receipt stale, so a renewal
-	// and a delete under way together would lose the delete (D3, window 15).
-	Own chan struct{}
-
-	Since time.Time // when the get was sent that brought the message
-
-	// The lock keeper.mu guards the fields below.
-	Receipt storage.Receipt
-	Length  time.Duration // of the lease: what the get, or the last renewal, asked for
-	Until   time.Time     // on the local clock: before then no other process gets the message
-	Retry   time.Time     // the next renewal
-	Tries   uint64        // renewals so far, of any outcome
-	Failed  uint64        // those since the last success
-	Renews  bool          // a renewal is under way
-	// Doubt: a request of this process was not answered, so the receipt may be dead although no other
-	// process has the message (windows 9, 14).
-	Doubt bool
-	// Hidden is until when the message is invisible if an unanswered renewal acted. This process
-	// cannot settle it then.
-	Hidden time.Time
-	Ended  bool // trust is over: the handlers were told, nothing is renewed any more
-	Gone   bool // the service said that the receipt is no longer the newest
-	Index  int  // in the keeper's heap, -1 if not there
-	Next   time.Time
-}
-
-// Margin is the last part of a lease, which belongs to settling.
-func (l *Lease) Margin() time.Duration { return l.Length / marginPart }
-
-// Patience is for how long a renewal is waited for.
-func (l *Lease) Patience() time.Duration { return l.Length / patiencePart }
-
-// A lease in numbers, as parts of the visibility that was asked for (the user's, or one that
-// follows the work). The lease is renewed after a third, a renewal that is not answered within a
-// sixth is tried again, and the last sixth belongs to settling: handlers are stopped before it. At
-// 60 s there is time for three failed renewals; a smaller first part would only cost requests, a
-// larger one would leave one try.
-const (
-	RenewPart    = 3
-	patiencePart = 6
-	marginPart   = 6
-)

@@ -70,13 +70,6 @@ func (o *Outcomes) Hang() {
 	o.hung = true
 }
 
-// Hung reports whether a handler may still read the tasks.
-func (o *Outcomes) Hung() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.hung
-}
-
 // All gives the verdicts, nil if the message was not opened, and their troubles. No verdict is
 // awaited any more.
 func (o *Outcomes) All() ([]Verdict, []Trouble) {
@@ -85,9 +78,10 @@ func (o *Outcomes) All() ([]Verdict, []Trouble) {
 	return o.verdicts, o.troubles
 }
 
-// Forget lets go of the verdicts.
-func (o *Outcomes) Forget() {
+// Forget lets go of the verdicts, and reports whether a handler may still read the tasks.
+func (o *Outcomes) Forget() (hung bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.verdicts, o.troubles = nil, nil
+	return o.hung
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/waits"
-	"github.com/queuepump/queuepump/pump/processor/internal/leases"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -184,7 +183,7 @@ func (p *Poller) get(ctx context.Context, a *account, q *entry, ask asking) {
 	switch now := time.Now(); {
 	case err != nil:
 		if mayHaveHidden(err) {
-			q.noteHidden(now.Add(lease + leases.HiddenLonger))
+			q.noteHidden(now.Add(lease + message.HiddenLonger))
 		}
 		p.failed(q, err, now)
 	case own == aside && (own == 0 || len(msgs) < limit):

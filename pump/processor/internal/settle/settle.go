@@ -247,7 +247,7 @@ func (r *Settlers) settleLater(d *message.Delivery, err error) {
 
 // freeContents frees the contents of a message: what is needed of them stands in the plan.
 func (r *Settlers) freeContents(d *message.Delivery) {
-	hung := d.Outcomes.Hung()
+	hung := d.Outcomes.Forget()
 	d.Text, d.Key, d.Body = nil, nil, nil
 	if d.Env != nil && !hung {
 		d.Env.Release()
@@ -256,7 +256,6 @@ func (r *Settlers) freeContents(d *message.Delivery) {
 	if !hung {
 		message.ReuseTasks(d.Tasks)
 		d.Tasks, d.Fresh, d.Contributions = nil, nil, nil
-		d.Outcomes.Forget()
 	}
 	kept := d.Plan.Size()
 	settlerFor(d).holds(d, kept)
@@ -273,7 +272,7 @@ func (r *Settlers) leaveToLease(d *message.Delivery) {
 // end ends a delivery.
 func (r *Settlers) end(d *message.Delivery) {
 	if d.Worked.Load() {
-		r.Timing.Settled(time.Since(d.Lease.Since))
+		r.Timing.Settled(time.Since(d.Sent))
 	}
 	r.Keeper.Drop(d)
 	r.Backlog.Free(d, 0)

@@ -34,7 +34,7 @@ const (
 // Parts are the parts of a processor that settling uses.
 type Parts struct {
 	Timing   *leases.Timing
-	Keeper   *leases.Keeper
+	Keeper   *message.Keeper
 	Backlog  *message.Backlog
 	Poller   *poll.Poller
 	Recorder *record.Recorder // nil: nothing is recorded
