@@ -10,7 +10,6 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
-	"github.com/queuepump/queuepump/pump/processor/internal/base"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -22,12 +21,12 @@ func TestAMessageWhoseLeaseEndedBeforeItArrivedTakesNoRoom(t *testing.T) {
 		w.Put("accounta", "work-00", 2, 5)
 		pr := w.processor(&testworld.Seen{}, Options{})
 		r := pr.newProcessing(t.Context())
-		b := base.NewBacklog(r.o.room(), false, func() {})
+		b := message.NewBacklog(r.o.room(), false, func() {})
 		late, good := &message.Delivery{Count: 5, Text: []byte("late")}, &message.Delivery{Count: 3, Text: []byte("good")}
 		if n, unopened := b.Withdraw(late); n != 0 || unopened {
 			t.Fatal("what is not there yet was withdrawn from it")
 		}
-		refused := b.Add([]*message.Delivery{late, good}, base.Reservation{})
+		refused := b.Add([]*message.Delivery{late, good}, message.Reservation{})
 		if len(refused) != 1 || refused[0] != late {
 			t.Errorf("refused %v, want the one that no worker should start", refused)
 		}
@@ -63,10 +62,10 @@ func TestGetsThatAreAnsweredAfterTheLeaseLeaveTheProcessorWhole(t *testing.T) {
 func TestRoomIsKeptForTextsAsLargeAsTheyLatelyWere(t *testing.T) {
 	o, err := Options{MaxBytes: 8 << 20}.withDefaults()
 	must(t, err)
-	b := base.NewBacklog(o.room(), false, func() {})
+	b := message.NewBacklog(o.room(), false, func() {})
 	b.Took, b.Busy = 1e-3, 0
 	gets := func() (n int, bytes int64) {
-		var rooms []base.Reservation
+		var rooms []message.Reservation
 		for b.Rate = 1e9; ; b.Rate = 1e9 {
 			b.Measured = time.Now()
 			room := b.Reserve(false)
@@ -85,7 +84,7 @@ func TestRoomIsKeptForTextsAsLargeAsTheyLatelyWere(t *testing.T) {
 	bring := func(messages, size int) {
 		for range messages {
 			d := &message.Delivery{Count: 1, Text: make([]byte, size)}
-			if refused := b.Add([]*message.Delivery{d}, base.Reservation{}); len(refused) > 0 {
+			if refused := b.Add([]*message.Delivery{d}, message.Reservation{}); len(refused) > 0 {
 				t.Fatal("refused")
 			}
 			b.Withdraw(d)
@@ -122,7 +121,7 @@ func TestAnOpenedMessageCountsWithTheListsOfItsTasks(t *testing.T) {
 	must(t, err)
 	o, err := Options{MaxBytes: 4 << 20}.withDefaults()
 	must(t, err)
-	b := base.NewBacklog(o.room(), true, func() {})
+	b := message.NewBacklog(o.room(), true, func() {})
 	b.Rate = 1e9
 	taken := 0
 	for range 64 {
@@ -131,7 +130,7 @@ func TestAnOpenedMessageCountsWithTheListsOfItsTasks(t *testing.T) {
 			t.Fatal(err)
 		}
 		d.Count = d.Header.Tasks.Len()
-		if refused := b.Add([]*message.Delivery{d}, base.Reservation{}); len(refused) > 0 {
+		if refused := b.Add([]*message.Delivery{d}, message.Reservation{}); len(refused) > 0 {
 			t.Fatal("refused")
 		}
 		taken += len(text)
@@ -158,15 +157,16 @@ func TestAnOpenedMessageCountsWithTheListsOfItsTasks(t *testing.T) {
 
 // BenchmarkHandOut is what giving a task to a slot and noting its end costs the backlog.
 func BenchmarkHandOut(bench *testing.B) {
-	b := base.NewBacklog(Options{Concurrency: 1, MaxBytes: 1 << 30}.room(), false, func() {})
+	b := message.NewBacklog(Options{Concurrency: 1, MaxBytes: 1 << 30}.room(), false, func() {})
 	ended := time.Now()
 	for bench.Loop() {
 		if len(b.Runnable) == 0 {
-			d := &message.Delivery{Count: 1000, Place: message.Opening, Unstarted: 1000}
-			b.Unstarted += d.Count
-			if !b.Open(d) {
+			d := &message.Delivery{Count: 1000}
+			b.Add([]*message.Delivery{d}, message.Reservation{})
+			if b.ToOpen() != d || !b.Open(d) {
 				bench.Fatal("the message was not taken")
 			}
+			b.Free(d, 0)
 		}
 		b.Next(time.Microsecond, ended)
 		ended = time.Now()

@@ -1,8 +1,8 @@
 package processor
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -11,10 +11,8 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/member"
-	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/processor/internal/base"
-	"github.com/queuepump/queuepump/shardmap"
 )
 
 // leaveWithin bounds how long a processor that stops takes to give up its
@@ -22,19 +20,14 @@ import (
 // out as they do after a crash.
 const leaveWithin = 5 * time.Second
 
-// lease is for how long a beat of this process is good, as control has it.
-func (r *run) lease() time.Duration {
-	return cmp.Or(r.o.Lease, 4*cmp.Or(r.o.Beat, 5*time.Second))
-}
-
 // join makes this process a member of the cluster, waiting for the control
 // account if need be, and begins to poll what becomes its own.
 func (r *run) join(ctx context.Context) error {
 	m, err := member.Join(ctx, &r.Cfg.Config, r.Queues, r.Workload, member.Options{
 		Role: cluster.RoleProcessor, Waiting: r.o.Gate, Beat: r.o.Beat, Lease: r.o.Lease,
-		Stake:  r.stake(),
+		Stake:  r.start.stake(),
 		Grace:  max(r.o.Grace, 0) + 2*hardGrace, // stop ends the handlers before
-		Report: r.fillBeat, InHand: r.owned.has, Drain: r.handOver,
+		Report: r.fillBeat, InHand: r.segments.has, Drain: r.handOver,
 		Changed: func(*cluster.View) { r.follow() },
 		Lost:    func(err error) { r.endRun(err) },
 	})
@@ -71,18 +64,16 @@ func (r *run) follow() {
 		r.recorder.Follow(m)
 	}
 	s := base.Assign(r.Cfg.Instance, m.View(), func(n uint32) bool {
-		_, ok := r.hold(n)
+		_, ok := r.segments.hold(n)
 		return ok
-	}, func(n uint32) bool { return r.recorder != nil && r.recorder.IsStuck(n) }, r.reach)
+	}, func(n uint32) bool { return r.recorder != nil && r.recorder.IsStuck(n) }, r.Reach)
 	r.Assignment.Store(s)
 	r.trials.Follow(s)
 	r.tellAwaited(s)
 	r.spills.follow(s)
 	r.poller.Follow(s)
-	r.poller.MarkUnready(s, r.unready(s))
-	r.followPause(s.View.Workload)
-	r.followParts(s.View.Workload)
-	r.followEnds(s.View.Workload.Ended)
+	r.poller.MarkUnready(s, r.segments.unready(s))
+	r.aside.follow(s.View.Workload)
 	r.lobby.releaseReady()
 }
 
@@ -113,19 +104,6 @@ func (r *run) tellAwaited(s *base.Assignment) {
 		"members", setup.SomeOf(news, 10), "segments", s.Late, "lease", lease)
 }
 
-// reach gives the queue of a shard. It is nil, with an alarm, if this process has no credentials
-// for the account, as one added since its start.
-func (r *run) reach(s shardmap.Shard) *queues.Queue {
-	q, err := r.Queues.Queue(s.Account, s.Queue)
-	if err != nil {
-		r.AlarmOnce("account "+s.Account,
-			"queues cannot be read here; other processors must, or none does", "account", s.Account,
-			"error", err)
-		return nil
-	}
-	return q
-}
-
 // reported is what the last beat said; it belongs to the membership's goroutine.
 type reported struct {
 	at      time.Time
@@ -153,7 +131,7 @@ func (r *run) fillBeat(to *cluster.Report) {
 			Count: uint64(f.Count), Since: *f.Since, Error: f.LastError, Task: f.Task,
 		}
 	}
-	if late := r.lateness(); late != nil && late.overdue > 0 {
+	if late := r.workers.late.Load(); late != nil && late.overdue > 0 {
 		to.Stuck = cluster.Ill{Count: uint64(late.overdue), Since: late.oldest, Task: late.task}
 		to.AllStuck = late.overdue >= r.o.Concurrency
 	}
@@ -162,7 +140,7 @@ func (r *run) fillBeat(to *cluster.Report) {
 	}
 	to.Unread, to.UnreadQueue = r.unread(now)
 	to.UnreadForeign, to.ForeignPolled = r.poller.UnreadForeign(now)
-	to.Draining, to.Paused = r.Stopping.Load(), r.stands()
+	to.Draining, to.Paused = r.Stopping.Load(), r.aside.stands()
 	to.Samples = r.sampler != nil && phase(r.phase.Load()) == phaseWorking
 	to.Day = r.sampler.Day()
 }
@@ -260,4 +238,60 @@ func (p *Processor) Nudged(n pump.Nudge) {
 			m.Nudged(n)
 		}
 	}
+}
+
+// handOver begins to give up segments, or notes that they are lost: their tasks are not started any
+// more, and what was not started goes back without an attempt.
+func (r *run) handOver(segments []uint32) {
+	r.follow() // or it would get again what it puts back
+	for _, d := range r.segments.of(segments) {
+		r.withdraw(d)
+	}
+	if r.recorder != nil {
+		r.recorder.Hurry(segments)
+	}
+}
+
+// view is the latest look at the cluster; nil before the first.
+func (r *run) view() *cluster.View {
+	if m := r.Member.Load(); m != nil {
+		return m.View()
+	}
+	return nil
+}
+
+// closeRuns ends runs while this processor is the first live one in rank. If two believe that for a
+// while, it costs some reads.
+func (r *run) closeRuns(ctx context.Context) {
+	c := closing.New(&r.Cfg.Config, r.Queues, r.Workload)
+	c.Unfinished, c.Remaining = &r.unfinished, &r.remaining
+	c.HorizonBy(func(context.Context) (*cluster.View, error) { return r.Member.Load().View(), nil })
+	c.Keep(ctx, r.Jitter, func(context.Context) bool {
+		v := r.view()
+		return v != nil && v.Rank(r.Cfg.Instance) == 0
+	})
+}
+
+// errNotRunning says that no Run is there to take a configuration.
+var errNotRunning = errors.New("the processor does not run")
+
+// Reload takes from a configuration, while Run goes on, the accounts that are new in it, the limits
+// of budgets, the cap on what a day costs and prices. A new account can be added to the workload
+// from then on (package accounts). Everything else stays as it was when Run began. A change of what
+// cannot change is a [*pump.ConfigError], and then nothing has changed. It may be called from any
+// goroutine.
+func (p *Processor) Reload(cfg pump.Config) error {
+	r := p.running.Load()
+	if r == nil {
+		return errNotRunning
+	}
+	changed, err := setup.Reload(r.Queues, r.Cfg, cfg)
+	if err != nil || !changed {
+		return err
+	}
+	if m := r.Member.Load(); m != nil {
+		m.Reloaded()
+		r.follow() // queues that could not be read may be by now
+	}
+	return nil
 }

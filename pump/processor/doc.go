@@ -6,12 +6,13 @@
 //   - Package internal/poll gets messages.
 //   - receive.go decides whether each belongs to this process, and unpacks it. segments.go and
 //     spill.go deal with messages of other owners. lobby.go keeps messages whose segment is not
-//     ready.
-//   - internal/base/backlog.go holds the tasks that wait for a handler, and workers.go runs
-//     handlers.
+//     ready. aside.go puts back what is paused.
+//   - internal/message/backlog.go holds the tasks that wait for a handler. workers.go runs
+//     handlers, and outcome.go says what their errors mean.
 //   - Package internal/settle decides what becomes of the message: it puts copies and deletes the
 //     message. Before that, package internal/record enters the result into the ledger.
 //
-// Meanwhile package internal/leases renews leases, cluster.go follows which segments are held, and
-// package internal/trial finds the task that kills its process.
+// Meanwhile internal/message/keep.go renews leases, cluster.go follows which segments are held, and
+// package internal/trial finds the task that kills its process. start.go is what comes before all
+// this, and stop.go what comes after.
 package processor

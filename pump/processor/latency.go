@@ -5,9 +5,6 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
-
-	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
 // Latency is how long tasks took from when their message was ready to be put until their handler
@@ -118,14 +115,4 @@ func (l *latencies) merged(now time.Time) Latency {
 		Tasks: n, Mean: sum.Mean() / 1e3, P50: at(50), P90: at(90), P99: at(99), P999: at(99.9),
 		Max: float64(sum.Max()) / 1e3,
 	}
-}
-
-// countStarts counts the tasks of a message that a slot has started at a time: only first tries,
-// whose time shows the way here and not the wait for another try.
-func (r *run) countStarts(d *message.Delivery, slot, tasks int, now time.Time) {
-	took := now.Sub(d.Born)
-	if d.Exact && d.Header.Attempt == 0 && d.Header.Generation == 0 {
-		r.latency.add(slot, tasks, took, now)
-	}
-	queues.HookStarted(&r.Cfg.Hooks, tasks, took)
 }

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/processor/internal/base"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -37,41 +36,6 @@ type lobby struct {
 	bytes  int64
 }
 
-// waits reports whether messages of a segment that is not to be worked on here wait in hand:
-// it is this process's, or is about to be.
-func (r *run) waits(segment uint32) bool {
-	if r.Stopping.Load() || r.recorder != nil && r.recorder.IsStuck(segment) {
-		return false
-	}
-	return r.mine(segment)
-}
-
-// mine reports whether a segment is this process's, ready to be worked on or not, or will be
-// next: it is planned for this process, and no live member has it.
-func (r *run) mine(segment uint32) bool {
-	m := r.Member.Load()
-	if m.Keeps(segment) {
-		return true
-	}
-	v := m.View()
-	if v == nil || v.Workload.Shared {
-		return false
-	}
-	owner, live := v.OwnerOf(segment)
-	if live {
-		return owner.Instance == r.Cfg.Instance
-	}
-	rank := v.Rank(r.Cfg.Instance)
-	return rank >= 0 && v.Plan()[segment] == rank
-}
-
-// notNow puts a message of this process's own back for a while, without suspecting it.
-func (r *run) notNow(d *message.Delivery, delay time.Duration) *message.Disposition {
-	return &message.Disposition{
-		Ours: true, Delay: r.Jitter.Around(delay, "not now", d.ID, uint64(max(d.Dequeued, 1))),
-	}
-}
-
 // add takes a message, or says by d.whole how it is to be settled if there is no room. A taken
 // message is the lobby's: it may go on, or be put back, before add returns.
 func (l *lobby) add(d *message.Delivery) (taken bool) {
@@ -81,7 +45,7 @@ func (l *lobby) add(d *message.Delivery) (taken bool) {
 	case l.closed:
 		d.Whole = &message.Disposition{PassOn: true}
 	case l.fullLocked():
-		d.Whole = r.notNow(d, lobbyAgain)
+		d.Whole = notNow(r.Jitter, d, lobbyAgain)
 	default:
 		taken = true
 		l.list = append(l.list, d)
@@ -127,7 +91,7 @@ func (l *lobby) remove(d *message.Delivery) bool {
 	if i < 0 {
 		return false
 	}
-	d.Whole = l.r.notNow(d, lobbyAgain)
+	d.Whole = notNow(l.r.Jitter, d, lobbyAgain)
 	d.Settle()
 	return true
 }
@@ -147,8 +111,8 @@ func (l *lobby) releaseReady() {
 	wasCrowded := l.crowdedLocked(0)
 	var out []*message.Delivery
 	l.list = slices.DeleteFunc(l.list, func(d *message.Delivery) bool {
-		_, ready := l.r.hold(d.Header.Segment)
-		if !ready && !l.closed && l.r.waits(d.Header.Segment) {
+		_, ready := l.r.segments.hold(d.Header.Segment)
+		if !ready && !l.closed && l.r.segments.waits(d.Header.Segment) {
 			return false
 		}
 		l.bytes -= int64(len(d.Text))
@@ -185,22 +149,7 @@ func (l *lobby) routeAgain(ds []*message.Delivery) {
 			work = append(work, d)
 		}
 	}
-	for _, d := range r.backlog.Add(work, base.Reservation{}) {
+	for _, d := range r.backlog.Add(work, message.Reservation{}) {
 		d.Settle()
 	}
-}
-
-// unready marks, by shard, the home queues of segments whose messages would wait in the lobby.
-func (r *run) unready(s *base.Assignment) []bool {
-	marks := make([]bool, len(s.Of.Shards))
-	if s.View.Workload.Shared {
-		return marks
-	}
-	for n := range uint32(s.Of.Segments) {
-		if home := s.Of.Home(n); !marks[home] {
-			_, ready := r.hold(n)
-			marks[home] = !ready && r.waits(n)
-		}
-	}
-	return marks
 }

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/queuepump/queuepump/pump/internal/testworld"
-	"github.com/queuepump/queuepump/pump/processor/internal/base"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
@@ -21,7 +20,7 @@ func (s *settledMessages) Unpark(*message.Delivery) {}
 func TestAMessageWhoseLeaseEndsOnItsWayToTheLobbyIsPutBack(t *testing.T) {
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		r := w.processor(&testworld.Seen{}, Options{}).newProcessing(t.Context())
-		r.backlog = base.NewBacklog(r.o.room(), false, func() {})
+		r.backlog = message.NewBacklog(r.o.room(), false, func() {})
 		s := &settledMessages{}
 		d := &message.Delivery{ID: "late", Text: []byte("late"), Settler: s, Waits: true}
 		r.backlog.Withdraw(d)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/processor/internal/base"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
@@ -38,8 +39,9 @@ const (
 // notNows are the answers by which tasks of this process were told "not now", and the one brake of
 // all its handlers.
 type notNows struct {
-	r     *run
-	brake *queues.Brake
+	*base.Env
+	backlog *message.Backlog
+	brake   *queues.Brake
 
 	mu     sync.Mutex   // guards what follows
 	recent []recentTask // different ones, the last of them last
@@ -64,15 +66,15 @@ func noCauses() map[string]int64 {
 	return map[string]int64{"429": 0, "503": 0, "busy": 0, "retry": 0}
 }
 
-func newNotNows(r *run) *notNows {
-	n := &notNows{r: r, state: NotNow{Causes: noCauses()}}
-	n.brake = queues.NewBrake(float64(r.o.Concurrency), n.passes)
+func newNotNows(env *base.Env, b *message.Backlog, handlers int) *notNows {
+	n := &notNows{Env: env, backlog: b, state: NotNow{Causes: noCauses()}}
+	n.brake = queues.NewBrake(float64(handlers), n.passes)
 	return n
 }
 
 // passes is how many tasks handlers were done with, one way or the other.
 func (n *notNows) passes() int64 {
-	return n.r.Counts.Handled.Load() + n.r.Counts.Rejected.Load()
+	return n.Counts.Handled.Load() + n.Counts.Rejected.Load()
 }
 
 // answerOf is the Answer of a handler's error; empty without one.
@@ -110,10 +112,10 @@ func (n *notNows) judge(
 	half := 2*told >= len(n.recent)
 	if half || fresh {
 		if n.brake.Refused(began, half && told > 1) {
-			n.r.Log.Warn(`tasks are told "not now"; fewer are started until that is over`,
+			n.Log.Warn(`tasks are told "not now"; fewer are started until that is over`,
 				"rate", n.brake.Rate(), "error", err)
 		}
-		n.r.backlog.Brake(n.brake.Rate())
+		n.backlog.Brake(n.brake.Rate())
 	}
 	if v == message.NotNow || half {
 		n.count(cause, err)
@@ -166,10 +168,10 @@ func (n *notNows) over(now time.Time) bool {
 // grow lets the brake follow the time.
 func (n *notNows) grow(now time.Time) {
 	if n.brake.Grow(now) {
-		n.r.Log.Info(`no task was told "not now" for a while; all are started again`)
+		n.Log.Info(`no task was told "not now" for a while; all are started again`)
 	}
-	if rate := n.brake.Rate(); rate != n.r.backlog.Braked() {
-		n.r.backlog.Brake(rate)
+	if rate := n.brake.Rate(); rate != n.backlog.Braked() {
+		n.backlog.Brake(rate)
 	}
 }
 

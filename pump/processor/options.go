@@ -1,13 +1,15 @@
 package processor
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/setup"
-	"github.com/queuepump/queuepump/pump/processor/internal/base"
+	"github.com/queuepump/queuepump/pump/processor/internal/leases"
+	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
 // Options say how a processor works. The zero value is a good one.
@@ -42,12 +44,12 @@ type Options struct {
 	UntilIdle time.Duration
 	// Retry says how often and when failed tasks are handled again.
 	Retry pump.RetryPolicy
-	// Beat is how often this process says that it lives, and Lease for how long a beat is good: a
-	// little more than that after the death of a processor others take its segments. Defaults 5 s and
-	// 4 beats; equal in all processes of a workload.
+	// Beat is how often this process says that it lives, and Lease for how long a beat is good. A
+	// little more than a lease after the death of a processor, others take its segments. Defaults 5 s
+	// and 4 beats; equal in all processes of a workload.
 	Beat, Lease time.Duration
-	// Make lets the processor make the workload and its queues if no distributor has, for one whose
-	// tasks come from other programs alone. Default: it waits for a distributor.
+	// Make lets the processor make the workload and its queues if no distributor has made them. It is
+	// for a workload whose tasks all come from other programs. Default: it waits for a distributor.
 	Make bool
 	// Gate names a gate to wait at before the first task is taken; see [coordination.Gate].
 	Gate string
@@ -126,9 +128,9 @@ func (o Options) withDefaults() (Options, error) {
 }
 
 // room is what bounds the messages that wait.
-func (o Options) room() base.BacklogOptions {
-	return base.BacklogOptions{
-		Handlers: o.Concurrency, MaxBytes: o.MaxBytes, Lease: o.Visibility, Paced: o.MaxRate > 0,
-		Discards: o.Discard,
+func (o Options) room() message.BacklogOptions {
+	return message.BacklogOptions{
+		Handlers: o.Concurrency, MaxBytes: o.MaxBytes, Lease: cmp.Or(o.Visibility, leases.FirstLease),
+		Paced: o.MaxRate > 0, Discards: o.Discard,
 	}
 }

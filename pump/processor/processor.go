@@ -1,10 +1,7 @@
 package processor
 
 import (
-	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -13,9 +10,7 @@ import (
 	"github.com/queuepump/queuepump/internal/jsonline"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/coordination"
-	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
-	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/sampling"
 	"github.com/queuepump/queuepump/pump/internal/setup"
@@ -105,12 +100,11 @@ func New(c pump.Config, h pump.Handler, o Options) (*Processor, error) {
 	return &Processor{cfg: cfg, o: o, handler: h}, nil
 }
 
-// run is one Run of a processor. Along the data path: the poller gets messages
-// (internal/poll), they are kept (internal/leases/keep.go) and their headers judged
-// (receive.go, segments.go), they wait (internal/base/backlog.go), are opened, their
-// tasks handled (workers.go), and the message is settled (internal/settle). The queues
-// that it polls and the segments that are its own follow the cluster (cluster.go,
-// internal/base/assignment.go).
+// run is one Run of a processor. Along the data path: the poller gets messages (internal/poll),
+// they are kept (internal/message/keep.go) and their headers judged (receive.go, segments.go,
+// aside.go), they wait (internal/message/backlog.go), are opened, their tasks handled (workers.go,
+// outcome.go), and the message is settled (internal/settle). The queues that it polls and the
+// segments that are its own follow the cluster (cluster.go, internal/base/assignment.go).
 type run struct {
 	*base.Env
 	o        *Options
@@ -119,36 +113,30 @@ type run struct {
 	tracer   *tracing.Tracer   // nil: nothing is traced
 	recorder *record.Recorder  // nil: nothing is recorded
 	poller   *poll.Poller
-	keeper   *leases.Keeper
+	keeper   *message.Keeper
 	timing   *leases.Timing
-	backlog  *base.Backlog
+	backlog  *message.Backlog
 	workers  *workers
 	rate     *rateLimit
 	notNows  *notNows
 	failures *failures
+	start    *start
 	gate     *gateWaiter
 	grace    *waits.Grace // Processor's
 	phase    atomic.Int32 // a phase
-	// noWorkload: the last look for the workload found that it is not made yet.
-	noWorkload atomic.Bool
-	opened     atomic.Int64 // when the gate was found open, Unix ns; 0 without a wait
-	latency    latencies
+	latency  latencies
 
 	followMu sync.Mutex      // one view after the other; guards awaited
 	awaited  map[string]bool // members whose leases are waited for, as the log says
-	pausedAt time.Time       // guarded by followMu
-	paused   atomic.Pointer[workload.Pause]
-	// pausedParts are the runs and keys that are paused by themselves, as the last view had them.
-	pausedParts atomic.Pointer[workload.PausedParts]
-	ended       []workload.EndedRun // as the last view had them; guarded by followMu
-	owned       *owned
-	lobby       *lobby
-	foreign     *jsonline.ForeignReader
-	trials      *trial.Trials // nil until connect
-	settlers    *settle.Settlers
-	spills      *spillWatch
-	reported    reported
-	told        told
+	aside    *aside
+	segments *segments // nil until connect, as the next
+	trials   *trial.Trials
+	settlers *settle.Settlers
+	foreign  *jsonline.ForeignReader
+	lobby    *lobby
+	spills   *spillWatch
+	reported reported
+	told     told
 
 	unfinished atomic.Int64 // runs that wait for their ends, as the closer says
 	remaining  atomic.Int64 // tasks of live runs, as the closer says; -1: it does not
@@ -208,52 +196,44 @@ func (p *Processor) Run(ctx context.Context) (Summary, error) {
 }
 
 func (p *Processor) newProcessing(ctx context.Context) *run {
+	reducer, _ := p.handler.(ledger.Reducing)
 	r := &run{
-		Env: base.NewEnv(&p.cfg), o: &p.o, handler: p.handler, tracer: tracing.New(&p.cfg.Config),
-		owned: newOwned(), grace: &p.grace,
+		Env: base.NewEnv(ctx, &p.cfg, reducer, p.o.Discard, p.o.MaxBytes), o: &p.o,
+		handler: p.handler, tracer: tracing.New(&p.cfg.Config), grace: &p.grace,
 	}
-	r.Discards, r.MaxBytes = r.o.Discard, r.o.MaxBytes
-	r.Visibility, r.OwnLease = func() time.Duration { return r.timing.Lease() }, r.lease
-	r.Runs = base.NewRunCache(workload.NewRuns(r.Queues.Control, r.Cfg.Workload), r.Log)
-	r.spills = newSpillWatch(r)
 	r.sampler = sampling.New(&r.Cfg.Config, r.Queues, r.view)
 	r.remaining.Store(-1)
-	r.pausedParts.Store(&workload.PausedParts{})
-	r.lobby = &lobby{r: r}
-	r.gate, r.Tallies = r.newGateWaiter(), r.Env.NewTallies()
+	r.lobby, r.aside, r.workers = &lobby{r: r}, &aside{r: r}, newWorkers(r)
+	r.aside.parts.Store(&workload.PausedParts{})
+	r.start, r.gate = &start{Env: r.Env, o: r.o}, newGateWaiter(r.Env, r.o.Gate)
 	r.batch, _ = p.handler.(pump.BatchHandler)
-	r.Reducer, _ = p.handler.(ledger.Reducing)
 	if r.o.MinInterval > 0 && r.handler != nil {
 		claims := coordination.NewClaims(r.Queues.Control, r.Cfg.Workload, r.o.MinInterval,
 			r.Cfg.Instance)
 		r.handler, r.batch = settle.LimitKeys(claims, r.handler, r.batch, r.Jitter, r.Log, r.AlarmOnce)
 	}
 	r.timing = leases.NewTiming(r.o.Visibility, r.o.Retry)
-	r.keeper = leases.NewKeeper(r.timing, r.Jitter)
-	r.keeper.Clock = r.Cfg.Sim.Seeding.Clock()
-	r.keeper.OnLost, r.keeper.OnStale, r.keeper.Step = r.lost, r.withdraw, r.Cfg.Sim.Seeding.Turn
-	r.keeper.OnRenewed = func(d *message.Delivery, length time.Duration) {
-		r.Tallies.Spend(d.Header.Run, message.Request)
-		r.Tallies.AddMet(d.Header.Run, length)
-	}
+	r.keeper = message.NewKeeper(r.timing, r.Jitter, message.KeeperParts{
+		OnLost: r.lost, OnStale: r.withdraw,
+		OnRenewed: func(d *message.Delivery, length time.Duration) {
+			r.Tallies.Spend(d.Header.Run, message.Request)
+			r.Tallies.AddMet(d.Header.Run, length)
+		},
+		Step: r.Cfg.Sim.Seeding.Turn, Clock: r.Cfg.Sim.Seeding.Clock(),
+	})
 	if r.o.MaxRate > 0 {
 		r.Queues.Tasks = newTaskBudget(r.o.MaxRate)
 	}
-	r.notNows, r.failures = newNotNows(r), &failures{r: r}
+	r.backlog = message.NewBacklog(r.o.room(), r.batch != nil, func() { r.poller.Wake() })
+	r.notNows = newNotNows(r.Env, r.backlog, r.o.Concurrency)
+	r.failures = &failures{Env: r.Env}
 	r.rate = newRateLimit(r.Queues.Tasks, r.notNows.brake)
-	r.backlog = base.NewBacklog(r.o.room(), r.batch != nil, func() { r.poller.Wake() })
 	r.poller = poll.New(r.Env, poll.Parts{
 		Backlog: r.backlog, Timing: r.timing, Receive: r.receive, LobbyFull: r.lobby.full,
-		UntilIdle: r.o.UntilIdle, Blocked: func(q *queues.Queue) func() bool {
-			return r.settlers.Of(q).Full
-		},
+		UntilIdle: r.o.UntilIdle, Recorder: func() *record.Recorder { return r.recorder },
+		Blocked: func(q *queues.Queue) func() bool { return r.settlers.Of(q).Full },
 	})
-	r.Refollow, r.GetMore, r.Answered = r.follow, r.poller.Wake, r.poller.AllAnswer
-	r.Unread = func() time.Duration {
-		seconds, _ := r.unread(time.Now())
-		return time.Duration(seconds * float64(time.Second))
-	}
-	r.Wire, r.CutWire = context.WithCancel(context.WithoutCancel(ctx))
+	r.spills = newSpillWatch(r.Env, r.poller)
 	r.work, r.endWork = context.WithCancelCause(tracing.Without(context.WithoutCancel(ctx)))
 	return r
 }
@@ -261,7 +241,7 @@ func (p *Processor) newProcessing(ctx context.Context) *run {
 // connect loads the workload, waiting for it if need be, and checks that this
 // process can reach all of it.
 func (r *run) connect(ctx context.Context) error {
-	if err := r.loadWorkload(ctx); err != nil {
+	if err := r.start.load(ctx); err != nil {
 		return err
 	}
 	// This process would read other queues than those that tasks are put into (P6.6), or promise
@@ -269,20 +249,26 @@ func (r *run) connect(ctx context.Context) error {
 	if err := setup.SpecOf(r.Cfg).Check(r.Workload); err != nil {
 		return err
 	}
-	if err := r.refuseRival(ctx); err != nil {
+	if err := r.start.refuseRival(ctx, r.endRun); err != nil {
 		return err
 	}
-	if err := r.pinReducer(ctx); err != nil {
+	if err := r.start.pinReducer(ctx, r.handler); err != nil {
 		return err
 	}
 	if r.o.Make {
-		if err := r.makeQueues(ctx); err != nil {
+		if err := r.start.makeQueues(ctx); err != nil {
 			return err
 		}
 	}
 	r.foreign = jsonline.NewForeign(r.Cfg.ForeignEncoding, r.Workload.ForeignKey)
-	r.recorder = record.NewRecorder(r.Env)
-	r.poller.Recorder = r.recorder
+	r.recorder = record.NewRecorder(r.Env, record.Parts{
+		Timing: r.timing, Lease: r.o.Lease, Follow: r.follow, GetMore: r.poller.Wake,
+		Answered: r.poller.AllAnswer, Unread: func() time.Duration {
+			seconds, _ := r.unread(time.Now())
+			return time.Duration(seconds * float64(time.Second))
+		},
+	})
+	r.segments = &segments{Env: r.Env, recorder: r.recorder, lease: r.o.Lease, owned: newOwned()}
 	r.trials = trial.New(r.Env, trial.Parts{
 		Backlog: r.backlog, Keeper: r.keeper, Recorder: r.recorder,
 		Open: func(d *message.Delivery) { r.open(r.Wire, d) },
@@ -291,7 +277,7 @@ func (r *run) connect(ctx context.Context) error {
 	})
 	r.settlers = settle.New(r.Env, settle.Parts{
 		Timing: r.timing, Keeper: r.keeper, Backlog: r.backlog, Poller: r.poller, Recorder: r.recorder,
-		Trials: r.trials, Disown: r.disown, Retry: r.o.Retry,
+		Trials: r.trials, Disown: r.segments.disown, Retry: r.o.Retry,
 	})
 	setup.WarnExtra(r.Log, setup.SpecOf(r.Cfg).Extra(r.Workload))
 	setup.WarnUnread(r.Log, setup.SpecOf(r.Cfg).ExtraQueues(r.Workload))
@@ -303,130 +289,8 @@ func (r *run) connect(ctx context.Context) error {
 	return nil
 }
 
-// rivalSoon is how long a processor waits for all accounts to say that they have no other workload
-// of its name. It listens to slower accounts while it already works.
-const rivalSoon = 250 * time.Millisecond
-
-// refuseRival refuses to start beside another workload of the same name.
-func (r *run) refuseRival(ctx context.Context) error {
-	found, w := make(chan error, 1), r.Workload
-	go func() { found <- setup.Unrivalled(ctx, r.Cfg, w) }()
-	soon := time.NewTimer(rivalSoon)
-	defer soon.Stop()
-	select {
-	case err := <-found:
-		return err
-	case <-soon.C:
-	}
-	go func() {
-		if err := <-found; err != nil {
-			r.endRun(err)
-		}
-	}()
-	return nil
-}
-
-// loadWorkload reads the workload's row. It waits for a row that is missing or cannot be read for
-// now, with UntilIdle only that long.
-func (r *run) loadWorkload(ctx context.Context) error {
-	var told error
-	what := waitsForControl
-	slow := setup.NewWaits(r.Log, what, "control")
-	defer slow.Stop()
-	slow.Begin(r.Cfg.Control, func() error { return r.Queues.Trouble(r.Cfg.Control) })
-	whole := ctx
-	ctx, gaveUp := slow.GiveUp(ctx, r.o.UntilIdle > 0) // which nothing restarts
-	defer func() { _ = gaveUp() }()
-	stopped := func() error {
-		if hopeless := gaveUp(); hopeless != nil && whole.Err() == nil {
-			return hopeless
-		}
-		if told != nil {
-			r.Log.Info("stopped while "+what, "control", r.Cfg.Control)
-		}
-		return context.Cause(ctx)
-	}
-	for n := uint64(0); ; n++ {
-		try, cancel := context.WithTimeout(ctx, waits.RequestTimeout)
-		w, err := workload.Load(try, r.Queues.Control, r.Cfg.Workload)
-		cancel()
-		r.noWorkload.Store(errors.Is(err, pump.ErrNoWorkload))
-		if err == nil {
-			r.Workload = w
-			return nil
-		}
-		if ctx.Err() != nil {
-			return stopped()
-		}
-		absent := errors.Is(err, pump.ErrNoWorkload)
-		if absent && r.o.Make {
-			return r.makeWorkload(ctx)
-		}
-		if absent && n%elsewhereEvery == 0 {
-			if there, ok := errors.AsType[*pump.ConfigError](setup.WithAdvice(ctx, r.Cfg, err)); ok {
-				return there
-			}
-		}
-		if !absent && failure.Ends(failure.ControlAccount, err, r.stake()) {
-			return fmt.Errorf("load workload %q from account %q: %w", r.Cfg.Workload, r.Cfg.Control, err)
-		}
-		if r.startIsOver() {
-			if absent {
-				return fmt.Errorf("%w in account %q, and no distributor made it within %v", err, r.Cfg.Control,
-					r.o.UntilIdle)
-			}
-			return fmt.Errorf("load workload %q from account %q: %w", r.Cfg.Workload, r.Cfg.Control, err)
-		}
-		if absent && !errors.Is(told, pump.ErrNoWorkload) {
-			slow.End(r.Cfg.Control) // which has answered
-			what = "waiting for the workload to be created by its first distributor"
-			r.Log.Info(what, "control", r.Cfg.Control)
-		} else if !absent && errors.Is(told, pump.ErrNoWorkload) {
-			what = waitsForControl
-			slow.Begin(r.Cfg.Control, func() error { return r.Queues.Trouble(r.Cfg.Control) })
-		}
-		told = err
-		if !r.startLater(ctx, "load", n) {
-			return stopped()
-		}
-	}
-}
-
-const waitsForControl = "waiting for the control account to answer"
-
-// stake is what is at stake until this process has joined. A process with UntilIdle is not
-// restarted.
-func (r *run) stake() failure.Stake {
-	if r.o.UntilIdle > 0 {
-		return failure.Command
-	}
-	return failure.Service
-}
-
-// startIsOver reports that a start has tried for as long as UntilIdle allows.
-func (r *run) startIsOver() bool {
-	return r.o.UntilIdle > 0 && time.Since(r.Began) >= r.o.UntilIdle
-}
-
-// startLater waits before a step of a start is tried again for the n-th time. It is false if ctx
-// has ended.
-func (r *run) startLater(ctx context.Context, step string, n uint64) bool {
-	wait := r.Jitter.Around(waits.Doubled(250*time.Millisecond, 5*time.Second, n), step,
-		r.Cfg.Workload, n)
-	if idle := r.o.UntilIdle; idle > 0 {
-		wait = min(wait, max(idle-time.Since(r.Began), time.Millisecond))
-	}
-	return waits.Wait(ctx, wait)
-}
-
-// elsewhereEvery is how many looks for a missing workload go with one look into the other accounts,
-// the first included: that is once a minute.
-const elsewhereEvery = 12
-
 // launch starts everything but the poller, which Run is.
 func (r *run) launch() {
-	r.workers = newWorkers(r)
-
 	r.Background.Go(func() { r.keeper.Run(r.Wire) })
 	r.Background.Go(func() { r.workers.watch(r.Wire) })
 	r.Background.Go(func() { r.reportProgress(r.Wire) })
@@ -441,16 +305,16 @@ func (r *run) launch() {
 		r.Background.Go(func() { c.Prune(r.Wire) })
 		r.Background.Go(func() { c.Checker.Check(r.Wire) })
 	}
-	r.Background.Go(func() { r.Tallies.Keep(r.Wire, cmp.Or(r.o.Beat, member.DefaultBeat), r.Jitter) })
-	for range r.openers() {
+	r.Background.Go(func() { r.Tallies.Keep(r.Wire, r.o.Beat, r.Jitter) })
+	for range openers(r.Cfg.Sim.Seeding.Turn != nil) {
 		r.Background.Go(func() { r.openAll(r.Wire) })
 	}
 	r.workers.start()
 }
 
 // openers is how many messages are opened at once: unpacking is work for a processor.
-func (r *run) openers() int {
-	if r.Cfg.Sim.Seeding.Turn != nil {
+func openers(simulated bool) int {
+	if simulated {
 		return 2 // on every machine
 	}
 	return max(2, runtime.GOMAXPROCS(0))
@@ -460,15 +324,17 @@ func (r *run) openers() int {
 func (r *run) summary() Summary {
 	c := &r.Counts
 	s := Summary{
-		Instance: r.Cfg.Instance, Waiting: r.waitingAt(),
-		Handled: c.Handled.Load(), Failed: c.Failed.Load(), Rejected: c.Rejected.Load(),
-		Retried: c.Retried.Load(), Released: c.Released.Load(), Skipped: c.Skipped.Load(),
-		NotNow: c.NotNow.Load(), Quarantined: c.Quarantined.Load(),
+		Instance: r.Cfg.Instance, Handled: c.Handled.Load(), Failed: c.Failed.Load(),
+		Rejected: c.Rejected.Load(), Retried: c.Retried.Load(), Released: c.Released.Load(),
+		Skipped: c.Skipped.Load(), NotNow: c.NotNow.Load(), Quarantined: c.Quarantined.Load(),
 		Duplicates: c.Duplicates.Load(), Dropped: c.Dropped.Load(),
 		Foreign: c.Foreign.Load(), Passed: c.Passed.Load(), Forwarded: c.Forwarded.Load(),
 		Split: c.Split.Load(), Lost: c.Lost.Load(),
 		Envelopes: c.Envelopes.Load(), Recorded: c.Recorded.Load(), Commits: c.Commits.Load(),
-		Seconds: r.working().Seconds(),
+		Seconds: r.gate.working(r.Began).Seconds(),
+	}
+	if phase(r.phase.Load()) == phaseWaiting {
+		s.Waiting = r.gate.name
 	}
 	s.Requests, s.Throttled = r.Queues.Requests()
 	s.Latency = r.latency.total()

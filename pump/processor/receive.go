@@ -42,13 +42,13 @@ func (r *run) receive(g poll.Get) (own, aside int) {
 	work := make([]*message.Delivery, 0, len(msgs))
 	waiting := false
 	for _, d := range delivered {
-		if d.Whole == nil && r.isPaused() { // asked once it is kept; see followPause
-			d.Whole, d.Waits = r.notNow(d, 0), false
+		if d.Whole == nil && r.aside.isPaused() { // asked once it is kept; see followPause
+			d.Whole, d.Waits = notNow(r.Jitter, d, 0), false
 		}
 		if !d.PassedOn() {
 			own++
 		}
-		if r.putOffQuickly(d) || r.dropQuickly(d) {
+		if r.aside.putOffQuickly(d) || r.aside.dropQuickly(d) {
 			aside++
 		}
 		if d.Waits && r.lobby.add(d) {
@@ -177,11 +177,11 @@ func (r *run) deliver(g *poll.Get, m *storage.Message, settler message.Settler) 
 // route says what becomes of a message whose header is readable: nil if this process is to work on
 // it; or it waits until its owner is known.
 func (r *run) route(d *message.Delivery) (whole *message.Disposition, waits bool) {
-	if !r.own(d) {
-		if r.waits(d.Header.Segment) {
+	if !r.segments.own(d) {
+		if r.segments.waits(d.Header.Segment) {
 			return nil, true
 		}
-		return r.notMine(d), false
+		return r.segments.notMine(d), false
 	}
 	r.spills.got(d.Queue, d.Header.Segment, d.Sent)
 	if d.Foreign != "" {
@@ -231,16 +231,14 @@ func (r *run) open(ctx context.Context, d *message.Delivery) {
 	}
 	r.Cfg.Sim.Seeding.Turn.Wait("opened", d.Queue.Account.Name, d.ID)
 	r.backlog.SetSplitting(d, false)
-	if d.Verdicts == nil {
-		d.Verdicts = make([]message.Verdict, d.Count)
-	}
+	d.Outcomes.Make(d.Count)
 	if r.recorder != nil {
 		r.recorder.Screen(d)
 	}
 	if d.Ended {
 		d.Reject()
 	}
-	if d.Ended || r.putOffTasks(d) {
+	if d.Ended || r.aside.putOffTasks(d) {
 		r.backlog.SetAside(d)
 		d.Settle()
 		return
@@ -248,7 +246,7 @@ func (r *run) open(ctx context.Context, d *message.Delivery) {
 	if r.Reducer != nil {
 		d.Contributions = make([]any, d.Count)
 	}
-	d.Pending = d.Starts()
+	d.Outcomes.Await(d.Starts())
 	if !r.backlog.Open(d) {
 		d.Settle()
 	}
@@ -328,4 +326,39 @@ func (r *run) beginForeign(d *message.Delivery) *message.Disposition {
 		r.recorder.EndForeign(d, []int{0}) // quarantine keeps no record of it
 	}
 	return w
+}
+
+// lost makes sure that no further task of a message is started after its lease is no longer
+// trusted, and ends its handlers if ends says so.
+func (r *run) lost(d *message.Delivery, ends bool) {
+	if ends {
+		r.Counts.Lost.Add(1)
+		attrs := d.Attrs()
+		r.Lines.Of("lost").Add(d.Count, func(messages, _ int) {
+			r.Log.Warn("lease lost; the message will be delivered again",
+				append(attrs, "messages", messages)...)
+		})
+		d.End(ErrLeaseEnded)
+	}
+	r.withdraw(d)
+}
+
+// withdraw gives the tasks of a message that were not started the verdict
+// unfinished, and settles it if that was all.
+func (r *run) withdraw(d *message.Delivery) {
+	if r.lobby.remove(d) {
+		return
+	}
+	unstarted, unopened := r.backlog.Withdraw(d)
+	defer r.trials.StartDue()
+	if unopened {
+		d.Settle()
+	}
+	if unstarted == 0 {
+		return
+	}
+	d.Started.Store(true)
+	if d.Outcomes.Withdraw(unstarted) {
+		d.Settler.Add(d)
+	}
 }

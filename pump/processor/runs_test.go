@@ -102,7 +102,7 @@ func TestP13AMessageWaitsForItsRunsRowThatIsReadAnewInTheSameMoment(t *testing.T
 		w.Settled(1)
 		r := p.Of.running.Load()
 		w.Sim.Inject(azsim.Rule{Operations: []string{"GetEntity"}, Fault: azsim.DelayBefore, Delay: time.Second})
-		hold, _ := r.hold(0)
+		hold, _ := r.segments.hold(0)
 		d := &message.Delivery{Count: 3, Header: codec.Header{Run: w.Run, Tasks: codec.MakeNSet(0, 1, 2)}, Epoch: hold.Epoch}
 		since, ok := r.recorder.FencedAt(d.Header.Segment, d.Epoch)
 		if !ok {

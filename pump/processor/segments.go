@@ -4,15 +4,27 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/waits"
+	"github.com/queuepump/queuepump/pump/processor/internal/base"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
+	"github.com/queuepump/queuepump/pump/processor/internal/record"
 )
 
 // ErrSegmentGone ends the handlers of a segment that this process does not hold any more.
 var ErrSegmentGone = errors.New(
 	"the task's segment went to another processor; the task will be delivered again",
 )
+
+// segments are those that this process may take tasks of.
+type segments struct {
+	*base.Env
+	*owned
+	recorder *record.Recorder // nil: nothing is recorded
+	lease    time.Duration    // of this process in the cluster
+}
 
 // owned lists what is in hand of each held segment: a message from when it is known to be this
 // process's own until it is settled, and so, in mode once, recorded. A segment is handed over when
@@ -67,19 +79,19 @@ func (o *owned) of(segments []uint32) (ds []*message.Delivery) {
 
 // own makes a delivery this process's if it holds the segment, and reports
 // whether it does.
-func (r *run) own(d *message.Delivery) bool {
-	if r.Workload.Shared {
+func (o *segments) own(d *message.Delivery) bool {
+	if o.Workload.Shared {
 		return true
 	}
-	if _, ok := r.hold(d.Header.Segment); !ok {
+	if _, ok := o.hold(d.Header.Segment); !ok {
 		return false
 	}
 	// The delivery is listed first, and the hold asked again then: a hand-over that begins in between
 	// finds the delivery in the list or is seen here.
-	r.owned.add(d)
-	h, ok := r.hold(d.Header.Segment)
+	o.add(d)
+	h, ok := o.hold(d.Header.Segment)
 	if !ok {
-		r.disown(d)
+		o.disown(d)
 		return false
 	}
 	d.Epoch = h.Epoch
@@ -91,28 +103,16 @@ func (r *run) own(d *message.Delivery) bool {
 // disown takes a delivery off its segment's list. The last delivery of a segment that is being
 // handed over lets the segment go. (It is off the list before that is asked: a hand-over that
 // begins in between finds the list empty.)
-func (r *run) disown(d *message.Delivery) {
+func (o *segments) disown(d *message.Delivery) {
 	if d.Unhold != nil {
 		d.Unhold()
 	}
-	if !r.owned.remove(d) {
+	if !o.remove(d) {
 		return
 	}
-	m := r.Member.Load()
+	m := o.Member.Load()
 	if _, ok := m.Hold(d.Header.Segment); !ok {
 		m.Settle(d.Header.Segment)
-	}
-}
-
-// handOver begins to give up segments, or notes that they are lost: their tasks are not started any
-// more, and what was not started goes back without an attempt.
-func (r *run) handOver(segments []uint32) {
-	r.follow() // or it would get again what it puts back
-	for _, d := range r.owned.of(segments) {
-		r.withdraw(d)
-	}
-	if r.recorder != nil {
-		r.recorder.Hurry(segments)
 	}
 }
 
@@ -120,9 +120,9 @@ func (r *run) handOver(segments []uint32) {
 // segment, and if there is a ledger, it is the ledger's writer (P3.2). From then on this processor
 // knows all that a former owner recorded, and the ledger refuses what the former owner finishes
 // later.
-func (r *run) hold(segment uint32) (cluster.Hold, bool) {
-	h, ok := r.Member.Load().Hold(segment)
-	if ok && r.recorder != nil && !r.recorder.Ready(h) {
+func (o *segments) hold(segment uint32) (cluster.Hold, bool) {
+	h, ok := o.Member.Load().Hold(segment)
+	if ok && o.recorder != nil && !o.recorder.Ready(h) {
 		return cluster.Hold{}, false
 	}
 	return h, ok
@@ -131,19 +131,69 @@ func (r *run) hold(segment uint32) (cluster.Hold, bool) {
 // notMine says what becomes of a message whose segment this process does not hold: it is put into
 // its home queue if that is this process's task (P6.4), else put back for its owner (P7). Neither
 // is unpacked, and neither counts as an attempt.
-func (r *run) notMine(d *message.Delivery) *message.Disposition {
+func (o *segments) notMine(d *message.Delivery) *message.Disposition {
 	d.Started.Store(true)
-	if r.Stopping.Load() { // it will not be here again, so others may have it now
+	if o.Stopping.Load() { // it will not be here again, so others may have it now
 		return &message.Disposition{PassOn: true}
 	}
-	if r.mine(d.Header.Segment) { // and its ledger will not be so soon
-		return r.notNow(d, lobbyStuck)
+	if o.mine(d.Header.Segment) { // and its ledger will not be so soon
+		return notNow(o.Jitter, d, lobbyStuck)
 	}
-	s := r.Assignment.Load()
+	s := o.Assignment.Load()
 	if home := s.Stray(d.Queue, d.Header.Segment); home != nil {
 		return &message.Disposition{Forward: home}
 	}
 	return &message.Disposition{
-		PassOn: true, Delay: s.PassOn(r.Jitter, d.Queue, d.Header.Segment, d.ID, d.Dequeued, r.lease()),
+		PassOn: true, Delay: s.PassOn(o.Jitter, d.Queue, d.Header.Segment, d.ID, d.Dequeued, o.lease),
+	}
+}
+
+// waits reports whether messages of a segment that is not to be worked on here wait in hand:
+// it is this process's, or is about to be.
+func (o *segments) waits(segment uint32) bool {
+	if o.Stopping.Load() || o.recorder != nil && o.recorder.IsStuck(segment) {
+		return false
+	}
+	return o.mine(segment)
+}
+
+// mine reports whether a segment is this process's, ready to be worked on or not, or will be
+// next: it is planned for this process, and no live member has it.
+func (o *segments) mine(segment uint32) bool {
+	m := o.Member.Load()
+	if m.Keeps(segment) {
+		return true
+	}
+	v := m.View()
+	if v == nil || v.Workload.Shared {
+		return false
+	}
+	owner, live := v.OwnerOf(segment)
+	if live {
+		return owner.Instance == o.Cfg.Instance
+	}
+	rank := v.Rank(o.Cfg.Instance)
+	return rank >= 0 && v.Plan()[segment] == rank
+}
+
+// unready marks, by shard, the home queues of segments whose messages would wait in the lobby.
+func (o *segments) unready(s *base.Assignment) []bool {
+	marks := make([]bool, len(s.Of.Shards))
+	if s.View.Workload.Shared {
+		return marks
+	}
+	for n := range uint32(s.Of.Segments) {
+		if home := s.Of.Home(n); !marks[home] {
+			_, ready := o.hold(n)
+			marks[home] = !ready && o.waits(n)
+		}
+	}
+	return marks
+}
+
+// notNow puts a message of this process's own back for a while, without suspecting it.
+func notNow(j waits.Jitter, d *message.Delivery, delay time.Duration) *message.Disposition {
+	return &message.Disposition{
+		Ours: true, Delay: j.Around(delay, "not now", d.ID, uint64(max(d.Dequeued, 1))),
 	}
 }

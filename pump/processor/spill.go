@@ -10,6 +10,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor/internal/base"
+	"github.com/queuepump/queuepump/pump/processor/internal/poll"
 )
 
 // When a spill mark is taken back.
@@ -28,7 +29,8 @@ const (
 // spillWatch follows the marks of held segments, and takes back marks that are not needed any more.
 // Only the owner does that.
 type spillWatch struct {
-	r *run
+	*base.Env
+	poller *poll.Poller
 
 	mu    sync.Mutex // guards what follows
 	marks map[spillKey]*spillMark
@@ -46,8 +48,8 @@ type spillMark struct {
 	last        time.Time // when the queue last brought a message of the segment, or since
 }
 
-func newSpillWatch(r *run) *spillWatch {
-	return &spillWatch{r: r, marks: map[spillKey]*spillMark{}}
+func newSpillWatch(env *base.Env, p *poll.Poller) *spillWatch {
+	return &spillWatch{Env: env, poller: p, marks: map[spillKey]*spillMark{}}
 }
 
 // follow notes which marks there are.
@@ -97,10 +99,10 @@ func (w *spillWatch) over(now time.Time) (by [spillChoices + 1][]uint32) {
 			continue
 		}
 		// Silence counts as far as the queue was read.
-		if read, _ := w.r.poller.LastAnswer(m.queue); read.Sub(m.last) < spillQuiet {
+		if read, _ := w.poller.LastAnswer(m.queue); read.Sub(m.last) < spillQuiet {
 			continue
 		}
-		if _, well := w.r.poller.LastAnswer(m.home); well {
+		if _, well := w.poller.LastAnswer(m.home); well {
 			by[k.choice] = append(by[k.choice], k.segment)
 		}
 	}
@@ -118,19 +120,19 @@ func (w *spillWatch) run(ctx context.Context) {
 func (w *spillWatch) clear(ctx context.Context, now time.Time) {
 	by := w.over(now)
 	for choice, segments := range by {
-		if len(segments) == 0 || w.r.Stopping.Load() {
+		if len(segments) == 0 || w.Stopping.Load() {
 			continue
 		}
 		try, cancel := context.WithTimeout(ctx, waits.RequestTimeout)
-		err := w.r.Member.Load().ClearSpill(try, segments, choice)
+		err := w.Member.Load().ClearSpill(try, segments, choice)
 		cancel()
 		if err != nil {
-			w.r.Log.Warn("a spill mark could not be taken back; it is tried again",
+			w.Log.Warn("a spill mark could not be taken back; it is tried again",
 				"segments", segments, "choice", choice, "error", err)
 			continue
 		}
 		w.forget(segments, choice)
-		w.r.Log.Info("tasks go only to their homes again", "segments", segments, "choice", choice)
+		w.Log.Info("tasks go only to their homes again", "segments", segments, "choice", choice)
 	}
 }
 

@@ -152,7 +152,7 @@ func (p *Processor) State() State {
 	s.Messages = r.Messages.Count()
 	s.Done = r.summary()
 	s.Gate = s.Done.Waiting
-	if mark := r.paused.Load(); mark != nil {
+	if mark := r.aside.paused.Load(); mark != nil {
 		s.PausedSince, s.PausedBy = &mark.Since, mark.By
 	}
 	var m *shardmap.Map
@@ -180,7 +180,7 @@ func (p *Processor) State() State {
 	switch now {
 	case phaseStarting:
 		s.Reasons = append(s.Reasons, "it is starting")
-		if s.NoWorkload = r.noWorkload.Load(); s.NoWorkload {
+		if s.NoWorkload = r.start.noWorkload.Load(); s.NoWorkload {
 			s.Reasons = append(s.Reasons, "it waits for the workload to be made by the first distributor")
 		}
 	case phaseWaiting:
@@ -202,7 +202,7 @@ func (p *Processor) State() State {
 		}
 	}
 	s.Reasons = append(s.Reasons, member.OfAccounts(s.Accounts)...)
-	r.addLateness(&s)
+	r.workers.late.Load().addTo(&s)
 	for _, amiss := range r.o.Amiss {
 		if why := amiss(); why != "" {
 			s.Reasons = append(s.Reasons, why)
@@ -212,9 +212,8 @@ func (p *Processor) State() State {
 	return s
 }
 
-// addLateness says which handlers have not returned for long.
-func (r *run) addLateness(s *State) {
-	late := r.lateness()
+// addTo says which handlers have not returned for long.
+func (late *lateness) addTo(s *State) {
 	if late == nil || late.oldest.IsZero() {
 		return
 	}
@@ -224,14 +223,6 @@ func (r *run) addLateness(s *State) {
 			fmt.Sprintf("its %d handlers have not returned, the first since %s", late.overdue,
 				late.oldest.UTC().Format(time.RFC3339)))
 	}
-}
-
-// lateness is that of the handlers; nil before there are handlers.
-func (r *run) lateness() *lateness {
-	if phase(r.phase.Load()) < phaseWorking {
-		return nil
-	}
-	return r.workers.late.Load()
 }
 
 // addLedger adds the state of the ledger, if there is one.

@@ -21,7 +21,7 @@ type deliveryCounts struct {
 }
 
 func (c *deliveryCounts) note(p *Processor, t *pump.Task) {
-	for _, d := range p.running.Load().owned.of([]uint32{t.Segment}) {
+	for _, d := range p.running.Load().segments.of([]uint32{t.Segment}) {
 		if d.Header.Run == t.Run && d.Header.Tasks.Contains(t.N) {
 			c.mu.Lock()
 			defer c.mu.Unlock()

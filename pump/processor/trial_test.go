@@ -10,7 +10,6 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
-	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // P4.2, window 14: a suspect whose trial begins while a renewal is under way that finds out
@@ -50,18 +49,15 @@ func TestP42ATrialIsOverThatFindsItsMessageLostBeforeItIsMarked(t *testing.T) {
 				if next == nil {
 					t.FailNow()
 				}
-				lease := func() (receipt storage.Receipt, renews bool) {
-					r.keeper.Mu.Lock()
-					defer r.keeper.Mu.Unlock()
-					return next.Lease.Receipt, next.Lease.Renews
-				}
 				// As a renewal does whose answer is lost.
-				receipt, _ := lease()
+				receipt, err := r.keeper.Take(t.Context(), next)
+				must(t, err)
+				r.keeper.GiveBack(next, false)
 				if _, err := w.Queue("accounta", next.Queue.Name).Renew(t.Context(), receipt, 30*time.Second); err != nil {
 					t.Fatal(err)
 				}
 				slow := w.Fault(azsim.Rule{Fault: azsim.DelayBefore, Delay: 2 * time.Second, Object: next.Queue.Name}, "UpdateMessage")
-				w.Within(20*time.Second, "it is being renewed", func() bool { _, renews := lease(); return renews })
+				w.Within(20*time.Second, "it is being renewed", func() bool { return slow.Hits() == 1 })
 				close(goOn) // its trial begins
 				w.Within(20*time.Second, "it is not marked", func() bool { return w.Logged("could not be marked") == 1 })
 				slow.Remove()

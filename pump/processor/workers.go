@@ -47,10 +47,8 @@ type panicked struct{ value any }
 
 func (e *panicked) Error() string { return fmt.Sprintf("panic: %v", e.value) }
 
-const (
-	// watchEvery is how exactly the time for one task is kept.
-	watchEvery = time.Second
-)
+// watchEvery is how exactly the time for one task is kept.
+const watchEvery = time.Second
 
 // workers runs handlers: as many slots as Options.Concurrency; each is one goroutine that takes one
 // task after the other. A slot whose handler ignores its context stays taken until the handler
@@ -132,7 +130,7 @@ func (s *worker) runNext() (more bool) {
 	}
 	more = true // after a panic as well
 	if r.rate.holds() {
-		if !r.awaitRate(d, from, to) {
+		if !s.pool.awaitRate(d, from, to) {
 			s.took, s.ended = 0, time.Now()
 			return more
 		}
@@ -204,7 +202,7 @@ func (s *worker) startTasks(d *message.Delivery, from, to int, now time.Time) co
 		s.of = d
 	}
 	s.d, s.from, s.to, s.began, s.over, s.abandoned = d, from, to, now, time.Time{}, false
-	s.pool.r.countStarts(d, s.at, to-from, s.began)
+	s.pool.countStarts(d, s.at, to-from, s.began)
 	return s.ctx
 }
 
@@ -227,82 +225,13 @@ func (s *worker) endTasks(ctx context.Context, err error, errs []error) {
 		s.of = nil
 		return
 	}
-	if s.pool.r.batch == nil {
-		s.pool.r.recordOutcome(ctx, d, d.At(from), err, began, span.Context())
-		return
-	}
 	for i := from; i < to; i++ {
 		e := err
 		if e == nil && errs != nil {
 			e = errs[i-from]
 		}
-		s.pool.r.recordOutcome(ctx, d, d.At(i), e, began, span.Context())
+		s.pool.recordOutcome(ctx, d, d.At(i), e, began, span.Context())
 	}
-}
-
-// recordOutcome notes the outcome of one task. The last one of a message settles it.
-func (r *run) recordOutcome(
-	ctx context.Context, d *message.Delivery, i int, err error, began time.Time,
-	span trace.SpanContext,
-) {
-	v, after := verdictOf(ctx, err)
-	if waited := !d.Header.NotNow.First.IsZero(); v > message.Finished || waited {
-		fresh := !waited && d.Header.Attempt == 0
-		v, after = r.notNows.judge(&d.Tasks[i], v, after, err, began, fresh)
-	}
-	switch v {
-	case message.Finished:
-		r.Counts.Handled.Add(1)
-	case message.Skipped:
-		r.Counts.Skipped.Add(1)
-	case message.Failed:
-		r.Counts.Failed.Add(1)
-	case message.Rejected:
-		r.Counts.Rejected.Add(1)
-	case message.NotNow:
-		r.Counts.NotNow.Add(1)
-	}
-	if v > message.Finished {
-		r.failures.note(d, i, v, err, span)
-	}
-	d.Mu.Lock()
-	d.Verdicts[i] = v
-	if v > message.Finished {
-		d.Troubles = append(d.Troubles, message.Trouble{Task: i, After: after, Err: err})
-	}
-	d.Pending--
-	last := d.Pending == 0
-	d.Mu.Unlock()
-	if last {
-		d.Settler.Add(d)
-	}
-}
-
-// verdicts are those of the outcomes that a handler says outright.
-var verdicts = map[pump.Outcome]message.Verdict{
-	pump.OutcomeDone: message.Skipped, pump.OutcomeRejected: message.Rejected,
-	pump.OutcomeUntried: message.Unfinished, pump.OutcomeBusy: message.NotNow,
-	pump.OutcomeRetry: message.Retry,
-}
-
-// verdictOf says what a handler's error means, as [pump.OutcomeOf] does. What an answer means says
-// notNows.judge, of a task that failed.
-func verdictOf(ctx context.Context, err error) (v message.Verdict, after time.Duration) {
-	is, after := pump.OutcomeOf(err)
-	switch v, said := verdicts[is]; {
-	case err == nil:
-		return message.Finished, 0
-	case is == pump.OutcomeUntried && after > 0:
-		return message.Postponed, after
-	case said && answerOf(err) == "":
-		return v, after
-	}
-	// A handler whose context ended for reasons that are not its task's cannot
-	// be blamed for returning early.
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, ErrTimedOut) {
-		return message.Unfinished, 0
-	}
-	return message.Failed, after
 }
 
 // watch ends the contexts of handlers that take too long, and gives up handlers that then do not
@@ -317,7 +246,7 @@ func (p *workers) watch(ctx context.Context) {
 		p.r.notNows.grow(now)
 		for i := range p.all {
 			s := &p.all[i]
-			s.check(now)
+			s.abandon(now, false)
 			s.mu.Lock()
 			if s.d != nil && (oldest == nil || s.began.Before(late.oldest)) {
 				late.oldest, oldest = s.began, s
@@ -365,45 +294,36 @@ func (s *worker) says(overdue int) {
 	})
 }
 
-func (s *worker) check(now time.Time) {
-	s.mu.Lock()
-	if s.d == nil || s.abandoned {
-		s.mu.Unlock()
-		return
-	}
+// hangs reports whether a handler has not returned for long after its context ended. It ends the
+// context of a handler that takes too long. s.mu is held.
+func (s *worker) hangs(now time.Time) bool {
 	if limit := s.pool.r.o.Timeout; limit > 0 && now.Sub(s.began) >= limit && s.ctx.Err() == nil {
 		s.pool.r.Log.Warn("handler takes too long; its context is ended",
 			append(s.d.TaskAttrs(s.d.At(s.from), s.span.Context()), "for", now.Sub(s.began))...)
 		s.endCtx(ErrTimedOut)
 	}
-	switch {
-	case s.ctx.Err() == nil:
-	case s.over.IsZero():
+	if s.ctx.Err() != nil && s.over.IsZero() {
 		s.over = now
-	case now.Sub(s.over) >= trial.HungAfter:
-		s.abandon() // unlocks
-		return
 	}
-	s.mu.Unlock()
+	return !s.over.IsZero() && now.Sub(s.over) >= trial.HungAfter
 }
 
 // giveUp abandons every handler that has not returned. Their contexts have ended.
 func (p *workers) giveUp() {
 	for i := range p.all {
-		s := &p.all[i]
-		s.mu.Lock()
-		if s.d != nil && !s.abandoned {
-			s.abandon()
-		} else {
-			s.mu.Unlock()
-		}
+		p.all[i].abandon(time.Now(), true)
 	}
 }
 
-// abandon settles what the slot works on without its handler. It is called with s.mu held and
-// releases it. A handler that hangs has made an attempt; a handler that only outlives its lease or
-// the processor has not.
-func (s *worker) abandon() {
+// abandon settles what the slot works on without its handler if the handler hangs; all: or does
+// not. A handler that hangs has made an attempt; a handler that only outlives its lease or the
+// processor has not.
+func (s *worker) abandon(now time.Time, all bool) {
+	s.mu.Lock()
+	if s.d == nil || s.abandoned || !all && !s.hangs(now) {
+		s.mu.Unlock()
+		return
+	}
 	s.abandoned = true
 	d, from, to, ctx, span := s.d, s.from, s.to, s.ctx, s.span
 	s.mu.Unlock()
@@ -414,49 +334,96 @@ func (s *worker) abandon() {
 		append(d.TaskAttrs(d.At(from), span.Context()), "cause", context.Cause(ctx))...)
 	// The handler may read the tasks for as long as it runs, so their buffer
 	// never goes back to a pool.
-	d.Mu.Lock()
-	d.Hung = true
-	d.Mu.Unlock()
+	d.Outcomes.Hang()
 	for i := from; i < to; i++ {
-		r.recordOutcome(ctx, d, d.At(i), errHung, time.Time{}, trace.SpanContext{})
+		s.pool.recordOutcome(ctx, d, d.At(i), errHung, time.Time{}, trace.SpanContext{})
 	}
 }
 
-// lost makes sure that no further task of a message is started after its lease is no longer
-// trusted, and ends its handlers if ends says so.
-func (r *run) lost(d *message.Delivery, ends bool) {
-	if ends {
-		r.Counts.Lost.Add(1)
-		attrs := d.Attrs()
-		r.Lines.Of("lost").Add(d.Count, func(messages, _ int) {
-			r.Log.Warn("lease lost; the message will be delivered again",
-				append(attrs, "messages", messages)...)
-		})
-		d.End(ErrLeaseEnded)
+// countStarts counts the tasks of a message that a slot has started at a time: only first tries,
+// whose time shows the way here and not the wait for another try.
+func (p *workers) countStarts(d *message.Delivery, slot, tasks int, now time.Time) {
+	r, took := p.r, now.Sub(d.Born)
+	if d.Exact && d.Header.Attempt == 0 && d.Header.Generation == 0 {
+		r.latency.add(slot, tasks, took, now)
 	}
-	r.withdraw(d)
+	queues.HookStarted(&r.Cfg.Hooks, tasks, took)
 }
 
-// withdraw gives the tasks of a message that were not started the verdict
-// unfinished, and settles it if that was all.
-func (r *run) withdraw(d *message.Delivery) {
-	if r.lobby.remove(d) {
-		return
+// rateLimit keeps all processors of a workload together below a rate of tasks (Options.MaxRate): a
+// budget like those of the accounts, shared by demand (P8.1), but of tasks. It also keeps this
+// process below the rate at which tasks are told "not now" (P8.4). One slot at a time has a task
+// and waits for its turn (Backlog.pacing): a process that stops could not give back the tasks of
+// all slots.
+type rateLimit struct {
+	budget *queues.Budget // nil: as many tasks as there are handlers for
+	brake  *queues.Brake
+	over   context.Context // ends when no task is started any more
+	end    context.CancelFunc
+
+	mu       sync.Mutex      // guards what follows
+	turns    context.Context // ends with a pause: a waiting task then goes back
+	endTurns context.CancelFunc
+}
+
+// errUnpaced is why a task was not started whose turn did not come.
+var errUnpaced = errors.New("its turn did not come while it could be started")
+
+func newRateLimit(b *queues.Budget, brake *queues.Brake) *rateLimit {
+	p := &rateLimit{budget: b, brake: brake}
+	p.over, p.end = context.WithCancel(context.Background())
+	p.turns, p.endTurns = context.WithCancel(p.over)
+	return p
+}
+
+// pause ends all waiting for a turn.
+func (p *rateLimit) pause() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.endTurns()
+	p.turns, p.endTurns = context.WithCancel(p.over)
+}
+
+// wait waits until so many tasks of a message may be started; false: they may not any more.
+func (p *rateLimit) wait(d *message.Delivery, tasks int, paused func() bool) bool {
+	p.mu.Lock()
+	turns := p.turns
+	p.mu.Unlock()
+	if paused() { // the turns that end with this pause may have been those before
+		return false
 	}
-	unstarted, unopened := r.backlog.Withdraw(d)
-	defer r.trials.StartDue()
-	if unopened {
-		d.Settle()
+	ctx, cancel := context.WithCancel(d.Ctx)
+	defer cancel()
+	defer context.AfterFunc(turns, cancel)()
+	if p.budget != nil && p.budget.Spend(ctx, queues.ClassGet, tasks) != nil {
+		return false
 	}
-	if unstarted == 0 {
-		return
+	return p.brake.Spend(ctx, tasks) == nil
+}
+
+// holds reports whether tasks may have to wait for their turn.
+func (p *rateLimit) holds() bool { return p.budget != nil || p.brake.Rate() > 0 }
+
+// awaitRate waits until the tasks that the backlog has given may start; false: they have been put
+// back.
+func (p *workers) awaitRate(d *message.Delivery, from, to int) bool {
+	r := p.r
+	ok := r.rate.wait(d, to-from, r.aside.isPaused)
+	r.backlog.StartNext()
+	if !ok {
+		d.Started.Store(true)
+		for i := from; i < to; i++ {
+			p.recordOutcome(d.Ctx, d, d.At(i), pump.Release(errUnpaced), time.Time{},
+				trace.SpanContext{})
+		}
 	}
-	d.Started.Store(true)
-	d.Mu.Lock()
-	d.Pending -= unstarted
-	last := d.Pending == 0
-	d.Mu.Unlock()
-	if last {
-		d.Settler.Add(d)
-	}
+	return ok
+}
+
+// newTaskBudget makes the budget of a rate of tasks. It begins with one task: a burst comes only
+// with time.
+func newTaskBudget(rate float64) *queues.Budget {
+	b := queues.NewWithBurst(rate, 1)
+	b.Bucket.Owe(time.Now(), b.Bucket.Burst-1)
+	return b
 }

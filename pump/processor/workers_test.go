@@ -42,52 +42,6 @@ func TestTheContextsOfHandlersSayWhyTheyEnd(t *testing.T) {
 	}
 }
 
-// A handler in Go makes a TaskError by hand, too: with an outcome that is none, a time that is over,
-// or none at all in a variable that is returned. It ends no process, and OutcomeOf says what a
-// processor makes of it.
-func TestATaskErrorMadeByHandIsJudgedAsOutcomeOfSays(t *testing.T) {
-	var none *pump.TaskError
-	for _, c := range []struct {
-		err   error
-		is    message.Verdict
-		word  pump.Outcome
-		after time.Duration
-	}{
-		{none, message.Failed, pump.OutcomeFailed, 0},
-		{fmt.Errorf("wrapped: %w", errors.Join(none, testworld.ErrFlop)), message.Failed, pump.OutcomeFailed, 0},
-		{&pump.TaskError{}, message.Failed, pump.OutcomeFailed, 0},
-		{&pump.TaskError{Outcome: "later", After: time.Hour}, message.Failed, pump.OutcomeFailed, 0},
-		{&pump.TaskError{Outcome: pump.OutcomeRetry, After: -time.Second}, message.Retry, pump.OutcomeRetry, 0},
-		{&pump.TaskError{Outcome: pump.OutcomeBusy, After: -time.Second}, message.NotNow, pump.OutcomeBusy, 0},
-		{&pump.TaskError{Outcome: pump.OutcomeBusy, Answer: "429", After: time.Hour}, message.Failed, pump.OutcomeBusy, time.Hour}, // until it is judged
-		{&pump.TaskError{Outcome: pump.OutcomeFailed, After: time.Hour}, message.Failed, pump.OutcomeFailed, time.Hour},
-		{&pump.TaskError{Outcome: pump.OutcomeUntried, After: -time.Second}, message.Unfinished, pump.OutcomeUntried, 0},
-		{&pump.TaskError{Outcome: pump.OutcomeUntried, After: time.Hour}, message.Postponed, pump.OutcomeUntried, time.Hour},
-		{&pump.TaskError{Outcome: pump.OutcomeRejected, After: time.Hour}, message.Rejected, pump.OutcomeRejected, 0},
-		{&pump.TaskError{Outcome: pump.OutcomeDone, After: time.Hour}, message.Skipped, pump.OutcomeDone, 0},
-	} {
-		if v, after := verdictOf(t.Context(), c.err); v != c.is || after != c.after {
-			t.Errorf("%v is judged %d after %v, want %d after %v", c.err, v, after, c.is, c.after)
-		}
-		if word, after := pump.OutcomeOf(c.err); word != c.word || after != c.after {
-			t.Errorf("%v is %q after %v, want %q after %v", c.err, word, after, c.word, c.after)
-		}
-	}
-}
-
-// A nil *pump.TaskError as an error is a failure like others: its tasks go into quarantine in the
-// end, and the processor goes on.
-func TestANilTaskErrorOfAHandlerEndsNoProcess(t *testing.T) {
-	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
-		w.Put("accounta", "work-00", 1, 2)
-		var none *pump.TaskError
-		h := &testworld.Seen{Work: func(context.Context, *pump.Task) error { return none }}
-		p := w.start(w.processor(h, Options{Retry: pump.RetryPolicy{MaxAttempts: 2, Base: time.Second}}))
-		w.Within(time.Minute, "both are in quarantine, in one message", func() bool { return w.Count("accounta", "work-poison") == 1 })
-		p.End()
-	})
-}
-
 // TestHandlersThatHangAreCountedAndSaid within ten seconds of being overdue, and the processor ends
 // within its grace all the same.
 func TestHandlersThatHangAreCountedAndSaid(t *testing.T) {

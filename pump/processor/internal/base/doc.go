@@ -6,9 +6,4 @@
 //
 // Ownership says by a view of the cluster which queues a processor reads, which member owns a
 // message, and when a message of another member comes back (P6, P7).
-//
-// # Backlog
-//
-// Backlog holds fetched messages with tasks that were not started, within bounds of tasks and
-// bytes. It lets tasks start in order, or one alone.
 package base

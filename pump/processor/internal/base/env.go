@@ -14,6 +14,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/shardmap"
 )
 
 // Env is what the parts of one Run share.
@@ -25,7 +26,7 @@ type Env struct {
 	Log      *slog.Logger
 	Jitter   waits.Jitter
 	Queues   *queues.Set
-	Workload *workload.Workload
+	Workload *workload.Workload // nil until it is loaded
 	Runs     *runCache
 	Tallies  *tallies
 	Gets     *InFlight // gets under way
@@ -44,30 +45,41 @@ type Env struct {
 
 	Lines  logs.Kinds // warnings that could come with every message
 	alarms logs.Kinds // errors that would repeat with every message
-
-	// What the ledger's side asks of the others.
-	Refollow func() // what may be worked on has changed
-	GetMore  func() // there is room again
-	// when a queue last left a get unanswered; all: they answer now
-	Answered   func() (dark time.Time, all bool)
-	Unread     func() time.Duration // for how long messages may wait unread in a queue
-	Visibility func() time.Duration // of what is got now
-	OwnLease   func() time.Duration // of this process in the cluster
 }
 
-// NewEnv makes what the parts of a Run share, except for what they ask of each other. It makes no
-// request.
-func NewEnv(cfg *setup.Config) *Env {
-	return &Env{
-		Cfg: cfg, Log: cfg.Log.With("workload", cfg.Workload, "instance", cfg.Instance),
+// NewEnv makes what the parts of a Run share, but for the workload. It makes no request. Wire goes
+// on when ctx has ended.
+func NewEnv(ctx context.Context, cfg *setup.Config, reducer ledger.Reducing, discards bool,
+	maxBytes int64,
+) *Env {
+	r := &Env{
+		Cfg: cfg, Reducer: reducer, Discards: discards, MaxBytes: maxBytes,
+		Log:    cfg.Log.With("workload", cfg.Workload, "instance", cfg.Instance),
 		Jitter: waits.Jitter(cfg.Instance), Queues: queues.Open(&cfg.Config), Began: time.Now(),
 		Lines: logs.Kinds{Every: logs.PerTask}, Gets: NewInFlight(), Messages: NewInFlight(),
 	}
+	r.Runs = NewRunCache(workload.NewRuns(r.Queues.Control, cfg.Workload), r.Log)
+	r.Tallies = r.newTallies()
+	r.Wire, r.CutWire = context.WithCancel(context.WithoutCancel(ctx))
+	return r
 }
 
 // AlarmOnce logs an error that would repeat with every message, at most once a minute.
 func (r *Env) AlarmOnce(kind, msg string, attrs ...any) {
 	r.alarms.Of(kind).Say(r.Log.Error, msg, attrs...)
+}
+
+// Reach gives the queue of a shard. It is nil, with an alarm, if this process has no credentials
+// for the account, as one added since its start.
+func (r *Env) Reach(s shardmap.Shard) *queues.Queue {
+	q, err := r.Queues.Queue(s.Account, s.Queue)
+	if err != nil {
+		r.AlarmOnce("account "+s.Account,
+			"queues cannot be read here; other processors must, or none does", "account", s.Account,
+			"error", err)
+		return nil
+	}
+	return q
 }
 
 // counters is what a Summary is made of.

@@ -176,8 +176,8 @@ func (r *Env) tallyRow() string {
 	return r.Cfg.Instance + "." + r.Began.UTC().Format("20060102T150405")
 }
 
-// NewTallies makes the tallies of this process, which are rows of the workload.
-func (r *Env) NewTallies() *tallies {
+// newTallies makes the tallies of this process, which are rows of the workload.
+func (r *Env) newTallies() *tallies {
 	row := r.tallyRow()
 	return NewTallies(func(ctx context.Context, tallies []workload.RunTally) error {
 		return workload.NoteTallies(ctx, r.Queues.Control, r.Cfg.Workload, row, tallies...)

@@ -1,5 +1,5 @@
-// Package leases keeps messages hidden while they are in hand ([Keeper]), and says for how long
-// they are hidden and when failed tasks are tried again ([Timing]).
+// Package leases says for how long messages are hidden while they are in hand, and when failed
+// tasks are tried again ([Timing]).
 //
 // # The lease in numbers
 //
@@ -21,15 +21,4 @@
 // settling. A message settled within the first 4 fifteenths needs no renewal: hence 15/4. A lease
 // counts from when its get or renewal was sent, because the service cannot have hidden the message
 // before.
-//
-// # Lost leases
-//
-// A renewal without an answer is tried again with the known receipt. Success means that the lost
-// one never acted. "Gone" means that it did, or that another process has the message: then no
-// further task of the message is started, running handlers may go on until the old deadline less
-// the margin, and nothing is deleted. "Gone" without such doubt ends handlers at once.
-//
-// A lease that merely ran out does not stop a delete of finished work: its receipt is good until
-// another process gets the message (window 10), so the delete is tried for five more minutes.
-// Copies (poison, other delays) are only put while the lease is trusted.
 package leases

@@ -1,6 +1,7 @@
 package leases
 
 import (
+	"errors"
 	"math"
 	"math/bits"
 	"sync"
@@ -9,6 +10,9 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/waits"
 )
+
+// ErrEnded says that the receipt of a message is dead.
+var ErrEnded = errors.New("the message's lease has ended; it will be delivered again")
 
 // The terms on which messages are taken and put back, if the user fixes none (origins W5: the
 // worker keeps metrics of its own past).

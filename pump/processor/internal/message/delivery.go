@@ -41,12 +41,13 @@ type Delivery struct {
 	Waits    bool      // in the lobby
 	// Together is how many messages its get has brought.
 	Together int
-	Lease    Lease
+	lease    lease
 
 	// The contents: the header's when received, the others once opened. They are let go when the
 	// settling is planned.
 	Text    []byte
 	Header  codec.Header
+	Count   int    // tasks
 	Foreign string // the identity of a message that no distributor made (P1.4)
 	// Key and Body are the task of such a message. Body may be Text, or what Text encodes.
 	Key, Body []byte
@@ -71,16 +72,14 @@ type Delivery struct {
 	// the tasks decide.
 	Whole *Disposition
 
-	Epoch  uint64      // of the hold on its segment
-	Listed int         // its place in the list of its segment, from 1; guarded by owned.mu
-	Unhold func() bool // stops waiting for the end of that hold
-	// it is to be split, and no task is started before; guarded by backlog.mu once it is there
-	Splits  bool
-	Trial   bool    // its one task is, or was, on trial (package trial)
-	Alone   uint32  // trials alone in a process that a row counts; see AloneTrials
-	Written written // its attempt is written down already, and where
-	Counted bool    // there may be a row that counts its attempts
-	Untried bool    // it is put back without an attempt
+	Epoch   uint64      // of the hold on its segment
+	Listed  int         // its place in the list of its segment, from 1; guarded by owned.mu
+	Unhold  func() bool // stops waiting for the end of that hold
+	Trial   bool        // its one task is, or was, on trial (package trial)
+	Alone   uint32      // trials alone in a process that a row counts; see AloneTrials
+	Written written     // its attempt is written down already, and where
+	Counted bool        // there may be a row that counts its attempts
+	Untried bool        // it is put back without an attempt
 	// Told is what the row of a message without room for a header is to say of "not now".
 	Told    codec.NotNow
 	Ctx     context.Context // of its handlers
@@ -90,20 +89,9 @@ type Delivery struct {
 	// Recording: its result waits for the ledger.
 	Recording atomic.Bool
 
-	// Guarded by backlog.mu.
-	Count     int // tasks
-	Next      int // the first place in the order of starting that was not started
-	Unstarted int // tasks that count as such
-	Place     place
-	Withdrawn bool // no further task is started
-	Opened    bool // it counts as an opened envelope
-	Weight    int64
+	slot slot
 
-	Mu       sync.Mutex // guards what follows
-	Verdicts []Verdict
-	Troubles []Trouble
-	Pending  int  // tasks without a verdict
-	Hung     bool // a handler that ignores its context may still read the tasks
+	Outcomes Outcomes
 
 	// Of the one settler that has it in hand.
 	Plan *Plan
@@ -330,8 +318,7 @@ func (d *Delivery) ServerTime() time.Time {
 
 // Wait is the verdict on a task that is in hand in another delivery.
 func (d *Delivery) Wait(i int, delay time.Duration) {
-	d.Verdicts[i] = Postponed
-	d.Troubles = append(d.Troubles, Trouble{Task: i, After: delay})
+	d.Outcomes.Set(Postponed, Trouble{Task: i, After: delay})
 }
 
 // ErrRunEnded is why tasks of an ended run go to quarantine if they are in a message with others.
@@ -341,30 +328,40 @@ var ErrRunEnded = errors.New("their run has ended; redriven tasks are still done
 // open.
 func (d *Delivery) Reject() {
 	for k := range d.Starts() {
-		i := d.At(k)
-		d.Verdicts[i] = Rejected
-		d.Troubles = append(d.Troubles, Trouble{Task: i, Err: ErrRunEnded})
+		d.Outcomes.Set(Rejected, Trouble{Task: d.At(k), Err: ErrRunEnded})
 	}
 }
 
 // Contributed lists what the finished tasks contribute to the reducer's state.
 func (d *Delivery) Contributed() (list []ledger.Contribution) {
+	verdicts, _ := d.Outcomes.All()
 	for i := range d.Contributions {
-		if d.Verdicts[i] == Finished {
+		if verdicts[i] == Finished {
 			list = append(list, ledger.Contribution{N: d.Tasks[i].N, Value: d.Contributions[i]})
 		}
 	}
 	return list
 }
 
+// slot is a message's place in the backlog, whose lock guards it.
+type slot struct {
+	place     place
+	next      int // the first place in the order of starting that was not started
+	unstarted int // tasks that count as such
+	weight    int64
+	opened    bool // it counts as an opened envelope
+	withdrawn bool // no further task is started
+	splits    bool // it is to be split, and no task is started before
+}
+
 // place is where in the backlog a delivery is.
 type place uint8
 
 const (
-	Nowhere  place = iota // not in it
-	Unopened              // fetched
-	Opening               // being opened
-	Runnable              // opened
+	nowhere   place = iota // not in it
+	fetched                // not opened
+	opening                // being opened
+	startable              // opened
 )
 
 // Settler is the settler of a delivery's queue, which goes on with it.
@@ -373,49 +370,3 @@ type Settler interface {
 	Park(d *Delivery)   // it waits for a commit, and for no request
 	Unpark(d *Delivery) // the commit is over
 }
-
-// Lease is this process's hold on one message.
-type Lease struct {
-	// Own is the right to speak about the message to the service, held by the goroutine that
-	// has put a token in: a renewal makes every other receipt stale, so a renewal
-	// and a delete under way together would lose the delete (D3, window 15).
-	Own chan struct{}
-
-	Since time.Time // when the get was sent that brought the message
-
-	// The lock keeper.mu guards the fields below.
-	Receipt storage.Receipt
-	Length  time.Duration // of the lease: what the get, or the last renewal, asked for
-	Until   time.Time     // on the local clock: before then no other process gets the message
-	Retry   time.Time     // the next renewal
-	Tries   uint64        // renewals so far, of any outcome
-	Failed  uint64        // those since the last success
-	Renews  bool          // a renewal is under way
-	// Doubt: a request of this process was not answered, so the receipt may be dead although no other
-	// process has the message (windows 9, 14).
-	Doubt bool
-	// Hidden is until when the message is invisible if an unanswered renewal acted. This process
-	// cannot settle it then.
-	Hidden time.Time
-	Ended  bool // trust is over: the handlers were told, nothing is renewed any more
-	Gone   bool // the service said that the receipt is no longer the newest
-	Index  int  // in the keeper's heap, -1 if not there
-	Next   time.Time
-}
-
-// Margin is the last part of a lease, which belongs to settling.
-func (l *Lease) Margin() time.Duration { return l.Length / marginPart }
-
-// Patience is for how long a renewal is waited for.
-func (l *Lease) Patience() time.Duration { return l.Length / patiencePart }
-
-// A lease in numbers, as parts of the visibility that was asked for (the user's, or one that
-// follows the work). The lease is renewed after a third, a renewal that is not answered within a
-// sixth is tried again, and the last sixth belongs to settling: handlers are stopped before it. At
-// 60 s there is time for three failed renewals; a smaller first part would only cost requests, a
-// larger one would leave one try.
-const (
-	RenewPart    = 3
-	patiencePart = 6
-	marginPart   = 6
-)

@@ -39,7 +39,7 @@ func (p *Poller) idle(d time.Duration) (over bool, again time.Duration, err erro
 		return false, time.Hour, nil // settling the last one wakes the poller
 	}
 	s := p.Assignment.Load()
-	damaged := p.Recorder.DamagedSegments()
+	damaged := p.Recorder().DamagedSegments()
 	if s == nil || s.Outside || s.Lacking > damaged || p.paused {
 		p.lacks = true
 		// a change of the held segments, or the end of the pause, wakes the poller

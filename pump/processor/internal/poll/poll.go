@@ -7,8 +7,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/waits"
-	"github.com/queuepump/queuepump/pump/processor/internal/base"
-	"github.com/queuepump/queuepump/pump/processor/internal/leases"
+	"github.com/queuepump/queuepump/pump/processor/internal/message"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -93,7 +92,7 @@ func (p *Poller) round(ctx context.Context) time.Duration {
 
 // startOne starts the next get in turn, if any; swept: of a queue that is swept.
 func (p *Poller) startOne(ctx context.Context, now time.Time, swept bool) bool {
-	if c := p.Recorder; p.paused || c != nil && c.Full() {
+	if c := p.Recorder(); p.paused || c != nil && c.Full() {
 		return false // a commit, or the end of the pause, wakes the poller
 	}
 	want := wanted{full: p.LobbyFull(p.maybeWaiting), swept: swept}
@@ -112,7 +111,7 @@ func (p *Poller) startOne(ctx context.Context, now time.Time, swept bool) bool {
 			continue
 		}
 		q := a.queues[next]
-		limit, room := probe, base.Reservation{}
+		limit, room := probe, message.Reservation{}
 		if q.failures == 0 {
 			if room = p.Backlog.Reserve(q.swept); room.Messages == 0 {
 				return false // the backlog wakes the poller when there is room again
@@ -148,7 +147,7 @@ func (p *Poller) startOne(ctx context.Context, now time.Time, swept bool) bool {
 // asking is what a get asks for.
 type asking struct {
 	limit   int // messages
-	room    base.Reservation
+	room    message.Reservation
 	waiting int // messages that may have to wait until their segments are ready
 }
 
@@ -162,7 +161,7 @@ func (p *Poller) get(ctx context.Context, a *account, q *entry, ask asking) {
 	wasSlow := !slow.Stop()
 	held := room
 	if wasSlow {
-		held = base.Reservation{} // given back already
+		held = message.Reservation{} // given back already
 	}
 	own, aside := p.Receive(Get{
 		Queue: q.queue, Messages: msgs, Sent: sent, Lease: lease, Limit: limit, Room: held,
@@ -184,7 +183,7 @@ func (p *Poller) get(ctx context.Context, a *account, q *entry, ask asking) {
 	switch now := time.Now(); {
 	case err != nil:
 		if mayHaveHidden(err) {
-			q.noteHidden(now.Add(lease + leases.HiddenLonger))
+			q.noteHidden(now.Add(lease + message.HiddenLonger))
 		}
 		p.failed(q, err, now)
 	case own == aside && (own == 0 || len(msgs) < limit):

@@ -11,6 +11,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/processor/internal/base"
 	"github.com/queuepump/queuepump/pump/processor/internal/leases"
+	"github.com/queuepump/queuepump/pump/processor/internal/message"
 	"github.com/queuepump/queuepump/pump/processor/internal/record"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -45,9 +46,9 @@ const (
 
 // Parts are the parts of a processor that the poller asks.
 type Parts struct {
-	Backlog  *base.Backlog
+	Backlog  *message.Backlog
 	Timing   *leases.Timing
-	Recorder *record.Recorder // nil: nothing is recorded. It is set before the first Follow.
+	Recorder func() *record.Recorder // gives nil if nothing is recorded
 	// Receive takes what a get brought, and says how many of the messages are this process's to
 	// work on, and how many of these are of runs that are dropped.
 	Receive func(g Get) (own, aside int)
@@ -67,7 +68,7 @@ type Get struct {
 	Sent     time.Time
 	Lease    time.Duration // that it asked for
 	Limit    int           // messages that it asked for
-	Room     base.Reservation
+	Room     message.Reservation
 }
 
 // Poller asks this process's queues of all accounts under one schedule: due queues only, one get

@@ -208,7 +208,7 @@ func (m *Committer) commit(p *partition, batch []*message.Delivery) {
 	})
 	held, all := m.c.Holds(p.number)
 	segments := m.c.r.Workload.Map.Segments
-	next := began.Add(apart(entities, held, all, segments, m.c.r.Visibility()))
+	next := began.Add(apart(entities, held, all, segments, m.c.parts.Timing.Lease()))
 	m.leave(p, batch, again, next)
 	for _, d := range batch {
 		d.Settler.Unpark(d)
@@ -237,7 +237,7 @@ func (m *Committer) leave(p *partition, batch, again []*message.Delivery, next t
 	q.Unlock()
 	waits.Signal(m.Wake)
 	if calm {
-		m.c.r.GetMore()
+		m.c.parts.GetMore()
 	}
 }
 
@@ -316,6 +316,7 @@ func tasksOf(e *ledger.Entry) int {
 // Enter makes the entries of a delivery whose settling is planned, and takes what will not be
 // recorded out of hand. poison are the tasks to be copied into quarantine.
 func (c *Recorder) Enter(d *message.Delivery, s *message.Plan, poison []message.ToQuarantine) {
+	verdicts, _ := d.Outcomes.All()
 	switch w := d.Whole; {
 	case !c.Once && w != nil: // there is nothing to contribute
 	case w != nil && (w.Record || w.Reason != "") && d.Begun.Len() > 0:
@@ -332,7 +333,7 @@ func (c *Recorder) Enter(d *message.Delivery, s *message.Plan, poison []message.
 		for k := range d.Starts() {
 			s.Entries = append(s.Entries, c.foreignEntry(d, d.At(k)))
 		}
-	case w != nil || d.Verdicts == nil:
+	case w != nil || verdicts == nil:
 		c.End(d, d.Begun)
 	case d.Header.Run == (pump.RunID{}) || d.Runless:
 		c.enterForeign(d, s)
@@ -344,6 +345,7 @@ func (c *Recorder) Enter(d *message.Delivery, s *message.Plan, poison []message.
 
 func (c *Recorder) enterTasks(d *message.Delivery, s *message.Plan, poison []message.ToQuarantine) {
 	var done, poisoned, rest []uint64
+	verdicts, _ := d.Outcomes.All()
 	for _, p := range poison {
 		poisoned = append(poisoned, d.Tasks[p.Task].N)
 	}
@@ -351,7 +353,7 @@ func (c *Recorder) enterTasks(d *message.Delivery, s *message.Plan, poison []mes
 	for k := range d.Starts() {
 		i := d.At(k)
 		n := d.Tasks[i].N
-		switch v := d.Verdicts[i]; {
+		switch v := verdicts[i]; {
 		case v == message.Finished || v == message.Skipped:
 			done = append(done, n)
 		default:
@@ -379,9 +381,10 @@ func (c *Recorder) enterTasks(d *message.Delivery, s *message.Plan, poison []mes
 // redrive puts it back under the same identity, and it is to be done then.
 func (c *Recorder) enterForeign(d *message.Delivery, s *message.Plan) {
 	var rest []int
+	verdicts, _ := d.Outcomes.All()
 	for k := range d.Starts() {
 		i := d.At(k)
-		if v := d.Verdicts[i]; v == message.Finished || v == message.Skipped {
+		if v := verdicts[i]; v == message.Finished || v == message.Skipped {
 			s.Entries = append(s.Entries, c.foreignEntry(d, i))
 		} else {
 			rest = append(rest, i)
@@ -395,7 +398,10 @@ func (c *Recorder) enterForeign(d *message.Delivery, s *message.Plan) {
 // foreignEntry records one task without a run.
 func (c *Recorder) foreignEntry(d *message.Delivery, i int) *ledger.Entry {
 	e := &ledger.Entry{Segment: d.Header.Segment, Epoch: d.Epoch, Foreign: d.Tasks[i].Foreign}
-	if d.Contributions != nil && d.Verdicts[i] == message.Finished {
+	if d.Contributions == nil {
+		return e
+	}
+	if verdicts, _ := d.Outcomes.All(); verdicts[i] == message.Finished {
 		e.Contributions = []ledger.Contribution{{Value: d.Contributions[i]}}
 	}
 	return e

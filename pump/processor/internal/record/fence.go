@@ -151,7 +151,7 @@ func (f *Fencer) Fence(ctx context.Context) {
 		f.c.r.Cfg.Sim.Seeding.Turn.Wait("fence")
 		wait, news := f.round(ctx)
 		if news { // what was not polled is, and what waits in the lobby goes on
-			f.c.r.Refollow()
+			f.c.parts.Follow()
 		}
 		return wait
 	})
@@ -321,7 +321,7 @@ func (f *Fencer) tell(failed *ledger.UnfencedError) {
 
 // alarm logs segments that have been held for long and cannot be fenced. The lock is held.
 func (f *Fencer) alarm(now time.Time) {
-	long := fenceLong * f.c.r.OwnLease()
+	long := fenceLong * f.c.parts.Lease
 	n, first := f.failing(func(u *unfencedSegment) bool { return now.Sub(u.since) >= long })
 	if n > 0 {
 		f.c.r.AlarmOnce("unfenced",

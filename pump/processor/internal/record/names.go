@@ -37,8 +37,8 @@ func (c *Recorder) pruneNames(ctx context.Context) error {
 	// Copies may wait behind other work, and so may a message of a foreign queue that was brought
 	// home and whose delete was lost.
 	foreign, known := c.r.Assignment.Load().UnreadForeign()
-	if dark, all := c.r.Answered(); all && known && time.Since(dark) >= namesKept {
-		before = time.Now().Add(-namesKept - max(c.r.Unread(), foreign))
+	if dark, all := c.parts.Answered(); all && known && time.Since(dark) >= namesKept {
+		before = time.Now().Add(-namesKept - max(c.parts.Unread(), foreign))
 	}
 	c.Ledger.AgeForeign(before)
 	try, cancel := context.WithTimeout(ctx, fenceTimeout)

@@ -15,6 +15,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor/internal/base"
+	"github.com/queuepump/queuepump/pump/processor/internal/leases"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
@@ -40,6 +41,7 @@ const (
 // (commit.go), and closed runs are forgotten (prune.go).
 type Recorder struct {
 	r      *base.Env
+	parts  Parts
 	Ledger *ledger.Ledger
 	rows   *workload.Runs
 	Once   bool // finished tasks are recorded; else only a reducer's state is kept
@@ -59,9 +61,20 @@ type Recorder struct {
 	aged, crowded turn // of the old rests
 }
 
+// Parts are what a recorder asks of the other parts of a processor.
+type Parts struct {
+	Timing  *leases.Timing
+	Lease   time.Duration // of this process in the cluster
+	Follow  func()        // what may be worked on has changed
+	GetMore func()        // there is room again
+	// Answered says when a queue last left a get unanswered; all: they answer now.
+	Answered func() (dark time.Time, all bool)
+	Unread   func() time.Duration // for how long messages may wait unread in a queue
+}
+
 // NewRecorder makes the recorder that the workload and the handler need; nil if
 // they need none. It makes no request.
-func NewRecorder(r *base.Env) *Recorder {
+func NewRecorder(r *base.Env, parts Parts) *Recorder {
 	once := r.Workload.Delivery == string(pump.Once)
 	var state ledger.State
 	if r.Reducer != nil {
@@ -70,7 +83,9 @@ func NewRecorder(r *base.Env) *Recorder {
 	if !once && state == nil {
 		return nil
 	}
-	c := &Recorder{r: r, Once: once, rows: workload.NewRuns(r.Queues.Control, r.Cfg.Workload)}
+	c := &Recorder{
+		r: r, parts: parts, Once: once, rows: workload.NewRuns(r.Queues.Control, r.Cfg.Workload),
+	}
 	c.Fencer, c.Committer, c.Checker = newFencer(c), newCommitter(c), newChecker(c)
 	c.Ledger = ledger.Open(r.Queues.Control, r.Workload, ledger.Options{
 		Instance: r.Cfg.Instance, Record: once, State: state, Log: r.Log, Old: c.Checker.old,
@@ -245,7 +260,7 @@ func (c *Recorder) BeginForeign(d *message.Delivery) *message.Disposition {
 	if !c.Once {
 		return nil
 	}
-	d.Verdicts = make([]message.Verdict, d.Count)
+	d.Outcomes.Make(d.Count)
 	d.Fresh = make([]int, 0, d.Count)
 	again := 0
 	for i := range d.Tasks {
@@ -261,7 +276,7 @@ func (c *Recorder) BeginForeign(d *message.Delivery) *message.Disposition {
 			c.EndForeign(d, d.Fresh)
 			return c.refused(d, err)
 		case recorded:
-			d.Verdicts[i] = message.Known
+			d.Outcomes.Set(message.Known, message.Trouble{Task: i})
 			again++
 		case inHand:
 			d.Wait(i, c.copyDelay(d))
@@ -296,13 +311,13 @@ func (c *Recorder) Screen(d *message.Delivery) {
 	for i := range d.Tasks {
 		switch n := d.Tasks[i].N; {
 		case d.Named.Contains(n):
-			d.Verdicts[i] = message.Known
+			d.Outcomes.Set(message.Known, message.Trouble{Task: i})
 		case d.Split.Fresh.Contains(n):
 			d.Fresh = append(d.Fresh, i)
 		case d.Split.InHand.Contains(n):
 			d.Wait(i, delay)
 		default:
-			d.Verdicts[i] = message.Known
+			d.Outcomes.Set(message.Known, message.Trouble{Task: i})
 		}
 	}
 	d.Split = nil

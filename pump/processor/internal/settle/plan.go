@@ -47,9 +47,7 @@ func (r *Settlers) planTasks(d *message.Delivery) (s *message.Plan, poison []mes
 	if d.Whole != nil {
 		return r.planWhole(d), nil
 	}
-	d.Mu.Lock() // a handler that was given up may be about to end
-	verdicts, troubles := d.Verdicts, d.Troubles
-	d.Mu.Unlock()
+	verdicts, troubles := d.Outcomes.All()
 	var rest []retryGroup
 	untouched := retryGroup{attempt: d.Header.Attempt}
 	for i, v := range verdicts {

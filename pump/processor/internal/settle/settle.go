@@ -247,9 +247,7 @@ func (r *Settlers) settleLater(d *message.Delivery, err error) {
 
 // freeContents frees the contents of a message: what is needed of them stands in the plan.
 func (r *Settlers) freeContents(d *message.Delivery) {
-	d.Mu.Lock()
-	hung := d.Hung
-	d.Mu.Unlock()
+	hung := d.Outcomes.Forget()
 	d.Text, d.Key, d.Body = nil, nil, nil
 	if d.Env != nil && !hung {
 		d.Env.Release()
@@ -257,7 +255,7 @@ func (r *Settlers) freeContents(d *message.Delivery) {
 	d.Env = nil
 	if !hung {
 		message.ReuseTasks(d.Tasks)
-		d.Tasks, d.Fresh, d.Verdicts, d.Troubles, d.Contributions = nil, nil, nil, nil, nil
+		d.Tasks, d.Fresh, d.Contributions = nil, nil, nil
 	}
 	kept := d.Plan.Size()
 	settlerFor(d).holds(d, kept)
@@ -274,7 +272,7 @@ func (r *Settlers) leaveToLease(d *message.Delivery) {
 // end ends a delivery.
 func (r *Settlers) end(d *message.Delivery) {
 	if d.Worked.Load() {
-		r.Timing.Settled(time.Since(d.Lease.Since))
+		r.Timing.Settled(time.Since(d.Sent))
 	}
 	r.Keeper.Drop(d)
 	r.Backlog.Free(d, 0)
@@ -291,8 +289,8 @@ func (r *Settlers) end(d *message.Delivery) {
 // tally counts the verdicts on a message's tasks, once for each delivery.
 func (r *Settlers) tally(d *message.Delivery) {
 	var t workload.Tally
-	d.Mu.Lock()
-	for _, v := range d.Verdicts {
+	verdicts, _ := d.Outcomes.All()
+	for _, v := range verdicts {
 		switch v {
 		case message.Finished:
 			t.Handled++
@@ -302,7 +300,6 @@ func (r *Settlers) tally(d *message.Delivery) {
 			t.Failed++
 		}
 	}
-	d.Mu.Unlock()
 	quarantined := 0
 	for i := range d.Plan.Copies {
 		if d.Plan.Copies[i].Reason != "" {

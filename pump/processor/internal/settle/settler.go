@@ -34,8 +34,8 @@ const (
 // Parts are the parts of a processor that settling uses.
 type Parts struct {
 	Timing   *leases.Timing
-	Keeper   *leases.Keeper
-	Backlog  *base.Backlog
+	Keeper   *message.Keeper
+	Backlog  *message.Backlog
 	Poller   *poll.Poller
 	Recorder *record.Recorder // nil: nothing is recorded
 	Trials   *trial.Trials

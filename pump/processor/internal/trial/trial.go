@@ -8,7 +8,6 @@ import (
 
 	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/processor/internal/base"
-	"github.com/queuepump/queuepump/pump/processor/internal/leases"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 	"github.com/queuepump/queuepump/pump/processor/internal/record"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -49,8 +48,8 @@ type Options struct {
 
 // Parts are the parts of a processor that trials use.
 type Parts struct {
-	Backlog  *base.Backlog
-	Keeper   *leases.Keeper
+	Backlog  *message.Backlog
+	Keeper   *message.Keeper
 	Recorder *record.Recorder // nil: nothing is recorded
 	// Open opens a message whose trial begins.
 	Open func(d *message.Delivery)

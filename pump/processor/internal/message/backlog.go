@@ -1,14 +1,11 @@
-package base
+package message
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/processor/internal/leases"
-	"github.com/queuepump/queuepump/pump/processor/internal/message"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -23,7 +20,7 @@ const (
 	// rateEvery is how often the rate of starting tasks is measured.
 	rateEvery = 250 * time.Millisecond
 	// leastPromise is the least room, in bytes, that is kept for each message of a get: a quarter of
-	// the largest message. The next messages may be larger than the last, so memory can hold four
+	// the largest  The next messages may be larger than the last, so memory can hold four
 	// times MaxBytes at most. If all of the largest were kept, a hundred queues of small messages
 	// would wait for unused room.
 	leastPromise = storage.MaxText / 4
@@ -51,23 +48,23 @@ type Backlog struct {
 	discards   bool   // messages are not opened, tasks not started
 	wake       func() // the poller, which was refused a get
 
-	Mu        sync.Mutex // guards what follows and what delivery says it guards
+	Mu        sync.Mutex // guards what follows, and the slots of deliveries
 	startable sync.Cond  // there is a task to start, or nothing ever will be
 	calm      sync.Cond  // no handler is at work, or the wait for that is over
 	openable  sync.Cond  // there is a message to open and room for it, or nothing ever will be
 	closed    bool
-	Unopened  []*message.Delivery // not opened
-	Runnable  []*message.Delivery // opened, with tasks not started
-	Busy      int                 // handlers at work
-	hung      int                 // of them, those that were given up
-	exclusive *message.Delivery   // only its tasks are started; nil: anyone's
-	trying    bool                // and they may be now: no other message is opened
-	pacing    bool                // what was given last waits for its turn
+	Unopened  []*Delivery // not opened
+	Runnable  []*Delivery // opened, with tasks not started
+	Busy      int         // handlers at work
+	hung      int         // of them, those that were given up
+	exclusive *Delivery   // only its tasks are started; nil: anyone's
+	trying    bool        // and they may be now: no other message is opened
+	pacing    bool        // what was given last waits for its turn
 	// brake is how many tasks a second are started at most; 0: as many as there are handlers for
 	brake         float64
 	splitting     int     // messages to be split, until when no task is started
-	Unstarted     int     // tasks in inbox and ready, and in what is being opened
-	runnableTasks int     // tasks in ready
+	Unstarted     int     // tasks in Unopened and Runnable, and in what is being opened
+	runnableTasks int     // tasks in Runnable
 	Reserved      int     // tasks that gets under way may bring
 	Bytes         int64   // of text and opened envelopes
 	Opened        int     // Opened envelopes in memory
@@ -91,17 +88,17 @@ type Reservation struct {
 
 // BacklogOptions are the options of a processor that bound what waits.
 type BacklogOptions struct {
-	Handlers int   // that may be at work at once
-	MaxBytes int64 // of messages fetched and not settled
-	Lease    time.Duration
-	Paced    bool // starts wait for a rate
-	Discards bool // nothing is handled
+	Handlers int           // that may be at work at once
+	MaxBytes int64         // of messages fetched and not settled
+	Lease    time.Duration // of what is got, or the first of leases that follow the work
+	Paced    bool          // starts wait for a rate
+	Discards bool          // nothing is handled
 }
 
 // NewBacklog makes an empty backlog. wake is called when there is room for more.
 func NewBacklog(o BacklogOptions, batch bool, wake func()) *Backlog {
 	b := &Backlog{
-		width: o.Handlers, visibility: cmp.Or(o.Lease, leases.FirstLease), maxBytes: o.MaxBytes,
+		width: o.Handlers, visibility: o.Lease, maxBytes: o.MaxBytes,
 		batch: batch, paced: o.Paced, discards: o.Discards, wake: wake, perMessage: firstPerMessage,
 		text: storage.MaxText, Measured: time.Now(), Busy: o.Handlers,
 	}
@@ -235,7 +232,7 @@ func (b *Backlog) wakePollerAt(now time.Time) {
 // not be started, for the caller to settle: all when the processor stops, and any that was
 // withdrawn before it came here, because its get was answered after its lease, or the machine slept
 // in between.
-func (b *Backlog) Add(ds []*message.Delivery, room Reservation) (refused []*message.Delivery) {
+func (b *Backlog) Add(ds []*Delivery, room Reservation) (refused []*Delivery) {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
 	b.unreserve(room)
@@ -243,7 +240,7 @@ func (b *Backlog) Add(ds []*message.Delivery, room Reservation) (refused []*mess
 		return ds
 	}
 	for _, d := range ds {
-		if d.Withdrawn {
+		if d.slot.withdrawn {
 			refused = append(refused, d)
 			continue
 		}
@@ -252,13 +249,13 @@ func (b *Backlog) Add(ds []*message.Delivery, room Reservation) (refused []*mess
 		} else {
 			b.perMessage, b.seen = float64(d.Count), true
 		}
-		d.Unstarted = d.Count
+		d.slot.unstarted = d.Count
 		b.Unstarted += d.Count
-		d.Weight = int64(len(d.Text))
-		b.Bytes += d.Weight
-		b.text = max(float64(d.Weight), b.text+(float64(d.Weight)-b.text)/256)
-		d.Place = message.Unopened
-		if d.Splits {
+		d.slot.weight = int64(len(d.Text))
+		b.Bytes += d.slot.weight
+		b.text = max(float64(d.slot.weight), b.text+(float64(d.slot.weight)-b.text)/256)
+		d.slot.place = fetched
+		if d.slot.splits {
 			b.Unopened = slices.Insert(b.Unopened, 0, d)
 		} else {
 			b.Unopened = append(b.Unopened, d)
@@ -279,7 +276,7 @@ func (b *Backlog) AwaitOpenable() bool {
 }
 
 // ToOpen gives the message that should be opened now, or nil.
-func (b *Backlog) ToOpen() *message.Delivery {
+func (b *Backlog) ToOpen() *Delivery {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
 	if b.closed || !b.mayOpen() {
@@ -288,11 +285,11 @@ func (b *Backlog) ToOpen() *message.Delivery {
 	d := b.Unopened[0]
 	b.Unopened[0] = nil
 	b.Unopened = b.Unopened[1:]
-	d.Place = message.Opening
+	d.slot.place = opening
 	opened := d.Unpacks()
-	d.Weight += opened
+	d.slot.weight += opened
 	b.Bytes += opened
-	d.Opened = true
+	d.slot.opened = true
 	b.Opened++
 	return d
 }
@@ -303,7 +300,7 @@ func (b *Backlog) mayOpen() bool {
 	if len(b.Unopened) == 0 || b.trying {
 		return false
 	}
-	if b.Unopened[0].Splits { // everything else waits for that
+	if b.Unopened[0].slot.splits { // everything else waits for that
 		return true
 	}
 	if b.runnableTasks > 2*b.width+int(b.Rate*openAhead.Seconds()) {
@@ -314,26 +311,26 @@ func (b *Backlog) mayOpen() bool {
 
 // Open makes the tasks of an opened message startable. It reports false if the
 // message was withdrawn meanwhile, or the backlog closed: none of its tasks will be started.
-func (b *Backlog) Open(d *message.Delivery) bool {
+func (b *Backlog) Open(d *Delivery) bool {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
-	if b.closed && !d.Withdrawn {
-		d.Withdrawn = true
-		b.Unstarted -= d.Unstarted
+	if b.closed && !d.slot.withdrawn {
+		d.slot.withdrawn = true
+		b.Unstarted -= d.slot.unstarted
 	}
-	if d.Withdrawn {
-		d.Place = message.Nowhere
+	if d.slot.withdrawn {
+		d.slot.place = nowhere
 		return false
 	}
-	b.Unstarted += d.Starts() - d.Unstarted
-	d.Unstarted = d.Starts()
-	d.Place = message.Runnable
+	b.Unstarted += d.Starts() - d.slot.unstarted
+	d.slot.unstarted = d.Starts()
+	d.slot.place = startable
 	if d == b.exclusive {
 		b.Runnable = slices.Insert(b.Runnable, 0, d)
 	} else {
 		b.Runnable = append(b.Runnable, d)
 	}
-	b.runnableTasks += d.Unstarted
+	b.runnableTasks += d.slot.unstarted
 	b.startable.Broadcast()
 	return true
 }
@@ -344,7 +341,7 @@ func (b *Backlog) Open(d *message.Delivery) bool {
 // clock costs as much as all else here together.
 func (b *Backlog) Next(
 	took time.Duration, now time.Time,
-) (d *message.Delivery, from, to int, at time.Time) {
+) (d *Delivery, from, to int, at time.Time) {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
 	b.Busy--
@@ -367,14 +364,14 @@ func (b *Backlog) Next(
 	b.Busy++
 	b.pacing = b.paced || b.brake > 0
 	d = b.Runnable[0]
-	from, to = d.Next, d.Next+1
+	from, to = d.slot.next, d.slot.next+1
 	if b.batch {
 		to = d.Starts()
 	}
-	d.Next = to
-	d.Unstarted -= to - from
-	if d.Unstarted == 0 {
-		d.Place = message.Nowhere
+	d.slot.next = to
+	d.slot.unstarted -= to - from
+	if d.slot.unstarted == 0 {
+		d.slot.place = nowhere
 		b.Runnable[0] = nil
 		b.Runnable = b.Runnable[1:]
 	}
@@ -391,40 +388,36 @@ func (b *Backlog) Next(
 // Withdraw makes sure that no further task of d is started. It gives how many were not started, and
 // whether d waits to be opened: then the caller settles it. If d is being opened, the opener
 // settles it.
-func (b *Backlog) Withdraw(d *message.Delivery) (unstarted int, unopened bool) {
+func (b *Backlog) Withdraw(d *Delivery) (unstarted int, unopened bool) {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
-	return b.withdrawLocked(d)
-}
-
-func (b *Backlog) withdrawLocked(d *message.Delivery) (unstarted int, unopened bool) {
-	if d.Withdrawn {
+	if d.slot.withdrawn {
 		return 0, false
 	}
-	d.Withdrawn = true
+	d.slot.withdrawn = true
 	b.calm.Broadcast()
-	n := d.Unstarted
-	switch d.Place {
-	case message.Unopened:
+	n := d.slot.unstarted
+	switch d.slot.place {
+	case fetched:
 		b.Unopened = without(b.Unopened, d)
 		unopened = true
-	case message.Runnable:
+	case startable:
 		b.Runnable = without(b.Runnable, d)
 		b.runnableTasks -= n
 		unstarted = n
-	case message.Opening:
-	case message.Nowhere:
+	case opening:
+	case nowhere:
 		return 0, false
 	}
-	if d.Place != message.Opening {
-		d.Place = message.Nowhere
+	if d.slot.place != opening {
+		d.slot.place = nowhere
 	}
 	b.Unstarted -= n
 	b.wakePoller()
 	return unstarted, unopened
 }
 
-func without(ds []*message.Delivery, d *message.Delivery) []*message.Delivery {
+func without(ds []*Delivery, d *Delivery) []*Delivery {
 	if i := slices.Index(ds, d); i >= 0 {
 		return slices.Delete(ds, i, i+1)
 	}
@@ -432,43 +425,43 @@ func without(ds []*message.Delivery, d *message.Delivery) []*message.Delivery {
 }
 
 // SetAside takes an opened message whose contents cannot be used out of the count.
-func (b *Backlog) SetAside(d *message.Delivery) {
+func (b *Backlog) SetAside(d *Delivery) {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
-	d.Place = message.Nowhere
-	if !d.Withdrawn {
-		d.Withdrawn = true
-		b.Unstarted -= d.Unstarted
+	d.slot.place = nowhere
+	if !d.slot.withdrawn {
+		d.slot.withdrawn = true
+		b.Unstarted -= d.slot.unstarted
 	}
 	b.wakePoller()
 }
 
 // Weigh counts the text of a message that does not wait here.
-func (b *Backlog) Weigh(d *message.Delivery) {
+func (b *Backlog) Weigh(d *Delivery) {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
-	d.Weight = int64(len(d.Text))
-	b.Bytes += d.Weight
+	d.slot.weight = int64(len(d.Text))
+	b.Bytes += d.slot.weight
 }
 
 // Unweigh takes the text of a message that waited elsewhere out of the count.
-func (b *Backlog) Unweigh(d *message.Delivery) {
+func (b *Backlog) Unweigh(d *Delivery) {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
-	b.Bytes -= d.Weight
-	d.Weight = 0
+	b.Bytes -= d.slot.weight
+	d.slot.weight = 0
 }
 
 // Free gives back the memory of a message's contents, except for what is kept until the message is
 // settled. The kept part may be larger than the contents, and it counts: if an account takes no
 // puts, copies that must be put first would fill all memory.
-func (b *Backlog) Free(d *message.Delivery, kept int) {
+func (b *Backlog) Free(d *Delivery, kept int) {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
-	b.Bytes += int64(kept) - d.Weight
-	d.Weight = int64(kept)
-	if d.Opened {
-		d.Opened = false
+	b.Bytes += int64(kept) - d.slot.weight
+	d.slot.weight = int64(kept)
+	if d.slot.opened {
+		d.slot.opened = false
 		b.Opened--
 	}
 	if b.mayOpen() {
@@ -478,7 +471,7 @@ func (b *Backlog) Free(d *message.Delivery, kept int) {
 }
 
 // Close ends starting and opening, and gives all that waits.
-func (b *Backlog) Close() []*message.Delivery {
+func (b *Backlog) Close() []*Delivery {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
 	b.closed = true

@@ -1,6 +1,8 @@
 package processor
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -11,8 +13,67 @@ import (
 	"github.com/queuepump/queuepump/internal/logs"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/processor/internal/base"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
+
+// recordOutcome notes the outcome of one task. The last one of a message settles it.
+func (p *workers) recordOutcome(
+	ctx context.Context, d *message.Delivery, i int, err error, began time.Time,
+	span trace.SpanContext,
+) {
+	r := p.r
+	v, after := verdictOf(ctx, err)
+	if waited := !d.Header.NotNow.First.IsZero(); v > message.Finished || waited {
+		fresh := !waited && d.Header.Attempt == 0
+		v, after = r.notNows.judge(&d.Tasks[i], v, after, err, began, fresh)
+	}
+	switch v {
+	case message.Finished:
+		r.Counts.Handled.Add(1)
+	case message.Skipped:
+		r.Counts.Skipped.Add(1)
+	case message.Failed:
+		r.Counts.Failed.Add(1)
+	case message.Rejected:
+		r.Counts.Rejected.Add(1)
+	case message.NotNow:
+		r.Counts.NotNow.Add(1)
+	}
+	if v > message.Finished {
+		r.failures.note(d, i, v, err, span)
+	}
+	if d.Outcomes.End(i, v, after, err) {
+		d.Settler.Add(d)
+	}
+}
+
+// verdicts are those of the outcomes that a handler says outright.
+var verdicts = map[pump.Outcome]message.Verdict{
+	pump.OutcomeDone: message.Skipped, pump.OutcomeRejected: message.Rejected,
+	pump.OutcomeUntried: message.Unfinished, pump.OutcomeBusy: message.NotNow,
+	pump.OutcomeRetry: message.Retry,
+}
+
+// verdictOf says what a handler's error means, as [pump.OutcomeOf] does. What an answer means says
+// notNows.judge, of a task that failed.
+func verdictOf(ctx context.Context, err error) (v message.Verdict, after time.Duration) {
+	is, after := pump.OutcomeOf(err)
+	switch v, said := verdicts[is]; {
+	case err == nil:
+		return message.Finished, 0
+	case is == pump.OutcomeUntried && after > 0:
+		return message.Postponed, after
+	case said && answerOf(err) == "":
+		return v, after
+	}
+	// A handler whose context ended for reasons that are not its task's cannot
+	// be blamed for returning early.
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, ErrTimedOut) {
+		return message.Unfinished, 0
+	}
+	return message.Failed, after
+}
 
 // Failing says whether the handlers of a processor fail: whether, among the tasks that ended in the
 // last minute, as many failed as were done, and three at least. The answer stays while no task
@@ -39,7 +100,7 @@ const (
 
 // failures are those of a processor's handlers.
 type failures struct {
-	r *run
+	*base.Env
 
 	mu           sync.Mutex // guards what follows
 	count        int64      // tasks that failed since ...
@@ -87,8 +148,8 @@ func (f *failures) note(
 		f.mu.Unlock()
 	}
 	attrs := d.TaskAttrs(i, span)
-	f.r.Lines.Of(kind).Add(1, func(tasks, _ int) {
-		f.r.Log.Warn(kind, append(attrs, "id", briefly(t.ID), "key", briefly(key),
+	f.Lines.Of(kind).Add(1, func(tasks, _ int) {
+		f.Log.Warn(kind, append(attrs, "id", briefly(t.ID), "key", briefly(key),
 			"error", briefly(err.Error()), "tasks", tasks)...)
 	})
 }
@@ -117,7 +178,7 @@ func taskName(t *pump.Task) string {
 
 // look judges, once a second.
 func (f *failures) look(now time.Time) {
-	c := &f.r.Counts
+	c := &f.Counts
 	is := ended{now, c.Handled.Load() + c.Skipped.Load(), c.Failed.Load() + c.Rejected.Load()}
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -1,10 +1,6 @@
-package base
+package message
 
-import (
-	"time"
-
-	"github.com/queuepump/queuepump/pump/processor/internal/message"
-)
+import "time"
 
 // holdMost is how long a process starts nothing while a message is to be split. That takes a few
 // requests, but the message's account may be dark.
@@ -24,13 +20,13 @@ func (b *Backlog) mayStart() bool {
 // SetSplitting says whether a message is to be split, until when no task is started. If the process
 // ended in the midst of that, its tasks would be there twice, the guilty one included, and every
 // further death would make more of them.
-func (b *Backlog) SetSplitting(d *message.Delivery, holds bool) {
+func (b *Backlog) SetSplitting(d *Delivery, holds bool) {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
-	if d.Splits == holds {
+	if d.slot.splits == holds {
 		return
 	}
-	d.Splits = holds
+	d.slot.splits = holds
 	if holds {
 		b.splitting++
 		time.AfterFunc(holdMost, func() { b.SetSplitting(d, false) })
@@ -45,7 +41,7 @@ func (b *Backlog) SetSplitting(d *message.Delivery, holds bool) {
 // Exclusive stops the starting of all tasks but d's and waits, for patience at most, until no
 // handler is at work and no message is being split. It does not wait for handlers that were given
 // up. It reports false if d will not be started either.
-func (b *Backlog) Exclusive(d *message.Delivery, patience time.Duration) bool {
+func (b *Backlog) Exclusive(d *Delivery, patience time.Duration) bool {
 	over := false
 	timer := time.AfterFunc(patience, func() {
 		b.Mu.Lock()
@@ -57,10 +53,10 @@ func (b *Backlog) Exclusive(d *message.Delivery, patience time.Duration) bool {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
 	b.exclusive = d
-	for !b.closed && !d.Withdrawn && !over && (b.Busy > b.hung || b.splitting > 0) {
+	for !b.closed && !d.slot.withdrawn && !over && (b.Busy > b.hung || b.splitting > 0) {
 		b.calm.Wait()
 	}
-	b.trying = !b.closed && !d.Withdrawn
+	b.trying = !b.closed && !d.slot.withdrawn
 	return b.trying
 }
 
@@ -83,10 +79,10 @@ func (b *Backlog) AddHung(more int) {
 }
 
 // IsWithdrawn reports whether no task of d will be started here any more.
-func (b *Backlog) IsWithdrawn(d *message.Delivery) bool {
+func (b *Backlog) IsWithdrawn(d *Delivery) bool {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
-	return d.Withdrawn
+	return d.slot.withdrawn
 }
 
 // Pace is the time that an envelope takes for each of its tasks if it has the handlers to itself; 0
@@ -105,4 +101,44 @@ func (b *Backlog) Seconds() float64 {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
 	return b.Took
+}
+
+// brakeAhead is how long the waiting tasks should last while a brake is on: longer than a get
+// takes, and much shorter than a lease.
+const brakeAhead = 5 * time.Second
+
+// braked is how many tasks may wait: limit, or fewer if fewer start soon.
+func (b *Backlog) braked(limit float64) float64 {
+	if b.brake > 0 {
+		return min(limit, 1+b.brake*brakeAhead.Seconds())
+	}
+	return limit
+}
+
+// StartNext lets the next be started: what was given last has had its turn.
+func (b *Backlog) StartNext() {
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
+	b.pacing = false
+	b.startable.Broadcast()
+}
+
+// Brake limits starts to rate tasks a second, one after the other, and the waiting tasks to those
+// that start soon; a rate of 0 limits nothing.
+func (b *Backlog) Brake(rate float64) {
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
+	b.brake = rate
+	if rate == 0 && !b.paced {
+		b.pacing = false
+		b.startable.Broadcast()
+	}
+	b.wakePoller()
+}
+
+// Braked is the rate that starts are held to; 0: they are not.
+func (b *Backlog) Braked() float64 {
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
+	return b.brake
 }
