@@ -30,7 +30,7 @@ type segments struct {
 // process's own until it is settled, and so, in mode once, recorded. A segment is handed over when
 // none of its messages is in hand.
 type owned struct {
-	mu       sync.Mutex // guards the map and the lists, and delivery.listed
+	mu       sync.Mutex // guards the map and the lists, and Delivery.Listed
 	segments map[uint32][]*message.Delivery
 }
 

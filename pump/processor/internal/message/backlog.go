@@ -36,7 +36,7 @@ const (
 // other processors. If tasks take longer, nothing is fetched until a handler is free: handlers that
 // began together end together, so a waiting task may wait for as long as a task takes, and would be
 // given back before its turn. In bytes it counts the text of each message and what each opened
-// envelope takes (delivery.unpacks).
+// envelope takes (Delivery.Unpacks).
 type Backlog struct {
 	// visibility is the user's, or the first of leases that follow the work. It does not grow with
 	// slow tasks: those must not be hoarded.
@@ -337,7 +337,7 @@ func (b *Backlog) Open(d *Delivery) bool {
 
 // Next is called by a slot that is free now, with how long it was at work since the last call, 0 if
 // it was not. It waits for tasks to start: one, or all of an envelope in a batch, by their places
-// in the order of starting (delivery.at); to = 0 means the end. At is the time then: to read the
+// in the order of starting (Delivery.At); to = 0 means the end. At is the time then: to read the
 // clock costs as much as all else here together.
 func (b *Backlog) Next(
 	took time.Duration, now time.Time,
