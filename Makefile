@@ -78,8 +78,9 @@ verify-chaos:
 # chance, so that one processor is enough. Two of these targets at a time use the other one.
 RACES    = race-worlds-p-to-z race-worlds-a-to-o race-bubbles race-rest
 RACE     = $(GO) test -short -timeout 80m -race
-ROWS     = ./pump/coordination $(addprefix ./pump/internal/,waits row workload election cluster ledger nudging queues)
-BUBBLES  = $(ROWS) ./pump/processor/... ./pump/distributor/... ./pump/storage/... ./loadtest/azsim ./loadtest/scenario ./internal/capacity ./internal/handlers ./internal/logs
+ROWS     = $(addprefix ./pump/internal/,waits row workload election cluster ledger nudging queues member setup closing)
+ASKED    = $(addprefix ./pump/,accounts coordination gates quarantine reduce status workloads)
+BUBBLES  = $(ROWS) $(ASKED) ./pump/processor/... ./pump/distributor/... ./pump/storage/... ./loadtest/azsim ./loadtest/scenario ./internal/capacity ./internal/handlers ./internal/logs
 test-race: azurite ##prove run the tests of make test under the race detector
 	$(MAKE) -k -j 2 --output-sync=target $(RACES)
 
@@ -115,7 +116,7 @@ else
 endif
 
 play-moves: ##play redrive and drop what is in quarantine while accounts are drained, removed and added, in SEEDS (5000) histories in virtual time (1,000 take 25 minutes of a core)
-	$(GO) test ./pump/worlds -cpu 1 -count 1 -v -timeout 24h -run '^TestRedriveAndDropLoseNothing' -move.seeds $(SEEDS)
+	$(GO) test ./pump/quarantine -cpu 1 -count 1 -v -timeout 24h -run '^TestRedriveAndDropLoseNothing' -move.seeds $(SEEDS)
 
 chaos: ##prove kill and stop real processes at random for five minutes while accounts refuse or are disabled, an endpoint says "not now", 200,000 tasks are counted and an operator works; nothing lost, nothing twice
 	$(GO) test ./pump/internal/processtest -count 1 -v -timeout 1h -run '^TestChaos$$' -chaos.for 5m -chaos.tasks 200000

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -182,3 +184,37 @@ func drawing(t *testing.T, packages ...string) (found []string) {
 	}
 	return found
 }
+
+// TestMovedTestsAreWhereTheTableSays holds that no test was lost when it was moved or renamed.
+func TestMovedTestsAreWhereTheTableSays(t *testing.T) {
+	text, err := os.ReadFile("testdata/tests_moved.txt")
+	must(t, err)
+	known := map[string]bool{}
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		_, now, _ := strings.Cut(strings.TrimSpace(line), " -> ")
+		folder, name, _ := strings.Cut(now, ".")
+		if !known[folder] {
+			known[folder] = true
+			files, err := filepath.Glob("../" + folder + "/*_test.go")
+			must(t, err)
+			for _, file := range files {
+				text, err := os.ReadFile(file)
+				must(t, err)
+				for _, f := range testFunc.FindAllStringSubmatch(string(text), -1) {
+					known[folder+"."+f[1]] = true
+				}
+			}
+		}
+		if !known[folder+"."+name] {
+			t.Errorf("there is no %s", now)
+		}
+	}
+	if len(known) < 300 {
+		t.Errorf("only %d tests are known", len(known))
+	}
+}
+
+var testFunc = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)\w+)\(`)

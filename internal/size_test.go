@@ -60,6 +60,7 @@ func TestPackagesFilesAndFunctionsCanBeHeld(t *testing.T) {
 			tooLong(t, name, p.Dir, tests, most),
 			tooWide(t, name, p.Dir, code, most),
 			misnamed(t, name, p.Dir, code),
+			untested(t, name, p.Dir, p.GoFiles, len(tests)),
 		) {
 			t.Error(problem)
 		}
@@ -125,6 +126,22 @@ func tooLarge(t *testing.T, name, dir string, files []string, most size) (proble
 	return problems
 }
 
+// untested names a package that has much code, and no test in its folder.
+func untested(t *testing.T, name, dir string, files []string, tests int) (problems []string) {
+	t.Helper()
+	const most = 300
+	lines := 0
+	for _, file := range files {
+		text, err := os.ReadFile(filepath.Join(dir, file))
+		must(t, err)
+		lines += countLines(file, text)
+	}
+	if lines > most && tests == 0 {
+		problems = append(problems, fmt.Sprintf("%s has %d lines of code and no test in its folder", name, lines))
+	}
+	return problems
+}
+
 // The rule itself: what it finds.
 func TestWhatIsTooLargeIsNamed(t *testing.T) {
 	dir := t.TempDir()
@@ -143,6 +160,15 @@ func TestWhatIsTooLargeIsNamed(t *testing.T) {
 		if problem == "" && got != "" || !strings.Contains(got, problem) {
 			t.Errorf("%+v: %q, want %q", most, got, problem)
 		}
+	}
+}
+
+func TestMuchCodeWithoutATestIsNamed(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "p.go"), []byte("package p\n"+strings.Repeat("var _ = 1\n", 300)), 0o600))
+	files := []string{"p.go"}
+	if found := untested(t, "p", dir, files, 0); len(found) != 1 || len(untested(t, "p", dir, files, 1)) > 0 {
+		t.Errorf("%q", found)
 	}
 }
 

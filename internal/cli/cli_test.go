@@ -249,3 +249,19 @@ func TestTheLinkersRevisionGoesFirst(t *testing.T) {
 		t.Error("a binary of go build has no revision")
 	}
 }
+
+func TestMistakesAreOfWhatWasTyped(t *testing.T) {
+	cmd := &cobra.Command{Use: "show RUN"}
+	cmd.Flags().Int("most", 1, "")
+	for args, mistake := range map[string]bool{"": true, "a": false, "a b": true} {
+		if err := OneArgument(cmd, strings.Fields(args)); IsMistake(err) != mistake {
+			t.Errorf("%q: %v", args, err)
+		}
+	}
+	must(t, Belong(cmd, "--all", false, "most"))
+	must(t, cmd.Flags().Set("most", "2"))
+	must(t, Belong(cmd, "--all", true, "most"))
+	if err := Belong(cmd, "--all", false, "most"); !IsMistake(err) || IsMistake(errors.New("no answer")) {
+		t.Error(err)
+	}
+}

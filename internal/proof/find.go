@@ -140,7 +140,7 @@ func (h *Hunt) search(t *testing.T, m *Mutant, how string, known uint64) (by, wr
 		defer plant("")
 		return how, play(t, string(text))
 	}
-	if strings.HasPrefix(how, "Test") {
+	if strings.Contains(how, "Test") {
 		return fmt.Sprintf("`%s`", how), ownTest(t, m)
 	}
 	play := h.Ways[how]
@@ -213,8 +213,8 @@ func playSeeds(
 	return wrong
 }
 
-// ownTest runs a test of this binary in a process of its own in which the mutant is at work, and
-// gives the first thing that it said when it failed.
+// ownTest runs a test of this binary, or of the package before the dot, in a process of its own in
+// which the mutant is at work, and gives the first thing that it said when it failed.
 func ownTest(t *testing.T, m *Mutant) (wrong string) {
 	binary, err := os.Executable()
 	if err != nil {
@@ -224,6 +224,12 @@ func ownTest(t *testing.T, m *Mutant) (wrong string) {
 		t.Context(), binary, "-test.run", "^"+m.FoundBy+"$", "-test.count", "1", "-test.timeout",
 		"5m",
 	)
+	if folder, test, other := strings.Cut(m.FoundBy, "."); other {
+		cmd = exec.CommandContext(t.Context(), "go", "test", "-overlay", "out/mutants/overlay.json",
+			"-run", "^"+test+"$", "-count", "1", "-timeout", "5m", "./"+folder)
+		cmd.Dir, err = Root()
+		Must(t, err)
+	}
 	cmd.Env = append(os.Environ(), environment+"="+m.Name)
 	out, err := cmd.CombinedOutput()
 	if strings.Contains(string(out), "no tests to run") {

@@ -18,7 +18,7 @@ const listFile = "testdata/mutants.txt"
 type Mutant struct {
 	Name    string // an identifier
 	What    string // the mistake, as a sentence without a full stop
-	FoundBy string // a way of searching, a file of testdata, or a test
+	FoundBy string // a way of searching, a file of testdata, or a test; folder.Test in another package
 	Also    string // a way of searching, of any package, that must find it too; or ""
 	Edits   []Edit
 	Folder  string // of the package that lists it, from the module's root

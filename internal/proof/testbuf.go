@@ -19,6 +19,9 @@ func Must(t ender, err error) {
 	}
 }
 
+// ErrOf is the error of a call whose result a test does not need.
+func ErrOf[T any](_ T, err error) error { return err }
+
 // Buffer holds what was written to it. Several goroutines may write and read it at
 // once. The zero value is empty and ready; it must not be copied.
 type Buffer struct {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/source"
@@ -44,10 +45,10 @@ func TestWhetherATaskFitsDependsOnTheTaskAlone(t *testing.T) {
 
 // A18: a new format of envelopes numbers nothing in another way, so it breaks no run.
 func TestTheFormatOfEnvelopesIsNotInTheFingerprint(t *testing.T) {
-	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
-		d := w.distributor("d", &testworld.ListSource{Print: "a", N: 10}, Options{})
+	testworld.In(t, testworld.Plain, 1, 2, nil, func(t *testing.T, w *testworld.World) {
+		d := testworld.Made(w, New, "d", &testworld.ListSource{Print: "a", N: 10}, Options{})
 		s, err := d.Run(context.Background())
-		must(t, err)
+		proof.Must(t, err)
 		if print := w.RunRow(s.Run).Fingerprint; print != "v2 S=64 bad=fail a" {
 			t.Errorf("the fingerprint is %q", print)
 		}

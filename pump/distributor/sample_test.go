@@ -4,19 +4,20 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 )
 
 // With no processor the backlog is still known: the first processor is started for it.
 func TestADistributorSamplesWhileThereIsNoProcessor(t *testing.T) {
-	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
-		var all []*working
+	testworld.In(t, testworld.Plain, 1, 2, nil, func(t *testing.T, w *testworld.World) {
+		var all []*testworld.Started[*Distributor, Summary]
 		for _, name := range []string{"d", "e"} {
 			cfg := w.Config(name, 2)
 			cfg.Sample = 15 * time.Second
 			d, err := New(cfg, &testworld.ListSource{N: 300, Print: "v1"}, Options{Every: time.Hour, Pack: 1})
-			must(t, err)
-			all = append(all, w.startDistributor(d))
+			proof.Must(t, err)
+			all = append(all, testworld.Start(w.T, d))
 		}
 		time.Sleep(2 * time.Minute)
 		b := all[0].Of.State().Backlog

@@ -20,32 +20,32 @@ const stopLine = 8 * time.Second
 // slowLimit is what a queue takes in these tests, and all that a process asks of it.
 const slowLimit = 100
 
-func slowWorld(t *testing.T, queues int, test func(t *testing.T, w *world)) {
+func slowWorld(t *testing.T, queues int, test func(t *testing.T, w *testworld.World)) {
 	t.Helper()
-	inWorld(t, 1, queues, func(c *azsim.Config) { c.Limits = azsim.Limits{Queue: slowLimit} }, test)
+	testworld.In(t, testworld.Plain, 1, queues, func(c *azsim.Config) { c.Limits = azsim.Limits{Queue: slowLimit} }, test)
 }
 
-func (w *world) slowDistributor(s source.Source, o Options) *Distributor {
+func slowDistributor(w *testworld.World, s source.Source, o Options) *Distributor {
 	w.T.Helper()
 	c := w.Config("d", w.Cfg.Accounts[0].Queues)
 	c.Budget.Queue = slowLimit
 	d, err := New(c, s, o)
-	must(w.T, err)
+	proof.Must(w.T, err)
 	return d
 }
 
 // A configuration may leave queues out of a workload that has many: what is on its way follows the
 // workload's map, and so does the memory that the collector is to leave to it.
 func TestTheMemoryGoalFollowsTheWorkloadsMap(t *testing.T) {
-	inWorldOf(t, workload.Spec{Segments: 1024}, 8, 100, nil, func(t *testing.T, w *world) {
+	testworld.In(t, workload.Spec{Segments: 1024}, 8, 100, nil, func(t *testing.T, w *testworld.World) {
 		d, err := New(w.Config("d", 0), source.Lines("-"), Options{})
-		must(t, err)
+		proof.Must(t, err)
 		const most = 144<<20 + 800*96<<10
 		if before := d.Memory(); before != 208<<20 {
 			t.Errorf("%d bytes for the 64 queues of the configuration", before)
 		}
 		wl, err := workload.Load(w.T.Context(), w.Table(), w.Cfg.Workload)
-		must(t, err)
+		proof.Must(t, err)
 		d.router.Update(wl)
 		if after := d.Memory(); after != most {
 			t.Errorf("%d bytes for the 800 queues of the workload, want %d", after, most)
@@ -55,10 +55,10 @@ func TestTheMemoryGoalFollowsTheWorkloadsMap(t *testing.T) {
 
 // Requests to a queue that answers nothing have short deadlines, until it answers one.
 func TestAQueueThatAnswersNothingIsNotWaitedForAsLong(t *testing.T) {
-	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+	testworld.In(t, testworld.Plain, 1, 1, nil, func(t *testing.T, w *testworld.World) {
 		f := queues.Open(&w.Cfg)
 		s, err := f.Queue("accounta", "work-00")
-		must(t, err)
+		proof.Must(t, err)
 		takes := func() time.Duration {
 			began := time.Now()
 			_ = s.Put(context.Background(), []byte("text"), 0)
@@ -85,13 +85,13 @@ func TestAQueueThatAnswersNothingIsNotWaitedForAsLong(t *testing.T) {
 // A distributor that is told to stop sends the waiting tasks before its grace is over.
 func TestNoMoreWaitsThanIsPutBeforeAStopsGraceIsOver(t *testing.T) {
 	proof.Only(t)
-	slowWorld(t, 2, func(t *testing.T, w *world) {
+	slowWorld(t, 2, func(t *testing.T, w *testworld.World) {
 		s := &testworld.ListSource{Print: "a", N: 1 << 30}
-		d := w.startDistributor(w.slowDistributor(s, Options{Pack: 10, Every: time.Hour}))
+		d := testworld.Start(w.T, slowDistributor(w, s, Options{Pack: 10, Every: time.Hour}))
 		time.Sleep(30 * time.Second)
 		began := time.Now()
 		d.Stop()
-		must(t, d.Wait())
+		proof.Must(t, d.Wait())
 		// The tasks in the sinks, in flight, and in the bounded queues of the lanes.
 		if took := time.Since(began); took < stopLine/2 || took > 15*time.Second {
 			t.Errorf("stopping took %v", took)

@@ -3,7 +3,6 @@ package worlds
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -15,10 +14,10 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/distributor"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
-	"github.com/queuepump/queuepump/pump/quarantine"
 	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/pump/status"
@@ -73,10 +72,10 @@ func (w *world) losesAnAccount(gone func(*world, string) func()) {
 	back := gone(w, "accountc")
 	time.Sleep(time.Minute)
 
-	must(t, errOf(accounts.Drain(ctx, cfg, "accountc")))
-	must(t, sent.wait())
-	run := sent.summary.Run
-	refused(t, second(w.lost("accountc")), "not been draining for long enough: it may answer again for another")
+	must(t, proof.ErrOf(accounts.Drain(ctx, cfg, "accountc")))
+	must(t, sent.Wait())
+	run := sent.Summary.Run
+	refused(t, proof.ErrOf(w.lost("accountc")), "not been draining for long enough: it may answer again for another")
 	time.Sleep(accounts.LostAfter)
 	if _, err := accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{}); err == nil || !strings.Contains(err.Error(), "could not be learned") {
 		t.Errorf("without --lost: %v", err)
@@ -163,7 +162,7 @@ func (w *world) checkLosses(l *accounts.Losses, run pump.RunID, tasks uint64) {
 // endsItsSender has the process of a Sender die, and gives its run when that is over.
 func (w *world) endsItsSender(s *distributor.Sender) pump.RunID {
 	w.T.Helper()
-	w.crash("s")
+	w.Crash("s")
 	id, err := codec.ParseRunID(s.State().Run)
 	must(w.T, err)
 	gone, cancel := context.WithTimeout(w.T.Context(), time.Second)
@@ -173,137 +172,58 @@ func (w *world) endsItsSender(s *distributor.Sender) pump.RunID {
 	return id
 }
 
-// A removal as gone is refused while a queue of the account can be counted, whatever else fails.
-func TestAnAccountThatAnswersForAQueueIsNotGone(t *testing.T) {
+// refused checks that an error is an accounts.Error with a text, and says nothing of storage.
+func refused(t *testing.T, err error, text string) *accounts.Error {
+	t.Helper()
+	e, ok := errors.AsType[*accounts.Error](err)
+	if !ok || !strings.Contains(err.Error(), text) || err.Error() != e.Error() {
+		t.Fatalf("%v is no refusal with %q", err, text)
+	}
+	return e
+}
+
+func TestAnAccountIsNotRemovedWhileAnythingMayBeInItsQueues(t *testing.T) {
 	inThree(t, func(t *testing.T, w *world) {
 		ctx, cfg := t.Context(), w.Operator()
-		refused(t, second(w.lost("accountb")), "it is active; drain it first")
-		refused(t, second(w.lost("accounta")), "it is the control account")
-		must(t, errOf(accounts.Drain(ctx, cfg, "accountb")))
-		time.Sleep(accounts.LostAfter)
-		refused(t, second(w.lost("accountb")), "it is not gone: it answers for its queue town-")
-		dark := w.Sim.Inject(azsim.Rule{Account: "accountb", Object: "town-00", Fault: azsim.FailBefore})
-		refused(t, second(w.lost("accountb")), "it answers for its queue town-")
+		if _, err := accounts.Add(ctx, cfg, "accountc"); err != nil {
+			t.Fatal(err)
+		}
+		refused(t, proof.ErrOf(accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{Wait: true})), "it is active")
+		w.PutText("accountc", "town-01", []byte("a"))
+		w.PutText("accountc", "town-01", []byte("b"))
+		if _, err := w.Queue("accountc", "town-01").Get(ctx, 1, time.Hour); err != nil { // invisible, and there
+			t.Fatal(err)
+		}
+		w.PutText("accountc", "town-poison", []byte("c"))
+		if _, err := accounts.Drain(ctx, cfg, "accountc"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(queues.RemoveAfter)
+		e := refused(t, proof.ErrOf(accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{})), "2 in town-01, 1 in town-poison (quarantine)")
+		if want := []accounts.QueueLeft{{Queue: "town-01", Messages: 2}, {Queue: "town-poison", Messages: 1, Poison: true}}; !slices.Equal(e.Left, want) {
+			t.Errorf("left %v", e.Left)
+		}
+		windowHit(t, len(e.Left)) // queues that are not empty, whatever can be seen in them
+		must(t, w.Queue("accountc", "town-01").Clear(ctx))
+		// No process empties the quarantine, so it is not waited for.
+		refused(t, proof.ErrOf(accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{Wait: true})), "quarantined messages are left: 1 in town-poison")
+		must(t, w.Queue("accountc", "town-poison").Clear(ctx))
+		// Any change of the map may be the one that a writer has not noticed.
+		if _, err := accounts.Drain(ctx, cfg, "accountb"); err != nil {
+			t.Fatal(err)
+		}
+		refused(t, proof.ErrOf(accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{})), "not been draining for long enough")
+		time.Sleep(queues.RemoveAfter)
+		// A queue that cannot be counted proves nothing.
+		dark := w.Sim.Inject(azsim.Rule{Account: "accountc", Service: "queue", Fault: azsim.FailBefore})
+		if _, err := accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{}); err == nil || !strings.Contains(err.Error(), "could not be learned") {
+			t.Error(err)
+		}
 		dark.Remove()
-		// Two answers that are lost make no account gone, and a command that is given up neither.
-		w.Sim.Inject(azsim.Rule{Account: "accountb", Fault: azsim.FailBefore, First: 6})
-		refused(t, second(w.lost("accountb")), "it answers for its queue town-")
-		w.Sim.Hang("accountb", true)
-		short, cancel := context.WithTimeout(ctx, 5*time.Second)
-		defer cancel()
-		if c, err := accounts.Remove(short, cfg, "accountb", accounts.RemoveOptions{Lost: true}); err == nil || c.Changed {
+		// One that is not there is empty.
+		must(t, w.Queue("accountc", "town-00").Drop(ctx))
+		if c, err := accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{}); err != nil || !c.Changed {
 			t.Errorf("%+v, %v", c, err)
 		}
-		if got := w.states(); got != "a active 2, b draining 2, c unused 2" {
-			t.Error(got)
-		}
-		began := time.Now()
-		if c, err := w.lost("accountb"); err != nil || !c.Changed || time.Since(began) > time.Minute {
-			t.Errorf("%+v, %v after %v", c, err, time.Since(began))
-		}
-	})
-}
-
-// What waits out the time does so. Without a record of what is done the account's last count is said
-// to be lost, which is all that was in it.
-func TestARemovalOfALostAccountWaitsForTheTime(t *testing.T) {
-	inWorld(t, 3, 2, nil, func(t *testing.T, w *world) {
-		ctx, cfg := t.Context(), w.Operator()
-		w.distributed(400)
-		sampler := w.Config("p", 2)
-		sampler.Sample = 15 * time.Second
-		h := &testworld.Seen{Work: func(ctx context.Context, _ *pump.Task) error { return testworld.Pause(ctx, time.Hour) }}
-		one, err := processor.New(sampler, h, processor.Options{Concurrency: 4})
-		must(t, err)
-		p := w.start(one)
-		time.Sleep(2 * time.Minute)
-		in := 0
-		for queue := range 2 {
-			_, all := w.Sim.Depth("accountb", fmt.Sprintf("work-%02d", queue))
-			in += all
-		}
-		w.Sim.Blackout("accountb", true)
-		began := time.Now()
-		must(t, errOf(accounts.Drain(ctx, cfg, "accountb")))
-		c, err := accounts.Remove(ctx, cfg, "accountb", accounts.RemoveOptions{Lost: true, Wait: true})
-		if took := time.Since(began); err != nil || !c.Changed || took < accounts.LostAfter || took > accounts.LostAfter+30*time.Second {
-			t.Errorf("%+v, %v after %v", c, err, took)
-		}
-		l := c.Lost
-		if l == nil || l.Delivery != pump.AtLeastOnce || len(l.Runs) != 0 || l.Last == nil || l.Last.Messages != uint64(in) || in == 0 || l.Last.At.After(began.Add(6*time.Minute)) {
-			t.Fatalf("%d were in it: %+v", in, l)
-		}
-		said := fmt.Sprintf("its messages: %d and 0 in quarantine, counted last at %s", in, l.Last.At.UTC().Format("2006-01-02 15:04"))
-		if text := strings.Join(l.Text(time.Now()), "\n"); !strings.Contains(text, said) || !strings.Contains(text, "none is put again") {
-			t.Error(text)
-		}
-		p.End()
-	})
-}
-
-// Nothing asks an account any more that has left the map, so its last answer says nothing: neither
-// is a process unready for it, nor does the quarantine wait for it.
-func TestAnAccountThatTheWorkloadDoesNotUseNeedNotAnswer(t *testing.T) {
-	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
-		p := w.start(w.processor(&testworld.Seen{}, processor.Options{}))
-		w.Sim.Blackout("accountb", true)
-		time.Sleep(30 * time.Second)
-		if s := p.Of.State(); s.Ready {
-			t.Error("it is ready while an account that it reads does not answer")
-		}
-		w.Without("accountb")
-		time.Sleep(30 * time.Second)
-		if s := p.Of.State(); !s.Ready {
-			t.Errorf("it is not ready: %v", s.Reasons)
-		}
-		q, err := quarantine.Open(t.Context(), w.Operator())
-		must(t, err)
-		must(t, q.List(t.Context(), quarantine.Filter{}, func(*quarantine.Message) bool { return true }))
-		p.End()
-	})
-}
-
-// What was in quarantine in an account that is gone keeps no run from being closed, and is named.
-func TestWhatWasInQuarantineInALostAccountIsNamed(t *testing.T) {
-	inOnceWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
-		run := w.distributed(200)
-		rejected := func(task *pump.Task) bool {
-			account, _ := w.Home(task.Segment)
-			return account == "accountb" && task.N == 0
-		}
-		h := &testworld.Seen{Work: func(_ context.Context, task *pump.Task) error {
-			if rejected(task) {
-				return pump.Reject(errors.New("no"))
-			}
-			return nil
-		}}
-		p := w.start(w.processor(h, processor.Options{}))
-		w.Within(5*time.Minute, "the run is closed", func() bool { return w.RunRow(run.ID).State == workload.RunClosed })
-		lay := w.RunRow(run.ID).Rest
-		w.Sim.Blackout("accountb", true)
-		if _, err := accounts.Drain(t.Context(), w.Operator(), "accountb"); err != nil || lay == 0 {
-			t.Fatalf("%d in quarantine, %v", lay, err)
-		}
-		q, err := quarantine.Open(t.Context(), w.Operator())
-		must(t, err)
-		listed := func() error {
-			return q.List(t.Context(), quarantine.Filter{}, func(*quarantine.Message) bool { return true })
-		}
-		if listed() == nil {
-			t.Error("an account of the workload is passed over")
-		}
-		time.Sleep(accounts.LostAfter)
-		c, err := w.lost("accountb")
-		if err != nil || len(c.Lost.Runs) == 0 {
-			t.Fatalf("%+v, %v", c, err)
-		}
-		i := slices.IndexFunc(c.Lost.Runs, func(r accounts.LostRun) bool { return r.Run == run.ID })
-		if i < 0 || c.Lost.Runs[i].Quarantined != lay || *c.Lost.Runs[i].Unsettled != 0 || c.Lost.Runs[i].Kept != "it is closed" {
-			t.Errorf("%d were in quarantine: %+v", lay, c.Lost.Runs)
-		}
-		q, err = quarantine.Open(t.Context(), w.Operator())
-		must(t, err)
-		must(t, listed())
-		p.End()
 	})
 }

@@ -200,7 +200,7 @@ func (c idleCluster) run(t *testing.T) (costs idleCosts) {
 		// there are the get that was under way when the put landed, the one after it,
 		// and the reading of the run's row, of which each takes 10 to 12.5 ms.
 		costs.bound = idleBound(c.accounts*c.queues)*5/4 + 40*time.Millisecond
-		endAll(all)
+		testworld.EndAll(all)
 	})
 	return costs
 }
@@ -262,7 +262,7 @@ func (c idleCluster) put(w *world, board *switchboard, watch *stopwatch, tasks i
 		cfg.Instance, cfg.Nudge, cfg.Hooks, cfg.Log = instance, board.carry, pump.Hooks{Request: watch.ack}, w.warnings()
 		d, err := distributor.New(cfg, source.FromSeq(records), distributor.Options{Pack: 1})
 		must(w.T, err)
-		must(w.T, errOf(d.Run(w.T.Context())))
+		must(w.T, proof.ErrOf(d.Run(w.T.Context())))
 	}
 	for i := range tasks / 2 {
 		id := fmt.Sprint("short-", i)

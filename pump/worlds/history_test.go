@@ -98,14 +98,14 @@ type historyKind struct {
 // accounts, of which one goes dark; throttles, lost answers, broken connections.
 func historyWorld(t *testing.T, kind historyKind, seed uint64) []string {
 	h := &history{}
-	ts := testworld.NewTurns(seed)
+	ts := newTurns(seed)
 	change := func(c *azsim.Config) {
 		c.Seed, c.Ordered, c.Log = seed, true, h.log()
 		c.Limits.Queue = 60
 	}
 	spec := workload.Spec{Shared: kind.shared, Delivery: string(kind.delivery)}
 	inWorldOf(t, spec, 2, 3, change, func(t *testing.T, w *world) {
-		w.Turns, w.Engine.BarrierAge = ts, 3*time.Second
+		w.Seeding, w.Engine.BarrierAge = ts.Of, 3*time.Second
 		for _, k := range []azsim.FaultKind{azsim.AnswerLost, azsim.FailBefore, azsim.AnswerAfter, azsim.CutBody, azsim.DeliverTwice, azsim.ReappearEarly, azsim.Reorder} {
 			w.Sim.Inject(azsim.Rule{Fault: k, Probability: 0.02})
 		}
@@ -152,15 +152,15 @@ func historyWorld(t *testing.T, kind historyKind, seed uint64) []string {
 		ps[0].End()
 		at(2*time.Second, "dark")
 		w.Sim.Blackout("accountb", true)
-		ds[0].cancel()
+		ds[0].Stop()
 		at(9*time.Second, "lit")
 		w.Sim.Blackout("accountb", false)
 		at(time.Second, "again")
 		ps[0] = start("p1-again")
 		at(40*time.Second, "end")
 		for _, d := range ds {
-			d.cancel()
-			_ = d.wait()
+			d.Stop()
+			_ = d.Wait()
 		}
 		for i, p := range ps {
 			at(time.Second, fmt.Sprint("end ", i))

@@ -395,8 +395,3 @@ func TestTheDelayOfNotNowGrowsWithItsTime(t *testing.T) {
 		}
 	})
 }
-
-// childDied is a handler's error as of a command whose child has ended.
-type childDied struct{ error }
-
-func (childDied) Ended() {}

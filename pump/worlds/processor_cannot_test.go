@@ -2,13 +2,19 @@ package worlds
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/distributor"
+	"github.com/queuepump/queuepump/pump/internal/election"
+	"github.com/queuepump/queuepump/pump/internal/member"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
 )
 
@@ -85,7 +91,7 @@ func TestAProcessorThatAloneCannotReadAnAccountOwnsNothingThere(t *testing.T) {
 						t.Errorf("%s says that it cannot read %v", member.Instance, member.Cannot)
 					}
 				}
-				endEach(all)
+				testworld.EndEach(all)
 			})
 		})
 	}
@@ -120,6 +126,183 @@ func TestAnAccountThatNoProcessorCanReadMovesNoSegment(t *testing.T) {
 				t.Errorf("segment %d moved from %v to %v", s, epochs[s], owner)
 			}
 		}
-		endEach(all)
+		testworld.EndEach(all)
 	})
+}
+
+// The others pass the messages of an owner that died on and on, with growing delays,
+// until one of them has its segments; from then on each must soon come to the new owner, though it
+// has been delivered many times and there are many others to get it first.
+func TestP7WhatADeadOwnerLeavesInASharedQueueIsDoneSoonAfterItsLease(t *testing.T) {
+	for _, processors := range []int{4, 16} {
+		t.Run(fmt.Sprintf("%d processors", processors), func(t *testing.T) {
+			inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+				var hs testworld.Handlings
+				var all []*started
+				for i := range processors {
+					name := fmt.Sprintf("p%02d", i)
+					all = append(all, w.join(name, hs.Handler(name, 0), processor.Options{}))
+				}
+				v := w.Settled(processors)
+				time.Sleep(10 * time.Second)
+				dead := testworld.Owns(v, "p01")
+				w.Fault(azsim.Rule{Instance: "p01", Fault: azsim.FailBefore})
+				began := time.Now()
+				tasks := 0
+				for range 200 / len(dead) {
+					tasks += w.PutHome(dead, 1)
+				}
+				for hs.Tasks() < tasks && time.Since(began) < 20*time.Minute {
+					time.Sleep(100 * time.Millisecond)
+				}
+				var delays delays
+				for _, h := range hs.Get() {
+					delays = append(delays, h.Began.Sub(began))
+				}
+				slices.Sort(delays)
+				t.Logf("done after its last sign of life: %v", delays)
+				hs.Check(t)
+				// Lease and margin, a beat until somebody looks and one until the others know,
+				// and the longest that a message is hidden. Without nudges a delivery is to the
+				// owner by one chance in n, so the last of 200 may be passed on for minutes.
+				soon := 23*time.Second + 2*member.DefaultBeat*5/4 + passMost + 2*time.Second
+				most := delays.percentile(95)
+				if hs.Tasks() != tasks || most > soon || delays.percentile(100) > 5*time.Minute {
+					t.Errorf("%d of %d tasks, 95%% after %v, all after %v", hs.Tasks(), tasks, most, delays.percentile(100))
+				}
+				testworld.StopAll(all)
+			})
+		})
+	}
+}
+
+// One partition of the ledger that does not answer, or only throttles, is the matter of its
+// segments: runs elsewhere end and are forgotten as if it were well, and what waits in its segments
+// is done when it answers again.
+func TestADarkLedgerPartitionKeepsNoRunElsewhereFromItsEnd(t *testing.T) {
+	for _, fault := range []azsim.Rule{{Fault: azsim.Answer}, {Fault: azsim.HangBefore}} {
+		t.Run(string(fault.Fault), func(t *testing.T) {
+			inOnceWorld(t, 2, 4, nil, func(t *testing.T, w *world) { // 256 segments
+				h := &testworld.Seen{}
+				p := w.join("p", h, processor.Options{})
+				q := w.join("q", h, processor.Options{})
+				w.Settled(2)
+				time.Sleep(time.Minute)
+				fault.Service, fault.Partition = "table", "work.ledger.01"
+				rule := w.Sim.Inject(fault)
+				time.Sleep(time.Minute)
+				closed := func(ids ...pump.RunID) func() bool {
+					return func() bool {
+						for _, id := range ids {
+							if w.RunRow(id).State != workload.RunClosed {
+								return false
+							}
+						}
+						return true
+					}
+				}
+				waits := w.OneTask(64)
+				elsewhere := []pump.RunID{w.OneTask(0), w.OneTask(63), w.OneTask(128), w.OneTask(200), w.OneTask(255)}
+				w.Within(2*time.Minute, "runs elsewhere are closed", closed(elsewhere...))
+				w.Within(2*time.Minute, "and forgotten", func() bool {
+					live, err := w.AllRuns().Live(t.Context())
+					return err == nil && !slices.ContainsFunc(live, func(l workload.LiveRun) bool {
+						return slices.Contains(elsewhere, l.ID)
+					})
+				})
+				time.Sleep(time.Hour)
+				if run := w.RunRow(waits); run.State != workload.RunSealed || run.Over {
+					t.Errorf("the run that waits for the partition is %s, over: %v", run.State, run.Over)
+				}
+				if n := w.Logged("could not all be ended"); n < 1 || n > 70 {
+					t.Errorf("it is said %d times in an hour", n)
+				}
+				rule.Remove()
+				w.Within(5*time.Minute, "what waited is done", closed(waits))
+				if h.Tasks() != len(elsewhere)+1 || w.Left() != 0 {
+					t.Errorf("%d tasks are handled, %d messages are left", h.Tasks(), w.Left())
+				}
+				p.End()
+				q.End()
+			})
+		})
+	}
+}
+
+// The election's row goes, or comes back as it was, in the middle of a run. The run goes on, by who
+// knows how far it came or, if that process dies, from its start: with the same identities.
+func TestTheRunOfAnElectionRowThatIsNoMoreGoesOn(t *testing.T) {
+	for name, c := range map[string]struct {
+		before  time.Duration // the row comes back as it was then; 0: it is gone
+		dies    bool          // the leader does, at the same time
+		handled int           // at most, in mode at-least-once
+	}{
+		"gone":                                 {0, false, 3000 + 50},
+		"gone, and its leader dies":            {0, true, 2*3000 + 200},
+		"of before the first run":              {time.Second, false, 3000 + 50},
+		"of a minute before":                   {70 * time.Second, false, 3000 + 50},
+		"of a minute before, the leader dies":  {70 * time.Second, true, 2*3000 + 200},
+		"of an earlier beat, the leader lives": {100 * time.Second, false, 3000 + 50},
+	} {
+		for _, delivery := range []string{string(pump.Once), ""} {
+			t.Run(name+" "+delivery, func(t *testing.T) {
+				inWorldOf(t, workload.Spec{Delivery: delivery}, 2, 2, nil, func(t *testing.T, w *world) {
+					h := &testworld.Seen{}
+					p := w.join("p", h, processor.Options{})
+					w.Settled(1)
+					began := time.Now()
+					var kept *azsim.Snapshot
+					after := time.AfterFunc(c.before, func() { kept = w.rowsOf(election.Partition("work")) })
+					defer after.Stop()
+					o := distributor.Options{SealAge: time.Second, Every: time.Minute}
+					first := w.startDistributor(w.distributor("c", &testworld.ListSource{Print: "a", N: 100}, o)) // one run before, of a term of its own
+					time.Sleep(30 * time.Second)
+					first.Stop()
+					<-first.Done
+					before := h.Deliveries()
+					s := &testworld.ListSource{Print: "a", N: 3000, Pace: 20 * time.Millisecond}
+					o.Every = time.Hour
+					d := w.startDistributor(w.distributor("d", s, o))
+					e := w.startDistributor(w.distributor("e", s, o))
+					time.Sleep(time.Until(began.Add(115 * time.Second)))
+					epoch := w.lookRow().Epoch
+					leader, other := d, e
+					if w.lookRow().Leader == "e" {
+						leader, other = e, d
+					}
+					if c.before > 0 {
+						kept.Restore()
+					} else {
+						w.Sim.DropRows("accounta", row.TableName, election.Partition("work"), func(string) bool { return true })
+					}
+					if c.dies {
+						w.Sim.Inject(azsim.Rule{Instance: w.elected()[0].Instance, Fault: azsim.FailBefore})
+					}
+					time.Sleep(110 * time.Second)
+					runs := w.elected()
+					if len(runs) != 2 || runs[0].Tasks != 3000 || runs[0].Epoch <= epoch {
+						t.Errorf("the last term was %d; %d runs, the newest of %d tasks and of term %d", epoch, len(runs), runs[0].Tasks, runs[0].Epoch)
+					}
+					if n := w.Logged("the election row was gone, or had come back"); n != 1 && c.before < time.Minute {
+						t.Errorf("it is said %d times", n)
+					}
+					most := c.handled
+					if delivery == string(pump.Once) {
+						most = 3000
+					}
+					if n := h.Deliveries() - before; n < 3000 || n > most {
+						t.Errorf("%d handlings of 3000 tasks, want %d at most", n, most)
+					}
+					if n := h.Tasks(); n != 3100 {
+						t.Errorf("%d identities", n)
+					}
+					for _, w := range []*working{leader, other} {
+						w.Stop()
+						<-w.Done
+					}
+					p.End()
+				})
+			})
+		}
+	}
 }

@@ -139,7 +139,7 @@ func (w *world) setHead(segment uint32, property string, value any) {
 	w.T.Helper()
 	w.fenceAt(segment, 1)
 	partition, row := fmt.Sprintf("work.ledger.%02d", segment/64), fmt.Sprintf("head.%04d", segment)
-	must(w.T, errOf(w.Table().Write(w.T.Context(), storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
+	must(w.T, proof.ErrOf(w.Table().Write(w.T.Context(), storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
 		Partition: partition, Row: row, Properties: map[string]any{property: value},
 	}})))
 }

@@ -5,13 +5,9 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"hash/crc32"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/internal/proof"
-	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/processor"
@@ -113,112 +109,6 @@ func TestABombIsQuarantinedAndNotUnpacked(t *testing.T) {
 
 // headLen is the size of the header of an envelope's gzip file.
 func headLen(b []byte) int { return 12 + int(b[10]) + int(b[11])<<8 }
-
-// newer makes an envelope of a later version: its header and checksum are
-// intact, its fields are of no meaning to this reader.
-func newer(t *testing.T, text []byte) []byte {
-	return edited(t, text, func(b []byte) []byte {
-		b[21] = codec.Version + 1
-		putCRC(b[:headLen(b)])
-		return b
-	})
-}
-
-func TestAnEnvelopeOfANewerVersionWaitsWithAnAlarmAndIsNeverQuarantined(t *testing.T) {
-	proof.Only(t)
-	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
-		text := newer(t, w.Envelope(2, 5))
-		if _, err := codec.ReadHeader(text); err == nil || !strings.Contains(err.Error(), "newer") {
-			t.Fatalf("the test's envelope reads as %v", err)
-		}
-		w.PutText("accounta", "work-00", text)
-		h := &testworld.Seen{}
-		p := w.start(w.processor(h, processor.Options{}))
-		time.Sleep(6 * time.Hour)
-		s := p.End()
-		if s.Quarantined != 0 || w.Left() != 1 || h.Tasks() != 0 || len(w.Poisoned("accounta")) != 0 {
-			t.Errorf("%d left, %+v", w.Left(), s)
-		}
-		if n := s.Envelopes; n < 250 || n > 500 {
-			t.Errorf("delivered %d times in 6 h, want about once a minute", n)
-		}
-		if w.Logged("must be upgraded") == 0 {
-			t.Error("no alarm")
-		}
-	})
-}
-
-func TestAMessageOfAnotherWorkloadIsQuarantined(t *testing.T) {
-	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
-		w.PutText("accounta", "work-00", w.Sealed(codec.Header{Workload: "other", Run: w.Run, Segment: 1}, codec.Task{Body: []byte("x")}))
-		w.drain(&testworld.Seen{}, processor.Options{})
-		if _, cause := w.Cause("accounta"); cause.Reason != codec.ReasonOtherWorkload {
-			t.Errorf("%+v", cause)
-		}
-	})
-}
-
-func TestP13ARunWithoutARowIsQuarantined(t *testing.T) {
-	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
-		known := w.Run
-		w.Run = codec.NewRunID()
-		w.Put("accounta", "work-00", 1, 7)
-		w.Run = known
-		w.Put("accounta", "work-00", 1, 5)
-		h := &testworld.Seen{}
-		s := w.drain(h, processor.Options{})
-		h.Expect(t, 5, 5)
-		head, cause := w.Cause("accounta")
-		if cause.Reason != codec.ReasonUnknownRun || head.Tasks.Len() != 7 || s.Quarantined != 7 {
-			t.Errorf("%+v, %+v", cause, s)
-		}
-	})
-}
-
-func TestP13ARunRowIsReadOnceAndAgainWhenItIsOld(t *testing.T) {
-	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
-		reads := func() int {
-			return int(w.Sim.Stats().Count("", "GetEntity")) // the cluster is read by queries
-		}
-		tasks := w.Spread(20, 2)
-		before := reads()
-		h := &testworld.Seen{}
-		p := w.start(w.processor(h, processor.Options{}))
-		time.Sleep(10 * time.Second)
-		h.Expect(t, tasks, tasks)
-		if n := reads() - before; n != 3 { // the workload's row, whether there is a muster, and the run's row
-			t.Errorf("%d reads of the table for 40 messages of one run", n)
-		}
-		time.Sleep(runKnownFor)
-		w.Spread(1, 1)
-		time.Sleep(10 * time.Second)
-		// One of the run's row, and one of the clock, for the rows that may go by their age.
-		if n := reads() - before; n != 5 {
-			t.Errorf("%d reads of the table after %v", n, runKnownFor)
-		}
-		p.End()
-	})
-}
-
-func TestP56ADarkControlPlaneStopsNothing(t *testing.T) {
-	for _, fault := range []azsim.FaultKind{azsim.FailBefore, azsim.HangBefore} {
-		t.Run(string(fault), func(t *testing.T) {
-			inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
-				h := &testworld.Seen{}
-				p := w.start(w.processor(h, processor.Options{}))
-				time.Sleep(time.Second)
-				dark := w.Sim.Inject(azsim.Rule{Service: "table", Fault: fault})
-				tasks := w.Spread(10, 3)
-				time.Sleep(20 * time.Second)
-				h.Expect(t, tasks, tasks)
-				if dark.Hits() == 0 || w.Left() != 0 {
-					t.Errorf("%v, %d left", dark, w.Left())
-				}
-				p.End()
-			})
-		})
-	}
-}
 
 // putCRC writes the checksum that ends an envelope's header.
 func putCRC(head []byte) {

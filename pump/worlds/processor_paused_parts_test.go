@@ -189,7 +189,7 @@ func TestForeignMessagesOfAPausedKeyWaitOutOfTheWay(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		operator := w.shop("operator")
 		part := workloads.Part{Key: []byte("city 3")}
-		must(t, errOf(workloads.PausePart(t.Context(), operator, part, "me")))
+		must(t, proof.ErrOf(workloads.PausePart(t.Context(), operator, part, "me")))
 		time.Sleep(twoBeats)
 		w.putOrders(all)
 		w.Within(3*time.Minute, "all others are done", func() bool { return h.Tasks() == all-10 })
@@ -197,7 +197,7 @@ func TestForeignMessagesOfAPausedKeyWaitOutOfTheWay(t *testing.T) {
 		if n := h.of(ofKey("city 3"), time.Time{}); n > 0 || w.inForeign() > 0 || w.inShopQueues() != 10 {
 			t.Errorf("%d paused tasks were begun, %d messages are where they came, %d at home", n, w.inForeign(), w.inShopQueues())
 		}
-		must(t, errOf(workloads.ResumePart(t.Context(), operator, part)))
+		must(t, proof.ErrOf(workloads.ResumePart(t.Context(), operator, part)))
 		w.Within(putOffMost+time.Minute, "all is done", func() bool { return h.Tasks() == all })
 		if s := p.End(); s.Split+s.Quarantined+s.Failed > 0 || w.Logged("so often") > 0 {
 			t.Errorf("%+v", s)
@@ -307,7 +307,7 @@ func TestWhatIsPausedIsPutBackQuickly(t *testing.T) {
 		w.resumePart(part)
 		h.Work = nil
 		w.Within(putOffMost, "all is done", func() bool { return h.Tasks() == held+other })
-		endEach(ps)
+		testworld.EndEach(ps)
 		h.Expect(t, held+other, held+other)
 	})
 }

@@ -87,7 +87,7 @@ func TestARunIsPausedAgainWhileItsMessagesAreHidden(t *testing.T) {
 		}
 		w.resumePart(part)
 		w.Within(putOffMost+time.Minute, "all is done", func() bool { return h.Tasks() == tasks })
-		endEach(ps)
+		testworld.EndEach(ps)
 		h.Expect(t, tasks, tasks)
 	})
 }
@@ -101,7 +101,7 @@ func TestAPausedRunThatIsDroppedIsDropped(t *testing.T) {
 		h := &begun{}
 		p := w.start(w.processorOf("p", h, processor.Options{}))
 		time.Sleep(time.Minute)
-		must(t, errOf(runs.End(t.Context(), w.Operator(), w.Run.String(), true, "not wanted")))
+		must(t, proof.ErrOf(runs.End(t.Context(), w.Operator(), w.Run.String(), true, "not wanted")))
 		w.noneIsPaused()
 		w.Within(putOffMost, "all is gone", func() bool { return w.Left() == 0 })
 		if s := p.End(); s.Dropped != int64(tasks) || h.Tasks() > 0 {
@@ -115,14 +115,14 @@ func TestAPausedRunThatIsDroppedIsDropped(t *testing.T) {
 func TestAMarkOfARunThatIsDoneGoesByItself(t *testing.T) {
 	proof.Only(t)
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
-		damaged, ends := w.sealedRun(1), w.sealedRun(1)
+		damaged, ends := w.SealedRun(1), w.SealedRun(1)
 		for _, run := range []workload.Run{damaged, ends} {
 			w.pausePart(workloads.Part{Run: run.ID.String()})
 		}
 		e, err := w.Table().Read(t.Context(), "work.runs", damaged.ID.String())
 		must(t, err)
 		e.Properties["State"] = "?"
-		must(t, errOf(w.Table().Write(t.Context(), storage.Write{Mode: storage.Upsert, Entity: e})))
+		must(t, proof.ErrOf(w.Table().Write(t.Context(), storage.Write{Mode: storage.Upsert, Entity: e})))
 		p := w.start(w.processorOf("p", &begun{}, processor.Options{}))
 		time.Sleep(time.Minute)
 		must(t, w.AllRuns().End(t.Context(), ends.ID, false, "the command died when it had written this"))
@@ -294,7 +294,7 @@ func TestWhatIsInHandOfARunThatIsPausedGoesBack(t *testing.T) {
 // home all the same.
 func TestADamagedLedgerKeepsNothingThatDrains(t *testing.T) {
 	inOnceWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
-		w.damageHead("head.0001")
+		w.DamageHead("head.0001")
 		h := &begun{}
 		p := w.start(w.processorOf("p", h, processor.Options{}))
 		time.Sleep(time.Minute)
@@ -308,7 +308,7 @@ func TestADamagedLedgerKeepsNothingThatDrains(t *testing.T) {
 // keepClosing runs a closer, which has the duty while mine is true.
 func (w *world) keepClosing() (mine *atomic.Bool, stop func()) {
 	w.T.Helper()
-	c := w.closer("c")
+	c := w.Closer("c")
 	c.HorizonBy(func(ctx context.Context) (*cluster.View, error) {
 		return cluster.LoadView(ctx, w.Table(), w.Cfg.Workload)
 	})
@@ -325,8 +325,8 @@ func (w *world) keepClosing() (mine *atomic.Bool, stop func()) {
 func TestARunWithoutARowIsObservedAnewAfterAnotherProcessDid(t *testing.T) {
 	inOnceWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		before := w.rowsOf("work.runs")
-		run := w.sealedRun(3)
-		w.scribe().record(run.ID, below([]uint64{2}), nil)
+		run := w.SealedRun(3)
+		w.Scribe().Record(run.ID, testworld.Below([]uint64{2}), nil)
 		after := w.rowsOf("work.runs")
 		mine, stop := w.keepClosing()
 		over := func() bool {

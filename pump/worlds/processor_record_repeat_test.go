@@ -97,7 +97,7 @@ func repeated(
 			tasks += w.PutHome(w.EverySegment(), packed)
 		}
 		k := &killed{at: at, done: map[string]bool{}, others: map[string]int{}}
-		k.die = func() { w.crash("p") }
+		k.die = func() { w.Crash("p") }
 		p := w.join("p", k.first(each), processor.Options{Concurrency: handlers})
 		w.Within(time.Minute, "it is dead", func() bool { n, _ := k.repeats(); return n == at })
 		p.Stop()
@@ -147,7 +147,7 @@ func TestCommitsLeaveAPartitionOfTheLedgerMostOfItsLimit(t *testing.T) {
 				putters.Wait()
 				w.Within(time.Minute, "all is done", func() bool { return w.Left() == 0 })
 				w.ExpectBook(64*rounds, 0)
-				stopAll(all)
+				testworld.StopAll(all)
 			})
 		})
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,8 +13,11 @@ import (
 	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/waits"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
 )
 
@@ -64,7 +68,7 @@ func (m *mortals) live(instance string) {
 			if !dead {
 				dead = true
 				m.deaths++
-				m.w.crash(instance)
+				m.w.Crash(instance)
 				close(died)
 			}
 			m.mu.Unlock()
@@ -208,4 +212,55 @@ func TestP42OfSeveralGuiltyTasksEachIsFoundAndNobodyElse(t *testing.T) {
 		}
 		t.Logf("%d deaths, %d messages split, %v", m.deaths, m.split, took.Round(time.Second))
 	})
+}
+
+// P4.2, window 18: who came through a trial alone is recorded before the next one begins. A result
+// that still waited for its commit when the next suspect ended the process would leave
+// a mark on a task that is innocent.
+func TestP42WhoCameThroughATrialIsRecordedBeforeTheNextBegins(t *testing.T) {
+	inOnceWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+		const guilty = 10 // the tenth to be tried ends the process
+		w.PutSuspects(testworld.SomeSegment, 16, 5)
+		var begun atomic.Int64
+		died := make(chan struct{})
+		h := pump.HandlerFunc(func(ctx context.Context, _ *pump.Task) error {
+			switch n := begun.Add(1); {
+			case n == guilty:
+				w.Crash("p")
+				close(died)
+				fallthrough
+			case n > guilty:
+				<-ctx.Done()
+				return context.Cause(ctx)
+			}
+			return nil
+		})
+		p := w.start(w.processor(h, processor.Options{Visibility: 30 * time.Second, Grace: -1}))
+		<-died
+		p.Stop()
+		<-p.Done
+		w.ExpectBook(guilty-1, 0)
+		windowHit(t, 1)
+	})
+}
+
+// fenceOff makes another the writer of a segment's ledger, under an epoch above which there is
+// none.
+func (w *world) fenceOff(segment uint32) {
+	w.T.Helper()
+	w.fenceAt(segment, 1<<53)
+}
+
+// fenceAt makes another the writer of a segment's ledger under an epoch.
+func (w *world) fenceAt(segment uint32, epoch uint64) {
+	w.T.Helper()
+	workload, err := workload.Load(w.T.Context(), w.Table(), w.Cfg.Workload)
+	if err != nil {
+		w.T.Error(err)
+		return
+	}
+	l := ledger.Open(w.Table(), workload, ledger.Options{Instance: "another", Record: true})
+	if _, err := l.Fence(w.T.Context(), []cluster.Hold{{Segment: segment, Epoch: epoch}}); err != nil {
+		w.T.Error(err)
+	}
 }

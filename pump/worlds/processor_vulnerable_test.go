@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
@@ -399,7 +400,7 @@ func TestWindow18ADequeueCountAloneNeverQuarantines(t *testing.T) {
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		w.Put("accounta", "work-00", 1, 2)
 		for range 2000 {
-			must(t, errOf(w.Queue("accounta", "work-00").Get(t.Context(), 1, time.Second)))
+			must(t, proof.ErrOf(w.Queue("accounta", "work-00").Get(t.Context(), 1, time.Second)))
 			time.Sleep(2 * time.Second)
 		}
 		h := &testworld.Seen{}

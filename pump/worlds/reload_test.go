@@ -50,8 +50,8 @@ func TestANewAccountIsTakenWithoutARestart(t *testing.T) {
 		if made := d.State().Done.Requests["accountc"]["put"]; made == 0 {
 			t.Error("the distributor puts nothing into the new account")
 		}
-		distributing.cancel()
-		<-distributing.done
+		distributing.Stop()
+		<-distributing.Done
 		processing.End()
 	})
 }
@@ -171,8 +171,8 @@ func TestHowForeignMessagesAreReadIsNotChangedWithoutARestart(t *testing.T) {
 		if err := errors.Join(p.Reload(c), d.Reload(c)); err != nil {
 			t.Errorf("foreign queues that are not read yet: %v", err)
 		}
-		distributing.cancel()
-		<-distributing.done
+		distributing.Stop()
+		<-distributing.Done
 		run.End()
 	})
 }

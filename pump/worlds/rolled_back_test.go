@@ -1,17 +1,21 @@
 package worlds
 
 import (
+	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/setup"
+	"github.com/queuepump/queuepump/pump/internal/sim"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
@@ -35,8 +39,8 @@ func TestTheRowsOfARunThatAreGoneAreMadeAgainLoudly(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		before.Restore()
 		late := w.join("late", h, processor.Options{}) // who knows nothing of the run
-		must(t, d.wait())
-		if run := w.RunRow(d.summary.Run); run.State != workload.RunSealed || run.Tasks != 6000 {
+		must(t, d.Wait())
+		if run := w.RunRow(d.Summary.Run); run.State != workload.RunSealed || run.Tasks != 6000 {
 			t.Errorf("%+v", run)
 		}
 		time.Sleep(time.Minute)
@@ -93,10 +97,10 @@ func TestARunWhoseRowIsGoneWhenItsLeaderDiesIsBrokenAndAnotherBegins(t *testing.
 		if n := h.Deliveries(); sealed != 1 || n < 3000 || w.Left() != 0 {
 			t.Errorf("%d runs are whole, %d tasks were handled, %d messages are left", sealed, n, w.Left())
 		}
-		d.cancel()
-		e.cancel()
-		<-d.done
-		<-e.done
+		d.Stop()
+		e.Stop()
+		<-d.Done
+		<-e.Done
 		p.End()
 	})
 }
@@ -132,8 +136,8 @@ func TestARunThatIsOpenAgainIsSealedAndClosedAgain(t *testing.T) {
 		if n := h.Deliveries(); n != 3000 {
 			t.Errorf("%d of 3000 tasks were handled", n)
 		}
-		d.cancel()
-		<-d.done
+		d.Stop()
+		<-d.Done
 		p.End()
 	})
 }
@@ -151,10 +155,10 @@ func TestAMapThatWentBackIsPutBackLoudlyByWhoKnowsTheNewer(t *testing.T) {
 		d := w.startDistributor(w.distributor("d", s, distributor.Options{SealAge: time.Second}))
 		time.Sleep(time.Minute)
 		before := w.rowsOf("work")
-		w.Change(func(old []shardmap.Shard) []shardmap.Shard { return append(old, setup.Shards(w.Cfg)[4:]...) })
+		w.ChangeMap(func(old []shardmap.Shard) []shardmap.Shard { return append(old, setup.Shards(w.Cfg)[4:]...) })
 		time.Sleep(40 * time.Second)
 		before.Restore()
-		must(t, d.wait())
+		must(t, d.Wait())
 		time.Sleep(time.Minute)
 		f := queues.Open(&w.Cfg)
 		v, err := cluster.LoadView(t.Context(), f.Control, w.Cfg.Workload)
@@ -169,6 +173,160 @@ func TestAMapThatWentBackIsPutBackLoudlyByWhoKnowsTheNewer(t *testing.T) {
 			t.Errorf("%d tasks were handled, %d messages are left", n, w.Left())
 		}
 		p.End()
+		q.End()
+	})
+}
+
+// A put that has failed for a while goes where its segment's home is now.
+func TestATaskStuckAtAQueueThatDrainsMovesToTheNewHome(t *testing.T) {
+	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+		s := &testworld.ListSource{Print: "a", N: 2000, Pace: 10 * time.Millisecond}
+		refused := azsim.Rule{Fault: azsim.Answer, Status: 403, Code: "AuthenticationFailed", Instance: "d", Skip: 100}
+		var other *azsim.Injection // where the tasks would go meanwhile
+		for _, refused.Account = range []string{"accountb", "accounta"} {
+			other = w.Fault(refused, "PutMessage")
+		}
+		d := w.startDistributor(w.distributor("d", s, distributor.Options{Pack: 2}))
+		time.Sleep(time.Minute)
+		select {
+		case <-d.Done:
+			t.Fatalf("nothing was stuck: %v", d.Err)
+		default:
+		}
+		w.DrainAccount("accountb")
+		other.Remove()
+		began := time.Now()
+		must(t, d.Wait())
+		if took := time.Since(began); took > workload.MapMaxAge {
+			t.Errorf("took %v after the account drained", took)
+		}
+		w.Collect().Expect(t, w.Segments(), d.Summary.Run, s, s.N, s.N)
+		windowHit(t, 1)
+	})
+}
+
+// W5: a processor that handles 20 tasks a second gets envelopes of 100, which take envelopeFor. A
+// fast one gets full ones.
+func TestThePackerFollowsTheMeasuredTimeOfHandlers(t *testing.T) {
+	for name, c := range map[string]struct {
+		takes time.Duration
+		want  int64 // envelopes of the run of 1,000 tasks
+	}{"slow": {200 * time.Millisecond, 10}, "fast": {0, 1}} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+				h := &testworld.Seen{Work: func(ctx context.Context, _ *pump.Task) error { return testworld.Pause(ctx, c.takes) }}
+				p := w.start(w.processor(h, processor.Options{Concurrency: 4}))
+				w.Spread(1, 20)
+				time.Sleep(20 * time.Second) // measured, and said in a beat
+				s := &testworld.ListSource{Print: "a", N: 1000, Pace: 10 * time.Millisecond, Key: func(int) string { return "one" }}
+				summary, err := w.distributor("d", s, distributor.Options{}).Run(t.Context())
+				must(t, err)
+				// The handlers' time is measured to a few thousandths, so the last envelope may hold little.
+				if n := summary.Envelopes; n < c.want || n > c.want+1 {
+					t.Errorf("%d envelopes of 1,000 tasks, want %d", n, c.want)
+				}
+				p.End()
+			})
+		})
+	}
+}
+
+// A sender stood still until its run was over. What is sent then is not acknowledged into that run:
+// the send fails, and the next one is of another run. While the run is only abandoned it goes on.
+func TestASenderThatStoodStillAcknowledgesNothingIntoARunThatIsOver(t *testing.T) {
+	proof.Only(t)
+	for name, c := range map[string]struct {
+		still time.Duration
+		over  bool
+	}{"until it is over": {90 * time.Minute, true}, "until it is abandoned": {20 * time.Minute, false}} {
+		t.Run(name, func(t *testing.T) {
+			inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+				h := &testworld.Seen{}
+				p := w.join("p", h, processor.Options{})
+				w.Settled(1)
+				s := w.sender(distributor.SenderOptions{})
+				must(t, s.Send(t.Context(), newTask("before")))
+				first := w.newest()
+				beats := w.Fault(azsim.Rule{Instance: "d", Service: "table", Fault: azsim.HangBefore})
+				time.Sleep(c.still)
+				if state := w.RunRow(first).State; c.over != (state == workload.RunEnded) || !c.over && state != workload.RunAbandoned {
+					t.Errorf("after %v it is %s", c.still, state)
+				}
+				beats.Remove()
+				sent := 1
+				err := s.Send(t.Context(), newTask("after"))
+				if (err != nil) != c.over {
+					t.Errorf("the first send: %v", err)
+				}
+				if err == nil {
+					sent++
+				} else if err = s.Send(t.Context(), newTask("again")); err != nil {
+					t.Error(err)
+				} else {
+					sent++
+				}
+				time.Sleep(time.Minute)
+				if n := h.Tasks(); n != sent || len(w.Poisoned("accounta")) > 0 {
+					t.Errorf("%d of %d acknowledged tasks are done, %d are in quarantine", n, sent, len(w.Poisoned("accounta")))
+				}
+				if c.over == (w.newest() == first) {
+					t.Errorf("the run is %v, and was %v", w.newest(), first)
+				}
+				if _, err := s.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+				p.End()
+			})
+		})
+	}
+}
+
+// P8.2: a guest knows whom to nudge, also after a processor has taken another's place.
+func TestASenderThatIsAGuestNudges(t *testing.T) {
+	inWorld(t, 1, 4, nil, func(t *testing.T, w *world) {
+		board := &switchboard{processors: map[string]*processor.Processor{}}
+		start := func(name string, h pump.Handler) *started {
+			cfg := w.Config(name, 4)
+			cfg.Admin, cfg.Nudge = name+":1", board.carry
+			p, err := processor.New(cfg, h, processor.Options{})
+			must(t, err)
+			board.mu.Lock()
+			board.processors[name] = p
+			board.mu.Unlock()
+			return w.start(p)
+		}
+		h := &testworld.Seen{}
+		p := start("p", h)
+		w.Settled(1)
+		cfg := w.Config("d", 4)
+		cfg.Nudge, sim.In(&cfg).Lanes = board.carry, 1
+		s, err := distributor.NewSender(cfg, distributor.SenderOptions{})
+		must(t, err)
+		slow := 0
+		send := func(n int) {
+			for i := range n {
+				time.Sleep(5 * time.Minute) // until the queues are asked least
+				before, began := h.Deliveries(), time.Now()
+				must(t, s.Send(t.Context(), newTask(fmt.Sprint(i))))
+				for h.Deliveries() == before {
+					time.Sleep(time.Millisecond)
+				}
+				if time.Since(began) > 200*time.Millisecond {
+					slow++
+				}
+			}
+		}
+		send(5)
+		if slow > 0 {
+			t.Errorf("%d of 5 tasks were begun late", slow)
+		}
+		q := start("q", h)
+		p.End()
+		send(5)
+		if slow > 2 { // the first after the change, whose nudge goes to who left
+			t.Errorf("%d of 5 tasks were begun late after the change", slow)
+		}
+		must(t, proof.ErrOf(s.Close(t.Context())))
 		q.End()
 	})
 }

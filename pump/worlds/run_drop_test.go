@@ -107,7 +107,7 @@ func (f *dropFleet) putLarge(id pump.RunID, tasks int) (messages int) {
 
 // stream puts one task of another run after the other, each told to its owner, for a minute.
 func (f *dropFleet) stream() {
-	id := f.manyRun()
+	id := f.ManyRun()
 	m, v := f.ShardMap(), f.View()
 	at := time.Now()
 	for i := 0; time.Since(at) < time.Minute; i++ {
@@ -144,7 +144,7 @@ func (w *world) playDrop(tasks int) (got dropped) {
 	})
 	f.stream()
 	got.alone, _ = f.waited()
-	large = w.manyRun()
+	large = w.ManyRun()
 	messages := f.putLarge(large, tasks)
 	time.Sleep(20 * time.Second) // all handlers are at work on it
 	began := time.Now()
@@ -210,7 +210,7 @@ func TestManyRunsThatEndBetweenTwoLooksAreAllNoticed(t *testing.T) {
 			w.PutText(account, queue, w.Text(3, func(h *codec.Header) { h.Run = id }, n))
 		}
 		for i := range ids {
-			ids[i] = w.manyRun()
+			ids[i] = w.ManyRun()
 			put(ids[i], 0)
 		}
 		w.Within(time.Minute, "the first tasks are done", func() bool { return h.Deliveries() == many })
@@ -237,7 +237,7 @@ func TestRunsThatAreEndedAgainAreNewsThoughTheRowForgotTheirFirstEnd(t *testing.
 		const many = workload.KeptEnded + 1
 		ids := make([]pump.RunID, many)
 		for i := range ids {
-			ids[i] = w.manyRun()
+			ids[i] = w.ManyRun()
 		}
 		end := func() map[workload.EndedRun]bool {
 			for _, id := range ids {

@@ -30,18 +30,18 @@ const crowdBeat = 3 * time.Minute
 // has the run.
 func (w *world) crowd(segment uint32, most int) (ids []pump.RunID, alive *sync.Map) {
 	w.T.Helper()
-	s := w.scribe()
+	s := w.Scribe()
 	alive = &sync.Map{}
 	const beat = crowdBeat
 	var entries []*ledger.Entry
 	for range most {
-		id := w.manyRun()
+		id := w.ManyRun()
 		must(w.T, w.AllRuns().Beat(w.T.Context(), id, workload.Pulse{Every: beat}))
 		entries = append(entries, &ledger.Entry{Segment: segment, Epoch: 1, Run: id, Done: codec.MakeNSet(0)})
 		alive.Store(id, true)
 		ids = append(ids, id)
 	}
-	s.ledger.Commit(w.T.Context(), entries)
+	s.Ledger.Commit(w.T.Context(), entries)
 	for _, e := range entries {
 		if e.Err != nil {
 			w.T.Fatal(e.Err)
@@ -78,10 +78,10 @@ func TestASegmentWithAllTheRunsThatItMayHaveHoldsFurtherOnesBackSaysSoAndHeals(t
 		ids, alive := w.crowd(segment, ledger.MaxLiveRuns)
 		h := &testworld.Seen{}
 		p := w.start(w.processor(h, processor.Options{}))
-		w.oneTask(segment)
-		w.oneTask(segment)
+		w.OneTask(segment)
+		w.OneTask(segment)
 		w.putOf(ids[0], segment, 0, 1) // 0 is recorded
-		w.oneTask(segment + 1)
+		w.OneTask(segment + 1)
 		w.Within(time.Minute, "what lives goes on, and so do other segments", func() bool { return h.Tasks() == 2 })
 		updates := w.Requests("UpdateMessage")
 		time.Sleep(3 * time.Minute)
@@ -93,15 +93,15 @@ func TestASegmentWithAllTheRunsThatItMayHaveHoldsFurtherOnesBackSaysSoAndHeals(t
 		}
 		w.saysThatItIsFull(p, segment)
 
-		must(t, errOf(runs.End(t.Context(), w.Operator(), ids[1].String(), false, "by hand")))
+		must(t, proof.ErrOf(runs.End(t.Context(), w.Operator(), ids[1].String(), false, "by hand")))
 		w.Within(2*closing.OverPressed, "both have room, one after the other", func() bool { return h.Tasks() == 4 && w.Left() == 0 })
 
-		last := w.manyRun() // fills it again
+		last := w.ManyRun() // fills it again
 		must(t, w.AllRuns().Beat(t.Context(), last, workload.Pulse{Every: crowdBeat}))
 		alive.Store(last, true)
 		w.putOf(last, segment, 0)
 		w.Within(time.Minute, "the last that has room is done", func() bool { return h.Tasks() == 5 && w.Left() == 0 })
-		w.oneTask(segment)
+		w.OneTask(segment)
 		time.Sleep(time.Minute)
 		if h.Tasks() != 5 {
 			t.Error("the bound does not hold")
@@ -182,7 +182,7 @@ func TestAFullStateHoldsItsTasksBackInAtLeastOnceTooAndOthersGoOn(t *testing.T) 
 // same.
 func TestOldRestsGoThoughARowOfARunIsGone(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
-		s := w.scribe()
+		s := w.Scribe()
 		const stay = 300
 		const rests = 1200 + stay + 2 // so many more than may stay
 		var entries []*ledger.Entry
@@ -204,8 +204,8 @@ func TestOldRestsGoThoughARowOfARunIsGone(t *testing.T) {
 			sum := workload.RunSum{Quarantined: 1, Print: workload.PrintOf(counts)}
 			must(t, all.CloseSummed(t.Context(), id, sum))
 		}
-		s.ledger.Commit(t.Context(), entries)
-		must(t, s.ledger.Prune(t.Context(), ids))
+		s.Ledger.Commit(t.Context(), entries)
+		must(t, s.Ledger.Prune(t.Context(), ids))
 		var h testworld.Seen
 		p := w.start(w.processor(&h, processor.Options{}))
 		time.Sleep(25 * time.Minute)
@@ -229,7 +229,7 @@ func TestOldRestsGoThoughARowOfARunIsGone(t *testing.T) {
 // though the other one is not: else the two would begin each other anew for hours.
 func TestOldRestsThatStayAreLookedForOnceInTenMinutes(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
-		s := w.scribe()
+		s := w.Scribe()
 		rests := func(kind byte, n, stay int) {
 			var ids []pump.RunID
 			var entries []*ledger.Entry
@@ -245,10 +245,10 @@ func TestOldRestsThatStayAreLookedForOnceInTenMinutes(t *testing.T) {
 					Properties: map[string]any{row.FormatProperty: int64(row.Format), "State": 1.5}, // damaged
 				}})
 			}
-			s.ledger.Commit(t.Context(), entries)
-			must(t, s.ledger.Prune(t.Context(), ids))
+			s.Ledger.Commit(t.Context(), entries)
+			must(t, s.Ledger.Prune(t.Context(), ids))
 			for batch := range slices.Chunk(rows[:stay], storage.MaxBatch) {
-				must(t, errOf(w.Table().Transact(t.Context(), batch)))
+				must(t, proof.ErrOf(w.Table().Transact(t.Context(), batch)))
 				time.Sleep(time.Second) // of a partition's rows in a second
 			}
 		}

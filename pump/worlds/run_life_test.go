@@ -11,7 +11,6 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
@@ -25,27 +24,6 @@ import (
 // fullRuns makes tests of thousands of runs as large as they are meant.
 var fullRuns = flag.Bool("runs.full", false, "thousands of runs in the tests of their life")
 
-// manyRun makes the row of an open run; there may be thousands.
-func (w *world) manyRun() pump.RunID {
-	w.T.Helper()
-	w.Many++
-	id := pump.RunID{0xee, 13: byte(w.Many >> 16), 14: byte(w.Many >> 8), 15: byte(w.Many)}
-	must(w.T, w.AllRuns().Create(w.T.Context(), workload.Run{ID: id}))
-	return id
-}
-
-// oneTask makes a run of one task in a segment, puts it, and seals the run.
-func (w *world) oneTask(segment uint32) pump.RunID {
-	w.T.Helper()
-	id := w.manyRun()
-	account, queue := w.Home(segment)
-	w.PutText(account, queue, w.Text(segment, func(h *codec.Header) { h.Run = id }, 0))
-	counts := make([]uint64, w.Segments())
-	counts[segment] = 1
-	must(w.T, w.AllRuns().Seal(w.T.Context(), id, counts))
-	return id
-}
-
 // A1: 2,400 runs of one task with one key, as fast as they come. Every task is handled within a
 // minute of the last, because runs that are done with make room.
 func TestThousandsOfRunsOfOneTaskWithOneKeyAreAllHandled(t *testing.T) {
@@ -58,7 +36,7 @@ func TestThousandsOfRunsOfOneTaskWithOneKeyAreAllHandled(t *testing.T) {
 			runs = 2400
 		}
 		for range runs {
-			w.oneTask(7)
+			w.OneTask(7)
 			time.Sleep(10 * time.Millisecond)
 		}
 		w.Within(time.Minute, "all are handled", func() bool { return h.Tasks() >= runs })
@@ -82,26 +60,26 @@ func TestThousandsOfRunsOfOneTaskWithOneKeyAreAllHandled(t *testing.T) {
 func TestRunsThatNobodyContinuesMakeRoomInTheirSegment(t *testing.T) {
 	proof.Only(t)
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
-		s := w.scribe()
+		s := w.Scribe()
 		const each = ledger.MaxLiveRuns / 4 // open and broken ones, together half of the bound
 		for i := range 2 * each {
-			id := w.manyRun()
-			s.record(id, map[uint32]codec.NSet{3: codec.MakeNSet(0)}, nil)
+			id := w.ManyRun()
+			s.Record(id, map[uint32]codec.NSet{3: codec.MakeNSet(0)}, nil)
 			if i%2 == 0 {
 				must(t, w.AllRuns().Break(t.Context(), id, "x"))
 			}
 		}
-		c := w.closer("c")
+		c := w.Closer("c")
 		began := time.Now()
-		for len(s.ledger.LiveRuns()) > each && time.Since(began) < time.Hour {
-			mustPass(t, c)
+		for len(s.Ledger.LiveRuns()) > each && time.Since(began) < time.Hour {
+			testworld.MustPass(t, c)
 			list, err := c.Runs.Prunable(t.Context())
 			must(t, err)
-			must(t, s.ledger.Prune(t.Context(), list.Closed, list.Over...))
+			must(t, s.Ledger.Prune(t.Context(), list.Closed, list.Over...))
 			time.Sleep(closing.Every)
 		}
 		if took := time.Since(began); took > 20*time.Minute {
-			t.Errorf("it took %v, and %d runs live", took, len(s.ledger.LiveRuns()))
+			t.Errorf("it took %v, and %d runs live", took, len(s.Ledger.LiveRuns()))
 		}
 		if w.Logged("half full or more") == 0 {
 			t.Error("nothing is said of the pressure")
@@ -114,20 +92,20 @@ func TestRunsThatNobodyContinuesMakeRoomInTheirSegment(t *testing.T) {
 func TestARunWhoseClientIsGoneIsAbandonedAndThenOver(t *testing.T) {
 	proof.Only(t)
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
-		s := w.scribe()
+		s := w.Scribe()
 		runs := w.AllRuns()
 		gone, there := pump.RunID{1}, pump.RunID{2}
 		for _, id := range []pump.RunID{gone, there} {
 			must(t, runs.Create(t.Context(), workload.Run{ID: id, Mode: "client", Beat: 15 * time.Second}))
-			s.record(id, below([]uint64{1}), nil)
+			s.Record(id, testworld.Below([]uint64{1}), nil)
 		}
-		c := w.closer("c")
+		c := w.Closer("c")
 		after := func(d time.Duration) workload.RunState {
 			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(closing.Every) {
 				if err := runs.Beat(t.Context(), there, workload.Pulse{Every: 15 * time.Second}); err != nil {
 					t.Error(err)
 				}
-				mustPass(t, c)
+				testworld.MustPass(t, c)
 			}
 			return w.RunRow(gone).State
 		}
@@ -258,24 +236,6 @@ func TestARunWithTasksInQuarantineClosesAndTheyAreRedrivenAndDroppedAsBefore(t *
 	})
 }
 
-// An operator's end stops the distributor.
-func TestADistributorWhoseRunIsEndedStops(t *testing.T) {
-	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
-		var e ended
-		d := w.startDistributor(w.distributor("d", &testworld.ListSource{Print: "a", N: 1 << 30}, distributor.Options{MaxRate: 10, OnRun: e.by("d")}))
-		time.Sleep(10 * time.Second)
-		id := w.newest()
-		must(t, w.AllRuns().End(t.Context(), id, false, "by hand"))
-		time.Sleep(30 * time.Second)
-		if err := d.wait(); err == nil {
-			t.Error("it goes on")
-		}
-		if row := w.RunRow(id); row.State != workload.RunEnded || row.Note != "by hand" {
-			t.Errorf("%+v", row)
-		}
-	})
-}
-
 // newest is the run that was begun last.
 func (w *world) newest() pump.RunID {
 	w.T.Helper()
@@ -296,7 +256,7 @@ func TestAfterTheRetentionNothingIsLeftOfARun(t *testing.T) {
 		p := w.start(w.processor(h, processor.Options{}))
 		var ids []pump.RunID
 		for range 20 {
-			ids = append(ids, w.oneTask(3))
+			ids = append(ids, w.OneTask(3))
 			time.Sleep(time.Second)
 		}
 		time.Sleep(time.Hour)
@@ -327,10 +287,10 @@ func TestAfterTheRetentionNothingIsLeftOfARun(t *testing.T) {
 
 func TestAnOperatorListsShowsAndEndsRunsByTheBeginningOfTheirIDs(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
-		s, cfg := w.scribe(), w.Config("operator", 2)
-		sealed := w.sealedRun(3)
-		s.record(sealed.ID, below([]uint64{2}), nil)
-		many := w.manyRun()
+		s, cfg := w.Scribe(), w.Config("operator", 2)
+		sealed := w.SealedRun(3)
+		s.Record(sealed.ID, testworld.Below([]uint64{2}), nil)
+		many := w.ManyRun()
 		list, err := runs.List(t.Context(), cfg, "sealed", 10)
 		if err != nil || len(list) != 1 || list[0].ID != sealed.ID.String() || *list[0].Tasks != 3 {
 			t.Errorf("%+v, %v", list, err)
@@ -367,7 +327,7 @@ func TestABeginningThatSeveralRunsShareNamesThem(t *testing.T) {
 		var ids []pump.RunID
 		const named = 8
 		for range named + 1 {
-			ids = append(ids, w.manyRun())
+			ids = append(ids, w.ManyRun())
 		}
 		_, err := runs.Find(t.Context(), cfg, "ee00")
 		ce, ok := errors.AsType[*pump.ConfigError](err)
@@ -394,16 +354,16 @@ func TestRowsOfRunsGoInAtLeastOnceDeliveryToo(t *testing.T) {
 		w.Cfg.Retention = 2 * time.Hour
 		h := &testworld.Seen{}
 		p := w.start(w.processor(h, processor.Options{}))
-		late, retried := w.oneTask(3), pump.RunID{}
+		late, retried := w.OneTask(3), pump.RunID{}
 		w.Within(time.Minute, "it is done", func() bool { return h.Tasks() == 1 })
 		var ids []pump.RunID
 		for range 5 {
-			ids = append(ids, w.oneTask(3))
+			ids = append(ids, w.OneTask(3))
 		}
-		broken, ended := w.manyRun(), w.manyRun()
+		broken, ended := w.ManyRun(), w.ManyRun()
 		must(t, w.AllRuns().Break(t.Context(), broken, "x"))
 		must(t, w.AllRuns().End(t.Context(), ended, true, "by hand"))
-		retried = w.oneTask(4)
+		retried = w.OneTask(4)
 		for began := time.Now(); time.Since(began) < 3*time.Hour; time.Sleep(30 * time.Minute) {
 			w.Run = retried
 			w.PutTasks(4, 0) // a copy now and then

@@ -93,8 +93,8 @@ func TestAnElectedDistributorWaitsForTheControlAccountAtItsStart(t *testing.T) {
 		if n := len(w.Collect()); n != 100 {
 			t.Errorf("%d tasks were distributed, want 100", n)
 		}
-		s.cancel()
-		if err := s.wait(); err != nil {
+		s.Stop()
+		if err := s.Wait(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -106,8 +106,8 @@ func TestAnElectedDistributorToldToStopAtItsStartIsNoError(t *testing.T) {
 		w.Sim.Inject(azsim.Rule{Instance: "d", Service: "table", Fault: azsim.FailBefore})
 		s := w.startDistributor(w.distributor("d", &testworld.ListSource{Print: "a", N: 100}, distributor.Options{Every: time.Hour}))
 		time.Sleep(90 * time.Second)
-		s.cancel()
-		if err := s.wait(); err != nil {
+		s.Stop()
+		if err := s.Wait(); err != nil {
 			t.Error(err)
 		}
 	})

@@ -29,7 +29,7 @@ type simWorld struct {
 	tables  azsim.TableOptions
 	began   time.Time
 	sources map[string]*simSource
-	turns   *testworld.Turns
+	turns   *turns
 	goes    sync.WaitGroup // what is on its way
 	lives   sync.WaitGroup
 	tell    *slog.Logger // of all processes; nil: they say nothing
@@ -105,7 +105,7 @@ const simEvery = 2 * time.Hour
 func playSim(t *testing.T, plan *simPlan, change ...func(*simWorld)) *simWorld {
 	w := &simWorld{
 		plan: plan, beats: map[string]*simBeats{}, sources: map[string]*simSource{}, latest: map[string]*simProcess{},
-		messages: map[string]bool{}, lost: map[string]*simLost{}, perished: map[simKey]bool{}, busy: map[string]time.Time{}, poisonLost: map[simKey][]string{}, tasks: map[simKey]*simTask{}, most: map[simKey]uint64{}, counts: map[string]int{}, turns: testworld.NewTurns(plan.seed),
+		messages: map[string]bool{}, lost: map[string]*simLost{}, perished: map[simKey]bool{}, busy: map[string]time.Time{}, poisonLost: map[simKey][]string{}, tasks: map[simKey]*simTask{}, most: map[simKey]uint64{}, counts: map[string]int{}, turns: newTurns(plan.seed),
 		put: map[simKey]bool{}, novel: map[string]int{}, newest: map[string]bool{}, kept: map[string]*azsim.Snapshot{}, before: map[codec.RunID]workload.Run{}, touched: map[simKey]string{}, leftInQuarantine: map[string]int{},
 		coordinated: simCoordinated{given: map[string]bool{}}, judge: simJudge{fences: map[simFence]string{}, owning: map[string]string{}, shut: map[codec.RunID]bool{}, left: map[simKey]bool{}, known: map[simKey]bool{}},
 	}

@@ -3,17 +3,21 @@ package worlds
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
@@ -45,13 +49,13 @@ func TestAnAccountThatIsNotThereEndsWhatIsStartedOnce(t *testing.T) {
 			starts := map[string]func(pump.Config) error{"once": func(c pump.Config) error {
 				d, err := distributor.New(c, &testworld.ListSource{Print: "a", N: 10}, distributor.Options{})
 				must(t, err)
-				return second(d.Run(t.Context()))
+				return proof.ErrOf(d.Run(t.Context()))
 			}}
 			if which == 0 {
 				starts["until idle"] = func(c pump.Config) error {
 					p, err := processor.New(c, &testworld.Seen{}, processor.Options{UntilIdle: time.Minute})
 					must(t, err)
-					return second(p.Run(t.Context()))
+					return proof.ErrOf(p.Run(t.Context()))
 				}
 			}
 			for how, start := range starts {
@@ -65,7 +69,7 @@ func TestAnAccountThatIsNotThereEndsWhatIsStartedOnce(t *testing.T) {
 					t.Errorf("%s, %s: %v", name, how, err)
 				}
 			}
-			if w.hasRow(0) || w.hasRow(1) {
+			if w.HasRow(0) || w.HasRow(1) {
 				t.Error("the workload was made")
 			}
 		})
@@ -101,14 +105,14 @@ func TestAnAccountThatIsNotThereIsSaidWhileAServiceWaits(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			return second(d.Run(ctx))
+			return proof.ErrOf(d.Run(ctx))
 		},
 		"processor": func(ctx context.Context, c pump.Config) error {
 			p, err := processor.New(c, &testworld.Seen{}, processor.Options{})
 			if err != nil {
 				return err
 			}
-			return second(p.Run(ctx))
+			return proof.ErrOf(p.Run(ctx))
 		},
 	} {
 		inWorld(t, 3, 2, nil, func(t *testing.T, w *world) {
@@ -153,8 +157,8 @@ func TestADistributorJoinsWheneverItsControlIsBack(t *testing.T) {
 				if len(v.Members) != 1 {
 					t.Errorf("the members are %v, want the distributor", v.Members)
 				}
-				d.cancel()
-				if err := d.wait(); err != nil {
+				d.Stop()
+				if err := d.Wait(); err != nil {
 					t.Error(err)
 				}
 			})
@@ -184,4 +188,187 @@ func TestAProcessorWaitsWhereverItsStartIsRefused(t *testing.T) {
 			})
 		}
 	}
+}
+
+// hurries are machines that end: before the stop or in the midst of it, and when it is over then.
+var hurries = []struct {
+	name      string
+	after, by time.Duration // of the stop
+}{
+	{"with the stop", 0, 5 * time.Second},
+	{"in the midst of the stop", 4 * time.Second, 9 * time.Second},
+}
+
+// TestADistributorWhoseMachineEndsLeavesInTime: it does not use its whole grace to send what it
+// read.
+func TestADistributorWhoseMachineEndsLeavesInTime(t *testing.T) {
+	for _, tt := range hurries {
+		t.Run(tt.name, func(t *testing.T) {
+			inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+				source := &testworld.ListSource{Print: "a", N: 10_000, Pace: 10 * time.Millisecond}
+				d := w.distributor("d", source, distributor.Options{Pack: 2})
+				s := w.startDistributor(d)
+				time.Sleep(2500 * time.Millisecond)
+				w.Fault(azsim.Rule{Fault: azsim.HangBefore, Instance: "d"}, "PutMessage")
+				began := time.Now()
+				if tt.after == 0 {
+					d.Hurry(5 * time.Second)
+				}
+				s.Stop()
+				if tt.after > 0 {
+					time.Sleep(tt.after)
+					d.Hurry(5 * time.Second)
+				}
+				if err := s.Wait(); err == nil {
+					t.Error("no error")
+				}
+				if took := time.Since(began); took < tt.by || took > tt.by+time.Second {
+					t.Errorf("stopping took %v, want %v", took, tt.by)
+				}
+				if row := w.RunRow(s.Summary.Run); row.State != workload.RunBroken {
+					t.Errorf("the run's row: %+v", row)
+				}
+			})
+		})
+	}
+}
+
+// TestAProcessorWhoseMachineEndsLeavesInTime: its tasks do not get its whole grace.
+func TestAProcessorWhoseMachineEndsLeavesInTime(t *testing.T) {
+	for _, tt := range hurries {
+		t.Run(tt.name, func(t *testing.T) {
+			inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+				w.Put("accounta", "work-00", 1, 3)
+				h := &testworld.Seen{Work: func(ctx context.Context, _ *pump.Task) error { return testworld.Pause(ctx, time.Hour) }}
+				of := w.processor(h, processor.Options{Grace: time.Minute})
+				p := w.start(of)
+				time.Sleep(30 * time.Second)
+				began := time.Now()
+				if tt.after == 0 {
+					of.Hurry(5 * time.Second)
+				}
+				p.Stop()
+				if tt.after > 0 {
+					time.Sleep(tt.after)
+					of.Hurry(5 * time.Second)
+				}
+				s := p.End()
+				if took := time.Since(began); took < tt.by || took > tt.by+time.Second {
+					t.Errorf("stopping took %v, want %v", took, tt.by)
+				}
+				if s.Handled != 0 || s.Released != 3 || w.Visible("accounta", "work-00") != 1 {
+					t.Errorf("%d visible, %+v", w.Visible("accounta", "work-00"), s)
+				}
+			})
+		})
+	}
+}
+
+// stuckLoops watches the loops of a process as a service manager's watchdog does.
+type stuckLoops struct {
+	of    interface{ Loops() []pump.LoopState }
+	last  map[string]roundsSeen
+	moved map[string]bool
+}
+
+type roundsSeen struct {
+	rounds uint64
+	at     time.Time
+}
+
+func watchLoops(d interface{ Loops() []pump.LoopState }) *stuckLoops {
+	return &stuckLoops{d, map[string]roundsSeen{}, map[string]bool{}}
+}
+
+// during names the loops that stand still for too long while so much time passes.
+func (w *stuckLoops) during(d time.Duration) (stuck []string) {
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Second) {
+		for _, l := range w.of.Loops() {
+			s := w.last[l.Name]
+			if s.rounds != l.Rounds || l.Most == 0 || s.at.IsZero() {
+				w.moved[l.Name] = w.moved[l.Name] || s.rounds < l.Rounds
+				w.last[l.Name] = roundsSeen{l.Rounds, time.Now()}
+			} else if time.Since(s.at) > l.Most && !slices.Contains(stuck, l.Name) {
+				stuck = append(stuck, l.Name)
+			}
+		}
+	}
+	return stuck
+}
+
+// TestADistributorsLoopsGoRoundWhateverHappens: who supervises it ends a distributor whose loops
+// stand still, and must not end one whose accounts do.
+func TestADistributorsLoopsGoRoundWhateverHappens(t *testing.T) {
+	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+		source := &testworld.ListSource{Print: "p", N: 20_000, Pace: 100 * time.Millisecond}
+		d := w.distributor("d", source, distributor.Options{Every: time.Second})
+		run := w.startDistributor(d)
+		loops := watchLoops(d)
+		watch := func(when string, during time.Duration) {
+			if stuck := loops.during(during); len(stuck) > 0 {
+				t.Errorf("%s: %q are stuck", when, stuck)
+			}
+		}
+		watch("at work", 3*time.Minute)
+		for _, f := range []azsim.Rule{
+			{Service: "queue", Fault: azsim.HangBefore},
+			{Service: "queue", Fault: azsim.Answer, Status: 403, Code: "AuthenticationFailed"},
+			{Service: "table", Fault: azsim.HangBefore},
+			{Fault: azsim.FailBefore},
+		} {
+			f := w.Fault(f)
+			watch(w.Sim.Faults(), 15*time.Minute)
+			f.Remove()
+		}
+		for _, name := range []string{"sinks", "map", "member", "puts", "election"} {
+			if !loops.moved[name] {
+				t.Errorf("%s never went round: %v", name, d.Loops())
+			}
+		}
+		run.Stop()
+		<-run.Done
+	})
+}
+
+// stopsAt is a log whose reader stands still once a line is written.
+type stopsAt struct {
+	slog.Handler
+	message string
+	goOn    chan struct{}
+}
+
+func (h *stopsAt) Handle(ctx context.Context, r slog.Record) error {
+	if r.Message == h.message {
+		<-h.goOn
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+func (h *stopsAt) WithAttrs(attrs []slog.Attr) slog.Handler {
+	next := *h
+	next.Handler = h.Handler.WithAttrs(attrs)
+	return &next
+}
+
+// TestADistributorThatCannotBeElectedAnyMoreIsSeen: alone, nothing would be distributed again.
+func TestADistributorThatCannotBeElectedAnyMoreIsSeen(t *testing.T) {
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		goOn := make(chan struct{})
+		cfg := w.Config("d", 2)
+		cfg.Log = slog.New(&stopsAt{cfg.Log.Handler(), "leading", goOn})
+		d, err := distributor.New(cfg, &testworld.ListSource{Print: "p", N: 10}, distributor.Options{Every: time.Minute})
+		must(t, err)
+		run := w.startDistributor(d)
+		loops := watchLoops(d)
+		if stuck := loops.during(10 * time.Minute); !slices.Equal(stuck, []string{"election"}) {
+			t.Errorf("%q are stuck, want the election", stuck)
+		}
+		close(goOn)
+		time.Sleep(time.Minute)
+		if stuck := loops.during(10 * time.Minute); len(stuck) > 0 {
+			t.Errorf("then %q are stuck", stuck)
+		}
+		run.Stop()
+		<-run.Done
+	})
 }

@@ -52,7 +52,7 @@ func TestATaskKeepsItsContextWhateverBecomesOfIt(t *testing.T) {
 		cfg.TracerProvider = sdk.NewTracerProvider(sdk.WithSyncer(kept), sdk.WithSampler(every))
 		d, err := distributor.New(cfg, &testworld.ListSource{Print: "a", N: 8, Key: func(int) string { return "one" }}, distributor.Options{Pack: 4})
 		must(t, err)
-		must(t, errOf(d.Run(t.Context())))
+		must(t, proof.ErrOf(d.Run(t.Context())))
 		created := len(kept.GetSpans())
 		h := &traces{seen: map[uint64][]string{}, do: func(t *pump.Task, nth int) error {
 			switch {
@@ -112,7 +112,7 @@ func TestATaskHasNothingOfTheSpanOfTheProgram(t *testing.T) {
 			cfg.TracerProvider = sdk.NewTracerProvider(sdk.WithSampler(&everyOther{}))
 			d, err := distributor.New(cfg, &testworld.ListSource{Print: "a", N: 8, Key: func(int) string { return "one" }}, distributor.Options{})
 			must(t, err)
-			must(t, errOf(d.Run(t.Context())))
+			must(t, proof.ErrOf(d.Run(t.Context())))
 			handled := map[bool]int{}
 			h := func(ctx context.Context, task *pump.Task) error {
 				sent, _ := task.TraceContext(context.Background())
@@ -152,7 +152,7 @@ func TestLogLinesOfATracedTaskNameItsSpan(t *testing.T) {
 		source := &testworld.ListSource{Print: "a", N: 3, Key: func(n int) string { return fmt.Sprint(n) }}
 		d, err := distributor.New(cfg, source, distributor.Options{Pack: 1})
 		must(t, err)
-		must(t, errOf(d.Run(t.Context())))
+		must(t, proof.ErrOf(d.Run(t.Context())))
 		kept.Reset()
 		var lines proof.Buffer
 		pc := w.Config("p", 1)

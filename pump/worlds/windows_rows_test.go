@@ -15,7 +15,7 @@ var windowRows = []windowRow{
 	{
 		number: "2", window: "the answer of a Put is lost", done: "the same bytes are put again; the copy is recognised by the identity of its tasks",
 		plan:  "2s fault 20s answer-lost PutMessage first=8\n4s fault 20s hang-after PutMessage first=2",
-		tests: []string{"worlds.TestLostAnswersMakeDuplicatesAndLoseNothing"},
+		tests: []string{"distributor.TestLostAnswersMakeDuplicatesAndLoseNothing"},
 	},
 	{
 		number: "3", window: "a Get is lost on its way", done: "polled again",
@@ -37,13 +37,13 @@ var windowRows = []windowRow{
 		open: true, number: "6", window: "a crash in the handler, or between effect and ledger", done: "delivered again; a reducer's effect is in the same entity as the ledger",
 		plan:  "3s crash p1 before effect 4\n9s restart p1",
 		hits:  []string{"crash before effect"},
-		tests: []string{"worlds.TestWindow6ACrashBetweenEffectAndLedgerIsRepairedByRedelivery", "worlds.TestWindow6And11AHandlerEndsBeforeAnotherProcessCanGetItsTask"},
+		tests: []string{"record.TestWindow6ACrashBetweenEffectAndLedgerIsRepairedByRedelivery", "worlds.TestWindow6And11AHandlerEndsBeforeAnotherProcessCanGetItsTask"},
 	},
 	{
 		open: true, number: "7", window: "a crash after the effect, before the Delete", done: "effect, ledger, delete, always in this order; what is recorded is only deleted",
 		plan:  "3s crash p1 before delete 4\n9s restart p1",
 		hits:  []string{"crash before delete"},
-		tests: []string{"worlds.TestWindow7WhatWasDoneAndNotDeletedIsDeliveredAgain", "worlds.TestWindow7ACrashBetweenLedgerAndDeleteIsRecognised"},
+		tests: []string{"worlds.TestWindow7WhatWasDoneAndNotDeletedIsDeliveredAgain", "record.TestWindow7ACrashBetweenLedgerAndDeleteIsRecognised"},
 	},
 	{
 		number: "8", window: "a Delete is lost on its way", done: "made again with the same receipt",
@@ -94,7 +94,7 @@ var windowRows = []windowRow{
 		open: true, number: "17", window: "a crash between the copy in the poison queue and the delete", done: "put, (ledger,) then delete; the copy has its identity",
 		plan:  "trouble 60\n3s crash p1 after poison 1\n25s restart p1",
 		hits:  []string{"crash after poison"},
-		tests: []string{"worlds.TestWindow17ATaskIsQuarantinedBeforeItsMessageIsDeleted", "worlds.TestWindow17AMessageWhosePoisonQueueIsMissingAndMayNotBeMadeIsKept", "worlds.TestP44ACrashOrALostRequestBetweenTheStepsLosesNothing"},
+		tests: []string{"worlds.TestWindow17ATaskIsQuarantinedBeforeItsMessageIsDeleted", "worlds.TestWindow17AMessageWhosePoisonQueueIsMissingAndMayNotBeMadeIsKept", "quarantine.TestP44ACrashOrALostRequestBetweenTheStepsLosesNothing"},
 	},
 	{
 		number: "18", window: "a task ends its process", done: "blame by splitting; an attempt is written down before a suspect is opened; the dequeue count alone condemns no task",
@@ -128,13 +128,13 @@ var windowRows = []windowRow{
 		number: "22", window: "a distributor dies in the middle of its run", done: "the checkpoint is a barrier; the next one continues there, and the rest is recognised",
 		plan:  "2.1s start d2\n3s crash d1 after put 8\n40s restart d1",
 		hits:  []string{"crash after put", simTakenOver},
-		tests: []string{"worlds.TestADeadLeadersRunIsContinuedFromItsCheckpoint"},
+		tests: []string{"distributor.TestADeadLeadersRunIsContinuedFromItsCheckpoint"},
 	},
 	{
 		number: "23", window: "two distributors: the old leader was only paused", done: "the election row's epoch and ETag stop its writes; its late Puts are recognised copies",
 		plan:  "2.1s start d2\n4s pause d1 60s",
 		hits:  []string{simLongPause, simTakenOver},
-		tests: []string{"worlds.TestAZombieAddsNothingButDuplicates", "election.TestAZombieCannotSaveAndKnowsIt"},
+		tests: []string{"distributor.TestAZombieAddsNothingButDuplicates", "election.TestAZombieCannotSaveAndKnowsIt"},
 	},
 	{
 		open: true, number: "24", window: "a pause between a check and the act", done: "the write itself is conditional",
@@ -151,12 +151,12 @@ var windowRows = []windowRow{
 	{
 		number: "26", window: "throttling", done: "each throttle lowers the budget of queue and account; the others go on",
 		plan:  `2s fault 20s answer any service=queue first=80`,
-		tests: []string{"worlds.TestWindow26AThrottledServerIsNotAskedMoreThanItGives"},
+		tests: []string{"settle.TestWindow26AThrottledServerIsNotAskedMoreThanItGives"},
 	},
 	{
 		number: "27", window: "renewals and deletes are throttled", done: "settling and renewing go first; Gets stop before leases run out",
 		plan:  "2s fault 20s answer DeleteMessage first=40\n2s fault 60s answer UpdateMessage first=10\nwork 20s\nhandlers 16",
-		tests: []string{"worlds.TestWindow27GetsStopBeforeLeasesRunOutForWantOfDeletes"},
+		tests: []string{"settle.TestWindow27GetsStopBeforeLeasesRunOutForWantOfDeletes"},
 	},
 	{
 		number: "28", window: "an empty page with a continuation token", done: "read to the end",
@@ -167,7 +167,7 @@ var windowRows = []windowRow{
 	{
 		number: "29", window: "the approximate count is taken for emptiness", done: "done means that the sealed count is recorded; a count is only believed when it is zero and no process writes there any more",
 		play:  []func(*testing.T){TestAnAccountIsNotRemovedWhileAnythingMayBeInItsQueues},
-		tests: []string{"worlds.TestARunIsNotStuckWhileAnythingIsRecordedOrAQueueMayHoldSomething"},
+		tests: []string{"closing.TestARunIsNotStuckWhileAnythingIsRecordedOrAQueueMayHoldSomething"},
 	},
 	{
 		number: "30", window: "a copy arrives when the ledger has forgotten its run", done: "entries go when the run is closed, and tasks of closed runs are duplicates",
@@ -188,12 +188,12 @@ var windowRows = []windowRow{
 	{
 		number: "33", window: "a queue is missing, or being deleted", done: "the shard stops with an alarm; distributors make queues, late ones as soon as the account answers, and a drain those that get its segments",
 		play:  []func(*testing.T){TestWindow33AMissingQueueStopsItsShardWithAnAlarmAndIsNotMade},
-		tests: []string{"worlds.TestAQueueThatStopsTakingMessagesIsWaitedFor", "worlds.TestAQueueStillBeingDeletedIsGoneRoundAndThenMade", "worlds.TestQueuesThatWereLateAreMadeWithoutAPut", "worlds.TestADrainMakesTheQueuesThatGetSegments"},
+		tests: []string{"distributor.TestAQueueThatStopsTakingMessagesIsWaitedFor", "distributor.TestAQueueStillBeingDeletedIsGoneRoundAndThenMade", "distributor.TestQueuesThatWereLateAreMadeWithoutAPut", "distributor.TestADrainMakesTheQueuesThatGetSegments"},
 	},
 	{
 		number: "34", window: "the shard map changes with messages in flight", done: "queues that drain are read until they are empty; a map is used for Puts only while it is young",
 		play:  []func(*testing.T){TestATaskStuckAtAQueueThatDrainsMovesToTheNewHome},
-		tests: []string{"worlds.TestADrainingAccountGetsNothingMore", "worlds.TestPutsStopWhenTheMapIsTooOld", "worlds.TestAnAccountAddedInMidRunTakesItsShare"},
+		tests: []string{"distributor.TestADrainingAccountGetsNothingMore", "distributor.TestPutsStopWhenTheMapIsTooOld", "distributor.TestAnAccountAddedInMidRunTakesItsShare"},
 	},
 	{
 		number: "34b", window: "a run or a key is paused, or resumed, while messages are in flight",
@@ -220,7 +220,7 @@ var windowRows = []windowRow{
 		number: "36c", window: "the rows of a run come back as they were before it, or are gone",
 		done:  "its distributor makes them again, loudly; without it the next leader makes the run again as broken, and begins another. What processors met meanwhile is in quarantine as that of an unknown run, to be redriven. A run that is open again, and whose distributor is gone, is abandoned: `distributor runs repair` seals it. One that was closed and forgotten and is sealed again ends after a quiet hour, with a warning",
 		play:  []func(*testing.T){TestTheRowsOfARunThatAreGoneAreMadeAgainLoudly},
-		tests: []string{"worlds.TestARunWhoseRowIsGoneWhenItsLeaderDiesIsBrokenAndAnotherBegins", "worlds.TestARunThatIsOpenAgainIsSealedAndClosedAgain", "worlds.TestAClosedRunThatIsSealedAgainEndsByItselfLoudly"},
+		tests: []string{"worlds.TestARunWhoseRowIsGoneWhenItsLeaderDiesIsBrokenAndAnotherBegins", "worlds.TestARunThatIsOpenAgainIsSealedAndClosedAgain", "closing.TestAClosedRunThatIsSealedAgainEndsByItselfLoudly"},
 	},
 	{
 		number: "36d", window: "the workload's row comes back with an older map",

@@ -21,22 +21,10 @@ import (
 // Table is the control table.
 func (w *World) Table() storage.Table { return queues.Open(&w.Cfg).Control }
 
-// Change changes the map as `distributor accounts` does.
-func (w *World) Change(shards func(old []shardmap.Shard) []shardmap.Shard) {
-	w.T.Helper()
-	change := func(m *shardmap.Map) ([]shardmap.Shard, error) {
-		return shards(slices.Clone(m.Shards)), nil
-	}
-	_, err := workload.ChangeMap(w.T.Context(), w.Table(), w.Cfg.Workload, change)
-	if err != nil {
-		w.T.Fatal(err)
-	}
-}
-
 // Without takes an account out of the map.
 func (w *World) Without(account string) {
 	w.T.Helper()
-	w.Change(func(old []shardmap.Shard) []shardmap.Shard {
+	w.ChangeMap(func(old []shardmap.Shard) []shardmap.Shard {
 		return slices.DeleteFunc(old, func(s shardmap.Shard) bool { return s.Account == account })
 	})
 }
@@ -44,7 +32,7 @@ func (w *World) Without(account string) {
 // DrainAccount has an account drain.
 func (w *World) DrainAccount(account string) {
 	w.T.Helper()
-	w.Change(func(old []shardmap.Shard) []shardmap.Shard {
+	w.ChangeMap(func(old []shardmap.Shard) []shardmap.Shard {
 		for i := range old {
 			if old[i].Account == account {
 				old[i].State = shardmap.Draining
@@ -52,16 +40,6 @@ func (w *World) DrainAccount(account string) {
 		}
 		return old
 	})
-}
-
-// Look reads the cluster as a member sees it.
-func (w *World) Look() *cluster.View {
-	w.T.Helper()
-	v, err := cluster.LoadView(w.T.Context(), w.Table(), w.Cfg.Workload)
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	return v
 }
 
 // In is how many messages lie in an account's work queues.

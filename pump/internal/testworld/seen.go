@@ -105,17 +105,6 @@ func Pause(ctx context.Context, d time.Duration) error {
 // ErrFlop is the error of what fails in tests.
 var ErrFlop = errors.New("flop")
 
-// HandledKeys counts by key what a handler was given.
-func (s *Seen) HandledKeys() map[string]int {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
-	out := map[string]int{}
-	for _, t := range s.Order {
-		out[string(t.Key)]++
-	}
-	return out
-}
-
 // Started is when the first task was handled.
 func (s *Seen) Started() time.Time {
 	s.Mu.Lock()

@@ -5,10 +5,13 @@ import (
 	"testing"
 )
 
-// Started is a process at work.
-type Started[P interface {
+// runner is what [Start] starts.
+type runner[S any] interface {
 	Run(ctx context.Context) (S, error)
-}, S any] struct {
+}
+
+// Started is a process at work.
+type Started[P runner[S], S any] struct {
 	t       *testing.T
 	Of      P
 	Stop    context.CancelFunc
@@ -18,10 +21,7 @@ type Started[P interface {
 }
 
 // Start runs a process until it is told to stop.
-func Start[P interface {
-	Run(ctx context.Context) (S, error)
-}, S any](t *testing.T, p P,
-) *Started[P, S] {
+func Start[P runner[S], S any](t *testing.T, p P) *Started[P, S] {
 	ctx, cancel := context.WithCancel(t.Context())
 	s := &Started[P, S]{t: t, Of: p, Stop: cancel, Done: make(chan struct{})}
 	go func() {
@@ -46,4 +46,27 @@ func (s *Started[P, S]) End() S {
 func (s *Started[P, S]) Wait() error {
 	<-s.Done
 	return s.Err
+}
+
+// StopAll stops processes together, and waits for them.
+func StopAll[P runner[S], S any](all []*Started[P, S]) {
+	for _, p := range all {
+		p.Stop()
+	}
+	for _, p := range all {
+		<-p.Done
+	}
+}
+
+// EndAll is StopAll of processes that end without an error.
+func EndAll[P runner[S], S any](all []*Started[P, S]) {
+	StopAll(all)
+	EndEach(all)
+}
+
+// EndEach ends one process after the other.
+func EndEach[P runner[S], S any](all []*Started[P, S]) {
+	for _, p := range all {
+		p.End()
+	}
 }

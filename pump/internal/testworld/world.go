@@ -27,7 +27,7 @@ import (
 // World is simulated accounts with a workload in them, in a bubble of virtual
 // time. The real driver talks to the real wire protocol.
 type World struct {
-	Many int // runs made by manyRun
+	many int // runs made by ManyRun
 	T    *testing.T
 	Sim  *azsim.Sim
 	Cfg  pump.Config // of the process that puts; has its defaults
@@ -40,7 +40,8 @@ type World struct {
 	Pinned   int           // Config.Segments of every process
 	delivery pump.Delivery // and Config.Delivery
 	Engine   sim.Config    // and what its accounts bring
-	Turns    *Turns        // makes histories a function of the seed; nil: they are not
+	// Seeding makes histories a function of the seed; nil: they are not.
+	Seeding func(instance string) sim.Seeding
 }
 
 // In runs a test in a world; spec says more of the workload besides its queues.
@@ -135,8 +136,8 @@ func (w *World) Config(instance string, queues int) pump.Config {
 		c.Accounts = append(c.Accounts, pump.Account{Storage: st, Queues: queues})
 	}
 	engine := sim.In(&c)
-	if *engine = w.Engine; w.Turns != nil {
-		engine.Seeding = w.Turns.Of(instance)
+	if *engine = w.Engine; w.Seeding != nil {
+		engine.Seeding = w.Seeding(instance)
 	}
 	return c
 }

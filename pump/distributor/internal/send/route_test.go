@@ -90,7 +90,7 @@ func TestTheDestinationsOfASegment(t *testing.T) {
 // stored after the look must.
 func TestTheNewestLookSaysWhatIsMarked(t *testing.T) {
 	testworld.In(t, workload.Spec{}, 2, 2, nil, func(t *testing.T, w *testworld.World) {
-		before := w.Look()
+		before := w.View()
 		r := NewRouter(queues.Open(&w.Cfg), w.Cfg.Log)
 		r.Update(before.Workload)
 		time.Sleep(time.Second)
@@ -100,7 +100,7 @@ func TestTheNewestLookSaysWhatIsMarked(t *testing.T) {
 			t.Error("a look from before the mark hides it")
 		}
 		time.Sleep(time.Second)
-		r.See(w.Look())
+		r.See(w.View())
 		if r.Current().marked(3, 1) {
 			t.Error("a mark is used that its owner has taken back")
 		}
@@ -111,10 +111,10 @@ func TestTheNewestLookSaysWhatIsMarked(t *testing.T) {
 func TestASinkOutlivesMaps(t *testing.T) {
 	testworld.In(t, workload.Spec{}, 3, 2, nil, func(t *testing.T, w *testworld.World) {
 		r := NewRouter(queues.Open(&w.Cfg), w.Cfg.Log)
-		r.Update(w.Look().Workload)
+		r.Update(w.View().Workload)
 		first := r.Current()
 		w.Without("accountc")
-		r.Update(w.Look().Workload)
+		r.Update(w.View().Workload)
 		second := r.Current()
 		if len(second.sinks) != 4 || second.sinks[0] != first.sinks[0] || second.sinks[3] != first.sinks[3] || len(second.poison) != 2 {
 			t.Errorf("sinks %v after %v", second.sinks, first.sinks)
@@ -137,7 +137,7 @@ func TestAMessageWhoseProbeIsOverBelongsElsewhere(t *testing.T) {
 	testworld.In(t, workload.Spec{}, 2, 1, nil, func(t *testing.T, w *testworld.World) {
 		const segment = 7
 		r := NewRouter(queues.Open(&w.Cfg), w.Cfg.Log)
-		r.Update(w.Look().Workload)
+		r.Update(w.View().Workload)
 		r.marked([]uint32{segment}, 1)
 		home := r.Current().home(segment)
 		home.observe(func(h *health, now time.Time) { h.darken(now) })

@@ -32,7 +32,7 @@ func sending(t *testing.T, w *testworld.World, budget float64) (*Putter, *errgro
 	done, err := setup.Complete(cfg)
 	must(t, err)
 	r := NewRouter(queues.Open(&done.Config), slog.New(slog.DiscardHandler))
-	r.Update(w.Look().Workload)
+	r.Update(w.View().Workload)
 	ctx, end := context.WithCancelCause(t.Context())
 	stages, ctx := errgroup.WithContext(ctx)
 	return NewPutter(Options{

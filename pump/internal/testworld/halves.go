@@ -1,0 +1,45 @@
+package testworld
+
+import (
+	"github.com/queuepump/queuepump/internal/proof"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+)
+
+// What most worlds are of: any workload, one of delivery mode once, and one whose segments have no
+// owners.
+var (
+	Plain  = workload.Spec{}
+	Once   = workload.Spec{Delivery: string(pump.Once)}
+	Shared = workload.Spec{Shared: true}
+)
+
+// Made makes a half of the pump, by its New, for an instance of the world: of is its handler or its
+// source.
+func Made[P, H, O any](
+	w *World, n func(pump.Config, H, O) (P, error), instance string, of any, o O,
+) P {
+	w.T.Helper()
+	h, _ := of.(H)
+	p, err := n(w.Config(instance, w.Cfg.Accounts[0].Queues), h, o)
+	proof.Must(w.T, err)
+	return p
+}
+
+// Begun is a half at work: what Made makes is started.
+func Begun[P runner[S], S, H, O any](
+	w *World, n func(pump.Config, H, O) (P, error), instance string, of any, o O,
+) *Started[P, S] {
+	w.T.Helper()
+	return Start(w.T, Made(w, n, instance, of, o))
+}
+
+// Ran is what a half says that has run until it ended by itself.
+func Ran[P runner[S], S, H, O any](
+	w *World, n func(pump.Config, H, O) (P, error), instance string, of any, o O,
+) S {
+	w.T.Helper()
+	s, err := Made(w, n, instance, of, o).Run(w.T.Context())
+	proof.Must(w.T, err)
+	return s
+}
