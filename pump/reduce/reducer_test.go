@@ -168,7 +168,7 @@ func TestAReducerThatCannotWorkIsRefusedBeforeAnythingIsDone(t *testing.T) {
 func TestAReducerIsPinnedWhenTheRowCanBeWrittenAgain(t *testing.T) {
 	testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
 		dark := w.Fault(azsim.Rule{Service: "table", Fault: azsim.FailBefore}, "UpdateEntity", "MergeEntity")
-		p := testworld.Begun(w, processor.New, "p", totalsReducer(), processor.Options{})
+		p := testworld.Begun(w, processor.New, "p", totalsReducer().Handler(), processor.Options{})
 		time.Sleep(5 * time.Minute)
 		select {
 		case <-p.Done:

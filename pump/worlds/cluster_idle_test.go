@@ -200,7 +200,7 @@ func (c idleCluster) run(t *testing.T) (costs idleCosts) {
 		// there are the get that was under way when the put landed, the one after it,
 		// and the reading of the run's row, of which each takes 10 to 12.5 ms.
 		costs.bound = idleBound(c.accounts*c.queues)*5/4 + 40*time.Millisecond
-		testworld.EndAll(all)
+		endAll(all)
 	})
 	return costs
 }

@@ -91,7 +91,7 @@ func TestAProcessorThatAloneCannotReadAnAccountOwnsNothingThere(t *testing.T) {
 						t.Errorf("%s says that it cannot read %v", member.Instance, member.Cannot)
 					}
 				}
-				testworld.EndEach(all)
+				endEach(all)
 			})
 		})
 	}
@@ -126,7 +126,7 @@ func TestAnAccountThatNoProcessorCanReadMovesNoSegment(t *testing.T) {
 				t.Errorf("segment %d moved from %v to %v", s, epochs[s], owner)
 			}
 		}
-		testworld.EndEach(all)
+		endEach(all)
 	})
 }
 

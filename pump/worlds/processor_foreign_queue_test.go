@@ -168,7 +168,7 @@ func TestMessagesOfForeignQueuesAreDoneOnceWhateverAnswersAreLost(t *testing.T) 
 		w.putOrders(all)
 		w.Within(5*time.Minute, "all are done", func() bool { return seen[0].Tasks()+seen[1].Tasks() == all })
 		w.Within(10*time.Minute, "nothing is left", func() bool { return w.inForeign()+w.inShopQueues() == 0 })
-		testworld.EndEach(ps)
+		endEach(ps)
 		checkOrders(t, all, seen...)
 		for _, of := range lost {
 			if of.Hits() == 0 {
@@ -294,7 +294,7 @@ func TestNoNameGoesForItsAgeWhileAnotherProcessorCannotReadAForeignQueue(t *test
 		h.Expect(t, 0, 0)
 		dark.Remove()
 		w.Within(namesKept+10*time.Minute, "all are handled", func() bool { return h.Tasks() == 6 && w.Left() == 0 })
-		testworld.EndEach(ps)
+		endEach(ps)
 		h.Expect(t, 6, 6)
 		if dark.Hits() == 0 || puts.Hits() > 0 {
 			t.Errorf("%v; %v", dark, puts)

@@ -87,7 +87,7 @@ func TestP82MessagesWithoutNudgesMakeIdleQueuesBeAskedMoreOften(t *testing.T) {
 		busy := gets(func() { c.foreign(w, watch, of, 20, 320) })
 		time.Sleep(livelyFor + 2*idleBound(64)) // the last look at what is lively
 		again := gets(func() { time.Sleep(time.Minute) })
-		testworld.EndAll(all)
+		endAll(all)
 
 		watch.check(t, 320)
 		first := watch.begun[watch.order[0]].Sub(watch.acked[watch.order[0]])

@@ -307,7 +307,7 @@ func TestWhatIsPausedIsPutBackQuickly(t *testing.T) {
 		w.resumePart(part)
 		h.Work = nil
 		w.Within(putOffMost, "all is done", func() bool { return h.Tasks() == held+other })
-		testworld.EndEach(ps)
+		endEach(ps)
 		h.Expect(t, held+other, held+other)
 	})
 }

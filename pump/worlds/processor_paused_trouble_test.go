@@ -87,7 +87,7 @@ func TestARunIsPausedAgainWhileItsMessagesAreHidden(t *testing.T) {
 		}
 		w.resumePart(part)
 		w.Within(putOffMost+time.Minute, "all is done", func() bool { return h.Tasks() == tasks })
-		testworld.EndEach(ps)
+		endEach(ps)
 		h.Expect(t, tasks, tasks)
 	})
 }

@@ -100,7 +100,7 @@ func TestAThousandSendersAskNoPartitionForMuch(t *testing.T) {
 		close(stop)
 		all.Wait()
 		time.Sleep(10 * time.Second)
-		testworld.EndEach(procs)
+		endEach(procs)
 		if tasks := h.Deliveries(); tasks < int(sent.Load()) {
 			t.Errorf("%d of %d tasks were handled", tasks, sent.Load())
 		}

@@ -239,3 +239,16 @@ func (w *world) drop(f quarantine.Filter) (outs []quarantine.Outcome) {
 	}))
 	return outs
 }
+
+// endAll stops processors together, none of which ends with an error.
+func endAll(all []*started) {
+	testworld.StopAll(all)
+	endEach(all)
+}
+
+// endEach ends one processor after the other.
+func endEach(all []*started) {
+	for _, p := range all {
+		p.End()
+	}
+}

@@ -19,8 +19,10 @@ var (
 func Made[P, H, O any](
 	w *World, n func(pump.Config, H, O) (P, error), instance string, of any, o O,
 ) P {
-	w.T.Helper()
-	h, _ := of.(H)
+	var h H
+	if of != nil {
+		h = of.(H)
+	}
 	p, err := n(w.Config(instance, w.Cfg.Accounts[0].Queues), h, o)
 	proof.Must(w.T, err)
 	return p
@@ -30,7 +32,6 @@ func Made[P, H, O any](
 func Begun[P runner[S], S, H, O any](
 	w *World, n func(pump.Config, H, O) (P, error), instance string, of any, o O,
 ) *Started[P, S] {
-	w.T.Helper()
 	return Start(w.T, Made(w, n, instance, of, o))
 }
 
@@ -38,7 +39,6 @@ func Begun[P runner[S], S, H, O any](
 func Ran[P runner[S], S, H, O any](
 	w *World, n func(pump.Config, H, O) (P, error), instance string, of any, o O,
 ) S {
-	w.T.Helper()
 	s, err := Made(w, n, instance, of, o).Run(w.T.Context())
 	proof.Must(w.T, err)
 	return s

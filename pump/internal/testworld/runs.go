@@ -17,7 +17,6 @@ import (
 
 // ManyRun makes the row of an open run; there may be thousands.
 func (w *World) ManyRun() pump.RunID {
-	w.T.Helper()
 	w.many++
 	id := pump.RunID{0xee, 13: byte(w.many >> 16), 14: byte(w.many >> 8), 15: byte(w.many)}
 	proof.Must(w.T, w.AllRuns().Create(w.T.Context(), workload.Run{ID: id}))
@@ -26,7 +25,6 @@ func (w *World) ManyRun() pump.RunID {
 
 // OneTask makes a run of one task in a segment, puts it, and seals the run.
 func (w *World) OneTask(segment uint32) pump.RunID {
-	w.T.Helper()
 	id := w.ManyRun()
 	w.putFirst(id, segment)
 	counts := make([]uint64, w.Segments())
@@ -37,7 +35,6 @@ func (w *World) OneTask(segment uint32) pump.RunID {
 
 // Lonely makes the run of a client that dies after one put, and puts its one task.
 func (w *World) Lonely(id byte, segment uint32) pump.RunID {
-	w.T.Helper()
 	run := pump.RunID{0xab, 15: id}
 	proof.Must(w.T, w.AllRuns().Create(w.T.Context(),
 		workload.Run{ID: run, Mode: "client", Beat: 15 * time.Second}))
@@ -53,7 +50,6 @@ func (w *World) putFirst(run pump.RunID, segment uint32) {
 
 // ClosesFor has a closer look for so long.
 func (w *World) ClosesFor(c *closing.Closer, d time.Duration) {
-	w.T.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(closing.Every) {
 		MustPass(w.T, c)
 	}
@@ -61,7 +57,6 @@ func (w *World) ClosesFor(c *closing.Closer, d time.Duration) {
 
 // DamageHead writes a row of the first ledger partition over that makes no sense.
 func (w *World) DamageHead(head string) {
-	w.T.Helper()
 	junk := map[string]any{"Format": int64(1), "Counts": []byte{1, 2, 3}, "Records": []byte{9, 9}}
 	e := storage.Entity{Partition: "work.ledger.00", Row: head, Properties: junk}
 	_, err := w.Table().Write(w.T.Context(), storage.Write{Mode: storage.Upsert, Entity: e})
@@ -70,7 +65,6 @@ func (w *World) DamageHead(head string) {
 
 // HasRow reports whether an account has a row of the workload.
 func (w *World) HasRow(i int) bool {
-	w.T.Helper()
 	table := w.Cfg.Accounts[i].Storage.Table(row.TableName)
 	_, err := workload.Load(w.T.Context(), table, w.Cfg.Workload)
 	if !errors.Is(err, pump.ErrNoWorkload) {
@@ -87,7 +81,6 @@ func (w *World) Crash(instance string) *azsim.Injection {
 
 // Empty takes everything out of the work queues for good, as an account does that loses its data.
 func (w *World) Empty() {
-	w.T.Helper()
 	for _, s := range setup.Shards(w.Cfg) {
 		for q := w.Queue(s.Account, s.Queue); ; {
 			ms, err := q.Get(w.T.Context(), storage.MaxGet, time.Minute)

@@ -34,7 +34,6 @@ func InThree(t *testing.T, test func(t *testing.T, w *World)) {
 
 // opened is what an instance opens at its start.
 func (w *World) opened(instance string) (setup.Config, *queues.Set, *workload.Workload) {
-	w.T.Helper()
 	c := w.Config(instance, w.Cfg.Accounts[0].Queues)
 	c.Workload = w.Cfg.Workload
 	cfg, err := setup.Complete(c)
@@ -49,7 +48,6 @@ func (w *World) opened(instance string) (setup.Config, *queues.Set, *workload.Wo
 func (w *World) Joined(
 	instance string, role cluster.Role, report cluster.Report,
 ) *cluster.Presence {
-	w.T.Helper()
 	_, _, row := w.opened(instance)
 	p, err := cluster.Join(w.T.Context(), row, cluster.Options{
 		Instance: instance, Host: "host-of-" + instance, Version: "v1", Role: role,
@@ -62,7 +60,6 @@ func (w *World) Joined(
 
 // Closer ends runs as an instance does; all queues are read to their ends.
 func (w *World) Closer(instance string) *closing.Closer {
-	w.T.Helper()
 	cfg, f, row := w.opened(instance)
 	c := closing.New(&cfg.Config, f, row)
 	c.Far = func(context.Context) (closing.Horizon, error) {
@@ -73,7 +70,6 @@ func (w *World) Closer(instance string) *closing.Closer {
 
 // MustPass makes one pass of a closer, which must succeed.
 func MustPass(t *testing.T, c *closing.Closer) (more bool) {
-	t.Helper()
 	more, err := c.Pass(t.Context())
 	proof.Must(t, err)
 	return more
@@ -81,7 +77,6 @@ func MustPass(t *testing.T, c *closing.Closer) (more bool) {
 
 // SealedRun makes the row of a sealed run with so many tasks in each of the first segments.
 func (w *World) SealedRun(tasks ...uint64) workload.Run {
-	w.T.Helper()
 	id := w.NewRun()
 	counts := make([]uint64, w.Segments())
 	copy(counts, tasks)
@@ -98,7 +93,6 @@ type Scribe struct {
 
 // Scribe fences all segments for one.
 func (w *World) Scribe() *Scribe {
-	w.T.Helper()
 	_, f, row := w.opened("scribe")
 	s := &Scribe{w, ledger.Open(f.Control, row, ledger.Options{Instance: "scribe", Record: true})}
 	holds := make([]cluster.Hold, row.Map.Segments)
@@ -112,7 +106,6 @@ func (w *World) Scribe() *Scribe {
 
 // Record records tasks of a run by segment, as done or in quarantine.
 func (s *Scribe) Record(run pump.RunID, done, quarantined map[uint32]codec.NSet) {
-	s.w.T.Helper()
 	byPartition := map[int][]*ledger.Entry{}
 	for segment := range uint32(s.w.Segments()) {
 		e := &ledger.Entry{

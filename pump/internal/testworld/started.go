@@ -57,16 +57,3 @@ func StopAll[P runner[S], S any](all []*Started[P, S]) {
 		<-p.Done
 	}
 }
-
-// EndAll is StopAll of processes that end without an error.
-func EndAll[P runner[S], S any](all []*Started[P, S]) {
-	StopAll(all)
-	EndEach(all)
-}
-
-// EndEach ends one process after the other.
-func EndEach[P runner[S], S any](all []*Started[P, S]) {
-	for _, p := range all {
-		p.End()
-	}
-}
