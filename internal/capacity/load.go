@@ -36,7 +36,7 @@ func (in *Input) readers(p *Plan) int {
 
 // polling is the part of the time in which processors ask for messages. They do not ask while more
 // tasks of a message wait for a handler than half of what they fetch ahead, which is two tasks for
-// each handler and what the handlers do in a second (pump/processor/internal/base/backlog.go).
+// each handler and what the handlers do in a second (pump/processor/internal/message/backlog.go).
 func (in *Input) polling(p *Plan, l *load) float64 {
 	if in.HandlerSeconds == 0 || p.Processors == 0 {
 		return 1

@@ -232,8 +232,8 @@ func ownTest(t *testing.T, m *Mutant) (wrong string) {
 	}
 	cmd.Env = append(os.Environ(), environment+"="+m.Name)
 	out, err := cmd.CombinedOutput()
-	if strings.Contains(string(out), "no tests to run") {
-		t.Fatalf("%s: there is no test %s", m, m.FoundBy)
+	if regexp.MustCompile(`no tests to run|\[(build|setup) failed\]`).Match(out) {
+		t.Fatalf("%s: the test %s did not run: %s", m, m.FoundBy, out)
 	}
 	if err == nil {
 		return ""

@@ -68,20 +68,24 @@ func History(ctx context.Context, cfg pump.Config, after time.Time) ([]HistoryPo
 	}
 	rows, err := sampling.ReadHistory(ctx, o.Queues.Control, cfg.Workload, after)
 	var points []HistoryPoint
-	for _, r := range rows {
-		p := HistoryPoint{
-			Time: r.Time, Tasks: r.Tasks, Sampled: r.Sampled, Done: r.Done, Waiting: r.Waiting,
-			Cost: r.Cost, DayCost: r.DayCost, Currency: r.Currency, Accounts: []HistoryAccount{},
-		}
-		for _, a := range r.Accounts {
-			p.Accounts = append(p.Accounts, HistoryAccount{
-				Name: a.Name, Asked: a.Asked, Limit: a.Limit, Throttled: a.Throttled,
-				Sampled: a.Sampled, Messages: a.Messages, Visible: a.Visible, InFlight: a.InFlight,
-				Delayed: a.Delayed, Quarantined: a.Quarantined, Oldest: a.Oldest,
-				Requests: Requests(a.Requests), Day: Requests(a.Day), Cost: a.Cost,
-			})
-		}
-		points = append(points, p)
+	for i := range rows {
+		points = append(points, pointOf(&rows[i]))
 	}
 	return points, err
+}
+
+func pointOf(r *sampling.HistoryPoint) HistoryPoint {
+	p := HistoryPoint{
+		Time: r.Time, Tasks: r.Tasks, Sampled: r.Sampled, Done: r.Done, Waiting: r.Waiting,
+		Cost: r.Cost, DayCost: r.DayCost, Currency: r.Currency, Accounts: []HistoryAccount{},
+	}
+	for _, a := range r.Accounts {
+		p.Accounts = append(p.Accounts, HistoryAccount{
+			Name: a.Name, Asked: a.Asked, Limit: a.Limit, Throttled: a.Throttled,
+			Sampled: a.Sampled, Messages: a.Messages, Visible: a.Visible, InFlight: a.InFlight,
+			Delayed: a.Delayed, Quarantined: a.Quarantined, Oldest: a.Oldest,
+			Requests: Requests(a.Requests), Day: Requests(a.Day), Cost: a.Cost,
+		})
+	}
+	return p
 }

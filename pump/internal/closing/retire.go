@@ -77,9 +77,14 @@ func (c *Closer) retireClaims(ctx context.Context, before time.Time) error {
 	return nil
 }
 
-// claimInterval is the interval of a claim's row, the one thing in it that says how long it counts;
-// package coordination has the rest.
-func claimInterval(f *row.Fields) time.Duration { return f.Duration("Interval") }
+// claimInterval is the interval of a claim's row, which says how long it counts. Package
+// coordination takes the same rows for damaged: they stay, for an operator to look at.
+func claimInterval(f *row.Fields) time.Duration {
+	if f.Text("Task") == "" || f.Text("Owner") == "" || f.Flag("Running") && f.Duration("Took") != 0 {
+		f.Fail("Task, Owner or Running", "is not as a claim has it")
+	}
+	return f.Duration("Interval")
+}
 
 // retireClaims removes claims that were written before a moment of the server's clock, and whose
 // interval was over then too. It looks at up to a thousand claims of one of the parts, those from a

@@ -58,6 +58,8 @@ var untyped = map[string]string{
 		"the tests of loadtest/scenario play each scenario",
 	"docs/testing.md: export": "needs Azure; TestTheTrialOfAccountsFindsTheSimulatorToBeAsItIs " +
 		"runs it on simulated accounts",
+	"docs/testing.md: CGO_ENABLED=0 go test": "needs the source tree, and Azure; " +
+		"TestTheTrialOfAccountsFindsTheSimulatorToBeAsItIs makes and runs the same binary",
 	"docs/testing.md: loadtest report": "shows files of load tests of another day; " +
 		"the tests of loadtest/report do",
 }

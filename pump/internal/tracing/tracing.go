@@ -181,7 +181,8 @@ func failed(span trace.Span, err, cause error) {
 		return
 	}
 	e, _ := errors.AsType[*pump.TaskError](err)
-	wish := e != nil
+	// A failure, and an answer that is judged beside others, may be of a context that has ended.
+	wish := e != nil && e.Outcome != pump.OutcomeFailed && e.Answer == ""
 	if wish && (e.Outcome == pump.OutcomeDone || e.Outcome == pump.OutcomeUntried) {
 		return
 	}

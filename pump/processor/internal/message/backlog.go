@@ -20,7 +20,7 @@ const (
 	// rateEvery is how often the rate of starting tasks is measured.
 	rateEvery = 250 * time.Millisecond
 	// leastPromise is the least room, in bytes, that is kept for each message of a get: a quarter of
-	// the largest  The next messages may be larger than the last, so memory can hold four
+	// the largest message. The next messages may be larger than the last, so memory can hold four
 	// times MaxBytes at most. If all of the largest were kept, a hundred queues of small messages
 	// would wait for unused room.
 	leastPromise = storage.MaxText / 4
