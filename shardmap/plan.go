@@ -238,12 +238,12 @@ func (s *shares) takes(instance int) bool {
 	return true
 }
 
-// Sweepers gives for each shard, draining ones included, the index of the instance that keeps it:
-// that sweeps it and forwards what strayed into it. It is the holder of most of the shard's
-// segments (the first by name of several), with instances and owner in the form that Plan takes.
-// Shards of which no instance holds a segment are dealt out by rank. An instance that barred says
-// cannot read a shard keeps it only if none can; nil: all can. All are Unowned if there are no
-// instances.
+// Sweepers gives for each shard, draining ones included, the index of its sweeper: the instance
+// that forwards what strayed into it. That is the holder of most of the shard's segments, of
+// several the first by name. instances and owner have the form that Plan takes. Shards of which no
+// instance holds a segment are dealt out by rank. barred says which instances cannot read a shard:
+// one of them becomes its sweeper only if no instance can read it; nil: all can. Without
+// instances all shards are Unowned.
 func (m *Map) Sweepers(
 	instances []string, owner []int, barred func(instance, shard int) bool,
 ) []int {

@@ -107,7 +107,7 @@ func (f *runFlags) add(cmd *cobra.Command) {
 	cli.TakesHangup(cmd)
 	flags.BoolVar(&f.once, "once", false, "send the source once (the default)")
 	flags.DurationVar(&f.options.Every, "every", 0,
-		"send it again, by one of all distributors, so long after the last sending has ended")
+		"send the source again, this long after the last sending ended, by one of all distributors")
 	flags.BoolVar(&f.wait, "wait", false,
 		"wait until every task is done or in quarantine; needs delivery: once")
 	operate.WaitFlags(cmd, &f.waiting, "wait-timeout")
@@ -119,7 +119,7 @@ func (f *runFlags) add(cmd *cobra.Command) {
 		"the longest that a task waits for others to fill its message "+
 			"(default 1s for pipes and commands, else no limit)")
 	flags.Float64Var(&f.options.MaxRate, "max-rate", 0,
-		"read so many tasks a second from the source at most (default: no limit)")
+		"read at most this many tasks a second from the source (default: no limit)")
 	flags.DurationVar(&f.options.Grace, "grace", 0,
 		"how long to go on sending what was read after a signal (default 20s)")
 	flags.DurationVar(&f.options.Beat, "beat", 0,

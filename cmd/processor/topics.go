@@ -31,7 +31,7 @@ else a string, else "bodyBase64"; the key is "key" or "keyBase64". A task that i
 traced has "traceparent", and "tracestate" if there is one. A line may have 1 MiB.
 The child should end when its input does. A child that dies, prints anything else or
 takes longer than --task-timeout is killed with all its children and replaced, and its
-task is tried again. Its first task has 20 s more, in which it starts.
+task is tried again. The first task of a new child has 20 s more, for the start of the child.
 
 --exec-each CMD starts a process for each task. The body is its standard input;
 QUEUEPUMP_TASK_RUN, _SEGMENT, _N, _KEY (or _KEY_BASE64), _ID, _EPOCH and _ATTEMPT are
@@ -62,8 +62,8 @@ of CSV are), and with --sum FIELD adds up another one; "distributor counts" show
 what it came to. Fields are named as in "distributor run --key". A value is
 counted as it is written, up to 1 KiB, and is a text, a number or a boolean. What is
 summed is a number or a text that is one, and sums are exact: no digit is
-rounded off (of numbers of up to 100 characters, from 1e-100 to 1e100). A task without
-one of both is rejected, with a cause that names the field. The counts are stored
+rounded off (of numbers of up to 100 characters, from 1e-100 to 1e100). A task that lacks one
+of the two fields is rejected, with a cause that names the field. The counts are stored
 beside the record of what is done: with "delivery: once" in the configuration each
 task is in them exactly once, whatever dies; otherwise one that is delivered twice
 is counted twice. All processors of the workload count by the same fields.

@@ -152,8 +152,8 @@ func accountsRemove() *cobra.Command {
 		Long: `Take an account out of the workload. It must have been draining for 40 seconds, and
 every queue of it must be empty, that of quarantined messages too; otherwise the
 command says what is left, or waits with --wait. The queues themselves stay where they are,
-the workload's anchor goes; if the account's table does not answer, the command says so and
-is run again. Only then take it out of the configuration. The control account, which
+the workload's anchor goes. If the account's table does not answer, the command says so: run it
+again. Only after that take the account out of the configuration. The control account, which
 holds the workload's rows, cannot be removed.
 
 An account that is gone for good cannot be counted. --lost removes it ten minutes after the

@@ -34,8 +34,8 @@ func peekCommand() *cobra.Command {
 		Use:   "peek",
 		Short: "Show messages that wait, without taking them",
 		Long: `Show the first 32 visible messages of each queue, unpacked. Nothing is taken and
-nothing is hidden from the processors. The service shows no more than those 32: for each
-queue and at the end it is said how many messages cannot be seen, by the service's
+nothing is hidden from the processors. The service shows no more than those 32. For each
+queue and at the end the command says how many messages it cannot see, by the service's
 approximate count. They are behind the first 32, or hidden: being handled, or put back
 for later. Quarantine is shown by distributor quarantine.
 

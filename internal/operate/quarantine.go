@@ -294,10 +294,10 @@ first time. First mend what made them fail. With "delivery: once" a task that is
 recorded as done is recognised and not done again.
 
 A redrive that was killed, or not answered, may have put a task back and left it in
-quarantine as well. A later one does not have it done twice: it is recognised, or where
-that is not known any more it stays, and you decide: drop it, or redrive it with --again.
-So it is with tasks of a run whose row is gone, after the retention or a restore, or that
-is over: a copy of such a task may have been done, and nothing says so any more.
+quarantine as well. A later redrive does not have that task done twice: the processor
+recognises it. Where nothing says any more whether it was done, the task stays, and you
+decide: drop it, or redrive it with --again. The same holds for a task whose run is over,
+or whose run's row is gone after the retention or a restore: a copy may have done it.
 
 What cannot be redriven stays, the command says why, and its exit status is 1. What
 fails again while the command runs is not redriven again by it.

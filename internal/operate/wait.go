@@ -43,8 +43,8 @@ is counted exactly, each task once. A run that is still being sent is waited for
 RUN is its id, or the beginning of it that no other has: 4 digits or more.
 
 A run is stuck when tasks are missing, nothing was recorded for --stuck-after, and
-then every queue of the workload counted as empty for as long: a message was lost. So is one
-that was not sent to its end and that no distributor has sent on for --stuck-after.
+then every queue of the workload counted as empty for as long: a message was lost. A run is also
+stuck when it was not sent to its end and no distributor has sent on for --stuck-after.
 distributor runs repair puts what is missing again.
 
 ` + cli.WaitExitCodes,

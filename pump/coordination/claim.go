@@ -34,8 +34,9 @@ var ErrClaimTaken = errors.New("the claim was older than its interval and was ta
 // older is taken for abandoned. Where processes have different intervals,
 // a running claim is good for the longer of its own and the reader's.
 //
-// Rows stay for ever, one for each key, about half a KiB. Claims may be used from many
-// goroutines at once; a process should have one for a workload.
+// Each key has a row of about half a KiB. A workload's closer removes the row when the interval
+// and then the retention have passed since its last write; without a closer it stays. Claims may be
+// used from many goroutines at once; a process should have one for a workload.
 type Claims struct {
 	table    storage.Table
 	workload string
@@ -207,8 +208,8 @@ func (c *Claims) judge(
 
 // Done records that the work has stopped; failed says that it will be tried again by
 // the same task. It comes after the work's effect and before the task is settled.
-// After an error it may be made again, and again after success; it gives up after a
-// minute. [ErrClaimTaken] says that another task has the key now.
+// Call Done again after an error; after a success that does no harm. Done gives up after a minute.
+// [ErrClaimTaken] says that another task has the key now.
 func (cl *Claim) Done(ctx context.Context, failed bool) error {
 	if cl.ended {
 		return nil

@@ -28,9 +28,9 @@ const (
 	maxGates = 1000
 )
 
-// Gate is a named flag that processes wait at before they start to work: they are
-// started early, and an administrator lets all of them go at once.
-// The row is the truth; a hint to look makes it quick and nothing else.
+// Gate is a named flag that processes wait at before they start to work: they are started early,
+// and an operator lets all of them go at once. The row is the truth; a hint only makes a process
+// look sooner.
 // A gate that was never released is closed. A Gate may be used from many
 // goroutines at once.
 type Gate struct {
@@ -145,8 +145,8 @@ func (g *Gate) State(ctx context.Context) (GateState, error) {
 // Wait returns nil once the gate is open, at once if it is. It looks at the row at
 // least every 2.5 s, and at once when look gives a token, which should be a
 // channel with room for one so that a hint during a look is not lost; a nil look means that
-// there are no hints. A table that does not answer is survived and logged once;
-// a damaged row, a refused credential and the end of ctx are errors.
+// there are no hints. While the table does not answer, Wait goes on, and logs that once. A damaged
+// row, a refused credential and the end of ctx are errors.
 func (g *Gate) Wait(ctx context.Context, look <-chan struct{}) error {
 	if g.err != nil {
 		return g.err

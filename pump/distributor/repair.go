@@ -30,7 +30,8 @@ type RepairOptions struct {
 // RepairSummary is what a repair came to.
 type RepairSummary struct {
 	Run pump.RunID `json:"run"`
-	// State is the run's when the repair began: "open", "sealed", "closed", "broken".
+	// State is the run's when the repair began: "open", "sealed", "closed", "broken", "abandoned",
+	// "ended".
 	State  string `json:"state"`
 	DryRun bool   `json:"dryRun"`
 	// Tasks is how many the run has, by its source, Done and Quarantined how many of them

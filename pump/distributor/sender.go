@@ -18,7 +18,7 @@ import (
 	"github.com/queuepump/queuepump/pump/source"
 )
 
-// ErrSenderClosed is that tasks were handed to a sender that is closed.
+// ErrSenderClosed says that tasks were handed to a sender that is closed.
 var ErrSenderClosed = errors.New("the sender is closed")
 
 // SenderOptions are the options of a [Sender]. The zero value works.

@@ -41,8 +41,8 @@ var durations = []float64{
 	.001, .005, .02, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 4 * 3600,
 }
 
-// NewCounters makes counters with the prices of list; prices that it lacks are as published. If it
-// has another currency, what it lacks costs nothing.
+// NewCounters makes counters with the prices of list. A price that list lacks is as published, or 0
+// if list has another currency.
 func NewCounters(list pump.Prices) *Counters {
 	m := &Counters{}
 	request := []string{"account", "operation"}

@@ -24,11 +24,10 @@ const (
 	MaxQuery   = 1024
 )
 
-// Handler answers POST requests on [Path] with 204 after handing the nudge
-// to the process of that instance, 421 if it is for another one, which used
-// the address before, 400 if it is malformed and 429 if there are too many. It
-// reads no body, and a client that can send one can make the process look at its storage,
-// nothing more.
+// Handler answers POST requests on [Path]: with 204 after it has handed the nudge to the process of
+// that instance, 421 if the nudge is for another instance (which used the address before), 400 if
+// the nudge is malformed, and 429 if there are too many. It reads no body. A client that can send
+// nudges can make the process look at its storage, and nothing more.
 func Handler(process interface{ Nudged(n pump.Nudge) }, instance string) http.Handler {
 	limiter := rate.NewLimiter(Taken, TakenBurst)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

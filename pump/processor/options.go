@@ -69,8 +69,8 @@ type Options struct {
 	// Discard settles every message at once, without a handler: for measuring and
 	// for emptying queues. Only the header of each is read.
 	Discard bool
-	// Amiss say what keeps the handlers from working, in words, as they know it; "" means that all is
-	// well. Their words are among the Reasons of State. Default: none.
+	// Amiss are functions of the handlers. Each says in words what keeps a handler from working; ""
+	// means that all is well. Their words are among the Reasons of State. Default: none.
 	Amiss []func() string
 	// Progress is called about five times a second and at the end, by one goroutine.
 	Progress func(Summary)

@@ -55,8 +55,8 @@ var verdicts = map[pump.Outcome]message.Verdict{
 	pump.OutcomeRetry: message.Retry,
 }
 
-// verdictOf says what a handler's error means, as [pump.OutcomeOf] does. What an answer means says
-// notNows.judge, of a task that failed.
+// verdictOf says what a handler's error means, as [pump.OutcomeOf] does. An error with an Answer
+// counts as a failure here: notNows.judge decides then whether the answer says "not now".
 func verdictOf(ctx context.Context, err error) (v message.Verdict, after time.Duration) {
 	is, after := pump.OutcomeOf(err)
 	switch v, said := verdicts[is]; {

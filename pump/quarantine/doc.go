@@ -2,7 +2,8 @@
 //
 // # Peek
 //
-// Peek looks at the messages that wait in a workload's queues, and takes none.
+// [Peek] looks at the messages that wait in a workload's queues, [Quarantine.Peek] at those in
+// quarantine. Neither takes any.
 //
 // The service shows the first 32 visible messages of a queue and an approximate count of all. The
 // others are behind those, or hidden: being handled, or put back for later.

@@ -25,9 +25,9 @@ type Options struct {
 	Rate float64
 	// Dry: say what would be done, and do nothing.
 	Dry bool
-	// Again, in delivery mode once, also redrives what may then be done twice: what an interrupted
-	// redrive may have put back before, if it is not known any more whether that was done, and tasks
-	// of a run whose row is gone or that is over.
+	// Again, in delivery mode once, also redrives what may then be done twice: messages that an
+	// interrupted redrive may have put back, if nothing says any more whether they were done; and
+	// tasks of a run that is over or whose row is gone.
 	Again bool
 }
 
@@ -49,10 +49,10 @@ type Outcome struct {
 }
 
 // Redrive puts tasks back into the queues that are their segments' homes, to be tried as if for the
-// first time. The message in quarantine is deleted after the put was acknowledged, so a crash in
-// between leaves it in both places, and a processor that records what is done (delivery mode once)
-// does it once. If that may not be known any more the message is kept, see [Options.Again]. done is
-// called for each message, and stops the redrive by returning false. The error is that of
+// first time. It deletes the message in quarantine after the put was acknowledged, so a crash in
+// between leaves the tasks in both places. A processor that records what is done (delivery mode
+// once) does them once. A message whose record may be gone is kept: see [Options.Again]. Redrive
+// calls done for each message, and stops when done returns false. The error is that of
 // [Quarantine.List].
 func (q *Quarantine) Redrive(
 	ctx context.Context, f Filter, o Options, done func(Outcome) (more bool),
@@ -60,9 +60,9 @@ func (q *Quarantine) Redrive(
 	return q.settleAll(ctx, f, o, Redriven, done)
 }
 
-// Drop gives tasks up for good: they are deleted. In delivery mode once the owners of their
-// segments are told first and record them as done, so that their runs can be complete. It is
-// otherwise like Redrive.
+// Drop gives tasks up for good: it deletes them. In delivery mode once it first tells the owners of
+// their segments, by a message in the home queue. The owners record the tasks as done, so that
+// their runs can be complete. Otherwise Drop is like Redrive.
 func (q *Quarantine) Drop(
 	ctx context.Context, f Filter, o Options, done func(Outcome) (more bool),
 ) error {

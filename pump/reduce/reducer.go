@@ -19,19 +19,19 @@ import (
 // exactly once, also after a crash, a pause or a second delivery; with [pump.AtLeastOnce] a task
 // that is delivered again is in it again.
 //
-// There is a state for each segment, which only the segment's owner changes, and which goes with
-// the segment from one processor to the next; [Reducer.States] reads them. All tasks of a key are
-// in the state of the key's segment. A segment's state may have 1 MiB compressed and 16 MiB before:
-// what does not fit waits before Map, is tried less and less often, and goes into quarantine as
+// Each segment has a state. Only the segment's owner changes it, and it goes with the segment from
+// one processor to the next; [Reducer.States] reads all states. All tasks of a key are in the state
+// of the key's segment. A state may take 1 MiB compressed and 16 MiB before that. Tasks that do not
+// fit wait before Map, are tried less and less often, and go into quarantine as
 // [codec.ReasonStateFull] when results have been refused for an hour. The log, the metric
-// state_used and readiness tell of it, and the log already at half. A state that grows with the
-// tasks, and not with what they are about, needs another home. It is written whenever tasks of its
-// segment are recorded, so a small one is cheaper.
+// state_used and readiness tell of a full state, and the log already of a half-full one. A state
+// that grows with the number of tasks, and not of the things that they are about, belongs
+// elsewhere. A state is written whenever tasks of its segment are recorded, so a small one is
+// cheaper.
 //
-// [processor.New] is given what [Reducer.Handler] gives, as it is: behind another Handler, or with
+// Give the result of [Reducer.Handler] to [processor.New] as it is: behind another Handler, or with
 // processor.Options.MinInterval or Discard, it does not work. The workload must not be
-// [pump.Shared]. All processors of a workload reduce by the same Reducer; which one is pinned by
-// its Name.
+// [pump.Shared]. All processors of a workload use the same Reducer: the workload pins its Name.
 type Reducer[S, D any] struct {
 	// Name says what the states mean and how they are encoded: 1 to 200 bytes of printable text,
 	// "totals/2" for example. It is pinned in the workload when its first processor starts, and a

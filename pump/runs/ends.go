@@ -17,9 +17,9 @@ import (
 type Ends struct {
 	// Waiting is the number of runs that are broken, abandoned or ended, and not over yet.
 	Waiting int `json:"waiting"`
-	// HeldBackBy is the queue that is read least far, or the segment that no processor reads, and
+	// HeldBackBy is the queue that is read least far, or the segment that no processor reads.
 	// BehindSeconds is how long messages may wait there, null if that is not known. They are empty and
-	// null if no run of Runs waits for it.
+	// null if no run of Runs waits for reading; see [RunEnd].
 	HeldBackBy    string   `json:"heldBackBy"`
 	BehindSeconds *float64 `json:"behindSeconds"`
 	// Runs are the waiting runs that have waited longest.

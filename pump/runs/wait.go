@@ -15,8 +15,9 @@ import (
 // the delivery mode must be [pump.Once]. It waits for a run that is open to be sealed, and closes
 // one that is done. A control account that does not answer is waited for.
 //
-// The error is a [*pump.StuckError], [pump.ErrRunState] if the run is broken, [pump.ErrNoRun], that
-// of a damaged row, or that ctx ended; the Completion says how far the run was then.
+// The error is a [*pump.StuckError], [pump.ErrRunState] if the run is broken, abandoned or ended,
+// [pump.ErrNoRun], that of a damaged row, or that ctx ended; the Completion says how far the run
+// was then.
 func Wait(
 	ctx context.Context, cfg pump.Config, run pump.RunID, o pump.WaitOptions,
 ) (pump.Completion, error) {

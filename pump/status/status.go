@@ -57,8 +57,8 @@ type Status struct {
 	// Problems say, for people, what could not be read and what needs an operator.
 	Problems []string `json:"problems"`
 	// NotRead are the parts that could not be read. Their fields are as a [Watcher] had read them
-	// before, or empty or null if nothing is known: an empty list then does not say that there is
-	// nothing. If an error comes with the status, the status has none of the parts.
+	// before. If nothing is known of them, they are empty or null: an empty list in such a part does
+	// not say that there is nothing. If an error comes with the status, the status has no part.
 	NotRead []PartNotRead `json:"notRead"`
 	// Requests is what reading all this has cost.
 	Requests int64 `json:"requests"`
@@ -143,9 +143,9 @@ type Instance struct {
 	Draining bool               `json:"draining"`
 	Paused   bool               `json:"paused"` // it starts nothing, and no handler is at work
 	Trouble  string             `json:"trouble"`
-	// NotNow is how many times its tasks were told "not now" by what its handlers use since
-	// NotNowSince, by its own clock, and NotNowError what the last of them was told; 0, null and
-	// empty: they are not told so now.
+	// NotNow is how many times its tasks were told "not now" by what its handlers use, since
+	// NotNowSince (by its own clock). NotNowError is what the last of those tasks was told. They are
+	// 0, null and empty if its tasks are not told so now.
 	NotNow      uint64     `json:"notNow"`
 	NotNowSince *time.Time `json:"notNowSince"`
 	NotNowError string     `json:"notNowError"`
@@ -205,10 +205,10 @@ type Queue struct {
 }
 
 // Depth is how much is in a queue, or in all queues of an account. The service counts visible and
-// invisible messages together, never too few, and a peek shows up to 32 visible ones. So if a queue
-// shows fewer than 32, both numbers are known as well as the count is; otherwise only the bounds of
-// both are known: at least 32 are visible and at most the rest is in flight. "In flight" is all
-// that is not visible: being handled, or put back for later.
+// invisible messages together, never too few. A peek shows up to 32 visible ones. If a queue shows
+// fewer than 32, Visible and InFlight are as exact as the count. If it shows 32, only bounds are
+// known: at least 32 are visible, and at most the rest is in flight. "In flight" is all that is not
+// visible: being handled, or put back for later.
 type Depth struct {
 	Messages int64 `json:"messages"`
 	Visible  int64 `json:"visible"`

@@ -25,8 +25,9 @@ type PauseChange struct {
 	Since *time.Time `json:"since"`
 	By    string     `json:"by"`
 	// Processors is how many live processors there are, Nudged how many of them took the hint to look
-	// at once; the others look by themselves. Working names the processors whose last beat does not
-	// say that they start nothing and have no handler at work; never null. After a resume it is empty.
+	// at once; the others look by themselves. Working names the processors that may still work: their
+	// last beat does not say yet that they start nothing and have no handler at work. It is never
+	// null, and empty after a resume.
 	Processors int      `json:"processors"`
 	Nudged     int      `json:"nudged"`
 	Working    []string `json:"working"`
@@ -45,8 +46,8 @@ const pauseLook = time.Second
 
 // Pause has processors start nothing more of the workload: tasks that are begun are finished, the
 // others go back without an attempt. A processor does so when it is told, or at its next look:
-// within two beats in clusters of up to 32 members. A workload that is paused already stays so,
-// since then.
+// within two beats in clusters of up to 32 members. If the workload is paused already, that
+// pause stays, with its Since and By.
 func Pause(ctx context.Context, cfg pump.Config, by string, o PauseOptions) (PauseChange, error) {
 	c, s, err := setPause(ctx, cfg, workload.Pause{Since: time.Now(), By: by})
 	for n := uint64(0); err == nil && o.Wait && len(c.Working) > 0; n++ {

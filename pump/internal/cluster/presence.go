@@ -42,9 +42,9 @@ type Options struct {
 	// Margin covers clocks of different speed and requests under way when trust ends. Default 3/20 of
 	// Lease.
 	Margin time.Duration
-	// Grace is for how long work may stay in hand when this member drains because it stops
-	// (Report.Draining), if that is longer than the lease, which is the usual bound: the caller that
-	// stops the member says how long its work may take.
+	// Grace is how long work may stay in hand when this member drains because it stops
+	// (Report.Draining). The caller that stops the member says how long that is. A Grace below the
+	// lease has no effect; in any other hand-over the lease is the bound.
 	Grace time.Duration
 	// Report is asked before each beat what to say; nil: nothing. It must return
 	// quickly and must not wait for the Presence.

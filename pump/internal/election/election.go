@@ -24,8 +24,8 @@ type Options struct {
 	// Every is the pause between the end of a distribution and the next one.
 	// Default 60 s.
 	Every time.Duration
-	// Beat is how often a leader writes the row. Default 5 s: a few requests a second for ten
-	// candidates, three lost beats end trust.
+	// Beat is how often a leader writes the row. Default 5 s: with it ten candidates make a few
+	// requests a second, and three lost beats end trust.
 	Beat time.Duration
 	// Lease is how long a beat is good for, less Margin for the leader, plus
 	// Margin for all others. Default 4 x Beat.

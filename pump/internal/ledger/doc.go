@@ -27,7 +27,7 @@
 // # Rows
 //
 // Partition WORKLOAD.ledger.PP holds 64 segments, so one transaction covers them. Keys are
-// head.SSSS and admin.SSSS.NNNNNN.
+// head.SSSS and page.SSSS.NNNNNN.
 //
 //   - A head has the epoch, the owner, the nonce of the last transaction, a small column of counts
 //     (each run's done and quarantined: all that --wait and status read), the directory of its

@@ -29,7 +29,7 @@
 //	tally          NAME.progress      RUN.INSTANCE      what an instance has done of a run
 //	ledger head    NAME.ledger.PP     head.SSSS         what is recorded of segment SSSS, under whose
 //	                                                    epoch (PP = SSSS/64; xSSSSS from 10,000 on)
-//	ledger page    NAME.ledger.PP     admin.SSSS.NNNNNN  more of it; never changed, only replaced
+//	ledger page    NAME.ledger.PP     page.SSSS.NNNNNN  more of it; never changed, only replaced
 //
 // # Ambiguous answers
 //

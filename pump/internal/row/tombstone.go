@@ -10,18 +10,17 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// Reason is the cause that an envelope carries on its way to the owner of its
-// segment, to say that an operator gave its quarantined tasks up. No task is quarantined
-// for it.
+// TombstoneReason is the cause by which an envelope tells the owner of its segment that an
+// operator gave its quarantined tasks up. No task is quarantined for it.
 const TombstoneReason = "dropped"
 
 // A tombstone is how quarantined tasks are given up for good in a workload of delivery mode once
 // (P4.4). Only the owner of a segment writes its ledger, so a command that drops tasks tells the
 // owner, with an envelope in the segment's home queue: the same run, segment and n with empty
-// bodies, the next generation, and the reason ReasonDropped. The owner records those n as done,
-// deletes the envelope and starts nothing. The envelope is acknowledged before the poison message
-// is deleted: the other way round a crash would leave tasks that are quarantined in the ledger and
-// exist nowhere else, and their run would never be complete.
+// bodies, the next generation, and the reason TombstoneReason. The owner records those n as done,
+// deletes the envelope and starts nothing. The command deletes the poison message only when the
+// envelope is acknowledged. In the opposite order a crash would leave tasks that the ledger has as
+// quarantined and that exist nowhere else, and their run would never be complete.
 
 // IsTombstone reports whether an envelope only says that its tasks were dropped. The cause must
 // always stay with it: without a cause it is an envelope of tasks without bodies.

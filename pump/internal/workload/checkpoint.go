@@ -45,7 +45,7 @@ func (c *Checkpoint) Encode() []byte {
 
 var errCheckpoint = errors.New("the saved checkpoint is damaged")
 
-// DecodeCheckpoint reads what encode wrote, of a workload with that many segments.
+// DecodeCheckpoint reads what Encode wrote, of a workload with that many segments.
 func DecodeCheckpoint(b []byte, segments int) (*Checkpoint, error) {
 	if len(b) == 0 {
 		return nil, errCheckpoint

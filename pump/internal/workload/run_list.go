@@ -83,8 +83,8 @@ func (r *Runs) List(ctx context.Context, limit int) ([]Run, error) {
 	return runs, errors.Join(bad...)
 }
 
-// ofNoted reads the run of a row by time. [pump.ErrNoRun]: the row is from a Create that did not get
-// further, or that was made again at another time.
+// ofNoted reads the run of a row by time. [pump.ErrNoRun]: the row is from a Create that did not
+// get further, or that was made again at another time.
 func (r *Runs) ofNoted(ctx context.Context, n noted) (Run, error) {
 	if n.err != nil {
 		return Run{}, n.err

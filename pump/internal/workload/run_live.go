@@ -26,7 +26,7 @@ const (
 	afterLive = "live~"
 )
 
-// LiveRun is what the row of a run says that is not done with.
+// LiveRun is what the second row of an unfinished run says.
 type LiveRun struct {
 	ID             codec.RunID
 	State          RunState

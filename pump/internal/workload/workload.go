@@ -85,7 +85,7 @@ type Workload struct {
 	// Ended are the runs that operators have ended lately, the last one last.
 	Ended []EndedRun
 	// Extra are the accounts of the spec that the map does not use, sorted;
-	// only EnsureWorkload sets it.
+	// Ensure sets it, and the distributor when it reads the row again.
 	Extra []string
 
 	Table  storage.Table
@@ -108,10 +108,10 @@ func (w *Workload) Age() time.Duration {
 // the row agrees with the spec. A pinned value that disagrees is a [*pump.MismatchError], or
 // several joined, naming field and fix. The row's map wins over the spec's accounts, weights and
 // states (P6.6): accounts that only the spec has are the result's Extra, not an error, and accounts
-// that only the row has are for the caller to judge, which knows its credentials. Other queues of
-// an account than the map's are an error, because tasks would stay in queues that this process does
-// not know. It may be called by any number of processes at once: all get the same map. It gives up
-// after a minute.
+// that only the row has are for the caller to judge, which knows its credentials. It is
+// an error if the spec and the map have different queues of one account, because tasks would stay
+// in queues that this process does not know. Any number of processes may call Ensure at once: all
+// get the same map. It gives up after a minute.
 func Ensure(ctx context.Context, t storage.Table, spec Spec) (*Workload, error) {
 	if err := spec.valid(); err != nil {
 		return nil, err
