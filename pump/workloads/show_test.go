@@ -211,7 +211,7 @@ func TestAWorkloadThatWasMadeAgainIsTheEndOfEveryProcessOfTheOldOne(t *testing.T
 						t.Errorf("%d messages in a queue of the other workload, %v", n, err)
 					}
 				}
-				if n := w.Logged("the workload was deleted"); n != 3+1 {
+				if n := w.Logged("its workload is gone"); n != 3+1 {
 					t.Errorf("%d lines say it, want one of each of 4 processes", n)
 				}
 				if handled.Load() == 0 {

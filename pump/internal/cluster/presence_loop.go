@@ -204,7 +204,7 @@ func (p *Presence) lost(err error) {
 	p.loop.lost = true
 	p.voidAll(err)
 	p.endAll(err) // what voidAll leaves to at-least-once delivery too
-	p.options.Log.Error("the workload was deleted", "error", err)
+	p.options.Log.Error("this process ends: its workload is gone", "error", err)
 	if p.options.Lost != nil {
 		p.options.Lost(err)
 	}

@@ -47,7 +47,7 @@ func TestP33ContributionsAreCommittedBeforeTheirMessageIsGone(t *testing.T) {
 		t.Run(string(delivery), func(t *testing.T) {
 			testworld.In(t, workload.Spec{Delivery: string(delivery)}, 1, 4, nil, func(t *testing.T, w *testworld.World) {
 				r := taskCounter(func(t *pump.Task) bool { return t.N == 3 && t.Attempt == 1 })
-				p := testworld.Begun(w, processor.New, "p", r, processor.Options{})
+				p := testworld.Begun(w, processor.New, "p", r.Handler(), processor.Options{})
 				w.Settled(1)
 				time.Sleep(2 * time.Second)
 				undeleted := w.Fault(azsim.Rule{Fault: azsim.FailBefore}, "DeleteMessage", "UpdateMessage")
@@ -55,7 +55,7 @@ func TestP33ContributionsAreCommittedBeforeTheirMessageIsGone(t *testing.T) {
 				first := tasks / 5 * 4 // the fourth of each has failed
 				w.Within(time.Minute, "all but what failed counts", func() bool { return counted(w, r) == uint64(first) })
 				w.Crash("p")
-				q := testworld.Begun(w, processor.New, "q", r, processor.Options{})
+				q := testworld.Begun(w, processor.New, "q", r.Handler(), processor.Options{})
 				w.Within(5*time.Minute, "all is done", func() bool { return w.Left() == 0 })
 				s := q.End()
 				p.Stop()
