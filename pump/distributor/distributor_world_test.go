@@ -323,25 +323,10 @@ func (n *nudges) count() int {
 	return len(n.all)
 }
 
-// owner joins the cluster as a processor that owns everything.
-func owner(w *testworld.World, instance string) *cluster.Presence {
-	w.T.Helper()
-	workload, err := workload.Load(w.T.Context(), w.Table(), w.Cfg.Workload)
-	proof.Must(w.T, err)
-	p, err := cluster.Join(w.T.Context(), workload, cluster.Options{
-		Instance: instance, Role: cluster.RoleProcessor, Report: func() cluster.Report { return cluster.Report{Admin: "here:1"} },
-	})
-	proof.Must(w.T, err)
-	for !p.View().Settled() {
-		time.Sleep(time.Second)
-	}
-	return p
-}
-
 // P8.2: the first put into a queue that has been quiet is worth a nudge.
 func TestTheOwnerOfAQuietQueueIsNudgedOnceAndNotUnderLoad(t *testing.T) {
 	testworld.In(t, testworld.Plain, 1, 1, nil, func(t *testing.T, w *testworld.World) {
-		p := owner(w, "p")
+		p := w.Owner("p")
 		defer p.Leave(t.Context())
 		var n nudges
 		cfg := w.Config("d", 1)
@@ -387,7 +372,7 @@ func TestTheOwnerOfAQuietQueueIsNudgedOnceAndNotUnderLoad(t *testing.T) {
 // A client that is gone after one task still tells the owner of it.
 func TestAShortRunNudgesToo(t *testing.T) {
 	testworld.In(t, testworld.Plain, 1, 1, nil, func(t *testing.T, w *testworld.World) {
-		p := owner(w, "p")
+		p := w.Owner("p")
 		defer p.Leave(t.Context())
 		var n nudges
 		cfg := w.Config("d", 1)
@@ -436,7 +421,7 @@ func TestADistributorIsAMemberWhileItRuns(t *testing.T) {
 // A distributor that cannot join still distributes.
 func TestADistributorThatCannotJoinDistributes(t *testing.T) {
 	testworld.In(t, testworld.Plain, 1, 2, nil, func(t *testing.T, w *testworld.World) {
-		taken := owner(w, "d") // somebody alive has its name
+		taken := w.Owner("d") // somebody alive has its name
 		defer taken.Leave(t.Context())
 		s := &testworld.ListSource{Print: "a", N: 3000}
 		began := time.Now()

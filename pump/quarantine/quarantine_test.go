@@ -19,30 +19,13 @@ import (
 	"github.com/queuepump/queuepump/pump/quarantine"
 )
 
-// poison puts a message into an account's quarantine: an envelope of so many tasks for each key.
-func poison(w *testworld.World, account string, segment uint32, reason string, last time.Time, keys ...string) string {
-	w.T.Helper()
-	var tasks []codec.Task
-	for _, key := range keys {
-		n := w.Ns[segment]
-		w.Ns[segment]++
-		tasks = append(tasks, codec.Task{N: n, Key: []byte(key), Body: fmt.Appendf(nil, "%d/%d", segment, n)})
-	}
-	header := codec.Header{Workload: w.Cfg.Workload, Run: w.Run, Segment: segment, Attempt: 7, MapVersion: 1}
-	text, err := codec.Quarantined(w.Sealed(header, tasks...), codec.Cause{
-		Reason: reason, Detail: "flop", Instance: "p", Attempts: 8, First: last.Add(-time.Hour), Last: last,
-	})
-	proof.Must(w.T, err)
-	return w.PutText(account, workload.PoisonQueue(w.Cfg.Workload), text)
-}
-
 func TestQuarantineIsListedOverAllAccountsAndPutBack(t *testing.T) {
 	testworld.In(t, testworld.Plain, 3, 2, nil, func(t *testing.T, w *testworld.World) {
 		now := time.Now().Truncate(time.Second)
 		for i := range 100 {
 			account := "account" + string(rune('a'+i%3))
 			reason := []string{codec.ReasonAttempts, codec.ReasonRejected}[i/3%2]
-			poison(w, account, uint32(i%64), reason, now.Add(-time.Duration(i)*time.Minute), "k", fmt.Sprint("key", i%5))
+			w.Poison(account, uint32(i%64), reason, now.Add(-time.Duration(i)*time.Minute), "k", fmt.Sprint("key", i%5))
 		}
 		time.Sleep(time.Second)
 		check := func(what string, f quarantine.Filter, want, tasks int) {
@@ -142,7 +125,7 @@ func TestRedrivingIsAsFastAsTheBudgetsAllow(t *testing.T) {
 	testworld.In(t, testworld.Plain, 2, 2, slow, func(t *testing.T, w *testworld.World) {
 		fill := func(n int) {
 			for i := range n {
-				poison(w, w.Sim.Accounts()[i%2], uint32(i%8), codec.ReasonAttempts, time.Now(), fmt.Sprint(i))
+				w.Poison(w.Sim.Accounts()[i%2], uint32(i%8), codec.ReasonAttempts, time.Now(), fmt.Sprint(i))
 			}
 		}
 		fill(640)
@@ -166,7 +149,7 @@ func TestRedrivingIsAsFastAsTheBudgetsAllow(t *testing.T) {
 // Of an envelope with tasks of several keys only those of one key are redriven or dropped.
 func TestP44ByKeyTheOthersStayInQuarantine(t *testing.T) {
 	testworld.In(t, testworld.Plain, 1, 2, nil, func(t *testing.T, w *testworld.World) {
-		id := poison(w, "accounta", 5, codec.ReasonAttempts, time.Now(), "a", "b", "a", "c", "b")
+		id := w.Poison("accounta", 5, codec.ReasonAttempts, time.Now(), "a", "b", "a", "c", "b")
 		outs := redrive(w, quarantine.Filter{Key: []byte("a")}, quarantine.Options{})
 		if len(outs) != 1 || outs[0].Matching != 2 || outs[0].Left != 3 || outs[0].Outcome != quarantine.Redriven {
 			t.Fatalf("%+v", outs)

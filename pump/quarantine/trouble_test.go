@@ -116,7 +116,7 @@ func TestQuarantineOfAForeignTextWithItsCauseInARow(t *testing.T) {
 func TestQuarantineGoesOnWithoutAnAccountThatIsDark(t *testing.T) {
 	testworld.In(t, testworld.Plain, 3, 1, nil, func(t *testing.T, w *testworld.World) {
 		for _, a := range w.Cfg.Accounts {
-			poison(w, a.Name, 1, codec.ReasonAttempts, time.Now(), "k")
+			w.Poison(a.Name, 1, codec.ReasonAttempts, time.Now(), "k")
 		}
 		time.Sleep(time.Second)
 		w.Sim.Blackout("accountb", true)

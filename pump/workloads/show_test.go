@@ -94,23 +94,6 @@ func prepared(ctx context.Context, c pump.Config) error {
 	return err
 }
 
-// poison puts a message into an account's quarantine: an envelope of so many tasks for each key.
-func poison(w *testworld.World, account string, segment uint32, reason string, last time.Time, keys ...string) string {
-	w.T.Helper()
-	var tasks []codec.Task
-	for _, key := range keys {
-		n := w.Ns[segment]
-		w.Ns[segment]++
-		tasks = append(tasks, codec.Task{N: n, Key: []byte(key), Body: fmt.Appendf(nil, "%d/%d", segment, n)})
-	}
-	header := codec.Header{Workload: w.Cfg.Workload, Run: w.Run, Segment: segment, Attempt: 7, MapVersion: 1}
-	text, err := codec.Quarantined(w.Sealed(header, tasks...), codec.Cause{
-		Reason: reason, Detail: "flop", Instance: "p", Attempts: 8, First: last.Add(-time.Hour), Last: last,
-	})
-	proof.Must(w.T, err)
-	return w.PutText(account, workload.PoisonQueue(w.Cfg.Workload), text)
-}
-
 // removed removes rows of the workload's own partition, as who cleans up by hand does.
 func removed(w *testworld.World, keep func(row string) bool) {
 	w.T.Helper()
@@ -232,7 +215,7 @@ func TestAWorkloadThatWasMadeAgainIsTheEndOfEveryProcessOfTheOldOne(t *testing.T
 
 func TestWhoChangesAWorkloadSeesThatItWasMadeAgain(t *testing.T) {
 	testworld.In(t, testworld.Plain, 2, 2, nil, func(t *testing.T, w *testworld.World) {
-		poison(w, "accounta", 1, codec.ReasonRejected, time.Now(), "key")
+		w.Poison("accounta", 1, codec.ReasonRejected, time.Now(), "key")
 		q, err := quarantine.Open(t.Context(), w.Operator())
 		proof.Must(t, err)
 		time.Sleep(workload.MapMaxAge)

@@ -220,13 +220,25 @@ func (w *world) everyHome(n int) {
 	}
 }
 
+// startsOf is a handler that notes when tasks were begun, in order.
+func startsOf(times *[]time.Time) *testworld.Seen {
+	s := &testworld.Seen{}
+	s.Work = func(context.Context, *pump.Task) error {
+		s.Mu.Lock()
+		defer s.Mu.Unlock()
+		*times = append(*times, time.Now())
+		return nil
+	}
+	return s
+}
+
 // However many processors there are and whichever have the tasks, together they start no more than
 // the rate, and little less while there are tasks.
 func TestMaxRateIsOfAllProcessorsTogether(t *testing.T) {
 	inWorld(t, 1, 4, nil, func(t *testing.T, w *world) {
 		const rate = 20.
 		var a, b []time.Time
-		ha, hb := (&testworld.Seen{}).Starts(&a), (&testworld.Seen{}).Starts(&b)
+		ha, hb := startsOf(&a), startsOf(&b)
 		pa := w.start(w.processorOf("a", ha, processor.Options{MaxRate: rate}))
 		pb := w.start(w.processorOf("b", hb, processor.Options{MaxRate: rate}))
 		w.Settled(2)

@@ -3,7 +3,6 @@ package member_test
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -14,7 +13,6 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
-	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/testkit"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
@@ -165,7 +163,7 @@ func TestADistributorsCountersOnlyGrow(t *testing.T) {
 // here another process has its name there.
 func TestADistributorThatCannotJoinIsReady(t *testing.T) {
 	testworld.In(t, testworld.Plain, 1, 2, nil, func(t *testing.T, w *testworld.World) {
-		twin := owner(w, "d")
+		twin := w.Owner("d")
 		defer twin.Leave(context.Background())
 		d := testworld.Made(w, distributor.New, "d", &testworld.ListSource{Print: "p", N: 100, Pace: 100 * time.Millisecond}, distributor.Options{})
 		run := testworld.Start(w.T, d)
@@ -200,7 +198,7 @@ func TestP82TheOwnerIsToldOfWhatComesBackFromQuarantine(t *testing.T) {
 				p, _ := joiner(w, "p", "work", func(cfg *pump.Config, _ *member.Options) { cfg.Delivery = pump.Delivery(c.delivery) })
 				defer p.Leave(t.Context())
 				w.Within(time.Minute, "p owns the segment", func() bool { _, ok := p.Hold(testworld.SomeSegment); return ok })
-				poison(w, "accounta", testworld.SomeSegment, codec.ReasonAttempts, time.Now(), "key")
+				w.Poison("accounta", testworld.SomeSegment, codec.ReasonAttempts, time.Now(), "key")
 				cfg := w.Config("operator", 2)
 				sent := &testkit.List{}
 				cfg.Nudge = func(_ context.Context, n pump.Nudge) error {
@@ -232,36 +230,4 @@ func TestP82TheOwnerIsToldOfWhatComesBackFromQuarantine(t *testing.T) {
 			})
 		})
 	}
-}
-
-// poison puts a message into an account's quarantine: an envelope of so many tasks for each key.
-func poison(w *testworld.World, account string, segment uint32, reason string, last time.Time, keys ...string) string {
-	w.T.Helper()
-	var tasks []codec.Task
-	for _, key := range keys {
-		n := w.Ns[segment]
-		w.Ns[segment]++
-		tasks = append(tasks, codec.Task{N: n, Key: []byte(key), Body: fmt.Appendf(nil, "%d/%d", segment, n)})
-	}
-	header := codec.Header{Workload: w.Cfg.Workload, Run: w.Run, Segment: segment, Attempt: 7, MapVersion: 1}
-	text, err := codec.Quarantined(w.Sealed(header, tasks...), codec.Cause{
-		Reason: reason, Detail: "flop", Instance: "p", Attempts: 8, First: last.Add(-time.Hour), Last: last,
-	})
-	proof.Must(w.T, err)
-	return w.PutText(account, workload.PoisonQueue(w.Cfg.Workload), text)
-}
-
-// owner joins the cluster as a processor that owns everything.
-func owner(w *testworld.World, instance string) *cluster.Presence {
-	w.T.Helper()
-	workload, err := workload.Load(w.T.Context(), w.Table(), w.Cfg.Workload)
-	proof.Must(w.T, err)
-	p, err := cluster.Join(w.T.Context(), workload, cluster.Options{
-		Instance: instance, Role: cluster.RoleProcessor, Report: func() cluster.Report { return cluster.Report{Admin: "here:1"} },
-	})
-	proof.Must(w.T, err)
-	for !p.View().Settled() {
-		time.Sleep(time.Second)
-	}
-	return p
 }

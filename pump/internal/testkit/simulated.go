@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
@@ -23,9 +24,7 @@ func OverTheWire(t *testing.T, sim *azsim.Sim, instance string) storage.Table {
 	account, err := azure.Open(azure.Options{
 		ConnectionString: sim.ConnectionString("north"), Transport: sim.Transport().As(instance),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	proof.Must(t, err)
 	return account.Table(fakeTable)
 }
 

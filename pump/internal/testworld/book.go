@@ -67,9 +67,7 @@ func (w *World) Book() book {
 	b := book{Records: map[uint32]*ledger.SegmentRecord{}}
 	for r, err := range ledger.ReadRecord(w.T.Context(), w.Table(), w.Cfg.Workload,
 		w.ShardMap().Segments) {
-		if err != nil {
-			w.T.Fatal(err)
-		}
+		proof.Must(w.T, err)
 		done, quarantined := r.Counts(w.Run)
 		b.Done, b.quarantined = b.Done+done, b.quarantined+quarantined
 		b.Records[r.Segment] = r

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/queues"
@@ -176,9 +177,7 @@ func (w *World) EverySegment() (all []uint32) {
 func (w *World) ShardMap() *shardmap.Map {
 	w.T.Helper()
 	wl, err := workload.Load(w.T.Context(), w.Table(), w.Cfg.Workload)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	proof.Must(w.T, err)
 	return wl.Map
 }
 
@@ -186,9 +185,7 @@ func (w *World) ShardMap() *shardmap.Map {
 func (w *World) View() *cluster.View {
 	w.T.Helper()
 	v, err := cluster.LoadView(w.T.Context(), w.Table(), w.Cfg.Workload)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	proof.Must(w.T, err)
 	return v
 }
 
@@ -239,9 +236,7 @@ func (w *World) ChangeMap(change func(shards []shardmap.Shard) []shardmap.Shard)
 		return change(slices.Clone(m.Shards)), nil
 	}
 	wl, err := workload.ChangeMap(w.T.Context(), w.Table(), w.Cfg.Workload, byMap)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	proof.Must(w.T, err)
 	return wl.Map
 }
 

@@ -134,3 +134,19 @@ func Below(counts []uint64) map[uint32]codec.NSet {
 	}
 	return sets
 }
+
+// Owner joins the cluster as a processor that owns everything.
+func (w *World) Owner(instance string) *cluster.Presence {
+	w.T.Helper()
+	of, err := workload.Load(w.T.Context(), w.Table(), w.Cfg.Workload)
+	proof.Must(w.T, err)
+	p, err := cluster.Join(w.T.Context(), of, cluster.Options{
+		Instance: instance, Role: cluster.RoleProcessor,
+		Report: func() cluster.Report { return cluster.Report{Admin: "here:1"} },
+	})
+	proof.Must(w.T, err)
+	for !p.View().Settled() {
+		time.Sleep(time.Second)
+	}
+	return p
+}

@@ -111,14 +111,3 @@ func (s *Seen) Started() time.Time {
 	defer s.Mu.Unlock()
 	return s.First
 }
-
-// Starts are when tasks were begun, in order.
-func (s *Seen) Starts(times *[]time.Time) *Seen {
-	s.Work = func(context.Context, *pump.Task) error {
-		s.Mu.Lock()
-		defer s.Mu.Unlock()
-		*times = append(*times, time.Now())
-		return nil
-	}
-	return s
-}

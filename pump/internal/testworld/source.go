@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/setup"
@@ -119,17 +120,13 @@ func (w *World) TakeFrom(shards []shardmap.Shard) (got Delivered, lay []Found) {
 				time.Sleep(time.Second)
 				continue
 			}
-			if err != nil {
-				w.T.Fatal(err)
-			}
+			proof.Must(w.T, err)
 			if len(ms) == 0 {
 				break
 			}
 			for _, m := range ms {
 				e, err := codec.Open(m.Text, codec.Limits{})
-				if err != nil {
-					w.T.Fatal(err)
-				}
+				proof.Must(w.T, err)
 				lay = append(lay, Found{s.Account, s.Queue, e.Header.Segment, m.Inserted})
 				for _, t := range e.Tasks {
 					if want := shardmap.Segment(t.Key, w.Segments()); want != e.Header.Segment {
@@ -194,9 +191,7 @@ func (w *World) RunRow(id pump.RunID) workload.Run {
 	w.T.Helper()
 	f := queues.Open(&w.Cfg)
 	r, err := workload.NewRuns(f.Control, w.Cfg.Workload).Get(w.T.Context(), id)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	proof.Must(w.T, err)
 	return r
 }
 
@@ -213,4 +208,27 @@ func (f Found) Choice(m *shardmap.Map) int {
 	return slices.IndexFunc(m.Choices(f.segment), func(i int) bool {
 		return m.Shards[i].Account == f.Account && m.Shards[i].Queue == f.Queue
 	})
+}
+
+// Poison puts a message into an account's quarantine: an envelope of one task for each key.
+func (w *World) Poison(
+	account string, segment uint32, reason string, last time.Time, keys ...string,
+) string {
+	var tasks []codec.Task
+	for _, key := range keys {
+		n := w.Ns[segment]
+		w.Ns[segment]++
+		tasks = append(tasks, codec.Task{
+			N: n, Key: []byte(key), Body: fmt.Appendf(nil, "%d/%d", segment, n),
+		})
+	}
+	header := codec.Header{
+		Workload: w.Cfg.Workload, Run: w.Run, Segment: segment, Attempt: 7, MapVersion: 1,
+	}
+	text, err := codec.Quarantined(w.Sealed(header, tasks...), codec.Cause{
+		Reason: reason, Detail: "flop", Instance: "p", Attempts: 8,
+		First: last.Add(-time.Hour), Last: last,
+	})
+	proof.Must(w.T, err)
+	return w.PutText(account, workload.PoisonQueue(w.Cfg.Workload), text)
 }

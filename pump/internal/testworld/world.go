@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/queues"
@@ -66,9 +67,7 @@ func In(
 			w.Pinned = pump.Shared
 		}
 		cfg, err := setup.Complete(w.Config("putter", qs))
-		if err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, err)
 		w.Cfg = cfg.Config
 		f := queues.Open(&w.Cfg)
 		spec.Name, spec.Shards, spec.Delivery = cfg.Workload, setup.Shards(w.Cfg), string(cfg.Delivery)
@@ -78,9 +77,7 @@ func In(
 		var qs []*queues.Queue
 		for _, s := range setup.Shards(w.Cfg) {
 			sh, err := f.Queue(s.Account, s.Queue)
-			if err != nil {
-				t.Fatal(err)
-			}
+			proof.Must(t, err)
 			qs = append(qs, sh)
 		}
 		for _, name := range f.Names() {
@@ -130,9 +127,7 @@ func (w *World) Config(instance string, queues int) pump.Config {
 		st, err := azure.Open(azure.Options{
 			ConnectionString: w.Sim.ConnectionString(name), Transport: w.Sim.Transport().As(instance),
 		})
-		if err != nil {
-			w.T.Fatal(err)
-		}
+		proof.Must(w.T, err)
 		c.Accounts = append(c.Accounts, pump.Account{Storage: st, Queues: queues})
 	}
 	engine := sim.In(&c)
@@ -191,9 +186,7 @@ func (w *World) Put(account, queue string, envelopes, n int) {
 func (w *World) PutText(account, queue string, text []byte) string {
 	w.T.Helper()
 	r, err := w.Queue(account, queue).Put(w.T.Context(), text, 0)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	proof.Must(w.T, err)
 	return r.ID
 }
 
@@ -211,9 +204,7 @@ func (w *World) Spread(envelopes, n int) (tasks int) {
 func (w *World) Count(account, queue string) int {
 	w.T.Helper()
 	n, err := w.Queue(account, queue).Count(w.T.Context())
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	proof.Must(w.T, err)
 	return int(n)
 }
 
@@ -230,9 +221,7 @@ func (w *World) Left() (n int) {
 func (w *World) Visible(account, queue string) int {
 	w.T.Helper()
 	ms, err := w.Queue(account, queue).Peek(w.T.Context(), storage.MaxGet)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	proof.Must(w.T, err)
 	return len(ms)
 }
 
@@ -241,9 +230,7 @@ func (w *World) Poisoned(account string) (texts [][]byte) {
 	w.T.Helper()
 	ms, err := w.Queue(account, workload.PoisonQueue(w.Cfg.Workload)).Peek(w.T.Context(),
 		storage.MaxGet)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	proof.Must(w.T, err)
 	for _, m := range ms {
 		texts = append(texts, m.Text)
 	}
@@ -258,9 +245,7 @@ func (w *World) Cause(account string) (codec.Header, codec.Cause) {
 		w.T.Fatalf("%d messages in the poison queue, want 1", len(texts))
 	}
 	h, err := codec.ReadHeader(texts[0])
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	proof.Must(w.T, err)
 	if h.Cause == nil {
 		w.T.Fatal("the message has no cause")
 	}
@@ -318,9 +303,7 @@ func (w *World) PassAround(account, queue string, n int) {
 	q := w.Queue(account, queue)
 	for range n {
 		ms, err := q.Get(w.T.Context(), storage.MaxGet, time.Minute)
-		if err != nil {
-			w.T.Fatal(err)
-		}
+		proof.Must(w.T, err)
 		for _, m := range ms {
 			if _, err := q.Renew(w.T.Context(), m.Receipt, 0); err != nil {
 				w.T.Fatal(err)
