@@ -38,6 +38,12 @@ type Options struct {
 	// elect a leader for it; if the leader dies, another continues from the checkpoint. 0 distributes
 	// once, without regard to others.
 	Every time.Duration
+	// Name lets the run be given again: it goes on where it stopped, and nothing is sent once all of it
+	// was. While another process sends it, Run waits for a lease to learn whether that process lives:
+	// if it does, the error is a [*TakenError], or with Wait Run goes on waiting. Another source under
+	// the name is an error, and so is a source that cannot be read again. The name is free again when
+	// the run's row goes, after the retention. At most 128 bytes. It excludes Every.
+	Name string
 	// Pack is the most tasks in one envelope. Default: as many as fit.
 	Pack int
 	// OnBadLine is for records that cannot be tasks. Default [BadLineFail].
@@ -129,6 +135,13 @@ func (o Options) withDefaults() (Options, error) {
 		return o, pump.Invalid("lease", fmt.Sprintf("%v is less than three beats of %v", o.Lease, o.Beat),
 			"use four beats, or leave it out")
 	}
+	if o.Name != "" && o.Every > 0 {
+		return o, pump.Invalid("name", "a distribution that is made again and again has a run each time",
+			"leave name or every out")
+	}
+	if err := checkName(o.Name); err != nil {
+		return o, err
+	}
 	if o.Pack < 0 {
 		return o, pump.Invalid("pack", "it is negative", "use 1 or more, or leave it out")
 	}
@@ -166,6 +179,8 @@ type Summary struct {
 	// puts repeated after an answer that told nothing: possible duplicates
 	Resent  int64 `json:"resent"`
 	Resumed bool  `json:"resumed"` // begun by another process
+	// Again says that the named run had been sent before: this process put nothing.
+	Again bool `json:"again,omitempty"`
 	// Completion is how the run ended, with Options.Wait; nil if it came to no waiting.
 	Completion *pump.Completion `json:"completion,omitempty"`
 }
@@ -268,8 +283,11 @@ func (d *Distributor) Run(ctx context.Context) (Summary, error) {
 	d.running.Store(s)
 	defer d.running.Store(nil)
 	defer s.end(ctx)
-	if d.opts.Every > 0 {
+	switch {
+	case d.opts.Every > 0:
 		return d.elected(ctx)
+	case d.opts.Name != "":
+		return d.named(ctx)
 	}
 	return d.once(ctx)
 }

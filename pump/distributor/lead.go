@@ -84,8 +84,10 @@ func (d *Distributor) create(ctx context.Context, r *run, mode string) error {
 		return fmt.Errorf("the source's fingerprint has %d bytes, more than %d", len(print),
 			maxFingerprint)
 	}
-	r.id = newRun(d.cfg.Sim.Seeding, d.cfg.Workload)
-	r.log = d.cfg.Log.With("run", r.id.String())
+	if r.id.IsZero() { // it has no name
+		r.id = newRun(d.cfg.Sim.Seeding, d.cfg.Workload)
+		r.log = d.cfg.Log.With("run", r.id.String())
+	}
 	r.row = workload.Run{
 		ID: r.id, Workload: d.cfg.Workload, Mode: mode, Fingerprint: print, Instance: d.cfg.Instance,
 		Beat: d.runBeat(),

@@ -68,6 +68,7 @@ type run struct {
 	// took is how long it took until the run was sealed. completion is how the wait for its tasks
 	// ended, if there was one.
 	took       time.Duration
+	again      bool // a named run that was sent before
 	completion *pump.Completion
 	// before and beforeThrottled are what the process had asked for when this began.
 	before          pump.Requests
@@ -386,7 +387,7 @@ func (r *run) summary() Summary {
 		BytesSent: c.Sent.Load(), Requests: queues.Since(total, r.before),
 		Throttled: throttled - r.beforeThrottled, Seconds: cmp.Or(r.took, time.Since(r.begun)).Seconds(),
 		Skipped: c.Skipped.Load(), Quarantined: c.Quarantined.Load(), Resent: c.Resent.Load(),
-		Resumed: r.from != nil, Completion: r.completion,
+		Resumed: r.from != nil, Again: r.again, Completion: r.completion,
 	}
 }
 

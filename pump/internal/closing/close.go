@@ -406,5 +406,8 @@ func LedgerStatus(use ledger.Use) pump.LedgerStatus {
 // ModeEvery is the mode of a run that was made by an elected leader.
 const ModeEvery = "every"
 
+// ModeNamed is the mode of a run with a name, which may be given again.
+const ModeNamed = "named"
+
 // ModeClient is the mode of a run that a sender made.
 const ModeClient = "client"

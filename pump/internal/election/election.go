@@ -21,6 +21,9 @@ import (
 type Options struct {
 	// Instance is this process's unique name.
 	Instance string
+	// Run, if it is not zero, has an election of its own: who sends this run. Default: who makes the
+	// workload's next distribution.
+	Run codec.RunID
 	// Every is the pause between the end of a distribution and the next one.
 	// Default 60 s.
 	Every time.Duration
@@ -102,6 +105,9 @@ type Election struct {
 	schedule schedule
 	term     *Term
 	seen     uint64 // the latest epoch that the row had
+	leader   string // who the row said leads, by token, ...
+	beats    uint64 // ... with how many beats when it was seen first
+	beaten   bool   // and whether there were more since
 	alive    bool   // the leader may be alive
 }
 
@@ -116,7 +122,7 @@ func New(t storage.Table, workloadName string, o Options) *Election {
 		o.Log = o.Log.With("workload", workloadName, "instance", o.Instance)
 	}
 	e := &Election{
-		options: o, err: err, draw: row.DrawOf(t), row: electionRowOf(t, workloadName, o.timeout()),
+		options: o, err: err, draw: row.DrawOf(t), row: electionRowOf(t, workloadName, o),
 	}
 	e.schedule.clock = row.ServerClock{Table: t, Partition: e.row.Partition, Timeout: o.timeout()}
 	e.token = row.TokenOf(t, o.Instance)
@@ -175,6 +181,11 @@ func (e *Election) judge(
 	e.alive = e.watch.Look(v.ETag, v.Sent, v.Received,
 		row.Longer(e.options.times(),
 			row.Times{Beat: v.Value.beat, Lease: v.Value.lease, Margin: v.Value.margin}))
+	if l := v.Value.leader; l != e.leader {
+		e.leader, e.beats, e.beaten = l, v.Value.beats, false
+	} else if v.Value.beats > e.beats {
+		e.beaten = l != ""
+	}
 	before := v.Value.epoch < e.seen
 	if v.Value.epoch < row.MaxEpoch { // else the row is damaged, and may be mended
 		e.seen = max(e.seen, v.Value.epoch)
@@ -250,6 +261,13 @@ func (e *Election) win(
 	o.Log.Info("leading", "epoch", next.epoch, "because", why, "run", row.RunText(next.run))
 	return newTerm(e.row, o, e.draw, won), nil
 }
+
+// Leader is the instance that led when Try looked last; empty: none. Beats reports whether Try has
+// seen a beat of it, so it lives. Both belong to the caller of Try.
+func (e *Election) Leader() string { return row.InstanceOf(e.leader) }
+
+// Beats: see Leader.
+func (e *Election) Beats() bool { return e.beaten && e.alive }
 
 // Status is what the election row says, for people.
 type Status struct {

@@ -47,9 +47,13 @@ type electionRow struct {
 // Partition is the partition with the rows of a workload's election.
 func Partition(workload string) string { return workload + ".election" }
 
-func electionRowOf(t storage.Table, workload string, timeout time.Duration) row.Row[electionRow] {
+func electionRowOf(t storage.Table, workload string, o Options) row.Row[electionRow] {
+	key := "election"
+	if !o.Run.IsZero() {
+		key = "run." + o.Run.String()
+	}
 	return row.Row[electionRow]{
-		Table: t, Partition: Partition(workload), Key: "election", Timeout: timeout,
+		Table: t, Partition: Partition(workload), Key: key, Timeout: o.timeout(),
 		Encode: encodeElection, Decode: decodeElection,
 	}
 }

@@ -193,7 +193,7 @@ func TestACheckpointMayShrinkAndGrowAndMustFit(t *testing.T) {
 			t.Error("began a run without id")
 		}
 		must(t, term.Begin(t.Context(), testkit.RunID(1)))
-		r := electionRowOf(client, "city", time.Second)
+		r := electionRowOf(client, "city", Options{Lease: time.Second})
 		for _, size := range []int{1, checkpointPart, checkpointPart + 1, MaxCheckpoint, 3, 0, 2 * checkpointPart} {
 			want := bytes.Repeat([]byte{byte(size), 1}, size/2+1)[:size]
 			must(t, term.Save(t.Context(), want))
