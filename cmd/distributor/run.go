@@ -55,6 +55,13 @@ With --once (the default) the source is sent once, whatever other distributors
 do: several of them each send all of their source. Running the command again is
 a new run that sends everything again; your own --id tells repeats.
 
+With --name the command may be given as often as you like: after a crash it goes
+on where the run stopped, beside another process it says who sends (or, with
+--wait, waits), and after the run was sent it puts nothing and ends with status 0.
+Another source under the name is refused with status 2. In delivery: once no task
+is done twice; else what was put since the last checkpoint, of about a second, is.
+Standard input and commands must give the same text from its start again.
+
 With --every any number of distributors, started alike on several machines,
 send it again and again: whenever a distribution is due, one of them makes it,
 and when that one dies another continues from its last checkpoint. That needs a
@@ -84,6 +91,9 @@ where /readyz, /metrics and /debug/pprof/ are.
   distributor run --config pump.yaml --input 'part-*.csv.gz' --key customer \
       --on-bad-line quarantine --json
 
+  # the nightly run: give it again after whatever happened
+  distributor run --config pump.yaml --name nightly-2026-11-27 --input tasks.jsonl --key city
+
   # each file of a tree is a task
   distributor run --config pump.yaml --files /data/images
 
@@ -106,6 +116,8 @@ func (f *runFlags) add(cmd *cobra.Command) {
 	cli.ConfigFlag(cmd, &f.config)
 	cli.TakesHangup(cmd)
 	flags.BoolVar(&f.once, "once", false, "send the source once (the default)")
+	flags.StringVar(&f.options.Name, "name", "",
+		"the run's `NAME`, with which this command may be given again: it goes on where the run stopped")
 	flags.DurationVar(&f.options.Every, "every", 0,
 		"send the source again, this long after the last sending ended, by one of all distributors")
 	flags.BoolVar(&f.wait, "wait", false,
@@ -246,6 +258,9 @@ func (f *runFlags) distribute(
 	console.Done()
 	switch {
 	case err == nil || f.options.Every > 0 || summary.Run == (pump.RunID{}):
+	case f.options.Name != "" && summary.Completion == nil:
+		console.Log.Warn("the run is not sent to its end; the same command goes on with it",
+			"name", f.options.Name, "run", summary.Run)
 	case summary.Completion != nil && summary.Completion.State != pump.RunWaiting:
 	case summary.Completion != nil:
 		console.Log.Info("the run is sent, and processors go on with it", "run", summary.Run,
@@ -278,7 +293,10 @@ func (f *runFlags) print(out io.Writer, s distributor.Summary, err error) error 
 		return cli.PlainJSON(out, s)
 	}
 	var b bytes.Buffer
-	if err != nil && s.Completion == nil {
+	if s.Again != "" {
+		fmt.Fprintf(&b, "run %s of the name %s was sent before and is %s: %s; nothing was put\n",
+			s.Run, f.options.Name, s.Again, cli.Plural(s.Tasks, "task"))
+	} else if err != nil && s.Completion == nil {
 		fmt.Fprintf(&b, "run %s: stopped after %.1f s: %s read, %s sent\n",
 			s.Run, s.Seconds, cli.Plural(s.Tasks, "task"), cli.Plural(s.Envelopes, "message"))
 	} else {

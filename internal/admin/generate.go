@@ -33,6 +33,7 @@ type GenerateOptions struct {
 var kinds = map[string]string{
 	"alerts": "queuepump-alerts.yaml", "grafana": "queuepump-dashboard.json",
 	"kubernetes": "queuepump-kubernetes.yaml", "keda": "queuepump-keda.yaml",
+	"kubernetes-job": "queuepump-kubernetes-job.yaml",
 	"bicep": "queuepump-accounts.bicep", "terraform": "queuepump-accounts.tf",
 }
 

@@ -33,6 +33,12 @@ var generated = map[string][2]string{
 		`  distributor generate kubernetes --name cities --image registry.example/cities:1 > cities.yaml
   kubectl apply --dry-run=server -f cities.yaml`,
 	},
+	"kubernetes-job": {
+		"A CronJob of named runs for Kubernetes",
+		`  distributor generate kubernetes-job --name cities --image registry.example/cities:1 > night.yaml
+  kubectl apply --dry-run=server -f night.yaml
+  kubectl create job --from=cronjob/cities-nightly cities-today`,
+	},
 	"keda": {
 		"A ScaledObject that scales processors by the backlog",
 		`  distributor generate keda --name cities --namespace work --workload cities |
@@ -92,7 +98,7 @@ func generateKind(kind string) *cobra.Command {
 		flags.StringVar(&o.Prometheus, "prometheus", "http://prometheus-server.monitoring.svc:80",
 			"the `URL` where KEDA asks")
 		flags.StringVar(&o.Namespace, "namespace", "default", "of Kubernetes")
-	case "kubernetes":
+	case "kubernetes", "kubernetes-job":
 		flags.StringVar(&o.Namespace, "namespace", "default", "of Kubernetes")
 		flags.StringVar(&o.Image, "image", "",
 			"that holds the pump and your worker (default queuepump:VERSION)")

@@ -116,12 +116,12 @@ const rowLost = "its row was gone when another leader took it over: " +
 
 // bringBack makes the row of such a run again, as a broken one, so that processors do its tasks.
 // The run cannot be continued: no row tells its source any more (P2.3).
-func (t *term) bringBack(ctx context.Context, id pump.RunID) error {
+func (t *term) bringBack(ctx context.Context, id pump.RunID, mode string) error {
 	runs := t.d.runs.By(t.won.Epoch)
 	t.d.cfg.Log.Error("a run cannot be continued", "run", id.String(), "note", rowLost)
 	err := runs.Create(ctx, workload.Run{
-		ID: id, Workload: t.d.cfg.Workload, Mode: closing.ModeEvery, Instance: t.d.cfg.Instance,
-		Beat: t.d.runBeat(),
+		ID: id, Workload: t.d.cfg.Workload, Mode: mode, Name: t.d.opts.Name,
+		Instance: t.d.cfg.Instance, Beat: t.d.runBeat(),
 	})
 	if err != nil {
 		return err

@@ -41,8 +41,10 @@ type Options struct {
 	// Name lets the run be given again: it goes on where it stopped, and nothing is sent once all of it
 	// was. While another process sends it, Run waits for a lease to learn whether that process lives:
 	// if it does, the error is a [*TakenError], or with Wait Run goes on waiting. Another source under
-	// the name is an error, and so is a source that cannot be read again. The name is free again when
-	// the run's row goes, after the retention. At most 128 bytes. It excludes Every.
+	// the name is a [pump.ConfigError]. A source that can be read only once must give the same from its
+	// start again; that is compared up to the last checkpoint. In mode at-least-once what was put since
+	// then is put twice. The name is free again an hour after the run's row goes, after the retention.
+	// At most 128 bytes. It excludes Every.
 	Name string
 	// Pack is the most tasks in one envelope. Default: as many as fit.
 	Pack int
@@ -179,8 +181,9 @@ type Summary struct {
 	// puts repeated after an answer that told nothing: possible duplicates
 	Resent  int64 `json:"resent"`
 	Resumed bool  `json:"resumed"` // begun by another process
-	// Again says that the named run had been sent before: this process put nothing.
-	Again bool `json:"again,omitempty"`
+	// Again is the state of a named run that had been sent before, so that nothing was put now:
+	// "sealed", or "closed" once all of its tasks are done or in quarantine.
+	Again string `json:"again,omitempty"`
 	// Completion is how the run ended, with Options.Wait; nil if it came to no waiting.
 	Completion *pump.Completion `json:"completion,omitempty"`
 }

@@ -89,8 +89,8 @@ func (d *Distributor) create(ctx context.Context, r *run, mode string) error {
 		r.log = d.cfg.Log.With("run", r.id.String())
 	}
 	r.row = workload.Run{
-		ID: r.id, Workload: d.cfg.Workload, Mode: mode, Fingerprint: print, Instance: d.cfg.Instance,
-		Beat: d.runBeat(),
+		ID: r.id, Workload: d.cfg.Workload, Mode: mode, Name: d.opts.Name, Fingerprint: print,
+		Instance: d.cfg.Instance, Beat: d.runBeat(),
 	}
 	if r.leads == nil {
 		r.row.Accounts = d.fleet.Names()
@@ -460,7 +460,7 @@ func (t *term) resume(ctx context.Context, from *election.Resume) (r *run, over 
 	run, err := d.runs.By(t.won.Epoch).Take(ctx, from.Run)
 	switch {
 	case errors.Is(err, pump.ErrNoRun):
-		return nil, false, t.bringBack(ctx, from.Run)
+		return nil, false, t.bringBack(ctx, from.Run, closing.ModeEvery)
 	case err != nil:
 		return nil, false, err
 	case run.State != workload.RunOpen:

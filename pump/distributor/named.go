@@ -13,6 +13,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/election"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/source"
 )
 
 // A named run may be given as often as you like. Its id follows from the workload and the name, and
@@ -56,49 +57,72 @@ func checkName(name string) error {
 // named sends the run of Options.Name, or what is left of it.
 func (d *Distributor) named(ctx context.Context) (Summary, error) {
 	r := d.begin()
+	defer r.close()
 	err := d.fix(ctx, r)
 	if err == nil && r.live {
-		err = pump.Invalid("name", "the source of a named run must be one that can be read again",
-			"name files, or leave the name out")
+		// What can be read only once is given from its start again, and compared as far as it was sent.
+		r.source, r.live = &stream{from: r.source}, false
+		if r.print, err = r.source.Fingerprint(ctx); err != nil {
+			err = &pack.SourceError{Err: err}
+		}
 	}
 	if err == nil {
 		err = d.prepare(ctx)
 	}
 	if err == nil {
+		r.id = namedRun(d.router.Current().Workload.Incarnation, d.opts.Name)
+		r.log = d.cfg.Log.With("name", d.opts.Name, "run", r.id.String())
 		r, err = d.sendNamed(ctx, r)
 	}
-	if err == nil && d.opts.Wait != nil && r.completion == nil {
+	if err == nil && d.opts.Wait != nil {
 		err = d.await(ctx, r)
 	}
 	return d.report(r, err)
 }
 
+// refusal is that a name cannot be used, and why.
+type refusal struct{ error }
+
+func (r *refusal) Unwrap() error { return r.error }
+
+// errSent is that there is nothing to be sent of a named run.
+var errSent = errors.New("the run was sent before")
+
 // sendNamed sends a run until it is sealed. The run that it gives back tells what became of it.
 func (d *Distributor) sendNamed(ctx context.Context, looked *run) (r *run, err error) {
-	looked.id = namedRun(d.router.Current().Workload.Incarnation, d.opts.Name)
-	looked.log = d.cfg.Log.With("name", d.opts.Name, "run", looked.id.String())
-	e := election.New(d.fleet.Control, d.cfg.Workload, election.Options{
+	var e *election.Election
+	e = election.New(d.fleet.Control, d.cfg.Workload, election.Options{
 		Instance: d.cfg.Instance, Run: looked.id, Every: time.Millisecond, Beat: d.opts.Beat,
-		Lease: d.opts.Lease, Log: d.cfg.Log, Rounds: &d.standing, Left: d.leftOf(looked.id),
+		Lease: d.opts.Lease, Log: d.cfg.Log, Rounds: &d.standing,
+		Left: func(ctx context.Context, _ uint64) (election.Left, error) {
+			return d.leftOf(ctx, looked, e.Finished())
+		},
 	})
+	var refused *refusal
 	for {
-		sent, err := d.sentNamed(ctx, looked)
-		if sent || err != nil {
-			return looked, err
-		}
 		stood := d.standing.Begin()
 		won, wait, err := e.Try(ctx)
 		stood()
+		if won == nil && err == nil { // another sends it, or has sent it and not said so yet
+			_, err = d.leftOf(ctx, looked, false)
+		}
 		switch {
 		case won != nil:
 			t := &term{d: d, won: won, last: &Summary{}}
 			r, err := t.sendNamed(ctx, looked)
-			if err == nil || !errors.Is(err, election.ErrDeposed) {
+			if errors.As(err, &refused) {
+				return r, refused.error
+			}
+			if err == nil || !errors.Is(err, election.ErrDeposed) && !errors.Is(err, errSent) {
 				return r, err
 			}
-			d.cfg.Log.Warn("another process goes on with the run", "error", err)
+			d.cfg.Log.Warn("this process does not go on with the run", "error", err)
+		case errors.Is(err, errSent):
+			return looked, nil
 		case ctx.Err() != nil:
 			return looked, context.Cause(ctx)
+		case errors.As(err, &refused):
+			return looked, refused.error
 		case err != nil && final(err):
 			return looked, err
 		case err != nil:
@@ -112,73 +136,64 @@ func (d *Distributor) sendNamed(ctx context.Context, looked *run) (r *run, err e
 	}
 }
 
-// sentNamed reads the run's row. Sent says that every task of it was put.
-func (d *Distributor) sentNamed(ctx context.Context, r *run) (sent bool, err error) {
+// leftOf says what the run's row says of former terms: the election row may be gone, or older. It is
+// errSent if every task of the run was put. Finished says that the election row says so.
+func (d *Distributor) leftOf(
+	ctx context.Context, r *run, finished bool,
+) (l election.Left, err error) {
 	row, err := d.runs.Get(ctx, r.id)
 	switch {
+	case errors.Is(err, pump.ErrNoRun) && finished:
+		return l, &refusal{fmt.Errorf("%w: run %s of the name %q was sent, and its row is gone; if it is "+
+			"older than the retention, the name is free in an hour at the latest, else use another one",
+			pump.ErrRunState, r.id, d.opts.Name)}
 	case errors.Is(err, pump.ErrNoRun):
-		return false, nil
+		return l, nil
 	case err != nil:
-		return false, err
+		return l, err
 	}
 	if err := d.sameSource(&row, r); err != nil {
-		return false, err
+		return l, err
 	}
-	r.row = row
 	switch row.State {
 	case workload.RunOpen, workload.RunAbandoned:
-		return false, nil
 	case workload.RunSealed, workload.RunClosed:
-		r.count.Tasks.Store(int64(row.Tasks))
 		r.log.Info("the run was sent before; nothing is sent", "tasks", row.Tasks, "state", row.State)
-		r.again, r.read = true, &pack.Segmenter{Counts: row.Sealed}
-		return true, nil
+		r.count.Tasks.Store(int64(row.Tasks))
+		r.row, r.again, r.read = row, string(row.State), &pack.Segmenter{Counts: row.Sealed}
+		return l, errSent
+	default:
+		return l, &refusal{fmt.Errorf("%w: run %s of the name %q is %s: %s; see whether it can be mended "+
+			"with: distributor runs repair %s; or use another name",
+			pump.ErrRunState, r.id, d.opts.Name, row.State, row.Note, r.id)}
 	}
-	return false, fmt.Errorf("%w: it is %s: %s; mend it with: distributor runs repair %s; "+
-		"or use another name", pump.ErrRunState, row.State, row.Note, r.id)
+	l = election.Left{Epoch: row.Epoch, Run: r.id, RunEpoch: row.Epoch}
+	if held := &d.held; held.run == r.id {
+		l.Held, l.Checkpoint = l.RunEpoch == held.epoch, held.checkpoint
+	}
+	return l, nil
 }
 
 // sameSource is an error if a run was begun with another source.
 func (d *Distributor) sameSource(row *workload.Run, r *run) error {
 	if is := d.fingerprint(r.print); row.Fingerprint != is {
-		return pump.Invalid("name", fmt.Sprintf("%q is a run with another source or other settings: it "+
-			"was %q and is %q", d.opts.Name, row.Fingerprint, is),
-			"give the source of then, or use another name")
+		return d.otherSource(fmt.Sprintf("it was begun with %q, and this is %q", row.Fingerprint, is))
 	}
 	return nil
 }
 
-// leftOf tells the election what the run's row says of former terms: its own row may be gone.
-func (d *Distributor) leftOf(id pump.RunID) func(context.Context, uint64) (election.Left, error) {
-	return func(ctx context.Context, _ uint64) (l election.Left, err error) {
-		row, err := d.runs.Get(ctx, id)
-		switch {
-		case errors.Is(err, pump.ErrNoRun):
-			return l, nil
-		case err != nil:
-			return l, err
-		}
-		l.Epoch = row.Epoch
-		if row.State == workload.RunOpen || row.State == workload.RunAbandoned {
-			l.Run, l.RunEpoch = id, row.Epoch
-		}
-		if held := &d.held; l.Run == held.run {
-			l.Held, l.Checkpoint = l.RunEpoch == held.epoch, held.checkpoint
-		}
-		return l, nil
-	}
+func (d *Distributor) otherSource(how string) error {
+	return &refusal{pump.Invalid("name", fmt.Sprintf("%q is a run of another source or other settings: "+
+		"%s", d.opts.Name, how), "give what it was begun with, or use another name")}
 }
 
-// sendNamed sends what is left of the run as its leader. Where leadership is lost, the error is
-// [election.ErrDeposed].
+// sendNamed sends what is left of the run as its leader. The error is [election.ErrDeposed] where
+// leadership is lost, and errSent where the run came to an end just now.
 func (t *term) sendNamed(ctx context.Context, looked *run) (*run, error) {
 	r, err := t.openNamed(ctx, looked)
+	defer r.close()
 	if err == nil {
-		var from []byte
-		if t.won.Resume != nil {
-			from = t.won.Resume.Checkpoint
-		}
-		t.holds(r, from)
+		t.holds(r, t.won.Resume.Checkpoint)
 		err = t.d.distribute(ctx, r)
 	}
 	if lost := context.Cause(t.won.Context()); lost != nil {
@@ -194,25 +209,22 @@ func (t *term) sendNamed(ctx context.Context, looked *run) (*run, error) {
 
 // openNamed makes the run's row, or takes it over with its checkpoint.
 func (t *term) openNamed(ctx context.Context, looked *run) (*run, error) {
-	d := t.d
+	d, from := t.d, t.won.Resume.Checkpoint
 	r := t.begin()
 	r.id, r.log, r.source, r.print = looked.id, looked.log, looked.source, looked.print
 	row, err := r.runs.Take(ctx, r.id)
 	switch {
-	case errors.Is(err, pump.ErrNoRun) && t.won.Resume != nil:
-		if err = t.bringBack(ctx, r.id); err == nil {
+	case errors.Is(err, pump.ErrNoRun) && from != nil:
+		if err = t.bringBack(ctx, r.id, closing.ModeNamed); err == nil {
 			err = fmt.Errorf("run %s: %w: %s", r.id, pump.ErrNoRun, rowLost)
 		}
 		return r, err
 	case errors.Is(err, pump.ErrNoRun):
-		if err = d.create(ctx, r, closing.ModeNamed); err == nil {
-			err = t.won.Begin(ctx, r.id)
-		}
-		return r, err
+		return r, d.create(ctx, r, closing.ModeNamed)
 	case err != nil:
 		return r, err
-	case row.State != workload.RunOpen: // it came to its end just now
-		return r, fmt.Errorf("%w: it is %s", pump.ErrRunState, row.State)
+	case row.State != workload.RunOpen:
+		return r, errSent
 	}
 	if err := d.sameSource(&row, r); err != nil {
 		return r, err
@@ -220,15 +232,19 @@ func (t *term) openNamed(ctx context.Context, looked *run) (*run, error) {
 	r.row = row
 	segments := d.router.Current().Workload.Map.Segments
 	r.from = &workload.Checkpoint{Counts: make([]uint64, segments)}
-	if resume := t.won.Resume; resume != nil && resume.Run == r.id && resume.Checkpoint != nil {
-		if r.from, err = workload.DecodeCheckpoint(resume.Checkpoint, segments); err != nil {
+	if from != nil {
+		if r.from, err = workload.DecodeCheckpoint(from, segments); err != nil {
 			return r, err
 		}
 		r.count.Tasks.Store(r.from.Tasks())
 		r.count.Acked.Store(r.from.Tasks())
 	}
-	if t.won.Resume == nil {
-		err = t.won.Begin(ctx, r.id)
+	if _, again := r.source.(*stream); !again {
+		return r, nil
+	}
+	r.reader, err = r.source.Open(ctx, r.from.Cursor)
+	if errors.Is(err, source.ErrSourceChanged) {
+		err = d.otherSource(err.Error())
 	}
 	return r, err
 }

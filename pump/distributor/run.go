@@ -68,7 +68,7 @@ type run struct {
 	// took is how long it took until the run was sealed. completion is how the wait for its tasks
 	// ended, if there was one.
 	took       time.Duration
-	again      bool // a named run that was sent before
+	again      string // the state of a named run that was sent before
 	completion *pump.Completion
 	// before and beforeThrottled are what the process had asked for when this began.
 	before          pump.Requests
@@ -248,7 +248,7 @@ func (r *run) assemble(
 	r.put = send.NewPutter(o)
 	head := codec.Header{Workload: w.Name, Run: r.id, MapVersion: w.Map.Version}
 	age := d.opts.SealAge
-	if age == 0 && (r.live || d.opts.MaxRate > 0) {
+	if _, slow := r.source.(*stream); age == 0 && (r.live || slow || d.opts.MaxRate > 0) {
 		age = slowSealAge
 	}
 	lanes := make([]*pack.Lane, d.cfg.Sim.Lanes)

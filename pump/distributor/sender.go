@@ -30,12 +30,18 @@ type SenderOptions struct {
 	Pack int
 }
 
-const defaultLinger = 10 * time.Millisecond
+const (
+	defaultLinger = 10 * time.Millisecond
+	// senderIdle is after how long without a task a sender seals its run: an open run takes room in
+	// the ledger of each segment.
+	senderIdle = 10 * time.Minute
+)
 
 // Sender sends tasks as they come up in a program, many small sends in one run. The first
-// Send begins the run, the sender holds it open, and Close seals it. A run costs rows, and with
-// delivery mode [pump.Once] each open run costs room in the ledger of every segment. So a program
-// should have one Sender for as long as it runs, and not one for each task.
+// Send begins the run, the sender holds it open, and Close seals it, or ten minutes without a task:
+// then the next Send begins another. A run costs rows, and with delivery mode [pump.Once] each open
+// run costs room in the ledger of every segment. So a program should have one Sender for as long as
+// it runs, and not one for each task.
 //
 // A sender outlives its troubles. While a run cannot be begun, because the control account does not
 // answer or refuses the credential, each Send waits or fails by itself, and the next one tries
@@ -168,13 +174,15 @@ func (s *Sender) current() *intake {
 		if !s.now.ended() {
 			return s.now
 		}
-		before = s.now.err
 		if s.failed++; s.now.summary.Envelopes > 0 {
 			s.failed = 1
 		}
-		pause = waits.Jitter(s.d.cfg.Instance).Around(waits.Doubled(sendAgain, retryPause,
-			s.failed-1), "send again",
-			s.d.cfg.Workload, s.failed)
+		if before = s.now.err; before == nil {
+			s.failed = 0
+		} else {
+			pause = waits.Jitter(s.d.cfg.Instance).Around(waits.Doubled(sendAgain, retryPause,
+				s.failed-1), "send again", s.d.cfg.Workload, s.failed)
+		}
 	}
 	in := &intake{
 		batches: make(chan []source.Record), closing: s.closing, over: make(chan struct{}),
@@ -303,11 +311,20 @@ type intakeReader struct {
 
 func (r *intakeReader) Next(ctx context.Context) (source.Record, error) {
 	r.opened.Store(true)
+	var idle <-chan time.Time
 	for len(r.batch) == 0 {
+		if idle == nil {
+			idle = time.After(senderIdle)
+		}
 		select {
 		case r.batch = <-r.batches:
 		case <-r.closing:
 			return source.Record{}, io.EOF
+		case <-idle:
+			if r.read > 0 {
+				return source.Record{}, io.EOF
+			}
+			idle = nil
 		case <-ctx.Done():
 			return source.Record{}, context.Cause(ctx)
 		}

@@ -38,7 +38,7 @@ func rowGroups(w *workload.Workload) []rowGroup {
 	add("gates", workload.GatesPartition(w.Name))
 	add("ranges of ids", workload.IDsPartition(w.Name))
 	add("history", sampling.HistoryPartition(w.Name))
-	add("election", election.Partition(w.Name))
+	add("election", workload.ElectionPartition(w.Name))
 	add("cluster", w.Name)
 	return groups
 }

@@ -252,7 +252,7 @@ func TestTheRunOfAnElectionRowThatIsNoMoreGoesOn(t *testing.T) {
 					w.Settled(1)
 					began := time.Now()
 					var kept *azsim.Snapshot
-					after := time.AfterFunc(c.before, func() { kept = w.rowsOf(election.Partition("work")) })
+					after := time.AfterFunc(c.before, func() { kept = w.rowsOf(workload.ElectionPartition("work")) })
 					defer after.Stop()
 					o := distributor.Options{SealAge: time.Second, Every: time.Minute}
 					first := w.startDistributor(w.distributor("c", &testworld.ListSource{Print: "a", N: 100}, o)) // one run before, of a term of its own
@@ -273,7 +273,7 @@ func TestTheRunOfAnElectionRowThatIsNoMoreGoesOn(t *testing.T) {
 					if c.before > 0 {
 						kept.Restore()
 					} else {
-						w.Sim.DropRows("accounta", row.TableName, election.Partition("work"), func(string) bool { return true })
+						w.Sim.DropRows("accounta", row.TableName, workload.ElectionPartition("work"), func(string) bool { return true })
 					}
 					if c.dies {
 						w.Sim.Inject(azsim.Rule{Instance: w.elected()[0].Instance, Fault: azsim.FailBefore})

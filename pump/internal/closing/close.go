@@ -260,8 +260,8 @@ func (c *Closer) patience(l *workload.LiveRun) time.Duration {
 	switch {
 	case c.pressed():
 		return SilentBeats*l.Beat + AbandonPressed
-	case l.Mode == ModeEvery || l.Beat == 0:
-		return c.retain // a leader that comes later continues it; or no process promised to beat
+	case l.Mode == ModeEvery || l.Mode == ModeNamed || l.Beat == 0:
+		return c.retain // a process that comes later continues it; or none promised to beat
 	}
 	return SilentBeats*l.Beat + AbandonAfter
 }

@@ -42,14 +42,15 @@ func (c *Closer) retire(ctx context.Context) error {
 	if err != nil || server.IsZero() {
 		return err
 	}
-	before := server.Add(time.Since(local) - c.retain)
+	now := server.Add(time.Since(local))
+	before, free := now.Add(-c.retain), now.Add(-min(c.retain, workload.NameKept))
 	if !due {
 		return c.retireClaims(ctx, before)
 	}
 	c.retired.at = time.Now()
 	removed, damaged := 0, error(nil)
 	for next := ""; ; {
-		n, from, damage, err := c.Runs.Retire(ctx, before, next, c.once)
+		n, from, damage, err := c.Runs.Retire(ctx, before, free, next, c.once)
 		removed, damaged = removed+n, errors.Join(damaged, damage)
 		if next = from; err != nil || next == "" || ctx.Err() != nil {
 			c.tellRetired(removed)

@@ -21,8 +21,8 @@ import (
 type Options struct {
 	// Instance is this process's unique name.
 	Instance string
-	// Run, if it is not zero, has an election of its own: who sends this run. Default: who makes the
-	// workload's next distribution.
+	// Run, if it is not zero, has an election of its own: who sends this run. A term of it resumes the
+	// run, without Begin. Default: the election of who makes the workload's next distribution.
 	Run codec.RunID
 	// Every is the pause between the end of a distribution and the next one.
 	// Default 60 s.
@@ -108,6 +108,7 @@ type Election struct {
 	leader   string // who the row said leads, by token, ...
 	beats    uint64 // ... with how many beats when it was seen first
 	beaten   bool   // and whether there were more since
+	finished bool   // the row said that the run of Options.Run was sent
 	alive    bool   // the leader may be alive
 }
 
@@ -186,6 +187,7 @@ func (e *Election) judge(
 	} else if v.Value.beats > e.beats {
 		e.beaten = l != ""
 	}
+	e.finished = !v.Absent() && v.Value.phase == Idle && v.Value.run == e.options.Run
 	before := v.Value.epoch < e.seen
 	if v.Value.epoch < row.MaxEpoch { // else the row is damaged, and may be mended
 		e.seen = max(e.seen, v.Value.epoch)
@@ -200,6 +202,8 @@ func (e *Election) judge(
 		return "", time.Until(e.schedule.due), nil
 	case v.Absent():
 		return "there was no leader before", 0, nil
+	case v.Value.phase == Idle && !e.options.Run.IsZero():
+		return "the run is not being sent", 0, nil
 	case v.Value.phase == Idle:
 		wait, err = e.schedule.untilDue(ctx, v, e.options.Every)
 		if err != nil || wait > 0 {
@@ -228,7 +232,7 @@ func (e *Election) win(
 	o := e.options
 	next := electionRow{
 		leader: e.token, epoch: known + 1, phase: Running,
-		every: o.Every, beat: o.Beat, lease: o.Lease, margin: o.Margin,
+		every: o.Every, beat: o.Beat, lease: o.Lease, margin: o.Margin, run: o.Run,
 	}
 	if v.Value.phase == Running && !v.Value.run.IsZero() {
 		next.run, next.checkpoint = v.Value.run, v.Value.checkpoint
@@ -262,12 +266,15 @@ func (e *Election) win(
 	return newTerm(e.row, o, e.draw, won), nil
 }
 
-// Leader is the instance that led when Try looked last; empty: none. Beats reports whether Try has
-// seen a beat of it, so it lives. Both belong to the caller of Try.
+// Leader is the instance that led when Try looked last; empty: none. Leader, Beats and Finished
+// belong to the caller of Try; Options.Left may call them.
 func (e *Election) Leader() string { return row.InstanceOf(e.leader) }
 
-// Beats: see Leader.
+// Beats reports whether Try has seen a beat of the leader, so it lives.
 func (e *Election) Beats() bool { return e.beaten && e.alive }
+
+// Finished reports whether the row said that the run of Options.Run was sent to its end.
+func (e *Election) Finished() bool { return e.finished }
 
 // Status is what the election row says, for people.
 type Status struct {

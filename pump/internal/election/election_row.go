@@ -44,16 +44,13 @@ type electionRow struct {
 	every, beat, lease, margin time.Duration
 }
 
-// Partition is the partition with the rows of a workload's election.
-func Partition(workload string) string { return workload + ".election" }
-
-func electionRowOf(t storage.Table, workload string, o Options) row.Row[electionRow] {
+func electionRowOf(t storage.Table, name string, o Options) row.Row[electionRow] {
 	key := "election"
 	if !o.Run.IsZero() {
-		key = "run." + o.Run.String()
+		key = workload.NamedKey(o.Run)
 	}
 	return row.Row[electionRow]{
-		Table: t, Partition: Partition(workload), Key: key, Timeout: o.timeout(),
+		Table: t, Partition: workload.ElectionPartition(name), Key: key, Timeout: o.timeout(),
 		Encode: encodeElection, Decode: decodeElection,
 	}
 }

@@ -1,6 +1,10 @@
 package workload
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/queuepump/queuepump/codec"
+)
 
 // ClaimParts is how many partitions a workload's claims are spread over: one takes 2,000 requests a
 // second and a claimed task makes three.
@@ -16,3 +20,9 @@ func GatesPartition(workload string) string { return workload + ".gates" }
 
 // IDsPartition is the partition with the ranges of ids of a workload.
 func IDsPartition(workload string) string { return workload + ".ids" }
+
+// ElectionPartition is the partition with the rows of a workload's elections.
+func ElectionPartition(workload string) string { return workload + ".election" }
+
+// NamedKey is the key in [ElectionPartition] of the election of who sends a run with a name.
+func NamedKey(run codec.RunID) string { return "run." + run.String() }

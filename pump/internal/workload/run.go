@@ -53,8 +53,10 @@ const (
 type Run struct {
 	ID       codec.RunID
 	Workload string
-	// Mode names how the run came about, for people: "once", "every", "client".
+	// Mode names how the run came about, for people: "once", "named", "every", "client".
 	Mode string
+	// Name is the user's own; the ID follows from it. Empty: it has none.
+	Name string
 	// Fingerprint says which source with which settings (P2.3), at most 8 KiB.
 	Fingerprint string
 	State       RunState
@@ -161,8 +163,8 @@ func (r *Runs) complete(run Run) (Run, error) {
 		run.Started = time.Now()
 	}
 	return Run{
-		ID: run.ID, Workload: r.workload, Mode: printable(run.Mode), Fingerprint: run.Fingerprint,
-		State: RunOpen, Started: milliseconds(run.Started), Instance: printable(run.Instance),
+		ID: run.ID, Workload: r.workload, Mode: printable(run.Mode), Name: printable(run.Name),
+		Fingerprint: run.Fingerprint, State: RunOpen, Started: milliseconds(run.Started), Instance: printable(run.Instance),
 		Note: printable(run.Note), Epoch: r.epoch, Beat: max(run.Beat, 0), Accounts: run.Accounts,
 	}, nil
 }
@@ -406,6 +408,9 @@ func (r *Runs) row(id codec.RunID) row.Row[Run] {
 				"Started": run.Started, "Instance": run.Instance, "Note": run.Note, "Tasks": int64(run.Tasks),
 				"Accounts": strings.Join(run.Accounts, " "),
 			}
+			if run.Name != "" {
+				props["Name"] = run.Name
+			}
 			if !run.Ended.IsZero() {
 				props["Ended"] = run.Ended
 			}
@@ -435,8 +440,8 @@ func (r *Runs) row(id codec.RunID) row.Row[Run] {
 		},
 		Decode: func(f *row.Fields) Run {
 			run := Run{
-				ID: id, Workload: r.workload, Mode: f.Text("Mode"), Fingerprint: f.Text("Fingerprint"),
-				State: RunState(f.Text("State")), Started: f.Moment("Started").UTC(),
+				ID: id, Workload: r.workload, Mode: f.Text("Mode"), Name: f.Text("Name"),
+				Fingerprint: f.Text("Fingerprint"), State: RunState(f.Text("State")), Started: f.Moment("Started").UTC(),
 				Ended: f.Moment("Ended").UTC(), Instance: f.Text("Instance"), Note: f.Text("Note"),
 				Tasks: f.Count("Tasks"), Epoch: f.UpTo("Epoch", row.MaxEpoch), Beat: f.Duration("Beat"),
 				Rest: f.Count("Rest"), Drop: f.Flag("Drop"), Over: f.Flag("Over"),

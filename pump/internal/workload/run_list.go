@@ -36,12 +36,16 @@ func (r *Runs) timeKey(run Run) string {
 // ambiguous answer is simply followed by another attempt.
 func (r *Runs) note(ctx context.Context, run Run) error {
 	return row.Insist(ctx, r.table, r.partition(), func(ctx context.Context) error {
-		_, err := r.table.Write(ctx, storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
-			Partition: r.partition(), Row: r.timeKey(run),
-			Properties: map[string]any{row.FormatProperty: int64(row.Format), "Run": run.ID.String()},
-		}})
+		_, err := r.table.Write(ctx, r.noteOf(run.ID, r.timeKey(run)))
 		return err
 	})
+}
+
+func (r *Runs) noteOf(run codec.RunID, key string) storage.Write {
+	return storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
+		Partition: r.partition(), Row: key,
+		Properties: map[string]any{row.FormatProperty: int64(row.Format), "Run": run.String()},
+	}}
 }
 
 // toldDamaged is how many damaged rows a list names.
@@ -100,7 +104,10 @@ func (r *Runs) ofNoted(ctx context.Context, n noted) (Run, error) {
 type noted struct {
 	key string
 	run codec.RunID
-	err error // of a row that cannot be read
+	// freed: the row of a run with a name is gone since modified, by the server's clock
+	freed    bool
+	modified time.Time
+	err      error // of a row that cannot be read
 }
 
 // mustFindNoted reads the first `limit` rows by time from a key on, until there
@@ -120,13 +127,15 @@ func (r *Runs) findNoted(ctx context.Context, from string, limit int) ([]noted, 
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(1+limit/1000)*row.RequestTimeout)
 	defer cancel()
 	var found []noted
-	q := storage.Query{Partition: r.partition(), From: from, To: afterByTime, Select: []string{"Run"}}
+	q := storage.Query{
+		Partition: r.partition(), From: from, To: afterByTime, Select: []string{"Run", freedProperty},
+	}
 	for e, err := range r.table.Query(ctx, q) {
 		if err != nil {
 			return nil, err
 		}
 		f := &row.Fields{Props: e.Properties}
-		n := noted{key: e.Row, run: f.Run("Run")}
+		n := noted{key: e.Row, run: f.Run("Run"), freed: f.Flag(freedProperty), modified: e.Modified}
 		if f.Err != nil {
 			n.err = row.Damaged(r.table, e.Partition, e.Row, f.Err)
 		}

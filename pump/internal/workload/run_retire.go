@@ -24,15 +24,23 @@ const (
 	retireAlone    = 8
 )
 
+// freedProperty marks a row by time whose run had a name and was removed. Until that row goes too,
+// the run's election row says that the name is taken.
+const freedProperty = "Freed"
+
+// NameKept is how much longer than its run a name is taken. The next run of the name has the same
+// id: by then no processor believes that the run is closed, and no ledger has a rest of it.
+const NameKept = time.Hour
+
 // Retire removes the rows of runs that finished before a moment of the server's clock: closed or
 // over, and unchanged since. If nothing records what is done (counted is false: delivery at least
 // once), no run ever closes; then it removes runs that are sealed, broken or abandoned, unchanged
 // since, and without a task met since. Their tallies go first, then the run's row and its row by
-// time together. It looks at up to two hundred runs that began before that moment, those from a key
+// time together. The name of a run is free if its row went before the moment free. It looks at up to two hundred runs that began before that moment, those from a key
 // on ("" at first), and gives the key to go on from, "" at the end. Damage names rows that cannot
 // be read, which stay; the others go.
 func (r *Runs) Retire(
-	ctx context.Context, before time.Time, from string, counted bool,
+	ctx context.Context, before, free time.Time, from string, counted bool,
 ) (removed int, next string, damage, err error) {
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)
 	defer cancel()
@@ -55,7 +63,7 @@ func (r *Runs) Retire(
 	damaged := make([]error, len(noted))
 	for i, n := range noted {
 		g.Go(func() error {
-			gone, err := r.retireOne(ctx, n, before, counted)
+			gone, err := r.retireOne(ctx, n, before, free, counted)
 			if err != nil {
 				err = fmt.Errorf("removing run %s: %w", n.run, err)
 			}
@@ -84,7 +92,7 @@ func (r *Runs) Retire(
 }
 
 func (r *Runs) retireOne(
-	ctx context.Context, n noted, before time.Time, counted bool,
+	ctx context.Context, n noted, before, free time.Time, counted bool,
 ) (gone bool, err error) {
 	if n.err != nil {
 		return false, n.err
@@ -97,6 +105,8 @@ func (r *Runs) retireOne(
 		{Mode: storage.Remove, Entity: storage.Entity{Partition: r.partition(), Row: n.key}},
 	}
 	switch run := v.Value; {
+	case v.Absent() && n.freed:
+		return r.freeName(ctx, n, free, writes)
 	// left by a Create that did not get further, or was made again
 	case v.Absent() || r.timeKey(run) != n.key:
 		return true, row.RemoveAll(ctx, r.table, writes)
@@ -116,10 +126,29 @@ func (r *Runs) retireOne(
 	if err := row.RemoveFound(ctx, r.table, tallies); err != nil {
 		return false, err
 	}
+	if v.Value.Name != "" {
+		writes[0] = r.noteOf(n.run, n.key)
+		writes[0].Entity.Properties[freedProperty] = true
+	}
 	writes = append(writes, storage.Write{
 		Mode:   storage.Remove,
 		Entity: storage.Entity{Partition: r.partition(), Row: n.run.String(), ETag: v.ETag},
 	})
+	return true, row.RemoveAll(ctx, r.table, writes)
+}
+
+// freeName lets a name be used again whose run's row is gone.
+func (r *Runs) freeName(
+	ctx context.Context, n noted, free time.Time, writes []storage.Write,
+) (gone bool, err error) {
+	if !n.modified.Before(free) {
+		return false, nil
+	}
+	election := storage.Entity{Partition: ElectionPartition(r.workload), Row: NamedKey(n.run)}
+	err = row.RemoveAll(ctx, r.table, []storage.Write{{Mode: storage.Remove, Entity: election}})
+	if err != nil {
+		return false, err
+	}
 	return true, row.RemoveAll(ctx, r.table, writes)
 }
 

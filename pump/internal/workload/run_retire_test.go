@@ -19,7 +19,7 @@ import (
 func retireAll(t *testing.T, runs *Runs) (removed int, said string) {
 	t.Helper()
 	for next := ""; ; {
-		n, from, damage, err := runs.Retire(t.Context(), time.Now(), next, true)
+		n, from, damage, err := runs.Retire(t.Context(), time.Now(), time.Now(), next, true)
 		must(t, err)
 		if damage != nil {
 			said += damage.Error()
