@@ -34,7 +34,7 @@ var kinds = map[string]string{
 	"alerts": "queuepump-alerts.yaml", "grafana": "queuepump-dashboard.json",
 	"kubernetes": "queuepump-kubernetes.yaml", "keda": "queuepump-keda.yaml",
 	"kubernetes-job": "queuepump-kubernetes-job.yaml",
-	"bicep": "queuepump-accounts.bicep", "terraform": "queuepump-accounts.tf",
+	"bicep":          "queuepump-accounts.bicep", "terraform": "queuepump-accounts.tf",
 }
 
 //go:embed files

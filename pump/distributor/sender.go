@@ -307,24 +307,24 @@ type intakeReader struct {
 	*intake
 	batch []source.Record
 	read  int64
+	idle  *time.Timer
 }
 
 func (r *intakeReader) Next(ctx context.Context) (source.Record, error) {
 	r.opened.Store(true)
-	var idle <-chan time.Time
-	for len(r.batch) == 0 {
-		if idle == nil {
-			idle = time.After(senderIdle)
+	if len(r.batch) == 0 {
+		if r.idle == nil {
+			r.idle = time.NewTimer(senderIdle)
 		}
+		r.idle.Reset(senderIdle)
+	}
+	for len(r.batch) == 0 {
 		select {
 		case r.batch = <-r.batches:
 		case <-r.closing:
 			return source.Record{}, io.EOF
-		case <-idle:
-			if r.read > 0 {
-				return source.Record{}, io.EOF
-			}
-			idle = nil
+		case <-r.idle.C:
+			return source.Record{}, io.EOF
 		case <-ctx.Done():
 			return source.Record{}, context.Cause(ctx)
 		}

@@ -57,7 +57,7 @@ func (s *stream) Open(ctx context.Context, cursor []byte) (source.Reader, error)
 	s.opened = true
 	r := s.reader
 	if len(cursor) == 0 {
-		return r, nil
+		return r.as(), nil
 	}
 	before, n := binary.Uvarint(cursor)
 	if n <= 0 || len(cursor) != n+8 {
@@ -76,7 +76,7 @@ func (s *stream) Open(ctx context.Context, cursor []byte) (source.Reader, error)
 		return nil, fmt.Errorf("%w: the first %d records are not those that were sent",
 			source.ErrSourceChanged, before)
 	}
-	return r, nil
+	return r.as(), nil
 }
 
 // streamReader counts and hashes the records that it gives.
@@ -133,9 +133,13 @@ func (r *streamReader) AppendCursor(dst []byte) []byte {
 	return binary.BigEndian.AppendUint64(binary.AppendUvarint(dst, r.n), r.sum.Sum64())
 }
 
-// Pauses is [source.Pausing].
-func (r *streamReader) Pauses(about func(wait bool) error) {
+// as keeps what the source's reader says of pauses: without it each record is handed on at once.
+func (r *streamReader) as() source.Reader {
 	if p, ok := r.Reader.(source.Pausing); ok {
-		p.Pauses(about)
+		return struct {
+			*streamReader
+			source.Pausing
+		}{r, p}
 	}
+	return r
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/queuepump/queuepump/pump/internal/cluster"
-	"github.com/queuepump/queuepump/pump/internal/election"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/sampling"
