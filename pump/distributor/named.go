@@ -91,11 +91,16 @@ var errSent = errors.New("the run was sent before")
 // sendNamed sends a run until it is sealed. The run that it gives back tells what became of it.
 func (d *Distributor) sendNamed(ctx context.Context, looked *run) (r *run, err error) {
 	var e *election.Election
+	first := true
 	e = election.New(d.fleet.Control, d.cfg.Workload, election.Options{
 		Instance: d.cfg.Instance, Run: looked.id, Every: time.Millisecond, Beat: d.opts.Beat,
 		Lease: d.opts.Lease, Log: d.cfg.Log, Rounds: &d.standing,
 		Left: func(ctx context.Context, _ uint64) (election.Left, error) {
-			return d.leftOf(ctx, looked, e.Finished())
+			if first && e.Looked().Absent { // then openNamed finds what there is
+				first = false
+				return election.Left{}, nil
+			}
+			return d.leftOf(ctx, looked, e.Looked().Finished)
 		},
 	})
 	var refused *refusal
@@ -127,8 +132,8 @@ func (d *Distributor) sendNamed(ctx context.Context, looked *run) (r *run, err e
 			return looked, err
 		case err != nil:
 			d.cfg.Log.Warn("it is not known who sends the run", "error", err)
-		case d.opts.Wait == nil && e.Beats():
-			return looked, &TakenError{d.opts.Name, looked.id, e.Leader()}
+		case d.opts.Wait == nil && e.Looked().Beats:
+			return looked, &TakenError{d.opts.Name, looked.id, e.Looked().Leader}
 		}
 		if err := d.standBy(ctx, wait); err != nil {
 			return looked, err
@@ -212,8 +217,16 @@ func (t *term) openNamed(ctx context.Context, looked *run) (*run, error) {
 	d, from := t.d, t.won.Resume.Checkpoint
 	r := t.begin()
 	r.id, r.log, r.source, r.print = looked.id, looked.log, looked.source, looked.print
+	r.begun, r.before, r.beforeThrottled = looked.begun, looked.before, looked.beforeThrottled
+	if t.won.Epoch == 1 { // there is nothing to take over, unless the election row was lost
+		if err := d.create(ctx, r, closing.ModeNamed); !errors.Is(err, pump.ErrRunState) {
+			return r, err
+		}
+	}
 	row, err := r.runs.Take(ctx, r.id)
 	switch {
+	case errors.Is(err, pump.ErrRunState): // of a later term: the election row was lost
+		return r, errSent
 	case errors.Is(err, pump.ErrNoRun) && from != nil:
 		if err = t.bringBack(ctx, r.id, closing.ModeNamed); err == nil {
 			err = fmt.Errorf("run %s: %w: %s", r.id, pump.ErrNoRun, rowLost)

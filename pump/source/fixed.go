@@ -64,7 +64,7 @@ func (s *TextSource) fixed(ctx context.Context, log *slog.Logger) (*fixedText, e
 	if s.Separator != "" {
 		fmt.Fprintf(sum, "%q\n", s.Separator)
 	}
-	again := true
+	again, total, changed := true, int64(0), time.Time{}
 	head := make([]byte, headBytes)
 	for _, name := range names {
 		if ctx.Err() != nil {
@@ -77,10 +77,15 @@ func (s *TextSource) fixed(ctx context.Context, log *slog.Logger) (*fixedText, e
 		}
 		again = again && f.id != nil
 		fixed.files = append(fixed.files, f)
+		total += max(f.size, 0)
+		if f.changed.After(changed) {
+			changed = f.changed
+		}
 		fmt.Fprintf(sum, "%d %d %x\n", max(f.size, 0), f.changed.UnixNano(), f.head)
 	}
-	if again {
-		fixed.print = fmt.Sprintf("%s:%x", format, sum.Sum(nil))
+	if again { // the numbers tell people what differs, the hash decides
+		fixed.print = fmt.Sprintf("%s key=%.40q id=%.40q files=%d bytes=%d changed=%s %x", format, s.Key,
+			s.ID, len(names), total, changed.UTC().Format(time.RFC3339Nano), sum.Sum(nil))
 	}
 	return fixed, nil
 }

@@ -105,11 +105,10 @@ type Election struct {
 	schedule schedule
 	term     *Term
 	seen     uint64 // the latest epoch that the row had
-	leader   string // who the row said leads, by token, ...
+	led   string // who the row said leads, ...
 	beats    uint64 // ... with how many beats when it was seen first
-	beaten   bool   // and whether there were more since
-	finished bool   // the row said that the run of Options.Run was sent
-	alive    bool   // the leader may be alive
+	looked   Looked
+	alive    bool // the leader may be alive
 }
 
 // New gives a candidate; it makes no request. Options that cannot work
@@ -182,12 +181,14 @@ func (e *Election) judge(
 	e.alive = e.watch.Look(v.ETag, v.Sent, v.Received,
 		row.Longer(e.options.times(),
 			row.Times{Beat: v.Value.beat, Lease: v.Value.lease, Margin: v.Value.margin}))
-	if l := v.Value.leader; l != e.leader {
-		e.leader, e.beats, e.beaten = l, v.Value.beats, false
-	} else if v.Value.beats > e.beats {
-		e.beaten = l != ""
+	if v.Value.leader != e.led || v.Absent() {
+		e.led, e.beats = v.Value.leader, v.Value.beats
 	}
-	e.finished = !v.Absent() && v.Value.phase == Idle && v.Value.run == e.options.Run
+	e.looked = Looked{
+		Absent: v.Absent(), Leader: row.InstanceOf(e.led),
+		Beats:    e.led != "" && v.Value.beats > e.beats && e.alive,
+		Finished: !v.Absent() && v.Value.phase == Idle && v.Value.run == e.options.Run,
+	}
 	before := v.Value.epoch < e.seen
 	if v.Value.epoch < row.MaxEpoch { // else the row is damaged, and may be mended
 		e.seen = max(e.seen, v.Value.epoch)
@@ -266,15 +267,18 @@ func (e *Election) win(
 	return newTerm(e.row, o, e.draw, won), nil
 }
 
-// Leader is the instance that led when Try looked last; empty: none. Leader, Beats and Finished
-// belong to the caller of Try; Options.Left may call them.
-func (e *Election) Leader() string { return row.InstanceOf(e.leader) }
+// Looked is what the row said when Try read it last.
+type Looked struct {
+	Absent bool
+	// Leader is the instance that leads; empty: none. Beats: it was seen to beat, so it lives.
+	Leader string
+	Beats  bool
+	// Finished: the run of Options.Run was sent to its end.
+	Finished bool
+}
 
-// Beats reports whether Try has seen a beat of the leader, so it lives.
-func (e *Election) Beats() bool { return e.beaten && e.alive }
-
-// Finished reports whether the row said that the run of Options.Run was sent to its end.
-func (e *Election) Finished() bool { return e.finished }
+// Looked belongs to the caller of Try; Options.Left may call it.
+func (e *Election) Looked() Looked { return e.looked }
 
 // Status is what the election row says, for people.
 type Status struct {
