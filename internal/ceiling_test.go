@@ -39,9 +39,13 @@ import (
 //   - the rest 776: Makefile, units, packaging, configurations, go.mod.
 //
 // Beside them stand 88,703 lines of tests.
+//
+// The ceiling was 91,035, 2,000 less, with 91,030 lines below it, before runs with a name, schedules,
+// HTTP in and results came. For those there are 6,000 lines, which they raise it by as they come.
 const (
 	ceilingAtStart = 93035
-	ceiling        = ceilingAtStart - 2000
+	ceiling        = ceilingAtStart - 2000 + named
+	named          = 545
 	testsBeside    = 5000 // more than there is code
 )
 

@@ -35,7 +35,7 @@ var generated = map[string][2]string{
 	},
 	"kubernetes-job": {
 		"A CronJob of named runs for Kubernetes",
-		`  distributor generate kubernetes-job --name cities --image registry.example/cities:1 > night.yaml
+		`  distributor generate kubernetes-job --name cities --image registry.example/cities > night.yaml
   kubectl apply --dry-run=server -f night.yaml
   kubectl create job --from=cronjob/cities-nightly cities-today`,
 	},

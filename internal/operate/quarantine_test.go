@@ -92,7 +92,7 @@ func TestQuarantineRefusesWhatItDoesNotUnderstand(t *testing.T) {
 	d.fails(true, "is not a time", "quarantine", "list", "--since", "yesterday")
 	d.fails(true, `nothing is in quarantine for "atempts"; the causes are rejected, attempts,`, "quarantine", "list", "--cause", "atempts")
 	d.fails(true, `--run: "12" is too short`, "quarantine", "list", "--run", "12")
-	d.fails(true, `--run: "a run" is not the id of a run`, "quarantine", "list", "--run", "a run")
+	d.fails(true, `--run: "a run" is not the name of a run, nor its id`, "quarantine", "list", "--run", "a run")
 	d.fails(true, "--limit", "quarantine", "list", "--limit", "-1")
 	d.fails(true, "only one of", "quarantine", "show", "--body", "--json")
 	d.fails(false, "no message in quarantine has that id", "quarantine", "show", "nobody")

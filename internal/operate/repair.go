@@ -31,8 +31,8 @@ func repair() *cobra.Command {
 		Short: "Put the tasks of a run again that were lost",
 		Long: `Read the source of a run again and put those of its tasks that are neither done nor
 in quarantine, each under the identity it had. So nothing is done twice, whatever else
-goes on: a task that was not lost after all is recognised. It needs delivery: once. RUN is the run's
-id, or the beginning of it that no other has: 4 digits or more.
+goes on: a task that was not lost after all is recognised. It needs delivery: once. RUN is the
+run's name, its id, or the beginning of it that no other has: 4 digits or more.
 
 Source and settings must be those of the run: give the same --input or --files, --key,
 --id, --format and --on-bad-line. A copy of a file must have kept its time of change. The

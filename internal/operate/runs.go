@@ -79,14 +79,14 @@ func comma(n uint64) string { return humanize.Comma(int64(n)) }
 func runLine(r *runs.Info) string {
 	line := fmt.Sprintf("%s  %-9s  %-6s  %12s tasks  %s  %s", r.ID, r.State, plain(r.Mode),
 		Known(r.Tasks, comma, "-"), r.Started.Format(time.DateTime),
-		cli.Called(plain(r.Note)))
+		cli.Called(notes(plain(r.Name), plain(r.Note))))
 	return strings.TrimRight(line, " ")
 }
 
 func runsShow() *cobra.Command {
 	return runCommand("show RUN", "Show a run",
 		`Show a run: its state, how far it is, who made it, and of one that no
-distributor continues when it ends and what that waits for. RUN is its id,
+distributor continues when it ends and what that waits for. RUN is its name, its id,
 or the beginning of it that no other has: 4 digits or more.`,
 		`  distributor runs show 0123456789ab --config pump.yaml`, nil,
 		func(ctx context.Context, cfg pump.Config, id string) (runs.Info, error) {
@@ -101,7 +101,7 @@ func runsEnd() *cobra.Command {
 		`End a run. Its distributor stops within half a minute, and nothing more of the run is started.
 What handlers have in hand they finish. A task that is met later goes to quarantine with the
 cause run-ended, from where it can be redriven; with --drop it is deleted and counted.
-RUN is the run's id, or the beginning of it that no other has: 4 digits or more.`,
+RUN is the run's name, its id, or the beginning of it that no other has: 4 digits or more.`,
 		`  distributor runs end 0123456789ab --config pump.yaml
   distributor runs end 0123456789ab --drop`,
 		func(cmd *cobra.Command) {

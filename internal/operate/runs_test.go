@@ -74,7 +74,7 @@ func TestEveryCommandTakesTheBeginningOfARunsID(t *testing.T) {
 		d.fails(true, name, args...)
 	}
 	d.fails(true, "too short", "runs", "wait", short[:3])
-	d.fails(true, "not the id of a run", "runs", "repair", "tasks.jsonl", "--input", tasks)
+	d.fails(true, "not the name of a run", "runs", "repair", "tasks.jsonl", "--input", tasks)
 }
 
 func TestRunsAreListedBesideADamagedOne(t *testing.T) {

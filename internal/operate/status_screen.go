@@ -157,8 +157,8 @@ func (c screen) runs(w io.Writer, s *status.Status, now time.Time) {
 			percent = Known(e.Percent, percentText, "")
 		}
 		note := notes(
-			r.Note, some(poison, "quarantined"), some(r.Failed, "failed"), some(r.Retried, "retried"),
-			some(r.Duplicates, "twice"), some(r.Skipped, "skipped"),
+			r.Name, r.Note, some(poison, "quarantined"), some(r.Failed, "failed"),
+			some(r.Retried, "retried"), some(r.Duplicates, "twice"), some(r.Skipped, "skipped"),
 		)
 		t.Add(shortRun(r.ID), plain(r.State), plain(r.Mode), timeText(r.Started, now),
 			sent, handled, done, left, percent, note)

@@ -40,7 +40,7 @@ func wait() *cobra.Command {
 		Long: `Wait until every task of a run is done or in quarantine, as run --wait does. It
 needs a workload with delivery: once, where the ledger records what is done; that
 is counted exactly, each task once. A run that is still being sent is waited for too.
-RUN is its id, or the beginning of it that no other has: 4 digits or more.
+RUN is its name, its id, or the beginning of it that no other has: 4 digits or more.
 
 A run is stuck when tasks are missing, nothing was recorded for --stuck-after, and
 then every queue of the workload counted as empty for as long: a message was lost. A run is also

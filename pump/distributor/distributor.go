@@ -38,13 +38,13 @@ type Options struct {
 	// elect a leader for it; if the leader dies, another continues from the checkpoint. 0 distributes
 	// once, without regard to others.
 	Every time.Duration
-	// Name lets the run be given again: it goes on where it stopped, and nothing is sent once all of it
-	// was. While another process sends it, Run waits for a lease to learn whether that process lives:
-	// if it does, the error is a [*TakenError], or with Wait Run goes on waiting. Another source under
-	// the name is a [pump.ConfigError]. A source that can be read only once must give the same from its
-	// start again; that is compared up to the last checkpoint. In mode at-least-once what was put since
-	// then is put twice. The name is free again an hour after the run's row goes, after the retention.
-	// At most 128 bytes. It excludes Every.
+	// Name lets the run be given again: it goes on where it stopped, and nothing is sent once all of
+	// it was. While another process sends it, Run waits for a lease to learn whether that process
+	// lives: if it does, the error is a [*TakenError], or with Wait Run goes on waiting. Another
+	// source under the name is a [pump.ConfigError]. A source that can be read only once must give the
+	// same from its start again; that is compared up to the last checkpoint. In mode at-least-once
+	// what was put since then is put twice. The name is free again an hour after the run's row goes,
+	// after the retention. At most 128 bytes. It excludes Every.
 	Name string
 	// Pack is the most tasks in one envelope. Default: as many as fit.
 	Pack int

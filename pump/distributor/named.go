@@ -2,7 +2,6 @@ package distributor
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -31,13 +30,6 @@ type TakenError struct {
 func (e *TakenError) Error() string {
 	return fmt.Sprintf("run %s (%s) is being sent by %s; wait for it with: distributor runs wait %s",
 		e.Name, e.Run, e.By, e.Run)
-}
-
-// namedRun is the id of the run of a name. Another workload of the same name has another run.
-func namedRun(incarnation, name string) (id pump.RunID) {
-	sum := sha256.Sum256([]byte("run\x00" + incarnation + "\x00" + name))
-	copy(id[:], sum[:])
-	return id
 }
 
 // maxName bounds a name, in bytes.
@@ -70,7 +62,7 @@ func (d *Distributor) named(ctx context.Context) (Summary, error) {
 		err = d.prepare(ctx)
 	}
 	if err == nil {
-		r.id = namedRun(d.router.Current().Workload.Incarnation, d.opts.Name)
+		r.id = workload.NamedRun(d.router.Current().Workload.Incarnation, d.opts.Name)
 		r.log = d.cfg.Log.With("name", d.opts.Name, "run", r.id.String())
 		r, err = d.sendNamed(ctx, r)
 	}
@@ -141,16 +133,16 @@ func (d *Distributor) sendNamed(ctx context.Context, looked *run) (r *run, err e
 	}
 }
 
-// leftOf says what the run's row says of former terms: the election row may be gone, or older. It is
-// errSent if every task of the run was put. Finished says that the election row says so.
+// leftOf says what the run's row says of former terms: the election row may be gone, or older. It
+// is errSent if every task of the run was put. Finished says that the election row says so.
 func (d *Distributor) leftOf(
 	ctx context.Context, r *run, finished bool,
 ) (l election.Left, err error) {
 	row, err := d.runs.Get(ctx, r.id)
 	switch {
 	case errors.Is(err, pump.ErrNoRun) && finished:
-		return l, &refusal{fmt.Errorf("%w: run %s of the name %q was sent, and its row is gone; if it is "+
-			"older than the retention, the name is free in an hour at the latest, else use another one",
+		return l, &refusal{fmt.Errorf("%w: run %s of the name %q was sent, and its row is gone; if that "+
+			"was a retention ago, the name is free in an hour at the latest, else use another one",
 			pump.ErrRunState, r.id, d.opts.Name)}
 	case errors.Is(err, pump.ErrNoRun):
 		return l, nil
@@ -168,8 +160,8 @@ func (d *Distributor) leftOf(
 		r.row, r.again, r.read = row, string(row.State), &pack.Segmenter{Counts: row.Sealed}
 		return l, errSent
 	default:
-		return l, &refusal{fmt.Errorf("%w: run %s of the name %q is %s: %s; see whether it can be mended "+
-			"with: distributor runs repair %s; or use another name",
+		return l, &refusal{fmt.Errorf("%w: run %s of the name %q is %s: %s; see whether this mends it: "+
+			"distributor runs repair %s; or use another name",
 			pump.ErrRunState, r.id, d.opts.Name, row.State, row.Note, r.id)}
 	}
 	l = election.Left{Epoch: row.Epoch, Run: r.id, RunEpoch: row.Epoch}
@@ -188,8 +180,8 @@ func (d *Distributor) sameSource(row *workload.Run, r *run) error {
 }
 
 func (d *Distributor) otherSource(how string) error {
-	return &refusal{pump.Invalid("name", fmt.Sprintf("%q is a run of another source or other settings: "+
-		"%s", d.opts.Name, how), "give what it was begun with, or use another name")}
+	return &refusal{pump.Invalid("name", fmt.Sprintf("%q is a run of another source or with other "+
+		"settings: %s", d.opts.Name, how), "give what it was begun with, or use another name")}
 }
 
 // sendNamed sends what is left of the run as its leader. The error is [election.ErrDeposed] where

@@ -14,9 +14,9 @@ import (
 )
 
 // stream makes a source that can be read only once fit for a named run: it is read from its start
-// again, and what comes is compared with what was sent. Its fingerprint is that of the first record,
-// and its cursor the number and the hash of the records before it. A record that changed behind the
-// last checkpoint is not noticed, and is taken for a copy if it was put.
+// again, and what comes is compared with what was sent. Its fingerprint is that of the first
+// record, and its cursor the number and the hash of the records before it. A record that changed
+// behind the last checkpoint is not noticed, and is taken for a copy if it was put.
 type stream struct {
 	from   source.Source
 	reader *streamReader // nil until the first record was read
@@ -48,8 +48,8 @@ func (s *stream) Fingerprint(ctx context.Context) (string, error) {
 	return fmt.Sprintf("stream that begins with %016x", s.reader.sum.Sum64()), nil
 }
 
-// Open reads up to the cursor, and is [source.ErrSourceChanged] if that is not what was read before.
-// A process can open a stream once.
+// Open reads up to the cursor, and is [source.ErrSourceChanged] if that is not what was read
+// before. A process can open a stream once.
 func (s *stream) Open(ctx context.Context, cursor []byte) (source.Reader, error) {
 	if s.opened {
 		return nil, source.ErrNotReplayable

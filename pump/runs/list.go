@@ -21,6 +21,7 @@ type Info struct {
 	// State is "open", "sealed", "closed", "broken", "abandoned" or "ended".
 	State    string    `json:"state"`
 	Mode     string    `json:"mode"`
+	Name     string    `json:"name"`     // the user's own; empty: it has none
 	Instance string    `json:"instance"` // the process that made it
 	Started  time.Time `json:"started"`
 	// Ended is when it was sealed, or ended otherwise; null while it is open.
@@ -55,8 +56,8 @@ func States() []string {
 
 func infoOf(run *workload.Run) Info {
 	i := Info{
-		ID: run.ID.String(), State: string(run.State), Mode: run.Mode, Instance: run.Instance,
-		Started: run.Started, Note: run.Note, Drop: run.Drop,
+		ID: run.ID.String(), State: string(run.State), Mode: run.Mode, Name: run.Name,
+		Instance: run.Instance, Started: run.Started, Note: run.Note, Drop: run.Drop,
 	}
 	if !run.Ended.IsZero() {
 		i.Ended = &run.Ended
@@ -160,14 +161,13 @@ func openRuns(ctx context.Context, cfg pump.Config) (*openedRuns, error) {
 	return &openedRuns{o}, err
 }
 
-// Find gives the run that a user means: by the whole id, which is not looked up, or by its first
-// digits, at least four, if exactly one run with a row begins with them. A [pump.ConfigError] of
-// the field "run" says that it is not an id, or names the runs that it may mean. [pump.ErrNoRun]
-// says that no run fits.
+// Find gives the run that a user means: by the whole id, which is not looked up, by its name, or by
+// its first digits, at least four, if exactly one run with a row begins with them. A
+// [pump.ConfigError] of the field "run" says that it is not an id, or names the runs that it may
+// mean. [pump.ErrNoRun] says that no run fits.
 func Find(ctx context.Context, cfg pump.Config, id string) (pump.RunID, error) {
-	id, whole, err := setup.RunDigits(id)
-	if err != nil || !whole.IsZero() {
-		return whole, err
+	if _, whole, _ := setup.RunDigits(id); !whole.IsZero() {
+		return whole, nil
 	}
 	o, err := openRuns(ctx, cfg)
 	if err != nil {

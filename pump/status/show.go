@@ -222,8 +222,8 @@ func (r *statusReader) runStatuses(s *Status) {
 	for _, run := range r.runs {
 		t := r.tallies[run.ID]
 		st := Run{
-			ID: run.ID.String(), Mode: run.Mode, State: string(run.State), Instance: run.Instance,
-			Started: run.Started, Note: run.Note,
+			ID: run.ID.String(), Mode: run.Mode, Name: run.Name, State: string(run.State),
+			Instance: run.Instance, Started: run.Started, Note: run.Note,
 			Handled: t.Handled, Failed: t.Failed, Retried: t.Retried, Quarantined: t.Quarantined,
 			Duplicates: t.Duplicates, Dropped: t.Dropped, Skipped: t.Skipped,
 			Requests: t.Requests(), Cost: r.cfg.Prices.Cost(t.Requests(), 0),

@@ -105,7 +105,7 @@ type Election struct {
 	schedule schedule
 	term     *Term
 	seen     uint64 // the latest epoch that the row had
-	led   string // who the row said leads, ...
+	led      string // who the row said leads, ...
 	beats    uint64 // ... with how many beats when it was seen first
 	looked   Looked
 	alive    bool // the leader may be alive

@@ -123,8 +123,8 @@ func RunDigits(text string) (digits string, whole pump.RunID, err error) {
 	}
 	switch {
 	case len(digits) > 2*len(whole) || strings.Trim(digits, "0123456789abcdef") != "":
-		return bad(fmt.Sprintf("%q is not the id of a run, which is 32 of 0-9 and "+
-			"a-f, nor the beginning of one", text))
+		return bad(fmt.Sprintf("%q is not the name of a run, nor its id, which is "+
+			"32 of 0-9 and a-f, nor the beginning of one", text))
 	case len(digits) < runDigits:
 		return bad(fmt.Sprintf("%q is too short for the beginning of a run's id; write %d digits or more",
 			text, runDigits))
@@ -137,10 +137,18 @@ func RunDigits(text string) (digits string, whole pump.RunID, err error) {
 	return digits, whole, nil
 }
 
-// FindRun gives the only run whose id is, or begins with, what a user wrote.
+// FindRun gives the run with the name that a user wrote, or the only one whose id is that or begins
+// with it.
 func (o *Session) FindRun(ctx context.Context, id string) (pump.RunID, error) {
 	digits, whole, err := RunDigits(id)
-	if err != nil || !whole.IsZero() {
+	if !whole.IsZero() {
+		return whole, nil
+	}
+	named := workload.NamedRun(o.Workload.Incarnation, id)
+	if _, not := o.Runs().Get(ctx, named); not == nil || err == nil && !errors.Is(not, pump.ErrNoRun) {
+		return named, not
+	}
+	if err != nil {
 		return whole, err
 	}
 	found, err := o.Runs().Find(ctx, digits, RunsNamed+1)

@@ -164,8 +164,9 @@ func (r *Runs) complete(run Run) (Run, error) {
 	}
 	return Run{
 		ID: run.ID, Workload: r.workload, Mode: printable(run.Mode), Name: printable(run.Name),
-		Fingerprint: run.Fingerprint, State: RunOpen, Started: milliseconds(run.Started), Instance: printable(run.Instance),
-		Note: printable(run.Note), Epoch: r.epoch, Beat: max(run.Beat, 0), Accounts: run.Accounts,
+		Fingerprint: run.Fingerprint, State: RunOpen, Started: milliseconds(run.Started),
+		Instance: printable(run.Instance),
+		Note:     printable(run.Note), Epoch: r.epoch, Beat: max(run.Beat, 0), Accounts: run.Accounts,
 	}, nil
 }
 
@@ -406,10 +407,7 @@ func (r *Runs) row(id codec.RunID) row.Row[Run] {
 			props := map[string]any{
 				"Mode": run.Mode, "Fingerprint": run.Fingerprint, "State": string(run.State),
 				"Started": run.Started, "Instance": run.Instance, "Note": run.Note, "Tasks": int64(run.Tasks),
-				"Accounts": strings.Join(run.Accounts, " "),
-			}
-			if run.Name != "" {
-				props["Name"] = run.Name
+				"Accounts": strings.Join(run.Accounts, " "), "Name": run.Name,
 			}
 			if !run.Ended.IsZero() {
 				props["Ended"] = run.Ended
@@ -441,8 +439,9 @@ func (r *Runs) row(id codec.RunID) row.Row[Run] {
 		Decode: func(f *row.Fields) Run {
 			run := Run{
 				ID: id, Workload: r.workload, Mode: f.Text("Mode"), Name: f.Text("Name"),
-				Fingerprint: f.Text("Fingerprint"), State: RunState(f.Text("State")), Started: f.Moment("Started").UTC(),
-				Ended: f.Moment("Ended").UTC(), Instance: f.Text("Instance"), Note: f.Text("Note"),
+				Fingerprint: f.Text("Fingerprint"), State: RunState(f.Text("State")),
+				Started: f.Moment("Started").UTC(),
+				Ended:   f.Moment("Ended").UTC(), Instance: f.Text("Instance"), Note: f.Text("Note"),
 				Tasks: f.Count("Tasks"), Epoch: f.UpTo("Epoch", row.MaxEpoch), Beat: f.Duration("Beat"),
 				Rest: f.Count("Rest"), Drop: f.Flag("Drop"), Over: f.Flag("Over"),
 				Accounts: namesIn(f.Text("Accounts")),

@@ -36,9 +36,10 @@ const NameKept = time.Hour
 // over, and unchanged since. If nothing records what is done (counted is false: delivery at least
 // once), no run ever closes; then it removes runs that are sealed, broken or abandoned, unchanged
 // since, and without a task met since. Their tallies go first, then the run's row and its row by
-// time together. The name of a run is free if its row went before the moment free. It looks at up to two hundred runs that began before that moment, those from a key
-// on ("" at first), and gives the key to go on from, "" at the end. Damage names rows that cannot
-// be read, which stay; the others go.
+// time together. The name of a run is free if its row went before the moment free. It looks at up
+// to two hundred runs that began before that moment, those from a key on ("" at first), and gives
+// the key to go on from, "" at the end. Damage names rows that cannot be read, which stay; the
+// others go.
 func (r *Runs) Retire(
 	ctx context.Context, before, free time.Time, from string, counted bool,
 ) (removed int, next string, damage, err error) {
