@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/json"
 	"io"
 	"sync"
 
@@ -60,26 +61,39 @@ func (r *ForeignReader) Read(text []byte) (key, body []byte) {
 		return nil, text
 	}
 	decoded, isBase64 := decode(text)
-	json, isJSON := decoded, isBase64 && Valid(decoded)
-	if plain := gunzipped(decoded); plain != nil && Valid(plain) {
-		json, isJSON = plain, true
+	plain, isJSON := decoded, isBase64 && Valid(decoded)
+	if unpacked := gunzipped(decoded); unpacked != nil && Valid(unpacked) {
+		plain, isJSON = unpacked, true
 	}
 	if !isJSON || Valid(text) {
-		json, isJSON = withoutMark(text), false
+		plain, isJSON = withoutMark(text), false
 	}
 	body = text
 	switch {
 	case r.encoding == ForeignAuto && isJSON:
-		body = json
+		body = plain
 	case r.encoding == Base64 && isBase64:
 		body = decoded
-	case r.encoding == ForeignAuto && len(json) < len(text) && Valid(json):
-		body = json
+	case r.encoding == ForeignAuto && len(plain) < len(text) && Valid(plain):
+		body = plain
 	}
-	if r.keyed {
-		key = r.key(json)
+	return r.Key(plain), body
+}
+
+// Elements are those of a JSON array; nil if the text is another one, or has more than most.
+func Elements(text []byte, most int) (elements [][]byte) {
+	if text = bytes.TrimSpace(text); len(text) == 0 || text[0] != '[' || !Valid(text) {
+		return nil
 	}
-	return key, body
+	list := json.NewDecoder(bytes.NewReader(text))
+	for _, _ = list.Token(); list.More(); { // the bracket first
+		var element json.RawMessage
+		if len(elements) == most || list.Decode(&element) != nil {
+			return nil
+		}
+		elements = append(elements, element)
+	}
+	return elements
 }
 
 // ForeignSegment gives a message's segment: that of its key or, without one, of its text as it was
@@ -91,10 +105,14 @@ func ForeignSegment(text, key []byte, segments int) uint32 {
 	return shardmap.Segment(key, segments)
 }
 
-func (r *ForeignReader) key(json []byte) []byte {
+// Key gives the key of a text that is JSON, nil if it has none.
+func (r *ForeignReader) Key(text []byte) []byte {
+	if !r.keyed {
+		return nil
+	}
 	s := r.scanners.Get().(*scanner)
 	defer r.scanners.Put(s)
-	if s.json.Scan(json) != nil {
+	if s.json.Scan(text) != nil {
 		return nil
 	}
 	var key []byte

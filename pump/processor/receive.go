@@ -261,6 +261,9 @@ func (r *run) unpack(d *message.Delivery) *message.Disposition {
 			Segment: d.Header.Segment, Key: d.Key, Body: d.Content(), Epoch: d.Epoch,
 			Attempt: int(d.Header.Attempt) + 1, Foreign: d.Foreign,
 		}}
+		if w := r.cutArray(d); w != nil {
+			return w
+		}
 		return r.beginForeign(d)
 	}
 	if d.Header.Run != (pump.RunID{}) { // else see beginForeign
@@ -275,6 +278,9 @@ func (r *run) unpack(d *message.Delivery) *message.Disposition {
 	d.Env = env
 	d.Tasks = d.Unpacked(env.Tasks)
 	if w := r.trials.Split(d); w != nil {
+		return w
+	}
+	if w := r.cutArray(d); w != nil {
 		return w
 	}
 	if d.Header.Run == (pump.RunID{}) || d.Runless {
