@@ -137,8 +137,10 @@ func fixFile(name string, head []byte) (f fixedFile, err error) {
 func (s *fixedText) Fingerprint(context.Context) (string, error) { return s.print, nil }
 
 func (s *fixedText) Open(_ context.Context, cursor []byte) (Reader, error) {
-	r := &textReader{source: s.TextSource, files: s.files, format: s.format(), log: s.log,
-		encoding: s.encoding}
+	r := &textReader{
+		source: s.TextSource, files: s.files, format: s.format(), log: s.log,
+		encoding: s.encoding,
+	}
 	for _, f := range s.files {
 		r.total += max(f.size, 0)
 	}
