@@ -37,8 +37,8 @@ func Segment(key []byte, segments int) uint32 {
 	return uint32(xxhash.Sum64(key) % uint64(segments))
 }
 
-// onceFrom is from which size a body that is its own key stands in an envelope once only. Compression
-// makes little of the second copy of a shorter one.
+// onceFrom is from which size a body that is its own key stands in an envelope once only.
+// Compression makes little of the second copy of a shorter one.
 const onceFrom = 1 << 10
 
 // marks are the keys of one byte.

@@ -145,7 +145,8 @@ func decode(text []byte) (decoded []byte, ok bool) {
 	return withoutMark(decoded[:n]), true
 }
 
-// MaxUnpacked is the most that a gzip file in a message may unpack to; larger ones are not unpacked.
+// MaxUnpacked is the most that a gzip file in a message may unpack to; larger ones are not
+// unpacked.
 const MaxUnpacked = 1 << 20
 
 // gunzips are readers of gzip files.

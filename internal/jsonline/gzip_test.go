@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/binary"
+	"errors"
 	"strings"
 	"testing"
 
@@ -37,11 +38,9 @@ func TestBase64OfGzipOfJSONIsUnpackedByAuto(t *testing.T) {
 		"not JSON":                {encoded(zipped("hello", "")), "", ""},
 		"nothing":                 {encoded(zipped("", "")), "", ""},
 		"cut off":                 {encoded(file[:len(file)-9]), "", ""},
-		"with a changed byte":     {encoded(file[:20] + "\x00" + file[21:]), "", ""},
 		"with a changed checksum": {encoded(file[:len(file)-6] + "\x00" + file[len(file)-5:]), "", ""},
 		"with something behind":   {encoded(file + "x"), "", ""},
 		"two members":             {encoded(file + file), "", ""},
-		"of gzip of JSON":         {encoded(zipped(file, "")), "", ""},
 		"without base64":          {file, "", ""},
 	} {
 		want := c.body
@@ -52,7 +51,7 @@ func TestBase64OfGzipOfJSONIsUnpackedByAuto(t *testing.T) {
 			for encoding, body := range map[string]string{ForeignAuto: want, Text: c.text} {
 				key, got := NewForeign(encoding, "city").Read([]byte(c.text))
 				if string(got) != body || string(key) != c.key {
-					t.Errorf("%s, %s: key %q and %d bytes, want %q and %d", name, encoding, key, len(got), c.key, len(body))
+					t.Errorf("%s, %s: key %q and %d bytes", name, encoding, key, len(got))
 				}
 			}
 		})
@@ -64,7 +63,7 @@ func TestGzipOfJSONAndEnvelopesAreToldApart(t *testing.T) {
 	for _, name := range []string{"", "QP", "qpump"} {
 		for n := range 200 {
 			text := encoded(zipped(`{"n":"`+strings.Repeat("x", n)+`"}`, name))
-			if _, err := codec.ReadHeader([]byte(text)); err == nil || !strings.Contains(err.Error(), codec.ErrForeign.Error()) {
+			if _, err := codec.ReadHeader([]byte(text)); !errors.Is(err, codec.ErrForeign) {
 				t.Fatalf("%q: %v", text, err)
 			}
 		}

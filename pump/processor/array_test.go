@@ -36,8 +36,8 @@ func TestAnArrayOfAnotherProgramIsTasksOfTheirOwn(t *testing.T) {
 				all = append(all, fmt.Sprintf(`{"city":"city %d"}`, i%5))
 			}
 			all = append(all, `["in",["it"]]`, `"word"`, `{"n":1}`)
-			array := " [" + strings.Join(all, " ,\n") + "]"
-			id := w.PutText("accounta", "work-00", []byte(base64.StdEncoding.EncodeToString([]byte(array))))
+			array := []byte(" [" + strings.Join(all, " ,\n") + "]")
+			id := w.PutText("accounta", "work-00", base64.StdEncoding.AppendEncode(nil, array))
 			empty := w.PutText("accountb", "work-01", []byte("[]"))
 			object := w.PutText("accountb", "work-00", []byte(`{"a":[1,2]}`))
 			lost := w.Fault(azsim.Rule{Service: "queue", Fault: azsim.FailBefore, First: 20}, "DeleteMessage")
@@ -65,20 +65,18 @@ func TestAnArrayOfAnotherProgramIsTasksOfTheirOwn(t *testing.T) {
 				if body, is := want[task.Foreign]; !is || body != string(task.Body) {
 					t.Errorf("%s was given %q, want %q", task.Foreign, task.Body, body)
 				}
-				if city := strings.Split(string(task.Body)+"\"\"\"\"", "\"")[3]; strings.HasPrefix(city, "city") &&
-					(string(task.Key) != city || task.Segment != shardmap.Segment(task.Key, w.Segments())) {
+				keyed := len(task.Key) > 0
+				if keyed != strings.Contains(string(task.Body), "city") ||
+					keyed && task.Segment != shardmap.Segment(task.Key, w.Segments()) {
 					t.Errorf("%s has the key %q and segment %d", task.Foreign, task.Key, task.Segment)
 				}
 			}
-			if len(deliveries) != len(want) || sum.Quarantined+other.Quarantined < 1 || sum.Split+other.Split != 0 || lost.Hits() == 0 {
+			if len(deliveries) != len(want) || sum.Quarantined+other.Quarantined < 1 || lost.Hits() == 0 {
 				t.Errorf("%v: %d tasks of %d, %+v, %+v", delivery, len(deliveries), len(want), sum, other)
 			}
+			deliveries["work-00/"+id+"/3"]-- // which failed once
 			for name, n := range deliveries {
-				most := 1
-				if strings.HasSuffix(name, "/3") {
-					most = 2
-				}
-				if delivery == pump.Once && n > most {
+				if delivery == pump.Once && n > 1 {
 					t.Errorf("%s was handled %d times", name, n)
 				}
 			}

@@ -29,7 +29,8 @@ func encodingOf(label string) (*encoding, error) {
 	e := &encoding{name: name}
 	switch name {
 	case "", "replacement", "x-user-defined":
-		return nil, pump.Invalid("encoding", fmt.Sprintf("%q is not an encoding that can be read", label),
+		return nil, pump.Invalid("encoding",
+			fmt.Sprintf("%q is not an encoding that can be read", label),
 			"use one such as windows-1252, utf-16 or shift_jis, or save the file as UTF-8")
 	case "utf-8":
 		return e, nil
@@ -44,8 +45,17 @@ func encodingOf(label string) (*encoding, error) {
 	return e, nil
 }
 
+// encoding is the one that Encoding names, or nil.
+func (s *TextSource) encoding() (*encoding, error) {
+	if s.Encoding == "" {
+		return nil, nil
+	}
+	return encodingOf(s.Encoding)
+}
+
 // units is the size of a text whose characters take size bytes each, or twice that if one unit of
-// UTF-16 cannot hold them. A text may be cut anywhere: the sizes of the parts make that of the whole.
+// UTF-16 cannot hold them. A text may be cut anywhere: the sizes of the parts make that of the
+// whole.
 func units(text []byte, size int64) (n int64) {
 	for _, b := range text {
 		if utf8.RuneStart(b) {
@@ -81,9 +91,10 @@ func (in *input) decode(e *encoding) error {
 		return fmt.Errorf("is %s; save it as UTF-8", wide)
 	case wide != "" && !is16:
 		return fmt.Errorf("is %s; save it as UTF-8, or read it with --encoding utf-16", wide)
-	case is16 && (bytes.HasPrefix(head, []byte{0xfe, 0xff}) || e.any && bytes.HasPrefix(head, []byte{0})):
+	case !is16:
+	case bytes.HasPrefix(head, []byte("\xfe\xff")), e.any && bytes.HasPrefix(head, []byte{0}):
 		e, err = encodingOf("utf-16be")
-	case is16 && bytes.HasPrefix(head, []byte{0xff, 0xfe}):
+	case bytes.HasPrefix(head, []byte("\xff\xfe")):
 		e, err = encodingOf("utf-16le")
 	}
 	if err != nil || e == nil || e.decode == nil {

@@ -51,33 +51,34 @@ const (
 )
 
 func TestTextInAnotherEncodingIsNamed(t *testing.T) {
+	const refused = ": is UTF-16; save it as UTF-8, or read it with --encoding utf-16"
 	le, be := binary.LittleEndian, binary.BigEndian
-	csv, lines := TextSource{Format: FormatCSV}, TextSource{Format: FormatLines}
-	utf8Only := TextSource{Encoding: "UTF-8"}
+	csv, as := TextSource{Format: FormatCSV}, func(label string) TextSource {
+		return TextSource{Format: FormatLines, Encoding: label}
+	}
+	lines := as("")
 	for name, c := range map[string]struct {
 		source     TextSource
 		text, want string
 	}{
-		"Windows-1252 in CSV":        {csv, zurich, ":2: byte 4 of line 2, 0xfc, is not UTF-8; save the file as UTF-8, or name its encoding, such as --encoding windows-1252"},
-		"in a line of a quoted one":  {csv, "a,b\n1,\"x\ny\xe9\"\n", ":2: byte 2 of line 3, 0xe9, is not UTF-8"},
-		"in the header":              {csv, "Stra\xdfe\nx\n", ": the header row: byte 5 of line 1, 0xdf, is not UTF-8"},
-		"a real U+FFFD":              {csv, "a\n\ufffd\n", ""},
-		"JSON keeps its bytes":       {TextSource{}, "{\"a\":\"\xfc\"}\n", ""},
-		"lines keep their bytes":     {lines, "\xfc\n", ""},
-		"unless they are to be UTF8": {utf8Only, "{}\n{\"a\":\"\xfc\"}\n", ":2: byte 7 of line 2, 0xfc, is not UTF-8"},
-		"UTF-16 CSV":                 {csv, wide(le, "\ufefforder,name\n1,abc\n"), ": is UTF-16; save it as UTF-8, or read it with --encoding utf-16"},
-		"UTF-16 JSON":                {TextSource{}, wide(le, "\ufeff{\"order\":1}\n"), ": is UTF-16; save it as UTF-8"},
-		"UTF-16 lines":               {lines, wide(be, "\ufeffone\ntwo\n"), ": is UTF-16; save it as UTF-8"},
-		"UTF-16 without a mark":      {lines, wide(le, "one\n"), ": is UTF-16; save it as UTF-8"},
-		"big-endian without a mark":  {lines, wide(be, "one\n"), ": is UTF-16; save it as UTF-8"},
-		"packed UTF-16":              {lines, testkit.Gzipped(wide(be, "\ufeffone\n")), ": is UTF-16; save it as UTF-8"},
-		"UTF-32":                     {lines, "\xff\xfe\x00\x00a\x00\x00\x00", ": is UTF-32; save it as UTF-8"},
-		"UTF-32 without a mark":      {lines, "\x00\x00\x00a", ": is UTF-32; save it as UTF-8"},
-		"UTF-16 that was denied":     {TextSource{Format: FormatLines, Encoding: "windows-1252"}, wide(le, "\ufeffone\n"), ": is UTF-16"},
-		"a byte of no character":     {TextSource{Format: FormatLines, Encoding: "windows-1253"}, "\xe1\xff\n", ":1: byte 2 of line 1 is not windows-1253"},
-		"half a pair":                {TextSource{Format: FormatLines, Encoding: "utf-16"}, "a\x00\n\x00b\x00\x00\xd8c\x00\n\x00", ":2: byte 3 of line 2 is not utf-16le"},
-		"half a character":           {TextSource{Format: FormatLines, Encoding: "utf-16"}, "a\x00\n\x00b\x00c", ":2: byte 3 of line 2 is not utf-16le"},
-		"half a Japanese character":  {TextSource{Format: FormatLines, Encoding: "Shift_JIS"}, "\x93\xfa\x93\n", ":1: character 2 of line 1 is not shift_jis"},
+		"Windows-1252":        {csv, zurich, ":2: byte 4 of line 2, 0xfc, is not UTF-8"},
+		"in a quoted line":    {csv, "a,b\n1,\"x\ny\xe9\"\n", ":2: byte 2 of line 3, 0xe9, is not UTF-8"},
+		"in the header":       {csv, "Stra\xdfe\nx\n", ": the header row: byte 5 of line 1, 0xdf, is not UTF-8"},
+		"a real U+FFFD":       {csv, "a\n\ufffd\n", ""},
+		"JSON":                {TextSource{}, "{\"a\":\"\xfc\"}\n", ""},
+		"lines":               {lines, "\xfc\n", ""},
+		"lines of UTF-8":      {as("UTF-8"), "{}\na_\xfc\n", ":2: byte 3 of line 2, 0xfc, is not UTF-8"},
+		"UTF-16 CSV":          {csv, wide(le, "\ufefforder,name\n1,abc\n"), refused},
+		"UTF-16 lines":        {lines, wide(be, "\ufeffone\ntwo\n"), refused},
+		"UTF-16, no mark":     {lines, wide(le, "one\n"), refused},
+		"big-endian, no mark": {lines, wide(be, "one\n"), refused},
+		"packed UTF-16":       {lines, testkit.Gzipped(wide(be, "\ufeffone\n")), refused},
+		"UTF-32":              {lines, "\xff\xfe\x00\x00a\x00\x00\x00", ": is UTF-32; save it as UTF-8"},
+		"UTF-16 denied":       {as("windows-1252"), wide(le, "\ufeffone\n"), refused},
+		"no character":        {as("windows-1253"), "\xe1\xff\n", ":1: byte 2 of line 1 is not windows-1253"},
+		"half a pair":         {as("utf-16"), "a\x00\n\x00b\x00\x00\xd8c\x00", ":2: byte 3 of line 2 is not utf-16le"},
+		"half a character":    {as("utf-16"), "a\x00\n\x00b\x00c", ":2: byte 3 of line 2 is not utf-16le"},
+		"half a kanji":        {as("Shift_JIS"), "\x93\xfa\x93\n", ":1: character 2 of line 1 is not shift_jis"},
 	} {
 		if got := firstProblem(t, c.source, c.text); !strings.HasPrefix(got, c.want) || c.want == "" && got != "" {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
@@ -85,7 +86,7 @@ func TestTextInAnotherEncodingIsNamed(t *testing.T) {
 	}
 	for _, label := range []string{"EBCDIC", "utf-32", "iso-2022-kr", "x-user-defined"} {
 		s := TextSource{Paths: []string{"-"}, Encoding: label}
-		if err := s.Check(); err == nil || !strings.Contains(err.Error(), "encoding") || !strings.Contains(err.Error(), "windows-1252") {
+		if err := s.Check(); err == nil || !strings.Contains(err.Error(), "windows-1252") {
 			t.Errorf("%s: %v", label, err)
 		}
 	}
@@ -106,13 +107,14 @@ func TestTextInANamedEncodingIsReadAsItsUTF8(t *testing.T) {
 		"UTF-16 of PowerShell 2": {"unicode", wide(le, "\ufeff"+strings.ReplaceAll(rows, "\n", "\r\n")), rows},
 		"big-endian":             {"utf-16", wide(be, "\ufeff"+rows), rows},
 		"without a mark":         {"utf-16", wide(be, rows), rows},
-		"as it was named":        {"utf-16be", wide(be, "日\n本\n"), "日\n本\n"},
 		"Shift JIS":              {"shift_jis", "a\n\x93\xfa\x96\x7b\n\xb1\x7c\n", "a\n日本\nｱ|\n"},
 		"GBK":                    {"gb2312", "a\n\xb1\xb1\xbe\xa9\nx\n", "a\n北京\nx\n"},
 	} {
-		want, _ := readAll(t, &TextSource{Format: FormatCSV, Paths: []string{testkit.Write(t, "in", c.same)}}, nil)
-		for how, text := range map[string]string{"plain": c.text, "gzip": testkit.Gzipped(c.text), "zstd": testkit.Zstded(c.text)} {
-			s := &TextSource{Format: FormatCSV, Encoding: c.encoding, Paths: []string{testkit.Write(t, "in", text)}}
+		want, _ := readAll(t, CSV(testkit.Write(t, "in", c.same), ""), nil)
+		texts := map[string]string{"plain": c.text, "gzip": testkit.Gzipped(c.text), "zstd": testkit.Zstded(c.text)}
+		for how, text := range texts {
+			s := CSV(testkit.Write(t, "in", text), "")
+			s.Encoding = c.encoding
 			got, cursors := readAll(t, s, nil)
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("%s, %s (-want +got):\n%s", name, how, diff)
@@ -123,8 +125,8 @@ func TestTextInANamedEncodingIsReadAsItsUTF8(t *testing.T) {
 					t.Errorf("%s, %s: behind record %d come %+v", name, how, i, rest)
 				}
 			}
-			last := cursors[len(cursors)-1]
-			if at, _ := binary.Uvarint(last[1:]); how == "plain" && c.encoding != "shift_jis" && c.encoding != "gb2312" && at != uint64(len(text)) {
+			at, _ := binary.Uvarint(cursors[len(cursors)-1][1:])
+			if how == "plain" && !strings.Contains("shift_jis gb2312", c.encoding) && at != uint64(len(text)) {
 				t.Errorf("%s: the last cursor is at %d of %d bytes", name, at, len(text))
 			}
 			s.Paths, s.Stdin = []string{stdin}, iotest.OneByteReader(bytes.NewReader([]byte(text)))
@@ -136,29 +138,14 @@ func TestTextInANamedEncodingIsReadAsItsUTF8(t *testing.T) {
 }
 
 func TestOnlyANamedEncodingIsInTheFingerprint(t *testing.T) {
-	prints := map[string]string{}
 	path := testkit.Write(t, "in", zurich)
-	for _, label := range []string{"", "windows-1252", "cp1252", "windows-1250"} {
+	print := func(label string) string {
 		s := TextSource{Format: FormatCSV, Paths: []string{path}, Encoding: label}
-		var err error
-		prints[label], err = s.Fingerprint(t.Context())
+		p, err := s.Fingerprint(t.Context())
 		must(t, err)
+		return p
 	}
-	if prints[""] == prints["cp1252"] || prints["cp1252"] != prints["windows-1252"] || prints["windows-1250"] == prints["cp1252"] {
-		t.Errorf("%q", prints)
-	}
-}
-
-// A silent pipe gives what it has: the first record does not wait for the second.
-func TestLookingForAnEncodingHoldsUpNoRecord(t *testing.T) {
-	r, w := io.Pipe()
-	s := &TextSource{Format: FormatLines, Paths: []string{stdin}, Stdin: r}
-	reader, err := s.Open(t.Context(), nil)
-	must(t, err)
-	defer reader.Close()
-	defer w.Close()
-	go func() { _, _ = w.Write([]byte("a\n")) }()
-	if rec, err := reader.Next(t.Context()); err != nil || string(rec.Body) != "a" {
-		t.Errorf("%q, %v", rec.Body, err)
+	if named := print("cp1252"); named == print("") || named != print("Windows-1252") || named == print("windows-1250") {
+		t.Error("it is not the encoding")
 	}
 }

@@ -68,10 +68,10 @@ type TextSource struct {
 	// Separator stands between the columns of [FormatCSV], such as ";": one character of ASCII.
 	// Default a comma.
 	Separator string
-	// Encoding is how the text is stored, by a name of the [WHATWG] or the IANA, such as "windows-1252"
-	// or "utf-16". Default UTF-8. A record with a byte that is not of the encoding is a bad one; without
-	// Encoding only rows of CSV are checked, and the bytes of other lines stay as they are. Text that
-	// begins like UTF-16 or UTF-32 is an error, unless Encoding says so.
+	// Encoding is how the text is stored, by a name of the [WHATWG] or the IANA, such as
+	// "windows-1252" or "utf-16". Default UTF-8. A record with a byte that is not of the encoding is a
+	// bad one; without Encoding only rows of CSV are checked, and the bytes of other lines stay as
+	// they are. Text that begins like UTF-16 or UTF-32 is an error, unless Encoding says so.
 	//
 	// [WHATWG]: https://encoding.spec.whatwg.org/#names-and-labels
 	Encoding string
@@ -138,14 +138,6 @@ func (s *TextSource) Check() error {
 	}
 	_, err := s.encoding()
 	return err
-}
-
-// encoding is the one that Encoding names, or nil.
-func (s *TextSource) encoding() (*encoding, error) {
-	if s.Encoding == "" {
-		return nil, nil
-	}
-	return encodingOf(s.Encoding)
 }
 
 func exists(path string) bool {

@@ -134,8 +134,8 @@ func (r *Settlers) endsProcesses(attempts int, err error) bool {
 	return ended && r.Retry.MaxAttempts > 0 && 2*attempts >= r.Retry.MaxAttempts
 }
 
-// tooOld is the error of a task that is given up for its age, after what was wrong with it. It is the
-// same for all such tasks, so that they are shown together.
+// tooOld is the error of a task that is given up for its age, after what was wrong with it. It is
+// the same for all such tasks, so that they are shown together.
 func (r *Settlers) tooOld(err error) error {
 	detail := detailOf(err)
 	if detail != "" {
