@@ -25,8 +25,8 @@ const cutDelay = 10 * time.Second
 
 // cutArray gives the tasks of another program's message that is a JSON array, as messages to be put
 // before it is deleted. It is nil if the message stays as it is. No task of it was started. Each
-// task is named by the message and its place in the array, so that all copies of it are one task, if
-// the message is cut again after a delete that was lost (P1.4).
+// task is named by the message and its place in the array, so that all copies of it are one task,
+// if the message is cut again after a delete that was lost (P1.4).
 func (r *run) cutArray(d *message.Delivery) *message.Disposition {
 	if !r.Cfg.ForeignSplit || d.Count != 1 || d.Header.Run != (pump.RunID{}) {
 		return nil
