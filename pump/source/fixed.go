@@ -90,7 +90,11 @@ func (s *TextSource) fixed(ctx context.Context, log *slog.Logger) (*fixedText, e
 		fmt.Fprintf(sum, "%d %d %x\n", max(f.size, 0), f.changed.UnixNano(), f.head)
 	}
 	if again { // the numbers tell people what differs, the hash decides
-		fixed.print = fmt.Sprintf("%s key=%.40q id=%.40q files=%d bytes=%d changed=%s %x", format, s.Key,
+		how := string(format)
+		if encoding != nil {
+			how += " encoding=" + encoding.name
+		}
+		fixed.print = fmt.Sprintf("%s key=%.40q id=%.40q files=%d bytes=%d changed=%s %x", how, s.Key,
 			s.ID, len(names), total, changed.UTC().Format(time.RFC3339Nano), sum.Sum(nil))
 	}
 	return fixed, nil
