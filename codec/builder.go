@@ -80,6 +80,8 @@ type Builder struct {
 	crc uint32
 	sum xxhash.Digest
 
+	wanted int // size of the chunk that was tried last
+
 	// How often records went through the compressor, and how many bytes, for tests.
 	estimates, compressed int
 }
@@ -169,7 +171,8 @@ func (b *Builder) Add(t Task) (fits bool, err error) {
 		return false, fmt.Errorf("codec: task %d out of order or out of range", t.N)
 	}
 	if size > maxRaw {
-		return false, wrap(ErrTaskTooLarge, "%d bytes", size)
+		return false, wrap(ErrTaskTooLarge, "it has %d bytes, and %d are the most before compression",
+			size, maxRaw)
 	}
 	traced, before := len(t.Trace) > 0 && b.head.Version >= tracedSince, b.traces
 	if traced && len(t.Trace) > maxTrace {
@@ -199,7 +202,8 @@ func (b *Builder) Add(t Task) (fits bool, err error) {
 	if storedSize(b.waiting()) > room && !b.try(room) {
 		b.buf = b.buf[:len(b.buf)-size]
 		if b.tasks == 0 {
-			return false, wrap(ErrTaskTooLarge, "%d bytes", size)
+			return false, wrap(ErrTaskTooLarge, "compressed it takes %d bytes, and %d are left for it "+
+				"beside the header", b.wanted, room)
 		}
 		return false, nil
 	}
@@ -295,7 +299,7 @@ func (b *Builder) try(room int) bool {
 	b.estimates++
 	b.compressed += len(records)
 	chunk := d.chunk(b.buf[max(0, b.start-window):b.start], records)
-	if len(chunk) > room {
+	if b.wanted = len(chunk); b.wanted > room {
 		return false
 	}
 	if b.chunks == nil {

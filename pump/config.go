@@ -35,6 +35,10 @@ type Config struct {
 	// ForeignEncoding says how the body of another program's message is decoded: "auto" decodes base64
 	// of JSON, "base64" base64 of anything, "text" nothing. Default "auto".
 	ForeignEncoding string
+	// ForeignSplit makes a task of each element of another program's message that is a JSON array, of
+	// up to 10,000 elements. All processors must have the same: with another, a task's identity is
+	// another.
+	ForeignSplit bool
 	// Retention is how long the rows of a run that is over are kept, and how long its tasks in
 	// quarantine can be redriven as tasks of that run: at least a minute, by the server's clock.
 	// Default 7 days. A copy of a task that turns up later is quarantined.

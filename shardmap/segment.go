@@ -1,6 +1,7 @@
 package shardmap
 
 import (
+	"bytes"
 	"math/bits"
 
 	"github.com/cespare/xxhash/v2"
@@ -34,6 +35,42 @@ func CanBeSegments(segments int) bool {
 // changes; a key of any bytes and any length, the empty one included, has one.
 func Segment(key []byte, segments int) uint32 {
 	return uint32(xxhash.Sum64(key) % uint64(segments))
+}
+
+// onceFrom is from which size a body that is its own key stands in an envelope once only.
+// Compression makes little of the second copy of a shorter one.
+const onceFrom = 1 << 10
+
+// marks are the keys of one byte.
+var marks = func() (all [256]byte) {
+	for i := range all {
+		all[i] = byte(i)
+	}
+	return all
+}()
+
+// StoredKey is what stands for a task's key in an envelope of its segment. For a long body that is
+// its own key, that is a mark: one byte, as a key, would be of another segment.
+func StoredKey(key, body []byte, segments int) []byte {
+	if len(key) < onceFrom || segments <= 0 || !bytes.Equal(key, body) {
+		return key
+	}
+	segment := Segment(key, segments)
+	for i := range marks {
+		if mark := marks[i : i+1 : i+1]; Segment(mark, segments) != segment {
+			return mark
+		}
+	}
+	return key
+}
+
+// KeyOf is the key for which [StoredKey] stands in an envelope of a segment.
+func KeyOf(stored, body []byte, segment uint32, segments int) []byte {
+	if len(stored) == 1 && len(body) >= onceFrom && segments > 0 &&
+		Segment(stored, segments) != segment && Segment(body, segments) == segment {
+		return body
+	}
+	return stored
 }
 
 // DefaultSegments is the number of segments for a new workload that starts with

@@ -108,3 +108,29 @@ func BenchmarkSegment(b *testing.B) {
 		Segment(key, 1024)
 	}
 }
+
+// A long body that is its own key stands once, and every key comes back, whatever it is.
+func TestAKeyComesBackAsItWasWhetherItIsStoredOnceOrNot(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		segments := SegmentStep * rapid.IntRange(1, MaxSegments/SegmentStep).Draw(t, "steps")
+		body := rapid.SliceOfN(rapid.Byte(), 0, 2*onceFrom).Draw(t, "body")
+		if rapid.Bool().Draw(t, "long") {
+			body = append(body, make([]byte, onceFrom)...)
+		}
+		key := body
+		switch rapid.IntRange(0, 2).Draw(t, "key") {
+		case 1:
+			key = rapid.SliceOfN(rapid.Byte(), 0, 3).Draw(t, "short")
+		case 2:
+			key = append(bytes.Clone(body), 'x')
+		}
+		segment := Segment(key, segments)
+		stored := StoredKey(key, body, segments)
+		if once := bytes.Equal(key, body) && len(key) >= onceFrom; once != (len(stored) < len(key)) || len(stored) > len(key) {
+			t.Fatalf("a key of %d bytes is stored as %d", len(key), len(stored))
+		}
+		if got := KeyOf(stored, body, segment, segments); !bytes.Equal(got, key) {
+			t.Fatalf("%q came back as %q", key, got)
+		}
+	})
+}

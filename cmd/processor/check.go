@@ -29,11 +29,13 @@ type checkFlags struct {
 	input   string
 	format  string
 	foreign string
-	key, id string
-	comma   string
-	limit   int
-	json    bool
-	console cli.ConsoleFlags
+	// encoding of the text
+	encoding string
+	key, id  string
+	comma    string
+	limit    int
+	json     bool
+	console  cli.ConsoleFlags
 }
 
 func check() *cobra.Command {
@@ -81,6 +83,7 @@ Exit status:
 	flags.StringVar(&f.foreign, "foreign", "",
 		"take each line for a message of another program, in the `ENCODING` auto, base64 or text")
 	flags.StringVar(&f.comma, "csv-separator", "", cli.CommaHelp)
+	flags.StringVar(&f.encoding, "encoding", "", cli.EncodingHelp)
 	flags.IntVar(&f.limit, "limit", 0, "at most `N` lines; 0 is all")
 	flags.DurationVar(&f.work.timeout, "task-timeout", 5*time.Minute, "how long one task may take")
 	flags.StringArrayVar(
@@ -127,7 +130,8 @@ func (f *checkFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	src := &source.TextSource{
-		Paths: []string{f.input}, Key: f.key, ID: f.id, Separator: f.comma, Stdin: cmd.InOrStdin(),
+		Paths: []string{f.input}, Key: f.key, ID: f.id, Separator: f.comma,
+		Encoding: f.encoding, Stdin: cmd.InOrStdin(),
 	}
 	if f.foreign != "" {
 		src.Format, src.Key = source.FormatLines, ""

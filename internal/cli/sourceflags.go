@@ -25,8 +25,10 @@ type SourceFlags struct {
 	format  string
 	key, id string
 	comma   string
-	maxLine int
-	keepEnv []string
+	// encoding of the text
+	encoding string
+	maxLine  int
+	keepEnv  []string
 }
 
 // SourceHelp is the part of the help that says what a task is.
@@ -46,13 +48,17 @@ const SourceHelp = `Exactly one of --input, --files, --list and --exec says what
   csv    a row below a header row (.csv); the body is the row as a JSON object.
          --key and --id name columns, --csv-separator what stands between them
   lines  anything (.txt .list .log); body and key are the line
-Tasks with equal keys go to the same segment; without --key the whole line is the key.`
+Text is UTF-8, or what --encoding says. Tasks with equal keys go to the same segment;
+without --key the whole line is the key.`
 
 // FormatHelp is the help of --format.
 const FormatHelp = "the `FORMAT` of a line: jsonl, csv or lines (default: by the file's name)"
 
 // CommaHelp is the help of --csv-separator.
 const CommaHelp = "the `CHARACTER` between the columns of csv, such as ';' (default: a comma)"
+
+// EncodingHelp is the help of --encoding.
+const EncodingHelp = "the `ENCODING` of the text, such as windows-1252 or utf-16 (default: UTF-8)"
 
 // Add adds the flags to a command.
 func (f *SourceFlags) Add(cmd *cobra.Command) {
@@ -70,6 +76,7 @@ func (f *SourceFlags) Add(cmd *cobra.Command) {
 		"the `FIELD` or column that tasks are segmented by (default: the whole line)")
 	flags.StringVar(&f.id, "id", "", "the `FIELD` or column with your own name of the task")
 	flags.StringVar(&f.comma, "csv-separator", "", CommaHelp)
+	flags.StringVar(&f.encoding, "encoding", "", EncodingHelp)
 	flags.IntVar(&f.maxLine, "max-line", 0, "the longest line in bytes (default 1 MiB)")
 }
 
@@ -92,16 +99,20 @@ func (f *SourceFlags) Source() (source.Source, error) {
 	case text && (len(f.files) > 0 || f.list != ""):
 		return nil, Usage("--format, --key, --id, --csv-separator and --max-line belong to --input " +
 			"and --exec")
+	case f.encoding != "" && len(f.files) > 0:
+		return nil, Usage("--encoding has no effect with --files, whose paths are the tasks")
 	}
 	switch {
 	case len(f.files) > 0:
 		return source.Files(f.files...), nil
 	case f.list != "":
-		return source.Lines(f.list), nil
+		return &source.TextSource{
+			Format: source.FormatLines, Paths: []string{f.list}, Encoding: f.encoding,
+		}, nil
 	}
 	s := &source.TextSource{
 		Paths: f.input, Key: f.key, ID: f.id, MaxLine: f.maxLine,
-		Separator: f.comma,
+		Separator: f.comma, Encoding: f.encoding,
 	}
 	if f.exec != "" {
 		argv, err := Split(f.exec)

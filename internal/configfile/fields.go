@@ -38,6 +38,10 @@ func (d *decoder) config() group {
 		{name: "foreign", to: group{fields: []field{
 			{name: "encoding", to: &c.ForeignEncoding},
 			{name: "key", to: &c.ForeignKey},
+			{name: "split", to: text(func(s string) bool {
+				c.ForeignSplit = s == "true"
+				return s == "true" || s == "false"
+			}), problem: "is neither true nor false", fix: "use true to make tasks of arrays' elements"},
 		}}},
 		{name: "retention", to: &c.Retention},
 		{name: "budget", to: group{fields: []field{

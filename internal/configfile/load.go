@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/jsonline"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -198,9 +199,8 @@ func read(path string) ([]byte, error) {
 	// Windows' editors and shells put a byte order mark first. Their UTF-16 has one of its own, or
 	// the zeros of plain letters.
 	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
-	wide := func(b byte) bool { return b == 0 || b >= 0xfe }
-	if slices.ContainsFunc(text[:min(2, len(text))], wide) {
-		return nil, fail("is UTF-16", "save it as UTF-8")
+	if wide := jsonline.Wide(text); wide != "" {
+		return nil, fail("is "+wide, "save it as UTF-8")
 	}
 	return text, nil
 }

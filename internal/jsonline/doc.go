@@ -14,11 +14,12 @@
 //
 // # What the task is
 //
-// foreign.encoding says what the body is. "auto" decodes base64 of JSON, unless the text is JSON by
-// itself: producers of Functions and of older SDKs encode, today's do not, and both may put into
-// one queue. A word may be base64 by chance (abcd), but hardly base64 of JSON. "base64" decodes all
-// base64, "text" nothing. No text is refused: a text that cannot be decoded is taken as it is, and
-// the handler rejects it. The driver has undone the escapes of XML before.
+// foreign.encoding says what the body is. "auto" decodes base64 of JSON, and base64 of gzip of JSON
+// (of up to MaxUnpacked), unless the text is JSON by itself: producers of Functions and of older
+// SDKs encode, today's do not, and both may put into one queue. A word may be base64 by chance
+// (abcd), but hardly base64 of JSON. "base64" decodes all base64, "text" nothing. No text is
+// refused: a text that cannot be decoded is taken as it is, and the handler rejects it. The driver
+// has undone the escapes of XML before.
 //
 // # Its segment and identity
 //

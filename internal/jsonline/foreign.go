@@ -3,15 +3,20 @@ package jsonline
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"io"
 	"sync"
+
+	"github.com/klauspost/compress/gzip"
 
 	"github.com/queuepump/queuepump/shardmap"
 )
 
 // The encodings of a text: what a task's body is.
 const (
-	// Auto decodes a text that is base64 of JSON and not JSON itself. Every other text is taken as it
-	// is: a word may be base64 by chance, but hardly base64 of JSON.
+	// Auto decodes a text that is base64 of JSON, or of JSON that gzip packed, and not JSON itself.
+	// Every other text is taken as it is: a word may be base64 by chance, but hardly base64 of JSON.
 	ForeignAuto = "auto"
 	// Text takes every text as it is.
 	Text = "text"
@@ -56,21 +61,39 @@ func (r *ForeignReader) Read(text []byte) (key, body []byte) {
 		return nil, text
 	}
 	decoded, isBase64 := decode(text)
-	json, isJSON := decoded, isBase64 && Valid(decoded)
+	plain, isJSON := decoded, isBase64 && Valid(decoded)
+	if unpacked := gunzipped(decoded); unpacked != nil && Valid(unpacked) {
+		plain, isJSON = unpacked, true
+	}
 	if !isJSON || Valid(text) {
-		json, isJSON = withoutMark(text), false
+		plain, isJSON = withoutMark(text), false
 	}
 	body = text
 	switch {
-	case r.encoding == ForeignAuto && isJSON, r.encoding == Base64 && isBase64:
+	case r.encoding == ForeignAuto && isJSON:
+		body = plain
+	case r.encoding == Base64 && isBase64:
 		body = decoded
-	case r.encoding == ForeignAuto && len(json) < len(text) && Valid(json):
-		body = json
+	case r.encoding == ForeignAuto && len(plain) < len(text) && Valid(plain):
+		body = plain
 	}
-	if r.keyed {
-		key = r.key(json)
+	return r.Key(plain), body
+}
+
+// Elements are those of a JSON array; nil if the text is another one, or has more than most.
+func Elements(text []byte, most int) (elements [][]byte) {
+	if text = bytes.TrimSpace(text); len(text) == 0 || text[0] != '[' || !Valid(text) {
+		return nil
 	}
-	return key, body
+	list := json.NewDecoder(bytes.NewReader(text))
+	for _, _ = list.Token(); list.More(); { // the bracket first
+		var element json.RawMessage
+		if len(elements) == most || list.Decode(&element) != nil {
+			return nil
+		}
+		elements = append(elements, element)
+	}
+	return elements
 }
 
 // ForeignSegment gives a message's segment: that of its key or, without one, of its text as it was
@@ -82,10 +105,14 @@ func ForeignSegment(text, key []byte, segments int) uint32 {
 	return shardmap.Segment(key, segments)
 }
 
-func (r *ForeignReader) key(json []byte) []byte {
+// Key gives the key of a text that is JSON, nil if it has none.
+func (r *ForeignReader) Key(text []byte) []byte {
+	if !r.keyed {
+		return nil
+	}
 	s := r.scanners.Get().(*scanner)
 	defer r.scanners.Put(s)
-	if s.json.Scan(json) != nil {
+	if s.json.Scan(text) != nil {
 		return nil
 	}
 	var key []byte
@@ -116,6 +143,37 @@ func decode(text []byte) (decoded []byte, ok bool) {
 		return nil, false
 	}
 	return withoutMark(decoded[:n]), true
+}
+
+// MaxUnpacked is the most that a gzip file in a message may unpack to; larger ones are not
+// unpacked.
+const MaxUnpacked = 1 << 20
+
+// gunzips are readers of gzip files.
+var gunzips = sync.Pool{New: func() any { return new(gzip.Reader) }}
+
+// gunzipped is what a gzip file of one member holds, without the mark. It is nil if the file is
+// damaged, empty or too large. No memory is taken for more than the file may hold.
+func gunzipped(file []byte) []byte {
+	const least, ratio = 18, 1032 // the size of an empty one; the most that DEFLATE can do
+	if len(file) < least || file[0] != 0x1f || file[1] != 0x8b {
+		return nil
+	}
+	size := int(binary.LittleEndian.Uint32(file[len(file)-4:]))
+	if size == 0 || size > min(MaxUnpacked, ratio*len(file)) {
+		return nil
+	}
+	z := gunzips.Get().(*gzip.Reader)
+	defer gunzips.Put(z)
+	if z.Reset(bytes.NewReader(file)) != nil {
+		return nil
+	}
+	// One byte more than there is: at the end the reader compares size and checksum.
+	plain := make([]byte, size+1)
+	if n, err := io.ReadFull(z, plain); n != size || err != io.ErrUnexpectedEOF {
+		return nil
+	}
+	return withoutMark(plain[:size])
 }
 
 func inAlphabet(c byte) bool {

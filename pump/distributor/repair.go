@@ -278,7 +278,7 @@ func differences(was, is string) (said []string) {
 	case a[3] != b[3]:
 		said = append(said, "the source is another one or was changed: the files, their order, sizes, "+
 			"times of change (a copy must keep them) and first 64 KiB, "+
-			"and --key, --id and --max-line must be as they were")
+			"and --key, --id, --encoding and --max-line must be as they were")
 	}
 	return said
 }

@@ -81,7 +81,7 @@ func TestATaskThatIsTooLargeIsTheErrorOfItsSendAndOfNoOther(t *testing.T) {
 		s := sender(w, distributor.SenderOptions{})
 		huge := source.Record{Key: []byte("huge"), Body: testworld.Incompressible(200 << 10)}
 		err := s.Send(t.Context(), newTask("a"), huge, newTask("b"))
-		if err == nil || !strings.Contains(err.Error(), "is too large: compressed") {
+		if err == nil || !strings.Contains(err.Error(), "is too large for a message (bytes: key 4, id 0, body 204800): compressed") {
 			t.Errorf("got %v", err)
 		}
 		if err := s.Send(t.Context(), newTask("c")); err != nil {

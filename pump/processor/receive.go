@@ -124,7 +124,7 @@ func (r *run) deliver(g *poll.Get, m *storage.Message, settler message.Settler) 
 	s, sent, lease := g.Queue, g.Sent, g.Lease
 	d := &message.Delivery{
 		Queue: s, Settler: settler, ID: m.ID, Text: m.Text, Inserted: m.Inserted, Dequeued: m.Dequeued,
-		Together: len(g.Messages),
+		Together: len(g.Messages), Segments: r.Workload.Map.Segments,
 	}
 	d.Age = message.AgeOf(m, lease)
 	d.Ctx, d.End = context.WithCancelCause(r.work)
@@ -139,6 +139,9 @@ func (r *run) deliver(g *poll.Get, m *storage.Message, settler message.Settler) 
 		d.Header = codec.Header{
 			Workload: r.Cfg.Workload, Tasks: codec.MakeNSet(0),
 			Segment: jsonline.ForeignSegment(m.Text, d.Key, r.Workload.Map.Segments),
+		}
+		if size := len(d.Body); size > len(m.Text) { // it waits as small as it came
+			d.Body, d.Read, d.Header.RawLen = nil, r.foreign.Read, uint64(size)
 		}
 	case errors.Is(err, codec.ErrVersion):
 		// Another process writes a format that this process cannot read. The message is not at fault, so
@@ -255,9 +258,12 @@ func (r *run) open(ctx context.Context, d *message.Delivery) {
 func (r *run) unpack(d *message.Delivery) *message.Disposition {
 	if d.Foreign != "" {
 		d.Tasks = []pump.Task{{
-			Segment: d.Header.Segment, Key: d.Key, Body: d.Body, Epoch: d.Epoch,
+			Segment: d.Header.Segment, Key: d.Key, Body: d.Content(), Epoch: d.Epoch,
 			Attempt: int(d.Header.Attempt) + 1, Foreign: d.Foreign,
 		}}
+		if w := r.cutArray(d); w != nil {
+			return w
+		}
 		return r.beginForeign(d)
 	}
 	if d.Header.Run != (pump.RunID{}) { // else see beginForeign
@@ -272,6 +278,9 @@ func (r *run) unpack(d *message.Delivery) *message.Disposition {
 	d.Env = env
 	d.Tasks = d.Unpacked(env.Tasks)
 	if w := r.trials.Split(d); w != nil {
+		return w
+	}
+	if w := r.cutArray(d); w != nil {
 		return w
 	}
 	if d.Header.Run == (pump.RunID{}) || d.Runless {

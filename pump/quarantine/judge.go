@@ -77,7 +77,10 @@ func (q *Quarantine) causeOf(text []byte) *causeFound {
 func (q *Quarantine) judge(
 	ctx context.Context, account string, m *storage.Message, f *Filter,
 ) *Message {
-	qm := &Message{Account: account, ID: m.ID, Put: m.Inserted, Tasks: 1, text: m.Text, key: f.Key}
+	qm := &Message{
+		Account: account, ID: m.ID, Put: m.Inserted, Tasks: 1, text: m.Text, key: f.Key,
+		segments: q.of.Workload.Map.Segments,
+	}
 	var err error
 	qm.header, err = codec.ReadHeader(m.Text)
 	qm.foreign = errors.Is(err, codec.ErrForeign)

@@ -250,10 +250,11 @@ func (r *reader) decode(s *storage.Message) *Peeked {
 		return m
 	}
 	for _, t := range env.Tasks {
-		if f.Key == nil || string(t.Key) == string(f.Key) {
+		key := shardmap.KeyOf(t.Key, t.Body, h.Segment, r.o.Workload.Map.Segments)
+		if f.Key == nil || string(key) == string(f.Key) {
 			m.Contents = append(
 				m.Contents,
-				PeekedTask{N: t.N, Key: slices.Clone(t.Key), ID: string(t.ID), Body: slices.Clone(t.Body)},
+				PeekedTask{N: t.N, Key: slices.Clone(key), ID: string(t.ID), Body: slices.Clone(t.Body)},
 			)
 		}
 	}

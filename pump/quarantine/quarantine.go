@@ -16,6 +16,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/shardmap"
 )
 
 // Quarantine is what a workload has in quarantine, in all accounts that it uses at once, drained
@@ -87,7 +88,9 @@ type Message struct {
 	foreign bool // a text without an envelope
 	intact  bool // the header could be read
 	key     []byte
-	row     *causeFound
+	// segments of the workload
+	segments int
+	row      *causeFound
 }
 
 // Task is a task of a message in quarantine.
@@ -115,16 +118,22 @@ func (m *Message) Open() ([]Task, error) {
 	defer env.Release()
 	var tasks []Task
 	for _, t := range env.Tasks {
-		if m.key != nil && string(t.Key) != string(m.key) {
+		key := m.keyOf(&t)
+		if m.key != nil && string(key) != string(m.key) {
 			continue
 		}
-		q := Task{N: t.N, Key: slices.Clone(t.Key), ID: string(t.ID), Body: slices.Clone(t.Body)}
+		q := Task{N: t.N, Key: slices.Clone(key), ID: string(t.ID), Body: slices.Clone(t.Body)}
 		if m.header.Run.IsZero() {
 			q.Foreign, q.ID = q.ID, ""
 		}
 		tasks = append(tasks, q)
 	}
 	return tasks, nil
+}
+
+// keyOf is the key of one of the message's tasks.
+func (m *Message) keyOf(t *codec.Task) []byte {
+	return shardmap.KeyOf(t.Key, t.Body, m.header.Segment, m.segments)
 }
 
 // Open reads the workload. Without a workload the error is pump.ErrNoWorkload.

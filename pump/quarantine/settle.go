@@ -266,7 +266,7 @@ func (m *Message) cut() (p parts, err error) {
 		b := codec.NewBuilder(limit)
 		b.Reset(m.header)
 		for _, t := range env.Tasks {
-			if (string(t.Key) == string(m.key)) != meant {
+			if (string(m.keyOf(&t)) == string(m.key)) != meant {
 				continue
 			}
 			if fits, err := b.Add(t); err != nil || !fits {

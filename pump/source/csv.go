@@ -194,6 +194,9 @@ func (f *csvRows) parse(c *lineReader, end, next int) error {
 		f.fields = append(f.fields, csvField{from, len(f.text)})
 		if at == end {
 			c.first = c.line
+			if wrong := c.undecoded(end); wrong != nil {
+				return &BadInput{Raw: keep(c.take(next, lines)[:end]), Err: wrong}
+			}
 			c.take(next, lines)
 			return nil
 		}

@@ -25,6 +25,8 @@ type fixedText struct {
 	print string // empty: it cannot be read again
 	log   *slog.Logger
 	files []fixedFile
+	// encoding that the source names; nil: none
+	encoding *encoding
 }
 
 // fixedFile is a file as it was when it was fingerprinted.
@@ -49,7 +51,8 @@ func (s *TextSource) fixed(ctx context.Context, log *slog.Logger) (*fixedText, e
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
-	fixed := &fixedText{TextSource: s, log: log}
+	encoding, _ := s.encoding() // which Check has found
+	fixed := &fixedText{TextSource: s, log: log, encoding: encoding}
 	if len(s.Command) > 0 || s.Paths[0] == stdin {
 		fixed.files = []fixedFile{{name: stdin, size: -1}}
 		return fixed, nil
@@ -63,6 +66,9 @@ func (s *TextSource) fixed(ctx context.Context, log *slog.Logger) (*fixedText, e
 	fmt.Fprintf(sum, "%d %q %q %q %d %d\n", textVersion, format, s.Key, s.ID, s.maxLine(), len(names))
 	if s.Separator != "" {
 		fmt.Fprintf(sum, "%q\n", s.Separator)
+	}
+	if encoding != nil {
+		fmt.Fprintf(sum, "encoding %q\n", encoding.name)
 	}
 	again, total, changed := true, int64(0), time.Time{}
 	head := make([]byte, headBytes)
@@ -84,7 +90,11 @@ func (s *TextSource) fixed(ctx context.Context, log *slog.Logger) (*fixedText, e
 		fmt.Fprintf(sum, "%d %d %x\n", max(f.size, 0), f.changed.UnixNano(), f.head)
 	}
 	if again { // the numbers tell people what differs, the hash decides
-		fixed.print = fmt.Sprintf("%s key=%.40q id=%.40q files=%d bytes=%d changed=%s %x", format, s.Key,
+		how := string(format)
+		if encoding != nil {
+			how += " encoding=" + encoding.name
+		}
+		fixed.print = fmt.Sprintf("%s key=%.40q id=%.40q files=%d bytes=%d changed=%s %x", how, s.Key,
 			s.ID, len(names), total, changed.UTC().Format(time.RFC3339Nano), sum.Sum(nil))
 	}
 	return fixed, nil
@@ -131,7 +141,10 @@ func fixFile(name string, head []byte) (f fixedFile, err error) {
 func (s *fixedText) Fingerprint(context.Context) (string, error) { return s.print, nil }
 
 func (s *fixedText) Open(_ context.Context, cursor []byte) (Reader, error) {
-	r := &textReader{source: s.TextSource, files: s.files, format: s.format(), log: s.log}
+	r := &textReader{
+		source: s.TextSource, files: s.files, format: s.format(), log: s.log,
+		encoding: s.encoding,
+	}
 	for _, f := range s.files {
 		r.total += max(f.size, 0)
 	}

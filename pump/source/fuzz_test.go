@@ -48,15 +48,16 @@ func FuzzText(f *testing.F) {
 	for _, text := range []string{
 		"{\"k\":1}\n\n{\"k\":\"two\",\"id\":3}\r\n{\"k\":\n", "k,id\na,\"b\nc\"\n\"open,1\nx,y,z\n", "\xef\xbb\xbfk,id\n1,2", "one\ntwo", strings.Repeat("x", 300) + "\nshort\n", "\x1f\x8b", "\x28\xb5\x2f\xfd", "\x50\x2a\x4d\x18\x00\x00\x00\x00",
 	} {
-		for mode := range byte(9) {
+		for mode := range byte(36) {
 			f.Add(mode, []byte(text), uint8(len(text)))
 		}
 	}
 	formats := []Format{FormatJSONLines, FormatCSV, FormatLines}
+	encodings := []string{"", "windows-1252", "utf-16", "shift_jis"}
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, mode byte, text []byte, at uint8) {
 		const maxLine, most = 200, 2000
-		s := TextSource{Format: formats[mode%3], MaxLine: maxLine}
+		s := TextSource{Format: formats[mode%3], MaxLine: maxLine, Encoding: encodings[mode/9%4]}
 		if s.Format != FormatLines {
 			s.Key, s.ID = "k", "id"
 		}

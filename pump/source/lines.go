@@ -36,6 +36,9 @@ type lineReader struct {
 	// it that is kept: if ctx ends on the way, that line was not taken.
 	from int64
 	head []byte
+	// encoding is what the text is checked against; nil: only CSV is, and is UTF-8.
+	encoding *encoding
+	width    func(text []byte) int64 // of its text in the input; nil: as many bytes as it has
 }
 
 const lineBuffer = 64 << 10
@@ -57,8 +60,7 @@ func (c *lineReader) skipBOM() {
 		c.fill()
 	}
 	if bytes.HasPrefix(c.buf[c.start:c.end], []byte(byteOrderMark)) {
-		c.start += len(byteOrderMark)
-		c.pos += int64(len(byteOrderMark))
+		c.take(len(byteOrderMark), 0)
 	}
 }
 
@@ -164,7 +166,7 @@ func (c *lineReader) unfinished() bool { return c.grown != nil && c.grown() }
 func (c *lineReader) take(n int, lines int64) []byte {
 	b := c.buf[c.start : c.start+n]
 	c.start += n
-	c.pos += int64(n)
+	c.pos += c.size(b)
 	c.line += lines
 	return b
 }
@@ -181,7 +183,14 @@ func nextLine(c *lineReader) ([]byte, error) {
 			return nil, err
 		}
 		c.first = c.line
+		var wrong error
+		if c.encoding != nil {
+			wrong = c.undecoded(end)
+		}
 		line := c.take(next, 1)[:end]
+		if wrong != nil {
+			return nil, &BadInput{Raw: keep(line), Err: wrong}
+		}
 		if end > 0 && line[0] > ' ' && line[0] < utf8.RuneSelf || len(bytes.TrimSpace(line)) > 0 {
 			return line, nil
 		}
@@ -195,7 +204,8 @@ func (c *lineReader) tooLong() error {
 	if err != nil {
 		return err
 	}
-	return &BadInput{Raw: head, Err: fmt.Errorf("%w (%d bytes)", errLineTooLong, c.max)}
+	return &BadInput{Raw: head, Err: fmt.Errorf("%w, %d bytes (--max-line); allow up to %d, or send "+
+		"the name of a blob with the body", errLineTooLong, c.max, maxMaxLine)}
 }
 
 // keep bounds what is kept of a bad record.

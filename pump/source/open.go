@@ -26,16 +26,18 @@ const maxWindow = 128 << 20
 
 // input is one open stream of text: a file, standard input or a command's output.
 type input struct {
-	name   string // as it stands in errors
-	text   io.Reader
-	file   *os.File // set if the text is the file itself, so that Seek works
-	raw    *os.File // of a file with a size
-	size   int64    // how much of it is read; below 0: all that comes
-	limit  *io.LimitedReader
-	read   *counted // counts below the decompression, to compare with the file's size
-	closes []func() error
-	ends   func(context.Context) error // at the end of the text: did it end well? May be nil
-	live   *detached                   // set if a read may wait for ever
+	name  string // as it stands in errors
+	text  io.Reader
+	file  *os.File // set if the text is the file itself, so that Seek works
+	raw   *os.File // of a file with a size
+	size  int64    // how much of it is read; below 0: all that comes
+	limit *io.LimitedReader
+	read  *counted // counts below the decompression, to compare with the file's size
+	// decoder makes UTF-8 of text in another encoding; nil: it is UTF-8
+	decoder func(io.Reader) io.Reader
+	closes  []func() error
+	ends    func(context.Context) error // at the end of the text: did it end well? May be nil
+	live    *detached                   // set if a read may wait for ever
 }
 
 // counted counts what is read.
@@ -266,6 +268,9 @@ func (in *input) seek(pos int64) error {
 		in.limit.N = in.size - pos
 	}
 	in.text = in.read
+	if in.decoder != nil {
+		in.text = in.decoder(in.read)
+	}
 	return nil
 }
 

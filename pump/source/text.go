@@ -30,7 +30,7 @@ const (
 
 // textVersion changes whenever the same bytes would become other tasks than
 // before: a run begun by an older parser is then not continued (P2.3).
-const textVersion = 2
+const textVersion = 3
 
 const (
 	defaultMaxLine = 1 << 20
@@ -68,6 +68,13 @@ type TextSource struct {
 	// Separator stands between the columns of [FormatCSV], such as ";": one character of ASCII.
 	// Default a comma.
 	Separator string
+	// Encoding is how the text is stored, by a name of the [WHATWG] or the IANA, such as
+	// "windows-1252" or "utf-16". Default UTF-8. A record with a byte that is not of the encoding is a
+	// bad one; without Encoding only rows of CSV are checked, and the bytes of other lines stay as
+	// they are. Text that begins like UTF-16 or UTF-32 is an error, unless Encoding says so.
+	//
+	// [WHATWG]: https://encoding.spec.whatwg.org/#names-and-labels
+	Encoding string
 	// MaxLine is the longest line or row in bytes, up to 64 MiB; a longer one
 	// is a bad record. Default 1 MiB.
 	MaxLine int
@@ -129,7 +136,8 @@ func (s *TextSource) Check() error {
 		return pump.Invalid("max-line",
 			fmt.Sprintf("%d is out of range", s.MaxLine), fmt.Sprintf("use up to %d bytes", maxMaxLine))
 	}
-	return nil
+	_, err := s.encoding()
+	return err
 }
 
 func exists(path string) bool {
@@ -209,9 +217,11 @@ type textReader struct {
 	files  []fixedFile
 	total  int64
 	format textFormat
-	log    *slog.Logger
-	begun  *input          // a command that runs and was not read from yet
-	cutOff map[string]bool // files whose last line had no line end
+	// encoding that the source names; nil: none
+	encoding *encoding
+	log      *slog.Logger
+	begun    *input          // a command that runs and was not read from yet
+	cutOff   map[string]bool // files whose last line had no line end
 
 	file   int   // being read
 	before int64 // size of the files before it
@@ -378,8 +388,14 @@ func (r *textReader) pause() error {
 // begin makes the lineReader and moves it to where reading continues. The start of
 // the file is read in any case: a CSV row means nothing without the header.
 func (r *textReader) begin(ctx context.Context, in *input) (*lineReader, error) {
+	if err := in.decode(r.encoding); err != nil {
+		return nil, err
+	}
 	cut := newLineReader(in.text, r.source.maxLine())
-	cut.ctx, cut.grown = ctx, in.grown
+	cut.ctx, cut.grown, cut.encoding = ctx, in.grown, r.encoding
+	if r.encoding != nil && in.file != nil {
+		cut.width = r.encoding.width
+	}
 	cut.skipBOM()
 	if err := r.format.start(cut); err != nil {
 		return nil, err
@@ -390,7 +406,10 @@ func (r *textReader) begin(ctx context.Context, in *input) (*lineReader, error) 
 	}
 	if in.file != nil {
 		if to.pos > in.size && in.size >= 0 {
-			return nil, errCursor
+			if to.pos > in.size+1 || cut.width == nil {
+				return nil, errCursor
+			}
+			to.pos = in.size // half a character of UTF-16 ends the file
 		}
 		if err := in.seek(to.pos); err != nil {
 			return nil, err
@@ -409,7 +428,9 @@ func (r *textReader) begin(ctx context.Context, in *input) (*lineReader, error) 
 }
 
 // AppendCursor writes the number of the file, the position in its uncompressed
-// text and the number of its next line, as varints; of several files then the path.
+// text and the number of its next line, as varints; of several files then the path. In a plain file
+// that is a place in the file, unless the encoding has characters of several widths: then, and in a
+// compressed file, it is one in the decoded text.
 func (r *textReader) AppendCursor(dst []byte) []byte {
 	at := r.behind
 	dst = binary.AppendUvarint(dst, uint64(at.file))

@@ -128,6 +128,38 @@ func inShop(t *testing.T, test func(t *testing.T, w *world)) {
 	})
 }
 
+// Arrays in foreign queues are tasks of the owners of their keys' segments, once, and nothing is put
+// into those queues.
+func TestArraysOfForeignQueuesAreTasksOfTheirOwn(t *testing.T) {
+	inShop(t, func(t *testing.T, w *world) {
+		seen := []*testworld.Seen{{}, {}}
+		var ps []*started
+		for i, instance := range []string{"p", "q"} {
+			cfg := w.shop(instance)
+			cfg.ForeignSplit = true
+			p, err := processor.New(cfg, seen[i], processor.Options{Make: true})
+			must(t, err)
+			ps = append(ps, w.start(p))
+		}
+		time.Sleep(time.Minute)
+		const arrays, each = 10, 30
+		for a := range arrays {
+			array := []byte("[")
+			for i := a * each; i < (a+1)*each; i++ {
+				array = append(append(array, order(3*i+1)...), ',')
+			}
+			array[len(array)-1] = ']'
+			w.PutText("accounta", "orders", array)
+		}
+		w.Within(5*time.Minute, "all are done", func() bool { return seen[0].Tasks()+seen[1].Tasks() == arrays*each })
+		w.Within(time.Minute, "nothing is left", func() bool { return w.inForeign()+w.inShopQueues() == 0 })
+		for _, p := range ps {
+			p.End()
+		}
+		checkOrders(t, arrays*each, seen...)
+	})
+}
+
 // C5: a workload of foreign queues alone. Each message reaches the owner of its key's segment as
 // JSON, once; the processors make the workload; nothing is put into the foreign queues.
 func TestAWorkloadCanBeMadeOfForeignQueuesAlone(t *testing.T) {

@@ -152,6 +152,7 @@ func TestHowForeignMessagesAreReadIsNotChangedWithoutARestart(t *testing.T) {
 		for field, change := range map[string]func(*pump.Config){
 			"foreign.key":      func(c *pump.Config) { c.ForeignKey = "city" },
 			"foreign.encoding": func(c *pump.Config) { c.ForeignEncoding = "text" },
+			"foreign.split":    func(c *pump.Config) { c.ForeignSplit = true },
 		} {
 			c := w.Config("p", 2)
 			c.Budget.Account = 500

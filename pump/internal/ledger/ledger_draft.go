@@ -105,8 +105,8 @@ func (l *Ledger) draft(
 	}
 	next, added, removed, fits := m.layout.with(changes)
 	if !fits {
-		return nil, fmt.Errorf("segment %d: %w: its records take more than %d pages", segment,
-			ErrLedgerFull, maxPages)
+		return nil, fmt.Errorf("segment %d: %w: its records take more than %d pages; "+
+			"let runs end, or use more segments", segment, ErrLedgerFull, maxPages)
 	}
 	d.head = m.head
 	d.head.commits++

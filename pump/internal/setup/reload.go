@@ -35,6 +35,8 @@ func Reload(f *queues.Set, now *Config, given pump.Config) (changed bool, err er
 		return false, fixed("delivery", string(now.Delivery), string(next.Delivery))
 	case next.ForeignKey != now.ForeignKey:
 		return false, fixed("foreign.key", now.ForeignKey, next.ForeignKey)
+	case next.ForeignSplit != now.ForeignSplit:
+		return false, fixed("foreign.split", fmt.Sprint(now.ForeignSplit), fmt.Sprint(next.ForeignSplit))
 	case next.ForeignEncoding != now.ForeignEncoding:
 		return false, fixed("foreign.encoding", now.ForeignEncoding, next.ForeignEncoding)
 	}

@@ -129,7 +129,8 @@ func (w *World) TakeFrom(shards []shardmap.Shard) (got Delivered, lay []Found) {
 				proof.Must(w.T, err)
 				lay = append(lay, Found{s.Account, s.Queue, e.Header.Segment, m.Inserted})
 				for _, t := range e.Tasks {
-					if want := shardmap.Segment(t.Key, w.Segments()); want != e.Header.Segment {
+					if want := shardmap.Segment(shardmap.KeyOf(t.Key, t.Body, e.Header.Segment, w.Segments()),
+						w.Segments()); want != e.Header.Segment {
 						w.T.Errorf("task %s of segment %d lies in segment %d", t.ID, want, e.Header.Segment)
 					}
 					id := fmt.Sprintf("%s/%d/%d", e.Header.Run, e.Header.Segment, t.N)

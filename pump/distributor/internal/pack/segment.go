@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -149,6 +150,7 @@ func (s *Segmenter) next(reading context.Context, rec *source.Record) (err error
 func (s *Segmenter) accept(ctx context.Context, rec *source.Record) error {
 	segment := shardmap.Segment(rec.Key, len(s.Counts))
 	n := s.Counts[segment]
+	rec.Key = shardmap.StoredKey(rec.Key, rec.Body, len(s.Counts))
 	if len(rec.Key)+len(rec.ID)+len(rec.Body) > surelyFits {
 		if err := s.TryLarge(segment, n, rec); err != nil {
 			return err
@@ -239,25 +241,30 @@ func (s *Segmenter) TryLarge(segment uint32, n uint64, rec *source.Record) error
 	if !errors.Is(err, codec.ErrTaskTooLarge) {
 		return err
 	}
+	what := fmt.Sprintf("key %d, id %d, body %d", len(rec.Key), len(rec.ID), len(rec.Body))
+	if key := shardmap.KeyOf(rec.Key, rec.Body, segment, len(s.Counts)); len(key) > len(rec.Key) {
+		what = fmt.Sprintf("body %d, which is its key", len(rec.Body))
+	}
 	where := fmt.Sprintf("record %d", s.tasks+int64(s.BadLines+s.PoisonLines)+1)
 	if l, ok := s.Source.(source.Placed); ok {
 		where = l.Where()
 	}
 	return &source.BadInput{
 		Where: where, Raw: rec.Body[:min(len(rec.Body), storage.MaxText)],
-		Err: &tooLarge{len(rec.Key) + len(rec.ID) + len(rec.Body), err},
+		Err: &tooLarge{what, err},
 	}
 }
 
 // tooLarge is a task that fits no message, in words that say what would.
 type tooLarge struct {
-	bytes int
-	err   error
+	what string // its parts, in bytes
+	err  error
 }
 
 func (e *tooLarge) Error() string {
-	return fmt.Sprintf("the task of %d bytes is too large: compressed, a message holds about 47 KiB",
-		e.bytes)
+	_, detail, _ := strings.Cut(e.err.Error(), codec.ErrTaskTooLarge.Error()+": ")
+	return fmt.Sprintf("the task is too large for a message (bytes: %s): %s; "+
+		"put the body into a blob and send the blob's name", e.what, detail)
 }
 
 func (e *tooLarge) Unwrap() error { return e.err }
@@ -308,7 +315,8 @@ func (s *Segmenter) checkpoint(ctx, reading context.Context) error {
 func (s *Segmenter) barrier() error {
 	b := s.Snapshot()
 	if n := len(b.at.Cursor); n > source.MaxCursor {
-		return fmt.Errorf("the source's cursor has %d bytes, more than %d", n, source.MaxCursor)
+		return fmt.Errorf("the source's cursor has %d bytes, more than %d; its AppendCursor must append "+
+			"less", n, source.MaxCursor)
 	}
 	s.Tracker.take(b)
 	s.interval = b.number

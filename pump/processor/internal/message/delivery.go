@@ -18,6 +18,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/shardmap"
 )
 
 // maxOpened is the most that codec.Open unpacks by default. A message whose
@@ -49,8 +50,12 @@ type Delivery struct {
 	Header  codec.Header
 	Count   int    // tasks
 	Foreign string // the identity of a message that no distributor made (P1.4)
-	// Key and Body are the task of such a message. Body may be Text, or what Text encodes.
+	// Segments are those of the workload.
+	Segments int
+	// Key and Body are the task of such a message. Body may be Text, or what Text encodes. If that is
+	// larger than Text, it is read again by Read when it is needed; see Content.
 	Key, Body []byte
+	Read      func(text []byte) (key, body []byte)
 	Env       *codec.Envelope
 	Tasks     []pump.Task
 	// Fresh are the tasks to start, by their index in tasks; nil: all. The others were done
@@ -135,6 +140,15 @@ func (d *Delivery) Unpacks() int64 {
 	return int64(1)<<bits.Len64(max(records, 1)-1) + aTask*int64(min(d.Count, maxTasks))
 }
 
+// Content is the body of the task of a message that no distributor made.
+func (d *Delivery) Content() []byte {
+	if d.Read == nil {
+		return d.Body
+	}
+	_, body := d.Read(d.Text)
+	return body
+}
+
 func (d *Delivery) String() string { return d.Queue.String() + "/" + d.ID }
 
 // Settle hands the message to its settler: no further task of it will be started.
@@ -187,7 +201,8 @@ func (d *Delivery) Unpacked(tasks []codec.Task) []pump.Task {
 	for i := range tasks {
 		from, t := &tasks[i], &list[i]
 		*t = common
-		t.N, t.Key, t.Body, t.Trace = from.N, from.Key, from.Body, from.Trace
+		t.N, t.Body, t.Trace = from.N, from.Body, from.Trace
+		t.Key = shardmap.KeyOf(from.Key, from.Body, h.Segment, d.Segments)
 		t.ID, ids = ids[:len(from.ID)], ids[len(from.ID):]
 		switch {
 		case foreign:

@@ -7,6 +7,7 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/shardmap"
 )
 
 // Pack makes an envelope with the header h of some of a message's tasks. It is not ok if they do
@@ -19,7 +20,8 @@ func (d *Delivery) Pack(h codec.Header, tasks []int, limit int) (text []byte, ok
 	b.Reset(h)
 	for _, i := range tasks {
 		t := &d.Tasks[i]
-		ct := codec.Task{N: t.N, Key: t.Key, ID: []byte(t.ID), Body: t.Body, Trace: t.Trace}
+		ct := codec.Task{N: t.N, ID: []byte(t.ID), Body: t.Body, Trace: t.Trace}
+		ct.Key = shardmap.StoredKey(t.Key, t.Body, d.Segments)
 		if t.Foreign != "" && h.Run == (pump.RunID{}) {
 			ct.ID = []byte(t.Foreign) // it keeps its name in every queue (P1.4)
 		}
@@ -49,7 +51,7 @@ func (d *Delivery) Wrap(attempt uint32) (text []byte, ok bool) {
 	for _, most := range [...]int{storage.MaxText - codec.DefaultHeadroom, storage.MaxText} {
 		b := codec.NewBuilder(most)
 		b.Reset(h)
-		only := codec.Task{ID: []byte(d.Foreign), Key: d.Key, Body: d.Body}
+		only := codec.Task{ID: []byte(d.Foreign), Key: d.Key, Body: d.Content()}
 		if fits, err := b.Add(only); err == nil && fits {
 			text, _, err = b.Seal(nil)
 			return text, err == nil

@@ -296,6 +296,7 @@ func TestRetryAfterIsNeverEarlyAndAtMostTwiceAsLate(t *testing.T) {
 }
 
 func TestAnExhaustedOrRejectedTaskIsQuarantinedWithItsCause(t *testing.T) {
+	const tooOld = "flop; its message is older than --max-age, 1m0s; give more if it is worth doing later, and redrive it"
 	for _, c := range []struct {
 		name, reason, detail string
 		attempts             int
@@ -305,8 +306,8 @@ func TestAnExhaustedOrRejectedTaskIsQuarantinedWithItsCause(t *testing.T) {
 		{"attempts", codec.ReasonAttempts, "flop", 3, pump.RetryPolicy{MaxAttempts: 3}, func(context.Context, *pump.Task) error { return testworld.ErrFlop }},
 		{"deaths of a child", codec.ReasonEndsProcess, "flop", 2, pump.RetryPolicy{MaxAttempts: 3}, func(context.Context, *pump.Task) error { return childDied{testworld.ErrFlop} }},
 		{"retries", codec.ReasonAttempts, "", 3, pump.RetryPolicy{MaxAttempts: 3}, func(context.Context, *pump.Task) error { return pump.RetryAfter(time.Second, nil) }},
-		{"age", codec.ReasonAge, "flop", 0, pump.RetryPolicy{MaxAge: time.Minute, MaxAttempts: -1}, func(context.Context, *pump.Task) error { return testworld.ErrFlop }},
-		{"age of one that is told not now", codec.ReasonAge, "flop", 0, pump.RetryPolicy{MaxAge: time.Minute}, func(context.Context, *pump.Task) error { return pump.Busy(time.Second, testworld.ErrFlop) }},
+		{"age", codec.ReasonAge, tooOld, 0, pump.RetryPolicy{MaxAge: time.Minute, MaxAttempts: -1}, func(context.Context, *pump.Task) error { return testworld.ErrFlop }},
+		{"age of one that is told not now", codec.ReasonAge, tooOld, 0, pump.RetryPolicy{MaxAge: time.Minute}, func(context.Context, *pump.Task) error { return pump.Busy(time.Second, testworld.ErrFlop) }},
 		{"rejected", codec.ReasonRejected, "never: flop", 1, pump.RetryPolicy{}, func(context.Context, *pump.Task) error {
 			return pump.Reject(fmt.Errorf("never: %w", testworld.ErrFlop))
 		}},

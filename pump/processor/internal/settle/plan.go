@@ -3,6 +3,7 @@ package settle
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -92,7 +93,9 @@ func (r *Settlers) planTasks(d *message.Delivery) (s *message.Plan, poison []mes
 				Task: t.Task, Reason: codec.ReasonAttempts, Err: t.Err,
 			})
 		case r.Retry.MaxAge > 0 && d.Age >= r.Retry.MaxAge:
-			poison = append(poison, message.ToQuarantine{Task: t.Task, Reason: codec.ReasonAge, Err: t.Err})
+			poison = append(poison, message.ToQuarantine{
+				Task: t.Task, Reason: codec.ReasonAge, Err: r.tooOld(t.Err),
+			})
 		case v == message.NotNow:
 			rest = append(rest, retryGroup{
 				attempt: d.Header.Attempt, notNow: true, delay: r.within(max(t.After, pause)),
@@ -129,6 +132,17 @@ func (r *Settlers) endsProcesses(attempts int, err error) bool {
 		Ended() // the process that had this task alone, and no other, has ended with it
 	}](err)
 	return ended && r.Retry.MaxAttempts > 0 && 2*attempts >= r.Retry.MaxAttempts
+}
+
+// tooOld is the error of a task that is given up for its age, after what was wrong with it. It is
+// the same for all such tasks, so that they are shown together.
+func (r *Settlers) tooOld(err error) error {
+	detail := detailOf(err)
+	if detail != "" {
+		detail += "; "
+	}
+	return fmt.Errorf("%sits message is older than --max-age, %v; give more if it is worth doing "+
+		"later, and redrive it", detail, r.Retry.MaxAge)
 }
 
 // backoff is the delay before the next attempt of the tasks that failed in this delivery, after n

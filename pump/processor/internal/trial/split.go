@@ -75,6 +75,8 @@ func (t *Trials) PlanSplit(d *message.Delivery) *message.Plan {
 	if !t.Keeper.Trusted(d) {
 		return &message.Plan{Final: message.StepForget}
 	}
-	t.Counts.Split.Add(1)
+	if d.Count > 1 { // else it is an array of another program's
+		t.Counts.Split.Add(1)
+	}
 	return &message.Plan{Copies: d.Whole.Pieces, Final: message.StepDelete, Released: d.Count}
 }
