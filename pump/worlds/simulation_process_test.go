@@ -436,8 +436,11 @@ func simPad(p *simPlan) string {
 	return string(b)
 }
 
-// openTable is the control table for somebody outside the pump.
-func (w *simWorld) openTable() storage.Table { return w.outside().Table(row.TableName) }
+// openTable is the control table for somebody outside the pump. Without a seeding, pauses between
+// attempts are by chance.
+func (w *simWorld) openTable() storage.Table {
+	return row.Seeded(w.outside().Table(row.TableName), w.turns.Of("outside").Draw)
+}
 
 func (w *simWorld) outside() storage.Account {
 	return w.account(w.sim.Accounts()[0])

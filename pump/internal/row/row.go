@@ -80,7 +80,7 @@ func (r Row[T]) Read(ctx context.Context) (Version[T], error) {
 }
 
 func (r Row[T]) readWithNonce(ctx context.Context) (v Version[T], nonce string, err error) {
-	call, cancel := context.WithTimeout(ctx, r.Timeout)
+	call, cancel := bounded(ctx, r.Timeout)
 	defer cancel()
 	v.Sent = time.Now()
 	e, err := r.Table.Read(call, r.Partition, r.Key)
@@ -93,6 +93,15 @@ func (r Row[T]) readWithNonce(ctx context.Context) (v Version[T], nonce string, 
 	}
 	nonce, err = r.Parse(e, &v)
 	return v, nonce, err
+}
+
+// bounded gives one request its time. If ctx ends at the same instant, its own timer is the only one: the
+// caller must not see one end without the other.
+func bounded(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	if end, ok := ctx.Deadline(); ok && time.Until(end) <= d {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, d)
 }
 
 // Parse fills in what an entity of this row says, as a read or a query gave it. If the entity
@@ -242,7 +251,7 @@ func (r Row[T]) Unknown(ctx context.Context, doubt, readBack error) error {
 }
 
 func (r Row[T]) send(ctx context.Context, w storage.Write) (storage.ETag, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
+	ctx, cancel := bounded(ctx, r.Timeout)
 	defer cancel()
 	if len(r.Beside) == 0 {
 		return r.Table.Write(ctx, w)

@@ -67,7 +67,7 @@ func findRows(
 // createTable waits for an older table of that name to be gone (about 40 s).
 func createTable(ctx context.Context, t storage.Table) error {
 	for attempt := 1; ; attempt++ {
-		call, cancel := context.WithTimeout(ctx, RequestTimeout)
+		call, cancel := bounded(ctx, RequestTimeout)
 		err := t.Create(call)
 		cancel()
 		if err == nil {

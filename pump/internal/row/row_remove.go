@@ -13,7 +13,7 @@ func Insist(
 	ctx context.Context, t storage.Table, object string, request func(context.Context) error,
 ) error {
 	for attempt := 1; ; attempt++ {
-		call, cancel := context.WithTimeout(ctx, RequestTimeout)
+		call, cancel := bounded(ctx, RequestTimeout)
 		err := request(call)
 		cancel()
 		if err == nil || ctx.Err() != nil || !MayRetry(err) {

@@ -88,7 +88,7 @@ func (c *ServerClock) Read(ctx context.Context) (server, local time.Time, err er
 	w := storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
 		Partition: c.Partition, Row: ClockKey, Properties: map[string]any{FormatProperty: int64(Format)},
 	}}
-	call, cancel := context.WithTimeout(ctx, c.Timeout)
+	call, cancel := bounded(ctx, c.Timeout)
 	defer cancel()
 	// After a failure the row may hold an old stamp: only an acknowledged write will do.
 	if _, err := c.Table.Write(call, w); err != nil {
