@@ -78,8 +78,8 @@ verify-chaos:
 # chance, so that one processor is enough. Two of these targets at a time use the other one.
 RACES    = race-worlds-p-to-z race-worlds-a-to-o race-bubbles race-rest
 RACE     = $(GO) test -short -timeout 80m -race
-ROWS     = $(addprefix ./pump/internal/,waits row workload election cluster ledger nudging queues member setup closing)
-ASKED    = $(addprefix ./pump/,accounts coordination gates quarantine reduce status workloads)
+ROWS     = $(addprefix ./pump/internal/,waits row workload election cluster ledger nudging queues member setup closing tracing)
+ASKED    = $(addprefix ./pump/,accounts coordination doctor gates quarantine reduce runs status workloads)
 BUBBLES  = $(ROWS) $(ASKED) ./pump/processor/... ./pump/distributor/... ./pump/storage/... ./loadtest/azsim ./loadtest/scenario ./internal/capacity ./internal/handlers ./internal/logs
 test-race: azurite ##prove run the tests of make test under the race detector
 	$(MAKE) -k -j 2 --output-sync=target $(RACES)
@@ -140,7 +140,7 @@ HOURS ?= 24h
 RATE  ?= 10
 KEEP  ?= 2h
 play-drop: ##play end a run of ten million tasks with --drop at published limits in virtual time, beside another run (two minutes)
-	$(GO) test ./pump/worlds -count 1 -v -timeout 30m -run '^TestALargeRunThatIsDropped' -drop.tasks 10000000
+	$(GO) test ./pump/processor -count 1 -v -timeout 30m -run '^TestALargeRunThatIsDropped' -drop.tasks 10000000
 
 play-day: ##play make RATE (10) runs a second for HOURS (24h) of virtual time with a retention of KEEP (2h), some broken, abandoned or with tasks in quarantine, and write docs/reports/runs.md: what is stored
 	cd pump/worlds && GOGC=400 $(GO) test -count 1 -v -timeout 24h -run '^TestWhatIsStoredOfRuns' -day.for $(HOURS) -day.rate $(RATE) -day.retention $(KEEP) -day.write '$(CURDIR)/docs/reports/runs.md'
@@ -168,7 +168,7 @@ limits: ##prove measure both sides at the published limits of 1 to 100 accounts,
 	$(GO) test ./pump/worlds -count 1 -v -timeout 6h -run '^TestLimits' -limits
 
 play-scale: ##play measure large clusters: 200 processors in virtual time, 16 real ones on one queue and on 32
-	$(GO) test ./pump/worlds ./pump/internal/processtest -count 1 -v -timeout 2h -run '^TestP82ALarge|^TestScale' -scale
+	$(GO) test ./pump/processor ./pump/internal/processtest -count 1 -v -timeout 2h -run '^TestP82ALarge|^TestScale' -scale
 
 REQUESTS ?=
 # ARGS are more flags for go test (docs/testing.md).

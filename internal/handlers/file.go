@@ -118,13 +118,6 @@ func OpenFile(path string, o FileOptions) (*File, error) {
 	return out, nil
 }
 
-// newFile makes a file of a sink that never changes.
-func newFile(path string, f sink, size int64, regular bool, o FileOptions) *File {
-	out := makeFile(path, f, size, regular, o)
-	out.start()
-	return out
-}
-
 func (f *File) start() {
 	go f.run()
 	go f.watch()

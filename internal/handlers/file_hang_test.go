@@ -355,3 +355,10 @@ func (d *slow) Write(b []byte) (int, error) {
 	time.Sleep(time.Duration((len(b)+piece-1)/piece) * 10 * time.Second)
 	return d.disk.Write(b)
 }
+
+// newFile makes a file of a sink that never changes.
+func newFile(path string, f sink, size int64, regular bool, o FileOptions) *File {
+	out := makeFile(path, f, size, regular, o)
+	out.start()
+	return out
+}

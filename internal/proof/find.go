@@ -62,21 +62,13 @@ func Find(t *testing.T, h Hunt) {
 		t.Skip("the mutants are not in this build: make mutants")
 	}
 	root, err := Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	here, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	folder, err := filepath.Rel(root, here)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	all, err := ReadAll(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	if *seedsFlag > 0 {
 		h.Seeds = *seedsFlag
 	}
@@ -217,9 +209,7 @@ func playSeeds(
 // which the mutant is at work, and gives the first thing that it said when it failed.
 func ownTest(t *testing.T, m *Mutant) (wrong string) {
 	binary, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	cmd := exec.CommandContext(
 		t.Context(), binary, "-test.run", "^"+m.FoundBy+"$", "-test.count", "1", "-test.timeout",
 		"5m",

@@ -44,7 +44,7 @@ func TestTestsThatCommandsNameAreThere(t *testing.T) {
 	}
 	for line, there := range map[string]bool{
 		"go test -v -run TestP82 ./pump":                                 false,
-		"go test -v -run TestP82 ./pump/worlds":                          true,
+		"go test -v -run TestP82 ./pump/processor":                       true,
 		"cd pump/worlds && $(GO) test -cpu 1 -run '^TestSimulationNoth'": true,
 		"cd pump/worlds && $(GO) test -cpu 1 -run '^TestSimulationNone'": false,
 	} {

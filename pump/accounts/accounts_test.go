@@ -42,16 +42,6 @@ func states(w *testworld.World) string {
 	return strings.Join(all, ", ")
 }
 
-// refused checks that an error is an accounts.Error with a text, and says nothing of storage.
-func refused(t *testing.T, err error, text string) *accounts.Error {
-	t.Helper()
-	e, ok := errors.AsType[*accounts.Error](err)
-	if !ok || !strings.Contains(err.Error(), text) || err.Error() != e.Error() {
-		t.Fatalf("%v is no refusal with %q", err, text)
-	}
-	return e
-}
-
 func TestAnAccountGoesThroughItsStatesAndEachCommandMayBeMadeAgain(t *testing.T) {
 	testworld.InThree(t, func(t *testing.T, w *testworld.World) {
 		ctx, cfg := t.Context(), w.Operator()
@@ -87,7 +77,7 @@ func TestAnAccountGoesThroughItsStatesAndEachCommandMayBeMadeAgain(t *testing.T)
 		if _, err := accounts.Drain(ctx, cfg, "accountc"); err != nil {
 			t.Fatal(err)
 		}
-		refused(t, proof.ErrOf(accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{})), "not been draining for long enough")
+		testworld.Refused(t, proof.ErrOf(accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{})), "not been draining for long enough")
 		time.Sleep(queues.RemoveAfter)
 		for i := range 2 {
 			c, err := accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{})
@@ -98,7 +88,7 @@ func TestAnAccountGoesThroughItsStatesAndEachCommandMayBeMadeAgain(t *testing.T)
 		if got := states(w); got != "a active 2, b active 2, c unused 2" {
 			t.Error(got)
 		}
-		refused(t, proof.ErrOf(accounts.Drain(ctx, cfg, "accountc")), "does not use it")
+		testworld.Refused(t, proof.ErrOf(accounts.Drain(ctx, cfg, "accountc")), "does not use it")
 		add(true)
 	})
 }
@@ -147,11 +137,11 @@ func TestARemovalThatWaitsGoesOnWhenTheAccountIsEmptyAndTellsWhatItWaitsFor(t *t
 func TestTheControlAccountAndTheLastActiveOneAreKept(t *testing.T) {
 	testworld.InThree(t, func(t *testing.T, w *testworld.World) {
 		ctx, cfg := t.Context(), w.Operator()
-		refused(t, proof.ErrOf(accounts.Remove(ctx, cfg, "accounta", accounts.RemoveOptions{Wait: true})), "make a new workload beside this one")
+		testworld.Refused(t, proof.ErrOf(accounts.Remove(ctx, cfg, "accounta", accounts.RemoveOptions{Wait: true})), "make a new workload beside this one")
 		if _, err := accounts.Drain(ctx, cfg, "accounta"); err != nil { // its queues may rest
 			t.Fatal(err)
 		}
-		refused(t, proof.ErrOf(accounts.Drain(ctx, cfg, "accountb")), "the only active account")
+		testworld.Refused(t, proof.ErrOf(accounts.Drain(ctx, cfg, "accountb")), "the only active account")
 		if got := states(w); got != "a draining 2, b active 2, c unused 2" {
 			t.Error(got)
 		}
@@ -198,7 +188,7 @@ func TestAnAccountThatALiveMemberDoesNotKnowIsNotAdded(t *testing.T) {
 		w.Joined("knows", cluster.RoleProcessor, cluster.Report{Accounts: three})
 		old := w.Joined("old-1", cluster.RoleProcessor, cluster.Report{Accounts: three[:2]})
 		w.Joined("old-2", cluster.RoleDistributor, cluster.Report{Accounts: three[:2]}).Leave(t.Context())
-		e := refused(t, proof.ErrOf(accounts.Add(t.Context(), w.Operator(), "accountc")), "1 of 2 live processes do not have it in their configuration: old-1;")
+		e := testworld.Refused(t, proof.ErrOf(accounts.Add(t.Context(), w.Operator(), "accountc")), "1 of 2 live processes do not have it in their configuration: old-1;")
 		if strings.Contains(e.Problem, "knows") {
 			t.Error(e)
 		}
@@ -286,7 +276,7 @@ func TestARemovalOfAnAccountThatIsInUseAgainIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		done.Wait()
-		refused(t, removed, "changed by somebody else")
+		testworld.Refused(t, removed, "changed by somebody else")
 		synctest.Wait()
 		if got := states(w); got != "a active 2, b active 2, c unused 2" {
 			t.Error(got)
@@ -341,7 +331,7 @@ func TestAnAccountIsNotRemovedWhenATaskIsQuarantinedWhileItIsCounted(t *testing.
 		cfg := w.Operator()
 		cfg.Accounts[1].Storage = betweenCounts{cfg.Accounts[1].Storage, "town-poison", quarantine}
 		for range 2 {
-			if e := refused(t, proof.ErrOf(accounts.Remove(ctx, cfg, "accountb", accounts.RemoveOptions{})), "left"); len(e.Left) != 1 {
+			if e := testworld.Refused(t, proof.ErrOf(accounts.Remove(ctx, cfg, "accountb", accounts.RemoveOptions{})), "left"); len(e.Left) != 1 {
 				t.Errorf("left %v", e.Left)
 			}
 		}

@@ -31,7 +31,7 @@ func madeOfTwo(t *testing.T, test func(t *testing.T, w *testworld.World, other f
 		start := func(name string, from, to int) error {
 			c := w.Config(name, 2)
 			c.Workload, c.Accounts = "town", c.Accounts[from:to]
-			return prepared(t.Context(), c)
+			return testworld.Prepared(t.Context(), distributor.New, c)
 		}
 		proof.Must(t, start("first", 0, 2))
 		test(t, w, func() error { return start("other", 1, 3) })
@@ -210,7 +210,7 @@ func lost(w *testworld.World, account string) (accounts.Change, error) {
 // What was in quarantine in an account that is gone keeps no run from being closed, and is named.
 func TestWhatWasInQuarantineInALostAccountIsNamed(t *testing.T) {
 	testworld.In(t, testworld.Once, 2, 2, nil, func(t *testing.T, w *testworld.World) {
-		run := distributed(w, 200)
+		run := testworld.Distributed(w, distributor.New, 200)
 		rejected := func(task *pump.Task) bool {
 			account, _ := w.Home(task.Segment)
 			return account == "accountb" && task.N == 0
@@ -256,17 +256,17 @@ func TestWhatWasInQuarantineInALostAccountIsNamed(t *testing.T) {
 func TestAnAccountThatAnswersForAQueueIsNotGone(t *testing.T) {
 	testworld.InThree(t, func(t *testing.T, w *testworld.World) {
 		ctx, cfg := t.Context(), w.Operator()
-		refused(t, proof.ErrOf(lost(w, "accountb")), "it is active; drain it first")
-		refused(t, proof.ErrOf(lost(w, "accounta")), "it is the control account")
+		testworld.Refused(t, proof.ErrOf(lost(w, "accountb")), "it is active; drain it first")
+		testworld.Refused(t, proof.ErrOf(lost(w, "accounta")), "it is the control account")
 		proof.Must(t, proof.ErrOf(accounts.Drain(ctx, cfg, "accountb")))
 		time.Sleep(accounts.LostAfter)
-		refused(t, proof.ErrOf(lost(w, "accountb")), "it is not gone: it answers for its queue town-")
+		testworld.Refused(t, proof.ErrOf(lost(w, "accountb")), "it is not gone: it answers for its queue town-")
 		dark := w.Sim.Inject(azsim.Rule{Account: "accountb", Object: "town-00", Fault: azsim.FailBefore})
-		refused(t, proof.ErrOf(lost(w, "accountb")), "it answers for its queue town-")
+		testworld.Refused(t, proof.ErrOf(lost(w, "accountb")), "it answers for its queue town-")
 		dark.Remove()
 		// Two answers that are lost make no account gone, and a command that is given up neither.
 		w.Sim.Inject(azsim.Rule{Account: "accountb", Fault: azsim.FailBefore, First: 6})
-		refused(t, proof.ErrOf(lost(w, "accountb")), "it answers for its queue town-")
+		testworld.Refused(t, proof.ErrOf(lost(w, "accountb")), "it answers for its queue town-")
 		w.Sim.Hang("accountb", true)
 		short, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
@@ -288,7 +288,7 @@ func TestAnAccountThatAnswersForAQueueIsNotGone(t *testing.T) {
 func TestARemovalOfALostAccountWaitsForTheTime(t *testing.T) {
 	testworld.In(t, testworld.Plain, 3, 2, nil, func(t *testing.T, w *testworld.World) {
 		ctx, cfg := t.Context(), w.Operator()
-		distributed(w, 400)
+		testworld.Distributed(w, distributor.New, 400)
 		sampler := w.Config("p", 2)
 		sampler.Sample = 15 * time.Second
 		h := &testworld.Seen{Work: func(ctx context.Context, _ *pump.Task) error { return testworld.Pause(ctx, time.Hour) }}
@@ -340,21 +340,4 @@ func TestAnAccountThatTheWorkloadDoesNotUseNeedNotAnswer(t *testing.T) {
 		proof.Must(t, q.List(t.Context(), quarantine.Filter{}, func(*quarantine.Message) bool { return true }))
 		p.End()
 	})
-}
-
-// distributed is a run of n tasks in a world of mode once, sealed, and nothing done yet.
-func distributed(w *testworld.World, n int) workload.Run {
-	w.T.Helper()
-	summary, err := testworld.Made(w, distributor.New, "d", &testworld.ListSource{Print: "a", N: n}, distributor.Options{}).Run(w.T.Context())
-	proof.Must(w.T, err)
-	return w.RunRow(summary.Run)
-}
-
-// prepared is the start of a distributor.
-func prepared(ctx context.Context, c pump.Config) error {
-	d, err := distributor.New(c, &testworld.ListSource{Print: "list", N: 10}, distributor.Options{})
-	if err == nil {
-		err = d.Prepare(ctx)
-	}
-	return err
 }

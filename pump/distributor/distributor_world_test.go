@@ -28,7 +28,7 @@ func TestOnceEveryTaskIsPutAndTheRunIsSealed(t *testing.T) {
 		proof.Must(t, err)
 		w.Collect().Expect(t, w.Segments(), summary.Run, s, s.N, s.N)
 		row := w.RunRow(summary.Run)
-		if row.State != workload.RunSealed || row.Tasks != 5000 || testworld.Sum(row.Sealed) != 5000 || row.Mode != "once" {
+		if row.State != workload.RunSealed || row.Tasks != 5000 || sum(row.Sealed) != 5000 || row.Mode != "once" {
 			t.Errorf("the run's row: %+v", row)
 		}
 		if summary.Tasks != 5000 || summary.Envelopes == 0 || summary.BytesIn == 0 || summary.BytesSent == 0 || summary.Resent != 0 || summary.Resumed {
@@ -432,4 +432,12 @@ func TestADistributorThatCannotJoinDistributes(t *testing.T) {
 		}
 		w.Collect().Expect(t, w.Segments(), summary.Run, s, s.N, s.N)
 	})
+}
+
+// sum adds up.
+func sum(counts []uint64) (n uint64) {
+	for _, c := range counts {
+		n += c
+	}
+	return n
 }

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -23,7 +22,6 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
-	"github.com/queuepump/queuepump/pump/quarantine"
 	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
@@ -241,7 +239,7 @@ func TestADistributorWhoseRunIsEndedStops(t *testing.T) {
 		var e ended
 		d := testworld.Begun(w, distributor.New, "d", &testworld.ListSource{Print: "a", N: 1 << 30}, distributor.Options{MaxRate: 10, OnRun: e.by("d")})
 		time.Sleep(10 * time.Second)
-		id := newest(w)
+		id := w.Newest()
 		proof.Must(t, w.AllRuns().End(t.Context(), id, false, "by hand"))
 		time.Sleep(30 * time.Second)
 		if err := d.Wait(); err == nil {
@@ -251,16 +249,6 @@ func TestADistributorWhoseRunIsEndedStops(t *testing.T) {
 			t.Errorf("%+v", row)
 		}
 	})
-}
-
-// newest is the run that was begun last.
-func newest(w *testworld.World) pump.RunID {
-	w.T.Helper()
-	all, err := w.AllRuns().List(w.T.Context(), 1)
-	if err != nil || len(all) == 0 {
-		w.T.Fatal(all, err)
-	}
-	return all[0].ID
 }
 
 // A distributor makes the queues of an account that was dark at its start, although it puts nothing
@@ -310,16 +298,6 @@ func TestADrainMakesTheQueuesThatGetSegments(t *testing.T) {
 			t.Error("it is not said which account is in doubt")
 		}
 	})
-}
-
-// refused checks that an error is an accounts.Error with a text, and says nothing of storage.
-func refused(t *testing.T, err error, text string) *accounts.Error {
-	t.Helper()
-	e, ok := errors.AsType[*accounts.Error](err)
-	if !ok || !strings.Contains(err.Error(), text) || err.Error() != e.Error() {
-		t.Fatalf("%v is no refusal with %q", err, text)
-	}
-	return e
 }
 
 // ended is what OnRun was told, by all distributors of a test.
@@ -382,29 +360,4 @@ func misspelt(w *testworld.World, which int) pump.Config {
 	proof.Must(w.T, err)
 	c.Accounts[which].Storage = st
 	return c
-}
-
-// distributed is a run of n tasks in a world of mode once, sealed, and nothing done yet.
-func distributed(w *testworld.World, n int) workload.Run {
-	w.T.Helper()
-	summary, err := testworld.Made(w, distributor.New, "d", &testworld.ListSource{Print: "a", N: n}, distributor.Options{}).Run(w.T.Context())
-	proof.Must(w.T, err)
-	return w.RunRow(summary.Run)
-}
-
-// quarantine opens the quarantine as the instance "operator".
-func quarantineOf(w *testworld.World) *quarantine.Quarantine {
-	w.T.Helper()
-	q, err := quarantine.Open(w.T.Context(), w.Config("operator", w.Cfg.Accounts[0].Queues))
-	proof.Must(w.T, err)
-	return q
-}
-
-func redrive(w *testworld.World, f quarantine.Filter, o quarantine.Options) (outs []quarantine.Outcome) {
-	w.T.Helper()
-	proof.Must(w.T, quarantineOf(w).Redrive(w.T.Context(), f, o, func(o quarantine.Outcome) bool {
-		outs = append(outs, o)
-		return true
-	}))
-	return outs
 }

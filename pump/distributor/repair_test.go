@@ -39,7 +39,7 @@ func waited(w *testworld.World, run pump.RunID) (pump.Completion, error) {
 func TestAStuckRunIsCompleteAfterItsRepair(t *testing.T) {
 	testworld.In(t, testworld.Once, 1, 4, nil, func(t *testing.T, w *testworld.World) {
 		source := &testworld.ListSource{Print: "a", N: 1000}
-		run := distributed(w, source.N)
+		run := testworld.Distributed(w, distributor.New, source.N)
 		lost := 0
 		q := w.Queue("accounta", "work-02")
 		for {
@@ -82,7 +82,7 @@ func TestAStuckRunIsCompleteAfterItsRepair(t *testing.T) {
 func TestARepairOfARunThatIsNotStuckDoesNothingTwice(t *testing.T) {
 	testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
 		source := &testworld.ListSource{Print: "a", N: 600}
-		run := distributed(w, source.N)
+		run := testworld.Distributed(w, distributor.New, source.N)
 		sum, err := mend(w, run.ID, source, distributor.RepairOptions{}, distributor.Options{})
 		if err != nil || sum.Put != 600 || sum.Messages == nil || *sum.Messages == 0 || w.Logged("messages are left in the queues, and missing tasks may be in them") != 1 {
 			t.Fatalf("%+v, %v", sum, err)
@@ -179,7 +179,7 @@ func TestWhatIsNotTheRunsSourceRepairsNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
-				run := distributed(w, 500)
+				run := testworld.Distributed(w, distributor.New, 500)
 				w.Empty()
 				_, err := mend(w, run.ID, c.source, distributor.RepairOptions{}, c.o)
 				if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -195,7 +195,7 @@ func TestWhatIsNotTheRunsSourceRepairsNothing(t *testing.T) {
 
 func TestASourceThatChangesWhileItIsReadAgainIsAnError(t *testing.T) {
 	testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
-		run := distributed(w, 500)
+		run := testworld.Distributed(w, distributor.New, 500)
 		_, err := mend(w, run.ID, &shrinking{testworld.ListSource{Print: "a", N: 500}, 0}, distributor.RepairOptions{}, distributor.Options{})
 		if !errors.Is(err, source.ErrSourceChanged) || !strings.Contains(err.Error(), "while it was read") {
 			t.Errorf("got %v", err)
@@ -229,7 +229,7 @@ func TestARunOverAStreamIsNotRepaired(t *testing.T) {
 
 func TestRepairNeedsDeliveryModeOnce(t *testing.T) {
 	testworld.In(t, testworld.Plain, 1, 2, nil, func(t *testing.T, w *testworld.World) {
-		run := distributed(w, 10)
+		run := testworld.Distributed(w, distributor.New, 10)
 		if _, err := mend(w, run.ID, &testworld.ListSource{Print: "a", N: 10}, distributor.RepairOptions{}, distributor.Options{}); err == nil || !strings.Contains(err.Error(), "a repair needs delivery mode once") {
 			t.Errorf("got %v", err)
 		}
@@ -239,7 +239,7 @@ func TestRepairNeedsDeliveryModeOnce(t *testing.T) {
 // Of a segment whose record is damaged it is not known what is missing.
 func TestADamagedLedgerIsNotRepairedAround(t *testing.T) {
 	testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
-		run, s := distributed(w, 100), w.Scribe()
+		run, s := testworld.Distributed(w, distributor.New, 100), w.Scribe()
 		s.Record(run.ID, testworld.Below(run.Sealed), nil)
 		w.DamageHead("head.0001")
 		if _, err := mend(w, run.ID, &testworld.ListSource{Print: "a", N: 100}, distributor.RepairOptions{}, distributor.Options{}); !errors.Is(err, row.ErrCorrupt) || !strings.Contains(err.Error(), "head.0001") {
@@ -251,7 +251,7 @@ func TestADamagedLedgerIsNotRepairedAround(t *testing.T) {
 func TestAnInterruptedRepairGoesOnWhereItWas(t *testing.T) {
 	testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
 		source := &testworld.ListSource{Print: "a", N: 3000, Pace: 2 * time.Millisecond} // 6 s each time
-		run := distributed(w, source.N)
+		run := testworld.Distributed(w, distributor.New, source.N)
 		w.Empty()
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(8*time.Second, func() { cancel(io.ErrClosedPipe) })
@@ -286,7 +286,10 @@ func TestARunWhoseSourceTakesHoursToReadIsRepaired(t *testing.T) {
 				source := &testworld.ListSource{Print: "a", N: 200, Pace: 40 * time.Second}
 				sum, err := mend(w, run, source, distributor.RepairOptions{DryRun: dry}, distributor.Options{})
 				time.Sleep(time.Minute)
-				redrive(w, quarantine.Filter{}, quarantine.Options{})
+				q, err := quarantine.Open(t.Context(), w.Operator())
+				proof.Must(t, err)
+				every := func(quarantine.Outcome) bool { return true }
+				proof.Must(t, q.Redrive(t.Context(), quarantine.Filter{}, quarantine.Options{}, every))
 				time.Sleep(time.Minute)
 				p.End()
 				if dry {

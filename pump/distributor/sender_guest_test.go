@@ -124,7 +124,7 @@ func TestAnAccountThatASenderDoesNotHaveIsRefused(t *testing.T) {
 		if _, err := accounts.Add(ctx, w.Operator(), "accountb"); err != nil {
 			t.Error(err)
 		}
-		refused(t, proof.ErrOf(accounts.Add(ctx, w.Operator(), "accountc")), "1 of 1 live processes do not have it in their configuration: d")
+		testworld.Refused(t, proof.ErrOf(accounts.Add(ctx, w.Operator(), "accountc")), "1 of 1 live processes do not have it in their configuration: d")
 		status, err := status.Read(ctx, w.Operator(), status.Options{})
 		if err != nil || status.Runs[0].Sent == nil || *status.Runs[0].Sent != 1 {
 			t.Errorf("%+v, %v", status.Runs, err)
@@ -145,7 +145,7 @@ func TestAnAccountThatASenderDoesNotHaveWhichHasJustBegunIsRefused(t *testing.T)
 		proof.Must(t, err)
 		proof.Must(t, s.Send(ctx, newTask("first")))
 		time.Sleep(2 * time.Second)
-		refused(t, proof.ErrOf(accounts.Add(ctx, w.Operator(), "accountc")), "1 of 1 live processes do not have it in their configuration: d")
+		testworld.Refused(t, proof.ErrOf(accounts.Add(ctx, w.Operator(), "accountc")), "1 of 1 live processes do not have it in their configuration: d")
 		proof.Must(t, proof.ErrOf(s.Close(ctx)))
 	})
 }
@@ -199,7 +199,7 @@ func TestAnAccountThatASenderDoesNotHaveIsRefusedThoughTheTableIsSlow(t *testing
 		began, takes := time.Now(), 100*time.Second
 		cfg := w.Operator()
 		cfg.Accounts[0].Storage = stalledLive{cfg.Accounts[0].Storage, takes}
-		refused(t, proof.ErrOf(accounts.Add(ctx, cfg, "accountc")),
+		testworld.Refused(t, proof.ErrOf(accounts.Add(ctx, cfg, "accountc")),
 			"1 of 1 live processes do not have it in their configuration: d")
 		if time.Since(began) < takes {
 			t.Error("the list was not slow")

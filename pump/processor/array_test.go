@@ -16,12 +16,12 @@ import (
 )
 
 // splitter is a processor that makes tasks of arrays.
-func (w *world) splitter(instance string, h pump.Handler, o Options) *started {
+func splitter(w *testworld.World, instance string, h pump.Handler, o Options) *started {
 	cfg := w.Config(instance, w.Cfg.Accounts[0].Queues)
 	cfg.ForeignSplit, cfg.ForeignKey = true, "city"
 	p, err := New(cfg, h, o)
 	must(w.T, err)
-	return w.start(p)
+	return testworld.Start(w.T, p)
 }
 
 // An array of another program is tasks of their own, each in the segment of its key, with names that
@@ -30,7 +30,7 @@ func (w *world) splitter(instance string, h pump.Handler, o Options) *started {
 func TestAnArrayOfAnotherProgramIsTasksOfTheirOwn(t *testing.T) {
 	for _, delivery := range []pump.Delivery{pump.AtLeastOnce, pump.Once} {
 		spec := workload.Spec{Delivery: string(delivery), ForeignKey: "city"}
-		inWorldOf(t, spec, 2, 2, nil, func(t *testing.T, w *world) {
+		testworld.In(t, spec, 2, 2, nil, func(t *testing.T, w *testworld.World) {
 			var all []string
 			for i := range 12 {
 				all = append(all, fmt.Sprintf(`{"city":"city %d"}`, i%5))
@@ -51,7 +51,7 @@ func TestAnArrayOfAnotherProgramIsTasksOfTheirOwn(t *testing.T) {
 				}
 				return nil
 			}
-			p, q := w.splitter("p", seen, Options{}), w.splitter("q", seen, Options{})
+			p, q := splitter(w, "p", seen, Options{}), splitter(w, "q", seen, Options{})
 			w.Within(20*time.Minute, "nothing is left", func() bool { return w.Left() == 0 })
 			sum := p.End()
 			other := q.End()
@@ -88,13 +88,13 @@ func TestAnArrayOfAnotherProgramIsTasksOfTheirOwn(t *testing.T) {
 // or not again.
 func TestAnArrayIsCutWhateverBecameOfItBefore(t *testing.T) {
 	spec := workload.Spec{Delivery: string(pump.Once), ForeignKey: "city"}
-	inWorldOf(t, spec, 1, 2, nil, func(t *testing.T, w *world) {
+	testworld.In(t, spec, 1, 2, nil, func(t *testing.T, w *testworld.World) {
 		text := []byte(`[1,2,3]`)
 		account, queue := w.Home(shardmap.Segment(text, w.Segments()))
 		w.PutText(account, queue, text)
 		w.PassAround(account, queue, 6)
 		seen := &testworld.Seen{}
-		p := w.splitter("p", seen, Options{})
+		p := splitter(w, "p", seen, Options{})
 		w.Within(10*time.Minute, "the suspect is done", func() bool { return seen.Tasks() == 3 && w.Left() == 0 })
 		p.End()
 		seen.Expect(t, 3, 3)
@@ -104,12 +104,12 @@ func TestAnArrayIsCutWhateverBecameOfItBefore(t *testing.T) {
 		cfg.ForeignKey = "city"
 		whole, err := New(cfg, seen, Options{Grace: time.Second})
 		must(t, err)
-		p = w.start(whole)
+		p = testworld.Start(w.T, whole)
 		w.Within(10*time.Minute, "it is done as a whole", func() bool { return seen.Tasks() == 4 })
 		time.Sleep(10 * time.Second)
 		p.End()
 		kept.Remove()
-		p = w.splitter("p", seen, Options{})
+		p = splitter(w, "p", seen, Options{})
 		w.Within(10*time.Minute, "nothing is left", func() bool { return w.Left() == 0 })
 		p.End()
 		seen.Expect(t, 4, 4)

@@ -17,9 +17,9 @@ import (
 func TestAMessageWhoseLeaseEndedBeforeItArrivedTakesNoRoom(t *testing.T) {
 	// A get that is answered late, or a machine that slept: the keeper gives the
 	// message up while its get still makes a delivery of it.
-	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+	testworld.In(t, testworld.Plain, 1, 1, nil, func(t *testing.T, w *testworld.World) {
 		w.Put("accounta", "work-00", 2, 5)
-		pr := w.processor(&testworld.Seen{}, Options{})
+		pr := testworld.Made(w, New, "p", &testworld.Seen{}, Options{})
 		r := pr.newProcessing(t.Context())
 		b := message.NewBacklog(r.o.room(), false, func() {})
 		late, good := &message.Delivery{Count: 5, Text: []byte("late")}, &message.Delivery{Count: 3, Text: []byte("good")}
@@ -37,11 +37,11 @@ func TestAMessageWhoseLeaseEndedBeforeItArrivedTakesNoRoom(t *testing.T) {
 }
 
 func TestGetsThatAreAnsweredAfterTheLeaseLeaveTheProcessorWhole(t *testing.T) {
-	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+	testworld.In(t, testworld.Plain, 1, 2, nil, func(t *testing.T, w *testworld.World) {
 		tasks := w.Spread(100, 5)
 		w.Fault(azsim.Rule{Fault: azsim.DelayAfter, Delay: 2700 * time.Millisecond, First: 12}, "GetMessages")
 		h := &testworld.Seen{}
-		pr := w.processor(h, Options{Visibility: 3 * time.Second})
+		pr := testworld.Made(w, New, "p", h, Options{Visibility: 3 * time.Second})
 		r := pr.newProcessing(t.Context())
 		ready(t, r)
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)

@@ -38,7 +38,7 @@ func TestAWrappedForeignTextKeepsItsName(t *testing.T) {
 // A14: a message that somebody else got before may have been forwarded, so its name outlives its
 // delete.
 func TestTheNameOfAMessageThatOthersGotBeforeOutlivesItsDelete(t *testing.T) {
-	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+	testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
 		account, queue := w.Home(testworld.Greeted)
 		id := w.PutText(account, queue, testworld.Greeting)
 		if ms, err := w.Queue(account, queue).Get(t.Context(), 1, time.Second); err != nil || len(ms) != 1 { // a sweeper
@@ -52,7 +52,7 @@ func TestTheNameOfAMessageThatOthersGotBeforeOutlivesItsDelete(t *testing.T) {
 			t.Fatal("it does not fit")
 		}
 		h := &testworld.Seen{}
-		p := w.start(w.processor(h, Options{}))
+		p := testworld.Begun(w, New, "p", h, Options{})
 		w.Within(time.Minute, "it is done", func() bool { return h.Tasks() == 1 && w.Left() == 0 })
 		w.PutTasks(testworld.Greeted, 0) // and recorded with a commit that would take the name along
 		w.Within(time.Minute, "it is done", func() bool { return h.Tasks() == 2 && w.Left() == 0 })

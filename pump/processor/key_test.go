@@ -16,7 +16,7 @@ import (
 // A key that stands in its message once, as the body, is there in each delivery, also when the
 // message was rewritten with other tasks of it done.
 func TestAKeyThatIsStoredOnceIsInEachDelivery(t *testing.T) {
-	inOnceWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+	testworld.In(t, testworld.Once, 1, 1, nil, func(t *testing.T, w *testworld.World) {
 		body := base64.StdEncoding.AppendEncode(nil, testworld.Incompressible(33_000))
 		segment := shardmap.Segment(body, w.Segments())
 		other := []byte("other")
@@ -34,7 +34,7 @@ func TestAKeyThatIsStoredOnceIsInEachDelivery(t *testing.T) {
 			}
 			return nil
 		}
-		p := w.start(w.processor(seen, Options{}))
+		p := testworld.Begun(w, New, "p", seen, Options{})
 		w.Within(10*time.Minute, "nothing is left", func() bool { return w.Left() == 0 })
 		p.End()
 		if last := seen.Order[len(seen.Order)-1]; len(mark) != 1 || len(seen.Order) != 4 || last.Attempt != 3 {

@@ -10,16 +10,18 @@ import (
 // settledMessages notes what is to be settled.
 type settledMessages struct{ added []*message.Delivery }
 
-func (s *settledMessages) Add(d *message.Delivery)  { s.added = append(s.added, d) }
-func (s *settledMessages) Park(*message.Delivery)   {}
+func (s *settledMessages) Add(d *message.Delivery) { s.added = append(s.added, d) }
+
+func (s *settledMessages) Park(*message.Delivery) {}
+
 func (s *settledMessages) Unpark(*message.Delivery) {}
 
 // A message that the lobby has taken is its own at once: whatever happens to it there must not be
 // undone by the get that brought it, or it is settled without a verdict, or worked on here though
 // its segment is another's.
 func TestAMessageWhoseLeaseEndsOnItsWayToTheLobbyIsPutBack(t *testing.T) {
-	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
-		r := w.processor(&testworld.Seen{}, Options{}).newProcessing(t.Context())
+	testworld.In(t, testworld.Plain, 1, 1, nil, func(t *testing.T, w *testworld.World) {
+		r := testworld.Made(w, New, "p", &testworld.Seen{}, Options{}).newProcessing(t.Context())
 		r.backlog = message.NewBacklog(r.o.room(), false, func() {})
 		s := &settledMessages{}
 		d := &message.Delivery{ID: "late", Text: []byte("late"), Settler: s, Waits: true}

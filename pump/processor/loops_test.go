@@ -7,40 +7,22 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/sim"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/workloads"
 )
 
-// stuck names the loops that are not seen to go round within their time while so long passes.
-func stuck(p *Processor, during time.Duration) (names []string) {
-	type seen struct {
-		rounds uint64
-		at     time.Time
-	}
-	last := map[string]seen{}
-	for end := time.Now().Add(during); time.Now().Before(end); time.Sleep(time.Second) {
-		for _, l := range p.Loops() {
-			s := last[l.Name]
-			if s.at.IsZero() || s.rounds != l.Rounds || l.Most == 0 {
-				last[l.Name] = seen{l.Rounds, time.Now()}
-			} else if time.Since(s.at) > l.Most && !slices.Contains(names, l.Name) {
-				names = append(names, l.Name)
-			}
-		}
-	}
-	return names
-}
-
 func TestLoopsGoRoundWhateverHappens(t *testing.T) {
-	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+	testworld.In(t, testworld.Plain, 2, 2, nil, func(t *testing.T, w *testworld.World) {
 		h := &testworld.Seen{Work: func(ctx context.Context, _ *pump.Task) error { return testworld.Pause(ctx, time.Hour) }}
-		p := w.processor(h, Options{Concurrency: 1})
+		p := testworld.Made(w, New, "p", h, Options{Concurrency: 1})
 		if loops := p.Loops(); len(loops) > 0 {
 			t.Errorf("outside of Run there are %v", loops)
 		}
-		run := w.start(p)
+		run := testworld.Start(w.T, p)
 		fine := func(when string, during time.Duration) {
 			t.Helper()
 			if names := stuck(p, during); len(names) > 0 {
@@ -73,7 +55,7 @@ func TestLoopsGoRoundWhateverHappens(t *testing.T) {
 }
 
 func TestAPollerThatIsStuckDoesNotGoRound(t *testing.T) {
-	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+	testworld.In(t, testworld.Plain, 1, 2, nil, func(t *testing.T, w *testworld.World) {
 		var planted atomic.Bool
 		release := make(chan struct{})
 		cfg := w.Config("p", 2)
@@ -84,7 +66,7 @@ func TestAPollerThatIsStuckDoesNotGoRound(t *testing.T) {
 		}
 		p, err := New(cfg, &testworld.Seen{}, Options{})
 		must(t, err)
-		run := w.start(p)
+		run := testworld.Start(w.T, p)
 		if names := stuck(p, 5*time.Minute); len(names) > 0 {
 			t.Errorf("%q are stuck", names)
 		}
@@ -100,12 +82,12 @@ func TestAPollerThatIsStuckDoesNotGoRound(t *testing.T) {
 
 // TestAProcessorThatWaitsForItsWorkloadSaysSo: who supervises it need not wait.
 func TestAProcessorThatWaitsForItsWorkloadSaysSo(t *testing.T) {
-	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+	testworld.In(t, testworld.Plain, 1, 2, nil, func(t *testing.T, w *testworld.World) {
 		cfg := w.Config("p", 2)
 		cfg.Workload = "none-yet"
 		p, err := New(cfg, &testworld.Seen{}, Options{})
 		must(t, err)
-		run := w.start(p)
+		run := testworld.Start(w.T, p)
 		time.Sleep(time.Minute)
 		if s := p.State(); !s.NoWorkload || s.Phase != "starting" || len(s.Reasons) != 2 {
 			t.Errorf("%+v", s)
@@ -118,4 +100,55 @@ func TestAProcessorThatWaitsForItsWorkloadSaysSo(t *testing.T) {
 		dark.Remove()
 		run.End()
 	})
+}
+
+// An account that is dark when the workload is paused is seen to answer again, though processors
+// get nothing, and no loop stands still.
+func TestAPausedProcessorSeesThatAnAccountAnswersAgain(t *testing.T) {
+	testworld.In(t, testworld.Plain, 2, 2, nil, func(t *testing.T, w *testworld.World) {
+		p := testworld.Made(w, New, "p", &testworld.Seen{}, Options{})
+		run := testworld.Start(w.T, p)
+		time.Sleep(time.Minute)
+		w.Sim.Hang("accountb", true)
+		time.Sleep(time.Minute)
+		must(t, proof.ErrOf(workloads.Pause(t.Context(), w.Operator(), "me", workloads.PauseOptions{})))
+		time.Sleep(time.Minute)
+		gets := w.Requests("GetMessages")
+		if s := p.State(); s.Ready || s.Accounts[1].DownSeconds == 0 {
+			t.Errorf("a dark account is not seen: %+v", s.Accounts)
+		}
+		w.Sim.Hang("accountb", false)
+		w.Within(3*time.Minute, "the account is seen to answer", func() bool {
+			s := p.State()
+			return s.Ready && s.Accounts[1].DownSeconds == 0
+		})
+		if names := stuck(p, 15*time.Minute); len(names) > 0 {
+			t.Errorf("%q are stuck", names)
+		}
+		if n := w.Requests("GetMessages") - gets; n > 0 {
+			t.Errorf("%d gets while it is paused", n)
+		}
+		run.End()
+	})
+}
+
+// stuck names the loops of a process that are not seen to go round within their time while so long
+// passes, as a service manager's watchdog does.
+func stuck(p interface{ Loops() []pump.LoopState }, during time.Duration) (names []string) {
+	type seen struct {
+		rounds uint64
+		at     time.Time
+	}
+	last := map[string]seen{}
+	for end := time.Now().Add(during); time.Now().Before(end); time.Sleep(time.Second) {
+		for _, l := range p.Loops() {
+			s := last[l.Name]
+			if s.at.IsZero() || s.rounds != l.Rounds || l.Most == 0 {
+				last[l.Name] = seen{l.Rounds, time.Now()}
+			} else if time.Since(s.at) > l.Most && !slices.Contains(names, l.Name) {
+				names = append(names, l.Name)
+			}
+		}
+	}
+	return names
 }

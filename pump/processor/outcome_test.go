@@ -17,7 +17,7 @@ import (
 // What fails is named in the log with its task, in the state and in the beat, within a few seconds
 // and without drowning the log; it is over when tasks are done.
 func TestHandlersThatFailAreSaidWithCauseAndTask(t *testing.T) {
-	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+	testworld.In(t, testworld.Plain, 1, 1, nil, func(t *testing.T, w *testworld.World) {
 		const secret = "sig=abcdefghijklmnopqrstuvwxyz"
 		w.Put("accounta", "work-00", 1, 2000)
 		var works atomic.Bool
@@ -29,7 +29,7 @@ func TestHandlersThatFailAreSaidWithCauseAndTask(t *testing.T) {
 			return nil
 		}}
 		o := Options{Concurrency: 16, Retry: pump.RetryPolicy{MaxAttempts: -1}}
-		p := w.start(w.processor(h, o))
+		p := testworld.Begun(w, New, "p", h, o)
 		time.Sleep(10 * time.Second)
 		s := p.Of.State().Failing
 		if s.Count < 16 || s.Since == nil || !strings.HasPrefix(s.LastError, "tax service: 503 sig=REDACTED xxx") ||
@@ -55,14 +55,14 @@ func TestHandlersThatFailAreSaidWithCauseAndTask(t *testing.T) {
 
 // One task that fails again and again among those that are done is no news of the handlers.
 func TestOneBadTaskIsNotTheHandlersFailure(t *testing.T) {
-	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+	testworld.In(t, testworld.Plain, 1, 1, nil, func(t *testing.T, w *testworld.World) {
 		h := &testworld.Seen{Work: func(_ context.Context, task *pump.Task) error {
 			if task.N == 0 {
 				return errors.New("a bad one")
 			}
 			return nil
 		}}
-		p := w.start(w.processor(h, Options{Concurrency: 4, Retry: pump.RetryPolicy{MaxAttempts: -1}}))
+		p := testworld.Begun(w, New, "p", h, Options{Concurrency: 4, Retry: pump.RetryPolicy{MaxAttempts: -1}})
 		for range 30 {
 			w.Put("accounta", "work-00", 1, 10)
 			time.Sleep(10 * time.Second)
@@ -110,11 +110,11 @@ func TestATaskErrorMadeByHandIsJudgedAsOutcomeOfSays(t *testing.T) {
 // A nil *pump.TaskError as an error is a failure like others: its tasks go into quarantine in the
 // end, and the processor goes on.
 func TestANilTaskErrorOfAHandlerEndsNoProcess(t *testing.T) {
-	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+	testworld.In(t, testworld.Plain, 1, 1, nil, func(t *testing.T, w *testworld.World) {
 		w.Put("accounta", "work-00", 1, 2)
 		var none *pump.TaskError
 		h := &testworld.Seen{Work: func(context.Context, *pump.Task) error { return none }}
-		p := w.start(w.processor(h, Options{Retry: pump.RetryPolicy{MaxAttempts: 2, Base: time.Second}}))
+		p := testworld.Begun(w, New, "p", h, Options{Retry: pump.RetryPolicy{MaxAttempts: 2, Base: time.Second}})
 		w.Within(time.Minute, "both are in quarantine, in one message", func() bool { return w.Count("accounta", "work-poison") == 1 })
 		p.End()
 	})

@@ -12,14 +12,14 @@ import (
 )
 
 func TestMemoryForWhatWasFetchedIsBounded(t *testing.T) {
-	inWorld(t, 2, 4, func(c *azsim.Config) { c.Limits = azsim.NoLimits() }, func(t *testing.T, w *world) {
+	testworld.In(t, testworld.Plain, 2, 4, func(c *azsim.Config) { c.Limits = azsim.NoLimits() }, func(t *testing.T, w *testworld.World) {
 		for range 20 {
 			for _, s := range setup.Shards(w.Cfg) {
 				w.PutText(s.Account, s.Queue, testworld.Incompressible(60<<10))
 			}
 		}
 		h := &testworld.Seen{Work: func(ctx context.Context, _ *pump.Task) error { return testworld.Pause(ctx, time.Second) }}
-		pr := w.processor(h, Options{MaxBytes: 4 << 20, Concurrency: 1000})
+		pr := testworld.Made(w, New, "p", h, Options{MaxBytes: 4 << 20, Concurrency: 1000})
 		r := pr.newProcessing(t.Context())
 		ready(t, r)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -14,10 +14,10 @@ import (
 )
 
 func TestP13AClosedRunIsADuplicateAndDeleted(t *testing.T) {
-	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+	testworld.In(t, testworld.Plain, 1, 1, nil, func(t *testing.T, w *testworld.World) {
 		w.Put("accounta", "work-00", 2, 5)
 		h := &testworld.Seen{}
-		p := w.processor(h, Options{UntilIdle: time.Second})
+		p := testworld.Made(w, New, "p", h, Options{UntilIdle: time.Second})
 		r := p.newProcessing(t.Context())
 		must(t, r.connect(t.Context()))
 		// Nothing closes runs in this delivery mode, so the cache is told.

@@ -97,8 +97,8 @@ func TestP13AnUnreadableRunRowQuarantinesNothing(t *testing.T) {
 // another segment that has its verdict by then was put back for two seconds, and a processor that
 // leaves once it was idle for one left without it.
 func TestP13AMessageWaitsForItsRunsRowThatIsReadAnewInTheSameMoment(t *testing.T) {
-	inOnceWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
-		p := w.start(w.processor(&testworld.Seen{}, Options{}))
+	testworld.In(t, testworld.Once, 1, 1, nil, func(t *testing.T, w *testworld.World) {
+		p := testworld.Begun(w, New, "p", &testworld.Seen{}, Options{})
 		w.Settled(1)
 		r := p.Of.running.Load()
 		w.Sim.Inject(azsim.Rule{Operations: []string{"GetEntity"}, Fault: azsim.DelayBefore, Delay: time.Second})

@@ -20,7 +20,7 @@ type truth struct {
 }
 
 // watchQueues notes the truth every second until ctx ends.
-func watchQueues(ctx context.Context, w *world) (between func(account string, from, to time.Time) []truth) {
+func watchQueues(ctx context.Context, w *testworld.World) (between func(account string, from, to time.Time) []truth) {
 	var mu sync.Mutex
 	all := map[string][]truth{}
 	go func() {
@@ -63,7 +63,7 @@ func span(of []truth, number func(truth) int) (least, most int) {
 }
 
 // samplers starts processors that sample every 15 s.
-func samplers(w *world, o Options, h func(instance string) pump.Handler, instances ...string) (all []*testworld.Started[*Processor, Summary]) {
+func samplers(w *testworld.World, o Options, h func(instance string) pump.Handler, instances ...string) (all []*testworld.Started[*Processor, Summary]) {
 	w.T.Helper()
 	for _, name := range instances {
 		cfg := w.Config(name, w.Cfg.Accounts[0].Queues)
@@ -79,7 +79,7 @@ func samplers(w *world, o Options, h func(instance string) pump.Handler, instanc
 // of the beats that it is made of: hundreds of messages, of which many are in hand and many put
 // back for a minute and more.
 func TestTheSampledBacklogIsTheSimulatorsWithinOneSample(t *testing.T) {
-	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+	testworld.In(t, testworld.Plain, 2, 2, nil, func(t *testing.T, w *testworld.World) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		between := watchQueues(ctx, w)
@@ -147,7 +147,7 @@ func TestTheSampledBacklogIsTheSimulatorsWithinOneSample(t *testing.T) {
 // The rate is that of all processors, the time that of what waits at that rate, the age that of the
 // first message.
 func TestTheBacklogInSecondsIsWhatWaitsAtTheRateAtWhichItIsDone(t *testing.T) {
-	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+	testworld.In(t, testworld.Plain, 1, 2, nil, func(t *testing.T, w *testworld.World) {
 		put := time.Now()
 		for range 20 {
 			w.PutHome(w.EverySegment(), 1)
@@ -175,9 +175,9 @@ func TestTheBacklogInSecondsIsWhatWaitsAtTheRateAtWhichItIsDone(t *testing.T) {
 
 // When the one that samples dies, the next one does; a process that does not sample says nothing.
 func TestAnotherProcessSamplesWhenTheOneThatDoesIsGone(t *testing.T) {
-	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+	testworld.In(t, testworld.Plain, 1, 2, nil, func(t *testing.T, w *testworld.World) {
 		idle := func(string) pump.Handler { return new(testworld.Handlings).Handler("p", time.Second) }
-		silent := testworld.Start(t, w.processorOf("a", idle("a"), Options{}))
+		silent := testworld.Start(t, testworld.Made(w, New, "a", idle("a"), Options{}))
 		all := samplers(w, Options{}, idle, "p", "q")
 		time.Sleep(time.Minute)
 		if silent.Of.State().Backlog != nil || all[0].Of.State().Backlog == nil || all[1].Of.State().Backlog != nil {
@@ -195,7 +195,7 @@ func TestAnotherProcessSamplesWhenTheOneThatDoesIsGone(t *testing.T) {
 
 // A dark account keeps no other from being sampled, and is forgotten.
 func TestADarkAccountIsLeftOutOfTheSample(t *testing.T) {
-	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+	testworld.In(t, testworld.Plain, 2, 2, nil, func(t *testing.T, w *testworld.World) {
 		all := samplers(w, Options{}, func(string) pump.Handler { return new(testworld.Handlings).Handler("p", time.Second) }, "p")
 		time.Sleep(time.Minute)
 		w.Sim.Hang("accountb", true)
@@ -220,7 +220,7 @@ func TestADarkAccountIsLeftOutOfTheSample(t *testing.T) {
 // While the control account is dark, what others do is not known: no rate of before and no time by it
 // is shown, for a scaler would end processors by it. What was counted in queues that answer is.
 func TestWhileTheControlAccountIsDarkNoRateIsKnown(t *testing.T) {
-	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+	testworld.In(t, testworld.Plain, 2, 2, nil, func(t *testing.T, w *testworld.World) {
 		for range 20 {
 			w.PutHome(w.EverySegment(), 1)
 		}
@@ -252,7 +252,7 @@ func TestWhileTheControlAccountIsDarkNoRateIsKnown(t *testing.T) {
 
 // 800 queues are looked at with 25 requests a second at most, beside all else.
 func TestSamplingHasABoundedRate(t *testing.T) {
-	inWorld(t, 8, 32, nil, func(t *testing.T, w *world) {
+	testworld.In(t, testworld.Plain, 8, 32, nil, func(t *testing.T, w *testworld.World) {
 		all := samplers(w, Options{}, func(string) pump.Handler { return new(testworld.Handlings).Handler("p", time.Second) }, "p")
 		time.Sleep(5 * time.Minute)
 		n := int64(0)
@@ -267,7 +267,7 @@ func TestSamplingHasABoundedRate(t *testing.T) {
 }
 
 func TestRemainingTasksAreThoseOfTheLedger(t *testing.T) {
-	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+	testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
 		sealed := make([]uint64, w.ShardMap().Segments)
 		for _, s := range w.EverySegment() {
 			sealed[s] = 10

@@ -16,7 +16,7 @@ import (
 )
 
 // joinNudged starts a processor that others can nudge, and that nudges them.
-func (w *world) joinNudged(instance string, h pump.Handler, o Options, all *[]*started) {
+func joinNudged(w *testworld.World, instance string, h pump.Handler, o Options, all *[]*started) {
 	w.T.Helper()
 	cfg := w.Config(instance, w.Cfg.Accounts[0].Queues)
 	cfg.Admin = "127.0.0.1:8080"
@@ -30,19 +30,19 @@ func (w *world) joinNudged(instance string, h pump.Handler, o Options, all *[]*s
 	}
 	p, err := New(cfg, h, o)
 	must(w.T, err)
-	*all = append(*all, w.start(p))
+	*all = append(*all, testworld.Start(w.T, p))
 }
 
 func TestP7OneQueueWithManyOwnersWorks(t *testing.T) {
 	proof.Only(t)
 	for _, owners := range []int{2, 4, 16} {
 		t.Run(fmt.Sprintf("%d owners", owners), func(t *testing.T) {
-			inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+			testworld.In(t, testworld.Plain, 1, 1, nil, func(t *testing.T, w *testworld.World) {
 				var hs testworld.Handlings
 				var all []*started
 				for i := range owners {
 					name := fmt.Sprintf("p%02d", i)
-					w.joinNudged(name, hs.Handler(name, 10*time.Millisecond), Options{}, &all)
+					joinNudged(w, name, hs.Handler(name, 10*time.Millisecond), Options{}, &all)
 				}
 				v := w.Settled(owners)
 				time.Sleep(10 * time.Second)
@@ -91,16 +91,16 @@ func TestP7OneQueueWithManyOwnersWorks(t *testing.T) {
 
 func TestP7OneSilentOwnerDoesNotStarveTheOthers(t *testing.T) {
 	proof.Only(t)
-	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+	testworld.In(t, testworld.Plain, 1, 1, nil, func(t *testing.T, w *testworld.World) {
 		var hs testworld.Handlings
 		// A member that holds its segments and never reads a queue.
 		cfg := w.Config("silent", 1)
-		mute := w.processorOf("silent", &testworld.Seen{}, Options{}).newProcessing(t.Context())
+		mute := testworld.Made(w, New, "silent", &testworld.Seen{}, Options{}).newProcessing(t.Context())
 		ready(t, mute)
 		var all []*started
 		for i := range 3 {
 			name := fmt.Sprint("p", i)
-			all = append(all, w.join(name, hs.Handler(name, 0), Options{}))
+			all = append(all, testworld.Begun(w, New, name, hs.Handler(name, 0), Options{}))
 		}
 		v := w.Settled(4)
 		time.Sleep(10 * time.Second)
@@ -138,12 +138,12 @@ func TestP7OneSilentOwnerDoesNotStarveTheOthers(t *testing.T) {
 }
 
 func TestP64AStrayIsBroughtHomeAndAMarkedSpillIsNot(t *testing.T) {
-	inWorld(t, 3, 1, nil, func(t *testing.T, w *world) {
+	testworld.In(t, testworld.Plain, 3, 1, nil, func(t *testing.T, w *testworld.World) {
 		hs := map[string]*testworld.Handlings{}
 		var all []*started
 		for _, name := range []string{"p", "q", "r"} {
 			hs[name] = &testworld.Handlings{}
-			all = append(all, w.join(name, hs[name].Handler(name, 0), Options{}))
+			all = append(all, testworld.Begun(w, New, name, hs[name].Handler(name, 0), Options{}))
 		}
 		v := w.Settled(3)
 		time.Sleep(10 * time.Second)
@@ -155,9 +155,9 @@ func TestP64AStrayIsBroughtHomeAndAMarkedSpillIsNot(t *testing.T) {
 		if owner.Instance == sweeper {
 			t.Fatalf("%s has both queues", sweeper)
 		}
-		account, queue := w.QueueOf(m, at)
+		account, queue := m.Shards[at].Account, m.Shards[at].Queue
 		w.PutText(account, queue, w.Envelope(segment, 3))
-		w.PutText(account, queue, w.ForeignOf(m, segment))
+		w.PutText(account, queue, foreignOf(t, m, segment))
 		time.Sleep(20 * time.Second)
 		if n := hs[owner.Instance].Tasks(); n != 4 || w.Left() != 0 {
 			t.Errorf("the owner has handled %d strays of 4, %d messages left", n, w.Left())
@@ -185,17 +185,17 @@ func TestP64AStrayIsBroughtHomeAndAMarkedSpillIsNot(t *testing.T) {
 }
 
 func TestP63TheOwnerTakesAMarkBackWhenNothingComesByItAnyMore(t *testing.T) {
-	inWorld(t, 3, 1, nil, func(t *testing.T, w *world) {
+	testworld.In(t, testworld.Plain, 3, 1, nil, func(t *testing.T, w *testworld.World) {
 		h := &testworld.Seen{}
-		p := w.join("p", h, Options{})
-		q := w.join("q", h, Options{})
+		p := testworld.Begun(w, New, "p", h, Options{})
+		q := testworld.Begun(w, New, "q", h, Options{})
 		v := w.Settled(2)
 		m := v.Workload.Map
 		segments := []uint32{testworld.SegmentOf(m, 0), testworld.SegmentOf(m, 1)}
 		must(t, p.Of.running.Load().Member.Load().MarkSpill(t.Context(), segments, 1))
 		marked := time.Now()
 		at := m.Choices(segments[0])[1]
-		account, queue := w.QueueOf(m, at)
+		account, queue := m.Shards[at].Account, m.Shards[at].Queue
 		var last time.Time
 		for range 6 { // for a minute and a half messages come by the first mark
 			time.Sleep(15 * time.Second)
@@ -215,9 +215,9 @@ func TestP63TheOwnerTakesAMarkBackWhenNothingComesByItAnyMore(t *testing.T) {
 			t.Errorf("the mark was taken back %v after the last message", d)
 		}
 		// While the home is dark a mark stays.
-		homeAccount, _ := w.QueueOf(m, m.Home(segments[0]))
+		homeAccount := m.Shards[m.Home(segments[0])].Account
 		if homeAccount == w.Cfg.Control {
-			homeAccount, _ = w.QueueOf(m, m.Home(segments[1]))
+			homeAccount = m.Shards[m.Home(segments[1])].Account
 			segments[0] = segments[1]
 		}
 		must(t, p.Of.running.Load().Member.Load().MarkSpill(t.Context(), segments[:1], 2))
@@ -238,10 +238,10 @@ func TestP63TheOwnerTakesAMarkBackWhenNothingComesByItAnyMore(t *testing.T) {
 }
 
 func TestAnAccountThatDrainsIsReadUntilItIsEmptyWhileEverythingRuns(t *testing.T) {
-	inWorld(t, 3, 2, nil, func(t *testing.T, w *world) {
+	testworld.In(t, testworld.Plain, 3, 2, nil, func(t *testing.T, w *testworld.World) {
 		var hs testworld.Handlings
 		o := Options{Concurrency: 8}
-		p, q := w.join("p", hs.Handler("p", 50*time.Millisecond), o), w.join("q", hs.Handler("q", 50*time.Millisecond), o)
+		p, q := testworld.Begun(w, New, "p", hs.Handler("p", 50*time.Millisecond), o), testworld.Begun(w, New, "q", hs.Handler("q", 50*time.Millisecond), o)
 		w.Settled(2)
 		tasks := 0
 		for range 5 {
@@ -293,15 +293,15 @@ func TestAnAccountThatDrainsIsReadUntilItIsEmptyWhileEverythingRuns(t *testing.T
 }
 
 func TestAnAddedAccountIsReadByWhoHasItsCredentials(t *testing.T) {
-	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+	testworld.In(t, testworld.Plain, 2, 2, nil, func(t *testing.T, w *testworld.World) {
 		w.ChangeMap(func(shards []shardmap.Shard) []shardmap.Shard { return shards[:2] }) // only accounta
 		h := &testworld.Seen{}
-		with := w.join("with", h, Options{})
+		with := testworld.Begun(w, New, "with", h, Options{})
 		cfg := w.Config("without", 2)
 		cfg.Accounts = cfg.Accounts[:1]
 		pr, err := New(cfg, h, Options{})
 		must(t, err)
-		without := w.start(pr)
+		without := testworld.Start(w.T, pr)
 		w.Settled(2)
 		time.Sleep(10 * time.Second)
 		tasks := w.PutHome(w.EverySegment(), 1)
@@ -331,11 +331,11 @@ func TestAnAddedAccountIsReadByWhoHasItsCredentials(t *testing.T) {
 }
 
 func TestInASharedWorkloadAnybodyTakesAnything(t *testing.T) {
-	inSharedWorldOf(t, 1, 2, nil, func(t *testing.T, w *world) {
+	testworld.In(t, testworld.Shared, 1, 2, nil, func(t *testing.T, w *testworld.World) {
 		var hs testworld.Handlings
 		var all []*started
 		for _, name := range []string{"p", "q", "r"} {
-			all = append(all, w.join(name, hs.Handler(name, 200*time.Millisecond), Options{Concurrency: 4}))
+			all = append(all, testworld.Begun(w, New, name, hs.Handler(name, 200*time.Millisecond), Options{Concurrency: 4}))
 		}
 		time.Sleep(10 * time.Second)
 		tasks := 0
@@ -364,4 +364,16 @@ func TestInASharedWorkloadAnybodyTakesAnything(t *testing.T) {
 			}
 		}
 	})
+}
+
+// foreignOf is a text that no distributor made, of a segment.
+func foreignOf(t *testing.T, m *shardmap.Map, segment uint32) []byte {
+	for i := range 10_000 {
+		text := fmt.Appendf(nil, "plain text %d", i)
+		if shardmap.Segment(text, m.Segments) == segment {
+			return text
+		}
+	}
+	t.Fatal("none found")
+	return nil
 }

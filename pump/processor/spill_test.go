@@ -12,8 +12,8 @@ import (
 // is a new one, and as good for as long as any.
 func TestP63AMarkThatIsSetAgainAtOnceStays(t *testing.T) {
 	proof.Only(t)
-	inWorld(t, 3, 1, nil, func(t *testing.T, w *world) {
-		p := w.join("p", &testworld.Seen{}, Options{})
+	testworld.In(t, testworld.Plain, 3, 1, nil, func(t *testing.T, w *testworld.World) {
+		p := testworld.Begun(w, New, "p", &testworld.Seen{}, Options{})
 		v := w.Settled(1)
 		segment := []uint32{testworld.SegmentOf(v.Workload.Map, 0)}
 		set := func() bool { v := w.View(); return v.Spills != nil && v.Spills[segment[0]] != 0 }

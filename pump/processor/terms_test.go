@@ -131,7 +131,7 @@ func TestDelaysFollowHowLongATaskTakes(t *testing.T) {
 
 // A task of a kind that never ended before is renewed less and less often.
 func TestW5ALongTaskIsRenewedLessAndLessOften(t *testing.T) {
-	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+	testworld.In(t, testworld.Plain, 1, 1, nil, func(t *testing.T, w *testworld.World) {
 		w.Put("accounta", "work-00", 1, 1)
 		var mu sync.Mutex // guards at
 		var at []time.Time

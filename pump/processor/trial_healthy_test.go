@@ -44,7 +44,7 @@ func TestP42HealthyMessagesAreHardlyEverSuspected(t *testing.T) {
 	proof.Only(t)
 	for _, c := range []struct{ owners, messages int }{{1, 1000}, {8, 1000}, {16, 1000}} {
 		t.Run(fmt.Sprintf("%d owners", c.owners), func(t *testing.T) {
-			inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+			testworld.In(t, testworld.Plain, 1, 1, nil, func(t *testing.T, w *testworld.World) {
 				var counts deliveryCounts
 				var all []*started
 				for i := range c.owners {
@@ -53,8 +53,8 @@ func TestP42HealthyMessagesAreHardlyEverSuspected(t *testing.T) {
 						counts.note(p, task)
 						return testworld.Pause(ctx, 5*time.Millisecond)
 					})
-					p = w.processorOf(fmt.Sprintf("p%d", i), h, Options{})
-					all = append(all, w.start(p))
+					p = testworld.Made(w, New, fmt.Sprintf("p%d", i), h, Options{})
+					all = append(all, testworld.Start(w.T, p))
 				}
 				w.Settled(c.owners)
 				time.Sleep(10 * time.Second)

@@ -18,7 +18,7 @@ import (
 func TestP42ATrialIsOverThatFindsItsMessageLostBeforeItIsMarked(t *testing.T) {
 	for company, attempts := range map[string]uint32{"alone in the process": 5, "alone on trial": 4} {
 		t.Run(company, func(t *testing.T) {
-			inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+			testworld.In(t, testworld.Plain, 1, 2, nil, func(t *testing.T, w *testworld.World) {
 				other := slices.IndexFunc(w.EverySegment(), func(n uint32) bool {
 					_, of := w.Home(testworld.SomeSegment)
 					_, queue := w.Home(n)
@@ -36,7 +36,7 @@ func TestP42ATrialIsOverThatFindsItsMessageLostBeforeItIsMarked(t *testing.T) {
 						return context.Cause(ctx)
 					}
 				}}
-				p := w.start(w.processor(h, Options{Visibility: 30 * time.Second, Concurrency: 8, Grace: -1}))
+				p := testworld.Begun(w, New, "p", h, Options{Visibility: 30 * time.Second, Concurrency: 8, Grace: -1})
 				<-tried
 				r := p.Of.running.Load()
 				var next *message.Delivery

@@ -45,12 +45,12 @@ func TestTheContextsOfHandlersSayWhyTheyEnd(t *testing.T) {
 // TestHandlersThatHangAreCountedAndSaid within ten seconds of being overdue, and the processor ends
 // within its grace all the same.
 func TestHandlersThatHangAreCountedAndSaid(t *testing.T) {
-	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+	testworld.In(t, testworld.Plain, 1, 1, nil, func(t *testing.T, w *testworld.World) {
 		const handlers = 32
 		w.Put("accounta", "work-00", 1, 2*handlers)
 		release := make(chan struct{})
 		h := &testworld.Seen{Work: func(context.Context, *pump.Task) error { <-release; return nil }}
-		p := w.start(w.processor(h, Options{Concurrency: handlers, Timeout: -1, Grace: time.Second}))
+		p := testworld.Begun(w, New, "p", h, Options{Concurrency: handlers, Timeout: -1, Grace: time.Second})
 		w.Within(5*time.Second, "all are at work", func() bool { return h.AtOnce() == handlers })
 		began := time.Now()
 		time.Sleep(overdueAfter - 5*time.Second)

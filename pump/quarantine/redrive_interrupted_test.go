@@ -12,6 +12,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
@@ -138,7 +139,7 @@ func TestARedriveThatWasInterruptedIsRecognisedThoughTheRunHasEndedSince(t *test
 // recorded in its run.
 func TestARedriveThatWasInterruptedIsRecognisedWhenTheRowIsThereAgain(t *testing.T) {
 	inInterrupted(t, func(t *testing.T, w *interrupted) {
-		rows := rowsOf(w.World, "work.runs")
+		rows := w.World.Sim.Snapshot("accounta", row.TableName, "work.runs")
 		w.Sim.DropRows("accounta", "queuepump", "work.runs", func(string) bool { return true })
 		time.Sleep(time.Minute)
 		w.interrupt(quarantine.Options{Again: true})

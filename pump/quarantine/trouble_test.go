@@ -14,10 +14,8 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/internal/proof"
-	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
-	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
@@ -329,9 +327,4 @@ func recorded(w *testworld.World) (done, quarantined uint64) {
 		done, quarantined = done+all[w.Run].Done[i], quarantined+all[w.Run].Quarantined[i]
 	}
 	return done, quarantined
-}
-
-// rowsOf are a partition of the control table as it is now; Restore brings it back.
-func rowsOf(w *testworld.World, partition string) *azsim.Snapshot {
-	return w.Sim.Snapshot("accounta", row.TableName, partition)
 }

@@ -30,16 +30,9 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-func statusOf(w *testworld.World, o status.Options) *status.Status {
-	w.T.Helper()
-	s, err := status.Read(w.T.Context(), w.Operator(), o)
-	proof.Must(w.T, err)
-	return s
-}
-
 func TestTheStatusOfANewWorkloadIsEmptyAndWhole(t *testing.T) {
 	testworld.InThree(t, func(t *testing.T, w *testworld.World) {
-		s := statusOf(w, status.Options{})
+		s := w.Status(status.Options{})
 		if len(s.Problems) != 0 || s.Workload != "town" || s.Segments != 128 || s.MapVersion != 1 || s.Distribution.Phase != "none" || s.LocalClock {
 			t.Errorf("%+v", s)
 		}
@@ -90,7 +83,7 @@ func TestTheStatusShowsVisibleMessagesAndThoseInFlightAsFarAsTheyAreKnown(t *tes
 		get("accountb", "town-00", 6)
 		proof.Must(t, w.Queue("accounta", "town-poison").Create(t.Context()))
 		put("accounta", "town-poison", 7)
-		s := statusOf(w, status.Options{})
+		s := w.Status(status.Options{})
 		show := func(name string, d status.Depth) string {
 			oldest := "none"
 			if d.Oldest != nil {
@@ -118,7 +111,7 @@ func TestTheStatusShowsVisibleMessagesAndThoseInFlightAsFarAsTheyAreKnown(t *tes
 		}
 		// An empty queue costs its count only: 4 queues and 2 poison ones, 3 of them peeked at.
 		queues := s.Requests
-		if idle := statusOf(w, status.Options{Timeout: time.Minute}).Requests; idle != queues || w.Requests("PeekMessages") != 6 {
+		if idle := w.Status(status.Options{Timeout: time.Minute}).Requests; idle != queues || w.Requests("PeekMessages") != 6 {
 			t.Errorf("%d requests, %d peeks", idle, w.Requests("PeekMessages"))
 		}
 	})
@@ -134,7 +127,7 @@ func TestADarkAccountIsShownAsDarkAndDelaysNothingElse(t *testing.T) {
 				w.PutText("accounta", "town-00", []byte("m"))
 				darken(w.Sim)
 				begun := time.Now()
-				s := statusOf(w, status.Options{})
+				s := w.Status(status.Options{})
 				a, b := s.Accounts[0], s.Accounts[1]
 				if a.Dark != "" || a.Messages != 1 || b.Dark == "" || b.Poison != nil {
 					t.Errorf("a %+v\nb %+v", a, b)
@@ -198,7 +191,7 @@ func TestTheStatusShowsTheInstancesByRankAndWhatTheyAskOfEachAccount(t *testing.
 		w.Joined("p0", cluster.RoleProcessor, cluster.Report{Waiting: "morning"})
 		w.Joined("d1", cluster.RoleDistributor, cluster.Report{Tasks: 99})
 		time.Sleep(time.Minute)
-		s := statusOf(w, status.Options{})
+		s := w.Status(status.Options{})
 		var got []string
 		for _, i := range s.Instances {
 			rank := -1
@@ -263,17 +256,17 @@ func TestADeadClusterIsSilentAndNotSettled(t *testing.T) {
 		problem := func(s *status.Status, text string) bool {
 			return slices.ContainsFunc(s.Problems, func(p string) bool { return strings.Contains(p, text) })
 		}
-		if s := statusOf(w, status.Options{}); !s.Settled || silent(s) != nil || s.Accounts[0].Demand != 300 || s.Gates[0].Waiting != 1 {
+		if s := w.Status(status.Options{}); !s.Settled || silent(s) != nil || s.Accounts[0].Demand != 300 || s.Gates[0].Waiting != 1 {
 			t.Errorf("while all live: settled %v, silent %v, demand %v, gates %+v", s.Settled, silent(s), s.Accounts[0].Demand, s.Gates)
 		}
 
 		revive := kill("p1", "p2", "d1", "w1")
 		time.Sleep(15 * time.Second)
-		if s := statusOf(w, status.Options{}); silent(s) != nil || len(s.Unowned) != 0 {
+		if s := w.Status(status.Options{}); silent(s) != nil || len(s.Unowned) != 0 {
 			t.Errorf("within the lease: silent %v, %d segments without an owner", silent(s), len(s.Unowned))
 		}
 		time.Sleep(5 * time.Minute)
-		s := statusOf(w, status.Options{})
+		s := w.Status(status.Options{})
 		if s.Settled || len(s.Unowned) != 128 || len(silent(s)) != 4 || s.Instances[0].Segments != 64 || s.Instances[0].BeatAge < 300 {
 			t.Errorf("settled %v, %d segments without an owner, silent %v, %+v", s.Settled, len(s.Unowned), silent(s), s.Instances[0])
 		}
@@ -286,7 +279,7 @@ func TestADeadClusterIsSilentAndNotSettled(t *testing.T) {
 
 		revive()
 		time.Sleep(time.Minute)
-		if s := statusOf(w, status.Options{}); !s.Settled || silent(s) != nil || len(s.Problems) != 0 {
+		if s := w.Status(status.Options{}); !s.Settled || silent(s) != nil || len(s.Problems) != 0 {
 			t.Errorf("alive again: settled %v, silent %v, problems %q", s.Settled, silent(s), s.Problems)
 		}
 	})
@@ -299,7 +292,7 @@ func TestAnAccountThatDoesNotAnswerMakesNobodySilent(t *testing.T) {
 		w.Sim.Hang("accountb", true)
 		defer w.Sim.Hang("accountb", false)
 		began := time.Now()
-		s := statusOf(w, status.Options{Timeout: 2 * time.Minute})
+		s := w.Status(status.Options{Timeout: 2 * time.Minute})
 		if took := time.Since(began); took < 30*time.Second || s.Instances[0].Silent || s.Instances[0].BeatAge > 6 || !s.Settled {
 			t.Errorf("after %v: %+v", took, s.Instances[0])
 		}
@@ -312,7 +305,7 @@ func TestABudgetCountsWhatIsMeasuredOfThoseWhoWork(t *testing.T) {
 		w.Joined("works", cluster.RoleProcessor, cluster.Report{Demand: map[string]float64{"accounta": 30}})
 		w.Joined("waits", cluster.RoleProcessor, cluster.Report{Demand: demand, Waiting: "morning"})
 		w.Joined("comes", cluster.RoleProcessor, cluster.Report{Demand: demand, Guessed: true})
-		s := statusOf(w, status.Options{})
+		s := w.Status(status.Options{})
 		if d := s.Accounts[0].Demand; d != 30 {
 			t.Errorf("demand %v", d)
 		}
@@ -330,7 +323,7 @@ func TestADamagedRowOfAMemberIsNamedAndTheOthersAreShown(t *testing.T) {
 		proof.Must(t, proof.ErrOf(w.Table().Write(t.Context(), storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
 			Partition: "town", Row: "present.p2", Properties: map[string]any{"Format": int64(1), "Instance": "p2", "Beat": "x"},
 		}})))
-		s := statusOf(w, status.Options{})
+		s := w.Status(status.Options{})
 		if len(s.Problems) == 0 || !slices.ContainsFunc(s.Problems, func(p string) bool { return strings.Contains(p, "town/present.p2") }) || len(s.Instances) != 2 {
 			t.Errorf("problems %q, instances %+v", s.Problems, s.Instances)
 		}
@@ -371,7 +364,7 @@ func TestTheStatusShowsTheLastRunsAndWhatEachInstanceDidOfThem(t *testing.T) {
 		check(term.Save(ctx, saved.Encode()))
 		defer term.Abandon(ctx)
 
-		s := statusOf(w, status.Options{Runs: 4})
+		s := w.Status(status.Options{Runs: 4})
 		var got []string
 		for _, r := range s.Runs {
 			sent := "?"
@@ -394,7 +387,7 @@ func TestTheStatusShowsTheLastRunsAndWhatEachInstanceDidOfThem(t *testing.T) {
 		if d.Phase != "running" || d.Leader != "leader" || d.Epoch != 1 || d.Run != led.String() || d.BeatAge == nil || *d.BeatAge > 1 || d.Next != nil {
 			t.Errorf("%+v", d)
 		}
-		if s := statusOf(w, status.Options{Runs: 9}); len(s.Runs) != 5 || s.Runs[4].ID != oldest.String() || s.Runs[4].Sent != nil {
+		if s := w.Status(status.Options{Runs: 9}); len(s.Runs) != 5 || s.Runs[4].ID != oldest.String() || s.Runs[4].Sent != nil {
 			t.Errorf("%+v", s.Runs)
 		}
 		_ = mine
@@ -402,13 +395,13 @@ func TestTheStatusShowsTheLastRunsAndWhatEachInstanceDidOfThem(t *testing.T) {
 			Partition: "town.progress", Row: sealed.String() + ".p3", Properties: map[string]any{"Instance": "p3", "Handled": int64(-1)},
 		}})
 		check(err)
-		s = statusOf(w, status.Options{Runs: 9})
+		s = w.Status(status.Options{Runs: 9})
 		if r := s.Runs[3]; r.Handled != 6 || !slices.ContainsFunc(s.Problems, func(p string) bool { return strings.Contains(p, sealed.String()+".p3") }) {
 			t.Errorf("with a damaged tally: %+v, %q", r, s.Problems)
 		}
 		check(term.Finish(ctx))
-		d = statusOf(w, status.Options{}).Distribution
-		if wait := d.Next.Sub(statusOf(w, status.Options{}).Time); d.Phase != "idle" || d.BeatAge != nil || wait < 50*time.Second || wait > time.Minute {
+		d = w.Status(status.Options{}).Distribution
+		if wait := d.Next.Sub(w.Status(status.Options{}).Time); d.Phase != "idle" || d.BeatAge != nil || wait < 50*time.Second || wait > time.Minute {
 			t.Errorf("%+v, next in %v", d, wait)
 		}
 	})
@@ -427,7 +420,7 @@ func TestTheStatusShowsTheKeysThatRunFirst(t *testing.T) {
 				proof.Must(t, c.Done(t.Context(), key == "Rome"))
 			}
 		}
-		s := statusOf(w, status.Options{})
+		s := w.Status(status.Options{})
 		var got []string
 		for _, k := range s.Keys {
 			got = append(got, fmt.Sprintf("%s by %s running=%v failed=%v stopped=%v", k.Key, k.Instance, k.Running, k.Failed, k.Stop != nil))

@@ -58,7 +58,7 @@ func TestAWatcherShowsTheRowsAtOnceAndThenWhatTheStatusShows(t *testing.T) {
 			cmpopts.IgnoreFields(status.Status{}, "Time", "Requests"),
 			cmpopts.EquateApprox(0, 5), // ages
 		}
-		if d := cmp.Diff(statusOf(w, status.Options{}), got, same); d != "" {
+		if d := cmp.Diff(w.Status(status.Options{}), got, same); d != "" {
 			t.Error(d)
 		}
 	})
@@ -228,7 +228,7 @@ func TestAWatcherKeepsWhatItCannotReadNow(t *testing.T) {
 // endOf is what status says of the end of a run, and what `runs show` says is the same.
 func endOf(w *testworld.World, run pump.RunID) (*runs.Ends, runs.RunEnd) {
 	w.T.Helper()
-	s := statusOf(w, status.Options{})
+	s := w.Status(status.Options{})
 	info, err := runs.Show(w.T.Context(), w.Operator(), run.String())
 	proof.Must(w.T, err)
 	for _, e := range s.Ends.Runs {
@@ -336,7 +336,7 @@ func TestTheStatusShowsAFewOfManyRunsThatWaitForTheirEnds(t *testing.T) {
 		// A tally of a run is a sign of it, and a hidden message is one later.
 		noted := time.Now()
 		proof.Must(t, workload.NoteTallies(t.Context(), w.Table(), "work", "p", workload.RunTally{Run: all[1], Tally: workload.Tally{Met: 1, Hides: time.Hour}}))
-		ends := statusOf(w, status.Options{}).Ends
+		ends := w.Status(status.Options{}).Ends
 		if ends.Waiting != 7 || len(ends.Runs) != 5 {
 			t.Fatalf("%d wait, %d are shown", ends.Waiting, len(ends.Runs))
 		}
@@ -393,7 +393,7 @@ func TestTheStatusShowsExactlyHowFarRunsAreInModeOnce(t *testing.T) {
 		}
 	})
 	testworld.In(t, testworld.Plain, 1, 2, nil, func(t *testing.T, w *testworld.World) {
-		if p := exactOf(t, statusOf(w, status.Options{}), w.Run); p != nil {
+		if p := exactOf(t, w.Status(status.Options{}), w.Run); p != nil {
 			t.Errorf("at-least-once: %+v", p)
 		}
 	})
@@ -405,7 +405,7 @@ func TestADamagedLedgerIsNamedAndNothingExactIsShown(t *testing.T) {
 		s := w.Scribe()
 		s.Record(w.Run, testworld.Below([]uint64{4, 4}), nil)
 		w.DamageHead("head.0001")
-		status := statusOf(w, status.Options{})
+		status := w.Status(status.Options{})
 		if p := exactOf(t, status, w.Run); p != nil {
 			t.Errorf("%+v", p)
 		}

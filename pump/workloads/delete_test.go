@@ -274,7 +274,7 @@ func TestALeftoverOfWhoDiedMakingAWorkloadIsRemoved(t *testing.T) {
 		maker := &workload.Maker{Account: "elsewhere", Known: func(string) error { return nil }}
 		proof.Must(t, maker.Announce(t.Context(), w.Cfg.Accounts[2].Storage.Table(row.TableName), "town"))
 		c := w.Operator()
-		if err := prepared(t.Context(), c); err == nil || !strings.Contains(err.Error(), "of account elsewhere") || w.HasRow(0) {
+		if err := testworld.Prepared(t.Context(), distributor.New, c); err == nil || !strings.Contains(err.Error(), "of account elsewhere") || w.HasRow(0) {
 			t.Fatal(err)
 		}
 		d, err := workloads.Delete(t.Context(), w.Operator(), workloads.Options{})
@@ -282,7 +282,7 @@ func TestALeftoverOfWhoDiedMakingAWorkloadIsRemoved(t *testing.T) {
 			t.Errorf("%+v, %v", d, err)
 		}
 		c.Instance = "second"
-		proof.Must(t, prepared(t.Context(), c))
+		proof.Must(t, testworld.Prepared(t.Context(), distributor.New, c))
 	})
 }
 

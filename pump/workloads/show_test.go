@@ -85,15 +85,6 @@ func TestWorkloadShowNamesASecondWorkloadOverTheSameQueues(t *testing.T) {
 	})
 }
 
-// prepared is the start of a distributor.
-func prepared(ctx context.Context, c pump.Config) error {
-	d, err := distributor.New(c, &testworld.ListSource{Print: "list", N: 10}, distributor.Options{})
-	if err == nil {
-		err = d.Prepare(ctx)
-	}
-	return err
-}
-
 // removed removes rows of the workload's own partition, as who cleans up by hand does.
 func removed(w *testworld.World, keep func(row string) bool) {
 	w.T.Helper()

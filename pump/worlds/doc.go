@@ -1,6 +1,6 @@
-// Package worlds holds the tests of the pump as a whole, on simulated accounts in virtual time: its
-// parts together, the windows of vulnerability, the limits, and simulated worlds of one seed each.
-// They use only exported names, and what package sim brings into the engine.
+// Package worlds holds the tests of the pump as a whole, on simulated accounts in virtual time: the
+// windows of vulnerability, the limits, money, and simulated worlds of one seed each. They use only
+// exported names, and what package sim brings into the engine.
 //
 // # Simulated worlds
 //

@@ -31,8 +31,11 @@ type history struct {
 func (h *history) log() *slog.Logger { return slog.New(h) }
 
 func (h *history) Enabled(context.Context, slog.Level) bool { return true }
-func (h *history) WithAttrs([]slog.Attr) slog.Handler       { return h }
-func (h *history) WithGroup(string) slog.Handler            { return h }
+
+func (h *history) WithAttrs([]slog.Attr) slog.Handler { return h }
+
+func (h *history) WithGroup(string) slog.Handler { return h }
+
 func (h *history) Handle(_ context.Context, r slog.Record) error {
 	said := map[string]string{}
 	r.Attrs(func(a slog.Attr) bool {
@@ -104,7 +107,7 @@ func historyWorld(t *testing.T, kind historyKind, seed uint64) []string {
 		c.Limits.Queue = 60
 	}
 	spec := workload.Spec{Shared: kind.shared, Delivery: string(kind.delivery)}
-	inWorldOf(t, spec, 2, 3, change, func(t *testing.T, w *world) {
+	testworld.In(t, spec, 2, 3, change, func(t *testing.T, w *testworld.World) {
 		w.Seeding, w.Engine.BarrierAge = ts.Of, 3*time.Second
 		for _, k := range []azsim.FaultKind{azsim.AnswerLost, azsim.FailBefore, azsim.AnswerAfter, azsim.CutBody, azsim.DeliverTwice, azsim.ReappearEarly, azsim.Reorder} {
 			w.Sim.Inject(azsim.Rule{Fault: k, Probability: 0.02})
@@ -135,7 +138,7 @@ func historyWorld(t *testing.T, kind historyKind, seed uint64) []string {
 		at := func(d time.Duration, what string) { time.Sleep(d + roll(uint64(time.Millisecond), "apart", what)) }
 		start := func(name string) *started {
 			at(100*time.Millisecond, name)
-			return w.start(w.processorOf(name, handler(name), processor.Options{Concurrency: 4, Visibility: 20 * time.Second}))
+			return testworld.Begun(w, processor.New, name, handler(name), processor.Options{Concurrency: 4, Visibility: 20 * time.Second})
 		}
 
 		ps := []*started{start("p1"), start("p2"), start("p3")}
@@ -146,7 +149,7 @@ func historyWorld(t *testing.T, kind historyKind, seed uint64) []string {
 		var ds []*working
 		for _, name := range []string{"d1", "d2"} {
 			at(100*time.Millisecond, name)
-			ds = append(ds, w.startDistributor(w.distributor(name, source, distributor.Options{Every: time.Minute, Pack: 8})))
+			ds = append(ds, testworld.Begun(w, distributor.New, name, source, distributor.Options{Every: time.Minute, Pack: 8}))
 		}
 		at(8*time.Second, "stop")
 		ps[0].End()

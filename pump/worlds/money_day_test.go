@@ -14,6 +14,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/status"
 )
 
@@ -41,7 +42,7 @@ type spentDay struct {
 // processors read the two queues of an account. Half an hour of the next day follows, with a
 // message in each 20 s.
 func costDay(t *testing.T, span, every time.Duration, most float64) (d spentDay) {
-	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+	testworld.In(t, testworld.Plain, 1, 2, nil, func(t *testing.T, w *testworld.World) {
 		time.Sleep(24*time.Hour - span - time.Second)
 		var mu sync.Mutex
 		born := map[string]time.Time{}
@@ -52,9 +53,9 @@ func costDay(t *testing.T, span, every time.Duration, most float64) (d spentDay)
 			waits = append(waits, time.Since(born[fmt.Sprintf("%d/%d", task.Segment, task.N)]))
 			return nil
 		})
-		before := w.asked()
+		before := asked(w)
 		change := func(cfg *pump.Config) { cfg.Budget.CostPerDay = most }
-		p, q := w.sampling("p", h, change), w.sampling("q", h, change)
+		p, q := sampled(w, "p", h, change), sampled(w, "q", h, change)
 		m := w.ShardMap()
 		end := time.Now().Add(span - time.Second)
 		put := func(i int) {
@@ -79,27 +80,27 @@ func costDay(t *testing.T, span, every time.Duration, most float64) (d spentDay)
 			}
 			time.Sleep(min(every, time.Until(end)))
 		}
-		spent := w.asked().Since(before)
+		spent := asked(w).Since(before)
 		spent.Queue -= uint64(d.put)
-		s := w.status(status.Options{})
+		s := w.Status(status.Options{})
 		d.day, d.cost = *s.Money.DayCost, pump.Prices{}.OrPublished().Cost(float64(spent.Queue), float64(spent.Table))
 		d.slowed, d.held = d.slowed/looks, d.held/looks
 		mu.Lock()
 		d.done = len(waits)
 		mu.Unlock()
-		before = w.asked()
+		before = asked(w)
 		for i := range 90 {
 			put(d.put + i)
 			time.Sleep(20 * time.Second)
 			if i == 1 {
-				d.rate = w.perDay(p, q)
+				d.rate = perDay(w, p, q)
 			}
 		}
-		spent = w.asked().Since(before)
+		spent = asked(w).Since(before)
 		spent.Queue -= 90
 		d.night = pump.Prices{}.OrPublished().Cost(float64(spent.Queue), float64(spent.Table))
-		d.nextDay = *w.status(status.Options{}).Money.DayCost
-		d.row = w.lastOfDay()
+		d.nextDay = *w.Status(status.Options{}).Money.DayCost
+		d.row = lastOfDay(w)
 		sp, sq := p.End(), q.End()
 		mu.Lock()
 		defer mu.Unlock()
@@ -116,7 +117,7 @@ func costDay(t *testing.T, span, every time.Duration, most float64) (d spentDay)
 }
 
 // perDay is what the one of these that samples says that a day costs, in its metrics; -1: nothing.
-func (w *world) perDay(of ...*started) float64 {
+func perDay(w *testworld.World, of ...*started) float64 {
 	for _, p := range of {
 		if rate := p.Of.State().Money.PerDay; rate != nil {
 			return *rate
@@ -126,7 +127,7 @@ func (w *world) perDay(of ...*started) float64 {
 }
 
 // lastOfDay is what the day before has cost, by its last row of the history.
-func (w *world) lastOfDay() (cost float64) {
+func lastOfDay(w *testworld.World) (cost float64) {
 	points, err := status.History(w.T.Context(), w.Operator(), time.Time{})
 	if err != nil {
 		w.T.Error(err)

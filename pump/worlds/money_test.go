@@ -17,7 +17,7 @@ import (
 )
 
 // asked is what the simulator has been asked of each service.
-func (w *world) asked() (r sampling.Requests) {
+func asked(w *testworld.World) (r sampling.Requests) {
 	for _, c := range w.Sim.Stats().Requests {
 		if c.Service == "table" {
 			r.Table += uint64(c.Count)
@@ -29,7 +29,7 @@ func (w *world) asked() (r sampling.Requests) {
 }
 
 // sampling starts a processor that samples the queues.
-func (w *world) sampling(instance string, h pump.Handler, change func(*pump.Config)) *started {
+func sampled(w *testworld.World, instance string, h pump.Handler, change func(*pump.Config)) *started {
 	w.T.Helper()
 	cfg := w.Config(instance, w.Cfg.Accounts[0].Queues)
 	cfg.Sample = 15 * time.Second
@@ -38,15 +38,15 @@ func (w *world) sampling(instance string, h pump.Handler, change func(*pump.Conf
 	}
 	p, err := processor.New(cfg, h, processor.Options{})
 	must(w.T, err)
-	return w.start(p)
+	return testworld.Start(w.T, p)
 }
 
 // The status says the costs of a day and of a run as the accounts counted their requests.
 func TestAWorkloadSaysWhatItCosts(t *testing.T) {
-	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+	testworld.In(t, testworld.Plain, 2, 2, nil, func(t *testing.T, w *testworld.World) {
 		h := &testworld.Seen{Work: func(ctx context.Context, _ *pump.Task) error { return testworld.Pause(ctx, time.Second) }}
-		before := w.asked()
-		p, q := w.sampling("p", h, nil), w.sampling("q", h, nil)
+		before := asked(w)
+		p, q := sampled(w, "p", h, nil), sampled(w, "q", h, nil)
 		w.Settled(2)
 		messages := 0
 		for range 30 {
@@ -54,8 +54,8 @@ func TestAWorkloadSaysWhatItCosts(t *testing.T) {
 			time.Sleep(10 * time.Second)
 		}
 		time.Sleep(90 * time.Second)
-		spent := w.asked().Since(before)
-		s := w.status(status.Options{})
+		spent := asked(w).Since(before)
+		s := w.Status(status.Options{})
 		if len(s.Problems) > 0 || s.Money.DayCost == nil || len(s.Money.Accounts) != 2 {
 			t.Fatalf("%+v, problems %v", s.Money, s.Problems)
 		}
@@ -140,12 +140,12 @@ func saysKinds(t *testing.T, m *status.Money, of ...pump.Requests) {
 // Who reads the status with prices in another currency than the process that samples sees no amount
 // of that one with the own currency beside it.
 func TestAnAmountIsNotSaidInAnotherCurrency(t *testing.T) {
-	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
-		p := w.sampling("p", &testworld.Seen{}, nil)
+	testworld.In(t, testworld.Plain, 1, 2, nil, func(t *testing.T, w *testworld.World) {
+		p := sampled(w, "p", &testworld.Seen{}, nil)
 		time.Sleep(5 * time.Minute)
 		cfg := w.Operator()
 		cfg.Prices = pump.Prices{Currency: "NOK", Queue: 40, Table: 3.6} // 10,000 times as much
-		theirs := w.status(status.Options{}).Money
+		theirs := w.Status(status.Options{}).Money
 		s, err := status.Read(t.Context(), cfg, status.Options{})
 		must(t, err)
 		if m := s.Money; m.DayCost == nil || m.PerDay != nil || len(m.Accounts) != 1 || *m.DayCost != m.Accounts[0].Cost ||
@@ -168,12 +168,12 @@ func TestAWrongClockHidesNoMoney(t *testing.T) {
 		clocks = clocks[:2]
 	}
 	for _, off := range clocks {
-		inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		testworld.In(t, testworld.Plain, 1, 2, nil, func(t *testing.T, w *testworld.World) {
 			time.Sleep(12 * time.Hour)
 			w.Sim.SetClockOffset(off)
-			p := w.sampling("p", &testworld.Seen{}, nil)
+			p := sampled(w, "p", &testworld.Seen{}, nil)
 			time.Sleep(30 * time.Minute)
-			s := w.status(status.Options{})
+			s := w.Status(status.Options{})
 			if m := s.Money; len(s.Problems) > 0 || m.DayCost == nil || len(m.Accounts) != 1 || m.Accounts[0].Cost < 0.9**m.DayCost {
 				t.Errorf("the service's clock is %v ahead: %+v, problems %v", off, m, s.Problems)
 			}
@@ -191,11 +191,11 @@ func TestAWrongClockHidesNoMoney(t *testing.T) {
 // then both are back. The history goes on each time, and the day's sum is that of the accounts' own
 // counts.
 func TestTheHistoryAndTheDaysSumOutliveTheirWriters(t *testing.T) {
-	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+	testworld.In(t, testworld.Plain, 1, 2, nil, func(t *testing.T, w *testworld.World) {
 		time.Sleep(12 * time.Hour)
-		before, messages := w.asked(), 0
+		before, messages := asked(w), 0
 		h := &testworld.Seen{}
-		p, q, r := w.sampling("p", h, nil), w.sampling("q", h, nil), w.sampling("r", h, nil)
+		p, q, r := sampled(w, "p", h, nil), sampled(w, "q", h, nil), sampled(w, "r", h, nil)
 		work := func(d time.Duration) {
 			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(10 * time.Second) {
 				messages += w.PutHome([]uint32{1, 20, 40, 60}, 1)
@@ -203,9 +203,9 @@ func TestTheHistoryAndTheDaysSumOutliveTheirWriters(t *testing.T) {
 		}
 		sum := func(when string, least float64) {
 			t.Helper()
-			spent := w.asked().Since(before)
+			spent := asked(w).Since(before)
 			spent.Queue -= uint64(messages)
-			s := w.status(status.Options{})
+			s := w.Status(status.Options{})
 			want := s.Money.Prices.Cost(float64(spent.Queue), float64(spent.Table))
 			if c := s.Money.DayCost; c == nil || *c > 1.02*want || *c < least*want {
 				t.Errorf("%s: the day costs %v, and what was asked %v", when, *c, want)

@@ -64,11 +64,11 @@ func TestSimulationOfRunsRolledBackWhileTheTableIsInTrouble(t *testing.T) {
 // An account that is in trouble when a distributor begins may get its poison queue from
 // no other message for as long as that goes on: what is to be quarantined came back for ever.
 func TestAMissingPoisonQueueIsMadeByWhoNeedsIt(t *testing.T) {
-	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+	testworld.In(t, testworld.Plain, 1, 1, nil, func(t *testing.T, w *testworld.World) {
 		poison := workload.PoisonQueue(w.Cfg.Workload)
 		must(t, w.Queue("accounta", poison).Drop(t.Context()))
 		w.Put("accounta", "work-00", 3, 2)
-		w.drain(pump.HandlerFunc(func(context.Context, *pump.Task) error { return pump.Reject(testworld.ErrFlop) }), processor.Options{})
+		testworld.Ran(w, processor.New, "p", pump.HandlerFunc(func(context.Context, *pump.Task) error { return pump.Reject(testworld.ErrFlop) }), processor.Options{UntilIdle: 2 * time.Minute})
 		if n := w.Count("accounta", poison); n != 3 {
 			t.Errorf("%d messages in the poison queue, want 3", n)
 		}
@@ -84,9 +84,9 @@ func TestAMissingPoisonQueueIsMadeByWhoNeedsIt(t *testing.T) {
 // A distributor that is there to replace others ended with an error when the
 // control account was dark, as it began, for longer than control tries a request.
 func TestAnElectedDistributorWaitsForTheControlAccountAtItsStart(t *testing.T) {
-	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+	testworld.In(t, testworld.Plain, 1, 1, nil, func(t *testing.T, w *testworld.World) {
 		dark := w.Sim.Inject(azsim.Rule{Instance: "d", Service: "table", Fault: azsim.FailBefore})
-		s := w.startDistributor(w.distributor("d", &testworld.ListSource{Print: "a", N: 100}, distributor.Options{Every: time.Hour}))
+		s := testworld.Begun(w, distributor.New, "d", &testworld.ListSource{Print: "a", N: 100}, distributor.Options{Every: time.Hour})
 		time.Sleep(10 * time.Minute)
 		dark.Remove()
 		time.Sleep(time.Minute)
@@ -102,9 +102,9 @@ func TestAnElectedDistributorWaitsForTheControlAccountAtItsStart(t *testing.T) {
 
 // To be told to stop is no error, also while the control account is dark (Distributor.Run).
 func TestAnElectedDistributorToldToStopAtItsStartIsNoError(t *testing.T) {
-	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+	testworld.In(t, testworld.Plain, 1, 1, nil, func(t *testing.T, w *testworld.World) {
 		w.Sim.Inject(azsim.Rule{Instance: "d", Service: "table", Fault: azsim.FailBefore})
-		s := w.startDistributor(w.distributor("d", &testworld.ListSource{Print: "a", N: 100}, distributor.Options{Every: time.Hour}))
+		s := testworld.Begun(w, distributor.New, "d", &testworld.ListSource{Print: "a", N: 100}, distributor.Options{Every: time.Hour})
 		time.Sleep(90 * time.Second)
 		s.Stop()
 		if err := s.Wait(); err != nil {
@@ -116,17 +116,17 @@ func TestAnElectedDistributorToldToStopAtItsStartIsNoError(t *testing.T) {
 // A processor that waits for the row of an earlier process of its name to be dead ended with an
 // error when the control account was dark meanwhile; so did one that was itself declared dead then.
 func TestAProcessorThatCannotJoinForLongGoesOnTrying(t *testing.T) {
-	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+	testworld.In(t, testworld.Plain, 1, 1, nil, func(t *testing.T, w *testworld.World) {
 		cfg := w.Config("old", 1)
 		cfg.Instance = "p"
 		old, err := processor.New(cfg, &testworld.Seen{}, processor.Options{})
 		must(t, err)
-		before := w.start(old)
+		before := testworld.Start(w.T, old)
 		time.Sleep(10 * time.Second)
 		w.Sim.Inject(azsim.Rule{Instance: "old", Fault: azsim.FailBefore}) // it dies
 		before.Stop()
 		h := &testworld.Seen{}
-		p := w.start(w.processor(h, processor.Options{}))
+		p := testworld.Begun(w, processor.New, "p", h, processor.Options{})
 		time.Sleep(3 * time.Second)
 		dark := w.Fault(azsim.Rule{Service: "table", Fault: azsim.FailBefore})
 		time.Sleep(5 * time.Minute)

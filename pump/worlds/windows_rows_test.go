@@ -98,9 +98,9 @@ var windowRows = []windowRow{
 	},
 	{
 		number: "18", window: "a task ends its process", done: "blame by splitting; an attempt is written down before a suspect is opened; the dequeue count alone condemns no task",
-		play:  []func(*testing.T){TestWindow18ADequeueCountAloneNeverQuarantines, TestP42TheOneTaskThatKillsItsProcessIsFoundBySplitting},
+		play:  []func(*testing.T){TestWindow18ADequeueCountAloneNeverQuarantines},
 		many:  true,
-		tests: []string{"worlds.TestP42OfSeveralGuiltyTasksEachIsFoundAndNobodyElse"},
+		tests: []string{"trial.TestP42TheOneTaskThatKillsItsProcessIsFoundBySplitting", "trial.TestP42OfSeveralGuiltyTasksEachIsFoundAndNobodyElse"},
 	},
 	{
 		number: "19", window: "a decompression bomb", done: "opened within hard limits; the excess is quarantine, not retry",
@@ -199,13 +199,13 @@ var windowRows = []windowRow{
 		number: "34b", window: "a run or a key is paused, or resumed, while messages are in flight",
 		done:  "what is in hand and not begun goes back, and goes back again whenever it is met; what a crash leaves of a put beside its message is a copy (7). The mark is one write, and by a view of before the last one known holds. A mark that is lost is a resume: `status` shows it no more",
 		play:  []func(*testing.T){TestARunIsPausedAgainWhileItsMessagesAreHidden, TestAPauseHoldsWhileTheControlAccountIsDark},
-		tests: []string{"worlds.TestARunThatIsPausedWaitsOutOfTheWay", "worlds.TestAKeyThatIsPausedWaitsOutOfTheWay"},
+		tests: []string{"processor.TestARunThatIsPausedWaitsOutOfTheWay", "processor.TestAKeyThatIsPausedWaitsOutOfTheWay"},
 	},
 	{
 		number: "35", window: "a graceful stop", done: "no Get any more; what runs is finished, the rest made visible again",
 		plan:  "work 3s\n0.3s start p2\n5s stop p1",
 		hits:  []string{"stop"},
-		tests: []string{"worlds.TestWindow35AGracefulStopFinishesWhatRunsAndReturnsWhatWasNotStarted", "worlds.TestWindow35AHardStopEndsHandlersAndReturnsTheirTasksWithoutAnAttempt", "worlds.TestWindow35AGetUnderWayAtTheStopIsWaitedForAndItsMessagesReleased"},
+		tests: []string{"processor.TestWindow35AGracefulStopFinishesWhatRunsAndReturnsWhatWasNotStarted", "processor.TestWindow35AHardStopEndsHandlersAndReturnsTheirTasksWithoutAnAttempt", "processor.TestWindow35AGetUnderWayAtTheStopIsWaitedForAndItsMessagesReleased"},
 	},
 	{
 		number: "36", window: "an account comes back without its last writes, or with old messages", done: "old messages are copies (30); `distributor runs repair` puts again what is not recorded; a message of another program that comes back after its delete was acknowledged is done again, as `once` cannot promise",
@@ -220,7 +220,7 @@ var windowRows = []windowRow{
 		number: "36c", window: "the rows of a run come back as they were before it, or are gone",
 		done:  "its distributor makes them again, loudly; without it the next leader makes the run again as broken, and begins another. What processors met meanwhile is in quarantine as that of an unknown run, to be redriven. A run that is open again, and whose distributor is gone, is abandoned: `distributor runs repair` seals it. One that was closed and forgotten and is sealed again ends after a quiet hour, with a warning",
 		play:  []func(*testing.T){TestTheRowsOfARunThatAreGoneAreMadeAgainLoudly},
-		tests: []string{"worlds.TestARunWhoseRowIsGoneWhenItsLeaderDiesIsBrokenAndAnotherBegins", "worlds.TestARunThatIsOpenAgainIsSealedAndClosedAgain", "closing.TestAClosedRunThatIsSealedAgainEndsByItselfLoudly"},
+		tests: []string{"distributor.TestARunWhoseRowIsGoneWhenItsLeaderDiesIsBrokenAndAnotherBegins", "distributor.TestARunThatIsOpenAgainIsSealedAndClosedAgain", "closing.TestAClosedRunThatIsSealedAgainEndsByItselfLoudly"},
 	},
 	{
 		number: "36d", window: "the workload's row comes back with an older map",

@@ -268,7 +268,7 @@ func testName(test func(*testing.T)) string {
 // testFolders is where the tests of a package are.
 var testFolders = map[string]string{
 	"worlds": ".", "closing": "../internal/closing", "quarantine": "../quarantine",
-	"record": "../processor/internal/record", "settle": "../processor/internal/settle", "processor": "../processor", "distributor": "../distributor", "source": "../source",
+	"record": "../processor/internal/record", "settle": "../processor/internal/settle", "trial": "../processor/internal/trial", "processor": "../processor", "distributor": "../distributor", "source": "../source",
 	"row": "../internal/row", "election": "../internal/election", "cluster": "../internal/cluster", "ledger": "../internal/ledger",
 	"codec": "../../codec", "azure": "../storage/azure", "storagetest": "../storage/storagetest", "azsim": "../../loadtest/azsim",
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
+	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -82,12 +82,12 @@ func TestARunThatIsNotAmongThoseThatLiveIsClosedToo(t *testing.T) {
 
 func TestARunWithoutTasksIsClosedAtOnce(t *testing.T) {
 	testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
-		if row := distributed(w, 0); row.State != workload.RunClosed {
+		if row := testworld.Distributed(w, distributor.New, 0); row.State != workload.RunClosed {
 			t.Errorf("it is %s", row.State)
 		}
 	})
 	testworld.In(t, testworld.Plain, 1, 2, nil, func(t *testing.T, w *testworld.World) {
-		if row := distributed(w, 0); row.State != workload.RunSealed {
+		if row := testworld.Distributed(w, distributor.New, 0); row.State != workload.RunSealed {
 			t.Errorf("at-least-once: it is %s, and no row says what is done", row.State)
 		}
 	})
@@ -96,7 +96,7 @@ func TestARunWithoutTasksIsClosedAtOnce(t *testing.T) {
 // One of several processors does it when the distributor is gone.
 func TestTheFirstProcessorClosesRuns(t *testing.T) {
 	testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
-		run := distributed(w, 500)
+		run := testworld.Distributed(w, distributor.New, 500)
 		var all []*testworld.Started[*processor.Processor, processor.Summary]
 		var h testworld.Seen
 		for i := range 3 {
@@ -223,15 +223,10 @@ func TestOnePassClosesEveryRunThatIsDone(t *testing.T) {
 	})
 }
 
-// rowsOf are a partition of the control table as it is now; Restore brings it back.
-func rowsOf(w *testworld.World, partition string) *azsim.Snapshot {
-	return w.Sim.Snapshot("accounta", row.TableName, partition)
-}
-
 func TestARunIsStuckWhenTheQueuesAreEmptyAndTasksAreMissing(t *testing.T) {
 	proof.Only(t)
 	testworld.In(t, testworld.Once, 2, 2, nil, func(t *testing.T, w *testworld.World) {
-		run, s := distributed(w, 500), w.Scribe()
+		run, s := testworld.Distributed(w, distributor.New, 500), w.Scribe()
 		lost := fullSegment(t, run.Sealed, 3)
 		done := testworld.Below(run.Sealed)
 		done[lost] = codec.MakeNSet(1)
@@ -266,7 +261,7 @@ func TestARunIsStuckWhenTheQueuesAreEmptyAndTasksAreMissing(t *testing.T) {
 // Other programs' queues hold no task of a run, however many messages they put there.
 func TestARunIsStuckWhateverWaitsInForeignQueues(t *testing.T) {
 	testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
-		run, _ := distributed(w, 50), w.Scribe()
+		run, _ := testworld.Distributed(w, distributor.New, 50), w.Scribe()
 		proof.Must(t, w.Queue("accounta", "orders").Create(t.Context()))
 		cfg := w.Operator()
 		cfg.Accounts[0].Foreign = []string{"orders"}
@@ -285,7 +280,7 @@ func TestARunIsStuckWhateverWaitsInForeignQueues(t *testing.T) {
 func TestARunIsNotStuckWhileAnythingIsRecordedOrAQueueMayHoldSomething(t *testing.T) {
 	t.Run("something is recorded", func(t *testing.T) {
 		testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
-			run, s := distributed(w, 500), w.Scribe()
+			run, s := testworld.Distributed(w, distributor.New, 500), w.Scribe()
 			w.Empty()
 			lost := fullSegment(t, run.Sealed, 3)
 			g := wait(w, t.Context(), run.ID, pump.WaitOptions{StuckAfter: 30 * time.Second})
@@ -306,7 +301,7 @@ func TestARunIsNotStuckWhileAnythingIsRecordedOrAQueueMayHoldSomething(t *testin
 	})
 	t.Run("an account is dark", func(t *testing.T) {
 		testworld.In(t, testworld.Once, 2, 2, nil, func(t *testing.T, w *testworld.World) {
-			run := distributed(w, 100)
+			run := testworld.Distributed(w, distributor.New, 100)
 			w.Empty()
 			w.Fault(azsim.Rule{Instance: "waiter", Account: "accountb", Service: "queue", Fault: azsim.FailBefore})
 			g := wait(w, t.Context(), run.ID, pump.WaitOptions{})
@@ -318,7 +313,7 @@ func TestARunIsNotStuckWhileAnythingIsRecordedOrAQueueMayHoldSomething(t *testin
 	})
 	t.Run("a queue is not always empty", func(t *testing.T) {
 		testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
-			run := distributed(w, 100)
+			run := testworld.Distributed(w, distributor.New, 100)
 			w.Empty()
 			g := wait(w, t.Context(), run.ID, pump.WaitOptions{})
 			for range 20 { // another run's, or one that is passed on

@@ -35,14 +35,6 @@ func fullSegment(t *testing.T, sealed []uint64, tasks uint64) uint32 {
 	return 0
 }
 
-// distributed is a run of n tasks in a world of mode once, sealed, and nothing done yet.
-func distributed(w *testworld.World, n int) workload.Run {
-	w.T.Helper()
-	summary, err := testworld.Made(w, distributor.New, "d", &testworld.ListSource{Print: "a", N: n}, distributor.Options{}).Run(w.T.Context())
-	proof.Must(w.T, err)
-	return w.RunRow(summary.Run)
-}
-
 // waiting is a Wait that goes on.
 type waiting struct {
 	pump.Completion
@@ -80,7 +72,7 @@ func (g *waiting) over() bool {
 // P4.5: the end of waiting is decided by what is recorded and not by what the queues count.
 func TestWaitingEndsWhenEveryTaskIsRecordedAndNotBefore(t *testing.T) {
 	testworld.In(t, testworld.Once, 2, 2, nil, func(t *testing.T, w *testworld.World) {
-		run, s := distributed(w, 1000), w.Scribe()
+		run, s := testworld.Distributed(w, distributor.New, 1000), w.Scribe()
 		w.Collect() // no queue shows a message any more, and nothing is done
 		g := wait(w, t.Context(), run.ID, pump.WaitOptions{StuckAfter: time.Hour})
 		time.Sleep(2 * time.Minute)
@@ -124,7 +116,7 @@ func TestWaitingEndsWhenEveryTaskIsRecordedAndNotBefore(t *testing.T) {
 
 func TestTasksInQuarantineEndTheWaitingAndAreReportedApart(t *testing.T) {
 	testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
-		run, s := distributed(w, 500), w.Scribe()
+		run, s := testworld.Distributed(w, distributor.New, 500), w.Scribe()
 		bad := fullSegment(t, run.Sealed, 3)
 		done := testworld.Below(run.Sealed)
 		var rest codec.NSet
@@ -223,7 +215,7 @@ func TestAnOpenRunWhoseDistributorIsGoneIsStuck(t *testing.T) {
 // C2: waiting ends when the time given for it does.
 func TestWaitingEndsWithItsTimeout(t *testing.T) {
 	testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
-		run := distributed(w, 100)
+		run := testworld.Distributed(w, distributor.New, 100)
 		began := time.Now()
 		c, err := runs.Wait(t.Context(), w.Config("waiter", 2), run.ID, pump.WaitOptions{Timeout: 20 * time.Second})
 		if took := time.Since(began); !errors.Is(err, pump.ErrTimeout) || took < 20*time.Second || took > 21*time.Second || c.State != pump.RunWaiting || c.Tasks != 100 {
@@ -242,7 +234,7 @@ func TestWaitingEndsWithItsTimeout(t *testing.T) {
 func TestWaitingSaysThatNoProcessorIsRunning(t *testing.T) {
 	testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
 		const line = "no processor is running"
-		run := distributed(w, 100)
+		run := testworld.Distributed(w, distributor.New, 100)
 		g := wait(w, t.Context(), run.ID, pump.WaitOptions{StuckAfter: time.Hour})
 		time.Sleep(5 * time.Second)
 		if n := w.Logged(line); n != 1 {
@@ -265,7 +257,7 @@ func TestWaitingSaysThatNoProcessorIsRunning(t *testing.T) {
 func TestWaitingSaysThatTheWorkloadIsPaused(t *testing.T) {
 	testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
 		const line = "the workload is paused; the tasks wait"
-		run := distributed(w, 100)
+		run := testworld.Distributed(w, distributor.New, 100)
 		if _, err := workloads.Pause(t.Context(), w.Config("operator", 2), "me", workloads.PauseOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -289,7 +281,7 @@ func TestWaitingSaysThatTheWorkloadIsPaused(t *testing.T) {
 // C13: who waits knows half a second after the last task was recorded, and the figures say so.
 func TestTheEndOfARunIsKnownWithinHalfASecond(t *testing.T) {
 	testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
-		run, s := distributed(w, 100), w.Scribe()
+		run, s := testworld.Distributed(w, distributor.New, 100), w.Scribe()
 		began := time.Now()
 		g := wait(w, t.Context(), run.ID, pump.WaitOptions{})
 		time.Sleep(50 * time.Second)
@@ -328,7 +320,7 @@ func TestARunThatBrokeOrIsNotThereIsNotWaitedFor(t *testing.T) {
 
 func TestADarkControlAccountIsWaitedForAndEndsNoWaiting(t *testing.T) {
 	testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
-		run, s := distributed(w, 100), w.Scribe()
+		run, s := testworld.Distributed(w, distributor.New, 100), w.Scribe()
 		g := wait(w, t.Context(), run.ID, pump.WaitOptions{})
 		time.Sleep(5 * time.Second)
 		dark := w.Fault(azsim.Rule{Instance: "waiter", Fault: azsim.FailBefore})
@@ -346,7 +338,7 @@ func TestADarkControlAccountIsWaitedForAndEndsNoWaiting(t *testing.T) {
 
 func TestWhoIsToldToStopWaitingSaysHowFarItWas(t *testing.T) {
 	testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
-		run, s := distributed(w, 100), w.Scribe()
+		run, s := testworld.Distributed(w, distributor.New, 100), w.Scribe()
 		some := map[uint32]codec.NSet{fullSegment(t, run.Sealed, 1): codec.MakeNSet(0)}
 		s.Record(run.ID, some, nil)
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -362,7 +354,7 @@ func TestWhoIsToldToStopWaitingSaysHowFarItWas(t *testing.T) {
 // More can be recorded of a run than the run has only if a row is not what it was.
 func TestMoreRecordedThanSealedIsAnErrorThatNamesTheSegment(t *testing.T) {
 	testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
-		run, s := distributed(w, 100), w.Scribe()
+		run, s := testworld.Distributed(w, distributor.New, 100), w.Scribe()
 		odd := fullSegment(t, run.Sealed, 1)
 		sets := testworld.Below(run.Sealed)
 		var more codec.NSet

@@ -12,6 +12,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
@@ -221,7 +222,7 @@ func TestAClosedRunThatIsSealedAgainEndsByItselfLoudly(t *testing.T) {
 		account, queue := w.Home(7)
 		h := &testworld.Seen{}
 		id := w.OneTask(7)
-		sealed := rowsOf(w, "work.runs")
+		sealed := w.Sim.Snapshot("accounta", row.TableName, "work.runs")
 		p := testworld.Begun(w, processor.New, "p", h, processor.Options{})
 		w.Within(5*time.Minute, "the run is closed", func() bool { return w.RunRow(id).State == workload.RunClosed })
 		time.Sleep(2 * time.Minute)

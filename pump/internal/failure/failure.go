@@ -75,10 +75,6 @@ const (
 	End             // the process, the run or the command ends with the error
 )
 
-func (a Action) String() string {
-	return [...]string{"undecided", "wait", "go round", "give back", "end"}[a]
-}
-
 // Decision is what follows from a failure.
 type Decision struct {
 	Do   Action

@@ -374,3 +374,7 @@ func TestEachTableOfFailuresNamesEachWayToFail(t *testing.T) {
 		}
 	}
 }
+
+func (a Action) String() string {
+	return [...]string{"undecided", "wait", "go round", "give back", "end"}[a]
+}

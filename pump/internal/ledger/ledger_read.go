@@ -309,7 +309,7 @@ func (r *SegmentRecord) Quarantined(run codec.RunID) iter.Seq2[uint64, uint32] {
 		if b == nil {
 			return
 		}
-		for _, index := range sortedIndexes(b.chunks) {
+		for _, index := range slices.Sorted(maps.Keys(b.chunks)) {
 			c := b.chunks[index]
 			for low := c.nextPoison(0, chunkSize); low < chunkSize; low = c.nextPoison(low+1, chunkSize) {
 				generation, _ := c.quarantined(low)
@@ -402,8 +402,4 @@ func (l *Ledger) loadFor(ctx context.Context, segment uint32, h *ledgerHead) (*i
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)
 	defer cancel()
 	return l.load(ctx, segment, h)
-}
-
-func sortedIndexes(chunks map[uint64]*chunk) []uint64 {
-	return slices.Sorted(maps.Keys(chunks))
 }

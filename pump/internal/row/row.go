@@ -95,8 +95,8 @@ func (r Row[T]) readWithNonce(ctx context.Context) (v Version[T], nonce string, 
 	return v, nonce, err
 }
 
-// bounded gives one request its time. If ctx ends at the same instant, its own timer is the only one: the
-// caller must not see one end without the other.
+// bounded gives one request its time. If ctx ends at the same instant, its own timer is the only
+// one: the caller must not see one end without the other.
 func bounded(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	if end, ok := ctx.Deadline(); ok && time.Until(end) <= d {
 		return context.WithCancel(ctx)

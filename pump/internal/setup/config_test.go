@@ -9,9 +9,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/distributor"
-	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
@@ -229,25 +227,6 @@ func TestMoreQueuesThanSegmentsAreRefusedWithTheReasonAndTheFix(t *testing.T) {
 	}
 }
 
-func TestAnAccountWithMoreQueuesThanThereAreSegmentsLeftIsNotAdded(t *testing.T) {
-	testworld.In(t, testworld.Plain, 3, 2, nil, func(t *testing.T, w *testworld.World) {
-		w.Cfg.Workload = "town"
-		two := w.Cfg
-		two.Accounts = two.Accounts[:2]
-		f := queues.Open(&two)
-		spec := setup.SpecOf(&setup.Config{Config: two})
-		spec.Segments = 4
-		proof.Must(t, proof.ErrOf(workload.Ensure(t.Context(), f.Control, spec)))
-		e := refused(t, proof.ErrOf(accounts.Add(t.Context(), w.Operator(), "accountc")), "with it the workload would have 6 queues, but it has 4 segments")
-		if !strings.Contains(e.Fix, "use at most 0 queues of it") || states(w) != "a active 2, b active 2, c unused 2" {
-			t.Errorf("%v; %s", e, states(w))
-		}
-		if _, err := w.Queue("accountc", "town-00").Count(t.Context()); err == nil {
-			t.Error("its queues were made")
-		}
-	})
-}
-
 // A workload that was made with more or fewer accounts has another number of queues than the
 // default is now.
 func TestTheDefaultNumberOfQueuesIsNoClaimAboutAWorkloadThatExists(t *testing.T) {
@@ -264,30 +243,18 @@ func TestTheDefaultNumberOfQueuesIsNoClaimAboutAWorkloadThatExists(t *testing.T)
 	})
 }
 
-// states are the accounts of the stored map with their states and queues.
-func states(w *testworld.World) string {
-	uses, err := accounts.List(w.T.Context(), w.Operator())
-	proof.Must(w.T, err)
-	var all []string
-	for _, u := range uses {
-		all = append(all, fmt.Sprintf("%s %s %d", strings.TrimPrefix(u.Name, "account"), u.State, u.Queues))
-	}
-	return strings.Join(all, ", ")
-}
-
-// refused checks that an error is an accounts.Error with a text, and says nothing of storage.
-func refused(t *testing.T, err error, text string) *accounts.Error {
-	t.Helper()
-	e, ok := errors.AsType[*accounts.Error](err)
-	if !ok || !strings.Contains(err.Error(), text) || err.Error() != e.Error() {
-		t.Fatalf("%v is no refusal with %q", err, text)
-	}
-	return e
-}
-
 // rival makes a second workload of the same name, with its rows in account i.
 func rival(w *testworld.World, i int, shards []shardmap.Shard) {
 	w.T.Helper()
 	spec := workload.Spec{Name: w.Cfg.Workload, Delivery: string(w.Cfg.Delivery), Shards: shards}
 	proof.Must(w.T, proof.ErrOf(workload.Ensure(w.T.Context(), w.Cfg.Accounts[i].Storage.Table(row.TableName), spec)))
+}
+
+func TestMaxRateOutOfRangeIsAMistakeInTheConfiguration(t *testing.T) {
+	for _, rate := range []float64{-1, 1e-9, 1e10} {
+		err := setup.CheckMaxRate(rate)
+		if _, ok := errors.AsType[*pump.ConfigError](err); !ok {
+			t.Errorf("%v: %v", rate, err)
+		}
+	}
 }

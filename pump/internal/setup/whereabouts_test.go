@@ -16,7 +16,6 @@ import (
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/gates"
-	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/processor"
@@ -105,24 +104,6 @@ func TestTheSameAccountUnderTwoNamesIsRefused(t *testing.T) {
 	}
 }
 
-// B5: a member that knows the account's rivals only joins between the look and the change.
-func TestAnAccountIsTakenBackIfAMemberThatCannotReadItJoinsMeanwhile(t *testing.T) {
-	testworld.InThree(t, func(t *testing.T, w *testworld.World) {
-		cfg := w.Operator()
-		joined := false
-		cfg.Accounts[2].Storage = beforeCreate{cfg.Accounts[2].Storage, func() {
-			if !joined {
-				joined = true
-				w.Joined("late", cluster.RoleProcessor, cluster.Report{Accounts: []string{"accounta", "accountb"}})
-			}
-		}}
-		e := refused(t, proof.ErrOf(accounts.Add(t.Context(), cfg, "accountc")), "processes joined meanwhile")
-		if !strings.Contains(e.Problem, "late") || states(w) != "a active 2, b active 2, c draining 2" {
-			t.Errorf("%v; %s", e, states(w))
-		}
-	})
-}
-
 // B5: who joins after the second look sees the new map, and must not work with it.
 func TestAProcessorRefusesAnAccountThatWasAddedWhileItJoined(t *testing.T) {
 	testworld.InThree(t, func(t *testing.T, w *testworld.World) {
@@ -144,28 +125,6 @@ func TestAProcessorRefusesAnAccountThatWasAddedWhileItJoined(t *testing.T) {
 			t.Error(s.Err)
 		}
 	})
-}
-
-// beforeCreate is an account in which something happens before a queue is made.
-type beforeCreate struct {
-	storage.Account
-	then func()
-}
-
-type createdQueue struct {
-	storage.Queue
-	then func()
-}
-
-func (a beforeCreate) Queue(name string) storage.Queue {
-	return createdQueue{a.Account.Queue(name), a.then}
-}
-
-func (q createdQueue) Create(ctx context.Context) error {
-	if strings.HasSuffix(q.Name(), "-poison") {
-		q.then()
-	}
-	return q.Queue.Create(ctx)
 }
 
 // reordered is the configuration with its accounts in the opposite order.
@@ -259,16 +218,7 @@ func (r *racer) shuffled(life int) {
 
 // start is the start of a distributor, until there is a workload and its queues.
 func (r *racer) start(ctx context.Context) {
-	r.err = prepared(ctx, r.config)
-}
-
-// prepared is the start of a distributor.
-func prepared(ctx context.Context, c pump.Config) error {
-	d, err := distributor.New(c, &testworld.ListSource{Print: "list", N: 10}, distributor.Options{})
-	if err == nil {
-		err = d.Prepare(ctx)
-	}
-	return err
+	r.err = testworld.Prepared(ctx, distributor.New, r.config)
 }
 
 // startAndDie starts, and dies at some request: before it, or when it has acted.

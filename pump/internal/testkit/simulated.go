@@ -33,9 +33,7 @@ func OnSim(t *testing.T, test func(t *testing.T, sim *azsim.Sim)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		sim := Simulated()
-		if err := OverTheWire(t, sim, "setup").Create(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, OverTheWire(t, sim, "setup").Create(t.Context()))
 		test(t, sim)
 	})
 }

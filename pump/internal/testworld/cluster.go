@@ -3,7 +3,6 @@ package testworld
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -210,23 +209,6 @@ func Owns(v *cluster.View, instance string) (segments []uint32) {
 		}
 	}
 	return segments
-}
-
-// QueueOf is the queue of a shard of the map.
-func (w *World) QueueOf(m *shardmap.Map, i int) (account, queue string) {
-	return m.Shards[i].Account, m.Shards[i].Queue
-}
-
-// ForeignOf is a text that no distributor made, of a segment.
-func (w *World) ForeignOf(m *shardmap.Map, segment uint32) []byte {
-	for i := range 10_000 {
-		text := fmt.Appendf(nil, "plain text %d", i)
-		if shardmap.Segment(text, m.Segments) == segment {
-			return text
-		}
-	}
-	w.T.Fatal("none found")
-	return nil
 }
 
 // ChangeMap changes the shards of the workload as an operator does.

@@ -1,9 +1,12 @@
 package testworld
 
 import (
+	"context"
+
 	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/source"
 )
 
 // What most worlds are of: any workload, one of delivery mode once, and one whose segments have no
@@ -33,6 +36,28 @@ func Begun[P runner[S], S, H, O any](
 	w *World, n func(pump.Config, H, O) (P, error), instance string, of any, o O,
 ) *Started[P, S] {
 	return Start(w.T, Made(w, n, instance, of, o))
+}
+
+// Distributed is a run of so many tasks, by a distributor's New, sealed in a world of mode once,
+// with nothing done yet.
+func Distributed[P runner[S], S, O any](
+	w *World, n func(pump.Config, source.Source, O) (P, error), tasks int,
+) workload.Run {
+	var o O
+	Ran(w, n, "d", &ListSource{Print: "a", N: tasks}, o)
+	return w.RunRow(w.Newest())
+}
+
+// Prepared is the start of a distributor, by its New.
+func Prepared[P interface{ Prepare(context.Context) error }, O any](
+	ctx context.Context, n func(pump.Config, source.Source, O) (P, error), c pump.Config,
+) error {
+	var o O
+	d, err := n(c, &ListSource{Print: "list", N: 10}, o)
+	if err == nil {
+		err = d.Prepare(ctx)
+	}
+	return err
 }
 
 // Ran is what a half says that has run until it ended by itself.

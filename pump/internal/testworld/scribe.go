@@ -104,6 +104,15 @@ func (w *World) Scribe() *Scribe {
 	return s
 }
 
+// FenceAt makes another the writer of a segment's ledger under an epoch.
+func (w *World) FenceAt(segment uint32, epoch uint64) {
+	_, f, row := w.opened("another")
+	l := ledger.Open(f.Control, row, ledger.Options{Instance: "another", Record: true})
+	if _, err := l.Fence(w.T.Context(), []cluster.Hold{{Segment: segment, Epoch: epoch}}); err != nil {
+		w.T.Error(err)
+	}
+}
+
 // Record records tasks of a run by segment, as done or in quarantine.
 func (s *Scribe) Record(run pump.RunID, done, quarantined map[uint32]codec.NSet) {
 	byPartition := map[int][]*ledger.Entry{}

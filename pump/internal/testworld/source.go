@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -98,7 +96,7 @@ func (w *World) Collect() Delivered {
 // Found is one message as it lay in a queue.
 type Found struct {
 	Account, Queue string
-	segment        uint32
+	Segment        uint32
 	Inserted       time.Time
 }
 
@@ -190,25 +188,9 @@ func (got Delivered) Expect(
 // RunRow reads the row of a run.
 func (w *World) RunRow(id pump.RunID) workload.Run {
 	w.T.Helper()
-	f := queues.Open(&w.Cfg)
-	r, err := workload.NewRuns(f.Control, w.Cfg.Workload).Get(w.T.Context(), id)
+	r, err := w.AllRuns().Get(w.T.Context(), id)
 	proof.Must(w.T, err)
 	return r
-}
-
-// Sum adds up.
-func Sum(counts []uint64) (n uint64) {
-	for _, c := range counts {
-		n += c
-	}
-	return n
-}
-
-// Choice is which of its segment's choices a message lay in; -1 for none of them.
-func (f Found) Choice(m *shardmap.Map) int {
-	return slices.IndexFunc(m.Choices(f.segment), func(i int) bool {
-		return m.Shards[i].Account == f.Account && m.Shards[i].Queue == f.Queue
-	})
 }
 
 // Poison puts a message into an account's quarantine: an envelope of one task for each key.

@@ -71,9 +71,7 @@ func In(
 		w.Cfg = cfg.Config
 		f := queues.Open(&w.Cfg)
 		spec.Name, spec.Shards, spec.Delivery = cfg.Workload, setup.Shards(w.Cfg), string(cfg.Delivery)
-		if _, err := workload.Ensure(t.Context(), f.Control, spec); err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, proof.ErrOf(workload.Ensure(t.Context(), f.Control, spec)))
 		var qs []*queues.Queue
 		for _, s := range setup.Shards(w.Cfg) {
 			sh, err := f.Queue(s.Account, s.Queue)
@@ -88,9 +86,7 @@ func In(
 		for _, q := range qs {
 			g.Go(func() error { return queues.Create(ctx, q, waits.Jitter(cfg.Instance), cfg.Log) })
 		}
-		if err := g.Wait(); err != nil {
-			t.Fatal(err)
-		}
+		proof.Must(t, g.Wait())
 		w.Run = w.NewRun()
 		t.Cleanup(func() {
 			if t.Failed() {
@@ -108,11 +104,7 @@ func (w *World) NewRun() pump.RunID {
 	w.T.Helper()
 	w.runs++ // not a random one: those that list runs read its row (P9)
 	id := pump.RunID{0: 0xf0, 15: w.runs}
-	f := queues.Open(&w.Cfg)
-	if err := workload.NewRuns(f.Control, w.Cfg.Workload).Create(w.T.Context(),
-		workload.Run{ID: id}); err != nil {
-		w.T.Fatal(err)
-	}
+	proof.Must(w.T, w.AllRuns().Create(w.T.Context(), workload.Run{ID: id}))
 	return id
 }
 
@@ -305,9 +297,7 @@ func (w *World) PassAround(account, queue string, n int) {
 		ms, err := q.Get(w.T.Context(), storage.MaxGet, time.Minute)
 		proof.Must(w.T, err)
 		for _, m := range ms {
-			if _, err := q.Renew(w.T.Context(), m.Receipt, 0); err != nil {
-				w.T.Fatal(err)
-			}
+			proof.Must(w.T, proof.ErrOf(q.Renew(w.T.Context(), m.Receipt, 0)))
 		}
 	}
 }

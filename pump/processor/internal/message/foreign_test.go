@@ -213,3 +213,56 @@ func TestACopyOfARedrivenTaskOfAnEndedRunIsRecognisedAfterItsMessageWasDeleted(t
 		}
 	})
 }
+
+// A message of a foreign queue that was brought home, and whose delete was lost, may come again
+// when its reader can read the queue again. The owner of its segment is another process, whose
+// queues all answer. It must know the message's name until then.
+func TestNoNameGoesForItsAgeWhileAnotherProcessorCannotReadAForeignQueue(t *testing.T) {
+	testworld.In(t, testworld.Once, 2, 1, nil, func(t *testing.T, w *testworld.World) {
+		foreign := []string{"orders-1", "orders-2"} // neighbours by name have different readers
+		m := w.ChangeMap(func(shards []shardmap.Shard) []shardmap.Shard {
+			for _, queue := range foreign {
+				proof.Must(t, w.Queue("accountb", queue).Create(t.Context()))
+				shards = append(shards, shardmap.Shard{Account: "accountb", Queue: queue, State: shardmap.Foreign})
+			}
+			return shards
+		})
+		fillNames(w, ledger.MaxForeign)
+		for range 3 {
+			account, queue := w.Home(testworld.Greeted)
+			w.PutText(account, queue, testworld.Greeting)
+		}
+		h := &testworld.Seen{}
+		o := processor.Options{Grace: 5 * time.Second}
+		p, q := testworld.Begun(w, processor.New, "p", h, o), testworld.Begun(w, processor.New, "q", h, o)
+		time.Sleep(time.Minute)
+		v := w.View()
+		var dark, puts *azsim.Injection
+		for i, s := range m.Shards {
+			switch {
+			case s.State != shardmap.Foreign:
+			case v.Sweeper(i) != v.Owners[testworld.Greeted].Instance:
+				// It is told to slow down, for which no other one takes its place.
+				dark = w.Sim.Inject(azsim.Rule{
+					Account: s.Account, Object: s.Queue, Fault: azsim.Answer, Operations: []string{"GetMessages"},
+					Instance: v.Sweeper(i),
+				})
+			default: // what waits there is put back again and again, and never anew
+				for range 3 {
+					w.PutText(s.Account, s.Queue, testworld.Greeting)
+				}
+				puts = w.Fault(azsim.Rule{Account: s.Account, Object: s.Queue, Fault: azsim.FailBefore}, "PutMessage")
+			}
+		}
+		time.Sleep(2 * namesKept)
+		h.Expect(t, 0, 0)
+		dark.Remove()
+		w.Within(namesKept+10*time.Minute, "all are handled", func() bool { return h.Tasks() == 6 && w.Left() == 0 })
+		p.End()
+		q.End()
+		h.Expect(t, 6, 6)
+		if dark.Hits() == 0 || puts.Hits() > 0 {
+			t.Errorf("%v; %v", dark, puts)
+		}
+	})
+}

@@ -12,10 +12,7 @@ import (
 	"github.com/queuepump/queuepump/internal/proof"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/cluster"
-	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
-	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
@@ -202,27 +199,6 @@ const (
 	suspectAfter = 3
 )
 
-// fenceOff makes another the writer of a segment's ledger, under an epoch above which there is
-// none.
-func fenceOff(w *testworld.World, segment uint32) {
-	w.T.Helper()
-	fenceAt(w, segment, 1<<53)
-}
-
-// fenceAt makes another the writer of a segment's ledger under an epoch.
-func fenceAt(w *testworld.World, segment uint32, epoch uint64) {
-	w.T.Helper()
-	workload, err := workload.Load(w.T.Context(), w.Table(), w.Cfg.Workload)
-	if err != nil {
-		w.T.Error(err)
-		return
-	}
-	l := ledger.Open(w.Table(), workload, ledger.Options{Instance: "another", Record: true})
-	if _, err := l.Fence(w.T.Context(), []cluster.Hold{{Segment: segment, Epoch: epoch}}); err != nil {
-		w.T.Error(err)
-	}
-}
-
 // P4.2, P3.5: fencing is no attempt. A task that came through its trial and whose result is
 // dropped, because its segment has another owner by now, has its mark taken back.
 func TestP42TheMarkOfATrialWhoseResultIsDroppedIsTakenBack(t *testing.T) {
@@ -252,7 +228,7 @@ func TestP42TheMarkOfATrialWhoseResultIsDroppedIsTakenBack(t *testing.T) {
 					if task.Attempt != attempts+1 {
 						t.Errorf("attempt %d", task.Attempt)
 					}
-					fenceOff(w, segment)
+					w.FenceAt(segment, 1<<53)
 					return nil
 				}), processor.Options{})
 				w.Within(time.Minute, "its result is dropped", func() bool { return w.Logged("results came after another owner") > 0 })

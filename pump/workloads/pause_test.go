@@ -1,0 +1,50 @@
+package workloads_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/queuepump/queuepump/internal/proof"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/workloads"
+)
+
+// A run or key that cannot be paused is refused, and nothing has changed. To pause one that is paused
+// and to resume one that is not changes nothing.
+func TestWhatCannotBePausedIsRefused(t *testing.T) {
+	testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
+		refused := func(part workloads.Part, words string) {
+			t.Helper()
+			_, err := workloads.PausePart(t.Context(), w.Operator(), part, "me")
+			if err == nil || !strings.Contains(err.Error(), words) {
+				t.Errorf("%v, want %q", err, words)
+			}
+		}
+		refused(workloads.Part{Run: "abcd"}, pump.ErrNoRun.Error())
+		refused(workloads.Part{Run: "xyz"}, "is not the id of a run")
+		refused(workloads.Part{}, "0 bytes")
+		refused(workloads.Part{Key: make([]byte, workload.MaxPausedKey+1)}, "513 bytes")
+		ended := w.NewRun()
+		proof.Must(t, w.AllRuns().End(t.Context(), ended, false, "by hand"))
+		refused(workloads.Part{Run: ended.String()}, "nothing of it is started any more")
+		wl, err := workload.Load(t.Context(), w.Table(), w.Cfg.Workload)
+		if err != nil || len(wl.PausedParts) > 0 {
+			t.Errorf("%v, %v", wl.PausedParts, err)
+		}
+		key := func(i int) workloads.Part { return workloads.Part{Key: fmt.Appendf(nil, "key %d", i)} }
+		for i := range workload.MaxPausedParts {
+			proof.Must(t, proof.ErrOf(workloads.PausePart(t.Context(), w.Operator(), key(i), "me")))
+		}
+		refused(key(99), "16 runs and keys are paused")
+		again, err := workloads.PausePart(t.Context(), w.Operator(), key(3), "another")
+		if err != nil || again.Changed || !again.Paused || again.By != "me" {
+			t.Errorf("%+v, %v", again, err)
+		}
+		if c, err := workloads.ResumePart(t.Context(), w.Operator(), key(99)); err != nil || c.Changed || c.Paused {
+			t.Errorf("%+v, %v", c, err)
+		}
+	})
+}
