@@ -128,6 +128,9 @@ func (r *Runs) retireOne(
 		return false, err
 	}
 	if v.Value.Name != "" {
+		if err := r.keepName(ctx, n.run); err != nil {
+			return false, err
+		}
 		writes[0] = r.noteOf(n.run, n.key)
 		writes[0].Entity.Properties[freedProperty] = true
 	}
@@ -136,6 +139,17 @@ func (r *Runs) retireOne(
 		Entity: storage.Entity{Partition: r.partition(), Row: n.run.String(), ETag: v.ETag},
 	})
 	return true, row.RemoveAll(ctx, r.table, writes)
+}
+
+// keepName has a run's election row say that the run was sent. The process that sealed the run may
+// have died before it could, and the row may be gone.
+func (r *Runs) keepName(ctx context.Context, run codec.RunID) error {
+	props := map[string]any{
+		row.FormatProperty: int64(row.Format), "Phase": "idle", "Run": run.String(),
+	}
+	return row.RemoveAll(ctx, r.table, []storage.Write{{Mode: storage.Upsert, Entity: storage.Entity{
+		Partition: ElectionPartition(r.workload), Row: NamedKey(run), Properties: props,
+	}}})
 }
 
 // freeName lets a name be used again whose run's row is gone.

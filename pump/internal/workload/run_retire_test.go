@@ -112,3 +112,49 @@ func TestUnfinishedRunsOfSeveralPagesAreFound(t *testing.T) {
 		}
 	})
 }
+
+// The row of a run with a name goes with its tallies, and its election row says for an hour more that
+// the run was sent, whatever it said. Then both are gone, and the row by time.
+func TestANameIsKeptAnHourLongerThanItsRun(t *testing.T) {
+	testkit.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		runs := NewRuns(testkit.OverTheWire(t, sim, "a"), "city")
+		must(t, runs.table.Create(t.Context()))
+		left := func() (rows []string) {
+			for _, partition := range []string{runs.partition(), ElectionPartition("city")} {
+				for e, err := range runs.table.Query(t.Context(), storage.Query{Partition: partition}) {
+					must(t, err)
+					if phase, _ := e.Properties["Phase"].(string); !strings.HasPrefix(e.Row, "live.") {
+						rows = append(rows, e.Row+phase)
+					}
+				}
+			}
+			return rows
+		}
+		for n, name := range []string{"", "nightly", "nightly, without an election row"} {
+			id := codec.RunID{byte(1 + n)}
+			must(t, runs.Create(t.Context(), Run{ID: id, Name: name, Mode: "named"}))
+			must(t, runs.Seal(t.Context(), id, []uint64{0}))
+			must(t, runs.Close(t.Context(), id))
+			if name == "nightly" {
+				must(t, errOf(runs.table.Write(t.Context(), storage.Write{Mode: storage.Insert, Entity: storage.Entity{
+					Partition: ElectionPartition("city"), Row: NamedKey(id), Properties: map[string]any{"Phase": "running"},
+				}})))
+			}
+		}
+		for after, want := range []int{7, 4, 4, 0} { // three runs with rows by time, an election
+			if after > 0 {
+				_, _, damage, err := runs.Retire(t.Context(), time.Now(), time.Now().Add(-NameKept), "", true)
+				must(t, err)
+				must(t, damage)
+			}
+			rows := left()
+			if len(rows) != want {
+				t.Errorf("after %d times %d rows are left, want %d: %q", after, len(rows), want, rows)
+			}
+			if n := strings.Count(strings.Join(rows, " "), "idle"); want == 4 && n != 2 {
+				t.Errorf("%d names are taken: %q", n, rows)
+			}
+			time.Sleep([]time.Duration{time.Minute, 50 * time.Minute, 11 * time.Minute, 0}[after])
+		}
+	})
+}
