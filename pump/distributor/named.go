@@ -171,9 +171,10 @@ func (d *Distributor) leftOf(
 	return l, nil
 }
 
-// sameSource is an error if a run was begun with another source.
+// sameSource is an error if a run was begun with another source. A row that was made again after it
+// was gone does not tell, and the run is broken (bringBack).
 func (d *Distributor) sameSource(row *workload.Run, r *run) error {
-	if is := d.fingerprint(r.print); row.Fingerprint != is {
+	if is := d.fingerprint(r.print); row.Fingerprint != "" && row.Fingerprint != is {
 		return d.otherSource(fmt.Sprintf("it was begun with %q, and this is %q", row.Fingerprint, is))
 	}
 	return nil
