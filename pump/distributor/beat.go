@@ -111,14 +111,23 @@ func (r *run) putBack(ctx context.Context) bool {
 }
 
 // rowLost is the note of a run whose row was gone when the next leader wanted to continue it.
-const rowLost = "its row was gone when another leader took it over: " +
-	"the account failed over, or the table was restored; another run reads the source anew"
+const rowLost = "its row was gone when another process took it over: " +
+	"the account failed over, or the table was restored; "
+
+// What sends the source of such a run again.
+const (
+	nextSends = "another run reads the source again"
+	nameSends = "use another name to send the source again"
+)
 
 // bringBack makes the row of such a run again, as a broken one, so that processors do its tasks.
 // The run cannot be continued: no row tells its source any more (P2.3).
 func (t *term) bringBack(ctx context.Context, id pump.RunID, mode string) error {
-	runs := t.d.runs.By(t.won.Epoch)
-	t.d.cfg.Log.Error("a run cannot be continued", "run", id.String(), "note", rowLost)
+	runs, note := t.d.runs.By(t.won.Epoch), rowLost+nextSends
+	if mode == closing.ModeNamed {
+		note = rowLost + nameSends
+	}
+	t.d.cfg.Log.Error("a run cannot be continued", "run", id.String(), "note", note)
 	err := runs.Create(ctx, workload.Run{
 		ID: id, Workload: t.d.cfg.Workload, Mode: mode, Name: t.d.opts.Name,
 		Instance: t.d.cfg.Instance, Beat: t.d.runBeat(),
@@ -126,7 +135,7 @@ func (t *term) bringBack(ctx context.Context, id pump.RunID, mode string) error 
 	if err != nil {
 		return err
 	}
-	return runs.Break(ctx, id, rowLost)
+	return runs.Break(ctx, id, note)
 }
 
 // sealedKept is how long a distributor that stands by looks whether the run that it sealed is still

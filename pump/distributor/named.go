@@ -222,7 +222,7 @@ func (t *term) openNamed(ctx context.Context, looked *run) (*run, error) {
 		return r, errSent
 	case errors.Is(err, pump.ErrNoRun) && from != nil:
 		if err = t.bringBack(ctx, r.id, closing.ModeNamed); err == nil {
-			err = fmt.Errorf("run %s: %w: %s", r.id, pump.ErrNoRun, rowLost)
+			err = fmt.Errorf("run %s: %w: %s", r.id, pump.ErrNoRun, rowLost+nameSends)
 		}
 		return r, err
 	case errors.Is(err, pump.ErrNoRun):
