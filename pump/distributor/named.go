@@ -154,6 +154,12 @@ func (d *Distributor) leftOf(
 	}
 	switch row.State {
 	case workload.RunOpen, workload.RunAbandoned:
+		if finished {
+			return l, &refusal{fmt.Errorf("%w: run %s of the name %q was sent, and its row came back as it "+
+				"was before that: its account failed over, or the table was restored; end it with: "+
+				"distributor runs end %s; and use another name for what is sent next",
+				pump.ErrRunState, r.id, d.opts.Name, r.id)}
+		}
 	case workload.RunSealed, workload.RunClosed:
 		r.log.Info("the run was sent before; nothing is sent", "tasks", row.Tasks, "state", row.State)
 		r.count.Tasks.Store(int64(row.Tasks))
