@@ -377,3 +377,39 @@ func TestManySmallSendsAreOneRunAndReturnWhenTheyAreInTheQueues(t *testing.T) {
 		h.Expect(t, 20, 20)
 	})
 }
+
+// A sender seals its run after ten minutes without a task, and its next Send begins another. Nothing
+// is lost of a Send that comes in the moment of the seal.
+func TestAnIdleSenderSealsItsRunAndLosesNothing(t *testing.T) {
+	testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
+		var h testworld.Seen
+		p := testworld.Begun(w, processor.New, "p", &h, processor.Options{})
+		s := sender(w, distributor.SenderOptions{})
+		offsets := []time.Duration{
+			-time.Minute, -time.Millisecond, -time.Microsecond, -1, 0, 1, time.Microsecond, time.Millisecond,
+			5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond, 60 * time.Millisecond, time.Minute,
+		}
+		handed := time.Now()
+		for i, offset := range append(offsets, 0) {
+			handed = time.Now()
+			proof.Must(t, s.Send(t.Context(), newTask(fmt.Sprint("task ", i))))
+			time.Sleep(time.Until(handed.Add(10*time.Minute + offset)))
+		}
+		last := runsOf(w)
+		if _, err := s.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(10 * time.Minute)
+		p.End()
+		h.Expect(t, len(offsets)+1, len(offsets)+1)
+		all := runsOf(w)
+		if n := len(last) - 1; n < len(offsets)-6 || n > len(offsets)-2 { // one is the world's own
+			t.Errorf("%d runs of %d sends", n, len(offsets)+1)
+		}
+		for _, r := range all[:len(all)-1] {
+			if r.State != workload.RunClosed {
+				t.Errorf("a run is %s: %s", r.State, r.Note)
+			}
+		}
+	})
+}
