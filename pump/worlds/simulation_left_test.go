@@ -79,6 +79,9 @@ func (w *simWorld) unfinished(ctx context.Context) string {
 			return fmt.Sprintf("%d messages are in %v", n, q)
 		}
 	}
+	if what := w.namedIsLeft(runs, all); what != "" {
+		return what
+	}
 	return w.stillPaused(ctx)
 }
 

@@ -52,7 +52,7 @@ import (
 //
 // Steps follow, each with the time since the beginning at which it happens. d1, d2, ... are elected
 // distributors. o1, ... distribute once, and so do o100, ..., which the setting runs is about. s1,
-// ... are programs with a Sender, p1, ... are processors, and x1, ... operators, each of whom lives
+// ... are programs with a Sender, n1, ... give the command of one named run, p1, ... are processors, and x1, ... operators, each of whom lives
 // as long as its command. A process that crashed or whose Run failed is not started again by
 // itself.
 //
@@ -85,7 +85,7 @@ import (
 //	9s keep work                     a partition of the control table is remembered
 //	9s back work                     and comes back as it was then
 //	9s lose owner                    rows of the workload's partition that begin so are gone, or
-//	                                 "work.ids": of that partition all
+//	                                 "work.ids": of that partition all; "work.runs/named": the named run's row
 //	9s source grow                   the files of the elected distributors: grow, cut, rewrite (a
 //	                                 line), appear, vanish (a file)
 //	9s unread d1 20s                 or "all": it cannot read the files; for an hour: never again
@@ -376,7 +376,7 @@ func checkSimAccount(name string, accounts int) error {
 }
 
 func checkSimName(name string) error {
-	if len(name) >= 2 && strings.ContainsRune("dopsx", rune(name[0])) {
+	if len(name) >= 2 && strings.ContainsRune("dnopsx", rune(name[0])) {
 		if n, err := strconv.Atoi(name[1:]); err == nil && n > 0 && n < 100 {
 			return nil
 		}

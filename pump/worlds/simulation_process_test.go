@@ -177,6 +177,8 @@ func (w *simWorld) start(name string, order ...string) {
 		p.processor, err = processor.New(p.config(), p.handler(), p.processorOptions())
 	case 's':
 		p.does = p.sends
+	case 'n':
+		p.does = p.sendsNamed
 	case 'x':
 		p.does = func(ctx context.Context) error { return p.operates(ctx, order) }
 	default:
@@ -220,8 +222,14 @@ func (p *simProcess) newDistributor(src *simSource) (*distributor.Distributor, e
 	if p.name[0] == 'd' {
 		o.Every = simEvery
 		// A run that cannot be continued is broken, and the next one comes after this.
-		if w.plan.live || w.plan.changes() || w.plan.remakes() {
+		if src.live() || w.plan.changes() || w.plan.remakes() {
 			o.Every = simSoon
+		}
+	}
+	if p.name[0] == 'n' {
+		o.Name = simName
+		if w.plan.delivery == pump.Once && p.roll(3, "waits", "", 0) == 0 {
+			o.Wait = &pump.WaitOptions{}
 		}
 	}
 	reading := source.Source(simReading{src, p})

@@ -1,6 +1,7 @@
 package worlds
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -66,9 +67,18 @@ func (w *simWorld) rollBack(s simStep) {
 	case "lose":
 		partition, of := "work", s.who
 		if strings.HasPrefix(of, "work.") {
-			partition, of = of, ""
+			partition, of, _ = strings.Cut(of, "/")
+		}
+		was := w.sim.Snapshot(account, row.TableName, partition)
+		if s.who == simNamedRow {
+			w.mu.Lock()
+			of = cmp.Or(w.namedRow, "not yet there")
+			w.mu.Unlock()
 		}
 		n = w.sim.DropRows(account, row.TableName, partition, func(row string) bool { return strings.HasPrefix(row, of) })
+		if s.who == simNamedRow && n > 0 {
+			w.noteRuns(was)
+		}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -159,7 +159,7 @@ func (g *simSeeded) begin() {
 }
 
 func (g *simSeeded) join(role byte) {
-	if g.last[role] >= map[byte]int{'d': simDistributors, 'o': simClients, 'p': simProcessors, 's': simSenders}[role] {
+	if g.last[role] >= map[byte]int{'d': simDistributors, 'o': simClients, 'p': simProcessors, 's': simSenders, 'n': 3}[role] {
 		return
 	}
 	g.last[role]++

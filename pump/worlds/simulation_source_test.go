@@ -74,6 +74,9 @@ const (
 	simHopeless // fails always
 )
 
+// live: it cannot be read again. Beside a named run only its own source is so.
+func (s *simSource) live() bool { return s.plan.live && (s.name == "named" || !s.plan.named()) }
+
 // fate of a record, and for how many attempts it is so.
 func (s *simSource) fate(i int) (simFate, int) {
 	if s.roll(100, "trouble", i) >= uint64(s.plan.trouble) {
@@ -110,7 +113,7 @@ type simReading struct {
 }
 
 func (s simReading) Fingerprint(context.Context) (string, error) {
-	if s.plan.live {
+	if s.live() {
 		return "", nil
 	}
 	return fmt.Sprintf("%s %d", s.name, s.plan.seed), nil
@@ -119,7 +122,7 @@ func (s simReading) Fingerprint(context.Context) (string, error) {
 func (s simReading) Open(_ context.Context, cursor []byte) (source.Reader, error) {
 	r := &simReader{simReading: s}
 	if len(cursor) > 0 {
-		if s.plan.live {
+		if s.live() {
 			return nil, errors.New("a live source was opened at a cursor")
 		}
 		var err error

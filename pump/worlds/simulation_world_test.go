@@ -58,6 +58,7 @@ type simWorld struct {
 	deliveries int             // of messages to processors
 	messages   map[string]bool // that were delivered
 
+	namedRow     string                       // the key of the named run's row
 	kept         map[string]*azsim.Snapshot   // by partition
 	before       map[codec.RunID]workload.Run // as they were when their rows came back
 	runsWentBack bool                         // rows of runs came back as they were
@@ -190,6 +191,9 @@ func (w *simWorld) source(process string) *simSource {
 		if len(process) > 3 { // one of very many
 			n = 1 + int(w.roll(3, "tasks of "+process, 0))
 		}
+	}
+	if process[0] == 'n' {
+		name = "named"
 	}
 	if process[0] == 's' && w.sources[process] == nil {
 		w.sources[process] = newSentSource(w.plan, process)
@@ -430,6 +434,9 @@ func (w *simWorld) calm() {
 		if !roles[byte(role)] {
 			w.start(string(role) + "99")
 		}
+	}
+	if w.plan.named() {
+		w.start(simNamedLast)
 	}
 	if w.plan.gated {
 		w.start("x98", "release")
