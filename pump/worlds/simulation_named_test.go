@@ -194,9 +194,13 @@ func (w *simWorld) checkNamed(runs []workload.Run) {
 		return
 	}
 	w.count("worlds whose named run may do no task twice")
-	for key, task := range w.tasks {
-		if task.source.name == "named" && task.effects > 1 {
-			w.wrongf("%v was done %d times, and nothing but commands and rows went wrong", key, task.effects)
+	done := map[int]int{}
+	for _, task := range w.tasks {
+		if task.source.name != "named" {
+			continue
+		}
+		if done[task.record] += task.effects; done[task.record] > 1 {
+			w.wrongf("record %d of the named run was done %d times, the last as %v, and nothing but commands and rows went wrong", task.record, done[task.record], task)
 		}
 	}
 }
