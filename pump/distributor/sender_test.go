@@ -389,9 +389,8 @@ func TestAnIdleSenderSealsItsRunAndLosesNothing(t *testing.T) {
 			-time.Minute, -time.Millisecond, -time.Microsecond, -1, 0, 1, time.Microsecond, time.Millisecond,
 			5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond, 60 * time.Millisecond, time.Minute,
 		}
-		handed := time.Now()
 		for i, offset := range append(offsets, 0) {
-			handed = time.Now()
+			handed := time.Now()
 			proof.Must(t, s.Send(t.Context(), newTask(fmt.Sprint("task ", i))))
 			time.Sleep(time.Until(handed.Add(10*time.Minute + offset)))
 		}

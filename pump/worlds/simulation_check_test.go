@@ -444,7 +444,7 @@ func (w *simWorld) checkTask(key simKey, condemned bool, poison []string) {
 func (w *simWorld) checkRepeats(v *simVerdict) {
 	w.mu.Lock()
 	wrong := w.troubleLocked()
-	most := wrong*storage.MaxGet*w.plan.pack + (w.counts[simTakenOver]+w.namedStartsLocked())*w.plan.tasks
+	most := wrong*storage.MaxGet*w.plan.pack + (w.counts[simTakenOver]+w.counts["named runs given"])*w.plan.tasks
 	repeated := w.judge.repeated - w.again(v)
 	w.mu.Unlock()
 	if repeated > most {

@@ -49,7 +49,7 @@ func (g *simSeeded) named() {
 		if g.roll(4) == 0 {
 			g.step(simStep{at: at, verb: "fault", span: g.seconds(1, 30), rule: azsim.Rule{
 				Fault: simFaultKinds[g.roll(len(simFaultKinds)-4)], Instance: who(), First: 1 + g.roll(5),
-				Operations: []string{[]string{"PutMessage", "InsertEntity", "UpdateEntity", "GetEntity"}[g.roll(4)]},
+				Operations: []string{[]string{"PutMessage", "InsertEntity", "UpdateEntity"}[g.roll(3)]},
 			}})
 		}
 		at += g.seconds(0, 12)
@@ -62,14 +62,14 @@ func (g *simSeeded) named() {
 // namedRows has rows of the run vanish, or come back as they were: about as often before its end as
 // after that, and in a third of the worlds when it is closed and forgotten.
 func (g *simSeeded) namedRows(until time.Duration) {
-	which, back, late := []string{simNamedRow, simNamedElection}[g.roll(2)], g.roll(2) == 0, time.Duration(0)
+	of, back, late := []string{simNamedRow, simNamedElection}[g.roll(2)], g.roll(2) == 0, time.Duration(0)
 	if g.roll(3) == 0 {
 		late = until + g.plan.pace + g.seconds(60, 300)
 	}
 	for range 1 + g.roll(2) {
-		s := simStep{at: late + g.seconds(5, 10+int((until+g.plan.pace)/time.Second)), verb: "lose", who: which}
+		s := simStep{at: late + g.seconds(5, 10+int((until+g.plan.pace)/time.Second)), verb: "lose", who: of}
 		if back {
-			s.verb, s.who = "back", strings.Split(which, "/")[0]
+			s.verb, s.who = "back", strings.Split(of, "/")[0]
 			g.step(simStep{at: (s.at - late) * time.Duration(1+g.roll(9)) / 10, verb: "keep", who: s.who})
 		}
 		g.step(s)
@@ -97,6 +97,7 @@ func (p *simProcess) sendsNamed(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		p.world.count("named runs given")
 		s, err := d.Run(ctx)
 		var taken *distributor.TakenError
 		wait := time.Second + time.Duration(p.roll(uint64(10*time.Second), "again", "", n))
@@ -117,7 +118,6 @@ func (p *simProcess) judgeNamed(ctx context.Context, s distributor.Summary, err 
 	var taken *distributor.TakenError
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	rows := w.counts[simWent+simNamedRow]+w.counts[simWent+"work.runs"] > 0
 	switch {
 	case err == nil && s.Again != "":
 		what = "sent before"
@@ -128,13 +128,13 @@ func (p *simProcess) judgeNamed(ctx context.Context, s distributor.Summary, err 
 		what = "sent by another"
 	case ctx.Err() != nil:
 		what = "stopped"
-	case rows && (errors.Is(err, pump.ErrRunState) || errors.Is(err, pump.ErrNoRun)):
+	case w.namedWentLocked() && (errors.Is(err, pump.ErrRunState) || errors.Is(err, pump.ErrNoRun)):
 		what = "refused as its row went"
 	default:
 		_, config := errors.AsType[*pump.ConfigError](err)
 		what = "not sent, as things went wrong"
 		if w.calmed > 0 && p.name == simNamedLast || config || errors.Is(err, pump.ErrRunState) || errors.Is(err, pump.ErrNoRun) {
-			w.wrong = append(w.wrong, fmt.Sprintf("%v %s: the command of the named run failed: %v", w.now(), p, err))
+			w.wrong = append(w.wrong, fmt.Sprintf("%v %s: the named run failed: %v", w.now(), p, err))
 		}
 	}
 	w.counts["named runs "+what]++
@@ -143,12 +143,15 @@ func (p *simProcess) judgeNamed(ctx context.Context, s distributor.Summary, err 
 // namedRun is the named run as the rows say, and whether its row went.
 func (w *simWorld) namedRun(runs []workload.Run) (r workload.Run, went bool) {
 	w.mu.Lock()
-	went = w.counts[simWent+simNamedRow]+w.counts[simWent+"work.runs"] > 0
-	w.mu.Unlock()
+	defer w.mu.Unlock()
 	if i := slices.IndexFunc(runs, func(r workload.Run) bool { return r.Name == simName }); i >= 0 {
 		r = runs[i]
 	}
-	return r, went
+	return r, w.namedWentLocked()
+}
+
+func (w *simWorld) namedWentLocked() bool {
+	return w.counts[simWent+simNamedRow]+w.counts[simWent+"work.runs"] > 0
 }
 
 // namedIsLeft says what is still to be done of the named run.
@@ -182,7 +185,7 @@ func (w *simWorld) checkNamed(runs []workload.Run) {
 	case went && last.err != nil && was != "":
 		w.count("named runs whose row stayed away, or came back open")
 	default:
-		w.wrongf("the named run is %q, its last command ended with %v (a row of runs went: %v, as %q)", r.State, last.err, went, was)
+		w.wrongf("the named run is %q after %v (its row went: %v, as %q)", r.State, last.err, went, was)
 	}
 	if !w.plan.namedAlone() {
 		return
@@ -200,17 +203,7 @@ func (w *simWorld) checkNamed(runs []workload.Run) {
 			continue
 		}
 		if done[task.record] += task.effects; done[task.record] > 1 {
-			w.wrongf("record %d of the named run was done %d times, the last as %v, and nothing but commands and rows went wrong", task.record, done[task.record], task)
+			w.wrongf("record %d of the named run was done %d times", task.record, done[task.record])
 		}
 	}
-}
-
-// namedStartsLocked is how often the command was given: each may put again what no checkpoint says.
-func (w *simWorld) namedStartsLocked() (n int) {
-	for _, p := range w.all {
-		if p.name[0] == 'n' {
-			n++
-		}
-	}
-	return n
 }
