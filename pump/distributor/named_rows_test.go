@@ -114,6 +114,21 @@ func TestANamedRunWhoseElectionRowWentDoesNothingTwice(t *testing.T) {
 	})
 }
 
+// A repair is refused while a process sends the run, also if another one began it.
+func TestARepairKnowsWhoSendsANamedRun(t *testing.T) {
+	testworld.In(t, testworld.Once, 2, 2, nil, func(t *testing.T, w *testworld.World) {
+		s := &testworld.ListSource{Print: "a", N: 9000, Pace: 10 * time.Millisecond}
+		killed(w, "d1", s, 15*time.Second)
+		begun := testworld.Begun(w, distributor.New, "d2", s, nightly)
+		time.Sleep(time.Minute)
+		_, err := mend(w, runsOf(w)[0].ID, s, distributor.RepairOptions{}, distributor.Options{})
+		if !errors.Is(err, pump.ErrRunState) || !strings.Contains(err.Error(), "d2") {
+			t.Error(err)
+		}
+		proof.Must(t, begun.Wait())
+	})
+}
+
 // The name of a run is taken for an hour after its row went, also if the process that sealed the run
 // died before it could say so, and a repeat in that time puts nothing. Then the name sends again under
 // the same id, and no task is taken for a copy.

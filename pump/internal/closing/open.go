@@ -27,12 +27,16 @@ func AtWork(
 		return "", err
 	}
 	now := server.Add(time.Since(local))
-	e, err := election.New(f.Control, cfg.Workload,
-		election.Options{Instance: cfg.Instance}).Status(ctx)
+	o := election.Options{Instance: cfg.Instance}
+	named := run.Mode == ModeNamed
+	if named { // its own election says who sends it, and not who began it
+		o.Run = run.ID
+	}
+	e, err := election.New(f.Control, cfg.Workload, o).Status(ctx)
 	if err != nil {
 		return "", err
 	}
-	if e.Run == run.ID {
+	if named || e.Run == run.ID {
 		if e.Phase == election.Running && e.Leader != "" && now.Sub(e.Changed) <= lease*5/4 {
 			return e.Leader, nil
 		}
