@@ -218,9 +218,11 @@ func (t *term) openNamed(ctx context.Context, looked *run) (*run, error) {
 	r.id, r.log, r.source, r.print = looked.id, looked.log, looked.source, looked.print
 	r.begun, r.before, r.beforeThrottled = looked.begun, looked.before, looked.beforeThrottled
 	if t.won.Epoch == 1 { // there is nothing to take over, unless the election row was lost
-		if err := d.create(ctx, r, closing.ModeNamed); !errors.Is(err, pump.ErrRunState) {
-			return r, err
+		err := d.create(ctx, r, closing.ModeNamed)
+		if errors.Is(err, pump.ErrRunState) { // the next term's epoch is above those of the run
+			err = fmt.Errorf("%w: the run was begun before", election.ErrDeposed)
 		}
+		return r, err
 	}
 	row, err := r.runs.Take(ctx, r.id)
 	switch {

@@ -26,10 +26,10 @@
 //     gate are gone or come back as they were. No program is given a number twice. Two programs are
 //     given the same number only if the row was lost. A key is granted once in its interval, and
 //     once more only if its row was lost.
-//   - Named runs: a command is given at random moments on several machines, while the processes that
-//     send die or stand still and rows of the run vanish or come back. Each task has one identity.
-//     Mode once does none twice if nothing else goes wrong. The last command ends well, or says that
-//     the run's row went.
+//   - Named runs: a command is given at random moments on several machines, while those who send
+//     die or stand still and rows of the run vanish or come back. Each task has one identity. Mode
+//     once does none twice if nothing else goes wrong. The last command ends well, or says that the
+//     run's row went.
 //   - Accounts that refuse for good: what such an account does not take is sent to the others
 //     within three minutes. Then an operator gives it up as the runbook says, and a repair puts
 //     again what lay in it.
