@@ -395,9 +395,8 @@ func TestAnIdleSenderSealsItsRunAndLosesNothing(t *testing.T) {
 			time.Sleep(time.Until(handed.Add(10*time.Minute + offset)))
 		}
 		last := runsOf(w)
-		if _, err := s.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
+		_, err := s.Close(t.Context())
+		proof.Must(t, err)
 		time.Sleep(10 * time.Minute)
 		p.End()
 		h.Expect(t, len(offsets)+1, len(offsets)+1)

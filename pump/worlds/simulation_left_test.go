@@ -1,6 +1,7 @@
 package worlds
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -79,10 +80,7 @@ func (w *simWorld) unfinished(ctx context.Context) string {
 			return fmt.Sprintf("%d messages are in %v", n, q)
 		}
 	}
-	if what := w.namedIsLeft(runs, all); what != "" {
-		return what
-	}
-	return w.stillPaused(ctx)
+	return cmp.Or(w.namedIsLeft(runs, all), w.stillPaused(ctx))
 }
 
 // usedAccounts are those that the workload's map has.

@@ -61,13 +61,13 @@ func (g *simSeeded) named() {
 
 // namedRows has rows of the run vanish, or come back as they were: about as often before its end as
 // after that, and in a third of the worlds when it is closed and forgotten.
-func (g *simSeeded) namedRows(until time.Duration) {
+func (g *simSeeded) namedRows(end time.Duration) {
 	of, back, late := []string{simNamedRow, simNamedElection}[g.roll(2)], g.roll(2) == 0, time.Duration(0)
 	if g.roll(3) == 0 {
-		late = until + g.plan.pace + g.seconds(60, 300)
+		late = end + g.plan.pace + g.seconds(60, 300)
 	}
 	for range 1 + g.roll(2) {
-		s := simStep{at: late + g.seconds(5, 10+int((until+g.plan.pace)/time.Second)), verb: "lose", who: of}
+		s := simStep{at: late + g.seconds(5, 9+int((end+g.plan.pace)/time.Second)), verb: "lose", who: of}
 		if back {
 			s.verb, s.who = "back", strings.Split(of, "/")[0]
 			g.step(simStep{at: (s.at - late) * time.Duration(1+g.roll(9)) / 10, verb: "keep", who: s.who})
@@ -99,9 +99,9 @@ func (p *simProcess) sendsNamed(ctx context.Context) error {
 		}
 		p.world.count("named runs given")
 		s, err := d.Run(ctx)
-		var taken *distributor.TakenError
+		_, taken := errors.AsType[*distributor.TakenError](err)
 		wait := time.Second + time.Duration(p.roll(uint64(10*time.Second), "again", "", n))
-		if p.name == simNamedLast && errors.As(err, &taken) && waits.Wait(ctx, wait) {
+		if p.name == simNamedLast && taken && waits.Wait(ctx, wait) {
 			continue
 		}
 		if !p.over() {
@@ -159,10 +159,9 @@ func (w *simWorld) namedIsLeft(runs []workload.Run, all []*simProcess) string {
 	if r, went := w.namedRun(runs); r.State == workload.RunSealed && w.plan.delivery == pump.Once && !went {
 		return "the named run is not closed"
 	}
-	for _, p := range all {
-		if p.name[0] == 'n' && !p.over() {
-			return p.String() + " has not ended"
-		}
+	left := func(p *simProcess) bool { return p.name[0] == 'n' && !p.over() }
+	if i := slices.IndexFunc(all, left); i >= 0 {
+		return all[i].String() + " has not ended"
 	}
 	return ""
 }
@@ -180,10 +179,8 @@ func (w *simWorld) checkNamed(runs []workload.Run) {
 	was := w.before[r.ID].State
 	switch done := r.State == workload.RunSealed || r.State == workload.RunClosed; {
 	case done && (last.err == nil || went || w.plan.trouble > 0):
-	case went && r.State == workload.RunBroken && was == workload.RunOpen && last.err != nil:
-		w.count("named runs that broke as their row went")
-	case went && last.err != nil && was != "":
-		w.count("named runs whose row stayed away, or came back open")
+	case went && last.err != nil && (r.State != workload.RunBroken || was == workload.RunOpen):
+		w.count("named runs that broke, stayed away or came back open as their row went")
 	default:
 		w.wrongf("the named run is %q after %v (its row went: %v, as %q)", r.State, last.err, went, was)
 	}

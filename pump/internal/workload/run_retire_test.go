@@ -136,9 +136,9 @@ func TestANameIsKeptAnHourLongerThanItsRun(t *testing.T) {
 			must(t, runs.Seal(t.Context(), id, []uint64{0}))
 			must(t, runs.Close(t.Context(), id))
 			if name == "nightly" {
-				must(t, errOf(runs.table.Write(t.Context(), storage.Write{Mode: storage.Insert, Entity: storage.Entity{
-					Partition: ElectionPartition("city"), Row: NamedKey(id), Properties: map[string]any{"Phase": "running"},
-				}})))
+				e := storage.Entity{Partition: ElectionPartition("city"), Row: NamedKey(id)}
+				e.Properties = map[string]any{"Phase": "running"}
+				must(t, errOf(runs.table.Write(t.Context(), storage.Write{Mode: storage.Insert, Entity: e})))
 			}
 		}
 		for after, want := range []int{7, 4, 4, 0} { // three runs with rows by time, an election
