@@ -173,8 +173,8 @@ func (r *Runs) complete(run Run) (Run, error) {
 // sameRun compares what Create wrote, and not the time: a call that leaves it out has another time
 // when it is made again.
 func sameRun(a, b Run) bool {
-	return a.State == RunOpen && a.Mode == b.Mode && a.Fingerprint == b.Fingerprint &&
-		a.Instance == b.Instance
+	return a.State == RunOpen && a.Epoch == b.Epoch && a.Mode == b.Mode &&
+		a.Fingerprint == b.Fingerprint && a.Instance == b.Instance
 }
 
 // Get reads a run. It fails with ErrNoRun without such a run.

@@ -84,6 +84,9 @@ func TestEachCallOfARunMayBeMadeAgainAndMayBeAmbiguous(t *testing.T) {
 					must(t, runs.Create(t.Context(), run))
 					time.Sleep(time.Second)
 				}
+				if err := runs.By(1).Create(t.Context(), run); !errors.Is(err, pump.ErrRunState) {
+					t.Errorf("created again by another term: %v", err)
+				}
 				for range 3 {
 					must(t, runs.Seal(t.Context(), run.ID, counts))
 				}
