@@ -286,8 +286,8 @@ func TestARunWhoseSourceTakesHoursToReadIsRepaired(t *testing.T) {
 				source := &testworld.ListSource{Print: "a", N: 200, Pace: 40 * time.Second}
 				sum, err := mend(w, run, source, distributor.RepairOptions{DryRun: dry}, distributor.Options{})
 				time.Sleep(time.Minute)
-				q, err := quarantine.Open(t.Context(), w.Operator())
-				proof.Must(t, err)
+				q, opened := quarantine.Open(t.Context(), w.Operator())
+				proof.Must(t, opened)
 				every := func(quarantine.Outcome) bool { return true }
 				proof.Must(t, q.Redrive(t.Context(), quarantine.Filter{}, quarantine.Options{}, every))
 				time.Sleep(time.Minute)

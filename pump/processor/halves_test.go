@@ -16,9 +16,6 @@ import (
 // started is a processor at work.
 type started = testworld.Started[*processor.Processor, processor.Summary]
 
-// working is a distributor at work.
-type working = testworld.Started[*distributor.Distributor, distributor.Summary]
-
 // endAll stops processors together, none of which ends with an error.
 func endAll(all []*started) {
 	testworld.StopAll(all)
