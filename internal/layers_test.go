@@ -49,6 +49,7 @@ var levels = []struct {
 	}},
 	{"halves", []string{
 		"pump/runs", "pump/distributor/internal/pack", "pump/distributor/internal/send",
+		"pump/distributor/internal/due",
 		"pump/distributor", "pump/processor/internal/leases", "pump/processor/internal/message",
 		"pump/reduce", "pump/processor/internal/base", "pump/processor/internal/record",
 		"pump/processor/internal/poll", "pump/processor/internal/trial",

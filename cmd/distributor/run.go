@@ -68,8 +68,14 @@ and when that one dies another continues from its last checkpoint. That needs a
 source that can be read again: standard input is refused, and a run over a
 command, or over files that have changed meanwhile, is broken off and begun anew.
 
+With --cron they send it at the due times of a schedule, by the clock of the control
+account and in the time zone of --timezone. Each due time has one run, whichever leader
+makes it. If no distributor lived then, the latest one missed is made when one lives
+again (--missed once), or none is (--missed skip). While a distribution is under way, the
+next due time waits.
+
 On the first signal the distributor reads no more, sends what it has read, and
-ends: with --every with status 0, as another goes on; with --once with status
+ends: with --every or --cron with status 0, as another goes on; with --once with status
 130 or 143, because the run is not complete.
 
 With --wait the command goes on after sending until every task is done or in
@@ -100,6 +106,10 @@ where /readyz, /metrics and /debug/pprof/ are.
   # every minute, on several machines
   distributor run --config pump.yaml --every 60s --input /shared/tasks.jsonl --key city
 
+  # at six on weekdays
+  distributor run --config pump.yaml --cron '0 6 * * 1-5' --timezone Europe/Oslo \
+      --input /shared/tasks.jsonl --key city
+
   # from a pipe
   zcat tasks.gz | distributor run --config pump.yaml --input - --key city`,
 		Args: cli.NoArguments(func(word string) string { return "--input " + word }),
@@ -120,6 +130,14 @@ func (f *runFlags) add(cmd *cobra.Command) {
 		"the run's `NAME`, with which this command may be given again: it goes on where the run stopped")
 	flags.DurationVar(&f.options.Every, "every", 0,
 		"send the source again, this long after the last sending ended, by one of all distributors")
+	flags.StringVar(&f.options.Cron, "cron", "",
+		"send the source at the due times of a `SCHEDULE`, such as '0 6 * * 1-5' or @daily, by one of "+
+			"all distributors")
+	flags.StringVar(&f.options.Timezone, "timezone", "",
+		"the time `ZONE` of --cron, such as Europe/Oslo (default UTC)")
+	flags.StringVar(&f.options.Missed, "missed", "",
+		"what to do about due times at which no distributor lived, the `POLICY`: once (make the latest) "+
+			"or skip (default once)")
 	flags.BoolVar(&f.wait, "wait", false,
 		"wait until every task is done or in quarantine; needs delivery: once")
 	operate.WaitFlags(cmd, &f.waiting, "wait-timeout")
@@ -144,22 +162,29 @@ func (f *runFlags) add(cmd *cobra.Command) {
 		"where the admin port listens, `ADDR` as host:port, or off "+
 			"(default: what the configuration says, or a free port of loopback)")
 	flags.BoolVar(&f.json, "json", false,
-		"print the summary as a JSON object; with --every one for each distribution")
+		"print the summary as a JSON object; with --every or --cron one for each distribution")
 	f.console.Add(cmd, 5*time.Second)
 	cli.Seldom(cmd, "stuck-after", "keep-env", "max-line", "pack", "seal-age", "grace", "beat",
 		"lease")
 }
 
+// repeats reports whether a leader sends the source again and again.
+func (f *runFlags) repeats() bool { return f.options.Every > 0 || f.options.Cron != "" }
+
 func (f *runFlags) run(cmd *cobra.Command) error {
-	if f.once && f.options.Every != 0 {
-		return cli.Usage("--once and --every exclude each other")
+	by := "--every"
+	if f.options.Cron != "" {
+		by = "--cron"
+	}
+	if f.once && (f.options.Every != 0 || f.options.Cron != "") {
+		return cli.Usage("--once and %s exclude each other", by)
 	}
 	if cmd.Flags().Changed("every") && f.options.Every <= 0 {
 		return cli.Usage("--every: %v is out of range; use more than 0", f.options.Every)
 	}
-	if flag := f.source.ReadsStdin(); f.options.Every > 0 && flag != "" {
-		return cli.Usage("--every: %s is standard input, which can be read only once, "+
-			"and the second distribution would find nothing; name a file, or leave --every out", flag)
+	if flag := f.source.ReadsStdin(); f.repeats() && flag != "" {
+		return cli.Usage("%s: %s is standard input, which can be read only once, "+
+			"and the second distribution would find nothing; name a file, or leave %[1]s out", by, flag)
 	}
 	if err := cli.Belong(cmd, "--wait", f.wait, "stuck-after", "wait-timeout"); err != nil {
 		return err
@@ -257,7 +282,7 @@ func (f *runFlags) distribute(
 	summary, err := service.Run(ctx, f.service, service.Distributor(d), d)
 	console.Done()
 	switch {
-	case err == nil || f.options.Every > 0 || summary.Run == (pump.RunID{}):
+	case err == nil || f.repeats() || summary.Run == (pump.RunID{}):
 	case f.options.Name != "" && summary.Completion == nil:
 		console.Log.Warn("the run is not sent to its end; the same command goes on with it",
 			"name", f.options.Name, "run", summary.Run)
@@ -271,7 +296,7 @@ func (f *runFlags) distribute(
 			"run", summary.Run)
 	}
 	if interrupted := cli.WasInterrupted(ctx); interrupted != nil {
-		if f.options.Every > 0 && err == nil {
+		if f.repeats() && err == nil {
 			return printing
 		}
 		// The signal caused all that went wrong after it.

@@ -35,6 +35,7 @@ const scrapeEvery = 15 * time.Second
 // generate alerts` prints: no rule is evaluated here.
 type scene struct {
 	t      *testing.T
+	began  time.Time
 	sim    *azsim.Sim
 	config pump.Config // of all processes, without what is each one's
 	names  []string
@@ -59,7 +60,7 @@ func (p *process) end() {
 
 func newScene(t *testing.T, accounts int) *scene {
 	sc := azsim.Config{Seed: 1, Latency: 10 * time.Millisecond}
-	s := &scene{t: t, series: map[string][]string{}, wanted: map[string]bool{}}
+	s := &scene{began: time.Now(), t: t, series: map[string][]string{}, wanted: map[string]bool{}}
 	for i := range accounts {
 		s.names = append(s.names, "account"+string(rune('a'+i)))
 		sc.Accounts = append(sc.Accounts, azsim.Account{Name: s.names[i]})
@@ -148,6 +149,9 @@ func scraped(t *testing.T, m *metrics) string {
 
 func (s *scene) note(instance, name string, f *family) {
 	for _, m := range f.series {
+		if strings.HasSuffix(name, "_timestamp_seconds") {
+			m.value -= float64(s.began.Unix()) // promtool's time begins at 0
+		}
 		m.labels["instance"] = instance
 		var parts []string
 		for _, name := range slices.Sorted(maps.Keys(m.labels)) {

@@ -195,6 +195,15 @@ var scenes = []planted{
 		lasts: 10 * time.Minute, fires: []string{"QueuepumpDistributionFails"},
 	},
 	{
+		name: "no distributor lives when a run is due", accounts: 1,
+		healthy: func(s *scene) {
+			s.processor("p", works(time.Millisecond), processor.Options{})
+			s.distributor("d", tasksOf(s.t, 10), distributor.Options{Cron: "*/10 * * * *"})
+		},
+		fault: func(s *scene) { s.processes[1].end() },
+		lasts: 25 * time.Minute, fires: []string{"QueuepumpDueLate"},
+	},
+	{
 		name: "a reducer's state is full", accounts: 1, change: func(c *pump.Config) { c.Segments, c.Delivery = 64, pump.Once },
 		healthy: func(s *scene) { s.processor("p", handlers.CountBy("count", ""), processor.Options{}) },
 		fault: func(s *scene) {

@@ -64,6 +64,7 @@ func (c screen) head(w io.Writer, s *status.Status, now time.Time) {
 		c.wrap(w, "", about)
 	}
 	c.wrap(w, "", c.leadership(s, now))
+	c.wrap(w, "", c.schedule(s, now))
 	if s.PausedSince != nil {
 		c.wrap(w, "", pausedText(s, now))
 	}
@@ -135,6 +136,17 @@ func (c screen) leadership(s *status.Status, now time.Time) string {
 		If(d.Phase == "running" && d.Run != "", "run "+shortRun(d.Run)), next)
 	room := max(c.width-Width(leader+rest), 16)
 	return leader + CutMiddle(plain(d.Leader), room) + rest
+}
+
+// schedule says which run is that of the last due time; the runs below say what became of it.
+func (c screen) schedule(s *status.Status, now time.Time) string {
+	d := s.Distribution
+	if d.Cron == "" {
+		return ""
+	}
+	return "schedule " + plain(d.Cron) + Known(d.Due, func(at time.Time) string {
+		return " · run " + shortRun(d.Run) + " is that of " + timeText(at, now)
+	}, "")
 }
 
 // shortRun is enough of a run's id to tell it from others.

@@ -140,6 +140,7 @@ func exact() *status.Status {
 func TestTheStatusIsOneScreen(t *testing.T) {
 	statuses := map[string]*status.Status{"busy": busy(), "quiet": quiet(), "shared": quiet(), "new": {Workload: "test", Time: noon, Delivery: "at-least-once", Segments: 64, MapVersion: 1}}
 	statuses["shared"].Shared = true
+	statuses["shared"].Distribution.Cron, statuses["shared"].Distribution.Due = "0 12 * * 1-5 UTC", new(noon.Add(-24*time.Hour))
 	statuses["once"] = exact()
 	statuses["dark"] = &status.Status{
 		Workload: "test", Time: noon, Distribution: status.Distribution{Phase: "unknown"},

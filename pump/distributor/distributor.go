@@ -12,6 +12,7 @@ import (
 	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
 	"github.com/queuepump/queuepump/pump/distributor/internal/send"
 	"github.com/queuepump/queuepump/pump/internal/closing"
+	"github.com/queuepump/queuepump/pump/internal/election"
 	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/setup"
@@ -38,13 +39,24 @@ type Options struct {
 	// elect a leader for it; if the leader dies, another continues from the checkpoint. 0 distributes
 	// once, without regard to others.
 	Every time.Duration
+	// Cron repeats the distribution at the due times of a schedule, in the fields of cron such as
+	// "0 6 * * 1-5" or "@daily". A leader makes it as with Every, which it excludes. Each due time has
+	// one run, and the time is the control account's. During a distribution the next one waits.
+	Cron string
+	// Timezone is that of Cron, such as Europe/Oslo. Default: UTC.
+	Timezone string
+	// Missed says what becomes of due times of Cron at which no distributor lived: "once" (the
+	// default) has the latest made when one lives again; "skip" has none made, nor those that came
+	// during a distribution.
+	Missed string
 	// Name lets the run be given again: it goes on where it stopped, and nothing is sent once all of
 	// it was. While another process sends it, Run waits for a lease to learn whether that process
 	// lives: if it does, the error is a [*TakenError], or with Wait Run goes on waiting. Another
 	// source under the name is a [pump.ConfigError]. A source that can be read only once must give the
 	// same from its start again; that is compared up to the last checkpoint. In mode at-least-once
 	// what was put since then is put twice. The name is free again an hour after the run's row goes,
-	// after the retention. At most 128 bytes. It excludes Every.
+	// after the retention. At most 128 bytes. It excludes Every and
+	// Cron.
 	Name string
 	// Pack is the most tasks in one envelope. Default: as many as fit.
 	Pack int
@@ -66,13 +78,13 @@ type Options struct {
 	Beat, Lease time.Duration
 	// Wait, if it is not nil, makes Run wait after the one distribution until every task of
 	// it is done or in quarantine; see runs.Wait. It needs delivery mode [pump.Once], and
-	// excludes Every.
+	// excludes Every and Cron.
 	Wait *pump.WaitOptions
 	// Progress is called about five times a second while a run is under way, and
 	// once at its end, never twice at once.
 	Progress func(Progress)
 	// OnRun is called after each distribution that this process took part in,
-	// with the error that ended it, if any. With Every the errors of single
+	// with the error that ended it, if any. With Every or Cron the errors of single
 	// distributions are seen here and in the log only.
 	OnRun func(Summary, error)
 }
@@ -127,9 +139,9 @@ func (o Options) withDefaults() (Options, error) {
 		if err != nil {
 			return o, err
 		}
-		if o.Every > 0 {
+		if o.repeats() {
 			return o, pump.Invalid("wait", "a distribution that is made again and again has no end",
-				"leave wait or every out, and wait for single runs with: distributor runs wait RUN")
+				"leave wait, every or cron out, and wait for single runs with: distributor runs wait RUN")
 		}
 		o.Wait = &wait
 	}
@@ -137,9 +149,12 @@ func (o Options) withDefaults() (Options, error) {
 		return o, pump.Invalid("lease", fmt.Sprintf("%v is less than three beats of %v", o.Lease, o.Beat),
 			"use four beats, or leave it out")
 	}
-	if o.Name != "" && o.Every > 0 {
+	if o.Name != "" && o.repeats() {
 		return o, pump.Invalid("name", "a distribution that is made again and again has a run each time",
-			"leave name or every out")
+			"leave name, every or cron out")
+	}
+	if o.Every > 0 && o.Cron != "" {
+		return o, pump.Invalid("cron", "every says when to distribute, too", "leave cron or every out")
 	}
 	if err := checkName(o.Name); err != nil {
 		return o, err
@@ -149,6 +164,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	return o, nil
 }
+
+// repeats reports whether distributions are made again and again, by an elected leader.
+func (o *Options) repeats() bool { return o.Every > 0 || o.Cron != "" }
 
 // Progress is how far a run has come.
 type Progress struct {
@@ -214,6 +232,8 @@ type Distributor struct {
 	led       uint64     // the epoch in which Run began a run last; 0: none, or not known
 	held      heldRun    // zero: it had its end
 	orphans   []workload.LiveRun
+	cron      *election.Schedule        // nil: none
+	nextDue   atomic.Pointer[time.Time] // of cron; nil or zero: not known
 }
 
 // Hurry shortens Options.Grace to most from now on, for a stop that comes or is under way: the
@@ -244,6 +264,10 @@ func New(c pump.Config, from source.Source, o Options) (*Distributor, error) {
 	if o, err = o.withDefaults(); err != nil {
 		return nil, err
 	}
+	cron, err := o.schedule(cfg.Retention)
+	if err != nil {
+		return nil, err
+	}
 	if s, ok := from.(source.Checked); ok {
 		if err := s.Check(); err != nil {
 			return nil, err
@@ -255,7 +279,8 @@ func New(c pump.Config, from source.Source, o Options) (*Distributor, error) {
 			return nil, err
 		}
 	}
-	d := &Distributor{cfg: cfg, opts: o, source: from, tracer: tracing.New(&cfg.Config), mode: "once"}
+	d := &Distributor{cfg: cfg, opts: o, source: from, tracer: tracing.New(&cfg.Config), mode: "once",
+		cron: cron}
 	setup.Default(&d.cfg.Sim.Lanes, min(runtime.GOMAXPROCS(0), pack.MaxLanes))
 	setup.Default(&d.cfg.Sim.CheckpointEvery, defaultCheckpointEvery)
 	setup.Default(&d.cfg.Sim.BarrierAge, defaultBarrierAge)
@@ -266,13 +291,14 @@ func New(c pump.Config, from source.Source, o Options) (*Distributor, error) {
 	return d, nil
 }
 
-// Run distributes. Without Every it returns after the one distribution. It returns nil if it put
-// every task with an acknowledgement and sealed the run, and with Wait if all tasks are done or in
-// quarantine. If ctx ends earlier, Run sends what it has read (within Grace) and marks the run as
-// broken.
+// Run distributes. Without Every and Cron it returns after the one distribution. It returns nil if
+// it put every task with an acknowledgement and sealed the run, and with Wait if all tasks are done
+// or in quarantine. If ctx ends earlier, Run sends what it has read (within Grace) and marks the
+// run as broken.
 //
-// With Every it goes on until ctx ends, which does not count as an error: within Grace it sends
-// what it has read and saves how far it came, so that another distributor continues there at once.
+// With Every or Cron it goes on until ctx ends, which does not count as an error: within Grace it
+// sends what it has read and saves how far it came, so that another distributor continues there at
+// once.
 // Only errors that waiting does not mend end it earlier, such as a configuration that disagrees
 // with the workload. The summary is of the last distribution.
 //
@@ -287,7 +313,7 @@ func (d *Distributor) Run(ctx context.Context) (Summary, error) {
 	defer d.running.Store(nil)
 	defer s.end(ctx)
 	switch {
-	case d.opts.Every > 0:
+	case d.opts.repeats():
 		return d.elected(ctx)
 	case d.opts.Name != "":
 		return d.named(ctx)

@@ -1,6 +1,7 @@
 package distributor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +15,6 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/election"
 	"github.com/queuepump/queuepump/pump/internal/failure"
-	"github.com/queuepump/queuepump/pump/internal/setup"
 	"github.com/queuepump/queuepump/pump/internal/waits"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/source"
@@ -89,8 +89,8 @@ func (d *Distributor) create(ctx context.Context, r *run, mode string) error {
 		r.log = d.cfg.Log.With("run", r.id.String())
 	}
 	r.row = workload.Run{
-		ID: r.id, Workload: d.cfg.Workload, Mode: mode, Name: d.opts.Name, Fingerprint: print,
-		Instance: d.cfg.Instance, Beat: d.runBeat(),
+		ID: r.id, Workload: d.cfg.Workload, Mode: mode, Name: cmp.Or(r.name, d.opts.Name),
+		Fingerprint: print, Instance: d.cfg.Instance, Beat: d.runBeat(),
 	}
 	if r.leads == nil {
 		r.row.Accounts = d.fleet.Names()
@@ -213,12 +213,13 @@ func (d *Distributor) elected(ctx context.Context) (last Summary, err error) {
 	defer stop()
 	e := election.New(d.fleet.Control, d.cfg.Workload, election.Options{
 		Instance: d.cfg.Instance, Every: d.opts.Every, Beat: d.opts.Beat, Lease: d.opts.Lease,
-		Log: d.cfg.Log, Rounds: &d.standing, Left: d.left,
+		Log: d.cfg.Log, Rounds: &d.standing, Left: d.left, Cron: d.cron,
 	})
 	for ctx.Err() == nil {
 		stood := d.standing.Begin()
 		won, wait, err := e.Try(ctx)
 		stood()
+		d.nextDue.Store(new(e.NextDue()))
 		switch {
 		case won != nil:
 			t := &term{d: d, won: won, last: &last}
@@ -260,26 +261,6 @@ func (d *Distributor) standBy(ctx context.Context, wait time.Duration) error {
 	}
 }
 
-// prepare calls Prepare until it succeeds. A distributor that stands by for others must not end
-// because the control account is dark for longer than a request is tried.
-func (d *Distributor) prepare(ctx context.Context) error {
-	began := time.Now()
-	for attempt := uint64(0); ; attempt++ {
-		err := d.Prepare(ctx)
-		if err == nil || ctx.Err() != nil {
-			return err
-		}
-		next := failure.Decide(failure.ControlAccount, err, d.stake())
-		if d.opts.Every == 0 && (next.Do == failure.End || time.Since(began) >= next.Patience) ||
-			next.Do == failure.End && !setup.Unsure(err) {
-			return err
-		}
-		d.cfg.Log.Warn("the distributor could not begin; trying again", "error", err, "fix", next.Fix)
-		waits.Wait(ctx, waits.Jitter(d.cfg.Instance).Around(retryPause, "prepare",
-			d.cfg.Workload, attempt))
-	}
-}
-
 // final reports whether no waiting mends err.
 func final(err error) bool {
 	return failure.Ends(failure.ControlAccount, err, failure.Work)
@@ -301,7 +282,7 @@ type term struct {
 //
 //	the source cannot be read     Abandon: another may, or this one later
 //	the source cannot be sent     Finish: as after a distribution
-//	the run is sealed or broken   Finish: the next distribution is due after Every
+//	the run is sealed or broken   Finish: the next one is due after Every, or by the schedule
 //	told to stop in mid-run       Abandon: another continues at once
 //	the control plane fails       Abandon: another, or this one again, continues soon
 //	leadership is lost            nothing is left to give up
@@ -331,6 +312,7 @@ func (t *term) lead(ctx context.Context) (wait time.Duration, err error) {
 				"run", r.id.String(), "error", err)
 			return 0, nil
 		case err == nil || r.broken:
+			t.again(r, err)
 			return t.finish(ctx)
 		}
 	}
@@ -344,6 +326,7 @@ func (t *term) lead(ctx context.Context) (wait time.Duration, err error) {
 		}
 		t.d.cfg.Log.Error("the source cannot be sent; the next distribution is due as usual",
 			"error", err)
+		t.again(nil, err)
 		return t.finish(ctx)
 	}
 	t.abandon(ctx)
@@ -420,12 +403,21 @@ func (t *term) job(ctx context.Context) (*run, error) {
 		}
 	}
 	d.led = 0
-	r := t.begin()
-	if err := d.look(ctx, r); err != nil {
-		return r, err
+	r, open, err := t.wanted(ctx)
+	if r == nil || err != nil {
+		return nil, err
 	}
-	if err := d.create(ctx, r, closing.ModeEvery); err != nil {
-		return r, err
+	if !open {
+		mode := closing.ModeEvery
+		if d.cron != nil {
+			mode = closing.ModeCron
+		}
+		if err := d.look(ctx, r); err != nil {
+			return r, err
+		}
+		if err := d.create(ctx, r, mode); err != nil {
+			return r, err
+		}
 	}
 	// If the answer is lost, the row may hold the run: the next leader then
 	// continues it from its start.
@@ -434,7 +426,7 @@ func (t *term) job(ctx context.Context) (*run, error) {
 		return r, err
 	}
 	d.led = t.won.Epoch
-	t.bury(ctx)
+	t.bury(ctx, r.id)
 	return r, nil
 }
 
@@ -452,7 +444,8 @@ func (t *term) begin() *run {
 // resume continues a former leader's run at its checkpoint, if source and
 // settings are still those of the run (P2.3) and the source can be read again (P2.4);
 // otherwise the run is broken, loudly, and nil says that a new one begins. Over
-// means that the run had come to its end and only Finish is missing.
+// means that the run had come to its end and only Finish is missing; but with a schedule
+// a broken run is followed by another.
 func (t *term) resume(ctx context.Context, from *election.Resume) (r *run, over bool, err error) {
 	d := t.d
 	// From here on a former leader that does not know yet that it was replaced can neither seal nor
@@ -463,6 +456,8 @@ func (t *term) resume(ctx context.Context, from *election.Resume) (r *run, over 
 		return nil, false, t.bringBack(ctx, from.Run, closing.ModeEvery)
 	case err != nil:
 		return nil, false, err
+	case run.State == workload.RunBroken && d.cron != nil:
+		return nil, false, nil
 	case run.State != workload.RunOpen:
 		return nil, true, nil
 	}

@@ -54,10 +54,10 @@ func (d *Distributor) left(ctx context.Context, epoch uint64) (l election.Left, 
 	}
 	for _, run := range live {
 		open := run.State == workload.RunOpen || run.State == workload.RunAbandoned
-		if run.Err != nil || run.Mode != closing.ModeEvery {
+		if run.Err != nil || !closing.Elected(run.Mode) {
 			continue
 		}
-		l.Epoch = max(l.Epoch, run.Epoch)
+		l.Epoch, l.Made = max(l.Epoch, run.Epoch), l.Made || run.Mode == closing.ModeCron
 		switch {
 		case open && run.Epoch > 0 && run.Epoch >= max(epoch, l.RunEpoch):
 			l.Run, l.RunEpoch = run.ID, run.Epoch
@@ -69,11 +69,12 @@ func (d *Distributor) left(ctx context.Context, epoch uint64) (l election.Left, 
 		l.Held, l.Checkpoint = l.RunEpoch == held.epoch, held.checkpoint
 	}
 	if epoch > 0 {
+		l.Made = false // the election row tells
 		return l, nil
 	}
 	runs, err := d.runs.List(ctx, newestReads) // those that are done with too
 	for _, run := range runs {
-		l.Epoch = max(l.Epoch, run.Epoch)
+		l.Epoch, l.Made = max(l.Epoch, run.Epoch), l.Made || run.Mode == closing.ModeCron
 	}
 	if errors.Is(err, row.ErrCorrupt) {
 		err = nil
@@ -81,10 +82,10 @@ func (d *Distributor) left(ctx context.Context, epoch uint64) (l election.Left, 
 	return l, err
 }
 
-// bury ends orphans.
-func (t *term) bury(ctx context.Context) {
+// bury ends orphans, but not the run that this term begins.
+func (t *term) bury(ctx context.Context, own pump.RunID) {
 	for _, run := range t.d.orphans {
-		if t.won.Resume != nil && run.ID == t.won.Resume.Run {
+		if run.ID == own || t.won.Resume != nil && run.ID == t.won.Resume.Run {
 			continue
 		}
 		log, note := t.d.cfg.Log.With("run", run.ID.String(), "instance", run.Instance), neverBegun

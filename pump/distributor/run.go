@@ -69,6 +69,8 @@ type run struct {
 	// ended, if there was one.
 	took       time.Duration
 	again      string // the state of a named run that was sent before
+	name       string // of a run of a due time
+	try        int    // the how manieth run of its due time; 0: not known
 	completion *pump.Completion
 	// before and beforeThrottled are what the process had asked for when this began.
 	before          pump.Requests

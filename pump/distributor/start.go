@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -58,9 +59,29 @@ func (d *Distributor) Prepare(ctx context.Context) error {
 	return err
 }
 
+// prepare calls Prepare until it succeeds. A distributor that stands by for others must not end
+// because the control account is dark for longer than a request is tried.
+func (d *Distributor) prepare(ctx context.Context) error {
+	began := time.Now()
+	for attempt := uint64(0); ; attempt++ {
+		err := d.Prepare(ctx)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		next := failure.Decide(failure.ControlAccount, err, d.stake())
+		if !d.opts.repeats() && (next.Do == failure.End || time.Since(began) >= next.Patience) ||
+			next.Do == failure.End && !setup.Unsure(err) {
+			return err
+		}
+		d.cfg.Log.Warn("the distributor could not begin; trying again", "error", err, "fix", next.Fix)
+		waits.Wait(ctx, waits.Jitter(d.cfg.Instance).Around(retryPause, "prepare",
+			d.cfg.Workload, attempt))
+	}
+}
+
 // stake is what is at stake until this process has put anything.
 func (d *Distributor) stake() failure.Stake {
-	if d.opts.Every == 0 {
+	if !d.opts.repeats() {
 		return failure.Command
 	}
 	return failure.Service
@@ -71,7 +92,7 @@ func (d *Distributor) stake() failure.Stake {
 func (d *Distributor) waitForWorkload(ctx context.Context) (*workload.Workload, error) {
 	waits := setup.NewWaits(d.cfg.Log, "waiting for the control account to answer", "account")
 	defer waits.Stop()
-	ctx, gaveUp := waits.GiveUp(ctx, d.opts.Every == 0)
+	ctx, gaveUp := waits.GiveUp(ctx, !d.opts.repeats())
 	begin := func() {
 		waits.Begin(d.cfg.Control, func() error { return d.fleet.Trouble(d.cfg.Control) })
 	}

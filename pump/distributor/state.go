@@ -27,6 +27,9 @@ type State struct {
 	Run     string   `json:"run,omitempty"` // that it distributes now
 	Read    int64    `json:"read"`          // of this run's source, in bytes or files
 	Of      int64    `json:"of"`            // what it has in all; 0: not known
+	// NextDue is when the next distribution by a schedule is due, by the control account's clock; null
+	// without a schedule.
+	NextDue *time.Time `json:"nextDue"`
 	// queues that do not take what is meant for them
 	Trouble  string              `json:"trouble,omitempty"`
 	Cluster  pump.ClusterState   `json:"cluster"`
@@ -139,6 +142,9 @@ func (d *Distributor) State() State {
 		s.Done.add(current)
 	}
 	st.mu.Unlock()
+	if next := d.nextDue.Load(); next != nil && !next.IsZero() {
+		s.NextDue = new(next.UTC())
+	}
 	s.Done.Requests, s.Done.Throttled = d.fleet.Requests()
 	switch {
 	case run == nil:

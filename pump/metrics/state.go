@@ -213,10 +213,15 @@ func Distributor(state func() distributor.State) prometheus.Collector {
 	return &distributorMetrics{state}
 }
 
+// nextDue has no value without a schedule.
+var nextDue = prometheus.NewDesc("queuepump_next_due_timestamp_seconds",
+	"When the next distribution by --cron is due, in Unix time by the account's clock.", nil, nil)
+
 func (m *distributorMetrics) Describe(out chan<- *prometheus.Desc) {
 	for _, s := range distributorSamples {
 		out <- s.desc
 	}
+	out <- nextDue
 	describeShared(out)
 }
 
@@ -224,6 +229,9 @@ func (m *distributorMetrics) Collect(out chan<- prometheus.Metric) {
 	st := m.state()
 	for _, s := range distributorSamples {
 		out <- prometheus.MustNewConstMetric(s.desc, s.kind, s.value(st))
+	}
+	if at := st.NextDue; at != nil {
+		out <- prometheus.MustNewConstMetric(nextDue, prometheus.GaugeValue, float64(at.Unix()))
 	}
 	collectShared(out, st.Cluster, st.Accounts, st.Backlog)
 	collectMoney(out, &st.Money)

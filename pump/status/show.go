@@ -216,6 +216,9 @@ func (r *statusReader) distribution(s *Status) {
 	if !e.NextRun.IsZero() {
 		d.Next = new(e.NextRun.UTC())
 	}
+	if d.Cron = e.Cron; !e.Due.IsZero() {
+		d.Due = new(e.Due.UTC())
+	}
 }
 
 func (r *statusReader) runStatuses(s *Status) {

@@ -76,12 +76,15 @@ type Distribution struct {
 	BeatAge *float64 `json:"beatAgeSeconds"`
 	// Next is when the next distribution is due, by the control account's clock.
 	Next *time.Time `json:"next"`
+	// Cron is the schedule and its time zone; empty: there is none. Due is the due time of Run.
+	Cron string     `json:"cron"`
+	Due  *time.Time `json:"due"`
 }
 
 // Run is one run.
 type Run struct {
 	ID       string     `json:"id"`
-	Mode     string     `json:"mode"`  // "once", "named", "every", "client"
+	Mode     string     `json:"mode"`  // "once", "named", "every", "cron", "client"
 	Name     string     `json:"name"`  // the user's own; empty: it has none
 	State    string     `json:"state"` // "open", "sealed", "closed", "broken"
 	Instance string     `json:"instance"`

@@ -147,6 +147,7 @@
       h.delivery, h.segments ? `${plural(h.segments, "segment", "segments")}${h.shared ? " without owners" : ""}` : "",
       h.segments ? `map ${h.mapVersion}` : "", h.spilled ? `${number(h.spilled)} spilled` : "",
       d.phase === "running" ? `leader ${d.leader || "has left its run"}` : "",
+      d.cron ? `schedule ${d.cron}${d.due ? `, last due ${clock(d.due)}` : ""}` : "",
       d.next ? `next run ${clock(d.next)}` : "",
       h.ledger ? `ledger ${Math.round(100 * h.ledger.used)} % full` : "",
       h.localClock ? "by this machine's clock" : "",

@@ -260,7 +260,7 @@ func (c *Closer) patience(l *workload.LiveRun) time.Duration {
 	switch {
 	case c.pressed():
 		return SilentBeats*l.Beat + AbandonPressed
-	case l.Mode == ModeEvery || l.Mode == ModeNamed || l.Beat == 0:
+	case Elected(l.Mode) || l.Mode == ModeNamed || l.Beat == 0:
 		return c.retain // a process that comes later continues it; or none promised to beat
 	}
 	return SilentBeats*l.Beat + AbandonAfter
@@ -403,8 +403,14 @@ func LedgerStatus(use ledger.Use) pump.LedgerStatus {
 	}
 }
 
-// ModeEvery is the mode of a run that was made by an elected leader.
+// ModeEvery is the mode of a run that an elected leader made a while after the last one.
 const ModeEvery = "every"
+
+// ModeCron is the mode of a run that an elected leader made by a schedule.
+const ModeCron = "cron"
+
+// Elected reports whether a run of a mode is made by an elected leader.
+func Elected(mode string) bool { return mode == ModeEvery || mode == ModeCron }
 
 // ModeNamed is the mode of a run with a name, which may be given again.
 const ModeNamed = "named"

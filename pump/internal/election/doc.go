@@ -32,6 +32,12 @@
 // are minutes off, on any machine, change nothing. A distribution never starts early by more than
 // the service's own clock jumps, and late by at most one round trip.
 //
+// With a [Schedule] the row says instead up to when due times are considered, and which is next.
+// A candidate compares that with the server's time, late by a thousandth of ten minutes at most and
+// never early. A term makes the latest due time that is not considered yet ([Term.Due]); Finish
+// writes that it is. The row is not the only proof that a due time was made: its run has an id that
+// follows from it. So a row that is gone or came back older costs a look at that run.
+//
 // # The trust window
 //
 // A leader trusts its leadership until `beat sent + lease - margin`, on its own

@@ -27,6 +27,8 @@ type Options struct {
 	// Every is the pause between the end of a distribution and the next one.
 	// Default 60 s.
 	Every time.Duration
+	// Cron, if it is not nil, says when distributions are due, in place of Every.
+	Cron *Schedule
 	// Beat is how often a leader writes the row. Default 5 s: with it ten candidates make a few
 	// requests a second, and three lost beats end trust.
 	Beat time.Duration
@@ -57,6 +59,8 @@ type Left struct {
 	Checkpoint []byte
 	// Held says that this process led the term RunEpoch.
 	Held bool
+	// Made says that the row is gone, and runs of a schedule were made before.
+	Made bool
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -109,6 +113,9 @@ type Election struct {
 	beats    uint64 // ... with how many beats when it was seen first
 	looked   Looked
 	alive    bool // the leader may be alive
+	// first is the server's time of the first look. Up to upTo due times are considered. next is the
+	// due time after them. All are zero without a schedule.
+	first, upTo, next time.Time
 }
 
 // New gives a candidate; it makes no request. Options that cannot work
@@ -154,7 +161,7 @@ func (e *Election) Try(ctx context.Context) (term *Term, wait time.Duration, err
 		return nil, soon, fmt.Errorf("election: %w", err)
 	}
 	if why == "" {
-		return nil, min(max(wait, time.Millisecond), longestWait), nil
+		return nil, min(max(wait, time.Millisecond), max(longestWait, e.options.Beat)), nil
 	}
 	left, err := e.options.Left(ctx, v.Value.epoch)
 	if err != nil {
@@ -193,12 +200,19 @@ func (e *Election) judge(
 	if v.Value.epoch < row.MaxEpoch { // else the row is damaged, and may be mended
 		e.seen = max(e.seen, v.Value.epoch)
 	}
+	if s := e.options.Cron; s != nil && v.Value.cron == s.Text {
+		if e.upTo = later(e.upTo, v.Value.upTo); v.Value.phase == Running {
+			e.next = s.Next(later(e.upTo, v.Value.made))
+		}
+	}
 	switch {
 	case before && e.term != nil && e.term.Epoch == e.seen &&
 		errors.Is(context.Cause(e.term.ctx), ErrDeposed):
 		return "the row is not that of this instance's term any more, and no other led since", 0, nil
 	case before && e.alive: // the last leader may live, and knows how far it came
 		return "", e.draw.Jitter("look", e.row.Object(), e.options.Beat), nil
+	case e.options.Cron != nil && (v.Absent() || v.Value.phase == Idle):
+		return e.judgeDue(ctx, v.Value)
 	case v.Absent() && time.Now().Before(e.schedule.due):
 		return "", time.Until(e.schedule.due), nil
 	case v.Absent():
@@ -236,13 +250,20 @@ func (e *Election) win(
 		every: o.Every, beat: o.Beat, lease: o.Lease, margin: o.Margin, run: o.Run,
 	}
 	if v.Value.phase == Running && !v.Value.run.IsZero() {
-		next.run, next.checkpoint = v.Value.run, v.Value.checkpoint
+		next.run, next.checkpoint, next.made = v.Value.run, v.Value.checkpoint, v.Value.made
+	}
+	if o.Cron != nil {
+		now, err := e.now(ctx)
+		if err != nil {
+			return nil, err
+		}
+		next.cron, next.upTo = o.Cron.Text, e.base(v.Value, left, now)
 	}
 	switch {
 	case left.Run.IsZero(), left.RunEpoch < v.Value.epoch,
 		left.RunEpoch == v.Value.epoch && v.Value.phase == Idle: // it had its end in that term
 	case left.Run != next.run || left.Held || next.checkpoint == nil:
-		next.run, next.checkpoint = left.Run, left.Checkpoint
+		next.run, next.checkpoint, next.made = left.Run, left.Checkpoint, time.Time{}
 	}
 	if known > v.Value.epoch {
 		o.Log.Error("the election row was gone, or had come back as it was before: its account failed "+
@@ -264,7 +285,9 @@ func (e *Election) win(
 		return nil, nil
 	}
 	o.Log.Info("leading", "epoch", next.epoch, "because", why, "run", row.RunText(next.run))
-	return newTerm(e.row, o, e.draw, won), nil
+	t := newTerm(e.row, o, e.draw, won)
+	t.base, t.now = next.upTo, e.now
+	return t, nil
 }
 
 // Looked is what the row said when Try read it last.
@@ -293,6 +316,9 @@ type Status struct {
 	// NextRun is when the next distribution is due, by the server's clock; zero
 	// while one is running or before the first.
 	NextRun time.Time
+	// Cron names the schedule, and Due is the due time of Run; zero without a schedule.
+	Cron string
+	Due  time.Time
 	// Checkpoint is the size of the stored checkpoint in bytes.
 	Checkpoint int
 	// Saved is the stored checkpoint, as it was given to Save.
@@ -313,8 +339,12 @@ func (e *Election) Status(ctx context.Context) (Status, error) {
 	s := Status{
 		Leader: row.InstanceOf(r.leader), Epoch: r.epoch, Phase: r.phase, Run: r.run,
 		Changed: v.Modified, Checkpoint: len(r.checkpoint), Saved: string(r.checkpoint),
+		Cron: r.cron, Due: r.made,
 	}
-	if r.phase == Idle {
+	switch {
+	case r.phase == Idle && r.cron != "":
+		s.NextRun = r.next
+	case r.phase == Idle:
 		s.NextRun = v.Modified.Add(r.every)
 	}
 	return s, nil

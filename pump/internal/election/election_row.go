@@ -41,6 +41,11 @@ type electionRow struct {
 	run        codec.RunID // zero until the term has begun one
 	checkpoint []byte      // of run, or nil
 
+	// Of a schedule: its text, up to when due times are considered, the next one after that while no
+	// process leads, and the due time of run.
+	cron             string
+	upTo, next, made time.Time
+
 	// The leader's own times, for observers whose configuration differs.
 	every, beat, lease, margin time.Duration
 }
@@ -64,6 +69,14 @@ func encodeElection(e electionRow) map[string]any {
 		"Every": int64(e.every), "Beat": int64(e.beat), "Lease": int64(e.lease),
 		"Margin": int64(e.margin),
 	}
+	if e.cron != "" {
+		props["Cron"], props["UpTo"] = e.cron, e.upTo
+		for name, at := range map[string]time.Time{"Next": e.next, "Made": e.made} {
+			if !at.IsZero() { // the service has no such time
+				props[name] = at
+			}
+		}
+	}
 	for i, rest := 0, e.checkpoint; len(rest) > 0; i++ {
 		part := rest[:min(len(rest), checkpointPart)]
 		props[checkpointName(i)] = part
@@ -78,6 +91,7 @@ func decodeElection(f *row.Fields) electionRow {
 		phase: Phase(f.Text("Phase")), run: f.Run("Run"),
 		every: f.Duration("Every"), beat: f.Duration("Beat"), lease: f.Duration("Lease"),
 		margin: f.Duration("Margin"),
+		cron:   f.Line("Cron"), upTo: f.Moment("UpTo"), next: f.Moment("Next"), made: f.Moment("Made"),
 	}
 	for i := range checkpointParts {
 		e.checkpoint = append(e.checkpoint, f.Binary(checkpointName(i))...)

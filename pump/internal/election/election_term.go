@@ -54,6 +54,11 @@ type Term struct {
 	requests           chan request
 	done               chan struct{} // the beating goroutine has ended
 
+	// What follows is of a schedule, and belongs to the caller of Due.
+	now       func(context.Context) (time.Time, error)
+	base, due time.Time // due times are considered up to base; due is made now, if it is not zero
+	putOff    time.Duration
+
 	// mu guards what follows. It is never held over a request.
 	mu        sync.Mutex
 	trusts    time.Time // when the beat was sent that this term's trust is from
@@ -99,7 +104,10 @@ func (t *Term) Begin(ctx context.Context, run codec.RunID) error {
 	if run.IsZero() {
 		return errors.New("election: a run needs an id")
 	}
-	return t.ask(ctx, request{change: func(r *electionRow) { r.run, r.checkpoint = run, nil }})
+	due := t.due
+	return t.ask(ctx, request{change: func(r *electionRow) {
+		r.run, r.checkpoint, r.made = run, nil, due
+	}})
 }
 
 // Save stores the checkpoint of the run under way, at most MaxCheckpoint bytes. It is ErrDeposed if
@@ -114,12 +122,17 @@ func (t *Term) Save(ctx context.Context, checkpoint []byte) error {
 	return t.ask(ctx, request{change: func(r *electionRow) { r.checkpoint = stored }})
 }
 
-// Finish ends the term and the distribution; the next one is due after Every. After an error other
-// than ErrDeposed the row is still held, but only for another Finish, or Abandon. Finishing a
-// finished term is success.
+// Finish ends the term and the distribution; the next one is due after Every, or when the schedule
+// says. After an error other than ErrDeposed the row is still held, but only for another Finish, or
+// Abandon. Finishing a finished term is success.
 func (t *Term) Finish(ctx context.Context) error {
-	err := t.ask(ctx, request{over: errFinished, change: func(r *electionRow) {
+	upTo, next, err := t.considered(ctx)
+	if err != nil && t.ctx.Err() == nil {
+		return err
+	}
+	err = t.ask(ctx, request{over: errFinished, change: func(r *electionRow) {
 		r.phase, r.checkpoint, r.every = Idle, nil, t.options.Every
+		r.upTo, r.next = upTo, next
 	}})
 	if errors.Is(err, errFinished) {
 		return nil

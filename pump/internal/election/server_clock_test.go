@@ -16,8 +16,17 @@ import (
 )
 
 func TestClocksTenMinutesOffChangeNothing(t *testing.T) {
-	// The schedule of a server and three machines, none of whose clocks agree,
-	// is that of right clocks.
+	t.Run("a period", func(t *testing.T) { clocksChangeNothing(t, 9, Options{Every: 3 * time.Minute}) })
+	t.Run("a schedule", func(t *testing.T) {
+		clocksChangeNothing(t, 5, Options{Cron: &Schedule{Text: "each fifth minute", Kept: time.Hour, Next: func(t time.Time) time.Time {
+			return t.Truncate(5 * time.Minute).Add(5 * time.Minute)
+		}}})
+	})
+}
+
+// clocksChangeNothing: the schedule of a server and three machines, none of whose clocks agree, is
+// that of right clocks.
+func clocksChangeNothing(t *testing.T, n int, o Options) {
 	schedule := func(server, a, b, c time.Duration) (starts []time.Duration) {
 		synctest.Test(t, func(t *testing.T) {
 			s := testkit.NewServer()
@@ -29,19 +38,33 @@ func TestClocksTenMinutesOffChangeNothing(t *testing.T) {
 			var mu sync.Mutex
 			for i, off := range []time.Duration{a, b, c} {
 				name := fmt.Sprint("m", i)
+				if o.Cron != nil {
+					off = 0 // a skewed table shows stamps by the machine's clock, and a due time is the server's
+				}
 				table := row.Seeded(testkit.Skewed{Table: s.Client(name), By: off}, testkit.SeededDraw(5, name))
-				e := New(table, "city", Options{Instance: name, Every: 3 * time.Minute})
+				o := o
+				o.Instance = name
+				e := New(table, "city", o)
 				wg.Go(func() {
 					for {
 						term := stand(ctx, e)
 						if term == nil {
 							return
 						}
+						if o.Cron != nil {
+							due, _, err := term.Due(ctx)
+							if mustFinish(t, term); due.IsZero() {
+								continue // the first look
+							}
+							if late := time.Now().Add(server).Sub(due); err != nil || late < 0 || late > 2*time.Second {
+								t.Errorf("%v late: %v", late, err)
+							}
+						}
 						mu.Lock()
 						starts = append(starts, time.Since(began))
 						mu.Unlock()
 						time.Sleep(20 * time.Second)
-						mustFinish(t, term)
+						mustFinish(t, term) // or it is finished
 					}
 				})
 			}
@@ -50,7 +73,7 @@ func TestClocksTenMinutesOffChangeNothing(t *testing.T) {
 		return starts
 	}
 	right := schedule(0, 0, 0, 0)
-	if len(right) != 9 { // 200 s each
+	if len(right) != n { // 200 s each, by a period
 		t.Fatalf("%d distributions in half an hour: %v", len(right), right)
 	}
 	const off = 10 * time.Minute

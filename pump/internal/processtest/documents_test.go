@@ -27,6 +27,8 @@ var untyped = map[string]string{
 		"TestTheCommandsWorkOnAzurite types the commands on ports of its own",
 	"docs/distributor.md: distributor run --config pump.yaml --every": "endless; " +
 		"TestAKilledLeadersRunIsContinuedFromItsCheckpoint runs it",
+	"docs/distributor.md: distributor run --config pump.yaml --cron": "endless; " +
+		"TestAYearInWhichEachLeaderDiesAtItsDueTime runs it",
 	"docs/processor.md: processor run --config pump.yaml --http": "endless; " +
 		"TestTasksArePostedToAnEndpoint runs it",
 	"docs/processor.md: make run": "needs the source tree; TestATrialOfOnesOwnTasks runs it",
