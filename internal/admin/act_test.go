@@ -50,7 +50,7 @@ func TestOnlyThePageItselfActsAndOnlyWithTheToken(t *testing.T) {
 			"an empty token":             {change: set(tokenHeader, ""), want: 401},
 			"no JSON":                    {body: "cause=attempts", want: 400},
 			"a field that is unknown":    {body: `{"cause":"","all":true}`, want: 400},
-			"too much":                   {body: `{"cause":"` + strings.Repeat("x", maxToken) + `"}`, want: 400},
+			"too much":                   {body: `{"cause":"` + strings.Repeat("x", maxBody) + `"}`, want: 400},
 			"no trial before":            {body: `{"cause":"","dry":"guessed"}`, want: 409},
 		} {
 			for _, path := range []string{"/page/redrive", "/page/samples", "/page/stop"} {

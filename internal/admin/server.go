@@ -158,14 +158,21 @@ func (s *Server) ShowProcessor(p *processor.Processor) {
 
 // ShowDistributor has the port serve a distributor. It is called once.
 func (s *Server) ShowDistributor(d *distributor.Distributor) {
+	s.ShowSending(d, func() any { return d.State() }, d.State)
+}
+
+// ShowSending does so for one that is a part of something with a state of its own, of which is that
+// of the distributor.
+func (s *Server) ShowSending(
+	d *distributor.Distributor, state func() any, of func() distributor.State,
+) {
 	if s == nil {
 		return
 	}
 	s.show(&subject{
-		state: func() any { return d.State() },
-		ready: func() (bool, []string) { st := d.State(); return st.Ready, st.Reasons },
-		nudge: nudge.Handler(d, d.State().Instance),
-	}, public.Distributor(d.State))
+		state: state, ready: func() (bool, []string) { st := of(); return st.Ready, st.Reasons },
+		nudge: nudge.Handler(d, of().Instance),
+	}, public.Distributor(of))
 }
 
 func (s *Server) show(of *subject, c prometheus.Collector) {

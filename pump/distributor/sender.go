@@ -28,6 +28,9 @@ type SenderOptions struct {
 	Linger time.Duration
 	// Pack is the most tasks in one message. Default: as many as fit.
 	Pack int
+	// KeepKeys is how long the keys of [Sender.Post] are kept, from a minute to the retention.
+	// Default: it takes no keys.
+	KeepKeys time.Duration
 }
 
 const (
@@ -54,6 +57,7 @@ const (
 type Sender struct {
 	d       *Distributor
 	closing chan struct{} // closed by the first Close
+	keys    keys          // of posts
 
 	mu     sync.Mutex // guards what follows
 	closed bool
@@ -73,6 +77,9 @@ func NewSender(cfg pump.Config, o SenderOptions) (*Sender, error) {
 		return nil, err
 	}
 	s.d.mode = closing.ModeClient
+	if err = s.keepKeys(o.KeepKeys); err != nil {
+		return nil, err
+	}
 	return s, nil
 }
 
@@ -189,6 +196,7 @@ func (s *Sender) current() *intake {
 		before: before,
 	}
 	in.ctx, in.stop = context.WithCancelCause(context.Background())
+	in.sender, in.posts.settled = s, make(chan struct{}, 1)
 	s.now = in
 	go s.run(in, pause)
 	return in
@@ -200,6 +208,7 @@ const sendAgain = 500 * time.Millisecond
 
 // run is one of the sender's runs; the last one is over.
 func (s *Sender) run(in *intake, pause time.Duration) {
+	defer in.stop(nil)
 	defer close(in.over)
 	if !waits.Wait(in.ctx, pause) {
 		in.err = context.Cause(in.ctx)
@@ -252,6 +261,9 @@ func (s *Sender) State() State { return s.d.State() }
 
 // intake is the source of one of a sender's runs: what is handed in, until the sender is closed.
 type intake struct {
+	sender  *Sender
+	posts   posts // with keys
+	seats   seats
 	batches chan []source.Record
 	closing chan struct{}   // the sender's
 	ctx     context.Context // of the run; stop ends it
@@ -318,13 +330,19 @@ func (r *intakeReader) Next(ctx context.Context) (source.Record, error) {
 		}
 		r.idle.Reset(senderIdle)
 	}
+	closed := r.closing
 	for len(r.batch) == 0 {
+		if closed == nil && r.posts.under.Load() == 0 {
+			return source.Record{}, io.EOF
+		}
 		select {
 		case r.batch = <-r.batches:
-		case <-r.closing:
-			return source.Record{}, io.EOF
+			r.arrives(r.batch)
+		case <-closed:
+			closed = nil
 		case <-r.idle.C:
-			return source.Record{}, io.EOF
+			closed = nil // but posts that are under way come first
+		case <-r.posts.settled:
 		case <-ctx.Done():
 			return source.Record{}, context.Cause(ctx)
 		}
