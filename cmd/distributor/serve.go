@@ -182,14 +182,13 @@ func (f *serveFlags) serve(ctx context.Context, port *admin.Server) error {
 	defer stop(nil)
 	f.service.Stop = func() { stop(&cli.Interrupted{Signal: syscall.SIGTERM}) }
 	server := serve.New(f.options)
-	state := func() distributor.State { return server.State().State }
 	service.LimitMemory(ctx, server.Memory, false, f.log.Log)
 	d := f.options.Sender.Distributor()
-	port.ShowSending(d, func() any { return server.State() }, state)
+	port.ShowSending(d, server.State)
 	port.Also(f.service.Keys)
 	port.Also(server)
 	(&runFlags{config: f.config, service: f.service, page: f.page}).reloads(f.log, f.file, port, d)
-	summary, err := service.Run(ctx, f.service, service.Sending(state, d.Loops), server)
+	summary, err := service.Run(ctx, f.service, service.Sending(server.State, d.Loops), server)
 	f.log.Log.Info("the server has ended", "run", summary.Run, "tasks", summary.Tasks,
 		"messages", summary.Envelopes)
 	return cli.Explain(err, f.file)

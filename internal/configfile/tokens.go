@@ -26,15 +26,16 @@ const (
 	leastToken = 16
 )
 
-// TokenFile is the tokens of a file. Each line is a token, or what it is for, a colon and the token:
-// "send: TOKEN", "read, operate: TOKEN". A token without that is for all. Blank lines and lines that
-// begin with # are passed over.
+// TokenFile is the tokens of a file. Each line is a token, or what it is for, a colon and the
+// token: "send: TOKEN", "read, operate: TOKEN". A token without that is for all. Blank lines and
+// lines that begin with # are passed over.
 type TokenFile struct {
 	path  string
 	wrong *rate.Limiter
 }
 
-// NewTokenFile gives the tokens of a file, which is read with each check: a new token counts at once.
+// NewTokenFile gives the tokens of a file, which is read with each check: a new token counts at
+// once.
 func NewTokenFile(path string) *TokenFile {
 	// Five wrong tokens at once are answered as such, then one a second. The right one always is.
 	return &TokenFile{path: path, wrong: rate.NewLimiter(1, 5)}
@@ -82,9 +83,8 @@ func (t *TokenFile) Read() (all []token, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(text) > maxToken {
-		return nil, fmt.Errorf("%s: it has more than %d KiB", t.path, maxToken>>10)
-	}
+	wrong := fmt.Errorf("%s: a token has %d characters or more, and all have %d KiB", t.path,
+		leastToken, maxToken>>10)
 	for line := range strings.Lines(string(text)) {
 		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
 			continue
@@ -94,13 +94,12 @@ func (t *TokenFile) Read() (all []token, err error) {
 			one = token{strings.TrimSpace(rest), " " + strings.ReplaceAll(scope, ",", " ") + " "}
 		}
 		if len(one.text) < leastToken {
-			return nil, fmt.Errorf("%s: a token has %d characters or more", t.path, leastToken)
+			return nil, wrong
 		}
 		all = append(all, one)
 	}
-	if len(all) == 0 {
-		return nil, fmt.Errorf("%s: a token has %d characters or more, and there is none", t.path,
-			leastToken)
+	if len(all) == 0 || len(text) > maxToken {
+		return nil, wrong
 	}
 	return all, nil
 }

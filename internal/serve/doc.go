@@ -16,17 +16,18 @@
 //	413  the body, or one task, is too large; nothing was sent
 //	415  the type of the body is none of these
 //	422  the key was given before, with other tasks; nothing was sent
-//	429  as much waits for the accounts as may, or too many posts with keys come: Retry-After says when
-//	503  the server ends, or the accounts do not take tasks now: Retry-After says when
+//	429  as much waits for the accounts as may, or too many posts with keys come
+//	503  the server ends, or the accounts do not take tasks now
 //
-// A post with an Idempotency-Key may be made again, to any server of the workload. After 207, 503 or
-// no answer it is made again with the same key and the same body. Without a key the tasks of a
-// repeat are other tasks. The traceparent of a request goes into its tasks.
+// With 429 and 503 Retry-After says when to post again. A post with an Idempotency-Key may be made
+// again, to any server of the workload. After 207, 503 or no answer it is made again with the same
+// key and the same body. Without a key the tasks of a repeat are other tasks. The traceparent of a
+// request goes into its tasks.
 //
 // # Bounds
 //
 // No client is trusted with memory or time. All bodies together have Options.Bytes. The part of a
 // body beyond 64 KiB is taken from half of that until the body is complete, so large bodies that do
-// not come to an end leave room for small ones. The first 64 KiB must come within 5 s, and all of it
-// within 20 s.
+// not come to an end leave room for small ones. The first 64 KiB must come within 5 s, and all of
+// it within 20 s.
 package serve

@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	// maxBody and maxLines bound a post, firstBytes the part of a body that comes from the common room.
+	// maxBody and maxLines bound a post, firstBytes the part of a body that has the common room.
 	maxBody    = 4 << 20
 	maxLines   = 10_000
 	firstBytes = 64 << 10
@@ -58,7 +58,7 @@ type outcome struct {
 	Error string `json:"error"`
 }
 
-// Error is the text of an answer that is a refusal.
+// refusal is the answer to what is not taken.
 func refusal(status int, fix, format string, args ...any) *answer {
 	return &answer{status: status, Error: fmt.Sprintf(format, args...), Fix: fix}
 }
@@ -82,7 +82,7 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request) {
 	if a.status >= 400 && a.status != http.StatusUnprocessableEntity || s.draining.Load() {
 		h.Set("Connection", "close") // the rest of a body may be on its way
 	}
-	s.metrics.answered(a.status)
+	s.answered(a.status)
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime))
 	w.WriteHeader(a.status)
 	text, _ := json.Marshal(a)
@@ -102,7 +102,8 @@ func (s *Server) take(w http.ResponseWriter, r *http.Request) *answer {
 		return a
 	}
 	key := r.Header.Get("Idempotency-Key")
-	if len(key) > maxKey || strings.ContainsFunc(key, func(c rune) bool { return c < ' ' || c > '~' }) {
+	unprintable := func(c rune) bool { return c < ' ' || c > '~' }
+	if len(key) > maxKey || strings.ContainsFunc(key, unprintable) {
 		return refusal(http.StatusBadRequest, "use up to 255 characters of ASCII",
 			"the Idempotency-Key is not possible")
 	}
@@ -141,11 +142,13 @@ func single(r *http.Request) (one bool, a *answer) {
 }
 
 // read reads the body. The buffer's bytes are taken from the room until release is called.
-func (s *Server) read(w http.ResponseWriter, r *http.Request) (b []byte, release func(), a *answer) {
+func (s *Server) read(
+	w http.ResponseWriter, r *http.Request,
+) (b []byte, release func(), a *answer) {
 	held, beyond := int64(0), int64(0)
 	release = func() {
 		s.room.Release(held)
-		s.metrics.held.Add(-held)
+		s.held.Add(-held)
 	}
 	defer func() { s.large.Release(beyond) }()
 	control, began := http.NewResponseController(w), time.Now()
@@ -165,15 +168,15 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (b []byte, release
 			if cap(b) >= firstBytes {
 				_ = control.SetReadDeadline(began.Add(bodyTime))
 				if !s.large.TryAcquire(more) {
-					return nil, release, full()
+					return nil, release, full(manyBytes)
 				}
 				beyond += more
 			}
 			if !s.room.TryAcquire(more) {
-				return nil, release, full()
+				return nil, release, full(manyBytes)
 			}
 			held += more
-			s.metrics.held.Add(more)
+			s.held.Add(more)
 			b = append(make([]byte, 0, int64(cap(b))+more), b...)
 		}
 		n, err := r.Body.Read(b[len(b):cap(b)])
@@ -193,12 +196,14 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (b []byte, release
 	}
 }
 
-func full() *answer {
-	a := refusal(http.StatusTooManyRequests, "post it again later",
-		"as many bytes wait for the accounts as may")
+func full(why string) *answer {
+	a := refusal(http.StatusTooManyRequests, "post it again later", "%s", why)
 	a.retry = again
 	return a
 }
+
+// manyBytes is why a body is not taken now.
+const manyBytes = "as many bytes wait for the accounts as may"
 
 // tasks cuts a body into tasks, and says in which line each stands.
 func (s *Server) tasks(body []byte, one bool) (tasks []source.Record, lines []int, a *answer) {
@@ -226,12 +231,9 @@ func (s *Server) tasks(body []byte, one bool) (tasks []source.Record, lines []in
 		}
 		rec, field, err := c.task(text)
 		if err != nil {
-			a := refusal(http.StatusBadRequest, "mend the line and post all of it again", "line %d: %v",
-				line, err)
+			a := refusal(http.StatusBadRequest, "mend the line and post all of it again; for one task "+
+				"of several lines use Content-Type: application/json", "line %d: %v", line, err)
 			a.Line, a.Field = line, field
-			if !one && bytes.HasPrefix(text, []byte("{")) && len(tasks) == 0 && json.Valid(body) {
-				a.Fix = "a task is a line; for one task of several lines use Content-Type: application/json"
-			}
 			return nil, nil, a
 		}
 		tasks, lines = append(tasks, rec), append(lines, line)
@@ -276,9 +278,11 @@ func outcomes(did distributor.Posted, err error, lines []int, keyed bool) *answe
 			a.Outcomes = append(a.Outcomes, outcome{lines[i], why.Error()})
 		}
 	}
-	switch {
-	case err == nil && len(a.Outcomes) == 0:
+	if err == nil && len(a.Outcomes) == 0 {
 		return a
+	}
+	_, config := errors.AsType[*pump.ConfigError](err)
+	switch {
 	case errors.Is(err, codec.ErrTaskTooLarge):
 		bad := a.Outcomes[0]
 		a = refusal(http.StatusRequestEntityTooLarge, "put the data into a blob, and post its address",
@@ -291,25 +295,17 @@ func outcomes(did distributor.Posted, err error, lines []int, keyed bool) *answe
 		return refusal(http.StatusConflict,
 			"find out whether the tasks are done; another key sends them again", "%v", err)
 	case errors.Is(err, distributor.ErrManyKeys):
-		a = full()
-		a.Error = err.Error()
-		return a
-	case isConfig(err):
+		return full(err.Error())
+	case config:
 		return refusal(http.StatusBadRequest, "leave the Idempotency-Key out", "%v", err)
 	}
 	if a.status = http.StatusMultiStatus; tasks == 0 {
 		a = refusal(http.StatusServiceUnavailable, "", "%v", err)
 		a.retry = later
 	}
-	a.Fix = "what is not known to be sent may have been sent; posted again, it is sent again: with " +
-		"an Idempotency-Key a repeat is recognised"
+	a.Fix = "post what is listed again; what was sent after all is then sent twice"
 	if keyed {
 		a.Fix = "post all of it again with the same Idempotency-Key"
 	}
 	return a
-}
-
-func isConfig(err error) bool {
-	_, is := errors.AsType[*pump.ConfigError](err)
-	return is
 }

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/net/netutil"
 	"golang.org/x/sync/semaphore"
 
@@ -61,7 +62,8 @@ type Server struct {
 	scanners sync.Pool // of *scanner
 	room     *semaphore.Weighted
 	large    *semaphore.Weighted
-	metrics  *metrics
+	posts    *prometheus.CounterVec
+	held     atomic.Int64 // bytes of bodies
 
 	ready    atomic.Bool
 	draining atomic.Bool
@@ -75,7 +77,7 @@ func New(o Options) *Server {
 	o.Patience = cmp.Or(o.Patience, time.Minute)
 	o.Grace = cmp.Or(o.Grace, 20*time.Second)
 	s := &Server{
-		o: o, mux: http.NewServeMux(), metrics: &metrics{},
+		o: o, mux: http.NewServeMux(), posts: newPosts(),
 		room: semaphore.NewWeighted(o.Bytes), large: semaphore.NewWeighted(o.Bytes / 2),
 	}
 	s.scanners.New = func() any { return newScanner(o.Key, o.ID) }
@@ -167,7 +169,15 @@ func (s *Server) serve(ctx context.Context, l net.Listener) (distributor.Summary
 	s.mu.Unlock()
 	grace, stop := context.WithTimeout(context.WithoutCancel(ctx), s.o.Grace)
 	defer stop()
-	s.drain(grace)
+	over := make(chan struct{})
+	go func() {
+		s.under.Wait()
+		close(over)
+	}()
+	select {
+	case <-over:
+	case <-grace.Done():
+	}
 	summary, err := s.o.Sender.Close(grace)
 	last, stop := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
 	defer stop()
@@ -181,8 +191,8 @@ func (s *Server) serve(ctx context.Context, l net.Listener) (distributor.Summary
 // Hurry shortens the time for what is under way.
 func (s *Server) Hurry(most time.Duration) { s.o.Sender.Distributor().Hurry(most) }
 
-// server is the HTTP server of the listener. HTTP/2 has no part in it: one connection could hold the
-// bodies of hundreds of posts.
+// server is the HTTP server of the listener. HTTP/2 has no part in it: one connection could hold
+// the bodies of hundreds of posts.
 func (s *Server) server() *http.Server {
 	only := new(http.Protocols)
 	only.SetHTTP1(true)
@@ -203,32 +213,10 @@ func (s *Server) enter() bool {
 	return true
 }
 
-// drain waits for the posts under way.
-func (s *Server) drain(ctx context.Context) {
-	over := make(chan struct{})
-	go func() {
-		s.under.Wait()
-		close(over)
-	}()
-	select {
-	case <-over:
-	case <-ctx.Done():
-	}
-}
-
-// State is what the server is doing now.
-type State struct {
-	distributor.State
-	// Posts counts the answers by their status.
-	Posts map[string]int64 `json:"posts"`
-	// Held is how many bytes of posts wait for the accounts.
-	Held int64 `json:"held"`
-}
-
-// State is what the server and its sender are doing now. Without a task yet there is no run, which
-// is no fault.
-func (s *Server) State() State {
-	st := State{State: s.o.Sender.State(), Posts: s.metrics.counts(), Held: s.metrics.held.Load()}
+// State is what the server's distributor is doing now. Without a task yet there is no run, which is
+// no fault.
+func (s *Server) State() distributor.State {
+	st := s.o.Sender.State()
 	switch {
 	case s.draining.Load():
 		st.Phase, st.Ready, st.Reasons = "draining", false, []string{"it is stopping"}
@@ -261,14 +249,13 @@ type scanner struct {
 func newScanner(key, id string) *scanner {
 	c := &scanner{}
 	var fields []*jsonline.Field
-	for _, f := range []struct {
-		name string
-		of   **jsonline.Field
-	}{{key, &c.key}, {id, &c.id}} {
-		if f.name != "" {
-			*f.of = jsonline.NewField(f.name)
-			fields = append(fields, *f.of)
-		}
+	if key != "" {
+		c.key = jsonline.NewField(key)
+		fields = append(fields, c.key)
+	}
+	if id != "" {
+		c.id = jsonline.NewField(id)
+		fields = append(fields, c.id)
 	}
 	c.json = jsonline.NewScanner(fields...)
 	return c

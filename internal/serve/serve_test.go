@@ -254,7 +254,7 @@ func TestWhileAnAccountHangsItIsKnownWhatIsSent(t *testing.T) {
 			t.Errorf("%d %+v", status, a)
 		}
 		for _, o := range a.Outcomes {
-			if o.Line < 1 || o.Line > 40 || !strings.Contains(o.Error, "not acknowledged") {
+			if o.Line < 1 || o.Line > 40 || !strings.Contains(o.Error, "handed in") {
 				t.Errorf("%+v", o)
 			}
 		}
@@ -276,7 +276,7 @@ func TestWhileAnAccountHangsItIsKnownWhatIsSent(t *testing.T) {
 		if seen[429] == 0 || seen[503] == 0 || seen[429]+seen[503] != 20 {
 			t.Errorf("the answers were %v", seen)
 		}
-		if held := s.State().Held; held != 0 {
+		if held := s.held.Load(); held != 0 {
 			t.Errorf("%d bytes are held", held)
 		}
 		ends(s)
@@ -377,7 +377,7 @@ func TestClientsThatMeanHarmHarmNoOther(t *testing.T) {
 			time.Sleep(500 * time.Millisecond)
 		}
 		all.Wait()
-		if held := s.State().Held; held != 0 {
+		if held := s.held.Load(); held != 0 {
 			t.Errorf("%d bytes are held", held)
 		}
 		_ = server.Close()

@@ -5,12 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 
 	"github.com/queuepump/queuepump/codec"
@@ -40,10 +40,10 @@ const (
 type keys struct {
 	keep time.Duration // 0: it takes none
 	pace *rate.Limiter
-	room *semaphore.Weighted
 
-	mu    sync.Mutex // guards under
+	mu    sync.Mutex // guards what follows
 	under map[string]*post
+	held  int // bytes of these posts
 }
 
 // keepKeys has a sender take keys.
@@ -58,11 +58,11 @@ func (s *Sender) keepKeys(keep time.Duration) error {
 	s.d.mode = closing.ModePosts
 	s.keys.keep, s.keys.under = keep, map[string]*post{}
 	s.keys.pace = rate.NewLimiter(keysPerSecond, keysPerSecond/10)
-	s.keys.room = semaphore.NewWeighted(keysHeld)
 	return nil
 }
 
-// once sends a post with a key, and gives the post that does: another with the key may be under way.
+// once sends a post with a key, and gives the post that does: another with the key may be under
+// way.
 func (s *Sender) once(ctx context.Context, key string, p *post) (*post, error) {
 	k := &s.keys
 	if k.keep == 0 {
@@ -72,54 +72,39 @@ func (s *Sender) once(ctx context.Context, key string, p *post) (*post, error) {
 	for i := range p.batch {
 		p.batch[i].Receipt = keyedLine{&p.lines[i]}
 	}
-	first, leave, err := k.enter(p)
-	switch {
-	case err != nil:
-		return p, err
-	case first == p:
-	case !bytes.Equal(first.row.Print, p.row.Print):
-		return p, ErrOtherTasks
-	default:
+	size := 0
+	for i := range p.batch {
+		size += len(p.batch[i].Key) + len(p.batch[i].Body) + 256
+	}
+	k.mu.Lock()
+	first := k.under[p.row.Key]
+	if first == nil && (k.held+size > keysHeld || !k.pace.Allow()) {
+		k.mu.Unlock()
+		return p, ErrManyKeys
+	}
+	if first == nil {
+		k.under[p.row.Key], k.held = p, k.held+size
+	}
+	k.mu.Unlock()
+	if first != nil {
+		if !bytes.Equal(first.row.Print, p.row.Print) {
+			return p, ErrOtherTasks
+		}
 		return first, first.wait(ctx, &intake{})
 	}
 	in, err := s.handIn(ctx, p.batch)
 	if err != nil {
 		p.end(err)
-		leave()
-		return p, err
+		in = &intake{}
 	}
-	go func() {
+	go func() { // the caller may not wait for its end
 		_ = p.wait(context.Background(), in)
-		leave()
-	}()
-	return p, p.wait(ctx, in)
-}
-
-// enter notes a post that is under way, unless another with its key is; leave ends that.
-func (k *keys) enter(p *post) (first *post, leave func(), err error) {
-	size := int64(0)
-	for i := range p.batch {
-		size += int64(len(p.batch[i].Key)+len(p.batch[i].Body)) + 256
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if under := k.under[p.row.Key]; under != nil {
-		return under, nil, nil
-	}
-	if !k.room.TryAcquire(min(size, keysHeld)) {
-		return p, nil, ErrManyKeys
-	}
-	if !k.pace.Allow() {
-		k.room.Release(min(size, keysHeld))
-		return p, nil, ErrManyKeys
-	}
-	k.under[p.row.Key] = p
-	return p, func() {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		delete(k.under, p.row.Key)
-		k.room.Release(min(size, keysHeld))
-	}, nil
+		k.held -= size
+	}()
+	return p, p.wait(ctx, in)
 }
 
 // keyedLine is the receipt of a task that comes to the reader twice.
@@ -176,8 +161,9 @@ func (i *intake) gather(p *post) {
 	}
 }
 
-// write writes the rows of the posts that were gathered, and hands their tasks back to the reader: in
-// the order of their numbers, so that they share messages. A slow partition holds up its own posts.
+// write writes the rows of the posts that were gathered, and hands their tasks back to the reader:
+// in the order of their numbers, so that they share messages. A slow partition holds up its own
+// posts.
 func (i *intake) write() {
 	linger := i.sender.d.opts.SealAge
 	waits.Wait(i.ctx, linger)
@@ -342,28 +328,22 @@ func (i *intake) giveUp(p *post) (made []*pack.Message, err error) {
 	if !d.recordsOnce() {
 		return nil, nil
 	}
-	bySegment := map[uint32][]uint64{}
+	numbers := map[uint32][]uint64{}
 	for n := range p.lines {
 		if l := &p.lines[n]; l.has {
-			bySegment[l.segment] = append(bySegment[l.segment], l.n)
+			numbers[l.segment] = append(numbers[l.segment], l.n)
 		}
 	}
-	for n := range p.lines { // in their order, for equal histories (P9)
-		l := &p.lines[n]
-		ns := bySegment[l.segment]
-		if !l.has || l.n != ns[0] {
-			continue
-		}
+	for _, segment := range slices.Sorted(maps.Keys(numbers)) {
+		ns := numbers[segment]
 		text, err := row.NewTombstone(codec.Header{
-			Version: d.router.Writes(), Workload: d.cfg.Workload, Run: r.id, Segment: l.segment,
+			Version: d.router.Writes(), Workload: d.cfg.Workload, Run: r.id, Segment: segment,
 			MapVersion: d.router.Current().Workload.Map.Version, Tasks: codec.MakeNSet(ns...),
 		}, d.cfg.Instance, time.Now())
 		if err != nil {
 			return made, err
 		}
-		made = append(made, &pack.Message{
-			Text: text, Segment: l.segment, First: l.n, Tasks: len(ns),
-		})
+		made = append(made, &pack.Message{Text: text, Segment: segment, First: ns[0], Tasks: len(ns)})
 	}
 	return made, nil
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,8 +31,8 @@ var (
 	ErrManyKeys = errors.New("too many posts with keys at once")
 )
 
-// errNotYet is what is known of a task for which a caller did not wait long enough.
-var errNotYet = errors.New("it was handed in, and is not acknowledged yet")
+// errNotYet is what is known of tasks for which a caller did not wait long enough.
+var errNotYet = errors.New("the tasks were handed in, and are sent as soon as possible")
 
 // Posted is what became of the tasks of a [Sender.Post].
 type Posted struct {
@@ -42,14 +43,14 @@ type Posted struct {
 }
 
 // Post is [Sender.Send] that says of each task what became of it. A task that is too large refuses
-// the whole call, before anything is sent. Keys and bodies must not be changed after the call. If no
-// task of the call has a key, their segments are chosen so that they share messages with others.
+// the whole call, before anything is sent. Keys and bodies must not be changed after the call. If
+// no task of the call has a key, their segments are chosen so that they share messages with others.
 //
 // With a key the tasks are sent once, however often the call is made in the time of
 // [SenderOptions].KeepKeys, by any process: each repeat puts the same tasks, and with delivery mode
-// [pump.Once] each is handled once. In mode [pump.AtLeastOnce] a repeat may put them twice. After an
-// error the call may be made again with the key. The key is any text that no other tasks are sent
-// under.
+// [pump.Once] each is handled once. In mode [pump.AtLeastOnce] a repeat may put them twice. After
+// an error the call may be made again with the key. The key is any text that no other tasks are
+// sent under.
 func (s *Sender) Post(
 	ctx context.Context, key string, tasks ...source.Record,
 ) (did Posted, err error) {
@@ -67,12 +68,13 @@ func (s *Sender) Post(
 	if c := trace.SpanContextFromContext(ctx); s.d.tracer == nil && c.IsSampled() {
 		within = codec.EncodeTrace(c)
 	}
-	p := newPost(tasks, within)
+	p := newPost(slices.Clone(tasks), within)
+	p.free = !slices.ContainsFunc(tasks, func(r source.Record) bool { return len(r.Key) > 0 })
 	of := p
 	if key != "" {
 		of, err = s.once(ctx, key, p)
-	} else if p.in, err = s.handIn(ctx, p.batch); err == nil {
-		err = p.wait(ctx, p.in)
+	} else {
+		err = s.hand(ctx, p)
 	}
 	sent(err)
 	did = of.posted(err)
@@ -110,15 +112,9 @@ type postLine struct {
 }
 
 func newPost(tasks []source.Record, trace []byte) *post {
-	p := &post{
-		batch: make([]source.Record, len(tasks)), lines: make([]postLine, len(tasks)),
-		done: make(chan struct{}),
-	}
+	p := &post{batch: tasks, lines: make([]postLine, len(tasks)), done: make(chan struct{})}
 	p.open.Store(int64(len(tasks)))
-	copy(p.batch, tasks)
-	p.free = true
 	for i := range p.batch {
-		p.free = p.free && len(tasks[i].Key) == 0
 		p.lines[i].of = p
 		p.batch[i].Trace, p.batch[i].Receipt = trace, &p.lines[i]
 	}
@@ -170,23 +166,20 @@ func (p *post) wait(ctx context.Context, in *intake) error {
 	return p.err
 }
 
-// posted is what is known now.
-func (p *post) posted(err error) Posted {
-	var did Posted
+// posted is what is known now, with the error of the post as a whole.
+func (p *post) posted(err error) (did Posted) {
 	for i := range p.lines {
-		l, why := &p.lines[i], err
-		if l.acked.Load() {
+		why := err
+		if err == nil {
+			why = p.lines[i].refused // nil, also of a repeat that needed no put
+		}
+		if why == nil || p.lines[i].acked.Load() {
 			continue
 		}
-		if err == nil {
-			why = l.refused // nil: a repeat that needed no put
-		}
-		if why != nil && did.Errs == nil {
+		if did.Errs == nil {
 			did.Errs = make([]error, len(p.lines))
 		}
-		if why != nil {
-			did.Errs[i] = why
-		}
+		did.Errs[i] = why
 	}
 	return did
 }
@@ -194,16 +187,10 @@ func (p *post) posted(err error) Posted {
 // print is a hash of the tasks.
 func (p *post) print() []byte {
 	h := sha256.New()
-	var size [12]byte
 	for i := range p.batch {
 		r := &p.batch[i]
-		binary.BigEndian.PutUint32(size[:], uint32(len(r.Key)))
-		binary.BigEndian.PutUint32(size[4:], uint32(len(r.ID)))
-		binary.BigEndian.PutUint32(size[8:], uint32(len(r.Body)))
-		h.Write(size[:])
-		h.Write(r.Key)
-		h.Write([]byte(r.ID))
-		h.Write(r.Body)
+		fmt.Fprintf(h, "%d %d %d ", len(r.Key), len(r.ID), len(r.Body))
+		h.Write(slices.Concat(r.Key, []byte(r.ID), r.Body))
 	}
 	return h.Sum(nil)[:16]
 }
@@ -226,7 +213,8 @@ func (i *intake) seat(p *post) {
 	p.row.Seats = nil
 	for n := range p.lines {
 		if n%seatTasks == 0 {
-			if s.tasks >= seatTasks || n == 0 && now.Sub(s.since) >= i.sender.d.opts.SealAge || s.changes == 0 {
+			late := n == 0 && now.Sub(s.since) >= r.d.opts.SealAge
+			if s.tasks >= seatTasks || late || s.changes == 0 {
 				s.changes++
 				token := binary.BigEndian.AppendUint64(r.id[:], s.changes)
 				s.chosen = shardmap.Segment(token, r.d.router.Current().Workload.Map.Segments)
@@ -239,6 +227,6 @@ func (i *intake) seat(p *post) {
 	}
 }
 
-// Distributor is what sends the sender's tasks, for what a program shows of it and tells it. It runs
-// by itself, while there are tasks.
+// Distributor is what sends the sender's tasks, for what a program shows of it and tells it. It
+// runs by itself, while there are tasks.
 func (s *Sender) Distributor() *Distributor { return s.d }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/setup"
@@ -96,31 +95,23 @@ func (s *Sender) Send(ctx context.Context, tasks ...source.Record) error {
 	if len(tasks) == 0 {
 		return nil
 	}
-	context, sent := s.d.tracer.Send(ctx, len(tasks))
-	err := s.send(ctx, tasks, context)
+	within, sent := s.d.tracer.Send(ctx, len(tasks))
+	p := newPost(copied(tasks), within)
+	err := s.hand(ctx, p)
+	if err == nil {
+		err = errors.Join(p.posted(nil).Errs...)
+	}
 	sent(err)
 	return err
 }
 
-func (s *Sender) send(ctx context.Context, tasks []source.Record, trace []byte) error {
-	r := pack.NewReceipt(len(tasks))
-	in, err := s.handIn(ctx, copied(tasks, trace, r))
+// hand hands a post in, and waits for it.
+func (s *Sender) hand(ctx context.Context, p *post) error {
+	in, err := s.handIn(ctx, p.batch)
 	if err != nil {
 		return err
 	}
-	select {
-	case <-r.Done:
-	case <-ctx.Done():
-		return fmt.Errorf("the tasks were handed in, and are sent as soon as possible: %w",
-			context.Cause(ctx))
-	case <-in.over:
-		select {
-		case <-r.Done: // before the end
-		default:
-			return in.failure()
-		}
-	}
-	return r.Err()
+	return p.wait(ctx, in)
 }
 
 // handIn gives a batch to the run that reads, or to a new run, and says which run it is.
@@ -146,9 +137,9 @@ func (s *Sender) handIn(ctx context.Context, batch []source.Record) (*intake, er
 	}
 }
 
-// copied is the tasks with bytes of their own and the receipt: the caller may get its tasks back
-// before they are read.
-func copied(tasks []source.Record, trace []byte, r *pack.Receipt) []source.Record {
+// copied is the tasks with bytes of their own: the caller may get its tasks back before they are
+// read.
+func copied(tasks []source.Record) []source.Record {
 	size := 0
 	for i := range tasks {
 		size += len(tasks[i].Key) + len(tasks[i].Body)
@@ -161,9 +152,7 @@ func copied(tasks []source.Record, trace []byte, r *pack.Receipt) []source.Recor
 	}
 	batch := make([]source.Record, len(tasks))
 	for i := range tasks {
-		batch[i] = source.Record{
-			Key: own(tasks[i].Key), ID: tasks[i].ID, Body: own(tasks[i].Body), Trace: trace, Receipt: r,
-		}
+		batch[i] = source.Record{Key: own(tasks[i].Key), ID: tasks[i].ID, Body: own(tasks[i].Body)}
 	}
 	return batch
 }

@@ -425,8 +425,8 @@ const ModeEvery = "every"
 // ModeNamed is the mode of a run with a name, which may be given again.
 const ModeNamed = "named"
 
-// ModeClient is the mode of a run that a sender made. ModePosts is that of one that takes posts with
-// keys: a post may be repeated, and so the run must not be over, as long as its key is kept.
+// ModeClient is the mode of a run that a sender made. ModePosts is that of one that takes posts
+// with keys: a post may be repeated, and so the run must not be over, as long as its key is kept.
 const (
 	ModeClient = "client"
 	ModePosts  = "posts"

@@ -71,16 +71,16 @@ func (c *Closer) retire(ctx context.Context) error {
 // retireClaims removes old claims, and keys of posts. Before is a retention before now.
 func (c *Closer) retireClaims(ctx context.Context, before time.Time) error {
 	t, keep := c.queues.Control, func(f *row.Fields) time.Duration { return f.Duration("Keep") }
+	claims := func(part int) string { return workload.ClaimsPartition(c.workload, part) }
+	keys := func(part int) string { return workload.KeysPartition(c.workload, part) }
 	return errors.Join(
-		c.retired.claims.pages(ctx, t, before, claimInterval, workload.ClaimParts, func(part int) string {
-			return workload.ClaimsPartition(c.workload, part)
-		}),
-		c.retired.keys.pages(ctx, t, before.Add(c.retain), keep, workload.KeyParts, func(part int) string {
-			return workload.KeysPartition(c.workload, part)
-		}, row.FormatProperty, "Keep"))
+		c.retired.claims.pages(ctx, t, before, claimInterval, workload.ClaimParts, claims),
+		c.retired.keys.pages(ctx, t, before.Add(c.retain), keep, workload.KeyParts, keys,
+			row.FormatProperty, "Keep"))
 }
 
-// pages removes old rows of one of so many parts, and goes on with the next part if there were some.
+// pages removes old rows of one of so many parts, and goes on with the next part if there were
+// some.
 func (s *sweep) pages(
 	ctx context.Context, t storage.Table, before time.Time, intervalOf func(*row.Fields) time.Duration,
 	parts int, partition func(part int) string, fields ...string,

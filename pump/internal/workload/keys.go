@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -21,8 +19,8 @@ import (
 // post's tasks, so a repeat of the post, by any process, puts the same tasks.
 
 const (
-	// KeyParts is how many partitions the keys of posts are spread over: a partition takes 2,000 rows a
-	// second.
+	// KeyParts is how many partitions the keys of posts are spread over: a partition takes 2,000 rows
+	// a second.
 	KeyParts = 8
 	// keysBytes bounds the rows of one transaction, which the service does at 4 MiB.
 	keysBytes = 3 << 20
@@ -51,17 +49,13 @@ type Posted struct {
 	Keep time.Duration
 }
 
-// KeyOf is the key of the row of a user's key.
+// KeyOf is the key of the row of a user's key: its part and a hash.
 func KeyOf(key string) string {
 	sum := sha256.Sum256([]byte(key))
-	return hex.EncodeToString(sum[:16])
+	return fmt.Sprintf("%x%x", sum[31]%KeyParts, sum[:16])
 }
 
-// part is the partition of a key.
-func (p *Posted) part() int {
-	digit, _ := hex.DecodeString(p.Key[:2])
-	return int(digit[0]) % KeyParts
-}
+func (p *Posted) part() int { return int(p.Key[0] - '0') }
 
 func (p *Posted) same(as *Posted) bool {
 	return p.Run == as.Run && bytes.Equal(p.Print, as.Print) && slices.Equal(p.Firsts, as.Firsts) &&
@@ -116,9 +110,9 @@ func DividePosted(posts []*Posted) (divided [][]*Posted) {
 	return divided
 }
 
-// InsertPosted writes the rows of posts of one partition, all in one transaction. Known are the rows
-// of keys that others had written before; the posts of these have none of their own. After an error
-// it is not known which rows are written.
+// InsertPosted writes the rows of posts of one partition, all in one transaction. Known are the
+// rows of keys that others had written before; the posts of these have none of their own. After an
+// error it is not known which rows are written.
 func InsertPosted(
 	ctx context.Context, t storage.Table, workload string, posts []*Posted,
 ) (known map[string]Posted, err error) {
@@ -133,8 +127,7 @@ func InsertPosted(
 		if len(writes) == 0 {
 			return known, nil
 		}
-		partition := writes[0].Entity.Partition
-		err := row.Insist(ctx, t, partition, func(ctx context.Context) error {
+		err := row.Insist(ctx, t, writes[0].Entity.Partition, func(ctx context.Context) error {
 			_, err := t.Transact(ctx, writes)
 			return err
 		})
@@ -149,56 +142,32 @@ func InsertPosted(
 	}
 }
 
-// lookPosted reads the rows of posts that are not known, adds those of others, and says whether the
-// posts' own are there.
+// lookPosted reads the rows of posts, notes those of others, and says whether the posts' own are
+// there.
 func lookPosted(
 	ctx context.Context, t storage.Table, workload string, posts []*Posted, known map[string]Posted,
 ) (ours bool, err error) {
 	var g errgroup.Group
 	g.SetLimit(keysLooked)
-	var mu sync.Mutex
-	for _, p := range posts {
-		if _, is := known[p.Key]; is {
-			continue
-		}
-		g.Go(func() error {
-			found, err := readKey(ctx, t, workload, p)
-			mu.Lock()
-			defer mu.Unlock()
-			switch {
-			case err != nil || found == nil:
-			case p.same(found):
-				ours = true
-			default:
-				known[p.Key] = *found
-			}
+	found := make([]row.Version[Posted], len(posts))
+	for i, p := range posts {
+		g.Go(func() (err error) {
+			found[i], err = row.Row[Posted]{
+				Table: t, Partition: KeysPartition(workload, p.part()), Key: p.Key,
+				Timeout: row.RequestTimeout, Decode: readPosted,
+			}.MustRead(ctx)
 			return err
 		})
 	}
-	return ours, g.Wait()
-}
-
-// readKey reads the row of a post's key; nil: there is none.
-func readKey(
-	ctx context.Context, t storage.Table, workload string, p *Posted,
-) (found *Posted, err error) {
-	partition := KeysPartition(workload, p.part())
-	err = row.Insist(ctx, t, partition, func(ctx context.Context) error {
-		e, err := t.Read(ctx, partition, p.Key)
-		if storage.Is(err, storage.Gone) {
-			return nil
+	err = g.Wait()
+	for i, p := range posts {
+		switch {
+		case err != nil || found[i].Absent():
+		case p.same(&found[i].Value):
+			ours = true
+		default:
+			known[p.Key] = found[i].Value
 		}
-		if err != nil {
-			return err
-		}
-		f := &row.Fields{Props: e.Properties}
-		read := row.ReadFormat(f, readPosted)
-		if f.Err != nil {
-			return row.Damaged(t, partition, p.Key, f.Err)
-		}
-		read.Key = p.Key
-		found = &read
-		return nil
-	})
-	return found, err
+	}
+	return ours, err
 }

@@ -58,8 +58,8 @@ type Numbered struct {
 }
 
 // Again makes the messages of tasks that got their numbers in another run, whose header is given.
-// Those of a segment come together, in the order of their numbers. The messages are made as the lane
-// would make them.
+// Those of a segment come together, in the order of their numbers. The messages are made as the
+// lane would make them.
 func (l *Lane) Again(head codec.Header, tasks []Numbered) (made []*Message, err error) {
 	p := &Packer{
 		Head: head, Most: l.packer.Most, MaxHeld: math.MaxInt, MapVersion: l.packer.MapVersion,
