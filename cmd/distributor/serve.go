@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -13,26 +12,18 @@ import (
 	"github.com/queuepump/queuepump/internal/admin"
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
-	"github.com/queuepump/queuepump/internal/operate"
 	"github.com/queuepump/queuepump/internal/serve"
 	"github.com/queuepump/queuepump/internal/service"
-	"github.com/queuepump/queuepump/internal/telemetry"
 	"github.com/queuepump/queuepump/pump/distributor"
 )
 
 // serveFlags are the flags of `distributor serve`.
 type serveFlags struct {
-	config          string
-	admin           string
+	runFlags
 	tokens          string
 	tlsCert, tlsKey string
-	console         cli.ConsoleFlags
 	sender          distributor.SenderOptions
-	options         serve.Options
-	service         *service.Supervised
-	page            *admin.Page // nil: no port
-	file            *configfile.File
-	log             *cli.Console
+	http            serve.Options
 }
 
 func serveCommand() *cobra.Command {
@@ -68,21 +59,21 @@ has, seals its run and ends with status 0.`,
 	flags.SortFlags = false
 	cli.ConfigFlag(cmd, &f.config)
 	cli.TakesHangup(cmd)
-	flags.StringVar(&f.options.Listen, "listen", "127.0.0.1:8080",
+	flags.StringVar(&f.http.Listen, "listen", "127.0.0.1:8080",
 		"where tasks are posted, `ADDR` as host:port, or unix: and a path")
 	flags.StringVar(&f.tokens, "token-file", "",
 		"the `FILE` with tokens of who may send, a line each; needed beyond loopback")
 	flags.StringVar(&f.tlsCert, "tls-cert", "", "the `FILE` with the certificate, for HTTPS")
 	flags.StringVar(&f.tlsKey, "tls-key", "", "the `FILE` with the key of --tls-cert")
-	flags.StringVar(&f.options.Key, "key", "",
+	flags.StringVar(&f.http.Key, "key", "",
 		"the `FIELD` that tasks are segmented by (default: tasks have no key)")
-	flags.StringVar(&f.options.ID, "id", "", "the `FIELD` with your own name of the task")
+	flags.StringVar(&f.http.ID, "id", "", "the `FIELD` with your own name of the task")
 	flags.DurationVar(&f.sender.KeepKeys, "keep-keys", 24*time.Hour,
 		"how long an Idempotency-Key is kept, up to the retention")
 	flags.DurationVar(&f.sender.Linger, "linger", 10*time.Millisecond,
 		"how long a task waits for others to share its message")
 	flags.IntVar(&f.sender.Pack, "pack", 0, "the most tasks in a message (default: as many as fit)")
-	flags.DurationVar(&f.options.Grace, "grace", 20*time.Second,
+	flags.DurationVar(&f.http.Grace, "grace", 20*time.Second,
 		"how long posts under way may take after a signal")
 	flags.StringVar(&f.admin, "admin", "",
 		"where the admin port listens, `ADDR` as host:port, or off "+
@@ -92,60 +83,44 @@ has, seals its run and ends with status 0.`,
 	return cmd
 }
 
-func (f *serveFlags) run(cmd *cobra.Command) (err error) {
+func (f *serveFlags) run(cmd *cobra.Command) error {
 	if (f.tlsCert == "") != (f.tlsKey == "") {
 		return cli.Usage("--tls-cert and --tls-key belong together")
 	}
-	if f.log, err = f.console.Console(); err != nil {
-		return err
-	}
-	f.options.Log = f.log.Log
-	if f.file, err = configfile.Load(f.config); err != nil {
-		return err
-	}
-	if f.admin != admin.Off {
-		if err := f.file.CheckAdmin(); err != nil {
-			return err
-		}
-	}
-	if err := f.access(); err != nil {
-		return err
-	}
-	// Before a port is opened: after a mistake nothing is done.
-	if _, err := distributor.NewSender(f.file.Config, f.sender); err != nil {
-		return cli.Explain(err, f.file)
-	}
-	keys, err := cli.Keys(f.log.Log, f.config, f.file)
+	console, err := f.console.Console()
 	if err != nil {
 		return err
 	}
-	f.service = &service.Supervised{
-		Keys: keys, Events: service.NewEvents(f.file.Events, f.log.Log),
-		Manager: service.Open(f.log.Log), Grace: f.options.Grace, AtOnce: f.log.AtOnce(func() {}),
-	}
-	listen := cmp.Or(f.admin, f.file.Admin.Listen)
-	if f.page, err = operate.OpenPage(listen, f.config, f.file, f.log.Log); err != nil {
+	file, err := f.load()
+	if err != nil {
 		return err
 	}
-	port, err := admin.Open(admin.Options{
-		Listen: listen, Advertise: f.file.Admin.Advertise, Page: f.page,
-		Workload: f.file.Config.Workload, Role: "distributor", Version: cli.Revision(),
-		Log: f.log.Log, Prices: f.file.Config.Prices,
-	})
+	f.http.Log, f.options.Grace = console.Log, f.http.Grace
+	if kept := file.Config.Retention; kept > 0 && !cmd.Flags().Changed("keep-keys") {
+		f.sender.KeepKeys = min(f.sender.KeepKeys, kept)
+	}
+	if err := f.access(file); err != nil {
+		return err
+	}
+	// Before a port is opened: after a mistake nothing is done.
+	if _, err := distributor.NewSender(file.Config, f.sender); err != nil {
+		return cli.Explain(err, file)
+	}
+	port, err := f.open(console, file)
 	if err != nil {
 		return err
 	}
 	defer port.Close() // after everything else: it shows how the server stops
-	ctx, end := f.log.Outlive(cmd.Context())
+	ctx, end := console.Outlive(cmd.Context())
 	defer end()
-	return f.serve(ctx, port)
+	return f.serve(ctx, console, file, port)
 }
 
 // access says who may post.
-func (f *serveFlags) access() error {
+func (f *serveFlags) access(file *configfile.File) error {
 	if f.tokens != "" {
-		f.options.Tokens = configfile.NewTokenFile(f.tokens)
-		if _, err := f.options.Tokens.Read(); err != nil {
+		f.http.Tokens = configfile.NewTokenFile(f.tokens)
+		if _, err := f.http.Tokens.Read(); err != nil {
 			return fmt.Errorf("--token-file: %w", err)
 		}
 	}
@@ -153,7 +128,7 @@ func (f *serveFlags) access() error {
 		if _, err := tls.LoadX509KeyPair(f.tlsCert, f.tlsKey); err != nil {
 			return fmt.Errorf("--tls-cert: %w", err)
 		}
-		f.options.TLS = &tls.Config{
+		f.http.TLS = &tls.Config{
 			MinVersion: tls.VersionTLS12,
 			// Read for each connection, so a renewed certificate counts at once.
 			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
@@ -162,34 +137,32 @@ func (f *serveFlags) access() error {
 			},
 		}
 	}
-	return cli.Explain(serve.Check(f.options), f.file)
+	return cli.Explain(serve.Check(f.http), file)
 }
 
-func (f *serveFlags) serve(ctx context.Context, port *admin.Server) error {
-	cfg := f.file.Config
-	spans, exported, err := telemetry.Traces("distributor", cli.Revision(), f.log.Log)
+func (f *serveFlags) serve(
+	ctx context.Context, console *cli.Console, file *configfile.File, port *admin.Server,
+) error {
+	cfg, exported, err := f.surrounded(console, file, port)
 	if err != nil {
-		return cli.Usage("%w", err)
+		return err
 	}
 	defer exported()
-	cfg.TracerProvider = spans
-	cfg.Log, cfg.Admin = f.log.Log, port.Address()
-	cfg.Hooks = f.service.Hooks(port.Hooks(cfg.Hooks))
-	if f.options.Sender, err = distributor.NewSender(cfg, f.sender); err != nil {
-		return cli.Explain(err, f.file)
+	if f.http.Sender, err = distributor.NewSender(cfg, f.sender); err != nil {
+		return cli.Explain(err, file)
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	f.service.Stop = func() { stop(&cli.Interrupted{Signal: syscall.SIGTERM}) }
-	server := serve.New(f.options)
-	service.LimitMemory(ctx, server.Memory, false, f.log.Log)
-	d := f.options.Sender.Distributor()
+	server := serve.New(f.http)
+	service.LimitMemory(ctx, server.Memory, false, console.Log)
+	d := f.http.Sender.Distributor()
 	port.ShowSending(d, server.State)
 	port.Also(f.service.Keys)
 	port.Also(server)
-	(&runFlags{config: f.config, service: f.service, page: f.page}).reloads(f.log, f.file, port, d)
+	f.reloads(console, file, port, d)
 	summary, err := service.Run(ctx, f.service, service.Sending(server.State, d.Loops), server)
-	f.log.Log.Info("the server has ended", "run", summary.Run, "tasks", summary.Tasks,
+	console.Log.Info("the server has ended", "run", summary.Run, "tasks", summary.Tasks,
 		"messages", summary.Envelopes)
-	return cli.Explain(err, f.file)
+	return cli.Explain(err, file)
 }
