@@ -96,6 +96,12 @@ func TestWithoutATokenThePageIsReadOnly(t *testing.T) {
 	if got, _ := post(p, "/page/redrive", `{"cause":""}`, func(r *http.Request) { r.Header.Set(tokenHeader, "short") }); got != http.StatusServiceUnavailable {
 		t.Errorf("a token that can be guessed: %d", got)
 	}
+	must(t, os.WriteFile(p.o.TokenFile, []byte("read: "+rightToken), 0o600))
+	for path, want := range map[string]int{"/page/redrive": http.StatusForbidden, "/page/stop": http.StatusForbidden, "/page/samples": http.StatusOK} {
+		if got, answer := post(p, path, `{"cause":""}`, nil); got != want {
+			t.Errorf("%s with a token to read: %d %v", path, got, answer)
+		}
+	}
 	must(t, os.Remove(p.o.TokenFile))
 	if got, _ := post(p, "/page/redrive", `{"cause":""}`, nil); got != http.StatusServiceUnavailable {
 		t.Errorf("a file that is gone: %d", got)
