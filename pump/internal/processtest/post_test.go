@@ -282,3 +282,55 @@ func TestPostsUnderKillsAreDoneOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatATaskOfAPostCosts measures the CPU of a server whose clients post a hundred tasks at a
+// time, with -scale.
+func TestWhatATaskOfAPostCosts(t *testing.T) {
+	if !*scale {
+		t.Skip("it measures: give -scale")
+	}
+	w := newOnceWorld(t, 2, 2)
+	server, url := w.takes("--key", "city")
+	var body strings.Builder
+	for i := range 100 {
+		fmt.Fprintf(&body, `{"city":"city-%d","order":%d,"lines":["a","b"],"note":"leave it at the door"}`+"\n", i%16, i)
+	}
+	cpu := func() time.Duration {
+		text := readText(t, fmt.Sprintf("/proc/%d/stat", server.cmd.Process.Pid))
+		fields := strings.Fields(text[strings.LastIndex(text, ")"):])
+		user, err := strconv.Atoi(fields[12])
+		must(t, err)
+		system, err := strconv.Atoi(fields[11])
+		must(t, err)
+		return time.Duration(user+system) * 10 * time.Millisecond
+	}
+	fetched(t, url+"/v1/tasks", body.String())
+	for _, keyed := range []bool{false, true} {
+		before, posts := cpu(), 0
+		var mu sync.Mutex
+		var clients sync.WaitGroup
+		for c := range 32 {
+			clients.Go(func() {
+				for n := range 100 {
+					r, err := http.NewRequest("POST", url+"/v1/tasks", strings.NewReader(body.String()))
+					must(t, err)
+					if keyed {
+						r.Header.Set("Idempotency-Key", fmt.Sprint(c, " ", n))
+					}
+					resp, err := http.DefaultClient.Do(r)
+					must(t, err)
+					_, _ = io.Copy(io.Discard, resp.Body)
+					resp.Body.Close()
+					mu.Lock()
+					if posts++; resp.StatusCode != 200 {
+						t.Errorf("%d", resp.StatusCode)
+					}
+					mu.Unlock()
+				}
+			})
+		}
+		clients.Wait()
+		took := cpu() - before
+		t.Logf("with keys %v: %v for %d posts of 100 tasks, %.1f µs a task", keyed, took, posts, float64(took.Microseconds())/float64(100*posts))
+	}
+}
