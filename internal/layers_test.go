@@ -61,7 +61,7 @@ var levels = []struct {
 	}},
 	{"binaries", []string{
 		"internal/capacity", "internal/configfile", "internal/admin", "internal/handlers",
-		"internal/service", "internal/cli", "internal/telemetry", "internal/operate",
+		"internal/service", "internal/serve", "internal/cli", "internal/telemetry", "internal/operate",
 		"cmd/distributor", "cmd/processor",
 	}},
 	{"proof", []string{

@@ -25,8 +25,8 @@ its storage accounts, where any number of processors do them.
 ` + cli.ExitCodes,
 	}
 	operate.Add(root)
-	send := run()
-	send.GroupID = operate.GroupSend
-	root.AddCommand(send, cli.Version())
+	send, takes := run(), serveCommand()
+	send.GroupID, takes.GroupID = operate.GroupSend, operate.GroupSend
+	root.AddCommand(send, takes, cli.Version())
 	return root
 }

@@ -197,14 +197,9 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	file, err := configfile.Load(f.config)
+	file, err := f.load()
 	if err != nil {
 		return err
-	}
-	if f.admin != admin.Off {
-		if err := file.CheckAdmin(); err != nil {
-			return err
-		}
 	}
 	f.options.OnBadLine = distributor.BadLine(f.onBadLine)
 	if f.wait {
@@ -215,24 +210,7 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if _, err := distributor.New(file.Config, src, f.options); err != nil {
 		return cli.Explain(err, file)
 	}
-	keys, err := cli.Keys(console.Log, f.config, file)
-	if err != nil {
-		return err
-	}
-	f.service = &service.Supervised{
-		Keys: keys, Events: service.NewEvents(file.Events, console.Log),
-		Manager: service.Open(console.Log), Grace: cmp.Or(f.options.Grace, 20*time.Second),
-		AtOnce: console.AtOnce(func() {}),
-	}
-	listen := cmp.Or(f.admin, file.Admin.Listen)
-	if f.page, err = operate.OpenPage(listen, f.config, file, console.Log); err != nil {
-		return err
-	}
-	port, err := admin.Open(admin.Options{
-		Listen: listen, Advertise: file.Admin.Advertise, Page: f.page,
-		Workload: file.Config.Workload, Role: "distributor", Version: cli.Revision(), Log: console.Log,
-		Prices: file.Config.Prices,
-	})
+	port, err := f.open(console, file)
 	if err != nil {
 		return err
 	}
@@ -242,18 +220,59 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	return f.distribute(ctx, cmd.OutOrStdout(), console, file, src, port)
 }
 
+// load reads the configuration.
+func (f *runFlags) load() (*configfile.File, error) {
+	file, err := configfile.Load(f.config)
+	if err == nil && f.admin != admin.Off {
+		err = file.CheckAdmin()
+	}
+	return file, err
+}
+
+// open opens what surrounds a distributor that runs.
+func (f *runFlags) open(console *cli.Console, file *configfile.File) (*admin.Server, error) {
+	keys, err := cli.Keys(console.Log, f.config, file)
+	if err != nil {
+		return nil, err
+	}
+	f.service = &service.Supervised{
+		Keys: keys, Events: service.NewEvents(file.Events, console.Log),
+		Manager: service.Open(console.Log), Grace: cmp.Or(f.options.Grace, 20*time.Second),
+		AtOnce: console.AtOnce(func() {}),
+	}
+	listen := cmp.Or(f.admin, file.Admin.Listen)
+	if f.page, err = operate.OpenPage(listen, f.config, file, console.Log); err != nil {
+		return nil, err
+	}
+	return admin.Open(admin.Options{
+		Listen: listen, Advertise: file.Admin.Advertise, Page: f.page,
+		Workload: file.Config.Workload, Role: "distributor", Version: cli.Revision(), Log: console.Log,
+		Prices: file.Config.Prices,
+	})
+}
+
+// surrounded is the configuration of a distributor that runs; exported is called at its end.
+func (f *runFlags) surrounded(
+	console *cli.Console, file *configfile.File, port *admin.Server,
+) (cfg pump.Config, exported func(), err error) {
+	cfg = file.Config
+	cfg.TracerProvider, exported, err = telemetry.Traces("distributor", cli.Revision(), console.Log)
+	cfg.Log, cfg.Admin, cfg.Hooks = console.Log, port.Address(), f.service.Hooks(port.Hooks(cfg.Hooks))
+	if err != nil {
+		err = cli.Usage("%w", err)
+	}
+	return cfg, exported, err
+}
+
 func (f *runFlags) distribute(
 	ctx context.Context, out io.Writer, console *cli.Console, file *configfile.File, src source.Source,
 	port *admin.Server,
 ) error {
-	cfg := file.Config
-	spans, exported, err := telemetry.Traces("distributor", cli.Revision(), console.Log)
+	cfg, exported, err := f.surrounded(console, file, port)
 	if err != nil {
-		return cli.Usage("%w", err)
+		return err
 	}
 	defer exported()
-	cfg.TracerProvider = spans
-	cfg.Log, cfg.Admin, cfg.Hooks = console.Log, port.Address(), f.service.Hooks(port.Hooks(cfg.Hooks))
 	if port != nil { // without a port no scraper sees the metrics
 		cfg.Sample = file.Admin.SampleEvery()
 	}

@@ -4,20 +4,13 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"time"
-
-	"golang.org/x/time/rate"
 
 	"github.com/queuepump/queuepump/pump/quarantine"
 )
@@ -26,10 +19,6 @@ const (
 	// tokenHeader carries the token. A header of its own makes browsers ask first whether another
 	// origin may send it, and this port never allows that.
 	tokenHeader = "X-Queuepump-Token"
-	// maxToken is the largest size of the token's file, leastToken the smallest: 16 random characters
-	// cannot be guessed.
-	maxToken   = 4 << 10
-	leastToken = 16
 	// dryFor is how long the result of a trial counts.
 	dryFor = 10 * time.Minute
 )
@@ -64,19 +53,21 @@ type request struct {
 	Dry string `json:"dry"`
 }
 
-// acting passes on requests that come from this page and have the token.
-func (p *Page) acting(do func(http.ResponseWriter, *http.Request, request)) http.HandlerFunc {
+// acting passes on requests that come from this page and have a token for the scope.
+func (p *Page) acting(
+	scope string, do func(http.ResponseWriter, *http.Request, request),
+) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !sameOrigin(r) {
 			refuse(w, http.StatusForbidden, "only this page itself may act here")
 			return
 		}
-		if status, why := p.hasToken(r); why != "" {
+		if status, why := p.hasToken(r, scope); why != "" {
 			refuse(w, status, why)
 			return
 		}
 		var in request
-		d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxToken))
+		d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
 		d.DisallowUnknownFields()
 		if err := d.Decode(&in); err != nil {
 			refuse(w, http.StatusBadRequest, "the request cannot be read")
@@ -96,46 +87,17 @@ func sameOrigin(r *http.Request) bool {
 	return err == nil && origin.Host != "" && origin.Host == r.Host
 }
 
-// hasToken says why a request may not act; empty: it may. The file is read each time, so that a new
-// token counts at once.
-func (p *Page) hasToken(r *http.Request) (status int, why string) {
-	if p.o.TokenFile == "" {
+// hasToken says why a request may not do what is in a scope; empty: it may.
+func (p *Page) hasToken(r *http.Request, scope string) (status int, why string) {
+	if p.tokens == nil {
 		return http.StatusForbidden, "this page is read only: page.tokenFile is not configured"
 	}
-	token, err := readToken(p.o.TokenFile)
-	if err != nil {
+	status, why = p.tokens.Check(scope, r.Header.Get(tokenHeader))
+	if status == http.StatusServiceUnavailable {
+		_, err := p.tokens.Read()
 		p.o.Log.Error("the page's token cannot be read", "error", err)
-		return http.StatusServiceUnavailable, "the token's file cannot be used; the log says why"
 	}
-	given, right := sha256.Sum256([]byte(r.Header.Get(tokenHeader))), sha256.Sum256([]byte(token))
-	switch {
-	case subtle.ConstantTimeCompare(given[:], right[:]) == 1:
-		return 0, ""
-	case !p.wrong.Allow():
-		return http.StatusTooManyRequests, "too many wrong tokens; wait a moment"
-	}
-	return http.StatusUnauthorized, "the token is wrong"
-}
-
-// newWrongs bounds how many wrong tokens are answered as such: five at once, then one a second.
-// They never keep out a viewer with the right token.
-func newWrongs() *rate.Limiter { return rate.NewLimiter(1, 5) }
-
-func readToken(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxToken+1))
-	if err != nil {
-		return "", err
-	}
-	token := strings.TrimSpace(string(text))
-	if len(token) < leastToken || len(text) > maxToken {
-		return "", fmt.Errorf("%s: a token has %d characters to %d KiB", path, leastToken, maxToken>>10)
-	}
-	return token, nil
+	return status, why
 }
 
 // redrive tries a redrive, or makes the one that was tried.

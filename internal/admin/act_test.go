@@ -50,7 +50,7 @@ func TestOnlyThePageItselfActsAndOnlyWithTheToken(t *testing.T) {
 			"an empty token":             {change: set(tokenHeader, ""), want: 401},
 			"no JSON":                    {body: "cause=attempts", want: 400},
 			"a field that is unknown":    {body: `{"cause":"","all":true}`, want: 400},
-			"too much":                   {body: `{"cause":"` + strings.Repeat("x", maxToken) + `"}`, want: 400},
+			"too much":                   {body: `{"cause":"` + strings.Repeat("x", maxBody) + `"}`, want: 400},
 			"no trial before":            {body: `{"cause":"","dry":"guessed"}`, want: 409},
 		} {
 			for _, path := range []string{"/page/redrive", "/page/samples", "/page/stop"} {
@@ -95,6 +95,12 @@ func TestWithoutATokenThePageIsReadOnly(t *testing.T) {
 	p = opened(t, cfg, "short")
 	if got, _ := post(p, "/page/redrive", `{"cause":""}`, func(r *http.Request) { r.Header.Set(tokenHeader, "short") }); got != http.StatusServiceUnavailable {
 		t.Errorf("a token that can be guessed: %d", got)
+	}
+	must(t, os.WriteFile(p.o.TokenFile, []byte("read: "+rightToken), 0o600))
+	for path, want := range map[string]int{"/page/redrive": http.StatusForbidden, "/page/stop": http.StatusForbidden, "/page/samples": http.StatusOK} {
+		if got, answer := post(p, path, `{"cause":""}`, nil); got != want {
+			t.Errorf("%s with a token to read: %d %v", path, got, answer)
+		}
 	}
 	must(t, os.Remove(p.o.TokenFile))
 	if got, _ := post(p, "/page/redrive", `{"cause":""}`, nil); got != http.StatusServiceUnavailable {

@@ -34,8 +34,8 @@
 // --json`. One reader serves all viewers. Without a viewer it reads nothing. It makes at most
 // [status.WatchRate] requests a second; only a doctor's look comes on top of that.
 //
-// The page is read only unless the configuration names a file with a token. Requests that act, or
-// show bodies of tasks, then need that token in a header, and this page's origin. The server of the
+// The page is read only unless the configuration names a file with tokens. Requests that act, or
+// show bodies of tasks, then need one for that in a header, and this page's origin. The server of the
 // handler checks host names ([Server]).
 //
 // # Generate

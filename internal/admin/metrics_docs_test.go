@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
+	"github.com/queuepump/queuepump/internal/serve"
 	"github.com/queuepump/queuepump/internal/service"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
@@ -108,6 +109,7 @@ func allMetrics(t *testing.T) (
 			}))
 		} else {
 			m.register(public.Distributor(func() distributor.State { return distributor.State{Accounts: accounts, Backlog: backlog, Money: money} }))
+			m.register(serve.New(serve.Options{}))
 		}
 		keys := service.NewKeys(slog.New(slog.DiscardHandler), nil)
 		take, err := keys.Adopt([]pump.Account{{Endpoint: "https://a.queue.core.windows.net?sig=s&se=2030-01-01"}})

@@ -13,8 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/time/rate"
-
+	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/doctor"
 	"github.com/queuepump/queuepump/pump/status"
@@ -44,7 +43,7 @@ type Page struct {
 	o       PageOptions
 	mux     http.Handler
 	hub     *hub
-	wrong   *rate.Limiter
+	tokens  *configfile.TokenFile // nil: nobody can act
 	cfg     atomic.Pointer[pump.Config]
 	watcher atomic.Pointer[status.Watcher]
 	poison  atomic.Pointer[map[string]int64] // messages in quarantine, by account
@@ -85,12 +84,15 @@ func NewPage(o PageOptions) (*Page, error) {
 	if o.Named == nil {
 		o.Named = func(text string) string { return text }
 	}
-	p := &Page{o: o, hub: newHub(o.Log), wrong: newWrongs(), asked: make(chan struct{}, 1)}
+	p := &Page{o: o, hub: newHub(o.Log), asked: make(chan struct{}, 1)}
 	p.hours.read, p.hours.log = p.readHistory, o.Log
 	p.life, p.end = context.WithCancel(context.Background())
 	if err := p.use(o.Config); err != nil {
 		p.end()
 		return nil, err
+	}
+	if o.TokenFile != "" {
+		p.tokens = configfile.NewTokenFile(o.TokenFile)
 	}
 	p.action = action{Can: o.TokenFile != "", KeptWhy: []string{}}
 	p.hub.put(partAct, p.action)
@@ -108,9 +110,9 @@ func NewPage(o PageOptions) (*Page, error) {
 	}
 	mux.HandleFunc("GET /page/events", p.events)
 	mux.HandleFunc("GET /page/hours", p.lastHours)
-	mux.HandleFunc("POST /page/redrive", p.acting(p.redrive))
-	mux.HandleFunc("POST /page/samples", p.acting(p.samples))
-	mux.HandleFunc("POST /page/stop", p.acting(p.stopActing))
+	mux.HandleFunc("POST /page/redrive", p.acting(configfile.ScopeOperate, p.redrive))
+	mux.HandleFunc("POST /page/samples", p.acting(configfile.ScopeRead, p.samples))
+	mux.HandleFunc("POST /page/stop", p.acting(configfile.ScopeOperate, p.stopActing))
 	mux.HandleFunc("POST /page/doctor", p.askDoctor)
 	p.mux = mux
 	return p, nil

@@ -158,14 +158,19 @@ func (s *Server) ShowProcessor(p *processor.Processor) {
 
 // ShowDistributor has the port serve a distributor. It is called once.
 func (s *Server) ShowDistributor(d *distributor.Distributor) {
+	s.ShowSending(d, d.State)
+}
+
+// ShowSending does so for one that is a part of something that has a state of its own.
+func (s *Server) ShowSending(d *distributor.Distributor, state func() distributor.State) {
 	if s == nil {
 		return
 	}
 	s.show(&subject{
-		state: func() any { return d.State() },
-		ready: func() (bool, []string) { st := d.State(); return st.Ready, st.Reasons },
-		nudge: nudge.Handler(d, d.State().Instance),
-	}, public.Distributor(d.State))
+		state: func() any { return state() },
+		ready: func() (bool, []string) { st := state(); return st.Ready, st.Reasons },
+		nudge: nudge.Handler(d, state().Instance),
+	}, public.Distributor(state))
 }
 
 func (s *Server) show(of *subject, c prometheus.Collector) {

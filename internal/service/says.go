@@ -7,6 +7,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/processor"
 )
@@ -81,11 +82,14 @@ func processorSays(s *processor.State, tasks *speed) string {
 }
 
 // Distributor looks at a distributor. The function that it gives is for one goroutine.
-func Distributor(d *distributor.Distributor) func() Look {
+func Distributor(d *distributor.Distributor) func() Look { return Sending(d.State, d.Loops) }
+
+// Sending looks at what sends, by its state and its loops.
+func Sending(state func() distributor.State, loops func() []pump.LoopState) func() Look {
 	var tasks speed
 	return func() Look {
-		s := d.State()
-		l := Look{Loops: d.Loops(), Draining: s.Phase == "draining"}
+		s := state()
+		l := Look{Loops: loops(), Draining: s.Phase == "draining"}
 		l.Started = s.Phase == "standby" || s.Phase == "distributing"
 		switch s.Phase {
 		case "standby":

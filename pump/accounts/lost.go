@@ -212,7 +212,7 @@ func (o *accountsOf) notRepaired(ctx context.Context, r workload.LiveRun) (strin
 	switch {
 	case r.State == workload.RunEnded:
 		return "it has ended", nil
-	case r.Mode == closing.ModeClient:
+	case closing.OfClient(r.Mode):
 		return "a Sender's tasks are in no source", nil
 	}
 	run, err := o.Runs().Get(ctx, r.ID)

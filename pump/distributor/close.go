@@ -32,7 +32,9 @@ func (d *Distributor) recordsOnce() bool {
 // endUnput ends a broken run if nothing of it was put and no other leader began it: no process can
 // meet its tasks, so its end need not wait for a quiet time.
 func (d *Distributor) endUnput(ctx context.Context, r *run) {
-	if !d.recordsOnce() || r.leads != nil || r.count.Begun.Load()+r.count.Quarantined.Load() > 0 {
+	in, posts := r.source.(*intake)
+	if !d.recordsOnce() || r.leads != nil || r.count.Begun.Load()+r.count.Quarantined.Load() > 0 ||
+		posts && in.posts.used.Load() { // a repeat of a post may put its tasks
 		return
 	}
 	if err := r.runs.Over(ctx, r.id, "nothing of it was put"); err != nil {

@@ -64,7 +64,7 @@ const (
 
 func newMembership(d *Distributor) *membership {
 	s := &membership{
-		d: d, visits: d.mode == closing.ModeClient, arrives: make(chan struct{}),
+		d: d, visits: closing.OfClient(d.mode), arrives: make(chan struct{}),
 		nudges: nudging.NewSender(context.Background(), &d.cfg.Config),
 	}
 	if !s.visits {

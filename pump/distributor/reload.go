@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/setup"
 )
 
@@ -17,6 +18,10 @@ var errNotRunning = errors.New("the distributor does not run")
 // goroutine.
 func (d *Distributor) Reload(cfg pump.Config) error {
 	s := d.running.Load()
+	if s == nil && closing.OfClient(d.mode) { // a sender without a task
+		_, err := setup.Reload(d.fleet, &d.cfg, cfg)
+		return err
+	}
 	if s == nil {
 		return errNotRunning
 	}

@@ -283,6 +283,10 @@ func (r *run) assemble(
 	if r.onBad == nil {
 		r.read.OnBad = r.badLine
 	}
+	if in, is := r.source.(*intake); is {
+		r.read.Put = r.put.Send
+		in.posts.of.Store(r)
+	}
 	if r.from != nil {
 		copy(r.read.Counts, r.from.Counts)
 		r.read.BadLines, r.read.PoisonLines = r.from.Skipped, r.from.Quarantined

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/failure"
 	"github.com/queuepump/queuepump/pump/internal/setup"
@@ -28,6 +27,9 @@ type SenderOptions struct {
 	Linger time.Duration
 	// Pack is the most tasks in one message. Default: as many as fit.
 	Pack int
+	// KeepKeys is how long the keys of [Sender.Post] are kept, from a minute to the retention.
+	// Default: it takes no keys.
+	KeepKeys time.Duration
 }
 
 const (
@@ -54,6 +56,7 @@ const (
 type Sender struct {
 	d       *Distributor
 	closing chan struct{} // closed by the first Close
+	keys    keys          // of posts
 
 	mu     sync.Mutex // guards what follows
 	closed bool
@@ -73,6 +76,9 @@ func NewSender(cfg pump.Config, o SenderOptions) (*Sender, error) {
 		return nil, err
 	}
 	s.d.mode = closing.ModeClient
+	if err = s.keepKeys(o.KeepKeys); err != nil {
+		return nil, err
+	}
 	return s, nil
 }
 
@@ -89,31 +95,23 @@ func (s *Sender) Send(ctx context.Context, tasks ...source.Record) error {
 	if len(tasks) == 0 {
 		return nil
 	}
-	context, sent := s.d.tracer.Send(ctx, len(tasks))
-	err := s.send(ctx, tasks, context)
+	within, sent := s.d.tracer.Send(ctx, len(tasks))
+	p := newPost(copied(tasks), within)
+	err := s.hand(ctx, p)
+	if err == nil {
+		err = errors.Join(p.posted(nil).Errs...)
+	}
 	sent(err)
 	return err
 }
 
-func (s *Sender) send(ctx context.Context, tasks []source.Record, trace []byte) error {
-	r := pack.NewReceipt(len(tasks))
-	in, err := s.handIn(ctx, copied(tasks, trace, r))
+// hand hands a post in, and waits for it.
+func (s *Sender) hand(ctx context.Context, p *post) error {
+	in, err := s.handIn(ctx, p.batch)
 	if err != nil {
 		return err
 	}
-	select {
-	case <-r.Done:
-	case <-ctx.Done():
-		return fmt.Errorf("the tasks were handed in, and are sent as soon as possible: %w",
-			context.Cause(ctx))
-	case <-in.over:
-		select {
-		case <-r.Done: // before the end
-		default:
-			return in.failure()
-		}
-	}
-	return r.Err()
+	return p.wait(ctx, in)
 }
 
 // handIn gives a batch to the run that reads, or to a new run, and says which run it is.
@@ -139,9 +137,9 @@ func (s *Sender) handIn(ctx context.Context, batch []source.Record) (*intake, er
 	}
 }
 
-// copied is the tasks with bytes of their own and the receipt: the caller may get its tasks back
-// before they are read.
-func copied(tasks []source.Record, trace []byte, r *pack.Receipt) []source.Record {
+// copied is the tasks with bytes of their own: the caller may get its tasks back before they are
+// read.
+func copied(tasks []source.Record) []source.Record {
 	size := 0
 	for i := range tasks {
 		size += len(tasks[i].Key) + len(tasks[i].Body)
@@ -154,9 +152,7 @@ func copied(tasks []source.Record, trace []byte, r *pack.Receipt) []source.Recor
 	}
 	batch := make([]source.Record, len(tasks))
 	for i := range tasks {
-		batch[i] = source.Record{
-			Key: own(tasks[i].Key), ID: tasks[i].ID, Body: own(tasks[i].Body), Trace: trace, Receipt: r,
-		}
+		batch[i] = source.Record{Key: own(tasks[i].Key), ID: tasks[i].ID, Body: own(tasks[i].Body)}
 	}
 	return batch
 }
@@ -189,6 +185,7 @@ func (s *Sender) current() *intake {
 		before: before,
 	}
 	in.ctx, in.stop = context.WithCancelCause(context.Background())
+	in.sender, in.posts.settled = s, make(chan struct{}, 1)
 	s.now = in
 	go s.run(in, pause)
 	return in
@@ -200,6 +197,7 @@ const sendAgain = 500 * time.Millisecond
 
 // run is one of the sender's runs; the last one is over.
 func (s *Sender) run(in *intake, pause time.Duration) {
+	defer in.stop(nil)
 	defer close(in.over)
 	if !waits.Wait(in.ctx, pause) {
 		in.err = context.Cause(in.ctx)
@@ -252,6 +250,9 @@ func (s *Sender) State() State { return s.d.State() }
 
 // intake is the source of one of a sender's runs: what is handed in, until the sender is closed.
 type intake struct {
+	sender  *Sender
+	posts   posts // with keys
+	seats   seats
 	batches chan []source.Record
 	closing chan struct{}   // the sender's
 	ctx     context.Context // of the run; stop ends it
@@ -318,13 +319,19 @@ func (r *intakeReader) Next(ctx context.Context) (source.Record, error) {
 		}
 		r.idle.Reset(senderIdle)
 	}
+	closed := r.closing
 	for len(r.batch) == 0 {
+		if closed == nil && r.posts.under.Load() == 0 {
+			return source.Record{}, io.EOF
+		}
 		select {
 		case r.batch = <-r.batches:
-		case <-r.closing:
-			return source.Record{}, io.EOF
+			r.arrives(r.batch)
+		case <-closed:
+			closed = nil
 		case <-r.idle.C:
-			return source.Record{}, io.EOF
+			closed = nil // but posts that are under way come first
+		case <-r.posts.settled:
 		case <-ctx.Done():
 			return source.Record{}, context.Cause(ctx)
 		}

@@ -47,7 +47,7 @@ func (o *openedRuns) endOf(ctx context.Context, run *workload.Run) (string, erro
 		return "", nil
 	}
 	r, err := closing.ReadEnding(ctx, o.Queues.Control, o.Workload.Name, run.ID, run.State,
-		run.Changed)
+		run.Mode, run.Changed)
 	if err != nil {
 		return "", err
 	}
@@ -68,6 +68,6 @@ func (o *openedRuns) endOf(ctx context.Context, run *workload.Run) (string, erro
 	case err == nil && !server.IsZero():
 		now = server.Add(v.Read.Sub(local))
 	}
-	e := closing.EndsBy(v, now, sums.Use)
+	e := closing.EndsBy(v, now, sums.Use, o.Cfg.Retention)
 	return e.Of(r).Text, nil
 }

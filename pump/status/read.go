@@ -168,7 +168,7 @@ func (r *statusReader) readClients(ctx context.Context) error {
 	r.clients = map[pump.RunID]workload.LiveRun{}
 	rows := workload.NewRuns(r.table, r.cfg.Workload)
 	for _, run := range r.runs {
-		if run.State != workload.RunOpen || run.Mode != closing.ModeClient {
+		if run.State != workload.RunOpen || !closing.OfClient(run.Mode) {
 			continue
 		}
 		l, ok, err := rows.LiveOf(ctx, run.ID)
@@ -313,7 +313,7 @@ func (r *statusReader) readEnds(ctx context.Context) error {
 	r.waiting = len(live)
 	var bad []error
 	for _, l := range live[:min(len(live), endsShown)] {
-		e, err := closing.ReadEnding(ctx, r.table, r.cfg.Workload, l.ID, l.State, l.Changed)
+		e, err := closing.ReadEnding(ctx, r.table, r.cfg.Workload, l.ID, l.State, l.Mode, l.Changed)
 		if err != nil {
 			bad = append(bad, err)
 			if !errors.Is(err, row.ErrCorrupt) {

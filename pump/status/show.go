@@ -260,7 +260,7 @@ func (r *statusReader) sentSoFar(run workload.Run) (uint64, bool) {
 		}
 		return 0, false
 	}
-	if run.Mode == closing.ModeClient {
+	if closing.OfClient(run.Mode) {
 		l, ok := r.clients[run.ID]
 		return l.Put, ok
 	}
@@ -323,7 +323,7 @@ func (r *statusReader) ends(s *Status) {
 	if r.recorded != nil {
 		use = r.recorded.Use
 	}
-	e := closing.EndsBy(r.view, r.seen(), use)
+	e := closing.EndsBy(r.view, r.seen(), use, r.cfg.Retention)
 	for _, run := range r.endings {
 		s.Ends.Runs = append(s.Ends.Runs, runs.RunEnd(e.Of(run)))
 	}

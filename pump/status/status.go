@@ -84,7 +84,7 @@ type Distribution struct {
 // Run is one run.
 type Run struct {
 	ID       string     `json:"id"`
-	Mode     string     `json:"mode"`  // "once", "named", "every", "cron", "client"
+	Mode     string     `json:"mode"`  // "once", "named", "every", "cron", "client", "posts"
 	Name     string     `json:"name"`  // the user's own; empty: it has none
 	State    string     `json:"state"` // "open", "sealed", "closed", "broken"
 	Instance string     `json:"instance"`

@@ -30,6 +30,9 @@ func rowGroups(w *workload.Workload) []rowGroup {
 	for n := range workload.ClaimParts {
 		add("claims", workload.ClaimsPartition(w.Name, n))
 	}
+	for n := range workload.KeyParts {
+		add("keys of posts", workload.KeysPartition(w.Name, n))
+	}
 	add("progress", workload.TallyPartition(w.Name))
 	add("runs", workload.RunsPartition(w.Name))
 	add("redrives", workload.RedrivesPartition(w.Name))

@@ -252,7 +252,8 @@ func (k *observed) sign(until time.Time) { k.since, k.from, k.quiet = until, tim
 // messages that the queues had when the quiet began must have been delivered, too: a message
 // whose processor was killed comes back behind all others.
 func (c *Closer) isQuiet(k *observed) bool {
-	return k.quiet >= c.quietFor() && c.horizon.At.After(k.from.Add(c.quietFor()/2))
+	quiet := c.quietOf(&k.live)
+	return k.quiet >= quiet && c.horizon.At.After(k.from.Add(quiet/2))
 }
 
 // patience is how long an open run may be without a beat.
@@ -268,6 +269,18 @@ func (c *Closer) patience(l *workload.LiveRun) time.Duration {
 
 // quietFor is after how long without a sign a run is over.
 func (c *Closer) quietFor() time.Duration { return QuietFor(c.use) }
+
+// quietOf is quietFor of one run.
+func (c *Closer) quietOf(l *workload.LiveRun) time.Duration {
+	return quietOf(l.Mode, c.quietFor(), c.retain)
+}
+
+func quietOf(mode string, quiet, retain time.Duration) time.Duration {
+	if mode == ModePosts { // no key is kept for longer than the retention
+		return max(quiet, retain)
+	}
+	return quiet
+}
 
 // QuietFor is after how long without a met task a run is over, by how full ledgers are.
 func QuietFor(use ledger.Use) time.Duration {
@@ -301,6 +314,9 @@ func (c *Closer) Keep(ctx context.Context, j waits.Jitter, mine func(context.Con
 		}
 		// One row that cannot be read must not keep what does not depend on it from its end.
 		err = errors.Join(err, c.retire(ctx), c.resumeEnded(ctx))
+		if c.retired.keys.more {
+			wait = closeAgain
+		}
 		if err != nil && ctx.Err() == nil {
 			c.failing.Say(c.log.Warn,
 				"runs and pauses that are done with could not all be ended; trying again", "error", err)
@@ -415,5 +431,12 @@ func Elected(mode string) bool { return mode == ModeEvery || mode == ModeCron }
 // ModeNamed is the mode of a run with a name, which may be given again.
 const ModeNamed = "named"
 
-// ModeClient is the mode of a run that a sender made.
-const ModeClient = "client"
+// ModeClient is the mode of a run that a sender made. ModePosts is that of one that takes posts
+// with keys: a post may be repeated, and so the run must not be over, as long as its key is kept.
+const (
+	ModeClient = "client"
+	ModePosts  = "posts"
+)
+
+// OfClient reports whether a run of this mode is a sender's.
+func OfClient(mode string) bool { return mode == ModeClient || mode == ModePosts }

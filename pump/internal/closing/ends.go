@@ -37,19 +37,20 @@ type Unended struct {
 	id    pump.RunID
 	state workload.RunState
 	sign  time.Time // see runs.RunEnd
+	mode  string
 }
 
 // ReadEnding learns the last sign of a run from the rows that the closer looks at; changed is when
 // the run's own row last changed.
 func ReadEnding(
 	ctx context.Context, t storage.Table, name string, id pump.RunID, state workload.RunState,
-	changed time.Time,
+	mode string, changed time.Time,
 ) (Unended, error) {
 	noted, err := workload.LastNoted(ctx, t, name, id)
 	if noted.After(changed) {
 		changed = noted
 	}
-	return Unended{id, state, changed}, err
+	return Unended{id, state, changed, mode}, err
 }
 
 // EndsView is what one look at the cluster says of the ends of runs. The closer has watched
@@ -58,10 +59,11 @@ type EndsView struct {
 	now   time.Time // when the view was read, by the control account's clock
 	Read  Horizon   // by the same clock
 	quiet time.Duration
+	keep  time.Duration // the retention
 }
 
 // EndsBy takes a view that was read at a time of the control account's clock.
-func EndsBy(v *cluster.View, now time.Time, use ledger.Use) EndsView {
+func EndsBy(v *cluster.View, now time.Time, use ledger.Use, retention time.Duration) EndsView {
 	seen := &cluster.View{Workload: v.Workload, Read: v.Read}
 	for i := range v.Members {
 		// as people are told; the closer watches, and is a live member
@@ -69,7 +71,7 @@ func EndsBy(v *cluster.View, now time.Time, use ledger.Use) EndsView {
 			seen.Members = append(seen.Members, v.Members[i])
 		}
 	}
-	e := EndsView{now: now, quiet: QuietFor(use)}
+	e := EndsView{now: now, quiet: QuietFor(use), keep: retention}
 	if e.Read = new(Horizons).Look(seen, v.Workload.Map.Segments); !e.Read.At.IsZero() {
 		e.Read.At = now.Add(e.Read.At.Sub(v.Read))
 	}
@@ -86,6 +88,7 @@ func (e *EndsView) Behind() (time.Duration, bool) {
 
 // Of tells what a run waits for.
 func (e *EndsView) Of(r Unended) Ending {
+	e = &EndsView{e.now, e.Read, quietOf(r.mode, e.quiet, e.keep), e.keep}
 	end := Ending{
 		ID: r.id.String(), State: string(r.state), LastSign: r.sign.UTC(), WaitsFor: endWaitsForQuiet,
 		NotBefore: r.sign.Add(e.quiet).UTC(),

@@ -55,13 +55,17 @@ func TestWhatTheEndOfARunWaitsFor(t *testing.T) {
 		if c.behind < 0 {
 			e.Read.At = time.Time{}
 		}
-		got := e.Of(Unended{pump.RunID{1}, workload.RunBroken, now.Add(-c.since)})
+		got := e.Of(Unended{pump.RunID{1}, workload.RunBroken, now.Add(-c.since), ModeClient})
 		if got.WaitsFor != c.waits || !got.NotBefore.Equal(now.Add(c.notBefore)) || got.Text != c.text {
 			t.Errorf("%s: it waits for %s, not before %v from now; %s", c.what, got.WaitsFor, got.NotBefore.Sub(now), got.Text)
 		}
 	}
 	e := EndsView{now: now, Read: Horizon{At: now, By: q}, quiet: time.Hour}
-	if got := e.Of(Unended{pump.RunID{1}, workload.RunEnded, now}).Text; !strings.HasPrefix(got, "it has ended, and the ledger forgets it when nothing") {
+	if got := e.Of(Unended{pump.RunID{1}, workload.RunEnded, now, ModeClient}).Text; !strings.HasPrefix(got, "it has ended, and the ledger forgets it when nothing") {
 		t.Errorf("of an ended run: %s", got)
+	}
+	e.keep = 24 * time.Hour // as long as keys of posts may be kept
+	if got := e.Of(Unended{pump.RunID{1}, workload.RunAbandoned, now, ModePosts}); !got.NotBefore.Equal(now.Add(e.keep)) {
+		t.Errorf("a run of posts ends at %v", got.NotBefore)
 	}
 }

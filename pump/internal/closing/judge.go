@@ -59,7 +59,7 @@ func (w *closing) judge(l *workload.LiveRun) {
 		}
 		if !k.tallied || c.isQuiet(k) {
 			w.do(func(ctx context.Context) error { return c.over(ctx, l, k) })
-		} else if time.Since(k.since) >= 2*c.quietFor() {
+		} else if time.Since(k.since) >= 2*c.quietOf(l) {
 			c.waits.add(l.ID)
 		}
 	}

@@ -52,7 +52,7 @@ func AtWork(
 		return run.Instance, nil
 	}
 	l, ok, err := workload.NewRuns(f.Control, cfg.Workload).LiveOf(ctx, run.ID)
-	if err == nil && ok && run.Mode == ModeClient && !l.Silent(now, SilentBeats) {
+	if err == nil && ok && OfClient(run.Mode) && !l.Silent(now, SilentBeats) {
 		return run.Instance, nil
 	}
 	return "", err

@@ -22,10 +22,15 @@ const (
 
 // retired is how far a closer has come with removing old rows.
 type retired struct {
-	at     time.Time // when it was looked last
-	part   int       // of the claims
-	claims string
-	more   bool // more claims are to be looked at, at once
+	at           time.Time // when it was looked last
+	claims, keys sweep
+}
+
+// sweep is how far old rows of several partitions are removed.
+type sweep struct {
+	part int
+	from string
+	more bool // more are to be looked at, at once
 }
 
 // retire removes the rows of runs that finished a retention ago by the server's clock, their
@@ -35,7 +40,7 @@ func (c *Closer) retire(ctx context.Context) error {
 		return nil
 	}
 	due := time.Since(c.retired.at) >= min(retireEvery, max(retireLeast, c.retain/20))
-	if !due && !c.retired.more {
+	if !due && !c.retired.claims.more && !c.retired.keys.more {
 		return nil
 	}
 	server, local, err := workload.ServerTime(ctx, c.queues.Control, c.workload)
@@ -63,15 +68,30 @@ func (c *Closer) retire(ctx context.Context) error {
 	return errors.Join(damaged, c.retireClaims(ctx, before), context.Cause(ctx))
 }
 
-// retireClaims removes old claims of one part, and goes on with the next part if there were some.
+// retireClaims removes old claims, and keys of posts. Before is a retention before now.
 func (c *Closer) retireClaims(ctx context.Context, before time.Time) error {
-	r := &c.retired
+	t, keep := c.queues.Control, func(f *row.Fields) time.Duration { return f.Duration("Keep") }
+	claims := func(part int) string { return workload.ClaimsPartition(c.workload, part) }
+	keys := func(part int) string { return workload.KeysPartition(c.workload, part) }
+	return errors.Join(
+		c.retired.claims.pages(ctx, t, before, claimInterval, workload.ClaimParts, claims),
+		c.retired.keys.pages(ctx, t, before.Add(c.retain), keep, workload.KeyParts, keys,
+			row.FormatProperty, "Keep"))
+}
+
+// pages removes old rows of one of so many parts, and goes on with the next part if there were
+// some.
+func (s *sweep) pages(
+	ctx context.Context, t storage.Table, before time.Time, intervalOf func(*row.Fields) time.Duration,
+	parts int, partition func(part int) string, fields ...string,
+) error {
 	for range claimPages {
-		removed, next, err := retireClaims(ctx, c.queues.Control, c.workload, r.part, before, r.claims)
-		if r.claims = next; err == nil && next == "" {
-			r.part++
+		q := storage.Query{Partition: partition(s.part % parts), From: s.from, Select: fields}
+		removed, next, err := retireRows(ctx, t, q, before, intervalOf)
+		if s.from = next; err == nil && next == "" {
+			s.part++
 		}
-		if r.more = removed > 0 || next != ""; err != nil || !r.more {
+		if s.more = removed > 0 || next != ""; err != nil || !s.more {
 			return err
 		}
 	}
@@ -87,20 +107,18 @@ func claimInterval(f *row.Fields) time.Duration {
 	return f.Duration("Interval")
 }
 
-// retireClaims removes claims that were written before a moment of the server's clock, and whose
-// interval was over then too. It looks at up to a thousand claims of one of the parts, those from a
-// key on, and gives the key to go on from, "" at the end.
-func retireClaims(
-	ctx context.Context, t storage.Table, name string, part int, before time.Time, from string,
+// retireRows removes rows that were written before a moment of the server's clock, and whose
+// interval was over then too. It looks at up to a thousand rows of a query, and gives the key to go
+// on from, "" at the end.
+func retireRows(
+	ctx context.Context, t storage.Table, q storage.Query, before time.Time,
+	intervalOf func(*row.Fields) time.Duration,
 ) (removed int, next string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)
 	defer cancel()
-	q := storage.Query{
-		Partition: workload.ClaimsPartition(name, part%workload.ClaimParts), From: from,
-	}
 	found, err := row.MustFind(ctx, t, q, row.PageSize)
 	if err != nil {
-		return 0, from, fmt.Errorf("looking for old claims of %s: %w", name, err)
+		return 0, q.From, fmt.Errorf("looking for old rows of %s: %w", q.Partition, err)
 	}
 	if len(found) == row.PageSize {
 		next = row.After(found[len(found)-1].Row)
@@ -108,7 +126,7 @@ func retireClaims(
 	var old []storage.Entity
 	for _, e := range found {
 		f := &row.Fields{Props: e.Properties}
-		interval := row.ReadFormat(f, claimInterval)
+		interval := row.ReadFormat(f, intervalOf)
 		if f.Err == nil && interval > 0 && e.Modified.Add(interval).Before(before) {
 			old = append(old, e)
 		}

@@ -46,16 +46,61 @@ func TestOldClaimsAreRemovedUntilNoneIsLeft(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		c := &Closer{workload: "work", queues: &queues.Set{Control: table}}
-		if err := c.retireClaims(t.Context(), time.Now().Add(-2*time.Hour)); err != nil || c.retired.more || left() != 101 {
-			t.Errorf("%v, more %v: %d of 101 claims are left that are not old", err, c.retired.more, left())
+		if err := c.retireClaims(t.Context(), time.Now().Add(-2*time.Hour)); err != nil || c.retired.claims.more || left() != 101 {
+			t.Errorf("%v, more %v: %d of 101 claims are left that are not old", err, c.retired.claims.more, left())
 		}
 		for pass := range 3 {
-			if err := c.retireClaims(t.Context(), time.Now()); err != nil || c.retired.more != (pass < 2) {
-				t.Errorf("pass %d: %v, more %v", pass, err, c.retired.more)
+			if err := c.retireClaims(t.Context(), time.Now()); err != nil || c.retired.claims.more != (pass < 2) {
+				t.Errorf("pass %d: %v, more %v", pass, err, c.retired.claims.more)
 			}
 		}
 		if n := left(); n != 1 {
 			t.Errorf("%d claims are left, want the damaged one", n)
 		}
 	})
+}
+
+// A key of a post is kept for as long as its row says, whatever the retention is.
+func TestOldKeysOfPostsAreRemoved(t *testing.T) {
+	testkit.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		table := testkit.OverTheWire(t, sim, "p")
+		keep := func(n int, keep time.Duration) {
+			for range n {
+				left := len(keysLeft(t, table))
+				p := &workload.Posted{
+					Key: workload.KeyOf(fmt.Sprint(keep, left)), Print: []byte("x"), Run: testkit.RunID(1),
+					Firsts: []uint64{1}, Keep: keep,
+				}
+				if known, err := workload.InsertPosted(t.Context(), table, "work", []*workload.Posted{p}); err != nil || len(known) > 0 {
+					t.Fatal(known, err)
+				}
+			}
+		}
+		keep(40, time.Hour)
+		keep(10, 24*time.Hour)
+		time.Sleep(2 * time.Hour)
+		keep(5, time.Hour)
+		c := &Closer{workload: "work", queues: &queues.Set{Control: table}, retain: 7 * 24 * time.Hour}
+		for range workload.ClaimParts + workload.KeyParts {
+			if err := c.retireClaims(t.Context(), time.Now().Add(-c.retain)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := len(keysLeft(t, table)); n != 15 {
+			t.Errorf("%d keys are left, want 15", n)
+		}
+	})
+}
+
+func keysLeft(t *testing.T, table storage.Table) (left []storage.Entity) {
+	t.Helper()
+	for part := range workload.KeyParts {
+		for e, err := range table.Query(t.Context(), storage.Query{Partition: workload.KeysPartition("work", part)}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			left = append(left, e)
+		}
+	}
+	return left
 }

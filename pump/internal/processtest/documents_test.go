@@ -31,6 +31,9 @@ var untyped = map[string]string{
 		"TestAYearInWhichEachLeaderDiesAtItsDueTime runs it",
 	"docs/processor.md: processor run --config pump.yaml --http": "endless; " +
 		"TestTasksArePostedToAnEndpoint runs it",
+	"docs/distributor.md: distributor serve": "endless; TestTasksArePostedFromAnyLanguage runs it",
+	"docs/distributor.md: curl": "needs a server of tasks; " +
+		"TestTasksArePostedFromAnyLanguage types it",
 	"docs/processor.md: make run": "needs the source tree; TestATrialOfOnesOwnTasks runs it",
 	"docs/distributor.md: processor run": "endless; " +
 		"TestWhatEachProducerPutsReachesAChildAsJSON runs it",

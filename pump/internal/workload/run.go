@@ -53,7 +53,8 @@ const (
 type Run struct {
 	ID       codec.RunID
 	Workload string
-	// Mode names how the run came about, for people: "once", "named", "every", "cron", "client".
+	// Mode names how the run came about, for people: "once", "named", "every", "cron", "client",
+	// "posts".
 	Mode string
 	// Name is the user's own; the ID follows from it. Empty: it has none.
 	Name string

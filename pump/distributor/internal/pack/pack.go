@@ -50,7 +50,8 @@ type OpenEnvelope struct {
 
 	segment  uint32
 	firstN   uint64
-	interval int // in which its first task was read
+	next     uint64 // the least number that the next task may have
+	interval int    // in which its first task was read
 	since    time.Time
 }
 
@@ -58,6 +59,12 @@ type OpenEnvelope struct {
 // is sealed and another begun.
 func (p *Packer) add(segment uint32, task codec.Task, now time.Time) error {
 	e := p.Open[int(segment)/p.Stride]
+	if e != nil && task.N < e.next { // an envelope has its numbers in order
+		if err := p.seal(e); err != nil {
+			return err
+		}
+		e = nil
+	}
 	for fresh := false; ; fresh = true {
 		if e == nil {
 			e = p.begin(segment, task.N, now)
@@ -81,6 +88,7 @@ func (p *Packer) add(segment uint32, task codec.Task, now time.Time) error {
 		}
 		e = nil
 	}
+	e.next = task.N + 1
 	if p.receipt != nil {
 		e.receipts = addReceipt(e.receipts, p.receipt)
 	}

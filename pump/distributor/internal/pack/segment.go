@@ -64,6 +64,8 @@ type Segmenter struct {
 
 	// Trace makes the span of a task that is sent and gives its context; nil: tasks are not traced.
 	Trace func(ctx context.Context, segment uint32, n uint64) []byte
+	// Put puts a message that is sealed already; see [Ready].
+	Put func(*Message) error
 }
 
 // surelyFits is a size of key, id and body up to which any task fits an empty
@@ -148,26 +150,40 @@ func (s *Segmenter) next(reading context.Context, rec *source.Record) (err error
 // accept gives a record its identity and hands it on. Before that it finds out whether the task is
 // too large for a message: a number given to such a task would be missing for ever.
 func (s *Segmenter) accept(ctx context.Context, rec *source.Record) error {
+	if r, ready := rec.Receipt.(Ready); ready {
+		r.Message.Interval = s.interval
+		s.Tracker.Opened(s.interval)
+		return s.Put(r.Message)
+	}
 	segment := shardmap.Segment(rec.Key, len(s.Counts))
+	if r, is := rec.Receipt.(Seated); is {
+		if seat, chosen := r.Seat(); chosen {
+			segment = seat
+		}
+	}
 	n := s.Counts[segment]
 	rec.Key = shardmap.StoredKey(rec.Key, rec.Body, len(s.Counts))
+	kept, _ := rec.Receipt.(Reserved)
+	if kept != nil {
+		if given, has := kept.Number(); has {
+			return s.collect(ctx, segment, given, rec)
+		}
+	}
 	if len(rec.Key)+len(rec.ID)+len(rec.Body) > surelyFits {
 		if err := s.TryLarge(segment, n, rec); err != nil {
 			return err
 		}
 	}
-	if s.Wanted == nil || s.Wanted(segment, n) {
-		l := s.Lanes[segment%uint32(len(s.Lanes))]
-		if l.filling.full() && !l.tryFlush() {
-			s.tryFlush() // the other lanes need not wait for this one
-		}
+	if kept != nil {
+		kept.Take(segment, n)
+	} else if s.Wanted == nil || s.Wanted(segment, n) {
 		if rec.Receipt == nil { // else the Sender has done it
 			rec.Trace = nil
 			if s.Trace != nil {
 				rec.Trace = s.Trace(ctx, segment, n)
 			}
 		}
-		if err := l.append(ctx, segment, n, rec); err != nil {
+		if err := s.collect(ctx, segment, n, rec); err != nil {
 			return err
 		}
 	}
@@ -178,6 +194,17 @@ func (s *Segmenter) accept(ctx context.Context, rec *source.Record) error {
 		s.progress()
 	}
 	return nil
+}
+
+// collect copies a task into what its lane gets next.
+func (s *Segmenter) collect(
+	ctx context.Context, segment uint32, n uint64, rec *source.Record,
+) error {
+	l := s.Lanes[segment%uint32(len(s.Lanes))]
+	if l.filling.full() && !l.tryFlush() {
+		s.tryFlush() // the other lanes need not wait for this one
+	}
+	return l.append(ctx, segment, n, rec)
 }
 
 // collectFor is for how long records of a file are collected, unless they fill a lane sooner: a

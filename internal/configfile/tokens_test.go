@@ -1,0 +1,55 @@
+package configfile
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestATokenIsForWhatItsLineSays(t *testing.T) {
+	const all, sends, looks = "a passphrase: of some words", "0123456789abcdef", "fedcba9876543210"
+	path := filepath.Join(t.TempDir(), "tokens")
+	write := func(text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("# ours\n\n" + all + "\nsend: " + sends + "\nread,operate:" + looks + "\r\n")
+	tokens := NewTokenFile(path)
+	for _, c := range []struct {
+		scope, given string
+		status       int
+	}{
+		{ScopeSend, all, 0}, {ScopeRead, all, 0}, {ScopeOperate, all, 0},
+		{ScopeSend, sends, 0}, {ScopeRead, sends, 403}, {ScopeOperate, sends, 403},
+		{ScopeSend, looks, 403}, {ScopeRead, looks, 0}, {ScopeOperate, looks, 0},
+		{ScopeSend, "", 401}, {ScopeSend, "send: " + sends, 401}, {ScopeSend, "# ours", 401}, {ScopeSend, sends[1:], 401},
+	} {
+		if status, why := tokens.Check(c.scope, c.given); status != c.status || (why == "") != (status == 0) {
+			t.Errorf("%s with %q: %d %s", c.scope, c.given, status, why)
+		}
+	}
+	for range 10 {
+		_, _ = tokens.Check(ScopeSend, "guess")
+	}
+	if status, _ := tokens.Check(ScopeSend, "guess"); status != http.StatusTooManyRequests {
+		t.Errorf("a tenth guess: %d", status)
+	}
+	if status, _ := tokens.Check(ScopeSend, sends); status != 0 {
+		t.Errorf("guesses keep the right token out: %d", status)
+	}
+	for _, text := range []string{"", "# none\n", "short", "send: short", "send: " + strings.Repeat("x", 5000)} {
+		write(text)
+		if status, _ := tokens.Check(ScopeSend, sends); status != http.StatusServiceUnavailable {
+			t.Errorf("%.20q: %d", text, status)
+		}
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tokens.Read(); err == nil {
+		t.Error("a file that is not there has tokens")
+	}
+}
