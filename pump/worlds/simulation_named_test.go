@@ -175,11 +175,11 @@ func (w *simWorld) checkNamed(runs []workload.Run) {
 		return
 	}
 	r, went := w.namedRun(runs)
-	last := w.latest[simNamedLast]
-	was := w.before[r.ID].State
+	last, was := w.latest[simNamedLast], w.before[r.ID].State
+	r = w.asSealed(r) // if it was closed, and its row came back
 	switch done := r.State == workload.RunSealed || r.State == workload.RunClosed; {
 	case done && (last.err == nil || went || w.plan.trouble > 0):
-	case went && last.err != nil && (r.State != workload.RunBroken || was == workload.RunOpen):
+	case went && last.err != nil && (was == workload.RunOpen || was == workload.RunBroken):
 		w.count("named runs that broke, stayed away or came back open as their row went")
 	default:
 		w.wrongf("the named run is %q after %v (its row went: %v, as %q)", r.State, last.err, went, was)
