@@ -1,6 +1,7 @@
 package distributor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,10 @@ type SenderOptions struct {
 	Linger time.Duration
 	// Pack is the most tasks in one message. Default: as many as fit.
 	Pack int
+	// Name is that of the run; see [Options].Name. A program that died goes on with its run: ask
+	// [Sender.Acknowledged] first, and send from one goroutine. To leave the run open, end the
+	// program without Close, or with a context that has ended.
+	Name string
 	// KeepKeys is how long the keys of [Sender.Post] are kept, from a minute to the retention.
 	// Default: it takes no keys.
 	KeepKeys time.Duration
@@ -72,10 +77,15 @@ func NewSender(cfg pump.Config, o SenderOptions) (*Sender, error) {
 	}
 	s := &Sender{closing: make(chan struct{})}
 	var err error
-	if s.d, err = New(cfg, nil, Options{SealAge: o.Linger, Pack: o.Pack}); err != nil {
+	if s.d, err = New(cfg, nil, Options{
+		SealAge: o.Linger, Pack: o.Pack, Name: o.Name,
+	}); err != nil {
 		return nil, err
 	}
 	s.d.mode = closing.ModeClient
+	if o.Name != "" && o.KeepKeys > 0 {
+		return nil, pump.Invalid("name", "a sender with a name takes no keys", "leave one of them out")
+	}
 	if err = s.keepKeys(o.KeepKeys); err != nil {
 		return nil, err
 	}
@@ -121,12 +131,18 @@ func (s *Sender) handIn(ctx context.Context, batch []source.Record) (*intake, er
 		if in == nil {
 			return nil, ErrSenderClosed
 		}
+		if in.named() && !in.asked.Load() {
+			return nil, errNotAsked
+		}
 		select {
 		case in.batches <- batch:
 			return in, nil
 		case <-s.closing:
 			return nil, ErrSenderClosed
 		case <-in.over:
+			if in.named() {
+				return nil, cmp.Or(in.err, s.sentErr())
+			}
 			if err := in.err; err != nil && !in.opened.Load() &&
 				failure.Ends(failure.ControlAccount, err, failure.Command) {
 				return nil, fmt.Errorf("nothing was sent: the sender cannot begin a run: %w", err)
@@ -167,7 +183,7 @@ func (s *Sender) current() *intake {
 	var before error
 	var pause time.Duration
 	if s.now != nil {
-		if !s.now.ended() {
+		if !s.now.ended() || s.now.named() && s.now.err == nil {
 			return s.now
 		}
 		if s.failed++; s.now.summary.Envelopes > 0 {
@@ -184,6 +200,7 @@ func (s *Sender) current() *intake {
 		batches: make(chan []source.Record), closing: s.closing, over: make(chan struct{}),
 		before: before,
 	}
+	in.begun = make(chan struct{})
 	in.ctx, in.stop = context.WithCancelCause(context.Background())
 	in.sender, in.posts.settled = s, make(chan struct{}, 1)
 	s.now = in
@@ -260,6 +277,9 @@ type intake struct {
 	opened  atomic.Bool   // the run has begun
 	unused  bool          // closed before it had begun; guarded by Sender.mu
 	before  error         // what ended the run before it
+	begun   chan struct{} // closed when from is set: how many tasks the run had
+	from    int64
+	asked   atomic.Bool   // the program knows it
 	over    chan struct{} // closed when it sends nothing any more; then the following is set
 	summary Summary
 	err     error
@@ -296,12 +316,12 @@ func (i *intake) late(control string, cause error) error {
 		"account %s to begin a run: %w", control, cause)
 }
 
-// Fingerprint is empty: no caller can hand the same in again.
-func (i *intake) Fingerprint(context.Context) (string, error) { return "", nil }
-
 // Open is called once, as a run of a sender has one distribution.
-func (i *intake) Open(context.Context, []byte) (source.Reader, error) {
-	return &intakeReader{intake: i}, nil
+func (i *intake) Open(_ context.Context, cursor []byte) (source.Reader, error) {
+	if err := i.begins(cursor); err != nil {
+		return nil, err
+	}
+	return &intakeReader{intake: i, read: i.from}, nil
 }
 
 type intakeReader struct {
@@ -315,9 +335,9 @@ func (r *intakeReader) Next(ctx context.Context) (source.Record, error) {
 	r.opened.Store(true)
 	if len(r.batch) == 0 {
 		if r.idle == nil {
-			r.idle = time.NewTimer(senderIdle)
+			r.idle = time.NewTimer(r.idleAfter())
 		}
-		r.idle.Reset(senderIdle)
+		r.idle.Reset(r.idleAfter())
 	}
 	closed := r.closing
 	for len(r.batch) == 0 {
@@ -341,8 +361,6 @@ func (r *intakeReader) Next(ctx context.Context) (source.Record, error) {
 	r.read++
 	return rec, nil
 }
-
-func (r *intakeReader) AppendCursor(dst []byte) []byte { return dst }
 
 func (r *intakeReader) Progress() (done, total int64) { return r.read, 0 }
 

@@ -194,7 +194,7 @@ func TestOverTheWireTheRowsAreReadable(t *testing.T) {
 			"city/workload: Delivery Format Incarnation Made Map MapVersion Nonce Segments Shared",
 			"city.election/clock: Format",
 			"city.election/election: Beat Beats Checkpoint0 Epoch Every Format Leader Lease Margin Nonce Phase Run",
-			"city.runs/" + testkit.RunID(1).String() + ": Accounts Ended Fingerprint Format Instance Mode Nonce Note Sealed Started State Tasks",
+			"city.runs/" + testkit.RunID(1).String() + ": Accounts Ended Fingerprint Format Instance Mode Name Nonce Note Sealed Started State Tasks",
 			"city.runs/live." + testkit.RunID(1).String() + ": Accounts Beat Beats Drop Epoch Format Instance Mode Over Put Rest State Tasks",
 			"city.runs/t....: Format Run",
 		}
