@@ -22,10 +22,19 @@ func TestATokenIsForWhatItsLineSays(t *testing.T) {
 		scope, given string
 		status       int
 	}{
-		{ScopeSend, all, 0}, {ScopeRead, all, 0}, {ScopeOperate, all, 0},
-		{ScopeSend, sends, 0}, {ScopeRead, sends, 403}, {ScopeOperate, sends, 403},
-		{ScopeSend, looks, 403}, {ScopeRead, looks, 0}, {ScopeOperate, looks, 0},
-		{ScopeSend, "", 401}, {ScopeSend, "send: " + sends, 401}, {ScopeSend, "# ours", 401}, {ScopeSend, sends[1:], 401},
+		{ScopeSend, all, 0},
+		{ScopeRead, all, 0},
+		{ScopeOperate, all, 0},
+		{ScopeSend, sends, 0},
+		{ScopeRead, sends, 403},
+		{ScopeOperate, sends, 403},
+		{ScopeSend, looks, 403},
+		{ScopeRead, looks, 0},
+		{ScopeOperate, looks, 0},
+		{ScopeSend, "", 401},
+		{ScopeSend, "send: " + sends, 401},
+		{ScopeSend, "# ours", 401},
+		{ScopeSend, sends[1:], 401},
 	} {
 		if status, why := tokens.Check(c.scope, c.given); status != c.status || (why == "") != (status == 0) {
 			t.Errorf("%s with %q: %d %s", c.scope, c.given, status, why)

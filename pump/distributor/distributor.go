@@ -279,8 +279,10 @@ func New(c pump.Config, from source.Source, o Options) (*Distributor, error) {
 			return nil, err
 		}
 	}
-	d := &Distributor{cfg: cfg, opts: o, source: from, tracer: tracing.New(&cfg.Config), mode: "once",
-		cron: cron}
+	d := &Distributor{
+		cfg: cfg, opts: o, source: from, tracer: tracing.New(&cfg.Config), mode: "once",
+		cron: cron,
+	}
 	setup.Default(&d.cfg.Sim.Lanes, min(runtime.GOMAXPROCS(0), pack.MaxLanes))
 	setup.Default(&d.cfg.Sim.CheckpointEvery, defaultCheckpointEvery)
 	setup.Default(&d.cfg.Sim.BarrierAge, defaultBarrierAge)

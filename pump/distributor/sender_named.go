@@ -20,8 +20,8 @@ var errNotAsked = errors.New("nothing was sent: ask Acknowledged first, and send
 // Acknowledged begins the run of SenderOptions.Name, or takes it over, and says how many of its
 // tasks are in queues, with those that were refused: send the others, in the same order. Ask before
 // the first Send, and again after a Send whose error may concern all of its tasks. A run that was
-// sent to its end is [pump.ErrRunState], with the number of its tasks; while another process sends it,
-// the error is a [*TakenError].
+// sent to its end is [pump.ErrRunState], with the number of its tasks; while another process sends
+// it, the error is a [*TakenError].
 func (s *Sender) Acknowledged(ctx context.Context) (int64, error) {
 	if s.d.opts.Name == "" {
 		return 0, pump.Invalid("name", "a sender without one does not go on with a run", "give it a name")
@@ -45,7 +45,8 @@ func (s *Sender) Acknowledged(ctx context.Context) (int64, error) {
 }
 
 func (s *Sender) sentErr() error {
-	return fmt.Errorf("%w: the run of the name %q was sent to its end", pump.ErrRunState, s.d.opts.Name)
+	return fmt.Errorf("%w: the run of the name %q was sent to its end", pump.ErrRunState,
+		s.d.opts.Name)
 }
 
 func (i *intake) named() bool { return i.sender.d.opts.Name != "" }
