@@ -35,8 +35,8 @@
 // [status.WatchRate] requests a second; only a doctor's look comes on top of that.
 //
 // The page is read only unless the configuration names a file with tokens. Requests that act, or
-// show bodies of tasks, then need one for that in a header, and this page's origin. The server of the
-// handler checks host names ([Server]).
+// show bodies of tasks, then need one for that in a header, and this page's origin. The server of
+// the handler checks host names ([Server]).
 //
 // # Generate
 //
