@@ -96,6 +96,10 @@ func (s *Server) take(w http.ResponseWriter, r *http.Request) *answer {
 		if status, why := t.Check(configfile.ScopeSend, given); why != "" {
 			return refusal(status, "send Authorization: Bearer and a token of --token-file", "%s", why)
 		}
+	} else if r.Header.Get("Origin")+r.Header.Get("Sec-Fetch-Site") != "" {
+		// Any page that a browser on this machine shows could post to loopback.
+		return refusal(http.StatusForbidden, "give --token-file, and send a token",
+			"web pages may not post without a token")
 	}
 	one, a := single(r)
 	if a != nil {

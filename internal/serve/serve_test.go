@@ -228,6 +228,15 @@ func TestATokenSaysWhoMaySend(t *testing.T) {
 		}
 		ends(s)
 	})
+	inWorld(t, pump.AtLeastOnce, 1, func(t *testing.T, w *world) {
+		s := stand(w, Options{})
+		for _, header := range []string{"Origin", "Sec-Fetch-Site"} {
+			if status, _, _ := posts(t, s, "1", header, "https://evil.example"); status != 403 {
+				t.Errorf("a web page posts without a token: %d", status)
+			}
+		}
+		ends(s)
+	})
 	for listen, field := range map[string]string{
 		":8080": "token-file", "0.0.0.0:8080": "token-file", "pump.example:8080": "token-file",
 		"nonsense": "listen", "unix:": "listen", "127.0.0.1:8080": "", "[::1]:0": "", "localhost:80": "", "unix:/x": "",

@@ -312,7 +312,9 @@ func (i *intake) again(p *post, found *workload.Posted) ([]*pack.Message, error)
 		} else if !is {
 			return nil, fmt.Errorf("the row of the key: %w: it has too few numbers", row.ErrCorrupt)
 		}
-		tasks[n] = pack.Numbered{Segment: segment, N: next[segment], Task: &p.batch[n]}
+		task := p.batch[n]
+		task.Key = shardmap.StoredKey(task.Key, task.Body, w.Map.Segments)
+		tasks[n] = pack.Numbered{Segment: segment, N: next[segment], Task: &task}
 		next[segment]++
 	}
 	slices.SortStableFunc(tasks, func(a, b pack.Numbered) int {
