@@ -44,7 +44,8 @@ type Posted struct {
 
 // Post is [Sender.Send] that says of each task what became of it. A task that is too large refuses
 // the whole call, before anything is sent. Keys and bodies must not be changed after the call. If
-// no task of the call has a key, their segments are chosen so that they share messages with others.
+// no task of the call has a key, their segments are chosen so that they share messages with others
+// (but not in a run with a name).
 //
 // With a key the tasks are sent once, however often the call is made in the time of
 // [SenderOptions].KeepKeys, by any process: each repeat puts the same tasks, and with delivery mode
@@ -69,7 +70,9 @@ func (s *Sender) Post(
 		within = codec.EncodeTrace(c)
 	}
 	p := newPost(slices.Clone(tasks), within)
-	p.free = !slices.ContainsFunc(tasks, func(r source.Record) bool { return len(r.Key) > 0 })
+	// A program that goes on with its named run must come to the same segments.
+	p.free = s.d.opts.Name == "" &&
+		!slices.ContainsFunc(tasks, func(r source.Record) bool { return len(r.Key) > 0 })
 	of := p
 	if key != "" {
 		of, err = s.once(ctx, key, p)
