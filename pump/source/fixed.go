@@ -94,7 +94,7 @@ func (s *TextSource) fixed(ctx context.Context, log *slog.Logger) (*fixedText, e
 		if encoding != nil {
 			how += " encoding=" + encoding.name
 		}
-		fixed.print = fmt.Sprintf("%s key=%.40q id=%.40q files=%d bytes=%d changed=%s %x", how, s.Key,
+		fixed.print = fmt.Sprintf("%s: key=%.40q id=%.40q files=%d bytes=%d changed=%s %x", how, s.Key,
 			s.ID, len(names), total, changed.UTC().Format(time.RFC3339Nano), sum.Sum(nil))
 	}
 	return fixed, nil

@@ -24,7 +24,7 @@ func TestWhatCannotBePausedIsRefused(t *testing.T) {
 			}
 		}
 		refused(workloads.Part{Run: "abcd"}, pump.ErrNoRun.Error())
-		refused(workloads.Part{Run: "xyz"}, "is not the id of a run")
+		refused(workloads.Part{Run: "xyz"}, "is not the name of a run")
 		refused(workloads.Part{}, "0 bytes")
 		refused(workloads.Part{Key: make([]byte, workload.MaxPausedKey+1)}, "513 bytes")
 		ended := w.NewRun()
