@@ -160,6 +160,7 @@ type identityCommand struct {
 	args    []string
 	local   bool // it asks nothing of any account
 	serves  bool // it serves a page until a signal, and reads while one watches
+	takes   bool // tasks over HTTP, until a signal
 	haste   bool // it gives an account seconds to answer, which a busy machine may take
 	code    int  // exit status
 	says    string
@@ -187,7 +188,14 @@ func TestEveryCommandWorksWithAManagedIdentity(t *testing.T) {
 			t.Logf("%s again, which said\n%s%s", c.command, p.out.String(), p.log.String())
 			p, secret = machine.start(words[0], args...)
 		}
-		if c.serves {
+		switch {
+		case c.takes:
+			resp, err := http.Post(p.takesAt()+"/v1/tasks", "application/json", strings.NewReader(`{"city":"Oslo"}`))
+			if must(t, err); resp.Body.Close() != nil || resp.StatusCode != http.StatusOK {
+				t.Errorf("a post: %s", resp.Status)
+			}
+			p.signal(syscall.SIGTERM)
+		case c.serves:
 			watchUntil(p, `"segments":`)
 			p.signal(syscall.SIGTERM)
 		}
@@ -281,6 +289,7 @@ func identityCommands(w *world, run string) []identityCommand {
 		{command: "distributor doctor", haste: true},
 		{command: "distributor peek"},
 		{command: "distributor page", says: "/page/", serves: true},
+		{command: "distributor serve", args: []string{"--listen", "127.0.0.1:0"}, says: "the server has ended", takes: true},
 		// It reads what the page reads; here it has no terminal.
 		{command: "distributor top", args: []string{"--config", w.config}, local: true, code: 2, says: "top needs a terminal"},
 		{command: "processor top", args: []string{"--config", w.config}, local: true, code: 2, says: "processor status"},
@@ -291,6 +300,7 @@ func identityCommands(w *world, run string) []identityCommand {
 		{command: "distributor generate bicep", args: []string{"--account", "pumpone"}, local: true},
 		{command: "distributor generate grafana", local: true},
 		{command: "distributor generate keda", args: []string{"--workload", "test"}, local: true},
+		{command: "distributor generate kubernetes-job", args: []string{"--name", "test"}, local: true},
 		{command: "distributor generate kubernetes", args: []string{"--name", "test", "--image", "registry.example/test:1"}, local: true},
 		{command: "distributor generate terraform", args: []string{"--account", "pumpone"}, local: true},
 		{command: "distributor version", local: true},

@@ -28,8 +28,13 @@ var takingTasks = regexp.MustCompile(`msg="taking tasks".* listen=(\S+)`)
 func (w *world) takes(args ...string) (p *process, url string) {
 	w.t.Helper()
 	p = start(w.t, "distributor", append([]string{"serve", "--config", w.config, "--listen", "127.0.0.1:0"}, args...)...)
+	return p, p.takesAt()
+}
+
+// takesAt waits until a server takes tasks, and gives its address.
+func (p *process) takesAt() string {
 	p.until("it takes tasks", func() bool { return takingTasks.MatchString(p.log.String()) })
-	return p, "http://" + takingTasks.FindStringSubmatch(p.log.String())[1]
+	return "http://" + takingTasks.FindStringSubmatch(p.log.String())[1]
 }
 
 // postExamples are the blocks of docs/distributor.md that post tasks, by language.
