@@ -41,7 +41,7 @@ func exampleOf(t *testing.T, language string) string {
 	doc, err := proof.ReadFile("../../..", "../../../docs/distributor.md")
 	must(t, err)
 	for _, b := range doc.Blocks() {
-		if b.Language == language {
+		if b.Language == language && strings.Contains(b.Text(), "orders") {
 			return b.Text()
 		}
 	}
