@@ -149,7 +149,8 @@ func TestAThousandIdleClientsTakeLittle(t *testing.T) {
 	address := strings.TrimPrefix(url, "http://")
 	fetched(t, url+"/v1/tasks", "1")
 	before := server.resident()
-	const request = "POST /v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n1"
+	// A post each would leave garbage of the pump, which the collector lets stand up to its goal.
+	const request = "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n"
 	for range 1000 {
 		c, err := net.Dial("tcp", address)
 		must(t, err)
