@@ -146,6 +146,7 @@ func printRun(out io.Writer, r *runs.Info) error {
 	var b strings.Builder
 	line := Facts(&b, 12)
 	line("run", r.ID)
+	line("name", plain(r.Name))
 	line("state", r.State)
 	line("made by", plain(r.Instance))
 	line("started", r.Started.Format(time.DateTime))
