@@ -48,6 +48,7 @@ func losesAnAccount(w *testworld.World, gone func(*testworld.World, string) func
 	const tasks = 2000
 	t, ctx, cfg := w.T, w.T.Context(), w.Operator()
 	h := &testworld.Seen{Work: func(ctx context.Context, _ *pump.Task) error { return testworld.Pause(ctx, 300*time.Millisecond) }}
+	w.Engine.SenderIdle = 24 * time.Hour
 	c := w.Config("p", 2)
 	c.Sample = 15 * time.Second
 	one, err := processor.New(c, h, processor.Options{Concurrency: 4})

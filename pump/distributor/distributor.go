@@ -286,6 +286,7 @@ func New(c pump.Config, from source.Source, o Options) (*Distributor, error) {
 	setup.Default(&d.cfg.Sim.Lanes, min(runtime.GOMAXPROCS(0), pack.MaxLanes))
 	setup.Default(&d.cfg.Sim.CheckpointEvery, defaultCheckpointEvery)
 	setup.Default(&d.cfg.Sim.BarrierAge, defaultBarrierAge)
+	setup.Default(&d.cfg.Sim.SenderIdle, senderIdle)
 	setup.Default(&d.cfg.Sim.MaxUnsaved, defaultMaxUnsaved)
 	d.fleet = queues.Open(&cfg.Config)
 	d.runs = workload.NewRuns(d.fleet.Control, cfg.Workload)

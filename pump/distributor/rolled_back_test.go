@@ -102,6 +102,7 @@ func TestASenderThatStoodStillAcknowledgesNothingIntoARunThatIsOver(t *testing.T
 		t.Run(name, func(t *testing.T) {
 			testworld.In(t, testworld.Once, 1, 2, nil, func(t *testing.T, w *testworld.World) {
 				h := &testworld.Seen{}
+				w.Engine.SenderIdle = 24 * time.Hour // it would seal the run
 				p := testworld.Begun(w, processor.New, "p", h, processor.Options{})
 				w.Settled(1)
 				s := sender(w, distributor.SenderOptions{})

@@ -77,7 +77,7 @@ func (i *intake) idleAfter() time.Duration {
 	if i.named() {
 		return math.MaxInt64
 	}
-	return senderIdle
+	return i.sender.d.cfg.Sim.SenderIdle
 }
 
 func (r *intakeReader) AppendCursor(dst []byte) []byte {

@@ -17,6 +17,7 @@ type Config struct {
 	Lanes           int           // packers at work
 	CheckpointEvery time.Duration // between checkpoints
 	BarrierAge      time.Duration // how old a barrier may get
+	SenderIdle      time.Duration // after how long without a task a sender seals its run
 	MaxUnsaved      int64         // tasks since the last checkpoint
 	Names           int           // of tasks without a run, in a segment's ledger
 	// Hands gets the ledger of a processor, and what the processor holds, when it begins.
