@@ -108,7 +108,9 @@ func allMetrics(t *testing.T) (
 				return processor.State{Accounts: accounts, Backlog: backlog, TasksRemaining: &left, Money: money, NotNow: processor.NotNow{Causes: map[string]int64{"429": 1}}}
 			}))
 		} else {
-			m.register(public.Distributor(func() distributor.State { return distributor.State{Accounts: accounts, Backlog: backlog, Money: money, NextDue: &now} }))
+			m.register(public.Distributor(func() distributor.State {
+				return distributor.State{Accounts: accounts, Backlog: backlog, Money: money, NextDue: &now}
+			}))
 			m.register(serve.New(serve.Options{}))
 		}
 		keys := service.NewKeys(slog.New(slog.DiscardHandler), nil)
