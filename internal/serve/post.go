@@ -19,6 +19,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/internal/configfile"
+	"github.com/queuepump/queuepump/internal/jsonline"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/source"
@@ -211,7 +212,7 @@ const manyBytes = "as many bytes wait for the accounts as may"
 
 // tasks cuts a body into tasks, and says in which line each stands.
 func (s *Server) tasks(body []byte, one bool) (tasks []source.Record, lines []int, a *answer) {
-	c := s.scanners.Get().(*scanner)
+	c := s.scanners.Get().(*jsonline.Task)
 	defer s.scanners.Put(c)
 	body = bytes.TrimPrefix(body, []byte("\xef\xbb\xbf"))
 	for line := 1; len(body) > 0; line++ {
@@ -233,13 +234,14 @@ func (s *Server) tasks(body []byte, one bool) (tasks []source.Record, lines []in
 				"divide it into several posts, each with a key of its own",
 				"the body has more than %d tasks", maxLines)
 		}
-		rec, field, err := c.task(text)
+		key, id, field, err := c.Read(text)
 		if err != nil {
 			a := refusal(http.StatusBadRequest, "mend the line and post all of it again; for one task "+
 				"of several lines use Content-Type: application/json", "line %d: %v", line, err)
 			a.Line, a.Field = line, field
 			return nil, nil, a
 		}
+		rec := source.Record{Key: slices.Clone(key), ID: string(id), Body: text}
 		tasks, lines = append(tasks, rec), append(lines, line)
 	}
 	if len(tasks) == 0 {
@@ -247,29 +249,6 @@ func (s *Server) tasks(body []byte, one bool) (tasks []source.Record, lines []in
 			"there is no task in the body")
 	}
 	return tasks, lines, nil
-}
-
-// task reads a task, or says which field is wrong with it.
-func (c *scanner) task(text []byte) (rec source.Record, field string, err error) {
-	if err := c.json.Scan(text); err != nil {
-		return rec, "", err
-	}
-	rec = source.Record{Body: text}
-	if c.key != nil {
-		var key []byte
-		if key, c.scratch, err = c.key.Text(c.scratch); err != nil {
-			return rec, c.key.Name, err
-		}
-		rec.Key = slices.Clone(key)
-	}
-	if c.id != nil {
-		var id []byte
-		if id, c.scratch, err = c.id.Text(c.scratch); err != nil {
-			return rec, c.id.Name, err
-		}
-		rec.ID = string(id)
-	}
-	return rec, "", nil
 }
 
 // outcomes is the answer to what became of the tasks.

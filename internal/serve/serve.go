@@ -59,7 +59,7 @@ type Options struct {
 type Server struct {
 	o        Options
 	mux      *http.ServeMux
-	scanners sync.Pool // of *scanner
+	scanners sync.Pool // of *jsonline.Task
 	room     *semaphore.Weighted
 	large    *semaphore.Weighted
 	posts    *prometheus.CounterVec
@@ -80,7 +80,7 @@ func New(o Options) *Server {
 		o: o, mux: http.NewServeMux(), posts: newPosts(),
 		room: semaphore.NewWeighted(o.Bytes), large: semaphore.NewWeighted(o.Bytes / 2),
 	}
-	s.scanners.New = func() any { return newScanner(o.Key, o.ID) }
+	s.scanners.New = func() any { return jsonline.NewTask(o.Key, o.ID) }
 	s.mux.HandleFunc("POST /v1/tasks", s.post)
 	s.mux.HandleFunc("GET /readyz", s.readyz)
 	return s
@@ -101,7 +101,7 @@ func Check(o Options) error {
 	}
 	ip := net.ParseIP(host)
 	if host != "localhost" && (ip == nil || !ip.IsLoopback()) && o.Tokens == nil {
-		return pump.Invalid("token-file", "whoever reaches "+o.Listen+" could send tasks",
+		return pump.Invalid("token-file", "anyone who reaches "+o.Listen+" could send tasks",
 			"give --token-file, or listen on loopback or a unix socket")
 	}
 	return nil
@@ -238,28 +238,6 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 
 // ServeHTTP answers a request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
-
-// scanner finds key and id of a task.
-type scanner struct {
-	json    *jsonline.Scanner
-	key, id *jsonline.Field // nil: there is none
-	scratch []byte
-}
-
-func newScanner(key, id string) *scanner {
-	c := &scanner{}
-	var fields []*jsonline.Field
-	if key != "" {
-		c.key = jsonline.NewField(key)
-		fields = append(fields, c.key)
-	}
-	if id != "" {
-		c.id = jsonline.NewField(id)
-		fields = append(fields, c.id)
-	}
-	c.json = jsonline.NewScanner(fields...)
-	return c
-}
 
 // Memory is how many bytes suffice, as a goal of the garbage collector: for sending, for the bodies
 // of posts, and for the posts with keys that wait for their rows.
