@@ -55,8 +55,7 @@ type Options struct {
 	// source under the name is a [pump.ConfigError]. A source that can be read only once must give the
 	// same from its start again; that is compared up to the last checkpoint. In mode at-least-once
 	// what was put since then is put twice. The name is free again an hour after the run's row goes,
-	// after the retention. At most 128 bytes. It excludes Every and
-	// Cron.
+	// after the retention. At most 128 bytes. It excludes Every and Cron.
 	Name string
 	// Pack is the most tasks in one envelope. Default: as many as fit.
 	Pack int
@@ -301,9 +300,8 @@ func New(c pump.Config, from source.Source, o Options) (*Distributor, error) {
 //
 // With Every or Cron it goes on until ctx ends, which does not count as an error: within Grace it
 // sends what it has read and saves how far it came, so that another distributor continues there at
-// once.
-// Only errors that waiting does not mend end it earlier, such as a configuration that disagrees
-// with the workload. The summary is of the last distribution.
+// once. Only errors that waiting does not mend end it earlier, such as a configuration that
+// disagrees with the workload. The summary is of the last distribution.
 //
 // For the time of Run the distributor is a member of the workload's cluster, if that
 // can be reached. While a queue is dark or at its limit, its tasks go to others.

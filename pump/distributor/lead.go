@@ -463,15 +463,8 @@ func (t *term) resume(ctx context.Context, from *election.Resume) (r *run, over 
 	}
 	r = t.begin()
 	r.id, r.row, r.log = run.ID, run, d.cfg.Log.With("run", run.ID.String())
-	r.from = &workload.Checkpoint{Counts: make([]uint64, d.router.Current().Workload.Map.Segments)}
-	if from.Checkpoint != nil {
-		saved, err := workload.DecodeCheckpoint(from.Checkpoint, d.router.Current().Workload.Map.Segments)
-		if err != nil {
-			return nil, false, t.refuse(ctx, r, err)
-		}
-		r.from = saved
-		r.count.Tasks.Store(saved.Tasks())
-		r.count.Acked.Store(saved.Tasks())
+	if err = r.goOn(from.Checkpoint); err != nil {
+		return nil, false, t.refuse(ctx, r, err)
 	}
 	err = d.fix(ctx, r)
 	switch {

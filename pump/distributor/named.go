@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
@@ -85,7 +84,7 @@ func (d *Distributor) sendNamed(ctx context.Context, looked *run) (r *run, err e
 	var e *election.Election
 	first := true
 	e = election.New(d.fleet.Control, d.cfg.Workload, election.Options{
-		Instance: d.cfg.Instance, Run: looked.id, Every: time.Millisecond, Beat: d.opts.Beat,
+		Instance: d.cfg.Instance, Run: looked.id, Beat: d.opts.Beat,
 		Lease: d.opts.Lease, Log: d.cfg.Log, Rounds: &d.standing,
 		Left: func(ctx context.Context, _ uint64) (election.Left, error) {
 			if first && e.Looked().Absent { // then openNamed finds what there is
@@ -244,14 +243,8 @@ func (t *term) openNamed(ctx context.Context, looked *run) (*run, error) {
 		return r, err
 	}
 	r.row = row
-	segments := d.router.Current().Workload.Map.Segments
-	r.from = &workload.Checkpoint{Counts: make([]uint64, segments)}
-	if from != nil {
-		if r.from, err = workload.DecodeCheckpoint(from, segments); err != nil {
-			return r, err
-		}
-		r.count.Tasks.Store(r.from.Tasks())
-		r.count.Acked.Store(r.from.Tasks())
+	if err := r.goOn(from); err != nil {
+		return r, err
 	}
 	if _, again := r.source.(*stream); !again {
 		return r, nil

@@ -224,6 +224,23 @@ func unchanged(from source.Reader) error {
 	return nil
 }
 
+// goOn has the run continue at a checkpoint; nil: from its start.
+func (r *run) goOn(checkpoint []byte) error {
+	segments := r.d.router.Current().Workload.Map.Segments
+	r.from = &workload.Checkpoint{Counts: make([]uint64, segments)}
+	if checkpoint == nil {
+		return nil
+	}
+	saved, err := workload.DecodeCheckpoint(checkpoint, segments)
+	if err != nil {
+		return err
+	}
+	r.from = saved
+	r.count.Tasks.Store(saved.Tasks())
+	r.count.Acked.Store(saved.Tasks())
+	return nil
+}
+
 func (r *run) open(ctx context.Context) (source.Reader, error) {
 	if opened := r.reader; opened != nil {
 		r.reader = nil
