@@ -193,7 +193,7 @@ func TestADistributorsLoopsGoRoundWhateverHappens(t *testing.T) {
 		d := testworld.Made(w, distributor.New, "d", source, distributor.Options{Every: time.Second})
 		run := testworld.Start(w.T, d)
 		watch := func(when string, during time.Duration) {
-			if names := stuck(d, during); len(names) > 0 {
+			if names := testworld.Stuck(d, during); len(names) > 0 {
 				t.Errorf("%s: %q are stuck", when, names)
 			}
 		}
@@ -247,36 +247,15 @@ func TestADistributorThatCannotBeElectedAnyMoreIsSeen(t *testing.T) {
 		d, err := distributor.New(cfg, &testworld.ListSource{Print: "p", N: 10}, distributor.Options{Every: time.Minute})
 		proof.Must(t, err)
 		run := testworld.Start(w.T, d)
-		if names := stuck(d, 10*time.Minute); !slices.Equal(names, []string{"election"}) {
+		if names := testworld.Stuck(d, 10*time.Minute); !slices.Equal(names, []string{"election"}) {
 			t.Errorf("%q are stuck, want the election", names)
 		}
 		close(goOn)
 		time.Sleep(time.Minute)
-		if names := stuck(d, 10*time.Minute); len(names) > 0 {
+		if names := testworld.Stuck(d, 10*time.Minute); len(names) > 0 {
 			t.Errorf("then %q are stuck", names)
 		}
 		run.Stop()
 		<-run.Done
 	})
-}
-
-// stuck names the loops of a process that are not seen to go round within their time while so long
-// passes, as a service manager's watchdog does.
-func stuck(p interface{ Loops() []pump.LoopState }, during time.Duration) (names []string) {
-	type seen struct {
-		rounds uint64
-		at     time.Time
-	}
-	last := map[string]seen{}
-	for end := time.Now().Add(during); time.Now().Before(end); time.Sleep(time.Second) {
-		for _, l := range p.Loops() {
-			s := last[l.Name]
-			if s.at.IsZero() || s.rounds != l.Rounds || l.Most == 0 {
-				last[l.Name] = seen{l.Rounds, time.Now()}
-			} else if time.Since(s.at) > l.Most && !slices.Contains(names, l.Name) {
-				names = append(names, l.Name)
-			}
-		}
-	}
-	return names
 }

@@ -25,7 +25,7 @@ func TestLoopsGoRoundWhateverHappens(t *testing.T) {
 		run := testworld.Start(w.T, p)
 		fine := func(when string, during time.Duration) {
 			t.Helper()
-			if names := stuck(p, during); len(names) > 0 {
+			if names := testworld.Stuck(p, during); len(names) > 0 {
 				t.Errorf("%s: %q are stuck", when, names)
 			}
 		}
@@ -67,11 +67,11 @@ func TestAPollerThatIsStuckDoesNotGoRound(t *testing.T) {
 		p, err := New(cfg, &testworld.Seen{}, Options{})
 		must(t, err)
 		run := testworld.Start(w.T, p)
-		if names := stuck(p, 5*time.Minute); len(names) > 0 {
+		if names := testworld.Stuck(p, 5*time.Minute); len(names) > 0 {
 			t.Errorf("%q are stuck", names)
 		}
 		planted.Store(true)
-		if names := stuck(p, 5*time.Minute); !slices.Equal(names, []string{"poller"}) {
+		if names := testworld.Stuck(p, 5*time.Minute); !slices.Equal(names, []string{"poller"}) {
 			t.Errorf("%q are stuck, want the poller", names)
 		}
 		planted.Store(false)
@@ -122,7 +122,7 @@ func TestAPausedProcessorSeesThatAnAccountAnswersAgain(t *testing.T) {
 			s := p.State()
 			return s.Ready && s.Accounts[1].DownSeconds == 0
 		})
-		if names := stuck(p, 15*time.Minute); len(names) > 0 {
+		if names := testworld.Stuck(p, 15*time.Minute); len(names) > 0 {
 			t.Errorf("%q are stuck", names)
 		}
 		if n := w.Requests("GetMessages") - gets; n > 0 {
@@ -130,25 +130,4 @@ func TestAPausedProcessorSeesThatAnAccountAnswersAgain(t *testing.T) {
 		}
 		run.End()
 	})
-}
-
-// stuck names the loops of a process that are not seen to go round within their time while so long
-// passes, as a service manager's watchdog does.
-func stuck(p interface{ Loops() []pump.LoopState }, during time.Duration) (names []string) {
-	type seen struct {
-		rounds uint64
-		at     time.Time
-	}
-	last := map[string]seen{}
-	for end := time.Now().Add(during); time.Now().Before(end); time.Sleep(time.Second) {
-		for _, l := range p.Loops() {
-			s := last[l.Name]
-			if s.at.IsZero() || s.rounds != l.Rounds || l.Most == 0 {
-				last[l.Name] = seen{l.Rounds, time.Now()}
-			} else if time.Since(s.at) > l.Most && !slices.Contains(names, l.Name) {
-				names = append(names, l.Name)
-			}
-		}
-	}
-	return names
 }
