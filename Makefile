@@ -121,6 +121,13 @@ play-moves: ##play redrive and drop what is in quarantine while accounts are dra
 chaos: ##prove kill and stop real processes at random for five minutes while accounts refuse or are disabled, an endpoint says "not now", 200,000 tasks are counted and an operator works; nothing lost, nothing twice
 	$(GO) test ./pump/internal/processtest -count 1 -v -timeout 1h -run '^TestChaos$$' -chaos.for 5m -chaos.tasks 200000
 
+# BEFORE is a version whose binaries may run beside those of now: an upgrade is that, for a while.
+BEFORE ?= 81501e75
+play-mixed: ##prove play chaos with processes of which half are those of commit BEFORE: nothing lost, nothing twice
+	rm -rf out/before && mkdir -p out/before/src && git archive $(BEFORE) | tar -x -C out/before/src
+	cd out/before/src && $(GO) build -o .. -ldflags '-X github.com/queuepump/queuepump/internal/cli.revision=v0.0.9' ./cmd/distributor ./cmd/processor
+	$(GO) test ./pump/internal/processtest -count 1 -v -timeout 1h -run '^TestChaos$$' -chaos.for 2m -chaos.tasks 60000 -chaos.older '$(CURDIR)/out/before'
+
 TASKS ?= 1000000
 play-count: ##play count TASKS (1000000) tasks while processes are killed and stopped: exactly in once, and how far off otherwise
 	$(GO) test ./pump/internal/processtest -count 1 -v -timeout 12h -run '^TestCount(Once|AtLeastOnce)' -count.tasks $(TASKS)

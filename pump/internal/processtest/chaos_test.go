@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -23,6 +24,7 @@ import (
 var (
 	chaosFor   = flag.Duration("chaos.for", 40*time.Second, "for how long TestChaos kills and stops processes")
 	chaosTasks = flag.Int("chaos.tasks", 10_000, "how many tasks it sends at least in that time")
+	chaosOlder = flag.String("chaos.older", "", "a folder with the binaries of another version, which half of its processes are")
 	chaosSeed  = flag.Uint64("chaos.seed", uint64(time.Now().UnixNano()), "what decides its blows")
 )
 
@@ -85,6 +87,7 @@ type chaos struct {
 	blows    int       // so far
 
 	kills, stops, dark map[string]int // by role, by account
+	older              int            // starts of the other version
 	refused            int            // starts with the configuration that goes astray
 	took               time.Duration  // from the last blow until all was done
 	sealed             []workload.Run
@@ -164,13 +167,24 @@ func (c *chaos) start(p *part) {
 		c.startWith(p, c.configs[c.random.IntN(len(c.configs))])
 		return
 	}
-	p.process = start(c.t, p.role, p.args...)
+	c.startAny(p)
 }
 
 func (c *chaos) startWith(p *part, config string) {
 	p.args[slices.Index(p.args, "--config")+1] = config + p.of
 	p.astray = config == c.astray
-	p.process = start(c.t, p.role, p.args...)
+	c.startAny(p)
+}
+
+// startAny starts one of the versions: a process that is started again may be upgraded by that, or
+// be what it was before the upgrade.
+func (c *chaos) startAny(p *part) {
+	from := bin
+	if *chaosOlder != "" && c.random.IntN(2) == 0 {
+		from = *chaosOlder
+		c.older++
+	}
+	p.process = startCommand(c.t, nil, p.role, filepath.Join(from, p.role), p.args...)
 }
 
 // faults are what goes wrong in the service all the time, each with few of a hundred requests.
@@ -425,6 +439,9 @@ func (c *chaos) String() string {
 		total += int(r.Tasks)
 	}
 	fmt.Fprintf(&b, "%d tasks in %d runs, %v of blows: kill -9 %v, SIGSTOP %v, accounts dark %v, troubles %v; %d starts with a configuration that expects the workload elsewhere, all refused\n", total, len(c.sealed), c.length, c.kills, c.stops, c.dark, c.troubles(), c.refused)
+	if c.older > 0 {
+		fmt.Fprintf(&b, "%d starts of another version\n", c.older)
+	}
 	fmt.Fprintf(&b, "requests that went wrong: %v; puts %d, gets %d, transactions %d\n", st.Faults, st.Count("", "PutMessage"), st.Count("", "GetMessages"), st.Count("", "Batch"))
 	fmt.Fprintf(&b, "lost 0, double effects 0; all done %v after the last blow", c.took.Round(100*time.Millisecond))
 	return b.String()
