@@ -235,7 +235,8 @@ var scenes = []planted{
 				s.t.Cleanup(func() { _, _ = sender.Close(context.Background()) })
 			}
 		},
-		lasts: 8 * time.Minute, fires: []string{"QueuepumpLedgerFull"},
+		// The first senders seal their runs ten minutes after they sent, and 3,700 take minutes to send.
+		lasts: 330 * time.Second, fires: []string{"QueuepumpLedgerFull"},
 	},
 }
 
