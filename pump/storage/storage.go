@@ -228,17 +228,17 @@ type Write struct {
 // Container is one container of block blobs of an account. Its name follows the rules of a queue's.
 //
 // The name of a blob is 1 to 1,000 characters of [A-Za-z0-9_.~/-], without an empty part, a part
-// "." or "..", and not ending in a dot: other names are refused as Invalid before a request is made,
-// because the service and what stands before it disagree about escaping them. Blobs whose names
-// begin alike lie together, so what varies first should stand first.
+// "." or "..", and not ending in a dot. Other names are refused as Invalid before a request is
+// made, because the service and what stands before it disagree about escaping them. Blobs whose
+// names begin alike lie together, so what varies first should stand first.
 //
 // In metadata, names are small letters, digits and _, not beginning with a digit, and values are
 // printable ASCII without a blank at their ends; 8 KiB in all.
 type Container interface {
 	Name() string
 
-	// Create makes the container, which nobody can read without a credential. A container that exists
-	// already is success. While an older one of that name is still being deleted the error is Missing.
+	// Create makes the container, which nobody can read without a credential; success if it exists.
+	// While an older one of that name is still being deleted the error is Missing.
 	Create(ctx context.Context) error
 
 	// Put writes a whole blob by one request; a blob of that name is replaced with its metadata. A
